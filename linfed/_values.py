@@ -33,10 +33,10 @@ def _check_positions(cls: type[Any], args: tuple[Any, ...], kwargs: dict[str, An
     if len(args) <= len(free) or any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return
     names = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
-    told = ", ".join(
+    arguments = ", ".join(
         f"{name}={short_repr(value)}" for name, value in {**dict(zip(names, args, strict=False)), **kwargs}.items()
     )
-    right = f"write {cls.__name__}({told})" if len(args) <= len(names) else f"its fields are {', '.join(names)}"
+    right = f"write {cls.__name__}({arguments})" if len(args) <= len(names) else f"its fields are {', '.join(names)}"
     most = f"at most {len(free)} positional argument{'s' * (len(free) > 1)}" if free else "no positional arguments"
     raise TypeError(f"{cls.__name__} takes {most}, got {len(args)}: {right}")
 
@@ -59,8 +59,8 @@ class ByValue(Configuration):
 
 def _value(configuration: Any) -> tuple[Any, ...]:
     """Return the hashable values by which a configuration is compared; -0 counts as 0."""
-    known = dataclasses.is_dataclass(configuration)
-    names = [field.name for field in dataclasses.fields(configuration)] if known else sorted(vars(configuration))
+    is_dataclass = dataclasses.is_dataclass(configuration)
+    names = [field.name for field in dataclasses.fields(configuration)] if is_dataclass else sorted(vars(configuration))
     values = (getattr(configuration, name) for name in names)
     return tuple(
         (value.shape, value.dtype.str, (value + 0).tobytes()) if isinstance(value, np.ndarray) else value
@@ -68,14 +68,14 @@ def _value(configuration: Any) -> tuple[Any, ...]:
     )
 
 
-def declared_last(cls: type[Any], said: str, known: Iterable[str]) -> bool:
-    """Return whether a class defines attribute `said` at or below the latest definition of the methods `known`.
+def declared_last(cls: type[Any], attribute: str, methods: Iterable[str]) -> bool:
+    """Return whether a class defines attribute `attribute` at or below the latest definition of the methods `methods`.
 
     If a subclass overrides one of the methods but not the attribute, the inherited attribute no longer describes it.
     """
     order = cls.__mro__
-    return min(i for i, base in enumerate(order) if said in vars(base)) <= min(
-        i for i, base in enumerate(order) if any(name in vars(base) for name in known)
+    return min(i for i, base in enumerate(order) if attribute in vars(base)) <= min(
+        i for i, base in enumerate(order) if any(name in vars(base) for name in methods)
     )
 
 

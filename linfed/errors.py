@@ -204,13 +204,15 @@ def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
     raise ValueError(f"{name} = {short_repr(value)} is unknown{suggestion(value, names)}; allowed: {listed}")
 
 
-def check_among(name: str, values: Iterable[T], known: Iterable[T], what: str) -> list[T]:
-    """Return the known values of a sequence, or raise if it has no known value; the message calls them `what`."""
+def check_among(name: str, values: Iterable[T], allowed: Iterable[T], what: str) -> list[T]:
+    """Return the allowed values of a sequence, or raise if it has no allowed value; the message calls them `what`."""
     check_instance(name, values, Iterable, f"a sequence of {what}")
-    known = list(known)
-    found = [value for value in values if value in known]
+    allowed = list(allowed)
+    found = [value for value in values if value in allowed]
     if not found:
-        raise ValueError(f"{name} = {short_repr(values)} must contain some of the {what}: {', '.join(map(str, known))}")
+        raise ValueError(
+            f"{name} = {short_repr(values)} must contain some of the {what}: {', '.join(map(str, allowed))}"
+        )
     return found
 
 

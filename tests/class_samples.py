@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from helpers import basis
 
-from linfed.data.classes import ClassBatch, held_classes, with_ones
+from linfed.data.classes import ClassBatch, find_classes, with_ones
 from linfed.numerics.streams import Stream, TrialRandom, generators
 
 C, D, K, TRIALS = 4, 5, 2, 2
@@ -48,7 +48,7 @@ class Samples:
                 X[t, place, : len(self.labels[t][i])] = self.X[t][i]
                 labels[t, place, : len(self.labels[t][i])] = self.labels[t][i]
         counts = np.take_along_axis(self.counts, active, axis=1)
-        holds = held_classes(labels, counts, self.classes)
+        holds = find_classes(labels, counts, self.classes)
         whose = {"active": active, "counts": counts, "round_number": number, "n_clients": self.counts.shape[1]}
         return ClassBatch(with_ones(X, counts), labels, holds=holds, **whose)
 

@@ -167,7 +167,7 @@ MUTATIONS = {
         ),
     ],
     "numerics/softmax.py": [
-        Mutation("softmax without the label", "flat[said] -= 1.0", "flat[said] -= 0.0", "classes:loss"),
+        Mutation("softmax without the label", "flat[indices] -= 1.0", "flat[indices] -= 0.0", "classes:loss"),
         Mutation("softmax of raw logits", "logits -= logits.max(axis=-2, keepdims=True)", "pass", "classes:large"),
         Mutation(
             "cross-entropy of raw logits", "top = logits.max(axis=-2)", "top = 0 * logits.max(axis=-2)", "classes:large"
@@ -213,7 +213,7 @@ MUTATIONS = {
         Mutation("half the head penalty", "2.0 * self.head_penalty", "self.head_penalty", "class_algorithms:slope"),
         Mutation(
             "head steps without penalties",
-            "W = self._moved(W, features.head_gradient(W), target, step)",
+            "W = self._step_heads(W, features.head_gradient(W), target, step)",
             "W = _stepped(W, features.head_gradient(W), step)",
             "class_algorithms:flute",
         ),
@@ -313,8 +313,8 @@ MUTATIONS = {
     "algorithms/averaging/scaffold.py": [
         Mutation(
             "the printed weights",
-            "c + state.mean(new - own, batch.active)",
-            "c + self.average(batch, new - own)",
+            "c + state.mean(new - controls, batch.active)",
+            "c + self.average(batch, new - controls)",
             "averaging_family",
         ),
         Mutation(
@@ -534,8 +534,8 @@ MUTATIONS = {
         Mutation("the chain a dimension short", "if d < rank + 2 * k", "if d <= rank + 2 * k", "engines:plus_2k"),
         Mutation(
             "rows of pseudo-samples",
-            "asks > Requires.QUADRATIC",
-            "asks > Requires.ROWS",
+            "requires > Requires.QUADRATIC",
+            "requires > Requires.ROWS",
             "engines:cannot engines:silence",
         ),
     ],
@@ -746,7 +746,7 @@ MUTATIONS = {
         ),
     ],
     "system/files.py": [
-        Mutation("headers are believed", "if said != held or", "if said < held or", "sizes"),
+        Mutation("headers are believed", "if expected_size != size or", "if expected_size < size or", "sizes"),
         Mutation(
             "written in place",
             'with temporary.open("wb") as file:\n            yield file\n        os.replace(temporary, path)',

@@ -8,7 +8,7 @@ from helpers import assert_one_line, each, normal
 from test_class_algorithms import slope
 
 import linfed as lf
-from linfed.data.classes import ClassBatch, held_classes, of_classes, with_ones
+from linfed.data.classes import ClassBatch, find_classes, of_classes, with_ones
 from linfed.data.explicit import ExplicitBatch
 from linfed.numerics import layers
 from linfed.numerics.softmax import cross_entropy, softmax_residual
@@ -123,7 +123,7 @@ def test_padding_is_in_nothing():
             close(found, wanted)
         for own in (False, True):
             close(one.accuracies(lambda t, c: at[t, c], own=own), other.accuracies(lambda t, c: at[t, c], own=own))
-    assert np.array_equal(held_classes(y, samples.counts, C), batch.holds)
+    assert np.array_equal(find_classes(y, samples.counts, C), batch.holds)
 
 
 def test_the_classes_that_clients_have():

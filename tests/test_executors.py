@@ -283,7 +283,7 @@ def test_advice_is_of_where_the_function_is_defined(monkeypatch, file):
     main = types.SimpleNamespace(**({"__file__": "script.py"} if file else {}))
     monkeypatch.setitem(sys.modules, "__main__", main)
     monkeypatch.setitem(sys.modules, "loky", None)
-    monkeypatch.setattr(processes, "_own_pool", lambda workers, tasks: nullcontext())
+    monkeypatch.setattr(processes, "_process_pool", lambda workers, tasks: nullcontext())
     with pytest.raises(WorkerError) as raised, processes.worker_pool(2, 2):
         raise BrokenProcessPool
     assert ("linfed[parallel]" in str(raised.value)) is not file

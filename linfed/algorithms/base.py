@@ -140,19 +140,19 @@ class State:
 
     def _scattered(self, name: str, active: Indices, new: Array) -> Array:
         """Return a per-client array with the participants' rows replaced, or the single shared row."""
-        held = self.array(name)
-        rows = 1 if held.shape[1] == 1 else active.shape[-1]
+        array = self.array(name)
+        rows = 1 if array.shape[1] == 1 else active.shape[-1]
         if np.shape(new)[1:2] != (rows,):
             wanted = (
-                "1 row, which all clients share" if held.shape[1] == 1 else f"a row for each of {rows} participants"
+                "1 row, which all clients share" if array.shape[1] == 1 else f"a row for each of {rows} participants"
             )
             raise ValueError(f"update(active=) got {name} of shape {np.shape(new)}, expected {wanted}")
-        return put_clients(held, active, new) if held.shape[1] > 1 else new
+        return put_clients(array, active, new) if array.shape[1] > 1 else new
 
     def take_clients(self, name: str, active: Indices) -> Array:
         """Return the participants' rows of a per-client array, (trials, p, ...), or the single shared row."""
-        held = self.array(name)
-        return held if held.shape[1] == 1 else take_clients(held, active)
+        array = self.array(name)
+        return array if array.shape[1] == 1 else take_clients(array, active)
 
     def where(self, chosen: Mask, other: Self) -> Self:
         """Return this state in the chosen trials and `other` in the rest."""
@@ -427,8 +427,8 @@ def requires_of(algorithm: Algorithm) -> Requires:
     Batches refuse unsupported operations. They cannot detect a step that reads the rows of a compressed batch as
     samples, or the entries of B in the frame of the Markov-chain engine.
     """
-    asks: Any = algorithm.requires
-    if not isinstance(asks, Requires):
+    requires: Any = algorithm.requires
+    if not isinstance(requires, Requires):
         allowed = ", ".join(f"lf.Requires.{one.name}" for one in Requires)
-        raise TypeError(f"{type(algorithm).__name__}.asks = {short_repr(asks)} must be one of {allowed}")
-    return asks if declared_last(type(algorithm), "requires", ("step", "finish")) else Requires.ROWS
+        raise TypeError(f"{type(algorithm).__name__}.asks = {short_repr(requires)} must be one of {allowed}")
+    return requires if declared_last(type(algorithm), "requires", ("step", "finish")) else Requires.ROWS

@@ -49,9 +49,9 @@ def check_state(
     """
     if not isinstance(state, State):
         raise TypeError(f"{source} returned {short_repr(state)}, expected a lf.State")
-    told = State.__repr__(state)  # the `repr` of a dataclass subclass would show the arrays' numbers
+    text = State.__repr__(state)  # the `repr` of a dataclass subclass would show the arrays' numbers
     if like is not None and (type(state), state.arrays().keys()) != (type(like), like.arrays().keys()):
-        raise TypeError(f"{source} returned {told}, expected the class and the arrays of {State.__repr__(like)}")
+        raise TypeError(f"{source} returned {text}, expected the class and the arrays of {State.__repr__(like)}")
     derived = type(state).for_prediction is not State.for_prediction
     for name, array in state.arrays().items():
         if derived or name not in ("B", "W", "S"):
@@ -72,11 +72,11 @@ def _check_predictor(
     state: State, source: str, *, trials: int, n_clients: int, dim: int, columns: int, classes: int
 ) -> None:
     """Raise unless a state holds predictors of the given sizes."""
-    told, B, W, S = State.__repr__(state), state.B, state.W, state.S
+    text, B, W, S = State.__repr__(state), state.B, state.W, state.S
     if (B is None) != (W is None) or (B is None and S is None):
-        raise ValueError(f"{source} returned {told}, expected a predictor: B and W, or S, or all three")
+        raise ValueError(f"{source} returned {text}, expected a predictor: B and W, or S, or all three")
     if B is None and columns:
-        raise ValueError(f"{source} returned {told}, expected B and W of k = {columns} columns")
+        raise ValueError(f"{source} returned {text}, expected B and W of k = {columns} columns")
     k = columns
     if B is not None:
         k = columns or (np.shape(B)[-1] if np.ndim(B) else 0)

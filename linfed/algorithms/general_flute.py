@@ -143,15 +143,15 @@ class GeneralFLUTE(Scheduled):
         target = nc_target(samples.holds)
         for _ in range(self.local_steps):
             by_heads, by_B = samples.project(B).gradients_of_clients(W, self.feature_penalty)
-            W, B = self._moved(W, by_heads, target, step), _stepped(_each(B), by_B, step)
+            W, B = self._step_heads(W, by_heads, target, step), _stepped(_each(B), by_B, step)
         if self.head_steps:
             features = samples.project(B)
             for _ in range(self.head_steps):
-                W = self._moved(W, features.head_gradient(W), target, step)
+                W = self._step_heads(W, features.head_gradient(W), target, step)
         W = W - server * nc_gradient(_without_biases(W), target)
         return state.update(B=B.mean(axis=1), W=W, active=batch.active)
 
-    def _moved(self, W: Array, gradient: Array, target: Array, step: float) -> Array:
+    def _step_heads(self, W: Array, gradient: Array, target: Array, step: float) -> Array:
         """Return heads and biases after a step, stored in `gradient`; only the heads are penalised."""
         H = _without_biases(W)
         if self.head_penalty:

@@ -151,8 +151,8 @@ class LGFedAvg(Scheduled):
         begin = model.vector(state.take_clients("own", batch.active), W)
         local = model.trained(batch, begin, self.step_in(batch), self.local_steps)
         _, change = model.layers(weighted_mean(local - begin, client_weights(batch, "uniform")))
-        own, _ = model.layers(local)
-        return state.update(W=W + self.server_step_size * change, own=own, active=batch.active)
+        representations, _ = model.layers(local)
+        return state.update(W=W + self.server_step_size * change, own=representations, active=batch.active)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the least-squares predictors of new clients, which the shared head can represent."""

@@ -89,7 +89,7 @@ class Run(Configuration):
     def run(self) -> Row:
         """Run `simulate`, after tuning if the algorithm is `Tuned`, and return the row."""
         algorithm, tuned = self._tuned()
-        return _beside(tuned, self._row(simulate(algorithm, **self._options())))
+        return _merge(tuned, self._row(simulate(algorithm, **self._options())))
 
     def stages(self) -> Generator[Sequence[Cell], Sequence[Row], Row] | None:
         """Split a run of more than one second into tasks of about one second.
@@ -108,10 +108,10 @@ class Run(Configuration):
     def seconds(self) -> float:
         """Estimate the run time in seconds from the sizes, including the tuning."""
         job = self._job()
-        own = job.trials * seconds_of_a_trial(job)
+        seconds = job.trials * seconds_of_a_trial(job)
         if not isinstance(self.algorithm, Tuned):
-            return own
-        return own + self.algorithm.tries(self.problem, rounds=self.rounds, **self._shared()).seconds()
+            return seconds
+        return seconds + self.algorithm.tries(self.problem, rounds=self.rounds, **self._shared()).seconds()
 
     def _stages(self) -> Generator[Sequence[Cell], Sequence[Row], Row]:
         algorithm, columns = self.algorithm, dict[str, Any]()
@@ -121,17 +121,17 @@ class Run(Configuration):
         run = dataclasses.replace(self, algorithm=algorithm)
         chunks = trials_of_a_second(run._job())
         rows = yield [Part(part_of=run, part_first=trials.start, part_last=trials.stop) for trials in chunks]
-        return _beside(columns, {name: _joined(name, [row[name] for row in rows]) for name in rows[0]})
+        return _merge(columns, {name: _joined(name, [row[name] for row in rows]) for name in rows[0]})
 
     def _row(self, result: Result) -> Row:
         """Return the columns for a result."""
         metrics = {name: LabeledArray(values, round=result.rounds) for name, values in result.metrics.items()}
         status = np.array([status.name for status in result.status])
-        told = {"trials": result.trials, "participants": result.participants, "engine": result.engine}
-        told["floats_sent"] = LabeledArray(result.floats_sent, round=result.rounds)
-        own = {*told, "status", "diverged", "round", *(field.name for field in fields(self))}
-        _beside(dict.fromkeys(own), metrics)
-        return {**told, "status": status, "diverged": status == Status.DIVERGED.name, **metrics}
+        columns = {"trials": result.trials, "participants": result.participants, "engine": result.engine}
+        columns["floats_sent"] = LabeledArray(result.floats_sent, round=result.rounds)
+        names = {*columns, "status", "diverged", "round", *(field.name for field in fields(self))}
+        _merge(dict.fromkeys(names), metrics)
+        return {**columns, "status": status, "diverged": status == Status.DIVERGED.name, **metrics}
 
     def _tuned(self) -> tuple[Algorithm, Row]:
         """Return the algorithm, after tuning if it is `Tuned`, and the columns of the tuning."""
@@ -170,7 +170,7 @@ class Part(Configuration):
         return self.part_of._row(simulate_trials(self.part_of._job(), range(self.part_first, self.part_last)))
 
 
-def _beside(columns: Row, row: Row) -> Row:
+def _merge(columns: Row, row: Row) -> Row:
     """Merge two mappings of columns; raise if a user's metric has the name of another column."""
     for name in columns.keys() & row.keys():
         raise ValueError(f"metrics contains a function named {name!r}, which is a column already; rename the function")

@@ -173,7 +173,7 @@ class SmallestSize(Configuration):
         run, columns = yield from self._ready(self.base)
         (row,) = yield [self._trials_of(run, 0, self.trials)]
         search = self._of_rounds(row)
-        return {**self._answer(search), **columns}
+        return {**self._search_columns(search), **columns}
 
     def _of_rounds(self, row: Row, **other: Any) -> ThresholdSearch:
         found: LabeledArray = self._column(row)
@@ -196,22 +196,22 @@ class SmallestSize(Configuration):
                 ready[size], chosen[size] = yield from self._ready(self._at(size))
             (row,) = yield [self._trials_of(ready[size], first, last)]
             search.take(size, self._margins(row, first, last))
-        answer = self._answer(search)
-        near = min(chosen, key=lambda size: (size < min(answer["crossing"], max(chosen)), size))
-        return {**answer, **chosen[near]}
+        found = self._search_columns(search)
+        near = min(chosen, key=lambda size: (size < min(found["crossing"], max(chosen)), size))
+        return {**found, **chosen[near]}
 
     def _search(self, **other: Any) -> ThresholdSearch:
-        told: dict[str, Any] = (
+        options: dict[str, Any] = (
             dict(zip(("lower", "start", "upper"), self._range, strict=True)) if self.path != ROUND else {}
         )
-        told |= {"batch": self.batch, "trials": self.trials}
-        told |= {"budget": 16 * self.trials if self.budget is None else self.budget}
+        options |= {"batch": self.batch, "trials": self.trials}
+        options |= {"budget": 16 * self.trials if self.budget is None else self.budget}
         return ThresholdSearch(
             whole=True if self.path == ROUND else self._whole,
             share=self.share,
             resolution=self.resolution,
             confidence=self.confidence,
-            **told | other,
+            **options | other,
         )
 
     def _at(self, size: float) -> Any:
@@ -247,9 +247,9 @@ class SmallestSize(Configuration):
 
     def _column(self, row: Row) -> Any:
         if self.reaches.column not in row:
-            known = ", ".join(map(repr, row))
+            columns = ", ".join(map(repr, row))
             raise ValueError(
-                f"reaches = {self.reaches} requires a column {self.reaches.column!r}, but the run's row has {known}"
+                f"reaches = {self.reaches} requires a column {self.reaches.column!r}, but the run's row has {columns}"
             )
         return row[self.reaches.column]
 
@@ -261,7 +261,7 @@ class SmallestSize(Configuration):
             raise ValueError(f"{self.reaches.column} must have {last} trials, got {len(margins) + first}")
         return margins
 
-    def _answer(self, search: ThresholdSearch) -> dict[str, Any]:
+    def _search_columns(self, search: ThresholdSearch) -> dict[str, Any]:
         crossing = float(crossing_of(search.margins, self.share)[0][0])
         sizes = sorted(search.margins)
         low, high = search.interval
@@ -271,7 +271,7 @@ class SmallestSize(Configuration):
             margins[: len(search.margins[size]), place] = search.margins[size]
         counted = ~np.isnan(margins)
         return {
-            self.path.rpartition(".")[2]: math.nan if censored else self._told(crossing),
+            self.path.rpartition(".")[2]: math.nan if censored else self._round_up(crossing),
             "crossing": math.nan if censored else crossing,
             "low": low,
             "high": high,
@@ -285,7 +285,7 @@ class SmallestSize(Configuration):
             "replicates": LabeledArray(reps := replicates_of(search.margins, self.share), replicate=range(len(reps))),
         }
 
-    def _told(self, crossing: float) -> float:
+    def _round_up(self, crossing: float) -> float:
         return math.ceil(crossing - 1e-9) if self.path == ROUND or self._whole else crossing
 
     # --- predictions -----------------------------------------------------------------------------------------
@@ -297,17 +297,17 @@ class SmallestSize(Configuration):
         search, missing = yield from (
             self._predicted_rounds(options) if self.path == ROUND else self._predicted_sizes(row["crossing"], options)
         )
-        answer = self._answer(search)
-        failing = [size for size in missing if not size >= answer["crossing"]]
-        told = {f"predicted_{name}": answer[name] for name in ("crossing", "low", "high", "censored")}
-        told["predicted_trials"] = max(map(len, search.margins.values()))
-        why = missing[max(failing, default=min(missing))]
-        return {"predicted": answer[self.path.rpartition(".")[2]], **told, "missing_prediction": why}
+        found = self._search_columns(search)
+        failing = [size for size in missing if not size >= found["crossing"]]
+        columns = {f"predicted_{name}": found[name] for name in ("crossing", "low", "high", "censored")}
+        columns["predicted_trials"] = max(map(len, search.margins.values()))
+        reason = missing[max(failing, default=min(missing))]
+        return {"predicted": found[self.path.rpartition(".")[2]], **columns, "missing_prediction": reason}
 
     def _predicted_sizes(self, measured: float, options: dict[str, Any]) -> Rows:
         """Search over predictions at several sizes, starting at the measured size unless it is censored."""
         least, start, most = self._range
-        start = start if math.isnan(measured) else min(max(self._told(measured), least), most)
+        start = start if math.isnan(measured) else min(max(self._round_up(measured), least), most)
         search = self._search(**options | {"start": start})
         missing: dict[float, str] = {}
         while (wanted := search.wanted()) is not None:
@@ -345,11 +345,11 @@ class PredictedRun(Configuration):
 
     def run(self) -> Row:
         """Return the predicted distances along ``round``, NaN if no prediction is available, and the reason why not."""
-        asked = {name: getattr(self.of, name) for name in ("problem", "data", "rounds", "participation", "seed")}
+        arguments = {name: getattr(self.of, name) for name in ("problem", "data", "rounds", "participation", "seed")}
         rounds = np.arange(self.of.rounds + 1)
         assert isinstance(self.of.algorithm, Algorithm)
         try:
-            distance = np.atleast_2d(predict(self.of.algorithm, **asked, trials=self.trials).distance)
+            distance = np.atleast_2d(predict(self.of.algorithm, **arguments, trials=self.trials).distance)
             missing = ""
         except NoPredictionError as error:
             distance, missing = np.full((self.trials, len(rounds)), np.nan), str(error)
@@ -381,15 +381,15 @@ def _row(cell: Cell) -> Row:
 def _by_rule(rule: Callable[..., float], cell: Any) -> float:
     """Return the step size that a rule gives for a cell."""
     names = inspect.signature(rule).parameters
-    known = {"dim", "rank", "n_clients", "n_samples", "participants", "noise_std"}
-    if not names.keys() <= known:
+    quantities = {"dim", "rank", "n_clients", "n_samples", "participants", "noise_std"}
+    if not names.keys() <= quantities:
         if not takes(rule, 1):
             raise TypeError(
-                f"step_size = {short_repr(rule)} must be a function of the cell, or of any of {sorted(known)}"
+                f"step_size = {short_repr(rule)} must be a function of the cell, or of any of {sorted(quantities)}"
             )
         return float(rule(cell))
     problem, algorithm = cell.problem, cell.algorithm
-    told = {
+    values = {
         "dim": problem.dim,
         "rank": algorithm.learned_rank,
         "n_clients": problem.n_clients,
@@ -397,4 +397,4 @@ def _by_rule(rule: Callable[..., float], cell: Any) -> float:
         "participants": n_participants(cell.participation, problem.n_clients),
         "noise_std": problem.noise_std,
     }
-    return float(rule(**{name: told[name] for name in names}))
+    return float(rule(**{name: values[name] for name in names}))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Array, Generator, Indices
-from linfed.data.classes import ClassBatch, held_classes, with_ones
+from linfed.data.classes import ClassBatch, find_classes, with_ones
 from linfed.data.sources import HeldSource, Sizes, Source, everybody
 from linfed.errors import EngineError
 from linfed.numerics.linalg import take_clients
@@ -38,7 +38,7 @@ class FixedClassSource(HeldSource, ClassSource):
 
     def __init__(self, X: Array, labels: Array, counts: Array, classes: int) -> None:
         super().__init__(with_ones(X, counts), labels, counts)
-        self.holds = held_classes(labels, counts, classes)
+        self.holds = find_classes(labels, counts, classes)
 
     def round(self, active: Indices, number: int = 0) -> ClassBatch:
         """Return the next round's batch."""
@@ -73,16 +73,14 @@ class FreshClassSource(ClassSource):
 
     def round(self, active: Indices, number: int = 0) -> ClassBatch:
         """Return the next round's batch."""
-        return drawn_batch(self._truth, self._rngs, active, self._m, round_number=number, n_clients=self._n)
+        return draw_batch(self._truth, self._rngs, active, self._m, round_number=number, n_clients=self._n)
 
     def all_clients(self, number: int = 0) -> ClassBatch:
         """Return a batch of all clients."""
         return self._again(stream=Stream.FINISH_X).round(everybody(len(self._truth.holds), self._n), number)
 
 
-def drawn_batch(
-    truth: ClassTruth, rngs: Sequence[Generator], active: Indices, samples: int, **whose: Any
-) -> ClassBatch:
+def draw_batch(truth: ClassTruth, rngs: Sequence[Generator], active: Indices, samples: int, **whose: Any) -> ClassBatch:
     """Draw a batch of samples of the participants (T, p)."""
     holds = take_clients(truth.holds, active)
     X, labels = truth.draw(rngs, holds, samples)
@@ -90,7 +88,7 @@ def drawn_batch(
     return ClassBatch(with_ones(X, counts), labels, holds=holds, active=active, **whose)
 
 
-def drawn_fixed_classes(truth: ClassTruth, samples: int, seed: Seed, trials: Sequence[int]) -> FixedClassSource:
+def draw_fixed_classes(truth: ClassTruth, samples: int, seed: Seed, trials: Sequence[int]) -> FixedClassSource:
     """Draw fixed data sets from a ground truth, and return their source."""
     X, labels = truth.draw(generators(seed, Stream.X, trials), truth.holds, samples)
     return FixedClassSource(X, labels, np.full(labels.shape[:2], float(samples)), truth.holds.shape[-1])
@@ -98,4 +96,4 @@ def drawn_fixed_classes(truth: ClassTruth, samples: int, seed: Seed, trials: Seq
 
 def held_out(truth: ClassTruth, samples: int, seed: Seed, trials: Sequence[int]) -> ClassBatch:
     """Draw a batch of held-out samples of all clients."""
-    return drawn_batch(truth, generators(seed, Stream.TEST, trials), everybody(*truth.holds.shape[:2]), samples)
+    return draw_batch(truth, generators(seed, Stream.TEST, trials), everybody(*truth.holds.shape[:2]), samples)

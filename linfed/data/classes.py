@@ -40,8 +40,8 @@ def is_correct(logits: Array, labels: Indices, holds: Mask) -> Array:
     return np.asarray(logits.argmax(axis=-2) == labels, dtype=float)
 
 
-def right_among_own(logits: Array, labels: Indices, holds: Mask) -> Array:
-    """Return `right` for clients that choose only among the classes that they hold."""
+def is_correct_among_held(logits: Array, labels: Indices, holds: Mask) -> Array:
+    """Return `is_correct` for clients that choose only among the classes that they hold."""
     return is_correct(np.where(holds[..., None], logits, -np.inf), labels, holds)
 
 
@@ -100,7 +100,7 @@ class ClassBatch(RowBatch):
         softmax_residual(out.transpose(2, 0, 1, 3).reshape(self.classes, -1), self._labels[t, c].reshape(-1))
         return out
 
-    def known(self, t: slice, c: slice) -> Indices:
+    def label_indices(self, t: slice, c: slice) -> Indices:
         """Return the labels of a block as indices."""
         return self._labels[t, c].astype(np.intp)
 
@@ -132,13 +132,13 @@ class ClassBatch(RowBatch):
 
         Of equal logits the first class counts. If `own` is True, clients choose only among the classes that they hold.
         """
-        return self.means(predictors, {"right": right_among_own if own else is_correct})["right"]
+        return self.means(predictors, {"right": is_correct_among_held if own else is_correct})["right"]
 
     def means(self, predictors: Predictors, measures: Mapping[str, SampleMeasure]) -> dict[str, Array]:
         """Return the mean of each measure over each client's samples, (T, p), computing the logits once."""
         out = {name: np.empty(self.active.shape) for name in measures}
         for t, c, rows in self.rows.blocks():
-            logits, labels = self.logits(t, c, rows, predictors(t, c)), self.known(t, c)
+            logits, labels = self.logits(t, c, rows, predictors(t, c)), self.label_indices(t, c)
             inside = rows[..., -1] > 0  # 0 marks padding
             for name, measure in measures.items():
                 out[name][t, c] = np.where(inside, measure(logits, labels, self.holds[t, c]), 0.0).sum(axis=-1)
@@ -156,14 +156,14 @@ class ClassBatch(RowBatch):
         """
         inside = self.X[..., -1]
         shares = np.stack([((self._labels == j) * inside).sum(axis=-1) for j in range(self.classes)], axis=-1)
-        known = np.where(self.counts[..., None] > 0, shares, 1.0) / self.positive_counts[..., None]
+        class_shares = np.where(self.counts[..., None] > 0, shares, 1.0) / self.positive_counts[..., None]
         with np.errstate(divide="ignore"):
-            return self.with_offset(np.log(known)[..., None])
+            return self.with_offset(np.log(class_shares)[..., None])
 
     def with_offset(self, offset: Array) -> ClassBatch:
         """Return the batch with an offset (T, p, c, m or 1) added to all logits."""
-        held = offset if self._offset is None else self._offset + offset
-        return self._with(self.X, self._labels, self.counts, held)
+        total = offset if self._offset is None else self._offset + offset
+        return self._with(self.X, self._labels, self.counts, total)
 
     def _chosen(self, index: Indices, counts: Array) -> ClassBatch:
         """Return a batch of some samples of each client, with their offsets."""
@@ -209,18 +209,18 @@ class ClassFeatures:
 
     def __init__(self, batch: ClassBatch, B: Array) -> None:
         self._batch, self._B, self._width = batch, B, B.shape[-1]
-        self._held: Array | None = None
+        self._stored_Z: Array | None = None
 
     @property
     def Z(self) -> Array:
         """Features, read-only; computed at the first access, then stored."""
-        if self._held is None:
+        if self._stored_Z is None:
             trials, p, m, _ = self._batch.shape
-            held = np.empty((trials, p, m, self._width + 1))
+            Z = np.empty((trials, p, m, self._width + 1))
             for t, c, rows in self._batch.rows.blocks():
-                self._project(t, c, rows, held[t, c])
-            self._held = readonly(held)
-        return self._held
+                self._project(t, c, rows, Z[t, c])
+            self._stored_Z = readonly(Z)
+        return self._stored_Z
 
     def _project(self, t: slice, c: slice, rows: Array, out: Array) -> Array:
         """Write the features of a block, and return them."""
@@ -234,10 +234,10 @@ class ClassFeatures:
 
     def _blocks(self, W: Array) -> Iterator[tuple[slice, slice, Array, Array, Array]]:
         """Yield trials, clients, rows, features and softmax minus indicator (t, c, classes, m) of blocks in cache."""
-        batch, held = self._batch, self._held
+        batch, stored_Z = self._batch, self._stored_Z
         for t, c, rows in batch.rows.blocks():
             shape = (*rows.shape[:3], self._width + 1)
-            Z = self._project(t, c, rows, np.empty(shape)) if held is None else held[t, c]
+            Z = self._project(t, c, rows, np.empty(shape)) if stored_Z is None else stored_Z[t, c]
             yield t, c, rows, Z, batch.residual(t, c, Z, _part(W, t, c))
 
     def fit(self, ridge: float = 0.0) -> Never:
@@ -316,14 +316,14 @@ def _part(W: Array, t: slice, c: slice) -> Array:
     return W[t, c] if W.shape[1] > 1 else W[t]
 
 
-def of_classes(batch: Batch, asker: str) -> ClassBatch:
+def of_classes(batch: Batch, caller: str) -> ClassBatch:
     """Return the batch if it is for classification, or raise with the name of the caller."""
     if not isinstance(batch, ClassBatch):
-        raise ValueError(f"{asker} supports only classification, but the samples are for regression")
+        raise ValueError(f"{caller} supports only classification, but the samples are for regression")
     return batch
 
 
-def held_classes(labels: Array, counts: Array, classes: int) -> Mask:
+def find_classes(labels: Array, counts: Array, classes: int) -> Mask:
     """Return True at the classes of each client, (..., n, c), given padded labels (..., n, m) and counts (..., n)."""
     inside = np.arange(labels.shape[-1]) < counts[..., None]
     holds = np.zeros((*labels.shape[:-1], classes + 1), dtype=bool)  # last column: padding

@@ -161,7 +161,7 @@ def triangular_rows(m: int, d: int, count: int, normals: Generator, gammas: Gene
     return R
 
 
-def drawn_factors(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: Sequence[int]) -> Array:
+def draw_factors(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: Sequence[int]) -> Array:
     """Draw triangular factors of ``[X_i, y_i]``, (T, n, d + 1, d + 1), of fixed Gaussian samples, sizes (n, m, d)."""
     n, m, d = shape
     out = np.empty((len(trials), n, d + 1, d + 1))

@@ -244,18 +244,18 @@ class ExplicitFeatures:
 
     def __init__(self, batch: ExplicitBatch, B: Array) -> None:
         self._batch, self._B = batch, B
-        self._held: Array | None = None
+        self._stored_Z: Array | None = None
         self._gram: tuple[Array, Array] | None = None
 
     @property
     def _Z(self) -> Array:
         """Features with the k columns before the clients, (T, k, p, m)."""
-        if self._held is None:
+        if self._stored_Z is None:
             trials, p, m, _ = self._batch.shape
-            self._held = np.empty((trials, self._B.shape[-1], p, m))
+            self._stored_Z = np.empty((trials, self._B.shape[-1], p, m))
             for t, c, rows, Z, _ in self._batch.pass_over(self._B):
-                self._held[t, :, c] = Z.reshape(-1, m, *rows.shape[:2]).transpose(2, 0, 3, 1)
-        return self._held
+                self._stored_Z[t, :, c] = Z.reshape(-1, m, *rows.shape[:2]).transpose(2, 0, 3, 1)
+        return self._stored_Z
 
     @property
     def Z(self) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices, Mask
-from linfed.data.classes import held_classes
+from linfed.data.classes import find_classes
 from linfed.data.samples import GivenSamples, Samples
 from linfed.data.sources import Sizes
 from linfed.data.splits import held_out, places
@@ -97,7 +97,7 @@ class GivenClasses(GivenSamples):
                 f"n_classes = {c} of {clients} clients",
                 "number the classes 0, 1, 2, ... without gaps",
             )
-            part.n_classes, part.holds = c, held_classes(part.y, part.counts, c)
+            part.n_classes, part.holds = c, find_classes(part.y, part.counts, c)
 
     @classmethod
     def split(
@@ -193,10 +193,10 @@ class GivenClasses(GivenSamples):
 
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return the number of floats in one trial's copy of the data, in addition to the given arrays."""
-        held = [(self, sizes.n_clients + sizes.gathered)] + (
+        copies = [(self, sizes.n_clients + sizes.gathered)] + (
             [] if self.test is None else [(self.test, sizes.n_clients)]
         )
-        rows = sum(clients * int(samples.X.shape[-2]) for samples, clients in held)
+        rows = sum(clients * int(samples.X.shape[-2]) for samples, clients in copies)
         return rows * (sizes.dim + 2) + sizes.n_clients * int(self.X.shape[-2]) * sizes.features
 
     @property

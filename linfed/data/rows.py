@@ -22,10 +22,10 @@ class Workspace:
 
     def array(self, name: str, shape: tuple[int, ...]) -> Array:
         """Return an uninitialised array; calls with equal name and shape return one array."""
-        held = self._arrays.get(name)
-        if held is None or held.shape != shape:
-            held = self._arrays[name] = np.empty(shape)
-        return held
+        array = self._arrays.get(name)
+        if array is None or array.shape != shape:
+            array = self._arrays[name] = np.empty(shape)
+        return array
 
 
 class Rows(Protocol):
@@ -102,7 +102,7 @@ class DrawnRows:
     ) -> None:
         self.shape: tuple[int, ...] = shape
         self._draw, self._rewind, self._workspace = draw, rewind, workspace
-        self._drawn = False
+        self._was_read = False
         self._X: Array | None = None
         self._buffer: Array | None = None
 
@@ -112,10 +112,10 @@ class DrawnRows:
         if self._X is not None:
             yield from HeldRows(self._X).blocks()
             return
-        X = None if once and not self._drawn else self._workspace.array("X", (trials, p, m, d))
-        if self._drawn:
+        X = None if once and not self._was_read else self._workspace.array("X", (trials, p, m, d))
+        if self._was_read:
             self._rewind()
-        self._drawn = True
+        self._was_read = True
         for t, c in client_blocks(trials, p, m * d):
             rows = self._block(t, c) if X is None else X[t, c]
             for index in range(t.start, t.stop):
@@ -142,6 +142,6 @@ class DrawnRows:
 
     def finish(self) -> None:
         """Draw the rows if nothing has read them."""
-        if not self._drawn:
+        if not self._was_read:
             for _ in self.blocks(once=True):
                 pass

@@ -231,8 +231,8 @@ class GivenSamples:
     @property
     def n_trials(self) -> int | None:
         """Number of trials of the data; None if they have no trial axis."""
-        own = int(self.X.shape[0]) if self.X.ndim == 4 else None
-        return own if own is not None or self.test is None else self.test.n_trials
+        count = int(self.X.shape[0]) if self.X.ndim == 4 else None
+        return count if count is not None or self.test is None else self.test.n_trials
 
     @property
     def n_clients(self) -> int:
@@ -298,8 +298,8 @@ class GivenSamples:
 
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return the number of floats in one trial's data in a round, in addition to the given arrays."""
-        m, held = int(self.X.shape[-2]), sizes.n_clients if self.X.ndim == 4 else 0
-        return (sizes.gathered + held) * m * (sizes.dim + 1) + sizes.participants * m * sizes.features
+        m, copies = int(self.X.shape[-2]), sizes.n_clients if self.X.ndim == 4 else 0
+        return (sizes.gathered + copies) * m * (sizes.dim + 1) + sizes.participants * m * sizes.features
 
 
 Data = FreshSamples | FixedSamples | GivenSamples

@@ -211,12 +211,12 @@ class FreshSource(DrawnSource):
         if self._last is not None:
             self._last.rows.finish()
         law = restricted(self.truth, active, self._noise.next() if self._noise else None)
-        X = self._ahead.next() if self._ahead else self._drawn()
+        X = self._ahead.next() if self._ahead else self._make_rows()
         n = self.sizes.n_clients
         self._last = ExplicitBatch(X, law, active=active, workspace=self._workspace, round_number=number, n_clients=n)
         return self._last
 
-    def _drawn(self) -> DrawnRows:
+    def _make_rows(self) -> DrawnRows:
         """Return the rows of a large round, which are drawn when they are read."""
         design, rngs = self.truth.design, self._rngs
         states = [rng.bit_generator.state for rng in rngs]

@@ -188,9 +188,9 @@ def held_out(clients: Indices, labels: Array, share: float, seed: Seed) -> tuple
         order = rng.permutation(len(labels))
         order = order[owner[order] >= 0]
         place, counts = places(owner[order] * (classes.max() + 1) + classes[order])
-        held = place < np.minimum(np.floor(share * counts + 0.5), counts - 1)
-        train.append(order[~held])
-        test.append(order[held])
+        is_test = place < np.minimum(np.floor(share * counts + 0.5), counts - 1)
+        train.append(order[~is_test])
+        test.append(order[is_test])
     return train, test
 
 

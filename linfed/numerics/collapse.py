@@ -111,11 +111,11 @@ def _normalized(H: Array) -> tuple[Array, Array, Array, Array]:
 
 def _target(holds: Mask, local: bool) -> Array:
     """Return the target T (..., c, c); NaN if its simplex has fewer than two classes."""
-    own = np.asarray(holds, dtype=float)
-    size = own.sum(axis=-1)[..., None, None] if local else np.full((1, 1), own.shape[-1])
+    indicator = np.asarray(holds, dtype=float)
+    size = indicator.sum(axis=-1)[..., None, None] if local else np.full((1, 1), indicator.shape[-1])
     factor = np.where(size > 1, 1.0 / np.sqrt(np.maximum(size - 1.0, 1.0)), np.nan)
-    both = own[..., :, None] * own[..., None, :]
-    return factor * both * (np.eye(own.shape[-1]) - 1.0 / np.maximum(size, 1.0))
+    both = indicator[..., :, None] * indicator[..., None, :]
+    return factor * both * (np.eye(indicator.shape[-1]) - 1.0 / np.maximum(size, 1.0))
 
 
 def _norm(A: Array) -> Array:

@@ -24,7 +24,7 @@ Words = npt.NDArray[np.uint32]
 _WORD = 1 << 32
 _POOL = 4
 _MIXING, _MIXING_NEXT = 0x43B0D7E5, 0x931E8875
-_TELLING, _TELLING_NEXT = 0x8B51F9DD, 0x58F38DED
+_OUTPUT, _OUTPUT_NEXT = 0x8B51F9DD, 0x58F38DED
 _LEFT, _RIGHT = 0xCA01F9DD, 0x4973F715
 
 
@@ -32,11 +32,11 @@ def trial_generators(entropy: int | tuple[int, ...], stream: int, trials: Sequen
     """Return SFC64 generators of ``SeedSequence(entropy, spawn_key=(stream, trial))``, one per trial."""
     if len(trials) < FEW or max(trials) >= _WORD:
         return [np.random.Generator(np.random.SFC64(_sequence(entropy, stream, trial))) for trial in trials]
-    known: list[Any] = [
+    sequences: list[Any] = [
         _Known(state, (entropy, stream, trial))
         for trial, state in zip(trials, _states(entropy, stream, trials), strict=True)
     ]
-    return [np.random.Generator(np.random.SFC64(sequence)) for sequence in known]
+    return [np.random.Generator(np.random.SFC64(sequence)) for sequence in sequences]
 
 
 def _sequence(entropy: int | tuple[int, ...], stream: int, trial: int) -> np.random.SeedSequence:
@@ -55,13 +55,13 @@ class _Known(ISpawnableSeedSequence):
         """Return `n_words` words of the given type."""
         if n_words == len(self._state) and dtype == np.uint64:
             return self._state
-        return self._made().generate_state(n_words, dtype)
+        return self._make_sequence().generate_state(n_words, dtype)
 
     def spawn(self, n_children: int) -> Any:
         """Return `n_children` child seed sequences."""
-        return self._made().spawn(n_children)
+        return self._make_sequence().spawn(n_children)
 
-    def _made(self) -> np.random.SeedSequence:
+    def _make_sequence(self) -> np.random.SeedSequence:
         """Return NumPy's seed sequence, created at the first call."""
         if self._whole is None:
             self._whole = _sequence(*self._key)
@@ -76,12 +76,12 @@ def _states(entropy: int | tuple[int, ...], stream: int, trials: Sequence[int]) 
     mixed = _POOL * _POOL + _POOL * (max(_POOL, words) + 1 - _POOL)  # words hashed before the trial number
     constant = _MIXING * pow(_MIXING_NEXT, mixed, _WORD) % _WORD
     last, pool = np.array(trials, dtype=np.uint32), []
-    for told in before.pool.tolist():
+    for previous in before.pool.tolist():
         value, constant = _hashed(last, constant, _MIXING_NEXT)
-        pool.append(_folded(np.uint32(_LEFT * told % _WORD) - np.uint32(_RIGHT) * value))
-    constant, state = _TELLING, np.empty((len(last), 6), dtype="<u4")
+        pool.append(_folded(np.uint32(_LEFT * previous % _WORD) - np.uint32(_RIGHT) * value))
+    constant, state = _OUTPUT, np.empty((len(last), 6), dtype="<u4")
     for word in range(6):
-        state[:, word], constant = _hashed(pool[word % _POOL], constant, _TELLING_NEXT)
+        state[:, word], constant = _hashed(pool[word % _POOL], constant, _OUTPUT_NEXT)
     return state.view("<u8").astype(np.uint64, copy=False)
 
 

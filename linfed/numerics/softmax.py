@@ -18,17 +18,17 @@ def softmax_residual(logits: Array, labels: Array | Indices) -> Array:
     c, m = logits.shape[-2:]
     # Sums along and across memory have different orders; a single sample must give the result of many samples.
     logits *= 1.0 / (logits.sum(axis=-2, keepdims=True) if m > 1 else logits.cumsum(axis=-2)[..., -1:, :])
-    said = labels.reshape(-1, m).astype(np.intp)
-    said *= m
-    said += np.arange(m)
-    said += np.arange(0, logits.size, c * m)[:, None]
+    indices = labels.reshape(-1, m).astype(np.intp)
+    indices *= m
+    indices += np.arange(m)
+    indices += np.arange(0, logits.size, c * m)[:, None]
     flat = logits.reshape(-1)
-    flat[said] -= 1.0
+    flat[indices] -= 1.0
     return logits
 
 
 def cross_entropy(logits: Array, labels: Indices) -> Array:
     """Return ``log sum_j exp(l_j) - l_y`` of each sample, (..., m)."""
     top = logits.max(axis=-2)
-    said = np.take_along_axis(logits, labels[..., None, :], axis=-2)[..., 0, :]
-    return np.asarray(np.log(np.exp(logits - top[..., None, :]).sum(axis=-2)) + (top - said))
+    label_logits = np.take_along_axis(logits, labels[..., None, :], axis=-2)[..., 0, :]
+    return np.asarray(np.log(np.exp(logits - top[..., None, :]).sum(axis=-2)) + (top - label_logits))

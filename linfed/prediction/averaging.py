@@ -18,7 +18,7 @@ from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import draw_fixed
 from linfed.errors import NoPredictionError, short_repr
 from linfed.prediction.prediction import Asked, Prediction, Quantity
-from linfed.simulation.engines import drawn_in_law
+from linfed.simulation.engines import draws_factors
 from linfed.simulation.job import Job
 from linfed.simulation.metrics import client_risks
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, seen_directions
@@ -148,7 +148,7 @@ def _check(job: Job, algorithm: Averaging, name: str) -> None:
             f"no prediction of {name} is available for FreshSamples (theory.single_model_floor bounds the risk of "
             "every single model)"
         )
-    if isinstance(job.data, FixedSamples) and drawn_in_law(job.data, job.sizes.n_clients, job.sizes.dim):
+    if isinstance(job.data, FixedSamples) and draws_factors(job.data, job.sizes.n_clients, job.sizes.dim):
         raise NoPredictionError(
             f"no prediction of {name} is available for in_law = True: its fixed point requires drawn samples"
         )

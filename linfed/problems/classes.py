@@ -98,8 +98,8 @@ def dealt_labels(holds: Mask, samples: int) -> Array:
     count = holds.sum(axis=-1, keepdims=True)
     if count.max() > samples:
         raise ValueError(f"n_samples = {samples} must be at least classes_per_client = {count.max()}")
-    own = np.argsort(~holds, axis=-1, kind="stable")  # the client's classes first, in their order
-    return np.take_along_axis(own, np.arange(samples) % count, axis=-1).astype(float)
+    order = np.argsort(~holds, axis=-1, kind="stable")  # the client's classes first, in their order
+    return np.take_along_axis(order, np.arange(samples) % count, axis=-1).astype(float)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,8 +174,8 @@ class Classes(Configuration):
             test_samples=check_integer,
         )
         several = isinstance(self.classes_per_client, Sequence | np.ndarray)
-        own = checked_classes_per_client(self.classes_per_client, self.n_clients if several else 1, self.n_classes)
-        object.__setattr__(self, "classes_per_client", own if several else own[0])
+        counts = checked_classes_per_client(self.classes_per_client, self.n_clients if several else 1, self.n_classes)
+        object.__setattr__(self, "classes_per_client", counts if several else counts[0])
         most = min(self.dim, self.n_classes - 1)
         check_fields(self, rank=optional(partial(check_integer, maximum=most)))
 

@@ -106,26 +106,26 @@ class SharedWithShortcuts(SharedRepresentation):
         if self.uncorrelated and self.shortcut_norm:
             assert shared.W is not None
             basis = np.linalg.qr(shared.W)[0]
-            drawn, S = S, S - basis @ (basis.mT @ S)
-            lengths = [np.linalg.norm(shortcuts, axis=(-2, -1), keepdims=True) for shortcuts in (drawn, S)]
+            original, S = S, S - basis @ (basis.mT @ S)
+            lengths = [np.linalg.norm(shortcuts, axis=(-2, -1), keepdims=True) for shortcuts in (original, S)]
             S *= lengths[0] / lengths[1]
         return replace(shared, S=S)
 
     def _shortcuts(self, rng: Generator, count: int, B: Array) -> Array:
         """Draw the shortcuts of `count` clients, (count, d), for B* (d, k)."""
         d = self.dim
-        own = self.clusters or count
-        S = rng.standard_normal((own, d))
+        n_distinct = self.clusters or count
+        S = rng.standard_normal((n_distinct, d))
         size = d
         if self.orthogonal:
             S -= (S @ B) @ B.T
             size = d - self.rank
         if self.sparsity is not None:
             size = self.sparsity
-            places = np.argsort(rng.random((own, d)), axis=-1) >= size
+            places = np.argsort(rng.random((n_distinct, d)), axis=-1) >= size
             S[places] = 0.0
         S *= self.shortcut_norm / math.sqrt(size)
-        return np.asarray(S[np.arange(count) % own])
+        return np.asarray(S[np.arange(count) % n_distinct])
 
     def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
         """Return the ground truths of new clients, with unchanged B* and heads and shortcuts drawn as in training."""

@@ -148,13 +148,13 @@ class UnderParameterized(Configuration):
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
         """Return the ground truths of the given trials, drawn from each trial's ``TRUTH`` stream."""
-        drawn = [self._drawn(rng) for rng in generators(seed, Stream.TRUTH, trials)]
+        factors = [self._draw(rng) for rng in generators(seed, Stream.TRUTH, trials)]
         if not self._factored:
-            return Truth(S=np.stack([S for S, _ in drawn]), noise_std=self.noise_std, design=self.design)
-        B, W = (np.stack(parts) for parts in zip(*drawn, strict=True))
+            return Truth(S=np.stack([S for S, _ in factors]), noise_std=self.noise_std, design=self.design)
+        B, W = (np.stack(parts) for parts in zip(*factors, strict=True))
         return Truth(B=B, W=W, noise_std=self.noise_std, design=self.design)
 
-    def _drawn(self, rng: Generator) -> tuple[Array, Array]:
+    def _draw(self, rng: Generator) -> tuple[Array, Array]:
         """Return B (d, r) and W (n, r); for a ground truth without factors Phi' (n, d), twice."""
         n, d, r = self.n_clients, self.dim, self.truth_size
         if self.spectrum is not None:

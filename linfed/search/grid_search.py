@@ -93,7 +93,7 @@ class TuningResult:
         return dict(self.settings[self.best])
 
     def __repr__(self) -> str:
-        return f"<TuningResult of {type(self.algorithm).__name__}: {'; '.join(self._told())}>"
+        return f"<TuningResult of {type(self.algorithm).__name__}: {'; '.join(self._describe())}>"
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: the chosen setting, the settings with the best scores, and all curves."""
@@ -103,14 +103,14 @@ class TuningResult:
             [*(str(plain(value)) for value in self.settings[place].values()), f"{self.scores[place]:.4g}", signs[place]]
             for place in sorted(best)
         ]
-        said = page.facts([("tuned", type(self.algorithm).__name__), ("chosen", "; ".join(self._told()))])
-        return page.beside(said + page.table([*self.best_params, "score", ""], rows), self._figure())
+        facts = page.facts([("tuned", type(self.algorithm).__name__), ("chosen", "; ".join(self._describe()))])
+        return page.beside(facts + page.table([*self.best_params, "score", ""], rows), self._figure())
 
-    def _told(self) -> list[str]:
+    def _describe(self) -> list[str]:
         """Describe the chosen setting, its score, the number of settings, and the fields at the edge of the grid."""
         chosen = ", ".join(f"{name} = {plain(value)}" for name, value in self.best_params.items())
-        told = [chosen, f"score {self.scores[self.best]:.4g}", f"{len(self.settings)} settings tried"]
-        return [*told, *(f"{name} is at the edge" for name in self.at_grid_edge)]
+        facts = [chosen, f"score {self.scores[self.best]:.4g}", f"{len(self.settings)} settings tried"]
+        return [*facts, *(f"{name} is at the edge" for name in self.at_grid_edge)]
 
     def _figure(self) -> str:
         """Return a figure of the curves of all settings, the chosen one in colour; empty if there is only one round."""
@@ -140,8 +140,8 @@ class TuningResult:
             From column names to values.
         """
         if settings is not None:
-            told = [dict(setting) for setting in settings]
-            return dataclasses.replace(self, settings=told, at_grid_edge=at_grid_edge(told, [self.best])).columns()
+            dicts = [dict(setting) for setting in settings]
+            return dataclasses.replace(self, settings=dicts, at_grid_edge=at_grid_edge(dicts, [self.best])).columns()
         chosen, numbers = self.settings[self.best], range(len(self.settings))
         tried = {name: _column([plain(setting[name]) for setting in self.settings]) for name in chosen}
         return {
@@ -156,8 +156,8 @@ class TuningResult:
 def _column(values: list[Any]) -> list[Any]:
     """Return values that fit into one array: numbers with None as NaN, or else strings."""
     numbers = [math.nan if value is None else value for value in values]
-    plainly = all(isinstance(value, bool | int | float) for value in numbers)
-    return numbers if plainly else [str(value) for value in values]
+    is_plain = all(isinstance(value, bool | int | float) for value in numbers)
+    return numbers if is_plain else [str(value) for value in values]
 
 
 @dataclass(frozen=True, kw_only=True)

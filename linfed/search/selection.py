@@ -142,8 +142,8 @@ def at_grid_edge(settings: Sequence[Mapping[str, Any]], chosen: Sequence[int]) -
     edges = []
     for name in _numeric(settings):
         tried = {setting[name] for setting in settings}
-        held = {settings[index][name] for index in chosen}
-        if len(tried) > 1 and held in ({min(tried)}, {max(tried)}):
+        values = {settings[index][name] for index in chosen}
+        if len(tried) > 1 and values in ({min(tried)}, {max(tried)}):
             edges.append(name)
     return tuple(edges)
 

@@ -101,8 +101,8 @@ class Tuned(Configuration):
 
     def tune(self, problem: Problem | None, *, rounds: int, **options: Any) -> TuningResult:
         """Call `tune` with a run's problem, rounds and other options."""
-        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "rounds")}
-        return tune(self.base, problem, rounds=rounds if self.rounds is None else self.rounds, **own, **options)
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "rounds")}
+        return tune(self.base, problem, rounds=rounds if self.rounds is None else self.rounds, **fields, **options)
 
     def tries(self, problem: Problem | None, *, rounds: int, seed: Seed, **options: Any) -> Tries:
         """Return a cell that runs all settings of the grid with a run's problem, rounds and other options."""
@@ -342,7 +342,7 @@ def _check_field(algorithm: Algorithm, name: str) -> None:
     first = name.partition(".")[0]
     names = [f.name for f in dataclasses.fields(algorithm)] if dataclasses.is_dataclass(algorithm) else list[str]()
     if first not in names:
-        known = ", ".join(repr(field) for field in names)
-        raise ValueError(f"grid names {name!r}, which is not a field{suggestion(name, names)}; allowed: {known}")
+        allowed = ", ".join(repr(field) for field in names)
+        raise ValueError(f"grid names {name!r}, which is not a field{suggestion(name, names)}; allowed: {allowed}")
     if "." in name:
         check_path(algorithm, name)

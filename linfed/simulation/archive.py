@@ -126,11 +126,11 @@ def encode(value: Any, name: str, arrays: dict[str, Array]) -> Json:
         return {"samples": name, "test": encode(value.test, f"{name}/test", arrays), **classes}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         cls = type(value)
-        own = {} if _KNOWN.get(cls.__name__) is cls else {"module": cls.__module__, "qualname": cls.__qualname__}
+        origin = {} if _KNOWN.get(cls.__name__) is cls else {"module": cls.__module__, "qualname": cls.__qualname__}
         given = (field.name for field in dataclasses.fields(value) if field.init)
         fields = {part: encode(getattr(value, part), f"{name}/{part}", arrays) for part in given}
         if not any("repr" in part for part in fields.values()):
-            return {"class": cls.__name__, **own, "fields": fields, "text": repr(value)}
+            return {"class": cls.__name__, **origin, "fields": fields, "text": repr(value)}
     if isinstance(value, np.bool_ | np.integer | np.floating):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
@@ -219,10 +219,10 @@ def encode_state(state: State) -> Json:
 def decode_state(described: Json, arrays: dict[str, Any]) -> State:
     """Return a state of the class that `encode_state` described, or of a new placeholder class if it is unknown."""
     if isinstance(described, str):  # the oldest files contain only the name
-        known: list[type[State]] = [State]
-        for base in known:
-            known += base.__subclasses__()
-        found = next((cls for cls in known if cls.__name__ == described), None)
+        classes: list[type[State]] = [State]
+        for base in classes:
+            classes += base.__subclasses__()
+        found = next((cls for cls in classes if cls.__name__ == described), None)
         described = {"class": described, "module": None, "qualname": described, "per_client": State.per_client}
     else:
         found = _class(described)
@@ -234,10 +234,10 @@ def decode_state(described: Json, arrays: dict[str, Any]) -> State:
     names = {"__qualname__": described["qualname"], "_placeholder": True}
     if described.get("derived"):
         names["for_prediction"] = _not_for_prediction
-    held = {field.name for field in dataclasses.fields(State)}
+    fields = {field.name for field in dataclasses.fields(State)}
     made: type[State] = dataclasses.make_dataclass(
         described["class"],
-        [(name, Any, None) for name in arrays if name not in held],
+        [(name, Any, None) for name in arrays if name not in fields],
         bases=(State,),
         namespace={"per_client": frozenset(described["per_client"]), **names},
         frozen=True,

@@ -8,7 +8,7 @@ import numpy as np
 
 from linfed._types import Array, Mask
 from linfed.algorithms.base import State
-from linfed.data.classes import ClassBatch, SampleMeasure, is_correct, right_among_own, sample_losses
+from linfed.data.classes import ClassBatch, SampleMeasure, is_correct, is_correct_among_held, sample_losses
 from linfed.numerics.collapse import nc2
 
 CLASS_METRICS: dict[str, str] = {
@@ -24,7 +24,7 @@ CLASS_METRICS: dict[str, str] = {
 
 OF_SAMPLES: dict[str, dict[str, SampleMeasure]] = {
     "train": {"train_loss": sample_losses, "train_accuracy": is_correct},
-    "test": {"test_loss": sample_losses, "accuracy": is_correct, "own_class_accuracy": right_among_own},
+    "test": {"test_loss": sample_losses, "accuracy": is_correct, "own_class_accuracy": is_correct_among_held},
 }
 """Metrics that average a value of each sample, for training samples and for held-out samples."""
 
@@ -56,7 +56,7 @@ def class_values(state: State, batch: ClassBatch, names: Collection[str], which:
 
 def mean_of_those(values: Array) -> Array:
     """Return each trial's mean over the clients that have a value, (trials,); NaN if no client has one."""
-    known: Mask = ~np.isnan(values)
-    count = known.sum(axis=-1)
-    total = np.where(known, values, 0.0).sum(axis=-1)
+    has_value: Mask = ~np.isnan(values)
+    count = has_value.sum(axis=-1)
+    total = np.where(has_value, values, 0.0).sum(axis=-1)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)

@@ -12,13 +12,13 @@ import numpy as np
 
 from linfed.algorithms.base import Algorithm, Requires, requires_of
 from linfed.data.chain import ChainSource
-from linfed.data.class_sources import FixedClassSource, FreshClassSource, drawn_fixed_classes
+from linfed.data.class_sources import FixedClassSource, FreshClassSource, draw_fixed_classes
 from linfed.data.compressed import (
     CompressedFixedSource,
     CompressedFreshSource,
     DrawnFixedRows,
     compressed,
-    drawn_factors,
+    draw_factors,
 )
 from linfed.data.projected import KEPT_VALUES, ProjectedSource
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
@@ -66,7 +66,7 @@ class EngineQuery:
 
 def obstacle(engine: str, setting: EngineQuery) -> str:
     """Return the reason why an engine does not support a run, or an empty string if it does."""
-    asks, data, m, d = requires_of(setting.algorithm), setting.data, setting.samples, setting.sizes.dim
+    requires, data, m, d = requires_of(setting.algorithm), setting.data, setting.samples, setting.sizes.dim
     if setting.sizes.classes and engine != "explicit":
         return "classification requires all rows of X"
     name = type(setting.algorithm).__name__
@@ -75,7 +75,7 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
         return "with in_law = True the samples are never drawn" if in_law else ""
     fresh, gaussian = isinstance(data, FreshSamples), _gaussian(setting)
     if engine == "compressed":
-        if asks > Requires.QUADRATIC:
+        if requires > Requires.QUADRATIC:
             return f"{name} may use single samples"
         if m <= d:
             return f"compression saves nothing: m = {m} is at most d = {d}"
@@ -86,7 +86,7 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
         return "fixed samples are used at more than one B"
     if not gaussian:
         return "it requires Gaussian x"
-    if asks > Requires.FEATURES:
+    if requires > Requires.FEATURES:
         return f"{name} uses more than the features at one B"
     if engine == "projected":
         return ""
@@ -104,7 +104,7 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
     return "it does not support the final step of the algorithm" if setting.algorithm.finishes else ""
 
 
-def drawn_in_law(data: FixedSamples, n_clients: int, dim: int) -> bool:
+def draws_factors(data: FixedSamples, n_clients: int, dim: int) -> bool:
     """Return True if factors of fixed Gaussian samples are drawn instead of the samples.
 
     The field ``data.in_law`` decides; if it is None, the number of values per trial does.
@@ -154,16 +154,16 @@ def _nanoseconds(engine: str, setting: EngineQuery) -> float:
         if engine == "compressed":
             return rounds * (p * (d + 1) * (d * (9.0 + product) + 6.0 * k * k) + 20_000.0)
         outside = d if rank is None else min(rank, d)
-        drawn = (k * (k + 1) / 2 if m > k else m * (k + 1)) + outside
-        each = 9.0 * drawn + 20.0 * (k + 1) + 4.0 * k * k + 3.0 * outside * k
+        normals = (k * (k + 1) / 2 if m > k else m * (k + 1)) + outside
+        each = 9.0 * normals + 20.0 * (k + 1) + 4.0 * k * k + 3.0 * outside * k
         return rounds * (p * each + d * k * (12.0 + 3.0 * (k + outside)) + 30_000.0)
     kept = m if engine == "explicit" else min(m, d + 1)
     fixed = isinstance(setting.data, FixedSamples)
-    in_law = isinstance(setting.data, FixedSamples) and drawn_in_law(setting.data, sizes.n_clients, d)
-    drawn = d + 1 if in_law and _gaussian(setting) else m
+    in_law = isinstance(setting.data, FixedSamples) and draws_factors(setting.data, sizes.n_clients, d)
+    rows = d + 1 if in_law and _gaussian(setting) else m
     factored = 8.0 * sizes.n_clients * m * d  # explicit rows of fixed samples are drawn once
     if engine == "compressed":
-        factored = sizes.n_clients * drawn * d * (2.0 * d + 10.0)
+        factored = sizes.n_clients * rows * d * (2.0 * d + 10.0)
     elif not fixed:
         factored = 0.0
     if messages:
@@ -184,7 +184,7 @@ def open_source(
     assert truth is not None
     if isinstance(truth, ClassTruth):
         if isinstance(data, FixedSamples):
-            return drawn_fixed_classes(truth, data.n_samples, seed, trials)
+            return draw_fixed_classes(truth, data.n_samples, seed, trials)
         return FreshClassSource(data.n_samples, truth, sizes, seed, trials)
     if isinstance(data, FixedSamples):
         return _open_fixed(engine, data, truth, sizes, seed, trials)
@@ -203,8 +203,8 @@ def _open_fixed(
     counts = np.full((len(trials), sizes.n_clients), float(data.n_samples))
     if engine == "explicit":
         return FixedSource(*draw_fixed(truth, shape, seed, trials), counts)
-    if is_gaussian(truth.design) and drawn_in_law(data, sizes.n_clients, sizes.dim):
-        return CompressedFixedSource(drawn_factors(truth, shape, seed, trials), counts, None)
+    if is_gaussian(truth.design) and draws_factors(data, sizes.n_clients, sizes.dim):
+        return CompressedFixedSource(draw_factors(truth, shape, seed, trials), counts, None)
     return compressed(DrawnFixedRows(truth, shape, seed, trials), (len(trials), *shape), counts)
 
 
@@ -236,13 +236,13 @@ def block_floats(engine: str, setting: EngineQuery, moments: bool) -> float:
     client's rows and two copies of them.
     """
     data, sizes = setting.data, setting.sizes
-    drawn = isinstance(data, FixedSamples) and not drawn_in_law(data, sizes.n_clients, sizes.dim)
-    reads = moments or (engine == "compressed" and drawn)
+    draws_samples = isinstance(data, FixedSamples) and not draws_factors(data, sizes.n_clients, sizes.dim)
+    reads = moments or (engine == "compressed" and draws_samples)
     return 3.0 * setting.samples * (sizes.dim + 1) if reads else 0.0
 
 
 def first_batch_floats(engine: str, setting: EngineQuery) -> float:
     """Return the number of floats in one trial's first batch, not counting those that the source holds."""
     sizes = setting.sizes
-    held = engine == "explicit" and not isinstance(setting.data, FreshSamples)
-    return sizes.n_clients * setting.samples * ((0 if held else sizes.dim) + sizes.features)
+    is_stored = engine == "explicit" and not isinstance(setting.data, FreshSamples)
+    return sizes.n_clients * setting.samples * ((0 if is_stored else sizes.dim) + sizes.features)

@@ -33,9 +33,9 @@ def measured_samples(job: Job, truth: Truth | None, source: Source, trials: rang
     found: dict[str, Measured] = {}
     names = {*job.plan.names}
     if names & {*OF_SAMPLES["train"], *OF_HEADS}:
-        own = source.all_clients()
-        assert isinstance(own, ExplicitBatch | ClassBatch)
-        found["train"] = own
+        batch = source.all_clients()
+        assert isinstance(batch, ExplicitBatch | ClassBatch)
+        found["train"] = batch
     if not names & OF_SAMPLES["test"].keys():
         return found
     if isinstance(truth, ClassTruth) and not isinstance(job.data, GivenSamples):

@@ -134,8 +134,8 @@ def checked_job(
 
 def no_reference(problem: Problem | None, columns: int) -> str:
     """Return the reason why `columns` columns have no unique reference subspace, or an empty string."""
-    said: Callable[[int], str] | None = getattr(problem, "no_reference", None)
-    return said(columns) if columns and said is not None else ""
+    get_reason: Callable[[int], str] | None = getattr(problem, "no_reference", None)
+    return get_reason(columns) if columns and get_reason is not None else ""
 
 
 def _sizes(problem: Problem | None, data: Data) -> tuple[int, int]:
@@ -152,8 +152,8 @@ def _classes(problem: Problem | None, data: Data) -> int:
     """Return the number of classes, 0 for regression, after checking that the problem and given data agree."""
     classes = n_classes(problem, data)
     if problem is not None and isinstance(data, GivenSamples) and n_classes(problem) != n_classes(data):
-        told = [f"{c} classes" if c else "regression labels" for c in (n_classes(problem), n_classes(data))]
-        raise ValueError(f"problem has {told[0]}, but data has {told[1]}: they must agree")
+        kinds = [f"{c} classes" if c else "regression labels" for c in (n_classes(problem), n_classes(data))]
+        raise ValueError(f"problem has {kinds[0]}, but data has {kinds[1]}: they must agree")
     return classes
 
 
@@ -178,23 +178,23 @@ def check_initialization(
     """Raise if an initialisation does not support `rank` columns in an algorithm's run."""
     n, dim = _sizes(problem, data)
     if init.needs_truth:
-        told = told_initialization(init, algorithm)
+        name = describe_initialization(init, algorithm)
         if problem is None or problem.subspace_rank is None:
-            raise missing_reference(told)
+            raise missing_reference(name)
         if problem.subspace_rank < rank:
             raise ValueError(
-                f"{told} requires rank = {rank} to be at most the rank of the ground truth, {problem.subspace_rank}"
+                f"{name} requires rank = {rank} to be at most the rank of the ground truth, {problem.subspace_rank}"
             )
     samples = float(data.counts.sum()) if isinstance(data, GivenSamples) else float(n) * data.n_samples
     init.check(rank=rank, n_clients=n, dim=dim, samples=samples, memory=physical_memory())
 
 
-def missing_reference(told: str) -> ValueError:
+def missing_reference(name: str) -> ValueError:
     """Return the error for an initialisation that requires a reference subspace if there is none."""
-    return ValueError(f"{told} requires a ground truth with a reference subspace: give problem=")
+    return ValueError(f"{name} requires a ground truth with a reference subspace: give problem=")
 
 
-def told_initialization(init: Initialization, algorithm: Algorithm) -> str:
+def describe_initialization(init: Initialization, algorithm: Algorithm) -> str:
     """Return the name of an initialisation in messages; without fields, it is named after its algorithm."""
     return f"init = {init!r}" if vars(init) else type(algorithm).__name__
 

@@ -79,7 +79,7 @@ class MetricTable(Mapping[str, Array]):
             return self._values[name]
         if name in self.absent:
             raise KeyError(f"metric {name!r} is absent: {self.absent[name]}")
-        listed = ", ".join(repr(known) for known in self._values)
+        listed = ", ".join(repr(key) for key in self._values)
         raise KeyError(f"metric {name!r} is unknown{suggestion(name, [*self._values, *METRICS])}; here: {listed}")
 
     def __iter__(self) -> Iterator[str]:
@@ -99,7 +99,7 @@ class Plan:
 
     names: tuple[str, ...]
     absent: dict[str, str]
-    own: dict[str, Metric] = field(default_factory=dict)
+    functions: dict[str, Metric] = field(default_factory=dict)
 
 
 def plan_metrics(
@@ -183,13 +183,13 @@ def plan_metrics(
     if wanted is None:
         wanted = [name for name in METRICS if name not in absent and not (truth and not classes and name in LOSSES)]
     names: list[str] = []
-    own: dict[str, Metric] = {}
+    functions: dict[str, Metric] = {}
     for one in wanted:
         if callable(one):
-            name = _own_name(one, own)
+            name = _name_of(one, functions)
             if not takes(one, 2):
                 raise TypeError(f"metrics contains {name}, which must be a function of two arguments: state and truth")
-            own[name] = one
+            functions[name] = one
         else:
             name = check_choice("metrics", one, METRICS)
             if name in absent:
@@ -198,10 +198,10 @@ def plan_metrics(
     for name in METRICS:
         if name not in names:
             absent.setdefault(name, "it was not requested (metrics=)")
-    return Plan(tuple(dict.fromkeys(names)), absent, own)
+    return Plan(tuple(dict.fromkeys(names)), absent, functions)
 
 
-def _own_name(metric: Metric, others: Mapping[str, Metric]) -> str:
+def _name_of(metric: Metric, others: Mapping[str, Metric]) -> str:
     """Return the name under which a function's values are recorded, after checking that it is not taken."""
     name = getattr(metric, "__name__", None)
     if not isinstance(name, str) or not name.isidentifier():
@@ -300,9 +300,9 @@ def shortcut_error(state: State, truth: Truth | None) -> Array:
     return np.asarray(np.linalg.norm((0.0 if state.S is None else state.S) - truth.S, axis=(-2, -1)))
 
 
-def check_sendable(own: Mapping[str, Metric]) -> None:
+def check_sendable(functions: Mapping[str, Metric]) -> None:
     """Raise unless the functions can be sent to worker processes, that is, pickled by module and name."""
-    for name, metric in own.items():
+    for name, metric in functions.items():
         try:
             pickle.dumps(metric)
         except (AttributeError, TypeError, pickle.PicklingError):
@@ -325,7 +325,7 @@ class Recorder:
         Number of columns of the learned representation; 0 without a representation.
     samples : mapping of str to ExplicitBatch or ClassBatch, optional
         Samples for losses and classification metrics, under "train" and "test".
-    own : mapping of str to function, optional
+    functions : mapping of str to function, optional
         Custom metrics among the names.
     """
 
@@ -335,10 +335,10 @@ class Recorder:
         truth: Truth | None,
         rank: int,
         samples: Mapping[str, ExplicitBatch | ClassBatch] | None = None,
-        own: Mapping[str, Metric] | None = None,
+        functions: Mapping[str, Metric] | None = None,
     ) -> None:
-        self._names, self._truth, self._samples, self._own = names, truth, samples or {}, own or {}
-        self._shown = _unwritable(truth) if truth is not None and self._own else None
+        self._names, self._truth, self._samples, self._functions = names, truth, samples or {}, functions or {}
+        self._readonly_truth = _unwritable(truth) if truth is not None and self._functions else None
         self._reference = truth.reference(rank) if truth is not None and "subspace_distance" in names else None
         self._errors = any(name in names for name in ("parameter_error", "mean_client_error", "risk"))
         cut = truth is not None and "mean_truncation_error" in names
@@ -367,10 +367,10 @@ class Recorder:
                 out |= {name: mean_of_those(each) for name, each in values.items()}
                 continue
             # Not by a mask: it changes the memory layout, and sums would depend on the number of trials.
-            held = np.compress(batch.counts[0] > 0, client_losses(state, batch), axis=1)
-            out[f"{which}_loss"] = held.mean(axis=-1)
-        for name, metric in self._own.items():
-            out[name] = metric(state, self._shown)
+            losses = np.compress(batch.counts[0] > 0, client_losses(state, batch), axis=1)
+            out[f"{which}_loss"] = losses.mean(axis=-1)
+        for name, metric in self._functions.items():
+            out[name] = metric(state, self._readonly_truth)
             trials = len(next(iter(state.arrays().values())))
             check_returned(f"metric {name!r}", "values", out[name], (trials,), "(trials,)", kinds="fiu")
         return out

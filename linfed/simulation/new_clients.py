@@ -48,17 +48,17 @@ def new_client_risks(
     n_samples, clients, seed, problem
         As in `Result.new_clients`.
     """
-    own, trained_seed, n_trials = trained
+    trained_problem, trained_seed, n_trials = trained
     if final.classes or n_classes(problem):
         raise ValueError(
             "new_clients() supports only regression: the risk of a classifier has no closed form; use "
             "lf.Result.per_client"
         )
     sizes = _checked_sizes(n_samples)
-    _check_known(algorithm)
+    _check_imported(algorithm)
     seed = trained_seed if seed is None else check_seed(seed)
     if problem is None:
-        family = known_problem(own, "new_clients() requires a ground truth")
+        family = require_problem(trained_problem, "new_clients() requires a ground truth")
         count = NEW_CLIENTS if clients is None else check_integer("clients", clients)
     else:
         family, count = check_problem(problem), problem.n_clients
@@ -100,7 +100,7 @@ def losses_on(final: State, samples: GivenSamples, trials: int) -> Array:
 
 def adapted(algorithm: Algorithm, final: State, samples: GivenSamples, trials: int) -> State:
     """Return the state of new clients, adapted to their samples; see `Result.adapt`."""
-    _check_known(algorithm)
+    _check_imported(algorithm)
     batch = _batch(final, samples, trials)
     with quiet():
         return algorithm.adapt(final, batch)
@@ -120,11 +120,11 @@ def _batch(final: State, samples: GivenSamples, trials: int) -> ExplicitBatch:
     return given_batch(samples, range(trials))
 
 
-def _check_known(algorithm: object) -> None:
+def _check_imported(algorithm: object) -> None:
     check_instance("algorithm", algorithm, Algorithm, "an algorithm whose class is imported")
 
 
-def known_problem(problem: Problem | None, wanted: str) -> Problem:
+def require_problem(problem: Problem | None, wanted: str) -> Problem:
     """Return the problem of a result, or raise an error if it is missing or its class is not imported."""
     if problem is None or not hasattr(problem, "truth"):
         given = "the run had none" if problem is None else f"only the text of {short_repr(problem)} was saved"

@@ -30,7 +30,7 @@ from linfed.simulation.engines import open_source
 from linfed.simulation.evaluation_samples import measured_samples
 from linfed.simulation.job import Job, checked_job
 from linfed.simulation.metrics import LOSSES, METRICS, MetricTable, client_losses, client_risks, squared_errors
-from linfed.simulation.new_clients import adapted, known_problem, losses_on, new_client_risks
+from linfed.simulation.new_clients import adapted, losses_on, new_client_risks, require_problem
 from linfed.simulation.participation import Participation
 from linfed.simulation.status import LEFT_OUT, Status
 from linfed.statistics.quantiles import quantiles
@@ -114,8 +114,8 @@ class Result:
     @property
     def name(self) -> str:
         """Name of the algorithm."""
-        known = isinstance(self.algorithm, Algorithm)
-        return type(self.algorithm).__name__ if known else str(getattr(self.algorithm, "name", self.algorithm))
+        is_algorithm = isinstance(self.algorithm, Algorithm)
+        return type(self.algorithm).__name__ if is_algorithm else str(getattr(self.algorithm, "name", self.algorithm))
 
     @property
     def floats_sent(self) -> Array:
@@ -257,9 +257,9 @@ class Result:
 
     def _warn_of_divergence(self) -> None:
         """Warn if trials diverged, with the caller of the calling method as the place of the warning."""
-        lost = self.status.count(Status.DIVERGED)
-        if lost:
-            warnings.warn(f"{lost} of {self.trials} trials diverged: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
+        n_diverged = self.status.count(Status.DIVERGED)
+        if n_diverged:
+            warnings.warn(f"{n_diverged} of {self.trials} trials diverged: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result to one ``.npz`` file without pickles, atomically.
@@ -338,7 +338,7 @@ class Result:
         self._check_coordinates("clients()")
         check_choice("metric", metric, [name for name in METRICS if name not in NO_MEANS])
         if metric in ("mean_client_error", "risk") and not n_classes(self.problem, self.data):
-            problem = known_problem(self.problem, f"clients({metric!r}) requires the ground truth")
+            problem = require_problem(self.problem, f"clients({metric!r}) requires the ground truth")
             truth = problem.truth(self.seed, range(self.trials))
             with quiet():
                 state = self.final.for_prediction()
@@ -366,7 +366,7 @@ class Result:
 
     def client_risks(self) -> Array:
         """Return the exact risk of each training client's final predictor, (trials, n), as ``per_client("risk")``."""
-        known_problem(self.problem, "client_risks() requires the ground truth")
+        require_problem(self.problem, "client_risks() requires the ground truth")
         return self.per_client("risk")
 
     def _check_coordinates(self, wanted: str) -> None:
@@ -467,9 +467,9 @@ class Result:
     def _n_clients(self) -> int | None:
         """Return the number of clients, or None if data, problem and state do not determine it."""
         for source in (self.data, self.problem):
-            known: int | None = getattr(source, "n_clients", None)
-            if known is not None:
-                return known
+            count: int | None = getattr(source, "n_clients", None)
+            if count is not None:
+                return count
         rows = (array.shape[1] for name, array in self.final.arrays().items() if name in self.final.per_client)
         return next((count for count in rows if count > 1), None)
 
@@ -610,8 +610,8 @@ class Result:
     def _differences(self, metric: str) -> list[dict[str, str]]:
         """Return texts that may distinguish the curve from others of the same algorithm, the most useful first."""
         algorithm = self.algorithm
-        known = isinstance(algorithm, Algorithm) and dataclasses.is_dataclass(algorithm)
-        names = [field.name for field in dataclasses.fields(algorithm)] if known else []  # type: ignore[arg-type]
+        has_fields = isinstance(algorithm, Algorithm) and dataclasses.is_dataclass(algorithm)
+        names = [field.name for field in dataclasses.fields(algorithm)] if has_fields else []  # type: ignore[arg-type]
         data, problem = one_line_repr(self.data), one_line_repr(self.problem)
         return [
             {name: short_repr(getattr(algorithm, name)) for name in names} or {"algorithm": short_repr(algorithm)},

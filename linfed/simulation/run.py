@@ -141,7 +141,7 @@ def simulate(
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, metrics, record_every, engine)
     workers, disable = check_integer("workers", workers), check_progress(progress)
     if workers > 1:
-        check_sendable(job.plan.own)
+        check_sendable(job.plan.functions)
     chunks = trial_chunks(job, workers, budget_bytes(memory_budget))
     return _result(job, chunks, workers, disable, started)
 

@@ -17,7 +17,7 @@ from linfed.errors import EngineError, check_returned
 from linfed.numerics.layers import shape_of_client
 from linfed.numerics.streams import Stream, TrialRandom, generators
 from linfed.problems import Truth
-from linfed.simulation.job import Job, check_initialization, missing_reference, told_initialization
+from linfed.simulation.job import Job, check_initialization, describe_initialization, missing_reference
 
 
 class ResolvedStart:
@@ -38,14 +38,14 @@ class ResolvedStart:
     def representation(self, init: Initial | str | npt.ArrayLike, rank: int) -> Array:
         """Return the initial representation (trials, d, rank)."""
         found = as_initial(init)
-        B = found.resolve(self._asked(found, rank), rank)
+        B = found.resolve(self._context(found, rank), rank)
         check_returned(f"{type(found).__name__}.resolve", "B", B, (self.trials, self.dim, rank), "(trials, d, k)")
         return B
 
     def factors(self, init: InitialFactors | tuple[npt.ArrayLike, npt.ArrayLike], rank: int) -> tuple[Array, Array]:
         """Return the initial B (trials, d, rank) and W (trials, n, rank)."""
         found = as_factors(init)
-        both = found.resolve(self._asked(found, rank), rank)
+        both = found.resolve(self._context(found, rank), rank)
         name = f"{type(found).__name__}.resolve"
         if not isinstance(both, tuple) or len(both) != 2:
             raise TypeError(f"{name} returned {type(both).__name__}, expected a pair of arrays (B, W)")
@@ -53,7 +53,7 @@ class ResolvedStart:
         check_returned(name, "W", both[1], (self.trials, self.n_clients, rank), "(trials, n, k)")
         return both
 
-    def _asked(self, init: Initialization, rank: int) -> _Asked:
+    def _context(self, init: Initialization, rank: int) -> _InitializationContext:
         """Return the context of an initialisation, after checking it if the algorithm does not declare it."""
         job = self._job
         if init != job.algorithm.initialization:
@@ -64,13 +64,13 @@ class ResolvedStart:
                 )
             if init.needs_batch:
                 raise ValueError(
-                    f"{told_initialization(init, job.algorithm)} requires a first batch, whose memory was not counted: "
-                    f"let {type(job.algorithm).__name__}.initialisation return it"
+                    f"{describe_initialization(init, job.algorithm)} requires a first batch, "
+                    f"whose memory was not counted: let {type(job.algorithm).__name__}.initialisation return it"
                 )
-        return _Asked(job, *self._chunk, init)
+        return _InitializationContext(job, *self._chunk, init)
 
 
-class _Asked:
+class _InitializationContext:
     """Provider of the data that an initialisation needs (`linfed.algorithms.initial.InitialStart`)."""
 
     def __init__(self, job: Job, trials: range, truth: Truth | None, source: Source, init: Initialization) -> None:
@@ -78,8 +78,8 @@ class _Asked:
         self.trials, self.n_clients, self.dim = len(trials), job.sizes.n_clients, job.sizes.dim
 
     @property
-    def _told(self) -> str:
-        return told_initialization(self._init, self._job.algorithm)
+    def _name(self) -> str:
+        return describe_initialization(self._init, self._job.algorithm)
 
     def random(self) -> TrialRandom:
         """Return random generators at the beginning of the ``INIT`` streams."""
@@ -88,7 +88,7 @@ class _Asked:
     def batch(self) -> ExplicitBatch:
         """Return a batch of all clients with explicit samples."""
         if not self._init.needs_batch:
-            raise ValueError(f"{self._told} requests a first batch: set {type(self._init).__name__}.needs_batch = True")
+            raise ValueError(f"{self._name} requests a first batch: set {type(self._init).__name__}.needs_batch = True")
         with self._no_rows():
             return self._source.first(self.trials, self.n_clients)
 
@@ -104,20 +104,20 @@ class _Asked:
             yield
         except EngineError as error:
             raise EngineError(
-                f"{self._told} requires samples, {error}: use init = lf.AtDistance(delta) or 'random'"
+                f"{self._name} requires samples, {error}: use init = lf.AtDistance(delta) or 'random'"
             ) from None
 
     def true_subspace(self, rank: int) -> Array:
         """Return the ground-truth subspace (trials, d, rank)."""
         if self._truth is None:
-            raise missing_reference(self._told)
+            raise missing_reference(self._name)
         reference = self._truth.reference(rank)
         if reference.shape[-1] != rank:
-            raise ValueError(f"{self._told} requires a reference subspace of rank {rank}, not {reference.shape[-1]}")
+            raise ValueError(f"{self._name} requires a reference subspace of rank {rank}, not {reference.shape[-1]}")
         spanned = int(reference.any(axis=-2).sum(axis=-1).min())
         if spanned < rank:
             raise ValueError(
-                f"{self._told} requires a reference subspace of rank {rank}, but the regressors have rank {spanned}"
+                f"{self._name} requires a reference subspace of rank {rank}, but the regressors have rank {spanned}"
             )
         return reference
 

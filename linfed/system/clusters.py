@@ -33,8 +33,10 @@ def mpi_executor() -> Iterator[Executor]:
         from mpi4py import MPI
         from mpi4py.futures import MPIPoolExecutor
     except (ImportError, RuntimeError) as error:
-        told = " ".join(str(error).split())
-        raise UsageError(f"--mpi requires mpi4py and an MPI library ({told}): pip install 'linfed[cluster]'") from None
+        reason = " ".join(str(error).split())
+        raise UsageError(
+            f"--mpi requires mpi4py and an MPI library ({reason}): pip install 'linfed[cluster]'"
+        ) from None
     if MPI.COMM_WORLD.size < 2:
         raise UsageError("--mpi requires at least 2 processes: mpiexec -n 3 python -m mpi4py.futures -m linfed ..")
     with MPIPoolExecutor() as executor:

@@ -126,9 +126,11 @@ def _array(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> npt.NDArray[Any]:
         if version not in _HEADERS:
             raise ValueError(f"{part.filename} has an unknown version")
         shape, _, dtype = _HEADERS[version](file)
-        said, held = math.prod(shape) * dtype.itemsize, part.file_size - file.tell()
-        if said != held or dtype.hasobject:
-            raise ValueError(f"{part.filename} has {held} bytes of data, but {said} bytes of {dtype} in its header")
+        expected_size, size = math.prod(shape) * dtype.itemsize, part.file_size - file.tell()
+        if expected_size != size or dtype.hasobject:
+            raise ValueError(
+                f"{part.filename} has {size} bytes of data, but {expected_size} bytes of {dtype} in its header"
+            )
     with archive.open(part) as file:
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 

@@ -49,11 +49,11 @@ def commit(folder: Path | None = None) -> str | None:
 
     If tracked files of the folder or of linfed have uncommitted changes, "and changes" is appended.
     """
-    own = Path(linfed.__file__).parent
-    found = _git(folder or own, "rev-parse", "HEAD")
-    if not found or not _git(folder or own, "ls-files", "--", "."):  # installed within another project's checkout
+    package = Path(linfed.__file__).parent
+    found = _git(folder or package, "rev-parse", "HEAD")
+    if not found or not _git(folder or package, "ls-files", "--", "."):  # installed within another project's checkout
         return None
-    folders = [own] if folder is None else [folder, own]
+    folders = [package] if folder is None else [folder, package]
     changed = any(_git(one, "status", "--porcelain", "--untracked-files=no", "--", ".") for one in folders)
     return f"{found} and changes" if changed else found
 

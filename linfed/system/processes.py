@@ -38,14 +38,14 @@ def worker_pool(workers: int, tasks: int) -> Iterator[Executor]:
     or at a prompt the pool is loky's, if installed, because it can send locally defined classes and functions.
     """
     by_value = _is_interactive() and importlib.util.find_spec("loky") is not None
-    with _loky_pool(workers, tasks) if by_value else _own_pool(workers, tasks) as pool:
+    with _loky_pool(workers, tasks) if by_value else _process_pool(workers, tasks) as pool:
         try:
             yield pool
         except BrokenExecutor as error:
-            raise WorkerError(f"workers = {workers}: a worker process died: {_why(error, by_value)}") from None
+            raise WorkerError(f"workers = {workers}: a worker process died: {_explain(error, by_value)}") from None
 
 
-def _why(error: BrokenExecutor, by_value: bool) -> str:
+def _explain(error: BrokenExecutor, by_value: bool) -> str:
     """Return the likely cause of a worker's death, and advice."""
     if by_value:
         return short_repr(error)
@@ -71,7 +71,7 @@ def _loky_pool(workers: int, tasks: int) -> Iterator[Executor]:
 
 
 @contextmanager
-def _own_pool(workers: int, tasks: int) -> Iterator[Executor]:
+def _process_pool(workers: int, tasks: int) -> Iterator[Executor]:
     """Return a context with an executor whose workers end with this process."""
     context = multiprocessing.get_context("spawn")  # a forked copy of a threaded BLAS may hang
     watched, alive = context.Pipe(duplex=False)

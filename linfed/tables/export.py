@@ -84,15 +84,19 @@ def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
     kept = varying(rows) if along else columns(rows)
     out: list[dict[str, Any]] = []
     for row in rows:
-        own = {name: row[name] for name in kept if name in row and not isinstance(row[name], LabeledArray | np.ndarray)}
+        scalars = {
+            name: row[name] for name in kept if name in row and not isinstance(row[name], LabeledArray | np.ndarray)
+        }
         if along:
             arrays = {k: v for k, v in row.items() if isinstance(v, LabeledArray) and tuple(v.axes) == tuple(along)}
             each = {name: v for name, v in row.items() if isinstance(v, np.ndarray) and v.dtype.kind in "bU"}
-            out += _long(own, arrays, each)
+            out += _long(scalars, arrays, each)
             continue
         each = {name: value.tolist() for name, value in row.items() if isinstance(value, np.ndarray)}
         trials = range(max(map(len, each.values()), default=0))
-        out += [{**own, "trial": t, **{name: value[t] for name, value in each.items()}} for t in trials] or [own]
+        out += [{**scalars, "trial": t, **{name: value[t] for name, value in each.items()}} for t in trials] or [
+            scalars
+        ]
     return out
 
 
@@ -101,7 +105,7 @@ def _plain(rows: Rows) -> bool:
     return any(not isinstance(value, LabeledArray) for row in rows for value in row.values())
 
 
-def _long(own: Row, arrays: Mapping[str, LabeledArray], each: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _long(scalars: Row, arrays: Mapping[str, LabeledArray], each: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a record for each trial, if there are trials, and for each point of the axes that the arrays share.
 
     `each` contains strings and Booleans of each trial, which are repeated along the axes.
@@ -118,7 +122,7 @@ def _long(own: Row, arrays: Mapping[str, LabeledArray], each: Mapping[str, Any])
         names = [*labels, *repeated, *chosen]
         parts = (*places, *repeated.values(), *(array.values for array in chosen.values()))
         lists = [part.ravel().tolist() for part in parts]
-        out += [{**own, **dict(zip(names, point, strict=True))} for point in zip(*lists, strict=True)]
+        out += [{**scalars, **dict(zip(names, point, strict=True))} for point in zip(*lists, strict=True)]
     return out
 
 
@@ -145,8 +149,8 @@ def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
     keys = [tuple(row[column] for column in index.values()) for row in rows]
     for number, key in enumerate(keys):
         if key in keys[:number]:
-            told = ", ".join(f"{name} = {value!r}" for name, value in zip(index, key, strict=True)) or "no index"
-            raise ValueError(f"rows {keys.index(key)} and {number} have {told}; name columns that identify each row")
+            labels = ", ".join(f"{name} = {value!r}" for name, value in zip(index, key, strict=True)) or "no index"
+            raise ValueError(f"rows {keys.index(key)} and {number} have {labels}; name columns that identify each row")
     others = [name for name in varying(rows) if name not in index.values()] if len(rows) > 1 else []
     for row in rows:
         numbers = {
@@ -179,12 +183,12 @@ def _warn_of_divergence(rows: Rows) -> None:
 
 def format_diverged(rows: Rows) -> str:
     """Return a note on the number of trials and rows with the status "DIVERGED"; empty if there are none."""
-    lost = [int((row["status"] == "DIVERGED").sum()) for row in rows if isinstance(row.get("status"), np.ndarray)]
-    if not any(lost):
+    diverged = [int((row["status"] == "DIVERGED").sum()) for row in rows if isinstance(row.get("status"), np.ndarray)]
+    if not any(diverged):
         return ""
     trials = sum(len(row["status"]) for row in rows if isinstance(row.get("status"), np.ndarray))
-    in_rows = sum(count > 0 for count in lost)
-    return f"{sum(lost)} of {trials} trials diverged, in {in_rows} of {len(rows)} rows (column 'status')"
+    in_rows = sum(count > 0 for count in diverged)
+    return f"{sum(diverged)} of {trials} trials diverged, in {in_rows} of {len(rows)} rows (column 'status')"
 
 
 def html(rows: Rows) -> str:
@@ -195,11 +199,11 @@ def html(rows: Rows) -> str:
     lines = [[_brief(row.get(name, "")) for name in names] for row in rows[:SHOWN_ROWS]]
     more = len(rows) - SHOWN_ROWS
     left_out = f", the first {SHOWN_ROWS} shown" if more > 0 else ""
-    told = f"{len(rows)} rows{left_out}; {SUMMARISED}"
+    summary = f"{len(rows)} rows{left_out}; {SUMMARISED}"
     same_in_all = "; ".join(f"{name} = {_brief(rows[0].get(name, ''))}" for name in columns(rows) if name not in names)
     return (
         f'<div style="overflow-x:auto">{page.table(names, lines)}</div>'
-        + page.paragraph(told)
+        + page.paragraph(summary)
         + page.paragraph(same_in_all and f"The same in all rows: {same_in_all}")
     )
 

@@ -53,8 +53,8 @@ def check_count(lengths: Mapping[str, int]) -> None:
     """Raise a `SizeError` if a grid with axes of these lengths has too many cells."""
     count = math.prod(lengths.values())
     if count > MOST_CELLS:
-        told = ", ".join(f"{axis} ({length})" for axis, length in lengths.items())
-        raise SizeError(f"a grid over {told} has {count} cells; at most {MOST_CELLS} are allowed, use fewer values")
+        axes = ", ".join(f"{axis} ({length})" for axis, length in lengths.items())
+        raise SizeError(f"a grid over {axes} has {count} cells; at most {MOST_CELLS} are allowed, use fewer values")
 
 
 def grid(base: C, /, **axes: Sequence[Any]) -> list[C]:
@@ -129,26 +129,26 @@ def check_path(base: object, path: str) -> None:
         if not dataclasses.is_dataclass(found) or isinstance(found, type):
             where = f"{'.'.join(names[:depth])} = {short_repr(found)}" if depth else f"base = {short_repr(found)}"
             raise TypeError(f"{where} must be a dataclass")
-        known = [field.name for field in dataclasses.fields(found) if field.init]
-        if name not in known:
+        field_names = [field.name for field in dataclasses.fields(found) if field.init]
+        if name not in field_names:
             deeper = [one for one, _ in fields_of(base) if one.endswith(f".{path}")]
-            meant = f" (did you mean {deeper[0]!r}?)" if deeper else suggestion(name, known)
+            meant = f" (did you mean {deeper[0]!r}?)" if deeper else suggestion(name, field_names)
             raise ValueError(
                 f"{path!r}: {type(found).__name__} has no field {name!r}{meant}; allowed: "
-                + ", ".join(repr(field) for field in known)
+                + ", ".join(repr(field) for field in field_names)
             )
         found = getattr(found, name)
 
 
 def changed(base: C, changes: Mapping[str, Any]) -> C:
     """Return a copy of a dataclass with the fields at the given dotted paths replaced, all at once."""
-    own = {path: value for path, value in changes.items() if "." not in path}
+    outer = {path: value for path, value in changes.items() if "." not in path}
     inner: dict[str, dict[str, Any]] = {}
-    for path in changes.keys() - own.keys():
+    for path in changes.keys() - outer.keys():
         first, _, rest = path.partition(".")
         inner.setdefault(first, {})[rest] = changes[path]
-    parts = {name: changed(own.get(name, getattr(base, name)), rest) for name, rest in inner.items()}
-    return dataclasses.replace(base, **{**own, **parts})  # type: ignore[type-var]
+    parts = {name: changed(outer.get(name, getattr(base, name)), rest) for name, rest in inner.items()}
+    return dataclasses.replace(base, **{**outer, **parts})  # type: ignore[type-var]
 
 
 def at_path(base: object, path: str) -> Any:

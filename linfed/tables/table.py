@@ -226,8 +226,8 @@ class Table:
             raise KeyError(f"{name!r} is an axis, not a column; index the arrays along it instead")
         if ending:
             raise KeyError(f"column {name!r} may be {' or '.join(map(repr, ending))}; use the full name")
-        known = ", ".join(map(repr, columns))
-        raise KeyError(f"column {name!r} is unknown{suggestion(name, columns)}; here: {known}")
+        listed = ", ".join(map(repr, columns))
+        raise KeyError(f"column {name!r} is unknown{suggestion(name, columns)}; here: {listed}")
 
     # --- export ----------------------------------------------------------------------------------------------
 
@@ -292,9 +292,9 @@ class Table:
         DivergenceWarning
             If trials diverged. Their metrics are NaN, and averages in xarray skip NaN.
         """
-        told = export.short_names(self.rows) if short else {}
+        names = export.short_names(self.rows) if short else {}
         columns = {name: self._column(name) for name in index}
-        return export.to_xarray(self._named(short), {name: told.get(one, one) for name, one in columns.items()})
+        return export.to_xarray(self._named(short), {name: names.get(one, one) for name, one in columns.items()})
 
     def _named(self, short: bool) -> Sequence[Row]:
         """Return the rows, with short or full names of their columns."""
@@ -359,9 +359,9 @@ def _checked_row(row: Row) -> dict[str, Any]:
     arrays = {k: v.values if isinstance(v, LabeledArray) else v for k, v in kept.items() if _of_trials(v)}
     counts = {len(array): name for name, array in arrays.items()}
     if len(counts) > 1:
-        told = " and ".join(f"{name} {count}" for count, name in counts.items())
+        counts_text = " and ".join(f"{name} {count}" for count, name in counts.items())
         raise ValueError(
-            f"all arrays of a row must have the same number of trials, got {told}; for another axis, use "
+            f"all arrays of a row must have the same number of trials, got {counts_text}; for another axis, use "
             f"lf.LabeledArray"
         )
     axes: dict[str, Any] = {}
@@ -382,10 +382,10 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
 
 
-def _one_of(wanted: Any, held: Any) -> Any:
-    """Return the allowed values of a column that contains `held`."""
+def _one_of(wanted: Any, value: Any) -> Any:
+    """Return the allowed values of a column that contains `value`."""
     several = isinstance(wanted, list | range | set | frozenset | np.ndarray)
-    return wanted if several or (isinstance(wanted, tuple) and not isinstance(held, tuple)) else [wanted]
+    return wanted if several or (isinstance(wanted, tuple) and not isinstance(value, tuple)) else [wanted]
 
 
 def _of_trials(value: Any) -> bool:

@@ -66,7 +66,7 @@ class Clustering(Averaging):
         """Return the cluster of each given client."""
         return clients % self.clusters if isinstance(self.clusters, int) else np.asarray(self.clusters)[clients]
 
-    def remembered(self, start: InitContext) -> dict[str, Array]:
+    def initial_memory(self, start: InitContext) -> dict[str, Array]:
         """Return the arrays of the initial `Clustered` state, with stored changes of 0."""
         zeros = np.zeros((start.trials, self.n_clusters, self.parameters(start.dim, start.classes)))
         return {**self.counted(start), "changes": zeros}
@@ -145,7 +145,7 @@ class ClusterFedVARP(Clustering):
 
     def initial_state(self, start: InitContext) -> Clustered:
         """Return the initial model, with stored changes of 0."""
-        return Clustered(**self.remembered(start))
+        return Clustered(**self.initial_memory(start))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""

@@ -71,8 +71,8 @@ class Rolling(Averaging):
     def trained(self, model: LinearModel, batch: Batch) -> Array:
         """Return an array (T, p, P) with 1 at the parameters that each participant trains in this round, else 0."""
         shares = np.asarray(self.model_share)
-        own = shares[batch.active] if shares.ndim else np.full(batch.active.shape, shares)
-        return model.vector_of_units(trained_units(own, model.rank or model.dim, batch.round))
+        active_shares = shares[batch.active] if shares.ndim else np.full(batch.active.shape, shares)
+        return model.vector_of_units(trained_units(active_shares, model.rank or model.dim, batch.round))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,7 +89,7 @@ class FedSCAVAR(Clustering, Rolling):
     def initial_state(self, start: InitContext) -> Combined:
         """Return the initial model, with stored changes and control variates of 0."""
         zeros = np.zeros((start.trials, start.n_clients, self.parameters(start.dim, start.classes)))
-        return Combined(**self.remembered(start), controls=zeros, control=zeros[:, :1].copy())
+        return Combined(**self.initial_memory(start), controls=zeros, control=zeros[:, :1].copy())
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
@@ -97,10 +97,10 @@ class FedSCAVAR(Clustering, Rolling):
         model = LinearModel.of(state)
         trained = self.trained(model, batch)
         server, begin = model.shared(state), model.shared(state) * trained
-        c, own = state.control, state.take_clients("controls", batch.active)
+        c, controls = state.control, state.take_clients("controls", batch.active)
 
         def corrected(gradient: Array, theta: Array) -> Array:
-            return trained * (gradient + self.mu * (theta - begin) - own + c)
+            return trained * (gradient + self.mu * (theta - begin) - controls + c)
 
         change, taken = self.local_change(model, batch, begin, rng, corrected)
         moved = server + self.server_step_size * self.server_change(state, batch, change, trained)
@@ -109,7 +109,7 @@ class FedSCAVAR(Clustering, Rolling):
             **model.parts(moved),
             changes=self.new_memory(state, batch, change, trained),
             control=c + state.mean(news, batch.active),
-            controls=own + news,
+            controls=controls + news,
             active=batch.active,
         )
 

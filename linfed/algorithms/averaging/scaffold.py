@@ -92,14 +92,14 @@ class SCAFFOLD(Averaging):
         """Return the state after one round."""
         assert isinstance(state, ScaffoldState)
         model = LinearModel.of(state)
-        server, c, own = model.shared(state), state.control, state.take_clients("controls", batch.active)
-        change, taken = self.local_change(model, batch, server, rng, lambda g, _: g - own + c)
+        server, c, controls = model.shared(state), state.control, state.take_clients("controls", batch.active)
+        change, taken = self.local_change(model, batch, server, rng, lambda g, _: g - controls + c)
         if self.controls == "gradient":
             new = model.gradient(batch, server)
         else:
-            new = own - c - change / (taken * self.step_in(batch))
+            new = controls - c - change / (taken * self.step_in(batch))
         moved = server + self.server_step_size * self.average(batch, change)
-        control = c + state.mean(new - own, batch.active)
+        control = c + state.mean(new - controls, batch.active)
         return state.update(**model.parts(moved), control=control, controls=new, active=batch.active)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:

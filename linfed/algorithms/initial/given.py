@@ -13,11 +13,11 @@ from linfed.algorithms.initial.base import Initial, InitialFactors, InitialStart
 from linfed.errors import check_array
 
 
-def _held(told: str, rows: str) -> Check:
+def _make_check(name: str, rows: str) -> Check:
     """Return a check for an array (rows, k) or (trials, rows, k), which the check makes read-only."""
 
     def check(_: str, value: object) -> Array:
-        array = check_array(told, value, [(rows, "k"), ("trials", rows, "k")])
+        array = check_array(name, value, [(rows, "k"), ("trials", rows, "k")])
         array.setflags(write=False)
         return array
 
@@ -49,7 +49,7 @@ class GivenSubspace(Initial):
     B: npt.ArrayLike
 
     def __post_init__(self) -> None:
-        check_fields(self, B=_held("init", "d"))
+        check_fields(self, B=_make_check("init", "d"))
 
     @property
     def array(self) -> Array:
@@ -106,7 +106,7 @@ class GivenFactors(InitialFactors):
     W: npt.ArrayLike
 
     def __post_init__(self) -> None:
-        check_fields(self, B=_held("init B", "d"), W=_held("init W", "n"))
+        check_fields(self, B=_make_check("init B", "d"), W=_make_check("init W", "n"))
         trials = {array.shape[0] for array in self.arrays if array.ndim == 3}
         if len(trials) > 1:
             raise ValueError(f"init has arrays for {sorted(trials)} trials; B and W must agree")

@@ -37,8 +37,8 @@ class ProjectedFeatures:
         # No reference to the batch, which refers to these features: a cycle would delay freeing the memory of a round.
         self._source, self._active, self._singular = batch.source, batch.active, batch._singular
         self._W, self._S, self.B = batch._W, batch._S, B
-        self._frame, self._told = batch.source.frame(B), False
-        self._answer: tuple[Array, Array, Array] | None = None
+        self._frame, self._message_used = batch.source.frame(B), False
+        self._last_gradient: tuple[Array, Array, Array] | None = None
         self._normal: tuple[Array, Array] | None = None
         self._kept: list[tuple[slice, slice, Pseudo]] | None = None
         diagonal = np.abs(np.diagonal(self._frame.R, axis1=-2, axis2=-1))
@@ -89,19 +89,21 @@ class ProjectedFeatures:
         over clients.
         """
         share = np.array(1.0 / W.shape[1] if weights is None else weights, dtype=float)
-        if self._answer is None or not (np.array_equal(self._answer[0], W) and np.array_equal(self._answer[1], share)):
+        if self._last_gradient is None or not (
+            np.array_equal(self._last_gradient[0], W) and np.array_equal(self._last_gradient[1], share)
+        ):
             total = self.message_sum(self._message_at(W, np.broadcast_to(share, W.shape[:2])))
-            self._answer = W.copy(), share, self.shaped(total, 1.0)
-        return self._answer[2].copy()  # a copy, as callers may modify the result in place
+            self._last_gradient = W.copy(), share, self.shaped(total, 1.0)
+        return self._last_gradient[2].copy()  # a copy, as callers may modify the result in place
 
     def message_sum(self, message: Message) -> Array:
         """Return ``sum_i X_i'r_i w_i'`` of standard Gaussian rows, (T, d, k), from its message; once per round."""
-        if self._told:
+        if self._message_used:
             raise EngineError(
                 f"engine = {ENGINE!r} supports only one representation_gradient per round; use engine = 'compressed' "
                 "or 'explicit'"
             )
-        self._told = True
+        self._message_used = True
         P, k = self._frame.P, self.B.shape[-1]
         if self._frame.star is None:  # `inside` is the whole message: (T, k + d, k), the last d rows outside B
             ambient = message.inside[:, k:]
@@ -109,7 +111,7 @@ class ProjectedFeatures:
         return P @ message.inside + self._source.outer_noise(P) @ root_of_gram(message.gram)
 
     def shaped(self, total: Array, share: float) -> Array:
-        """Return the gradient (T, d, k) from the sum returned by `outspoken`, scaled by a share."""
+        """Return the gradient (T, d, k) from the sum returned by `message_sum`, scaled by a share."""
         return self._source.truth.design.shape_rows((total * (share / self._source.n_samples)).mT).mT
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
@@ -165,11 +167,11 @@ class ProjectedFeatures:
         s, upper = normals[:, :k], normals[:, k:]
         position = k * (k - 1) // 2
         for i in reversed(range(k)):  # back-substitution, every client of the block at once
-            known = s[:, i].copy()
+            rhs = s[:, i].copy()
             position -= k - 1 - i
             for j in range(i + 1, k):
-                known -= upper[:, position + j - i - 1] * w[:, j]
-            np.divide(known, diagonal[:, i], out=w[:, i])
+                rhs -= upper[:, position + j - i - 1] * w[:, j]
+            np.divide(rhs, diagonal[:, i], out=w[:, i])
         w *= labels.tau[:, None]
         w += labels.a
         R = self._frame.R[t]
@@ -246,8 +248,8 @@ class ProjectedFeatures:
         ]
         y = []
         for row in range(rows):
-            known = summed((one[row], labels.a[:, i]) for i, one in enumerate(Z0))
-            y.append(labels.tau * v[row] if known is None else labels.tau * v[row] + known)
+            signal = summed((one[row], labels.a[:, i]) for i, one in enumerate(Z0))
+            y.append(labels.tau * v[row] if signal is None else labels.tau * v[row] + signal)
         return Pseudo(labels, Z0, Z, v, y, normals[:, source.inner :])
 
     def _general_heads(

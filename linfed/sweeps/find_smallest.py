@@ -77,11 +77,10 @@ def find_smallest(
         - the last part of `path`: the smallest size, NaN if censored; ``crossing``: the same, interpolated between
           integers;
         - ``low``, ``high``: the confidence interval; the smallest size is above ``low`` and at most ``high``;
-        - ``censored``: "above" if `upper` does not reach the level, "below" if `lower` does; one of ``low`` and
-        ``high``
-          is then the bound;
-        - ``stop_reason``: "resolved" if the interval has its target width, else "trials", "budget" or "end" (of the
-        range);
+        - ``censored``: "above" if `upper` does not reach the level, "below" if `lower` does; one of
+          ``low`` and ``high`` is then the bound;
+        - ``stop_reason``: "resolved" if the interval has its target width, else "trials", "budget" or "end" (of
+          the range);
         - ``violations``: number of sizes that contradict monotonicity (see Notes);
         - ``total_trials``: trials over all sizes;
         - ``step_size`` and, if tuned, ``at_grid_edge``, both at the smallest size tried that reaches the level;
@@ -94,9 +93,8 @@ def find_smallest(
         - ``predicted``, ``predicted_crossing``, ``predicted_low``, ``predicted_high``, ``predicted_censored``: the same
           for predictions, each for the ground truth and initialisation of one trial;
         - ``predicted_trials``: the largest number of predicted trials at one size;
-        - ``missing_prediction``: the reason why there is no prediction at the largest size predicted not to reach the
-        level, else
-          "".
+        - ``missing_prediction``: the reason why there is no prediction at the largest size predicted not to reach
+          the level, else "".
 
     Raises
     ------

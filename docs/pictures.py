@@ -102,9 +102,9 @@ def draw(names: list[str]) -> None:
 def save(figure: mpl.figure.Figure, name: str, sizes: str) -> None:
     """Save a figure as a picture in docs/, with the sizes for its caption."""
     experiment, _, width = PICTURES[name]
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png")
-    image = shrink_png(drawn, width)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    image = shrink_png(buffer, width)
     carried = PngInfo()
     carried.add_text(DIGEST, digest(experiment))
     carried.add_text(SIZES, sizes)

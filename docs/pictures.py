@@ -105,11 +105,11 @@ def save(figure: mpl.figure.Figure, name: str, sizes: str) -> None:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     image = shrink_png(buffer, width)
-    carried = PngInfo()
-    carried.add_text(DIGEST, digest(experiment))
-    carried.add_text(SIZES, sizes)
+    metadata = PngInfo()
+    metadata.add_text(DIGEST, digest(experiment))
+    metadata.add_text(SIZES, sizes)
     path = DOCS / f"{name}.png"
-    image.save(path, optimize=True, pnginfo=carried)
+    image.save(path, optimize=True, pnginfo=metadata)
     print(f"{path.name}: {image.width} x {image.height}, {path.stat().st_size / 1000:.0f} kB")
 
 

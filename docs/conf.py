@@ -71,8 +71,8 @@ def signature(
     if what != "class" or not dataclasses.is_dataclass(value):
         return None
     given = inspect.signature(value.__init__)
-    own = [one.replace(annotation=one.empty) for one in given.parameters.values() if one.name != "self"]
-    return str(given.replace(parameters=own, return_annotation=given.empty)), ""
+    parameters = [one.replace(annotation=one.empty) for one in given.parameters.values() if one.name != "self"]
+    return str(given.replace(parameters=parameters, return_annotation=given.empty)), ""
 
 
 def without_last_line(app: Sphinx, page: str, source: list[str]) -> None:
@@ -90,12 +90,12 @@ def link_names(app: Sphinx, tree: nodes.document) -> None:
         text = literal.astext()
         public = re.match(r"lf\.([\w.]+)(?:\(.*\))?$", text)
         if text in EXPERIMENTS:
-            asked = {"refdomain": "std", "reftype": "doc", "reftarget": f"/_generated/experiments/{text}"}
+            target = {"refdomain": "std", "reftype": "doc", "reftarget": f"/_generated/experiments/{text}"}
         elif public:
-            asked = {"refdomain": "py", "reftype": "obj", "reftarget": f"linfed.{public[1]}"}
+            target = {"refdomain": "py", "reftype": "obj", "reftarget": f"linfed.{public[1]}"}
         else:
             continue
-        link = addnodes.pending_xref("", refdoc=app.env.docname, refexplicit=True, refwarn=False, **asked)
+        link = addnodes.pending_xref("", refdoc=app.env.docname, refexplicit=True, refwarn=False, **target)
         literal.replace_self(link)
         link += literal
 

@@ -58,8 +58,8 @@ def main() -> None:
             edges = np.linspace(*np.quantile(list(samples.values()), SHOWN), BINS + 1)
             for engine, values in samples.items():
                 filled = engine == "explicit"
-                drawn = {"fill": filled, "color": COLOURS[engine], "linewidth": 0.0 if filled else 0.8}
-                ax.stairs(np.histogram(values, edges)[0], edges, label=engine, **drawn)
+                look = {"fill": filled, "color": COLOURS[engine], "linewidth": 0.0 if filled else 0.8}
+                ax.stairs(np.histogram(values, edges)[0], edges, label=engine, **look)
             ax.set_xlim(edges[0], edges[-1])
             ax.set_axisbelow(True)
             ax.set_xlabel("subspace distance")

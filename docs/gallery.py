@@ -84,7 +84,7 @@ def described(module: ModuleType) -> str:
     return re.sub(r"(?ms)^Figures\n-+\n.*?(?:\n\s*\n|\Z)", "", text)
 
 
-def told(picture: str, key: str, module: ModuleType) -> str:
+def picture_caption(picture: str, key: str, module: ModuleType) -> str:
     """Return the caption of a committed picture, with the sizes stored in the picture."""
     with Image.open(DOCS / f"{picture}.png") as image:
         return caption(module, key, image.info[pictures.SIZES])
@@ -92,13 +92,13 @@ def told(picture: str, key: str, module: ModuleType) -> str:
 
 def figures(name: str, module: ModuleType) -> list[str]:
     """Return the committed pictures with their captions, or the reason why there are none."""
-    own = {picture: key for picture, (experiment, key, _) in pictures.PICTURES.items() if experiment == name}
-    if not own:
+    keys = {picture: key for picture, (experiment, key, _) in pictures.PICTURES.items() if experiment == name}
+    if not keys:
         return ["## Figures\n", NO_PICTURE.format(name=name)] if hasattr(module, "plot") else []
     lines = ["## Figures\n"]
-    for picture, key in own.items():
+    for picture, key in keys.items():
         image = f"![{escaped(module.SUMMARY)}](../../{picture}.png)\n"
-        lines += [image, f"*{escaped(told(picture, key, module))}*\n"]
+        lines += [image, f"*{escaped(picture_caption(picture, key, module))}*\n"]
     return lines
 
 
@@ -129,14 +129,14 @@ def settings(record: dict[str, Any]) -> list[str]:
     """Return the values that all rows of each table share."""
     lines = ["## Settings\n"]
     for key, one in record["tables"].items():
-        shared = ", ".join(f"{name} = {shown(value)}" for name, value in one["shared"].items())
+        shared = ", ".join(f"{name} = {setting_text(value)}" for name, value in one["shared"].items())
         lines.append(f"- table `{key}`, {one['rows']} rows; common to all rows: {escaped(shared) or 'nothing'}")
     return [*lines, ""]
 
 
-def shown(value: Any) -> str:
+def setting_text(value: Any) -> str:
     """Return a setting as text, lists with parentheses."""
-    return f"({', '.join(map(shown, value))})" if isinstance(value, list) else str(value)
+    return f"({', '.join(map(setting_text, value))})" if isinstance(value, list) else str(value)
 
 
 def as_csv(claims: list[dict[str, Any]]) -> str:
@@ -163,10 +163,10 @@ def as_csv(claims: list[dict[str, Any]]) -> str:
 
 def downloads(name: str, record: dict[str, Any]) -> list[str]:
     """Return the command that reproduces the run, its environment, and links to its files."""
-    beside = "../../../results/committed/"
+    committed_url = "../../../results/committed/"
     files = [f"{name}.json", *(f"{name}-{key}{end}" for key in record["tables"] for end in (".csv", ".npz"))]
     links = [f"{{download}}`claims as CSV <{name}-claims.csv>`"]
-    links += [f"{{download}}`{file} <{beside}{file}>`" for file in files if (COMMITTED / file).exists()]
+    links += [f"{{download}}`{file} <{committed_url}{file}>`" for file in files if (COMMITTED / file).exists()]
     versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
     took = f"{record['seconds']:.0f} s of computing, " if "seconds" in record else ""
     return [
@@ -183,7 +183,7 @@ def downloads(name: str, record: dict[str, Any]) -> list[str]:
 def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
     """Return the page of an experiment."""
     sentences = quoted(record["claims"])
-    said = [
+    quotations = [
         "## Claims of the source\n",
         *(f"> “{escaped(words)}” ({escaped(place)})\n" for place, words in sentences),
     ]
@@ -192,7 +192,7 @@ def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
             f"# {name}\n",
             f"{escaped(module.SUMMARY)}\n",
             f"{chips(record['claims'])}\n",
-            *(said if sentences else []),
+            *(quotations if sentences else []),
             "## Setup, and deviations from the source\n",
             described(module) + "\n",
             *settings(record),
@@ -210,9 +210,9 @@ def thumbnail(name: str, folder: Path) -> str:
         return ""
     with Image.open(DOCS / f"{first}.png") as image:
         small = ImageOps.pad(image.convert("RGB"), THUMB, Image.Resampling.LANCZOS, color="white")
-    drawn = io.BytesIO()
-    small.quantize(64, dither=Image.Dither.NONE).save(drawn, format="png", optimize=True)
-    changed(folder / f"{name}-thumb.png", drawn.getvalue())
+    buffer = io.BytesIO()
+    small.quantize(64, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
+    changed(folder / f"{name}-thumb.png", buffer.getvalue())
     return f"{name}-thumb.png"
 
 
@@ -231,8 +231,8 @@ def overview(cards: dict[str, str], claims: list[dict[str, Any]]) -> str:
         "[How to read a verdict](../../start.md#how-to-read-a-verdict).\n",
     ]
     for start, title in PAPERS.items():
-        own = [one for name, one in cards.items() if paper_of(name) == start]
-        lines += [f"## {title}\n", "::::{grid} 1 2 3 3\n:gutter: 3\n", *own, "::::\n"]
+        cards_of_paper = [one for name, one in cards.items() if paper_of(name) == start]
+        lines += [f"## {title}\n", "::::{grid} 1 2 3 3\n:gutter: 3\n", *cards_of_paper, "::::\n"]
     return "\n".join([*lines, "```{toctree}\n:hidden:\n", *cards, "```\n"])
 
 

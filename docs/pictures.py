@@ -102,14 +102,14 @@ def draw(names: list[str]) -> None:
 def save(figure: mpl.figure.Figure, name: str, sizes: str) -> None:
     """Save a figure as a picture in docs/, with the sizes for its caption."""
     experiment, _, width = PICTURES[name]
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png")
-    image = shrink_png(drawn, width)
-    carried = PngInfo()
-    carried.add_text(DIGEST, digest(experiment))
-    carried.add_text(SIZES, sizes)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    image = shrink_png(buffer, width)
+    metadata = PngInfo()
+    metadata.add_text(DIGEST, digest(experiment))
+    metadata.add_text(SIZES, sizes)
     path = DOCS / f"{name}.png"
-    image.save(path, optimize=True, pnginfo=carried)
+    image.save(path, optimize=True, pnginfo=metadata)
     print(f"{path.name}: {image.width} x {image.height}, {path.stat().st_size / 1000:.0f} kB")
 
 

@@ -112,21 +112,21 @@ ABOUT = """# Full runs of every experiment
 
 def refusals(runs: dict[str, dict[str, Any]], missing: dict[str, str], *, add: bool = False) -> list[str]:
     """Return the reasons why runs must not be published, one line per reason."""
-    told = [] if add else [f"{name}: {reason}" for name, reason in missing.items()]
+    reasons = [] if add else [f"{name}: {reason}" for name, reason in missing.items()]
     for name, described in runs.items():
         commit = described.get("commit")
         if described["quick"]:
-            told.append(f"{name}: a quick run")
+            reasons.append(f"{name}: a quick run")
         if not described["claims"]:
-            told.append(f"{name}: no claims, so the run is not finished")
+            reasons.append(f"{name}: no claims, so the run is not finished")
         if not commit:
-            told.append(f"{name}: the commit is unknown")
+            reasons.append(f"{name}: the commit is unknown")
         elif " " in commit:
-            told.append(f"{name}: run at {commit}")
+            reasons.append(f"{name}: run at {commit}")
     commits = {described.get("commit") for described in runs.values()}
     if len(commits) > 1 and not add:
-        told.append(f"runs of different commits: {', '.join(sorted(map(str, commits)))}")
-    return told
+        reasons.append(f"runs of different commits: {', '.join(sorted(map(str, commits)))}")
+    return reasons
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
@@ -158,18 +158,18 @@ def dropped(key: str, row: dict[str, Any]) -> tuple[str, ...]:
     ):  # the pictures show the errors of the base runs, and all columns of the population
         return TRACE if row["name"] != "base" else () if row["data"] == "population" else TRACE[1:]
     if key == "flute-theorem55-runs":  # the pictures show the region for the base runs
-        drawn = row["name"] == "base" and row["data"] in ("population", "fixed")
-        return tuple(name for name in TRACE if not (drawn and name in REGION))
+        has_region = row["name"] == "base" and row["data"] in ("population", "fixed")
+        return tuple(name for name in TRACE if not (has_region and name in REGION))
     if key == "shortcut-bound-terms" and not row["noise_std"]:  # the pictures show the runs with noise
         return (*DROPPED[key], *TERMS, "distance")
     if key == "averaging-family-runs":  # the pictures show curves of four settings and some methods
-        shown = row["heterogeneity"] == 1.0 and row["participants"] > 2 and row["local_steps"] > 1
-        return ("reached",) if shown and "," not in row["method"] else ("reached", "to_best", "to_own")
+        in_pictures = row["heterogeneity"] == 1.0 and row["participants"] > 2 and row["local_steps"] > 1
+        return ("reached",) if in_pictures and "," not in row["method"] else ("reached", "to_best", "to_own")
     if key in CONTESTS:  # the pictures show curves of some methods
         rank, clients = CONTESTS[key]
-        shown = row["n_clients"] in clients
-        curved = shown and row["method"] in ("FedAvg", "FedRep", "FedRep*", "FLUTE", "FLUTE*", "LocalOnly")
-        collapsing = shown and row["rank"] == rank and "F" in row["method"] and "Avg" not in row["method"]
+        in_pictures = row["n_clients"] in clients
+        curved = in_pictures and row["method"] in ("FedAvg", "FedRep", "FedRep*", "FLUTE", "FLUTE*", "LocalOnly")
+        collapsing = in_pictures and row["rank"] == rank and "F" in row["method"] and "Avg" not in row["method"]
         return (*WEIGHED, *(() if curved else ("accuracy",)), *(() if collapsing else COLLAPSE))
     return DROPPED.get(key, ())
 
@@ -180,13 +180,13 @@ FIRST = {"averaging-family-runs": 41}
 
 def reduced(key: str, table: lf.Table) -> lf.Table:
     """Return a table with fewer digits, fewer rounds and without large columns (`dropped`)."""
-    told = DECILES.get(key, ())
+    decile_columns = DECILES.get(key, ())
     if key in FIRST:
         table = lf.Table([{name: begun(value, FIRST[key]) for name, value in row.items()} for row in table.rows])
     return lf.Table(
         [
             {
-                name: smaller(value, name in told, beside=key == "flute-theorem55-runs")
+                name: smaller(value, name in decile_columns, quantile_axis=key == "flute-theorem55-runs")
                 for name, value in row.items()
                 if name not in dropped(key, row)
             }
@@ -203,16 +203,16 @@ def begun(value: Any, count: int) -> Any:
     return lf.LabeledArray(kept, **{name: one[:count] if name == "round" else one for name, one in value.axes.items()})
 
 
-def smaller(value: Any, deciles: bool = False, beside: bool = False) -> Any:
+def smaller(value: Any, deciles: bool = False, quantile_axis: bool = False) -> Any:
     """Return a reduced value of a row.
 
-    If `deciles`, deciles replace the trials; if also `beside`, they get a separate axis.
+    If `deciles`, deciles replace the trials; if also `quantile_axis`, they get a separate axis.
     """
     shares = np.linspace(0, 1, 11)
     if deciles and isinstance(value, np.ndarray):
         return smaller(np.quantile(value, shares))
     if deciles:
-        axes = {"quantile": shares, **value.axes} if beside else value.axes
+        axes = {"quantile": shares, **value.axes} if quantile_axis else value.axes
         return smaller(lf.LabeledArray(np.quantile(value.values, shares, axis=0), **axes))
     if isinstance(value, np.ndarray):
         return rounded(value)
@@ -241,10 +241,11 @@ def publish(out: Path, names: list[str], to: Path, *, add: bool = False) -> list
         written.append(Path(shutil.copy(out / f"{name}.json", to)))
         for key, table in tables.items():
             file = f"{name}-{key}"
-            arrays, told = reduced(file, table).payload()
+            arrays, metadata = reduced(file, table).payload()
             left_out = sorted({column for row in table.rows for column in dropped(file, row) if column in row})
-            told["reduced"] = f"{BITS} binary digits, at most {ROUNDS} rounds; without {', '.join(left_out) or 'none'}"
-            written.append(files.write(to / f"{file}.npz", arrays, told, zipfile.ZIP_LZMA))
+            without = ", ".join(left_out) or "none"
+            metadata["reduced"] = f"{BITS} binary digits, at most {ROUNDS} rounds; without {without}"
+            written.append(files.write(to / f"{file}.npz", arrays, metadata, zipfile.ZIP_LZMA))
             if (out / f"{file}.csv").stat().st_size <= CSV_LIMIT:
                 written.append(Path(shutil.copy(out / f"{file}.csv", to)))
     for path in to.iterdir():
@@ -313,9 +314,9 @@ def main(arguments: list[str] | None = None) -> int:
             runs[name] = load_tables(name, options.out)[0]
         except UsageError:
             missing[name] = f"no run in {str(options.out)!r}"
-    told = refusals(runs, missing, add=options.add)
-    print(*told, sep="\n", end="\n" if told else "", file=sys.stderr)
-    if (told and not options.anyway) or not runs:
+    reasons = refusals(runs, missing, add=options.add)
+    print(*reasons, sep="\n", end="\n" if reasons else "", file=sys.stderr)
+    if (reasons and not options.anyway) or not runs:
         return 1
     written = publish(options.out, list(runs), options.to, add=options.add)
     print(f"{len(written)} files, {sum(path.stat().st_size for path in written) / 1e6:.1f} MB in {options.to}")

@@ -261,15 +261,15 @@ def command_line() -> str:
 
 def benchmarks() -> str:
     """Return the page of the committed benchmarks."""
-    told = json.loads((COMMITTED / "benchmarks.json").read_text(encoding="utf-8"))
-    machines = list(dict.fromkeys(row["machine"] for row in told["rows"] if "machine" in row))
+    record = json.loads((COMMITTED / "benchmarks.json").read_text(encoding="utf-8"))
+    machines = list(dict.fromkeys(row["machine"] for row in record["rows"] if "machine" in row))
     head = ("benchmark", "sizes", "linfed", "competitor", "ratio [quartiles]", "target", "target met", "note")
     lines = [
         "# Benchmarks\n",
         f"All rows of `results/committed/benchmarks.json`, measured on {escaped('; '.join(machines))} by `python -m "
         "benchmarks --full`. [Speed](../../speed.md) has a summary.\n",
-        escaped(told["method"]) + "\n",
-        table(head, (tuple(map(escaped, measured(row))) for row in told["rows"])),
+        escaped(record["method"]) + "\n",
+        table(head, (tuple(map(escaped, measured(row))) for row in record["rows"])),
     ]
     return "\n".join(lines) + "\n"
 
@@ -299,7 +299,7 @@ def write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, group in GROUPS.items():
         changed(folder / f"{name}.rst", group_page(group).encode())
-    told = "\n".join(f"- [{group.title}]({name}.rst): {group.about}" for name, group in GROUPS.items())
-    changed(folder / "index.md", INDEX.format(groups=told, names="\n".join(GROUPS)).encode())
+    groups = "\n".join(f"- [{group.title}]({name}.rst): {group.about}" for name, group in GROUPS.items())
+    changed(folder / "index.md", INDEX.format(groups=groups, names="\n".join(GROUPS)).encode())
     changed(folder / "command-line.md", command_line().encode())
     changed(folder / "benchmarks.md", benchmarks().encode())

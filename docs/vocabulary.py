@@ -301,9 +301,9 @@ def times(value: float) -> str:
 
 def mean_and_error(values: Any) -> str:
     """Return a mean over trials with its standard error, and the number of finite trials if some diverged."""
-    known = values[~np.isnan(values)]
-    left = f" ({len(known)} of {len(values)})" if len(known) < len(values) else ""
-    return f"{known.mean():.1f} ± {stats.sem(known):.1f}{left}"
+    finite = values[~np.isnan(values)]
+    left = f" ({len(finite)} of {len(values)})" if len(finite) < len(values) else ""
+    return f"{finite.mean():.1f} ± {stats.sem(finite):.1f}{left}"
 
 
 def fill(text: str, width: int) -> str:

@@ -158,7 +158,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     tuned = fixed.select(noise_std=0.1, method=[name for name in METHODS if name not in (SEIDEL, "LocalOnly")])
     told = "at the best of the other parameters; 90 % of the tuning trials lie below; circled: chosen\n"
     told += "(joint ridge: the step is $\\eta$ times (1 + ridge) / ridge)"
-    shape = {"xlabel": "step size $\\eta$", "told": told, "ncols": 4, "log": True, "height": 2.4}
+    shape = {"xlabel": "step size $\\eta$", "legend_title": told, "ncols": 4, "log": True, "height": 2.4}
     looks = {"column": "n_samples", "title": "m = {}", "labels": NAMES}
     return found | {"tuning": tuning_figure(tuned, "final parameter error", **shape, **looks)}
 

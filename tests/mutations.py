@@ -672,10 +672,10 @@ MUTATIONS = {
         Mutation("shipped experiments count not", "Path(shipped).resolve() in path.parents or ", "", "cli:by_cell"),
         Mutation("all shipped experiments count for each cell", "    SHIPPED,\n", "", "cli:by_cell store:own_code"),
         Mutation("linfed's own code left out", "*_of_linfed(), ", "", "store:linfeds_own"),
-        Mutation("the cell's own code left out", ", *own]", "]", "store:the_code_that_counts"),
+        Mutation("the cell's own code left out", ", *texts]", "]", "store:the_code_that_counts"),
         Mutation(
             "old code in a new file's name",
-            'raise _changed(own_file, f"{module}.{code',
+            'raise _changed(file, f"{module}.{code',
             'print(f"{module}.{code',
             "store:refused",
         ),
@@ -687,7 +687,9 @@ MUTATIONS = {
         Mutation(
             "imports within functions", "if node is not self.nodes[number]:", "if False:", "store:code_that_counts"
         ),
-        Mutation("what registers itself", "told |= _loaded(other).keys() & assigned", "pass", "store:code_that_counts"),
+        Mutation(
+            "what registers itself", "names |= _loaded(other).keys() & assigned", "pass", "store:code_that_counts"
+        ),
     ],
     "sweeps/store.py": [
         Mutation("torn files are believed", "!= words[1]:", "== b'':", "store:set_aside"),
@@ -697,7 +699,7 @@ MUTATIONS = {
     "sweeps/progress.py": [
         Mutation("work of cells that run is told twice", "max(0.0, total - begun)", "total", "progress"),
         Mutation("seconds as costs are", "CERTAINTY * SLOPE) / (x @ x + CERTAINTY)", "1e9) / 1e9", "progress"),
-        Mutation("one cell as long as any", "weights ** max(slope, 0.0)", "weights**0", "progress"),
+        Mutation("one cell as long as any", "sum(weights ** max(slope, 0.0))", "sum(weights**0)", "progress"),
     ],
     "reproduction/records.py": [
         Mutation(
@@ -711,7 +713,7 @@ MUTATIONS = {
         Mutation("claims that are gone are not told", "{**expected, **found}", "found", "cli:strict"),
         Mutation(
             "no setting but the number of rows is compared",
-            "known[key].keys() & settings[key].keys()",
+            "committed[key].keys() & settings[key].keys()",
             '("rows",)',
             "cli:other_settings",
         ),

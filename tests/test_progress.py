@@ -77,7 +77,7 @@ def test_nothing_is_said_before_anything_has_ended_but_what_an_earlier_run_knows
     cells = {0: Costly(4.0), 1: Costly(4.0)}
     assert WorkEstimate(cells, 1).left(3.0) is None
     work = WorkEstimate(cells, 2)
-    work.known(Costly(4.0), 10.0)
+    work.add_timing(Costly(4.0), 10.0)
     assert work.left(0.0) == pytest.approx(10.0)
     assert work.left(4.0) == pytest.approx(6.0)  # both are running
     work.failed(0)

@@ -34,8 +34,8 @@ def signals(act: Callable[[int, object], None]) -> Iterator[None]:
     """
     numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     here = threading.current_thread() is threading.main_thread()
-    known = (signal.SIG_DFL, signal.default_int_handler, end)
-    before = {number: signal.getsignal(number) for number in numbers if here and signal.getsignal(number) in known}
+    handlers = (signal.SIG_DFL, signal.default_int_handler, end)
+    before = {number: signal.getsignal(number) for number in numbers if here and signal.getsignal(number) in handlers}
     for number in before:
         signal.signal(number, act)
     try:

@@ -33,9 +33,9 @@ def run(given: argparse.Namespace) -> int:
     for name, algorithm in ALGORITHMS.items():
         print(f"  {name:<24} {algorithm.summary}")
     print(f"experiments, with the time of a full run on two processors and the saved runs in {str(results)!r}")
-    known = committed_runs()
+    committed = committed_runs()
     for name in experiment_files(folder):
-        seconds = known[name].seconds if name in known else None
+        seconds = committed[name].seconds if name in committed else None
         time = "-" if seconds is None else format_duration(seconds)
         print(f"  {name:<24} {time:<12} {_states(name, results):<12} {summary_of(name, folder)}")
     return 0

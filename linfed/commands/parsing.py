@@ -13,9 +13,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and the way to the help, and exit with status 2."""
-        self.exit(2, f"linfed: {self._told(message)}; see {self.prog} --help\n")
+        self.exit(2, f"linfed: {self._rephrase(message)}; see {self.prog} --help\n")
 
-    def _told(self, message: str) -> str:
+    def _rephrase(self, message: str) -> str:
         """Return a message of `argparse` in linfed's words, with a suggestion."""
         chosen = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if chosen:

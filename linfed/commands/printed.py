@@ -45,8 +45,8 @@ def claims_table(claims: Sequence[Finding], *, quick: bool) -> str:
 def tally(claims: Sequence[Finding]) -> str:
     """Return how many claims have each verdict, e.g. ``3 claims: 2 SUPPORTED, 1 INCONCLUSIVE``."""
     counted = Counter(claim.verdict for claim in claims)
-    told = [painted(verdict.value, f"{counted[verdict]} {verdict.value}") for verdict in Verdict if counted[verdict]]
-    return f"{len(claims)} claim{'s' * (len(claims) != 1)}{': ' * bool(told)}{', '.join(told)}"
+    parts = [painted(verdict.value, f"{counted[verdict]} {verdict.value}") for verdict in Verdict if counted[verdict]]
+    return f"{len(claims)} claim{'s' * (len(claims) != 1)}{': ' * bool(parts)}{', '.join(parts)}"
 
 
 def summary(runs: Mapping[str, Reproduction]) -> str:

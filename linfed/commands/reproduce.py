@@ -74,7 +74,7 @@ def run(given: argparse.Namespace) -> int:
             raise UsageError(f"--{name} and --set {name} cannot be combined")
     files = wanted(given)
     check_strict(given, files)
-    out = Path(given.out or default_folder(quick=given.quick, own=bool(settings)))
+    out = Path(given.out or default_folder(quick=given.quick, with_changes=bool(settings)))
     options = ReproduceOptions(quick=given.quick, trials=given.trials, seed=given.seed, set=settings, out=str(out))
     for file in files.values():
         cells_ready(file, options)
@@ -112,11 +112,11 @@ def wanted(given: argparse.Namespace, of_all: Callable[[str], bool] = bool) -> d
     from linfed.errors import UsageError
     from linfed.reproduction.experiments import experiment_files, experiments_folder, find, load_file, name_of
 
-    alone = all(asked.endswith(".py") for asked in given.names)
+    alone = all(argument.endswith(".py") for argument in given.names)
     folder = Path() if alone else experiments_folder(given.experiments)
     files: dict[str, Path] = {}
-    for asked in (asked for asked in given.names if asked != "all"):
-        file = find(asked, folder)
+    for argument in (argument for argument in given.names if argument != "all"):
+        file = find(argument, folder)
         if files.setdefault(name_of(file), file).resolve() != file.resolve():
             raise UsageError(f"{str(file)!r} and {str(files[name_of(file)])!r} have the same name: run them separately")
     if "all" in given.names:
@@ -175,11 +175,11 @@ def _ahead(name: str, options: ReproduceOptions, place: str) -> str:
     from linfed.reproduction.committed import committed_runs
     from linfed.sweeps.progress import format_duration
 
-    known = committed_runs().get(name)
+    committed_run = committed_runs().get(name)
     same = not (options.quick or options.draw or options.trials or options.set)
     took = (
-        f"; the committed run took {format_duration(known.seconds)} on two processors"
-        if known and known.seconds
+        f"; the committed run took {format_duration(committed_run.seconds)} on two processors"
+        if committed_run and committed_run.seconds
         else ""
     )
     return f"experiment {place}{took if same else ''}"
@@ -194,17 +194,21 @@ def _compared(runs: dict[str, Reproduction]) -> int:
     from linfed.reproduction.committed import differences, other_settings
     from linfed.reproduction.records import finding_to_dict
 
-    told, others = [], []
+    changed_verdicts, others = [], []
     for name, done in runs.items():
         if done.quick:
             raise UsageError(f"--strict compares the verdicts of full runs, but the saved run of {name!r} is quick")
         if other := other_settings(name, done.settings):
             others.append(other)
         else:
-            told += differences(name, [finding_to_dict(claim) for claim in done.claims or []])
-    print(*others, *told, sep="\n", end="\n" * bool(others or told), file=sys.stderr)
-    differ = f"{len(told)} verdict{'s differ' if len(told) > 1 else ' differs'} from" if told else "all verdicts as in"
+            changed_verdicts += differences(name, [finding_to_dict(claim) for claim in done.claims or []])
+    print(*others, *changed_verdicts, sep="\n", end="\n" * bool(others or changed_verdicts), file=sys.stderr)
+    differ = (
+        f"{len(changed_verdicts)} verdict{'s differ' if len(changed_verdicts) > 1 else ' differs'} from"
+        if changed_verdicts
+        else "all verdicts as in"
+    )
     found = [f"{differ} the committed runs"] if len(others) < len(runs) else []
     found += [f"{len(others)} of {len(runs)} runs not compared, because their settings differ"] if others else []
     print(f"--strict: {'; '.join(found)}")
-    return int(bool(told or others))
+    return int(bool(changed_verdicts or others))

@@ -38,9 +38,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def facts(rows: Sequence[tuple[str, str]]) -> str:
     """Return an HTML table of names and descriptions; rows with an empty description are left out."""
     body = "".join(
-        f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{escape(said)}</td></tr>'
-        for name, said in rows
-        if said
+        f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{escape(text)}</td></tr>'
+        for name, text in rows
+        if text
     )
     return f"<table><tbody>{body}</tbody></table>"
 
@@ -64,14 +64,14 @@ def figure(draw: Callable[[Axes], object]) -> str:
     ink = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     settings: Any = dict.fromkeys(ink, _INK)
     with plotting.style(), mpl.rc_context(settings):
-        drawn = Figure(figsize=(plotting.COLUMN_WIDTH, 0.62 * plotting.COLUMN_WIDTH))
-        drawn.subplots_adjust(left=0.2, right=0.97, bottom=0.2, top=0.96)  # a layout engine would double the run time
-        ax = drawn.subplots()
+        figure = Figure(figsize=(plotting.COLUMN_WIDTH, 0.62 * plotting.COLUMN_WIDTH))
+        figure.subplots_adjust(left=0.2, right=0.97, bottom=0.2, top=0.96)  # a layout engine would double the run time
+        ax = figure.subplots()
         ax.grid(color="0.5", alpha=0.3)
         draw(ax)
         _few_ticks(ax)
         file = io.StringIO()
-        drawn.savefig(
+        figure.savefig(
             file, format="svg", transparent=True, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
         )
     return _of_page(file.getvalue())

@@ -34,13 +34,13 @@ def draw_law(ax: Axes, x: Array, measured: Array, predicted: Array, *, method: s
     below : Axes, optional
         Axes for the measurements divided by the median prediction, on a linear axis.
     """
-    said = np.median(predicted, axis=0)
-    for panel, values in ((ax, measured), (below, measured / said)):
+    median = np.median(predicted, axis=0)
+    for panel, values in ((ax, measured), (below, measured / median)):
         if panel is not None:
             low, middle, high = np.quantile(values, (0.1, 0.5, 0.9), axis=0)
             panel.errorbar(x, middle, yerr=(middle - low, high - middle), label="measured", **line_style(method))
             panel.set_xscale("log")
-    ax.plot(x, said, color="black", linewidth=0.9, linestyle=":", zorder=3, label="predicted")
+    ax.plot(x, median, color="black", linewidth=0.9, linestyle=":", zorder=3, label="predicted")
     ax.set_yscale("log")
     exponents = f"{fit_exponent(x, measured)[0]:.2f} ({fit_exponent(x, predicted)[0]:.2f})"
     ax.text(0.5, 0.97, exponents, transform=ax.transAxes, ha="center", va="top", fontsize=7)
@@ -56,8 +56,8 @@ def _sizes(panels: Sequence[Axes], x: Array) -> None:
     """Set the ticks of all panels to the sizes, with labels only at the last panel."""
     from matplotlib.ticker import NullLocator
 
-    shown = x if len(x) < 6 else x[1::2]
-    words = [f"{value:,g}" if value < 10_000 else f"{value:.0e}".replace("e+0", "e") for value in shown]
+    ticks = x if len(x) < 6 else x[1::2]
+    words = [f"{value:,g}" if value < 10_000 else f"{value:.0e}".replace("e+0", "e") for value in ticks]
     for panel in panels:
-        panel.set_xticks(shown, words if panel is panels[-1] else [])
+        panel.set_xticks(ticks, words if panel is panels[-1] else [])
         panel.xaxis.set_minor_locator(NullLocator())

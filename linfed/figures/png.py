@@ -14,12 +14,12 @@ FAR, MANY = 20, 0.005
 """Difference of a colour channel (0 to 255) that is visible, and the largest share of pixels that may differ so."""
 
 
-def shrink_png(drawn: Path | BinaryIO, width: int) -> Image:
+def shrink_png(picture: Path | BinaryIO, width: int) -> Image:
     """Return a smaller version of a picture.
 
     Parameters
     ----------
-    drawn : Path or file
+    picture : Path or file
         PNG file written by matplotlib.
     width : int
         Maximum width in pixels.
@@ -31,7 +31,7 @@ def shrink_png(drawn: Path | BinaryIO, width: int) -> Image:
     """
     from PIL import Image
 
-    with Image.open(drawn) as opened:
+    with Image.open(picture) as opened:
         image = opened.convert("RGB")
     if width < image.width:
         image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)

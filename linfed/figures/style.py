@@ -155,9 +155,9 @@ def line_style(method: str | Look, before: int = 0) -> dict[str, Any]:
 
     A method without a look gets one of `KINDS`, the one that follows `before` earlier lines.
     """
-    own = LOOKS.get(method) if isinstance(method, str) else method
-    colour, marker, line = own or KINDS[before % len(KINDS)]
-    if not own:  # once all colours are in use, repeat them with other markers
+    look = LOOKS.get(method) if isinstance(method, str) else method
+    colour, marker, line = look or KINDS[before % len(KINDS)]
+    if not look:  # once all colours are in use, repeat them with other markers
         marker = KINDS[(before + before // len(KINDS)) % len(KINDS)][1]
     return {"color": colour, "marker": marker, "linestyle": line}
 
@@ -185,11 +185,11 @@ def free_look(method: str, ax: Axes | None) -> dict[str, Any]:
     import matplotlib.colors as mcolors
 
     lines = list(ax.lines) if ax is not None else []
-    own, turns = line_style(method, len(lines)), [line_style("", turn) for turn in range(len(KINDS) ** 2)]
+    default, turns = line_style(method, len(lines)), [line_style("", turn) for turn in range(len(KINDS) ** 2)]
     taken = {(mcolors.to_hex(line.get_color()), line.get_marker()) for line in lines}
     colours = {colour for colour, _ in taken}
-    if (mcolors.to_hex(own["color"]), own["marker"]) not in taken:
-        return own
+    if (mcolors.to_hex(default["color"]), default["marker"]) not in taken:
+        return default
 
     def seen(each: dict[str, Any]) -> tuple[bool, bool]:
         colour = mcolors.to_hex(each["color"])
@@ -205,11 +205,11 @@ def line_options(given: Mapping[str, Any]) -> dict[str, Any]:
     from matplotlib.lines import Line2D
 
     options: dict[str, Any] = normalize_kwargs(dict(given), Line2D)
-    known = ArtistInspector(Line2D).get_setters() if options else []
+    setters = ArtistInspector(Line2D).get_setters() if options else []
     for name in options:
-        if name not in known:
+        if name not in setters:
             raise TypeError(
-                f"plot() got {name!r}, which is not a property of a matplotlib line{suggestion(name, known)}"
+                f"plot() got {name!r}, which is not a property of a matplotlib line{suggestion(name, setters)}"
             )
     return options
 
@@ -237,9 +237,9 @@ def tell_apart(ax: Axes, method: str, run_with: Sequence[Mapping[str, str]]) -> 
         if len(set(names.values())) == len(names):
             break
         for key in run_with[group]:
-            said = {line: each[group].get(key, "") for line, each in same.items()}
-            if len(set(said.values())) > 1:
-                names = {line: f"{name}, {key}={said[line]}" for line, name in names.items()}
+            option_values = {line: each[group].get(key, "") for line, each in same.items()}
+            if len(set(option_values.values())) > 1:
+                names = {line: f"{name}, {key}={option_values[line]}" for line, name in names.items()}
     for line, name in names.items():
         text = f"{method} ({name[2:]})" if name else method
         line.set_label(text)
@@ -372,9 +372,9 @@ def draw_curve(
         finite = np.isfinite(median)
         (line,) = ax.plot(rounds[finite], median[finite], label=label, **{"markevery": (shift, every)} | shape)
         if band and values.shape[0] > 1:
-            shown = np.isfinite(low)
-            top = np.minimum(high[shown], values[np.isfinite(values)].max())  # diverged trials are infinite
-            ax.fill_between(rounds[shown], low[shown], top, color=line.get_color(), alpha=0.2, linewidth=0)
+            in_band = np.isfinite(low)
+            top = np.minimum(high[in_band], values[np.isfinite(values)].max())  # diverged trials are infinite
+            ax.fill_between(rounds[in_band], low[in_band], top, color=line.get_color(), alpha=0.2, linewidth=0)
         if np.any(median[finite] > 0) and ylabel not in SHARES:
             ax.set_yscale("log")
     return ax

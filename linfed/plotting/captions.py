@@ -82,11 +82,11 @@ def captions(
     return {key: caption(module, key, drawn_sizes(figure, tables)) for key, figure in figures.items()}
 
 
-def caption(module: ModuleType, key: str, said: str) -> str:
-    """Return the caption of one figure: its entry in the docstring or the summary, followed by the sentence `said`."""
+def caption(module: ModuleType, key: str, sentence: str) -> str:
+    """Return the caption of one figure: its entry in the docstring or the summary, followed by `sentence`."""
     summary = getattr(module, "SUMMARY", "")
     text = entry(entries(module.__doc__ or ""), key) or (f"{summary}." if summary else "")
-    return f"{text} {said}".strip()
+    return f"{text} {sentence}".strip()
 
 
 def drawn_sizes(figure: Figure, tables: Mapping[str, Table]) -> str:
@@ -103,9 +103,9 @@ def entries(docstring: str) -> dict[str, str]:
     return {key: " ".join(text.split()) for key, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def entry(told: Mapping[str, str], key: str) -> str:
+def entry(texts: Mapping[str, str], key: str) -> str:
     """Return the entry of a key, or of the first pattern that matches it; empty without one."""
-    return told[key] if key in told else next((told[one] for one in told if fnmatchcase(key, one)), "")
+    return texts[key] if key in texts else next((texts[one] for one in texts if fnmatchcase(key, one)), "")
 
 
 def sizes(table: Table) -> str:
@@ -113,18 +113,18 @@ def sizes(table: Table) -> str:
 
     A size with several values is given as a list, or as a range if there are more than `MOST_LISTED`.
     """
-    said = []
+    parts = []
     for text, names in SIZES:
         values = next(filter(None, (_values(table, name) for name in names)), [])
         if values and not (text.startswith("participation") and values == [1]):
-            said.append(text.format(_listed(values, {0: "exact moments"} if text.startswith("m ") else {})))
-    return f"Sizes: {', '.join(said)}." if said else ""
+            parts.append(text.format(_listed(values, {0: "exact moments"} if text.startswith("m ") else {})))
+    return f"Sizes: {', '.join(parts)}." if parts else ""
 
 
 def _values(table: Table, name: str) -> list[Any]:
     """Return the sorted different numbers in the column `name`, or in the columns whose last part is `name`."""
-    own = [name] if name in table.columns else [one for one in table.columns if one.endswith(f".{name}")]
-    found = {row[one] for row in table.rows for one in own if is_real(row.get(one)) and row[one] == row[one]}
+    columns = [name] if name in table.columns else [one for one in table.columns if one.endswith(f".{name}")]
+    found = {row[one] for row in table.rows for one in columns if is_real(row.get(one)) and row[one] == row[one]}
     return sorted(found)
 
 

@@ -172,7 +172,7 @@ def panels(
 
     if not len(table):
         raise ValueError(f"table = {short_repr(table)} must have at least one row")
-    told = title if callable(title) else _titled(title or f"{column} = {{}}")
+    format_title = title if callable(title) else _titled(title or f"{column} = {{}}")
     columns = [(value, part) for value, part in table.groupby(column)] if column else [(None, table)]
     keys: list[Any] = table.unique(row) if isinstance(row, str) else [None] * (row or 1)
     with style():
@@ -188,7 +188,7 @@ def panels(
         drawn_from(figure, table)
         for ax, (value, _) in zip(axes[0], columns, strict=True):
             if column or title:
-                ax.set_title(told(value))
+                ax.set_title(format_title(value))
         parts = [[part.select(**{row: key}) if isinstance(row, str) else part for _, part in columns] for key in keys]
         try:
             yield PanelGrid(figure, axes, parts)
@@ -202,13 +202,13 @@ def panels(
 def _titled(title: str) -> Callable[[Any], str]:
     """Return a function that formats a value; a title that is not a valid format string stays as it is."""
 
-    def told(value: Any) -> str:
+    def format_title(value: Any) -> str:
         try:
             return title.format(value)
         except (IndexError, KeyError, ValueError):
             return title
 
-    return told
+    return format_title
 
 
 def plot_curves(
@@ -381,19 +381,19 @@ def tuning_figure(
     column: str,
     title: str,
     xlabel: str = "step size",
-    told: str = "90 % of the tuning trials lie below; circled: the chosen step",
+    legend_title: str = "90 % of the tuning trials lie below; circled: the chosen step",
     ncols: int | None = None,
     log: bool = False,
     height: float = 2.3,
     sharey: bool = True,
     **options: Any,
 ) -> Figure:
-    """Plot tuning curves, one panel per value of a column, below the legend title `told`; `options` as in `steps`."""
+    """Plot tuning curves, one panel per value of a column, below `legend_title`; `options` as in `steps`."""
     with panels(table, column=column, title=title, height=height, sharey=sharey) as sheet:
         for ax, part in sheet:
             steps(ax, part, **options)
         sheet.label(xlabel, ylabel, **({"yscale": "log"} if log else {}))
-        sheet.legend(told, ncols=ncols)
+        sheet.legend(legend_title, ncols=ncols)
     return sheet.figure
 
 

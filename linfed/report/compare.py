@@ -40,7 +40,7 @@ class Pair:
         return bool(self.before["verdict"] != self.after["verdict"])
 
     @property
-    def said_moved(self) -> bool:
+    def range_moved(self) -> bool:
         """True if the claimed ranges differ."""
         return bool(self.before["claimed_range"] != self.after["claimed_range"])
 
@@ -132,8 +132,8 @@ def read(path: str, argument: str = "FOLDER") -> tuple[Path, dict[str, Record]]:
             raise UsageError(f"{argument} {path!r} does not contain a NAME.json from linfed reproduce{near}")
         return where, found
     if not where.exists():
-        beside = [part.name for part in where.parent.iterdir()] if where.parent.is_dir() else []
-        raise UsageError(f"{argument} {path!r} does not exist{suggestion(where.name, beside)}")
+        siblings = [part.name for part in where.parent.iterdir()] if where.parent.is_dir() else []
+        raise UsageError(f"{argument} {path!r} does not exist{suggestion(where.name, siblings)}")
     described = record(where)
     if described is None:
         raise UsageError(f"{argument} {path!r} is not a NAME.json from linfed reproduce")
@@ -168,15 +168,15 @@ def compare(before: Mapping[str, Record], after: Mapping[str, Record], *, relati
     for name in shared:
         old, new = dict(_keyed(name, before[name])), dict(_keyed(name, after[name]))
         pairs += [Pair(experiment=name, before=old[key], after=new[key]) for key in new if key in old]
-        for own, other, into in ((old, new, only[0]), (new, old, only[1])):
-            left = [claim for key, claim in own.items() if key not in other]
+        for claims, other, into in ((old, new, only[0]), (new, old, only[1])):
+            left = [claim for key, claim in claims.items() if key not in other]
             if left:
                 into[name] = left
     same = [pair for pair in pairs if not pair.verdict_moved]
     return Comparison(
         verdicts=[pair for pair in pairs if pair.verdict_moved],
         estimates=[pair for pair in same if pair.estimate_moved(relative)],
-        claimed_range=[pair for pair in same if pair.said_moved and not pair.estimate_moved(relative)],
+        claimed_range=[pair for pair in same if pair.range_moved and not pair.estimate_moved(relative)],
         before_only=only[0],
         after_only=only[1],
         remarks=_remarks(before, after, shared),
@@ -197,7 +197,7 @@ def format_comparison(found: Comparison, before: str, after: str) -> str:
             claim = pair.after
             lines += [f"  {pair.experiment}: {claim['claim']}", f"    {claim['setting']}; {claim['statistic']}"]
             lines.append(f"    {pair.as_line[0]} -> {pair.as_line[1]}")
-            if pair.said_moved:
+            if pair.range_moved:
                 lines.append(f"    claimed: {pair.before['claimed_range']} -> {pair.after['claimed_range']}")
     for name, only in ((before, found.before_only), (after, found.after_only)):
         lines += ["", f"only in {name}: {sum(map(len, only.values()))} claims"]
@@ -226,10 +226,10 @@ def _keyed(name: str, described: Record) -> Iterator[tuple[Key, Record]]:
 
 def _remarks(before: Mapping[str, Record], after: Mapping[str, Record], shared: list[str]) -> list[str]:
     remarks = []
-    for told, own, other in (("first", before, after), ("second", after, before)):
-        left = [name for name in own if name not in other]
+    for position, run, other in (("first", before, after), ("second", after, before)):
+        left = [name for name in run if name not in other]
         if left:
-            remarks.append(f"only the {told} run has {', '.join(left)}")
+            remarks.append(f"only the {position} run has {', '.join(left)}")
     mixed = [name for name in shared if before[name].get("quick") != after[name].get("quick")]
     if mixed:
         remarks.append(f"a quick run is compared with a full run, so numbers differ: {', '.join(mixed)}")

@@ -63,11 +63,11 @@ def _banner(content: Content) -> str:
     if not quick:
         return ""
     which = "" if len(quick) == len(content.records) else f": {', '.join(quick)}"
-    told = (
+    message = (
         f"<strong>QUICK runs{escape(which)}.</strong> They have fewer trials and smaller sizes; the verdicts of full "
         "runs may differ."
     )
-    return f'<p class="banner">{told}</p>'
+    return f'<p class="banner">{message}</p>'
 
 
 def _contents(content: Content) -> str:
@@ -91,8 +91,8 @@ def _chips(verdicts: Mapping[str, int]) -> str:
 
 
 def _chip(verdict: str, count: int | None = None) -> str:
-    told = escape(verdict) if count is None else f"{escape(verdict)} {count:,}"
-    return f'<span class="verdict {KINDS.get(verdict, "none")}">{told}</span>'
+    text = escape(verdict) if count is None else f"{escape(verdict)} {count:,}"
+    return f'<span class="verdict {KINDS.get(verdict, "none")}">{text}</span>'
 
 
 def _table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
@@ -131,16 +131,16 @@ def _differences(content: Content) -> str:
     found = content.moved
     if found is None:
         return ""
-    told = [f"<p>{found.compared:,} claims are in both runs.</p>"]
-    told += [f"<p>{escape(remark)}</p>" for remark in found.remarks]
+    parts = [f"<p>{found.compared:,} claims are in both runs.</p>"]
+    parts += [f"<p>{escape(remark)}</p>" for remark in found.remarks]
     for title, pairs in (
         ("Changed verdicts", found.verdicts),
         ("Changed estimates", found.estimates),
         ("Changed claimed ranges", found.claimed_range),
     ):
-        told.append(f"<h3>{title}: {len(pairs)}</h3>")
+        parts.append(f"<h3>{title}: {len(pairs)}</h3>")
         if pairs:
-            told.append(_table(title, ("experiment", "claim", "before", "now"), map(_moved, pairs), "wide"))
+            parts.append(_table(title, ("experiment", "claim", "before", "now"), map(_moved, pairs), "wide"))
     for title, only in ((f"Only in {content.against}", found.before_only), ("Only in this run", found.after_only)):
         if only:
             rows = [
@@ -148,8 +148,8 @@ def _differences(content: Content) -> str:
                 for name, claims in only.items()
                 for one in claims
             ]
-            told += [f"<h3>{escape(title)}: {len(rows)}</h3>", _table(title, ("experiment", "claim", "verdict"), rows)]
-    return "".join(told)
+            parts += [f"<h3>{escape(title)}: {len(rows)}</h3>", _table(title, ("experiment", "claim", "verdict"), rows)]
+    return "".join(parts)
 
 
 def _moved(pair: Pair) -> tuple[str, ...]:
@@ -172,18 +172,18 @@ def _experiments(content: Content) -> str:
 
 def _experiment(content: Content, name: str) -> str:
     """Return an experiment: its summary, verdicts, remarks and figures."""
-    described, shown = content.records[name], content.shown[name]
+    described, figures = content.records[name], content.shown[name]
     found = totals({name: described})
-    told = _chips(found) if found else "The run is not finished, so it has no claims."
+    verdicts = _chips(found) if found else "The run is not finished, so it has no claims."
     button = (
         f'<button type="button" class="of" data-experiment="{escape(name)}">show the claims</button>' if found else ""
     )
     quick = ' <span class="verdict open">QUICK</span>' if described.get("quick") else ""
     return (
         f'<article id="{escape(name)}"><h3>{escape(name)}{quick}</h3>'
-        f"<p>{escape(shown.summary)}</p><p>{told} {button}</p>"
-        + "".join(f'<p class="remark">{escape(name)}: {escape(remark)}.</p>' for remark in shown.remarks)
-        + "".join(map(_figure, shown.pictures))
+        f"<p>{escape(figures.summary)}</p><p>{verdicts} {button}</p>"
+        + "".join(f'<p class="remark">{escape(name)}: {escape(remark)}.</p>' for remark in figures.remarks)
+        + "".join(map(_figure, figures.pictures))
         + "</article>\n"
     )
 
@@ -226,7 +226,7 @@ def _claims(records: Mapping[str, Record]) -> str:
 
 
 def _claim(name: str, claim: Record) -> str:
-    told = remarks(claim)
+    remark_text = remarks(claim)
     detail = f" ({escape(claim['detail'])})" if claim["detail"] else ""
     order = "" if claim["estimate"] is None else f' data-order="{claim["estimate"]:.6g}"'
     return (
@@ -234,13 +234,13 @@ def _claim(name: str, claim: Record) -> str:
         f'<span class="source">{escape(claim["source"])}</span></td><td>{escape(claim["setting"])}</td>'
         f"<td{order}><b>{escape(measured(claim))}</b>{detail}; claimed: {escape(claim['claimed_range'])}<br>"
         f'<span class="source">{escape(claim["statistic"])}'
-        + (f"; {escape(told)}" if told else "")
+        + (f"; {escape(remark_text)}" if remark_text else "")
         + f"</span></td><td>{_link(name)}</td></tr>"
     )
 
 
 def _theory(content: Content) -> str:
-    told = []
+    parts = []
     for title, found in content.theory.items():
         rows = [
             (
@@ -255,8 +255,8 @@ def _theory(content: Content) -> str:
         ]
         if rows:
             header = ("claim", "verdicts", "measured in the setting nearest to failing", "setting", "experiment")
-            told += [f"<h3>{escape(title)}</h3>", _table(f"theory: {title}", header, rows, "wide")]
-    return "".join(told) or "<p>These runs do not judge a theoretical claim.</p>"
+            parts += [f"<h3>{escape(title)}</h3>", _table(f"theory: {title}", header, rows, "wide")]
+    return "".join(parts) or "<p>These runs do not judge a theoretical claim.</p>"
 
 
 def _runs(records: Mapping[str, Record]) -> str:

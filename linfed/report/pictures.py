@@ -98,14 +98,14 @@ def shown(name: str, described: Record, folder: Path, experiments: Path, names: 
     """
     remarks: list[str] = []
     module = None if "file" in described else _module(name, experiments, remarks)
-    figures, told = ({}, {}) if module is None else _figures(name, module, folder, remarks)
-    told |= captions_of(described)
+    figures, texts = ({}, {}) if module is None else _figures(name, module, folder, remarks)
+    texts |= captions_of(described)
     files = _files(name, folder, names)
     summary = str(getattr(module, "SUMMARY", ""))
     pictures = []
     for key in dict.fromkeys([*figures, *files]):
-        kind, data, width, height = _drawn(figures[key]) if key in figures else _read(files[key])
-        caption = str(told.get(key) or summary or name)
+        kind, data, width, height = _render(figures[key]) if key in figures else _read(files[key])
+        caption = str(texts.get(key) or summary or name)
         stem = f"{name}-{key}" if key else name
         pictures.append(Picture(stem=stem, caption=caption, kind=kind, data=data, width=width, height=height))
     _close(figures)
@@ -153,7 +153,7 @@ def _files(name: str, folder: Path, names: Iterable[str]) -> dict[str, Path]:
     return found
 
 
-def _drawn(figure: Figure) -> tuple[str, bytes, int, int]:
+def _render(figure: Figure) -> tuple[str, bytes, int, int]:
     """Return a figure as a reproducible file: its kind, its bytes, and its size on the page."""
     import matplotlib as mpl
 

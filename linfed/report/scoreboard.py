@@ -184,26 +184,26 @@ def rows(records: Mapping[str, Record]) -> list[Row]:
         every = [claim for claim in claims if claim["claim"] == sentence.claim]
         if claims and not every:
             raise ValueError(f"{sentence.experiment} has no claim {sentence.claim!r}")
-        own = [claim for claim in every if claim["setting"].startswith(sentence.among[0])]
-        if every and not own and not records[sentence.experiment].get("quick"):
+        candidates = [claim for claim in every if claim["setting"].startswith(sentence.among[0])]
+        if every and not candidates and not records[sentence.experiment].get("quick"):
             raise ValueError(f"{sentence.experiment} has no setting that begins with {sentence.among[0]!r}")
-        if own:
-            found.append(_row(sentence, own))
+        if candidates:
+            found.append(_row(sentence, candidates))
     return found
 
 
 def _row(sentence: Sentence, claims: list[Record]) -> Row:
     judged = [claim for claim in claims if claim["verdict"] not in NOT_JUDGED] or claims
-    shown = next((claim for claim in judged if claim["setting"] == sentence.setting), judged[0])
+    example = next((claim for claim in judged if claim["setting"] == sentence.setting), judged[0])
     verdicts = Counter(claim["verdict"] for claim in claims)
-    quoted = re.search(r'"(.+)"', shown["source"])
+    quoted = re.search(r'"(.+)"', example["source"])
     return Row(
-        paper=re.split(r': "|;|, which', shown["source"])[0].rstrip(),
+        paper=re.split(r': "|;|, which', example["source"])[0].rstrip(),
         claimed_range=sentence.claimed_range or (f"“{quoted[1]}”" if quoted else ""),
-        judged=", ".join(filter(None, (shown["claim"], sentence.among[1]))),
-        measured=measured(shown),
-        statistic=shown["statistic"],
-        setting=shown["setting"],
+        judged=", ".join(filter(None, (example["claim"], sentence.among[1]))),
+        measured=measured(example),
+        statistic=example["statistic"],
+        setting=example["setting"],
         verdicts=dict(verdicts.most_common()),
         experiment=sentence.experiment,
         main=sentence.main,
@@ -234,8 +234,8 @@ def number(value: float | None) -> str:
     """
     if value is None:
         return "-"
-    told = f"{value:.3g}"
-    return f"{float(told):,.0f}" if 1000 <= abs(value) < 1e6 else told
+    digits = f"{value:.3g}"
+    return f"{float(digits):,.0f}" if 1000 <= abs(value) < 1e6 else digits
 
 
 def markdown(table: Iterable[Row], link: str = "", *, short: bool = False) -> str:
@@ -251,10 +251,10 @@ def markdown(table: Iterable[Row], link: str = "", *, short: bool = False) -> st
     """
     lines = ["| claim of the paper | measurement | verdict | experiment |", "|---|---|---|---|"]
     for row in table:
-        said = f"{row.paper}: {row.claimed_range}" if row.claimed_range else row.paper
+        paper_claim = f"{row.paper}: {row.claimed_range}" if row.claimed_range else row.paper
         measured = f"{row.judged}: {row.measured}" + ("" if short else f" ({row.setting}; {row.statistic})")
         name = f"[{row.experiment}]({link.format(row.experiment)})" if link else row.experiment
-        cells = (said, measured, row.verdict, name)
+        cells = (paper_claim, measured, row.verdict, name)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
 

@@ -57,8 +57,8 @@ def sections(records: Mapping[str, Record]) -> dict[str, dict[str, list[Statemen
     """Return the theoretical claims of runs by section and experiment, without experiments that have none."""
     found: dict[str, dict[str, list[Statement]]] = {}
     for start, title in PAPERS.items():
-        own = {name: statements(records[name]) for name in sorted(records) if name.startswith(f"{start}-")}
-        found.setdefault(title, {}).update({name: said for name, said in own.items() if said})
+        by_experiment = {name: statements(records[name]) for name in sorted(records) if name.startswith(f"{start}-")}
+        found.setdefault(title, {}).update({name: claims for name, claims in by_experiment.items() if claims})
     return found
 
 
@@ -78,5 +78,5 @@ def _statement(group: list[Record]) -> Statement:
     judged = [claim for claim in group if claim["verdict"] not in NOT_JUDGED] or group
     worst = min(judged, key=slack)
     verdicts = Counter(claim["verdict"] for claim in group)
-    told = f"{worst['statistic']}: {measured(worst)}; claimed: {worst['claimed_range']}"
-    return Statement(worst["claim"], worst["source"], dict(verdicts), told, worst["setting"])
+    measurement = f"{worst['statistic']}: {measured(worst)}; claimed: {worst['claimed_range']}"
+    return Statement(worst["claim"], worst["source"], dict(verdicts), measurement, worst["setting"])

@@ -16,10 +16,10 @@ def edge_note(table: Table, by: str = "method") -> str:
     return f"the best step of {' and '.join(dict.fromkeys(names))} lies at the edge of the grid" if names else ""
 
 
-def diverged_note(table: Table, told: str = "its best step", by: str = "method") -> str:
+def diverged_note(table: Table, place: str = "its best step", by: str = "method") -> str:
     """Return a note with the number of diverged trials of each method; empty without one."""
     counts = [(label(str(row[by])), int(np.sum(row["diverged"]))) for row in table.rows]
-    return join_notes(*(f"{count} trials of {name} diverged at {told}" for name, count in counts if count))
+    return join_notes(*(f"{count} trials of {name} diverged at {place}" for name, count in counts if count))
 
 
 def unsettled_note(table: Table, column: str, *, by: str = "method", change: float = 0.01) -> str:
@@ -27,13 +27,15 @@ def unsettled_note(table: Table, column: str, *, by: str = "method", change: flo
 
     The change is measured over the second half of the rounds.
     """
-    told = []
+    trends = []
     for row in table:
         rounds, curve = row["round"], quantiles(row[column])[0]
         late = curve[2 * rounds >= rounds[-1]]
         moved = late[-1] / late[0] - 1 if np.isfinite(late[-1]) else 0.0
         if abs(moved) > change:
-            told.append(f"{label(str(row[by]))} {'rises' if moved > 0 else 'falls'}")
+            trends.append(f"{label(str(row[by]))} {'rises' if moved > 0 else 'falls'}")
     return (
-        f"not at rest: over the second half of the rounds the {column} of {' and that of '.join(told)}" if told else ""
+        f"not at rest: over the second half of the rounds the {column} of {' and that of '.join(trends)}"
+        if trends
+        else ""
     )

@@ -46,10 +46,10 @@ class Committed(NamedTuple):
 @functools.cache
 def committed_runs() -> dict[str, Committed]:
     """Return the committed runs by the name of the experiment."""
-    known = json.loads(gzip.decompress(RECORD.read_bytes()))
+    records = json.loads(gzip.decompress(RECORD.read_bytes()))
     return {
-        name: Committed(told["seconds"], verdicts_of(told["claims"]), told.get("settings", {}))
-        for name, told in known.items()
+        name: Committed(record["seconds"], verdicts_of(record["claims"]), record.get("settings", {}))
+        for name, record in records.items()
     }
 
 
@@ -91,35 +91,35 @@ def other_settings(name: str, settings: Settings) -> str:
 
     Only fields that both runs have are compared.
     """
-    known, told = committed_runs()[name].settings, []
-    for key in known.keys() & settings.keys():
-        for field in known[key].keys() & settings[key].keys():
-            before, now = known[key][field], settings[key][field]
+    committed, lines = committed_runs()[name].settings, []
+    for key in committed.keys() & settings.keys():
+        for field in committed[key].keys() & settings[key].keys():
+            before, now = committed[key][field], settings[key][field]
             if before != now:
-                told.append(f"{field} {_listed(now, before)} instead of {_listed(before, now)} in {key!r}")
-    return f"{name}: settings differ from the committed run: {'; '.join(sorted(told))}" if told else ""
+                lines.append(f"{field} {_listed(now, before)} instead of {_listed(before, now)} in {key!r}")
+    return f"{name}: settings differ from the committed run: {'; '.join(sorted(lines))}" if lines else ""
 
 
 def _listed(values: list[str], others: list[str]) -> str:
     """Return the values that are not among the others, or all values if every one is; list at most `MOST_LISTED`."""
-    shown = [value for value in values if value not in others] or values
-    return ", ".join(shown[:MOST_LISTED]) + (", .." if len(shown) > MOST_LISTED else "")
+    distinct = [value for value in values if value not in others] or values
+    return ", ".join(distinct[:MOST_LISTED]) + (", .." if len(distinct) > MOST_LISTED else "")
 
 
 def differences(name: str, claims: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a line for each claim whose verdicts differ from the committed run."""
     expected, found = committed_runs()[name].verdicts, verdicts_of(claims)
-    told = []
+    lines = []
     for key in {**expected, **found}:
         before, now = expected.get(key, []), found.get(key, [])
         if before != now:
             text, statistic, where = key
-            verdicts = f"{_told(now)} instead of {_told(before)}"
-            told.append(f"{name}: {verdicts}: {text} ({where}; {statistic})")
-    return told
+            verdicts = f"{_verdict_text(now)} instead of {_verdict_text(before)}"
+            lines.append(f"{name}: {verdicts}: {text} ({where}; {statistic})")
+    return lines
 
 
-def _told(verdicts: list[str]) -> str:
+def _verdict_text(verdicts: list[str]) -> str:
     """Return verdicts as text, with the number of each that occurs several times."""
     counted = Counter(verdicts).items()
     return ", ".join(f"{count} {verdict}" if count > 1 else verdict for verdict, count in counted) or "no such claim"

@@ -71,12 +71,12 @@ def default_figure(table: Table, cells: Sequence[Any]) -> tuple[Figure, str] | N
     for number, place in enumerate(places):
         if place is not None:
             chosen.setdefault(place, number)
-    drawn = Table(
+    selection = Table(
         [{"=line": line, "=column": column, "=row": row, **rows[i]} for (line, column, row), i in chosen.items()]
     )
-    figure, predicted = _drawn(drawn, x, y, [_run_of(rows[i], cells) for i in chosen.values()])
+    figure, predicted = _draw(selection, x, y, [_run_of(rows[i], cells) for i in chosen.values()])
     left_out += [f"rows without {y}"] * (len(rows) < len(table))
-    return figure, _caption(drawn, x, y, left_out, predicted)
+    return figure, _caption(selection, x, y, left_out, predicted)
 
 
 def _metric(table: Table) -> str | None:
@@ -136,9 +136,11 @@ def _leave(kept: list[bool], values: Sequence[str], most: int) -> list[str]:
     every = list(dict.fromkeys(values))
     if len(every) <= most:
         return []
-    drawn = {every[i] for i in np.linspace(0, len(every) - 1, most).round().astype(int)} if most > 1 else {every[0]}
-    kept[:] = [keep and value in drawn for keep, value in zip(kept, values, strict=True)]
-    return [value for value in every if value not in drawn]
+    values_kept = (
+        {every[i] for i in np.linspace(0, len(every) - 1, most).round().astype(int)} if most > 1 else {every[0]}
+    )
+    kept[:] = [keep and value in values_kept for keep, value in zip(kept, values, strict=True)]
+    return [value for value in every if value not in values_kept]
 
 
 def _axes(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[Axis]:
@@ -165,18 +167,18 @@ def _methods(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[st
     """Return the name of each row's algorithm, with the fields that distinguish it from others of its class."""
     found = [_class(row) for row in rows]
     fields = dict.fromkeys(name.removeprefix("algorithm.").removeprefix("base.") for name in names)
-    for own in ("", *(field for field in fields if field not in ("algorithm", "base"))):
-        values = [row["algorithm"] == "Tuned" if not own else _field(row, own) for row in rows]
+    for field_name in ("", *(field for field in fields if field not in ("algorithm", "base"))):
+        values = [row["algorithm"] == "Tuned" if not field_name else _field(row, field_name) for row in rows]
         differ = [{repr(other) for other, name in zip(values, found, strict=True) if name == one} for one in found]
         for i, value in enumerate(values):
             if len(differ[i]) > 1 and value is not None:
-                found[i] += f", {own} = {value}" if own else ", tuned" * value
+                found[i] += f", {field_name} = {value}" if field_name else ", tuned" * value
     return found
 
 
-def _field(row: Mapping[str, Any], own: str) -> Any:
+def _field(row: Mapping[str, Any], name: str) -> Any:
     """Return the value of a field of a row's algorithm; for a tuned algorithm, of the algorithm that is tuned."""
-    return row.get(f"algorithm.base.{own}", row.get(f"algorithm.{own}"))
+    return row.get(f"algorithm.base.{name}", row.get(f"algorithm.{name}"))
 
 
 # --- predictions -------------------------------------------------------------------------------------------------
@@ -217,17 +219,17 @@ def _predicted(run: Run | None) -> Prediction | None:
 # --- drawing -----------------------------------------------------------------------------------------------------
 
 
-def _drawn(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Figure, list[Prediction]]:
+def _draw(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Figure, list[Prediction]]:
     """Draw the figure, and return it with the predictions in it."""
     lines, columns, rows = ([*dict.fromkeys(row[f"={part}"] for row in table.rows)] for part in MOST)
     looks, labels = _looks(table, lines), {line: _text(line) for line in lines}
     width = max(PAGE_WIDTH if len(columns) > 1 else 1.4 * COLUMN_WIDTH, 1.7 * len(columns) + 0.6)
     band = len(lines) <= MOST_BANDS
-    known: dict[int, Prediction] = {}
+    predictions: dict[int, Prediction] = {}
     if y == "subspace_distance" and x == "round" and len(runs) <= MOST_PREDICTIONS:
         for row, run in zip(table.rows, runs, strict=True):
             if (prediction := _predicted(run)) is not None:
-                known[id(row)] = prediction
+                predictions[id(row)] = prediction
     with panels(
         table,
         column="=column",
@@ -241,7 +243,7 @@ def _drawn(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Fi
         for ax, part in sheet:
             plot_curves(ax, part, x, y, by="=line", labels=labels, looks=looks, band=band)
             for row in part.rows:
-                if prediction := known.get(id(row)):
+                if prediction := predictions.get(id(row)):
                     rounds = row[y].axes[x]
                     draw_prediction(ax, rounds, prediction.distance[:, rounds], uncertain=bool(prediction.warnings))
             if x == "round":
@@ -254,12 +256,12 @@ def _drawn(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Fi
             ncols=max(
                 1,
                 min(
-                    len(lines) + len({bool(one.warnings) for one in known.values()}),
+                    len(lines) + len({bool(one.warnings) for one in predictions.values()}),
                     int(width / (0.55 + 0.056 * widest)),
                 ),
             )
         )
-    return sheet.figure, list(known.values())
+    return sheet.figure, list(predictions.values())
 
 
 def _looks(table: Table, lines: Sequence[str]) -> dict[str, str | Look]:
@@ -269,12 +271,14 @@ def _looks(table: Table, lines: Sequence[str]) -> dict[str, str | Look]:
     general looks in turn.
     """
     classes = {row["=line"]: _class(row) for row in table.rows}
-    own = {line: line if line in LOOKS else classes[line] for line in lines}
+    methods = {line: line if line in LOOKS else classes[line] for line in lines}
     if len(lines) > 1 and all(_is_number(line.rpartition(" = ")[2]) for line in lines):
         return dict(shades(lines))
-    alone = [line for line in lines if own[line] in LOOKS and [*own.values()].count(own[line]) == 1]
+    alone = [line for line in lines if methods[line] in LOOKS and [*methods.values()].count(methods[line]) == 1]
     turns = iter(range(len(lines)))
-    return {line: LOOKS[own[line]] if line in alone else tuple(line_style("", next(turns)).values()) for line in lines}
+    return {
+        line: LOOKS[methods[line]] if line in alone else tuple(line_style("", next(turns)).values()) for line in lines
+    }
 
 
 def _is_number(text: str) -> bool:

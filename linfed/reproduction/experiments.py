@@ -93,8 +93,8 @@ def _of_checkout(here: Path) -> list[Path]:
 def _of_package() -> list[Path]:
     """Return the possible folders of the experiments of linfed: in the package, and next to it in a checkout."""
     package = Path(linfed.__file__).parent
-    beside = [package.parent / "experiments"] if _is_linfed(package.parent / "pyproject.toml") else []
-    return [package / SHIPPED / "experiments", *beside]
+    checkout_folders = [package.parent / "experiments"] if _is_linfed(package.parent / "pyproject.toml") else []
+    return [package / SHIPPED / "experiments", *checkout_folders]
 
 
 def _is_linfed(path: Path) -> bool:
@@ -131,7 +131,7 @@ def summary_of(name: str, folder: Path) -> str:
     return ""
 
 
-def find(asked: str, folder: Path) -> Path:
+def find(name_or_file: str, folder: Path) -> Path:
     """Return the file of an experiment, given by its name in a folder or as FILE.py.
 
     Raises
@@ -139,33 +139,35 @@ def find(asked: str, folder: Path) -> Path:
     UsageError
         If the experiment does not exist, or if FILE.py has an invalid name or the name of an experiment of linfed.
     """
-    if asked.endswith(".py"):
-        return _own_file(asked)
-    files, name = experiment_files(folder), asked.replace("_", "-")
+    if name_or_file.endswith(".py"):
+        return _user_file(name_or_file)
+    files, name = experiment_files(folder), name_or_file.replace("_", "-")
     if name not in files:
         listed = ", ".join(files) or "none"
-        where = "" if _is_package_own(folder) else f" in {folder}"
-        meant = f" (did you mean '{asked}.py'?)" if Path(f"{asked}.py").is_file() else suggestion(name, files)
-        raise UsageError(f"experiment {asked!r} is unknown{meant}; choose from{where}: {listed}, or all")
+        where = "" if _is_package_folder(folder) else f" in {folder}"
+        meant = (
+            f" (did you mean '{name_or_file}.py'?)" if Path(f"{name_or_file}.py").is_file() else suggestion(name, files)
+        )
+        raise UsageError(f"experiment {name_or_file!r} is unknown{meant}; choose from{where}: {listed}, or all")
     return files[name]
 
 
-def _own_file(asked: str) -> Path:
+def _user_file(path: str) -> Path:
     """Return the path of FILE.py; raise `UsageError` if it does not exist or has an invalid name."""
-    file = Path(asked)
+    file = Path(path)
     if not file.is_file():
-        raise UsageError(f"{asked!r} does not exist: give the path of a Python file with cells(quick)")
+        raise UsageError(f"{path!r} does not exist: give the path of a Python file with cells(quick)")
     if not re.fullmatch(r"[A-Za-z0-9][\w-]*", file.stem, re.ASCII):
-        raise UsageError(f"{asked!r}: rename the file; its name can have only letters, digits, - and _")
+        raise UsageError(f"{path!r}: rename the file; its name can have only letters, digits, - and _")
     shipped = next((files for files in map(experiment_files, _of_package()) if files), {})
     if name_of(file) in shipped and not in_package(file):
-        raise UsageError(f"{asked!r} has the name of an experiment of linfed: rename the file")
+        raise UsageError(f"{path!r} has the name of an experiment of linfed: rename the file")
     return file
 
 
-def _is_package_own(folder: Path) -> bool:
+def _is_package_folder(folder: Path) -> bool:
     """Return whether a folder has the experiments of the running linfed."""
-    return folder in [own.resolve() for own in _of_package()]
+    return folder in [path.resolve() for path in _of_package()]
 
 
 def load(name: str, folder: Path) -> ModuleType:
@@ -188,8 +190,8 @@ def load_file(file: Path) -> ModuleType:
         package = (getattr(error, "name", None) or "").partition(".")[0]
         if isinstance(error, ModuleNotFoundError) and package not in ("", "linfed", module_name.partition(".")[0]):
             wanted = f"linfed[{EXTRAS[package]}]" if package in EXTRAS else package
-            told = f"experiment {name_of(file)!r} requires {package}: pip install {wanted!r}"
-            raise UsageError(told) from None
+            message = f"experiment {name_of(file)!r} requires {package}: pip install {wanted!r}"
+            raise UsageError(message) from None
         raise UsageError(_error_in(file, error)) from error
     if Path(str(module.__file__)).resolve() != file.resolve():
         raise UsageError(f"{file}: Python imports {module.__file__} as {module_name!r}; rename the file or its folder")
@@ -210,13 +212,13 @@ def _importable(file: Path) -> str:
     """
     package, folder = in_package(file), file.parent
     top = folder.name if package else file.stem
-    said = f"--experiments {folder}" if package else str(file)
+    location = f"--experiments {folder}" if package else str(file)
     wanted, kind = (folder / "__init__.py", "folder") if package else (file, "file")
     if package and not top.isidentifier():
-        raise UsageError(f"{said}: {top!r} is not a valid module name; rename the folder")
+        raise UsageError(f"{location}: {top!r} is not a valid module name; rename the folder")
     imported = Path(getattr(sys.modules.get(top), "__file__", None) or "nowhere").resolve()
     if top in sys.stdlib_module_names or (top in sys.modules and imported != wanted):
-        raise UsageError(f"{said}: {top!r} is the name of another module; rename the {kind}")
+        raise UsageError(f"{location}: {top!r} is the name of another module; rename the {kind}")
     root = str(folder.parent if package else folder)
     if root not in sys.path:
         sys.path.insert(0, root)

@@ -72,21 +72,21 @@ def with_settings(lists: CellLists, settings: Mapping[str, Any]) -> dict[str, li
         If no cell has a field, a shortened path matches several fields, or a value is invalid.
     """
     fields = {key: [dict(_fields(cell)) for cell in cells] for key, cells in lists.items()}
-    known = dict.fromkeys(path for of_cells in fields.values() for one in of_cells for path in one)
+    all_paths = dict.fromkeys(path for of_cells in fields.values() for one in of_cells for path in one)
     least = {key: _least(of_cells) for key, of_cells in fields.items()}
     for path in settings:
         if not any(_resolved(path, one) for of_cells in fields.values() for one in of_cells):
-            shorter = dict.fromkeys([*known, *(one.rpartition(".")[2] for one in known)])
-            hint = suggestion(path, shorter) or f"; choose from: {', '.join(known)}"
+            shorter = dict.fromkeys([*all_paths, *(one.rpartition(".")[2] for one in all_paths)])
+            hint = suggestion(path, shorter) or f"; choose from: {', '.join(all_paths)}"
             raise UsageError(f"--set {path}: no cell has this field{hint}")
     found: dict[str, list[Any]] = {}
     for key, cells in lists.items():
         new = []
-        for cell, own in zip(cells, fields[key], strict=True):
-            paths = {path: _resolved(path, own) for path in settings}
+        for cell, cell_fields in zip(cells, fields[key], strict=True):
+            paths = {path: _resolved(path, cell_fields) for path in settings}
             changes = {full: settings[path] for path, full in paths.items() if full}
             for full, value in changes.items():
-                _check_value(full, value, own[full], least[key].get(full))
+                _check_value(full, value, cell_fields[full], least[key].get(full))
                 _check_not_tuned(full, cell)
             try:
                 new.append(changed(cell, changes))
@@ -123,13 +123,13 @@ def _fields(value: Any, prefix: str = "") -> Iterator[tuple[str, Field]]:
                 yield from _fields(inner, f"{prefix}{one.name}.")
 
 
-def _resolved(path: str, own: Mapping[str, Field]) -> str | None:
+def _resolved(path: str, cell_fields: Mapping[str, Field]) -> str | None:
     """Return the full path of the field that a shortened path matches, or None."""
-    if path in own:
+    if path in cell_fields:
         return path
     parts = path.split(".")
     found = []
-    for full in own:
+    for full in cell_fields:
         names = iter(full.split("."))
         if full.rpartition(".")[2] == parts[-1] and all(part in names for part in parts):
             found.append(full)
@@ -141,8 +141,8 @@ def _resolved(path: str, own: Mapping[str, Field]) -> str | None:
 def _least(of_cells: Sequence[Mapping[str, Field]]) -> dict[str, float]:
     """Return the smallest value of each numeric field over cells."""
     found: dict[str, float] = {}
-    for own in of_cells:
-        for path, field in own.items():
+    for cell_fields in of_cells:
+        for path, field in cell_fields.items():
             if is_real(field.value):
                 found[path] = min(found.get(path, field.value), field.value)
     return found

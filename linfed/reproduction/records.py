@@ -49,9 +49,9 @@ def read_saved(name: str, folder: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from None
     except (KeyError, TypeError, ValueError) as error:
-        told = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise UsageError(
-            f"{str(path)!r} is not the record of a run ({told}): rewrite it with linfed reproduce {name}"
+            f"{str(path)!r} is not the record of a run ({reason}): rewrite it with linfed reproduce {name}"
         ) from None
     return dict(described)
 
@@ -121,8 +121,8 @@ def _way_out(name: str, folder: Path) -> str:
         return "there is a quick run; select it with --quick"
     if folder.name == "quick" and (folder.parent / f"{name}.json").exists():
         return "there is a full run; leave out --quick"
-    known = {*(path.stem for path in folder.glob("*.json")), *committed_runs()}
-    if near := "" if name in known else suggestion(name, sorted(known)):
+    names = {*(path.stem for path in folder.glob("*.json")), *committed_runs()}
+    if near := "" if name in names else suggestion(name, sorted(names)):
         return near.strip(" ()")
     return f"run linfed reproduce {name}, or choose another folder with --out DIR"
 
@@ -143,22 +143,22 @@ def load_findings(described: Mapping[str, Any]) -> list[Finding]:
 
 def _finding(claim: Mapping[str, Any]) -> Finding:
     """Return a recorded claim as a finding."""
-    own = {field.name: claim[field.name] for field in fields(Finding) if field.name in claim}
-    own["claimed_low"] = -math.inf if own["claimed_low"] is None else own["claimed_low"]
-    own["claimed_high"] = math.inf if own["claimed_high"] is None else own["claimed_high"]
-    own["hypotheses"] = tuple(_hypothesis(one) for one in claim["hypotheses"])
-    lows, highs = (ENDS if own[end] is None else (own[end],) for end in ("low", "high"))
+    values = {field.name: claim[field.name] for field in fields(Finding) if field.name in claim}
+    values["claimed_low"] = -math.inf if values["claimed_low"] is None else values["claimed_low"]
+    values["claimed_high"] = math.inf if values["claimed_high"] is None else values["claimed_high"]
+    values["hypotheses"] = tuple(_hypothesis(one) for one in claim["hypotheses"])
+    lows, highs = (ENDS if values[end] is None else (values[end],) for end in ("low", "high"))
     tried = []
     for low, high in itertools.product(lows, reversed(highs)):
-        estimate = own["estimate"] if own["estimate"] is not None else low if low == high else math.nan
-        tried.append(Finding(**{**own, "estimate": estimate, "low": low, "high": high}))
+        estimate = values["estimate"] if values["estimate"] is not None else low if low == high else math.nan
+        tried.append(Finding(**{**values, "estimate": estimate, "low": low, "high": high}))
     return next((finding for finding in tried if finding.verdict.value == claim["verdict"]), tried[0])
 
 
-def _hypothesis(told: Mapping[str, Any]) -> Hypothesis:
+def _hypothesis(entry: Mapping[str, Any]) -> Hypothesis:
     """Return a recorded hypothesis; null becomes infinity."""
-    left, right = (math.inf if told[side] is None else told[side] for side in ("left", "right"))
-    return Hypothesis(text=told["text"], left=left, right=right)
+    left, right = (math.inf if entry[side] is None else entry[side] for side in ("left", "right"))
+    return Hypothesis(text=entry["text"], left=left, right=right)
 
 
 def captions_of(described: Mapping[str, Any]) -> dict[str, str]:

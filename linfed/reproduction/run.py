@@ -93,12 +93,12 @@ class ReproduceOptions:
     @property
     def folder(self) -> str:
         """Folder to write to: `out`, or `default_folder` if it is None."""
-        return self.out or default_folder(quick=self.quick, own=bool(self.set))
+        return self.out or default_folder(quick=self.quick, with_changes=bool(self.set))
 
 
-def default_folder(*, quick: bool, own: bool = False) -> str:
+def default_folder(*, quick: bool, with_changes: bool = False) -> str:
     """Return the default folder; quick runs and runs with changed fields do not overwrite the full run."""
-    return "/".join(("results", *["set"] * own, *["quick"] * quick))
+    return "/".join(("results", *["set"] * with_changes, *["quick"] * quick))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         lists = _lists(module, quick=described["quick"], changes=described.get("set", {}), saved=True)
         cells, reused, files = 0, 0, list[Path]()
     else:
-        _check_own(out / f"{name}.json", file)
+        _check_same_file(out / f"{name}.json", file)
         lists = cells_ready(file, options)
         everything = [cell for cells in lists.values() for cell in cells]
         done = run_cells(everything, store_in(out), options.execution, label=name)
@@ -179,36 +179,36 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         if None in done.tables:
             return None
         found = iter([table for table in done.tables if table is not None])
-        tables = {key: sum((next(found) for _ in own), Table()) for key, own in lists.items()}
+        tables = {key: sum((next(found) for _ in cell_list), Table()) for key, cell_list in lists.items()}
         cells, reused, files = len(everything), done.reused, save_tables(name, tables, out)
         described = _described(file, options, tables)
         described |= {"cells": cells, "reused": reused}
         described["seconds"] = round(time.perf_counter() - started, 3)
         _save_json(name, described, [], out)  # an error in claims or figures must not lose the results
     claims: list[Finding] | None = None
-    remarks, drawn, texts = list[str](), list[Path](), dict[str, str]()
+    remarks, figure_files, texts = list[str](), list[Path](), dict[str, str]()
     if hasattr(module, "claims"):
         log_status(name, "judging the claims", options.execution.progress)
-        with _own_settings_permit("its claims cannot be judged", described, remarks):
+        with _errors_as_remarks("its claims cannot be judged", described, remarks):
             claims = by_sentence(module.claims(tables))
     described["judged"] = commit(file.parent)
     files.append(_save_json(name, described, claims or [], out))
     log_status(name, "drawing the figures", options.execution.progress)
-    with _own_settings_permit("its figures cannot be drawn", described, remarks):
-        drawn, texts = _draw(name, module, tables, lists, out)
+    with _errors_as_remarks("its figures cannot be drawn", described, remarks):
+        figure_files, texts = _draw(name, module, tables, lists, out)
     described["figures"] = texts
     _save_json(name, described, claims or [], out)
-    files += drawn
+    files += figure_files
     seconds = time.perf_counter() - started
     quick = bool(described["quick"])
     settings = settings_of(tables, lists)
-    told: dict[str, Any] = {"quick": quick, "cells": cells, "reused": reused, "seconds": seconds}
-    told |= {"captions": texts, "remarks": remarks}
-    return Reproduction(files=files, claims=claims, settings=settings, **told)
+    other_fields: dict[str, Any] = {"quick": quick, "cells": cells, "reused": reused, "seconds": seconds}
+    other_fields |= {"captions": texts, "remarks": remarks}
+    return Reproduction(files=files, claims=claims, settings=settings, **other_fields)
 
 
 @contextmanager
-def _own_settings_permit(what: str, described: Mapping[str, Any], remarks: list[str]) -> Iterator[None]:
+def _errors_as_remarks(what: str, described: Mapping[str, Any], remarks: list[str]) -> Iterator[None]:
     """Return a context in which an error becomes a remark if fields were changed.
 
     A claim or figure can require all values of an axis, which ``--set`` replaces by one. `what` begins the remark.
@@ -237,8 +237,8 @@ def cells_ready(file: Path, options: ReproduceOptions) -> dict[str, list[Any]]:
 
 def changes_of(options: ReproduceOptions) -> dict[str, Any]:
     """Return the fields of the cells that the options change, with the new values."""
-    own = {"trials": options.trials, "seed": options.seed}
-    return {key: value for key, value in own.items() if value is not None} | dict(options.set)
+    changes = {"trials": options.trials, "seed": options.seed}
+    return {key: value for key, value in changes.items() if value is not None} | dict(options.set)
 
 
 def _lists(module: ModuleType, *, quick: bool, changes: Mapping[str, Any], saved: bool = False) -> dict[str, list[Any]]:
@@ -257,7 +257,7 @@ def _lists(module: ModuleType, *, quick: bool, changes: Mapping[str, Any], saved
         return lists
 
 
-def _check_own(record: Path, file: Path) -> None:
+def _check_same_file(record: Path, file: Path) -> None:
     """Raise `UsageError` if the record is of another existing file of this name, whose results would be overwritten."""
     try:
         other = Path(json.loads(record.read_text(encoding="utf-8"))["file"])
@@ -313,8 +313,10 @@ def load_tables(name: str, out: Path) -> tuple[dict[str, Any], Tables]:
     try:
         return described, {key: Table.load(out / f"{name}-{key}.npz") for key in described["tables"]}
     except (OSError, KeyError, TypeError, ValueError) as error:
-        told = " ".join(str(error).split())
-        raise UsageError(f"{str(out)!r} must have the tables of {name} ({told}): run linfed reproduce {name}") from None
+        reason = " ".join(str(error).split())
+        raise UsageError(
+            f"{str(out)!r} must have the tables of {name} ({reason}): run linfed reproduce {name}"
+        ) from None
 
 
 def _described(file: Path, options: ReproduceOptions, tables: Tables) -> dict[str, Any]:
@@ -370,13 +372,16 @@ def _draw(
     with style(), mpl.rc_context({"figure.max_open_warning": 0}):  # each is closed after it is written
         if hasattr(module, "plot"):
             figures = module.plot(tables)
-            told = captions(module, tables, figures)
+            texts = captions(module, tables, figures)
         else:
             pairs = {key: default_figure(table, lists.get(key, [])) for key, table in tables.items()}
             found = {key if len(tables) > 1 else "": pair for key, pair in pairs.items() if pair is not None}
-            figures, told = {key: pair[0] for key, pair in found.items()}, {key: pair[1] for key, pair in found.items()}
+            figures, texts = (
+                {key: pair[0] for key, pair in found.items()},
+                {key: pair[1] for key, pair in found.items()},
+            )
         for key, figure in figures.items():
             stem = str(out / f"{name}{'-' + key if key else ''}")
-            files += [*save_figure(figure, stem), write_caption(Path(f"{stem}.txt"), told[key])]
+            files += [*save_figure(figure, stem), write_caption(Path(f"{stem}.txt"), texts[key])]
             plt.close(figure)
-    return files, told
+    return files, texts

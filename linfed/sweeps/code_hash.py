@@ -58,10 +58,10 @@ def code_digest(owners: Iterable[Any]) -> str:
     ValueError
         If a class or a function is not defined in a file.
     """
-    wanted = [part for own in owners for base in getattr(own, "__mro__", (own,)) for part in _part_of(base)]
+    wanted = [part for owner in owners for base in getattr(owner, "__mro__", (owner,)) for part in _part_of(base)]
     versions = [*_needed_versions(), *sorted(f"{name} {_version(name)}" for name in _packages(wanted))]
-    own = [f"{module}: {text}" for module, text in statements(wanted).items()]
-    return hashlib.sha256("\n".join([*versions, *_of_linfed(), *own]).encode()).hexdigest()
+    texts = [f"{module}: {text}" for module, text in statements(wanted).items()]
+    return hashlib.sha256("\n".join([*versions, *_of_linfed(), *texts]).encode()).hexdigest()
 
 
 def check_loaded(owners: Iterable[Any]) -> None:
@@ -76,22 +76,22 @@ def check_loaded(owners: Iterable[Any]) -> None:
     for _, entry in _counted_files():
         if entry.stat().st_mtime > STARTED:
             raise _changed(Path(entry.path), "this process")
-    parts = [part for own in owners for base in getattr(own, "__mro__", (own,)) for part in _part_of(base)]
+    parts = [part for owner in owners for base in getattr(owner, "__mro__", (owner,)) for part in _part_of(base)]
     for module, numbers in _reached(parts).items():
-        own_file = _file_of(module)
-        if own_file is None or module not in sys.modules or own_file.stat().st_mtime <= STARTED:
+        file = _file_of(module)
+        if file is None or module not in sys.modules or file.stat().st_mtime <= STARTED:
             continue
-        source = source_of(own_file, module, own_file.stat().st_mtime_ns)
+        source = source_of(file, module, file.stat().st_mtime_ns)
         loaded = vars(sys.modules[module])
         for name, value in source.constants(numbers).items():
             if name in loaded and (type(loaded[name]), loaded[name]) != (type(value), value):
-                raise _changed(own_file, f"{module}.{name}")
-        written = {one.co_qualname: one for one in _codes(compile(own_file.read_bytes(), str(own_file), "exec"))}
+                raise _changed(file, f"{module}.{name}")
+        written = {one.co_qualname: one for one in _codes(compile(file.read_bytes(), str(file), "exec"))}
         needed = {name for number in numbers for name in source.binds[number]}
         for function in _functions((loaded[name] for name in needed if name in loaded), module):
             code = function.__code__
-            if Path(code.co_filename).resolve() == own_file and _same(code) != _same(written.get(code.co_qualname)):
-                raise _changed(own_file, f"{module}.{code.co_qualname}")
+            if Path(code.co_filename).resolve() == file and _same(code) != _same(written.get(code.co_qualname)):
+                raise _changed(file, f"{module}.{code.co_qualname}")
 
 
 def _changed(file: Path, what: str) -> ValueError:
@@ -212,22 +212,22 @@ def _version(package: str) -> str:
     return str(getattr(sys.modules.get(package), "__version__", ""))
 
 
-def _part_of(own: Any) -> list[Part]:
+def _part_of(owner: Any) -> list[Part]:
     """Return the module and name of a user-defined class or function, as a list; empty for installed packages."""
-    name = own.__module__
+    name = owner.__module__
     if name.partition(".")[0] == "linfed" or (_file_of(name) is None and _is_installed(name)):
         return []
     if _file_of(name) is None:
         raise ValueError(
-            f"store= requires the source file of {short_repr(own)}, which has none; define it in a module, "
+            f"store= requires the source file of {short_repr(owner)}, which has none; define it in a module, "
             f"or omit store="
         )
-    return [(name, own.__qualname__.partition(".")[0])]
+    return [(name, owner.__qualname__.partition(".")[0])]
 
 
 def _is_installed(module: str) -> bool:
-    known = getattr(sys.modules.get(module), "__file__", None)
-    return bool(known) or module.partition(".")[0] in {*sys.stdlib_module_names, *sys.builtin_module_names}
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return bool(file) or module.partition(".")[0] in {*sys.stdlib_module_names, *sys.builtin_module_names}
 
 
 def _resolved(part: Part) -> Part:
@@ -238,10 +238,10 @@ def _resolved(part: Part) -> Part:
 
 def _file_of(module: str) -> Path | None:
     """Return the source file of a user-defined module; None for linfed, Python and installed packages."""
-    return None if module.partition(".")[0] == "linfed" else _own_file(_spec_file(module) or "")
+    return None if module.partition(".")[0] == "linfed" else _user_file(_spec_file(module) or "")
 
 
-def _own_file(name: str) -> Path | None:
+def _user_file(name: str) -> Path | None:
     """Return the resolved path of a user's source file; None for files of Python and of installed packages.
 
     The experiments shipped with linfed count as the user's, wherever linfed is installed.
@@ -252,8 +252,8 @@ def _own_file(name: str) -> Path | None:
 @functools.lru_cache(maxsize=4096)
 def _source_file(name: str, shipped: str) -> Path | None:
     path = Path(name).resolve()
-    own = Path(shipped).resolve() in path.parents or not any(folder in path.parents for folder in INSTALLED)
-    return path if path.suffix == ".py" and own else None
+    is_user_code = Path(shipped).resolve() in path.parents or not any(folder in path.parents for folder in INSTALLED)
+    return path if path.suffix == ".py" and is_user_code else None
 
 
 def _spec_file(module: str) -> str | None:

@@ -179,5 +179,5 @@ def n_workers(options: ExecutionOptions) -> int | None:
     """Return the number of cells that run at the same time; None if the executor does not report it."""
     if options.executor is None:
         return options.workers
-    told = getattr(options.executor, "_max_workers", None)
-    return told if isinstance(told, int) and told > 0 else None
+    workers = getattr(options.executor, "_max_workers", None)
+    return workers if isinstance(workers, int) and workers > 0 else None

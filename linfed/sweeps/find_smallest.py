@@ -140,21 +140,22 @@ def find_smallest(
     """
     _check_options(sweep_options)
     options = locals()
-    asked = {field.name: options[field.name] for field in dataclasses.fields(SmallestSize) if field.name != "base"}
+    settings = {field.name: options[field.name] for field in dataclasses.fields(SmallestSize) if field.name != "base"}
     several = [cells] if hasattr(cells, "run") else cells
     return sweep(
-        [SmallestSize(base=cell, **asked | _own(cell, asked)) for cell in checked_cells(several)], **sweep_options
+        [SmallestSize(base=cell, **settings | _sizes_of(cell, settings)) for cell in checked_cells(several)],
+        **sweep_options,
     )
 
 
-def _own(cell: Cell, asked: dict[str, Any]) -> dict[str, Any]:
+def _sizes_of(cell: Cell, settings: dict[str, Any]) -> dict[str, Any]:
     """Return start, least and most for a cell, if they are functions of the cell."""
     found = {}
     for name in ("start", "lower", "upper"):
-        if callable(asked[name]):
-            if not takes(asked[name], 1):
-                raise TypeError(f"{name} = {short_repr(asked[name])} must be a number or a function of the cell")
-            found[name] = asked[name](cell)
+        if callable(settings[name]):
+            if not takes(settings[name], 1):
+                raise TypeError(f"{name} = {short_repr(settings[name])} must be a number or a function of the cell")
+            found[name] = settings[name](cell)
     return found
 
 
@@ -163,7 +164,7 @@ def _check_options(options: dict[str, Any]) -> None:
     allowed = [name for name in inspect.signature(sweep).parameters if name != "cells"]
     for name in options:
         if name not in allowed:
-            known = ", ".join(allowed)
+            names = ", ".join(allowed)
             raise TypeError(
-                f"find_smallest has no argument {name!r}{suggestion(name, allowed)}; lf.sweep allows {known}"
+                f"find_smallest has no argument {name!r}{suggestion(name, allowed)}; lf.sweep allows {names}"
             )

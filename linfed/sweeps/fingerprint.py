@@ -100,17 +100,17 @@ class Fingerprint:
             return {"partial": [within(value.func), within(value.args), within(value.keywords)]}
         if dataclasses.is_dataclass(value):
             names = [field.name for field in dataclasses.fields(value)]
-            told = {"is": self._named(kind), "fields": {name: within(getattr(value, name)) for name in names}}
-            held = {name: within(part) for name, part in _held(value) if name not in names}
+            description = {"is": self._named(kind), "fields": {name: within(getattr(value, name)) for name in names}}
+            attributes = {name: within(part) for name, part in _attributes(value) if name not in names}
             base = within(tuple(value)) if isinstance(value, tuple) else None
-            return told | ({"holds": held} if held else {}) | ({"tuple": base} if base else {})
+            return description | ({"holds": attributes} if attributes else {}) | ({"tuple": base} if base else {})
         return self._made_of(value, depth + 1)
 
     def _made_of(self, value: Any, depth: int) -> Json:
         """Describe any other object by the arguments that pickle would rebuild it from, and by its attributes."""
-        known = copyreg.dispatch_table.get(type(value))
+        reducer = copyreg.dispatch_table.get(type(value))
         try:
-            made = known(value) if known is not None else value.__reduce_ex__(4)
+            made = reducer(value) if reducer is not None else value.__reduce_ex__(4)
         except Exception:
             raise TypeError(
                 f"store= cannot describe {short_repr(value)}: pickle does not support {type(value).__name__}"
@@ -122,9 +122,16 @@ class Fingerprint:
             return {"is": kind, "named": f"{getattr(value, '__module__', None)}.{made}"}
         make, given, *rest = made
         items = [list(part) if index > 0 and part is not None else part for index, part in enumerate(rest)]
-        told = {"is": kind, "by": self._of(make, depth), "of": self._of(given, depth), "with": self._of(items, depth)}
-        held = {name: self._of(part, depth) for name, part in _held(value)} if rest[:1] in ([], [None]) else {}
-        return told | ({"holds": held} if held else {})
+        description = {
+            "is": kind,
+            "by": self._of(make, depth),
+            "of": self._of(given, depth),
+            "with": self._of(items, depth),
+        }
+        attributes = (
+            {name: self._of(part, depth) for name, part in _attributes(value)} if rest[:1] in ([], [None]) else {}
+        )
+        return description | ({"holds": attributes} if attributes else {})
 
     def _named(self, value: Any) -> str:
         """Return the full name of a class or a function; raise if it is not the object of that name."""
@@ -143,12 +150,13 @@ class Fingerprint:
         return f"{module}.{name}"
 
 
-def _held(value: Any) -> Iterator[tuple[str, Any]]:
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of an object's attributes, without cached properties."""
-    own = type(value).__module__.partition(".")[0] == "linfed"  # private attributes of linfed's follow from the fields
+    # private attributes of linfed's objects follow from the fields
+    is_linfed = type(value).__module__.partition(".")[0] == "linfed"
     for name, part in getattr(value, "__dict__", {}).items():
         kept = isinstance(getattr(type(value), name, None), functools.cached_property)
-        if not kept and not (own and name.startswith("_")):
+        if not kept and not (is_linfed and name.startswith("_")):
             yield name, part
 
 

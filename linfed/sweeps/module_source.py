@@ -94,8 +94,8 @@ class ModuleSource:
         """Return the indices of the statements that a name depends on or that always count; all for None."""
         if name is None:
             return set(range(len(self.nodes)))
-        own = {name, "*"}
-        needed = {i for i, node in enumerate(self.nodes) if self.always[i] or self.binds[i] & own}
+        bound_names = {name, "*"}
+        needed = {i for i, node in enumerate(self.nodes) if self.always[i] or self.binds[i] & bound_names}
         while True:
             loads = {one for i in needed for one in self.loads[i]}
             if loads & {*ANYTHING} or any(self.loads[i][one] & {*ANYTHING} for i in needed for one in self.loads[i]):
@@ -126,12 +126,12 @@ class ModuleSource:
         assigned = {name for node, binds in pairs for name in binds if _assigns(node)}
         for node, loads in zip(self.nodes, self.loads, strict=True):
             calls = _assigns(node) and any(isinstance(part, ast.Call) for part in ast.walk(node))
-            told = {name for base in getattr(node, "bases", []) for name in _loaded(base)}
+            names = {name for base in getattr(node, "bases", []) for name in _loaded(base)}
             decorators = _decorators(node)
             for other, binds in pairs:  # a decorator that this module defines
                 if binds & decorators and not isinstance(other, IMPORTS):
-                    told |= _loaded(other).keys() & assigned
-            found.append(told | (loads.keys() & assigned if calls else set()))
+                    names |= _loaded(other).keys() & assigned
+            found.append(names | (loads.keys() & assigned if calls else set()))
         return found
 
     def parts(self, number: int) -> Iterator[Part]:

@@ -72,7 +72,7 @@ class WorkEstimate:
         self.ended: dict[type, list[tuple[float, float]]] = defaultdict(list)
         self.spent = 0.0
 
-    def known(self, cell: Cell, seconds: float) -> None:
+    def add_timing(self, cell: Cell, seconds: float) -> None:
         """Add the run time of a cell that an earlier sweep has finished."""
         self.ended[type(cell)].append((weight_of(cell), seconds))
 
@@ -98,7 +98,7 @@ class WorkEstimate:
         mean = float(np.mean([seconds for pairs in self.ended.values() for _, seconds in pairs]))
         total = 0.0
         for kind in {kind for kind, _ in self.open.values()}:
-            weights = np.array([weight for own, weight in self.open.values() if own is kind])
+            weights = np.array([weight for other, weight in self.open.values() if other is kind])
             total += _predicted(self.ended[kind], weights) if kind in self.ended else mean * len(weights)
         workers = self.workers or max(1.0, self.spent / elapsed if elapsed else 1.0)
         begun = max(0.0, workers * elapsed - self.spent)
@@ -107,11 +107,11 @@ class WorkEstimate:
 
 def _predicted(ended: list[tuple[float, float]], weights: Array) -> float:
     """Predict the total seconds of cells with these weights from finished (weight, seconds) pairs of their class."""
-    known, seconds = np.array(ended).T
-    x, y = np.log(known), np.log(np.maximum(seconds, 1e-4))
+    past_weights, seconds = np.array(ended).T
+    x, y = np.log(past_weights), np.log(np.maximum(seconds, 1e-4))
     x -= x.mean()
     slope = (x @ (y - y.mean()) + CERTAINTY * SLOPE) / (x @ x + CERTAINTY)
-    shape = known ** max(slope, 0.0)
+    shape = past_weights ** max(slope, 0.0)
     return float(seconds.sum() / shape.sum() * np.sum(weights ** max(slope, 0.0)))
 
 
@@ -124,7 +124,7 @@ class ProgressBar:
         Text before the bar.
     wanted : dict of int to Cell
         The cells to run, by index.
-    known : sequence of (Cell, float)
+    timings : sequence of (Cell, float)
         Cells of earlier sweeps, with their seconds.
     done, total : int
         Number of finished cells, and of all cells.
@@ -138,7 +138,7 @@ class ProgressBar:
         self,
         label: str,
         wanted: dict[int, Cell],
-        known: Sequence[tuple[Cell, float]],
+        timings: Sequence[tuple[Cell, float]],
         *,
         done: int,
         total: int,
@@ -151,8 +151,8 @@ class ProgressBar:
         if not is_shown(progress):
             return
         self.work = WorkEstimate(wanted, workers)
-        for cell, seconds in known:
-            self.work.known(cell, seconds)
+        for cell, seconds in timings:
+            self.work.add_timing(cell, seconds)
         self.tqdm = tqdm(total=1.0, desc=label, bar_format=FORMAT)
         self._show(self.work)
 
@@ -185,14 +185,14 @@ class ProgressBar:
         self.looked = time.monotonic()
         elapsed = self.looked - self.started
         left = work.left(elapsed)
-        told = f"{self.done} of {self.total} cell{'s' * (self.total != 1)}"
+        text = f"{self.done} of {self.total} cell{'s' * (self.total != 1)}"
         if self.done >= self.total:
             self.tqdm.n = 1.0
         elif left is not None:
             share = elapsed / (elapsed + left) if elapsed + left else 0.0
             self.tqdm.n = max(self.tqdm.n, min(share, 0.99))
-            told += f", {format_duration(left)} left"
-        self.tqdm.set_postfix_str(told, refresh=False)
+            text += f", {format_duration(left)} left"
+        self.tqdm.set_postfix_str(text, refresh=False)
         self.tqdm.refresh()
 
 

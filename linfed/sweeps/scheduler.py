@@ -44,12 +44,12 @@ class CellFailure(NamedTuple):
     def __str__(self) -> str:
         """Return one line with the error, the place where it was raised, and the cell."""
         try:
-            told = " ".join(str(self.error).split()) or repr(self.error)
+            message = " ".join(str(self.error).split()) or repr(self.error)
         except Exception:
-            told = "an error without a text"
-        told = told if len(told) <= SHOWN_ERROR else f"{told[: SHOWN_ERROR - 3]}..."
+            message = "an error without a text"
+        message = message if len(message) <= SHOWN_ERROR else f"{message[: SHOWN_ERROR - 3]}..."
         notes = "".join(f" ({note})" for note in getattr(self.error, "__notes__", [])[-1:])
-        return f"{type(self.error).__name__}: {told}{notes}, in the cell {short_repr(self.cell)}"
+        return f"{type(self.error).__name__}: {message}{notes}, in the cell {short_repr(self.cell)}"
 
 
 class SweepOutcome(NamedTuple):
@@ -112,7 +112,7 @@ class _Sweep:
         self.codes: dict[frozenset[Any], str] = {}
         self.keys: list[CellKey] = [] if store is None else keys_of(cells, self.codes)
         if store is not None:
-            check_loaded({own for owners in self.codes for own in owners})
+            check_loaded({owner for owners in self.codes for owner in owners})
         self.tables: list[Table | None] = [None] * len(cells)
         self.twins: dict[int, list[int]] = {}
         self.wanted: deque[int] = deque()
@@ -197,7 +197,7 @@ class _Sweep:
         while None not in long.found:
             try:
                 rows = [
-                    _own_row(cell, one) for cell, one in zip(long.cells, long.found, strict=True) if one is not None
+                    _result_row(cell, one) for cell, one in zip(long.cells, long.found, strict=True) if one is not None
                 ]
                 long.cells = long.steps.send(rows) if long.begun else next(long.steps)
                 long.begun = True
@@ -242,7 +242,7 @@ class _Sweep:
         if self.options.executor is None or self.store is None:
             return partial(compute, piece.cell)
         owners = frozenset(Fingerprint(piece.cell).owners)
-        by_value = any(own.__module__ in ("__main__", "__mp_main__") for own in owners)
+        by_value = any(owner.__module__ in ("__main__", "__mp_main__") for owner in owners)
         if owners not in self.meant:
             self.meant[owners] = None if by_value else code_digest(owners)
         return partial(compute, piece.cell, self.meant[owners])
@@ -317,7 +317,7 @@ def _check(cell: Cell, index: int) -> None:
             raise
 
 
-def _own_row(cell: Cell, done: StoredCell) -> Row:
+def _result_row(cell: Cell, done: StoredCell) -> Row:
     """Return the row that a task's ``run()`` returned, without the cell's fields."""
     fields = dict(fields_of(cell))
     if len(done.table) != 1:
@@ -376,11 +376,11 @@ def _sendable(error: BaseException) -> Exception:
             error.add_note(note)
             pickle.loads(pickle.dumps(error))
             return error
-        told = str(error)
+        message = str(error)
     except BaseException:
-        told = "the error cannot be pickled"
+        message = "the error cannot be pickled"
         with suppress(Exception):
-            told = str(error)
-    plain = RuntimeError(f"{type(error).__name__}: {told}")
+            message = str(error)
+    plain = RuntimeError(f"{type(error).__name__}: {message}")
     plain.add_note(note)
     return plain.with_traceback(error.__traceback__)

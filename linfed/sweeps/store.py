@@ -103,8 +103,8 @@ class Store:
             self.folder = Path(os.fsdecode(folder)).expanduser().absolute()  # a cell may change the working folder
             self.folder.mkdir(parents=True, exist_ok=True)
         except (OSError, TypeError, ValueError, RuntimeError) as error:
-            told = getattr(error, "strerror", None) or " ".join(str(error).split())
-            raise ValueError(f"store = {short_repr(folder)} must be a folder: {told}") from None
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+            raise ValueError(f"store = {short_repr(folder)} must be a folder: {reason}") from None
 
     def __repr__(self) -> str:
         return f"Store({str(self.folder)!r})"
@@ -161,10 +161,10 @@ class Store:
             has not computed them. A warning gives their number.
         """
         names = self._names()
-        known: dict[str, StoredCell | None] = {}
+        cells_by_name: dict[str, StoredCell | None] = {}
         kept = 0
         for key in keys:
-            if key.name in known:
+            if key.name in cells_by_name:
                 continue
             done = self._verified(key.name, key) if key.name in names else None
             if done is None and reuse_stale:
@@ -174,14 +174,15 @@ class Store:
                     if done is not None:
                         kept += 1
                         break
-            known[key.name] = done
+            cells_by_name[key.name] = done
         if kept:
             warnings.warn(
-                f"{self!r}: {kept} of {len(known)} cells were computed by another version of the code and are reused",
+                f"{self!r}: {kept} of {len(cells_by_name)} cells were computed by another version of the code "
+                "and are reused",
                 StoreWarning,
                 stacklevel=2,
             )
-        return [known[key.name] for key in keys]
+        return [cells_by_name[key.name] for key in keys]
 
     def write(self, key: CellKey, done: StoredCell) -> None:
         """Write a finished cell into the store.
@@ -254,11 +255,11 @@ class Store:
         except FileNotFoundError:
             return None  # another sweep has set it aside
         except OSError as error:  # the file may be intact and readable later
-            told = f"{str(path)!r} cannot be read ({error.strerror}); its cell counts as missing"
-            warnings.warn(told, StoreWarning, stacklevel=2)
+            reason = f"{str(path)!r} cannot be read ({error.strerror}); its cell counts as missing"
+            warnings.warn(reason, StoreWarning, stacklevel=2)
             return None
         except (KeyError, TypeError, ValueError) as error:
-            told = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
         aside = self.folder / "aside" / name
         try:
             aside.parent.mkdir(exist_ok=True)
@@ -266,7 +267,7 @@ class Store:
             done = f"set aside in {str(aside.parent)!r}"
         except OSError as error:
             done = f"cannot be moved ({error.strerror})"
-        warnings.warn(f"{str(path)!r} {told}: {done}, its cell counts as missing", StoreWarning, stacklevel=2)
+        warnings.warn(f"{str(path)!r} {reason}: {done}, its cell counts as missing", StoreWarning, stacklevel=2)
         return None
 
 

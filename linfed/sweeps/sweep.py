@@ -151,6 +151,6 @@ def whole_table(done: SweepOutcome) -> Table:
 
 def format_failures(done: SweepOutcome) -> str:
     """Return one line that lists the failed cells and their errors."""
-    told = "; ".join(str(failure) for failure in done.failures[:SHOWN_FAILURES])
+    errors = "; ".join(str(failure) for failure in done.failures[:SHOWN_FAILURES])
     more = f"; and {len(done.failures) - SHOWN_FAILURES} more" if len(done.failures) > SHOWN_FAILURES else ""
-    return f"{len(done.failures)} of {len(done.tables)} cells raised, the others are finished: {told}{more}"
+    return f"{len(done.failures)} of {len(done.tables)} cells raised, the others are finished: {errors}{more}"

@@ -483,7 +483,7 @@ def test_what_a_class_says_that_it_asks_must_be_one_of_asks():
     class Careless(lf.FedRep):
         requires = None
 
-    with pytest.raises(TypeError, match=r"Careless.asks = None must be one of lf.Requires.GRADIENTS, "):
+    with pytest.raises(TypeError, match=r"Careless.requires = None must be one of lf.Requires.GRADIENTS, "):
         lf.simulate(Careless(rank=2, step_size=0.1), PROBLEM, data=lf.FreshSamples(8), rounds=1)
 
 

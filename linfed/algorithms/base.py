@@ -430,5 +430,5 @@ def requires_of(algorithm: Algorithm) -> Requires:
     requires: Any = algorithm.requires
     if not isinstance(requires, Requires):
         allowed = ", ".join(f"lf.Requires.{one.name}" for one in Requires)
-        raise TypeError(f"{type(algorithm).__name__}.asks = {short_repr(requires)} must be one of {allowed}")
+        raise TypeError(f"{type(algorithm).__name__}.requires = {short_repr(requires)} must be one of {allowed}")
     return requires if declared_last(type(algorithm), "requires", ("step", "finish")) else Requires.ROWS

@@ -211,7 +211,7 @@ def accuracies(runs: lf.Table) -> Any:
             for name, dashes in lines.items():
                 if name in one:
                     ax.axvline(np.nanmean(one[name]), color="0.4", linewidth=0.8, linestyle=(0, dashes), zorder=0)
-            ax.set_yticks(range(len(part)), [told(row["method"]) for row in reversed(part.rows)])
+            ax.set_yticks(range(len(part)), [method_label(row["method"]) for row in reversed(part.rows)])
             ax.label_outer(remove_inner_ticks=True)
         sheet.label("accuracy (%)", *(f"k = {rank}" for rank in ranks))
         known = "; dotted: the best classifier" if "bayes" in runs.rows[0] else ""
@@ -220,7 +220,7 @@ def accuracies(runs: lf.Table) -> Any:
     return sheet.figure
 
 
-def told(method: str) -> str:
+def method_label(method: str) -> str:
     """Return the name of a method in figures and findings."""
     return method if method == PER else label(method)
 

@@ -130,15 +130,15 @@ class Need:
 
     def run(self) -> dict[str, Any]:
         """Return the result of `lf.find_smallest` with the columns of predictions."""
-        return {**self.search.run(), **self.said}
+        return {**self.search.run(), **self.predictions}
 
     def stages(self) -> Generator[Sequence[Any], Sequence[Any], dict[str, Any]]:
         """Run the same search in stages, which a sweep can resume."""
         row = yield from self.search.stages()
-        return {**row, **self.said}
+        return {**row, **self.predictions}
 
     @property
-    def said(self) -> dict[str, Any]:
+    def predictions(self) -> dict[str, Any]:
         """Predictions: Theorem 1's m (with constant 1) and rounds, the threshold near B*, and m on fixed samples."""
         theory, sizes = lf.theory, {"dim": self.dim, "rank": self.rank}
         way = {"step_size": self.eta / self.largest, "start": self.delta, "smallest": math.sqrt(self.smallest)}
@@ -239,7 +239,9 @@ def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> 
 # --- figures -------------------------------------------------------------------------------------------------
 
 
-def panels_page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Callable[[Any], float], near: str) -> Any:
+def panels_page(
+    table: lf.Table, panels: Any, ylabel: str, claim: str, claimed: Callable[[Any], float], near: str
+) -> Any:
     """Return a figure with a panel for each size that varies."""
     import matplotlib.pyplot as plt
 
@@ -247,7 +249,7 @@ def panels_page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Ca
     figure, axes = plt.subplots(4, 4, figsize=(PAGE_WIDTH, 6.4), **shape)
     for ax, below, (panel, (field, *_, text)) in zip(axes[::2].flat, axes[1::2].flat, panels.items(), strict=True):
         below.sharex(ax)
-        rows = sorted(table.select(panel=beside(panel)).rows, key=lambda row: row[field])
+        rows = sorted(table.select(panel=panels_on_axis(panel)).rows, key=lambda row: row[field])
         if not table.select(panel=panel):
             alone = "base setting alone" if rows else "not run"
             ax.text(0.5, 0.9, alone, ha="center", transform=ax.transAxes, fontsize=7)
@@ -256,17 +258,19 @@ def panels_page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Ca
             if step == THEOREM or any(row["panel"] == panel for row in own):  # not if only the base setting has it
                 draw_measured(ax, own, field, f"measured, {step}", f"lf.predict, {step}", "predicted_crossing", colour)
                 draw_ratio(below, own, field, colour)
-        told = [row for row in rows if covered(row)]
-        ax.plot([row[field] for row in told], [claimed(row) for row in told], "--", color="0.5", label=claim)
+        claimed_rows = [row for row in rows if covered(row)]
+        ax.plot(
+            [row[field] for row in claimed_rows], [claimed(row) for row in claimed_rows], "--", color="0.5", label=claim
+        )
         if near and panel == "T":
-            ax.axhline(told[0][near], color="0.35", linestyle="-.", label="the threshold near B*")
+            ax.axhline(claimed_rows[0][near], color="0.35", linestyle="-.", label="the threshold near B*")
         for one, xlabel in ((ax, ""), (below, text)):
             label_axes(one, [row[field] for row in rows], xlabel)
         ax.tick_params(labelbottom=False)
         below.set(yscale="linear", ylim=RATIOS)
     same_scale(list(axes[::2].flat))
     for first in (0, 2):
-        axes[first, 0].set_ylabel(said)
+        axes[first, 0].set_ylabel(ylabel)
         axes[first + 1, 0].set_ylabel("measured /\npredicted")
     figure.legend(*legend_entries(axes), loc="outside upper center", ncols=2)
     return drawn_from(figure, table)
@@ -294,7 +298,7 @@ def label_axes(ax: Axes, sizes: Sequence[float], text: str) -> None:
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def beside(panel: str) -> list[str]:
+def panels_on_axis(panel: str) -> list[str]:
     """Return the panels whose rows share an axis: the panel and the base setting, except for p, which has n = 100."""
     return [panel] if panel == "p" else ["base", panel]
 

@@ -156,9 +156,9 @@ class Family:
         path = np.concatenate([path, np.full((self.rounds + 1 - len(path), self.dim), np.nan)])  # diverged
         to_best, to_own = np.linalg.norm(path - best, axis=1), np.linalg.norm(path - end, axis=1)
         half = self.rounds // 2
-        told = {"settled": np.mean(to_own[half:] ** 2), "spread": spread, "drift": np.linalg.norm(end - best)}
+        scores = {"settled": np.mean(to_own[half:] ** 2), "spread": spread, "drift": np.linalg.norm(end - best)}
         reached = first_round_below(np.arange(len(path)), to_best[None], LEVEL)[0]
-        return {"to_best": to_best, "to_own": to_own, "end": np.median(to_best[half:]), "reached": reached, **told}
+        return {"to_best": to_best, "to_own": to_own, "end": np.median(to_best[half:]), "reached": reached, **scores}
 
     def predicted(self, A: Any, b: Any, weights: Any, best: Any) -> tuple[Any, float]:
         """Return the limit of the mean and the mean square around it; NaN without a prediction."""
@@ -278,11 +278,11 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         text = "FedRolex with half the model has a larger final distance from the optimum than FedAvg"
         out.append(lower(AVG, ROLEX, text, f"{SOURCE}, Algorithm 7"))
         reached = {name: row[name]["reached"] for name in OF_SCAFFOLD}
-        said = {
+        fields = {
             "claim": "FedSCAVAR needs fewer rounds than SCAFFOLD",
             "setting": where,
             "source": f"{SOURCE}, Algorithm 8",
         }
-        said["statistic"] = f"share of paired trials with fewer rounds to a distance of {LEVEL:g} (ties excluded)"
-        out.append(judge_smaller(reached[SCAVAR], reached[SCAFFOLD], **said))
+        fields["statistic"] = f"share of paired trials with fewer rounds to a distance of {LEVEL:g} (ties excluded)"
+        out.append(judge_smaller(reached[SCAVAR], reached[SCAFFOLD], **fields))
     return out

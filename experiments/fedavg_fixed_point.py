@@ -105,8 +105,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             lf.plot_curves(upper, part, "round", "curve", order=("FedAvg", *ONE_LAYER))
             for row in part.select(method=list(ONE_LAYER)):
                 shape = {"color": line_style(row["method"])["color"], "linestyle": ":", "zorder": 3}
-                told = f"fixed point, K = {FEDAVG[row['method']]['local_steps']}"
-                upper.axhline(float(np.median(row["fixed_point_squared_error"])), label=told, **shape)
+                text = f"fixed point, K = {FEDAVG[row['method']]['local_steps']}"
+                upper.axhline(float(np.median(row["fixed_point_squared_error"])), label=text, **shape)
                 lf.plot_curves(lower, row, "round", "distance")
                 logs = row["round"] * np.log(row["rate"][:, None]) + np.log(row["distance"][:, :1])
                 fit = np.exp(np.median(logs, axis=0))

@@ -290,12 +290,12 @@ def rules(table: lf.Table) -> Any:
     rows = list(table.select(name=DRAWN)) or list(table)
     figure, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.4), layout="constrained", sharey=True)
     for ax, (base, method, text) in zip(axes, (("needed", THEOREM, "Theorem 1, C = 1"), *RIVALS), strict=True):
-        said, found = np.array([[row[base], row["least"]] for row in rows]).T
+        ruled, found = np.array([[row[base], row["least"]] for row in rows]).T
         ends = [[max(row["least_low"], row["rank"]), row["least_high"]] for row in rows]
         low, high = np.where(np.isfinite(ends), ends, np.array([[row["least"]] * 2 for row in rows])).T
         shape = {**line_style(method), "linestyle": "none", "elinewidth": 0.7}
-        ax.errorbar(said, found, yerr=(np.maximum(0.0, found - low), np.maximum(0.0, high - found)), **shape)
-        line = [min(said.min(), found.min()), max(found.max(), 10.0)]
+        ax.errorbar(ruled, found, yerr=(np.maximum(0.0, found - low), np.maximum(0.0, high - found)), **shape)
+        line = [min(ruled.min(), found.min()), max(found.max(), 10.0)]
         ax.plot(line, line, color="0.35", linewidth=0.7)
         ax.set(xscale="log", yscale="log", xlabel=f"m: {text}")
         plain_ticks(ax)
@@ -392,9 +392,9 @@ def growth(name: str, first: lf.Table, last: lf.Table, claimed: float) -> list[F
     ends = [[row[end] - row["rank"] for end in ("least", "least_low", "least_high")] for row in (first, last)]
     with np.errstate(divide="ignore", invalid="ignore"):
         powers = [np.log(ends[1][i] / ends[0][j]) / np.log(size[1] / size[0]) for i, j in ((0, 0), (1, 2), (2, 1))]
-    told = "1 / E0" if name == "start" else NAMES[name]
+    symbol = "1 / E0" if name == "start" else NAMES[name]
     fields = {"setting": f"from {size[0]:.3g} to {size[1]:.3g}", "statistic": "power between the two ends"}
-    text = f"The smallest m - k grows with {told} at most half a power faster than Theorem 1's m"
+    text = f"The smallest m - k grows with {symbol} at most half a power faster than Theorem 1's m"
     return [
         judge(
             tuple(powers),
@@ -407,7 +407,7 @@ def growth(name: str, first: lf.Table, last: lf.Table, claimed: float) -> list[F
             tuple(powers),
             claimed_low=claimed - 0.5,
             claimed_high=claimed + 0.5,
-            claim=f"Theorem 1's m is tight in {told}, up to half a power",
+            claim=f"Theorem 1's m is tight in {symbol}, up to half a power",
             source=TIGHT,
             **fields,
         ),

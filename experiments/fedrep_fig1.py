@@ -144,7 +144,7 @@ def errors(part: lf.Table, method: str, column: str = "squared_error") -> Any:
     return nan_as_worst(part.select(method=method)[column])
 
 
-def more_samples(table: lf.Table, told: str) -> list[Finding]:
+def more_samples(table: lf.Table, condition: str) -> list[Finding]:
     """Judge that one form of FedAvg gains nothing, or hardly anything, from the largest m over the smallest."""
     (small, before), *others = table.groupby("n_samples")
     if not others:
@@ -155,7 +155,7 @@ def more_samples(table: lf.Table, told: str) -> list[Finding]:
         judge(
             measured,
             claim=text,
-            setting=f"{table.rows[0]['preset']}: m = {large} against {small}{told}",
+            setting=f"{table.rows[0]['preset']}: m = {large} against {small}{condition}",
             statistic="median mean-client error at the larger m divided by that at the smaller",
             source=source,
             claimed_low=reference,

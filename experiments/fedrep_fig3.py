@@ -121,7 +121,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the distance with the paper's conventions, and its square with the notebook's."""
     figures = {}
     for preset, table in tables["curves"].assign(noise_variance=true_noise).groupby("preset"):
-        power, told = (1, "") if preset == PAPER else (2, "the notebook's conventions, ")
+        power, preface = (1, "") if preset == PAPER else (2, "the notebook's conventions, ")
         with lf.panels(table, column="n_clients", title="n = {:,}", height=2.1, sharey=True) as sheet:
             for ax, part in sheet:
                 lf.plot_curves(
@@ -129,7 +129,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 )
                 draw_level(ax, NEAR**power, label=f"distance {NEAR:g}, the target of tuning")
             sheet.label("round", "squared subspace distance" if power == 2 else "subspace distance to B*")
-            sheet.legend(f"{told}median and 10-90 % of {table.rows[0]['trials']} trials")
+            sheet.legend(f"{preface}median and 10-90 % of {table.rows[0]['trials']} trials")
         figures["" if preset == PAPER else preset] = sheet.figure
     return figures
 
@@ -179,9 +179,9 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 statistic=f"FedRep's reduction factor of the rounds to distance 0.01 divided by {name}'s",
                 claimed_low=1.0,
                 strict=True,
-                note=told,
+                note=remark,
             )
-            for name, (measured, told) in gains.items()
+            for name, (measured, remark) in gains.items()
         ]
     return found
 

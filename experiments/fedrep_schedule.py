@@ -166,8 +166,8 @@ class Rule(Noisy):
         elif self.rule == KNOWN:  # the best t0 of its own recursion: c = 1, heads without noise
             first = (self.dim - self.rank) * self.noise_std**2 * (1.0 - self.delta**2) / self.delta**2
             chosen = {"t0": (self.rank * (self.dim + 2) + first) / (self.n_clients * self.n_samples)}
-        told = self.panel != UNEQUAL and self.rule in (BEST, CONSTANT, OVER_T, SHIFTED)
-        return columns | self.measured(self.algorithm(**chosen), scale=chosen.get("a", 1.0), predicted=told)
+        predicted = self.panel != UNEQUAL and self.rule in (BEST, CONSTANT, OVER_T, SHIFTED)
+        return columns | self.measured(self.algorithm(**chosen), scale=chosen.get("a", 1.0), predicted=predicted)
 
 
 def cells(quick: bool) -> dict[str, list[Rule]]:

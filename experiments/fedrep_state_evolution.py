@@ -237,9 +237,9 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 statistic="its largest factor from the measured median, divided by the prediction's",
                 claimed_low=1.0,
                 strict=True,
-                **fields | {"setting": f"{told}; {where}"},
+                **fields | {"setting": f"{rival_setting}; {where}"},
             )
-            for rival, text, told in (
+            for rival, text, rival_setting in (
                 ("first", "without fluctuations", "as if nothing fluctuated"),
                 ("overlooking", "that ignores the defining feature of the regime", f"as if {row['rival']}"),
             )
@@ -274,9 +274,9 @@ def off(row: lf.Table, name: str, over: str = "") -> Measured:
         measured = np.quantile(chosen, WITHIN.get(curve, WITHIN["predicted"])[0], axis=-2)
         return np.exp(np.abs(np.log(row[curve][rounds] / measured)).max(axis=-1))
 
-    def told(trials: Any, axis: int = -1) -> Any:
+    def worst_factor(trials: Any, axis: int = -1) -> Any:
         chosen = values[np.asarray(trials, dtype=int)]
         return factor(chosen, name) / (factor(chosen, over) if over else 1.0)
 
     everyone = np.arange(float(len(values)))
-    return float(told(everyone)), *bootstrap_interval(told, (everyone,), vectorized=True, resamples=300)
+    return float(worst_factor(everyone)), *bootstrap_interval(worst_factor, (everyone,), vectorized=True, resamples=300)

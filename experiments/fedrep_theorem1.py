@@ -86,9 +86,9 @@ class Judged(Setting):
         run = theorem1_runs.theorem1_run(self.simulated(problem, step, data, engine, **own))
         predicted = {}
         if m > self.rank + 1 and not own and not self.fixed:
-            told = {"dim": self.dim, "n_samples": m, "rounds": self.rounds, "noise_std": self.noise_std}
-            told |= {"participants": self.participants, "delta": self.start, "step_size": step}
-            found = lf.theory.state_evolution(problem.truth(self.seed, [0]).W[0], **told).distance
+            setting = {"dim": self.dim, "n_samples": m, "rounds": self.rounds, "noise_std": self.noise_std}
+            setting |= {"participants": self.participants, "delta": self.start, "step_size": step}
+            found = lf.theory.state_evolution(problem.truth(self.seed, [0]).W[0], **setting).distance
             predicted = {"predicted": lf.LabeledArray(found, round=run.rounds)}
         values = {name: getattr(run, name) for name in (*PLAIN, *OF_TRIALS)}
         return {**values, "needed": needed, "distance": lf.LabeledArray(run.distance, round=run.rounds), **predicted}
@@ -144,7 +144,7 @@ def run_of(row: lf.Table) -> theorem1_runs.Theorem1Run:
     )
 
 
-def told(row: lf.Table) -> str:
+def setting_text(row: lf.Table) -> str:
     """Return the setting of a run, as text."""
     if row["name"] in MOVES:
         return f"{NAMES[row['name']]} = {row[row['name']]:g}, m = {row['n_samples']:,}"
@@ -177,7 +177,9 @@ def curves(table: lf.Table) -> Any:
         for exponent, line, text in ((theorem1.PRINTED, "-", "bound, T/2"), (theorem1.SAME_BATCH, "--", "bound, T")):
             ax.plot(run.rounds, np.median(run.bound(exponent), axis=0), color="0.35", linestyle=line, label=text)
         ax.plot(run.rounds, row["predicted"], color="black", linewidth=0.9, linestyle=":", label="state evolution")
-        first = f"k = {row['rank']}, kappa = {row['condition']:g}" if name == FEW else told(row).rpartition(", ")[0]
+        first = (
+            f"k = {row['rank']}, kappa = {row['condition']:g}" if name == FEW else setting_text(row).rpartition(", ")[0]
+        )
         ax.set(title=f"{first}\nm = {row['n_samples']:,}", xlabel="round", yscale="log")
         plain_ticks(ax)
     axes[0, 0].set_ylabel("distance to B*")
@@ -218,17 +220,19 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     runs = tables["runs"]
     held = [row for row in runs if row["name"] in (GRID, *MOVES, *PAIRS, *ALONE, *LARGE)]
     spoilt = list(runs.select(name=list(SPOILT)))
-    out = [theorem1_judges.judge_theorem1(run_of(row), told(row)) for row in held + spoilt]
-    out += [theorem1_judges.judge_theorem1(run_of(row), told(row), exponent=theorem1.SAME_BATCH) for row in held]
+    out = [theorem1_judges.judge_theorem1(run_of(row), setting_text(row)) for row in held + spoilt]
+    out += [
+        theorem1_judges.judge_theorem1(run_of(row), setting_text(row), exponent=theorem1.SAME_BATCH) for row in held
+    ]
     for row in [*runs.select(name=FEW), *spoilt]:
-        alone = theorem1_judges.judge_theorem1(run_of(row), told(row), assumed=False)
+        alone = theorem1_judges.judge_theorem1(run_of(row), setting_text(row), assumed=False)
         out.append(replace(alone, claim=f"{alone.claim}, whether or not the hypotheses hold"))
     out.sort(
         key=lambda finding: (finding.claim, -finding.claimed_high)
     )  # keeps findings with the same claimed share together
     for name in MOVES:
         for row in runs.select(name=name):
-            out += [theorem1_judges.judge_looseness(run_of(row), told(row), exponent=e) for e in (0.5, 1.0)]
+            out += [theorem1_judges.judge_looseness(run_of(row), setting_text(row), exponent=e) for e in (0.5, 1.0)]
     out += rates(runs)
     for row in tables["same_batch"]:
         out += theorem1_judges.judge_same_batch(row["gap"], row["inverse"], f"{row['heads']} heads, m = {row['m']}")

@@ -138,7 +138,7 @@ SWEEPS = {
 """Varied column of each sweep, axis, scale, and points of claims; the first average is judged at every M."""
 
 
-def told(samples: int) -> str:
+def title(samples: int) -> str:
     """Return the name of the data in titles."""
     return "φ known exactly" if samples == POPULATION else f"least squares, m = {samples}"
 
@@ -146,7 +146,7 @@ def told(samples: int) -> str:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw distances from u_1 against the number of clients and the spectrum's ratio, and FedRep's rounds."""
     table = tables["directions"]
-    shape: dict[str, Any] = {"column": "n_samples", "row": "sweep", "title": told, "sharex": "row", "sharey": True}
+    shape: dict[str, Any] = {"column": "n_samples", "row": "sweep", "title": title, "sharex": "row", "sharey": True}
     of_trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
     with lf.panels(table, height=4.4, **shape) as distances:
         distances.label("", *["distance from u₁"] * 2, yscale="log", ylim=(0.7 * LOWEST, 1.5))
@@ -164,8 +164,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         rounds.label("", *["FedRep's rounds\nto distance 0.1"] * 2, yscale="symlog", ylim=(-0.5, 4.0 * last))
         for ax, part in rounds:
             for name in ("FedRep", *POWERS):
-                told_start = {"label": "FedRep, random start"} if name == "FedRep" else {}
-                _draw(ax, part.select(method=name), "shown", linestyle=":", **told_start)
+                start_label = {"label": "FedRep, random start"} if name == "FedRep" else {}
+                _draw(ax, part.select(method=name), "shown", linestyle=":", **start_label)
             draw_level(ax, last, "last round" if ax is rounds.axes[0, 0] else "")
         rounds.legend(f"FedRep from each start: {of_trials}; above the last round: not reached")
     return {"": distances.figure, "rounds": rounds.figure}
@@ -197,7 +197,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     ):
         own = dict(part.groupby("method"))
         at = {name: np.nan_to_num(rows["distance"], nan=1.0) for name, rows in own.items()}
-        where = f"{told(samples)}: M = {clients}" + (f", q = {ratio:g}" if sweep == "ratio" else "")
+        where = f"{title(samples)}: M = {clients}" + (f", q = {ratio:g}" if sweep == "ratio" else "")
         most, less = partial(judge_share, least=0.5, where=where), partial(judge_smaller, where=where)
         if sweep == "clients":
             text = f"The average with {FIRST} deviates significantly from u_1"

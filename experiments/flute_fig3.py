@@ -134,8 +134,8 @@ def ranks_figure(table: lf.Table) -> Any:
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the paper's claims on Figure 3, for each spectrum, setting and speed."""
-    runs, told = tables["runs"], "{spectrum}, n = {n_clients}, m = {n_samples}"
-    pairs, settings = at_speeds(runs, told, *SIZES), at_speeds(runs, told + ", k = {rank}", *SIZES, "rank")
+    runs, pattern = tables["runs"], "{spectrum}, n = {n_clients}, m = {n_samples}"
+    pairs, settings = at_speeds(runs, pattern, *SIZES), at_speeds(runs, pattern + ", k = {rank}", *SIZES, "rank")
     flute = runs.select(method=FLUTE, speed=list(SPEEDS[:2]))
     grown = at_speeds(flute, "{spectrum}, m = {n_samples}, k = {rank}", "spectrum", "n_samples", "rank")
     grown = [(where, part) for where, part in grown if len(part.unique("n_clients")) == 2]
@@ -144,7 +144,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         *(gains_more(*pair, rival, signed=False) for rival in RIVALS for pair in pairs),
         *(falls_with_n(*setting, relative=relative) for relative in (False, True) for setting in grown),
         *(replace(one, source=one.source.replace(FIG1, f"{FIG1}, asked of Figure 3's settings")) for one in order),
-        *(completes(told.format_map(part.rows[0]), part) for _, part in tables["factor"].groupby(*SIZES)),
+        *(completes(pattern.format_map(part.rows[0]), part) for _, part in tables["factor"].groupby(*SIZES)),
     ]
 
 
@@ -172,7 +172,7 @@ def completes(setting: str, table: lf.Table) -> Finding:
     """Judge whether FLUTE with the main text's gradient completes at the paper's step size."""
     lost = np.atleast_2d(np.isnan(table["final"]))
     shares = lost.mean(axis=1)
-    told = ", ".join(f"{100 * each:.0f} %" for each in shares)
+    percentages = ", ".join(f"{100 * each:.0f} %" for each in shares)
     return judge_share(
         ~lost[shares.argmax()],
         0.5,
@@ -180,5 +180,5 @@ def completes(setting: str, table: lf.Table) -> Finding:
         claim="FLUTE with the main text's gradient (factor 2) does not diverge at the step size 0.03",
         setting=setting,
         statistic="share of trials that do not diverge, at the worst rank",
-        detail=f"diverged: {told} at k = {', '.join(str(k) for k in table.unique('rank'))}",
+        detail=f"diverged: {percentages} at k = {', '.join(str(k) for k in table.unique('rank'))}",
     )

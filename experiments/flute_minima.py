@@ -196,8 +196,8 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     """Judge how often two runs settle at one minimum, whether the method decides it, and which one ends lower."""
     found = []
     for setting, part in tables["ends"].groupby("setting"):
-        told = [f"{own['method']} {own['settled'].sum()} of {own['settled'].size}" for own in part]
-        found += judged(setting, pairs_of(part), f"{setting}: runs that settled: {', '.join(told)}")
+        settled_counts = [f"{own['method']} {own['settled'].sum()} of {own['settled'].size}" for own in part]
+        found += judged(setting, pairs_of(part), f"{setting}: runs that settled: {', '.join(settled_counts)}")
     return found
 
 

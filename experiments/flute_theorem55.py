@@ -109,8 +109,8 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
             flute.judge_staying(trace, **fields),
         ]
         if one["name"] == BASE and one["data"] == FIXED and until < trace.rounds[-1]:
-            told = f"m = {one['n_samples']:,} covers {until:,.0f} rounds"
-            beyond.append(flute.judge_beyond(trace, until=until, note=told, **fields))
+            note = f"m = {one['n_samples']:,} covers {until:,.0f} rounds"
+            beyond.append(flute.judge_beyond(trace, until=until, note=note, **fields))
         if one["name"] not in SPOILT:
             constants.append(flute.judge_constant(trace, until=until, **fields))
     least = [finding.estimate for finding in constants]

@@ -120,8 +120,10 @@ class Map(Sized):
             "limit": lf.LabeledArray(limit, size=self.sizes),
             "critical": lf.LabeledArray(critical, size=self.sizes),
         }
-        lost, said = (~(values < LEARNED).swapaxes(1, 2) for values in (dist, predicted))
-        return maps | of_truths | {"told": lf.LabeledArray(line_counts(lost, said), among=AMONG, count=COUNTED)}
+        lost, predicted_lost = (~(values < LEARNED).swapaxes(1, 2) for values in (dist, predicted))
+        return (
+            maps | of_truths | {"told": lf.LabeledArray(line_counts(lost, predicted_lost), among=AMONG, count=COUNTED)}
+        )
 
 
 def cells(quick: bool) -> dict[str, list[Map]]:
@@ -145,8 +147,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             sheet.label("", *([size] if key else [f"{family}\n{size}" for family in families]))
             for ax, row in sheet:
                 image = draw(ax, row)
-            told = "dist$(B, B^*)$ at the end, median"
-            sheet.figure.colorbar(image, ax=sheet.axes, label=told, pad=0.02, aspect=30)
+            text = "dist$(B, B^*)$ at the end, median"
+            sheet.figure.colorbar(image, ax=sheet.axes, label=text, pad=0.02, aspect=30)
             sheet.legend(f"{row['trials']} trials; rows and columns are not evenly spaced")
         figures[key] = sheet.figure
     return figures
@@ -210,9 +212,9 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         if row["truth"] != "orthogonal":
             continue
         places = {"small and held back": (0, most), "small and hardly held back": (0, least)}
-        for told, (i, j) in {**places, "large, though held back": (-1, most)}.items():
+        for place, (i, j) in {**places, "large, though held back": (-1, most)}.items():
             measured = median_interval(np.nan_to_num(dist[:, i, j], nan=1.0))
-            fields = {"claim": f"B is learned where shortcuts are {told}", "statistic": "median dist"}
+            fields = {"claim": f"B is learned where shortcuts are {place}", "statistic": "median dist"}
             fields |= {"setting": f"{family}: size {sizes[i]:g}, {knob} {back[j]:g}", "source": OWN_THRESHOLD}
             corners.append(judge(measured, claimed_high=LEARNED, strict=True, **fields))
     return agree + lines + conditions + corners

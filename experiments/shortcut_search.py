@@ -163,15 +163,15 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         ):
             text = f"The best setting found has a smaller parameter error than {name}"
             source = "the draft's aim" if theirs is not fitted else "nobody: the simplest rival of the draft's aim"
-            told = {"claim": text, "statistic": statistic, "source": source, "detail": detail, **fields}
-            out.append(judge(median_interval(theirs / trained), claimed_low=1.0, strict=True, **told))
+            entries = {"claim": text, "statistic": statistic, "source": source, "detail": detail, **fields}
+            out.append(judge(median_interval(theirs / trained), claimed_low=1.0, strict=True, **entries))
         gain = alone - trained
         kept = np.where(gain > 0, (alone - fitted) / np.where(gain > 0, gain, 1.0), np.inf)
         text = "One personal fit at FedRep's B keeps at least nine tenths of the shortcuts' gain over FedRep"
         statistic = (
             "the fit's gain over FedRep in the parameter error, divided by the shortcuts'; median of paired trials, "
         )
-        told = {"claim": text, "statistic": statistic + "infinite where they gain nothing", "source": OWN_THRESHOLD}
-        told |= {"detail": f"FedRep {medians[FEDREP]}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain"}
-        out.append(judge(median_interval(kept), claimed_low=0.9, **told, **fields))
+        entries = {"claim": text, "statistic": statistic + "infinite where they gain nothing", "source": OWN_THRESHOLD}
+        entries |= {"detail": f"FedRep {medians[FEDREP]}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain"}
+        out.append(judge(median_interval(kept), claimed_low=0.9, **entries, **fields))
     return out

@@ -39,12 +39,12 @@ def _check_size(job: Job) -> None:
     """Raise a `SizeError` if the ground truth of a trial, or the required fixed samples, do not fit into memory."""
     sizes, n, d = job.sizes, job.sizes.n_clients, job.sizes.dim
     if job.problem is not None:
-        told = f"a ground truth with n_clients = {n} and dim = {d}"
-        check_fits(4.0 * job.problem.floats_per_trial(), told, "predict for fewer clients")
+        name = f"a ground truth with n_clients = {n} and dim = {d}"
+        check_fits(4.0 * job.problem.floats_per_trial(), name, "predict for fewer clients")
     if isinstance(job.data, FixedSamples) and isinstance(job.algorithm, Averaging):
         m = job.data.n_samples
-        told = f"n_clients = {n} with {m} samples of dimension {sizes.dim} each"
-        check_fits(float(n) * (m * (d + 1) + d * (d + 1)), told, "predict for fewer clients or samples")
+        name = f"n_clients = {n} with {m} samples of dimension {sizes.dim} each"
+        check_fits(float(n) * (m * (d + 1) + d * (d + 1)), name, "predict for fewer clients or samples")
 
 
 def predict(

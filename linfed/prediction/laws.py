@@ -131,16 +131,18 @@ def _step_doubts(case: FedRepRun, limit: float) -> list[str]:
     if not case.steps.size:
         return []
     largest, here = float(case.steps.max()), case.maps[0]
-    told, edge, best = f"step_size = {largest / case.unit:.4g}", here.edge(), here.best()
+    step, edge, best = f"step_size = {largest / case.unit:.4g}", here.edge(), here.best()
     if not here.spanned:
         return [
             f"heads span fewer than rank = {case.algorithm.rank} dimensions: not every angle falls at any step_size"
         ]
     if largest >= edge:
-        return [f"{told} is not below stability_edge = {edge / case.unit:.4g}: not every angle falls in mean square"]
+        return [
+            f"{step} is not below stability_edge = {edge / case.unit:.4g}: not every angle falls in mean square"
+        ]
     if largest > limit * best:
         return [
-            f"{told} is {largest / best:.2g} times best_step, above {limit}: few and rare rounds dominate the means"
+            f"{step} is {largest / best:.2g} times best_step, above {limit}: few and rare rounds dominate the means"
         ]
     return []
 

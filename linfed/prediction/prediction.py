@@ -50,7 +50,7 @@ class Quantity(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __repr__(self) -> str:
         metric = f", metric={self.metric!r}" if self.metric else ""
-        return f"Quantity({_told(self.value)}{metric}, source={self.source!r}, validity={self.validity!r})"
+        return f"Quantity({_as_text(self.value)}{metric}, source={self.source!r}, validity={self.validity!r})"
 
     def __float__(self) -> float:
         return float(self.value)
@@ -207,7 +207,7 @@ class Prediction:
 
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: predicted quantities, their sources, and a figure of the distance."""
-        said = [
+        facts = [
             ("prediction", f"{self.law}, {self.rounds[-1]} rounds"),
             ("distance", self._course() or str(self._curves)),
             ("source", self.source),
@@ -217,7 +217,7 @@ class Prediction:
         ]
         numbers = self._numbers()
         table = page.table(("", "", "source", "range"), numbers) if numbers else ""
-        return page.beside(page.facts(said) + table, self._figure())
+        return page.beside(page.facts(facts) + table, self._figure())
 
     def _figure(self) -> str:
         """Return a figure of the distance and its band; empty if the distance is not predicted."""
@@ -237,10 +237,12 @@ class Prediction:
         """Return the initial and final distance as text; empty if the distance is not predicted."""
         if isinstance(self._curves, str):
             return ""
-        first, last = (_told(self.distance[..., end]) for end in (0, -1))
+        first, last = (_as_text(self.distance[..., end]) for end in (0, -1))
         if self.low is None or self.high is None:
             return f"from {first} to {last}"
-        return f"from {first} to {last} ({_told(self.low[..., -1])} to {_told(self.high[..., -1])} in 80 % of runs)"
+        return (
+            f"from {first} to {last} ({_as_text(self.low[..., -1])} to {_as_text(self.high[..., -1])} in 80 % of runs)"
+        )
 
     def _numbers(self) -> list[tuple[str, str, str, str]]:
         """Return name, value, source and range of the available quantities."""
@@ -250,12 +252,12 @@ class Prediction:
                 found = self._quantity(name)
             except NoPredictionError:
                 continue
-            value = _told(found.value) + (f" ({found.metric})" if name == "floor" else "")
+            value = _as_text(found.value) + (f" ({found.metric})" if name == "floor" else "")
             lines.append((name, value, found.source, found.validity))
         return lines
 
 
-def _told(values: npt.ArrayLike) -> str:
+def _as_text(values: npt.ArrayLike) -> str:
     """Format one number, or the smallest and the largest of several."""
     low, high = (f"{float(end(values)):.4g}" for end in (np.min, np.max))
     return low if low == high else f"{low} .. {high}"

@@ -205,15 +205,15 @@ class ThresholdSearch:
         If the two are out of order (`violations`), the first is the largest failing size below the second.
         """
         surely = self._surely()
-        high = min((size for size, says in surely.items() if says > 0), default=math.inf)
-        return max((size for size, says in surely.items() if says < 0 and size < high), default=0.0), high
+        high = min((size for size, sign in surely.items() if sign > 0), default=math.inf)
+        return max((size for size, sign in surely.items() if sign < 0 and size < high), default=0.0), high
 
     @property
     def violations(self) -> int:
         """Number of sizes that significantly fail although a smaller size significantly succeeds."""
         surely = self._surely()
-        least = min((size for size, says in surely.items() if says > 0), default=math.inf)
-        return sum(says < 0 and size > least for size, says in surely.items())
+        least = min((size for size, sign in surely.items() if sign > 0), default=math.inf)
+        return sum(sign < 0 and size > least for size, sign in surely.items())
 
     def _surely(self) -> dict[float, int]:
         return {size: self._verdict(size) for size in self.margins}

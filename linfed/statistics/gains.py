@@ -222,8 +222,8 @@ def judge_lower_end(finals: Array, *, tie: float, **fields: Any) -> Finding:
     equal = np.abs(mine - other) <= tie * np.minimum(mine, other)
     found = judge_smaller(np.where(equal, other, mine), other, **fields)
     change = float(lower_median(mine / other - 1))
-    told = "diverges more" if abs(change) > 100 else f"{100 * change:+.2f} %"
-    return replace(found, detail=f"{found.detail}; median difference {told}")
+    change_text = "diverges more" if abs(change) > 100 else f"{100 * change:+.2f} %"
+    return replace(found, detail=f"{found.detail}; median difference {change_text}")
 
 
 def judge_more_speed(
@@ -276,7 +276,7 @@ def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, 
     few, many = per_cent[min(per_cent)], per_cent[max(per_cent)]
     index = resampled(len(few))
     low, high = np.quantile(lower_median(few[index]) - lower_median(many[index]), (0.025, 0.975))
-    told = ", ".join(f"{float(lower_median(each)):.2g}" for each in per_cent.values())
-    detail = f"{told} % at {name} = {', '.join(map(str, per_cent))}"
+    values = ", ".join(f"{float(lower_median(each)):.2g}" for each in per_cent.values())
+    detail = f"{values} % at {name} = {', '.join(map(str, per_cent))}"
     measured = float(lower_median(few) - lower_median(many)), float(low), float(high)
     return judge(measured, **{"claimed_low": 0.0, "strict": True, "detail": detail} | fields)

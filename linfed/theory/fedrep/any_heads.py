@@ -316,7 +316,7 @@ def near_truth_floor(
 def _of_trials(
     W: npt.ArrayLike, asked: Callable[[LocalMap], float | Array], dim: int, n_samples: int, participants: int | None
 ) -> float | Array:
-    """Apply `asked` to the map of each trial."""
+    """Apply `evaluate` to the map of each trial."""
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     n, k = heads.shape[-2:]
     dim, n_samples, participants = checked_sizes(dim, k, n, n_samples, participants)

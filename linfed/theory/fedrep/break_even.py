@@ -177,7 +177,7 @@ def _solutions(k: int, m: int, variance: float) -> tuple[Array, Array, Array]:
             at, gap = new, left
         excess, steps = at - gaussian, at - gaussian - excess
         v = math.exp(at)
-        risk = float(client_excess(head, v * eye, c * eye, m, variance, told=m > k + 3)[0])
+        risk = float(client_excess(head, v * eye, c * eye, m, variance, with_fit=m > k + 3)[0])
         found.append((c, v * j, risk))
         if v * j < 0.8 * max(unknowns for _, unknowns, _ in found):
             break

@@ -215,9 +215,9 @@ def _evolved(L: Array, tensors: HeadTensors, setting: RoundSizes, steps: Sequenc
         squared, direction = _largest(T)
         if not found.add_round(t, squared, before, units):
             raise too_large(float(step), t)
-    told = found.filled()
-    told[:, settled] = 0.0
-    return told
+    statistics = found.filled()
+    statistics[:, settled] = 0.0
+    return statistics
 
 
 def _largest(T: Array) -> tuple[Array, Array]:
@@ -230,9 +230,9 @@ class Statistics:
     """Quantiles, spread and kick of the distance over the points, computed for several rounds together."""
 
     def __init__(self, trials: int, rounds: int, draws: int) -> None:
-        self._told = np.empty((5, trials, rounds))
+        self._statistics = np.empty((5, trials, rounds))
         self._units = np.empty((trials, rounds))
-        self._held = np.empty((2, trials, min(rounds, ROUNDS), draws))
+        self._tangents = np.empty((2, trials, min(rounds, ROUNDS), draws))
         self._first = self._count = 0
 
     def add_round(self, t: int, squared: Array, before: Array, units: Array) -> bool:
@@ -240,26 +240,26 @@ class Statistics:
 
         Return True if all are finite. A unit below 1 requires squares that are negligible compared with 1.
         """
-        self._held[:, :, t - self._first] = squared, squared / before
+        self._tangents[:, :, t - self._first] = squared, squared / before
         self._units[:, t] = units
         self._count = t + 1 - self._first
-        fine = bool(np.isfinite(self._held[:, :, self._count - 1]).all())
-        if self._count == self._held.shape[2] and fine:
+        fine = bool(np.isfinite(self._tangents[:, :, self._count - 1]).all())
+        if self._count == self._tangents.shape[2] and fine:
             self._flush()
         return fine
 
     def filled(self) -> Array:
         """Return the statistics of all rounds, (5, trials, rounds)."""
         self._flush()
-        return self._told
+        return self._statistics
 
     def _flush(self) -> None:
-        squared, ratio = self._held[:, :, : self._count]
+        squared, ratio = self._tangents[:, :, : self._count]
         if not self._count:
             return
         distance = np.sqrt(squared / (1.0 + squared))
         now = slice(self._first, self._first + self._count)
-        out = self._told[:, :, now]
+        out = self._statistics[:, :, now]
         out[:3] = np.quantile(distance, QUANTILES, axis=-1) * self._units[:, now]
         out[3], out[4] = np.log(distance).std(axis=-1), np.log(ratio).var(axis=-1)
         self._first, self._count = self._first + self._count, 0

@@ -145,9 +145,9 @@ def collapse(row: Mapping[str, Any], place: str) -> list[Finding]:
             text = f"{near} has a smaller {kind.capitalize()} NC2 than {rival}"
             fields = {"claim": text, "setting": place, "source": source, "statistic": statistic}
             out.append(judge(found, claimed_low=0.0, strict=True, vacuous=vacuous, **fields))
-    of_all, of_own = gaps(FEDREP_STAR, FLUTE_STAR)
-    found, vacuous = difference(of_own, of_all)
-    if np.nanmean(of_own) <= 0:
+    of_all, of_local = gaps(FEDREP_STAR, FLUTE_STAR)
+    found, vacuous = difference(of_local, of_all)
+    if np.nanmean(of_local) <= 0:
         vacuous = "FLUTE* does not have the smaller Local NC2"
     fields = {"claim": "FLUTE*'s gap to FedRep* is larger in Local NC2 than in Global NC2", "setting": place}
     fields |= {"source": CLOSER, "statistic": "mean difference of the two gaps over paired trials"}
@@ -171,7 +171,7 @@ def growths(part: lf.Table, setting: str) -> list[Finding]:
     """Return the findings on whether the gains grow with the number of clients and of classes per client."""
     out: list[Finding] = []
     sizes = ((one["n_clients"], one["classes_per_client"], one["partition"]) for one in part.rows)
-    cells = {(n, own): partition for n, own, partition in sizes if own}
+    cells = {(n, classes): partition for n, classes, partition in sizes if classes}
     for one, rival in ((FLUTE, FEDREP), (FLUTE_STAR, FEDREP_STAR)):
         gain = {
             key: part.select(partition=partition, method=one)["final_accuracy"]

@@ -164,11 +164,11 @@ def settings(panels: dict[str, Any], base: Need, chosen: Sequence[str] | None = 
     found = [replace(base, panel="base")]
     for panel, (field, values, few, _) in panels.items():
         for value in values if chosen is None else [few] if panel in chosen else []:
-            own = {"n_clients": 100} if panel == "p" else {}
-            own |= {"rounds": math.ceil(base.rounds * value**2)} if panel == "kappa" else {}
-            own |= {"trials": 8} if panel == "n" and value in MANY else {}
-            own |= {"start": START} if panel == "n" and value == MANY[-1] and base.asks != "round" else {}
-            found.append(replace(base, panel=panel, **{field: value, **own}))
+            changes = {"n_clients": 100} if panel == "p" else {}
+            changes |= {"rounds": math.ceil(base.rounds * value**2)} if panel == "kappa" else {}
+            changes |= {"trials": 8} if panel == "n" and value in MANY else {}
+            changes |= {"start": START} if panel == "n" and value == MANY[-1] and base.asks != "round" else {}
+            found.append(replace(base, panel=panel, **{field: value, **changes}))
     return found
 
 
@@ -224,14 +224,14 @@ def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> 
     sign = np.sign(logs[worst, 0])
     middle, *ends = np.exp(sign * logs[worst])
     typical = np.exp(np.median(np.abs(logs[:, 0])))
-    beside = f", {samples_of(table)}" if rows[worst]["path"] == "round" else ", predicted m >= k + 4"
+    condition = f", {samples_of(table)}" if rows[worst]["path"] == "round" else ", predicted m >= k + 4"
     return judge(
         (middle, min(ends), max(ends)),
         claim=text,
         claimed_high=most,
         source=f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}",
         statistic="factor between measured and predicted, worst setting",
-        setting=f"{len(rows)} settings{beside}",
+        setting=f"{len(rows)} settings{condition}",
         detail=f"{rows[worst]['panel']} at {rows[worst]['crossing']:.4g}; the median factor is {typical:.3f}",
     )
 
@@ -254,10 +254,12 @@ def panels_page(
             alone = "base setting alone" if rows else "not run"
             ax.text(0.5, 0.9, alone, ha="center", transform=ax.transAxes, fontsize=7)
         for step, colour in COLOURS.items():
-            own = [row for row in rows if row["step"] == step]
-            if step == THEOREM or any(row["panel"] == panel for row in own):  # not if only the base setting has it
-                draw_measured(ax, own, field, f"measured, {step}", f"lf.predict, {step}", "predicted_crossing", colour)
-                draw_ratio(below, own, field, colour)
+            at_step = [row for row in rows if row["step"] == step]
+            if step == THEOREM or any(row["panel"] == panel for row in at_step):  # not if only the base setting has it
+                draw_measured(
+                    ax, at_step, field, f"measured, {step}", f"lf.predict, {step}", "predicted_crossing", colour
+                )
+                draw_ratio(below, at_step, field, colour)
         claimed_rows = [row for row in rows if covered(row)]
         ax.plot(
             [row[field] for row in claimed_rows], [claimed(row) for row in claimed_rows], "--", color="0.5", label=claim
@@ -291,8 +293,8 @@ def label_axes(ax: Axes, sizes: Sequence[float], text: str) -> None:
     ax.set(xscale="log" if sizes else "linear", yscale="log", xlabel=text)
     if len(sizes) == 1:
         ax.set_xlim(sizes[0] / 2, sizes[0] * 2)
-    shown = sizes if len(sizes) < 5 else sizes[:: -(-len(sizes) // 4)]
-    ax.set_xticks(shown, [f"{size:g}" if size < 10_000 else f"1e{math.log10(size):.0f}" for size in shown])
+    ticks = sizes if len(sizes) < 5 else sizes[:: -(-len(sizes) // 4)]
+    ax.set_xticks(ticks, [f"{size:g}" if size < 10_000 else f"1e{math.log10(size):.0f}" for size in ticks])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.yaxis.set_minor_formatter(NullFormatter())
@@ -305,10 +307,10 @@ def panels_on_axis(panel: str) -> list[str]:
 
 def draw_measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str, column: str, colour: str) -> None:
     """Draw crossings with their intervals, censored ones as arrows at their bounds, and the predictions."""
-    known = [row for row in rows if not row["censored"]]
-    ends = np.array([[row["crossing"] - row["low"], row["high"] - row["crossing"]] for row in known]).reshape(-1, 2).T
+    reached = [row for row in rows if not row["censored"]]
+    ends = np.array([[row["crossing"] - row["low"], row["high"] - row["crossing"]] for row in reached]).reshape(-1, 2).T
     shape = {**line_style("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
-    x, y = ([row[name] for row in known] for name in (field, "crossing"))
+    x, y = ([row[name] for row in reached] for name in (field, "crossing"))
     ax.errorbar(x, y, yerr=np.maximum(ends, 0), label=text, **shape)
     for row in rows:
         if row["censored"]:
@@ -327,13 +329,13 @@ def draw_measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str
 
 def draw_ratio(ax: Axes, rows: Sequence[Any], field: str, colour: str) -> None:
     """Draw crossings divided by their predictions, with intervals, for rows whose every size has a prediction."""
-    known = [
+    reached = [
         row for row in rows if not (row["censored"] or row["missing_prediction"]) and row["predicted_crossing"] > 0
     ]
     ratios = np.array(
-        [[row[name] / row["predicted_crossing"] for name in ("crossing", "low", "high")] for row in known]
+        [[row[name] / row["predicted_crossing"] for name in ("crossing", "low", "high")] for row in reached]
     )
     middle, low, high = ratios.reshape(-1, 3).T
     shape = {**line_style("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
-    ax.errorbar([row[field] for row in known], middle, yerr=np.maximum([middle - low, high - middle], 0), **shape)
+    ax.errorbar([row[field] for row in reached], middle, yerr=np.maximum([middle - low, high - middle], 0), **shape)
     ax.axhline(1.0, color="black", linewidth=0.7, linestyle=":")

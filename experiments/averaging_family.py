@@ -118,16 +118,16 @@ class Family:
     @property
     def algorithm(self) -> Any:
         """The algorithm with its options."""
-        kind, own = METHODS[self.method]
+        kind, options = METHODS[self.method]
         weights = "uniform" if self.counts == "equal" else "samples"
-        return kind(**{"step_size": STEP, "local_steps": self.local_steps, "weights": weights, **own})
+        return kind(**{"step_size": STEP, "local_steps": self.local_steps, "weights": weights, **options})
 
     def data(self, trial: int) -> tuple[lf.GivenTruth, lf.GivenSamples]:
         """Return a trial's ground truth and samples, equal for all algorithms; fewer samples are a prefix of more."""
         rng = np.random.default_rng((self.seed, trial))
-        common, own = rng.standard_normal(self.dim), rng.standard_normal((self.n_clients, self.dim))
+        common, deviations = rng.standard_normal(self.dim), rng.standard_normal((self.n_clients, self.dim))
         h = self.heterogeneity
-        Phi = (np.sqrt(1.0 - h * h) * common + h * own) / np.sqrt(self.dim)
+        Phi = (np.sqrt(1.0 - h * h) * common + h * deviations) / np.sqrt(self.dim)
         n, most = self.n_clients, max(*COUNTS, self.n_samples)
         X, noise = rng.standard_normal((n, most, self.dim)), self.noise_std * rng.standard_normal((n, most))
         counts = [self.n_samples] * n if self.counts == "equal" else COUNTS
@@ -209,8 +209,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         with lf.panels(chosen, column="panel", title="{}", height=2.8, sharey=True) as sheet:
             sheet.curves(x, y, order=SHOWN, at=slice(0, DRAWN))
             for ax, part in sheet:
-                known = part.select(method=AVG)
-                level = known["drift"] if y == "to_best" else np.sqrt(known["spread"])
+                fedavg = part.select(method=AVG)
+                level = fedavg["drift"] if y == "to_best" else np.sqrt(fedavg["spread"])
                 if np.isfinite(level).all() and np.median(level) > 0:
                     draw_level(ax, float(np.median(level)), "")
                 ax.set(yscale="log", ylim=(LEAST, 2.0))

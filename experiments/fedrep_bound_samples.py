@@ -80,8 +80,8 @@ class Least(Setting):
         def count(m: int) -> int:
             if m not in failed:
                 result = first if m == first.data.n_samples else self.simulated(problem, step, lf.FreshSamples(m))
-                own = replace(run, distance=result.metrics["subspace_distance"])
-                failed[m] = int(theorem1_judges.beyond_bound(own).sum())
+                at_m = replace(run, distance=result.metrics["subspace_distance"])
+                failed[m] = int(theorem1_judges.beyond_bound(at_m).sum())
             return failed[m]
 
         while count(top):
@@ -100,7 +100,7 @@ class Least(Setting):
         return {"needed": needed, "rival": self.rival, "predicted": predicted, "step_size": step, **names, **counts}
 
 
-def drawn(base: Least, count: int, seed: int = 15) -> list[Least]:
+def random_settings(base: Least, count: int, seed: int = 15) -> list[Least]:
     """Return random settings, with another seed than those used to develop the prediction.
 
     Sizes, kappa, E_0, step size and participation are drawn from fixed ranges.
@@ -114,9 +114,9 @@ def drawn(base: Least, count: int, seed: int = 15) -> list[Least]:
     for _ in range(count):
         rank = int(rng.integers(1, 7))
         clients, dim = int(between(10 * rank, 200)), int(between(3 * rank, 1000))
-        own = {"condition": between(1.0, 20.0) if rank > 1 else 1.0, "start": math.sqrt(1.0 - between(0.01, 0.95))}
-        own |= {"step": between(0.05, 1.0), "participation": float(rng.choice([0.5, 1.0]))}
-        cells.append(replace(base, name=DRAWN, n_clients=clients, dim=dim, rank=rank, **own))
+        changes = {"condition": between(1.0, 20.0) if rank > 1 else 1.0, "start": math.sqrt(1.0 - between(0.01, 0.95))}
+        changes |= {"step": between(0.05, 1.0), "participation": float(rng.choice([0.5, 1.0]))}
+        cells.append(replace(base, name=DRAWN, n_clients=clients, dim=dim, rank=rank, **changes))
     return cells
 
 
@@ -184,8 +184,8 @@ class Tail:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if excess(middle)[0] > 0.0 else (low, middle)
-        beside = 2.0 * excess(low)[1] * high / -allowed  # two standard errors of the logarithm, in samples
-        ends = {"least_low": float(low - beside), "least_high": float(high + beside)}
+        margin = 2.0 * excess(low)[1] * high / -allowed  # two standard errors of the logarithm, in samples
+        ends = {"least_low": float(low - margin), "least_high": float(high + margin)}
         return {"rank": 1, "log_allowed": allowed, "needed": needed, "least": float(high), **ends}
 
 
@@ -195,11 +195,11 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     least, trials = (Least(**small), 12) if quick else (Least(), 100)
     moves = {"condition": (1.0,)} if quick else LEAST
     along = [one for name, values in moves.items() for one in lf.grid(replace(least, name=name), **{name: values})]
-    pairs = [replace(least, name=name, **{**own, "trials": trials}) for name, own in PAIRS.items()]
+    pairs = [replace(least, name=name, **{**changes, "trials": trials}) for name, changes in PAIRS.items()]
     figures = (("3", 10, 10, 5, 0.1), ("3", 100, 10, 5, 0.1), ("3", 1000, 10, 5, 0.1), ("3", 10_000, 10, 5, 0.1))
     figures += (("1", 100, 20, 5, 1.0), ("1", 100, 20, 20, 1.0), ("4", 100, 20, 10, 0.1))
     return {
-        "least": [*along, *pairs[: 1 if quick else 2], *([] if quick else drawn(least, 32))],
+        "least": [*along, *pairs[: 1 if quick else 2], *([] if quick else random_settings(least, 32))],
         "tail": lf.grid(Tail(draws=500 if quick else 8000), **{"n_clients, dim": TAILS[: 1 if quick else None]}),
         "sizes": lf.grid(Sizes(), **{"figure, n_clients, dim, m, participation": figures[: 2 if quick else None]}),
     }

@@ -134,9 +134,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             ax.xaxis.minorticks_off()
             sheet.legend(f"median and 10-90 % of {len(clients):,} new clients", ncols=2)
         figures["" if preset == PAPER else preset] = sheet.figure
-    ylabel = "squared error of the median\nnew client with d samples"
+    tuning_label = "squared error of the median\nnew client with d samples"
     steps = {"xlabel": "step size (the paper's normalisation)", "x": "steps", "log": True, "sharey": False}
-    return figures | {"tuning": tuning_figure(table, ylabel, column="preset", title="{}", height=2.4, **steps)}
+    return figures | {"tuning": tuning_figure(table, tuning_label, column="preset", title="{}", height=2.4, **steps)}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

@@ -31,11 +31,11 @@ from ._fedrep_search import (
     THEOREM,
     Need,
     base_setting,
-    panels_on_axis,
     draw_measured,
     judge_predicted,
     label_axes,
     legend_entries,
+    panels_on_axis,
     settings,
 )
 

@@ -162,8 +162,8 @@ def medians(values: Iterable[Array]) -> Array:
     """Return medians over the trials and over bootstrap resamples of them, (1 + RESAMPLES, len(values))."""
     stacked = np.stack(list(values), axis=-1)
     trials = len(stacked)
-    drawn = np.random.default_rng(0).integers(trials, size=(RESAMPLES, trials))
-    picks = np.vstack([np.arange(trials), drawn])
+    resamples = np.random.default_rng(0).integers(trials, size=(RESAMPLES, trials))
+    picks = np.vstack([np.arange(trials), resamples])
     return np.stack([np.median(column[picks], axis=1) for column in stacked.T], axis=1)
 
 
@@ -235,12 +235,12 @@ def on_line(measured: dict[int, Measured], line: dict[int, float], setting: str,
 
 def risks(part: lf.Table, setting: str) -> list[Finding]:
     """Judge the predicted excess risks: FedRep's where its prediction is claimed, and the best ridge's."""
-    own, every = [row for row in part if holds(row)], [row for row in part if row["n_clients"] >= 50]
-    ends = [np.stack([row[name] for row in own], axis=1) for name in (FEDREP, "law")]
+    claimed, every = [row for row in part if holds(row)], [row for row in part if row["n_clients"] >= 50]
+    ends = [np.stack([row[name] for row in claimed], axis=1) for name in (FEDREP, "law")]
     ridge = np.stack([row[RIDGE] for row in every], axis=1)
     formula = np.broadcast_to([row["predicted_ridge"] for row in every], ridge.shape)
-    left = max(np.quantile(row["gradient"], 0.9) for row in own)
-    note = f"{len(own)} points; relative gradient at the end, 90 % quantile: at most {left:.1g}"
+    left = max(np.quantile(row["gradient"], 0.9) for row in claimed)
+    note = f"{len(claimed)} points; relative gradient at the end, 90 % quantile: at most {left:.1g}"
     fields: dict[str, Any] = {"setting": setting, "source": OWN, "claimed_high": 1.15}
     fields["statistic"] = "factor between the median over trials and the prediction, worst point"
     text = f"From {NEAR:g} times the edge, up to a sine of 0.37, FedRep's risk is the predicted one"
@@ -285,8 +285,8 @@ def complexities(part: lf.Table, level: float) -> dict[str, dict[int, Resampled]
         for m in sorted(part.unique("n_samples")):
             rows = [row for row in part.select(n_samples=m) if row["n_clients"] <= n]
             nearest += [max(rows, key=lambda row: row["n_clients"])] if rows else []
-        own = [row for row in nearest if row["n_clients"] == n]
-        for name, rows in ((FEDREP, own), (LEAST, nearest), (RIDGE, nearest)):
+        of_size = [row for row in nearest if row["n_clients"] == n]
+        for name, rows in ((FEDREP, of_size), (LEAST, nearest), (RIDGE, nearest)):
             found.setdefault(name, {})[n] = smallest(rows, name)
     return found
 
@@ -438,10 +438,10 @@ def draw_complexity(table: lf.Table) -> Any:
 
 def draw_ends(ax: Any, found: dict[float, Any], method: str) -> None:
     """Draw finite statistics with their intervals."""
-    known = {x: ends for x, ends in found.items() if np.isfinite(ends).all()}
-    middle, low, high = np.array(list(known.values())).reshape(-1, 3).T
+    finite = {x: ends for x, ends in found.items() if np.isfinite(ends).all()}
+    middle, low, high = np.array(list(finite.values())).reshape(-1, 3).T
     shape = line_style(method) | {"linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
-    ax.errorbar(list(known), middle, yerr=np.maximum([middle - low, high - middle], 0), label=label(method), **shape)
+    ax.errorbar(list(finite), middle, yerr=np.maximum([middle - low, high - middle], 0), label=label(method), **shape)
 
 
 # --- claims --------------------------------------------------------------------------------------------------

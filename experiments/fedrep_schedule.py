@@ -143,8 +143,8 @@ class Rule(Noisy):
             MATRIX: partial(MatrixStep, spread=self.noise_std**2 / (self.n_samples - self.rank - 1)),
         }
         init: Any = self.untwisted if self.rule == KNOWN else self.init
-        own = {"rank": self.rank, "step_size": self.steps(a, t0), "init": init}
-        algorithm: lf.Algorithm = made.get(self.rule, lf.FedRep)(**own)
+        options = {"rank": self.rank, "step_size": self.steps(a, t0), "init": init}
+        algorithm: lf.Algorithm = made.get(self.rule, lf.FedRep)(**options)
         return algorithm
 
     @property

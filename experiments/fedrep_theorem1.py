@@ -81,11 +81,11 @@ class Judged(Setting):
         problem = self.problem()
         step, needed, _ = self.constants(problem)
         m = self.m or math.ceil(self.rival if self.name == FEW or needed == math.inf else needed)
-        own = {"heads": lf.GradientHeads(steps=self.gradient_steps)} if self.gradient_steps else {}
+        options = {"heads": lf.GradientHeads(steps=self.gradient_steps)} if self.gradient_steps else {}
         data, engine = (lf.FixedSamples(m), "auto") if self.fixed else (lf.FreshSamples(m), "chain")
-        run = theorem1_runs.theorem1_run(self.simulated(problem, step, data, engine, **own))
+        run = theorem1_runs.theorem1_run(self.simulated(problem, step, data, engine, **options))
         predicted = {}
-        if m > self.rank + 1 and not own and not self.fixed:
+        if m > self.rank + 1 and not options and not self.fixed:
             setting = {"dim": self.dim, "n_samples": m, "rounds": self.rounds, "noise_std": self.noise_std}
             setting |= {"participants": self.participants, "delta": self.start, "step_size": step}
             found = lf.theory.state_evolution(problem.truth(self.seed, [0]).W[0], **setting).distance
@@ -123,7 +123,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     ways = {"participation": (1.0, 0.5)} | ({} if quick else {"step": (0.1, 1.0), "start": (0.3, 0.9)})
     grid = lf.grid(replace(base, name=GRID), **{"rank, condition": heads}, **ways)
     spoilt = {**small, "n_clients": 20, "dim": 10} | ({} if quick else {"trials": 100, "rounds": 100})
-    named = {name: {**spoilt, **own} for name, own in SPOILT.items()} | ALONE | ({} if quick else PAIRS | LARGE)
+    named = {name: {**spoilt, **changes} for name, changes in SPOILT.items()} | ALONE | ({} if quick else PAIRS | LARGE)
     parts = {name: values[:: 3 if quick else 1] for name, values in MOVES.items()}
     along = [one for name, values in parts.items() for one in lf.grid(replace(base, name=name), **{name: values})]
     return {
@@ -131,7 +131,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
             *grid,
             *(replace(cell, name=FEW) for cell in grid if cell.step == 1.0),
             *along,
-            *(replace(base, name=name, **own) for name, own in named.items()),
+            *(replace(base, name=name, **changes) for name, changes in named.items()),
         ],
         "same_batch": [SameBatch(heads=how, trials=2 if quick else 20) for how in ("exact", "gradient")],
     }
@@ -218,11 +218,11 @@ def foreseen(row: lf.Table) -> theorem1_runs.Theorem1Run:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the theorem's bound, its looseness, and the negative controls."""
     runs = tables["runs"]
-    held = [row for row in runs if row["name"] in (GRID, *MOVES, *PAIRS, *ALONE, *LARGE)]
+    covered = [row for row in runs if row["name"] in (GRID, *MOVES, *PAIRS, *ALONE, *LARGE)]
     spoilt = list(runs.select(name=list(SPOILT)))
-    out = [theorem1_judges.judge_theorem1(run_of(row), setting_text(row)) for row in held + spoilt]
+    out = [theorem1_judges.judge_theorem1(run_of(row), setting_text(row)) for row in covered + spoilt]
     out += [
-        theorem1_judges.judge_theorem1(run_of(row), setting_text(row), exponent=theorem1.SAME_BATCH) for row in held
+        theorem1_judges.judge_theorem1(run_of(row), setting_text(row), exponent=theorem1.SAME_BATCH) for row in covered
     ]
     for row in [*runs.select(name=FEW), *spoilt]:
         alone = theorem1_judges.judge_theorem1(run_of(row), setting_text(row), assumed=False)

@@ -151,10 +151,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     with lf.panels(table, height=4.4, **shape) as distances:
         distances.label("", *["distance from u₁"] * 2, yscale="log", ylim=(0.7 * LOWEST, 1.5))
         for ax, part in distances:
-            for name, own in part.groupby("method"):
-                x = _draw(ax, own, "distance", linestyle="none" if name in POWERS else ":")
+            for name, line in part.groupby("method"):
+                x = _draw(ax, line, "distance", linestyle="none" if name in POWERS else ":")
                 if name in POWERS:
-                    ax.plot(x, np.maximum(own["closed_form"], LOWEST), color=AVERAGES[name][0], linewidth=1.0)
+                    ax.plot(x, np.maximum(line["closed_form"], LOWEST), color=AVERAGES[name][0], linewidth=1.0)
             draw_level(ax, RECOVERED)
         distances.legend(f"{of_trials}; solid: closed form of exact φ; below 1e-4: drawn there")
     last = table.rows[0]["fedrep_rounds"]
@@ -195,8 +195,8 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     for (samples, sweep, clients, ratio), part in tables["directions"].groupby(
         "n_samples", "sweep", "n_clients", "ratio"
     ):
-        own = dict(part.groupby("method"))
-        at = {name: np.nan_to_num(rows["distance"], nan=1.0) for name, rows in own.items()}
+        by_method = dict(part.groupby("method"))
+        at = {name: np.nan_to_num(rows["distance"], nan=1.0) for name, rows in by_method.items()}
         where = f"{title(samples)}: M = {clients}" + (f", q = {ratio:g}" if sweep == "ratio" else "")
         most, less = partial(judge_share, least=0.5, where=where), partial(judge_smaller, where=where)
         if sweep == "clients":
@@ -206,7 +206,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         if part.rows[0][SWEEPS[sweep][0]] not in SWEEPS[sweep][-1]:
             continue
         if samples == POPULATION:
-            gaps = np.max([np.abs(at[name] - own[name]["closed_form"]) for name in POWERS], axis=0)
+            gaps = np.max([np.abs(at[name] - by_method[name]["closed_form"]) for name in POWERS], axis=0)
             text = "The closed forms hold: sqrt(1 - cos^2), cos^2 = lambda_1^(2-2p) / sum lambda_i^(2-2p)"
             fields = {
                 "source": OWN_PREDICTION,
@@ -223,6 +223,6 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         found.append(less(at["FLUTE"], at[SECOND], source=OWN_THRESHOLD, text=text, statistic=statistic))
         text = f"The heavier weight helps: FedRep reaches u_1 sooner from the average with {SECOND} than with {FIRST}"
         statistic = f"{paired} fewer rounds to distance {RECOVERED:g}"
-        taken = (own[name]["rounds_to_0.1"] for name in (SECOND, FIRST))
+        taken = (by_method[name]["rounds_to_0.1"] for name in (SECOND, FIRST))
         found.append(less(*taken, source=HEAVIER, text=text, statistic=statistic))
     return found

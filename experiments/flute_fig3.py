@@ -119,9 +119,9 @@ def ranks_figure(table: lf.Table) -> Any:
     with lf.panels(panels, column="panel", row="sizes", title="{}", height=height, sharex=True) as sheet:
         for ax, part in sheet:
             of_error = part.unique("panel") == [error]
-            for turn, (method, own) in enumerate(part.groupby("method")):
-                values = own["final"] / own["truncation"] if of_error else np.minimum(own[LEVEL], 2.0 * last)
-                ranks = np.atleast_1d(own["rank"]) + 0.15 * (turn - 1)
+            for turn, (method, line) in enumerate(part.groupby("method")):
+                values = line["final"] / line["truncation"] if of_error else np.minimum(line[LEVEL], 2.0 * last)
+                ranks = np.atleast_1d(line["rank"]) + 0.15 * (turn - 1)
                 bars(ax, ranks, np.atleast_2d(values).T, method)
             if not of_error:
                 ax.set_yscale("log")
@@ -154,13 +154,13 @@ def falls_with_n(setting: str, table: lf.Table, *, relative: bool) -> Finding:
         (n, nan_as_worst(part["final"]) / (part["truncation"] if relative else 1.0))
         for n, part in table.groupby("n_clients")
     )
-    own = "the error relative to the truncation's own" if relative else "the error"
+    subject = "the error relative to the truncation's own" if relative else "the error"
     return judge(
         probability_smaller(large, small),
         source="nobody: a rival reading of the sentence above" if relative else FALLS_WITH_CLIENTS,
         claim="FLUTE's final error falls with n" + (", relative to the truncation's own" if relative else ""),
         setting=setting,
-        statistic=f"P({own} is smaller at n = {many} than at n = {few})",
+        statistic=f"P({subject} is smaller at n = {many} than at n = {few})",
         claimed_low=0.5,
         strict=True,
         detail=f"medians {float(lower_median(small)):.3g} and {float(lower_median(large)):.3g}",

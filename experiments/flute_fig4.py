@@ -126,12 +126,12 @@ def curves_figure(table: lf.Table) -> Any:
     """Draw the curves of one ground truth: a column for each m, a row for each step size."""
     rounds = table["round"]
     wanted = np.geomspace(rounds[1], rounds[-1], 40)  # evenly spaced on a logarithmic axis
-    drawn = np.unique(1 + np.abs(rounds[1:] - wanted[:, None]).argmin(axis=1))
+    indices = np.unique(1 + np.abs(rounds[1:] - wanted[:, None]).argmin(axis=1))
     with lf.panels(
         table, column="n_samples", row="step", title="m = {}", height=4.0, sharex=True, sharey=True
     ) as sheet:
         for ax, part in sheet:
-            lf.plot_curves(ax, part, "round", "error", by="pair", at=drawn, labels=SYMBOLS, looks=LOOKS)
+            lf.plot_curves(ax, part, "round", "error", by="pair", at=indices, labels=SYMBOLS, looks=LOOKS)
             for name, (text, shape) in SHAPES.items():
                 value = float(quantiles(part.select(pair=BEST)[name])[0])
                 ax.axhline(value, label=text, zorder=1.5, **{"linewidth": 1.0, **shape})

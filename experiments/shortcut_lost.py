@@ -150,8 +150,8 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     out += exponents(fixed, "n_samples", 0.5, "grow like sqrt(m) on fixed samples")
     out += exponents(many, "n_samples", 1.0, "grow like m on new samples, m > d")
     out += exponents(fixed, "step_size", -1.0, "scale like (1 - eta)/eta on fixed samples")
-    known = table.select(method=CLOSED, kind=FIXED, step_size=slow.unique("step_size"))
-    for (n, start, eta), part in known.groupby("n_clients", "start", "step_size"):
+    closed_form = table.select(method=CLOSED, kind=FIXED, step_size=slow.unique("step_size"))
+    for (n, start, eta), part in closed_form.groupby("n_clients", "start", "step_size"):
         lost = part["lost"]
         predicted = np.repeat(part["predicted"], lost.shape[-1])
         out.append(judge_loss_rounds(lost.ravel(), predicted, f"n = {n}, start {start:g}, eta {eta:g}"))

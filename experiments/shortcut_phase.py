@@ -168,8 +168,8 @@ def draw(ax: Any, row: lf.Table) -> Any:
         ax.text(j, i, f"{value:.2f}", color="white" if value > 0.55 else "0.2", **centred)
     for values, colour, line, of in ((dist, "black", "-", "measured"), (predicted, KINDS[0][0], "--", "population")):
         if values.min() < LEARNED < values.max():
-            drawn = ax.contour(values, levels=[LEARNED], linewidths=1.3, colors=colour, linestyles=line)
-            drawn.set_path_effects(halo)
+            contour = ax.contour(values, levels=[LEARNED], linewidths=1.3, colors=colour, linestyles=line)
+            contour.set_path_effects(halo)
         ax.plot([], [], color=colour, linestyle=line, linewidth=1.3, label=f"{of}: dist = 0.5")
     dots = {"color": KINDS[4][0], "linestyle": ":", "linewidth": 1.6}
     ax.axhline(np.interp(np.median(row["critical"]), sizes, range(len(sizes))), path_effects=halo, **dots)
@@ -181,7 +181,7 @@ def draw(ax: Any, row: lf.Table) -> Any:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the predictions, the condition for learning B, and the corners of the maps."""
     agree, lines, conditions, corners = [], [], [], []
-    own = {"source": f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}"}
+    threshold_source = {"source": f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}"}
     for row in tables["map"]:
         family, where = row["family"], f"{row['family']}: {row['truth']}"
         dist, predicted, sizes, back = (row[name] for name in ("dist", "predicted", "size", "back"))
@@ -195,7 +195,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             {"claim": text, "setting": where, "statistic": statistic},
         )
         trials = range(len(hits))
-        agree.append(judge_share(hits, 0.9, clusters=trials, detail=detail, note=note, **fields, **own))
+        agree.append(judge_share(hits, 0.9, clusters=trials, detail=detail, note=note, **fields, **threshold_source))
         text = "The population of each data set's own truth predicts better than any common size where B is learned"
         common = "the best size common to all data sets, in hindsight and for each column of the map"
         lines += line_findings(row["told"], fixed=common, claim=text, setting=where)
@@ -208,7 +208,9 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         short = np.sum((dist[..., most] >= LEARNED) & holds)
         detail = f"the condition holds and B is not learned: {short} of {holds.sum()}"
         fields = {"claim": text, "setting": where, "statistic": statistic}
-        conditions.append(judge_share(learned == holds, 0.9, clusters=trials, detail=detail, **fields, **own))
+        conditions.append(
+            judge_share(learned == holds, 0.9, clusters=trials, detail=detail, **fields, **threshold_source)
+        )
         if row["truth"] != "orthogonal":
             continue
         places = {"small and held back": (0, most), "small and hardly held back": (0, least)}

@@ -112,11 +112,11 @@ def predict(
             f"no prediction is available for {job.sizes.classes} classes: predictions require regression"
         )
     _check_size(job)
-    base = next((known for known in LAWS if isinstance(algorithm, known)), None)
+    base = next((supported for supported in LAWS if isinstance(algorithm, supported)), None)
     if base is None or not declared_last(type(algorithm), "requires", ("step", "finish", "initial_state")):
-        known = dict.fromkeys(each.__name__ for entry in ENTRIES for each in entry.algorithms)
+        names = dict.fromkeys(each.__name__ for entry in ENTRIES for each in entry.algorithms)
         raise NoPredictionError(
-            f"no prediction is available for algorithm = {short_repr(algorithm)}, only for {', '.join(known)}"
+            f"no prediction is available for algorithm = {short_repr(algorithm)}, only for {', '.join(names)}"
         )
     found = LAWS[base](job, job.algorithm)
     return found.of_first() if trials is None and job.trials == 1 else found

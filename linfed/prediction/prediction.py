@@ -140,17 +140,17 @@ class Prediction:
     @property
     def distance(self) -> Array:
         """Subspace distance in every round from the initial one on, (rounds + 1,) or (trials, rounds + 1)."""
-        return self._known().distance
+        return self._available_curves().distance
 
     @property
     def low(self) -> Array | None:
         """10 % quantile of the distance over runs, as `distance`; None if fluctuations are not predicted."""
-        return self._known().low
+        return self._available_curves().low
 
     @property
     def high(self) -> Array | None:
         """90 % quantile of the distance over runs, as `distance`; None if fluctuations are not predicted."""
-        return self._known().high
+        return self._available_curves().high
 
     @property
     def floor(self) -> Quantity:
@@ -176,7 +176,7 @@ class Prediction:
         """Return the prediction of the first trial, without a trial axis."""
         return replace(self, _first=True)
 
-    def _known(self) -> Curves:
+    def _available_curves(self) -> Curves:
         if isinstance(self._curves, str):
             raise NoPredictionError(self._curves)
         if not self._first:
@@ -186,13 +186,13 @@ class Prediction:
 
     def _quantity(self, name: str) -> Quantity:
         if name not in self._computed:
-            asked = self._quantities.get(
+            quantity = self._quantities.get(
                 name, f"no prediction of the {name.replace('_', ' ')} is available for this run"
             )
-            if isinstance(asked, str):
-                raise NoPredictionError(asked)
+            if isinstance(quantity, str):
+                raise NoPredictionError(quantity)
             try:
-                self._computed[name] = asked()
+                self._computed[name] = quantity()
             except ValueError as error:
                 raise NoPredictionError(str(error)) from None
         found = self._computed[name]

@@ -125,8 +125,8 @@ def replicates_of(margins: Mapping[float, Array], share: float) -> Array:
     """
     trials = max(len(one) for one in margins.values())
     weights = np.random.default_rng(0).exponential(size=(trials, REPLICATES)).T
-    own = zlib.crc32(b"".join(np.ascontiguousarray(margins[size]).tobytes() for size in sorted(margins)))
-    between = np.random.default_rng((1, own)).uniform(size=REPLICATES)
+    seed = zlib.crc32(b"".join(np.ascontiguousarray(margins[size]).tobytes() for size in sorted(margins)))
+    between = np.random.default_rng((1, seed)).uniform(size=REPLICATES)
     return np.minimum(crossing_of(margins, share, weights, between)[0], max(margins))
 
 
@@ -190,8 +190,8 @@ class ThresholdSearch:
 
     def take(self, size: float, margins: npt.ArrayLike) -> None:
         """Add the margins of the trials that `wanted` returned."""
-        known = self.margins.get(size, np.empty(0))
-        self.margins[size] = np.append(known, np.asarray(margins, dtype=float))
+        earlier = self.margins.get(size, np.empty(0))
+        self.margins[size] = np.append(earlier, np.asarray(margins, dtype=float))
 
     @property
     def total_trials(self) -> int:
@@ -284,6 +284,6 @@ class ThresholdSearch:
         return max(1, round(size)) if self.whole else size
 
     def _more(self, size: float) -> tuple[float, int, int]:
-        known = len(self.margins.get(size, ()))
-        last = min(max(self.batch, 2 * known), self.trials, known + self.budget - self.total_trials)
-        return size, known, max(last, known + 1)
+        done = len(self.margins.get(size, ()))
+        last = min(max(self.batch, 2 * done), self.trials, done + self.budget - self.total_trials)
+        return size, done, max(last, done + 1)

@@ -314,7 +314,7 @@ def near_truth_floor(
 
 
 def _of_trials(
-    W: npt.ArrayLike, asked: Callable[[LocalMap], float | Array], dim: int, n_samples: int, participants: int | None
+    W: npt.ArrayLike, evaluate: Callable[[LocalMap], float | Array], dim: int, n_samples: int, participants: int | None
 ) -> float | Array:
     """Apply `evaluate` to the map of each trial."""
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
@@ -323,6 +323,6 @@ def _of_trials(
     sizes = {"dim": dim, "n_clients": n, "n_samples": n_samples, "participants": participants}
     with one_blas_thread():
         found = [
-            asked(LocalMap.of(HeadMoments.of(each), **sizes)) for each in (heads if heads.ndim == 3 else heads[None])
+            evaluate(LocalMap.of(HeadMoments.of(each), **sizes)) for each in (heads if heads.ndim == 3 else heads[None])
         ]
     return np.asarray(found) if heads.ndim == 3 else found[0]

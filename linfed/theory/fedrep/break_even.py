@@ -137,14 +137,14 @@ def _least_n(rival_risk: float, dim: int, rank: int, n_samples: int, noise_std: 
     k, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
     variance = check_noise_std(noise_std) ** 2
     d, _, _ = checked_sizes(dim, k, 1, max(m, k + 2), None)
-    wanted, known = 2.0 * rival_risk - variance, k * variance / max(m - k - 1, 1)
-    if m <= k + 1 or wanted <= known:
+    wanted, head_excess = 2.0 * rival_risk - variance, k * variance / max(m - k - 1, 1)
+    if m <= k + 1 or wanted <= head_excess:
         return math.inf
     if variance == 0:
         return max(float(k), (d - k) * k / (m - k))
     c, unknowns, excess = _solutions(k, m, variance)
     if wanted <= excess[0]:  # both risks are still of first order
-        return (d - k) / float(unknowns[0]) * (float(excess[0]) - known) / (wanted - known)
+        return (d - k) / float(unknowns[0]) * (float(excess[0]) - head_excess) / (wanted - head_excess)
     along = np.log(c)
     course = interpolate.CubicSpline(along, np.log(unknowns))
     last = float(along[-1])

@@ -199,18 +199,18 @@ def _evolved(L: Array, tensors: HeadTensors, setting: RoundSizes, steps: Sequenc
         try:
             sent = last.cholesky(mean_map(np.concatenate([T, centre[..., None]], axis=-1), second, fourth, setting))
             sent, base = sent[..., :-1], sent[..., -1]
-            own = np.einsum("tabn,tan->tbn", sent, direction)
-            before = np.einsum("tan,tan->tn", own, own)
-            drawn = chart.spread(values, mask, squared, own, response)
+            kicked = np.einsum("tabn,tan->tbn", sent, direction)
+            before = np.einsum("tan,tan->tn", kicked, kicked)
+            gaussians = chart.spread(values, mask, squared, kicked, response)
             inverse = np.asarray(np.linalg.inv(base))
-            relative = last.gram(RoundLaw.at(centre, tensors, setting).drawn(drawn, inverse.mT))
+            relative = last.gram(RoundLaw.at(centre, tensors, setting).drawn(gaussians, inverse.mT))
             points = last.times(sent, last.cholesky(relative))
         except np.linalg.LinAlgError:
             raise too_large(float(step), t) from None
         moved = base @ chart.matrices(chart.coordinates(last.times(inverse[..., None], points)).mean(axis=-1))
         centre = moved @ moved.mT
         entries = relative[:, chart.rows, chart.columns]
-        response = (entries - entries.mean(axis=-1, keepdims=True)) @ drawn.mT
+        response = (entries - entries.mean(axis=-1, keepdims=True)) @ gaussians.mT
         T = last.outer(points)
         squared, direction = _largest(T)
         if not found.add_round(t, squared, before, units):
@@ -317,14 +317,14 @@ class CholeskyChart:
             draws, roles = rng.permutation(self.draws), rng.permutation(self.linear[1])
             yield np.take(values[roles], draws, axis=1), int(rng.integers(self.draws))
 
-    def spread(self, values: Array, mask: int, squared: Array, own: Array, response: Array) -> Array:
+    def spread(self, values: Array, mask: int, squared: Array, kicked: Array, response: Array) -> Array:
         """Return the values (trials, .., draws), spread evenly along the direction that changes each largest angle.
 
         If the points are sorted by that angle, the pairs of rank and value fill the square evenly. Quantiles over few
         points are then close to quantiles over many.
         """
         twice = np.where(self.rows == self.columns, 1.0, 2.0)[:, None]
-        along = response.mT @ (own[:, self.rows] * own[:, self.columns] * twice)
+        along = response.mT @ (kicked[:, self.rows] * kicked[:, self.columns] * twice)
         along /= np.maximum(np.sqrt(np.einsum("tvn,tvn->tn", along, along)), np.finfo(float).tiny)[:, None]
         order, wanted = np.argsort(squared, axis=-1, kind="stable"), np.empty_like(squared)
         wanted[np.arange(len(order))[:, None], order] = self.scores[self.reverse ^ mask]

@@ -100,7 +100,7 @@ class Noisy:
         W = self.problem.truth(self.world["seed"], [0]).W[0]
         lam = np.linalg.eigvalsh(W.T @ W / self.n_clients)
         N = float((self.participants or self.n_clients) * self.n_samples * self.rounds)
-        known = {name: value for name, value in self.sizes.items() if name != "n_samples"}
+        other_sizes = {name: value for name, value in self.sizes.items() if name != "n_samples"}
         limit = partial(lf.theory.refitted_heads_limit, N, **self.sizes, eigenvalues=lam)
         path = np.full(len(result.rounds), np.nan)
         if predicted:
@@ -108,7 +108,7 @@ class Noisy:
         return {
             "mean_square": lf.LabeledArray(result.metrics["mean_square"], round=result.rounds),
             "predicted": lf.LabeledArray(path, round=result.rounds),
-            "bound": float(lf.theory.known_heads_bound(N, **known, eigenvalues=lam).mean()),
+            "bound": float(lf.theory.known_heads_bound(N, **other_sizes, eigenvalues=lam).mean()),
             "limit": float(limit().mean()),
             "limit_of_a": float(limit(scale=scale).mean()),
         }

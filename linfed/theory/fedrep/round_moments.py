@@ -236,7 +236,7 @@ class RoundLaw:
         """Return the number of Gaussian values in a draw."""
         return k * k + k * (k + 1)
 
-    def drawn(self, values: Array, right: Array) -> Array:
+    def next_factors(self, values: Array, right: Array) -> Array:
         """Return factors X with ``X'X`` the next T (trials, 2k, k, draws) for Gaussian values (trials, values, draws).
 
         Each factor is multiplied by the matrix `right` (trials, k, k). The means over the draws of the square root of
@@ -329,14 +329,14 @@ class Fluctuations:
         add(cross, f * by_samples * (left + 2) / nu * mixed, "tabcb->tacb", "tabbd->tadb")
 
         mixed, both, twice = G @ right[3], f * both, f**2 * by_samples * (left + 2) / nu
-        own = both * sandwich(GG, by[2]) - f**2 * chosen * vec(mu) * vec(mu).mT
+        gram_covariance = both * sandwich(GG, by[2]) - f**2 * chosen * vec(mu) * vec(mu).mT
         traced = (
             both * (mixed / nu + scalar[4] / (2 * nu**2) * identity) + twice * scalar[4] / (nu * (nu - 2)) * identity
         )
-        add(own, traced, "tabcc->tabc", "taacd->tcda")
+        add(gram_covariance, traced, "tabcc->tabc", "taacd->tcda")
         paired = twice * (mixed + scalar[4] / (2 * (nu - 2)) * identity)
-        add(own, paired, "tabcb->tacb", "tabad->tbda", "tabbd->tadb", "tabca->tbca")
-        return cls(inside, by_samples * mu, own, cross)
+        add(gram_covariance, paired, "tabcb->tacb", "tabad->tbda", "tabbd->tadb", "tabca->tbca")
+        return cls(inside, by_samples * mu, gram_covariance, cross)
 
 
 def sine_and_cosine(T: Array) -> tuple[Array, Array]:

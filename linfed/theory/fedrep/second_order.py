@@ -203,7 +203,7 @@ def _evolved(L: Array, tensors: HeadTensors, setting: RoundSizes, steps: Sequenc
             before = np.einsum("tan,tan->tn", kicked, kicked)
             gaussians = chart.spread(values, mask, squared, kicked, response)
             inverse = np.asarray(np.linalg.inv(base))
-            relative = last.gram(RoundLaw.at(centre, tensors, setting).drawn(gaussians, inverse.mT))
+            relative = last.gram(RoundLaw.at(centre, tensors, setting).next_factors(gaussians, inverse.mT))
             points = last.times(sent, last.cholesky(relative))
         except np.linalg.LinAlgError:
             raise too_large(float(step), t) from None

@@ -133,7 +133,7 @@ class Start:
 
     Parameters
     ----------
-    known : ndarray (R, k)
+    mean : ndarray (R, k)
         The known rows; 0 for others.
     second : ndarray (R, k, k)
         Second moments of the other rows; 0 for known ones.
@@ -143,7 +143,7 @@ class Start:
         Sine of all principal angles of the random frame to U_k; 0 if there is no random frame.
     """
 
-    known: Array
+    mean: Array
     second: Array
     outside: Array
     length: float
@@ -201,7 +201,7 @@ class MedianDraws:
     @classmethod
     def of(cls, rows: TruthRows, start: Start) -> MedianDraws:
         """Draw the values for these rows, with a fixed seed."""
-        k, rng = start.known.shape[1], np.random.default_rng(0)
+        k, rng = start.mean.shape[1], np.random.default_rng(0)
         below = len(rows.values) - k - rows.pooled
         draws = int(np.clip(VALUES // (below * k), 128, 1024))
         noise, frames = rng.standard_normal((below, draws, k)), np.zeros((below, 1, k))

@@ -230,5 +230,7 @@ def method_label(method: str) -> str:
 
 def mean_error(values: Any) -> tuple[float, float]:
     """Return the mean over the trials that did not diverge, and its standard error."""
-    converged = values[~np.isnan(values)]
-    return (float(converged.mean()), float(stats.sem(converged))) if len(converged) > 1 else (np.nan, np.nan)
+    finite_values = values[~np.isnan(values)]
+    return (
+        (float(finite_values.mean()), float(stats.sem(finite_values))) if len(finite_values) > 1 else (np.nan, np.nan)
+    )

@@ -290,12 +290,12 @@ def rules(table: lf.Table) -> Any:
     rows = list(table.select(name=DRAWN)) or list(table)
     figure, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.4), layout="constrained", sharey=True)
     for ax, (base, method, text) in zip(axes, (("needed", THEOREM, "Theorem 1, C = 1"), *RIVALS), strict=True):
-        ruled, found = np.array([[row[base], row["least"]] for row in rows]).T
+        predictions, found = np.array([[row[base], row["least"]] for row in rows]).T
         ends = [[max(row["least_low"], row["rank"]), row["least_high"]] for row in rows]
         low, high = np.where(np.isfinite(ends), ends, np.array([[row["least"]] * 2 for row in rows])).T
         shape = {**line_style(method), "linestyle": "none", "elinewidth": 0.7}
-        ax.errorbar(ruled, found, yerr=(np.maximum(0.0, found - low), np.maximum(0.0, high - found)), **shape)
-        line = [min(ruled.min(), found.min()), max(found.max(), 10.0)]
+        ax.errorbar(predictions, found, yerr=(np.maximum(0.0, found - low), np.maximum(0.0, high - found)), **shape)
+        line = [min(predictions.min(), found.min()), max(found.max(), 10.0)]
         ax.plot(line, line, color="0.35", linewidth=0.7)
         ax.set(xscale="log", yscale="log", xlabel=f"m: {text}")
         plain_ticks(ax)

@@ -119,7 +119,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                     **fields,
                 )
             )
-        ruled = "at m = d least squares interpolates: single clients with huge errors dominate the mean"
+        caveat = "at m = d least squares interpolates: single clients with huge errors dominate the mean"
         found += more_samples(table.select(method="FedAvg"), ", best step" if preset == PAPER else "")
         found += [
             judge_smaller(
@@ -129,7 +129,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 claim="Local only improves with m",
                 setting=f"{preset}: m = {large} against {small}",
                 statistic=f"share of trials in which the {client} client's error is smaller at the larger m",
-                note=ruled if client == "mean" else "",
+                note=caveat if client == "mean" else "",
             )
             for client in ("median", "mean")
             for (small, before), (large, after) in itertools.pairwise(

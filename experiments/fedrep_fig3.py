@@ -93,8 +93,8 @@ class Curve(Setting):
             # thirty at n = 10,000; the notebook's gradient methods are slow, and some become unstable late.
             steps, trials = steps[1::2], min(trials, 4)
             rounds = rounds if self.preset == NOTEBOOK else min(rounds, 100 if self.n_clients < 10_000 else 45)
-        separate = self.method.endswith(OWN)
-        pairs = list(itertools.product(steps, HEAD_STEPS)) if separate else [(step, step) for step in self.steps]
+        has_head_step = self.method.endswith(OWN)
+        pairs = list(itertools.product(steps, HEAD_STEPS)) if has_head_step else [(step, step) for step in self.steps]
         candidates = [self.at(*pair) for pair in pairs]
         tuning = lf.tune(candidates, self.problem, score=lf.RoundsTo(NEAR), trials=trials, rounds=rounds, **world)
         wanted: dict[str, Any] = {"rounds": self.rounds, "trials": self.trials, "metrics": ["subspace_distance"]}
@@ -112,8 +112,8 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return all methods with the paper's conventions (two also with a separate head step), and the notebook's."""
     base = Curve(trials=10, tuning_trials=2, rounds=40, steps=QUICK_STEPS) if quick else Curve()
     sizes = (10, 100, 1000, 10_000)[: 3 if quick else 4]
-    separate = tuple(method + OWN for method in METHODS[1:])
-    paper = lf.grid(base, n_clients=sizes, method=(*METHODS, *separate))
+    variants = tuple(method + OWN for method in METHODS[1:])
+    paper = lf.grid(base, n_clients=sizes, method=(*METHODS, *variants))
     return {"curves": paper + lf.grid(base, preset=[NOTEBOOK], n_clients=sizes, method=METHODS)}
 
 

@@ -235,12 +235,12 @@ def on_line(measured: dict[int, Measured], line: dict[int, float], setting: str,
 
 def risks(part: lf.Table, setting: str) -> list[Finding]:
     """Judge the predicted excess risks: FedRep's where its prediction is claimed, and the best ridge's."""
-    claimed, every = [row for row in part if holds(row)], [row for row in part if row["n_clients"] >= 50]
-    ends = [np.stack([row[name] for row in claimed], axis=1) for name in (FEDREP, "law")]
+    points, every = [row for row in part if holds(row)], [row for row in part if row["n_clients"] >= 50]
+    ends = [np.stack([row[name] for row in points], axis=1) for name in (FEDREP, "law")]
     ridge = np.stack([row[RIDGE] for row in every], axis=1)
     formula = np.broadcast_to([row["predicted_ridge"] for row in every], ridge.shape)
-    left = max(np.quantile(row["gradient"], 0.9) for row in claimed)
-    note = f"{len(claimed)} points; relative gradient at the end, 90 % quantile: at most {left:.1g}"
+    left = max(np.quantile(row["gradient"], 0.9) for row in points)
+    note = f"{len(points)} points; relative gradient at the end, 90 % quantile: at most {left:.1g}"
     fields: dict[str, Any] = {"setting": setting, "source": OWN, "claimed_high": 1.15}
     fields["statistic"] = "factor between the median over trials and the prediction, worst point"
     text = f"From {NEAR:g} times the edge, up to a sine of 0.37, FedRep's risk is the predicted one"
@@ -438,10 +438,12 @@ def draw_complexity(table: lf.Table) -> Any:
 
 def draw_ends(ax: Any, found: dict[float, Any], method: str) -> None:
     """Draw finite statistics with their intervals."""
-    finite = {x: ends for x, ends in found.items() if np.isfinite(ends).all()}
-    middle, low, high = np.array(list(finite.values())).reshape(-1, 3).T
+    finite_ends = {x: ends for x, ends in found.items() if np.isfinite(ends).all()}
+    middle, low, high = np.array(list(finite_ends.values())).reshape(-1, 3).T
     shape = line_style(method) | {"linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
-    ax.errorbar(list(finite), middle, yerr=np.maximum([middle - low, high - middle], 0), label=label(method), **shape)
+    ax.errorbar(
+        list(finite_ends), middle, yerr=np.maximum([middle - low, high - middle], 0), label=label(method), **shape
+    )
 
 
 # --- claims --------------------------------------------------------------------------------------------------
@@ -450,7 +452,7 @@ def draw_ends(ax: Any, found: dict[float, Any], method: str) -> None:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the break-even of FedRep, the predicted risks, and the sample complexities with and without it."""
     shape = f"{OWN_THRESHOLD}: the FedRep paper's complexity, Theta(log(n) + d/n), taken for a rule of where it pays"
-    claimed = {
+    texts = {
         LAW: ("FedRep breaks even at the predicted number of clients", OWN),
         COUNT: ("FedRep breaks even at as many samples as unknowns", OWN_THRESHOLD),
         PAPER: ("FedRep breaks even at m ~ log(n) + d/n, with both constants chosen in hindsight", shape),
@@ -460,7 +462,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     for noise, part in tables["map"].groupby("noise_std"):
         where, measured = f"noise std {noise}", measured_lines(part)
         rules = lines(part, measured)
-        for rule, (text, source) in claimed.items():
+        for rule, (text, source) in texts.items():
             out += on_line(measured, rules[rule], where, claim=text, source=source)
         out += on_line(measured_lines(part, "best"), rules[LAW], where, claim=hindsight, source=OWN)
         out += [*risks(part, where), *helps(part, where)]

@@ -199,7 +199,7 @@ def looseness(table: lf.Table) -> Any:
         for exponent, method, text in ((0.5, THEOREM, "exponent T/2"), (1.0, RIVAL, "exponent T")):
             ratios = np.stack([theorem1_judges.rate_ratios(run_of(row), exponent) for row in rows], axis=1)
             bars(ax, x, ratios, method, label=text)
-            expected = [np.median(theorem1_judges.rate_ratios(foreseen(row), exponent)) for row in rows]
+            expected = [np.median(theorem1_judges.rate_ratios(predicted_run(row), exponent)) for row in rows]
             ax.plot(x, expected, "k:", linewidth=1.5, zorder=5, label="" if exponent == 1.0 else "state evolution")
     plain_ticks(axes[0])
     axes[0].set_ylabel("log rate over the bound's")
@@ -207,7 +207,7 @@ def looseness(table: lf.Table) -> Any:
     return drawn_from(figure, table.select(name=list(MOVES)))
 
 
-def foreseen(row: lf.Table) -> theorem1_runs.Theorem1Run:
+def predicted_run(row: lf.Table) -> theorem1_runs.Theorem1Run:
     """Return a run with the distances that state evolution predicts."""
     return replace(run_of(row), distance=np.tile(row["predicted"], (row["trials"], 1)))
 
@@ -218,11 +218,11 @@ def foreseen(row: lf.Table) -> theorem1_runs.Theorem1Run:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the theorem's bound, its looseness, and the negative controls."""
     runs = tables["runs"]
-    covered = [row for row in runs if row["name"] in (GRID, *MOVES, *PAIRS, *ALONE, *LARGE)]
+    rows = [row for row in runs if row["name"] in (GRID, *MOVES, *PAIRS, *ALONE, *LARGE)]
     spoilt = list(runs.select(name=list(SPOILT)))
-    out = [theorem1_judges.judge_theorem1(run_of(row), setting_text(row)) for row in covered + spoilt]
+    out = [theorem1_judges.judge_theorem1(run_of(row), setting_text(row)) for row in rows + spoilt]
     out += [
-        theorem1_judges.judge_theorem1(run_of(row), setting_text(row), exponent=theorem1.SAME_BATCH) for row in covered
+        theorem1_judges.judge_theorem1(run_of(row), setting_text(row), exponent=theorem1.SAME_BATCH) for row in rows
     ]
     for row in [*runs.select(name=FEW), *spoilt]:
         alone = theorem1_judges.judge_theorem1(run_of(row), setting_text(row), assumed=False)

@@ -517,7 +517,9 @@ MUTATIONS = {
         ),
     ],
     "statistics/findings.py": [
-        Mutation("the best trial decides an identity", "values[finite].max()", "values[finite].min()", "findings"),
+        Mutation(
+            "the best trial decides an identity", "values[has_value].max()", "values[has_value].min()", "findings"
+        ),
     ],
     "simulation/participation.py": [
         Mutation("a share rounded down", "share * n_clients + 0.5", "share * n_clients", "streams"),

@@ -136,12 +136,12 @@ def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
         if not well_specified:
             return truncation_quantity(case.problem, truths, rank, case.samples)
         d, m, sigma = case.job.sizes.dim, case.samples, case.problem.noise_std
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings(record=True) as records:
             warnings.simplefilter("always")
             found = [
                 fixed_sample_floor(heads_of(truth)[0], dim=d, n_samples=m, noise_std=sigma).distance for truth in truths
             ]
-        doubts = "; ".join(dict.fromkeys(str(each.message) for each in caught))
+        doubts = "; ".join(dict.fromkeys(str(each.message) for each in records))
         if np.isnan(found).any():
             raise NoPredictionError(f"no prediction of the floor is available: {doubts}")
         valid = "mean over samples, for small angles and more samples than unknowns"

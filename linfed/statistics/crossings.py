@@ -190,8 +190,8 @@ class ThresholdSearch:
 
     def take(self, size: float, margins: npt.ArrayLike) -> None:
         """Add the margins of the trials that `wanted` returned."""
-        earlier = self.margins.get(size, np.empty(0))
-        self.margins[size] = np.append(earlier, np.asarray(margins, dtype=float))
+        previous = self.margins.get(size, np.empty(0))
+        self.margins[size] = np.append(previous, np.asarray(margins, dtype=float))
 
     @property
     def total_trials(self) -> int:
@@ -284,6 +284,6 @@ class ThresholdSearch:
         return max(1, round(size)) if self.whole else size
 
     def _more(self, size: float) -> tuple[float, int, int]:
-        done = len(self.margins.get(size, ()))
-        last = min(max(self.batch, 2 * done), self.trials, done + self.budget - self.total_trials)
-        return size, done, max(last, done + 1)
+        trials = len(self.margins.get(size, ()))
+        last = min(max(self.batch, 2 * trials), self.trials, trials + self.budget - self.total_trials)
+        return size, trials, max(last, trials + 1)

@@ -344,10 +344,10 @@ def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **fields: Any) -> F
         claim. VACUOUS if nothing was evaluated.
     """
     values = np.asarray(check_unmasked("gaps", gaps), dtype=float).reshape(len(np.atleast_1d(gaps)), -1)
-    finite = ~np.isnan(values)
-    worst = float(values[finite].max()) if finite.any() else np.nan
+    has_value = ~np.isnan(values)
+    worst = float(values[has_value].max()) if has_value.any() else np.nan
     defaults = {
-        "detail": f"the worst of {int(finite.any(axis=1).sum())} trials, {int(finite.sum())} values",
+        "detail": f"the worst of {int(has_value.any(axis=1).sum())} trials, {int(has_value.sum())} values",
         "claimed_high": tolerance,
         "theorem": True,
     }

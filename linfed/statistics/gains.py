@@ -86,13 +86,13 @@ def gain_ratio(first: Array, second: Array, last: int, *, signed: bool = True) -
     The measured coverage of the interval for lognormal rounds is 0.97 to 0.99 with 10, 20 and 50 trials. It is the same
     for `factor_ratio`, and for `judge_more_reduction` with normal reductions.
     """
-    complete = ~np.isnan([first, second]).any(axis=(0, 1))
-    trials = int(complete.sum())
+    has_levels = ~np.isnan([first, second]).any(axis=(0, 1))
+    trials = int(has_levels.sum())
     if trials < 2:
         return (math.nan, 0.0, math.inf), "too few trials have a level to reach"
 
     def bounds(index: Indices) -> Bounds:
-        one, other = (log_gain(rounds[:, complete][:, index], last, signed=signed) for rounds in (first, second))
+        one, other = (log_gain(rounds[:, has_levels][:, index], last, signed=signed) for rounds in (first, second))
         with np.errstate(invalid="ignore"):
             low, high = one[0] - other[1], one[1] - other[0]
         return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
@@ -146,10 +146,10 @@ def factor_ratio(mine: Sequence[Array], rival: Sequence[Array], last: int) -> tu
 
 def format_gain(rounds: Array, last: int) -> str:
     """Return the gain for rounds (2, trials) as text: a number, or a bound such as "> 2"."""
-    complete = ~np.isnan(rounds).any(axis=0)
-    if not complete.any():
+    has_levels = ~np.isnan(rounds).any(axis=0)
+    if not has_levels.any():
         return "-"
-    low, high = (float(bound) for bound in log_gain(rounds[:, complete], last))
+    low, high = (float(bound) for bound in log_gain(rounds[:, has_levels], last))
     if low == high or (math.isinf(high) and high > 0 and low > -math.inf):
         return f"{'' if low == high else '> '}{math.exp(low):.2g}"
     return f"< {math.exp(high):.2g}" if high < math.inf else "?"
@@ -192,16 +192,16 @@ def judge_fewer_rounds(rounds: Array, **fields: Any) -> Finding:
     **fields
         Other fields of `Finding`.
     """
-    complete = rounds[:, ~np.isnan(rounds).any(axis=0)]
-    found, detail = share_smaller(*complete)
-    if complete.size:
-        medians = (f"{middle:g}" if np.isfinite(middle) else "never" for middle in lower_median(complete))
+    pairs = rounds[:, ~np.isnan(rounds).any(axis=0)]
+    found, detail = share_smaller(*pairs)
+    if pairs.size:
+        medians = (f"{middle:g}" if np.isfinite(middle) else "never" for middle in lower_median(pairs))
         detail = f"{detail}; medians {' and '.join(medians)}"
     defaults = {
         "claimed_low": 0.5,
         "strict": True,
         "vacuous": "no trial has a level to reach, or all tie" if math.isnan(found[0]) else "",
-        "detail": detail if complete.size else "no trial has a level to reach",
+        "detail": detail if pairs.size else "no trial has a level to reach",
     }
     return judge(found, **defaults | fields)
 

@@ -199,9 +199,9 @@ def _evolved(L: Array, tensors: HeadTensors, setting: RoundSizes, steps: Sequenc
         try:
             sent = last.cholesky(mean_map(np.concatenate([T, centre[..., None]], axis=-1), second, fourth, setting))
             sent, base = sent[..., :-1], sent[..., -1]
-            kicked = np.einsum("tabn,tan->tbn", sent, direction)
-            before = np.einsum("tan,tan->tn", kicked, kicked)
-            gaussians = chart.spread(values, mask, squared, kicked, response)
+            image = np.einsum("tabn,tan->tbn", sent, direction)
+            before = np.einsum("tan,tan->tn", image, image)
+            gaussians = chart.spread(values, mask, squared, image, response)
             inverse = np.asarray(np.linalg.inv(base))
             relative = last.gram(RoundLaw.at(centre, tensors, setting).next_factors(gaussians, inverse.mT))
             points = last.times(sent, last.cholesky(relative))
@@ -317,14 +317,14 @@ class CholeskyChart:
             draws, roles = rng.permutation(self.draws), rng.permutation(self.linear[1])
             yield np.take(values[roles], draws, axis=1), int(rng.integers(self.draws))
 
-    def spread(self, values: Array, mask: int, squared: Array, kicked: Array, response: Array) -> Array:
+    def spread(self, values: Array, mask: int, squared: Array, image: Array, response: Array) -> Array:
         """Return the values (trials, .., draws), spread evenly along the direction that changes each largest angle.
 
         If the points are sorted by that angle, the pairs of rank and value fill the square evenly. Quantiles over few
         points are then close to quantiles over many.
         """
         twice = np.where(self.rows == self.columns, 1.0, 2.0)[:, None]
-        along = response.mT @ (kicked[:, self.rows] * kicked[:, self.columns] * twice)
+        along = response.mT @ (image[:, self.rows] * image[:, self.columns] * twice)
         along /= np.maximum(np.sqrt(np.einsum("tvn,tvn->tn", along, along)), np.finfo(float).tiny)[:, None]
         order, wanted = np.argsort(squared, axis=-1, kind="stable"), np.empty_like(squared)
         wanted[np.arange(len(order))[:, None], order] = self.scores[self.reverse ^ mask]

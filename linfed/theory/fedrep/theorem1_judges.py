@@ -85,8 +85,8 @@ def judge_theorem1(
         INCONCLUSIVE.
     """
     failed, allowed = beyond_bound(run, exponent), run.allowed
-    binding = (run.bound(exponent)[:, 1:] < 1.0).any()
-    vacuous = "" if binding else "the bound is nowhere below 1"
+    is_binding = (run.bound(exponent)[:, 1:] < 1.0).any()
+    vacuous = "" if is_binding else "the bound is nowhere below 1"
     if allowed >= 1.0:
         vacuous = join_notes(vacuous, f"it allows a failure probability of {allowed:g}")
     exponent_text = _EXPONENTS.get(exponent, f"{exponent:g} T")

@@ -143,14 +143,17 @@ class Contest(ABC):
         every = max(1, self.rounds // 20)
         run = {"rounds": self.rounds, "record_every": every, "trials": self.trials, "seed": self.seed}
         result = lf.simulate(tuning.algorithm, **run, **self.source(self.trials, self.seed))
-        shown = result.rounds <= self.rounds
+        in_range = result.rounds <= self.rounds
         along = {"accuracy": 100.0, "global_nc2": 1.0, "local_nc2": 1.0}
         nothing = np.full((self.trials, len(result.rounds)), np.nan)
         curves = {name: scale * result.metrics.get(name, nothing) for name, scale in along.items()}
         return {
             "partition": self.partition,
             **tuning.columns(),
-            **{name: lf.LabeledArray(curve[:, shown], round=result.rounds[shown]) for name, curve in curves.items()},
+            **{
+                name: lf.LabeledArray(curve[:, in_range], round=result.rounds[in_range])
+                for name, curve in curves.items()
+            },
             **{f"final_{name}": curve[:, -1] for name, curve in curves.items()},
             "own_classes": 100.0 * result.metrics["own_class_accuracy"][:, -1],
             "diverged": np.isnan(curves["accuracy"][:, -1]),
@@ -170,21 +173,21 @@ NAMES = {"accuracy": "accuracy (%)", "global_nc2": "Global NC2", "local_nc2": "L
 def figures(runs: lf.Table) -> Figures:
     """Draw final accuracies, accuracies against rounds, and NC2, for the fewest and the most clients."""
     clients = runs.unique("n_clients")
-    drawn = runs.select(n_clients=[min(clients), max(clients)])
-    shown, low = (FEDAVG, FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, LOCAL_ONLY), min(runs.unique("rank"))
+    ends = runs.select(n_clients=[min(clients), max(clients)])
+    methods, low = (FEDAVG, FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, LOCAL_ONLY), min(runs.unique("rank"))
     ranks = [f"k = {rank}\n{NAMES['accuracy']}" for rank in runs.unique("rank")]
-    with along_rounds(drawn, "rank", len(ranks)) as accuracy:
-        accuracy.curves("round", "accuracy", order=shown)
+    with along_rounds(ends, "rank", len(ranks)) as accuracy:
+        accuracy.curves("round", "accuracy", order=methods)
         accuracy.label("round", *ranks, yscale="linear", ylim=(45, 101))
         accuracy.legend(medians(runs))
     kinds = ("global_nc2", "local_nc2")
-    with along_rounds(drawn.select(rank=low, method=list(COLLAPSING)), len(kinds), len(kinds)) as collapse:
+    with along_rounds(ends.select(rank=low, method=list(COLLAPSING)), len(kinds), len(kinds)) as collapse:
         for line, name in enumerate(kinds):
             for ax, part in collapse.row(line):
                 lf.plot_curves(ax, part, "round", name, order=COLLAPSING)
         collapse.label("round", *(NAMES[name] for name in kinds), yscale="linear")
         collapse.legend(f"k = {low}; {medians(runs)}")
-    return {"": accuracies(drawn), "curves": accuracy.figure, "nc2": collapse.figure}
+    return {"": accuracies(ends), "curves": accuracy.figure, "nc2": collapse.figure}
 
 
 def along_rounds(runs: lf.Table, row: str | int, lines: int) -> Any:
@@ -211,21 +214,23 @@ def accuracies(runs: lf.Table) -> Any:
             for name, dashes in lines.items():
                 if name in one:
                     ax.axvline(np.nanmean(one[name]), color="0.4", linewidth=0.8, linestyle=(0, dashes), zorder=0)
-            ax.set_yticks(range(len(part)), [told(row["method"]) for row in reversed(part.rows)])
+            ax.set_yticks(range(len(part)), [method_label(row["method"]) for row in reversed(part.rows)])
             ax.label_outer(remove_inner_ticks=True)
         sheet.label("accuracy (%)", *(f"k = {rank}" for rank in ranks))
-        known = "; dotted: the best classifier" if "bayes" in runs.rows[0] else ""
+        bayes_note = "; dotted: the best classifier" if "bayes" in runs.rows[0] else ""
         trials = f"mean and standard error of {runs.rows[0]['trials']} trials"
-        sheet.figure.suptitle(f"{trials}; dashed: FedAvg among own classes{known}", fontsize=8)
+        sheet.figure.suptitle(f"{trials}; dashed: FedAvg among own classes{bayes_note}", fontsize=8)
     return sheet.figure
 
 
-def told(method: str) -> str:
+def method_label(method: str) -> str:
     """Return the name of a method in figures and findings."""
     return method if method == PER else label(method)
 
 
 def mean_error(values: Any) -> tuple[float, float]:
     """Return the mean over the trials that did not diverge, and its standard error."""
-    known = values[~np.isnan(values)]
-    return (float(known.mean()), float(stats.sem(known))) if len(known) > 1 else (np.nan, np.nan)
+    finite_values = values[~np.isnan(values)]
+    return (
+        (float(finite_values.mean()), float(stats.sem(finite_values))) if len(finite_values) > 1 else (np.nan, np.nan)
+    )

@@ -23,7 +23,7 @@ from ._classes import (
     LOCAL_ONLY,
     NO_NC,
     NO_NC_STAR,
-    told,
+    method_label,
 )
 
 TABLE1 = "FLUTE paper, section 7.2, Table 1, of CIFAR and a CNN, asked of a linear representation"
@@ -64,7 +64,7 @@ def difference(first: Any, second: Any, *, paired: bool = True) -> tuple[tuple[f
 def edge(row: Any) -> str:
     """Return a note on tuned values at the edge of a grid of more than two values; otherwise empty."""
     ends = [name for name in ("step_size", "collapse_penalty") if name in row["at_grid_edge"].split(", ")]
-    return f"{' and '.join(ends)} of {told(row['method'])} at the edge of the grid" if ends else ""
+    return f"{' and '.join(ends)} of {method_label(row['method'])} at the edge of the grid" if ends else ""
 
 
 def judged(runs: lf.Table) -> list[Finding]:
@@ -92,13 +92,13 @@ def in_setting(part: lf.Table, place: str) -> list[Finding]:
     def above(first: Any, second: Any, text: str, methods: Sequence[str], **fields: Any) -> None:
         found, vacuous = difference(first, second)
         rows = part.select(method=list(methods))
-        said = {
+        entries = {
             "source": OWN_PREDICTION,
             "statistic": POINTS,
             "note": join_notes(*map(edge, rows.rows), diverged_note(rows)),
             **fields,
         }
-        out.append(judge(found, claimed_low=0.0, strict=True, vacuous=vacuous, claim=text, setting=place, **said))
+        out.append(judge(found, claimed_low=0.0, strict=True, vacuous=vacuous, claim=text, setting=place, **entries))
 
     def more_accurate(one: str, other: str, text: str, **fields: Any) -> None:
         above(end[one], end[other], text, (one, other), **fields)
@@ -108,7 +108,7 @@ def in_setting(part: lf.Table, place: str) -> list[Finding]:
     more_accurate(FLUTE_STAR, FEDREP_STAR, "FLUTE* is more accurate than FedRep*", source=OUTPERFORM)
     for one in (FLUTE, FLUTE_STAR):
         text = f"{one} is more accurate than the best of the other baselines"
-        more_accurate(one, best, text, source=OUTPERFORM, detail=told(best))
+        more_accurate(one, best, text, source=OUTPERFORM, detail=method_label(best))
     more_accurate(FLUTE_STAR, FLUTE, "FLUTE* is more accurate than FLUTE", source=ALL_COLUMNS)
     for one, without, rival in ((FLUTE, NO_NC, FEDREP), (FLUTE_STAR, NO_NC_STAR, FEDREP_STAR)):
         penalty = "its penalty on neural collapse"
@@ -116,11 +116,11 @@ def in_setting(part: lf.Table, place: str) -> list[Finding]:
         more_accurate(without, rival, f"{one} without {penalty} is more accurate than {rival}")
     federated = best_tuned(part, (*BASELINES, FLUTE, FLUTE_STAR))
     text = "Each client's own softmax regression, without federation, is more accurate than the best federated method"
-    more_accurate(LOCAL_ONLY, federated, text, detail=told(federated))
+    more_accurate(LOCAL_ONLY, federated, text, detail=method_label(federated))
     top = best_tuned(part, [name for name in row if name != FEDAVG])
     masked = [row[name]["own_classes"] for name in (FEDAVG, top)]
     text = "Restricted to the client's own classes, FedAvg is more accurate than the best other method"
-    above(*masked, text, (FEDAVG, top), detail=told(top))
+    above(*masked, text, (FEDAVG, top), detail=method_label(top))
     return out + collapse(row, place)
 
 
@@ -145,9 +145,9 @@ def collapse(row: Mapping[str, Any], place: str) -> list[Finding]:
             text = f"{near} has a smaller {kind.capitalize()} NC2 than {rival}"
             fields = {"claim": text, "setting": place, "source": source, "statistic": statistic}
             out.append(judge(found, claimed_low=0.0, strict=True, vacuous=vacuous, **fields))
-    of_all, of_own = gaps(FEDREP_STAR, FLUTE_STAR)
-    found, vacuous = difference(of_own, of_all)
-    if np.nanmean(of_own) <= 0:
+    of_all, of_local = gaps(FEDREP_STAR, FLUTE_STAR)
+    found, vacuous = difference(of_local, of_all)
+    if np.nanmean(of_local) <= 0:
         vacuous = "FLUTE* does not have the smaller Local NC2"
     fields = {"claim": "FLUTE*'s gap to FedRep* is larger in Local NC2 than in Global NC2", "setting": place}
     fields |= {"source": CLOSER, "statistic": "mean difference of the two gaps over paired trials"}
@@ -171,7 +171,7 @@ def growths(part: lf.Table, setting: str) -> list[Finding]:
     """Return the findings on whether the gains grow with the number of clients and of classes per client."""
     out: list[Finding] = []
     sizes = ((one["n_clients"], one["classes_per_client"], one["partition"]) for one in part.rows)
-    cells = {(n, own): partition for n, own, partition in sizes if own}
+    cells = {(n, classes): partition for n, classes, partition in sizes if classes}
     for one, rival in ((FLUTE, FEDREP), (FLUTE_STAR, FEDREP_STAR)):
         gain = {
             key: part.select(partition=partition, method=one)["final_accuracy"]

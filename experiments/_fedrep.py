@@ -67,10 +67,14 @@ class Setting:
     @property
     def problem(self) -> lf.SharedRepresentation:
         """The problem, as in the paper or as in the notebook."""
-        own: dict[str, Any] = {"noise_std": math.sqrt(self.noise_variance)}
+        options: dict[str, Any] = {"noise_std": math.sqrt(self.noise_variance)}
         if self.preset == NOTEBOOK:
-            own = {"noise_std": NOTEBOOK_STD, "head_norm": 1.0, "design": lf.Gaussian(covariance=1.0 / self.n_samples)}
-        return lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank, **own)
+            options = {
+                "noise_std": NOTEBOOK_STD,
+                "head_norm": 1.0,
+                "design": lf.Gaussian(covariance=1.0 / self.n_samples),
+            }
+        return lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank, **options)
 
     def squared_error(self, risk: Any) -> Any:
         """Return ``||theta - phi||^2`` for a risk."""
@@ -89,10 +93,10 @@ class Setting:
 
     def fedrep(self, step: float, heads: lf.ExactHeads | lf.GradientHeads | None = None) -> lf.FedRep:
         """Return FedRep from a random subspace; `heads` are the preset's exact heads if None."""
-        own: dict[str, Any] = {"orthonormalize": False, "aggregate": "sum"} if self.preset == NOTEBOOK else {}
+        options: dict[str, Any] = {"orthonormalize": False, "aggregate": "sum"} if self.preset == NOTEBOOK else {}
         ridge = NOTEBOOK_RIDGE / self.n_samples if self.preset == NOTEBOOK else 0.0  # added to Z'Z/m, not to Z'Z
         heads = heads or lf.ExactHeads(ridge=ridge)
-        return lf.FedRep(rank=self.rank, step_size=self.scaled(step), init="random", heads=heads, **own)
+        return lf.FedRep(rank=self.rank, step_size=self.scaled(step), init="random", heads=heads, **options)
 
     def algorithm(self, step: float = 1.0) -> lf.Algorithm:
         """Return the method at a step size in the paper's normalisation."""
@@ -104,8 +108,8 @@ class Setting:
             # B and heads share one step size: with sums over p participants B would move p times as fast as the heads.
             return lf.FedPer(rank=self.rank, step_size=step * self.n_samples)
         server = self.participation * self.n_clients if self.preset == NOTEBOOK else 1.0  # a sum instead of the mean
-        own = {"rank": self.rank, **FEDAVG[self.method]}
-        return lf.FedAvg(step_size=self.scaled(step), server_step_size=server, **own)
+        options = {"rank": self.rank, **FEDAVG[self.method]}
+        return lf.FedAvg(step_size=self.scaled(step), server_step_size=server, **options)
 
 
 @dataclass(frozen=True, kw_only=True)

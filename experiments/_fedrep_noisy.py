@@ -56,8 +56,8 @@ class Noisy:
     def whole(self) -> dict[str, Any]:
         """The sizes of a run, as arguments of `lf.theory`."""
         start = self.delta if self.delta < 1 else np.sqrt(1.0 - self.rank / self.dim)
-        own = {name: getattr(self, name) for name in ("n_clients", "participants", "rounds")}
-        return {**self.sizes, **own, "delta": float(start)}
+        sizes = {name: getattr(self, name) for name in ("n_clients", "participants", "rounds")}
+        return {**self.sizes, **sizes, "delta": float(start)}
 
     @property
     def problem(self) -> lf.SharedRepresentation | lf.GivenTruth:
@@ -75,9 +75,9 @@ class Noisy:
     def world(self) -> dict[str, Any]:
         """Arguments of `lf.simulate` that all runs share."""
         engine = "chain" if self.design == "gaussian" else "auto"
-        own = {"data": lf.FreshSamples(self.n_samples), "engine": engine, "rounds": self.rounds}
+        options = {"data": lf.FreshSamples(self.n_samples), "engine": engine, "rounds": self.rounds}
         seed = (self.seed, self.dim, self.rank, self.n_samples)
-        return own | {"participation": self.participants or 1.0, "seed": seed}
+        return options | {"participation": self.participants or 1.0, "seed": seed}
 
     @property
     def init(self) -> lf.AtDistance | str:
@@ -95,12 +95,12 @@ class Noisy:
         predicted : bool
             If True, the recursion predicts this run; otherwise the predicted curve is NaN.
         """
-        own = {"trials": self.trials, "metrics": [mean_square], "record_every": max(1, self.rounds // 20)}
-        result = lf.simulate(algorithm, self.problem, **self.world | own)
+        options = {"trials": self.trials, "metrics": [mean_square], "record_every": max(1, self.rounds // 20)}
+        result = lf.simulate(algorithm, self.problem, **self.world | options)
         W = self.problem.truth(self.world["seed"], [0]).W[0]
         lam = np.linalg.eigvalsh(W.T @ W / self.n_clients)
         N = float((self.participants or self.n_clients) * self.n_samples * self.rounds)
-        known = {name: value for name, value in self.sizes.items() if name != "n_samples"}
+        other_sizes = {name: value for name, value in self.sizes.items() if name != "n_samples"}
         limit = partial(lf.theory.refitted_heads_limit, N, **self.sizes, eigenvalues=lam)
         path = np.full(len(result.rounds), np.nan)
         if predicted:
@@ -108,7 +108,7 @@ class Noisy:
         return {
             "mean_square": lf.LabeledArray(result.metrics["mean_square"], round=result.rounds),
             "predicted": lf.LabeledArray(path, round=result.rounds),
-            "bound": float(lf.theory.known_heads_bound(N, **known, eigenvalues=lam).mean()),
+            "bound": float(lf.theory.known_heads_bound(N, **other_sizes, eigenvalues=lam).mean()),
             "limit": float(limit().mean()),
             "limit_of_a": float(limit(scale=scale).mean()),
         }

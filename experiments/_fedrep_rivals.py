@@ -144,9 +144,9 @@ class Student(lf.Design):
 
     def draw(self, rng: Any, out: Any) -> None:
         """Fill `out` with consecutive samples."""
-        drawn = rng.standard_normal((*out.shape[:-1], out.shape[-1] + 5))
-        spread = np.square(drawn[..., -5:]).sum(axis=-1, keepdims=True)
-        out[...] = drawn[..., :-5] * np.sqrt(3.0 / spread)
+        normals = rng.standard_normal((*out.shape[:-1], out.shape[-1] + 5))
+        spread = np.square(normals[..., -5:]).sum(axis=-1, keepdims=True)
+        out[...] = normals[..., :-5] * np.sqrt(3.0 / spread)
 
 
 def mean_square(state: lf.State, truth: lf.Truth | None) -> Any:

@@ -130,15 +130,15 @@ class Need:
 
     def run(self) -> dict[str, Any]:
         """Return the result of `lf.find_smallest` with the columns of predictions."""
-        return {**self.search.run(), **self.said}
+        return {**self.search.run(), **self.predictions}
 
     def stages(self) -> Generator[Sequence[Any], Sequence[Any], dict[str, Any]]:
         """Run the same search in stages, which a sweep can resume."""
         row = yield from self.search.stages()
-        return {**row, **self.said}
+        return {**row, **self.predictions}
 
     @property
-    def said(self) -> dict[str, Any]:
+    def predictions(self) -> dict[str, Any]:
         """Predictions: Theorem 1's m (with constant 1) and rounds, the threshold near B*, and m on fixed samples."""
         theory, sizes = lf.theory, {"dim": self.dim, "rank": self.rank}
         way = {"step_size": self.eta / self.largest, "start": self.delta, "smallest": math.sqrt(self.smallest)}
@@ -164,11 +164,11 @@ def settings(panels: dict[str, Any], base: Need, chosen: Sequence[str] | None = 
     found = [replace(base, panel="base")]
     for panel, (field, values, few, _) in panels.items():
         for value in values if chosen is None else [few] if panel in chosen else []:
-            own = {"n_clients": 100} if panel == "p" else {}
-            own |= {"rounds": math.ceil(base.rounds * value**2)} if panel == "kappa" else {}
-            own |= {"trials": 8} if panel == "n" and value in MANY else {}
-            own |= {"start": START} if panel == "n" and value == MANY[-1] and base.asks != "round" else {}
-            found.append(replace(base, panel=panel, **{field: value, **own}))
+            changes = {"n_clients": 100} if panel == "p" else {}
+            changes |= {"rounds": math.ceil(base.rounds * value**2)} if panel == "kappa" else {}
+            changes |= {"trials": 8} if panel == "n" and value in MANY else {}
+            changes |= {"start": START} if panel == "n" and value == MANY[-1] and base.asks != "round" else {}
+            found.append(replace(base, panel=panel, **{field: value, **changes}))
     return found
 
 
@@ -224,14 +224,14 @@ def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> 
     sign = np.sign(logs[worst, 0])
     middle, *ends = np.exp(sign * logs[worst])
     typical = np.exp(np.median(np.abs(logs[:, 0])))
-    beside = f", {samples_of(table)}" if rows[worst]["path"] == "round" else ", predicted m >= k + 4"
+    condition = f", {samples_of(table)}" if rows[worst]["path"] == "round" else ", predicted m >= k + 4"
     return judge(
         (middle, min(ends), max(ends)),
         claim=text,
         claimed_high=most,
         source=f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}",
         statistic="factor between measured and predicted, worst setting",
-        setting=f"{len(rows)} settings{beside}",
+        setting=f"{len(rows)} settings{condition}",
         detail=f"{rows[worst]['panel']} at {rows[worst]['crossing']:.4g}; the median factor is {typical:.3f}",
     )
 
@@ -239,7 +239,9 @@ def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> 
 # --- figures -------------------------------------------------------------------------------------------------
 
 
-def panels_page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Callable[[Any], float], near: str) -> Any:
+def panels_page(
+    table: lf.Table, panels: Any, ylabel: str, claim: str, claimed: Callable[[Any], float], near: str
+) -> Any:
     """Return a figure with a panel for each size that varies."""
     import matplotlib.pyplot as plt
 
@@ -247,26 +249,30 @@ def panels_page(table: lf.Table, panels: Any, said: str, claim: str, claimed: Ca
     figure, axes = plt.subplots(4, 4, figsize=(PAGE_WIDTH, 6.4), **shape)
     for ax, below, (panel, (field, *_, text)) in zip(axes[::2].flat, axes[1::2].flat, panels.items(), strict=True):
         below.sharex(ax)
-        rows = sorted(table.select(panel=beside(panel)).rows, key=lambda row: row[field])
+        rows = sorted(table.select(panel=panels_on_axis(panel)).rows, key=lambda row: row[field])
         if not table.select(panel=panel):
             alone = "base setting alone" if rows else "not run"
             ax.text(0.5, 0.9, alone, ha="center", transform=ax.transAxes, fontsize=7)
         for step, colour in COLOURS.items():
-            own = [row for row in rows if row["step"] == step]
-            if step == THEOREM or any(row["panel"] == panel for row in own):  # not if only the base setting has it
-                draw_measured(ax, own, field, f"measured, {step}", f"lf.predict, {step}", "predicted_crossing", colour)
-                draw_ratio(below, own, field, colour)
-        told = [row for row in rows if covered(row)]
-        ax.plot([row[field] for row in told], [claimed(row) for row in told], "--", color="0.5", label=claim)
+            at_step = [row for row in rows if row["step"] == step]
+            if step == THEOREM or any(row["panel"] == panel for row in at_step):  # not if only the base setting has it
+                draw_measured(
+                    ax, at_step, field, f"measured, {step}", f"lf.predict, {step}", "predicted_crossing", colour
+                )
+                draw_ratio(below, at_step, field, colour)
+        claimed_rows = [row for row in rows if covered(row)]
+        ax.plot(
+            [row[field] for row in claimed_rows], [claimed(row) for row in claimed_rows], "--", color="0.5", label=claim
+        )
         if near and panel == "T":
-            ax.axhline(told[0][near], color="0.35", linestyle="-.", label="the threshold near B*")
+            ax.axhline(claimed_rows[0][near], color="0.35", linestyle="-.", label="the threshold near B*")
         for one, xlabel in ((ax, ""), (below, text)):
             label_axes(one, [row[field] for row in rows], xlabel)
         ax.tick_params(labelbottom=False)
         below.set(yscale="linear", ylim=RATIOS)
     same_scale(list(axes[::2].flat))
     for first in (0, 2):
-        axes[first, 0].set_ylabel(said)
+        axes[first, 0].set_ylabel(ylabel)
         axes[first + 1, 0].set_ylabel("measured /\npredicted")
     figure.legend(*legend_entries(axes), loc="outside upper center", ncols=2)
     return drawn_from(figure, table)
@@ -287,24 +293,24 @@ def label_axes(ax: Axes, sizes: Sequence[float], text: str) -> None:
     ax.set(xscale="log" if sizes else "linear", yscale="log", xlabel=text)
     if len(sizes) == 1:
         ax.set_xlim(sizes[0] / 2, sizes[0] * 2)
-    shown = sizes if len(sizes) < 5 else sizes[:: -(-len(sizes) // 4)]
-    ax.set_xticks(shown, [f"{size:g}" if size < 10_000 else f"1e{math.log10(size):.0f}" for size in shown])
+    ticks = sizes if len(sizes) < 5 else sizes[:: -(-len(sizes) // 4)]
+    ax.set_xticks(ticks, [f"{size:g}" if size < 10_000 else f"1e{math.log10(size):.0f}" for size in ticks])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def beside(panel: str) -> list[str]:
+def panels_on_axis(panel: str) -> list[str]:
     """Return the panels whose rows share an axis: the panel and the base setting, except for p, which has n = 100."""
     return [panel] if panel == "p" else ["base", panel]
 
 
 def draw_measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str, column: str, colour: str) -> None:
     """Draw crossings with their intervals, censored ones as arrows at their bounds, and the predictions."""
-    known = [row for row in rows if not row["censored"]]
-    ends = np.array([[row["crossing"] - row["low"], row["high"] - row["crossing"]] for row in known]).reshape(-1, 2).T
+    reached = [row for row in rows if not row["censored"]]
+    ends = np.array([[row["crossing"] - row["low"], row["high"] - row["crossing"]] for row in reached]).reshape(-1, 2).T
     shape = {**line_style("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
-    x, y = ([row[name] for row in known] for name in (field, "crossing"))
+    x, y = ([row[name] for row in reached] for name in (field, "crossing"))
     ax.errorbar(x, y, yerr=np.maximum(ends, 0), label=text, **shape)
     for row in rows:
         if row["censored"]:
@@ -323,13 +329,13 @@ def draw_measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str
 
 def draw_ratio(ax: Axes, rows: Sequence[Any], field: str, colour: str) -> None:
     """Draw crossings divided by their predictions, with intervals, for rows whose every size has a prediction."""
-    known = [
+    reached = [
         row for row in rows if not (row["censored"] or row["missing_prediction"]) and row["predicted_crossing"] > 0
     ]
     ratios = np.array(
-        [[row[name] / row["predicted_crossing"] for name in ("crossing", "low", "high")] for row in known]
+        [[row[name] / row["predicted_crossing"] for name in ("crossing", "low", "high")] for row in reached]
     )
     middle, low, high = ratios.reshape(-1, 3).T
     shape = {**line_style("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
-    ax.errorbar([row[field] for row in known], middle, yerr=np.maximum([middle - low, high - middle], 0), **shape)
+    ax.errorbar([row[field] for row in reached], middle, yerr=np.maximum([middle - low, high - middle], 0), **shape)
     ax.axhline(1.0, color="black", linewidth=0.7, linestyle=":")

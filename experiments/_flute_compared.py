@@ -149,18 +149,18 @@ def tuning_figure(table: lf.Table, row: str) -> Any:
             ax.axvline(FLUTE_STEP, color="0.6", linewidth=0.6, zorder=0)
             ax.set_title(f"k = {part.rows[0]['rank']}")
         sheet.label("step size", *(f"{value}\nscore" for value in ranks))
-        told = "mean of $\\log_{10}$ error over rounds, 90 % of the tuning trials lie below"
-        sheet.legend(f"{told}; circled: the chosen step size; thin line: 0.03")
+        caption = "mean of $\\log_{10}$ error over rounds, 90 % of the tuning trials lie below"
+        sheet.legend(f"{caption}; circled: the chosen step size; thin line: 0.03")
     return sheet.figure
 
 
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def at_speeds(runs: lf.Table, told: str, *names: str) -> list[tuple[str, lf.Table]]:
-    """Return a table for each speed and value of some columns, with its name from the format string `told`."""
+def at_speeds(runs: lf.Table, pattern: str, *names: str) -> list[tuple[str, lf.Table]]:
+    """Return a table for each speed and value of some columns, with its name from the format string `pattern`."""
     found = [(speed, part) for speed in SPEEDS for _, part in runs.select(speed=speed).groupby(*names)]
-    return [(f"{speed}: {told.format_map(part.rows[0])}", part) for speed, part in found]
+    return [(f"{speed}: {pattern.format_map(part.rows[0])}", part) for speed, part in found]
 
 
 def duel(table: lf.Table, rival: str, column: str) -> Any:
@@ -223,8 +223,8 @@ def needs_fewer(setting: str, table: lf.Table, rival: str) -> Finding:
         for share, one in found.items()
         if one.verdict is not main.verdict
     ]
-    told = f"in {aimless.sum()} of {len(aimless)} trials a tuned method ends above B = 0: no level, left out"
-    return replace(main, note=join_notes(*others, told if aimless.any() else "", note_on(table, rival)))
+    left_out = f"in {aimless.sum()} of {len(aimless)} trials a tuned method ends above B = 0: no level, left out"
+    return replace(main, note=join_notes(*others, left_out if aimless.any() else "", note_on(table, rival)))
 
 
 def gains_more(setting: str, table: lf.Table, rival: str, *, signed: bool) -> Finding:

@@ -75,9 +75,11 @@ class Setting:
         step = self.step * EDGE * float(theorem1.fedrep_step_limit(largest).min())
         return step, float(needed), float(np.median(smallest))
 
-    def simulated(self, problem: lf.GivenTruth, step: float, data: Any, engine: str = "chain", **own: Any) -> lf.Result:
+    def simulated(
+        self, problem: lf.GivenTruth, step: float, data: Any, engine: str = "chain", **options: Any
+    ) -> lf.Result:
         """Simulate FedRep in this setting."""
-        algorithm = lf.FedRep(rank=self.rank, step_size=step, init=lf.AtDistance(self.start), **own)
+        algorithm = lf.FedRep(rank=self.rank, step_size=step, init=lf.AtDistance(self.start), **options)
         run = {"data": data, "engine": engine, "metrics": ["subspace_distance"], **self.world}
         return lf.simulate(algorithm, problem, **run)
 
@@ -86,7 +88,7 @@ def moved(ax: Any, rows: list[lf.Table], name: str) -> list[float]:
     """Set up logarithmic axes; return the varied size of each row (E_0 instead of the initial distance)."""
     x = [1.0 - row["start"] ** 2 if name == "start" else row[name] for row in rows]
     ax.set(xscale="log", yscale="log", xlabel="$E_0$" if name == "start" else NAMES[name])
-    shown = x if len(x) < 4 else x[:: len(x) - 1] if name != "start" else x[1 :: len(x) - 2]
-    ax.set_xticks(shown, [f"{value:.2g}" if value < 10 else f"{value:g}" for value in shown])
+    ticks = x if len(x) < 4 else x[:: len(x) - 1] if name != "start" else x[1 :: len(x) - 2]
+    ax.set_xticks(ticks, [f"{value:.2g}" if value < 10 else f"{value:g}" for value in ticks])
     ax.minorticks_off()
     return x

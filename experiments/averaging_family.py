@@ -118,16 +118,16 @@ class Family:
     @property
     def algorithm(self) -> Any:
         """The algorithm with its options."""
-        kind, own = METHODS[self.method]
+        kind, options = METHODS[self.method]
         weights = "uniform" if self.counts == "equal" else "samples"
-        return kind(**{"step_size": STEP, "local_steps": self.local_steps, "weights": weights, **own})
+        return kind(**{"step_size": STEP, "local_steps": self.local_steps, "weights": weights, **options})
 
     def data(self, trial: int) -> tuple[lf.GivenTruth, lf.GivenSamples]:
         """Return a trial's ground truth and samples, equal for all algorithms; fewer samples are a prefix of more."""
         rng = np.random.default_rng((self.seed, trial))
-        common, own = rng.standard_normal(self.dim), rng.standard_normal((self.n_clients, self.dim))
+        common, deviations = rng.standard_normal(self.dim), rng.standard_normal((self.n_clients, self.dim))
         h = self.heterogeneity
-        Phi = (np.sqrt(1.0 - h * h) * common + h * own) / np.sqrt(self.dim)
+        Phi = (np.sqrt(1.0 - h * h) * common + h * deviations) / np.sqrt(self.dim)
         n, most = self.n_clients, max(*COUNTS, self.n_samples)
         X, noise = rng.standard_normal((n, most, self.dim)), self.noise_std * rng.standard_normal((n, most))
         counts = [self.n_samples] * n if self.counts == "equal" else COUNTS
@@ -156,9 +156,9 @@ class Family:
         path = np.concatenate([path, np.full((self.rounds + 1 - len(path), self.dim), np.nan)])  # diverged
         to_best, to_own = np.linalg.norm(path - best, axis=1), np.linalg.norm(path - end, axis=1)
         half = self.rounds // 2
-        told = {"settled": np.mean(to_own[half:] ** 2), "spread": spread, "drift": np.linalg.norm(end - best)}
+        scores = {"settled": np.mean(to_own[half:] ** 2), "spread": spread, "drift": np.linalg.norm(end - best)}
         reached = first_round_below(np.arange(len(path)), to_best[None], LEVEL)[0]
-        return {"to_best": to_best, "to_own": to_own, "end": np.median(to_best[half:]), "reached": reached, **told}
+        return {"to_best": to_best, "to_own": to_own, "end": np.median(to_best[half:]), "reached": reached, **scores}
 
     def predicted(self, A: Any, b: Any, weights: Any, best: Any) -> tuple[Any, float]:
         """Return the limit of the mean and the mean square around it; NaN without a prediction."""
@@ -209,8 +209,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         with lf.panels(chosen, column="panel", title="{}", height=2.8, sharey=True) as sheet:
             sheet.curves(x, y, order=SHOWN, at=slice(0, DRAWN))
             for ax, part in sheet:
-                known = part.select(method=AVG)
-                level = known["drift"] if y == "to_best" else np.sqrt(known["spread"])
+                fedavg = part.select(method=AVG)
+                level = fedavg["drift"] if y == "to_best" else np.sqrt(fedavg["spread"])
                 if np.isfinite(level).all() and np.median(level) > 0:
                     draw_level(ax, float(np.median(level)), "")
                 ax.set(yscale="log", ylim=(LEAST, 2.0))
@@ -278,11 +278,11 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         text = "FedRolex with half the model has a larger final distance from the optimum than FedAvg"
         out.append(lower(AVG, ROLEX, text, f"{SOURCE}, Algorithm 7"))
         reached = {name: row[name]["reached"] for name in OF_SCAFFOLD}
-        said = {
+        fields = {
             "claim": "FedSCAVAR needs fewer rounds than SCAFFOLD",
             "setting": where,
             "source": f"{SOURCE}, Algorithm 8",
         }
-        said["statistic"] = f"share of paired trials with fewer rounds to a distance of {LEVEL:g} (ties excluded)"
-        out.append(judge_smaller(reached[SCAVAR], reached[SCAFFOLD], **said))
+        fields["statistic"] = f"share of paired trials with fewer rounds to a distance of {LEVEL:g} (ties excluded)"
+        out.append(judge_smaller(reached[SCAVAR], reached[SCAFFOLD], **fields))
     return out

@@ -80,9 +80,9 @@ class OneLayer(Clients):
 
 def cells(quick: bool) -> dict[str, list[Clients]]:
     """Return Figure 1's cells of FedAvg, FedRep and the oracle, and one-layer FedAvg."""
-    own, figure = (kind(**(QUICK if quick else {})) for kind in (OneLayer, Clients))
+    one_layer, figure = (kind(**(QUICK if quick else {})) for kind in (OneLayer, Clients))
     compared = lf.grid(figure, n_samples=SIZES, method=("FedAvg", "FedRep", "Oracle"))
-    return {"curves": compared + lf.grid(own, n_samples=SIZES, method=ONE_LAYER)}
+    return {"curves": compared + lf.grid(one_layer, n_samples=SIZES, method=ONE_LAYER)}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -105,13 +105,13 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             lf.plot_curves(upper, part, "round", "curve", order=("FedAvg", *ONE_LAYER))
             for row in part.select(method=list(ONE_LAYER)):
                 shape = {"color": line_style(row["method"])["color"], "linestyle": ":", "zorder": 3}
-                told = f"fixed point, K = {FEDAVG[row['method']]['local_steps']}"
-                upper.axhline(float(np.median(row["fixed_point_squared_error"])), label=told, **shape)
+                text = f"fixed point, K = {FEDAVG[row['method']]['local_steps']}"
+                upper.axhline(float(np.median(row["fixed_point_squared_error"])), label=text, **shape)
                 lf.plot_curves(lower, row, "round", "distance")
                 logs = row["round"] * np.log(row["rate"][:, None]) + np.log(row["distance"][:, :1])
                 fit = np.exp(np.median(logs, axis=0))
-                shown = np.where((fit > 1e-16) & (fit < 1e16), fit, np.nan)
-                lower.plot(row["round"], shown, color="black", linewidth=0.6, label="predicted rate")
+                in_range = np.where((fit > 1e-16) & (fit < 1e16), fit, np.nan)
+                lower.plot(row["round"], in_range, color="black", linewidth=0.6, label="predicted rate")
             draw_level(
                 upper, float(np.median(part.select(method="FedAvg")["single_model_floor"])), label="single-model floor"
             )

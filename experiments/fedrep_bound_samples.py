@@ -80,8 +80,8 @@ class Least(Setting):
         def count(m: int) -> int:
             if m not in failed:
                 result = first if m == first.data.n_samples else self.simulated(problem, step, lf.FreshSamples(m))
-                own = replace(run, distance=result.metrics["subspace_distance"])
-                failed[m] = int(theorem1_judges.beyond_bound(own).sum())
+                at_m = replace(run, distance=result.metrics["subspace_distance"])
+                failed[m] = int(theorem1_judges.beyond_bound(at_m).sum())
             return failed[m]
 
         while count(top):
@@ -100,7 +100,7 @@ class Least(Setting):
         return {"needed": needed, "rival": self.rival, "predicted": predicted, "step_size": step, **names, **counts}
 
 
-def drawn(base: Least, count: int, seed: int = 15) -> list[Least]:
+def random_settings(base: Least, count: int, seed: int = 15) -> list[Least]:
     """Return random settings, with another seed than those used to develop the prediction.
 
     Sizes, kappa, E_0, step size and participation are drawn from fixed ranges.
@@ -114,9 +114,9 @@ def drawn(base: Least, count: int, seed: int = 15) -> list[Least]:
     for _ in range(count):
         rank = int(rng.integers(1, 7))
         clients, dim = int(between(10 * rank, 200)), int(between(3 * rank, 1000))
-        own = {"condition": between(1.0, 20.0) if rank > 1 else 1.0, "start": math.sqrt(1.0 - between(0.01, 0.95))}
-        own |= {"step": between(0.05, 1.0), "participation": float(rng.choice([0.5, 1.0]))}
-        cells.append(replace(base, name=DRAWN, n_clients=clients, dim=dim, rank=rank, **own))
+        changes = {"condition": between(1.0, 20.0) if rank > 1 else 1.0, "start": math.sqrt(1.0 - between(0.01, 0.95))}
+        changes |= {"step": between(0.05, 1.0), "participation": float(rng.choice([0.5, 1.0]))}
+        cells.append(replace(base, name=DRAWN, n_clients=clients, dim=dim, rank=rank, **changes))
     return cells
 
 
@@ -184,8 +184,8 @@ class Tail:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if excess(middle)[0] > 0.0 else (low, middle)
-        beside = 2.0 * excess(low)[1] * high / -allowed  # two standard errors of the logarithm, in samples
-        ends = {"least_low": float(low - beside), "least_high": float(high + beside)}
+        margin = 2.0 * excess(low)[1] * high / -allowed  # two standard errors of the logarithm, in samples
+        ends = {"least_low": float(low - margin), "least_high": float(high + margin)}
         return {"rank": 1, "log_allowed": allowed, "needed": needed, "least": float(high), **ends}
 
 
@@ -195,11 +195,11 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     least, trials = (Least(**small), 12) if quick else (Least(), 100)
     moves = {"condition": (1.0,)} if quick else LEAST
     along = [one for name, values in moves.items() for one in lf.grid(replace(least, name=name), **{name: values})]
-    pairs = [replace(least, name=name, **{**own, "trials": trials}) for name, own in PAIRS.items()]
+    pairs = [replace(least, name=name, **{**changes, "trials": trials}) for name, changes in PAIRS.items()]
     figures = (("3", 10, 10, 5, 0.1), ("3", 100, 10, 5, 0.1), ("3", 1000, 10, 5, 0.1), ("3", 10_000, 10, 5, 0.1))
     figures += (("1", 100, 20, 5, 1.0), ("1", 100, 20, 20, 1.0), ("4", 100, 20, 10, 0.1))
     return {
-        "least": [*along, *pairs[: 1 if quick else 2], *([] if quick else drawn(least, 32))],
+        "least": [*along, *pairs[: 1 if quick else 2], *([] if quick else random_settings(least, 32))],
         "tail": lf.grid(Tail(draws=500 if quick else 8000), **{"n_clients, dim": TAILS[: 1 if quick else None]}),
         "sizes": lf.grid(Sizes(), **{"figure, n_clients, dim, m, participation": figures[: 2 if quick else None]}),
     }
@@ -290,12 +290,12 @@ def rules(table: lf.Table) -> Any:
     rows = list(table.select(name=DRAWN)) or list(table)
     figure, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.4), layout="constrained", sharey=True)
     for ax, (base, method, text) in zip(axes, (("needed", THEOREM, "Theorem 1, C = 1"), *RIVALS), strict=True):
-        said, found = np.array([[row[base], row["least"]] for row in rows]).T
+        predictions, found = np.array([[row[base], row["least"]] for row in rows]).T
         ends = [[max(row["least_low"], row["rank"]), row["least_high"]] for row in rows]
         low, high = np.where(np.isfinite(ends), ends, np.array([[row["least"]] * 2 for row in rows])).T
         shape = {**line_style(method), "linestyle": "none", "elinewidth": 0.7}
-        ax.errorbar(said, found, yerr=(np.maximum(0.0, found - low), np.maximum(0.0, high - found)), **shape)
-        line = [min(said.min(), found.min()), max(found.max(), 10.0)]
+        ax.errorbar(predictions, found, yerr=(np.maximum(0.0, found - low), np.maximum(0.0, high - found)), **shape)
+        line = [min(predictions.min(), found.min()), max(found.max(), 10.0)]
         ax.plot(line, line, color="0.35", linewidth=0.7)
         ax.set(xscale="log", yscale="log", xlabel=f"m: {text}")
         plain_ticks(ax)
@@ -392,9 +392,9 @@ def growth(name: str, first: lf.Table, last: lf.Table, claimed: float) -> list[F
     ends = [[row[end] - row["rank"] for end in ("least", "least_low", "least_high")] for row in (first, last)]
     with np.errstate(divide="ignore", invalid="ignore"):
         powers = [np.log(ends[1][i] / ends[0][j]) / np.log(size[1] / size[0]) for i, j in ((0, 0), (1, 2), (2, 1))]
-    told = "1 / E0" if name == "start" else NAMES[name]
+    symbol = "1 / E0" if name == "start" else NAMES[name]
     fields = {"setting": f"from {size[0]:.3g} to {size[1]:.3g}", "statistic": "power between the two ends"}
-    text = f"The smallest m - k grows with {told} at most half a power faster than Theorem 1's m"
+    text = f"The smallest m - k grows with {symbol} at most half a power faster than Theorem 1's m"
     return [
         judge(
             tuple(powers),
@@ -407,7 +407,7 @@ def growth(name: str, first: lf.Table, last: lf.Table, claimed: float) -> list[F
             tuple(powers),
             claimed_low=claimed - 0.5,
             claimed_high=claimed + 0.5,
-            claim=f"Theorem 1's m is tight in {told}, up to half a power",
+            claim=f"Theorem 1's m is tight in {symbol}, up to half a power",
             source=TIGHT,
             **fields,
         ),

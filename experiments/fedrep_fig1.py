@@ -119,7 +119,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                     **fields,
                 )
             )
-        ruled = "at m = d least squares interpolates: single clients with huge errors dominate the mean"
+        caveat = "at m = d least squares interpolates: single clients with huge errors dominate the mean"
         found += more_samples(table.select(method="FedAvg"), ", best step" if preset == PAPER else "")
         found += [
             judge_smaller(
@@ -129,7 +129,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 claim="Local only improves with m",
                 setting=f"{preset}: m = {large} against {small}",
                 statistic=f"share of trials in which the {client} client's error is smaller at the larger m",
-                note=ruled if client == "mean" else "",
+                note=caveat if client == "mean" else "",
             )
             for client in ("median", "mean")
             for (small, before), (large, after) in itertools.pairwise(
@@ -144,7 +144,7 @@ def errors(part: lf.Table, method: str, column: str = "squared_error") -> Any:
     return nan_as_worst(part.select(method=method)[column])
 
 
-def more_samples(table: lf.Table, told: str) -> list[Finding]:
+def more_samples(table: lf.Table, condition: str) -> list[Finding]:
     """Judge that one form of FedAvg gains nothing, or hardly anything, from the largest m over the smallest."""
     (small, before), *others = table.groupby("n_samples")
     if not others:
@@ -155,7 +155,7 @@ def more_samples(table: lf.Table, told: str) -> list[Finding]:
         judge(
             measured,
             claim=text,
-            setting=f"{table.rows[0]['preset']}: m = {large} against {small}{told}",
+            setting=f"{table.rows[0]['preset']}: m = {large} against {small}{condition}",
             statistic="median mean-client error at the larger m divided by that at the smaller",
             source=source,
             claimed_low=reference,

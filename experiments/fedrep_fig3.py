@@ -93,8 +93,8 @@ class Curve(Setting):
             # thirty at n = 10,000; the notebook's gradient methods are slow, and some become unstable late.
             steps, trials = steps[1::2], min(trials, 4)
             rounds = rounds if self.preset == NOTEBOOK else min(rounds, 100 if self.n_clients < 10_000 else 45)
-        own = self.method.endswith(OWN)
-        pairs = list(itertools.product(steps, HEAD_STEPS)) if own else [(step, step) for step in self.steps]
+        has_head_step = self.method.endswith(OWN)
+        pairs = list(itertools.product(steps, HEAD_STEPS)) if has_head_step else [(step, step) for step in self.steps]
         candidates = [self.at(*pair) for pair in pairs]
         tuning = lf.tune(candidates, self.problem, score=lf.RoundsTo(NEAR), trials=trials, rounds=rounds, **world)
         wanted: dict[str, Any] = {"rounds": self.rounds, "trials": self.trials, "metrics": ["subspace_distance"]}
@@ -112,8 +112,8 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return all methods with the paper's conventions (two also with a separate head step), and the notebook's."""
     base = Curve(trials=10, tuning_trials=2, rounds=40, steps=QUICK_STEPS) if quick else Curve()
     sizes = (10, 100, 1000, 10_000)[: 3 if quick else 4]
-    own = tuple(method + OWN for method in METHODS[1:])
-    paper = lf.grid(base, n_clients=sizes, method=(*METHODS, *own))
+    variants = tuple(method + OWN for method in METHODS[1:])
+    paper = lf.grid(base, n_clients=sizes, method=(*METHODS, *variants))
     return {"curves": paper + lf.grid(base, preset=[NOTEBOOK], n_clients=sizes, method=METHODS)}
 
 
@@ -121,7 +121,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the distance with the paper's conventions, and its square with the notebook's."""
     figures = {}
     for preset, table in tables["curves"].assign(noise_variance=true_noise).groupby("preset"):
-        power, told = (1, "") if preset == PAPER else (2, "the notebook's conventions, ")
+        power, preface = (1, "") if preset == PAPER else (2, "the notebook's conventions, ")
         with lf.panels(table, column="n_clients", title="n = {:,}", height=2.1, sharey=True) as sheet:
             for ax, part in sheet:
                 lf.plot_curves(
@@ -129,7 +129,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 )
                 draw_level(ax, NEAR**power, label=f"distance {NEAR:g}, the target of tuning")
             sheet.label("round", "squared subspace distance" if power == 2 else "subspace distance to B*")
-            sheet.legend(f"{told}median and 10-90 % of {table.rows[0]['trials']} trials")
+            sheet.legend(f"{preface}median and 10-90 % of {table.rows[0]['trials']} trials")
         figures["" if preset == PAPER else preset] = sheet.figure
     return figures
 
@@ -179,9 +179,9 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 statistic=f"FedRep's reduction factor of the rounds to distance 0.01 divided by {name}'s",
                 claimed_low=1.0,
                 strict=True,
-                note=told,
+                note=remark,
             )
-            for name, (measured, told) in gains.items()
+            for name, (measured, remark) in gains.items()
         ]
     return found
 

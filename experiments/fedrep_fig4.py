@@ -134,16 +134,16 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             ax.xaxis.minorticks_off()
             sheet.legend(f"median and 10-90 % of {len(clients):,} new clients", ncols=2)
         figures["" if preset == PAPER else preset] = sheet.figure
-    told = "squared error of the median\nnew client with d samples"
+    tuning_label = "squared error of the median\nnew client with d samples"
     steps = {"xlabel": "step size (the paper's normalisation)", "x": "steps", "log": True, "sharey": False}
-    return figures | {"tuning": tuning_figure(table, told, column="preset", title="{}", height=2.4, **steps)}
+    return figures | {"tuning": tuning_figure(table, tuning_label, column="preset", title="{}", height=2.4, **steps)}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the paper's claims on Figure 4, with its own conventions (preset ``paper``) and with the notebook's."""
     small, high = {"claimed_high": SMALL}, {"claimed_low": SMALL}
     stays = "{}'s error on a new client stays high"
-    said = [
+    rules = [
         ("FedRep", "from k on", small, "{}'s error on a new client is small once m_new >= k", ACCURATE),
         *((name, "all", high, stays, of_fedavg(name)) for name in ("FedAvg", "FedAvg, K = 10", "FedPer")),
         ("LocalOnly", "below d", high, "{}'s error is not small below m_new = d", LOCAL),
@@ -161,7 +161,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 note=join_notes(diverged_note(row), edge_note(row)),
                 **limit,
             )
-            for name, which, limit, text, source in said
+            for name, which, limit, text, source in rules
             for row in table.select(method=name)
             for m in sizes(row)[which]
         ]

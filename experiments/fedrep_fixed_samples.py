@@ -31,11 +31,11 @@ from ._fedrep_search import (
     THEOREM,
     Need,
     base_setting,
-    beside,
     draw_measured,
     judge_predicted,
     label_axes,
     legend_entries,
+    panels_on_axis,
     settings,
 )
 
@@ -61,7 +61,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     table = tables["fixed"]
     figure, axes = plt.subplots(1, len(FIXED_IN), figsize=(PAGE_WIDTH, 2.6), layout="constrained", sharey=True)
     for ax, (panel, (field, *_, text)) in zip(axes, FIXED_IN.items(), strict=True):
-        rows = sorted(table.select(panel=beside(panel)).rows, key=lambda row: row[field])
+        rows = sorted(table.select(panel=panels_on_axis(panel)).rows, key=lambda row: row[field])
         draw_measured(ax, rows, field, "measured", "predicted: Marchenko-Pastur law", "spectral", COLOURS[THEOREM])
         sizes = [row[field] for row in rows]
         counted = [row["rank"] + (row["dim"] - row["rank"]) * row["rank"] / row["p"] for row in rows]

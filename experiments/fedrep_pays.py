@@ -102,20 +102,20 @@ class Point:
 
     def run(self) -> dict[str, Any]:
         """Return every method's excess risk, simulated in blocks of trials that fit into memory, and predictions."""
-        told: dict[str, Any] = {"noise_std": self.noise_std, "dim": self.dim, "n_samples": self.n_samples}
+        setting: dict[str, Any] = {"noise_std": self.noise_std, "dim": self.dim, "n_samples": self.n_samples}
         length, theory = math.sqrt(self.rank), lf.theory
-        ridge = theory.best_local_ridge(length, **told)
-        alone = [float(theory.local_mean_risk(length, ridge=one, **told)) for one in (0.0, ridge)]
-        both = [theory.fixed_sample_edge(rank=self.rank, **told)]
-        both.append(theory.break_even_clients(min(alone), rank=self.rank, **told))
+        ridge = theory.best_local_ridge(length, **setting)
+        alone = [float(theory.local_mean_risk(length, ridge=one, **setting)) for one in (0.0, ridge)]
+        both = [theory.fixed_sample_edge(rank=self.rank, **setting)]
+        both.append(theory.break_even_clients(min(alone), rank=self.rank, **setting))
         edge, pays_from = np.where(np.isfinite(both), both, np.nan).tolist()
         block = max(1, min(self.trials, 2**22 // (self.n_clients * self.n_samples * self.dim)))
         firsts = range(0, self.trials, block)
-        parts = [self.block(min(block, self.trials - first), (self.seed, first), ridge, told) for first in firsts]
+        parts = [self.block(min(block, self.trials - first), (self.seed, first), ridge, setting) for first in firsts]
         row = {"edge": edge, "pays_from": pays_from, "predicted_ridge": alone[1] - self.noise_std**2 / 2}
         return row | {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
-    def block(self, trials: int, seed: tuple[int, int], ridge: float, told: dict[str, Any]) -> dict[str, Any]:
+    def block(self, trials: int, seed: tuple[int, int], ridge: float, setting: dict[str, Any]) -> dict[str, Any]:
         """Return the columns of one block of trials."""
         sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank, "noise_std": self.noise_std}
         problem, floor = lf.SharedRepresentation(**sizes), self.noise_std**2 / 2
@@ -139,7 +139,7 @@ class Point:
             return found | {"law": np.full(trials, np.nan)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # without a prediction, which is then NaN
-            law = lf.theory.fixed_sample_floor(truth.W, **told)
+            law = lf.theory.fixed_sample_floor(truth.W, **setting)
         return found | {"law": np.where(law.distance < 0.37, law.risk.mean(axis=1) - floor, np.nan)}
 
 
@@ -162,8 +162,8 @@ def medians(values: Iterable[Array]) -> Array:
     """Return medians over the trials and over bootstrap resamples of them, (1 + RESAMPLES, len(values))."""
     stacked = np.stack(list(values), axis=-1)
     trials = len(stacked)
-    drawn = np.random.default_rng(0).integers(trials, size=(RESAMPLES, trials))
-    picks = np.vstack([np.arange(trials), drawn])
+    resamples = np.random.default_rng(0).integers(trials, size=(RESAMPLES, trials))
+    picks = np.vstack([np.arange(trials), resamples])
     return np.stack([np.median(column[picks], axis=1) for column in stacked.T], axis=1)
 
 
@@ -235,12 +235,12 @@ def on_line(measured: dict[int, Measured], line: dict[int, float], setting: str,
 
 def risks(part: lf.Table, setting: str) -> list[Finding]:
     """Judge the predicted excess risks: FedRep's where its prediction is claimed, and the best ridge's."""
-    own, every = [row for row in part if holds(row)], [row for row in part if row["n_clients"] >= 50]
-    ends = [np.stack([row[name] for row in own], axis=1) for name in (FEDREP, "law")]
+    points, every = [row for row in part if holds(row)], [row for row in part if row["n_clients"] >= 50]
+    ends = [np.stack([row[name] for row in points], axis=1) for name in (FEDREP, "law")]
     ridge = np.stack([row[RIDGE] for row in every], axis=1)
     formula = np.broadcast_to([row["predicted_ridge"] for row in every], ridge.shape)
-    left = max(np.quantile(row["gradient"], 0.9) for row in own)
-    note = f"{len(own)} points; relative gradient at the end, 90 % quantile: at most {left:.1g}"
+    left = max(np.quantile(row["gradient"], 0.9) for row in points)
+    note = f"{len(points)} points; relative gradient at the end, 90 % quantile: at most {left:.1g}"
     fields: dict[str, Any] = {"setting": setting, "source": OWN, "claimed_high": 1.15}
     fields["statistic"] = "factor between the median over trials and the prediction, worst point"
     text = f"From {NEAR:g} times the edge, up to a sine of 0.37, FedRep's risk is the predicted one"
@@ -285,8 +285,8 @@ def complexities(part: lf.Table, level: float) -> dict[str, dict[int, Resampled]
         for m in sorted(part.unique("n_samples")):
             rows = [row for row in part.select(n_samples=m) if row["n_clients"] <= n]
             nearest += [max(rows, key=lambda row: row["n_clients"])] if rows else []
-        own = [row for row in nearest if row["n_clients"] == n]
-        for name, rows in ((FEDREP, own), (LEAST, nearest), (RIDGE, nearest)):
+        of_size = [row for row in nearest if row["n_clients"] == n]
+        for name, rows in ((FEDREP, of_size), (LEAST, nearest), (RIDGE, nearest)):
             found.setdefault(name, {})[n] = smallest(rows, name)
     return found
 
@@ -301,8 +301,8 @@ def helps(part: lf.Table, setting: str) -> list[Finding]:
     """Judge whether a client needs fewer samples with FedRep than without, for each n, and the break-even."""
     d, out = part.rows[0]["dim"], []
     found = {name: complexities(part, level) for name, level in LEVELS.items()}
-    for told, rival in {"least squares": LEAST, "the best ridge": RIDGE}.items():
-        text = f"A client needs fewer samples with FedRep than with {told} without federation"
+    for method, rival in {"least squares": LEAST, "the best ridge": RIDGE}.items():
+        text = f"A client needs fewer samples with FedRep than with {method} without federation"
         for n, m in found["a tenth"][FEDREP].items():
             alone = found["a tenth"][rival][n]
             left, detail = math.log(n) + d / n, f"{m[0]:.3g} for {alone[0]:.3g}; (log(n) + d/n)/d = {small(n, d):.3f}"
@@ -364,8 +364,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     with lf.panels(table, column="noise_std", title="noise std {}", height=3.6, sharey=True) as sheet:
         images = [draw_map(ax, part) for ax, part in sheet]
         sheet.label("$m/d$", "clients $n$")
-        told = "excess risk of FedRep over that of the better\nof ridge and least squares, median"
-        bar = sheet.figure.colorbar(images[0], ax=sheet.axes, pad=0.02, aspect=30, ticks=[-2, -1, 0, 1, 2], label=told)
+        text = "excess risk of FedRep over that of the better\nof ridge and least squares, median"
+        bar = sheet.figure.colorbar(images[0], ax=sheet.axes, pad=0.02, aspect=30, ticks=[-2, -1, 0, 1, 2], label=text)
         bar.set_ticklabels(["0.01", "0.1", "1", "10", "100"])
         blank = f"blank: more than {LIMIT:,} samples, not run"
         sheet.legend(f"{trials}; {blank}; rows and columns are not evenly spaced", ncols=4)
@@ -438,10 +438,12 @@ def draw_complexity(table: lf.Table) -> Any:
 
 def draw_ends(ax: Any, found: dict[float, Any], method: str) -> None:
     """Draw finite statistics with their intervals."""
-    known = {x: ends for x, ends in found.items() if np.isfinite(ends).all()}
-    middle, low, high = np.array(list(known.values())).reshape(-1, 3).T
+    finite_ends = {x: ends for x, ends in found.items() if np.isfinite(ends).all()}
+    middle, low, high = np.array(list(finite_ends.values())).reshape(-1, 3).T
     shape = line_style(method) | {"linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
-    ax.errorbar(list(known), middle, yerr=np.maximum([middle - low, high - middle], 0), label=label(method), **shape)
+    ax.errorbar(
+        list(finite_ends), middle, yerr=np.maximum([middle - low, high - middle], 0), label=label(method), **shape
+    )
 
 
 # --- claims --------------------------------------------------------------------------------------------------
@@ -450,7 +452,7 @@ def draw_ends(ax: Any, found: dict[float, Any], method: str) -> None:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the break-even of FedRep, the predicted risks, and the sample complexities with and without it."""
     shape = f"{OWN_THRESHOLD}: the FedRep paper's complexity, Theta(log(n) + d/n), taken for a rule of where it pays"
-    said = {
+    texts = {
         LAW: ("FedRep breaks even at the predicted number of clients", OWN),
         COUNT: ("FedRep breaks even at as many samples as unknowns", OWN_THRESHOLD),
         PAPER: ("FedRep breaks even at m ~ log(n) + d/n, with both constants chosen in hindsight", shape),
@@ -460,7 +462,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     for noise, part in tables["map"].groupby("noise_std"):
         where, measured = f"noise std {noise}", measured_lines(part)
         rules = lines(part, measured)
-        for rule, (text, source) in said.items():
+        for rule, (text, source) in texts.items():
             out += on_line(measured, rules[rule], where, claim=text, source=source)
         out += on_line(measured_lines(part, "best"), rules[LAW], where, claim=hindsight, source=OWN)
         out += [*risks(part, where), *helps(part, where)]

@@ -92,10 +92,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     table = tables["settings"]
     with lf.panels(table, width=COLUMN_WIDTH, height=1.1 + 0.145 * len(table)) as sheet:
         ax, places = sheet.axes[0, 0], np.arange(len(table))[::-1]
-        for turn, (told, (_, _, statistic)) in enumerate(STATISTICS.items()):
+        for turn, (name, (_, _, statistic)) in enumerate(STATISTICS.items()):
             middle, low, high = np.array([statistic(row) for row in table]).T
             shape = line_style("", turn) | {"linestyle": "none", "elinewidth": 0.7}
-            ax.errorbar(middle, places - 0.3 * turn, xerr=(middle - low, high - middle), label=told, **shape)
+            ax.errorbar(middle, places - 0.3 * turn, xerr=(middle - low, high - middle), label=name, **shape)
         ax.axvspan(NEAR["claimed_low"], NEAR["claimed_high"], color="0.93", zorder=0)
         ax.axvline(1.0, color="0.35", linewidth=0.7)
         ax.set_yticks(places, [row["name"] for row in table])
@@ -115,14 +115,14 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         note = f"{row['name']}: {behind} of {row['trials']} trials end above twice the limit" if behind else ""
         fields = {"setting": row["name"], "note": note, **OWN, **NEAR}
         found = STATISTICS.values()
-        out += [judge(measured(row), claim=text, statistic=told, **fields) for text, told, measured in found]
+        out += [judge(measured(row), claim=text, statistic=statistic, **fields) for text, statistic, measured in found]
         if row["design"] == "gaussian" and not row["spread"]:
-            told = "final mean squared sine divided by the recursion's"
+            statistic = "final mean squared sine divided by the recursion's"
             out.append(
                 judge(
                     over(row, row["predicted"][-1]),
                     claim="The recursion predicts the final angle",
-                    statistic=told,
+                    statistic=statistic,
                     **fields,
                 )
             )

@@ -113,8 +113,8 @@ def exponents(samples: lf.Table) -> list[Finding]:
     cubed, plain = (lf.fit_power_law(f"m - k - 1 ~ d {k} / p", part) for k in ("k^3", "k"))
     logarithmic = lf.fit_power_law("m - k - 1 ~ p^a d^b k^c log(n)^e", part)
     where = f"best step, m >= k + 4: {law.reached} of {law.points} settings reached"
-    own = {"setting": where, "source": f"{OWN_PREDICTION}; {MARGIN}"}
-    shared_fields: dict[str, Any] = {"margin": 0.1, "kind": "equal", **own}
+    setting_fields = {"setting": where, "source": f"{OWN_PREDICTION}; {MARGIN}"}
+    shared_fields: dict[str, Any] = {"margin": 0.1, "kind": "equal", **setting_fields}
     found = [
         judge_exponent(
             law.exponents[name], claimed, claim=f"m - k - 1 grows like d k / p: in {letter}", **shared_fields
@@ -203,7 +203,7 @@ def kappa(samples: lf.Table) -> list[Finding]:
     of_kappa = samples.select(panel=["base", "kappa"], step=THEOREM)
     m, total = (lf.fit_power_law(f"{left} ~ kappa^a", of_kappa).exponents["a"] for left in ("m", "m * rounds"))
     where = f"the theorem's step, {samples.select(panel='base', step=THEOREM)['rounds']} kappa^2 rounds"
-    asked = "asked at kappa^2 times the rounds of kappa = 1"
+    rounds_rule = "asked at kappa^2 times the rounds of kappa = 1"
     return [
         *bounded(m, 4.0, "kappa", margin=0.25, setting=where),
         judge_exponent(
@@ -213,7 +213,7 @@ def kappa(samples: lf.Table) -> list[Finding]:
             margin=0.25,
             claim="Over rounds that grow like kappa^2 the samples per client grow like kappa^4",
             setting=where,
-            source=f"{TOTAL}, {asked}; {MARGIN}",
+            source=f"{TOTAL}, {rounds_rule}; {MARGIN}",
             theorem=False,
         ),
         judge_exponent(

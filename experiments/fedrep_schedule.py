@@ -143,8 +143,8 @@ class Rule(Noisy):
             MATRIX: partial(MatrixStep, spread=self.noise_std**2 / (self.n_samples - self.rank - 1)),
         }
         init: Any = self.untwisted if self.rule == KNOWN else self.init
-        own = {"rank": self.rank, "step_size": self.steps(a, t0), "init": init}
-        algorithm: lf.Algorithm = made.get(self.rule, lf.FedRep)(**own)
+        options = {"rank": self.rank, "step_size": self.steps(a, t0), "init": init}
+        algorithm: lf.Algorithm = made.get(self.rule, lf.FedRep)(**options)
         return algorithm
 
     @property
@@ -166,8 +166,8 @@ class Rule(Noisy):
         elif self.rule == KNOWN:  # the best t0 of its own recursion: c = 1, heads without noise
             first = (self.dim - self.rank) * self.noise_std**2 * (1.0 - self.delta**2) / self.delta**2
             chosen = {"t0": (self.rank * (self.dim + 2) + first) / (self.n_clients * self.n_samples)}
-        told = self.panel != UNEQUAL and self.rule in (BEST, CONSTANT, OVER_T, SHIFTED)
-        return columns | self.measured(self.algorithm(**chosen), scale=chosen.get("a", 1.0), predicted=told)
+        predicted = self.panel != UNEQUAL and self.rule in (BEST, CONSTANT, OVER_T, SHIFTED)
+        return columns | self.measured(self.algorithm(**chosen), scale=chosen.get("a", 1.0), predicted=predicted)
 
 
 def cells(quick: bool) -> dict[str, list[Rule]]:

@@ -111,11 +111,11 @@ class Regime:
         """Return B* and the heads that all runs share."""
         sizes: dict[str, Any] = {"n_clients": self.n_clients, "dim": self.dim}
         if self.spectrum:
-            drawn = lf.UnderParameterized(spectrum=self.spectrum, **sizes).truth(self.seed, [0])
+            truth = lf.UnderParameterized(spectrum=self.spectrum, **sizes).truth(self.seed, [0])
         else:
             shared = lf.SharedRepresentation(rank=self.rank, condition_number=self.condition_number, **sizes)
-            drawn = shared.truth(self.seed, [0])
-        return lf.GivenTruth(B=drawn.B[0], W=drawn.W[0], noise_std=self.noise_std)
+            truth = shared.truth(self.seed, [0])
+        return lf.GivenTruth(B=truth.B[0], W=truth.W[0], noise_std=self.noise_std)
 
     def predictions(self, W: Any, step: float) -> dict[str, Any]:
         """Return the prediction with its band, and the competing predictions, each (rounds + 1,)."""
@@ -189,10 +189,10 @@ LINES = {
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the regimes of heads and clients, and those of step sizes, with the ratios to the measurements."""
     names = tables["curves"].unique("regime")
-    return {"": drawn(tables["curves"], names[:4]), "steps": drawn(tables["curves"], names[4:])}
+    return {"": regimes_figure(tables["curves"], names[:4]), "steps": regimes_figure(tables["curves"], names[4:])}
 
 
-def drawn(table: lf.Table, names: list[Any]) -> Any:
+def regimes_figure(table: lf.Table, names: list[Any]) -> Any:
     """Draw the named regimes."""
     some = lf.Table([row for row in table.rows if row["regime"] in names])
     measured: dict[str, Any] = {"by": "engine", "labels": {"chain": "measured"}, "looks": {"chain": "FedRep"}}
@@ -237,9 +237,9 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 statistic="its largest factor from the measured median, divided by the prediction's",
                 claimed_low=1.0,
                 strict=True,
-                **fields | {"setting": f"{told}; {where}"},
+                **fields | {"setting": f"{rival_setting}; {where}"},
             )
-            for rival, text, told in (
+            for rival, text, rival_setting in (
                 ("first", "without fluctuations", "as if nothing fluctuated"),
                 ("overlooking", "that ignores the defining feature of the regime", f"as if {row['rival']}"),
             )
@@ -274,9 +274,9 @@ def off(row: lf.Table, name: str, over: str = "") -> Measured:
         measured = np.quantile(chosen, WITHIN.get(curve, WITHIN["predicted"])[0], axis=-2)
         return np.exp(np.abs(np.log(row[curve][rounds] / measured)).max(axis=-1))
 
-    def told(trials: Any, axis: int = -1) -> Any:
+    def worst_factor(trials: Any, axis: int = -1) -> Any:
         chosen = values[np.asarray(trials, dtype=int)]
         return factor(chosen, name) / (factor(chosen, over) if over else 1.0)
 
     everyone = np.arange(float(len(values)))
-    return float(told(everyone)), *bootstrap_interval(told, (everyone,), vectorized=True, resamples=300)
+    return float(worst_factor(everyone)), *bootstrap_interval(worst_factor, (everyone,), vectorized=True, resamples=300)

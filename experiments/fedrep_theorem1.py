@@ -81,14 +81,14 @@ class Judged(Setting):
         problem = self.problem()
         step, needed, _ = self.constants(problem)
         m = self.m or math.ceil(self.rival if self.name == FEW or needed == math.inf else needed)
-        own = {"heads": lf.GradientHeads(steps=self.gradient_steps)} if self.gradient_steps else {}
+        options = {"heads": lf.GradientHeads(steps=self.gradient_steps)} if self.gradient_steps else {}
         data, engine = (lf.FixedSamples(m), "auto") if self.fixed else (lf.FreshSamples(m), "chain")
-        run = theorem1_runs.theorem1_run(self.simulated(problem, step, data, engine, **own))
+        run = theorem1_runs.theorem1_run(self.simulated(problem, step, data, engine, **options))
         predicted = {}
-        if m > self.rank + 1 and not own and not self.fixed:
-            told = {"dim": self.dim, "n_samples": m, "rounds": self.rounds, "noise_std": self.noise_std}
-            told |= {"participants": self.participants, "delta": self.start, "step_size": step}
-            found = lf.theory.state_evolution(problem.truth(self.seed, [0]).W[0], **told).distance
+        if m > self.rank + 1 and not options and not self.fixed:
+            setting = {"dim": self.dim, "n_samples": m, "rounds": self.rounds, "noise_std": self.noise_std}
+            setting |= {"participants": self.participants, "delta": self.start, "step_size": step}
+            found = lf.theory.state_evolution(problem.truth(self.seed, [0]).W[0], **setting).distance
             predicted = {"predicted": lf.LabeledArray(found, round=run.rounds)}
         values = {name: getattr(run, name) for name in (*PLAIN, *OF_TRIALS)}
         return {**values, "needed": needed, "distance": lf.LabeledArray(run.distance, round=run.rounds), **predicted}
@@ -123,7 +123,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     ways = {"participation": (1.0, 0.5)} | ({} if quick else {"step": (0.1, 1.0), "start": (0.3, 0.9)})
     grid = lf.grid(replace(base, name=GRID), **{"rank, condition": heads}, **ways)
     spoilt = {**small, "n_clients": 20, "dim": 10} | ({} if quick else {"trials": 100, "rounds": 100})
-    named = {name: {**spoilt, **own} for name, own in SPOILT.items()} | ALONE | ({} if quick else PAIRS | LARGE)
+    named = {name: {**spoilt, **changes} for name, changes in SPOILT.items()} | ALONE | ({} if quick else PAIRS | LARGE)
     parts = {name: values[:: 3 if quick else 1] for name, values in MOVES.items()}
     along = [one for name, values in parts.items() for one in lf.grid(replace(base, name=name), **{name: values})]
     return {
@@ -131,7 +131,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
             *grid,
             *(replace(cell, name=FEW) for cell in grid if cell.step == 1.0),
             *along,
-            *(replace(base, name=name, **own) for name, own in named.items()),
+            *(replace(base, name=name, **changes) for name, changes in named.items()),
         ],
         "same_batch": [SameBatch(heads=how, trials=2 if quick else 20) for how in ("exact", "gradient")],
     }
@@ -144,7 +144,7 @@ def run_of(row: lf.Table) -> theorem1_runs.Theorem1Run:
     )
 
 
-def told(row: lf.Table) -> str:
+def setting_text(row: lf.Table) -> str:
     """Return the setting of a run, as text."""
     if row["name"] in MOVES:
         return f"{NAMES[row['name']]} = {row[row['name']]:g}, m = {row['n_samples']:,}"
@@ -177,7 +177,9 @@ def curves(table: lf.Table) -> Any:
         for exponent, line, text in ((theorem1.PRINTED, "-", "bound, T/2"), (theorem1.SAME_BATCH, "--", "bound, T")):
             ax.plot(run.rounds, np.median(run.bound(exponent), axis=0), color="0.35", linestyle=line, label=text)
         ax.plot(run.rounds, row["predicted"], color="black", linewidth=0.9, linestyle=":", label="state evolution")
-        first = f"k = {row['rank']}, kappa = {row['condition']:g}" if name == FEW else told(row).rpartition(", ")[0]
+        first = (
+            f"k = {row['rank']}, kappa = {row['condition']:g}" if name == FEW else setting_text(row).rpartition(", ")[0]
+        )
         ax.set(title=f"{first}\nm = {row['n_samples']:,}", xlabel="round", yscale="log")
         plain_ticks(ax)
     axes[0, 0].set_ylabel("distance to B*")
@@ -197,7 +199,7 @@ def looseness(table: lf.Table) -> Any:
         for exponent, method, text in ((0.5, THEOREM, "exponent T/2"), (1.0, RIVAL, "exponent T")):
             ratios = np.stack([theorem1_judges.rate_ratios(run_of(row), exponent) for row in rows], axis=1)
             bars(ax, x, ratios, method, label=text)
-            expected = [np.median(theorem1_judges.rate_ratios(foreseen(row), exponent)) for row in rows]
+            expected = [np.median(theorem1_judges.rate_ratios(predicted_run(row), exponent)) for row in rows]
             ax.plot(x, expected, "k:", linewidth=1.5, zorder=5, label="" if exponent == 1.0 else "state evolution")
     plain_ticks(axes[0])
     axes[0].set_ylabel("log rate over the bound's")
@@ -205,7 +207,7 @@ def looseness(table: lf.Table) -> Any:
     return drawn_from(figure, table.select(name=list(MOVES)))
 
 
-def foreseen(row: lf.Table) -> theorem1_runs.Theorem1Run:
+def predicted_run(row: lf.Table) -> theorem1_runs.Theorem1Run:
     """Return a run with the distances that state evolution predicts."""
     return replace(run_of(row), distance=np.tile(row["predicted"], (row["trials"], 1)))
 
@@ -216,19 +218,21 @@ def foreseen(row: lf.Table) -> theorem1_runs.Theorem1Run:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the theorem's bound, its looseness, and the negative controls."""
     runs = tables["runs"]
-    held = [row for row in runs if row["name"] in (GRID, *MOVES, *PAIRS, *ALONE, *LARGE)]
+    rows = [row for row in runs if row["name"] in (GRID, *MOVES, *PAIRS, *ALONE, *LARGE)]
     spoilt = list(runs.select(name=list(SPOILT)))
-    out = [theorem1_judges.judge_theorem1(run_of(row), told(row)) for row in held + spoilt]
-    out += [theorem1_judges.judge_theorem1(run_of(row), told(row), exponent=theorem1.SAME_BATCH) for row in held]
+    out = [theorem1_judges.judge_theorem1(run_of(row), setting_text(row)) for row in rows + spoilt]
+    out += [
+        theorem1_judges.judge_theorem1(run_of(row), setting_text(row), exponent=theorem1.SAME_BATCH) for row in rows
+    ]
     for row in [*runs.select(name=FEW), *spoilt]:
-        alone = theorem1_judges.judge_theorem1(run_of(row), told(row), assumed=False)
+        alone = theorem1_judges.judge_theorem1(run_of(row), setting_text(row), assumed=False)
         out.append(replace(alone, claim=f"{alone.claim}, whether or not the hypotheses hold"))
     out.sort(
         key=lambda finding: (finding.claim, -finding.claimed_high)
     )  # keeps findings with the same claimed share together
     for name in MOVES:
         for row in runs.select(name=name):
-            out += [theorem1_judges.judge_looseness(run_of(row), told(row), exponent=e) for e in (0.5, 1.0)]
+            out += [theorem1_judges.judge_looseness(run_of(row), setting_text(row), exponent=e) for e in (0.5, 1.0)]
     out += rates(runs)
     for row in tables["same_batch"]:
         out += theorem1_judges.judge_same_batch(row["gap"], row["inverse"], f"{row['heads']} heads, m = {row['m']}")

@@ -81,8 +81,8 @@ def cells(quick: bool) -> dict[str, list[Mixture]]:
     if quick:
         base = replace(base, rounds=5, trials=3, tuning_trials=1, steps=(0.2,), weights=WEIGHTS[:1])
         clients, ranks = (5, 10), ranks[:1]
-    own = (2, 5)
-    return {"runs": lf.grid(base, n_clients=clients, classes_per_client=own, rank=ranks, method=METHODS)}
+    class_counts = (2, 5)
+    return {"runs": lf.grid(base, n_clients=clients, classes_per_client=class_counts, rank=ranks, method=METHODS)}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:

@@ -90,13 +90,16 @@ class Fate(Weighted):
         fates = [self.fate(data, A, b, excess, **init) for excess in self.weights]
         of_weights = {name: np.stack([fate[name] for fate in fates], axis=1) for name in fates[0]}
         of_weights["unbounded"] = np.array(self.weights) > threshold[:, None]
-        told = {fate: line_counts(of_weights[fate][:, None], of_weights["unbounded"][:, None]) for fate in FATES}
+        counts_of = {fate: line_counts(of_weights[fate][:, None], of_weights["unbounded"][:, None]) for fate in FATES}
         return {
             "threshold": threshold,
             # The excess above which the step size is too large for a run near the population's minimum.
             "step_edge": np.nan if far else (1.0 - self.step_size * self.problem.spectrum[0]) / 2.0,
             **{name: lf.LabeledArray(values, excess=self.weights) for name, values in of_weights.items()},
-            **{f"{fate}_told": lf.LabeledArray(counts, among=AMONG, count=COUNTED) for fate, counts in told.items()},
+            **{
+                f"{fate}_told": lf.LabeledArray(counts, among=AMONG, count=COUNTED)
+                for fate, counts in counts_of.items()
+            },
         }
 
     def fate(self, data: lf.GivenSamples, A: Any, b: Any, excess: float, **init: Any) -> dict[str, Any]:
@@ -143,8 +146,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             bars(ax, range(len(sizes)), places, "above: unbounded below (median and 10-90 %)", **line)
             edge = part.rows[0]["step_edge"]
             if np.isfinite(edge):
-                told = "above: the population's minimum is unstable at this step"
-                level(ax, [len(sizes) - 2.5, len(sizes) - 0.5], [place(rows, edge)] * 2, label=told, **limit)
+                text = "above: the population's minimum is unstable at this step"
+                level(ax, [len(sizes) - 2.5, len(sizes) - 0.5], [place(rows, edge)] * 2, label=text, **limit)
         sheet.label("samples per client m", "excess γ₁ - 2 γ₂")
         sheet.figure.colorbar(image, ax=sheet.axes[0, -1], label="share of trials that diverged", pad=0.02)
         sheet.legend(f"{first['trials']} trials; d = {first['dim']}; rows are not evenly spaced")
@@ -159,13 +162,13 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     phase = tables["phase"]
     lines = [
         finding
-        for fate, told in FATES.items()
+        for fate, event in FATES.items()
         for start, part in phase.groupby("start")
         if fate == "diverged" or start == "far"
         for finding in line_findings(
             part[f"{fate}_told"][::-1],  # the largest m first
             fixed="the best excess common to all data sets of the same m, in hindsight",
-            claim=f"Each data set's own threshold predicts better than any common one whether a run {told}",
+            claim=f"Each data set's own threshold predicts better than any common one whether a run {event}",
             setting=start,
         )
     ]
@@ -192,18 +195,18 @@ def usually(phase: lf.Table) -> list[Finding]:
 
 def against_the_line(start: str, phase: lf.Table) -> list[Finding]:
     """Judge whether runs of one kind diverge exactly if unbounded below, with counts of the exceptions."""
-    told = {"paper": "paper's start and step", "small step": "paper's start, small step", "far": "far start"}[start]
+    setting = {"paper": "paper's start and step", "small step": "paper's start, small step", "far": "far start"}[start]
     excess, unbounded, diverged = phase["excess"], phase["unbounded"], phase["diverged"]  # (m, trials, excess)
     stuck, below = unbounded & ~diverged, diverged & ~unbounded
     resting = stuck & (phase["gradient"] < AT_REST)
     limited = stuck & ~resting & (phase["limit"] >= AT_LIMIT)
     rest = (
-        f"{told}: of the {stuck.sum()} that did not diverge {resting.sum()} have converged (gradient below "
+        f"{setting}: of the {stuck.sum()} that did not diverge {resting.sum()} have converged (gradient below "
         f"{AT_REST:g} of B, W), {limited.sum()} move near the limit of the step (eta sigma_1 >= {AT_LIMIT:g})"
     )
     over = np.sum(below & (excess > phase.rows[0]["step_edge"]))
-    step = f"{told}: {over} of the {below.sum()} lie above the step's limit at the population's minimum"
-    line = {"excess": excess, "threshold": phase["threshold"], "setting": told, "margin": MARGIN}
+    step = f"{setting}: {over} of the {below.sum()} lie above the step's limit at the population's minimum"
+    line = {"excess": excess, "threshold": phase["threshold"], "setting": setting, "margin": MARGIN}
     notes = rest if stuck.any() else "", step if below.any() and start != "far" else ""
     found = judge_divergence(diverged, notes=notes, **line)
     if start == "far":

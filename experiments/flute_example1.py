@@ -138,7 +138,7 @@ SWEEPS = {
 """Varied column of each sweep, axis, scale, and points of claims; the first average is judged at every M."""
 
 
-def told(samples: int) -> str:
+def title(samples: int) -> str:
     """Return the name of the data in titles."""
     return "φ known exactly" if samples == POPULATION else f"least squares, m = {samples}"
 
@@ -146,15 +146,15 @@ def told(samples: int) -> str:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw distances from u_1 against the number of clients and the spectrum's ratio, and FedRep's rounds."""
     table = tables["directions"]
-    shape: dict[str, Any] = {"column": "n_samples", "row": "sweep", "title": told, "sharex": "row", "sharey": True}
+    shape: dict[str, Any] = {"column": "n_samples", "row": "sweep", "title": title, "sharex": "row", "sharey": True}
     of_trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
     with lf.panels(table, height=4.4, **shape) as distances:
         distances.label("", *["distance from u₁"] * 2, yscale="log", ylim=(0.7 * LOWEST, 1.5))
         for ax, part in distances:
-            for name, own in part.groupby("method"):
-                x = _draw(ax, own, "distance", linestyle="none" if name in POWERS else ":")
+            for name, line in part.groupby("method"):
+                x = _draw(ax, line, "distance", linestyle="none" if name in POWERS else ":")
                 if name in POWERS:
-                    ax.plot(x, np.maximum(own["closed_form"], LOWEST), color=AVERAGES[name][0], linewidth=1.0)
+                    ax.plot(x, np.maximum(line["closed_form"], LOWEST), color=AVERAGES[name][0], linewidth=1.0)
             draw_level(ax, RECOVERED)
         distances.legend(f"{of_trials}; solid: closed form of exact φ; below 1e-4: drawn there")
     last = table.rows[0]["fedrep_rounds"]
@@ -164,8 +164,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         rounds.label("", *["FedRep's rounds\nto distance 0.1"] * 2, yscale="symlog", ylim=(-0.5, 4.0 * last))
         for ax, part in rounds:
             for name in ("FedRep", *POWERS):
-                told_start = {"label": "FedRep, random start"} if name == "FedRep" else {}
-                _draw(ax, part.select(method=name), "shown", linestyle=":", **told_start)
+                start_label = {"label": "FedRep, random start"} if name == "FedRep" else {}
+                _draw(ax, part.select(method=name), "shown", linestyle=":", **start_label)
             draw_level(ax, last, "last round" if ax is rounds.axes[0, 0] else "")
         rounds.legend(f"FedRep from each start: {of_trials}; above the last round: not reached")
     return {"": distances.figure, "rounds": rounds.figure}
@@ -195,9 +195,9 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     for (samples, sweep, clients, ratio), part in tables["directions"].groupby(
         "n_samples", "sweep", "n_clients", "ratio"
     ):
-        own = dict(part.groupby("method"))
-        at = {name: np.nan_to_num(rows["distance"], nan=1.0) for name, rows in own.items()}
-        where = f"{told(samples)}: M = {clients}" + (f", q = {ratio:g}" if sweep == "ratio" else "")
+        by_method = dict(part.groupby("method"))
+        at = {name: np.nan_to_num(rows["distance"], nan=1.0) for name, rows in by_method.items()}
+        where = f"{title(samples)}: M = {clients}" + (f", q = {ratio:g}" if sweep == "ratio" else "")
         most, less = partial(judge_share, least=0.5, where=where), partial(judge_smaller, where=where)
         if sweep == "clients":
             text = f"The average with {FIRST} deviates significantly from u_1"
@@ -206,7 +206,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         if part.rows[0][SWEEPS[sweep][0]] not in SWEEPS[sweep][-1]:
             continue
         if samples == POPULATION:
-            gaps = np.max([np.abs(at[name] - own[name]["closed_form"]) for name in POWERS], axis=0)
+            gaps = np.max([np.abs(at[name] - by_method[name]["closed_form"]) for name in POWERS], axis=0)
             text = "The closed forms hold: sqrt(1 - cos^2), cos^2 = lambda_1^(2-2p) / sum lambda_i^(2-2p)"
             fields = {
                 "source": OWN_PREDICTION,
@@ -223,6 +223,6 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         found.append(less(at["FLUTE"], at[SECOND], source=OWN_THRESHOLD, text=text, statistic=statistic))
         text = f"The heavier weight helps: FedRep reaches u_1 sooner from the average with {SECOND} than with {FIRST}"
         statistic = f"{paired} fewer rounds to distance {RECOVERED:g}"
-        taken = (own[name]["rounds_to_0.1"] for name in (SECOND, FIRST))
+        taken = (by_method[name]["rounds_to_0.1"] for name in (SECOND, FIRST))
         found.append(less(*taken, source=HEAVIER, text=text, statistic=statistic))
     return found

@@ -119,9 +119,9 @@ def ranks_figure(table: lf.Table) -> Any:
     with lf.panels(panels, column="panel", row="sizes", title="{}", height=height, sharex=True) as sheet:
         for ax, part in sheet:
             of_error = part.unique("panel") == [error]
-            for turn, (method, own) in enumerate(part.groupby("method")):
-                values = own["final"] / own["truncation"] if of_error else np.minimum(own[LEVEL], 2.0 * last)
-                ranks = np.atleast_1d(own["rank"]) + 0.15 * (turn - 1)
+            for turn, (method, line) in enumerate(part.groupby("method")):
+                values = line["final"] / line["truncation"] if of_error else np.minimum(line[LEVEL], 2.0 * last)
+                ranks = np.atleast_1d(line["rank"]) + 0.15 * (turn - 1)
                 bars(ax, ranks, np.atleast_2d(values).T, method)
             if not of_error:
                 ax.set_yscale("log")
@@ -134,8 +134,8 @@ def ranks_figure(table: lf.Table) -> Any:
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the paper's claims on Figure 3, for each spectrum, setting and speed."""
-    runs, told = tables["runs"], "{spectrum}, n = {n_clients}, m = {n_samples}"
-    pairs, settings = at_speeds(runs, told, *SIZES), at_speeds(runs, told + ", k = {rank}", *SIZES, "rank")
+    runs, pattern = tables["runs"], "{spectrum}, n = {n_clients}, m = {n_samples}"
+    pairs, settings = at_speeds(runs, pattern, *SIZES), at_speeds(runs, pattern + ", k = {rank}", *SIZES, "rank")
     flute = runs.select(method=FLUTE, speed=list(SPEEDS[:2]))
     grown = at_speeds(flute, "{spectrum}, m = {n_samples}, k = {rank}", "spectrum", "n_samples", "rank")
     grown = [(where, part) for where, part in grown if len(part.unique("n_clients")) == 2]
@@ -144,7 +144,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         *(gains_more(*pair, rival, signed=False) for rival in RIVALS for pair in pairs),
         *(falls_with_n(*setting, relative=relative) for relative in (False, True) for setting in grown),
         *(replace(one, source=one.source.replace(FIG1, f"{FIG1}, asked of Figure 3's settings")) for one in order),
-        *(completes(told.format_map(part.rows[0]), part) for _, part in tables["factor"].groupby(*SIZES)),
+        *(completes(pattern.format_map(part.rows[0]), part) for _, part in tables["factor"].groupby(*SIZES)),
     ]
 
 
@@ -154,13 +154,13 @@ def falls_with_n(setting: str, table: lf.Table, *, relative: bool) -> Finding:
         (n, nan_as_worst(part["final"]) / (part["truncation"] if relative else 1.0))
         for n, part in table.groupby("n_clients")
     )
-    own = "the error relative to the truncation's own" if relative else "the error"
+    subject = "the error relative to the truncation's own" if relative else "the error"
     return judge(
         probability_smaller(large, small),
         source="nobody: a rival reading of the sentence above" if relative else FALLS_WITH_CLIENTS,
         claim="FLUTE's final error falls with n" + (", relative to the truncation's own" if relative else ""),
         setting=setting,
-        statistic=f"P({own} is smaller at n = {many} than at n = {few})",
+        statistic=f"P({subject} is smaller at n = {many} than at n = {few})",
         claimed_low=0.5,
         strict=True,
         detail=f"medians {float(lower_median(small)):.3g} and {float(lower_median(large)):.3g}",
@@ -172,7 +172,7 @@ def completes(setting: str, table: lf.Table) -> Finding:
     """Judge whether FLUTE with the main text's gradient completes at the paper's step size."""
     lost = np.atleast_2d(np.isnan(table["final"]))
     shares = lost.mean(axis=1)
-    told = ", ".join(f"{100 * each:.0f} %" for each in shares)
+    percentages = ", ".join(f"{100 * each:.0f} %" for each in shares)
     return judge_share(
         ~lost[shares.argmax()],
         0.5,
@@ -180,5 +180,5 @@ def completes(setting: str, table: lf.Table) -> Finding:
         claim="FLUTE with the main text's gradient (factor 2) does not diverge at the step size 0.03",
         setting=setting,
         statistic="share of trials that do not diverge, at the worst rank",
-        detail=f"diverged: {told} at k = {', '.join(str(k) for k in table.unique('rank'))}",
+        detail=f"diverged: {percentages} at k = {', '.join(str(k) for k in table.unique('rank'))}",
     )

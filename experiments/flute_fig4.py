@@ -126,17 +126,17 @@ def curves_figure(table: lf.Table) -> Any:
     """Draw the curves of one ground truth: a column for each m, a row for each step size."""
     rounds = table["round"]
     wanted = np.geomspace(rounds[1], rounds[-1], 40)  # evenly spaced on a logarithmic axis
-    drawn = np.unique(1 + np.abs(rounds[1:] - wanted[:, None]).argmin(axis=1))
+    indices = np.unique(1 + np.abs(rounds[1:] - wanted[:, None]).argmin(axis=1))
     with lf.panels(
         table, column="n_samples", row="step", title="m = {}", height=4.0, sharex=True, sharey=True
     ) as sheet:
         for ax, part in sheet:
-            lf.plot_curves(ax, part, "round", "error", by="pair", at=drawn, labels=SYMBOLS, looks=LOOKS)
-            for name, (told, shape) in SHAPES.items():
+            lf.plot_curves(ax, part, "round", "error", by="pair", at=indices, labels=SYMBOLS, looks=LOOKS)
+            for name, (text, shape) in SHAPES.items():
                 value = float(quantiles(part.select(pair=BEST)[name])[0])
-                ax.axhline(value, label=told, zorder=1.5, **{"linewidth": 1.0, **shape})
-        told = (f"mean client error\n({step})" for step in (f"step {FLUTE_STEP:g}", "tuned steps"))
-        sheet.label("round", *told, xscale="log", yscale="linear")
+                ax.axhline(value, label=text, zorder=1.5, **{"linewidth": 1.0, **shape})
+        ylabels = (f"mean client error\n({step})" for step in (f"step {FLUTE_STEP:g}", "tuned steps"))
+        sheet.label("round", *ylabels, xscale="log", yscale="linear")
         least = float(quantiles(table["truncation"].ravel())[1])
         sheet.axes[0, 0].set_ylim(0.8 * least, 1.05 * float(table["error"][..., 0].max()))
         sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials; medians of the references")
@@ -174,8 +174,8 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         local = f"FLUTE at {beats} a local ridge of the same strength, without federation"
         sentences.append((local, "nobody: the simplest rival of the sentence above", "final", best["ridge"]))
         for text, source, column, errors in sentences:
-            told = "final" if column == "final" else "smallest recorded"
-            statistic = f"share of paired trials in which the {told} error is smaller"
+            kind = "final" if column == "final" else "smallest recorded"
+            statistic = f"share of paired trials in which the {kind} error is smaller"
             pair = nan_as_worst(best[column]), nan_as_worst(errors)
             found.append(judge_smaller(*pair, claim=text, source=source, statistic=statistic, **fields))
     return found

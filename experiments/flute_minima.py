@@ -110,9 +110,9 @@ class Ends:
             left = np.flatnonzero(~settled)
             if not len(left):
                 break
-            own = lf.GivenSamples(data.X[left], data.y[left])
-            B[left], W[left] = self.advance(step, own, B[left], W[left])
-            new, gradient[left], Theta[left] = at_exact_heads(own, B[left])
+            samples = lf.GivenSamples(data.X[left], data.y[left])
+            B[left], W[left] = self.advance(step, samples, B[left], W[left])
+            new, gradient[left], Theta[left] = at_exact_heads(samples, B[left])
             reached = W[left] @ B[left].mT if self.method == FLUTE else Theta[left]
             apart = np.linalg.norm(reached - Theta[left], axis=(-2, -1)) / np.linalg.norm(Theta[left], axis=(-2, -1))
             still = np.abs(new - value[left]) < CHANGE * new
@@ -147,15 +147,15 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     with lf.panels(tables["ends"], column="setting", title="{}", height=2.9) as sheet:
         for ax, part in sheet:
             settled, risk, error = (
-                np.concatenate([own[name] for own in part], axis=1) for name in ("settled", "risk", "error")
+                np.concatenate([runs[name] for runs in part], axis=1) for name in ("settled", "risk", "error")
             )
             best = error[np.arange(len(error)), np.where(settled, risk, np.inf).argmin(axis=1)]
             spread = np.ptp(np.where(settled, error, best[:, None]), axis=1) / best
             place = np.argsort(np.argsort(np.where(settled.any(axis=1), spread, np.inf), kind="stable"))
             for name, shift in shifts.items():
-                own = part.select(method=name)
-                trial, _ = ended = np.nonzero(own["settled"])
-                above = 100 * (own["error"][ended] / best[trial] - 1)
+                runs = part.select(method=name)
+                trial, _ = ended = np.nonzero(runs["settled"])
+                above = 100 * (runs["error"][ended] / best[trial] - 1)
                 shape = line_style(name) | {"linestyle": "none", "markersize": 3.5, "alpha": 0.8, "markeredgewidth": 0}
                 ax.plot(place[trial] + shift, above, label=name, **shape)
             if not settled.any():
@@ -196,8 +196,8 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     """Judge how often two runs settle at one minimum, whether the method decides it, and which one ends lower."""
     found = []
     for setting, part in tables["ends"].groupby("setting"):
-        told = [f"{own['method']} {own['settled'].sum()} of {own['settled'].size}" for own in part]
-        found += judged(setting, pairs_of(part), f"{setting}: runs that settled: {', '.join(told)}")
+        settled_counts = [f"{runs['method']} {runs['settled'].sum()} of {runs['settled'].size}" for runs in part]
+        found += judged(setting, pairs_of(part), f"{setting}: runs that settled: {', '.join(settled_counts)}")
     return found
 
 
@@ -217,9 +217,12 @@ def judged(setting: str, pairs: lf.Table, note: str) -> list[lf.Finding]:
                 finding = judge_share(excess < 0, 0.5, clusters=np.nonzero(differ)[0], claim=text, **fields)
                 counts = f"{(excess < 0).sum()} lower, {(excess > 0).sum()} higher, {(settled & of['same']).sum()} tied"
                 lower.append(replace(finding, detail=f"{counts}; {finding.detail}"))
-    known = np.any([of["settled"].any(axis=1) for of in pairs], axis=0)
+    has_settled = np.any([of["settled"].any(axis=1) for of in pairs], axis=0)
     across, within = (
-        [np.concatenate([of[name] for of in pairs.select(pair=kinds)], axis=1)[known] for name in ("same", "settled")]
+        [
+            np.concatenate([of[name] for of in pairs.select(pair=kinds)], axis=1)[has_settled]
+            for name in ("same", "settled")
+        ]
         for kinds in ([ACROSS], list(WITHIN.values()))
     )
     difference, shares = clustered_difference(across, within)

@@ -52,10 +52,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         sheet.label("round", "mean distance from the truncation", yscale="log", ylim=(1e-8, 2), xlim=(0, last))
         for ax, part in sheet:
             for one in population + part:
-                told = f"m = {one['n_samples']:,}" if one["n_samples"] else POPULATION
+                size = f"m = {one['n_samples']:,}" if one["n_samples"] else POPULATION
                 colour = looks[one["n_samples"]][0] if one["n_samples"] else "black"
                 low, middle, high = np.quantile(one["error"], (0.1, 0.5, 0.9), axis=0)
-                ax.plot(one["round"], middle, color=colour, label=told)
+                ax.plot(one["round"], middle, color=colour, label=size)
                 ax.fill_between(one["round"], low, high, color=colour, alpha=0.2, linewidth=0)
                 shape = {"color": colour, "linewidth": 0.7, "linestyle": (0, (6, 2))}
                 ax.plot(*bound(one, trace), label="_bound" if one["n_samples"] else "the bound", **shape)
@@ -66,8 +66,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             ax.plot(t, local, linestyle=":", label="rate $1-\\eta\\Delta/2$, predicted", **grey)
             ax.axvline(entered, color="0.7", linewidth=0.8, zorder=0)
             ax.annotate("$T_R$", (entered, 1.0), xytext=(3, 0), textcoords="offset points")
-        told = "the bound: with each run's own least constant, up to the round that its m covers"
-        sheet.legend(f"median and 10-90 % of {base.rows[0]['trials']} trials; {told}", ncols=4)
+        caption = "the bound: with each run's own least constant, up to the round that its m covers"
+        sheet.legend(f"median and 10-90 % of {base.rows[0]['trials']} trials; {caption}", ncols=4)
     return {"": sheet.figure}
 
 

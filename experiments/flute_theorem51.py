@@ -93,9 +93,9 @@ class Floor:
         sizes: dict[str, Any] = {"n_clients": self.n_clients, "dim": self.dim, "spectrum": self.spectrum}
         problem = lf.UnderParameterized(**sizes, noise_std=self.noise_std)
         algorithm = lf.FLUTE(rank=self.rank, step_size=self.step)
-        told: dict[str, Any] = {"metrics": ["mean_truncation_error"], "record_every": max(1, self.rounds // 10)}
-        told |= {"rounds": self.rounds, "trials": self.trials, "seed": self.seed}
-        result = lf.simulate(algorithm, problem, data=lf.FixedSamples(self.n_samples, in_law=True), **told)
+        settings: dict[str, Any] = {"metrics": ["mean_truncation_error"], "record_every": max(1, self.rounds // 10)}
+        settings |= {"rounds": self.rounds, "trials": self.trials, "seed": self.seed}
+        result = lf.simulate(algorithm, problem, data=lf.FixedSamples(self.n_samples, in_law=True), **settings)
         truth = problem.truth(self.seed, range(self.trials))
         error = result.metrics["mean_truncation_error"]
         difference = result.final.predictors() - truth.truncated(self.rank).dense()
@@ -153,10 +153,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     for first in (0, 2):
         axes[first, 0].set_ylabel("root mean square distance\nfrom the truncation")
         axes[first + 1, 0].set_ylabel("measured /\npredicted")
-    told = f"median and 10-90 %\nof {table.rows[0]['trials']} trials;\nslope (predicted slope)"
+    title = f"median and 10-90 %\nof {table.rows[0]['trials']} trials;\nslope (predicted slope)"
     for ax in axes[2:, -1]:
         ax.set_axis_off()
-    axes[2, -1].legend(*axes[0, 0].get_legend_handles_labels(), loc="center", title=told)
+    axes[2, -1].legend(*axes[0, 0].get_legend_handles_labels(), loc="center", title=title)
     return {"": drawn_from(figure, table)}
 
 
@@ -171,8 +171,8 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         fixed = stays_at(part)
         at, measured, predicted = part[moves], part["rms"].T, part["predicted"].T
         lost, moved = int(part["diverged"].sum()), part["moved"].max()
-        told = f"in the last tenth of the rounds the error still moved by up to {moved:.1g}" if moved > 1e-6 else ""
-        note = join_notes(f"{lost} trials diverged" if lost else "", told)
+        warning = f"in the last tenth of the rounds the error still moved by up to {moved:.1g}" if moved > 1e-6 else ""
+        note = join_notes(f"{lost} trials diverged" if lost else "", warning)
         if sweep in BOUNDS:
             claimed, kind, text, source = BOUNDS[sweep]
             fields = {

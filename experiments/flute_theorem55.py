@@ -78,15 +78,15 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         plain_ticks(ax)
     shape = {"loc": "outside upper center", "title": f"median of {base.rows[0]['trials']} trials; shaded: outside"}
     region.legend(*axes[0].get_legend_handles_labels(), ncols=3, **shape)
-    held = list(table.select(step_factor=1.0))
-    constants, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.5 + 0.17 * len(held)), layout="constrained")
-    for position, one in enumerate(reversed(held)):
+    rows = list(table.select(step_factor=1.0))
+    constants, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.5 + 0.17 * len(rows)), layout="constrained")
+    for position, one in enumerate(reversed(rows)):
         estimate, low, high = least_constant(one)
         above = math.isinf(high)  # too few trials: an arrow
         reach = estimate if above else max(0.0, high - estimate)
         shape = line_style("FLUTE") | {"linestyle": "none", "capsize": 2}
         ax.errorbar([estimate], [position], xerr=[[max(0.0, estimate - low)], [reach]], xlolims=above, **shape)
-    ax.set_yticks(range(len(held)), [one["setting"] for one in reversed(held)])
+    ax.set_yticks(range(len(rows)), [one["setting"] for one in reversed(rows)])
     xlabel = "least constant with which the bound holds up to the covered round, in 95 % of trials"
     ax.set(xscale="log", xlabel=xlabel)
     plain_ticks(ax)
@@ -109,8 +109,8 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
             flute.judge_staying(trace, **fields),
         ]
         if one["name"] == BASE and one["data"] == FIXED and until < trace.rounds[-1]:
-            told = f"m = {one['n_samples']:,} covers {until:,.0f} rounds"
-            beyond.append(flute.judge_beyond(trace, until=until, note=told, **fields))
+            coverage = f"m = {one['n_samples']:,} covers {until:,.0f} rounds"
+            beyond.append(flute.judge_beyond(trace, until=until, note=coverage, **fields))
         if one["name"] not in SPOILT:
             constants.append(flute.judge_constant(trace, until=until, **fields))
     least = [finding.estimate for finding in constants]

@@ -156,9 +156,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         kind = f"m = {fresh.rows[0]['n_samples']}, new samples each round, noise std {fresh.rows[0]['noise_std']:g}"
         found["fresh"] = _curves(fresh, kind, height=2.6, column="quantity", title=QUANTITIES.get)
     tuned = fixed.select(noise_std=0.1, method=[name for name in METHODS if name not in (SEIDEL, "LocalOnly")])
-    told = "at the best of the other parameters; 90 % of the tuning trials lie below; circled: chosen\n"
-    told += "(joint ridge: the step is $\\eta$ times (1 + ridge) / ridge)"
-    shape = {"xlabel": "step size $\\eta$", "legend_title": told, "ncols": 4, "log": True, "height": 2.4}
+    caption = "at the best of the other parameters; 90 % of the tuning trials lie below; circled: chosen\n"
+    caption += "(joint ridge: the step is $\\eta$ times (1 + ridge) / ridge)"
+    shape = {"xlabel": "step size $\\eta$", "legend_title": caption, "ncols": 4, "log": True, "height": 2.4}
     looks = {"column": "n_samples", "title": "m = {}", "labels": NAMES}
     return found | {"tuning": tuning_figure(tuned, "final parameter error", **shape, **looks)}
 

@@ -74,8 +74,8 @@ class Loss(Sized):
             if np.isfinite(lost).all():
                 break
         setting = {"n_samples": self.n_samples, "step_size": self.step_size, "level": LEARNED}
-        told = (self.method, self.kind) == (CLOSED, FIXED)
-        predicted = shortcut_loss_rounds(self.start, **self.whole, **setting) if told else math.nan
+        has_prediction = (self.method, self.kind) == (CLOSED, FIXED)
+        predicted = shortcut_loss_rounds(self.start, **self.whole, **setting) if has_prediction else math.nan
         alone = self.n_samples / (self.step_size * (self.rank + 1))
         return {"lost": lost, "dist": dist, "predicted": predicted, "mean_alone": alone}
 
@@ -105,10 +105,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 m, runs = np.atleast_1d(line["n_samples"]), np.minimum(np.atleast_2d(line["lost"]).T, 2.0 * last)
                 dots = {"color": colour, "linestyle": "none", "marker": marker, "markersize": 3, "elinewidth": None}
                 bars(ax, m, runs, f"$\\eta$ = {eta:g}", **dots)
-                for name, told, width, dashes in THEORY:
+                for name, text, width, dashes in THEORY:
                     if np.isfinite(line[name]).all() and (eta < 1 or name == "predicted"):
                         shape = {"color": colour, "linewidth": width, "linestyle": dashes}
-                        ax.plot(m, np.atleast_1d(line[name]), label=told if eta == min(looks) else None, **shape)
+                        ax.plot(m, np.atleast_1d(line[name]), label=text if eta == min(looks) else None, **shape)
             draw_level(ax, last, "last round" if ax is sheet.axes[0, 0] else "")
             ax.set(xscale="log", yscale="log", ylim=(0.7, 3.0 * last))
             ax.set_xticks(m, [str(size) for size in m])
@@ -150,8 +150,8 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     out += exponents(fixed, "n_samples", 0.5, "grow like sqrt(m) on fixed samples")
     out += exponents(many, "n_samples", 1.0, "grow like m on new samples, m > d")
     out += exponents(fixed, "step_size", -1.0, "scale like (1 - eta)/eta on fixed samples")
-    known = table.select(method=CLOSED, kind=FIXED, step_size=slow.unique("step_size"))
-    for (n, start, eta), part in known.groupby("n_clients", "start", "step_size"):
+    closed_form = table.select(method=CLOSED, kind=FIXED, step_size=slow.unique("step_size"))
+    for (n, start, eta), part in closed_form.groupby("n_clients", "start", "step_size"):
         lost = part["lost"]
         predicted = np.repeat(part["predicted"], lost.shape[-1])
         out.append(judge_loss_rounds(lost.ravel(), predicted, f"n = {n}, start {start:g}, eta {eta:g}"))

@@ -120,8 +120,10 @@ class Map(Sized):
             "limit": lf.LabeledArray(limit, size=self.sizes),
             "critical": lf.LabeledArray(critical, size=self.sizes),
         }
-        lost, said = (~(values < LEARNED).swapaxes(1, 2) for values in (dist, predicted))
-        return maps | of_truths | {"told": lf.LabeledArray(line_counts(lost, said), among=AMONG, count=COUNTED)}
+        lost, predicted_lost = (~(values < LEARNED).swapaxes(1, 2) for values in (dist, predicted))
+        return (
+            maps | of_truths | {"told": lf.LabeledArray(line_counts(lost, predicted_lost), among=AMONG, count=COUNTED)}
+        )
 
 
 def cells(quick: bool) -> dict[str, list[Map]]:
@@ -145,8 +147,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             sheet.label("", *([size] if key else [f"{family}\n{size}" for family in families]))
             for ax, row in sheet:
                 image = draw(ax, row)
-            told = "dist$(B, B^*)$ at the end, median"
-            sheet.figure.colorbar(image, ax=sheet.axes, label=told, pad=0.02, aspect=30)
+            text = "dist$(B, B^*)$ at the end, median"
+            sheet.figure.colorbar(image, ax=sheet.axes, label=text, pad=0.02, aspect=30)
             sheet.legend(f"{row['trials']} trials; rows and columns are not evenly spaced")
         figures[key] = sheet.figure
     return figures
@@ -166,8 +168,8 @@ def draw(ax: Any, row: lf.Table) -> Any:
         ax.text(j, i, f"{value:.2f}", color="white" if value > 0.55 else "0.2", **centred)
     for values, colour, line, of in ((dist, "black", "-", "measured"), (predicted, KINDS[0][0], "--", "population")):
         if values.min() < LEARNED < values.max():
-            drawn = ax.contour(values, levels=[LEARNED], linewidths=1.3, colors=colour, linestyles=line)
-            drawn.set_path_effects(halo)
+            contour = ax.contour(values, levels=[LEARNED], linewidths=1.3, colors=colour, linestyles=line)
+            contour.set_path_effects(halo)
         ax.plot([], [], color=colour, linestyle=line, linewidth=1.3, label=f"{of}: dist = 0.5")
     dots = {"color": KINDS[4][0], "linestyle": ":", "linewidth": 1.6}
     ax.axhline(np.interp(np.median(row["critical"]), sizes, range(len(sizes))), path_effects=halo, **dots)
@@ -179,7 +181,7 @@ def draw(ax: Any, row: lf.Table) -> Any:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the predictions, the condition for learning B, and the corners of the maps."""
     agree, lines, conditions, corners = [], [], [], []
-    own = {"source": f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}"}
+    threshold_source = {"source": f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}"}
     for row in tables["map"]:
         family, where = row["family"], f"{row['family']}: {row['truth']}"
         dist, predicted, sizes, back = (row[name] for name in ("dist", "predicted", "size", "back"))
@@ -193,7 +195,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             {"claim": text, "setting": where, "statistic": statistic},
         )
         trials = range(len(hits))
-        agree.append(judge_share(hits, 0.9, clusters=trials, detail=detail, note=note, **fields, **own))
+        agree.append(judge_share(hits, 0.9, clusters=trials, detail=detail, note=note, **fields, **threshold_source))
         text = "The population of each data set's own truth predicts better than any common size where B is learned"
         common = "the best size common to all data sets, in hindsight and for each column of the map"
         lines += line_findings(row["told"], fixed=common, claim=text, setting=where)
@@ -206,13 +208,15 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         short = np.sum((dist[..., most] >= LEARNED) & holds)
         detail = f"the condition holds and B is not learned: {short} of {holds.sum()}"
         fields = {"claim": text, "setting": where, "statistic": statistic}
-        conditions.append(judge_share(learned == holds, 0.9, clusters=trials, detail=detail, **fields, **own))
+        conditions.append(
+            judge_share(learned == holds, 0.9, clusters=trials, detail=detail, **fields, **threshold_source)
+        )
         if row["truth"] != "orthogonal":
             continue
         places = {"small and held back": (0, most), "small and hardly held back": (0, least)}
-        for told, (i, j) in {**places, "large, though held back": (-1, most)}.items():
+        for place, (i, j) in {**places, "large, though held back": (-1, most)}.items():
             measured = median_interval(np.nan_to_num(dist[:, i, j], nan=1.0))
-            fields = {"claim": f"B is learned where shortcuts are {told}", "statistic": "median dist"}
+            fields = {"claim": f"B is learned where shortcuts are {place}", "statistic": "median dist"}
             fields |= {"setting": f"{family}: size {sizes[i]:g}, {knob} {back[j]:g}", "source": OWN_THRESHOLD}
             corners.append(judge(measured, claimed_high=LEARNED, strict=True, **fields))
     return agree + lines + conditions + corners

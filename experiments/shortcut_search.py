@@ -67,8 +67,8 @@ class Search(Sized):
 
     def settings(self, method: str) -> list[dict[str, float]]:
         """Return the tuning grid of a method, with the same step sizes on B for all methods."""
-        held = {OWN: self.tried, FIT: self.ridges, FEDREP: (np.nan,)}[method]
-        return [{"step_size": step, "held": back} for step, back in itertools.product(self.steps, held)]
+        restraints = {OWN: self.tried, FIT: self.ridges, FEDREP: (np.nan,)}[method]
+        return [{"step_size": step, "held": back} for step, back in itertools.product(self.steps, restraints)]
 
     def at(self, method: str, step_size: float, held: float) -> lf.Algorithm:
         """Return a method at a setting."""
@@ -138,13 +138,13 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     out = []
     for (family, size, m), part in tables["search"].groupby("family", "size", "n_samples"):
         best = {method: part.select(method=method) for method in SEARCHED}
-        own, fit = best[OWN], best[FIT]
+        found_best, fit = best[OWN], best[FIT]
         edges = [f"{SEARCHED[name]} found at the edge of its grid" for name, one in best.items() if one["at_grid_edge"]]
         fields = {"setting": f"m = {m}, size {size:g}: {family}", "note": join_notes(*edges)}
-        found = f"eta {own['step_size']:g}, {'ridge' if family == JOINT else 'eta_s'} {own['held']:g}"
+        found = f"eta {found_best['step_size']:g}, {'ridge' if family == JOINT else 'eta_s'} {found_best['held']:g}"
         medians = {method: f"{quantiles(one['error'])[0]:.3g}" for method, one in best.items()}
         trained, fitted, alone = (nan_as_worst(one["error"]) for one in best.values())
-        setting = f"{found}; dist {quantiles(own['dist'])[0]:.2g}"
+        setting = f"{found}; dist {quantiles(found_best['dist'])[0]:.2g}"
         fits = f"{medians[FIT]} against {medians[OWN]}; the fit: eta {fit['step_size']:g}, ridge {fit['held']:g}"
         for name, statistic, theirs, detail in (
             (
@@ -163,15 +163,15 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         ):
             text = f"The best setting found has a smaller parameter error than {name}"
             source = "the draft's aim" if theirs is not fitted else "nobody: the simplest rival of the draft's aim"
-            told = {"claim": text, "statistic": statistic, "source": source, "detail": detail, **fields}
-            out.append(judge(median_interval(theirs / trained), claimed_low=1.0, strict=True, **told))
+            entries = {"claim": text, "statistic": statistic, "source": source, "detail": detail, **fields}
+            out.append(judge(median_interval(theirs / trained), claimed_low=1.0, strict=True, **entries))
         gain = alone - trained
         kept = np.where(gain > 0, (alone - fitted) / np.where(gain > 0, gain, 1.0), np.inf)
         text = "One personal fit at FedRep's B keeps at least nine tenths of the shortcuts' gain over FedRep"
         statistic = (
             "the fit's gain over FedRep in the parameter error, divided by the shortcuts'; median of paired trials, "
         )
-        told = {"claim": text, "statistic": statistic + "infinite where they gain nothing", "source": OWN_THRESHOLD}
-        told |= {"detail": f"FedRep {medians[FEDREP]}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain"}
-        out.append(judge(median_interval(kept), claimed_low=0.9, **told, **fields))
+        entries = {"claim": text, "statistic": statistic + "infinite where they gain nothing", "source": OWN_THRESHOLD}
+        entries |= {"detail": f"FedRep {medians[FEDREP]}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain"}
+        out.append(judge(median_interval(kept), claimed_low=0.9, **entries, **fields))
     return out

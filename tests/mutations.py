@@ -351,7 +351,7 @@ MUTATIONS = {
         ),
     ],
     "theory/collapse.py": [
-        Mutation("every dimension counts", "(last if dim >= own else 0.0)", "last", "collapse:least"),
+        Mutation("every dimension counts", "(last if dim >= per_client else 0.0)", "last", "collapse:least"),
         Mutation("penalties as one client's", "/ math.sqrt(c)\n", "/ c\n", "collapse:closed_form"),
     ],
     "theory/partial_participation.py": [
@@ -473,7 +473,10 @@ MUTATIONS = {
             "fits:change",
         ),
         Mutation(
-            "a degree more", "known.sum()) - design.shape[1]\n", "known.sum()) - design.shape[1] + 1\n", "fits:students"
+            "a degree more",
+            "uncensored.sum()) - design.shape[1]\n",
+            "uncensored.sum()) - design.shape[1] + 1\n",
+            "fits:students",
         ),
         Mutation("rounding bends", "zip(low - rounding, high + rounding", "zip(low, high", "fits:rounding"),
         Mutation("spreads of single points", "np.sum(covariance**2)", "np.sum(np.diag(covariance)) ** 2", "fits:bent"),
@@ -514,7 +517,9 @@ MUTATIONS = {
         ),
     ],
     "statistics/findings.py": [
-        Mutation("the best trial decides an identity", "values[known].max()", "values[known].min()", "findings"),
+        Mutation(
+            "the best trial decides an identity", "values[has_value].max()", "values[has_value].min()", "findings"
+        ),
     ],
     "simulation/participation.py": [
         Mutation("a share rounded down", "share * n_clients + 0.5", "share * n_clients", "streams"),

@@ -63,7 +63,9 @@ def test_the_map_is_the_limit_of_the_exact_means(participants):
         )
         here = local_map(W, participants)
         moved = packed(X) - step * here.linear @ packed(X) + step**2 * here.quadratic @ packed(X)
-        drawn = step**2 * here.drawn * (SIZES["dim"] - 3) * packed(here.second + noise**2 / here.spare * np.eye(3))
+        drawn = (
+            step**2 * here.noise_factor * (SIZES["dim"] - 3) * packed(here.second + noise**2 / here.spare * np.eye(3))
+        )
         assert packed(after) == pytest.approx(1e-12 * moved + noise**2 * drawn, rel=1e-6)
 
 
@@ -76,7 +78,9 @@ def test_the_edge_the_best_step_and_the_floor_are_where_the_map_says():
     assert all(lf.theory.near_truth_factor(W, step_size=share * best, **some) > least for share in (0.99, 1.01))
     X = lf.theory.near_truth_floor(W, step_size=best, noise_std=0.1, **some)
     here = local_map(W, 5)
-    drive = best**2 * here.drawn * (SIZES["dim"] - 3) * 0.01 * packed(here.second + 0.01 / here.spare * np.eye(3))
+    drive = (
+        best**2 * here.noise_factor * (SIZES["dim"] - 3) * 0.01 * packed(here.second + 0.01 / here.spare * np.eye(3))
+    )
     moved = packed(X) - best * here.linear @ packed(X) + best**2 * here.quadratic @ packed(X)
     assert moved + drive == pytest.approx(packed(X), rel=1e-10)
     stacked = np.stack([W, skewed(12, 3, seed=1)])

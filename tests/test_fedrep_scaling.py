@@ -47,7 +47,7 @@ def test_heads_have_the_eigenvalues_that_the_theorems_step_needs():
 def test_rounds_of_the_bound_solve_it():
     need = Need(kappa=2.0)
     rate = 1.0 - 0.25 / 4.0 * (1.0 - 0.81) / 2.0
-    assert 0.9 * rate ** (need.said["bound"] / 2.0) == pytest.approx(0.01)
+    assert 0.9 * rate ** (need.predictions["bound"] / 2.0) == pytest.approx(0.01)
 
 
 def test_what_fixed_samples_need_is_the_spectrums():
@@ -63,7 +63,7 @@ def test_what_fixed_samples_need_is_the_spectrums():
         return math.log(math.sqrt(left) * 0.9 / math.sqrt(0.19) / 0.01 * math.sqrt(1 - 1e-4))
 
     found = next(m for m in range(4, 40) if excess(m) < 0)
-    assert found - 1.5 < need.said["spectral"] < found + 0.5
+    assert found - 1.5 < need.predictions["spectral"] < found + 0.5
     assert found > 6
 
 
@@ -124,7 +124,7 @@ def at_theorems_step(factor):
     rows = []
     for kappa in (1.0, 1.5, 2.0, 3.0, 4.0):
         need = Need(panel="kappa" if kappa > 1 else "base", kappa=kappa, rounds=math.ceil(40 * kappa**2))
-        row = {**dataclasses.asdict(need), **need.said, "censored": ""}
+        row = {**dataclasses.asdict(need), **need.predictions, "censored": ""}
         m = factor(row) * row["claim"]
         replicates = lf.LabeledArray(m * np.exp(np.random.default_rng(0).normal(0, 0.01, 500)), replicate=range(500))
         rows.append({**row, "n_samples": math.ceil(m), "crossing": m, "low": m, "high": m, "replicates": replicates})

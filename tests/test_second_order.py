@@ -321,7 +321,7 @@ def test_drawn_rounds_have_the_moments_of_their_law(d):
         W, d, *(given[name] for name in ("n_samples", "step_size", "noise_std", "participants"))
     )
     values = np.random.default_rng(4).standard_normal((1, runs, RoundLaw.values(2)))
-    X = RoundLaw.at(T[None], HeadTensors.of(W[None]), setting).drawn(values.mT, np.eye(2)[None])[0]
+    X = RoundLaw.at(T[None], HeadTensors.of(W[None]), setting).next_factors(values.mT, np.eye(2)[None])[0]
     drawn = np.einsum("abn,acn->nbc", X, X).reshape(runs, 4)
     variances = exact.var(axis=0) + drawn.var(axis=0)
     assert np.abs((exact - drawn).mean(axis=0) / np.sqrt(variances / runs)).max() < 5

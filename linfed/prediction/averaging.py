@@ -72,8 +72,8 @@ def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
         if everybody:
             return Quantity(found, RATES.get(type(algorithm), "theory.fedavg_rate"), MEAN)
         means = sorted(one.mean_rate(step) for one in trials())
-        told = f"{means[0]:.4g}" + (f" to {means[-1]:.4g}" if means[-1] > means[0] else "")
-        return Quantity(found, "theory.mean_square_rate", SQUARE.format(told))
+        rates = f"{means[0]:.4g}" + (f" to {means[-1]:.4g}" if means[-1] > means[0] else "")
+        return Quantity(found, "theory.mean_square_rate", SQUARE.format(rates))
 
     def floor() -> Quantity:
         if job.problem is None:

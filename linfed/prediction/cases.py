@@ -82,8 +82,8 @@ class FedRepRun:
     @property
     def steps(self) -> Array:
         """Step size along the participants' mean gradient, () or (rounds,)."""
-        held = np.asarray(self.algorithm.step_size, dtype=float)
-        return self.unit * (held if held.ndim == 0 else held[: self.job.rounds])
+        sizes = np.asarray(self.algorithm.step_size, dtype=float)
+        return self.unit * (sizes if sizes.ndim == 0 else sizes[: self.job.rounds])
 
     def step(self, what: str) -> float:
         """Return the constant step size, or raise for a schedule; `what` begins the reason."""

@@ -39,12 +39,12 @@ def _check_size(job: Job) -> None:
     """Raise a `SizeError` if the ground truth of a trial, or the required fixed samples, do not fit into memory."""
     sizes, n, d = job.sizes, job.sizes.n_clients, job.sizes.dim
     if job.problem is not None:
-        told = f"a ground truth with n_clients = {n} and dim = {d}"
-        check_fits(4.0 * job.problem.floats_per_trial(), told, "predict for fewer clients")
+        name = f"a ground truth with n_clients = {n} and dim = {d}"
+        check_fits(4.0 * job.problem.floats_per_trial(), name, "predict for fewer clients")
     if isinstance(job.data, FixedSamples) and isinstance(job.algorithm, Averaging):
         m = job.data.n_samples
-        told = f"n_clients = {n} with {m} samples of dimension {sizes.dim} each"
-        check_fits(float(n) * (m * (d + 1) + d * (d + 1)), told, "predict for fewer clients or samples")
+        name = f"n_clients = {n} with {m} samples of dimension {sizes.dim} each"
+        check_fits(float(n) * (m * (d + 1) + d * (d + 1)), name, "predict for fewer clients or samples")
 
 
 def predict(
@@ -112,11 +112,11 @@ def predict(
             f"no prediction is available for {job.sizes.classes} classes: predictions require regression"
         )
     _check_size(job)
-    base = next((known for known in LAWS if isinstance(algorithm, known)), None)
+    base = next((supported for supported in LAWS if isinstance(algorithm, supported)), None)
     if base is None or not declared_last(type(algorithm), "requires", ("step", "finish", "initial_state")):
-        known = dict.fromkeys(each.__name__ for entry in ENTRIES for each in entry.algorithms)
+        names = dict.fromkeys(each.__name__ for entry in ENTRIES for each in entry.algorithms)
         raise NoPredictionError(
-            f"no prediction is available for algorithm = {short_repr(algorithm)}, only for {', '.join(known)}"
+            f"no prediction is available for algorithm = {short_repr(algorithm)}, only for {', '.join(names)}"
         )
     found = LAWS[base](job, job.algorithm)
     return found.of_first() if trials is None and job.trials == 1 else found

@@ -48,24 +48,24 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
         )
     if isinstance(job.data, FixedSamples) and case.exact and algorithm.representation_steps == 1:
         return _at_fixed(case, rounds)
-    laws, trials, said = laws_of(case), case.trials, []
+    laws, trials, reasons = laws_of(case), case.trials, []
     for law in laws:
         try:
             curves = law.curves(case, trials)
         except (ValueError, OverflowError) as error:  # valid for runs but not for this prediction
-            said.append(f"the prediction {law.name!r} is not available: {error}")
+            reasons.append(f"the prediction {law.name!r} is not available: {error}")
             continue
         return Prediction(
             law=law.name,
             source=law.source,
             validity=law.validity,
             rounds=rounds,
-            warnings=(*law.doubts(case, curves), *said),
+            warnings=(*law.doubts(case, curves), *reasons),
             notes=_notes(job),
             _curves=curves,
             _quantities=law.near(case),
         )
-    raise NoPredictionError(said[-1])
+    raise NoPredictionError(reasons[-1])
 
 
 def laws_of(case: FedRepRun) -> list[Law]:
@@ -136,12 +136,12 @@ def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
         if not well_specified:
             return truncation_quantity(case.problem, truths, rank, case.samples)
         d, m, sigma = case.job.sizes.dim, case.samples, case.problem.noise_std
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as records:
             warnings.simplefilter("always")
             found = [
                 fixed_sample_floor(heads_of(truth)[0], dim=d, n_samples=m, noise_std=sigma).distance for truth in truths
             ]
-        doubts = "; ".join(dict.fromkeys(str(each.message) for each in said))
+        doubts = "; ".join(dict.fromkeys(str(each.message) for each in records))
         if np.isnan(found).any():
             raise NoPredictionError(f"no prediction of the floor is available: {doubts}")
         valid = "mean over samples, for small angles and more samples than unknowns"

@@ -107,7 +107,7 @@ def near_truth(case: FedRepRun) -> dict[str, Asked]:
     """Return the predicted quantities near B* for exact heads and a ground truth of rank k."""
     noise_std, d = case.problem.noise_std, case.job.sizes.dim
 
-    def asked(
+    def quantity(
         each: Callable[[LocalMap], float], source: str, validity: str = NEAR, metric: str = ""
     ) -> Callable[[], Quantity]:
         return lambda: Quantity(np.array([each(here) for here in case.maps]), f"theory.{source}", validity, metric)
@@ -119,10 +119,10 @@ def near_truth(case: FedRepRun) -> dict[str, Asked]:
         return float(np.sqrt(here.factor(case.step("the rate requires"))))
 
     return {
-        "floor": asked(floor, "near_truth_floor", NEAR_FLOOR, "subspace_distance"),
-        "rate": asked(rate, "near_truth_factor", metric="subspace_distance"),
-        "stability_edge": asked(lambda here: here.edge() / case.unit, "stability_edge"),
-        "best_step": asked(lambda here: here.best() / case.unit, "local_best_step"),
+        "floor": quantity(floor, "near_truth_floor", NEAR_FLOOR, "subspace_distance"),
+        "rate": quantity(rate, "near_truth_factor", metric="subspace_distance"),
+        "stability_edge": quantity(lambda here: here.edge() / case.unit, "stability_edge"),
+        "best_step": quantity(lambda here: here.best() / case.unit, "local_best_step"),
     }
 
 
@@ -131,16 +131,16 @@ def _step_doubts(case: FedRepRun, limit: float) -> list[str]:
     if not case.steps.size:
         return []
     largest, here = float(case.steps.max()), case.maps[0]
-    told, edge, best = f"step_size = {largest / case.unit:.4g}", here.edge(), here.best()
+    step, edge, best = f"step_size = {largest / case.unit:.4g}", here.edge(), here.best()
     if not here.spanned:
         return [
             f"heads span fewer than rank = {case.algorithm.rank} dimensions: not every angle falls at any step_size"
         ]
     if largest >= edge:
-        return [f"{told} is not below stability_edge = {edge / case.unit:.4g}: not every angle falls in mean square"]
+        return [f"{step} is not below stability_edge = {edge / case.unit:.4g}: not every angle falls in mean square"]
     if largest > limit * best:
         return [
-            f"{told} is {largest / best:.2g} times best_step, above {limit}: few and rare rounds dominate the means"
+            f"{step} is {largest / best:.2g} times best_step, above {limit}: few and rare rounds dominate the means"
         ]
     return []
 

@@ -50,7 +50,7 @@ class Quantity(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __repr__(self) -> str:
         metric = f", metric={self.metric!r}" if self.metric else ""
-        return f"Quantity({_told(self.value)}{metric}, source={self.source!r}, validity={self.validity!r})"
+        return f"Quantity({_as_text(self.value)}{metric}, source={self.source!r}, validity={self.validity!r})"
 
     def __float__(self) -> float:
         return float(self.value)
@@ -140,17 +140,17 @@ class Prediction:
     @property
     def distance(self) -> Array:
         """Subspace distance in every round from the initial one on, (rounds + 1,) or (trials, rounds + 1)."""
-        return self._known().distance
+        return self._available_curves().distance
 
     @property
     def low(self) -> Array | None:
         """10 % quantile of the distance over runs, as `distance`; None if fluctuations are not predicted."""
-        return self._known().low
+        return self._available_curves().low
 
     @property
     def high(self) -> Array | None:
         """90 % quantile of the distance over runs, as `distance`; None if fluctuations are not predicted."""
-        return self._known().high
+        return self._available_curves().high
 
     @property
     def floor(self) -> Quantity:
@@ -176,7 +176,7 @@ class Prediction:
         """Return the prediction of the first trial, without a trial axis."""
         return replace(self, _first=True)
 
-    def _known(self) -> Curves:
+    def _available_curves(self) -> Curves:
         if isinstance(self._curves, str):
             raise NoPredictionError(self._curves)
         if not self._first:
@@ -186,13 +186,13 @@ class Prediction:
 
     def _quantity(self, name: str) -> Quantity:
         if name not in self._computed:
-            asked = self._quantities.get(
+            quantity = self._quantities.get(
                 name, f"no prediction of the {name.replace('_', ' ')} is available for this run"
             )
-            if isinstance(asked, str):
-                raise NoPredictionError(asked)
+            if isinstance(quantity, str):
+                raise NoPredictionError(quantity)
             try:
-                self._computed[name] = asked()
+                self._computed[name] = quantity()
             except ValueError as error:
                 raise NoPredictionError(str(error)) from None
         found = self._computed[name]
@@ -207,7 +207,7 @@ class Prediction:
 
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: predicted quantities, their sources, and a figure of the distance."""
-        said = [
+        facts = [
             ("prediction", f"{self.law}, {self.rounds[-1]} rounds"),
             ("distance", self._course() or str(self._curves)),
             ("source", self.source),
@@ -217,7 +217,7 @@ class Prediction:
         ]
         numbers = self._numbers()
         table = page.table(("", "", "source", "range"), numbers) if numbers else ""
-        return page.beside(page.facts(said) + table, self._figure())
+        return page.beside(page.facts(facts) + table, self._figure())
 
     def _figure(self) -> str:
         """Return a figure of the distance and its band; empty if the distance is not predicted."""
@@ -237,10 +237,12 @@ class Prediction:
         """Return the initial and final distance as text; empty if the distance is not predicted."""
         if isinstance(self._curves, str):
             return ""
-        first, last = (_told(self.distance[..., end]) for end in (0, -1))
+        first, last = (_as_text(self.distance[..., end]) for end in (0, -1))
         if self.low is None or self.high is None:
             return f"from {first} to {last}"
-        return f"from {first} to {last} ({_told(self.low[..., -1])} to {_told(self.high[..., -1])} in 80 % of runs)"
+        return (
+            f"from {first} to {last} ({_as_text(self.low[..., -1])} to {_as_text(self.high[..., -1])} in 80 % of runs)"
+        )
 
     def _numbers(self) -> list[tuple[str, str, str, str]]:
         """Return name, value, source and range of the available quantities."""
@@ -250,12 +252,12 @@ class Prediction:
                 found = self._quantity(name)
             except NoPredictionError:
                 continue
-            value = _told(found.value) + (f" ({found.metric})" if name == "floor" else "")
+            value = _as_text(found.value) + (f" ({found.metric})" if name == "floor" else "")
             lines.append((name, value, found.source, found.validity))
         return lines
 
 
-def _told(values: npt.ArrayLike) -> str:
+def _as_text(values: npt.ArrayLike) -> str:
     """Format one number, or the smallest and the largest of several."""
     low, high = (f"{float(end(values)):.4g}" for end in (np.min, np.max))
     return low if low == high else f"{low} .. {high}"

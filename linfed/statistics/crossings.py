@@ -125,8 +125,8 @@ def replicates_of(margins: Mapping[float, Array], share: float) -> Array:
     """
     trials = max(len(one) for one in margins.values())
     weights = np.random.default_rng(0).exponential(size=(trials, REPLICATES)).T
-    own = zlib.crc32(b"".join(np.ascontiguousarray(margins[size]).tobytes() for size in sorted(margins)))
-    between = np.random.default_rng((1, own)).uniform(size=REPLICATES)
+    seed = zlib.crc32(b"".join(np.ascontiguousarray(margins[size]).tobytes() for size in sorted(margins)))
+    between = np.random.default_rng((1, seed)).uniform(size=REPLICATES)
     return np.minimum(crossing_of(margins, share, weights, between)[0], max(margins))
 
 
@@ -190,8 +190,8 @@ class ThresholdSearch:
 
     def take(self, size: float, margins: npt.ArrayLike) -> None:
         """Add the margins of the trials that `wanted` returned."""
-        known = self.margins.get(size, np.empty(0))
-        self.margins[size] = np.append(known, np.asarray(margins, dtype=float))
+        previous = self.margins.get(size, np.empty(0))
+        self.margins[size] = np.append(previous, np.asarray(margins, dtype=float))
 
     @property
     def total_trials(self) -> int:
@@ -205,15 +205,15 @@ class ThresholdSearch:
         If the two are out of order (`violations`), the first is the largest failing size below the second.
         """
         surely = self._surely()
-        high = min((size for size, says in surely.items() if says > 0), default=math.inf)
-        return max((size for size, says in surely.items() if says < 0 and size < high), default=0.0), high
+        high = min((size for size, sign in surely.items() if sign > 0), default=math.inf)
+        return max((size for size, sign in surely.items() if sign < 0 and size < high), default=0.0), high
 
     @property
     def violations(self) -> int:
         """Number of sizes that significantly fail although a smaller size significantly succeeds."""
         surely = self._surely()
-        least = min((size for size, says in surely.items() if says > 0), default=math.inf)
-        return sum(says < 0 and size > least for size, says in surely.items())
+        least = min((size for size, sign in surely.items() if sign > 0), default=math.inf)
+        return sum(sign < 0 and size > least for size, sign in surely.items())
 
     def _surely(self) -> dict[float, int]:
         return {size: self._verdict(size) for size in self.margins}
@@ -284,6 +284,6 @@ class ThresholdSearch:
         return max(1, round(size)) if self.whole else size
 
     def _more(self, size: float) -> tuple[float, int, int]:
-        known = len(self.margins.get(size, ()))
-        last = min(max(self.batch, 2 * known), self.trials, known + self.budget - self.total_trials)
-        return size, known, max(last, known + 1)
+        trials = len(self.margins.get(size, ()))
+        last = min(max(self.batch, 2 * trials), self.trials, trials + self.budget - self.total_trials)
+        return size, trials, max(last, trials + 1)

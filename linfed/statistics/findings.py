@@ -344,10 +344,10 @@ def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **fields: Any) -> F
         claim. VACUOUS if nothing was evaluated.
     """
     values = np.asarray(check_unmasked("gaps", gaps), dtype=float).reshape(len(np.atleast_1d(gaps)), -1)
-    known = ~np.isnan(values)
-    worst = float(values[known].max()) if known.any() else np.nan
+    has_value = ~np.isnan(values)
+    worst = float(values[has_value].max()) if has_value.any() else np.nan
     defaults = {
-        "detail": f"the worst of {int(known.any(axis=1).sum())} trials, {int(known.sum())} values",
+        "detail": f"the worst of {int(has_value.any(axis=1).sum())} trials, {int(has_value.sum())} values",
         "claimed_high": tolerance,
         "theorem": True,
     }

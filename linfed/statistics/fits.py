@@ -182,19 +182,19 @@ def fit_power_law(
     left = _left(model, columns, censored)
     base, factors = _design(model, columns, len(left.logs))
     design = np.column_stack([np.ones(len(left.logs)), *factors.values()])
-    known = left.sides == 0
+    uncensored = left.sides == 0
     _check_rank(design, list(factors), f"over these {len(design)} points")
-    if not known.all():
-        some = f"over the {known.sum()} of {len(design)} points that are not censored"
-        _check_rank(design[known], list(factors), some)
+    if not uncensored.all():
+        some = f"over the {uncensored.sum()} of {len(design)} points that are not censored"
+        _check_rank(design[uncensored], list(factors), some)
     logs = left.logs - base
     free, scatter = _solved(design, logs, left.sides)
     resampled = None if left.replicates is None else left.replicates - base[:, None]
     ends = (50 * (1 - confidence), 50 * (1 + confidence))
     replicates = None if resampled is None else _of_replicates(design, left.sides, resampled)
-    intervals = _intervals(design, logs, known, free, replicates, ends)
-    residuals = np.where(known, logs - design @ free, np.nan)
-    spread = np.full(len(logs), np.nan) if resampled is None else np.where(known, resampled.std(axis=1), np.nan)
+    intervals = _intervals(design, logs, uncensored, free, replicates, ends)
+    residuals = np.where(uncensored, logs - design @ free, np.nan)
+    spread = np.full(len(logs), np.nan) if resampled is None else np.where(uncensored, resampled.std(axis=1), np.nan)
     return PowerLawFit(
         formula=formula,
         exponents={name: (float(free[i]), *intervals[i]) for i, name in enumerate(factors, start=1)},
@@ -204,8 +204,10 @@ def fit_power_law(
         spread=spread,
         scatter=scatter,
         curvature=_curvatures(design, logs, left.sides, list(factors), resampled, ends),
-        p_value=_p_value(design[known], residuals[known], replicates, None if resampled is None else resampled[known]),
-        reached=int(known.sum()),
+        p_value=_p_value(
+            design[uncensored], residuals[uncensored], replicates, None if resampled is None else resampled[uncensored]
+        ),
+        reached=int(uncensored.sum()),
         above=int(np.sum(left.sides == ABOVE)),
         below=int(np.sum(left.sides == BELOW)),
         over="residuals" if resampled is None else "trials",
@@ -349,29 +351,29 @@ def _check_rank(design: Array, exponents: list[str], points: str) -> None:
 
 def _solved(design: Array, logs: Array, sides: npt.NDArray[np.intp], first: Array | None = None) -> tuple[Array, float]:
     """Return the coefficients and the scatter, by least squares or maximum likelihood with censored points."""
-    known = sides == 0
-    if known.all():
+    uncensored = sides == 0
+    if uncensored.all():
         free = np.asarray(np.linalg.lstsq(design, logs)[0], dtype=float)
         freedom = len(logs) - design.shape[1]
         return free, float(np.sqrt(np.sum((logs - design @ free) ** 2) / freedom)) if freedom else 0.0
     from scipy import optimize, stats
 
     if first is None:
-        free = np.linalg.lstsq(design[known], logs[known])[0]
-        scatter = max(float(np.std(logs[known] - design[known] @ free)), 10 * SMALLEST_SCATTER)
+        free = np.linalg.lstsq(design[uncensored], logs[uncensored])[0]
+        scatter = max(float(np.std(logs[uncensored] - design[uncensored] @ free)), 10 * SMALLEST_SCATTER)
         first = np.append(free, np.log(scatter))
-    beyond = sides[~known]
+    beyond = sides[~uncensored]
 
     def loss(at: Array) -> tuple[float, Array]:
         scale = np.exp(at[-1])
         missed = (logs - design @ at[:-1]) / scale
-        out = -beyond * missed[~known]  # P(beyond the bound) = P(standard normal < out)
+        out = -beyond * missed[~uncensored]  # P(beyond the bound) = P(standard normal < out)
         hazard = np.exp(stats.norm.logpdf(out) - stats.norm.logcdf(out))
-        value = np.sum(missed[known] ** 2) / 2 + known.sum() * at[-1] - np.sum(stats.norm.logcdf(out))
+        value = np.sum(missed[uncensored] ** 2) / 2 + uncensored.sum() * at[-1] - np.sum(stats.norm.logcdf(out))
         pull = np.zeros(len(logs))
-        pull[known] = missed[known]
-        pull[~known] = beyond * hazard
-        of_scale = known.sum() - np.sum(missed[known] ** 2) + np.sum(hazard * out)
+        pull[uncensored] = missed[uncensored]
+        pull[~uncensored] = beyond * hazard
+        of_scale = uncensored.sum() - np.sum(missed[uncensored] ** 2) + np.sum(hazard * out)
         return float(value), np.append(-(design.T @ pull) / scale, of_scale)
 
     bounds = [(None, None)] * design.shape[1] + [(np.log(SMALLEST_SCATTER), None)]
@@ -382,23 +384,23 @@ def _solved(design: Array, logs: Array, sides: npt.NDArray[np.intp], first: Arra
 def _intervals(
     design: Array,
     logs: Array,
-    known: npt.NDArray[np.bool_],
+    uncensored: npt.NDArray[np.bool_],
     free: Array,
     replicates: Array | None,
     ends: tuple[float, float],
 ) -> list[tuple[float, float]]:
     """Return the interval of each coefficient."""
-    inverse = np.linalg.pinv(design[known])
+    inverse = np.linalg.pinv(design[uncensored])
     rounding = ROUNDING * np.abs(inverse).sum(axis=1)
     if replicates is not None:
         low, high = np.percentile(replicates, ends, axis=1)
     else:
         from scipy import stats
 
-        freedom = int(known.sum()) - design.shape[1]
+        freedom = int(uncensored.sum()) - design.shape[1]
         if freedom < 1:
             return [(-np.inf, np.inf)] * len(free)
-        left = logs[known] - design[known] @ free
+        left = logs[uncensored] - design[uncensored] @ free
         reach = stats.t.ppf(ends[1] / 100, freedom) * np.sqrt(left @ left / freedom * np.sum(inverse**2, axis=1))
         low, high = free - reach, free + reach
     return [(float(at), float(to)) for at, to in zip(low - rounding, high + rounding, strict=True)]
@@ -425,12 +427,14 @@ def _curvatures(
     found = {}
     for number, name in enumerate(exponents, start=1):
         bent = np.column_stack([design, (design[:, number] - design[:, number].mean()) ** 2])
-        known = sides == 0
-        if np.linalg.matrix_rank(bent[known]) < bent.shape[1] or (resampled is None and known.sum() <= bent.shape[1]):
+        uncensored = sides == 0
+        if np.linalg.matrix_rank(bent[uncensored]) < bent.shape[1] or (
+            resampled is None and uncensored.sum() <= bent.shape[1]
+        ):
             continue
         free, _ = _solved(bent, logs, sides)
         replicates = None if resampled is None else _of_replicates(bent, sides, resampled)
-        low, high = _intervals(bent, logs, known, free, replicates, ends)[-1]
+        low, high = _intervals(bent, logs, uncensored, free, replicates, ends)[-1]
         found[name] = (2 * float(free[-1]), 2 * low, 2 * high)
     return found
 

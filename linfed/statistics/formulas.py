@@ -108,10 +108,10 @@ def _expression(side: str, text: str) -> ast.expr:
         call = call and len(getattr(node, "args", ())) == 1 and not getattr(node, "keywords", ())
         plain = isinstance(node, ast.Name | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop | ast.expr_context)
         if not (number or call or plain) or (isinstance(node, ast.operator) and type(node) not in OPERATORS):
-            known = " ".join(FUNCTIONS)
+            functions = " ".join(FUNCTIONS)
             raise ValueError(
                 f"formula = {short_repr(text)}: {ast.unparse(node)!r} must be a column, a number or one of "
-                f"+ - * / ^ {known}"
+                f"+ - * / ^ {functions}"
             )
     return found
 

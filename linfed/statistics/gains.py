@@ -86,19 +86,19 @@ def gain_ratio(first: Array, second: Array, last: int, *, signed: bool = True) -
     The measured coverage of the interval for lognormal rounds is 0.97 to 0.99 with 10, 20 and 50 trials. It is the same
     for `factor_ratio`, and for `judge_more_reduction` with normal reductions.
     """
-    known = ~np.isnan([first, second]).any(axis=(0, 1))
-    trials = int(known.sum())
+    has_levels = ~np.isnan([first, second]).any(axis=(0, 1))
+    trials = int(has_levels.sum())
     if trials < 2:
         return (math.nan, 0.0, math.inf), "too few trials have a level to reach"
 
     def bounds(index: Indices) -> Bounds:
-        one, other = (log_gain(rounds[:, known][:, index], last, signed=signed) for rounds in (first, second))
+        one, other = (log_gain(rounds[:, has_levels][:, index], last, signed=signed) for rounds in (first, second))
         with np.errstate(invalid="ignore"):
             low, high = one[0] - other[1], one[1] - other[0]
         return np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
 
-    drawn = zip(bounds(resampled(trials)), (0.025, 0.975), strict=True)
-    low, high = (float(np.exp(np.quantile(part, q, method="inverted_cdf"))) for part, q in drawn)
+    ends = zip(bounds(resampled(trials)), (0.025, 0.975), strict=True)
+    low, high = (float(np.exp(np.quantile(part, q, method="inverted_cdf"))) for part, q in ends)
     least, most = bounds(np.arange(trials))
     return (float(np.exp(least)) if least == most else math.nan, low, high), ""
 
@@ -146,10 +146,10 @@ def factor_ratio(mine: Sequence[Array], rival: Sequence[Array], last: int) -> tu
 
 def format_gain(rounds: Array, last: int) -> str:
     """Return the gain for rounds (2, trials) as text: a number, or a bound such as "> 2"."""
-    known = ~np.isnan(rounds).any(axis=0)
-    if not known.any():
+    has_levels = ~np.isnan(rounds).any(axis=0)
+    if not has_levels.any():
         return "-"
-    low, high = (float(bound) for bound in log_gain(rounds[:, known], last))
+    low, high = (float(bound) for bound in log_gain(rounds[:, has_levels], last))
     if low == high or (math.isinf(high) and high > 0 and low > -math.inf):
         return f"{'' if low == high else '> '}{math.exp(low):.2g}"
     return f"< {math.exp(high):.2g}" if high < math.inf else "?"
@@ -192,16 +192,16 @@ def judge_fewer_rounds(rounds: Array, **fields: Any) -> Finding:
     **fields
         Other fields of `Finding`.
     """
-    known = rounds[:, ~np.isnan(rounds).any(axis=0)]
-    found, detail = share_smaller(*known)
-    if known.size:
-        medians = (f"{middle:g}" if np.isfinite(middle) else "never" for middle in lower_median(known))
+    pairs = rounds[:, ~np.isnan(rounds).any(axis=0)]
+    found, detail = share_smaller(*pairs)
+    if pairs.size:
+        medians = (f"{middle:g}" if np.isfinite(middle) else "never" for middle in lower_median(pairs))
         detail = f"{detail}; medians {' and '.join(medians)}"
     defaults = {
         "claimed_low": 0.5,
         "strict": True,
         "vacuous": "no trial has a level to reach, or all tie" if math.isnan(found[0]) else "",
-        "detail": detail if known.size else "no trial has a level to reach",
+        "detail": detail if pairs.size else "no trial has a level to reach",
     }
     return judge(found, **defaults | fields)
 
@@ -222,8 +222,8 @@ def judge_lower_end(finals: Array, *, tie: float, **fields: Any) -> Finding:
     equal = np.abs(mine - other) <= tie * np.minimum(mine, other)
     found = judge_smaller(np.where(equal, other, mine), other, **fields)
     change = float(lower_median(mine / other - 1))
-    told = "diverges more" if abs(change) > 100 else f"{100 * change:+.2f} %"
-    return replace(found, detail=f"{found.detail}; median difference {told}")
+    change_text = "diverges more" if abs(change) > 100 else f"{100 * change:+.2f} %"
+    return replace(found, detail=f"{found.detail}; median difference {change_text}")
 
 
 def judge_more_speed(
@@ -276,7 +276,7 @@ def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, 
     few, many = per_cent[min(per_cent)], per_cent[max(per_cent)]
     index = resampled(len(few))
     low, high = np.quantile(lower_median(few[index]) - lower_median(many[index]), (0.025, 0.975))
-    told = ", ".join(f"{float(lower_median(each)):.2g}" for each in per_cent.values())
-    detail = f"{told} % at {name} = {', '.join(map(str, per_cent))}"
+    values = ", ".join(f"{float(lower_median(each)):.2g}" for each in per_cent.values())
+    detail = f"{values} % at {name} = {', '.join(map(str, per_cent))}"
     measured = float(lower_median(few) - lower_median(many)), float(low), float(high)
     return judge(measured, **{"claimed_low": 0.0, "strict": True, "detail": detail} | fields)

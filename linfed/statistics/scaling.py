@@ -30,16 +30,18 @@ def judge_predicted_exponent(
         Other fields of `Finding`.
     """
     estimate, low, high = fit_exponent(x, measured)
-    foreseen = fit_exponent(x, predicted)[0]
+    predicted_exponent = fit_exponent(x, predicted)[0]
     defaults = {
         "claimed_low": -margin,
         "claimed_high": margin,
         "theorem": True,
         "source": f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
         "statistic": "fitted exponent minus the predicted one",
-        "detail": f"measured {estimate:.3f}, predicted {foreseen:.3f}",
+        "detail": f"measured {estimate:.3f}, predicted {predicted_exponent:.3f}",
     }
-    return judge((estimate - foreseen, low - foreseen, high - foreseen), **defaults | fields)
+    return judge(
+        (estimate - predicted_exponent, low - predicted_exponent, high - predicted_exponent), **defaults | fields
+    )
 
 
 def judge_farthest_off(

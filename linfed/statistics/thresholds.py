@@ -38,12 +38,12 @@ def best_threshold(outcome: Mask) -> Mask:
     return np.arange(outcome.shape[1]) >= int(np.argmax(gained))
 
 
-def line_counts(outcome: Mask, said: Mask) -> npt.NDArray[np.intp]:
+def line_counts(outcome: Mask, predicted: Mask) -> npt.NDArray[np.intp]:
     """Count for each data set the points at which the line and the common threshold predict the outcome.
 
     Parameters
     ----------
-    outcome, said : ndarray of bool (sets, columns, points)
+    outcome, predicted : ndarray of bool (sets, columns, points)
         Outcomes, and outcomes predicted by the line; points ascend. Every column has its own common threshold.
 
     Returns
@@ -53,13 +53,13 @@ def line_counts(outcome: Mask, said: Mask) -> npt.NDArray[np.intp]:
         number that the line predicts correctly, and the number that the threshold predicts correctly (`COUNTED`).
     """
     fixed = np.stack([best_threshold(column) for column in np.moveaxis(outcome, 1, 0)])
-    near = np.zeros(said.shape, dtype=bool)
-    crossing = said[..., 1:] != said[..., :-1]
+    near = np.zeros(predicted.shape, dtype=bool)
+    crossing = predicted[..., 1:] != predicted[..., :-1]
     near[..., 1:] |= crossing
     near[..., :-1] |= crossing
     every = np.ones_like(near)
-    told = (every, outcome == said, outcome == fixed)
-    counts = np.array([[np.sum(hit & chosen, axis=(1, 2)) for hit in told] for chosen in (every, near)])
+    kinds = (every, outcome == predicted, outcome == fixed)
+    counts = np.array([[np.sum(hit & chosen, axis=(1, 2)) for hit in kinds] for chosen in (every, near)])
     return np.moveaxis(counts, -1, 0)
 
 
@@ -88,7 +88,7 @@ def line_findings(counts: npt.ArrayLike, *, fixed: str, **fields: Any) -> list[F
 
     out = []
     of_kind = np.moveaxis(np.reshape(counts, (-1, 2, 3)).astype(float), 0, -1)
-    for told, samples in zip(AMONG, of_kind, strict=True):
+    for kind, samples in zip(AMONG, of_kind, strict=True):
         points, line, other = samples
         estimate, same = float(difference(*samples)), bool(np.all(line == other))
         interval = (estimate, estimate)
@@ -97,11 +97,11 @@ def line_findings(counts: npt.ArrayLike, *, fixed: str, **fields: Any) -> list[F
         shares = [f"{100 * part.sum() / max(1, points.sum()):.1f} %" for part in (line, other)]
         whole = f"; right at every point in {100 * np.mean(line == points):.0f} % of the {len(points)} data sets"
         defaults = {
-            "statistic": f"share of {told} that the line predicts, minus that of {fixed}",
+            "statistic": f"share of {kind} that the line predicts, minus that of {fixed}",
             "source": OWN_PREDICTION,
             "claimed_low": 0.0,
             "strict": True,
-            "detail": f"{' against '.join(shares)} of {points.sum():.0f}{whole if told == AMONG[0] else ''}",
+            "detail": f"{' against '.join(shares)} of {points.sum():.0f}{whole if kind == AMONG[0] else ''}",
             "vacuous": "both predict the same for every point" if same else "",
         }
         out.append(judge((estimate, *interval), **defaults | fields))

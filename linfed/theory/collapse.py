@@ -209,8 +209,8 @@ def least_global_nc2(classes: int, held: int, dim: int) -> float:
     [0.573, 0.313, 0.0]
     """
     c, dim = check_integer("classes", classes, minimum=2), check_integer("dim", dim)
-    own = check_integer("held", held, maximum=c)
-    last = (1.0 - own / c) ** 2
-    whole = (own - 1 + last) / (c - 1)
-    kept = (min(dim, own - 1) + (last if dim >= own else 0.0)) / (c - 1)
+    per_client = check_integer("held", held, maximum=c)
+    last = (1.0 - per_client / c) ** 2
+    whole = (per_client - 1 + last) / (c - 1)
+    kept = (min(dim, per_client - 1) + (last if dim >= per_client else 0.0)) / (c - 1)
     return math.hypot(1.0 - math.sqrt(kept), math.sqrt(whole - kept))

@@ -71,9 +71,9 @@ def _equal(p: int, clusters: Indices) -> Moments:
     }
     found = {}
     same = clusters[:, None] == clusters
-    for name, (apart, together, own) in blocks.items():
+    for name, (apart, together, within) in blocks.items():
         found[name] = np.where(same, together[clusters][:, None], apart[np.ix_(clusters, clusters)])
-        np.fill_diagonal(found[name], own[clusters])
+        np.fill_diagonal(found[name], within[clusters])
     other = np.arange(C)[:, None] != clusters
     oe = np.where(other, (left / sizes)[:, clusters], 0.0)
     ov = np.where(other, ((none[:, None] - both) / sizes)[:, clusters], 0.0)
@@ -107,12 +107,12 @@ def _enumerated(p: int, clusters: Indices, weights: Array) -> Moments:
     taken = np.zeros((len(sets), n))
     np.put_along_axis(taken, sets, 1.0, axis=1)
     counts = taken @ np.eye(C)[clusters]
-    own = counts[:, clusters]
+    cluster_counts = counts[:, clusters]
     rows = np.concatenate(
         [
             taken * weights / (taken @ weights)[:, None],
             taken,
-            taken / np.maximum(own, 1.0),
+            taken / np.maximum(cluster_counts, 1.0),
             counts == 0,
         ],
         axis=1,

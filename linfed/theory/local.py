@@ -85,14 +85,14 @@ def local_mean_risk(length: npt.ArrayLike, *, noise_std: float, dim: int, n_samp
         return np.asarray(0.5 * (length2 * kept + noise + variance))
     c, (t1, t2), (more1, more2) = d / m, *_resolvents(ridge, d / m)
     limit = length2 * ridge**2 * t2 + variance * c * (t1 - ridge * t2)
-    beside = (length2 * ridge**2 * more2 + variance * c * (more1 - ridge * more2)) / d
+    correction = (length2 * ridge**2 * more2 + variance * c * (more1 - ridge * more2)) / d
     unsafe = (length2 * ridge**2 * abs(more2) + variance * c * (abs(more1) + ridge * abs(more2))) / d
     if np.any(unsafe > LARGEST_CORRECTION * limit):
         raise ValueError(
             f"ridge = {ridge:g} is too small for d = {d} and m = {m}: the expansion in 1/d is not accurate; use a "
             "larger ridge, or 0, which is exact"
         )
-    return np.asarray(0.5 * (limit + beside + variance))
+    return np.asarray(0.5 * (limit + correction + variance))
 
 
 def best_local_ridge(length: npt.ArrayLike, *, noise_std: float, dim: int, n_samples: int) -> float:

@@ -173,9 +173,9 @@ def scaffold_iteration_matrix(
     n, d = A.shape[:2]
     share = check_integer("participants", participants, maximum=n) / n
     identity = np.eye(d)
-    own = np.eye(n)[..., None, None] - 1.0 / n  # coefficient of c_j in c_i - c: (n, n, 1, 1)
-    slope = -own * identity  # coefficient of c_j in A_i theta - b_i - c_i + c
-    control = own * identity + Q[:, None] @ slope / local_steps - np.eye(n)[..., None, None] * identity
+    centring = np.eye(n)[..., None, None] - 1.0 / n  # coefficient of c_j in c_i - c: (n, n, 1, 1)
+    slope = -centring * identity  # coefficient of c_j in A_i theta - b_i - c_i + c
+    control = centring * identity + Q[:, None] @ slope / local_steps - np.eye(n)[..., None, None] * identity
     out = np.zeros((n + 1, n + 1, d, d))
     out[0, 0] = identity - server_step_size * step_size * (Q @ A).mean(axis=0)
     out[0, 1:] = -server_step_size * step_size * (Q[:, None] @ slope).mean(axis=0)

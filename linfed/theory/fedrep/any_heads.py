@@ -30,7 +30,7 @@ class LocalMap:
         ``Gamma = mean_i w_i w_i'``.
     linear, quadratic : ndarray (k(k+1)/2, k(k+1)/2)
         Symmetric matrices of the map.
-    drawn : float
+    noise_factor : float
         ``c/(p m)``. With noise of variance 1, a round adds ``eta^2`` times this times Gamma to the covariance of each
         of the d - k rows of D.
     spare : int
@@ -40,7 +40,7 @@ class LocalMap:
     second: Array
     linear: Array
     quadratic: Array
-    drawn: float
+    noise_factor: float
     spare: int
 
     @classmethod
@@ -55,7 +55,7 @@ class LocalMap:
             second=gamma,
             linear=2.0 * c * _packed_kron(gamma, one),
             quadratic=c * c * (1.0 - chosen) * both + gain * moments.fourth,
-            drawn=c / (p * m),
+            noise_factor=c / (p * m),
             spare=m - k - 1,
         )
 
@@ -107,7 +107,7 @@ class LocalMap:
                 f"step_size = {step_size:g} must be below stability_edge = {self.edge():g}: at larger step sizes the "
                 "mean square grows without bound and there is no floor"
             )
-        drive = variance * (dim - k) * self.drawn * (self.second + variance / self.spare * np.eye(k))
+        drive = variance * (dim - k) * self.noise_factor * (self.second + variance / self.spare * np.eye(k))
         entries = np.asarray(np.linalg.solve(self.linear - step_size * self.quadratic, packed(step_size * drive)))
         return unpacked(entries, k)
 
@@ -314,15 +314,15 @@ def near_truth_floor(
 
 
 def _of_trials(
-    W: npt.ArrayLike, asked: Callable[[LocalMap], float | Array], dim: int, n_samples: int, participants: int | None
+    W: npt.ArrayLike, evaluate: Callable[[LocalMap], float | Array], dim: int, n_samples: int, participants: int | None
 ) -> float | Array:
-    """Apply `asked` to the map of each trial."""
+    """Apply `evaluate` to the map of each trial."""
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     n, k = heads.shape[-2:]
     dim, n_samples, participants = checked_sizes(dim, k, n, n_samples, participants)
     sizes = {"dim": dim, "n_clients": n, "n_samples": n_samples, "participants": participants}
     with one_blas_thread():
         found = [
-            asked(LocalMap.of(HeadMoments.of(each), **sizes)) for each in (heads if heads.ndim == 3 else heads[None])
+            evaluate(LocalMap.of(HeadMoments.of(each), **sizes)) for each in (heads if heads.ndim == 3 else heads[None])
         ]
     return np.asarray(found) if heads.ndim == 3 else found[0]

@@ -137,14 +137,14 @@ def _least_n(rival_risk: float, dim: int, rank: int, n_samples: int, noise_std: 
     k, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
     variance = check_noise_std(noise_std) ** 2
     d, _, _ = checked_sizes(dim, k, 1, max(m, k + 2), None)
-    wanted, known = 2.0 * rival_risk - variance, k * variance / max(m - k - 1, 1)
-    if m <= k + 1 or wanted <= known:
+    wanted, head_excess = 2.0 * rival_risk - variance, k * variance / max(m - k - 1, 1)
+    if m <= k + 1 or wanted <= head_excess:
         return math.inf
     if variance == 0:
         return max(float(k), (d - k) * k / (m - k))
     c, unknowns, excess = _solutions(k, m, variance)
     if wanted <= excess[0]:  # both risks are still of first order
-        return (d - k) / float(unknowns[0]) * (float(excess[0]) - known) / (wanted - known)
+        return (d - k) / float(unknowns[0]) * (float(excess[0]) - head_excess) / (wanted - head_excess)
     along = np.log(c)
     course = interpolate.CubicSpline(along, np.log(unknowns))
     last = float(along[-1])
@@ -177,7 +177,7 @@ def _solutions(k: int, m: int, variance: float) -> tuple[Array, Array, Array]:
             at, gap = new, left
         excess, steps = at - gaussian, at - gaussian - excess
         v = math.exp(at)
-        risk = float(client_excess(head, v * eye, c * eye, m, variance, told=m > k + 3)[0])
+        risk = float(client_excess(head, v * eye, c * eye, m, variance, with_fit=m > k + 3)[0])
         found.append((c, v * j, risk))
         if v * j < 0.8 * max(unknowns for _, unknowns, _ in found):
             break

@@ -265,14 +265,14 @@ def _fixed_point(W: Array, share: float, variance: float, nu: int) -> tuple[Arra
     return (V, C) if W.ndim == 3 else (V[0], C[0])
 
 
-def client_excess(W: Array, V: Array, C: Array, m: int, variance: float, told: bool = True) -> Array:
-    """Return twice the mean excess risk of each client (.., n); with `told`, add the part due to the fit of B."""
+def client_excess(W: Array, V: Array, C: Array, m: int, variance: float, with_fit: bool = True) -> Array:
+    """Return twice the mean excess risk of each client (.., n); with `with_fit`, add the part due to the fit of B."""
     k = W.shape[-1]
     spare, nu = m - k, m - k - 1
     rho2 = _quadratic(W, _shrunk(C))
     tau2 = variance + rho2
     plain = rho2 + tau2 * k / nu
-    if not told:
+    if not with_fit:
         return plain
     good = np.isfinite(C).all(axis=(-2, -1), keepdims=True)
     values, vectors = np.linalg.eigh(np.where(good, np.eye(k) + C, np.eye(k)))
@@ -302,15 +302,17 @@ def _quadratic(W: Array, A: Array) -> Array:
 def _warn(distance: Array, spare: int, variance: float) -> None:
     """Warn if there is no solution, or if the prediction is not accurate."""
     lost, steep = np.asarray(np.isnan(distance)), np.asarray(distance > STEEP / math.hypot(1.0, STEEP))
-    told = ""
+    message = ""
     if lost.any():
         where = "" if distance.ndim == 0 else f" in {lost.sum()} of {lost.size} trials"
-        told = f"the equations of a minimum near B* have no solution{where}: too few samples or clients for this noise"
+        message = (
+            f"the equations of a minimum near B* have no solution{where}: too few samples or clients for this noise"
+        )
     elif steep.any():
-        told = (
+        message = (
             f"the largest angle has a mean sine of {float(np.max(distance)):.2g}: above about 0.37 the prediction fails"
         )
     elif spare == 2 and variance > 2:
-        told = "at n_samples = rank + 2 with this noise the empirical risk may have several minima"
-    if told:
-        warnings.warn(told, RuntimeWarning, stacklevel=3)
+        message = "at n_samples = rank + 2 with this noise the empirical risk may have several minima"
+    if message:
+        warnings.warn(message, RuntimeWarning, stacklevel=3)

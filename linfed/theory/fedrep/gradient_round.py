@@ -137,8 +137,8 @@ class HeadsRound:
         P = H @ Q @ H.T  # I - N N'
         chosen = np.arange(copies * n)
         if p < n:
-            drawn = np.argpartition(rng.random((copies, n)), p - 1, axis=1)[:, :p]
-            chosen = (drawn + n * np.arange(copies)[:, None]).reshape(-1)
+            sets = np.argpartition(rng.random((copies, n)), p - 1, axis=1)[:, :p]
+            chosen = (sets + n * np.arange(copies)[:, None]).reshape(-1)
         clients = chosen % n
         W = self.W.T[:, clients]
         best = N.T @ W
@@ -203,8 +203,8 @@ class HeadsRound:
     def _messages(self, best: Array, lag: Array, squares: Array, alpha: float, rng: Generator) -> _Messages:
         """Draw messages of clients from their exact distribution for given B and heads."""
         (k, count), m = best.shape, self.n_samples
-        drawn = gram_roots(rng, count, k, m) if m >= k else rng.standard_normal((count, m, k))
-        T = np.ascontiguousarray(np.moveaxis(drawn, 0, -1))
+        rows = gram_roots(rng, count, k, m) if m >= k else rng.standard_normal((count, m, k))
+        T = np.ascontiguousarray(np.moveaxis(rows, 0, -1))
         noise = np.sqrt(squares) * rng.standard_normal((T.shape[0], count))
         rest = squares * (rng.chisquare(m - k, count) if m > k else np.zeros(count))
         for _ in range(self.head_steps):

@@ -60,8 +60,8 @@ def median_distance(X: npt.ArrayLike, *, dim: int) -> float | Array:
     values, vectors = np.linalg.eigh(X) if X.shape[-2] == k else (np.array(-1.0), X)
     if values.min() < -1e-9 * abs(values).max():
         raise ValueError(f"X of shape {X.shape} must hold positive semidefinite matrices (k, k)")
-    drawn = (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])[..., None, :, :] @ _wishart_roots(rows, k)
-    t = np.linalg.eigvalsh(drawn @ drawn.mT)[..., -1] / rows
+    factors = (vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])[..., None, :, :] @ _wishart_roots(rows, k)
+    t = np.linalg.eigvalsh(factors @ factors.mT)[..., -1] / rows
     found = np.median(np.sqrt(t / (1.0 + t)), axis=-1)
     return found if X.ndim == 3 else float(found)
 

@@ -196,8 +196,8 @@ def noise_floor(
             "square grows without bound and there is no floor"
         )
     variance = noise_std * noise_std
-    drawn = step_size * (dim - rank) * variance * (1.0 + variance / (n_samples - rank - 1))
-    return math.sqrt(drawn / (p * n_samples * (2.0 - step_size / best)))
+    drive = step_size * (dim - rank) * variance * (1.0 + variance / (n_samples - rank - 1))
+    return math.sqrt(drive / (p * n_samples * (2.0 - step_size / best)))
 
 
 def _near_truth(

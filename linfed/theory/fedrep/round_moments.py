@@ -163,16 +163,16 @@ def mean_map(T: Array, second: Array, fourth: Array, setting: RoundSizes) -> Arr
     by_inside, by_left = both[..., :draws], both[..., draws:]
     spread = setting.dim - k - np.einsum("taan->tn", P)
     across = (m - k + 1) * last.inner(inside, by_left) + spread * last.inner(P, by_left)
-    drawn = spread[:, None, None] * by_left
+    by_samples = spread[:, None, None] * by_left
     if variance:
         inside_left, left = (variance * np.einsum("taan,ta->tn", each, second) for each in (inside, P))
         across += (m - k + 1) * inside_left + spread * (2.0 * left + variance**2)
-        np.einsum("taan->tan", drawn)[:] += variance * spread[:, None] * second[..., None]
-    drawn += by_inside
-    drawn += (across / (m - k - 1))[:, None, None] * whole
+        np.einsum("taan->tan", by_samples)[:] += variance * spread[:, None] * second[..., None]
+    by_samples += by_inside
+    by_samples += (across / (m - k - 1))[:, None, None] * whole
     moved = identity - eta * c * kept * along
     Q = last.times(last.transposed(moved), last.times(T, moved))
-    Q += (eta**2 * c / (m * p)) * drawn
+    Q += (eta**2 * c / (m * p)) * by_samples
     if setting.share:
         Q += (eta * c) ** 2 * setting.share * (by_inside - last.transposed(along) * inside * along)
     back = last.inverse(identity + P * (eta * c * along))
@@ -236,7 +236,7 @@ class RoundLaw:
         """Return the number of Gaussian values in a draw."""
         return k * k + k * (k + 1)
 
-    def drawn(self, values: Array, right: Array) -> Array:
+    def next_factors(self, values: Array, right: Array) -> Array:
         """Return factors X with ``X'X`` the next T (trials, 2k, k, draws) for Gaussian values (trials, values, draws).
 
         Each factor is multiplied by the matrix `right` (trials, k, k). The means over the draws of the square root of
@@ -316,27 +316,27 @@ class Fluctuations:
         SG, GG = kron(S, G), kron(G, G)
         right = pair @ G
         sines, cosines = S @ pair[1] @ S, G @ right[1]
-        drawn, chosen = p * f**2 * left, (p * f * left) ** 2 * share  # due to samples, due to client sampling
+        by_samples, chosen = p * f**2 * left, (p * f * left) ** 2 * share  # due to samples, due to client sampling
 
         mean, mu = vec(S @ right[0]), cosines + scalar[2] / nu * identity
-        inside = (drawn + chosen) * sandwich(SG, by[0]) - chosen * mean * mean.mT
-        add(inside, drawn * (left + 1) / nu * sines, "tabcb->tacb")
-        add(inside, drawn * mu, "tabad->tbda")
+        inside = (by_samples + chosen) * sandwich(SG, by[0]) - chosen * mean * mean.mT
+        add(inside, by_samples * (left + 1) / nu * sines, "tabcb->tacb")
+        add(inside, by_samples * mu, "tabad->tbda")
 
-        mixed, both = S @ right[2], f * (2 * drawn + chosen)
+        mixed, both = S @ right[2], f * (2 * by_samples + chosen)
         cross = both * (SG @ by[1] @ GG.mT) - f * chosen * mean * vec(mu).mT
         add(cross, both / nu * mixed, "tabcc->tabc")
-        add(cross, f * drawn * (left + 2) / nu * mixed, "tabcb->tacb", "tabbd->tadb")
+        add(cross, f * by_samples * (left + 2) / nu * mixed, "tabcb->tacb", "tabbd->tadb")
 
-        mixed, both, twice = G @ right[3], f * both, f**2 * drawn * (left + 2) / nu
-        own = both * sandwich(GG, by[2]) - f**2 * chosen * vec(mu) * vec(mu).mT
+        mixed, both, twice = G @ right[3], f * both, f**2 * by_samples * (left + 2) / nu
+        gram_covariance = both * sandwich(GG, by[2]) - f**2 * chosen * vec(mu) * vec(mu).mT
         traced = (
             both * (mixed / nu + scalar[4] / (2 * nu**2) * identity) + twice * scalar[4] / (nu * (nu - 2)) * identity
         )
-        add(own, traced, "tabcc->tabc", "taacd->tcda")
+        add(gram_covariance, traced, "tabcc->tabc", "taacd->tcda")
         paired = twice * (mixed + scalar[4] / (2 * (nu - 2)) * identity)
-        add(own, paired, "tabcb->tacb", "tabad->tbda", "tabbd->tadb", "tabca->tbca")
-        return cls(inside, drawn * mu, own, cross)
+        add(gram_covariance, paired, "tabcb->tacb", "tabad->tbda", "tabbd->tadb", "tabca->tbca")
+        return cls(inside, by_samples * mu, gram_covariance, cross)
 
 
 def sine_and_cosine(T: Array) -> tuple[Array, Array]:

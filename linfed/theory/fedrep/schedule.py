@@ -241,7 +241,7 @@ class _Law:
         """``1 - k/m``."""
         return 1.0 - self.rank / self.n_samples
 
-    def drawn(self, q: float) -> float:
+    def variance_ratio(self, q: float) -> float:
         """Return ``V/q``."""
         k, m, spread = self.rank, self.n_samples, self.dim - self.rank - self.rank * q
         left = k * q + self.variance
@@ -252,11 +252,13 @@ class _Law:
 
     def best(self, q: float) -> float:
         """Return the best step size at q."""
-        return self.c / (self.c**2 * (1.0 - q) * (1.0 + self.f * (1.0 - q)) + self.drawn(q))
+        return self.c / (self.c**2 * (1.0 - q) * (1.0 + self.f * (1.0 - q)) + self.variance_ratio(q))
 
     def after(self, q: float, eta: float) -> float:
         """Return the squared sine after a round."""
         move = eta * self.c
-        kept = (1.0 - move * (1.0 - q)) ** 2 + eta * eta * self.drawn(q) + move * move * self.f * (1.0 - q) ** 2
+        kept = (
+            (1.0 - move * (1.0 - q)) ** 2 + eta * eta * self.variance_ratio(q) + move * move * self.f * (1.0 - q) ** 2
+        )
         outside, inside = kept * q, (1.0 - q) * (1.0 + move * q) ** 2
         return outside / (outside + inside)

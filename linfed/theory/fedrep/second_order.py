@@ -199,25 +199,25 @@ def _evolved(L: Array, tensors: HeadTensors, setting: RoundSizes, steps: Sequenc
         try:
             sent = last.cholesky(mean_map(np.concatenate([T, centre[..., None]], axis=-1), second, fourth, setting))
             sent, base = sent[..., :-1], sent[..., -1]
-            own = np.einsum("tabn,tan->tbn", sent, direction)
-            before = np.einsum("tan,tan->tn", own, own)
-            drawn = chart.spread(values, mask, squared, own, response)
+            image = np.einsum("tabn,tan->tbn", sent, direction)
+            before = np.einsum("tan,tan->tn", image, image)
+            gaussians = chart.spread(values, mask, squared, image, response)
             inverse = np.asarray(np.linalg.inv(base))
-            relative = last.gram(RoundLaw.at(centre, tensors, setting).drawn(drawn, inverse.mT))
+            relative = last.gram(RoundLaw.at(centre, tensors, setting).next_factors(gaussians, inverse.mT))
             points = last.times(sent, last.cholesky(relative))
         except np.linalg.LinAlgError:
             raise too_large(float(step), t) from None
         moved = base @ chart.matrices(chart.coordinates(last.times(inverse[..., None], points)).mean(axis=-1))
         centre = moved @ moved.mT
         entries = relative[:, chart.rows, chart.columns]
-        response = (entries - entries.mean(axis=-1, keepdims=True)) @ drawn.mT
+        response = (entries - entries.mean(axis=-1, keepdims=True)) @ gaussians.mT
         T = last.outer(points)
         squared, direction = _largest(T)
         if not found.add_round(t, squared, before, units):
             raise too_large(float(step), t)
-    told = found.filled()
-    told[:, settled] = 0.0
-    return told
+    statistics = found.filled()
+    statistics[:, settled] = 0.0
+    return statistics
 
 
 def _largest(T: Array) -> tuple[Array, Array]:
@@ -230,9 +230,9 @@ class Statistics:
     """Quantiles, spread and kick of the distance over the points, computed for several rounds together."""
 
     def __init__(self, trials: int, rounds: int, draws: int) -> None:
-        self._told = np.empty((5, trials, rounds))
+        self._statistics = np.empty((5, trials, rounds))
         self._units = np.empty((trials, rounds))
-        self._held = np.empty((2, trials, min(rounds, ROUNDS), draws))
+        self._tangents = np.empty((2, trials, min(rounds, ROUNDS), draws))
         self._first = self._count = 0
 
     def add_round(self, t: int, squared: Array, before: Array, units: Array) -> bool:
@@ -240,26 +240,26 @@ class Statistics:
 
         Return True if all are finite. A unit below 1 requires squares that are negligible compared with 1.
         """
-        self._held[:, :, t - self._first] = squared, squared / before
+        self._tangents[:, :, t - self._first] = squared, squared / before
         self._units[:, t] = units
         self._count = t + 1 - self._first
-        fine = bool(np.isfinite(self._held[:, :, self._count - 1]).all())
-        if self._count == self._held.shape[2] and fine:
+        fine = bool(np.isfinite(self._tangents[:, :, self._count - 1]).all())
+        if self._count == self._tangents.shape[2] and fine:
             self._flush()
         return fine
 
     def filled(self) -> Array:
         """Return the statistics of all rounds, (5, trials, rounds)."""
         self._flush()
-        return self._told
+        return self._statistics
 
     def _flush(self) -> None:
-        squared, ratio = self._held[:, :, : self._count]
+        squared, ratio = self._tangents[:, :, : self._count]
         if not self._count:
             return
         distance = np.sqrt(squared / (1.0 + squared))
         now = slice(self._first, self._first + self._count)
-        out = self._told[:, :, now]
+        out = self._statistics[:, :, now]
         out[:3] = np.quantile(distance, QUANTILES, axis=-1) * self._units[:, now]
         out[3], out[4] = np.log(distance).std(axis=-1), np.log(ratio).var(axis=-1)
         self._first, self._count = self._first + self._count, 0
@@ -317,14 +317,14 @@ class CholeskyChart:
             draws, roles = rng.permutation(self.draws), rng.permutation(self.linear[1])
             yield np.take(values[roles], draws, axis=1), int(rng.integers(self.draws))
 
-    def spread(self, values: Array, mask: int, squared: Array, own: Array, response: Array) -> Array:
+    def spread(self, values: Array, mask: int, squared: Array, image: Array, response: Array) -> Array:
         """Return the values (trials, .., draws), spread evenly along the direction that changes each largest angle.
 
         If the points are sorted by that angle, the pairs of rank and value fill the square evenly. Quantiles over few
         points are then close to quantiles over many.
         """
         twice = np.where(self.rows == self.columns, 1.0, 2.0)[:, None]
-        along = response.mT @ (own[:, self.rows] * own[:, self.columns] * twice)
+        along = response.mT @ (image[:, self.rows] * image[:, self.columns] * twice)
         along /= np.maximum(np.sqrt(np.einsum("tvn,tvn->tn", along, along)), np.finfo(float).tiny)[:, None]
         order, wanted = np.argsort(squared, axis=-1, kind="stable"), np.empty_like(squared)
         wanted[np.arange(len(order))[:, None], order] = self.scores[self.reverse ^ mask]

@@ -335,9 +335,9 @@ def _means(N: Array, Q: Array, moments: HeadMoments, setting: RoundSizes) -> tup
     inside_left = np.vdot(inside, by_left) + variance * np.vdot(inside, moments.second)
     along = N.T @ (by_inside + spread * (by_left + variance * moments.second)) @ N
     across = ((m - k + 1) * inside_left + spread * left_squared) / (m - k - 1)
-    drawn = c / (m * p) * (along + across * identity)
+    by_samples = c / (m * p) * (along + across * identity)
     chosen = c**2 * setting.share * (N.T @ by_inside @ N - K @ Q @ K)
-    return N + eta * c * moved, symmetric(kept @ Q @ kept + eta * eta * (drawn + chosen))
+    return N + eta * c * moved, symmetric(kept @ Q @ kept + eta * eta * (by_samples + chosen))
 
 
 def _evolved(

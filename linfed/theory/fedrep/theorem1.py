@@ -326,8 +326,8 @@ def head_singular_values(W: npt.ArrayLike, participants: npt.ArrayLike | None = 
     smallest, largest = np.full(len(heads), np.inf), np.zeros(len(heads))
     sets = None if participants is None else np.asarray(participants, dtype=np.intp)
     with one_blas_thread():
-        for trial, own in enumerate(heads):
-            chosen = own[None] if sets is None else own[np.unique(sets[trial], axis=0)]
+        for trial, client_heads in enumerate(heads):
+            chosen = client_heads[None] if sets is None else client_heads[np.unique(sets[trial], axis=0)]
             values = np.linalg.svd(np.linalg.qr(chosen, mode="r"), compute_uv=False) / math.sqrt(chosen.shape[1])
             largest[trial] = values[:, 0].max()
             smallest[trial] = values[:, -1].min() if chosen.shape[1] >= heads.shape[-1] else 0.0
@@ -364,12 +364,12 @@ def searched_singular_values(W: npt.ArrayLike, participants: int, *, starts: int
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     found = np.empty((2, len(heads)))
     with one_blas_thread():
-        for trial, own in enumerate(heads):
+        for trial, client_heads in enumerate(heads):
             for row, place in ((0, -1), (1, 0)):
                 u, values = directions, np.zeros(len(directions))
                 for _ in range(100):
-                    order = np.argsort((own @ u.T) ** 2, axis=0).T
-                    chosen = own[order[:, :p] if row == 0 else order[:, -p:]]
+                    order = np.argsort((client_heads @ u.T) ** 2, axis=0).T
+                    chosen = client_heads[order[:, :p] if row == 0 else order[:, -p:]]
                     _, s, Vt = np.linalg.svd(np.linalg.qr(chosen, mode="r"))
                     settled = np.allclose(values, s[:, place], rtol=1e-12, atol=0.0)
                     values, u = s[:, place], Vt[:, place]

@@ -85,16 +85,16 @@ def judge_theorem1(
         INCONCLUSIVE.
     """
     failed, allowed = beyond_bound(run, exponent), run.allowed
-    says = (run.bound(exponent)[:, 1:] < 1.0).any()
-    vacuous = "" if says else "the bound is nowhere below 1"
+    is_binding = (run.bound(exponent)[:, 1:] < 1.0).any()
+    vacuous = "" if is_binding else "the bound is nowhere below 1"
     if allowed >= 1.0:
         vacuous = join_notes(vacuous, f"it allows a failure probability of {allowed:g}")
-    told = _EXPONENTS.get(exponent, f"{exponent:g} T")
+    exponent_text = _EXPONENTS.get(exponent, f"{exponent:g} T")
     who = _SAYS if exponent == PRINTED else _TO_T
     finding = judge_failures(
         failed,
         allowed=allowed if failed.any() else max(allowed, check_number("resolution", resolution, positive=True)),
-        claim=f"dist_T <= (1 - eta E0 sigma_min^2 / 2)^({told}) dist_0 in every round"
+        claim=f"dist_T <= (1 - eta E0 sigma_min^2 / 2)^({exponent_text}) dist_0 in every round"
         + (f", if m is the theorem's with C = {constant:g}" if assumed else ""),
         setting=setting,
         source=f"{who}; C = {constant:g} is an {OWN_THRESHOLD}" if assumed else f"nobody: {who} under hypotheses only",
@@ -181,8 +181,8 @@ def same_batch_gaps(steps: Iterable[Round], algorithm: FedRep) -> tuple[Array, A
         fit = algorithm.heads.solve(step.batch.project(B), step.before.take_clients("W", active), eta)
         G = eta * fit.representation_gradient()
         Q, R = qr_positive(B - G)
-        said = np.eye(B.shape[-1]) + G.mT @ G
-        gap = np.abs(R.mT @ R - said).max(axis=(-2, -1)) / np.abs(said).max(axis=(-2, -1))
+        expected = np.eye(B.shape[-1]) + G.mT @ G
+        gap = np.abs(R.mT @ R - expected).max(axis=(-2, -1)) / np.abs(expected).max(axis=(-2, -1))
         gaps.append(np.maximum(gap, np.abs(step.after.array("B") - Q).max(axis=(-2, -1))))
         inverse.append(1.0 / np.linalg.svd(R, compute_uv=False)[..., -1])
     return np.stack(gaps, axis=1), np.stack(inverse, axis=1)

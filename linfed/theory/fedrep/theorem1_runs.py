@@ -46,10 +46,10 @@ def participant_sets(
         None if all clients participate, or if there are no rounds.
     """
     sizes = {"n_clients": n_clients, "rounds": rounds, "n_trials": trials}
-    drawn = Participants(participation, trials=range(trials), seed=seed, **sizes)
-    if drawn.count == n_clients or rounds == 0:
+    participants = Participants(participation, trials=range(trials), seed=seed, **sizes)
+    if participants.count == n_clients or rounds == 0:
         return None
-    return np.stack([drawn.next() for _ in range(rounds)], axis=1)
+    return np.stack([participants.next() for _ in range(rounds)], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

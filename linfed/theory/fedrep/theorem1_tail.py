@@ -103,6 +103,6 @@ def _distance(x: Array, w: Array, s: float, share: float, d: int, rng: Generator
     """Return the distance after the first round, for squared residuals and heads (draws, p)."""
     along = share * s * (w * x).sum(axis=1)
     across = 2.0 * rng.standard_gamma((d - 2) / 2.0, len(x)) if d > 2 else np.zeros(len(x))
-    beside = (share * s) ** 2 * (w * w * x).sum(axis=1) * across
+    across_squared = (share * s) ** 2 * (w * w * x).sum(axis=1) * across
     cosine = math.sqrt(1.0 - s * s) + along * s
-    return np.asarray(np.sqrt(np.maximum(0.0, 1.0 - cosine**2 / (1.0 + along**2 + beside))))
+    return np.asarray(np.sqrt(np.maximum(0.0, 1.0 - cosine**2 / (1.0 + along**2 + across_squared))))

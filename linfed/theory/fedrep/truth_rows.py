@@ -111,12 +111,12 @@ class TruthRows:
             return out
 
         fourth, moved = matrices(along), moved / n
-        drawn = (m - k + 1) * (fourth + (across / (n * spare))[:, None, None] * eye)
-        drawn += free[:, None, None] * (matrices(left_along) + left_squared / (n * spare) * eye)
+        by_samples = (m - k + 1) * (fourth + (across / (n * spare))[:, None, None] * eye)
+        by_samples += free[:, None, None] * (matrices(left_along) + left_squared / (n * spare) * eye)
         pull = np.tensordot(self.values, mean[:, :, None] * mean[:, None, :] + spread, 1)
         met = moved[:, :, None] * moved[:, None, :] + pull @ spread @ pull
         chosen = setting.share * (fourth - met)
-        own = (c / m * drawn - c * c * fourth) / setting.participants + c * c * chosen
+        row_covariance = (c / m * by_samples - c * c * fourth) / setting.participants + c * c * chosen
 
         place = np.empty((k, k), dtype=int)
         place[upper] = place[upper[1], upper[0]] = np.arange(len(upper[0]))
@@ -124,7 +124,7 @@ class TruthRows:
         message = quartic + matrices(left_along)[:, None, :, None] * eye[:, None, :] / spare  # covariance of a w'
         shared = (c / m * (m - k + 2) * message - c * c * quartic) / setting.participants
         shared += setting.share * c * c * (quartic - pull[:, :, None, None] * pull)
-        return own, shared
+        return row_covariance, shared
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Start:
 
     Parameters
     ----------
-    known : ndarray (R, k)
+    mean : ndarray (R, k)
         The known rows; 0 for others.
     second : ndarray (R, k, k)
         Second moments of the other rows; 0 for known ones.
@@ -143,7 +143,7 @@ class Start:
         Sine of all principal angles of the random frame to U_k; 0 if there is no random frame.
     """
 
-    known: Array
+    mean: Array
     second: Array
     outside: Array
     length: float
@@ -156,25 +156,25 @@ class Start:
     @classmethod
     def at_distance(cls, rows: TruthRows, delta: float, rank: int) -> Start:
         """Return the distribution of the initial B of `lf.AtDistance`."""
-        known = math.sqrt((1.0 - delta) * (1.0 + delta)) * np.eye(len(rows.values), rank)
+        mean = math.sqrt((1.0 - delta) * (1.0 + delta)) * np.eye(len(rows.values), rank)
         second = np.zeros((len(rows.values), rank, rank))
         second[rank:] = delta**2 / (rows.counts[rank:].sum()) * np.eye(rank)
-        return cls(known, second, np.zeros((rank, rank)), delta)
+        return cls(mean, second, np.zeros((rank, rank)), delta)
 
     @classmethod
     def given(cls, rows: TruthRows, N: Array, Q: Array) -> Start:
         """Return a fixed initial B from its coordinates N in the span and the Gram matrix Q of its part outside."""
         k, r = len(Q), len(rows.basis)
-        known, second = np.zeros((len(rows.values), k)), np.zeros((len(rows.values), k, k))
-        known[:r] = rows.basis.T @ N
+        mean, second = np.zeros((len(rows.values), k)), np.zeros((len(rows.values), k, k))
+        mean[:r] = rows.basis.T @ N
         values, vectors = np.linalg.eigh(Q)
         factor = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[::-1]  # largest first
         if rows.pooled:
             second[-1] = Q / rows.counts[-1]
-            return cls(known, second, factor, 0.0)
+            return cls(mean, second, factor, 0.0)
         here = min(len(rows.values) - r, k)
-        known[r : r + here] = factor[:here]
-        return cls(known, second, np.zeros((k, k)), 0.0)
+        mean[r : r + here] = factor[:here]
+        return cls(mean, second, np.zeros((k, k)), 0.0)
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class MedianDraws:
     @classmethod
     def of(cls, rows: TruthRows, start: Start) -> MedianDraws:
         """Draw the values for these rows, with a fixed seed."""
-        k, rng = start.known.shape[1], np.random.default_rng(0)
+        k, rng = start.mean.shape[1], np.random.default_rng(0)
         below = len(rows.values) - k - rows.pooled
         draws = int(np.clip(VALUES // (below * k), 128, 1024))
         noise, frames = rng.standard_normal((below, draws, k)), np.zeros((below, 1, k))

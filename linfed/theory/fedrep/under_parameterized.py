@@ -314,12 +314,12 @@ def _rows(V: Array, rank: int, setting: RoundSizes) -> TruthRows:
 
 def _path(rows: TruthRows, start: Start, setting: RoundSizes, steps: Sequence[float]) -> Array:
     """Return median distance and root mean square lengths inside, outside and of xi, (4, rounds + 1)."""
-    k, c = start.known.shape[1], 1.0 - start.known.shape[1] / setting.n_samples
+    k, c = start.mean.shape[1], 1.0 - start.mean.shape[1] / setting.n_samples
     eye, moved = np.eye(k), np.tile(np.eye(k), (len(rows.values), 1, 1))
-    mean, uniform = start.known, start.second.any(axis=(1, 2))
+    mean, uniform = start.mean, start.second.any(axis=(1, 2))
     S, turn = np.zeros_like(moved), np.zeros((k, k, k, k))
     draws, out = MedianDraws.of(rows, start), []
-    if len(steps) and np.linalg.svd(start.known[:k], compute_uv=False)[-1] < NOTHING:
+    if len(steps) and np.linalg.svd(start.mean[:k], compute_uv=False)[-1] < NOTHING:
         raise ValueError("the initial B is at a right angle to U_k: delta must be below 1, and U_k'B0 regular")
     for number in range(len(steps) + 1):
         spread = moved.mT @ start.second @ moved + S

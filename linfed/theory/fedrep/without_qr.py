@@ -158,5 +158,5 @@ def norm_growth(
     noise_std = check_noise_std(noise_std)
     dim, rank, _, n_samples, p = checked_isotropic_sizes(dim, rank, n_clients, n_samples, participants)
     variance = noise_std * noise_std
-    drawn = (1.0 - rank / n_samples) * (dim - rank) * variance * (1.0 + variance / (n_samples - rank - 1))
-    return 2.0 * step_size**2 * drawn / (p * n_samples)
+    growth = (1.0 - rank / n_samples) * (dim - rank) * variance * (1.0 + variance / (n_samples - rank - 1))
+    return 2.0 * step_size**2 * growth / (p * n_samples)

@@ -144,17 +144,17 @@ def judge_rate(
     bound = constant * flute_bound(trace.spectrum, trace.rank, trace.step_size, trace.n_clients, trace.rounds)
     covered = (trace.rounds > trace.entry[:, None]) & (trace.rounds <= until)
     trivial = trace.error[:, :1]  # error of the small initial state, as of predicting 0
-    says = (covered & (bound < trivial)).any(axis=1)
+    is_binding = (covered & (bound < trivial)).any(axis=1)
     failed = bound_ratios(trace, until=until) > constant
     return judge_failures(
         failed,
-        premise=says | failed,
+        premise=is_binding | failed,
         claim=f"The error stays below {constant:,g} x the bound of Theorem 5.5 after T_R",
         setting=setting,
         source=_RATE,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
-        vacuous="" if (says | failed).any() else "the bound is nowhere below the error of predicting 0",
+        vacuous="" if (is_binding | failed).any() else "the bound is nowhere below the error of predicting 0",
         note=note,
     )
 

@@ -300,8 +300,8 @@ class RecordedRound:
 
     def smallest_eigenvalues(self) -> Sides:
         """Return the sides of Lemma 1, an equality: ``sigma_min(G)`` of G in (8), and ``min_i sigma_min(G_i)``."""
-        big, own = singular_values(self.blocks().G), singular_values(self.G)
-        return Sides(big[..., -1], own[..., -1].min(axis=-1), big[..., 0])
+        big, block_values = singular_values(self.blocks().G), singular_values(self.G)
+        return Sides(big[..., -1], block_values[..., -1].min(axis=-1), big[..., 0])
 
     def extended_gram(self, mixing: float) -> Array:
         """Return ``G_i = B~'Pi_i B~`` of Lemma 2 with ``B~ = [(1 - alpha) B, alpha I]``, (trials, p, k + d, k + d).

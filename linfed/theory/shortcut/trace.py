@@ -172,7 +172,7 @@ def judge_bound(trace: ShortcutTrace, setting: str) -> Finding:
     with np.errstate(invalid="ignore", divide="ignore"):
         excess = trace.distance / trace.bound - 1.0
         excess = np.where(trace.distance <= trace.bound + 1e-14, np.minimum(excess, 0.0), excess)
-        says = trace.bound < 1.0
+        is_binding = trace.bound < 1.0
     return judge_identity(
         excess,
         tolerance=IDENTITY_TOLERANCE,
@@ -180,5 +180,5 @@ def judge_bound(trace: ShortcutTrace, setting: str) -> Finding:
         setting=setting,
         statistic="dist divided by the sum of the terms, minus 1, worst round",
         source="shortcut draft, equation (22)",
-        vacuous="" if says.any() else "the sum is nowhere below 1",
+        vacuous="" if is_binding.any() else "the sum is nowhere below 1",
     )

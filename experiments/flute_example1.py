@@ -198,11 +198,11 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         by_method = dict(part.groupby("method"))
         at = {name: np.nan_to_num(rows["distance"], nan=1.0) for name, rows in by_method.items()}
         where = f"{title(samples)}: M = {clients}" + (f", q = {ratio:g}" if sweep == "ratio" else "")
-        most, less = partial(judge_share, least=0.5, where=where), partial(judge_smaller, where=where)
+        most, less = partial(judge_share, claimed_low=0.5, setting=where), partial(judge_smaller, setting=where)
         if sweep == "clients":
             text = f"The average with {FIRST} deviates significantly from u_1"
             statistic = f"share of trials in which its distance is above {FAR:g} (30 degrees)"
-            found.append(most(at[FIRST] > FAR, source=DEVIATES, text=text, statistic=statistic))
+            found.append(most(at[FIRST] > FAR, source=DEVIATES, claim=text, statistic=statistic))
         if part.rows[0][SWEEPS[sweep][0]] not in SWEEPS[sweep][-1]:
             continue
         if samples == POPULATION:
@@ -214,15 +214,16 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
             }
             found.append(judge_identity(gaps, tolerance=1e-12, claim=text, setting=where, **fields))
         text, paired = f"With {SECOND} the average is closer to u_1 than with {FIRST}", "share of paired trials with"
-        found.append(less(at[SECOND], at[FIRST], source=HEAVIER, text=text, statistic=f"{paired} the smaller distance"))
+        statistic = f"{paired} the smaller distance"
+        found.append(less(at[SECOND], at[FIRST], source=HEAVIER, claim=text, statistic=statistic))
         statistic = f"share of trials in which the distance is below {RECOVERED:g}"
         for name in (SECOND, "FLUTE", "FedRep"):  # the paper claims only that the weight helps to recover u_1
             text = f"{'The average with ' if name in POWERS else ''}{name} recovers u_1"
-            found.append(most(at[name] < RECOVERED, source=OWN_THRESHOLD, text=text, statistic=statistic))
+            found.append(most(at[name] < RECOVERED, source=OWN_THRESHOLD, claim=text, statistic=statistic))
         text, statistic = f"FLUTE is closer to u_1 than the average with {SECOND}", f"{paired} the smaller distance"
-        found.append(less(at["FLUTE"], at[SECOND], source=OWN_THRESHOLD, text=text, statistic=statistic))
+        found.append(less(at["FLUTE"], at[SECOND], source=OWN_THRESHOLD, claim=text, statistic=statistic))
         text = f"The heavier weight helps: FedRep reaches u_1 sooner from the average with {SECOND} than with {FIRST}"
         statistic = f"{paired} fewer rounds to distance {RECOVERED:g}"
         taken = (by_method[name]["rounds_to_0.1"] for name in (SECOND, FIRST))
-        found.append(less(*taken, source=HEAVIER, text=text, statistic=statistic))
+        found.append(less(*taken, source=HEAVIER, claim=text, statistic=statistic))
     return found

@@ -26,7 +26,7 @@ NAMES = {LABELS.get(name, name): name for name in LOOKS}
 NAMES |= {
     "Alg. 1, one step size": "Algorithm 1",
     "Alg. 1, small shortcut steps": "Algorithm 1, small",
-    "FedRep, exact in law": "FedRep",
+    "FedRep, exact in distribution": "FedRep",
     "FedRep, random start": "FedRep",
     "FedRep, fixed samples": "FedRep",
 }

@@ -582,3 +582,16 @@ def test_bad_input_is_one_line(name):
 if __name__ == "__main__":
     for name in RUNS:
         print(f'    "{name}": np.array({np.array2string(measured(name), separator=", ", precision=4)}),')
+
+
+def test_runs_spread_over_too_many_decades_are_one_line(monkeypatch):
+    """The step size is far below its edge: the message must not blame it."""
+    monkeypatch.setattr(second_order, "DRAWS", 64)
+    second_order.CholeskyChart.of.cache_clear()
+    W = np.random.default_rng(0).standard_normal((12, 2))
+    sizes = {"dim": 4, "n_samples": 8, "participants": 12, "delta": 0.5}
+    step = 0.3 * lf.theory.stability_edge(W, dim=4, n_samples=8, participants=12)
+    assert (lf.theory.second_order_evolution(W, step_size=step, rounds=200, **sizes).distance <= 1).all()
+    with pytest.raises(ValueError, match=r"^rounds must be below \d+: .* spread over more than 30 decades"):
+        lf.theory.second_order_evolution(W, step_size=step, rounds=20_000, **sizes)
+    second_order.CholeskyChart.of.cache_clear()

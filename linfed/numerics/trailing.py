@@ -110,7 +110,7 @@ def largest_eigenpair(A: Array) -> tuple[Array, Array]:
     long = np.hypot(half, off)
     far = np.abs(half) + long
     far = far if long.all() else np.where(long > 0, far, 1.0)
-    length, first = np.sqrt(far * far + off * off), half > 0
+    length, first = np.hypot(far, off), half > 0  # squares of small entries underflow
     far, off, vector = far / length, off / length, np.empty_like(A[:, 0])
     vector[:, 0], vector[:, 1] = np.where(first, far, off), np.where(first, off, far)
     return 0.5 * (A[:, 0, 0] + A[:, 1, 1]) + long, vector

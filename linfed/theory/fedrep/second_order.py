@@ -29,6 +29,9 @@ TOGETHER = 32
 ROUNDS = 64
 """Number of rounds whose quantiles are computed together."""
 
+WIDEST = 1e-60
+"""Smallest ratio of two draws' squared tangents at which lost digits are due to the step size, not to their spread."""
+
 LINEAR = 1e-30
 """Squared tangents below which a round without noise is linear in T up to rounding error."""
 
@@ -91,7 +94,8 @@ def second_order_evolution(
     ------
     ValueError
         As in `state_evolution`. Also if m <= k + 3, since a round then has no fourth moments. Also if the initial B is
-        at a right angle to B*, since its escape depends only on chance.
+        at a right angle to B*, since its escape depends only on chance. Also from the round on in which runs without
+        noise are spread over more decades than the recursion can represent, after 1,000 rounds or more.
 
     Notes
     -----
@@ -206,18 +210,28 @@ def _evolved(L: Array, tensors: HeadTensors, setting: RoundSizes, steps: Sequenc
             relative = last.gram(RoundLaw.at(centre, tensors, setting).next_factors(gaussians, inverse.mT))
             points = last.times(sent, last.cholesky(relative))
         except np.linalg.LinAlgError:
-            raise too_large(float(step), t) from None
+            raise _no_digits(float(step), t, squared) from None
         moved = base @ chart.matrices(chart.coordinates(last.times(inverse[..., None], points)).mean(axis=-1))
         centre = moved @ moved.mT
         entries = relative[:, chart.rows, chart.columns]
         response = (entries - entries.mean(axis=-1, keepdims=True)) @ gaussians.mT
         T = last.outer(points)
-        squared, direction = _largest(T)
+        previous, (squared, direction) = squared, _largest(T)
         if not found.add_round(t, squared, before, units):
-            raise too_large(float(step), t)
+            raise _no_digits(float(step), t, previous)
     statistics = found.filled()
     statistics[:, settled] = 0.0
     return statistics
+
+
+def _no_digits(step_size: float, number: int, squared: Array) -> ValueError:
+    """Return the error of a round, given the squared tangents (trials, draws) of the round before."""
+    if (squared.min(axis=-1) < WIDEST * squared.max(axis=-1)).any():
+        return ValueError(
+            f"rounds must be below {number}: from this round on the distances of runs are spread over more than "
+            f"{-0.5 * np.log10(WIDEST):.0f} decades, which second order cannot predict"
+        )
+    return too_large(step_size, number)
 
 
 def _largest(T: Array) -> tuple[Array, Array]:

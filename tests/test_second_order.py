@@ -10,6 +10,7 @@ import scipy.stats
 from helpers import assert_one_line, basis, normal
 
 import linfed as lf
+from linfed.numerics import trailing
 from linfed.theory.fedrep import second_order
 from linfed.theory.fedrep.round_moments import Fluctuations, HeadTensors, RoundLaw, mean_map, sine_and_cosine
 from linfed.theory.fedrep.state_evolution import RoundSizes
@@ -595,3 +596,13 @@ def test_runs_spread_over_too_many_decades_are_one_line(monkeypatch):
     with pytest.raises(ValueError, match=r"^rounds must be below \d+: .* spread over more than 30 decades"):
         lf.theory.second_order_evolution(W, step_size=step, rounds=20_000, **sizes)
     second_order.CholeskyChart.of.cache_clear()
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1.0, 1e150])
+def test_the_largest_eigenpair_of_small_and_large_matrices(scale):
+    A = normal(3, 2, 2, 50)
+    A = A + A.swapaxes(1, 2)
+    values, vectors = trailing.largest_eigenpair(scale * A)
+    np.testing.assert_allclose(values / scale, np.linalg.eigvalsh(np.moveaxis(A, -1, 1))[..., -1], atol=1e-14)
+    image = np.einsum("tabn,tbn->tan", A, vectors)
+    np.testing.assert_allclose(image, (values / scale)[:, None] * vectors, atol=1e-14)

@@ -108,9 +108,9 @@ def largest_eigenpair(A: Array) -> tuple[Array, Array]:
         return values[..., -1], np.ascontiguousarray(vectors[..., -1].swapaxes(1, 2))
     half, off = 0.5 * (A[:, 0, 0] - A[:, 1, 1]), A[:, 1, 0]
     long = np.hypot(half, off)
-    far = np.abs(half) + long
-    far = far if long.all() else np.where(long > 0, far, 1.0)
-    length, first = np.hypot(far, off), half > 0  # squares of small entries underflow
-    far, off, vector = far / length, off / length, np.empty_like(A[:, 0])
+    scale = long if long.all() else np.where(long > 0, long, 1.0)  # squares of small entries would underflow
+    far, off, first = np.abs(half) / scale + 1.0, off / scale, half > 0
+    length, vector = np.sqrt(far * far + off * off), np.empty_like(A[:, 0])
+    far, off = far / length, off / length
     vector[:, 0], vector[:, 1] = np.where(first, far, off), np.where(first, off, far)
     return 0.5 * (A[:, 0, 0] + A[:, 1, 1]) + long, vector

@@ -2,8 +2,8 @@
 
 Every function here can be called in an expression, ``span(values, 2)``, or used as a filter, ``values | span(2)``.
 
-A finding is a mapping with the keys ``text``, ``where`` (the setting), ``estimate``, ``low``, ``high``, ``verdict``,
-``detail`` and the other keys of a claim in the JSON record of an experiment.
+A finding is a mapping with the keys of a claim in the JSON record of an experiment: ``claim``, ``setting``,
+``estimate``, ``low``, ``high``, ``verdict``, ``detail`` and others.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ def test_a_first_batch_is_announced():
 
     with pytest.raises(ValueError, match=r"requests a first batch: set Silent.needs_batch = True"):
         started(lf.FedRep(rank=2, step_size=0.1, init=Silent()))
-    with pytest.raises(ValueError, match=r"memory was not counted: let Starts.initialisation return it"):
+    with pytest.raises(ValueError, match=r"memory was not counted: let Starts.initialization return it"):
         started(Starts(begin=Truncated()))
     assert_same(started(Says(begin=Truncated())), started(lf.FedRep(rank=2, step_size=0.1, init=Truncated())))
 

@@ -166,7 +166,10 @@ class NoState(Mixed):
 
 @pytest.mark.parametrize(
     ("kind", "error", "said"),
-    [(Wrong, ValueError, r"Wrong.served returned S of shape \(3, 12, 3\)"), (NoState, TypeError, "NoState.served")],
+    [
+        (Wrong, ValueError, r"Wrong.for_prediction returned S of shape \(3, 12, 3\)"),
+        (NoState, TypeError, "NoState.for_prediction"),
+    ],
 )
 def test_what_is_served_is_checked(kind, error, said):
     class Serves(APFL):
@@ -189,7 +192,9 @@ def test_a_personal_fit_has_no_place_beside_what_is_served():
 
     base = Serves(rank=2, step_size=0.1)
     assert np.array_equal(*(f(run(base, 2).final) for f in (lambda s: s.predictors(), lambda s: 2 * s.W @ s.B.mT)))
-    with pytest.raises(ValueError, match=r"base = .*Serves.*cannot be personalised: its predictors \(Doubled.served\)"):
+    with pytest.raises(
+        ValueError, match=r"base = .*Serves.*cannot be personalised: its predictors \(Doubled.for_prediction\)"
+    ):
         run(lf.Personalized(base=base, ridge=0.1), 2)
 
 

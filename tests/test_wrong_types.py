@@ -29,7 +29,7 @@ TABLES = {
     "a row that is a number": (lambda: lf.Table([{"x": 1}, 5]), ["rows[1] = 5 must be a mapping"], TypeError),
     "a table and a number": (lambda: TABLE + 5, ["Table", "int"], TypeError),
     "a column that is a number": (lambda: TABLE.assign(x=1), ["x = 1 must be a function"], TypeError),
-    "rows by number": (lambda: TABLE[1:3], ["slice(1, 3, None) must be the name of a column", "where()"], TypeError),
+    "rows by number": (lambda: TABLE[1:3], ["slice(1, 3, None) must be the name of a column", "select()"], TypeError),
     "a list of names": (lambda: TABLE[["m", "error"]], ["must be the name of a column"], TypeError),
     "a file without a name": (lambda: TABLE.to_csv(""), ["path = '' must name a file"], ValueError),
     "a CSV file of a suffix": (lambda: TABLE.to_csv(".csv"), ["path = '.csv' must name a file"], ValueError),
@@ -39,7 +39,7 @@ TABLES = {
     "an archive that is a number": (lambda: TABLE.save(5), ["path = 5 must be a path"], TypeError),
     "arrays along axes only": (
         lambda: lf.Table([{"error": lf.LabeledArray([[1.0, 2.0]], round=[0, 1])}]).to_records(),
-        ["records() requires the name of an axis", "records('round')"],
+        ["to_records() requires the name of an axis", "to_records('round')"],
         ValueError,
     ),
 }

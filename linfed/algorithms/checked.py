@@ -60,7 +60,7 @@ def check_state(
             meaning = "(trials, n, ..)" if len(leading) == 2 else "(trials, ..)"
             check_returned(source, name, array, (*leading, *shape[len(leading) :]), meaning, kinds="fiub")
     if derived:
-        source = f"{type(state).__name__}.served"
+        source = f"{type(state).__name__}.for_prediction"
     served: object = state.for_prediction()
     if not isinstance(served, State):
         raise TypeError(f"{source} returned {short_repr(served)}, expected a lf.State")

@@ -112,8 +112,8 @@ class Personalized(Algorithm):
         if type(state).for_prediction is not State.for_prediction:
             raise ValueError(
                 f"base = {short_repr(self.base)} cannot be personalised: its predictors "
-                f"({type(state).__name__}.served) "
-                "are not B w_i + s_i; use an algorithm with plain heads, e.g. lf.FedRep"
+                f"({type(state).__name__}.for_prediction) are not B w_i + s_i; use an algorithm with plain heads, "
+                "e.g. lf.FedRep"
             )
         return state if state.S is not None else state.update(S=np.zeros((start.trials, 1, start.dim)))
 

@@ -109,17 +109,16 @@ class SmallestSize(Configuration):
             return
         check_path(self.base, self.path)
         if not self._is_run and "trials" not in {field.name for field in dataclasses.fields(self.base)}:
-            raise TypeError(f"{short_repr(self.base)} must have a field 'trials', which least sets")
+            raise TypeError(f"{short_repr(self.base)} must have a field 'trials', which find_smallest sets")
         if self.start is None and not is_real(at_path(self.base, self.path)):
             raise ValueError(
                 f"{self.path} = {short_repr(at_path(self.base, self.path))} must be a number to start "
-                f"from; otherwise set "
-                "start="
+                "from; otherwise set start="
             )
         low, start, high = self._range
         if not low <= start <= high:
             raise ValueError(f"start = {start:g} must be between lower = {low:g} and upper = {high:g}")
-        for name, end in (("least", low), ("most", high)):
+        for name, end in (("lower", low), ("upper", high)):
             try:
                 cell = self._at(end)
                 if isinstance(cell, Run):

@@ -328,7 +328,7 @@ def _check_curve(part: Table, x: str, y: str, by: str, name: Any) -> None:
     if len(part) > 1:
         differ = [one for one in varying(part.rows) if not isinstance(part.rows[0].get(one), LabeledArray | np.ndarray)]
         raise ValueError(
-            f"{len(part)} rows have {by} = {name!r}, but a line shows one row; select rows with where(), or set by= to "
+            f"{len(part)} rows have {by} = {name!r}, but a line shows one row; use select(), or set by= to "
             f"{' or '.join(map(repr, differ)) or 'another column'}"
         )
     axes = part.axes(y)

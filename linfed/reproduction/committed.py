@@ -54,7 +54,7 @@ def committed_runs() -> dict[str, Committed]:
 
 
 def verdicts_of(claims: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], list[str]]:
-    """Return the verdicts of claims by text, statistic and ``where``; several verdicts of one key keep their order."""
+    """Return the verdicts of claims by claim, statistic and setting; several verdicts of one key keep their order."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for claim in claims:
         found.setdefault((claim["claim"], claim["statistic"], claim["setting"]), []).append(claim["verdict"])

@@ -57,7 +57,7 @@ def check_made_small(metric: object) -> None:
     if metric in SHARES:
         raise ValueError(
             f"metric = {metric!r} must be a metric to minimise, but larger values are better; use 'test_loss', or a "
-            f"function that returns 1 - np.nanmean(result.clients({metric!r}), axis=1)"
+            f"function that returns 1 - np.nanmean(result.per_client({metric!r}), axis=1)"
         )
 
 

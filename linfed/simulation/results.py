@@ -335,10 +335,10 @@ class Result:
         ValueError
             If the metric has another name or does not apply.
         """
-        self._check_coordinates("clients()")
+        self._check_coordinates("per_client()")
         check_choice("metric", metric, [name for name in METRICS if name not in NO_MEANS])
         if metric in ("mean_client_error", "risk") and not n_classes(self.problem, self.data):
-            problem = require_problem(self.problem, f"clients({metric!r}) requires the ground truth")
+            problem = require_problem(self.problem, f"per_client({metric!r}) requires the ground truth")
             truth = problem.truth(self.seed, range(self.trials))
             with quiet():
                 state = self.final.for_prediction()

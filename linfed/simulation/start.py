@@ -65,7 +65,7 @@ class ResolvedStart:
             if init.needs_batch:
                 raise ValueError(
                     f"{describe_initialization(init, job.algorithm)} requires a first batch, "
-                    f"whose memory was not counted: let {type(job.algorithm).__name__}.initialisation return it"
+                    f"whose memory was not counted: let {type(job.algorithm).__name__}.initialization return it"
                 )
         return _InitializationContext(job, *self._chunk, init)
 

@@ -79,8 +79,8 @@ def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
     if along and tuple(along) not in shapes(rows):
         raise KeyError(f"no column has the axes {tuple(along)}; here: {', '.join(map(str, shapes(rows))) or 'no axes'}")
     if rows and not along and not _plain(rows):
-        axes = " or ".join(f"records({', '.join(map(repr, each))})" for each in shapes(rows))
-        raise ValueError(f"records() requires the name of an axis, because every column has one: {axes}")
+        axes = " or ".join(f"to_records({', '.join(map(repr, each))})" for each in shapes(rows))
+        raise ValueError(f"to_records() requires the name of an axis, because every column has one: {axes}")
     kept = varying(rows) if along else columns(rows)
     out: list[dict[str, Any]] = []
     for row in rows:

@@ -175,9 +175,9 @@ class Table:
 
     def __getitem__(self, name: str) -> Any:
         """Return a column (the value of a single row, the stacked values of several rows) or the labels of an axis."""
-        check_instance("column", name, str, "the name of a column; to select rows, use where() or by()")
+        check_instance("column", name, str, "the name of a column; to select rows, use select() or groupby()")
         if not self.rows:
-            raise ValueError(f"cannot read column {name!r} of an empty table; did where() match no row?")
+            raise ValueError(f"cannot read column {name!r} of an empty table; did select() match no row?")
         labels = [
             column.axes[name]
             for row in self.rows

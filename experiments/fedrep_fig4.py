@@ -38,7 +38,8 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import COLUMN_WIDTH, draw_curve, label
+from linfed.figures.curves import draw_curve
+from linfed.figures.style import COLUMN_WIDTH, label
 from linfed.plotting.panels import Figures, tuning_figure
 from linfed.reproduction.caveats import diverged_note, edge_note
 from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_smaller

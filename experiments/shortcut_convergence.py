@@ -41,7 +41,8 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_curve, draw_level, label, line_style, numbered_ticks
+from linfed.figures.curves import draw_curve
+from linfed.figures.style import draw_level, label, line_style, numbered_ticks
 from linfed.plotting.panels import Figures, tuning_figure
 from linfed.statistics.findings import (
     OWN_PREDICTION,

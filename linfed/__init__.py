@@ -39,9 +39,8 @@ True
 
 from __future__ import annotations
 
-import ast
+import functools
 import importlib
-import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -135,32 +134,43 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# The imports above are the only list of public names. They are parsed, not executed: the first use of a name imports
-# its module, so that `import linfed` and `linfed --help` take milliseconds.
-_PUBLIC = {
-    alias.name: f"{node.module}.{alias.name}" if node.module == __name__ else node.module
-    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[__name__])))
-    if isinstance(node, ast.ImportFrom) and node.module
-    for alias in node.names
-    if alias.asname
-}
 
-__all__ = sorted(_PUBLIC)
+@functools.cache
+def _public() -> dict[str, str]:
+    """Return the module of each public name.
+
+    The imports above are the only list of public names. They are parsed, not executed: the first use of a name imports
+    its module, so that ``import linfed`` and ``linfed --help`` take milliseconds.
+    """
+    import ast
+    import inspect
+
+    return {
+        alias.name: f"{node.module}.{alias.name}" if node.module == __name__ else node.module
+        for node in ast.walk(ast.parse(inspect.getsource(sys.modules[__name__])))
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+        if alias.asname
+    }
 
 
 if not TYPE_CHECKING:  # type checkers report names that do not exist
 
     def __getattr__(name: str) -> Any:
         """Return a public name; import its module on first use."""
-        if name not in _PUBLIC:
+        if name == "__all__":
+            return sorted(_public())
+        if name.startswith("__"):
+            raise AttributeError(f"module 'linfed' has no attribute {name!r}")
+        if name not in _public():
             from linfed.errors import suggestion
 
-            raise AttributeError(f"module 'linfed' has no attribute {name!r}{suggestion(name, _PUBLIC)}")
-        module = importlib.import_module(_PUBLIC[name])
+            raise AttributeError(f"module 'linfed' has no attribute {name!r}{suggestion(name, _public())}")
+        module = importlib.import_module(_public()[name])
         value = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*_PUBLIC, *(name for name in globals() if name.startswith("__"))])
+    return sorted([*_public(), *(name for name in globals() if name.startswith("__"))])

@@ -84,7 +84,7 @@ def imported(path, package):
 
 def behind(name):
     """Return the module that a name of the top level comes from."""
-    return lf._PUBLIC.get(name, "linfed" if name.startswith("__") else f"linfed.{name}")
+    return lf._public().get(name, "linfed" if name.startswith("__") else f"linfed.{name}")
 
 
 def wrong_imports(package):

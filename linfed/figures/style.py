@@ -10,9 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from linfed._types import Array, Indices
 from linfed.errors import suggestion
-from linfed.statistics.quantiles import quantiles
 from linfed.system.files import replacing
 
 if TYPE_CHECKING:
@@ -162,10 +160,6 @@ def line_style(method: str | Look, before: int = 0) -> dict[str, Any]:
     return {"color": colour, "marker": marker, "linestyle": line}
 
 
-SHARES = ("accuracy", "own_class_accuracy", "train_accuracy")
-"""Metrics with best value 1, shown on a linear axis because a logarithmic one would hide differences close to 1."""
-
-
 def shades(values: Iterable[Any]) -> dict[Any, Look]:
     """Return a look for each of some ordered values, from dark to light, with markers for print in grey."""
     import matplotlib as mpl
@@ -198,7 +192,7 @@ def free_look(method: str, ax: Axes | None) -> dict[str, Any]:
     return min(turns, key=seen)
 
 
-def line_options(given: Mapping[str, Any]) -> dict[str, Any]:
+def line_properties(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return properties of a matplotlib line by their full names; raise if a property is unknown."""
     from matplotlib.artist import ArtistInspector
     from matplotlib.cbook import normalize_kwargs
@@ -316,97 +310,3 @@ def numbered_ticks(ax: Axes) -> None:
     ax.yaxis.set_minor_locator(LogLocator(subs=(0.2, 0.5)))
     for place in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
         place(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def draw_curve(
-    rounds: Array | Indices,
-    values: Array,
-    *,
-    ax: Axes | None = None,
-    label: str,
-    ylabel: str,
-    band: bool = True,
-    method: str | Look | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Axes:
-    """Plot the median over trials with a 10-90 % band, on a logarithmic axis (a linear one for metrics in `SHARES`).
-
-    Parameters
-    ----------
-    rounds : ndarray (R,)
-        Rounds, or other values of the horizontal axis.
-    values : ndarray (trials, R)
-        The values, NaN if a trial has diverged.
-    ax : Axes, optional
-        Axes to plot into; a new figure by default.
-    label, ylabel : str
-        Label of the line, and of the vertical axis.
-    band : bool
-        If True, draw the band.
-    method : str or tuple, optional
-        Method whose look to use, or a look; `label` by default.
-    options : mapping, optional
-        Properties of the matplotlib line, which take precedence over the look.
-
-    Returns
-    -------
-    Axes
-    """
-    median, low, high = quantiles(values)
-    lines = len(ax.lines) if ax is not None else 0
-    shape = line_style(method or label, lines) | dict(options or {})
-    with style():
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            from linfed.figures.figure import StyledFigure
-
-            size = (COLUMN_WIDTH, 0.75 * COLUMN_WIDTH)
-            ax = plt.figure(FigureClass=StyledFigure, figsize=size, layout="constrained").subplots()
-            ax.set_xlabel("round")
-            ax.set_ylabel(ylabel.replace("_", " "))
-            if band and values.shape[0] > 1:
-                ax.set_title(f"median and 10-90 % of {values.shape[0]} trials")
-        every = max(1, len(rounds) // 8)
-        shift = (3 * lines) % every  # markers of different methods do not cover each other
-        finite = np.isfinite(median)
-        (line,) = ax.plot(rounds[finite], median[finite], label=label, **{"markevery": (shift, every)} | shape)
-        if band and values.shape[0] > 1:
-            in_band = np.isfinite(low)
-            top = np.minimum(high[in_band], values[np.isfinite(values)].max())  # diverged trials are infinite
-            ax.fill_between(rounds[in_band], low[in_band], top, color=line.get_color(), alpha=0.2, linewidth=0)
-        if np.any(median[finite] > 0) and ylabel not in SHARES:
-            ax.set_yscale("log")
-    return ax
-
-
-def draw_prediction(
-    ax: Axes,
-    rounds: Array | Indices,
-    distance: Array,
-    low: Array | None = None,
-    high: Array | None = None,
-    *,
-    uncertain: bool = False,
-) -> None:
-    """Plot a prediction as thin black lines: the medians over trials of the distance and of the ends of its band.
-
-    Parameters
-    ----------
-    ax : Axes
-        Matplotlib axes to plot into.
-    rounds : ndarray (R,)
-        Rounds, or other values of the horizontal axis.
-    distance, low, high : ndarray (R,) or (trials, R)
-        Predicted distance, and the ends of its band.
-    uncertain : bool, default False
-        If True, the prediction comes with warnings. Its line is dashed and has a separate entry in the legend.
-    """
-    name = "predicted, with warnings" if uncertain else "predicted"
-    for values, line in ((low, ":"), (high, ":"), (distance, "-")):
-        if values is not None:
-            is_new = line == "-" and name not in [each.get_label() for each in ax.lines]
-            middle = np.median(np.atleast_2d(values), axis=0)
-            text = name if is_new else f"_{name}"
-            line = "--" if uncertain and line == "-" else line
-            ax.plot(rounds, middle, color="black", linewidth=0.7, linestyle=line, zorder=3, label=text)

@@ -11,18 +11,18 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from linfed.errors import check_among, check_bool, check_instance, check_integer, check_number, short_repr
+from linfed.figures.curves import draw_curve, draw_prediction
 from linfed.figures.style import (
     LOOKS,
     PAGE_WIDTH,
     Look,
-    draw_curve,
     draw_level,
-    draw_prediction,
     label,
     line_style,
     plain_ticks,
     style,
 )
+from linfed.simulation.metrics import SHARES
 from linfed.statistics.quantiles import quantiles
 from linfed.tables.export import varying
 from linfed.tables.labeled_array import LabeledArray
@@ -299,6 +299,7 @@ def plot_curves(
             ax=ax,
             label=(labels or {}).get(name, label(name) if isinstance(name, str) else f"{by} = {name}"),
             ylabel=y,
+            log=y not in SHARES,
             band=band,
             method=shape,
             options=line_options,
@@ -320,7 +321,7 @@ def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: 
     if parts:
         text = "; ".join(label(part.rows[0][by]) for part in parts)
         values = np.concatenate([part[y] for part in parts])
-        draw_curve(parts[0][x], values, ax=ax, label=text, ylabel=y, method=parts[0].rows[0][by])
+        draw_curve(parts[0][x], values, ax=ax, label=text, ylabel=y, log=y not in SHARES, method=parts[0].rows[0][by])
 
 
 def _check_curve(part: Table, x: str, y: str, by: str, name: Any) -> None:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed.errors import NoPredictionError
+from linfed.figures import curves
 from linfed.figures import html as page
-from linfed.figures import style as plotting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -228,7 +228,7 @@ class Prediction:
         low, high = (None if each is None else each[..., at] for each in (self.low, self.high))
 
         def draw(ax: Axes) -> None:
-            plotting.draw_prediction(ax, self.rounds[at], distance, low, high)
+            curves.draw_prediction(ax, self.rounds[at], distance, low, high)
             ax.set(xlabel="round", ylabel="subspace distance", yscale="log" if np.all(distance > 0) else "linear")
 
         return page.figure(draw)

@@ -143,9 +143,7 @@ def _figures(
 
 def _files(name: str, folder: Path, names: Iterable[str]) -> dict[str, Path]:
     """Return the PNG files next to the records, by the key of the figure."""
-    longer = [f"{other}-" for other in names if other.startswith(f"{name}-")] + [
-        other for other in names if other.startswith(f"{name}-")
-    ]
+    longer = [other for other in names if other.startswith(f"{name}-")]
     found = {}
     for path in [folder / f"{name}.png", *sorted(folder.glob(f"{name}-*.png"))]:
         if path.is_file() and not any(path.stem == one or path.stem.startswith(f"{one}-") for one in longer):

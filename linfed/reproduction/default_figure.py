@@ -17,7 +17,8 @@ import numpy as np
 
 from linfed.cells.run import Run
 from linfed.errors import SizeError, is_real
-from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, draw_prediction, line_style, shades
+from linfed.figures.curves import draw_prediction
+from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, line_style, shades
 from linfed.plotting.captions import sizes
 from linfed.plotting.panels import panels, plot_curves
 from linfed.prediction import Prediction, predict
@@ -251,16 +252,9 @@ def _draw(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Fig
         _cut_off([ax for ax, _ in sheet], table, y)
         what = y.replace("_", " ")
         sheet.label(x, *(f"{fill(_text(row), 28)}\n{what}" if row else what for row in rows))
-        widest = max(map(len, lines))
-        sheet.legend(
-            ncols=max(
-                1,
-                min(
-                    len(lines) + len({bool(one.warnings) for one in predictions.values()}),
-                    int(width / (0.55 + 0.056 * widest)),
-                ),
-            )
-        )
+        entries = len(lines) + len({bool(one.warnings) for one in predictions.values()})
+        entry_width = 0.55 + 0.056 * max(map(len, lines))  # inches
+        sheet.legend(ncols=max(1, min(entries, int(width / entry_width))))
     return sheet.figure, list(predictions.values())
 
 

@@ -15,7 +15,7 @@ from linfed._types import Array, Indices
 from linfed._values import Configuration, takes
 from linfed.algorithms.base import Algorithm
 from linfed.errors import check_number, is_real, short_repr
-from linfed.figures.style import SHARES
+from linfed.simulation.metrics import SHARES
 from linfed.tables.grid import at_path, changed
 
 MARGIN = 0.01

@@ -1,4 +1,4 @@
-"""Conversion of a result to arrays and a JSON description, to be stored in one npz file without pickles, and back."""
+"""Conversion of configurations and states to arrays and a JSON description, stored without pickles, and back."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-import linfed
 from linfed._types import Array, Json
 from linfed._values import Configuration
 from linfed.algorithms import ALGORITHMS
@@ -22,10 +21,6 @@ from linfed.data.given_classes import GivenClasses
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.problems import Classes, GivenTruth, SharedRepresentation, SharedWithShortcuts, UnderParameterized
 from linfed.problems.designs import LAWS
-from linfed.simulation.metrics import MetricTable
-
-if TYPE_CHECKING:
-    from linfed.simulation.results import Result
 
 FORMAT = 1
 """Format number of a result's file. It must grow whenever older and newer versions of linfed cannot read each other's
@@ -64,51 +59,6 @@ class Unknown:
 
     def __repr__(self) -> str:
         return self.text
-
-
-def encode_result(result: Result) -> tuple[dict[str, Array], Json]:
-    """Return the arrays of a result and a JSON description of its other fields."""
-    arrays: dict[str, Any] = {f"metrics/{name}": values for name, values in result.metrics.items()}
-    arrays |= {f"final/{name}": values for name, values in result.final.arrays().items()}
-    arrays |= {"rounds": result.rounds, "status_round": result.status_round}
-    described = {
-        "format": FORMAT,
-        "version": linfed.__version__,
-        "algorithm": encode(result.algorithm, "algorithm", arrays),
-        "problem": encode(result.problem, "problem", arrays),
-        "data": encode(result.data, "data", arrays),
-        "seed": result.seed,
-        "participation": encode(result.participation, "participation", arrays),
-        "participants": result.participants,
-        "status": [status.name for status in result.status],
-        "absent": result.metrics.absent,
-        "metrics": list(result.metrics),
-        "state": encode_state(result.final),
-        "seconds": result.seconds,
-        "engine": result.engine,
-    }
-    return arrays, described
-
-
-def decode_result(arrays: dict[str, Any], described: Json) -> dict[str, Any]:
-    """Return the fields, except the status, of the result that `encode_result` described."""
-    seed = described["seed"]
-    metrics = {name: arrays[f"metrics/{name}"] for name in described["metrics"]}
-    final = {key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")}
-    return {
-        "algorithm": decode(described["algorithm"], arrays),
-        "problem": decode(described["problem"], arrays),
-        "data": decode(described["data"], arrays),
-        "seed": tuple(seed) if isinstance(seed, list) else seed,
-        "participation": decode(described["participation"], arrays),
-        "participants": described["participants"],
-        "rounds": arrays["rounds"],
-        "metrics": MetricTable(metrics, described["absent"]),
-        "status_round": arrays["status_round"],
-        "final": decode_state(described["state"], final),
-        "seconds": described["seconds"],
-        "engine": described["engine"],
-    }
 
 
 def encode(value: Any, name: str, arrays: dict[str, Array]) -> Json:

@@ -51,6 +51,9 @@ METRICS: dict[str, str] = {
 LOSSES = ("train_loss", "test_loss")
 """Metrics that require no ground truth; recording one in a round reads all clients' samples."""
 
+SHARES = ("accuracy", "own_class_accuracy", "train_accuracy")
+"""Metrics with best value 1, shown on a linear axis because a logarithmic one would hide differences close to 1."""
+
 OF_SQUARES = ("parameter_error", "mean_client_error", "mean_truncation_error", "risk")
 """Metrics that exist only for regression."""
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from linfed._types import Array, Indices
+import linfed
+from linfed._types import Array, Indices, Json
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.classes import ClassBatch
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
 from linfed.errors import DivergenceWarning, EngineError, check_bool, check_choice, check_instance, short_repr
-from linfed.figures import html
-from linfed.figures import style as plotting
+from linfed.figures import curves, html
+from linfed.figures.style import free_look, line_properties, tell_apart
 from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem, n_classes
@@ -29,7 +30,7 @@ from linfed.simulation.class_metrics import class_values
 from linfed.simulation.engines import open_source
 from linfed.simulation.evaluation_samples import measured_samples
 from linfed.simulation.job import Job, checked_job
-from linfed.simulation.metrics import LOSSES, METRICS, MetricTable, client_losses, client_risks, squared_errors
+from linfed.simulation.metrics import LOSSES, METRICS, SHARES, MetricTable, client_losses, client_risks, squared_errors
 from linfed.simulation.new_clients import adapted, losses_on, new_client_risks, require_problem
 from linfed.simulation.participation import Participation
 from linfed.simulation.status import LEFT_OUT, Status
@@ -198,7 +199,7 @@ class Result:
             return ""
 
         def draw(ax: Axes) -> None:
-            plotting.draw_curve(self.rounds[at], values, ax=ax, label=self.name, ylabel=name)
+            curves.draw_curve(self.rounds[at], values, ax=ax, label=self.name, ylabel=name, log=name not in SHARES)
             margin = 0.04 * (self.rounds[-1] - self.rounds[0])
             ax.set_xlim(self.rounds[0] - margin, self.rounds[-1] + margin)  # if all trials diverged, too
             ax.set(xlabel="round", ylabel=name.replace("_", " "))
@@ -281,7 +282,7 @@ class Result:
         ValueError
             If a field contains an array of objects, which would require pickles.
         """
-        return files.write(path, *archive.encode_result(self))
+        return files.write(path, *_encode(self))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Result:
@@ -309,7 +310,7 @@ class Result:
             raise files.not_ours(path, KeyError("algorithm"))
         archive.check_format(path, described)
         try:
-            fields = archive.decode_result(arrays, described)
+            fields = _decode(arrays, described)
             return Result(**fields, status=[Status[name] for name in described["status"]])
         except (KeyError, TypeError) as error:
             raise files.not_ours(path, error) from None
@@ -596,15 +597,22 @@ class Result:
             check_choice("metric", metric, list(self.metrics))
         check_choice("metric with predicted = True", metric, ["subspace_distance"] if predicted else [metric])
         values = self.metrics[metric]
-        options = plotting.free_look(self.name, ax) | plotting.line_options(line_options)
-        ax = plotting.draw_curve(
-            self.rounds, values, ax=ax, label=label or self.name, band=band, ylabel=metric, options=options
+        options = free_look(self.name, ax) | line_properties(line_options)
+        ax = curves.draw_curve(
+            self.rounds,
+            values,
+            ax=ax,
+            label=label or self.name,
+            ylabel=metric,
+            log=metric not in SHARES,
+            band=band,
+            options=options,
         )
         if not label:
-            plotting.tell_apart(ax, self.name, self._differences(metric))
+            tell_apart(ax, self.name, self._differences(metric))
         if predicted:
             found = self.predict(trials=min(self.trials, PREDICTED_TRIALS))
-            plotting.draw_prediction(ax, found.rounds, found.distance, found.low, found.high)
+            curves.draw_prediction(ax, found.rounds, found.distance, found.low, found.high)
         return ax
 
     def _differences(self, metric: str) -> list[dict[str, str]]:
@@ -620,6 +628,51 @@ class Result:
             {"trials": str(self.trials), "rounds": str(self.rounds[-1]), "seed": short_repr(self.seed)},
             {"engine": self.engine},
         ]
+
+
+def _encode(result: Result) -> tuple[dict[str, Array], Json]:
+    """Return the arrays of a result and a JSON description of its other fields."""
+    arrays: dict[str, Any] = {f"metrics/{name}": values for name, values in result.metrics.items()}
+    arrays |= {f"final/{name}": values for name, values in result.final.arrays().items()}
+    arrays |= {"rounds": result.rounds, "status_round": result.status_round}
+    described = {
+        "format": archive.FORMAT,
+        "version": linfed.__version__,
+        "algorithm": archive.encode(result.algorithm, "algorithm", arrays),
+        "problem": archive.encode(result.problem, "problem", arrays),
+        "data": archive.encode(result.data, "data", arrays),
+        "seed": result.seed,
+        "participation": archive.encode(result.participation, "participation", arrays),
+        "participants": result.participants,
+        "status": [status.name for status in result.status],
+        "absent": result.metrics.absent,
+        "metrics": list(result.metrics),
+        "state": archive.encode_state(result.final),
+        "seconds": result.seconds,
+        "engine": result.engine,
+    }
+    return arrays, described
+
+
+def _decode(arrays: dict[str, Any], described: Json) -> dict[str, Any]:
+    """Return the fields, except the status, of the result that `_encode` described."""
+    seed = described["seed"]
+    metrics = {name: arrays[f"metrics/{name}"] for name in described["metrics"]}
+    final = {key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")}
+    return {
+        "algorithm": archive.decode(described["algorithm"], arrays),
+        "problem": archive.decode(described["problem"], arrays),
+        "data": archive.decode(described["data"], arrays),
+        "seed": tuple(seed) if isinstance(seed, list) else seed,
+        "participation": archive.decode(described["participation"], arrays),
+        "participants": described["participants"],
+        "rounds": arrays["rounds"],
+        "metrics": MetricTable(metrics, described["absent"]),
+        "status_round": arrays["status_round"],
+        "final": archive.decode_state(described["state"], final),
+        "seconds": described["seconds"],
+        "engine": described["engine"],
+    }
 
 
 def one_line_repr(value: object) -> str:

@@ -7,6 +7,7 @@ import pytest
 import references as ref
 from helpers import each
 
+from linfed.data import rows as data_rows
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.labels import LabelLaw
 from linfed.data.rows import DrawnRows, Workspace
@@ -185,6 +186,7 @@ def test_blocks_hold_every_row_once_and_keep_to_the_cache(shape, cut, monkeypatc
     _, p, m, d = X.shape
     limit = CUTS[cut](p, m, d)
     monkeypatch.setattr(linalg, "CACHE_VALUES", limit)
+    monkeypatch.setattr(data_rows, "FEW_CLIENTS", 1)
     seen, number = np.zeros(X.shape[:2], dtype=int), 0
     for trials, clients, block in explicit_batch(X, y, counts).rows.blocks():
         assert np.array_equal(block, X[trials, clients])
@@ -198,6 +200,17 @@ def test_blocks_hold_every_row_once_and_keep_to_the_cache(shape, cut, monkeypatc
         assert number == expected[cut]
     elif shape == "several blocks of clients":
         assert number > TRIALS
+
+
+@pytest.mark.parametrize(
+    ("sizes", "clients"),
+    [((200, 100, 1000), 10), ((1000, 50, 200), 64), ((1000, 20, 20), 327), ((3, 2000, 1000), 1), ((20, 10, 1000), 20)],
+)
+def test_a_block_has_64_clients_if_eight_megabytes_hold_them(sizes, clients):
+    """Few clients beyond a megabyte share a block, as a call for each costs more than the cache; many keep to it."""
+    X = np.broadcast_to(0.0, (1, *sizes))
+    blocks = [c.stop - c.start for _, c, _ in data_rows.HeldRows(X).blocks()]
+    assert (blocks[0], sum(blocks)) == (clients, sizes[0])
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from scipy.linalg import subspace_angles
 import linfed as lf
 from linfed.errors import WorkerError
 from linfed.numerics.streams import Stream, generators
+from linfed.numerics.threads import VARIABLE
 from linfed.simulation import job
 from linfed.simulation.class_metrics import CLASS_METRICS
 from linfed.system import memory
@@ -136,6 +137,7 @@ def chunks(text, rounds):
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("how", ["chunk bytes", "memory budget"])
 def test_a_trial_does_not_depend_on_the_chunk(case, how, nine, monkeypatch, capsys):
+    monkeypatch.setenv(VARIABLE, "1")  # threads divide the budget
     if how == "chunk bytes":
         monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
         result, wanted = run(case, progress=True), 9

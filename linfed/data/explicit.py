@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from linfed.data.rows import Rows
 from linfed.errors import check_number
 from linfed.numerics.least_squares import full_least_squares, head_least_squares
 from linfed.numerics.linalg import CACHE_VALUES
+
+R = TypeVar("R")
 
 
 def normal_equations(X: Array, y: Array, counts: Array) -> tuple[Array, Array]:
@@ -51,7 +53,7 @@ class ExplicitBatch(RowBatch):
     def y(self) -> Array:
         """Labels, (T, p, m), read-only."""
         if self._y is None:
-            for _ in self.pass_over(np.empty((self.shape[0], self.shape[-1], 0))):
+            for _ in self._map_labels(lambda t, c, rows, y: None):
                 pass
         assert self._y is not None
         return readonly(self._y)
@@ -63,24 +65,30 @@ class ExplicitBatch(RowBatch):
         assert self._law is not None
         return self._law.labels(t, c, rows, stars)
 
-    def pass_over(self, B: Array, *, once: bool = False) -> Iterator[tuple[slice, slice, Array, Array, Array]]:
-        """Yield (trials, clients, rows, features (k, m, C), labels (m, C)) block by block, with the clients last.
+    def map_blocks(
+        self, B: Array, function: Callable[[slice, slice, Array, Array, Array], R], *, once: bool = False
+    ) -> Iterator[R]:
+        """Yield ``function(trials, clients, rows, features (k, m, C), labels (m, C))`` of all blocks, in order.
 
-        One product, ``X [B, B*]``, gives features and labels while the rows are in cache.
+        One product, ``X [B, B*]``, gives features and labels while the rows are in cache. The clients are last. Threads
+        may compute several blocks at a time, so the function may write only to its own clients' part of an array.
         """
         trials, p, m, d = self.shape
         k, law = B.shape[-1], self._law
         due = self._y is None
         basis = np.concatenate([B, law.B], axis=-1) if due and law is not None and law.B is not None else B
         kept = self._workspace.array("y", (trials, p, m)) if due else None
-        for t, c, rows in self.rows.blocks(once=once):
+
+        def block(t: slice, c: slice, rows: Array) -> R:
             count = rows.shape[0] * rows.shape[1]
             Z = rows.reshape(rows.shape[0], -1, d) @ basis[t]
             features = np.ascontiguousarray(Z.reshape(count, m, -1).transpose(2, 1, 0))
             y = self._labels(t, c, rows, features[k:])
             if kept is not None:
                 kept[t, c] = y.T.reshape(*rows.shape[:3])
-            yield t, c, rows, features[:k], y
+            return function(t, c, rows, features[:k], y)
+
+        yield from self.rows.map_blocks(block, once=once)
         if kept is not None:
             self._y = kept
 
@@ -109,21 +117,25 @@ class ExplicitBatch(RowBatch):
         if theta.shape[1] != p:
             theta = np.broadcast_to(theta, (trials, p, d))
         out = np.empty((trials, p, d))
-        for t, c, rows, y in self._labelled(once):
+
+        def message(t: slice, c: slice, rows: Array, y: Array) -> None:
             residual = (rows @ theta[t, c, :, None])[..., 0]
             residual -= y
             np.matmul(residual[..., None, :], rows, out=out[t, c, None, :])
+
+        for _ in self._map_labels(message, once=once):
+            pass
         out /= self.positive_counts[..., None]
         return out
 
-    def _labelled(self, once: bool) -> Iterator[tuple[slice, slice, Array, Array]]:
-        """Yield (trials, clients, rows, labels (t, c, m)) block by block."""
-        if self._y is not None:
-            for t, c, rows in self.rows.blocks(once=once):
-                yield t, c, rows, self._y[t, c]
-            return
-        for t, c, rows, _, y in self.pass_over(np.empty((self.shape[0], self.shape[-1], 0)), once=once):
-            yield t, c, rows, y.T.reshape(rows.shape[:-1])
+    def _map_labels(self, function: Callable[[slice, slice, Array, Array], R], *, once: bool = False) -> Iterator[R]:
+        """Yield ``function(trials, clients, rows, labels (t, c, m))`` of all blocks, in order; as in `map_blocks`."""
+        if (y := self._y) is not None:
+            return self.rows.map_blocks(lambda t, c, rows: function(t, c, rows, y[t, c]), once=once)
+        no_columns = np.empty((self.shape[0], self.shape[-1], 0))
+        return self.map_blocks(
+            no_columns, lambda t, c, rows, Z, y: function(t, c, rows, y.T.reshape(rows.shape[:-1])), once=once
+        )
 
     def loss(self, theta: Array) -> Array:
         """Return ``(1/2m_i) ||X_i theta_i - y_i||^2``, (T, p); cost O(p m d)."""
@@ -132,10 +144,14 @@ class ExplicitBatch(RowBatch):
     def losses(self, predictors: Callable[[slice, slice], Array]) -> Array:
         """Return `loss` at ``predictors(trials, clients)``, (t, c or 1, d), which is called block by block."""
         out = np.empty(self.active.shape)
-        for t, c, rows, y in self._labelled(once=False):
+
+        def loss(t: slice, c: slice, rows: Array, y: Array) -> None:
             residual = (rows @ predictors(t, c)[..., None])[..., 0]
             residual -= y
             out[t, c] = np.vecdot(residual, residual)
+
+        for _ in self._map_labels(loss):
+            pass
         return np.asarray(out / (2.0 * self.positive_counts))
 
     def least_squares(self, ridge: float = 0.0) -> Array:
@@ -185,13 +201,19 @@ class ExplicitBatch(RowBatch):
         return ExplicitBatch
 
     def fit(self, B: Array, ridge: float) -> ExplicitFit:
-        """Return the closed-form heads, residuals and gradient, in one pass over blocks that fit into cache."""
+        """Return the closed-form heads, residuals and gradient.
+
+        One thread computes them in one pass over the blocks. Several threads share the two products with the rows, but
+        not the heads between them, whose short operations would wait for each other.
+        """
         trials, p, m, d = self.shape
         k = B.shape[-1]
-        W, gradient = np.empty((trials, p, k)), np.zeros((trials, k, d))
+        W = np.empty((trials, p, k))
         residual = np.empty((trials, p, m))  # not from the workspace, so that two fits in one round are both valid
-        for t, c, rows, Z, y in self.pass_over(B, once=True):
-            some, clients = rows.shape[:2]
+
+        def solve(t: slice, c: slice, Z: Array, y: Array) -> Array:
+            """Store the heads of a block, and return the coefficients of its rows in the gradient, (t, k, c, m)."""
+            some, clients = t.stop - t.start, c.stop - c.start
             counts = self.counts[t, c].ravel()
             heads = head_least_squares(Z, y, counts, ridge, few=m * d > CACHE_VALUES // 8)
             if heads.deficient.any():
@@ -201,7 +223,17 @@ class ExplicitBatch(RowBatch):
             V = np.empty((some, k, clients, m))
             scaled = (heads.W / np.maximum(counts, 1.0)).reshape(k, 1, some, clients)
             np.multiply(scaled, heads.residual.reshape(m, some, clients), out=V.transpose(1, 3, 0, 2))
-            gradient[t] += V.reshape(some, k, -1) @ rows.reshape(some, -1, d)
+            return V
+
+        if self.rows.threads > 1:
+            V = np.empty((trials, k, p, m))
+            for t, c, Z, y in list(self.map_blocks(B, lambda t, c, rows, Z, y: (t, c, Z, y))):
+                V[t, :, c] = solve(t, c, Z, y)
+            gradient = self.pull_back(V)
+        else:
+            gradient = np.zeros((trials, k, d))
+            for t, c, rows, Z, y in self.map_blocks(B, lambda *block: block, once=True):
+                gradient[t] += solve(t, c, Z, y).reshape(len(rows), k, -1) @ rows.reshape(len(rows), -1, d)
         return ExplicitFit(batch=self, W=readonly(W), residual=residual, gradient=gradient.mT)
 
     def weighted_messages(self, W: Array, residual: Array, weights: Array | float) -> Array:
@@ -252,9 +284,14 @@ class ExplicitFeatures:
         """Features with the k columns before the clients, (T, k, p, m)."""
         if self._stored_Z is None:
             trials, p, m, _ = self._batch.shape
-            self._stored_Z = np.empty((trials, self._B.shape[-1], p, m))
-            for t, c, rows, Z, _ in self._batch.pass_over(self._B):
-                self._stored_Z[t, :, c] = Z.reshape(-1, m, *rows.shape[:2]).transpose(2, 0, 3, 1)
+            stored = np.empty((trials, self._B.shape[-1], p, m))
+
+            def store(t: slice, c: slice, rows: Array, Z: Array, y: Array) -> None:
+                stored[t, :, c] = Z.reshape(-1, m, *rows.shape[:2]).transpose(2, 0, 3, 1)
+
+            for _ in self._batch.map_blocks(self._B, store):
+                pass
+            self._stored_Z = stored
         return self._stored_Z
 
     @property

@@ -83,8 +83,12 @@ class RowBatch(ABC):
         trials, k, p, m = V.shape
         out = np.zeros((trials, k, self.shape[-1]))
         flat_V = V.reshape(trials, k, p * m)
-        for t, c, rows in self.rows.blocks():
-            out[t] += flat_V[t, :, c.start * m : c.stop * m] @ rows.reshape(rows.shape[0], -1, rows.shape[-1])
+
+        def part(t: slice, c: slice, rows: Array) -> tuple[slice, Array]:
+            return t, flat_V[t, :, c.start * m : c.stop * m] @ rows.reshape(rows.shape[0], -1, rows.shape[-1])
+
+        for t, sums in self.rows.map_blocks(part):
+            out[t] += sums
         return out
 
     def minibatches(self, size: int, order: Indices | None = None, *, rng: TrialRandom | None = None) -> Iterator[Any]:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from linfed._types import Array
 from linfed.numerics.linalg import client_blocks
+from linfed.numerics.threads import map_threads, thread_count
+
+R = TypeVar("R")
+
+FEW_CLIENTS = 64
+"""Up to this number of clients share a block although it exceeds the nearest cache: fewer calls outweigh the cache."""
+
+LARGE = 2**20
+"""Smallest number of values of stored rows that are read by several threads."""
 
 Block = tuple[slice, slice, Array]
 """Trials, clients, and their samples (t, c, m, d)."""
@@ -40,6 +49,15 @@ class Rows(Protocol):
         """Yield all rows in blocks that fit into cache; with `once` they need not be kept for another pass."""
         ...
 
+    @property
+    def threads(self) -> int:
+        """Number of threads in which `map_blocks` calls its function."""
+        ...
+
+    def map_blocks(self, function: Callable[[slice, slice, Array], R], *, once: bool = False) -> Iterator[R]:
+        """Yield ``function(trials, clients, rows)`` of all blocks, in order."""
+        ...
+
     def array(self) -> Array:
         """Return all rows, (T, p, m, d)."""
         ...
@@ -64,8 +82,21 @@ class HeldRows:
     def blocks(self, *, once: bool = False) -> Iterator[Block]:
         """Yield all rows in blocks that fit into cache."""
         trials, p, m, d = self.shape
-        for t, c in client_blocks(trials, p, m * d):
+        for t, c in client_blocks(trials, p, m * d, FEW_CLIENTS):
             yield t, c, self._X[t, c]
+
+    @property
+    def threads(self) -> int:
+        """Number of threads in which `map_blocks` calls its function."""
+        return thread_count() if self._X.size >= LARGE else 1
+
+    def map_blocks(self, function: Callable[[slice, slice, Array], R], *, once: bool = False) -> Iterator[R]:
+        """Yield ``function(trials, clients, rows)`` of all blocks, in order."""
+        if (threads := self.threads) > 1:
+            yield from map_threads(lambda block: function(*block), self.blocks(), threads)
+        else:
+            for block in self.blocks():
+                yield function(*block)
 
     def array(self) -> Array:
         """Return all rows."""
@@ -116,12 +147,25 @@ class DrawnRows:
         if self._was_read:
             self._rewind()
         self._was_read = True
-        for t, c in client_blocks(trials, p, m * d):
+        for t, c in client_blocks(trials, p, m * d, FEW_CLIENTS):
             rows = self._block(t, c) if X is None else X[t, c]
             for index in range(t.start, t.stop):
                 self._draw(index, c, rows[index - t.start])
             yield t, c, rows
         self._X = X
+
+    @property
+    def threads(self) -> int:
+        """Number of threads in which `map_blocks` calls its function; rows are drawn in one."""
+        return 1 if self._X is None else HeldRows(self._X).threads
+
+    def map_blocks(self, function: Callable[[slice, slice, Array], R], *, once: bool = False) -> Iterator[R]:
+        """Yield ``function(trials, clients, rows)`` of all blocks, in order."""
+        if self._X is not None:
+            yield from HeldRows(self._X).map_blocks(function)
+        else:
+            for block in self.blocks(once=once):
+                yield function(*block)
 
     def _block(self, t: slice, c: slice) -> Array:
         """Return the buffer of a block, (t, c, m, d)."""

@@ -20,6 +20,9 @@ from linfed._types import Array, Indices, Mask
 CACHE_VALUES = 131_072
 """Number of floats in one block of clients: a megabyte, so that a block fits into a core's cache."""
 
+SMALL_DIM = 128
+"""Largest dimension at which all eigenvectors are computed where few are needed: faster than loading SciPy."""
+
 TINY = np.finfo(float).tiny
 
 Found = TypeVar("Found", Array, tuple[Array, ...])
@@ -108,7 +111,11 @@ def take_clients(values: A, active: Indices) -> A:
     """Return ``values[t, active[t, i]]``, (trials, p, ...); without a copy if all clients are active."""
     if active.shape[-1] == values.shape[1]:  # `active` is distinct and ascending, so it is all clients in order
         return values
-    return values[np.arange(len(active))[:, None], active]
+    if not values.flags.c_contiguous:  # e.g. an array that all trials share: flattening would copy it for each
+        return values[np.arange(len(active))[:, None], active]
+    trials, clients = values.shape[:2]
+    flat = values.reshape(trials * clients, *values.shape[2:])
+    return flat.take(active + clients * np.arange(trials)[:, None], axis=0)
 
 
 def put_clients(values: Array, active: Indices, new: Array) -> Array:
@@ -217,16 +224,27 @@ def top_eigenvectors(M: Array, k: int) -> Array:
     ndarray (trials, d, k)
         Orthonormal columns, whose largest absolute entry is positive.
     """
+    d = M.shape[-1]
+    if d <= SMALL_DIM:
+        with one_blas_thread():
+            out = eigh(M)[1][..., ::-1][..., :k]
+    else:
+        out = _leading_eigenvectors(M, k)
+    largest = np.take_along_axis(out, np.abs(out).argmax(axis=-2)[..., None, :], axis=-2)
+    return out * np.where(largest < 0, -1.0, 1.0)
+
+
+def _leading_eigenvectors(M: Array, k: int) -> Array:
+    """Return the eigenvectors of the k largest eigenvalues, without computing the others."""
     import scipy.linalg
 
     d = M.shape[-1]
     out = np.full((*M.shape[:-1], k), np.nan)
-    with one_blas_thread():
+    with one_blas_thread():  # entered after the import, which brings SciPy's BLAS
         for matrix, basis in zip(M, out, strict=True):
             if np.isfinite(matrix).all():
                 basis[:] = scipy.linalg.eigh(matrix, subset_by_index=[d - k, d - 1])[1][:, ::-1]
-    largest = np.take_along_axis(out, np.abs(out).argmax(axis=-2)[..., None, :], axis=-2)
-    return out * np.where(largest < 0, -1.0, 1.0)
+    return out
 
 
 def factored_squared_lengths(stacked: Array, coordinates: Sequence[Array]) -> Array:
@@ -256,14 +274,16 @@ def factored_squared_lengths(stacked: Array, coordinates: Sequence[Array]) -> Ar
     return np.square(parts, out=parts).sum(axis=-2)
 
 
-def client_blocks(trials: int, clients: int, values: int) -> Iterator[tuple[slice, slice]]:
+def client_blocks(trials: int, clients: int, values: int, few: int = 1) -> Iterator[tuple[slice, slice]]:
     """Yield slices (trials, clients) of blocks of about `CACHE_VALUES` floats, with `values` floats per client.
 
-    The blocks of a trial depend only on its size, so that a sum over blocks does not depend on other trials.
+    Blocks of up to `few` clients may be eight times as large. The blocks of a trial depend only on its size, so that a
+    sum over blocks does not depend on other trials.
     """
     # Up to two blocks are merged: fewer calls save more time than the cache.
     whole = clients * values <= 2 * CACHE_VALUES
-    width = clients if whole else max(1, CACHE_VALUES // max(1, values))
+    fitting, largest = CACHE_VALUES // max(1, values), 8 * CACHE_VALUES // max(1, values)
+    width = clients if whole else max(1, fitting, min(few, largest))
     together = max(1, CACHE_VALUES // max(1, clients * values)) if width == clients else 1
     for t in range(0, trials, together):
         for c in range(0, clients, width):

@@ -15,6 +15,7 @@ from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, 
 from linfed.data.sources import Sizes
 from linfed.errors import SizeError, check_instance, check_integer
 from linfed.numerics.streams import Seed, check_seed
+from linfed.numerics.threads import thread_count
 from linfed.problems import Problem, check_problem, n_classes
 from linfed.simulation.engines import EngineQuery, block_floats, choose_engine, first_batch_floats, floats_per_trial
 from linfed.simulation.metrics import Metric, Plan, plan_metrics
@@ -23,6 +24,9 @@ from linfed.system.memory import check_fits, format_bytes, physical_memory
 
 CHUNK_BYTES = 2.0**27
 """Target memory of a chunk of trials; larger chunks would not run faster."""
+
+THREAD_BYTES = 2.0**22
+"""Least memory of the trials of one thread; with less, two threads are slower than one."""
 
 SECONDS_PER_FLOAT = 6e-9
 """Run time of a round divided by the number of floats of a trial; measured: 1 to 15 ns, by engine and algorithm."""
@@ -257,6 +261,18 @@ def trial_chunks(job: Job, workers: int, budget: float, chosen: range | None = N
     each = bytes_per_trial(job, budget)
     size = max(1, int(min(budget / workers, CHUNK_BYTES) // each))
     return Chunks(len(trials), max(-(-len(trials) // size), min(workers, len(trials))), trials.start)
+
+
+def trial_threads(job: Job, budget: float) -> int:
+    """Return the number of threads that share the trials of a job: at most one for each `THREAD_BYTES` of a round.
+
+    Functions and classes from outside linfed run in a single thread, as they may share data.
+    """
+    parts = (type(part).__module__ for part in (job.algorithm, job.problem) if part is not None)
+    if job.plan.functions or not all(module.startswith("linfed.") for module in parts):
+        return 1
+    each = bytes_per_trial(job, budget)
+    return max(1, int(min(thread_count(), job.trials, job.trials * each / THREAD_BYTES, budget / each)))
 
 
 def seconds_of_a_trial(job: Job) -> float:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
-from tqdm.std import tqdm
 
 from linfed.algorithms.base import Algorithm, State, frozen
 from linfed.data.samples import Data
 from linfed.errors import check_integer, check_progress
 from linfed.numerics.streams import Seed
+from linfed.numerics.threads import map_threads
 from linfed.problems import Problem
-from linfed.simulation.job import Chunks, Job, check_joined, checked_job, trial_chunks
+from linfed.simulation.job import Chunks, Job, check_joined, checked_job, trial_chunks, trial_threads
 from linfed.simulation.loop import ChunkResult, run_chunk
 from linfed.simulation.metrics import Metric, MetricTable, check_sendable
 from linfed.simulation.participation import Participation
@@ -142,21 +144,23 @@ def simulate(
     workers, disable = check_integer("workers", workers), check_progress(progress)
     if workers > 1:
         check_sendable(job.plan.functions)
-    chunks = trial_chunks(job, workers, budget_bytes(memory_budget))
-    return _result(job, chunks, workers, disable, started)
+    budget = budget_bytes(memory_budget)
+    threads = 1 if workers > 1 else trial_threads(job, budget)
+    chunks = trial_chunks(job, max(workers, threads), budget)
+    return _result(job, chunks, workers, threads, disable, started)
 
 
 def simulate_trials(job: Job, trials: range) -> Result:
     """Return the result of a range of a job's trials, bit-equal to these trials in the complete run."""
     started = time.perf_counter()
-    return _result(job, trial_chunks(job, 1, budget_bytes(), trials), 1, True, started)
+    return _result(job, trial_chunks(job, 1, budget_bytes(), trials), 1, 1, True, started)
 
 
-def _result(job: Job, chunks: Chunks, workers: int, disable: bool, started: float) -> Result:
+def _result(job: Job, chunks: Chunks, workers: int, threads: int, disable: bool, started: float) -> Result:
     check_joined(job, 0.0)
     pieces: list[ChunkResult] = []
-    with tqdm(total=len(chunks) * job.rounds, disable=disable, unit="round") as bar:
-        for piece in _run(job, chunks, workers, bar.update):
+    with _progress(len(chunks) * job.rounds, disable) as tick:
+        for piece in _run(job, chunks, workers, threads, tick):
             if not pieces:
                 state = sum(array.size for array in piece.final.arrays().values())
                 check_joined(job, state / len(piece.status))
@@ -164,7 +168,22 @@ def _result(job: Job, chunks: Chunks, workers: int, disable: bool, started: floa
     return _joined(job, pieces, time.perf_counter() - started)
 
 
-def _run(job: Job, chunks: Chunks, workers: int, tick: Callable[[int], Any]) -> Iterator[ChunkResult]:
+@contextmanager
+def _progress(total: int, disable: bool) -> Iterator[Callable[[int], Any]]:
+    """Return a context with a function that advances a progress bar by a number of rounds."""
+    if disable:
+        yield lambda rounds: None
+        return
+    from tqdm.std import tqdm
+
+    with tqdm(total=total, unit="round") as bar:
+        yield bar.update
+
+
+def _run(job: Job, chunks: Chunks, workers: int, threads: int, tick: Callable[[int], Any]) -> Iterator[ChunkResult]:
+    if threads > 1:
+        yield from _run_in_threads(job, chunks, threads, tick)
+        return
     if workers == 1 or len(chunks) == 1:
         for chunk in chunks:
             yield run_chunk(job, chunk, tick)
@@ -173,6 +192,25 @@ def _run(job: Job, chunks: Chunks, workers: int, tick: Callable[[int], Any]) -> 
         for piece in in_order(pool, partial(run_chunk, job), chunks, 4 * workers):
             tick(job.rounds)
             yield piece
+
+
+def _run_in_threads(job: Job, chunks: Chunks, threads: int, tick: Callable[[int], Any]) -> Iterator[ChunkResult]:
+    """Yield the results of the chunks in order; if the caller stops, e.g. by Ctrl-C, the threads stop after a round."""
+    stopped = threading.Event()
+
+    def tick_or_stop(rounds: int) -> None:
+        if stopped.is_set():
+            raise StoppedError
+        tick(rounds)
+
+    try:
+        yield from map_threads(lambda chunk: run_chunk(job, chunk, tick_or_stop), chunks, threads)
+    finally:
+        stopped.set()
+
+
+class StoppedError(Exception):
+    """The run was stopped in another thread."""
 
 
 def _joined(job: Job, pieces: list[ChunkResult], seconds: float) -> Result:

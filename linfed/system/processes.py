@@ -96,12 +96,16 @@ def _is_interactive() -> bool:
 def in_order(pool: Executor, function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:
     """Yield ``function(item)`` for each item in order, computed in the pool with at most `ahead` pending calls."""
     waiting: deque[Future[R]] = deque()
-    for item in items:
-        waiting.append(pool.submit(function, item))
-        if len(waiting) == ahead:
+    try:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) == ahead:
+                yield waiting.popleft().result()
+        while waiting:
             yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 class _Pool(ProcessPoolExecutor):

@@ -44,6 +44,11 @@ def simulated(name, threads, monkeypatch, **options):
     return lf.simulate(algorithm, problem, data=data, rounds=4, seed=1, engine=engine, **options)
 
 
+def threads_for_anything(monkeypatch):
+    monkeypatch.setattr(jobs, "THREAD_BYTES", 1.0)
+    monkeypatch.setattr(jobs, "DRAWN_THREAD_BYTES", 1.0)
+
+
 def same_bits(one, other):
     return all(np.array_equal(one.metrics[name], other.metrics[name], equal_nan=True) for name in one.metrics) and all(
         np.array_equal(array, other.final.arrays()[name]) for name, array in one.final.arrays().items()
@@ -78,7 +83,7 @@ def test_threads_over_blocks_of_clients_change_no_bit(name, participation, monke
 
 @pytest.mark.parametrize("name", RUNS)
 def test_threads_over_trials_change_no_bit(name, monkeypatch, pools):
-    monkeypatch.setattr(jobs, "THREAD_BYTES", 1.0)
+    threads_for_anything(monkeypatch)
     runs = [simulated(name, threads, monkeypatch, trials=5, progress=threads == 2) for threads in (1, 2, 8)]
     assert same_bits(runs[0], runs[1])
     assert same_bits(runs[0], runs[2])
@@ -87,7 +92,7 @@ def test_threads_over_trials_change_no_bit(name, monkeypatch, pools):
 
 def test_small_rounds_and_functions_of_the_user_run_in_one_thread(monkeypatch, pools):
     simulated("FedRep, fixed", 4, monkeypatch, trials=5)
-    monkeypatch.setattr(jobs, "THREAD_BYTES", 1.0)
+    threads_for_anything(monkeypatch)
     where = set()
 
     def metric(state, truth):
@@ -138,7 +143,7 @@ def test_blas_has_one_thread_meanwhile():
 
 def test_an_error_stops_the_other_threads(monkeypatch):
     """The second half of the trials would take minutes."""
-    monkeypatch.setattr(jobs, "THREAD_BYTES", 1.0)
+    threads_for_anything(monkeypatch)
     monkeypatch.setenv(VARIABLE, "2")
     real, started = run.run_chunk, time.perf_counter()
 
@@ -170,7 +175,7 @@ def test_a_forked_process_has_threads_of_its_own():
 
 
 def test_threads_keep_to_the_memory_budget(monkeypatch, pools):
-    monkeypatch.setattr(jobs, "THREAD_BYTES", 1.0)
+    threads_for_anything(monkeypatch)
     with pytest.raises(lf.SizeError) as caught:
         simulated("FedRep, fixed", 1, monkeypatch, trials=5, memory_budget=1.0)
     number, unit = str(caught.value).split("about ")[1].split(" ")[:2]

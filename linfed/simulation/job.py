@@ -25,8 +25,11 @@ from linfed.system.memory import check_fits, format_bytes, physical_memory
 CHUNK_BYTES = 2.0**27
 """Target memory of a chunk of trials; larger chunks would not run faster."""
 
-THREAD_BYTES = 2.0**22
-"""Least memory of the trials of one thread; with less, two threads are slower than one."""
+THREAD_BYTES = 2.0**24
+"""Least memory of the trials of one thread; measured: with less, two threads may be slower than one."""
+
+DRAWN_THREAD_BYTES = 2.0**22
+"""The same where rows are drawn in every round, which takes most of the time in few long calls."""
 
 SECONDS_PER_FLOAT = 6e-9
 """Run time of a round divided by the number of floats of a trial; measured: 1 to 15 ns, by engine and algorithm."""
@@ -264,7 +267,7 @@ def trial_chunks(job: Job, workers: int, budget: float, chosen: range | None = N
 
 
 def trial_threads(job: Job, budget: float) -> int:
-    """Return the number of threads that share the trials of a job: at most one for each `THREAD_BYTES` of a round.
+    """Return the number of threads that share the trials of a job; small rounds have one.
 
     Functions and classes from outside linfed run in a single thread, as they may share data.
     """
@@ -272,7 +275,8 @@ def trial_threads(job: Job, budget: float) -> int:
     if job.plan.functions or not all(module.startswith("linfed.") for module in parts):
         return 1
     each = bytes_per_trial(job, budget)
-    return max(1, int(min(thread_count(), job.trials, job.trials * each / THREAD_BYTES, budget / each)))
+    least = DRAWN_THREAD_BYTES if job.engine == "explicit" and isinstance(job.data, FreshSamples) else THREAD_BYTES
+    return max(1, int(min(thread_count(), job.trials, job.trials * each / least, budget / each)))
 
 
 def seconds_of_a_trial(job: Job) -> float:

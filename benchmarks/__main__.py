@@ -29,6 +29,7 @@ from benchmarks import (
 from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings
 from linfed.numerics.linalg import one_blas_thread
 from linfed.system.files import replacing
+from linfed.system.machine import processor
 
 ROWS = [
     *bound.ROWS,
@@ -46,7 +47,8 @@ ROWS = [
 ]
 
 METHOD = """\
-float64; BLAS at one thread on both sides, JAX at its default threads; garbage collection off while timing.
+float64; BLAS at one thread on both sides; linfed and JAX use all cores unless a row says "one core".
+Garbage collection is off while timing.
 A round of ours is the mean time from step to step within one lf.simulate, metrics at the ends only; trials whole runs.
 Repetitions of the two sides alternate; a ratio is the median over pairs, [lower, upper quartile], (least, most)."""
 
@@ -103,9 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(
             f"--only {options.only!r} matches no row; available rows: " + "; ".join({row.name: None for row in ROWS})
         )
-    machine = (
-        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
-    )
+    machine = f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
     print(f"{machine}\n{METHOD}\n")
     known = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
     rows = {(one["name"], one["sizes"]): one for one in known}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
+from unittest import mock
 
 import numpy as np
 
@@ -35,33 +39,34 @@ def samples(kind: Literal["fresh", "fixed"], m: int) -> Any:
     return lf.FreshSamples(m) if kind == "fresh" else lf.FixedSamples(m)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clock(lf.Algorithm):
-    """Mixin that records the time at the start of every step; the algorithm must be the next base class."""
+@contextmanager
+def step_times(algorithm: lf.Algorithm) -> Iterator[dict[int, list[float]]]:
+    """Return a context with the times at which steps of the algorithm's class begin, by thread."""
+    cls: Any = type(algorithm)
+    step, times = cls.step, dict[int, list[float]]()
 
-    stamps: list[float] = field(default_factory=list)
+    def recorded(self: Any, state: Any, batch: Any, rng: Any) -> Any:
+        times.setdefault(threading.get_ident(), []).append(time.perf_counter())
+        return step(self, state, batch, rng)
 
-    def step(self, state: Any, batch: Any, rng: Any) -> Any:
-        """Record the time and run the step."""
-        self.stamps.append(time.perf_counter())
-        return super().step(state, batch, rng)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Clocked(Clock, lf.FedRep):
-    """FedRep that records the time at the start of every step."""
-
-    requires = lf.FedRep.requires
+    with mock.patch.object(cls, "step", recorded):
+        yield times
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClockedFLUTE(Clock, lf.FLUTE):
-    """FLUTE that records the time at the start of every step."""
+def seconds_of_rounds(times: Iterable[list[float]], rounds: int) -> float:
+    """Return the time in which any thread ran rounds, given the times of the steps of one or more runs of `rounds`.
 
-    requires = lf.FLUTE.requires
+    The first step of a run allocates the buffers, so the time starts with the second.
+    """
+    runs = sorted((run[1], run[-1]) for each in times for run in np.reshape(each, (-1, rounds)))
+    total, end = 0.0, -np.inf
+    for start, stop in runs:
+        total += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return total
 
 
-def round_of(algorithm: Clock, problem: Any, data: Any, seconds: float, engine: str, trials: int = 1) -> Side:
+def round_of(algorithm: lf.Algorithm, problem: Any, data: Any, seconds: float, engine: str, trials: int = 1) -> Side:
     """Return linfed's side: the mean time from the start of one step to the start of the next, in one run.
 
     This time includes all costs of a round (random numbers, the step, the checks of the loop). It excludes all costs
@@ -70,15 +75,13 @@ def round_of(algorithm: Clock, problem: Any, data: Any, seconds: float, engine: 
     """
 
     def run(rounds: int) -> float:
-        algorithm.stamps.clear()
         every = rounds + 2
-        result = lf.simulate(
-            algorithm, problem, data=data, rounds=every, record_every=every, engine=engine, trials=trials
-        )
+        with step_times(algorithm) as times:
+            result = lf.simulate(
+                algorithm, problem, data=data, rounds=every, record_every=every, engine=engine, trials=trials
+            )
         assert lf.Status.DIVERGED not in result.status, "the timed rounds must have finite numbers"
-        # The first step allocates the buffers, so the timing starts with the second. Trials may come in several chunks.
-        stamps = np.reshape(algorithm.stamps, (-1, every))
-        return float((stamps[:, -1] - stamps[:, 1]).sum()) / rounds
+        return seconds_of_rounds(times.values(), every) / rounds
 
     rounds = max(3, round(seconds / run(3)))
     return lambda: run(rounds)
@@ -95,5 +98,5 @@ def round_of_fedrep(
 ) -> Side:
     """Return linfed's side for FedRep, with random initialisation: the method of moments is not part of a round."""
     problem = lf.SharedRepresentation(n_clients=size.n, dim=size.d, rank=size.k, noise_std=NOISE_STD)
-    algorithm = Clocked(rank=size.k, step_size=STEP_SIZE, init="random", representation_steps=local_steps)
+    algorithm = lf.FedRep(rank=size.k, step_size=STEP_SIZE, init="random", representation_steps=local_steps)
     return round_of(algorithm, problem, samples(kind, size.m), seconds, engine, trials)

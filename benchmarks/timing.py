@@ -7,9 +7,12 @@ together, so the ratio of a pair is more stable than the times. The median over 
 from __future__ import annotations
 
 import gc
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -103,6 +106,26 @@ def repeated(work: Callable[[], object], seconds: float) -> Side:
         return (time.perf_counter() - started) / count
 
     return side
+
+
+SHARED = {False: "all cores", True: "one core"}
+"""Words for the cores of both sides, by whether `one_core` holds."""
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Bind all threads of the process to one core; linfed then uses one thread."""
+    if not hasattr(os, "sched_setaffinity") or not Path("/proc/self/task").exists():
+        raise NotMeasuredError("only Linux can bind threads to one core")
+    allowed = os.sched_getaffinity(0)
+    threads = [int(path.name) for path in Path("/proc/self/task").iterdir()]
+    for thread in threads:
+        os.sched_setaffinity(thread, {min(allowed)})
+    try:
+        yield
+    finally:
+        for thread in threads:
+            os.sched_setaffinity(thread, allowed)
 
 
 def fastest(candidates: dict[T, Callable[[], object]]) -> T:

@@ -71,8 +71,7 @@ def simulate(
     engine : str
         Representation of the data: "explicit", "compressed", "projected" or "chain"
         (``linfed.simulation.engines.ENGINES``). All are exact, in value or in distribution. "auto" selects the cheapest
-        one that supports the run and keeps B itself;
-        `Result.engine` is the one used.
+        one that supports the run and keeps B itself; `Result.engine` is the one used.
     workers : int
         Number of worker processes; 1 runs in this process. (A script with more needs the usual
         ``if __name__ == "__main__":`` guard.)
@@ -102,8 +101,12 @@ def simulate(
     is recorded as round ``rounds + 1``, so the last column of a metric always belongs to `final`.
 
     If a trial diverges, no error is raised: its status is ``Status.DIVERGED`` with the round, its state stays at the
-    last finite one, and its metrics are NaN from that round on. BLAS uses one thread: small stacks are faster this way,
-    and the numbers do not depend on the number of cores.
+    last finite one, and its metrics are NaN from that round on.
+
+    Large rounds are shared by threads: blocks of clients, or chunks of trials. BLAS uses one thread, because small
+    stacks are faster this way. The numbers do not depend on the number of threads. The environment variable
+    ``LINFED_NUM_THREADS`` sets the largest number; by default it is the number of processors that the process may use,
+    and 1 in worker processes. Custom metrics, and algorithms and problems defined outside linfed, run in one thread.
 
     Two runs with one seed get the same ground truth and participants under every engine. They get the same samples if
     both use explicit samples, or both compress fixed ones.

@@ -23,6 +23,19 @@ def processors() -> int:
 
 
 @functools.cache
+def processor() -> str:
+    """Return the model of the processor, and the widest vectors that it has among AVX2 and AVX-512."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:  # not Linux
+        return platform.processor() or platform.machine()
+    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    flags = fields.get("flags", "").split()
+    vectors = ", AVX-512" if "avx512f" in flags else ", AVX2" if "avx2" in flags else ""
+    return f"{fields.get('model name', platform.machine())}{vectors}"
+
+
+@functools.cache
 def provenance() -> dict[str, Any]:
     """Return the provenance stored with results: versions, BLAS, kind of machine, and linfed's commit or None."""
     import numpy as np  # noqa: F401  loads NumPy's BLAS, so that it is listed
@@ -39,7 +52,7 @@ def provenance() -> dict[str, Any]:
             for pool in threadpoolctl.threadpool_info()
             if pool["user_api"] == "blas"
         ],
-        "machine": f"{platform.system()} {platform.machine()}, {processors()} processors",
+        "machine": f"{platform.system()} {platform.machine()}, {processors()} processors ({processor()})",
         "commit": commit(),
     }
 

@@ -61,7 +61,7 @@ TOTAL = cite(
     "samples required per client [...] is Theta(m log (1/[eps])), which is "
     "Theta((kappa^4 k^3 log(rn) + kappa^4 kd/rn) log (1/[eps]))",
 )
-TIGHT = f"{OWN_THRESHOLD}: the theorem says that its m is enough, not that fewer are too few"
+TIGHT = f"{OWN_THRESHOLD}: the theorem states that its m suffices, not that fewer samples fail"
 
 JOINT = ("base", "n", "d", "k", "p")
 """Panels whose points are fitted jointly."""

@@ -157,7 +157,7 @@ def falls_with_n(setting: str, table: lf.Table, *, relative: bool) -> Finding:
     subject = "the error relative to the truncation's own" if relative else "the error"
     return judge(
         probability_smaller(large, small),
-        source="nobody: a rival reading of the sentence above" if relative else FALLS_WITH_CLIENTS,
+        source="not claimed: another reading of the claim above" if relative else FALLS_WITH_CLIENTS,
         claim="FLUTE's final error falls with n" + (", relative to the truncation's own" if relative else ""),
         setting=setting,
         statistic=f"P({subject} is smaller at n = {many} than at n = {few})",

@@ -172,7 +172,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             if rival != BEST
         ]
         local = f"FLUTE at {beats} a local ridge of the same strength, without federation"
-        sentences.append((local, "nobody: the simplest rival of the sentence above", "final", best["ridge"]))
+        sentences.append((local, "not claimed: the simplest rival of the claim above", "final", best["ridge"]))
         for text, source, column, errors in sentences:
             kind = "final" if column == "final" else "smallest recorded"
             statistic = f"share of paired trials in which the {kind} error is smaller"

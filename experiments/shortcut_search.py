@@ -162,7 +162,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             ),
         ):
             text = f"The best setting found has a smaller parameter error than {name}"
-            source = "the draft's aim" if theirs is not fitted else "nobody: the simplest rival of the draft's aim"
+            source = "the draft's aim" if theirs is not fitted else "not claimed: the simplest rival of the draft's aim"
             entries = {"claim": text, "statistic": statistic, "source": source, "detail": detail, **fields}
             out.append(judge(median_interval(theirs / trained), claimed_low=1.0, strict=True, **entries))
         gain = alone - trained

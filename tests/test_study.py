@@ -508,7 +508,7 @@ def test_a_note_says_whose_curves_are_not_at_rest():
     rounds = [0, 5, 10]
     rows = [{"method": name, "error": lf.LabeledArray([[1.0, *end]] * 3, round=rounds)} for name, end in ends.items()]
     assert unsettled_note(lf.Table(rows), "error") == (
-        "not at rest: over the second half of the rounds the error of FLUTE falls and that of Oracle (B*) rises"
+        "not converged: over the second half of the rounds the error of FLUTE falls and that of Oracle (B*) rises"
     )
     assert unsettled_note(lf.Table(rows[1:2]), "error") == ""
     assert unsettled_note(lf.Table(rows), "error", change=0.5) == ""

@@ -35,7 +35,7 @@ def unsettled_note(table: Table, column: str, *, by: str = "method", change: flo
         if abs(moved) > change:
             trends.append(f"{label(str(row[by]))} {'rises' if moved > 0 else 'falls'}")
     return (
-        f"not at rest: over the second half of the rounds the {column} of {' and that of '.join(trends)}"
+        f"not converged: over the second half of the rounds the {column} of {' and that of '.join(trends)}"
         if trends
         else ""
     )

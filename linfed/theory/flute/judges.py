@@ -211,7 +211,7 @@ def judge_beyond(
         bound_ratios(trace) > constant,
         theorem=False,
         claim="The bound continues to hold beyond the round that m covers (not claimed by the theorem)",
-        source="nobody: what the theorem leaves open",
+        source="not claimed: beyond the theorem",
         setting=setting,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),

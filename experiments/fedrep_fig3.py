@@ -110,7 +110,7 @@ class Curve(Setting):
 
 def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return all methods with the paper's conventions (two also with a separate head step), and the notebook's."""
-    base = Curve(trials=12, tuning_trials=2, rounds=120, steps=QUICK_STEPS) if quick else Curve()
+    base = Curve(trials=10, tuning_trials=2, rounds=120, steps=QUICK_STEPS) if quick else Curve()
     sizes = (100, 1000) if quick else (10, 100, 1000, 10_000)
     variants = tuple(method + OWN for method in METHODS[1:])
     paper = lf.grid(base, n_clients=sizes, method=(*METHODS, *variants))

@@ -179,10 +179,10 @@ class Family:
 
 def cells(quick: bool) -> dict[str, list[Family]]:
     """Return every method in the base setting and in the settings that differ from it in one size."""
-    base = Family(rounds=60, trials=3) if quick else Family()
-    varied: dict[str, tuple[Any, ...]] = {"participants": (N,), "counts": ("unequal",)}
+    base = Family(rounds=180, trials=6) if quick else Family()
+    varied: dict[str, tuple[Any, ...]] = {"counts": ("unequal",)}
     if not quick:
-        varied |= {"local_steps": (1, 20), "participants": (2, N), "heterogeneity": (0.0, 0.3)}
+        varied = {"participants": (2, N), **varied, "local_steps": (1, 20), "heterogeneity": (0.0, 0.3)}
     settings = [base, *(replace(base, **{name: value}) for name, values in varied.items() for value in values)]
     return {"runs": [cell for setting in settings for cell in lf.grid(setting, method=tuple(METHODS))]}
 

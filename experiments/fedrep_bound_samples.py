@@ -191,9 +191,9 @@ class Tail:
 
 def cells(quick: bool) -> dict[str, list[Any]]:
     """Return the searches, the first rounds and the paper's sizes; quick: a few of each, small."""
-    small: dict[str, Any] = {"n_clients": 12, "dim": 8, "rounds": 8, "trials": 12}
-    least, trials = (Least(**small), 12) if quick else (Least(), 100)
-    moves = {"condition": (1.0,)} if quick else LEAST
+    small: dict[str, Any] = {"n_clients": 12, "dim": 8, "rounds": 8}
+    least, trials = Least(**small if quick else {}), 100
+    moves = {"condition": (1.0, 8.0)} if quick else LEAST
     along = [one for name, values in moves.items() for one in lf.grid(replace(least, name=name), **{name: values})]
     pairs = [replace(least, name=name, **{**changes, "trials": trials}) for name, changes in PAIRS.items()]
     figures = (("3", 10, 10, 5, 0.1), ("3", 100, 10, 5, 0.1), ("3", 1000, 10, 5, 0.1), ("3", 10_000, 10, 5, 0.1))

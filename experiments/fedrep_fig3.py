@@ -50,7 +50,7 @@ SCALES = paper("GD-GD and 10GD-GD [...] do not scale properly with n")
 METHODS = ("FedRep", "10GD-GD", "GD-GD")
 OWN = " (own head step)"
 HEAD_STEPS = (0.2, 0.3, 0.5, 0.7)
-QUICK_STEPS = (0.1, 0.4, 1.5, 6.0)
+QUICK_STEPS = (0.1, 0.3, 0.7, 2.0)
 NEAR = 0.01
 """Methods are tuned for, and judged by, the number of rounds to this distance."""
 
@@ -110,8 +110,8 @@ class Curve(Setting):
 
 def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return all methods with the paper's conventions (two also with a separate head step), and the notebook's."""
-    base = Curve(trials=10, tuning_trials=2, rounds=40, steps=QUICK_STEPS) if quick else Curve()
-    sizes = (10, 100, 1000, 10_000)[: 3 if quick else 4]
+    base = Curve(trials=10, tuning_trials=2, rounds=120, steps=QUICK_STEPS) if quick else Curve()
+    sizes = (100, 1000) if quick else (10, 100, 1000, 10_000)
     variants = tuple(method + OWN for method in METHODS[1:])
     paper = lf.grid(base, n_clients=sizes, method=(*METHODS, *variants))
     return {"curves": paper + lf.grid(base, preset=[NOTEBOOK], n_clients=sizes, method=METHODS)}

@@ -49,8 +49,8 @@ FIXED_IN: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
 
 
 def cells(quick: bool) -> dict[str, list[Need]]:
-    """Return the searches; quick: the base setting and one other, with few trials."""
-    base = replace(base_setting(quick), samples=FIXED, n_clients=20, dim=60, rank=2, rounds=100, start=8)
+    """Return the searches; quick: the base setting and one other, at a low resolution."""
+    base = replace(base_setting(quick), trials=32, samples=FIXED, n_clients=20, dim=60, rank=2, rounds=100, start=8)
     return {"fixed": settings(FIXED_IN, base, ("n",) if quick else None)}
 
 

@@ -117,12 +117,12 @@ class SameBatch:
 
 def cells(quick: bool) -> dict[str, list[Any]]:
     """Return the runs, and those with recorded QR factors; quick: a few of each, small."""
-    small: dict[str, Any] = {"n_clients": 12, "dim": 8, "rounds": 8, "trials": 12}
+    small: dict[str, Any] = {"n_clients": 12, "dim": 8, "rounds": 8, "trials": 75}
     base = Judged(**small) if quick else Judged()
     heads = ((2, 1.0), (2, 3.0)) if quick else ((1, 1.0), (2, 1.0), (2, 4.0), (5, 1.0), (5, 4.0))
     ways = {"participation": (1.0, 0.5)} | ({} if quick else {"step": (0.1, 1.0), "start": (0.3, 0.9)})
     grid = lf.grid(replace(base, name=GRID), **{"rank, condition": heads}, **ways)
-    spoilt = {**small, "n_clients": 20, "dim": 10} | ({} if quick else {"trials": 100, "rounds": 100})
+    spoilt = {**small, "n_clients": 20, "dim": 10, "rounds": 100} | ({} if quick else {"trials": 100})
     named = {name: {**spoilt, **changes} for name, changes in SPOILT.items()} | ALONE | ({} if quick else PAIRS | LARGE)
     parts = {name: values[:: 3 if quick else 1] for name, values in MOVES.items()}
     along = [one for name, values in parts.items() for one in lf.grid(replace(base, name=name), **{name: values})]

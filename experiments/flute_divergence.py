@@ -125,7 +125,7 @@ def cells(quick: bool) -> dict[str, list[Fate]]:
     """Return the runs for each m; quick: fewer trials, rounds and points."""
     base, sizes, shorter = Fate(n_samples=0), SAMPLES, 1
     if quick:
-        base, sizes, shorter = replace(base, trials=6, weights=(-0.02, 0.02, 0.1, 0.4)), (8, 20, 400), 6
+        base, sizes, shorter = replace(base, trials=30, weights=(-0.02, 0.02, 0.1, 0.4)), (8, 20, 400), 3
     kinds = [(start, step, rounds // shorter) for start, step, rounds in STARTS]
     return {"phase": lf.grid(base, **{"start, step_size, rounds": kinds}, n_samples=sizes)}
 

@@ -340,7 +340,7 @@ def test_fig3_gain_claims_nothing_that_rests_on_rounds_never_reached(fedrep, riv
 def test_fig3_notes_are_of_the_setting(done):
     module, tables = of(done)
     table = tables["curves"].select(preset="paper", method=["FedRep", "GD-GD"])
-    assert "p = 1 participant" in module.note(table.select(n_clients=10))
+    assert "p = 1 participant" in module.note(table.assign(participants=lambda row: 1))
     assert "Theorem" not in module.note(table.select(n_clients=100))
     changed = table.assign(at_grid_edge=lambda row: "step_size" if row["method"] == "GD-GD" else "")
     assert "GD-GD lies at the edge" in module.note(changed.select(n_clients=100))

@@ -137,7 +137,7 @@ def cells(quick: bool) -> dict[str, list[Ends]]:
     """Return all methods with few samples for the rank, and in the contrast."""
     base = Ends(n_samples=12, rank=8)
     if quick:
-        base = replace(base, trials=5, starts=2, block=60, blocks=3, tuning_trials=2, step_sizes=(0.03, 0.7))
+        base = replace(base, trials=10, starts=2, blocks=5, tuning_trials=2, step_sizes=(0.03, 0.7))
     return {"ends": lf.grid(base, **{"n_samples, rank": ((12, 8), (20, 4))}, method=METHODS)}
 
 

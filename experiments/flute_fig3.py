@@ -93,7 +93,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     base, doubled = (kind(n_clients=0, n_samples=0, rank=0) for kind in (Comparison, Doubled))
     if quick:
         sizes |= {"spectrum": SPECTRA[:1], "n_samples": (20,), "rank": (2, 8)}
-        base = replace(base, trials=12, rounds=300, tuning_trials=3, tuning_rounds=100, step_sizes=(0.05, 0.3))
+        base = replace(base, trials=20, rounds=200, tuning_trials=3, tuning_rounds=100, step_sizes=(FLUTE_STEP, 0.3))
         doubled = replace(doubled, trials=12, rounds=100)
     return {"runs": lf.grid(base, **sizes), "factor": lf.grid(doubled, **sizes)}
 

@@ -88,8 +88,8 @@ class Followed:
 
 def settings(quick: bool) -> list[Followed]:
     """Return the base setting on every kind of data, its variations, and the negative controls."""
-    base = Followed(trials=80, rounds=1_200) if quick else Followed()
-    fixed, fresh = ((10_000,), (20,)) if quick else ((100, 1_000, 10_000, 1_000_000), (100, 10_000))
+    base = Followed(trials=72, rounds=1_200) if quick else Followed()
+    fixed, fresh = ((10_000,), (100,)) if quick else ((100, 1_000, 10_000, 1_000_000), (100, 10_000))
     # The step size scales with Delta^2 and the rate with eta Delta: half the gap takes eight times the rounds.
     closer = replace(base, name="Delta = 0.7", gap=0.7, rounds=4 * base.rounds)
     wide, many = replace(base, name="d = 40", dim=40, alpha=1 / 400), replace(base, name="n = 60", n_clients=60)

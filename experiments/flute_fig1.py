@@ -67,7 +67,7 @@ def cells(quick: bool) -> dict[str, list[Variation]]:
     """Return the variations; quick: fewer trials, rounds and step sizes, two ranks and two variations."""
     base, ranks, names = Variation(rank=0), RANKS, list(VARIATIONS)
     if quick:
-        base = replace(base, trials=40, rounds=300, tuning_trials=3, tuning_rounds=100, step_sizes=(0.05, 0.5))
+        base = replace(base, trials=36, rounds=250, tuning_trials=10, tuning_rounds=200, step_sizes=(0.05, 0.5))
         ranks, names = RANKS[:: len(RANKS) - 1], ["m = 100"]
     settings = [{"variation": [name], "rank": ranks} | VARIATIONS[name] for name in names]
     return {"runs": [cell for setting in settings for cell in lf.grid(base, **setting)]}

@@ -46,7 +46,7 @@ from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_s
 from linfed.statistics.gains import lower_median
 from linfed.statistics.intervals import nan_as_worst, probability_smaller
 
-from ._flute import FLUTE, FLUTE_STEP, RIVALS, SPECTRA, SPEEDS, STEP_SIZES, TUNED, Setting
+from ._flute import FLUTE, FLUTE_STEP, RIVALS, SPECTRA, SPEEDS, TUNED, Setting
 from ._flute_compared import (
     FIG1,
     LEVEL,

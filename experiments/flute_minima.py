@@ -134,7 +134,7 @@ class Ends:
 
 
 def cells(quick: bool) -> dict[str, list[Ends]]:
-    """Return all methods with few samples for the rank, and in the contrast."""
+    """Return all methods with few samples for the rank, and in the contrast; quick: smaller sizes, shorter blocks."""
     base, sizes = Ends(n_samples=12, rank=8), ((12, 8), (20, 4))
     if quick:
         base = replace(base, n_clients=12, dim=6, trials=50, starts=2, block=500, blocks=5)

@@ -131,8 +131,8 @@ def cells(quick: bool) -> dict[str, list[Map]]:
     steps, ridges = Map(), Map(family=JOINT, step_size=0.5, held=(0.01, 0.03, 0.1, 0.3, 1.0), rounds=100)
     if quick:
         few: dict[str, Any] = {"sizes": (0.5, 4.0), "dim": 10, "n_samples": 60, "trials": 30}
-        steps = replace(steps, held=(0.003, 0.3), rounds=60, **few)
-        ridges = replace(ridges, held=(0.1, 1.0), rounds=30, **few)
+        steps = replace(steps, held=(0.003, 0.3), rounds=50, **few)
+        ridges = replace(ridges, held=(0.1, 1.0), rounds=20, **few)
     maps = [*lf.grid(steps, truth=tuple(TRUTHS)), replace(steps, family=SEVERAL)]
     return {"map": [*maps, *lf.grid(ridges, truth=tuple(TRUTHS)), replace(ridges, family=PLAIN)]}
 

@@ -88,7 +88,7 @@ class Followed:
 
 def settings(quick: bool) -> list[Followed]:
     """Return the base setting on every kind of data, its variations, and the negative controls."""
-    base = Followed(trials=72, rounds=1_200) if quick else Followed()
+    base = Followed(trials=6, rounds=1_000) if quick else Followed()
     fixed, fresh = ((10_000,), (100,)) if quick else ((100, 1_000, 10_000, 1_000_000), (100, 10_000))
     fresh_rounds = base.rounds // (4 if quick else 2)
     # The step size scales with Delta^2 and the rate with eta Delta: half the gap takes eight times the rounds.

@@ -34,7 +34,7 @@ import linfed as lf
 from linfed.plotting.panels import Figures
 from linfed.statistics.findings import Finding
 
-from ._flute import FEDREP_RI, RIVALS, SPEEDS, STEP_SIZES
+from ._flute import FEDREP_RI, RIVALS, SPEEDS
 from ._flute_compared import Comparison, at_speeds, curves_figure, ends_lower, gains_more, order_claims, tuning_figure
 
 SUMMARY = "FLUTE paper, Figure 1: mean client error against rounds, FLUTE, FedRep and FedRep (RI), k = 2 to 8"
@@ -64,11 +64,11 @@ class Variation(Comparison):
 
 
 def cells(quick: bool) -> dict[str, list[Variation]]:
-    """Return the variations; quick: fewer trials, rounds and step sizes, two ranks and two variations."""
+    """Return the variations; quick: fewer trials, rounds and step sizes, two ranks and one variation."""
     base, ranks, names = Variation(rank=0), RANKS, list(VARIATIONS)
     if quick:
-        base = replace(base, trials=5, rounds=40, tuning_trials=2, tuning_rounds=40, step_sizes=STEP_SIZES[2:-1:5])
-        ranks, names = RANKS[:: len(RANKS) - 1], names[:2]
+        base = replace(base, trials=36, rounds=250, tuning_trials=3, tuning_rounds=100, step_sizes=(0.05, 0.5))
+        ranks, names = RANKS[:: len(RANKS) - 1], ["m = 100"]
     settings = [{"variation": [name], "rank": ranks} | VARIATIONS[name] for name in names]
     return {"runs": [cell for setting in settings for cell in lf.grid(base, **setting)]}
 

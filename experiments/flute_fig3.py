@@ -46,7 +46,7 @@ from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_s
 from linfed.statistics.gains import lower_median
 from linfed.statistics.intervals import nan_as_worst, probability_smaller
 
-from ._flute import FLUTE, FLUTE_STEP, RIVALS, SPECTRA, SPEEDS, STEP_SIZES, TUNED, Setting
+from ._flute import FLUTE, FLUTE_STEP, RIVALS, SPECTRA, SPEEDS, TUNED, Setting
 from ._flute_compared import (
     FIG1,
     LEVEL,
@@ -93,8 +93,8 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     base, doubled = (kind(n_clients=0, n_samples=0, rank=0) for kind in (Comparison, Doubled))
     if quick:
         sizes |= {"spectrum": SPECTRA[:1], "n_samples": (20,), "rank": (2, 8)}
-        base = replace(base, trials=5, rounds=40, tuning_trials=2, tuning_rounds=40, step_sizes=STEP_SIZES[2:-1:5])
-        doubled = replace(doubled, trials=5, rounds=40)
+        base = replace(base, trials=20, rounds=200, tuning_trials=3, tuning_rounds=100, step_sizes=(FLUTE_STEP, 0.3))
+        doubled = replace(doubled, trials=12, rounds=100)
     return {"runs": lf.grid(base, **sizes), "factor": lf.grid(doubled, **sizes)}
 
 

@@ -134,11 +134,12 @@ class Ends:
 
 
 def cells(quick: bool) -> dict[str, list[Ends]]:
-    """Return all methods with few samples for the rank, and in the contrast."""
-    base = Ends(n_samples=12, rank=8)
+    """Return all methods with few samples for the rank, and in the contrast; quick: smaller sizes, shorter blocks."""
+    base, sizes = Ends(n_samples=12, rank=8), ((12, 8), (20, 4))
     if quick:
-        base = replace(base, trials=5, starts=2, block=60, blocks=3, tuning_trials=2, step_sizes=(0.03, 0.7))
-    return {"ends": lf.grid(base, **{"n_samples, rank": ((12, 8), (20, 4))}, method=METHODS)}
+        base = replace(base, n_clients=12, dim=6, trials=50, starts=2, block=500, blocks=5)
+        base, sizes = replace(base, tuning_trials=2, step_sizes=(0.05, 0.5)), ((8, 4), (12, 3))
+    return {"ends": lf.grid(base, **{"n_samples, rank": sizes}, method=METHODS)}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:

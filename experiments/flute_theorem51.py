@@ -127,7 +127,7 @@ SLOW = "the theorem's step"
 
 def cells(quick: bool) -> dict[str, list[Floor]]:
     """Return the points of every sweep, and one at the theorem's step size."""
-    base = Floor(trials=6) if quick else Floor()
+    base = Floor(trials=20) if quick else Floor()
     floors = []
     for sweep, (moves, values, few, stays) in SWEEPS.items():
         floors += lf.grid(replace(base, sweep=sweep, **stays), **{moves: few if quick else values})

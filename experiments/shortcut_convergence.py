@@ -139,8 +139,8 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return every method on fixed data and, for one m with noise, on new samples."""
     grid: dict[str, Any] = {"n_samples": (10, 40, 100), "noise_std": (0.0, 0.1), "method": METHODS}
     if quick:
-        tried = {"step_sizes": (0.1, 0.3), "shortcut_step_sizes": (0.003, 0.01), "ridges": (0.1, 0.3)}
-        base = Curve(trials=4, tuning_trials=2, rounds=10, **tried)
+        tried = {"step_sizes": (0.03, 0.3), "shortcut_step_sizes": (0.003, 0.03), "ridges": (0.01, 0.1)}
+        base = Curve(trials=10, tuning_trials=2, rounds=60, **tried)
         return {"curves": lf.grid(base, **grid | {"n_samples": (10, 100)})}
     return {"curves": lf.grid(Curve(), **grid) + lf.grid(Curve(data=FRESH), method=grid["method"])}
 

@@ -82,8 +82,8 @@ class Loss(Sized):
 
 def cells(quick: bool) -> dict[str, list[Loss]]:
     """Return (2) to (5) over m and eta on both kinds of samples and with more clients, and the competitors."""
-    base, many, rival_rounds = (Loss(rounds=60, trials=5), 60, 10) if quick else (Loss(), 200, 200)
-    samples, some = ((40, 10), (10,)) if quick else ((160, 80, 40, 20, 10), (160, 40, 10))
+    base, many, rival_rounds = (Loss(rounds=60, trials=36), 60, 10) if quick else (Loss(), 200, 200)
+    samples, some = ((20, 10), (10,)) if quick else ((160, 80, 40, 20, 10), (160, 40, 10))
     steps, starts = ((0.1, 0.3), (0.3,)) if quick else ((0.03, 0.1, 0.3, 1.0), (0.05, 0.3))
     found = lf.grid(base, start=starts, step_size=steps, n_samples=samples)
     found += lf.grid(base, kind=[FRESH], step_size=steps, n_samples=samples)

@@ -130,9 +130,9 @@ def cells(quick: bool) -> dict[str, list[Map]]:
     """Return the maps: both families on every kind of ground truth, several steps and a plain step on one kind."""
     steps, ridges = Map(), Map(family=JOINT, step_size=0.5, held=(0.01, 0.03, 0.1, 0.3, 1.0), rounds=100)
     if quick:
-        few: dict[str, Any] = {"sizes": (0.5, 3.0), "trials": 4}
-        steps = replace(steps, held=(0.003, 0.3), rounds=12, **few)
-        ridges = replace(ridges, held=(0.1, 1.0), rounds=10, **few)
+        few: dict[str, Any] = {"sizes": (0.5, 4.0), "dim": 10, "n_samples": 60, "trials": 30}
+        steps = replace(steps, held=(0.003, 0.3), rounds=50, **few)
+        ridges = replace(ridges, held=(0.1, 1.0), rounds=20, **few)
     maps = [*lf.grid(steps, truth=tuple(TRUTHS)), replace(steps, family=SEVERAL)]
     return {"map": [*maps, *lf.grid(ridges, truth=tuple(TRUTHS)), replace(ridges, family=PLAIN)]}
 

@@ -91,6 +91,6 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     fresh = [one for one in table.select(data=FRESH) if one["n_samples"] in fixed]
     return [
         *(flute.judge_local_rate(trace, where) for trace, where in population if trace.near.any()),
-        *(flute.judge_floor(one["error"][:, -1], one["floor"], one["setting"]) for one in table.select(data=FIXED)),
+        *(flute.judge_floor(one["error"], one["floor"], one["setting"]) for one in table.select(data=FIXED)),
         *(flute.judge_fresh(trace_of(one), fixed[one["n_samples"]], one["setting"]) for one in fresh),
     ]

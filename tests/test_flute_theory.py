@@ -601,7 +601,16 @@ def test_floors_are_judged_by_their_prediction():
     floor = np.linspace(1.0, 2.0, 20)
     wanted = ((0.95, Verdict.HOLDS), (0.7, Verdict.VIOLATED), (1.2, Verdict.VIOLATED), (np.nan, Verdict.VIOLATED))
     for share, verdict in wanted:
-        assert theory.judge_floor(share * floor, floor, "w").verdict is verdict
+        error = np.outer(share * floor, [9.0, 3.0, 1.0, 1.0])
+        assert theory.judge_floor(error, floor, "w").verdict is verdict
+
+
+def test_a_floor_that_runs_have_not_reached_is_not_judged():
+    floor = np.linspace(1.0, 2.0, 20)
+    for last, verdict in ((1.9, Verdict.VACUOUS), (1.97, Verdict.VIOLATED)):
+        found = theory.judge_floor(np.outer(floor, [9.0, 4.0, 3.0, 2.0, 2.0, 2.0, 2.0, last]), floor, "w")
+        assert found.verdict is verdict
+        assert found.vacuous == ("" if last > 1.95 else "the error fell by 5% over the last quarter of the rounds")
 
 
 def test_fresh_and_reused_samples_are_compared_after_as_many_rounds():

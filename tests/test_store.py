@@ -569,7 +569,7 @@ def test_a_record_says_how_a_cell_was_computed(tmp_path):
     assert record["seed"] == 7
     assert record["config"]["fields"] == {"number": 3, "fails": False, "seed": 7}
     assert record["versions"]["numpy"] == np.__version__
-    assert record["machine"].endswith("processors")
+    assert "processors (" in record["machine"]
     assert 0 <= record["seconds"] < 10
     assert record["blas"]
     assert {"commit", "ended"} <= record.keys()

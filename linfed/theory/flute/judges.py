@@ -243,14 +243,25 @@ def judge_local_rate(trace: FluteTrace, place: str) -> Finding:
     )
 
 
+STILL_FALLING = 0.02
+"""Largest fall of the error over the last quarter of the rounds of a run at its floor."""
+
+
 def judge_floor(error: npt.ArrayLike, predicted: npt.ArrayLike, setting: str) -> Finding:
-    """Compare the final error (trials,) of runs on fixed data with `truncation_floor`, (trials,)."""
+    """Compare the final error of runs on fixed data with `truncation_floor`, (trials,).
+
+    `error` has shape (trials, rounds). The verdict is VACUOUS if the median error falls by more than
+    `STILL_FALLING` over the last quarter of the rounds: the runs then have not reached a floor.
+    """
+    error = np.asarray(error)
+    fallen = 1.0 - float(np.median(error[:, -1] / error[:, (3 * error.shape[1]) // 4]))
     return judge(
-        median_interval(np.asarray(error) / np.asarray(predicted)),
+        median_interval(error[:, -1] / np.asarray(predicted)),
         claimed_low=0.8,
         claimed_high=1.1,
         theorem=True,
         source=f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
+        vacuous=f"the error fell by {fallen:.0%} over the last quarter of the rounds" if fallen > STILL_FALLING else "",
         note="a mean of norms is below their root mean square",
         claim="With m fixed the final error is the floor that perturbation of the truncation predicts",
         setting=setting,

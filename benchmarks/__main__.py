@@ -29,7 +29,7 @@ from benchmarks import (
 from benchmarks.timing import Measurement, NotMeasuredError, Row, Settings
 from linfed.numerics.linalg import one_blas_thread
 from linfed.system.files import replacing
-from linfed.system.machine import processor
+from linfed.system.machine import processor_model
 
 ROWS = [
     *bound.ROWS,
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(
             f"--only {options.only!r} matches no row; available rows: " + "; ".join({row.name: None for row in ROWS})
         )
-    machine = f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
+    machine = f"{processor_model()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
     print(f"{machine}\n{METHOD}\n")
     known = json.loads(options.json.read_text())["rows"] if options.json and options.json.exists() else []
     rows = {(one["name"], one["sizes"]): one for one in known}

@@ -18,7 +18,7 @@ import numpy as np
 import linfed as lf
 from benchmarks.ours import Size, round_of
 from benchmarks.timing import (
-    SHARED,
+    CORES,
     Measurement,
     NotMeasuredError,
     Row,
@@ -278,7 +278,7 @@ AT = f"{SIZE} c={CLASSES}, {TRIALS} trials"
 ROWS = [
     *(
         Row(
-            f"classes, {name}: round against its products, {SHARED[True]}",
+            f"classes, {name}: round against its products, {CORES[True]}",
             AT,
             Target("most", 10),
             functools.partial(against_products, name),
@@ -287,7 +287,7 @@ ROWS = [
     ),
     *(
         Row(
-            f"classes, {name}: round against jitted JAX, {SHARED[alone]}",
+            f"classes, {name}: round against jitted JAX, {CORES[alone]}",
             AT,
             Target("least", 0.8),
             functools.partial(against_jax, name, alone),

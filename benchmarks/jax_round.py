@@ -18,7 +18,7 @@ import numpy as np
 import linfed as lf
 from benchmarks.ours import NOISE_STD, STEP_SIZE, Size, round_of_fedrep
 from benchmarks.timing import (
-    SHARED,
+    CORES,
     Measurement,
     NotMeasuredError,
     Row,
@@ -157,7 +157,7 @@ def measured(size: Size, kind: Literal["fresh", "fixed"], alone: bool, settings:
 
 ROWS = [
     Row(
-        f"{kind} round against jitted JAX, {SHARED[alone]}",
+        f"{kind} round against jitted JAX, {CORES[alone]}",
         str(size),
         Target("least", 1 if kind == "fresh" else LEAST.get((size.n, size.d, size.k, size.m), 1)),
         lambda s, size=size, kind=kind, alone=alone: measured(size, kind, alone, s),

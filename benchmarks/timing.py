@@ -108,7 +108,7 @@ def repeated(work: Callable[[], object], seconds: float) -> Side:
     return side
 
 
-SHARED = {False: "all cores", True: "one core"}
+CORES = {False: "all cores", True: "one core"}
 """Words for the cores of both sides, by whether `one_core` holds."""
 
 

@@ -271,12 +271,13 @@ def trial_threads(job: Job, budget: float) -> int:
 
     Functions and classes from outside linfed run in a single thread, as they may share data.
     """
+    most = min(thread_count(), job.trials)
     parts = (type(part).__module__ for part in (job.algorithm, job.problem) if part is not None)
-    if job.plan.functions or not all(module.startswith("linfed.") for module in parts):
+    if most == 1 or job.plan.functions or not all(module.startswith("linfed.") for module in parts):
         return 1
     each = bytes_per_trial(job, budget)
     least = DRAWN_THREAD_BYTES if job.engine == "explicit" and isinstance(job.data, FreshSamples) else THREAD_BYTES
-    return max(1, int(min(thread_count(), job.trials, job.trials * each / least, budget / each)))
+    return max(1, int(min(most, job.trials * each / least, budget / each)))
 
 
 def seconds_of_a_trial(job: Job) -> float:

@@ -23,7 +23,7 @@ def processors() -> int:
 
 
 @functools.cache
-def processor() -> str:
+def processor_model() -> str:
     """Return the model of the processor, and the widest vectors that it has among AVX2 and AVX-512."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
@@ -52,7 +52,7 @@ def provenance() -> dict[str, Any]:
             for pool in threadpoolctl.threadpool_info()
             if pool["user_api"] == "blas"
         ],
-        "machine": f"{platform.system()} {platform.machine()}, {processors()} processors ({processor()})",
+        "machine": f"{platform.system()} {platform.machine()}, {processors()} processors ({processor_model()})",
         "commit": commit(),
     }
 

@@ -74,7 +74,7 @@ DROPPED: dict[str, tuple[str, ...]] = {
     "fedrep-rounds-rounds": TRIED,
     "fedrep-samples-samples": TRIED,
     "fedrep-state-evolution-curves": ("growth", "fourth_power"),
-    "flute-divergence-phase": ("gradient", "limit", "diverged_told", "outward_told"),
+    "flute-divergence-phase": ("gradient", "limit", "diverged_counts", "outward_counts"),
     "flute-fig1-runs": COMPARED,
     "flute-fig3-runs": ("least", "least_round", "rounds_to_0.8", "rounds_to_0.99", "length"),
     "flute-minima-ends": ("predictors",),

@@ -100,7 +100,7 @@ class Regime:
         curves = {"distance": result.metrics["subspace_distance"]} | self.predictions(W, step)
         if self.rival == RATE:
             rate = theory.one_round_factor(step, **sizes)
-            curves["overlooking"] = np.minimum(self.delta * rate ** (result.rounds / 2), 1.0)
+            curves["rival_predicted"] = np.minimum(self.delta * rate ** (result.rounds / 2), 1.0)
         if self.rival == NORMALISED:
             constant = theory.norm_growth(step, noise_std=self.noise_std, **sizes)
             curves |= {"growth": result.metrics["fourth_power"], "claimed_growth": 1.0 + constant * result.rounds}
@@ -123,10 +123,10 @@ class Regime:
         given: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.rival == EXACT:
             law = theory.gradient_heads_evolution(W, head_steps=self.head_steps, step_size=step, **given)
-            return {"predicted": law.distance, "overlooking": self.overlooking(W, step, given)}
+            return {"predicted": law.distance, "rival_predicted": self.rival_prediction(W, step, given)}
         if self.rival == RANK:
             path = theory.under_parameterized_evolution(W, rank=self.rank, step_size=step, **given)
-            return {"predicted": path.distance, "overlooking": self.overlooking(W, step, given)}
+            return {"predicted": path.distance, "rival_predicted": self.rival_prediction(W, step, given)}
         if self.rival == NORMALISED:
             means = theory.unnormalized_evolution(W, step_size=step, **given)
             first, lengths = means.distance, means.squared_length
@@ -140,10 +140,10 @@ class Regime:
             "high": found.high,
             "first": first,
             "predicted_growth": lengths**2,
-            "overlooking": self.overlooking(W, step, given),
+            "rival_predicted": self.rival_prediction(W, step, given),
         }
 
-    def overlooking(self, W: Any, step: float, given: dict[str, Any]) -> Any:
+    def rival_prediction(self, W: Any, step: float, given: dict[str, Any]) -> Any:
         """Return the prediction that ignores the feature of the regime: as if heads were exact, B normalised, .."""
         values, vectors = np.linalg.eigh(W.T @ W / len(W))
         if self.rival == RANK:
@@ -162,13 +162,13 @@ def cells(quick: bool) -> dict[str, list[Regime]]:
     edge: dict[str, Any] = small | {"rival": RATE, "n_samples": 12, "rounds": 60, "trials": 3000}
     regimes = [
         Regime(regime="anisotropic heads", rival=ISOTROPIC, condition_number=2.5, rounds=60, **several),
-        Regime(regime="few take part", rival=EVERYBODY, participants=50, relative_step=0.9),
+        Regime(regime="50 of 200 clients", rival=EVERYBODY, participants=50, relative_step=0.9),
         Regime(regime="label noise", rival=NOISELESS, noise_std=0.5, **several),
         Regime(regime="10 gradient steps", rival=EXACT, head_steps=10, relative_step=0.4, rounds=40),
-        Regime(regime="truth of rank 6", rival=RANK, spectrum=top, dim=100),
+        Regime(regime="true rank 6", rival=RANK, spectrum=top, dim=100),
         Regime(regime="at the edge", relative_step=2.0, **edge),
         Regime(regime="past the edge", relative_step=2.2, **edge),
-        Regime(regime="no QR", rival=NORMALISED, noise_std=1.0, delta=0.3, rounds=200, **small),
+        Regime(regime="without QR", rival=NORMALISED, noise_std=1.0, delta=0.3, rounds=200, **small),
     ]
     return {"curves": [replace(regime, **less) for regime in regimes] if quick else regimes}
 
@@ -181,7 +181,7 @@ LINES = {
     "low": ("black", ":", "predicted 10 %, 90 %"),
     "high": ("black", ":", "predicted 10 %, 90 %"),
     "first": (FIRST, "--", "without fluctuations"),
-    "overlooking": (RIVAL, "-.", "as if it were otherwise"),
+    "rival_predicted": (RIVAL, "-.", "prediction that ignores it"),
 }
 """Colour, line style and label of each prediction."""
 
@@ -241,7 +241,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
             )
             for rival, text, rival_setting in (
                 ("first", "without fluctuations", "as if nothing fluctuated"),
-                ("overlooking", "that ignores the defining feature of the regime", f"as if {row['rival']}"),
+                ("rival_predicted", "that ignores the defining feature of the regime", f"as if {row['rival']}"),
             )
             if rival in row.columns
         ]

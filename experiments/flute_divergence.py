@@ -97,7 +97,7 @@ class Fate(Weighted):
             "step_edge": np.nan if far else (1.0 - self.step_size * self.problem.spectrum[0]) / 2.0,
             **{name: lf.LabeledArray(values, excess=self.weights) for name, values in of_weights.items()},
             **{
-                f"{fate}_told": lf.LabeledArray(counts, among=AMONG, count=COUNTED)
+                f"{fate}_counts": lf.LabeledArray(counts, among=AMONG, count=COUNTED)
                 for fate, counts in counts_of.items()
             },
         }
@@ -166,7 +166,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         for start, part in phase.groupby("start")
         if fate == "diverged" or start == "far"
         for finding in line_findings(
-            part[f"{fate}_told"][::-1],  # the largest m first
+            part[f"{fate}_counts"][::-1],  # the largest m first
             fixed="the best excess common to all data sets of the same m, in hindsight",
             claim=f"Each data set's own threshold predicts better than any common one whether a run {event}",
             setting=start,

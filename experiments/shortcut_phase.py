@@ -1,9 +1,9 @@
 """Where the shortcut draft's Algorithm 1 and a joint ridge learn B, and where the learned shortcut absorbs it.
 
-Heat maps show the distance after a fixed number of rounds, over the size of the shortcuts and over what restrains the
-learned shortcut. In Algorithm 1 that is ``tau_s eta_s``, the number of shortcut steps times their size; in the joint
-closed form it is the ridge. The setting is d = 20, k = 2, n = 50, m = 100, fixed data, heads of length sqrt(2) and
-noise std 0.1. B starts at a random subspace. There are three kinds of ground truth:
+Heat maps show the distance after a fixed number of rounds, over the size of the shortcuts and over the parameter that
+limits the learned shortcut. In Algorithm 1 that is ``tau_s eta_s``, the number of shortcut steps times their size; in
+the joint closed form it is the ridge. The setting is d = 20, k = 2, n = 50, m = 100, fixed data, heads of length
+sqrt(2) and noise std 0.1. B starts at a random subspace. There are three kinds of ground truth:
 
 - shortcuts orthogonal to B* and exactly uncorrelated with the heads, for which the conditions under which the top-k
   subspace of Phi* is span(B*) can be met exactly (docs/shortcut.md);
@@ -24,11 +24,12 @@ best settings are searched for in `experiments.shortcut_search`.
 
 Figures
 -------
-"" : Final subspace distance over the size of the shortcuts and over what restrains the learned ones, for each kind of
-    ground truth. Numbers and colours: median over trials; lines: where it passes 0.5, measured and predicted.
-"steps" : Final subspace distance over the size of the shortcuts and over what restrains the learned ones, with several
-    shortcut steps in a round, and with the ridge at a plain step size. Numbers and colours: median over trials; lines:
-    where it passes 0.5, measured and predicted.
+"" : Final subspace distance over the size of the shortcuts and over the parameter that limits the learned ones, for
+    each kind of ground truth. Numbers and colours: median over trials; lines: where it passes 0.5, measured and
+    predicted.
+"steps" : Final subspace distance over the size of the shortcuts and over the parameter that limits the learned ones,
+    with several shortcut steps in a round, and with the ridge at a plain step size. Numbers and colours: median over
+    trials; lines: where it passes 0.5, measured and predicted.
 
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
@@ -66,32 +67,32 @@ CLOSED = (JOINT, PLAIN)
 class Map(Sized):
     """One family of algorithms on one kind of ground truth; all sizes are our choice, because the draft gives none.
 
-    `sizes` are those of the shortcuts; `held` are the values that restrain the learned ones, ``tau_s eta_s`` or ridge.
+    `sizes` are those of the shortcuts; `values` are those of ``tau_s eta_s`` or of the ridge.
     """
 
     family: str = GRADIENT
     truth: str = "orthogonal"
     sizes: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
-    held: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+    values: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     n_samples: int = 100
     step_size: float = 0.3
     rounds: int = 200
-    trials: int = 20
+    trials: int = 64
     seed: int = 0
 
-    def algorithm(self, back: float) -> lf.FedRepShortcut:
+    def algorithm(self, value: float) -> lf.FedRepShortcut:
         """Return the algorithm of a column of the map."""
         if self.family in CLOSED:
-            return self.joint(self.step_size / (back / (1.0 + back) if self.family == JOINT else 1.0), back)
+            return self.joint(self.step_size / (value / (1.0 + value) if self.family == JOINT else 1.0), value)
         steps = 3 if self.family == SEVERAL else 1
-        solver = lf.GradientSteps(shortcut_steps=steps, shortcut_step_size=back / steps)
+        solver = lf.GradientSteps(shortcut_steps=steps, shortcut_step_size=value / steps)
         return self.algorithm_1(self.step_size, solver=solver)
 
     def ends(self, worlds: Sequence[tuple[Any, Any]]) -> list[Any]:
-        """Return final distance and parameter error, each (trials, size, back), for one problem and data per size."""
+        """Return final distance and parameter error, each (trials, size, value), for one problem and data per size."""
         run: dict[str, Any] = {"rounds": self.rounds, "record_every": self.rounds}
         run |= {"trials": self.trials, "seed": self.seed, "metrics": ["subspace_distance", "parameter_error"]}
-        columns = [self.algorithm(back) for back in self.held]
+        columns = [self.algorithm(value) for value in self.values]
         found = [[lf.simulate(one, problem, data=data, **run).metrics for one in columns] for problem, data in worlds]
         ends = ([[point[name][:, -1] for point in line] for line in found] for name in run["metrics"])
         return [np.moveaxis(np.array(values), -1, 0) for values in ends]
@@ -108,31 +109,33 @@ class Map(Sized):
         dist, error = self.ends([(problem, lf.FixedSamples(self.n_samples)) for problem in problems])
         limit = np.stack([lf.subspace_distance(truth.truncated(self.rank).B, truth.B) for truth in truths], axis=1)
         if self.family in CLOSED:
-            predicted = np.repeat(limit[..., None], len(self.held), axis=-1)
+            predicted = np.repeat(limit[..., None], len(self.values), axis=-1)
         else:
             whole = {"trials": self.trials, "seed": self.seed}
             predicted, _ = self.ends([(problem, lf.GivenSamples.population(problem, **whole)) for problem in problems])
         spectra = [singular_values(truth.W)[:, -1] / singular_values(truth.S)[:, 0] for truth in truths]
         critical = self.sizes * np.stack(spectra, axis=1)  # lambda_min(Gamma) = lambda_max(mean s s')
         points = {"dist": dist, "error": error, "predicted": predicted}
-        maps = {name: lf.LabeledArray(values, size=self.sizes, back=self.held) for name, values in points.items()}
+        maps = {name: lf.LabeledArray(values, size=self.sizes, value=self.values) for name, values in points.items()}
         of_truths = {
             "limit": lf.LabeledArray(limit, size=self.sizes),
             "critical": lf.LabeledArray(critical, size=self.sizes),
         }
         lost, predicted_lost = (~(values < LEARNED).swapaxes(1, 2) for values in (dist, predicted))
         return (
-            maps | of_truths | {"told": lf.LabeledArray(line_counts(lost, predicted_lost), among=AMONG, count=COUNTED)}
+            maps
+            | of_truths
+            | {"line_counts": lf.LabeledArray(line_counts(lost, predicted_lost), among=AMONG, count=COUNTED)}
         )
 
 
 def cells(quick: bool) -> dict[str, list[Map]]:
     """Return the maps: both families on every kind of ground truth, several steps and a plain step on one kind."""
-    steps, ridges = Map(), Map(family=JOINT, step_size=0.5, held=(0.01, 0.03, 0.1, 0.3, 1.0), rounds=100)
+    steps, ridges = Map(), Map(family=JOINT, step_size=0.5, values=(0.01, 0.03, 0.1, 0.3, 1.0), rounds=100)
     if quick:
         few: dict[str, Any] = {"sizes": (0.5, 4.0), "dim": 10, "n_samples": 60, "trials": 30}
-        steps = replace(steps, held=(0.003, 0.3), rounds=50, **few)
-        ridges = replace(ridges, held=(0.1, 1.0), rounds=20, **few)
+        steps = replace(steps, values=(0.003, 0.3), rounds=50, **few)
+        ridges = replace(ridges, values=(0.1, 1.0), rounds=20, **few)
     maps = [*lf.grid(steps, truth=tuple(TRUTHS)), replace(steps, family=SEVERAL)]
     return {"map": [*maps, *lf.grid(ridges, truth=tuple(TRUTHS)), replace(ridges, family=PLAIN)]}
 
@@ -160,7 +163,7 @@ def draw(ax: Any, row: lf.Table) -> Any:
 
     sizes, halo = row["size"], [patheffects.withStroke(linewidth=2.6, foreground="white")]
     dist, predicted = (quantiles(row[name])[0] for name in ("dist", "predicted"))
-    columns = [f"{value:g}".replace("0.", ".") for value in row["back"]]
+    columns = [f"{value:g}".replace("0.", ".") for value in row["value"]]
     image = heat_map(ax, np.minimum(dist, 1.0), columns, [f"{value:g}" for value in sizes])
     for (i, j), value in np.ndenumerate(dist):
         box = {"facecolor": image.cmap(image.norm(min(value, 1.0))), "edgecolor": "none", "pad": 0.5}
@@ -184,7 +187,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     threshold_source = {"source": f"{OWN_PREDICTION}; the 0.9 is an {OWN_THRESHOLD}"}
     for row in tables["map"]:
         family, where = row["family"], f"{row['family']}: {row['truth']}"
-        dist, predicted, sizes, back = (row[name] for name in ("dist", "predicted", "size", "back"))
+        dist, predicted, sizes, values = (row[name] for name in ("dist", "predicted", "size", "value"))
         ridge = " with a ridge: dist(U_k, B*) whatever the ridge" if family in CLOSED else ""
         text = f"The population predicts where B is learned{ridge}"
         statistic = "share of the map's points, in each trial, on the same side of dist = 0.5"
@@ -198,13 +201,13 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         agree.append(judge_share(hits, 0.9, clusters=trials, detail=detail, note=note, **fields, **threshold_source))
         text = "The population of each data set's own truth predicts better than any common size where B is learned"
         common = "the best size common to all data sets, in hindsight and for each column of the map"
-        lines += line_findings(row["told"], fixed=common, claim=text, setting=where)
+        lines += line_findings(row["line_counts"], fixed=common, claim=text, setting=where)
         if family not in (GRADIENT, JOINT):
             continue
         most, least, knob = (0, -1, "tau_s eta_s =") if family == GRADIENT else (-1, 0, "ridge")
         holds, learned = sizes < row["critical"], dist[..., most] < LEARNED
         text = "B is learned where lambda_min(Gamma) > lambda_max(mean s s'), and only there"
-        statistic = "share of sizes, in each trial, for which both agree; shortcut held back most"
+        statistic = "share of sizes, in each trial, for which both agree; strongest limit on the shortcut"
         short = np.sum((dist[..., most] >= LEARNED) & holds)
         detail = f"the condition holds and B is not learned: {short} of {holds.sum()}"
         fields = {"claim": text, "setting": where, "statistic": statistic}
@@ -213,10 +216,10 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         )
         if row["truth"] != "orthogonal":
             continue
-        places = {"small and held back": (0, most), "small and hardly held back": (0, least)}
-        for place, (i, j) in {**places, "large, though held back": (-1, most)}.items():
+        places = {"small and strongly limited": (0, most), "small and weakly limited": (0, least)}
+        for place, (i, j) in {**places, "large and strongly limited": (-1, most)}.items():
             measured = median_interval(np.nan_to_num(dist[:, i, j], nan=1.0))
             fields = {"claim": f"B is learned where shortcuts are {place}", "statistic": "median dist"}
-            fields |= {"setting": f"{family}: size {sizes[i]:g}, {knob} {back[j]:g}", "source": OWN_THRESHOLD}
+            fields |= {"setting": f"{family}: size {sizes[i]:g}, {knob} {values[j]:g}", "source": OWN_THRESHOLD}
             corners.append(judge(measured, claimed_high=LEARNED, strict=True, **fields))
     return agree + lines + conditions + corners

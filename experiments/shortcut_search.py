@@ -51,14 +51,15 @@ SEARCHED = {OWN: "the shortcuts' setting", FIT: "the fit's setting", FEDREP: "Fe
 class Search(Sized):
     """The search of one family at one number of samples and one size of shortcuts; all sizes are our choice.
 
-    `tried` are the values that restrain the learned shortcuts, step sizes or ridges; `ridges` are those of the fit.
+    `values` are those of the parameter that limits the learned shortcuts, ``eta_s`` or the ridge; `ridges` are those of
+    the fit.
     """
 
     family: str = GRADIENT
     size: float = 0.5
     n_samples: int = 10
     steps: tuple[float, ...] = (0.1, 0.3, 0.5, 1.0)
-    tried: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+    values: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     ridges: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     rounds: int = 200
     tuning_trials: int = 20
@@ -67,17 +68,17 @@ class Search(Sized):
 
     def settings(self, method: str) -> list[dict[str, float]]:
         """Return the tuning grid of a method, with the same step sizes on B for all methods."""
-        restraints = {OWN: self.tried, FIT: self.ridges, FEDREP: (np.nan,)}[method]
-        return [{"step_size": step, "held": back} for step, back in itertools.product(self.steps, restraints)]
+        values = {OWN: self.values, FIT: self.ridges, FEDREP: (np.nan,)}[method]
+        return [{"step_size": step, "value": value} for step, value in itertools.product(self.steps, values)]
 
-    def at(self, method: str, step_size: float, held: float) -> lf.Algorithm:
+    def at(self, method: str, step_size: float, value: float) -> lf.Algorithm:
         """Return a method at a setting."""
         if method == OWN and self.family == JOINT:
-            return self.joint(step_size * (1.0 + held) / held, held)
+            return self.joint(step_size * (1.0 + value) / value, value)
         if method == OWN:
-            return self.algorithm_1(step_size, solver=lf.GradientSteps(shortcut_step_size=held))
+            return self.algorithm_1(step_size, solver=lf.GradientSteps(shortcut_step_size=value))
         fedrep = lf.FedRep(rank=self.rank, step_size=step_size, init="random")
-        return lf.Personalized(base=fedrep, ridge=held) if method == FIT else fedrep
+        return lf.Personalized(base=fedrep, ridge=value) if method == FIT else fedrep
 
     def run(self) -> list[dict[str, Any]]:
         """Find the settings with the smallest final parameter error on separate trials; run them and Local only."""
@@ -89,13 +90,13 @@ class Search(Sized):
         alone = lf.simulate(lf.LocalOnly(), problem, trials=self.trials, metrics=[ERROR], **world)
         rows = [{"method": LOCAL, "error": alone.metrics[ERROR][:, -1]}]
         for method in SEARCHED:
-            tried = self.settings(method)
-            settings = [self.at(method, **setting) for setting in tried]
+            grid = self.settings(method)
+            settings = [self.at(method, **setting) for setting in grid]
             tuning = lf.tune(settings, problem, trials=self.tuning_trials, **score, **world)
             refits = method == OWN and self.family == JOINT
             best: Any = replace(tuning.algorithm, refit=True) if refits else tuning.algorithm
             ends = lf.simulate(best, problem, trials=self.trials, metrics=[ERROR, DIST], **world).metrics
-            error, row = ends[ERROR], {"method": method, **tuning.columns(tried), "dist": ends[DIST][:, -1]}
+            error, row = ends[ERROR], {"method": method, **tuning.columns(grid), "dist": ends[DIST][:, -1]}
             row |= {"error": error[:, 1], "refitted_error": error[:, -1]} if refits else {"error": error[:, -1]}
             rows.append(row)
         return rows
@@ -104,12 +105,12 @@ class Search(Sized):
 def cells(quick: bool) -> dict[str, list[Search]]:
     """Return a search for each family, number of samples and size."""
     grid: dict[str, Any] = {"size": (0.5, 1.0), "n_samples": (10, 40)}
-    base, rounds, steps = Search(), (200, 100), Search().tried
+    base, rounds, steps = Search(), (200, 100), Search().values
     if quick:
         grid, rounds, steps = {"size": (0.5,), "n_samples": (10,)}, (60, 20), (0.001, 0.003)
         base = Search(steps=(0.3,), ridges=(0.1, 0.3), tuning_trials=2, trials=6)
     families = list(zip(FAMILIES, (steps, base.ridges), rounds, strict=True))
-    return {"search": lf.grid(base, **{"family, tried, rounds": families}, **grid)}
+    return {"search": lf.grid(base, **{"family, values, rounds": families}, **grid)}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -141,11 +142,11 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
         found_best, fit = best[OWN], best[FIT]
         edges = [f"{SEARCHED[name]} found at the edge of its grid" for name, one in best.items() if one["at_grid_edge"]]
         fields = {"setting": f"m = {m}, size {size:g}: {family}", "note": join_notes(*edges)}
-        found = f"eta {found_best['step_size']:g}, {'ridge' if family == JOINT else 'eta_s'} {found_best['held']:g}"
+        found = f"eta {found_best['step_size']:g}, {'ridge' if family == JOINT else 'eta_s'} {found_best['value']:g}"
         medians = {method: f"{quantiles(one['error'])[0]:.3g}" for method, one in best.items()}
         trained, fitted, alone = (nan_as_worst(one["error"]) for one in best.values())
         setting = f"{found}; dist {quantiles(found_best['dist'])[0]:.2g}"
-        fits = f"{medians[FIT]} against {medians[OWN]}; the fit: eta {fit['step_size']:g}, ridge {fit['held']:g}"
+        fits = f"{medians[FIT]} against {medians[OWN]}; the fit: eta {fit['step_size']:g}, ridge {fit['value']:g}"
         for name, statistic, theirs, detail in (
             (
                 "Local only",

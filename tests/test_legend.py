@@ -8,6 +8,7 @@ import matplotlib.colors as mcolors
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from helpers import some
 from matplotlib.container import ErrorbarContainer
 from PIL import Image
 
@@ -59,22 +60,6 @@ def test_figures_keep_their_style_when_they_are_saved_later():
     plt.close("all")
 
 
-SLOWLY_DRAWN = {
-    "fedrep-bound-samples",
-    "fedrep-pays",
-    "fedrep-refitting",
-    "fedrep-rounds",
-    "fedrep-samples",
-    "fedrep-theorem1",
-    "flute-fig3",
-    "shortcut-convergence",
-    "flute-classification",
-    "flute-digits",
-    "flute-fig1",
-    "shortcut-phase",
-}
-
-
 def handles(figure):
     """Yield the label, colour and marker of everything in a figure that a legend names and that has a marker."""
     for ax in figure.axes:
@@ -100,15 +85,8 @@ def wrong_looks(figures):
     return found
 
 
-def marked(name):
-    return pytest.param(name, marks=pytest.mark.long) if name in SLOWLY_DRAWN else name
-
-
-EXPERIMENTS = [marked(name) for name in experiment_files(TOP / "experiments")]
-
-
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of tables in few digits
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", some(experiment_files(TOP / "experiments"), 4))
 def test_a_method_has_one_look_and_nothing_else_has_it(name):
     """And what the pictures in docs/ carry of sizes, for their captions, is what they would be drawn from."""
     tables = load_tables(name, COMMITTED)[1]

@@ -38,7 +38,9 @@ def draw_law(ax: Axes, x: Array, measured: Array, predicted: Array, *, method: s
     for panel, values in ((ax, measured), (below, measured / median)):
         if panel is not None:
             low, middle, high = np.quantile(values, (0.1, 0.5, 0.9), axis=0)
-            panel.errorbar(x, middle, yerr=(middle - low, high - middle), label="measured", **line_style(method))
+            panel.errorbar(
+                x, middle, yerr=(middle - low, high - middle), label=f"{method}, measured", **line_style(method)
+            )
             panel.set_xscale("log")
     ax.plot(x, median, color="black", linewidth=0.9, linestyle=":", zorder=3, label="predicted")
     ax.set_yscale("log")
@@ -57,7 +59,7 @@ def _sizes(panels: Sequence[Axes], x: Array) -> None:
     from matplotlib.ticker import NullLocator
 
     ticks = x if len(x) < 6 else x[1::2]
-    words = [f"{value:,g}" if value < 10_000 else f"{value:.0e}".replace("e+0", "e") for value in ticks]
+    words = [f"{value:,g}" for value in ticks]
     for panel in panels:
         panel.set_xticks(ticks, words if panel is panels[-1] else [])
         panel.xaxis.set_minor_locator(NullLocator())

@@ -242,7 +242,7 @@ def tell_apart(ax: Axes, method: str, run_with: Sequence[Mapping[str, str]]) -> 
 
 
 GREEK = "alpha|beta|delta|eta|gamma|kappa|lambda|phi|sigma|tau|theta"
-SYMBOL = re.compile(rf"(?<![\w$\\'-])(?:({GREEK})_?([0-9a-z])?|([BCEKMTWdkmnpq]|dist(?=_))(\*)?(?:_(\w+))?)(?![\w'(-])")
+SYMBOL = re.compile(rf"(?<![\w$\\'-])(?:({GREEK})_?([0-9a-z])?|([BCEKMTWdkmnpq]|dist(?=_))(\*)?(?:_(\w+))?)(?![\w'(.-])")
 """Mathematical symbol in a text: a Greek letter's name or one of the papers' letters, with a star or an index."""
 
 
@@ -262,29 +262,26 @@ def with_symbols(text: str) -> str:
     return "$".join(part if turn % 2 else SYMBOL.sub(italic, part) for turn, part in enumerate(parts))
 
 
-LONG = 10_000
-"""Numbers from this one on have a comma after the thousands."""
-
-
-def plain_number(value: float) -> str:
-    """Return a number as text: "5000", but "10,000"."""
-    return f"{value:,g}" if abs(value) >= LONG else f"{value:g}"
+THOUSAND = 1000.0
 
 
 def format_texts(figure: Figure) -> None:
-    """Write the mathematical symbols of a figure in italics (`with_symbols`), and thousands on its axes as 10,000."""
+    """Write the symbols of a figure in italics (`with_symbols`), and long numbers on its axes as 10,000."""
     from matplotlib.text import Text
-    from matplotlib.ticker import FixedFormatter, FuncFormatter, ScalarFormatter
+    from matplotlib.ticker import FixedLocator, FuncFormatter, ScalarFormatter
 
     for text in figure.findobj(Text):
         text.set_text(with_symbols(text.get_text()))
     for ax in figure.axes:
         for axis in (ax.xaxis, ax.yaxis):
             ticks = axis.get_major_formatter()
-            if isinstance(ticks, FixedFormatter):
-                axis.set_major_formatter(FixedFormatter([with_symbols(one) for one in ticks.seq]))
-            elif isinstance(ticks, ScalarFormatter) and max(map(abs, axis.get_view_interval())) >= LONG:
-                axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
+            if isinstance(axis.get_major_locator(), FixedLocator):
+                places = axis.get_majorticklocs()
+                texts = ticks.format_ticks(places)
+                if any(with_symbols(text) != text for text in texts):
+                    axis.set_ticks(places, [with_symbols(text) for text in texts])
+            elif isinstance(ticks, ScalarFormatter) and max(map(abs, axis.get_view_interval())) >= THOUSAND:
+                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
 def label(method: str) -> str:
@@ -334,7 +331,7 @@ def plain_ticks(ax: Axes) -> None:
         enough = [each for each, count in zip(MANTISSAS, counts, strict=True) if count >= LEAST_TICKS]
         near = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=LEAST_TICKS)
         axis.set_major_locator(LogLocator(subs=enough[0], numticks=15) if enough else near)
-        axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axis.set_minor_locator(NullLocator())
         axis.set_minor_formatter(NullFormatter())
 

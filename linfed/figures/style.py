@@ -276,7 +276,7 @@ def format_texts(figure: Figure) -> None:
         for axis in (ax.xaxis, ax.yaxis):
             ticks = axis.get_major_formatter()
             if isinstance(axis.get_major_locator(), FixedLocator):
-                places = axis.get_majorticklocs()
+                places = axis.get_majorticklocs().tolist()
                 texts = ticks.format_ticks(places)
                 if any(with_symbols(text) != text for text in texts):
                     axis.set_ticks(places, [with_symbols(text) for text in texts])

@@ -107,6 +107,7 @@ GROUPS = {
                 "LabeledArray",
                 "panels",
                 "plot_curves",
+                "style",
                 "tune",
                 "Tuned",
                 "TuningResult",

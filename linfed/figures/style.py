@@ -98,7 +98,7 @@ STYLE: Mapping[str, Any] = {
     "axes.prop_cycle": f"cycler(color={[color for color, *_ in KINDS]})",
     "grid.color": "0.9",
     "grid.linewidth": 0.5,
-    "figure.dpi": 100,
+    "figure.dpi": 150,  # on screens
     "savefig.dpi": 300,
     "pdf.fonttype": 42,  # TrueType, embedded: text stays text
     "svg.fonttype": "none",

@@ -30,7 +30,7 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "averaging-family-floats": ("averaging-family", "floats", 2070),
     "averaging-family-own": ("averaging-family", "own", 2070),
     "fedavg-fixed-point": ("fedavg-fixed-point", "", 2070),
-    "fedrep-bound-samples": ("fedrep-bound-samples", "verdicts", 1400),
+    "fedrep-bound-samples": ("fedrep-bound-samples", "rules", 1400),
     "fedrep-fig1": ("fedrep-fig1", "", 2070),
     "fedrep-fig3": ("fedrep-fig3", "", 2070),
     "fedrep-fig3-notebook": ("fedrep-fig3", "notebook", 2070),

@@ -158,10 +158,19 @@ def tuning_margin() -> float:
     return inspect.signature(lf.tune).parameters["margin"].default
 
 
+def project() -> Mapping[str, Any]:
+    """Return the table ``project`` of pyproject.toml."""
+    return tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
 def python_version() -> str:
     """Return the lowest version of Python that the package supports."""
-    project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return project["requires-python"].removeprefix(">=")
+    return project()["requires-python"].removeprefix(">=")
+
+
+def repository() -> str:
+    """Return the address of the repository."""
+    return project()["urls"]["Repository"]
 
 
 def check(condition: object) -> str:

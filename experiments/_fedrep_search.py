@@ -11,7 +11,7 @@ import numpy as np
 
 import linfed as lf
 from linfed.cells.smallest_size import SmallestSize
-from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, line_style, same_scale
+from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, line_style, plain_number, same_scale
 from linfed.plotting.panels import drawn_from
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.theory.fedrep.arguments import set_share
@@ -294,7 +294,7 @@ def label_axes(ax: Axes, sizes: Sequence[float], text: str) -> None:
     if len(sizes) == 1:
         ax.set_xlim(sizes[0] / 2, sizes[0] * 2)
     ticks = sizes if len(sizes) < 5 else sizes[:: -(-len(sizes) // 4)]
-    ax.set_xticks(ticks, [f"{size:g}" if size < 10_000 else f"1e{math.log10(size):.0f}" for size in ticks])
+    ax.set_xticks(ticks, [plain_number(size) for size in ticks])
     ax.xaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.yaxis.set_minor_formatter(NullFormatter())

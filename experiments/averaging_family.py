@@ -189,7 +189,13 @@ def cells(quick: bool) -> dict[str, list[Family]]:
 
 DRAWN, LEAST = 41, 1e-4
 """Number of recorded rounds drawn, and the smallest distance: only SCAFFOLD and FedSCAVAR come below it."""
-SHOWN = (AVG, PROX, SCAFFOLD, VARP, CLUSTER, ROLEX, SCAVAR)
+EARLY = 12
+"""Index of the last record in the first row of panels, whose methods stop falling early."""
+GROUPS = {
+    "to_best": ((AVG, PROX, ROLEX, CLUSTER, VARP), (SCAFFOLD, SCAVAR)),
+    "to_own": ((AVG, PROX, CLUSTER), (VARP, SCAFFOLD, SCAVAR)),
+}
+"""Methods in each row of panels: those that stop at a distance, and those that go on falling."""
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -202,22 +208,41 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     runs = runs.assign(panel=lambda row: row["setting"].replace(", h = 1", ""))
     for key, x, y, ylabel in (
         ("", "round", "to_best", "distance from the optimum"),
-        ("own", "round", "to_own", "distance from the own end"),
+        ("own", "round", "to_own", "distance from the own limit"),
         ("floats", "floats_sent", "to_best", "distance from the optimum"),
     ):
-        chosen = runs.select(method=list(SHOWN)) if y == "to_best" else runs.select(method=KNOWN)
-        with lf.panels(chosen, column="panel", title="{}", height=2.8, sharey=True) as sheet:
-            sheet.curves(x, y, order=SHOWN, at=slice(0, DRAWN))
-            for ax, part in sheet:
-                fedavg = part.select(method=AVG)
-                level = fedavg["drift"] if y == "to_best" else np.sqrt(fedavg["spread"])
-                if np.isfinite(level).all() and np.median(level) > 0:
-                    draw_level(ax, float(np.median(level)), "")
-                ax.set(yscale="log", ylim=(LEAST, 2.0))
-            sheet.label("floats sent" if x == "floats_sent" else "round", ylabel, yscale="log")
-            sheet.legend("dashed: FedAvg's " + ("drift" if y == "to_best" else "spread") + ", predicted", ncols=4)
+        with lf.panels(runs, column="panel", row=2, title="{}", height=4.2, sharey="row") as sheet:
+            for line, names in enumerate(GROUPS[y]):
+                for ax, part in sheet.row(line):
+                    fedavg = part.select(method=AVG)
+                    lf.plot_curves(ax, part.select(method=list(names)), x, y, order=names, at=slice(0, DRAWN))
+                    if line == 0:
+                        level = fedavg["drift"] if y == "to_best" else np.sqrt(fedavg["spread"])
+                        if np.isfinite(level).all() and np.median(level) > 0:
+                            draw_level(
+                                ax,
+                                float(np.median(level)),
+                                "",
+                                label="FedAvg's drift, predicted" if y == "to_best" else "FedAvg's spread, predicted",
+                            )
+                        ax.set(yscale="log", ylim=(0.01, 1.0), xlim=(0, fedavg[x][EARLY]))
+                    else:
+                        ax.set(
+                            yscale="log", ylim=(LEAST, 1.0), xlim=(0, reached(part.select(method=list(names)), x, y))
+                        )
+            sheet.label("floats sent" if x == "floats_sent" else "round", ylabel, ylabel)
+            sheet.legend(f"median and 10-90 % of {runs.rows[0]['trials']} trials", ncols=4)
         figures[key] = sheet.figure
     return figures
+
+
+def reached(part: lf.Table, x: str, y: str) -> float:
+    """Return the end of the horizontal axis: where the last method's median reaches the lower end of the panel."""
+    ends = []
+    for row in part:
+        below = np.flatnonzero(np.median(row[y], axis=0)[:DRAWN] < LEAST)
+        ends.append(row[x][below[0] if below.size else DRAWN - 1])
+    return float(max(ends))
 
 
 KNOWN = [AVG, PROX, SCAFFOLD, VARP, CLUSTER, SCAVAR]

@@ -16,7 +16,8 @@ Figures
     setting by setting, and the m of three rules.
 "constants" : Smallest constant in front of each rule for m with which the bound holds in 95 % of the trials, against
     each varied size, with 95 % intervals.
-"rules" : Measured smallest m against the m of each rule, in settings drawn at random. Bars: 95 % intervals.
+"rules" : Smallest m with which the bound holds in 95 % of the trials, measured, against the m of each rule: one size
+    varied at a time, and settings drawn at random. Bars: 95 % intervals. Line: equal.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1; section 5.1 for the figures' sizes.
 """
@@ -30,7 +31,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import PAGE_WIDTH, line_style, plain_ticks, style
+from linfed.figures.style import KINDS, PAGE_WIDTH, line_style, plain_ticks, style
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.simulation.participation import n_participants
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, cite, judge, judge_share
@@ -230,7 +231,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the map of verdicts, the smallest constants, and the rules for m."""
     table = tables["least"]
     with style():
-        return {"verdicts": verdicts(table), "constants": constants(table), "rules": rules(table)}
+        return {"rules": rules(table), "verdicts": verdicts(table), "constants": constants(table)}
 
 
 def verdicts(table: lf.Table) -> Any:
@@ -284,23 +285,30 @@ def constants(table: lf.Table) -> Any:
 
 
 def rules(table: lf.Table) -> Any:
-    """Draw the smallest m of the settings drawn at random against the m of each rule."""
+    """Draw the smallest m, measured, against the m of each rule."""
     import matplotlib.pyplot as plt
 
-    rows = list(table.select(name=DRAWN)) or list(table)
-    figure, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.4), layout="constrained", sharey=True)
-    for ax, (base, method, text) in zip(axes, (("needed", THEOREM, "Theorem 1, C = 1"), *RIVALS), strict=True):
-        predictions, found = np.array([[row[base], row["least"]] for row in rows]).T
-        ends = [[max(row["least_low"], row["rank"]), row["least_high"]] for row in rows]
-        low, high = np.where(np.isfinite(ends), ends, np.array([[row["least"]] * 2 for row in rows])).T
-        shape = {**line_style(method), "linestyle": "none", "elinewidth": 0.7}
-        ax.errorbar(predictions, found, yerr=(np.maximum(0.0, found - low), np.maximum(0.0, high - found)), **shape)
-        line = [min(predictions.min(), found.min()), max(found.max(), 10.0)]
-        ax.plot(line, line, color="0.35", linewidth=0.7)
-        ax.set(xscale="log", yscale="log", xlabel=f"m: {text}")
+    names = [name for name in (DRAWN, *NAMES) if len(table.select(name=name))]
+    looks = {DRAWN: ("0.6", ".", "none")} | dict(zip(NAMES, KINDS, strict=False))
+    figure, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.9), layout="constrained", sharey=True)
+    for ax, (base, _, text) in zip(axes, (("needed", THEOREM, "Theorem 1, C = 1"), *RIVALS), strict=True):
+        for name in names:
+            rows = list(table.select(name=name))
+            predictions, found = np.array([[row[base], row["least"]] for row in rows]).T
+            ends = [[max(row["least_low"], row["rank"]), row["least_high"]] for row in rows]
+            low, high = np.where(np.isfinite(ends), ends, np.array([[row["least"]] * 2 for row in rows])).T
+            shape = {**line_style(looks[name]), "linestyle": "none", "elinewidth": 0.7}
+            text_of = "random settings" if name == DRAWN else f"{NAMES[name]} varied"
+            bars = (np.maximum(0.0, found - low), np.maximum(0.0, high - found))
+            ax.errorbar(predictions, found, yerr=bars, label=text_of, **shape)
+        ax.set(xscale="log", yscale="log", xlabel=f"$m$: {text}")
+        ends = 1.0, ax.get_ylim()[1]
+        ax.plot(ends, ends, color="0.35", linewidth=0.7, zorder=1, label="equal")
+        ax.set_ylim(ends)
         plain_ticks(ax)
-    axes[0].set_ylabel("smallest m, measured")
-    return drawn_from(figure, sum(rows, lf.Table()))
+    axes[0].set_ylabel("smallest $m$, measured")
+    figure.legend(*axes[0].get_legend_handles_labels(), ncols=5, loc="outside upper center")
+    return drawn_from(figure, table)
 
 
 # --- claims --------------------------------------------------------------------------------------------------

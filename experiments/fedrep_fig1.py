@@ -19,10 +19,10 @@ variance.
 Figures
 -------
 "" : Sorted client errors after the last round, with the paper's conventions. Lines: median over trials; shaded:
-    10-90 %. Dashed: the smallest error of any single model for all clients.
+    10-90 %. Thin lines: FedRep's stuck trials, in which the median client has over 100 times the error of the median
+    trial; they are not in its median and band. Dashed: the smallest error of any single model for all clients.
 "notebook" : Half the squared client errors, sorted, after the last round, with the conventions of the authors'
-    notebook, whose FedAvg is FedPer. Lines: median over trials; shaded: 10-90 %. Dashed: the smallest error of any
-    single model for all clients.
+    notebook, whose FedAvg is FedPer. Lines, shading, thin and dashed lines as in the other figure.
 "tuning" : Tuning criterion against step size, with the paper's conventions: the 90 % quantile of the final error over
     separate tuning trials. Circled: the selected step size.
 
@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import draw_level, label
+from linfed.figures.style import draw_level, label, line_style
 from linfed.plotting.panels import Figures, as_one, tuning_figure
 from linfed.reproduction.caveats import diverged_note, edge_note
 from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_smaller
@@ -58,6 +58,8 @@ ONE_MODEL = ("FedAvg", "FedAvg + FT")
 """Methods whose curves coincide; they are drawn as one."""
 METHODS = ("LocalOnly", "FedAvg", "FedAvg + FT", "FedPer", "FedRep", "Oracle")
 SIZES = (5, 10, 20)
+STUCK = 100.0
+"""Factor on the median trial's error beyond which a trial is drawn as stuck."""
 
 
 def cells(quick: bool) -> dict[str, list[Clients]]:
@@ -73,13 +75,20 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     for preset, part in table.assign(ordered=ordered).groupby("preset"):
         factor, ylabel = DRAWN[preset]
         with lf.panels(part, **panels) as sheet:
-            sheet.curves("share", "ordered", order=[name for name in METHODS if name not in ONE_MODEL])
             for ax, panel in sheet:
+                stuck = stuck_trials(panel.select(method="FedRep"))
+                others = lf.Table([without(row, stuck if row["method"] == "FedRep" else ()) for row in panel])
+                order = [name for name in METHODS if name not in ONE_MODEL]
+                lf.plot_curves(ax, others, "share", "ordered", order=order)
+                if len(stuck):
+                    thin = {"color": line_style("FedRep")["color"], "linewidth": 0.5, "label": "FedRep, stuck trials"}
+                    row = panel.select(method="FedRep")
+                    ax.plot(row["share"], row["ordered"][stuck].T, **thin)
                 as_one(ax, panel, "share", "ordered", ONE_MODEL)
                 floor = np.median(panel.select(method="FedAvg")["single_model_floor"])
                 draw_level(ax, factor * float(floor), label="single-model floor")
             sheet.label("clients by error (%)", ylabel.format("client"))
-            sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials")
+            sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials, of FedRep without the stuck ones")
         figures["" if preset == PAPER else preset] = sheet.figure
     tried = tuning_figure(table.select(preset=PAPER), "final client error", x="steps", log=True, **panels)
     return figures | {"tuning": tried}
@@ -89,6 +98,18 @@ def ordered(row: lf.Table) -> lf.LabeledArray:
     """Return the errors of each trial's clients in ascending order."""
     errors = DRAWN[row["preset"]][0] * np.sort(row["squared_error"])
     return lf.LabeledArray(errors, share=100 * (row["client"] + 0.5) / row["n_clients"])
+
+
+def stuck_trials(row: lf.Table) -> Any:
+    """Return the trials whose median client has more than `STUCK` times the error of the median trial."""
+    middle = np.median(row["ordered"], axis=1)
+    return np.flatnonzero(middle > STUCK * np.median(middle))
+
+
+def without(row: lf.Table, trials: Any) -> dict[str, Any]:
+    """Return the method and the sorted errors of its other trials."""
+    others = lf.LabeledArray(np.delete(row["ordered"], trials, axis=0), share=row["share"])
+    return {"method": row["method"], "ordered": others}
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

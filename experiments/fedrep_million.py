@@ -9,7 +9,7 @@ Figures
 -------
 "" : Top: subspace distance to B* of FedRep with a million clients, against rounds, with the prediction of state
     evolution (black), without fitted parameters. Bottom: measured divided by predicted. Lines: median over trials;
-    shaded: 10-90 %.
+    thin lines: each trial.
 
 References: docs/exact-law.md; Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithm 2.
 """
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import COLUMN_WIDTH
+from linfed.figures.style import COLUMN_WIDTH, line_style
 from linfed.plotting.panels import Figures
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import largest_factor, median_interval
@@ -82,14 +82,16 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     shape: dict[str, Any] = {"row": 2, "sharex": True, "height_ratios": (2, 1)}
     with lf.panels(table, width=COLUMN_WIDTH, height=3.2, **shape) as sheet:
         (ax, row), (below, _) = sheet
-        lf.plot_curves(ax, row, "round", "distance", labels={"FedRep": "FedRep, exact in distribution"})
+        for one, name, text in ((ax, "distance", "FedRep, exact in distribution"), (below, "ratio", "_ratio")):
+            thin = {"color": line_style("FedRep")["color"], "linewidth": 0.5, "alpha": 0.6}
+            one.plot(row["round"], row[name].T, label="_trials", **thin)
+            lf.plot_curves(one, row, "round", name, band=False, labels={"FedRep": text})
         predicted = np.median(row["predicted"], axis=0)
         ax.plot(row["round"], predicted, color="black", linewidth=0.8, label="state evolution")
-        lf.plot_curves(below, row, "round", "ratio", labels={"FedRep": "_ratio"})
         below.axhline(1.0, color="black", linewidth=0.8)
         below.set_yscale("linear")
         sheet.label("round", "subspace distance to B*", "measured /\npredicted")
-        sheet.legend(f"median and 10-90 % of {row['trials']} trials")
+        sheet.legend(f"median of {row['trials']} trials; thin: each trial")
     return {"": sheet.figure}
 
 

@@ -13,8 +13,8 @@ gradient steps start at 0.
 
 Figures
 -------
-"" : Mean squared sine of the principal angles to B*, divided by the bound for known heads, against rounds, for several
-    step-size schedules and head updates. One panel per client population.
+"" : Mean squared sine of the principal angles to B*, divided by the bound for known heads, against rounds. Top:
+    step-size schedules. Bottom: uses of the heads. One column of panels per client population.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithms 1 and 2; Polyak and Juditsky 1992.
 """
@@ -31,7 +31,7 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import draw_level, line_style
 from linfed.numerics.linalg import orthonormalize
-from linfed.plotting.panels import Figures
+from linfed.plotting.panels import Figures, label_ends
 from linfed.statistics.findings import Finding, judge
 
 from ._fedrep_noisy import NEAR, OWN, Noisy, at_the_end, over
@@ -49,6 +49,11 @@ RULES = {
     UNEQUAL: (BEST, SHIFTED, AVERAGED, MATRIX, REMEMBER, BOTH),
     SOME: (BEST, SHIFTED, REMEMBER, KEPT),
 }
+SHOWN = ((BEST, CONSTANT, OVER_T, SHIFTED, AVERAGED, MATRIX), (RARELY, REMEMBER, KEPT, BOTH, KNOWN))
+"""Rules in the first row of panels, and in the second."""
+SHORT = {BEST: "best for equal heads", RARELY: "every 10 rounds", REMEMBER: "gradient", KEPT: "gradient, step 0.2"}
+SHORT |= {BOTH: "gradient, averaged", KNOWN: "known", CONSTANT: "constant", AVERAGED: "averaged", MATRIX: "matrix"}
+"""Labels of rules at the ends of lines."""
 CHANGES: dict[str, dict[str, Any]] = {UNEQUAL: {"condition": 3.0}, SOME: {"n_clients": 50, "participants": 5}}
 
 SCALES, SHIFTS = (0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6), (1, 3, 10, 30)
@@ -178,21 +183,26 @@ def cells(quick: bool) -> dict[str, list[Rule]]:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Draw the curves of the rules, divided by the bound of known heads."""
+    """Draw the curves of the rules, divided by the bound of known heads: schedules above, uses of the heads below."""
     table = tables["rules"]
     looks = {rule: line_style("", turn) for turn, rule in enumerate(table.unique("rule"))}
-    with lf.panels(table, column="panel", title="{}", height=3.7, sharey=True) as sheet:
-        for ax, part in sheet:
-            for row in part:
-                t, mean = row["round"][1:], row["mean_square"].mean(axis=0)[1:]
-                bound = row["bound"] * row["rounds"] / t
-                ax.plot(t, mean / bound, label=row["rule"], markevery=5, **looks[row["rule"]])
-            best = part.select(rule=BEST)
-            draw_level(ax, 1.0, label="bound of known heads")
-            ax.axhline(best["limit"] / best["bound"], color="black", linewidth=0.9, label="limit of a round's heads")
-            ax.set(xscale="log", yscale="log", ylim=(0.8, 30.0))
-        sheet.label("round", "mean squared sine of the angles\nover the bound of known heads")
-        sheet.legend(f"mean of {table.rows[0]['trials']} trials", ncols=4)
+    with lf.panels(table, column="panel", row=2, title="{}", height=4.6, sharex=True, sharey=True) as sheet:
+        for line, names in enumerate(SHOWN):
+            for ax, part in sheet.row(line):
+                best = part.select(rule=BEST)
+                for row in part.select(rule=[name for name in names if name in part.unique("rule")]):
+                    t, mean = row["round"][1:], row["mean_square"].mean(axis=0)[1:]
+                    bound = row["bound"] * row["rounds"] / t
+                    shape = {"markevery": 5, "label": SHORT.get(row["rule"], row["rule"]), **looks[row["rule"]]}
+                    ax.plot(t, mean / bound, **shape)
+                ax.set(xscale="log", yscale="log", ylim=(0.8, 30.0), xlim=(t[0], t[-1]))
+                label_ends(ax)
+                draw_level(ax, 1.0, label="bound of known heads")
+                limit = best["limit"] / best["bound"]
+                ax.axhline(limit, color="black", linewidth=0.9, label="limit of heads refitted in every round")
+        above = "mean squared sine of the angles\nover the bound of known heads"
+        sheet.label("round", *[f"{what}\n{above}" for what in ("step-size schedules", "uses of the heads")])
+        sheet.legend(f"mean of {table.rows[0]['trials']} trials")
     return {"": sheet.figure}
 
 

@@ -181,7 +181,7 @@ LINES = {
     "low": ("black", ":", "predicted 10 %, 90 %"),
     "high": ("black", ":", "predicted 10 %, 90 %"),
     "first": (FIRST, "--", "without fluctuations"),
-    "rival_predicted": (RIVAL, "-.", "prediction that ignores it"),
+    "rival_predicted": (RIVAL, "-.", "as if (title below)"),
 }
 """Colour, line style and label of each prediction."""
 
@@ -205,8 +205,7 @@ def regimes_figure(table: lf.Table, names: list[Any]) -> Any:
                 ax.plot(row["round"], row[name], label=text, **shape)
                 level, _ = WITHIN.get(name, WITHIN["predicted"])
                 below.plot(row["round"], row[name] / np.quantile(row["distance"], level, axis=0), **shape)
-            place: dict[str, Any] = {"transform": below.transAxes, "ha": "center", "va": "top", "in_layout": False}
-            below.text(0.5, 1.0, f"as if {row['rival']}", color=RIVAL, fontsize=7, **place)
+            below.set_title(f"as if {row['rival']}", color=RIVAL, fontsize=7)
             below.set(ylim=(0.75, 1.25))
         sheet.label("round", "subspace distance to B*", "predicted / measured")
         sheet.legend(f"median and 10-90 % of {' or '.join(map(str, some.unique('trials')))} runs", ncols=3)

@@ -128,12 +128,13 @@ def cells(quick: bool) -> dict[str, list[Example]]:
 
 AVERAGES = dict(zip(POWERS, KINDS, strict=False))
 """Colours and markers of the averages."""
-NAMES = dict(zip(POWERS, ("average, w = λ", "average, w = √(λ/M)", "average, w = 1"), strict=True))
+WEIGHTS = ("\\lambda", "\\sqrt{\\lambda/M}", "1")
+NAMES = {power: f"average, $w = {weight}$" for power, weight in zip(POWERS, WEIGHTS, strict=True)}
 LOWEST = 1e-4
 """Smaller distances are drawn at this one."""
 SWEEPS = {
-    "clients": ("n_clients", "clients M, λ = 2d/(i+1)", "linear", (2, 10)),
-    "ratio": ("ratio", "ratio q of λ = d, dq, dq², ..; M = d", "log", (0.005, 0.15, 0.5, 0.9)),
+    "clients": ("n_clients", "clients $M$, $\\lambda_i = 2d/(i+1)$", "linear", (2, 10)),
+    "ratio": ("ratio", "ratio $q$ of $\\lambda = d, dq, dq^2, \\ldots$; $M = d$", "log", (0.005, 0.15, 0.5, 0.9)),
 }
 """Varied column of each sweep, axis, scale, and points of claims; the first average is judged at every M."""
 
@@ -146,17 +147,19 @@ def title(samples: int) -> str:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw distances from u_1 against the number of clients and the spectrum's ratio, and FedRep's rounds."""
     table = tables["directions"]
-    shape: dict[str, Any] = {"column": "n_samples", "row": "sweep", "title": title, "sharex": "row", "sharey": True}
+    shape: dict[str, Any] = {"column": "n_samples", "row": "sweep", "title": title, "sharex": "row", "sharey": "row"}
     of_trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
     with lf.panels(table, height=4.4, **shape) as distances:
-        distances.label("", *["distance from u₁"] * 2, yscale="log", ylim=(0.7 * LOWEST, 1.5))
+        distances.label("", *["distance from $u_1$"] * 2)
         for ax, part in distances:
+            logarithmic = part.rows[0]["sweep"] == "ratio"
+            ax.set(**({"yscale": "log", "ylim": (0.7 * LOWEST, 1.5)} if logarithmic else {"ylim": (-0.05, 1.05)}))
             for name, line in part.groupby("method"):
                 x = _draw(ax, line, "distance", linestyle="none" if name in POWERS else ":")
                 if name in POWERS:
                     ax.plot(x, np.maximum(line["closed_form"], LOWEST), color=AVERAGES[name][0], linewidth=1.0)
             draw_level(ax, RECOVERED)
-        distances.legend(f"{of_trials}; solid: closed form of exact φ; below 1e-4: drawn there")
+        distances.legend(f"{of_trials}; solid: closed form for exact $\\phi$; below $10^{{-4}}$: drawn there")
     last = table.rows[0]["fedrep_rounds"]
     table = table.select(method=["FedRep", *POWERS])
     table = table.assign(shown=lambda row: np.minimum(row["rounds_to_0.1"], 2.0 * last))
@@ -183,7 +186,8 @@ def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
         above = np.where(np.isfinite(high), high, median) - median
         shape: dict[str, Any] = {"elinewidth": 0.7, "capsize": 1.5, "linewidth": 0.7}
         shape |= line_style(AVERAGES.get(method, method)) | {"label": NAMES.get(method, method)}
-        shape["fillstyle"] = "none" if method == "FedRep" else "full"
+        if method == "FLUTE":  # FedRep's marks, which are nearly equal, stay visible inside
+            shape |= {"markersize": 9, "fillstyle": "none", "zorder": 1}
         bars = [(median - low).tolist(), above.tolist()]  # lists: matplotlib takes an array of one for a number
         ax.errorbar(x[fine], median, yerr=bars, **shape | options)
     return x

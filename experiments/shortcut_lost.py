@@ -104,17 +104,22 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 colour, marker, _ = looks[eta]
                 m, runs = np.atleast_1d(line["n_samples"]), np.minimum(np.atleast_2d(line["lost"]).T, 2.0 * last)
                 dots = {"color": colour, "linestyle": "none", "marker": marker, "markersize": 3, "elinewidth": None}
-                bars(ax, m, runs, f"$\\eta$ = {eta:g}", **dots)
+                late = np.median(runs, axis=0) > last
+                for part_of, filled in ((~late, "full"), (late, "none")):
+                    if part_of.any():
+                        text = f"$\\eta$ = {eta:g}" if filled == "full" else "_late"
+                        bars(ax, m[part_of], runs[:, part_of], text, fillstyle=filled, **dots)
                 for name, text, width, dashes in THEORY:
                     if np.isfinite(line[name]).all() and (eta < 1 or name == "predicted"):
                         shape = {"color": colour, "linewidth": width, "linestyle": dashes}
                         ax.plot(m, np.atleast_1d(line[name]), label=text if eta == min(looks) else None, **shape)
             draw_level(ax, last, "last round" if ax is sheet.axes[0, 0] else "")
+            ax.axvline(part.rows[0]["dim"], color="0.35", linewidth=0.7, linestyle=":", label="$m = d$")
             ax.set(xscale="log", yscale="log", ylim=(0.7, 3.0 * last))
             ax.set_xticks(m, [str(size) for size in m])
             ax.minorticks_off()
         sheet.label("m", "rounds until dist > 0.5")
-        sheet.legend(f"median and 10-90 % of {trials} trials; above the last round: not reached")
+        sheet.legend(f"median and 10-90 % of {trials} trials; open, above the last round: not reached")
     return {"": sheet.figure}
 
 

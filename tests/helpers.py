@@ -27,6 +27,12 @@ def png_alone(figure, file, *, format, metadata, plain=Figure.savefig):
         plain(figure, file, format=format, metadata=metadata)
 
 
+def some(cases, every):
+    """Return the cases of a parametrization: every `every`-th one runs by default, the others with ``--all``."""
+    cases = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*case, marks=[pytest.mark.long] * (turn % every > 0)) for turn, case in enumerate(cases)]
+
+
 def each(names, cases, ids=None):
     """Run a test for every case, as `pytest.mark.parametrize` does, but as one test: by thousands they cost seconds.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import png_alone
+from helpers import png_alone, some
 from matplotlib.figure import Figure
 
 import linfed
@@ -342,7 +342,10 @@ def files_of(folder):
 
 @pytest.mark.parametrize(
     ("wanted", "old"),
-    [("out/cells/", False), (".csv", False), ("values.npz", True), (".json", True), (".png", True), (".pdf", True)],
+    some(
+        [("out/cells/", False), (".csv", False), ("values.npz", True), (".json", True), (".png", True), (".pdf", True)],
+        3,
+    ),
 )
 def test_a_full_disk_is_one_line_and_leaves_nothing_broken(wanted, old, toy, whole_pictures, capsys, monkeypatch):
     call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--out", "out", "--trials", 50)
@@ -365,6 +368,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_broken(wanted, old, toy, who
     assert all(after[path] == before[path] for path in before if wanted in str(path))
 
 
+@pytest.mark.long
 def test_a_file_that_the_system_cuts_off_ends_the_command_with_one_line(toy):
     """The same in a process of its own, where its limit on the size of a file is what a full disk is."""
     code = "import resource, signal, sys; from linfed import cli; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "

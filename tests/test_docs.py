@@ -91,11 +91,22 @@ def in_the_repository(link):
     return TOP / found[1] if found else None
 
 
-def test_links_of_the_readme_are_whole():
+def test_links_of_the_readme_work_wherever_the_repository_lies():
+    text = (TOP / README).read_text(encoding="utf-8")
+    assert [link for link in re.findall(r"\]\(([^)]+)\)", text) if REPOSITORY in link] == []
+
+
+def test_links_of_the_readme_are_absolute_for_the_package_index():
     """A package index shows the page away from the files beside it."""
-    links = re.findall(r"\]\(([^)]+)\)", (TOP / README).read_text(encoding="utf-8"))
-    assert links
+    hook = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["metadata"]["hooks"]
+    text = (TOP / README).read_text(encoding="utf-8")
+    for one in hook["fancy-pypi-readme"]["substitutions"]:
+        text = re.sub(one["pattern"], one["replacement"], text)
+    links = re.findall(r"\]\(([^)]+)\)", text)
     assert [link for link in links if not link.startswith("https://")] == []
+    inside = [link for link in links if link.startswith(REPOSITORY)]
+    assert inside
+    assert all(in_the_repository(link).exists() for link in inside)
 
 
 # --- settings ------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from helpers import assert_same, basis, each, normal, rounds_of
+from helpers import assert_same, basis, each, normal, rounds_of, some
 
 import linfed as lf
 from linfed.data import explicit
@@ -625,7 +625,7 @@ def test_a_trial_does_not_depend_on_the_number_of_trials(name, trials, seven):
     assert_same(run(name, trials=trials), seven(name), slice(None), slice(trials))
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", some(RUNS, 2))
 def test_a_trial_does_not_depend_on_the_chunk(name, seven, monkeypatch):
     monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
     assert_same(run(name), seven(name))
@@ -1056,7 +1056,7 @@ def test_a_round_of_classes_leaves_nothing_to_the_collector(kind, samples, no_co
     assert len(seen) == 4
 
 
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", some(SERVED, 4))
 def test_a_round_leaves_nothing_to_the_collector(name, no_collector, monkeypatch):
     engine, learner, samples = SERVED[name]
     seen, questioned = [], []
@@ -1083,7 +1083,7 @@ def test_a_round_leaves_nothing_to_the_collector(name, no_collector, monkeypatch
     assert [type(thing).__name__ for thing in gc.garbage if type(thing).__module__.startswith("linfed")] == []
 
 
-@pytest.mark.parametrize("heads", [{}, GRADIENT])
+@pytest.mark.parametrize("heads", some([{}, GRADIENT], 2))
 @pytest.mark.parametrize("engine", ENGINES)
 def test_memory_does_not_grow_with_the_rounds(engine, heads, no_collector):
     peaks = []
@@ -1119,7 +1119,7 @@ FOOTPRINTS = {
 }
 
 
-@pytest.mark.parametrize("name", FOOTPRINTS)
+@pytest.mark.parametrize("name", some(FOOTPRINTS, 2))
 def test_a_trial_takes_no_more_memory_than_is_budgeted(name):
     engine, algorithm, problem, data = FOOTPRINTS[name]
     arguments = {"rounds": 3, "participation": 0.5, "engine": engine}

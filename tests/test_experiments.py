@@ -28,7 +28,7 @@ from tests.conftest import TOGETHER
 FOLDER = Path(__file__).parent.parent / "experiments"
 
 
-AS_A_USER = "flute-minima"
+AS_A_USER = "shortcut-bound"
 """The experiment that runs in worker processes and is drawn as it is for a paper."""
 
 
@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
     return lambda name: made(TOGETHER.get(name, name))
 
 
-SHORT = (AS_A_USER, "shortcut-bound")
+SHORT = (AS_A_USER,)
 """Experiments whose quick runs are made by default; those of the others with ``--all`` alone."""
 
 

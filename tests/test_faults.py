@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import some
 
 import linfed as lf
 
@@ -177,7 +178,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("sent", "workers"), [("SIGINT", 1), ("SIGINT", 2), ("SIGTERM", 2)])
+@pytest.mark.parametrize(("sent", "workers"), some([("SIGINT", 2), ("SIGINT", 1), ("SIGTERM", 2)], 3))
 def test_a_script_that_is_stopped_ends_at_once_and_keeps_what_is_done(sent, workers, tmp_path):
     (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}

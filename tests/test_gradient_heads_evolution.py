@@ -7,7 +7,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from helpers import assert_one_line, basis, normal
+from helpers import assert_one_line, basis, normal, some
 
 import linfed as lf
 from linfed.theory.fedrep import gradient_round
@@ -128,7 +128,7 @@ FEW = {
 }
 
 
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", some(FEW, 2))
 def test_with_few_samples_the_median_is_within_10_percent(name):
     run = run_of(**FEW[name], rounds=10)
     found, runs = lf.predict(**run), measured(run)
@@ -184,7 +184,7 @@ SPREADS = {
 }
 
 
-@pytest.mark.parametrize("name", SPREADS)
+@pytest.mark.parametrize("name", some(SPREADS, 2))
 def test_runs_spread_as_predicted(name):
     """After a round to the 2 % that 2,000 runs tell; later, what heads remember of their noise is missing."""
     setting = SPREADS[name]

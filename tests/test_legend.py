@@ -8,6 +8,7 @@ import matplotlib.colors as mcolors
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from helpers import some
 from matplotlib.container import ErrorbarContainer
 from PIL import Image
 
@@ -59,22 +60,6 @@ def test_figures_keep_their_style_when_they_are_saved_later():
     plt.close("all")
 
 
-SLOWLY_DRAWN = {
-    "fedrep-bound-samples",
-    "fedrep-pays",
-    "fedrep-refitting",
-    "fedrep-rounds",
-    "fedrep-samples",
-    "fedrep-theorem1",
-    "flute-fig3",
-    "shortcut-convergence",
-    "flute-classification",
-    "flute-digits",
-    "flute-fig1",
-    "shortcut-phase",
-}
-
-
 def handles(figure):
     """Yield the label, colour and marker of everything in a figure that a legend names and that has a marker."""
     for ax in figure.axes:
@@ -100,15 +85,8 @@ def wrong_looks(figures):
     return found
 
 
-def marked(name):
-    return pytest.param(name, marks=pytest.mark.long) if name in SLOWLY_DRAWN else name
-
-
-EXPERIMENTS = [marked(name) for name in experiment_files(TOP / "experiments")]
-
-
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of tables in few digits
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", some(experiment_files(TOP / "experiments"), 4))
 def test_a_method_has_one_look_and_nothing_else_has_it(name):
     """And what the pictures in docs/ carry of sizes, for their captions, is what they would be drawn from."""
     tables = load_tables(name, COMMITTED)[1]
@@ -164,6 +142,46 @@ def test_looks_are_different():
     found = [(mcolors.to_hex(colour), marker) for colour, marker, _ in (*LOOKS.values(), *KINDS)]
     assert len(set(found)) == len(found)
     assert not {mcolors.to_hex(colour) for colour, _, _ in KINDS} & {mcolors.to_hex(one[0]) for one in LOOKS.values()}
+
+
+# Linear RGB as it looks without red or green cones (Machado, Oliveira and Fernandes 2009, Table 1, severity 1.0).
+WITHOUT_CONES = np.array(
+    [
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    ]
+)
+TO_XYZ = np.array([[0.4125, 0.3576, 0.1804], [0.2127, 0.7152, 0.0722], [0.0193, 0.1192, 0.9503]])
+
+
+def lab(linear):
+    """CIE 1976 L*a*b* of linear RGB colours (.., 3)."""
+    xyz = np.clip(linear, 0, 1) @ TO_XYZ.T / TO_XYZ.sum(axis=1)
+    x, y, z = np.moveaxis(np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116), -1, 0)
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=-1)
+
+
+def least_difference(colours):
+    """Least CIE 1976 difference of two of the colours, as readers without red or without green cones see them."""
+    rgb = np.array([mcolors.to_rgb(colour) for colour in colours])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    seen = lab(linear @ WITHOUT_CONES.mT)
+    one, other = np.triu_indices(len(colours), 1)
+    return np.linalg.norm(seen[:, one] - seen[:, other], axis=-1).min()
+
+
+def test_the_methods_of_an_experiment_differ_without_red_or_green():
+    together = {frozenset(LOOKS.keys() & table.unique("method")) for table in committed_with_methods()}
+    assert len(together) > 5
+    for methods in together:
+        colours = {LOOKS[name][0] for name in methods}
+        assert len(colours) < 2 or least_difference(sorted(colours)) > 10, methods
+    assert least_difference(["#882255", "#01665E"]) < 6
+
+
+def committed_with_methods():
+    tables = [lf.Table.load(path) for path in sorted(COMMITTED.glob("*.npz"))]
+    return [table for table in tables if "method" in table.columns]
 
 
 def lightness(colour):

@@ -38,7 +38,7 @@ def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_some
     (row,) = rows({"fedrep-fig1": {"claims": [*claims, *_others("fedrep-fig1", text)]}})[:1]
     assert row.verdict == "SUPPORTED 2, VACUOUS 1"
     assert (row.setting, row.measured) == ("m = 10", "0.25 [0.25, 0.25]")
-    assert (row.paper, row.claimed_range) == ("A paper, Figure 1", "“as 'it' says|so”")
+    assert (row.paper, row.wording) == ("A paper, Figure 1", "“as 'it' says|so”")
     assert "says\\|so" in markdown([row])
     assert "(https://a/fedrep-fig1/)" in markdown([row], "https://a/{}/")
     assert rows({}) == []
@@ -50,6 +50,7 @@ def _claim(text, where, verdict, value):
         "claim": text,
         "setting": where,
         "verdict": verdict,
+        "claimed_range": "at least 0.2",
         "source": "A paper, Figure 1: \"as 'it' says|so\"",
         **shown,
     }
@@ -81,10 +82,25 @@ def test_a_kind_of_settings_that_is_not_there_is_told():
         rows({sentence.experiment: {"claims": claims}})
 
 
-def test_the_row_of_a_theorem_is_its_bound_not_the_constant_of_its_proof():
+def test_the_first_row_of_a_theorem_is_its_bound_not_the_constant_of_its_proof():
     """A bound that says nothing in a setting is VACUOUS there, and its row says so."""
-    main = {one.claim for one in SENTENCES if one.experiment == "flute-theorem55" and one.main}
-    assert main == {"The error stays below 1,600 x the bound of Theorem 5.5 after T_R"}
+    first = next(one.claim for one in SENTENCES if one.experiment == "flute-theorem55")
+    assert first == "The error stays below 1,600 x the bound of Theorem 5.5 after T_R"
+
+
+def test_the_readme_has_eight_rows():
+    assert sum(one.main for one in SENTENCES) == 8
+
+
+def test_a_row_names_its_statistic_with_the_required_range(runs):
+    """Without the setting, the statistic and the range, a number in the table would mean nothing."""
+    header, _, *lines = markdown(rows(runs)).splitlines()
+    assert (
+        header == "| claim | statistic and required range | measured (95 % CI) | verdicts over settings | experiment |"
+    )
+    for row, line in zip(rows(runs), lines, strict=True):
+        assert f"; required: {row.required} | {row.measured} | {row.verdict} | {row.experiment} |" in line
+        assert row.statistic.replace("|", "\\|") in line
 
 
 @pytest.mark.parametrize(

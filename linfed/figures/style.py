@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -27,7 +28,7 @@ PAGE_WIDTH = 6.9
 Look: TypeAlias = tuple[str, str, Any]
 """Colour, marker and line style."""
 
-# Okabe and Ito's palette, ordered so that neighbours differ in lightness too.
+# Okabe and Ito's palette first. Methods of one figure also differ for readers who cannot tell red from green.
 LOOKS: Mapping[str, Look] = {
     "FedRep": ("#0072B2", "o", "-"),
     "10GD-GD": ("#E69F00", "s", "--"),
@@ -41,18 +42,18 @@ LOOKS: Mapping[str, Look] = {
     "FedAvg, one layer, K = 10": ("#999999", ">", "--"),
     "FedPer": ("#56B4E9", "P", "--"),
     "GeneralFLUTE": ("#C1272D", "X", "--"),
-    "LGFedAvg": ("#01665E", "<", "--"),
-    "FedRoD": ("#6A3D9A", "s", "-."),
+    "LGFedAvg": ("#80CDC1", "<", "--"),
+    "FedRoD": ("#CAB2D6", "s", "-."),
     "PooledLeastSquares": ("#999999", "*", ":"),
     "FLUTE": ("#C1272D", "*", "-"),
     "FLUTE*": ("#7F0000", "P", "--"),
     "FLUTE, no NC": ("#FB6A4A", "X", ":"),
-    "FLUTE*, no NC": ("#A50F15", "x", ":"),
+    "FLUTE*, no NC": ("#E7A0A0", "x", ":"),
     "FedRep*": ("#08306B", "d", "--"),
     "FedRep (RI)": ("#56B4E9", "^", "--"),
-    "ridge": ("#A6761D", "s", "-."),
+    "ridge": ("#8B4DEE", "s", "-."),
     "Algorithm 1": ("#8C510A", "D", "-."),
-    "Algorithm 1, small": ("#BF812D", "s", "-"),
+    "Algorithm 1, small": ("#C9A66B", "s", "-"),
     "(2)-(5)": ("#762A83", "X", "-"),
     "(2)-(5), gauss-seidel": ("#9970AB", "^", ":"),
     "joint ridge": ("#1B7837", "P", "-"),
@@ -61,7 +62,7 @@ LOOKS: Mapping[str, Look] = {
     "FedVARP": ("#4393C3", "^", "-."),
     "ClusterFedVARP": ("#92C5DE", "v", ":"),
     "FedRolex": ("#C51B7D", "d", "--"),
-    "FedSCAVAR": ("#4D9221", "P", (0, (5, 1))),
+    "FedSCAVAR": ("#2E4A0F", "P", (0, (5, 1))),
 }
 """Look of each method, the same in every figure and unique."""
 
@@ -260,6 +261,52 @@ def tell_apart(ax: Axes, method: str, run_with: Sequence[Mapping[str, str]]) -> 
         _NAMED[line] = method, text, same[line]
 
 
+GREEK = "alpha|beta|delta|eta|gamma|kappa|lambda|phi|sigma|tau|theta"
+SYMBOL = re.compile(rf"(?<![\w$\\'-])(?:({GREEK})_?([0-9a-z])?|([BCEKMTWdkmnpq]|dist(?=_))(\*)?(?:_(\w+))?)(?![\w'(-])")
+"""Mathematical symbol in a text: a Greek letter's name or one of the papers' letters, with a star or an index."""
+
+
+def with_symbols(text: str) -> str:
+    r"""Return a text with its mathematical symbols in italics, as matplotlib's mathtext. Formulas in $ stay.
+
+    >>> with_symbols("distance to B*, m_new = 5, eta_s, FedAvg, K = 10")
+    'distance to $B^*$, $m_{new}$ = 5, $\\eta_{s}$, FedAvg, $K$ = 10'
+    """
+
+    def italic(found: re.Match[str]) -> str:
+        greek, number, letter, star, index = found.groups()
+        name = f"\\{greek}" if greek else "\\mathrm{dist}" if letter == "dist" else letter
+        return f"${name}{'^*' if star else ''}{f'_{{{number or index}}}' if number or index else ''}$"
+
+    parts = text.split("$")
+    return "$".join(part if turn % 2 else SYMBOL.sub(italic, part) for turn, part in enumerate(parts))
+
+
+LONG = 10_000
+"""Numbers from this one on have a comma after the thousands."""
+
+
+def plain_number(value: float) -> str:
+    """Return a number as text: "5000", but "10,000"."""
+    return f"{value:,g}" if abs(value) >= LONG else f"{value:g}"
+
+
+def format_texts(figure: Figure) -> None:
+    """Write the mathematical symbols of a figure in italics (`with_symbols`), and thousands on its axes as 10,000."""
+    from matplotlib.text import Text
+    from matplotlib.ticker import FixedFormatter, FuncFormatter, ScalarFormatter
+
+    for text in figure.findobj(Text):
+        text.set_text(with_symbols(text.get_text()))
+    for ax in figure.axes:
+        for axis in (ax.xaxis, ax.yaxis):
+            ticks = axis.get_major_formatter()
+            if isinstance(ticks, FixedFormatter):
+                axis.set_major_formatter(FixedFormatter([with_symbols(one) for one in ticks.seq]))
+            elif isinstance(ticks, ScalarFormatter) and max(map(abs, axis.get_view_interval())) >= LONG:
+                axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
+
+
 def label(method: str) -> str:
     """Return the label of a method in legends."""
     return LABELS.get(method, method)
@@ -307,7 +354,7 @@ def plain_ticks(ax: Axes) -> None:
         enough = [each for each, count in zip(MANTISSAS, counts, strict=True) if count >= LEAST_TICKS]
         near = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], min_n_ticks=LEAST_TICKS)
         axis.set_major_locator(LogLocator(subs=enough[0], numticks=15) if enough else near)
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
         axis.set_minor_locator(NullLocator())
         axis.set_minor_formatter(NullFormatter())
 

@@ -17,6 +17,7 @@ from linfed.figures.style import (
     PAGE_WIDTH,
     Look,
     draw_level,
+    format_texts,
     label,
     line_style,
     plain_ticks,
@@ -45,8 +46,12 @@ _ROWS_OF: WeakKeyDictionary[Any, Table] = WeakKeyDictionary()
 
 
 def drawn_from(figure: Figure, table: Table) -> Figure:
-    """Record the table from which a figure was drawn, for its caption, and return the figure. `panels` does this."""
+    """Record the table from which a finished figure was drawn, for its caption, and return the figure.
+
+    Mathematical symbols in its texts become italics, and long numbers have commas. `panels` does all this.
+    """
     _ROWS_OF[figure] = table
+    format_texts(figure)
     return figure
 
 
@@ -185,7 +190,6 @@ def panels(
             FigureClass=StyledFigure,
             **options,
         )
-        drawn_from(figure, table)
         for ax, (value, _) in zip(axes[0], columns, strict=True):
             if column or title:
                 ax.set_title(format_title(value))
@@ -194,6 +198,7 @@ def panels(
             yield PanelGrid(figure, axes, parts)
             for ax in axes.ravel():
                 plain_ticks(ax)
+            drawn_from(figure, table)
         except BaseException:
             plt.close(figure)
             raise
@@ -307,6 +312,29 @@ def plot_curves(
         if predicted is not None:
             _check_curve(parts[name], x, predicted, by, name)
             draw_prediction(ax, parts[name][x][chosen], scale(parts[name][predicted])[:, chosen])
+
+
+def label_ends(ax: Axes, *, gap: float = 0.075) -> None:
+    """Write the label of each line at its last point inside the panel, in its colour, and not in the legend.
+
+    Call it after the limits are set. Labels at the right end are moved apart to `gap`, a share of the panel's height.
+    """
+    to_share = ax.transData + ax.transAxes.inverted()
+    ends = []
+    for line in ax.lines:
+        text = str(line.get_label())
+        points = to_share.transform(np.column_stack([line.get_xdata(), line.get_ydata()]))
+        inside = np.flatnonzero(((points >= -0.01) & (points <= 1.01)).all(axis=1))
+        if not text.startswith("_") and inside.size:
+            ends.append((*points[inside[-1]], text, line.get_color()))
+            line.set_label(f"_{text}")
+    shape: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 6}
+    free = -np.inf
+    for x, y, text, colour in sorted(ends, key=lambda end: end[1]):
+        at_right = x > 0.9
+        free = max(y, free + gap) if at_right else free
+        place, align = ((1.0, free), "center") if at_right else ((x, y), "bottom")
+        ax.annotate(text, place, xytext=(3, 0), color=colour, verticalalignment=align, **shape)
 
 
 def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: str = "method") -> None:

@@ -114,8 +114,8 @@ def _scoreboard(content: Content) -> str:
         return "<p>These runs do not judge a claim of a paper.</p>"
     rows = [
         (
-            f'<span class="source">{escape(row.paper)}:</span> {escape(row.claimed_range)}'
-            if row.claimed_range
+            f'<span class="source">{escape(row.paper)}:</span> {escape(row.wording)}'
+            if row.wording
             else escape(row.paper),
             f"{escape(row.judged)}<br><b>{escape(row.measured)}</b> "
             f'<span class="source">{escape(row.setting)}; {escape(row.statistic)}</span>',

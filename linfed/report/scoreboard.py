@@ -29,7 +29,7 @@ class Sentence(NamedTuple):
         Experiment and text of the finding that judges the claim.
     setting : str
         Setting to show; by default the first one in which the claim could be judged.
-    claimed_range : str
+    wording : str
         Wording of the claim, if the source of the finding contains no quotation.
     main : bool
         If True, the README contains the claim.
@@ -40,39 +40,40 @@ class Sentence(NamedTuple):
     experiment: str
     claim: str
     setting: str = ""
-    claimed_range: str = ""
+    wording: str = ""
     main: bool = False
     among: tuple[str, str] = ("", "")
 
 
 FIG1, FIG3, FIG4 = "fedrep-fig1", "fedrep-fig3", "fedrep-fig4"
 FEWER = "A client needs fewer samples with FedRep than with"
-AT_STEP, TUNED = ("0.03: ", "all at the paper's step 0.03"), ("tuned: ", "every method at its best step")
+AT_STEP = ("0.03: ", "all at the paper's step 0.03, FedRep averaging over clients")
+SUMMED = ("0.03, summed: ", "all at the paper's step 0.03, FedRep summing over clients")
+TUNED = ("tuned: ", "every method at its best step")
 TIGHT = "Theorem 1's m is tight to a factor of 10: one c is sufficient in all settings, a tenth of it in none"
 SEARCHED = "The best setting found has a smaller parameter error than "
 
 SENTENCES = (
-    Sentence(FIG1, "FedRep has the smallest of the three errors, client by client", main=True),
+    Sentence(FIG1, "FedRep has the smallest of the three errors, client by client"),
     Sentence(FIG1, "FedAvg hardly improves with m: by less than a tenth"),
-    Sentence(FIG3, "FedRep converges in fewer rounds with more clients", main=True),
+    Sentence(FIG3, "FedRep converges in fewer rounds with more clients"),
     Sentence(FIG3, "FedRep needs fewer rounds than 10GD-GD", "paper: n = 100", main=True),
     Sentence(FIG3, "10GD-GD needs fewer rounds than GD-GD", "paper: n = 100"),
     Sentence(FIG3, "GD-GD gains less from more clients than FedRep"),
     Sentence(FIG4, "FedRep's error on a new client is small once m_new >= k", main=True),
-    Sentence(FIG4, "FedAvg's error on a new client stays high", "paper: m_new = 20", main=True),
+    Sentence(FIG4, "FedAvg's error on a new client stays high", "paper: m_new = 20"),
     Sentence(FIG4, "FedAvg, K = 10's error on a new client stays high", "paper: m_new = 20", main=True),
     Sentence(
         "fedrep-theorem1",
         "dist_T <= (1 - eta E0 sigma_min^2 / 2)^(T/2) dist_0 in every round, if m is the theorem's with C = 1",
-        claimed_range="the distance falls geometrically, by (10)",
+        wording="the distance falls geometrically, by (10)",
         main=True,
     ),
     Sentence(
         "fedrep-samples",
         "With Theorem 1's m, c = 1, half of the runs go from distance 0.9 to 0.01 in all settings",
-        main=True,
     ),
-    Sentence("fedrep-samples", TIGHT, main=True),
+    Sentence("fedrep-samples", TIGHT),
     Sentence("fedrep-samples", "The smallest m grows in kappa at most as fast as Theorem 1's"),
     Sentence("fedrep-samples", "Theorem 1's m is tight in kappa"),
     Sentence("fedrep-samples", "Over rounds that grow like kappa^2 the samples per client grow like kappa^4"),
@@ -80,18 +81,19 @@ SENTENCES = (
         "fedrep-samples", "Where d / p dominates, the samples per client over a fixed number of rounds grow like k"
     ),
     Sentence("fedrep-samples", "With many clients the smallest m grows like log(n) + d/n"),
-    Sentence("fedrep-pays", f"{FEWER} least squares without federation", "noise std 0.3, n = 50", main=True),
+    Sentence("fedrep-pays", f"{FEWER} least squares without federation", "noise std 0.3, n = 50"),
     Sentence("fedrep-pays", f"{FEWER} the best ridge without federation", "noise std 0.3, n = 50", main=True),
-    Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", main=True, among=AT_STEP),
-    Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", main=True, among=TUNED),
+    Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", "0.03: main, k = 4", main=True, among=AT_STEP),
+    Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", "0.03, summed: main, k = 4", among=SUMMED),
+    Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", "tuned: main, k = 4", main=True, among=TUNED),
     Sentence("flute-fig1", "FLUTE has a smaller final error than FedRep", among=AT_STEP),
     Sentence("flute-fig1", "FLUTE has a smaller final error than FedRep", among=TUNED),
     Sentence("flute-fig1", "FLUTE's gain in the final error over FedRep is larger for small k", among=AT_STEP),
     Sentence("flute-fig1", "FLUTE's gain in the final error over FedRep is larger for small k", among=TUNED),
-    Sentence("flute-fig3", "FLUTE's final error falls with n", main=True, among=AT_STEP),
+    Sentence("flute-fig3", "FLUTE's final error falls with n", among=AT_STEP),
     Sentence("flute-fig3", "FLUTE's final error falls with n, relative to the truncation's own", among=AT_STEP),
     Sentence("flute-fig4", "gamma1 = gamma2 has a smaller error than gamma1 = 2 gamma2"),
-    Sentence("flute-digits", "FLUTE is more accurate than FedRep", main=True),
+    Sentence("flute-digits", "FLUTE is more accurate than FedRep"),
     Sentence("flute-digits", "FLUTE is more accurate than the best of the other baselines", main=True),
     Sentence("flute-digits", "The gain of FLUTE over FedRep grows with the number of classes per client"),
     Sentence("flute-digits", "FLUTE is more accurate than the same algorithm without its penalty on neural collapse"),
@@ -99,22 +101,21 @@ SENTENCES = (
     Sentence("flute-classification", "FLUTE is more accurate than the best of the other baselines"),
     Sentence("flute-divergence", "gamma1 > 2 gamma2 usually diverges"),
     Sentence("flute-divergence", "gamma1 > 2 gamma2 usually diverges, beyond the paper's m"),
-    Sentence("flute-example1", "With w = sqrt(lambda/M) the average is closer to u_1 than with w = lambda", main=True),
-    Sentence("flute-example1", "The average with w = sqrt(lambda/M) recovers u_1", main=True),
-    Sentence("flute-theorem51", "The error falls at least like m^-1/2", main=True),
+    Sentence("flute-example1", "With w = sqrt(lambda/M) the average is closer to u_1 than with w = lambda"),
+    Sentence("flute-example1", "The average with w = sqrt(lambda/M) recovers u_1"),
+    Sentence("flute-theorem51", "The error falls at least like m^-1/2"),
     Sentence(
         "flute-theorem55",
         "The error stays below 1,600 x the bound of Theorem 5.5 after T_R",
-        claimed_range="with constants c1, c2 the error falls exponentially for T_R < t <= T; judged with its proof's",
-        main=True,
+        wording="with constants c1, c2 the error falls exponentially for T_R < t <= T; judged with its proof's",
     ),
     Sentence("flute-theorem55", "The constant of Theorem 5.5's proof, 4 x 400, is tight to a factor of 10"),
     Sentence("flute-rate-and-floor", "Reused samples cost no more than fresh ones (the proof treats them as fresh)"),
     Sentence("shortcut-bound", "Equation (9) as printed is an identity over (2)-(5)"),
     Sentence("shortcut-bound", "dist stays below the sum of its terms (22)"),
-    Sentence("shortcut-convergence", "(2)-(5) learns B", main=True),
+    Sentence("shortcut-convergence", "(2)-(5) learns B"),
     Sentence("shortcut-search", f"{SEARCHED}FedRep"),
-    Sentence("shortcut-search", f"{SEARCHED}one personal fit at FedRep's B", main=True),
+    Sentence("shortcut-search", f"{SEARCHED}one personal fit at FedRep's B"),
 )
 """Claims in the order of the table; a claim about a competitor follows the claim that it qualifies."""
 
@@ -127,15 +128,15 @@ class Row:
     ----------
     paper : str
         Source, e.g. "FedRep paper, Figure 1".
-    claimed_range : str
+    wording : str
         Wording of the claim, in quotation marks if it is a quotation; empty if `judged` contains it.
     judged : str
         Precise claim that was judged.
     measured : str
         Estimate and 95 % interval of `statistic` in the setting `setting`, which is the paper's setting if there is
         one.
-    statistic, setting : str
-        Measured quantity, and setting.
+    statistic, required, setting : str
+        Measured quantity, the range that the claim requires, e.g. "above 0.5", and the setting.
     verdicts : dict of str to int
         Number of settings with each verdict.
     experiment : str
@@ -145,10 +146,11 @@ class Row:
     """
 
     paper: str
-    claimed_range: str
+    wording: str
     judged: str
     measured: str
     statistic: str
+    required: str
     setting: str
     verdicts: dict[str, int]
     experiment: str
@@ -199,10 +201,11 @@ def _row(sentence: Sentence, claims: list[Record]) -> Row:
     quoted = re.search(r'"(.+)"', example["source"])
     return Row(
         paper=re.split(r': "|;|, which', example["source"])[0].rstrip(),
-        claimed_range=sentence.claimed_range or (f"“{quoted[1]}”" if quoted else ""),
+        wording=sentence.wording or (f"“{quoted[1]}”" if quoted else ""),
         judged=", ".join(filter(None, (example["claim"], sentence.among[1]))),
         measured=measured(example),
         statistic=example["statistic"],
+        required=example["claimed_range"],
         setting=example["setting"],
         verdicts=dict(verdicts.most_common()),
         experiment=sentence.experiment,
@@ -247,15 +250,18 @@ def markdown(table: Iterable[Row], link: str = "", *, short: bool = False) -> st
     link : str
         Address of an experiment's page, with ``{}`` for its name; empty for no links.
     short : bool
-        If True, omit the statistic and its setting.
+        If True, omit the papers' wording and the experiment.
     """
-    lines = ["| claim of the paper | measurement | verdict | experiment |", "|---|---|---|---|"]
+    header = ["claim", "statistic and required range", "measured (95 % CI)", "verdicts over settings", "experiment"]
+    count = len(header) - short
+    lines = ["| " + " | ".join(header[:count]) + " |", "|---" * count + "|"]
     for row in table:
-        paper_claim = f"{row.paper}: {row.claimed_range}" if row.claimed_range else row.paper
-        measured = f"{row.judged}: {row.measured}" + ("" if short else f" ({row.setting}; {row.statistic})")
+        wording = f": {row.wording}" if row.wording and not short else ""
         name = f"[{row.experiment}]({link.format(row.experiment)})" if link else row.experiment
-        cells = (paper_claim, measured, row.verdict, name)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        setting = f"; setting: {row.setting}" if row.setting else ""
+        statistic = f"{row.statistic}{setting}; required: {row.required}"
+        cells = [f"{row.judged} ({row.paper}{wording})", statistic, row.measured, row.verdict, name]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells[:count]) + " |")
     return "\n".join(lines)
 
 

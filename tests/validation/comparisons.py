@@ -120,8 +120,8 @@ def figure_3(step=1.0):
 def pfllib(step=1.0):
     """Return the replays of the runs of PFLlib; `step` multiplies all step sizes.
 
-    PFLlib's loss is a client's mean of squares, without the factor 1/2: steps are doubled, and all that is measured in
-    gradients is halved.
+    PFLlib's loss is a client's mean squared error, without the factor 1/2: step sizes double, and `mu` and the control
+    variates halve.
     """
     given = load("pfllib")
     data = lf.GivenSamples(given["X"], given["y"])
@@ -218,7 +218,12 @@ class Comparison(NamedTuple):
     @property
     def z(self):
         """Difference of the means in its standard errors."""
-        return (self.ours.mean - self.theirs.mean) / float(np.hypot(self.ours.error, self.theirs.error))
+        return (self.ours.mean - self.theirs.mean) / (self.relative_error * self.theirs.mean)
+
+    @property
+    def relative_error(self):
+        """Standard error of the difference, relative to the stored mean."""
+        return float(np.hypot(self.ours.error, self.theirs.error)) / self.theirs.mean
 
     @property
     def p_value(self):

@@ -1,0 +1,106 @@
+"""Draw docs/validation.png: linfed's curves and means on those of published code, and the differences below.
+
+Run ``python docs/validation.py`` after ``python -m tests.validation.comparisons``. The picture carries the hash of this
+file and of the comparisons, which `tests/test_docs.py` checks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, draw_level, style  # noqa: E402
+from tests.validation.comparisons import WRITTEN, Replay, replays  # noqa: E402
+
+PICTURE = Path(__file__).with_suffix(".png")
+DIGEST = "drawn"
+SERIES = (
+    ("method of moments", "clients", 20, "moments, 20 clients"),
+    ("method of moments", "samples", 25, "moments, 25 samples each"),
+    ("method of moments", "samples", 5, "moments, 5 samples each"),
+    ("empirical risk minimiser", "clients", 20, "risk minimiser, 20 clients"),
+)
+"""Estimator, the size that does not change, its value, and the label of each line of means."""
+
+
+def draw_replays(above: Axes, below: Axes, found: Sequence[tuple[str, str, Replay]]) -> None:
+    """Draw squared distances per round, theirs wide and pale, ours thin, and their relative differences below."""
+    for label, colour, one in found:
+        rounds = np.arange(len(one.theirs))
+        above.plot(rounds, one.theirs, color=colour, alpha=0.35, linewidth=4.0, solid_capstyle="round")
+        above.plot(rounds, one.ours, color=colour, linewidth=0.9, label=label)
+        difference = np.abs(one.ours / one.theirs - 1)
+        below.plot(rounds[difference > 0], difference[difference > 0], ".", color=colour, markersize=2.5)
+    draw_level(below, found[0][2].tolerance, "limit of the tests")
+    above.set(yscale="log", ylabel="squared subspace distance")
+    below.set(yscale="log", ylim=(1e-17, 1e-11), xlabel="round", ylabel="relative difference")
+    above.legend(loc="lower left")
+
+
+def draw_statistics(above: Axes, below: Axes, written: dict[str, Any]) -> None:
+    """Draw mean distances against the number of all samples, and the p-values of all comparisons below."""
+    rows = written["statistics"]
+    for (estimator, fixed, value, label), (colour, *_) in zip(SERIES, KINDS, strict=False):
+        line = [
+            row
+            for row in rows
+            if (row["estimator"], row["quantity"], row[fixed]) == (estimator, "subspace distance", value)
+        ]
+        samples = [row["clients"] * row["samples"] for row in line]
+        means = np.array([row["ours"][0] for row in line])
+        errors = [1.96 * row["ours"][1] / row["ours"][2] ** 0.5 for row in line]
+        above.plot(samples, [row["theirs"][0] for row in line], "o", color=colour, fillstyle="none", markersize=5)
+        above.errorbar(samples, means, errors, color=colour, linewidth=0.9, capsize=2, label=label)
+    for quantity, marker in (("subspace distance", "o"), ("new client's error", "x")):
+        some = [row for row in rows if row["quantity"] == quantity and row["clients"]]
+        samples = [row["clients"] * row["samples"] for row in some]
+        below.plot(samples, [row["p_value"] for row in some], marker, color="0.35", markersize=3, label=quantity)
+    draw_level(below, written["level"] / len(rows), "limit of the tests")
+    above.set(xscale="log", ylim=(0, 1.05), ylabel="mean subspace distance")
+    below.set(xscale="log", yscale="log", ylim=(2e-4, 1.5), xlabel="samples of all clients", ylabel="p-value")
+    above.legend(loc="lower left")
+    below.legend(loc="lower left", bbox_to_anchor=(0.0, 0.08))
+
+
+def digest() -> str:
+    """Return the hash of this file and of the comparisons."""
+    return hashlib.sha256(Path(__file__).read_bytes() + WRITTEN.read_bytes()).hexdigest()
+
+
+def draw() -> None:
+    """Draw the picture."""
+    import matplotlib.pyplot as plt
+
+    runs = [one for one in replays() if one.quantity == "squared distance"]
+    first = [
+        (f"{one.run.split(', ')[1]}", colour, one)
+        for one, colour in zip(runs[:2], (LOOKS["FedRep"][0], LOOKS["FedAvg"][0]), strict=True)
+    ]
+    second = [(one.method, LOOKS[one.method][0], one) for one in runs[2:]]
+    with style():
+        figure, axes = plt.subplots(
+            2, 3, figsize=(PAGE_WIDTH, 3.9), layout="constrained", sharex="col", height_ratios=(1.6, 1.0)
+        )
+        draw_replays(*axes[:, 0], first)
+        draw_replays(*axes[:, 1], second)
+        draw_statistics(*axes[:, 2], json.loads(WRITTEN.read_text(encoding="utf-8")))
+        titles = ("FedRep notebook, Figure 1", "FedRep notebook, Figure 3", "Tripuraneni, Jin and Jordan")
+        for ax, title in zip(axes[0], titles, strict=True):
+            ax.set_title(title)
+        figure.savefig(PICTURE, dpi=200, metadata={DIGEST: digest(), "Software": None})
+        plt.close(figure)
+
+
+if __name__ == "__main__":
+    mpl.use("Agg")
+    draw()

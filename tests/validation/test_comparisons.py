@@ -40,7 +40,7 @@ def test_a_replay_equals_published_code(name, replays, wrong):
 
 
 def test_the_page_has_every_replay(replays, written):
-    assert REPLAYS == list(replays)
+    assert list(replays) == REPLAYS
     for one in written["replays"]:
         assert one["tolerance"] == replays[one["run"], one["method"], one["quantity"]].tolerance
         assert one["difference"] < one["tolerance"]

@@ -1,7 +1,7 @@
 """Draw docs/validation.png: linfed's curves and means on those of published code, and the differences below.
 
-Run ``python docs/validation.py`` after ``python -m tests.validation.comparisons``. The picture carries the hash of this
-file and of the comparisons, which `tests/test_docs.py` checks.
+Run ``python docs/validation_picture.py`` after ``python -m tests.validation.comparisons``. The picture carries the hash
+of this file and of the comparisons, which `tests/test_docs.py` checks.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from matplotlib.axes import Axes
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, draw_level, style  # noqa: E402
-from tests.validation.comparisons import WRITTEN, Replay, replays  # noqa: E402
+from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, draw_level, style
+from tests.validation.comparisons import WRITTEN, Replay, replays
 
-PICTURE = Path(__file__).with_suffix(".png")
+PICTURE = Path(__file__).with_name("validation.png")
 DIGEST = "drawn"
 SERIES = (
     ("method of moments", "clients", 20, "moments, 20 clients"),

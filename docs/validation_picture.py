@@ -33,7 +33,7 @@ CURVES = (
 )
 """Label, colour and place of the label of each replayed curve: two of Figure 1, three of Figure 3."""
 MEANS = (
-    ("method of moments", "clients", 20, "moments,\n20 clients", (1.7e5, 0.72, "left")),
+    ("method of moments", "clients", 20, "moments,\n20 clients", (1.8e5, 0.72, "left")),
     ("method of moments", "samples", 25, "moments,\nm = 25", (1.1e5, 0.45, "left")),
     ("method of moments", "samples", 5, "moments,\nm = 5", (2.3e4, 0.72, "right")),
     ("empirical risk minimiser", "clients", 20, "risk minimiser,\n20 clients", (3.6e4, 0.29, "left")),
@@ -75,7 +75,7 @@ def draw_statistics(above: Axes, below: Axes, written: dict[str, Any]) -> None:
     for quantity, marker in (("subspace distance", "o"), ("new client's error", "x")):
         some = [row for row in rows if row["quantity"] == quantity and row["all"]]
         values = [row["p_value"] for row in some]
-        below.plot([row["all"] for row in some], values, marker, color="0.35", markersize=3, label=quantity)
+        below.plot([row["all"] for row in some], values, marker, color="0.35", markersize=3, label=quantity.split()[-1])
     draw_level(below, written["level"] / len(rows), "limit of the tests", below=True)
     above.set(xscale="log", xlim=(3e2, 1.6e6), ylim=(0, 1.05), ylabel="mean subspace distance")
     below.set(xscale="log", yscale="log", ylim=(1e-4, 1.5), xlabel="samples of all clients", ylabel="p-value")

@@ -78,7 +78,7 @@ def figure_1(name, step=1.0):
     given = load(name)
     result = notebook_run(lf.FedRep(step_size=step * float(given["eta_sum"]), **conventions(given)), given)
     who = (
-        "FedRep authors' notebook",
+        "FedRep notebook",
         f"Figure 1, {given['participants'].shape[1]} of {len(given['X'])} clients",
         "FedRep",
     )
@@ -110,7 +110,7 @@ def figure_3(step=1.0):
         "10GD-GD": (NotebookGD(step_size=beta, heads=ten, **conventions(given)), "gd10_dist_squared"),
         "GD-GD": (NotebookGD(step_size=beta, heads=single, **conventions(given)), "gdgd_dist_squared"),
     }
-    who = "FedRep authors' notebook", "Figure 3, n = 100"
+    who = "FedRep notebook", "Figure 3, n = 100"
     return [
         Replay(*who, method, "squared distance", given[theirs], distances(notebook_run(algorithm, given)))
         for method, (algorithm, theirs) in methods.items()

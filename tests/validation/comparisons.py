@@ -188,7 +188,9 @@ RUNS = (
 )
 """Estimator, set and place in the set of each run; the others of the stored numbers take too long."""
 QUICK = {("moments", 2, 3), *(("local", which, 0) for which in range(5))}
-"""The runs of a few seconds."""
+"""The runs of the short test suite."""
+MOST_SAMPLES = 33_000
+"""Largest number of samples per trial of a run that is tested; the command above runs all."""
 
 
 class Sample(NamedTuple):
@@ -234,6 +236,13 @@ class Comparison(NamedTuple):
 def sets():
     """Return the stored numbers of Tripuraneni, Jin and Jordan, one mapping per set."""
     return json.loads((HERE / "tripuraneni.json").read_text(encoding="utf-8"))["sets"]
+
+
+def is_tested(run):
+    """Return True if the tests repeat a run, because it takes only seconds."""
+    estimator, which, at = run
+    one = sets()[which]
+    return estimator == "local" or one["clients"][at] * one["samples"][at] <= MOST_SAMPLES
 
 
 def stored(one, name, places):

@@ -8,7 +8,7 @@ import pytest
 from tests.validation import comparisons as done
 
 REPLAYS = [(one["run"], one["method"], one["quantity"]) for one in json.loads(done.WRITTEN.read_text())["replays"]]
-LONG = [pytest.param(run, marks=pytest.mark.long) for run in done.RUNS if run not in done.QUICK]
+LONG = [pytest.param(run, marks=pytest.mark.long) for run in done.RUNS if done.is_tested(run) and run not in done.QUICK]
 
 
 @pytest.fixture(scope="module")

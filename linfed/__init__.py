@@ -45,6 +45,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from linfed import statistics as statistics
     from linfed import theory as theory
     from linfed.algorithms import ALGORITHMS as ALGORITHMS
     from linfed.algorithms.averaging import SCAFFOLD as SCAFFOLD
@@ -130,6 +131,7 @@ if TYPE_CHECKING:
     from linfed.sweeps.sweep import sweep as sweep
     from linfed.tables.grid import grid as grid
     from linfed.tables.labeled_array import LabeledArray as LabeledArray
+    from linfed.tables.summary import Summary as Summary
     from linfed.tables.table import Table as Table
 
 __version__ = "0.1.0"

@@ -415,7 +415,7 @@ MUTATIONS = {
     "algorithms/shortcut.py": [
         Mutation("ridge of a mixed shortcut", "self.ridge / self._scales[1] ** 2", "self.ridge", "shortcut:gradient"),
     ],
-    "statistics/quantiles.py": [
+    "numerics/quantiles.py": [
         Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "intervals:median results"),
     ],
     "statistics/intervals.py": [

@@ -22,8 +22,8 @@ from linfed.figures.style import (
     plain_ticks,
     style,
 )
+from linfed.numerics.quantiles import quantiles
 from linfed.simulation.metrics import SHARES
-from linfed.statistics.quantiles import quantiles
 from linfed.tables.export import varying
 from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table

@@ -96,8 +96,10 @@ if TYPE_CHECKING:
     from linfed.errors import SizeError as SizeError
     from linfed.errors import StoreWarning as StoreWarning
     from linfed.errors import SweepError as SweepError
+    from linfed.figures.style import save_figure as save_figure
     from linfed.plotting.panels import panels as panels
     from linfed.plotting.panels import plot_curves as plot_curves
+    from linfed.plotting.smallest import plot_smallest as plot_smallest
     from linfed.prediction import predict as predict
     from linfed.problems import Classes as Classes
     from linfed.problems import GivenTruth as GivenTruth
@@ -111,6 +113,7 @@ if TYPE_CHECKING:
     from linfed.problems.designs import Rademacher as Rademacher
     from linfed.problems.designs import UniformCube as UniformCube
     from linfed.problems.designs import UniformSphere as UniformSphere
+    from linfed.reproduction.default_figure import plot_runs as plot_runs
     from linfed.search.grid_search import TuningResult as TuningResult
     from linfed.search.levels import above as above
     from linfed.search.levels import below as below

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from linfed.errors import suggestion
+from linfed.errors import check_choice, check_number, suggestion
 from linfed.system.files import replacing
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ COLUMN_WIDTH = 3.35
 
 PAGE_WIDTH = 6.9
 """Width of both columns, in inches."""
+
+WIDTHS: Mapping[str, float] = {"column": COLUMN_WIDTH, "page": PAGE_WIDTH}
+"""Widths of figures by name."""
 
 STYLE: Mapping[str, Any] = {
     "font.size": 8,
@@ -117,6 +121,13 @@ LABELS: Mapping[str, str] = {
 """Labels of methods in legends, if different from their names."""
 
 
+def inches(width: object) -> float:
+    """Return a width in inches, given as a number or as a name in `WIDTHS`."""
+    if isinstance(width, str):
+        return WIDTHS[check_choice("width", width, WIDTHS)]
+    return check_number("width", width, positive=True)
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """Return a context in which figures have linfed's style; all other settings of matplotlib stay as they are.
@@ -135,16 +146,44 @@ def style() -> Iterator[None]:
         settings.update(before)
 
 
-def save_figure(figure: Figure, stem: str) -> list[Path]:
-    """Write a figure to ``stem.png`` and ``stem.pdf``, atomically, and return the paths.
+def save_figure(figure: Figure, stem: str | os.PathLike[str]) -> list[Path]:
+    """Write a figure to ``stem.png`` for a web page and to ``stem.pdf`` for a paper, atomically.
 
-    The files contain no time of creation, so the same figure gives the same bytes.
+    Parameters
+    ----------
+    figure : Figure
+        The matplotlib figure.
+    stem : path
+        Path without the suffix; a suffix ``.png`` or ``.pdf`` is removed.
+
+    Returns
+    -------
+    list of Path
+        The paths of the two files.
+
+    Notes
+    -----
+    The PNG file has 300 dots per inch. The PDF file embeds TrueType fonts, as journals require. The files contain no
+    time of creation, so the same figure gives the same bytes.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> table = lf.Table([{"m": 5, "error": lf.LabeledArray([[1.0, 0.1]], round=[0, 1])}])
+    >>> with lf.panels(table, width="column") as sheet:
+    ...     sheet.curves("round", "error", by="m")
+    >>> folder = getfixture("tmp_path")
+    >>> [path.name for path in lf.save_figure(sheet.figure, folder / "error")]
+    ['error.png', 'error.pdf']
     """
+    name = os.fspath(stem)
+    name = name.removesuffix(".png").removesuffix(".pdf")
     paths = []
-    for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
-        paths.append(Path(f"{stem}.{suffix}"))
-        with replacing(paths[-1]) as file:
-            figure.savefig(file, format=suffix, metadata=metadata)
+    with style():
+        for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
+            paths.append(Path(f"{name}.{suffix}"))
+            with replacing(paths[-1]) as file:
+                figure.savefig(file, format=suffix, metadata=metadata)
     return paths
 
 

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+import linfed
 from linfed.errors import check_choice, check_number, suggestion
 from linfed.system.files import replacing
 
@@ -146,7 +147,9 @@ def style() -> Iterator[None]:
         settings.update(before)
 
 
-def save_figure(figure: Figure, stem: str | os.PathLike[str]) -> list[Path]:
+def save_figure(
+    figure: Figure, stem: str | os.PathLike[str], *, metadata: Mapping[str, str] | None = None
+) -> list[Path]:
     """Write a figure to ``stem.png`` for a web page and to ``stem.pdf`` for a paper, atomically.
 
     Parameters
@@ -155,6 +158,9 @@ def save_figure(figure: Figure, stem: str | os.PathLike[str]) -> list[Path]:
         The matplotlib figure.
     stem : path
         Path without the suffix; a suffix ``.png`` or ``.pdf`` is removed.
+    metadata : mapping of str to str, optional
+        Texts to store in both files: the fields ``Title``, ``Author``, ``Subject``, ``Keywords`` and ``Creator`` of a
+        PDF file, and text of the same names in a PNG file. ``Creator`` is linfed with its version by default.
 
     Returns
     -------
@@ -178,12 +184,13 @@ def save_figure(figure: Figure, stem: str | os.PathLike[str]) -> list[Path]:
     """
     name = os.fspath(stem)
     name = name.removesuffix(".png").removesuffix(".pdf")
+    texts = {"Creator": f"linfed {linfed.__version__}", **(metadata or {})}
     paths = []
     with style():
-        for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
+        for suffix, time in (("png", {}), ("pdf", {"CreationDate": None})):
             paths.append(Path(f"{name}.{suffix}"))
             with replacing(paths[-1]) as file:
-                figure.savefig(file, format=suffix, metadata=metadata)
+                figure.savefig(file, format=suffix, metadata={**texts, **time})
     return paths
 
 

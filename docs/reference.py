@@ -63,6 +63,7 @@ GROUPS = {
         "The samples of each client.",
         (
             *("FreshSamples", "FixedSamples", "GivenSamples", "GivenClasses", "classwise_split", "dirichlet_split"),
+            *("random_split", "feature_split"),
             "load_digits",
         ),
     ),

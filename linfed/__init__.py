@@ -89,6 +89,8 @@ if TYPE_CHECKING:
     from linfed.data.samples import GivenSamples as GivenSamples
     from linfed.data.splits import classwise_split as classwise_split
     from linfed.data.splits import dirichlet_split as dirichlet_split
+    from linfed.data.splits import feature_split as feature_split
+    from linfed.data.splits import random_split as random_split
     from linfed.errors import DivergenceWarning as DivergenceWarning
     from linfed.errors import EngineError as EngineError
     from linfed.errors import GridEdgeWarning as GridEdgeWarning

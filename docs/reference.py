@@ -148,6 +148,7 @@ GROUPS = {
             "DivergenceWarning",
             "GridEdgeWarning",
             "StoreWarning",
+            "ValidationWarning",
         ),
     ),
     "theory-fedrep": Group(

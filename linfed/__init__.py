@@ -98,6 +98,7 @@ if TYPE_CHECKING:
     from linfed.errors import SizeError as SizeError
     from linfed.errors import StoreWarning as StoreWarning
     from linfed.errors import SweepError as SweepError
+    from linfed.errors import ValidationWarning as ValidationWarning
     from linfed.figures.style import save_figure as save_figure
     from linfed.plotting.panels import panels as panels
     from linfed.plotting.panels import plot_curves as plot_curves

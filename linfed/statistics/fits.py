@@ -169,6 +169,9 @@ def fit_power_law(
 
     The offset is part of the model: ``m = k + 1 + C d k/n`` is not a power law in m itself.
 
+    An exponent belongs to one size only if no other quantity changes with it. With random heads the condition number of
+    few clients' heads falls with n and grows with k; ``lf.SharedRepresentation(condition_number=1.0)`` keeps it fixed.
+
     References
     ----------
     Tobin 1958, Estimation of relationships for limited dependent variables, Econometrica 26.

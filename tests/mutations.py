@@ -262,8 +262,8 @@ MUTATIONS = {
     "algorithms/heads.py": [
         Mutation(
             "new clients without the ridge",
-            'in training."""\n        return features.fit(self.ridge)',
-            'in training."""\n        return features.fit()',
+            'features.fit(last_value(self.ridge, "ridge"))',
+            "features.fit()",
             "new_clients",
         ),
         Mutation("the sum is a mean", "1.0 if summed else None", "None", "algorithms:loops algorithms:sum"),
@@ -413,7 +413,12 @@ MUTATIONS = {
         Mutation("zeros count", 'if aggregation == "published":', "if False:", "fedrolex"),
     ],
     "algorithms/shortcut.py": [
-        Mutation("ridge of a mixed shortcut", "self.ridge / self._scales[1] ** 2", "self.ridge", "shortcut:gradient"),
+        Mutation(
+            "ridge of a mixed shortcut",
+            "self.ridge_in(batch) / self._scales[1] ** 2",
+            "self.ridge_in(batch)",
+            "shortcut:gradient",
+        ),
     ],
     "numerics/quantiles.py": [
         Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "intervals:median results"),

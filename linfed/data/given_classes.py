@@ -101,7 +101,7 @@ class GivenClasses(GivenSamples):
             part.n_classes, part.holds = c, find_classes(part.y, part.counts, c)
 
     @classmethod
-    def split(  # type: ignore[override]  # the labels have another name
+    def split(
         cls,
         X: npt.ArrayLike,
         labels: npt.ArrayLike,

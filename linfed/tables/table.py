@@ -330,7 +330,8 @@ class Table:
                 raise ValueError(f"metric = {metric!r} must have one value per trial")
             values[key] = row[metric].reshape(len(row[metric]), -1)[:, -1]
         short = export.short_names(self.rows)
-        return summary(metric, statistic, best, *([short[name] for name in side] for side in sides), values)
+        names = [[short[name] for name in side] for side in sides]
+        return summary(metric, statistic, best, names[0], names[1], values)
 
     def to_csv(self, path: str | os.PathLike[str], *, short: bool = False) -> list[Path]:
         """Write `to_records` to CSV files and return their paths.

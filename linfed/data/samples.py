@@ -252,7 +252,8 @@ class GivenSamples:
             client = int(np.ptp(counts, axis=0).argmax())
             found = _range(counts[:, client].astype(float))
             raise ValueError(
-                f"clients: client {client} has {found} samples, but must have the same number in all trials; run each trial with a separate lf.GivenSamples"
+                f"clients: client {client} has {found} samples, but must have the same number in all trials; run each "
+                "trial with a separate lf.GivenSamples"
             )
         share, seed = check_number("test_share", test_share, minimum=0.0, maximum=1.0), check_seed(seed)
         train, test = held_out(owners, np.zeros(len(labels)), share, seed)

@@ -94,6 +94,12 @@ def test_an_entry_without_a_row_is_empty():
     assert r" &  \\" in found.to_latex()
 
 
+def test_a_row_without_the_column_is_a_row_of_its_own():
+    given = lf.Table([{"n": 1, "ridge": 0.5, "error": np.arange(8.0)}, {"n": 1, "error": np.arange(8.0)}])
+    lines = str(given.summarize("error", rows="ridge", columns="n")).splitlines()[2:4]
+    assert [line.split("|")[1] for line in lines] == [" 0.5 ", "  "]
+
+
 def test_too_few_trials_have_open_ends_and_the_note_says_so():
     given = lf.Table([{"rule": "x", "error": np.arange(5.0)}])
     found = given.summarize("error", rows="rule")

@@ -41,7 +41,8 @@ def floors(table):
 def claims(tables):
     """Judge the exponent and the level of the prediction, and the exponent of the rule."""
     ranks, measured, predicted = floors(tables["runs"])
-    setting = {"setting": "n = 100, d = 60, m = 30"}
+    row = tables["runs"].rows[0]
+    setting = {"setting": f"n = {row['problem.n_clients']}, d = {row['problem.dim']}, m = {row['data.n_samples']}"}
     return [
         judge_predicted_exponent(
             ranks, measured, predicted, margin=0.05, claim="The floor grows with k as predicted", **setting
@@ -65,7 +66,7 @@ def claims(tables):
 def plot(tables):
     """Draw the measured floors, the prediction and the rule."""
     ranks, measured, predicted = floors(tables["runs"])
-    with lf.panels(tables["runs"], width=3.35) as sheet:
+    with lf.panels(tables["runs"], width="column") as sheet:
         ax = sheet.axes[0, 0]
         low, middle, high = np.quantile(measured, (0.1, 0.5, 0.9), axis=0)
         ax.errorbar(ranks, middle, (middle - low, high - middle), fmt="o", label="measured")

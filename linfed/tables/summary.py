@@ -102,7 +102,7 @@ class Summary:
         lines.append(["---"] * len(lines[0]))
         for row in self._keys(0):
             texts = [f"**{_text(one, False)}**" if one and one.best else _text(one, False) for one in self._line(row)]
-            lines.append([*(_escaped(str(value), "|") for value in row), *texts])
+            lines.append([*(_escaped(_key(value), "|") for value in row), *texts])
         return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", self.note])
 
     def to_latex(self, **options: Any) -> str:
@@ -123,7 +123,7 @@ class Summary:
         texts, bold = [], []
         for row in self._keys(0):
             line = self._line(row)
-            texts.append([*(_escaped_latex(str(value)) for value in row), *(_text(entry, True) for entry in line)])
+            texts.append([*(_escaped_latex(_key(value)) for value in row), *(_text(entry, True) for entry in line)])
             bold.append([""] * len(row) + ["bfseries:;boldmath:;" if entry and entry.best else "" for entry in line])
         titles = [_escaped_latex(title) for title in self._head()]
         styled = pandas.DataFrame(texts).style.hide(axis="index")
@@ -178,6 +178,11 @@ def summary(
         better = [entry.high < one.low if best == "smallest" else entry.low > one.high for one in others]
         entries[key] = entry._replace(best=bool(others) and all(better))
     return Summary(metric, statistic, best, tuple(rows), tuple(columns), entries)
+
+
+def _key(value: Any) -> str:
+    """Return the value of a row as text; empty if the row has no such column."""
+    return "" if value is None else str(value)
 
 
 def _diverged(entry: Entry) -> str:

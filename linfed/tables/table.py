@@ -322,9 +322,9 @@ class Table:
         sides = [[self._key(name) for name in ([one] if isinstance(one, str) else one)] for one in (rows, columns)]
         values: dict[Any, Any] = {}
         for row in self:
-            key = tuple(tuple(row[name] for name in side) for side in sides)
+            key = tuple(tuple(row.rows[0].get(name) for name in side) for side in sides)
             if key in values:
-                found = ", ".join(f"{name} = {row[name]!r}" for side in sides for name in side)
+                found = ", ".join(f"{name} = {row.rows[0].get(name)!r}" for side in sides for name in side)
                 raise ValueError(f"several rows have {found}; use select(), or name more columns in rows= or columns=")
             if "trial" not in row.axes(metric):
                 raise ValueError(f"metric = {metric!r} must have one value per trial")

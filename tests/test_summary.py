@@ -61,6 +61,14 @@ def test_diverged_trials_are_counted_and_are_the_worst(best, worst):
     assert "2 of 8 diverged" in mean.to_latex()
 
 
+def test_infinite_values_have_not_diverged():
+    values = np.array(
+        [np.inf, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
+    )  # e.g. rounds to a level that a trial does not reach
+    entry = lf.Table([{"rule": "x", "rounds": values}]).summarize("rounds", rows="rule").entries[("x",), ()]
+    assert (entry.estimate, entry.high, entry.diverged) == (40.0, np.inf, 0)
+
+
 def test_markdown_and_latex_have_the_same_numbers():
     found = table().summarize("error", rows="method", columns="n_clients")
     bold = found.entries[("c & d",), (9,)]

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
     trials : int
         Number of trials.
     diverged : int
-        Number of trials without a finite value.
+        Number of diverged trials, whose value is NaN.
     best : bool
         True if the whole interval is better than every other interval of the column.
     """
@@ -171,7 +171,7 @@ def summary(
     for key, trials in values.items():
         estimate, low, high = STATISTICS[statistic](sign * np.asarray(trials, dtype=float))  # NaN counts as the worst
         low, high = (low, high) if sign > 0 else (-high, -low)
-        diverged = int(np.sum(~np.isfinite(trials)))
+        diverged = int(np.sum(np.isnan(trials)))
         entries[key] = Entry(sign * estimate, low, high, len(trials), diverged)
     for key, entry in entries.items():
         others = [one for (_, column), one in entries.items() if column == key[1] and one is not entry]

@@ -174,12 +174,13 @@ def save_figure(
 
     Examples
     --------
+    >>> from tempfile import TemporaryDirectory
     >>> import linfed as lf
     >>> table = lf.Table([{"m": 5, "error": lf.LabeledArray([[1.0, 0.1]], round=[0, 1])}])
     >>> with lf.panels(table, width="column") as sheet:
     ...     sheet.curves("round", "error", by="m")
-    >>> folder = getfixture("tmp_path")
-    >>> [path.name for path in lf.save_figure(sheet.figure, folder / "error")]
+    >>> with TemporaryDirectory() as folder:
+    ...     [path.name for path in lf.save_figure(sheet.figure, f"{folder}/error")]
     ['error.png', 'error.pdf']
     """
     name = os.fspath(stem)

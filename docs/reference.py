@@ -1,6 +1,7 @@
 """Reference pages of the site: every public name by topic, the command line and the benchmarks.
 
-`GROUPS` must contain every name of `linfed` and `linfed.theory` once; `tests/test_docs.py` checks this.
+`GROUPS` must contain every name of `linfed`, `linfed.statistics` and `linfed.theory` once; `tests/test_docs.py` checks
+this.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import linfed.prediction
 import linfed.problems
 import linfed.simulation.engines
 import linfed.simulation.loop
-import linfed.statistics.findings
 
 
 class Group(NamedTuple):
@@ -63,6 +63,7 @@ GROUPS = {
         "The samples of each client.",
         (
             *("FreshSamples", "FixedSamples", "GivenSamples", "GivenClasses", "classwise_split", "dirichlet_split"),
+            *("random_split", "feature_split"),
             "load_digits",
         ),
     ),
@@ -96,7 +97,7 @@ GROUPS = {
     ),
     "studies": Group(
         "Studies",
-        "Grids of runs, tables of their results, figures and verdicts.",
+        "Grids of runs, and tables and figures of their results.",
         (
             *(
                 "Run",
@@ -108,11 +109,28 @@ GROUPS = {
                 "style",
                 "panels",
                 "plot_curves",
+                "plot_runs",
+                "plot_smallest",
+                "save_figure",
                 "tune",
                 "Tuned",
                 "TuningResult",
             ),
-            *("RoundsTo", "Finding", "statistics.findings.Hypothesis", "statistics.findings.Verdict"),
+            *("RoundsTo", "Summary"),
+        ),
+    ),
+    "statistics": Group(
+        "Intervals and judges",
+        "Confidence intervals over trials, and claims judged by them.",
+        (
+            *("Finding", "statistics.Verdict", "statistics.Hypothesis", "statistics.cite"),
+            *("statistics.judge", "statistics.judge_smaller", "statistics.judge_share", "statistics.judge_failures"),
+            *("statistics.judge_identity", "statistics.judge_exponent", "statistics.judge_predicted_exponent"),
+            *("statistics.judge_farthest_off", "statistics.judge_one_constant"),
+            *("statistics.median_interval", "statistics.mean_interval", "statistics.quantile_interval"),
+            *("statistics.median_ratio", "statistics.bootstrap_interval", "statistics.binomial_share"),
+            *("statistics.clustered_share", "statistics.share_smaller", "statistics.probability_smaller"),
+            *("statistics.first_round_below", "statistics.fit_exponent", "statistics.PowerLawFit"),
         ),
     ),
     "sizes": Group(
@@ -131,6 +149,7 @@ GROUPS = {
             "DivergenceWarning",
             "GridEdgeWarning",
             "StoreWarning",
+            "ValidationWarning",
         ),
     ),
     "theory-fedrep": Group(
@@ -195,13 +214,11 @@ GROUPS = {
 }
 CONSTANTS = ("ALGORITHMS", "simulation.engines.ENGINES", "METRICS")
 """Public names that are dictionaries."""
-MODULE = ("theory",)
+MODULES = ("statistics", "theory")
 """Public names that are modules; the groups contain the names in these modules."""
 
 FURTHER = (
     "simulation.engines.ENGINES",
-    "statistics.findings.Hypothesis",
-    "statistics.findings.Verdict",
     "prediction.Quantity",
     "prediction.Prediction",
     "simulation.loop.Round",
@@ -213,7 +230,8 @@ FURTHER = (
 
 def public() -> set[str]:
     """Return every public name, in the form used in `GROUPS`."""
-    return {*lf.__all__, *(f"theory.{name}" for name in lf.theory.__all__), *FURTHER} - {*MODULE}
+    within = (f"{module}.{name}" for module in MODULES for name in getattr(lf, module).__all__)
+    return {*lf.__all__, *within, *FURTHER} - {*MODULES}
 
 
 def listed(name: str) -> Iterator[str]:

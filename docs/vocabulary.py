@@ -24,10 +24,10 @@ import numpy as np
 from scipy import stats
 
 import linfed as lf
+from linfed.numerics.quantiles import quantiles
 from linfed.report import scoreboard as board
 from linfed.report.markdown import table as markdown_table
 from linfed.report.theory import sections
-from linfed.statistics.quantiles import quantiles
 from linfed.sweeps.progress import format_duration
 
 TOP = Path(__file__).resolve().parent.parent

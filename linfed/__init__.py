@@ -45,6 +45,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from linfed import statistics as statistics
     from linfed import theory as theory
     from linfed.algorithms import ALGORITHMS as ALGORITHMS
     from linfed.algorithms.averaging import SCAFFOLD as SCAFFOLD
@@ -88,6 +89,8 @@ if TYPE_CHECKING:
     from linfed.data.samples import GivenSamples as GivenSamples
     from linfed.data.splits import classwise_split as classwise_split
     from linfed.data.splits import dirichlet_split as dirichlet_split
+    from linfed.data.splits import feature_split as feature_split
+    from linfed.data.splits import random_split as random_split
     from linfed.errors import DivergenceWarning as DivergenceWarning
     from linfed.errors import EngineError as EngineError
     from linfed.errors import GridEdgeWarning as GridEdgeWarning
@@ -95,9 +98,12 @@ if TYPE_CHECKING:
     from linfed.errors import SizeError as SizeError
     from linfed.errors import StoreWarning as StoreWarning
     from linfed.errors import SweepError as SweepError
+    from linfed.errors import ValidationWarning as ValidationWarning
+    from linfed.figures.style import save_figure as save_figure
     from linfed.figures.style import style as style
     from linfed.plotting.panels import panels as panels
     from linfed.plotting.panels import plot_curves as plot_curves
+    from linfed.plotting.smallest import plot_smallest as plot_smallest
     from linfed.prediction import predict as predict
     from linfed.problems import Classes as Classes
     from linfed.problems import GivenTruth as GivenTruth
@@ -111,6 +117,7 @@ if TYPE_CHECKING:
     from linfed.problems.designs import Rademacher as Rademacher
     from linfed.problems.designs import UniformCube as UniformCube
     from linfed.problems.designs import UniformSphere as UniformSphere
+    from linfed.reproduction.default_figure import plot_runs as plot_runs
     from linfed.search.grid_search import TuningResult as TuningResult
     from linfed.search.levels import above as above
     from linfed.search.levels import below as below
@@ -131,6 +138,7 @@ if TYPE_CHECKING:
     from linfed.sweeps.sweep import sweep as sweep
     from linfed.tables.grid import grid as grid
     from linfed.tables.labeled_array import LabeledArray as LabeledArray
+    from linfed.tables.summary import Summary as Summary
     from linfed.tables.table import Table as Table
 
 __version__ = "0.1.0"

@@ -22,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="Run linfed COMMAND --help for the options of a command.",
     )
     top.add_argument("--version", action="store_true", help="print the version and exit")
+    top.add_argument("--cite", action="store_true", help="print a BibTeX entry for linfed and exit")
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for module in modules():
         module.add(commands)
@@ -107,6 +108,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         import linfed
 
         print(linfed.__version__)
+        return 0
+    if given.cite:
+        from linfed.reproduction.citation import bibtex
+
+        print(bibtex())
         return 0
     if given.command is None:
         top.print_help()

@@ -130,6 +130,24 @@ class GridEdgeWarning(UserWarning):
     """
 
 
+class ValidationWarning(UserWarning):
+    """Warns that a hyper-parameter is tuned on the test samples: the test loss of the chosen setting is too small.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> import numpy as np
+    >>> import linfed as lf
+    >>> X, y = np.random.default_rng(0).normal(size=(2, 5, 8, 3)), np.ones((2, 5, 8))
+    >>> data = lf.GivenSamples(X[0], y[0], test=(X[1], y[1]))
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     tuning = lf.tune(lf.LocalOnly(), grid={"ridge": (0.1, 1.0, 10.0)}, data=data, rounds=1, metric="test_loss")
+    >>> caught[0].category.__name__
+    'ValidationWarning'
+    """
+
+
 class DivergenceWarning(UserWarning):
     """Warns that some trials diverged: their metrics are NaN, and pandas leaves NaN out of averages.
 

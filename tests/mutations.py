@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("linfed", "tests", "experiments", "docs", "results/committed", "README.md", "pyproject.toml")
+COPIED = ("linfed", "tests", "experiments", "docs", "results/committed", "CITATION.cff", "README.md", "pyproject.toml")
 
 
 class Mutation(NamedTuple):
@@ -104,6 +104,8 @@ MUTATIONS = {
         Mutation("new clients drawn as the old", "Stream.NEW_TRUTH", "Stream.TRUTH", "underparameterized:new_clients"),
     ],
     "data/samples.py": [
+        Mutation("trials are held out alike", "share, of_trial)", "share, 0)", "splits:training"),
+        Mutation("classes are not held out each", "labels if self._stratified", "labels if False", "splits:training"),
         Mutation("samples of the first trials", "trials.start, trials.stop, trials.step", "len(trials)", "simulation"),
     ],
     "data/explicit.py": [
@@ -261,9 +263,12 @@ MUTATIONS = {
     ],
     "algorithms/heads.py": [
         Mutation(
+            "one ridge for all rounds", "value_at(self.ridge, round_,", "value_at(self.ridge, 1,", "step_size:ridge"
+        ),
+        Mutation(
             "new clients without the ridge",
-            'in training."""\n        return features.fit(self.ridge)',
-            'in training."""\n        return features.fit()',
+            'features.fit(last_value(self.ridge, "ridge"))',
+            "features.fit()",
             "new_clients",
         ),
         Mutation("the sum is a mean", "1.0 if summed else None", "None", "algorithms:loops algorithms:sum"),
@@ -413,10 +418,37 @@ MUTATIONS = {
         Mutation("zeros count", 'if aggregation == "published":', "if False:", "fedrolex"),
     ],
     "algorithms/shortcut.py": [
-        Mutation("ridge of a mixed shortcut", "self.ridge / self._scales[1] ** 2", "self.ridge", "shortcut:gradient"),
+        Mutation(
+            "ridge of a mixed shortcut",
+            "self.ridge_in(batch) / self._scales[1] ** 2",
+            "self.ridge_in(batch)",
+            "shortcut:gradient",
+        ),
     ],
-    "statistics/quantiles.py": [
+    "numerics/quantiles.py": [
         Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "intervals:median results"),
+    ],
+    "tables/summary.py": [
+        Mutation("touching intervals part", "entry.high < one.low if", "entry.low < one.high if", "summary:bold"),
+        Mutation("diverged trials are the best", "[statistic](sign * np", "[statistic](np", "summary:diverged"),
+        Mutation("other columns compete", "if column == key[1] and", "if", "summary:bold"),
+        Mutation("a power for each end", "value / 10.0**shared", "value", "summary:same_numbers"),
+    ],
+    "plotting/smallest.py": [
+        Mutation("bounds on the wrong side", '("above", "^", low)', '("above", "^", high)', "plots:smallest"),
+        Mutation("x in the order of the table", "values[order] for name", "values for name", "plots:smallest"),
+    ],
+    "reproduction/citation.py": [
+        Mutation("the year is a date", 'fields["year"][:4]', 'fields["year"]', "provenance:authors"),
+    ],
+    "data/splits.py": [
+        Mutation(
+            "ties in order",
+            "np.lexsort((rng.random(len(values)), values))",
+            "np.argsort(values, kind='stable')",
+            "splits",
+        ),
+        Mutation("weights are ignored", "np.cumsum(weights)", "np.cumsum(np.full(n, weights.mean()))", "splits:random"),
     ],
     "statistics/intervals.py": [
         Mutation("a diverged trial is the best", "nan=HUGE", "nan=0.0", "comparisons"),
@@ -647,6 +679,10 @@ MUTATIONS = {
         Mutation("m - k - 1 as m - k", "n_samples - rank - 1", "n_samples - rank", "new_clients"),
     ],
     "search/tuning.py": [
+        Mutation(
+            "tuned on the test samples", "if validation_share else data", "if False else data", "tuning:holds_out"
+        ),
+        Mutation("no warning of one set for both", "and validation_share is None", "and False", "tuning:said_to_be"),
         Mutation(
             "tuning on the run's own trials",
             'wanted |= {"seed": tuning_seed(seed),',

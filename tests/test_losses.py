@@ -230,7 +230,8 @@ def test_losses_leave_the_run_alone():
 @pytest.mark.parametrize("metric", ["train_loss", "test_loss"])
 def test_losses_are_tuned_drawn_told_and_kept(metric, tmp_path):
     grid = {"step_size": [0.01, 0.3]}
-    tuning = lf.tune(FEDREP, grid=grid, data=given("arrays"), rounds=5, trials=3, metric=metric, score="final")
+    options = {"rounds": 5, "trials": 3, "metric": metric, "score": "final", "validation_share": 0.0}
+    tuning = lf.tune(FEDREP, grid=grid, data=given("arrays"), **options)
     values = [run(dataclasses.replace(FEDREP, step_size=step)).metrics[metric][0, -1] for step in grid["step_size"]]
     np.testing.assert_allclose(tuning.scores, values, rtol=1e-12)
     result = run(data=given("lists"))

@@ -222,3 +222,91 @@ def test_a_schedule_of_another_signature_is_named(rule):
     with pytest.raises(TypeError, match=r"step_size = .* must be a function of one argument, the round"):
         lf.FedRep(rank=2, step_size=rule)
     assert lf.FedRep(rank=2, step_size=lambda t, s=1.0: s / t).for_rounds(2).step_size == (1.0, 0.5)
+
+
+# --- ridges ------------------------------------------------------------------------------------------------------
+
+RIDGES = (0.0, 0.3, 0.1, 0.0, 1.0, 0.05)
+RIDGED = {
+    "exact heads": lambda ridge: lf.FedRep(rank=2, step_size=0.3, init="random", heads=lf.ExactHeads(ridge=ridge)),
+    "shortcut": lambda ridge: lf.FedRepShortcut(rank=2, step_size=0.3, init="random", ridge=ridge),
+    "closed form": lambda ridge: lf.FedRepShortcut(
+        rank=2, step_size=0.3, init="random", ridge=ridge, solver=lf.ClosedForm(order="gauss-seidel")
+    ),
+}
+
+
+def ridge_of(algorithm):
+    return algorithm.heads.ridge if isinstance(algorithm, lf.FedRep) else algorithm.ridge
+
+
+@pytest.mark.parametrize("name", RIDGED)
+@pytest.mark.parametrize("ridge", [0.0, 0.2])
+def test_constant_schedules_are_the_constant_ridge_bit_for_bit(name, ridge):
+    plain = lf.simulate(RIDGED[name](ridge), PROBLEM, data=DATA, **SETTING)
+    new = (np.random.default_rng(1).normal(size=(3, 9, 7)), np.ones((3, 9)))
+    for ridges in ([ridge] * ROUNDS, np.full(ROUNDS, ridge), lambda round_: np.float64(ridge)):
+        run = lf.simulate(RIDGED[name](ridges), PROBLEM, data=DATA, **SETTING)
+        assert ridge_of(run.algorithm) == (ridge,) * ROUNDS
+        for part in ("B", "W"):
+            assert np.array_equal(getattr(run.final, part), getattr(plain.final, part))
+        adapted = [result.adapt(*new) for result in (run, plain)]
+        assert np.array_equal(adapted[0].W, adapted[1].W)
+
+
+@pytest.mark.parametrize("name", RIDGED)
+def test_a_round_has_the_ridge_of_its_number(name):
+    """A run of one round from the state before it, with the constant ridge of the round, ends at the same state."""
+    from helpers import rounds_of
+
+    for step in rounds_of(RIDGED[name](RIDGES), PROBLEM, data=DATA, **SETTING):
+        alone = RIDGED[name](RIDGES[step.number - 1]).step(step.before, step.batch, None)
+        assert np.array_equal(alone.B, step.after.B)
+        assert np.array_equal(alone.W, step.after.W)
+
+
+@pytest.mark.parametrize("name", RIDGED)
+def test_new_clients_have_the_last_ridge(name):
+    new = (np.random.default_rng(1).normal(size=(3, 9, 7)), np.ones((3, 9)))
+    run = lf.simulate(RIDGED[name](lambda round_: 0.1 * round_), PROBLEM, data=DATA, **SETTING)
+    ridges = ridge_of(run.algorithm)
+    assert ridges == tuple(0.1 * round_ for round_ in range(1, ROUNDS + 1))
+    last = dataclasses.replace(run, algorithm=RIDGED[name](ridges[-1]))
+    assert np.array_equal(run.adapt(*new).W, last.adapt(*new).W)
+
+
+@pytest.mark.parametrize("name", RIDGED)
+def test_ridges_that_are_none_are_refused(name):
+    make = RIDGED[name]
+    for ridge in (-0.1, [0.1, -0.1], "some", math.inf, [[0.1]]):
+        with pytest.raises((ValueError, TypeError), match="ridge"):
+            make(ridge)
+    with pytest.raises(TypeError, match="must be a function of one argument, the round"):
+        make(lambda: 0.1)
+    with pytest.raises(ValueError, match="ridge has 2 values, expected one for each round: rounds = 6"):
+        lf.simulate(make([0.1, 0.2]), PROBLEM, data=DATA, **SETTING)
+    with pytest.raises(ValueError, match=r"ridge\(2\) = -0\.1"):
+        lf.simulate(make(lambda round_: 0.3 - 0.2 * round_), PROBLEM, data=DATA, **SETTING)
+
+
+def test_a_joint_solution_needs_a_ridge_in_every_round():
+    joint = {"rank": 2, "step_size": 0.3, "init": "random", "solver": lf.ClosedForm(order="joint")}
+    lf.simulate(lf.FedRepShortcut(ridge=[0.1] * ROUNDS, **joint), PROBLEM, data=DATA, **SETTING)
+    for ridge in (RIDGES, lambda round_: 0.0):
+        with pytest.raises(ValueError, match="requires ridge > 0"):
+            lf.simulate(lf.FedRepShortcut(ridge=ridge, **joint), PROBLEM, data=DATA, **SETTING)
+
+
+def test_other_algorithms_have_one_ridge():
+    heads = lf.ExactHeads(ridge=[0.1, 0.2])
+    for make in (
+        lambda: lf.FedAvg(rank=2, step_size=0.1, fine_tune=heads),
+        lambda: lf.FedRoD(rank=2, step_size=0.1, personal=heads),
+    ):
+        with pytest.raises(ValueError, match="must have one ridge for all rounds; only FedRep supports a schedule"):
+            make()
+
+
+def test_nothing_is_predicted_of_ridges():
+    with pytest.raises(lf.NoPredictionError):
+        _ = lf.predict(RIDGED["exact heads"](RIDGES), PROBLEM, data=lf.FreshSamples(9), rounds=ROUNDS).distance

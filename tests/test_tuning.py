@@ -1,11 +1,13 @@
 """Tuning: the grid, its separate trials, its scores."""
 
+import dataclasses
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import linfed as lf
+from linfed.search.tuning import tuning_seed
 from linfed.tables.grid import at_path
 
 PROBLEM = lf.SharedRepresentation(n_clients=20, dim=8, rank=2)
@@ -488,3 +490,74 @@ def test_a_metric_that_is_unknown():
 def test_unknown_score():
     with pytest.raises(ValueError, match="did you mean 'final'"):
         lf.tune(lf.FedRep(rank=2, step_size=0.1), PROBLEM, grid={"step_size": [0.1]}, score="finale", **SETTING)
+
+
+# --- validation ----------------------------------------------------------------------------------------------
+
+
+def validated():
+    """Given samples of 20 training and 10 test samples per client, and options of a tuning on them."""
+    rng = np.random.default_rng(2)
+    X, theta = rng.normal(size=(6, 30, 8)), rng.normal(size=(6, 8))
+    y = np.einsum("nmd,nd->nm", X, theta) + rng.normal(size=(6, 30))
+    data = lf.GivenSamples(X[:, :20], y[:, :20], test=(X[:, 20:], y[:, 20:]))
+    return data, {"grid": {"ridge": (0.01, 0.1, 1.0, 10.0)}, "metric": "test_loss", "score": "final"}
+
+
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
+def test_a_tuning_on_the_test_samples_warns_unless_they_are_said_to_be_for_validation():
+    data, options = validated()
+    with pytest.warns(lf.ValidationWarning, match=r"validation_share=0\.25"):
+        warned = lf.tune(lf.LocalOnly(), data=data, rounds=1, trials=1, **options)
+    said = lf.tune(lf.LocalOnly(), data=data, rounds=1, trials=1, validation_share=0, **options)
+    assert np.array_equal(said.curves, warned.curves)
+    trained = lf.tune(lf.LocalOnly(), data=data, rounds=1, trials=1, **options | {"metric": "train_loss"}, margin=0.0)
+    assert trained.curves.shape == said.curves.shape
+
+
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
+def test_a_tuning_holds_out_training_samples():
+    data, options = validated()
+    found = lf.tune(lf.LocalOnly(), data=data, rounds=1, trials=1, validation_share=0.25, seed=5, **options)
+    divided = data.hold_out(0.25, seed=tuning_seed(5))
+    runs = [lf.simulate(one, data=divided, rounds=1) for one in lf.grid(lf.LocalOnly(), **options["grid"])]
+    assert found.curves[:, -1].tolist() == [run.metrics["test_loss"][0, -1] for run in runs]
+    other = lf.GivenSamples(data.X, data.y, test=(-data.test.X, data.test.y))  # the test samples do not matter
+    again = lf.tune(lf.LocalOnly(), data=other, rounds=1, trials=1, validation_share=0.25, seed=5, **options)
+    assert np.array_equal(again.curves, found.curves)
+
+
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
+def test_a_tuned_run_of_a_sweep_is_validated_likewise():
+    data, options = validated()
+    tuned = lf.Tuned(base=lf.LocalOnly(), trials=1, validation_share=0.25, **options)
+    run = lf.Run(algorithm=tuned, data=data, rounds=1)
+    expected = lf.tune(lf.LocalOnly(), data=data, rounds=1, trials=1, validation_share=0.25, **options)
+    for cell in (run, OneSecond(**{field.name: getattr(run, field.name) for field in dataclasses.fields(run)})):
+        table = lf.sweep([cell])
+        assert table["score"].tolist() == expected.scores.tolist()
+    with pytest.warns(lf.ValidationWarning):
+        lf.sweep([replace(run, algorithm=replace(tuned, validation_share=None))])
+
+
+class OneSecond(lf.Run):
+    """A run that is divided into tasks, however short it is."""
+
+    def stages(self):
+        return self._stages()
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, "some"])
+def test_a_share_that_is_none_is_refused(share):
+    data, options = validated()
+    for call in (
+        lambda: lf.tune(lf.LocalOnly(), data=data, rounds=1, validation_share=share, **options),
+        lambda: lf.Tuned(base=lf.LocalOnly(), validation_share=share, **options),
+    ):
+        with pytest.raises((ValueError, TypeError), match="validation_share = "):
+            call()
+
+
+def test_samples_that_are_drawn_have_nothing_to_hold_out():
+    with pytest.raises(ValueError, match=r"validation_share = 0\.25 requires given samples"):
+        lf.tune(lf.FedRep(rank=2, step_size=1.0), PROBLEM, grid={"step_size": [0.1]}, validation_share=0.25, **SETTING)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, Self
 
 import numpy.typing as npt
 
@@ -124,6 +124,11 @@ class FedRep(Scheduled):
         if classes and self.rotate_heads:
             raise ValueError(f"rotate_heads = True supports only regression, but the samples have {classes} classes")
 
+    def for_rounds(self, rounds: int) -> Self:
+        """Return the algorithm with one step size and one ridge per round instead of functions."""
+        found, heads = super().for_rounds(rounds), self.heads.for_rounds(rounds)
+        return found if heads is self.heads else replace(found, heads=heads)
+
     def initial_state(self, start: InitContext) -> State:
         """Return B from `init` and all heads at 0."""
         B = start.representation(self.init, self.rank)
@@ -133,7 +138,8 @@ class FedRep(Scheduled):
         """Return the state after one round (Algorithm 2; Algorithm 1 with gradient heads and local steps)."""
         B = state.array("B")
         step_size = self.step_in(batch)
-        fit = self.heads.solve(batch.project(B), state.take_clients("W", batch.active), step_size)
+        heads = self.heads.in_round(batch.round)
+        fit = heads.solve(batch.project(B), state.take_clients("W", batch.active), step_size)
         moved = update_representation(B, fit, step_size, self.representation_steps, summed=self.aggregate == "sum")
         if not self.orthonormalize:
             return state.update(B=moved, W=fit.W, active=batch.active)
@@ -144,6 +150,6 @@ class FedRep(Scheduled):
         return new.update(W=new.array("W") @ R.mT)
 
     def adapt(self, state: State, batch: Batch) -> State:
-        """Return new clients' exact heads at B, with the ridge used in training."""
+        """Return new clients' exact heads at B, with the ridge of the last round."""
         B = state.array("B")
         return State(B=B, W=self.heads.adapt(batch.project(B)).W)

@@ -11,7 +11,7 @@ from linfed._types import Array
 from linfed._values import check_fields, instance
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import InitContext, State
-from linfed.algorithms.heads import GradientHeads, HeadSolver, check_heads_loss
+from linfed.algorithms.heads import GradientHeads, HeadSolver, check_heads_loss, check_one_ridge
 from linfed.algorithms.models import LinearModel, zero_model
 from linfed.algorithms.step_size import step_at
 from linfed.data.batch import Batch, Features
@@ -110,6 +110,7 @@ class FedRoD(Averaging):
     def __post_init__(self) -> None:
         personal = instance(HeadSolver, "lf.GradientHeads(steps=1) or lf.ExactHeads()")
         check_fields(self, rank=check_integer, personal=personal, balanced=check_bool)
+        check_one_ridge("personal", self.personal)
         super().__post_init__()
 
     def check_loss(self, classes: int) -> None:

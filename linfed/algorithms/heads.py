@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, non_negative, optional, positive
+from linfed.algorithms.step_size import Schedule, checked_ridge, last_value, value_at, values_of_rounds
 from linfed.data.batch import Batch, Features, Fit
 from linfed.errors import check_integer
 from linfed.numerics.layers import head_gram, scaled_by, shape_of_client, summed_outer
@@ -36,6 +37,14 @@ class HeadSolver(Configuration, ABC):
             With heads W (T, p, k).
         """
 
+    def in_round(self, round_: int) -> HeadSolver:
+        """Return the update in a round: itself, unless a parameter is given per round."""
+        return self
+
+    def for_rounds(self, rounds: int) -> HeadSolver:
+        """Return the update for a run of `rounds` rounds: itself, unless a parameter is given per round."""
+        return self
+
     def adapt(self, features: Features) -> Fit:
         """Return the heads of new clients, which took no part in the training; exact heads by default."""
         return features.fit()
@@ -47,13 +56,14 @@ class ExactHeads(HeadSolver):
 
     Parameters
     ----------
-    ridge : float, default 0.0
-        Weight of the penalty ``(ridge / 2) ||w||^2`` in each client's loss, also for new clients.
+    ridge : float, array_like (rounds,) or callable, default 0.0
+        Weight of the penalty ``(ridge / 2) ||w||^2`` in each client's loss. In `FedRep` it can be a schedule: one value
+        per round, or a function of the round number, from 1. New clients have the ridge of the last round.
 
     Raises
     ------
     ValueError
-        If the ridge is negative.
+        If the ridge is negative. `simulate` also raises if a schedule does not have one value per round.
 
     Notes
     -----
@@ -77,18 +87,30 @@ class ExactHeads(HeadSolver):
     ExactHeads(ridge=0.1)
     """
 
-    ridge: float = 0.0
+    ridge: Schedule = 0.0
 
     def __post_init__(self) -> None:
-        check_fields(self, ridge=non_negative)
+        check_fields(self, ridge=checked_ridge)
+
+    def in_round(self, round_: int) -> ExactHeads:
+        """Return the heads with the ridge of a round, which counts from 1."""
+        if isinstance(self.ridge, float):
+            return self
+        return replace(self, ridge=value_at(self.ridge, round_, "ridge", non_negative))
+
+    def for_rounds(self, rounds: int) -> ExactHeads:
+        """Return the heads for a run of `rounds` rounds, with one value per round instead of a function."""
+        ridge = values_of_rounds(self.ridge, rounds, "ridge", non_negative)
+        return self if ridge is self.ridge else replace(self, ridge=ridge)
 
     def solve(self, features: Features, W: Array, step_size: float) -> Fit:
-        """Return the exact heads, which do not depend on W."""
+        """Return the exact heads, which do not depend on W; a schedule is resolved by `in_round`."""
+        assert isinstance(self.ridge, float)
         return features.fit(self.ridge)
 
     def adapt(self, features: Features) -> Fit:
-        """Return the exact heads with the ridge used in training."""
-        return features.fit(self.ridge)
+        """Return the exact heads with the ridge of the last round."""
+        return features.fit(last_value(self.ridge, "ridge"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +158,12 @@ class GradientHeads(HeadSolver):
     def solve(self, features: Features, W: Array, step_size: float) -> Fit:
         """Return the heads after the gradient steps from W."""
         return gradient_descent(features, W, step_size if self.step_size is None else self.step_size, self.steps)
+
+
+def check_one_ridge(name: str, heads: HeadSolver | None) -> None:
+    """Raise if heads have a schedule of ridges."""
+    if isinstance(heads, ExactHeads) and not isinstance(heads.ridge, float):
+        raise ValueError(f"{name} = {heads!r} must have one ridge for all rounds; only FedRep supports a schedule")
 
 
 def check_heads_loss(name: str, heads: HeadSolver | None, classes: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,16 @@ from linfed.algorithms.base import InitContext, Requires, State
 from linfed.algorithms.heads import AtHeads, update_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.solvers import ClosedForm, GradientSteps, Solver
-from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
+from linfed.algorithms.step_size import (
+    Schedule,
+    Scheduled,
+    StepSize,
+    checked_ridge,
+    checked_step_size,
+    last_value,
+    value_at,
+    values_of_rounds,
+)
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_integer, check_number
 from linfed.numerics.least_squares import joint_ridge, smallest_shortcut
@@ -46,8 +55,9 @@ class FedRepShortcut(Scheduled):
         Local steps on B before the server averages.
     mixing : float, optional
         alpha in (0, 1): the predictor is ``(1 - alpha) B w_i + alpha s_i`` (Lemma 2); a plain sum by default.
-    ridge : float
-        Weight of the penalty ``(ridge / 2) ||s_i||^2`` in every client's loss.
+    ridge : float, array_like (rounds,) or callable
+        Weight of the penalty ``(ridge / 2) ||s_i||^2`` in every client's loss; or a schedule, as for `step_size`. New
+        clients have the ridge of the last round.
     refit : bool
         If True, refit head and shortcut without the ridge after the last round, choosing the least-squares solution
         with the shortest shortcut.
@@ -101,7 +111,7 @@ class FedRepShortcut(Scheduled):
     solver: Solver = field(default_factory=GradientSteps)
     representation_steps: int = 1
     mixing: float | None = None
-    ridge: float = 0.0
+    ridge: Schedule = 0.0
     refit: bool = False
     init: Initial | str | npt.ArrayLike = "moments"
 
@@ -117,10 +127,11 @@ class FedRepShortcut(Scheduled):
             solver=instance(Solver, "lf.GradientSteps(...) or lf.ClosedForm(order=...)"),
             representation_steps=check_integer,
             mixing=optional(_inside),
-            ridge=non_negative,
+            ridge=checked_ridge,
             refit=check_bool,
         )
-        if self.solver == ClosedForm(order="joint") and self.ridge == 0:
+        values = (self.ridge,) if isinstance(self.ridge, float) else () if callable(self.ridge) else self.ridge
+        if self.solver == ClosedForm(order="joint") and 0 in values:
             raise ValueError(f"solver = {self.solver} requires ridge > 0: without it head and shortcut are not unique")
 
     @property
@@ -133,10 +144,14 @@ class FedRepShortcut(Scheduled):
         """Factors of head and shortcut in the predictor."""
         return (1.0, 1.0) if self.mixing is None else (1.0 - self.mixing, self.mixing)
 
-    @property
-    def _ridge(self) -> float:
-        """Ridge on the shortcut's contribution to the predictor."""
-        return self.ridge / self._scales[1] ** 2
+    def ridge_in(self, batch: Batch) -> float:
+        """Return the ridge in a batch's round."""
+        return value_at(self.ridge, batch.round, "ridge", non_negative)
+
+    def for_rounds(self, rounds: int) -> Self:
+        """Return the algorithm with one step size and one ridge per round instead of functions."""
+        found, ridge = super().for_rounds(rounds), values_of_rounds(self.ridge, rounds, "ridge", non_negative)
+        return found if ridge is self.ridge else replace(found, ridge=ridge)
 
     @property
     def initialization(self) -> Initial:
@@ -154,7 +169,8 @@ class FedRepShortcut(Scheduled):
         B = state.array("B")
         W, S = state.take_clients("W", batch.active), state.take_clients("S", batch.active)
         step_size = self.step_in(batch)
-        W, S = self.solver.solve(batch, B, W, S, ridge=self._ridge, step_size=step_size, scales=self._scales)
+        ridge = self.ridge_in(batch) / self._scales[1] ** 2  # on the shortcut's contribution to the predictor
+        W, S = self.solver.solve(batch, B, W, S, ridge=ridge, step_size=step_size, scales=self._scales)
         features = batch.shifted(S).project(B)
         moved = update_representation(B, AtHeads(features, W), step_size, self.representation_steps)
         return state.update(B=orthonormalize(moved), W=W, S=S, active=batch.active)
@@ -168,8 +184,8 @@ class FedRepShortcut(Scheduled):
         """Return new clients' heads and shortcuts, fitted at B with the ridge; without a ridge as in `refit`."""
         B = state.array("B")
         A, b = batch.normal_equations()
-        with_ridge = self.ridge > 0 and not self.refit
-        W, S = joint_ridge(A, b, B, self._ridge) if with_ridge else smallest_shortcut(A, b, B)
+        ridge = 0.0 if self.refit else last_value(self.ridge, "ridge") / self._scales[1] ** 2
+        W, S = joint_ridge(A, b, B, ridge) if ridge > 0 else smallest_shortcut(A, b, B)
         return State(B=B, W=W, S=S)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:

@@ -7,11 +7,11 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array, Indices, Mask
+from linfed._types import Array, Mask
 from linfed.data.classes import find_classes
 from linfed.data.samples import GivenSamples, Samples
 from linfed.data.sources import Sizes
-from linfed.data.splits import held_out, places
+from linfed.data.splits import dealt, held_out, owners_of
 from linfed.errors import check_array, check_integer, check_number, check_shape, check_whole
 from linfed.numerics.streams import Seed, check_seed
 from linfed.system.memory import check_fits
@@ -74,6 +74,7 @@ class GivenClasses(GivenSamples):
     holds: Mask
     test: GivenClasses | None
     _labels = "labels"
+    _stratified = True
 
     def __init__(
         self,
@@ -159,11 +160,11 @@ class GivenClasses(GivenSamples):
         y = check_array("labels", labels, [("samples",)])
         check_shape("labels", y, rows.shape[:1], f"(samples,) as X has shape {rows.shape}")
         c = checked_classes({"labels": y}, n_classes)
-        owners = _owners(clients, rows)
+        owners = owners_of(clients, rows)
         share, seed = check_number("test_share", test_share, minimum=0.0, maximum=1.0), check_seed(seed)
         train, test = held_out(owners, y, share, seed)
         data = cls.__new__(cls)
-        data._hold(*_padded(rows, y, owners, train))
+        data._hold(*dealt(rows, y, owners, train))
         if share > 0:
             if not any(map(len, test)):
                 raise ValueError(
@@ -171,8 +172,13 @@ class GivenClasses(GivenSamples):
                     "class: increase it, or set it to 0"
                 )
             data.test = cls.__new__(cls)
-            data.test._hold(*_padded(rows, y, owners, test))
+            data.test._hold(*dealt(rows, y, owners, test))
         data.number(c)
+        return data
+
+    def _divided(self, share: float, seed: Seed) -> GivenClasses:
+        data = super()._divided(share, seed)
+        data.number(self.n_classes)
         return data
 
     @classmethod
@@ -218,41 +224,3 @@ def checked_classes(labels: dict[str, Array], n_classes: int | None) -> int:
     if c < 2:
         raise ValueError("labels contains only class 0, but at least 2 classes are required: use n_classes=2 or more")
     return c
-
-
-def _owners(clients: npt.ArrayLike, rows: Array) -> Indices:
-    """Return the client of each sample, (trials, samples), or raise if a client has no sample in some trial."""
-    array = check_array("clients", clients, [("trials", "samples")])
-    samples = rows.shape[0]
-    check_shape("clients", array, (array.shape[0], samples), f"(trials, samples) as X has shape {rows.shape}")
-    check_whole("clients", array, -1.0, samples - 1.0, f"from -1 (unassigned) to {samples - 1}, for {samples} samples,")
-    owners = array.astype(np.intp)
-    n = int(owners.max()) + 1
-    if n == 0:
-        raise ValueError("clients contains only -1 (unassigned); at least one client must have samples")
-    for trial, one in enumerate(owners):
-        missing = np.setdiff1d(np.arange(n), one)
-        if missing.size:
-            raise ValueError(
-                f"clients has no sample of client {missing[0]} in trial {trial}; each of n = {n} clients must have one "
-                "in every trial"
-            )
-    return owners
-
-
-def _padded(rows: Array, labels: Array, owners: Indices, chosen: list[Indices]) -> tuple[Array, Array, Array]:
-    """Return zero-padded X (trials, n, m, d), y (trials, n, m) and counts (trials, n) of the chosen samples."""
-    trials, n, d = len(chosen), int(owners.max()) + 1, rows.shape[1]
-    counts = np.stack([np.bincount(owner[one], minlength=n) for owner, one in zip(owners, chosen, strict=True)])
-    m = int(counts.max())
-    check_fits(
-        float(trials) * n * m * (d + 1),
-        f"{trials} trials of n = {n} clients, padded to {m} samples of dimension {d} each,",
-        "use fewer trials, or clients with more equal numbers of samples",
-    )
-    X, y = np.zeros((trials, n, m, d)), np.zeros((trials, n, m))
-    for trial, one in enumerate(chosen):
-        client = owners[trial, one]
-        place = places(client)[0]
-        X[trial, client, place], y[trial, client, place] = rows[one], labels[one]
-    return X, y, counts.astype(np.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,8 @@ from linfed._values import Configuration, check_fields, optional
 from linfed.data.compressed import factor_of
 from linfed.data.explicit import ExplicitBatch, normal_equations
 from linfed.data.sources import Sizes, draw_fixed, everybody
-from linfed.errors import check_array, check_bool, check_integer, check_shape, short_repr
+from linfed.data.splits import dealt, held_out, owners_of
+from linfed.errors import check_array, check_bool, check_integer, check_number, check_shape, short_repr
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem, check_problem, n_classes
 from linfed.system.memory import check_copy, check_fits
@@ -171,6 +172,7 @@ class GivenSamples:
     counts: Array
     test: GivenSamples | None = None
     _labels = "y"  # the argument's name, for messages
+    _stratified = False  # whether samples of each label are held out separately
 
     def __init__(self, X: Samples, y: Samples, *, test: tuple[Samples, Samples] | None = None) -> None:
         self._hold(*_checked(type(self), X, y, "", some=False))
@@ -191,6 +193,136 @@ class GivenSamples:
         self.X, self.y, self.counts = X, y, counts
         for array in (X, y, counts):
             array.setflags(write=False)
+
+    @classmethod
+    def split(
+        cls,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        clients: npt.ArrayLike,
+        *,
+        test_share: float = 0.2,
+        seed: Seed = 0,
+    ) -> GivenSamples:
+        """Distribute one data set over clients in each trial, and hold out a share of each client's samples.
+
+        Parameters
+        ----------
+        X : array_like (samples, d)
+            Samples.
+        y : array_like (samples,)
+            Labels.
+        clients : array_like of int (trials, samples)
+            The client of each sample, or -1 for an unassigned sample: a result of `random_split` or `feature_split`, or
+            ``clients[None]`` for a given assignment ``clients``. A client must have the same number of samples in all
+            trials.
+        test_share : float
+            Share of held-out samples: ``floor(test_share * count + 1/2)`` of a client's `count` samples, but never all
+            of them.
+        seed : int or tuple of int
+            The choice and the order of a trial's samples are a function of (seed, trial).
+
+        Returns
+        -------
+        GivenSamples
+            X (trials, n, m, d), and counts (n,); m is the largest count. Rows beyond a client's count are zero.
+
+        Raises
+        ------
+        ValueError
+            If shapes do not agree, a client has no samples or different numbers of samples in the trials, or
+            `test_share` > 0 holds out no sample at all.
+        SizeError
+            If the samples do not fit into memory.
+
+        Examples
+        --------
+        >>> import linfed as lf
+        >>> import numpy as np
+        >>> X, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60.0)
+        >>> lf.GivenSamples.split(X, y, lf.feature_split(X[:, 0], n_clients=3, trials=5))
+        GivenSamples(X of shape (5, 3, 16, 4), samples per client 16, held-out samples per client 4)
+        """
+        rows = check_array("X", X, [("samples", "d")])
+        labels = check_array("y", y, [("samples",)])
+        check_shape("y", labels, rows.shape[:1], f"(samples,) as X has shape {rows.shape}")
+        owners = owners_of(clients, rows)
+        counts = np.stack([np.bincount(one[one >= 0]) for one in owners])
+        if np.ptp(counts, axis=0).any():
+            client = int(np.ptp(counts, axis=0).argmax())
+            found = _range(counts[:, client].astype(float))
+            raise ValueError(
+                f"clients: client {client} has {found} samples, but must have the same number in all trials; run each "
+                "trial with a separate lf.GivenSamples"
+            )
+        share, seed = check_number("test_share", test_share, minimum=0.0, maximum=1.0), check_seed(seed)
+        train, test = held_out(owners, np.zeros(len(labels)), share, seed)
+        data = cls.__new__(cls)
+        data._hold(*_of_all_trials(*dealt(rows, labels, owners, train)))
+        if share > 0:
+            if not any(map(len, test)):
+                raise ValueError(
+                    f"test_share = {test_share} holds out no sample, because every client has too few samples: "
+                    "increase it, or set it to 0"
+                )
+            data.test = cls.__new__(cls)
+            data.test._hold(*_of_all_trials(*dealt(rows, labels, owners, test)))
+        return data
+
+    def hold_out(self, share: float, *, seed: Seed = 0) -> Self:
+        """Return these data with a share of the training samples as the held-out samples, for tuning.
+
+        Parameters
+        ----------
+        share : float
+            Share of held-out samples, as `test_share` in `split`.
+        seed : int or tuple of int
+            The choice of a trial's samples is a function of (seed, trial).
+
+        Returns
+        -------
+        GivenSamples or GivenClasses
+            Data whose `test` contains samples of `X`. The test samples of the original data are in neither part.
+
+        Raises
+        ------
+        ValueError
+            If `share` is not between 0 and 1, or holds out no sample.
+
+        Examples
+        --------
+        >>> import linfed as lf
+        >>> import numpy as np
+        >>> data = lf.GivenSamples(np.ones((3, 8, 2)), np.ones((3, 8)))
+        >>> data.hold_out(0.25)
+        GivenSamples(X of shape (3, 6, 2), samples per client 6, held-out samples per client 2)
+        """
+        share = check_number("share", share, positive=True, minimum=0.0, maximum=1.0)
+        return self._divided(share, check_seed(seed))
+
+    def _divided(self, share: float, seed: Seed) -> Self:
+        X, y = (self.X, self.y) if self.X.ndim == 4 else (self.X[None], self.y[None])
+        counts = np.broadcast_to(self.counts, X.shape[:2])
+        parts: tuple[list[Any], list[Any]] = ([], [])
+        for trial in range(len(X)):
+            taken = np.arange(X.shape[2]) < counts[trial][:, None]
+            rows, labels, owner = X[trial][taken], y[trial][taken], np.nonzero(taken)[0][None]
+            strata = labels if self._stratified else np.zeros(len(labels))
+            of_trial = (*seed, trial) if isinstance(seed, tuple) else (seed, trial)
+            for part, chosen in zip(parts, held_out(owner, strata, share, of_trial), strict=True):
+                part.append(dealt(rows, labels, owner, chosen))
+        if not any(counts.any() for _, _, counts in parts[1]):
+            raise ValueError(f"share = {share:g} holds out no sample, because every client has too few: increase it")
+        held = []
+        for part in parts:
+            data = type(self).__new__(type(self))
+            X, y, counts = _of_one_size(part)
+            if not self._stratified:
+                X, y, counts = _of_all_trials(X, y, counts)
+            data._hold(*((X, y, counts) if self.X.ndim == 4 else (X[0], y[0], counts.reshape(-1, X.shape[1])[0])))
+            held.append(data)
+        held[0].test = held[1]
+        return held[0]
 
     @classmethod
     def population(cls, problem: Problem, *, trials: int = 1, seed: Seed = 0) -> GivenSamples:
@@ -313,6 +445,20 @@ def _check_given(trials: int, sizes: tuple[int, int, int], problem: Problem, way
         f"trials = {trials} of n = {n} clients with {m} samples of dimension {d} each",
         f"use fewer trials, clients or samples, or {way_out}",
     )
+
+
+def _of_all_trials(X: Array, y: Array, counts: Array) -> tuple[Array, Array, Array]:
+    """Return dealt samples with counts (n,) instead of equal counts (trials, n)."""
+    return X, y, counts[0].copy()
+
+
+def _of_one_size(trials: Sequence[tuple[Array, Array, Array]]) -> tuple[Array, Array, Array]:
+    """Return the samples of several trials as arrays of one trial axis, padded with zeros to the largest count."""
+    m = max(X.shape[2] for X, _, _ in trials)
+    whole = [(0, 0), (0, 0)]
+    X = np.concatenate([np.pad(X, [*whole, (0, m - X.shape[2]), (0, 0)]) for X, _, _ in trials])
+    y = np.concatenate([np.pad(y, [*whole, (0, m - y.shape[2])]) for _, y, _ in trials])
+    return X, y, np.concatenate([counts for _, _, counts in trials])
 
 
 def some_samples(X: Samples, y: Samples, *, prefix: str = "", kind: type[GivenSamples] = GivenSamples) -> GivenSamples:

@@ -1,4 +1,4 @@
-"""Random splits of labelled samples over clients, from a separate stream for each trial."""
+"""Splits of one data set over clients, from a separate stream for each trial."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator, Indices
-from linfed.errors import check_array, check_integer, check_number, check_whole
+from linfed.errors import check_array, check_integer, check_number, check_shape, check_whole, short_repr
 from linfed.numerics.streams import Seed, Stream, check_seed, generators
 from linfed.problems.classes import checked_classes_per_client, dealt_classes
 from linfed.system.memory import check_fits
@@ -177,6 +177,127 @@ def dirichlet_split(
     return _split(classes, sizes, n, trials, seed, shares)
 
 
+def random_split(
+    samples: int,
+    *,
+    n_clients: int,
+    shares: Sequence[float] | Array | None = None,
+    trials: int = 1,
+    seed: Seed = 0,
+) -> Indices:
+    """Split samples over clients at random, in equal or unequal numbers.
+
+    Parameters
+    ----------
+    samples : int
+        Number of samples.
+    n_clients : int
+        Number of clients n, at most the number of samples.
+    shares : sequence of n numbers, optional
+        Positive weights of the clients: a client's number of samples is proportional to its weight, rounded. By default
+        the numbers differ by at most one.
+    trials : int
+        Number of independent splits. Each client has the same number of samples in all of them.
+    seed : int or tuple of int
+        A trial's split is a function of (seed, trial).
+
+    Returns
+    -------
+    ndarray of int (trials, samples)
+        The client of each sample.
+
+    Raises
+    ------
+    ValueError
+        If a client would have no samples.
+    SizeError
+        If the splits do not fit into memory.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> import numpy as np
+    >>> clients = lf.random_split(100, n_clients=4, shares=[1, 2, 3, 4], trials=2)
+    >>> clients.shape, np.bincount(clients[0]).tolist()
+    ((2, 100), [10, 20, 30, 40])
+    """
+    samples = check_integer("samples", samples)
+    counts = _counts(samples, n_clients, shares)
+    sizes = np.array([samples])
+    return _split(np.zeros(samples, dtype=np.intp), sizes, len(counts), trials, seed, lambda rng, trial: counts[None])
+
+
+def feature_split(
+    feature: npt.ArrayLike,
+    *,
+    n_clients: int,
+    shares: Sequence[float] | Array | None = None,
+    trials: int = 1,
+    seed: Seed = 0,
+) -> Indices:
+    """Split samples over clients by a feature: each client has the samples of an interval of its values.
+
+    Parameters
+    ----------
+    feature : array_like (samples,)
+        A feature or label of each sample.
+    n_clients, shares
+        As in `random_split`. The first client has the smallest values.
+    trials : int
+        Number of splits. They differ only in samples with equal values at the ends of the intervals.
+    seed : int or tuple of int
+        A trial's split is a function of (seed, trial).
+
+    Returns
+    -------
+    ndarray of int (trials, samples)
+        The client of each sample.
+
+    Raises
+    ------
+    ValueError
+        If a client would have no samples.
+    SizeError
+        If the splits do not fit into memory.
+
+    Notes
+    -----
+    For a feature that already names the clients, such as a site, no split is needed: use
+    ``np.unique(feature, return_inverse=True)[1][None]``.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> lf.feature_split([0.1, 0.9, 0.4, 0.2], n_clients=2).tolist()
+    [[0, 1, 1, 0]]
+    """
+    values = check_array("feature", feature, [("samples",)])
+    counts = _counts(len(values), n_clients, shares)
+    trials, seed = check_integer("trials", trials), check_seed(seed)
+    check_fits(float(trials) * len(values), f"trials = {trials} of {len(values)} samples", "use fewer trials")
+    clients = np.empty((trials, len(values)), dtype=np.intp)
+    for trial, rng in enumerate(generators(seed, Stream.SPLIT, range(trials))):
+        clients[trial, np.lexsort((rng.random(len(values)), values))] = np.repeat(np.arange(len(counts)), counts)
+    return clients
+
+
+def _counts(samples: int, n_clients: int, shares: Sequence[float] | Array | None) -> Indices:
+    """Return the number of samples of each client."""
+    n = check_integer("n_clients", n_clients, maximum=samples)
+    weights = check_array("shares", np.ones(n) if shares is None else shares, [("n_clients",)])
+    check_shape("shares", weights, (n,), "(n_clients,)")
+    if not weights.min() > 0:
+        raise ValueError(f"shares = {short_repr(shares)} must be positive")
+    ends = np.rint(samples * np.cumsum(weights) / weights.sum()).astype(np.intp)
+    counts = np.diff(ends, prepend=0)
+    if counts.min() == 0:
+        raise ValueError(
+            f"shares: client {int(counts.argmin())} of n_clients = {n} would have none of {samples} samples; use more "
+            "equal shares or fewer clients"
+        )
+    return counts
+
+
 def held_out(clients: Indices, labels: Array, share: float, seed: Seed) -> tuple[list[Indices], list[Indices]]:
     """Return the indices of training and of held-out samples, in random order, as lists with one array per trial.
 
@@ -192,6 +313,44 @@ def held_out(clients: Indices, labels: Array, share: float, seed: Seed) -> tuple
         train.append(order[~is_test])
         test.append(order[is_test])
     return train, test
+
+
+def owners_of(clients: npt.ArrayLike, rows: Array) -> Indices:
+    """Return the client of each sample, (trials, samples), or raise if a client has no sample in some trial."""
+    array = check_array("clients", clients, [("trials", "samples")])
+    samples = rows.shape[0]
+    check_shape("clients", array, (array.shape[0], samples), f"(trials, samples) as X has shape {rows.shape}")
+    check_whole("clients", array, -1.0, samples - 1.0, f"from -1 (unassigned) to {samples - 1}, for {samples} samples,")
+    owners = array.astype(np.intp)
+    n = int(owners.max()) + 1
+    if n == 0:
+        raise ValueError("clients contains only -1 (unassigned); at least one client must have samples")
+    for trial, one in enumerate(owners):
+        missing = np.setdiff1d(np.arange(n), one)
+        if missing.size:
+            raise ValueError(
+                f"clients has no sample of client {missing[0]} in trial {trial}; each of n = {n} clients must have one "
+                "in every trial"
+            )
+    return owners
+
+
+def dealt(rows: Array, labels: Array, owners: Indices, chosen: list[Indices]) -> tuple[Array, Array, Array]:
+    """Return zero-padded X (trials, n, m, d), y (trials, n, m) and counts (trials, n) of the chosen samples."""
+    trials, n, d = len(chosen), int(owners.max()) + 1, rows.shape[1]
+    counts = np.stack([np.bincount(owner[one], minlength=n) for owner, one in zip(owners, chosen, strict=True)])
+    m = int(counts.max())
+    check_fits(
+        float(trials) * n * m * (d + 1),
+        f"{trials} trials of n = {n} clients, padded to {m} samples of dimension {d} each,",
+        "use fewer trials, or clients with more equal numbers of samples",
+    )
+    X, y = np.zeros((trials, n, m, d)), np.zeros((trials, n, m))
+    for trial, one in enumerate(chosen):
+        client = owners[trial, one]
+        place = places(client)[0]
+        X[trial, client, place], y[trial, client, place] = rows[one], labels[one]
+    return X, y, counts.astype(np.float64)
 
 
 def places(groups: Indices) -> tuple[Indices, Indices]:

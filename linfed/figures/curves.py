@@ -9,7 +9,7 @@ import numpy as np
 
 from linfed._types import Array, Indices
 from linfed.figures.style import COLUMN_WIDTH, Look, line_style, style
-from linfed.statistics.quantiles import quantiles
+from linfed.numerics.quantiles import quantiles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

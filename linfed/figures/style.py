@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -11,7 +12,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from linfed.errors import suggestion
+import linfed
+from linfed.errors import check_choice, check_number, suggestion
 from linfed.system.files import replacing
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ COLUMN_WIDTH = 3.35
 
 PAGE_WIDTH = 6.9
 """Width of both columns, in inches."""
+
+WIDTHS: Mapping[str, float] = {"column": COLUMN_WIDTH, "page": PAGE_WIDTH}
+"""Widths of figures by name."""
 
 Look: TypeAlias = tuple[str, str, Any]
 """Colour, marker and line style."""
@@ -120,6 +125,13 @@ LABELS: Mapping[str, str] = {
 """Labels of methods in legends, if different from their names."""
 
 
+def inches(width: object) -> float:
+    """Return a width in inches, given as a number or as a name in `WIDTHS`."""
+    if isinstance(width, str):
+        return WIDTHS[check_choice("width", width, WIDTHS)]
+    return check_number("width", width, positive=True)
+
+
 def style() -> AbstractContextManager[object]:
     """Draw figures in linfed's style: with colours for colour-blind readers, and in sizes for a paper.
 
@@ -156,16 +168,51 @@ def style() -> AbstractContextManager[object]:
     return restoration
 
 
-def save_figure(figure: Figure, stem: str) -> list[Path]:
-    """Write a figure to ``stem.png`` and ``stem.pdf``, atomically, and return the paths.
+def save_figure(
+    figure: Figure, stem: str | os.PathLike[str], *, metadata: Mapping[str, str] | None = None
+) -> list[Path]:
+    """Write a figure to ``stem.png`` for a web page and to ``stem.pdf`` for a paper, atomically.
 
-    The files contain no time of creation, so the same figure gives the same bytes.
+    Parameters
+    ----------
+    figure : Figure
+        The matplotlib figure.
+    stem : path
+        Path without the suffix; a suffix ``.png`` or ``.pdf`` is removed.
+    metadata : mapping of str to str, optional
+        Texts to store in both files: the fields ``Title``, ``Author``, ``Subject``, ``Keywords`` and ``Creator`` of a
+        PDF file, and text of the same names in a PNG file. ``Creator`` is linfed with its version by default.
+
+    Returns
+    -------
+    list of Path
+        The paths of the two files.
+
+    Notes
+    -----
+    The PNG file has 300 dots per inch. The PDF file embeds TrueType fonts, as journals require. The files contain no
+    time of creation, so the same figure gives the same bytes.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import linfed as lf
+    >>> table = lf.Table([{"m": 5, "error": lf.LabeledArray([[1.0, 0.1]], round=[0, 1])}])
+    >>> with lf.panels(table, width="column") as sheet:
+    ...     sheet.curves("round", "error", by="m")
+    >>> with TemporaryDirectory() as folder:
+    ...     [path.name for path in lf.save_figure(sheet.figure, f"{folder}/error")]
+    ['error.png', 'error.pdf']
     """
+    name = os.fspath(stem)
+    name = name.removesuffix(".png").removesuffix(".pdf")
+    texts = {"Creator": f"linfed {linfed.__version__}", **(metadata or {})}
     paths = []
-    for suffix, metadata in (("png", {}), ("pdf", {"CreationDate": None})):
-        paths.append(Path(f"{stem}.{suffix}"))
-        with replacing(paths[-1]) as file:
-            figure.savefig(file, format=suffix, metadata=metadata)
+    with style():
+        for suffix, time in (("png", {}), ("pdf", {"CreationDate": None})):
+            paths.append(Path(f"{name}.{suffix}"))
+            with replacing(paths[-1]) as file:
+                figure.savefig(file, format=suffix, metadata={**texts, **time})
     return paths
 
 
@@ -262,7 +309,9 @@ def tell_apart(ax: Axes, method: str, run_with: Sequence[Mapping[str, str]]) -> 
 
 
 GREEK = "alpha|beta|delta|eta|gamma|kappa|lambda|phi|sigma|tau|theta"
-SYMBOL = re.compile(rf"(?<![\w$\\'-])(?:({GREEK})_?([0-9a-z])?|([BCEKMTWdkmnpq]|dist(?=_))(\*)?(?:_(\w+))?)(?![\w'(.-])")
+SYMBOL = re.compile(
+    rf"(?<![\w$\\'-])(?:({GREEK})_?([0-9a-z])?|([BCEKMTWdkmnpq]|dist(?=_))(\*)?(?:_(\w+))?)(?![\w'(.-])"
+)
 """Mathematical symbol in a text: a Greek letter's name or one of the papers' letters, with a star or an index."""
 
 

@@ -18,13 +18,14 @@ from linfed.figures.style import (
     Look,
     draw_level,
     format_texts,
+    inches,
     label,
     line_style,
     plain_ticks,
     style,
 )
+from linfed.numerics.quantiles import quantiles
 from linfed.simulation.metrics import SHARES
-from linfed.statistics.quantiles import quantiles
 from linfed.tables.export import varying
 from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
@@ -117,7 +118,7 @@ def panels(
     column: str | None = None,
     row: str | int | None = None,
     title: str | Callable[[Any], str] | None = None,
-    width: float = PAGE_WIDTH,
+    width: float | str = PAGE_WIDTH,
     height: float = 2.4,
     **options: Any,
 ) -> Iterator[PanelGrid]:
@@ -137,16 +138,18 @@ def panels(
     title : str or callable, optional
         Title of each column of panels: a format string for the value of `column`, or a function of it. The default is
         e.g. ``"n_samples = {}"``.
-    width, height : float
-        Size in inches. In a paper, a page is 6.9 wide and a column 3.35.
+    width : float or {"column", "page"}
+        Width in inches, or of a column (3.35) or a page (6.9) of a paper with two columns.
+    height : float
+        Height in inches.
     **options
         Further arguments of ``matplotlib.pyplot.subplots``.
 
     Yields
     ------
     PanelGrid
-        The panels. Their `figure` keeps the style after the context has ended; ``sheet.figure.savefig("name.pdf")``
-        embeds TrueType fonts.
+        The panels. Their `figure` keeps the style after the context has ended; ``lf.save_figure(sheet.figure, "name")``
+        writes it as PNG and PDF.
 
     Raises
     ------
@@ -167,8 +170,7 @@ def panels(
     """
     check_instance("table", table, Table, "a lf.Table")
     check_instance("title", title or "", (str, Callable), "a text or a function")  # type: ignore[arg-type]
-    for name, size in (("width", width), ("height", height)):
-        check_number(name, size, positive=True)
+    size = inches(width), check_number("height", height, positive=True)
     if row is not None and not isinstance(row, str):
         check_integer("row", row)
     import matplotlib.pyplot as plt
@@ -184,7 +186,7 @@ def panels(
         figure, axes = plt.subplots(
             len(keys),
             len(columns),
-            figsize=(width, height),
+            figsize=size,
             layout="constrained",
             squeeze=False,
             FigureClass=StyledFigure,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from linfed.figures.style import label
+from linfed.numerics.quantiles import quantiles
 from linfed.statistics.findings import join_notes
-from linfed.statistics.quantiles import quantiles
 from linfed.tables.table import Table
 
 

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from linfed.cells.run import Run
-from linfed.errors import SizeError, is_real
+from linfed.errors import SizeError, check_instance, is_real
 from linfed.figures.curves import draw_prediction
-from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, line_style, shades
+from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, inches, line_style, shades
 from linfed.plotting.captions import sizes
 from linfed.plotting.panels import panels, plot_curves
 from linfed.prediction import Prediction, predict
 from linfed.reproduction.caveats import edge_note
 from linfed.search.tuning import Tuned
 from linfed.tables.export import format_diverged, short_names, varying
-from linfed.tables.grid import changed, fields_of
+from linfed.tables.grid import changed, checked_cells, fields_of
 from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
 
@@ -52,17 +52,60 @@ Axis = tuple[str, list[str]]
 """Names of columns that vary together, joined to a text, and the text of their values for each row."""
 
 
-def default_figure(table: Table, cells: Sequence[Any]) -> tuple[Figure, str] | None:
-    """Draw the figure of a table, and return it with its caption; None if no column has values along an axis.
+def plot_runs(
+    table: Table, cells: Sequence[Any], metric: str | None = None, *, width: float | str | None = None
+) -> tuple[Figure, str]:
+    """Plot the curves of a sweep with their predictions, and return the figure and its caption.
 
     Parameters
     ----------
     table : Table
+        Table of the sweep.
     cells : sequence of cells
-        The cells that filled the table. The columns named like their fields distinguish the rows. For cells that are
-        runs, the figure has the predicted curve (`lf.predict`), if there is a prediction.
+        The cells that filled the table. The columns named like their fields distinguish the rows.
+    metric : str, optional
+        Column to plot, with values along the rounds or another axis; by default the first one.
+    width : float or {"column", "page"}, optional
+        Width in inches, or of a column (3.35) or a page (6.9) of a paper with two columns. By default it depends on the
+        number of panels.
+
+    Returns
+    -------
+    figure : matplotlib Figure
+        A line for each method (the median over trials, with the 10-90 % band), in a panel for each setting. Black
+        lines are predictions (`lf.predict`) of the subspace distance; they are dashed if they have warnings.
+    caption : str
+        The quantities, the sizes, and the rows that are not drawn.
+
+    Raises
+    ------
+    KeyError
+        If the metric is not a column.
+    ValueError
+        If the column, or every column, has no values along one axis.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.3), data=lf.FreshSamples(8), rounds=20, trials=6,
+    ...              problem=lf.SharedRepresentation(n_clients=50, dim=10, rank=2, noise_std=0.1))
+    >>> cells = lf.grid(run, **{"data.n_samples": (8, 16)})
+    >>> figure, caption = lf.plot_runs(lf.sweep(cells), cells, width="column")
+    >>> caption.partition("; ")[0]
+    'Subspace distance against round: median and 10-90 % over trials'
     """
-    y = _metric(table)
+    check_instance("table", table, Table, "a lf.Table")
+    found = default_figure(table, checked_cells(cells), metric=metric, width=width)
+    if found is None:
+        raise ValueError("table must have a column with values along one axis, such as the rounds")
+    return found
+
+
+def default_figure(
+    table: Table, cells: Sequence[Any], *, metric: str | None = None, width: float | str | None = None
+) -> tuple[Figure, str] | None:
+    """Draw the figure of a table as `plot_runs` does; None if no column has values along an axis."""
+    y = _metric(table) if metric is None else _checked_metric(table, metric)
     if y is None:
         return None
     rows = [row for row in table.rows if y in row]
@@ -75,20 +118,27 @@ def default_figure(table: Table, cells: Sequence[Any]) -> tuple[Figure, str] | N
     selection = Table(
         [{"=line": line, "=column": column, "=row": row, **rows[i]} for (line, column, row), i in chosen.items()]
     )
-    figure, predicted = _draw(selection, x, y, [_run_of(rows[i], cells) for i in chosen.values()])
+    figure, predicted = _draw(selection, x, y, [_run_of(rows[i], cells) for i in chosen.values()], width)
     left_out += [f"rows without {y}"] * (len(rows) < len(table))
     return figure, _caption(selection, x, y, left_out, predicted)
 
 
 def _metric(table: Table) -> str | None:
     """Return the column to draw: the first along the rounds in all rows, or else the first along any axis."""
-
-    def along(row: Mapping[str, Any], name: str) -> bool:
-        return isinstance(row.get(name), LabeledArray) and row[name].trials and len(row[name].axes) == 1
-
-    found = [name for name in table.columns if any(along(row, name) for row in table.rows)]
-    shared = [name for name in found if all(along(row, name) for row in table.rows)]
+    found = [name for name in table.columns if any(_along_an_axis(row, name) for row in table.rows)]
+    shared = [name for name in found if all(_along_an_axis(row, name) for row in table.rows)]
     return next((name for name in shared if table.axes(name) == ("trial", "round")), next(iter(shared or found), None))
+
+
+def _checked_metric(table: Table, name: str) -> str:
+    """Return the name of a column; raise if it is unknown or has no values along one axis."""
+    if not any(_along_an_axis(row, name) for row in table.rows):
+        raise ValueError(f"metric = {name!r} must have values along one axis, got the axes {table.axes(name)}")
+    return name
+
+
+def _along_an_axis(row: Mapping[str, Any], name: str) -> bool:
+    return isinstance(row.get(name), LabeledArray) and row[name].trials and len(row[name].axes) == 1
 
 
 # --- which row is drawn where ------------------------------------------------------------------------------------
@@ -220,11 +270,14 @@ def _predicted(run: Run | None) -> Prediction | None:
 # --- drawing -----------------------------------------------------------------------------------------------------
 
 
-def _draw(table: Table, x: str, y: str, runs: Sequence[Run | None]) -> tuple[Figure, list[Prediction]]:
+def _draw(
+    table: Table, x: str, y: str, runs: Sequence[Run | None], wanted: float | str | None
+) -> tuple[Figure, list[Prediction]]:
     """Draw the figure, and return it with the predictions in it."""
     lines, columns, rows = ([*dict.fromkeys(row[f"={part}"] for row in table.rows)] for part in MOST)
     looks, labels = _looks(table, lines), {line: _text(line) for line in lines}
     width = max(PAGE_WIDTH if len(columns) > 1 else 1.4 * COLUMN_WIDTH, 1.7 * len(columns) + 0.6)
+    width = width if wanted is None else inches(wanted)
     band = len(lines) <= MOST_BANDS
     predictions: dict[int, Prediction] = {}
     if y == "subspace_distance" and x == "round" and len(runs) <= MOST_PREDICTIONS:

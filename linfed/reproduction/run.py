@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +19,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+import linfed
 from linfed.errors import SweepError, UsageError
 from linfed.plotting.captions import captions, write_caption
 from linfed.reproduction.committed import Settings
 from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, in_package, load_file, name_of
-from linfed.reproduction.own_settings import check_cells, with_settings
+from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
 from linfed.reproduction.records import finding_to_dict, read_saved
 from linfed.statistics.findings import Finding, by_sentence
+from linfed.sweeps.code_hash import source_digests
 from linfed.sweeps.executors import ExecutionOptions
 from linfed.sweeps.progress import log_status
 from linfed.sweeps.scheduler import run_cells
@@ -195,7 +198,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     files.append(_save_json(name, described, claims or [], out))
     log_status(name, "drawing the figures", options.execution.progress)
     with _errors_as_remarks("its figures cannot be drawn", described, remarks):
-        figure_files, texts = _draw(name, module, tables, lists, out)
+        figure_files, texts = _draw(name, module, tables, lists, out, _metadata(described))
     described["figures"] = texts
     _save_json(name, described, claims or [], out)
     files += figure_files
@@ -319,6 +322,35 @@ def load_tables(name: str, out: Path) -> tuple[dict[str, Any], Tables]:
         ) from None
 
 
+def command_of(file: Path, options: ReproduceOptions) -> str:
+    """Return the command that computes a run with these options, without the options that do not change its numbers."""
+    words = ["linfed", "reproduce", name_of(file) if in_package(file) else file.name, *["--quick"] * options.quick]
+    for name, value in (("trials", options.trials), ("seed", options.seed)):
+        words += [] if value is None else [f"--{name}", str(value)]
+    for name, value in options.set.items():
+        is_word = isinstance(value, str) and read_settings([f"{name}={value}"]) == {name: value}
+        words += ["--set", f"{name}={value if is_word else repr(value)}"]
+    return shlex.join(words)
+
+
+def _source_of(file: Path) -> dict[str, str]:
+    """Return the hashes of the code of an experiment and of linfed."""
+    module = load_file(file)
+    functions = (getattr(module, name, None) for name in ("cells", "claims", "plot"))
+    return source_digests(function for function in functions if function is not None)
+
+
+def _metadata(described: Mapping[str, Any]) -> dict[str, str]:
+    """Return the metadata of a run's figures: version, command, hashes of the code and commit."""
+    version = described.get("versions", {}).get("linfed", linfed.__version__)
+    texts = {"Creator": f"linfed {version}"}
+    if "command" in described:
+        texts["Subject"] = described["command"]
+    keywords = [f"source of the {name}: {digest}" for name, digest in described.get("source", {}).items()]
+    keywords += [f"commit: {described['commit']}"] if described.get("commit") else []
+    return texts | ({"Keywords": "; ".join(keywords)} if keywords else {})
+
+
 def _described(file: Path, options: ReproduceOptions, tables: Tables) -> dict[str, Any]:
     """Return the record of a run without its claims: options, values shared by all rows of a table, and versions."""
 
@@ -332,6 +364,8 @@ def _described(file: Path, options: ReproduceOptions, tables: Tables) -> dict[st
     return {
         "experiment": name_of(file),
         **({} if in_package(file) else {"file": str(file.resolve())}),
+        "command": command_of(file, options),
+        "source": _source_of(file),
         "quick": options.quick,
         **({"set": changes} if changes else {}),
         "tables": {key: {"rows": len(table), "shared": shared(table)} for key, table in tables.items()},
@@ -358,7 +392,12 @@ def _plain(value: Any) -> Any:
 
 
 def _draw(
-    name: str, module: ModuleType, tables: Tables, lists: Mapping[str, list[Any]], out: Path
+    name: str,
+    module: ModuleType,
+    tables: Tables,
+    lists: Mapping[str, list[Any]],
+    out: Path,
+    metadata: Mapping[str, str],
 ) -> tuple[list[Path], dict[str, str]]:
     """Write the figures and captions; return the paths, and the captions by the keys of the figures."""
     import matplotlib as mpl
@@ -382,6 +421,6 @@ def _draw(
             )
         for key, figure in figures.items():
             stem = str(out / f"{name}{'-' + key if key else ''}")
-            files += [*save_figure(figure, stem), write_caption(Path(f"{stem}.txt"), texts[key])]
+            files += [*save_figure(figure, stem, metadata=metadata), write_caption(Path(f"{stem}.txt"), texts[key])]
             plt.close(figure)
     return files, texts

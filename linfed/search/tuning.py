@@ -16,9 +16,10 @@ import numpy as np
 from linfed._types import Array, Indices
 from linfed._values import Check, Configuration, check_fields, non_negative, optional, takes
 from linfed.algorithms.base import Algorithm, check_algorithm
-from linfed.data.samples import Data
+from linfed.data.samples import Data, GivenSamples
 from linfed.errors import (
     GridEdgeWarning,
+    ValidationWarning,
     check_bool,
     check_choice,
     check_integer,
@@ -40,6 +41,13 @@ Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 SAY_EDGES: ContextVar[bool] = ContextVar("SAY_EDGES", default=True)
 """Whether `tune` warns if a value is at the edge of its grid; a sweep warns once for all its cells instead."""
 
+REUSED = (
+    "metric = 'test_loss' chooses the setting by its loss on the test samples, so the test loss of the chosen setting "
+    "is too small: hold out training samples with validation_share=0.25, or set validation_share=0 if the test samples "
+    "are a validation set"
+)
+"""Message of the `ValidationWarning`."""
+
 TUNING_SEED = 0x74756E65
 """Number added to the seed, so that tuning never uses the trials that `simulate` runs with the same seed."""
 
@@ -52,7 +60,7 @@ class Tuned(Configuration):
     ----------
     base : Algorithm
         The algorithm; its fields that `grid` names are replaced, the others stay.
-    grid, metric, score, quantile, margin, extend, trials
+    grid, metric, score, quantile, margin, extend, trials, validation_share
         As in `tune`.
     rounds : int, optional
         Number of rounds of the tuning runs; by default as many as the run has.
@@ -80,6 +88,7 @@ class Tuned(Configuration):
     extend: bool = False
     trials: int = 20
     rounds: int | None = None
+    validation_share: float | None = None
 
     def __post_init__(self) -> None:
         check_algorithm(self.base)
@@ -92,6 +101,7 @@ class Tuned(Configuration):
             extend=lambda name, value: check_bool(name, value) and _check_extensible(self.grid),
             trials=check_integer,
             rounds=optional(partial(check_integer, minimum=0)),
+            validation_share=optional(_check_share),
         )
         check_made_small(self.metric)
 
@@ -104,11 +114,16 @@ class Tuned(Configuration):
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "rounds")}
         return tune(self.base, problem, rounds=rounds if self.rounds is None else self.rounds, **fields, **options)
 
-    def tries(self, problem: Problem | None, *, rounds: int, seed: Seed, **options: Any) -> Tries:
+    def reuses_test(self, data: Data) -> bool:
+        """Return whether the tuning with these data chooses the setting by its loss on the test samples."""
+        return _reuses_test(data, self.metric, self.validation_share)
+
+    def tries(self, problem: Problem | None, *, rounds: int, seed: Seed, data: Data, **options: Any) -> Tries:
         """Return a cell that runs all settings of the grid with a run's problem, rounds and other options."""
         return Tries(
             algorithms=tuple(self.algorithms()),
             problem=problem,
+            data=_tuning_data(data, self.validation_share, seed),
             rounds=rounds if self.rounds is None else self.rounds,
             trials=self.trials,
             seed=tuning_seed(seed),
@@ -152,6 +167,7 @@ def tune(
     record_every: int = 1,
     engine: str = "auto",
     workers: int = 1,
+    validation_share: float | None = None,
 ) -> TuningResult:
     """Tune the hyper-parameters of an algorithm: run every setting of a grid on separate trials and choose the best.
 
@@ -186,6 +202,10 @@ def tune(
         `grid` must then be a mapping from fields to numbers.
     seed : int or tuple of int
         Seed of the run. The tuning trials are independent of the trials of ``simulate(seed=seed)``.
+    validation_share : float, optional
+        For `GivenSamples` and `GivenClasses`: the share of each client's training samples that the tuning holds out.
+        "test_loss" is then the loss on these samples, and the test samples of `data` are not used. With 0 the test
+        samples are used; say so if they are a validation set. The default does the same, with a warning.
 
     Returns
     -------
@@ -206,6 +226,8 @@ def tune(
     -----
     GridEdgeWarning
         If the best value of a field is the smallest or the largest one tried, and no other value ties with it.
+    ValidationWarning
+        If `metric` is "test_loss" on given samples, and `validation_share` is None.
 
     Notes
     -----
@@ -234,6 +256,10 @@ def tune(
     """
     algorithm, grid = _candidates(algorithm, grid)
     check_made_small(metric)
+    validation_share = optional(_check_share)("validation_share", validation_share)
+    if SAY_EDGES.get() and _reuses_test(data, metric, validation_share):
+        warnings.warn(REUSED, ValidationWarning, stacklevel=2)
+    data = _tuning_data(data, validation_share, seed)
     steps = _search(algorithm, grid, score, quantile, margin, extend).steps()
     wanted: dict[str, Any] = {"data": data, "rounds": rounds, "participation": participation, "trials": trials}
     wanted |= {"seed": tuning_seed(seed), "engine": engine, "workers": workers}
@@ -251,6 +277,23 @@ def tune(
             return tuning
 
 
+def _reuses_test(data: Data, metric: Any, validation_share: float | None) -> bool:
+    """Return whether a setting is chosen by its loss on given test samples, and the user has not said so."""
+    return isinstance(data, GivenSamples) and metric == "test_loss" and validation_share is None
+
+
+def _tuning_data(data: Data, validation_share: float | None, seed: Seed) -> Data:
+    """Return the data for the tuning runs."""
+    if validation_share is None:
+        return data
+    if not isinstance(data, GivenSamples):
+        raise ValueError(
+            f"validation_share = {validation_share:g} requires given samples (lf.GivenSamples or lf.GivenClasses), got "
+            f"{short_repr(data)}: leave it out"
+        )
+    return data.hold_out(validation_share, seed=tuning_seed(seed)) if validation_share else data
+
+
 def tuning_seed(seed: Seed) -> Seed:
     """Return the seed for the tuning trials, which are independent of the trials of a run with `seed`."""
     seed = check_seed(seed)
@@ -261,6 +304,7 @@ def tuning_seed(seed: Seed) -> Seed:
 
 
 _check_quantile: Check = partial(check_number, minimum=0.0, maximum=1.0)
+_check_share: Check = partial(check_number, minimum=0.0, maximum=1.0)
 
 
 def _search(algorithm: Algorithm, grid: Grid, score: Any, quantile: float, margin: float, extend: bool) -> Search:

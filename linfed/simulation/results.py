@@ -23,6 +23,7 @@ from linfed.errors import DivergenceWarning, EngineError, check_bool, check_choi
 from linfed.figures import curves, html
 from linfed.figures.style import free_look, line_properties, tell_apart
 from linfed.numerics.linalg import quiet
+from linfed.numerics.quantiles import quantiles
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem, n_classes
 from linfed.simulation import archive
@@ -34,7 +35,6 @@ from linfed.simulation.metrics import LOSSES, METRICS, SHARES, MetricTable, clie
 from linfed.simulation.new_clients import adapted, losses_on, new_client_risks, require_problem
 from linfed.simulation.participation import Participation
 from linfed.simulation.status import LEFT_OUT, Status
-from linfed.statistics.quantiles import quantiles
 from linfed.system import files
 from linfed.system.extras import import_optional
 

@@ -62,7 +62,7 @@ class Hypothesis:
 
     Examples
     --------
-    >>> from linfed.statistics.findings import Hypothesis
+    >>> from linfed.statistics import Hypothesis
     >>> hypothesis = Hypothesis(text="eta <= 1 / (4 sigma_max^2)", left=0.5, right=0.25)
     >>> hypothesis.holds
     False
@@ -221,6 +221,12 @@ def cite(place: str, words: str, *, threshold: bool = False) -> str:
         Quoted words.
     threshold : bool
         If True, add that this project chose the number of the claim.
+
+    Examples
+    --------
+    >>> from linfed.statistics import cite
+    >>> cite("FedRep paper, Theorem 1", "decays exponentially")
+    'FedRep paper, Theorem 1: "decays exponentially"'
     """
     return f'{place}: "{words}"' + (f"; the number is our {OWN_THRESHOLD}" if threshold else "")
 
@@ -234,7 +240,18 @@ def join_notes(*notes: str) -> str:
 
 
 def judge(measured: Measured, **fields: Any) -> Finding:
-    """Return the finding for a statistic with its interval; `fields` are the other fields of `Finding`."""
+    """Return the finding for a statistic with its interval; `fields` are the other fields of `Finding`.
+
+    Examples
+    --------
+    >>> from linfed.statistics import judge, median_interval
+    >>> ratios = [0.9, 1.0, 1.1, 1.0, 0.95, 1.05]
+    >>> finding = judge(median_interval(ratios), claim="The prediction is exact up to 20 %", setting="n = 100",
+    ...                 statistic="measured divided by predicted", source="own prediction",
+    ...                 claimed_low=0.8, claimed_high=1.25)
+    >>> finding.verdict.value
+    'SUPPORTED'
+    """
     estimate, low, high = measured
     return Finding(estimate=estimate, low=low, high=high, **fields)
 
@@ -252,6 +269,16 @@ def judge_smaller(first: Array, second: Array, *, paired: bool = True, **fields:
         (`probability_smaller`).
     **fields
         Other fields of `Finding`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from linfed.statistics import judge_smaller
+    >>> first, second = np.arange(8.0), np.arange(8.0) + 0.5
+    >>> finding = judge_smaller(first, second, claim="A is better than B", setting="n = 100", statistic="share",
+    ...                         source="own prediction")
+    >>> finding.detail, finding.verdict.value
+    ('8 of 8', 'SUPPORTED')
     """
     if not paired:
         return judge(probability_smaller(first, second), **{"claimed_low": 0.5, "strict": True} | fields)
@@ -276,6 +303,14 @@ def judge_share(
         The interval is then over clusters; otherwise it is the Clopper-Pearson interval.
     **fields
         Other fields of `Finding`.
+
+    Examples
+    --------
+    >>> from linfed.statistics import judge_share
+    >>> finding = judge_share([True] * 19 + [False], 0.5, claim="Most runs converge", setting="n = 100",
+    ...                       statistic="share of trials", source="own threshold")
+    >>> finding.detail, finding.claimed_range, finding.verdict.value
+    ('19 of 20', 'above 0.5', 'SUPPORTED')
     """
     values = np.asarray(check_unmasked("hits", hits), dtype=bool)
     count, total = int(values.sum()), values.size
@@ -310,6 +345,14 @@ def judge_failures(
     -------
     Finding
         Finding for the share, with its Clopper-Pearson interval.
+
+    Examples
+    --------
+    >>> from linfed.statistics import judge_failures
+    >>> finding = judge_failures([False] * 50, allowed=0.1, claim="The bound holds", setting="n = 100",
+    ...                          source="own prediction")
+    >>> finding.detail, finding.verdict.value
+    ('0 of 50', 'HOLDS')
     """
     allowed = check_number("allowed", allowed, minimum=0.0, maximum=1.0)
     mask = np.asarray(check_unmasked("failed", failed), dtype=bool)
@@ -342,6 +385,14 @@ def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **fields: Any) -> F
     Finding
         Finding for the largest violation. The interval has length 0, because one violation in any trial refutes the
         claim. VACUOUS if nothing was evaluated.
+
+    Examples
+    --------
+    >>> from linfed.statistics import judge_identity
+    >>> finding = judge_identity([1e-15, 3e-16], tolerance=1e-12, claim="The two sides are equal", setting="n = 100",
+    ...                          statistic="largest gap", source="own prediction")
+    >>> finding.estimate, finding.verdict.value
+    (1e-15, 'HOLDS')
     """
     values = np.asarray(check_unmasked("gaps", gaps), dtype=float).reshape(len(np.atleast_1d(gaps)), -1)
     has_value = ~np.isnan(values)
@@ -360,7 +411,7 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
     Parameters
     ----------
     fitted : tuple of float
-        Estimate and interval, as `linfed.statistics.fits.fit_exponent` returns them.
+        Estimate and interval, as `linfed.statistics.fit_exponent` returns them.
     claimed : float
         Claimed exponent.
     kind : {"at most", "at least", "equal"}
@@ -370,6 +421,15 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
         Tolerance of the claimed exponent. With margin 0, no finite number of trials could support a sharp scaling law.
     **fields
         Other fields of `Finding`.
+
+    Examples
+    --------
+    >>> from linfed.statistics import fit_exponent, judge_exponent
+    >>> m, errors = [10, 20, 40], [[1.0, 0.5, 0.25], [1.2, 0.6, 0.3]]
+    >>> finding = judge_exponent(fit_exponent(m, errors), -1.0, kind="equal", margin=0.1, claim="The error is 1/m",
+    ...                          setting="n = 100", source="own prediction")
+    >>> finding.claimed_range, finding.verdict.value
+    ('-1.1 to -0.9', 'HOLDS')
     """
     check_choice("kind", kind, ("at most", "at least", "equal"))
     margin = check_number("margin", margin, minimum=0.0)

@@ -60,6 +60,13 @@ class PowerLawFit:
         Numbers of points that are known, censored above and censored below.
     over : {"trials", "residuals"}
         Source of the variation behind the intervals.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> fit = lf.fit_power_law("m ~ d^a", {"d": [10, 20, 40], "m": [5.0, 10.5, 20.0]})
+    >>> round(fit.exponents["a"][0], 6), round(fit.max_factor, 3), fit.over
+    (1.0, 1.033, 'residuals')
     """
 
     formula: str
@@ -162,6 +169,9 @@ def fit_power_law(
 
     The offset is part of the model: ``m = k + 1 + C d k/n`` is not a power law in m itself.
 
+    An exponent belongs to one size only if no other quantity changes with it. With random heads the condition number of
+    few clients' heads falls with n and grows with k; ``lf.SharedRepresentation(condition_number=1.0)`` keeps it fixed.
+
     References
     ----------
     Tobin 1958, Estimation of relationships for limited dependent variables, Econometrica 26.
@@ -245,7 +255,7 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
 
     Examples
     --------
-    >>> from linfed.statistics.fits import fit_exponent
+    >>> from linfed.statistics import fit_exponent
     >>> round(fit_exponent([1, 2, 4], [[1.0, 0.5, 0.25]] * 3)[0], 12)
     -1.0
     """

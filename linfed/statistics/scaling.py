@@ -28,6 +28,15 @@ def judge_predicted_exponent(
         Largest allowed difference of the exponents.
     **fields
         Other fields of `Finding`.
+
+    Examples
+    --------
+    >>> from linfed.statistics import judge_predicted_exponent
+    >>> measured, predicted = [[1.0, 0.5, 0.26], [1.2, 0.6, 0.3]], [[1.1, 0.55, 0.275]] * 2
+    >>> finding = judge_predicted_exponent([10, 20, 40], measured, predicted, margin=0.1, setting="n = 100",
+    ...                                    claim="The error scales as predicted")
+    >>> finding.detail, finding.verdict.value
+    ('measured -0.987, predicted -1.000', 'HOLDS')
     """
     estimate, low, high = fit_exponent(x, measured)
     predicted_exponent = fit_exponent(x, predicted)[0]
@@ -63,6 +72,14 @@ def judge_farthest_off(
     -----
     The interval is a 95 % percentile bootstrap. Its measured coverage for three points of root mean chi^2 is 0.94 to
     0.96 if one point stands out, and 0.91 to 0.97 if all ratios are 1, with 10, 20 and 50 trials.
+
+    Examples
+    --------
+    >>> from linfed.statistics import judge_farthest_off
+    >>> finding = judge_farthest_off([[1.0, 0.9], [1.1, 1.0], [0.9, 1.05]], [[1.0, 1.0]] * 3, claimed_low=0.8,
+    ...                              claimed_high=1.25, claim="The level is as predicted", setting="n = 100")
+    >>> round(finding.estimate, 3), finding.verdict.value
+    (0.985, 'HOLDS')
     """
     groups = list(np.square(np.asarray(measured) / np.asarray(predicted)).T)
 
@@ -96,6 +113,14 @@ def judge_one_constant(ratios: npt.ArrayLike, *, claimed_high: float, **fields: 
     -----
     The statistic is biased upwards. The measured coverage of its 95 % percentile bootstrap is 0.94 to 0.96 with 10, 20
     and 50 trials if the constants are 1, 1.5 and 2. If all true constants are equal, the whole interval lies above 1.
+
+    Examples
+    --------
+    >>> from linfed.statistics import judge_one_constant
+    >>> finding = judge_one_constant([[1.0, 1.2], [1.1, 1.1], [1.0, 1.2]], claimed_high=1.5, source="own prediction",
+    ...                              claim="One constant serves all settings")
+    >>> finding.detail, finding.verdict.value
+    ('constants from 1 to 1.2', 'HOLDS')
     """
     groups = list(np.asarray(ratios).T)
 

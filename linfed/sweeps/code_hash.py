@@ -64,6 +64,20 @@ def code_digest(owners: Iterable[Any]) -> str:
     return hashlib.sha256("\n".join([*versions, *_of_linfed(), *texts]).encode()).hexdigest()
 
 
+def source_digests(owners: Iterable[Any]) -> dict[str, str]:
+    """Hash the source that these functions depend on, without versions of other packages.
+
+    Returns
+    -------
+    dict of str to str
+        "experiment", the hash of the user-defined code, and "linfed", the hash of the package. They are the same in a
+        checkout and in an installed package with the same code. Comments and docstrings do not count.
+    """
+    texts = [f"{module}: {text}" for module, text in statements(p for one in owners for p in _part_of(one)).items()]
+    parts = {"experiment": texts, "linfed": _of_linfed()}
+    return {name: hashlib.sha256("\n".join(part).encode()).hexdigest() for name, part in parts.items()}
+
+
 def check_loaded(owners: Iterable[Any]) -> None:
     """Raise if a file that counts has changed since it was imported: its hash would not match the running code.
 

@@ -7,7 +7,9 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
-from linfed.errors import DivergenceWarning, GridEdgeWarning, SweepError, short_repr
+from linfed.cells.run import Run
+from linfed.errors import DivergenceWarning, GridEdgeWarning, SweepError, ValidationWarning, short_repr
+from linfed.search.tuning import REUSED, Tuned
 from linfed.simulation.status import LEFT_OUT
 from linfed.sweeps.executors import ExecutionOptions
 from linfed.sweeps.scheduler import SweepOutcome, run_cells
@@ -86,6 +88,8 @@ def sweep(
         If trials of a `Run` diverged. The warning gives their number, the column ``status`` identifies them.
     GridEdgeWarning
         If the chosen value of a tuned hyper-parameter is at the edge of its grid.
+    ValidationWarning
+        If an `lf.Tuned` algorithm is tuned on the test samples, see `lf.tune`.
     StoreWarning
         If a file in the store is damaged, foreign or renamed. It is set aside, and its cell recomputed.
 
@@ -116,6 +120,9 @@ def sweep(
     for name, value in (("reuse_stale", reuse_stale), ("recompute", recompute)):
         if value and store is None:
             raise ValueError(f"{name} = {short_repr(value)} requires store=")
+    runs = [cell for cell in cells if isinstance(cell, Run) and isinstance(cell.algorithm, Tuned)]
+    if any(run.algorithm.reuses_test(run.data) for run in runs if isinstance(run.algorithm, Tuned)):
+        warnings.warn(REUSED, ValidationWarning, stacklevel=2)
     means = ExecutionOptions(
         executor=executor,
         workers=workers,

@@ -15,8 +15,8 @@ import numpy as np
 
 from linfed.errors import DivergenceWarning, short_repr
 from linfed.figures import html as page
+from linfed.numerics.quantiles import quantiles
 from linfed.simulation.status import LEFT_OUT
-from linfed.statistics.quantiles import quantiles
 from linfed.system.extras import import_optional
 from linfed.system.files import named_file, replacing
 from linfed.tables.grid import Row

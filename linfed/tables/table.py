@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Json
-from linfed.errors import check_instance, check_unmasked, short_repr, suggestion
+from linfed.errors import check_choice, check_instance, check_unmasked, short_repr, suggestion
+from linfed.simulation.metrics import SHARES
 from linfed.system import files
 from linfed.tables import export
 from linfed.tables.grid import Row, fields_of, plain
 from linfed.tables.labeled_array import LabeledArray
+from linfed.tables.summary import BEST, STATISTICS, Summary, summary
 
 FORMAT = 1
 """Version of the file format."""
@@ -256,6 +258,80 @@ class Table:
         list of dict
         """
         return export.records(self._named(short), along)
+
+    def summarize(
+        self,
+        metric: str,
+        *,
+        rows: str | Sequence[str],
+        columns: str | Sequence[str] = (),
+        statistic: str = "median",
+        best: str | None = None,
+    ) -> Summary:
+        """Return a table for a paper: a statistic over trials with its 95 % confidence interval in each entry.
+
+        Parameters
+        ----------
+        metric : str
+            Column with one value per trial. Along further axes, such as the rounds, the last value is used.
+        rows, columns : str or sequence of str
+            Columns of numbers or strings, whose values are the rows and the columns of the summary. Together they must
+            identify each row of this table.
+        statistic : {"median", "mean"}
+            The median has the interval of `linfed.statistics.median_interval`, exact for every distribution and finite
+            from 6 trials on. The mean has Student's interval (`linfed.statistics.mean_interval`).
+        best : {"smallest", "largest"}, optional
+            The best value, by default the largest accuracy and the smallest value of all other metrics. It is bold if
+            its interval overlaps no other interval of the same column.
+
+        Returns
+        -------
+        Summary
+            Object with the methods ``to_pandas()``, ``to_markdown()`` and ``to_latex()``.
+
+        Raises
+        ------
+        KeyError
+            If a column is unknown, or `rows` or `columns` names a column of arrays.
+        ValueError
+            If the metric does not have one value per trial, or several rows of this table belong to the same entry.
+
+        Notes
+        -----
+        Diverged trials are counted in their entry. They have the worst value: they shift the median, and make a mean
+        infinite.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import linfed as lf
+        >>> table = lf.Table([{"rule": r, "n": n, "error": np.arange(1.0, 9.0) * n**p}
+        ...                   for r, p in (("a", 1), ("b", -1)) for n in (1, 4)])
+        >>> print(table.summarize("error", rows="rule", columns="n"))  # doctest: +ELLIPSIS
+        | rule | n = 1 | n = 4 |
+        | --- | --- | --- |
+        | a | 4.00 [1.00, 8.00] | 16.0 [4.0, 32.0] |
+        | b | 4.00 [1.00, 8.00] | **1.00 [0.25, 2.00]** |
+        <BLANKLINE>
+        error: median over 8 trials [confidence interval of level 0.95]; bold: ...
+        """
+        check_choice("statistic", statistic, STATISTICS)
+        best = check_choice("best", best or ("largest" if metric in SHARES else "smallest"), BEST)
+        if not self.rows:
+            raise ValueError("cannot summarize an empty table; did select() match no row?")
+        sides = [[self._key(name) for name in ([one] if isinstance(one, str) else one)] for one in (rows, columns)]
+        values: dict[Any, Any] = {}
+        for row in self:
+            key = tuple(tuple(row.rows[0].get(name) for name in side) for side in sides)
+            if key in values:
+                found = ", ".join(f"{name} = {row.rows[0].get(name)!r}" for side in sides for name in side)
+                raise ValueError(f"several rows have {found}; use select(), or name more columns in rows= or columns=")
+            if "trial" not in row.axes(metric):
+                raise ValueError(f"metric = {metric!r} must have one value per trial")
+            values[key] = row[metric].reshape(len(row[metric]), -1)[:, -1]
+        short = export.short_names(self.rows)
+        names = [[short[name] for name in side] for side in sides]
+        return summary(metric, statistic, best, names[0], names[1], values)
 
     def to_csv(self, path: str | os.PathLike[str], *, short: bool = False) -> list[Path]:
         """Write `to_records` to CSV files and return their paths.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from linfed._types import Array, Indices
 from linfed._values import check_fields, converted, instance, one_of, optional, positive
 from linfed.algorithms.base import Communication, InitContext, Requires, State
-from linfed.algorithms.heads import HeadSolver, check_heads_loss
+from linfed.algorithms.heads import HeadSolver, check_heads_loss, check_one_ridge
 from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
 from linfed.algorithms.models import Direction, LinearModel, client_weights, weighted_mean, zero_model
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size, step_at
@@ -64,6 +64,7 @@ class Averaging(Scheduled):
             rank=optional(check_integer),
             fine_tune=optional(instance(HeadSolver, "lf.ExactHeads(), lf.GradientHeads(steps=10), or None")),
         )
+        check_one_ridge("fine_tune", self.fine_tune)
         if (self.local_epochs is None) != (self.batch_size is None):
             given = {name: getattr(self, name) for name in ("local_epochs", "batch_size")}
             raise ValueError(f"local_epochs and batch_size must be given together, got {given}")

@@ -9,7 +9,7 @@ import numpy as np
 from linfed._types import Array, Indices
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.heads import ExactHeads, GradientHeads
-from linfed.algorithms.step_size import one_step
+from linfed.algorithms.step_size import largest_value, one_step
 from linfed.data.samples import FreshSamples, GivenSamples
 from linfed.errors import check_number
 from linfed.numerics.linalg import qr_positive
@@ -216,7 +216,7 @@ def theorem1_run(result: Result) -> Theorem1Run:
         noise_std=problem.noise_std,
         batch_rounds=1 if isinstance(data, FreshSamples) else max(1, rounds),
         head_steps=how.steps if isinstance(how, GradientHeads) else 0 if isinstance(how, ExactHeads) else np.inf,
-        ridge=how.ridge if isinstance(how, ExactHeads) else 0.0,
+        ridge=largest_value(how.ridge, "ridge") if isinstance(how, ExactHeads) else 0.0,
         rounds=result.rounds,
         distance=result.metrics["subspace_distance"],
         smallest=smallest,

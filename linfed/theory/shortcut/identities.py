@@ -117,7 +117,7 @@ class RecordedRound:
         scale = 1.0 if algorithm.mixing is None else algorithm.mixing
         return cls(
             step_size=algorithm.step_in(batch),
-            ridge=algorithm.ridge / scale**2,
+            ridge=algorithm.ridge_in(batch) / scale**2,
             order=algorithm.solver.order,
             alive=step.alive.copy(),
             active=active.copy(),

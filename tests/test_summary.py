@@ -1,0 +1,142 @@
+"""Tables for a paper: the statistic and its interval, diverged trials, what is bold, and the three formats."""
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from linfed.statistics import mean_interval, median_interval
+
+RNG = np.random.default_rng(0)
+
+
+def table(**changes):
+    """Two methods at two sizes; the error ends near 1e-5, or near 1e-6 for the second method at n = 9."""
+    rows = []
+    for method in ("a_b", "c & d"):
+        for n in (4, 9):
+            last = (1e-6 if (method, n) == ("c & d", 9) else 1e-5) * np.exp(RNG.normal(size=20) / 10)
+            error = lf.LabeledArray(np.stack([np.ones(20), last], axis=1), round=[0, 5])
+            rows.append({"method": method, "problem.n_clients": n, "error": error} | changes)
+    return lf.Table(rows)
+
+
+@pytest.mark.parametrize(("statistic", "interval"), [("median", median_interval), ("mean", mean_interval)])
+def test_an_entry_is_the_statistic_of_the_last_round(statistic, interval):
+    given = table()
+    found = given.summarize("error", rows="method", columns="n_clients", statistic=statistic)
+    for (method,), (n,) in found.entries:
+        values = given.select(method=method, n_clients=n)["error"][:, -1]
+        assert found.entries[(method,), (n,)][:3] == interval(values)
+    assert (found.rows, found.columns) == (("method",), ("n_clients",))
+
+
+def test_bold_is_the_best_whose_interval_is_apart_from_all_others():
+    found = table().summarize("error", rows="method", columns="n_clients")
+    assert {key for key, entry in found.entries.items() if entry.best} == {(("c & d",), (9,))}
+    largest = table().summarize("error", rows="method", columns="n_clients", best="largest")
+    assert {key for key, entry in largest.entries.items() if entry.best} == {(("a_b",), (9,))}
+    alone = table().select(method="a_b").summarize("error", rows="method", columns="n_clients")
+    assert not any(entry.best for entry in alone.entries.values())
+
+
+def test_the_best_accuracy_is_the_largest():
+    accuracy = {"x": np.linspace(0.1, 0.2, 9), "y": np.linspace(0.8, 0.9, 9)}
+    given = lf.Table([{"rule": rule, "accuracy": values} for rule, values in accuracy.items()])
+    found = given.summarize("accuracy", rows="rule")
+    assert [entry.best for entry in found.entries.values()] == [False, True]
+    assert found.entries[("y",), ()][:3] == pytest.approx(median_interval(accuracy["y"]))
+
+
+@pytest.mark.parametrize(("best", "worst"), [("smallest", np.inf), ("largest", -np.inf)])
+def test_diverged_trials_are_counted_and_are_the_worst(best, worst):
+    values = np.array([np.nan, np.nan, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    given = lf.Table([{"rule": "x", "error": values}])
+    entry = given.summarize("error", rows="rule", best=best).entries[("x",), ()]
+    assert (entry.trials, entry.diverged) == (8, 2)
+    assert entry.estimate == (4.0 if best == "smallest" else 3.0)
+    assert (entry.high if best == "smallest" else entry.low) == worst
+    mean = given.summarize("error", rows="rule", best=best, statistic="mean")
+    assert mean.entries[("x",), ()][:3] == (worst, -np.inf, np.inf)
+    assert "2 of 8 diverged" in mean.to_markdown()
+    assert "2 of 8 diverged" in mean.to_latex()
+
+
+def test_infinite_values_have_not_diverged():
+    values = np.array(
+        [np.inf, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
+    )  # e.g. rounds to a level that a trial does not reach
+    entry = lf.Table([{"rule": "x", "rounds": values}]).summarize("rounds", rows="rule").entries[("x",), ()]
+    assert (entry.estimate, entry.high, entry.diverged) == (40.0, np.inf, 0)
+
+
+def test_markdown_and_latex_have_the_same_numbers():
+    found = table().summarize("error", rows="method", columns="n_clients")
+    bold = found.entries[("c & d",), (9,)]
+    mantissas = [f"{value / 1e-7:.2f}" if bold.estimate < 1e-6 else f"{value / 1e-6:.2f}" for value in bold[:3]]
+    power = -7 if bold.estimate < 1e-6 else -6
+    lines = found.to_markdown().splitlines()
+    assert lines[0] == "| method | n_clients = 4 | n_clients = 9 |"
+    assert f"**{mantissas[0]} [{mantissas[1]}, {mantissas[2]}] x 1e{power}**" in lines[3]
+    latex = found.to_latex(caption="A caption", label="tab:a")
+    assert all(rule in latex for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\caption{A caption}"))
+    assert r"a\_b & " in latex
+    assert r"c \& d & " in latex
+    number = rf"${mantissas[0]}\ [{mantissas[1]}, {mantissas[2]}] \cdot 10^{{{power}}}$"
+    assert rf"\bfseries \boldmath {number} \\" in latex
+    assert latex.count(r"\bfseries") == 1
+    assert "%" not in found.note  # a comment in LaTeX
+
+
+def test_the_frame_has_a_line_for_each_entry():
+    found = table().summarize("error", rows=("method", "n_clients"))
+    frame = found.to_pandas()
+    assert list(frame.columns) == ["method", "n_clients", "estimate", "low", "high", "trials", "diverged", "best"]
+    assert frame["estimate"].tolist() == [entry.estimate for entry in found.entries.values()]
+    assert frame["best"].tolist() == [False, False, False, True]
+
+
+def test_an_entry_without_a_row_is_empty():
+    given = lf.Table(table().rows[:3])
+    found = given.summarize("error", rows="method", columns="n_clients")
+    assert found.to_markdown().splitlines()[3].endswith("|  |")
+    assert r" &  \\" in found.to_latex()
+
+
+def test_a_row_without_the_column_is_a_row_of_its_own():
+    given = lf.Table([{"n": 1, "ridge": 0.5, "error": np.arange(8.0)}, {"n": 1, "error": np.arange(8.0)}])
+    lines = str(given.summarize("error", rows="ridge", columns="n")).splitlines()[2:4]
+    assert [line.split("|")[1] for line in lines] == [" 0.5 ", "  "]
+
+
+def test_too_few_trials_have_open_ends_and_the_note_says_so():
+    given = lf.Table([{"rule": "x", "error": np.arange(5.0)}])
+    found = given.summarize("error", rows="rule")
+    assert "[-inf, inf]" in str(found)
+    assert r"[-\infty, \infty]" in found.to_latex()
+    assert "too few" in found.note
+    assert "too few" not in table().summarize("error", rows="method", columns="n_clients").note
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda t: t.summarize("error", rows="method"), r"several rows have method = 'a_b'; use select\(\), or name"),
+        (lambda t: t.summarize("n_clients", rows="method", columns="n_clients"), "must have one value per trial"),
+        (lambda t: t.summarize("error", rows="method", statistic="mode"), "statistic = 'mode'"),
+        (lambda t: t.summarize("error", rows="method", best="low"), "best = 'low'"),
+        (lambda t: t.select(n_clients=1).summarize("error", rows="method"), "cannot summarize an empty table"),
+    ],
+)
+def test_what_cannot_be_summarized_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(table())
+
+
+def test_the_mean_has_students_interval():
+    values = RNG.normal(size=12)
+    from scipy import stats
+
+    interval = stats.ttest_1samp(values, 0.0).confidence_interval(0.9)
+    found = mean_interval(values, confidence=0.9)
+    assert found == pytest.approx((values.mean(), interval.low, interval.high))
+    assert mean_interval([3.0]) == (3.0, -np.inf, np.inf)

@@ -34,8 +34,16 @@ author = "The linfed authors"
 copyright = author
 version = release = linfed.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "sphinx_design"]
-myst_enable_extensions = ["colon_fence", "attrs_block"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_design",
+    "sphinx-mathjax-offline",
+]
+myst_enable_extensions = ["colon_fence", "attrs_block", "dollarmath"]
+myst_fence_as_directive = ["math"]
 myst_heading_anchors = 2
 suppress_warnings = ["design.card_legacy"]
 highlight_language = "text"
@@ -47,6 +55,8 @@ autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
+
+mathjax3_config = {"chtml": {"scale": 0.92}}
 
 html_theme = "furo"
 html_title = "linfed"

@@ -1,7 +1,7 @@
 """Sphinx configuration of the site.
 
 Build the site with ``python -m sphinx -W docs OUT``, in an environment with ``pip install '.[docs]'``; no network is
-needed. The modules `gallery` and `reference` write generated pages to ``docs/_generated/`` before Sphinx reads.
+needed. The modules `gallery`, `reference` and `tutorials` write generated pages to ``docs/_generated/`` before Sphinx reads.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import gallery  # noqa: E402
 import reference  # noqa: E402
+import tutorials  # noqa: E402
 from docutils import nodes  # noqa: E402
 from sphinx import addnodes  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
@@ -35,7 +36,7 @@ copyright = author
 version = release = linfed.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "numpydoc",
@@ -45,6 +46,7 @@ extensions = [
 myst_enable_extensions = ["colon_fence", "attrs_block", "dollarmath"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 2
+nb_execution_mode = "off"
 suppress_warnings = ["design.card_legacy"]
 highlight_language = "text"
 default_role = "literal"
@@ -53,6 +55,7 @@ autosummary_generate = False
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
+toc_object_entries = False
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 
@@ -69,9 +72,10 @@ html_theme_options = {"source_repository": "", "top_of_page_buttons": []}
 
 
 def generate(app: Sphinx, config: Config) -> None:
-    """Write the pages that are generated from the committed results and the code."""
+    """Write the pages that are generated from the committed results, the code and the notebooks."""
     gallery.write(DOCS / "_generated" / "experiments")
     reference.write(DOCS / "_generated" / "reference")
+    tutorials.write(DOCS / "_generated" / "tutorials")
 
 
 def signature(

@@ -30,7 +30,7 @@ def site():
     """The scripts of the site, as its build imports them: with docs/ on the path."""
     before = set(sys.modules)
     sys.path.insert(0, str(DOCS))
-    yield {name: importlib.import_module(name) for name in ("gallery", "reference", "rounds")}
+    yield {name: importlib.import_module(name) for name in ("gallery", "reference", "rounds", "tutorials")}
     sys.path.remove(str(DOCS))
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and sys.modules[name].__file__.startswith(str(DOCS)):
@@ -247,6 +247,21 @@ def test_every_experiment_is_in_the_pages_of_papers():
 )
 def test_a_name_that_is_not_there_is_found(name):
     assert not exists(name)
+
+
+# --- the tutorials --------------------------------------------------------------------------------------------
+
+
+def test_every_notebook_is_a_tutorial_with_its_outputs_and_a_link(site, tmp_path):
+    names = site["tutorials"].write(tmp_path)
+    assert names == [path.stem for path in sorted((TOP / "notebooks").glob("*.ipynb"))]
+    index = (tmp_path / "index.md").read_text(encoding="utf-8")
+    for name in names:
+        stored = json.loads((TOP / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+        first, *others = json.loads((tmp_path / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+        assert others == stored[1:]
+        assert f"<../../../notebooks/{name}.ipynb>" in first["source"]
+        assert f"]({name}.ipynb): " in index
 
 
 # --- the picture of rounds -----------------------------------------------------------------------------------

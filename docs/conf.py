@@ -1,7 +1,7 @@
 """Sphinx configuration of the site.
 
 Build the site with ``python -m sphinx -W docs OUT``, in an environment with ``pip install '.[docs]'``; no network is
-needed. The modules `gallery`, `reference` and `tutorials` write generated pages to ``docs/_generated/`` before Sphinx reads.
+needed. The modules `gallery`, `reference` and `tutorials` write pages to ``docs/_generated/`` before Sphinx reads.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def link_names(app: Sphinx, tree: nodes.document) -> None:
             continue
         text = literal.astext()
         public = re.match(r"lf\.([\w.]+)(?:\(.*\))?$", text)
-        if text in EXPERIMENTS:
+        if text in EXPERIMENTS and not app.env.docname.endswith(f"/{text}"):
             target = {"refdomain": "std", "reftype": "doc", "reftarget": f"/_generated/experiments/{text}"}
         elif public:
             target = {"refdomain": "py", "reftype": "obj", "reftarget": f"linfed.{public[1]}"}
@@ -114,9 +114,21 @@ def link_names(app: Sphinx, tree: nodes.document) -> None:
         link += literal
 
 
+def open_images(app: Sphinx, tree: nodes.document, page: str) -> None:
+    """Link every figure to its file, so that a click opens it in full size."""
+    for image in list(tree.findall(nodes.image)):
+        stored = app.env.images.get(image["uri"])
+        if stored and "sd-card-img-top" not in image["classes"] and not isinstance(image.parent, nodes.reference):
+            folder = app.builder.get_relative_uri(page, "_images").removesuffix(".html")
+            link = nodes.reference("", "", refuri=f"{folder}/{stored[1]}", classes=["full-size"])
+            image.replace_self(link)
+            link += image
+
+
 def setup(app: Sphinx) -> None:
     """Connect the functions above to Sphinx events."""
     app.connect("config-inited", generate)
     app.connect("source-read", without_last_line)
     app.connect("doctree-read", link_names)
+    app.connect("doctree-resolved", open_images)
     app.connect("autodoc-process-signature", signature)

@@ -174,8 +174,29 @@ def test_the_gallery_has_every_experiment_with_all_its_claims(site, tmp_path):
         assert f":link: {name}\n" in index
         for link in re.findall(r"\]\((\.\./[^)]+)\)", page):
             assert (DOCS / "_generated" / "experiments" / link).resolve().exists(), link
-        for file in re.findall(r"`[^`<]*<([^`>]+)>`", page):
+        for file in re.findall(r"(?:`[^`<]*<|literalinclude\} )([^`>\s]+)(?:>`|\n)", page):
             assert (tmp_path / file).exists() or (DOCS / "_generated" / "experiments" / file).resolve().exists(), file
+
+
+def test_the_gallery_is_in_the_order_of_the_papers(site):
+    gallery = site["gallery"]
+    modules = {name: gallery.load(name, gallery.EXPERIMENTS) for name in EXPERIMENTS if name.startswith("flute-")}
+    titles = [gallery.title(name, modules[name]) for name in gallery.ordered(modules)]
+    assert titles[:3] == ["FLUTE, Figure 1", "FLUTE, Figure 3", "FLUTE, Figure 4"]
+    assert titles.index("FLUTE, Theorem 5.1") + 1 == titles.index("FLUTE, Theorem 5.5") < titles.index("flute-minima")
+
+
+def test_a_thumbnail_is_the_first_panel(site):
+    """Of two panels side by side, the left one with its title and labels, without the legend above both."""
+    image = Image.new("L", (1000, 500), "white")
+    for left in (100, 550):
+        image.paste(0, (left, 150, left + 2, 400))
+        image.paste(0, (left, 398, left + 400, 400))
+        image.paste(0, (left + 180, 415, left + 220, 440))
+    assert site["gallery"].first_panel(image) == (0, 132, 514, 443)
+    image.paste(0, (300, 110, 700, 130))
+    assert site["gallery"].first_panel(image) == (0, 142, 514, 443)
+    assert site["gallery"].first_panel(Image.new("L", (1000, 500), "white")) is None
 
 
 def test_what_has_not_changed_is_not_written_again(site, tmp_path):

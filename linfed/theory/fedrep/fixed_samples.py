@@ -38,6 +38,14 @@ class FixedSampleFloor:
     leverage : ndarray (k, k) or (trials, k, k)
         Matrix ``V``. The residuals of a client are smaller by the factor ``1/(1 + w'V w)`` than at the minimum computed
         without its samples.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> W = lf.SharedRepresentation(n_clients=60, dim=40, rank=3, condition_number=1.0).truth(0, [0]).W[0]
+    >>> floor = lf.theory.fixed_sample_floor(W, dim=40, n_samples=20, noise_std=0.3)
+    >>> floor.covariance.shape, floor.risk.shape, floor.outside(W).shape
+    ((3, 3), (60,), (60,))
     """
 
     covariance: Array

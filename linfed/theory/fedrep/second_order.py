@@ -50,6 +50,16 @@ class SecondOrder:
         Standard deviation of the logarithm of the distance over runs.
     round_log_variance : ndarray (rounds,) or (trials, rounds)
         Variance that a single round adds to the logarithm of the largest squared tangent.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2).truth(0, [0]).W[0]
+    >>> setting = {"dim": 50, "n_samples": 20, "step_size": 0.5, "rounds": 5, "delta": 0.9}
+    >>> predicted = lf.theory.second_order_evolution(heads, **setting)
+    >>> low, median, high = predicted.low[-1], predicted.distance[-1], predicted.high[-1]
+    >>> bool(low < median < high)
+    True
     """
 
     distance: Array

@@ -38,6 +38,14 @@ class StateEvolution:
         Sine of the largest principal angle between B and B*, ``sqrt(lambda_max(Q))``.
     N, Q : ndarray (rounds + 1, k, k) or (trials, rounds + 1, k, k)
         ``B*'B`` and ``B'(I - B*B*')B``, up to a common rotation of B's columns.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2).truth(0, [0]).W[0]
+    >>> predicted = lf.theory.state_evolution(heads, dim=50, n_samples=20, step_size=0.5, rounds=10, delta=0.9)
+    >>> predicted.distance.shape, predicted.Q.shape
+    ((11,), (11, 2, 2))
     """
 
     distance: Array

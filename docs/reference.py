@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gallery import COMMITTED, changed, escaped, table
+from usage import usage
 
 import linfed as lf
 import linfed.algorithms.initial
@@ -231,8 +232,10 @@ def group_page(group: Group) -> str:
     lines = [group.title, "=" * len(group.title), "", group.about.replace("`", "``"), ""]
     lines += [".. currentmodule:: linfed", "", ".. autosummary::", "   :nosignatures:", ""]
     lines += [*(f"   {name}" for name in names), ""]
+    used = usage()
     for name in names:
-        lines += [name, "-" * len(name), "", *directive(name), ""]
+        links = used.get(name.rpartition(".")[2])
+        lines += [name, "-" * len(name), "", *directive(name), "", *([f"Used in: {links}.", ""] if links else [])]
     return "\n".join([*lines, *(line for name in constants for line in listed(name))]) + "\n"
 
 

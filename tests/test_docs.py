@@ -30,7 +30,7 @@ def site():
     """The scripts of the site, as its build imports them: with docs/ on the path."""
     before = set(sys.modules)
     sys.path.insert(0, str(DOCS))
-    yield {name: importlib.import_module(name) for name in ("gallery", "reference", "rounds", "tutorials")}
+    yield {name: importlib.import_module(name) for name in ("gallery", "reference", "rounds", "tutorials", "usage")}
     sys.path.remove(str(DOCS))
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and sys.modules[name].__file__.startswith(str(DOCS)):
@@ -146,6 +146,23 @@ def test_the_reference_has_every_public_name_once(site):
     told = "docs/reference.py, GROUPS"
     assert {name for name, count in counts.items() if count > 1} == set(), told
     assert set(counts) == site["reference"].public(), told
+
+
+def test_every_public_name_has_an_example(site):
+    reference = site["reference"]
+    names = reference.public() - {*reference.CONSTANTS}
+    assert [name for name in sorted(names) if ">>> " not in (operator.attrgetter(name)(lf).__doc__ or "")] == []
+
+
+def test_pages_that_use_a_name_are_found(site):
+    """In an experiment's own code, in code that experiments share, in a tutorial, and in the guide."""
+    usage = site["usage"]
+    assert "new_client_excess_quantile" in usage.used_by("fedrep_fig4")  # its own
+    assert "FedPer" in usage.used_by("fedrep_fig4")  # shared
+    assert "FedPer" not in usage.used_by("shortcut_bound")
+    found = usage.usage()["FedRep"]
+    for page in ("/guide/algorithms", "/_generated/tutorials/1_first_steps", "/_generated/experiments/fedrep-fig1"):
+        assert f"<{page}>`" in found
 
 
 def test_the_reference_is_written(site, tmp_path):

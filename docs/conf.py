@@ -125,10 +125,22 @@ def open_images(app: Sphinx, tree: nodes.document, page: str) -> None:
             link += image
 
 
+def break_long_names(app: Sphinx, tree: nodes.document, page: str) -> None:
+    """Allow a line break after the separators of long names in tables, and nowhere else in a name."""
+    for cell in tree.findall(nodes.entry):
+        for literal in list(cell.findall(nodes.literal)):
+            parts = re.split(r"(?<=[/._])|(?<=::)", literal.astext())
+            if len(literal.astext()) > 24 and len(parts) > 1 and " " not in literal.astext():
+                pieces = [[nodes.Text(part), nodes.raw("", "<wbr>", format="html")] for part in parts]
+                literal.children = []
+                literal += [node for piece in pieces for node in piece][:-1]
+
+
 def setup(app: Sphinx) -> None:
     """Connect the functions above to Sphinx events."""
     app.connect("config-inited", generate)
     app.connect("source-read", without_last_line)
     app.connect("doctree-read", link_names)
     app.connect("doctree-resolved", open_images)
+    app.connect("doctree-resolved", break_long_names)
     app.connect("autodoc-process-signature", signature)

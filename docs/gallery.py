@@ -196,6 +196,7 @@ def downloads(name: str, record: dict[str, Any]) -> list[str]:
 
 def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
     """Return the page of an experiment."""
+    found_by = (name,) if title(name, module) == name else (name, place(module)[1])
     sentences = quoted(record["claims"])
     quotations = [
         "## Claims of the source\n",
@@ -203,7 +204,7 @@ def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
     ]
     return "\n".join(
         [
-            f"```{{index}} ! {name}\n```\n",
+            f"```{{index}} {', '.join(f'! {word}' for word in found_by)}\n```\n",
             f"# {title(name, module)}\n",
             f"`{name}`: {escaped(module.SUMMARY)}\n",
             f"{chips(record['claims'])}\n",

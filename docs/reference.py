@@ -217,11 +217,11 @@ def public() -> set[str]:
 
 
 def listed(name: str) -> Iterator[str]:
-    """Yield the entries of a constant as lines of reStructuredText."""
+    """Yield the documentation of a constant with its entries, as lines of reStructuredText."""
     value = operator.attrgetter(name)(lf)
-    yield from (name, "-" * len(name), "")
+    yield from (name, "-" * len(name), "", f".. py:data:: linfed.{name}", "")
     for key, about in value.items():
-        yield f"- ``{key!r}``: {about if isinstance(about, str) else about.summary}"
+        yield f"   - ``{key!r}``: {about if isinstance(about, str) else about.summary}"
     yield ""
 
 

@@ -166,7 +166,7 @@ def noise_floor(
         .. math::
 
             \frac{\eta (d-k) \sigma^2 (1 + \sigma^2/(m-k-1))}{p m (2 - \eta/\eta^*)}, \qquad \eta^* =
-            \text{best\_step\_size}
+            \text{best_step_size}
 
     Raises
     ------

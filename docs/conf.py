@@ -1,7 +1,7 @@
 """Sphinx configuration of the site.
 
 Build the site with ``python -m sphinx -W docs OUT``, in an environment with ``pip install '.[docs]'``; no network is
-needed. The modules `gallery` and `reference` write generated pages to ``docs/_generated/`` before Sphinx reads.
+needed. The modules `gallery`, `reference` and `tutorials` write pages to ``docs/_generated/`` before Sphinx reads.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import gallery  # noqa: E402
 import reference  # noqa: E402
+import tutorials  # noqa: E402
 from docutils import nodes  # noqa: E402
 from sphinx import addnodes  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
@@ -34,9 +35,18 @@ author = "The linfed authors"
 copyright = author
 version = release = linfed.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "numpydoc", "sphinx_design"]
-myst_enable_extensions = ["colon_fence", "attrs_block"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "sphinx_design",
+    "sphinx-mathjax-offline",
+]
+myst_enable_extensions = ["colon_fence", "attrs_block", "dollarmath"]
+myst_fence_as_directive = ["math"]
 myst_heading_anchors = 2
+nb_execution_mode = "off"
 suppress_warnings = ["design.card_legacy"]
 highlight_language = "text"
 default_role = "literal"
@@ -45,8 +55,11 @@ autosummary_generate = False
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
+toc_object_entries = False
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
+
+mathjax3_config = {"chtml": {"scale": 0.92}}
 
 html_theme = "furo"
 html_title = "linfed"
@@ -59,9 +72,10 @@ html_theme_options = {"source_repository": "", "top_of_page_buttons": []}
 
 
 def generate(app: Sphinx, config: Config) -> None:
-    """Write the pages that are generated from the committed results and the code."""
+    """Write the pages that are generated from the committed results, the code and the notebooks."""
     gallery.write(DOCS / "_generated" / "experiments")
     reference.write(DOCS / "_generated" / "reference")
+    tutorials.write(DOCS / "_generated" / "tutorials")
 
 
 def signature(
@@ -94,7 +108,7 @@ def link_names(app: Sphinx, tree: nodes.document) -> None:
             continue
         text = literal.astext()
         public = re.match(r"lf\.([\w.]+)(?:\(.*\))?$", text)
-        if text in EXPERIMENTS:
+        if text in EXPERIMENTS and not app.env.docname.endswith(f"/{text}"):
             target = {"refdomain": "std", "reftype": "doc", "reftarget": f"/_generated/experiments/{text}"}
         elif public:
             target = {"refdomain": "py", "reftype": "obj", "reftarget": f"linfed.{public[1]}"}
@@ -105,10 +119,34 @@ def link_names(app: Sphinx, tree: nodes.document) -> None:
         link += literal
 
 
+def open_images(app: Sphinx, tree: nodes.document, page: str) -> None:
+    """Link every figure to its file, so that a click opens it in full size."""
+    for image in list(tree.findall(nodes.image)):
+        stored = app.env.images.get(image["uri"])
+        if stored and "sd-card-img-top" not in image["classes"] and not isinstance(image.parent, nodes.reference):
+            folder = app.builder.get_relative_uri(page, "_images").removesuffix(".html")
+            link = nodes.reference("", "", refuri=f"{folder}/{stored[1]}", classes=["full-size"])
+            image.replace_self(link)
+            link += image
+
+
+def break_long_names(app: Sphinx, tree: nodes.document, page: str) -> None:
+    """Allow a line break after the separators of long names in tables, and nowhere else in a name."""
+    for cell in tree.findall(nodes.entry):
+        for literal in list(cell.findall(nodes.literal)):
+            parts = re.split(r"(?<=[/._])|(?<=::)", literal.astext())
+            if len(literal.astext()) > 24 and len(parts) > 1 and " " not in literal.astext():
+                pieces = [[nodes.Text(part), nodes.raw("", "<wbr>", format="html")] for part in parts]
+                literal.children = []
+                literal += [node for piece in pieces for node in piece][:-1]
+
+
 def setup(app: Sphinx) -> None:
     """Connect the functions above to Sphinx events."""
     app.connect("config-inited", generate)
     app.connect("source-read", without_last_line)
     app.connect("source-read", link_tutorials)
     app.connect("doctree-read", link_names)
+    app.connect("doctree-resolved", open_images)
+    app.connect("doctree-resolved", break_long_names)
     app.connect("autodoc-process-signature", signature)

@@ -1,7 +1,7 @@
 """Gallery of experiments: one page per experiment, from ``results/committed/`` and the experiments' docstrings.
 
 ``docs/conf.py`` calls `write` when the site is built. A page contains quotations from the source, the settings and
-their differences from the source, the figures, all claims with their verdicts, and the files to download.
+their differences from the source, the figures, all claims with their verdicts, the code and the files to download.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pictures
 from PIL import Image, ImageOps
 
@@ -32,6 +33,8 @@ PAPERS = {
     "shortcut": "The shortcut draft",
 }
 """Title of each section of the gallery, by the first part of an experiment's name."""
+PLACES = ("Figure", "Table", "Example", "Theorem")
+"""Kinds of places in a paper, in the order of the gallery."""
 COLOURS = {
     "SUPPORTED": "success",
     "HOLDS": "success",
@@ -76,6 +79,17 @@ def quoted(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
     """Return the places and words of the quotations in the sources of the claims, without repetitions."""
     found = (re.match(r'(.*?): "(.*?)"(?:;|$)', claim["source"], re.DOTALL) for claim in claims)
     return list(dict.fromkeys((match[1], match[2]) for match in found if match))
+
+
+def place(module: ModuleType) -> tuple[str, str]:
+    """Return the paper and the place in it that an experiment's summary names, like "FLUTE" and "Theorem 5.5"."""
+    found = re.match(rf"(\w+) paper, ((?:{'|'.join(PLACES)}) \d+(?:\.\d+)?)[:,]", module.SUMMARY)
+    return (found[1], found[2]) if found else ("", "")
+
+
+def title(name: str, module: ModuleType) -> str:
+    """Return the title of an experiment's page: the place in a paper if the name is that of the place, or the name."""
+    return ", ".join(place(module)) if re.search(r"-(fig|example|theorem)\d+$", name) else name
 
 
 def described(module: ModuleType) -> str:
@@ -182,6 +196,7 @@ def downloads(name: str, record: dict[str, Any]) -> list[str]:
 
 def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
     """Return the page of an experiment."""
+    found_by = (name,) if title(name, module) == name else (name, place(module)[1])
     sentences = quoted(record["claims"])
     quotations = [
         "## Claims of the source\n",
@@ -189,27 +204,76 @@ def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
     ]
     return "\n".join(
         [
-            f"# {name}\n",
-            f"{escaped(module.SUMMARY)}\n",
+            f"```{{index}} {', '.join(f'! {word}' for word in found_by)}\n```\n",
+            f"# {title(name, module)}\n",
+            f"`{name}`: {escaped(module.SUMMARY)}\n",
             f"{chips(record['claims'])}\n",
+            *figures(name, module),
             *(quotations if sentences else []),
             "## Setup, and deviations from the source\n",
             described(module) + "\n",
             *settings(record),
-            *figures(name, module),
             *judged(record["claims"]),
+            *code(name),
             *downloads(name, record),
         ]
     )
 
 
+def code(name: str) -> list[str]:
+    """Return the code of an experiment, folded, and links to the modules that experiments share."""
+    path = experiment_files(EXPERIMENTS)[name]
+    source = path.read_text(encoding="utf-8")
+    shared = sorted(set(re.findall(r"experiments\.(_\w+)", source)))
+    links = [f"- {{download}}`experiments/{one}.py <../../../experiments/{one}.py>`" for one in shared]
+    return [
+        "## Code\n",
+        f"::::{{dropdown}} experiments/{path.name}, {source.count(chr(10))} lines\n",
+        f"```{{literalinclude}} ../../../experiments/{path.name}\n:language: python\n```\n",
+        "::::\n",
+        *(["It shares code with other experiments:\n", *links, ""] if links else []),
+    ]
+
+
+def first_panel(image: Image.Image) -> tuple[int, int, int, int] | None:
+    """Return the box (left, upper, right, lower) of a picture's first panel with its labels, None if none is found.
+
+    The panel is the leftmost long vertical line, its left axis, with a long horizontal line from its lower end.
+    """
+    dark = np.asarray(image.convert("L")) < 150
+    height, width = dark.shape
+    for left in range(width // 2):
+        steps = np.flatnonzero(np.diff(np.r_[0, dark[:, left].astype(int), 0]))
+        for upper, end in zip(steps[::2], steps[1::2], strict=True):
+            if end - upper < 0.08 * height:
+                continue
+            for lower in range(end - 1, end - 6, -1):
+                right = left + int(np.argmin(np.r_[dark[lower, left:], False]))
+                if right - left > 0.06 * width:
+                    rows = dark[:, left:right].any(axis=1)
+                    top, last = beside(rows, upper, -1), min(right + 14, width)
+                    legend = dark[top:upper, right + 8 : right + 40].any()  # it goes on above the next panel
+                    return 0, max(upper - 8, 0) if legend else top, last, beside(rows, lower, 1)
+    return None
+
+
+def beside(rows: np.ndarray, start: int, step: int) -> int:
+    """Return the end of the line of text next to an axis, from the rows of pixels that are not blank."""
+    ticks = 18 * step
+    text = [bool(rows[max(at - 3, 0) : at + 4].any()) for at in range(start + ticks, start + 5 * ticks, step)]
+    first = text.index(True) if any(text[:20]) else 0
+    last = text.index(False, first) if False in text[first:] else 0  # no end: another panel, not a line of text
+    return min(max(start + ticks + last * step, 0), len(rows))
+
+
 def thumbnail(name: str, folder: Path) -> str:
-    """Write a thumbnail of the experiment's first picture and return its name, or "" if there is no picture."""
+    """Write the first panel of the experiment's first picture and return its name, or "" if there is no picture."""
     first = next((one for one, (experiment, _, _) in pictures.PICTURES.items() if experiment == name), None)
     if first is None:
         return ""
     with Image.open(DOCS / f"{first}.png") as image:
-        small = ImageOps.pad(image.convert("RGB"), THUMB, Image.Resampling.LANCZOS, color="white")
+        panel = image.convert("RGB").crop(first_panel(image))
+    small = ImageOps.pad(panel, THUMB, Image.Resampling.LANCZOS, color="white")
     buffer = io.BytesIO()
     small.quantize(64, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
     changed(folder / f"{name}-thumb.png", buffer.getvalue())
@@ -219,21 +283,42 @@ def thumbnail(name: str, folder: Path) -> str:
 def card(name: str, module: ModuleType, record: dict[str, Any], thumb: str) -> str:
     """Return the card of an experiment in the gallery."""
     image = f":img-top: {thumb}\n:img-alt: thumbnail of a figure of {name}\n" if thumb else ""
-    head = f":::{{grid-item-card}} {name}\n:link: {name}\n:link-type: doc\n{image}"
-    return f"{head}\n{escaped(module.SUMMARY)}\n\n+++\n{chips(record['claims'])}\n:::\n"
+    head = f":::{{grid-item-card}} {place(module)[1] or name}\n:link: {name}\n:link-type: doc\n{image}"
+    about = module.SUMMARY.removeprefix(", ".join(place(module)).replace(",", " paper,", 1)).lstrip(":, ")
+    code_name = f"`{name}`\n\n" if place(module)[1] else ""
+    return f"{head}\n{code_name}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{chips(record['claims'])}\n:::\n"
 
 
-def overview(cards: dict[str, str], claims: list[dict[str, Any]]) -> str:
+def ordered(modules: dict[str, ModuleType]) -> list[str]:
+    """Return the names of experiments by their places in the papers, then those of no place."""
+
+    def key(name: str) -> tuple[int, float, bool, str]:
+        kind, _, count = place(modules[name])[1].partition(" ")
+        own = title(name, modules[name]) == name
+        return PLACES.index(kind) if kind else len(PLACES), float(count or 0), own, name
+
+    return sorted(modules, key=key)
+
+
+def overview(cards: dict[str, str], modules: dict[str, ModuleType], claims: list[dict[str, Any]]) -> str:
     """Return the index page of the gallery."""
     lines = [
         "# Experiments\n",
         f"{len(claims)} claims in {len(cards)} experiments, each a full run: {chips(claims)}. "
         "[How to read a verdict](../../start.md#how-to-read-a-verdict).\n",
     ]
-    for start, title in PAPERS.items():
-        cards_of_paper = [one for name, one in cards.items() if paper_of(name) == start]
-        lines += [f"## {title}\n", "::::{grid} 1 2 3 3\n:gutter: 3\n", *cards_of_paper, "::::\n"]
-    return "\n".join([*lines, "```{toctree}\n:hidden:\n", *cards, "```\n"])
+    names: list[str] = []
+    for start, heading in PAPERS.items():
+        of_paper = ordered({name: module for name, module in modules.items() if paper_of(name) == start})
+        placed = [name for name in of_paper if place(modules[name])[1]]
+        others = [name for name in of_paper if name not in placed]
+        lines.append(f"## {heading}\n")
+        for subheading, group in (("In the paper", placed), ("Beyond the paper", others)):
+            if group:
+                lines += [f"### {subheading}\n"] if placed else []
+                lines += ["::::{grid} 1 2 3 3\n:gutter: 3\n", *(cards[name] for name in group), "::::\n"]
+        names += of_paper
+    return "\n".join([*lines, "```{toctree}\n:hidden:\n", *names, "```\n"])
 
 
 def paper_of(name: str) -> str:
@@ -251,13 +336,13 @@ def changed(path: Path, content: bytes) -> None:
 def write(folder: Path) -> list[str]:
     """Write the gallery to a folder and return the names of the experiments."""
     folder.mkdir(parents=True, exist_ok=True)
-    cards, claims = {}, []
+    cards, modules, claims = {}, {}, []
     for name in experiment_files(EXPERIMENTS):
-        module = load(name, EXPERIMENTS)
+        modules[name] = module = load(name, EXPERIMENTS)
         record = json.loads((COMMITTED / f"{name}.json").read_text(encoding="utf-8"))
         claims += record["claims"]
         changed(folder / f"{name}.md", page(name, module, record).encode())
         changed(folder / f"{name}-claims.csv", as_csv(record["claims"]).encode())
         cards[name] = card(name, module, record, thumbnail(name, folder))
-    changed(folder / "index.md", overview(cards, claims).encode())
+    changed(folder / "index.md", overview(cards, modules, claims).encode())
     return list(cards)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gallery import COMMITTED, changed, escaped, table
+from usage import usage
 
 import linfed as lf
 import linfed.algorithms.initial
@@ -235,11 +236,11 @@ def public() -> set[str]:
 
 
 def listed(name: str) -> Iterator[str]:
-    """Yield the entries of a constant as lines of reStructuredText."""
+    """Yield the documentation of a constant with its entries, as lines of reStructuredText."""
     value = operator.attrgetter(name)(lf)
-    yield from (name, "-" * len(name), "")
+    yield from (name, "-" * len(name), "", f".. py:data:: linfed.{name}", "")
     for key, about in value.items():
-        yield f"- ``{key!r}``: {about if isinstance(about, str) else about.summary}"
+        yield f"   - ``{key!r}``: {about if isinstance(about, str) else about.summary}"
     yield ""
 
 
@@ -250,8 +251,10 @@ def group_page(group: Group) -> str:
     lines = [group.title, "=" * len(group.title), "", group.about.replace("`", "``"), ""]
     lines += [".. currentmodule:: linfed", "", ".. autosummary::", "   :nosignatures:", ""]
     lines += [*(f"   {name}" for name in names), ""]
+    used = usage()
     for name in names:
-        lines += [name, "-" * len(name), "", *directive(name), ""]
+        links = used.get(name.rpartition(".")[2])
+        lines += [name, "-" * len(name), "", *directive(name), "", *([f"Used in: {links}.", ""] if links else [])]
     return "\n".join([*lines, *(line for name in constants for line in listed(name))]) + "\n"
 
 

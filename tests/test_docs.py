@@ -14,6 +14,7 @@ from PIL import Image
 import linfed as lf
 from docs.vocabulary import COMMITTED, TOP
 from linfed.reproduction.experiments import experiment_files
+from linfed.reproduction.run import load_tables
 
 README, DOCS = "README.md", TOP / "docs"
 PAGES = [
@@ -30,7 +31,8 @@ def site():
     """The scripts of the site, as its build imports them: with docs/ on the path."""
     before = set(sys.modules)
     sys.path.insert(0, str(DOCS))
-    yield {name: importlib.import_module(name) for name in ("gallery", "reference", "rounds", "validation_picture")}
+    names = ("gallery", "reference", "rounds", "tutorials", "usage", "validation_picture")
+    yield {name: importlib.import_module(name) for name in names}
     sys.path.remove(str(DOCS))
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and sys.modules[name].__file__.startswith(str(DOCS)):
@@ -159,6 +161,23 @@ def test_the_reference_has_every_public_name_once(site):
     assert set(counts) == site["reference"].public(), told
 
 
+def test_every_public_name_has_an_example(site):
+    reference = site["reference"]
+    names = reference.public() - {*reference.CONSTANTS}
+    assert [name for name in sorted(names) if ">>> " not in (operator.attrgetter(name)(lf).__doc__ or "")] == []
+
+
+def test_pages_that_use_a_name_are_found(site):
+    """In an experiment's own code, in code that experiments share, in a tutorial, and in the guide."""
+    usage = site["usage"]
+    assert "new_client_excess_quantile" in usage.used_by("fedrep_fig4")  # its own
+    assert "FedPer" in usage.used_by("fedrep_fig4")  # shared
+    assert "FedPer" not in usage.used_by("shortcut_bound")
+    found = usage.usage()["FedRep"]
+    for page in ("/guide/algorithms", "/_generated/tutorials/1_first_steps", "/_generated/experiments/fedrep-fig1"):
+        assert f"<{page}>`" in found
+
+
 def test_the_reference_is_written(site, tmp_path):
     reference = site["reference"]
     reference.write(tmp_path)
@@ -185,8 +204,31 @@ def test_the_gallery_has_every_experiment_with_all_its_claims(site, tmp_path):
         assert f":link: {name}\n" in index
         for link in re.findall(r"\]\((\.\./[^)]+)\)", page):
             assert (DOCS / "_generated" / "experiments" / link).resolve().exists(), link
-        for file in re.findall(r"`[^`<]*<([^`>]+)>`", page):
+        for file in re.findall(r"(?:`[^`<]*<|literalinclude\} )([^`>\s]+)(?:>`|\n)", page):
             assert (tmp_path / file).exists() or (DOCS / "_generated" / "experiments" / file).resolve().exists(), file
+
+
+def test_the_gallery_is_in_the_order_of_the_papers(site):
+    gallery = site["gallery"]
+    modules = {name: gallery.load(name, gallery.EXPERIMENTS) for name in EXPERIMENTS if name.startswith("flute-")}
+    titles = [gallery.title(name, modules[name]) for name in gallery.ordered(modules)]
+    assert titles[:3] == ["FLUTE, Figure 1", "FLUTE, Figure 3", "FLUTE, Figure 4"]
+    page = gallery.page("flute-theorem55", modules["flute-theorem55"], load_tables("flute-theorem55", COMMITTED)[0])
+    assert page.startswith("```{index} ! flute-theorem55, ! Theorem 5.5\n```\n\n# FLUTE, Theorem 5.5\n")
+    assert titles.index("FLUTE, Theorem 5.1") + 1 == titles.index("FLUTE, Theorem 5.5") < titles.index("flute-minima")
+
+
+def test_a_thumbnail_is_the_first_panel(site):
+    """Of two panels side by side, the left one with its title and labels, without the legend above both."""
+    image = Image.new("L", (1000, 500), "white")
+    for left in (100, 550):
+        image.paste(0, (left, 150, left + 2, 400))
+        image.paste(0, (left, 398, left + 400, 400))
+        image.paste(0, (left + 180, 415, left + 220, 440))
+    assert site["gallery"].first_panel(image) == (0, 132, 514, 443)
+    image.paste(0, (300, 110, 700, 130))
+    assert site["gallery"].first_panel(image) == (0, 142, 514, 443)
+    assert site["gallery"].first_panel(Image.new("L", (1000, 500), "white")) is None
 
 
 def test_what_has_not_changed_is_not_written_again(site, tmp_path):
@@ -258,6 +300,21 @@ def test_every_experiment_is_in_the_pages_of_papers():
 )
 def test_a_name_that_is_not_there_is_found(name):
     assert not exists(name)
+
+
+# --- the tutorials --------------------------------------------------------------------------------------------
+
+
+def test_every_notebook_is_a_tutorial_with_its_outputs_and_a_link(site, tmp_path):
+    names = site["tutorials"].write(tmp_path)
+    assert names == [path.stem for path in sorted((TOP / "notebooks").glob("*.ipynb"))]
+    index = (tmp_path / "index.md").read_text(encoding="utf-8")
+    for name in names:
+        stored = json.loads((TOP / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+        first, *others = json.loads((tmp_path / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+        assert others == stored[1:]
+        assert f"<../../../notebooks/{name}.ipynb>" in first["source"]
+        assert f"]({name}.ipynb): " in index
 
 
 # --- pictures with a script of their own ------------------------------------------------------------------------

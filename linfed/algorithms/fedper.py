@@ -19,7 +19,7 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True)
 class FedPer(Scheduled):
-    """Shared representation, personal heads, simultaneous gradient steps on both.
+    r"""Shared representation, personal heads, simultaneous gradient steps on both.
 
     Parameters
     ----------
@@ -41,10 +41,13 @@ class FedPer(Scheduled):
 
     Notes
     -----
-    In one round each participant i in I, ``|I| = p``, starts from the server's B and its last head::
+    In one round each participant i in I, ``|I| = p``, starts from the server's B and its last head:
 
-        (B_i, w_i) <- (B_i - eta g_i w_i', w_i - eta B_i'g_i),   g_i = X_i'(X_i B_i w_i - y_i)/m      local_steps times
-        B          <- B + eta_s (1/p) sum_{i in I} (B_i - B)
+    .. math::
+
+        (B_i, w_i) &\leftarrow (B_i - \eta g_i w_i^\top, w_i - \eta B_i^\top g_i), \qquad
+            g_i = \tfrac{1}{m} X_i^\top (X_i B_i w_i - y_i), \qquad \text{local_steps times} \\
+        B &\leftarrow B + \eta_s \tfrac{1}{p} \sum_{i \in I} (B_i - B)
 
     The server averages over participants; the other clients keep their heads. B is not normalised. Cost of a round
     ``O(local_steps p (m d + d k))``.

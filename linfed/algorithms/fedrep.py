@@ -20,7 +20,7 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True)
 class FedRep(Scheduled):
-    """Shared representation B with a personal head per client.
+    r"""Shared representation B with a personal head per client.
 
     Parameters
     ----------
@@ -54,11 +54,13 @@ class FedRep(Scheduled):
 
     Notes
     -----
-    One round, with ``Z_i = X_i B`` and participants I, ``|I| = p``::
+    One round, with ``Z_i = X_i B`` and participants I, ``|I| = p``:
 
-        w_i <- argmin_w (1/2m) ||Z_i w - y_i||^2                      (exact heads)
-        G   <- (1/p) sum_{i in I} (1/m) X_i'(Z_i w_i - y_i) w_i'
-        B   <- qr(B - eta G)
+    .. math::
+
+        w_i &\leftarrow \arg\min_w \tfrac{1}{2m} \|Z_i w - y_i\|^2 \qquad \text{(exact heads)} \\
+        G &\leftarrow \tfrac{1}{p} \sum_{i \in I} \tfrac{1}{m} X_i^\top (Z_i w_i - y_i) w_i^\top \\
+        B &\leftarrow \operatorname{qr}(B - \eta G)
 
     Gradients have no factor 2; the server averages over participants. Heads start at 0. Cost of a round
     ``O(p m (d k + k^2))``. With exact heads and m <= k the residual is zero, so the gradient is exactly zero and B does

@@ -35,7 +35,7 @@ class FedRoDState(State):
 
 @dataclass(frozen=True, kw_only=True)
 class FedRoD(Averaging):
-    """Two-layer averaging whose clients also fit a personal head to the residual of the averaged model.
+    r"""Two-layer averaging whose clients also fit a personal head to the residual of the averaged model.
 
     Parameters
     ----------
@@ -64,10 +64,14 @@ class FedRoD(Averaging):
 
     Notes
     -----
-    One round, from the server's (B, w), with participants I and ``Z_i = X_i B``::
+    One round, from the server's (B, w), with participants I and ``Z_i = X_i B``:
 
-        v_i    <- argmin_v (1/2m) ||Z_i v - (y_i - Z_i w)||^2,   or gradient steps on it from v_i
-        (B, w) <- (B, w) + eta_s sum_{i in I} p_i ((B_i, w_i) - (B, w)),   (B_i, w_i) by local steps on f_i(B w)
+    .. math::
+
+        v_i &\leftarrow \arg\min_v \tfrac{1}{2m} \|Z_i v - (y_i - Z_i w)\|^2,
+            \qquad \text{or gradient steps on it from } v_i \\
+        (B, w) &\leftarrow (B, w) + \eta_s \sum_{i \in I} p_i \bigl( (B_i, w_i) - (B, w) \bigr),
+            \qquad (B_i, w_i) \text{ by local steps on } f_i(B w)
 
     The second line is two-layer `FedAvg`: (B, w) does not depend on the v_i, which stay with the clients and start at
     0. Clients predict with ``B (w + v_i)``. Like the heads of `FedRep`, the v_i are fitted at the B and w from before

@@ -26,7 +26,7 @@ def _one_or_two(name: str, value: object) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class FLUTE(Scheduled):
-    """Shared representation and personal heads, which the server regularises towards a balanced low-rank model.
+    r"""Shared representation and personal heads, which the server regularises towards a balanced low-rank model.
 
     Parameters
     ----------
@@ -55,10 +55,12 @@ class FLUTE(Scheduled):
 
     Notes
     -----
-    One round, with ``g_i = X_i'(X_i B w_i - y_i)/m`` and the last round's B and W on the right::
+    One round, with ``g_i = X_i'(X_i B w_i - y_i)/m`` and the last round's B and W on the right:
 
-        B <- B - eta_l sum_i g_i w_i' + eta_r [2 gamma1 B W'W - 4 gamma2 B B'B]
-        W <- W - eta_l [B'g_i]_i'     + eta_r [2 gamma1 W B'B - 4 gamma2 W W'W]
+    .. math::
+
+        B &\leftarrow B - \eta_l \sum_i g_i w_i^\top + \eta_r (2 \gamma_1 B W^\top W - 4 \gamma_2 B B^\top B) \\
+        W &\leftarrow W - \eta_l [B^\top g_i]_i^\top + \eta_r (2 \gamma_1 W B^\top B - 4 \gamma_2 W W^\top W)
 
     The server **sums** over clients, whereas FedRep averages. B is not normalised. At the default weights the
     regulariser is ``(1/8)||B'B - W'W||_F^2``. For ``gamma1 > 2 gamma2`` the objective can be unbounded below, and the

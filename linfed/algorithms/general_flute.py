@@ -22,7 +22,7 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True)
 class GeneralFLUTE(Scheduled):
-    """Shared representation, personal softmax heads, and a neural-collapse (NC) penalty on the heads.
+    r"""Shared representation, personal softmax heads, and a neural-collapse (NC) penalty on the heads.
 
     Parameters
     ----------
@@ -57,17 +57,23 @@ class GeneralFLUTE(Scheduled):
     Notes
     -----
     Let u_i indicate the classes that client i holds, let c be the number of all classes, and let row j of ``H_i`` be
-    the head of class j. With ::
+    the head of class j. With
 
-        L_i  = mean cross-entropy of H_i B'x + b_i + lambda_1 mean ||B'x||^2 + lambda_2 ||H_i||_F^2 + lambda_3 NC_i(H_i)
-        NC_i = || H_i H_i' / ||H_i H_i'||_F - (u_i u_i') o (I - 11'/c) / sqrt(c - 1) ||_F
+    .. math::
 
-    one round of the participants I, each from the server's B and its own last head, is ::
+        L_i &= \operatorname{mean} \bigl[ \mathrm{CE}(H_i B^\top x + b_i) + \lambda_1 \|B^\top x\|^2 \bigr]
+            + \lambda_2 \|H_i\|_F^2 + \lambda_3 \mathrm{NC}_i(H_i) \\
+        \mathrm{NC}_i &= \Bigl\| \frac{H_i H_i^\top}{\|H_i H_i^\top\|_F}
+            - \frac{(u_i u_i^\top) \circ (I - \mathbf 1 \mathbf 1^\top / c)}{\sqrt{c - 1}} \Bigr\|_F
 
-        (B_i, H_i, b_i) <- (B_i, H_i, b_i) - eta_l grad L_i          local_steps times
-        (H_i, b_i)      <- (H_i, b_i) - eta_l grad L_i               head_steps times (FLUTE*)
-        B   <- (1/|I|) sum_{i in I} B_i
-        H_i <- H_i - eta_r grad NC_i(H_i)                            i in I, at the server
+    one round of the participants I, each from the server's B and its own last head, is
+
+    .. math::
+
+        (B_i, H_i, b_i) &\leftarrow (B_i, H_i, b_i) - \eta_l \nabla L_i & & \quad \text{local_steps times} \\
+        (H_i, b_i) &\leftarrow (H_i, b_i) - \eta_l \nabla L_i & & \quad \text{head_steps times (FLUTE*)} \\
+        B &\leftarrow \tfrac{1}{|I|} \sum_{i \in I} B_i \\
+        H_i &\leftarrow H_i - \eta_r \nabla \mathrm{NC}_i(H_i) & & \quad i \in I, \text{ at the server}
 
     The server's regulariser is a sum of one term per client, so its step on a client's heads needs no other client. NC
     does not depend on the scale of H_i, so its gradient is proportional to 1/||H_i||. NC is a norm, not a squared norm:

@@ -52,7 +52,7 @@ class HeadSolver(Configuration, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ExactHeads(HeadSolver):
-    """Heads in closed form: least squares at the shared representation.
+    r"""Heads in closed form: least squares at the shared representation.
 
     Parameters
     ----------
@@ -67,9 +67,11 @@ class ExactHeads(HeadSolver):
 
     Notes
     -----
-    With ``Z_i = X_i B``::
+    With ``Z_i = X_i B``:
 
-        w_i <- argmin_w (1/2m) ||Z_i w - y_i||^2 + (ridge/2) ||w||^2
+    .. math::
+
+        w_i \leftarrow \arg\min_w \tfrac{1}{2m} \|Z_i w - y_i\|^2 + \tfrac{\text{ridge}}{2} \|w\|^2
 
     of minimum norm if m < k and there is no ridge. With m <= k and no ridge the residual is zero, so the gradient on B
     is exactly zero and B does not change. Cost ``O(p m k^2)`` in addition to the cost of Z.
@@ -115,7 +117,7 @@ class ExactHeads(HeadSolver):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientHeads(HeadSolver):
-    """Heads by full-gradient steps from each client's last head.
+    r"""Heads by full-gradient steps from each client's last head.
 
     Parameters
     ----------
@@ -132,9 +134,11 @@ class GradientHeads(HeadSolver):
 
     Notes
     -----
-    With ``Z_i = X_i B``, from the client's last head::
+    With ``Z_i = X_i B``, from the client's last head:
 
-        tau times   w_i <- w_i - alpha (1/m) Z_i'(Z_i w_i - y_i)
+    .. math::
+
+        w_i \leftarrow w_i - \tfrac{\alpha}{m} Z_i^\top (Z_i w_i - y_i), \qquad \tau \text{ times}
 
     New clients have no last head and are fitted exactly. Cost ``O(tau p m k)`` in addition to the cost of Z.
 

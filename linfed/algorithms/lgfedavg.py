@@ -42,7 +42,7 @@ class LGFedAvgState(State):
 
 @dataclass(frozen=True, kw_only=True)
 class LGFedAvg(Scheduled):
-    """Personal representations, a shared head, simultaneous gradient steps on both.
+    r"""Personal representations, a shared head, simultaneous gradient steps on both.
 
     Parameters
     ----------
@@ -64,10 +64,13 @@ class LGFedAvg(Scheduled):
 
     Notes
     -----
-    In one round each participant i in I, ``|I| = p``, starts from its last B_i and the server's w::
+    In one round each participant i in I, ``|I| = p``, starts from its last B_i and the server's w:
 
-        (B_i, w_i) <- (B_i - eta g_i w_i', w_i - eta B_i'g_i),   g_i = X_i'(X_i B_i w_i - y_i)/m      local_steps times
-        w          <- w + eta_s (1/p) sum_{i in I} (w_i - w)
+    .. math::
+
+        (B_i, w_i) &\leftarrow (B_i - \eta g_i w_i^\top, w_i - \eta B_i^\top g_i), \qquad
+            g_i = \tfrac{1}{m} X_i^\top (X_i B_i w_i - y_i), \qquad \text{local_steps times} \\
+        w &\leftarrow w + \eta_s \tfrac{1}{p} \sum_{i \in I} (w_i - w)
 
     The server averages over participants and does not receive any B_i. The other clients keep their B_i and predict
     with the new w. The predictors ``theta_i = B_i w`` share no B, so there is no subspace distance. As w starts at 0,

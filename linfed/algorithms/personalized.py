@@ -19,7 +19,7 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True)
 class Personalized(Algorithm):
-    """Another algorithm, followed by one ridge fit of a head and a full-dimensional part per client.
+    r"""Another algorithm, followed by one ridge fit of a head and a full-dimensional part per client.
 
     Parameters
     ----------
@@ -38,9 +38,11 @@ class Personalized(Algorithm):
     Notes
     -----
     All rounds are rounds of `base`. After the last one (and after the final step of `base`, if it has one) every client
-    solves, at the learned B, ::
+    solves, at the learned B,
 
-        w_i, s_i <- argmin_{w, s} (1/2m) ||X_i (B w + s) - y_i||^2 + (ridge/2) ||s||^2
+    .. math::
+
+        w_i, s_i \leftarrow \arg\min_{w, s} \tfrac{1}{2m} \|X_i (B w + s) - y_i\|^2 + \tfrac{\text{ridge}}{2} \|s\|^2
 
     with the shortest w if it is not unique (m < k), and predicts with ``B w_i + s_i``. A new client does the same.
     For ``ridge -> infinity`` this is `base` with exact heads. The fit is local: it sends nothing and does not change B.

@@ -40,7 +40,7 @@ def _inside(name: str, value: object) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class FedRepShortcut(Scheduled):
-    """Shared representation B with a head and a shortcut per client: ``theta_i = B w_i + s_i``.
+    r"""Shared representation B with a head and a shortcut per client: ``theta_i = B w_i + s_i``.
 
     Parameters
     ----------
@@ -74,11 +74,15 @@ class FedRepShortcut(Scheduled):
 
     Notes
     -----
-    One round for a participant, with ``Z_i = X_i B`` and everything on the right at its last values (order "jacobi")::
+    One round for a participant, with ``Z_i = X_i B`` and everything on the right at its last values (order "jacobi"):
 
-        w_i <- argmin_w (1/2m) ||Z_i w + X_i s_i - y_i||^2                                   (2), or gradient steps
-        s_i <- argmin_s (1/2m) ||Z_i w_i + X_i s - y_i||^2 + (ridge/2) ||s||^2               (3), or gradient steps
-        B   <- qr(B - eta (1/p) sum_i (1/m) X_i'(Z_i w_i + X_i s_i - y_i) w_i')              (4), (5), at the new w, s
+    .. math::
+
+        w_i &\leftarrow \arg\min_w \tfrac{1}{2m} \|Z_i w + X_i s_i - y_i\|^2 \qquad \text{(2), or gradient steps} \\
+        s_i &\leftarrow \arg\min_s \tfrac{1}{2m} \|Z_i w_i + X_i s - y_i\|^2 + \tfrac{\text{ridge}}{2} \|s\|^2
+            \qquad \text{(3), or gradient steps} \\
+        B &\leftarrow \operatorname{qr}\Bigl(B - \eta \tfrac{1}{p} \sum_i
+            \tfrac{1}{m} X_i^\top (Z_i w_i + X_i s_i - y_i) w_i^\top\Bigr) \qquad \text{(4), (5), at the new } w, s
 
     If a solution is not unique, the one of minimum norm is used. The server averages over participants; the other
     clients keep head and shortcut. Without a ridge the closed form cannot learn B: once s_i solves its least-squares

@@ -51,7 +51,7 @@ class Solver(Configuration, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientSteps(Solver):
-    """Full-gradient steps on the head, and on the shortcut: the draft's Algorithm 1.
+    r"""Full-gradient steps on the head, and on the shortcut: the draft's Algorithm 1.
 
     Parameters
     ----------
@@ -69,10 +69,12 @@ class GradientSteps(Solver):
 
     Notes
     -----
-    With ``f_i(w, s) = (1/2m) ||X_i (B w + s) - y_i||^2``, from the last head and shortcut (order "jacobi")::
+    With ``f_i(w, s) = (1/2m) ||X_i (B w + s) - y_i||^2``, from the last head and shortcut (order "jacobi"):
 
-        head_steps times       w <- w - alpha_w grad_w f_i(w, s_i)
-        shortcut_steps times   s <- s - alpha_s (grad_s f_i(w_i, s) + ridge s)
+    .. math::
+
+        w &\leftarrow w - \alpha_w \nabla_w f_i(w, s_i) & & \quad \text{head_steps times} \\
+        s &\leftarrow s - \alpha_s (\nabla_s f_i(w_i, s) + \text{ridge } s) & & \quad \text{shortcut_steps times}
 
     Cost ``O(p m d)`` per step.
 
@@ -121,7 +123,7 @@ class GradientSteps(Solver):
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedForm(Solver):
-    """Least squares for the head, and for the shortcut: the draft's (2) and (3).
+    r"""Least squares for the head, and for the shortcut: the draft's (2) and (3).
 
     Parameters
     ----------
@@ -136,10 +138,13 @@ class ClosedForm(Solver):
 
     Notes
     -----
-    With ``Z_i = X_i B`` and everything on the right at its last values (order "jacobi")::
+    With ``Z_i = X_i B`` and everything on the right at its last values (order "jacobi"):
 
-        w_i <- argmin_w (1/2m) ||Z_i w + X_i s_i - y_i||^2                                   (2)
-        s_i <- argmin_s (1/2m) ||Z_i w_i + X_i s - y_i||^2 + (ridge/2) ||s||^2               (3)
+    .. math::
+
+        w_i &\leftarrow \arg\min_w \tfrac{1}{2m} \|Z_i w + X_i s_i - y_i\|^2 & & \quad \text{(2)} \\
+        s_i &\leftarrow \arg\min_s \tfrac{1}{2m} \|Z_i w_i + X_i s - y_i\|^2 + \tfrac{\text{ridge}}{2} \|s\|^2
+            & & \quad \text{(3)}
 
     If a solution is not unique, the one of minimum norm is used. Cost ``O(p (m d^2 + d^3))``.
 

@@ -74,6 +74,13 @@ class CollapsedMinimum:
     feature_length, head_length : float
         Lengths of the features and of the heads. Both form simplices, and each head is parallel to the features of its
         class.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> found = lf.theory.collapsed_minimum(4, feature_penalty=0.01, head_penalty=0.01)
+    >>> round(found.feature_length, 3), round(found.head_length, 3)
+    (2.62, 1.31)
     """
 
     loss: float

@@ -14,7 +14,7 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvg(Averaging):
-    """One model for all clients: local gradient steps, averaged by the server.
+    r"""One model for all clients: local gradient steps, averaged by the server.
 
     Parameters
     ----------
@@ -46,10 +46,13 @@ class FedAvg(Averaging):
 
     Notes
     -----
-    One round, with participants I, ``|I| = p``, and ``f_i(theta) = (1/2m) ||X_i theta - y_i||^2``::
+    One round, with participants I, ``|I| = p``, and ``f_i(theta) = (1/2m) ||X_i theta - y_i||^2``:
 
-        theta_i <- theta;   K times   theta_i <- theta_i - eta grad f_i(theta_i)
-        theta   <- theta + eta_s sum_{i in I} p_i (theta_i - theta)
+    .. math::
+
+        \theta_i &\leftarrow \theta, \qquad
+            K \text{ times } \theta_i \leftarrow \theta_i - \eta \nabla f_i(\theta_i) \\
+        \theta &\leftarrow \theta + \eta_s \sum_{i \in I} p_i (\theta_i - \theta)
 
     In the two-layer model theta is ``(B, w)``, with ``grad_B = g w'`` and ``grad_w = B'g`` for
     ``g = X_i'(X_i B w - y_i)/m``. The server averages over participants. Cost of a round ``O(K p (m d + d k))``. With

@@ -30,7 +30,7 @@ class Combined(Clustered):
 
 @dataclass(frozen=True, kw_only=True)
 class FedSCAVAR(Clustering, Rolling):
-    """Averaging with control variates, a proximal term, cluster memory and rolling windows.
+    r"""Averaging with control variates, a proximal term, cluster memory and rolling windows.
 
     Parameters
     ----------
@@ -50,13 +50,19 @@ class FedSCAVAR(Clustering, Rolling):
 
     Notes
     -----
-    One round, on the window T_i of each participant (outside of it the client's model stays 0)::
+    One round, on the window T_i of each participant (outside of it the client's model stays 0):
 
-        theta_i <- theta;   K times   theta_i <- theta_i - eta (grad f_i(theta_i) + mu (theta_i - theta) - c_i + c)
-        c_i+ = c_i - c + (theta - theta_i)/(K eta);   D_i = theta_i - theta
-        theta <- theta + eta_s (sum_{i in I} p_i (D_i - y_{c(i)} on T_i) + sum_{all j} pi_j y_{c(j)})
-        c <- c + sum_{i in I} pi_i (c_i+ - c_i);   c_i <- c_i+
-        y_c <- for each parameter the mean D_i of the participants in cluster c that trained it, if there are any
+    .. math::
+
+        \theta_i &\leftarrow \theta, \qquad
+            K \text{ times } \theta_i \leftarrow \theta_i - \eta (\nabla f_i(\theta_i) + \mu (\theta_i - \theta)
+            - c_i + c) \\
+        c_i^+ &= c_i - c + (\theta - \theta_i)/(K \eta), \qquad D_i = \theta_i - \theta \\
+        \theta &\leftarrow \theta + \eta_s \Bigl( \sum_{i \in I} p_i (D_i - y_{c(i)} \text{ on } T_i)
+            + \sum_{\text{all } j} \pi_j y_{c(j)} \Bigr) \\
+        c &\leftarrow c + \sum_{i \in I} \pi_i (c_i^+ - c_i), \qquad c_i \leftarrow c_i^+ \\
+        y_c &\leftarrow \text{for each parameter the mean } D_i \text{ of the participants in cluster } c
+            \text{ that trained it, if there are any}
 
     With beta = 1, mu = 0 and full participation it is SCAFFOLD for any clusters.
 

@@ -26,7 +26,7 @@ class FedVARPState(WeightedState):
 
 @dataclass(frozen=True, kw_only=True)
 class FedVARP(Averaging):
-    """Averaging over all clients, with the last stored change of each client that does not take part.
+    r"""Averaging over all clients, with the last stored change of each client that does not take part.
 
     Parameters
     ----------
@@ -41,9 +41,13 @@ class FedVARP(Averaging):
     Notes
     -----
     Clients take local steps as in FedAvg; ``D_i`` is the change of client i. The server starts from ``y_i = 0`` and
-    updates ::
+    updates
 
-        theta <- theta + eta_s (sum_{i in I} p_i (D_i - y_i) + sum_{all j} pi_j y_j);   y_i <- D_i for i in I
+    .. math::
+
+        \theta &\leftarrow \theta + \eta_s \Bigl( \sum_{i \in I} p_i (D_i - y_i)
+            + \sum_{\text{all } j} \pi_j y_j \Bigr) \\
+        y_i &\leftarrow D_i, \qquad i \in I
 
     The variance from client sampling vanishes once the changes converge, but client drift remains: under partial
     participation FedVARP converges to the fixed point of FedAvg under full participation. Memory O(n P), at the server.

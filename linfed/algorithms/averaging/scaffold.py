@@ -28,7 +28,7 @@ class ScaffoldState(WeightedState):
 
 @dataclass(frozen=True, kw_only=True)
 class SCAFFOLD(Averaging):
-    """Averaging with control variates, stored gradients that correct client drift.
+    r"""Averaging with control variates, stored gradients that correct client drift.
 
     Parameters
     ----------
@@ -45,12 +45,15 @@ class SCAFFOLD(Averaging):
 
     Notes
     -----
-    One round, with participants I and K local steps, from ``c_i = c = 0``::
+    One round, with participants I and K local steps, from ``c_i = c = 0``:
 
-        theta_i <- theta;   K times   theta_i <- theta_i - eta (grad f_i(theta_i) - c_i + c)
-        c_i+ = c_i - c + (theta - theta_i)/(K eta)                    or  grad f_i(theta)
-        theta <- theta + eta_s sum_{i in I} p_i (theta_i - theta)
-        c <- c + sum_{i in I} pi_i (c_i+ - c_i);   c_i <- c_i+
+    .. math::
+
+        \theta_i &\leftarrow \theta, \qquad
+            K \text{ times } \theta_i \leftarrow \theta_i - \eta (\nabla f_i(\theta_i) - c_i + c) \\
+        c_i^+ &= c_i - c + (\theta - \theta_i)/(K \eta) \quad \text{or} \quad \nabla f_i(\theta) \\
+        \theta &\leftarrow \theta + \eta_s \sum_{i \in I} p_i (\theta_i - \theta) \\
+        c &\leftarrow c + \sum_{i \in I} \pi_i (c_i^+ - c_i), \qquad c_i \leftarrow c_i^+
 
     ``pi_i`` is a client's share among *all* clients, so that always ``c = sum_i pi_i c_i``. The minimiser of
     ``sum_i pi_i f_i`` with ``c_i = grad f_i`` is a fixed point for any participants and every K. Memory O(n P).

@@ -131,7 +131,7 @@ def _packed_kron(A: Array, B: Array) -> Array:
 def near_truth_factor(
     W: npt.ArrayLike, *, dim: int, n_samples: int, step_size: float, participants: int | None = None
 ) -> float | Array:
-    """Return the factor by which a round multiplies the mean squared sine of the angles near B*, for any heads.
+    r"""Return the factor by which a round multiplies the mean squared sine of the angles near B*, for any heads.
 
     Parameters
     ----------
@@ -158,10 +158,14 @@ def near_truth_factor(
     Notes
     -----
     With D (d-k, k) the tangents of B at B* (row angles in the coordinates of B*), ``c = 1 - k/m``, ``Gamma = mean_i
-    w_i w_i'`` and means over clients, a round maps ``X = E D'D`` to::
+    w_i w_i'`` and means over clients, a round maps ``X = E D'D`` to:
 
-        (I - eta c Gamma) X (I - eta c Gamma) + eta^2 c (d-k+1)/(p m) mean_i[(w_i'X w_i) w_i w_i']
-            + eta^2 c^2 (n-p)/(p (n-1)) (mean_i[(w_i'X w_i) w_i w_i'] - Gamma X Gamma)
+    .. math::
+
+        (I - \eta c \Gamma) X (I - \eta c \Gamma)
+            &+ \eta^2 c \frac{d-k+1}{p m} \operatorname{mean}_i [(w_i^\top X w_i) w_i w_i^\top] \\
+            &+ \eta^2 c^2 \frac{n-p}{p (n-1)}
+                \bigl( \operatorname{mean}_i [(w_i^\top X w_i) w_i w_i^\top] - \Gamma X \Gamma \bigr)
 
     The map is the limit of `one_round_means` for Q -> 0. It is linear and symmetric and maps positive matrices to
     positive matrices. Its spectral radius is therefore its largest eigenvalue, a convex function of eta. For heads of

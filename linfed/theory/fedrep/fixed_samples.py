@@ -38,6 +38,14 @@ class FixedSampleFloor:
     leverage : ndarray (k, k) or (trials, k, k)
         Matrix ``V``. The residuals of a client are smaller by the factor ``1/(1 + w'V w)`` than at the minimum computed
         without its samples.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> W = lf.SharedRepresentation(n_clients=60, dim=40, rank=3, condition_number=1.0).truth(0, [0]).W[0]
+    >>> floor = lf.theory.fixed_sample_floor(W, dim=40, n_samples=20, noise_std=0.3)
+    >>> floor.covariance.shape, floor.risk.shape, floor.outside(W).shape
+    ((3, 3), (60,), (60,))
     """
 
     covariance: Array
@@ -68,7 +76,7 @@ class FixedSampleFloor:
 def fixed_sample_floor(
     W: npt.ArrayLike, *, dim: int, n_samples: int, noise_std: float, first_order: bool = False
 ) -> FixedSampleFloor:
-    """Predict the minimum of the empirical risk near B*, to which FedRep with exact heads converges on fixed samples.
+    r"""Predict the minimum of the empirical risk near B*, to which FedRep with exact heads converges on fixed samples.
 
     Parameters
     ----------
@@ -105,16 +113,22 @@ def fixed_sample_floor(
     Notes
     -----
     With ``nu = m - k - 1``, ``Gamma = mean_i w_i w_i'`` and ``g = (d-k) k/(n (m-k))``, D has d - k independent Gaussian
-    rows of covariance C/(d-k). To first order, for g << 1::
+    rows of covariance C/(d-k). To first order, for g << 1:
 
-        C = (d-k)/(n (m-k)) Gamma^{-1} (sigma^2 Gamma + sigma^4/nu I) Gamma^{-1}
+    .. math::
+
+        C = \frac{d-k}{n (m-k)} \Gamma^{-1} \bigl( \sigma^2 \Gamma + \tfrac{\sigma^4}{\nu} I \bigr) \Gamma^{-1}
 
     D solves a regression with ``n (m-k)`` samples ``v w_i'`` and k (d-k) unknowns. Without v in the fit (leave one
     out), the residual of v is longer by the factor ``1 + w'V w`` and has variance ``T = sigma^2 + w'C w``. The error of
-    the head has covariance ``T/nu I``::
+    the head has covariance ``T/nu I``:
 
-        V = (d-k)/(n (m-k)) J^{-1},     J = mean_i w_i w_i'/(1 + w_i'V w_i),     T_i = sigma^2 + w_i'C w_i
-        C = (d-k)/(n (m-k)) J^{-1} mean_i [T_i (w_i w_i' + T_i/nu I)/(1 + w_i'V w_i)^2] J^{-1}
+    .. math::
+
+        V &= \frac{d-k}{n (m-k)} J^{-1}, \quad J = \operatorname{mean}_i \frac{w_i w_i^\top}{1 + w_i^\top V w_i},
+            \quad T_i = \sigma^2 + w_i^\top C w_i \\
+        C &= \frac{d-k}{n (m-k)} J^{-1} \operatorname{mean}_i
+            \Bigl[ \frac{T_i (w_i w_i^\top + T_i I / \nu)}{(1 + w_i^\top V w_i)^2} \Bigr] J^{-1}
 
     The iteration starts at 0. V and C can only grow from there, up to the smallest solution. For Gamma = I and heads of
     length sqrt(k), ``kV = g/(1-g) I`` and ``kC = (u - sigma^2) I`` with ``u = sigma^2 + g u (1 + u/nu)``, which is real
@@ -123,9 +137,12 @@ def fixed_sample_floor(
     The head of a client minimises ``||y - F w||^2/(1 + w'V w)``, where the rows of F = X(B* + U D) have covariance I +
     C. This is least squares with a *negative* ridge. Let ``rho^2 = w'C(I+C)^{-1}w``, ``tau^2 = sigma^2 + rho^2`` and
     ``l = tau^2 (m-k)/(1 + w'Vw)``. Let V~ and w~ be V and w in the coordinates in which the features are standard.
-    Twice the mean excess risk of the client is then, to second order in V and for ``tau^2 << ||w||^2``::
+    Twice the mean excess risk of the client is then, to second order in V and for ``tau^2 << ||w||^2``:
 
-        rho^2 + tau^2 k/nu + (m-1)/((m-k) nu (m-k-3)) (2 tau^2 l tr V~ + l^2 (1 - 2/(m-k)) ||V~ w~||^2)
+    .. math::
+
+        \rho^2 + \frac{\tau^2 k}{\nu} + \frac{m-1}{(m-k) \nu (m-k-3)} \Bigl( 2 \tau^2 l \operatorname{tr} \tilde V
+            + l^2 \bigl( 1 - \tfrac{2}{m-k} \bigr) \|\tilde V \tilde w\|^2 \Bigr)
 
     Terms in V^2 without w are omitted; at sigma = ||w|| = k = 1 they are a quarter of the coefficient of V^2. The last
     part is the additional risk of a training client compared with a new client, because B depends on its samples. In

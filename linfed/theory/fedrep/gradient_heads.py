@@ -37,6 +37,15 @@ class GradientHeadsEvolution(StateEvolution):
     round_log_variance : ndarray (rounds,) or (trials, rounds)
         Relative variance that the participants of a round add to the squared tangents, to first order, in the direction
         in which it is largest. The median is reliable if this is at most 0.4.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2).truth(0, [0]).W[0]
+    >>> predicted = lf.theory.gradient_heads_evolution(
+    ...     heads, dim=50, n_samples=20, step_size=0.5, rounds=2, head_steps=1, delta=0.9)
+    >>> predicted.head_gap.shape, bool(predicted.head_gap[-1] < predicted.head_gap[0])
+    ((3,), True)
     """
 
     head_gap: Array

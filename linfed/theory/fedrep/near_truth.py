@@ -147,7 +147,7 @@ def noise_floor(
     noise_std: float,
     participants: int | None = None,
 ) -> float:
-    """Return FedRep's noise floor near B*, the stationary root mean square sine of the principal angles.
+    r"""Return FedRep's noise floor near B*, the stationary root mean square sine of the principal angles.
 
     Parameters
     ----------
@@ -161,9 +161,12 @@ def noise_floor(
     Returns
     -------
     float
-        ``sqrt(E ||(I - B*B*')B||_F^2 / k)``, to leading order for small values. Its square is ::
+        ``sqrt(E ||(I - B*B*')B||_F^2 / k)``, to leading order for small values. Its square is
 
-            eta (d-k) sigma^2 (1 + sigma^2/(m-k-1)) / (p m (2 - eta/eta*)),     eta* = best_step_size
+        .. math::
+
+            \frac{\eta (d-k) \sigma^2 (1 + \sigma^2/(m-k-1))}{p m (2 - \eta/\eta^*)}, \qquad \eta^* =
+            \text{best_step_size}
 
     Raises
     ------

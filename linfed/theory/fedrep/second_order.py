@@ -50,6 +50,16 @@ class SecondOrder:
         Standard deviation of the logarithm of the distance over runs.
     round_log_variance : ndarray (rounds,) or (trials, rounds)
         Variance that a single round adds to the logarithm of the largest squared tangent.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2).truth(0, [0]).W[0]
+    >>> setting = {"dim": 50, "n_samples": 20, "step_size": 0.5, "rounds": 5, "delta": 0.9}
+    >>> predicted = lf.theory.second_order_evolution(heads, **setting)
+    >>> low, median, high = predicted.low[-1], predicted.distance[-1], predicted.high[-1]
+    >>> bool(low < median < high)
+    True
     """
 
     distance: Array
@@ -72,7 +82,7 @@ def second_order_evolution(
     B0: npt.ArrayLike | None = None,
     B_star: npt.ArrayLike | None = None,
 ) -> SecondOrder:
-    """Predict the median and the 10-90 % band of FedRep's subspace distance over runs, without fitted parameters.
+    r"""Predict the median and the 10-90 % band of FedRep's subspace distance over runs, without fitted parameters.
 
     Parameters
     ----------
@@ -102,15 +112,23 @@ def second_order_evolution(
     In contrast to `state_evolution`, this prediction takes into account that runs fluctuate and that the distance is
     the largest of k fluctuating angles. The state is ``T = D'D`` with ``D = B_perp'B (B*'B)^{-1}``; its eigenvalues are
     the squared tangents. In the frame in which ``B*'B = G = (I + T)^{-1/2}`` and ``S = T^{1/2} G`` is the rest, the
-    message of a client is ::
+    message of a client is
 
-        what_i = a_i + tau_i z_i,    a_i = G w_i,  s_i = S w_i,  tau_i^2 = |s_i|^2 + sigma^2,  z_i multivariate t
-        u_i = x_i s_i - tau_i sqrt(x_i) (h_i - s_i (s_i'h_i)/(tau_i (tau_i + sigma))),    x_i ~ chi^2_{m-k}
+    .. math::
 
-    and a round is exactly ::
+        \hat w_i &= a_i + \tau_i z_i, \quad a_i = G w_i, \quad s_i = S w_i, \quad \tau_i^2 = \|s_i\|^2 + \sigma^2,
+            \quad z_i \text{ multivariate } t \\
+        u_i &= x_i s_i - \tau_i \sqrt{x_i} \Bigl( h_i - \frac{s_i (s_i^\top h_i)}{\tau_i (\tau_i + \sigma)} \Bigr),
+            \quad x_i \sim \chi^2_{m-k}
 
-        T+ = N^{-T} (E'E + Z'Z) N^{-1},    N = G + S Y,    E = S - G Y,    Z'Z ~ Wishart_k(d - 2k, Phi)
-        Y = (eta/(p m)) sum_i u_i what_i',    Phi = (eta/(p m))^2 sum_i tau_i^2 x_i what_i what_i'
+    and a round is exactly
+
+    .. math::
+
+        T_+ &= N^{-\top} (E^\top E + Z^\top Z) N^{-1}, \quad N = G + S Y, \quad E = S - G Y,
+            \quad Z^\top Z \sim \mathrm{Wishart}_k(d - 2k, \Phi) \\
+        Y &= \frac{\eta}{p m} \sum_i u_i \hat w_i^\top, \quad
+            \Phi = \Bigl( \frac{\eta}{p m} \Bigr)^2 \sum_i \tau_i^2 x_i \hat w_i \hat w_i^\top
 
     where the sums are over the p participants. They are treated as if Y, and the square root of Phi, were Gaussian.
     Their first and second moments are exact (with moments of the heads up to order eight, and the variance due to

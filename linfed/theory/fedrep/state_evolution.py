@@ -38,6 +38,14 @@ class StateEvolution:
         Sine of the largest principal angle between B and B*, ``sqrt(lambda_max(Q))``.
     N, Q : ndarray (rounds + 1, k, k) or (trials, rounds + 1, k, k)
         ``B*'B`` and ``B'(I - B*B*')B``, up to a common rotation of B's columns.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2).truth(0, [0]).W[0]
+    >>> predicted = lf.theory.state_evolution(heads, dim=50, n_samples=20, step_size=0.5, rounds=10, delta=0.9)
+    >>> predicted.distance.shape, predicted.Q.shape
+    ((11,), (11, 2, 2))
     """
 
     distance: Array
@@ -58,7 +66,7 @@ def state_evolution(
     B0: npt.ArrayLike | None = None,
     B_star: npt.ArrayLike | None = None,
 ) -> StateEvolution:
-    """Predict FedRep's subspace distance in every round, deterministically and without fitted parameters.
+    r"""Predict FedRep's subspace distance in every round, deterministically and without fitted parameters.
 
     Parameters
     ----------
@@ -94,9 +102,12 @@ def state_evolution(
 
     Notes
     -----
-    A round replaces N and Q by their exact means before QR (`one_round_means`) and neglects fluctuations::
+    A round replaces N and Q by their exact means before QR (`one_round_means`) and neglects fluctuations:
 
-        R'R = N~'N~ + Q~  (Cholesky),   N <- N~ R^{-1},   Q <- R^{-T} Q~ R^{-1},   distance = sqrt(lambda_max(Q))
+    .. math::
+
+        R^\top R = \tilde N^\top \tilde N + \tilde Q, \quad N \leftarrow \tilde N R^{-1}, \quad
+        Q \leftarrow R^{-\top} \tilde Q R^{-1}, \quad \text{distance} = \sqrt{\lambda_{\max}(Q)}
 
     The recursion has no cancellation, so the distance falls to the limits of floating point. It neglects two effects.
     The distance of a run is the largest of k fluctuating angles, which exceeds the prediction by a share of up to about
@@ -162,7 +173,7 @@ def one_round_means(
     noise_std: float = 0.0,
     participants: int | None = None,
 ) -> tuple[Array, Array]:
-    """Return the exact means of FedRep's state after one round, before QR.
+    r"""Return the exact means of FedRep's state after one round, before QR.
 
     Parameters
     ----------
@@ -187,13 +198,17 @@ def one_round_means(
     Notes
     -----
     With ``c = 1 - k/m``, ``Gamma = mean_i w_i w_i'``, ``a_i = N'w_i``, ``K = N'Gamma N``, ``q_i = a_i'Q a_i``, means
-    over all n clients, and ``P = I - N N' = H Q H'`` with H the polar factor of N (without cancellation)::
+    over all n clients, and ``P = I - N N' = H Q H'`` with H the polar factor of N (without cancellation):
 
-        tau_i^2 = w_i'P w_i + sigma^2                        residual variance of the best head
-        N_mean  = N + eta c P Gamma N
-        Q_mean  = (I - eta c K) Q (I - eta c K) + eta^2 V + eta^2 c^2 F
-        V = (c/(m p)) mean_i[ (q_i + tau_i^2 D) a_i a_i' + ((m-k+1) q_i + tau_i^2 D) tau_i^2/(m-k-1) I ]
-        F = ((n - p)/(p (n - 1))) (mean_i q_i a_i a_i' - K Q K),             D = d - k - tr Q
+    .. math::
+
+        \tau_i^2 &= w_i^\top P w_i + \sigma^2 \\
+        N_{\text{mean}} &= N + \eta c P \Gamma N \\
+        Q_{\text{mean}} &= (I - \eta c K) Q (I - \eta c K) + \eta^2 V + \eta^2 c^2 F \\
+        V &= \frac{c}{m p} \operatorname{mean}_i \Bigl[ (q_i + \tau_i^2 D) a_i a_i^\top
+            + \frac{((m-k+1) q_i + \tau_i^2 D) \tau_i^2}{m-k-1} I \Bigr] \\
+        F &= \frac{n - p}{p (n - 1)} \bigl( \operatorname{mean}_i [q_i a_i a_i^\top] - K Q K \bigr),
+            \qquad D = d - k - \operatorname{tr} Q
 
     This follows from the distribution of a client's message with exact heads. Let ``e = (I - BB')phi`` and let r be the
     residual. Then ``X'r = -x e + sqrt(x) h`` with ``x ~ chi^2_{m-k}`` and h Gaussian with covariance ``tau^2 (I - BB')

@@ -76,6 +76,17 @@ class Theorem1Run:
         sigma_min bar and sigma_max bar over the participant sets of the run.
     unequal : ndarray (trials,)
         Largest relative difference between the length of a head and sqrt(k).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2, condition_number=1.0)
+    >>> algorithm = lf.FedRep(rank=2, step_size=0.25, init=lf.AtDistance(0.5))
+    >>> run = lf.theory.theorem1_run(lf.simulate(algorithm, problem, data=lf.FreshSamples(60), rounds=10, trials=2))
+    >>> run.start.round(3), run.condition.round(3)
+    (array([0.5, 0.5]), array([1., 1.]))
+    >>> bool((run.distance <= run.bound() + 1e-12).all())
+    True
     """
 
     dim: int

@@ -47,6 +47,15 @@ class UnderParameterizedEvolution:
     chance : ndarray (rounds + 1,) or (trials, rounds + 1)
         Root mean square Frobenius norm of the random factor xi, which multiplies the rows below U_k (see Notes). The
         prediction is of first order in xi, so this norm should be small.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> heads = lf.UnderParameterized(n_clients=200, dim=60, spectrum=[20, 18, 6, 5, 4]).truth(0, [0]).W[0]
+    >>> predicted = lf.theory.under_parameterized_evolution(
+    ...     heads, rank=2, dim=60, n_samples=10, step_size=0.2, rounds=4, delta=0.8)
+    >>> predicted.distance.shape, bool(predicted.chance.max() < 0.2)
+    ((5,), True)
     """
 
     distance: Array
@@ -66,6 +75,14 @@ class UnderParameterizedFloor:
     inside, outside : float
         Root mean square Frobenius norms of the part of B orthogonal to U_k, as tangents, inside and outside the span of
         the phi_i.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> heads = lf.UnderParameterized(n_clients=200, dim=60, spectrum=[20, 18, 6, 5, 4]).truth(0, [0]).W[0]
+    >>> floor = lf.theory.under_parameterized_floor(heads, rank=2, dim=60, n_samples=10, step_size=0.02)
+    >>> bool(floor.inside < floor.total), bool(floor.outside < floor.total)
+    (True, True)
     """
 
     distance: float

@@ -23,6 +23,15 @@ class UnnormalizedEvolution(StateEvolution):
         As in `StateEvolution`, for the Q factor of B.
     squared_length : ndarray (rounds + 1,)
         Mean of the squared singular values of B. The effective step size of a round is ``step_size / squared_length``.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2).truth(0, [0]).W[0]
+    >>> found = lf.theory.unnormalized_evolution(
+    ...     heads, dim=50, n_samples=10, step_size=0.5, rounds=10, noise_std=1.0, delta=0.3)
+    >>> found.squared_length.shape, bool(found.squared_length[-1] > found.squared_length[0])
+    ((11,), True)
     """
 
     squared_length: Array

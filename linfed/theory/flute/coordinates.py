@@ -42,6 +42,14 @@ class ThetaCoordinates:
     Notes
     -----
     ``Theta = [U'B + V'W; U'B - V'W] / sqrt(2)``, both zero-padded to max(d, n) rows.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=20, dim=6, spectrum=[6, 5, 2])
+    >>> coordinates = lf.theory.ThetaCoordinates.of(problem.truth(0, [0]))
+    >>> coordinates.spectrum[0, :4].round(3) + 0.0
+    array([6., 5., 2., 0.])
     """
 
     U: Array

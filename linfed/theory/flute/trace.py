@@ -47,6 +47,16 @@ class FluteTrace:
         NaN if not evaluated.
     alive : ndarray of bool (trials, R)
         True for trials that have not diverged.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.UnderParameterized(n_clients=20, dim=6, spectrum=[6, 5, 2])
+    >>> algorithm = lf.FLUTE(rank=2, step_size=0.02)
+    >>> steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(50), rounds=80, engine="explicit")
+    >>> trace = lf.theory.flute_trace(steps, algorithm, problem.truth(0, [0]), every=20)
+    >>> trace.entered, trace.inside[0]
+    (array([60.]), array([False, False, False,  True,  True]))
     """
 
     rank: int

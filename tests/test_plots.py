@@ -49,14 +49,14 @@ def test_smallest_sizes_have_their_intervals_their_predictions_and_their_bounds(
     np.testing.assert_array_equal(lines["predicted"].get_xydata(), [[10, 8.5], [40, 5.5]])
     assert (lines["_above"].get_marker(), lines["_above"].get_xydata().tolist()) == ("^", [[20, 32]])
     assert lines["_below"].get_xydata().size == 0
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("n", "smallest m")
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("$n$", "smallest $m$")
     assert [text.get_text() for text in ax.get_xticklabels()] == ["10", "20", "40"]
 
 
 def test_smallest_sizes_of_several_lines_have_one_legend_entry_each():
     both = smallest() + smallest(**{"base.problem.dim": [16] * 3})
     figure = lf.plot_smallest(both, "n_clients", by="dim", width="page")
-    assert sorted(text.get_text() for text in figure.legends[0].get_texts()) == ["d = 16", "d = 8", "predicted"]
+    assert sorted(text.get_text() for text in figure.legends[0].get_texts()) == ["$d$ = 16", "$d$ = 8", "predicted"]
     assert figure.get_size_inches()[0] == 6.9
     with pytest.raises(ValueError, match=r"several rows have the same n_clients; use select\(\), or set by="):
         lf.plot_smallest(both, "n_clients")

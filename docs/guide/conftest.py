@@ -11,9 +11,14 @@ GUIDE = Path(__file__).parent
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    """Make a folder with the guide's Python files the current one, and remove what it adds to the process."""
+    """Make a folder with the guide's Python files the current one, and remove what it adds to the process.
+
+    Pages read the committed results as in a checkout.
+    """
     for file in GUIDE.glob("[!c]*.py"):
         shutil.copy(file, tmp_path)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "committed").symlink_to(GUIDE.parent.parent / "results" / "committed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     before = set(sys.modules)

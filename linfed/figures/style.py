@@ -346,7 +346,7 @@ def format_texts(figure: Figure) -> None:
             ticks = axis.get_major_formatter()
             if isinstance(axis.get_major_locator(), FixedLocator):
                 places = axis.get_majorticklocs().tolist()
-                texts = ticks.format_ticks(places)
+                texts = [str(text) for text in ticks.format_ticks(places)]
                 if any(with_symbols(text) != text for text in texts):
                     axis.set_ticks(places, [with_symbols(text) for text in texts])
             elif isinstance(ticks, ScalarFormatter) and max(map(abs, axis.get_view_interval())) >= THOUSAND:

@@ -63,7 +63,7 @@ def plot_smallest(
     ...                          reaches=lf.below("subspace_distance", 0.01), predicted=True)
     >>> figure = lf.plot_smallest(table, "n_clients")
     >>> figure.axes[0].get_ylabel()
-    'smallest m'
+    'smallest $m$'
     """
     check_instance("table", table, Table, "a lf.Table")
     if not {"path", "crossing", "low", "high", "censored"} <= set(table.columns) or len(table.unique("path")) != 1:

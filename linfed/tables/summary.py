@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Table for a paper, made by `Table.summarize`.
+    r"""Table for a paper, made by `Table.summarize`.
 
     Parameters
     ----------
@@ -58,6 +58,18 @@ class Summary:
         Columns of the table whose values are the rows and the columns of the summary.
     entries : mapping of (row, column) to Entry
         The entries. A key has the values of `rows` and those of `columns`, each as a tuple.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> import numpy as np
+    >>> table = lf.Table([{"method": name, "error": size * np.arange(1.0, 11.0)} for name, size in zip("ab", (9, 1))])
+    >>> summary = table.summarize("error", rows="method", columns=())
+    >>> print(*summary.to_markdown().splitlines()[:4], sep="\n")
+    | method | error |
+    | --- | --- |
+    | a | 45.0 [18.0, 81.0] |
+    | b | **5.00 [2.00, 9.00]** |
     """
 
     metric: str

@@ -26,7 +26,7 @@ from scipy import stats
 import linfed as lf
 from linfed.report import scoreboard as board
 from linfed.report.markdown import table as markdown_table
-from linfed.report.theory import sections
+from linfed.report.statements import sections
 from linfed.statistics.quantiles import quantiles
 from linfed.sweeps.progress import format_duration
 

@@ -242,7 +242,9 @@ def tell_apart(ax: Axes, method: str, run_with: Sequence[Mapping[str, str]]) -> 
 
 
 GREEK = "alpha|beta|delta|eta|gamma|kappa|lambda|phi|sigma|tau|theta"
-SYMBOL = re.compile(rf"(?<![\w$\\'-])(?:({GREEK})_?([0-9a-z])?|([BCEKMTWdkmnpq]|dist(?=_))(\*)?(?:_(\w+))?)(?![\w'(.-])")
+SYMBOL = re.compile(
+    rf"(?<![\w$\\'-])(?:({GREEK})_?([0-9a-z])?|([BCEKMTWdkmnpq]|dist(?=_))(\*)?(?:_(\w+))?)(?![\w'(.-])"
+)
 """Mathematical symbol in a text: a Greek letter's name or one of the papers' letters, with a star or an index."""
 
 

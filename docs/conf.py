@@ -80,6 +80,11 @@ def without_last_line(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"(?ms)^(```python\n.*?)\n+```$", r"\1\n```", source[0])
 
 
+def link_tutorials(app: Sphinx, page: str, source: list[str]) -> None:
+    """Turn links to notebooks of the repository into links to their pages."""
+    source[0] = re.sub(r"\]\((?:\.\./)+notebooks/(\w+\.ipynb)\)", r"](/_generated/tutorials/\1)", source[0])
+
+
 def link_names(app: Sphinx, tree: nodes.document) -> None:
     """Turn names of experiments and of the reference in fixed-width text into links."""
     for literal in list(tree.findall(nodes.literal)):
@@ -104,5 +109,6 @@ def setup(app: Sphinx) -> None:
     """Connect the functions above to Sphinx events."""
     app.connect("config-inited", generate)
     app.connect("source-read", without_last_line)
+    app.connect("source-read", link_tutorials)
     app.connect("doctree-read", link_names)
     app.connect("autodoc-process-signature", signature)

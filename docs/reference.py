@@ -105,6 +105,7 @@ GROUPS = {
                 "Store",
                 "Table",
                 "LabeledArray",
+                "style",
                 "panels",
                 "plot_curves",
                 "tune",

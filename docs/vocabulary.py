@@ -137,6 +137,11 @@ def benchmark(name: str, sizes: str) -> Mapping[str, Any]:
     return _benchmarks()[name, sizes]
 
 
+def comparisons() -> dict[str, Any]:
+    """Return the comparisons with published code and stored numbers, from tests/validation/comparisons.json."""
+    return json.loads((TOP / "tests" / "validation" / "comparisons.json").read_text(encoding="utf-8"))
+
+
 def scoreboard(*, short: bool = False) -> str:
     """Return the scoreboard as a Markdown table; if `short`, only the main rows."""
     rows = board.rows(board.records(COMMITTED))

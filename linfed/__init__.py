@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from linfed.errors import SizeError as SizeError
     from linfed.errors import StoreWarning as StoreWarning
     from linfed.errors import SweepError as SweepError
+    from linfed.figures.style import style as style
     from linfed.plotting.panels import panels as panels
     from linfed.plotting.panels import plot_curves as plot_curves
     from linfed.prediction import predict as predict

@@ -30,7 +30,7 @@ def site():
     """The scripts of the site, as its build imports them: with docs/ on the path."""
     before = set(sys.modules)
     sys.path.insert(0, str(DOCS))
-    yield {name: importlib.import_module(name) for name in ("gallery", "reference", "rounds")}
+    yield {name: importlib.import_module(name) for name in ("gallery", "reference", "rounds", "validation_picture")}
     sys.path.remove(str(DOCS))
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and sys.modules[name].__file__.startswith(str(DOCS)):
@@ -260,10 +260,11 @@ def test_a_name_that_is_not_there_is_found(name):
     assert not exists(name)
 
 
-# --- the picture of rounds -----------------------------------------------------------------------------------
+# --- pictures with a script of their own ------------------------------------------------------------------------
 
 
-def test_the_picture_of_rounds_is_that_of_its_script(site):
-    rounds = site["rounds"]
-    with Image.open(rounds.PICTURE) as image:
-        assert image.info.get(rounds.DIGEST) == rounds.digest(), "run python docs/rounds.py"
+@pytest.mark.parametrize("name", ["rounds", "validation_picture"])
+def test_a_picture_is_that_of_its_script(name, site):
+    script = site[name]
+    with Image.open(script.PICTURE) as image:
+        assert image.info.get(script.DIGEST) == script.digest(), f"run python docs/{name}.py"

@@ -40,8 +40,12 @@ def test_the_style_restores_its_own_settings_alone():
         with pytest.raises(ZeroDivisionError), plotting.style():
             _ = 1 / 0
         assert dict(mpl.rcParams) == before
+        restoration = plotting.style()  # without a with statement: until further notice
+        assert mpl.rcParams["font.size"] == plotting.STYLE["font.size"]
+        restoration.close()
+        assert dict(mpl.rcParams) == before
     finally:
-        mpl.interactive(before["interactive"])
+        mpl.rcParams.update(before)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
@@ -24,28 +24,6 @@ COLUMN_WIDTH = 3.35
 
 PAGE_WIDTH = 6.9
 """Width of both columns, in inches."""
-
-STYLE: Mapping[str, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 3.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "axes.grid": True,
-    "grid.color": "0.9",
-    "grid.linewidth": 0.5,
-    "figure.dpi": 100,
-    "savefig.dpi": 300,
-    "pdf.fonttype": 42,  # TrueType, embedded: text stays text
-    "svg.fonttype": "none",
-}
 
 Look: TypeAlias = tuple[str, str, Any]
 """Colour, marker and line style."""
@@ -104,6 +82,30 @@ KINDS: Sequence[Look] = (
 )
 """Looks of unordered things other than methods, e.g. rules, terms or settings, in turn."""
 
+STYLE: Mapping[str, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "axes.prop_cycle": f"cycler(color={[color for color, *_ in KINDS]})",
+    "grid.color": "0.9",
+    "grid.linewidth": 0.5,
+    "figure.dpi": 150,  # on screens
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,  # TrueType, embedded: text stays text
+    "svg.fonttype": "none",
+}
+"""Settings of matplotlib in linfed's style."""
+
 SHADES = "viridis"
 """Colour map for ordered values, e.g. numbers of samples, used without its light end."""
 
@@ -118,22 +120,40 @@ LABELS: Mapping[str, str] = {
 """Labels of methods in legends, if different from their names."""
 
 
-@contextmanager
-def style() -> Iterator[None]:
-    """Return a context in which figures have linfed's style; all other settings of matplotlib stay as they are.
+def style() -> AbstractContextManager[object]:
+    """Draw figures in linfed's style: with colours for colour-blind readers, and in sizes for a paper.
 
-    The first figure of a process sets the backend, which decides whether figures are displayed. Matplotlib's
-    `rc_context` restores all settings at its end and would therefore reset the backend.
+    The call sets the style for all following figures. In a ``with`` statement, the style ends with the statement. All
+    other settings of matplotlib stay as they are.
+
+    Returns
+    -------
+    context manager
+        Restores the settings at its end.
+
+    Notes
+    -----
+    `Result.plot` and `panels` make figures in this style without it. A page of a two-column paper is 6.9 inches wide,
+    a column 3.35. Matplotlib's `rc_context` is not used, because it restores all settings.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import linfed as lf
+    >>> with lf.style():
+    ...     figure, ax = plt.subplots(figsize=(3.35, 2.5), layout="constrained")
+    ...     line = ax.semilogy([1, 0.1, 0.01])
+    >>> ax.xaxis.label.get_size()
+    8.0
+    >>> plt.close(figure)
     """
     import matplotlib as mpl
 
     settings = cast("dict[str, Any]", mpl.rcParams)
-    before = {name: settings[name] for name in STYLE}
+    restoration = ExitStack()
+    restoration.callback(settings.update, {name: settings[name] for name in STYLE})
     settings.update(STYLE)
-    try:
-        yield
-    finally:
-        settings.update(before)
+    return restoration
 
 
 def save_figure(figure: Figure, stem: str) -> list[Path]:

@@ -241,13 +241,13 @@ def _statement(one: Statement) -> str:
     ranges = list(dict.fromkeys(required(claim["claimed_range"]) for claim in one.claims))
     need = f"; required: {ranges[0]}" if len(ranges) == 1 else ""
     notes = list(dict.fromkeys(filter(None, map(remarks, one.claims))))
-    rows = "\n".join(_setting(claim, notes, with_range=len(ranges) > 1) for claim in one.claims)
+    rows = "".join(_setting(claim, notes, with_range=len(ranges) > 1) for claim in one.claims)
     numbered = "".join(f"<li>{escape(note)}</li>" for note in notes)
     place = one.setting if len(one.claims) == 1 else f"nearest to failing: {one.setting}"
     return (
         f'<details class="statement"><summary>{escape(one.claim)} {_chips(one.verdicts)}<br><span class="source">'
         f"{escape(one.claims[0]['statistic'] + need)}; {escape(place)}: {escape(measured(one.worst))}</span></summary>"
-        f'<p class="source">{escape(one.source)}</p><table aria-label="settings"><tbody>\n{rows}\n</tbody></table>'
+        f'<p class="source">{escape(one.source)}</p><table><tbody>{rows}</tbody></table>'
         + (f"<ol>{numbered}</ol>" if numbered else "")
         + "</details>"
     )

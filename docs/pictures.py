@@ -1,6 +1,7 @@
 """Draw the pictures in docs/ from ``results/committed/``, except exact-law.png (``exact_law_picture.py``).
 
-Run ``python docs/pictures.py`` (about half a minute), optionally with the names of some pictures. The ``plot`` of each
+Run ``python docs/pictures.py`` (about two minutes), optionally with the names of some pictures. It also writes all
+figures of these experiments to ``results/committed/`` as small WebP files, for ``linfed report``. The ``plot`` of each
 experiment draws the committed tables, and the picture is saved with a palette of 256 colours. Each picture contains the
 hash of its tables, which `tests/test_numbers.py` checks, and the sizes for its caption, which `tests/test_legend.py`
 checks.
@@ -11,12 +12,13 @@ from __future__ import annotations
 import hashlib
 import io
 import sys
+import tempfile
 from pathlib import Path
 
 import matplotlib as mpl
 from PIL.PngImagePlugin import PngInfo
 
-from linfed.figures.png import shrink_png
+from linfed.figures.png import shrink_png, small_picture
 from linfed.figures.style import style
 from linfed.plotting.captions import drawn_sizes
 from linfed.reproduction.experiments import load
@@ -95,7 +97,8 @@ def draw(names: list[str]) -> None:
                 if PICTURES[name][0] == experiment:
                     figure = figures[PICTURES[name][1]]
                     save(figure, name, drawn_sizes(figure, tables))
-            for figure in figures.values():
+            for key, figure in figures.items():
+                save_small(figure, experiment, key)
                 plt.close(figure)
 
 
@@ -111,6 +114,15 @@ def save(figure: mpl.figure.Figure, name: str, sizes: str) -> None:
     path = DOCS / f"{name}.png"
     image.save(path, optimize=True, pnginfo=metadata)
     print(f"{path.name}: {image.width} x {image.height}, {path.stat().st_size / 1000:.0f} kB")
+
+
+def save_small(figure: mpl.figure.Figure, experiment: str, key: str) -> None:
+    """Save a figure next to the committed tables, for `linfed report`."""
+    stem = f"{experiment}-{key}" if key else experiment
+    with tempfile.TemporaryDirectory() as folder:
+        figure.savefig(Path(folder, "figure.png"))
+        data = small_picture(Path(folder, "figure.png"))[0]
+    (COMMITTED / f"{stem}.webp").write_bytes(data)
 
 
 def main(names: list[str]) -> int:

@@ -91,7 +91,7 @@ DECILES = {
 
 ABOUT = """# Full runs of every experiment
 
-`docs/publish.py` writes this folder. `python docs/pictures.py` draws the figures in `docs/` from it, and
+`docs/publish.py` writes this folder. `python docs/pictures.py` draws the figures here and in `docs/` from it, and
 `python docs/render.py` takes the numbers in README.md and `docs/` from it. Your own runs write to `results/`.
 
 | experiments | commit | machine | versions | BLAS |
@@ -106,6 +106,7 @@ ABOUT = """# Full runs of every experiment
   - Large columns that no figure and no number needs are left out.
   - A few columns have deciles over trials instead of trials.
 - `NAME-TABLE.csv`: the numbers of each trial, as the run wrote them, if the file is small.
+- `NAME-KEY.webp`: the figures, small, as `docs/pictures.py` draws them from the reduced tables, for `linfed report`.
 - `benchmarks.json`, if it exists: the ratios from `python -m benchmarks --full --json`.
 """
 

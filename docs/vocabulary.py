@@ -27,7 +27,7 @@ import linfed as lf
 from linfed.numerics.quantiles import quantiles
 from linfed.report import scoreboard as board
 from linfed.report.markdown import table as markdown_table
-from linfed.report.theory import sections
+from linfed.report.statements import sections
 from linfed.sweeps.progress import format_duration
 
 TOP = Path(__file__).resolve().parent.parent

@@ -532,12 +532,12 @@ MUTATIONS = {
             "the numbers of both runs are shifted alike, and are compared with each other alone",
         ),
     ],
-    "report/pictures.py": [
+    "report/statements.py": [
         Mutation(
-            "a report's figure without the style",
-            'with style(), mpl.rc_context({"svg',
-            'with mpl.rc_context({"svg',
-            "report:style",
+            "most settings decide the outcome",
+            "    if contradicted:",
+            "    if contradicted > supported:",
+            "report:outcome",
         ),
     ],
     "report/scoreboard.py": [

@@ -23,11 +23,12 @@ from matplotlib.figure import Figure
 import linfed
 import linfed as lf
 from linfed import cli
+from linfed.commands.printed import banner, report, written
 from linfed.figures import style
 from linfed.reproduction import committed
 from linfed.reproduction.experiments import experiment_files, experiments_folder, load
 from linfed.reproduction.records import load_findings, read_saved
-from linfed.reproduction.run import load_tables, settings_of
+from linfed.reproduction.run import Reproduction, load_tables, settings_of
 from linfed.sweeps import code_hash
 from linfed.sweeps.store import keys_of
 
@@ -85,6 +86,7 @@ def toy(tmp_path, monkeypatch, request):
     (folder / "__init__.py").write_text("")
     (folder / "toy_one.py").write_text(TOY)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(style.STYLE, "savefig.dpi", 50)
     if "whole_pictures" not in request.fixturenames:
@@ -118,6 +120,7 @@ def test_what_needs_nothing_imports_nothing(code, most):
 
 def test_list_names_algorithms_and_experiments(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "300")
     assert run("list") == 0
     printed = capsys.readouterr().out
     for name in ("FedRep", "LocalOnly", "fedrep-fig3"):
@@ -418,10 +421,10 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, whole_pictures, 
     assert (described["cells"], described["reused"]) == (3, 0)
     lines = out.splitlines()
     assert "toy-one: 1 claim: 1 SUPPORTED" in lines
-    assert lines[-1] == "9 files in there: tables, figures and claims (--verbose lists them)"
+    assert lines[-1] == "9 files in there (--verbose lists them, and the settings of each claim)"
     assert "QUICK" not in out
     capsys.readouterr()
-    assert run("show", "toy-one", "--out", "there") == 0
+    assert run("show", "toy-one", "--out", "there", "--verbose") == 0
     shown = capsys.readouterr().out
     assert shown.splitlines()[0].startswith("toy-one: full run, trials = 2, linfed")
     table = out[out.index("values are large") : out.index("toy-one: 1 claim")]
@@ -468,8 +471,8 @@ def test_reproduce_quick_seed_and_all(toy, capsys):
     assert described["quick"] is True
     out = capsys.readouterr().out
     assert "NOT SUPPORTED" in out
-    assert out.count("QUICK run") == 2
-    assert out.index("QUICK run") < out.index("values are large") > out.rindex("QUICK run")
+    assert out.startswith("QUICK run: ")
+    assert out.count("QUICK run") == 1
     for arguments in (["replot", "toy-one", "--experiments", toy], ["show", "toy-one"]):
         assert run(*arguments, "--quick") == 0
         assert capsys.readouterr().out.count("QUICK run") == 1
@@ -695,7 +698,7 @@ def test_list_says_which_runs_there_are_and_how_long_they_take(toy, capsys, monk
             Path(folder).mkdir(exist_ok=True)
             Path(folder, "toy-one.json").write_text(json.dumps({"quick": quick, "claims": [{}]}))
         assert run("list", "--experiments", toy) == 0
-        found += re.findall(r"^  toy-one +about 4 min +(.+?)  +a toy$", capsys.readouterr().out, re.M)
+        found += re.findall(r"^  toy-one +4 min +(.+?)  +a toy$", capsys.readouterr().out, re.M)
     Path("results/toy-one.json").write_text('{"quick": false, "claims": []}')
     assert run("list", "--experiments", toy) == 0
     assert found == ["-", "full", "full, quick"]
@@ -772,12 +775,56 @@ def test_verdicts_are_coloured_where_that_is_wanted(variables, coloured, capsys,
 def test_several_runs_end_with_a_summary(toy, capsys):
     (toy / "toy_two.py").write_text(TOY.replace("claimed_low=50.0", "claimed_low=500.0"))
     assert run("reproduce", "all", "--experiments", toy, "--workers", 1) == 0
-    last = capsys.readouterr().out.split("\n\n")[-3:]
-    assert last == [
+    assert capsys.readouterr().out.split("\n\n")[-1].splitlines()[:-1] == [
         "2 experiments, 2 claims: 1 SUPPORTED, 1 NOT SUPPORTED",
-        "NOT SUPPORTED or VIOLATED\n  toy-two\n    NOT SUPPORTED  values are large (toy; least value)",
-        "18 files in results: tables, figures and claims (--verbose lists them)\n",
+        "  toy-two: NOT SUPPORTED 1: values are large",
     ]
+
+
+def test_a_claim_has_one_line_and_its_settings_are_verbose(toy, capsys):
+    module = toy / "toy_one.py"
+    ranges = {"toy": "(low, low, low)", "open": "(40.0, 40.0, 60.0)", "other": "(low, low, low)"}
+    row = 'judge({}, claim="values are large", setting="{}", statistic="s", source="toy", claimed_low=50.0)'
+    rows = ", ".join(row.format(interval, setting) for setting, interval in ranges.items())
+    module.write_text(module.read_text().split("    return [judge")[0] + f"    return [{rows}]\n")
+    assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:3] == [
+        "  SUPPORTED 2, INCONCLUSIVE 1: values are large",
+        "toy-one: 3 claims: 2 SUPPORTED, 1 INCONCLUSIVE",
+    ]
+    assert run("show", "toy-one") == 0
+    assert lines[1:3] == capsys.readouterr().out.splitlines()[-2:]
+    for command in (["replot", "toy-one", "--experiments", toy], ["show", "toy-one"]):
+        assert run(*command, "--verbose") == 0
+        printed = capsys.readouterr().out
+        assert [setting for setting in ranges if f" {setting} " in printed] == list(ranges)
+        assert "  s; required: >= 50" in printed
+
+
+@pytest.mark.parametrize("name", committed.committed_runs())
+def test_the_claims_of_every_experiment_fit_on_forty_lines(name, capsys, monkeypatch):
+    """A quick run judges the same claims in fewer settings."""
+    monkeypatch.setenv("COLUMNS", "80")
+    claims = load_findings(read_saved(name, ROOT / "results" / "committed"))
+    options = {"quick": True, "cells": 100, "reused": 50, "seconds": 1234.5, "captions": {}, "remarks": []}
+    done = Reproduction(files=[Path(name)] * 30, claims=claims, settings={}, **options)
+    text = "\n".join([banner(), report(name, done), written({name: done}, Path("results/quick"))])
+    assert len(text.splitlines()) <= 40
+    assert max(map(len, text.splitlines())) <= 80
+    for claim in claims:
+        assert claim.claim in " ".join(text.split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 130])
+def test_lines_end_at_the_width_of_the_terminal(width, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", str(width))
+    for arguments in (["list"], ["show", "flute-fig3", "fedrep-theorem1", "--out", "results/committed"]):
+        for verbose in ([], ["--verbose"])[: 1 + (arguments[0] == "show")]:
+            assert run(*arguments, *verbose) == 0
+            lines = capsys.readouterr().out.splitlines()
+            assert 0.8 * width < max(map(len, lines)) <= width
 
 
 def test_captions_are_shown_where_a_run_has_them(toy, capsys):
@@ -786,7 +833,7 @@ def test_captions_are_shown_where_a_run_has_them(toy, capsys):
     Path("results/flute-minima.json").write_text(json.dumps({**described, "figures": {"": "One.", "ends": "Two."}}))
     assert run("show", "flute-minima") == 0
     printed = capsys.readouterr().out
-    assert "results/flute-minima.png\n  One.\n\nresults/flute-minima-ends.png\n  Two.\n" in printed
+    assert "results/flute-minima.png\n  One.\nresults/flute-minima-ends.png\n  Two.\n" in printed
 
 
 def test_the_record_that_ships_is_that_of_the_committed_runs():

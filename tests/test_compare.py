@@ -1,6 +1,7 @@
 """`linfed compare`: what moved between two runs."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_rounding_is_no_move():
 def test_what_is_said_otherwise_is_told():
     found = compare(runs(claim()), runs(claim(claimed_low=0.6, claimed_range="at least 0.6")))
     assert len(found.claimed_range) == 1
-    assert "claimed: at least 0.5 -> at least 0.6" in format_comparison(found, "A", "B")
+    assert "required: >= 0.5 -> >= 0.6" in format_comparison(found, "A", "B")
 
 
 def test_claims_are_matched_by_what_names_them():
@@ -87,7 +88,7 @@ def test_claims_are_matched_by_what_names_them():
     assert (found.verdicts, found.estimates) == ([], [])
     assert [one["claim"] for one in found.before_only["one"]] == ["old"]
     assert [one["claim"] for one in found.after_only["one"]] == ["new"]
-    assert "only in A: 1 claims\n  one: old (n = 1; share): SUPPORTED" in format_comparison(found, "A", "B")
+    assert "only in A: 1 claim\n  one: old (n = 1; share): SUPPORTED" in format_comparison(found, "A", "B")
     other = compare(runs(claim(statistic="another")), runs(claim()))
     assert other.compared == 0
 
@@ -127,4 +128,14 @@ def test_the_command_fails_of_a_moved_verdict_where_asked(strict, moved, tmp_pat
         (tmp_path / name / "one.json").write_text(json.dumps(runs(claim(verdict=verdict))["one"]))
     arguments = ["compare", str(tmp_path / "before"), str(tmp_path / "after" / "one.json"), *["--strict"] * strict]
     assert cli.main(arguments) == int(strict and moved)
-    assert f"changed verdicts: {int(moved)}" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert ("changed verdicts: 1" in printed) is moved
+    assert ("no differences" in printed) is not moved
+    said = [line for line in printed.splitlines() if line.startswith("--strict: ")]
+    count = "1 changed verdict" if moved else "0 changed verdicts"
+    assert said == [f"--strict: {count}, so the exit status is {int(moved)}"] * strict
+
+
+def test_only_sections_with_differences_are_printed():
+    text = format_comparison(compare(runs(claim(), claim("old")), runs(claim())), "A", "B")
+    assert re.findall(r"^\S.*$", text, re.M) == ["A -> B: 1 claim compared", "only in A: 1 claim"]

@@ -326,8 +326,8 @@ def test_the_table_says_each_sentence_once_with_its_source():
     ]  # fmt: skip
     lines = findings_table(rows).splitlines()
     assert lines.count("A figure's sentence") == lines.count("A theorem's sentence") == 1
-    assert "  share; claimed: above 0.5" in lines
-    assert "  s; claimed: at least 0.5" in lines
+    assert "  share; required: > 0.5" in lines
+    assert "  s; required: >= 0.5" in lines
     assert lines.count(f"  {OWN_PREDICTION}") == 2
     (figures,) = [line for line in lines if "n = 1" in line]
     assert figures.split()[0] == Verdict.SUPPORTED.value

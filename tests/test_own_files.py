@@ -64,6 +64,7 @@ def cells():
 def folder(tmp_path, monkeypatch):
     """The current folder, whose modules and path are gone afterwards; figures are coarse, and PDFs empty."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(style.STYLE, "savefig.dpi", 40)
     monkeypatch.setattr(Figure, "savefig", png_alone)
@@ -111,7 +112,7 @@ def test_a_saved_file_is_drawn_shown_listed_and_reported_anew(capsys):
     capsys.readouterr()
     for name in ("my-grid", "my-grid.py"):
         assert run("show", name, "--quick") == 0
-        assert re.match(r"my-grid: quick run, linfed .*\n\n.*my-grid.png\n  Subspace", capsys.readouterr().out)
+        assert re.match(r"QUICK .*\nmy-grid: quick run, linfed .*\n.*my-grid.png\n  Subspace", capsys.readouterr().out)
     assert run("report", "results/quick") == 0
     assert "Subspace distance against round" in Path("results/quick/report.html").read_text()
 
@@ -342,7 +343,7 @@ def test_own_settings_are_in_the_record_and_in_a_folder_of_their_own(capsys):
     capsys.readouterr()
     assert run("show", "my-grid", "--out", where) == 0
     said = "my-grid: quick run, trials = 2, n_clients = 20, data.n_samples = 9, linfed"
-    assert capsys.readouterr().out.startswith(said)
+    assert capsys.readouterr().out.splitlines()[1].startswith(said)
     assert run("report", where) == 0
     assert "n_clients = 20" in (where / "report.html").read_text()
 

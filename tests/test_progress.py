@@ -1,7 +1,9 @@
 """What is left of a sweep: long cells first, costs that are no seconds, several workers; and what is shown of it."""
 
 import heapq
+import re
 import sys
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -146,3 +148,16 @@ def test_what_is_done_now_is_said_on_a_terminal_only(capsys, monkeypatch):
     assert not is_shown(False)
     log_status("toy", "judging")
     assert capsys.readouterr().err == "toy: judging\n"
+
+
+def test_the_bar_moves_while_the_first_cell_runs(capsys):
+    bar = ProgressBar("one", {0: Costly(1.0)}, [], done=0, total=1, workers=1, progress=True)
+    time.sleep(2.0)
+    moved = capsys.readouterr().err.split("\r")[-1]
+    bar.close()
+    assert re.search(r"\b00:0[1-9]\b", moved)
+    assert "0 of 1 cell" in moved
+    shown = capsys.readouterr().err
+    time.sleep(1.2)
+    assert capsys.readouterr().err == ""
+    assert shown

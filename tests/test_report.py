@@ -7,27 +7,26 @@ import html.parser
 import io
 import itertools
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from PIL import Image
 
-import linfed as lf
 from linfed import cli
 from linfed.errors import UsageError
-from linfed.figures.png import shrink_png
-from linfed.figures.style import STYLE, style
-from linfed.report import pictures
+from linfed.figures.style import STYLE
+from linfed.report.compare import read
 from linfed.report.page import page
-from linfed.report.theory import sections
+from linfed.report.scoreboard import SENTENCES
+from linfed.report.statements import outcome, sections, statements
 from linfed.report.write import collected
-from linfed.reproduction.experiments import load
+from linfed.statistics.findings import required
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = ROOT / "results" / "committed"
@@ -108,11 +107,11 @@ def toy(tmp_path_factory):
 @pytest.fixture(scope="module")
 def written(toy, tmp_path_factory):
     """Return the folder that a report of the toy was written into, and what the command said."""
-    folder, results = toy
+    results = toy[1]
     out, said = tmp_path_factory.mktemp("report"), io.StringIO()
     before = list(sys.path)
     with contextlib.redirect_stdout(said):
-        assert run("report", results, "--out", out, "--experiments", folder, "--baseline", results) == 0
+        assert run("report", results, "--out", out, "--baseline", results) == 0
     sys.path[:] = before
     return out, said.getvalue()
 
@@ -181,127 +180,151 @@ def test_the_page_loads_nothing_but_itself(checked):
         assert tag != "link" or attrs["href"] == "data:,"
 
 
-def test_every_figure_is_there_with_words(checked):
+def test_every_figure_is_there_with_its_caption(checked, toy):
     images = checked.all("img")
-    assert [image["alt"] for image in images] == [
-        f"Figure toy-fall: {SUMMARY}. Sizes: 5 trials.",
-        f"Figure toy-fall-map: {SUMMARY}. Sizes: 5 trials.",
-    ]
-    assert [int(images[1][side]) for side in ("width", "height")] == [288, 288]  # two inches
-    for image in images:
+    stems = ["toy-fall", "toy-fall-map"]
+    assert [image["alt"] for image in images] == [f"Figure {stem}" for stem in stems]
+    for stem, image in zip(stems, images, strict=True):
         kind, _, data = image["src"].partition(",")
-        assert kind == "data:image/svg+xml;base64"
-        drawn = ElementTree.fromstring(base64.b64decode(data))
-        shape = float(drawn.get("width").removesuffix("pt")) / float(drawn.get("height").removesuffix("pt"))
-        assert int(image["width"]) / int(image["height"]) == pytest.approx(shape, rel=0.01)
+        assert kind == "data:image/webp;base64"
+        with Image.open(io.BytesIO(base64.b64decode(data))) as drawn, Image.open(toy[1] / f"{stem}.png") as beside:
+            assert drawn.size == (int(image["width"]), int(image["height"])) == beside.size
+            assert np.abs(np.asarray(drawn.convert("RGB"), int) - np.asarray(beside.convert("RGB"))).mean() < 2
+        assert f"{stem} {SUMMARY}. Sizes: 5 trials." in plain_lines(checked.text)
 
 
 def test_the_page_says_all_that_the_record_does(checked, toy):
     record = json.loads((toy[1] / "toy-fall.json").read_text())
     text = plain_lines(checked.text)
     for claim in record["claims"]:
-        for part in ("claim", "setting", "statistic", "source", "claimed_range", "verdict", "note"):
+        for part in ("claim", "setting", "statistic", "source", "verdict", "note"):
             assert plain_lines(claim[part]) in text
+    assert "required: >= 0.5" in text
+    assert text.count(record["claims"][0]["source"]) == 3  # once per statement
     for told in ("0.9 [0.8, 1]", "0.4 [0.3, 0.45]", "fails: eta <= 1: 2 > 1", "- [-, -]", "QUICK runs."):
         assert told in text
     assert [record["claims"][index]["verdict"] for index in range(4)] == [
         *("SUPPORTED", "NOT SUPPORTED", "HYPOTHESES FAIL", "VACUOUS")
     ]
-    for told in ("machine", "commit"):
+    for told in ("machine", "commit", "date"):
         assert str(record[told] or "unknown")[:12] in text
     assert SUMMARY in text
 
 
 @pytest.fixture
 def alone(toy, tmp_path):
-    """Return a folder with the toy's record and table, without its PNG files."""
-    for name in ("toy-fall.json", "toy-fall-curves.npz"):
-        shutil.copy(toy[1] / name, tmp_path)
+    """Return a folder with the toy's record, without its figures."""
+    shutil.copy(toy[1] / "toy-fall.json", tmp_path)
     return tmp_path
 
 
-def texts(picture):
-    """Return the texts of an SVG file and their sizes in points."""
-    found = ElementTree.fromstring(picture.data).iter("{http://www.w3.org/2000/svg}text")
-    return [
-        ("".join(text.itertext()), float(re.search(rb"([\d.]+)px", ElementTree.tostring(text))[1])) for text in found
-    ]
+def test_large_figures_are_reduced_and_small_ones_kept(alone):
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 90, 3), dtype=np.uint8))
+    image.save(alone / "toy-fall.png", dpi=(300, 300))
+    image.save(alone / "toy-fall-map.webp", lossless=True)
+    first, second = collected(str(alone)).pictures["toy-fall"]
+    assert [(first.width, first.height), (second.width, second.height)] == [(45, 20), (90, 40)]
+    with Image.open(io.BytesIO(first.data)) as small:
+        assert small.size == (45, 20)
+        assert len(small.convert("RGB").getcolors()) <= 48
+    assert second.data == (alone / "toy-fall-map.webp").read_bytes()
 
 
-def test_figures_are_drawn_from_the_tables_in_the_style(alone, toy):
-    """The map's ticks take their size only when it is saved."""
-    before = plt.get_fignums()
-    shown = collected(str(alone), experiments=str(toy[0])).shown["toy-fall"]
-    assert ([one.stem for one in shown.pictures], shown.remarks) == (["toy-fall", "toy-fall-map"], [])
-    assert plt.get_fignums() == before
-    curves, image = map(texts, shown.pictures)
-    assert {("0", 7), ("10", 7), ("30", 7), ("round", 8), ("error", 8), ("n = 2", 8), ("FedAvg", 7)} <= set(curves)
-    assert {("0", 7), ("2", 7)} <= set(image)
-    assert {size for _, size in image} == {7}
-    again = collected(str(alone), experiments=str(toy[0])).shown["toy-fall"]
-    assert [one.data for one in again.pictures] == [one.data for one in shown.pictures]
+def test_figures_of_other_experiments_are_left_out(alone):
+    record = json.loads((alone / "toy-fall.json").read_text())
+    (alone / "toy-fall-far.json").write_text(json.dumps(record | {"experiment": "toy-fall-far"}))
+    for stem in ("toy-fall-new", "toy-fall-far", "toy-fall-far-map", "toy"):
+        Image.new("RGB", (3, 3)).save(alone / f"{stem}.png")
+    found = collected(str(alone)).pictures
+    stems = {name: [one.stem for one in pictures] for name, pictures in found.items()}
+    assert stems == {"toy-fall": ["toy-fall-new"], "toy-fall-far": ["toy-fall-far", "toy-fall-far-map"]}
 
 
-def test_a_large_figure_is_a_png(alone, toy, monkeypatch):
-    monkeypatch.setattr(pictures, "SVG_BYTES", 1000)
-    found = collected(str(alone), experiments=str(toy[0]))
-    with style():
-        figures = load("toy-fall", toy[0]).plot({"curves": lf.Table.load(alone / "toy-fall-curves.npz")})
-        for one, figure in zip(found.shown["toy-fall"].pictures, figures.values(), strict=True):
-            assert one.kind == "image/png"
-            drawn = io.BytesIO()
-            figure.savefig(drawn, format="png", dpi=200)
-            assert np.array_equal(
-                shrink_png(drawn, 1400).convert("RGB"), Image.open(io.BytesIO(one.data)).convert("RGB")
-            )
-            assert [one.width, one.height] == pytest.approx(144 * figure.get_size_inches(), abs=0.5)
-    plt.close("all")
-    assert "data:image/png;base64," in page(found)
-
-
-def test_the_captions_of_the_record_come_first(alone, toy):
+def test_the_captions_are_those_of_the_record(alone):
     path = alone / "toy-fall.json"
     record = json.loads(path.read_text())
     path.write_text(json.dumps(record | {"figures": {"map": "what <the> map shows"}}))
-    found = collected(str(path), experiments=str(toy[0]))
-    captions = [one.caption for one in found.shown["toy-fall"].pictures]
-    assert captions == [f"{SUMMARY}. Sizes: 5 trials.", "what <the> map shows"]
+    Image.new("RGB", (3, 3)).save(alone / "toy-fall-map.png")
+    found = collected(str(path))
+    assert [one.caption for one in found.pictures["toy-fall"]] == ["what <the> map shows"]
     assert "what &lt;the&gt; map shows" in page(found)
 
 
-def test_what_the_tables_cannot_draw_is_told_in_a_line(toy, tmp_path):
-    folder, results = toy
-    shutil.copy(results / "toy-fall.json", tmp_path)
-    table = lf.Table.load(results / "toy-fall-curves.npz")
-    reduced = lf.Table([{name: value for name, value in row.items() if name != "error"} for row in table.rows])
-    reduced.save(tmp_path / "toy-fall-curves.npz")
-    found = collected(str(tmp_path), experiments=str(folder))
-    assert found.shown["toy-fall"].pictures == []
-    (told,) = found.shown["toy-fall"].remarks
-    assert "cannot be drawn from these tables" in told
-    assert "'error'" in told
-    assert "\n" not in told
-    assert "linfed reproduce toy-fall" in Checked(page(found)).text
+def test_a_run_without_figures_says_how_to_draw_them(alone):
+    text = Checked(page(collected(str(alone)))).text
+    assert "No figures next to the record; linfed replot toy-fall draws them." in text
 
 
-@pytest.fixture
-def no_experiments(tmp_path):
-    """Return a folder without an experiment: nothing is drawn."""
-    folder = tmp_path / "none"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("")
-    return str(folder)
+def test_a_report_draws_nothing(alone):
+    code = "import sys; from linfed import cli; cli.main(sys.argv[1:]); print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "report", str(alone)], capture_output=True, text=True, check=True, env=environment
+    )
+    assert "linfed.report.page" in done.stdout.split()
+    assert "matplotlib" not in done.stdout.split()
 
 
-def test_without_the_experiment_its_png_files_are_shown(toy, no_experiments):
-    found = collected(str(toy[1]), experiments=no_experiments).shown["toy-fall"]
-    assert ["the figures are the PNG files" in remark for remark in found.remarks] == [True]
-    assert [one.stem for one in found.pictures] == ["toy-fall", "toy-fall-map"]
-    for one in found.pictures:
-        assert one.kind == "image/png"
-        with Image.open(io.BytesIO(one.data)) as shown, Image.open(toy[1] / f"{one.stem}.png") as beside:
-            assert shown.size == (one.width, one.height) == beside.size
-            assert np.abs(np.asarray(shown.convert("RGB"), int) - np.asarray(beside.convert("RGB"))).mean() < 1
+def test_the_title_says_what_when_and_which_commit(alone):
+    path = alone / "toy-fall.json"
+    record = json.loads(path.read_text())
+    found = collected(str(path))
+    assert found.title == "linfed: results of toy-fall"
+    assert found.about.startswith(f"Quick run of {record['date']} in {path}; commit ")
+    for name, day in (("b", "2026-01-02"), ("c", "2026-01-03"), ("d", "2026-01-03")):
+        changes = {"experiment": name, "date": day, "commit": name * 40, "quick": False}
+        (alone / f"{name}.json").write_text(json.dumps(record | changes))
+    path.unlink()
+    found = collected(str(alone))
+    assert found.title == "linfed: results of b, c and d"
+    assert found.about == (
+        f"Full runs of 2026-01-02 to 2026-01-03 in {alone}; commits {'b' * 12}, {'c' * 12}, {'d' * 12}. "
+        "Nothing was recomputed."
+    )
+
+
+def part(text, name):
+    """Return the text of a section of a page."""
+    return plain_lines(Checked(text[text.index(f'<section id="{name}"') :].split("</section>")[0]).text)
+
+
+def test_claims_are_listed_by_outcome(alone):
+    text = page(collected(str(alone)))
+    assert "FedRep's error falls SUPPORTED 1 NOT SUPPORTED 1 a paper, Theorem 1; n = 2" in part(text, "contradicts")
+    assert part(text, "agrees").endswith("None.")
+    assert "FedAvg's error falls HYPOTHESES FAIL" in part(text, "undecided")
+    assert "FedAvg's error rises VACUOUS" in part(text, "undecided")
+
+
+def test_long_reports_list_the_scoreboard_and_count_other_claims():
+    found = collected(str(COMMITTED))
+    text = page(found)
+    lists = {kind: part(text, kind) for kind in ("agrees", "contradicts", "undecided")}
+    for row in found.scoreboard:
+        kind = outcome(row.verdicts)
+        assert row.judged in lists[kind]
+        assert (
+            f"{row.paper}; {row.setting}: {row.measured}; required: {required(row.required)}; {row.experiment}"
+            in lists[kind]
+        )
+    others = sum(map(int, re.findall(r"<p>(\d+) other claims?: ", text)))
+    main = {(sentence.experiment, sentence.claim) for sentence in SENTENCES}
+    every = [(name, one.claim) for name, described in found.records.items() for one in statements(described)]
+    assert others == sum(one not in main for one in every) > 100
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "wanted"),
+    [
+        ({"SUPPORTED": 2, "INCONCLUSIVE": 2, "VACUOUS": 9}, "agrees"),
+        ({"HOLDS": 2, "INCONCLUSIVE": 3}, "undecided"),
+        ({"HOLDS": 9, "VIOLATED": 1}, "contradicts"),
+        ({"SUPPORTED": 9, "NOT SUPPORTED": 1}, "contradicts"),
+        ({"HYPOTHESES FAIL": 1}, "undecided"),
+    ],
+)
+def test_one_contradiction_decides_the_outcome(verdicts, wanted):
+    assert outcome(verdicts) == wanted
 
 
 def test_the_command_says_what_it_wrote(written, checked):
@@ -309,7 +332,7 @@ def test_the_command_says_what_it_wrote(written, checked):
     assert said == f"wrote {folder / 'report.html'}\n"
     assert [path.name for path in folder.rglob("*")] == ["report.html"]
     assert "4 claims are in both runs" in checked.text
-    assert "Changed verdicts: 0" in checked.text
+    assert "Changed" not in checked.text
 
 
 @pytest.mark.parametrize(
@@ -326,7 +349,6 @@ def test_the_command_says_what_it_wrote(written, checked):
         (("compare", "nowhere", "torn"), "A 'nowhere' does not exist"),
         (("compare", "results/quick", "nowhere"), "B 'nowhere' does not exist"),
         (("compare", "results/quick", "results/quick", "--rtol", "-1"), "--rtol -1.0 must be at least 0"),
-        (("report", "results/quick", "--experiments", "none"), "--experiments none must be a folder"),
         (("report", "results/quick", "--baseline", "nowhere"), "--baseline 'nowhere' does not exist"),
     ],
 )
@@ -343,27 +365,29 @@ def test_mistakes_are_told_in_a_line(arguments, told, tmp_path, monkeypatch, cap
     assert error.count("\n") == 1
 
 
-def test_the_committed_results_are_whole(no_experiments):
-    found = collected(str(COMMITTED), experiments=no_experiments)
-    checked = Checked(page(found))
+def test_the_report_on_the_committed_results_is_whole_and_small():
+    found = collected(str(COMMITTED))
+    text = page(found)
+    checked = Checked(text)
     assert checked.wrong == []
     claims = sum(len(one["claims"]) for one in found.records.values())
     assert claims > 1000
-    bodies = checked.text.count("claimed: ")
-    assert bodies >= claims
+    assert len(checked.all("tr")) == claims
     assert f"{claims:,} claims in {len(found.records)} experiments" in plain_lines(checked.text)
     assert len(found.scoreboard) == len({(row.experiment, row.judged) for row in found.scoreboard})
     assert found.quick == []
+    assert not any("open" in attrs for attrs in checked.all("details"))
+    assert len(text.encode()) <= 3_000_000
+    for name, described in found.records.items():
+        stems = {f"{name}-{key}" if key else name for key in described.get("figures", {})}
+        assert stems <= {one.stem for one in found.pictures[name]}, "run python docs/pictures.py"
 
 
-def test_the_theory_of_the_page_is_that_of_the_docs():
-    """`docs/theory.md` is made by the same function."""
+def test_the_theory_of_the_docs_is_that_of_the_statements():
     told = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8").replace("\\|", "|")
-    found = collected(str(COMMITTED / "fedrep-million.json"), experiments=str(ROOT / "experiments"))
-    assert found.shown["fedrep-million"].pictures[0].kind == "image/svg+xml"
-    statements = sections(found.records)["FedRep"]["fedrep-million"]
-    assert statements
-    assert all(f"| {one.claim} | {one.source} | {one.verdict} | {one.measured} |" in told for one in statements)
+    found = sections(read(str(COMMITTED))[1])["FedRep"]["fedrep-million"]
+    assert found
+    assert all(f"| {one.claim} | {one.source} | {one.verdict} | {one.measured} |" in told for one in found)
 
 
 def test_a_torn_record_is_named(tmp_path):
@@ -394,7 +418,7 @@ def test_an_odd_record_is_one_line(changes, told, toy, tmp_path):
     (record["claims"][0] if inside else record).update(changes)
     (tmp_path / "toy-fall.json").write_text(json.dumps(record))
     with pytest.raises(UsageError, match=rf"toy-fall\.json' is not a valid record of a run \({told}\)$"):
-        collected(str(tmp_path), experiments=str(toy[0]))
+        collected(str(tmp_path))
 
 
 def test_a_record_nested_too_deeply_is_one_line(tmp_path):

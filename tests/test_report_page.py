@@ -1,10 +1,12 @@
 """The report's page in a browser: what only a browser can say of it. Skipped where there is none."""
 
+import re
 import shutil
 
 import pytest
 
-from tests.test_report import toy, written
+from linfed import cli
+from tests.test_report import COMMITTED, toy, written
 
 assert all((toy, written))  # fixtures
 
@@ -65,11 +67,22 @@ def test_all_images_load(opened):
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
-def test_the_page_is_as_wide_as_the_window(opened, width):
+def test_nothing_scrolls_sideways(opened, width):
     page = opened(width)
+    page.locator("#unfold").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    wide = page.evaluate("[...document.querySelectorAll('.box')].map((box) => box.scrollWidth > box.clientWidth)")
-    assert any(wide) == (width < 1000)  # tables scroll in their own boxes
+    inner = "[...document.querySelectorAll('main *')].filter((one) => one.scrollWidth > one.clientWidth + 1 && "
+    inner += "getComputedStyle(one).overflowX === 'auto').length"
+    assert page.evaluate(inner) == 0
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_navigation_stays_in_view(opened, width):
+    page = opened(width, 500)
+    page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
+    assert page.evaluate("window.scrollY") > 500
+    box = page.get_by_role("link", name="Contradicts").bounding_box()
+    assert 0 <= box["y"] < 500
 
 
 def test_the_keyboard_reaches_every_control(opened):
@@ -79,34 +92,57 @@ def test_the_keyboard_reaches_every_control(opened):
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline != "none"
     reached = set()
-    for _ in range(80):
-        reached.add(focused(page))
+    for _ in range(40):
+        reached.add(focused(page).split("\n")[0])
         page.keyboard.press("Tab")
-    wanted = {"Scoreboard", "show the claims", "words", "SUPPORTED 1", "verdict", "measured"}
-    assert wanted <= reached
+    assert {"Agrees", "toy-fall", "words", "SUPPORTED 1", "unfold all"} <= reached
+    summary = page.locator(".statement summary").first
+    assert any(summary.inner_text().splitlines()[0].startswith(text[:20]) for text in reached if len(text) > 20)
+    summary.focus()
+    page.keyboard.press("Enter")
+    assert page.locator(".statement").first.evaluate("(one) => one.open")
 
 
-def test_claims_are_filtered_and_sorted(opened):
+def test_badges_follow_the_filter(opened):
     page = opened()
-    rows = page.locator("#all tbody tr")
+    page.locator("#unfold").click()
+    rows = page.locator(".statement tr")
 
     def shown():
         return [row.locator("td").first.inner_text() for row in rows.all() if row.is_visible()]
 
-    assert len(shown()) == 4
+    def badges(where):
+        return [one.inner_text() for one in page.locator(f"{where} .verdict").all() if one.is_visible()]
+
+    every = ["SUPPORTED", "NOT SUPPORTED", "HYPOTHESES FAIL", "VACUOUS"]
+    assert shown() == every
+    assert badges(".experiment > summary") == [
+        "QUICK",
+        *(f"{verdict} 1" for verdict in every[:2]),
+        "VACUOUS 1",
+        "HYPOTHESES FAIL 1",
+    ]
     page.locator("#words").fill("fedrep FALLS")
     assert shown() == ["SUPPORTED", "NOT SUPPORTED"]
     assert page.locator("#count").inner_text() == "2 of 4 claims"
+    assert badges(".experiment > summary") == ["QUICK", "SUPPORTED 1", "NOT SUPPORTED 1"]
+    assert badges(".filter") == ["SUPPORTED 1", "NOT SUPPORTED 1", "VACUOUS 0", "HYPOTHESES FAIL 0"]
     page.locator("[data-verdict='NOT SUPPORTED']").click()
     assert shown() == ["NOT SUPPORTED"]
-    page.get_by_role("button", name="show the claims").click()
-    assert len(shown()) == 4
-    head = page.locator("th button", has_text="measured")
-    head.click()
-    assert shown() == ["NOT SUPPORTED", "HYPOTHESES FAIL", "SUPPORTED", "VACUOUS"]  # what is no number is last
-    head.click()
-    assert shown() == ["SUPPORTED", "HYPOTHESES FAIL", "NOT SUPPORTED", "VACUOUS"]
-    assert page.locator("th[aria-sort='descending']").inner_text().startswith("measured")
+    assert badges(".statement > summary") == ["NOT SUPPORTED 1"]
+    assert badges(".filter") == ["SUPPORTED 1", "NOT SUPPORTED 1", "VACUOUS 0", "HYPOTHESES FAIL 0"]
+    page.locator("#words").fill("nothing like it")
+    assert not page.locator(".experiment").is_visible()
+    page.locator("#words").fill("")
+    page.locator("[data-verdict='NOT SUPPORTED']").click()
+    assert shown() == every
+
+
+def test_a_link_unfolds_its_experiment(opened):
+    page = opened()
+    page.locator(".experiment").evaluate("(one) => { one.open = false; }")
+    page.locator("nav").get_by_role("link", name="toy-fall").click()
+    assert page.locator(".experiment").evaluate("(one) => one.open")
 
 
 def test_the_dark_scheme_is_dark(opened):
@@ -121,11 +157,23 @@ def test_the_dark_scheme_is_dark(opened):
     assert dark[0] < 100 < 200 < dark[1]
 
 
-def test_all_is_printed(opened):
+def test_figures_and_claims_are_printed(opened):
     page = opened()
     page.emulate_media(media="print")
     assert not page.locator("nav").is_visible()
     assert not page.locator(".filter").is_visible()
-    box = page.locator(".box.tall")
-    assert box.evaluate("(one) => one.scrollHeight <= one.clientHeight + 2")
     assert page.locator("figure img").first.is_visible()
+    assert page.locator(".statement > summary").first.is_visible()
+
+
+def test_a_quick_report_of_three_experiments_prints_on_six_pages(browser, tmp_path):
+    names = ("fedrep-fig4", "flute-theorem51", "fedrep-near-truth")
+    for name in names:
+        for path in COMMITTED.glob(f"{name}*"):
+            shutil.copy(path, tmp_path)
+    assert cli.main(["report", str(tmp_path)]) == 0
+    page = browser.new_page()
+    page.goto((tmp_path / "report.html").as_uri())
+    printed = page.pdf(format="A4")
+    page.close()
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 6

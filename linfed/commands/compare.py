@@ -23,11 +23,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Print the differences between two runs, and return the exit status."""
+    from linfed.commands.printed import wrapped
     from linfed.errors import UsageError
     from linfed.report.compare import compare, format_comparison, read
 
     if given.rtol is not None and not given.rtol >= 0:
         raise UsageError(f"--rtol {given.rtol} must be at least 0")
     found = compare(read(given.before, "A")[1], read(given.after, "B")[1], relative=given.rtol)
-    print(format_comparison(found, given.before, given.after), flush=True)
-    return int(given.strict and bool(found.verdicts))
+    print(wrapped(format_comparison(found, given.before, given.after)))
+    if not given.strict:
+        return 0
+    count = len(found.verdicts)
+    print(f"--strict: {count} changed verdict{'s' * (count != 1)}, so the exit status is {int(count > 0)}", flush=True)
+    return int(count > 0)

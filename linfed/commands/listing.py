@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 from linfed.commands.options import add_experiments, results_folder
@@ -13,8 +16,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "list",
         help="list experiments and algorithms",
-        description="List algorithms and experiments, one line each. For an experiment, the line has the time of a "
-        "full run and the saved runs.",
+        description="List algorithms and experiments, with the time of a full run and the saved runs.",
     )
     command.add_argument("--out", metavar="DIR", help="folder of saved runs (default: results)")
     add_experiments(command)
@@ -29,16 +31,26 @@ def run(given: argparse.Namespace) -> int:
     from linfed.sweeps.progress import format_duration
 
     folder, results = experiments_folder(given.experiments), results_folder(given)
-    print("algorithms")
-    for name, algorithm in ALGORITHMS.items():
-        print(f"  {name:<24} {algorithm.summary}")
-    print(f"experiments, with the time of a full run on two processors and the saved runs in {str(results)!r}")
+    _print_table("algorithms", [(name, algorithm.summary) for name, algorithm in ALGORITHMS.items()])
     committed = committed_runs()
+    rows = []
     for name in experiment_files(folder):
         seconds = committed[name].seconds if name in committed else None
-        time = "-" if seconds is None else format_duration(seconds)
-        print(f"  {name:<24} {time:<12} {_states(name, results):<12} {summary_of(name, folder)}")
+        time = "-" if seconds is None else format_duration(seconds).removeprefix("about ")
+        rows.append((name, time, _states(name, results), summary_of(name, folder)))
+    _print_table(f"experiments, time of a full run on two processors, and saved runs in {str(results)!r}", rows)
     return 0
+
+
+def _print_table(title: str, rows: Sequence[tuple[str, ...]]) -> None:
+    """Print rows in aligned columns, and wrap the last column to the width of the terminal."""
+    width = shutil.get_terminal_size().columns
+    print(*textwrap.wrap(title, width), sep="\n")
+    columns = [max(map(len, column)) for column in zip(*(row[:-1] for row in rows), strict=True)]
+    for *cells, text in rows:
+        start = "  " + "".join(f"{cell:<{size + 2}}" for cell, size in zip(cells, columns, strict=True))
+        further = " " * min(len(start), width // 2)
+        print(textwrap.fill(text, width, initial_indent=start, subsequent_indent=further, break_on_hyphens=False))
 
 
 def _states(name: str, results: Path) -> str:

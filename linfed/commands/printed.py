@@ -1,7 +1,10 @@
-"""Printed reports of runs: the claims of one run, their verdicts, and the summary of several runs."""
+"""Printed reports of runs: one line per claim with its verdicts, their settings, and the summary of several runs."""
 
 from __future__ import annotations
 
+import re
+import shutil
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +13,7 @@ from linfed.commands.colors import painted
 from linfed.reproduction.run import Reproduction
 from linfed.statistics.findings import Finding, Verdict, findings_table
 
-QUICK = "QUICK run: fewer trials and smaller sizes, for a check of the code; its verdicts may differ from a full run's"
+QUICK = "QUICK run: fewer trials and smaller sizes; a full run's verdicts may differ"
 """Warning printed with quick runs."""
 
 AGAINST = (Verdict.NOT_SUPPORTED, Verdict.VIOLATED)
@@ -19,54 +22,84 @@ AGAINST = (Verdict.NOT_SUPPORTED, Verdict.VIOLATED)
 
 def banner() -> str:
     """Return the warning printed for quick runs."""
-    return painted("QUICK", QUICK)
+    return painted("QUICK", wrapped(QUICK))
+
+
+def wrapped(text: str) -> str:
+    """Return a text with its lines wrapped to the width of the terminal, and with coloured verdicts.
+
+    The width is 80 if the output is not a terminal; the environment variable COLUMNS overrides it.
+    """
+    width, words = shutil.get_terminal_size().columns, [verdict.value for verdict in Verdict]
+    lines: list[str] = []
+    for line in text.splitlines():
+        for word in words:  # a line must not end within a verdict
+            line = line.replace(word, word.replace(" ", "\N{NO-BREAK SPACE}"))
+        indent = re.match(" *", line)[0] + "    "  # type: ignore[index]  # the pattern matches every line
+        lines += textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
+    pattern = "|".join(sorted(words, key=len, reverse=True))
+    text = "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
+    return re.sub(rf"\b({pattern})\b", lambda found: painted(found[0], found[0]), text)
 
 
 def report(name: str, done: Reproduction, *, verbose: bool = False) -> str:
-    """Return the text printed after a run: its time, its files if `verbose`, and its claims or else its captions."""
+    """Return the text printed after a run: its time and its claims, or else its captions; if `verbose`, also its files.
+
+    If `verbose`, the claims have a line for each setting.
+    """
     reused = f", {done.reused} of {done.cells} cells from an earlier run" if done.reused else ""
     lines = [f"{name}: {done.seconds:.1f} s{reused}"]
     if verbose:
         lines += [f"  wrote {path}" for path in done.files]
     lines += [f"  {name}: {remark}" for remark in done.remarks]
     if done.claims is None:
-        return "\n".join(
-            [*lines, *(f"  {name}{'-' * bool(key)}{key}.png: {text}" for key, text in done.captions.items())]
-        )
-    return "\n".join([*lines, "", claims_table(done.claims, quick=done.quick), "", f"{name}: {tally(done.claims)}"])
+        lines += [f"  {name}{'-' * bool(key)}{key}.png: {text}" for key, text in done.captions.items()]
+        return wrapped("\n".join(lines))
+    return "\n".join([wrapped("\n".join(lines)), claims_text(name, done.claims, verbose=verbose)])
 
 
-def claims_table(claims: Sequence[Finding], *, quick: bool) -> str:
-    """Return the claims as text; if `quick`, below the warning for quick runs."""
-    table = findings_table(claims, lambda verdict, text: painted(verdict.value, text))
-    return f"{banner()}\n\n{table}" if quick else table
+def claims_text(name: str, claims: Sequence[Finding], *, verbose: bool) -> str:
+    """Return the claims of a run as text, and how many have each verdict.
+
+    A claim has one line with the number of settings for each verdict; if `verbose`, it has a line for each setting.
+    """
+    if verbose:
+        return wrapped(f"\n{findings_table(claims)}\n\n{name}: {tally(claims)}")
+    found: dict[str, list[Finding]] = {}
+    for claim in claims:
+        found.setdefault(claim.claim, []).append(claim)
+    lines = [f"  {_counted(group)}: {text}" for text, group in found.items()]
+    return wrapped("\n".join([*lines, f"{name}: {tally(claims)}"]))
+
+
+def _counted(claims: Sequence[Finding]) -> str:
+    """Return the verdicts of a claim with the number of settings, if there are several."""
+    counts = Counter(claim.verdict for claim in claims)
+    return ", ".join(
+        f"{verdict.value} {counts[verdict]}" if len(claims) > 1 else verdict.value
+        for verdict in Verdict
+        if counts[verdict]
+    )
 
 
 def tally(claims: Sequence[Finding]) -> str:
     """Return how many claims have each verdict, e.g. ``3 claims: 2 SUPPORTED, 1 INCONCLUSIVE``."""
     counted = Counter(claim.verdict for claim in claims)
-    parts = [painted(verdict.value, f"{counted[verdict]} {verdict.value}") for verdict in Verdict if counted[verdict]]
+    parts = [f"{counted[verdict]} {verdict.value}" for verdict in Verdict if counted[verdict]]
     return f"{len(claims)} claim{'s' * (len(claims) != 1)}{': ' * bool(parts)}{', '.join(parts)}"
 
 
 def summary(runs: Mapping[str, Reproduction]) -> str:
     """Return the number of claims with each verdict over several runs, and a list of the contradicted claims."""
-    claims = [claim for done in runs.values() for claim in done.claims or []]
-    lines = [f"{len(runs)} experiments, {tally(claims)}"]
-    against = {name: [one for one in done.claims or [] if one.verdict in AGAINST] for name, done in runs.items()}
-    if any(against.values()):
-        lines += ["", " or ".join(verdict.value for verdict in AGAINST)]
-    for name, found in against.items():
-        lines += [f"  {name}"] * bool(found)
-        for one in found:
-            verdict = painted(one.verdict.value, f"{one.verdict.value:<13}")
-            lines.append(f"    {verdict}  {one.claim} ({one.setting}; {one.statistic})")
-    if any(done.quick for done in runs.values()):
-        lines.append(banner())
-    return "\n".join(lines)
+    every = [claim for done in runs.values() for claim in done.claims or []]
+    lines = [f"{len(runs)} experiments, {tally(every)}"]
+    for name, done in runs.items():
+        found = Counter((one.verdict.value, one.claim) for one in done.claims or [] if one.verdict in AGAINST)
+        lines += [f"  {name}: {verdict} {count}: {claim}" for (verdict, claim), count in found.items()]
+    return wrapped("\n".join(lines))
 
 
 def written(runs: Mapping[str, Reproduction], folder: Path) -> str:
     """Return a line with the number of files written and their folder."""
     files = sum(len(done.files) for done in runs.values())
-    return f"{files} files in {folder}: tables, figures and claims (--verbose lists them)"
+    return wrapped(f"{files} files in {folder} (--verbose lists them, and the settings of each claim)")

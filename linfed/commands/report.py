@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-
-from linfed.commands.options import add_experiments
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -13,7 +10,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "report",
         help="write saved results as one HTML page",
-        description="Write report.html, with the scoreboard, figures and claims of saved results. No cell is computed.",
+        description="Write report.html, with the figures and claims of saved results. Nothing is computed or drawn.",
     )
     text = "folder of saved results, or one NAME.json (default: results)"
     command.add_argument("folder", nargs="?", default="results", metavar="FOLDER", help=text)
@@ -21,15 +18,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--baseline", metavar="OTHER", help="results of an earlier run; the report lists the differences"
     )
-    add_experiments(command)
     command.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
     """Write the report, and return the exit status."""
-    os.environ["MPLBACKEND"] = "Agg"  # figures are only written to files
     from linfed.report.write import write
 
-    path = write(given.folder, out=given.out, against=given.baseline, experiments=given.experiments)
+    path = write(given.folder, out=given.out, against=given.baseline)
     print(f"wrote {path}", flush=True)
     return 0

@@ -53,7 +53,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def add_printed(command: argparse.ArgumentParser) -> None:
     """Add the options for the printed text and the exit status."""
-    command.add_argument("--verbose", action="store_true", help="list all written files")
+    command.add_argument(
+        "--verbose", action="store_true", help="list all written files, and the verdicts in each setting"
+    )
     text = "compare with the committed full runs; exit with status 1 if verdicts or settings differ"
     command.add_argument("--strict", action="store_true", help=text)
 
@@ -149,7 +151,7 @@ def through(files: Mapping[str, Path], options: ReproduceOptions, given: argpars
 
     os.environ["MPLBACKEND"] = "Agg"  # figures are only written to files
     status, runs = 0, dict[str, "Reproduction"]()
-    if options.quick and not options.draw:
+    if options.quick:
         print(banner(), flush=True)
     for number, (name, file) in enumerate(files.items(), start=1):
         log_status(name, _ahead(name, options, f"{number} of {len(files)}"), options.execution.progress)
@@ -161,12 +163,14 @@ def through(files: Mapping[str, Path], options: ReproduceOptions, given: argpars
         if done is None:
             print(f"{name}: {SHARD_DONE.format(given.shard)}", flush=True)
             continue
+        if done.quick and not (options.quick or any(one.quick for one in runs.values())):
+            print(banner())
         runs[name] = done
         print(report(name, done, verbose=given.verbose), flush=True)
     if len(runs) > 1:
         print(f"\n{summary(runs)}")
     if runs:
-        print(f"\n{written(runs, Path(options.folder))}", flush=True)
+        print(f"{written(runs, Path(options.folder))}", flush=True)
     return max(status, _compared(runs)) if given.strict else status
 
 

@@ -17,28 +17,29 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("names", nargs="+", metavar="NAME", help="name of an experiment, or its FILE.py")
     add_saved(command)
+    command.add_argument("--verbose", action="store_true", help="print the verdicts in each setting")
     command.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
     """Print the captions and claims of saved runs, and return the exit status."""
-    from linfed.commands.printed import claims_table, tally
+    from linfed.commands.printed import banner, claims_text, wrapped
     from linfed.reproduction.experiments import name_of
     from linfed.reproduction.records import captions_of, kind_of_run, load_findings, read_saved
 
     folder = results_folder(given)
     names = [name_of(Path(name)) if name.endswith(".py") else name for name in given.names]
-    for name, described in {name: read_saved(name, folder) for name in names}.items():
+    saved = {name: read_saved(name, folder) for name in names}
+    if any(described["quick"] for described in saved.values()):
+        print(banner())
+    for name, described in saved.items():
         print(end="\n" * (name != names[0]))
         versions = described.get("versions") or {}
         commit = f", commit {described['commit']}" if described.get("commit") else ""
-        print(f"{name}: {kind_of_run(described)}, linfed {versions.get('linfed', '?')}{commit}")
+        print(wrapped(f"{name}: {kind_of_run(described)}, linfed {versions.get('linfed', '?')}{commit}"))
         for key, caption in captions_of(described).items():
             figure = f"{name}-{key}.png" if key else f"{name}.png"
-            print(f"\n{folder / figure}\n  {caption}")
+            print(wrapped(f"{folder / figure}\n  {caption}"))
         claims = load_findings(described)
-        if not claims:
-            print(f"\n{name}: no claims")
-            continue
-        print(f"\n{claims_table(claims, quick=described['quick'])}\n\n{name}: {tally(claims)}")
+        print(claims_text(name, claims, verbose=given.verbose) if claims else f"{name}: no claims")
     return 0

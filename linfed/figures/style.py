@@ -310,7 +310,7 @@ def tell_apart(ax: Axes, method: str, run_with: Sequence[Mapping[str, str]]) -> 
 
 GREEK = "alpha|beta|delta|eta|gamma|kappa|lambda|phi|sigma|tau|theta"
 SYMBOL = re.compile(
-    rf"(?<![\w$\\'-])(?:({GREEK})_?([0-9a-z])?|([BCEKMTWdkmnpq]|dist(?=_))(\*)?(?:_(\w+))?)(?![\w'(.-])"
+    rf"(?<![\w$\\'-])(?:({GREEK})_?([0-9a-z])?|([BCEKMTWdkmnpq]|dist(?=_))(\*)?(?:_(\w{{1,3}}))?)(?![\w'(.-])"
 )
 """Mathematical symbol in a text: a Greek letter's name or one of the papers' letters, with a star or an index."""
 
@@ -318,8 +318,8 @@ SYMBOL = re.compile(
 def with_symbols(text: str) -> str:
     r"""Return a text with its mathematical symbols in italics, as matplotlib's mathtext. Formulas in $ stay.
 
-    >>> with_symbols("distance to B*, m_new = 5, eta_s, FedAvg, K = 10")
-    'distance to $B^*$, $m_{new}$ = 5, $\\eta_{s}$, FedAvg, $K$ = 10'
+    >>> with_symbols("distance to B*, m_new = 5, eta_s, K = 10, n_clients")
+    'distance to $B^*$, $m_{new}$ = 5, $\\eta_{s}$, $K$ = 10, n_clients'
     """
 
     def italic(found: re.Match[str]) -> str:

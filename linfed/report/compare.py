@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from linfed.errors import UsageError, suggestion
 from linfed.report.scoreboard import Record, measured, record, records
+from linfed.statistics.findings import required
 
 Key: TypeAlias = tuple[str, str, str, str, int]
 """Experiment, text, setting and statistic of a claim, and its number among the claims that share them."""
@@ -186,26 +187,32 @@ def compare(before: Mapping[str, Record], after: Mapping[str, Record], *, relati
 
 def format_comparison(found: Comparison, before: str, after: str) -> str:
     """Return a comparison as text; `before` and `after` are the names of the runs."""
-    lines = [f"{before} -> {after}: {found.compared} claims compared", *(f"  {remark}" for remark in found.remarks)]
+    count = f"{found.compared} claim{'s' * (found.compared != 1)} compared"
+    lines = [f"{before} -> {after}: {count}", *(f"  {remark}" for remark in found.remarks)]
     for title, pairs in (
         ("changed verdicts", found.verdicts),
         ("changed estimates", found.estimates),
-        ("changed claimed ranges", found.claimed_range),
+        ("changed required ranges", found.claimed_range),
     ):
-        lines += ["", f"{title}: {len(pairs)}"]
+        if pairs:
+            lines += ["", f"{title}: {len(pairs)}"]
         for pair in pairs:
             claim = pair.after
             lines += [f"  {pair.experiment}: {claim['claim']}", f"    {claim['setting']}; {claim['statistic']}"]
             lines.append(f"    {pair.as_line[0]} -> {pair.as_line[1]}")
             if pair.range_moved:
-                lines.append(f"    claimed: {pair.before['claimed_range']} -> {pair.after['claimed_range']}")
+                before_range, after_range = (required(one["claimed_range"]) for one in (pair.before, pair.after))
+                lines.append(f"    required: {before_range} -> {after_range}")
     for name, only in ((before, found.before_only), (after, found.after_only)):
-        lines += ["", f"only in {name}: {sum(map(len, only.values()))} claims"]
+        number = sum(map(len, only.values()))
+        lines += ["", f"only in {name}: {number} claim{'s' * (number != 1)}"] * bool(number)
         lines += [
             f"  {experiment}: {claim['claim']} ({claim['setting']}; {claim['statistic']}): {claim['verdict']}"
             for experiment, claims in only.items()
             for claim in claims
         ]
+    if len(lines) == 1:
+        lines.append("  no differences")
     return "\n".join(lines)
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from linfed.report.compare import Comparison
-from linfed.report.pictures import Shown
+from linfed.report.pictures import Picture
 from linfed.report.scoreboard import Record, Row
-from linfed.report.theory import Statement
+from linfed.report.statements import ordered
 from linfed.reproduction.records import load_findings
-from linfed.statistics.findings import Verdict
+from linfed.system.machine import commit_date
+
+HASH = 12
+"""Number of digits of a commit to show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,28 +24,27 @@ class Content:
 
     Parameters
     ----------
-    title, about : str
-        Title and subtitle.
+    folder : str
+        Folder of the runs.
     records : dict of str to mapping
         Contents of each ``NAME.json``, by the name of the experiment.
     scoreboard : list of Row
         Rows of the scoreboard.
-    shown : dict of str to Shown
+    summaries : dict of str to str
+        Summary of each experiment; empty if unknown.
+    pictures : dict of str to list of Picture
         Figures of each experiment.
-    theory : dict of str to dict of str to list of Statement
-        Theoretical statements by section and experiment.
     moved : Comparison or None
         Differences from the run `against`.
     against : str
         Name of the run to compare with.
     """
 
-    title: str
-    about: str
+    folder: str
     records: Mapping[str, Record]
     scoreboard: list[Row]
-    shown: Mapping[str, Shown]
-    theory: Mapping[str, Mapping[str, list[Statement]]]
+    summaries: Mapping[str, str]
+    pictures: Mapping[str, list[Picture]]
     moved: Comparison | None = None
     against: str = ""
 
@@ -50,11 +53,28 @@ class Content:
         """Names of the experiments with a quick run."""
         return [name for name, described in self.records.items() if described.get("quick")]
 
+    @property
+    def title(self) -> str:
+        """Names of the experiments, or their number if there are more than three."""
+        *names, last = self.records
+        if len(names) > 2:
+            return f"linfed: results of {len(self.records)} experiments"
+        return f"linfed: results of {' and '.join(filter(None, (', '.join(names), last)))}"
+
+    @property
+    def about(self) -> str:
+        """Kind, folder, dates and commits of the runs."""
+        kind = "Full" if not self.quick else "Quick" if len(self.quick) == len(self.records) else "Full and quick"
+        days = sorted(filter(None, {date_of(one) for one in self.records.values()}))
+        when = f" of {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
+        commits = dict.fromkeys(short(str(one.get("commit") or "unknown")) for one in self.records.values())
+        which = f"commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
+        return f"{kind} run{'s' * (len(self.records) > 1)}{when} in {self.folder}; {which}. Nothing was recomputed."
+
 
 def totals(records: Mapping[str, Record]) -> dict[str, int]:
     """Return the number of claims with each verdict, in the order of `Verdict`."""
-    found = Counter(claim["verdict"] for described in records.values() for claim in described["claims"])
-    return {verdict.value: found[verdict.value] for verdict in Verdict if found[verdict.value]}
+    return ordered(Counter(claim["verdict"] for described in records.values() for claim in described["claims"]))
 
 
 def remarks(claim: Record) -> str:
@@ -62,10 +82,20 @@ def remarks(claim: Record) -> str:
     return load_findings({"claims": [claim]})[0].remarks
 
 
+def date_of(described: Record) -> str:
+    """Return the date of a run, or of its commit if the record has no date."""
+    return str(described.get("date") or commit_date(str(described.get("commit") or "")))
+
+
+def short(commit: str) -> str:
+    """Return a text with the hashes of commits shortened."""
+    return re.sub(f"(?<=[0-9a-f]{{{HASH}}})[0-9a-f]+", "", commit)
+
+
 def commit_of(described: Record) -> str:
     """Return the commit of a run, and the commit that judged it if it is another one."""
     commit, judged = str(described.get("commit") or "unknown"), described.get("judged")
-    return commit if judged in (None, commit) else f"{commit}, judged by {judged}"
+    return short(commit if judged in (None, commit) else f"{commit}, judged by {judged}")
 
 
 def machine_of(described: Record) -> str:

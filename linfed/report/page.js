@@ -1,74 +1,77 @@
 "use strict";
 
-// Filtering of the table of claims by text, experiment and verdict, and sorting by a column.
+// Filtering of the claims by text and verdict: badges count the claims that are left, and what is empty is hidden.
 (() => {
-  const table = document.getElementById("all");
   const words = document.getElementById("words");
-  const of = document.getElementById("of");
   const count = document.getElementById("count");
-  const body = table.tBodies[0];
-  const rows = [...body.rows].map((row) => ({
-    row,
-    text: row.textContent.toLowerCase(),
-    verdict: row.cells[0].textContent,
-    experiment: row.cells[4].textContent,
+  const unfold = document.getElementById("unfold");
+  const buttons = [...document.querySelectorAll("[data-verdict]")];
+  const experiments = [...document.querySelectorAll(".experiment")].map((node) => ({
+    node,
+    statements: [...node.querySelectorAll(".statement")].map((one) => {
+      const shared = [one.firstElementChild, ...one.querySelectorAll("p, ol")].map((part) => part.textContent);
+      const text = [node.id, ...shared].join(" ").toLowerCase();
+      const rows = [...one.querySelectorAll("tr")].map((row) => ({
+        row,
+        verdict: row.cells[0].textContent,
+        text: `${text} ${row.textContent.toLowerCase()}`,
+      }));
+      return { node: one, rows };
+    }),
   }));
-  const verdicts = [...document.querySelectorAll("[data-verdict]")];
+  const every = experiments.flatMap((one) => one.statements.flatMap((statement) => statement.rows));
+
+  const recount = (summary, rows) => {
+    for (const badge of summary.querySelectorAll(".verdict:has(b)")) {
+      const verdict = badge.firstChild.textContent.trim();
+      const left = rows.filter((row) => row.verdict === verdict).length;
+      badge.lastElementChild.textContent = left.toLocaleString("en");
+      badge.hidden = !left;
+    }
+  };
 
   const filter = () => {
     const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const chosen = verdicts.filter((one) => one.ariaPressed === "true").map((one) => one.dataset.verdict);
-    let left = 0;
-    for (const one of rows) {
-      const shown =
-        (!of.value || one.experiment === of.value) &&
-        (!chosen.length || chosen.includes(one.verdict)) &&
-        wanted.every((word) => one.text.includes(word));
-      one.row.hidden = !shown;
-      left += shown;
+    const chosen = buttons.filter((one) => one.ariaPressed === "true").map((one) => one.dataset.verdict);
+    const matching = every.filter((row) => wanted.every((word) => row.text.includes(word)));
+    const left = new Set(matching.filter((row) => !chosen.length || chosen.includes(row.verdict)));
+    for (const { row } of every) row.hidden = true;
+    for (const { row } of left) row.hidden = false;
+    for (const { node, statements } of experiments) {
+      const mine = statements.flatMap((statement) => {
+        const rows = statement.rows.filter((row) => left.has(row));
+        statement.node.hidden = !rows.length;
+        recount(statement.node.firstElementChild, rows);
+        return rows;
+      });
+      node.hidden = left.size < every.length && !mine.length;
+      recount(node.firstElementChild, mine);
     }
-    count.value = left === rows.length ? `${left} claims` : `${left} of ${rows.length} claims`;
+    for (const button of buttons) {
+      const rows = matching.filter((row) => row.verdict === button.dataset.verdict);
+      button.lastElementChild.textContent = rows.length.toLocaleString("en");
+    }
+    count.value = left.size === every.length ? `${left.size} claims` : `${left.size} of ${every.length} claims`;
   };
 
   words.addEventListener("input", filter);
-  of.addEventListener("change", filter);
   words.form.addEventListener("submit", (event) => event.preventDefault());
-  for (const one of verdicts) {
+  for (const one of buttons) {
     one.addEventListener("click", () => {
       one.ariaPressed = String(one.ariaPressed !== "true");
       filter();
     });
   }
-  for (const one of document.querySelectorAll("[data-experiment]")) {
-    one.addEventListener("click", () => {
-      of.value = one.dataset.experiment;
-      words.value = "";
-      for (const verdict of verdicts) verdict.ariaPressed = "false";
-      filter();
-      document.getElementById("claims").scrollIntoView();
-      of.focus({ preventScroll: true });
-    });
-  }
-  const key = (row, column) => {
-    const cell = row.cells[column];
-    return column === 3 ? Number(cell.dataset.order ?? NaN) : cell.textContent;
+  unfold.addEventListener("click", () => {
+    const open = unfold.ariaPressed !== "true";
+    unfold.ariaPressed = String(open);
+    for (const one of document.querySelectorAll("details")) one.open = open;
+  });
+  const follow = () => {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    if (target instanceof HTMLDetailsElement) target.open = true;
   };
-  for (const button of table.querySelectorAll("th button")) {
-    button.addEventListener("click", () => {
-      const head = button.parentElement;
-      const down = head.ariaSort === "ascending";
-      for (const other of head.parentElement.cells) other.ariaSort = "none";
-      head.ariaSort = down ? "descending" : "ascending";
-      const column = Number(button.dataset.column);
-      const sign = down ? -1 : 1;
-      const keyed = rows.map((one) => [key(one.row, column), one.row]);
-      keyed.sort(([a], [b]) => {
-        if (typeof a === "string") return sign * a.localeCompare(b, "en", { numeric: true });
-        if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) - Number.isNaN(b);
-        return sign * (a - b);
-      });
-      body.append(...keyed.map(([, row]) => row));
-    });
-  }
+  window.addEventListener("hashchange", follow);
+  follow();
   filter();
 })();

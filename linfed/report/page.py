@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 
 from linfed.report.compare import Pair
-from linfed.report.content import Content, commit_of, machine_of, remarks, totals
+from linfed.report.content import Content, commit_of, date_of, machine_of, remarks, totals
 from linfed.report.pictures import Picture
-from linfed.report.scoreboard import Record, measured
-from linfed.reproduction.records import set_in
+from linfed.report.scoreboard import SENTENCES, Record, measured, place_of
+from linfed.report.statements import AGAINST, FOR, Statement, ordered, outcome, paper_of, statements
+from linfed.reproduction.records import kind_of_run
+from linfed.statistics.findings import required
 
-KINDS = {
-    **dict.fromkeys(("SUPPORTED", "HOLDS"), "good"),
-    **dict.fromkeys(("NOT SUPPORTED", "VIOLATED"), "bad"),
-    "INCONCLUSIVE": "open",
-}
+KINDS = {**dict.fromkeys(FOR, "good"), **dict.fromkeys(AGAINST, "bad"), "INCONCLUSIVE": "open"}
 """CSS classes of the verdicts' colours; other verdicts are grey."""
+
+OUTCOMES = {"agrees": "What agrees", "contradicts": "What contradicts", "undecided": "What is undecided"}
+"""Titles of the lists, by the outcomes that `outcome` returns."""
+
+MAIN = {(sentence.experiment, sentence.claim) for sentence in SENTENCES}
+"""Experiment and text of the claims of the scoreboard."""
+
+FEW = 3
+"""Largest number of experiments of a report that lists all statements and unfolds the experiments."""
 
 
 def page(content: Content) -> str:
     """Return the report as HTML."""
-    parts = [
-        f"<header><h1>{escape(content.title)}</h1><p>{escape(content.about)}</p>{_banner(content)}</header>",
-        _contents(content),
-        '<main id="main">',
-        _section("scoreboard", "Scoreboard", _scoreboard(content)),
-        *(
-            [_section("differences", f"Differences from {content.against}", _differences(content))]
-            * bool(content.moved)
-        ),
-        _section("experiments", "Experiments", _experiments(content)),
-        _section("claims", "All claims", _claims(content.records)),
-        _section("theory", "Theory", _theory(content)),
-        _section("runs", "Runs", _runs(content.records)),
-        "</main>",
-    ]
+    lists = {kind: _list(content, kind) for kind in OUTCOMES}
+    sections = {kind: (OUTCOMES[kind], inside) for kind, inside in lists.items()}
+    if content.moved:
+        sections["differences"] = (f"Differences from {content.against}", _differences(content))
+    sections["experiments"] = ("Experiments", _experiments(content))
     room = resources.files("linfed.report")
     style, script = (room.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     return (
@@ -49,8 +45,11 @@ def page(content: Content) -> str:
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
         f"<title>{escape(content.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
         '<a class="skip" href="#main">Skip to the results</a>\n'
-        + "\n".join(parts)
-        + f"\n<script>\n{script}</script>\n</body>\n</html>\n"
+        f"{_navigation(content, sections)}\n"
+        f'<main id="main"><header><h1>{escape(content.title)}</h1><p>{escape(content.about)}</p>{_banner(content)}'
+        f"{_summary(content)}</header>\n"
+        + "\n".join(_section(name, title, inside) for name, (title, inside) in sections.items())
+        + f"</main>\n<script>\n{script}</script>\n</body>\n</html>\n"
     )
 
 
@@ -70,17 +69,22 @@ def _banner(content: Content) -> str:
     return f'<p class="banner">{message}</p>'
 
 
-def _contents(content: Content) -> str:
-    """Return the links to the sections, and the number of claims with each verdict."""
-    names = {"scoreboard": "Scoreboard", "experiments": "Experiments", "claims": "All claims"}
-    names |= {"theory": "Theory", "runs": "Runs"}
-    if content.moved:
-        names["differences"] = "Differences"
-    links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title in names.items())
+def _navigation(content: Content, sections: Iterable[str]) -> str:
+    """Return the links to the sections and experiments, which stay in view."""
+    links = "".join(f'<li><a href="#{name}">{name.capitalize()}</a></li>' for name in sections)
+    experiments = "".join(f"<li>{_link(name)}</li>" for name in content.records)
+    index = f'<ul class="index" aria-label="experiments">{experiments}</ul>'
+    return f'<nav aria-label="sections"><ul>{links}</ul>{index}</nav>'
+
+
+def _summary(content: Content) -> str:
+    """Return the number of claims with each verdict."""
     found = totals(content.records)
     return (
-        f'<nav aria-label="sections"><ul>{links}</ul></nav>\n<p class="totals">{sum(found.values()):,} claims in '
-        f"{len(content.records)} experiments: {_chips(found)}</p>"
+        f'<p class="totals">{sum(found.values()):,} claims in {len(content.records)} experiments: {_chips(found)}</p>'
+        "<p>A claim <b>agrees</b> if no setting contradicts it and at least half of the settings in which it could be "
+        "judged support it. It is <b>contradicted</b> if at least one setting contradicts it. Numbers are estimates "
+        "with 95 % confidence intervals over trials, each for one claim: about one in twenty may be wrong.</p>"
     )
 
 
@@ -91,40 +95,56 @@ def _chips(verdicts: Mapping[str, int]) -> str:
 
 
 def _chip(verdict: str, count: int | None = None) -> str:
-    text = escape(verdict) if count is None else f"{escape(verdict)} {count:,}"
-    return f'<span class="verdict {KINDS.get(verdict, "none")}">{text}</span>'
+    number = "" if count is None else f" <b>{count:,}</b>"
+    return f'<span class="verdict {KINDS.get(verdict, "none")}">{escape(verdict)}{number}</span>'
 
 
-def _table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
-    """Return a table of HTML cells in a scrollable box."""
+def _table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of HTML cells."""
     head = "".join(f'<th scope="col">{escape(one)}</th>' for one in header)
     body = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return (
-        f'<div class="box" role="region" tabindex="0" aria-label="{escape(caption)}"><table class="{kind}">'
-        f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
-    )
+    return f'<table aria-label="{escape(caption)}"><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>'
 
 
 def _link(name: str) -> str:
     return f'<a href="#{escape(name)}">{escape(name)}</a>'
 
 
-def _scoreboard(content: Content) -> str:
-    if not content.scoreboard:
-        return "<p>These runs do not judge a claim of a paper.</p>"
-    rows = [
-        (
-            f'<span class="source">{escape(row.paper)}:</span> {escape(row.wording)}'
-            if row.wording
-            else escape(row.paper),
-            f"{escape(row.judged)}<br><b>{escape(row.measured)}</b> "
-            f'<span class="source">{escape(row.setting)}; {escape(row.statistic)}</span>',
-            _chips(row.verdicts),
-            _link(row.experiment),
-        )
-        for row in content.scoreboard
-    ]
-    return _table("scoreboard", ("claim of the paper", "measurement", "verdict", "experiment"), rows, "wide")
+def _list(content: Content, kind: str) -> str:
+    """Return the claims with an outcome, by paper.
+
+    These are the claims of the scoreboard. In a report on few experiments all other statements follow; otherwise they
+    are counted.
+    """
+    papers: dict[str, list[str]] = {}
+    for row in content.scoreboard:
+        if outcome(row.verdicts) == kind:
+            place = f"{row.paper}; {row.setting}: {row.measured}; required: {required(row.required)}"
+            papers.setdefault(paper_of(row.experiment), []).append(
+                _entry(row.judged, ordered(row.verdicts), place, row.experiment)
+            )
+    others: dict[str, int] = {}
+    for name, described in content.records.items():
+        for one in statements(described):
+            if outcome(one.verdicts) != kind or (name, one.claim) in MAIN:
+                continue
+            others[name] = others.get(name, 0) + 1
+            if len(content.records) <= FEW:
+                place = f"{place_of(one.source)}; {one.setting}: {measured(one.worst)}; required: {one.required}"
+                papers.setdefault(paper_of(name), []).append(_entry(one.claim, one.verdicts, place, name))
+    parts = [f"<h3>{escape(paper)}</h3><ul>{''.join(entries)}</ul>" for paper, entries in papers.items()]
+    if others and len(content.records) > FEW:
+        count = sum(others.values())
+        where = ", ".join(f"{_link(name)} {number}" for name, number in others.items())
+        parts.append(f"<p>{count} other claim{'s' * (count != 1)}: {where}</p>")
+    return "".join(parts) or "<p>None.</p>"
+
+
+def _entry(claim: str, verdicts: Mapping[str, int], place: str, experiment: str) -> str:
+    """Return a claim as an item of a list."""
+    return (
+        f'<li>{escape(claim)} {_chips(verdicts)} <span class="source">{escape(place)}; {_link(experiment)}</span></li>'
+    )
 
 
 def _differences(content: Content) -> str:
@@ -136,11 +156,11 @@ def _differences(content: Content) -> str:
     for title, pairs in (
         ("Changed verdicts", found.verdicts),
         ("Changed estimates", found.estimates),
-        ("Changed claimed ranges", found.claimed_range),
+        ("Changed required ranges", found.claimed_range),
     ):
-        parts.append(f"<h3>{title}: {len(pairs)}</h3>")
         if pairs:
-            parts.append(_table(title, ("experiment", "claim", "before", "now"), map(_moved, pairs), "wide"))
+            parts.append(f"<h3>{title}: {len(pairs)}</h3>")
+            parts.append(_table(title, ("experiment", "claim", "before", "now"), map(_moved, pairs)))
     for title, only in ((f"Only in {content.against}", found.before_only), ("Only in this run", found.after_only)):
         if only:
             rows = [
@@ -157,117 +177,87 @@ def _moved(pair: Pair) -> tuple[str, ...]:
     place = f"{escape(claim['setting'])}; {escape(claim['statistic'])}"
     text = f'{escape(claim["claim"])}<br><span class="source">{place}</span>'
     sides = (
-        f'{_chip(one["verdict"])}<br><b class="measured">{escape(measured(one))}</b><br>'
-        f'<span class="source">claimed: {escape(one["claimed_range"])}</span>'
+        f"{_chip(one['verdict'])}<br>{escape(measured(one))}<br>"
+        f'<span class="source">required: {escape(required(one["claimed_range"]))}</span>'
         for one in (pair.before, pair.after)
     )
     return (_link(pair.experiment), text, *sides)
 
 
 def _experiments(content: Content) -> str:
-    """Return a list of links to the experiments, and the experiments."""
-    links = "".join(f"<li>{_link(name)}</li>" for name in content.records)
-    return f'<ul class="index">{links}</ul>' + "".join(_experiment(content, name) for name in content.records)
+    """Return the filter, and the folded experiments."""
+    found = totals(content.records)
+    buttons = "".join(
+        f'<button type="button" class="verdict {KINDS.get(verdict, "none")}" aria-pressed="false" '
+        f'data-verdict="{escape(verdict)}">{escape(verdict)} <b>{count:,}</b></button>'
+        for verdict, count in found.items()
+    )
+    return (
+        '<form class="filter" role="search"><label>Filter <input type="search" id="words" autocomplete="off"></label>'
+        f'<div role="group" aria-label="verdicts to show; all if none is selected">{buttons}</div>'
+        '<button type="button" id="unfold" aria-pressed="false">unfold all</button>'
+        f'<output id="count" for="words">{sum(found.values()):,} claims</output></form>'
+        + "".join(_experiment(content, name) for name in content.records)
+    )
 
 
 def _experiment(content: Content, name: str) -> str:
-    """Return an experiment: its summary, verdicts, remarks and figures."""
-    described, figures = content.records[name], content.shown[name]
+    """Return an experiment: its summary, verdicts, figures and statements."""
+    described, pictures = content.records[name], content.pictures[name]
     found = totals({name: described})
     verdicts = _chips(found) if found else "The run is not finished, so it has no claims."
-    button = (
-        f'<button type="button" class="of" data-experiment="{escape(name)}">show the claims</button>' if found else ""
-    )
     quick = ' <span class="verdict open">QUICK</span>' if described.get("quick") else ""
+    seconds = f"{described['seconds']:,.0f} s" if described.get("seconds") else ""
+    parts = (
+        kind_of_run(described),
+        date_of(described),
+        seconds,
+        f"commit {commit_of(described)}",
+        machine_of(described),
+    )
+    missing = "" if pictures else f"<p>No figures next to the record; linfed replot {escape(name)} draws them.</p>"
     return (
-        f'<article id="{escape(name)}"><h3>{escape(name)}{quick}</h3>'
-        f"<p>{escape(figures.summary)}</p><p>{verdicts} {button}</p>"
-        + "".join(f'<p class="remark">{escape(name)}: {escape(remark)}.</p>' for remark in figures.remarks)
-        + "".join(map(_figure, figures.pictures))
-        + "</article>\n"
+        f'<details class="experiment" id="{escape(name)}"{" open" * (len(content.records) <= FEW)}>'
+        f"<summary><h3>{escape(name)}{quick}</h3> {verdicts}<br>{escape(content.summaries[name])}</summary>"
+        f'<p class="source">{escape("; ".join(filter(None, parts)))}</p>{missing}'
+        + "".join(map(_figure, pictures))
+        + "".join(map(_statement, statements(described)))
+        + "</details>\n"
     )
 
 
 def _figure(picture: Picture) -> str:
-    """Return a figure with its caption; as separate images, SVG files cannot share ids and styles."""
+    """Return a figure with its caption."""
     stem, caption = escape(picture.stem), escape(picture.caption)
-    source = f"data:{picture.kind};base64,{base64.b64encode(picture.data).decode()}"
+    source = f"data:image/webp;base64,{base64.b64encode(picture.data).decode()}"
     return (
-        f'<figure><img src="{source}" width="{picture.width}" height="{picture.height}" alt="Figure {stem}: {caption}">'
-        f"<figcaption><b>{stem}</b> {caption}</figcaption></figure>"
+        f'<figure><img src="{source}" width="{picture.width}" height="{picture.height}" alt="Figure {stem}" '
+        f'loading="lazy"><figcaption><b>{stem}</b> {caption}</figcaption></figure>'
     )
 
 
-def _claims(records: Mapping[str, Record]) -> str:
-    """Return the table of all claims with its filters."""
-    found = totals(records)
-    verdicts = "".join(
-        f'<button type="button" class="verdict {KINDS.get(verdict, "none")}" aria-pressed="false" '
-        f'data-verdict="{escape(verdict)}">{escape(verdict)} {count:,}</button>'
-        for verdict, count in found.items()
-    )
-    names = "".join(f"<option>{escape(name)}</option>" for name in records)
-    columns = ("verdict", "claim", "setting", "measured", "experiment")
-    head = "".join(
-        f'<th scope="col" aria-sort="none"><button type="button" data-column="{number}">{name}</button></th>'
-        for number, name in enumerate(columns)
-    )
-    body = "\n".join(_claim(name, claim) for name, one in records.items() for claim in one["claims"])
+def _statement(one: Statement) -> str:
+    """Return a statement: its verdicts and source, and a folded table of its settings."""
+    ranges = list(dict.fromkeys(required(claim["claimed_range"]) for claim in one.claims))
+    need = f"; required: {ranges[0]}" if len(ranges) == 1 else ""
+    notes = list(dict.fromkeys(filter(None, map(remarks, one.claims))))
+    rows = "".join(_setting(claim, notes, with_range=len(ranges) > 1) for claim in one.claims)
+    numbered = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    place = one.setting if len(one.claims) == 1 else f"nearest to failing: {one.setting}"
     return (
-        '<form class="filter" role="search"><label>Text <input type="search" id="words" autocomplete="off"></label>'
-        f'<label>Experiment <select id="of"><option value="">all</option>{names}</select></label>'
-        f'<div role="group" aria-label="verdicts to show; all if none is selected">{verdicts}</div>'
-        f'<output id="count" for="words of">{sum(found.values()):,} claims</output></form>'
-        '<div class="box tall" role="region" tabindex="0" aria-label="all claims"><table class="wide" id="all">'
-        f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
-        "<p>Intervals are 95 % confidence intervals over trials, each for one claim: about one in twenty may be "
-        "wrong.</p>"
+        f'<details class="statement"><summary>{escape(one.claim)} {_chips(one.verdicts)}<br><span class="source">'
+        f"{escape(one.claims[0]['statistic'] + need)}; {escape(place)}: {escape(measured(one.worst))}</span></summary>"
+        f'<p class="source">{escape(one.source)}</p><table><tbody>{rows}</tbody></table>'
+        + (f"<ol>{numbered}</ol>" if numbered else "")
+        + "</details>"
     )
 
 
-def _claim(name: str, claim: Record) -> str:
-    remark_text = remarks(claim)
-    detail = f" ({escape(claim['detail'])})" if claim["detail"] else ""
-    order = "" if claim["estimate"] is None else f' data-order="{claim["estimate"]:.6g}"'
-    return (
-        f"<tr><td>{_chip(claim['verdict'])}</td><td>{escape(claim['claim'])}<br>"
-        f'<span class="source">{escape(claim["source"])}</span></td><td>{escape(claim["setting"])}</td>'
-        f"<td{order}><b>{escape(measured(claim))}</b>{detail}; claimed: {escape(claim['claimed_range'])}<br>"
-        f'<span class="source">{escape(claim["statistic"])}'
-        + (f"; {escape(remark_text)}" if remark_text else "")
-        + f"</span></td><td>{_link(name)}</td></tr>"
-    )
-
-
-def _theory(content: Content) -> str:
-    parts = []
-    for title, found in content.theory.items():
-        rows = [
-            (
-                f'{escape(one.claim)}<br><span class="source">{escape(one.source)}</span>',
-                _chips(one.verdicts),
-                escape(one.measured),
-                escape(one.setting),
-                _link(name),
-            )
-            for name, statements in found.items()
-            for one in statements
-        ]
-        if rows:
-            header = ("claim", "verdicts", "measured in the setting nearest to failing", "setting", "experiment")
-            parts += [f"<h3>{escape(title)}</h3>", _table(f"theory: {title}", header, rows, "wide")]
-    return "".join(parts) or "<p>These runs do not judge a theoretical claim.</p>"
-
-
-def _runs(records: Mapping[str, Record]) -> str:
-    rows = [
-        (
-            _link(name),
-            escape(f"{'QUICK' if one.get('quick') else 'full'}{set_in(one)}"),
-            f"{one['seconds']:,.1f}" if "seconds" in one else "-",
-            f"<code>{escape(re.sub('(?<=[0-9a-f]{12})[0-9a-f]+', '', commit_of(one)))}</code>",
-            escape(machine_of(one)),
-        )
-        for name, one in records.items()
-    ]
-    return _table("runs", ("experiment", "run", "seconds", "commit", "machine, versions, BLAS"), rows, "wide")
+def _setting(claim: Record, notes: Sequence[str], *, with_range: bool) -> str:
+    """Return a row for a claim in one setting, with the number of its note."""
+    note = remarks(claim)
+    need = f"; required: {required(claim['claimed_range'])}" if with_range else ""
+    detail = f" ({claim['detail']})" if claim["detail"] else ""
+    mark = f" ({notes.index(note) + 1})" if note else ""
+    verdict, setting, text = claim["verdict"], escape(claim["setting"]), escape(measured(claim) + detail + need + mark)
+    return f'<tr><td class="{KINDS.get(verdict, "none")}">{verdict}</td><td>{setting}</td><td>{text}</td></tr>'

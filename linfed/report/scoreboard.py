@@ -200,7 +200,7 @@ def _row(sentence: Sentence, claims: list[Record]) -> Row:
     verdicts = Counter(claim["verdict"] for claim in claims)
     quoted = re.search(r'"(.+)"', example["source"])
     return Row(
-        paper=re.split(r': "|;|, which', example["source"])[0].rstrip(),
+        paper=place_of(example["source"]),
         wording=sentence.wording or (f"“{quoted[1]}”" if quoted else ""),
         judged=", ".join(filter(None, (example["claim"], sentence.among[1]))),
         measured=measured(example),
@@ -211,6 +211,11 @@ def _row(sentence: Sentence, claims: list[Record]) -> Row:
         experiment=sentence.experiment,
         main=sentence.main,
     )
+
+
+def place_of(source: str) -> str:
+    """Return the source of a claim without its quotation and remarks."""
+    return re.split(r': "|;|, which', source)[0].rstrip()
 
 
 def counted(verdicts: Mapping[str, int]) -> str:

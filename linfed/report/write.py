@@ -7,20 +7,19 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from linfed.errors import check_progress
+from linfed.errors import UsageError, check_progress
 from linfed.report import scoreboard
 from linfed.report.compare import compare, read
 from linfed.report.content import Content
 from linfed.report.page import page
-from linfed.report.pictures import shown
+from linfed.report.pictures import pictures
 from linfed.report.scoreboard import Record, Row
-from linfed.report.theory import sections
-from linfed.reproduction.experiments import experiments_folder
+from linfed.reproduction.experiments import experiment_files, experiments_folder, summary_of
 from linfed.reproduction.run import writable_folder
 from linfed.system.files import replacing
 
 
-def write(folder: str, *, out: str | None = None, against: str | None = None, experiments: str | None = None) -> Path:
+def write(folder: str, *, out: str | None = None, against: str | None = None) -> Path:
     """Write ``report.html`` about the saved runs in a folder.
 
     Parameters
@@ -31,9 +30,6 @@ def write(folder: str, *, out: str | None = None, against: str | None = None, ex
         Folder of the report; `folder` by default.
     against : str, optional
         Folder or ``NAME.json`` of a run to compare with.
-    experiments : str, optional
-        Folder of the experiments. By default the experiments of the current checkout, or those included in linfed. If
-        an experiment is missing there, the report shows the PNG files in `folder`.
 
     Returns
     -------
@@ -45,31 +41,39 @@ def write(folder: str, *, out: str | None = None, against: str | None = None, ex
     UsageError
         If there are no saved runs, or the report cannot be written.
     """
-    found = collected(folder, against=against, experiments=experiments)
+    found = collected(folder, against=against)
     path = writable_folder(out or str(read(folder)[0])) / "report.html"
     with replacing(path) as file:
         file.write(page(found).encode())
     return path
 
 
-def collected(folder: str, *, against: str | None = None, experiments: str | None = None) -> Content:
+def collected(folder: str, *, against: str | None = None) -> Content:
     """Return the contents of a report; the parameters are as in `write`."""
     where, records = read(folder)
     before = None if against is None else read(against, "--baseline")[1]
-    modules = experiments_folder(experiments)
+    summaries = {name: _summary(name, described) for name, described in records.items()}
     return Content(
-        title=f"linfed: results in {folder}",
-        about="This report shows saved runs; nothing was recomputed.",
+        folder=folder,
         records=records,
         scoreboard=_scoreboard(records),
-        shown={
-            name: shown(name, described, where, modules, records)
+        summaries=summaries,
+        pictures={
+            name: pictures(name, described, where, records, summaries[name])
             for name, described in tqdm(records.items(), desc="figures", disable=check_progress(None))
         },
-        theory=sections(records),
         moved=None if before is None else compare(before, records),
         against=against or "",
     )
+
+
+def _summary(name: str, described: Record) -> str:
+    """Return the ``SUMMARY`` of an experiment in the experiments folder, or an empty text."""
+    try:
+        folder = experiments_folder(None)
+        return summary_of(name, folder) if "file" not in described and name in experiment_files(folder) else ""
+    except UsageError:
+        return ""
 
 
 def _scoreboard(records: Mapping[str, Record]) -> list[Row]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -369,6 +370,7 @@ def _described(file: Path, options: ReproduceOptions, tables: Tables) -> dict[st
         "quick": options.quick,
         **({"set": changes} if changes else {}),
         "tables": {key: {"rows": len(table), "shared": shared(table)} for key, table in tables.items()},
+        "date": datetime.now(UTC).date().isoformat(),
         "seconds": 0.0,
         **provenance(),
         "commit": commit(file.parent),

@@ -9,7 +9,7 @@ reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -453,19 +453,19 @@ def by_sentence(findings: Iterable[Finding]) -> list[Finding]:
     return [finding for group in groups.values() for finding in group]
 
 
-def findings_table(findings: Sequence[Finding], paint: Callable[[Verdict, str], str] = lambda _, text: text) -> str:
-    """Return the findings as text: each claim once, followed by a line per setting with verdict and interval.
+def required(claimed_range: str) -> str:
+    """Return a claimed range with signs instead of words.
 
-    Parameters
-    ----------
-    findings : sequence of Finding
-    paint : callable, optional
-        Function of a verdict and its text that returns the text with colour codes.
-
-    Returns
-    -------
-    str
+    >>> required("above 0.5"), required("at most 1e-06"), required("0.9 to 1.1")
+    ('> 0.5', '<= 1e-06', '0.9 to 1.1')
     """
+    for words, sign in (("above ", "> "), ("at least ", ">= "), ("below ", "< "), ("at most ", "<= ")):
+        claimed_range = claimed_range.replace(words, sign)
+    return claimed_range
+
+
+def findings_table(findings: Sequence[Finding]) -> str:
+    """Return the findings as text: each claim once, followed by a line per setting with verdict and interval."""
     notes: list[str] = []
     lines: list[str] = []
     width = max((len(finding.setting) for finding in findings), default=0)
@@ -476,7 +476,7 @@ def findings_table(findings: Sequence[Finding], paint: Callable[[Verdict, str], 
                 "",
                 finding.claim,
                 f"  {finding.source}",
-                f"  {finding.statistic}; claimed: {finding.claimed_range}",
+                f"  {finding.statistic}; required: {required(finding.claimed_range)}",
             ]
         mark = ""
         if finding.remarks:
@@ -486,7 +486,7 @@ def findings_table(findings: Sequence[Finding], paint: Callable[[Verdict, str], 
         estimate = "-" if np.isnan(finding.estimate) else f"{finding.estimate:.3g}"
         measured = f"{estimate:>8}  [{finding.low:.3g}, {finding.high:.3g}]"
         detail = f"  {finding.detail}" if finding.detail else ""
-        verdict = paint(finding.verdict, f"{finding.verdict.value:<{verdicts}}")
+        verdict = f"{finding.verdict.value:<{verdicts}}"
         lines.append(f"    {verdict} {finding.setting:<{width}} {measured}{detail}{mark}")
     lines += [
         "",

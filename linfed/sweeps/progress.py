@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -23,8 +24,8 @@ SIZES = ("trials", "rounds", "n_clients", "dim")
 SLOPE, CERTAINTY = 0.5, 2.0
 """Prior exponent of run time against weight; strength of the prior, as a sum of squared log weights."""
 
-OFTEN = 0.2
-"""Minimum number of seconds between two updates of the bar."""
+OFTEN, SELDOM = 0.2, 1.0
+"""Minimum and maximum number of seconds between two updates of the bar."""
 
 FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}{postfix}"
 
@@ -148,6 +149,7 @@ class ProgressBar:
         self.done, self.total = done, total
         self.started, self.looked = time.monotonic(), 0.0
         self.work: WorkEstimate | None = None
+        self.lock, self.closed = threading.RLock(), threading.Event()
         if not is_shown(progress):
             return
         self.work = WorkEstimate(wanted, workers)
@@ -155,19 +157,22 @@ class ProgressBar:
             self.work.add_timing(cell, seconds)
         self.tqdm = tqdm(total=1.0, desc=label, bar_format=FORMAT)
         self._show(self.work)
+        threading.Thread(target=self._keep_moving, daemon=True).start()
 
     def finished(self, place: int, cells: int, seconds: float) -> None:
         """Count a cell that has finished, `cells` times if equal cells occur several times."""
         if self.work is not None:
-            self.work.finished(place, seconds)
-            self.done += cells
+            with self.lock:
+                self.work.finished(place, seconds)
+                self.done += cells
             self.tick()
 
     def failed(self, place: int, cells: int) -> None:
         """Count a cell that raised, `cells` times if equal cells occur several times."""
         if self.work is not None:
-            self.work.failed(place)
-            self.done += cells
+            with self.lock:
+                self.work.failed(place)
+                self.done += cells
             self.tick()
 
     def tick(self) -> None:
@@ -178,22 +183,32 @@ class ProgressBar:
     def close(self) -> None:
         """Update the bar a last time and close it."""
         if self.work is not None:
-            self._show(self.work)
-            self.tqdm.close()
+            with self.lock:
+                self.closed.set()
+                self._show(self.work)
+                self.tqdm.close()
+
+    def _keep_moving(self) -> None:
+        """Update the bar every `SELDOM` seconds, also while no cell finishes."""
+        while not self.closed.wait(SELDOM):
+            with self.lock:
+                if self.work is not None and not self.closed.is_set():
+                    self._show(self.work)
 
     def _show(self, work: WorkEstimate) -> None:
-        self.looked = time.monotonic()
-        elapsed = self.looked - self.started
-        left = work.left(elapsed)
-        text = f"{self.done} of {self.total} cell{'s' * (self.total != 1)}"
-        if self.done >= self.total:
-            self.tqdm.n = 1.0
-        elif left is not None:
-            share = elapsed / (elapsed + left) if elapsed + left else 0.0
-            self.tqdm.n = max(self.tqdm.n, min(share, 0.99))
-            text += f", {format_duration(left)} left"
-        self.tqdm.set_postfix_str(text, refresh=False)
-        self.tqdm.refresh()
+        with self.lock:
+            self.looked = time.monotonic()
+            elapsed = self.looked - self.started
+            left = work.left(elapsed)
+            text = f"{self.done} of {self.total} cell{'s' * (self.total != 1)}"
+            if self.done >= self.total:
+                self.tqdm.n = 1.0
+            elif left is not None:
+                share = elapsed / (elapsed + left) if elapsed + left else 0.0
+                self.tqdm.n = max(self.tqdm.n, min(share, 0.99))
+                text += f", {format_duration(left)} left"
+            self.tqdm.set_postfix_str(text, refresh=False)
+            self.tqdm.refresh()
 
 
 def is_shown(progress: bool | None) -> bool:

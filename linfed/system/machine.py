@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,13 @@ def commit(folder: Path | None = None) -> str | None:
     folders = [package] if folder is None else [folder, package]
     changed = any(_git(one, "status", "--porcelain", "--untracked-files=no", "--", ".") for one in folders)
     return f"{found} and changes" if changed else found
+
+
+@functools.cache
+def commit_date(commit: str) -> str:
+    """Return the date of a commit in linfed's git checkout, e.g. ``2026-01-31``, or an empty text if it is unknown."""
+    known = re.match("[0-9a-f]{40}", commit)
+    return _git(Path(linfed.__file__).parent, "show", "-s", "--format=%cs", known[0]) if known else ""
 
 
 def _git(folder: Path, *arguments: str) -> str:

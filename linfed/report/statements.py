@@ -1,0 +1,143 @@
+"""Statements: the claims of a run that differ only in their setting, judged together.
+
+A statement agrees with the runs if no setting contradicts it and at least half of the settings in which it could be
+judged support it. It is contradicted if at least one setting contradicts it, and undecided otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from linfed.report.scoreboard import NOT_JUDGED, Record, counted, measured
+from linfed.statistics.findings import OWN_PREDICTION, Verdict, required
+
+PAPERS = {
+    "fedrep": "FedRep",
+    "flute": "FLUTE",
+    "shortcut": "The shortcut draft",
+    "fedavg": "Averaging",
+    "averaging": "Averaging",
+}
+"""Title of each section, by the first part of an experiment's name."""
+
+FOR, AGAINST = ("SUPPORTED", "HOLDS"), ("NOT SUPPORTED", "VIOLATED")
+"""Verdicts that agree with a claim, and verdicts that contradict it."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Claims with the same text, source and statistic, one per setting.
+
+    Parameters
+    ----------
+    claims : list of mapping
+        Claims as in ``NAME.json``; at least one.
+    """
+
+    claims: list[Record]
+
+    @property
+    def claim(self) -> str:
+        """Text of the claim."""
+        return str(self.claims[0]["claim"])
+
+    @property
+    def source(self) -> str:
+        """Source of the claim."""
+        return str(self.claims[0]["source"])
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """Number of settings with each verdict, in the order of `Verdict`."""
+        return ordered(Counter(claim["verdict"] for claim in self.claims))
+
+    @property
+    def verdict(self) -> str:
+        """Verdicts as text."""
+        return counted(self.verdicts)
+
+    @property
+    def worst(self) -> Record:
+        """Claim in the setting that is nearest to failing, or fails by the largest amount."""
+        judged = [claim for claim in self.claims if claim["verdict"] not in NOT_JUDGED]
+        return min(judged or self.claims, key=slack)
+
+    @property
+    def setting(self) -> str:
+        """Setting that is nearest to failing."""
+        return str(self.worst["setting"])
+
+    @property
+    def required(self) -> str:
+        """Required range in the setting nearest to failing."""
+        return required(self.worst["claimed_range"])
+
+    @property
+    def measured(self) -> str:
+        """Statistic, estimate and interval in the setting nearest to failing, and the required range."""
+        return f"{self.worst['statistic']}: {measured(self.worst)}; required: {self.required}"
+
+    @property
+    def is_theoretical(self) -> bool:
+        """True if the claim is judged as a theorem, its source is a theorem, or this project derived it."""
+        theorem = any(claim["theorem"] for claim in self.claims)
+        return theorem or self.source.startswith(OWN_PREDICTION) or bool(re.search(r"Theorem \d", self.source))
+
+
+def statements(described: Record) -> list[Statement]:
+    """Return the statements of a run."""
+    found: dict[tuple[str, str, str], list[Record]] = {}
+    for claim in described["claims"]:
+        found.setdefault((claim["claim"], claim["source"], claim["statistic"]), []).append(claim)
+    return [Statement(group) for group in found.values()]
+
+
+def sections(records: Mapping[str, Record]) -> dict[str, dict[str, list[Statement]]]:
+    """Return the theoretical statements of runs by section and experiment, without experiments that have none."""
+    found: dict[str, dict[str, list[Statement]]] = {}
+    for start, title in PAPERS.items():
+        by_experiment = {
+            name: [one for one in statements(records[name]) if one.is_theoretical]
+            for name in sorted(records)
+            if name.startswith(f"{start}-")
+        }
+        found.setdefault(title, {}).update({name: group for name, group in by_experiment.items() if group})
+    return found
+
+
+def paper_of(experiment: str) -> str:
+    """Return the title of the section of an experiment."""
+    return PAPERS.get(experiment.partition("-")[0], "Other experiments")
+
+
+def ordered(verdicts: Mapping[str, int]) -> dict[str, int]:
+    """Return the verdicts that occur with their numbers, in the order of `Verdict`."""
+    return {verdict.value: verdicts[verdict.value] for verdict in Verdict if verdicts.get(verdict.value)}
+
+
+def outcome(verdicts: Mapping[str, int]) -> str:
+    """Return ``agrees``, ``contradicts`` or ``undecided`` for the verdicts of a statement.
+
+    >>> outcome({"HOLDS": 2, "INCONCLUSIVE": 2}), outcome({"SUPPORTED": 9, "NOT SUPPORTED": 1}), outcome({"VACUOUS": 1})
+    ('agrees', 'contradicts', 'undecided')
+    """
+    supported, contradicted = (sum(verdicts.get(verdict, 0) for verdict in kind) for kind in (FOR, AGAINST))
+    if contradicted:
+        return "contradicts"
+    return "agrees" if supported and supported >= verdicts.get("INCONCLUSIVE", 0) else "undecided"
+
+
+def slack(claim: Record) -> float:
+    """Return the distance of the interval from the ends of the claimed range, relative to the largest number.
+
+    It is negative if the interval is not inside the range.
+    """
+    low, high, least, most = (claim[name] for name in ("low", "high", "claimed_low", "claimed_high"))
+    size = max((abs(value) for value in (low, high, least, most) if value is not None), default=1.0) or 1.0
+    below = math.inf if least is None else -math.inf if low is None else (low - least) / size
+    above = math.inf if most is None else -math.inf if high is None else (most - high) / size
+    return min(below, above)

@@ -21,7 +21,9 @@ import pictures
 from PIL import Image, ImageOps
 
 from linfed.plotting.captions import caption
+from linfed.reproduction.committed import committed_runs
 from linfed.reproduction.experiments import experiment_files, load
+from linfed.sweeps.progress import format_duration
 
 DOCS = Path(__file__).resolve().parent
 EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
@@ -182,7 +184,8 @@ def downloads(name: str, record: dict[str, Any]) -> list[str]:
     links = [f"{{download}}`claims as CSV <{name}-claims.csv>`"]
     links += [f"{{download}}`{file} <{committed_url}{file}>`" for file in files if (COMMITTED / file).exists()]
     versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
-    took = f"{record['seconds']:.0f} s of computing, " if "seconds" in record else ""
+    seconds = committed_runs()[name].seconds
+    took = f"{format_duration(seconds)} on two processors, " if seconds is not None else ""
     return [
         "## Reproduce\n",
         f"```sh\nlinfed reproduce {name}\n```\n",

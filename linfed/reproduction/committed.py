@@ -31,7 +31,8 @@ class Committed(NamedTuple):
     Parameters
     ----------
     seconds : float or None
-        Run time; None if it is not known.
+        Time on two processors: half of the processor time, which does not depend on other programs. None if it is not
+        known.
     verdicts : dict
         Verdicts by the claim's text, statistic and setting.
     settings : dict, optional
@@ -74,7 +75,7 @@ def write_record(described: Iterable[tuple[dict[str, Any], bool, Settings]], pat
     fields = ("claim", "statistic", "setting", "verdict")
     record = {
         run["experiment"]: {
-            "seconds": round(run["seconds"], 1) if whole else None,
+            "seconds": round(run.get("processor_seconds", 2 * run["seconds"]) / 2, 1) if whole else None,
             "settings": settings,
             "claims": [{name: claim[name] for name in fields} for claim in run["claims"]],
         }

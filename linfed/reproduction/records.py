@@ -82,7 +82,8 @@ def read_record(path: Path) -> Any:
 
 def check_record(described: Mapping[str, Any]) -> None:
     """Raise `ValueError` if a field of a record is missing or has the wrong type."""
-    optional: dict[str, Any] = {"quick": bool, "seconds": int | float, "versions": dict, "blas": list, "tables": dict}
+    optional: dict[str, Any] = {"quick": bool, "versions": dict, "blas": list, "tables": dict}
+    optional |= dict.fromkeys(("seconds", "processor_seconds"), int | float)
     optional |= {"figures": dict, "set": dict, "file": str, "command": str, "source": dict}
     _check_types(described, {"experiment": str, "claims": list}, "")
     _check_types(described, {name: kind for name, kind in optional.items() if name in described}, "")

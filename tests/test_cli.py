@@ -418,7 +418,7 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, whole_pictures, 
     assert described["claims"][0]["verdict"] == "SUPPORTED"
     assert described["versions"]["numpy"] == np.__version__
     assert described["seconds"] >= 0
-    assert described["processor_seconds"] > 0
+    assert described["processor_seconds"] >= 0
     assert (described["cells"], described["reused"]) == (3, 0)
     lines = out.splitlines()
     assert "toy-one: 1 claim: 1 SUPPORTED" in lines

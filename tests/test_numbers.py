@@ -112,7 +112,9 @@ def test_the_committed_results_are_full_runs():
         assert re.search(rf"\|[^|]*\b{name}\b[^|]*\| {run['commit']} \|", about)
     tables = {f"{name}-{key}" for name, run in zip(names, records, strict=True) for key in run["tables"]}
     assert {path.stem for path in COMMITTED.glob("*.npz")} == tables
-    assert sum(path.stat().st_size for path in COMMITTED.iterdir()) < 10e6
+    size = {kind: sum(path.stat().st_size for path in COMMITTED.glob(f"*{kind}")) for kind in (".webp", "")}
+    assert size[".webp"] < 2.5e6  # pictures for the report
+    assert size[""] - size[".webp"] < 10e6
 
 
 def script(name):

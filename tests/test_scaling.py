@@ -126,7 +126,7 @@ def test_a_law_is_drawn_with_both_exponents():
     figure, ax = plt.subplots()
     draw_law(ax, SIZES, measured_with(-0.5), np.tile(2.0 * SIZES**-0.25, (40, 1)), method="FLUTE")
     assert [text.get_text() for text in ax.texts] == ["-0.50 (-0.25)"]
-    assert ax.get_legend_handles_labels()[1] == ["predicted", "measured"]
+    assert ax.get_legend_handles_labels()[1] == ["predicted", "FLUTE, measured"]
     predicted, measured = ax.lines[1], ax.containers[0].lines[0]
     np.testing.assert_allclose(predicted.get_ydata(), 2.0 * SIZES**-0.25)
     np.testing.assert_allclose(measured.get_ydata(), SIZES**-0.5, rtol=0.01)

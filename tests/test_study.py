@@ -423,7 +423,7 @@ def test_a_page_has_a_panel_for_each_value(drawn):
         sheet.label("round", "ten", "twenty", yscale="linear")
         sheet.legend("told")
     assert sheet.axes.shape == (2, 2)
-    assert [ax.get_title() for ax in sheet.axes[0]] == ["m = 3", "m = 6"]
+    assert [ax.get_title() for ax in sheet.axes[0]] == ["$m$ = 3", "$m$ = 6"]
     assert [ax.get_ylabel() for ax in sheet.axes[:, 0]] == ["ten", "twenty"]
     assert [ax.get_xlabel() for ax in sheet.axes[1]] == ["round"] * 2
     assert {ax.get_yscale() for ax in sheet.axes.ravel()} == {"linear"}

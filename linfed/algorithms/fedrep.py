@@ -140,7 +140,7 @@ class FedRep(Scheduled):
         """Return the state after one round (Algorithm 2; Algorithm 1 with gradient heads and local steps)."""
         B = state.array("B")
         step_size = self.step_in(batch)
-        heads = self.heads.in_round(batch.round)
+        heads = self.heads.in_round(batch)
         fit = heads.solve(batch.project(B), state.take_clients("W", batch.active), step_size)
         moved = update_representation(B, fit, step_size, self.representation_steps, summed=self.aggregate == "sum")
         if not self.orthonormalize:

@@ -37,8 +37,8 @@ class HeadSolver(Configuration, ABC):
             With heads W (T, p, k).
         """
 
-    def in_round(self, round_: int) -> HeadSolver:
-        """Return the update in a round: itself, unless a parameter is given per round."""
+    def in_round(self, batch: Batch) -> HeadSolver:
+        """Return the update in the round of a batch: itself, unless a parameter is given per round."""
         return self
 
     def for_rounds(self, rounds: int) -> HeadSolver:
@@ -94,11 +94,11 @@ class ExactHeads(HeadSolver):
     def __post_init__(self) -> None:
         check_fields(self, ridge=checked_ridge)
 
-    def in_round(self, round_: int) -> ExactHeads:
-        """Return the heads with the ridge of a round, which counts from 1."""
+    def in_round(self, batch: Batch) -> ExactHeads:
+        """Return the heads with the ridge of the batch's round, which counts from 1."""
         if isinstance(self.ridge, float):
             return self
-        return replace(self, ridge=value_at(self.ridge, round_, "ridge", non_negative))
+        return replace(self, ridge=value_at(self.ridge, batch.round, "ridge", non_negative))
 
     def for_rounds(self, rounds: int) -> ExactHeads:
         """Return the heads for a run of `rounds` rounds, with one value per round instead of a function."""

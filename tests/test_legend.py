@@ -80,7 +80,7 @@ def wrong_looks(figures):
             own = NAMES.get(label.split("; ")[0].removesuffix(" (diverged)"))
             if own and (colour, marker) != (mcolors.to_hex(LOOKS[own][0]), LOOKS[own][1]):
                 found.add(f"{label} does not look like {own}")
-            if not own and (colour, marker) in methods and not label.startswith("measured"):
+            if not own and (colour, marker) in methods and "measured" not in label:
                 found.add(f"{label} looks like {methods[colour, marker]}")
     return found
 

@@ -192,6 +192,7 @@ def test_accuracies_are_drawn_on_a_linear_axis():
     plt.close("all")
 
 
+@pytest.mark.long
 def test_trials_in_workers_are_those_of_one_process():
     for data in (DATA, lf.FreshSamples(9)):
         one, other = (run(data=data, participation=0.6, trials=4, workers=workers) for workers in (1, 2))

@@ -258,6 +258,7 @@ sys.modules["loky"] = None
 import linfed as lf
 from dataclasses import dataclass
 
+@pytest.mark.long
 @dataclass(frozen=True)
 class Cell:
     n: int

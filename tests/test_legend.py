@@ -86,7 +86,7 @@ def wrong_looks(figures):
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of tables in few digits
-@pytest.mark.parametrize("name", some(experiment_files(TOP / "experiments"), 4))
+@pytest.mark.parametrize("name", some(experiment_files(TOP / "experiments"), 10))
 def test_a_method_has_one_look_and_nothing_else_has_it(name):
     """And what the pictures in docs/ carry of sizes, for their captions, is what they would be drawn from."""
     tables = load_tables(name, COMMITTED)[1]
@@ -170,6 +170,7 @@ def least_difference(colours):
     return np.linalg.norm(seen[:, one] - seen[:, other], axis=-1).min()
 
 
+@pytest.mark.long
 def test_the_methods_of_an_experiment_differ_without_red_or_green():
     together = {frozenset(LOOKS.keys() & table.unique("method")) for table in committed_with_methods()}
     assert len(together) > 5

@@ -110,6 +110,7 @@ def test_chunks_and_numbers_of_trials_change_no_bit(engine, monkeypatch):
     assert_same(run(wanted, engine=engine), whole)
 
 
+@pytest.mark.long
 def test_worker_processes_change_no_bit():
     wanted = [error_of_all, "risk", largest_head]
     assert_same(run(wanted, engine="chain", workers=2), run(wanted, engine="chain"))

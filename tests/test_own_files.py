@@ -117,6 +117,7 @@ def test_a_saved_file_is_drawn_shown_listed_and_reported_anew(capsys):
     assert "Subspace distance against round" in Path("results/quick/report.html").read_text()
 
 
+@pytest.mark.long
 def test_a_run_goes_on_from_its_store_and_the_files_code_counts(capsys):
     write("lib/own_one.py", OWN)
     write("lib/beside.py", "LARGE = 100.0")

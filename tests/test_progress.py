@@ -150,6 +150,7 @@ def test_what_is_done_now_is_said_on_a_terminal_only(capsys, monkeypatch):
     assert capsys.readouterr().err == "toy: judging\n"
 
 
+@pytest.mark.long
 def test_the_bar_moves_while_the_first_cell_runs(capsys):
     bar = ProgressBar("one", {0: Costly(1.0)}, [], done=0, total=1, workers=1, progress=True)
     time.sleep(2.0)

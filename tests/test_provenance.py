@@ -82,6 +82,7 @@ def digests(changes):
     return json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
 
+@pytest.mark.long
 def test_the_hash_is_of_the_experiment_and_of_what_it_imports(file):
     first = digests({})
     assert digests({"own.py": ("problem =", "# a comment\n    problem =")}) == first

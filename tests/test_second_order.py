@@ -585,6 +585,7 @@ if __name__ == "__main__":
         print(f'    "{name}": np.array({np.array2string(measured(name), separator=", ", precision=4)}),')
 
 
+@pytest.mark.long
 def test_runs_spread_over_too_many_decades_are_one_line(monkeypatch):
     """The step size is far below its edge: the message must not blame it."""
     monkeypatch.setattr(second_order, "DRAWS", 64)

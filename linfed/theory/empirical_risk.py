@@ -22,7 +22,7 @@ class AtExactHeads(NamedTuple):
     >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2)
     >>> data = lf.FixedSamples(20).draw(problem)
     >>> found = lf.theory.at_exact_heads(data, problem.truth(0, [0]).B)
-    >>> bool(found.risk[0] < 1e-20)  # no noise, and the true B
+    >>> bool(abs(found.risk[0]) < 1e-12)  # no noise, and the true B: 0 up to rounding errors
     True
     """
 

@@ -258,7 +258,6 @@ sys.modules["loky"] = None
 import linfed as lf
 from dataclasses import dataclass
 
-@pytest.mark.long
 @dataclass(frozen=True)
 class Cell:
     n: int

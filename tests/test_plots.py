@@ -34,6 +34,7 @@ def smallest(**changes):
         "predicted_crossing": [5.5, 8.5, np.nan],
         "predicted_low": [5.0, 8.0, np.nan],
         "predicted_high": [6.0, 9.0, np.nan],
+        "missing_prediction": ["", "", "m is too small"],
     } | changes
     rows = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
     return lf.Table([{"path": "data.n_samples", **row} for row in rows])
@@ -51,6 +52,13 @@ def test_smallest_sizes_have_their_intervals_their_predictions_and_their_bounds(
     assert lines["_below"].get_xydata().size == 0
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("$n$", "smallest $m$")
     assert [text.get_text() for text in ax.get_xticklabels()] == ["10", "20", "40"]
+
+
+def test_an_upper_bound_is_not_drawn_as_a_prediction():
+    """If smaller sizes have no prediction, the predicted size says only where the predictions begin."""
+    table = smallest(predicted_crossing=[5.5, 8.5, 3.5], missing_prediction=["", "", "m is too small"])
+    lines = {line.get_label(): line for line in lf.plot_smallest(table, "n_clients").axes[0].lines}
+    np.testing.assert_array_equal(lines["predicted"].get_xydata(), [[10, 8.5], [40, 5.5]])
 
 
 def test_smallest_sizes_of_several_lines_have_one_legend_entry_each():

@@ -547,3 +547,31 @@ def test_curves_show_a_predicted_column():
     assert measured.get_label() == "FedRep"
     assert (median.get_label(), median.get_color()) == ("predicted", "black")
     assert np.array_equal(median.get_ydata(), np.median(columns["theory"], axis=0))
+
+
+class Normalised(lf.FedRep):
+    """Another algorithm than FedRep, on the same engines."""
+
+    requires = lf.FedRep.requires
+
+    def step(self, state, batch, rng):
+        return super().step(state, batch, rng).update(B=state.B)
+
+
+def test_a_subclass_with_its_own_step_has_no_prediction():
+    """Also if it declares what its step requires, as for the engines: its curves are not FedRep's."""
+    given = {"data": FRESH, "rounds": 2}
+    problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2)
+    with pytest.raises(lf.NoPredictionError, match="no prediction is available for algorithm = Normalised"):
+        lf.predict(Normalised(rank=2, step_size=0.1), problem, **given)
+
+
+class Renamed(lf.FedRep):
+    """FedRep by another name."""
+
+
+def test_a_subclass_with_the_same_methods_has_the_same_prediction():
+    problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2)
+    own = {"rank": 2, "step_size": 0.1, "init": lf.AtDistance(0.5)}
+    one, other = (lf.predict(kind(**own), problem, data=FRESH, rounds=2) for kind in (lf.FedRep, Renamed))
+    assert np.array_equal(one.distance, other.distance)

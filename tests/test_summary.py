@@ -122,6 +122,10 @@ def test_too_few_trials_have_open_ends_and_the_note_says_so():
     [
         (lambda t: t.summarize("error", rows="method"), r"several rows have method = 'a_b'; use select\(\), or name"),
         (lambda t: t.summarize("n_clients", rows="method", columns="n_clients"), "must have one value per trial"),
+        (
+            lambda t: t.assign(client_error=per_client).summarize("client_error", rows="method"),
+            r"got the axes \(.*'client'",
+        ),
         (lambda t: t.summarize("error", rows="method", statistic="mode"), "statistic = 'mode'"),
         (lambda t: t.summarize("error", rows="method", best="low"), "best = 'low'"),
         (lambda t: t.select(n_clients=1).summarize("error", rows="method"), "cannot summarize an empty table"),
@@ -130,6 +134,10 @@ def test_too_few_trials_have_open_ends_and_the_note_says_so():
 def test_what_cannot_be_summarized_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(table())
+
+
+def per_client(row):
+    return lf.LabeledArray(np.ones((len(row["error"]), 2)), client=[0, 1])
 
 
 def test_the_mean_has_students_interval():

@@ -97,6 +97,7 @@ def _columns(part: Table, x: str) -> dict[str, Array]:
     names = {"x": x, **{name: name for name in ("crossing", "low", "high", "censored")}}
     if "predicted_crossing" in part.columns:
         names |= {one: one for one in ("predicted_crossing", "predicted_low", "predicted_high")}
+        names["missing_prediction"] = "missing_prediction"
     columns = {name: np.atleast_1d(np.asarray(part[column])) for name, column in names.items()}
     order = np.argsort(columns["x"])
     return {name: values[order] for name, values in columns.items()}
@@ -113,7 +114,8 @@ def _draw(ax: Axes, line: dict[str, Array], text: str, shape: dict[str, Any]) ->
         beyond = line["censored"] == side
         ax.plot(x[beyond], bounds[beyond], marker, color=shape["color"], fillstyle="none", label=f"_{side}")
     if "predicted_crossing" in line:
-        known = np.isfinite(line["predicted_crossing"])
+        # Where smaller sizes have no prediction, the predicted size is only an upper bound.
+        known = np.isfinite(line["predicted_crossing"]) & (line["missing_prediction"] == "")
         is_new = "predicted" not in ax.get_legend_handles_labels()[1]
         ends = (line["predicted_low"][known], line["predicted_high"][known])
         ax.fill_between(x[known], *ends, color="0.5", alpha=0.25, linewidth=0)

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from linfed._values import declared_last
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import Algorithm
@@ -33,6 +32,9 @@ LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
     Oracle: others.of_oracle,
 }
 """Function that predicts runs of each algorithm."""
+
+METHODS = ("initial_state", "step", "finish")
+"""Methods that define what an algorithm computes: a subclass that overrides one of them has no prediction."""
 
 
 def _check_size(job: Job) -> None:
@@ -112,8 +114,9 @@ def predict(
             f"no prediction is available for {job.sizes.classes} classes: predictions require regression"
         )
     _check_size(job)
-    base = next((supported for supported in LAWS if isinstance(algorithm, supported)), None)
-    if base is None or not declared_last(type(algorithm), "requires", ("step", "finish", "initial_state")):
+    kind = type(algorithm)
+    base = next((supported for supported in kind.__mro__ if supported in LAWS), None)
+    if base is None or any(getattr(kind, name) is not getattr(base, name) for name in METHODS):
         names = dict.fromkeys(each.__name__ for entry in ENTRIES for each in entry.algorithms)
         raise NoPredictionError(
             f"no prediction is available for algorithm = {short_repr(algorithm)}, only for {', '.join(names)}"

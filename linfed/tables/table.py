@@ -273,7 +273,7 @@ class Table:
         Parameters
         ----------
         metric : str
-            Column with one value per trial. Along further axes, such as the rounds, the last value is used.
+            Column with one value per trial, or one per trial and round, of which the last is used.
         rows, columns : str or sequence of str
             Columns of numbers or strings, whose values are the rows and the columns of the summary. Together they must
             identify each row of this table.
@@ -326,8 +326,12 @@ class Table:
             if key in values:
                 found = ", ".join(f"{name} = {row.rows[0].get(name)!r}" for side in sides for name in side)
                 raise ValueError(f"several rows have {found}; use select(), or name more columns in rows= or columns=")
-            if "trial" not in row.axes(metric):
-                raise ValueError(f"metric = {metric!r} must have one value per trial")
+            axes = row.axes(metric)
+            if axes not in (("trial",), ("trial", "round")):
+                raise ValueError(
+                    f"metric = {metric!r} must have one value per trial, or one per trial and round, got the axes "
+                    f"{axes}; use assign() to add a column with one value per trial"
+                )
             values[key] = row[metric].reshape(len(row[metric]), -1)[:, -1]
         short = export.short_names(self.rows)
         names = [[short[name] for name in side] for side in sides]

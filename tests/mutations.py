@@ -263,7 +263,10 @@ MUTATIONS = {
     ],
     "algorithms/heads.py": [
         Mutation(
-            "one ridge for all rounds", "value_at(self.ridge, round_,", "value_at(self.ridge, 1,", "step_size:ridge"
+            "one ridge for all rounds",
+            "value_at(self.ridge, batch.round,",
+            "value_at(self.ridge, 1,",
+            "step_size:ridge",
         ),
         Mutation(
             "new clients without the ridge",
@@ -539,6 +542,9 @@ MUTATIONS = {
             "    if contradicted > supported:",
             "report:outcome",
         ),
+    ],
+    "prediction/dispatch.py": [
+        Mutation("a class with its own step is predicted", "is not getattr(base, name)", "is None", "predict:subclass"),
     ],
     "report/scoreboard.py": [
         Mutation("a thousand in powers of ten", "if 1000 <= abs", "if 1000 < abs", "scoreboard:thousands"),

@@ -11,9 +11,9 @@ from linfed._types import Array, Mask
 from linfed.data.classes import find_classes
 from linfed.data.samples import GivenSamples, Samples
 from linfed.data.sources import Sizes
-from linfed.data.splits import dealt, held_out, owners_of
-from linfed.errors import check_array, check_integer, check_number, check_shape, check_whole
-from linfed.numerics.streams import Seed, check_seed
+from linfed.data.splits import owners_of
+from linfed.errors import check_array, check_integer, check_shape, check_whole
+from linfed.numerics.streams import Seed
 from linfed.system.memory import check_fits
 
 
@@ -160,19 +160,7 @@ class GivenClasses(GivenSamples):
         y = check_array("labels", labels, [("samples",)])
         check_shape("labels", y, rows.shape[:1], f"(samples,) as X has shape {rows.shape}")
         c = checked_classes({"labels": y}, n_classes)
-        owners = owners_of(clients, rows)
-        share, seed = check_number("test_share", test_share, minimum=0.0, maximum=1.0), check_seed(seed)
-        train, test = held_out(owners, y, share, seed)
-        data = cls.__new__(cls)
-        data._hold(*dealt(rows, y, owners, train))
-        if share > 0:
-            if not any(map(len, test)):
-                raise ValueError(
-                    f"test_share = {test_share} holds out no sample, because every client has too few samples of each "
-                    "class: increase it, or set it to 0"
-                )
-            data.test = cls.__new__(cls)
-            data.test._hold(*dealt(rows, y, owners, test))
+        data = cls._dealt(rows, y, owners_of(clients, rows), test_share, seed)
         data.number(c)
         return data
 

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array
+from linfed._types import Array, Indices
 from linfed._values import Configuration, check_fields, optional
 from linfed.data.compressed import factor_of
 from linfed.data.explicit import ExplicitBatch, normal_equations
@@ -255,18 +255,34 @@ class GivenSamples:
                 f"clients: client {client} has {found} samples, but must have the same number in all trials; run each "
                 "trial with a separate lf.GivenSamples"
             )
+        return cls._dealt(rows, labels, owners, test_share, seed)
+
+    @classmethod
+    def _dealt(cls, rows: Array, labels: Array, owners: Indices, test_share: float, seed: Seed) -> Self:
+        """Return checked samples dealt to their owners (trials, samples), with a share of them held out."""
         share, seed = check_number("test_share", test_share, minimum=0.0, maximum=1.0), check_seed(seed)
-        train, test = held_out(owners, np.zeros(len(labels)), share, seed)
-        data = cls.__new__(cls)
-        data._hold(*_of_all_trials(*dealt(rows, labels, owners, train)))
+        train, test = held_out(owners, cls._strata(labels), share, seed)
+        data = cls._made(*dealt(rows, labels, owners, train))
         if share > 0:
             if not any(map(len, test)):
+                each = " of each class" if cls._stratified else ""
                 raise ValueError(
-                    f"test_share = {test_share} holds out no sample, because every client has too few samples: "
+                    f"test_share = {test_share} holds out no sample, because every client has too few samples{each}: "
                     "increase it, or set it to 0"
                 )
-            data.test = cls.__new__(cls)
-            data.test._hold(*_of_all_trials(*dealt(rows, labels, owners, test)))
+            data.test = cls._made(*dealt(rows, labels, owners, test))
+        return data
+
+    @classmethod
+    def _strata(cls, labels: Array) -> Array:
+        """Return the groups of samples that are held out separately."""
+        return labels if cls._stratified else np.zeros(len(labels))
+
+    @classmethod
+    def _made(cls, X: Array, y: Array, counts: Array) -> Self:
+        """Return data that hold checked arrays; counts (trials, n) of regression data are equal in all trials."""
+        data = cls.__new__(cls)
+        data._hold(X, y, counts if cls._stratified or counts.ndim == 1 else counts[0].copy())
         return data
 
     def hold_out(self, share: float, *, seed: Seed = 0) -> Self:
@@ -307,22 +323,17 @@ class GivenSamples:
         for trial in range(len(X)):
             taken = np.arange(X.shape[2]) < counts[trial][:, None]
             rows, labels, owner = X[trial][taken], y[trial][taken], np.nonzero(taken)[0][None]
-            strata = labels if self._stratified else np.zeros(len(labels))
             of_trial = (*seed, trial) if isinstance(seed, tuple) else (seed, trial)
-            for part, chosen in zip(parts, held_out(owner, strata, share, of_trial), strict=True):
+            for part, chosen in zip(parts, held_out(owner, self._strata(labels), share, of_trial), strict=True):
                 part.append(dealt(rows, labels, owner, chosen))
         if not any(counts.any() for _, _, counts in parts[1]):
             raise ValueError(f"share = {share:g} holds out no sample, because every client has too few: increase it")
-        held = []
-        for part in parts:
-            data = type(self).__new__(type(self))
-            X, y, counts = _of_one_size(part)
-            if not self._stratified:
-                X, y, counts = _of_all_trials(X, y, counts)
-            data._hold(*((X, y, counts) if self.X.ndim == 4 else (X[0], y[0], counts.reshape(-1, X.shape[1])[0])))
-            held.append(data)
-        held[0].test = held[1]
-        return held[0]
+        train, test = (_of_one_size(part) for part in parts)
+        if self.X.ndim == 3:
+            train, test = ((X[0], y[0], counts[0]) for X, y, counts in (train, test))
+        data = self._made(*train)
+        data.test = self._made(*test)
+        return data
 
     @classmethod
     def population(cls, problem: Problem, *, trials: int = 1, seed: Seed = 0) -> GivenSamples:
@@ -445,11 +456,6 @@ def _check_given(trials: int, sizes: tuple[int, int, int], problem: Problem, way
         f"trials = {trials} of n = {n} clients with {m} samples of dimension {d} each",
         f"use fewer trials, clients or samples, or {way_out}",
     )
-
-
-def _of_all_trials(X: Array, y: Array, counts: Array) -> tuple[Array, Array, Array]:
-    """Return dealt samples with counts (n,) instead of equal counts (trials, n)."""
-    return X, y, counts[0].copy()
 
 
 def _of_one_size(trials: Sequence[tuple[Array, Array, Array]]) -> tuple[Array, Array, Array]:

@@ -186,7 +186,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         found = iter([table for table in done.tables if table is not None])
         tables = {key: sum((next(found) for _ in cell_list), Table()) for key, cell_list in lists.items()}
         cells, reused, files = len(everything), done.reused, save_tables(name, tables, out)
-        described = _described(file, options, tables)
+        described = _described(file, module, options, tables)
         described |= {"cells": cells, "reused": reused}
         described["seconds"] = round(time.perf_counter() - started, 3)
         described["processor_seconds"] = round(processor_seconds() - used, 1)
@@ -342,9 +342,8 @@ def command_of(file: Path, options: ReproduceOptions) -> str:
     return shlex.join(words)
 
 
-def _source_of(file: Path) -> dict[str, str]:
+def _source_of(module: ModuleType) -> dict[str, str]:
     """Return the hashes of the code of an experiment and of linfed."""
-    module = load_file(file)
     functions = (getattr(module, name, None) for name in ("cells", "claims", "plot"))
     return source_digests(function for function in functions if function is not None)
 
@@ -360,7 +359,7 @@ def _metadata(described: Mapping[str, Any]) -> dict[str, str]:
     return texts | ({"Keywords": "; ".join(keywords)} if keywords else {})
 
 
-def _described(file: Path, options: ReproduceOptions, tables: Tables) -> dict[str, Any]:
+def _described(file: Path, module: ModuleType, options: ReproduceOptions, tables: Tables) -> dict[str, Any]:
     """Return the record of a run without its claims: options, values shared by all rows of a table, and versions."""
 
     def shared(table: Table) -> dict[str, Any]:
@@ -374,7 +373,7 @@ def _described(file: Path, options: ReproduceOptions, tables: Tables) -> dict[st
         "experiment": name_of(file),
         **({} if in_package(file) else {"file": str(file.resolve())}),
         "command": command_of(file, options),
-        "source": _source_of(file),
+        "source": _source_of(module),
         "quick": options.quick,
         **({"set": changes} if changes else {}),
         "tables": {key: {"rows": len(table), "shared": shared(table)} for key, table in tables.items()},

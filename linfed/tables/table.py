@@ -332,7 +332,7 @@ class Table:
                     f"metric = {metric!r} must have one value per trial, or one per trial and round, got the axes "
                     f"{axes}; use assign() to add a column with one value per trial"
                 )
-            values[key] = row[metric].reshape(len(row[metric]), -1)[:, -1]
+            values[key] = row[metric] if axes == ("trial",) else row[metric][:, -1]
         short = export.short_names(self.rows)
         names = [[short[name] for name in side] for side in sides]
         return summary(metric, statistic, best, names[0], names[1], values)

@@ -105,7 +105,9 @@ MUTATIONS = {
     ],
     "data/samples.py": [
         Mutation("trials are held out alike", "share, of_trial)", "share, 0)", "splits:training"),
-        Mutation("classes are not held out each", "labels if cls._stratified", "labels if False", "given_classes:rounding"),
+        Mutation(
+            "classes are not held out each", "labels if cls._stratified", "labels if False", "given_classes:rounding"
+        ),
         Mutation("samples of the first trials", "trials.start, trials.stop, trials.step", "len(trials)", "simulation"),
     ],
     "data/explicit.py": [

@@ -239,7 +239,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 def reached(part: lf.Table, x: str, y: str) -> float:
     """Return the end of the horizontal axis: where the last method's median reaches the lower end of the panel."""
     ends = [first_round_below(row[x][:DRAWN], np.median(row[y], axis=0)[None, :DRAWN], LEAST) for row in part]
-    return min(float(np.max(ends)), max(float(row[x][DRAWN - 1]) for row in part))
+    return min(float(np.max(ends)), max(float(row[x][:DRAWN][-1]) for row in part))
 
 
 KNOWN = [AVG, PROX, SCAFFOLD, VARP, CLUSTER, SCAVAR]

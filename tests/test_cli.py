@@ -479,6 +479,10 @@ def test_reproduce_quick_seed_and_all(toy, capsys):
         assert capsys.readouterr().out.count("QUICK run") == 1
         assert run(*arguments) == 2
         assert "there is a quick run; select it with --quick" in capsys.readouterr().err
+    Path("results/set").mkdir()
+    Path("results/quick/toy-one.json").rename("results/set/toy-one.json")
+    assert run("show", "toy-one") == 2
+    assert "there is a run with --set; choose it with --out results/set\n" in capsys.readouterr().err
 
 
 def test_a_cell_that_raises_is_told_and_the_others_are_kept(toy, capsys):
@@ -658,6 +662,9 @@ def test_absent_experiments_are_said_clearly(tmp_path, monkeypatch, capsys, argu
         (["fedrep-fig3"], "'fedrep-fig3' is not a command (did you mean 'linfed reproduce fedrep-fig3'?); see linfed"),
         (["reproduce"], "missing argument NAME; see linfed reproduce --help"),
         (["reproduce", "toy-one", "--qick"], "--qick: no such argument (did you mean '--quick'?)"),
+        (["reproduce", "toy-one", "--dim", "3"], "--dim 3: no such argument (to replace a field of an experiment, use "),
+        (["reproduce", "toy-one", "--set", "size=3", "b=2"], "b=2: no such argument (each FIELD=VALUE must follow its"),
+        (["reproduce", "--set", "size=3", "b=2", "toy-one"], "'b=2' is not an experiment: each FIELD=VALUE must follow"),
         (["show", "fedrep-fig33"], "no saved run of 'fedrep-fig33' in "),
     ],
 )

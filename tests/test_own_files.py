@@ -186,6 +186,7 @@ MISTAKES = {
     ),
     "strict": ("b4.py", GRID, ["--strict"], ["--strict requires a committed run, but there is none of 'b4'"]),
     "set": ("b5.py", GRID, ["--set", "dims=3"], ["--set dims: no cell has this field (did you mean 'dim'?)"]),
+    "set letter": ("b0.py", GRID, ["--set", "m=3"], ["--set m: no cell has this field (did you mean 'n_samples'?)"]),
     "set what": ("b6.py", GRID, ["--set", "dim"], ["--set 'dim' must be FIELD=VALUE"]),
     "set twice": ("b7.py", GRID, ["--set", "dim=3", "--set", "dim=4"], ["--set dim is given twice"]),
     "set unclear": (

@@ -22,8 +22,16 @@ class Parser(argparse.ArgumentParser):
             return f"{chosen[1]!r} is not a command{self._command(chosen[1], re.findall(r'[a-z]+', chosen[2]))}"
         if message.startswith("unrecognized arguments: "):
             given = message.partition(": ")[2].split()
-            return f"{' '.join(given)}: no such argument{_near(given[0], self._options())}"
+            return f"{' '.join(given)}: no such argument{self._argument(*given[:2])}"
         return message.replace("the following arguments are required:", "missing argument")
+
+    def _argument(self, given: str, value: str = "VALUE") -> str:
+        """Return a suggestion for an unknown argument: a similar option, or ``--set`` for a field of an experiment."""
+        name, _, own = given.removeprefix("--").partition("=")
+        if not given.startswith("--"):
+            return " (each FIELD=VALUE must follow its own --set)" if own else ""
+        near = _near(name, [option.removeprefix("--") for option in self._options()], cutoff=0.6)
+        return near.replace("'", "'--", 1) or f" (to replace a field of an experiment, use --set {name}={own or value})"
 
     def _options(self) -> list[str]:
         """Return the options of this parser and of its commands.
@@ -42,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         return f" (did you mean 'linfed reproduce {given}'?)"
 
 
-def _near(given: str, allowed: list[str]) -> str:
+def _near(given: str, allowed: list[str], cutoff: float = 0.5) -> str:
     """Return a suggestion; `linfed.errors.suggestion` would import NumPy."""
-    close = difflib.get_close_matches(given, allowed, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(given, allowed, n=1, cutoff=cutoff)
     return f" (did you mean {close[0]!r}?)" if close else ""

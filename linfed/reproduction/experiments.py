@@ -142,6 +142,8 @@ def find(name_or_file: str, folder: Path) -> Path:
     if name_or_file.endswith(".py"):
         return _user_file(name_or_file)
     files, name = experiment_files(folder), name_or_file.replace("_", "-")
+    if "=" in name_or_file:
+        raise UsageError(f"{name_or_file!r} is not an experiment: each FIELD=VALUE must follow its own --set")
     if name not in files:
         listed = ", ".join(files) or "none"
         where = "" if _is_package_folder(folder) else f" in {folder}"

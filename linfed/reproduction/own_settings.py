@@ -14,6 +14,7 @@ import numpy as np
 from linfed._values import Configuration
 from linfed.errors import SizeError, UsageError, is_real, short_repr, suggestion
 from linfed.search.tuning import Tuned
+from linfed.statistics.formulas import SYMBOLS
 from linfed.tables.grid import changed
 
 CellLists: TypeAlias = Mapping[str, Sequence[Any]]
@@ -77,7 +78,9 @@ def with_settings(lists: CellLists, settings: Mapping[str, Any]) -> dict[str, li
     for path in settings:
         if not any(_resolved(path, one) for of_cells in fields.values() for one in of_cells):
             shorter = dict.fromkeys([*all_paths, *(one.rpartition(".")[2] for one in all_paths)])
-            hint = suggestion(path, shorter) or f"; choose from: {', '.join(all_paths)}"
+            column = SYMBOLS.get(path, "")  # a letter of the papers
+            hint = suggestion(column if column in shorter else path, shorter)
+            hint = hint or f"; choose from: {', '.join(all_paths)}"
             raise UsageError(f"--set {path}: no cell has this field{hint}")
     found: dict[str, list[Any]] = {}
     for key, cells in lists.items():

@@ -122,6 +122,9 @@ def _way_out(name: str, folder: Path) -> str:
         return "there is a quick run; select it with --quick"
     if folder.name == "quick" and (folder.parent / f"{name}.json").exists():
         return "there is a full run; leave out --quick"
+    for changed in (folder / "set", folder / "set" / "quick", folder.parent / "set" / "quick"):
+        if (changed / f"{name}.json").exists():
+            return f"there is a run with --set; choose it with --out {changed}"
     names = {*(path.stem for path in folder.glob("*.json")), *committed_runs()}
     if near := "" if name in names else suggestion(name, sorted(names)):
         return near.strip(" ()")

@@ -23,6 +23,7 @@ from PIL import Image, ImageOps
 from linfed.plotting.captions import caption
 from linfed.reproduction.committed import committed_runs
 from linfed.reproduction.experiments import experiment_files, load
+from linfed.statistics.findings import required
 from linfed.sweeps.progress import format_duration
 
 DOCS = Path(__file__).resolve().parent
@@ -132,12 +133,12 @@ def judged(claims: list[dict[str, Any]]) -> list[str]:
                 escaped(one["setting"]),
                 escaped(one["statistic"]),
                 f"{number(one['estimate'])} \\[{number(one['low'])}, {number(one['high'])}\\]",
-                escaped(one["claimed_range"]),
+                escaped(required(one["claimed_range"])),
                 escaped("; ".join(word for word in (one["detail"], one["note"], one["vacuous"]) if word)),
             )
             for one in group
         )
-        lines += [table(("verdict", "setting", "statistic", "measured", "claimed", "note"), rows), ""]
+        lines += [table(("verdict", "setting", "statistic", "measured", "required", "note"), rows), ""]
     return lines
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from linfed.errors import UsageError
 from linfed.reproduction.records import read_record
+from linfed.statistics.findings import required
 
 Record: TypeAlias = Mapping[str, Any]
 """Contents of a run's ``NAME.json``."""
@@ -136,7 +137,7 @@ class Row:
         Estimate and 95 % interval of `statistic` in the setting `setting`, which is the paper's setting if there is
         one.
     statistic, required, setting : str
-        Measured quantity, the range that the claim requires, e.g. "above 0.5", and the setting.
+        Measured quantity, the range that the claim requires, e.g. "> 0.5", and the setting.
     verdicts : dict of str to int
         Number of settings with each verdict.
     experiment : str
@@ -205,7 +206,7 @@ def _row(sentence: Sentence, claims: list[Record]) -> Row:
         judged=", ".join(filter(None, (example["claim"], sentence.among[1]))),
         measured=measured(example),
         statistic=example["statistic"],
-        required=example["claimed_range"],
+        required=required(example["claimed_range"]),
         setting=example["setting"],
         verdicts=dict(verdicts.most_common()),
         experiment=sentence.experiment,

@@ -263,6 +263,13 @@ def test_a_notebook_shows_what_varies(table):
     assert "The same in all rows: &lt;b&gt; = &lt;i&gt;" in html
     assert "2 of 2" in html
     assert "size, inner.rate, error, path" in repr(table)
+    head, names, first, *_ = str(table).splitlines()
+    assert head == repr(table)
+    assert names.split() == ["size", "inner.rate", "error", "path"]
+    assert first.split()[:3] == ["3", "0.5", "1.5"]
+    assert all(f"<td>{value}</td>" in table._repr_html_() for value in first.split())
+    assert str(many).splitlines()[-1] == "80 more rows"
+    assert str(many.select(n=0)).splitlines()[1:] == ["n: 0", "<b>: <i>", "hit: 1 of 2"]
 
 
 # --- runs and sweeps -----------------------------------------------------------------------------------------

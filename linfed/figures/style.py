@@ -308,7 +308,7 @@ def tell_apart(ax: Axes, method: str, run_with: Sequence[Mapping[str, str]]) -> 
         _NAMED[line] = method, text, same[line]
 
 
-GREEK = "alpha|beta|delta|eta|gamma|kappa|lambda|phi|sigma|tau|theta"
+GREEK = "Delta|alpha|beta|delta|eta|gamma|kappa|lambda|phi|sigma|tau|theta"
 SYMBOL = re.compile(
     rf"(?<![\w$\\'-])(?:({GREEK})_?([0-9a-z])?|([BCEKMTWdkmnpq]|dist(?=_))(\*)?(?:_(\w{{1,3}}))?)(?![\w'(.-])"
 )

@@ -208,6 +208,18 @@ def html(rows: Rows) -> str:
     )
 
 
+def text(rows: Rows) -> str:
+    """Return the columns that vary over the rows as text, with arrays summarised as in `_brief`."""
+    if len(rows) == 1:
+        return "\n".join(f"{name}: {_brief(value)}" for name, value in rows[0].items())
+    names = varying(rows)
+    lines = [names, *([_brief(row.get(name, "")) for name in names] for row in rows[:SHOWN_ROWS])]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    aligned = ["  ".join(map(str.rjust, line, widths)) for line in lines]
+    more = len(rows) - SHOWN_ROWS
+    return "\n".join([*aligned, *[f"{more} more rows"] * (more > 0)])
+
+
 def _brief(value: Any) -> str:
     """Return a short text for a value: for an array over trials, the median at the end of every other axis."""
     if isinstance(value, LabeledArray) and not value.trials:

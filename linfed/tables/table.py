@@ -237,6 +237,10 @@ class Table:
         names = export.varying(self.rows) if len(self) > 1 else self.columns
         return f"<Table of {len(self)} rows, {len(self.columns)} columns: {', '.join(names)}>"
 
+    def __str__(self) -> str:
+        """Return the columns that vary over the rows as text, with medians for arrays."""
+        return "\n".join(filter(None, (repr(self), export.text(self.rows))))
+
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: the columns that vary over the rows, with medians for arrays."""
         return export.html(self.rows)

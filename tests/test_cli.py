@@ -662,9 +662,15 @@ def test_absent_experiments_are_said_clearly(tmp_path, monkeypatch, capsys, argu
         (["fedrep-fig3"], "'fedrep-fig3' is not a command (did you mean 'linfed reproduce fedrep-fig3'?); see linfed"),
         (["reproduce"], "missing argument NAME; see linfed reproduce --help"),
         (["reproduce", "toy-one", "--qick"], "--qick: no such argument (did you mean '--quick'?)"),
-        (["reproduce", "toy-one", "--dim", "3"], "--dim 3: no such argument (to replace a field of an experiment, use "),
+        (
+            ["reproduce", "toy-one", "--dim", "3"],
+            "--dim 3: no such argument (to replace a field of an experiment, use ",
+        ),
         (["reproduce", "toy-one", "--set", "size=3", "b=2"], "b=2: no such argument (each FIELD=VALUE must follow its"),
-        (["reproduce", "--set", "size=3", "b=2", "toy-one"], "'b=2' is not an experiment: each FIELD=VALUE must follow"),
+        (
+            ["reproduce", "--set", "size=3", "b=2", "toy-one"],
+            "'b=2' is not an experiment: each FIELD=VALUE must follow",
+        ),
         (["show", "fedrep-fig33"], "no saved run of 'fedrep-fig33' in "),
     ],
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from linfed._types import Array, Generator, Indices
 from linfed.data.classes import ClassBatch, find_classes, with_ones
-from linfed.data.sources import HeldSource, Sizes, Source, everybody
+from linfed.data.sources import Counts, HeldSource, Sizes, Source, clear_padding, everybody
 from linfed.errors import EngineError
 from linfed.numerics.linalg import take_clients
 from linfed.numerics.streams import Seed, Stream, generators
@@ -50,8 +50,8 @@ class FreshClassSource(ClassSource):
 
     Parameters
     ----------
-    n_samples : int
-        Number of samples m per participant and round.
+    n_samples : int or tuple of int
+        Number of samples m per participant and round, equal for all clients, or one for each client.
     truth, sizes, seed, trials
         Ground truth, sizes of the run, seed and trial numbers.
     stream : Stream
@@ -60,7 +60,7 @@ class FreshClassSource(ClassSource):
 
     def __init__(
         self,
-        n_samples: int,
+        n_samples: Counts,
         truth: ClassTruth,
         sizes: Sizes,
         seed: Seed,
@@ -80,12 +80,19 @@ class FreshClassSource(ClassSource):
         return self._again(stream=Stream.FINISH_X).round(everybody(len(self._truth.holds), self._n), number)
 
 
-def draw_batch(truth: ClassTruth, rngs: Sequence[Generator], active: Indices, samples: int, **whose: Any) -> ClassBatch:
+def draw_batch(
+    truth: ClassTruth, rngs: Sequence[Generator], active: Indices, samples: Counts, **whose: Any
+) -> ClassBatch:
     """Draw a batch of samples of the participants (T, p)."""
     holds = take_clients(truth.holds, active)
-    X, labels = truth.draw(rngs, holds, samples)
-    counts = np.full(active.shape, float(samples))
-    return ClassBatch(with_ones(X, counts), labels, holds=holds, active=active, **whose)
+    X, labels = truth.draw(rngs, holds, int(np.max(samples)))
+    if isinstance(samples, int):
+        counts = np.full(active.shape, float(samples))
+    else:
+        counts = np.array(samples, dtype=float)[active]
+        clear_padding(X, counts)
+        clear_padding(labels, counts)
+    return ClassBatch(with_ones(X, counts), labels, holds=holds, active=active, counts=counts, **whose)
 
 
 def draw_fixed_classes(truth: ClassTruth, samples: int, seed: Seed, trials: Sequence[int]) -> FixedClassSource:

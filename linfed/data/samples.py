@@ -13,7 +13,7 @@ from linfed._types import Array, Indices
 from linfed._values import Configuration, check_fields, optional
 from linfed.data.compressed import factor_of
 from linfed.data.explicit import ExplicitBatch, normal_equations
-from linfed.data.sources import Sizes, draw_fixed, everybody
+from linfed.data.sources import Counts, Sizes, draw_fixed, everybody
 from linfed.data.splits import dealt, held_out, owners_of
 from linfed.errors import check_array, check_bool, check_integer, check_number, check_shape, short_repr
 from linfed.numerics.streams import Seed, check_seed
@@ -29,13 +29,14 @@ class FreshSamples(Configuration):
 
     Parameters
     ----------
-    n_samples : int
-        Number of samples m per participant and round.
+    n_samples : int or sequence of int (n,)
+        Number of samples m per participant and round, equal for all clients, or one for each client.
 
     Notes
     -----
     Explicit samples cost p m d Gaussian numbers per round. For Gaussian x an engine may draw only the projections that
-    a round uses, exactly in distribution (``engine=`` of `simulate`, docs/exact-law.md).
+    a round uses, exactly in distribution (``engine=`` of `simulate`, docs/exact-law.md). If the clients have different
+    numbers of samples, all rows are drawn, at the cost of the largest number for each client.
 
     Examples
     --------
@@ -45,14 +46,35 @@ class FreshSamples(Configuration):
     'projected'
     """
 
-    n_samples: int
+    n_samples: Counts
 
     def __post_init__(self) -> None:
-        check_fields(self, n_samples=check_integer)
+        check_fields(self, n_samples=_check_counts)
+
+    @property
+    def unequal(self) -> bool:
+        """True if clients have different numbers of samples."""
+        return isinstance(self.n_samples, tuple)
+
+    @property
+    def largest(self) -> int:
+        """Largest number of samples of a client."""
+        return int(np.max(self.n_samples))
 
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return the number of floats in one trial's data in a round."""
-        return sizes.participants * self.n_samples * (sizes.dim + sizes.features)
+        return sizes.participants * self.largest * (sizes.dim + sizes.features)
+
+
+def _check_counts(name: str, value: object) -> Counts:
+    """Return a number of samples, or a tuple with one number for each client."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        return check_integer(name, value)
+    if not value:
+        raise ValueError(f"{name} = {value} must contain a number for each client")
+    return tuple(check_integer(f"{name}[{client}]", count) for client, count in enumerate(value))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from linfed.data.rows import DrawnRows, Workspace
 from linfed.numerics.linalg import CACHE_VALUES, take_clients
 from linfed.numerics.streams import RoundStream, Seed, Stream, generators
 from linfed.problems import Truth
+
+Counts: TypeAlias = "int | tuple[int, ...]"
+"""Number of samples of every client, or of each client."""
 
 S = TypeVar("S")
 E = TypeVar("E", bound=RowBatch)
@@ -116,6 +119,11 @@ def draw_fixed(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: Se
     return X, ExplicitBatch(X, law, active=everybody(len(trials), n)).y
 
 
+def clear_padding(rows: Array, counts: Array) -> None:
+    """Set the rows (.., m) or (.., m, d) beyond each client's count (..,) to 0."""
+    rows[np.arange(rows.shape[counts.ndim]) >= counts[..., None]] = 0.0
+
+
 def fill_noise(noise_std: float, rng: Generator, out: Array) -> None:
     """Fill an array with N(0, noise_std^2) values."""
     rng.standard_normal(out=out)
@@ -124,14 +132,15 @@ def fill_noise(noise_std: float, rng: Generator, out: Array) -> None:
 
 def streamed_rows(
     truth: Truth,
-    sizes: tuple[int, int],
+    sizes: tuple[Counts, int],
     clients: Indices,
     seed: Seed,
     trials: Sequence[int],
     streams: tuple[Stream, Stream],
 ) -> Iterator[tuple[int, Array, Array, Array]]:
     """Draw samples in blocks of clients, for sizes (m, d), and yield (trial, X (c, m, d), y (c, m), counts (c,))."""
-    m, d = sizes
+    n_samples, d = sizes
+    m = int(np.max(n_samples))
     size = max(1, CACHE_VALUES // (m * d))
     rngs = (generators(seed, stream, trials) for stream in streams)
     for trial, (x_rng, noise_rng) in enumerate(zip(*rngs, strict=True)):
@@ -140,7 +149,11 @@ def streamed_rows(
             X, noise = np.empty((1, chosen.size, m, d)), np.empty((1, chosen.size, m))
             truth.design.fill(x_rng, X[0])
             fill_noise(truth.noise_std, noise_rng, noise)
-            batch = ExplicitBatch(X, restricted(truth, chosen, noise, trial), active=chosen)
+            counts = None if isinstance(n_samples, int) else np.array(n_samples, dtype=float)[chosen]
+            if counts is not None:
+                clear_padding(X, counts)
+                clear_padding(noise, counts)
+            batch = ExplicitBatch(X, restricted(truth, chosen, noise, trial), active=chosen, counts=counts)
             yield trial, X[0], batch.y[0], batch.counts[0]
 
 
@@ -156,6 +169,7 @@ class DrawnSource(Source):
     """
 
     def __init__(self, n_samples: int, truth: Truth, sizes: Sizes, seed: Seed, trials: Sequence[int]) -> None:
+        self._each: Counts = n_samples
         self.n_samples, self.truth, self.sizes, self._seed, self._trials = n_samples, truth, sizes, seed, trials
 
     @abstractmethod
@@ -171,25 +185,35 @@ class DrawnSource(Source):
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
         """Yield explicit samples, which the fourth-order moments require, over blocks of the given clients."""
         streams = (Stream.INIT_X, Stream.INIT_NOISE)
-        shape = self.n_samples, self.sizes.dim
+        shape = self._each, self.sizes.dim
         return streamed_rows(self.truth, shape, clients, self._seed, self._trials, streams)
 
 
 class FreshSource(DrawnSource):
-    """Source of fresh explicit samples: small rounds are drawn ahead in blocks, large rounds when they are read."""
+    """Source of fresh explicit samples: small rounds are drawn ahead in blocks, large rounds when they are read.
+
+    Parameters
+    ----------
+    n_samples : int or tuple of int
+        Number of samples m per participant and round, equal for all clients, or one for each client.
+    truth, sizes, seed, trials, streams
+        Ground truth, sizes of the run, seed, trial numbers, and streams of samples and noise.
+    """
 
     def __init__(
         self,
-        n_samples: int,
+        n_samples: Counts,
         truth: Truth,
         sizes: Sizes,
         seed: Seed,
         trials: Sequence[int],
         streams: tuple[Stream, Stream] = (Stream.X, Stream.NOISE),
     ) -> None:
-        super().__init__(n_samples, truth, sizes, seed, trials)
+        super().__init__(int(np.max(n_samples)), truth, sizes, seed, trials)
         design, rngs = truth.design, generators(seed, streams[0], trials)
-        shape = (sizes.participants, n_samples, sizes.dim)
+        shape = (sizes.participants, self.n_samples, sizes.dim)
+        self._each = n_samples
+        self._counts = None if isinstance(n_samples, int) else np.array(n_samples, dtype=float)
         self._workspace = Workspace()
         self._last: ExplicitBatch | None = None
         self._shape, self._rngs = (len(trials), *shape), rngs
@@ -204,25 +228,32 @@ class FreshSource(DrawnSource):
 
     def resized(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> FreshSource:
         """Return a source with an equal distribution but other sizes and streams."""
-        return FreshSource(self.n_samples, self.truth, sizes, self._seed, self._trials, streams)
+        return FreshSource(self._each, self.truth, sizes, self._seed, self._trials, streams)
 
     def round(self, active: Indices, number: int = 0) -> ExplicitBatch:
         """Return the next round's batch."""
         if self._last is not None:
             self._last.rows.finish()
-        law = restricted(self.truth, active, self._noise.next() if self._noise else None)
-        X = self._ahead.next() if self._ahead else self._make_rows()
-        n = self.sizes.n_clients
-        self._last = ExplicitBatch(X, law, active=active, workspace=self._workspace, round_number=number, n_clients=n)
+        counts = None if self._counts is None else self._counts[active]
+        noise = self._noise.next() if self._noise else None
+        X = self._ahead.next() if self._ahead else self._make_rows(counts)
+        if counts is not None:
+            for drawn in (X, noise):
+                if isinstance(drawn, np.ndarray):
+                    clear_padding(drawn, counts)
+        whose = {"active": active, "counts": counts, "round_number": number, "n_clients": self.sizes.n_clients}
+        self._last = ExplicitBatch(X, restricted(self.truth, active, noise), workspace=self._workspace, **whose)
         return self._last
 
-    def _make_rows(self) -> DrawnRows:
+    def _make_rows(self, counts: Array | None) -> DrawnRows:
         """Return the rows of a large round, which are drawn when they are read."""
         design, rngs = self.truth.design, self._rngs
         states = [rng.bit_generator.state for rng in rngs]
 
         def draw(trial: int, clients: slice, out: Array) -> None:
             design.fill(rngs[trial], out)
+            if counts is not None:
+                clear_padding(out, counts[trial, clients])
 
         def rewind() -> None:
             for rng, state in zip(rngs, states, strict=True):

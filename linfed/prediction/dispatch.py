@@ -13,7 +13,7 @@ from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
-from linfed.data.samples import Data, FixedSamples
+from linfed.data.samples import Data, FixedSamples, FreshSamples
 from linfed.errors import NoPredictionError, short_repr
 from linfed.numerics.streams import Seed
 from linfed.prediction import averaging, fedrep, others
@@ -113,6 +113,8 @@ def predict(
         raise NoPredictionError(
             f"no prediction is available for {job.sizes.classes} classes: predictions require regression"
         )
+    if isinstance(data, FreshSamples) and data.unequal:
+        raise NoPredictionError("no prediction is available for clients with different numbers of fresh samples")
     _check_size(job)
     kind = type(algorithm)
     base = next((supported for supported in kind.__mro__ if supported in LAWS), None)

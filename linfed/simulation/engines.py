@@ -55,7 +55,7 @@ class EngineQuery:
     @property
     def samples(self) -> int:
         """Largest number of samples of a client."""
-        return int(self.data.counts.max()) if isinstance(self.data, GivenSamples) else self.data.n_samples
+        return int(np.max(self.data.counts if isinstance(self.data, GivenSamples) else self.data.n_samples))
 
     @property
     def truth_rank(self) -> int | None:
@@ -74,6 +74,8 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
     if engine == "explicit":
         return "with in_law = True the samples are never drawn" if in_law else ""
     fresh, gaussian = isinstance(data, FreshSamples), _gaussian(setting)
+    if isinstance(data, FreshSamples) and data.unequal:
+        return "clients have different numbers of fresh samples"
     if engine == "compressed":
         if requires > Requires.QUADRATIC:
             return f"{name} may use single samples"
@@ -190,6 +192,7 @@ def open_source(
         return _open_fixed(engine, data, truth, sizes, seed, trials)
     if engine == "explicit":
         return FreshSource(data.n_samples, truth, sizes, seed, trials)
+    assert isinstance(data.n_samples, int)
     if engine == "compressed":
         return CompressedFreshSource(data.n_samples, truth, sizes, seed, trials)
     source = ChainSource if engine == "chain" else ProjectedSource

@@ -152,6 +152,9 @@ def _sizes(problem: Problem | None, data: Data) -> tuple[int, int]:
             data.check_sizes(problem.n_clients, problem.dim, "the problem has")
         return data.n_clients, data.dim
     assert problem is not None
+    if isinstance(data.n_samples, tuple) and len(data.n_samples) != problem.n_clients:
+        found = f"n_samples has {len(data.n_samples)} numbers"
+        raise ValueError(f"{found}, but must have one for each of the n_clients = {problem.n_clients} clients")
     return problem.n_clients, problem.dim
 
 
@@ -192,7 +195,8 @@ def check_initialization(
             raise ValueError(
                 f"{name} requires rank = {rank} to be at most the rank of the ground truth, {problem.subspace_rank}"
             )
-    samples = float(data.counts.sum()) if isinstance(data, GivenSamples) else float(n) * data.n_samples
+    counts = data.counts if isinstance(data, GivenSamples) else np.broadcast_to(data.n_samples, n)
+    samples = float(np.sum(counts, dtype=float))
     init.check(rank=rank, n_clients=n, dim=dim, samples=samples, memory=physical_memory())
 
 

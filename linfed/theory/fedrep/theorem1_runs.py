@@ -222,7 +222,7 @@ def theorem1_run(result: Result) -> Theorem1Run:
         rank=algorithm.rank,
         n_clients=problem.n_clients,
         participants=result.participants,
-        n_samples=int(data.counts.min()) if isinstance(data, GivenSamples) else data.n_samples,
+        n_samples=int(np.min(data.counts if isinstance(data, GivenSamples) else data.n_samples)),
         step_size=one_step(algorithm.step_size, "Theorem 1 requires"),
         noise_std=problem.noise_std,
         batch_rounds=1 if isinstance(data, FreshSamples) else max(1, rounds),

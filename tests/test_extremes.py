@@ -113,7 +113,7 @@ REFUSED = {"dim = rank", "samples = rank + 1"}
 """Cases that no law of a course serves."""
 
 
-LONG = [pytest.param(law, 2000 if "head" not in law else 60, marks=pytest.mark.long) for law in COURSES]
+LONG = [pytest.param(law, 1000 if "head" not in law else 60, marks=pytest.mark.long) for law in COURSES]
 
 
 @pytest.mark.parametrize(("law", "rounds"), [*((law, 60) for law in COURSES if "head" not in law), *LONG])
@@ -123,7 +123,7 @@ def test_a_course_without_noise_is_finite_and_comes_to_rest(law, rounds):
         case = Case(name)
         distance = found_or_said(lambda case=case: COURSES[law](case, rounds))
         assert name not in REFUSED or distance is None or "head" in law, name
-        if name in ("plain", "one participant") or (name == "dim = 2 rank" and (law, rounds) != ("second_order", 2000)):
+        if name in ("plain", "one participant") or (name == "dim = 2 rank" and (law, rounds) != ("second_order", 1000)):
             assert distance is not None, name
         if distance is None:
             continue
@@ -132,14 +132,14 @@ def test_a_course_without_noise_is_finite_and_comes_to_rest(law, rounds):
         assert distance.max() <= 1.0, name
         late, end = np.atleast_2d(distance)[0, -11], np.atleast_2d(distance)[0, -1]
         if law == "under_parameterised":
-            if rounds == 2000:
+            if rounds == 1000:
                 assert end == pytest.approx(late, rel=0.02), name
         elif case.unlearned:
             assert "head" in law or end == pytest.approx(0.5, abs=0.02), name
         elif "near the edge" not in name:  # where a start at 0.5 may still leave for another fixed point
             assert end <= max(late, 1e-150), name
             if name in ("plain", "dim = 2 rank"):
-                assert end < (1e-15 if rounds == 2000 else 0.2), name
+                assert end < (1e-15 if rounds == 1000 else 0.2), name
 
 
 NUMBERS = {
@@ -157,7 +157,7 @@ NUMBERS = {
         theory.near_truth_floor(case.W, step_size=0.01, noise_std=noise, **case.sizes), dim=case.d
     ),
     "schedule_asymptote": lambda case, noise: theory.schedule_asymptote(
-        noise_std=noise, rounds=2000, delta=0.5, **case.closed
+        noise_std=noise, rounds=1000, delta=0.5, **case.closed
     ),
     "under_parameterized_floor": lambda case, noise: (
         theory.under_parameterized_floor(case.V, rank=case.k, step_size=0.01, noise_std=noise, **case.sizes).distance

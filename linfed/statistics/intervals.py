@@ -252,17 +252,26 @@ def probability_smaller(first: Array, second: Array, *, confidence: float = 0.95
     >>> [round(one, 3) for one in probability_smaller(np.arange(6.0), np.arange(6.0) + 10)]
     [1.0, 0.541, 1.0]
     """
+    wins = (first[:, None] < second) + 0.5 * (first[:, None] == second)
 
-    def statistic(a: Array, b: Array) -> float:
-        below = np.searchsorted(np.sort(b), a, side="left"), np.searchsorted(np.sort(b), a, side="right")
-        return float(1.0 - (below[0].mean() + below[1].mean()) / (2.0 * len(b)))
+    def statistic(i: Array, j: Array, axis: int = 0) -> Any:
+        return np.sum((_counts(i, len(first), axis) @ wins) * _counts(j, len(second), axis), axis=-1) / wins.size
 
-    estimate = statistic(first, second)
+    places = np.arange(float(len(first))), np.arange(float(len(second)))
+    estimate = float(wins.mean())
     if estimate in (0.0, 1.0):  # without overlap the bootstrap interval would have length 0
         reach = binomial_share(0, min(len(first), len(second)), confidence=confidence)[2]
         return (estimate, 1.0 - reach, 1.0) if estimate else (estimate, 0.0, reach)
-    low, high = bootstrap_interval(statistic, (first, second), confidence=confidence, seed=seed)
+    low, high = bootstrap_interval(statistic, places, vectorized=True, confidence=confidence, seed=seed)
     return estimate, low, high
+
+
+def _counts(chosen: Array, size: int, axis: int) -> Array:
+    """Return how often each of the numbers 0 to size - 1 was chosen along an axis, (.., size)."""
+    rows = np.moveaxis(chosen, axis, -1).reshape(-1, chosen.shape[axis]).astype(int)
+    flat = rows + size * np.arange(len(rows))[:, None]
+    counts = np.bincount(flat.ravel(), minlength=size * len(rows)).reshape(len(rows), size)
+    return counts.reshape(*np.delete(chosen.shape, axis), size).astype(float)
 
 
 def quantile_interval(values: npt.ArrayLike, level: float, *, confidence: float = 0.95) -> Measured:

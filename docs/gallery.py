@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pictures
+from formulas import escaped, with_formulas
 from PIL import Image, ImageOps
 
 from linfed.plotting.captions import caption
@@ -60,11 +61,6 @@ def chips(claims: Iterable[dict[str, Any]]) -> str:
     """Return a badge for each verdict among the claims."""
     found = Counter(claim["verdict"] for claim in claims)
     return " ".join(chip(verdict, found[verdict]) for verdict in COLOURS if verdict in found)
-
-
-def escaped(text: str) -> str:
-    """Return a text on one line, with all special characters of Markdown escaped, also for tables."""
-    return re.sub(r"([\\`*_{}\[\]<>|#$~&])", r"\\\1", " ".join(str(text).split()))
 
 
 def number(value: float | None) -> str:
@@ -115,7 +111,7 @@ def figures(name: str, module: ModuleType) -> list[str]:
     lines = ["## Figures\n"]
     for picture, key in keys.items():
         image = f"![{escaped(module.SUMMARY)}](../../{picture}.png)\n"
-        lines += [image, f"*{escaped(picture_caption(picture, key, module))}*\n"]
+        lines += [image, f"*{with_formulas(picture_caption(picture, key, module))}*\n"]
     return lines
 
 
@@ -126,15 +122,15 @@ def judged(claims: list[dict[str, Any]]) -> list[str]:
         groups.setdefault((claim["claim"], claim["source"]), []).append(claim)
     lines = ["## Claims\n"]
     for (text, source), group in groups.items():
-        lines += [f"**{escaped(text)}** {chips(group)}\n", f"Source: {escaped(source)}\n"]
+        lines += [f"**{with_formulas(text)}** {chips(group)}\n", f"Source: {with_formulas(source)}\n"]
         rows = (
             (
                 chip(one["verdict"]),
-                escaped(one["setting"]),
-                escaped(one["statistic"]),
+                with_formulas(one["setting"]),
+                with_formulas(one["statistic"]),
                 f"{number(one['estimate'])} \\[{number(one['low'])}, {number(one['high'])}\\]",
                 escaped(required(one["claimed_range"])),
-                escaped("; ".join(word for word in (one["detail"], one["note"], one["vacuous"]) if word)),
+                with_formulas("; ".join(word for word in (one["detail"], one["note"], one["vacuous"]) if word)),
             )
             for one in group
         )
@@ -204,7 +200,7 @@ def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
     sentences = quoted(record["claims"])
     quotations = [
         "## Claims of the source\n",
-        *(f"> “{escaped(words)}” ({escaped(place)})\n" for place, words in sentences),
+        *(f"> “{with_formulas(words)}” ({escaped(place)})\n" for place, words in sentences),
     ]
     return "\n".join(
         [

@@ -24,6 +24,7 @@ import numpy as np
 from scipy import stats
 
 import linfed as lf
+from docs.formulas import with_formulas
 from linfed.numerics.quantiles import quantiles
 from linfed.report import scoreboard as board
 from linfed.report.markdown import table as markdown_table
@@ -330,6 +331,7 @@ def fill(text: str, width: int) -> str:
 def statements_table(statements: Sequence[Any]) -> str:
     """Return theoretical claims as a Markdown table."""
     header = ("claim", "source", "verdicts", "measured in the setting nearest to failing", "setting")
-    return markdown_table(
-        header, [(one.claim, one.source, one.verdict, one.measured, one.setting) for one in statements]
-    )
+    rows = [
+        tuple(map(with_formulas, (one.claim, one.source, one.verdict, one.measured, one.setting))) for one in statements
+    ]
+    return markdown_table(header, rows)

@@ -1,5 +1,6 @@
 """Every page with numbers is what its template makes of the committed results, which are full runs."""
 
+import doctest
 import importlib.util
 import re
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from docs import render, vocabulary
+from docs import formulas, render, vocabulary
 from docs.vocabulary import COMMITTED, TOP, record
 from linfed.reproduction.experiments import experiment_files
 
@@ -18,6 +19,24 @@ PAGES = render.pages()
 def test_a_page_is_what_its_template_makes_of_the_committed_results(page):
     text = (TOP / page).read_text(encoding="utf-8")
     assert text == render.render(PAGES[page]), "edit the template, and run python docs/render.py"
+
+
+def test_formulas_of_plain_texts_are_tex():
+    assert doctest.testmod(formulas).attempted >= 3
+    assert doctest.testmod(formulas).failed == 0
+    texts = {
+        claim[key]
+        for name in experiment_files(TOP / "experiments")
+        for claim in record(name)["claims"]
+        for key in claim
+        if key in ("claim", "source", "setting", "statistic", "detail")
+    }
+    assert len(texts) > 1000
+    for text in texts:
+        literal, tex = (formulas.with_formulas(text).split("$")[turn::2] for turn in (0, 1))
+        assert len(literal) == len(tex) + 1
+        assert not re.search(r"\b(kappa|sigma|lambda|eta|gamma1)\b", " ".join(literal)) or "`" in text, text
+        assert all(one.count("{") == one.count("}") and one.strip() == one for one in tex), text
 
 
 @pytest.mark.parametrize("spoiled", [{"verdict": "INCONCLUSIVE"}, {"estimate": 0.123}, {"low": 0.0123}])

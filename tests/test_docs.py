@@ -126,11 +126,12 @@ def known():
     found = {column: set() for column in COLUMNS.values()}
     for path in COMMITTED.glob("*.npz"):
         table = lf.Table.load(path)
-        for row in table:
-            for column in {*found} & {*row.columns}:
-                found[column].add(float(row[column]))
-        if any("n_new" in row.axes(column) for row in table for column in row.columns):
-            found["n_new"] |= set(map(float, table["n_new"]))
+        for row in table.rows:
+            for column, value in row.items():
+                if column in found:
+                    found[column].add(float(value))
+                if "n_new" in getattr(value, "axes", ()):
+                    found["n_new"] |= set(map(float, value.axes["n_new"]))
     return found
 
 

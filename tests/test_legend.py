@@ -8,7 +8,6 @@ import matplotlib.colors as mcolors
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from helpers import some
 from matplotlib.container import ErrorbarContainer
 from PIL import Image
 
@@ -32,6 +31,11 @@ NAMES |= {
     "FedRep, fixed samples": "FedRep",
 }
 """Methods by what legends call them."""
+
+
+NAMED = [*experiment_files(TOP / "experiments")]
+DRAWN = {"fedrep-fig4", "flute-theorem51", "shortcut-search"}
+"""Experiments that are drawn by default; the others with ``--all``."""
 
 
 def decades():
@@ -86,7 +90,9 @@ def wrong_looks(figures):
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of tables in few digits
-@pytest.mark.parametrize("name", some(experiment_files(TOP / "experiments"), 10))
+@pytest.mark.parametrize(
+    "name", [name if name in DRAWN else pytest.param(name, marks=pytest.mark.long) for name in NAMED]
+)
 def test_a_method_has_one_look_and_nothing_else_has_it(name):
     """And what the pictures in docs/ carry of sizes, for their captions, is what they would be drawn from."""
     tables = load_tables(name, COMMITTED)[1]

@@ -17,6 +17,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS), str(DOCS.parent)]
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+import formulas  # noqa: E402
 import gallery  # noqa: E402
 import reference  # noqa: E402
 import tutorials  # noqa: E402
@@ -119,6 +120,16 @@ def link_names(app: Sphinx, tree: nodes.document) -> None:
         link += literal
 
 
+def typeset_formulas(app: Sphinx, tree: nodes.document) -> None:
+    """Typeset the formulas that docstrings have in fixed-width text."""
+    if not app.env.docname.startswith("_generated/reference"):
+        return
+    for literal in list(tree.findall(nodes.literal)):
+        if (tex := formulas.formula(literal.astext())) and not isinstance(literal.parent, addnodes.pending_xref):
+            literal.replace_self(nodes.math(tex, tex))
+            app.env.domaindata["math"]["has_equations"][app.env.docname] = True
+
+
 def open_images(app: Sphinx, tree: nodes.document, page: str) -> None:
     """Link every figure to its file, so that a click opens it in full size."""
     for image in list(tree.findall(nodes.image)):
@@ -147,6 +158,7 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", without_last_line)
     app.connect("source-read", link_tutorials)
     app.connect("doctree-read", link_names)
+    app.connect("doctree-read", typeset_formulas)
     app.connect("doctree-resolved", open_images)
     app.connect("doctree-resolved", break_long_names)
     app.connect("autodoc-process-signature", signature)

@@ -22,7 +22,7 @@ def test_a_page_is_what_its_template_makes_of_the_committed_results(page):
 
 
 def test_formulas_of_plain_texts_are_tex():
-    assert doctest.testmod(formulas).attempted >= 3
+    assert doctest.testmod(formulas).attempted >= 5
     assert doctest.testmod(formulas).failed == 0
     texts = {
         claim[key]

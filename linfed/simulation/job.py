@@ -195,8 +195,8 @@ def check_initialization(
             raise ValueError(
                 f"{name} requires rank = {rank} to be at most the rank of the ground truth, {problem.subspace_rank}"
             )
-    counts = data.counts if isinstance(data, GivenSamples) else np.broadcast_to(data.n_samples, n)
-    samples = float(np.sum(counts, dtype=float))
+    counts = data.counts if isinstance(data, GivenSamples) else data.n_samples
+    samples = float(n) * counts if isinstance(counts, int) else float(np.sum(counts))
     init.check(rank=rank, n_clients=n, dim=dim, samples=samples, memory=physical_memory())
 
 

@@ -175,6 +175,7 @@ def test_scaffold_with_the_printed_weights_ends_elsewhere():
     assert ends["printed"] > 1e-2
 
 
+@pytest.mark.long
 @each("weights", WEIGHTS)
 def test_fedvarp_ends_where_fedavg_does_with_everybody_and_fedavg_wanders(world, weights):
     participants = draw_participants(6, 3, 600)

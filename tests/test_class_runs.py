@@ -199,6 +199,7 @@ def test_trials_in_workers_are_those_of_one_process():
         assert_same(one, other)
 
 
+@pytest.mark.long
 def test_a_sweep_of_classes_is_the_same_in_workers():
     cell = lf.Run(algorithm=FLUTE, problem=PROBLEM, data=DATA, rounds=3, trials=2)
     axes = {"algorithm": (FLUTE, LEARNERS["FedRoD"]), "problem.classes_per_client": (1, 3)}

@@ -348,6 +348,7 @@ def large():
     return problem, lf.simulate(algorithm, problem, **run)
 
 
+@pytest.mark.long
 def test_no_model_beats_the_bayes_heads_and_large_samples_reach_them(large):
     problem, learned = large
     truth = problem.truth(2, range(2))

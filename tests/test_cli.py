@@ -201,6 +201,7 @@ def test_an_output_that_nobody_reads_is_no_error(arguments):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("closed", [*(pytest.param(one, marks=pytest.mark.long) for one in ((1,), (2,))), (0, 1, 2)])
 def test_closed_standard_streams_are_no_error(closed, tmp_path):
     """As in a daemon: Python sets them to None, and the next file would get the number of a closed one."""
@@ -530,6 +531,7 @@ def test_shards_are_put_together(toy, capsys):
     assert sorted(Path("ran.txt").read_text().split()) == ["0", "1", "2"]
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # of the cluster
 def test_cells_run_on_a_dask_cluster(toy, capsys):
     distributed = pytest.importorskip("distributed")
@@ -567,6 +569,7 @@ def test_an_interrupt_is_one_line(toy, capsys, monkeypatch):
     )
 
 
+@pytest.mark.long
 def test_worker_processes_find_the_experiment(toy):
     assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 2) == 0
     assert sorted(Path("ran.txt").read_text().split()) == ["0", "1", "2"]

@@ -260,6 +260,7 @@ def test_beyond_the_edge_nothing_is_learned():
     np.testing.assert_allclose(np.linalg.norm(H, axis=1), below.head_length, rtol=1e-3)
 
 
+@pytest.mark.long
 @each("seed", range(3))
 def test_local_collapse_is_approached_where_classes_are_missing(seed):
     """Three of five classes: their loss is an infimum, and the other heads and biases go on falling."""
@@ -310,6 +311,7 @@ def shared(x, pairs, k, penalties):
     return loss, np.r_[gradient.ravel(), *heads]
 
 
+@pytest.mark.long
 def test_shared_features_do_not_bring_the_global_structure():
     """Observation B.3 on Figure 2's clients: their heads are opposite, and so not along their classes' features."""
     pairs = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 1]], dtype=bool)

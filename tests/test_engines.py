@@ -866,6 +866,7 @@ def test_the_noiseless_truth_is_a_fixed_point(engine, rank):
     assert result.status == [Status.COMPLETED] * 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", DRAWING)
 @pytest.mark.parametrize("heads", [{}, {"heads": lf.GradientHeads(steps=20, step_size=0.3)}])
 def test_noiseless_samples_lead_to_the_truth_in_all_digits(engine, heads):
@@ -875,6 +876,7 @@ def test_noiseless_samples_lead_to_the_truth_in_all_digits(engine, heads):
     assert result.metrics["parameter_error"][:, -1].max() < 1e-11
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", [*DRAWING, "compressed"])
 def test_fewer_participants_than_columns_still_learn(engine):
     result = simulate(
@@ -1083,6 +1085,7 @@ def test_a_round_leaves_nothing_to_the_collector(name, no_collector, monkeypatch
     assert [type(thing).__name__ for thing in gc.garbage if type(thing).__module__.startswith("linfed")] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("heads", some([{}, GRADIENT], 2))
 @pytest.mark.parametrize("engine", ENGINES)
 def test_memory_does_not_grow_with_the_rounds(engine, heads, no_collector):

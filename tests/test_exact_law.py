@@ -364,6 +364,7 @@ def test_the_law_is_that_of_explicit_rows(name, engine):
     assert_same_law(simulated(SETTINGS[name], engine), explicit(name), LEVEL)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "engine"), IN_BLOCKS)
 def test_the_law_is_the_same_in_blocks_of_clients(name, engine, monkeypatch):
     """Draws that are too many to be made ahead are made block by block, here of one or two clients."""
@@ -461,6 +462,7 @@ WRONG = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "wrong"), [(setting, wrong) for wrong, (_, setting, _) in WRONG.items()])
 def test_a_wrong_law_is_rejected(name, wrong, monkeypatch):
     wanted = explicit(name)
@@ -513,6 +515,7 @@ def parts(problem):
     return Phi, Phi @ B0, np.sum((Phi @ OUTSIDE) ** 2, axis=-1) + problem.noise_std**2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["projected", "explicit"])
 @pytest.mark.parametrize("name", TRUTHS)
 def test_one_step_moves_b_on_average_by_oja_slowed_by_the_samples(name, engine):
@@ -523,6 +526,7 @@ def test_one_step_moves_b_on_average_by_oja_slowed_by_the_samples(name, engine):
     assert_mean(moved, B0 + 0.5 * (1 - 2 / m) * OUTSIDE @ (Phi.T @ Phi / 6) @ B0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["projected", "explicit"])
 @pytest.mark.parametrize("name", TRUTHS)
 def test_the_message_of_a_client_has_the_mean_and_covariance_of_the_exact_law(name, engine):
@@ -547,6 +551,7 @@ def test_the_message_of_a_client_has_the_mean_and_covariance_of_the_exact_law(na
     assert_mean(outer(message + (m - k) * e), covariance)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["projected", "explicit"])
 @pytest.mark.parametrize("name", ["low-rank", "noiseless", "r > k"])
 def test_beyond_b_and_the_truth_the_sum_of_messages_has_the_covariance_of_residuals_and_heads(name, engine):
@@ -577,6 +582,7 @@ def test_noise_beyond_b_and_the_truth_has_a_wishart_gram_matrix(engine):
         assert stats.kstest(gram[:, j, j], stats.chi2(d - r - k).cdf).pvalue > LEVEL
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["projected", "compressed", "explicit"])
 @pytest.mark.parametrize(("kind", "design"), [("r > k", lf.Gaussian()), ("low-rank", FULL), ("dense", DIAGONAL)])
 def test_the_message_at_any_heads_has_the_moments_of_gaussian_rows(kind, design, engine):

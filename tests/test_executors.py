@@ -92,6 +92,7 @@ def test_parts_are_joined_in_their_order_whichever_ends_first(monkeypatch):
     assert len(np.unique(whole["risk"][:, -1])) == 3
 
 
+@pytest.mark.long
 def test_loky(serial):
     loky = pytest.importorskip("loky")
     executor = loky.ProcessPoolExecutor(2)

@@ -28,7 +28,7 @@ from tests.conftest import TOGETHER
 FOLDER = Path(__file__).parent.parent / "experiments"
 
 
-AS_A_USER = "shortcut-bound"
+AS_A_USER = "fedrep-near-truth"
 """The experiment that runs in worker processes and is drawn as it is for a paper."""
 
 

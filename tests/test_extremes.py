@@ -116,7 +116,7 @@ REFUSED = {"dim = rank", "samples = rank + 1"}
 LONG = [pytest.param(law, 1000 if "head" not in law else 60, marks=pytest.mark.long) for law in COURSES]
 
 
-@pytest.mark.parametrize(("law", "rounds"), [*((law, 60) for law in COURSES if "head" not in law), *LONG])
+@pytest.mark.parametrize(("law", "rounds"), [*some([(law, 60) for law in COURSES if "head" not in law], 3), *LONG])
 @pytest.mark.usefixtures("few_draws")
 def test_a_course_without_noise_is_finite_and_comes_to_rest(law, rounds):
     for name in CASES:

@@ -178,6 +178,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("sent", "workers"), some([("SIGINT", 2), ("SIGINT", 1), ("SIGTERM", 2)], 3))
 def test_a_script_that_is_stopped_ends_at_once_and_keeps_what_is_done(sent, workers, tmp_path):
     (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))

@@ -93,6 +93,7 @@ def test_predicted_samples_solve_their_equation():
         assert_one_line(lambda own=own: theory.fedrep_predicted_samples(**own), [text])
 
 
+@pytest.mark.long
 def test_predicted_samples_are_those_that_runs_need():
     """Kappa 6: chance in the first rounds decides; at d = 200, k = 2 and n = 12 all three parts count."""
     for kappa, dim, start in ((6.0, 10, 0.5), (2.0, 200, 0.9)):

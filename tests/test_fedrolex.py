@@ -23,6 +23,7 @@ def after(world, rounds, **options):
     return [step.after.S[0, 0] for step in steps]
 
 
+@pytest.mark.long
 @each("weights", ["uniform", "samples"])
 @each("aggregation", ["published", "zero-filled"])
 @pytest.mark.parametrize("share", SHARES)

@@ -207,6 +207,7 @@ RUN = lf.Run(
 LEVEL = lf.below("subspace_distance", 0.01)
 
 
+@pytest.mark.long
 def test_a_run_is_asked_for_the_share_that_it_has():
     table = lf.find_smallest("data.n_samples", RUN, reaches=LEVEL, trials=16, predicted=True)
     for size, count, reached in zip(table["tried"], table["count"], table["reached"], strict=True):

@@ -175,6 +175,7 @@ def test_censored_points_are_not_left_out():
     assert mirrored.below == above.sum()
 
 
+@pytest.mark.long
 def test_least_sizes_come_with_their_replicates_and_bounds():
     rows = []
     rng = np.random.default_rng(1)
@@ -203,6 +204,7 @@ def test_least_sizes_come_with_their_replicates_and_bounds():
     assert 0.005 < found.exponents["b"][2] - found.exponents["b"][1] < 0.2
 
 
+@pytest.mark.long
 def test_the_sizes_that_least_finds_are_fitted():
     run = lf.Run(
         algorithm=lf.FedRep(rank=2, step_size=0.25, init=lf.AtDistance(0.001)),

@@ -136,6 +136,7 @@ def run(n, d, k, m, noise_std, trials=24, rounds=60):
     return truth, result
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("setting", [NOISY, MANY], ids=["noisy", "many unknowns"])
 def test_runs_end_where_the_law_says(setting):
     """A mean over runs is known to 2 or 3 %; the law is off by as much."""

@@ -797,6 +797,7 @@ WRONG = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_law_is_rejected(name, monkeypatch):
     patch, setting, engine = WRONG[name]

@@ -375,6 +375,7 @@ def test_gaps_between_labels_are_no_classes_to_take():
     assert sorted(np.unique(labels[clients == client]).tolist() for client in range(3)) == [[0], [5], [9]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("concentration", [0.05, 0.5, 3.0, 1e5])
 @pytest.mark.parametrize("n", [2, 6])
 def test_shares_have_the_dirichlet_law(concentration, n):

@@ -128,6 +128,7 @@ FEW = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some(FEW, 2))
 def test_with_few_samples_the_median_is_within_10_percent(name):
     run = run_of(**FEW[name], rounds=10)
@@ -148,6 +149,7 @@ def test_where_few_participants_rule_the_means_it_warns():
     np.testing.assert_allclose(found.distance, median, rtol=0.25)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("wrong", "setting", "allowed"),
     [
@@ -184,6 +186,7 @@ SPREADS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some(SPREADS, 2))
 def test_runs_spread_as_predicted(name):
     """After a round to the 2 % that 2,000 runs tell; later, what heads remember of their noise is missing."""

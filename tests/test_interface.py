@@ -258,6 +258,7 @@ def test_scaffold_reaches_the_pooled_least_squares_under_partial_participation(s
     np.testing.assert_allclose(result.final.control, result.final.controls.mean(axis=1, keepdims=True), atol=1e-13)
 
 
+@pytest.mark.long
 def test_scaffold_of_two_layers_reaches_it_too_and_averaging_does_not():
     options = {"step_size": 0.05, "local_steps": 5, "rank": 2}
     result = run(SCAFFOLD(**options), 3000, participation=0.5, record_every=3000)
@@ -464,6 +465,7 @@ def test_softmax_gradients_are_those_of_the_loss(softmax):
     np.testing.assert_allclose(numeric, exact, atol=1e-8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["FedRep", "FLUTE"])
 def test_fedrep_and_flute_learn_the_representation_of_classes(name, softmax):
     B_star, X, labels, best, _ = softmax

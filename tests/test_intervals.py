@@ -367,6 +367,7 @@ def test_infinite_ends_are_judged_printed_and_kept():
     assert isinstance(open_, Finding)
 
 
+@pytest.mark.long
 def test_bootstrap_covers_about_as_often_as_it_says():
     rng = np.random.default_rng(1)
     covered = 0

@@ -57,6 +57,7 @@ def test_with_identical_clients_it_is_the_two_layer_fedavg():
     np.testing.assert_allclose(one.W, other.W, **TOLERANCE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("counts", [[40] * 5, [30, 40, 60, 25, 35]], ids=["equal", "unequal"])
 @pytest.mark.parametrize("p", [5, 3])
 def test_it_ends_where_every_client_is_alone(counts, p):

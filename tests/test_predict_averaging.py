@@ -99,6 +99,7 @@ def shrunk(algorithm, problem, data, p, rounds, trials):
     return np.where(completed & np.isfinite(away), away, np.inf)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [lf.SCAFFOLD, lf.FedVARP])
 def test_the_means_edge_is_no_edge_of_runs(kind):
     """n = 12, d = 5, m = 6, one of twelve in a round: runs diverge at half of it, and not at the best step."""
@@ -141,6 +142,7 @@ DESIGNS = [
 ] + [pytest.param("FedVARP", 3, marks=pytest.mark.long)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "seed"), DESIGNS)
 def test_all_runs_converge_a_little_below_the_edge(name, seed):
     """50 of 50 at 0.95 of it, in as many rounds as the mean square takes to fall by exp(-16)."""
@@ -182,6 +184,7 @@ def test_directions_that_no_sample_sees_are_left_out():
     assert float(found.floor) == pytest.approx(run.metrics["risk"][0, -1], rel=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "n", "d", "m", "p"),
     [

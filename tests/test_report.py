@@ -21,10 +21,9 @@ from PIL import Image
 from linfed import cli
 from linfed.errors import UsageError
 from linfed.figures.style import STYLE
-from linfed.report.compare import read
 from linfed.report.page import page
 from linfed.report.scoreboard import SENTENCES
-from linfed.report.statements import outcome, sections, statements
+from linfed.report.statements import outcome, statements
 from linfed.report.write import collected
 from linfed.statistics.findings import required
 
@@ -381,13 +380,6 @@ def test_the_report_on_the_committed_results_is_whole_and_small():
     for name, described in found.records.items():
         stems = {f"{name}-{key}" if key else name for key in described.get("figures", {})}
         assert stems <= {one.stem for one in found.pictures[name]}, "run python docs/pictures.py"
-
-
-def test_the_theory_of_the_docs_is_that_of_the_statements():
-    told = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8").replace("\\|", "|")
-    found = sections(read(str(COMMITTED))[1])["FedRep"]["fedrep-million"]
-    assert found
-    assert all(f"| {one.claim} | {one.source} | {one.verdict} | {one.measured} |" in told for one in found)
 
 
 def test_a_torn_record_is_named(tmp_path):

@@ -409,6 +409,7 @@ def test_runs_follow_the_median_and_the_band(name):
         assert np.abs(np.log(wrong.distance[ROUNDS] / measured[1])).max() > 0.05, change
 
 
+@pytest.mark.long
 def test_without_qr_the_step_anneals_itself():
     """Under label noise ||B||^4 grows by C in a round, and the step that is left makes the distance."""
     sizes = {"dim": 60, "rank": 2, "n_clients": 30, "n_samples": 10, "noise_std": 1.0}

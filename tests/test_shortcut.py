@@ -305,6 +305,7 @@ def test_without_shortcut_steps_it_is_fedrep_with_gradient_heads(counts, order, 
     assert np.abs(steps[-1].after.B[0] - B).max() > 1e-3
 
 
+@pytest.mark.long
 @each("counts", REDUCED.values(), ids=REDUCED)
 @each("order", ["jacobi", "gauss-seidel", "joint"])
 @each("local", [1, 3])
@@ -740,6 +741,7 @@ def test_labels_are_those_of_the_truth():
 STALLED = lf.SharedWithShortcuts(n_clients=8, dim=7, rank=2, shortcut_norm=0.5, noise_std=0.3)
 
 
+@pytest.mark.long
 @each("data", [lf.FixedSamples, lf.FreshSamples])
 @each("participation", [1.0, 0.5])
 @each("m", [1, 2, 3, 6, 7, 8, 20])

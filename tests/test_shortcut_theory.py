@@ -499,6 +499,7 @@ def test_at_population_the_joint_ridge_follows_oja(ridge, participation):
     assert sampled.oja().gap.min() > 1e-3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["joint", "gauss-seidel", "jacobi"])
 def test_the_ridge_ends_at_the_top_subspace_of_Phi(order):
     problem = made(8, 7, 2)

@@ -731,6 +731,7 @@ class Fatal(lf.FedRep):
         os._exit(1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("interactive", "why"), some([(False, "below if __name__ == .__main__."), (True, "Terminated")], 2)
 )

@@ -213,6 +213,7 @@ def test_runs_reject_wrong_laws(runs):
         assert off(distances_by_loop(W, rounds=30, delta=delta, law=law, **setting)[some], median[some]) > 1.25
 
 
+@pytest.mark.long
 def test_runs_reject_other_settings(runs):
     _, setting, W, delta, median = runs
     p = setting.get("participants", 400)
@@ -384,6 +385,7 @@ def test_the_factor_is_that_of_explicit_rounds():
         assert abs(ratios.mean() - lf.theory.one_round_factor(step, **sizes | change)) > 4 * error, change
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", SIZES)
 def test_the_floor_is_where_the_recursion_ends(size):
     sizes = SIZES[size]

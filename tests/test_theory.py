@@ -283,6 +283,7 @@ K = 3
 MIXTURES = {"noise alone": [0.0], "one rho": [0.7], "a mixture": [0.0, 0.01, 0.4, 2.0, 0.4], "no noise": [0.3, 1.0]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mixture", MIXTURES)
 @pytest.mark.parametrize("m", [K, K + 1, K + 3, 5 * K])
 def test_excess_risks_follow_the_law(mixture, m):
@@ -499,6 +500,7 @@ def test_exact_heads_are_those_of_least_squares():
         assert found.risk[trial] == pytest.approx(np.mean(risks))
 
 
+@pytest.mark.long
 def test_the_gradient_at_exact_heads_is_the_risks_and_vanishes_where_fedrep_ends():
     X, y, B = ragged()
     data, Q = lf.GivenSamples(X, y), np.linalg.qr(B)[0]

@@ -67,6 +67,7 @@ def distance_of(drawn, mean, covariance):
     )
 
 
+@pytest.mark.long
 def test_explicit_rounds_have_this_noise(explicit_round):
     """With 20 entries, a right law fails at one seed in 10,000."""
     noise_std, participants, inside, _ = explicit_round
@@ -175,6 +176,7 @@ def test_runs_follow_it(name):
     assert off(name) < 0.03
 
 
+@pytest.mark.long
 def test_runs_tell_other_settings_apart():
     assert off("p < n, noise", participants=None) > 0.3
     assert off("r = d, noise", n_samples=8) > 0.08

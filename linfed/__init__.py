@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.base import Algorithm as Algorithm
     from linfed.algorithms.base import Requires as Requires
     from linfed.algorithms.base import State as State
+    from linfed.algorithms.fedbabu import FedBABU as FedBABU
     from linfed.algorithms.fedper import FedPer as FedPer
     from linfed.algorithms.fedrep import FedRep as FedRep
     from linfed.algorithms.fedrod import FedRoD as FedRoD
@@ -76,6 +77,11 @@ if TYPE_CHECKING:
     from linfed.algorithms.lgfedavg import LGFedAvg as LGFedAvg
     from linfed.algorithms.local_only import LocalOnly as LocalOnly
     from linfed.algorithms.oracle import Oracle as Oracle
+    from linfed.algorithms.personal import APFL as APFL
+    from linfed.algorithms.personal import L2GD as L2GD
+    from linfed.algorithms.personal import Ditto as Ditto
+    from linfed.algorithms.personal import PerFedAvg as PerFedAvg
+    from linfed.algorithms.personal import PFedMe as PFedMe
     from linfed.algorithms.personalized import Personalized as Personalized
     from linfed.algorithms.pooled import PooledLeastSquares as PooledLeastSquares
     from linfed.algorithms.shortcut import FedRepShortcut as FedRepShortcut

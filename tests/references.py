@@ -433,3 +433,101 @@ class Family:
                 if told:
                     self.memory[c] = self.memory[c].copy()
                     self.memory[c][j] = sum(told) / len(told)
+
+
+# --- personalised models: one predictor per client, and a model of the server --------------------------------------
+
+
+def _mean(values):
+    return sum(values) / len(values)
+
+
+def ditto_round(theta, V, X, y, active, *, step_size, local_steps, strength, personal_steps, personal_step_size):
+    """Return the server's model and all personal models after a round; X and y are the participants' samples."""
+    V, averaged = V.copy(), []
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        for _ in range(personal_steps):
+            V[i] = V[i] - personal_step_size * (gradient(X_i, y_i, V[i]) + strength * (V[i] - theta))
+        theta_i = theta
+        for _ in range(local_steps):
+            theta_i = theta_i - step_size * gradient(X_i, y_i, theta_i)
+        averaged.append(theta_i)
+    return _mean(averaged), V
+
+
+def apfl_round(theta, V, a, X, y, active, *, step_size, local_steps, mix_step_size=None, variant="paper"):
+    """Return the server's model, the local models and the mixes after a round."""
+    V, a, averaged = V.copy(), a.copy(), []
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        theta_i = theta
+        for number in range(local_steps):
+            new = theta_i - step_size * gradient(X_i, y_i, theta_i)
+            other = new if variant == "framework" else theta_i
+            slope = gradient(X_i, y_i, a[i] * V[i] + (1 - a[i]) * other)
+            v = V[i] - step_size * a[i] * slope
+            if mix_step_size is not None and number == 0:
+                change = (V[i] - other) @ slope
+                if variant == "framework":
+                    change = (a[i] ** 2 + (1 - a[i]) ** 2) * change + 0.02 * a[i]
+                a[i] = min(1.0, max(0.0, a[i] - mix_step_size * change))
+            V[i], theta_i = v, new
+        averaged.append(theta_i)
+    return _mean(averaged), V, a
+
+
+def pfedme_round(w, T, X, y, active, *, step_size, local_steps, strength, inner_steps, inner_step_size, server_mix):
+    """Return the server's model and the personal models after a round."""
+    T, averaged = T.copy(), []
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        m, d = X_i.shape
+        w_i = t = w
+        for _ in range(local_steps):
+            if inner_steps is None:
+                t = np.linalg.solve(X_i.T @ X_i / m + strength * np.eye(d), X_i.T @ y_i / m + strength * w_i)
+            else:
+                for _ in range(inner_steps):
+                    t = t - inner_step_size * (gradient(X_i, y_i, t) + strength * (t - w_i))
+            w_i = w_i - step_size * strength * (w_i - t)
+        T[i] = t
+        averaged.append(w_i)
+    return (1 - server_mix) * w + server_mix * _mean(averaged), T
+
+
+def l2gd_round(V, coin, X, y, active, *, step_size, strength, mean_probability):
+    """Return the personal models after a step, towards their mean if `coin` is True."""
+    V, q = V.copy(), mean_probability
+    mean = _mean([V[i] for i in active])
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        if coin:
+            V[i] = V[i] - step_size * strength / q * (V[i] - mean)
+        else:
+            V[i] = V[i] - step_size / (1 - q) * gradient(X_i, y_i, V[i])
+    return V
+
+
+def perfedavg_round(theta, X, y, *, step_size, local_steps, adaptation_step_size, hessian, batches):
+    """Return the server's model after a round."""
+    averaged = []
+    for X_i, y_i in zip(X, y, strict=True):
+        third = len(y_i) // 3
+        parts = [slice(j * third, (j + 1) * third) for j in range(3)] if batches == "split" else [slice(None)] * 3
+        (X_1, y_1), (X_2, y_2), (X_3, _) = ((X_i[part], y_i[part]) for part in parts)
+        theta_i = theta
+        for _ in range(local_steps):
+            slope = gradient(X_2, y_2, theta_i - adaptation_step_size * gradient(X_1, y_1, theta_i))
+            if hessian:
+                slope = slope - adaptation_step_size * X_3.T @ (X_3 @ slope) / len(X_3)
+            theta_i = theta_i - step_size * slope
+        averaged.append(theta_i)
+    return _mean(averaged)
+
+
+def fedbabu_round(B, w, X, y, *, step_size, local_steps):
+    """Return B after a round at the head w."""
+    averaged = []
+    for X_i, y_i in zip(X, y, strict=True):
+        B_i = B
+        for _ in range(local_steps):
+            B_i = B_i - step_size * np.outer(gradient(X_i, y_i, B_i @ w), w)
+        averaged.append(B_i)
+    return _mean(averaged)

@@ -26,6 +26,12 @@ SENT = {
     "FedRolex of two layers": (lf.FedRolex(model_share=0.7, rank=K, **STEP), 22, 22),
     "FedRolex, one share each": (lf.FedRolex(model_share=[0.2, 0.6], **STEP), 4, 4),
     "FedSCAVAR": (lf.FedSCAVAR(model_share=0.35, clusters=2, **STEP), 6, 6),
+    "FedBABU": (lf.FedBABU(rank=K, **STEP), 30, 30),
+    "Ditto": (lf.Ditto(**STEP), 10, 10),
+    "APFL": (lf.APFL(**STEP), 10, 10),
+    "PFedMe": (lf.PFedMe(**STEP), 10, 10),
+    "L2GD": (lf.L2GD(mean_probability=0.5, **STEP), 2.5, 2.5),
+    "PerFedAvg": (lf.PerFedAvg(adaptation_step_size=0.1, **STEP), 10, 10),
     "LocalOnly": (lf.LocalOnly(), 0, 0),
     "Oracle": (lf.Oracle(rank=K), 0, 0),
     "PooledLeastSquares": (lf.PooledLeastSquares(), 10, 65),
@@ -50,6 +56,9 @@ OF_CLASSES = {
     "SCAFFOLD": (2 * 5 * (D + 1), 2 * 5 * (D + 1)),
     "FedRolex": (5 * (3 + 1), 5 * (3 + 1)),
     "FedRolex of two layers": (2 * (D + 5) + 5, 2 * (D + 5) + 5),
+    "FedBABU": (30, 30),
+    "Ditto": (5 * (D + 1), 5 * (D + 1)),
+    "L2GD": (0.25 * 5 * (D + 1), 0.25 * 5 * (D + 1)),
     "LocalOnly": (0, 0),
 }
 """With five classes: a row for each of them, and its bias."""

@@ -100,6 +100,13 @@ LEARNERS = {
     "FedRoD, exact": lf.FedRoD(
         rank=2, step_size=0.02, init=basis(9, 2), personal=lf.ExactHeads(ridge=0.1), fine_tune=lf.ExactHeads()
     ),
+    "FedBABU": lf.FedBABU(rank=2, step_size=0.02, local_steps=2, init=basis(9, 2)),
+    "Ditto": lf.Ditto(step_size=0.02, local_steps=2, personal_steps=2),
+    "APFL": lf.APFL(step_size=0.02, local_steps=2, mix_step_size=0.1),
+    "pFedMe": lf.PFedMe(step_size=0.01, local_steps=2, strength=2.0, inner_step_size=0.02),
+    "pFedMe, exact": lf.PFedMe(step_size=0.01, local_steps=2, strength=2.0, inner_steps=None),
+    "L2GD": lf.L2GD(step_size=0.02),
+    "Per-FedAvg": lf.PerFedAvg(step_size=0.02, adaptation_step_size=0.02, hessian=True),
     "FLUTE": lf.FLUTE(rank=2, step_size=0.01, init=(basis(9, 2), normal(6, 2))),
     "FLUTE, factor 2": lf.FLUTE(
         rank=2, step_size=0.005, gradient_factor=2, gamma1=0.1, init=(basis(9, 2), normal(6, 2))

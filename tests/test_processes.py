@@ -100,8 +100,9 @@ def wait_for(what):
 
 
 def interruptible():
-    """Undo what a shell does to processes in its background: they ignore interrupts, and so do their children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Let a child end by signals that its parent ignores: SIGINT in a shell's background, SIGHUP under ``nohup``."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Started:

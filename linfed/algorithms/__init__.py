@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.base import Algorithm
+from linfed.algorithms.fedbabu import FedBABU
 from linfed.algorithms.fedper import FedPer
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.fedrod import FedRoD
@@ -12,6 +13,7 @@ from linfed.algorithms.general_flute import GeneralFLUTE
 from linfed.algorithms.lgfedavg import LGFedAvg
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
+from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
 from linfed.algorithms.personalized import Personalized
 from linfed.algorithms.pooled import PooledLeastSquares
 from linfed.algorithms.shortcut import FedRepShortcut
@@ -21,18 +23,23 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     for cls in (
         *(FedRep, FedRepShortcut, FLUTE, GeneralFLUTE),
         *(FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedRolex, FedSCAVAR),
-        *(FedPer, LGFedAvg, FedRoD, LocalOnly, PooledLeastSquares, Oracle, Personalized),
+        *(FedPer, FedBABU, LGFedAvg, FedRoD, Ditto, APFL, PFedMe, L2GD, PerFedAvg),
+        *(LocalOnly, PooledLeastSquares, Oracle, Personalized),
     )
 }
 """All algorithms by name, for the command line and for results read from files."""
 
 __all__ = [
     "ALGORITHMS",
+    "APFL",
     "FLUTE",
+    "L2GD",
     "SCAFFOLD",
     "Algorithm",
     "ClusterFedVARP",
+    "Ditto",
     "FedAvg",
+    "FedBABU",
     "FedPer",
     "FedProx",
     "FedRep",
@@ -45,6 +52,8 @@ __all__ = [
     "LGFedAvg",
     "LocalOnly",
     "Oracle",
+    "PFedMe",
+    "PerFedAvg",
     "Personalized",
     "PooledLeastSquares",
 ]

@@ -65,7 +65,7 @@ class LinearModel:
 
     def shared(self, state: State) -> Array:
         """Return the parameters that all clients share, (T, 1, P)."""
-        return self.vector(state.array("B"), state.array("W")) if self.rank else _flat(state.array("S"))
+        return self.vector(state.array("B"), state.array("W")) if self.rank else flat(state.array("S"))
 
     def parts(self, vector: Array) -> dict[str, Any]:
         """Return shared parameters (T, 1, P) as the arrays of a state, for its `update`."""
@@ -83,7 +83,7 @@ class LinearModel:
 
         B is shared (T, d, k) or has one copy per client (T, r, d, k); heads are those of r clients, or one shared head.
         """
-        parts = B.reshape(len(B), -1, self.dim * self.rank), _flat(heads)
+        parts = B.reshape(len(B), -1, self.dim * self.rank), flat(heads)
         rows = max(part.shape[1] for part in parts)
         return np.concatenate([np.broadcast_to(part, (len(B), rows, part.shape[-1])) for part in parts], axis=-1)
 
@@ -96,7 +96,7 @@ class LinearModel:
         given = units
         if self.classes:
             each = np.broadcast_to(units[..., None, :], (*units.shape[:2], self.classes, units.shape[-1]))
-            given = _flat(np.concatenate([each, np.ones((*each.shape[:-1], 1))], axis=-1))
+            given = flat(np.concatenate([each, np.ones((*each.shape[:-1], 1))], axis=-1))
         if self.rank == 0:
             return given
         rows = np.broadcast_to(units[..., None, :], (*units.shape[:2], self.dim, self.rank))
@@ -121,7 +121,7 @@ class LinearModel:
             Parameters of each participant, or shared parameters.
         """
         if self.rank == 0:
-            return _flat(batch.gradient(self._shaped(vector)))
+            return flat(batch.gradient(self._shaped(vector)))
         B, w = self.layers(vector)
         if self.classes:
             out = np.empty((*batch.active.shape, self.size))
@@ -130,7 +130,7 @@ class LinearModel:
             features.gradients_of_clients(w, out=(outer, inner))
             return out
         inner, outer = pulled_back(batch.gradient(composed(B, w)), B, w)
-        return np.concatenate([_flat(inner), _flat(outer)], axis=-1)
+        return np.concatenate([flat(inner), flat(outer)], axis=-1)
 
     def trained(
         self,
@@ -165,7 +165,7 @@ class LinearModel:
         return vector
 
 
-def _flat(values: Array) -> Array:
+def flat(values: Array) -> Array:
     """Return each client's values as a vector, (T, r, P)."""
     return values.reshape(*values.shape[:2], -1)
 

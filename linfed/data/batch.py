@@ -140,6 +140,6 @@ class Batch(Protocol):
         """Yield batches of at most `size` samples per client, in a given order (T, p, m) or in one drawn from `rng`."""
         ...
 
-    def split(self) -> tuple[Batch, Batch]:
-        """Return two batches of ``floor(m_i / 2)`` samples each: the first and the second half."""
+    def split(self, parts: int = 2) -> tuple[Batch, ...]:
+        """Return batches of ``floor(m_i / parts)`` samples each: the first ones, the next ones, and so on."""
         ...

@@ -127,16 +127,19 @@ class RowBatch(ABC):
             left = np.clip(self.counts - start, 0.0, size)
             yield self._chosen(lying[..., start : start + size], left)
 
-    def split(self) -> tuple[Any, Any]:
-        """Return the first and the second ``floor(m_i / 2)`` samples of each client."""
-        half = np.floor(self.counts / 2.0)
-        if half.min() < 1:
-            raise ValueError(f"split() requires at least 2 samples per client, got {int(self.counts.min())}")
-        steps = np.arange(int(half.max()))
-        inside = steps < half[..., None]
-        first = np.where(inside, steps, 0)
-        second = np.where(inside, steps + half[..., None], 0).astype(np.intp)
-        return self._chosen(first, half), self._chosen(second, half)
+    def split(self, parts: int = 2) -> tuple[Any, ...]:
+        """Return `parts` batches: the first ``floor(m_i / parts)`` samples of each client, the next ones, and so on."""
+        parts = check_integer("parts", parts)
+        size = np.floor(self.counts / parts)
+        if size.min() < 1:
+            raise ValueError(
+                f"split({'' if parts == 2 else parts}) requires at least {parts} samples per client, got "
+                f"{int(self.counts.min())}"
+            )
+        steps = np.arange(int(size.max()))
+        inside = steps < size[..., None]
+        places = (np.where(inside, steps + part * size[..., None], 0).astype(np.intp) for part in range(parts))
+        return tuple(self._chosen(place, size) for place in places)
 
     def _chosen(self, index: Indices, counts: Array) -> Any:
         """Return a batch of the samples at `index` (T, p, rows), keeping the first `counts` (T, p) of them."""

@@ -144,6 +144,6 @@ class ProjectedBatch:
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("minibatches", "'explicit'")
 
-    def split(self) -> tuple[Batch, Batch]:
+    def split(self, parts: int = 2) -> tuple[Batch, ...]:
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("split", "'explicit'")

@@ -1,0 +1,9 @@
+"""Personalised federated learning: every client learns its own predictor, next to or around a model of the server."""
+
+from linfed.algorithms.personal.apfl import APFL
+from linfed.algorithms.personal.ditto import Ditto
+from linfed.algorithms.personal.l2gd import L2GD
+from linfed.algorithms.personal.perfedavg import PerFedAvg
+from linfed.algorithms.personal.pfedme import PFedMe
+
+__all__ = ["APFL", "L2GD", "Ditto", "PFedMe", "PerFedAvg"]

@@ -1,0 +1,418 @@
+"""Personalised models: rounds are the loops, ends are the closed forms, and reductions to other algorithms."""
+
+import numpy as np
+import pytest
+import references as ref
+from helpers import assert_one_line, each
+from test_algorithms import SHAPES, draw_participants, draw_world
+
+import linfed as lf
+from linfed.theory import fedavg_fixed_point
+
+TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+ROUNDS = 5
+
+OPTIONS = {
+    "Ditto": (lf.Ditto, {"step_size": 0.1}),
+    "Ditto, several steps": (
+        lf.Ditto,
+        {"step_size": 0.1, "local_steps": 3, "strength": 0.5, "personal_steps": 2, "personal_step_size": 0.15},
+    ),
+    "APFL": (lf.APFL, {"step_size": 0.1, "local_steps": 3}),
+    "APFL, adaptive": (lf.APFL, {"step_size": 0.1, "local_steps": 2, "mix": 0.3, "mix_step_size": 0.4}),
+    "APFL, framework": (
+        lf.APFL,
+        {"step_size": 0.1, "local_steps": 2, "mix": 0.7, "mix_step_size": 0.2, "variant": "framework"},
+    ),
+    "pFedMe": (lf.PFedMe, {"step_size": 0.05, "local_steps": 3, "strength": 2.0, "inner_step_size": 0.1}),
+    "pFedMe, exact": (
+        lf.PFedMe,
+        {"step_size": 0.05, "local_steps": 3, "strength": 2.0, "inner_steps": None, "server_mix": 0.6},
+    ),
+    "L2GD": (lf.L2GD, {"step_size": 0.05, "strength": 2.0, "mean_probability": 0.3}),
+    "Per-FedAvg": (lf.PerFedAvg, {"step_size": 0.1, "adaptation_step_size": 0.2}),
+    "Per-FedAvg, Hessian": (
+        lf.PerFedAvg,
+        {"step_size": 0.1, "local_steps": 3, "adaptation_step_size": 0.2, "hessian": True},
+    ),
+    "Per-FedAvg, split": (
+        lf.PerFedAvg,
+        {"step_size": 0.1, "local_steps": 2, "adaptation_step_size": 0.2, "hessian": True, "batches": "split"},
+    ),
+    "FedBABU": (lf.FedBABU, {"step_size": 0.1, "local_steps": 3}),
+}
+COINS = (True, False, False, True, False)
+
+
+def options_of(algorithm):
+    """Return the options of an algorithm's loop."""
+    names = {
+        lf.Ditto: ("step_size", "local_steps", "strength", "personal_steps", "personal_step_size"),
+        lf.APFL: ("step_size", "local_steps", "mix_step_size", "variant"),
+        lf.PFedMe: ("step_size", "local_steps", "strength", "inner_steps", "inner_step_size", "server_mix"),
+        lf.L2GD: ("step_size", "strength", "mean_probability"),
+        lf.PerFedAvg: ("step_size", "local_steps", "adaptation_step_size", "hessian", "batches"),
+        lf.FedBABU: ("step_size", "local_steps"),
+    }[type(algorithm)]
+    found = {name: getattr(algorithm, name) for name in names}
+    if found.get("personal_step_size", 0) is None:
+        found["personal_step_size"] = found["step_size"]
+    return found
+
+
+def loop(algorithm, world, participants, w):
+    """Return the states of a run of the loops, the initial one first, each as its arrays by name."""
+    n, d = world.n, len(world.X[0][0])
+    theta, V, a, B = np.zeros(d), np.zeros((n, d)), np.full(n, getattr(algorithm, "mix", 0.0)), world.B
+    kind, more, states = type(algorithm), options_of(algorithm), []
+    for number, active in enumerate([None, *participants]):
+        if active is not None:
+            active = np.sort(active)
+            X, y = [world.X[i] for i in active], [world.y[i] for i in active]
+            if kind is lf.Ditto:
+                theta, V = ref.ditto_round(theta, V, X, y, active, **more)
+            elif kind is lf.APFL:
+                theta, V, a = ref.apfl_round(theta, V, a, X, y, active, **more)
+            elif kind is lf.PFedMe:
+                theta, V = ref.pfedme_round(theta, V, X, y, active, **more)
+            elif kind is lf.L2GD:
+                V = ref.l2gd_round(V, COINS[number - 1], X, y, active, **more)
+            elif kind is lf.PerFedAvg:
+                theta = ref.perfedavg_round(theta, X, y, **more)
+            else:
+                B = ref.fedbabu_round(B, w, X, y, **more)
+        states.append(
+            {
+                lf.Ditto: {"S": V, "shared": theta[None]},
+                lf.APFL: {"own": V, "shared": theta[None], "mix": a},
+                lf.PFedMe: {"S": V, "shared": theta[None]},
+                lf.L2GD: {"S": V},
+                lf.PerFedAvg: {"S": theta[None]},
+                lf.FedBABU: {"B": B, "W": w[None]},
+            }[kind]
+        )
+    return states
+
+
+def made(kind, options, B, w):
+    more = {"coins": COINS} if kind is lf.L2GD else {}
+    if kind is lf.FedBABU:
+        more = {"rank": len(w), "init": B, "head": w}
+    return kind(**options, **more)
+
+
+@each("shape", SHAPES)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_rounds_are_the_loops(name, shape):
+    kind, options = OPTIONS[name]
+    counts, d, k, p = SHAPES[shape]
+    if options.get("batches") == "split" and min(counts) < 3:
+        return
+    world = draw_world(counts, d, k, noise=0.3, seed=1)
+    w = np.random.default_rng(2).standard_normal(k)
+    participants = draw_participants(world.n, p, ROUNDS)
+    algorithm = made(kind, options, world.B, w)
+    run = {"data": world.data(), "rounds": ROUNDS, "participation": participants}
+    wanted = loop(algorithm, world, participants, w)
+    rounds = [step.after for step in lf.iterate(algorithm, world.problem(noise_std=0.3), **run)]
+    for state, arrays in zip(rounds, wanted, strict=False):
+        assert state.arrays().keys() == arrays.keys()
+        for key, array in arrays.items():
+            np.testing.assert_allclose(state.arrays()[key][0], array, **TOLERANCE)
+    assert len(rounds) == len(wanted) + algorithm.finishes
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_trials_are_separate_runs(name):
+    kind, options = OPTIONS[name]
+    worlds = [draw_world([6] * 5, 7, 2, noise=0.2, seed=seed) for seed in range(3)]
+    w = np.array([0.7, -0.4])
+    algorithms = [made(kind, options, world.B, w) for world in worlds]
+    together = made(kind, options, np.array([world.B for world in worlds]), w)
+    participants = np.array([draw_participants(5, 3, ROUNDS, seed) for seed in range(3)])
+    data = lf.GivenSamples(np.array([world.X for world in worlds]), np.array([world.y for world in worlds]))
+    run = {"rounds": ROUNDS, "metrics": ["train_loss"]}
+    all_at_once = lf.simulate(together, data=data, participation=participants, **run)
+    for t, (world, algorithm) in enumerate(zip(worlds, algorithms, strict=True)):
+        alone = lf.simulate(algorithm, data=world.data(), participation=participants[t], **run)
+        for key, values in alone.final.arrays().items():
+            np.testing.assert_allclose(all_at_once.final.arrays()[key][t], values[0], **TOLERANCE)
+
+
+# --- ends --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def world():
+    return draw_world([9] * 4, 3, 2, noise=0.4, seed=3)
+
+
+@pytest.fixture(scope="module")
+def normal(world):
+    return world.data().normal_equations()
+
+
+def end(world, algorithm, rounds=1500, **more):
+    return lf.simulate(algorithm, data=world.data(), rounds=rounds, metrics=["train_loss"], **more).final
+
+
+def ridges(A, b, strength, centre):
+    return np.linalg.solve(A + strength * np.eye(A.shape[-1]), (b + strength * centre)[..., None])[..., 0]
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_ditto_ends_near_the_average(world, normal, steps):
+    A, b = normal
+    final = end(world, lf.Ditto(step_size=0.2, local_steps=steps, strength=0.7, personal_steps=2))
+    theta = fedavg_fixed_point(A, b, step_size=0.2, local_steps=steps)
+    np.testing.assert_allclose(final.shared[0, 0], theta, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(final.S[0], ridges(A, b, 0.7, theta), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("participation", [1.0, 2])
+@pytest.mark.parametrize("kind", [lf.Ditto, lf.APFL])
+def test_the_servers_model_is_that_of_averaging(world, kind, participation):
+    run = {"rounds": 7, "participation": participation}
+    one, two = (end(world, which(step_size=0.2, local_steps=3), **run) for which in (kind, lf.FedAvg))
+    np.testing.assert_allclose(one.shared, two.S, rtol=0, atol=1e-14)
+
+
+def test_without_a_penalty_or_with_the_whole_mix_clients_are_alone(world):
+    run = {"rounds": 7, "participation": 2}
+    alone = end(world, lf.LocalOnly(step_size=0.2, local_steps=3), **run).S
+    ditto = lf.Ditto(step_size=0.1, strength=0.0, personal_steps=3, personal_step_size=0.2)
+    np.testing.assert_allclose(end(world, ditto, **run).S, alone, rtol=0, atol=1e-14)
+    mixed = lf.APFL(step_size=0.2, local_steps=3, mix=1.0)
+    np.testing.assert_allclose(end(world, mixed, **run).own, alone, rtol=0, atol=1e-14)
+    none = end(world, lf.APFL(step_size=0.2, local_steps=3, mix=0.0), **run)
+    assert not none.own.any()
+    np.testing.assert_array_equal(none.predictors(), np.broadcast_to(none.shared, (1, 4, 3)))
+
+
+@pytest.mark.parametrize("mix", [0.4, 0.8])
+def test_a_fixed_mix_ends_at_local_least_squares(world, normal, mix):
+    A, b = normal
+    final = end(world, lf.APFL(step_size=0.3, mix=mix), 4000)
+    np.testing.assert_allclose(final.predictors()[0], ridges(A, b, 0.0, 0.0), rtol=0, atol=1e-10)
+
+
+def test_the_variants_of_apfl_differ(world):
+    one, two = (end(world, lf.APFL(step_size=0.3, local_steps=5, variant=v), 20) for v in ("paper", "framework"))
+    assert np.abs(one.predictors() - two.predictors()).max() > 1e-2
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_exact_pfedme_ends_at_the_fixed_point_of_averaging_on_envelopes(world, normal, steps):
+    (A, b), strength = normal, 2.0
+    inverse = np.linalg.inv(A + strength * np.eye(3))
+    shrunk = {"step_size": 0.1, "local_steps": steps}
+    w = fedavg_fixed_point(strength * inverse @ A, (strength * inverse @ b[..., None])[..., 0], **shrunk)
+    final = end(world, lf.PFedMe(**shrunk, strength=strength, inner_steps=None))
+    np.testing.assert_allclose(final.shared[0, 0], w, rtol=0, atol=1e-12)
+    prox = fedavg_fixed_point(A, b, step_size=0.1, local_steps=2000, mu=strength)  # solves the proximal problems
+    assert (np.abs(w - prox).max() < 1e-12) == (steps == 1)
+    assert (np.abs(w - prox).max() > 1e-4) == (steps == 4)
+
+
+def test_many_inner_steps_are_exact(world):
+    options = {"step_size": 0.1, "local_steps": 3, "strength": 2.0}
+    many = end(world, lf.PFedMe(**options, inner_steps=300, inner_step_size=0.2), 20)
+    exact = end(world, lf.PFedMe(**options, inner_steps=None), 20)
+    np.testing.assert_allclose(many.S, exact.S, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("batches", ["same", "split"])
+@pytest.mark.parametrize("hessian", [False, True])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_perfedavg_ends_at_its_fixed_point(world, normal, steps, hessian, batches):
+    parts = [slice(3 * j, 3 * j + 3) for j in range(3)] if batches == "split" else [slice(0, 9)] * 3
+    X, y = np.array(world.X), np.array(world.y)
+    (A, b), (A1, b1), (A2, _) = (
+        (X[:, s].mT @ X[:, s] / X[:, s].shape[1], (X[:, s].mT @ y[:, s, None])[..., 0] / X[:, s].shape[1])
+        for s in parts
+    )
+    M, outer = np.eye(3) - 0.1 * A, np.eye(3) - 0.1 * A2 if hessian else np.eye(3)
+    vector = (outer @ (b1 - 0.1 * (A1 @ b[..., None])[..., 0])[..., None])[..., 0]
+    matrix = outer @ A1 @ M
+    options = {"step_size": 0.1, "local_steps": steps}
+    algorithm = lf.PerFedAvg(**options, adaptation_step_size=0.1, hessian=hessian, batches=batches)
+    theta = affine_fixed_point(matrix, vector, **options)
+    *_, step, _ = lf.iterate(algorithm, data=world.data(), rounds=1)
+    state = lf.State(S=theta[None, None])
+    np.testing.assert_allclose(algorithm.step(state, step.batch, None).S[0, 0], theta, rtol=0, atol=1e-13)
+    A_all, b_all = normal
+    served = theta - 0.1 * (A_all @ theta - b_all)
+    np.testing.assert_allclose(algorithm.finish(state, step.batch, None).S[0], served, rtol=0, atol=1e-13)
+    if steps == 1 and batches == "same":
+        power = 2 if hessian else 1
+        left = sum(np.linalg.matrix_power(m, power) @ a for m, a in zip(M, A, strict=True))
+        right = sum(np.linalg.matrix_power(m, power) @ c for m, c in zip(M, b, strict=True))
+        np.testing.assert_allclose(left @ theta, right, rtol=0, atol=1e-12)
+
+
+def affine_fixed_point(matrices, vectors, *, step_size, local_steps):
+    """Return the fixed point of averaging K steps ``theta - step (M theta - v)``; M need not be symmetric."""
+    d = len(matrices[0])
+    K = [np.linalg.matrix_power(np.eye(d) - step_size * M, local_steps) for M in matrices]
+    shifts = [
+        step_size * sum(np.linalg.matrix_power(np.eye(d) - step_size * M, s) for s in range(local_steps)) @ v
+        for M, v in zip(matrices, vectors, strict=True)
+    ]
+    return np.linalg.solve(np.eye(d) - np.mean(K, axis=0), np.mean(shifts, axis=0))
+
+
+def test_the_expected_step_of_l2gd_is_zero_at_the_minimiser(world, normal):
+    (A, b), strength, q = normal, 0.8, 0.4
+    inverse = np.linalg.inv(A + strength * np.eye(3))
+    mean = np.linalg.solve(np.eye(3) - strength * inverse.mean(axis=0), (inverse @ b[..., None])[..., 0].mean(axis=0))
+    V = ridges(A, b, strength, mean)
+    np.testing.assert_allclose(V.mean(axis=0), mean, rtol=0, atol=1e-14)
+    prox = fedavg_fixed_point(A, b, step_size=0.1, local_steps=2000, mu=strength)
+    np.testing.assert_allclose(mean, prox, rtol=0, atol=1e-12)
+    moves = []
+    for coin in (True, False):
+        algorithm = lf.L2GD(step_size=0.1, strength=strength, mean_probability=q, coins=[coin])
+        *_, step = lf.iterate(algorithm, data=world.data(), rounds=1)
+        moves.append(algorithm.step(lf.State(S=V[None]), step.batch, None).S[0] - V)
+    assert np.abs(moves[0]).max() > 1e-2
+    np.testing.assert_allclose(q * moves[0] + (1 - q) * moves[1], 0.0, rtol=0, atol=1e-15)
+
+
+def test_all_clients_of_a_trial_share_the_coin(world):
+    """100 coins of probability 0.3 in 20 trials: their number is within 4.5 standard deviations of the mean."""
+    algorithm = lf.L2GD(step_size=0.05, strength=1.0, mean_probability=0.3)
+    pulled = []
+    for step in lf.iterate(algorithm, data=world.data(), rounds=110, trials=20):
+        if step.number > 10:  # all models are 0 until the first step on the losses
+            kept = np.abs(step.after.S.mean(axis=1) - step.before.S.mean(axis=1)).max(axis=-1) < 1e-13
+            moved = np.abs(step.after.S - step.before.S).max(axis=-1) > 1e-12
+            assert moved.all()
+            pulled.append(kept)
+    pulled = np.array(pulled)
+    assert abs(pulled.mean() - 0.3) < 4.5 * np.sqrt(0.21 / pulled.size)
+    assert pulled.std(axis=0).min() > 0
+    assert len(np.unique(pulled, axis=1)) > 1
+
+
+def test_fedbabu_learns_the_direction_of_averaging(world, normal):
+    A, b = normal
+    w = np.array([0.8, -0.5])
+    algorithm = lf.FedBABU(rank=2, step_size=0.2, local_steps=3, head=w)
+    steps = list(lf.iterate(algorithm, data=world.data(), rounds=2000))
+    B = steps[-2].after.B[0]
+    theta = fedavg_fixed_point(A, b, step_size=0.2 * w @ w, local_steps=3)
+    np.testing.assert_allclose(B @ w, theta, rtol=0, atol=1e-12)
+    other = np.array([0.5, 0.8])  # orthogonal to w: B never changes in it
+    np.testing.assert_allclose(B @ other, steps[0].after.B[0] @ other, rtol=0, atol=1e-12)
+    heads = [ref.least_squares(X @ B, y) for X, y in zip(world.X, world.y, strict=True)]
+    np.testing.assert_allclose(steps[-1].after.W[0], heads, **TOLERANCE)
+
+
+# --- classes -----------------------------------------------------------------------------------------------------
+
+CLASSES = lf.Classes(n_clients=5, dim=4, n_classes=3, classes_per_client=2)
+
+
+def classes_end(algorithm, **more):
+    return lf.simulate(algorithm, CLASSES, data=lf.FixedSamples(12), **{"rounds": 5, "participation": 3} | more).final
+
+
+def test_classes_reduce_to_averaging_and_to_clients_alone():
+    average = classes_end(lf.FedAvg(step_size=0.2, local_steps=3)).S
+    for kind in (lf.Ditto, lf.APFL):
+        np.testing.assert_allclose(classes_end(kind(step_size=0.2, local_steps=3)).shared, average, rtol=0, atol=1e-14)
+    alone = classes_end(lf.LocalOnly(step_size=0.2, local_steps=3)).S
+    ditto = lf.Ditto(step_size=0.1, strength=0.0, personal_steps=3, personal_step_size=0.2)
+    np.testing.assert_allclose(classes_end(ditto).S, alone, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        classes_end(lf.APFL(step_size=0.2, local_steps=3, mix=1.0)).predictors(), alone, rtol=0, atol=1e-14
+    )
+    options = {"step_size": 0.2, "local_steps": 1, "strength": 2.0, "inner_steps": 1, "inner_step_size": 0.3}
+    once = classes_end(lf.FedAvg(step_size=0.2 * 2.0 * 0.3)).S  # one step on the loss, then one towards its result
+    np.testing.assert_allclose(classes_end(lf.PFedMe(**options)).shared, once, rtol=0, atol=1e-14)
+    local = classes_end(lf.L2GD(step_size=0.2, mean_probability=0.5, coins=[False] * 5)).S
+    np.testing.assert_allclose(local, classes_end(lf.LocalOnly(step_size=0.4)).S, rtol=0, atol=1e-14)
+
+
+def test_perfedavg_of_classes_is_its_loop():
+    algorithm = lf.PerFedAvg(step_size=0.2, local_steps=2, adaptation_step_size=0.3)
+    for step in lf.iterate(algorithm, CLASSES, data=lf.FixedSamples(12), rounds=3):
+        if step.number not in (1, 2, 3):
+            continue
+        theta = step.before.S
+        for _ in range(2):
+            theta = theta - 0.2 * step.batch.gradient(theta - 0.3 * step.batch.gradient(theta))
+        np.testing.assert_allclose(step.after.S, theta.mean(axis=1, keepdims=True), rtol=0, atol=1e-14)
+
+
+def test_fedbabu_of_classes_keeps_its_head():
+    algorithm = lf.FedBABU(rank=2, step_size=0.2, fine_tune=lf.GradientHeads(steps=3))
+    states = [step.after for step in lf.iterate(algorithm, CLASSES, data=lf.FixedSamples(12), rounds=3)]
+    assert states[0].W.shape == (1, 1, 3, 3)
+    assert not states[0].W[..., -1].any()
+    np.testing.assert_array_equal(states[3].W, states[0].W)
+    assert np.abs(states[3].B - states[0].B).max() > 1e-3
+    assert states[4].W.shape == (1, 5, 3, 3)
+
+
+# --- new clients and bad input -----------------------------------------------------------------------------------
+
+
+def test_new_clients_are_fitted_around_the_servers_model(world, normal):
+    """Here the training clients once more, as if they were new."""
+    (A, b), w = normal, np.array([0.8, -0.5])
+    for algorithm in (
+        lf.Ditto(step_size=0.2, strength=0.5),
+        lf.PFedMe(step_size=0.05, strength=0.5),
+        lf.APFL(step_size=0.2),
+        lf.PerFedAvg(step_size=0.2, adaptation_step_size=0.3),
+        lf.FedBABU(rank=2, step_size=0.2, head=w),
+    ):
+        *_, step = lf.iterate(algorithm, data=world.data(), rounds=9)
+        state = step.before if algorithm.finishes else step.after
+        found = algorithm.adapt(state, step.batch).predictors()[0]
+        if isinstance(algorithm, lf.FedBABU):
+            B = state.B[0]
+            wanted = np.array([B @ ref.least_squares(X @ B, y) for X, y in zip(world.X, world.y, strict=True)])
+        elif isinstance(algorithm, lf.PerFedAvg):
+            theta = state.S[0, 0]
+            wanted = theta - 0.3 * (A @ theta - b)
+        else:
+            wanted = ridges(A, b, getattr(algorithm, "strength", 0.0), state.shared[0, 0])
+        np.testing.assert_allclose(found, wanted, **TOLERANCE)
+    assert_one_line(
+        lambda: lf.simulate(lf.L2GD(step_size=0.1), data=world.data(), rounds=2).new_clients(
+            [5], problem=world.problem()
+        ),
+        ["L2GD learns nothing that new clients can use"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: lf.Ditto(step_size=0.1, strength=-1), ["strength = -1"]),
+        (lambda: lf.APFL(step_size=0.1, mix=1.5), ["mix = 1.5", "from 0 to 1"]),
+        (lambda: lf.APFL(step_size=0.1, variant="x"), ["variant = 'x'", "'paper', 'framework'"]),
+        (lambda: lf.PFedMe(step_size=0.1, inner_steps=0), ["inner_steps = 0"]),
+        (lambda: lf.PFedMe(step_size=0.1, server_mix=0), ["server_mix = 0"]),
+        (lambda: lf.L2GD(step_size=0.5, strength=2.0, mean_probability=0.5), ["must be at most 1", "2"]),
+        (lambda: lf.L2GD(step_size=0.1, mean_probability=1.0), ["mean_probability = 1.0", "below 1"]),
+        (lambda: lf.L2GD(step_size=0.1, coins=[0.5]), ["coins = [0.5]", "Booleans"]),
+        (lambda: lf.L2GD(step_size=0.1, local_steps=2), ["local_steps = 2", "must be 1"]),
+        (
+            lambda: classes_end(lf.L2GD(step_size=0.1, coins=[True])),
+            ["coins has 1 value", "rounds = 5"],
+        ),
+        (lambda: lf.PerFedAvg(step_size=0.1, adaptation_step_size=0), ["adaptation_step_size = 0"]),
+        (
+            lambda: classes_end(lf.PerFedAvg(step_size=0.1, adaptation_step_size=0.1, hessian=True)),
+            ["hessian = True", "3 classes"],
+        ),
+        (lambda: classes_end(lf.PFedMe(step_size=0.1, inner_steps=None)), ["inner_steps = None", "3 classes"]),
+        (lambda: lf.FedBABU(rank=2, step_size=0.1, head=[0.0, 0.0]), ["head = [0.0, 0.0]", "not all of them 0"]),
+        (lambda: lf.FedBABU(rank=2, step_size=0.1, head=[1.0]), ["head = [1.0]", "k = 2 values"]),
+    ],
+)
+def test_bad_input_is_one_line(call, words):
+    assert_one_line(call, words)

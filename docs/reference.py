@@ -83,7 +83,7 @@ GROUPS = {
                 "Personalized",
                 "Oracle",
             ),
-            *("LGFedAvg", "FedRoD", "FedBABU", "Ditto", "APFL", "PFedMe", "L2GD", "PerFedAvg"),
+            *("LGFedAvg", "FedRoD", "FedBABU", "Ditto", "APFL", "PFedMe", "L2GD", "PerFedAvg", "FedMTL"),
             *("FedProx", "SCAFFOLD", "FedVARP", "ClusterFedVARP", "FedRolex", "FedSCAVAR"),
             *("PooledLeastSquares", "ExactHeads", "GradientHeads", "ClosedForm", "GradientSteps", "ALGORITHMS"),
             *("Algorithm", "State", "Requires"),

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.personal import APFL as APFL
     from linfed.algorithms.personal import L2GD as L2GD
     from linfed.algorithms.personal import Ditto as Ditto
+    from linfed.algorithms.personal import FedMTL as FedMTL
     from linfed.algorithms.personal import PerFedAvg as PerFedAvg
     from linfed.algorithms.personal import PFedMe as PFedMe
     from linfed.algorithms.personalized import Personalized as Personalized

@@ -32,6 +32,8 @@ SENT = {
     "PFedMe": (lf.PFedMe(**STEP), 10, 10),
     "L2GD": (lf.L2GD(mean_probability=0.5, **STEP), 2.5, 2.5),
     "PerFedAvg": (lf.PerFedAvg(adaptation_step_size=0.1, **STEP), 10, 10),
+    "FedMTL": (lf.FedMTL(strength=1.0), 55, 10),
+    "FedMTL, tasks": (lf.FedMTL(strength=1.0, relation="tasks"), 10, 10),
     "LocalOnly": (lf.LocalOnly(), 0, 0),
     "Oracle": (lf.Oracle(rank=K), 0, 0),
     "PooledLeastSquares": (lf.PooledLeastSquares(), 10, 65),

@@ -107,6 +107,8 @@ LEARNERS = {
     "pFedMe, exact": lf.PFedMe(step_size=0.01, local_steps=2, strength=2.0, inner_steps=None),
     "L2GD": lf.L2GD(step_size=0.02),
     "Per-FedAvg": lf.PerFedAvg(step_size=0.02, adaptation_step_size=0.02, hessian=True),
+    "FedMTL": lf.FedMTL(strength=0.1),
+    "FedMTL, tasks": lf.FedMTL(strength=0.1, relation="tasks", epsilon=0.1),
     "FLUTE": lf.FLUTE(rank=2, step_size=0.01, init=(basis(9, 2), normal(6, 2))),
     "FLUTE, factor 2": lf.FLUTE(
         rank=2, step_size=0.005, gradient_factor=2, gamma1=0.1, init=(basis(9, 2), normal(6, 2))

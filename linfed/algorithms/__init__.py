@@ -13,7 +13,7 @@ from linfed.algorithms.general_flute import GeneralFLUTE
 from linfed.algorithms.lgfedavg import LGFedAvg
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
-from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
+from linfed.algorithms.personal import APFL, L2GD, Ditto, FedMTL, PerFedAvg, PFedMe
 from linfed.algorithms.personalized import Personalized
 from linfed.algorithms.pooled import PooledLeastSquares
 from linfed.algorithms.shortcut import FedRepShortcut
@@ -23,7 +23,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     for cls in (
         *(FedRep, FedRepShortcut, FLUTE, GeneralFLUTE),
         *(FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedRolex, FedSCAVAR),
-        *(FedPer, FedBABU, LGFedAvg, FedRoD, Ditto, APFL, PFedMe, L2GD, PerFedAvg),
+        *(FedPer, FedBABU, LGFedAvg, FedRoD, Ditto, APFL, PFedMe, L2GD, PerFedAvg, FedMTL),
         *(LocalOnly, PooledLeastSquares, Oracle, Personalized),
     )
 }
@@ -40,6 +40,7 @@ __all__ = [
     "Ditto",
     "FedAvg",
     "FedBABU",
+    "FedMTL",
     "FedPer",
     "FedProx",
     "FedRep",

@@ -2,8 +2,9 @@
 
 from linfed.algorithms.personal.apfl import APFL
 from linfed.algorithms.personal.ditto import Ditto
+from linfed.algorithms.personal.fedmtl import FedMTL
 from linfed.algorithms.personal.l2gd import L2GD
 from linfed.algorithms.personal.perfedavg import PerFedAvg
 from linfed.algorithms.personal.pfedme import PFedMe
 
-__all__ = ["APFL", "L2GD", "Ditto", "PFedMe", "PerFedAvg"]
+__all__ = ["APFL", "L2GD", "Ditto", "FedMTL", "PFedMe", "PerFedAvg"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import references as ref
-from helpers import assert_one_line, each
+from helpers import assert_one_line, each, some
 from test_algorithms import SHAPES, draw_participants, draw_world
 
 import linfed as lf
@@ -416,6 +416,53 @@ def test_fedbabu_of_classes_keeps_its_head():
     np.testing.assert_array_equal(states[3].W, states[0].W)
     assert np.abs(states[3].B - states[0].B).max() > 1e-3
     assert states[4].W.shape == (1, 5, 3, 3)
+
+
+# --- predictions -------------------------------------------------------------------------------------------------
+
+PREDICTED = [name for name in OPTIONS if name not in ("APFL, adaptive", "L2GD", "FedBABU")]
+SAMPLES = {"unequal samples": [3, 12, 5, 7], "more samples": [9] * 4, "fewer samples": [3] * 4, "one client": [8]}
+
+
+@pytest.mark.parametrize("samples", some(SAMPLES, 4))
+@pytest.mark.parametrize("name", PREDICTED)
+def test_runs_end_at_the_predicted_floor_with_the_predicted_rate(name, samples):
+    kind, options = OPTIONS[name]
+    algorithm = kind(**{key: value for key, value in options.items() if key != "mix_step_size"})
+    world = draw_world(SAMPLES[samples], 5, 2, noise=0.4, seed=4)
+    run = {"problem": world.problem(noise_std=0.4), "data": world.data()}
+    found = lf.predict(algorithm, rounds=10, **run)
+    rate, rounds = float(found.rate), 2000
+    assert 0.5 < rate < 1.0
+    result = lf.simulate(algorithm, rounds=rounds, metrics=["risk"], record_every=rounds, **run)
+    if rate**rounds < 1e-9:
+        np.testing.assert_allclose(result.metrics["risk"][0, -1], found.floor, rtol=1e-7)
+    if kind is lf.PerFedAvg:  # it serves personal models at the end alone
+        return
+    states = [step.after.predictors() for step in lf.iterate(algorithm, rounds=600, **run)]
+    late, later, latest = (np.linalg.norm(states[t + 1] - states[t]) for t in (299, 449, 599))
+    assert later < 1e-11 or (later / late) ** (1 / 150) == pytest.approx(rate, rel=0.02)
+    assert latest < 1e-11 or (latest / later) ** (1 / 150) == pytest.approx(rate, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "run", "words"),
+    [
+        (lf.Ditto(step_size=0.1), {"participation": 0.5}, ["2 of 4 participants", "all clients must participate"]),
+        (lf.APFL(step_size=0.1, mix_step_size=0.1), {}, ["mix_step_size = 0.1", "must be fixed"]),
+        (lf.PFedMe(step_size=[0.1, 0.2]), {}, ["schedule"]),
+        (lf.L2GD(step_size=0.1), {}, ["no prediction is available for algorithm = L2GD"]),
+    ],
+)
+def test_runs_without_a_prediction_are_one_line(world, algorithm, run, words):
+    call = {"data": world.data(), "rounds": 2, **run}
+    assert_one_line(lambda: lf.predict(algorithm, world.problem(), **call), words, errors=lf.NoPredictionError)
+
+
+def test_a_step_size_beyond_the_edge_has_a_rate_and_no_floor(world):
+    found = lf.predict(lf.Ditto(step_size=5.0), world.problem(), data=world.data(), rounds=2)
+    assert found.rate > 1
+    assert_one_line(lambda: found.floor, ["step_size = 5", "diverges with rate"], errors=lf.NoPredictionError)
 
 
 # --- new clients and bad input -----------------------------------------------------------------------------------

@@ -52,6 +52,16 @@ RUNS_OF_THE_TABLE = [
     ([lf.FLUTE(rank=3, step_size=0.01)], LARGER, FIXED),
     (FAMILY, FEW, FIXED),
     ([lf.FedRolex(model_share=0.6, **STEPS)], FEW, FIXED),
+    (
+        [
+            lf.Ditto(step_size=0.1),
+            lf.APFL(step_size=0.1),
+            lf.PFedMe(step_size=0.05),
+            lf.PerFedAvg(step_size=0.1, adaptation_step_size=0.1),
+        ],
+        PROBLEM,
+        FIXED,
+    ),
     ([lf.LocalOnly()], PROBLEM, FIXED),
     ([lf.Oracle(rank=3)], PROBLEM, FIXED),
 ]

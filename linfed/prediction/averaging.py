@@ -143,15 +143,7 @@ def _check(job: Job, algorithm: Averaging, name: str) -> None:
         raise NoPredictionError(
             f"no prediction of {name} is available for local_epochs = {algorithm.local_epochs}: gradients must be full"
         )
-    if isinstance(job.data, FreshSamples):
-        raise NoPredictionError(
-            f"no prediction of {name} is available for FreshSamples (theory.single_model_floor bounds the risk of "
-            "every single model)"
-        )
-    if isinstance(job.data, FixedSamples) and draws_factors(job.data, job.sizes.n_clients, job.sizes.dim):
-        raise NoPredictionError(
-            f"no prediction of {name} is available for in_law = True: its fixed point requires drawn samples"
-        )
+    check_fixed_samples(job, name, " (theory.single_model_floor bounds the risk of every single model)")
     if some and not isinstance(job.participation, int | float):
         raise NoPredictionError(f"no prediction of {name} is available for given participants; use a share or a count")
     if isinstance(algorithm, FedRolex) and some:
@@ -163,6 +155,16 @@ def _check(job: Job, algorithm: Averaging, name: str) -> None:
         raise NoPredictionError(
             f"no prediction of FedSCAVAR is available for model_share = "
             f"{short_repr(algorithm.model_share)}: it must be 1"
+        )
+
+
+def check_fixed_samples(job: Job, name: str, hint: str = "") -> None:
+    """Raise unless the samples are fixed and can be drawn again."""
+    if isinstance(job.data, FreshSamples):
+        raise NoPredictionError(f"no prediction of {name} is available for FreshSamples{hint}")
+    if isinstance(job.data, FixedSamples) and draws_factors(job.data, job.sizes.n_clients, job.sizes.dim):
+        raise NoPredictionError(
+            f"no prediction of {name} is available for in_law = True: its fixed point requires drawn samples"
         )
 
 
@@ -319,13 +321,18 @@ class OneTrial:
 
 def _trials(job: Job, algorithm: Averaging) -> Iterator[OneTrial]:
     """Yield the normal equations of every trial."""
+    for X, y, counts, weights in samples_of_trials(job):
+        A, b = normal_equations(X[0], y[0], counts[0])
+        yield OneTrial(algorithm, A, b, weights if algorithm.weights == "samples" else None, job.sizes.participants)
+
+
+def samples_of_trials(job: Job) -> Iterator[tuple[Array, Array, Array, Array]]:
+    """Yield the fixed samples X (1, n, m, d) and y (1, n, m), counts (1, n) and weights (n,) of every trial."""
     shape = (job.sizes.n_clients, job.setting.samples, job.sizes.dim)
     for trial in range(job.trials):
         if isinstance(job.data, GivenSamples):
-            (X, y, counts), weights = job.data.of_trials([trial]), job.data.counts
+            yield *job.data.of_trials([trial]), job.data.counts
         else:
             assert job.problem is not None
             X, y = draw_fixed(job.problem.truth(job.seed, [trial]), shape, job.seed, [trial])
-            counts, weights = np.full(X.shape[:2], float(shape[1])), np.ones(shape[0])
-        A, b = normal_equations(X[0], y[0], counts[0])
-        yield OneTrial(algorithm, A, b, weights if algorithm.weights == "samples" else None, job.sizes.participants)
+            yield X, y, np.full(X.shape[:2], float(shape[1])), np.ones(shape[0])

@@ -13,10 +13,12 @@ from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
+from linfed.algorithms.personal import APFL, Ditto, PerFedAvg, PFedMe
+from linfed.algorithms.personal.base import PersonalModels
 from linfed.data.samples import Data, FixedSamples, FreshSamples
 from linfed.errors import NoPredictionError, short_repr
 from linfed.numerics.streams import Seed
-from linfed.prediction import averaging, fedrep, others
+from linfed.prediction import averaging, fedrep, others, personal
 from linfed.prediction.prediction import Prediction
 from linfed.prediction.table import ENTRIES, table
 from linfed.problems import Problem
@@ -28,6 +30,7 @@ LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
     FedRep: fedrep.predicted,
     FLUTE: others.of_flute,
     **dict.fromkeys((FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR, FedRolex), averaging.of_averaging),
+    **dict.fromkeys((Ditto, APFL, PFedMe, PerFedAvg), personal.of_personal),
     LocalOnly: others.of_local_only,
     Oracle: others.of_oracle,
 }
@@ -43,7 +46,7 @@ def _check_size(job: Job) -> None:
     if job.problem is not None:
         name = f"a ground truth with n_clients = {n} and dim = {d}"
         check_fits(4.0 * job.problem.floats_per_trial(), name, "predict for fewer clients")
-    if isinstance(job.data, FixedSamples) and isinstance(job.algorithm, Averaging):
+    if isinstance(job.data, FixedSamples) and isinstance(job.algorithm, Averaging | PersonalModels):
         m = job.data.n_samples
         name = f"n_clients = {n} with {m} samples of dimension {sizes.dim} each"
         check_fits(float(n) * (m * (d + 1) + d * (d + 1)), name, "predict for fewer clients or samples")

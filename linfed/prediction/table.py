@@ -11,8 +11,10 @@ from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
+from linfed.algorithms.personal import APFL, Ditto, PerFedAvg, PFedMe
 from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED
 from linfed.prediction.others import SERVED
+from linfed.prediction.personal import VALID
 
 NEAR_END = ("floor", "rate", "stability_edge", "best_step")
 
@@ -97,6 +99,9 @@ ENTRIES = (
         "one layer, fixed or given samples, full gradients",
         NEAR_END,
         "exact for these samples, for the limit cycle of the windows",
+    ),
+    Entry(
+        (Ditto, APFL, PFedMe, PerFedAvg), "fixed or given samples, all clients participate", ("floor", "rate"), VALID
     ),
     Entry((LocalOnly,), "least squares or ridge, Gaussian x", ("floor",), SERVED),
     Entry((Oracle,), "Gaussian x", ("distance", "floor"), f"distance 0; floor: {SERVED}"),

@@ -120,7 +120,7 @@ class FedMTL(Algorithm):
         """Return the participants' models at the relation of clients, given the other clients' models."""
         A, b = batch.normal_equations()
         trials, p, d = b.shape
-        penalty = 2.0 * self.strength * np.linalg.inv(state.Omega)
+        penalty = np.asarray(2.0 * self.strength * np.linalg.inv(state.Omega), dtype=np.float64)
         rows = take_clients(penalty, batch.active)  # (T, p, n)
         own = np.take_along_axis(rows, batch.active[:, None, :], axis=-1)
         # Other clients' models are constants: subtract the participants' part of the whole product.

@@ -1,0 +1,210 @@
+"""Predictions for personalised models on fixed samples: the limit of every client's predictor, and the rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from linfed._types import Array
+from linfed.algorithms.base import State
+from linfed.algorithms.personal import APFL, Ditto, PerFedAvg, PFedMe
+from linfed.algorithms.personal.base import PersonalModels
+from linfed.algorithms.step_size import one_step
+from linfed.data.explicit import normal_equations
+from linfed.errors import NoPredictionError
+from linfed.prediction.averaging import check_fixed_samples, samples_of_trials
+from linfed.prediction.prediction import Asked, Prediction, Quantity
+from linfed.simulation.job import Job
+from linfed.simulation.metrics import client_risks
+
+SOURCE = "the fixed point of the round, an affine map"
+VALID = "exact; full participation, full gradients, fixed samples"
+
+TINY = 1e-10
+"""Distance from 1 of the eigenvalues in directions that no sample of a client sees."""
+
+Slope: TypeAlias = Callable[[Array], Array]
+
+
+class Round(NamedTuple):
+    """A round as affine maps of the server's model theta and each client's own vector v.
+
+    Each array (n, d, 2 d + 1) has the matrices of theta and of v, and the offset, side by side.
+    """
+
+    server: Array
+    own: Array
+    served: Array
+
+
+def of_personal(job: Job, algorithm: PersonalModels) -> Prediction:
+    """Predict the floor and the rate of a personalised algorithm with full participation."""
+    name = type(algorithm).__name__
+    check_fixed_samples(job, name)
+    if job.sizes.participants < job.sizes.n_clients:
+        raise NoPredictionError(
+            f"no prediction of {name} is available for {job.sizes.participants} of {job.sizes.n_clients} participants: "
+            "all clients must participate"
+        )
+    if isinstance(algorithm, APFL) and algorithm.mix_step_size is not None:
+        raise NoPredictionError(
+            f"no prediction of APFL is available for mix_step_size = {algorithm.mix_step_size:g}: the mix must be fixed"
+        )
+    step = one_step(algorithm.step_size, f"predictions of {name} require", NoPredictionError)
+    found: list[tuple[Array, float]] = []
+
+    def ends() -> list[tuple[Array, float]]:
+        if not found:
+            found.extend(_ends(job, algorithm, step))
+        return found
+
+    def floor() -> Quantity:
+        if job.problem is None:
+            raise NoPredictionError("the risk requires a ground truth: give problem=")
+        values = []
+        for trial, (served, rate) in enumerate(ends()):
+            if rate >= 1.0:
+                raise NoPredictionError(f"step_size = {step:g} is too large: {name} diverges with rate {rate:.4g}")
+            values.append(float(client_risks(State(S=served[None]), job.problem.truth(job.seed, [trial])).mean()))
+        return Quantity(np.array(values), SOURCE, VALID, "risk")
+
+    quantities: dict[str, Asked] = {
+        "floor": floor,
+        "rate": lambda: Quantity(np.array([rate for _, rate in ends()]), SOURCE, VALID),
+    }
+    return Prediction(
+        law="fixed point",
+        source=SOURCE,
+        validity=VALID,
+        rounds=np.arange(job.rounds + 1),
+        _curves=f"no prediction of the distance is available for {name}, which learns no representation B",
+        _quantities=quantities,
+    )
+
+
+def _ends(job: Job, algorithm: PersonalModels, step: float) -> Iterator[tuple[Array, float]]:
+    """Yield the limits of all predictors (n, d), and the rate, of every trial."""
+    for X, y, counts, _ in samples_of_trials(job):
+        done = ROUNDS[type(algorithm)](algorithm, X[0], y[0], counts[0], step)
+        yield _limit(done)
+
+
+def _limit(done: Round) -> tuple[Array, float]:
+    """Return the limit of the served predictors of a run from 0, (n, d), and the rate of convergence."""
+    d = done.server.shape[1]
+    matrix, offset = done.server[..., :d].mean(axis=0), done.server[..., -1].mean(axis=0)
+    theta = _from_zero(matrix[None], offset[None])[0]
+    by_theta, by_own = done.own[..., :d], done.own[..., d:-1]
+    own = _from_zero(by_own, by_theta @ theta + done.own[..., -1])
+    served = done.served[..., :d] @ theta + (done.served[..., d:-1] @ own[..., None])[..., 0] + done.served[..., -1]
+    return served, max(_rate(matrix[None]), _rate(by_own))
+
+
+def _from_zero(matrices: Array, offsets: Array) -> Array:
+    """Return the limits of ``z <- M z + c`` from 0, (n, d); c has no part in the eigenvectors that M leaves alone."""
+    values, vectors = np.linalg.eig(matrices)
+    parts = np.linalg.solve(vectors, offsets[..., None].astype(complex))[..., 0]
+    alone = np.abs(values - 1.0) < TINY
+    limits = np.where(alone, 0.0, parts / np.where(alone, 1.0, 1.0 - values))
+    return np.asarray((vectors @ limits[..., None])[..., 0].real)
+
+
+def _rate(matrices: Array) -> float:
+    """Return the largest modulus of the eigenvalues, without those of directions that the maps leave alone."""
+    values = np.linalg.eigvals(matrices)
+    return float(np.abs(np.where(np.abs(values - 1.0) < TINY, 0.0, values)).max())
+
+
+def _start(n: int, d: int) -> tuple[Array, Array]:
+    """Return theta and v as affine maps, (n, d, 2 d + 1)."""
+    eye, none = np.broadcast_to(np.eye(d), (n, d, d)), np.zeros((n, d, d))
+    offset = np.zeros((n, d, 1))
+    return np.concatenate([eye, none, offset], axis=-1), np.concatenate([none, eye, offset], axis=-1)
+
+
+def _slope(X: Array, y: Array, counts: Array) -> Slope:
+    """Return the function that maps parameters to the gradients of the clients' losses, as affine maps."""
+    A, b = normal_equations(X, y, counts)
+
+    def slope(z: Array) -> Array:
+        out = A @ z
+        out[..., -1] -= b
+        return out
+
+    return slope
+
+
+def _ditto(algorithm: Ditto, X: Array, y: Array, counts: Array, step: float) -> Round:
+    slope = _slope(X, y, counts)
+    theta, own = _start(len(X), X.shape[-1])
+    local = theta
+    for _ in range(algorithm.personal_steps):
+        pull = algorithm.strength * (own - theta)
+        own = own - (algorithm.personal_step_size or step) * (slope(own) + pull)
+    for _ in range(algorithm.local_steps):
+        local = local - step * slope(local)
+    return Round(local, own, _start(len(X), X.shape[-1])[1])
+
+
+def _apfl(algorithm: APFL, X: Array, y: Array, counts: Array, step: float) -> Round:
+    slope, a = _slope(X, y, counts), algorithm.mix
+    theta, own = _start(len(X), X.shape[-1])
+    served, local = a * own + (1.0 - a) * theta, theta
+    for _ in range(algorithm.local_steps):
+        new = local - step * slope(local)
+        other = new if algorithm.variant == "framework" else local
+        own, local = own - step * a * slope(a * own + (1.0 - a) * other), new
+    return Round(local, own, served)
+
+
+def _pfedme(algorithm: PFedMe, X: Array, y: Array, counts: Array, step: float) -> Round:
+    slope, strength = _slope(X, y, counts), algorithm.strength
+    theta, _ = _start(len(X), X.shape[-1])
+    local = personal = theta
+    A, b = normal_equations(X, y, counts)
+    inverse = np.linalg.inv(A + strength * np.eye(X.shape[-1]))
+    for _ in range(algorithm.local_steps):
+        if algorithm.inner_steps is None:
+            right = strength * local
+            right[..., -1] += b
+            personal = inverse @ right
+        for _ in range(algorithm.inner_steps or 0):
+            change = slope(personal) + strength * (personal - local)
+            personal = personal - (algorithm.inner_step_size or step) * change
+        local = local - step * strength * (local - personal)
+    mixed = (1.0 - algorithm.server_mix) * theta + algorithm.server_mix * local
+    return Round(mixed, np.zeros_like(theta), personal)
+
+
+def _perfedavg(algorithm: PerFedAvg, X: Array, y: Array, counts: Array, step: float) -> Round:
+    alpha, parts = algorithm.adaptation_step_size, [(X, y, counts)] * 3
+    if algorithm.batches == "split":
+        size = np.floor(counts / 3.0)
+        places = np.arange(int(size.max())) + np.zeros((len(X), 1), dtype=int)
+        inside = places < size[:, None]
+        parts = []
+        for part in range(3):
+            index = np.where(inside, places + part * size[:, None].astype(int), 0)
+            rows = np.take_along_axis(X, index[..., None], axis=1) * inside[..., None]
+            parts.append((rows, np.take_along_axis(y, index, axis=1) * inside, size))
+    first, second = (_slope(*part) for part in parts[:2])
+    third, _ = normal_equations(*parts[2])
+    theta, _ = _start(len(X), X.shape[-1])
+    local = theta
+    for _ in range(algorithm.local_steps):
+        slope = second(local - alpha * first(local))
+        if algorithm.hessian:
+            slope = slope - alpha * third @ slope
+        local = local - step * slope
+    return Round(local, np.zeros_like(theta), theta - alpha * _slope(X, y, counts)(theta))
+
+
+ROUNDS: dict[type[PersonalModels], Callable[..., Round]] = {
+    Ditto: _ditto,
+    APFL: _apfl,
+    PFedMe: _pfedme,
+    PerFedAvg: _perfedavg,
+}
+"""The round of each algorithm as affine maps."""

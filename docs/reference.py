@@ -84,6 +84,7 @@ GROUPS = {
                 "Oracle",
             ),
             *("LGFedAvg", "FedRoD", "FedBABU", "Ditto", "APFL", "PFedMe", "L2GD", "PerFedAvg", "FedMTL"),
+            *("MethodOfMoments", "UStatistic", "TwoReplica", "LocalGram"),
             *("FedProx", "SCAFFOLD", "FedVARP", "ClusterFedVARP", "FedRolex", "FedSCAVAR"),
             *("PooledLeastSquares", "ExactHeads", "GradientHeads", "ClosedForm", "GradientSteps", "ALGORITHMS"),
             *("Algorithm", "State", "Requires"),

@@ -58,6 +58,10 @@ if TYPE_CHECKING:
     from linfed.algorithms.base import Algorithm as Algorithm
     from linfed.algorithms.base import Requires as Requires
     from linfed.algorithms.base import State as State
+    from linfed.algorithms.estimators import LocalGram as LocalGram
+    from linfed.algorithms.estimators import MethodOfMoments as MethodOfMoments
+    from linfed.algorithms.estimators import TwoReplica as TwoReplica
+    from linfed.algorithms.estimators import UStatistic as UStatistic
     from linfed.algorithms.fedbabu import FedBABU as FedBABU
     from linfed.algorithms.fedper import FedPer as FedPer
     from linfed.algorithms.fedrep import FedRep as FedRep

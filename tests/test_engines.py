@@ -109,6 +109,7 @@ LEARNERS = {
     "Per-FedAvg": lf.PerFedAvg(step_size=0.02, adaptation_step_size=0.02, hessian=True),
     "FedMTL": lf.FedMTL(strength=0.1),
     "FedMTL, tasks": lf.FedMTL(strength=0.1, relation="tasks", epsilon=0.1),
+    "local averages": lf.LocalGram(rank=2),
     "FLUTE": lf.FLUTE(rank=2, step_size=0.01, init=(basis(9, 2), normal(6, 2))),
     "FLUTE, factor 2": lf.FLUTE(
         rank=2, step_size=0.005, gradient_factor=2, gamma1=0.1, init=(basis(9, 2), normal(6, 2))
@@ -1010,11 +1011,20 @@ def test_the_memory_does_not_depend_on_the_samples(engine):
     assert simulate(algorithm, problem, lf.FreshSamples(10**12), engine=engine).status == [Status.COMPLETED] * 3
 
 
+OF_ROWS = {
+    "moments": lf.MethodOfMoments(rank=2),
+    "U-statistic": lf.UStatistic(rank=2),
+    "two replicas": lf.TwoReplica(rank=2),
+}
+"""Algorithms that need single samples, which only explicit rows have."""
+
+EVERY = LEARNERS | OF_ROWS
+
 SERVED = {
     f"{engine}, {type(samples).__name__}, {learner}": (engine, learner, samples)
     for engine in ENGINES
     for samples in (lf.FreshSamples(12), lf.FixedSamples(12), given([12] * 6))
-    for learner, algorithm in LEARNERS.items()
+    for learner, algorithm in EVERY.items()
     if not engines.obstacle(
         engine,
         EngineQuery(
@@ -1048,7 +1058,7 @@ def no_collector(frozen):
 
 
 def test_every_algorithm_and_engine_is_watched_for_cycles():
-    watched = {type(LEARNERS[learner]).__name__ for _, learner, _ in SERVED.values()}
+    watched = {type(EVERY[learner]).__name__ for _, learner, _ in SERVED.values()}
     assert watched == {*lf.ALGORITHMS} - {"GeneralFLUTE"}  # of classes alone: below
     assert {engine for engine, _, _ in SERVED.values()} == set(ENGINES)
 
@@ -1079,7 +1089,7 @@ def test_a_round_leaves_nothing_to_the_collector(name, no_collector, monkeypatch
             return features
 
         monkeypatch.setattr(cls, "project", project)
-    steps = rounds_of(LEARNERS[learner], truth(), data=samples, rounds=4, participation=0.5, engine=engine)
+    steps = rounds_of(EVERY[learner], truth(), data=samples, rounds=4, participation=0.5, engine=engine)
     for step in steps:
         seen.append(weakref.ref(step.batch))
         del step
@@ -1088,7 +1098,7 @@ def test_a_round_leaves_nothing_to_the_collector(name, no_collector, monkeypatch
     assert len(seen) >= 4
     assert [batch() for batch in seen] == [None] * len(seen)
     assert [features() for features in questioned] == [None] * len(questioned)
-    lf.simulate(LEARNERS[learner], truth(), data=samples, rounds=4, participation=0.5, engine=engine)
+    lf.simulate(EVERY[learner], truth(), data=samples, rounds=4, participation=0.5, engine=engine)
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.collect()
     assert [type(thing).__name__ for thing in gc.garbage if type(thing).__module__.startswith("linfed")] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.base import Algorithm
+from linfed.algorithms.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
 from linfed.algorithms.fedbabu import FedBABU
 from linfed.algorithms.fedper import FedPer
 from linfed.algorithms.fedrep import FedRep
@@ -24,6 +25,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         *(FedRep, FedRepShortcut, FLUTE, GeneralFLUTE),
         *(FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedRolex, FedSCAVAR),
         *(FedPer, FedBABU, LGFedAvg, FedRoD, Ditto, APFL, PFedMe, L2GD, PerFedAvg, FedMTL),
+        *(MethodOfMoments, UStatistic, TwoReplica, LocalGram),
         *(LocalOnly, PooledLeastSquares, Oracle, Personalized),
     )
 }
@@ -51,10 +53,14 @@ __all__ = [
     "FedVARP",
     "GeneralFLUTE",
     "LGFedAvg",
+    "LocalGram",
     "LocalOnly",
+    "MethodOfMoments",
     "Oracle",
     "PFedMe",
     "PerFedAvg",
     "Personalized",
     "PooledLeastSquares",
+    "TwoReplica",
+    "UStatistic",
 ]

@@ -1,0 +1,146 @@
+"""Spectral estimators of one round: equal to loops, with means in closed form, and one line where they cannot serve."""
+
+import numpy as np
+import pytest
+import references as ref
+from helpers import assert_one_line, basis, each
+from test_algorithms import SHAPES, draw_participants, draw_world
+
+import linfed as lf
+
+ESTIMATORS = {
+    "moments": lf.MethodOfMoments,
+    "U-statistic": lf.UStatistic,
+    "two replicas": lf.TwoReplica,
+    "two replicas, one-sided": lambda rank: lf.TwoReplica(rank=rank, symmetric=False),
+    "local averages": lf.LocalGram,
+}
+
+
+def matrix(name, X, y):
+    """Return the matrix of an estimator over clients, by loops over clients and samples."""
+    total = 0.0
+    for X_i, y_i in zip(X, y, strict=True):
+        m, half = len(y_i), len(y_i) // 2
+        h = sum(a * x for x, a in zip(X_i, y_i, strict=True)) / m
+        if name == "moments":
+            total = total + sum(a**2 * np.outer(x, x) for x, a in zip(X_i, y_i, strict=True)) / m
+        elif name == "U-statistic":
+            pairs = [y_i[j] * y_i[r] * np.outer(X_i[j], X_i[r]) for j in range(m) for r in range(m) if j != r]
+            total = total + sum(pairs) / (m * (m - 1))
+        elif name == "local averages":
+            total = total + np.outer(h, h)
+        else:
+            parts = slice(0, half), slice(half, 2 * half)
+            first, second = (X_i[part].T @ y_i[part] / half for part in parts)
+            total = total + np.outer(first, second)
+    return total / len(X)
+
+
+def leading(name, M, rank):
+    if name == "two replicas, one-sided":
+        return np.linalg.svd(M)[0][:, :rank]
+    values, vectors = np.linalg.eigh((M + M.T) / 2)
+    order = np.argsort(-np.abs(values) if name == "two replicas" else -values)
+    return vectors[:, order[:rank]]
+
+
+def same_subspace(one, other):
+    assert one.shape == other.shape
+    np.testing.assert_allclose(one.T @ one, np.eye(one.shape[1]), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(one @ one.T, other @ other.T, rtol=0, atol=1e-10)
+
+
+@each("shape", SHAPES)
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_round_is_the_loop(name, shape):
+    counts, d, k, p = SHAPES[shape]
+    if min(counts) < 2 and name not in ("moments", "local averages"):
+        return
+    world = draw_world(counts, d, k, noise=0.3, seed=1)
+    active = np.sort(draw_participants(world.n, p, 1)[0])
+    X, y = [world.X[i] for i in active], [world.y[i] for i in active]
+    *_, step = lf.iterate(ESTIMATORS[name](rank=k), data=world.data(), rounds=1, participation=active[None])
+    M = matrix(name, X, y)
+    B = step.after.B[0]
+    values = np.linalg.svd(M if "sided" in name else (M + M.T) / 2, compute_uv=False)
+    if k < d and values[k - 1] > 1e-6 and values[k - 1] / max(values[k], 1e-300) > 1.001:
+        same_subspace(B, leading(name, M, k))
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        np.testing.assert_allclose(step.after.W[0, i], ref.least_squares(X_i @ B, y_i), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_the_mean_of_the_matrix_is_the_closed_form(name):
+    """4,000 data sets of 3 clients: every entry within 4.5 standard errors, and not within 6 of another formula."""
+    rng, (n, m, d, sigma) = np.random.default_rng(0), (3, 4, 3, 0.7)
+    Phi = rng.standard_normal((n, d))
+    Gamma = Phi.T @ Phi / n
+    found = []
+    for _ in range(4000):
+        X = rng.standard_normal((n, m, d))
+        y = np.einsum("nmd,nd->nm", X, Phi) + sigma * rng.standard_normal((n, m))
+        found.append(matrix(name, X, y))
+    isotropic = (np.trace(Gamma) + sigma**2) * np.eye(d)
+    mean = {
+        "moments": 2 * Gamma + isotropic,
+        "local averages": (1 + 1 / m) * Gamma + isotropic / m,
+    }.get(name, Gamma)
+    found = np.array(found)
+    z = (found.mean(axis=0) - mean) / (found.std(axis=0) / np.sqrt(len(found)))
+    assert np.abs(z).max() < 4.5
+    wrong = (found.mean(axis=0) - 1.2 * mean) / (found.std(axis=0) / np.sqrt(len(found)))
+    assert np.abs(wrong).max() > 6
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_many_clients_lead_to_the_representation(name):
+    problem = lf.SharedRepresentation(n_clients=4000, dim=8, rank=2, noise_std=0.5)
+    data = lf.FixedSamples(2)  # m = k: FedRep does not move
+    distance = lf.simulate(ESTIMATORS[name](rank=2), problem, data=data, rounds=1).metrics["subspace_distance"][0]
+    assert distance[-1] < 0.35 < distance[0]
+    frozen = lf.simulate(lf.FedRep(rank=2, step_size=0.5, init="random"), problem, data=data, rounds=5)
+    curve = frozen.metrics["subspace_distance"][0]
+    assert curve[-1] == pytest.approx(curve[0], abs=1e-12)
+
+
+def test_the_moments_are_those_of_the_initialisation():
+    problem = lf.SharedRepresentation(n_clients=30, dim=8, rank=2, noise_std=0.5)
+    run = {"data": lf.FixedSamples(9)}
+    start = lf.simulate(lf.FedRep(rank=2, step_size=0.1, init="moments"), problem, rounds=0, **run).final.B[0]
+    same_subspace(lf.simulate(lf.MethodOfMoments(rank=2), problem, rounds=1, **run).final.B[0], start)
+
+
+def test_noiseless_clients_of_full_rank_have_the_subspace_of_their_averages():
+    B = basis(6, 2)
+    problem = lf.GivenTruth(B=B, W=np.random.default_rng(0).standard_normal((5, 2)))
+    data = lf.GivenSamples.population(problem)
+    found = lf.simulate(lf.LocalGram(rank=2), problem, data=data, rounds=1)
+    assert found.metrics["subspace_distance"][0, -1] < 1e-12
+    assert found.metrics["parameter_error"][0, -1] < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: lf.UStatistic(rank=0), ["rank = 0"]),
+        (lambda: one_sample(lf.UStatistic(rank=1)), ["at least 2 samples per client, got 1"]),
+        (lambda: one_sample(lf.TwoReplica(rank=1)), ["at least 2 samples per client, got 1"]),
+        (lambda: one_sample(lf.LocalGram(rank=4)), ["rank = 4 must be at most dim = 3"]),
+        (
+            lambda: lf.simulate(
+                lf.LocalGram(rank=2), lf.Classes(n_clients=4, dim=3, n_classes=2, classes_per_client=2),
+                data=lf.FixedSamples(5), rounds=1,
+            ),
+            ["LocalGram supports only regression", "2 classes"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_served_is_one_line(call, words):
+    assert_one_line(call, words)
+
+
+def one_sample(algorithm):
+    return lf.simulate(
+        algorithm, lf.SharedRepresentation(n_clients=4, dim=3, rank=1), data=lf.FixedSamples(1), rounds=1
+    )

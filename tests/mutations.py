@@ -116,7 +116,7 @@ MUTATIONS = {
         ),
     ],
     "data/row_batch.py": [
-        Mutation("the first half twice", "self._chosen(second, half)", "self._chosen(first, half)", "batch:split"),
+        Mutation("the first half twice", "steps + part * size", "steps + 0 * size", "batch:split"),
         Mutation("the last minibatch is full", "self.counts - start, 0.0", "self.counts, 0.0", "batch:minibatches"),
     ],
     "data/classes.py": [
@@ -302,6 +302,73 @@ MUTATIONS = {
         ),
         Mutation("new clients without the generic head", 'W=state.array("W") + heads.adapt', "W=heads.adapt", "fedrod"),
         Mutation("fine-tuning is the round's", "self._fitted(self.fine_tune,", "self._fitted(self.personal,", "fedrod"),
+    ],
+    "data/sources.py": [
+        Mutation("padding is noise", "clear_padding(drawn, counts)", "pass", "unequal_samples"),
+        Mutation(
+            "counts of the first clients", "self._counts[active]", "self._counts[: active.shape[1]][None]", "unequal"
+        ),
+    ],
+    "algorithms/personal/ditto.py": [
+        Mutation("no pull", "g + self.strength * (v - server)", "g", "personal_models:loops"),
+    ],
+    "algorithms/personal/apfl.py": [
+        Mutation(
+            "the new mix in the same step",
+            "own, local, a = own - eta * a * slope",
+            "own, local, a = own - eta * changed * slope",
+            "personal_models:loops",
+        ),
+        Mutation(
+            "the paper's order in the framework",
+            'other = new if self.variant == "framework" else local',
+            "other = local",
+            "personal_models:loops",
+        ),
+    ],
+    "algorithms/personal/pfedme.py": [
+        Mutation(
+            "the local model is served",
+            "S=model.predictors(personal)",
+            "S=model.predictors(local)",
+            "personal_models:loops",
+        ),
+    ],
+    "algorithms/personal/l2gd.py": [
+        Mutation(
+            "a coin per client",
+            "rng.uniform(()) < self.mean_probability",
+            "np.full(len(batch.active), True)",
+            "personal_models:coin",
+        ),
+        Mutation("steps of equal length", "alpha / (1.0 - q) * model", "alpha * model", "personal_models:loops"),
+    ],
+    "algorithms/personal/perfedavg.py": [
+        Mutation("one batch after a split", "batch.split(3)", "(batch.split(3)[0],) * 3", "personal_models:loops"),
+    ],
+    "algorithms/personal/fedmtl.py": [
+        Mutation(
+            "half the penalty", "2.0 * self.strength * np.eye(A", "self.strength * np.eye(A", "personal_models:fedmtl"
+        ),
+        Mutation("other clients are at 0", "(b - others).reshape", "b.reshape", "personal_models:fedmtl"),
+    ],
+    "algorithms/estimators.py": [
+        Mutation("a sample with itself", "1.0 / (m * (m - 1.0))", "0.0 * m", "estimators"),
+        Mutation("singular vectors of one side", "product + product.mT", "product @ product.mT", "estimators:loop"),
+    ],
+    "prediction/personal.py": [
+        Mutation(
+            "the mix of the old model",
+            "a * own + (1.0 - a) * other",
+            "a * own + (1.0 - a) * theta",
+            "personal_models:predicted",
+        ),
+        Mutation(
+            "no client's own rate",
+            "max(_rate(matrix[None]), _rate(by_own))",
+            "_rate(matrix[None])",
+            "personal_models:predicted",
+        ),
     ],
     "algorithms/lgfedavg.py": [
         Mutation("the server's step", "W + self.server_step_size * change", "W + change", "lgfedavg"),

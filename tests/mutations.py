@@ -306,7 +306,10 @@ MUTATIONS = {
     "data/sources.py": [
         Mutation("padding is noise", "clear_padding(drawn, counts)", "pass", "unequal_samples"),
         Mutation(
-            "counts of the first clients", "self._counts[active]", "self._counts[: active.shape[1]][None]", "unequal_samples"
+            "counts of the first clients",
+            "self._counts[active]",
+            "self._counts[: active.shape[1]][None]",
+            "unequal_samples",
         ),
     ],
     "algorithms/personal/ditto.py": [

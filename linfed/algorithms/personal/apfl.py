@@ -13,7 +13,7 @@ from linfed.algorithms.base import InitContext, State
 from linfed.algorithms.models import LinearModel, flat
 from linfed.algorithms.personal.base import PersonalModels
 from linfed.data.batch import Batch
-from linfed.errors import check_number
+from linfed.errors import check_integer, check_number
 from linfed.numerics.linalg import take_clients
 from linfed.numerics.streams import TrialRandom
 
@@ -92,6 +92,7 @@ class APFL(PersonalModels):
     ((1, 20), True)
     """
 
+    local_steps: int = 1
     mix: float = 0.5
     mix_step_size: float | None = None
     variant: Literal["paper", "framework"] = "paper"
@@ -102,7 +103,13 @@ class APFL(PersonalModels):
     def __post_init__(self) -> None:
         super().__post_init__()
         share = lambda name, value: check_number(name, value, minimum=0.0, maximum=1.0)  # noqa: E731
-        check_fields(self, mix=share, mix_step_size=optional(positive), variant=one_of("paper", "framework"))
+        check_fields(
+            self,
+            local_steps=check_integer,
+            mix=share,
+            mix_step_size=optional(positive),
+            variant=one_of("paper", "framework"),
+        )
 
     def initial_state(self, start: InitContext) -> APFLState:
         """Return the state with all models at 0 and the mixes at `mix`."""

@@ -13,7 +13,6 @@ from linfed.algorithms.base import Communication, InitContext, Requires, State
 from linfed.algorithms.models import LinearModel, client_weights, flat, weighted_mean
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
-from linfed.errors import check_integer
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -28,12 +27,11 @@ class PersonalModels(Scheduled):
     """Base class of algorithms with a full-dimensional predictor per client and a model of the server."""
 
     step_size: StepSize
-    local_steps: int = 1
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
 
     def __post_init__(self) -> None:
-        check_fields(self, step_size=checked_step_size, local_steps=check_integer)
+        check_fields(self, step_size=checked_step_size)
 
     def check_loss(self, classes: int) -> None:
         """Accept regression and classification: the steps use only gradients."""

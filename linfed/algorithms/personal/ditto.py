@@ -68,6 +68,7 @@ class Ditto(PersonalModels):
     True
     """
 
+    local_steps: int = 1
     strength: float = 1.0
     personal_steps: int = 1
     personal_step_size: float | None = None
@@ -77,7 +78,13 @@ class Ditto(PersonalModels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, strength=non_negative, personal_steps=check_integer, personal_step_size=optional(positive))
+        check_fields(
+            self,
+            local_steps=check_integer,
+            strength=non_negative,
+            personal_steps=check_integer,
+            personal_step_size=optional(positive),
+        )
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""

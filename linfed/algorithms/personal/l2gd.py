@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -79,8 +79,6 @@ class L2GD(PersonalModels):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fields(self, strength=positive, mean_probability=_check_probability, coins=_check_coins)
-        if self.local_steps != 1:
-            raise ValueError(f"local_steps = {self.local_steps} must be 1: a round is one step")
         if not callable(self.step_size):
             pull = largest_value(self.step_size, "step_size") * self.strength / self.mean_probability
             if pull > 1.0:
@@ -93,7 +91,7 @@ class L2GD(PersonalModels):
         found = super().for_rounds(rounds)
         if self.coins is not None:
             checked_rounds(np.asarray(self.coins), rounds, "coins")
-        return found if found is self else replace(found)
+        return found
 
     def initial_state(self, start: InitContext) -> State:
         """Return the state with all models at 0."""

@@ -13,7 +13,7 @@ from linfed.algorithms.base import InitContext, Requires, State
 from linfed.algorithms.models import LinearModel, flat
 from linfed.algorithms.personal.base import PersonalModels
 from linfed.data.batch import Batch
-from linfed.errors import check_bool
+from linfed.errors import check_bool, check_integer
 from linfed.numerics.streams import TrialRandom
 
 
@@ -74,6 +74,7 @@ class PerFedAvg(PersonalModels):
     ((1, 20, 5), True)
     """
 
+    local_steps: int = 1
     adaptation_step_size: float
     hessian: bool = False
     batches: Literal["same", "split"] = "same"
@@ -82,7 +83,13 @@ class PerFedAvg(PersonalModels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, adaptation_step_size=positive, hessian=check_bool, batches=one_of("same", "split"))
+        check_fields(
+            self,
+            local_steps=check_integer,
+            adaptation_step_size=positive,
+            hessian=check_bool,
+            batches=one_of("same", "split"),
+        )
 
     @property
     def requires(self) -> Requires:  # type: ignore[override]

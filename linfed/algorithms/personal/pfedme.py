@@ -92,6 +92,7 @@ class PFedMe(PersonalModels):
         share = lambda name, value: check_number(name, value, positive=True, minimum=0.0, maximum=1.0)  # noqa: E731
         check_fields(
             self,
+            local_steps=check_integer,
             strength=positive,
             inner_steps=optional(check_integer),
             inner_step_size=optional(positive),

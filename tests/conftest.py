@@ -71,6 +71,11 @@ def pytest_addoption(parser, pluginmanager):
             parser.addoption(option, help="nothing, without pytest-xdist")
 
 
+def pytest_configure(config):
+    if config.getoption("--all"):
+        os.environ["LINFED_TESTS_ALL"] = "1"  # for `helpers.each`
+
+
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("--all"):
         left = [item for item in items if item.get_closest_marker("long")]

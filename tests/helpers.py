@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,20 +34,35 @@ def some(cases, every):
     return [pytest.param(*case, marks=[pytest.mark.long] * (turn % every > 0)) for turn, case in enumerate(cases)]
 
 
+THINNED = 3
+"""Of this many combinations of cases, one runs by default."""
+
+_turns = []
+"""Indices of the cases of the outer levels of `each` that are running."""
+
+
 def each(names, cases, ids=None):
     """Run a test for every case, as `pytest.mark.parametrize` does, but as one test: by thousands they cost seconds.
 
-    All cases are run; a failure says of which.
+    A failure says of which case. Of several levels, the innermost has by default a third of its cases, others for each
+    case of the levels around it; with ``--all`` every combination runs.
     """
     names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     cases = [case if len(names) > 1 else (case,) for case in cases]
     told = [ids(*case) if callable(ids) else case for case in cases] if ids is None or callable(ids) else list(ids)
 
     def spread(test):
+        innermost, share = not hasattr(test, "each_of"), min(THINNED, len(cases))
+
         @functools.wraps(test)
         def run(**given):
-            errors, skipped = [], []
-            for case, name in zip(cases, told, strict=True):
+            errors, skipped, ran = [], [], 0
+            thin = innermost and _turns and "LINFED_TESTS_ALL" not in os.environ
+            for turn, (case, name) in enumerate(zip(cases, told, strict=True)):
+                if thin and (turn + sum(_turns)) % share:
+                    continue
+                _turns.append(turn)
+                ran += 1
                 try:
                     test(**given, **dict(zip(names, case, strict=True)))
                 except pytest.skip.Exception as reason:
@@ -54,12 +70,15 @@ def each(names, cases, ids=None):
                 except Exception as error:
                     error.add_note(f"{', '.join(names)} = {name}")
                     errors.append(error)
+                finally:
+                    _turns.pop()
             if errors:
-                raise ExceptionGroup(f"{len(errors)} of {len(cases)} cases failed", errors)
-            if len(skipped) == len(cases):
+                raise ExceptionGroup(f"{len(errors)} of {ran} cases failed", errors)
+            if len(skipped) == ran:
                 raise skipped[0]
 
         del run.__wrapped__
+        run.each_of = names
         signature = inspect.signature(test)
         run.__signature__ = signature.replace(
             parameters=[one for name, one in signature.parameters.items() if name not in names]

@@ -218,6 +218,9 @@ def test_probability_smaller_counts_pairs():
     estimate, low, high = probability_smaller(a, b)
     assert estimate == pytest.approx(np.mean(pairs), abs=1e-12)
     assert low < estimate < high
+    ranked = np.where(np.isinf(a), 100.0, a), np.where(np.isinf(b), 100.0, b)
+    diverged = np.where(ranked[0] > 50, np.nan, ranked[0]), np.where(ranked[1] > 50, np.nan, ranked[1])
+    assert probability_smaller(*diverged) == probability_smaller(*ranked)  # NaN is the largest
     assert probability_smaller(np.zeros(10), np.ones(20))[0] == 1.0
     edge = stats.binomtest(0, 10).proportion_ci(method="exact").high
     assert probability_smaller(np.zeros(10), np.ones(20))[1] == pytest.approx(1 - edge)

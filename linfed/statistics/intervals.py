@@ -252,7 +252,9 @@ def probability_smaller(first: Array, second: Array, *, confidence: float = 0.95
     >>> [round(one, 3) for one in probability_smaller(np.arange(6.0), np.arange(6.0) + 10)]
     [1.0, 0.541, 1.0]
     """
-    wins = (first[:, None] < second) + 0.5 * (first[:, None] == second)
+    ranks = np.unique(np.concatenate([first, second]), return_inverse=True)[1]  # NaN is the largest
+    below, above = ranks[: len(first), None], ranks[len(first) :]
+    wins = (below < above) + 0.5 * (below == above)
 
     def statistic(i: Array, j: Array, axis: int = 0) -> Any:
         return np.sum((_counts(i, len(first), axis) @ wins) * _counts(j, len(second), axis), axis=-1) / wins.size

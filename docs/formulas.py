@@ -121,9 +121,8 @@ def _cut(run: list[re.Match[str]], prose: bool) -> Iterator[list[re.Match[str]]]
             yield from _cut(run[:place], prose)
             yield from _cut(run[place:], prose)
             return
-        if (
-            prose and token[0] in NOT_ALONE and (place + 1 == len(run) or run[place + 1].lastgroup != "operator")
-        ):  # an article
+        after = run[place + 1].lastgroup if place + 1 < len(run) else ""
+        if prose and token[0] in NOT_ALONE and after != "operator":  # an article
             yield from _cut(run[:place], prose)
             yield from _cut(run[place + 1 :], prose)
             return
@@ -165,14 +164,10 @@ def _token(token: re.Match[str]) -> str:
         if found in FUNCTIONS.split("|"):
             return f"\\{found}"
         name, _, index = re.sub(rf"^({GREEK}|[A-Za-z])(\d)$", r"\1_\2", found).partition("_")
-        name = (
-            rf"\mathrm{{{name}}}"
-            if name in ("ceil", "diag", "dist", "floor", "mean", "qr", "tr")
-            else r"\varepsilon"
-            if name == "eps"
-            else name
-        )
-        name = f"\\{name}" if name in (*GREEK.split("|"), "sum") else name
+        if name in ("ceil", "diag", "dist", "floor", "mean", "qr", "tr"):
+            name = rf"\mathrm{{{name}}}"
+        elif name in (*GREEK.split("|"), "sum"):
+            name = r"\varepsilon" if name == "eps" else f"\\{name}"
         index = rf"\mathrm{{{index}}}" if len(index) > 1 and index.isalpha() else index
         return f"{name}_{{{index}}}" if index else name
     if found == "*" or (found == "+" and token.string.startswith(" =", token.end())):

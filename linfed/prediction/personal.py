@@ -12,7 +12,8 @@ from linfed.algorithms.base import State
 from linfed.algorithms.personal import APFL, Ditto, PerFedAvg, PFedMe
 from linfed.algorithms.personal.base import PersonalModels
 from linfed.algorithms.step_size import one_step
-from linfed.data.explicit import normal_equations
+from linfed.data.explicit import ExplicitBatch
+from linfed.data.sources import everybody
 from linfed.errors import NoPredictionError
 from linfed.prediction.averaging import check_fixed_samples, samples_of_trials
 from linfed.prediction.prediction import Asked, Prediction, Quantity
@@ -87,8 +88,8 @@ def of_personal(job: Job, algorithm: PersonalModels) -> Prediction:
 def _ends(job: Job, algorithm: PersonalModels, step: float) -> Iterator[tuple[Array, float]]:
     """Yield the limits of all predictors (n, d), and the rate, of every trial."""
     for X, y, counts, _ in samples_of_trials(job):
-        done = ROUNDS[type(algorithm)](algorithm, X[0], y[0], counts[0], step)
-        yield _limit(done)
+        batch = ExplicitBatch(X, y, active=everybody(*counts.shape), counts=counts)
+        yield _limit(ROUNDS[type(algorithm)](algorithm, batch, step))
 
 
 def _limit(done: Round) -> tuple[Array, float]:
@@ -117,16 +118,23 @@ def _rate(matrices: Array) -> float:
     return float(np.abs(np.where(np.abs(values - 1.0) < TINY, 0.0, values)).max())
 
 
-def _start(n: int, d: int) -> tuple[Array, Array]:
+def _start(batch: ExplicitBatch) -> tuple[Array, Array]:
     """Return theta and v as affine maps, (n, d, 2 d + 1)."""
+    _, n, _, d = batch.shape
     eye, none = np.broadcast_to(np.eye(d), (n, d, d)), np.zeros((n, d, d))
     offset = np.zeros((n, d, 1))
     return np.concatenate([eye, none, offset], axis=-1), np.concatenate([none, eye, offset], axis=-1)
 
 
-def _slope(X: Array, y: Array, counts: Array) -> Slope:
+def _normal(batch: ExplicitBatch) -> tuple[Array, Array]:
+    """Return the normal equations A (n, d, d) and b (n, d) of a batch of one trial."""
+    A, b = batch.normal_equations()
+    return A[0], b[0]
+
+
+def _slope(batch: ExplicitBatch) -> Slope:
     """Return the function that maps parameters to the gradients of the clients' losses, as affine maps."""
-    A, b = normal_equations(X, y, counts)
+    A, b = _normal(batch)
 
     def slope(z: Array) -> Array:
         out = A @ z
@@ -136,21 +144,21 @@ def _slope(X: Array, y: Array, counts: Array) -> Slope:
     return slope
 
 
-def _ditto(algorithm: Ditto, X: Array, y: Array, counts: Array, step: float) -> Round:
-    slope = _slope(X, y, counts)
-    theta, own = _start(len(X), X.shape[-1])
-    local = theta
+def _ditto(algorithm: Ditto, batch: ExplicitBatch, step: float) -> Round:
+    slope = _slope(batch)
+    theta, served = _start(batch)
+    local, own = theta, served
     for _ in range(algorithm.personal_steps):
         pull = algorithm.strength * (own - theta)
         own = own - (algorithm.personal_step_size or step) * (slope(own) + pull)
     for _ in range(algorithm.local_steps):
         local = local - step * slope(local)
-    return Round(local, own, _start(len(X), X.shape[-1])[1])
+    return Round(local, own, served)
 
 
-def _apfl(algorithm: APFL, X: Array, y: Array, counts: Array, step: float) -> Round:
-    slope, a = _slope(X, y, counts), algorithm.mix
-    theta, own = _start(len(X), X.shape[-1])
+def _apfl(algorithm: APFL, batch: ExplicitBatch, step: float) -> Round:
+    slope, a = _slope(batch), algorithm.mix
+    theta, own = _start(batch)
     served, local = a * own + (1.0 - a) * theta, theta
     for _ in range(algorithm.local_steps):
         new = local - step * slope(local)
@@ -159,12 +167,12 @@ def _apfl(algorithm: APFL, X: Array, y: Array, counts: Array, step: float) -> Ro
     return Round(local, own, served)
 
 
-def _pfedme(algorithm: PFedMe, X: Array, y: Array, counts: Array, step: float) -> Round:
-    slope, strength = _slope(X, y, counts), algorithm.strength
-    theta, _ = _start(len(X), X.shape[-1])
+def _pfedme(algorithm: PFedMe, batch: ExplicitBatch, step: float) -> Round:
+    slope, strength = _slope(batch), algorithm.strength
+    theta, _ = _start(batch)
     local = personal = theta
-    A, b = normal_equations(X, y, counts)
-    inverse = np.linalg.inv(A + strength * np.eye(X.shape[-1]))
+    A, b = _normal(batch)
+    inverse = np.linalg.inv(A + strength * np.eye(A.shape[-1]))
     for _ in range(algorithm.local_steps):
         if algorithm.inner_steps is None:
             right = strength * local
@@ -178,27 +186,18 @@ def _pfedme(algorithm: PFedMe, X: Array, y: Array, counts: Array, step: float) -
     return Round(mixed, np.zeros_like(theta), personal)
 
 
-def _perfedavg(algorithm: PerFedAvg, X: Array, y: Array, counts: Array, step: float) -> Round:
-    alpha, parts = algorithm.adaptation_step_size, [(X, y, counts)] * 3
-    if algorithm.batches == "split":
-        size = np.floor(counts / 3.0)
-        places = np.arange(int(size.max())) + np.zeros((len(X), 1), dtype=int)
-        inside = places < size[:, None]
-        parts = []
-        for part in range(3):
-            index = np.where(inside, places + part * size[:, None].astype(int), 0)
-            rows = np.take_along_axis(X, index[..., None], axis=1) * inside[..., None]
-            parts.append((rows, np.take_along_axis(y, index, axis=1) * inside, size))
-    first, second = (_slope(*part) for part in parts[:2])
-    third, _ = normal_equations(*parts[2])
-    theta, _ = _start(len(X), X.shape[-1])
+def _perfedavg(algorithm: PerFedAvg, batch: ExplicitBatch, step: float) -> Round:
+    alpha = algorithm.adaptation_step_size
+    parts = (batch,) * 3 if algorithm.batches == "same" else batch.split(3)
+    first, second, (third, _) = _slope(parts[0]), _slope(parts[1]), _normal(parts[2])
+    theta, _ = _start(batch)
     local = theta
     for _ in range(algorithm.local_steps):
         slope = second(local - alpha * first(local))
         if algorithm.hessian:
             slope = slope - alpha * third @ slope
         local = local - step * slope
-    return Round(local, np.zeros_like(theta), theta - alpha * _slope(X, y, counts)(theta))
+    return Round(local, np.zeros_like(theta), theta - alpha * _slope(batch)(theta))
 
 
 ROUNDS: dict[type[PersonalModels], Callable[..., Round]] = {

@@ -196,7 +196,7 @@ def html(rows: Rows) -> str:
     if len(rows) == 1:
         return page.facts([(name, _brief(value)) for name, value in rows[0].items()]) + page.paragraph(SUMMARISED)
     names = varying(rows)
-    lines = [[_brief(row.get(name, "")) for name in names] for row in rows[:SHOWN_ROWS]]
+    lines = _shown(rows, names)
     more = len(rows) - SHOWN_ROWS
     left_out = f", the first {SHOWN_ROWS} shown" if more > 0 else ""
     summary = f"{len(rows)} rows{left_out}; {SUMMARISED}"
@@ -213,11 +213,16 @@ def text(rows: Rows) -> str:
     if len(rows) == 1:
         return "\n".join(f"{name}: {_brief(value)}" for name, value in rows[0].items())
     names = varying(rows)
-    lines = [names, *([_brief(row.get(name, "")) for name in names] for row in rows[:SHOWN_ROWS])]
+    lines = [names, *_shown(rows, names)]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     aligned = ["  ".join(map(str.rjust, line, widths)) for line in lines]
     more = len(rows) - SHOWN_ROWS
     return "\n".join([*aligned, *[f"{more} more rows"] * (more > 0)])
+
+
+def _shown(rows: Rows, names: list[str]) -> list[list[str]]:
+    """Return the short texts of the columns in the rows that are shown."""
+    return [[_brief(row.get(name, "")) for name in names] for row in rows[:SHOWN_ROWS]]
 
 
 def _brief(value: Any) -> str:

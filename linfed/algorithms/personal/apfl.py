@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -102,11 +103,10 @@ class APFL(PersonalModels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share = lambda name, value: check_number(name, value, minimum=0.0, maximum=1.0)  # noqa: E731
         check_fields(
             self,
             local_steps=check_integer,
-            mix=share,
+            mix=partial(check_number, minimum=0.0, maximum=1.0),
             mix_step_size=optional(positive),
             variant=one_of("paper", "framework"),
         )
@@ -119,7 +119,7 @@ class APFL(PersonalModels):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         assert isinstance(state, APFLState)
-        model = LinearModel(state.dim, 0, state.classes)
+        model = LinearModel.of(State(S=state.shared))
         server, own = flat(state.shared), flat(take_clients(state.own, batch.active))
         a = take_clients(state.mix, batch.active)[..., None]
         local, eta = np.broadcast_to(server, own.shape), self.step_in(batch)

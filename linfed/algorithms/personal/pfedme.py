@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -89,14 +90,13 @@ class PFedMe(PersonalModels):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share = lambda name, value: check_number(name, value, positive=True, minimum=0.0, maximum=1.0)  # noqa: E731
         check_fields(
             self,
             local_steps=check_integer,
             strength=positive,
             inner_steps=optional(check_integer),
             inner_step_size=optional(positive),
-            server_mix=share,
+            server_mix=partial(check_number, positive=True, minimum=0.0, maximum=1.0),
         )
 
     def check_loss(self, classes: int) -> None:

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from linfed import statistics as statistics
     from linfed import theory as theory
     from linfed.algorithms import ALGORITHMS as ALGORITHMS
+    from linfed.algorithms.altgdmin import AltGDmin as AltGDmin
+    from linfed.algorithms.altmin import AltMin as AltMin
+    from linfed.algorithms.anil import ANIL as ANIL
     from linfed.algorithms.averaging import SCAFFOLD as SCAFFOLD
     from linfed.algorithms.averaging import ClusterFedVARP as ClusterFedVARP
     from linfed.algorithms.averaging import FedAvg as FedAvg
@@ -58,6 +61,8 @@ if TYPE_CHECKING:
     from linfed.algorithms.base import Algorithm as Algorithm
     from linfed.algorithms.base import Requires as Requires
     from linfed.algorithms.base import State as State
+    from linfed.algorithms.empirical_risk import BurerMonteiro as BurerMonteiro
+    from linfed.algorithms.empirical_risk import NuclearNorm as NuclearNorm
     from linfed.algorithms.estimators import LocalGram as LocalGram
     from linfed.algorithms.estimators import MethodOfMoments as MethodOfMoments
     from linfed.algorithms.estimators import TwoReplica as TwoReplica
@@ -78,6 +83,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.initial import RandomSubspace as RandomSubspace
     from linfed.algorithms.initial import SmallRandom as SmallRandom
     from linfed.algorithms.initial import TrueSubspace as TrueSubspace
+    from linfed.algorithms.initial import TruncatedAverages as TruncatedAverages
     from linfed.algorithms.lgfedavg import LGFedAvg as LGFedAvg
     from linfed.algorithms.local_only import LocalOnly as LocalOnly
     from linfed.algorithms.oracle import Oracle as Oracle
@@ -92,6 +98,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.shortcut import FedRepShortcut as FedRepShortcut
     from linfed.algorithms.solvers import ClosedForm as ClosedForm
     from linfed.algorithms.solvers import GradientSteps as GradientSteps
+    from linfed.algorithms.tpgd import TPGD as TPGD
     from linfed.cells.run import Run as Run
     from linfed.data.digits import load_digits as load_digits
     from linfed.data.given_classes import GivenClasses as GivenClasses

@@ -531,3 +531,76 @@ def fedbabu_round(B, w, X, y, *, step_size, local_steps):
             B_i = B_i - step_size * np.outer(gradient(X_i, y_i, B_i @ w), w)
         averaged.append(B_i)
     return _mean(averaged)
+
+
+# --- alternating methods and empirical risk ------------------------------------------------------------------
+
+
+def truncated_averages(X, y, k, threshold):
+    """Return the top-k left singular vectors of the truncated local averages, and all singular values."""
+    mean = sum(np.sum(y_i**2) for y_i in y) / sum(len(y_i) for y_i in y)
+    columns = []
+    for X_i, y_i in zip(X, y, strict=True):
+        column = np.zeros(X_i.shape[1])
+        for x, label in zip(X_i, y_i, strict=True):
+            if label**2 <= threshold * mean:
+                column = column + label * x / len(y_i)
+        columns.append(column)
+    U, s, _ = np.linalg.svd(np.array(columns).T)
+    return U[:, :k], s
+
+
+def altgdmin_round(B, W, X, y, active, *, step_size, split=False):
+    """Return B and W after a round; the gradient is summed over clients and samples."""
+    total, W = np.zeros_like(B), W.copy()
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        (X_a, y_a), (X_b, y_b) = _halves(X_i, y_i) if split else [(X_i, y_i)] * 2
+        W[i] = least_squares(X_a @ B, y_a)
+        total = total + np.outer(X_b.T @ (X_b @ B @ W[i] - y_b), W[i])
+    return qr_positive(B - step_size * total)[0], W
+
+
+def altmin_round(B, W, X, y, active, *, split=False):
+    """Return B and W after a round: one least-squares problem of all samples for the change of B.
+
+    Returns None if the problem has singular values between 1e-10 and 1e-2 of the largest: it is then ill-conditioned.
+    """
+    rows, residuals, W = [], [], W.copy()
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        (X_a, y_a), (X_b, y_b) = _halves(X_i, y_i) if split else [(X_i, y_i)] * 2
+        W[i] = least_squares(X_a @ B, y_a)
+        for x, label in zip(X_b, y_b, strict=True):
+            rows.append(np.outer(x, W[i]).ravel() / np.sqrt(len(y_b)))
+            residuals.append((label - x @ B @ W[i]) / np.sqrt(len(y_b)))
+    change, _, _, s = np.linalg.lstsq(np.array(rows), np.array(residuals), rcond=1e-7)
+    if ((s > 1e-10 * s[0]) & (s < 1e-2 * s[0])).any():
+        return None
+    return qr_positive(B + change.reshape(B.shape))[0], W
+
+
+def anil_round(B, w, X, y, *, step_size, adaptation_step_size, batches="same"):
+    """Return B and the shared head after a round."""
+    of_B, of_w = [], []
+    for X_i, y_i in zip(X, y, strict=True):
+        (X_a, y_a), (X_b, y_b) = _halves(X_i, y_i) if batches == "split" else [(X_i, y_i)] * 2
+        own = w - adaptation_step_size * B.T @ gradient(X_a, y_a, B @ w)
+        slope = gradient(X_b, y_b, B @ own)
+        of_B.append(np.outer(slope, own))
+        of_w.append(B.T @ slope)
+    return B - step_size * _mean(of_B), w - step_size * _mean(of_w)
+
+
+def tpgd_round(B, W, X, y, active, *, step_size, penalty):
+    """Return B and W after a gradient step on the summed loss, and on ``(1/8)||B'B - W'W||^2`` with the penalty."""
+    balance = B.T @ B - W[active].T @ W[active]
+    new_B, new_W = B - penalty * step_size * 0.5 * B @ balance, W.copy()
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        slope = gradient(X_i, y_i, B @ W[i])
+        new_B = new_B - step_size * np.outer(slope, W[i])
+        new_W[i] = W[i] - step_size * B.T @ slope + penalty * step_size * 0.5 * W[i] @ balance
+    return new_B, new_W
+
+
+def _halves(X, y):
+    half = len(y) // 2
+    return (X[:half], y[:half]), (X[half : 2 * half], y[half : 2 * half])

@@ -38,6 +38,13 @@ SENT = {
     "UStatistic": (lf.UStatistic(rank=K), 30, 55),
     "TwoReplica": (lf.TwoReplica(rank=K), 30, 20),
     "LocalGram": (lf.LocalGram(rank=K), 30, 10),
+    "NuclearNorm": (lf.NuclearNorm(), 10, 65),
+    "NuclearNorm with a rank": (lf.NuclearNorm(rank=K), 30, 65),
+    "BurerMonteiro": (lf.BurerMonteiro(rank=K), 30, 65 + K),
+    "AltGDmin": (lf.AltGDmin(rank=K), 30, 30),
+    "AltMin": (lf.AltMin(rank=K), 30, 65 + K),
+    "TPGD": (lf.TPGD(rank=K, first_phase=1, **STEP), 33, 33),
+    "ANIL": (lf.ANIL(rank=K, adaptation_step_size=0.1, **STEP), 33, 33),
     "LocalOnly": (lf.LocalOnly(), 0, 0),
     "Oracle": (lf.Oracle(rank=K), 0, 0),
     "PooledLeastSquares": (lf.PooledLeastSquares(), 10, 65),
@@ -65,6 +72,7 @@ OF_CLASSES = {
     "FedBABU": (30, 30),
     "Ditto": (5 * (D + 1), 5 * (D + 1)),
     "L2GD": (0.25 * 5 * (D + 1), 0.25 * 5 * (D + 1)),
+    "ANIL": (30 + 5 * (K + 1), 30 + 5 * (K + 1)),
     "LocalOnly": (0, 0),
 }
 """With five classes: a row for each of them, and its bias."""

@@ -110,6 +110,12 @@ LEARNERS = {
     "FedMTL": lf.FedMTL(strength=0.1),
     "FedMTL, tasks": lf.FedMTL(strength=0.1, relation="tasks", epsilon=0.1),
     "local averages": lf.LocalGram(rank=2),
+    "nuclear norm": lf.NuclearNorm(weight=0.05, iterations=50),
+    "AltGDmin": lf.AltGDmin(rank=2, init=basis(9, 2)),
+    "AltGDmin, given step": lf.AltGDmin(rank=2, step_size=0.005, init=basis(9, 2)),
+    "AltMin": lf.AltMin(rank=2, init=basis(9, 2)),
+    "TPGD": lf.TPGD(rank=2, step_size=0.01, first_phase=3, init=(basis(9, 2), normal(6, 2))),
+    "ANIL": lf.ANIL(rank=2, step_size=0.05, adaptation_step_size=0.1, init=basis(9, 2)),
     "FLUTE": lf.FLUTE(rank=2, step_size=0.01, init=(basis(9, 2), normal(6, 2))),
     "FLUTE, factor 2": lf.FLUTE(
         rank=2, step_size=0.005, gradient_factor=2, gamma1=0.1, init=(basis(9, 2), normal(6, 2))
@@ -1015,6 +1021,7 @@ OF_ROWS = {
     "moments": lf.MethodOfMoments(rank=2),
     "U-statistic": lf.UStatistic(rank=2),
     "two replicas": lf.TwoReplica(rank=2),
+    "joint minimisation": lf.BurerMonteiro(rank=2),
 }
 """Algorithms that need single samples, which only explicit rows have."""
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from linfed.algorithms.altgdmin import AltGDmin
+from linfed.algorithms.altmin import AltMin
+from linfed.algorithms.anil import ANIL
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.base import Algorithm
+from linfed.algorithms.empirical_risk import BurerMonteiro, NuclearNorm
 from linfed.algorithms.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
 from linfed.algorithms.fedbabu import FedBABU
 from linfed.algorithms.fedper import FedPer
@@ -18,6 +22,7 @@ from linfed.algorithms.personal import APFL, L2GD, Ditto, FedMTL, PerFedAvg, PFe
 from linfed.algorithms.personalized import Personalized
 from linfed.algorithms.pooled import PooledLeastSquares
 from linfed.algorithms.shortcut import FedRepShortcut
+from linfed.algorithms.tpgd import TPGD
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     cls.__name__: cls
@@ -25,7 +30,8 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         *(FedRep, FedRepShortcut, FLUTE, GeneralFLUTE),
         *(FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedRolex, FedSCAVAR),
         *(FedPer, FedBABU, LGFedAvg, FedRoD, Ditto, APFL, PFedMe, L2GD, PerFedAvg, FedMTL),
-        *(MethodOfMoments, UStatistic, TwoReplica, LocalGram),
+        *(AltGDmin, AltMin, TPGD, ANIL),
+        *(MethodOfMoments, UStatistic, TwoReplica, LocalGram, NuclearNorm, BurerMonteiro),
         *(LocalOnly, PooledLeastSquares, Oracle, Personalized),
     )
 }
@@ -33,11 +39,16 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
 
 __all__ = [
     "ALGORITHMS",
+    "ANIL",
     "APFL",
     "FLUTE",
     "L2GD",
     "SCAFFOLD",
+    "TPGD",
     "Algorithm",
+    "AltGDmin",
+    "AltMin",
+    "BurerMonteiro",
     "ClusterFedVARP",
     "Ditto",
     "FedAvg",
@@ -56,6 +67,7 @@ __all__ = [
     "LocalGram",
     "LocalOnly",
     "MethodOfMoments",
+    "NuclearNorm",
     "Oracle",
     "PFedMe",
     "PerFedAvg",

@@ -33,7 +33,7 @@ class HeadSolver(Configuration, ABC):
 
         Returns
         -------
-        PowerLawFit
+        Fit
             With heads W (T, p, k).
         """
 

@@ -244,7 +244,7 @@ def _orthogonal_least_squares(X: Array, y: Array, counts: Array, ridge: float) -
     return np.asarray(solution)
 
 
-def _pseudo_inverse(A: Array, threshold: Array) -> Array:
+def pseudo_inverse(A: Array, threshold: Array) -> Array:
     """Return the pseudo-inverse of symmetric positive semi-definite matrices (..., d, d).
 
     Eigenvalues of at most `threshold` (...) count as 0.
@@ -327,11 +327,11 @@ def smallest_shortcut(A: Array, b: Array, B: Array) -> tuple[Array, Array]:
     """
     across, AB = B.mT[:, None], A @ B[:, None]
     M = across @ AB
-    inverse = _pseudo_inverse(M, NULL_TOLERANCE * np.trace(M, axis1=-2, axis2=-1))
+    inverse = pseudo_inverse(M, NULL_TOLERANCE * np.trace(M, axis1=-2, axis2=-1))
     projected = AB @ inverse  # A B M^+
     left = A - projected @ AB.mT
     rest = b[..., None] - projected @ (across @ b[..., None])
     # Rounding errors are small relative to A, but not relative to the part of A that remains without the head.
-    S = _pseudo_inverse(left, NULL_TOLERANCE * np.trace(A, axis1=-2, axis2=-1)) @ rest
+    S = pseudo_inverse(left, NULL_TOLERANCE * np.trace(A, axis1=-2, axis2=-1)) @ rest
     W = inverse @ (across @ (b[..., None] - A @ S))
     return W[..., 0], S[..., 0]

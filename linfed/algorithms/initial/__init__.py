@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from linfed.algorithms.initial.averages import TruncatedAverages
 from linfed.algorithms.initial.base import ChunkSizes, Initial, InitialFactors, Initialization, InitialStart
 from linfed.algorithms.initial.given import GivenFactors, GivenSubspace
 from linfed.algorithms.initial.moments import Moments
@@ -14,7 +15,16 @@ from linfed.errors import check_choice, short_repr
 
 INITIALISATIONS: dict[str, type[Initialization]] = {
     cls.__name__: cls
-    for cls in (Moments, RandomSubspace, AtDistance, TrueSubspace, GivenSubspace, SmallRandom, GivenFactors)
+    for cls in (
+        Moments,
+        TruncatedAverages,
+        RandomSubspace,
+        AtDistance,
+        TrueSubspace,
+        GivenSubspace,
+        SmallRandom,
+        GivenFactors,
+    )
 }
 """All initialisations by name, for results read from files."""
 
@@ -62,6 +72,7 @@ __all__ = [
     "RandomSubspace",
     "SmallRandom",
     "TrueSubspace",
+    "TruncatedAverages",
     "as_factors",
     "as_initial",
 ]

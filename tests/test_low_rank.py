@@ -1,0 +1,241 @@
+"""Alternating minimisation, two phases, ANIL and empirical risk: rounds are loops, ends meet optimality conditions."""
+
+import itertools
+
+import numpy as np
+import pytest
+import references as ref
+from helpers import assert_one_line, basis, each
+from test_algorithms import SHAPES, draw_participants, draw_world
+
+import linfed as lf
+
+TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+ROUNDS = 6
+
+OPTIONS = {
+    "AltGDmin": (lf.AltGDmin, {"step_size": 0.01}),
+    "AltGDmin, published step": (lf.AltGDmin, {}),
+    "AltGDmin, split": (lf.AltGDmin, {"split": True}),
+    "AltMin": (lf.AltMin, {}),
+    "AltMin, split": (lf.AltMin, {"split": True}),
+    "ANIL": (lf.ANIL, {"step_size": 0.1, "adaptation_step_size": 0.3}),
+    "ANIL, split": (lf.ANIL, {"step_size": 0.1, "adaptation_step_size": 0.3, "batches": "split"}),
+    "TPGD": (lf.TPGD, {"step_size": 0.02, "first_phase": 3}),
+}
+
+
+def loop(kind, options, world, W0, participants):
+    """Return B and W after every round of the loops."""
+    B, W, shared, size = world.B, W0.copy(), np.zeros(W0.shape[1]), 0.0
+    for number, active in enumerate(participants, start=1):
+        active = np.sort(active)
+        X, y = [world.X[i] for i in active], [world.y[i] for i in active]
+        if kind is lf.AltGDmin:
+            more = dict(options)
+            if "step_size" not in options:
+                if number == 1:
+                    size = np.linalg.norm([X_i.T @ y_i / len(y_i) for X_i, y_i in zip(X, y, strict=True)], 2)
+                more["step_size"] = 0.5 / (np.mean([len(y_i) for y_i in y]) * size**2)
+            B, W = ref.altgdmin_round(B, W, X, y, active, **more)
+        elif kind is lf.AltMin:
+            if (found := ref.altmin_round(B, W, X, y, active, **options)) is None:
+                return
+            B, W = found
+        elif kind is lf.ANIL:
+            B, shared = ref.anil_round(B, shared, X, y, **options)
+        else:
+            penalty = float(number > options["first_phase"])
+            B, W = ref.tpgd_round(B, W, X, y, active, step_size=options["step_size"], penalty=penalty)
+        yield B, shared[None] if kind is lf.ANIL else W
+
+
+def made(kind, options, B, W):
+    return kind(rank=B.shape[1], init=(B, W) if kind is lf.TPGD else B, **options)
+
+
+@each("shape", SHAPES)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_rounds_are_the_loops(name, shape):
+    kind, options = OPTIONS[name]
+    counts, d, k, p = SHAPES[shape]
+    if "split" in name:  # each half then has the sizes of the shape
+        counts = [2 * m for m in counts]
+    world = draw_world(counts, d, k, noise=0.3, seed=1)
+    W0 = np.random.default_rng(2).standard_normal((world.n, k)) if kind is lf.TPGD else np.zeros((world.n, k))
+    participants = draw_participants(world.n, p, ROUNDS)
+    steps = lf.iterate(
+        made(kind, options, world.B, W0), data=world.data(), rounds=ROUNDS, participation=np.sort(participants)
+    )
+    next(steps)
+    compared = 0
+    for step, (B, W) in zip(steps, loop(kind, options, world, W0, participants), strict=False):
+        np.testing.assert_allclose(step.after.B[0], B, **TOLERANCE)
+        np.testing.assert_allclose(step.after.W[0], W, **TOLERANCE)
+        compared += 1
+    assert compared == ROUNDS or (kind is lf.AltMin and shape not in ("plain", "one takes part", "n == 1"))
+
+
+def test_altgdmin_is_fedrep_with_a_step_n_m_times_as_large():
+    world = draw_world([9] * 6, 7, 2, noise=0.2, seed=3)
+    run = {"data": world.data(), "rounds": 20}
+    one = lf.simulate(lf.AltGDmin(rank=2, step_size=0.005, init=world.B), **run)
+    other = lf.simulate(lf.FedRep(rank=2, step_size=0.005 * 6 * 9, init=world.B), **run)
+    np.testing.assert_allclose(one.final.B, other.final.B, **TOLERANCE)
+    np.testing.assert_allclose(one.final.W, other.final.W, **TOLERANCE)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 9.0, np.inf])
+def test_the_initialisation_is_that_of_the_truncated_averages(threshold):
+    world = draw_world([9, 4, 12, 7], 5, 2, noise=0.2, seed=4)
+    B = lf.simulate(lf.AltGDmin(rank=2, threshold=threshold), data=world.data(), rounds=0).final.B[0]
+    expected, values = ref.truncated_averages(world.X, world.y, 2, threshold)
+    assert values[1] > 1.1 * values[2]
+    np.testing.assert_allclose(B @ B.T, expected @ expected.T, **TOLERANCE)
+    given = lf.simulate(lf.FedRep(rank=2, step_size=1.0, init=lf.TruncatedAverages(threshold=threshold)),
+                        data=world.data(), rounds=0).final.B[0]  # fmt: skip
+    np.testing.assert_array_equal(B, given)
+
+
+def test_all_samples_count_with_an_infinite_threshold():
+    world = draw_world([9, 4, 12, 7], 5, 2, noise=0.2, seed=4)
+    B = lf.simulate(lf.AltGDmin(rank=2, threshold=np.inf), data=world.data(), rounds=0).final.B[0]
+    gram = lf.simulate(lf.LocalGram(rank=2), data=world.data(), rounds=1).final.B[0]
+    np.testing.assert_allclose(B @ B.T, gram @ gram.T, **TOLERANCE)
+
+
+def mean_loss(world, Theta):
+    return np.mean([ref.loss(X, y, theta) for X, y, theta in zip(world.X, world.y, Theta, strict=True)])
+
+
+def test_alternating_minimisation_never_increases_the_loss():
+    world = draw_world([7] * 8, 6, 2, noise=0.5, seed=5)
+    losses = []
+    for step in lf.iterate(lf.AltMin(rank=2, init=world.B), data=world.data(), rounds=40):
+        if step.number:
+            losses.append(mean_loss(world, step.after.W[0] @ step.before.B[0].T))
+    assert all(later <= earlier + 1e-12 for earlier, later in itertools.pairwise(losses))
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_the_minimiser_of_both_factors_is_where_alternating_minimisation_ends():
+    world = draw_world([12] * 20, 6, 2, noise=0.5, seed=6)
+    ends = [
+        lf.simulate(algorithm, data=world.data(), rounds=rounds).final
+        for algorithm, rounds in ((lf.BurerMonteiro(rank=2), 1), (lf.AltMin(rank=2), 300))
+    ]
+    first, second = (end.B[0] @ end.B[0].T for end in ends)
+    np.testing.assert_allclose(first, second, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(ends[0].B[0].T @ ends[0].B[0], np.eye(2), rtol=0, atol=1e-12)
+    for X, y, w in zip(world.X, world.y, ends[0].W[0], strict=True):  # both parts of the gradient are 0
+        np.testing.assert_allclose(w, ref.least_squares(X @ ends[0].B[0], y), rtol=0, atol=1e-6)
+    assert mean_loss(world, ends[0].predictors()[0]) <= mean_loss(world, ends[1].predictors()[0]) + 1e-12
+
+
+@pytest.mark.parametrize("p", [20, 3, 1])
+def test_trials_of_the_minimiser_do_not_depend_on_each_other(p):
+    problem = lf.SharedRepresentation(n_clients=p, dim=6, rank=2, noise_std=0.3)
+    for algorithm in (lf.BurerMonteiro(rank=3), lf.NuclearNorm(weight=0.05)):
+        run = {"data": lf.FixedSamples(9), "rounds": 1}
+        all_, first = (lf.simulate(algorithm, problem, seed=5, trials=t, **run) for t in (3, 1))
+        np.testing.assert_array_equal(first.final.predictors()[0], all_.final.predictors()[0])
+
+
+@each("weight", [0.3, 0.05, 0.003])
+@each("counts, d", [([9] * 8, 5), ([3] * 8, 6), ([2, 7, 30, 4], 5), ([6], 4), ([4] * 3, 3), ([1] * 30, 4)])
+def test_the_nuclear_norm_meets_its_optimality_conditions(counts, d, weight):
+    world = draw_world(counts, d, 2, noise=0.3, seed=7)
+    Theta = lf.simulate(lf.NuclearNorm(weight=weight, tolerance=1e-11), data=world.data(), rounds=1).final.S[0]
+    G = np.array([ref.gradient(X, y, t) for X, y, t in zip(world.X, world.y, Theta, strict=True)]) / world.n
+    U, s, Vt = np.linalg.svd(Theta, full_matrices=False)
+    U, Vt = U[:, s > 1e-8], Vt[s > 1e-8]
+    np.testing.assert_allclose(U.T @ G + weight * Vt, 0, atol=1e-7)
+    np.testing.assert_allclose(G @ Vt.T + weight * U, 0, atol=1e-7)
+    assert np.linalg.norm(G, 2) <= weight + 1e-7
+
+
+def test_a_weight_of_the_norm_of_the_gradient_leaves_nothing():
+    world = draw_world([9] * 8, 5, 2, noise=0.3, seed=7)
+    G = np.array([ref.gradient(X, y, np.zeros(5)) for X, y in zip(world.X, world.y, strict=True)]) / 8
+    edge = np.linalg.norm(G, 2)
+    zero, some = (
+        lf.simulate(lf.NuclearNorm(weight=factor * edge), data=world.data(), rounds=1).final.S[0]
+        for factor in (1.001, 0.999)
+    )
+    assert not zero.any()
+    assert some.any()
+
+
+def test_the_default_weight_is_the_published_one():
+    world = draw_world([16] * 9, 4, 2, noise=0.3, seed=8)
+    weight = 0.3 * (3 + 2) / (9 * 4)
+    run = {"data": world.data(), "rounds": 1}
+    one, other = (lf.simulate(lf.NuclearNorm(**more), **run) for more in ({"noise_std": 0.3}, {"weight": weight}))
+    np.testing.assert_allclose(one.final.S, other.final.S, **TOLERANCE)
+
+
+@pytest.mark.parametrize("n", [30, 2])
+def test_with_a_rank_the_nuclear_norm_has_a_representation(n):
+    world = draw_world([9] * n, 5, 2, noise=0.1, seed=9)
+    run = {"data": world.data(), "rounds": 1}
+    final = lf.simulate(lf.NuclearNorm(weight=0.01, rank=3), **run).final
+    Theta = lf.simulate(lf.NuclearNorm(weight=0.01), **run).final.S[0]
+    B = final.B[0]
+    np.testing.assert_allclose(B.T @ B, np.eye(3), rtol=0, atol=1e-12)
+    rows = np.linalg.svd(Theta, full_matrices=False)[2][: min(3, n)]
+    np.testing.assert_allclose(rows @ B @ B.T, rows, rtol=0, atol=1e-8)
+    for X, y, w in zip(world.X, world.y, final.W[0], strict=True):
+        np.testing.assert_allclose(w, ref.least_squares(X @ B, y), **TOLERANCE)
+
+
+def test_where_heads_explain_all_samples_nothing_that_minimises_the_loss_moves():
+    """m = k: FedRep, AltGDmin, AltMin and the joint minimiser keep the span of B; the local averages do not."""
+    problem = lf.SharedRepresentation(n_clients=500, dim=8, rank=2)
+    B = basis(8, 2)
+    for algorithm in (
+        lf.AltGDmin(rank=2, init=B), lf.AltMin(rank=2, init=B), lf.BurerMonteiro(rank=2, init=B),
+    ):  # fmt: skip
+        curve = lf.simulate(algorithm, problem, data=lf.FixedSamples(2), rounds=3).metrics["subspace_distance"][0]
+        assert curve[-1] == pytest.approx(curve[0], abs=1e-9)
+        assert curve[0] > 0.5
+
+
+def test_classes_are_for_anil_alone():
+    mixture = lf.Classes(n_clients=6, dim=5, n_classes=3, classes_per_client=2)
+    run = {"data": lf.FixedSamples(12), "rounds": 30}
+    algorithm = lf.ANIL(rank=2, step_size=0.5, adaptation_step_size=0.5)
+    accuracy = lf.simulate(algorithm, mixture, **run).metrics["own_class_accuracy"][0]
+    assert accuracy[-1] > accuracy[0] + 0.2
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: lf.AltGDmin(rank=0), ["rank = 0"]),
+        (lambda: lf.AltGDmin(rank=1, threshold=-1), ["threshold = -1"]),
+        (lambda: lf.AltGDmin(rank=1, step_size=0.0), ["step_size = 0.0"]),
+        (lambda: lf.AltMin(rank=1, split=2), ["split = 2"]),
+        (lambda: lf.TPGD(rank=1, step_size=0.1, first_phase=-1), ["first_phase = -1"]),
+        (lambda: lf.ANIL(rank=1, step_size=0.1, adaptation_step_size=0.0), ["adaptation_step_size = 0.0"]),
+        (lambda: lf.NuclearNorm(weight=0.0), ["weight = 0.0"]),
+        (lambda: lf.NuclearNorm(rank=0), ["rank = 0"]),
+        (lambda: lf.BurerMonteiro(rank=2, iterations=0), ["iterations = 0"]),
+        (lambda: one_sample(lf.AltMin(rank=1, split=True)), ["at least 2 samples per client, got 1"]),
+        (lambda: one_sample(lf.NuclearNorm(rank=4)), ["rank = 4 must be at most dim = 3"]),
+        (
+            lambda: lf.simulate(
+                lf.AltMin(rank=2), lf.Classes(n_clients=4, dim=3, n_classes=2, classes_per_client=2),
+                data=lf.FixedSamples(5), rounds=1,
+            ),
+            ["AltMin supports only regression", "2 classes"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_served_is_one_line(call, words):
+    assert_one_line(call, words)
+
+
+def one_sample(algorithm):
+    return lf.simulate(
+        algorithm, lf.SharedRepresentation(n_clients=4, dim=3, rank=1), data=lf.FixedSamples(1), rounds=1
+    )

@@ -1,5 +1,7 @@
 """Spectral estimators of one round: equal to loops, with means in closed form, and one line where they cannot serve."""
 
+import warnings
+
 import numpy as np
 import pytest
 import references as ref
@@ -7,6 +9,7 @@ from helpers import assert_one_line, basis, each
 from test_algorithms import SHAPES, draw_participants, draw_world
 
 import linfed as lf
+from linfed.theory.spectral import _constants
 
 ESTIMATORS = {
     "moments": lf.MethodOfMoments,
@@ -144,3 +147,127 @@ def one_sample(algorithm):
     return lf.simulate(
         algorithm, lf.SharedRepresentation(n_clients=4, dim=3, rank=1), data=lf.FixedSamples(1), rounds=1
     )
+
+
+# --- the predicted error -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(("m", "sigma"), [(2, 0.0), (5, 1.3)])
+def test_the_noise_of_the_matrix_is_the_closed_form(name, m, sigma):
+    """30,000 data sets: variances of entries outside B*, and covariances of entries between outside and B*."""
+    rng, (n, k, d) = np.random.default_rng(m), (2, 2, 4)
+    W = np.array([[1.0, 0.3], [-0.2, 0.8]])
+    X = rng.standard_normal((30_000, n, m, d))
+    y = np.einsum("tnmk,nk->tnm", X[..., :k], W) + sigma * rng.standard_normal(X.shape[:-1])
+    h, half = np.einsum("tnmd,tnm->tnd", X, y) / m, m // 2
+    squares = np.einsum("tnm,tnmd,tnme->tnde", y**2, X, X)
+    if name == "moments":
+        M = squares / m
+    elif name == "local averages":
+        M = h[..., :, None] * h[..., None, :]
+    elif name == "U-statistic":
+        M = (m**2 * h[..., :, None] * h[..., None, :] - squares) / (m * (m - 1))
+    else:
+        one, two = (
+            np.einsum("tnmd,tnm->tnd", X[:, :, part], y[:, :, part]) / half
+            for part in (slice(0, half), slice(half, 2 * half))
+        )
+        M = one[..., :, None] * two[..., None, :]
+        if name == "two replicas":
+            M = (M + M.mT) / 2
+    M = M.mean(axis=1)
+    a, b, c, v = _constants(ESTIMATORS[name](rank=k), n, m)
+    s2 = (W**2).sum(axis=1) + sigma**2
+    V = b * (W * s2[:, None]).T @ W / n + c * np.mean(s2**2) * np.eye(k)
+    rows = M[:, k:, :k]
+    products = rows[..., :, None] * rows[..., None, :]  # two directions outside
+    z = (products.mean(axis=(0, 1)) - V) / (products.mean(axis=1).std(axis=0) / np.sqrt(len(products)))
+    assert np.abs(z).max() < 4
+    outside = M[:, 2, 3] ** 2
+    assert abs(outside.mean() - v * np.mean(s2**2)) < 4 * outside.std() / np.sqrt(len(outside))
+    assert abs(outside.mean() - 1.5 * v * np.mean(s2**2)) > 4 * outside.std() / np.sqrt(len(outside))
+    gain = (M[:, 0, 1] + M[:, 1, 0]) / 2
+    assert abs(gain.mean() - a * (W.T @ W / n)[0, 1]) < 4 * gain.std() / np.sqrt(len(gain))
+
+
+SETTINGS = [  # n, d, k, m, sigma
+    *((400, 60, 3, 20, 0.5), (50, 40, 1, 60, 1.0), (20, 60, 2, 400, 1.0), (3000, 30, 2, 3, 0.3), (5000, 20, 2, 2, 0.0)),
+    *((3, 40, 3, 4000, 0.1), (600, 12, 6, 40, 0.3)),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_the_predicted_distance_is_that_of_runs(name, setting):
+    n, d, k, m, sigma = setting
+    problem = lf.SharedRepresentation(n_clients=n, dim=d, rank=k, noise_std=sigma, condition_number=1.0)
+    algorithm, run = ESTIMATORS[name](rank=k), {"data": lf.FixedSamples(m), "rounds": 1, "trials": 40}
+    distance = lf.simulate(algorithm, problem, **run, metrics=["subspace_distance"]).metrics["subspace_distance"][:, -1]
+    floor = lf.predict(algorithm, problem, **run).floor
+    ratio = float(np.max(ratio_of(algorithm, problem, m)))
+    assert "20 % too low" in floor.validity if ratio > 0.1 else "first order" in floor.validity
+    share = floor.value.mean() / distance.mean()
+    error = distance.std() / distance.mean() / np.sqrt(len(distance))
+    low, high = (0.93, 1.03) if ratio < 0.05 else (0.87, 1.03) if ratio < 0.2 else (0.75, 1.08)
+    assert low - 3 * error < share < high + 3 * error
+
+
+def ratio_of(algorithm, problem, m):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return lf.theory.spectral_floor(
+            algorithm, problem.truth(0, range(2)).W, dim=problem.dim, n_samples=m, noise_std=problem.noise_std
+        ).ratio
+
+
+def test_below_the_transition_the_estimate_is_lost():
+    problem = lf.SharedRepresentation(n_clients=100, dim=100, rank=2, noise_std=1.0)
+    with pytest.warns(RuntimeWarning, match="ratio"):
+        found = lf.theory.spectral_floor(
+            lf.LocalGram(rank=2), problem.truth(0, [0]).W[0], dim=100, n_samples=3, noise_std=1.0
+        )
+    assert found.ratio > 1
+    assert found.distance == 1
+    assert np.isinf(found.covariance).all()
+    run = lf.simulate(lf.LocalGram(rank=2), problem, data=lf.FixedSamples(3), rounds=1)
+    assert run.metrics["subspace_distance"][0, -1] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: floor_of(lf.LocalGram(rank=3)), ["rank = 3", "k = 2"]),
+        (lambda: floor_of(lf.UStatistic(rank=2), n_samples=1), ["n_samples = 1"]),
+        (lambda: floor_of(lf.LocalGram(rank=2), W=np.ones((4, 2))), ["must span R^k"]),
+    ],
+)
+def test_what_has_no_predicted_error_is_one_line(call, words):
+    assert_one_line(call, words)
+
+
+def test_only_spectral_estimators_have_this_error():
+    with pytest.raises(TypeError, match=r"must be an lf\.MethodOfMoments"):
+        floor_of(lf.FedRep(rank=2, step_size=1.0))
+
+
+def floor_of(algorithm, W=None, **changes):
+    heads = np.eye(2) if W is None else W
+    return lf.theory.spectral_floor(algorithm, heads, **{"dim": 9, "n_samples": 5, "noise_std": 0.1} | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"participation": 0.5}, ["15 of 30 participants"]),
+        ({"problem": lf.SharedRepresentation(n_clients=30, dim=8, rank=3)}, ["rank 2"]),
+        ({"problem": lf.SharedRepresentation(n_clients=30, dim=8, rank=2, design=lf.Rademacher())}, ["Gaussian"]),
+    ],
+)
+def test_runs_without_a_prediction_say_why(changes, words):
+    problem = changes.pop("problem", lf.SharedRepresentation(n_clients=30, dim=8, rank=2))
+    run = {"data": lf.FixedSamples(9), "rounds": 1} | changes
+    with pytest.raises(lf.NoPredictionError) as caught:
+        lf.predict(lf.LocalGram(rank=2), problem, **run).floor  # noqa: B018
+    assert all(word in str(caught.value) for word in words)

@@ -9,6 +9,7 @@ from typing import Any
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import Algorithm
+from linfed.algorithms.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
@@ -31,12 +32,13 @@ LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
     FLUTE: others.of_flute,
     **dict.fromkeys((FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR, FedRolex), averaging.of_averaging),
     **dict.fromkeys((Ditto, APFL, PFedMe, PerFedAvg), personal.of_personal),
+    **dict.fromkeys((MethodOfMoments, UStatistic, TwoReplica, LocalGram), others.of_spectral),
     LocalOnly: others.of_local_only,
     Oracle: others.of_oracle,
 }
 """Function that predicts runs of each algorithm."""
 
-METHODS = ("initial_state", "step", "finish")
+METHODS = ("initial_state", "step", "estimate", "finish")
 """Methods that define what an algorithm computes: a subclass that overrides one of them has no prediction."""
 
 
@@ -121,7 +123,7 @@ def predict(
     _check_size(job)
     kind = type(algorithm)
     base = next((supported for supported in kind.__mro__ if supported in LAWS), None)
-    if base is None or any(getattr(kind, name) is not getattr(base, name) for name in METHODS):
+    if base is None or any(getattr(kind, name, None) is not getattr(base, name, None) for name in METHODS):
         names = dict.fromkeys(each.__name__ for entry in ENTRIES for each in entry.algorithms)
         raise NoPredictionError(
             f"no prediction is available for algorithm = {short_repr(algorithm)}, only for {', '.join(names)}"

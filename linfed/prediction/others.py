@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
 
 from linfed._types import Array
+from linfed.algorithms.estimators import SpectralEstimator
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
@@ -21,8 +23,11 @@ from linfed.simulation.job import Job
 from linfed.theory.flute.theorems import flute_gap, flute_local_rate
 from linfed.theory.local import local_mean_risk
 from linfed.theory.new_clients import new_client_mean_risk
+from linfed.theory.spectral import spectral_floor
 
 SERVED = "mean over samples (may be infinite), after every client has participated"
+
+SPECTRAL = "mean subspace distance over samples; to first order in the noise of the matrix"
 
 NO_B = "no prediction of the distance is available for {}, which learns no representation B"
 
@@ -68,6 +73,40 @@ def of_oracle(job: Job, algorithm: Oracle) -> Prediction:
         rounds=np.arange(job.rounds + 1),
         _curves=Curves(np.zeros((job.trials, job.rounds + 1))),
         _quantities={"floor": missing if algorithm.ridge > 0 else floor},
+    )
+
+
+def of_spectral(job: Job, algorithm: SpectralEstimator) -> Prediction:
+    """Predict the subspace distance of a spectral estimator."""
+    name, k = type(algorithm).__name__, algorithm.rank
+    problem, v = _gaussian_clients(job, name)
+    if job.sizes.participants < job.sizes.n_clients:
+        raise NoPredictionError(
+            f"no prediction of {name} is available for {job.sizes.participants} of {job.sizes.n_clients} participants: "
+            "all clients must participate"
+        )
+
+    def floor() -> Quantity:
+        values, doubts = [], []
+        for truth in _truths(job):
+            if truth.S is not None or truth.B is None or truth.B.shape[-1] != k:
+                raise NoPredictionError(f"no prediction of {name} is available: regressors must be B* w with rank {k}")
+            heads = truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T * np.sqrt(v)  # type: ignore[index]
+            with warnings.catch_warnings(record=True) as records:
+                warnings.simplefilter("always")
+                sizes = {"dim": job.sizes.dim, "n_samples": job.setting.samples}
+                values.append(spectral_floor(algorithm, heads, noise_std=problem.noise_std, **sizes).distance)
+            doubts += [str(each.message) for each in records]
+        valid = "; ".join(dict.fromkeys(doubts)) or SPECTRAL
+        return Quantity(np.array(values), "theory.spectral_floor", valid, "subspace_distance")
+
+    return Prediction(
+        law="spectral estimate",
+        source="theory.spectral_floor",
+        validity="only the floor is predicted, since one round suffices",
+        rounds=np.arange(job.rounds + 1),
+        _curves=f"no prediction of {name}'s distance in every round is available, only of its floor",
+        _quantities={"floor": floor},
     )
 
 

@@ -7,13 +7,14 @@ from typing import NamedTuple
 
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.base import Algorithm
+from linfed.algorithms.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.personal import APFL, Ditto, PerFedAvg, PFedMe
 from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED
-from linfed.prediction.others import SERVED
+from linfed.prediction.others import SERVED, SPECTRAL
 from linfed.prediction.personal import VALID
 
 NEAR_END = ("floor", "rate", "stability_edge", "best_step")
@@ -102,6 +103,12 @@ ENTRIES = (
     ),
     Entry(
         (Ditto, APFL, PFedMe, PerFedAvg), "fixed or given samples, all clients participate", ("floor", "rate"), VALID
+    ),
+    Entry(
+        (MethodOfMoments, UStatistic, TwoReplica, LocalGram),
+        "Gaussian x, all clients participate",
+        ("floor",),
+        SPECTRAL,
     ),
     Entry((LocalOnly,), "least squares or ridge, Gaussian x", ("floor",), SERVED),
     Entry((Oracle,), "Gaussian x", ("distance", "floor"), f"distance 0; floor: {SERVED}"),

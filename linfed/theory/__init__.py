@@ -71,6 +71,7 @@ from linfed.theory.shortcut import (
     shortcut_trace,
     top_subspace_distance,
 )
+from linfed.theory.spectral import SpectralFloor, spectral_floor
 
 __all__ = [
     "AtExactHeads",
@@ -81,6 +82,7 @@ __all__ = [
     "SecondOrder",
     "ShortcutRound",
     "ShortcutTrace",
+    "SpectralFloor",
     "StateEvolution",
     "Theorem1Run",
     "ThetaCoordinates",
@@ -146,6 +148,7 @@ __all__ = [
     "shortcut_trace",
     "simplex_etf",
     "single_model_floor",
+    "spectral_floor",
     "stability_edge",
     "state_evolution",
     "theorem1_run",

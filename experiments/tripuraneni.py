@@ -157,7 +157,7 @@ class Point:
 
 def cells(quick: bool) -> dict[str, list[Point]]:
     """Return the points of all sets; quick: two sets with few sizes and trials."""
-    chosen, sizes = (("m = 25", "n = 20"), (200, 800)) if quick else (tuple(SETS), SIZES)
+    chosen, sizes = (("m = 25", "n = 20"), (200, 400)) if quick else (tuple(SETS), SIZES)
     points = []
     for name in chosen:
         axis, other, new, trials = SETS[name]

@@ -24,6 +24,7 @@ import numpy as np
 from scipy import stats
 
 import linfed as lf
+from docs.algorithm_table import algorithm_table as algorithm_table
 from docs.formulas import with_formulas
 from linfed.numerics.quantiles import quantiles
 from linfed.report import scoreboard as board

@@ -225,7 +225,7 @@ class LocalGram(SpectralEstimator):
 
     References
     ----------
-    None; compare Niu, Su, Xu and Yang 2024.
+    Niu, Su, Xu and Yang 2024, for a comparison.
 
     Examples
     --------

@@ -1,0 +1,112 @@
+"""Table of all algorithms for the guide: source, messages, engines and predictions."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.data.sources import Sizes
+from linfed.prediction.table import ENTRIES
+from linfed.report.markdown import table
+from linfed.simulation.engines import ENGINES, EngineQuery, obstacle
+
+REQUIRED: dict[str, Any] = {
+    "rank": 4,
+    "step_size": 0.1,
+    "adaptation_step_size": 0.1,
+    "strength": 1.0,
+    "mu": 1.0,
+    "clusters": 2,
+    "model_share": 0.5,
+    "first_phase": 1,
+    "ridge": 1.0,
+    "base": lf.FedRep(rank=4, step_size=0.1),
+}
+"""Values for fields without a default."""
+
+SIZES = Sizes(n_clients=20, dim=30, participants=20, rounds=5, features=20)
+
+
+def algorithm_table() -> str:
+    """Return the table as Markdown, in the order of ``lf.ALGORITHMS``."""
+    header = ("algorithm", "what it learns", "source", "floats down / up", "engines", "predicted")
+    return table(header, [row(kind) for kind in lf.ALGORITHMS.values()])
+
+
+def row(kind: type[lf.Algorithm]) -> tuple[str, ...]:
+    """Return the row of an algorithm."""
+    algorithm = with_required(kind)
+    predicted = dict.fromkeys(name for entry in ENTRIES if kind in entry.algorithms for name in entry.predicted)
+    sent = " / ".join(dict.fromkeys(floats(kind)))
+    return (
+        f"`lf.{kind.__name__}`",
+        algorithm.summary,
+        source(kind),
+        sent,
+        ", ".join(engines(algorithm)),
+        ", ".join(name.replace("_", " ") for name in predicted if name not in ("low", "high")),
+    )
+
+
+def with_required(kind: type[lf.Algorithm], **changes: Any) -> lf.Algorithm:
+    """Return an instance with the values of `REQUIRED` for fields without a default."""
+    fields = inspect.signature(kind).parameters.values()
+    required = {one.name: REQUIRED[one.name] for one in fields if one.default is one.empty}
+    return kind(**required | {name: value for name, value in changes.items() if name in required})
+
+
+def source(kind: type[lf.Algorithm]) -> str:
+    """Return authors and year of the first reference in the docstring, or its first words."""
+    text = inspect.getdoc(kind) or ""
+    words = " ".join(text.partition("References\n----------\n")[2].partition("\n\n")[0].split())
+    found = re.match(r"(.*?\b(?:19|20)\d\d)\b|([^,.;]*)", words)
+    if not found or not found[1]:
+        return found[2] if found else ""
+    authors, _, year = found[1].rpartition(" ")
+    names = re.split(r", | and ", authors)
+    return found[1] if len(names) < 3 else f"{names[0]} et al. {year}"
+
+
+def floats(kind: type[lf.Algorithm]) -> tuple[str, str]:
+    """Return the floats per round and participant, down and up, as formulas in d and k."""
+    sizes = [(d, k) for d in (20, 40, 60) for k in (2, 4, 6)]
+    sent = []
+    for d, k in sizes:
+        base = lf.FedRep(rank=k, step_size=0.1)
+        sent.append(with_required(kind, rank=k, base=base).communication(dim=d))
+    d, k = np.array(sizes, dtype=float).T
+    terms = {"d k": d * k, "d^2": d * d, "d": d, "k": k}
+    matrix = np.stack(list(terms.values()), axis=1)
+    found = np.linalg.lstsq(matrix, np.array(sent), rcond=None)[0]
+    np.testing.assert_allclose(matrix @ found, sent, atol=1e-6)
+    down, up = (formula(dict(zip(terms, column, strict=True))) for column in found.T)
+    return down, up
+
+
+def formula(coefficients: dict[str, float]) -> str:
+    """Return a sum of terms as text; coefficients are small fractions."""
+    parts = []
+    for term, value in coefficients.items():
+        share = Fraction(float(value)).limit_denominator(8)
+        if share:
+            factor = "" if share.numerator == 1 else f"{share.numerator} "
+            divisor = "" if share.denominator == 1 else f"/{share.denominator}"
+            parts.append(f"{factor}{term}{divisor}")
+    return " + ".join(parts) or "0"
+
+
+def engines(algorithm: lf.Algorithm) -> list[str]:
+    """Return the engines that support an algorithm with fresh or fixed samples of Gaussian x."""
+    problem: Any = lf.SharedRepresentation(n_clients=20, dim=30, rank=4)
+    found = []
+    for engine in ENGINES:
+        for data in (lf.FreshSamples(40), lf.FixedSamples(40)):
+            query = EngineQuery(algorithm=algorithm, problem=problem, data=data, sizes=SIZES)
+            if not obstacle(engine, query) and engine not in found:
+                found.append(engine)
+    return ["explicit"] if isinstance(algorithm, lf.GeneralFLUTE) else found

@@ -28,6 +28,8 @@ DOCS = Path(__file__).resolve().parent
 EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
 
 PICTURES: dict[str, tuple[str, str, int]] = {
+    "altgdmin": ("altgdmin", "", 1400),
+    "altgdmin-samples": ("altgdmin", "samples", 1400),
     "averaging-family": ("averaging-family", "", 2070),
     "averaging-family-floats": ("averaging-family", "floats", 2070),
     "averaging-family-own": ("averaging-family", "own", 2070),
@@ -69,6 +71,8 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "shortcut-lost": ("shortcut-lost", "", 1400),
     "shortcut-phase": ("shortcut-phase", "", 1500),
     "shortcut-search": ("shortcut-search", "", 1400),
+    "tripuraneni": ("tripuraneni", "", 2070),
+    "tripuraneni-samples": ("tripuraneni", "samples", 1400),
 }
 """Experiment, figure and width in pixels of each picture."""
 DIGEST = "tables"

@@ -8,9 +8,8 @@ trial has its own split.
 
 **Deviations**: the paper's images are CIFAR's and its representation is a convolutional network, which are out of
 scope. Full-gradient steps replace epochs. The paper gives neither step sizes nor weights; all are tuned on five other
-splits of the same images. FedCP is left out. All methods start from one random head, on which the paper says nothing;
-the committed runs are older, with FLUTE's heads started at random and all others at 0. Trials are splits of the same
-1797 images: intervals cover only the split, and would be wider for new images.
+splits of the same images. FedCP is left out. All methods start from one random head, on which the paper says nothing.
+Trials are splits of the same 1797 images: intervals cover only the split, and would be wider for new images.
 
 Figures
 -------

@@ -24,6 +24,9 @@ PAPERS = {
 }
 """Title of each section, by the first part of an experiment's name."""
 
+OTHERS = "Other experiments"
+"""Title of the section of experiments with another name."""
+
 FOR, AGAINST = ("SUPPORTED", "HOLDS"), ("NOT SUPPORTED", "VIOLATED")
 """Verdicts that agree with a claim, and verdicts that contradict it."""
 
@@ -98,20 +101,16 @@ def statements(described: Record) -> list[Statement]:
 
 def sections(records: Mapping[str, Record]) -> dict[str, dict[str, list[Statement]]]:
     """Return the theoretical statements of runs by section and experiment, without experiments that have none."""
-    found: dict[str, dict[str, list[Statement]]] = {}
-    for start, title in PAPERS.items():
-        by_experiment = {
-            name: [one for one in statements(records[name]) if one.is_theoretical]
-            for name in sorted(records)
-            if name.startswith(f"{start}-")
-        }
-        found.setdefault(title, {}).update({name: group for name, group in by_experiment.items() if group})
-    return found
+    found: dict[str, dict[str, list[Statement]]] = {title: {} for title in (*PAPERS.values(), OTHERS)}
+    for name in sorted(records):
+        if group := [one for one in statements(records[name]) if one.is_theoretical]:
+            found[paper_of(name)][name] = group
+    return {title: groups for title, groups in found.items() if groups}
 
 
 def paper_of(experiment: str) -> str:
     """Return the title of the section of an experiment."""
-    return PAPERS.get(experiment.partition("-")[0], "Other experiments")
+    return PAPERS.get(experiment.partition("-")[0], OTHERS)
 
 
 def ordered(verdicts: Mapping[str, int]) -> dict[str, int]:

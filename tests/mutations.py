@@ -359,6 +359,45 @@ MUTATIONS = {
         Mutation("a sample with itself", "1.0 / (m * (m - 1.0))", "0.0 * m", "estimators"),
         Mutation("singular vectors of one side", "product + product.mT", "product @ product.mT", "estimators:loop"),
     ],
+    "algorithms/altgdmin.py": [
+        Mutation("the step of every round's averages", "if not state.norm.any():", "if True:", "low_rank:loops"),
+        Mutation(
+            "the mean over samples", "representation_gradient(batch.counts)", "representation_gradient(1.0)", "low_rank"
+        ),
+    ],
+    "algorithms/altmin.py": [
+        Mutation(
+            "the mean over clients", "representation_gradient(W, 1.0)", "representation_gradient(W)", "low_rank:loops"
+        ),
+    ],
+    "algorithms/anil.py": [
+        Mutation("gradients before the own step", "after.gradients(own)", "after.gradients(0 * own)", "low_rank:loops"),
+    ],
+    "algorithms/tpgd.py": [
+        Mutation(
+            "a round too late", "batch.round > self.first_phase", "batch.round > self.first_phase + 1", "low_rank:loops"
+        ),
+    ],
+    "algorithms/empirical_risk.py": [
+        Mutation("the penalty once more", "weights / curvature)", "2.0 * weights / curvature)", "low_rank:nuclear"),
+        Mutation("heads stay", "of_W - 0.5 * W @ difference", "0.0 * of_W", "low_rank:both_factors"),
+        Mutation("finished trials go on", "np.where(done, Theta, new)", "new", "low_rank:trials"),
+    ],
+    "algorithms/initial/averages.py": [
+        Mutation("all samples count", "np.abs(y) <= largest[trial]", "np.abs(y) >= 0.0", "low_rank:truncated"),
+    ],
+    "theory/spectral.py": [
+        Mutation(
+            "moments of Gaussian labels", "return 2.0, 12.0 / (n * m)", "return 2.0, 8.0 / (n * m)", "estimators:noise"
+        ),
+        Mutation("the averages' own samples", "(m + 3.0) * share", "(m + 2.0) * share", "estimators:noise"),
+        Mutation(
+            "no transition",
+            "1.0 / (1.0 - np.where(kept[..., None], ratios, 0.0))",
+            "1.0 + 0.0 * ratios",
+            "estimators:transition",
+        ),
+    ],
     "prediction/personal.py": [
         Mutation(
             "the mix of the old model",
@@ -616,7 +655,9 @@ MUTATIONS = {
         ),
     ],
     "prediction/dispatch.py": [
-        Mutation("a class with its own step is predicted", "is not getattr(base, name)", "is None", "predict:subclass"),
+        Mutation(
+            "a class with its own step is predicted", "is not getattr(base, name, None)", "is None", "predict:subclass"
+        ),
     ],
     "report/scoreboard.py": [
         Mutation("a thousand in powers of ten", "if 1000 <= abs", "if 1000 < abs", "scoreboard:thousands"),

@@ -222,6 +222,20 @@ def ratio_of(algorithm, problem, m):
         ).ratio
 
 
+@pytest.mark.parametrize("m", [6, 4])
+def test_near_the_transition_the_distance_is_that_of_runs(m):
+    problem = lf.SharedRepresentation(n_clients=200, dim=200, rank=1, noise_std=1.0)
+    run = {"data": lf.FixedSamples(m), "rounds": 1, "trials": 60, "metrics": ["subspace_distance"]}
+    distance = lf.simulate(lf.LocalGram(rank=1), problem, **run).metrics["subspace_distance"][:, -1].mean()
+    W = problem.truth(0, [0]).W[0]
+    with pytest.warns(RuntimeWarning, match="ratio"):
+        found = lf.theory.spectral_floor(lf.LocalGram(rank=1), W, dim=200, n_samples=m, noise_std=1.0)
+    first = float(found.covariance[0, 0]) * (1 - float(found.ratio))
+    to_first_order = np.sqrt(first / (1 + first))
+    assert found.distance == pytest.approx(distance, rel=0.1)
+    assert abs(found.distance - distance) < 0.8 * abs(to_first_order - distance)
+
+
 def test_below_the_transition_the_estimate_is_lost():
     problem = lf.SharedRepresentation(n_clients=100, dim=100, rank=2, noise_std=1.0)
     with pytest.warns(RuntimeWarning, match="ratio"):

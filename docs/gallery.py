@@ -35,8 +35,9 @@ PAPERS = {
     "flute": "The FLUTE paper",
     "averaging": "The averaging family",
     "shortcut": "The shortcut draft",
+    "": "Other published experiments",
 }
-"""Title of each section of the gallery, by the first part of an experiment's name."""
+"""Title of each section of the gallery, by the first part of an experiment's name; "" for all others."""
 PLACES = ("Figure", "Table", "Example", "Theorem")
 """Kinds of places in a paper, in the order of the gallery."""
 COLOURS = {
@@ -324,7 +325,7 @@ def overview(cards: dict[str, str], modules: dict[str, ModuleType], claims: list
 def paper_of(name: str) -> str:
     """Return the section of an experiment."""
     start = name.partition("-")[0]
-    return start if start in PAPERS else "fedrep"
+    return "averaging" if start == "fedavg" else start if start in PAPERS else ""
 
 
 def changed(path: Path, content: bytes) -> None:

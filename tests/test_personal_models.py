@@ -7,6 +7,7 @@ from helpers import assert_one_line, each, some
 from test_algorithms import SHAPES, draw_participants, draw_world
 
 import linfed as lf
+from linfed.algorithms.models import PersonalState
 from linfed.theory import fedavg_fixed_point
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
@@ -87,7 +88,7 @@ def loop(algorithm, world, participants, w):
                 lf.APFL: {"own": V, "shared": theta[None], "mix": a},
                 lf.PFedMe: {"S": V, "shared": theta[None]},
                 lf.L2GD: {"S": V},
-                lf.PerFedAvg: {"S": theta[None]},
+                lf.PerFedAvg: {"S": theta[None], "shared": theta[None]},
                 lf.FedBABU: {"B": B, "W": w[None]},
             }[kind]
         )
@@ -238,7 +239,7 @@ def test_perfedavg_ends_at_its_fixed_point(world, normal, steps, hessian, batche
     algorithm = lf.PerFedAvg(**options, adaptation_step_size=0.1, hessian=hessian, batches=batches)
     theta = affine_fixed_point(matrix, vector, **options)
     *_, step, _ = lf.iterate(algorithm, data=world.data(), rounds=1)
-    state = lf.State(S=theta[None, None])
+    state = PersonalState(S=theta[None, None], shared=theta[None, None])
     np.testing.assert_allclose(algorithm.step(state, step.batch, None).S[0, 0], theta, rtol=0, atol=1e-13)
     A_all, b_all = normal
     served = theta - 0.1 * (A_all @ theta - b_all)
@@ -466,6 +467,22 @@ def test_a_step_size_beyond_the_edge_has_a_rate_and_no_floor(world):
 
 
 # --- new clients and bad input -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [lf.PerFedAvg(step_size=0.3, adaptation_step_size=0.5), lf.ANIL(rank=2, step_size=0.3, adaptation_step_size=0.5)],
+    ids=lambda algorithm: type(algorithm).__name__,
+)
+def test_new_clients_start_from_what_the_server_shares(algorithm, tmp_path):
+    problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2, noise_std=0.1)
+    result = lf.simulate(algorithm, problem, data=lf.FixedSamples(10), rounds=30, trials=2)
+    risks = result.new_clients([10], clients=30)
+    assert risks.shape == (2, 1, 30)
+    assert np.isfinite(risks).all()
+    assert risks.mean() < 0.8 * result.metrics["risk"][:, 0].mean()  # of predicting 0
+    result.save(tmp_path / "run.npz")
+    np.testing.assert_array_equal(lf.Result.load(tmp_path / "run.npz").new_clients([10], clients=30), risks)
 
 
 def test_new_clients_are_fitted_around_the_servers_model(world, normal):

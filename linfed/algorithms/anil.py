@@ -13,6 +13,7 @@ from linfed._values import check_fields, converted, one_of, positive
 from linfed.algorithms.base import Communication, InitContext, Requires, State
 from linfed.algorithms.heads import gradient_descent
 from linfed.algorithms.initial import Initial, as_initial
+from linfed.algorithms.models import PersonalState
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
 from linfed.errors import check_integer
@@ -110,7 +111,8 @@ class ANIL(Scheduled):
 
     def initial_state(self, start: InitContext) -> State:
         """Return B from `init` and the shared head at 0."""
-        return State(B=start.representation(self.init, self.rank), W=start.zeros(1, self.rank))
+        W = start.zeros(1, self.rank)
+        return PersonalState(B=start.representation(self.init, self.rank), W=W, shared=W)
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
@@ -121,16 +123,17 @@ class ANIL(Scheduled):
         after = features if second is first else second.project(B)
         of_heads, of_B = after.gradients(own)
         beta = self.step_in(batch)
-        return state.update(B=B - beta * of_B, W=W - beta * of_heads.mean(axis=1, keepdims=True))
+        W = W - beta * of_heads.mean(axis=1, keepdims=True)
+        return state.update(B=B - beta * of_B, W=W, shared=W)
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with each client's own head, (T, n, k)."""
-        return self.adapt(state, batch)
+        return state.update(W=self.adapt(state, batch).array("W"))
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the clients' heads after one step from the shared head."""
         B = state.array("B")
-        heads = self._for_clients(state.array("W"), batch)
+        heads = self._for_clients(state.array("shared"), batch)
         return State(B=B, W=gradient_descent(batch.project(B), heads, self.adaptation_step_size, 1).W)
 
     @staticmethod

@@ -165,6 +165,13 @@ class LinearModel:
         return vector
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PersonalState(State):
+    """State with a predictor S or head W of each client and the server's one, ``shared`` (trials, 1, d) or (.., k)."""
+
+    shared: Array
+
+
 def flat(values: Array) -> Array:
     """Return each client's values as a vector, (T, r, P)."""
     return values.reshape(*values.shape[:2], -1)

@@ -10,16 +10,9 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import check_fields
 from linfed.algorithms.base import Communication, InitContext, Requires, State
-from linfed.algorithms.models import LinearModel, client_weights, flat, weighted_mean
+from linfed.algorithms.models import LinearModel, PersonalState, client_weights, flat, weighted_mean
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class PersonalState(State):
-    """State with each client's predictor S and the server's model, ``shared`` (trials, 1, d)."""
-
-    shared: Array
 
 
 @dataclass(frozen=True, kw_only=True)

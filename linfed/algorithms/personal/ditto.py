@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from linfed._values import check_fields, non_negative, optional, positive
 from linfed.algorithms.base import State
-from linfed.algorithms.personal.base import PersonalModels, PersonalState, ridge_towards, vectors
+from linfed.algorithms.models import PersonalState
+from linfed.algorithms.personal.base import PersonalModels, ridge_towards, vectors
 from linfed.data.batch import Batch
 from linfed.errors import check_integer
 from linfed.numerics.streams import TrialRandom

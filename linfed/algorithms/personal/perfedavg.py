@@ -10,7 +10,7 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import check_fields, one_of, positive
 from linfed.algorithms.base import InitContext, Requires, State
-from linfed.algorithms.models import LinearModel, flat
+from linfed.algorithms.models import LinearModel, PersonalState, flat
 from linfed.algorithms.personal.base import PersonalModels
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_integer
@@ -108,7 +108,8 @@ class PerFedAvg(PersonalModels):
 
     def initial_state(self, start: InitContext) -> State:
         """Return the state with the server's model at 0."""
-        return State(S=start.zeros(1, start.dim))
+        zeros = start.zeros(1, start.dim)
+        return PersonalState(S=zeros, shared=zeros)
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
@@ -122,15 +123,16 @@ class PerFedAvg(PersonalModels):
             if A is not None:
                 slope = slope - alpha * (A @ slope[..., None])[..., 0]
             local = local - beta * slope
-        return state.update(**model.parts(server + self.average(batch, local - server)))
+        new = model.parts(server + self.average(batch, local - server))["S"]
+        return state.update(S=new, shared=new)
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with each client's own step, (T, n, d)."""
-        return self.adapt(state, batch)
+        return state.update(S=self.adapt(state, batch).array("S"))
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the clients' models after one step from the server's model."""
-        model, theta = LinearModel.of(state), state.array("S")
+        model, theta = LinearModel.of(state), state.array("shared")
         own = flat(theta) - self.adaptation_step_size * model.gradient(batch, flat(theta))
         return State(S=model.predictors(np.asarray(own)))
 

@@ -12,8 +12,8 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import check_fields, optional, positive
 from linfed.algorithms.base import State
-from linfed.algorithms.models import LinearModel
-from linfed.algorithms.personal.base import PersonalModels, PersonalState, ridge_towards, vectors
+from linfed.algorithms.models import LinearModel, PersonalState
+from linfed.algorithms.personal.base import PersonalModels, ridge_towards, vectors
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, check_number
 from linfed.numerics.streams import TrialRandom

@@ -226,8 +226,9 @@ def draw(table: lf.Table, names: list[str], axis: str) -> Any:
                     means = np.array(numbers[f"{key}_{STORED[method]}"])[0]
                     ax.plot(np.array(numbers[axis])[kept], means[kept], "x", color=look[0], markersize=5, zorder=5)
         column[0].set_title(f"{name}, new clients with {rows[0]['new_samples']:,}")
-        column[0].set(xscale="log", yscale="log", ylim=(None, 1.3))
+        column[0].set(xscale="log", yscale="log")
         column[1].set(yscale="log", xlabel=f"{axis} {'n' if axis == 'clients' else 'm'}")
+    axes[0, 0].set_ylim(top=1.3)
     axes[0, 0].set_ylabel("distance from B*")
     axes[1, 0].set_ylabel("error of new clients")
     axes[0, 0].plot([], [], "x", color="black", markersize=5, label="stored by the source (means)")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 FAR, MANY = 20, 0.005
 """Difference of a colour channel (0 to 255) that is visible, and the largest share of pixels that may differ so."""
 
-DPI, COLORS = 150.0, 48
+DPI, COLORS = 150.0, 36
 """Largest resolution of a small picture in pixels per inch, and its number of colours."""
 
 

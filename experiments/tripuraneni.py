@@ -45,13 +45,8 @@ from linfed.statistics.intervals import largest_factor
 
 SUMMARY = "a published experiment: moments, empirical risk and local averages against B*, and new clients"
 
-DIM, RANK = 100, 5
 MOMENTS, RISK, AVERAGES, ALONE = "MethodOfMoments", "BurerMonteiro", "LocalGram", "LocalOnly"
-ESTIMATORS: dict[str, lf.Algorithm] = {
-    MOMENTS: lf.MethodOfMoments(rank=RANK),
-    RISK: lf.BurerMonteiro(rank=RANK, iterations=400, tolerance=1e-7),
-    AVERAGES: lf.LocalGram(rank=RANK),
-}
+ESTIMATORS = (MOMENTS, RISK, AVERAGES)
 NAMES = {MOMENTS: "moments", RISK: "empirical risk", AVERAGES: "local averages", ALONE: "no federation"}
 LOOKS = {MOMENTS: ("#CC6677", "^", "-"), RISK: ("#332288", "o", "-"), AVERAGES: ("#44AA99", "s", "-")}
 LOOKS[ALONE] = ("#888888", "D", "-")
@@ -83,6 +78,8 @@ class Point:
     n_clients: int
     n_samples: int
     new_samples: int
+    dim: int = 100
+    rank: int = 5
     trials: int = 30
     seed: int = 0
 
@@ -91,11 +88,17 @@ class Point:
         """Relative run time: long runs start first."""
         return self.n_clients * self.n_samples
 
+    def estimator(self, name: str) -> lf.Algorithm:
+        """Return an estimator by name."""
+        if name == RISK:
+            return lf.BurerMonteiro(rank=self.rank, iterations=400, tolerance=1e-7)
+        return lf.MethodOfMoments(rank=self.rank) if name == MOMENTS else lf.LocalGram(rank=self.rank)
+
     def problem(self, clients: int, first: int, trials: int, stream: int) -> lf.GivenTruth:
         """Return ground truths with heads N(0, I/k); no result depends on the direction of B*."""
         sizes = (self.seed, self.n_clients, self.n_samples, first, stream)
-        W = np.random.default_rng(sizes).standard_normal((trials, clients, RANK)) / RANK**0.5
-        return lf.GivenTruth(B=np.eye(DIM, RANK), W=W, noise_std=1.0)
+        W = np.random.default_rng(sizes).standard_normal((trials, clients, self.rank)) / self.rank**0.5
+        return lf.GivenTruth(B=np.eye(self.dim, self.rank), W=W, noise_std=1.0)
 
     def run(self) -> dict[str, Any]:
         """Return distances, errors of new clients and predictions, in blocks of trials that fit into memory."""
@@ -113,11 +116,11 @@ class Point:
         def error(result: lf.Result) -> Array:
             return np.median(np.sqrt(2.0 * result.new_clients([self.new_samples], problem=new)[:, 0] - 1.0), axis=-1)
 
-        for name, algorithm in ESTIMATORS.items():
-            if name == RISK and self.n_clients * self.n_samples * DIM > LARGEST:
+        for name in ESTIMATORS:
+            if name == RISK and self.n_clients * self.n_samples * self.dim > LARGEST:
                 row |= {name: np.full(trials, np.nan), f"{name} new": np.full(trials, np.nan)}
                 continue
-            result = lf.simulate(algorithm, **run)
+            result = lf.simulate(self.estimator(name), **run)
             row |= {name: result.metrics["subspace_distance"][:, -1], f"{name} new": error(result)}
         alone = lf.simulate(lf.LocalOnly(), **run | {"data": lf.FreshSamples(1), "rounds": 0, "metrics": []})
         row[f"{ALONE} new"] = error(alone)
@@ -125,7 +128,7 @@ class Point:
 
     def predicted(self, W: Array, new: Array) -> dict[str, Any]:
         """Return each estimator's predicted distance and median error of new clients, NaN where it is not claimed."""
-        sizes: dict[str, Any] = {"dim": DIM, "n_samples": self.n_samples, "noise_std": 1.0}
+        sizes: dict[str, Any] = {"dim": self.dim, "n_samples": self.n_samples, "noise_std": 1.0}
         row: dict[str, Any] = {f"{name} {what}": [] for name in ESTIMATORS for what in ("law", "new law")}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range, where the columns are NaN
@@ -138,20 +141,20 @@ class Point:
 
     def _law(self, name: str, heads: Array, sizes: dict[str, Any]) -> tuple[float, Array]:
         """Return the predicted distance and the covariance of the tangents."""
-        if self.n_clients < RANK or (name == RISK and self.n_samples < RANK + 2):
-            return np.nan, np.full((RANK, RANK), np.nan)
+        if self.n_clients < self.rank or (name == RISK and self.n_samples < self.rank + 2):
+            return np.nan, np.full((self.rank, self.rank), np.nan)
         if name == RISK:
             minimum = lf.theory.fixed_sample_floor(heads, **sizes)
             inside = float(minimum.distance) < SINE
             return float(minimum.distance) if inside else np.nan, minimum.covariance
-        found = lf.theory.spectral_floor(ESTIMATORS[name], heads, **sizes)  # type: ignore[arg-type]
+        found = lf.theory.spectral_floor(self.estimator(name), heads, **sizes)  # type: ignore[arg-type]
         return float(found.distance) if found.ratio < RATIO else np.nan, found.covariance
 
     def _new_error(self, heads: Array, C: Array) -> float:
         """Return the median length of the error of new clients with these heads."""
-        inside = C @ np.linalg.inv(np.eye(RANK) + C)
+        inside = C @ np.linalg.inv(np.eye(self.rank) + C)
         outside = np.sqrt(np.vecdot(heads @ inside, heads))
-        sizes = {"noise_std": 1.0, "rank": RANK, "n_samples": self.new_samples}
+        sizes = {"noise_std": 1.0, "rank": self.rank, "n_samples": self.new_samples}
         return float(np.sqrt(2.0 * lf.theory.new_client_excess_quantile(0.5, outside, **sizes)))
 
 

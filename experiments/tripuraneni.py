@@ -166,7 +166,7 @@ def cells(quick: bool) -> dict[str, list[Point]]:
         axis, other, new, trials = SETS[name]
         for size in sizes:
             n, m = (size, other) if axis == "clients" else (other, size)
-            points.append(Point(set=name, n_clients=n, n_samples=m, new_samples=new, trials=10 if quick else trials))
+            points.append(Point(set=name, n_clients=n, n_samples=m, new_samples=new, trials=6 if quick else trials))
     return {"points": points}
 
 

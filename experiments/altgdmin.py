@@ -51,14 +51,14 @@ class Start(lf.Run):
     method: str
 
 
-def methods(rank: int = RANK) -> dict[str, lf.Algorithm]:
+def methods() -> dict[str, lf.Algorithm]:
     """Return the algorithms by name."""
     return {
-        SPECTRAL: lf.AltGDmin(rank=rank),
-        MOMENTS: lf.AltGDmin(rank=rank, init="moments"),
-        RANDOM: lf.AltGDmin(rank=rank, init="random"),
-        FEDREP: lf.FedRep(rank=rank, step_size=1.0, init="random"),
-        ALTMIN: lf.AltMin(rank=rank, init=lf.TruncatedAverages()),
+        SPECTRAL: lf.AltGDmin(rank=RANK),
+        MOMENTS: lf.AltGDmin(rank=RANK, init="moments"),
+        RANDOM: lf.AltGDmin(rank=RANK, init="random"),
+        FEDREP: lf.FedRep(rank=RANK, step_size=1.0, init="random"),
+        ALTMIN: lf.AltMin(rank=RANK, init=lf.TruncatedAverages()),
     }
 
 

@@ -134,26 +134,25 @@ class Point:
             warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range, where the columns are NaN
             for heads, clients in zip(W, new, strict=True):
                 for name in ESTIMATORS:
-                    distance, C = self._law(name, heads, sizes)
-                    row[f"{name} law"].append(distance)
-                    row[f"{name} new law"].append(self._new_error(clients, C) if np.isfinite(distance) else np.nan)
+                    law = self._law(name, heads, sizes)
+                    row[f"{name} law"].append(np.nan if law is None else float(law.distance))
+                    row[f"{name} new law"].append(np.nan if law is None else self._new_error(law.outside(clients)))
         return {name: np.array(values) for name, values in row.items()}
 
-    def _law(self, name: str, heads: Array, sizes: dict[str, Any]) -> tuple[float, Array]:
-        """Return the predicted distance and the covariance of the tangents."""
+    def _law(
+        self, name: str, heads: Array, sizes: dict[str, Any]
+    ) -> lf.theory.FixedSampleFloor | lf.theory.SpectralFloor | None:
+        """Return the prediction of an estimator, None where it is not claimed."""
         if self.n_clients < self.rank or (name == RISK and self.n_samples < self.rank + 2):
-            return np.nan, np.full((self.rank, self.rank), np.nan)
+            return None
         if name == RISK:
             minimum = lf.theory.fixed_sample_floor(heads, **sizes)
-            inside = float(minimum.distance) < SINE
-            return float(minimum.distance) if inside else np.nan, minimum.covariance
+            return minimum if float(minimum.distance) < SINE else None
         found = lf.theory.spectral_floor(self.estimator(name), heads, **sizes)  # type: ignore[arg-type]
-        return float(found.distance) if found.ratio < RATIO else np.nan, found.covariance
+        return found if found.ratio < RATIO else None
 
-    def _new_error(self, heads: Array, C: Array) -> float:
-        """Return the median length of the error of new clients with these heads."""
-        inside = C @ np.linalg.inv(np.eye(self.rank) + C)
-        outside = np.sqrt(np.vecdot(heads @ inside, heads))
+    def _new_error(self, outside: Array) -> float:
+        """Return the median length of the error of new clients with these lengths outside the estimate."""
         sizes = {"noise_std": 1.0, "rank": self.rank, "n_samples": self.new_samples}
         return float(np.sqrt(2.0 * lf.theory.new_client_excess_quantile(0.5, outside, **sizes)))
 

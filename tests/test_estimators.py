@@ -235,6 +235,14 @@ def test_near_the_transition_the_distance_is_that_of_runs(m):
     assert abs(found.distance - distance) < 0.8 * abs(to_first_order - distance)
 
 
+def test_lengths_outside_the_estimate_are_those_of_the_covariance():
+    W = np.array([[1.0, 0.2], [-0.3, 0.9], [0.5, 0.5]])
+    found = floor_of(lf.UStatistic(rank=2), W=np.repeat(W, 50, axis=0))
+    C = found.covariance
+    wanted = np.sqrt([w @ C @ np.linalg.inv(np.eye(2) + C) @ w for w in W])
+    np.testing.assert_allclose(found.outside(W), wanted, rtol=1e-12)
+
+
 def test_below_the_transition_the_estimate_is_lost():
     problem = lf.SharedRepresentation(n_clients=100, dim=100, rank=2, noise_std=1.0)
     with pytest.warns(RuntimeWarning, match="ratio"):

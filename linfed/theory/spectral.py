@@ -11,6 +11,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.algorithms.estimators import LocalGram, MethodOfMoments, SpectralEstimator, TwoReplica, UStatistic
 from linfed.errors import check_array, check_integer, check_noise_std
+from linfed.theory.fedrep.fixed_samples import Tangents
 from linfed.theory.fedrep.largest_angle import mean_distance
 
 LARGEST_RATIO = 0.1
@@ -18,7 +19,7 @@ LARGEST_RATIO = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SpectralFloor:
+class SpectralFloor(Tangents):
     """Error of a spectral estimator, as predicted by `spectral_floor`.
 
     Parameters

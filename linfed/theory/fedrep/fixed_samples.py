@@ -22,8 +22,33 @@ STEEP = 0.4
 """Tangent of the largest angle above which the prediction is not accurate."""
 
 
+class Tangents:
+    """Base class of predictions whose tangents D have the covariance ``C = E D'D``, (k, k) or (trials, k, k)."""
+
+    covariance: Array
+
+    def outside(self, W: npt.ArrayLike) -> Array:
+        """Return the root mean square length of each client's regressor outside the span of the estimate.
+
+        Parameters
+        ----------
+        W : array_like (n, k) or (trials, n, k)
+            Heads in the coordinates of B*, of training clients or new clients.
+
+        Returns
+        -------
+        ndarray (n,) or (trials, n)
+            ``sqrt(w'C (I + C)^{-1} w)``. `new_client_mean_risk` accepts these lengths; the risk is linear in their
+            squares.
+        """
+        heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
+        shape = (*heads.shape[:-1], self.covariance.shape[-1])
+        check_shape("W", heads, shape, "(.., n, k) of the floor's rank")
+        return np.asarray(np.sqrt(_quadratic(heads, _shrunk(self.covariance))))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FixedSampleFloor:
+class FixedSampleFloor(Tangents):
     """Minimum of the empirical risk near B*, as predicted by `fixed_sample_floor`.
 
     Parameters
@@ -52,25 +77,6 @@ class FixedSampleFloor:
     distance: Array
     risk: Array
     leverage: Array = field(repr=False)
-
-    def outside(self, W: npt.ArrayLike) -> Array:
-        """Return the root mean square length of each client's regressor outside the span of the minimum.
-
-        Parameters
-        ----------
-        W : array_like (n, k) or (trials, n, k)
-            Heads in the coordinates of B*, of training clients or new clients.
-
-        Returns
-        -------
-        ndarray (n,) or (trials, n)
-            ``sqrt(w'C (I + C)^{-1} w)``. `new_client_mean_risk` accepts these lengths; the risk is linear in their
-            squares.
-        """
-        heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
-        shape = (*heads.shape[:-1], self.covariance.shape[-1])
-        check_shape("W", heads, shape, "(.., n, k) of the floor's rank")
-        return np.asarray(np.sqrt(_quadratic(heads, _shrunk(self.covariance))))
 
 
 def fixed_sample_floor(

@@ -180,10 +180,14 @@ class Family:
 def cells(quick: bool) -> dict[str, list[Family]]:
     """Return every method in the base setting and in the settings that differ from it in one size."""
     base = Family(rounds=180, trials=6) if quick else Family()
-    varied: dict[str, tuple[Any, ...]] = {"counts": ("unequal",)}
-    if not quick:
-        varied = {"participants": (2, N), **varied, "local_steps": (1, 20), "heterogeneity": (0.0, 0.3)}
-    settings = [base, *(replace(base, **{name: value}) for name, values in varied.items() for value in values)]
+    varied: dict[str, tuple[Any, ...]] = {
+        "participants": (2, N),
+        "counts": ("unequal",),
+        "local_steps": (1, 20),
+        "heterogeneity": (0.0, 0.3),
+    }
+    others = {} if quick else varied
+    settings = [base, *(replace(base, **{name: value}) for name, values in others.items() for value in values)]
     return {"runs": [cell for setting in settings for cell in lf.grid(setting, method=tuple(METHODS))]}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -17,9 +17,11 @@ from linfed.errors import check_choice, check_number, suggestion
 from linfed.system.files import replacing
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
+    from matplotlib.text import Text
 
 COLUMN_WIDTH = 3.35
 """Width of a column of a two-column paper, in inches."""
@@ -336,10 +338,9 @@ THOUSAND = 1000.0
 
 def format_texts(figure: Figure) -> None:
     """Write the symbols of a figure in italics (`with_symbols`), and long numbers on its axes as 10,000."""
-    from matplotlib.text import Text
     from matplotlib.ticker import FixedLocator, FuncFormatter, ScalarFormatter
 
-    for text in figure.findobj(Text):
+    for text in _texts(figure):
         text.set_text(with_symbols(text.get_text()))
     for ax in figure.axes:
         for axis in (ax.xaxis, ax.yaxis):
@@ -351,6 +352,17 @@ def format_texts(figure: Figure) -> None:
                     axis.set_ticks(places, [with_symbols(text) for text in texts])
             elif isinstance(ticks, ScalarFormatter) and max(map(abs, axis.get_view_interval())) >= THOUSAND:
                 axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+
+
+def _texts(artist: Artist) -> Iterator[Text]:
+    """Yield the texts of an artist, without the labels of ticks, whose creation is slow."""
+    from matplotlib.axis import Axis
+    from matplotlib.text import Text
+
+    if isinstance(artist, Text):
+        yield artist
+    for part in [artist.label] if isinstance(artist, Axis) else artist.get_children():
+        yield from _texts(part)
 
 
 def label(method: str) -> str:

@@ -140,6 +140,24 @@ def benchmark(name: str, sizes: str) -> Mapping[str, Any]:
     return _benchmarks()[name, sizes]
 
 
+def duration(milliseconds: float) -> str:
+    """Return a time with three digits and its unit: "0.441 ms", "8.05 s"."""
+    value, unit = (milliseconds / 1e3, "s") if milliseconds >= 1e3 else (milliseconds, "ms")
+    return f"{value:#.3g}".rstrip(".") + f" {unit}"
+
+
+def speed(name: str, sizes: str) -> str:
+    """Return three cells of a table: linfed's time, the other's, and the median of the other's divided by linfed's."""
+    row = benchmark(name, sizes)
+    ratio = float(np.median([other / ours for ours, other in row["pairs"]]))
+    return f"{duration(row['ours'])} | {duration(row['other'])} | {times(ratio) if ratio < 100 else fixed(ratio, 0)}"
+
+
+def processor() -> str:
+    """Return the processor of the benchmarks, which must be the same in all rows."""
+    return only(row["machine"] for row in _benchmarks().values() if "machine" in row)
+
+
 def comparisons() -> dict[str, Any]:
     """Return the comparisons with published code and stored numbers, from tests/validation/comparisons.json."""
     return json.loads((TOP / "tests" / "validation" / "comparisons.json").read_text(encoding="utf-8"))

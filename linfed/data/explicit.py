@@ -20,7 +20,7 @@ from linfed.data.row_batch import RowBatch
 from linfed.data.rows import Rows
 from linfed.errors import check_number
 from linfed.numerics.least_squares import full_least_squares, head_least_squares
-from linfed.numerics.linalg import CACHE_VALUES
+from linfed.numerics.linalg import CACHE_VALUES, tall_product, weighted_messages
 
 R = TypeVar("R")
 
@@ -73,7 +73,7 @@ class ExplicitBatch(RowBatch):
         One product, ``X [B, B*]``, gives features and labels while the rows are in cache. The clients are last. Threads
         may compute several blocks at a time, so the function may write only to its own clients' part of an array.
         """
-        trials, p, m, d = self.shape
+        trials, p, m, _ = self.shape
         k, law = B.shape[-1], self._law
         due = self._y is None
         basis = np.concatenate([B, law.B], axis=-1) if due and law is not None and law.B is not None else B
@@ -81,7 +81,7 @@ class ExplicitBatch(RowBatch):
 
         def block(t: slice, c: slice, rows: Array) -> R:
             count = rows.shape[0] * rows.shape[1]
-            Z = rows.reshape(rows.shape[0], -1, d) @ basis[t]
+            Z = tall_product(rows, basis[t])
             features = np.ascontiguousarray(Z.reshape(count, m, -1).transpose(2, 1, 0))
             y = self._labels(t, c, rows, features[k:])
             if kept is not None:
@@ -211,8 +211,8 @@ class ExplicitBatch(RowBatch):
         W = np.empty((trials, p, k))
         residual = np.empty((trials, p, m))  # not from the workspace, so that two fits in one round are both valid
 
-        def solve(t: slice, c: slice, Z: Array, y: Array) -> Array:
-            """Store the heads of a block, and return the coefficients of its rows in the gradient, (t, k, c, m)."""
+        def solve(t: slice, c: slice, Z: Array, y: Array) -> None:
+            """Store the heads of a block and their residuals."""
             some, clients = t.stop - t.start, c.stop - c.start
             counts = self.counts[t, c].ravel()
             heads = head_least_squares(Z, y, counts, ridge, few=m * d > CACHE_VALUES // 8)
@@ -220,26 +220,31 @@ class ExplicitBatch(RowBatch):
                 self._singular[t] |= heads.deficient.reshape(some, clients).any(axis=-1)
             W[t, c] = heads.W.T.reshape(some, clients, k)
             residual[t, c] = heads.residual.T.reshape(some, clients, m)
-            V = np.empty((some, k, clients, m))
-            scaled = (heads.W / np.maximum(counts, 1.0)).reshape(k, 1, some, clients)
-            np.multiply(scaled, heads.residual.reshape(m, some, clients), out=V.transpose(1, 3, 0, 2))
-            return V
 
         if self.rows.threads > 1:
-            V = np.empty((trials, k, p, m))
             for t, c, Z, y in list(self.map_blocks(B, lambda t, c, rows, Z, y: (t, c, Z, y))):
-                V[t, :, c] = solve(t, c, Z, y)
-            gradient = self.pull_back(V)
+                solve(t, c, Z, y)
+            gradient = self.weighted_messages(W, residual, 1.0)
         else:
-            gradient = np.zeros((trials, k, d))
+            sums = np.zeros((trials, k, d))
             for t, c, rows, Z, y in self.map_blocks(B, lambda *block: block, once=True):
-                gradient[t] += solve(t, c, Z, y).reshape(len(rows), k, -1) @ rows.reshape(len(rows), -1, d)
-        return ExplicitFit(batch=self, W=readonly(W), residual=residual, gradient=gradient.mT)
+                solve(t, c, Z, y)
+                scaled = W[t, c] * (1.0 / self.positive_counts[t, c, None])
+                sums[t] += weighted_messages(rows, residual[t, c], scaled)
+            gradient = sums.mT
+        return ExplicitFit(batch=self, W=readonly(W), residual=residual, gradient=gradient)
 
     def weighted_messages(self, W: Array, residual: Array, weights: Array | float) -> Array:
         """Return ``sum_i weights_i (1/m_i) X_i'r_i w_i'``, (T, d, k), of residuals (T, p, m); cost O(p m d k)."""
-        scaled = (W * (weights / self.positive_counts)[..., None]).mT
-        return self.pull_back(np.ascontiguousarray(scaled)[..., None] * residual[:, None]).mT
+        trials, _, _, d = self.shape
+        scaled, sums = W * (weights / self.positive_counts)[..., None], np.zeros((trials, W.shape[-1], d))
+
+        def part(t: slice, c: slice, rows: Array) -> tuple[slice, Array]:
+            return t, weighted_messages(rows, residual[t, c], scaled[t, c])
+
+        for t, part_sums in self.rows.map_blocks(part):
+            sums[t] += part_sums
+        return sums.mT
 
 
 @dataclass(frozen=True, kw_only=True)

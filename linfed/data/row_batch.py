@@ -78,19 +78,6 @@ class RowBatch(ABC):
         """Number of samples per participant, (T, p), but at least 1, for use as a divisor."""
         return np.maximum(self.counts, 1.0)
 
-    def pull_back(self, V: Array) -> Array:
-        """Return ``sum_ij V[:, :, i, j] x_ij'``, (T, k, d), for V (T, k, p, m)."""
-        trials, k, p, m = V.shape
-        out = np.zeros((trials, k, self.shape[-1]))
-        flat_V = V.reshape(trials, k, p * m)
-
-        def part(t: slice, c: slice, rows: Array) -> tuple[slice, Array]:
-            return t, flat_V[t, :, c.start * m : c.stop * m] @ rows.reshape(rows.shape[0], -1, rows.shape[-1])
-
-        for t, sums in self.rows.map_blocks(part):
-            out[t] += sums
-        return out
-
     def minibatches(self, size: int, order: Indices | None = None, *, rng: TrialRandom | None = None) -> Iterator[Any]:
         """Yield batches of at most `size` samples per client.
 

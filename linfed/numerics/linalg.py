@@ -274,6 +274,27 @@ def factored_squared_lengths(stacked: Array, coordinates: Sequence[Array]) -> Ar
     return np.square(parts, out=parts).sum(axis=-2)
 
 
+def tall_product(rows: Array, basis: Array) -> Array:
+    """Return ``rows @ basis`` of rows (t, c, m, d) and bases (t, d, r), as (t, c m, r).
+
+    The rows are multiplied in pieces of about `CACHE_VALUES` floats: BLAS copies longer factors before it multiplies.
+    """
+    t, c, m, d = rows.shape
+    piece = max(1, CACHE_VALUES // max(1, m * d)) * m
+    flat, out = rows.reshape(t, c * m, d), np.empty((t, c * m, basis.shape[-1]))
+    for start in range(0, c * m, max(1, piece)):
+        np.matmul(flat[:, start : start + piece], basis, out=out[:, start : start + piece])
+    return out
+
+
+def weighted_messages(rows: Array, residual: Array, W: Array) -> Array:
+    """Return ``sum_i w_i (X_i'r_i)'`` of rows (t, c, m, d), residuals (t, c, m) and weights (t, c, k), as (t, k, d).
+
+    One message per client reads its rows once. All clients in one product would copy them, for k times the operations.
+    """
+    return np.asarray(W.mT @ (residual[..., None, :] @ rows)[..., 0, :])
+
+
 def client_blocks(trials: int, clients: int, values: int, few: int = 1) -> Iterator[tuple[slice, slice]]:
     """Yield slices (trials, clients) of blocks of about `CACHE_VALUES` floats, with `values` floats per client.
 

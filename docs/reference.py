@@ -54,7 +54,8 @@ GROUPS = {
         "Problems and distributions of x",
         "Ground truths: regressors, noise and the distribution of the samples.",
         (
-            *("SharedRepresentation", "UnderParameterized", "SharedWithShortcuts", "GivenTruth", "Problem", "Truth"),
+            *("SharedRepresentation", "SimilarRepresentations", "UnderParameterized", "SharedWithShortcuts"),
+            *("GivenTruth", "Problem", "Truth"),
             *("Classes", "problems.ClassTruth"),
             *("Gaussian", "Rademacher", "UniformCube", "UniformSphere", "Design"),
         ),

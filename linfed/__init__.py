@@ -128,6 +128,7 @@ if TYPE_CHECKING:
     from linfed.problems import Problem as Problem
     from linfed.problems import SharedRepresentation as SharedRepresentation
     from linfed.problems import SharedWithShortcuts as SharedWithShortcuts
+    from linfed.problems import SimilarRepresentations as SimilarRepresentations
     from linfed.problems import Truth as Truth
     from linfed.problems import UnderParameterized as UnderParameterized
     from linfed.problems.designs import Design as Design

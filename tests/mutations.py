@@ -95,6 +95,16 @@ MUTATIONS = {
     ],
     "problems/shared.py": [
         Mutation("new clients drawn as the old", "Stream.NEW_TRUTH", "Stream.TRUTH", "problems new_clients"),
+        Mutation(
+            "another common part", "math.sqrt((1.0 - h) * (1.0 + h))", "(1.0 - h)", "similar:common similar:heads"
+        ),
+    ],
+    "problems/similar.py": [
+        Mutation(
+            "deviations of equal length", "np.sqrt(np.vecdot(W, W))[:, :near, None]", "self._norm", "similar:distrib"
+        ),
+        Mutation("outliers keep their heads", "        W[:, near:] = 0.0\n", "", "similar:parts"),
+        Mutation("new clients drawn as the old", "Stream.NEW_SHORTCUT", "Stream.SHORTCUT", "similar:shortcuts"),
     ],
     "problems/shortcuts.py": [
         Mutation("new clients drawn as the old", "Stream.NEW_SHORTCUT", "Stream.SHORTCUT", "shortcut:new_clients"),

@@ -445,6 +445,9 @@ CALLS = {
         for kind, make in {
             "a shared truth": shared,
             "shortcuts": shortcuts,
+            "similar representations": lambda **changes: lf.SimilarRepresentations(
+                n_clients=8, dim=6, rank=2, **changes
+            ),
             "an under-parameterised one": lambda **changes: lf.UnderParameterized(n_clients=8, dim=6, **changes),
             "a given one": lambda **changes: truth(Phi=ones(3, 2), **changes),
         }.items()
@@ -694,6 +697,7 @@ CALLS = {
             "noise_std": lambda value: shared(noise_std=value),
             "head_norm": lambda value: shared(head_norm=value),
             "condition_number": lambda value: shared(condition_number=value),
+            "heterogeneity": lambda value: shared(heterogeneity=value),
         }.items()
     },
     "trials beyond memory": (lambda: run(trials=10**15), ["trials = 1000000000000000", "memory"]),
@@ -984,6 +988,7 @@ def test_large_steps_end_as_results(name, value):
         shared(head_norm=1e200),
         shared(noise_std=1e150),
         shared(condition_number=1e12),
+        lf.SimilarRepresentations(n_clients=8, dim=6, rank=2, deviation=1e200, outliers=0.2),
         shared(design=lf.Gaussian(covariance=1e200)),
         shortcuts(shortcut_norm=1e200),
         lf.UnderParameterized(n_clients=8, dim=6, spectrum=[1e200, 1.0]),

@@ -561,6 +561,7 @@ def test_an_algorithm_that_asks_for_more_than_it_says_is_told_so():
 FLUTE = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
 SHORTCUT = lf.FedRepShortcut(rank=2, step_size=0.05, solver=lf.ClosedForm())
 WITH_SHORTCUTS = lf.SharedWithShortcuts(n_clients=6, dim=9, rank=2, shortcut_norm=0.5, clusters=4)
+SIMILAR = lf.SimilarRepresentations(n_clients=6, dim=9, rank=2, deviation=0.5, outliers=0.2, noise_std=0.1)
 WIDE = {"problem": shared(n=1100, d=12), "data": lf.FreshSamples(5), "rounds": 3}
 DENSE = lf.GivenTruth(B=basis(60, 2), Phi=normal(1100, 60), noise_std=0.1)
 RUNS = {
@@ -571,6 +572,8 @@ RUNS = {
     "projected, m = k": {"data": lf.FreshSamples(2)},
     "projected, k = 1": {"algorithm": fedrep(k=1), "data": lf.FreshSamples(3), "problem": truth(r=1)},
     "projected, dense truth": {"problem": lf.GivenTruth(B=basis(9, 2), Phi=normal(6, 9), noise_std=0.1)},
+    "projected, similar representations": {"problem": SIMILAR},
+    "compressed, similar representations": {"problem": SIMILAR, "data": lf.FreshSamples(12)},
     "projected, covariance": {"problem": truth(design=lf.Gaussian(covariance=np.diag(np.arange(1.0, 10.0))))},
     "projected, many clients": {**WIDE, "algorithm": fedrep(d=12)},
     "projected, many clients, gradient heads": {**WIDE, "algorithm": fedrep(d=12, **GRADIENT)},

@@ -304,6 +304,18 @@ def test_runs_end_on_the_floor_that_is_predicted(name):
     assert typical(run) == pytest.approx(np.mean(floor), rel=margin)
 
 
+@pytest.mark.parametrize("subspace", ["B, W, S", "Phi, B"])
+def test_the_oracles_floor_is_at_the_reference_subspace(subspace):
+    """Which is not the best subspace of regressors with a full-dimensional part: that would predict 7 % less."""
+    truth = lf.SharedWithShortcuts(n_clients=30, dim=12, rank=2, shortcut_norm=0.5).truth(0, [0])
+    parts = {"B": truth.B[0], "W": truth.W[0], "S": truth.S[0]}
+    given = parts if subspace == "B, W, S" else {"Phi": truth.dense()[0], "B": truth.B[0]}
+    problem, run = lf.GivenTruth(**given, noise_std=0.3), {"data": lf.FixedSamples(8)}
+    floor = float(lf.predict(lf.Oracle(rank=2), problem, **run, rounds=1).floor)
+    risks = lf.simulate(lf.Oracle(rank=2), problem, **run, rounds=1, trials=600).metrics["risk"][:, -1]
+    assert risks.mean() == pytest.approx(floor, rel=0.02)
+
+
 def test_fedavgs_rate_is_that_of_given_samples_too():
     data = lf.FixedSamples(20).draw(PROBLEM)
     drawn, given = (predict(lf.FedAvg(step_size=0.3), data=each) for each in (lf.FixedSamples(20), data))

@@ -160,6 +160,14 @@ SAVED = {
         lf.FixedSamples(4),
         (3, 1, 4),
     ),
+    "similar representations": (
+        FEDREP,
+        lf.SimilarRepresentations(
+            n_clients=5, dim=4, rank=2, deviation=np.float64(0.3), outliers=0.2, heterogeneity=0.5, noise_std=0.1
+        ),
+        lf.FreshSamples(5),
+        0,
+    ),
     "numpy numbers": (
         lf.FedRep(
             rank=np.int64(2), step_size=np.float64(0.3), init=lf.Moments(clients=np.int64(3)), orthonormalize=np.False_

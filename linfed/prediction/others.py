@@ -198,7 +198,9 @@ def _spectrum(truth: Truth) -> Array:
 
 
 def _outside(truth: Truth, rank: int) -> float:
-    """Return the root mean square length of the phi_i outside the best subspace."""
-    left = _spectrum(truth)[rank:]
-    clients = (truth.S if truth.W is None else truth.W).shape[1]  # type: ignore[union-attr]
-    return float(np.sqrt(np.sum(left**2) / clients))
+    """Return the root mean square length of the phi_i outside the reference subspace."""
+    if truth.S is None and truth.subspace is None:  # the top left singular subspace of Phi, or its span
+        assert truth.W is not None
+        return float(np.sqrt(np.sum(_spectrum(truth)[rank:] ** 2) / truth.W.shape[1]))
+    Phi, basis = truth.dense()[0], truth.reference(rank)[0]
+    return float(np.sqrt(np.square(Phi - Phi @ basis @ basis.T).sum(axis=-1).mean()))

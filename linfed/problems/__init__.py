@@ -7,6 +7,7 @@ from linfed.problems.classes import Classes, ClassTruth
 from linfed.problems.given import GivenTruth
 from linfed.problems.shared import SharedRepresentation
 from linfed.problems.shortcuts import SharedWithShortcuts
+from linfed.problems.similar import SimilarRepresentations
 from linfed.problems.underparameterized import UnderParameterized
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Problem",
     "SharedRepresentation",
     "SharedWithShortcuts",
+    "SimilarRepresentations",
     "Truth",
     "UnderParameterized",
     "check_problem",

@@ -32,27 +32,43 @@ class SharedRepresentation(Configuration):
     noise_std : float, default 0.0
         Standard deviation of the label noise, in units of y (never the variance).
     head_norm : float, optional
-        Length of every ``w_i*``; ``sqrt(rank)`` by default (Assumption 3).
+        Length of every ``w_i*``; ``sqrt(rank)`` by default (Assumption 3). If `heterogeneity` is between 0 and 1, it is
+        the root mean square length over the distribution of heads.
     condition_number : float, optional
         kappa from 1 to 1e12: ratio of the largest to the smallest singular value of ``W*``. The singular values are
         then a geometric sequence between the two, and every head still has length `head_norm`. By default the heads'
         directions are uniform, and kappa is not controlled. Requires ``n_clients >= rank``, and ``rank >= 2`` unless
         kappa is 1.
+    heterogeneity : float, default 1.0
+        Heterogeneity h of the heads, from 0 (one model for all clients) to 1 (the FedRep paper's heads). Below 1 it
+        cannot be combined with `condition_number`.
     design : Design or str, default "gaussian"
         Distribution of x.
 
     Raises
     ------
     ValueError
-        If a size is below 1, rank exceeds dim, the noise is negative, or the sizes do not allow the condition number.
+        If a size is below 1, rank exceeds dim, the noise is negative, the sizes do not allow the condition number, or
+        options cannot be combined.
 
     Notes
     -----
-    ``B*`` is the Q factor of a standard Gaussian (d, k) matrix, and ``w_i*`` is a standard Gaussian vector scaled to
-    length `head_norm`. A given kappa is reached to 1e-12 by alternating projections (Tropp, Dhillon, Heath and Strohmer
-    2005), between the matrices with these singular values and the matrices with rows of equal length.
+    ``B*`` is the Q factor of a standard Gaussian (d, k) matrix. The heads are
+    ``w_i* = sqrt(1 - h^2) c + h z_i``. The personal part ``z_i`` is a standard Gaussian vector scaled to the length ``L
+    = head_norm``. The common part c is L times the first unit vector. This direction is no restriction, because B* is
+    uniformly distributed. B* and the ``z_i`` of a trial are equal for all h. Over the distribution of heads:
 
-    **Deviations**: `condition_number` is an addition; the FedRep paper's normalisation is used.
+    - ``E w = sqrt(1 - h^2) c``, and ``E w w' = (1 - h^2) c c' + (h^2 L^2 / k) I``, with trace L^2.
+    - The share h^2 of ``E ||w||^2`` is personal. The best single model has the excess risk ``h^2 L^2 / 2``, for x of
+      covariance I.
+    - All lengths are between ``L |sqrt(1 - h^2) - h|`` and ``L (sqrt(1 - h^2) + h)``: they equal L at h = 0 and h = 1.
+    - ``E w w'`` has the eigenvalue ``L^2 (1 - h^2 + h^2/k)`` once, and k - 1 times ``h^2 L^2 / k``. At h = 0 the
+      samples determine only one direction of B*, whose span remains the reference subspace.
+
+    A given kappa is reached to 1e-12 by alternating projections (Tropp, Dhillon, Heath and Strohmer 2005), between the
+    matrices with these singular values and the matrices with rows of equal length.
+
+    **Deviations**: `condition_number` and `heterogeneity` are additions; the FedRep paper's normalisation is used.
 
     References
     ----------
@@ -68,6 +84,9 @@ class SharedRepresentation(Configuration):
     >>> import numpy as np
     >>> [round(float(np.linalg.cond(W)), 6) for W in truth.W]
     [3.0, 3.0]
+    >>> similar = lf.SharedRepresentation(n_clients=100, dim=20, rank=2, heterogeneity=0.1).truth(seed=0, trials=[0])
+    >>> bool(np.ptp(similar.W[0], axis=0).max() < 0.3)      # 2 h head_norm = 0.28
+    True
     """
 
     n_clients: int
@@ -76,6 +95,7 @@ class SharedRepresentation(Configuration):
     noise_std: float = 0.0
     head_norm: float | None = None
     condition_number: float | None = None
+    heterogeneity: float = 1.0
     design: Design = field(default_factory=Gaussian)
 
     def __post_init__(self) -> None:
@@ -86,8 +106,14 @@ class SharedRepresentation(Configuration):
         self.design.check_dim(self.dim)
         kappa_range = partial(check_number, minimum=1.0, maximum=LARGEST_CONDITION)
         check_fields(self, head_norm=optional(positive), condition_number=optional(kappa_range))
+        check_fields(self, heterogeneity=partial(check_number, minimum=0.0, maximum=1.0))
         kappa = self.condition_number
         if kappa is not None:
+            if self.heterogeneity < 1:
+                raise ValueError(
+                    f"heterogeneity = {self.heterogeneity:g} cannot be combined with condition_number = {kappa:g}: "
+                    "each of them determines the singular values of the heads"
+                )
             if self.n_clients < self.rank:
                 raise ValueError(
                     f"condition_number = {kappa:g} requires n_clients >= rank; got {self.n_clients} < {self.rank}"
@@ -116,7 +142,7 @@ class SharedRepresentation(Configuration):
         W = np.empty((len(trials), self.n_clients, self.rank))
         for index, rng in enumerate(generators(seed, Stream.TRUTH, trials)):
             B[index] = orthonormalize(rng.standard_normal((self.dim, self.rank)))
-            W[index] = self._norm * self._directions(rng)
+            W[index] = self._mixed(self._norm * self._directions(rng))
         return Truth(B=B, W=W, noise_std=self.noise_std, design=self.design)
 
     def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
@@ -129,7 +155,7 @@ class SharedRepresentation(Configuration):
         heads = []
         for rng, W in zip(generators(seed, Stream.NEW_TRUTH, trials), truth.W, strict=True):
             if self.condition_number is None:
-                heads.append(self._norm * _unit_rows(rng, clients, self.rank))
+                heads.append(self._mixed(self._norm * _unit_rows(rng, clients, self.rank)))
             else:
                 unit = _unit_rows(rng, max(clients, self.n_clients), self.rank)
                 heads.append(self._norm * _with_moment_of(W, unit, self.condition_number)[:clients])
@@ -137,8 +163,17 @@ class SharedRepresentation(Configuration):
 
     @property
     def _norm(self) -> float:
-        """Length of every head."""
+        """Root mean square length of the heads."""
         return math.sqrt(self.rank) if self.head_norm is None else self.head_norm
+
+    def _mixed(self, personal: Array) -> Array:
+        """Return the heads with the personal parts ``z_i``, (n, k)."""
+        h = self.heterogeneity
+        if h == 1:
+            return personal
+        heads = h * personal
+        heads[:, 0] += math.sqrt((1.0 - h) * (1.0 + h)) * self._norm
+        return heads
 
     def _directions(self, rng: Generator) -> Array:
         """Draw the heads scaled to length 1, (n, k)."""

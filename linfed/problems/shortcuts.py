@@ -22,7 +22,7 @@ class SharedWithShortcuts(SharedRepresentation):
 
     Parameters
     ----------
-    n_clients, dim, rank, noise_std, head_norm, condition_number, design
+    n_clients, dim, rank, noise_std, head_norm, condition_number, heterogeneity, design
         As in `SharedRepresentation`.
     shortcut_norm : float
         Root mean square length of the ``s_i*``, at least 0.
@@ -105,7 +105,8 @@ class SharedWithShortcuts(SharedRepresentation):
         S = np.stack([self._shortcuts(rng, self.n_clients, B) for rng, B in zip(rngs, shared.B, strict=True)])
         if self.uncorrelated and self.shortcut_norm:
             assert shared.W is not None
-            basis = np.linalg.qr(shared.W)[0]
+            heads = shared.W if self.heterogeneity else shared.W[..., :1]  # at 0 all heads are equal
+            basis = np.linalg.qr(heads)[0]
             original, S = S, S - basis @ (basis.mT @ S)
             lengths = [np.linalg.norm(shortcuts, axis=(-2, -1), keepdims=True) for shortcuts in (original, S)]
             S *= lengths[0] / lengths[1]

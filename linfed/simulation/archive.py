@@ -19,7 +19,14 @@ from linfed.algorithms.initial import INITIALISATIONS
 from linfed.algorithms.solvers import ClosedForm, GradientSteps
 from linfed.data.given_classes import GivenClasses
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
-from linfed.problems import Classes, GivenTruth, SharedRepresentation, SharedWithShortcuts, UnderParameterized
+from linfed.problems import (
+    Classes,
+    GivenTruth,
+    SharedRepresentation,
+    SharedWithShortcuts,
+    SimilarRepresentations,
+    UnderParameterized,
+)
 from linfed.problems.designs import LAWS
 
 FORMAT = 1
@@ -40,6 +47,7 @@ _LISTED: tuple[type[Any], ...] = (
     GradientSteps,
     SharedRepresentation,
     SharedWithShortcuts,
+    SimilarRepresentations,
     UnderParameterized,
 )
 _KNOWN = {cls.__name__: cls for cls in _LISTED}

@@ -19,6 +19,7 @@ from linfed.theory.fedrep.near_truth import best_step_size, near_truth_threshold
 from linfed.theory.fedrep.refitted import known_heads_bound, refitted_heads_limit
 from linfed.theory.fedrep.schedule import best_step_schedule, mean_squared_sine, schedule_asymptote
 from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution
+from linfed.theory.fedrep.similar import SimilarFloor, similar_floor
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.fedrep.theorem1 import (
     fedrep_bound,
@@ -82,6 +83,7 @@ __all__ = [
     "SecondOrder",
     "ShortcutRound",
     "ShortcutTrace",
+    "SimilarFloor",
     "SpectralFloor",
     "StateEvolution",
     "Theorem1Run",
@@ -146,6 +148,7 @@ __all__ = [
     "shortcut_repulsion",
     "shortcut_spectrum_hypothesis",
     "shortcut_trace",
+    "similar_floor",
     "simplex_etf",
     "single_model_floor",
     "spectral_floor",

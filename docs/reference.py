@@ -221,6 +221,7 @@ GROUPS = {
         (
             *("theory.fedavg_fixed_point", "theory.fedavg_iteration_matrix", "theory.fedavg_rate"),
             *("theory.fedavg_stationary_covariance", "theory.scaffold_iteration_matrix"),
+            *("theory.l2gd_stationary_models", "theory.StationaryModels"),
             *("theory.mean_square_rate", "theory.fedrolex_cycle"),
             *("theory.best_local_ridge", "theory.local_mean_risk", "theory.single_model_floor"),
             *("theory.new_client_mean_risk", "theory.new_client_excess_quantile", "theory.outside_length"),

@@ -452,12 +452,65 @@ def test_runs_end_at_the_predicted_floor_with_the_predicted_rate(name, samples):
         (lf.Ditto(step_size=0.1), {"participation": 0.5}, ["2 of 4 participants", "all clients must participate"]),
         (lf.APFL(step_size=0.1, mix_step_size=0.1), {}, ["mix_step_size = 0.1", "must be fixed"]),
         (lf.PFedMe(step_size=[0.1, 0.2]), {}, ["schedule"]),
-        (lf.L2GD(step_size=0.1), {}, ["no prediction is available for algorithm = L2GD"]),
+        (lf.L2GD(step_size=0.1, coins=[True, False]), {}, ["given coins", "leave coins= out"]),
     ],
 )
 def test_runs_without_a_prediction_are_one_line(world, algorithm, run, words):
     call = {"data": world.data(), "rounds": 2, **run}
     assert_one_line(lambda: lf.predict(algorithm, world.problem(), **call), words, errors=lf.NoPredictionError)
+
+
+@pytest.mark.parametrize("samples", [20, pytest.param(3, marks=pytest.mark.long)])
+def test_l2gd_has_the_predicted_mean_and_fluctuation(samples):
+    """400 runs with their own coins on the same samples; in a planted law only the steps on the losses fluctuate."""
+    problem = lf.SharedRepresentation(n_clients=6, dim=5, rank=2, noise_std=0.5, design=lf.Gaussian(covariance=2.0))
+    truth, data = problem.truth(0, [0]), lf.FixedSamples(samples).draw(problem)
+    given = lf.GivenTruth(B=truth.B[0], W=truth.W[0], noise_std=0.5, design=problem.design)
+    run = {"problem": given, "data": lf.GivenSamples(data.X[0], data.y[0])}
+    algorithm = lf.L2GD(step_size=0.1, strength=2.0, mean_probability=0.3)
+    (A,), (b,) = data.normal_equations()
+    law = lf.theory.l2gd_stationary_models(A, b, step_size=0.1, strength=2.0, mean_probability=0.3)
+    rounds, trials = {20: 400, 3: 2500}[samples], 400
+    assert law.rate**rounds < 1e-4
+    result = lf.simulate(algorithm, rounds=rounds, trials=trials, metrics=["risk"], record_every=rounds, **run)
+    models = result.final.S
+    error = models.std(axis=0) / np.sqrt(trials)
+    assert np.abs((models.mean(axis=0) - law.models) / error).max() < 4.5
+    squares = (models - law.models) ** 2
+    expected = np.diagonal(law.covariance, axis1=1, axis2=2)
+    assert np.abs((squares.mean(axis=0) - expected) / (squares.std(axis=0) / np.sqrt(trials))).max() < 4.5
+    risk, floor = result.metrics["risk"][:, -1], lf.predict(algorithm, rounds=10, **run).floor
+    error = risk.std(ddof=1) / np.sqrt(trials)
+    assert abs(risk.mean() - float(floor)) < 4 * error
+    lengths = squares.sum(axis=(1, 2))
+    error = lengths.std(ddof=1) / np.sqrt(trials)
+    assert abs(lengths.mean() - expected.sum()) < 4 * error < abs(lengths.mean() - 0.7 * expected.sum())
+
+
+def test_l2gd_minimises_the_mixture_in_the_mean():
+    """The mean models are the minimiser of the spec's closed form, and a tenth of the step a tenth of the variance."""
+    problem = lf.SharedRepresentation(n_clients=4, dim=3, rank=2, noise_std=0.3)
+    (A,), (b,) = lf.FixedSamples(12).draw(problem).normal_equations()
+    big, small = (
+        lf.theory.l2gd_stationary_models(A, b, step_size=step, strength=1.5, mean_probability=0.4)
+        for step in (0.01, 0.001)
+    )
+    slopes = (A @ big.models[..., None])[..., 0] - b + 1.5 * (big.models - big.models.mean(axis=0))
+    np.testing.assert_allclose(slopes, 0, atol=1e-12)
+    np.testing.assert_allclose(big.models, small.models, rtol=1e-10)
+    np.testing.assert_allclose(
+        np.trace(big.covariance.mean(axis=0)), 10 * np.trace(small.covariance.mean(axis=0)), rtol=0.05
+    )
+
+
+def test_l2gd_without_a_stationary_law_is_one_line():
+    problem = lf.SharedRepresentation(n_clients=3, dim=4, rank=2, noise_std=0.3)
+    run = {"data": lf.FixedSamples(12), "rounds": 2}
+    call = lf.predict(lf.L2GD(step_size=0.9, strength=0.3, mean_probability=0.5), problem, **run)
+    assert_one_line(lambda: call.floor, ["step_size = 0.9", "grows without bound"], errors=lf.NoPredictionError)
+    large = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, noise_std=0.3)
+    call = lf.predict(lf.L2GD(step_size=0.01), large, **run)
+    assert_one_line(lambda: call.floor, ["n d = 1000", "at most 400"], errors=lf.NoPredictionError)
 
 
 def test_a_step_size_beyond_the_edge_has_a_rate_and_no_floor(world):

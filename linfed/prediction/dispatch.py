@@ -14,7 +14,7 @@ from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
-from linfed.algorithms.personal import APFL, Ditto, PerFedAvg, PFedMe
+from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
 from linfed.algorithms.personal.base import PersonalModels
 from linfed.data.samples import Data, FixedSamples, FreshSamples
 from linfed.errors import NoPredictionError, short_repr
@@ -31,7 +31,7 @@ LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
     FedRep: fedrep.predicted,
     FLUTE: others.of_flute,
     **dict.fromkeys((FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR, FedRolex), averaging.of_averaging),
-    **dict.fromkeys((Ditto, APFL, PFedMe, PerFedAvg), personal.of_personal),
+    **dict.fromkeys((Ditto, APFL, PFedMe, PerFedAvg, L2GD), personal.of_personal),
     **dict.fromkeys((MethodOfMoments, UStatistic, TwoReplica, LocalGram), others.of_spectral),
     LocalOnly: others.of_local_only,
     Oracle: others.of_oracle,

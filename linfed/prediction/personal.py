@@ -9,7 +9,7 @@ import numpy as np
 
 from linfed._types import Array
 from linfed.algorithms.base import State
-from linfed.algorithms.personal import APFL, Ditto, PerFedAvg, PFedMe
+from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
 from linfed.algorithms.personal.base import PersonalModels
 from linfed.algorithms.step_size import one_step
 from linfed.data.explicit import ExplicitBatch
@@ -19,14 +19,24 @@ from linfed.prediction.averaging import check_fixed_samples, samples_of_trials
 from linfed.prediction.prediction import Asked, Prediction, Quantity
 from linfed.simulation.job import Job
 from linfed.simulation.metrics import client_risks
+from linfed.theory.mixing import MOST_ROWS, l2gd_stationary_models
 
 SOURCE = "the fixed point of the round, an affine map"
 VALID = "exact; full participation, full gradients, fixed samples"
+MIXED, MIXED_VALID = "theory.l2gd_stationary_models", f"mean over the coins, up to n d = {MOST_ROWS}; {VALID}"
 
 TINY = 1e-10
 """Distance from 1 of the eigenvalues in directions that no sample of a client sees."""
 
 Slope: TypeAlias = Callable[[Array], Array]
+
+
+class End(NamedTuple):
+    """Limits of the served predictors (n, d), the rate, and their covariances about the limits (n, d, d), if any."""
+
+    served: Array
+    rate: float
+    covariance: Array | None = None
 
 
 class Round(NamedTuple):
@@ -53,10 +63,13 @@ def of_personal(job: Job, algorithm: PersonalModels) -> Prediction:
         raise NoPredictionError(
             f"no prediction of APFL is available for mix_step_size = {algorithm.mix_step_size:g}: the mix must be fixed"
         )
+    if isinstance(algorithm, L2GD) and algorithm.coins is not None:
+        raise NoPredictionError("no prediction of L2GD is available for given coins: leave coins= out")
     step = one_step(algorithm.step_size, f"predictions of {name} require", NoPredictionError)
-    found: list[tuple[Array, float]] = []
+    source, valid = (MIXED, MIXED_VALID) if isinstance(algorithm, L2GD) else (SOURCE, VALID)
+    found: list[End] = []
 
-    def ends() -> list[tuple[Array, float]]:
+    def ends() -> list[End]:
         if not found:
             found.extend(_ends(job, algorithm, step))
         return found
@@ -65,34 +78,52 @@ def of_personal(job: Job, algorithm: PersonalModels) -> Prediction:
         if job.problem is None:
             raise NoPredictionError("the risk requires a ground truth: give problem=")
         values = []
-        for trial, (served, rate) in enumerate(ends()):
+        for trial, (served, rate, covariance) in enumerate(ends()):
             if rate >= 1.0:
                 raise NoPredictionError(f"step_size = {step:g} is too large: {name} diverges with rate {rate:.4g}")
-            values.append(float(client_risks(State(S=served[None]), job.problem.truth(job.seed, [trial])).mean()))
-        return Quantity(np.array(values), SOURCE, VALID, "risk")
+            truth = job.problem.truth(job.seed, [trial])
+            risk = float(client_risks(State(S=served[None]), truth).mean())
+            if covariance is not None:
+                root = truth.design.root_apply(np.eye(served.shape[1]))
+                risk += 0.5 * float(np.trace(root @ covariance.mean(axis=0) @ root.T))
+            values.append(risk)
+        return Quantity(np.array(values), source, valid, "risk")
 
     quantities: dict[str, Asked] = {
         "floor": floor,
-        "rate": lambda: Quantity(np.array([rate for _, rate in ends()]), SOURCE, VALID),
+        "rate": lambda: Quantity(np.array([end.rate for end in ends()]), source, valid),
     }
     return Prediction(
         law="fixed point",
-        source=SOURCE,
-        validity=VALID,
+        source=source,
+        validity=valid,
         rounds=np.arange(job.rounds + 1),
         _curves=f"no prediction of the distance is available for {name}, which learns no representation B",
         _quantities=quantities,
     )
 
 
-def _ends(job: Job, algorithm: PersonalModels, step: float) -> Iterator[tuple[Array, float]]:
-    """Yield the limits of all predictors (n, d), and the rate, of every trial."""
+def _ends(job: Job, algorithm: PersonalModels, step: float) -> Iterator[End]:
+    """Yield the ends of every trial."""
     for X, y, counts, _ in samples_of_trials(job):
         batch = ExplicitBatch(X, y, active=everybody(*counts.shape), counts=counts)
-        yield _limit(ROUNDS[type(algorithm)](algorithm, batch, step))
+        if isinstance(algorithm, L2GD):
+            yield _mixed(algorithm, batch, step)
+        else:
+            yield _limit(ROUNDS[type(algorithm)](algorithm, batch, step))
 
 
-def _limit(done: Round) -> tuple[Array, float]:
+def _mixed(algorithm: L2GD, batch: ExplicitBatch, step: float) -> End:
+    """Return the mean models of L2GD, their rate and covariances."""
+    options = {"strength": algorithm.strength, "mean_probability": algorithm.mean_probability}
+    try:
+        found = l2gd_stationary_models(*_normal(batch), step_size=step, **options)
+    except ValueError as reason:
+        raise NoPredictionError(f"no prediction of L2GD is available: {reason}") from None
+    return End(found.models, found.rate, found.covariance)
+
+
+def _limit(done: Round) -> End:
     """Return the limit of the served predictors of a run from 0, (n, d), and the rate of convergence."""
     d = done.server.shape[1]
     matrix, offset = done.server[..., :d].mean(axis=0), done.server[..., -1].mean(axis=0)
@@ -100,7 +131,7 @@ def _limit(done: Round) -> tuple[Array, float]:
     by_theta, by_own = done.own[..., :d], done.own[..., d:-1]
     own = _from_zero(by_own, by_theta @ theta + done.own[..., -1])
     served = done.served[..., :d] @ theta + (done.served[..., d:-1] @ own[..., None])[..., 0] + done.served[..., -1]
-    return served, max(_rate(matrix[None]), _rate(by_own))
+    return End(served, max(_rate(matrix[None]), _rate(by_own)))
 
 
 def _from_zero(matrices: Array, offsets: Array) -> Array:

@@ -12,10 +12,10 @@ from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
-from linfed.algorithms.personal import APFL, Ditto, PerFedAvg, PFedMe
+from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
 from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED
 from linfed.prediction.others import SERVED, SPECTRAL
-from linfed.prediction.personal import VALID
+from linfed.prediction.personal import MIXED_VALID, VALID
 
 NEAR_END = ("floor", "rate", "stability_edge", "best_step")
 
@@ -104,6 +104,7 @@ ENTRIES = (
     Entry(
         (Ditto, APFL, PFedMe, PerFedAvg), "fixed or given samples, all clients participate", ("floor", "rate"), VALID
     ),
+    Entry((L2GD,), "fixed or given samples, all clients participate, n d <= 400", ("floor", "rate"), MIXED_VALID),
     Entry(
         (MethodOfMoments, UStatistic, TwoReplica, LocalGram),
         "Gaussian x, all clients participate",

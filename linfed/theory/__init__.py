@@ -56,6 +56,7 @@ from linfed.theory.flute import (
 )
 from linfed.theory.local import best_local_ridge, local_mean_risk
 from linfed.theory.mean_square import mean_square_rate
+from linfed.theory.mixing import StationaryModels, l2gd_stationary_models
 from linfed.theory.new_clients import (
     new_client_excess_quantile,
     new_client_mean_risk,
@@ -86,6 +87,7 @@ __all__ = [
     "SimilarFloor",
     "SpectralFloor",
     "StateEvolution",
+    "StationaryModels",
     "Theorem1Run",
     "ThetaCoordinates",
     "UnderParameterizedEvolution",
@@ -123,6 +125,7 @@ __all__ = [
     "flute_worst_ray",
     "gradient_heads_evolution",
     "known_heads_bound",
+    "l2gd_stationary_models",
     "largest_sine",
     "least_global_nc2",
     "local_best_step",

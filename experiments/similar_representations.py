@@ -90,7 +90,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     base = Similar(rounds=60, trials=8, tuning_trials=4) if quick else Similar()
     names = (FEDREP, RIDGE, POOLED, ORACLE) if quick else METHODS
     counts = (20,) if quick else (10, 20, 40)
-    degrees = (0.0, 0.2, 0.5) if quick else (0.0, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7)
+    degrees = (0.0, 0.2, 0.5) if quick else (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)
     shares = (0.0, 0.2) if quick else (0.0, 0.02, 0.05, 0.1, 0.2, 0.3)
     law = Law(**{name: getattr(base, name) for name in Law.__dataclass_fields__ if name != "method"})
     near: dict[str, Any] = {"n_samples": counts, "deviation": degrees}

@@ -84,14 +84,15 @@ def synthetic_classes(
     The published numbers of samples vary much: the largest of 30 is about 3,000 in the median, and above 12,000 in one
     of ten trials. X is padded with zeros to the largest number. `n_samples` avoids this.
 
-    **Deviations**: the paper defines alpha and beta as variances, which is used here. The authors' program passes them
-    to NumPy as standard deviations: its Synthetic(0.5, 0.5) is ``synthetic_classes(0.25, 0.25)``. At 0 and 1 the two
-    agree. The program holds out a tenth of each client's samples; here the held-out samples are additional.
+    **Deviations**: the paper's N(0, alpha) and N(0, beta) are read as variances, as in N(v_i, Sigma). The authors'
+    program passes alpha and beta to NumPy as standard deviations: its Synthetic(0.5, 0.5) is ``synthetic_classes(0.25,
+    0.25)``. At 0 and 1 the two agree. The program holds out a tenth of each client's samples; here the held-out samples
+    are additional.
 
     References
     ----------
     T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: Federated optimization in heterogeneous networks,
-    MLSys 2020, section 5.1; https://github.com/litian96/FedProx, data/synthetic_1_1/generate_synthetic.py.
+    MLSys 2020; https://github.com/litian96/FedProx, data/synthetic_1_1/generate_synthetic.py.
 
     Examples
     --------
@@ -99,9 +100,8 @@ def synthetic_classes(
     >>> data = lf.synthetic_classes(1.0, 1.0, n_samples=80, trials=2)
     >>> data
     GivenClasses(X of shape (2, 30, 80, 60), samples per client 80, held-out samples per client 100, 10 classes)
-    >>> fedavg, local = lf.FedAvg(step_size=0.1, local_steps=5), lf.LocalOnly(step_size=0.1)
-    >>> ends = [lf.simulate(one, data=data, rounds=50).metrics["accuracy"][:, -1] for one in (fedavg, local)]
-    >>> bool((ends[0] < ends[1]).all())
+    >>> accuracy = lf.simulate(lf.FedAvg(step_size=0.1), data=data, rounds=50).metrics["accuracy"]
+    >>> bool(accuracy[:, -1].min() > 0.7)
     True
     """
     alpha, beta = check_number("alpha", alpha, minimum=0.0), check_number("beta", beta, minimum=0.0)

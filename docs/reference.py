@@ -66,7 +66,7 @@ GROUPS = {
         (
             *("FreshSamples", "FixedSamples", "GivenSamples", "GivenClasses", "classwise_split", "dirichlet_split"),
             *("random_split", "feature_split"),
-            "load_digits",
+            *("load_digits", "synthetic_classes"),
         ),
     ),
     "algorithms": Group(

@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from linfed.data.splits import dirichlet_split as dirichlet_split
     from linfed.data.splits import feature_split as feature_split
     from linfed.data.splits import random_split as random_split
+    from linfed.data.synthetic import synthetic_classes as synthetic_classes
     from linfed.errors import DivergenceWarning as DivergenceWarning
     from linfed.errors import EngineError as EngineError
     from linfed.errors import GridEdgeWarning as GridEdgeWarning

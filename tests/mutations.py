@@ -113,6 +113,12 @@ MUTATIONS = {
     "problems/underparameterized.py": [
         Mutation("new clients drawn as the old", "Stream.NEW_TRUTH", "Stream.TRUTH", "underparameterized:new_clients"),
     ],
+    "data/synthetic.py": [
+        Mutation("alpha is a standard deviation", "math.sqrt(alpha)", "alpha", "synthetic:distribution_of_clients"),
+        Mutation("variances are standard deviations", "** -0.6", "** -1.2", "synthetic:gaussian"),
+        Mutation("held-out samples of training", "Stream.TEST", "Stream.X", "synthetic:depends"),
+        Mutation("labels without biases", " + b[i], axis", ", axis", "synthetic:labels"),
+    ],
     "data/samples.py": [
         Mutation("trials are held out alike", "share, of_trial)", "share, 0)", "splits:training"),
         Mutation(

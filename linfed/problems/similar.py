@@ -39,29 +39,29 @@ class SimilarRepresentations(SharedRepresentation):
     Notes
     -----
     ``A_i = B* + h Delta_i``, where the entries of ``Delta_i`` are independent N(0, 1/d). The regressor of an outlier is
-    uniformly distributed on the sphere of radius ``L = head_norm``. B* and the heads w_i* of the other clients are as
-    in `SharedRepresentation`. In the ground truth the part ``s_i`` is ``h Delta_i w_i*``; for an outlier the head is 0,
-    and ``s_i = phi_i``. With `deviation` and `outliers` 0 there is no such part, and the ground truth is that of
+    uniformly distributed on the sphere of radius ``L = head_norm``. B* and the heads ``w_i*`` of the other clients are
+    as in `SharedRepresentation`. In the ground truth the part ``s_i`` is ``h Delta_i w_i*``. For an outlier the head is
+    0, and ``s_i = phi_i``. If `deviation` and `outliers` are 0, there is no such part, and the ground truth is that of
     `SharedRepresentation`.
 
     A head has one representation, so only ``h Delta_i w_i*`` matters. It is N(0, h^2 ||w_i*||^2 / d I). Without
     outliers, and with heads of equal length, the regressors are therefore those of `SharedWithShortcuts` with
     ``shortcut_norm = h head_norm``.
 
-    The reference subspace is the span of B*. Let ``e`` be the share of outliers, and ``C = E w w'``
-    (`SharedRepresentation`). The second moment ``M = (1/n) sum_i phi_i phi_i'`` has the mean, given B*,::
+    The reference subspace is the span of B*. Let ``e`` be the share of outliers, and ``C = E w w'`` as in
+    `SharedRepresentation`. Given B*, the second moment ``M = (1/n) sum_i phi_i phi_i'`` has the mean::
 
         E M = (1 - e) B* C B*' + ((1 - e) h^2 + e) (L^2 / d) I
 
-    Its top-k subspace is the span of B* for every h and every e < 1, if `heterogeneity` is positive. But algorithms
-    learn the top-k subspace of M itself, which differs from it. With `heterogeneity` 1 the tangents of the angles,
-    (d - k, k), have independent rows and columns, and entries of variance, to first order in 1/n,::
+    Its top-k subspace is the span of B* if `heterogeneity` is positive, for every h and every e < 1. But algorithms
+    learn the top-k subspace of M itself, which differs from it. With `heterogeneity` 1, the tangents of the difference
+    form a (d - k, k) matrix with uncorrelated entries. To first order in 1/n their variance is::
 
         v = k^2 / (n d (1 - e)^2) [(1 - e) h^2 (1/k + h^2/d) + e / (d + 2)]
 
-    The subspace distance of a converged run is therefore about ``sqrt(v) (sqrt(d - k) + sqrt(k))``, even for many
-    samples without label noise. The best heads at B* have the mean excess risk ``((1 - e) h^2 + e) (1 - k/d) L^2 / 2``
-    for x of covariance I.
+    The subspace distance of a converged run of FedRep is therefore about ``sqrt(v) (sqrt(d - k) + sqrt(k))``, even for
+    many samples without label noise. The best heads at B* have the mean excess risk ``((1 - e) h^2 + e) (1 - k/d) L^2 /
+    2`` for x of covariance I.
 
     New clients have the training clients' distribution. The last ``floor(outliers c + 1/2)`` of c new clients are
     outliers.

@@ -60,6 +60,8 @@ WEIGHED = (
     *("tried_feature_penalty", "tried_head_penalty", "final_global_nc2", "final_local_nc2"),
 )
 """Columns of comparisons of classifiers: tried hyper-parameters, and final values that the curves contain."""
+TUNED = ("score", *(f"tried_{name}" for name in ("step_size", "mu", "ridge", "strength", "mix", "weight")))
+"""Columns of comparisons of all methods: tried hyper-parameters."""
 COLLAPSE = ("global_nc2", "local_nc2")
 CONTESTS = {"flute-digits-runs": (4, (50, 100)), "flute-classification-runs": (3, (20, 100))}
 """Comparisons of classifiers: the rank for which NC2 is drawn, and the numbers of clients that are drawn."""
@@ -74,6 +76,10 @@ DROPPED: dict[str, tuple[str, ...]] = {
     "fedrep-rounds-rounds": TRIED,
     "fedrep-samples-samples": TRIED,
     "fedrep-state-evolution-curves": ("growth", "fourth_power"),
+    "heterogeneity-heads": (*TUNED, "tried_adaptation_step_size"),
+    "heterogeneity-sizes": (*TUNED, "tried_adaptation_step_size"),
+    "similar-representations-similar": TUNED,
+    "similar-representations-outliers": TUNED,
     "flute-divergence-phase": ("gradient", "limit", "diverged_counts", "outward_counts"),
     "flute-fig1-runs": COMPARED,
     "flute-fig3-runs": ("least", "least_round", "rounds_to_0.8", "rounds_to_0.99", "length"),

@@ -134,11 +134,12 @@ class Compared:
 def ratios(part: lf.Table) -> dict[str, Measured]:
     """Return each method's excess risk divided by that of the best method: median over trials with its interval.
 
-    The best method has the smallest median. The Oracle does not take part.
+    The best method has the smallest median; the methods are in the order of their medians. The Oracle does not take
+    part.
     """
     excess: dict[str, Array] = {row["method"]: row["excess"] for row in part.rows if row["group"] != REFERENCE}
-    best = excess[min(excess, key=lambda name: float(np.median(excess[name])))]
-    return {name: median_interval(values / best) for name, values in excess.items()}
+    names = sorted(excess, key=lambda name: float(np.median(excess[name])))
+    return {name: median_interval(excess[name] / excess[names[0]]) for name in names}
 
 
 TIE = 1.02
@@ -147,4 +148,4 @@ TIE = 1.02
 
 def tied(found: Mapping[str, Measured]) -> list[str]:
     """Return the methods that tie with the best, the best first."""
-    return sorted((name for name, (_, low, _) in found.items() if low <= TIE), key=lambda name: found[name][0])
+    return [name for name, (_, low, _) in found.items() if low <= TIE]

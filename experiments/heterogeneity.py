@@ -203,7 +203,7 @@ def draw_map(table: lf.Table) -> Any:
                 group = point.select(method=names[0]).rows[0]["group"]
                 row, column = sizes.index(n), counts.index(m)
                 values[row, column] = GROUPS.index(group)
-                others = f"\n+ {len(names) - 1} ties" if len(names) > 1 else ""
+                others = f"\n+ {len(names) - 1} tie{'s' * (len(names) > 2)}" if len(names) > 1 else ""
                 ax.text(column, row, label(names[0]) + others, ha="center", va="center", fontsize=5.5)
             shares = [f"{m / part.rows[0]['dim']:g}" for m in counts]
             pale = ListedColormap([COLORS[group] for group in GROUPS])

@@ -249,7 +249,7 @@ def between(part: lf.Table, where: str) -> list[Finding]:
     fields |= {"claimed_high": 1.0, "strict": True}
     text = "{} has a smaller risk than pooled least squares and than ridge regression without federation"
     return [
-        judge(median_interval(excess[name] / excess[end]), claim=text.format(name), **fields)
+        judge(median_interval(excess[name] / excess[end]), claim=text.format(name[0].upper() + name[1:]), **fields)
         for name in PERSONAL
         if name in excess
     ]

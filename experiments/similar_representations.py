@@ -226,7 +226,7 @@ def between(part: lf.Table, x: str, where: str) -> list[Finding]:
                 out.append(
                     judge(
                         median_interval(excess[name] / excess[end]),
-                        claim=f"{label(name).capitalize()} has a smaller risk than FedRep and than ridge regression",
+                        claim=f"{name[0].upper() + name[1:]} has a smaller risk than FedRep and than ridge regression",
                         setting=f"{where}, {x} {value:g}",
                         statistic="excess risk divided by that of the better of the two, median over paired trials",
                         source=OWN_THRESHOLD,

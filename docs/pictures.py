@@ -78,6 +78,7 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "shortcut-lost": ("shortcut-lost", "", 1400),
     "shortcut-phase": ("shortcut-phase", "", 1500),
     "shortcut-search": ("shortcut-search", "", 1400),
+    "spectral-transition": ("spectral-transition", "", 1400),
     "tripuraneni": ("tripuraneni", "", 2070),
     "tripuraneni-samples": ("tripuraneni", "samples", 1400),
 }

@@ -3,8 +3,9 @@
 d = 50 and k = 4, one data set of m standard Gaussian samples for each of n clients, heads of length sqrt(k) with
 ``(1/n) sum_i w_i w_i' = I``. The estimators see the same data sets:
 
-- spectral: the method of moments (Tripuraneni et al.), the U-statistic (Duchi et al.), the symmetrised and the
-  one-sided product of two replicas (Niu et al.), and a plain baseline, the Gram matrix of local averages;
+- spectral: the method of moments (Tripuraneni et al.), the U-statistic (Duchi et al.), and the symmetrised and the
+  one-sided product of two replicas (Niu et al.);
+- a plain baseline: the Gram matrix of local averages;
 - the minimum of the empirical risk (Du et al.), to which L-BFGS converges from local averages, and the nuclear norm. At
   m <= k also this minimum from a random subspace, and FedRep's B after 50 rounds from local averages.
 
@@ -135,7 +136,7 @@ class Point:
         return row | self.predicted(problem.truth(self.seed, range(self.trials)).W)
 
     def predicted(self, W: Array | None) -> dict[str, Any]:
-        """Return the predicted distances and ratios, (trials,), NaN where there is no prediction."""
+        """Return the predicted distances and ratios, (trials,), NaN without a prediction."""
         sizes: dict[str, Any] = {"dim": self.dim, "n_samples": self.n_samples, "noise_std": self.noise_std}
         row = {f"{name} {what}": np.full(self.trials, np.nan) for name in SPECTRAL for what in ("law", "ratio")}
         row[f"{RISK} law"] = np.full(self.trials, np.nan)
@@ -269,7 +270,7 @@ def predictions(table: lf.Table) -> Iterator[Finding]:
         bound = f"a sine of {SINE}" if name == RISK else f"a ratio of {RATIO}"
         yield judge(
             largest_factor(*(np.stack([row[column] for row in rows], axis=1) for column in (name, f"{name} law"))),
-            claim=f"The distance of {name} is the predicted one, up to {bound}",
+            claim=f"{name.capitalize()}: the distance is the predicted one, up to {bound}",
             setting=f"{len(rows)} points",
             statistic="factor between the median over trials and the prediction, worst point",
             source=OWN,
@@ -306,7 +307,7 @@ def undetermined(table: lf.Table) -> Iterator[Finding]:
             continue
         yield judge(
             fit_exponent([row["n_clients"] for row in close], np.stack([row[name] for row in close], axis=1)),
-            claim=f"Where m <= k, the distance of {name} falls as one over the root of the clients",
+            claim=f"{name.capitalize()}: where m <= k, the distance falls like one over the root of the clients",
             setting=f"{where(short, 'short')}, n = {close[0]['n_clients']:,} to {close[-1]['n_clients']:,}",
             statistic="fitted exponent of the distance in n",
             source=f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
@@ -316,7 +317,7 @@ def undetermined(table: lf.Table) -> Iterator[Finding]:
 
 
 def ranking(table: lf.Table) -> Iterator[Finding]:
-    """Judge in each panel whether an estimator is at least as close to B* as another, at its least favourable point."""
+    """Judge in each panel whether an estimator is at least as close to B* as another, at its worst point."""
     for first, second in PAIRED:
         for panel in table.unique("panel"):
             rows = [row for row in rows_of(table, panel) if row["n_samples"] > row["rank"] + 1 or first != RISK]
@@ -328,9 +329,9 @@ def ranking(table: lf.Table) -> Iterator[Finding]:
             worst = int(ratios[:, 0].argmax())
             yield judge(
                 tuple(ratios[worst].tolist()),
-                claim=f"The estimate of {first} is as close to B* as that of {second} at every point",
+                claim=f"{first.capitalize()}: the estimate is as close to B* as with {second}, at every point",
                 setting=where(rows, panel),
-                statistic="ratio of the median distances at the least favourable point",
+                statistic="ratio of the median distances at the worst point",
                 source=OWN_THRESHOLD,
                 claimed_high=TIE,
                 detail=f"{PANELS[panel][0]} = {rows[worst][PANELS[panel][0]]:g}; closer at {closer}, tied at "

@@ -1,8 +1,8 @@
 """FedRep paper, initialisation: the samples that the method of moments needs, compared with FedRep's.
 
-The smallest m with which half of the estimates reach distance 0.5, and the smallest m of FedRep with fresh samples,
-which goes to distance 0.01 in 40 rounds with the best step size. FedRep starts at distance 0.5, at random, or as in
-Algorithm 2 of its paper from the moments of m samples. All are found by `lf.find_smallest`, without noise.
+`lf.find_smallest` finds the smallest m with which half of the estimates reach distance 0.5, without noise. It also
+finds the smallest m of FedRep with fresh samples, which goes to distance 0.01 in 40 rounds with the best step size.
+FedRep starts at distance 0.5, at random, or as in Algorithm 2 of its paper from the moments of m samples.
 
 Theorem 1 requires that the initial distance is below 1 by a constant. The paper states that the moments achieve this
 without more samples per client, up to logarithms. We compare their samples with three numbers: the theorem's term
@@ -162,7 +162,7 @@ def moments(table: lf.Table) -> Iterator[Finding]:
     threshold = f"{MOMENTS_SUFFICE}; the constant 1 is our {OWN_THRESHOLD}"
     ratios = [(over(row, row["claim"]), row) for row in rows.rows]
     text = "Half of the estimates by the moments reach the distance with Theorem 1's m, c = 1"
-    statistic = "smallest m of the moments divided by Theorem 1's, least favourable setting"
+    statistic = "smallest m of the moments divided by Theorem 1's, worst setting"
     yield worst(ratios, claim=text, statistic=statistic, source=threshold, claimed_high=1.0)
     both = [(ratio_of(one, other), one) for one, other in pairs(table, MOMENTS, FEDREP)]
     if not both:
@@ -170,10 +170,10 @@ def moments(table: lf.Table) -> Iterator[Finding]:
     rounds = table.select(method=FEDREP).rows[0]["rounds"]
     whole = [((a / rounds, b / rounds, c / rounds), row) for (a, b, c), row in both]
     text = "The moments need fewer samples than all rounds of a run of FedRep together"
-    statistic = f"smallest m of the moments divided by {rounds} times FedRep's, least favourable setting"
+    statistic = f"smallest m of the moments divided by {rounds} times FedRep's, worst setting"
     yield worst(whole, claim=text, statistic=statistic, source=threshold, claimed_high=1.0)
     text = "The moments need no more samples than one round of FedRep"
-    statistic = "smallest m of the moments divided by FedRep's, least favourable setting"
+    statistic = "smallest m of the moments divided by FedRep's, worst setting"
     yield worst(both, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.0)
 
 
@@ -188,10 +188,12 @@ def searches(table: lf.Table) -> Iterator[Finding]:
     for first, second, text in comparisons:
         ratios = [(ratio_of(one, other), one) for one, other in pairs(table, first, second)]
         if ratios:
-            statistic = f"smallest m of {first} divided by that of {second}, least favourable setting"
+            statistic = f"smallest m of {first} divided by that of {second}, worst setting"
             yield worst(ratios, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.1)
     for name in (MOMENTS, AVERAGES, PAIRS, TWO, FEDREP):
         column = "predicted_crossing" if name == FEDREP else "estimated"
         known = [row for row in table.select(method=name).rows if not row["censored"] and lawful(row, column)]
         if known:
-            yield judge_predicted(lf.Table(known), column, text=f"The smallest m of {name} is predicted", most=1.15)
+            yield judge_predicted(
+                lf.Table(known), column, text=f"{name}: the smallest m is the predicted one", most=1.15
+            )

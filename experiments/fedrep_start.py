@@ -4,8 +4,8 @@ d = 50, k = 4 and n = 100. FedRep starts from spectral estimates of the same sam
 subspaces at given distances from B*. Its step size is ``1.2/(c (1 + sqrt g)^2)`` with c = 1 - k/m and
 ``g = (d-k) k/(n (m-k))``, from the largest eigenvalue near B*. Rounds are counted to distance 1e-6 without noise. With
 noise they are counted to 1.05 times the smallest final distance of the same trial, over all starts. The uploads of a
-spectral estimate count as the number of rounds with equally many floats. The spectral estimates are those of the
-experiment `estimators`.
+spectral estimate count as the number of rounds with equally many floats. The experiment `estimators` compares
+the spectral estimates.
 
 **Deviations**: the sizes are ours. Heads have length sqrt(k) and ``(1/n) sum_i w_i w_i' = I``. The FedRep paper starts
 from the moments and draws fresh samples in every round.
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -49,10 +49,6 @@ CLOSE, NEAR = 1e-6, 1.05
 """Distance to which rounds are counted without noise, and factor above the smallest final distance with noise."""
 
 
-Rounds: TypeAlias = dict[tuple[str, float], Array]
-"""Rounds of each trial, by method and given distance."""
-
-
 @dataclass(frozen=True)
 class Estimate(Initial):
     """Initial subspace that a spectral estimator computes from the first batch."""
@@ -67,11 +63,9 @@ class Estimate(Initial):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
-    """FedRep on fixed samples from one start."""
+class Point:
+    """FedRep from all starts on the same fixed samples."""
 
-    method: str
-    delta: float = 0.5
     n_clients: int = 100
     n_samples: int = 10
     noise_std: float = 0.0
@@ -79,34 +73,53 @@ class Course:
     rank: int = 4
     rounds: int = 300
     trials: int = 20
+    starts: tuple[str, ...] = STARTS
+    deltas: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
     seed: int = 0
 
-    def run(self) -> dict[str, Any]:
-        """Return the distance against rounds, and the floats of the start divided by those of a round."""
+    def run(self) -> list[dict[str, Any]]:
+        """Return a row for each start: initial distances, rounds to the level, and the upload in rounds."""
         k, spare = self.rank, max(self.n_samples - self.rank, 1)
-        largest = (1.0 + ((self.dim - k) * k / (self.n_clients * spare)) ** 0.5) ** 2
         sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": k, "noise_std": self.noise_std}
-        estimator = spectral(k).get(self.method)
-        init = Estimate(estimator) if estimator else lf.AtDistance(self.delta) if self.method == GIVEN else "random"
-        algorithm = lf.FedRep(rank=k, step_size=1.2 * self.n_samples / spare / largest, init=init)
-        options: dict[str, Any] = {"rounds": self.rounds, "trials": self.trials, "seed": self.seed}
         problem = lf.SharedRepresentation(**sizes, condition_number=1.0)
-        data = lf.FixedSamples(self.n_samples)
-        result = lf.simulate(algorithm, problem, data=data, metrics=["subspace_distance"], **options)
-        sent = sum(algorithm.communication(dim=self.dim))
-        upload = estimator.communication(dim=self.dim).up / sent if estimator else 0.0
-        return {"distance": lf.LabeledArray(result.metrics["subspace_distance"], round=result.rounds), "upload": upload}
+        largest = (1.0 + ((self.dim - k) * k / (self.n_clients * spare)) ** 0.5) ** 2
+        fedrep = lf.FedRep(rank=k, step_size=1.2 * self.n_samples / spare / largest)
+        sent = sum(fedrep.communication(dim=self.dim))
+        run = lf.Run(
+            algorithm=fedrep,
+            problem=problem,
+            data=lf.FixedSamples(self.n_samples),
+            rounds=self.rounds,
+            trials=self.trials,
+            seed=self.seed,
+            metrics=["subspace_distance"],
+        )
+        known = {name: one for name, one in spectral(k).items() if name in self.starts}
+        inits: dict[tuple[str, float], Any] = {(name, np.nan): Estimate(one) for name, one in known.items()}
+        inits |= {(RANDOM, np.nan): "random"} | {(GIVEN, delta): lf.AtDistance(delta) for delta in self.deltas}
+        runs = {key: replace(run, algorithm=replace(fedrep, init=init)) for key, init in inits.items()}
+        distances = {key: each.simulate().metrics["subspace_distance"] for key, each in runs.items()}
+        last = np.min([each[:, -1:] for each in distances.values()], axis=0)
+        level = NEAR * last if self.noise_std else np.full_like(last, CLOSE)
+        return [
+            {
+                "method": name,
+                "delta": delta,
+                "initial": each[:, 0],
+                "needed": first_round_below(np.arange(self.rounds + 1.0), each / level, 1.0),
+                "upload": known[name].communication(dim=self.dim).up / sent if name in known else 0.0,
+            }
+            for (name, delta), each in distances.items()
+        ]
 
 
-def cells(quick: bool) -> dict[str, list[Course]]:
-    """Return the runs from all starts; quick: few trials, starts and given distances, small sizes."""
-    base, starts = Course(method=RANDOM), STARTS
-    counts, noises, deltas = (10, 20, 40), (0.0, 1.0), (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
+def cells(quick: bool) -> dict[str, list[Point]]:
+    """Return the points; quick: one number of samples, few trials and starts, small sizes."""
+    base, counts = Point(), (10, 20, 40)
     if quick:
-        base, starts = replace(base, dim=20, rank=2, n_clients=50, rounds=80, trials=8), STARTS[:3]
-        counts, deltas = (10,), (0.3, 0.9)
-    runs = lf.grid(base, n_samples=counts, noise_std=noises, method=starts)
-    return {"runs": runs + lf.grid(replace(base, method=GIVEN), n_samples=counts, noise_std=noises, delta=deltas)}
+        base = replace(base, dim=20, rank=2, n_clients=50, rounds=80, trials=8, starts=STARTS[:3], deltas=(0.3, 0.9))
+        counts = (10,)
+    return {"runs": lf.grid(base, n_samples=counts, noise_std=(0.0, 1.0))}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -114,14 +127,13 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     table = tables["runs"]
     with lf.panels(table, column="n_samples", row="noise_std", title="m = {}", height=4.4, sharex=True) as sheet:
         for ax, part in sheet:
-            found = rounds_of(part)
             for name in (*STARTS, GIVEN):
-                rows = [row for row in part if row["method"] == name]
+                rows = part.select(method=name).rows
                 if not rows:
                     continue
-                at = [np.median(row["distance"][:, 0]) for row in rows]
-                values = np.quantile([found[key(row)] for row in rows], (0.1, 0.5, 0.9), axis=1, method="inverted_cdf")
-                low, middle, high = np.minimum(values, part.rows[0]["rounds"])
+                at = [lower_median(row["initial"]) for row in rows]
+                values = np.quantile([row["needed"] for row in rows], (0.1, 0.5, 0.9), axis=1, method="inverted_cdf")
+                low, middle, high = np.minimum(values, rows[0]["rounds"])
                 colour, marker, _ = LOOK[name]
                 look = {"color": colour, "marker": "" if name == GIVEN else marker, "markerfacecolor": "none"}
                 look |= {"linestyle": "-" if name == GIVEN else "none", "linewidth": 0.8, "elinewidth": 0.7}
@@ -140,63 +152,51 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     return [one for _, part in tables["runs"].groupby("n_samples", "noise_std") for one in savings(part)]
 
 
-def key(row: Any) -> tuple[str, float]:
-    """Return the start of a row."""
-    return row["method"], row["delta"]
-
-
 def tangent(sine: Array) -> Array:
     """Return the tangent of an angle with a given sine."""
     return np.asarray(sine / np.sqrt(np.maximum(1.0 - sine**2, 1e-12)))
 
 
-def rounds_of(part: lf.Table) -> Rounds:
-    """Return the rounds to the level of each trial, for each start of one number of samples and noise level."""
-    last = np.min([row["distance"].values[:, -1] for row in part.rows], axis=0)
-    level = NEAR * last[:, None] if part.rows[0]["noise_std"] else CLOSE
-    return {key(row): first_below(row, level) for row in part}
-
-
-def first_below(row: lf.Table, level: Array | float) -> Array:
-    """Return the first round of each trial with a distance at or below a level, infinite without one."""
-    return first_round_below(np.asarray(row["round"]), row["distance"] / level, 1.0)
-
-
 def savings(part: lf.Table) -> Iterator[Finding]:
     """Judge the rounds from each start, with the floats of the start counted in rounds."""
-    row, found = part.rows[0], rounds_of(part)
-    total = {one["method"]: found[key(one)] + one["upload"] for one in part if one["method"] != GIVEN}
+    row = part.rows[0]
+    starts = {one["method"]: one for one in part.rows if one["method"] != GIVEN}
+    total = {name: one["needed"] + one["upload"] for name, one in starts.items()}
     aim = f"{NEAR} times the smallest final distance" if row["noise_std"] else f"distance {CLOSE:g}"
     fields: dict[str, Any] = {"setting": f"m = {row['n_samples']}, noise std {row['noise_std']:g}, to {aim}"}
     fields["source"] = OWN_THRESHOLD
-    for name in total:
+    for name, one in starts.items():
         if name != RANDOM:
             text = f"A start from {name} saves rounds of FedRep compared with a random start, its upload included"
             statistic = "median rounds divided by those from a random start"
-            detail = f"{lower_median(found[name, row['delta']]):g} against {lower_median(total[RANDOM]):g} rounds"
+            detail = (
+                f"{lower_median(one['needed']):g} rounds without the upload, {lower_median(total[RANDOM]):g} at random"
+            )
             ratio = median_ratio(total[name], total[RANDOM])
             yield judge(ratio, claim=text, statistic=statistic, claimed_high=1.0, strict=True, detail=detail, **fields)
         if name not in (RANDOM, AVERAGES):
             text = f"From local averages FedRep needs no more rounds than from {name}, uploads included"
             ratio, statistic = median_ratio(total[AVERAGES], total[name]), f"median rounds divided by those from {name}"
             yield judge(ratio, claim=text, statistic=statistic, claimed_high=NEAR, **fields)
-    given = sorted((one for one in part if one["method"] == GIVEN), key=lambda one: one["delta"])
+    given = sorted(part.select(method=GIVEN).rows, key=lambda one: one["delta"])
     if len(given) > 1 and not row["noise_std"]:
-        curve = [tangent(np.array([one["delta"] for one in given])), [lower_median(found[key(one)]) for one in given]]
-        yield from distances(part, found, curve, **fields)
+        curve = [
+            np.log(tangent(np.array([one["delta"] for one in given]))),
+            [lower_median(one["needed"]) for one in given],
+        ]
+        yield same_rounds({name: one for name, one in starts.items() if name != RANDOM}, curve, **fields)
 
 
-def distances(part: lf.Table, found: Rounds, curve: list[Any], **fields: Any) -> Iterator[Finding]:
-    """Judge whether the rounds from an estimate are those from a subspace at the same distance from B*."""
-    ratios = {}
-    for row in part:
-        if row["method"] not in (GIVEN, RANDOM):
-            same = np.interp(np.log(tangent(row["distance"][:, 0])), np.log(curve[0]), curve[1])
-            ratios[row["method"]] = median_interval(found[key(row)] / same)
+def same_rounds(starts: dict[str, dict[str, Any]], curve: list[Any], **fields: Any) -> Finding:
+    """Judge whether the rounds from an estimate are the rounds from a given distance, interpolated in its logarithm."""
+    ratios = {
+        name: median_interval(row["needed"] / np.interp(np.log(tangent(row["initial"])), *curve))
+        for name, row in starts.items()
+    }
     name = max(ratios, key=lambda one: abs(np.log(ratios[one][0])))
-    yield judge(
+    return judge(
         ratios[name],
-        claim="FedRep needs as many rounds from an estimate as from a subspace at the same distance from B*",
+        claim="The rounds from an estimate equal the rounds from a subspace at this distance from B*",
         statistic="median ratio of the rounds, the estimate with the largest difference",
         claimed_low=0.9,
         claimed_high=1.1,

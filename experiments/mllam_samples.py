@@ -4,9 +4,9 @@ The smallest m with which half of the runs of `linfed.AltMin` reach distance 0.0
 noise, found by `lf.find_smallest`. Runs start from the method of moments. First n = 4 d and d grows, then n grows at
 d = 40. The competitors are FedRep with four times the rounds, and the count of equations and unknowns.
 
-The source (Thekumparampil et al., "MLLAM") states that for a constant k order log d samples per task suffice, and that
-the number that it requires grows like the logarithm of the number of tasks. Both are sufficient conditions. They are
-judged from above: a smaller sufficient number does not refute them. Whether m has to grow at all is our own question.
+The source (Thekumparampil et al., "MLLAM") states for a constant k that order log d samples per task suffice. The
+number that it requires grows like the logarithm of the number of tasks. Both are sufficient conditions, and are judged
+from above: a smaller sufficient number does not refute them. Whether m has to grow at all is our own question.
 
 **Deviations**: the sizes are ours. The source draws other samples in each half of a round. Heads have length sqrt(k)
 and ``(1/n) sum_i w_i w_i' = I``. We know the source's results from its abstract.
@@ -14,7 +14,7 @@ and ``(1/n) sum_i w_i w_i' = I``. We know the source's results from its abstract
 Figures
 -------
 "" : Smallest m with which half of the runs reach distance 0.01, against the dimension d with n = 4 d, and against the
-    clients n. Bars: 95 % intervals; open triangles: bounds. Dashed: m with as many equations as unknowns.
+    clients n. Bars: 95 % intervals; open triangles: bounds. Dotted: m with equal numbers of equations and unknowns.
 
 References: Thekumparampil, Jain, Netrapalli and Oh 2021, "Sample efficient linear meta-learning by alternating
 minimization".
@@ -75,7 +75,7 @@ class Search(Need):
 
     @property
     def predictions(self) -> dict[str, Any]:
-        """Columns besides the search: the m with as many equations as unknowns."""
+        """Columns besides the search: the m with equal numbers of equations and unknowns."""
         counted = self.rank + (self.dim - self.rank) * self.rank / self.n_clients
         return super().predictions | {"counted": counted}
 
@@ -101,7 +101,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     for ax, (panel, (field, text)) in zip(axes, PANELS.items(), strict=True):
         for name, part in table.select(panel=panel).groupby("method"):
             rows = sorted(part.rows, key=lambda row: row[field])
-            draw_measured(ax, rows, field, name, "as many equations as unknowns", "counted", COLOURS[name])
+            draw_measured(ax, rows, field, name, "equations and unknowns", "counted", COLOURS[name])
         label_axes(ax, [row[field] for row in table.select(panel=panel).rows], text)
     same_scale(list(axes))
     axes[0].set_ylabel("smallest m")

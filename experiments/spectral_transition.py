@@ -1,8 +1,7 @@
 """Spectral estimators: the smallest number of samples with which they find the representation, against n and d.
 
-The smallest m with which half of the estimates have a distance of at most 0.95 from B*, found by `lf.find_smallest`,
-for k = 4 and noise 1: against the clients n with d = 100, and with n = d. The estimators are those of the experiment
-`estimators`.
+`lf.find_smallest` finds the smallest m with which half of the estimates have a distance of at most 0.95 from B*. Here
+k = 4 and the noise is 1. Either n varies at d = 100, or n = d varies. The experiment `estimators` has the distances.
 
 Spectral estimators lose the weakest direction of ``Gamma = (1/n) sum_i w_i w_i'`` at a transition, which
 `linfed.theory.spectral_floor` predicts (its `ratio` is 1 there). With lambda the smallest eigenvalue of Gamma and
@@ -96,7 +95,7 @@ def exponents(table: lf.Table) -> Iterator[Finding]:
             claimed,
             kind="equal",
             margin=0.15,
-            claim=f"The smallest m of {name} falls like {law}",
+            claim=f"{name.capitalize()}: the smallest m falls like {law}",
             setting=f"d = {part.rows[0]['dim']}, n = {sizes[0]} to {sizes[-1]}",
             source=f"{OWN_PREDICTION}; {MARGIN}",
             theorem=False,
@@ -110,7 +109,7 @@ def predictions(table: lf.Table) -> Iterator[Finding]:
         for row in (rows[0], rows[-1])[: len(rows)]:
             yield judge(
                 over(row, row["estimated"]),
-                claim=f"The smallest m of {name} is the predicted one",
+                claim=f"{name.capitalize()}: the smallest m is the predicted one",
                 setting=f"n = d = {row['dim']}",
                 statistic="smallest m divided by the predicted m",
                 source=f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}",

@@ -237,7 +237,8 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     curves, ends = tables["curves"], tables["ends"]
     claimed = [row for row in ends.rows if (row["law"] < SINE).all()]
     found = [one for _, part in curves.groupby("noise_std") for one in courses(part)]
-    found += [*limits(claimed), *constants(claimed), *suboptimal(ends.select(panel="sigma"))]
+    found += [*limits(claimed), *constants(claimed)] if claimed else []
+    found += suboptimal(ends.select(panel="sigma"))
     for m, part in ends.select(panel="n").groupby("n_samples"):
         rows = sorted(part.rows, key=lambda row: row["n_clients"])
         found += [*rate(rows, f"m = {m}"), *rivals(rows, f"m = {m}")]

@@ -281,6 +281,8 @@ def predictions(table: lf.Table) -> Iterator[Finding]:
 def undetermined(table: lf.Table) -> Iterator[Finding]:
     """Judge whether B moves at m <= k, and whether the spectral estimators learn there."""
     rows = [row for row in table.rows if row["n_samples"] <= row["rank"]]
+    if not rows:
+        return
     for column, text in (("moved", "The minimum of the empirical risk keeps"), ("fedrep_moved", "FedRep keeps")):
         yield judge_identity(
             np.stack([row[column] for row in rows], axis=1),

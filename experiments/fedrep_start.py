@@ -41,7 +41,7 @@ from ._spectral import AVERAGES, LOOKS, MOMENTS, PAIRS, TWO, spectral
 
 SUMMARY = "FedRep's initialisation: rounds from spectral estimates, from a random start and from given distances"
 
-RANDOM, GIVEN = "random", "given distance"
+RANDOM, GIVEN = "random start", "given distance"
 STARTS = (RANDOM, MOMENTS, AVERAGES, PAIRS, TWO)
 LOOK: dict[str, Look] = {**LOOKS, RANDOM: KINDS[-1], GIVEN: KINDS[2]}
 
@@ -67,7 +67,7 @@ class Point:
     """FedRep from all starts on the same fixed samples."""
 
     n_clients: int = 100
-    n_samples: int = 10
+    n_samples: int = 12
     noise_std: float = 0.0
     dim: int = 50
     rank: int = 4
@@ -115,10 +115,10 @@ class Point:
 
 def cells(quick: bool) -> dict[str, list[Point]]:
     """Return the points; quick: one number of samples, few trials and starts, small sizes."""
-    base, counts = Point(), (10, 20, 40)
+    base, counts = Point(), (12, 20, 40)
     if quick:
         base = replace(base, dim=20, rank=2, n_clients=50, rounds=80, trials=8, starts=STARTS[:3], deltas=(0.3, 0.9))
-        counts = (10,)
+        counts = (12,)
     return {"runs": lf.grid(base, n_samples=counts, noise_std=(0.0, 1.0))}
 
 

@@ -168,8 +168,8 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     """Return the runs of both parts; quick: small sizes and few trials."""
     course, end = Course(method=ALTMIN), End(panel="n", n_samples=12)
     if quick:
-        course = replace(course, n_clients=50, dim=20, rank=2, rounds=30, trials=6, steps=(0.7, 1.0, 1.4, 2.0))
-        end = replace(end, dim=20, rank=2, rounds=15, trials=8)
+        course = replace(course, n_clients=50, dim=20, rank=2, rounds=20, trials=6, steps=(0.7, 1.0, 1.4))
+        end = replace(end, dim=16, rank=2, rounds=12, trials=8)
         ends = lf.grid(end, n_clients=(50, 200)) + lf.grid(replace(end, panel="sigma"), noise_std=(0.1, 0.3))
     else:
         ends = lf.grid(end, n_samples=(6, 12, 24), n_clients=(25, 50, 100, 200, 400, 800))

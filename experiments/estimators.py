@@ -157,8 +157,8 @@ def cells(quick: bool) -> dict[str, list[Point]]:
     short = replace(few, panel="short")
     if quick:
         few, many, short = (replace(one, trials=6, rounds=10) for one in (few, replace(many, n_clients=400), short))
-        points = lf.grid(few, n_samples=(4, 16, 64)) + lf.grid(many, n_samples=(4, 12))
-        return {"points": points + lf.grid(short, n_clients=(1600, 6400))}
+        points = lf.grid(few, n_samples=(4, 16, 64)) + lf.grid(many, n_samples=(12,))
+        return {"points": points + lf.grid(short, n_clients=(1200, 2400))}
     points = lf.grid(few, n_samples=(1, 2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 64, 128, 256))
     points += lf.grid(many, n_samples=(1, 2, 3, 4, 5, 6, 8, 12, 20, 40))
     points += lf.grid(short, n_clients=(100, 200, 400, 800, 1600, 3200, 6400))

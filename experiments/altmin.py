@@ -241,8 +241,9 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     found += suboptimal(ends.select(panel="sigma"))
     for m, part in ends.select(panel="n").groupby("n_samples"):
         rows = sorted(part.rows, key=lambda row: row["n_clients"])
-        found += [*rate(rows, f"m = {m}"), *rivals(rows, f"m = {m}")]
-    return found
+        found += [*rate(rows, "n_clients", f"m = {m}"), *rivals(rows, f"m = {m}")]
+    n, part = max(ends.select(panel="n").groupby("n_clients"), key=lambda group: group[0])
+    return [*found, *rate(sorted(part.rows, key=lambda row: row["n_samples"]), "n_samples", f"n = {n}")]
 
 
 def equations(row: lf.Table) -> float:
@@ -304,14 +305,15 @@ def limits(rows: list[dict[str, Any]]) -> Iterator[Finding]:
         )
 
 
-def rate(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:
-    """Judge how the final distance falls with the clients at a fixed m."""
+def rate(rows: list[dict[str, Any]], field: str, setting: str) -> Iterator[Finding]:
+    """Judge how the final distance falls with the clients, or with the samples."""
     close = [row for row in rows if (row["law"] < SINE).all()]
     if len(close) > 1:
-        n = [row["n_clients"] for row in close]
-        fitted = fit_exponent(n, np.stack([row[ALTMIN] for row in close], axis=1))
-        text = "With m fixed, AltMin's distance falls at least as fast as one over the root of the clients"
-        fields = {"setting": f"{setting}, n = {n[0]:,} to {n[-1]:,}", "source": OPTIMAL.format("margin")}
+        sizes, (letter, other) = [row[field] for row in close], {"n_clients": "nm", "n_samples": "mn"}[field]
+        fitted = fit_exponent(sizes, np.stack([row[ALTMIN] for row in close], axis=1))
+        text = f"With {other} fixed, AltMin's distance falls at least as fast as one over the root of {letter}"
+        where = f"{setting}, {letter} = {sizes[0]:,} to {sizes[-1]:,}"
+        fields: dict[str, Any] = {"setting": where, "source": OPTIMAL.format("margin")}
         yield judge_exponent(fitted, -0.5, kind="at most", margin=0.1, claim=text, **fields)
 
 

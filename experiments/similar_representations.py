@@ -190,11 +190,12 @@ def of_series(part: lf.Table, law: lf.Table, x: str, where: str) -> list[Finding
     expected = crossing(values, np.median(lines[FEDREP], axis=0) / np.median(lines[RIDGE], axis=0))
     if np.isfinite(expected) and expected > 0:
 
-        def ratio(first: Any, second: Any, axis: int = 0) -> Any:
-            return crossing(values, np.median(first, axis=axis) / np.median(second, axis=axis)) / expected
+        def ratio(trials: Any) -> float:
+            first, second = (np.median(curves[name][trials.astype(int)], axis=0) for name in (FEDREP, RIDGE))
+            return crossing(values, first / second) / expected
 
-        pair = (curves[FEDREP], curves[RIDGE])
-        found = (float(ratio(*pair)), *bootstrap_interval(ratio, pair, paired=True, vectorized=False))
+        everyone = np.arange(float(len(curves[FEDREP])))
+        found = (ratio(everyone), *bootstrap_interval(ratio, (everyone,)))
         text = "FedRep and ridge regression have the same risk where it is predicted"
         fields = {"setting": where, "source": OWN, "claimed_low": 1 / NEAR, "claimed_high": NEAR}
         fields |= {"statistic": f"measured {x} of equal risks, divided by the predicted one"}

@@ -1,0 +1,162 @@
+"""Experiments on spectral estimators, starts of FedRep and alternating minimisation reject what is false."""
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from experiments import altmin, estimators, fedrep_moments, fedrep_start, mllam_samples, spectral_transition
+from experiments._spectral import AVERAGES, MOMENTS, SPECTRAL, TWO, Estimates, spectral
+from linfed.statistics.findings import Verdict
+
+TRIALS = 20
+SPREAD = np.exp(np.random.default_rng(0).normal(0.0, 0.05, TRIALS))
+
+
+def verdicts(findings):
+    return {(one.claim, one.setting): one.verdict for one in findings}
+
+
+# --- predictions and starts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_the_transition_is_the_closed_form(noise):
+    n, d, k = 60, 100, 4
+    size = {"n_clients": n, "dim": d, "rank": k, "noise_std": noise, "delta": 0.9}
+    fourth = (k + noise**2) ** 2
+    found = Estimates(method=MOMENTS, **size).crossing_of("ratio", 1.0)
+    assert found == pytest.approx(0.75 * (d - k) * fourth / n, rel=1e-3)
+    m = Estimates(method=AVERAGES, **size).crossing_of("ratio", 1.0)
+    assert (d - k) * (m + 2) * fourth / (n * m**3 * (1 + 1 / m) ** 2) == pytest.approx(1.0, rel=0.02)
+    assert np.isnan(Estimates(method=AVERAGES, **size | {"n_clients": 5000}).crossing_of("ratio", 1.0))
+
+
+@pytest.mark.parametrize("name", SPECTRAL)
+def test_a_start_is_the_estimate_from_the_same_samples(name):
+    problem = lf.SharedRepresentation(n_clients=30, dim=10, rank=2, noise_std=0.3)
+    options = {"data": lf.FixedSamples(8), "trials": 2}
+    estimate = lf.simulate(spectral(2)[name], problem, rounds=1, **options).final.B
+    fedrep = lf.FedRep(rank=2, step_size=0.5, init=fedrep_start.Estimate(spectral(2)[name]))
+    np.testing.assert_allclose(lf.simulate(fedrep, problem, rounds=0, **options).final.B, estimate, atol=1e-12)
+
+
+# --- judges --------------------------------------------------------------------------------------------------
+
+
+def point(**distances):
+    sizes = {"panel": "few", "n_clients": 50, "n_samples": 12, "noise_std": 1.0, "dim": 50, "rank": 4}
+    row = sizes | {name: np.full(TRIALS, np.nan) for name in (*estimators.LOOKS, "moved", "fedrep_moved")}
+    return row | {name: value * SPREAD for name, value in distances.items()}
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict", "counts"),
+    [
+        (0.5, Verdict.SUPPORTED, "closer at 1, tied at 0, farther at 0"),
+        (1.0, Verdict.SUPPORTED, "closer at 0, tied at 1, farther at 0"),
+        (1.5, Verdict.NOT_SUPPORTED, "closer at 0, tied at 0, farther at 1"),
+    ],
+)
+def test_a_ranking_shows_ties(factor, verdict, counts):
+    table = lf.Table([point(**{AVERAGES: 0.2 * factor, MOMENTS: 0.2})])
+    (found,) = estimators.ranking(table)
+    assert found.verdict is verdict
+    assert counts in found.detail
+
+
+def test_a_subspace_that_moves_at_m_up_to_k_is_found():
+    still = {"n_samples": 4, estimators.UNDETERMINED: np.ones(TRIALS)}
+    still |= {name: np.full(TRIALS, 1e-14) for name in ("moved", "fedrep_moved")}
+    moves = still | {"fedrep_moved": np.append(np.zeros(TRIALS - 1), 1e-3)}
+    for columns, verdict in ((still, Verdict.HOLDS), (moves, Verdict.VIOLATED)):
+        found = {one.claim: one.verdict for one in estimators.undetermined(lf.Table([point() | columns]))}
+        assert found["FedRep keeps its initial subspace where m <= k"] is verdict
+        assert found["The minimum of the empirical risk keeps its initial subspace where m <= k"] is Verdict.HOLDS
+
+
+def starts(needed, upload=0.0):
+    row = {"n_samples": 10, "noise_std": 0.0, "rounds": 300}
+    given = [
+        {"method": fedrep_start.GIVEN, "delta": delta, "initial": np.full(TRIALS, delta), "needed": 40 * SPREAD}
+        for delta in (0.1, 0.9)
+    ]
+    estimates = [
+        {"method": name, "delta": np.nan, "initial": np.full(TRIALS, 0.5), "needed": value * SPREAD}
+        for name, value in ({fedrep_start.RANDOM: 50.0} | needed).items()
+    ]
+    uploads = {AVERAGES: upload}
+    return lf.Table([row | one | {"upload": uploads.get(one["method"], 0.0)} for one in estimates + given])
+
+
+@pytest.mark.parametrize(("upload", "verdict"), [(1.0, Verdict.SUPPORTED), (30.0, Verdict.NOT_SUPPORTED)])
+def test_an_upload_can_cost_more_than_a_start_saves(upload, verdict):
+    found = {one.claim: one.verdict for one in fedrep_start.savings(starts({AVERAGES: 40.0}, upload))}
+    text = "A start from local averages saves rounds of FedRep compared with a random start, its upload included"
+    assert found[text] is verdict
+
+
+@pytest.mark.parametrize(("needed", "verdict"), [(40.0, Verdict.SUPPORTED), (60.0, Verdict.NOT_SUPPORTED)])
+def test_rounds_are_compared_at_the_same_distance(needed, verdict):
+    *_, found = fedrep_start.savings(starts({AVERAGES: 40.0, TWO: needed}))
+    assert found.claim.startswith("The rounds from an estimate equal")
+    assert found.verdict is verdict
+
+
+def searched(crossing, **columns):
+    """Return the row of a search whose crossing varies by 2 % over trials."""
+    replicates = crossing * (1 + 0.02 * np.random.default_rng(0).standard_normal(400))
+    found = {
+        "path": "data.n_samples",
+        "n_samples": np.ceil(crossing),
+        "censored": "",
+        "crossing": crossing,
+        "low": crossing - 1,
+        "high": crossing + 1,
+    }
+    sizes = {"panel": "n", "n_clients": 50, "dim": 40, "rank": 2, "noise_std": 0.0, "rounds": 40, "delta": 0.5}
+    return found | {"replicates": lf.LabeledArray(replicates, replicate=range(400))} | sizes | columns
+
+
+@pytest.mark.parametrize(("power", "verdicts_of"), [(-0.5, "HOLDS SUPPORTED"), (0.5, "VIOLATED NOT SUPPORTED")])
+def test_a_growing_number_of_samples_is_found(power, verdicts_of):
+    sizes = (20, 80, 320, 1280)
+    rows = [searched(5.0 * (n / 20) ** power, n_clients=n, method=mllam_samples.ALTMIN) for n in sizes]
+    found = mllam_samples.growth(lf.Table(rows), "n")
+    assert " ".join(one.verdict.value for one in found) == verdicts_of
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(-0.5, Verdict.SUPPORTED), (-1.0, Verdict.NOT_SUPPORTED)])
+def test_the_transition_tells_a_root_from_a_power(power, verdict):
+    rows = [searched(100.0 * n**power, n_clients=n, method=AVERAGES) for n in (25, 100, 400)]
+    (found,) = spectral_transition.exponents(lf.Table(rows))
+    assert found.verdict is verdict
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(2.0, Verdict.SUPPORTED), (3.0, Verdict.NOT_SUPPORTED)])
+def test_moments_that_need_more_than_the_theorems_term_are_found(power, verdict):
+    settings = [(n, d, k) for n in (20, 80) for d in (50, 200) for k in (1, 4)]
+    rows = [searched(d * k**power / n, n_clients=n, dim=d, rank=k, method=MOMENTS, claim=100.0) for n, d, k in settings]
+    found = verdicts(fedrep_moments.moments(lf.Table(rows)))
+    text = "The smallest m of the moments grows at most like k^2 d/n: in k"
+    assert found[text, "8 settings, distance 0.5"] is verdict
+
+
+def courses(rounds):
+    """Return curves that are at 1e-8 from given rounds on."""
+    sizes = {"noise_std": 0.0, "n_clients": 100, "n_samples": 15, "dim": 40, "step_size": 1.0}
+    rows = []
+    for name, at in rounds.items():
+        curve = np.where(np.arange(61) < at, 1.0, 1e-8) * SPREAD[:, None]
+        floats = lf.LabeledArray(240.0 * np.arange(61), round=range(61))
+        rows.append(sizes | {"method": name, "floats": floats, "distance": lf.LabeledArray(curve, round=range(61))})
+    return lf.Table(rows)
+
+
+def test_rounds_and_floats_of_alternating_minimisation_are_judged():
+    table = courses({altmin.ALTMIN: 10, altmin.FEDREP: 5, altmin.ALTGDMIN: 40})
+    found = {one.claim: one.verdict for one in altmin.courses(table)}
+    assert found["AltMin needs fewer rounds than FedRep with a tuned step"] is Verdict.NOT_SUPPORTED
+    assert found["AltMin needs fewer rounds than AltGDmin with its published step"] is Verdict.SUPPORTED
+    assert found["FedRep sends fewer floats than AltMin"] is Verdict.SUPPORTED
+    text = "FedRep sends fewer floats than clients that send their normal equations once"
+    assert found[text] is Verdict.NOT_SUPPORTED  # 1200 against 860

@@ -26,7 +26,7 @@ Figures
 "map" : Group and name of the method with the smallest median risk, over the numbers of clients and samples, and the
     number of methods that tie with it.
 
-References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 6 and Table 1; the sources of the methods.
+References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 5.2 and Table 1; the sources of the methods.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from ._compared import (
 SUMMARY = "all methods against the heterogeneity of the clients and the numbers of clients and samples: a ranking"
 
 TOP = cite(
-    "FedRep paper, section 6, of neural networks, asked of a linear representation",
+    "FedRep paper, section 5.2, of neural networks, asked of a linear representation",
     "In all cases, FedRep is either the top-performing method or is very close to the top-performing method",
     threshold=True,
 )

@@ -801,6 +801,33 @@ MUTATIONS = {
     "theory/fedrep/schedule.py": [
         Mutation("one cross term of two", "(m - k + 1 + 2 * (d - k))", "(m - k + 1 + (d - k))", "schedule:logarithm"),
     ],
+    "theory/fedrep/similar.py": [
+        Mutation(
+            "parts outside that are only label noise",
+            "(m - k + 1) * rho2 + (d - k)",
+            "0.0 * rho2 + (d - k)",
+            "similar_floor",
+        ),
+        Mutation(
+            "no parts outside in the Hessian",
+            "rho2.mean(axis=-1)[..., None, None] / (d - k)",
+            "0.0 / (d - k)",
+            "similar_floor",
+        ),
+        Mutation("a client that does not move B towards itself", "1.0 - 2.0 * own", "1.0 - 0.0 * own", "similar_floor"),
+    ],
+    "theory/mixing.py": [
+        Mutation(
+            "coins of the other side",
+            "(1.0 - q) * after + q * both",
+            "q * after + (1.0 - q) * both",
+            "personal_models:l2gd",
+        ),
+        Mutation(
+            "only the pull fluctuates", "(1.0 - q) * outer(r0) + q * outer(r1)", "q * outer(r1)", "personal_models:l2gd"
+        ),
+        Mutation("models that are not pulled", "(b + strength * centre)", "(b + 0.0 * centre)", "personal_models:l2gd"),
+    ],
     "theory/fedrep/fixed_samples.py": [
         Mutation("a residual that varies by half", "1.0 - 2.0 / spare", "1.0 - 1.0 / spare", "fixed_sample_floor:pays"),
         Mutation("a residual alone", "1.0 - 2.0 / spare", "1.0 + 2.0 / spare", "fixed_sample_floor:pays"),

@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.initial import TruncatedAverages as TruncatedAverages
     from linfed.algorithms.lgfedavg import LGFedAvg as LGFedAvg
     from linfed.algorithms.local_only import LocalOnly as LocalOnly
+    from linfed.algorithms.maml import MAML as MAML
     from linfed.algorithms.oracle import Oracle as Oracle
     from linfed.algorithms.personal import APFL as APFL
     from linfed.algorithms.personal import L2GD as L2GD

@@ -389,6 +389,12 @@ MUTATIONS = {
     "algorithms/anil.py": [
         Mutation("gradients before the own step", "after.gradients(own)", "after.gradients(0 * own)", "low_rank:loops"),
     ],
+    "algorithms/meta.py": [
+        Mutation("the own step on B is lost", "composed(B, own) + offsets", "composed(B, own)", "low_rank:loops"),
+        Mutation("of the head before its step", "np.vecdot(heads, w)", "np.vecdot(w, w)", "low_rank:loops"),
+        Mutation("the slope on the first B", "np.vecdot(g, r)[..., None] * w\n", "0.0 * w\n", "low_rank:loops"),
+        Mutation("half of the Hessian", " + summed_outer(g, v))", ")", "low_rank:loops"),
+    ],
     "algorithms/tpgd.py": [
         Mutation(
             "a round too late", "batch.round > self.first_phase", "batch.round > self.first_phase + 1", "low_rank:loops"
@@ -401,6 +407,16 @@ MUTATIONS = {
     ],
     "algorithms/initial/averages.py": [
         Mutation("all samples count", "np.abs(y) <= largest[trial]", "np.abs(y) >= 0.0", "low_rank:truncated"),
+    ],
+    "theory/local_updates.py": [
+        Mutation(
+            "one step more",
+            'check_integer("local_steps", local_steps) - 1',
+            'check_integer("local_steps", local_steps)',
+            "local_updates",
+        ),
+        Mutation("the mean head is lost", "eta**2 * mean[", "0.0 * mean[", "local_updates"),
+        Mutation("sines as tangents", "sizes / np.sqrt(1.0 + sizes**2)", "np.minimum(sizes, 1.0)", "local_updates"),
     ],
     "theory/spectral.py": [
         Mutation(

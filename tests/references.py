@@ -590,6 +590,54 @@ def anil_round(B, w, X, y, *, step_size, adaptation_step_size, batches="same"):
     return B - step_size * _mean(of_B), w - step_size * _mean(of_w)
 
 
+def maml_round(B, w, X, y, *, step_size, adaptation_step_size, hessian=False, batches="same", adapts="both"):
+    """Return B and the shared head after a round, with all parameters as one vector and its matrix of derivatives.
+
+    The clients adapt "both" layers (MAML) or the "head" (ANIL).
+    """
+    (d, k), total = B.shape, 0.0
+    theta = np.concatenate([B.ravel(), w])
+    moves = np.arange(d * k + k) >= (0 if adapts == "both" else d * k)
+    for X_i, y_i in zip(X, y, strict=True):
+        (X_a, y_a), (X_b, y_b) = _halves(X_i, y_i) if batches == "split" else [(X_i, y_i)] * 2
+        slope, curvature = two_layer_derivatives(theta, X_a, y_a, d, k)
+        own, _ = two_layer_derivatives(theta - adaptation_step_size * moves * slope, X_b, y_b, d, k)
+        total = total + (own - adaptation_step_size * curvature @ (moves * own) if hessian else own)
+    theta = theta - step_size * total / len(X)
+    return theta[: d * k].reshape(d, k), theta[d * k :]
+
+
+def meta_learner(X, y, participants, B, *, adapts, step_size, adaptation_step_size, **options):
+    """Return the states of a run as arrays by name, the initial one first, the clients' own models last."""
+    sizes, (d, k) = {"step_size": step_size, "adaptation_step_size": adaptation_step_size}, B.shape
+    pairs = [(B, np.zeros(k))]
+    for active in participants:
+        some = [X[i] for i in active], [y[i] for i in active]
+        pairs.append(maml_round(*pairs[-1], *some, adapts=adapts, **sizes, **options))
+    states = [{"B": B, "W": w[None], "S": np.zeros((1, d)), "shared": w[None]} for B, w in pairs]
+    B, w = pairs[-1]
+    slopes = [gradient(X_i, y_i, B @ w) for X_i, y_i in zip(X, y, strict=True)]
+    heads = [w - adaptation_step_size * B.T @ g for g in slopes]
+    offsets = [-adaptation_step_size * g * (w @ w_i) for g, w_i in zip(slopes, heads, strict=True)]
+    states.append({"B": B, "W": np.array(heads), "S": np.array(offsets), "shared": w[None]})
+    if adapts == "head":
+        for state in states:
+            del state["S"]
+    return states
+
+
+def two_layer_derivatives(theta, X, y, d, k):
+    """Return the gradient and the Hessian of ``(1/2m) ||X B w - y||^2`` at (B row by row, w)."""
+    B, w = theta[: d * k].reshape(d, k), theta[d * k :]
+    inner = np.hstack([np.kron(np.eye(d), w), B])  # derivatives of B w
+    g = gradient(X, y, B @ w)
+    hessian = inner.T @ (X.T @ X / len(y)) @ inner
+    mixed = np.kron(g[:, None], np.eye(k))  # second derivatives of g'B w
+    hessian[: d * k, d * k :] += mixed
+    hessian[d * k :, : d * k] += mixed.T
+    return inner.T @ g, hessian
+
+
 def tpgd_round(B, W, X, y, active, *, step_size, penalty):
     """Return B and W after a gradient step on the summed loss, and on ``(1/8)||B'B - W'W||^2`` with the penalty."""
     balance = B.T @ B - W[active].T @ W[active]

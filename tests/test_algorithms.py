@@ -13,6 +13,7 @@ import linfed as lf
 from linfed.algorithms.fedrod import FedRoDState
 from linfed.algorithms.initial import as_initial
 from linfed.algorithms.lgfedavg import LGFedAvgState
+from linfed.algorithms.models import PersonalState
 from linfed.data import sources
 from linfed.data.explicit import ExplicitBatch
 from linfed.numerics import linalg
@@ -65,6 +66,8 @@ FEDROD = {
     "FedRoD + FT": {"personal": lf.GradientHeads(), "fine_tune": lf.GradientHeads(steps=5)},
     "FedRoD + exact FT": {"personal": lf.ExactHeads(ridge=0.2), "fine_tune": lf.ExactHeads()},
 }  # fmt: skip
+ANIL = {"ANIL": {"adaptation_step_size": 0.2}, "ANIL, Hessian": {"adaptation_step_size": 0.1, "hessian": True}}
+MAML = {"MAML": {"adaptation_step_size": 0.05}, "MAML, Hessian": {"adaptation_step_size": 0.05, "hessian": True}}
 POOLED = {"pooled": {}, "pooled, by samples": {"weights": "samples"}}
 ORACLE = {"oracle": {}, "oracle, ridge": {"ridge": 0.3}}
 FLUTE = {
@@ -80,12 +83,12 @@ SHORTCUT = {
 }
 PERSONALISED = {"personalised": ("exact", 0.3), "personalised FedAvg + FT": ("FedAvg + FT", 0.1)}
 OWN_HEADS = [*FEDREP, *FEDPER, *ORACLE]
-LOOPED = [*OWN_HEADS, *LOCAL, *ONE_LAYER, *TWO_LAYERS, *POOLED, *PERSONALISED, *LGFEDAVG, *FEDROD]
+LOOPED = [*OWN_HEADS, *LOCAL, *ONE_LAYER, *TWO_LAYERS, *POOLED, *PERSONALISED, *LGFEDAVG, *FEDROD, *ANIL, *MAML]
 ALL = [*LOOPED, *FLUTE, *SHORTCUT]  # the loops of the last two are in test_flute.py and test_shortcut.py
 RATE = 0.1
 KINDS = (
     *((lf.FedRep, FEDREP), (lf.FedAvg, TWO_LAYERS), (lf.FedPer, FEDPER)),
-    *((lf.LGFedAvg, LGFEDAVG), (lf.FedRoD, FEDROD)),
+    *((lf.LGFedAvg, LGFEDAVG), (lf.FedRoD, FEDROD), (lf.ANIL, ANIL), (lf.MAML, MAML)),
 )
 
 
@@ -141,6 +144,9 @@ def loop(name, world, participants):
     if name in FEDROD:
         triples = ref.fedrod(X, y, participants, world.B, step_size=RATE, **FEDROD[name])
         return [{"B": B, "W": w[None], "V": V} for B, w, V in triples]
+    if name in (META := ANIL | MAML):
+        adapts = "head" if name in ANIL else "both"
+        return ref.meta_learner(X, y, participants, world.B, adapts=adapts, step_size=RATE, **META[name])
     if name in ORACLE:
         pairs = ref.oracle(X, y, participants, ref.qr_positive(world.B_star)[0], **ORACLE[name])
     elif name in TWO_LAYERS:
@@ -266,6 +272,9 @@ def test_a_step_writes_into_neither_state_nor_batch(name, p):
     elif name in FEDROD:
         W, V = rng.standard_normal((1, 1, 2)), rng.standard_normal((1, 4, 2))
         state = FedRoDState(B=world.B[None].copy(), W=W, V=V)
+    elif name in ANIL or name in MAML:
+        W = rng.standard_normal((1, 1, 2))
+        state = PersonalState(B=world.B[None].copy(), W=W, shared=W, S=np.zeros((1, 1, 5)) if name in MAML else None)
     else:
         state = lf.State(S=rng.standard_normal((1, heads, 5)))
     algorithm, batch = make(name, rank=2), ExplicitBatch(X, y, active=active)

@@ -45,6 +45,7 @@ SENT = {
     "AltMin": (lf.AltMin(rank=K), 30, 65 + K),
     "TPGD": (lf.TPGD(rank=K, first_phase=1, **STEP), 33, 33),
     "ANIL": (lf.ANIL(rank=K, adaptation_step_size=0.1, **STEP), 33, 33),
+    "MAML": (lf.MAML(rank=K, adaptation_step_size=0.1, **STEP), 33, 33),
     "LocalOnly": (lf.LocalOnly(), 0, 0),
     "Oracle": (lf.Oracle(rank=K), 0, 0),
     "PooledLeastSquares": (lf.PooledLeastSquares(), 10, 65),

@@ -116,6 +116,9 @@ LEARNERS = {
     "AltMin": lf.AltMin(rank=2, init=basis(9, 2)),
     "TPGD": lf.TPGD(rank=2, step_size=0.01, first_phase=3, init=(basis(9, 2), normal(6, 2))),
     "ANIL": lf.ANIL(rank=2, step_size=0.05, adaptation_step_size=0.1, init=basis(9, 2)),
+    "ANIL, Hessian": lf.ANIL(rank=2, step_size=0.05, adaptation_step_size=0.1, hessian=True, init=basis(9, 2)),
+    "MAML": lf.MAML(rank=2, step_size=0.05, adaptation_step_size=0.1, init=basis(9, 2)),
+    "MAML, Hessian": lf.MAML(rank=2, step_size=0.05, adaptation_step_size=0.1, hessian=True, init=basis(9, 2)),
     "FLUTE": lf.FLUTE(rank=2, step_size=0.01, init=(basis(9, 2), normal(6, 2))),
     "FLUTE, factor 2": lf.FLUTE(
         rank=2, step_size=0.005, gradient_factor=2, gamma1=0.1, init=(basis(9, 2), normal(6, 2))

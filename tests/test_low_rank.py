@@ -21,8 +21,19 @@ OPTIONS = {
     "AltMin, split": (lf.AltMin, {"split": True}),
     "ANIL": (lf.ANIL, {"step_size": 0.1, "adaptation_step_size": 0.3}),
     "ANIL, split": (lf.ANIL, {"step_size": 0.1, "adaptation_step_size": 0.3, "batches": "split"}),
+    "ANIL, Hessian": (lf.ANIL, {"step_size": 0.1, "adaptation_step_size": 0.3, "hessian": True}),
+    "ANIL, Hessian, split": (
+        lf.ANIL, {"step_size": 0.1, "adaptation_step_size": 0.3, "hessian": True, "batches": "split"},
+    ),
+    "MAML": (lf.MAML, {"step_size": 0.1, "adaptation_step_size": 0.2}),
+    "MAML, split": (lf.MAML, {"step_size": 0.1, "adaptation_step_size": 0.2, "batches": "split"}),
+    "MAML, Hessian": (lf.MAML, {"step_size": 0.1, "adaptation_step_size": 0.2, "hessian": True}),
+    "MAML, Hessian, split": (
+        lf.MAML, {"step_size": 0.1, "adaptation_step_size": 0.2, "hessian": True, "batches": "split"},
+    ),
     "TPGD": (lf.TPGD, {"step_size": 0.02, "first_phase": 3}),
-}
+}  # fmt: skip
+META = (lf.ANIL, lf.MAML)
 
 
 def loop(kind, options, world, W0, participants):
@@ -42,12 +53,14 @@ def loop(kind, options, world, W0, participants):
             if (found := ref.altmin_round(B, W, X, y, active, **options)) is None:
                 return
             B, W = found
-        elif kind is lf.ANIL:
+        elif kind is lf.ANIL and not options.get("hessian"):
             B, shared = ref.anil_round(B, shared, X, y, **options)
+        elif kind in META:
+            B, shared = ref.maml_round(B, shared, X, y, adapts="head" if kind is lf.ANIL else "both", **options)
         else:
             penalty = float(number > options["first_phase"])
             B, W = ref.tpgd_round(B, W, X, y, active, step_size=options["step_size"], penalty=penalty)
-        yield B, shared[None] if kind is lf.ANIL else W
+        yield B, shared[None] if kind in META else W
 
 
 def made(kind, options, B, W):
@@ -200,6 +213,64 @@ def test_where_heads_explain_all_samples_nothing_that_minimises_the_loss_moves()
         assert curve[0] > 0.5
 
 
+@pytest.mark.parametrize("adapts", ["head", "both"])
+def test_the_reference_is_the_derivative_of_the_loss_after_the_own_step(adapts):
+    """By differences of the loss: the own step on the first half of the samples, the loss on the second."""
+    (X,), (y,) = (world := draw_world([14], 5, 2, noise=0.3, seed=11)).X, world.y
+    B, w, alpha = world.B, np.array([0.7, -0.4]), 0.3
+    theta, moves = np.concatenate([B.ravel(), w]), np.arange(12) >= (10 if adapts == "head" else 0)
+
+    def after(at):
+        slope, _ = ref.two_layer_derivatives(at, X[:7], y[:7], 5, 2)
+        own = at - alpha * moves * slope
+        return ref.loss(X[7:], y[7:], own[:10].reshape(5, 2) @ own[10:])
+
+    sides = [[after(theta + side * 1e-5 * one) for one in np.eye(12)] for side in (1, -1)]
+    slope = (np.array(sides[0]) - sides[1]) / 2e-5
+    new_B, new_w = ref.maml_round(
+        B, w, [X], [y], step_size=1.0, adaptation_step_size=alpha, hessian=True, batches="split", adapts=adapts
+    )
+    np.testing.assert_allclose(theta - np.concatenate([new_B.ravel(), new_w]), slope, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("hessian", [False, True])
+@pytest.mark.parametrize("kind", META)
+def test_without_an_own_step_the_average_loss_is_minimised(kind, hessian):
+    world = draw_world([9] * 6, 7, 2, noise=0.2, seed=3)
+    run = {"data": world.data(), "rounds": 20, "metrics": ["train_loss"]}
+    meta = kind(rank=2, step_size=0.1, adaptation_step_size=1e-300, hessian=hessian, init=world.B)
+    one, other = (
+        lf.simulate(algorithm, **run).final for algorithm in (meta, lf.FedAvg(rank=2, step_size=0.1, init=world.B))
+    )
+    np.testing.assert_allclose(one.B, other.B, **TOLERANCE)
+    np.testing.assert_allclose(one.shared, other.W, **TOLERANCE)
+    assert np.abs(other.B - world.B).max() > 0.05
+
+
+def test_two_local_steps_are_a_step_of_maml_after_a_step_of_the_average_loss():
+    """The change in a round of FedAvg with K = 2 is the sum of the changes of both, from one model."""
+    world = draw_world([9] * 6, 7, 2, noise=0.2, seed=3)
+    step = {"rank": 2, "step_size": 0.2}
+    *_, last = lf.iterate(lf.FedAvg(local_steps=2, init=world.B, **step), data=world.data(), rounds=4)
+    B, w = last.before.B[0], last.before.W[0, 0]
+    assert np.abs(w).max() > 0.05
+    (B1, w1), (B2, w2) = (
+        ref.maml_round(B, w, world.X, world.y, step_size=0.2, adaptation_step_size=size) for size in (0.0, 0.2)
+    )
+    np.testing.assert_allclose(last.after.B[0] - B, B1 + B2 - 2 * B, **TOLERANCE)
+    np.testing.assert_allclose(last.after.W[0, 0] - w, w1 + w2 - 2 * w, **TOLERANCE)
+
+
+def test_clients_of_maml_predict_with_their_own_two_layers():
+    world = draw_world([9] * 6, 7, 2, noise=0.2, seed=3)
+    algorithm = lf.MAML(rank=2, step_size=0.2, adaptation_step_size=0.3, init=world.B)
+    *_, last = lf.iterate(algorithm, data=world.data(), rounds=5)
+    B, w = last.before.B[0], last.before.shared[0, 0]
+    for X, y, theta in zip(world.X, world.y, last.after.predictors()[0], strict=True):
+        g = ref.gradient(X, y, B @ w)
+        np.testing.assert_allclose(theta, (B - 0.3 * np.outer(g, w)) @ (w - 0.3 * B.T @ g), **TOLERANCE)
+
+
 def test_classes_are_for_anil_alone():
     mixture = lf.Classes(n_clients=6, dim=5, n_classes=3, classes_per_client=2)
     run = {"data": lf.FixedSamples(12), "rounds": 30}
@@ -217,18 +288,20 @@ def test_classes_are_for_anil_alone():
         (lambda: lf.AltMin(rank=1, split=2), ["split = 2"]),
         (lambda: lf.TPGD(rank=1, step_size=0.1, first_phase=-1), ["first_phase = -1"]),
         (lambda: lf.ANIL(rank=1, step_size=0.1, adaptation_step_size=0.0), ["adaptation_step_size = 0.0"]),
+        (lambda: lf.MAML(rank=1, step_size=0.1, adaptation_step_size=0.0), ["adaptation_step_size = 0.0"]),
+        (lambda: lf.MAML(rank=1, step_size=0.1, adaptation_step_size=0.1, hessian=1), ["hessian = 1"]),
+        (lambda: one_sample(lf.MAML(rank=1, step_size=0.1, adaptation_step_size=0.1, batches="split")), ["got 1"]),
+        (lambda: of_classes(lf.MAML(rank=2, step_size=0.1, adaptation_step_size=0.1)), ["MAML", "2 classes"]),
+        (
+            lambda: of_classes(lf.ANIL(rank=2, step_size=0.1, adaptation_step_size=0.1, hessian=True)),
+            ["hessian = True supports only regression", "2 classes"],
+        ),
         (lambda: lf.NuclearNorm(weight=0.0), ["weight = 0.0"]),
         (lambda: lf.NuclearNorm(rank=0), ["rank = 0"]),
         (lambda: lf.BurerMonteiro(rank=2, iterations=0), ["iterations = 0"]),
         (lambda: one_sample(lf.AltMin(rank=1, split=True)), ["at least 2 samples per client, got 1"]),
         (lambda: one_sample(lf.NuclearNorm(rank=4)), ["rank = 4 must be at most dim = 3"]),
-        (
-            lambda: lf.simulate(
-                lf.AltMin(rank=2), lf.Classes(n_clients=4, dim=3, n_classes=2, classes_per_client=2),
-                data=lf.FixedSamples(5), rounds=1,
-            ),
-            ["AltMin supports only regression", "2 classes"],
-        ),
+        (lambda: of_classes(lf.AltMin(rank=2)), ["AltMin supports only regression", "2 classes"]),
     ],
 )  # fmt: skip
 def test_what_cannot_be_served_is_one_line(call, words):
@@ -239,3 +312,8 @@ def one_sample(algorithm):
     return lf.simulate(
         algorithm, lf.SharedRepresentation(n_clients=4, dim=3, rank=1), data=lf.FixedSamples(1), rounds=1
     )
+
+
+def of_classes(algorithm):
+    problem = lf.Classes(n_clients=4, dim=3, n_classes=2, classes_per_client=2)
+    return lf.simulate(algorithm, problem, data=lf.FixedSamples(5), rounds=1)

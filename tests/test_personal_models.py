@@ -524,7 +524,11 @@ def test_a_step_size_beyond_the_edge_has_a_rate_and_no_floor(world):
 
 @pytest.mark.parametrize(
     "algorithm",
-    [lf.PerFedAvg(step_size=0.3, adaptation_step_size=0.5), lf.ANIL(rank=2, step_size=0.3, adaptation_step_size=0.5)],
+    [
+        lf.PerFedAvg(step_size=0.3, adaptation_step_size=0.5),
+        lf.ANIL(rank=2, step_size=0.3, adaptation_step_size=0.5),
+        lf.MAML(rank=2, step_size=0.3, adaptation_step_size=0.3),
+    ],
     ids=lambda algorithm: type(algorithm).__name__,
 )
 def test_new_clients_start_from_what_the_server_shares(algorithm, tmp_path):

@@ -17,6 +17,7 @@ from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.general_flute import GeneralFLUTE
 from linfed.algorithms.lgfedavg import LGFedAvg
 from linfed.algorithms.local_only import LocalOnly
+from linfed.algorithms.maml import MAML
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.personal import APFL, L2GD, Ditto, FedMTL, PerFedAvg, PFedMe
 from linfed.algorithms.personalized import Personalized
@@ -30,7 +31,7 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
         *(FedRep, FedRepShortcut, FLUTE, GeneralFLUTE),
         *(FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedRolex, FedSCAVAR),
         *(FedPer, FedBABU, LGFedAvg, FedRoD, Ditto, APFL, PFedMe, L2GD, PerFedAvg, FedMTL),
-        *(AltGDmin, AltMin, TPGD, ANIL),
+        *(AltGDmin, AltMin, TPGD, ANIL, MAML),
         *(MethodOfMoments, UStatistic, TwoReplica, LocalGram, NuclearNorm, BurerMonteiro),
         *(LocalOnly, PooledLeastSquares, Oracle, Personalized),
     )
@@ -43,6 +44,7 @@ __all__ = [
     "APFL",
     "FLUTE",
     "L2GD",
+    "MAML",
     "SCAFFOLD",
     "TPGD",
     "Algorithm",

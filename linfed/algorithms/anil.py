@@ -1,4 +1,4 @@
-"""ANIL (Raghu, Raghu, Bengio and Vinyals 2020; Collins, Mokhtari, Oh and Shakkottai 2022), first order."""
+"""ANIL (Raghu, Raghu, Bengio and Vinyals 2020; Collins, Mokhtari, Oh and Shakkottai 2022)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from linfed._values import check_fields, converted, one_of, positive
 from linfed.algorithms.base import Communication, InitContext, Requires, State
 from linfed.algorithms.heads import gradient_descent
 from linfed.algorithms.initial import Initial, as_initial
+from linfed.algorithms.meta import gradients_after_step
 from linfed.algorithms.models import PersonalState
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
-from linfed.errors import check_integer
+from linfed.errors import check_bool, check_integer
 from linfed.numerics.streams import TrialRandom
 
 
@@ -32,6 +33,9 @@ class ANIL(Scheduled):
         beta > 0, the step size for B and the shared head; or a schedule, as in `FedRep`.
     adaptation_step_size : float
         alpha > 0, the step size of the clients' own step on the head.
+    hessian : bool
+        If False, neglect the derivatives of the own step (first-order variant); if True, use them (exactly, for
+        regression only).
     init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
         Initial B.
     batches : "same" or "split"
@@ -41,8 +45,8 @@ class ANIL(Scheduled):
     Raises
     ------
     ValueError
-        If a value is out of range; in `simulate` also if the rank exceeds d, or for ``batches="split"`` with a single
-        sample.
+        If a value is out of range; in `simulate` also if the rank exceeds d, for classification with ``hessian=True``,
+        or for ``batches="split"`` with a single sample.
 
     Notes
     -----
@@ -54,10 +58,16 @@ class ANIL(Scheduled):
         B &\leftarrow B - \beta\, \tfrac{1}{p} \sum_{i \in I} \nabla_B f_i(B w_i; D'), \qquad
         w \leftarrow w - \beta\, \tfrac{1}{p} \sum_{i \in I} \nabla_w f_i(B w_i; D')
 
-    The head starts at 0. Clients predict with the server's B and w during the run; after the last round each client
-    takes its own step, on all its samples. New clients do the same. Cost of a round ``O(p m d k)``.
+    With ``hessian=True`` the round is a gradient step on ``(1/p) sum_i f_i(B w_i; D')``, where w_i depends on B and w
+    (exact ANIL). With ``g_i`` the gradient of ``f_i(.; D)`` on the predictor at ``B w``, ``A_i = X_i'X_i/m`` of D, and
+    ``v_i`` the gradient on the head in the formula above, the gradients are then smaller by ``alpha (h_i w' + g_i
+    v_i')`` for B and by ``alpha B'h_i`` for w, where ``h_i = A_i B v_i``.
 
-    **Deviations**: derivatives of the own step with respect to B and w are neglected (first-order variant).
+    The head starts at 0. Clients predict with the server's B and w during the run; after the last round each client
+    takes its own step, on all its samples. New clients do the same. Cost of a round ``O(p m d k)``. As alpha goes to 0,
+    both variants become two-layer `FedAvg` with one local step, which minimises the average loss.
+
+    **Deviations**: a round's participants take the place of a batch of tasks.
 
     References
     ----------
@@ -76,6 +86,7 @@ class ANIL(Scheduled):
     rank: int
     step_size: StepSize
     adaptation_step_size: float
+    hessian: bool = False
     init: Initial | str | npt.ArrayLike = "random"
     batches: Literal["same", "split"] = "same"
 
@@ -87,6 +98,7 @@ class ANIL(Scheduled):
             rank=check_integer,
             step_size=checked_step_size,
             adaptation_step_size=positive,
+            hessian=check_bool,
             init=converted(as_initial),
             batches=one_of("same", "split"),
         )
@@ -94,7 +106,9 @@ class ANIL(Scheduled):
     @property
     def requires(self) -> Requires:
         """Operations that a step requires of a batch."""
-        return Requires.FEATURES if self.batches == "same" else Requires.ROWS
+        if self.batches == "split":
+            return Requires.ROWS
+        return Requires.QUADRATIC if self.hessian else Requires.FEATURES
 
     @property
     def finishes(self) -> bool:
@@ -107,7 +121,9 @@ class ANIL(Scheduled):
         return as_initial(self.init)
 
     def check_loss(self, classes: int) -> None:
-        """Accept regression and classification: the steps use only gradients."""
+        """Raise for classification with the Hessian."""
+        if classes and self.hessian:
+            raise ValueError(f"hessian = True supports only regression, but the samples have {classes} classes")
 
     def initial_state(self, start: InitContext) -> State:
         """Return B from `init` and the shared head at 0."""
@@ -118,13 +134,23 @@ class ANIL(Scheduled):
         """Return the state after one round."""
         B, W = state.array("B"), state.array("W")
         first, second = (batch, batch) if self.batches == "same" else batch.split()
+        if self.hessian:
+            of_B, of_head = gradients_after_step(
+                first, second, B, W, self.adaptation_step_size, all_layers=False, hessian=True
+            )
+        else:
+            of_B, of_head = self._first_order(first, second, B, W)
+        beta = self.step_in(batch)
+        W = W - beta * of_head
+        return state.update(B=B - beta * of_B, W=W, shared=W)
+
+    def _first_order(self, first: Batch, second: Batch, B: Array, W: Array) -> tuple[Array, Array]:
+        """Return the mean gradients on B (T, d, k) and on the head (T, 1, k) at the clients' own heads."""
         features = first.project(B)
-        own = gradient_descent(features, self._for_clients(W, batch), self.adaptation_step_size, 1).W
+        own = gradient_descent(features, self._for_clients(W, first), self.adaptation_step_size, 1).W
         after = features if second is first else second.project(B)
         of_heads, of_B = after.gradients(own)
-        beta = self.step_in(batch)
-        W = W - beta * of_heads.mean(axis=1, keepdims=True)
-        return state.update(B=B - beta * of_B, W=W, shared=W)
+        return of_B, of_heads.mean(axis=1, keepdims=True)
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with each client's own head, (T, n, k)."""

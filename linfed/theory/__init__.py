@@ -55,6 +55,7 @@ from linfed.theory.flute import (
     truncation_floor,
 )
 from linfed.theory.local import best_local_ridge, local_mean_risk
+from linfed.theory.local_updates import contracted_distance, fedavg_contraction, meta_contraction
 from linfed.theory.mean_square import mean_square_rate
 from linfed.theory.mixing import StationaryModels, l2gd_stationary_models
 from linfed.theory.new_clients import (
@@ -100,6 +101,8 @@ __all__ = [
     "best_step_size",
     "break_even_clients",
     "collapsed_minimum",
+    "contracted_distance",
+    "fedavg_contraction",
     "fedavg_fixed_point",
     "fedavg_iteration_matrix",
     "fedavg_rate",
@@ -133,6 +136,7 @@ __all__ = [
     "mean_square_rate",
     "mean_squared_sine",
     "median_distance",
+    "meta_contraction",
     "near_truth_factor",
     "near_truth_floor",
     "near_truth_threshold",

@@ -62,6 +62,7 @@ RUNS_OF_THE_TABLE = [
         PROBLEM,
         FIXED,
     ),
+    ([lf.L2GD(step_size=0.1)], FEW, FIXED),
     ([lf.MethodOfMoments(rank=3), lf.UStatistic(rank=3), lf.TwoReplica(rank=3), lf.LocalGram(rank=3)], PROBLEM, FIXED),
     ([lf.LocalOnly()], PROBLEM, FIXED),
     ([lf.Oracle(rank=3)], PROBLEM, FIXED),

@@ -60,8 +60,8 @@ WEIGHED = (
     *("tried_feature_penalty", "tried_head_penalty", "final_global_nc2", "final_local_nc2"),
 )
 """Columns of comparisons of classifiers: tried hyper-parameters, and final values that the curves contain."""
-TUNED = ("score", *(f"tried_{name}" for name in ("step_size", "mu", "ridge", "strength", "mix", "weight")))
-"""Columns of comparisons of all methods: tried hyper-parameters."""
+TUNED = ("score", "diverged", *(f"tried_{name}" for name in ("step_size", "mu", "ridge", "strength", "mix", "weight")))
+"""Columns of comparisons of all methods: tried hyper-parameters, and what the excess risk contains."""
 COLLAPSE = ("global_nc2", "local_nc2")
 CONTESTS = {"flute-digits-runs": (4, (50, 100)), "flute-classification-runs": (3, (20, 100))}
 """Comparisons of classifiers: the rank for which NC2 is drawn, and the numbers of clients that are drawn."""
@@ -71,6 +71,7 @@ DROPPED: dict[str, tuple[str, ...]] = {
     "fedavg-fixed-point-curves": ("squared_error",),
     "fedrep-fig1-clients": ("curve",),
     "fedrep-fixed-samples-fixed": TRIED,
+    "fedrep-moments-samples": TRIED,
     "fedrep-near-truth-near": TRIED,
     "fedrep-pays-map": ("gradient", "best"),
     "fedrep-rounds-rounds": TRIED,
@@ -84,6 +85,8 @@ DROPPED: dict[str, tuple[str, ...]] = {
     "flute-fig1-runs": COMPARED,
     "flute-fig3-runs": ("least", "least_round", "rounds_to_0.8", "rounds_to_0.99", "length"),
     "flute-minima-ends": ("predictors",),
+    "mllam-samples-samples": TRIED,
+    "spectral-transition-samples": TRIED,
     "shortcut-bound-terms": ("inverse", "identity", "heads", "printed", "shortcuts"),
 }
 """Large columns of each table that no picture and no number needs."""

@@ -69,6 +69,9 @@ TRIED = ("margin", "reached", "count")
 """Columns of searches with values at every tested size."""
 DROPPED: dict[str, tuple[str, ...]] = {
     "fedavg-fixed-point-curves": ("squared_error",),
+    "fedavg-learns-scales": ("distance", "predicted"),
+    "maml-learns-samples": ("distance",),
+    "maml-learns-shifts": ("distance", "predicted"),
     "fedrep-fig1-clients": ("curve",),
     "fedrep-fixed-samples-fixed": TRIED,
     "fedrep-moments-samples": TRIED,

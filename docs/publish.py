@@ -67,6 +67,8 @@ TRIED = ("margin", "reached", "count")
 """Columns of searches with values at every tested size."""
 DROPPED: dict[str, tuple[str, ...]] = {
     "fedavg-fixed-point-curves": ("squared_error",),
+    "fedavg-learns-rates": ("distance", "predicted", "evaluated"),
+    "fedavg-learns-scales": ("distance", "predicted", "evaluated"),
     "fedrep-fig1-clients": ("curve",),
     "fedrep-fixed-samples-fixed": TRIED,
     "fedrep-near-truth-near": TRIED,
@@ -78,6 +80,9 @@ DROPPED: dict[str, tuple[str, ...]] = {
     "flute-fig1-runs": COMPARED,
     "flute-fig3-runs": ("least", "least_round", "rounds_to_0.8", "rounds_to_0.99", "length"),
     "flute-minima-ends": ("predictors",),
+    "maml-learns-rates": ("distance", "predicted"),
+    "maml-learns-samples": ("distance",),
+    "maml-learns-shifts": ("distance", "predicted"),
     "shortcut-bound-terms": ("inverse", "identity", "heads", "printed", "shortcuts"),
 }
 """Large columns of each table that no picture and no number needs."""

@@ -67,7 +67,7 @@ class Population:
     ) -> dict[str, Any]:
         """Return distances and rates with their predictions, and the smallest distance of a span.
 
-        The span is that of the initial B and the mean regressor.
+        The initial B and the mean regressor generate the span.
         """
         problem, run = self.world(W)
         run |= {"metrics": ["subspace_distance"]}
@@ -169,11 +169,12 @@ def draw_rates(ax: Any, table: lf.Table, looks: dict[str, Look]) -> None:
         x = np.array([np.median(row["smallest"]) for row in rows])
         values = np.stack([row["rate"] for row in rows], axis=1)
         kept = ~np.isnan(values).all(axis=0)
-        bars(ax, x[kept], values[:, kept], looks[name], label=name, linestyle="none", markerfacecolor="none")
+        if kept.any():
+            bars(ax, x[kept], values[:, kept], looks[name], label=name, linestyle="none", markerfacecolor="none")
         ax.plot(x, [np.median(row["law"]) for row in rows], color=looks[name][0], linewidth=1.0, label=f"_{name}")
     ax.plot([], [], color="0.3", linewidth=1.0, label="predicted")
     ax.set(xscale="log", yscale="log", ylabel="fall of the log distance per round")
-    ax.set_xlabel("smallest eigenvalue of the heads' second moment")
+    ax.set_xlabel("smallest eigenvalue of\nthe heads' second moment")
     plain_ticks(ax)
 
 

@@ -2,28 +2,29 @@
 
 The source proves it for population losses ``(1/2) ||B w - phi_i||^2`` of a model of two layers that all clients share.
 Here n = 40 clients with heads N(0, diag(1, 1, mu^2)) start at a random subspace with ``eta B'B = I`` and w = 0. All
-methods have the same number of local gradient evaluations, so K = 1 has K times as many rounds. The rivals are K = 1 at
-the same, at 5 times and at its best step size, K = 1 with a tenth of the clients in each round, and clients with equal
-heads. `linfed.theory.fedavg_contraction` predicts the curves without a fitted parameter, and FedRep with step size ``(K
-- 1) eta^2`` should take the same course. With K = 1 and all clients, and with equal clients, B stays in the span of its
-start and of the mean regressor. The dashed line is the smallest distance there.
+methods have equally many local gradient evaluations, so K = 1 has more rounds. The rivals have K = 1: with the same
+step size, 5 times this size, the best one, or a tenth of the clients in each round. In the last rival all clients have
+equal heads. `linfed.theory.fedavg_contraction` predicts the curves without a fitted parameter, and FedRep with step
+size ``(K - 1) eta^2`` should take the same course. With K = 1 and all clients, and with equal clients, B stays in the
+span of its start and of the mean regressor. The dashed line is the smallest distance there.
 
 On fixed samples with noise, new clients fit their heads on the learned representation.
 
 **Deviations**: sizes, distribution of the heads and thresholds are ours. New clients fit exact heads instead of taking
-a few gradient steps. The claims are those of the abstract, read with all clients in each round; the text of the
-theorems was not at hand.
+a few gradient steps. The claims follow the abstract, read with all clients in each round; the text of the theorems was
+not at hand.
 
 Figures
 -------
-"" : Subspace distance against local gradient evaluations of a client: several local steps with predictions (black), and
-    the rivals, with the smallest distance in the span that K = 1 can reach (dashed). Lines: median over trials; shaded
-    on the left: 10-90 %.
-"rates" : Fall of the log distance per round against the smallest eigenvalue of the heads' second moment, with
-    predictions, and share of runs that end below 1e-4 against the scale of the initial B. Markers: median over
-    trials, and share; bars: 10-90 %, and 95 % intervals.
-"samples" : Fixed samples with noise: subspace distance against rounds, and squared error of new clients, divided by
-    that of predicting 0, against their samples. Lines and markers: median over trials; shaded and bars: 10-90 %.
+"" : Subspace distance against local gradient evaluations of a client, for several local steps with predictions (black),
+    and for the rivals. Dashed: smallest distance in the span that K = 1 can reach. Lines: median over trials; shaded on
+    the left: 10-90 %.
+"rates" : Left: fall of the log distance per round against the smallest eigenvalue of the heads' second moment, with its
+    prediction; median over trials and 10-90 %. Right: share of runs that end below 1e-4 against the scale of the
+    initial B, with 95 % intervals.
+"samples" : Fixed samples with noise: subspace distance against rounds, and squared error of new clients against their
+    samples. An error of 1 is the error of predicting 0. Lines and markers: median over trials; shaded and bars: 10-90
+    %.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2022, "FedAvg with fine tuning: local updates lead to
 representation learning".
@@ -183,7 +184,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     )
     with lf.panels(table, column="panel", title="{}") as sheet:
         for ax, part in sheet:
-            names = {FEDREP: "FedRep, step (K - 1) eta^2, K = 5"}
+            names = {FEDREP: r"FedRep, step $(K - 1)\,\eta^2$, $K = 5$"}
             one = SAME in part.unique("method")
             lf.plot_curves(ax, part, "evaluated", "distance", looks=LOOKS, labels=names, band=not one)
             for row in part.select(method=[name for name in SEVERAL if name in part.unique("method")]):
@@ -201,7 +202,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     rates, scales = tables["rates"], tables["scales"]
     draw_rates(left, rates, LOOKS)
     draw_shares(right, scales, "scale", LOOKS["K = 5"], "share of runs, K = 5")
-    right.set(xscale="log", xlabel="scale of the initial B: eta B'B", ylim=(-0.04, 1.04))
+    right.set(xscale="log", xlabel=r"scale of the initial B: $\eta B^\top B$", ylim=(-0.04, 1.04))
     right.set_ylabel(f"share of runs below {CLOSE:g}")
     figure.legend(loc="outside upper center", ncols=5)
     second = drawn_from(figure, lf.Table([*rates.rows, *scales.rows]))

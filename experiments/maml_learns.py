@@ -3,27 +3,27 @@
 The source proves it for linear models of two layers. Its simulations draw heads from N(0, diag(1, .., 1, mu^2)). Here n
 = 40 clients have population losses ``(1/2) ||B w - phi_i||^2`` and take part in every round. B starts at a random
 subspace with ``alpha B'B = I``, and w at 0. The methods are ANIL and MAML, each exact and of first order. The rivals
-minimise the average loss (`linfed.FedAvg` with one local step): at the same step size, at its best one, with ten times
-as many rounds, and with a tenth of the clients in each round. `linfed.theory.meta_contraction` predicts all four curves
+minimise the average loss (`linfed.FedAvg` with one local step). They have the same step size, the best one, 10 times
+the rounds, or a tenth of the clients in each round. `linfed.theory.meta_contraction` predicts all four curves
 without a fitted parameter, and FedRep with step size ``alpha beta`` should take the same course.
 
-The second figure also shifts all heads by one vector, from a random start and from distance 0.5. The last one has fixed
-samples with noise: the same for the own step and for the gradient after it, or one half for each. The step sizes are
-not tuned there: the stationary points of first-order ANIL do not depend on them, because ``(B, w, alpha)`` and ``(c B,
-w/c, alpha/c^2)`` describe the same predictors.
+The second figure also shifts all heads by one vector, from a random start and from distance 0.5. The last figure has
+fixed samples with noise: both steps use all of them, or each step uses one half. The step sizes are fixed there. They
+hardly change the limits of ANIL, because ``(B, w, alpha)`` and ``(c B, w/c, alpha/c^2)`` describe equal predictors of
+the clients.
 
 **Deviations**: all sizes, step sizes and thresholds are ours, except for the distribution of the heads. The clients are
-fixed instead of being drawn anew in each round.
+fixed, and all take part in each round.
 
 Figures
 -------
 "" : Subspace distance against rounds: MAML and ANIL with their common prediction (black), and the average loss with the
     smallest distance in the span that it can reach (dashed). Lines: median over trials; shaded on the left: 10-90 %.
-"rates" : Fall of the log distance per round against the smallest eigenvalue of the heads' second moment, with
-    predictions, and share of runs that end below 1e-4 against the length of the vector by which all heads are shifted.
-    Markers: median over trials, and share; bars: 10-90 %, and 95 % intervals.
+"rates" : Left: fall of the log distance per round against the smallest eigenvalue of the heads' second moment, with its
+    prediction; median over trials and 10-90 %. Other panels: share of runs that end below 1e-4 against the shift of all
+    heads, with 95 % intervals.
 "samples" : Fixed samples with noise: final distance against the samples of each client. Markers: median over trials;
-    bars: 10-90 %; diverged runs count as distance 1.
+    bars: 10-90 %. Diverged runs count as distance 1.
 
 References: Collins, Mokhtari, Oh and Shakkottai 2022, "MAML and ANIL provably learn representations".
 """
@@ -115,7 +115,7 @@ class Meta(Population):
         return kind(rank=self.rank, hessian=hessian, init=init, **sizes)
 
     def near(self, distance: float) -> Array:
-        """Return initial B (trials, d, k) all of whose principal angles to B* have the sine `distance`."""
+        """Return initial B (trials, d, k) at a distance from B*: all principal angles have this sine."""
         rng, k = np.random.default_rng((self.seed, self.dim)), self.rank
         inside = np.linalg.qr(rng.standard_normal((self.trials, k, k)))[0]
         outside = np.linalg.qr(rng.standard_normal((self.trials, self.dim - k, k)))[0]
@@ -144,7 +144,7 @@ class Meta(Population):
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled(OnSamples):
-    """One method on fixed samples with noise, which are the same for both of its steps, or split."""
+    """One method on fixed samples with noise; both of its steps use all of them, or each step uses one half."""
 
     batches: str = "same"
     alpha: float = 0.1
@@ -227,7 +227,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     named = table.assign(panel=lambda row: "average loss" if row["method"] in RIVALS else "MAML and ANIL")
     with lf.panels(named, column="panel", title="{}") as sheet:
         for ax, part in sheet:
-            labels = {FEDREP: "FedRep, step alpha beta"}
+            labels = {FEDREP: r"FedRep, step $\alpha\beta$"}
             row = part.rows[0]
             lf.plot_curves(ax, part, "round", "distance", looks=LOOKS, labels=labels, band=row["method"] not in RIVALS)
             if row["method"] in RIVALS:
@@ -262,7 +262,7 @@ def draw_rates_and_shifts(rates: lf.Table, shifts: lf.Table) -> Any:
         for name, rows in part.groupby("method"):
             draw_shares(ax, rows, "shift", LOOKS[name], name if name == SMALL else f"_{name}")
         ax.set(title=start, xlabel="shift of all heads", ylim=(-0.04, 1.04))
-        ax.set_ylabel(f"share of runs below {CLOSE:g}")
+    axes[1].set_ylabel(f"share of runs below {CLOSE:g}")
     figure.legend(loc="outside upper center", ncols=3)
     return drawn_from(figure, lf.Table([*rates.rows, *shifts.rows]))
 
@@ -336,7 +336,7 @@ def shifted(table: lf.Table) -> Iterator[Finding]:
         yield judge_share(
             recovered(row),
             0.5,
-            claim=f"Most runs of {text} recover B* whatever the mean of the heads",
+            claim=f"Most runs of {text} recover B* for every mean of the heads",
             setting=f"{row['start']}, shift {row['shift']:g}{comma}{step}",
             statistic=f"share of trials that end below {CLOSE:g}",
             source=OWN_THRESHOLD,
@@ -385,7 +385,7 @@ def on_samples(table: lf.Table) -> Iterator[Finding]:
                 median_ratio(rows[name, "split", 2 * m]["end"], rows[name, "same", m]["end"]),
                 claim="Splitting the samples costs half of them",
                 setting=f"{name}, split m = {2 * m} against the same m = {m}",
-                statistic="final distance divided by that of half as many samples for both steps, medians over trials",
+                statistic="final distance divided by the one of half as many, unsplit samples, medians over trials",
                 source=OWN_THRESHOLD,
                 claimed_low=0.8,
                 claimed_high=1.25,

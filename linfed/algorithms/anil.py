@@ -59,9 +59,9 @@ class ANIL(Scheduled):
         w \leftarrow w - \beta\, \tfrac{1}{p} \sum_{i \in I} \nabla_w f_i(B w_i; D')
 
     With ``hessian=True`` the round is a gradient step on ``(1/p) sum_i f_i(B w_i; D')``, where w_i depends on B and w
-    (exact ANIL). With ``g_i`` the gradient of ``f_i(.; D)`` on the predictor at ``B w``, ``A_i = X_i'X_i/m`` of D, and
-    ``v_i`` the gradient on the head in the formula above, the gradients are then smaller by ``alpha (h_i w' + g_i
-    v_i')`` for B and by ``alpha B'h_i`` for w, where ``h_i = A_i B v_i``.
+    (exact ANIL). Let ``g_i`` be the gradient of ``f_i(.; D)`` on the predictor at ``B w``, ``A_i = X_i'X_i/m`` of D,
+    ``v_i`` the gradient on the head in the formula above, and ``h_i = A_i B v_i``. The gradient on B is then smaller by
+    ``alpha (h_i w' + g_i v_i')``, and the gradient on w by ``alpha B'h_i``.
 
     The head starts at 0. Clients predict with the server's B and w during the run; after the last round each client
     takes its own step, on all its samples. New clients do the same. Cost of a round ``O(p m d k)``. As alpha goes to 0,

@@ -51,8 +51,8 @@ class MAML(ANIL):
         \theta &\leftarrow \theta - \beta\, \tfrac{1}{p} \sum_{i \in I} h_i \quad \text{or} \quad
             \theta \leftarrow \theta - \beta\, \tfrac{1}{p} \sum_{i \in I} (I - \alpha H_i) h_i
 
-    The head starts at 0. Clients predict with the server's model during the run; after the last round each client takes
-    its own step, on all its samples, so that its predictor is ``B w_i + s_i`` with ``s_i = -alpha g_i w'w_i``, where
+    The head starts at 0. Clients predict with the server's model during the run. After the last round each client takes
+    its own step, on all its samples. Its predictor is then ``B w_i + s_i`` with ``s_i = -alpha g_i w'w_i``, where
     ``g_i`` is the gradient on the predictor ``B w``. New clients do the same. Cost of a round ``O(p m d + p d k)``. As
     alpha goes to 0, both variants become two-layer `FedAvg` with one local step.
 

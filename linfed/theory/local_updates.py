@@ -49,9 +49,9 @@ def fedavg_contraction(W: npt.ArrayLike, *, step_size: float, local_steps: int) 
 
     For small eta, ``I - C`` is ``eta^2 ((K - 1) Gamma + wbar wbar')`` with ``Gamma = (1/n) sum_i w_i* w_i*'``. So K = 1
     learns one direction, and so do clients with equal heads; K > 1 learns at the rate of the smallest eigenvalue of
-    Gamma. From a B that is far from B*, and to first order in eta^2, a round is that of `FedRep` with exact heads,
-    population losses and step size ``(K - 1) eta^2``. The scale ``eta B'B = I`` attracts: for K = 2 and a common scale
-    b, B'B changes by a positive multiple of ``1 - eta b^2``.
+    Gamma. To first order in eta^2, and also far from B*, FedAvg then takes the course of `FedRep` with exact heads and
+    step size ``(K - 1) eta^2``. The scale ``eta B'B = I`` attracts: for K = 2, heads of mean 0 and ``B'B = b^2 I``, the
+    scale b changes by a positive multiple of ``1 - eta b^2``.
 
     **Deviations**: the source proves that the distance falls exponentially; this rate is derived here.
 
@@ -106,9 +106,12 @@ def meta_contraction(W: npt.ArrayLike, *, step_size: float, adaptation_step_size
     Notes
     -----
     Population losses, all clients, ``alpha B'B = I`` and a server's head of 0. The own step takes each head to ``alpha
-    B'phi_i``. There the gradient on the head vanishes if B is near B*, so the server's head stays at 0, a step on B
-    would not move B, and the derivatives of the own step multiply 0. The four variants then have one contraction: a
-    round of first-order ANIL multiplies the part outside by ``I - beta (1/n) sum_i w_i w_i'`` at the adapted heads.
+    B'phi_i``. If B is near B*, the gradient on the head vanishes there. So the server's head stays at 0, and the own
+    step of MAML does not move B. The derivatives of the own step multiply a gradient of 0. The four variants then have
+    one contraction: first-order ANIL multiplies the part outside by ``I - beta (1/n) sum_i w_i w_i'`` at the adapted
+    heads.
+
+    MAML needs a small mean of the heads, or a B near B*: otherwise its head grows, and it may not converge.
 
     **Deviations**: the source proves that the distance falls exponentially; this rate is derived here.
 

@@ -112,7 +112,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         for name in table.unique("method"):
             law = "predicted_crossing" if name == FEDREP else "estimated"
             part = [row for row in rows if row["method"] == name]
-            draw_measured(ax, part, field, name, "predicted", law, COLOURS[name])
+            shown = "random start" if name == FROM_RANDOM else name
+            draw_measured(ax, part, field, shown, "predicted", law, COLOURS[name])
         x, claimed = ([row[name] for row in rows if row["method"] == FEDREP] for name in (field, "claim"))
         ax.plot(x, claimed, "--", color="0.5", label="Theorem 1, c = 1")
         label_axes(ax, [row[field] for row in rows], text)

@@ -187,7 +187,7 @@ def draw_ranking(table: lf.Table) -> Any:
     return sheet.figure
 
 
-COLORS = {ONE: "#D55E00", OWN: "#000000", SHARED: "#0072B2", DIRECT: "#44AA99"}
+COLORS = {ONE: "#D55E00", OWN: "#000000", SHARED: "#2F6DB5", DIRECT: "#44AA99"}
 
 
 def draw_map(table: lf.Table) -> Any:

@@ -29,6 +29,10 @@ NAMES |= {
     "FedRep, exact in distribution": "FedRep",
     "FedRep, random start": "FedRep",
     "FedRep, fixed samples": "FedRep",
+    "FedRep, given distance": "FedRep",
+    "FedRep, step $(K - 1)\\,\\eta^2$, $K = 5$": "FedRep",
+    "FedRep, step $\\alpha\\beta$": "FedRep",
+    "no federation": "LocalOnly",
 }
 """Methods by what legends call them."""
 

@@ -217,7 +217,7 @@ def draw_samples(table: lf.Table) -> Any:
     left.set(xlabel="round", ylabel="distance from B*")
     for row in table:
         name = row["method"]
-        text = "no federation" if name == ALONE else f"_{name}"
+        text = "Local only" if name == ALONE else f"_{name}"
         bars(right, row["new"], row["error"], LOOKS.get(name, name), label=text)
     right.set(xscale="log", yscale="log", xlabel="samples of a new client", ylabel="squared error, relative")
     right.set_xticks(table["new"], [str(size) for size in table["new"]])

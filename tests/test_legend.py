@@ -32,7 +32,6 @@ NAMES |= {
     "FedRep, given distance": "FedRep",
     "FedRep, step $(K - 1)\\,\\eta^2$, $K = 5$": "FedRep",
     "FedRep, step $\\alpha\\beta$": "FedRep",
-    "no federation": "LocalOnly",
 }
 """Methods by what legends call them."""
 

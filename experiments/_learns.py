@@ -138,8 +138,9 @@ class OnSamples:
             tuning = lf.tune(tries, problem, trials=self.tuning_trials, **options, **run)
             algorithm = tuning.algorithm
             columns = {"chosen_step": self.steps[tuning.best], "at_grid_edge": tuning.columns()["at_grid_edge"]}
-        known = algorithm.learned_rank > 0
+        known = algorithm.learned_rank > 0  # without B one round is enough
         run |= {"trials": self.trials, "metrics": ["subspace_distance"] if known else ["risk"]}
+        run |= {} if known else {"rounds": 1}
         result = lf.simulate(algorithm, problem, record_every=max(1, self.rounds // 100), **run)
         if known:
             distance = result.metrics["subspace_distance"]

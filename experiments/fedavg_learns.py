@@ -157,7 +157,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
         middle if quick else replace(middle, trials=40),
         scale=(0.01, 1.0) if quick else (0.01, 0.03, 0.1, 0.3, 1.0, 1.5),
     )
-    alone = replace(samples, method=ALONE, steps=(1.0,))
+    alone = replace(samples, method=ALONE, rounds=1, steps=(1.0,))
     methods = [name for name in (*ON_SAMPLES, FEDREP) if not quick or name != "K = 2"]
     return {
         "population": [replace(base, method=name, local_steps=steps) for name, steps in pairs],

@@ -164,13 +164,13 @@ class GradientHeads(HeadSolver):
         return gradient_descent(features, W, step_size if self.step_size is None else self.step_size, self.steps)
 
 
-def check_one_ridge(name: str, heads: HeadSolver | None) -> None:
+def check_one_ridge(name: str, heads: object) -> None:
     """Raise if heads have a schedule of ridges."""
     if isinstance(heads, ExactHeads) and not isinstance(heads.ridge, float):
         raise ValueError(f"{name} = {heads!r} must have one ridge for all rounds; only FedRep supports a schedule")
 
 
-def check_heads_loss(name: str, heads: HeadSolver | None, classes: int) -> None:
+def check_heads_loss(name: str, heads: object, classes: int) -> None:
     """Raise if heads are fitted by least squares and the task is classification."""
     if classes and isinstance(heads, ExactHeads):
         raise ValueError(

@@ -139,6 +139,10 @@ def _check(job: Job, algorithm: Averaging, name: str) -> None:
         raise NoPredictionError(
             f"no prediction of {name} is available for rank = {algorithm.rank}: the model must have one layer"
         )
+    if algorithm.fine_tune is not None:
+        raise NoPredictionError(
+            f"no prediction of {name} is available for fine_tune = {short_repr(algorithm.fine_tune)}: use None"
+        )
     if algorithm.local_epochs is not None:
         raise NoPredictionError(
             f"no prediction of {name} is available for local_epochs = {algorithm.local_epochs}: gradients must be full"

@@ -54,6 +54,7 @@ from ._compared import (
     RIDGE,
     RISK,
     SHARED,
+    STEPS_FT,
     Compared,
     methods,
     ratios,
@@ -255,7 +256,17 @@ def between(part: lf.Table, where: str) -> list[Finding]:
     ]
 
 
-PERSONAL = ("Ditto", "APFL", "pFedMe", "L2GD", "Per-FedAvg", "FedMTL, features", "FedMTL, tasks", "nuclear norm")
+PERSONAL = (
+    STEPS_FT,
+    "Ditto",
+    "APFL",
+    "pFedMe",
+    "L2GD",
+    "Per-FedAvg",
+    "FedMTL, features",
+    "FedMTL, tasks",
+    "nuclear norm",
+)
 
 
 def predictions(heads: lf.Table, law: lf.Table) -> list[Finding]:

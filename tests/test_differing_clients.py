@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import references as ref
 import scipy.optimize
-from helpers import assert_one_line, basis, each, normal
+from helpers import assert_one_line, basis, each, normal, some
 
 import linfed as lf
 from linfed.theory.fedrep.any_heads import LocalMap
@@ -203,7 +203,7 @@ def scores(setting, before, after):
     return np.abs(found)
 
 
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("name", some(DESIGNS, 2))
 def test_the_means_of_a_round_are_exact(name):
     """Of eight entries each; |z| > 4.5 occurs in one of 20,000 right designs."""
     assert scores(*moments_of_a_round(DESIGNS[name], 3000)).max() < 4.5
@@ -211,12 +211,13 @@ def test_the_means_of_a_round_are_exact(name):
 
 def test_wrong_means_of_a_round_are_seen():
     """Clients as their mean, noise or weights of other clients, and everybody in place of some."""
-    setting, before, after = moments_of_a_round({"participants": 3}, 20_000)
+    loud = tuple(3 * level for level in LEVELS)
+    setting, before, after = moments_of_a_round({"participants": 4, "noise_std": loud, "step_size": 0.4}, 3000)
     assert scores(setting, before, after).max() < 4.5
     for wrong in (
         {"n_samples": round(np.mean(COUNTS))},
-        {"noise_std": float(np.sqrt(np.mean(np.square(LEVELS))))},
-        {"noise_std": LEVELS[::-1]},
+        {"noise_std": float(np.sqrt(np.mean(np.square(loud))))},
+        {"noise_std": loud[::-1]},
         {"weights": None},
         {"weights": np.sqrt(WEIGHTS)},
         {"participants": 6},
@@ -227,7 +228,7 @@ def test_wrong_means_of_a_round_are_seen():
 
 def test_few_samples_have_the_predicted_mean_of_heads():
     """At m = k + 2 squares have no variance: the mean of N alone, whose variance exists."""
-    setting, before, after = moments_of_a_round({"n_samples": (4, 4, 5, 4, 40, 4)}, 6000)
+    setting, before, after = moments_of_a_round({"n_samples": (4, 4, 5, 4, 40, 4)}, 3000)
     assert scores(setting, before, after)[0].max() < 4.5
 
 
@@ -285,10 +286,9 @@ def mixed(copies=4):
 
 
 @pytest.mark.parametrize(
-    ("weights", "participants", "wrong"),
-    [("equal", 24, True), ("samples", 24, True), ("optimal", 24, True), ("equal", 12, True)],
+    ("weights", "participants"), some([("optimal", 24), ("samples", 24), ("equal", 12), ("equal", 24)], 2)
 )
-def test_runs_settle_at_the_predicted_floor(weights, participants, wrong):
+def test_runs_settle_at_the_predicted_floor(weights, participants):
     """Within 4 standard errors and 2 %, over trials; the law of equal clients at the means is not."""
     W, counts, levels = mixed()
     sizes = {"dim": 20, "n_samples": counts, "participants": participants}
@@ -302,13 +302,13 @@ def test_runs_settle_at_the_predicted_floor(weights, participants, wrong):
         lf.FedRep(rank=2, step_size=step, weights=chosen, init=lf.AtDistance(np.sqrt(predicted / 2))),
         lf.GivenTruth(B=np.eye(20, 2), W=W, noise_std=levels),
         data=lf.FreshSamples(counts),
-        rounds=120,
+        rounds=90,
         participation=participants,
         trials=60,
         engine="chain",
         metrics=[tangents],
     )
-    means = result.metrics["tangents"][:, 30:].mean(axis=1) / predicted
+    means = result.metrics["tangents"][:, 20:].mean(axis=1) / predicted
     error = means.std() / np.sqrt(len(means))
     assert error < 0.02
     assert abs(means.mean() - 1.0) < 4 * error + 0.02
@@ -318,7 +318,7 @@ def test_runs_settle_at_the_predicted_floor(weights, participants, wrong):
         noise_std=float(np.sqrt(np.mean(levels**2))),
         **sizes | {"n_samples": round(np.mean(counts))},
     )
-    assert (abs(means.mean() * predicted / np.trace(homogeneous) - 1.0) > 8 * error + 0.02) == wrong
+    assert abs(means.mean() * predicted / np.trace(homogeneous) - 1.0) > 8 * error + 0.02
 
 
 def test_at_the_edge_a_round_keeps_the_mean_square():
@@ -359,7 +359,7 @@ def spread(W, weights, **setting):
     return float(np.trace(inverse @ here.drive @ inverse))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3), 3))
 def test_no_other_weights_have_a_smaller_limit(seed):
     """A search over all weights, for heads far from isotropic and related to noise and samples, finds nothing below."""
     W = normal(8, 3, seed=seed) * np.geomspace(2.0, 0.5, 3)
@@ -423,12 +423,12 @@ def test_information_adds_over_clients_and_rounds():
     steps = lf.theory.best_step_schedule(weights=weights, rounds=1, delta=delta, **run)
     sine = lf.theory.mean_squared_sine(steps, weights=weights, rounds=1, delta=delta, **run)[-1]
     assert (1 - sine) / sine == pytest.approx(1 / q + information, rel=2e-3)
-    constant, rounds = lf.theory.optimal_weights(W, **sizes), 4000
+    constant, rounds = lf.theory.optimal_weights(W, **sizes), 1200
     for chosen in (constant, None, counts):
         steps = lf.theory.best_step_schedule(weights=chosen, rounds=rounds, delta=0.1, **run)
         last = lf.theory.mean_squared_sine(steps, weights=chosen, rounds=rounds, delta=0.1, **run)[-1]
         limit = lf.theory.refitted_heads_limit(rounds * counts.sum(), rank=k, weights=chosen, **sizes)
-        assert last == pytest.approx(limit[0], rel=0.02)
+        assert last == pytest.approx(limit[0], rel=0.03)
     closed = (d - k) / (rounds * np.sum((counts - k) / (levels**2 * (1 + s))))
     best = lf.theory.refitted_heads_limit(rounds * counts.sum(), rank=k, weights=constant, **sizes)
     assert best == pytest.approx([closed] * 2, rel=1e-9)

@@ -183,6 +183,7 @@ class Floor(Weighted):
             "of_equal_clients": float(same) / self.rank,
             "edge": self.rate / step * edge,
             "share": step / edge,
+            "n_clients": len(m),
         }
 
 
@@ -199,7 +200,7 @@ class Law(Weighted):
         for rate in rates.tolist():
             weights = self.chosen(rate)
             values.append(self.floor(weights, self.step(weights, rate)) / self.rank)
-        return {"law": lf.LabeledArray(np.array(values), rate=rates)}
+        return {"n_clients": len(self.heads), "law": lf.LabeledArray(np.array(values), rate=rates)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +222,7 @@ class Schedule(Weighted):
         return {
             "mean_square": lf.LabeledArray(result.metrics["mean_square"], round=result.rounds),
             "predicted": float(path[-1]),
+            "n_clients": len(m),
             "limit": float(lf.theory.refitted_heads_limit(samples, **shared).mean()),
         }
 

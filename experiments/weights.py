@@ -53,6 +53,7 @@ SAID = {
     MANY: "The best weights for many rounds",
 }
 WEIGHTS = (UNIFORM, SAMPLES, PAIRS, INVERSE, MANY, SETTLED)
+SHOWN = {name: name for name in WEIGHTS} | {INVERSE: "$m/\\sigma^2$"}
 LOOK = {name: line_style("", turn) for turn, name in enumerate(WEIGHTS)}
 
 COUNTS, BOTH, HALF = "samples differ", "both differ", "both, half take part"
@@ -265,7 +266,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                     ax.plot(x, row["law"].values / x, color=shape["color"], linestyle=shape["linestyle"])
                 found = [(row["rate"], row["measured"].mean() / row["rate"]) for row in rows.rows if settled(row)]
                 if found:
-                    ax.plot(*np.transpose(found), **shape | {"linestyle": "", "label": name})
+                    ax.plot(*np.transpose(found), **shape | {"linestyle": "", "label": SHOWN[name]})
         sheet.label("rate", "mean squared tangent / rate", xscale="log", yscale="log")
         sheet.legend(f"mean of {tables['floors'].rows[0]['trials']} trials", ncols=3)
     table = tables["schedule"]
@@ -273,9 +274,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         for ax, part in second:
             for row in part.rows:
                 t, shape = np.array(row["mean_square"].axes["round"])[1:], LOOK[row["weights"]]
-                ax.plot(t, row["mean_square"].values.mean(axis=0)[1:], label=row["weights"], **shape)
+                ax.plot(t, row["mean_square"].values.mean(axis=0)[1:], label=SHOWN[row["weights"]], **shape)
                 ax.plot(t, row["limit"] * row["rounds"] / t, color=shape["color"], linestyle=":")
-        second.label("round", "mean squared sine of the angles", xscale="log", yscale="log")
+        limits = {"xscale": "log", "yscale": "log", "xlim": (0.9 * t[0], 1.3 * t[-1])}
+        second.label("round", "mean squared sine of the angles", **limits)
         second.legend(f"mean of {table.rows[0]['trials']} trials", ncols=2)
     return {"": sheet.figure, "schedule": second.figure}
 

@@ -844,10 +844,8 @@ MUTATIONS = {
         Mutation("one cross term of two", "(m - k + 1 + 2 * (d - k))", "(m - k + 1 + (d - k))", "schedule:logarithm"),
     ],
     "theory/fedrep/weights.py": [
-        Mutation(
-            "heads without cross terms", "(m - k + 1 + 2 * rows)", "(m - k + 1)", "differing_clients:finite_error"
-        ),
-        Mutation("participants are everybody", "(rows + 1 + chosen)", "(rows + 1)", "differing_clients:finite_error"),
+        Mutation("heads without cross terms", "(m - k + 1 + 2 * rows)", "(m - k + 1)", "differing_clients:simple"),
+        Mutation("participants are everybody", "(rows + 1 + chosen)", "(rows + 1)", "differing_clients:simple"),
         Mutation("the pull once", "symmetric(P @ V @ inverse)", "symmetric(P @ V)", "differing_clients:smaller_limit"),
     ],
     "theory/fedrep/refitted.py": [

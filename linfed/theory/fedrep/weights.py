@@ -108,7 +108,7 @@ def optimal_weights(
     >>> counts, noise = np.tile([10, 40], 20), np.repeat([0.1, 0.3], 20)
     >>> weights = lf.theory.optimal_weights(heads, dim=20, n_samples=counts, noise_std=noise)
     >>> (weights[[0, 1, 20, 21]] / weights[0]).round(2)          # nearly m/sigma^2
-    array([1.  , 4.  , 0.11, 0.45])
+    array([1.  , 4.01, 0.11, 0.44])
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     n, k = heads.shape[-2:]

@@ -386,7 +386,7 @@ def test_the_best_weights_of_simple_cases():
         np.testing.assert_allclose(found, wanted / wanted.mean(), rtol=1e-9)
     stacked = lf.theory.optimal_weights(np.stack([W, 0.5 * W]), dim=20, n_samples=counts, noise_std=loud)
     np.testing.assert_array_equal(stacked[1], found)
-    n, k, d, c, s = 24, 2, 20, 1 - 2 / counts, loud**2 / (counts - 3)
+    n, k, d, s = 24, 2, 20, loud**2 / (counts - 3)
     for p, q in itertools.product((24, 5), (0.0, 0.01, 100.0)):  # c/v(q), for heads of length sqrt(k)
         chosen = (n - p) / (n - 1) * (counts - k)
         v = (d - k) * loud**2 * (1 + s) + q * k * (d - k + 1 + chosen + s * (counts - k + 1 + 2 * (d - k)))

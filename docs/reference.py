@@ -174,6 +174,7 @@ GROUPS = {
             *("theory.second_order_evolution", "theory.SecondOrder", "theory.median_distance"),
             *("theory.noise_floor", "theory.one_round_factor", "theory.best_step_size", "theory.near_truth_threshold"),
             *("theory.near_truth_factor", "theory.near_truth_floor", "theory.local_best_step", "theory.stability_edge"),
+            "theory.optimal_weights",
             *("theory.best_step_schedule", "theory.mean_squared_sine", "theory.largest_sine"),
             *("theory.schedule_asymptote", "theory.known_heads_bound", "theory.refitted_heads_limit"),
             *("theory.gradient_heads_evolution", "theory.GradientHeadsEvolution"),

@@ -319,7 +319,16 @@ MUTATIONS = {
         Mutation("new clients without the generic head", 'W=state.array("W") + heads.adapt', "W=heads.adapt", "fedrod"),
         Mutation("fine-tuning is the round's", "self._fitted(self.fine_tune,", "self._fitted(self.personal,", "fedrod"),
     ],
+    "data/projected/features.py": [
+        Mutation("messages of other counts", "/ self._counts[t, c])", "/ self._counts.mean())", "exact_law:differing"),
+    ],
     "data/sources.py": [
+        Mutation(
+            "noise of the first clients",
+            "noise *= self.truth.noise_levels(active)",
+            "noise *= self.truth.noise_levels(np.arange(active.shape[1]))",
+            "differing_clients:own_noise",
+        ),
         Mutation("padding is noise", "clear_padding(drawn, counts)", "pass", "unequal_samples"),
         Mutation(
             "counts of the first clients",
@@ -739,7 +748,12 @@ MUTATIONS = {
         ),
     ],
     "simulation/metrics.py": [
-        Mutation("noise that is not squared", "0.5 * truth.noise_std**2", "0.5 * truth.noise_std", "simulation"),
+        Mutation(
+            "noise that is not squared",
+            "0.5 * np.square(truth.noise_std)",
+            "0.5 * np.abs(truth.noise_std)",
+            "simulation",
+        ),
     ],
     "simulation/new_clients.py": [
         Mutation("states of the first trials", "slice(trials.start, trials.stop)", "slice(len(trials))", "new_clients"),
@@ -772,10 +786,22 @@ MUTATIONS = {
         ),
     ],
     "theory/fedrep/arguments.py": [
+        Mutation(
+            "weights without squares", "self.weights**2 *", "self.weights *", "differing_clients:means_of_a_round"
+        ),
         Mutation("n - 1 as n", "(p * (n - 1))", "(p * n)", "state_evolution:loop state_evolution:explicit"),
     ],
     "theory/fedrep/state_evolution.py": [
-        Mutation("m - k + 1 as m - k", "(m - k + 1) *", "(m - k) *", "state_evolution:loop state_evolution:explicit"),
+        Mutation("m - k + 1 as m - k", "(m - k + 1) /", "(m - k) /", "state_evolution:loop state_evolution:explicit"),
+        Mutation(
+            "client sampling without squares",
+            "clients.share * pull**2",
+            "clients.share * pull",
+            "differing_clients:means_of_a_round",
+        ),
+        Mutation(
+            "one square of the noise", "gain / nu * variance**2", "gain / nu * variance", "differing_clients:means"
+        ),
     ],
     "theory/fedrep/under_parameterized.py": [
         Mutation(
@@ -816,6 +842,16 @@ MUTATIONS = {
     ],
     "theory/fedrep/schedule.py": [
         Mutation("one cross term of two", "(m - k + 1 + 2 * (d - k))", "(m - k + 1 + (d - k))", "schedule:logarithm"),
+    ],
+    "theory/fedrep/weights.py": [
+        Mutation("heads without cross terms", "(m - k + 1 + 2 * rows)", "(m - k + 1)", "differing_clients:simple"),
+        Mutation("participants are everybody", "(rows + 1 + chosen)", "(rows + 1)", "differing_clients:simple"),
+        Mutation("the pull once", "symmetric(P @ V @ inverse)", "symmetric(P @ V)", "differing_clients:smaller_limit"),
+    ],
+    "theory/fedrep/refitted.py": [
+        Mutation(
+            "weights without squares", "clients.weights**2 *", "clients.weights *", "differing_clients:information"
+        ),
     ],
     "theory/fedrep/similar.py": [
         Mutation(

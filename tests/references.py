@@ -58,11 +58,13 @@ def fedrep_round(
     representation_steps=1,
     orthonormalize=True,
     aggregate="mean",
+    weights=None,
     rotate_heads=False,
 ):
     """Return (B, W) after one round; X[j], y[j] are the samples of client active[j]."""
     W = W.copy()
     local = []
+    factors = np.ones(len(W)) if weights is None else np.array(weights) / np.mean(weights)
     for i, X_i, y_i in zip(active, X, y, strict=True):
         Z = X_i @ B
         W[i] = found_head(Z, y_i, W[i], heads, step_size)
@@ -71,7 +73,7 @@ def fedrep_round(
         fitted = heads == EXACT and np.linalg.matrix_rank(Z) == len(y_i)
         for _ in range(0 if fitted else representation_steps):
             B_i = B_i - step_size * np.outer(gradient(X_i, y_i, B_i @ W[i]), W[i])
-        local.append(B_i)
+        local.append(B + factors[i] * (B_i - B))
     moved = sum(local) / len(local) if aggregate == "mean" else B + sum(B_i - B for B_i in local)
     if not orthonormalize:
         return moved, W

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Self
 
+import numpy as np
 import numpy.typing as npt
 
-from linfed._values import check_fields, converted, instance, one_of
+from linfed._types import Array
+from linfed._values import check_fields, converted, instance, one_of, optional
 from linfed.algorithms.base import InitContext, Requires, State
 from linfed.algorithms.heads import ExactHeads, HeadSolver, check_heads_loss, update_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
-from linfed.errors import check_bool, check_integer
+from linfed.errors import check_bool, check_integer, check_weights
 from linfed.numerics.linalg import orthonormalize, qr_positive
 from linfed.numerics.streams import TrialRandom
 
@@ -39,6 +41,9 @@ class FedRep(Scheduled):
         If True, replace B by its Q factor after each round.
     aggregate : "mean" or "sum"
         Aggregation of the participants' gradients on B; steps on heads do not depend on it.
+    weights : array_like (n,), optional
+        Positive weights of the clients' gradients on B, of any scale: they are divided by their mean over all n
+        clients. Equal by default; ``weights=counts`` is proportional to the clients' numbers of samples.
     rotate_heads : bool
         If True, also replace every head w by ``R w`` when B is replaced by its Q factor, which keeps the predictors
         ``B w``; requires ``orthonormalize=True``. If False (default), heads do not change. With exact heads this option
@@ -49,8 +54,9 @@ class FedRep(Scheduled):
     TypeError
         If `heads` is neither `ExactHeads` nor `GradientHeads`.
     ValueError
-        If the rank is below 1, a step size is not positive, a name is unknown, or `rotate_heads` is True without
-        `orthonormalize`. `simulate` also raises if the rank exceeds d, or a schedule does not have one value per round.
+        If the rank is below 1, a step size or a weight is not positive, a name is unknown, or `rotate_heads` is True
+        without `orthonormalize`. `simulate` also raises if the rank exceeds d, a schedule does not have one value per
+        round, or `weights` does not have one per client.
 
     Notes
     -----
@@ -58,9 +64,13 @@ class FedRep(Scheduled):
 
     .. math::
 
-        w_i &\leftarrow \arg\min_w \tfrac{1}{2m} \|Z_i w - y_i\|^2 \qquad \text{(exact heads)} \\
-        G &\leftarrow \tfrac{1}{p} \sum_{i \in I} \tfrac{1}{m} X_i^\top (Z_i w_i - y_i) w_i^\top \\
+        w_i &\leftarrow \arg\min_w \tfrac{1}{2m_i} \|Z_i w - y_i\|^2 \qquad \text{(exact heads)} \\
+        G &\leftarrow \tfrac{1}{p} \sum_{i \in I} \omega_i \tfrac{1}{m_i} X_i^\top (Z_i w_i - y_i) w_i^\top \\
         B &\leftarrow \operatorname{qr}(B - \eta G)
+
+    The ``omega_i`` are the weights divided by their mean over all n clients, 1 by default. They do not depend on the
+    participants, so the mean of G over the draw of participants is that of full participation. Weights divided by the
+    participants' sum would give another distribution of G if p < n; they are not supported.
 
     Gradients have no factor 2; the server averages over participants. Heads start at 0. Cost of a round
     ``O(p m (d k + k^2))``. With exact heads and m <= k the residual is zero, so the gradient is exactly zero and B does
@@ -68,7 +78,7 @@ class FedRep(Scheduled):
 
     **Deviations**: Algorithm 2 as printed, and the paper's experiments, do not normalise B. The paper's analysis does,
     and it is the default here; ``orthonormalize=False`` switches it off, which is not equivalent. R has a positive
-    diagonal. Schedules, a ridge on heads, `aggregate` and `rotate_heads` are additions.
+    diagonal. Schedules, a ridge on heads, `aggregate`, `weights` and `rotate_heads` are additions.
 
     References
     ----------
@@ -91,6 +101,7 @@ class FedRep(Scheduled):
     representation_steps: int = 1
     orthonormalize: bool = True
     aggregate: Literal["mean", "sum"] = "mean"
+    weights: npt.ArrayLike | None = None
     rotate_heads: bool = False
 
     summary: ClassVar[str] = "shared representation B, personal heads: exact or gradient heads, QR-normalised B"
@@ -103,12 +114,28 @@ class FedRep(Scheduled):
             init=converted(as_initial),
             heads=instance(HeadSolver, "lf.ExactHeads() or lf.GradientHeads(steps=..., step_size=...)"),
             aggregate=one_of("mean", "sum"),
+            weights=optional(check_weights),
             representation_steps=check_integer,
             orthonormalize=check_bool,
             rotate_heads=check_bool,
         )
         if self.rotate_heads and not self.orthonormalize:
             raise ValueError("rotate_heads = True requires orthonormalize = True, whose QR factorisation gives R")
+
+    def check(self, *, n_clients: int, dim: int) -> None:
+        """Raise if k exceeds d, or if the number of weights is not the number of clients."""
+        super().check(n_clients=n_clients, dim=dim)
+        if self.weights is not None and len(self.relative_weights) != n_clients:
+            raise ValueError(
+                f"weights has {len(self.relative_weights)} numbers, but must have one for each of the n_clients = "
+                f"{n_clients} clients"
+            )
+
+    @property
+    def relative_weights(self) -> Array:
+        """The weights divided by their mean, (n,); ones (1,) without weights."""
+        given = np.ones(1) if self.weights is None else np.array(self.weights, dtype=float)
+        return np.asarray(given / given.mean())
 
     @property
     def requires(self) -> Requires:
@@ -142,7 +169,10 @@ class FedRep(Scheduled):
         step_size = self.step_in(batch)
         heads = self.heads.in_round(batch)
         fit = heads.solve(batch.project(B), state.take_clients("W", batch.active), step_size)
-        moved = update_representation(B, fit, step_size, self.representation_steps, summed=self.aggregate == "sum")
+        weights = None if self.weights is None else self.relative_weights[batch.active]
+        moved = update_representation(
+            B, fit, step_size, self.representation_steps, summed=self.aggregate == "sum", weights=weights
+        )
         if not self.orthonormalize:
             return state.update(B=moved, W=fit.W, active=batch.active)
         if not self.rotate_heads:

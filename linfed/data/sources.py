@@ -114,7 +114,7 @@ def draw_fixed(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: Se
         truth.design.fill(rng, rows)
     for rng, values in zip(generators(seed, Stream.NOISE, trials), noise, strict=True):
         rng.standard_normal(out=values)
-    noise *= truth.noise_std
+    noise *= truth.noise_levels(np.arange(n))
     law = LabelLaw(B=truth.B, W=truth.W, S=truth.S, noise=noise)
     return X, ExplicitBatch(X, law, active=everybody(len(trials), n)).y
 
@@ -124,8 +124,8 @@ def clear_padding(rows: Array, counts: Array) -> None:
     rows[np.arange(rows.shape[counts.ndim]) >= counts[..., None]] = 0.0
 
 
-def fill_noise(noise_std: float, rng: Generator, out: Array) -> None:
-    """Fill an array with N(0, noise_std^2) values."""
+def fill_noise(noise_std: float | Array, rng: Generator, out: Array) -> None:
+    """Fill an array with N(0, noise_std^2) values, with one standard deviation or several that broadcast."""
     rng.standard_normal(out=out)
     out *= noise_std
 
@@ -148,7 +148,7 @@ def streamed_rows(
             chosen = clients[None, start : start + size]
             X, noise = np.empty((1, chosen.size, m, d)), np.empty((1, chosen.size, m))
             truth.design.fill(x_rng, X[0])
-            fill_noise(truth.noise_std, noise_rng, noise)
+            fill_noise(truth.noise_levels(chosen), noise_rng, noise)
             counts = None if isinstance(n_samples, int) else np.array(n_samples, dtype=float)[chosen]
             if counts is not None:
                 clear_padding(X, counts)
@@ -222,8 +222,10 @@ class FreshSource(DrawnSource):
         else:
             self._ahead = None
         self._noise: RoundStream | None = None
-        if truth.noise_std > 0:
-            fill = partial(fill_noise, truth.noise_std)  # a method would create a reference cycle
+        self._noise_differs = np.ndim(truth.noise_std) > 0
+        if np.max(truth.noise_std) > 0:
+            level = 1.0 if np.ndim(truth.noise_std) else truth.noise_levels(np.arange(1))
+            fill = partial(fill_noise, level)  # a method would create a reference cycle
             self._noise = RoundStream(generators(seed, streams[1], trials), shape[:2], fill, sizes.rounds)
 
     def resized(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> FreshSource:
@@ -236,6 +238,8 @@ class FreshSource(DrawnSource):
             self._last.rows.finish()
         counts = None if self._counts is None else self._counts[active]
         noise = self._noise.next() if self._noise else None
+        if noise is not None and self._noise_differs:
+            noise *= self.truth.noise_levels(active)
         X = self._ahead.next() if self._ahead else self._make_rows(counts)
         if counts is not None:
             for drawn in (X, noise):

@@ -13,7 +13,7 @@ from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.heads import GradientHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
 from linfed.data.samples import FixedSamples, FreshSamples
-from linfed.errors import NoPredictionError, short_repr
+from linfed.errors import NoPredictionError, check_noise_std, short_repr
 from linfed.numerics.linalg import distance_from
 from linfed.prediction.cases import FedRepRun, heads_of
 from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED, Law
@@ -79,7 +79,8 @@ def laws_of(case: FedRepRun) -> list[Law]:
     if case.truth_rank > case.algorithm.rank:
         return [UNDER_PARAMETERISED]
     k = case.algorithm.rank
-    return [SECOND_ORDER, MEANS] if case.samples > k + 3 and k <= LARGEST_RANK else [MEANS]
+    second = case.samples > k + 3 and k <= LARGEST_RANK and not case.differing
+    return [SECOND_ORDER, MEANS] if second else [MEANS]
 
 
 def _missing(case: FedRepRun) -> Iterator[str]:
@@ -109,6 +110,11 @@ def _missing(case: FedRepRun) -> Iterator[str]:
         yield f"for dim = {sizes.dim} below 2 rank = {2 * k}"
     if m == k + 1 and not gradient:
         yield f"for n_samples = rank + 1 = {m}: heads have no second moments"
+    if case.differing and (gradient or (r or 0) > k):
+        heads = "gradient heads" if gradient else f"a ground truth of rank {r} and rank = {k}"
+        yield f"for {heads} and clients with different {case.differing}"
+    if case.fewest < min(m, k + 2):
+        yield f"for a client with n_samples = {case.fewest}, fewer than rank + 2 = {k + 2}"
 
 
 def _still(case: FedRepRun) -> Curves:
@@ -135,7 +141,11 @@ def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
         truths = [case.problem.truth(case.job.seed, [number]) for number in range(case.job.trials)]
         if not well_specified:
             return truncation_quantity(case.problem, truths, rank, case.samples)
-        d, m, sigma = case.job.sizes.dim, case.samples, case.problem.noise_std
+        if case.differing:
+            raise NoPredictionError(
+                f"no prediction of the floor is available for clients with different {case.differing}"
+            )
+        d, m, sigma = case.job.sizes.dim, case.samples, check_noise_std(case.problem.noise_std)
         with warnings.catch_warnings(record=True) as records:
             warnings.simplefilter("always")
             found = [

@@ -14,7 +14,7 @@ from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.step_size import one_step
 from linfed.data.samples import FixedSamples, GivenSamples
-from linfed.errors import NoPredictionError, short_repr
+from linfed.errors import NoPredictionError, check_noise_std, short_repr
 from linfed.prediction.fedrep import truncation_metric, truncation_quantity
 from linfed.prediction.prediction import Asked, Curves, Prediction, Quantity
 from linfed.problems import Problem, Truth
@@ -43,7 +43,9 @@ def of_local_only(job: Job, algorithm: LocalOnly) -> Prediction:
 
     def floor() -> Quantity:
         lengths = np.array([truth.scale[0] for truth in _truths(job)]) * np.sqrt(v)
-        risk = local_mean_risk(lengths, noise_std=problem.noise_std, dim=d, n_samples=m, ridge=algorithm.ridge / v)
+        risk = local_mean_risk(
+            lengths, noise_std=check_noise_std(problem.noise_std), dim=d, n_samples=m, ridge=algorithm.ridge / v
+        )
         return Quantity(risk, "theory.local_mean_risk", SERVED, "risk")
 
     return Prediction(
@@ -63,7 +65,9 @@ def of_oracle(job: Job, algorithm: Oracle) -> Prediction:
 
     def floor() -> Quantity:
         outside = [np.sqrt(v) * _outside(truth, k) for truth in _truths(job)]
-        risk = new_client_mean_risk(outside, noise_std=problem.noise_std, rank=k, n_samples=job.setting.samples)
+        risk = new_client_mean_risk(
+            outside, noise_std=check_noise_std(problem.noise_std), rank=k, n_samples=job.setting.samples
+        )
         return Quantity(risk, "theory.new_client_mean_risk", SERVED, "risk")
 
     return Prediction(
@@ -95,7 +99,9 @@ def of_spectral(job: Job, algorithm: SpectralEstimator) -> Prediction:
             with warnings.catch_warnings(record=True) as records:
                 warnings.simplefilter("always")
                 sizes = {"dim": job.sizes.dim, "n_samples": job.setting.samples}
-                values.append(spectral_floor(algorithm, heads, noise_std=problem.noise_std, **sizes).distance)
+                values.append(
+                    spectral_floor(algorithm, heads, noise_std=check_noise_std(problem.noise_std), **sizes).distance
+                )
             doubts += [str(each.message) for each in records]
         valid = "; ".join(dict.fromkeys(doubts)) or SPECTRAL
         return Quantity(np.array(values), "theory.spectral_floor", valid, "subspace_distance")

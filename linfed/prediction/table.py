@@ -59,7 +59,8 @@ ENTRIES = (
     ),
     Entry(
         (FedRep,),
-        f"exact heads, fresh samples, m = k + 2 or k + 3, or k > {LARGEST_RANK}",
+        f"exact heads, fresh samples, m = k + 2 or k + 3, k > {LARGEST_RANK}, or clients that differ in m, noise or "
+        "weights",
         ("distance", *NEAR_END),
         MEANS.validity,
     ),

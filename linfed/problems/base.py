@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from linfed._types import Array
+from linfed._types import Array, Indices
 from linfed.errors import check_instance, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize, qr_positive
 from linfed.numerics.streams import Seed
@@ -33,8 +33,8 @@ class Truth:
         Full-dimensional part of each client.
     subspace : ndarray (trials, d, k), optional
         Reference subspace for the subspace distance, if it is not the span of `B`.
-    noise_std : float
-        Standard deviation of the label noise, in units of y.
+    noise_std : float or sequence of float (n,)
+        Standard deviation of the label noise, in units of y, for all clients or for each client.
     design : Design
         Distribution of x.
 
@@ -52,8 +52,13 @@ class Truth:
     W: Array | None = None
     S: Array | None = None
     subspace: Array | None = None
-    noise_std: float = 0.0
+    noise_std: float | Sequence[float] = 0.0
     design: Design = field(default_factory=Gaussian)
+
+    def noise_levels(self, clients: Indices) -> float | Array:
+        """Return `noise_std`, or the standard deviations (.., 1) of the given clients (..,) where they differ."""
+        levels = np.asarray(self.noise_std, dtype=float)
+        return levels[clients][..., None] if levels.ndim else float(levels)
 
     @property
     def scale(self) -> Array:
@@ -244,8 +249,8 @@ class Problem(Protocol):
         ...
 
     @property
-    def noise_std(self) -> float:
-        """Standard deviation of the label noise."""
+    def noise_std(self) -> float | Sequence[float]:
+        """Standard deviation of the label noise, of all clients or of each client."""
         ...
 
     @property

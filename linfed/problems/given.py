@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, converted
-from linfed.errors import check_array, check_noise_std, check_shape
+from linfed.errors import check_array, check_noise_stds, check_shape
 from linfed.numerics.linalg import RANK_TOLERANCE
 from linfed.numerics.streams import Seed
 from linfed.problems.base import Truth, not_unique
@@ -34,8 +35,8 @@ class GivenTruth(Configuration):
         Full-dimensional part of each client.
     Phi : array_like (n, d) or (trials, n, d), optional
         All regressors, row i = client i; cannot be combined with `W` or `S`.
-    noise_std : float, default 0.0
-        Standard deviation of the label noise, in units of y.
+    noise_std : float or array_like (n,), default 0.0
+        Standard deviation of the label noise, in units of y: one for all clients, or one for each client.
     design : Design or str, default "gaussian"
         Distribution of x.
 
@@ -72,11 +73,11 @@ class GivenTruth(Configuration):
     W: npt.ArrayLike | None = None
     S: npt.ArrayLike | None = None
     Phi: npt.ArrayLike | None = None
-    noise_std: float = 0.0
+    noise_std: float | Sequence[float] = 0.0
     design: Design = field(default_factory=Gaussian)
 
     def __post_init__(self) -> None:
-        check_fields(self, noise_std=converted(check_noise_std), design=converted(as_design))
+        check_fields(self, design=converted(as_design))
         axes = {"B": ("d", "r"), "W": ("n", "r"), "S": ("n", "d"), "Phi": ("n", "d")}
         for name, shape in axes.items():
             value = getattr(self, name)
@@ -94,6 +95,7 @@ class GivenTruth(Configuration):
         if self.S is not None and self.B is not None and self.W is None:
             raise ValueError("B with S requires W; for a reference subspace B and all regressors use Phi=")
         self._check_sizes()
+        check_fields(self, noise_std=converted(partial(check_noise_stds, n_clients=self.n_clients)))
         self.design.check_dim(self.dim)
 
     def _arrays(self) -> dict[str, Array]:

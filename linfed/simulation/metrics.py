@@ -422,7 +422,7 @@ def client_risks(state: State, truth: Truth, squared: Array | None = None) -> Ar
         squared = squared_errors(state, truth, truth.design.root_apply)
     elif squared is None:
         squared = squared_errors(state, truth)
-    return 0.5 * squared + 0.5 * truth.noise_std**2
+    return 0.5 * squared + 0.5 * np.square(truth.noise_std)
 
 
 def client_losses(state: State, batch: ExplicitBatch) -> Array:

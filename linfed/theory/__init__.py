@@ -35,6 +35,7 @@ from linfed.theory.fedrep.under_parameterized import (
     under_parameterized_evolution,
     under_parameterized_floor,
 )
+from linfed.theory.fedrep.weights import optimal_weights
 from linfed.theory.fedrep.without_qr import UnnormalizedEvolution, norm_growth, unnormalized_evolution
 from linfed.theory.fedrolex import fedrolex_cycle
 from linfed.theory.flute import (
@@ -146,6 +147,7 @@ __all__ = [
     "norm_growth",
     "one_round_factor",
     "one_round_means",
+    "optimal_weights",
     "outside_length",
     "refitted_heads_limit",
     "scaffold_iteration_matrix",

@@ -140,7 +140,7 @@ class Point:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # without a prediction, which is then NaN
             law = lf.theory.fixed_sample_floor(truth.W, **setting)
-        return found | {"law": np.where(law.distance < 0.37, law.risk.mean(axis=1) - floor, np.nan)}
+        return found | {"law": np.where(law.distance < 0.37, law.risk - floor, np.nan)}
 
 
 def cells(quick: bool) -> dict[str, list[Point]]:

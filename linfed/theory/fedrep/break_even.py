@@ -114,7 +114,7 @@ def break_even_clients(rival_risk: float, *, dim: int, rank: int, n_samples: int
     >>> ridge = lf.theory.best_local_ridge(3**0.5, **sizes)
     >>> alone = float(lf.theory.local_mean_risk(3**0.5, ridge=ridge, **sizes))
     >>> round(lf.theory.break_even_clients(alone, rank=3, **sizes), 1)
-    4.3
+    4.7
     """
     return _least_n(check_number("rival_risk", rival_risk, minimum=0.0), dim, rank, n_samples, noise_std)
 

@@ -165,7 +165,7 @@ def fixed_sample_floor(W: npt.ArrayLike, *, dim: int, n_samples: int, noise_std:
     >>> W = lf.SharedRepresentation(n_clients=60, dim=40, rank=3, condition_number=1.0).truth(0, [0]).W[0]
     >>> floor = lf.theory.fixed_sample_floor(W, dim=40, n_samples=20, noise_std=0.3)
     >>> round(float(floor.distance), 3), round(float(floor.risk), 3)
-    (0.07, 0.06)
+    (0.071, 0.06)
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     (n, k), variance = heads.shape[-2:], check_noise_std(noise_std) ** 2

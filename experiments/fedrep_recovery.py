@@ -19,7 +19,7 @@ Figures
 -------
 "" : Top: without noise, share of trials that end within 0.001 of B*, against equations per unknown,
     ``n (m-k)/(k (d-k))``. Bottom: distance with noise. Markers: median over trials of each start; bars: 10-90 %. Black
-    line: predicted, dotted above a replicon radius of 0.9; grey, dashed: first order.
+    line: predicted, dotted above a replicon radius of 0.9; green, dashed: first order.
 
 References: Du, Hu, Kakade, Lee and Lei 2021; Duchi, Feldman, Hu and Talwar 2022, for the U-statistic.
 """
@@ -45,7 +45,7 @@ from ._spectral import LOOKS, MOMENTS, PAIRS, spectral
 SUMMARY = "fixed samples that determine B*: local recovery, the minimum with noise, and the starts that reach it"
 
 TRUTH, RANDOM = "near B*", "random start"
-LOOK: dict[str, Look] = {TRUTH: KINDS[2], MOMENTS: LOOKS[MOMENTS], PAIRS: LOOKS[PAIRS], RANDOM: KINDS[10]}
+LOOK: dict[str, Look] = {TRUTH: KINDS[2], MOMENTS: LOOKS[MOMENTS], PAIRS: LOOKS[PAIRS], RANDOM: KINDS[-1]}
 
 RECOVERED, SAME, STABLE = 1e-3, 1.0001, 0.9
 """Distance that counts as recovery, largest ratio of empirical risks of the same minimum, and largest radius."""
@@ -163,7 +163,7 @@ def draw_noisy(ax: Any, rows: list[dict[str, Any]]) -> None:
     law, radius, first = (np.array([np.median(row[name]) for row in rows]) for name in ("law", "radius", "first"))
     ax.plot(x, np.where(np.isnan(radius), np.nan, law), color="black", linestyle=":", linewidth=1.0)
     ax.plot(x, np.where(radius <= STABLE, law, np.nan), color="black", linewidth=1.2, label="predicted")
-    ax.plot(x, first, color="0.5", linestyle="--", linewidth=0.9, label="first order")
+    ax.plot(x, first, color=KINDS[6][0], linestyle="--", linewidth=0.9, label="first order")
 
 
 def drawn(rows: list[dict[str, Any]]) -> list[tuple[str, Look]]:

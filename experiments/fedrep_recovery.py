@@ -10,8 +10,8 @@ distance of the minimum near B* is predicted without a fitted parameter by `linf
 prediction is claimed up to a replicon radius of 0.9. The simplest rivals are the count n m = k d without the heads, and
 the prediction of first order (`linfed.theory.similar_floor` without parts outside).
 
-A start reaches the minimum if its empirical risk is at most 1.0001 times that of the start near B*. Which starts reach
-it is a conjecture: no derivation is known.
+A start reaches the minimum if its empirical risk is at most 1.0001 times the one from the start near B*. Which starts
+reach it is a conjecture: no derivation is known.
 
 **Deviations**: the sizes are ours, and so are all claims.
 
@@ -199,7 +199,7 @@ def share_of(hits: list[Any], **fields: Any) -> Finding:
 
 
 def threshold(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:
-    """Judge the recovery of B* from starts near it, on both sides of as many equations as unknowns."""
+    """Judge the recovery of B* from starts near it, on both sides of equal numbers of equations and unknowns."""
     above = [row[TRUTH] < RECOVERED for row in rows if row["equations"] >= 1.04]
     below = [row[TRUTH] < RECOVERED for row in rows if row["equations"] <= 0.96]
     fields: dict[str, Any] = {"setting": f"{setting}, no noise", "source": OWN}

@@ -45,8 +45,8 @@ def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) 
     Notes
     -----
     The result holds for heads of length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``. Without noise, the edge is at ``n (m
-    - k) = (d - k) k``, with equal numbers of samples and unknowns. With noise, the equations are those of
-    `fixed_sample_floor` with ``C = c/(1 + c) I`` and ``V = v I``. For each c, v solves ``c/(1 + c) = v p/j`` with
+    - k) = (d - k) k``, with equal numbers of samples and unknowns. With noise, `fixed_sample_floor` has the
+    equations, with ``C = c/(1 + c) I`` and ``V = v I``. For each c, v solves ``c/(1 + c) = v p/j`` with
     ``j = tr J/k`` and ``p = tr P/k``, and then ``n = (d - k)/(v j)``. Along the solutions, in the order of c, n falls
     and then rises. The edge is its smallest value. The argument is heuristic: a cavity, or replica symmetric, argument
     for many clients.

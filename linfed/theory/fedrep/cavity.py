@@ -64,7 +64,7 @@ class Clients:
     """Fixed draws of the clients' heads and samples, and the equations of the minimum."""
 
     def __init__(self, W: Array, *, n_samples: int, unknowns: float, variance: float) -> None:
-        """Draw for the heads W (n, k); `unknowns` is (d - k)/n and `variance` is that of the label noise."""
+        """Draw for the heads W (n, k); `unknowns` is (d - k)/n; `variance` refers to the label noise."""
         n, k = W.shape
         self.everyone, self.spare, self.unknowns, self.variance = W, n_samples - k, unknowns, variance
         heads = np.repeat(W, math.ceil(DRAWS / n), axis=0) if n < DRAWS else W[np.arange(DRAWS) * n // DRAWS]

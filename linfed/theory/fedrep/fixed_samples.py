@@ -64,8 +64,8 @@ class FixedSampleFloor(Tangents):
     risk : ndarray () or (trials,)
         Median over data sets of the mean risk of the n training clients, with their heads of the minimum.
     drawn_risks : ndarray (draws,) or (trials, draws)
-        Risks of training clients for fixed draws of their samples. Their quantiles are those of the risk over clients
-        and data sets. This distribution has no mean, since V is positive.
+        Risks of training clients for fixed draws of their samples. Their quantiles are quantiles of the risk over
+        clients and data sets. This distribution has no mean, since V is positive.
     leverage : ndarray (k, k) or (trials, k, k)
         Matrix ``V``. The residuals of a client are smaller by the factor ``1/(1 + w'V w)`` than at the minimum computed
         without its samples.

@@ -20,7 +20,7 @@ def gram_roots(rng: Generator, draws: int, k: int, rows: int) -> Array:
 def fixed_factors(size: int, rows: int, draws: int) -> Array:
     """Return fixed lower triangular factors L (draws, size, size) of Wishart matrices ``L L'``, from Sobol's sequence.
 
-    They are sorted by one more coordinate: the distribution of consecutive factors is nearly that of all factors.
+    They are sorted by one more coordinate: consecutive factors have nearly the distribution of all factors.
     """
     from scipy import special
     from scipy.stats import qmc

@@ -12,6 +12,9 @@ from linfed.errors import check_integer, check_noise_std, check_number
 from linfed.theory.fedrep.arguments import checked_sizes
 from linfed.theory.fedrep.cavity import Clients, typical_mean
 
+DRAWS = 2048
+"""Number of fixed draws of a client's samples."""
+
 POINTS, SMALLEST, PAST = 16, 1e-3, 3.0
 """Number of points along the solutions; smallest kc relative to the noise variance; largest kc relative to the end of
 the Gaussian solutions."""
@@ -149,7 +152,7 @@ def _solutions(k: int, rows: int, m: int, variance: float) -> tuple[Array, Array
     """Return c, (d-k)/n and twice the risk of training clients along the solutions, to a point after their end."""
     nu, eye = m - k - 1, np.eye(k)
     high = PAST * math.sqrt(variance * (variance + nu)) / k
-    clients = Clients(math.sqrt(k) * eye[:1], n_samples=m, unknowns=1.0, variance=variance)
+    clients = Clients(math.sqrt(k) * eye[:1], n_samples=m, unknowns=1.0, variance=variance, draws=DRAWS)
 
     def of_solution(at: float, c: float) -> tuple[float, float]:
         """Return the difference between ``log v`` of the equations and `at`, and (d-k)/n."""

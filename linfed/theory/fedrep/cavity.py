@@ -16,7 +16,7 @@ DRAWS = 4096
 DATA_SETS = 400
 """Number of data sets in the median of the clients' mean risk."""
 
-ITERATIONS, TOLERANCE, MEMORY = 200, 1e-6, 4
+ITERATIONS, TOLERANCE, MEMORY = 30, 1e-6, 4
 """Largest number of iterations, relative change below which they have converged, and steps of Anderson's method."""
 
 NOISELESS_ITERATIONS = 10_000
@@ -63,12 +63,12 @@ class TotalLeastSquares:
 class Clients:
     """Fixed draws of the clients' heads and samples, and the equations of the minimum."""
 
-    def __init__(self, W: Array, *, n_samples: int, unknowns: float, variance: float) -> None:
+    def __init__(self, W: Array, *, n_samples: int, unknowns: float, variance: float, draws: int | None = None) -> None:
         """Draw for the heads W (n, k); `unknowns` is (d - k)/n; `variance` refers to the label noise."""
-        n, k = W.shape
+        (n, k), draws = W.shape, draws or DRAWS
         self.everyone, self.spare, self.unknowns, self.variance = W, n_samples - k, unknowns, variance
-        heads = np.repeat(W, math.ceil(DRAWS / n), axis=0) if n < DRAWS else W[np.arange(DRAWS) * n // DRAWS]
-        if n > DRAWS:  # the second moment is that of all clients
+        heads = np.repeat(W, math.ceil(draws / n), axis=0) if n < draws else W[np.arange(draws) * n // draws]
+        if n > draws:  # the second moment is that of all clients
             given, drawn = (np.linalg.cholesky(part.T @ part / len(part)) for part in (W, heads))
             heads = heads @ np.linalg.solve(drawn.T, given.T)
         self.heads = heads

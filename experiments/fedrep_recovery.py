@@ -120,10 +120,8 @@ def cells(quick: bool) -> dict[str, list[Point]]:
         base = replace(base, dim=24, trials=8, iterations=200, starts=(TRUTH, PAIRS, RANDOM))
         settings, shares, noisy = [(2, 8)], (0.7, 0.85, 1.2, 5.0), (4.0, 8.0)
     every = lf.grid(base, **{"rank, n_samples": settings})
-    return {
-        "noiseless": [replace(one, per_unknown=share) for one in every for share in shares],
-        "noisy": [replace(one, per_unknown=share, noise_std=0.5) for one in every for share in noisy],
-    }
+    points = [replace(one, per_unknown=share) for one in every for share in shares]
+    return {"points": points + [replace(one, per_unknown=share, noise_std=0.5) for one in every for share in noisy]}
 
 
 # --- figure --------------------------------------------------------------------------------------------------
@@ -131,16 +129,16 @@ def cells(quick: bool) -> dict[str, list[Point]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the shares of recovery without noise, and the distances with noise."""
-    table, noisy = tables["noiseless"], tables["noisy"]
+    table = tables["points"]
     with lf.panels(table, column="setting", row=2, title="{}", height=4.4, sharex=True, sharey="row") as sheet:
         for (ax, part), (below, _) in zip(sheet.row(0), sheet.row(1), strict=True):
-            rows = in_order(part)
+            rows, noisy = in_order(part)
             ax.axvline(1.0, color="black", linewidth=0.7)
             for name, (colour, marker, line) in drawn(rows):
                 shares = [np.mean(row[name] < RECOVERED) for row in rows]
                 shape: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": "none"}
                 ax.plot([row["equations"] for row in rows], shares, linestyle=line, linewidth=0.9, **shape)
-            draw_noisy(below, in_order(noisy.select(setting=part.rows[0]["setting"])))
+            draw_noisy(below, noisy)
         sheet.label(
             "equations per unknown, n (m - k) / (k (d - k))", "share within 0.001 of B*", "distance", xscale="log"
         )
@@ -168,12 +166,13 @@ def draw_noisy(ax: Any, rows: list[dict[str, Any]]) -> None:
 
 def drawn(rows: list[dict[str, Any]]) -> list[tuple[str, Look]]:
     """Return the starts of some rows with their looks."""
-    return [(name, look) for name, look in LOOK.items() if name in rows[0]]
+    return [(name, look) for name, look in LOOK.items() if rows and name in rows[0]]
 
 
-def in_order(part: lf.Table) -> list[dict[str, Any]]:
-    """Return the rows in the order of their equations per unknown."""
-    return sorted(part.rows, key=lambda row: row["equations"])
+def in_order(part: lf.Table) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows without and with noise, in the order of their equations per unknown."""
+    rows = sorted(part.rows, key=lambda row: row["equations"])
+    return [row for row in rows if not row["noise_std"]], [row for row in rows if row["noise_std"]]
 
 
 # --- claims --------------------------------------------------------------------------------------------------
@@ -182,20 +181,20 @@ def in_order(part: lf.Table) -> list[dict[str, Any]]:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the threshold without noise, the predicted distances with noise, and the starts."""
     out = []
-    for setting, part in tables["noiseless"].groupby("setting"):
-        out += threshold(part.rows, setting)
-        out += starts(part.rows, setting, "no noise", lambda row: row["equations"] >= 1.0)
-    for setting, part in tables["noisy"].groupby("setting"):
-        out += distances(part.rows, setting)
-        out += starts(part.rows, setting, "with noise", lambda row: np.median(row["radius"]) <= 1.0)
-    return [*out, *spurious(tables["noiseless"])]
+    for setting, part in tables["points"].groupby("setting"):
+        rows, noisy = in_order(part)
+        out += [*threshold(rows, setting), *distances(noisy, setting), *spurious(rows, setting)]
+        out += starts(rows, setting, "no noise", lambda row: row["equations"] >= 1.0)
+        out += starts(noisy, setting, "with noise", lambda row: np.median(row["radius"]) <= 1.0)
+    return out
 
 
-def share_of(hits: list[Any], **fields: Any) -> Finding:
-    """Judge a share of the trials of several rows, with a Clopper-Pearson interval."""
-    every = np.concatenate(hits) if hits else np.zeros(0, dtype=bool)
-    counts = f"{every.sum()} of {every.size} trials, {len(hits)} numbers of clients"
-    return judge(binomial_share(int(every.sum()), every.size), detail=counts, **fields)
+def share_of(hits: list[Any], **fields: Any) -> Iterator[Finding]:
+    """Judge a share of the trials of several rows, with a Clopper-Pearson interval; nothing without rows."""
+    if hits:
+        every = np.concatenate(hits)
+        counts = f"{every.sum()} of {every.size} trials, {len(hits)} numbers of clients"
+        yield judge(binomial_share(int(every.sum()), every.size), detail=counts, **fields)
 
 
 def threshold(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:
@@ -205,17 +204,16 @@ def threshold(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:
     fields: dict[str, Any] = {"setting": f"{setting}, no noise", "source": OWN}
     fields["statistic"] = f"share of trials within {RECOVERED:g} of B*"
     text = "From a start near B*, the minimum is B* with more equations than unknowns, n (m-k) > k (d-k)"
-    yield share_of(above, claim=text, claimed_low=0.75, **fields)
+    yield from share_of(above, claim=text, claimed_low=0.75, **fields)
     text = "From a start near B*, the minimum is not B* with fewer equations than unknowns"
-    yield share_of(below, claim=text, claimed_high=0.25, **fields)
+    yield from share_of(below, claim=text, claimed_high=0.25, **fields)
     naive = [
         row[TRUTH] < RECOVERED
         for row in rows
         if row["equations"] <= 0.96 and row["n_clients"] * row["n_samples"] >= row["rank"] * row["dim"]
     ]
-    if naive:
-        text = "From a start near B*, the minimum is B* with n m >= k d samples"
-        yield share_of(naive, claim=text, claimed_low=0.75, **fields | {"source": OWN_THRESHOLD})
+    text = "From a start near B*, the minimum is B* with n m >= k d samples"
+    yield from share_of(naive, claim=text, claimed_low=0.75, **fields | {"source": OWN_THRESHOLD})
 
 
 def distances(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:
@@ -249,7 +247,7 @@ def starts(rows: list[dict[str, Any]], setting: str, where: str, chosen: Callabl
         return
     limit = "more equations than unknowns" if where == "no noise" else "radius at most 1"
     for name in (one for one in (PAIRS, MOMENTS, RANDOM) if one in inside[0]):
-        yield share_of(
+        yield from share_of(
             [reached(row, name) for row in inside],
             claim=f"From the {name} L-BFGS reaches the minimum near B*",
             setting=f"{setting}, {where}, {limit}",
@@ -265,17 +263,15 @@ def reached(row: dict[str, Any], name: str) -> Any:
     return (other <= SAME * near) | (row[name] < RECOVERED if not row["noise_std"] else False)
 
 
-def spurious(table: lf.Table) -> Iterator[Finding]:
+def spurious(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:
     """Judge whether random starts end at other minima with many samples."""
-    for setting, part in table.groupby("setting"):
-        rows = [row for row in part.rows if row["n_clients"] * row["n_samples"] >= 6 * row["dim"] * row["rank"]]
-        if rows:
-            yield share_of(
-                [~reached(row, RANDOM) for row in rows],
-                claim="Some random starts end at other minima with n m >= 6 d k samples",
-                setting=f"{setting}, no noise",
-                statistic="share of trials with a larger empirical risk than from the start near B*",
-                source=CONJECTURE,
-                claimed_low=0.0,
-                strict=True,
-            )
+    many = [row for row in rows if row["n_clients"] * row["n_samples"] >= 6 * row["dim"] * row["rank"]]
+    yield from share_of(
+        [~reached(row, RANDOM) for row in many if RANDOM in row],
+        claim="Some random starts end at other minima with n m >= 6 d k samples",
+        setting=f"{setting}, no noise",
+        statistic="share of trials with a larger empirical risk than from the start near B*",
+        source=CONJECTURE,
+        claimed_low=0.0,
+        strict=True,
+    )

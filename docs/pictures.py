@@ -50,6 +50,7 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "fedrep-near-truth": ("fedrep-near-truth", "", 1400),
     "fedrep-pays": ("fedrep-pays", "", 1400),
     "fedrep-pays-complexity": ("fedrep-pays", "complexity", 1400),
+    "fedrep-recovery": ("fedrep-recovery", "", 1400),
     "fedrep-refitting": ("fedrep-refitting", "", 1005),
     "fedrep-rounds": ("fedrep-rounds", "", 1400),
     "fedrep-samples": ("fedrep-samples", "", 1400),

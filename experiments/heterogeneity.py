@@ -99,7 +99,7 @@ class Predicted(Compared):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range, where the column is NaN
                 law = lf.theory.fixed_sample_floor(truth.W, **sizes)
-            row["fedrep"] = np.where(law.distance < STEEP, law.risk.mean(axis=-1) - noise, np.nan)
+            row["fedrep"] = np.where(law.distance < STEEP, law.risk - noise, np.nan)
         return row
 
 

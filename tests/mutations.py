@@ -880,10 +880,31 @@ MUTATIONS = {
         ),
         Mutation("models that are not pulled", "(b + strength * centre)", "(b + 0.0 * centre)", "personal_models:l2gd"),
     ],
-    "theory/fedrep/fixed_samples.py": [
-        Mutation("a residual that varies by half", "1.0 - 2.0 / spare", "1.0 - 1.0 / spare", "fixed_sample_floor:pays"),
-        Mutation("a residual alone", "1.0 - 2.0 / spare", "1.0 + 2.0 / spare", "fixed_sample_floor:pays"),
-        Mutation("one sample more", "(m - 1) / (spare * nu", "m / (spare * nu", "fixed_sample_floor:pays"),
+    "theory/fedrep/cavity.py": [
+        Mutation(
+            "heads of least squares",
+            "noise[:, None, None] * root.T, -inside",
+            "noise[:, None, None] * root.T, -0.0 * inside",
+            "fixed_sample_floor:minimum",
+        ),
+        Mutation(
+            "an overlap without its noise",
+            "np.vecdot(self.heads @ C, self.heads) + self.variance)\n        G",
+            "0.0 * np.vecdot(self.heads @ C, self.heads) + self.variance)\n        G",
+            "fixed_sample_floor:equations",
+        ),
+        Mutation(
+            "a Hessian without narrow gaps",
+            "own = self.spare - 1 + np.square(ratios)",
+            "own = self.spare - 1 + 0.0 * np.square(ratios)",
+            "fixed_sample_floor:replicon",
+        ),
+        Mutation(
+            "a radius without mixed terms",
+            "mixed = ratios * (1.0 + ratios)",
+            "mixed = ratios * ratios",
+            "fixed_sample_floor:replicon",
+        ),
     ],
     "theory/flute/judges.py": [
         Mutation("the best trial decides a hypothesis", "np.min(flute_step", "np.max(flute_step", "flute_theory:step"),

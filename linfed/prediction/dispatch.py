@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from linfed.algorithms.altmin import AltMin
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import Algorithm
+from linfed.algorithms.empirical_risk import BurerMonteiro
 from linfed.algorithms.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
@@ -37,6 +39,7 @@ LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
     **dict.fromkeys((FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR, FedRolex), averaging.of_averaging),
     **dict.fromkeys(PERSONAL, personal.of_personal),
     **dict.fromkeys((MethodOfMoments, UStatistic, TwoReplica, LocalGram), others.of_spectral),
+    **dict.fromkeys((AltMin, BurerMonteiro), others.of_minimiser),
     LocalOnly: others.of_local_only,
     Oracle: others.of_oracle,
 }

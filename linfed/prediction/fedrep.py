@@ -31,6 +31,8 @@ CHAIN_CLIENTS = 1000
 
 CHAIN_TRIALS = 300
 
+MINIMUM = "minimum of the empirical risk near B*, mean over samples; for a replicon radius of at most 0.9"
+
 
 def predicted(job: Job, algorithm: FedRep) -> Prediction:
     """Predict a run of FedRep, or raise a NoPredictionError."""
@@ -135,6 +137,8 @@ def _still(case: FedRepRun) -> Curves:
 def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
     """Predict the floor on fixed samples, at the minimum of the empirical risk."""
     missing, rank, design = next(_missing(case)), case.algorithm.rank, case.problem.design
+    sizes = case.job.sizes
+    some = f"no prediction of the floor is available for {sizes.participants} of {sizes.n_clients} participants"
     well_specified = case.problem.truth_rank == rank and is_gaussian(design) and design.variance is not None
 
     def floor() -> Quantity:
@@ -145,17 +149,7 @@ def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
             raise NoPredictionError(
                 f"no prediction of the floor is available for clients with different {case.differing}"
             )
-        d, m, sigma = case.job.sizes.dim, case.samples, check_noise_std(case.problem.noise_std)
-        with warnings.catch_warnings(record=True) as records:
-            warnings.simplefilter("always")
-            found = [
-                fixed_sample_floor(heads_of(truth)[0], dim=d, n_samples=m, noise_std=sigma).distance for truth in truths
-            ]
-        doubts = "; ".join(dict.fromkeys(str(each.message) for each in records))
-        if np.isnan(found).any():
-            raise NoPredictionError(f"no prediction of the floor is available: {doubts}")
-        valid = "mean over samples, for small angles and more samples than unknowns"
-        return Quantity(np.array(found), "theory.fixed_sample_floor", doubts or valid, "subspace_distance")
+        return minimum_quantity(case.problem, truths, case.samples)
 
     return Prediction(
         law="empirical minimum",
@@ -163,8 +157,20 @@ def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
         validity="only the floor is predicted",
         rounds=rounds,
         _curves=f"no prediction of FedRep's distance is available {missing}",
-        _quantities={"floor": floor},
+        _quantities={"floor": floor if sizes.participants == sizes.n_clients else some},
     )
+
+
+def minimum_quantity(problem: Problem, truths: Sequence[Truth], n_samples: int) -> Quantity:
+    """Predict the distance of the minimum of the empirical risk from B*."""
+    sizes = {"dim": problem.dim, "n_samples": n_samples, "noise_std": check_noise_std(problem.noise_std)}
+    with warnings.catch_warnings(record=True) as records:
+        warnings.simplefilter("always")
+        found = [fixed_sample_floor(heads_of(truth)[0], **sizes).distance for truth in truths]
+    doubts = "; ".join(dict.fromkeys(str(each.message) for each in records))
+    if np.isnan(found).any():
+        raise NoPredictionError(f"no prediction of the floor is available: {doubts}")
+    return Quantity(np.array(found), "theory.fixed_sample_floor", doubts or MINIMUM, "subspace_distance")
 
 
 def truncation_quantity(problem: Problem, truths: Sequence[Truth], rank: int, n_samples: int) -> Quantity:

@@ -817,6 +817,27 @@ MUTATIONS = {
     "theory/fedrep/schedule.py": [
         Mutation("one cross term of two", "(m - k + 1 + 2 * (d - k))", "(m - k + 1 + (d - k))", "schedule:logarithm"),
     ],
+    "theory/fedrep/covariances.py": [
+        Mutation("a same batch at full speed", "-(1.0 - k / m) * (cov", "-(1.0 - 0.0 / m) * (cov", "covariances:draws"),
+        Mutation(
+            "one degree of freedom too many",
+            "(missed + sigma2) / (m - k - 1)",
+            "(missed + sigma2) / (m - k)",
+            "covariances",
+        ),
+        Mutation(
+            "covariance outside, not given inside",
+            "(covariances - A @",
+            "(covariances - 0.0 * A @",
+            "covariances:rates",
+        ),
+        Mutation(
+            "a bias that does not move the rate",
+            "J = J + truth.noise_std**2",
+            "J = J + 0.0 * truth.noise_std**2",
+            "covariances:rates",
+        ),
+    ],
     "theory/fedrep/similar.py": [
         Mutation(
             "parts outside that are only label noise",

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import numpy.typing as npt
 
-from linfed._values import check_fields, converted, instance, one_of
+from linfed._types import Array
+from linfed._values import check_fields, converted, instance, one_of, optional
 from linfed.algorithms.base import InitContext, Requires, State
-from linfed.algorithms.heads import ExactHeads, HeadSolver, check_heads_loss, update_representation
+from linfed.algorithms.heads import AtHeads, ExactHeads, HeadSolver, check_heads_loss, update_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
-from linfed.data.batch import Batch
-from linfed.errors import check_bool, check_integer
+from linfed.data.batch import Batch, Fit
+from linfed.errors import check_bool, check_choice, check_integer
+from linfed.numerics.layers import composed, summed_outer
 from linfed.numerics.linalg import orthonormalize, qr_positive
 from linfed.numerics.streams import TrialRandom
+from linfed.problems.designs import Design
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,12 @@ class FedRep(Scheduled):
         If True, replace B by its Q factor after each round.
     aggregate : "mean" or "sum"
         Aggregation of the participants' gradients on B; steps on heads do not depend on it.
+    split : bool
+        If True, heads are fitted on the first half of a client's samples, and the gradient on B uses the second half.
+    whiten : "own", "pooled" or Design, optional
+        Multiply the gradient on B by the inverse of a covariance of x: that of each client's own samples, the mean of
+        these over the participants, or the covariance of a design (``problem.design`` is the true one). With ``split``
+        the samples are those of the second half.
     rotate_heads : bool
         If True, also replace every head w by ``R w`` when B is replaced by its Q factor, which keeps the predictors
         ``B w``; requires ``orthonormalize=True``. If False (default), heads do not change. With exact heads this option
@@ -49,8 +59,10 @@ class FedRep(Scheduled):
     TypeError
         If `heads` is neither `ExactHeads` nor `GradientHeads`.
     ValueError
-        If the rank is below 1, a step size is not positive, a name is unknown, or `rotate_heads` is True without
-        `orthonormalize`. `simulate` also raises if the rank exceeds d, or a schedule does not have one value per round.
+        If the rank is below 1, a step size is not positive, a name is unknown, `rotate_heads` is True without
+        `orthonormalize`, or `whiten` is combined with several `representation_steps`. `simulate` also raises if the
+        rank exceeds d, a schedule does not have one value per round, the task of `whiten` is classification, a client
+        has too few samples to split, or too few (d, over all participants if pooled) for the inverse.
 
     Notes
     -----
@@ -66,13 +78,20 @@ class FedRep(Scheduled):
     ``O(p m (d k + k^2))``. With exact heads and m <= k the residual is zero, so the gradient is exactly zero and B does
     not change.
 
+    With ``whiten``, client i's message ``X_i'(Z_i w_i - y_i)/m`` is multiplied by the inverse of ``X_i'X_i/m``, of the
+    mean of these matrices, or of the covariance of a design. ``split=True, whiten="own"`` is the de-biased and whitened
+    FedRep of Zhang, Toso, Anderson and Matni: their change of variables for x with a covariance. Their
+    mean is `linfed.theory.mean_gradient`.
+
     **Deviations**: Algorithm 2 as printed, and the paper's experiments, do not normalise B. The paper's analysis does,
     and it is the default here; ``orthonormalize=False`` switches it off, which is not equivalent. R has a positive
-    diagonal. Schedules, a ridge on heads, `aggregate` and `rotate_heads` are additions.
+    diagonal. Schedules, a ridge on heads, `aggregate` and `rotate_heads` are additions. `split` and `whiten` follow a
+    description of the method, whose paper also covers vectors of labels and dependent samples.
 
     References
     ----------
-    FedRep paper, Algorithms 1 and 2, section 4.1.
+    FedRep paper, Algorithms 1 and 2, section 4.1. T. Zhang, L. F. Toso, J. Anderson, N. Matni: Sample-efficient linear
+    representation learning from non-IID non-isotropic data, ICLR 2024 (`split` and `whiten`).
 
     Examples
     --------
@@ -91,6 +110,8 @@ class FedRep(Scheduled):
     representation_steps: int = 1
     orthonormalize: bool = True
     aggregate: Literal["mean", "sum"] = "mean"
+    split: bool = False
+    whiten: Literal["own", "pooled"] | Design | None = None
     rotate_heads: bool = False
 
     summary: ClassVar[str] = "shared representation B, personal heads: exact or gradient heads, QR-normalised B"
@@ -105,15 +126,22 @@ class FedRep(Scheduled):
             aggregate=one_of("mean", "sum"),
             representation_steps=check_integer,
             orthonormalize=check_bool,
+            split=check_bool,
+            whiten=optional(_checked_whitening),
             rotate_heads=check_bool,
         )
+        if self.whiten is not None and self.representation_steps > 1:
+            raise ValueError(f"whiten requires representation_steps = 1, got {self.representation_steps}")
         if self.rotate_heads and not self.orthonormalize:
             raise ValueError("rotate_heads = True requires orthonormalize = True, whose QR factorisation gives R")
 
     @property
     def requires(self) -> Requires:
         """Operations that a step requires of a batch."""
-        return Requires.FEATURES if self.representation_steps == 1 else Requires.QUADRATIC
+        if self.split:
+            return Requires.ROWS
+        each = isinstance(self.whiten, str) or (self.whiten is not None and self.whiten.per_client)
+        return Requires.QUADRATIC if each or self.representation_steps > 1 else Requires.FEATURES
 
     @property
     def initialization(self) -> Initial:
@@ -121,8 +149,10 @@ class FedRep(Scheduled):
         return as_initial(self.init)
 
     def check_loss(self, classes: int) -> None:
-        """Raise if heads are exact or rotated and the task is classification."""
+        """Raise if heads are exact or rotated, or gradients whitened, and the task is classification."""
         check_heads_loss("heads", self.heads, classes)
+        if classes and self.whiten is not None:
+            raise ValueError(f"whiten supports only regression, but the samples have {classes} classes")
         if classes and self.rotate_heads:
             raise ValueError(f"rotate_heads = True supports only regression, but the samples have {classes} classes")
 
@@ -141,8 +171,15 @@ class FedRep(Scheduled):
         B = state.array("B")
         step_size = self.step_in(batch)
         heads = self.heads.in_round(batch)
-        fit = heads.solve(batch.project(B), state.take_clients("W", batch.active), step_size)
-        moved = update_representation(B, fit, step_size, self.representation_steps, summed=self.aggregate == "sum")
+        first, second = batch.split() if self.split else (batch, batch)
+        fit = heads.solve(first.project(B), state.take_clients("W", batch.active), step_size)
+        at_heads = AtHeads(second.project(B), fit.W) if self.split else fit
+        summed = self.aggregate == "sum"
+        if self.whiten is None:
+            moved = update_representation(B, at_heads, step_size, self.representation_steps, summed=summed)
+        else:
+            share = 1.0 if summed else 1.0 / fit.W.shape[1]
+            moved = B - step_size * share * self._whitened(B, at_heads, second)
         if not self.orthonormalize:
             return state.update(B=moved, W=fit.W, active=batch.active)
         if not self.rotate_heads:
@@ -151,7 +188,41 @@ class FedRep(Scheduled):
         new = state.update(B=B, W=fit.W, active=batch.active)
         return new.update(W=new.array("W") @ R.mT)
 
+    def _whitened(self, B: Array, fit: Fit | AtHeads, batch: Batch) -> Array:
+        """Return the sum over clients of the whitened gradients on B at given heads, (T, d, k)."""
+        d = B.shape[-2]
+        if self.whiten == "own":
+            # The inverse of X'X maps X'(Z w - y) to B w minus the least squares in full dimension.
+            _check_samples("own", batch.counts.min(), d)
+            return summed_outer(composed(B, fit.W) - batch.least_squares(), fit.W)
+        if self.whiten == "pooled":
+            _check_samples("pooled", batch.counts.sum(axis=1).min(), d)
+            return np.linalg.solve(batch.normal_equations()[0].mean(axis=1), fit.representation_gradient(1.0))
+        design = self.whiten
+        assert isinstance(design, Design)
+        design.check_sizes(d, batch.n_clients)
+        if design.per_client:
+            return summed_outer(design.whiten(batch.gradient(composed(B, fit.W)), batch.active), fit.W)
+        return design.whiten(fit.representation_gradient(1.0).mT, batch.active).mT
+
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' exact heads at B, with the ridge of the last round."""
         B = state.array("B")
         return State(B=B, W=self.heads.adapt(batch.project(B)).W)
+
+
+def _checked_whitening(name: str, value: Any) -> Any:
+    """Return the name of a covariance, or a design with a regular covariance."""
+    if not isinstance(value, Design):
+        return check_choice(name, value, ("own", "pooled"))
+    if np.ndim(value.covariance) >= 2:  # type: ignore[arg-type]  # None has no axes
+        values = np.linalg.eigvalsh(np.asarray(value.covariance))
+        if np.any(values[..., 0] <= values.shape[-1] * np.finfo(float).eps * values[..., -1]):
+            raise ValueError(f"{name} requires a design with a regular covariance")
+    return value
+
+
+def _check_samples(name: str, samples: float, dim: int) -> None:
+    """Raise unless there are as many samples as dimensions."""
+    if samples < dim:
+        raise ValueError(f"whiten = {name!r} requires at least d = {dim} samples for each covariance, got {samples:g}")

@@ -76,6 +76,8 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
     fresh, gaussian = isinstance(data, FreshSamples), _gaussian(setting)
     if isinstance(data, FreshSamples) and data.unequal:
         return "clients have different numbers of fresh samples"
+    if setting.problem is not None and setting.problem.design.per_client and (fresh or in_law):
+        return "the covariance of x differs between clients"
     if engine == "compressed":
         if requires > Requires.QUADRATIC:
             return f"{name} may use single samples"

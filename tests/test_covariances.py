@@ -74,6 +74,14 @@ def test_local_steps_on_the_second_half_are_the_loops():
         np.testing.assert_allclose(step.after.B[0], B_t, atol=1e-10)
 
 
+def test_pooled_covariances_are_sent_to_the_server():
+    sent = {
+        name: lf.FedRep(rank=K, step_size=1.0, whiten=name).communication(dim=D) for name in (None, "own", "pooled")
+    }
+    assert sent[None] == sent["own"] == (D * K, D * K)
+    assert sent["pooled"] == (D * K, D * K + D * (D + 1) / 2)
+
+
 def test_a_half_of_one_batch_is_altgdmin():
     same = {"rank": K, "init": basis(D, K), "split": True}
     data = lf.FreshSamples(M)

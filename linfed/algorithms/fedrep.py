@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import check_fields, converted, instance, one_of, optional
-from linfed.algorithms.base import InitContext, Requires, State
+from linfed.algorithms.base import Communication, InitContext, Requires, State
 from linfed.algorithms.heads import AtHeads, ExactHeads, HeadSolver, check_heads_loss, update_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
@@ -79,9 +79,9 @@ class FedRep(Scheduled):
     not change.
 
     With ``whiten``, client i's message ``X_i'(Z_i w_i - y_i)/m`` is multiplied by the inverse of ``X_i'X_i/m``, of the
-    mean of these matrices, or of the covariance of a design. ``split=True, whiten="own"`` is the de-biased and whitened
-    FedRep of Zhang, Toso, Anderson and Matni: their change of variables for x with a covariance. Their
-    mean is `linfed.theory.mean_gradient`.
+    mean of these matrices, or of the covariance of a design. ``split=True, whiten="own"`` is DFW, the de-biased and
+    whitened FedRep of T. Zhang, L. F. Toso, J. Anderson and N. Matni (Sample-efficient linear representation learning
+    from non-IID non-isotropic data, ICLR 2024). `linfed.theory.mean_gradient` is the mean of all these gradients.
 
     **Deviations**: Algorithm 2 as printed, and the paper's experiments, do not normalise B. The paper's analysis does,
     and it is the default here; ``orthonormalize=False`` switches it off, which is not equivalent. R has a positive
@@ -90,8 +90,7 @@ class FedRep(Scheduled):
 
     References
     ----------
-    FedRep paper, Algorithms 1 and 2, section 4.1. T. Zhang, L. F. Toso, J. Anderson, N. Matni: Sample-efficient linear
-    representation learning from non-IID non-isotropic data, ICLR 2024 (`split` and `whiten`).
+    FedRep paper, Algorithms 1 and 2, section 4.1.
 
     Examples
     --------
@@ -204,6 +203,16 @@ class FedRep(Scheduled):
         if design.per_client:
             return summed_outer(design.whiten(batch.gradient(composed(B, fit.W)), batch.active), fit.W)
         return design.whiten(fit.representation_gradient(1.0).mT, batch.active).mT
+
+    def communication(self, *, dim: int, classes: int = 0) -> Communication:
+        """Return the floats of B, both ways, and of a client's covariance (up) if they are pooled."""
+        down, up = super().communication(dim=dim, classes=classes)
+        return Communication(down, up + (dim * (dim + 1) / 2.0 if self.whiten == "pooled" else 0.0))
+
+    def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
+        """Return the size of B, the heads, and the samples' covariances if they are used."""
+        size = super().floats_per_trial(n_clients=n_clients, dim=dim, participants=participants)
+        return size + participants * dim * (dim if self.whiten == "pooled" else 3 if self.whiten else 0)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' exact heads at B, with the ridge of the last round."""

@@ -315,7 +315,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         for ax, series in zip(sheet.axes[-1], found, strict=True):
             ax.set_xlabel(SERIES[series][0])
         sheet.legend(f"median of {table.rows[0]['trials']} trials", ncols=4)
-    return {"": sheet.figure, "mechanism": mechanism(tables)}
+    return {"": drawn_from(sheet.figure, tables["runs"]), "mechanism": mechanism(tables)}
 
 
 def mechanism(tables: dict[str, lf.Table]) -> Any:

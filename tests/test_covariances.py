@@ -202,6 +202,19 @@ def test_the_risk_is_that_of_the_loop():
     np.testing.assert_allclose(result.metrics["risk"][0, -1], wanted, rtol=1e-12)
 
 
+def test_the_best_single_model_weighs_clients_by_their_covariances():
+    """The floor is the risk of pooled least squares on the population; that of the mean regressor is larger."""
+    one = problem(False)
+    given = lf.GivenSamples.population(one)
+    pooled = lf.simulate(lf.PooledLeastSquares(), one, data=given, rounds=1).metrics["risk"][0, -1]
+    floor = lf.theory.single_model_floor(one.truth(0, [0]))[0]
+    np.testing.assert_allclose(floor, pooled, rtol=1e-12)
+    Phi = one.truth(0, [0]).dense()[0]
+    missed = Phi.mean(axis=0) - Phi
+    wrong = np.mean([e @ A @ e for e, A in zip(missed, covariances(N, D), strict=True)]) / 2 + SIGMA**2 / 2
+    assert wrong > 1.05 * floor
+
+
 def test_compressed_fixed_samples_are_the_samples():
     runs = [
         lf.simulate(lf.FedRep(rank=K, step_size=0.1), problem(False), data=lf.FixedSamples(M), rounds=3, engine=engine)

@@ -1,14 +1,14 @@
 """Which protocols of FedRep are biased if x is not isotropic, and which are only slower.
 
 FedRep fits heads and takes the gradient on B on the same batch, or on the two halves of it (split). The gradient can be
-whitened by the covariance of the client's own samples, by that of all clients' samples, or by the true one. Split and
-whitened by its own samples is the de-biased and whitened FedRep of Zhang, Toso, Anderson and Matni (DFW). x is Gaussian
-with eigenvalues in a geometric sequence, of mean 1. The axes are common to all clients, or random for each client. In
+whitened by the covariance of the client's own samples, of all clients' samples, or by the true one. DFW, the de-biased
+and whitened FedRep of Zhang, Toso, Anderson and Matni, splits batches and whitens by own samples. x is Gaussian with
+eigenvalues in a geometric sequence, of mean 1. The axes are common to all clients, or random for each client. In
 the base setting the condition number is 10, n = 100, m = 30, d = 10, k = 2, and the label noise has standard deviation
 1. Every protocol has its own tuned step.
 
-The mean of a message at B* is predicted without a parameter (`linfed.theory.mean_gradient`), and so are the subspace at
-which a split batch ends and the rate of the same batch (`linfed.theory.local_drift`). Two cases in which x and noise
+`linfed.theory.mean_gradient` predicts the mean of a message at B* without a parameter. `linfed.theory.local_drift`
+predicts the subspace at which a split batch ends, and the rate of the same batch. Two cases in which x and noise
 depend on each other are outside of this law.
 
 **Deviations**: we have only the abstract of the paper. It does not say whether its plain method, "vanilla
@@ -169,8 +169,8 @@ class Messages(Setting):
     def run(self) -> dict[str, Any]:
         """Return each trial's mean message along a direction, in units of the predicted one of a split batch.
 
-        The direction is the predicted one if noise is independent of x. Otherwise it is that of the mean over the even
-        trials, and only the odd ones are returned.
+        The direction is the predicted one if noise is independent of x. Otherwise it is the mean of the even trials,
+        and only the odd ones are returned.
         """
         truth = self.problem.truth(self.seed, [0])
         assert truth.B is not None
@@ -374,7 +374,7 @@ def failures(table: lf.Table) -> Iterator[Finding]:
                 median_interval(ends[method]["distance"] / ends[DFW]["distance"]),
                 claim=f"{named(method)} fails for mildly non-isotropic x",
                 setting=f"{kind}, condition number {ends[method]['condition']:g}",
-                statistic="final distance divided by that of DFW, median over paired trials, steps tuned for each",
+                statistic="final distance divided by DFW's, median over paired trials, steps tuned for each",
                 source=FAILS,
                 claimed_low=2.0,
             )
@@ -442,7 +442,7 @@ def rivals(tables: dict[str, lf.Table]) -> Iterator[Finding]:
                 median_interval(row["distance"] / other["distance"]),
                 claim="Whitening by pooled samples without a split is at least as good as DFW",
                 setting=f"{row['kind']}, condition number {row['condition']:g}",
-                statistic="final distance divided by that of DFW, median over paired trials",
+                statistic="final distance divided by DFW's, median over paired trials",
                 source=OWN_THRESHOLD,
                 claimed_high=1.0,
             )
@@ -456,7 +456,7 @@ def rivals(tables: dict[str, lf.Table]) -> Iterator[Finding]:
                     median_interval(row["distance"] / other["distance"]),
                     claim=f"FedRep on the same batch is at least as good as DFW {longer}",
                     setting=f"{COMMON}, condition number {row['condition']:g}, {other['rounds']} rounds of DFW",
-                    statistic="final distance divided by that of DFW, median over paired trials",
+                    statistic="final distance divided by DFW's, median over paired trials",
                     source=OWN_THRESHOLD,
                     claimed_high=1.0,
                 )

@@ -46,9 +46,9 @@ class FedRep(Scheduled):
     split : bool
         If True, heads are fitted on the first half of a client's samples, and the gradient on B uses the second half.
     whiten : "own", "pooled" or Design, optional
-        Multiply the gradient on B by the inverse of a covariance of x: that of each client's own samples, the mean of
-        these over the participants, or the covariance of a design (``problem.design`` is the true one). With ``split``
-        the samples are those of the second half.
+        Multiply the gradient on B by the inverse of a covariance of x: the one of each client's samples ("own"), its
+        mean over the participants ("pooled"), or the one of a design. With ``split`` only the second half of the samples
+        counts. ``problem.design`` has the true covariance.
     rotate_heads : bool
         If True, also replace every head w by ``R w`` when B is replaced by its Q factor, which keeps the predictors
         ``B w``; requires ``orthonormalize=True``. If False (default), heads do not change. With exact heads this option
@@ -61,8 +61,8 @@ class FedRep(Scheduled):
     ValueError
         If the rank is below 1, a step size is not positive, a name is unknown, `rotate_heads` is True without
         `orthonormalize`, or `whiten` is combined with several `representation_steps`. `simulate` also raises if the
-        rank exceeds d, a schedule does not have one value per round, the task of `whiten` is classification, a client
-        has too few samples to split, or too few (d, over all participants if pooled) for the inverse.
+        rank exceeds d, or a schedule does not have one value per round. It raises if `split` or `whiten` has too few
+        samples (d for an inverse), or for `whiten` in classification.
 
     Notes
     -----
@@ -151,7 +151,7 @@ class FedRep(Scheduled):
         """Raise if heads are exact or rotated, or gradients whitened, and the task is classification."""
         check_heads_loss("heads", self.heads, classes)
         if classes and self.whiten is not None:
-            raise ValueError(f"whiten supports only regression, but the samples have {classes} classes")
+            raise ValueError(f"whiten supports only regression; the samples have {classes} classes")
         if classes and self.rotate_heads:
             raise ValueError(f"rotate_heads = True supports only regression, but the samples have {classes} classes")
 
@@ -232,6 +232,6 @@ def _checked_whitening(name: str, value: Any) -> Any:
 
 
 def _check_samples(name: str, samples: float, dim: int) -> None:
-    """Raise unless there are as many samples as dimensions."""
+    """Raise if there are fewer samples than dimensions."""
     if samples < dim:
         raise ValueError(f"whiten = {name!r} requires at least d = {dim} samples for each covariance, got {samples:g}")

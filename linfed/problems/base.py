@@ -155,7 +155,7 @@ class Truth:
 
 
 NO_CLOSED_FORM = "the subspace of the smallest risk has no closed form if the covariance of x differs between clients"
-"""Reason why there is no reference subspace."""
+"""Reason for an absent reference subspace."""
 
 
 def not_unique(values: Array, rank: int) -> str:

@@ -27,8 +27,8 @@ class Design(ByValue, ABC):
     Parameters
     ----------
     covariance : None, float, array_like (d,), (d, d) or (n, d, d), optional
-        Covariance of x: None for the identity, a positive number for a multiple of it, a vector for a diagonal, a full
-        symmetric positive semi-definite matrix, or one such matrix for each client.
+        Covariance of x: None for the identity, a positive number for a multiple of it, a vector for a diagonal, or a
+        full symmetric positive semi-definite matrix. Three axes are one such matrix for each client.
 
     Notes
     -----
@@ -89,7 +89,7 @@ class Design(ByValue, ABC):
 
     @property
     def per_client(self) -> bool:
-        """Whether each client has a covariance of its own."""
+        """Whether clients have separate covariances."""
         return np.ndim(self.covariance) == 3  # type: ignore[arg-type]  # None has no axes
 
     def fill(self, rng: Generator, out: Array) -> None:

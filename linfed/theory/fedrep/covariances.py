@@ -75,7 +75,7 @@ def mean_gradient(
     On the same batch this is 1 - k/m times the gradient of the population risk with the best heads. A matrix that does
     not depend on the samples multiplies both from the left. With the client's own samples the factors ``Sigma_i`` and
     1 - k/m are absent, and on the same batch ``(e_i'Sigma_i e_i)/(m-k-1) B C_i^{-1}`` is added. At B* of a
-    well-specified truth only the second term of the split batch remains. If there is no whitening, it leaves the span
+    well-specified truth only the second term of the split batch remains. Without whitening it leaves the span
     of B* unless the covariances keep the span.
 
     **Deviations**: derived for this project; docs/laws/anisotropy.md.
@@ -186,8 +186,8 @@ def local_drift(
 
     so S_i is the Schur complement: the covariance of x outside of B* given x inside. On a split batch 1 - k/m is
     absent, ``b = s mean A_i`` with ``s = sigma^2/(m_1-k-1)``, and ``s (mean_i (S_i D C_i^{-1} - A_i D'A_i) - D)`` is
-    added to J D. With the client's own whitening, or with that of the true covariances on a split batch, J D is ``D
-    mean w_i w_i'`` and b = 0.
+    added to J D. With whitening by the client's samples, or by the true covariances on a split batch, J D is ``D mean
+    w_i w_i'`` and b = 0.
 
     `stationary` is a root of the exact mean gradient, not of its linearisation. The floor of a run with finite steps is
     not included.

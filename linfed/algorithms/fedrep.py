@@ -47,8 +47,8 @@ class FedRep(Scheduled):
         If True, heads are fitted on the first half of a client's samples, and the gradient on B uses the second half.
     whiten : "own", "pooled" or Design, optional
         Multiply the gradient on B by the inverse of a covariance of x: the one of each client's samples ("own"), its
-        mean over the participants ("pooled"), or the one of a design. With ``split`` only the second half of the samples
-        counts. ``problem.design`` has the true covariance.
+        mean over the participants ("pooled"), or the one of a design. With ``split`` only the second half of the
+        samples counts. ``problem.design`` has the true covariance.
     rotate_heads : bool
         If True, also replace every head w by ``R w`` when B is replaced by its Q factor, which keeps the predictors
         ``B w``; requires ``orthonormalize=True``. If False (default), heads do not change. With exact heads this option

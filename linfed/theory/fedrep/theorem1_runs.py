@@ -201,10 +201,11 @@ def theorem1_run(result: Result) -> Theorem1Run:
     algorithm, problem, data = result.algorithm, result.problem, result.data
     if not isinstance(algorithm, FedRep):
         raise ValueError(f"result has algorithm {result.name}; Theorem 1 supports only FedRep")
-    if (algorithm.representation_steps, algorithm.aggregate, algorithm.orthonormalize) != (1, "mean", True):
+    plain = (algorithm.representation_steps, algorithm.aggregate, algorithm.orthonormalize) == (1, "mean", True)
+    if not plain or algorithm.split or algorithm.whiten is not None:
         raise ValueError(
-            f"algorithm = {algorithm!r} must have representation_steps = 1, aggregate = 'mean' and orthonormalize = "
-            "True for Theorem 1"
+            f"algorithm = {algorithm!r} must have representation_steps = 1, aggregate = 'mean', orthonormalize = True, "
+            "split = False and whiten = None for Theorem 1"
         )
     if problem is None:
         raise ValueError("result has no problem; Theorem 1 requires a ground truth")

@@ -61,7 +61,7 @@ LABELS = {SAME: "FedRep, same batch", DFW: "split, own samples (DFW)"}
 LOOK: dict[str, Look] = {SAME: LOOKS["FedRep"]} | {
     name: KINDS[turn] for name, turn in zip(list(PROTOCOLS)[1:], (0, 1, 3, 4, 8), strict=True)
 }
-COMMON, EACH = "common covariance", "one per client"
+COMMON, EACH = "common covariance", "covariance per client"
 SERIES = {
     "condition": ("condition number", (1.0, 100.0, 1e4)),
     "n_clients": ("clients n", (25, 400)),
@@ -69,6 +69,8 @@ SERIES = {
     "noise_std": ("label noise", (0.1, 3.0)),
 }
 BASE = "base"
+UNBIASED = 1e-9
+"""Predicted distances below this number are 0 up to rounding errors, and are not drawn."""
 
 paper = partial(cite, "Zhang, Toso, Anderson and Matni 2024, abstract", threshold=True)
 FAILS = paper(
@@ -303,12 +305,14 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         for line, kind in enumerate(table.unique("kind")):
             for ax, part in sheet.row(line):
                 series = part.rows[0]["series"]
-                names = part.unique("method")
-                plot_curves(
-                    ax, part, series, "distance", band=False, order=[n for n in PROTOCOLS if n in names], **options
-                )
-                for row in part.select(method=SPLIT).rows:
-                    ax.plot(row["predicted"].axes[series], np.median(row["predicted"].values, axis=0), **DOTS)
+                rows = {row["method"]: row for row in part.rows}
+                most = max(row["distance"].values.shape[1] for row in part.rows)
+                order = [name for name in PROTOCOLS if name in rows and rows[name]["distance"].values.shape[1] == most]
+                plot_curves(ax, part, series, "distance", band=False, order=order, **options)
+                if SPLIT in rows:
+                    ends = np.median(rows[SPLIT]["predicted"].values, axis=0)
+                    ends[ends < UNBIASED] = np.nan
+                    ax.plot(rows[SPLIT]["predicted"].axes[series], ends, **DOTS)
                 ax.set_xscale("log")
             sheet.axes[line, 0].set_ylabel(f"distance, {kind}")
         sheet.axes[0, 0].set_yscale("log")

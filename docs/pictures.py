@@ -32,6 +32,8 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "altgdmin-samples": ("altgdmin", "samples", 1400),
     "altmin": ("altmin", "", 1400),
     "altmin-ends": ("altmin", "ends", 1400),
+    "anisotropy": ("anisotropy", "", 2070),
+    "anisotropy-mechanism": ("anisotropy", "mechanism", 1400),
     "averaging-family": ("averaging-family", "", 2070),
     "averaging-family-floats": ("averaging-family", "floats", 2070),
     "averaging-family-own": ("averaging-family", "own", 2070),

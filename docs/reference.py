@@ -183,6 +183,7 @@ GROUPS = {
             *("theory.under_parameterized_floor", "theory.UnderParameterizedFloor"),
             *("theory.fixed_sample_floor", "theory.FixedSampleFloor", "theory.fixed_sample_edge"),
             *("theory.similar_floor", "theory.SimilarFloor"),
+            *("theory.mean_gradient", "theory.local_drift", "theory.LocalDrift"),
             *("theory.spectral_floor", "theory.SpectralFloor"),
             *("theory.fixed_samples_needed", "theory.fedrep_bound_rounds"),
             *("theory.break_even_clients", "theory.fedrep_bound", "theory.fedrep_step_limit"),

@@ -86,6 +86,11 @@ MUTATIONS = {
         Mutation("any number of words is three", "n_words == len(self._state) and ", "", "streams"),
         Mutation("words of any size", " and dtype == np.uint64", "", "streams"),
     ],
+    "problems/designs.py": [
+        Mutation(
+            "covariances of other clients", "rows @ root[clients].mT", "rows @ root[clients - 1].mT", "covariances"
+        ),
+    ],
     "problems/base.py": [
         Mutation("directions beyond the rank", "np.where(kept[..., None, :rank], U", "np.where(True, U", "reference"),
         Mutation("equal singular values", "kth - following <= least", "kth - following < 0", "reference"),
@@ -214,6 +219,12 @@ MUTATIONS = {
         Mutation("labels of others' classes", "np.argsort(~holds", "np.argsort(holds", "classes:labels"),
         Mutation("holders are not counted", "holders[chosen] += 1", "pass", "classes:holders"),
         Mutation("Bayes without lengths", "bias = -0.5 *", "bias = -0.0 *", "classes:bayes"),
+    ],
+    "algorithms/fedrep.py": [
+        Mutation(
+            "heads of the wrong half", "first, second = batch.split()", "second, first = batch.split()", "covariances"
+        ),
+        Mutation("whitened by a sum", "()[0].mean(axis=1)", "()[0].sum(axis=1)", "covariances"),
     ],
     "algorithms/general_flute.py": [
         Mutation("the server climbs", "W = W - server *", "W = W + server *", "class_algorithms:flute"),
@@ -851,6 +862,27 @@ MUTATIONS = {
     "theory/fedrep/refitted.py": [
         Mutation(
             "weights without squares", "clients.weights**2 *", "clients.weights *", "differing_clients:information"
+        ),
+    ],
+    "theory/fedrep/covariances.py": [
+        Mutation("a same batch at full speed", "-(1.0 - k / m) * (cov", "-(1.0 - 0.0 / m) * (cov", "covariances:draws"),
+        Mutation(
+            "one degree of freedom too many",
+            "(missed + sigma2) / (m - k - 1)",
+            "(missed + sigma2) / (m - k)",
+            "covariances",
+        ),
+        Mutation(
+            "covariance outside, not given inside",
+            "(covariances - A @",
+            "(covariances - 0.0 * A @",
+            "covariances:rates",
+        ),
+        Mutation(
+            "a bias that does not move the rate",
+            "J = J + truth.noise_std**2",
+            "J = J + 0.0 * truth.noise_std**2",
+            "covariances:rates",
         ),
     ],
     "theory/fedrep/similar.py": [

@@ -393,6 +393,8 @@ class GivenSamples:
         truth = problem.truth(seed, range(trials))
         rows = np.sqrt(d) * truth.design.shape_rows(np.eye(d))
         X = np.broadcast_to(rows, (trials, n, d, d))
+        if truth.design.per_client:
+            return cls(X, (X @ truth.dense()[..., None])[..., 0])
         return cls(X, truth.dense() @ rows.T)
 
     def __repr__(self) -> str:

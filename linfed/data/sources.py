@@ -147,7 +147,7 @@ def streamed_rows(
         for start in range(0, len(clients), size):
             chosen = clients[None, start : start + size]
             X, noise = np.empty((1, chosen.size, m, d)), np.empty((1, chosen.size, m))
-            truth.design.fill(x_rng, X[0])
+            truth.design.fill_clients(x_rng, X[0], chosen[0])
             fill_noise(truth.noise_levels(chosen), noise_rng, noise)
             counts = None if isinstance(n_samples, int) else np.array(n_samples, dtype=float)[chosen]
             if counts is not None:
@@ -217,8 +217,9 @@ class FreshSource(DrawnSource):
         self._workspace = Workspace()
         self._last: ExplicitBatch | None = None
         self._shape, self._rngs = (len(trials), *shape), rngs
-        if np.prod(shape) * 2 <= CACHE_VALUES:
-            self._ahead: RoundStream | None = RoundStream(rngs, shape, design.fill, sizes.rounds)
+        if np.prod(shape) * 2 <= CACHE_VALUES:  # the participants of later rounds, and their covariances, are not known
+            fill_rows = design.draw if design.per_client else design.fill
+            self._ahead: RoundStream | None = RoundStream(rngs, shape, fill_rows, sizes.rounds)
         else:
             self._ahead = None
         self._noise: RoundStream | None = None
@@ -240,7 +241,7 @@ class FreshSource(DrawnSource):
         noise = self._noise.next() if self._noise else None
         if noise is not None and self._noise_differs:
             noise *= self.truth.noise_levels(active)
-        X = self._ahead.next() if self._ahead else self._make_rows(counts)
+        X = self._next_rows(active) if self._ahead else self._make_rows(counts, active)
         if counts is not None:
             for drawn in (X, noise):
                 if isinstance(drawn, np.ndarray):
@@ -249,13 +250,19 @@ class FreshSource(DrawnSource):
         self._last = ExplicitBatch(X, restricted(self.truth, active, noise), workspace=self._workspace, **whose)
         return self._last
 
-    def _make_rows(self, counts: Array | None) -> DrawnRows:
+    def _next_rows(self, active: Indices) -> Array:
+        """Return the rows of a small round, which were drawn ahead."""
+        assert self._ahead is not None
+        X, design = self._ahead.next(), self.truth.design
+        return design.shape_clients(X, active) if design.per_client else X
+
+    def _make_rows(self, counts: Array | None, active: Indices) -> DrawnRows:
         """Return the rows of a large round, which are drawn when they are read."""
         design, rngs = self.truth.design, self._rngs
         states = [rng.bit_generator.state for rng in rngs]
 
         def draw(trial: int, clients: slice, out: Array) -> None:
-            design.fill(rngs[trial], out)
+            design.fill_clients(rngs[trial], out, active[trial, clients])
             if counts is not None:
                 clear_padding(out, counts[trial, clients])
 

@@ -84,7 +84,8 @@ def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
             one.check_stable(step)
             risk = float(client_risks(State(S=one.end(step, job.rounds)[None, None]), truth).mean())
             rows = one.spread(step)
-            values.append(risk + 0.5 * float(np.square(job.problem.design.root_apply(rows)).sum()))
+            shaped = np.square(job.problem.design.root_apply(rows.T)).sum(axis=(-2, -1))
+            values.append(risk + 0.5 * float(np.mean(shaped)))
         return Quantity(np.array(values), SOURCES[type(algorithm)], "exact on average, for these samples", "risk")
 
     source = SOURCES[type(algorithm)] if everybody else "theory.mean_square_rate"

@@ -38,6 +38,8 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
     """Predict a run of FedRep, or raise a NoPredictionError."""
     if job.problem is None:
         raise NoPredictionError("predictions require a ground truth: give problem=")
+    if algorithm.split or algorithm.whiten is not None:
+        raise NoPredictionError("no prediction is available for split = True or a whitened gradient")
     case = FedRepRun(job, algorithm, job.problem)
     rounds = np.arange(job.rounds + 1)
     if case.exact and case.samples <= algorithm.rank:

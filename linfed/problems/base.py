@@ -97,6 +97,11 @@ class Truth:
             after the r-th are zeros: the reference is the span of Phi. If singular values k and k + 1 are equal, the
             reference is not unique (`not_unique`).
 
+        Raises
+        ------
+        ValueError
+            If the covariance of x differs between clients and the ground truth does not lie in `rank` dimensions.
+
         Notes
         -----
         Under a covariance ``L L'`` of x the risk of B with its best heads is ``(1/2n) ||(I - P) L'Phi||_F^2``, where P
@@ -122,6 +127,8 @@ class Truth:
             basis, rows = None, self.S
         if self.design.variance is not None:
             return basis, rows
+        if self.design.per_client:
+            raise ValueError(f"truth has a covariance of x for each client: {NO_CLOSED_FORM}")
         if basis is None:
             return None, self.design.root_apply(rows.mT).mT
         return self.design.root_apply(basis), rows
@@ -150,6 +157,10 @@ class Truth:
             U = orthonormalize(self.B) if self.B.shape[-1] <= rank else _top_subspace(self.B, self.W, rank)
             W = self.W @ (np.swapaxes(self.B, -1, -2) @ U)
         return Truth(B=U, W=W, noise_std=self.noise_std, design=self.design)
+
+
+NO_CLOSED_FORM = "the subspace of the smallest risk has no closed form if the covariance of x differs between clients"
+"""Reason for an absent reference subspace."""
 
 
 def not_unique(values: Array, rank: int) -> str:

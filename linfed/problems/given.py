@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -15,7 +15,7 @@ from linfed._values import Configuration, check_fields, converted
 from linfed.errors import check_array, check_noise_stds, check_shape
 from linfed.numerics.linalg import RANK_TOLERANCE
 from linfed.numerics.streams import Seed
-from linfed.problems.base import Truth, not_unique
+from linfed.problems.base import NO_CLOSED_FORM, Truth, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
 from linfed.system.memory import check_copy
 
@@ -96,7 +96,7 @@ class GivenTruth(Configuration):
             raise ValueError("B with S requires W; for a reference subspace B and all regressors use Phi=")
         self._check_sizes()
         check_fields(self, noise_std=converted(partial(check_noise_stds, n_clients=self.n_clients)))
-        self.design.check_dim(self.dim)
+        self.design.check_sizes(self.dim, self.n_clients)
 
     def _arrays(self) -> dict[str, Array]:
         """Return the given arrays by name."""
@@ -150,12 +150,17 @@ class GivenTruth(Configuration):
     @functools.cached_property
     def _singular_values(self) -> Array:
         """Singular values (trials, r) of `Truth.singular_values` for each given trial."""
-        return self.truth(0, range(self.n_trials or 1)).singular_values()
+        truth = self.truth(0, range(self.n_trials or 1))
+        if self.design.per_client:  # only the rank is used
+            truth = replace(truth, design=Gaussian())
+        return truth.singular_values()
 
     def no_reference(self, rank: int) -> str:
         """Return the reason why no unique reference subspace of `rank` columns exists, or an empty string."""
         if self.B is not None and (self.Phi is not None or self.subspace_rank <= rank):
             return ""
+        if self.design.per_client:
+            return NO_CLOSED_FORM
         return not_unique(self._singular_values, rank)
 
     @property

@@ -14,7 +14,7 @@ from linfed._values import Configuration, check_fields, converted, optional, pos
 from linfed.errors import check_integer, check_noise_stds, check_number
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import Seed, Stream, generators
-from linfed.problems.base import Truth, not_unique
+from linfed.problems.base import NO_CLOSED_FORM, Truth, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
 
 LARGEST_CONDITION = 1e12
@@ -105,7 +105,7 @@ class SharedRepresentation(Configuration):
             raise ValueError(f"rank = {self.rank} must be at most dim = {self.dim}")
         check_fields(self, noise_std=converted(partial(check_noise_stds, n_clients=self.n_clients)))
         check_fields(self, design=converted(as_design))
-        self.design.check_dim(self.dim)
+        self.design.check_sizes(self.dim, self.n_clients)
         kappa_range = partial(check_number, minimum=1.0, maximum=LARGEST_CONDITION)
         check_fields(self, head_norm=optional(positive), condition_number=optional(kappa_range))
         check_fields(self, heterogeneity=partial(check_number, minimum=0.0, maximum=1.0))
@@ -135,6 +135,8 @@ class SharedRepresentation(Configuration):
 
     def no_reference(self, rank: int) -> str:
         """Return the reason why no unique reference subspace of `rank` columns exists, or an empty string."""
+        if self.design.per_client and rank < self.rank:
+            return NO_CLOSED_FORM
         equal = self.condition_number == 1.0 and self.design.variance is not None
         return not_unique(np.ones((1, self.rank)), rank) if equal else ""
 

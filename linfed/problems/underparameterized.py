@@ -14,7 +14,7 @@ from linfed._values import Configuration, check_fields, converted, optional, pos
 from linfed.errors import check_array, check_integer, check_noise_stds, short_repr
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import Seed, Stream, generators
-from linfed.problems.base import Truth, not_unique
+from linfed.problems.base import NO_CLOSED_FORM, Truth, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
 
 
@@ -85,7 +85,7 @@ class UnderParameterized(Configuration):
         check_fields(self, n_clients=check_integer, dim=check_integer)
         levels = partial(check_noise_stds, n_clients=self.n_clients)
         check_fields(self, noise_std=converted(levels), design=converted(as_design), rank=optional(check_integer))
-        self.design.check_dim(self.dim)
+        self.design.check_sizes(self.dim, self.n_clients)
         most = min(self.n_clients, self.dim)
         if self.rank is not None and self.rank > most:
             raise ValueError(f"rank = {self.rank} must be at most min(n_clients, dim) = {most}")
@@ -139,6 +139,8 @@ class UnderParameterized(Configuration):
 
     def no_reference(self, rank: int) -> str:
         """Return the reason why no unique reference subspace of `rank` columns exists, or an empty string."""
+        if self.design.per_client:
+            return "" if self._factored and self.truth_size <= rank else NO_CLOSED_FORM
         if self.spectrum is None or self.design.variance is None:
             return ""
         return not_unique(self._with_gap(np.asarray(self.spectrum))[None], rank)

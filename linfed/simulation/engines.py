@@ -74,6 +74,8 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
     if engine == "explicit":
         return "with in_law = True the samples are never drawn" if in_law else ""
     fresh, gaussian = isinstance(data, FreshSamples), _gaussian(setting)
+    if setting.problem is not None and setting.problem.design.per_client and (fresh or in_law):
+        return "the covariance of x differs between clients"
     if engine == "compressed":
         if isinstance(data, FreshSamples) and data.unequal:
             return "clients have different numbers of fresh samples"

@@ -87,6 +87,8 @@ def new_client_risks(
     for start in range(0, n_trials, length):
         trials = range(start, min(start + length, n_trials))
         chosen = final.trials(slice(trials.start, trials.stop))
+        if family.design.per_client:
+            raise ValueError("new_clients() requires a design with one covariance of x for all clients")
         with quiet():
             if problem is None:
                 truth = family.new_clients(family.truth(trained_seed, trials), count, seed, trials)

@@ -12,6 +12,7 @@ from linfed.theory.fedrep.any_heads import (
     stability_edge,
 )
 from linfed.theory.fedrep.break_even import break_even_clients, fixed_sample_edge
+from linfed.theory.fedrep.covariances import LocalDrift, local_drift, mean_gradient
 from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, fixed_sample_floor, fixed_samples_needed
 from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
 from linfed.theory.fedrep.largest_angle import largest_sine, median_distance
@@ -83,6 +84,7 @@ __all__ = [
     "FixedSampleFloor",
     "FluteTrace",
     "GradientHeadsEvolution",
+    "LocalDrift",
     "SecondOrder",
     "ShortcutRound",
     "ShortcutTrace",
@@ -133,7 +135,9 @@ __all__ = [
     "largest_sine",
     "least_global_nc2",
     "local_best_step",
+    "local_drift",
     "local_mean_risk",
+    "mean_gradient",
     "mean_square_rate",
     "mean_squared_sine",
     "median_distance",

@@ -202,10 +202,10 @@ def theorem1_run(result: Result) -> Theorem1Run:
     if not isinstance(algorithm, FedRep):
         raise ValueError(f"result has algorithm {result.name}; Theorem 1 supports only FedRep")
     options = algorithm.representation_steps, algorithm.aggregate, algorithm.weights, algorithm.orthonormalize
-    if options != (1, "mean", None, True):
+    if options != (1, "mean", None, True) or algorithm.split or algorithm.whiten is not None:
         raise ValueError(
-            f"algorithm = {algorithm!r} must have representation_steps = 1, aggregate = 'mean', weights = None and "
-            "orthonormalize = True for Theorem 1"
+            f"algorithm = {algorithm!r} must have representation_steps = 1, aggregate = 'mean', weights = None, "
+            "orthonormalize = True, split = False and whiten = None for Theorem 1"
         )
     if problem is None:
         raise ValueError("result has no problem; Theorem 1 requires a ground truth")

@@ -281,6 +281,12 @@ MUTATIONS = {
     ],
     "algorithms/heads.py": [
         Mutation(
+            "clipped by the length of a",
+            "np.linalg.norm(a, axis=-1) * np.linalg.norm(W, axis=-1)",
+            "np.linalg.norm(a, axis=-1)",
+            "private_fedrep:loop",
+        ),
+        Mutation(
             "one ridge for all rounds",
             "value_at(self.ridge, batch.round,",
             "value_at(self.ridge, 1,",
@@ -806,7 +812,32 @@ MUTATIONS = {
         ),
         Mutation("tangents in their own unit", "largest < LINEAR**2", "largest < 0.0", "second_order:convergence"),
     ],
+    "algorithms/private_fedrep.py": [
+        Mutation(
+            "noise without the step size",
+            "step_size * self.message_noise_std",
+            "self.message_noise_std",
+            "private_fedrep:loop",
+        ),
+    ],
+    "theory/privacy.py": [
+        Mutation(
+            "rounds add up like losses",
+            "sensitivity * math.sqrt(rounds)",
+            "sensitivity * rounds",
+            "private_fedrep:rounds",
+        ),
+        Mutation(
+            "the noise of the other tail",
+            "special.log_ndtr(-0.5 * a - epsilon / a)",
+            "special.log_ndtr(-0.5 * a + epsilon / a)",
+            "private_fedrep:definition",
+        ),
+    ],
     "theory/fedrep/any_heads.py": [
+        Mutation(
+            "noise in d rows", "message_noise_std**2 * (dim - k)", "message_noise_std**2 * dim", "private_fedrep:closed"
+        ),
         Mutation(
             "the most stable direction decides",
             "0.5 * (whitened + whitened.T))[-1])",

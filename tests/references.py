@@ -59,8 +59,10 @@ def fedrep_round(
     orthonormalize=True,
     aggregate="mean",
     rotate_heads=False,
+    clip=None,
+    noise=0.0,
 ):
-    """Return (B, W) after one round; X[j], y[j] are the samples of client active[j]."""
+    """Return (B, W) after one round; X[j], y[j] are samples of client active[j]; `noise` is that of the message."""
     W = W.copy()
     local = []
     for i, X_i, y_i in zip(active, X, y, strict=True):
@@ -71,8 +73,10 @@ def fedrep_round(
         fitted = heads == EXACT and np.linalg.matrix_rank(Z) == len(y_i)
         for _ in range(0 if fitted else representation_steps):
             B_i = B_i - step_size * np.outer(gradient(X_i, y_i, B_i @ W[i]), W[i])
-        local.append(B_i)
+        length = np.linalg.norm(B - B_i) / step_size
+        local.append(B_i if clip is None or length <= clip else B + (clip / length) * (B_i - B))
     moved = sum(local) / len(local) if aggregate == "mean" else B + sum(B_i - B for B_i in local)
+    moved = moved - step_size * noise
     if not orthonormalize:
         return moved, W
     Q, R = qr_positive(moved)

@@ -7,12 +7,13 @@ from typing import ClassVar, Literal, Self
 
 import numpy.typing as npt
 
+from linfed._types import Array
 from linfed._values import check_fields, converted, instance, one_of
 from linfed.algorithms.base import InitContext, Requires, State
 from linfed.algorithms.heads import ExactHeads, HeadSolver, check_heads_loss, update_representation
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
-from linfed.data.batch import Batch
+from linfed.data.batch import Batch, Fit
 from linfed.errors import check_bool, check_integer
 from linfed.numerics.linalg import orthonormalize, qr_positive
 from linfed.numerics.streams import TrialRandom
@@ -142,7 +143,7 @@ class FedRep(Scheduled):
         step_size = self.step_in(batch)
         heads = self.heads.in_round(batch)
         fit = heads.solve(batch.project(B), state.take_clients("W", batch.active), step_size)
-        moved = update_representation(B, fit, step_size, self.representation_steps, summed=self.aggregate == "sum")
+        moved = self._server_update(B, fit, step_size, rng)
         if not self.orthonormalize:
             return state.update(B=moved, W=fit.W, active=batch.active)
         if not self.rotate_heads:
@@ -150,6 +151,10 @@ class FedRep(Scheduled):
         B, R = qr_positive(moved)
         new = state.update(B=B, W=fit.W, active=batch.active)
         return new.update(W=new.array("W") @ R.mT)
+
+    def _server_update(self, B: Array, fit: Fit, step_size: float, rng: TrialRandom) -> Array:
+        """Return B after the server's aggregation, before any QR."""
+        return update_representation(B, fit, step_size, self.representation_steps, summed=self.aggregate == "sum")
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' exact heads at B, with the ridge of the last round."""

@@ -202,7 +202,9 @@ def gradient_descent(features: Features, W: Array, step_size: float, steps: int)
     return AtHeads(features, W)
 
 
-def update_representation(B: Array, fit: Fit, step_size: float, steps: int, *, summed: bool = False) -> Array:
+def update_representation(
+    B: Array, fit: Fit, step_size: float, steps: int, *, summed: bool = False, clip: float | None = None
+) -> Array:
     """Return B after the participants' local steps at fixed heads and the server's aggregation, before any QR.
 
     Parameters
@@ -215,13 +217,19 @@ def update_representation(B: Array, fit: Fit, step_size: float, steps: int, *, s
         Number of local steps. They give ``B_i = B - eta a_i w_i'``, so one vector a_i per client (or class) suffices.
     summed : bool
         If True, the server sums; if False, it averages.
+    clip : float, optional
+        Largest Frobenius norm ``||a_i|| ||w_i||`` of a client's message; longer messages are scaled to it. Regression
+        only.
     """
-    if steps == 1:
+    if steps == 1 and clip is None:
         return B - step_size * fit.representation_gradient(1.0 if summed else None)
     W, rest = fit.W, fit.shifted()  # so that a_i is exactly 0 for a client whose head explains its samples
     scale = step_size * head_gram(W)
     a = np.zeros((*W.shape[:2], *shape_of_client(B.shape[-2], W.shape[2] if W.ndim == 4 else 0)))
     for _ in range(steps):
         a = a + rest.gradient(scaled_by(-scale, a))
+    if clip is not None:
+        lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(W, axis=-1)
+        a *= (clip / np.maximum(lengths, clip))[..., None]
     share = 1.0 if summed else 1.0 / W.shape[1]
     return B - step_size * share * summed_outer(a, W)

@@ -12,6 +12,7 @@ from linfed._types import Array
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.heads import ExactHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
+from linfed.algorithms.private_fedrep import PrivateFedRep
 from linfed.algorithms.step_size import one_step
 from linfed.errors import NoPredictionError, short_repr
 from linfed.numerics.linalg import qr_positive
@@ -68,6 +69,17 @@ class FedRepRun:
     def exact(self) -> bool:
         """True if heads are exact, without a ridge."""
         return isinstance(self.algorithm.heads, ExactHeads) and self.algorithm.heads.ridge == 0
+
+    @property
+    def clip(self) -> float | None:
+        """Largest norm of a client's message; None without clipping."""
+        return self.algorithm.clip if isinstance(self.algorithm, PrivateFedRep) else None
+
+    @property
+    def message_noise_std(self) -> float:
+        """Standard deviation of the noise on each entry of the mean message."""
+        added = self.algorithm.message_noise_std if isinstance(self.algorithm, PrivateFedRep) else 0.0
+        return added / self.unit
 
     @property
     def samples(self) -> int:

@@ -113,7 +113,8 @@ def near_truth(case: FedRepRun) -> dict[str, Asked]:
         return lambda: Quantity(np.array([each(here) for here in case.maps]), f"theory.{source}", validity, metric)
 
     def floor(here: LocalMap) -> float:
-        return float(median_distance(here.floor(case.step("the floor requires"), noise_std, d), dim=d))
+        step = case.step("the floor requires")
+        return float(median_distance(here.floor(step, noise_std, d, case.message_noise_std), dim=d))
 
     def rate(here: LocalMap) -> float:
         return float(np.sqrt(here.factor(case.step("the rate requires"))))
@@ -168,7 +169,7 @@ def _second_order(case: FedRepRun, trials: Sequence[Trial]) -> Curves:
 
 
 def _means(case: FedRepRun, trial: Trial) -> Curves:
-    found = state_evolution(trial.W, **case.setting, **trial.start())
+    found = state_evolution(trial.W, **case.setting, message_noise_std=case.message_noise_std, **trial.start())
     return Curves(found.distance, facts=_few(case))
 
 

@@ -94,8 +94,8 @@ class LocalMap:
         )
         return float(found.x)
 
-    def floor(self, step_size: float, noise_std: float, dim: int) -> Array:
-        """Return the stationary X (k, k) under label noise, to leading order."""
+    def floor(self, step_size: float, noise_std: float, dim: int, message_noise_std: float = 0.0) -> Array:
+        """Return the stationary X (k, k) under label noise and noise on the message, to leading order."""
         k, variance = len(self.second), noise_std * noise_std
         if not self.spanned:
             raise ValueError(
@@ -108,6 +108,7 @@ class LocalMap:
                 "mean square grows without bound and there is no floor"
             )
         drive = variance * (dim - k) * self.noise_factor * (self.second + variance / self.spare * np.eye(k))
+        drive += message_noise_std**2 * (dim - k) * np.eye(k)
         entries = np.asarray(np.linalg.solve(self.linear - step_size * self.quadratic, packed(step_size * drive)))
         return unpacked(entries, k)
 
@@ -270,6 +271,7 @@ def near_truth_floor(
     step_size: float,
     noise_std: float,
     participants: int | None = None,
+    message_noise_std: float = 0.0,
 ) -> Array:
     """Return the second moment of the tangents of B at B* at FedRep's noise floor, for any heads.
 
@@ -281,6 +283,8 @@ def near_truth_floor(
         Step size eta > 0 for B, below `stability_edge`.
     noise_std : float
         Standard deviation of the label noise, in units of y.
+    message_noise_std : float
+        Standard deviation of noise on each entry of the mean message, as in `linfed.PrivateFedRep`.
 
     Returns
     -------
@@ -299,7 +303,7 @@ def near_truth_floor(
     Notes
     -----
     With s = ``sigma^2/(m-k-1)``, the variance of the error of the heads, a round adds ``eta^2 c (d-k) sigma^2/(p m)
-    (Gamma + s I)``.
+    (Gamma + s I)``. Noise of standard deviation s_M on the mean message adds ``eta^2 (d-k) s_M^2 I``.
 
     **Deviations**: not in the paper.
 
@@ -313,7 +317,8 @@ def near_truth_floor(
     ((3, 3), 0.0107)
     """
     step_size, noise_std = check_number("step_size", step_size, positive=True), check_noise_std(noise_std)
-    found = _of_trials(W, lambda here: here.floor(step_size, noise_std, dim), dim, n_samples, participants)
+    added = check_number("message_noise_std", message_noise_std, minimum=0.0)
+    found = _of_trials(W, lambda here: here.floor(step_size, noise_std, dim, added), dim, n_samples, participants)
     return np.asarray(found)
 
 

@@ -65,6 +65,7 @@ def state_evolution(
     delta: float | None = None,
     B0: npt.ArrayLike | None = None,
     B_star: npt.ArrayLike | None = None,
+    message_noise_std: float = 0.0,
 ) -> StateEvolution:
     r"""Predict FedRep's subspace distance in every round, deterministically and without fitted parameters.
 
@@ -88,6 +89,8 @@ def state_evolution(
         Sine, in [0, 1], of all k principal angles of the initial B, as with ``init=lf.AtDistance(delta)``.
     B0, B_star : array_like (d, k) or (trials, d, k), optional
         Initial B and ground truth as orthonormal bases. Used instead of `delta`.
+    message_noise_std : float
+        Standard deviation s of noise on each entry of the mean message, as in `linfed.PrivateFedRep`.
 
     Returns
     -------
@@ -144,7 +147,7 @@ def state_evolution(
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     steps = checked_steps(step_size, rounds)
-    setting = RoundSizes.checked(heads, dim, n_samples, 1.0, noise_std, participants)
+    setting = RoundSizes.checked(heads, dim, n_samples, 1.0, noise_std, participants, message_noise_std)
     N, Q = start_at(delta, B0, B_star, dim=setting.dim, rank=heads.shape[-1])
     trials = trial_count("W, B0 and B_star", heads, N, Q)
     shape = (trials or 1, len(steps) + 1)
@@ -172,6 +175,7 @@ def one_round_means(
     step_size: float,
     noise_std: float = 0.0,
     participants: int | None = None,
+    message_noise_std: float = 0.0,
 ) -> tuple[Array, Array]:
     r"""Return the exact means of FedRep's state after one round, before QR.
 
@@ -181,7 +185,7 @@ def one_round_means(
         ``B*'B`` and ``B'(I - B*B*')B`` of an orthonormal B, so that ``N'N + Q = I``.
     W : array_like (n, k)
         True heads of all clients.
-    dim, n_samples, step_size, noise_std, participants
+    dim, n_samples, step_size, noise_std, participants, message_noise_std
         As in `state_evolution`.
 
     Returns
@@ -205,7 +209,7 @@ def one_round_means(
         \tau_i^2 &= w_i^\top P w_i + \sigma^2 \\
         N_{\text{mean}} &= N + \eta c P \Gamma N \\
         Q_{\text{mean}} &= (I - \eta c K) Q (I - \eta c K) + \eta^2 V + \eta^2 c^2 F \\
-        V &= \frac{c}{m p} \operatorname{mean}_i \Bigl[ (q_i + \tau_i^2 D) a_i a_i^\top
+        V &= (d - k) s^2 I + \frac{c}{m p} \operatorname{mean}_i \Bigl[ (q_i + \tau_i^2 D) a_i a_i^\top
             + \frac{((m-k+1) q_i + \tau_i^2 D) \tau_i^2}{m-k-1} I \Bigr] \\
         F &= \frac{n - p}{p (n - 1)} \bigl( \operatorname{mean}_i [q_i a_i a_i^\top] - K Q K \bigr),
             \qquad D = d - k - \operatorname{tr} Q
@@ -214,8 +218,8 @@ def one_round_means(
     residual. Then ``X'r = -x e + sqrt(x) h`` with ``x ~ chi^2_{m-k}`` and h Gaussian with covariance ``tau^2 (I - BB')
     - e e'``. It is independent of the head ``w = a + tau (Z'Z)^{-1/2} g``, where ``Z'Z`` is a Wishart matrix. Hence ``E
     w w' = a a' + tau^2/(m-k-1) I`` and ``E ||(I - B*B*')X'r||^2 = (m-k) ((m-k+1) q + tau^2 D)``. V is due to the
-    samples and F due to client sampling. For d much larger than k and m, and p = n, V is close to ``(d - k) (c/(m p))
-    mean_i tau_i^2 (a_i a_i' + tau_i^2/(m-k-1) I)``.
+    samples and to noise on the message, F due to client sampling. For d much larger than k and m, p = n and s = 0, V is
+    close to ``(d - k) (c/(m p)) mean_i tau_i^2 (a_i a_i' + tau_i^2/(m-k-1) I)``.
 
     The cost is O(n k^4), in blocks of clients.
 
@@ -232,7 +236,7 @@ def one_round_means(
     ((3, 3), True)
     """
     heads = check_array("W", W, [("n", "k")])
-    setting = RoundSizes.checked(heads, dim, n_samples, step_size, noise_std, participants)
+    setting = RoundSizes.checked(heads, dim, n_samples, step_size, noise_std, participants, message_noise_std)
     N, Q = check_array("N", N, [("k", "k")]), check_array("Q", Q, [("k", "k")])
     k = heads.shape[1]
     for name, matrix in (("N", N), ("Q", Q)):
@@ -308,6 +312,7 @@ class RoundSizes:
     participants: int
     step_size: float
     noise_std: float
+    message_noise_std: float = 0.0
 
     @property
     def share(self) -> float:
@@ -316,7 +321,14 @@ class RoundSizes:
 
     @classmethod
     def checked(
-        cls, heads: Array, dim: int, n_samples: int, step_size: float, noise_std: float, participants: int | None
+        cls,
+        heads: Array,
+        dim: int,
+        n_samples: int,
+        step_size: float,
+        noise_std: float,
+        participants: int | None,
+        message_noise_std: float = 0.0,
     ) -> RoundSizes:
         """Check the arguments and return the setting for heads (.., n, k)."""
         n, k = heads.shape[-2:]
@@ -328,6 +340,7 @@ class RoundSizes:
             participants=participants,
             step_size=check_number("step_size", step_size, positive=True),
             noise_std=check_noise_std(noise_std),
+            message_noise_std=check_number("message_noise_std", message_noise_std, minimum=0.0),
         )
 
 
@@ -351,6 +364,7 @@ def _means(N: Array, Q: Array, moments: HeadMoments, setting: RoundSizes) -> tup
     along = N.T @ (by_inside + spread * (by_left + variance * moments.second)) @ N
     across = ((m - k + 1) * inside_left + spread * left_squared) / (m - k - 1)
     by_samples = c / (m * p) * (along + across * identity)
+    by_samples += (setting.dim - k) * setting.message_noise_std**2 * identity
     chosen = c**2 * setting.share * (N.T @ by_inside @ N - K @ Q @ K)
     return N + eta * c * moved, symmetric(kept @ Q @ kept + eta * eta * (by_samples + chosen))
 

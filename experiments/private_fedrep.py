@@ -96,7 +96,7 @@ class Private:
     failure: float = 1e-6
     clip: float = 10.0
     rounds: int = 5
-    trials: int = 12
+    trials: int = 24
     seed: int = 0
 
     @property
@@ -231,7 +231,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     few: dict[str, Any] = {"counts": (14,), "clips": (10.0, 3.0), "shares": (1.0,)} if quick else {}
     rounds: list[Rounds] = []
     for panel, (changes, epsilons) in list(SETTINGS.items())[: 1 if quick else None]:
-        base, some = Rounds(panel=panel, **changes | small), levels if quick else epsilons
+        base, some = Rounds(panel=panel, **changes | small, trials=12 if quick else 24), levels if quick else epsilons
         rounds += lf.grid(base, epsilon=some, rule=(CONSTANT, BEST), rounds=counts)
         if panel == PUBLISHED:
             some, counts_of_random = (some[-1:], (8, 20)) if quick else (some, counts[3:])

@@ -81,6 +81,7 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "heterogeneity-ranking": ("heterogeneity", "ranking", 1400),
     "maml-learns-rates": ("maml-learns", "rates", 1400),
     "mllam-samples": ("mllam-samples", "", 1400),
+    "private-fedrep": ("private-fedrep", "", 1400),
     "shortcut-bound": ("shortcut-bound", "", 1400),
     "shortcut-convergence": ("shortcut-convergence", "", 1500),
     "shortcut-lost": ("shortcut-lost", "", 1400),

@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.personal import PFedMe as PFedMe
     from linfed.algorithms.personalized import Personalized as Personalized
     from linfed.algorithms.pooled import PooledLeastSquares as PooledLeastSquares
+    from linfed.algorithms.private_fedrep import PrivateFedRep as PrivateFedRep
     from linfed.algorithms.shortcut import FedRepShortcut as FedRepShortcut
     from linfed.algorithms.solvers import ClosedForm as ClosedForm
     from linfed.algorithms.solvers import GradientSteps as GradientSteps

@@ -292,6 +292,12 @@ MUTATIONS = {
     ],
     "algorithms/heads.py": [
         Mutation(
+            "clipped by the length of a",
+            "np.linalg.norm(a, axis=-1) * np.linalg.norm(W, axis=-1)",
+            "np.linalg.norm(a, axis=-1)",
+            "private_fedrep:loop",
+        ),
+        Mutation(
             "one ridge for all rounds",
             "value_at(self.ridge, batch.round,",
             "value_at(self.ridge, 1,",
@@ -843,7 +849,32 @@ MUTATIONS = {
         ),
         Mutation("tangents in their own unit", "largest < LINEAR**2", "largest < 0.0", "second_order:convergence"),
     ],
+    "algorithms/private_fedrep.py": [
+        Mutation(
+            "noise without the step size",
+            "step_size * self.message_noise_std",
+            "self.message_noise_std",
+            "private_fedrep:loop",
+        ),
+    ],
+    "theory/privacy.py": [
+        Mutation(
+            "rounds add up like losses",
+            "sensitivity * math.sqrt(rounds)",
+            "sensitivity * rounds",
+            "private_fedrep:rounds",
+        ),
+        Mutation(
+            "the noise of the other tail",
+            "special.log_ndtr(-0.5 * a - epsilon / a)",
+            "special.log_ndtr(-0.5 * a + epsilon / a)",
+            "private_fedrep:definition",
+        ),
+    ],
     "theory/fedrep/any_heads.py": [
+        Mutation(
+            "noise in d rows", "message_noise_std**2 * (dim - k)", "message_noise_std**2 * dim", "private_fedrep:closed"
+        ),
         Mutation(
             "the most stable direction decides",
             "0.5 * (whitened + whitened.T))[-1])",
@@ -880,8 +911,8 @@ MUTATIONS = {
         ),
         Mutation(
             "a bias that does not move the rate",
-            "J = J + truth.noise_std**2",
-            "J = J + 0.0 * truth.noise_std**2",
+            "J = J + check_noise_std(truth.noise_std) ** 2",
+            "J = J + 0.0 * check_noise_std(truth.noise_std) ** 2",
             "covariances:rates",
         ),
     ],

@@ -62,8 +62,10 @@ def fedrep_round(
     rotate_heads=False,
     split=False,
     whiten=None,
+    clip=None,
+    noise=0.0,
 ):
-    """Return (B, W) after one round; X[j], y[j] are the samples of client active[j]."""
+    """Return (B, W) after one round; X[j], y[j] are samples of client active[j]; `noise` is that of the message."""
     W = W.copy()
     local = []
     factors = np.ones(len(W)) if weights is None else np.array(weights) / np.mean(weights)
@@ -83,8 +85,11 @@ def fedrep_round(
         fitted = heads == EXACT and not split and np.linalg.matrix_rank(Z) == len(y_i)
         for _ in range(0 if fitted else representation_steps):
             B_i = B_i - step_size * np.outer(gradient(X_i, y_i, B_i @ W[i]), W[i])
-        local.append(B + factors[i] * (B_i - B))
+        length = np.linalg.norm(B - B_i) / step_size
+        clipped = 1.0 if clip is None or length <= clip else clip / length
+        local.append(B + factors[i] * clipped * (B_i - B))
     moved = sum(local) / len(local) if aggregate == "mean" else B + sum(B_i - B for B_i in local)
+    moved = moved - step_size * noise
     if not orthonormalize:
         return moved, W
     Q, R = qr_positive(moved)

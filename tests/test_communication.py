@@ -41,6 +41,7 @@ SENT = {
     "NuclearNorm": (lf.NuclearNorm(), 10, 65),
     "NuclearNorm with a rank": (lf.NuclearNorm(rank=K), 30, 65),
     "BurerMonteiro": (lf.BurerMonteiro(rank=K), 30, 65 + K),
+    "PrivateFedRep": (lf.PrivateFedRep(rank=K, clip=1.0, **STEP), 30, 30),
     "AltGDmin": (lf.AltGDmin(rank=K), 30, 30),
     "AltMin": (lf.AltMin(rank=K), 30, 65 + K),
     "TPGD": (lf.TPGD(rank=K, first_phase=1, **STEP), 33, 33),

@@ -84,6 +84,8 @@ LEARNERS = {
     "gradient heads": fedrep(**GRADIENT),
     "no QR": fedrep(orthonormalize=False, step_size=0.1),
     "representation steps": fedrep(representation_steps=3, step_size=0.1),
+    "noisy messages": lf.PrivateFedRep(rank=2, step_size=0.3, message_noise_std=0.01, init=basis(9, 2)),
+    "clipped messages": lf.PrivateFedRep(rank=2, step_size=0.3, clip=0.5, init=basis(9, 2)),
     "FedAvg": lf.FedAvg(step_size=0.02, local_steps=5),
     "FedAvg, by samples": lf.FedAvg(step_size=0.02, weights="samples"),
     "FedAvg, two layers": lf.FedAvg(step_size=0.02, local_steps=5, rank=2, init=basis(9, 2)),

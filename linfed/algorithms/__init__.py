@@ -22,13 +22,14 @@ from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.personal import APFL, L2GD, Ditto, FedMTL, PerFedAvg, PFedMe
 from linfed.algorithms.personalized import Personalized
 from linfed.algorithms.pooled import PooledLeastSquares
+from linfed.algorithms.private_fedrep import PrivateFedRep
 from linfed.algorithms.shortcut import FedRepShortcut
 from linfed.algorithms.tpgd import TPGD
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     cls.__name__: cls
     for cls in (
-        *(FedRep, FedRepShortcut, FLUTE, GeneralFLUTE),
+        *(FedRep, PrivateFedRep, FedRepShortcut, FLUTE, GeneralFLUTE),
         *(FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedRolex, FedSCAVAR),
         *(FedPer, FedBABU, LGFedAvg, FedRoD, Ditto, APFL, PFedMe, L2GD, PerFedAvg, FedMTL),
         *(AltGDmin, AltMin, TPGD, ANIL, MAML),
@@ -75,6 +76,7 @@ __all__ = [
     "PerFedAvg",
     "Personalized",
     "PooledLeastSquares",
+    "PrivateFedRep",
     "TwoReplica",
     "UStatistic",
 ]

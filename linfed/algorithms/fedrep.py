@@ -197,15 +197,7 @@ class FedRep(Scheduled):
         first, second = batch.split() if self.split else (batch, batch)
         fit = heads.solve(first.project(B), state.take_clients("W", batch.active), step_size)
         at_heads = AtHeads(second.project(B), fit.W) if self.split else fit
-        summed = self.aggregate == "sum"
-        weights = None if self.weights is None else self.relative_weights[batch.active]
-        if self.whiten is None:
-            moved = update_representation(
-                B, at_heads, step_size, self.representation_steps, summed=summed, weights=weights
-            )
-        else:
-            share = 1.0 if summed else 1.0 / fit.W.shape[1]
-            moved = B - step_size * share * self._whitened(B, at_heads, second, weights)
+        moved = self._server_update(B, at_heads, step_size, second, rng)
         if not self.orthonormalize:
             return state.update(B=moved, W=fit.W, active=batch.active)
         if not self.rotate_heads:
@@ -213,6 +205,18 @@ class FedRep(Scheduled):
         B, R = qr_positive(moved)
         new = state.update(B=B, W=fit.W, active=batch.active)
         return new.update(W=new.array("W") @ R.mT)
+
+    def _server_update(self, B: Array, fit: Fit | AtHeads, step_size: float, batch: Batch, rng: TrialRandom) -> Array:
+        """Return B after the server's aggregation of the gradients on a batch, before any QR."""
+        weights, summed = self._weights_of(batch), self.aggregate == "sum"
+        if self.whiten is None:
+            return update_representation(B, fit, step_size, self.representation_steps, summed=summed, weights=weights)
+        share = 1.0 if summed else 1.0 / fit.W.shape[1]
+        return B - step_size * share * self._whitened(B, fit, batch, weights)
+
+    def _weights_of(self, batch: Batch) -> Array | None:
+        """Return the relative weights of the participants, (T, p); None without weights."""
+        return None if self.weights is None else self.relative_weights[batch.active]
 
     def _whitened(self, B: Array, fit: Fit | AtHeads, batch: Batch, weights: Array | None) -> Array:
         """Return the weighted sum over clients of the whitened gradients on B at given heads, (T, d, k)."""

@@ -203,7 +203,14 @@ def gradient_descent(features: Features, W: Array, step_size: float, steps: int)
 
 
 def update_representation(
-    B: Array, fit: Fit, step_size: float, steps: int, *, summed: bool = False, weights: Array | None = None
+    B: Array,
+    fit: Fit,
+    step_size: float,
+    steps: int,
+    *,
+    summed: bool = False,
+    weights: Array | None = None,
+    clip: float | None = None,
 ) -> Array:
     """Return B after the participants' local steps at fixed heads and the server's aggregation, before any QR.
 
@@ -219,8 +226,11 @@ def update_representation(
         If True, the server sums; if False, it averages.
     weights : ndarray (T, p), optional
         Factors of the clients' changes; 1 by default.
+    clip : float, optional
+        Largest Frobenius norm ``||a_i|| ||w_i||`` of a client's message, before its weight; longer messages are scaled
+        to it. Regression only.
     """
-    if steps == 1:
+    if steps == 1 and clip is None:
         if weights is not None:
             return B - step_size * fit.representation_gradient(weights if summed else weights / weights.shape[-1])
         return B - step_size * fit.representation_gradient(1.0 if summed else None)
@@ -229,6 +239,9 @@ def update_representation(
     a = np.zeros((*W.shape[:2], *shape_of_client(B.shape[-2], W.shape[2] if W.ndim == 4 else 0)))
     for _ in range(steps):
         a = a + rest.gradient(scaled_by(-scale, a))
+    if clip is not None:
+        lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(W, axis=-1)
+        a *= (clip / np.maximum(lengths, clip))[..., None]
     share = 1.0 if summed else 1.0 / W.shape[1]
     if weights is not None:
         a *= weights.reshape(*weights.shape, *[1] * (a.ndim - 2))

@@ -12,6 +12,7 @@ from linfed._types import Array
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.heads import ExactHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
+from linfed.algorithms.private_fedrep import PrivateFedRep
 from linfed.algorithms.step_size import one_step
 from linfed.data.samples import FreshSamples
 from linfed.errors import NoPredictionError, short_repr
@@ -69,6 +70,17 @@ class FedRepRun:
     def exact(self) -> bool:
         """True if heads are exact, without a ridge."""
         return isinstance(self.algorithm.heads, ExactHeads) and self.algorithm.heads.ridge == 0
+
+    @property
+    def clip(self) -> float | None:
+        """Largest norm of a client's message; None without clipping."""
+        return self.algorithm.clip if isinstance(self.algorithm, PrivateFedRep) else None
+
+    @property
+    def message_noise_std(self) -> float:
+        """Standard deviation of the noise on each entry of the mean message."""
+        added = self.algorithm.message_noise_std if isinstance(self.algorithm, PrivateFedRep) else 0.0
+        return added / self.unit
 
     @property
     def samples(self) -> int:
@@ -148,5 +160,5 @@ class FedRepRun:
     def maps(self) -> list[LocalMap]:
         """Linear map of a round near B* for the heads of every trial."""
         n, sizes = self.job.sizes.n_clients, self.sizes | {"noise_std": self.problem.noise_std}
-        clients = Clients.checked(n, self.algorithm.rank, **sizes)
+        clients = Clients.checked(n, self.algorithm.rank, **sizes, message_noise_std=self.message_noise_std)
         return [LocalMap.of(RoundMoments.of(trial.W, clients)) for trial in self.trials]

@@ -20,6 +20,7 @@ from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
 from linfed.algorithms.personal.base import PersonalModels
+from linfed.algorithms.private_fedrep import PrivateFedRep
 from linfed.data.samples import Data, FixedSamples, FreshSamples
 from linfed.errors import NoPredictionError, short_repr
 from linfed.numerics.streams import Seed
@@ -35,6 +36,7 @@ PERSONAL: tuple[type[Algorithm], ...] = (Ditto, APFL, PFedMe, PerFedAvg, L2GD)
 
 LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
     FedRep: fedrep.predicted,
+    PrivateFedRep: fedrep.predicted,
     FLUTE: others.of_flute,
     **dict.fromkeys((FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR, FedRolex), averaging.of_averaging),
     **dict.fromkeys(PERSONAL, personal.of_personal),

@@ -42,7 +42,7 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
         raise NoPredictionError("no prediction is available for split = True or a whitened gradient")
     case = FedRepRun(job, algorithm, job.problem)
     rounds = np.arange(job.rounds + 1)
-    if case.exact and case.samples <= algorithm.rank:
+    if case.exact and case.samples <= algorithm.rank and not case.message_noise_std:
         return Prediction(
             law="no movement",
             source="the residual of exact heads on m <= k samples vanishes, and with it the gradient",
@@ -50,7 +50,8 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
             rounds=rounds,
             _curves=_still(case),
         )
-    if isinstance(job.data, FixedSamples) and case.exact and algorithm.representation_steps == 1:
+    unchanged = case.exact and algorithm.representation_steps == 1 and case.clip is None and not case.message_noise_std
+    if isinstance(job.data, FixedSamples) and unchanged:
         return _at_fixed(case, rounds)
     laws, trials, reasons = laws_of(case), case.trials, []
     for law in laws:
@@ -83,7 +84,7 @@ def laws_of(case: FedRepRun) -> list[Law]:
     if case.truth_rank > case.algorithm.rank:
         return [UNDER_PARAMETERISED]
     k = case.algorithm.rank
-    second = case.samples > k + 3 and k <= LARGEST_RANK and not case.differing
+    second = case.samples > k + 3 and k <= LARGEST_RANK and not case.differing and not case.message_noise_std
     return [SECOND_ORDER, MEANS] if second else [MEANS]
 
 
@@ -100,6 +101,12 @@ def _missing(case: FedRepRun) -> Iterator[str]:
         yield f"for heads = {short_repr(algorithm.heads)}"
     if gradient and algorithm.rotate_heads:
         yield "for gradient heads with rotate_heads = True"
+    if case.clip is not None:
+        yield f"for clip = {case.clip:g}"
+    if case.message_noise_std and (gradient or (r is not None and r > k)):
+        yield "for noise on messages, except with exact heads and a ground truth of rank k"
+    if case.message_noise_std and case.exact and m <= k:
+        yield f"for noise on messages and n_samples = {m}, at most rank = {k}"
     if algorithm.representation_steps > 1:
         yield f"for representation_steps = {algorithm.representation_steps}"
     if not algorithm.orthonormalize:
@@ -165,10 +172,13 @@ def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
 
 def minimum_quantity(problem: Problem, truths: Sequence[Truth], n_samples: int) -> Quantity:
     """Predict the distance of the minimum of the empirical risk from B*."""
-    sizes = {"dim": problem.dim, "n_samples": n_samples, "noise_std": check_noise_std(problem.noise_std)}
+    noise_std = check_noise_std(problem.noise_std)
     with warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("always")
-        found = [fixed_sample_floor(heads_of(truth)[0], **sizes).distance for truth in truths]
+        found = [
+            fixed_sample_floor(heads_of(truth)[0], dim=problem.dim, n_samples=n_samples, noise_std=noise_std).distance
+            for truth in truths
+        ]
     doubts = "; ".join(dict.fromkeys(str(each.message) for each in records))
     if np.isnan(found).any():
         raise NoPredictionError(f"no prediction of the floor is available: {doubts}")

@@ -169,7 +169,7 @@ def _second_order(case: FedRepRun, trials: Sequence[Trial]) -> Curves:
 
 
 def _means(case: FedRepRun, trial: Trial) -> Curves:
-    found = state_evolution(trial.W, **case.setting, **trial.start())
+    found = state_evolution(trial.W, **case.setting, message_noise_std=case.message_noise_std, **trial.start())
     return Curves(found.distance, facts=_few(case))
 
 

@@ -15,6 +15,7 @@ from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
+from linfed.algorithms.private_fedrep import PrivateFedRep
 from linfed.prediction.fedrep import MINIMUM
 from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED
 from linfed.prediction.others import SERVED, SPECTRAL
@@ -66,6 +67,13 @@ ENTRIES = (
         "weights",
         ("distance", *NEAR_END),
         MEANS.validity,
+    ),
+    Entry(
+        (PrivateFedRep,),
+        "noise on messages without clipping, exact heads, fresh samples, m >= k + 2",
+        ("distance", *NEAR_END),
+        "near B*, in mean square; `distance` is the root mean square of the worst direction: once noise on messages "
+        "dominates, it is below the median of runs by a share of up to sqrt(k/d), and `floor` is not",
     ),
     Entry((FedRep,), "gradient heads, fresh samples", ("distance",), GRADIENT_HEADS.validity),
     Entry(

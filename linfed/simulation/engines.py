@@ -105,6 +105,8 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
     init = setting.algorithm.initialization
     if init is not None and not init.independent() and getattr(setting.algorithm, "orthonormalize", False):
         return "the initial B may have dependent columns, and their replacement by QR would depend on the frame"
+    if getattr(setting.algorithm, "message_noise_std", 0.0):
+        return "noise on messages has components in all d dimensions"
     if d < rank + 2 * k:
         return f"it requires d >= r + 2k = {rank + 2 * k}, but d = {d}"
     return "it does not support the final step of the algorithm" if setting.algorithm.finishes else ""

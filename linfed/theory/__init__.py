@@ -67,6 +67,7 @@ from linfed.theory.new_clients import (
     single_model_floor,
 )
 from linfed.theory.partial_participation import fedavg_stationary_covariance, scaffold_iteration_matrix
+from linfed.theory.privacy import gaussian_mechanism_noise
 from linfed.theory.shortcut import (
     ShortcutRound,
     ShortcutTrace,
@@ -129,6 +130,7 @@ __all__ = [
     "flute_step_limit",
     "flute_trace",
     "flute_worst_ray",
+    "gaussian_mechanism_noise",
     "gradient_heads_evolution",
     "known_heads_bound",
     "l2gd_stationary_models",

@@ -62,6 +62,8 @@ class Clients:
     dim, rank, n_clients, participants : int
     counts, variances, weights : ndarray () or (n,)
         One value for all clients, or one for each client; the mean weight is 1.
+    message_variance : float
+        Variance of noise on each entry of the mean message.
     """
 
     dim: int
@@ -71,6 +73,7 @@ class Clients:
     counts: Array
     variances: Array
     weights: Array
+    message_variance: float = 0.0
 
     @classmethod
     def checked(
@@ -82,6 +85,7 @@ class Clients:
         noise_std: float | npt.ArrayLike,
         participants: int | None,
         weights: npt.ArrayLike | None = None,
+        message_noise_std: float = 0.0,
     ) -> Clients:
         """Check the arguments of a prediction for `n_clients` clients and exact heads of `rank` dimensions."""
         counts = check_counts("n_samples", n_samples)
@@ -106,6 +110,7 @@ class Clients:
             counts=values["n_samples"],
             variances=np.asarray(variances, dtype=float),
             weights=values["weights"],
+            message_variance=check_number("message_noise_std", message_noise_std, minimum=0.0) ** 2,
         )
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_bool, check_integer, check_shape, short_repr
+from linfed.errors import check_array, check_bool, check_integer, check_noise_std, check_shape, short_repr
 from linfed.numerics.linalg import distance_from, orthonormalize, qr_positive
 from linfed.problems import Truth
 from linfed.problems.designs import Design, is_gaussian
@@ -95,7 +95,7 @@ def mean_gradient(
     covariances = _dense(truth.design, d)
     basis = check_array("B", B, [("d", "k"), ("trials", "d", "k")])
     check_shape("B", basis, (*((trials,) if basis.ndim == 3 else ()), d, basis.shape[-1]), f"of d = {d} as truth has")
-    k, sigma2 = basis.shape[-1], truth.noise_std**2
+    k, sigma2 = basis.shape[-1], check_noise_std(truth.noise_std) ** 2
     m = _heads_samples(truth, (d, k), {"n_samples": n_samples, "split": split, "whiten": whiten})
     each = (basis if basis.ndim == 3 else basis[None])[:, None]  # (trials, 1, d, k)
     shaped = covariances @ each
@@ -255,7 +255,7 @@ def _derivative(truth: Truth, parts: tuple[Array, Array, Array], m: int, options
         added -= np.einsum("tnae,tnbc->tacbe", perp.mT @ (weights @ A), perp.mT @ A)
         inside = (B.mT @ (weights @ A)).mean(axis=1)
         added = added / shape[1] - np.einsum("ab,tdc->tacbd", np.eye(d - k), inside)
-        J = J + truth.noise_std**2 / (m - k - 1) * added
+        J = J + check_noise_std(truth.noise_std) ** 2 / (m - k - 1) * added
     return np.asarray(J.reshape(trials, k * (d - k), k * (d - k)))
 
 

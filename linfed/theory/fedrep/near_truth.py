@@ -146,6 +146,7 @@ def noise_floor(
     n_samples: int,
     noise_std: float,
     participants: int | None = None,
+    message_noise_std: float = 0.0,
 ) -> float:
     r"""Return FedRep's noise floor near B*, the stationary root mean square sine of the principal angles.
 
@@ -157,16 +158,18 @@ def noise_floor(
         As in `one_round_factor`.
     noise_std : float
         Standard deviation of the label noise, in units of y.
+    message_noise_std : float
+        Standard deviation s of noise on each entry of the mean message, as in `linfed.PrivateFedRep`.
 
     Returns
     -------
     float
-        ``sqrt(E ||(I - B*B*')B||_F^2 / k)``, to leading order for small values. Its square is
+        ``sqrt(E ||(I - B*B*')B||_F^2 / k)``, to leading order for small values. With ``c = 1 - k/m`` its square is
 
         .. math::
 
-            \frac{\eta (d-k) \sigma^2 (1 + \sigma^2/(m-k-1))}{p m (2 - \eta/\eta^*)}, \qquad \eta^* =
-            \text{best_step_size}
+            \frac{\eta (d-k)}{2 - \eta/\eta^*} \Bigl( \frac{\sigma^2 (1 + \sigma^2/(m-k-1))}{p m}
+                + \frac{s^2}{c} \Bigr), \qquad \eta^* = \text{best_step_size}
 
     Raises
     ------
@@ -199,8 +202,9 @@ def noise_floor(
             "square grows without bound and there is no floor"
         )
     variance = noise_std * noise_std
-    drive = step_size * (dim - rank) * variance * (1.0 + variance / (n_samples - rank - 1))
-    return math.sqrt(drive / (p * n_samples * (2.0 - step_size / best)))
+    added = check_number("message_noise_std", message_noise_std, minimum=0.0) ** 2 / c
+    each = variance * (1.0 + variance / (n_samples - rank - 1)) / (p * n_samples) + added
+    return math.sqrt(step_size * (dim - rank) * each / (2.0 - step_size / best))
 
 
 def _near_truth(

@@ -67,6 +67,7 @@ def state_evolution(
     delta: float | None = None,
     B0: npt.ArrayLike | None = None,
     B_star: npt.ArrayLike | None = None,
+    message_noise_std: float = 0.0,
 ) -> StateEvolution:
     r"""Predict FedRep's subspace distance in every round, deterministically and without fitted parameters.
 
@@ -93,6 +94,8 @@ def state_evolution(
         Sine, in [0, 1], of all k principal angles of the initial B, as with ``init=lf.AtDistance(delta)``.
     B0, B_star : array_like (d, k) or (trials, d, k), optional
         Initial B and ground truth as orthonormal bases. Used instead of `delta`.
+    message_noise_std : float
+        Standard deviation s of noise on each entry of the mean message, as in `linfed.PrivateFedRep`.
 
     Returns
     -------
@@ -150,7 +153,7 @@ def state_evolution(
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     steps = checked_steps(step_size, rounds)
     n, k = heads.shape[-2:]
-    clients = Clients.checked(n, k, dim, n_samples, noise_std, participants, weights)
+    clients = Clients.checked(n, k, dim, n_samples, noise_std, participants, weights, message_noise_std)
     N, Q = start_at(delta, B0, B_star, dim=clients.dim, rank=k)
     trials = trial_count("W, B0 and B_star", heads, N, Q)
     shape = (trials or 1, len(steps) + 1)
@@ -179,6 +182,7 @@ def one_round_means(
     noise_std: float | npt.ArrayLike = 0.0,
     participants: int | None = None,
     weights: npt.ArrayLike | None = None,
+    message_noise_std: float = 0.0,
 ) -> tuple[Array, Array]:
     r"""Return the exact means of FedRep's state after one round, before QR.
 
@@ -188,7 +192,7 @@ def one_round_means(
         ``B*'B`` and ``B'(I - B*B*')B`` of an orthonormal B, so that ``N'N + Q = I``.
     W : array_like (n, k)
         True heads of all clients.
-    dim, n_samples, step_size, noise_std, participants, weights
+    dim, n_samples, step_size, noise_std, participants, weights, message_noise_std
         As in `state_evolution`.
 
     Returns
@@ -214,7 +218,7 @@ def one_round_means(
             \Gamma = \operatorname{mean}_i [\omega_i c_i w_i w_i^\top], \qquad K = N^\top \Gamma N \\
         N_{\text{mean}} &= N + \eta P \Gamma N \\
         Q_{\text{mean}} &= (I - \eta K) Q (I - \eta K) + \eta^2 V + \eta^2 F \\
-        V &= \operatorname{mean}_i \frac{\omega_i^2 c_i}{m_i p} \Bigl[ (q_i + \tau_i^2 D) a_i a_i^\top
+        V &= (d - k) s^2 I + \operatorname{mean}_i \frac{\omega_i^2 c_i}{m_i p} \Bigl[ (q_i + \tau_i^2 D) a_i a_i^\top
             + \frac{((m_i-k+1) q_i + \tau_i^2 D) \tau_i^2}{m_i-k-1} I \Bigr] \\
         F &= \frac{n - p}{p (n - 1)} \bigl( \operatorname{mean}_i [\omega_i^2 c_i^2 q_i a_i a_i^\top] - K Q K \bigr),
             \qquad D = d - k - \operatorname{tr} Q
@@ -223,9 +227,9 @@ def one_round_means(
     residual. Then ``X'r = -x e + sqrt(x) h`` with ``x ~ chi^2_{m-k}`` and h Gaussian with covariance ``tau^2 (I - BB')
     - e e'``. It is independent of the head ``w = a + tau (Z'Z)^{-1/2} g``, where ``Z'Z`` is a Wishart matrix. Hence ``E
     w w' = a a' + tau^2/(m-k-1) I`` and ``E ||(I - B*B*')X'r||^2 = (m-k) ((m-k+1) q + tau^2 D)``. V is due to the
-    samples and F due to client sampling. For d much larger than k and m, and p = n, V is close to ``(d - k) (c/(m p))
-    mean_i tau_i^2 (a_i a_i' + tau_i^2/(m-k-1) I)``. If clients differ, the messages of two participants remain
-    uncorrelated given B, so each of them enters with its own m_i, sigma_i and omega_i.
+    samples and to noise on the message, F due to client sampling. For d much larger than k and m, p = n and s = 0, V is
+    close to ``(d - k) (c/(m p)) mean_i tau_i^2 (a_i a_i' + tau_i^2/(m-k-1) I)``. If clients differ, the messages of two
+    participants remain uncorrelated given B, so each of them enters with its own m_i, sigma_i and omega_i.
 
     The cost is O(n k^4), in blocks of clients.
 
@@ -244,7 +248,7 @@ def one_round_means(
     heads = check_array("W", W, [("n", "k")])
     step_size = check_number("step_size", step_size, positive=True)
     n, k = heads.shape
-    clients = Clients.checked(n, k, dim, n_samples, noise_std, participants, weights)
+    clients = Clients.checked(n, k, dim, n_samples, noise_std, participants, weights, message_noise_std)
     N, Q = check_array("N", N, [("k", "k")]), check_array("Q", Q, [("k", "k")])
     for name, matrix in (("N", N), ("Q", Q)):
         check_shape(name, matrix, (k, k), "(k, k)")
@@ -359,6 +363,7 @@ class RoundSizes:
     participants: int
     step_size: float
     noise_std: float
+    message_noise_std: float = 0.0
 
     @property
     def share(self) -> float:
@@ -367,7 +372,14 @@ class RoundSizes:
 
     @classmethod
     def checked(
-        cls, heads: Array, dim: int, n_samples: int, step_size: float, noise_std: float, participants: int | None
+        cls,
+        heads: Array,
+        dim: int,
+        n_samples: int,
+        step_size: float,
+        noise_std: float,
+        participants: int | None,
+        message_noise_std: float = 0.0,
     ) -> RoundSizes:
         """Check the arguments and return the setting for heads (.., n, k)."""
         n, k = heads.shape[-2:]
@@ -379,6 +391,7 @@ class RoundSizes:
             participants=participants,
             step_size=check_number("step_size", step_size, positive=True),
             noise_std=check_noise_std(noise_std),
+            message_noise_std=check_number("message_noise_std", message_noise_std, minimum=0.0),
         )
 
 
@@ -397,6 +410,7 @@ def _means(N: Array, Q: Array, moments: RoundMoments, step_size: float) -> tuple
     along = moments.weighted(inside, 0) + spread * (moments.weighted(P, 1) + by_samples)
     across = np.vdot(inside, moments.weighted(P, 2)) + np.vdot(inside, wide)
     across += spread * (np.vdot(P, moments.weighted(P, 3)) + 2.0 * np.vdot(P, narrow) + moments.floor)
+    across += (clients.dim - clients.rank) * clients.message_variance
     added = N.T @ along @ N + across * identity - clients.share * K @ Q @ K
     return N + eta * moved, symmetric(kept @ Q @ kept + eta * eta * added)
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import check_fields, converted, non_negative, optional, positive
-from linfed.algorithms.base import Communication, InitContext, State
+from linfed.algorithms.base import Communication, InitContext, Requires, State
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
@@ -127,6 +127,16 @@ class GeneralFLUTE(Scheduled):
         )
 
     @property
+    def _one_step(self) -> bool:
+        """Whether a round is one step at the server's B, so that the mean gradient on B suffices."""
+        return self.local_steps == 1 and self.head_steps == 0
+
+    @property
+    def requires(self) -> Requires:
+        """Operations that a step requires of a batch."""
+        return Requires.FEATURES if self._one_step else Requires.ROWS
+
+    @property
     def initialization(self) -> Initial:
         """Initialisation of B."""
         return as_initial(self.init)
@@ -147,6 +157,11 @@ class GeneralFLUTE(Scheduled):
         W, B = state.take_clients("W", batch.active), state.array("B")
         server = step if self.server_step_size is None else self.server_step_size
         target = nc_target(samples.holds)
+        if self._one_step:
+            by_heads, by_B = samples.project(B).gradients(W, None, self.feature_penalty)
+            W, B = self._step_heads(W, by_heads, target, step), _stepped(B, by_B, step)
+            W = W - server * nc_gradient(_without_biases(W), target)
+            return state.update(B=B, W=W, active=batch.active)
         for _ in range(self.local_steps):
             by_heads, by_B = samples.project(B).gradients_of_clients(W, self.feature_penalty)
             W, B = self._step_heads(W, by_heads, target, step), _stepped(_each(B), by_B, step)
@@ -176,7 +191,7 @@ class GeneralFLUTE(Scheduled):
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of B, of one row of W per client, and of the participants' copies and gradients."""
-        return self.rank * (n_clients + dim + participants * (dim + 4))
+        return self.rank * (n_clients + dim + participants * (4 if self._one_step else dim + 4))
 
 
 def random_heads(start: InitContext, clients: int, rank: int, scale: float = 1.0) -> Array:

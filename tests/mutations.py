@@ -213,9 +213,38 @@ MUTATIONS = {
         Mutation("largest for mean square", "np.vecdot(v, v).mean()", "np.vecdot(v, v).max()", "classes:separation"),
         Mutation("labels of others' classes", "np.argsort(~holds", "np.argsort(holds", "classes:labels"),
         Mutation("holders are not counted", "holders[chosen] += 1", "pass", "classes:holders"),
+        Mutation(
+            "means in place of discriminants",
+            "else orthonormalize(self.discriminants)",
+            "else self.B",
+            "projected_classes:bayes",
+        ),
         Mutation("Bayes without lengths", "bias = -0.5 *", "bias = -0.0 *", "classes:bayes"),
     ],
+    "data/projected/classes.py": [
+        Mutation(
+            "padding in the noise",
+            "        padded = batch.counts",
+            "        padded = 0 > batch.counts",
+            "projected_classes:noise",
+        ),
+        Mutation("noise in B's span", "(inner - Q.mT @ noise)", "(inner)", "projected_classes:noise"),
+        Mutation("means at Q", "(truth.B.mT @ B)", "(truth.B.mT @ Q)", "projected_classes:numbers"),
+        Mutation(
+            "penalty without weights",
+            "feature_penalty * share[t, c]",
+            "feature_penalty / m + 0.0 * share[t, c]",
+            "projected_classes:numbers",
+        ),
+        Mutation("a second message", "        self._was_sent = True\n", "", "projected_classes:refuses"),
+    ],
     "algorithms/general_flute.py": [
+        Mutation(
+            "one step without its penalty",
+            "gradients(W, None, self.feature_penalty)",
+            "gradients(W, None, 0.0)",
+            "class_algorithms:flute",
+        ),
         Mutation("the server climbs", "W = W - server *", "W = W + server *", "class_algorithms:flute"),
         Mutation(
             "the server's mean of NC",

@@ -87,28 +87,24 @@ def test_without_noise_outside_of_b_the_numbers_are_those_of_explicit_samples(na
 @each("counts", [(6, 6, 6), (6, 3, 5)], ids=["equal", "unequal"])
 def test_the_noise_outside_of_b_has_the_gram_matrix_of_the_slopes(counts):
     """With orthonormal columns outside of Q instead of N, the squares of the noise are exactly ``F'F``."""
-    plain = pair(None, counts)
-    B, Q, ours, wanted = pair(
-        None,
-        counts,
-        outer=lambda Q: np.linalg.qr(np.concatenate([Q, np.ones((2, 7, 1)) * normal(2, 7, 2, seed=8)], axis=-1))[0][
-            ..., 2:
-        ],
-    )
+
+    def orthonormal(Q):
+        return np.linalg.qr(np.concatenate([Q, normal(2, 7, 2, seed=8)], axis=-1))[0][..., 2:]
+
     W = normal(2, 3, 4, 3, seed=3)
-    noise = ours.project(B).representation_gradient(W) - plain[2].project(B).representation_gradient(W)
+    B, _, ours, wanted = pair(None, counts, outer=orthonormal)
+    plain = pair(None, counts)[2].project(B).representation_gradient(W)
+    noise = ours.project(B).representation_gradient(W) - plain
     gram = np.zeros((2, 2, 2))
-    theta = (
-        W
-        @ np.concatenate([np.concatenate([B.mT, np.zeros((2, 2, 1))], -1), np.eye(8)[None, 7:].repeat(2, 0)], 1)[
-            :, None
-        ]
-    )
     for t, c, rows in wanted.rows.blocks():
-        V = wanted.residual(t, c, rows, theta[t, c]).mT @ W[t, c, :, :2] / (3.0 * wanted.counts[t, c, None, None])
+        theta = np.concatenate([W[t, c, :, :2] @ B[t, None].mT, W[t, c, :, 2:]], axis=-1)
+        V = wanted.residual(t, c, rows, theta).mT @ W[t, c, :, :2] / (3.0 * wanted.counts[t, c, None, None])
         V = (V * rows[..., -1:]).reshape(len(V), -1, 2)
         gram[t] += V.mT @ V
     np.testing.assert_allclose(noise.mT @ noise, gram, rtol=1e-10)
+    _, Q, ours, _ = pair(None, counts, outer=lambda Q: normal(2, 7, 2, seed=8))
+    noise = ours.project(B).representation_gradient(W) - plain
+    assert np.abs(noise).max() > 0.1
     assert np.abs(Q.mT @ noise).max() < 1e-12
 
 

@@ -36,7 +36,7 @@ class FreshSamples(Configuration):
     -----
     Explicit samples cost p m d Gaussian numbers per round. For Gaussian x an engine may draw only the projections that
     a round uses, exactly in distribution (``engine=`` of `simulate`, docs/exact-law.md). If the clients have different
-    numbers of samples, all rows are drawn, at the cost of the largest number for each client.
+    numbers of samples, each client costs as much as the largest number; in regression all rows are drawn.
 
     Examples
     --------

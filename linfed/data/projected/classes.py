@@ -237,8 +237,8 @@ def projected(truth: ClassTruth, B: Array, z: Array, labels: Array, counts: Arra
 class ProjectedHeldOut:
     """Held-out samples of all clients, which are known only through their features at one B at a time.
 
-    The features at each B have the distribution of those of new samples, jointly with the states of the run up to the
-    round. For two rounds they do not have the joint distribution of one set of samples.
+    The features at the B of a round have the distribution of those of new samples, jointly with the states of the run.
+    The features of two rounds do not have the joint distribution of one set of samples.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ class Wide(Mixture):
     classes_per_client: int = 5
     rank: int = 3
     dim: int = 1000
-    steps: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4, 0.8)
+    steps: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8, 1.6)
 
     @property
     def algorithm(self) -> lf.Algorithm:

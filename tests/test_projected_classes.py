@@ -303,6 +303,19 @@ def test_trials_are_independent_and_a_longer_run_extends_a_shorter_one(algorithm
     assert_same(runs[0], lf.simulate(algorithm, WIDE, **RUN, memory_budget=4e5))
 
 
+def test_a_trial_that_diverges_does_not_disturb_the_others():
+    B = normal(2, 400, 2, seed=2)
+    run = RUN | {"rounds": 12, "trials": 2}
+    fine, spoiled = (
+        lf.simulate(fedrep(init=B * scale, orthonormalize=False, step_size=0.1), WIDE, **run)
+        for scale in (np.ones((2, 1, 1)), np.array([1e200, 1.0])[:, None, None])
+    )
+    assert spoiled.engine == "projected"
+    assert spoiled.status == [lf.Status.DIVERGED, lf.Status.COMPLETED]
+    assert np.array_equal(spoiled.final.B[1], fine.final.B[1])
+    assert np.isnan(spoiled.metrics["accuracy"][0, -1])
+
+
 def test_values_of_clients_have_the_recorded_mean():
     result = lf.simulate(fedrep(init="random"), WIDE, **RUN)
     for name in ("accuracy", "own_class_accuracy", "test_loss", "global_nc2", "local_nc2"):

@@ -20,7 +20,7 @@ Figures
     over trials. Dashed: FedAvg restricted to each client's own classes; dotted: the best classifier.
 "curves" : Accuracy on held-out samples against rounds. Lines: median over trials; shaded: 10-90 %.
 "dimension" : Accuracy on held-out samples against the dimension, with fresh samples and one step on B per round. Lines:
-    median over trials; shaded: 10-90 %. Dotted: the best classifier.
+    median over trials; shaded: 10-90 %. Dashed: the best classifier.
 "nc2" : Global and Local NC2 of the heads against rounds, at k = 3. Lines: median over trials; shaded: 10-90 %.
 
 References: Liu, Shen and Yang 2024, sections 6 and 7.2, Appendices B and C.2.
@@ -93,6 +93,7 @@ class Wide(Mixture):
     classes_per_client: int = 5
     rank: int = 3
     dim: int = 1000
+    tuning_trials: int = 10
     steps: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8, 1.6)
 
     @property
@@ -157,6 +158,10 @@ def against_dimension(runs: lf.Table) -> Any:
         for ax, part in sheet:
             draw_level(ax, float(np.mean(part.rows[0]["bayes"])), "")
         sheet.label("d", "accuracy (%)", xscale="log", yscale="linear")
+        for ax, part in sheet:
+            dimensions = part.rows[0]["ends"].axes["dim"]
+            ax.set_xticks(dimensions, [f"{int(d):,}" for d in dimensions])
+            ax.minorticks_off()
         sheet.legend(medians(runs))
     return sheet.figure
 

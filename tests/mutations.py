@@ -252,11 +252,11 @@ MUTATIONS = {
             "W = W - server / W.shape[1] * nc_gradient(",
             "class_algorithms:flute",
         ),
-        Mutation("the sum of B", "B=B.mean(axis=1)", "B=B.sum(axis=1)", "class_algorithms:flute"),
+        Mutation("the sum of B", "return W, B.mean(axis=1)", "return W, B.sum(axis=1)", "class_algorithms:flute"),
         Mutation(
             "head steps at the server's B",
             "features = samples.project(B)",
-            "features = samples.project(state.array('B'))",
+            "features = samples.project(B[:, 0])",
             "class_algorithms:flute",
         ),
         Mutation("half the head penalty", "2.0 * self.head_penalty", "self.head_penalty", "class_algorithms:slope"),

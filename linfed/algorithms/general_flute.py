@@ -14,7 +14,7 @@ from linfed.algorithms.base import Communication, InitContext, Requires, State
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
-from linfed.data.classes import of_classes
+from linfed.data.classes import ClassBatch, of_classes
 from linfed.errors import check_integer
 from linfed.numerics.collapse import nc_gradient, nc_target
 from linfed.numerics.streams import TrialRandom
@@ -160,8 +160,13 @@ class GeneralFLUTE(Scheduled):
         if self._one_step:
             by_heads, by_B = samples.project(B).gradients(W, None, self.feature_penalty)
             W, B = self._step_heads(W, by_heads, target, step), _stepped(B, by_B, step)
-            W = W - server * nc_gradient(_without_biases(W), target)
-            return state.update(B=B, W=W, active=batch.active)
+        else:
+            W, B = self._local_steps(samples, W, B, target, step)
+        W = W - server * nc_gradient(_without_biases(W), target)
+        return state.update(B=B, W=W, active=batch.active)
+
+    def _local_steps(self, samples: ClassBatch, W: Array, B: Array, target: Array, step: float) -> tuple[Array, Array]:
+        """Return the participants' heads after their local steps, and the mean of their representations."""
         for _ in range(self.local_steps):
             by_heads, by_B = samples.project(B).gradients_of_clients(W, self.feature_penalty)
             W, B = self._step_heads(W, by_heads, target, step), _stepped(_each(B), by_B, step)
@@ -169,8 +174,7 @@ class GeneralFLUTE(Scheduled):
             features = samples.project(B)
             for _ in range(self.head_steps):
                 W = self._step_heads(W, features.head_gradient(W), target, step)
-        W = W - server * nc_gradient(_without_biases(W), target)
-        return state.update(B=B.mean(axis=1), W=W, active=batch.active)
+        return W, B.mean(axis=1)
 
     def _step_heads(self, W: Array, gradient: Array, target: Array, step: float) -> Array:
         """Return heads and biases after a step, stored in `gradient`; only the heads are penalised."""

@@ -166,12 +166,14 @@ MUTATIONS = {
             "out[..., -1] = 0.0",
             "classes:slopes",
         ),
-        Mutation("half the feature penalty", "2.0 * feature_penalty", "feature_penalty", "classes:each_client"),
-        Mutation("sums for means over clients", "share = 1.0 / W.shape[1] if", "share = 1.0 if", "classes:slopes"),
+        Mutation(
+            "half the feature penalty", "V += 2.0 * feature_penalty", "V += feature_penalty", "classes:each_client"
+        ),
+        Mutation("sums for means over clients", "(1.0 / W.shape[1] if", "(1.0 if", "classes:slopes"),
         Mutation(
             "no shares of counts",
-            "(share / self._batch.positive_counts)[..., None, None]",
-            "(share + 0.0 * self._batch.positive_counts)[..., None, None]",
+            "else weights) / self._batch.positive_counts",
+            "else weights) + 0.0 * self._batch.positive_counts",
             "classes:slopes",
         ),
     ],
@@ -240,6 +242,9 @@ MUTATIONS = {
     ],
     "algorithms/general_flute.py": [
         Mutation(
+            "one step from the sum over clients", "gradients(W, None,", "gradients(W, 1.0,", "class_algorithms:flute"
+        ),
+        Mutation(
             "one step without its penalty",
             "gradients(W, None, self.feature_penalty)",
             "gradients(W, None, 0.0)",
@@ -254,7 +259,7 @@ MUTATIONS = {
         ),
         Mutation("the sum of B", "return W, B.mean(axis=1)", "return W, B.sum(axis=1)", "class_algorithms:flute"),
         Mutation(
-            "head steps at the server's B",
+            "head steps at one client's B",
             "features = samples.project(B)",
             "features = samples.project(B[:, 0])",
             "class_algorithms:flute",

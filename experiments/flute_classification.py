@@ -94,7 +94,7 @@ class Wide(Mixture):
     rank: int = 3
     dim: int = 1000
     tuning_trials: int = 10
-    steps: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8, 1.6)
+    steps: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
     @property
     def algorithm(self) -> lf.Algorithm:

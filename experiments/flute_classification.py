@@ -12,7 +12,8 @@ older, with FLUTE's heads started at random and all others at 0.
 
 A further table asks whether the comparison depends on the dimension, with fresh samples and one step on B per round, at
 d = 30, 1,000 and (for k = 3) 10,000. FLUTE takes one local step, FedRep one step on the heads and one on B. Such rounds
-are drawn exactly in distribution without samples of dimension d. The other baselines would need the samples.
+are drawn exactly in distribution without samples of dimension d. The other baselines would need the samples. Step sizes
+and weights are tuned on ten other mixtures here.
 
 Figures
 -------

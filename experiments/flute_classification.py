@@ -39,7 +39,7 @@ from linfed.data.class_sources import held_out
 from linfed.data.projected import ProjectedHeldOut
 from linfed.figures.style import draw_level
 from linfed.numerics.layers import composed
-from linfed.plotting.panels import Figures
+from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics.findings import OWN_PREDICTION, Finding, join_notes, judge
 
 from ._classes import FEDREP, FLUTE, METHODS, NO_NC, WEIGHTS, Contest, figures, medians
@@ -164,7 +164,7 @@ def against_dimension(runs: lf.Table) -> Any:
             ax.set_xticks(dimensions, [f"{int(d):,}" for d in dimensions])
             ax.minorticks_off()
         sheet.legend(medians(runs))
-    return sheet.figure
+    return drawn_from(sheet.figure, runs)  # the rows with their dimensions
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

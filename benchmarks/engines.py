@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import linfed as lf
 from benchmarks.jax_round import rounds as jax_rounds
-from benchmarks.ours import NOISE_STD, STEP_SIZE, Size, round_of_fedrep, samples, step_times
+from benchmarks.ours import NOISE_STD, STEP_SIZE, Size, round_of, round_of_fedrep, samples, step_times
 from benchmarks.timing import (
     Measurement,
     NotMeasuredError,
@@ -34,12 +34,26 @@ AUTO: list[tuple[Kind, Size, int]] = [
 """Cases for engine "auto": sizes at which each engine is the fastest. "projected" does not support two local steps."""
 
 MILLION = Size(1_000_000, 1000, 5, 50)
+CLASSES_SIZE = Size(100, 1000, 5, 100)
 
 
 def against_explicit(size: Size, settings: Settings) -> Measurement:
     return interleaved(
         round_of_fedrep(size, "fresh", settings.seconds, "projected"),
         round_of_fedrep(size, "fresh", settings.seconds, "explicit"),
+        settings.repetitions,
+    )
+
+
+def classes_against_explicit(settings: Settings) -> Measurement:
+    """Measure a round of FedRep with one head step on classes, with the projected and the explicit engine."""
+    size = CLASSES_SIZE
+    problem = lf.Classes(n_clients=size.n, n_classes=10, classes_per_client=5, dim=size.d, test_samples=5)
+    algorithm = lf.FedRep(rank=size.k, step_size=STEP_SIZE, init="random", heads=lf.GradientHeads())
+    data, seconds = lf.FreshSamples(size.m), settings.seconds
+    return interleaved(
+        round_of(algorithm, problem, data, seconds, "projected"),
+        round_of(algorithm, problem, data, seconds, "explicit"),
         settings.repetitions,
     )
 
@@ -110,6 +124,12 @@ ROWS = [
             lambda s, z=size: against_explicit(z, s),
         )
         for size, least in ((LARGE, 300), (MANY, 120))
+    ),
+    Row(
+        "projected round of classes against explicit",
+        f"{CLASSES_SIZE} c=10",
+        Target("least", 20),
+        classes_against_explicit,
     ),
     Row("projected round against jitted JAX", str(LARGE), Target("least", 500), lambda s: against_jax(LARGE, s)),
     Row(

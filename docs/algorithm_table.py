@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -103,10 +104,14 @@ def formula(coefficients: dict[str, float]) -> str:
 def engines(algorithm: lf.Algorithm) -> list[str]:
     """Return the engines that support an algorithm with fresh or fixed samples of Gaussian x."""
     problem: Any = lf.SharedRepresentation(n_clients=20, dim=30, rank=4)
+    sizes = SIZES
+    if isinstance(algorithm, lf.GeneralFLUTE):
+        problem = lf.Classes(n_clients=20, n_classes=3, classes_per_client=2, dim=30)
+        sizes = replace(SIZES, classes=3)
     found = []
     for engine in ENGINES:
         for data in (lf.FreshSamples(40), lf.FixedSamples(40)):
-            query = EngineQuery(algorithm=algorithm, problem=problem, data=data, sizes=SIZES)
+            query = EngineQuery(algorithm=algorithm, problem=problem, data=data, sizes=sizes)
             if not obstacle(engine, query) and engine not in found:
                 found.append(engine)
-    return ["explicit"] if isinstance(algorithm, lf.GeneralFLUTE) else found
+    return found

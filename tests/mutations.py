@@ -171,12 +171,14 @@ MUTATIONS = {
             "out[..., -1] = 0.0",
             "classes:slopes",
         ),
-        Mutation("half the feature penalty", "2.0 * feature_penalty", "feature_penalty", "classes:each_client"),
-        Mutation("sums for means over clients", "share = 1.0 / W.shape[1] if", "share = 1.0 if", "classes:slopes"),
+        Mutation(
+            "half the feature penalty", "V += 2.0 * feature_penalty", "V += feature_penalty", "classes:each_client"
+        ),
+        Mutation("sums for means over clients", "(1.0 / W.shape[1] if", "(1.0 if", "classes:slopes"),
         Mutation(
             "no shares of counts",
-            "(share / self._batch.positive_counts)[..., None, None]",
-            "(share + 0.0 * self._batch.positive_counts)[..., None, None]",
+            "else weights) / self._batch.positive_counts",
+            "else weights) + 0.0 * self._batch.positive_counts",
             "classes:slopes",
         ),
     ],
@@ -218,6 +220,12 @@ MUTATIONS = {
         Mutation("largest for mean square", "np.vecdot(v, v).mean()", "np.vecdot(v, v).max()", "classes:separation"),
         Mutation("labels of others' classes", "np.argsort(~holds", "np.argsort(holds", "classes:labels"),
         Mutation("holders are not counted", "holders[chosen] += 1", "pass", "classes:holders"),
+        Mutation(
+            "means in place of discriminants",
+            "else orthonormalize(self.discriminants)",
+            "else self.B",
+            "projected_classes:bayes",
+        ),
         Mutation("Bayes without lengths", "bias = -0.5 *", "bias = -0.0 *", "classes:bayes"),
     ],
     "algorithms/fedrep.py": [
@@ -226,7 +234,33 @@ MUTATIONS = {
         ),
         Mutation("whitened by a sum", "()[0].mean(axis=1)", "()[0].sum(axis=1)", "covariances"),
     ],
+    "data/projected/classes.py": [
+        Mutation(
+            "padding in the noise",
+            "        padded = batch.counts",
+            "        padded = 0 > batch.counts",
+            "projected_classes:noise",
+        ),
+        Mutation("noise in B's span", "(inner - Q.mT @ noise)", "(inner)", "projected_classes:noise"),
+        Mutation("means at Q", "(truth.B.mT @ B)", "(truth.B.mT @ Q)", "projected_classes:numbers"),
+        Mutation(
+            "penalty without weights",
+            "feature_penalty * share[t, c]",
+            "feature_penalty / m + 0.0 * share[t, c]",
+            "projected_classes:numbers",
+        ),
+        Mutation("a second message", "        self._was_sent = True\n", "", "projected_classes:refuses"),
+    ],
     "algorithms/general_flute.py": [
+        Mutation(
+            "one step from the sum over clients", "gradients(W, None,", "gradients(W, 1.0,", "class_algorithms:flute"
+        ),
+        Mutation(
+            "one step without its penalty",
+            "gradients(W, None, self.feature_penalty)",
+            "gradients(W, None, 0.0)",
+            "class_algorithms:flute",
+        ),
         Mutation("the server climbs", "W = W - server *", "W = W + server *", "class_algorithms:flute"),
         Mutation(
             "the server's mean of NC",
@@ -234,11 +268,11 @@ MUTATIONS = {
             "W = W - server / W.shape[1] * nc_gradient(",
             "class_algorithms:flute",
         ),
-        Mutation("the sum of B", "B=B.mean(axis=1)", "B=B.sum(axis=1)", "class_algorithms:flute"),
+        Mutation("the sum of B", "return W, B.mean(axis=1)", "return W, B.sum(axis=1)", "class_algorithms:flute"),
         Mutation(
-            "head steps at the server's B",
+            "head steps at one client's B",
             "features = samples.project(B)",
-            "features = samples.project(state.array('B'))",
+            "features = samples.project(B[:, 0])",
             "class_algorithms:flute",
         ),
         Mutation("half the head penalty", "2.0 * self.head_penalty", "self.head_penalty", "class_algorithms:slope"),

@@ -177,6 +177,7 @@ def test_clients_alone_are_their_loop_and_biases_are_free(options):
 FLUTE = {
     "by default": {},
     "all penalties": {"feature_penalty": 0.2, "head_penalty": 0.3, "collapse_penalty": 0.5, "local_steps": 3},
+    "one step, penalties": {"feature_penalty": 0.2, "head_penalty": 0.3},
     "FLUTE*": {"head_steps": 10, "server_step_size": 0.05, "feature_penalty": 0.1},
     "none": {"collapse_penalty": 0.0, "server_step_size": 0.0, "local_steps": 2},
 }

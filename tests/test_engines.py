@@ -1079,13 +1079,20 @@ def test_every_algorithm_and_engine_is_watched_for_cycles():
 
 
 CLASSES = lf.Classes(n_clients=6, n_classes=3, classes_per_client=2, dim=9)
+FRESH, FIXED = lf.FreshSamples(12), lf.FixedSamples(12)
 
 
-@each("samples", [lf.FreshSamples(12), lf.FixedSamples(12)])
-@each("kind", [lf.GeneralFLUTE, lf.FedRoD])
-def test_a_round_of_classes_leaves_nothing_to_the_collector(kind, samples, no_collector):
+@each(
+    "kind, samples, engine",
+    [
+        *((kind, samples, "explicit") for kind in (lf.GeneralFLUTE, lf.FedRoD) for samples in (FRESH, FIXED)),
+        (lf.GeneralFLUTE, FRESH, "projected"),
+    ],
+)
+def test_a_round_of_classes_leaves_nothing_to_the_collector(kind, samples, engine, no_collector):
     seen = []
-    for step in rounds_of(kind(rank=2, step_size=0.1), CLASSES, data=samples, rounds=4, participation=0.5):
+    run = {"data": samples, "rounds": 4, "participation": 0.5, "engine": engine}
+    for step in rounds_of(kind(rank=2, step_size=0.1), CLASSES, **run):
         seen.append(weakref.ref(step.batch))
         del step
         assert sum(batch() is not None for batch in seen) <= 2

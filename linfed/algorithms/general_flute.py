@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import check_fields, converted, non_negative, optional, positive
-from linfed.algorithms.base import Communication, InitContext, State
+from linfed.algorithms.base import Communication, InitContext, Requires, State
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
-from linfed.data.classes import of_classes
+from linfed.data.classes import ClassBatch, of_classes
 from linfed.errors import check_integer
 from linfed.numerics.collapse import nc_gradient, nc_target
 from linfed.numerics.streams import TrialRandom
@@ -127,6 +127,16 @@ class GeneralFLUTE(Scheduled):
         )
 
     @property
+    def _one_step(self) -> bool:
+        """Whether a round is one step at the server's B, so that the mean gradient on B suffices."""
+        return self.local_steps == 1 and self.head_steps == 0
+
+    @property
+    def requires(self) -> Requires:
+        """Operations that a step requires of a batch."""
+        return Requires.FEATURES if self._one_step else Requires.ROWS
+
+    @property
     def initialization(self) -> Initial:
         """Initialisation of B."""
         return as_initial(self.init)
@@ -147,6 +157,16 @@ class GeneralFLUTE(Scheduled):
         W, B = state.take_clients("W", batch.active), state.array("B")
         server = step if self.server_step_size is None else self.server_step_size
         target = nc_target(samples.holds)
+        if self._one_step:
+            by_heads, by_B = samples.project(B).gradients(W, None, self.feature_penalty)
+            W, B = self._step_heads(W, by_heads, target, step), _stepped(B, by_B, step)
+        else:
+            W, B = self._local_steps(samples, W, B, target, step)
+        W = W - server * nc_gradient(_without_biases(W), target)
+        return state.update(B=B, W=W, active=batch.active)
+
+    def _local_steps(self, samples: ClassBatch, W: Array, B: Array, target: Array, step: float) -> tuple[Array, Array]:
+        """Return the participants' heads after their local steps, and the mean of their representations."""
         for _ in range(self.local_steps):
             by_heads, by_B = samples.project(B).gradients_of_clients(W, self.feature_penalty)
             W, B = self._step_heads(W, by_heads, target, step), _stepped(_each(B), by_B, step)
@@ -154,8 +174,7 @@ class GeneralFLUTE(Scheduled):
             features = samples.project(B)
             for _ in range(self.head_steps):
                 W = self._step_heads(W, features.head_gradient(W), target, step)
-        W = W - server * nc_gradient(_without_biases(W), target)
-        return state.update(B=B.mean(axis=1), W=W, active=batch.active)
+        return W, B.mean(axis=1)
 
     def _step_heads(self, W: Array, gradient: Array, target: Array, step: float) -> Array:
         """Return heads and biases after a step, stored in `gradient`; only the heads are penalised."""
@@ -176,7 +195,7 @@ class GeneralFLUTE(Scheduled):
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of B, of one row of W per client, and of the participants' copies and gradients."""
-        return self.rank * (n_clients + dim + participants * (dim + 4))
+        return self.rank * (n_clients + dim + participants * (4 if self._one_step else dim + 4))
 
 
 def random_heads(start: InitContext, clients: int, rank: int, scale: float = 1.0) -> Array:

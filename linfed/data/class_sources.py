@@ -80,16 +80,21 @@ class FreshClassSource(ClassSource):
         return self._again(stream=Stream.FINISH_X).round(everybody(len(self._truth.holds), self._n), number)
 
 
+def counts_of(samples: Counts, active: Indices) -> Array:
+    """Return the number of samples of each participant, (T, p)."""
+    return (
+        np.broadcast_to(float(samples), active.shape) if isinstance(samples, int) else np.array(samples, float)[active]
+    )
+
+
 def draw_batch(
     truth: ClassTruth, rngs: Sequence[Generator], active: Indices, samples: Counts, **whose: Any
 ) -> ClassBatch:
     """Draw a batch of samples of the participants (T, p)."""
     holds = take_clients(truth.holds, active)
     X, labels = truth.draw(rngs, holds, int(np.max(samples)))
-    if isinstance(samples, int):
-        counts = np.full(active.shape, float(samples))
-    else:
-        counts = np.array(samples, dtype=float)[active]
+    counts = counts_of(samples, active)
+    if not isinstance(samples, int):
         clear_padding(X, counts)
         clear_padding(labels, counts)
     return ClassBatch(with_ones(X, counts), labels, holds=holds, active=active, counts=counts, **whose)

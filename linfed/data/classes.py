@@ -259,12 +259,17 @@ class ClassFeatures:
 
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
         """Return ``sum_i weights_i`` times the gradient on B of client i's loss, (T, d, k); cost O(p m d k)."""
-        return self._shared(W, weights, None)
+        return self._shared(W, weights, None, 0.0)
 
-    def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
-        """Return `head_gradient` and `representation_gradient`."""
+    def gradients(
+        self, W: Array, weights: Array | float | None = None, feature_penalty: float = 0.0
+    ) -> tuple[Array, Array]:
+        """Return `head_gradient` and `representation_gradient`.
+
+        The loss includes `feature_penalty` times the mean ``||B'x||^2`` of the client's samples.
+        """
         by_heads = self._heads()
-        by_B = self._shared(W, weights, by_heads)
+        by_B = self._shared(W, weights, by_heads, feature_penalty)
         by_heads /= self._batch.positive_counts[..., None, None]
         return by_heads, by_B
 
@@ -293,16 +298,22 @@ class ClassFeatures:
         """Return an uninitialised array with the shape of all heads, (T, p, c, k + 1)."""
         return np.empty((*self._batch.active.shape, self._batch.classes, self._width + 1))
 
-    def _shared(self, W: Array, weights: Array | float | None, by_heads: Array | None) -> Array:
-        """Return `representation_gradient`; write sums over samples of the gradients on heads into `by_heads`."""
-        share = 1.0 / W.shape[1] if weights is None else weights
-        scaled = W[..., :-1] * (share / self._batch.positive_counts)[..., None, None]
+    def _share(self, W: Array, weights: Array | float | None) -> Array:
+        """Return the weight of each sample of a client, (T, p)."""
+        return np.asarray((1.0 / W.shape[1] if weights is None else weights) / self._batch.positive_counts)
+
+    def _shared(self, W: Array, weights: Array | float | None, by_heads: Array | None, feature_penalty: float) -> Array:
+        """Return the gradient on B; write sums over samples of the gradients on heads into `by_heads`."""
+        share = self._share(W, weights)
+        scaled = W[..., :-1] * share[..., None, None]
         trials, _, _, d = self._batch.shape
         out = np.zeros((trials, d - 1, self._width))
         for t, c, rows, Z, residual in self._blocks(W):
             if by_heads is not None:
                 np.matmul(residual, Z, out=by_heads[t, c])
             V = residual.mT @ scaled[t, c]
+            if feature_penalty:
+                V += (2.0 * feature_penalty * share[t, c])[..., None, None] * Z[..., :-1]
             out[t] += rows.reshape(len(rows), -1, d)[..., :-1].mT @ V.reshape(len(rows), -1, self._width)
         return out
 

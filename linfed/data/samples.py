@@ -36,8 +36,8 @@ class FreshSamples(Configuration):
     -----
     Explicit samples cost p m d Gaussian numbers per round. For Gaussian x an engine may draw only the projections that
     a round uses, exactly in distribution (``engine=`` of `simulate`, docs/exact-law.md). If the clients have different
-    numbers of samples, this requires more than k samples of each client, where k is the rank of B. Explicit samples
-    then cost the largest number for each client.
+    numbers of samples, this requires regression with more than k samples of each client, where k is the rank of B, or
+    classification. Explicit samples then cost the largest number for each client.
 
     Examples
     --------

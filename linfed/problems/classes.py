@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Never
 
 import numpy as np
 
 from linfed._types import Array, Generator, Mask
-from linfed._values import Configuration, check_fields, optional, positive
-from linfed.errors import check_integer
-from linfed.numerics.linalg import orthonormalize
+from linfed._values import Configuration, check_fields, converted, optional, positive
+from linfed.errors import check_integer, short_repr
+from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize
 from linfed.numerics.streams import Seed, Stream, generators
 from linfed.problems.base import Truth
-from linfed.problems.designs import Design, Gaussian
+from linfed.problems.designs import Design, Gaussian, as_design, is_gaussian
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassTruth(Truth):
-    """Mixture of Gaussian classes with the classes of each client; `B` spans the class means.
+    """Mixture of Gaussian classes with a common covariance, and the classes of each client; `B` spans the means.
 
     Parameters
     ----------
     B : ndarray (trials, d, r)
         Orthonormal basis of the span of the class means.
     means : ndarray (trials, c, r)
-        The class means in that basis: x of class j is ``B means_j`` plus a standard Gaussian vector.
+        The class means in that basis: x of class j is ``B means_j`` plus a vector drawn from `design`.
     holds : ndarray of bool (trials, n, c)
         The classes of each client, which has equally many samples of each of them.
 
@@ -48,18 +48,28 @@ class ClassTruth(Truth):
         """Root mean square length of the class means, (trials,)."""
         return np.sqrt(np.vecdot(self.means, self.means).mean(axis=-1))
 
-    def reference(self, rank: int) -> Array:
-        """Return B, an orthonormal basis of the span of the class means, for any `rank`."""
+    @property
+    def discriminants(self) -> Array:
+        """The directions ``A = Sigma^{-1} B`` on which the labels depend, (trials, d, r), for x of covariance Sigma."""
         assert self.B is not None
-        return self.B
+        if (variance := self.design.variance) is not None:
+            return self.B / variance
+        Sigma = np.asarray(self.design.covariance)
+        return np.linalg.solve(np.diag(Sigma) if Sigma.ndim == 1 else Sigma, self.B)
+
+    def reference(self, rank: int) -> Array:
+        """Return an orthonormal basis of the span of the `discriminants`, for any `rank`: B for isotropic x."""
+        assert self.B is not None
+        return self.B if self.design.variance is not None else orthonormalize(self.discriminants)
 
     def bayes(self) -> Array:
-        """Return the softmax heads of the Bayes classifier at B, (trials, n, c, r + 1).
+        """Return the softmax heads of the Bayes classifier at the `discriminants` A, (trials, n, c, r + 1).
 
-        ``log P(j | x) = means_j'B'x - ||means_j||^2 / 2`` up to a constant, for the client's classes; the bias of all
-        other classes is -inf.
+        ``log P(j | x) = means_j'A'x - means_j'A'B means_j / 2`` up to a constant, for the client's classes; the bias of
+        all other classes is -inf.
         """
-        bias = -0.5 * np.vecdot(self.means, self.means)[..., None]
+        assert self.B is not None
+        bias = -0.5 * np.vecdot(self.means, self.means @ (self.B.mT @ self.discriminants))[..., None]
         heads = np.concatenate([self.means, bias], axis=-1)
         each = np.broadcast_to(heads[:, None], (*self.holds.shape, heads.shape[-1])).copy()
         each[..., -1] = np.where(self.holds, each[..., -1], -np.inf)
@@ -74,7 +84,7 @@ class ClassTruth(Truth):
         labels = dealt_labels(holds, samples)
         X = np.empty((*labels.shape, self.B.shape[1]))
         for t, rng in enumerate(rngs):
-            rng.standard_normal(out=X[t])
+            self.design.fill(rng, X[t])
             X[t] += (self.means[t] @ self.B[t].T)[labels[t].astype(np.intp)]
         return X, labels
 
@@ -119,22 +129,25 @@ class Classes(Configuration):
         k < r columns is under-parameterised.
     separation : float, default 3.0
         Root mean square distance of the class means from their centre. Around its class mean x has standard deviation 1
-        in every direction.
+        in every direction, unless `design` has a covariance.
     test_samples : int, default 100
         Number of held-out samples of each client for the metrics `accuracy` and `test_loss`.
+    design : Gaussian or "gaussian"
+        Distribution of x about its class mean: ``lf.Gaussian(covariance=...)`` gives all classes one covariance.
 
     Raises
     ------
     ValueError
-        If a size is out of range.
+        If a size is out of range, `design` is not Gaussian, or its covariance is singular.
 
     Notes
     -----
-    ``x = B* v_y + e`` with ``e ~ N(0, I_d)``, ``B*`` the Q factor of a standard Gaussian (d, r) matrix, and the c rows
-    ``v_j`` standard Gaussian in R^r, centred and scaled together to `separation`. The classes are balanced over
-    clients: in random order, each client takes the classes that the fewest clients hold so far. A client's samples
-    cycle through its classes. Given the client, the Bayes classifier is a softmax on ``B*'x`` (`ClassTruth.bayes`), so
-    the model is well specified for k >= r, and the true subspace is learnable.
+    ``x = B* v_y + e`` with ``e ~ N(0, Sigma)``, where Sigma is the identity by default. ``B*`` is the Q factor of a
+    standard Gaussian (d, r) matrix, and the c rows ``v_j`` are standard Gaussian in R^r, centred and scaled together to
+    `separation`. The classes are balanced over clients: in random order, each client takes the classes that the fewest
+    clients hold so far. A client's samples cycle through its classes. Given the client, the Bayes classifier is a
+    softmax on ``B*'Sigma^{-1}x`` (`ClassTruth.bayes`), so the model is well specified for k >= r. The subspace distance
+    is the distance from the span of ``Sigma^{-1}B*``.
 
     **Deviations**: an addition; the FLUTE paper's section 7.2 splits images by class in a similar way.
 
@@ -159,10 +172,10 @@ class Classes(Configuration):
     rank: int | None = None
     separation: float = 3.0
     test_samples: int = 100
+    design: Design = field(default_factory=Gaussian)
 
     noise_std: ClassVar[float] = 0.0
     truth_rank: ClassVar[int | None] = None
-    design: ClassVar[Design] = Gaussian()
 
     def __post_init__(self) -> None:
         check_fields(
@@ -172,7 +185,9 @@ class Classes(Configuration):
             dim=check_integer,
             separation=positive,
             test_samples=check_integer,
+            design=converted(_checked_design),
         )
+        self.design.check_dim(self.dim)
         several = isinstance(self.classes_per_client, Sequence | np.ndarray)
         counts = checked_classes_per_client(self.classes_per_client, self.n_clients if several else 1, self.n_classes)
         object.__setattr__(self, "classes_per_client", counts if several else counts[0])
@@ -196,16 +211,32 @@ class Classes(Configuration):
             v -= v.mean(axis=0)
             means[t] = v * (self.separation / np.sqrt(np.vecdot(v, v).mean()))
             holds[t] = dealt_classes(rng, taken, c)
-        return ClassTruth(B=B, means=means, holds=holds)
+        return ClassTruth(B=B, means=means, holds=holds, design=self.design)
 
     def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Never:
         """Raise ValueError: `new_clients` supports only regression."""
         raise ValueError("new_clients() supports only regression: the risk of a classifier has no closed form")
 
     def floats_per_trial(self) -> int:
-        """Return the number of floats in one trial's ground truth, including the held-out samples."""
-        held_out = self.n_clients * self.test_samples * (self.dim + 2 + 2 * self.n_classes)
-        return self.subspace_rank * (self.dim + self.n_classes) + self.n_clients * self.n_classes + held_out
+        """Return the number of floats in one trial's ground truth, without held-out samples."""
+        return self.subspace_rank * (self.dim + self.n_classes) + self.n_clients * self.n_classes
+
+    def held_out_floats(self, width: int) -> int:
+        """Return the number of floats in one trial's held-out samples of `width` numbers, and in their logits."""
+        return self.n_clients * self.test_samples * (width + 2 + 2 * self.n_classes)
+
+
+def _checked_design(value: Design | str) -> Design:
+    """Return a Gaussian design with a regular covariance, or raise."""
+    design = as_design(value)
+    if not is_gaussian(design):
+        raise ValueError(f"design = {short_repr(design)} must be lf.Gaussian(...): classes are Gaussian")
+    if design.per_client:
+        raise ValueError(f"design = {short_repr(design)} must have one covariance for all clients")
+    Sigma = np.asarray(1.0 if design.covariance is None else design.covariance)
+    if Sigma.ndim == 2 and np.linalg.cond(Sigma) > 1.0 / RANK_TOLERANCE:
+        raise ValueError(f"design = {short_repr(design)} must have a regular covariance: here it is singular")
+    return design
 
 
 def checked_classes_per_client(value: object, n_clients: int, most: int) -> tuple[int, ...]:

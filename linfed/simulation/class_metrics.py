@@ -9,6 +9,8 @@ import numpy as np
 from linfed._types import Array, Mask
 from linfed.algorithms.base import State
 from linfed.data.classes import ClassBatch, SampleMeasure, is_correct, is_correct_among_held, sample_losses
+from linfed.data.projected import ProjectedHeldOut
+from linfed.errors import EngineError
 from linfed.numerics.collapse import nc2
 
 CLASS_METRICS: dict[str, str] = {
@@ -32,20 +34,28 @@ OF_HEADS = {"global_nc2": False, "local_nc2": True}
 """Metrics of heads; True if they use the client's number of classes instead of the total."""
 
 
-def class_values(state: State, batch: ClassBatch, names: Collection[str], which: str) -> dict[str, Array]:
+def class_values(
+    state: State, batch: ClassBatch | ProjectedHeldOut, names: Collection[str], which: str
+) -> dict[str, Array]:
     """Return each client's value of the named metrics, (trials, n), NaN for a client without a value.
 
     Parameters
     ----------
     state : State
         State with the clients' predictors.
-    batch : ClassBatch
+    batch : ClassBatch or ProjectedHeldOut
         Samples of all clients.
     names : collection of str
         Names of the metrics to compute.
     which : {"train", "test"}
         Kind of the samples in `batch`: training or held-out.
     """
+    if isinstance(batch, ProjectedHeldOut):  # at their features, heads are the predictors
+        if state.S is not None:
+            raise EngineError(
+                "engine = 'projected' has no held-out samples for predictors with a part S: use 'explicit'"
+            )
+        batch, state = batch.at(state.array("B")), State(S=state.array("W"))
     wanted = {name: measure for name, measure in OF_SAMPLES[which].items() if name in names}
     values = batch.means(lambda t, c: state.trials(t).predictors(c), wanted) if wanted else {}
     for name in OF_HEADS.keys() & names if which == "train" else ():

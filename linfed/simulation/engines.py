@@ -20,20 +20,20 @@ from linfed.data.compressed import (
     compressed,
     draw_factors,
 )
-from linfed.data.projected import KEPT_VALUES, ProjectedSource
+from linfed.data.projected import KEPT_VALUES, ProjectedClassSource, ProjectedSource
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import FixedSource, FreshSource, Sizes, Source, draw_fixed
 from linfed.errors import EngineError, check_choice
 from linfed.numerics.streams import Seed
-from linfed.problems import ClassTruth, Problem, Truth
+from linfed.problems import Classes, ClassTruth, Problem, Truth
 from linfed.problems.designs import is_gaussian
 
 ENGINES = {
     "explicit": "all rows of X; supports any distribution of x and any algorithm",
     "compressed": "at most d + 1 pseudo-samples per client; requires full-batch quadratic losses, and Gaussian x if "
     "samples are fresh",
-    "projected": "at most k + 1 pseudo-samples per client, none of dimension d; requires fresh Gaussian samples, used "
-    "at one B per round",
+    "projected": "at most k + 1 pseudo-samples per client, or with classes k numbers per sample, none of dimension d; "
+    "requires fresh Gaussian samples, used at one B per round",
     "chain": "as projected, in a frame of r + 2k dimensions; requires low-rank ground truths and isotropic x; keeps B "
     "only up to a rotation",
 }
@@ -67,12 +67,13 @@ class EngineQuery:
 def obstacle(engine: str, setting: EngineQuery) -> str:
     """Return the reason why an engine does not support a run, or an empty string if it does."""
     requires, data, m, d = requires_of(setting.algorithm), setting.data, setting.samples, setting.sizes.dim
-    if setting.sizes.classes and engine != "explicit":
-        return "classification requires all rows of X"
+    classes = setting.sizes.classes > 0
     name = type(setting.algorithm).__name__
     in_law = isinstance(data, FixedSamples) and data.in_law is True
     if engine == "explicit":
         return "with in_law = True the samples are never drawn" if in_law else ""
+    if classes and engine != "projected":
+        return "it does not support classification"
     fresh, gaussian = isinstance(data, FreshSamples), _gaussian(setting)
     if setting.problem is not None and setting.problem.design.per_client and (fresh or in_law):
         return "the covariance of x differs between clients"
@@ -93,10 +94,10 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
     if requires > Requires.FEATURES:
         return f"{name} uses more than the features at one B"
     rank, k = setting.truth_rank, setting.algorithm.learned_rank
-    if isinstance(data, FreshSamples) and data.unequal and data.smallest <= k:
+    if isinstance(data, FreshSamples) and data.unequal and data.smallest <= k and not classes:
         return f"clients have different numbers of fresh samples, and one has at most rank = {k}"
     if engine == "projected":
-        return ""
+        return f"{name} learns no shared B" if classes and not k else ""
     if rank is None:
         return "the ground truth must have the form B* w_i*"
     covariance = None if setting.problem is None else setting.problem.design.covariance
@@ -156,6 +157,10 @@ def _nanoseconds(engine: str, setting: EngineQuery) -> float:
     messages = requires_of(setting.algorithm) == Requires.GRADIENTS
     # Cost per value of X in a round: features, labels and pull-back, or two products with one vector per client.
     product = 1.0 if messages else 0.4 * (2 * k + (rank or k))
+    if sizes.classes and isinstance(setting.data, FreshSamples):  # without the logits, which cost the same
+        if engine == "explicit":
+            return rounds * p * m * d * (8.0 + 0.8 * k)
+        return rounds * (p * m * (10.0 * k + 2.0 * sizes.classes) + d * k * (10.0 + k) + 60_000.0)
     if isinstance(setting.data, FreshSamples):
         if engine == "explicit":
             return rounds * p * m * (d * (8.0 + product) + 8.0 + 6.0 * k * k)
@@ -193,6 +198,8 @@ def open_source(
     if isinstance(truth, ClassTruth):
         if isinstance(data, FixedSamples):
             return draw_fixed_classes(truth, data.n_samples, seed, trials)
+        if engine == "projected":
+            return ProjectedClassSource(data.n_samples, truth, sizes, columns, seed, trials)
         return FreshClassSource(data.n_samples, truth, sizes, seed, trials)
     if isinstance(data, FixedSamples):
         return _open_fixed(engine, data, truth, sizes, seed, trials)
@@ -220,6 +227,13 @@ def _open_fixed(
 def floats_per_trial(engine: str, setting: EngineQuery) -> float:
     """Return the number of floats that one trial's data hold at a time, not counting given arrays."""
     sizes, m, d = setting.sizes, setting.samples, setting.sizes.dim
+    k, rank, problem = setting.algorithm.learned_rank, setting.truth_rank, setting.problem
+    if sizes.classes:
+        width = d if engine == "explicit" else k
+        held_out = problem.held_out_floats(width) if isinstance(problem, Classes) else 0
+        if engine == "explicit":
+            return setting.data.floats_per_trial(sizes) + held_out
+        return sizes.participants * m * (k + sizes.features) + 8 * d * k + held_out
     if engine == "explicit":
         return setting.data.floats_per_trial(sizes)
     if engine == "compressed":
@@ -228,7 +242,6 @@ def floats_per_trial(engine: str, setting: EngineQuery) -> float:
             return p * rows * (2 * d + sizes.features)
         # The pseudo-samples, the participants' copies, and the normal equations.
         return (sizes.n_clients + sizes.gathered) * (rows * (d + 1) + d * (d + 1)) + p * rows * sizes.features
-    k, rank = setting.algorithm.learned_rank, setting.truth_rank
     if engine == "chain":
         d = (rank or k) + 2 * k
     outside = d if rank is None else rank

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from linfed.data.class_sources import FixedClassSource, held_out
 from linfed.data.classes import ClassBatch, with_ones
 from linfed.data.explicit import ExplicitBatch
+from linfed.data.projected import ProjectedClassSource, ProjectedHeldOut
 from linfed.data.samples import GivenSamples, given_batch
 from linfed.data.sources import Source, everybody
 from linfed.problems import Classes, Truth
 from linfed.problems.classes import ClassTruth
 from linfed.simulation.class_metrics import OF_HEADS, OF_SAMPLES
 from linfed.simulation.job import Job
-
-Measured: TypeAlias = ExplicitBatch | ClassBatch
+from linfed.simulation.metrics import Measured
 
 
 def measured_samples(job: Job, truth: Truth | None, source: Source, trials: range) -> dict[str, Measured]:
@@ -40,7 +38,11 @@ def measured_samples(job: Job, truth: Truth | None, source: Source, trials: rang
         return found
     if isinstance(truth, ClassTruth) and not isinstance(job.data, GivenSamples):
         assert isinstance(job.problem, Classes)
-        found["test"] = held_out(truth, job.problem.test_samples, job.seed, trials)
+        samples = job.problem.test_samples
+        if isinstance(source, ProjectedClassSource):
+            found["test"] = ProjectedHeldOut(truth, samples, job.algorithm.learned_rank, job.seed, trials)
+        else:
+            found["test"] = held_out(truth, samples, job.seed, trials)
         return found
     assert isinstance(job.data, GivenSamples)
     assert job.data.test is not None

@@ -19,6 +19,7 @@ from linfed._values import readonly, takes
 from linfed.algorithms.base import State
 from linfed.data.classes import ClassBatch
 from linfed.data.explicit import ExplicitBatch
+from linfed.data.projected import ProjectedHeldOut
 from linfed.errors import check_array, check_choice, check_returned, short_repr, suggestion
 from linfed.numerics.linalg import distance_from, factored_squared_lengths, span_distance
 from linfed.problems import Truth
@@ -33,6 +34,9 @@ from linfed.simulation.class_metrics import (
 Metric: TypeAlias = Callable[[State, Truth | None], Array]
 """Custom metric: a function of the state of some trials and their ground truth (or None) that returns one number per
 trial."""
+
+Measured: TypeAlias = ExplicitBatch | ClassBatch | ProjectedHeldOut
+"""Samples on which a metric is measured."""
 
 METRICS: dict[str, str] = {
     "subspace_distance": "sine of the largest principal angle between B and B* (FedRep paper, Definition 1)",
@@ -326,7 +330,7 @@ class Recorder:
         Ground truth of the trials.
     rank : int
         Number of columns of the learned representation; 0 without a representation.
-    samples : mapping of str to ExplicitBatch or ClassBatch, optional
+    samples : mapping of str to ExplicitBatch, ClassBatch or ProjectedHeldOut, optional
         Samples for losses and classification metrics, under "train" and "test".
     functions : mapping of str to function, optional
         Custom metrics among the names.
@@ -337,7 +341,7 @@ class Recorder:
         names: Sequence[str],
         truth: Truth | None,
         rank: int,
-        samples: Mapping[str, ExplicitBatch | ClassBatch] | None = None,
+        samples: Mapping[str, Measured] | None = None,
         functions: Mapping[str, Metric] | None = None,
     ) -> None:
         self._names, self._truth, self._samples, self._functions = names, truth, samples or {}, functions or {}
@@ -365,7 +369,7 @@ class Recorder:
         if self._truncated is not None:
             out["mean_truncation_error"] = np.sqrt(squared_errors(state, self._truncated)).mean(axis=-1)
         for which, batch in self._samples.items():
-            if isinstance(batch, ClassBatch):
+            if not isinstance(batch, ExplicitBatch):
                 values = class_values(state, batch, self._names, which)
                 out |= {name: mean_of_those(each) for name, each in values.items()}
                 continue

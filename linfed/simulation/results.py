@@ -17,7 +17,7 @@ import numpy as np
 import linfed
 from linfed._types import Array, Indices, Json
 from linfed.algorithms.base import Algorithm, State
-from linfed.data.classes import ClassBatch
+from linfed.data.explicit import ExplicitBatch
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
 from linfed.errors import DivergenceWarning, EngineError, check_bool, check_choice, check_instance, short_repr
 from linfed.figures import curves, html
@@ -346,7 +346,7 @@ class Result:
                 exact = client_risks(state, truth) if metric == "risk" else np.sqrt(squared_errors(state, truth))
             return self._or_nan(exact)
         rounds = int(self.rounds[-1]) - self.has_final_step
-        engine = "explicit" if metric in LOSSES else self.engine
+        engine = "explicit" if metric in LOSSES and not n_classes(self.problem, self.data) else self.engine
         who = (self.problem, self.data, rounds, self.participation, self.trials, self.seed)
         job = checked_job(self.algorithm, *who, [metric], max(1, rounds), engine)
         # Trial by trial, so that memory holds the samples of only one trial.
@@ -361,7 +361,7 @@ class Result:
             truth = None if job.problem is None else job.problem.truth(job.seed, trials)
             source = open_source(job.engine, job.data, truth, job.sizes, job.algorithm.learned_rank, job.seed, trials)
             ((which, batch),) = measured_samples(job, truth, source, trials).items()
-            if isinstance(batch, ClassBatch):
+            if not isinstance(batch, ExplicitBatch):
                 return class_values(state, batch, (metric,), which)[metric]
             return np.where(batch.counts > 0, client_losses(state, batch), np.nan)
 

@@ -29,6 +29,7 @@ from linfed.theory.flute.low_rank import (
     truncation_error,
     truncation_floor,
 )
+from linfed.theory.flute.mean_square import flute_stability_edge
 from linfed.theory.flute.objective import flute_relative_gradient, flute_worst_ray
 from linfed.theory.flute.theorems import (
     STEP_CONSTANTS,
@@ -58,6 +59,7 @@ __all__ = [
     "flute_population_minimizer",
     "flute_rate",
     "flute_relative_gradient",
+    "flute_stability_edge",
     "flute_step_limit",
     "flute_trace",
     "flute_worst_ray",

@@ -13,11 +13,13 @@ from linfed.algorithms.base import State
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.step_size import one_step
 from linfed.errors import check_integer
+from linfed.numerics.linalg import spectral_norm
 from linfed.problems import Truth
 from linfed.simulation.loop import Round
 from linfed.simulation.metrics import squared_errors
 from linfed.theory._assumptions import check_covariance
 from linfed.theory.flute.coordinates import ThetaCoordinates
+from linfed.theory.flute.theorems import flute_gap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,9 @@ class FluteTrace:
     identity : ndarray (trials, R)
         Largest entry of the difference between the two sides of the recursion, divided by the largest entry of Theta.
         NaN if not evaluated.
+    growth : ndarray (trials, R)
+        Excess of Lemma A.16's lower bound over ``sigma_k^2(Theta_k)``, divided by lambda_k'; at most 0 if the lemma
+        holds. NaN if not evaluated, or if the bound is not positive.
     alive : ndarray of bool (trials, R)
         True for trials that have not diverged.
 
@@ -69,6 +74,7 @@ class FluteTrace:
     region: Array
     entry: Array
     identity: Array
+    growth: Array
     alive: Mask
 
     @property
@@ -103,7 +109,7 @@ def flute_trace(
     every : int
         Number of rounds between records; the last round is always recorded.
     identity : bool
-        If True, evaluate the Theta recursion in recorded rounds. This requires another gradient from the batch, which
+        If True, evaluate the Theta recursion and Lemma A.16 in recorded rounds. This requires another gradient from the batch, which
         the engines "explicit" and "compressed" support.
 
     Returns
@@ -118,7 +124,7 @@ def flute_trace(
 
     References
     ----------
-    FLUTE paper, equation (13) and Appendix A.2.
+    FLUTE paper, equation (13), Appendix A.2 and Lemma A.16.
 
     Examples
     --------
@@ -143,7 +149,7 @@ def flute_trace(
     columns: list[dict[str, Any]] = []
     rounds: list[int] = []
 
-    def record(number: int, state: State, alive: Mask, difference: Array) -> None:
+    def record(number: int, state: State, alive: Mask, difference: Array, excess: Array) -> None:
         region = coordinates.region(coordinates.theta(state))
         error = np.sqrt(squared_errors(state, cut)).mean(axis=-1)
         rounds.append(number)
@@ -153,6 +159,7 @@ def flute_trace(
                 "inside": coordinates.inside(region, k) & alive,
                 "region": np.stack(region, axis=-1),
                 "identity": difference,
+                "growth": excess,
                 "alive": alive.copy(),
             }
         )
@@ -165,14 +172,14 @@ def flute_trace(
     _check_everyone(last.before.W.shape[:2], coordinates)
     entry = coordinates.entry_round(coordinates.theta(last.before), step_size)
     missing = np.full(len(entry), np.nan)
-    record(0, last.before, np.ones(len(entry), dtype=bool), missing)
+    record(0, last.before, np.ones(len(entry), dtype=bool), missing, missing)
     for last in steps:
         _check_everyone(last.batch.active.shape, coordinates)
         if last.number % every == 0:
-            difference = _identity_error(coordinates, last, step_size) if identity else missing
-            record(last.number, last.after, last.alive, difference)
+            checked = _recursion_errors(coordinates, last, step_size) if identity else (missing, missing)
+            record(last.number, last.after, last.alive, *checked)
     if last.number % every:
-        record(last.number, last.after, last.alive, missing)
+        record(last.number, last.after, last.alive, missing, missing)
     stacked = {name: np.stack([column[name] for column in columns], axis=1) for name in columns[0]}
     return FluteTrace(
         rank=k,
@@ -185,6 +192,7 @@ def flute_trace(
         region=stacked["region"],
         entry=entry,
         identity=stacked["identity"],
+        growth=stacked["growth"],
         alive=np.asarray(stacked["alive"], dtype=bool),
     )
 
@@ -199,14 +207,21 @@ def _check_everyone(shape: tuple[int, ...], coordinates: ThetaCoordinates) -> No
         )
 
 
-def _identity_error(coordinates: ThetaCoordinates, step: Round, step_size: float) -> Array:
-    """Return the difference of the two sides of the Theta recursion in a round, relative to Theta, (trials,)."""
+def _recursion_errors(coordinates: ThetaCoordinates, step: Round, step_size: float) -> tuple[Array, Array]:
+    """Return the `FluteTrace.identity` and `FluteTrace.growth` of a round, each (trials,)."""
     before, after = step.before, step.after
     assert before.B is not None
     assert before.W is not None
     messages = step.batch.gradient(before.W @ before.B.mT)
-    theta = coordinates.theta(before)
-    expected = coordinates.population_step(theta, step_size) + coordinates.remainder(before, messages, step_size)
-    largest = np.abs(coordinates.theta(after) - expected).max(axis=(-2, -1))
+    theta, new = coordinates.theta(before), coordinates.theta(after)
+    remainder = coordinates.remainder(before, messages, step_size)
+    expected = coordinates.population_step(theta, step_size) + remainder
+    largest = np.abs(new - expected).max(axis=(-2, -1))
     found = largest / np.maximum(np.abs(expected).max(axis=(-2, -1)), np.finfo(float).tiny)
-    return np.where(step.alive, found, np.nan)
+    region, k = coordinates.region(theta), theta.shape[-1]
+    top, kth = 2.0 * coordinates.spectrum[:, 0], 2.0 * coordinates.spectrum[:, k - 1]
+    quarter = flute_gap(coordinates.spectrum, k) / 4.0
+    factor = 1.0 + step_size * (kth - region.rest - region.smallest - quarter)
+    bound = factor * region.smallest - 4.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])
+    excess = (bound - coordinates.region(new).smallest) / kth
+    return np.where(step.alive, found, np.nan), np.where(step.alive & (bound > 0.0), excess, np.nan)

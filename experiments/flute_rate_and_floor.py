@@ -101,7 +101,10 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     return [
         *(flute.judge_local_rate(trace, where) for trace, where in population if trace.near.any()),
         *(flute.judge_floor(one["error"], one["floor"], one["setting"]) for one in table.select(data=FIXED)),
-        *(flute.judge_floor(one["error"], one["floor"], one["setting"], fresh=True) for one in table.select(data=FRESH)),
+        *(
+            flute.judge_floor(one["error"], one["floor"], one["setting"], fresh=True)
+            for one in table.select(data=FRESH)
+        ),
         *gains,
         *(flute.judge_fresh(trace_of(one), fixed[one["n_samples"]], one["setting"]) for one in fresh),
     ]

@@ -43,7 +43,7 @@ IDENTITY_TOLERANCE = 1e-10
 
 _ENTERS = cite("FLUTE paper, Proposition A.2", "will enter region R for some t [...] T_R")
 _STAYS = cite("FLUTE paper, proof of Theorem 5.5, step 2", "once Theta_t enters this region, it will stay in it")
-_GROWS = cite("FLUTE paper, Lemma A.16", "Then, it holds that sigma_k^2(Theta_k^{tau+1})")
+_GROWS = cite("FLUTE paper, Lemma A.16", "Then, it holds that")
 _REST = cite("FLUTE paper, Lemma A.17", "holds for all tau <= t")
 _RATE = cite("FLUTE paper, Theorem 5.5", "for all T_R < t <= T, with probability at least 1 - delta")
 
@@ -124,7 +124,9 @@ def judge_growth(trace: FluteTrace, setting: str) -> Finding:
         source=_GROWS,
         hypotheses=(
             Hypothesis(
-                text="eta <= Delta^2 / (16 lambda_1'^3)", left=trace.step_size, right=float((gap**2 / top**3).min()) / 16
+                text="eta <= Delta^2 / (16 lambda_1'^3)",
+                left=trace.step_size,
+                right=float((gap**2 / top**3).min()) / 16,
             ),
             Hypothesis(text="sigma_1^2(Theta) <= 2 lambda_1', in units of lambda_1'", left=float(largest), right=2.0),
         ),
@@ -132,7 +134,7 @@ def judge_growth(trace: FluteTrace, setting: str) -> Finding:
 
 
 def judge_rest(trace: FluteTrace, setting: str, *, allowed: float, extra: bool = True) -> Finding:
-    """Judge Lemma A.17, that Theta_res grows at most geometrically: ``sigma_1(Theta_res) <= factor^t sigma_1`` at t = 0.
+    """Judge Lemma A.17, ``sigma_1(Theta_res) <= factor^t sigma_1(Theta_res at t = 0)``.
 
     The factor is ``1 + eta (lambda_{k+1}'/2 + Delta/8)``, from the lemma's proof, because the extract of the paper lost
     the fraction. A trial counts if the bound is below the region's ``lambda_k' - Delta/2`` in a recorded round.
@@ -165,9 +167,7 @@ def judge_rest(trace: FluteTrace, setting: str, *, allowed: float, extra: bool =
         allowed=allowed,
         hypotheses=(
             Hypothesis(text="eta <= 1 / (6 lambda_1')", left=trace.step_size, right=float((1.0 / top).min()) / 6.0),
-            Hypothesis(
-                text="sigma_1^2(Theta) <= 2 lambda_1' at the start", left=float((start / top).max()), right=2.0
-            ),
+            Hypothesis(text="sigma_1^2(Theta) <= 2 lambda_1' at the start", left=float((start / top).max()), right=2.0),
         ),
         note="its condition on m has an unnamed constant" if extra else "",
     )
@@ -321,19 +321,20 @@ STILL_FALLING_FRESH = 0.1
 
 
 def judge_floor(error: npt.ArrayLike, predicted: npt.ArrayLike, setting: str, *, fresh: bool = False) -> Finding:
-    """Compare the final error of runs with `truncation_floor`, (trials,); on fresh samples the mean of the last quarter.
+    """Compare the final error of runs with `truncation_floor`, (trials,).
 
-    `error` has shape (trials, rounds). The verdict is VACUOUS if the median error falls by more than
-    `STILL_FALLING` over the last quarter of the rounds: the runs then have not reached a floor.
+    `error` has shape (trials, rounds). On fresh samples the final error is the mean over the last quarter of the
+    rounds. The verdict is VACUOUS if the median error falls by more than `STILL_FALLING` over this quarter: the runs
+    then have not reached a floor.
     """
     error = np.asarray(error)
     quarter = error[:, (3 * error.shape[1]) // 4 :]
     last = error[:, -1]
     fallen = 1.0 - float(np.median(last / quarter[:, 0]))
     if fresh:
-        half = quarter.shape[1] // 2
+        half = max(1, quarter.shape[1] // 2)
         last = quarter.mean(axis=1)
-        fallen = 1.0 - float(np.median(quarter[:, half:].mean(axis=1)) / np.median(quarter[:, :half].mean(axis=1)))
+        fallen = 1.0 - float(np.median(quarter[:, -half:].mean(axis=1)) / np.median(quarter[:, :half].mean(axis=1)))
     falling = fallen > (STILL_FALLING_FRESH if fresh else STILL_FALLING)
     return judge(
         median_interval(last / np.asarray(predicted)),

@@ -198,9 +198,9 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int, *, step_size: floa
     Warns
     -----
     RuntimeWarning
-        If the noise of a step on fresh samples depends on the distance itself: if ``eta lambda_1 (d max_i ||v_i||^2 +
-        k) / (2 m) * lambda_k^2 / (lambda_k^2 - lambda_{k+1}^2)`` exceeds 0.1. Here v_i (k,) is client i's row of the
-        right singular vectors. The floor is then higher.
+        If the noise of a round on fresh samples depends on the distance itself: if ``eta lambda_1 ((d + k + 1) max_i
+        ||v_i||^2 + k) / (2 m) * lambda_k^2 / (lambda_k^2 - lambda_{k+1}^2)`` exceeds 0.1. Here v_i (k,) is client i's
+        row of the right singular vectors. The floor is then higher.
 
     Notes
     -----
@@ -242,8 +242,7 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int, *, step_size: floa
     """
     m = check_integer("n_samples", n_samples)
     U, spectrum, Vt = singular_factors(truth, rank, "the floor requires")
-    _, least, n = Vt.shape
-    d = U.shape[-2]
+    d, n = U.shape[-2], Vt.shape[-1]
     shares = np.square(Vt.mT)  # V_iq^2, (T, n, least)
     left = shares * np.square(spectrum)[:, None]  # |u_q'phi_i|^2
     tau2 = truth.noise_std**2 + left[:, :, rank:].sum(axis=-1)
@@ -253,7 +252,7 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int, *, step_size: floa
     along = shares[:, :, :rank].mT @ (tau2[:, :, None] + left[:, :, rank:])  # (T, k, least - k)
     inner, pair, alone = _gains(spectrum, rank, step_size)
     if step_size is not None:
-        _check_noise(spectrum, shares[:, :, :rank], rank, step_size * d / m, step_size / m)
+        _check_noise(spectrum, shares[:, :, :rank], step_size / m, d)
     total = (inner * across[:, None, :rank]).sum(axis=(-2, -1))
     total = total + (pair * (across[:, None, rank:] + along)).sum(axis=(-2, -1))
     if d > n:
@@ -301,15 +300,15 @@ def _gains(spectrum: Array, rank: int, step_size: float | None) -> tuple[Array, 
     return inner / (2.0 - inner), pair, alone / (2.0 - alone)
 
 
-def _check_noise(spectrum: Array, shares: Array, rank: int, per_dim: float, per_column: float) -> None:
-    """Warn if the noise of a round depends on the distance from the truncation."""
-    least = spectrum.shape[-1]
+def _check_noise(spectrum: Array, shares: Array, step: float, dim: int) -> None:
+    """Warn if the noise of a round depends on the distance from the truncation; `step` is ``eta / m``."""
+    rank, least = shares.shape[-1], spectrum.shape[-1]
     top, following = spectrum[:, rank - 1] ** 2, spectrum[:, rank] ** 2 if rank < least else 0.0
-    lengths = shares.sum(axis=-1).max(axis=-1)
-    index = 0.5 * spectrum[:, 0] * (per_dim * lengths + per_column * rank) * top / (top - following)
+    longest = shares.sum(axis=-1).max(axis=-1)
+    index = 0.5 * step * spectrum[:, 0] * ((dim + rank + 1) * longest + rank) * top / (top - following)
     if np.any(index > LARGEST_NOISE):
         warnings.warn(
-            f"the floor on fresh samples is too low: the noise of a round depends on the distance, by a factor of up to "
+            "the floor on fresh samples is too low: the noise of a round depends on the distance, by a factor of up to "
             f"{float(index.max()):.2g}, above {LARGEST_NOISE:g}; lower the step size or give more samples",
             RuntimeWarning,
             stacklevel=3,

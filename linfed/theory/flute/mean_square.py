@@ -1,4 +1,4 @@
-"""Second moments of FLUTE near the truncation, on fresh samples in every round, and the step size at which they grow."""
+"""Second moments of FLUTE near the truncation, on fresh samples, and the step size at which they grow."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def flute_stability_edge(truth: Truth, rank: int, n_samples: int) -> Array:
             f"the edge of n = {n} clients, d = {d} and rank = {rank} takes {work:.1e} products per iteration, above "
             f"{MOST_WORK:.0e}; 1 / lambda_1 is an upper bound"
         )
-    return np.array([_edge(FreshMoments(values, right, rank, d), m) for values, right in zip(spectrum, Vt, strict=True)])
+    return np.array(
+        [_edge(FreshMoments(values, right, rank, d), m) for values, right in zip(spectrum, Vt, strict=True)]
+    )
 
 
 class FreshMoments:

@@ -109,8 +109,8 @@ def flute_trace(
     every : int
         Number of rounds between records; the last round is always recorded.
     identity : bool
-        If True, evaluate the Theta recursion and Lemma A.16 in recorded rounds. This requires another gradient from the batch, which
-        the engines "explicit" and "compressed" support.
+        If True, evaluate the Theta recursion and Lemma A.16 in recorded rounds. This requires another gradient from
+        the batch, which the engines "explicit" and "compressed" support.
 
     Returns
     -------

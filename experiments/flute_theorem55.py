@@ -7,8 +7,8 @@ constant with which the bound holds up to T(m) is reported. It hardly varies wit
 definition of T(m): there the bound has fallen to ``m^-1/2`` of its scale, and so has the floor. The actual behaviour of
 the error is the subject of `experiments.flute_rate_and_floor`.
 
-Two lemmas bound the growth before the entry: Lemma A.16 the growth of Theta_k from below, Lemma A.17 that of Theta_res
-from above. On the population, Lemma A.17 is also judged without its term for the noise of samples.
+Two lemmas bound the growth before the entry: Lemma A.16 the growth of Theta_k from below, Lemma A.17 the growth of
+Theta_res from above. On the population, Lemma A.17 is also judged without its term for the noise of samples.
 
 **Deviations**: the fractions in the two lemmas follow from their proofs, because the text that we have lost them.
 

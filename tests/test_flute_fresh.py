@@ -137,7 +137,7 @@ def test_the_floor_on_fresh_samples_has_a_range():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         lf.theory.truncation_floor(truth, 1, 100, step_size=0.1)
-    with pytest.warns(RuntimeWarning, match="depends on the distance, by a factor of up to"):
+    with pytest.warns(RuntimeWarning, match="feeds back to the noise by a factor of up to"):
         lf.theory.truncation_floor(truth, 1, 2, step_size=0.1)
 
 

@@ -107,7 +107,7 @@ def judge_staying(trace: FluteTrace, setting: str, *, allowed: float, hypotheses
 
 
 def judge_growth(trace: FluteTrace, setting: str) -> Finding:
-    """Judge Lemma A.16, the least growth of ``sigma_k^2(Theta_k)`` in a round, in every evaluated round of every trial.
+    """Judge Lemma A.16, the smallest growth of ``sigma_k^2(Theta_k)``, in every evaluated round of every trial.
 
     The extract of the paper lost the fractions. The bound is ``(1 + eta (lambda_k' - sigma_1^2(Theta_res) -
     sigma_k^2(Theta_k) - Delta/4)) sigma_k^2(Theta_k) - 4 sqrt(lambda_1') sigma_1(R_k)``, whose ``Delta/4`` follows from

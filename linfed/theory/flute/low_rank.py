@@ -278,10 +278,10 @@ def singular_factors(truth: Truth, rank: int, requirement: str) -> tuple[Array, 
 
 
 def _gains(spectrum: Array, rank: int, step_size: float | None) -> tuple[Array, Array, Array]:
-    """Return the variance of the change of B W' divided by that of its noise.
+    """Return the variance of the change of B W' divided by the variance of the noise.
 
-    The parts are the block p, p' <= k, the pairs p <= k < q, and rows or columns without a singular value, with shapes
-    (trials, k, k), (trials, k, least - k) and (trials, k).
+    The parts are the block p, p' <= k, (trials, k, k), the pairs p <= k < q, (trials, k, least - k), and the rows or
+    columns without a singular value, (trials, k).
     """
     top, rest = spectrum[:, :rank, None], spectrum[:, None, rank:]
     if step_size is None:
@@ -291,7 +291,7 @@ def _gains(spectrum: Array, rank: int, step_size: float | None) -> tuple[Array, 
     largest = float(spectrum[:, 0].max())
     if step_size * largest >= 1.0:
         raise ValueError(
-            f"step_size = {step_size:g} must be below 1 / lambda_1 = {1.0 / largest:g}: there is no floor above it"
+            f"step_size = {step_size:g} must be below 1 / lambda_1 = {1.0 / largest:g}, above which runs diverge"
         )
     inner = step_size * (top + top.mT)
     slow, fast = step_size * (top - rest), step_size * (top + rest)
@@ -308,7 +308,7 @@ def _check_noise(spectrum: Array, shares: Array, step: float, dim: int) -> None:
     index = 0.5 * step * spectrum[:, 0] * ((dim + rank + 1) * longest + rank) * top / (top - following)
     if np.any(index > LARGEST_NOISE):
         warnings.warn(
-            "the floor on fresh samples is too low: the noise of a round depends on the distance, by a factor of up to "
+            "the floor on fresh samples is too low: the distance feeds back to the noise by a factor of up to "
             f"{float(index.max()):.2g}, above {LARGEST_NOISE:g}; lower the step size or give more samples",
             RuntimeWarning,
             stacklevel=3,

@@ -87,6 +87,7 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "spectral-transition": ("spectral-transition", "", 1400),
     "tripuraneni": ("tripuraneni", "", 2070),
     "tripuraneni-samples": ("tripuraneni", "samples", 1400),
+    "wider-rank": ("wider-rank", "", 1400),
 }
 """Experiment, figure and width in pixels of each picture."""
 DIGEST = "tables"

@@ -290,16 +290,25 @@ def test_every_verdict_on_the_rest():
     """Singular values 1 and 0.2 at k = 1: the factor is 1 + eta (0.2 + 0.2), or 1 + eta 0.2 for the population."""
     rounds = np.array([0, 10, 20, 30])
 
-    def verdict(rate, *, start=0.01, allowed=0.9, **changes):
+    def verdict(rate, *, start=0.01, allowed=0.9, noise=0.0, **changes):
         region = np.zeros((2, 4, 3))
+        remainder = noise + np.zeros((2, 4))
         region[..., 1] = start * (1 + 0.01 * rate) ** (2.0 * rounds)
-        return theory.judge_rest(hand_made(region=region, step_size=0.01), "w", allowed=allowed, **changes).verdict
+        return theory.judge_rest(
+            hand_made(region=region, remainder=remainder, step_size=0.01), "w", allowed=allowed, **changes
+        ).verdict
 
     assert verdict(0.39) is Verdict.HOLDS
     assert verdict(0.41, allowed=0.1) is Verdict.VIOLATED
     assert verdict(0.19, extra=False) is Verdict.SUPPORTED
     assert verdict(0.21, extra=False, allowed=0.1) is Verdict.NOT_SUPPORTED
     assert verdict(0.39, start=1.3) is Verdict.VACUOUS
+    noise = np.zeros((2, 4))  # above eta Delta/8 sigma_1 at t = 0: only the rounds before are covered
+    noise[:, 2:] = 1.01 * 0.01 * 1.6 / 8 * 0.1
+    assert verdict(0.41, allowed=0.1, noise=noise) is Verdict.VIOLATED
+    noise[:, 1] = noise[:, 2]
+    assert verdict(0.41, allowed=0.1, noise=noise) is Verdict.VACUOUS
+    assert verdict(0.41, allowed=0.1, noise=noise / 1.02) is Verdict.VIOLATED
 
 
 # --- the gain ------------------------------------------------------------------------------------------------

@@ -50,6 +50,8 @@ class FluteTrace:
     growth : ndarray (trials, R)
         Excess of Lemma A.16's lower bound over ``sigma_k^2(Theta_k)``, divided by lambda_k'; at most 0 if the lemma
         holds. NaN if not evaluated, or if the bound is not positive.
+    remainder : ndarray (trials, R)
+        ``sigma_1(R)`` of the recursion's remainder R in the round; NaN if not evaluated.
     alive : ndarray of bool (trials, R)
         True for trials that have not diverged.
 
@@ -75,6 +77,7 @@ class FluteTrace:
     entry: Array
     identity: Array
     growth: Array
+    remainder: Array
     alive: Mask
 
     @property
@@ -149,7 +152,7 @@ def flute_trace(
     columns: list[dict[str, Any]] = []
     rounds: list[int] = []
 
-    def record(number: int, state: State, alive: Mask, difference: Array, excess: Array) -> None:
+    def record(number: int, state: State, alive: Mask, checked: tuple[Array, Array, Array]) -> None:
         region = coordinates.region(coordinates.theta(state))
         error = np.sqrt(squared_errors(state, cut)).mean(axis=-1)
         rounds.append(number)
@@ -158,8 +161,7 @@ def flute_trace(
                 "error": np.where(alive, error, np.nan),
                 "inside": coordinates.inside(region, k) & alive,
                 "region": np.stack(region, axis=-1),
-                "identity": difference,
-                "growth": excess,
+                **dict(zip(("identity", "growth", "remainder"), checked, strict=True)),
                 "alive": alive.copy(),
             }
         )
@@ -171,15 +173,15 @@ def flute_trace(
     assert last.before.W is not None
     _check_everyone(last.before.W.shape[:2], coordinates)
     entry = coordinates.entry_round(coordinates.theta(last.before), step_size)
-    missing = np.full(len(entry), np.nan)
-    record(0, last.before, np.ones(len(entry), dtype=bool), missing, missing)
+    missing = (np.full(len(entry), np.nan),) * 3
+    record(0, last.before, np.ones(len(entry), dtype=bool), missing)
     for last in steps:
         _check_everyone(last.batch.active.shape, coordinates)
         if last.number % every == 0:
-            checked = _recursion_errors(coordinates, last, step_size) if identity else (missing, missing)
-            record(last.number, last.after, last.alive, *checked)
+            checked = _recursion_errors(coordinates, last, step_size) if identity else missing
+            record(last.number, last.after, last.alive, checked)
     if last.number % every:
-        record(last.number, last.after, last.alive, missing, missing)
+        record(last.number, last.after, last.alive, missing)
     stacked = {name: np.stack([column[name] for column in columns], axis=1) for name in columns[0]}
     return FluteTrace(
         rank=k,
@@ -193,6 +195,7 @@ def flute_trace(
         entry=entry,
         identity=stacked["identity"],
         growth=stacked["growth"],
+        remainder=stacked["remainder"],
         alive=np.asarray(stacked["alive"], dtype=bool),
     )
 
@@ -207,8 +210,8 @@ def _check_everyone(shape: tuple[int, ...], coordinates: ThetaCoordinates) -> No
         )
 
 
-def _recursion_errors(coordinates: ThetaCoordinates, step: Round, step_size: float) -> tuple[Array, Array]:
-    """Return the `FluteTrace.identity` and `FluteTrace.growth` of a round, each (trials,)."""
+def _recursion_errors(coordinates: ThetaCoordinates, step: Round, step_size: float) -> tuple[Array, Array, Array]:
+    """Return `FluteTrace.identity`, `FluteTrace.growth` and `FluteTrace.remainder` of a round, each (trials,)."""
     before, after = step.before, step.after
     assert before.B is not None
     assert before.W is not None
@@ -224,4 +227,5 @@ def _recursion_errors(coordinates: ThetaCoordinates, step: Round, step_size: flo
     factor = 1.0 + step_size * (kth - region.rest - region.smallest - quarter)
     bound = factor * region.smallest - 4.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])
     excess = (bound - coordinates.region(new).smallest) / kth
-    return np.where(step.alive, found, np.nan), np.where(step.alive & (bound > 0.0), excess, np.nan)
+    columns = found, np.where(bound > 0.0, excess, np.nan), spectral_norm(remainder)
+    return tuple(np.where(step.alive, column, np.nan) for column in columns)  # type: ignore[return-value]

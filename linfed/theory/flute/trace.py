@@ -13,7 +13,7 @@ from linfed.algorithms.base import State
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.step_size import one_step
 from linfed.errors import check_integer
-from linfed.numerics.linalg import spectral_norm
+from linfed.numerics.linalg import singular_values, spectral_norm
 from linfed.problems import Truth
 from linfed.simulation.loop import Round
 from linfed.simulation.metrics import squared_errors
@@ -226,6 +226,6 @@ def _recursion_errors(coordinates: ThetaCoordinates, step: Round, step_size: flo
     quarter = flute_gap(coordinates.spectrum, k) / 4.0
     factor = 1.0 + step_size * (kth - region.rest - region.smallest - quarter)
     bound = factor * region.smallest - 4.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])
-    excess = (bound - coordinates.region(new).smallest) / kth
+    excess = (bound - singular_values(new[..., :k, :])[..., -1] ** 2) / kth
     columns = found, np.where(bound > 0.0, excess, np.nan), spectral_norm(remainder)
     return tuple(np.where(step.alive, column, np.nan) for column in columns)  # type: ignore[return-value]

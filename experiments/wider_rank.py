@@ -82,6 +82,8 @@ class Wide:
 
     def run(self) -> dict[str, Any]:
         """Return the distances with the prediction of the narrow run and its rival."""
+        if self.rank < self.truth_rank:
+            raise ValueError(f"rank = {self.rank} must be at least truth_rank = {self.truth_rank}")
         B0, extra = self.start(), self.rank - self.truth_rank
         algorithm = lf.FedRep(rank=self.rank, step_size=self.step_size, init=B0, orthonormalize=self.method != FREE)
         fixed: dict[str, Any] = {"rounds": self.rounds, "seed": self.seed}
@@ -128,6 +130,8 @@ class Forgotten(Wide):
     def run(self) -> dict[str, Any]:
         """Return the lengths of the extra directions relative to the start, and their prediction for other samples."""
         k, r, every = self.rank, self.truth_rank, max(1, self.rounds // 60)
+        if k <= r:
+            raise ValueError(f"rank = {k} must be above truth_rank = {r}: there is no extra direction")
         truth = self.problem.truth(self.seed, range(self.trials))
         assert truth.B is not None
         first, count = 1.0 / self.alpha, self.n_samples

@@ -885,7 +885,7 @@ MUTATIONS = {
         ),
     ],
     "theory/flute/trace.py": [
-        Mutation("a quarter of the gap", "rank) / 4.0", "rank) / 2.0", "flute_fresh:growth"),
+        Mutation("a quarter of the gap", "k) / 4.0", "k) / 2.0", "flute_fresh:growth"),
         Mutation(
             "half of the noise",
             "4.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])",

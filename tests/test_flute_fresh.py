@@ -260,7 +260,7 @@ def test_the_growth_is_that_of_the_lemma_by_hand():
         bound = (1 + 0.0068 * (2 - rest - kth - 1.4 / 4)) * kth - 4 * math.sqrt(2) * np.linalg.norm(off[:2], 2)
         found = trace.growth[1, column]
         if bound > 0:
-            assert found == pytest.approx((bound - np.linalg.svd(new[:2])[1][1] ** 2) / 2, rel=1e-6)
+            assert found == pytest.approx((bound - np.linalg.svd(new[:2])[1][1] ** 2) / kth, rel=1e-6)
         else:
             assert np.isnan(found)
     assert np.isfinite(trace.growth[:, 1:]).any()

@@ -120,7 +120,7 @@ def judge_growth(trace: FluteTrace, setting: str) -> Finding:
         tolerance=IDENTITY_TOLERANCE,
         claim="In a round sigma_k^2(Theta_k) grows by at least the factor of Lemma A.16",
         setting=setting,
-        statistic="largest excess of the lemma's lower bound, divided by lambda_k'",
+        statistic="largest excess of the lemma's lower bound, relative to sigma_k^2 before the round",
         source=_GROWS,
         hypotheses=(
             Hypothesis(

@@ -48,8 +48,8 @@ class FluteTrace:
         Largest entry of the difference between the two sides of the recursion, divided by the largest entry of Theta.
         NaN if not evaluated.
     growth : ndarray (trials, R)
-        Excess of Lemma A.16's lower bound over ``sigma_k^2(Theta_k)``, divided by lambda_k'; at most 0 if the lemma
-        holds. NaN if not evaluated, or if the bound is not positive.
+        Excess of Lemma A.16's lower bound over ``sigma_k^2(Theta_k)``, divided by ``sigma_k^2(Theta_k)``
+        before the round; at most 0 if the lemma holds. NaN if not evaluated, or if the bound is not positive.
     remainder : ndarray (trials, R)
         ``sigma_1(R)`` of the recursion's remainder R in the round; NaN if not evaluated.
     alive : ndarray of bool (trials, R)
@@ -226,6 +226,6 @@ def _recursion_errors(coordinates: ThetaCoordinates, step: Round, step_size: flo
     quarter = flute_gap(coordinates.spectrum, k) / 4.0
     factor = 1.0 + step_size * (kth - region.rest - region.smallest - quarter)
     bound = factor * region.smallest - 4.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])
-    excess = (bound - singular_values(new[..., :k, :])[..., -1] ** 2) / kth
+    excess = (bound - singular_values(new[..., :k, :])[..., -1] ** 2) / np.maximum(region.smallest, 1e-300)
     columns = found, np.where(bound > 0.0, excess, np.nan), spectral_norm(remainder)
     return tuple(np.where(step.alive, column, np.nan) for column in columns)  # type: ignore[return-value]

@@ -863,9 +863,7 @@ MUTATIONS = {
             "flute_fresh:floor",
         ),
         Mutation("a step too small to count", "alone / (2.0 - alone)", "alone / 2.0", "flute_fresh:floor"),
-        Mutation(
-            "a gap of the values", "* top / (top - following)", "* (top - following) / top", "flute_fresh:feedback"
-        ),
+        Mutation("a gap of the values", "* top / (top - following)", "* (top - following) / top", "flute_fresh:range"),
     ],
     "theory/flute/mean_square.py": [
         Mutation(
@@ -875,7 +873,7 @@ MUTATIONS = {
             "signs of the modes",
             "values[p] - sign * values[q]",
             "values[p] + sign * values[q]",
-            "flute_fresh:second_moments",
+            "flute_fresh:modes_are",
         ),
         Mutation(
             "weights of the decay",

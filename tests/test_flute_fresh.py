@@ -137,7 +137,9 @@ def test_the_floor_on_fresh_samples_has_a_range():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         lf.theory.truncation_floor(truth, 1, 100, step_size=0.1)
-    with pytest.warns(RuntimeWarning, match="feeds back to the noise by a factor of up to"):
+    longest = max((np.linalg.svd(Phi.T)[2][0] ** 2).max() for Phi in truth.dense())
+    index = 0.1 * 2.0 * ((5 + 1 + 1) * longest + 1) / (2 * 2) * 4.0 / (4.0 - 1.0)
+    with pytest.warns(RuntimeWarning, match=f"feeds back to the noise by a factor of up to {index:.2g}, above 0.1"):
         lf.theory.truncation_floor(truth, 1, 2, step_size=0.1)
 
 
@@ -158,11 +160,32 @@ def test_the_feedback_of_the_distance_to_the_noise_is_below_its_warning():
 
 # --- the mean-square edge ------------------------------------------------------------------------------------
 
+
+@each("name", SETTINGS)
+def test_the_modes_are_those_of_a_round(name):
+    """Each mode is multiplied by its factor, and its noise by its weight, in derivatives by differences."""
+    _, _, k, eta, _ = SETTINGS[name]
+    truth, _ = floor(name)
+    Phi = truth.dense()[0].T
+    F, G, J, _ = linearized(Phi, k, eta)
+    U, s, Vt = np.linalg.svd(Phi, full_matrices=False)
+    frame = np.concatenate([U, np.linalg.svd(Phi)[0][:, len(s) :]], axis=1)
+    moments = FreshMoments(s, Vt, k, len(Phi))
+    assert len(moments.decay) == k * (sum(Phi.shape) - k)
+    modes = np.stack([(frame @ moments.clients[..., a].T).ravel() for a in range(len(moments.decay))], axis=1)
+    np.testing.assert_allclose(modes.T @ modes, np.eye(len(moments.decay)), atol=1e-10)
+    np.testing.assert_allclose(
+        J @ F @ np.linalg.pinv(J, rcond=1e-6) @ modes, modes * (1 - eta * moments.decay), atol=1e-6
+    )
+    np.testing.assert_allclose(J @ G @ modes, modes * eta * moments.weight, atol=1e-6)
+
+
 EDGES = {
     "n < d": ((3, 6), [2.0, 1.5], 2, 4),
     "n > d": ((7, 3), [2.0, 1.6], 2, 1),
     "k = 1": ((4, 3), [2.0], 1, 3),
     "one client": ((1, 4), [2.0], 1, 2),
+    "a rank above k": ((4, 3), [2.0, 1.5, 0.8], 1, 3),
 }
 
 
@@ -172,7 +195,7 @@ def map_of(moments, eta, m):
     return lambda X: np.outer(f, f) * X + np.outer(h, h) * moments.noise(X, m)
 
 
-@each("name", EDGES)
+@each("name", [name for name in EDGES if name != "a rank above k"])
 def test_second_moments_are_those_of_runs(name):
     """Of the algorithm's own rounds, from a point 1e-6 from a ground truth of rank k without noise."""
     shape, spectrum, k, m = EDGES[name]

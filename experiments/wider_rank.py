@@ -124,8 +124,8 @@ class Forgotten(Wide):
     n_samples: int = 20
     step_size: float = 0.3
     alpha: float = 0.3
-    rounds: int = 600
-    trials: int = 20
+    rounds: int = 400
+    trials: int = 10
 
     def run(self) -> dict[str, Any]:
         """Return the lengths of the extra directions relative to the start, and their prediction for other samples."""
@@ -175,7 +175,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
         ],
         "extra": [
             *lf.grid(forgotten, method=(SPLIT, SAME, FREE)),
-            *([] if quick else lf.grid(forgotten, method=[SPLIT], n_samples=[80])),
+            *([] if quick else lf.grid(forgotten, method=[SPLIT], n_samples=[40])),
         ],
     }
 

@@ -200,8 +200,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         ax.plot([], [], ":", color="black", linewidth=1.0, label="predicted")
     left.set(xlabel="round", ylabel="subspace distance", yscale="log")
     right.set(xlabel="round", ylabel="length of extra directions", yscale="log")
+    left.legend(loc="best", fontsize="small")
+    right.legend(loc="upper right", bbox_to_anchor=(1.0, 0.95), fontsize="small")
     for ax in (left, right):
-        ax.legend(loc="best", fontsize="small")
         plain_ticks(ax)
     return {"": drawn_from(figure, lf.Table([*width.rows, *extra.rows]))}
 

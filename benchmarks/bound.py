@@ -5,7 +5,8 @@ normals as the round, with the same kind of generator, and computes ``[B, B*]' X
 and QR. It is measured with several block sizes, with one or two passes over X, and with several layouts of the
 products; the fastest variant counts. With one pass, only one block of X is in memory.
 
-The bound of a round on fixed samples is one reading of the samples from memory, by all cores.
+The bound of a round on fixed data is one reading of the data, by one core or by all, whichever is faster: of the
+samples, or of the Gram matrices that FLUTE keeps for m > d.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from benchmarks import flute
 from benchmarks.ours import Size, round_of_fedrep
-from benchmarks.timing import Measurement, Row, Settings, Target, fastest, interleaved, repeated
+from benchmarks.timing import Measurement, Row, Settings, Side, Target, fastest, interleaved, repeated
 from linfed.numerics.threads import thread_count
 
 SIZES = Size(200, 1000, 5, 100), Size(1000, 200, 5, 50)
+SMALL = Size(100, 20, 2, 10), Size(1000, 10, 2, 5), Size(1000, 20, 2, 10)
 BLOCK_VALUES = 2**13, 2**15, 2**16, 2**17, 2**18, 2**21
 """Numbers of values of X in a block, from the size of the L1 cache to far beyond the L2 cache."""
 
@@ -102,32 +105,58 @@ def measured(size: Size, settings: Settings) -> Measurement:
     )
 
 
-def against_reading(size: Size, settings: Settings) -> Measurement:
-    """Measure a round on fixed samples against the squared length of the samples, which reads each of them once."""
-    threads = thread_count()
-    parts = np.array_split(np.random.default_rng(0).standard_normal(size.n * size.m * size.d), threads)
+def against_reading(ours: Side, floats: int, settings: Settings) -> Measurement:
+    """Measure a round against the squared length of its data, which reads each float once."""
+    values, threads = np.random.default_rng(0).standard_normal(floats), thread_count()
+    parts = np.array_split(values, threads)
     with ThreadPoolExecutor(threads) as pool:
-        return interleaved(
-            round_of_fedrep(size, "fixed", settings.seconds),
-            repeated(lambda: list(pool.map(lambda part: part @ part, parts)), settings.seconds),
-            settings.repetitions,
-            note=f"{8e-6 * size.n * size.m * size.d:.0f} MB",
-        )
+        ways: dict[str, Callable[[], object]] = {
+            "one core": lambda: values @ values,
+            "all cores": lambda: list(pool.map(lambda part: part @ part, parts)),
+        }
+        best = fastest(ways)
+        note = f"{8e-6 * floats:.3g} MB, {best}"
+        return interleaved(ours, repeated(ways[best], settings.seconds), settings.repetitions, note=note)
+
+
+def fixed_samples(size: Size, settings: Settings) -> Measurement:
+    return against_reading(round_of_fedrep(size, "fixed", settings.seconds), size.n * size.m * size.d, settings)
+
+
+def flute_data(case: flute.Case, settings: Settings) -> Measurement:
+    n, d, m = case.size.n, case.size.d, case.size.m
+    return against_reading(case.ours(settings.seconds), case.trials * n * d * min(m, d), settings)
 
 
 ROWS = [
     *(
-        Row("explicit round against its bound", str(size), Target("most", 1.25), lambda s, size=size: measured(size, s))
-        for size in SIZES
+        Row(
+            "explicit round against its bound",
+            str(size),
+            Target("most", 1.25),
+            lambda s, size=size: measured(size, s),
+            information=size in SMALL,
+        )
+        for size in (*SIZES, *SMALL)
     ),
     *(
         Row(
             "fixed round against one reading of its samples",
             str(size),
             Target("most", 4),
-            lambda s, size=size: against_reading(size, s),
+            lambda s, size=size: fixed_samples(size, s),
             information=True,
         )
-        for size in SIZES
+        for size in (*SIZES, *SMALL)
+    ),
+    *(
+        Row(
+            "FLUTE round against one reading of its data",
+            str(case),
+            Target("most", 4),
+            lambda s, case=case: flute_data(flute.Case(case.size, case.trials), s),
+            information=True,
+        )
+        for case in (flute.Case(flute.LOOPED[0]), *flute.JITTED)
     ),
 ]

@@ -32,6 +32,8 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "altgdmin-samples": ("altgdmin", "samples", 1400),
     "altmin": ("altmin", "", 1400),
     "altmin-ends": ("altmin", "ends", 1400),
+    "anisotropy": ("anisotropy", "", 2070),
+    "anisotropy-mechanism": ("anisotropy", "mechanism", 1400),
     "averaging-family": ("averaging-family", "", 2070),
     "averaging-family-floats": ("averaging-family", "floats", 2070),
     "averaging-family-own": ("averaging-family", "own", 2070),
@@ -50,6 +52,7 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "fedrep-near-truth": ("fedrep-near-truth", "", 1400),
     "fedrep-pays": ("fedrep-pays", "", 1400),
     "fedrep-pays-complexity": ("fedrep-pays", "complexity", 1400),
+    "fedrep-recovery": ("fedrep-recovery", "", 1400),
     "fedrep-refitting": ("fedrep-refitting", "", 1005),
     "fedrep-rounds": ("fedrep-rounds", "", 1400),
     "fedrep-samples": ("fedrep-samples", "", 1400),
@@ -87,6 +90,7 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "spectral-transition": ("spectral-transition", "", 1400),
     "tripuraneni": ("tripuraneni", "", 2070),
     "tripuraneni-samples": ("tripuraneni", "samples", 1400),
+    "weights": ("weights", "", 1400),
     "wider-rank": ("wider-rank", "", 1400),
 }
 """Experiment, figure and width in pixels of each picture."""

@@ -68,6 +68,8 @@ CONTESTS = {"flute-digits-runs": (4, (50, 100)), "flute-classification-runs": (3
 TRIED = ("margin", "reached", "count")
 """Columns of searches with values at every tested size."""
 DROPPED: dict[str, tuple[str, ...]] = {
+    "anisotropy-rounds": TUNED,
+    "anisotropy-runs": TUNED,
     "fedavg-fixed-point-curves": ("squared_error",),
     "fedavg-learns-scales": ("distance", "predicted"),
     "maml-learns-samples": ("distance",),

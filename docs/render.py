@@ -27,7 +27,8 @@ def pages() -> dict[str, str]:
     found = sorted(
         path.relative_to(TEMPLATES).as_posix().removesuffix(SUFFIX) for path in TEMPLATES.rglob(f"*{SUFFIX}")
     )
-    return {page if page == "README.md" else f"docs/{page}": page + SUFFIX for page in found}
+    top = ("README.md", "paper/")
+    return {page if page.startswith(top) else f"docs/{page}": page + SUFFIX for page in found}
 
 
 def environment(folder: Path = TEMPLATES) -> jinja2.Environment:

@@ -104,6 +104,11 @@ def claim(experiment: str, text: str, *settings: str, **chosen: str) -> Mapping[
     return found[0]
 
 
+def cited(experiments: Iterable[str], paper: str) -> list[Mapping[str, Any]]:
+    """Return the findings of experiments on claims whose source begins with `paper`, e.g. "FedRep paper"."""
+    return [one for name in experiments for one in record(name)["claims"] if one["source"].startswith(paper)]
+
+
 @functools.cache
 def _table(name: str) -> lf.Table:
     return lf.Table.load(COMMITTED / f"{name}.npz")

@@ -23,7 +23,7 @@ ONE, OWN, SHARED, DIRECT, REFERENCE = (
 """Groups of methods: one model for all, a model per client, B by tuned steps, and B without a tuned step size."""
 
 POOLED, LOCAL, RIDGE, FEDREP, ORACLE = "PooledLeastSquares", "LocalOnly", "ridge", "FedRep", "Oracle"
-FT, JOINT, RISK = "FedAvg + FT", "joint ridge", "empirical risk"
+FT, STEPS_FT, JOINT, RISK = "FedAvg + FT", "FedAvg, fine-tuned", "joint ridge", "empirical risk"
 
 LOCAL_STEPS = 5
 STEPS, STRENGTHS = (0.1, 0.3), (0.1, 1.0, 10.0)
@@ -47,12 +47,17 @@ def methods(rank: int) -> dict[str, Method]:
         "SCAFFOLD": (ONE, lf.SCAFFOLD(**local), steps),
         LOCAL: (OWN, lf.LocalOnly(), {}),
         RIDGE: (OWN, lf.LocalOnly(ridge=1.0), {"ridge": (0.3, 1.0, 3.0)}),
+        STEPS_FT: (
+            OWN,
+            lf.FedAvg(fine_tune=lf.AllLayers(steps=3, step_size=0.1), **local),
+            steps | {"fine_tune.steps": (1, 3, 10), "fine_tune.step_size": (0.03, 0.1)},
+        ),
         "Ditto": (OWN, lf.Ditto(personal_steps=LOCAL_STEPS, **local), steps | {"strength": STRENGTHS}),
         "APFL": (OWN, lf.APFL(**local), steps | {"mix": (0.25, 0.5, 0.75)}),
         "pFedMe": (
             OWN,
             lf.PFedMe(inner_steps=None, **local),
-            {"step_size": (0.003, 0.01, 0.03, 0.1), "strength": (0.1, 0.3, 1.0, 3.0, 10.0)},
+            {"step_size": (0.01, 0.03, 0.1), "strength": (0.1, 1.0, 10.0)},
         ),
         "L2GD": (OWN, lf.L2GD(**step), {"step_size": (0.03, 0.1), "strength": (0.1, 0.3, 1.0, 3.0)}),
         "Per-FedAvg": (OWN, lf.PerFedAvg(adaptation_step_size=0.1, **local), both),
@@ -81,9 +86,6 @@ def methods(rank: int) -> dict[str, Method]:
 ONE_ROUND = (POOLED, LOCAL, RIDGE, "nuclear norm", RISK, "moments", "U-statistic", "local averages", ORACLE)
 FEWER_ROUNDS = {"FedMTL, tasks": 10}
 """Methods with costly rounds, and the number by which those of the others are divided."""
-
-FIXED_GRIDS = ("L2GD", "pFedMe")
-"""Methods whose grid does not grow: not all values beyond it are allowed, or a round is costly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +123,7 @@ class Compared:
         columns: dict[str, Any] = {}
         if grid:
             search: dict[str, Any] = {"grid": grid, "metric": "risk", "score": "final", "record_every": run["rounds"]}
-            search |= {"extend": self.method not in FIXED_GRIDS, "trials": self.tuning_trials, "margin": 0.0}
+            search |= {"extend": True, "trials": self.tuning_trials, "margin": 0.0}
             tuning = lf.tune(algorithm, self.problem, **search, **run)
             algorithm, columns = tuning.algorithm, tuning.columns()
         run |= {"metrics": ["risk"], "record_every": run["rounds"], "trials": self.trials}

@@ -54,6 +54,7 @@ from ._compared import (
     RIDGE,
     RISK,
     SHARED,
+    STEPS_FT,
     Compared,
     methods,
     ratios,
@@ -98,7 +99,7 @@ class Predicted(Compared):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range, where the column is NaN
                 law = lf.theory.fixed_sample_floor(truth.W, **sizes)
-            row["fedrep"] = np.where(law.distance < STEEP, law.risk.mean(axis=-1) - noise, np.nan)
+            row["fedrep"] = np.where(law.distance < STEEP, law.risk - noise, np.nan)
         return row
 
 
@@ -255,7 +256,17 @@ def between(part: lf.Table, where: str) -> list[Finding]:
     ]
 
 
-PERSONAL = ("Ditto", "APFL", "pFedMe", "L2GD", "Per-FedAvg", "FedMTL, features", "FedMTL, tasks", "nuclear norm")
+PERSONAL = (
+    STEPS_FT,
+    "Ditto",
+    "APFL",
+    "pFedMe",
+    "L2GD",
+    "Per-FedAvg",
+    "FedMTL, features",
+    "FedMTL, tasks",
+    "nuclear norm",
+)
 
 
 def predictions(heads: lf.Table, law: lf.Table) -> list[Finding]:

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.fedper import FedPer as FedPer
     from linfed.algorithms.fedrep import FedRep as FedRep
     from linfed.algorithms.fedrod import FedRoD as FedRoD
+    from linfed.algorithms.fine_tuning import AllLayers as AllLayers
     from linfed.algorithms.flute import FLUTE as FLUTE
     from linfed.algorithms.general_flute import GeneralFLUTE as GeneralFLUTE
     from linfed.algorithms.heads import ExactHeads as ExactHeads

@@ -111,7 +111,7 @@ def one_of(*allowed: str) -> Check:
     return lambda name, value: check_choice(name, value, allowed)
 
 
-def instance(kind: type[Any], wanted: str) -> Check:
+def instance(kind: type[Any] | tuple[type[Any], ...], wanted: str) -> Check:
     """Return a check that the value is an instance of `kind`; `wanted` describes it in the message."""
 
     def check(name: str, value: Any) -> Any:

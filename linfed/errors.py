@@ -296,14 +296,35 @@ def check_number(
     return number
 
 
-def check_noise_std(value: object) -> float:
+def check_noise_std(value: object, name: str = "noise_std") -> float:
     """Return `value` as a standard deviation of at least 0 whose square does not overflow."""
-    number = check_number("noise_std", value, minimum=0.0)
+    number = check_number(name, value, minimum=0.0)
     if number > LARGEST_NOISE:
-        raise ValueError(
-            f"noise_std = {short_repr(value)} must be at most {LARGEST_NOISE:g}: its square would overflow"
-        )
+        raise ValueError(f"{name} = {short_repr(value)} must be at most {LARGEST_NOISE:g}: its square would overflow")
     return number
+
+
+def check_noise_stds(value: object, n_clients: int) -> float | tuple[float, ...]:
+    """Return `value` as a standard deviation of all clients, or as a tuple with one for each client."""
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        return check_noise_std(value)
+    if len(value) != n_clients:
+        raise ValueError(
+            f"noise_std has {len(value)} numbers, but must have one for each of the n_clients = {n_clients} clients"
+        )
+    return tuple(check_noise_std(each, f"noise_std[{client}]") for client, each in enumerate(value))
+
+
+def check_weights(name: str, value: object) -> tuple[float, ...]:
+    """Return `value` as a tuple of positive finite weights, one for each client."""
+    found = check_array(name, value, [("n",)])
+    if not found.size or found.min() <= 0 or not math.isfinite(float(found.sum())):
+        raise ValueError(
+            f"{name} = {short_repr(value)} must be positive numbers with a finite sum, one for each client"
+        )
+    return tuple(found.tolist())
 
 
 def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> Array:

@@ -86,6 +86,11 @@ MUTATIONS = {
         Mutation("any number of words is three", "n_words == len(self._state) and ", "", "streams"),
         Mutation("words of any size", " and dtype == np.uint64", "", "streams"),
     ],
+    "problems/designs.py": [
+        Mutation(
+            "covariances of other clients", "rows @ root[clients].mT", "rows @ root[clients - 1].mT", "covariances"
+        ),
+    ],
     "problems/base.py": [
         Mutation("directions beyond the rank", "np.where(kept[..., None, :rank], U", "np.where(True, U", "reference"),
         Mutation("equal singular values", "kth - following <= least", "kth - following < 0", "reference"),
@@ -215,6 +220,12 @@ MUTATIONS = {
         Mutation("holders are not counted", "holders[chosen] += 1", "pass", "classes:holders"),
         Mutation("Bayes without lengths", "bias = -0.5 *", "bias = -0.0 *", "classes:bayes"),
     ],
+    "algorithms/fedrep.py": [
+        Mutation(
+            "heads of the wrong half", "first, second = batch.split()", "second, first = batch.split()", "covariances"
+        ),
+        Mutation("whitened by a sum", "()[0].mean(axis=1)", "()[0].sum(axis=1)", "covariances"),
+    ],
     "algorithms/general_flute.py": [
         Mutation("the server climbs", "W = W - server *", "W = W + server *", "class_algorithms:flute"),
         Mutation(
@@ -319,7 +330,16 @@ MUTATIONS = {
         Mutation("new clients without the generic head", 'W=state.array("W") + heads.adapt', "W=heads.adapt", "fedrod"),
         Mutation("fine-tuning is the round's", "self._fitted(self.fine_tune,", "self._fitted(self.personal,", "fedrod"),
     ],
+    "data/projected/features.py": [
+        Mutation("messages of other counts", "/ self._counts[t, c])", "/ self._counts.mean())", "exact_law:differing"),
+    ],
     "data/sources.py": [
+        Mutation(
+            "noise of the first clients",
+            "noise *= self.truth.noise_levels(active)",
+            "noise *= self.truth.noise_levels(np.arange(active.shape[1]))",
+            "differing_clients:own_noise",
+        ),
         Mutation("padding is noise", "clear_padding(drawn, counts)", "pass", "unequal_samples"),
         Mutation(
             "counts of the first clients",
@@ -739,7 +759,12 @@ MUTATIONS = {
         ),
     ],
     "simulation/metrics.py": [
-        Mutation("noise that is not squared", "0.5 * truth.noise_std**2", "0.5 * truth.noise_std", "simulation"),
+        Mutation(
+            "noise that is not squared",
+            "0.5 * np.square(truth.noise_std)",
+            "0.5 * np.abs(truth.noise_std)",
+            "simulation",
+        ),
     ],
     "simulation/new_clients.py": [
         Mutation("states of the first trials", "slice(trials.start, trials.stop)", "slice(len(trials))", "new_clients"),
@@ -772,10 +797,22 @@ MUTATIONS = {
         ),
     ],
     "theory/fedrep/arguments.py": [
+        Mutation(
+            "weights without squares", "self.weights**2 *", "self.weights *", "differing_clients:means_of_a_round"
+        ),
         Mutation("n - 1 as n", "(p * (n - 1))", "(p * n)", "state_evolution:loop state_evolution:explicit"),
     ],
     "theory/fedrep/state_evolution.py": [
-        Mutation("m - k + 1 as m - k", "(m - k + 1) *", "(m - k) *", "state_evolution:loop state_evolution:explicit"),
+        Mutation("m - k + 1 as m - k", "(m - k + 1) /", "(m - k) /", "state_evolution:loop state_evolution:explicit"),
+        Mutation(
+            "client sampling without squares",
+            "clients.share * pull**2",
+            "clients.share * pull",
+            "differing_clients:means_of_a_round",
+        ),
+        Mutation(
+            "one square of the noise", "gain / nu * variance**2", "gain / nu * variance", "differing_clients:means"
+        ),
     ],
     "theory/fedrep/under_parameterized.py": [
         Mutation(
@@ -817,6 +854,37 @@ MUTATIONS = {
     "theory/fedrep/schedule.py": [
         Mutation("one cross term of two", "(m - k + 1 + 2 * (d - k))", "(m - k + 1 + (d - k))", "schedule:logarithm"),
     ],
+    "theory/fedrep/weights.py": [
+        Mutation("heads without cross terms", "(m - k + 1 + 2 * rows)", "(m - k + 1)", "differing_clients:simple"),
+        Mutation("participants are everybody", "(rows + 1 + chosen)", "(rows + 1)", "differing_clients:simple"),
+        Mutation("the pull once", "symmetric(P @ V @ inverse)", "symmetric(P @ V)", "differing_clients:smaller_limit"),
+    ],
+    "theory/fedrep/refitted.py": [
+        Mutation(
+            "weights without squares", "clients.weights**2 *", "clients.weights *", "differing_clients:information"
+        ),
+    ],
+    "theory/fedrep/covariances.py": [
+        Mutation("a same batch at full speed", "-(1.0 - k / m) * (cov", "-(1.0 - 0.0 / m) * (cov", "covariances:draws"),
+        Mutation(
+            "one degree of freedom too many",
+            "(missed + sigma2) / (m - k - 1)",
+            "(missed + sigma2) / (m - k)",
+            "covariances",
+        ),
+        Mutation(
+            "covariance outside, not given inside",
+            "(covariances - A @",
+            "(covariances - 0.0 * A @",
+            "covariances:rates",
+        ),
+        Mutation(
+            "a bias that does not move the rate",
+            "J = J + truth.noise_std**2",
+            "J = J + 0.0 * truth.noise_std**2",
+            "covariances:rates",
+        ),
+    ],
     "theory/fedrep/similar.py": [
         Mutation(
             "parts outside that are only label noise",
@@ -844,10 +912,31 @@ MUTATIONS = {
         ),
         Mutation("models that are not pulled", "(b + strength * centre)", "(b + 0.0 * centre)", "personal_models:l2gd"),
     ],
-    "theory/fedrep/fixed_samples.py": [
-        Mutation("a residual that varies by half", "1.0 - 2.0 / spare", "1.0 - 1.0 / spare", "fixed_sample_floor:pays"),
-        Mutation("a residual alone", "1.0 - 2.0 / spare", "1.0 + 2.0 / spare", "fixed_sample_floor:pays"),
-        Mutation("one sample more", "(m - 1) / (spare * nu", "m / (spare * nu", "fixed_sample_floor:pays"),
+    "theory/fedrep/cavity.py": [
+        Mutation(
+            "heads of least squares",
+            "noise[:, None, None] * root.T, -inside",
+            "noise[:, None, None] * root.T, -0.0 * inside",
+            "fixed_sample_floor:minimum",
+        ),
+        Mutation(
+            "an overlap without its noise",
+            "np.vecdot(self.heads @ C, self.heads) + self.variance)\n        G",
+            "0.0 * np.vecdot(self.heads @ C, self.heads) + self.variance)\n        G",
+            "fixed_sample_floor:equations",
+        ),
+        Mutation(
+            "a Hessian without narrow gaps",
+            "own = self.spare - 1 + np.square(ratios)",
+            "own = self.spare - 1 + 0.0 * np.square(ratios)",
+            "fixed_sample_floor:replicon",
+        ),
+        Mutation(
+            "a radius without mixed terms",
+            "mixed = ratios * (1.0 + ratios)",
+            "mixed = ratios * ratios",
+            "fixed_sample_floor:replicon",
+        ),
     ],
     "theory/flute/low_rank.py": [
         Mutation(

@@ -58,20 +58,32 @@ def fedrep_round(
     representation_steps=1,
     orthonormalize=True,
     aggregate="mean",
+    weights=None,
     rotate_heads=False,
+    split=False,
+    whiten=None,
 ):
     """Return (B, W) after one round; X[j], y[j] are the samples of client active[j]."""
     W = W.copy()
     local = []
-    for i, X_i, y_i in zip(active, X, y, strict=True):
-        Z = X_i @ B
-        W[i] = found_head(Z, y_i, W[i], heads, step_size)
+    factors = np.ones(len(W)) if weights is None else np.array(weights) / np.mean(weights)
+    halves = [_halves(*one) if split else (one, one) for one in zip(X, y, strict=True)]
+    pooled = sum(X_i.T @ X_i / len(y_i) for _, (X_i, y_i) in halves) / len(halves)
+    for i, ((X_a, y_a), (X_i, y_i)) in zip(active, halves, strict=True):
+        Z = X_a @ B
+        W[i] = found_head(Z, y_a, W[i], heads, step_size)
         B_i = B
+        if whiten is not None:
+            covariances = {"own": X_i.T @ X_i / len(y_i), "pooled": pooled}
+            covariance = covariances[whiten] if isinstance(whiten, str) else whiten[i]
+            message = np.linalg.solve(covariance, gradient(X_i, y_i, B @ W[i]))
+            local.append(B - step_size * factors[i] * np.outer(message, W[i]))
+            continue
         # Without a residual B_i stays put; rounding alone would grow with each local step of a large head.
-        fitted = heads == EXACT and np.linalg.matrix_rank(Z) == len(y_i)
+        fitted = heads == EXACT and not split and np.linalg.matrix_rank(Z) == len(y_i)
         for _ in range(0 if fitted else representation_steps):
             B_i = B_i - step_size * np.outer(gradient(X_i, y_i, B_i @ W[i]), W[i])
-        local.append(B_i)
+        local.append(B + factors[i] * (B_i - B))
     moved = sum(local) / len(local) if aggregate == "mean" else B + sum(B_i - B for B_i in local)
     if not orthonormalize:
         return moved, W

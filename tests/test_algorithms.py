@@ -13,7 +13,6 @@ import linfed as lf
 from linfed.algorithms.fedrod import FedRoDState
 from linfed.algorithms.initial import as_initial
 from linfed.algorithms.lgfedavg import LGFedAvgState
-from linfed.algorithms.models import PersonalState
 from linfed.data import sources
 from linfed.data.explicit import ExplicitBatch
 from linfed.numerics import linalg
@@ -274,7 +273,7 @@ def test_a_step_writes_into_neither_state_nor_batch(name, p):
         state = FedRoDState(B=world.B[None].copy(), W=W, V=V)
     elif name in ANIL or name in MAML:
         W = rng.standard_normal((1, 1, 2))
-        state = PersonalState(B=world.B[None].copy(), W=W, shared=W, S=np.zeros((1, 1, 5)) if name in MAML else None)
+        state = lf.State(B=world.B[None].copy(), W=W, shared=W, S=np.zeros((1, 1, 5)) if name in MAML else None)
     else:
         state = lf.State(S=rng.standard_normal((1, heads, 5)))
     algorithm, batch = make(name, rank=2), ExplicitBatch(X, y, active=active)

@@ -6,7 +6,8 @@ from helpers import assert_one_line, normal
 
 import linfed as lf
 from linfed.theory.fedrep.any_heads import LocalMap
-from linfed.theory.fedrep.state_evolution import HeadMoments
+from linfed.theory.fedrep.arguments import Clients
+from linfed.theory.fedrep.state_evolution import RoundMoments
 
 SIZES = {"dim": 20, "n_samples": 8}
 FRESH = lf.FreshSamples(8)
@@ -44,8 +45,11 @@ def test_isotropic_heads_have_the_closed_forms(k, participants):
     assert pytest.approx(floor**2 * np.eye(k), rel=1e-9, abs=1e-15) == X
 
 
-def local_map(W, participants):
-    return LocalMap.of(HeadMoments.of(W), n_clients=len(W), participants=participants, **SIZES)
+def local_map(W, participants, noise_std=0.0, **sizes):
+    sizes = SIZES | sizes
+    return LocalMap.of(
+        RoundMoments.of(W, Clients.checked(*W.shape, noise_std=noise_std, participants=participants, **sizes))
+    )
 
 
 @pytest.mark.parametrize("participants", [12, 5])
@@ -61,12 +65,11 @@ def test_the_map_is_the_limit_of_the_exact_means(participants):
         _, after = lf.theory.one_round_means(
             N, Q, W, step_size=step, noise_std=noise, participants=participants, **SIZES
         )
-        here = local_map(W, participants)
+        here = local_map(W, participants, noise)
         moved = packed(X) - step * here.linear @ packed(X) + step**2 * here.quadratic @ packed(X)
-        drawn = (
-            step**2 * here.noise_factor * (SIZES["dim"] - 3) * packed(here.second + noise**2 / here.spare * np.eye(3))
-        )
-        assert packed(after) == pytest.approx(1e-12 * moved + noise**2 * drawn, rel=1e-6)
+        assert packed(after) == pytest.approx(1e-12 * moved + step**2 * packed(here.drive), rel=1e-6)
+        drive = noise**2 * (1 - 3 / 8) / (8 * participants) * 17 * (W.T @ W / 12 + noise**2 / 4 * np.eye(3))
+        assert here.drive == pytest.approx(drive, rel=1e-12)
 
 
 def test_the_edge_the_best_step_and_the_floor_are_where_the_map_says():
@@ -77,12 +80,9 @@ def test_the_edge_the_best_step_and_the_floor_are_where_the_map_says():
     assert lf.theory.near_truth_factor(W, step_size=edge, **some) == pytest.approx(1.0, rel=1e-12)
     assert all(lf.theory.near_truth_factor(W, step_size=share * best, **some) > least for share in (0.99, 1.01))
     X = lf.theory.near_truth_floor(W, step_size=best, noise_std=0.1, **some)
-    here = local_map(W, 5)
-    drive = (
-        best**2 * here.noise_factor * (SIZES["dim"] - 3) * 0.01 * packed(here.second + 0.01 / here.spare * np.eye(3))
-    )
+    here = local_map(W, 5, 0.1)
     moved = packed(X) - best * here.linear @ packed(X) + best**2 * here.quadratic @ packed(X)
-    assert moved + drive == pytest.approx(packed(X), rel=1e-10)
+    assert moved + best**2 * packed(here.drive) == pytest.approx(packed(X), rel=1e-10)
     stacked = np.stack([W, skewed(12, 3, seed=1)])
     found = lf.theory.near_truth_factor(stacked, step_size=0.2, **some)
     assert found.shape == (2,)
@@ -104,7 +104,7 @@ def test_the_factor_is_that_of_explicit_rounds():
     """Within 4 standard errors, along the direction of the largest factor; neighbours of the formula are not."""
     k, d, m, p, step = 2, 10, 6, 5, 0.5
     W, some = skewed(12, k), {"dim": d, "n_samples": m, "participants": p, "step_size": step}
-    here = LocalMap.of(HeadMoments.of(W), n_clients=12, dim=d, n_samples=m, participants=p)
+    here = local_map(W, p, dim=d, n_samples=m)
     x = np.linalg.eigh(-step * here.linear + step**2 * here.quadratic)[1][:, -1]
     X = np.sign(x[0]) * np.array([[x[0], x[1] / np.sqrt(2)], [x[1] / np.sqrt(2), x[2]]])
     values, vectors = np.linalg.eigh(X)
@@ -168,7 +168,7 @@ def test_at_the_edge_of_one_participant_explicit_rounds_keep_the_mean_square():
     """Along the direction that balances there, within 4 standard errors; at 0.8 and 1.2 of the edge they do not."""
     n, k, d, m = 5, 3, 9, 11
     W = skewed(n, k)
-    here = LocalMap.of(HeadMoments.of(W), dim=d, n_clients=n, n_samples=m, participants=1)
+    here = local_map(W, 1, dim=d, n_samples=m)
     edge = here.edge()
     x = np.linalg.eigh(edge * here.quadratic - here.linear)[1][:, -1]
     rows, columns = np.triu_indices(k)

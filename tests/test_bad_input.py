@@ -778,7 +778,11 @@ CALLS = {
         ["covariance", "-1", "semi-definite"],
     ),
     "covariance 0 of a matrix": (lambda: lf.Gaussian(covariance=-np.eye(2)), ["covariance", "-1", "semi-definite"]),
-    "covariance of three axes": (lambda: lf.Gaussian(covariance=ones(2, 2, 2)), ["covariance", "(2, 2, 2)", "(d, d)"]),
+    "covariance of four axes": (lambda: lf.Gaussian(covariance=ones(2, 2, 2, 2)), ["covariance", "(2, 2, 2, 2)"]),
+    "covariances of other clients": (
+        lambda: shared(n_clients=3, design=lf.Gaussian(covariance=[np.eye(6)] * 2)),
+        ["covariance", "(2, 6, 6)", "n_clients = 3"],
+    ),
     "covariance of another dimension": (
         lambda: shared(design=lf.Gaussian(covariance=ones(5))),
         ["covariance", "(5,)", "dim = 6"],

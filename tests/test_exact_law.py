@@ -281,6 +281,32 @@ SETTINGS = {
     ),
 }
 
+# Clients that differ in numbers of samples, noise and weights.
+LEVELS, WEIGHTS, COUNTS = (0.1, 0.2, 0.4, 0.8, 1.6, 0.0), (1.0, 3.0, 0.5, 2.0, 0.2, 1.0), (3, 20, 4, 8, 5, 12)
+SETTINGS |= {
+    "differing clients": Setting(
+        algorithm=fedrep(weights=WEIGHTS), problem=given(noise=LEVELS), m=COUNTS, rounds=LONG, trials=1000
+    ),
+    "differing clients, some": Setting(
+        algorithm=fedrep(weights=WEIGHTS), problem=given(noise=LEVELS), m=COUNTS, participation=0.5
+    ),
+    "differing clients, gradient, some": Setting(
+        algorithm=fedrep(weights=WEIGHTS, **GRADIENT), problem=given(noise=LEVELS), m=COUNTS, participation=0.5
+    ),
+    "differing clients, ridge, dense truth, diagonal covariance": Setting(
+        algorithm=fedrep(weights=WEIGHTS, heads=lf.ExactHeads(ridge=0.2)),
+        problem=dense(noise=LEVELS, design=DIAGONAL),
+        m=COUNTS,
+        engines="projected",
+    ),
+    "different noise and weights": Setting(
+        algorithm=fedrep(weights=WEIGHTS), problem=given(noise=LEVELS), m=12, engines=ALL, participation=0.5
+    ),
+    "different noise, fixed samples": Setting(
+        algorithm=fedrep(), problem=given(noise=LEVELS), m=11, rounds=(1, 8), engines="compressed", fixed=True
+    ),
+}
+
 # One round of few clients near the truth, where every part of a message shows.
 NEAR = linalg.orthonormalize(basis(9, 2, seed=20).sum(axis=1, keepdims=True) + 0.3 * normal(9, 1, seed=27))
 ONCE = {"rounds": (1,), "trials": 5000}
@@ -292,6 +318,12 @@ SETTINGS |= {
         algorithm=fedrep(orthonormalize=False, **GRADIENT), problem=given(W=[[1.5, 0.5]]), m=12, **ONCE, engines=ALL
     ),
     "two clients": Setting(algorithm=STEP, problem=given(W=[[1.5, 1.0], [1.0, 1.5]], noise=1.0), m=6, **ONCE),
+    "two differing clients": Setting(
+        algorithm=dataclasses.replace(STEP, weights=(1.0, 2.0)),
+        problem=given(W=[[1.5, 1.0], [1.0, 1.5]], noise=(1.0, 0.3)),
+        m=(5, 12),
+        **ONCE,
+    ),
 }
 
 PAIRS = [(name, engine) for name, setting in SETTINGS.items() for engine in setting.engines.split()]
@@ -431,7 +463,27 @@ def sign_along_u(right, labels, along, norm, g):
     return right(labels, -along, norm, g)
 
 
+def levels_of_other_clients(monkeypatch):
+    right = lf.Truth.noise_levels
+    monkeypatch.setattr(lf.Truth, "noise_levels", lambda self, clients: right(self, clients[..., ::-1]))
+
+
+def one_number_of_samples(monkeypatch):
+    right = draws.Draws.next_round
+    monkeypatch.setattr(
+        draws.Draws, "next_round", lambda self, counts: right(self, np.full_like(counts, counts.mean()))
+    )
+
+
+def without_weights(monkeypatch):
+    right = ProjectedFeatures._scale
+    monkeypatch.setattr(ProjectedFeatures, "_scale", lambda self, t, c, weights: right(self, t, c, None))
+
+
 WRONG = {
+    "levels of other clients": (levels_of_other_clients, "two differing clients", "projected"),
+    "one number of samples": (one_number_of_samples, "two differing clients", "chain"),
+    "no weights": (without_weights, "two differing clients", "projected"),
     "no complement": (without_complement, "exact", "projected"),
     "no complement, chain": (without_complement, "exact", "chain"),
     "complement too wide": (complement_times(1.2), "exact", "projected"),

@@ -430,6 +430,21 @@ def test_rate_and_floor_judges_reject_what_is_false(done):
     assert floors == {Verdict.VIOLATED}
 
 
+@speaks_of("anisotropy")
+def test_anisotropy_judges_reject_what_is_false(done):
+    module, tables = of(done)
+    moved = tables["messages"].assign(message=lambda row: np.asarray(row["message"]) + 0.5)
+    slower = tables["rates"].assign(measured=lambda row: 1.3 * np.asarray(row["measured"]))
+    found = list(module.laws(tables | {"messages": moved, "rates": slower}))
+    wrong = [claim for claim in found if "message" in claim.claim or "rate" in claim.claim]
+    assert len(wrong) > 3
+    assert {claim.verdict for claim in wrong} == {Verdict.NOT_SUPPORTED}
+    times = {module.SAME: 100.0, module.SPLIT: 1.0, module.DFW: 1.0}
+    worse = tables["runs"].assign(distance=lambda row: times[row["method"]] * np.asarray(row["distance"]))
+    fails = [claim for claim in module.failures(worse) if "same batch" in claim.claim]
+    assert {claim.verdict for claim in fails} == {Verdict.SUPPORTED}
+
+
 @speaks_of("fedrep-million")
 def test_million_judges_reject_what_is_false(done):
     module, tables = of(done)

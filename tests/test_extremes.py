@@ -213,12 +213,11 @@ def test_a_number_that_may_be_infinite_is_a_number(number, noise_std):
         assert found is None or found >= 0.0, name
 
 
-@pytest.mark.parametrize("first_order", [False, True])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_the_floor_of_fixed_samples_is_a_sine_or_nan(first_order):
+def test_the_floor_of_fixed_samples_is_a_sine_or_nan():
     for name in CASES:
         case = Case(name)
-        sizes = {"dim": case.d, "n_samples": case.m, "noise_std": 0.3, "first_order": first_order}
+        sizes = {"dim": case.d, "n_samples": case.m, "noise_std": 0.3}
         found = found_or_said(lambda case=case, sizes=sizes: theory.fixed_sample_floor(case.W, **sizes).distance)
         assert found is None or np.isnan(found) or 0.0 <= found <= 1.0, name
 

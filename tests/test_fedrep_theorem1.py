@@ -201,6 +201,8 @@ def test_what_the_theorem_does_not_speak_of_is_refused():
     one = simulated(trials=1, rounds=1)
     for change, words in (
         ({"orthonormalize": False}, "orthonormalize"),
+        ({"split": True}, "split = False"),
+        ({"whiten": "pooled"}, "whiten = None"),
         ({"aggregate": "sum"}, "aggregate"),
         ({"representation_steps": 2}, "representation_steps"),
     ):

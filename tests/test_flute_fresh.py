@@ -57,7 +57,9 @@ def brute_force(Phi, k, m, eta, sigma):
     E = cut - Phi
     C = np.zeros((d, n, d, n))
     for i in range(n):
-        C[:, i, :, i] = ((sigma**2 + E[:, i] @ E[:, i]) * np.eye(d) + np.outer(E[:, i], E[:, i])) / m
+        C[:, i, :, i] = (
+            (np.broadcast_to(sigma, n)[i] ** 2 + E[:, i] @ E[:, i]) * np.eye(d) + np.outer(E[:, i], E[:, i])
+        ) / m
     root = np.linalg.cholesky(C.reshape(d * n, d * n) + 1e-300 * np.eye(d * n))
     state, total = G @ root, 0.0
     for _ in range(20_000):
@@ -78,6 +80,7 @@ SETTINGS = {
     "one client": ((1, 4), [2.0], 1, 0.1, 0.5),
     "all singular values": ((5, 3), [3.0, 2.0, 1.0], 3, 0.1, 0.5),
     "near the edge": ((4, 3), [3.0, 2.2, 1.0], 2, 0.32, 0.5),
+    "clients with noise of their own": ((4, 3), [3.0, 2.2, 1.0], 2, 0.1, [0.0, 0.2, 0.5, 1.0]),
     "a rank of k": ((4, 5), [3.0, 2.2], 2, 0.05, 0.5),
 }
 

@@ -29,6 +29,7 @@ NAMES |= {
     "FedRep, exact in distribution": "FedRep",
     "FedRep, random start": "FedRep",
     "FedRep, fixed samples": "FedRep",
+    "FedRep, same batch": "FedRep",
     "FedRep, given distance": "FedRep",
     "FedRep, step $(K - 1)\\,\\eta^2$, $K = 5$": "FedRep",
     "FedRep, step $\\alpha\\beta$": "FedRep",

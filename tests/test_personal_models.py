@@ -7,7 +7,6 @@ from helpers import assert_one_line, each, some
 from test_algorithms import SHAPES, draw_participants, draw_world
 
 import linfed as lf
-from linfed.algorithms.models import PersonalState
 from linfed.theory import fedavg_fixed_point
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
@@ -239,7 +238,7 @@ def test_perfedavg_ends_at_its_fixed_point(world, normal, steps, hessian, batche
     algorithm = lf.PerFedAvg(**options, adaptation_step_size=0.1, hessian=hessian, batches=batches)
     theta = affine_fixed_point(matrix, vector, **options)
     *_, step, _ = lf.iterate(algorithm, data=world.data(), rounds=1)
-    state = PersonalState(S=theta[None, None], shared=theta[None, None])
+    state = lf.State(S=theta[None, None], shared=theta[None, None])
     np.testing.assert_allclose(algorithm.step(state, step.batch, None).S[0, 0], theta, rtol=0, atol=1e-13)
     A_all, b_all = normal
     served = theta - 0.1 * (A_all @ theta - b_all)

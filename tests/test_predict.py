@@ -48,6 +48,7 @@ RUNS_OF_THE_TABLE = [
     ([fedrep()], LARGER, FRESH),
     ([fedrep()], PROBLEM, lf.FreshSamples(3)),
     ([fedrep()], PROBLEM, FIXED),
+    ([lf.AltMin(rank=3), lf.BurerMonteiro(rank=3)], PROBLEM, FIXED),
     ([lf.FLUTE(rank=3, step_size=0.01)], LARGER, FRESH),
     ([lf.FLUTE(rank=3, step_size=0.01)], LARGER, FIXED),
     (FAMILY, FEW, FIXED),
@@ -284,6 +285,8 @@ def test_measured_medians_and_bands_lie_where_predicted(name):
 
 SERVES = {
     "FedRep": (fedrep(step_size=0.3), lf.FixedSamples(20), 80, 0.06),
+    "AltMin": (lf.AltMin(rank=3), lf.FixedSamples(20), 8, 0.06),
+    "BurerMonteiro": (lf.BurerMonteiro(rank=3), lf.FixedSamples(20), 1, 0.06),
     "LocalOnly": (lf.LocalOnly(), lf.FixedSamples(15), 1, 0.06),
     "ridge": (lf.LocalOnly(ridge=0.3), lf.FreshSamples(20), 1, 0.06),
     "Oracle": (lf.Oracle(rank=3), lf.FreshSamples(9), 1, 0.06),
@@ -438,6 +441,12 @@ MISSING = {
         ["ground truth", "problem="],
     ),
     "one layer": lacks(["no representation"], ONE_LAYER, data=lf.FixedSamples(9)),
+    "some on fixed samples": lacks(["4 of 40 participants"], data=lf.FixedSamples(9), participation=4, ask="floor"),
+    "AltMin, fresh": lacks(["AltMin", "only for FixedSamples"], lf.AltMin(rank=3)),
+    "AltMin, split": lacks(["split = True"], lf.AltMin(rank=3, split=True), data=lf.FixedSamples(9)),
+    "AltMin, some": lacks(["4 of 40"], lf.AltMin(rank=3), data=lf.FixedSamples(9), participation=4),
+    "BurerMonteiro, rank": lacks(["rank 3 and rank = 2"], lf.BurerMonteiro(rank=2), data=lf.FixedSamples(9)),
+    "BurerMonteiro, m": lacks(["n_samples = 4", "rank + 2 = 5"], lf.BurerMonteiro(rank=3), data=lf.FixedSamples(4)),
     "local": lacks(["no representation"], LOCAL),
     "local, given": lacks(["GivenSamples"], LOCAL, data=lf.FixedSamples(9).draw(PROBLEM)),
     "local, design": lacks(

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -152,9 +153,23 @@ def test_an_installed_package_has_its_own_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_the_wheel_has_the_citation(tmp_path):
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
+def test_the_archives_are_complete(tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", str(tmp_path)], cwd=ROOT, check=True, capture_output=True
+    )
+    (wheel,), (source,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    assert wheel.stat().st_size < 3e6
+    assert source.stat().st_size < 25e6
     with zipfile.ZipFile(wheel) as content:
         assert content.read("linfed/_shipped/CITATION.cff") == (ROOT / "CITATION.cff").read_bytes()
+        names = set(content.namelist())
+        assert {name.split("/")[0] for name in names} == {"linfed", f"linfed-{lf.__version__}.dist-info"}
+        shipped = {f"linfed/_shipped/experiments/{path.name}" for path in (ROOT / "experiments").glob("*.py")}
+        assert shipped | {"linfed/py.typed", "linfed/reproduction/committed.json.gz"} <= names
+    with tarfile.open(source) as content:
+        inside = {name.partition("/")[2] for name in content.getnames()}
+    folders = ("linfed", "experiments", "tests", "benchmarks", "notebooks", "docs", "results/committed")
+    files = {path for folder in folders for path in (ROOT / folder).rglob("*.*") if path.is_file()}
+    files -= {path for path in files if {"__pycache__", "_generated", ".ipynb_checkpoints"} & set(path.parts)}
+    missing = {str(path.relative_to(ROOT)) for path in files} - inside
+    assert not missing

@@ -184,7 +184,7 @@ def test_largest_sine_is_that_of_gaussian_tangents():
         ),
         (
             lambda run: refitted_heads_limit(9, dim=9, rank=2, n_samples=3, noise_std=1.0),
-            "n_samples = 3 must be an integer of at least 4",
+            r"n_samples = 3 must be at least rank \+ 2 = 4",
         ),
         (
             lambda run: refitted_heads_limit(9, dim=9, rank=2, n_samples=5, noise_std=1.0, scale=0),

@@ -17,13 +17,12 @@ def parts(problem, trials):
     return inside, np.linalg.norm(Phi - inside @ truth.B.mT, axis=-1)
 
 
-def test_without_parts_outside_it_is_the_first_order_of_the_fixed_sample_floor():
+def test_without_parts_outside_it_is_the_first_order_of_fixed_samples():
     W = normal(60, 3)
-    found = lf.theory.similar_floor(W, np.zeros(60), **SIZES)
-    first = lf.theory.fixed_sample_floor(W, **SIZES, first_order=True)
-    np.testing.assert_allclose(found.covariance, first.covariance, rtol=1e-12)
-    np.testing.assert_allclose(found.distance, first.distance, rtol=1e-12)
-    new = lf.theory.new_client_mean_risk(first.outside(W), noise_std=0.3, rank=3, n_samples=20)
+    found, inverse = lf.theory.similar_floor(W, np.zeros(60), **SIZES), np.linalg.inv(W.T @ W / 60)
+    expected = 0.09 * 17 / (60 * 17) * (inverse + 0.09 / 16 * inverse @ inverse)
+    np.testing.assert_allclose(found.covariance, expected, rtol=1e-12)
+    new = lf.theory.new_client_mean_risk(found.outside(W), noise_std=0.3, rank=3, n_samples=20)
     np.testing.assert_allclose(found.risk, new, rtol=1e-12)
 
 

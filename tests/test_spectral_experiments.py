@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from experiments import altmin, estimators, fedrep_moments, fedrep_start, mllam_samples, spectral_transition
+from experiments import (
+    altmin,
+    estimators,
+    fedrep_moments,
+    fedrep_recovery,
+    fedrep_start,
+    mllam_samples,
+    spectral_transition,
+)
 from experiments._spectral import AVERAGES, MOMENTS, SPECTRAL, TWO, Estimates, spectral
 from linfed.statistics.findings import Verdict
 
@@ -160,3 +168,47 @@ def test_rounds_and_floats_of_alternating_minimisation_are_judged():
     assert found["FedRep sends fewer floats than AltMin"] is Verdict.SUPPORTED
     text = "FedRep sends fewer floats than clients that send their normal equations once"
     assert found[text] is Verdict.NOT_SUPPORTED  # 1200 against 860
+
+
+# --- fedrep-recovery ---------------------------------------------------------------------------------------------
+
+
+def recovery(distances, *, equations=(0.8, 0.9, 1.1, 1.5), **changes):
+    """Return rows of one setting, with the distances from a start near B* for each number of equations."""
+    rows = []
+    for number, distance in zip(equations, distances, strict=True):
+        row = {"equations": number, "n_clients": 40, "n_samples": 6, "rank": 2, "dim": 40, "noise_std": 0.0}
+        row |= {fedrep_recovery.TRUTH: np.full(TRIALS, distance), f"{fedrep_recovery.TRUTH} risk": np.full(TRIALS, 1.0)}
+        rows.append(row | changes)
+    return rows
+
+
+def test_recovery_is_judged_on_both_sides_of_the_threshold():
+    for distances, expected in (
+        ((0.1, 0.1, 1e-6, 1e-6), ("SUPPORTED", "SUPPORTED", "NOT SUPPORTED")),
+        ((0.1, 0.1, 0.1, 0.1), ("NOT SUPPORTED", "SUPPORTED", "NOT SUPPORTED")),
+        ((1e-6,) * 4, ("SUPPORTED", "NOT SUPPORTED", "SUPPORTED")),
+    ):
+        found = list(fedrep_recovery.threshold(recovery(distances), "k = 2"))
+        assert tuple(one.verdict.value for one in found) == expected
+
+
+def test_a_start_is_judged_by_its_empirical_risk():
+    for risk, expected in ((1.00005, "SUPPORTED"), (1.01, "NOT SUPPORTED")):
+        other = {
+            fedrep_recovery.RANDOM: np.full(TRIALS, 0.5),
+            f"{fedrep_recovery.RANDOM} risk": np.full(TRIALS, risk),
+            "noise_std": 0.5,
+        }
+        rows = recovery((0.1,) * 4, **other)
+        (found,) = fedrep_recovery.starts(rows, "k = 2", "with noise", lambda row: True)
+        assert found.verdict.value == expected
+
+
+def test_predicted_distances_are_judged_inside_the_range_only():
+    inside, outside = np.full(TRIALS, 0.5), np.full(TRIALS, 2.0)
+    rows = recovery((0.2, 0.2), equations=(2.0, 4.0), law=np.full(TRIALS, 0.2), first=np.full(TRIALS, 0.15))
+    rows[0] |= {"radius": outside, "law": np.full(TRIALS, 0.9)}
+    rows[1]["radius"] = inside
+    found = [one.verdict.value for one in fedrep_recovery.distances(rows, "k = 2")]
+    assert found == ["SUPPORTED", "NOT SUPPORTED", "SUPPORTED"]

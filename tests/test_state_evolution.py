@@ -12,7 +12,7 @@ import scipy.stats
 from helpers import assert_one_line, basis, each, normal
 
 import linfed as lf
-from linfed.theory.fedrep.state_evolution import HeadMoments
+from linfed.theory.fedrep.state_evolution import packed, unpacked, weighted_moments
 
 NAN, INF = float("nan"), float("inf")
 
@@ -311,10 +311,13 @@ def test_moments_by_blocks_are_those_of_a_loop(monkeypatch, values):
     monkeypatch.setattr("linfed.numerics.linalg.CACHE_VALUES", values)
     W, A = normal(37, 4, seed=1), normal(4, 4, seed=2)
     A = A + A.T
-    moments = HeadMoments.of(W)
-    np.testing.assert_allclose(moments.second, sum(np.outer(w, w) for w in W) / 37, rtol=1e-12, atol=1e-14)
-    weighted = sum((w @ A @ w) * np.outer(w, w) for w in W) / 37
-    np.testing.assert_allclose(moments.weighted(A), weighted, rtol=1e-12, atol=1e-13)
+    for weights in (np.array([2.0, 0.5]), normal(2, 37, seed=3)):
+        second, fourth = weighted_moments(W, weights, weights)
+        for place, one in enumerate(np.broadcast_to(weights.reshape(2, -1), (2, 37))):
+            by_pairs = sum(c * np.outer(w, w) for c, w in zip(one, W, strict=True)) / 37
+            np.testing.assert_allclose(second[place], by_pairs, rtol=1e-12, atol=1e-14)
+            by_fours = sum(c * (w @ A @ w) * np.outer(w, w) for c, w in zip(one, W, strict=True)) / 37
+            np.testing.assert_allclose(unpacked(fourth[place] @ packed(A), 4), by_fours, rtol=1e-11, atol=1e-12)
 
 
 def test_many_clients_need_no_more_memory_than_their_heads():

@@ -109,13 +109,24 @@ def test_equal_numbers_are_those_of_one_number():
                 lambda engine=engine: lf.simulate(
                     *RUNS["FedRep"], data=lf.FreshSamples(COUNTS), rounds=1, engine=engine
                 ),
-                [f"engine = '{engine}'", "clients have different numbers of fresh samples; use 'auto', 'explicit'"],
+                [
+                    f"engine = '{engine}'",
+                    f"clients have different numbers of fresh samples{more}; use 'auto', 'explicit'",
+                ],
             )
-            for engine in ("compressed", "projected", "chain")
+            for engine, more in (
+                ("compressed", ""),
+                ("projected", ", and one has at most rank = 2"),
+                ("chain", ", and one has at most rank = 2"),
+            )
         ),
         (
             lambda: lf.predict(*RUNS["FedRep"], data=lf.FreshSamples(COUNTS), rounds=1),
-            ["no prediction is available for clients with different numbers of fresh samples"],
+            ["no prediction of FedRep's distance", "a client with n_samples = 2", "rank + 2 = 4"],
+        ),
+        (
+            lambda: lf.predict(lf.Oracle(rank=2), world(), data=lf.FreshSamples(COUNTS), rounds=1),
+            ["no prediction of Oracle", "different numbers of fresh samples"],
         ),
     ],
 )

@@ -14,7 +14,6 @@ from linfed.algorithms.base import Communication, InitContext, Requires, State
 from linfed.algorithms.heads import gradient_descent
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.meta import gradients_after_step
-from linfed.algorithms.models import PersonalState
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_integer
@@ -128,7 +127,7 @@ class ANIL(Scheduled):
     def initial_state(self, start: InitContext) -> State:
         """Return B from `init` and the shared head at 0."""
         W = start.zeros(1, self.rank)
-        return PersonalState(B=start.representation(self.init, self.rank), W=W, shared=W)
+        return State(B=start.representation(self.init, self.rank), W=W, shared=W)
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""

@@ -36,6 +36,8 @@ class State:
     S : ndarray (trials, n, d) or (trials, 1, d), optional
         Full-dimensional part of each client; a single row is shared by all clients. With c classes (trials, n, c, d +
         1).
+    shared : ndarray (trials, 1, d) or (trials, 1, k), optional
+        The server's predictor or head, of an algorithm whose S or W are the clients' own. Predictors do not use it.
 
     Notes
     -----
@@ -56,6 +58,7 @@ class State:
     B: Array | None = None
     W: Array | None = None
     S: Array | None = None
+    shared: Array | None = None
 
     per_client: ClassVar[frozenset[str]] = frozenset({"W", "S"})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from linfed._values import check_fields, converted, instance
 from linfed.algorithms.base import Communication, InitContext, Requires, State
+from linfed.algorithms.fine_tuning import EXAMPLES, FINE_TUNING, AllLayers, adapted, fine_tuned, prepared, tuned_floats
 from linfed.algorithms.heads import ExactHeads, HeadSolver, check_heads_loss, check_one_ridge
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean, zero_model
-from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size, step_at
+from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size, last_value, step_at
 from linfed.data.batch import Batch
 from linfed.errors import check_array, check_integer, short_repr
 from linfed.numerics.streams import TrialRandom
@@ -35,8 +36,9 @@ class FedBABU(Scheduled):
         The fixed head w_0, for regression not 0. "random" draws it from N(0, I/k), for classification with biases of 0.
     init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
         Initial B.
-    fine_tune : ExactHeads or GradientHeads
-        Fit of the heads after the last round, at the server's B; gradient steps start at w_0.
+    fine_tune : ExactHeads, GradientHeads or AllLayers
+        Fit of the heads after the last round, at the server's B, or gradient steps on (B, w), as in the source.
+        Gradient steps start at w_0.
 
     Raises
     ------
@@ -57,8 +59,8 @@ class FedBABU(Scheduled):
     class. Before the fit all clients predict with w_0. A new client's head is fitted exactly. Cost of a round ``O(K p
     (m d + d k))``.
 
-    **Deviations**: full-gradient steps replace minibatches; only the heads are fine-tuned (the source also fine-tunes
-    B); exact heads and a given head are additions.
+    **Deviations**: full-gradient steps replace minibatches; by default only the heads are fine-tuned, exactly (the
+    source fine-tunes all layers); a given head is an addition.
 
     References
     ----------
@@ -78,7 +80,7 @@ class FedBABU(Scheduled):
     local_steps: int = 1
     head: npt.ArrayLike = "random"
     init: Initial | str | npt.ArrayLike = "random"
-    fine_tune: HeadSolver = field(default_factory=ExactHeads)
+    fine_tune: HeadSolver | AllLayers = field(default_factory=ExactHeads)
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
     summary: ClassVar[str] = "representation by averaging at a fixed random head; heads fitted after the last round"
@@ -91,7 +93,7 @@ class FedBABU(Scheduled):
             local_steps=check_integer,
             head=self._checked_head,
             init=converted(as_initial),
-            fine_tune=instance(HeadSolver, "lf.ExactHeads() or lf.GradientHeads(steps=10)"),
+            fine_tune=instance(FINE_TUNING, EXAMPLES),
         )
         check_one_ridge("fine_tune", self.fine_tune)
 
@@ -121,12 +123,12 @@ class FedBABU(Scheduled):
 
     def initial_state(self, start: InitContext) -> State:
         """Return B from `init` and the fixed head, (T, 1, k)."""
-        arrays = zero_model(start, self.rank, self.init)
+        arrays = prepared(self.fine_tune, zero_model(start, self.rank, self.init))
         if self.head != "random":
-            return State(B=arrays["B"], W=np.broadcast_to(np.array(self.head), arrays["W"].shape).copy())
+            return State(**arrays | {"W": np.broadcast_to(np.array(self.head), arrays["W"].shape).copy()})
         W = arrays["W"]
         W[..., : self.rank] = start.rng.standard_normal((*W.shape[1:-1], self.rank)) / np.sqrt(self.rank)
-        return State(B=arrays["B"], W=W)
+        return State(**arrays)
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round; the head does not change."""
@@ -138,20 +140,18 @@ class FedBABU(Scheduled):
         return state.update(B=model.layers(new)[0][:, 0])
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
-        """Return the state with each client's head fitted."""
-        last = step_at(self.step_size, batch.round - 1)
-        W = np.repeat(state.array("W"), batch.active.shape[-1], axis=1)
-        return replace(state, W=self.fine_tune.solve(batch.project(state.array("B")), W, last).W)
+        """Return the state with each client's head fitted, or its model fine-tuned."""
+        return fine_tuned(self.fine_tune, state, batch, step_at(self.step_size, batch.round - 1))
 
     def adapt(self, state: State, batch: Batch) -> State:
-        """Return new clients' exact heads at the server's B."""
-        B = state.array("B")
-        return State(B=B, W=self.fine_tune.adapt(batch.project(B)).W)
+        """Return new clients' exact heads at the server's B, or their models after the steps on all layers."""
+        return adapted(self.fine_tune, state, batch, last_value(self.step_size, "step_size"))
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the floats of B (down) and of its change (up)."""
         return Communication(float(dim * self.rank), float(dim * self.rank))
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of the participants' models, and of all fitted heads."""
-        return (1 + 3 * participants) * self.rank * (dim + 1) + n_clients * self.rank
+        """Return the size of the participants' models, and of all fitted heads or models."""
+        tuned = tuned_floats(self.fine_tune, n_clients, rank=self.rank, dim=dim)
+        return (1 + 3 * participants) * self.rank * (dim + 1) + tuned

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from linfed._types import Array
-from linfed._values import check_fields, instance
+from linfed._values import check_fields, instance, optional
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import InitContext, State
 from linfed.algorithms.heads import GradientHeads, HeadSolver, check_heads_loss, check_one_ridge
@@ -113,7 +113,8 @@ class FedRoD(Averaging):
 
     def __post_init__(self) -> None:
         personal = instance(HeadSolver, "lf.GradientHeads(steps=1) or lf.ExactHeads()")
-        check_fields(self, rank=check_integer, personal=personal, balanced=check_bool)
+        heads = optional(instance(HeadSolver, "lf.ExactHeads(), lf.GradientHeads(steps=10), or None"))
+        check_fields(self, rank=check_integer, personal=personal, balanced=check_bool, fine_tune=heads)
         check_one_ridge("personal", self.personal)
         super().__post_init__()
 
@@ -141,12 +142,14 @@ class FedRoD(Averaging):
         """Return the state with each client's personal head fine-tuned at the learned B and w."""
         if self.fine_tune is None:
             return state
+        assert isinstance(self.fine_tune, HeadSolver)
         last = step_at(self.step_size, batch.round - 1)
         return state.update(V=self._fitted(self.fine_tune, state, batch, last), active=batch.active)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' heads at B: the generic head plus an exactly fitted personal head."""
         heads = self.personal if self.fine_tune is None else self.fine_tune
+        assert isinstance(heads, HeadSolver)
         return State(B=state.B, W=state.array("W") + heads.adapt(_residual(state, batch)).W)
 
     def _fitted(self, heads: HeadSolver, state: State, batch: Batch, step_size: float) -> Array:

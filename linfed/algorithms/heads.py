@@ -164,13 +164,13 @@ class GradientHeads(HeadSolver):
         return gradient_descent(features, W, step_size if self.step_size is None else self.step_size, self.steps)
 
 
-def check_one_ridge(name: str, heads: HeadSolver | None) -> None:
+def check_one_ridge(name: str, heads: object) -> None:
     """Raise if heads have a schedule of ridges."""
     if isinstance(heads, ExactHeads) and not isinstance(heads.ridge, float):
         raise ValueError(f"{name} = {heads!r} must have one ridge for all rounds; only FedRep supports a schedule")
 
 
-def check_heads_loss(name: str, heads: HeadSolver | None, classes: int) -> None:
+def check_heads_loss(name: str, heads: object, classes: int) -> None:
     """Raise if heads are fitted by least squares and the task is classification."""
     if classes and isinstance(heads, ExactHeads):
         raise ValueError(
@@ -202,7 +202,9 @@ def gradient_descent(features: Features, W: Array, step_size: float, steps: int)
     return AtHeads(features, W)
 
 
-def update_representation(B: Array, fit: Fit, step_size: float, steps: int, *, summed: bool = False) -> Array:
+def update_representation(
+    B: Array, fit: Fit, step_size: float, steps: int, *, summed: bool = False, weights: Array | None = None
+) -> Array:
     """Return B after the participants' local steps at fixed heads and the server's aggregation, before any QR.
 
     Parameters
@@ -215,8 +217,12 @@ def update_representation(B: Array, fit: Fit, step_size: float, steps: int, *, s
         Number of local steps. They give ``B_i = B - eta a_i w_i'``, so one vector a_i per client (or class) suffices.
     summed : bool
         If True, the server sums; if False, it averages.
+    weights : ndarray (T, p), optional
+        Factors of the clients' changes; 1 by default.
     """
     if steps == 1:
+        if weights is not None:
+            return B - step_size * fit.representation_gradient(weights if summed else weights / weights.shape[-1])
         return B - step_size * fit.representation_gradient(1.0 if summed else None)
     W, rest = fit.W, fit.shifted()  # so that a_i is exactly 0 for a client whose head explains its samples
     scale = step_size * head_gram(W)
@@ -224,4 +230,6 @@ def update_representation(B: Array, fit: Fit, step_size: float, steps: int, *, s
     for _ in range(steps):
         a = a + rest.gradient(scaled_by(-scale, a))
     share = 1.0 if summed else 1.0 / W.shape[1]
+    if weights is not None:
+        a *= weights.reshape(*weights.shape, *[1] * (a.ndim - 2))
     return B - step_size * share * summed_outer(a, W)

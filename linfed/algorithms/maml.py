@@ -20,19 +20,10 @@ class MAML(ANIL):
 
     Parameters
     ----------
-    rank : int
-        Columns k of B, at most d.
-    step_size : float, array_like (rounds,) or callable
-        beta > 0, the step size for B and the shared head; or a schedule, as in `FedRep`.
+    rank, step_size, hessian, init, batches
+        As in `ANIL`.
     adaptation_step_size : float
         alpha > 0, the step size of the clients' own step on B and the head.
-    hessian : bool
-        If False, neglect the derivatives of the own step (first-order variant); if True, use them exactly.
-    init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
-        Initial B.
-    batches : "same" or "split"
-        "same": one data set for both steps. "split": the first half of a client's samples for its own step, the second
-        half for the gradients after it.
 
     Raises
     ------

@@ -37,6 +37,8 @@ class LinearModel:
         Columns k of B; 0 for one layer.
     classes : int, default 0
         Number of classes c, each with a row and a bias; 0 for regression.
+    kept : bool, default False
+        Whether a state has the parameters of one layer also as ``shared``.
 
     Notes
     -----
@@ -47,11 +49,14 @@ class LinearModel:
     dim: int
     rank: int
     classes: int = 0
+    kept: bool = False
 
     @classmethod
     def of(cls, state: State) -> LinearModel:
         """Return the model of a state's arrays."""
-        return cls(state.dim, 0 if state.B is None else state.B.shape[-1], state.classes)
+        if state.B is None:
+            return cls(state.dim, 0, state.classes, kept=state.shared is not None)
+        return cls(state.dim, state.B.shape[-1], state.classes)
 
     @property
     def head(self) -> tuple[int, ...]:
@@ -65,12 +70,15 @@ class LinearModel:
 
     def shared(self, state: State) -> Array:
         """Return the parameters that all clients share, (T, 1, P)."""
-        return self.vector(state.array("B"), state.array("W")) if self.rank else flat(state.array("S"))
+        if self.rank:
+            return self.vector(state.array("B"), state.array("W"))
+        return flat(state.array("shared" if self.kept else "S"))
 
     def parts(self, vector: Array) -> dict[str, Any]:
         """Return shared parameters (T, 1, P) as the arrays of a state, for its `update`."""
         if self.rank == 0:
-            return {"S": self._shaped(vector)}
+            theta = self._shaped(vector)
+            return {"S": theta, "shared": theta} if self.kept else {"S": theta}
         B, W = self.layers(vector)
         return {"B": B[:, 0], "W": W}
 
@@ -163,13 +171,6 @@ class LinearModel:
             change += vector
             vector = change
         return vector
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class PersonalState(State):
-    """State with a predictor S or head W of each client and the server's one, ``shared`` (trials, 1, d) or (.., k)."""
-
-    shared: Array
 
 
 def flat(values: Array) -> Array:

@@ -19,7 +19,7 @@ import numpy as np
 from linfed._types import Array, Generator, Indices
 from linfed.data.batch import Batch
 from linfed.data.projected import ProjectedSource
-from linfed.data.sources import Sizes, streamed_rows
+from linfed.data.sources import Counts, Sizes, streamed_rows
 from linfed.numerics.linalg import qr_positive
 from linfed.numerics.streams import RoundStream, Seed, Stream, generators
 from linfed.problems import Truth
@@ -38,8 +38,8 @@ class ChainSource(ProjectedSource):
 
     Parameters
     ----------
-    n_samples : int
-        Samples m per participant and round.
+    n_samples : int or tuple of int
+        As in `ProjectedSource`.
     truth : Truth
         ``phi_i = B* w_i*`` of rank r with ``d >= r + 2k``; the covariance of x is v I.
     sizes, columns, seed, trials
@@ -48,7 +48,7 @@ class ChainSource(ProjectedSource):
 
     def __init__(
         self,
-        n_samples: int,
+        n_samples: Counts,
         truth: Truth,
         sizes: Sizes,
         columns: int,

@@ -169,7 +169,7 @@ def draw_factors(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: 
     everyone = np.arange(n)[None]
     for trial, (normals, gammas) in enumerate(zip(*rngs, strict=True)):
         R = triangular_rows(m, d, n, normals, gammas)
-        X, noise = truth.design.shape_rows(R[..., :-1]), truth.noise_std * R[..., -1]
+        X, noise = truth.design.shape_rows(R[..., :-1]), truth.noise_levels(everyone[0]) * R[..., -1]
         batch = ExplicitBatch(X[None], restricted(truth, everyone, noise[None], trial), active=everyone)
         out[trial, ..., :-1], out[trial, ..., -1] = X, batch.y[0]
     return out
@@ -197,7 +197,7 @@ class CompressedFreshSource(DrawnSource):
 
     def round(self, active: Indices, number: int = 0) -> CompressedBatch:
         """Return the next round's batch."""
-        X, noise = self._factors(active.shape[-1])
+        X, noise = self._factors(active)
         counts = np.full(active.shape, float(self.n_samples))
         law = restricted(self.truth, active, noise)
         return CompressedBatch(
@@ -210,13 +210,13 @@ class CompressedFreshSource(DrawnSource):
             n_clients=self.sizes.n_clients,
         )
 
-    def _factors(self, p: int) -> tuple[Array, Array]:
+    def _factors(self, active: Indices) -> tuple[Array, Array]:
         """Return pseudo-samples (T, p, d + 1, d) and the noise of their labels (T, p, d + 1)."""
-        d, design = self.sizes.dim, self.truth.design
+        p, d, design = active.shape[-1], self.sizes.dim, self.truth.design
         X = self._workspace.array("X", (len(self._trials), p, d + 1, d))
         noise = self._workspace.array("noise", X.shape[:-1])
         for trial, (normals, gammas) in enumerate(zip(*self._rngs, strict=True)):
             R = triangular_rows(self.n_samples, d, p, normals, gammas)
             X[trial] = design.shape_rows(R[..., :-1])
-            noise[trial] = self.truth.noise_std * R[..., -1]
+            noise[trial] = self.truth.noise_levels(active[trial]) * R[..., -1]
         return X, noise

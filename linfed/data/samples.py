@@ -36,7 +36,8 @@ class FreshSamples(Configuration):
     -----
     Explicit samples cost p m d Gaussian numbers per round. For Gaussian x an engine may draw only the projections that
     a round uses, exactly in distribution (``engine=`` of `simulate`, docs/exact-law.md). If the clients have different
-    numbers of samples, all rows are drawn, at the cost of the largest number for each client.
+    numbers of samples, this requires more than k samples of each client, where k is the rank of B. Explicit samples
+    then cost the largest number for each client.
 
     Examples
     --------
@@ -49,7 +50,7 @@ class FreshSamples(Configuration):
     n_samples: Counts
 
     def __post_init__(self) -> None:
-        check_fields(self, n_samples=_check_counts)
+        check_fields(self, n_samples=check_counts)
 
     @property
     def unequal(self) -> bool:
@@ -61,12 +62,17 @@ class FreshSamples(Configuration):
         """Largest number of samples of a client."""
         return int(np.max(self.n_samples))
 
+    @property
+    def smallest(self) -> int:
+        """Smallest number of samples of a client."""
+        return int(np.min(self.n_samples))
+
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return the number of floats in one trial's data in a round."""
         return sizes.participants * self.largest * (sizes.dim + sizes.features)
 
 
-def _check_counts(name: str, value: object) -> Counts:
+def check_counts(name: str, value: object) -> Counts:
     """Return a number of samples, or a tuple with one number for each client."""
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
@@ -387,6 +393,8 @@ class GivenSamples:
         truth = problem.truth(seed, range(trials))
         rows = np.sqrt(d) * truth.design.shape_rows(np.eye(d))
         X = np.broadcast_to(rows, (trials, n, d, d))
+        if truth.design.per_client:
+            return cls(X, (X @ truth.dense()[..., None])[..., 0])
         return cls(X, truth.dense() @ rows.T)
 
     def __repr__(self) -> str:

@@ -114,7 +114,7 @@ def draw_fixed(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: Se
         truth.design.fill(rng, rows)
     for rng, values in zip(generators(seed, Stream.NOISE, trials), noise, strict=True):
         rng.standard_normal(out=values)
-    noise *= truth.noise_std
+    noise *= truth.noise_levels(np.arange(n))
     law = LabelLaw(B=truth.B, W=truth.W, S=truth.S, noise=noise)
     return X, ExplicitBatch(X, law, active=everybody(len(trials), n)).y
 
@@ -124,8 +124,8 @@ def clear_padding(rows: Array, counts: Array) -> None:
     rows[np.arange(rows.shape[counts.ndim]) >= counts[..., None]] = 0.0
 
 
-def fill_noise(noise_std: float, rng: Generator, out: Array) -> None:
-    """Fill an array with N(0, noise_std^2) values."""
+def fill_noise(noise_std: float | Array, rng: Generator, out: Array) -> None:
+    """Fill an array with N(0, noise_std^2) values, with one standard deviation or several that broadcast."""
     rng.standard_normal(out=out)
     out *= noise_std
 
@@ -147,8 +147,8 @@ def streamed_rows(
         for start in range(0, len(clients), size):
             chosen = clients[None, start : start + size]
             X, noise = np.empty((1, chosen.size, m, d)), np.empty((1, chosen.size, m))
-            truth.design.fill(x_rng, X[0])
-            fill_noise(truth.noise_std, noise_rng, noise)
+            truth.design.fill_clients(x_rng, X[0], chosen[0])
+            fill_noise(truth.noise_levels(chosen), noise_rng, noise)
             counts = None if isinstance(n_samples, int) else np.array(n_samples, dtype=float)[chosen]
             if counts is not None:
                 clear_padding(X, counts)
@@ -217,13 +217,16 @@ class FreshSource(DrawnSource):
         self._workspace = Workspace()
         self._last: ExplicitBatch | None = None
         self._shape, self._rngs = (len(trials), *shape), rngs
-        if np.prod(shape) * 2 <= CACHE_VALUES:
-            self._ahead: RoundStream | None = RoundStream(rngs, shape, design.fill, sizes.rounds)
+        if np.prod(shape) * 2 <= CACHE_VALUES:  # the participants of later rounds, and their covariances, are not known
+            fill_rows = design.draw if design.per_client else design.fill
+            self._ahead: RoundStream | None = RoundStream(rngs, shape, fill_rows, sizes.rounds)
         else:
             self._ahead = None
         self._noise: RoundStream | None = None
-        if truth.noise_std > 0:
-            fill = partial(fill_noise, truth.noise_std)  # a method would create a reference cycle
+        self._noise_differs = np.ndim(truth.noise_std) > 0
+        if np.max(truth.noise_std) > 0:
+            level = 1.0 if np.ndim(truth.noise_std) else truth.noise_levels(np.arange(1))
+            fill = partial(fill_noise, level)  # a method would create a reference cycle
             self._noise = RoundStream(generators(seed, streams[1], trials), shape[:2], fill, sizes.rounds)
 
     def resized(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> FreshSource:
@@ -236,7 +239,9 @@ class FreshSource(DrawnSource):
             self._last.rows.finish()
         counts = None if self._counts is None else self._counts[active]
         noise = self._noise.next() if self._noise else None
-        X = self._ahead.next() if self._ahead else self._make_rows(counts)
+        if noise is not None and self._noise_differs:
+            noise *= self.truth.noise_levels(active)
+        X = self._next_rows(active) if self._ahead else self._make_rows(counts, active)
         if counts is not None:
             for drawn in (X, noise):
                 if isinstance(drawn, np.ndarray):
@@ -245,13 +250,19 @@ class FreshSource(DrawnSource):
         self._last = ExplicitBatch(X, restricted(self.truth, active, noise), workspace=self._workspace, **whose)
         return self._last
 
-    def _make_rows(self, counts: Array | None) -> DrawnRows:
+    def _next_rows(self, active: Indices) -> Array:
+        """Return the rows of a small round, which were drawn ahead."""
+        assert self._ahead is not None
+        X, design = self._ahead.next(), self.truth.design
+        return design.shape_clients(X, active) if design.per_client else X
+
+    def _make_rows(self, counts: Array | None, active: Indices) -> DrawnRows:
         """Return the rows of a large round, which are drawn when they are read."""
         design, rngs = self.truth.design, self._rngs
         states = [rng.bit_generator.state for rng in rngs]
 
         def draw(trial: int, clients: slice, out: Array) -> None:
-            design.fill(rngs[trial], out)
+            design.fill_clients(rngs[trial], out, active[trial, clients])
             if counts is not None:
                 clear_padding(out, counts[trial, clients])
 

@@ -84,7 +84,8 @@ def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
             one.check_stable(step)
             risk = float(client_risks(State(S=one.end(step, job.rounds)[None, None]), truth).mean())
             rows = one.spread(step)
-            values.append(risk + 0.5 * float(np.square(job.problem.design.root_apply(rows)).sum()))
+            shaped = np.square(job.problem.design.root_apply(rows.T)).sum(axis=(-2, -1))
+            values.append(risk + 0.5 * float(np.mean(shaped)))
         return Quantity(np.array(values), SOURCES[type(algorithm)], "exact on average, for these samples", "risk")
 
     source = SOURCES[type(algorithm)] if everybody else "theory.mean_square_rate"
@@ -138,6 +139,10 @@ def _check(job: Job, algorithm: Averaging, name: str) -> None:
     if algorithm.rank is not None:
         raise NoPredictionError(
             f"no prediction of {name} is available for rank = {algorithm.rank}: the model must have one layer"
+        )
+    if algorithm.fine_tune is not None:
+        raise NoPredictionError(
+            f"no prediction of {name} is available for fine_tune = {short_repr(algorithm.fine_tune)}: use None"
         )
     if algorithm.local_epochs is not None:
         raise NoPredictionError(

@@ -13,14 +13,15 @@ from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.heads import ExactHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
 from linfed.algorithms.step_size import one_step
+from linfed.data.samples import FreshSamples
 from linfed.errors import NoPredictionError, short_repr
 from linfed.numerics.linalg import qr_positive
 from linfed.problems import Problem, Truth
 from linfed.simulation.job import Job
 from linfed.simulation.loop import first_state
 from linfed.theory.fedrep.any_heads import LocalMap
-from linfed.theory.fedrep.arguments import ORTHONORMAL_TOLERANCE
-from linfed.theory.fedrep.state_evolution import HeadMoments
+from linfed.theory.fedrep.arguments import ORTHONORMAL_TOLERANCE, Clients
+from linfed.theory.fedrep.state_evolution import RoundMoments
 
 
 def heads_of(truth: Truth) -> tuple[Array, Array]:
@@ -90,10 +91,25 @@ class FedRepRun:
         return self.unit * one_step(self.algorithm.step_size, what)
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """Keyword arguments dim, n_samples and participants of predictions."""
-        sizes = self.job.sizes
-        return {"dim": sizes.dim, "n_samples": self.samples, "participants": sizes.participants}
+    def fewest(self) -> int:
+        """Smallest number m of samples of a client."""
+        return int(np.min(self.job.data.n_samples)) if isinstance(self.job.data, FreshSamples) else self.samples
+
+    @property
+    def differing(self) -> str:
+        """In what the clients differ, as a word; empty if they are equal."""
+        unequal = isinstance(self.job.data, FreshSamples) and self.job.data.unequal
+        noisy, weighted = np.ndim(self.problem.noise_std) > 0, self.algorithm.weights is not None
+        found = {"numbers of fresh samples": unequal, "noise_std": noisy, "weights": weighted}
+        return next((name for name, differs in found.items() if differs), "")
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Keyword arguments dim, n_samples and participants of predictions, and weights if they are given."""
+        sizes, data = self.job.sizes, self.job.data
+        counts = data.n_samples if isinstance(data, FreshSamples) else self.samples
+        found: dict[str, Any] = {"dim": sizes.dim, "n_samples": counts, "participants": sizes.participants}
+        return found if self.algorithm.weights is None else found | {"weights": self.algorithm.weights}
 
     @property
     def setting(self) -> dict[str, Any]:
@@ -131,5 +147,6 @@ class FedRepRun:
     @cached_property
     def maps(self) -> list[LocalMap]:
         """Linear map of a round near B* for the heads of every trial."""
-        n = self.job.sizes.n_clients
-        return [LocalMap.of(HeadMoments.of(trial.W), n_clients=n, **self.sizes) for trial in self.trials]
+        n, sizes = self.job.sizes.n_clients, self.sizes | {"noise_std": self.problem.noise_std}
+        clients = Clients.checked(n, self.algorithm.rank, **sizes)
+        return [LocalMap.of(RoundMoments.of(trial.W, clients)) for trial in self.trials]

@@ -6,9 +6,13 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from linfed.algorithms.altmin import AltMin
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import Algorithm
+from linfed.algorithms.empirical_risk import BurerMonteiro
 from linfed.algorithms.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
@@ -27,16 +31,22 @@ from linfed.simulation.job import Job, checked_job
 from linfed.simulation.participation import Participation
 from linfed.system.memory import check_fits
 
+PERSONAL: tuple[type[Algorithm], ...] = (Ditto, APFL, PFedMe, PerFedAvg, L2GD)
+
 LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
     FedRep: fedrep.predicted,
     FLUTE: others.of_flute,
     **dict.fromkeys((FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR, FedRolex), averaging.of_averaging),
-    **dict.fromkeys((Ditto, APFL, PFedMe, PerFedAvg, L2GD), personal.of_personal),
+    **dict.fromkeys(PERSONAL, personal.of_personal),
     **dict.fromkeys((MethodOfMoments, UStatistic, TwoReplica, LocalGram), others.of_spectral),
+    **dict.fromkeys((AltMin, BurerMonteiro), others.of_minimiser),
     LocalOnly: others.of_local_only,
     Oracle: others.of_oracle,
 }
 """Function that predicts runs of each algorithm."""
+
+HETEROGENEOUS = (FedRep, FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR, FedRolex, *PERSONAL)
+"""Algorithms whose predictions use given samples, or one noise level for each client."""
 
 METHODS = ("initial_state", "step", "estimate", "finish")
 """Methods that define what an algorithm computes: a subclass that overrides one of them has no prediction."""
@@ -118,8 +128,6 @@ def predict(
         raise NoPredictionError(
             f"no prediction is available for {job.sizes.classes} classes: predictions require regression"
         )
-    if isinstance(data, FreshSamples) and data.unequal:
-        raise NoPredictionError("no prediction is available for clients with different numbers of fresh samples")
     _check_size(job)
     kind = type(algorithm)
     base = next((supported for supported in kind.__mro__ if supported in LAWS), None)
@@ -127,6 +135,12 @@ def predict(
         names = dict.fromkeys(each.__name__ for entry in ENTRIES for each in entry.algorithms)
         raise NoPredictionError(
             f"no prediction is available for algorithm = {short_repr(algorithm)}, only for {', '.join(names)}"
+        )
+    if base not in HETEROGENEOUS and np.ndim(getattr(problem, "noise_std", 0.0)):
+        raise NoPredictionError(f"no prediction of {base.__name__} is available for clients with different noise_std")
+    if base is not FedRep and isinstance(data, FreshSamples) and data.unequal:
+        raise NoPredictionError(
+            f"no prediction of {base.__name__} is available for clients with different numbers of fresh samples"
         )
     found = LAWS[base](job, job.algorithm)
     return found.of_first() if trials is None and job.trials == 1 else found

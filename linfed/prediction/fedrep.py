@@ -13,7 +13,7 @@ from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.heads import GradientHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
 from linfed.data.samples import FixedSamples, FreshSamples
-from linfed.errors import NoPredictionError, short_repr
+from linfed.errors import NoPredictionError, check_noise_std, short_repr
 from linfed.numerics.linalg import distance_from
 from linfed.prediction.cases import FedRepRun, heads_of
 from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED, Law
@@ -31,11 +31,15 @@ CHAIN_CLIENTS = 1000
 
 CHAIN_TRIALS = 300
 
+MINIMUM = "minimum of the empirical risk near B*, mean over samples; for a replicon radius of at most 0.9"
+
 
 def predicted(job: Job, algorithm: FedRep) -> Prediction:
     """Predict a run of FedRep, or raise a NoPredictionError."""
     if job.problem is None:
         raise NoPredictionError("predictions require a ground truth: give problem=")
+    if algorithm.split or algorithm.whiten is not None:
+        raise NoPredictionError("no prediction is available for split = True or a whitened gradient")
     case = FedRepRun(job, algorithm, job.problem)
     rounds = np.arange(job.rounds + 1)
     if case.exact and case.samples <= algorithm.rank:
@@ -79,7 +83,8 @@ def laws_of(case: FedRepRun) -> list[Law]:
     if case.truth_rank > case.algorithm.rank:
         return [UNDER_PARAMETERISED]
     k = case.algorithm.rank
-    return [SECOND_ORDER, MEANS] if case.samples > k + 3 and k <= LARGEST_RANK else [MEANS]
+    second = case.samples > k + 3 and k <= LARGEST_RANK and not case.differing
+    return [SECOND_ORDER, MEANS] if second else [MEANS]
 
 
 def _missing(case: FedRepRun) -> Iterator[str]:
@@ -109,6 +114,11 @@ def _missing(case: FedRepRun) -> Iterator[str]:
         yield f"for dim = {sizes.dim} below 2 rank = {2 * k}"
     if m == k + 1 and not gradient:
         yield f"for n_samples = rank + 1 = {m}: heads have no second moments"
+    if case.differing and (gradient or (r or 0) > k):
+        heads = "gradient heads" if gradient else f"a ground truth of rank {r} and rank = {k}"
+        yield f"for {heads} and clients with different {case.differing}"
+    if case.fewest < min(m, k + 2):
+        yield f"for a client with n_samples = {case.fewest}, fewer than rank + 2 = {k + 2}"
 
 
 def _still(case: FedRepRun) -> Curves:
@@ -129,23 +139,19 @@ def _still(case: FedRepRun) -> Curves:
 def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
     """Predict the floor on fixed samples, at the minimum of the empirical risk."""
     missing, rank, design = next(_missing(case)), case.algorithm.rank, case.problem.design
+    sizes = case.job.sizes
+    some = f"no prediction of the floor is available for {sizes.participants} of {sizes.n_clients} participants"
     well_specified = case.problem.truth_rank == rank and is_gaussian(design) and design.variance is not None
 
     def floor() -> Quantity:
         truths = [case.problem.truth(case.job.seed, [number]) for number in range(case.job.trials)]
         if not well_specified:
             return truncation_quantity(case.problem, truths, rank, case.samples)
-        d, m, sigma = case.job.sizes.dim, case.samples, case.problem.noise_std
-        with warnings.catch_warnings(record=True) as records:
-            warnings.simplefilter("always")
-            found = [
-                fixed_sample_floor(heads_of(truth)[0], dim=d, n_samples=m, noise_std=sigma).distance for truth in truths
-            ]
-        doubts = "; ".join(dict.fromkeys(str(each.message) for each in records))
-        if np.isnan(found).any():
-            raise NoPredictionError(f"no prediction of the floor is available: {doubts}")
-        valid = "mean over samples, for small angles and more samples than unknowns"
-        return Quantity(np.array(found), "theory.fixed_sample_floor", doubts or valid, "subspace_distance")
+        if case.differing:
+            raise NoPredictionError(
+                f"no prediction of the floor is available for clients with different {case.differing}"
+            )
+        return minimum_quantity(case.problem, truths, case.samples)
 
     return Prediction(
         law="empirical minimum",
@@ -153,8 +159,20 @@ def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
         validity="only the floor is predicted",
         rounds=rounds,
         _curves=f"no prediction of FedRep's distance is available {missing}",
-        _quantities={"floor": floor},
+        _quantities={"floor": floor if sizes.participants == sizes.n_clients else some},
     )
+
+
+def minimum_quantity(problem: Problem, truths: Sequence[Truth], n_samples: int) -> Quantity:
+    """Predict the distance of the minimum of the empirical risk from B*."""
+    sizes = {"dim": problem.dim, "n_samples": n_samples, "noise_std": check_noise_std(problem.noise_std)}
+    with warnings.catch_warnings(record=True) as records:
+        warnings.simplefilter("always")
+        found = [fixed_sample_floor(heads_of(truth)[0], **sizes).distance for truth in truths]
+    doubts = "; ".join(dict.fromkeys(str(each.message) for each in records))
+    if np.isnan(found).any():
+        raise NoPredictionError(f"no prediction of the floor is available: {doubts}")
+    return Quantity(np.array(found), "theory.fixed_sample_floor", doubts or MINIMUM, "subspace_distance")
 
 
 def truncation_quantity(problem: Problem, truths: Sequence[Truth], rank: int, n_samples: int) -> Quantity:

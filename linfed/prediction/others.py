@@ -8,14 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from linfed._types import Array
+from linfed.algorithms.altmin import AltMin
+from linfed.algorithms.empirical_risk import BurerMonteiro
 from linfed.algorithms.estimators import SpectralEstimator
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.step_size import one_step
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
-from linfed.errors import NoPredictionError, short_repr
-from linfed.prediction.fedrep import truncation_metric, truncation_quantity
+from linfed.errors import NoPredictionError, check_noise_std, short_repr
+from linfed.prediction.fedrep import minimum_quantity, truncation_metric, truncation_quantity
 from linfed.prediction.prediction import Asked, Curves, Prediction, Quantity
 from linfed.problems import Problem, Truth
 from linfed.problems.designs import is_gaussian
@@ -45,7 +47,9 @@ def of_local_only(job: Job, algorithm: LocalOnly) -> Prediction:
 
     def floor() -> Quantity:
         lengths = np.array([truth.scale[0] for truth in _truths(job)]) * np.sqrt(v)
-        risk = local_mean_risk(lengths, noise_std=problem.noise_std, dim=d, n_samples=m, ridge=algorithm.ridge / v)
+        risk = local_mean_risk(
+            lengths, noise_std=check_noise_std(problem.noise_std), dim=d, n_samples=m, ridge=algorithm.ridge / v
+        )
         return Quantity(risk, "theory.local_mean_risk", SERVED, "risk")
 
     return Prediction(
@@ -65,7 +69,9 @@ def of_oracle(job: Job, algorithm: Oracle) -> Prediction:
 
     def floor() -> Quantity:
         outside = [np.sqrt(v) * _outside(truth, k) for truth in _truths(job)]
-        risk = new_client_mean_risk(outside, noise_std=problem.noise_std, rank=k, n_samples=job.setting.samples)
+        risk = new_client_mean_risk(
+            outside, noise_std=check_noise_std(problem.noise_std), rank=k, n_samples=job.setting.samples
+        )
         return Quantity(risk, "theory.new_client_mean_risk", SERVED, "risk")
 
     return Prediction(
@@ -97,7 +103,9 @@ def of_spectral(job: Job, algorithm: SpectralEstimator) -> Prediction:
             with warnings.catch_warnings(record=True) as records:
                 warnings.simplefilter("always")
                 sizes = {"dim": job.sizes.dim, "n_samples": job.setting.samples}
-                values.append(spectral_floor(algorithm, heads, noise_std=problem.noise_std, **sizes).distance)
+                values.append(
+                    spectral_floor(algorithm, heads, noise_std=check_noise_std(problem.noise_std), **sizes).distance
+                )
             doubts += [str(each.message) for each in records]
         valid = "; ".join(dict.fromkeys(doubts)) or SPECTRAL
         return Quantity(np.array(values), "theory.spectral_floor", valid, "subspace_distance")
@@ -110,6 +118,42 @@ def of_spectral(job: Job, algorithm: SpectralEstimator) -> Prediction:
         _curves=f"no prediction of {name}'s distance in every round is available, only of its floor",
         _quantities={"floor": floor},
     )
+
+
+def of_minimiser(job: Job, algorithm: AltMin | BurerMonteiro) -> Prediction:
+    """Predict the subspace distance of the minimum of the empirical risk."""
+    name = type(algorithm).__name__
+    problem, _ = _gaussian_clients(job, name)
+    missing = next(_no_minimum(job, algorithm, problem), "")
+    if missing:
+        raise NoPredictionError(f"no prediction of {name} is available {missing}")
+
+    def floor() -> Quantity:
+        return minimum_quantity(problem, list(_truths(job)), job.setting.samples)
+
+    return Prediction(
+        law="empirical minimum",
+        source="theory.fixed_sample_floor",
+        validity="only the floor is predicted",
+        rounds=np.arange(job.rounds + 1),
+        _curves=f"no prediction of {name}'s distance in every round is available, only of its floor",
+        _quantities={"floor": floor},
+    )
+
+
+def _no_minimum(job: Job, algorithm: AltMin | BurerMonteiro, problem: Problem) -> Iterator[str]:
+    """Yield the reasons why a run does not end at the minimum that is predicted."""
+    sizes, k, m = job.sizes, algorithm.rank, job.setting.samples
+    if not isinstance(job.data, FixedSamples):
+        yield f"for {type(job.data).__name__}, only for FixedSamples"
+    if sizes.participants < sizes.n_clients:
+        yield f"for {sizes.participants} of {sizes.n_clients} participants: all clients must participate"
+    if isinstance(algorithm, AltMin) and algorithm.split:
+        yield "for split = True"
+    if problem.truth_rank != k:
+        yield f"for a ground truth of rank {problem.truth_rank} and rank = {k}"
+    if m < k + 2 or sizes.dim < 2 * k:
+        yield f"for n_samples = {m} and dim = {sizes.dim}: it requires rank + 2 = {k + 2} samples and dim >= 2 rank"
 
 
 def of_flute(job: Job, algorithm: FLUTE) -> Prediction:

@@ -85,7 +85,9 @@ def of_personal(job: Job, algorithm: PersonalModels) -> Prediction:
             risk = float(client_risks(State(S=served[None]), truth).mean())
             if covariance is not None:
                 root = truth.design.root_apply(np.eye(served.shape[1]))
-                risk += 0.5 * float(np.trace(root @ covariance.mean(axis=0) @ root.T))
+                roots = root if root.ndim == 3 else root[None]
+                spread = np.trace(roots @ covariance @ roots.mT, axis1=-2, axis2=-1)
+                risk += 0.5 * float(spread.mean())
             values.append(risk)
         return Quantity(np.array(values), source, valid, "risk")
 

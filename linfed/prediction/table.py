@@ -5,14 +5,17 @@ from __future__ import annotations
 import textwrap
 from typing import NamedTuple
 
+from linfed.algorithms.altmin import AltMin
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.base import Algorithm
+from linfed.algorithms.empirical_risk import BurerMonteiro
 from linfed.algorithms.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
+from linfed.prediction.fedrep import MINIMUM
 from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED
 from linfed.prediction.others import SERVED, SPECTRAL
 from linfed.prediction.personal import MIXED_VALID, VALID
@@ -59,7 +62,8 @@ ENTRIES = (
     ),
     Entry(
         (FedRep,),
-        f"exact heads, fresh samples, m = k + 2 or k + 3, or k > {LARGEST_RANK}",
+        f"exact heads, fresh samples, m = k + 2 or k + 3, k > {LARGEST_RANK}, or clients that differ in m, noise or "
+        "weights",
         ("distance", *NEAR_END),
         MEANS.validity,
     ),
@@ -75,8 +79,9 @@ ENTRIES = (
         (FedRep,),
         "exact heads, fixed samples",
         ("floor",),
-        "minimum of the empirical risk, for small angles and more samples than unknowns",
+        MINIMUM,
     ),
+    Entry((AltMin, BurerMonteiro), "fixed samples, all clients participate", ("floor",), MINIMUM),
     Entry(
         (FLUTE,),
         "fresh samples, Gaussian x, all clients participate",

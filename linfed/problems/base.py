@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from linfed._types import Array
+from linfed._types import Array, Indices
 from linfed.errors import check_instance, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize, qr_positive
 from linfed.numerics.streams import Seed
@@ -33,8 +33,8 @@ class Truth:
         Full-dimensional part of each client.
     subspace : ndarray (trials, d, k), optional
         Reference subspace for the subspace distance, if it is not the span of `B`.
-    noise_std : float
-        Standard deviation of the label noise, in units of y.
+    noise_std : float or sequence of float (n,)
+        Standard deviation of the label noise, in units of y, for all clients or for each client.
     design : Design
         Distribution of x.
 
@@ -52,8 +52,13 @@ class Truth:
     W: Array | None = None
     S: Array | None = None
     subspace: Array | None = None
-    noise_std: float = 0.0
+    noise_std: float | Sequence[float] = 0.0
     design: Design = field(default_factory=Gaussian)
+
+    def noise_levels(self, clients: Indices) -> float | Array:
+        """Return `noise_std`, or the standard deviations (.., 1) of the given clients (..,) where they differ."""
+        levels = np.asarray(self.noise_std, dtype=float)
+        return levels[clients][..., None] if levels.ndim else float(levels)
 
     @property
     def scale(self) -> Array:
@@ -92,6 +97,11 @@ class Truth:
             after the r-th are zeros: the reference is the span of Phi. If singular values k and k + 1 are equal, the
             reference is not unique (`not_unique`).
 
+        Raises
+        ------
+        ValueError
+            If the covariance of x differs between clients and the ground truth does not lie in `rank` dimensions.
+
         Notes
         -----
         Under a covariance ``L L'`` of x the risk of B with its best heads is ``(1/2n) ||(I - P) L'Phi||_F^2``, where P
@@ -117,6 +127,8 @@ class Truth:
             basis, rows = None, self.S
         if self.design.variance is not None:
             return basis, rows
+        if self.design.per_client:
+            raise ValueError(f"truth has a covariance of x for each client: {NO_CLOSED_FORM}")
         if basis is None:
             return None, self.design.root_apply(rows.mT).mT
         return self.design.root_apply(basis), rows
@@ -145,6 +157,10 @@ class Truth:
             U = orthonormalize(self.B) if self.B.shape[-1] <= rank else _top_subspace(self.B, self.W, rank)
             W = self.W @ (np.swapaxes(self.B, -1, -2) @ U)
         return Truth(B=U, W=W, noise_std=self.noise_std, design=self.design)
+
+
+NO_CLOSED_FORM = "the subspace of the smallest risk has no closed form if the covariance of x differs between clients"
+"""Reason for an absent reference subspace."""
 
 
 def not_unique(values: Array, rank: int) -> str:
@@ -244,8 +260,8 @@ class Problem(Protocol):
         ...
 
     @property
-    def noise_std(self) -> float:
-        """Standard deviation of the label noise."""
+    def noise_std(self) -> float | Sequence[float]:
+        """Standard deviation of the label noise, of all clients or of each client."""
         ...
 
     @property

@@ -1,8 +1,8 @@
 """Distributions of the samples x: isotropic sub-Gaussian designs (FedRep paper, Assumption 1), optionally anisotropic.
 
 Each of the four designs has mean 0 and identity covariance, and is sub-Gaussian. A `covariance` other than None
-replaces x by ``L x`` with ``L L' = covariance``, so that x is no longer isotropic as the theorems assume. The risk
-takes the covariance into account.
+replaces x by ``L x`` with ``L L' = covariance``, so that x is no longer isotropic as the theorems assume. It may differ
+between clients. The risk takes the covariance into account.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array, Generator
+from linfed._types import Array, Generator, Indices
 from linfed._values import ByValue, declared_last
 from linfed.errors import check_array, check_choice, short_repr
 
@@ -26,9 +26,9 @@ class Design(ByValue, ABC):
 
     Parameters
     ----------
-    covariance : None, float, array_like (d,) or (d, d), optional
-        Covariance of x: None for the identity, a positive number for a multiple of it, a vector for a diagonal,
-        or a full symmetric positive semi-definite matrix.
+    covariance : None, float, array_like (d,), (d, d) or (n, d, d), optional
+        Covariance of x: None for the identity, a positive number for a multiple of it, a vector for a diagonal, or a
+        full symmetric positive semi-definite matrix. Three axes are one such matrix for each client.
 
     Notes
     -----
@@ -63,57 +63,91 @@ class Design(ByValue, ABC):
     def __post_init__(self) -> None:
         if self.covariance is None:
             return
-        value = check_array("covariance", self.covariance, [(), ("d",), ("d", "d")])
+        value = check_array("covariance", self.covariance, [(), ("d",), ("d", "d"), ("n", "d", "d")])
         if value.ndim < 2 and np.any(value <= 0):
             raise ValueError(f"covariance = {short_repr(self.covariance)} must be positive")
-        if value.ndim == 2:
-            if value.shape[0] != value.shape[1] or not np.allclose(value, value.T):
-                raise ValueError(f"covariance of shape {value.shape} must be a symmetric (d, d) matrix")
-            lowest = float(np.linalg.eigvalsh(value)[0])
-            if lowest < -1e-10 * float(np.trace(value)):
-                raise ValueError(f"covariance must be positive semi-definite, but has the eigenvalue {lowest:.3g}")
+        if value.ndim >= 2:
+            if value.shape[-2] != value.shape[-1] or not np.allclose(value, value.mT):
+                wanted = "a symmetric (d, d) matrix" if value.ndim == 2 else "symmetric (d, d) matrices, one per client"
+                raise ValueError(f"covariance of shape {value.shape} must be {wanted}")
+            lowest = np.linalg.eigvalsh(value)[..., 0]
+            negative = lowest < -1e-10 * np.trace(value, axis1=-2, axis2=-1)
+            if np.any(negative):
+                least = float(np.min(lowest))
+                raise ValueError(f"covariance must be positive semi-definite, but has the eigenvalue {least:.3g}")
         value.setflags(write=False)
         object.__setattr__(self, "covariance", value)
         object.__setattr__(self, "_root", _root(value))
 
-    def check_dim(self, dim: int) -> None:
-        """Raise a ValueError unless the covariance has dimension `dim`."""
+    def check_sizes(self, dim: int, n_clients: int) -> None:
+        """Raise a ValueError unless the covariance has dimension `dim`, and `n_clients` matrices if per client."""
         shape = np.shape(self.covariance) if self.covariance is not None else ()
         if shape and shape[-1] != dim:
             raise ValueError(f"covariance has shape {shape}, expected d = dim = {dim} on each axis")
+        if self.per_client and shape[0] != n_clients:
+            raise ValueError(f"covariance has shape {shape}, expected one matrix for each of n_clients = {n_clients}")
+
+    @property
+    def per_client(self) -> bool:
+        """Whether clients have separate covariances."""
+        return np.ndim(self.covariance) == 3  # type: ignore[arg-type]  # None has no axes
 
     def fill(self, rng: Generator, out: Array) -> None:
-        """Write consecutive samples into the contiguous array `out`, (..., d)."""
+        """Write consecutive samples into the contiguous array `out`, (..., d), or (n, m, d) with n covariances."""
         self.draw(rng, out)
         if self.covariance is not None:
             out[...] = self.shape_rows(out)
 
+    def fill_clients(self, rng: Generator, out: Array, clients: Indices) -> None:
+        """Write consecutive samples of the clients (c,) into the contiguous array `out`, (c, m, d)."""
+        if self.per_client:
+            self.draw(rng, out)
+            out[...] = self.shape_clients(out, clients)
+        else:
+            self.fill(rng, out)
+
     def shape_rows(self, rows: Array) -> Array:
-        """Return ``rows @ L'``, (..., d), which gives isotropic rows the covariance ``L L'``."""
+        """Return ``rows @ L'``, (..., d), which gives isotropic rows the covariance ``L L'``.
+
+        With a covariance per client, rows are (n, m, d).
+        """
         if self.covariance is None:
             return rows
         root: Array = self._root  # type: ignore[attr-defined]
-        return rows @ root.T if root.ndim == 2 else rows * root
+        return rows @ root.mT if root.ndim >= 2 else rows * root
+
+    def shape_clients(self, rows: Array, clients: Indices) -> Array:
+        """Return ``rows @ L_i'`` for rows (c, m, d) of clients (c,), or (T, p, m, d) of clients (T, p)."""
+        root: Array = self._root  # type: ignore[attr-defined]
+        return rows @ root[clients].mT if self.per_client else self.shape_rows(rows)
 
     @property
     def variance(self) -> float | None:
-        """Variance c if the covariance is ``c I``; otherwise None."""
+        """Variance c if the covariance is ``c I`` for all clients; otherwise None."""
         if self.covariance is None:
             return 1.0
+        if self.per_client:
+            return None
         value = np.asarray(self.covariance)
         first = float(value.flat[0])
         isotropic = np.array_equal(value, first * np.eye(len(value)) if value.ndim == 2 else np.full_like(value, first))
         return first if isotropic else None
 
     def root_apply(self, M: Array) -> Array:
-        """Return ``L' M`` for M (..., d, c), for the quadratic form ``||L' M v||^2 = v' M' Cov M v`` of the risk."""
+        """Return ``L' M`` for M (..., d, c), for the quadratic form ``||L' M v||^2 = v' M' Cov M v`` of the risk.
+
+        With a covariance per client, M is (..., n, d, c).
+        """
         if self.covariance is None:
             return M
         root: Array = self._root  # type: ignore[attr-defined]
-        return root.T @ M if root.ndim == 2 else root[..., None] * M
+        return root.mT @ M if root.ndim >= 2 else root[..., None] * M
 
     def root_solve(self, M: Array) -> Array:
-        """Return ``L'^+ M`` for M (..., d, c), the matrix without a null-space part that `root_apply` maps to M."""
+        """Return ``L'^+ M`` for M (..., d, c), the matrix without a null-space part that `root_apply` maps to M.
+
+        The covariance must be common.
+        """
         if self.covariance is None:
             return M
         root: Array = self._root  # type: ignore[attr-defined]
@@ -121,6 +155,15 @@ class Design(ByValue, ABC):
             return M / root[..., None]
         squares = np.square(root).sum(axis=0)[:, None]  # the columns of L are orthogonal
         return np.asarray(root @ np.divide(M, squares, out=np.zeros_like(M), where=squares > 0))
+
+    def whiten(self, messages: Array, clients: Indices) -> Array:
+        """Return ``Cov_i^{-1} g_i`` for messages g_i (T, p, d) of the clients (T, p)."""
+        if self.covariance is None:
+            return messages
+        value = np.asarray(self.covariance)
+        if value.ndim < 2:
+            return messages / value
+        return np.linalg.solve(value[clients] if value.ndim == 3 else value, messages[..., None])[..., 0]
 
     @abstractmethod
     def draw(self, rng: Generator, out: Array) -> None:
@@ -136,8 +179,8 @@ def _root(covariance: Array) -> Array:
         return np.asarray(np.sqrt(covariance))
     values, vectors = np.linalg.eigh(covariance)
     # The square root of an eigenvalue that is only a rounding error would be about 1e-8, so such eigenvalues become 0.
-    tiny = len(values) * np.finfo(float).eps * values[-1]
-    return np.asarray(vectors * np.sqrt(np.where(values > tiny, values, 0.0)))
+    tiny = values.shape[-1] * np.finfo(float).eps * values[..., -1:]
+    return np.asarray(vectors * np.sqrt(np.where(values > tiny, values, 0.0))[..., None, :])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +189,7 @@ class Gaussian(Design):
 
     Parameters
     ----------
-    covariance : None, float, array_like (d,) or (d, d), optional
+    covariance : None, float, array_like (d,), (d, d) or (n, d, d), optional
         Covariance of x, the identity by default; see `Design`.
 
     Examples
@@ -172,7 +215,7 @@ class Rademacher(Design):
 
     Parameters
     ----------
-    covariance : None, float, array_like (d,) or (d, d), optional
+    covariance : None, float, array_like (d,), (d, d) or (n, d, d), optional
         Covariance of x, the identity by default; see `Design`.
 
     Examples
@@ -198,7 +241,7 @@ class UniformCube(Design):
 
     Parameters
     ----------
-    covariance : None, float, array_like (d,) or (d, d), optional
+    covariance : None, float, array_like (d,), (d, d) or (n, d, d), optional
         Covariance of x, the identity by default; see `Design`.
 
     Examples
@@ -225,7 +268,7 @@ class UniformSphere(Design):
 
     Parameters
     ----------
-    covariance : None, float, array_like (d,) or (d, d), optional
+    covariance : None, float, array_like (d,), (d, d) or (n, d, d), optional
         Covariance of x, the identity by default; see `Design`.
 
     Examples
@@ -260,10 +303,12 @@ def as_design(value: Design | str) -> Design:
 
 
 def is_gaussian(design: Design) -> bool:
-    """Return True if x is ``L g`` with g standard Gaussian and ``L L'`` the covariance.
+    """Return True if x is ``L g`` with g standard Gaussian and ``L L'`` the covariance, equal for all clients.
 
     The attribute ``standard_gaussian`` counts only if no subclass overrides the sampling methods without setting it.
     """
-    return design.standard_gaussian and declared_last(
-        type(design), "standard_gaussian", ("draw", "fill", "shape_rows", "root_apply")
+    return (
+        not design.per_client
+        and design.standard_gaussian
+        and declared_last(type(design), "standard_gaussian", ("draw", "fill", "shape_rows", "root_apply"))
     )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, converted
-from linfed.errors import check_array, check_noise_std, check_shape
+from linfed.errors import check_array, check_noise_stds, check_shape
 from linfed.numerics.linalg import RANK_TOLERANCE
 from linfed.numerics.streams import Seed
-from linfed.problems.base import Truth, not_unique
+from linfed.problems.base import NO_CLOSED_FORM, Truth, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
 from linfed.system.memory import check_copy
 
@@ -34,8 +35,8 @@ class GivenTruth(Configuration):
         Full-dimensional part of each client.
     Phi : array_like (n, d) or (trials, n, d), optional
         All regressors, row i = client i; cannot be combined with `W` or `S`.
-    noise_std : float, default 0.0
-        Standard deviation of the label noise, in units of y.
+    noise_std : float or array_like (n,), default 0.0
+        Standard deviation of the label noise, in units of y: one for all clients, or one for each client.
     design : Design or str, default "gaussian"
         Distribution of x.
 
@@ -72,11 +73,11 @@ class GivenTruth(Configuration):
     W: npt.ArrayLike | None = None
     S: npt.ArrayLike | None = None
     Phi: npt.ArrayLike | None = None
-    noise_std: float = 0.0
+    noise_std: float | Sequence[float] = 0.0
     design: Design = field(default_factory=Gaussian)
 
     def __post_init__(self) -> None:
-        check_fields(self, noise_std=converted(check_noise_std), design=converted(as_design))
+        check_fields(self, design=converted(as_design))
         axes = {"B": ("d", "r"), "W": ("n", "r"), "S": ("n", "d"), "Phi": ("n", "d")}
         for name, shape in axes.items():
             value = getattr(self, name)
@@ -94,7 +95,8 @@ class GivenTruth(Configuration):
         if self.S is not None and self.B is not None and self.W is None:
             raise ValueError("B with S requires W; for a reference subspace B and all regressors use Phi=")
         self._check_sizes()
-        self.design.check_dim(self.dim)
+        check_fields(self, noise_std=converted(partial(check_noise_stds, n_clients=self.n_clients)))
+        self.design.check_sizes(self.dim, self.n_clients)
 
     def _arrays(self) -> dict[str, Array]:
         """Return the given arrays by name."""
@@ -148,12 +150,17 @@ class GivenTruth(Configuration):
     @functools.cached_property
     def _singular_values(self) -> Array:
         """Singular values (trials, r) of `Truth.singular_values` for each given trial."""
-        return self.truth(0, range(self.n_trials or 1)).singular_values()
+        truth = self.truth(0, range(self.n_trials or 1))
+        if self.design.per_client:  # only the rank is used
+            truth = replace(truth, design=Gaussian())
+        return truth.singular_values()
 
     def no_reference(self, rank: int) -> str:
         """Return the reason why no unique reference subspace of `rank` columns exists, or an empty string."""
         if self.B is not None and (self.Phi is not None or self.subspace_rank <= rank):
             return ""
+        if self.design.per_client:
+            return NO_CLOSED_FORM
         return not_unique(self._singular_values, rank)
 
     @property

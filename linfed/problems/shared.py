@@ -11,10 +11,10 @@ import numpy as np
 
 from linfed._types import Array, Generator
 from linfed._values import Configuration, check_fields, converted, optional, positive
-from linfed.errors import check_integer, check_noise_std, check_number
+from linfed.errors import check_integer, check_noise_stds, check_number
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import Seed, Stream, generators
-from linfed.problems.base import Truth, not_unique
+from linfed.problems.base import NO_CLOSED_FORM, Truth, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
 
 LARGEST_CONDITION = 1e12
@@ -29,8 +29,9 @@ class SharedRepresentation(Configuration):
     ----------
     n_clients, dim, rank : int
         Number of clients n, ambient dimension d, rank k <= d of the ground truth.
-    noise_std : float, default 0.0
-        Standard deviation of the label noise, in units of y (never the variance).
+    noise_std : float or array_like (n,), default 0.0
+        Standard deviation of the label noise, in units of y (never the variance): one for all clients, or one for each
+        client.
     head_norm : float, optional
         Length of every ``w_i*``; ``sqrt(rank)`` by default (Assumption 3). If `heterogeneity` is between 0 and 1, it is
         the root mean square length over the distribution of heads.
@@ -92,7 +93,7 @@ class SharedRepresentation(Configuration):
     n_clients: int
     dim: int
     rank: int
-    noise_std: float = 0.0
+    noise_std: float | Sequence[float] = 0.0
     head_norm: float | None = None
     condition_number: float | None = None
     heterogeneity: float = 1.0
@@ -102,8 +103,9 @@ class SharedRepresentation(Configuration):
         check_fields(self, n_clients=check_integer, dim=check_integer, rank=check_integer)
         if self.rank > self.dim:
             raise ValueError(f"rank = {self.rank} must be at most dim = {self.dim}")
-        check_fields(self, noise_std=converted(check_noise_std), design=converted(as_design))
-        self.design.check_dim(self.dim)
+        check_fields(self, noise_std=converted(partial(check_noise_stds, n_clients=self.n_clients)))
+        check_fields(self, design=converted(as_design))
+        self.design.check_sizes(self.dim, self.n_clients)
         kappa_range = partial(check_number, minimum=1.0, maximum=LARGEST_CONDITION)
         check_fields(self, head_norm=optional(positive), condition_number=optional(kappa_range))
         check_fields(self, heterogeneity=partial(check_number, minimum=0.0, maximum=1.0))
@@ -133,6 +135,8 @@ class SharedRepresentation(Configuration):
 
     def no_reference(self, rank: int) -> str:
         """Return the reason why no unique reference subspace of `rank` columns exists, or an empty string."""
+        if self.design.per_client and rank < self.rank:
+            return NO_CLOSED_FORM
         equal = self.condition_number == 1.0 and self.design.variance is not None
         return not_unique(np.ones((1, self.rank)), rank) if equal else ""
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from linfed._types import Array, Generator
 from linfed._values import Configuration, check_fields, converted, optional, positive
-from linfed.errors import check_array, check_integer, check_noise_std, short_repr
+from linfed.errors import check_array, check_integer, check_noise_stds, short_repr
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import Seed, Stream, generators
-from linfed.problems.base import Truth, not_unique
+from linfed.problems.base import NO_CLOSED_FORM, Truth, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
 
 
@@ -35,8 +36,9 @@ class UnderParameterized(Configuration):
         multiplied by one factor that gives this gap. Requires `gap_after`.
     gap_after : int, optional
         Index k of the gap, below r.
-    noise_std : float, default 0.0
-        Standard deviation of the label noise, in units of y (never the variance).
+    noise_std : float or array_like (n,), default 0.0
+        Standard deviation of the label noise, in units of y (never the variance): one for all clients, or one for each
+        client.
     design : Design or str, default "gaussian"
         Distribution of x.
 
@@ -76,19 +78,14 @@ class UnderParameterized(Configuration):
     spectrum: Sequence[float] | None = None
     gap: float | None = None
     gap_after: int | None = None
-    noise_std: float = 0.0
+    noise_std: float | Sequence[float] = 0.0
     design: Design = field(default_factory=Gaussian)
 
     def __post_init__(self) -> None:
-        check_fields(
-            self,
-            n_clients=check_integer,
-            dim=check_integer,
-            noise_std=converted(check_noise_std),
-            design=converted(as_design),
-            rank=optional(check_integer),
-        )
-        self.design.check_dim(self.dim)
+        check_fields(self, n_clients=check_integer, dim=check_integer)
+        levels = partial(check_noise_stds, n_clients=self.n_clients)
+        check_fields(self, noise_std=converted(levels), design=converted(as_design), rank=optional(check_integer))
+        self.design.check_sizes(self.dim, self.n_clients)
         most = min(self.n_clients, self.dim)
         if self.rank is not None and self.rank > most:
             raise ValueError(f"rank = {self.rank} must be at most min(n_clients, dim) = {most}")
@@ -142,6 +139,8 @@ class UnderParameterized(Configuration):
 
     def no_reference(self, rank: int) -> str:
         """Return the reason why no unique reference subspace of `rank` columns exists, or an empty string."""
+        if self.design.per_client:
+            return "" if self._factored and self.truth_size <= rank else NO_CLOSED_FORM
         if self.spectrum is None or self.design.variance is None:
             return ""
         return not_unique(self._with_gap(np.asarray(self.spectrum))[None], rank)

@@ -30,7 +30,7 @@ def bibtex() -> str:
     """
     text = citation_file().read_text(encoding="utf-8")
     given = {name: value.strip("\"'") for name, value in re.findall(r"(?m)^([\w-]+): *(.+?) *$", text)}
-    people = re.search(r"(?ms)^authors:\n((?: .*\n?)+)", text)
+    people = re.search(r"(?m)^authors:\n((?: .*\n?)+)", text)
     authors = []
     for part in re.split(r"(?m)^ *- ", people[1])[1:] if people else []:
         person = {name: value.strip("\"'") for name, value in re.findall(r"(?m)^ *([\w-]+): *(.+?) *$", part)}

@@ -167,20 +167,26 @@ def edge_message(settings: Sequence[Mapping[str, Any]], name: str, value: Any) -
 def beyond(
     algorithm: Algorithm, settings: Sequence[Mapping[str, Any]], best: int, edges: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the new settings if the grid is extended by one value beyond each of the edges."""
+    """Return the new settings that the algorithm allows if the grid is extended by one value beyond each edge."""
     grid = {name: sorted({setting[name] for setting in settings}) for name in settings[0]}
     for name in edges:
         values = grid[name]
         end, before = (values[0], values[1]) if settings[best][name] == values[0] else (values[-1], values[-2])
-        try:
-            whole = isinstance(at_path(changed(algorithm, settings[best]), name), int)
-            value = _next(end, before, whole=whole, geometric=values[0] > 0)
-            changed(algorithm, {**settings[best], name: value})
-        except ValueError:  # the field does not allow a value beyond the grid
-            continue
-        grid[name] = [*values, value]
+        whole = isinstance(at_path(changed(algorithm, settings[best]), name), int)
+        value = _next(end, before, whole=whole, geometric=values[0] > 0)
+        if _allowed(algorithm, {**settings[best], name: value}):
+            grid[name] = [*values, value]
     wider = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    return [setting for setting in wider if setting not in settings]
+    return [setting for setting in wider if setting not in settings and _allowed(algorithm, setting)]
+
+
+def _allowed(algorithm: Algorithm, setting: Mapping[str, Any]) -> bool:
+    """Return whether the algorithm allows the values of a setting together."""
+    try:
+        changed(algorithm, setting)
+    except ValueError:
+        return False
+    return True
 
 
 def _next(end: Any, before: Any, *, whole: bool, geometric: bool) -> Any:

@@ -14,6 +14,7 @@ from linfed._types import Array, Json
 from linfed._values import Configuration
 from linfed.algorithms import ALGORITHMS
 from linfed.algorithms.base import State, frozen
+from linfed.algorithms.fine_tuning import AllLayers
 from linfed.algorithms.heads import ExactHeads, GradientHeads
 from linfed.algorithms.initial import INITIALISATIONS
 from linfed.algorithms.solvers import ClosedForm, GradientSteps
@@ -37,6 +38,7 @@ _LISTED: tuple[type[Any], ...] = (
     *ALGORITHMS.values(),
     *INITIALISATIONS.values(),
     *LAWS.values(),
+    AllLayers,
     Classes,
     ClosedForm,
     ExactHeads,

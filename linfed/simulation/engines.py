@@ -74,9 +74,11 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
     if engine == "explicit":
         return "with in_law = True the samples are never drawn" if in_law else ""
     fresh, gaussian = isinstance(data, FreshSamples), _gaussian(setting)
-    if isinstance(data, FreshSamples) and data.unequal:
-        return "clients have different numbers of fresh samples"
+    if setting.problem is not None and setting.problem.design.per_client and (fresh or in_law):
+        return "the covariance of x differs between clients"
     if engine == "compressed":
+        if isinstance(data, FreshSamples) and data.unequal:
+            return "clients have different numbers of fresh samples"
         if requires > Requires.QUADRATIC:
             return f"{name} may use single samples"
         if m <= d:
@@ -90,9 +92,11 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
         return "it requires Gaussian x"
     if requires > Requires.FEATURES:
         return f"{name} uses more than the features at one B"
+    rank, k = setting.truth_rank, setting.algorithm.learned_rank
+    if isinstance(data, FreshSamples) and data.unequal and data.smallest <= k:
+        return f"clients have different numbers of fresh samples, and one has at most rank = {k}"
     if engine == "projected":
         return ""
-    rank, k = setting.truth_rank, setting.algorithm.learned_rank
     if rank is None:
         return "the ground truth must have the form B* w_i*"
     covariance = None if setting.problem is None else setting.problem.design.covariance
@@ -192,8 +196,8 @@ def open_source(
         return _open_fixed(engine, data, truth, sizes, seed, trials)
     if engine == "explicit":
         return FreshSource(data.n_samples, truth, sizes, seed, trials)
-    assert isinstance(data.n_samples, int)
     if engine == "compressed":
+        assert isinstance(data.n_samples, int)
         return CompressedFreshSource(data.n_samples, truth, sizes, seed, trials)
     source = ChainSource if engine == "chain" else ProjectedSource
     return source(data.n_samples, truth, sizes, columns, seed, trials)

@@ -409,20 +409,30 @@ def squared_errors(state: State, truth: Truth, transform: Callable[[Array], Arra
     if state.S is None and truth.S is None:
         stacked = change(np.concatenate([basis for basis, _ in low_rank], axis=-1))
         return factored_squared_lengths(stacked, [factor for _, factor in low_rank])
-    difference: Array = np.subtract(0.0 if state.S is None else state.S, 0.0 if truth.S is None else truth.S)
-    for basis, factor in low_rank:
-        difference = difference + factor @ basis.mT
-    shaped = change(difference.mT).mT
+    shaped = change(differences(state, truth).mT).mT
     return np.vecdot(shaped, shaped)
+
+
+def differences(state: State, truth: Truth) -> Array:
+    """Return ``theta_i - phi_i`` for each client, (trials, n, d)."""
+    difference: Array = np.subtract(0.0 if state.S is None else state.S, 0.0 if truth.S is None else truth.S)
+    if state.B is not None and state.W is not None:
+        difference = difference + state.W @ state.B.mT
+    if truth.B is not None and truth.W is not None:
+        difference = difference + truth.W @ -truth.B.mT
+    return difference
 
 
 def client_risks(state: State, truth: Truth, squared: Array | None = None) -> Array:
     """Return each client's exact risk ``(1/2)(theta - phi)' Cov (theta - phi) + noise_std^2 / 2``, (trials, n)."""
-    if truth.design.covariance is not None:
+    if truth.design.per_client:
+        shaped = truth.design.root_apply(differences(state, truth)[..., None])[..., 0]
+        squared = np.vecdot(shaped, shaped)
+    elif truth.design.covariance is not None:
         squared = squared_errors(state, truth, truth.design.root_apply)
     elif squared is None:
         squared = squared_errors(state, truth)
-    return 0.5 * squared + 0.5 * truth.noise_std**2
+    return 0.5 * squared + 0.5 * np.square(truth.noise_std)
 
 
 def client_losses(state: State, batch: ExplicitBatch) -> Array:

@@ -59,6 +59,11 @@ def new_client_risks(
     seed = trained_seed if seed is None else check_seed(seed)
     if problem is None:
         family = require_problem(trained_problem, "new_clients() requires a ground truth")
+        if np.ndim(family.noise_std):
+            raise ValueError(
+                "new_clients() requires problem=: noise_std has one number for each training client, and none for new "
+                "clients"
+            )
         count = NEW_CLIENTS if clients is None else check_integer("clients", clients)
     else:
         family, count = check_problem(problem), problem.n_clients
@@ -82,6 +87,8 @@ def new_client_risks(
     for start in range(0, n_trials, length):
         trials = range(start, min(start + length, n_trials))
         chosen = final.trials(slice(trials.start, trials.stop))
+        if family.design.per_client:
+            raise ValueError("new_clients() requires a design with one covariance of x for all clients")
         with quiet():
             if problem is None:
                 truth = family.new_clients(family.truth(trained_seed, trials), count, seed, trials)
@@ -162,7 +169,7 @@ def _samples(truth: Truth, dim: int, size: int, seed: Seed, trials: Sequence[int
     ):
         truth.design.fill(x_rng, rows)
         X[index] = rows.swapaxes(0, 1)
-        noise[index] = truth.noise_std * noise_rng.standard_normal((size, clients)).T
+        noise[index] = truth.noise_levels(np.arange(clients)) * noise_rng.standard_normal((size, clients)).T
     return X, noise
 
 

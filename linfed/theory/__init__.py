@@ -12,6 +12,7 @@ from linfed.theory.fedrep.any_heads import (
     stability_edge,
 )
 from linfed.theory.fedrep.break_even import break_even_clients, fixed_sample_edge
+from linfed.theory.fedrep.covariances import LocalDrift, local_drift, mean_gradient
 from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, fixed_sample_floor, fixed_samples_needed
 from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
 from linfed.theory.fedrep.largest_angle import largest_sine, median_distance
@@ -35,6 +36,7 @@ from linfed.theory.fedrep.under_parameterized import (
     under_parameterized_evolution,
     under_parameterized_floor,
 )
+from linfed.theory.fedrep.weights import optimal_weights
 from linfed.theory.fedrep.without_qr import UnnormalizedEvolution, norm_growth, unnormalized_evolution
 from linfed.theory.fedrolex import fedrolex_cycle
 from linfed.theory.flute import (
@@ -83,6 +85,7 @@ __all__ = [
     "FixedSampleFloor",
     "FluteTrace",
     "GradientHeadsEvolution",
+    "LocalDrift",
     "SecondOrder",
     "ShortcutRound",
     "ShortcutTrace",
@@ -134,7 +137,9 @@ __all__ = [
     "largest_sine",
     "least_global_nc2",
     "local_best_step",
+    "local_drift",
     "local_mean_risk",
+    "mean_gradient",
     "mean_square_rate",
     "mean_squared_sine",
     "median_distance",
@@ -148,6 +153,7 @@ __all__ = [
     "norm_growth",
     "one_round_factor",
     "one_round_means",
+    "optimal_weights",
     "outside_length",
     "refitted_heads_limit",
     "scaffold_iteration_matrix",

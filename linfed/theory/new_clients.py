@@ -23,7 +23,8 @@ def single_model_floor(truth: Truth) -> Array:
     Returns
     -------
     ndarray (trials,)
-        ``(1/2n) sum_i (phibar - phi_i)' Cov (phibar - phi_i) + noise_std^2 / 2`` with ``phibar = (1/n) sum_i phi_i``.
+        ``(1/2n) sum_i (phibar - phi_i)' Cov_i (phibar - phi_i) + noise_std^2 / 2`` with ``phibar = (1/n) sum_i phi_i``,
+        or ``phibar = (sum_i Cov_i)^+ sum_i Cov_i phi_i`` if the covariance of x differs between clients.
 
     Notes
     -----
@@ -43,6 +44,11 @@ def single_model_floor(truth: Truth) -> Array:
     >>> lf.theory.single_model_floor(problem.truth(0, range(2))).round(3)
     array([0.947, 0.994])
     """
+    if truth.design.per_client:
+        Sigma, Phi = np.asarray(truth.design.covariance), truth.dense()
+        right = (Sigma @ Phi[..., None]).sum(axis=1)
+        best = (np.linalg.pinv(Sigma.sum(axis=0), hermitian=True) @ right).mT
+        return client_risks(State(S=best), truth).mean(axis=-1)
     W, S = (None if part is None else part.mean(axis=1, keepdims=True) for part in (truth.W, truth.S))
     return client_risks(State(B=truth.B, W=W, S=S), truth).mean(axis=-1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -11,10 +11,11 @@ import numpy.typing as npt
 from linfed._types import Array, Indices
 from linfed._values import check_fields, converted, instance, one_of, optional, positive
 from linfed.algorithms.base import Communication, InitContext, Requires, State
+from linfed.algorithms.fine_tuning import EXAMPLES, FINE_TUNING, AllLayers, adapted, fine_tuned, prepared, tuned_floats
 from linfed.algorithms.heads import HeadSolver, check_heads_loss, check_one_ridge
 from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
 from linfed.algorithms.models import Direction, LinearModel, client_weights, weighted_mean, zero_model
-from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size, step_at
+from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size, last_value, step_at
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, short_repr
 from linfed.numerics.linalg import take_clients
@@ -49,7 +50,7 @@ class Averaging(Scheduled):
     server_step_size: float = 1.0
     weights: Literal["uniform", "samples"] = "uniform"
     init: Initial | str | npt.ArrayLike = "random"
-    fine_tune: HeadSolver | None = None
+    fine_tune: HeadSolver | AllLayers | None = None
 
     def __post_init__(self) -> None:
         check_fields(
@@ -62,7 +63,7 @@ class Averaging(Scheduled):
             weights=one_of("uniform", "samples"),
             init=converted(as_initial),
             rank=optional(check_integer),
-            fine_tune=optional(instance(HeadSolver, "lf.ExactHeads(), lf.GradientHeads(steps=10), or None")),
+            fine_tune=optional(instance(FINE_TUNING, f"{EXAMPLES}, or None")),
         )
         check_one_ridge("fine_tune", self.fine_tune)
         if (self.local_epochs is None) != (self.batch_size is None):
@@ -75,9 +76,10 @@ class Averaging(Scheduled):
             )
         if self.rank is None and self.init != RandomSubspace():
             raise ValueError(f"init = {short_repr(self.init)} requires rank=: the one-layer model has no B")
-        if self.rank is None and self.fine_tune is not None:
+        if self.rank is None and isinstance(self.fine_tune, HeadSolver):
             raise ValueError(
-                f"fine_tune = {short_repr(self.fine_tune)} requires rank=: the one-layer model has no head"
+                f"fine_tune = {short_repr(self.fine_tune)} requires rank=: the one-layer model has no head; use "
+                "lf.AllLayers(steps=10)"
             )
 
     @property
@@ -92,7 +94,7 @@ class Averaging(Scheduled):
 
     @property
     def finishes(self) -> bool:
-        """Whether heads are fine-tuned after the last round."""
+        """Whether clients fine-tune the model after the last round."""
         return self.fine_tune is not None
 
     @property
@@ -106,13 +108,13 @@ class Averaging(Scheduled):
 
     def initial_state(self, start: InitContext) -> State:
         """Return B from `init` and the shared head at 0; for one layer theta at 0."""
-        return State(**zero_model(start, self.rank, self.init))
+        return State(**prepared(self.fine_tune, zero_model(start, self.rank, self.init)))
 
     def counted(self, start: InitContext) -> dict[str, Array]:
         """Return the arrays of the initial state with the clients' shares, for a `Counted` state."""
         counts = start.counts if self.weights == "samples" else np.ones((start.trials, start.n_clients))
         shares = counts / counts.sum(axis=-1, keepdims=True)
-        return {**zero_model(start, self.rank, self.init), "shares": shares}
+        return {**prepared(self.fine_tune, zero_model(start, self.rank, self.init)), "shares": shares}
 
     def local_change(
         self, model: LinearModel, batch: Batch, begin: Array, rng: TrialRandom, direction: Direction | None = None
@@ -154,19 +156,16 @@ class Averaging(Scheduled):
         return weighted_mean(change, client_weights(batch, self.weights))
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
-        """Return the state with each client's head fine-tuned on its own samples, (T, n, k)."""
+        """Return the state after each client has fine-tuned its head, (T, n, k), or its model, on its own samples."""
         if self.fine_tune is None:
             return state
-        W = np.repeat(state.array("W"), batch.active.shape[-1], axis=1)
-        last = step_at(self.step_size, batch.round - 1)
-        return replace(state, W=self.fine_tune.solve(batch.project(state.array("B")), W, last).W)
+        return fine_tuned(self.fine_tune, state, batch, step_at(self.step_size, batch.round - 1))
 
     def adapt(self, state: State, batch: Batch) -> State:
-        """Return new clients' exact heads at B, with the ridge of the fine-tuning; for one layer theta."""
+        """Return the models of new clients: exact heads at B, steps on all layers, or with one layer theta."""
         if self.fine_tune is None:
             return super().adapt(state, batch)
-        B = state.array("B")
-        return State(B=B, W=self.fine_tune.adapt(batch.project(B)).W)
+        return adapted(self.fine_tune, state, batch, last_value(self.step_size, "step_size"))
 
     def parameters(self, dim: int, classes: int = 0) -> int:
         """Return the number of parameters P of the model."""
@@ -182,6 +181,6 @@ class Averaging(Scheduled):
         return 0
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of the participants' parameters, of the stored vectors, and of fine-tuned heads."""
-        heads = n_clients * self.learned_rank if self.finishes else 0
-        return (1 + participants + self.memory(n_clients)) * self.parameters(dim) + heads
+        """Return the size of the participants' parameters, of the stored vectors, and of fine-tuned heads or models."""
+        tuned = tuned_floats(self.fine_tune, n_clients, rank=self.learned_rank, dim=dim)
+        return (1 + participants + self.memory(n_clients)) * self.parameters(dim) + tuned

@@ -34,15 +34,16 @@ class FedAvg(Averaging):
         Weights of the participants: equal (option 2), or proportional to their sample counts (option 1).
     init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
         Initial B of the two-layer model; w and theta start at 0.
-    fine_tune : ExactHeads or GradientHeads, optional
-        Fine-tuning of the head on each client's samples after the last round (FedAvg + FT): full-gradient steps from
-        the shared head (``lf.GradientHeads(steps=10)`` in the FedRep paper), or least squares. B does not change.
+    fine_tune : ExactHeads, GradientHeads or AllLayers, optional
+        Fine-tuning on each client's samples after the last round (FedAvg + FT). Of the head, at the server's B: least
+        squares, or full-gradient steps from the shared head (``lf.GradientHeads(steps=10)`` in the FedRep paper). Of
+        the whole model, also with one layer: ``lf.AllLayers(steps=10)``.
 
     Raises
     ------
     ValueError
         If a step size is not positive, a name is unknown, the rank exceeds d, or options cannot be combined: `init` or
-        `fine_tune` with one layer, `local_steps` with minibatches.
+        fine-tuned heads with one layer, `local_steps` with minibatches.
 
     Notes
     -----
@@ -77,7 +78,7 @@ class FedAvg(Averaging):
     """
 
     requires = Averaging.requires
-    summary: ClassVar[str] = "one model for all clients, with one or two layers; optional final fine-tuning of the head"
+    summary: ClassVar[str] = "one model for all clients, with one or two layers; optional final fine-tuning"
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""

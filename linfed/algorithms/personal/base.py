@@ -10,7 +10,7 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import check_fields
 from linfed.algorithms.base import Communication, InitContext, Requires, State
-from linfed.algorithms.models import LinearModel, PersonalState, client_weights, flat, weighted_mean
+from linfed.algorithms.models import LinearModel, client_weights, flat, weighted_mean
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
 
@@ -32,7 +32,7 @@ class PersonalModels(Scheduled):
     def initial_state(self, start: InitContext) -> State:
         """Return the state with the server's model and all predictors at 0."""
         zeros = start.zeros(start.n_clients, start.dim)
-        return PersonalState(S=zeros, shared=zeros[:, :1].copy())
+        return State(S=zeros, shared=zeros[:, :1].copy())
 
     def average(self, batch: Batch, values: Array) -> Array:
         """Return the mean of the participants' values (T, p, P), as (T, 1, P)."""
@@ -48,10 +48,10 @@ class PersonalModels(Scheduled):
         return (n_clients + 3 * participants + 1) * dim
 
 
-def vectors(state: PersonalState, batch: Batch) -> tuple[LinearModel, Array, Array]:
+def vectors(state: State, batch: Batch) -> tuple[LinearModel, Array, Array]:
     """Return the model, the server's parameters (T, 1, P) and the participants' predictors (T, p, P)."""
     own = state.take_clients("S", batch.active)
-    return LinearModel.of(state), flat(state.shared), flat(own)
+    return LinearModel.of(state), flat(state.array("shared")), flat(own)
 
 
 def ridge_towards(batch: Batch, centre: Array, strength: Array | float) -> Array:

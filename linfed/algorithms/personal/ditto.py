@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from linfed._values import check_fields, non_negative, optional, positive
 from linfed.algorithms.base import State
-from linfed.algorithms.models import PersonalState
 from linfed.algorithms.personal.base import PersonalModels, ridge_towards, vectors
 from linfed.data.batch import Batch
 from linfed.errors import check_integer
@@ -89,7 +88,6 @@ class Ditto(PersonalModels):
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
-        assert isinstance(state, PersonalState)
         model, server, own = vectors(state, batch)
         eta = self.step_in(batch)
         own = model.trained(
@@ -105,7 +103,6 @@ class Ditto(PersonalModels):
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the minimisers of the new clients' losses with the penalty."""
-        assert isinstance(state, PersonalState)
         if self.strength == 0:
             return State(S=batch.least_squares())
-        return State(S=ridge_towards(batch, state.shared, self.strength))
+        return State(S=ridge_towards(batch, state.array("shared"), self.strength))

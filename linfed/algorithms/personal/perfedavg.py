@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from linfed._types import Array
 from linfed._values import check_fields, one_of, positive
 from linfed.algorithms.base import InitContext, Requires, State
-from linfed.algorithms.models import LinearModel, PersonalState, flat
+from linfed.algorithms.models import LinearModel
 from linfed.algorithms.personal.base import PersonalModels
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_integer
@@ -109,7 +107,7 @@ class PerFedAvg(PersonalModels):
     def initial_state(self, start: InitContext) -> State:
         """Return the state with the server's model at 0."""
         zeros = start.zeros(1, start.dim)
-        return PersonalState(S=zeros, shared=zeros)
+        return State(S=zeros, shared=zeros)
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
@@ -123,8 +121,7 @@ class PerFedAvg(PersonalModels):
             if A is not None:
                 slope = slope - alpha * (A @ slope[..., None])[..., 0]
             local = local - beta * slope
-        new = model.parts(server + self.average(batch, local - server))["S"]
-        return state.update(S=new, shared=new)
+        return state.update(**model.parts(server + self.average(batch, local - server)))
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with each client's own step, (T, n, d)."""
@@ -132,9 +129,10 @@ class PerFedAvg(PersonalModels):
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the clients' models after one step from the server's model."""
-        model, theta = LinearModel.of(state), state.array("shared")
-        own = flat(theta) - self.adaptation_step_size * model.gradient(batch, flat(theta))
-        return State(S=model.predictors(np.asarray(own)))
+        model = LinearModel.of(state)
+        theta = model.shared(state)
+        own = theta - self.adaptation_step_size * model.gradient(batch, theta)
+        return State(S=model.predictors(own))
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of all models at the end, of the participants' models, and of their Hessians."""

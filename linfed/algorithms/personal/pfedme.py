@@ -12,7 +12,7 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import check_fields, optional, positive
 from linfed.algorithms.base import State
-from linfed.algorithms.models import LinearModel, PersonalState
+from linfed.algorithms.models import LinearModel
 from linfed.algorithms.personal.base import PersonalModels, ridge_towards, vectors
 from linfed.data.batch import Batch
 from linfed.errors import check_integer, check_number
@@ -109,7 +109,6 @@ class PFedMe(PersonalModels):
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
-        assert isinstance(state, PersonalState)
         model, server, own = vectors(state, batch)
         eta, solve = self.step_in(batch), self._inner(model, batch)
         local = personal = np.broadcast_to(server, own.shape)
@@ -132,5 +131,4 @@ class PFedMe(PersonalModels):
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the new clients' minimisers around the server's model."""
-        assert isinstance(state, PersonalState)
-        return State(S=ridge_towards(batch, state.shared, self.strength))
+        return State(S=ridge_towards(batch, state.array("shared"), self.strength))

@@ -34,13 +34,15 @@ class Draws:
     ----------
     normals, chis : int
         Numbers of Gaussian and of chi-squared values per client; the latter have ``m, m - 1, ..`` degrees of freedom.
+    n_samples : int or None
+        Number m; None if it differs between clients and is given in each round.
     """
 
     def __init__(
         self,
         normals: int,
         chis: int,
-        n_samples: int,
+        n_samples: int | None,
         participants: int,
         rounds: int,
         seed: Seed,
@@ -48,12 +50,13 @@ class Draws:
         streams: tuple[Stream, Stream],
     ) -> None:
         self._normals, self._chis, self._p, self._trials = normals, chis, participants, len(trials)
-        # A method would create a reference cycle.
-        self._fill_gammas = partial(fill_gammas, (n_samples - np.arange(chis)) / 2.0)
+        self._counts: Array | None = None
         self._rngs = [generators(seed, stream, trials) for stream in streams]
         self._workspace = Workspace()
         self._ahead: list[RoundStream] | None = None
-        if participants * (normals + chis) <= BLOCK_VALUES:
+        # A method would create a reference cycle.
+        self._fill_gammas = partial(fill_gammas, (n_samples - np.arange(chis)) / 2.0) if n_samples else None
+        if self._fill_gammas and participants * (normals + chis) <= BLOCK_VALUES:
             fills: tuple[Callable[[Generator, Array], None], ...] = (fill_normals, self._fill_gammas)
             shapes = ((normals, participants), (chis, participants))
             self._ahead = [
@@ -68,8 +71,9 @@ class Draws:
         """Whether a round's values stay valid until the next round."""
         return self._ahead is not None
 
-    def next_round(self) -> None:
-        """Advance to the next round."""
+    def next_round(self, counts: Array | None = None) -> None:
+        """Advance to the next round, with the participants' numbers of samples (T, p) if they differ."""
+        self._counts = counts
         if self._ahead is not None:
             self._now = [stream.next() for stream in self._ahead]
         else:  # the values of the round are redrawn from these states at each pass
@@ -91,5 +95,10 @@ class Draws:
             gammas = self._workspace.array(f"gammas {count}", (shape[0], self._chis, count))
             for index in range(t.start, t.stop):
                 fill_normals(self._rngs[0][index], normals[index - t.start])
-                self._fill_gammas(self._rngs[1][index], gammas[index - t.start])
+                if self._fill_gammas:
+                    self._fill_gammas(self._rngs[1][index], gammas[index - t.start])
+                else:
+                    assert self._counts is not None
+                    shapes = (self._counts[index, c] - np.arange(self._chis)[:, None]) / 2.0
+                    self._rngs[1][index].standard_gamma(shapes, out=gammas[index - t.start])
             yield t, c, normals, np.multiply(gammas, 2.0, out=gammas)

@@ -37,6 +37,8 @@ class ProjectedFeatures:
         # No reference to the batch, which refers to these features: a cycle would delay freeing the memory of a round.
         self._source, self._active, self._singular = batch.source, batch.active, batch._singular
         self._W, self._S, self.B = batch._W, batch._S, B
+        self._counts = None if batch.source.unequal is None else batch.counts
+        self._noise = batch.source.truth.noise_levels(batch.active)
         self._frame, self._message_used = batch.source.frame(B), False
         self._last_gradient: tuple[Array, Array, Array] | None = None
         self._normal: tuple[Array, Array] | None = None
@@ -50,6 +52,10 @@ class ProjectedFeatures:
     def fit(self, ridge: float = 0.0) -> ProjectedFit:
         """Return the closed-form heads and their message; cost O(p (k^2 + k r)) if m > k and ridge = 0."""
         check_number("ridge", ridge, minimum=0.0)
+        return ProjectedFit(self, ridge, *self.fitted(ridge))
+
+    def fitted(self, ridge: float, weights: Array | None = None) -> tuple[Array, Message]:
+        """Return the heads, read-only, and their message with the clients' weights (T, p), 1 by default."""
         source, k = self._source, self.B.shape[-1]
         W = np.empty((*self._active.shape, k))
         message = self._no_message()
@@ -63,14 +69,14 @@ class ProjectedFeatures:
             )
             for one in whole:
                 here = slice(one.start - t.start, one.stop - t.start)
-                labels = self._labels(one, c)
+                labels, scale = self._labels(one, c), self._scale(one, c, weights)
                 if not triangular[here].all():
-                    self._general_heads(one, c, labels, normals[here], squares[here], ridge, W, message)
+                    self._general_heads(one, c, labels, normals[here], squares[here], ridge, W, message, scale)
                     continue
                 heads, x = self._triangular_heads(one, labels, normals[here], squares[here])
                 W[one, c] = heads.mT
-                self._add_exact(message, one, labels, normals[here, source.inner :], heads, x)
-        return ProjectedFit(self, readonly(W), message)
+                self._add_exact(message, one, labels, normals[here, source.inner :], heads, x, scale)
+        return readonly(W), message
 
     def head_gradient(self, W: Array) -> Array:
         """Return ``(1/m) Z_i'(Z_i w_i - y_i)``, (T, p, k); cost O(p k^2)."""
@@ -79,7 +85,7 @@ class ProjectedFeatures:
         out = -moment
         for column in range(heads.shape[1]):
             out += gram[column] * heads[:, column, None]
-        out /= self._source.n_samples
+        out /= self._source.n_samples if self._counts is None else self._counts[:, None]
         return np.ascontiguousarray(out.mT)
 
     def representation_gradient(self, W: Array, weights: Array | float | None = None) -> Array:
@@ -112,7 +118,8 @@ class ProjectedFeatures:
 
     def shaped(self, total: Array, share: float) -> Array:
         """Return the gradient (T, d, k) from the sum returned by `message_sum`, scaled by a share."""
-        return self._source.truth.design.shape_rows((total * (share / self._source.n_samples)).mT).mT
+        scale = share if self._counts is not None else share / self._source.n_samples  # else `_scale` has divided
+        return self._source.truth.design.shape_rows((total * scale).mT).mT
 
     def gradients(self, W: Array, weights: Array | float | None = None) -> tuple[Array, Array]:
         """Return the gradients on heads and representation at W, at the sum of their costs."""
@@ -137,6 +144,15 @@ class ProjectedFeatures:
         trials, k = len(self.B), self.B.shape[-1]
         return Message(np.zeros((trials, k + self._source.outside, k)), np.zeros((trials, k, k)))
 
+    def _scale(self, t: slice, c: slice, weights: Array | None) -> Array | None:
+        """Return the factors (t, c) of a block's messages: weights, divided by the numbers of samples if they differ.
+
+        None stands for ones.
+        """
+        if self._counts is None:
+            return None if weights is None else weights[t, c]
+        return np.asarray((1.0 if weights is None else weights[t, c]) / self._counts[t, c])
+
     def _labels(self, t: slice, c: slice) -> Labels:
         """Return the labels' coordinates for a block of clients."""
         truth, frame, k = self._source.truth, self._frame, self.B.shape[-1]
@@ -152,8 +168,8 @@ class ProjectedFeatures:
             Q = frame.P[t]
             a = Q.mT @ phi
             e = phi - Q @ a
-        tau = np.sqrt(np.square(e).sum(axis=1) + truth.noise_std**2)
-        return Labels(a, e, tau)
+        sigma = self._noise if isinstance(self._noise, float) else self._noise[t, c, 0]
+        return Labels(a, e, np.sqrt(np.square(e).sum(axis=1) + sigma**2), sigma)
 
     def _triangular_heads(self, t: slice, labels: Labels, normals: Array, squares: Array) -> tuple[Array, Array]:
         """Return exact heads (t, k, c) and the chi-squared values (t, c) of their residuals, m - k degrees of freedom.
@@ -181,10 +197,16 @@ class ProjectedFeatures:
             w[:, i] /= R[:, i, i, None]
         return w, squares[:, k]
 
-    def _add_exact(self, message: Message, t: slice, labels: Labels, g: Array, heads: Array, x: Array) -> None:
-        """Add the messages of exact heads, whose residual is ``-tau sqrt(x)``, in the last pseudo-sample only."""
+    def _add_exact(
+        self, message: Message, t: slice, labels: Labels, g: Array, heads: Array, x: Array, scale: Array | None
+    ) -> None:
+        """Add the messages of exact heads, whose residual is ``-tau sqrt(x)``, in the last pseudo-sample only.
+
+        They are multiplied by `scale`.
+        """
         k = heads.shape[1]
         norm = labels.tau * np.sqrt(x)
+        heads = heads if scale is None else heads * scale[:, None]
         heads_last = heads.mT
         message.inside[t, k:] += self._outside(labels, -labels.tau * x, norm, g) @ heads_last
         if self._frame.star is not None:
@@ -197,7 +219,7 @@ class ProjectedFeatures:
         tau``; the orthogonal component is ``||r||`` times a standard Gaussian.
         """
         e, tau = labels.e, labels.tau
-        both = tau * (tau + self._source.truth.noise_std)
+        both = tau * (tau + labels.sigma)
         some = both > 0  # without noise and without a part outside B, e is 0
         turned = np.einsum("tqc,tqc->tc", e, g)
         turned *= np.divide(norm, both, out=np.zeros_like(both), where=some)
@@ -262,8 +284,9 @@ class ProjectedFeatures:
         ridge: float,
         W: Array,
         message: Message,
+        scale: Array | None,
     ) -> None:
-        """Compute the heads of a block from its pseudo-samples, and add their messages."""
+        """Compute the heads of a block from its pseudo-samples, and add their messages, multiplied by `scale`."""
         pseudo = self._pseudo(t, labels, normals, squares)
         some, count = labels.tau.shape
         k, rows = len(pseudo.Z), len(pseudo.y)
@@ -273,13 +296,14 @@ class ProjectedFeatures:
                 if part is not None:
                     row[...] = part
         y = np.stack(pseudo.y).reshape(rows, -1)
-        counts = np.full(some * count, float(self._source.n_samples))
+        each = self._counts
+        counts = np.full(some * count, float(self._source.n_samples)) if each is None else each[t, c].ravel()
         heads = head_least_squares(Z.reshape(k, rows, -1), y, counts, ridge)
         if heads.deficient.any():
             self._singular[t] |= heads.deficient.reshape(some, count).any(axis=-1)
         block = np.moveaxis(heads.W.reshape(k, some, count), 0, 1)
         W[t, c] = block.mT
-        self._add(message, t, pseudo, list(heads.residual.reshape(rows, some, count)), block)
+        self._add(message, t, pseudo, list(heads.residual.reshape(rows, some, count)), block, scale)
 
     def _add(
         self,
@@ -316,7 +340,7 @@ class ProjectedFeatures:
             for row, label in enumerate(pseudo.y):
                 fitted = summed((column[row], heads[:, j]) for j, column in enumerate(pseudo.Z))
                 residual.append(-label if fitted is None else fitted - label)
-            self._add(message, t, pseudo, residual, heads, weights[t, c])
+            self._add(message, t, pseudo, residual, heads, self._scale(t, c, weights))
         return message
 
     def _normal_equations(self) -> tuple[Array, Array]:
@@ -338,15 +362,23 @@ class ProjectedFeatures:
 class ProjectedFit:
     """Closed-form heads W (T, p, k) of a projected batch, with their message."""
 
-    def __init__(self, features: ProjectedFeatures, W: Array, message: Message) -> None:
-        self.W, self._features, self._message = W, features, message
+    def __init__(self, features: ProjectedFeatures, ridge: float, W: Array, message: Message) -> None:
+        self.W, self._features, self._ridge, self._message = W, features, ridge, message
         self._total: Array | None = None
+        self._weighted: tuple[Array, Array] | None = None
 
     def representation_gradient(self, weights: Array | float | None = None) -> Array:
-        """Return the gradient at these heads, (T, d, k); repeated calls are allowed if clients have equal weights."""
+        """Return the gradient at these heads, (T, d, k); a round supports only one choice of unequal weights.
+
+        Unequal weights double the cost, because the heads are computed again: messages computed from residuals would
+        lose the digits that the exact ones have near B*.
+        """
         share = 1.0 / self.W.shape[1] if weights is None else weights
         if isinstance(share, np.ndarray) and share.ndim:
-            return self._features.representation_gradient(self.W, share)
+            if self._weighted is None or not np.array_equal(self._weighted[0], share):
+                total = self._features.message_sum(self._features.fitted(self._ridge, share)[1])
+                self._weighted = share.copy(), self._features.shaped(total, 1.0)
+            return self._weighted[1].copy()  # a copy, as callers may modify the result in place
         if self._total is None:
             self._total = self._features.message_sum(self._message)
         return self._features.shaped(self._total, float(share))

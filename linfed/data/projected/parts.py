@@ -25,12 +25,13 @@ class Labels(NamedTuple):
     """Labels ``y = Z a + tau v`` of a block, with the clients last.
 
     `a` (t, k, c) and `e` (t, q, c) are the coordinates of phi_i inside and outside of B's span. `tau` (t, c) is the
-    standard deviation of the part of y that Z does not explain.
+    standard deviation of the part of y that Z does not explain, and `sigma` that of the noise, one or (t, c).
     """
 
     a: Array
     e: Array
     tau: Array
+    sigma: float | Array
 
 
 class Message(NamedTuple):

@@ -13,7 +13,7 @@ from linfed.data.batch import Batch
 from linfed.data.projected.draws import Draws, fill_normals
 from linfed.data.projected.features import ENGINE, ProjectedFeatures
 from linfed.data.projected.parts import Frame
-from linfed.data.sources import DrawnSource, Sizes, Source
+from linfed.data.sources import Counts, DrawnSource, Sizes, Source
 from linfed.errors import EngineError
 from linfed.numerics.linalg import take_clients
 from linfed.numerics.streams import RoundStream, Seed, Stream, TrialRandom, generators
@@ -25,7 +25,9 @@ class ProjectedSource(DrawnSource):
 
     Parameters
     ----------
-    n_samples, sizes, seed, trials
+    n_samples : int or tuple of int
+        Number of samples m per participant and round, equal for all clients, or one above k for each client.
+    sizes, seed, trials
         As in `DrawnSource`.
     truth : Truth
         Ground truth of any form, with Gaussian x.
@@ -35,7 +37,7 @@ class ProjectedSource(DrawnSource):
 
     def __init__(
         self,
-        n_samples: int,
+        n_samples: Counts,
         truth: Truth,
         sizes: Sizes,
         columns: int,
@@ -43,28 +45,28 @@ class ProjectedSource(DrawnSource):
         trials: Sequence[int],
         streams: tuple[Stream, Stream] = (Stream.X, Stream.NOISE),
     ) -> None:
-        super().__init__(n_samples, truth, sizes, seed, trials)
-        self.columns = columns
-        k, m = columns, n_samples
+        super().__init__(int(np.max(n_samples)), truth, sizes, seed, trials)
+        self.columns, self._each = columns, n_samples
+        self.unequal = None if isinstance(n_samples, int) else np.array(n_samples, dtype=float)
+        k, m = columns, self.n_samples
         self.low_rank = truth.S is None
         self.outside = min(truth.B.shape[-1], sizes.dim - k) if self.low_rank and truth.B is not None else sizes.dim
         self.triangular = m > k
         normals = (k * (k + 1) // 2 if self.triangular else m * (k + 1)) + self.outside
         self.inner = normals - self.outside
-        self.draws = Draws(
-            normals, k + 1 if self.triangular else 0, m, sizes.participants, sizes.rounds, seed, trials, streams
-        )
+        chis, known = k + 1 if self.triangular else 0, m if self.unequal is None else None
+        self.draws = Draws(normals, chis, known, sizes.participants, sizes.rounds, seed, trials, streams)
         # The part outside the span of B and the ground truth, for the sum over clients.
         outer = Stream.OUTSIDE if streams[0] == Stream.X else Stream.FINISH_OUTSIDE
         self._outer = RoundStream(generators(seed, outer, trials), (sizes.dim, k), fill_normals, sizes.rounds)
 
     def resized(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> Source:
         """Return a source with an equal distribution but other sizes and streams."""
-        return ProjectedSource(self.n_samples, self.truth, sizes, self.columns, self._seed, self._trials, streams)
+        return ProjectedSource(self._each, self.truth, sizes, self.columns, self._seed, self._trials, streams)
 
     def round(self, active: Indices, number: int = 0) -> Batch:
         """Return the next round's batch."""
-        self.draws.next_round()
+        self.draws.next_round(None if self.unequal is None else self.unequal[active])
         return ProjectedBatch(self, active, number)
 
     def frame(self, B: Array) -> Frame:
@@ -88,7 +90,8 @@ class ProjectedBatch:
 
     def __init__(self, source: ProjectedSource, active: Indices, number: int) -> None:
         self.source, self.active, self.round, self.n_clients = source, readonly(active), number, source.sizes.n_clients
-        self.counts = readonly(np.full(active.shape, float(source.n_samples)))
+        each = source.unequal
+        self.counts = readonly(np.full(active.shape, float(source.n_samples)) if each is None else each[active])
         self._features: ProjectedFeatures | None = None
         self._singular: Mask = np.zeros(len(active), dtype=bool)
         truth = source.truth

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.step_size import checked_rounds, checked_step_size
-from linfed.errors import check_array, check_integer, check_number, check_shape, short_repr
+from linfed.data.samples import check_counts
+from linfed.errors import (
+    check_array,
+    check_integer,
+    check_noise_stds,
+    check_number,
+    check_shape,
+    check_weights,
+    short_repr,
+)
 
 ORTHONORMAL_TOLERANCE = 1e-9
 """Tolerance for orthonormal columns, for each entry of their Gram matrix."""
@@ -41,6 +51,82 @@ def checked_isotropic_sizes(
     n = check_integer("n_clients", n_clients, minimum=k)
     d, m, p = checked_sizes(dim, k, n, n_samples, participants)
     return d, k, n, m, p
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clients:
+    """Sizes of a round, and numbers of samples, noise variances and weights of the clients.
+
+    Parameters
+    ----------
+    dim, rank, n_clients, participants : int
+    counts, variances, weights : ndarray () or (n,)
+        One value for all clients, or one for each client; the mean weight is 1.
+    """
+
+    dim: int
+    rank: int
+    n_clients: int
+    participants: int
+    counts: Array
+    variances: Array
+    weights: Array
+
+    @classmethod
+    def checked(
+        cls,
+        n_clients: int,
+        rank: int,
+        dim: int,
+        n_samples: int | npt.ArrayLike,
+        noise_std: float | npt.ArrayLike,
+        participants: int | None,
+        weights: npt.ArrayLike | None = None,
+    ) -> Clients:
+        """Check the arguments of a prediction for `n_clients` clients and exact heads of `rank` dimensions."""
+        counts = check_counts("n_samples", n_samples)
+        for client, count in enumerate(counts if isinstance(counts, tuple) else ()):
+            if count < rank + 2:
+                raise ValueError(f"n_samples[{client}] = {count} must be at least rank + 2 = {rank + 2}")
+        dim, _, participants = checked_sizes(dim, rank, n_clients, int(np.max(counts)), participants)
+        variances = np.square(check_noise_stds(noise_std, n_clients))
+        relative = np.ones(()) if weights is None else np.array(check_weights("weights", weights))
+        values = {"n_samples": np.array(counts, dtype=float), "weights": relative / relative.mean()}
+        for name, array in values.items():
+            if array.ndim and len(array) != n_clients:
+                raise ValueError(
+                    f"{name} has {len(array)} numbers, but must have one for each of the n_clients = {n_clients} "
+                    "clients"
+                )
+        return cls(
+            dim=dim,
+            rank=rank,
+            n_clients=n_clients,
+            participants=participants,
+            counts=values["n_samples"],
+            variances=np.asarray(variances, dtype=float),
+            weights=values["weights"],
+        )
+
+    @property
+    def share(self) -> float:
+        """`set_share` of these clients and participants."""
+        return set_share(self.n_clients, self.participants)
+
+    @property
+    def fitted(self) -> Array:
+        """``c = 1 - k/m``, the share of the residual that the heads leave."""
+        return np.asarray(1.0 - self.rank / self.counts)
+
+    @property
+    def spare(self) -> Array:
+        """``nu = m - k - 1``."""
+        return np.asarray(self.counts - self.rank - 1.0)
+
+    @property
+    def gain(self) -> Array:
+        """``omega^2 c/(p m)``, the factor of the variance that samples add."""
+        return np.asarray(self.weights**2 * self.fitted / (self.participants * self.counts))
 
 
 def set_share(n: int, p: int) -> float:

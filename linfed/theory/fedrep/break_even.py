@@ -10,10 +10,10 @@ import numpy as np
 from linfed._types import Array
 from linfed.errors import check_integer, check_noise_std, check_number
 from linfed.theory.fedrep.arguments import checked_sizes
-from linfed.theory.fedrep.fixed_samples import client_excess
+from linfed.theory.fedrep.cavity import Clients, typical_mean
 
-LEVEL = 11
-"""Means over the clients' samples use the first 2^11 points of Sobol's sequence."""
+DRAWS = 2048
+"""Number of fixed draws of a client's samples."""
 
 POINTS, SMALLEST, PAST = 16, 1e-3, 3.0
 """Number of points along the solutions; smallest kc relative to the noise variance; largest kc relative to the end of
@@ -48,19 +48,11 @@ def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) 
     Notes
     -----
     The result holds for heads of length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``. Without noise, the edge is at ``n (m
-    - k) = (d - k) k``, with equal numbers of samples and unknowns. With noise, the equations of `fixed_sample_floor`
-    approximate the error of a client's head by a Gaussian, which is too optimistic near their end. Here the
-    distribution of the error is not approximated. With ``V = v I`` and ``C = c I``, the head w is the total least
-    squares of y on F (m, k), whose rows have covariance (1 + c) I. It minimises ``||y - F w||^2/(1 + v ||w||^2)``. With
-    the smallest value l, ``s = ||w||^2``, ``r = l/(1 + v s)`` and means over clients::
-
-        j = mean [r w'(Omega^{-1} (v w; -1))_{1..k}] / k,   p = mean [r s] / k,   Omega the covariance of rows (F, y)
-        c = v p/j,                                          n = (d - k)/(v j)
-
-    (l; w) is the smallest generalised eigenpair of the Wishart matrix ``(F, y)'(F, y)`` and diag(v I, 1). Along the
-    solutions, in the order of c, n falls and then rises. The edge is its smallest value. The means are over 2,047
-    points of Sobol's sequence, which is accurate to 1 %. The argument is heuristic: a cavity, or replica symmetric,
-    argument for many clients.
+    - k) = (d - k) k``, with equal numbers of samples and unknowns. With noise, `fixed_sample_floor` has the
+    equations, with ``C = c/(1 + c) I`` and ``V = v I``. For each c, v solves ``c/(1 + c) = v p/j`` with
+    ``j = tr J/k`` and ``p = tr P/k``, and then ``n = (d - k)/(v j)``. Along the solutions, in the order of c, n falls
+    and then rises. The edge is its smallest value. The argument is heuristic: a cavity, or replica symmetric, argument
+    for many clients.
 
     For d = 50 and k = 3, runs initialised by the method of moments start to have an advantage at 0.95 to 1.2 times this
     number of clients. The edge does not apply to runs that start at B*. At 0.6 times this number they still converge to
@@ -107,7 +99,7 @@ def break_even_clients(rival_risk: float, *, dim: int, rank: int, n_samples: int
     Notes
     -----
     Along the solutions of `fixed_sample_edge`, up to their end, the mean risk of the training clients grows as n falls.
-    (It is the risk of `fixed_sample_floor` with these v and c.) Either this risk reaches the risk of the baseline, or
+    Either this risk reaches the risk of the baseline, or
     the solutions end first. In the second case the baseline is irrelevant, since B cannot be learned. At m <= k + 3 the
     additional risk due to the fit of B has an infinite mean and is omitted.
 
@@ -125,7 +117,7 @@ def break_even_clients(rival_risk: float, *, dim: int, rank: int, n_samples: int
     >>> ridge = lf.theory.best_local_ridge(3**0.5, **sizes)
     >>> alone = float(lf.theory.local_mean_risk(3**0.5, ridge=ridge, **sizes))
     >>> round(lf.theory.break_even_clients(alone, rank=3, **sizes), 1)
-    4.3
+    4.7
     """
     return _least_n(check_number("rival_risk", rival_risk, minimum=0.0), dim, rank, n_samples, noise_std)
 
@@ -142,7 +134,7 @@ def _least_n(rival_risk: float, dim: int, rank: int, n_samples: int, noise_std: 
         return math.inf
     if variance == 0:
         return max(float(k), (d - k) * k / (m - k))
-    c, unknowns, excess = _solutions(k, m, variance)
+    c, unknowns, excess = _solutions(k, d - k, m, variance)
     if wanted <= excess[0]:  # both risks are still of first order
         return (d - k) / float(unknowns[0]) * (float(excess[0]) - head_excess) / (wanted - head_excess)
     along = np.log(c)
@@ -156,67 +148,39 @@ def _least_n(rival_risk: float, dim: int, rank: int, n_samples: int, noise_std: 
 
 
 @functools.lru_cache(maxsize=64)
-def _solutions(k: int, m: int, variance: float) -> tuple[Array, Array, Array]:
-    """Return c, (d-k)/n and twice the mean excess risk along the solutions, to a point after their end."""
-    nu = m - k - 1
+def _solutions(k: int, rows: int, m: int, variance: float) -> tuple[Array, Array, Array]:
+    """Return c, (d-k)/n and twice the risk of training clients along the solutions, to a point after their end."""
+    nu, eye = m - k - 1, np.eye(k)
     high = PAST * math.sqrt(variance * (variance + nu)) / k
-    head, eye, found = np.zeros((1, k)), np.eye(k), list[tuple[float, float, float]]()
-    head[0, 0] = math.sqrt(k)
-    slope, excess, steps = -1.0, 0.0, 0.0  # d gap / d log v; log v minus its Gaussian value, and last change
+    clients = Clients(math.sqrt(k) * eye[:1], n_samples=m, unknowns=1.0, variance=variance, draws=DRAWS)
+
+    def of_solution(at: float, c: float) -> tuple[float, float]:
+        """Return the difference between ``log v`` of the equations and `at`, and (d-k)/n."""
+        j, p = (float(np.trace(part)) for part in clients.moments(math.exp(at) * eye, c / (1.0 + c) * eye))
+        return math.log(c / (1.0 + c) * j / p) - at, math.exp(at) * j / k
+
+    slope, excess, steps, found = -1.0, 0.0, 0.0, list[tuple[float, float, float]]()
     for c in np.geomspace(SMALLEST * variance / k, high, POINTS).tolist():
         u = variance + k * c
-        gaussian = math.log(c / (u * (1.0 + u / nu) - k * c))  # log v for Gaussian heads
-        at = gaussian + excess + steps
-        gap, j = _gap(at, c, k, m, variance)
+        gaussian = math.log(c / (u * (1.0 + u / nu) - k * c) / (1.0 + c))  # log v for Gaussian heads
+        at = gaussian + excess + steps  # excess: log v minus its Gaussian value; steps: its last change
+        gap, unknowns = of_solution(at, c)
         for _ in range(SECANTS):
             if abs(gap) < TOLERANCE:
                 break
             new = at - max(-0.5, min(0.5, gap / slope))
-            left, j = _gap(new, c, k, m, variance)
+            left, unknowns = of_solution(new, c)
             slope = min(-0.02, (left - gap) / (new - at))
             at, gap = new, left
         excess, steps = at - gaussian, at - gaussian - excess
-        v = math.exp(at)
-        risk = float(client_excess(head, v * eye, c * eye, m, variance, with_fit=m > k + 3)[0])
-        found.append((c, v * j, risk))
-        if v * j < 0.8 * max(unknowns for _, unknowns, _ in found):
+        length = k * c / (1.0 + c)
+        risk = length + (length + variance) * k / nu
+        if m > k + 3:
+            C = c / (1.0 + c) * eye
+            errors, same = clients.training(clients.solve(math.exp(at) * eye, C), C)
+            risk += typical_mean((errors - same)[None], max(k, round(rows / unknowns)))
+        found.append((c, unknowns, risk))
+        if unknowns < 0.8 * max(values[1] for values in found):
             break
-    along, unknowns, risks = np.array(found).T
-    return along, unknowns, np.maximum.accumulate(risks)
-
-
-def _gap(at: float, c: float, k: int, m: int, variance: float) -> tuple[float, float]:
-    """Return the difference between ``log v`` of the equations and `at`, and j."""
-    j, p = _means(math.exp(at), c, k, m, variance)
-    return math.log(c * j / p) - at, j
-
-
-def _means(v: float, c: float, k: int, m: int, variance: float) -> tuple[float, float]:
-    """Return j and p of `fixed_sample_edge`."""
-    omega = (1.0 + c) * np.eye(k + 1)
-    omega[0, k] = omega[k, 0] = math.sqrt(k)
-    omega[k, k] = k + variance
-    scale = np.append(np.full(k, v**-0.5), 1.0)
-    R = (scale[:, None] * np.linalg.cholesky(omega)) @ _factors(k, m)
-    values, vectors = np.linalg.eigh(R @ R.mT)
-    least = vectors[..., 0] * scale
-    heads = -least[:, :k] / least[:, k:]
-    square = np.vecdot(heads, heads)
-    left = values[:, 0] / (1.0 + v * square)
-    moved = np.column_stack([v * heads, np.full(len(heads), -1.0)]) @ np.linalg.inv(omega)
-    return float(np.mean(left * np.vecdot(moved[:, :k], heads))) / k, float(np.mean(left * square)) / k
-
-
-@functools.lru_cache(maxsize=8)
-def _factors(k: int, m: int) -> Array:
-    """Return Bartlett's lower factors of Wishart matrices of dimension k + 1 with m degrees of freedom."""
-    from scipy import special
-    from scipy.stats import qmc
-
-    i, (rows, columns) = np.arange(k + 1), np.tril_indices(k + 1, -1)
-    points = qmc.Sobol(len(i) + len(rows), scramble=False).random_base2(LEVEL)[1:]  # the first is 0
-    L = np.zeros((len(points), k + 1, k + 1))
-    L[:, i, i] = np.sqrt(2.0 * special.gammaincinv((m - i) / 2.0, points[:, : k + 1]))
-    L[:, rows, columns] = special.ndtri(points[:, k + 1 :])
-    L.setflags(write=False)
-    return L
+    along, unknowns_along, risks = np.array(found).T
+    return along, unknowns_along, np.maximum.accumulate(risks)

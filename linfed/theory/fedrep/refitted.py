@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_noise_std, check_number, short_repr
+from linfed.theory.fedrep.arguments import Clients
 
 
 def refitted_heads_limit(
@@ -14,26 +15,33 @@ def refitted_heads_limit(
     *,
     dim: int,
     rank: int,
-    n_samples: int,
-    noise_std: float,
+    n_samples: int | npt.ArrayLike,
+    noise_std: float | npt.ArrayLike,
     eigenvalues: npt.ArrayLike | None = None,
     scale: float | None = None,
+    weights: npt.ArrayLike | None = None,
 ) -> Array:
     """Return the asymptotic mean squared tangents of FedRep with decreasing step sizes, for any heads.
 
     Parameters
     ----------
     samples : float
-        Total number of samples N > 0: ``p m t`` after t rounds.
-    dim, rank, n_samples : int
-        d > k, k, and m >= k + 2 samples per client and round, to which a head is fitted.
-    noise_std : float
-        Standard deviation of the label noise, in units of y.
+        Total number of samples N > 0: ``p m t`` after t rounds, with the mean of m over clients.
+    dim, rank : int
+        d > k and k.
+    n_samples : int or array_like (n,)
+        m >= k + 2 samples per client and round, to which a head is fitted: equal for all clients, or one number for
+        each client.
+    noise_std : float or array_like (n,)
+        Standard deviation of the label noise, in units of y, equal for all clients, or one for each client.
     eigenvalues : array_like (k,), optional
         Eigenvalues of ``(1/n) sum_i w_i w_i'``; 1 by default.
     scale : float, optional
         Scale a > 0 of the step sizes ``a/((1 - k/m) t)``. By default each direction has its best scale, 1 divided by
         its eigenvalue. This corresponds to a matrix step size, or to averaged iterates of a small constant step size.
+        If clients differ, the step sizes are ``a/(mean_i omega_i c_i t)``.
+    weights : array_like (n,), optional
+        The clients' weights as in `linfed.FedRep`; equal by default.
 
     Returns
     -------
@@ -54,6 +62,14 @@ def refitted_heads_limit(
         (d-k) sigma^2/(c N) (lambda + s)/lambda^2                               at the best step sizes
         (d-k) sigma^2/(c N) (lambda + s) a^2/(2 a lambda - 1)                   at step sizes a/(c t)
 
+    If clients differ, and the heads are unrelated to their numbers of samples, noise levels and weights, the first
+    factor and ``lambda + s`` become, with ``c_i = 1 - k/m_i`` and means over clients, ::
+
+        (d-k)/N mean_i[m_i] mean_i[omega_i^2 (c_i/m_i) sigma_i^2 (lambda + s_i)] / mean_i[omega_i c_i]^2
+
+    It is smallest for ``omega_i = m_i/(sigma_i^2 (1 + s_i/lambda))`` (`optimal_weights`). The error after t rounds is
+    then ``(p t lambda^2 mean_i[(m_i-k)/(sigma_i^2 (lambda + s_i))])^{-1} (d-k)``: information adds over clients.
+
     With known heads the value is ``(d-k) sigma^2/(N lambda)`` (`known_heads_bound`). Heads fitted to the m samples of a
     round therefore require more samples by the factor ``(1 + s/lambda)/(1 - k/m)``. The factor is due to the share k/m
     of the residual that a fit absorbs, and to the noise of the heads. It is not a property of the samples. Heads that
@@ -73,15 +89,19 @@ def refitted_heads_limit(
     array([1.6, 1.6])
     """
     k = check_integer("rank", rank)
-    m = check_integer("n_samples", n_samples, minimum=k + 2)
-    bound = known_heads_bound(samples, dim=dim, rank=k, noise_std=noise_std, eigenvalues=eigenvalues)
-    lam = _eigenvalues(eigenvalues, k)
-    price = (1.0 + check_noise_std(noise_std) ** 2 / ((m - k - 1) * lam)) / (1.0 - k / m)
+    d = check_integer("dim", dim, minimum=k + 1)
+    N, lam = check_number("samples", samples, positive=True), _eigenvalues(eigenvalues, k)
+    given = [np.size(each) for each in (n_samples, noise_std, weights) if each is not None and np.ndim(each) == 1]
+    clients = Clients.checked(max(given, default=1), k, max(d, 2 * k), n_samples, noise_std, None, weights)
+    m, variance = clients.counts, clients.variances
+    noise = clients.weights**2 * clients.fitted / m * variance * (lam[:, None] + variance / clients.spare)
+    pull = float(np.mean(clients.weights * clients.fitted))
+    limit = (d - k) / N * float(np.mean(m)) * noise.mean(axis=-1) / (pull * lam) ** 2
     if scale is None:
-        return bound * price
+        return np.asarray(limit)
     a = check_number("scale", scale, positive=True)
     with np.errstate(divide="ignore"):
-        return np.where(a * lam > 0.5, bound * price * (a * lam) ** 2 / np.abs(2.0 * a * lam - 1.0), np.inf)
+        return np.where(a * lam > 0.5, limit * (a * lam) ** 2 / np.abs(2.0 * a * lam - 1.0), np.inf)
 
 
 def known_heads_bound(

@@ -7,13 +7,14 @@ standard Gaussian. The state is the mean squared sine q of the principal angles 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_integer, check_noise_std, check_number
-from linfed.theory.fedrep.arguments import checked_isotropic_sizes, checked_steps, set_share
+from linfed.theory.fedrep.arguments import Clients, checked_isotropic_sizes, checked_steps, set_share
 
 
 def best_step_schedule(
@@ -21,26 +22,31 @@ def best_step_schedule(
     dim: int,
     rank: int,
     n_clients: int,
-    n_samples: int,
-    noise_std: float,
+    n_samples: int | npt.ArrayLike,
+    noise_std: float | npt.ArrayLike,
     rounds: int,
     delta: float,
     participants: int | None = None,
+    weights: npt.ArrayLike | None = None,
 ) -> Array:
     """Return the step sizes for B that minimise the mean squared sine of the angles after every round.
 
     Parameters
     ----------
-    dim, rank, n_clients, n_samples : int
-        d >= 2k, k, n >= k and m >= k + 2; m > k + 3 is recommended.
-    noise_std : float
-        Standard deviation of the label noise, in units of y.
+    dim, rank, n_clients : int
+        d >= 2k, k and n >= k.
+    n_samples : int or array_like (n,)
+        m >= k + 2, equal for all clients, or one number for each client; m > k + 3 is recommended.
+    noise_std : float or array_like (n,)
+        Standard deviation of the label noise, in units of y, equal for all clients, or one for each client.
     rounds : int
         Number of rounds T >= 1.
     delta : float
         Root mean square sine of the initial principal angles, inside (0, 1).
     participants : int, optional
         Number of participants p <= n in a round; all clients by default.
+    weights : array_like (n,), optional
+        The clients' weights as in `linfed.FedRep`; equal by default.
 
     Returns
     -------
@@ -56,17 +62,22 @@ def best_step_schedule(
     -----
     A round maps the mean squared sine q, with squared tangent ``r = q/(1-q)``, to (`mean_squared_sine`)::
 
-        r+ = [(1 - eta c (1-q))^2 q + eta^2 (V + c^2 f q (1-q)^2)] / [(1-q)(1 + eta c q)^2],      c = 1 - k/m
-        V  = (c/(m p)) [(1-q)(k q (1-q) + D tau^2) + ((m-k+1) k q (1-q) + D tau^2) tau^2/(m-k-1)]
-        tau^2 = k q + sigma^2,   D = d - k - k q,   f = (k-1)(n-p)/(p (n-1))
+        r+ = [(1 - eta a (1-q))^2 q + eta^2 (V + F q (1-q)^2)] / [(1-q)(1 + eta a q)^2],      a = mean_i omega_i c_i
+        V  = mean_i (omega_i^2 c_i/(m_i p)) [(1-q)(k q (1-q) + D tau_i^2)
+                                             + ((m_i-k+1) k q (1-q) + D tau_i^2) tau_i^2/(m_i-k-1)]
+        tau_i^2 = k q + sigma_i^2,   D = d - k - k q,   F = (n-p)/(p (n-1)) (k mean_i omega_i^2 c_i^2 - a^2)
 
-    which is `one_round_means` for k equal angles. Its minimum over eta is at ::
+    with ``c_i = 1 - k/m_i``. It is `one_round_means` for k equal angles. Its minimum over eta is at ::
 
-        eta = c q / (c^2 q (1-q)(1 + f (1-q)) + V),      near B*   c q / (c^2 q (1+f) + c g q + v)
+        eta = a q / (a^2 q (1-q) + F q (1-q)^2 + V)
 
+    If the clients are equal and all participate, this is ``c q/(c^2 q + c g q + v)`` near B*,
     with g of `one_round_factor` and ``v = (c/(m p)) (d-k) sigma^2 (1 + sigma^2/(m-k-1))``. Since r+ grows with q at
     every eta, the best step size for a round is also best for all later rounds. Without noise it converges to
     `best_step_size`. With noise it behaves as ``1/(c t)``, see `schedule_asymptote`.
+
+    If clients differ, the heads must be unrelated to their numbers of samples, noise levels and weights:
+    ``(1/n) sum_i w_i w_i' = I`` must also hold in each group of equal clients.
 
     The schedule requires knowledge of the length and isotropy of the true heads, of the noise and of the initial
     angles. For other heads no step size is the best one for all directions, see `refitted_heads_limit`.
@@ -83,10 +94,8 @@ def best_step_schedule(
     >>> float(lf.theory.mean_squared_sine(steps, **sizes, rounds=200, delta=0.5)[-1].round(5))
     0.00142
     """
-    law, rounds = (
-        _Law.checked(dim, rank, n_clients, n_samples, noise_std, participants),
-        check_integer("rounds", rounds),
-    )
+    law = _Law.checked(dim, rank, n_clients, n_samples, noise_std, participants, weights)
+    rounds = check_integer("rounds", rounds)
     q, steps = _start(delta), np.empty(rounds)
     for t in range(rounds):
         steps[t] = law.best(q)
@@ -100,11 +109,12 @@ def mean_squared_sine(
     dim: int,
     rank: int,
     n_clients: int,
-    n_samples: int,
-    noise_std: float,
+    n_samples: int | npt.ArrayLike,
+    noise_std: float | npt.ArrayLike,
     rounds: int,
     delta: float,
     participants: int | None = None,
+    weights: npt.ArrayLike | None = None,
 ) -> Array:
     """Predict the mean squared sine of FedRep's principal angles in every round for given step sizes.
 
@@ -112,7 +122,7 @@ def mean_squared_sine(
     ----------
     step_size : float or array_like (rounds,)
         Step size eta > 0 for B, one for all rounds or one per round.
-    dim, rank, n_clients, n_samples, noise_std, rounds, delta, participants
+    dim, rank, n_clients, n_samples, noise_std, rounds, delta, participants, weights
         As in `best_step_schedule`; T >= 0.
 
     Returns
@@ -142,7 +152,8 @@ def mean_squared_sine(
     ((51,), 0.0088, 0.0088)
     """
     steps = checked_steps(step_size, rounds)
-    law, path = _Law.checked(dim, rank, n_clients, n_samples, noise_std, participants), np.empty(len(steps) + 1)
+    law = _Law.checked(dim, rank, n_clients, n_samples, noise_std, participants, weights)
+    path = np.empty(len(steps) + 1)
     path[0] = _start(delta)
     for t, eta in enumerate(steps):
         path[t + 1] = law.after(path[t], eta)
@@ -196,16 +207,13 @@ def schedule_asymptote(
     >>> lf.theory.schedule_asymptote(**sizes, rounds=200, delta=0.1)[[0, 200]].round(5)
     array([0.0101 , 0.00017])
     """
-    law, rounds = (
-        _Law.checked(dim, rank, n_clients, n_samples, noise_std, participants),
-        check_integer("rounds", rounds),
-    )
-    check_number("noise_std", noise_std, positive=True)
-    d, k, m, p, c = law.dim, law.rank, law.n_samples, law.participants, law.c
-    share = law.variance / (m - k - 1)
-    inner = k * (d - k + 1) - k * law.variance * (1 + share) + (m - k + 1 + 2 * (d - k)) * k * share
-    L = law.f + (inner + (d - k) * law.variance * share) / (m * p * c)
-    unit = (d - k) * law.variance * (1 + share) / (c * m * p)
+    d, k, n, m, p = checked_isotropic_sizes(dim, rank, n_clients, n_samples, participants)
+    variance = check_number("noise_std", check_noise_std(noise_std), positive=True) ** 2
+    rounds, c, f = check_integer("rounds", rounds), 1.0 - k / m, (k - 1) * set_share(n, p)
+    share = variance / (m - k - 1)
+    inner = k * (d - k + 1) - k * variance * (1 + share) + (m - k + 1 + 2 * (d - k)) * k * share
+    L = f + (inner + (d - k) * variance * share) / (m * p * c)
+    unit = (d - k) * variance * (1 + share) / (c * m * p)
     q = _start(delta)
     first, t = unit * (1 - q) / q, np.arange(rounds + 1.0)
     return np.asarray(unit / (first + t - L * np.log((first + t + L) / (first + L))))
@@ -222,43 +230,54 @@ def _start(delta: float) -> float:
 class _Law:
     """Mean of a round at k equal angles, by the formulas of `best_step_schedule`."""
 
-    dim: int
-    rank: int
-    n_samples: int
-    participants: int
-    f: float
-    variance: float
+    clients: Clients
 
     @classmethod
     def checked(
-        cls, dim: int, rank: int, n_clients: int, n_samples: int, noise_std: float, participants: int | None
+        cls,
+        dim: int,
+        rank: int,
+        n_clients: int,
+        n_samples: int | npt.ArrayLike,
+        noise_std: float | npt.ArrayLike,
+        participants: int | None,
+        weights: npt.ArrayLike | None,
     ) -> _Law:
-        d, k, n, m, p = checked_isotropic_sizes(dim, rank, n_clients, n_samples, participants)
-        return cls(d, k, m, p, (k - 1) * set_share(n, p), check_noise_std(noise_std) ** 2)
+        k = check_integer("rank", rank)
+        n = check_integer("n_clients", n_clients, minimum=k)
+        return cls(Clients.checked(n, k, dim, n_samples, noise_std, participants, weights))
 
-    @property
-    def c(self) -> float:
-        """``1 - k/m``."""
-        return 1.0 - self.rank / self.n_samples
+    @cached_property
+    def pull(self) -> float:
+        """``a = mean_i omega_i c_i``."""
+        return float(np.mean(self.clients.weights * self.clients.fitted))
+
+    @cached_property
+    def spread(self) -> float:
+        """F, due to client sampling."""
+        clients = self.clients
+        square = float(np.mean((clients.weights * clients.fitted) ** 2))
+        return clients.share * (clients.rank * square - self.pull**2)
 
     def variance_ratio(self, q: float) -> float:
         """Return ``V/q``."""
-        k, m, spread = self.rank, self.n_samples, self.dim - self.rank - self.rank * q
-        left = k * q + self.variance
-        share = k + self.variance / q if self.variance else float(k)  # left / q
+        clients = self.clients
+        k, m, variance = clients.rank, clients.counts, clients.variances
+        spread = clients.dim - k - k * q
+        left = k * q + variance
+        share = k + variance / q if variance.any() else k  # left / q
         along = (1.0 - q) * (k * (1.0 - q) + spread * share)
-        across = ((m - k + 1) * k * (1.0 - q) + spread * share) * left / (m - k - 1)
-        return self.c / (m * self.participants) * (along + across)
+        across = ((m - k + 1) * k * (1.0 - q) + spread * share) * left / clients.spare
+        return float(np.mean(clients.gain * (along + across)))
 
     def best(self, q: float) -> float:
         """Return the best step size at q."""
-        return self.c / (self.c**2 * (1.0 - q) * (1.0 + self.f * (1.0 - q)) + self.variance_ratio(q))
+        inside = 1.0 - q
+        return self.pull / (self.pull**2 * inside + self.spread * inside**2 + self.variance_ratio(q))
 
     def after(self, q: float, eta: float) -> float:
         """Return the squared sine after a round."""
-        move = eta * self.c
-        kept = (
-            (1.0 - move * (1.0 - q)) ** 2 + eta * eta * self.variance_ratio(q) + move * move * self.f * (1.0 - q) ** 2
-        )
-        outside, inside = kept * q, (1.0 - q) * (1.0 + move * q) ** 2
-        return outside / (outside + inside)
+        move, inside = eta * self.pull, 1.0 - q
+        kept = (1.0 - move * inside) ** 2 + eta * eta * (self.variance_ratio(q) + self.spread * inside**2)
+        outside, kept_inside = kept * q, inside * (1.0 + move * q) ** 2
+        return outside / (outside + kept_inside)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from linfed.errors import check_array, check_noise_std, check_number, check_shap
 from linfed.numerics.linalg import client_blocks, one_blas_thread, symmetric
 from linfed.theory.fedrep.arguments import (
     ORTHONORMAL_TOLERANCE,
+    Clients,
     checked_sizes,
     checked_steps,
     set_share,
@@ -57,11 +58,12 @@ def state_evolution(
     W: npt.ArrayLike,
     *,
     dim: int,
-    n_samples: int,
+    n_samples: int | npt.ArrayLike,
     step_size: float | npt.ArrayLike,
     rounds: int,
-    noise_std: float = 0.0,
+    noise_std: float | npt.ArrayLike = 0.0,
     participants: int | None = None,
+    weights: npt.ArrayLike | None = None,
     delta: float | None = None,
     B0: npt.ArrayLike | None = None,
     B_star: npt.ArrayLike | None = None,
@@ -74,16 +76,19 @@ def state_evolution(
         True heads ``w_i*`` of all clients, in the coordinates of the orthonormal B*.
     dim : int
         Ambient dimension d >= 2k.
-    n_samples : int
-        Fresh samples m >= k + 2 of each participant and round; m > k + 3 is recommended (see Notes).
+    n_samples : int or array_like (n,)
+        Fresh samples m >= k + 2 of each participant and round, equal for all clients, or one number for each client;
+        m > k + 3 is recommended (see Notes).
     step_size : float or array_like (rounds,)
         Step size eta > 0 for B, one for all rounds or one per round.
     rounds : int
         T >= 0.
-    noise_std : float
-        Standard deviation of the label noise, in units of y.
+    noise_std : float or array_like (n,)
+        Standard deviation of the label noise, in units of y, equal for all clients, or one for each client.
     participants : int, optional
         Number of participants p <= n in a round, drawn without replacement; all clients by default.
+    weights : array_like (n,), optional
+        The clients' weights as in `linfed.FedRep`; equal by default.
     delta : float, optional
         Sine, in [0, 1], of all k principal angles of the initial B, as with ``init=lf.AtDistance(delta)``.
     B0, B_star : array_like (d, k) or (trials, d, k), optional
@@ -144,17 +149,18 @@ def state_evolution(
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     steps = checked_steps(step_size, rounds)
-    setting = RoundSizes.checked(heads, dim, n_samples, 1.0, noise_std, participants)
-    N, Q = start_at(delta, B0, B_star, dim=setting.dim, rank=heads.shape[-1])
+    n, k = heads.shape[-2:]
+    clients = Clients.checked(n, k, dim, n_samples, noise_std, participants, weights)
+    N, Q = start_at(delta, B0, B_star, dim=clients.dim, rank=k)
     trials = trial_count("W, B0 and B_star", heads, N, Q)
     shape = (trials or 1, len(steps) + 1)
     history = [np.empty((*shape, *N.shape[-2:])) for _ in range(2)]
     with one_blas_thread():
         for t in range(shape[0]):
             if t == 0 or heads.ndim == 3:
-                moments = HeadMoments.of(heads[t] if heads.ndim == 3 else heads)
+                moments = RoundMoments.of(heads[t] if heads.ndim == 3 else heads, clients)
             first = [array[t] if array.ndim == 3 else array for array in (N, Q)]
-            for kept, path in zip(history, _evolved(first[0], first[1], moments, setting, steps), strict=True):
+            for kept, path in zip(history, _evolved(first[0], first[1], moments, steps), strict=True):
                 kept[t] = path
         largest = np.linalg.eigvalsh(history[1])[..., -1]
     distance = np.sqrt(np.clip(largest, 0.0, 1.0))
@@ -168,10 +174,11 @@ def one_round_means(
     W: npt.ArrayLike,
     *,
     dim: int,
-    n_samples: int,
+    n_samples: int | npt.ArrayLike,
     step_size: float,
-    noise_std: float = 0.0,
+    noise_std: float | npt.ArrayLike = 0.0,
     participants: int | None = None,
+    weights: npt.ArrayLike | None = None,
 ) -> tuple[Array, Array]:
     r"""Return the exact means of FedRep's state after one round, before QR.
 
@@ -181,7 +188,7 @@ def one_round_means(
         ``B*'B`` and ``B'(I - B*B*')B`` of an orthonormal B, so that ``N'N + Q = I``.
     W : array_like (n, k)
         True heads of all clients.
-    dim, n_samples, step_size, noise_std, participants
+    dim, n_samples, step_size, noise_std, participants, weights
         As in `state_evolution`.
 
     Returns
@@ -197,17 +204,19 @@ def one_round_means(
 
     Notes
     -----
-    With ``c = 1 - k/m``, ``Gamma = mean_i w_i w_i'``, ``a_i = N'w_i``, ``K = N'Gamma N``, ``q_i = a_i'Q a_i``, means
-    over all n clients, and ``P = I - N N' = H Q H'`` with H the polar factor of N (without cancellation):
+    Client i has m_i samples, noise sigma_i and weight omega_i (of mean 1). With ``c_i = 1 - k/m_i``, ``a_i = N'w_i``,
+    ``q_i = a_i'Q a_i``, means over all n clients, and ``P = I - N N' = H Q H'`` with H the polar factor of N (without
+    cancellation):
 
     .. math::
 
-        \tau_i^2 &= w_i^\top P w_i + \sigma^2 \\
-        N_{\text{mean}} &= N + \eta c P \Gamma N \\
-        Q_{\text{mean}} &= (I - \eta c K) Q (I - \eta c K) + \eta^2 V + \eta^2 c^2 F \\
-        V &= \frac{c}{m p} \operatorname{mean}_i \Bigl[ (q_i + \tau_i^2 D) a_i a_i^\top
-            + \frac{((m-k+1) q_i + \tau_i^2 D) \tau_i^2}{m-k-1} I \Bigr] \\
-        F &= \frac{n - p}{p (n - 1)} \bigl( \operatorname{mean}_i [q_i a_i a_i^\top] - K Q K \bigr),
+        \tau_i^2 &= w_i^\top P w_i + \sigma_i^2, \qquad
+            \Gamma = \operatorname{mean}_i [\omega_i c_i w_i w_i^\top], \qquad K = N^\top \Gamma N \\
+        N_{\text{mean}} &= N + \eta P \Gamma N \\
+        Q_{\text{mean}} &= (I - \eta K) Q (I - \eta K) + \eta^2 V + \eta^2 F \\
+        V &= \operatorname{mean}_i \frac{\omega_i^2 c_i}{m_i p} \Bigl[ (q_i + \tau_i^2 D) a_i a_i^\top
+            + \frac{((m_i-k+1) q_i + \tau_i^2 D) \tau_i^2}{m_i-k-1} I \Bigr] \\
+        F &= \frac{n - p}{p (n - 1)} \bigl( \operatorname{mean}_i [\omega_i^2 c_i^2 q_i a_i a_i^\top] - K Q K \bigr),
             \qquad D = d - k - \operatorname{tr} Q
 
     This follows from the distribution of a client's message with exact heads. Let ``e = (I - BB')phi`` and let r be the
@@ -215,7 +224,8 @@ def one_round_means(
     - e e'``. It is independent of the head ``w = a + tau (Z'Z)^{-1/2} g``, where ``Z'Z`` is a Wishart matrix. Hence ``E
     w w' = a a' + tau^2/(m-k-1) I`` and ``E ||(I - B*B*')X'r||^2 = (m-k) ((m-k+1) q + tau^2 D)``. V is due to the
     samples and F due to client sampling. For d much larger than k and m, and p = n, V is close to ``(d - k) (c/(m p))
-    mean_i tau_i^2 (a_i a_i' + tau_i^2/(m-k-1) I)``.
+    mean_i tau_i^2 (a_i a_i' + tau_i^2/(m-k-1) I)``. If clients differ, the messages of two participants remain
+    uncorrelated given B, so each of them enters with its own m_i, sigma_i and omega_i.
 
     The cost is O(n k^4), in blocks of clients.
 
@@ -232,50 +242,91 @@ def one_round_means(
     ((3, 3), True)
     """
     heads = check_array("W", W, [("n", "k")])
-    setting = RoundSizes.checked(heads, dim, n_samples, step_size, noise_std, participants)
+    step_size = check_number("step_size", step_size, positive=True)
+    n, k = heads.shape
+    clients = Clients.checked(n, k, dim, n_samples, noise_std, participants, weights)
     N, Q = check_array("N", N, [("k", "k")]), check_array("Q", Q, [("k", "k")])
-    k = heads.shape[1]
     for name, matrix in (("N", N), ("Q", Q)):
         check_shape(name, matrix, (k, k), "(k, k)")
     if np.abs(N.T @ N + Q - np.eye(k)).max() > ORTHONORMAL_TOLERANCE or np.linalg.eigvalsh(Q)[0] < -1e-12:
         raise ValueError("N and Q must belong to an orthonormal B: N'N + Q = I with Q positive semidefinite")
     with one_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
-        return _means(N, Q, HeadMoments.of(heads), setting)
+        return _means(N, Q, RoundMoments.of(heads, clients), step_size)
 
 
 @dataclass(frozen=True)
-class HeadMoments:
-    """Second and fourth moments of the heads, which determine the means of a round.
+class RoundMoments:
+    """Means over the clients that determine the means of a round.
+
+    Their weights are products of the clients' ``omega c``, ``g = omega^2 c/(p m)``, sigma^2 and ``nu = m - k - 1``.
 
     Parameters
     ----------
-    second : ndarray (k, k)
-        ``mean_i w_i w_i'``.
-    fourth : ndarray (k(k+1)/2, k(k+1)/2)
-        ``mean_i f_i f_i'``, where f_i has the entries of ``w_i w_i'`` on and above the diagonal, multiplied by sqrt(2)
-        above it. Then ``f_i . packed(A) = w_i'A w_i`` for a symmetric A.
+    pull : ndarray (k, k)
+        ``mean_i omega_i c_i w_i w_i'``.
+    noise : ndarray (3, k, k)
+        Means of ``w_i w_i'`` with the weights ``g sigma^2``, ``g sigma^2 (m-k+1)/nu`` and ``g sigma^2/nu``.
+    fourth : ndarray (4, k(k+1)/2, k(k+1)/2)
+        Means of ``f_i f_i'`` with the weights ``g + share (omega c)^2``, g, ``g (m-k+1)/nu`` and ``g/nu``, where f_i
+        has the entries of ``w_i w_i'`` as in `packed`. Then ``f_i . packed(A) = w_i'A w_i`` for a symmetric A.
+    floor : float
+        ``mean_i g_i sigma_i^4/nu_i``.
+    clients : Clients
     """
 
-    second: Array
+    pull: Array
+    noise: Array
     fourth: Array
+    floor: float
+    clients: Clients
 
     @classmethod
-    def of(cls, W: Array) -> HeadMoments:
-        """Compute the moments of heads (n, k) in blocks of clients, in O(n k^4) time and bounded memory."""
-        n, k = W.shape
-        rows, columns, scale = packing(k)
-        second, fourth = np.zeros((k, k)), np.zeros((len(rows), len(rows)))
-        with np.errstate(over="ignore", invalid="ignore"):  # `_evolved` reports what overflows
-            for _, clients in client_blocks(1, n, len(rows)):
-                block = W[clients]
-                products = block[:, rows] * block[:, columns] * scale
-                second += block.T @ block
-                fourth += products.T @ products
-        return cls(second / n, fourth / n)
+    def of(cls, W: Array, clients: Clients) -> RoundMoments:
+        """Compute the means for heads (n, k) in blocks of clients, in O(n k^4) time and bounded memory."""
+        m, k, nu, gain = clients.counts, clients.rank, clients.spare, clients.gain
+        pull, variance = clients.weights * clients.fitted, clients.variances
+        wide = gain * (m - k + 1) / nu
+        by_second = np.stack(np.broadcast_arrays(pull, gain * variance, wide * variance, gain / nu * variance))
+        by_fourth = np.stack(np.broadcast_arrays(gain + clients.share * pull**2, gain, wide, gain / nu))
+        second, fourth = weighted_moments(W, by_second, by_fourth)
+        floor = float(np.mean(gain / nu * variance**2))
+        return cls(pull=second[0], noise=second[1:], fourth=fourth, floor=floor, clients=clients)
 
-    def weighted(self, A: Array) -> Array:
-        """Return ``mean_i (w_i'A w_i) w_i w_i'`` (k, k) for a symmetric A."""
-        return unpacked(self.fourth @ packed(A), len(A))
+    def weighted(self, A: Array, place: int) -> Array:
+        """Return the mean of ``(w_i'A w_i) w_i w_i'`` (k, k) with a weight of `fourth`, for a symmetric A."""
+        return unpacked(self.fourth[place] @ packed(A), len(A))
+
+
+def weighted_moments(W: Array, by_second: Array, by_fourth: Array) -> tuple[Array, Array]:
+    """Return means of ``w_i w_i'`` and of ``f_i f_i'`` over heads (n, k), for several weights of the clients.
+
+    Parameters
+    ----------
+    W : ndarray (n, k)
+    by_second, by_fourth : ndarray (j,) or (j, n)
+        Weights, equal for all clients or one for each client.
+
+    Returns
+    -------
+    ndarray (j, k, k) and (j, k(k+1)/2, k(k+1)/2)
+        f_i has the entries of ``w_i w_i'`` as in `packed`.
+    """
+    n, k = W.shape
+    rows, columns, scale = packing(k)
+    factors = [weights if weights.ndim == 2 else np.ones((1, 1)) for weights in (by_second, by_fourth)]
+    second, fourth = np.zeros((len(factors[0]), k, k)), np.zeros((len(factors[1]), len(rows), len(rows)))
+    with np.errstate(over="ignore", invalid="ignore"):  # `_evolved` reports what overflows
+        for _, clients in client_blocks(1, n, len(rows)):
+            block = W[clients]
+            products = block[:, rows] * block[:, columns] * scale
+            for total, values, weights in zip((second, fourth), (block, products), factors, strict=True):
+                for part, weight in zip(total, weights, strict=True):
+                    part += (values.T * (weight if weights.shape[1] == 1 else weight[clients])) @ values
+        found = [
+            total / n if weights.ndim == 2 else weights[:, None, None] * (total / n)
+            for total, weights in zip((second, fourth), (by_second, by_fourth), strict=True)
+        ]
+    return found[0], found[1]
 
 
 def packing(k: int) -> tuple[Indices, Indices, Array]:
@@ -331,44 +382,36 @@ class RoundSizes:
         )
 
 
-def _means(N: Array, Q: Array, moments: HeadMoments, setting: RoundSizes) -> tuple[Array, Array]:
+def _means(N: Array, Q: Array, moments: RoundMoments, step_size: float) -> tuple[Array, Array]:
     """Return the means of a round before QR, by the formulas of `one_round_means`."""
-    k, m, p = len(N), setting.n_samples, setting.participants
-    c, eta, variance = 1.0 - k / m, setting.step_size, setting.noise_std * setting.noise_std
-    identity, spread = np.eye(k), setting.dim - k - np.trace(Q)
+    clients, eta = moments.clients, step_size
+    identity, spread = np.eye(len(N)), clients.dim - clients.rank - np.trace(Q)
     U, _, Vt = np.linalg.svd(N)
     H = U @ Vt
     P = symmetric(H @ Q @ H.T)
     inside = symmetric(N @ Q @ N.T)  # q_i = w_i' inside w_i
-    moved = P @ moments.second @ N
-    K = symmetric(N.T @ moments.second @ N)
-    kept = identity - eta * c * K
-    # Means over clients of q_i w_i w_i', tau_i^2 w_i w_i', q_i tau_i^2 and tau_i^4.
-    by_inside, by_left = moments.weighted(inside), moments.weighted(P)
-    mean_left = np.vdot(P, moments.second) + variance
-    left_squared = np.vdot(P, by_left) + variance * (np.vdot(P, moments.second) + mean_left)
-    inside_left = np.vdot(inside, by_left) + variance * np.vdot(inside, moments.second)
-    along = N.T @ (by_inside + spread * (by_left + variance * moments.second)) @ N
-    across = ((m - k + 1) * inside_left + spread * left_squared) / (m - k - 1)
-    by_samples = c / (m * p) * (along + across * identity)
-    chosen = c**2 * setting.share * (N.T @ by_inside @ N - K @ Q @ K)
-    return N + eta * c * moved, symmetric(kept @ Q @ kept + eta * eta * (by_samples + chosen))
+    moved = P @ moments.pull @ N
+    K = symmetric(N.T @ moments.pull @ N)
+    kept = identity - eta * K
+    by_samples, wide, narrow = moments.noise
+    along = moments.weighted(inside, 0) + spread * (moments.weighted(P, 1) + by_samples)
+    across = np.vdot(inside, moments.weighted(P, 2)) + np.vdot(inside, wide)
+    across += spread * (np.vdot(P, moments.weighted(P, 3)) + 2.0 * np.vdot(P, narrow) + moments.floor)
+    added = N.T @ along @ N + across * identity - clients.share * K @ Q @ K
+    return N + eta * moved, symmetric(kept @ Q @ kept + eta * eta * added)
 
 
-def _evolved(
-    N: Array, Q: Array, moments: HeadMoments, setting: RoundSizes, steps: Sequence[float]
-) -> tuple[Array, Array]:
+def _evolved(N: Array, Q: Array, moments: RoundMoments, steps: Sequence[float]) -> tuple[Array, Array]:
     """Return N and Q after every round, each (rounds + 1, k, k)."""
     paths = np.empty((len(steps) + 1, *N.shape)), np.empty((len(steps) + 1, *Q.shape))
     paths[0][0], paths[1][0] = N, Q
     for t, step_size in enumerate(steps, 1):
-        setting = replace(setting, step_size=step_size)
         L = np.full_like(Q, np.nan)
         with np.errstate(over="ignore", invalid="ignore"), contextlib.suppress(np.linalg.LinAlgError):
-            N, Q = _means(N, Q, moments, setting)
+            N, Q = _means(N, Q, moments, step_size)
             L[:] = np.linalg.cholesky(N.T @ N + Q)  # R = L'; R'R is at least I
         if not np.isfinite(L).all():
-            raise too_large(setting.step_size, t)
+            raise too_large(step_size, t)
         N = np.asarray(np.linalg.solve(L, N.T).T, dtype=np.float64)
         Q = symmetric(np.linalg.solve(L, np.linalg.solve(L, Q).T))
         paths[0][t], paths[1][t] = N, Q

@@ -201,10 +201,11 @@ def theorem1_run(result: Result) -> Theorem1Run:
     algorithm, problem, data = result.algorithm, result.problem, result.data
     if not isinstance(algorithm, FedRep):
         raise ValueError(f"result has algorithm {result.name}; Theorem 1 supports only FedRep")
-    if (algorithm.representation_steps, algorithm.aggregate, algorithm.orthonormalize) != (1, "mean", True):
+    options = algorithm.representation_steps, algorithm.aggregate, algorithm.weights, algorithm.orthonormalize
+    if options != (1, "mean", None, True) or algorithm.split or algorithm.whiten is not None:
         raise ValueError(
-            f"algorithm = {algorithm!r} must have representation_steps = 1, aggregate = 'mean' and orthonormalize = "
-            "True for Theorem 1"
+            f"algorithm = {algorithm!r} must have representation_steps = 1, aggregate = 'mean', weights = None, "
+            "orthonormalize = True, split = False and whiten = None for Theorem 1"
         )
     if problem is None:
         raise ValueError("result has no problem; Theorem 1 requires a ground truth")
@@ -224,7 +225,7 @@ def theorem1_run(result: Result) -> Theorem1Run:
         participants=result.participants,
         n_samples=int(np.min(data.counts if isinstance(data, GivenSamples) else data.n_samples)),
         step_size=one_step(algorithm.step_size, "Theorem 1 requires"),
-        noise_std=problem.noise_std,
+        noise_std=float(np.max(problem.noise_std)),
         batch_rounds=1 if isinstance(data, FreshSamples) else max(1, rounds),
         head_steps=how.steps if isinstance(how, GradientHeads) else 0 if isinstance(how, ExactHeads) else np.inf,
         ridge=largest_value(how.ridge, "ridge") if isinstance(how, ExactHeads) else 0.0,

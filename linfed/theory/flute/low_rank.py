@@ -245,7 +245,7 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int, *, step_size: floa
     d, n = U.shape[-2], Vt.shape[-1]
     shares = np.square(Vt.mT)  # V_iq^2, (T, n, least)
     left = shares * np.square(spectrum)[:, None]  # |u_q'phi_i|^2
-    tau2 = truth.noise_std**2 + left[:, :, rank:].sum(axis=-1)
+    tau2 = np.square(truth.noise_std) + left[:, :, rank:].sum(axis=-1)
     inside = tau2[:, :, None] * shares
     # E N_pq^2 for p <= k, with rows orthogonal to e_i; E N_qp^2 for p <= k < q, with rows along e_i.
     across = inside.sum(axis=1)  # column q, (T, least)

@@ -92,6 +92,7 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "tripuraneni": ("tripuraneni", "", 2070),
     "tripuraneni-samples": ("tripuraneni", "samples", 1400),
     "weights": ("weights", "", 1400),
+    "wider-rank": ("wider-rank", "", 1400),
 }
 """Experiment, figure and width in pixels of each picture."""
 DIGEST = "tables"

@@ -48,7 +48,7 @@ CSV_LIMIT = 150_000
 """Largest size of a published CSV file in bytes."""
 
 REGION = ("largest", "rest", "smallest")
-TRACE = ("error", "inside", "identity", "alive", *REGION)
+TRACE = ("error", "inside", "identity", "growth", "remainder", "alive", *REGION)
 """Columns along rounds of the runs of FLUTE's theorems; those of `REGION` describe the region R."""
 TERMS = ("contraction", "concentration", "shortcut", "noise")
 """Columns of the shortcut draft's bound, drawn for runs with noise."""
@@ -93,6 +93,7 @@ DROPPED: dict[str, tuple[str, ...]] = {
     "mllam-samples-samples": TRIED,
     "spectral-transition-samples": TRIED,
     "shortcut-bound-terms": ("inverse", "identity", "heads", "printed", "shortcuts"),
+    "wider-rank-width": ("rival",),
 }
 """Large columns of each table that no picture and no number needs."""
 DECILES = {

@@ -70,9 +70,14 @@ class Followed:
             covered = flute.flute_covered_rounds(spectrum, k, step, m)
         steps = lf.iterate(algorithm, problem, data=data, rounds=self.rounds, engine=engine, **of_trials)
         trace = flute.flute_trace(steps, algorithm, truth, every=max(1, self.rounds // 600))
-        followed = {name: getattr(trace, name) for name in ("error", "inside", "identity", "alive")}
+        followed = {
+            name: getattr(trace, name) for name in ("error", "inside", "identity", "growth", "remainder", "alive")
+        }
         followed |= dict(zip(flute.Region._fields, np.moveaxis(trace.region, -1, 0), strict=True))
-        floor = {"floor": lf.theory.truncation_floor(truth, k, m)} if self.data == FIXED else {}
+        floor = {}
+        if self.data != POPULATION:
+            fresh_step = step if self.data == FRESH else None
+            floor = {"floor": lf.theory.truncation_floor(truth, k, m, step_size=fresh_step)}
         return {
             "setting": setting if self.name == BASE else f"{self.name}, {setting}",
             "step_size": step,
@@ -112,9 +117,10 @@ def settings(quick: bool) -> list[Followed]:
 
 
 def trace_of(one: lf.Table) -> flute.FluteTrace:
-    """Return the trace of a run, with the prescribed singular values."""
-    names = ("rank", "n_clients", "step_size", "error", "inside", "entry", "identity", "alive")
-    fields = {name: one[name] for name in names}
+    """Return the trace of a run, with the prescribed singular values; columns that it lacks are NaN."""
+    names = ("rank", "n_clients", "step_size", "error", "inside", "entry", "identity", "growth", "remainder", "alive")
+    missing = np.full_like(one["error"], np.nan)
+    fields = {name: one[name] if name in one.columns else missing for name in names}
     spectrum = np.tile(one["singular_value"], (one["trials"], 1))
     region = np.stack([one[name] for name in flute.Region._fields], axis=-1)
     return flute.FluteTrace(rounds=one["round"], spectrum=spectrum, region=region, **fields)

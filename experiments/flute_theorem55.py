@@ -1,4 +1,4 @@
-"""FLUTE paper, Theorem 5.5: recursion, region, entry time T_R and bound, at the theorem's own step size.
+"""FLUTE paper, Theorem 5.5: recursion, region, entry time T_R, growth and bound, at the theorem's own step size.
 
 The runs are those of `experiments._flute_followed`. The theorem requires m to grow like ``(1 - eta Delta/16)^(-2T)``;
 for a fixed m it covers rounds up to ``T(m) = log m / (-2 log(1 - eta Delta/16))`` (without its other factors). With the
@@ -6,6 +6,11 @@ constant of its proof the bound is trivial there: it stays above the error of pr
 constant with which the bound holds up to T(m) is reported. It hardly varies with m, but this follows from the
 definition of T(m): there the bound has fallen to ``m^-1/2`` of its scale, and so has the floor. The actual behaviour of
 the error is the subject of `experiments.flute_rate_and_floor`.
+
+Two lemmas bound the growth before the entry: Lemma A.16 the growth of Theta_k from below, Lemma A.17 the growth of
+Theta_res from above. On the population, Lemma A.17 is also judged without its term for the noise of samples.
+
+**Deviations**: the fractions in the two lemmas follow from their proofs, because the text that we have lost them.
 
 Figures
 -------
@@ -32,7 +37,7 @@ from linfed.theory import flute
 
 from ._flute_followed import ALLOWED, BASE, FIXED, POPULATION, SPOILT, Followed, least_constant, settings, trace_of
 
-SUMMARY = "FLUTE paper, Theorem 5.5: recursion, region, entry time and bound, with the smallest constants that hold"
+SUMMARY = "FLUTE paper, Theorem 5.5: recursion, region, entry, growth and bound, with the smallest constants that hold"
 
 TITLES = {
     "largest": "$\\sigma_1^2(\\Theta)$ $\\leq 2\\lambda_1'$",
@@ -108,7 +113,11 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
             flute.judge_recursion(trace, one["setting"]),
             flute.judge_entry(trace, **fields),
             flute.judge_staying(trace, **fields),
+            flute.judge_growth(trace, one["setting"]),
+            flute.judge_rest(trace, one["setting"], allowed=ALLOWED),
         ]
+        if one["data"] == POPULATION:
+            found.append(flute.judge_rest(trace, one["setting"], allowed=ALLOWED, extra=False))
         if one["name"] == BASE and one["data"] == FIXED and until < trace.rounds[-1]:
             coverage = f"m = {one['n_samples']:,} covers {until:,.0f} rounds"
             beyond.append(flute.judge_beyond(trace, until=until, note=coverage, **fields))

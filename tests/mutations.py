@@ -1003,7 +1003,50 @@ MUTATIONS = {
             "fixed_sample_floor:replicon",
         ),
     ],
+    "theory/flute/low_rank.py": [
+        Mutation(
+            "modes of both signs alike",
+            "slow, fast = step_size * (top - rest)",
+            "slow, fast = step_size * (top + rest)",
+            "flute_fresh:floor",
+        ),
+        Mutation(
+            "the block falls half as fast",
+            "inner = step_size * (top + top.mT)",
+            "inner = step_size * top + 0.0 * top.mT",
+            "flute_fresh:floor",
+        ),
+        Mutation("a step too small to count", "alone / (2.0 - alone)", "alone / 2.0", "flute_fresh:floor"),
+        Mutation("a gap of the values", "* top / (top - following)", "* (top - following) / top", "flute_fresh:range"),
+    ],
+    "theory/flute/mean_square.py": [
+        Mutation(
+            "a client's own direction left out", "second += np.trace", "second = np.trace", "flute_fresh:second_moments"
+        ),
+        Mutation(
+            "signs of the modes",
+            "values[p] - sign * values[q]",
+            "values[p] + sign * values[q]",
+            "flute_fresh:modes_are",
+        ),
+        Mutation(
+            "weights of the decay",
+            "h, f = step_size * self.weight",
+            "h, f = step_size * self.decay",
+            "flute_fresh:edge",
+        ),
+    ],
+    "theory/flute/trace.py": [
+        Mutation("a quarter of the gap", "k) / 4.0", "k) / 2.0", "flute_fresh:growth"),
+        Mutation(
+            "half of the noise",
+            "4.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])",
+            "2.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])",
+            "flute_fresh:growth",
+        ),
+    ],
     "theory/flute/judges.py": [
+        Mutation("the value k + 1 as k", "rate = 0.5 * (kth - gap)", "rate = 0.5 * kth", "flute_fresh:rest"),
         Mutation("the best trial decides a hypothesis", "np.min(flute_step", "np.max(flute_step", "flute_theory:step"),
         Mutation("the best round decides a bound", "0.0).max(axis=1)", "0.0).min(axis=1)", "flute_theory:failed"),
     ],

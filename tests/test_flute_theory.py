@@ -493,6 +493,8 @@ def hand_made(error=None, **changes):
         "region": np.zeros((trials, 4, 3)),
         "entry": np.array([10.0, 0.0] * (trials // 2)),
         "identity": np.full((trials, 4), np.nan),
+        "growth": np.full((trials, 4), np.nan),
+        "remainder": np.zeros((trials, 4)),
         "alive": np.ones((trials, 4), dtype=bool),
     }
     return theory.FluteTrace(**fields | changes)

@@ -348,6 +348,22 @@ def test_flute_has_its_rate_and_its_floor():
     assert float(truncated.floor) == float(found.floor)
 
 
+def test_flute_has_a_floor_and_an_edge_on_fresh_samples():
+    problem = lf.UnderParameterized(n_clients=15, dim=8, gap=4.0, gap_after=2, noise_std=0.3)
+    data, truth = lf.FreshSamples(20), problem.truth(0, range(2))
+    found = lf.predict(lf.FLUTE(rank=2, step_size=0.005), problem, data=data, rounds=9, trials=2)
+    np.testing.assert_allclose(found.floor, lf.theory.truncation_floor(truth, 2, 20, step_size=0.005))
+    np.testing.assert_allclose(found.stability_edge, lf.theory.flute_stability_edge(truth, 2, 20))
+    assert found.floor.metric == "mean_truncation_error"
+    assert "first order" in found.floor.validity
+    twice = lf.FLUTE(rank=2, step_size=0.0025, server_step_size=0.005, gradient_factor=2)
+    other = lf.predict(twice, problem, data=data, rounds=9, trials=2)
+    np.testing.assert_allclose(other.floor, found.floor)
+    np.testing.assert_allclose(other.stability_edge, found.stability_edge / 2)
+    large = lf.predict(lf.FLUTE(rank=2, step_size=0.05), problem, data=lf.FreshSamples(2), rounds=9)
+    assert "too low" in large.floor.validity
+
+
 # --- what is missing, and what is doubtful ----------------------------------------------------------------------
 
 
@@ -441,7 +457,15 @@ MISSING = {
     "oracle with a ridge": lacks(["ridge = 1"], lf.Oracle(rank=3, ridge=1.0), ask="floor"),
     "FLUTE's weights": lacks(["gamma1", "(0.3, 0.125, 1.0)"], lf.FLUTE(rank=2, step_size=0.1, gamma1=0.3)),
     "FLUTE, some": lacks(["participation = 4"], lf.FLUTE(rank=2, step_size=0.1), participation=4),
-    "FLUTE, fresh": lacks(["floor", "FreshSamples"], lf.FLUTE(rank=2, step_size=0.1), ask="floor"),
+    "FLUTE, fresh": lacks(["best step", "FreshSamples"], lf.FLUTE(rank=2, step_size=0.1), ask="best_step"),
+    "FLUTE, fresh, beyond the edge": lacks(["below 1 / lambda_1"], lf.FLUTE(rank=2, step_size=9.0), ask="floor"),
+    "FLUTE, fresh, no gap": lacks(["lambda_k is 0"], lf.FLUTE(rank=4, step_size=0.001), ask="stability_edge"),
+    "FLUTE, fresh, other x": lacks(
+        ["standard Gaussian"],
+        lf.FLUTE(rank=2, step_size=0.001),
+        problem=lf.SharedRepresentation(n_clients=9, dim=9, rank=3, design="rademacher"),
+        ask="stability_edge",
+    ),
     "FLUTE, round by round": lacks(["FLUTE's distance"], lf.FLUTE(rank=2, step_size=0.1)),
 }
 

@@ -15,13 +15,15 @@ from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.step_size import one_step
-from linfed.data.samples import FixedSamples, GivenSamples
+from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.errors import NoPredictionError, check_noise_std, short_repr
 from linfed.prediction.fedrep import minimum_quantity, truncation_metric, truncation_quantity
 from linfed.prediction.prediction import Asked, Curves, Prediction, Quantity
 from linfed.problems import Problem, Truth
 from linfed.problems.designs import is_gaussian
 from linfed.simulation.job import Job
+from linfed.theory.flute.low_rank import truncation_floor
+from linfed.theory.flute.mean_square import flute_stability_edge
 from linfed.theory.flute.theorems import flute_gap, flute_local_rate
 from linfed.theory.local import local_mean_risk
 from linfed.theory.new_clients import new_client_mean_risk
@@ -155,7 +157,7 @@ def _no_minimum(job: Job, algorithm: AltMin | BurerMonteiro, problem: Problem) -
 
 
 def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
-    """Predict FLUTE's rate and step sizes near the truncation at population, and the floor on fixed samples."""
+    """Predict FLUTE's rate, step sizes and floor near the truncation; on fresh samples the edge is in mean square."""
     if job.problem is None:
         raise NoPredictionError("predictions require a ground truth: give problem=")
     problem, k = job.problem, algorithm.rank
@@ -187,6 +189,8 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
         )
 
     def edge() -> Quantity:
+        if fresh:
+            return _fresh_edge(job, algorithm)
         return Quantity(1.0 / spectra()[:, 0] / algorithm.gradient_factor, "theory.flute_local_rate: 1/lambda_1", near)
 
     def best() -> Quantity:
@@ -195,18 +199,52 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
         return Quantity(steps / algorithm.gradient_factor, "minimum of theory.flute_local_rate", near)
 
     def floor() -> Quantity:
+        if fresh:
+            return _fresh_floor(job, algorithm, step)
         return truncation_quantity(problem, list(_truths(job)), k, job.setting.samples)
 
-    fixed = isinstance(job.data, FixedSamples)
+    fixed, fresh = isinstance(job.data, FixedSamples), isinstance(job.data, FreshSamples)
     missing = f"no prediction of FLUTE's floor is available for {type(job.data).__name__}"
-    quantities: dict[str, Asked] = {"rate": rate, "stability_edge": edge, "best_step": best}
+    none = "no prediction of FLUTE's best step is available for FreshSamples: the floor falls with the step size too"
+    quantities: dict[str, Asked] = {"rate": rate, "stability_edge": edge, "best_step": none if fresh else best}
     return Prediction(
         law="truncation",
         source="theory.flute_local_rate, theory.truncation_floor",
         validity="near the truncation Phi_k; the approach to it is not predicted",
         rounds=np.arange(job.rounds + 1),
         _curves="no prediction of FLUTE's distance in every round is available",
-        _quantities={**quantities, "floor": floor if fixed else missing},
+        _quantities={**quantities, "floor": floor if fixed or fresh else missing},
+    )
+
+
+def _fresh_edge(job: Job, algorithm: FLUTE) -> Quantity:
+    """Predict the step size at which FLUTE's second moments grow on fresh samples."""
+    try:
+        found = [flute_stability_edge(truth, algorithm.rank, job.setting.samples)[0] for truth in _truths(job)]
+    except ValueError as error:
+        raise NoPredictionError(f"no prediction of FLUTE's stability edge is available: {error}") from None
+    valid = "near the truncation, in mean square; single runs can stay near it above this step size"
+    return Quantity(np.array(found) / algorithm.gradient_factor, "theory.flute_stability_edge", valid)
+
+
+def _fresh_floor(job: Job, algorithm: FLUTE, step: float) -> Quantity:
+    """Predict FLUTE's stationary distance from the truncation on fresh samples."""
+    assert job.problem is not None
+    with warnings.catch_warnings(record=True) as records:
+        warnings.simplefilter("always")
+        try:
+            found = [
+                truncation_floor(truth, algorithm.rank, job.setting.samples, step_size=step)[0]
+                for truth in _truths(job)
+            ]
+        except ValueError as error:
+            raise NoPredictionError(f"no prediction of FLUTE's floor is available: {error}") from None
+    valid = "root mean square over clients and rounds, which bounds the mean; first order in 1/m"
+    return Quantity(
+        np.array(found),
+        "theory.truncation_floor",
+        "; ".join(dict.fromkeys(str(each.message) for each in records)) or valid,
+        truncation_metric(job.problem, algorithm.rank),
     )
 
 

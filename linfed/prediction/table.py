@@ -92,9 +92,9 @@ ENTRIES = (
     Entry((AltMin, BurerMonteiro), "fixed samples, all clients participate", ("floor",), MINIMUM),
     Entry(
         (FLUTE,),
-        "fresh samples, all clients participate",
-        ("rate", "stability_edge", "best_step"),
-        "near the truncation to rank k, at population",
+        "fresh samples, Gaussian x, all clients participate",
+        ("floor", "rate", "stability_edge"),
+        "near the truncation to rank k; the rate at population, the edge and the floor in mean square",
     ),
     Entry(
         (FLUTE,),

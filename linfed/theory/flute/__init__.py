@@ -14,9 +14,12 @@ from linfed.theory.flute.judges import (
     judge_entry,
     judge_floor,
     judge_fresh,
+    judge_gain,
+    judge_growth,
     judge_local_rate,
     judge_rate,
     judge_recursion,
+    judge_rest,
     judge_staying,
     judge_unbounded,
     least_constant,
@@ -29,6 +32,7 @@ from linfed.theory.flute.low_rank import (
     truncation_error,
     truncation_floor,
 )
+from linfed.theory.flute.mean_square import flute_stability_edge
 from linfed.theory.flute.objective import flute_relative_gradient, flute_worst_ray
 from linfed.theory.flute.theorems import (
     STEP_CONSTANTS,
@@ -58,6 +62,7 @@ __all__ = [
     "flute_population_minimizer",
     "flute_rate",
     "flute_relative_gradient",
+    "flute_stability_edge",
     "flute_step_limit",
     "flute_trace",
     "flute_worst_ray",
@@ -68,9 +73,12 @@ __all__ = [
     "judge_entry",
     "judge_floor",
     "judge_fresh",
+    "judge_gain",
+    "judge_growth",
     "judge_local_rate",
     "judge_rate",
     "judge_recursion",
+    "judge_rest",
     "judge_staying",
     "judge_unbounded",
     "least_constant",

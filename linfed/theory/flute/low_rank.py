@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,9 @@ from linfed.errors import check_array, check_integer, check_number, check_square
 from linfed.problems import Truth
 from linfed.simulation.metrics import squared_errors
 from linfed.theory._assumptions import check_covariance, check_gaussian
+
+LARGEST_NOISE = 0.1
+"""Largest feedback of the distance to the noise of a round for which the floor on fresh samples holds."""
 
 
 def truncation_error(truth: Truth, rank: int) -> Array:
@@ -165,8 +169,8 @@ def flute_divergence_threshold(A: npt.ArrayLike, *, step_ratio: float = 1.0) -> 
     return np.asarray(np.maximum(least, 0.0) / (2.0 * step_ratio))
 
 
-def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
-    """Predict the distance of the rank-k minimiser of the empirical risk from the truncation, to first order in 1/m.
+def truncation_floor(truth: Truth, rank: int, n_samples: int, *, step_size: float | None = None) -> Array:
+    """Predict FLUTE's final distance from the truncation, on one data set or on fresh samples, to first order in 1/m.
 
     Parameters
     ----------
@@ -175,7 +179,10 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
     rank : int
         Rank k of the model.
     n_samples : int
-        Number m of samples per client.
+        Number m of samples per client, on fresh samples per client and round.
+    step_size : float, optional
+        Step size eta of FLUTE on fresh samples in every round, below ``1 / lambda_1``. By default there is one data
+        set, and the result is the distance of the rank-k minimiser of the empirical risk.
 
     Returns
     -------
@@ -187,6 +194,13 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
     ------
     ValueError
         If ``lambda_k = lambda_{k+1}``, or if a value is out of range.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the noise of a round on fresh samples depends on the distance itself: if ``eta lambda_1 ((d + k + 1) max_i
+        ||v_i||^2 + k) / (2 m) * lambda_k^2 / (lambda_k^2 - lambda_{k+1}^2)`` exceeds 0.1. Here v_i (k,) is client i's
+        row of the right singular vectors. The floor is then higher.
 
     Notes
     -----
@@ -201,7 +215,16 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
     and by N in the block p, q <= k. With homogeneous noise and a ground truth of rank k, the square of the result is
     ``tau^2 k (d + n - k) / (n m)``. A pair of close singular values adds ``1 / (lambda_k - lambda_{k+1})^2``.
 
-    **Deviations**: a prediction without fitted parameters. Theorem 5.1 of the paper has an unspecified constant.
+    On fresh samples N is new in every round. The change T of B W' then follows, near the truncation::
+
+        [p, p']: T <- T - r (T - N),   r = eta (lambda_p + lambda_p')
+        [q, p] and [p, q]: T_qp +- T_pq <- (1 - eta (lambda_p -+ lambda_q)) (T_qp +- T_pq) + eta lambda_p (N_qp +- N_pq)
+
+    The result is the root mean square of its stationary distribution. It grows like ``sqrt(eta)``, whereas the average
+    over rounds has the distance of one data set.
+
+    **Deviations**: a prediction without fitted parameters. Theorem 5.1 of the paper has an unspecified constant, and
+    the floor on fresh samples is not in the paper.
 
     References
     ----------
@@ -214,19 +237,12 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
     >>> truth = problem.truth(0, range(2))
     >>> lf.theory.truncation_floor(truth, 2, n_samples=100).round(3)
     array([0.049, 0.048])
+    >>> lf.theory.truncation_floor(truth, 2, n_samples=100, step_size=0.01).round(3)
+    array([0.008, 0.008])
     """
-    rank, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
-    check_gaussian(truth, "the floor requires")
-    Phi = truth.dense().mT
-    _, d, n = Phi.shape
-    least = min(d, n)
-    _, spectrum, Vt = np.linalg.svd(Phi, full_matrices=False)
-    if rank > least:
-        raise ValueError(f"rank = {rank} must be at most min(d, n) = {least}")
-    if np.any(spectrum[:, rank - 1] <= 1e-12 * spectrum[:, 0]):
-        raise ValueError(f"rank = {rank} must be at most the rank of the ground truth, whose lambda_k is 0")
-    if rank < least and np.any(spectrum[:, rank - 1] <= spectrum[:, rank] * (1 + 1e-12)):
-        raise ValueError(f"rank = {rank} is not supported: the singular values lambda_k and lambda_(k+1) coincide")
+    m = check_integer("n_samples", n_samples)
+    U, spectrum, Vt = singular_factors(truth, rank, "the floor requires")
+    d, n = U.shape[-2], Vt.shape[-1]
     shares = np.square(Vt.mT)  # V_iq^2, (T, n, least)
     left = shares * np.square(spectrum)[:, None]  # |u_q'phi_i|^2
     tau2 = np.square(truth.noise_std) + left[:, :, rank:].sum(axis=-1)
@@ -234,15 +250,69 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int) -> Array:
     # E N_pq^2 for p <= k, with rows orthogonal to e_i; E N_qp^2 for p <= k < q, with rows along e_i.
     across = inside.sum(axis=1)  # column q, (T, least)
     along = shares[:, :, :rank].mT @ (tau2[:, :, None] + left[:, :, rank:])  # (T, k, least - k)
-    top, rest = spectrum[:, :rank, None], spectrum[:, None, rank:]
-    gain = top**2 * (top**2 + rest**2) / (top**2 - rest**2) ** 2
-    total = rank * across[:, :rank].sum(axis=-1)
-    total = total + (gain * (across[:, None, rank:] + along)).sum(axis=(-2, -1))
+    inner, pair, alone = _gains(spectrum, rank, step_size)
+    if step_size is not None:
+        _check_noise(spectrum, shares[:, :, :rank], step_size / m, d)
+    total = (inner * across[:, None, :rank]).sum(axis=(-2, -1))
+    total = total + (pair * (across[:, None, rank:] + along)).sum(axis=(-2, -1))
     if d > n:
-        total = total + (d - n) * across[:, :rank].sum(axis=-1)
+        total = total + (d - n) * (alone * across[:, :rank]).sum(axis=-1)
     if n > d:
-        total = total + rank * (tau2[:, :, None] * (1.0 / d - shares)).sum(axis=(-2, -1))
+        total = total + alone.sum(axis=-1) * (tau2[:, :, None] * (1.0 / d - shares)).sum(axis=(-2, -1))
     return np.sqrt(total / (n * m))
+
+
+def singular_factors(truth: Truth, rank: int, requirement: str) -> tuple[Array, Array, Array]:
+    """Return the reduced SVD of Phi (d, n) for standard Gaussian x, or raise without a gap after lambda_k."""
+    check_gaussian(truth, requirement)
+    rank = check_integer("rank", rank)
+    U, spectrum, Vt = np.linalg.svd(truth.dense().mT, full_matrices=False)
+    least = spectrum.shape[-1]
+    if rank > least:
+        raise ValueError(f"rank = {rank} must be at most min(d, n) = {least}")
+    if np.any(spectrum[:, rank - 1] <= 1e-12 * spectrum[:, 0]):
+        raise ValueError(f"rank = {rank} must be at most the rank of the ground truth, whose lambda_k is 0")
+    if rank < least and np.any(spectrum[:, rank - 1] <= spectrum[:, rank] * (1 + 1e-12)):
+        raise ValueError(f"rank = {rank} is not supported: the singular values lambda_k and lambda_(k+1) coincide")
+    return U, spectrum, Vt
+
+
+def _gains(spectrum: Array, rank: int, step_size: float | None) -> tuple[Array, Array, Array]:
+    """Return the variance of the change of B W' divided by the variance of the noise.
+
+    The parts are the block p, p' <= k, (trials, k, k), the pairs p <= k < q, (trials, k, least - k), and the rows or
+    columns without a singular value, (trials, k).
+    """
+    top, rest = spectrum[:, :rank, None], spectrum[:, None, rank:]
+    if step_size is None:
+        pair = top**2 * (top**2 + rest**2) / (top**2 - rest**2) ** 2
+        return np.ones((len(spectrum), rank, rank)), pair, np.ones((len(spectrum), rank))
+    step_size = check_number("step_size", step_size, positive=True)
+    largest = float(spectrum[:, 0].max())
+    if step_size * largest >= 1.0:
+        raise ValueError(
+            f"step_size = {step_size:g} must be below 1 / lambda_1 = {1.0 / largest:g}, above which runs diverge"
+        )
+    inner = step_size * (top + top.mT)
+    slow, fast = step_size * (top - rest), step_size * (top + rest)
+    pair = 0.5 * (step_size * top) ** 2 * (1.0 / (slow * (2.0 - slow)) + 1.0 / (fast * (2.0 - fast)))
+    alone = step_size * spectrum[:, :rank]
+    return inner / (2.0 - inner), pair, alone / (2.0 - alone)
+
+
+def _check_noise(spectrum: Array, shares: Array, step: float, dim: int) -> None:
+    """Warn if the noise of a round depends on the distance from the truncation; `step` is ``eta / m``."""
+    rank, least = shares.shape[-1], spectrum.shape[-1]
+    top, following = spectrum[:, rank - 1] ** 2, spectrum[:, rank] ** 2 if rank < least else 0.0
+    longest = shares.sum(axis=-1).max(axis=-1)
+    index = 0.5 * step * spectrum[:, 0] * ((dim + rank + 1) * longest + rank) * top / (top - following)
+    if np.any(index > LARGEST_NOISE):
+        warnings.warn(
+            "the floor on fresh samples is too low: the distance feeds back to the noise by a factor of up to "
+            f"{float(index.max()):.2g}, above {LARGEST_NOISE:g}; lower the step size or give more samples",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def average_direction_distance(values: npt.ArrayLike, power: float) -> float:

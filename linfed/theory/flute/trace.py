@@ -13,11 +13,13 @@ from linfed.algorithms.base import State
 from linfed.algorithms.flute import FLUTE
 from linfed.algorithms.step_size import one_step
 from linfed.errors import check_integer
+from linfed.numerics.linalg import singular_values, spectral_norm
 from linfed.problems import Truth
 from linfed.simulation.loop import Round
 from linfed.simulation.metrics import squared_errors
 from linfed.theory._assumptions import check_covariance
 from linfed.theory.flute.coordinates import ThetaCoordinates
+from linfed.theory.flute.theorems import flute_gap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,11 @@ class FluteTrace:
     identity : ndarray (trials, R)
         Largest entry of the difference between the two sides of the recursion, divided by the largest entry of Theta.
         NaN if not evaluated.
+    growth : ndarray (trials, R)
+        Excess of Lemma A.16's lower bound over ``sigma_k^2(Theta_k)``, divided by ``sigma_k^2(Theta_k)``
+        before the round; at most 0 if the lemma holds. NaN if not evaluated, or if the bound is not positive.
+    remainder : ndarray (trials, R)
+        ``sigma_1(R)`` of the recursion's remainder R in the round; NaN if not evaluated.
     alive : ndarray of bool (trials, R)
         True for trials that have not diverged.
 
@@ -69,6 +76,8 @@ class FluteTrace:
     region: Array
     entry: Array
     identity: Array
+    growth: Array
+    remainder: Array
     alive: Mask
 
     @property
@@ -103,8 +112,8 @@ def flute_trace(
     every : int
         Number of rounds between records; the last round is always recorded.
     identity : bool
-        If True, evaluate the Theta recursion in recorded rounds. This requires another gradient from the batch, which
-        the engines "explicit" and "compressed" support.
+        If True, evaluate the Theta recursion and Lemma A.16 in recorded rounds. This requires another gradient from
+        the batch, which the engines "explicit" and "compressed" support.
 
     Returns
     -------
@@ -118,7 +127,7 @@ def flute_trace(
 
     References
     ----------
-    FLUTE paper, equation (13) and Appendix A.2.
+    FLUTE paper, equation (13), Appendix A.2 and Lemma A.16.
 
     Examples
     --------
@@ -143,7 +152,7 @@ def flute_trace(
     columns: list[dict[str, Any]] = []
     rounds: list[int] = []
 
-    def record(number: int, state: State, alive: Mask, difference: Array) -> None:
+    def record(number: int, state: State, alive: Mask, checked: tuple[Array, Array, Array]) -> None:
         region = coordinates.region(coordinates.theta(state))
         error = np.sqrt(squared_errors(state, cut)).mean(axis=-1)
         rounds.append(number)
@@ -152,7 +161,7 @@ def flute_trace(
                 "error": np.where(alive, error, np.nan),
                 "inside": coordinates.inside(region, k) & alive,
                 "region": np.stack(region, axis=-1),
-                "identity": difference,
+                **dict(zip(("identity", "growth", "remainder"), checked, strict=True)),
                 "alive": alive.copy(),
             }
         )
@@ -164,13 +173,13 @@ def flute_trace(
     assert last.before.W is not None
     _check_everyone(last.before.W.shape[:2], coordinates)
     entry = coordinates.entry_round(coordinates.theta(last.before), step_size)
-    missing = np.full(len(entry), np.nan)
+    missing = (np.full(len(entry), np.nan),) * 3
     record(0, last.before, np.ones(len(entry), dtype=bool), missing)
     for last in steps:
         _check_everyone(last.batch.active.shape, coordinates)
         if last.number % every == 0:
-            difference = _identity_error(coordinates, last, step_size) if identity else missing
-            record(last.number, last.after, last.alive, difference)
+            checked = _recursion_errors(coordinates, last, step_size) if identity else missing
+            record(last.number, last.after, last.alive, checked)
     if last.number % every:
         record(last.number, last.after, last.alive, missing)
     stacked = {name: np.stack([column[name] for column in columns], axis=1) for name in columns[0]}
@@ -185,6 +194,8 @@ def flute_trace(
         region=stacked["region"],
         entry=entry,
         identity=stacked["identity"],
+        growth=stacked["growth"],
+        remainder=stacked["remainder"],
         alive=np.asarray(stacked["alive"], dtype=bool),
     )
 
@@ -199,14 +210,22 @@ def _check_everyone(shape: tuple[int, ...], coordinates: ThetaCoordinates) -> No
         )
 
 
-def _identity_error(coordinates: ThetaCoordinates, step: Round, step_size: float) -> Array:
-    """Return the difference of the two sides of the Theta recursion in a round, relative to Theta, (trials,)."""
+def _recursion_errors(coordinates: ThetaCoordinates, step: Round, step_size: float) -> tuple[Array, Array, Array]:
+    """Return `FluteTrace.identity`, `FluteTrace.growth` and `FluteTrace.remainder` of a round, each (trials,)."""
     before, after = step.before, step.after
     assert before.B is not None
     assert before.W is not None
     messages = step.batch.gradient(before.W @ before.B.mT)
-    theta = coordinates.theta(before)
-    expected = coordinates.population_step(theta, step_size) + coordinates.remainder(before, messages, step_size)
-    largest = np.abs(coordinates.theta(after) - expected).max(axis=(-2, -1))
+    theta, new = coordinates.theta(before), coordinates.theta(after)
+    remainder = coordinates.remainder(before, messages, step_size)
+    expected = coordinates.population_step(theta, step_size) + remainder
+    largest = np.abs(new - expected).max(axis=(-2, -1))
     found = largest / np.maximum(np.abs(expected).max(axis=(-2, -1)), np.finfo(float).tiny)
-    return np.where(step.alive, found, np.nan)
+    region, k = coordinates.region(theta), theta.shape[-1]
+    top, kth = 2.0 * coordinates.spectrum[:, 0], 2.0 * coordinates.spectrum[:, k - 1]
+    quarter = flute_gap(coordinates.spectrum, k) / 4.0
+    factor = 1.0 + step_size * (kth - region.rest - region.smallest - quarter)
+    bound = factor * region.smallest - 4.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])
+    excess = (bound - singular_values(new[..., :k, :])[..., -1] ** 2) / np.maximum(region.smallest, 1e-300)
+    columns = found, np.where(bound > 0.0, excess, np.nan), spectral_norm(remainder)
+    return tuple(np.where(step.alive, column, np.nan) for column in columns)  # type: ignore[return-value]

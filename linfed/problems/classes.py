@@ -187,7 +187,7 @@ class Classes(Configuration):
             test_samples=check_integer,
             design=converted(_checked_design),
         )
-        self.design.check_dim(self.dim)
+        self.design.check_sizes(self.dim, self.n_clients)
         several = isinstance(self.classes_per_client, Sequence | np.ndarray)
         counts = checked_classes_per_client(self.classes_per_client, self.n_clients if several else 1, self.n_classes)
         object.__setattr__(self, "classes_per_client", counts if several else counts[0])

@@ -70,7 +70,7 @@ def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) 
     >>> round(lf.theory.fixed_sample_edge(dim=50, rank=3, n_samples=10, noise_std=0.0), 1)
     20.1
     >>> round(lf.theory.fixed_sample_edge(dim=50, rank=3, n_samples=10, noise_std=1.0))
-    72
+    73
     """
     return _least_n(math.inf, dim, rank, n_samples, noise_std)
 
@@ -99,9 +99,9 @@ def break_even_clients(rival_risk: float, *, dim: int, rank: int, n_samples: int
     Notes
     -----
     Along the solutions of `fixed_sample_edge`, up to their end, the mean risk of the training clients grows as n falls.
-    Either this risk reaches the risk of the baseline, or
-    the solutions end first. In the second case the baseline is irrelevant, since B cannot be learned. At m <= k + 3 the
-    additional risk due to the fit of B has an infinite mean and is omitted.
+    (It is the risk of `fixed_sample_floor`, the median over data sets of the mean over clients.) Either this risk
+    reaches the risk of the baseline, or the solutions end first. In the second case the baseline is irrelevant, since B
+    cannot be learned. At m <= k + 4 the additional risk due to the fit of B depends on single clients and is omitted.
 
     **Deviations**: the condition in the FedRep paper is ``log(n) + d/n << d``, which contains neither m, k nor the
     noise.
@@ -175,7 +175,7 @@ def _solutions(k: int, rows: int, m: int, variance: float) -> tuple[Array, Array
         excess, steps = at - gaussian, at - gaussian - excess
         length = k * c / (1.0 + c)
         risk = length + (length + variance) * k / nu
-        if m > k + 3:
+        if m > k + 4:
             C = c / (1.0 + c) * eye
             errors, same = clients.training(clients.solve(math.exp(at) * eye, C), C)
             risk += typical_mean((errors - same)[None], max(k, round(rows / unknowns)))

@@ -193,10 +193,10 @@ def _minimum(W: Array, d: int, m: int, variance: float) -> dict[str, Array]:
     solved, inverse = clients.solve(V, C), np.linalg.inv(overlap(C))
     errors, new = clients.training(solved, C)
     distinct, mean = min(len(W), len(errors)), 0.0
-    if m > k + 3:  # the errors of new clients have a finite variance: their exact mean reduces the noise
+    if m > k + 4:  # the errors of new clients have small tails: their exact mean reduces the noise
         length = np.mean(_quadratic(W, C))
         mean = float(length + (length + variance) * k / (m - k - 1))
-    typical = mean + typical_mean((errors - new if m > k + 3 else errors).reshape(distinct, -1), distinct)
+    typical = mean + typical_mean((errors - new if m > k + 4 else errors).reshape(distinct, -1), distinct)
     tangents, leverage = (inverse @ part @ inverse for part in (C, V))
     return {
         "covariance": tangents,

@@ -62,7 +62,7 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "fedrep-state-evolution-steps": ("fedrep-state-evolution", "steps", 1400),
     "fedrep-theorem1": ("fedrep-theorem1", "looseness", 1400),
     "flute-classification": ("flute-classification", "", 2070),
-    "flute-dimension": ("flute-dimension", "", 1380),
+    "flute-dimension": ("flute-dimension", "", 2070),
     "flute-classification-nc2": ("flute-classification", "nc2", 2070),
     "flute-digits": ("flute-digits", "", 2070),
     "flute-digits-nc2": ("flute-digits", "nc2", 2070),

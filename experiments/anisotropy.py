@@ -32,7 +32,6 @@ import dataclasses
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ from linfed._types import Array
 from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, Look, plain_ticks
 from linfed.plotting.panels import Figures, drawn_from, plot_curves
 from linfed.statistics import fit_exponent, judge_exponent, mean_interval, median_interval, median_ratio
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, cite, judge
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import largest_factor, nan_as_worst
 
 SUMMARY = "x with a covariance, common or per client: which protocols of FedRep are biased, and which are slower"
@@ -72,13 +71,11 @@ BASE = "base"
 UNBIASED = 1e-9
 """Predicted distances below this number are 0 up to rounding errors, and are not drawn."""
 
-paper = partial(cite, "Zhang, Toso, Anderson and Matni 2024, abstract", threshold=True)
-FAILS = paper(
-    "vanilla alternating-minimization descent fails catastrophically even for iid, but mildly non-isotropic data"
-)
-LOSES = paper(
-    "existing isotropy-agnostic representation learning approaches incur biases on the representation update, which "
-    "causes the scaling of the noise terms to lose favorable dependence on the number of source tasks"
+ABSTRACT = "Zhang, Toso, Anderson and Matni 2024, abstract, in our words"
+FAILS = f"{ABSTRACT}: plain alternation fails for mildly non-isotropic data; the factor is an {OWN_THRESHOLD}"
+LOSES = (
+    f"{ABSTRACT}: without isotropic data the update is biased, and the noise no longer falls with the number of tasks; "
+    f"the exponent is an {OWN_THRESHOLD}"
 )
 OWN = f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}"
 

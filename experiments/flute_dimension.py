@@ -3,8 +3,8 @@
 The setting is that of `experiments.flute_classification`, with n = 20 clients of five classes, m = 20 fresh samples per
 round and one step on B per round. FLUTE takes one local step, FedRep one step on the heads and one on B. Such rounds
 are drawn exactly in distribution, without samples of dimension d. The other baselines would need the samples. Step
-sizes and weights are tuned on ten other mixtures. The means of the classes stay at the same distance, so the best classifier
-does not depend on d. The simplest rival is FLUTE without its penalty on neural collapse.
+sizes and weights are tuned on ten other mixtures. The means of the classes stay at the same distance, so the best
+classifier does not depend on d. The simplest rival is FLUTE without its penalty on neural collapse.
 
 **Deviations**: the paper has no synthetic classes; all sizes are our choice.
 

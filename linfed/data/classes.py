@@ -175,6 +175,13 @@ class ClassBatch(RowBatch):
             self._offset if same else np.take_along_axis(self._offset, index[..., None, :], axis=-1)
         )
 
+    def _sliced(self, rows: slice, counts: Array) -> ClassBatch:
+        """Return a batch of the same rows of samples of every client, with their offsets."""
+        part: ClassBatch = super()._sliced(rows, counts)
+        if self._offset is None:
+            return part
+        return part.with_offset(self._offset if self._offset.shape[-1] == 1 else self._offset[..., rows])
+
     def _with(self, X: Array, y: Array, counts: Array, offset: Array | None = None) -> ClassBatch:
         """Return a batch of the same clients with the given samples, labels, counts and offset."""
         whose = {"active": self.active, "round_number": self.round, "n_clients": self.n_clients}

@@ -124,16 +124,16 @@ class RowBatch(ABC):
                 f"{int(self.counts.min())}"
             )
         if (self.counts == self.shape[2]).all():  # slices are faster
-            m, X, y = int(size.flat[0]), self.X, self.y
-            ends = [(part * m, (part + 1) * m) for part in range(parts)]
-            return tuple(
-                self._with(np.ascontiguousarray(X[:, :, a:b]), np.ascontiguousarray(y[:, :, a:b]), size)
-                for a, b in ends
-            )
+            m = int(size.flat[0])
+            return tuple(self._sliced(slice(part * m, (part + 1) * m), size) for part in range(parts))
         steps = np.arange(int(size.max()))
         inside = steps < size[..., None]
         places = (np.where(inside, steps + part * size[..., None], 0).astype(np.intp) for part in range(parts))
         return tuple(self._chosen(place, size) for place in places)
+
+    def _sliced(self, rows: slice, counts: Array) -> Any:
+        """Return a batch of the same rows of samples of every client, without padding."""
+        return self._with(np.ascontiguousarray(self.X[:, :, rows]), np.ascontiguousarray(self.y[:, :, rows]), counts)
 
     def _chosen(self, index: Indices, counts: Array) -> Any:
         """Return a batch of the samples at `index` (T, p, rows), keeping the first `counts` (T, p) of them."""

@@ -231,7 +231,7 @@ def distances(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:
         detail = f"{len(inside)} numbers of clients, from {ends.min():.3g} to {ends.max():.3g}"
         claimed: dict[str, Any] = {"claimed_low": 1 / NEAR, "claimed_high": NEAR}
         yield judge(mean_interval(ratios.mean(axis=0)), claim=text, source=source, detail=detail, **claimed, **fields)
-    far = [row for row in rows if np.isfinite(row["law"]).all() and np.median(row["radius"]) > 1.2]
+    far = [row for row in rows if np.isfinite(row["law"]).all() and np.median(row["radius"]) > 1.0]
     if far:
         worst = max(far, key=lambda row: float(np.median(row["radius"])))
         fields |= {"setting": f"{setting}, radius {np.median(worst['radius']):.2g}", "source": CONJECTURE}

@@ -311,8 +311,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                     ends[ends < UNBIASED] = np.nan
                     ax.plot(rows[SPLIT]["predicted"].axes[series], ends, **DOTS)
                 ax.set_xscale("log")
-            sheet.axes[line, 0].set_ylabel(f"distance, {kind}")
-        sheet.axes[0, 0].set_yscale("log")
+            sheet.axes[line, 0].set_ylabel(f"distance\n{kind}")
+        lowest = min(float(np.median(row["distance"].values, axis=0).min()) for row in table.rows)
+        sheet.axes[0, 0].set(yscale="log", ylim=(0.5 * lowest, None))  # predictions may be smaller
         for ax, series in zip(sheet.axes[-1], found, strict=True):
             ax.set_xlabel(SERIES[series][0])
         sheet.legend(f"median of {table.rows[0]['trials']} trials", ncols=4)

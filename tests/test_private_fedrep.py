@@ -295,7 +295,7 @@ def test_runs_have_the_predicted_floor(name):
 
 
 def test_many_rounds_of_the_best_schedule_cost_nothing():
-    """The noise for 1,000 rounds leaves (d-k) (s_1/c)^2, where s_1 is the noise for one round; without c it does not."""
+    """The noise for 1,000 rounds leaves (d-k) (s_1/c)^2, s_1 the noise for one round; without c, it does not."""
     d, m, n = 12, 6, 40
     first = 0.0015
     sizes = {"dim": d, "n_samples": m, "noise_std": 0.0, "message_noise_std": first * 1000**0.5, "rounds": 1000}

@@ -294,6 +294,22 @@ def test_runs_have_the_predicted_floor(name):
     assert apart(0.005 * np.sqrt(1.5))
 
 
+def test_many_rounds_of_the_best_schedule_cost_nothing():
+    """The noise for 1,000 rounds leaves (d-k) (s_1/c)^2, s_1 the noise for one round; without c, it does not."""
+    d, m, n = 12, 6, 40
+    first = 0.0015
+    sizes = {"dim": d, "n_samples": m, "noise_std": 0.0, "message_noise_std": first * 1000**0.5, "rounds": 1000}
+    steps = lf.theory.best_step_schedule(rank=1, n_clients=n, delta=0.5, **sizes)
+    problem = lf.GivenTruth(B=np.eye(d, 1), W=np.tile([[1.0], [-1.0]], (n // 2, 1)))
+    algorithm = private(rank=1, step_size=steps, message_noise_std=sizes["message_noise_std"])
+    world = {"data": lf.FreshSamples(m), "rounds": 1000, "record_every": 1000, "trials": 80, "engine": "projected"}
+    squares = lf.simulate(algorithm, problem, metrics=[tangents], **world).metrics["tangents"][:, -1]
+    error = squares.std() / 80**0.5
+    limit = (d - 1) * (first / (1.0 - 1.0 / m)) ** 2
+    assert abs(squares.mean() - limit) < 4 * error
+    assert abs(squares.mean() - limit * (1.0 - 1.0 / m) ** 2) > 4 * error
+
+
 # --- lf.predict --------------------------------------------------------------------------------------------------
 
 

@@ -62,6 +62,7 @@ WEIGHED = (
 """Columns of comparisons of classifiers: tried hyper-parameters, and final values that the curves contain."""
 TUNED = ("score", "diverged", *(f"tried_{name}" for name in ("step_size", "mu", "ridge", "strength", "mix", "weight")))
 """Columns of comparisons of all methods: tried hyper-parameters, and what the excess risk contains."""
+FINE = ("tried_adaptation_step_size", "tried_fine_tune.steps", "tried_fine_tune.step_size")
 COLLAPSE = ("global_nc2", "local_nc2")
 CONTESTS = {"flute-digits-runs": (4, (50, 100)), "flute-classification-runs": (3, (20, 100))}
 """Comparisons of classifiers: the rank for which NC2 is drawn, and the numbers of clients that are drawn."""
@@ -82,8 +83,8 @@ DROPPED: dict[str, tuple[str, ...]] = {
     "fedrep-rounds-rounds": TRIED,
     "fedrep-samples-samples": TRIED,
     "fedrep-state-evolution-curves": ("growth", "fourth_power"),
-    "heterogeneity-heads": (*TUNED, "tried_adaptation_step_size"),
-    "heterogeneity-sizes": (*TUNED, "tried_adaptation_step_size"),
+    "heterogeneity-heads": (*TUNED, *FINE),
+    "heterogeneity-sizes": (*TUNED, *FINE),
     "similar-representations-similar": TUNED,
     "similar-representations-outliers": TUNED,
     "flute-divergence-phase": ("gradient", "limit", "diverged_counts", "outward_counts"),

@@ -1,6 +1,6 @@
 """FLUTE against FedRep on Gaussian classes in 30 to 10,000 dimensions, with fresh samples.
 
-The setting is that of `experiments.flute_classification`, with n = 20 clients of five classes, m = 20 fresh samples per
+The setting follows `experiments.flute_classification`, with n = 20 clients of five classes, m = 20 fresh samples per
 round and one step on B per round. FLUTE takes one local step, FedRep one step on the heads and one on B. Such rounds
 are drawn exactly in distribution, without samples of dimension d. The other baselines would need the samples. Step
 sizes and weights are tuned on ten other mixtures. The means of the classes stay at the same distance, so the best

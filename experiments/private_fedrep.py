@@ -126,7 +126,7 @@ class Private:
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds(Private):
-    """Radius after T rounds on fresh samples; the noise is that of the clip, but no message is clipped."""
+    """Radius after T rounds on fresh samples; the noise is set by the clip, but no message is clipped."""
 
     rule: str = CONSTANT
     start: float = 0.7  # 1 stands for a random subspace
@@ -266,7 +266,7 @@ def near(table: lf.Table) -> lf.Table:
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Draw radii against rounds, against epsilon, and those of the published code."""
+    """Draw radii against rounds and against epsilon, also of the published code."""
     import matplotlib.pyplot as plt
 
     table = near(tables["rounds"])

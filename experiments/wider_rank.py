@@ -131,7 +131,7 @@ class Forgotten(Wide):
         """Return the lengths of the extra directions relative to the start, and their prediction for other samples."""
         k, r, every = self.rank, self.truth_rank, max(1, self.rounds // 60)
         if k <= r:
-            raise ValueError(f"rank = {k} must be above truth_rank = {r}: there is no extra direction")
+            raise ValueError(f"rank = {k} must be above truth_rank = {r}: no extra direction exists")
         truth = self.problem.truth(self.seed, range(self.trials))
         assert truth.B is not None
         first, count = 1.0 / self.alpha, self.n_samples

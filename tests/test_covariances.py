@@ -42,8 +42,9 @@ def chosen(name, design):
 # --- FedRep --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("weights", [None, [1.0, 2.0, 0.5, 4.0, 1.5]], ids=["equal", "weights"])
 @pytest.mark.parametrize("heads", [lf.ExactHeads(), lf.GradientHeads(steps=2, step_size=0.1)])
-def test_rounds_with_halves_and_whitening_are_the_loops(heads):
+def test_rounds_with_halves_and_whitening_are_the_loops(heads, weights):
     n, m, rounds = 5, 13, 3
     matrices, vector = covariances(n, D), np.arange(1.0, D + 1)
     X, y, B, participants = normal(n, m, D), normal(n, m, seed=1), basis(D, K), [[0, 2, 3], [1, 2, 4], [0, 3, 4]]
@@ -56,7 +57,8 @@ def test_rounds_with_halves_and_whitening_are_the_loops(heads):
     for split in (False, True):
         for name in (None, "own", "pooled", *named):
             whiten, dense = named.get(name, (name, name))
-            fields = {"step_size": 0.2, "heads": heads, "split": split, "aggregate": "sum" if split else "mean"}
+            fields = {"step_size": 0.2, "heads": heads, "split": split, "weights": weights}
+            fields["aggregate"] = "sum" if split else "mean"
             algorithm = lf.FedRep(rank=K, init=B, whiten=whiten, **fields)
             steps = lf.iterate(algorithm, data=lf.GivenSamples(X, y), rounds=rounds, participation=participants)
             states = ref.fedrep(X, y, participants, B, whiten=dense, **fields)

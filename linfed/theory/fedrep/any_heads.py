@@ -98,7 +98,7 @@ class LocalMap:
         if step_size >= self.edge():
             raise ValueError(
                 f"step_size = {step_size:g} must be below stability_edge = {self.edge():g}: at larger step sizes the "
-                "mean square grows without bound and there is no floor"
+                "mean square grows without bound and no floor exists"
             )
         drive = packed(step_size * self.drive)
         entries = np.asarray(np.linalg.solve(self.linear - step_size * self.quadratic, drive))

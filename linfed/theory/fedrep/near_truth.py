@@ -199,7 +199,7 @@ def noise_floor(
     if step_size >= 2.0 * best:
         raise ValueError(
             f"step_size = {step_size:g} must be below 2 best_step_size = {2.0 * best:g}: at larger step sizes the mean "
-            "square grows without bound and there is no floor"
+            "square grows without bound and no floor exists"
         )
     variance = noise_std * noise_std
     added = check_number("message_noise_std", message_noise_std, minimum=0.0) ** 2 / c

@@ -298,7 +298,7 @@ def under_parameterized_floor(
     if factors.min() <= -1.0:
         raise ValueError(
             f"step_size = {eta:g} must be below 2/(c lambda_1) = {2.0 / (c * (top[0] - rest[-1])):g}, c = 1 - k/m: "
-            "at larger step sizes the mean square grows without bound and there is no floor"
+            "at larger step sizes the mean square grows without bound and no floor exists"
         )
     S = np.zeros((len(rows.values), k, k))
     S[k:] = eta * eta * noise / (1.0 - factors[:, :, None] * factors[:, None, :])

@@ -116,7 +116,7 @@ def test_links_of_the_readme_are_absolute_for_the_package_index():
 COLUMNS = {"m": "n_samples", "n": "n_clients", "d": "dim", "k": "rank", "eta": "step_size", "m_new": "n_new"}
 """The tables' columns, or axes, of the letters in the pages."""
 
-ELSEWHERE = {"docs/averaging.md": {"n = 12", "d = 5"}}
+ELSEWHERE = {"docs/averaging.md": {"d = 5"}}
 """Settings of a script."""
 
 

@@ -893,9 +893,12 @@ MUTATIONS = {
     ],
     "algorithms/compressed_fedrep.py": [
         Mutation(
-            "kept entries are not enlarged", "< self.kept_share) / self.kept_share", "< self.kept_share)", "compressed"
+            "kept entries are not enlarged",
+            "< self.kept_share) / self.kept_share",
+            "< self.kept_share)",
+            "compressed_fedrep",
         ),
-        Mutation("quantised to the next lower level", "1.0) + u)", "1.0))", "compressed"),
+        Mutation("quantised to the next lower level", "1.0) + u)", "1.0))", "compressed_fedrep"),
     ],
     "theory/privacy.py": [
         Mutation(
@@ -912,18 +915,20 @@ MUTATIONS = {
         ),
     ],
     "theory/fedrep/any_heads.py": [
-        Mutation("all of the error across span(B*)", "(d - k + 2.0) / (d + 2.0) * mean", "mean", "compressed:round"),
+        Mutation(
+            "all of the error across span(B*)", "(d - k + 2.0) / (d + 2.0) * mean", "mean", "compressed_fedrep:round"
+        ),
         Mutation(
             "the message of a client is its noise alone",
             "moments.fourth[1] + moments.fourth[4]",
             "moments.fourth[1]",
-            "compressed:round",
+            "compressed_fedrep:round",
         ),
         Mutation(
             "errors along the heads",
             "return np.asarray(clients.compression *",
             "mean = np.eye(len(mean))\n    return np.asarray(clients.compression *",
-            "compressed:round",
+            "compressed_fedrep:round",
         ),
         Mutation(
             "noise in d rows", "message_noise_std**2 * (dim - k)", "message_noise_std**2 * dim", "private_fedrep:closed"

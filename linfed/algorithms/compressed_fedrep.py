@@ -82,10 +82,10 @@ class CompressedFedRep(FedRep):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2)
-    >>> algorithm = lf.CompressedFedRep(rank=2, step_size=0.5, kept_share=0.25, shared_mask=True)
+    >>> algorithm = lf.CompressedFedRep(rank=2, step_size=0.25, kept_share=0.25, shared_mask=True)
     >>> algorithm.communication(dim=20)
     Communication(down=40.0, up=10.0)
-    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(10), rounds=100)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(10), rounds=300)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-6)
     True
     """
@@ -138,7 +138,7 @@ class CompressedFedRep(FedRep):
 
     def _server_update(self, B: Array, fit: Fit | AtHeads, step_size: float, batch: Batch, rng: TrialRandom) -> Array:
         """Return B after compression and aggregation, before any QR."""
-        a = local_messages(B, fit, step_size, self.representation_steps)  # type: ignore[arg-type]
+        a = local_messages(B, fit, step_size, self.representation_steps)
         found = self._compressed(a[..., :, None] * fit.W[..., None, :], rng)
         weights, p = self._weights_of(batch), fit.W.shape[1]
         share = 1.0 if self.aggregate == "sum" else 1.0 / p

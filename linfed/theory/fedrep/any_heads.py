@@ -220,8 +220,8 @@ def near_truth_factor(
     orientation they differ: if B* consists of unit vectors, the share is 1.
 
     The map is the limit of `one_round_means` for Q -> 0. It is linear and maps positive matrices to positive matrices,
-    so its spectral radius is its largest eigenvalue. Without compression the map is symmetric, and its spectral radius a
-    convex function of eta. For heads of length sqrt(k) with Gamma = I the result without compression equals
+    so its spectral radius is its largest eigenvalue. Without compression the map is symmetric, and the radius a convex
+    function of eta. For heads of length sqrt(k) with Gamma = I the result without compression equals
     `one_round_factor`. Single runs stay below the mean square, clearly so if d is small. The cost is O(n k^4 + k^6).
 
     **Deviations**: not in the paper.

@@ -16,7 +16,7 @@ Figures
 "" : Factor of the mean squared tangent in a round near B* against kappa. Lines: predicted; markers: runs, their mean
     with a 95 % interval.
 "floats" : Subspace distance against the floats that a client sends. Medians over trials, one panel for each number of
-    clients.
+    clients. Paler lines: fewer entries or levels.
 
 References: Alistarh, Grubic, Li, Tomioka and Vojnovic 2017; Collins, Hassani, Mokhtari and Shakkottai 2021.
 """

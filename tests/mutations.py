@@ -930,9 +930,7 @@ MUTATIONS = {
             "mean = np.eye(len(mean))\n    return np.asarray(clients.compression *",
             "compressed_fedrep:round",
         ),
-        Mutation(
-            "noise in d rows", "message_noise_std**2 * (dim - k)", "message_noise_std**2 * dim", "private_fedrep:closed"
-        ),
+        Mutation("noise in d rows", "drive = rows * (", "drive = clients.dim * (", "private_fedrep:closed"),
         Mutation(
             "the most stable direction decides",
             "0.5 * (whitened + whitened.T))[-1])",

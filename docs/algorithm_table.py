@@ -30,6 +30,9 @@ REQUIRED: dict[str, Any] = {
 }
 """Values for fields without a default."""
 
+ONE_OF: dict[type[lf.Algorithm], dict[str, Any]] = {lf.CompressedFedRep: {"kept_share": 0.25}}
+"""Values for one of several fields of which an algorithm requires one."""
+
 SIZES = Sizes(n_clients=20, dim=30, participants=20, rounds=5, features=20)
 
 
@@ -55,9 +58,9 @@ def row(kind: type[lf.Algorithm]) -> tuple[str, ...]:
 
 
 def with_required(kind: type[lf.Algorithm], **changes: Any) -> lf.Algorithm:
-    """Return an instance with the values of `REQUIRED` for fields without a default."""
+    """Return an instance with the values of `REQUIRED` and `ONE_OF`."""
     fields = inspect.signature(kind).parameters.values()
-    required = {one.name: REQUIRED[one.name] for one in fields if one.default is one.empty}
+    required = {one.name: REQUIRED[one.name] for one in fields if one.default is one.empty} | ONE_OF.get(kind, {})
     return kind(**required | {name: value for name, value in changes.items() if name in required})
 
 

@@ -85,7 +85,7 @@ GROUPS = {
                 "Oracle",
             ),
             *("LGFedAvg", "FedRoD", "FedBABU", "Ditto", "APFL", "PFedMe", "L2GD", "PerFedAvg", "FedMTL"),
-            *("AltGDmin", "AltMin", "TPGD", "ANIL", "MAML", "PrivateFedRep"),
+            *("AltGDmin", "AltMin", "TPGD", "ANIL", "MAML", "PrivateFedRep", "CompressedFedRep"),
             *("MethodOfMoments", "UStatistic", "TwoReplica", "LocalGram", "NuclearNorm", "BurerMonteiro"),
             *("FedProx", "SCAFFOLD", "FedVARP", "ClusterFedVARP", "FedRolex", "FedSCAVAR"),
             *("PooledLeastSquares", "ExactHeads", "GradientHeads", "AllLayers", "ClosedForm", "GradientSteps"),

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.base import Algorithm as Algorithm
     from linfed.algorithms.base import Requires as Requires
     from linfed.algorithms.base import State as State
+    from linfed.algorithms.compressed_fedrep import CompressedFedRep as CompressedFedRep
     from linfed.algorithms.empirical_risk import BurerMonteiro as BurerMonteiro
     from linfed.algorithms.empirical_risk import NuclearNorm as NuclearNorm
     from linfed.algorithms.estimators import LocalGram as LocalGram

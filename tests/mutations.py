@@ -891,6 +891,15 @@ MUTATIONS = {
             "private_fedrep:loop",
         ),
     ],
+    "algorithms/compressed_fedrep.py": [
+        Mutation(
+            "kept entries are not enlarged",
+            "< self.kept_share) / self.kept_share",
+            "< self.kept_share)",
+            "compressed_fedrep",
+        ),
+        Mutation("quantised to the next lower level", "1.0) + u)", "1.0))", "compressed_fedrep"),
+    ],
     "theory/privacy.py": [
         Mutation(
             "rounds add up like losses",
@@ -907,8 +916,21 @@ MUTATIONS = {
     ],
     "theory/fedrep/any_heads.py": [
         Mutation(
-            "noise in d rows", "message_noise_std**2 * (dim - k)", "message_noise_std**2 * dim", "private_fedrep:closed"
+            "all of the error across span(B*)", "(d - k + 2.0) / (d + 2.0) * mean", "mean", "compressed_fedrep:round"
         ),
+        Mutation(
+            "the message of a client is its noise alone",
+            "moments.fourth[1] + moments.fourth[4]",
+            "moments.fourth[1]",
+            "compressed_fedrep:round",
+        ),
+        Mutation(
+            "errors along the heads",
+            "return np.asarray(clients.compression *",
+            "mean = np.eye(len(mean))\n    return np.asarray(clients.compression *",
+            "compressed_fedrep:round",
+        ),
+        Mutation("noise in d rows", "drive = rows * (", "drive = clients.dim * (", "private_fedrep:closed"),
         Mutation(
             "the most stable direction decides",
             "0.5 * (whitened + whitened.T))[-1])",

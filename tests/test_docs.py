@@ -175,7 +175,7 @@ def test_pages_that_use_a_name_are_found(site):
     assert "FedPer" in usage.used_by("fedrep_fig4")  # shared
     assert "FedPer" not in usage.used_by("shortcut_bound")
     found = usage.usage()["FedRep"]
-    for page in ("/guide/algorithms", "/_generated/tutorials/1_first_steps", "/_generated/experiments/fedrep-fig1"):
+    for page in ("/guide/algorithms", "/_generated/tutorials/1_first_steps", "/_generated/experiments/anisotropy"):
         assert f"<{page}>`" in found
 
 

@@ -86,6 +86,8 @@ LEARNERS = {
     "representation steps": fedrep(representation_steps=3, step_size=0.1),
     "noisy messages": lf.PrivateFedRep(rank=2, step_size=0.3, message_noise_std=0.01, init=basis(9, 2)),
     "clipped messages": lf.PrivateFedRep(rank=2, step_size=0.3, clip=0.5, init=basis(9, 2)),
+    "sparsified messages": lf.CompressedFedRep(rank=2, step_size=0.3, kept_share=0.5, init=basis(9, 2)),
+    "quantised messages": lf.CompressedFedRep(rank=2, step_size=0.3, levels=200, init=basis(9, 2)),
     "FedAvg": lf.FedAvg(step_size=0.02, local_steps=5),
     "FedAvg, by samples": lf.FedAvg(step_size=0.02, weights="samples"),
     "FedAvg, two layers": lf.FedAvg(step_size=0.02, local_steps=5, rank=2, init=basis(9, 2)),

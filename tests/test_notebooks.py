@@ -94,7 +94,7 @@ def check_6(lf, rounds, floors, ITERATIVE, ONE_ROUND, ends):
     left_out = {"FedProx", "SCAFFOLD", "FedVARP", "ClusterFedVARP", "FedRolex", "FedSCAVAR", "GeneralFLUTE"}
     left_out |= {"FedBABU", "Ditto", "APFL", "PFedMe", "L2GD", "PerFedAvg", "FedMTL"}
     left_out |= {"MethodOfMoments", "UStatistic", "TwoReplica", "LocalGram", "NuclearNorm", "BurerMonteiro"}
-    left_out |= {"AltGDmin", "AltMin", "TPGD", "ANIL", "MAML", "PrivateFedRep"}
+    left_out |= {"AltGDmin", "AltMin", "TPGD", "ANIL", "MAML", "PrivateFedRep", "CompressedFedRep"}
     compared = {type(algorithm).__name__ for algorithm in (ITERATIVE | ONE_ROUND).values()}
     assert compared == {*lf.ALGORITHMS, "ScaledFedRep"} - left_out
     converged = [ends[name] for name in ("ScaledFedRep", "FedRep", "FedPer", "FLUTE")]

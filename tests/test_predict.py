@@ -45,6 +45,7 @@ RUNS_OF_THE_TABLE = [
     ([fedrep()], PROBLEM, FRESH),
     ([fedrep()], PROBLEM, lf.FreshSamples(6)),
     ([lf.PrivateFedRep(rank=3, step_size=0.5, message_noise_std=0.01)], PROBLEM, FRESH),
+    ([lf.CompressedFedRep(rank=3, step_size=0.3, kept_share=0.5)], PROBLEM, FRESH),
     ([fedrep(heads=lf.GradientHeads(steps=3))], PROBLEM, FRESH),
     ([fedrep()], LARGER, FRESH),
     ([fedrep()], PROBLEM, lf.FreshSamples(3)),

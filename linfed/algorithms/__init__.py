@@ -7,6 +7,7 @@ from linfed.algorithms.altmin import AltMin
 from linfed.algorithms.anil import ANIL
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.base import Algorithm
+from linfed.algorithms.compressed_fedrep import CompressedFedRep
 from linfed.algorithms.empirical_risk import BurerMonteiro, NuclearNorm
 from linfed.algorithms.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
 from linfed.algorithms.fedbabu import FedBABU
@@ -29,7 +30,7 @@ from linfed.algorithms.tpgd import TPGD
 ALGORITHMS: dict[str, type[Algorithm]] = {
     cls.__name__: cls
     for cls in (
-        *(FedRep, PrivateFedRep, FedRepShortcut, FLUTE, GeneralFLUTE),
+        *(FedRep, PrivateFedRep, CompressedFedRep, FedRepShortcut, FLUTE, GeneralFLUTE),
         *(FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedRolex, FedSCAVAR),
         *(FedPer, FedBABU, LGFedAvg, FedRoD, Ditto, APFL, PFedMe, L2GD, PerFedAvg, FedMTL),
         *(AltGDmin, AltMin, TPGD, ANIL, MAML),
@@ -53,6 +54,7 @@ __all__ = [
     "AltMin",
     "BurerMonteiro",
     "ClusterFedVARP",
+    "CompressedFedRep",
     "Ditto",
     "FedAvg",
     "FedBABU",

@@ -234,11 +234,7 @@ def update_representation(
         if weights is not None:
             return B - step_size * fit.representation_gradient(weights if summed else weights / weights.shape[-1])
         return B - step_size * fit.representation_gradient(1.0 if summed else None)
-    W, rest = fit.W, fit.shifted()  # so that a_i is exactly 0 for a client whose head explains its samples
-    scale = step_size * head_gram(W)
-    a = np.zeros((*W.shape[:2], *shape_of_client(B.shape[-2], W.shape[2] if W.ndim == 4 else 0)))
-    for _ in range(steps):
-        a = a + rest.gradient(scaled_by(-scale, a))
+    W, a = fit.W, local_messages(B, fit, step_size, steps)
     if clip is not None:
         lengths = np.linalg.norm(a, axis=-1) * np.linalg.norm(W, axis=-1)
         a *= (clip / np.maximum(lengths, clip))[..., None]
@@ -246,3 +242,16 @@ def update_representation(
     if weights is not None:
         a *= weights.reshape(*weights.shape, *[1] * (a.ndim - 2))
     return B - step_size * share * summed_outer(a, W)
+
+
+def local_messages(B: Array, fit: Fit, step_size: float, steps: int) -> Array:
+    """Return the vectors a_i of the participants' messages ``(B - B_i)/eta = a_i w_i'`` after their local steps.
+
+    Their shape is (T, p, d), or (T, p, c, d + 1) with c classes.
+    """
+    W, rest = fit.W, fit.shifted()  # so that a_i is exactly 0 for a client whose head explains its samples
+    scale = step_size * head_gram(W)
+    a = np.zeros((*W.shape[:2], *shape_of_client(B.shape[-2], W.shape[2] if W.ndim == 4 else 0)))
+    for _ in range(steps):
+        a = a + rest.gradient(scaled_by(-scale, a))
+    return a

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Array
+from linfed.algorithms.compressed_fedrep import CompressedFedRep
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.heads import ExactHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
@@ -81,6 +82,14 @@ class FedRepRun:
         """Standard deviation of the noise on each entry of the mean message."""
         added = self.algorithm.message_noise_std if isinstance(self.algorithm, PrivateFedRep) else 0.0
         return added / self.unit
+
+    @property
+    def compression(self) -> dict[str, Any]:
+        """Relative variance of sparsified messages, and whether masks are shared; empty without sparsification."""
+        algorithm = self.algorithm
+        if not isinstance(algorithm, CompressedFedRep) or algorithm.kept_share is None:
+            return {}
+        return {"compression": 1.0 / algorithm.kept_share - 1.0, "shared_mask": algorithm.shared_mask}
 
     @property
     def samples(self) -> int:
@@ -160,5 +169,6 @@ class FedRepRun:
     def maps(self) -> list[LocalMap]:
         """Linear map of a round near B* for the heads of every trial."""
         n, sizes = self.job.sizes.n_clients, self.sizes | {"noise_std": self.problem.noise_std}
-        clients = Clients.checked(n, self.algorithm.rank, **sizes, message_noise_std=self.message_noise_std)
+        sizes |= {"message_noise_std": self.message_noise_std, **self.compression}
+        clients = Clients.checked(n, self.algorithm.rank, **sizes)
         return [LocalMap.of(RoundMoments.of(trial.W, clients)) for trial in self.trials]

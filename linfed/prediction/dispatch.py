@@ -12,6 +12,7 @@ from linfed.algorithms.altmin import AltMin
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import Algorithm
+from linfed.algorithms.compressed_fedrep import CompressedFedRep
 from linfed.algorithms.empirical_risk import BurerMonteiro
 from linfed.algorithms.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
 from linfed.algorithms.fedrep import FedRep
@@ -37,6 +38,7 @@ PERSONAL: tuple[type[Algorithm], ...] = (Ditto, APFL, PFedMe, PerFedAvg, L2GD)
 LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
     FedRep: fedrep.predicted,
     PrivateFedRep: fedrep.predicted,
+    CompressedFedRep: fedrep.predicted,
     FLUTE: others.of_flute,
     **dict.fromkeys((FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR, FedRolex), averaging.of_averaging),
     **dict.fromkeys(PERSONAL, personal.of_personal),

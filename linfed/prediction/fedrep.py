@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from linfed._types import Indices
+from linfed.algorithms.compressed_fedrep import CompressedFedRep
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.heads import GradientHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
@@ -16,7 +17,17 @@ from linfed.data.samples import FixedSamples, FreshSamples
 from linfed.errors import NoPredictionError, check_noise_std, short_repr
 from linfed.numerics.linalg import distance_from
 from linfed.prediction.cases import FedRepRun, heads_of
-from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED, Law
+from linfed.prediction.laws import (
+    COMPRESSED,
+    GRADIENT_HEADS,
+    LARGEST_RANK,
+    MEANS,
+    SECOND_ORDER,
+    UNDER_PARAMETERISED,
+    Law,
+    near_truth,
+    step_doubts,
+)
 from linfed.prediction.prediction import Curves, Prediction, Quantity
 from linfed.problems import Problem, Truth
 from linfed.problems.designs import is_gaussian
@@ -50,6 +61,8 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
             rounds=rounds,
             _curves=_still(case),
         )
+    if isinstance(algorithm, CompressedFedRep):
+        return _compressed(case, algorithm, rounds)
     unchanged = case.exact and algorithm.representation_steps == 1 and case.clip is None and not case.message_noise_std
     if isinstance(job.data, FixedSamples) and unchanged:
         return _at_fixed(case, rounds)
@@ -71,6 +84,30 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
             _quantities=law.near(case),
         )
     raise NoPredictionError(reasons[-1])
+
+
+def _compressed(case: FedRepRun, algorithm: CompressedFedRep, rounds: Indices) -> Prediction:
+    """Predict what is known near B* if messages are sparsified, or raise a NoPredictionError."""
+    if algorithm.levels is not None:
+        raise NoPredictionError(
+            f"no prediction is available for levels = {algorithm.levels}: the variance of quantisation depends on the "
+            "messages; measure it and use lf.theory.near_truth_factor(compression=...)"
+        )
+    missing = next(_missing(case), None)
+    if missing or not case.exact or (case.truth_rank or 0) > algorithm.rank:
+        raise NoPredictionError(
+            "no prediction of FedRep with compressed messages is available "
+            + (missing or "except for exact heads and a ground truth of rank k")
+        )
+    return Prediction(
+        law="compressed messages",
+        source="theory.near_truth_factor and near_truth_floor with compression",
+        validity=COMPRESSED,
+        rounds=rounds,
+        warnings=tuple(step_doubts(case, MEANS.step)),
+        _curves="no prediction of the distance is available for compressed messages",
+        _quantities=near_truth(case),
+    )
 
 
 def laws_of(case: FedRepRun) -> list[Law]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from linfed.algorithms.altmin import AltMin
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.base import Algorithm
+from linfed.algorithms.compressed_fedrep import CompressedFedRep
 from linfed.algorithms.empirical_risk import BurerMonteiro
 from linfed.algorithms.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
 from linfed.algorithms.fedrep import FedRep
@@ -17,7 +18,14 @@ from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
 from linfed.algorithms.private_fedrep import PrivateFedRep
 from linfed.prediction.fedrep import MINIMUM
-from linfed.prediction.laws import GRADIENT_HEADS, LARGEST_RANK, MEANS, SECOND_ORDER, UNDER_PARAMETERISED
+from linfed.prediction.laws import (
+    COMPRESSED,
+    GRADIENT_HEADS,
+    LARGEST_RANK,
+    MEANS,
+    SECOND_ORDER,
+    UNDER_PARAMETERISED,
+)
 from linfed.prediction.others import SERVED, SPECTRAL
 from linfed.prediction.personal import MIXED_VALID, VALID
 
@@ -74,6 +82,12 @@ ENTRIES = (
         ("distance", *NEAR_END),
         "near B*, in mean square; `distance` is the root mean square of the worst direction: once noise on messages "
         "dominates, it is below the median of runs by a share of up to sqrt(k/d), and `floor` is not",
+    ),
+    Entry(
+        (CompressedFedRep,),
+        "sparsified messages, exact heads, fresh samples, m >= k + 2",
+        NEAR_END,
+        COMPRESSED,
     ),
     Entry((FedRep,), "gradient heads, fresh samples", ("distance",), GRADIENT_HEADS.validity),
     Entry(

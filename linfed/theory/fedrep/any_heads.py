@@ -29,15 +29,19 @@ class LocalMap:
     pull : ndarray (k, k)
         ``Gamma = mean_i omega_i c_i w_i w_i'``.
     linear, quadratic : ndarray (k(k+1)/2, k(k+1)/2)
-        Symmetric matrices of the map.
+        Matrices of the map. They map positive matrices to positive matrices, and they are symmetric without
+        compression.
     drive : ndarray (k, k)
-        A round adds ``eta^2`` times this to X, due to label noise and noise on the message.
+        A round adds ``eta^2`` times this to X, due to label noise, compression and noise on the message.
+    compressed : bool
+        True if messages are compressed at random.
     """
 
     pull: Array
     linear: Array
     quadratic: Array
     drive: Array
+    compressed: bool = False
 
     @classmethod
     def of(cls, moments: RoundMoments) -> LocalMap:
@@ -45,11 +49,20 @@ class LocalMap:
         clients, gamma = moments.clients, moments.pull
         one, rows = np.eye(clients.rank), clients.dim - clients.rank
         own = rows * moments.fourth[1] + moments.fourth[0]
+        quadratic = (1.0 - clients.share) * _packed_kron(gamma, gamma) + own
+        drive = rows * (moments.noise[0] + (moments.floor + clients.message_variance) * one)
+        if clients.compression:
+            messages = (rows + 1) * moments.fourth[1] + moments.fourth[4]  # second moments of the clients' messages
+            error = _compression_error(clients)
+            quadratic = quadratic + error @ (quadratic if clients.shared_mask else messages)
+            labels = rows * (moments.noise[0] + moments.floor * one)
+            drive = drive + unpacked(error @ packed(labels), clients.rank)
         return cls(
             pull=gamma,
             linear=2.0 * _packed_kron(gamma, one),
-            quadratic=(1.0 - clients.share) * _packed_kron(gamma, gamma) + own,
-            drive=rows * (moments.noise[0] + (moments.floor + clients.message_variance) * one),
+            quadratic=quadratic,
+            drive=drive,
+            compressed=clients.compression > 0,
         )
 
     @property
@@ -61,7 +74,8 @@ class LocalMap:
     def factor(self, step_size: float) -> float:
         """Return the spectral radius, which is the largest eigenvalue because the map preserves positive matrices."""
         with quiet():
-            return float(eigvalsh(self._at(step_size))[-1])
+            values = np.linalg.eigvals(self._at(step_size)) if self.compressed else eigvalsh(self._at(step_size))
+            return float(values.real.max())
 
     def edge(self) -> float:
         """Return the smallest step size at which the factor is 1: linear and quadratic part cancel in a direction.
@@ -73,6 +87,8 @@ class LocalMap:
             return 0.0
         L = np.linalg.cholesky(self.linear)
         whitened = np.linalg.solve(L, np.linalg.solve(L, self.quadratic).T)
+        if self.compressed:
+            return float(1.0 / np.linalg.eigvals(whitened).real.max())
         return float(1.0 / np.linalg.eigvalsh(0.5 * (whitened + whitened.T))[-1])
 
     def best(self) -> float:
@@ -108,6 +124,18 @@ class LocalMap:
         return np.asarray(np.eye(len(self.linear)) - step_size * self.linear + step_size * step_size * self.quadratic)
 
 
+def _compression_error(clients: Clients) -> Array:
+    """Return the map from the second moment of messages across span(B*) to that of their compression errors.
+
+    Errors of different entries are uncorrelated. The mean over the orientations of B* and of B's columns keeps a share
+    ``(d-k+2)/(d+2)`` of the errors across span(B*), and maps a second moment M to ``(2 M + tr(M) I)/(k+2)``.
+    """
+    d, k = clients.dim, clients.rank
+    trace = packed(np.eye(k))
+    mean = (2.0 * np.eye(len(trace)) + np.outer(trace, trace)) / (k + 2.0)
+    return np.asarray(clients.compression * (d - k + 2.0) / (d + 2.0) * mean)
+
+
 def _packed_kron(A: Array, B: Array) -> Array:
     """Return the matrix of ``X -> (A X B + B X A)/2`` on packed symmetric matrices, for symmetric A and B."""
     k = len(A)
@@ -129,6 +157,8 @@ def near_truth_factor(
     step_size: float,
     participants: int | None = None,
     weights: npt.ArrayLike | None = None,
+    compression: float = 0.0,
+    shared_mask: bool = False,
 ) -> float | Array:
     r"""Return the factor by which a round multiplies the mean squared sine of the angles near B*, for any heads.
 
@@ -146,6 +176,11 @@ def near_truth_factor(
         Number of participants p <= n in a round; all clients by default.
     weights : array_like (n,), optional
         The clients' weights as in `linfed.FedRep`; equal by default.
+    compression : float
+        Relative variance kappa >= 0 of a random compression of each message, as in `linfed.CompressedFedRep`: ``1/q -
+        1`` if each entry is kept with probability q.
+    shared_mask : bool
+        If True, all clients of a round keep the same entries.
 
     Returns
     -------
@@ -172,10 +207,22 @@ def near_truth_factor(
             &+ \eta^2 \frac{n-p}{p (n-1)}
                 \bigl( \operatorname{mean}_i [\omega_i^2 c_i^2 (w_i^\top X w_i) w_i w_i^\top] - \Gamma X \Gamma \bigr)
 
-    The map is the limit of `one_round_means` for Q -> 0. It is linear and symmetric and maps positive matrices to
-    positive matrices. Its spectral radius is therefore its largest eigenvalue, a convex function of eta. For heads of
-    length sqrt(k) with Gamma = I the result equals `one_round_factor`. Single runs stay below the mean square, clearly
-    so if d is small. The cost is O(n k^4 + k^6).
+    Compression of relative variance kappa acts on single entries of messages. It adds
+
+    .. math::
+
+        \eta^2 \kappa \, \frac{d-k+2}{d+2} \, \frac{2 M + \operatorname{tr}(M) I}{k+2}, \qquad
+        M = \operatorname{mean}_i \Bigl[ \Bigl( \omega_i^2 c_i \frac{d-k+1}{p m_i} + \frac{\omega_i^2 c_i^2}{p} \Bigr)
+            (w_i^\top X w_i) w_i w_i^\top \Bigr]
+
+    With a shared mask M is the second moment of the mean message: the part of the map above with the factor
+    ``eta^2``. The share of d and the map of M are means over the orientations of B* and of B's columns. For a given
+    orientation they differ: if B* consists of unit vectors, the share is 1.
+
+    The map is the limit of `one_round_means` for Q -> 0. It is linear and maps positive matrices to positive matrices,
+    so its spectral radius is its largest eigenvalue. Without compression the map is symmetric, and the radius a convex
+    function of eta. For heads of length sqrt(k) with Gamma = I the result without compression equals
+    `one_round_factor`. Single runs stay below the mean square, clearly so if d is small. The cost is O(n k^4 + k^6).
 
     **Deviations**: not in the paper.
 
@@ -189,7 +236,8 @@ def near_truth_factor(
     (0.981, 1.094, 0.659)
     """
     step_size = check_number("step_size", step_size, positive=True)
-    return _of_trials(W, lambda found: found.factor(step_size), dim, n_samples, participants, weights)
+    clients = (dim, n_samples, participants, weights, 0.0, 0.0, compression, shared_mask)
+    return _of_trials(W, lambda found: found.factor(step_size), *clients)
 
 
 def stability_edge(
@@ -199,12 +247,14 @@ def stability_edge(
     n_samples: int | npt.ArrayLike,
     participants: int | None = None,
     weights: npt.ArrayLike | None = None,
+    compression: float = 0.0,
+    shared_mask: bool = False,
 ) -> float | Array:
     """Return FedRep's stability edge near B*, the step size above which the mean squared sine does not contract.
 
     Parameters
     ----------
-    W, dim, n_samples, participants, weights
+    W, dim, n_samples, participants, weights, compression, shared_mask
         As in `near_truth_factor`.
 
     Returns
@@ -236,7 +286,8 @@ def stability_edge(
     >>> round(lf.theory.stability_edge(heads, **sizes), 3)
     1.094
     """
-    return _of_trials(W, LocalMap.edge, dim, n_samples, participants, weights)
+    clients = (dim, n_samples, participants, weights, 0.0, 0.0, compression, shared_mask)
+    return _of_trials(W, LocalMap.edge, *clients)
 
 
 def local_best_step(
@@ -246,12 +297,14 @@ def local_best_step(
     n_samples: int | npt.ArrayLike,
     participants: int | None = None,
     weights: npt.ArrayLike | None = None,
+    compression: float = 0.0,
+    shared_mask: bool = False,
 ) -> float | Array:
     """Return FedRep's best step size near B*, which minimises `near_truth_factor`.
 
     Parameters
     ----------
-    W, dim, n_samples, participants, weights
+    W, dim, n_samples, participants, weights, compression, shared_mask
         As in `near_truth_factor`.
 
     Returns
@@ -279,7 +332,8 @@ def local_best_step(
     >>> round(lf.theory.local_best_step(heads, **sizes), 3)
     0.981
     """
-    return _of_trials(W, LocalMap.best, dim, n_samples, participants, weights)
+    clients = (dim, n_samples, participants, weights, 0.0, 0.0, compression, shared_mask)
+    return _of_trials(W, LocalMap.best, *clients)
 
 
 def near_truth_floor(
@@ -292,12 +346,14 @@ def near_truth_floor(
     participants: int | None = None,
     weights: npt.ArrayLike | None = None,
     message_noise_std: float = 0.0,
+    compression: float = 0.0,
+    shared_mask: bool = False,
 ) -> Array:
     """Return the second moment of the tangents of B at B* at FedRep's noise floor, for any heads.
 
     Parameters
     ----------
-    W, dim, n_samples, participants, weights
+    W, dim, n_samples, participants, weights, compression, shared_mask
         As in `near_truth_factor`.
     step_size : float
         Step size eta > 0 for B, below `stability_edge`.
@@ -323,8 +379,9 @@ def near_truth_floor(
     Notes
     -----
     With ``s_i = sigma_i^2/(m_i-k-1)``, the variance of the error of a head, a round adds ``eta^2 (d-k) mean_i
-    [omega_i^2 c_i sigma_i^2/(p m_i) (w_i w_i' + s_i I)]``. Noise of standard deviation s_M on the mean message adds
-    ``eta^2 (d-k) s_M^2 I``. Terms of order sigma^2 X and
+    [omega_i^2 c_i sigma_i^2/(p m_i) (w_i w_i' + s_i I)]``. Compression of messages adds to this matrix as to M in
+    `near_truth_factor`, with independent and with shared masks. Noise of standard deviation s_M on the mean message
+    adds ``eta^2 (d-k) s_M^2 I``. Terms of order sigma^2 X and X^2 are neglected.
 
     **Deviations**: not in the paper.
 
@@ -338,7 +395,7 @@ def near_truth_floor(
     ((3, 3), 0.0107)
     """
     step_size = check_number("step_size", step_size, positive=True)
-    clients = (dim, n_samples, participants, weights, noise_std, message_noise_std)
+    clients = (dim, n_samples, participants, weights, noise_std, message_noise_std, compression, shared_mask)
     found = _of_trials(W, lambda here: here.floor(step_size), *clients)
     return np.asarray(found)
 
@@ -352,11 +409,14 @@ def _of_trials(
     weights: npt.ArrayLike | None,
     noise_std: float | npt.ArrayLike = 0.0,
     message_noise_std: float = 0.0,
+    compression: float = 0.0,
+    shared_mask: bool = False,
 ) -> float | Array:
     """Apply `evaluate` to the map of each trial."""
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     n, k = heads.shape[-2:]
-    clients = Clients.checked(n, k, dim, n_samples, noise_std, participants, weights, message_noise_std)
+    sizes = n, k, dim, n_samples, noise_std, participants, weights, message_noise_std, compression, shared_mask
+    clients = Clients.checked(*sizes)
     with one_blas_thread():
         found = [
             evaluate(LocalMap.of(RoundMoments.of(each, clients)))

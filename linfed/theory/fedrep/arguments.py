@@ -13,6 +13,7 @@ from linfed.algorithms.step_size import checked_rounds, checked_step_size
 from linfed.data.samples import check_counts
 from linfed.errors import (
     check_array,
+    check_bool,
     check_integer,
     check_noise_stds,
     check_number,
@@ -64,6 +65,10 @@ class Clients:
         One value for all clients, or one for each client; the mean weight is 1.
     message_variance : float
         Variance of noise on each entry of the mean message.
+    compression : float
+        Relative variance of a random compression of messages.
+    shared_mask : bool
+        If True, all clients of a round have one mask.
     """
 
     dim: int
@@ -74,6 +79,8 @@ class Clients:
     variances: Array
     weights: Array
     message_variance: float = 0.0
+    compression: float = 0.0
+    shared_mask: bool = False
 
     @classmethod
     def checked(
@@ -86,6 +93,8 @@ class Clients:
         participants: int | None,
         weights: npt.ArrayLike | None = None,
         message_noise_std: float = 0.0,
+        compression: float = 0.0,
+        shared_mask: bool = False,
     ) -> Clients:
         """Check the arguments of a prediction for `n_clients` clients and exact heads of `rank` dimensions."""
         counts = check_counts("n_samples", n_samples)
@@ -111,6 +120,8 @@ class Clients:
             variances=np.asarray(variances, dtype=float),
             weights=values["weights"],
             message_variance=check_number("message_noise_std", message_noise_std, minimum=0.0) ** 2,
+            compression=check_number("compression", compression, minimum=0.0),
+            shared_mask=check_bool("shared_mask", shared_mask),
         )
 
     @property

@@ -270,9 +270,10 @@ class RoundMoments:
         ``mean_i omega_i c_i w_i w_i'``.
     noise : ndarray (3, k, k)
         Means of ``w_i w_i'`` with the weights ``g sigma^2``, ``g sigma^2 (m-k+1)/nu`` and ``g sigma^2/nu``.
-    fourth : ndarray (4, k(k+1)/2, k(k+1)/2)
-        Means of ``f_i f_i'`` with the weights ``g + share (omega c)^2``, g, ``g (m-k+1)/nu`` and ``g/nu``, where f_i
-        has the entries of ``w_i w_i'`` as in `packed`. Then ``f_i . packed(A) = w_i'A w_i`` for a symmetric A.
+    fourth : ndarray (5, k(k+1)/2, k(k+1)/2)
+        Means of ``f_i f_i'`` with the weights ``g + share (omega c)^2``, g, ``g (m-k+1)/nu``, ``g/nu`` and ``(omega
+        c)^2/p``, where f_i has the entries of ``w_i w_i'`` as in `packed`. Then ``f_i . packed(A) = w_i'A w_i`` for a
+        symmetric A.
     floor : float
         ``mean_i g_i sigma_i^4/nu_i``.
     clients : Clients
@@ -291,7 +292,8 @@ class RoundMoments:
         pull, variance = clients.weights * clients.fitted, clients.variances
         wide = gain * (m - k + 1) / nu
         by_second = np.stack(np.broadcast_arrays(pull, gain * variance, wide * variance, gain / nu * variance))
-        by_fourth = np.stack(np.broadcast_arrays(gain + clients.share * pull**2, gain, wide, gain / nu))
+        others = gain, wide, gain / nu, pull**2 / clients.participants
+        by_fourth = np.stack(np.broadcast_arrays(gain + clients.share * pull**2, *others))
         second, fourth = weighted_moments(W, by_second, by_fourth)
         floor = float(np.mean(gain / nu * variance**2))
         return cls(pull=second[0], noise=second[1:], fourth=fourth, floor=floor, clients=clients)

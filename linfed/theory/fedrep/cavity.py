@@ -76,7 +76,7 @@ class Clients:
         self.inverse_wishart = factors.mT @ factors
 
     def noiseless(self) -> Array:
-        """Return V without label noise, NaN if there is no solution."""
+        """Return V without label noise, NaN without a solution."""
         W, V = self.everyone, np.zeros((self.everyone.shape[1],) * 2)
         for _ in range(NOISELESS_ITERATIONS):
             weighted = W / (1.0 + np.vecdot(W @ V, W))[:, None]

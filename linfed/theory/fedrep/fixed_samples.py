@@ -121,7 +121,7 @@ def fixed_sample_floor(W: npt.ArrayLike, *, dim: int, n_samples: int, noise_std:
     Warns
     -----
     RuntimeWarning
-        If there is no solution, or if the replicon radius is above 0.9.
+        Without a solution, or if the replicon radius is above 0.9.
 
     Notes
     -----
@@ -292,7 +292,7 @@ def _quadratic(W: Array, A: Array) -> Array:
 
 
 def _warn(found: FixedSampleFloor) -> None:
-    """Warn if there is no solution, or if the prediction is not accurate."""
+    """Warn without a solution, or if the prediction is not accurate."""
     lost, unstable = np.isnan(found.distance), found.replicon > UNSTABLE
     message = ""
     if lost.any():

@@ -37,7 +37,7 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "averaging-family": ("averaging-family", "", 2070),
     "averaging-family-floats": ("averaging-family", "floats", 2070),
     "averaging-family-own": ("averaging-family", "own", 2070),
-    "compression": ("compression", "", 1400),
+    "compression": ("compression", "", 1005),
     "compression-floats": ("compression", "floats", 2070),
     "estimators": ("estimators", "", 2070),
     "estimators-ranking": ("estimators", "ranking", 1400),

@@ -370,6 +370,18 @@ MUTATIONS = {
         Mutation("new clients without the generic head", 'W=state.array("W") + heads.adapt', "W=heads.adapt", "fedrod"),
         Mutation("fine-tuning is the round's", "self._fitted(self.fine_tune,", "self._fitted(self.personal,", "fedrod"),
     ],
+    "algorithms/fine_tuning.py": [
+        Mutation(
+            "the common model twice", "return tuned - model.predictors(shared) if", "return tuned if", "fine_tuning"
+        ),
+        Mutation(
+            "the algorithm's step size",
+            "step_size if self.step_size is None else self.step_size",
+            "step_size",
+            "fine_tuning",
+        ),
+        Mutation("no model for new clients", 'arrays | {"shared": arrays["S"]}', "arrays", "fine_tuning"),
+    ],
     "data/projected/features.py": [
         Mutation("messages of other counts", "/ self._counts[t, c])", "/ self._counts.mean())", "exact_law:differing"),
     ],

@@ -68,8 +68,8 @@ PANELS = {
 }
 """For each panel the size that varies, its axis label and its title."""
 
-RATIO, SINE = 0.1, 0.37
-"""Where the predictions are claimed: ratio of spectral estimators, and sine of the minimum's largest angle."""
+RATIO, RADIUS = 0.1, 0.9
+"""Where the predictions are claimed: ratio of spectral estimators, and replicon radius of the minimum."""
 LOST, FOUND = 0.9, 0.5
 """Distance from which a direction counts as lost, and distance from which the rate in n is judged."""
 MOST_CLIENTS = 200
@@ -147,7 +147,8 @@ class Point:
                 found = lf.theory.spectral_floor(estimator, W, **sizes)
                 row |= {f"{name} law": found.distance, f"{name} ratio": found.ratio}
             if self.n_samples >= self.rank + 2:
-                row[f"{RISK} law"] = lf.theory.fixed_sample_floor(W, **sizes).distance
+                minimum = lf.theory.fixed_sample_floor(W, **sizes)
+                row |= {f"{RISK} law": minimum.distance, f"{RISK} radius": minimum.replicon}
         return row
 
 
@@ -180,7 +181,7 @@ def where(rows: list[dict[str, Any]], panel: str) -> str:
 def is_claimed(row: dict[str, Any], name: str) -> bool:
     """Return whether an estimator's prediction is claimed for all trials of a point."""
     if name == RISK:
-        return bool((row[f"{RISK} law"] < SINE).all())
+        return bool((row[f"{RISK} radius"] <= RADIUS).all())
     return bool((row[f"{name} ratio"] < RATIO).all())
 
 
@@ -267,7 +268,7 @@ def predictions(table: lf.Table) -> Iterator[Finding]:
         rows = [row for row in table.rows if is_claimed(row, name)]
         if not rows:
             continue
-        bound = f"a sine of {SINE}" if name == RISK else f"a ratio of {RATIO}"
+        bound = f"a replicon radius of {RADIUS}" if name == RISK else f"a ratio of {RATIO}"
         yield judge(
             largest_factor(*(np.stack([row[column] for row in rows], axis=1) for column in (name, f"{name} law"))),
             claim=f"{name.capitalize()}: the distance is the predicted one, up to {bound}",

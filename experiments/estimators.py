@@ -139,7 +139,7 @@ class Point:
         """Return the predicted distances and ratios, (trials,), NaN without a prediction."""
         sizes: dict[str, Any] = {"dim": self.dim, "n_samples": self.n_samples, "noise_std": self.noise_std}
         row = {f"{name} {what}": np.full(self.trials, np.nan) for name in SPECTRAL for what in ("law", "ratio")}
-        row[f"{RISK} law"] = np.full(self.trials, np.nan)
+        row |= {f"{RISK} {what}": np.full(self.trials, np.nan) for what in ("law", "radius")}
         assert W is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range of the predictions

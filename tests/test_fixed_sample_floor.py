@@ -259,6 +259,7 @@ def test_the_errors_of_training_clients_are_those_of_total_least_squares_with_ro
 # --- against runs --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("n", "m", "noise_std"), [(80, 12, 0.3), *(pytest.param(*one, marks=pytest.mark.long) for one in NEW_CLIENTS)]
 )
@@ -313,6 +314,7 @@ def pays(rival, **changes):
     return lf.theory.break_even_clients(rival, **NOISY_SIZES | changes)
 
 
+@pytest.mark.long
 def test_runs_from_the_truth_know_no_edge():
     """They end the farther the fewer clients there are; the equations for Gaussian heads end at 0.61 of the edge."""
     m, k, d = 10, 3, 40

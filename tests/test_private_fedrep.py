@@ -72,6 +72,7 @@ def test_without_noise_and_clipping_it_is_fedrep():
 PROBLEM = lf.SharedRepresentation(n_clients=30, dim=12, rank=2, condition_number=2.0, noise_std=0.3)
 
 
+@pytest.mark.long
 def test_noise_keeps_the_projected_engine_exact():
     """Two engines have one distribution of the distance after three rounds; twice the noise has another one."""
 
@@ -294,6 +295,7 @@ def test_runs_have_the_predicted_floor(name):
     assert apart(0.005 * np.sqrt(1.5))
 
 
+@pytest.mark.long
 def test_many_rounds_of_the_best_schedule_cost_nothing():
     """The noise for 1,000 rounds leaves (d-k) (s_1/c)^2, s_1 the noise for one round; without c, it does not."""
     d, m, n = 12, 6, 40

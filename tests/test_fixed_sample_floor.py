@@ -62,7 +62,7 @@ def test_the_replicon_radius_is_that_of_numerical_hessians(monkeypatch):
     monkeypatch.setattr(cavity, "DRAWS", 60)
     monkeypatch.setattr(cavity, "NARROW", 1e-9)
     k, m, step = 2, 5, 1e-3
-    clients = cavity.Clients(normal(30, k), n_samples=m, unknowns=0.4, variance=0.5)
+    clients = cavity.ClientDraws(normal(30, k), n_samples=m, unknowns=0.4, variance=0.5)
     V, C = np.array([[0.2, 0.05], [0.05, 0.1]]), np.array([[0.2, 0.0], [0.0, 0.1]])
     found = clients.solve(V, C)
     w, a, whiten = clients.heads, clients.heads @ cavity.overlap(C), np.eye(k + 1)
@@ -241,7 +241,7 @@ def test_the_errors_of_training_clients_are_those_of_total_least_squares_with_ro
     """Planted: the errors of new clients, whose heads are least squares."""
     draws, m, sigma = 40_000, 9, 0.6
     w, V, C = np.array([1.5, 0.5]), np.diag([0.1, 0.03]), np.diag([0.05, 0.2])
-    clients = cavity.Clients(w[None], n_samples=m, unknowns=0.5, variance=sigma**2)
+    clients = cavity.ClientDraws(w[None], n_samples=m, unknowns=0.5, variance=sigma**2)
     training, new = clients.training(clients.solve(V, C), C)
     rng, a = np.random.default_rng(0), w * np.sqrt(1.0 - np.diag(C))
     left = np.sqrt(w @ C @ w + sigma**2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -236,8 +237,9 @@ def near_truth_factor(
     (0.981, 1.094, 0.659)
     """
     step_size = check_number("step_size", step_size, positive=True)
-    clients = (dim, n_samples, participants, weights, 0.0, 0.0, compression, shared_mask)
-    return _of_trials(W, lambda found: found.factor(step_size), *clients)
+    sizes: dict[str, Any] = {"dim": dim, "n_samples": n_samples, "participants": participants, "weights": weights}
+    sizes |= {"compression": compression, "shared_mask": shared_mask}
+    return _of_trials(W, lambda found: found.factor(step_size), **sizes)
 
 
 def stability_edge(
@@ -286,8 +288,9 @@ def stability_edge(
     >>> round(lf.theory.stability_edge(heads, **sizes), 3)
     1.094
     """
-    clients = (dim, n_samples, participants, weights, 0.0, 0.0, compression, shared_mask)
-    return _of_trials(W, LocalMap.edge, *clients)
+    sizes: dict[str, Any] = {"dim": dim, "n_samples": n_samples, "participants": participants, "weights": weights}
+    sizes |= {"compression": compression, "shared_mask": shared_mask}
+    return _of_trials(W, LocalMap.edge, **sizes)
 
 
 def local_best_step(
@@ -332,8 +335,9 @@ def local_best_step(
     >>> round(lf.theory.local_best_step(heads, **sizes), 3)
     0.981
     """
-    clients = (dim, n_samples, participants, weights, 0.0, 0.0, compression, shared_mask)
-    return _of_trials(W, LocalMap.best, *clients)
+    sizes: dict[str, Any] = {"dim": dim, "n_samples": n_samples, "participants": participants, "weights": weights}
+    sizes |= {"compression": compression, "shared_mask": shared_mask}
+    return _of_trials(W, LocalMap.best, **sizes)
 
 
 def near_truth_floor(
@@ -395,28 +399,18 @@ def near_truth_floor(
     ((3, 3), 0.0107)
     """
     step_size = check_number("step_size", step_size, positive=True)
-    clients = (dim, n_samples, participants, weights, noise_std, message_noise_std, compression, shared_mask)
-    found = _of_trials(W, lambda here: here.floor(step_size), *clients)
+    sizes: dict[str, Any] = {"dim": dim, "n_samples": n_samples, "participants": participants, "weights": weights}
+    sizes |= {"compression": compression, "shared_mask": shared_mask, "noise_std": noise_std}
+    sizes["message_noise_std"] = message_noise_std
+    found = _of_trials(W, lambda here: here.floor(step_size), **sizes)
     return np.asarray(found)
 
 
-def _of_trials(
-    W: npt.ArrayLike,
-    evaluate: Callable[[LocalMap], float | Array],
-    dim: int,
-    n_samples: int | npt.ArrayLike,
-    participants: int | None,
-    weights: npt.ArrayLike | None,
-    noise_std: float | npt.ArrayLike = 0.0,
-    message_noise_std: float = 0.0,
-    compression: float = 0.0,
-    shared_mask: bool = False,
-) -> float | Array:
-    """Apply `evaluate` to the map of each trial."""
+def _of_trials(W: npt.ArrayLike, evaluate: Callable[[LocalMap], float | Array], **sizes: Any) -> float | Array:
+    """Apply `evaluate` to the map of each trial; `sizes` are keyword arguments of `Clients.checked`."""
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     n, k = heads.shape[-2:]
-    sizes = n, k, dim, n_samples, noise_std, participants, weights, message_noise_std, compression, shared_mask
-    clients = Clients.checked(*sizes)
+    clients = Clients.checked(n, k, **sizes)
     with one_blas_thread():
         found = [
             evaluate(LocalMap.of(RoundMoments.of(each, clients)))

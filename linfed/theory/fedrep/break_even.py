@@ -10,7 +10,7 @@ import numpy as np
 from linfed._types import Array
 from linfed.errors import check_integer, check_noise_std, check_number
 from linfed.theory.fedrep.arguments import checked_sizes
-from linfed.theory.fedrep.cavity import Clients, typical_mean
+from linfed.theory.fedrep.cavity import ClientDraws, typical_mean
 
 DRAWS = 2048
 """Number of fixed draws of a client's samples."""
@@ -152,7 +152,7 @@ def _solutions(k: int, rows: int, m: int, variance: float) -> tuple[Array, Array
     """Return c, (d-k)/n and twice the risk of training clients along the solutions, to a point after their end."""
     nu, eye = m - k - 1, np.eye(k)
     high = PAST * math.sqrt(variance * (variance + nu)) / k
-    clients = Clients(math.sqrt(k) * eye[:1], n_samples=m, unknowns=1.0, variance=variance, draws=DRAWS)
+    clients = ClientDraws(math.sqrt(k) * eye[:1], n_samples=m, unknowns=1.0, variance=variance, draws=DRAWS)
 
     def of_solution(at: float, c: float) -> tuple[float, float]:
         """Return the difference between ``log v`` of the equations and `at`, and (d-k)/n."""

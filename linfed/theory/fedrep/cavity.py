@@ -26,7 +26,7 @@ LARGEST = 0.999
 """Largest squared sine of an angle of a solution."""
 
 NARROW = 0.2
-"""Smallest ratio of a gap and the smallest eigenvalue in `Clients.replicon`; smaller ones are replaced by it. Otherwise
+"""Smallest ratio of a gap and the smallest eigenvalue in `ClientDraws.replicon`; smaller ones are replaced by it. Otherwise
 the radius would be infinite, by a logarithm, and would depend on single draws."""
 
 
@@ -60,7 +60,7 @@ class TotalLeastSquares:
     ratios: Array
 
 
-class Clients:
+class ClientDraws:
     """Fixed draws of the clients' heads and samples, and the equations of the minimum."""
 
     def __init__(self, W: Array, *, n_samples: int, unknowns: float, variance: float, draws: int | None = None) -> None:

@@ -13,7 +13,7 @@ from scipy import optimize
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape
 from linfed.theory.fedrep.arguments import checked_sizes
-from linfed.theory.fedrep.cavity import Clients, overlap, typical_mean
+from linfed.theory.fedrep.cavity import ClientDraws, overlap, typical_mean
 from linfed.theory.fedrep.largest_angle import mean_distance
 
 STEEP = 0.4
@@ -185,7 +185,7 @@ def fixed_sample_floor(W: npt.ArrayLike, *, dim: int, n_samples: int, noise_std:
 def _minimum(W: Array, d: int, m: int, variance: float) -> dict[str, Array]:
     """Return the fields of a `FixedSampleFloor` of one trial."""
     k = W.shape[1]
-    clients = Clients(W, n_samples=m, unknowns=(d - k) / len(W), variance=variance)
+    clients = ClientDraws(W, n_samples=m, unknowns=(d - k) / len(W), variance=variance)
     V, C = clients.minimum()
     if np.isnan(V).any():
         shapes = {"covariance": (k, k), "distance": (), "empirical_risk": (), "risk": ()}

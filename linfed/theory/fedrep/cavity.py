@@ -26,8 +26,8 @@ LARGEST = 0.999
 """Largest squared sine of an angle of a solution."""
 
 NARROW = 0.2
-"""Smallest ratio of a gap and the smallest eigenvalue in `ClientDraws.replicon`; smaller ones are replaced by it. Otherwise
-the radius would be infinite, by a logarithm, and would depend on single draws."""
+"""Smallest ratio of a gap and the smallest eigenvalue in `ClientDraws.replicon`; smaller ones are replaced by it.
+Otherwise the radius would be infinite, by a logarithm, and would depend on single draws."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -275,13 +275,13 @@ def publish(out: Path, names: list[str], to: Path, *, add: bool = False) -> list
     return [*written, about]
 
 
-def committed(folder: Path) -> list[tuple[dict[str, Any], bool, Settings]]:
-    """Return for each published run its record, whether its seconds cover all cells, and its settings."""
+def committed(folder: Path) -> list[tuple[dict[str, Any], Settings]]:
+    """Return for each published run its record and its settings."""
     found = []
     for path in records_in(folder):
         run, tables = load_tables(path.stem, folder)
         cells = load(path.stem, TOP / "experiments").cells(False)
-        found.append((run, "seconds" in run and not run.get("reused"), settings_of(tables, cells)))
+        found.append((run, settings_of(tables, cells)))
     return found
 
 

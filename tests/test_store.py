@@ -22,6 +22,7 @@ from linfed.cells.smallest_size import SmallestSize
 from linfed.errors import WriteError
 from linfed.sweeps.code_hash import _counted_files, code_digest, statements
 from linfed.sweeps.fingerprint import Fingerprint
+from linfed.sweeps.scheduler import run_cells
 from linfed.sweeps.store import keys_of
 from tests.helpers import assert_one_line, each
 
@@ -571,8 +572,22 @@ def test_a_record_says_how_a_cell_was_computed(tmp_path):
     assert record["versions"]["numpy"] == np.__version__
     assert "processors (" in record["machine"]
     assert 0 <= record["seconds"] < 10
+    assert 0 <= record["processor_seconds"] < 10
     assert record["blas"]
     assert {"commit", "ended"} <= record.keys()
+
+
+def test_the_processor_time_of_a_sweep_covers_reused_cells_and_equal_cells_once(tmp_path):
+    store = lf.Store(tmp_path)
+    cells = [Square(1), Square(2), Square(1)]
+    first = run_cells(cells, store).processor_seconds
+    stored = [one["processor_seconds"] for one in store.records(cells[:2])]
+    assert first == pytest.approx(sum(stored), abs=1e-4)
+    assert run_cells(cells, store).processor_seconds == pytest.approx(first, abs=1e-4)
+    keys = keys_of(cells)
+    done = store.read(keys[:1])[0]
+    store.write(keys[0], done._replace(record={k: v for k, v in done.record.items() if k != "processor_seconds"}))
+    assert run_cells(cells, store).processor_seconds is None
 
 
 def test_missing_cells_and_the_table_of_what_is_there(tmp_path):
@@ -761,8 +776,12 @@ def test_the_pieces_of_a_run_that_was_stopped_are_taken_up(slow, made, tmp_path)
     pieces = next(RUN.stages())
     lf.sweep([*pieces[:2], pieces[3]], store=tmp_path)
     made.clear()
+    known = lf.Store(tmp_path).records([*pieces[:2], pieces[3]])
     table = lf.sweep([RUN], store=tmp_path)
     assert made == [range(3, 5)]
+    record = lf.Store(tmp_path).records([RUN])[0]
+    for name in ("seconds", "processor_seconds"):
+        assert record[name] > sum(one[name] for one in known) > 0
     assert table["risk"].tobytes() == lf.sweep([RUN])["risk"].tobytes()
     lf.sweep(pieces, store=tmp_path / "all")
     made.clear()

@@ -62,24 +62,24 @@ def verdicts_of(claims: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str
     return found
 
 
-def write_record(described: Iterable[tuple[dict[str, Any], bool, Settings]], path: Path = RECORD) -> Path:
+def write_record(described: Iterable[tuple[dict[str, Any], Settings]], path: Path = RECORD) -> Path:
     """Write the file of committed runs, and return its path.
 
     Parameters
     ----------
-    described : iterable of (dict, bool, dict)
-        For each run the content of its JSON, True if its seconds cover all of its cells, and its settings.
+    described : iterable of (dict, dict)
+        For each run the content of its JSON and its settings.
     path : Path, optional
         The file to write; by default the one in the package.
     """
     fields = ("claim", "statistic", "setting", "verdict")
     record = {
         run["experiment"]: {
-            "seconds": round(run.get("processor_seconds", 2 * run["seconds"]) / 2, 1) if whole else None,
+            "seconds": round(run["processor_seconds"] / 2, 1) if "processor_seconds" in run else None,
             "settings": settings,
             "claims": [{name: claim[name] for name in fields} for claim in run["claims"]],
         }
-        for run, whole, settings in described
+        for run, settings in described
     }
     content = json.dumps(record, separators=(",", ":"), sort_keys=True).encode()
     with replacing(path) as file:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shlex
 import tempfile
 import time
@@ -167,7 +166,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     -----
     Finished cells are stored in ``OUT/cells``, and reused by later runs with the same configuration.
     """
-    started, used = time.perf_counter(), processor_seconds()
+    started = time.perf_counter()
     name, module = name_of(file), load_file(file)
     out = writable_folder(options.folder)
     if options.draw:
@@ -189,7 +188,8 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         described = _described(file, module, options, tables)
         described |= {"cells": cells, "reused": reused}
         described["seconds"] = round(time.perf_counter() - started, 3)
-        described["processor_seconds"] = round(processor_seconds() - used, 1)
+        if done.processor_seconds is not None:
+            described["processor_seconds"] = round(done.processor_seconds, 1)
         _save_json(name, described, [], out)  # an error in claims or figures must not lose the results
     claims: list[Finding] | None = None
     remarks, figure_files, texts = list[str](), list[Path](), dict[str, str]()
@@ -211,12 +211,6 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     other_fields: dict[str, Any] = {"quick": quick, "cells": cells, "reused": reused, "seconds": seconds}
     other_fields |= {"captions": texts, "remarks": remarks}
     return Reproduction(files=files, claims=claims, settings=settings, **other_fields)
-
-
-def processor_seconds() -> float:
-    """Return the processor time of this process and of its ended worker processes; other programs do not change it."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 @contextmanager

@@ -53,11 +53,23 @@ class CellFailure(NamedTuple):
 
 
 class SweepOutcome(NamedTuple):
-    """Outcome of a sweep: a table per cell (None if it has none), the number of reused cells, and the failures."""
+    """Outcome of a sweep.
+
+    Attributes
+    ----------
+    tables : list of Table or None
+        A table per cell; None for a cell that failed or belongs to another shard.
+    reused : int
+        Number of cells that the store contained.
+    failures : list of CellFailure
+    processor_seconds : float or None
+        Processor time of all finished cells, also of reused ones; equal cells count once. None if it is not known.
+    """
 
     tables: list[Table | None]
     reused: int
     failures: list[CellFailure]
+    processor_seconds: float | None
 
 
 def run_cells(
@@ -90,6 +102,19 @@ def run_cells(
     return _Sweep(cells, store, options or ExecutionOptions()).run(label)
 
 
+class Times(NamedTuple):
+    """Run time and processor time in seconds; None if it is not known."""
+
+    run: float = 0.0
+    processor: float | None = 0.0
+
+    def with_those_of(self, done: StoredCell) -> Times:
+        """Return the sums of these times and those of a finished cell."""
+        more = done.record.get("processor_seconds")
+        processor = None if self.processor is None or more is None else self.processor + more
+        return Times(self.run + done.record["seconds"], processor)
+
+
 @dataclass
 class LongCell:
     """Long cell in progress: the cells of its current stage, their results, and the store keys of all its cells."""
@@ -100,7 +125,7 @@ class LongCell:
     current: list[CellKey] = field(default_factory=list)
     keys: list[CellKey] = field(default_factory=list)
     begun: bool = False
-    seconds: float = 0.0
+    times: Times = field(default_factory=Times)
     count: int = 0
 
 
@@ -114,6 +139,7 @@ class _Sweep:
         if store is not None:
             check_loaded({owner for owners in self.codes for owner in owners})
         self.tables: list[Table | None] = [None] * len(cells)
+        self.times = Times()
         self.twins: dict[int, list[int]] = {}
         self.wanted: deque[int] = deque()
         self.ready: deque[Task] = deque()
@@ -131,6 +157,8 @@ class _Sweep:
                 self.store.set_aside(self.keys)
             found = self.store.read(self.keys, reuse_stale=self.options.reuse_stale)
             self.tables = [None if done is None else done.table for done in found]
+            for done in {key: done for key, done in zip(self.keys, found, strict=True) if done is not None}.values():
+                self.times = self.times.with_those_of(done)
         reused = len(self.cells) - self.tables.count(None)
         self.wanted.extend(self._wanted())
         for index in self.wanted:
@@ -148,7 +176,7 @@ class _Sweep:
         with closing(self.bar):
             self._run_tasks()
         failures = [CellFailure(self.cells[index], error) for index, error in sorted(self.failed.items())]
-        return SweepOutcome(self.tables, reused, failures)
+        return SweepOutcome(self.tables, reused, failures, self.times.processor)
 
     # --- tasks to run ----------------------------------------------------------------------------------------
 
@@ -217,6 +245,8 @@ class _Sweep:
                 if self.options.recompute:
                     self.store.set_aside(long.current)
                 long.found = self.store.read(long.current)
+                for done in long.found:
+                    long.times = long.times if done is None else long.times.with_those_of(done)
             self.ready.extend(
                 Task(index, long.cells[number], number) for number, done in enumerate(long.found) if done is None
             )
@@ -272,7 +302,7 @@ class _Sweep:
             self.store.write(long.current[piece.part], done)
         if piece.place not in self.failed:
             long.found[piece.part] = done
-            long.seconds += done.record["seconds"]
+            long.times = long.times.with_those_of(done)
             self.bar.tick()
             self._advance(piece.place)
 
@@ -284,7 +314,7 @@ class _Sweep:
         except Exception as error:
             self._on_failure(index, error)
             return
-        self._keep(index, StoredCell(table, {**_record(self.cells[index], long.seconds), "pieces": long.count}))
+        self._keep(index, StoredCell(table, {**_record(self.cells[index], long.times), "pieces": long.count}))
         if self.store is not None and not getattr(self.cells[index], "keeps_pieces", False):
             self.store.remove(long.keys)
 
@@ -297,6 +327,7 @@ class _Sweep:
             except (TypeError, ValueError) as error:
                 self._on_failure(index, error)
                 return
+        self.times = self.times.with_those_of(done)
         for twin in self.twins[index]:
             self.tables[twin] = done.table
         self.bar.finished(index, len(self.twins[index]), done.record["seconds"])
@@ -334,7 +365,7 @@ def compute(cell: Cell, code: str | None = None) -> StoredCell:
     code : str, optional
         Hash of the code that the worker must have; by default, it is not checked.
     """
-    started = time.perf_counter()
+    started, used = time.perf_counter(), time.process_time()
     token = SAY_EDGES.set(False)  # the column `at_grid_edge` records it
     try:
         with one_blas_thread():
@@ -347,7 +378,7 @@ def compute(cell: Cell, code: str | None = None) -> StoredCell:
         raise _sendable(error) from None
     finally:
         SAY_EDGES.reset(token)
-    return StoredCell(table, _record(cell, time.perf_counter() - started))
+    return StoredCell(table, _record(cell, Times(time.perf_counter() - started, time.process_time() - used)))
 
 
 def _check_worker(cell: Cell, code: str) -> None:
@@ -360,10 +391,12 @@ def _check_worker(cell: Cell, code: str) -> None:
         )
 
 
-def _record(cell: Cell, seconds: float) -> dict[str, Any]:
+def _record(cell: Cell, times: Times) -> dict[str, Any]:
     """Return the record of how this process computed a cell."""
     ended = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"seed": seed_of(cell), "seconds": round(seconds, 4), "ended": ended, **provenance()}
+    processor = None if times.processor is None else round(times.processor, 4)
+    seconds = {"seconds": round(times.run, 4), "processor_seconds": processor}
+    return {"seed": seed_of(cell), **seconds, "ended": ended, **provenance()}
 
 
 def _sendable(error: BaseException) -> Exception:

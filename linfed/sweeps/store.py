@@ -79,7 +79,7 @@ class Store:
     -----
     Each cell has a file with its rows, its configuration as canonical JSON, and hashes of the configuration, the code
     and the rows. The file also has a record of the seed, linfed's commit, the versions of packages, the BLAS, the
-    machine, the run time in seconds, and the end time.
+    machine, the run time and the processor time in seconds, and the end time.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class Store:
         return sum((done.table for done in found if done is not None), Table())
 
     def records(self, cells: Sequence[Cell]) -> list[dict[str, Any] | None]:
-        """Return each cell's record: config, seed, versions, commit, BLAS, machine, seconds; None for missing cells."""
+        """Return each cell's record: config, seed, versions, commit, BLAS, machine, times; None for missing cells."""
         keys = keys_of(checked_cells(cells))
         return [
             None if done is None else {"config": json.loads(key.text), **done.record}

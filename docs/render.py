@@ -49,7 +49,7 @@ def environment(folder: Path = TEMPLATES) -> jinja2.Environment:
 
 
 def render(name: str, folder: Path = TEMPLATES) -> str:
-    """Return the page of a template.
+    """Return the page of a template. It begins with a comment that names the template, or with its own metadata.
 
     Raises
     ------
@@ -58,7 +58,8 @@ def render(name: str, folder: Path = TEMPLATES) -> str:
     """
     path = folder / name
     try:
-        return environment(folder).get_template(name).render()
+        text = environment(folder).get_template(name).render()
+        return text if text.startswith("---") else f"<!-- written by docs/render.py from docs/templates/{name} -->\n\n{text}"
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         numbers = [frame.lineno for frame in frames if frame.filename == str(path) and frame.lineno]

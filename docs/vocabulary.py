@@ -8,6 +8,7 @@ A finding is a mapping with the keys of a claim in the JSON record of an experim
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import inspect
@@ -168,15 +169,24 @@ def comparisons() -> dict[str, Any]:
     return json.loads((TOP / "tests" / "validation" / "comparisons.json").read_text(encoding="utf-8"))
 
 
-def scoreboard(*, short: bool = False) -> str:
-    """Return the scoreboard as a Markdown table; if `short`, only the main rows."""
-    rows = board.rows(board.records(COMMITTED))
-    return board.markdown((row for row in rows if row.main or not short), short=short)
+def scoreboard() -> str:
+    """Return the scoreboard as a Markdown table."""
+    return board.markdown(board.rows(board.records(COMMITTED)))
 
 
 def theory() -> Mapping[str, Mapping[str, Any]]:
     """Return the theoretical claims by section and experiment."""
     return sections(board.records(COMMITTED))
+
+
+def code(path: str, name: str = "", *, before: str = "") -> str:
+    """Return the code of a function of a file, or of all lines before a function."""
+    text = (TOP / path).read_text(encoding="utf-8")
+    wanted = name or before
+    function = only(node for node in ast.parse(text).body if getattr(node, "name", "") == wanted)
+    lines = text.splitlines()
+    found = lines[function.lineno - 1 : function.end_lineno] if name else lines[: function.lineno - 1]
+    return "\n".join(found).strip()
 
 
 def module(name: str) -> Any:

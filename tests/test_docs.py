@@ -67,8 +67,7 @@ def test_a_block_that_is_not_run_is_found(text):
 
 
 def test_the_readme_is_two_screens():
-    text = re.sub(r"(?s)<!-- scoreboard -->.*<!-- /scoreboard -->", "", (TOP / README).read_text(encoding="utf-8"))
-    assert len(text.split()) < 800
+    assert len((TOP / README).read_text(encoding="utf-8").split()) < 1000
 
 
 # --- names and links -------------------------------------------------------------------------------------------

@@ -32,8 +32,6 @@ class Sentence(NamedTuple):
         Setting to show; by default the first one in which the claim could be judged.
     wording : str
         Wording of the claim, if the source of the finding contains no quotation.
-    main : bool
-        If True, the README contains the claim.
     among : tuple of str
         First characters of the settings that count, and the name of these settings in the row. All settings by default.
     """
@@ -42,7 +40,6 @@ class Sentence(NamedTuple):
     claim: str
     setting: str = ""
     wording: str = ""
-    main: bool = False
     among: tuple[str, str] = ("", "")
 
 
@@ -58,17 +55,16 @@ SENTENCES = (
     Sentence(FIG1, "FedRep has the smallest of the three errors, client by client"),
     Sentence(FIG1, "FedAvg hardly improves with m: by less than a tenth"),
     Sentence(FIG3, "FedRep converges in fewer rounds with more clients"),
-    Sentence(FIG3, "FedRep needs fewer rounds than 10GD-GD", "paper: n = 100", main=True),
+    Sentence(FIG3, "FedRep needs fewer rounds than 10GD-GD", "paper: n = 100"),
     Sentence(FIG3, "10GD-GD needs fewer rounds than GD-GD", "paper: n = 100"),
     Sentence(FIG3, "GD-GD gains less from more clients than FedRep"),
-    Sentence(FIG4, "FedRep's error on a new client is small once m_new >= k", main=True),
+    Sentence(FIG4, "FedRep's error on a new client is small once m_new >= k"),
     Sentence(FIG4, "FedAvg's error on a new client stays high", "paper: m_new = 20"),
-    Sentence(FIG4, "FedAvg, K = 10's error on a new client stays high", "paper: m_new = 20", main=True),
+    Sentence(FIG4, "FedAvg, K = 10's error on a new client stays high", "paper: m_new = 20"),
     Sentence(
         "fedrep-theorem1",
         "dist_T <= (1 - eta E0 sigma_min^2 / 2)^(T/2) dist_0 in every round, if m is the theorem's with C = 1",
         wording="the distance falls geometrically, by (10)",
-        main=True,
     ),
     Sentence(
         "fedrep-samples",
@@ -81,12 +77,12 @@ SENTENCES = (
     Sentence(
         "fedrep-samples", "Where d / p dominates, the samples per client over a fixed number of rounds grow like k"
     ),
-    Sentence("fedrep-samples", "With many clients the smallest m grows like log(n) + d/n"),
+    Sentence("fedrep-samples", "With many clients the smallest m grows at most like log(n) + d/n"),
     Sentence("fedrep-pays", f"{FEWER} least squares without federation", "noise std 0.3, n = 50"),
-    Sentence("fedrep-pays", f"{FEWER} the best ridge without federation", "noise std 0.3, n = 50", main=True),
-    Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", "0.03: main, k = 4", main=True, among=AT_STEP),
+    Sentence("fedrep-pays", f"{FEWER} the best ridge without federation", "noise std 0.3, n = 50"),
+    Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", "0.03: main, k = 4", among=AT_STEP),
     Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", "0.03, summed: main, k = 4", among=SUMMED),
-    Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", "tuned: main, k = 4", main=True, among=TUNED),
+    Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", "tuned: main, k = 4", among=TUNED),
     Sentence("flute-fig1", "FLUTE has a smaller final error than FedRep", among=AT_STEP),
     Sentence("flute-fig1", "FLUTE has a smaller final error than FedRep", among=TUNED),
     Sentence("flute-fig1", "FLUTE's gain in the final error over FedRep is larger for small k", among=AT_STEP),
@@ -95,7 +91,7 @@ SENTENCES = (
     Sentence("flute-fig3", "FLUTE's final error falls with n, relative to the truncation's own", among=AT_STEP),
     Sentence("flute-fig4", "gamma1 = gamma2 has a smaller error than gamma1 = 2 gamma2"),
     Sentence("flute-digits", "FLUTE is more accurate than FedRep"),
-    Sentence("flute-digits", "FLUTE is more accurate than the best of the other baselines", main=True),
+    Sentence("flute-digits", "FLUTE is more accurate than the best of the other baselines"),
     Sentence("flute-digits", "The gain of FLUTE over FedRep grows with the number of classes per client"),
     Sentence("flute-digits", "FLUTE is more accurate than the same algorithm without its penalty on neural collapse"),
     Sentence("flute-classification", "FLUTE is more accurate than FedRep"),
@@ -142,8 +138,6 @@ class Row:
         Number of settings with each verdict.
     experiment : str
         Name of the experiment.
-    main : bool
-        True if the README contains the claim.
     """
 
     paper: str
@@ -155,7 +149,6 @@ class Row:
     setting: str
     verdicts: dict[str, int]
     experiment: str
-    main: bool
 
     @property
     def verdict(self) -> str:
@@ -210,7 +203,6 @@ def _row(sentence: Sentence, claims: list[Record]) -> Row:
         setting=example["setting"],
         verdicts=dict(verdicts.most_common()),
         experiment=sentence.experiment,
-        main=sentence.main,
     )
 
 
@@ -247,7 +239,7 @@ def number(value: float | None) -> str:
     return f"{float(digits):,.0f}" if 1000 <= abs(value) < 1e6 else digits
 
 
-def markdown(table: Iterable[Row], link: str = "", *, short: bool = False) -> str:
+def markdown(table: Iterable[Row], link: str = "") -> str:
     """Return the rows as a Markdown table.
 
     Parameters
@@ -255,19 +247,16 @@ def markdown(table: Iterable[Row], link: str = "", *, short: bool = False) -> st
     table : iterable of Row
     link : str
         Address of an experiment's page, with ``{}`` for its name; empty for no links.
-    short : bool
-        If True, omit the papers' wording and the experiment.
     """
     header = ["claim", "statistic and required range", "measured (95 % CI)", "verdicts over settings", "experiment"]
-    count = len(header) - short
-    lines = ["| " + " | ".join(header[:count]) + " |", "|---" * count + "|"]
+    lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
     for row in table:
-        wording = f": {row.wording}" if row.wording and not short else ""
+        wording = f": {row.wording}" if row.wording else ""
         name = f"[{row.experiment}]({link.format(row.experiment)})" if link else row.experiment
         setting = f"; setting: {row.setting}" if row.setting else ""
         statistic = f"{row.statistic}{setting}; required: {row.required}"
         cells = [f"{row.judged} ({row.paper}{wording})", statistic, row.measured, row.verdict, name]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells[:count]) + " |")
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
 
 

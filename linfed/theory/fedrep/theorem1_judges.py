@@ -30,7 +30,7 @@ ROUNDING = 1e-12
 """Distances below this are due to rounding errors and count as within every bound."""
 
 RESOLUTION = 0.05
-"""Share of failures that trials can distinguish from 0: with at least 72 trials, the interval of 0 ends below it."""
+"""Largest allowed share of failing trials: with at least 72 trials, the interval of 0 ends below it."""
 
 IDENTITY_TOLERANCE = 1e-10
 
@@ -56,7 +56,7 @@ def judge_theorem1(
     resolution: float = RESOLUTION,
     note: str = "",
 ) -> Finding:
-    """Judge the claim of Theorem 1 that its bound holds in every recorded round with the stated probability.
+    """Judge the claim of Theorem 1 that its bound holds in every recorded round, for nearly all trials.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def judge_theorem1(
     assumed : bool
         If True, the hypotheses are part of the claim. If False, only the inequality is judged, for any run.
     resolution : float
-        Largest share of failing trials that counts as 0.
+        Largest allowed share of failing trials, unless the theorem allows a larger one.
     note : str
         Note for the reader.
 
@@ -78,11 +78,13 @@ def judge_theorem1(
     -------
     Finding
         HYPOTHESES FAIL if a hypothesis does not hold, with the numbers of both sides. VACUOUS if the bound is nowhere
-        below 1, or if the failure probability is not below 1. The failure probability of the theorem is too small to be
-        distinguished from 0. A failing trial is compared with this probability, so that one failure in a hundred is
-        VIOLATED. Without failures, the interval of their share is compared with `resolution`. With p < n the constants
-        are over the participant sets of the run, and the bound is lower than that of the theorem. A failure is then
-        INCONCLUSIVE.
+        below 1, or if the failure probability is not below 1. With p < n the constants are over the participant sets
+        of the run, and the bound is lower than that of the theorem. Failures cannot refute it then.
+
+    Notes
+    -----
+    The failure probability of the theorem is far too small to be distinguished from 0 by trials, hence `resolution`.
+    `linfed.theory.fedrep.theorem1_tail` estimates such probabilities.
     """
     failed, allowed = beyond_bound(run, exponent), run.allowed
     is_binding = (run.bound(exponent)[:, 1:] < 1.0).any()
@@ -93,11 +95,11 @@ def judge_theorem1(
     who = _SAYS if exponent == PRINTED else _TO_T
     finding = judge_failures(
         failed,
-        allowed=allowed if failed.any() else max(allowed, check_number("resolution", resolution, positive=True)),
+        allowed=max(allowed, check_number("resolution", resolution, positive=True)),
         claim=f"dist_T <= (1 - eta E0 sigma_min^2 / 2)^({exponent_text}) dist_0 in every round"
         + (f", if m is the theorem's with C = {constant:g}" if assumed else ""),
         setting=setting,
-        source=f"{who}; C = {constant:g} is an {OWN_THRESHOLD}"
+        source=f"{who}; C = {constant:g} and the share {resolution:g} are an {OWN_THRESHOLD}"
         if assumed
         else f"not claimed: {who} only under its hypotheses",
         theorem=assumed,

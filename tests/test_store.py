@@ -457,6 +457,15 @@ def test_fresh_computes_what_is_there(tmp_path):
     assert len(list(tmp_path.glob("*.cell"))) == len(list(tmp_path.glob("aside/*.cell"))) == 2
 
 
+def test_shards_that_recompute_keep_what_the_others_have_computed(tmp_path):
+    cells = [Square(n) for n in (1, 2, 1, 3)]  # the third is the first, and of the same shard
+    lf.sweep(cells, store=tmp_path)
+    assert [ran(cells, tmp_path, shard=(i, 2), recompute=True) for i in (1, 2)] == [1, 2]
+    assert ran(cells, tmp_path) == 0
+    assert ran(cells, tmp_path, shard=(3, 3), recompute=True) == 0  # the shard of the equal cell has the first one
+    assert ran(cells, tmp_path) == 0
+
+
 # --- what is believed of a file ------------------------------------------------------------------------------
 
 CELLS = [Square(3), Square(1), Square(2)]
@@ -606,6 +615,16 @@ def test_what_a_killed_process_was_writing_is_removed_when_it_is_old(tmp_path):
     os.utime(old, (0, 0))
     assert ran(CELLS, tmp_path) == 0
     assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_the_file_that_tries_the_folder_is_removed_if_its_process_is_killed(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: None)  # as if the process had ended before
+        lf.Store(tmp_path).prepare()
+    (left,) = tmp_path.iterdir()
+    os.utime(left, (0, 0))
+    lf.Store(tmp_path).prepare()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_store_that_cannot_be_written_is_one_line_and_keeps_what_is_there(tmp_path, monkeypatch):

@@ -280,7 +280,7 @@ DRAWN = [name for name in MADE if name not in ("FLUTE", "NuclearNorm")]
 @given(
     case=cases(),
     trials=st.integers(2, 5),
-    threads=st.sampled_from(["1", "2", "3"]),
+    threads=st.sampled_from(["2", "3"]),
     fresh=st.booleans(),
     share=st.floats(0.05, 1.0),
     seed=st.integers(0, 2**64) | st.tuples(st.integers(0, 9), st.integers(0, 9)),
@@ -290,18 +290,16 @@ def test_threads_chunks_and_the_number_of_trials_change_no_bit(name, case, trial
     data = lf.FreshSamples(case.counts[0]) if fresh else lf.FixedSamples(case.counts[0])
     _, _, B, *_ = case.arrays
     algorithm = made(name, case, B)[0]
-    try:
-        run = {"data": data, "rounds": 2, "participation": max(share, 1 / case.n), "seed": seed}
-        together = lf.simulate(algorithm, problem, trials=trials, **run)
-    except lf.EngineError:
-        return
+    run = {"data": data, "rounds": 3, "participation": max(share, 1 / case.n), "seed": seed}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, threads)
-        patch.setattr(jobs, "THREAD_BYTES", 1.0)
+        patch.setattr(jobs, "THREAD_BYTES", 1.0)  # threads pay for the smallest run, and clients come in small blocks
         patch.setattr(jobs, "DRAWN_THREAD_BYTES", 1.0)
         patch.setattr(rows, "LARGE", 1)
         patch.setattr(rows, "FEW_CLIENTS", 1)
         patch.setattr(linalg, "CACHE_VALUES", 20)
+        patch.setenv(VARIABLE, "1")
+        together = lf.simulate(algorithm, problem, trials=trials, **run)
+        patch.setenv(VARIABLE, threads)
         divided = lf.simulate(algorithm, problem, trials=trials, **run)
         first = lf.simulate(algorithm, problem, trials=1, **run)
     assert_same(divided, together)

@@ -50,6 +50,8 @@ def test_stored_cells(tmp_path_factory, rows, name, value):
     first = lf.sweep([cell], store=store)
     again = store.table([cell])
     assert_identical(first, again)
+    kept = [value for row in again.rows for value in row.values() if isinstance(value, np.ndarray)]
+    assert all(array.flags.writeable for array in kept)  # as of a cell that has just run
     assert keys_of([cell]) == keys_of([Gives(name, value)])
 
 

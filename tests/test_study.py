@@ -154,27 +154,6 @@ def test_numbers_of_numpy_are_plain():
     assert [type(value) for value in row.values()] == [float, int, bool, tuple]
 
 
-def test_a_table_is_what_it_was_when_it_is_loaded(tmp_path, table):
-    rows = [
-        {"name": "a b/c", "x": 0.1, "none": None, "nan": np.nan, "inf": -np.inf, "t": (1, ("u", 2.5)), "flag": True},
-        {"per": normal(3), "hits": np.array([True, False, True]), "curve": lf.LabeledArray(normal(3, 2), round=[0, 5])},
-        {"scores": lf.LabeledArray(normal(2, 3), step=[0.1, 0.2], method=["a", "b", "c"])},
-    ]
-    for one in (lf.Table(rows), table, lf.Table([])):
-        again = lf.Table.load(one.save(tmp_path / "table.npz"))
-        assert [list(row) for row in again.rows] == [list(row) for row in one.rows]
-        for first, second in zip(one.rows, again.rows, strict=True):
-            for name, value in first.items():
-                if isinstance(value, lf.LabeledArray):
-                    assert value.names == second[name].names
-                    assert value.values.tobytes() == second[name].values.tobytes()
-                    for axis, labels in value.axes.items():
-                        np.testing.assert_array_equal(labels, second[name].axes[axis])
-                else:
-                    np.testing.assert_equal(second[name], value)
-                    assert type(second[name]) is type(value)
-
-
 def test_a_file_of_something_else_is_no_table(tmp_path):
     run = lf.simulate(
         lf.LocalOnly(), lf.SharedRepresentation(n_clients=3, dim=4, rank=2), data=lf.FixedSamples(5), rounds=1

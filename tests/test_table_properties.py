@@ -162,9 +162,9 @@ def test_records_along_axes_are_stacked_arrays(rows):
                 for name, array in arrays.items():
                     if array.trials is trials:
                         labels = [range(len(array.values))] * trials + [array.axes[axis].tolist() for axis in axes]
-                        index = pd.MultiIndex.from_product(labels)
+                        index = pd.MultiIndex.from_product(map(range, map(len, labels)))  # pandas joins 0.0 and -0.0
                         wanted += [
-                            (name, *place, value)
+                            (name, *(labels[axis][one] for axis, one in enumerate(place)), value)
                             for place, value in zip(index, array.values.ravel().tolist(), strict=True)
                         ]
         places = [("trial", *axes), axes]

@@ -13,6 +13,12 @@ import re  # noqa: E402
 import sys  # noqa: E402
 
 import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+slow = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
+settings.register_profile("fixed", max_examples=15, derandomize=True, database=None, **slow)
+settings.register_profile("thorough", max_examples=500, print_blob=True, **slow)
+settings.load_profile("fixed")  # --hypothesis-profile=thorough takes the other one
 
 sys.dont_write_bytecode = False
 gc.disable()  # until all tests are collected

@@ -646,6 +646,9 @@ MUTATIONS = {
     "numerics/quantiles.py": [
         Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "intervals:median results"),
     ],
+    "data/labels.py": [
+        Mutation("one sample is summed in another order", "if count == 1:", "if False:", "simulation:one_sample"),
+    ],
     "tables/summary.py": [
         Mutation("touching intervals part", "entry.high < one.low if", "entry.low < one.high if", "summary:bold"),
         Mutation("diverged trials are the best", "[statistic](sign * np", "[statistic](np", "summary:diverged"),
@@ -1145,6 +1148,7 @@ MUTATIONS = {
         Mutation("torn files are believed", "!= words[1]:", "== b'':", "store:set_aside"),
         Mutation("renamed files are believed", "if text != key.text or ", "if False and ", "store:set_aside"),
         Mutation("the newest of other code", "return -(self.folder", "return (self.folder", "store:keep"),
+        Mutation("a file that tries the folder stays", 'f".tried', 'f"tried', "store:tries_the_folder"),
     ],
     "sweeps/progress.py": [
         Mutation("work of cells that run is told twice", "max(0.0, total - begun)", "total", "progress"),
@@ -1173,6 +1177,12 @@ MUTATIONS = {
         Mutation("any number pending", "len(running) < max_pending and", "", "executors:pending"),
     ],
     "sweeps/scheduler.py": [
+        Mutation(
+            "a shard sets the others' cells aside",
+            "self.keys[index] for index in share]",
+            "self.keys[index] for index in range(len(self.keys))]",
+            "store:recompute store_states",
+        ),
         Mutation("pieces as they end", "found[piece.part] =", "found[long.found.index(None)] =", "executors:ends"),
         Mutation(
             "all shards run the same", "order = order[number - 1 :: count]", "order = order[::count]", "store:merge"
@@ -1188,6 +1198,13 @@ MUTATIONS = {
     "tables/export.py": [
         Mutation("survivors in silence", "if along:\n        _warn", "if not along:\n        _warn", "diverged"),
         Mutation("words are not repeated", 'v.dtype.kind in "bU"', 'v.dtype.kind in ""', "diverged"),
+        Mutation(
+            "NaN within tuples differs",
+            "all(map(same, first, second))",
+            "first == second",
+            "study:nan table_properties",
+        ),
+        Mutation("two axes write one file", "if target in targets:", "if False:", "study:two_axes"),
     ],
     "cells/run.py": [
         Mutation(

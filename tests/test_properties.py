@@ -1,4 +1,7 @@
-"""Properties of every algorithm at random shapes, and of tables, with pandas as the oracle."""
+"""Properties of every algorithm at random shapes, types and memory orders of its arrays, participants and seeds.
+
+``python -m pytest tests/test_properties.py --all --hypothesis-profile=thorough`` runs many more examples.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,18 @@ import functools
 
 import hypothesis.strategies as st
 import numpy as np
-import pandas as pd
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 
 import linfed as lf
+from linfed.data import rows
+from linfed.numerics import linalg
+from linfed.numerics.threads import VARIABLE
+from linfed.simulation import job as jobs
 from tests import references as ref
+from tests.helpers import assert_same
 
 pytestmark = pytest.mark.long
-
-often = settings(
-    max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +95,12 @@ MADE = {
     "LocalOnly, ridge": lambda k, B: lf.LocalOnly(ridge=0.3),
     "PooledLeastSquares": lambda k, B: lf.PooledLeastSquares(),
     "NuclearNorm": lambda k, B: lf.NuclearNorm(weight=0.3),
+    "FedMTL": lambda k, B: lf.FedMTL(strength=0.5, epsilon=0.1),
+    "FedMTL, tasks": lambda k, B: lf.FedMTL(strength=0.5, epsilon=0.1, relation="tasks"),
+    "ClusterFedVARP": lambda k, B: lf.ClusterFedVARP(clusters=1, **LOCAL),
+    "FedSCAVAR": lambda k, B: lf.FedSCAVAR(clusters=1, mu=0.3, **LOCAL),
+    "PrivateFedRep": lambda k, B: lf.PrivateFedRep(rank=k, init=B, clip=1.0, **STEP),
+    "Personalized": lambda k, B: lf.Personalized(base=lf.FedRep(rank=k, init=B, **STEP), ridge=0.3),
 }
 
 
@@ -126,7 +135,6 @@ def close(found, wanted):
 
 
 @pytest.mark.parametrize("name", MADE)
-@often
 @given(case=cases(), turn=st.integers(0, 10**6))
 def test_an_orthogonal_change_of_basis_turns_the_predictors(name, case, turn):
     assume(well_posed(case))
@@ -138,7 +146,6 @@ def test_an_orthogonal_change_of_basis_turns_the_predictors(name, case, turn):
 
 
 @pytest.mark.parametrize("name", MADE)
-@often
 @given(case=cases(), turn=st.integers(0, 10**6))
 def test_a_permutation_of_the_clients_permutes_the_predictors(name, case, turn):
     assume(well_posed(case))
@@ -154,7 +161,6 @@ def test_a_permutation_of_the_clients_permutes_the_predictors(name, case, turn):
 
 
 @pytest.mark.parametrize("name", MADE)
-@often
 @given(case=cases())
 def test_the_order_of_a_clients_samples_does_not_matter(name, case):
     assume(well_posed(case))
@@ -165,7 +171,6 @@ def test_the_order_of_a_clients_samples_does_not_matter(name, case):
 
 
 @pytest.mark.parametrize("name", MADE)
-@often
 @given(case=cases())
 def test_engines_agree(name, case):
     assume(well_posed(case))
@@ -180,7 +185,6 @@ def test_engines_agree(name, case):
 
 
 @pytest.mark.parametrize("name", MADE)
-@often
 @given(case=cases(), others=st.integers(1, 3))
 def test_trials_are_independent_bit_for_bit(name, case, others):
     X, y, B, _, _, active = case.arrays
@@ -197,20 +201,111 @@ def test_trials_are_independent_bit_for_bit(name, case, others):
         np.testing.assert_array_equal(together.final.arrays()[key][:1], array)
 
 
-@often
-@given(case=cases(), order=st.sampled_from("CF"), dtype=st.sampled_from([np.float32, np.float64, np.int64]))
-def test_dtype_and_memory_order_do_not_matter(case, order, dtype):
+LAYOUTS = {
+    "Fortran order": np.asfortranarray,
+    "a view with steps": lambda array: np.repeat(array, 2, axis=-1)[..., ::2],
+    "a reversed view": lambda array: array[..., ::-1].copy()[..., ::-1],
+    "a transposed view": lambda array: array.T.copy().T,
+    "read-only": lambda array: np.broadcast_to(array[None], (1, *array.shape))[0],
+    "the other byte order": lambda array: array.astype(array.dtype.newbyteorder()),
+    "lists": np.ndarray.tolist,
+}
+DTYPES = {"float32": np.float32, "float64": np.float64, "int": np.int16, "longdouble": np.longdouble}
+
+
+@pytest.mark.parametrize("name", MADE)
+@given(case=cases(), layout=st.sampled_from(list(LAYOUTS)), dtype=st.sampled_from(list(DTYPES)))
+def test_types_and_memory_orders_change_no_bit(name, case, layout, dtype):
     X, y, B, _, _, active = case.arrays
-    X = [np.round(4 * X_i) if dtype is np.int64 else X_i.astype(dtype) for X_i in X]
-    wanted = predictors(
-        lf.FedPer(rank=case.rank, init=B, **LOCAL), [X_i.astype(float) for X_i in X], y, active, n=case.n
-    )
-    laid = [np.asarray(X_i, dtype=dtype, order=order) for X_i in X]
-    found = predictors(lf.FedPer(rank=case.rank, init=np.asarray(B, order=order), **LOCAL), laid, y, active, n=case.n)
-    close(found, wanted)
+
+    def rounded(array):
+        return (4 * array).astype(DTYPES[dtype])
+
+    def laid(array):
+        return LAYOUTS[layout](rounded(array))
+
+    one, heads = made(name, case, B)
+    two = made(name, case, LAYOUTS[layout](B))[0]
+    if heads is not None:
+        two = dataclasses.replace(one, init=(LAYOUTS[layout](B), LAYOUTS[layout](heads)))
+    X, y = [X_i / 4 for X_i in X], [y_i / 40 for y_i in y]
+    plain = lf.GivenSamples([rounded(X_i).astype(float) for X_i in X], [rounded(y_i).astype(float) for y_i in y])
+    given_ = lf.GivenSamples([laid(X_i) for X_i in X], [laid(y_i) for y_i in y])
+    assert plain.X.tobytes() == given_.X.tobytes()
+    assert plain.y.tobytes() == given_.y.tobytes()
+    participants = LAYOUTS[layout](active.astype(np.int16))
+    run = {"rounds": len(active)}
+    wanted = lf.simulate(one, data=plain, participation=active, **run)
+    found = lf.simulate(two, data=given_, participation=participants, **run)
+    assert_same(found, wanted)
 
 
-@often
+SCALED = {
+    **dict.fromkeys(["LocalOnly", "LocalOnly, ridge", "PooledLeastSquares", "FedAvg", "FedProx", "SCAFFOLD"], 0),
+    **dict.fromkeys(["FedVARP", "Ditto", "APFL", "PFedMe", "L2GD", "PerFedAvg", "ClusterFedVARP", "FedSCAVAR"], 0),
+    **dict.fromkeys(["FedRep", "FedRep, ridge", "AltGDmin"], 2),
+}
+"""Algorithms that are equivariant to the scale c of all labels, with step sizes divided by this power of c."""
+
+
+@pytest.mark.parametrize("name", SCALED)
+@given(case=cases(), scale=st.sampled_from([2.0**-7, 0.3, 5.0, 2.0**9]))
+def test_the_scale_of_the_labels_scales_the_predictors(name, case, scale):
+    assume(well_posed(case))
+    X, y, B, _, _, active = case.arrays
+    one = made(name, case, B)[0]
+    two = dataclasses.replace(one, step_size=one.step_size / scale ** SCALED[name]) if SCALED[name] else one
+    found = predictors(two, X, [scale * y_i for y_i in y], active, n=case.n)
+    wanted = predictors(one, X, y, active, n=case.n)
+    close(None if found is None else found / scale, wanted)
+
+
+@pytest.mark.parametrize("name", ["LocalOnly", "PooledLeastSquares", "FedRep", "FedAvg", "SCAFFOLD", "FedVARP"])
+@given(case=cases(), scale=st.sampled_from([2.0**-7, 0.3, 5.0, 2.0**9]))
+def test_the_scale_of_x_divides_the_predictors(name, case, scale):
+    """Of one layer, with step sizes divided by its square; exact heads leave the gradient of B as it is."""
+    assume(well_posed(case))
+    X, y, B, _, _, active = case.arrays
+    one = made(name, case, B)[0]
+    steps = name in ("FedAvg", "SCAFFOLD", "FedVARP")
+    two = dataclasses.replace(one, step_size=one.step_size / scale**2) if steps else one
+    found = predictors(two, [scale * X_i for X_i in X], y, active, n=case.n)
+    close(None if found is None else found * scale, predictors(one, X, y, active, n=case.n))
+
+
+DRAWN = [name for name in MADE if name not in ("FLUTE", "NuclearNorm")]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@given(
+    case=cases(),
+    trials=st.integers(2, 5),
+    threads=st.sampled_from(["2", "3"]),
+    fresh=st.booleans(),
+    share=st.floats(0.05, 1.0),
+    seed=st.integers(0, 2**64) | st.tuples(st.integers(0, 9), st.integers(0, 9)),
+)
+def test_threads_chunks_and_the_number_of_trials_change_no_bit(name, case, trials, threads, fresh, share, seed):
+    problem = lf.SharedRepresentation(n_clients=case.n, dim=case.dim, rank=case.rank, noise_std=case.noise)
+    data = lf.FreshSamples(case.counts[0]) if fresh else lf.FixedSamples(case.counts[0])
+    _, _, B, *_ = case.arrays
+    algorithm = made(name, case, B)[0]
+    run = {"data": data, "rounds": 3, "participation": max(share, 1 / case.n), "seed": seed}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "THREAD_BYTES", 1.0)  # threads pay for the smallest run, and clients come in small blocks
+        patch.setattr(jobs, "DRAWN_THREAD_BYTES", 1.0)
+        patch.setattr(rows, "LARGE", 1)
+        patch.setattr(rows, "FEW_CLIENTS", 1)
+        patch.setattr(linalg, "CACHE_VALUES", 20)
+        patch.setenv(VARIABLE, "1")
+        together = lf.simulate(algorithm, problem, trials=trials, **run)
+        patch.setenv(VARIABLE, threads)
+        divided = lf.simulate(algorithm, problem, trials=trials, **run)
+        first = lf.simulate(algorithm, problem, trials=1, **run)
+    assert_same(divided, together)
+    assert_same(first, together, second=slice(0, 1))
+
+
 @given(case=cases())
 def test_metrics_are_those_of_their_definitions(case):
     X, y, B, B_star, W, active = case.arrays
@@ -230,43 +325,3 @@ def test_metrics_are_those_of_their_definitions(case):
     Q = ref.qr_positive(final.B[0])[0]
     distance = np.linalg.norm((np.eye(case.dim) - Q @ Q.T) @ B_star, 2)
     np.testing.assert_allclose(result.metrics["subspace_distance"][0, -1], distance, rtol=1e-7, atol=1e-12)
-
-
-# --- tables ------------------------------------------------------------------------------------------------------
-
-rows = st.lists(
-    st.fixed_dictionaries(
-        {"n": st.integers(0, 3), "rule": st.sampled_from("abc"), "value": st.floats(-1e6, 1e6), "x": st.integers(0, 9)}
-    ),
-    min_size=1,
-    max_size=12,
-)
-
-
-@often
-@given(rows=rows, n=st.integers(0, 3), rule=st.sampled_from("abc"))
-def test_tables_select_and_group_as_pandas_does(rows, n, rule):
-    table, frame = lf.Table(rows), pd.DataFrame(rows)
-    wanted = frame[(frame["n"] == n) & (frame["rule"] == rule)].to_dict("records")
-    found = [row for row in rows if row["n"] == n and row["rule"] == rule]
-    assert found == wanted
-    if found:
-        assert table.select(n=n, rule=rule).rows == wanted
-    assert sorted(table.unique("n")) == sorted(frame["n"].unique())
-    groups = {key: part.rows for key, part in table.groupby("n", "rule")}
-    assert groups == {key: part.to_dict("records") for key, part in frame.groupby(["n", "rule"])}
-
-
-@often
-@given(rows=rows, trials=st.integers(1, 4), seed=st.integers(0, 99))
-def test_saved_tables_come_back_as_they_were(tmp_path_factory, rows, trials, seed):
-    rng, path = np.random.default_rng(seed), tmp_path_factory.mktemp("table") / "table.npz"
-    rows = [row | {"error": rng.standard_normal(trials), "odd": np.nan} for row in rows]
-    table = lf.Table(rows)
-    table.save(path)
-    loaded = lf.Table.load(path)
-    assert loaded.columns == table.columns
-    for one, two in zip(table.rows, loaded.rows, strict=True):
-        for name, value in one.items():
-            np.testing.assert_array_equal(two[name], value)
-            assert type(two[name]) is type(value)

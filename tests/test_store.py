@@ -458,6 +458,15 @@ def test_fresh_computes_what_is_there(tmp_path):
     assert len(list(tmp_path.glob("*.cell"))) == len(list(tmp_path.glob("aside/*.cell"))) == 2
 
 
+def test_shards_that_recompute_keep_what_the_others_have_computed(tmp_path):
+    cells = [Square(n) for n in (1, 2, 1, 3)]  # the third is the first, and of the same shard
+    lf.sweep(cells, store=tmp_path)
+    assert [ran(cells, tmp_path, shard=(i, 2), recompute=True) for i in (1, 2)] == [1, 2]
+    assert ran(cells, tmp_path) == 0
+    assert ran(cells, tmp_path, shard=(3, 3), recompute=True) == 0  # the shard of the equal cell has the first one
+    assert ran(cells, tmp_path) == 0
+
+
 # --- what is believed of a file ------------------------------------------------------------------------------
 
 CELLS = [Square(3), Square(1), Square(2)]
@@ -532,37 +541,6 @@ def test_what_is_not_a_file_is_set_aside(make, tmp_path):
         assert values(lf.sweep(CELLS, store=tmp_path)) == [9, 1, 4]
 
 
-def test_what_a_table_holds_comes_back_to_the_last_bit(tmp_path):
-    rows = [
-        {"a": 0.1 + 0.2, "b": float("nan"), "c": -0.0, "d": (1, (2.5, None)), "e": True, "f": "\u00fc", "g": 2**70},
-        {
-            "x": np.array([1.0, -0.0, np.nan]),
-            "y": lf.LabeledArray(np.zeros((3, 0)), r=[]),
-            "w": np.array(["a", "bc", ""]),
-        },
-        {"z": lf.LabeledArray(np.arange(6, dtype=np.float32).reshape(3, 2), s=["one", "two"]), "t": np.zeros(3, bool)},
-    ]
-    cell = Returns(len(rows))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Returns, "rows", rows, raising=False)
-        first, again = lf.sweep([cell], store=tmp_path), lf.sweep([cell], store=tmp_path)
-    for one, other in zip(first.payload()[0].items(), again.payload()[0].items(), strict=True):
-        assert one[0] == other[0]
-        assert one[1].dtype == other[1].dtype
-        assert one[1].shape == other[1].shape
-        assert one[1].tobytes() == other[1].tobytes()
-    assert repr(first.payload()[1]) == repr(again.payload()[1])
-    again.rows[1]["x"][0] = 2.0  # as of a cell that has just run
-
-
-@dataclass(frozen=True)
-class Returns:
-    number: int
-
-    def run(self):
-        return self.rows
-
-
 def test_a_record_says_how_a_cell_was_computed(tmp_path):
     lf.sweep([Square(3, seed=7)], store=tmp_path)
     record, none = lf.Store(tmp_path).records([Square(3, seed=7), Square(4)])
@@ -621,6 +599,17 @@ def test_what_a_killed_process_was_writing_is_removed_when_it_is_old(tmp_path):
     os.utime(old, (0, 0))
     assert ran(CELLS, tmp_path) == 0
     assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_the_file_that_tries_the_folder_is_removed_if_its_process_is_killed(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: None)  # as if another process had ended before
+        patch.setattr(os, "getpid", lambda: 0)
+        lf.Store(tmp_path).prepare()
+    (left,) = tmp_path.iterdir()
+    os.utime(left, (0, 0))
+    lf.Store(tmp_path).prepare()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_store_that_cannot_be_written_is_one_line_and_keeps_what_is_there(tmp_path, monkeypatch):

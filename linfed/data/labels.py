@@ -34,7 +34,10 @@ class LabelLaw:
         count, m = rows.shape[0] * rows.shape[1], rows.shape[2]
         y = np.zeros((m, count)) if self.noise is None else self.noise[t, c].reshape(count, m).T.copy()
         if self.W is not None:
-            y += np.einsum("rmc,cr->mc", stars, self.W[t, c].reshape(count, -1))
+            W = self.W[t, c].reshape(count, -1)
+            if count == 1:  # computed twice, as NumPy sums a single column in another order
+                stars, W = np.repeat(stars, 2, axis=-1), np.repeat(W, 2, axis=0)
+            y += np.einsum("rmc,cr->mc", stars, W)[:, :count]
         if self.S is not None:
             y += (rows @ self.S[t, c, :, None]).reshape(count, m).T
         return y

@@ -140,7 +140,11 @@ class _Sweep:
             check_loaded({owner for owners in self.codes for owner in owners})
         self.tables: list[Table | None] = [None] * len(cells)
         self.times = Times()
+        first: dict[str | int, int] = {}
         self.twins: dict[int, list[int]] = {}
+        for index in range(len(cells)):
+            place = first.setdefault(self.keys[index].name if self.keys else index, index)
+            self.twins.setdefault(place, []).append(index)
         self.wanted: deque[int] = deque()
         self.ready: deque[Task] = deque()
         self.stages: dict[int, LongCell] = {}
@@ -150,17 +154,18 @@ class _Sweep:
 
     def run(self, label: str) -> SweepOutcome:
         """Run the missing cells and return the outcome."""
+        share = self._share()
         found: list[StoredCell | None] = [None] * len(self.cells)
         if self.store is not None:
             self.store.prepare()
             if self.options.recompute:  # so that an interrupted sweep can resume without the option
-                self.store.set_aside(self.keys)
+                self.store.set_aside([self.keys[index] for index in share])
             found = self.store.read(self.keys, reuse_stale=self.options.reuse_stale)
             self.tables = [None if done is None else done.table for done in found]
             for done in {key: done for key, done in zip(self.keys, found, strict=True) if done is not None}.values():
                 self.times = self.times.with_those_of(done)
         reused = len(self.cells) - self.tables.count(None)
-        self.wanted.extend(self._wanted())
+        self.wanted.extend(index for index in share if self.tables[index] is None)
         for index in self.wanted:
             _check(self.cells[index], index)
         total = reused + sum(len(self.twins[index]) for index in self.wanted)
@@ -180,13 +185,8 @@ class _Sweep:
 
     # --- tasks to run ----------------------------------------------------------------------------------------
 
-    def _wanted(self) -> list[int]:
-        """Return the indices of the cells to run in this shard, the most expensive first, equal cells once."""
-        first: dict[str | int, int] = {}
-        for index, table in enumerate(self.tables):
-            if table is None:
-                place = first.setdefault(self.keys[index].name if self.keys else index, index)
-                self.twins.setdefault(place, []).append(index)
+    def _share(self) -> list[int]:
+        """Return the indices of this shard's cells, the most expensive first; of equal cells, the first one."""
         order = sorted(range(len(self.cells)), key=lambda index: -cost_of(self.cells[index]))
         if self.options.shard is not None:
             number, count = self.options.shard

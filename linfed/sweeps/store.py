@@ -226,9 +226,10 @@ class Store:
             If the folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        with replacing(self.folder / f"tried{SUFFIX}.{os.getpid()}") as file:
+        tried = self.folder / f".tried{SUFFIX}.{os.getpid()}"  # of a process killed here, removed below as well
+        with replacing(tried) as file:
             file.write(b"")
-        (self.folder / f"tried{SUFFIX}.{os.getpid()}").unlink(missing_ok=True)
+        tried.unlink(missing_ok=True)
         for path in self.folder.glob(f".*{SUFFIX}.*"):
             with suppress(OSError):
                 if time.time() - path.stat().st_mtime > STALE:

@@ -52,7 +52,9 @@ def _constant(rows: Rows, name: str) -> bool:
 
 
 def same(first: Any, second: Any) -> bool:
-    """Return whether two numbers or strings are equal; NaN equals NaN."""
+    """Return whether two numbers, strings or tuples of these are equal; NaN equals NaN."""
+    if isinstance(first, tuple) and isinstance(second, tuple):
+        return len(first) == len(second) and all(map(same, first, second))
     return bool(first is second or first == second or (first != first and second != second))
 
 
@@ -101,8 +103,8 @@ def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _plain(rows: Rows) -> bool:
-    """Return whether a row has a column without axes other than trials."""
-    return any(not isinstance(value, LabeledArray) for row in rows for value in row.values())
+    """Return whether a row has a column without axes other than trials, or no row has a column."""
+    return any(not isinstance(value, LabeledArray) for row in rows for value in row.values()) or not any(rows)
 
 
 def _long(scalars: Row, arrays: Mapping[str, LabeledArray], each: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -130,9 +132,16 @@ def to_csv(rows: Rows, path: str | os.PathLike[str]) -> list[Path]:
     """Write records to CSV files, one for each combination of axes (`Table.to_csv`)."""
     stem = os.fspath(named_file(path, ".csv")).removesuffix(".csv")
     written = []
-    for along in [()] * (_plain(rows) or not rows) + shapes(rows):
-        lines = records(rows, along)
+    targets: dict[Path, tuple[str, ...]] = {}
+    for along in [()] * _plain(rows) + shapes(rows):
         target = Path("-".join([stem, *along]) + ".csv")
+        if target in targets:
+            raise ValueError(
+                f"{str(target)!r} would be the file of the axes {targets[target]} and of {along}; rename one"
+            )
+        targets[target] = along
+    for target, along in targets.items():
+        lines = records(rows, along)
         with replacing(target) as file, io.TextIOWrapper(file, encoding="utf-8", newline="") as text:
             names, writer = columns(lines), csv.writer(text)
             writer.writerow(names)

@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -191,12 +191,21 @@ def fields_of(value: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield name, plain(inner)
 
 
+PLAIN = (bool, int, float, str)
+"""Types of numbers and strings in a row."""
+
+_CONVERSIONS: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
+
+
 def plain(value: Any) -> Any:
     """Convert a value to a number, a string, None or a tuple of these; other objects to their name or text."""
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or type(value) in PLAIN:
         return value
+    for kind in PLAIN:  # a subclass such as enum.IntEnum would not come back from a file
+        if isinstance(value, kind):
+            return _CONVERSIONS[kind](value)
     if isinstance(value, tuple | list):
         return tuple(plain(part) for part in value)
     return getattr(value, "__name__", None) or _text(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -33,6 +35,13 @@ class LabeledArray:
         if "trial" in axes:
             raise ValueError("axes must not contain 'trial', which is the first axis and has no labels")
         self.axes = {name: np.asarray(check_unmasked(name, labels)) for name, labels in axes.items()}
+        for name, labels in self.axes.items():
+            check_name("axes", name)
+            if labels.ndim != 1 or labels.dtype.kind not in "biufU":
+                raise TypeError(
+                    f"{name} must be one-dimensional, with numbers, Booleans or strings as labels, got shape "
+                    f"{labels.shape} and dtype {labels.dtype}"
+                )
         lengths = tuple(len(labels) for labels in self.axes.values())
         self.trials = self.values.ndim == len(lengths) + 1
         if not lengths or self.values.shape[1 if self.trials else 0 :] != lengths:
@@ -48,3 +57,15 @@ class LabeledArray:
 
     def __repr__(self) -> str:
         return f"LabeledArray({self.values.shape}, {', '.join(self.names)})"
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise if the name of a column or an axis cannot be stored: it has a null character or half a surrogate pair."""
+    if "\0" in name or any("\ud800" <= one <= "\udfff" for one in name):
+        raise ValueError(f"names of {what} must not contain a null character or a lone surrogate, got {name!r}")
+
+
+def same_labels(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+    """Return whether two axes have the same labels; NaN equals NaN."""
+    numbers = one.dtype.kind == other.dtype.kind == "f"
+    return np.array_equal(one, other, equal_nan=numbers)

@@ -20,7 +20,7 @@ from linfed.simulation.metrics import SHARES
 from linfed.system import files
 from linfed.tables import export
 from linfed.tables.grid import Row, fields_of, plain
-from linfed.tables.labeled_array import LabeledArray
+from linfed.tables.labeled_array import LabeledArray, check_name, same_labels
 from linfed.tables.summary import BEST, STATISTICS, Summary, summary
 
 FORMAT = 1
@@ -150,7 +150,7 @@ class Table:
         columns = [self._key(name) for name in names] if self.rows else []
         groups: dict[Any, list[dict[str, Any]]] = {}
         for row in self.rows:
-            key = tuple(NAN if _is_nan(row.get(column)) else row.get(column) for column in columns)
+            key = tuple(_key_of(row.get(column)) for column in columns)
             groups.setdefault(key[0] if len(names) == 1 else key, []).append(row)
         for key, rows in groups.items():
             yield key, Table._of_rows(rows)
@@ -187,7 +187,7 @@ class Table:
             if isinstance(column, LabeledArray) and name in column.axes
         ]
         if labels and name not in self.columns:
-            if any(not np.array_equal(labels[0], other) for other in labels[1:]):
+            if any(not same_labels(labels[0], other) for other in labels[1:]):
                 raise ValueError(f"the rows have different labels along {name!r}; select rows with the same ones first")
             return labels[0]
         column = self._column(name)
@@ -196,11 +196,18 @@ class Table:
         found = [row[column].values if isinstance(row[column], LabeledArray) else row[column] for row in self.rows]
         if len(found) == 1:
             return found[0]
-        if len({np.shape(value) for value in found}) > 1:
+        try:
+            parts = [np.asarray(value) for value in found]
+        except ValueError:  # of NumPy, which has no array of them
+            raise ValueError(
+                f"column {column!r} has tuples of tuples that form no array; use unique() or rows"
+            ) from None
+        if len({part.shape for part in parts}) > 1:
             raise ValueError(
                 f"column {column!r} has a different shape in some rows; select rows of the same shape first"
             )
-        return np.stack([np.asarray(value) for value in found])
+        texts = [part.dtype.kind == "U" for part in parts]
+        return np.stack(parts if any(texts) == all(texts) else [part.astype(object) for part in parts])
 
     def _key(self, name: str) -> str:
         """Return the full name of a column; raise if it contains arrays, by which rows cannot be selected."""
@@ -439,6 +446,9 @@ def _checked_row(row: Row) -> dict[str, Any]:
             raise TypeError(f"column names must be strings, got {short_repr(name)}")
         if "//" in name:
             raise ValueError(f"column names must not contain '//', got {short_repr(name)}")
+        if name.endswith("/"):  # in a file, '//' separates the column from the axis
+            raise ValueError(f"column names must not end in '/', got {short_repr(name)}")
+        check_name("columns", name)
     kept = {name: _checked(name, value) for name, value in row.items()}
     arrays = {k: v.values if isinstance(v, LabeledArray) else v for k, v in kept.items() if _of_trials(v)}
     counts = {len(array): name for name, array in arrays.items()}
@@ -457,18 +467,23 @@ def _checked_row(row: Row) -> dict[str, Any]:
         raise ValueError(f"a row has a column {min(taken)!r}, which is also the name of an axis; rename the column")
     for name, value in kept.items():
         for axis, labels in value.axes.items() if isinstance(value, LabeledArray) else ():
-            if not np.array_equal(axes.setdefault(axis, labels), labels):
+            if not same_labels(axes.setdefault(axis, labels), labels):
                 raise ValueError(f"{name} must have the same labels along {axis!r} as the other columns of its row")
     return kept
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and value != value
+def _key_of(value: Any) -> Any:
+    """Return a value as the key of a group: NaN, also within tuples, is always the same object."""
+    if isinstance(value, tuple):
+        return tuple(_key_of(part) for part in value)
+    return NAN if isinstance(value, float) and value != value else value
 
 
 def _one_of(wanted: Any, value: Any) -> Any:
     """Return the allowed values of a column that contains `value`."""
-    several = isinstance(wanted, list | range | set | frozenset | np.ndarray)
+    if isinstance(wanted, np.ndarray):
+        wanted = wanted.tolist()  # the one value of an array without axes
+    several = isinstance(wanted, list | range | set | frozenset)
     return wanted if several or (isinstance(wanted, tuple) and not isinstance(value, tuple)) else [wanted]
 
 

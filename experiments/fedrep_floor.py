@@ -9,8 +9,8 @@ The numbers of clients follow from the equations per unknown without noise, ``n 
 are the prediction of first order (`linfed.theory.similar_floor` without parts outside), and two equations per unknown
 as the range. Which starts reach the minimum is the question of `experiments.fedrep_recovery`.
 
-**Deviations**: all sizes are ours, and so are all claims. Without a solution L-BFGS has a quarter of the iterations, and
-can stop before it has converged.
+**Deviations**: all sizes are ours, and so are all claims. Without a solution L-BFGS has a quarter of the iterations. It
+can then stop before it has converged.
 
 Figures
 -------
@@ -85,7 +85,7 @@ class Point(Setting):
     """The minimum of several data sets of the same clients."""
 
     per_unknown: float = 4.0
-    trials: int = 20
+    trials: int = 12
     iterations: int = 2000
 
     @property

@@ -159,9 +159,9 @@ class Point:
 
 def cells(quick: bool) -> dict[str, list[Point]]:
     """Return the points of all sets; quick: two sets with few sizes and trials."""
-    chosen, sizes = (("m = 25", "n = 20"), (200, 400)) if quick else (tuple(SETS), SIZES)
+    chosen = {"m = 25": (400, 800), "n = 20": (400,)} if quick else dict.fromkeys(SETS, SIZES)
     points = []
-    for name in chosen:
+    for name, sizes in chosen.items():
         axis, other, new, trials = SETS[name]
         for size in sizes:
             n, m = (size, other) if axis == "clients" else (other, size)

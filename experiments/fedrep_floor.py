@@ -109,11 +109,13 @@ class Point(Setting):
         minimiser = lf.BurerMonteiro(rank=self.rank, init=init, iterations=iterations, tolerance=1e-8)
         run: dict[str, Any] = {"data": data, "rounds": 1, "trials": self.trials, "seed": self.seed}
         found = lf.simulate(minimiser, given, metrics=["subspace_distance"], **run)
+        B = found.final.B
+        assert B is not None
         return {
             "n_clients": self.n_clients,
             "n_samples": self.n_samples,
             "distance": found.metrics["subspace_distance"][:, -1],
-            "gradient": lf.theory.at_exact_heads(data, found.final.B).gradient,
+            "gradient": lf.theory.at_exact_heads(data, B).gradient,
             "law": float(law.distance),
             "radius": float(law.replicon),
             "first": float(first.distance),
@@ -150,7 +152,8 @@ def cells(quick: bool) -> dict[str, list[Any]]:
         "condition_number": (1.0, 4.0),
         "spare": (2, 4, 10, 30),
     }
-    base, shares = Point(), (1.3, 2.0, 4.0, 8.0, 16.0)
+    base = Point()
+    shares: tuple[float, ...] = (1.3, 2.0, 4.0, 8.0, 16.0)
     if quick:
         base, shares = replace(base, trials=8, iterations=500), (2.0, 4.0, 10.0)
         axes |= {"dim, rank": [(48, 2)], "noise_std": (0.6,), "condition_number": (1.0, 3.0), "spare": (4, 16)}

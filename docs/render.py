@@ -59,7 +59,8 @@ def render(name: str, folder: Path = TEMPLATES) -> str:
     path = folder / name
     try:
         text = environment(folder).get_template(name).render()
-        return text if text.startswith("---") else f"<!-- written by docs/render.py from docs/templates/{name} -->\n\n{text}"
+        note = f"<!-- written by docs/render.py from docs/templates/{name} -->\n\n"
+        return text if text.startswith("---") else note + text
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         numbers = [frame.lineno for frame in frames if frame.filename == str(path) and frame.lineno]

@@ -125,8 +125,16 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (SizeError, UsageError) as error:
         print(f"linfed: {error}", file=sys.stderr)
         return 2
+    except PermissionError as error:
+        if error.filename is None:
+            raise
+        print(f"linfed: {error.filename!r} cannot be read: {error.strerror}", file=sys.stderr)
+        return 2
     except (WorkerError, WriteError) as error:
-        return stopped(str(error), 1)
+        if given.command == "reproduce":
+            return stopped(str(error), 1)
+        print(f"linfed: {error}", file=sys.stderr)  # other commands have no cells to resume
+        return 1
 
 
 def check_working_folder() -> None:

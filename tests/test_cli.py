@@ -256,6 +256,21 @@ def test_an_output_that_takes_no_more_is_one_line():
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("arguments", [["list"], ["report", "."], ["compare", ".", "."], ["reproduce", "own.py"]])
+def test_a_folder_without_permission_is_one_line(arguments, tmp_path, monkeypatch, capsys):
+    def refuse(path, *arguments, **options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").touch()
+    for name in ("is_file", "iterdir"):
+        monkeypatch.setattr(Path, name, refuse)
+    assert run(*arguments) == 2
+    told = capsys.readouterr().err
+    assert told.endswith("cannot be read: Permission denied\n")
+    assert told.count("\n") == 1
+
+
 def test_a_working_folder_that_was_removed_is_one_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

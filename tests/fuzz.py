@@ -5,6 +5,8 @@ line that names the argument (a Python call), or ends with status 2 or 1 and one
 listed.
 """
 
+# ruff: noqa: E501, RUF024
+
 from __future__ import annotations
 
 import argparse
@@ -114,7 +116,7 @@ EXTRA: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("statistics.judge_share", "statistics.judge_smaller"), {"hits": np.ones((4, 3), dtype=bool)}),
     "simulate": {"problem": PROBLEM, "metrics": ["risk"], "memory_budget": 1e9, "record_every": 1, "engine": "auto", "workers": 1},
     "synthetic_classes": {"n_clients": 5, "n_samples": 20, "dim": 6},
-    "theory.shortcut_repulsion": {"B": np.eye(6)[None, :, :2]}, "theory.median_distance": {"dim": 9},
+    "theory.shortcut_repulsion": {"B": np.eye(6)[None, :, :2]},
     "theory.flute_rate": {"spectrum": [2.0, 1.0, 0.5]}, "theory.flute_step_limit": {"spectrum": [2.0, 1.0, 0.5]},
     "statistics.bootstrap_interval": {"statistic": np.mean, "samples": [np.arange(9.0)], "resamples": 99},
     "statistics.fit_exponent": {"x": [1.0, 2.0, 4.0], "values": [[1.0, 2.0, 4.1], [1.1, 2.0, 4.0]]},
@@ -479,7 +481,7 @@ def commanded(words: list[str], streams: str) -> tuple[str, str]:
         last = traceback.extract_tb(error.__traceback__)[-1]
         return "BAD: traceback", f"{type(error).__name__}: {error} [{Path(last.filename).name}:{last.lineno}]"
     told = (
-        Path(f"/proc/self/fd/2").read_text(errors="replace")
+        Path("/proc/self/fd/2").read_text(errors="replace")
         if not streams.startswith("2") and streams != "folder removed"
         else "?"
     )
@@ -554,6 +556,7 @@ def one(seed: int, number: int, known: Any) -> tuple[str, str, str, str]:
 
 
 def main() -> int:
+    """Run the inputs, list the bad outcomes and print the counts; return whether there are bad ones."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=1500)

@@ -16,7 +16,6 @@ import json
 import os
 import random
 import re
-import resource
 import shutil
 import signal
 import sys
@@ -418,6 +417,8 @@ MUCH = re.compile(
 
 def limits() -> None:
     """Limit the memory and the processor time of this process."""
+    import resource  # not on Windows
+
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS + 1, SECONDS + 2))

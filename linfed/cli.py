@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -117,7 +118,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     if given.command is None:
         top.print_help()
         return 2
-    from linfed.errors import SizeError, UsageError, WorkerError, WriteError
+    from linfed.errors import SizeError, UsageError, WorkerError, WriteError, short_repr
 
     try:
         check_working_folder()
@@ -125,16 +126,16 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (SizeError, UsageError) as error:
         print(f"linfed: {error}", file=sys.stderr)
         return 2
-    except PermissionError as error:
-        if error.filename is None:
-            raise
-        print(f"linfed: {error.filename!r} cannot be read: {error.strerror}", file=sys.stderr)
-        return 2
     except (WorkerError, WriteError) as error:
         if given.command == "reproduce":
             return stopped(str(error), 1)
         print(f"linfed: {error}", file=sys.stderr)  # other commands have no cells to resume
         return 1
+    except OSError as error:
+        if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+            raise
+        print(f"linfed: {short_repr(error.filename)} cannot be read: {error.strerror}", file=sys.stderr)
+        return 2
 
 
 def check_working_folder() -> None:

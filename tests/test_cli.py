@@ -271,6 +271,15 @@ def test_a_folder_without_permission_is_one_line(arguments, tmp_path, monkeypatc
     assert told.count("\n") == 1
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows reports such a file as missing")
+def test_a_name_that_is_too_long_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run("report", "x" * 5000) == 2
+    told = capsys.readouterr().err
+    assert told.endswith("cannot be read: File name too long\n")
+    assert len(told) < 300
+
+
 def test_a_working_folder_that_was_removed_is_one_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

@@ -79,7 +79,9 @@ def standard_streams() -> Iterator[None]:
     with ExitStack() as opened:
         for name in missing:
             mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, opened.enter_context(open(os.devnull, mode, encoding="utf-8")))
+            setattr(
+                sys, name, opened.enter_context(open(os.devnull, mode, encoding="utf-8", errors="backslashreplace"))
+            )
         try:
             yield
         finally:

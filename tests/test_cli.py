@@ -220,6 +220,13 @@ def test_closed_standard_streams_are_no_error(closed, tmp_path):
     assert json.loads((tmp_path / "out" / "toy-one.json").read_text())["cells"] == 1
 
 
+def test_bytes_that_are_no_text_are_no_error_on_a_closed_stream(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with pytest.raises(SystemExit) as ended:
+        run("list", "\udcff")
+    assert ended.value.code == 2
+
+
 QUIET = """
 from dataclasses import dataclass
 import linfed as lf

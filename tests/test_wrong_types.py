@@ -142,6 +142,10 @@ THEORY = {
     "a mapping as a truth": (lambda: lf.theory.single_model_floor({}), ["truth = {} must be a ground truth"]),
     "a text as a result": (lambda: lf.theory.theorem1_run("x"), ["result = 'x' must be a result of lf.simulate"]),
     "a number as data": (lambda: lf.theory.at_exact_heads(1, np.eye(2)), ["data = 1 must be lf.GivenSamples"]),
+    "a mapping as rounds": (
+        lambda: next(lf.iterate(RUN.algorithm, RUN.problem, data=RUN.data, rounds={})),
+        ["rounds = {}"],
+    ),
     "a text as a spectrum": (lambda: lf.theory.flute_gap("x", 1), ["spectrum = 'x' must be an array of numbers"]),
     "a number as a spectrum": (lambda: lf.theory.flute_gap(1.0, 1), ["spectrum has shape ()"]),
     "a function as a length": (lambda: lf.theory.largest_sine(len, dim=9, rank=2), ["squared_sine = <built-in"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -78,7 +79,9 @@ def standard_streams() -> Iterator[None]:
     with ExitStack() as opened:
         for name in missing:
             mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, opened.enter_context(open(os.devnull, mode, encoding="utf-8")))
+            setattr(
+                sys, name, opened.enter_context(open(os.devnull, mode, encoding="utf-8", errors="backslashreplace"))
+            )
         try:
             yield
         finally:
@@ -117,7 +120,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     if given.command is None:
         top.print_help()
         return 2
-    from linfed.errors import SizeError, UsageError, WorkerError, WriteError
+    from linfed.errors import SizeError, UsageError, WorkerError, WriteError, short_repr
 
     try:
         check_working_folder()
@@ -126,7 +129,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(f"linfed: {error}", file=sys.stderr)
         return 2
     except (WorkerError, WriteError) as error:
-        return stopped(str(error), 1)
+        if given.command == "reproduce":
+            return stopped(str(error), 1)
+        print(f"linfed: {error}", file=sys.stderr)  # other commands have no cells to resume
+        return 1
+    except OSError as error:
+        if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
+            raise
+        print(f"linfed: {short_repr(error.filename)} cannot be read: {error.strerror}", file=sys.stderr)
+        return 2
 
 
 def check_working_folder() -> None:

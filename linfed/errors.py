@@ -379,6 +379,20 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
     return array
 
 
+def check_numbers(name: str, value: object, axes: int = 0) -> Array:
+    """Return `value` as a float array of any shape with at least `axes` axes; NaN and infinity are allowed."""
+    try:
+        reason = _no_numbers(name, value)
+        array = np.asarray(() if reason else value, dtype=np.float64)
+    except (OverflowError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+    if reason:
+        raise ValueError(f"{name} = {short_repr(value)} must be an array of numbers: {reason}")
+    if array.ndim < axes or (axes and 0 in array.shape):
+        raise ValueError(f"{name} has shape {array.shape}, expected at least {axes} axes, none of them empty")
+    return array
+
+
 def _no_numbers(name: str, value: object) -> str:
     """Return the reason why a value's entries are not numbers, or an empty string; lists are searched recursively."""
     if isinstance(value, list | tuple):

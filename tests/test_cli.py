@@ -220,6 +220,13 @@ def test_closed_standard_streams_are_no_error(closed, tmp_path):
     assert json.loads((tmp_path / "out" / "toy-one.json").read_text())["cells"] == 1
 
 
+def test_bytes_that_are_no_text_are_no_error_on_a_closed_stream(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with pytest.raises(SystemExit) as ended:
+        run("list", "\udcff")
+    assert ended.value.code == 2
+
+
 QUIET = """
 from dataclasses import dataclass
 import linfed as lf
@@ -254,6 +261,30 @@ def test_an_output_that_takes_no_more_is_one_line():
     assert done.returncode == 1
     assert done.stderr.startswith("linfed: the standard output cannot be written: No space left on device")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["report", "."], ["compare", ".", "."], ["reproduce", "own.py"]])
+def test_a_folder_without_permission_is_one_line(arguments, tmp_path, monkeypatch, capsys):
+    def refuse(path, *arguments, **options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").touch()
+    for name in ("is_file", "iterdir"):
+        monkeypatch.setattr(Path, name, refuse)
+    assert run(*arguments) == 2
+    told = capsys.readouterr().err
+    assert told.endswith("cannot be read: Permission denied\n")
+    assert told.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows reports such a file as missing")
+def test_a_name_that_is_too_long_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run("report", "x" * 5000) == 2
+    told = capsys.readouterr().err
+    assert told.endswith("cannot be read: File name too long\n")
+    assert len(told) < 300
 
 
 def test_a_working_folder_that_was_removed_is_one_line(tmp_path, monkeypatch, capsys):

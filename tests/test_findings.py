@@ -135,7 +135,7 @@ def test_what_comes_first(fails, vacuous, inside):
     ("changes", "message"),
     [
         ({"source": " "}, "source = ' ' must name the source of the claim"),
-        ({"claimed_low": -np.inf}, "least and most do not bound the statistic of 't'"),
+        ({"claimed_low": -np.inf}, "claimed_low and claimed_high do not bound the statistic of 't'"),
         ({"claimed_low": 2.0, "claimed_high": 1.0}, "claimed_low = 2 must be at most claimed_high = 1"),
     ],
 )

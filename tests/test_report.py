@@ -417,3 +417,10 @@ def test_a_record_nested_too_deeply_is_one_line(tmp_path):
     (tmp_path / "one.json").write_text("[" * 100_000)
     with pytest.raises(UsageError, match=r"one\.json' is not a valid record of a run \(it is nested too deeply\)"):
         collected(str(tmp_path))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_in_the_place_of_a_record_is_one_line(tmp_path):
+    os.mkfifo(tmp_path / "one.json")
+    with pytest.raises(UsageError, match=r"one\.json' is not a valid record of a run \(it is not a regular file\)"):
+        collected(str(tmp_path))

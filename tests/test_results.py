@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from dataclasses import dataclass
 
 import matplotlib as mpl
@@ -563,6 +564,24 @@ def test_a_file_that_is_no_result_is_named(name, tmp_path):
         Result.load(tmp_path / name)
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_table_is_named(tmp_path):
+    """A column without its array, a header that is not Python, an offset before the file's start, and a pipe."""
+    table = lf.Table([{"error": np.ones(3)}])
+    _, described = files.read(table.save(tmp_path / "whole"))
+    files.write(tmp_path / "lacks.npz", {}, described)
+    with zipfile.ZipFile(tmp_path / "header.npz", "w") as archive:
+        archive.writestr("description.npy", b"\x93NUMPY\x01\x00\x02\x00{(")
+    whole = (tmp_path / "whole.npz").read_bytes()
+    (tmp_path / "offset.npz").write_bytes(whole[200:])
+    names = ["lacks.npz", "header.npz", "offset.npz"]
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.npz")
+        names.append("pipe.npz")
+    for name in names:
+        with pytest.raises(ValueError, match=f"{name}' is not a result written by linfed"):
+            lf.Table.load(tmp_path / name)
 
 
 def with_format(path, **changes):

@@ -135,3 +135,26 @@ def test_plots_of_a_result():
     ax = result.plot("risk", band=np.False_)
     assert len(ax.lines) == 1
     plt.close(ax.figure)
+
+
+THEORY = {
+    "a problem as a truth": (lambda: lf.theory.local_drift(RUN.problem, n_samples=9), ["truth = Shared"]),
+    "a mapping as a truth": (lambda: lf.theory.single_model_floor({}), ["truth = {} must be a ground truth"]),
+    "a text as a result": (lambda: lf.theory.theorem1_run("x"), ["result = 'x' must be a result of lf.simulate"]),
+    "a number as data": (lambda: lf.theory.at_exact_heads(1, np.eye(2)), ["data = 1 must be lf.GivenSamples"]),
+    "a mapping as rounds": (
+        lambda: next(lf.iterate(RUN.algorithm, RUN.problem, data=RUN.data, rounds={})),
+        ["rounds = {}"],
+    ),
+    "a text as a spectrum": (lambda: lf.theory.flute_gap("x", 1), ["spectrum = 'x' must be an array of numbers"]),
+    "a number as a spectrum": (lambda: lf.theory.flute_gap(1.0, 1), ["spectrum has shape ()"]),
+    "a function as a length": (lambda: lf.theory.largest_sine(len, dim=9, rank=2), ["squared_sine = <built-in"]),
+    "a number as values": (lambda: lf.statistics.mean_interval(1.0), ["values has shape ()"]),
+    "no values": (lambda: lf.statistics.median_interval([]), ["values has shape (0,)"]),
+    "a level above 1": (lambda: lf.statistics.quantile_interval([1.0], 2), ["level = 2 must be", "from 0 to 1"]),
+}
+
+
+@pytest.mark.parametrize("name", THEORY)
+def test_theory(name):
+    assert_one_line(*THEORY[name], errors=(TypeError, ValueError))

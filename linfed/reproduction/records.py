@@ -71,6 +71,8 @@ def read_record(path: Path) -> Any:
     OSError
         If the file cannot be read.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would wait for its writer
+        raise ValueError("it is not a regular file")
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:

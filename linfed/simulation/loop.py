@@ -18,6 +18,7 @@ from linfed.algorithms.base import Algorithm, State, frozen
 from linfed.algorithms.checked import check_state
 from linfed.data.batch import Batch
 from linfed.data.samples import Data, GivenSamples
+from linfed.errors import LARGEST_INTEGER
 from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed, TrialRandom
 from linfed.problems import Problem, Truth
@@ -114,7 +115,7 @@ def iterate(
     >>> [(step.number, step.after.B.shape) for step in steps]
     [(0, (1, 6, 2)), (1, (1, 6, 2)), (2, (1, 6, 2)), (3, (1, 6, 2))]
     """
-    job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], max(1, rounds), engine)
+    job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], LARGEST_INTEGER, engine)
     check_fits(
         job.trials * bytes_per_trial(job, budget_bytes()) / 8.0,
         f"trials = {job.trials} at once",

@@ -302,7 +302,7 @@ def shortcut_error(state: State, truth: Truth | None) -> Array:
     >>> result.metrics
     MetricTable(shortcut_error: (1, 3))
     """
-    if truth is None or truth.S is None:
+    if not isinstance(truth, Truth) or truth.S is None:
         raise ValueError("shortcut_error requires a ground truth with shortcuts S, such as lf.SharedWithShortcuts")
     return np.asarray(np.linalg.norm((0.0 if state.S is None else state.S) - truth.S, axis=(-2, -1)))
 

@@ -153,7 +153,7 @@ class Finding:
             )
         if np.isinf(self.claimed_low) and np.isinf(self.claimed_high):
             raise ValueError(
-                f"least and most do not bound the statistic of {short_repr(self.claim)}; give at least one"
+                f"claimed_low and claimed_high do not bound the statistic of {short_repr(self.claim)}; give one"
             )
         if self.claimed_low > self.claimed_high:
             raise ValueError(f"claimed_low = {self.claimed_low:g} must be at most claimed_high = {self.claimed_high:g}")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator
-from linfed.errors import check_number
+from linfed.errors import check_number, check_numbers
 from linfed.numerics.quantiles import quantiles
 
 INFINITE = 1e150
@@ -308,7 +308,9 @@ def quantile_interval(values: npt.ArrayLike, level: float, *, confidence: float 
     """
     from scipy import special
 
-    ordered = np.sort(np.where(np.isnan(values), np.inf, np.asarray(values, dtype=float)))
+    level = check_number("level", level, minimum=0.0, maximum=1.0)
+    ordered = check_numbers("values", values, axes=1)
+    ordered = np.sort(np.where(np.isnan(ordered), np.inf, ordered))
     estimate = float(np.quantile(ordered, level, method="inverted_cdf"))
     below = special.bdtr(np.arange(len(ordered)), len(ordered), level)  # P(at most i trials at or below the quantile)
     short, beyond = np.flatnonzero(below <= (1 - confidence) / 2), np.flatnonzero(below >= (1 + confidence) / 2)
@@ -367,7 +369,7 @@ def mean_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Measure
     """
     from scipy import special
 
-    array = np.asarray(values, dtype=float)
+    array = check_numbers("values", values, axes=1)
     if not np.isfinite(array).all():
         return math.inf, -math.inf, math.inf
     mean = float(array.mean())

@@ -109,13 +109,17 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Json]:
     """
     try:
         found = Path(path) if Path(path).exists() else with_suffix(path)
+        if found.exists() and not (found.is_file() or found.is_dir()):  # a pipe would wait for its writer
+            raise ValueError("it is not a regular file")
         with found.open("rb") as file, zipfile.ZipFile(file) as archive:
             parts = archive.infolist()
             unpacked = sum(part.file_size for part in parts)
             check_fits(unpacked / 8.0, f"reading path = {str(path)!r}", "use a machine with more memory")
             arrays = {part.filename.removesuffix(".npy"): _array(archive, part) for part in parts}
         return arrays, json.loads(str(arrays.pop("description")))
-    except (AttributeError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a damaged archive may raise anything, even an OSError for an offset
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.filename is not None):
+            raise
         raise not_ours(path, error) from None
 
 

@@ -426,7 +426,10 @@ class Table:
         arrays, described = files.read(path)
         if not isinstance(described, dict) or described.get("format") != FORMAT or "table" not in described:
             raise ValueError(f"path = {str(path)!r} must be a table written by Table.save")
-        return cls(cls.from_payload(arrays, described).rows)
+        try:
+            return cls(cls.from_payload(arrays, described).rows)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise files.not_ours(path, error) from None
 
     @classmethod
     def from_payload(cls, arrays: Mapping[str, Any], described: Json) -> Table:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from linfed.errors import short_repr
+from linfed.errors import check_instance, short_repr
 from linfed.problems import Truth
 from linfed.problems.designs import Gaussian
 
 
+def check_truth(truth: Truth) -> None:
+    """Raise unless `truth` is a `Truth`; a problem is an easy mistake."""
+    check_instance("truth", truth, Truth, "a ground truth, such as problem.truth(seed=0, trials=[0])")
+
+
 def check_isotropic(truth: Truth, requirement: str) -> None:
     """Raise unless the covariance of x is a multiple of the identity; `requirement`: "the floor requires"."""
+    check_truth(truth)
     if truth.design.variance is None:
         raise ValueError(f"truth has design = {short_repr(truth.design)}; {requirement} isotropic x")
 
 
 def check_covariance(truth: Truth, requirement: str) -> None:
     """Raise unless the covariance of x is the identity."""
+    check_truth(truth)
     if truth.design.variance != 1.0:
         raise ValueError(f"truth has design = {short_repr(truth.design)}; {requirement} isotropic x of variance 1")
 
 
 def check_gaussian(truth: Truth, requirement: str) -> None:
     """Raise unless x is standard Gaussian."""
+    check_truth(truth)
     if not isinstance(truth.design, Gaussian) or truth.design.variance != 1.0:
         raise ValueError(f"truth has design = {short_repr(truth.design)}; {requirement} standard Gaussian x")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.data.samples import GivenSamples
-from linfed.errors import check_shape
+from linfed.errors import check_instance, check_numbers, check_shape
 from linfed.numerics.linalg import orthonormalize
 
 
@@ -69,7 +69,8 @@ def at_exact_heads(data: GivenSamples, B: npt.ArrayLike) -> AtExactHeads:
     >>> found.risk.round(5), found.gradient.round(3), found.predictors.shape
     (array([0.00388]), array([0.003]), (1, 5, 4))
     """
-    B = np.asarray(B, dtype=float)
+    check_instance("data", data, GivenSamples, "lf.GivenSamples")
+    B = check_numbers("B", B, axes=2)
     check_shape("B", B, (data.n_trials or len(B), data.dim, B.shape[-1]), "(trials, d, k)")
     least = int(data.counts.min())
     if least < B.shape[-1]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_noise_std, check_number
+from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_numbers
 
 LARGEST_CORRECTION = 0.3
 """Largest next term of the expansion relative to the limit; above this share the expansion is not accurate."""
@@ -143,7 +143,7 @@ def best_local_ridge(length: npt.ArrayLike, *, noise_std: float, dim: int, n_sam
 
 def _squared(length: npt.ArrayLike) -> Array:
     """Check the lengths and return their squares."""
-    lengths = np.asarray(length, dtype=float)
+    lengths = check_numbers("length", length)
     if lengths.ndim:
         check_array("length", lengths.reshape(1, -1), [("clients", "1")])
     if lengths.size == 0 or not np.isfinite(lengths).all() or lengths.min() < 0:

@@ -7,9 +7,10 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.base import State
-from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape
+from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_numbers, check_shape
 from linfed.problems import Truth
 from linfed.simulation.metrics import client_risks
+from linfed.theory._assumptions import check_truth
 
 
 def single_model_floor(truth: Truth) -> Array:
@@ -44,6 +45,7 @@ def single_model_floor(truth: Truth) -> Array:
     >>> lf.theory.single_model_floor(problem.truth(0, range(2))).round(3)
     array([0.947, 0.994])
     """
+    check_truth(truth)
     if truth.design.per_client:
         Sigma, Phi = np.asarray(truth.design.covariance), truth.dense()
         right = (Sigma @ Phi[..., None]).sum(axis=1)
@@ -205,7 +207,7 @@ def new_client_excess_quantile(
 
 def _lengths(outside: npt.ArrayLike, noise_std: float, rank: int, n_samples: int) -> tuple[Array, Array, float]:
     """Check the arguments and return rho^2, tau^2 and the noise's standard deviation."""
-    rho = np.asarray(outside, dtype=float)
+    rho = check_numbers("outside", outside)
     if rho.size == 0 or not np.isfinite(rho).all() or rho.min() < 0:
         raise ValueError("outside must contain finite numbers of at least 0")
     noise_std = check_noise_std(noise_std)

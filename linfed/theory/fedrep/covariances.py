@@ -14,6 +14,7 @@ from linfed.errors import check_array, check_bool, check_integer, check_noise_st
 from linfed.numerics.linalg import distance_from, orthonormalize, qr_positive
 from linfed.problems import Truth
 from linfed.problems.designs import Design, is_gaussian
+from linfed.theory._assumptions import check_truth
 
 SMALLEST = 1e-12
 """Ratio of the smallest to the largest eigenvalue of the heads' Gram matrix below which the smallest counts as 0."""
@@ -90,6 +91,7 @@ def mean_gradient(
     >>> bool(abs(same).max() < 1e-12 < 0.01 < abs(split - truth.B @ (truth.B.mT @ split)).max())
     True
     """
+    check_truth(truth)
     Phi = truth.dense()
     trials, _, d = Phi.shape
     covariances = _dense(truth.design, d)
@@ -207,6 +209,7 @@ def local_drift(
     >>> bool(result.metrics["subspace_distance"][0, -1] > 0.5 * found.distance[0] > 0)
     True
     """
+    check_truth(truth)
     if truth.S is not None or truth.B is None or truth.W is None:
         raise ValueError("truth must have the form B* w_i*: other ground truths have no tangents at B*")
     B_star, R = qr_positive(truth.B)
@@ -305,7 +308,7 @@ def _heads_samples(truth: Truth, sizes: tuple[int, int], options: Options) -> in
     if not is_gaussian(replace(truth.design, covariance=None)):
         raise ValueError(f"truth has design = {short_repr(truth.design)}; the mean gradient requires Gaussian x")
     whiten = options["whiten"]
-    if whiten not in (None, "own") and not isinstance(whiten, Design):
+    if whiten is not None and not isinstance(whiten, Design) and not (isinstance(whiten, str) and whiten == "own"):
         raise ValueError(f"whiten = {short_repr(whiten)} must be None, 'own' or a design with the covariance")
     parts = 1 + check_bool("split", options["split"])
     least = parts * (max(k, d) if whiten == "own" else k) + 2 * parts

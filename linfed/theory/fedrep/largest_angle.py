@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer
+from linfed.errors import check_array, check_integer, check_numbers
 from linfed.theory.fedrep.wishart import gram_roots
 
 MEDIAN_DRAWS = 2001
@@ -134,7 +134,7 @@ def largest_sine(squared_sine: npt.ArrayLike, *, dim: int, rank: int) -> Array:
     """
     k = check_integer("rank", rank)
     d = check_integer("dim", dim, minimum=2 * k)
-    q = np.asarray(squared_sine, dtype=float)
+    q = check_numbers("squared_sine", squared_sine)
     if not ((q >= 0.0) & (q < 1.0)).all():
         raise ValueError("squared_sine must contain only values in [0, 1)")
     if k == 1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from linfed.errors import check_noise_std, check_number
+from linfed.errors import check_integer, check_noise_std, check_number
 from linfed.theory.fedrep.arguments import checked_isotropic_sizes, set_share
 
 
@@ -130,7 +130,7 @@ def near_truth_threshold(
     8.126
     """
     eta = check_number("step_size", step_size, positive=True)
-    d, k, n, _, p = checked_isotropic_sizes(dim, rank, n_clients, rank + 2, participants)
+    d, k, n, _, p = checked_isotropic_sizes(dim, rank, n_clients, check_integer("rank", rank) + 2, participants)
     f, h = (k - 1) * set_share(n, p), (d - k + 1) * k / p
     slack = 2.0 - eta * (1.0 + f)
     m = eta * (h - (1.0 + f) * k) / slack if slack > 0 else math.nan

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_number, short_repr
+from linfed.errors import check_array, check_integer, check_number, check_numbers, short_repr
 from linfed.numerics.linalg import one_blas_thread
 
 PRINTED, SAME_BATCH = 0.5, 1.0
@@ -72,9 +72,9 @@ def fedrep_bound(
     """
     step_size = check_number("step_size", step_size, positive=True)
     exponent = check_number("exponent", exponent, positive=True)
-    first, least = _unit("start", start), np.asarray(smallest, dtype=float)
+    first, least = _unit("start", start), check_numbers("smallest", smallest)
     factor = np.maximum(0.0, 1.0 - step_size * (1.0 - first**2) * least**2 / 2.0)
-    return np.asarray(factor[..., None] ** (exponent * np.asarray(rounds, dtype=float)) * first[..., None])
+    return np.asarray(factor[..., None] ** (exponent * check_numbers("rounds", rounds)) * first[..., None])
 
 
 def fedrep_bound_rounds(level: float, *, step_size: float, start: float, smallest: float) -> float:
@@ -165,7 +165,7 @@ def fedrep_least_samples(
     ['40', '10204']
     """
     d, k, p = check_integer("dim", dim), check_integer("rank", rank), check_integer("participants", participants)
-    kappa = np.asarray(condition, dtype=float)
+    kappa = check_numbers("condition", condition)
     if not (kappa >= 1.0).all():
         raise ValueError(f"condition = {short_repr(condition)} must be at least 1")
     with np.errstate(divide="ignore"):
@@ -276,7 +276,7 @@ def fedrep_step_limit(largest: npt.ArrayLike) -> Array:
     >>> lf.theory.fedrep_step_limit([1.0, 2.0])
     array([0.25  , 0.0625])
     """
-    return np.asarray(1.0 / (4.0 * np.asarray(largest, dtype=float) ** 2))
+    return np.asarray(1.0 / (4.0 * check_numbers("largest", largest) ** 2))
 
 
 def fedrep_failure_probability(rounds: int, *, dim: int, rank: int, participants: int) -> float:
@@ -380,7 +380,7 @@ def searched_singular_values(W: npt.ArrayLike, participants: int, *, starts: int
 
 
 def _unit(name: str, value: npt.ArrayLike) -> Array:
-    values = np.asarray(value, dtype=float)
+    values = check_numbers(name, value)
     if not ((values >= 0.0) & (values <= 1.0 + 1e-12)).all():
         raise ValueError(f"{name} = {short_repr(value)} must be from 0 to 1")
     return np.minimum(values, 1.0)

@@ -11,7 +11,7 @@ from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.heads import ExactHeads, GradientHeads
 from linfed.algorithms.step_size import largest_value, one_step
 from linfed.data.samples import FreshSamples, GivenSamples
-from linfed.errors import check_number
+from linfed.errors import check_instance, check_number
 from linfed.numerics.linalg import qr_positive
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem, Truth
@@ -198,6 +198,7 @@ def theorem1_run(result: Result) -> Theorem1Run:
     >>> run.bound().shape, [str(hypothesis) for hypothesis in run.hypotheses() if not hypothesis.holds]
     ((2, 31), [])
     """
+    check_instance("result", result, Result, "a result of lf.simulate")
     algorithm, problem, data = result.algorithm, result.problem, result.data
     if not isinstance(algorithm, FedRep):
         raise ValueError(f"result has algorithm {result.name}; Theorem 1 supports only FedRep")

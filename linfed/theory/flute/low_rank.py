@@ -13,7 +13,7 @@ from linfed.algorithms.base import State
 from linfed.errors import check_array, check_integer, check_number, check_square, short_repr
 from linfed.problems import Truth
 from linfed.simulation.metrics import squared_errors
-from linfed.theory._assumptions import check_covariance, check_gaussian
+from linfed.theory._assumptions import check_covariance, check_gaussian, check_truth
 
 LARGEST_NOISE = 0.1
 """Largest feedback of the distance to the noise of a round for which the floor on fresh samples holds."""
@@ -53,6 +53,7 @@ def truncation_error(truth: Truth, rank: int) -> Array:
     >>> lf.theory.truncation_error(truth, 2).round(3)
     array([0.273, 0.275])
     """
+    check_truth(truth)
     cut = truth.truncated(check_integer("rank", rank))
     return np.sqrt(squared_errors(State(B=cut.B, W=cut.W), truth)).mean(axis=-1)
 

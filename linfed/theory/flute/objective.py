@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_integer, check_number, check_square
+from linfed.errors import check_integer, check_number, check_numbers, check_square
 
 
 def flute_relative_gradient(
@@ -60,7 +60,8 @@ def flute_relative_gradient(
     >>> lf.theory.flute_relative_gradient(truth.B[0], truth.W[0], A, b).round(2).item()
     2.03
     """
-    B, W, A, b = (np.asarray(value, dtype=float) for value in (B, W, A, b))
+    given = {"B": B, "W": W, "A": A, "b": b}
+    B, W, A, b = (check_numbers(name, value, axes=2) for name, value in given.items())
     with np.errstate(over="ignore", invalid="ignore"):
         g = (A @ (W @ B.mT)[..., None])[..., 0] - b
         grow, shrink = 2.0 * step_ratio * gamma1, 4.0 * step_ratio * gamma2

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_choice, check_integer, check_number
+from linfed.errors import check_choice, check_integer, check_number, check_numbers
 
 STEP_CONSTANTS = {"appendix": 288.0, "printed": 228.0}
 """Denominators of the step-size condition: ``Delta^2 / (36 lambda_1'^3)`` of Appendix A, and as in Theorem 5.1."""
@@ -47,7 +47,7 @@ def flute_gap(spectrum: npt.ArrayLike, rank: int) -> Array:
     >>> lf.theory.flute_gap(spectrum, 2).item()
     2.0
     """
-    values = np.asarray(spectrum, dtype=float)
+    values = check_numbers("spectrum", spectrum, axes=1)
     rank = check_integer("rank", rank)
     if rank > values.shape[-1]:
         raise ValueError(f"rank = {rank} must be at most the number of singular values, {values.shape[-1]}")
@@ -95,7 +95,7 @@ def flute_step_limit(spectrum: npt.ArrayLike, rank: int, *, constant: str = "app
     [0.000514, 0.00065]
     """
     divisor = STEP_CONSTANTS[check_choice("constant", constant, STEP_CONSTANTS)]
-    values = np.asarray(spectrum, dtype=float)
+    values = check_numbers("spectrum", spectrum, axes=1)
     return np.asarray(flute_gap(values, rank) ** 2 / (divisor * values[..., 0] ** 3))
 
 
@@ -166,7 +166,7 @@ def flute_local_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Ar
     >>> lf.theory.flute_local_rate(spectrum, 2, step_size=0.05).round(5).item()
     0.95
     """
-    values = np.asarray(spectrum, dtype=float)
+    values = check_numbers("spectrum", spectrum, axes=1)
     step_size = check_number("step_size", step_size, positive=True)
     slow, fast = 1.0 - step_size * flute_gap(values, rank) / 2.0, np.abs(1.0 - 2.0 * step_size * values[..., 0])
     return np.asarray(np.maximum(slow, fast))
@@ -205,12 +205,14 @@ def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients:
     >>> lf.theory.flute_bound(spectrum, 2, step_size=0.05, n_clients=100, rounds=[0, 1000]).round(4)
     array([6.364, 0.012])
     """
-    values = np.asarray(spectrum, dtype=float)
+    values = check_numbers("spectrum", spectrum, axes=1)
     n, gap = check_integer("n_clients", n_clients), flute_gap(values, rank)
     step_size = check_number("step_size", step_size, positive=True)
     with np.errstate(divide="ignore"):  # the bound is infinite without a gap
         scale = values[..., 0] ** 2 * np.sqrt(rank / n) / (step_size * gap**2)
-    return np.asarray(scale[..., None] * flute_rate(values, rank, step_size)[..., None] ** np.asarray(rounds))
+    return np.asarray(
+        scale[..., None] * flute_rate(values, rank, step_size)[..., None] ** check_numbers("rounds", rounds)
+    )
 
 
 def flute_covered_rounds(spectrum: npt.ArrayLike, rank: int, step_size: float, n_samples: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from linfed._types import Array
-from linfed.errors import check_integer
+from linfed.errors import check_array, check_integer
 from linfed.numerics.linalg import orthonormalize, qr_positive, span_distance
 from linfed.problems import Truth
 from linfed.statistics.findings import Hypothesis
@@ -54,9 +54,9 @@ def top_subspace_distance(truth: Truth, rank: int) -> Array:
     >>> lf.theory.top_subspace_distance(truth, 2).round(3)
     array([0.084])
     """
+    check_isotropic(truth, "the distance at population requires")
     if truth.B is None or truth.W is None:
         raise ValueError("truth must have a shared part B* W*'")
-    check_isotropic(truth, "the distance at population requires")
     top = truth.truncated(check_integer("rank", rank)).B
     assert top is not None
     return span_distance(orthonormalize(truth.B), top)
@@ -101,9 +101,9 @@ def shortcut_spectrum_hypothesis(truth: Truth) -> Hypothesis:
     >>> found.holds, round(found.left, 3), round(found.right, 3)
     (True, 0.052, 0.725)
     """
+    check_isotropic(truth, "the condition requires")
     if truth.B is None or truth.W is None or truth.S is None:
         raise ValueError("truth must have a shared part and shortcuts")
-    check_isotropic(truth, "the condition requires")
     heads = truth.W @ qr_positive(truth.B)[1].mT  # B* W*' in orthonormal coordinates
     n = truth.S.shape[1]
     least = np.linalg.svd(heads, compute_uv=False)
@@ -163,7 +163,7 @@ def shortcut_repulsion(truth: Truth, B: Array, n_samples: int) -> Array:
     (1, 8, 2)
     """
     check_gaussian(truth, "the mean of the gradient requires")
-    trials, d, k = B.shape
+    trials, d, k = check_array("B", B, [("trials", "d", "k")]).shape
     if check_integer("n_samples", n_samples) < k + 2:
         raise ValueError(f"n_samples = {n_samples} must be at least k + 2 = {k + 2}")
     phi = truth.dense()

@@ -33,6 +33,7 @@ def unpacked(session: nox.Session) -> Path:
     """Build the source archive, unpack it into an empty folder, and return that folder."""
     folder = Path(session.create_tmp()).resolve()
     shutil.rmtree(folder)
+    folder.mkdir()
     session.install("build")
     session.run("python", "-m", "build", "--sdist", "--outdir", str(folder))
     (archive,) = folder.glob("*.tar.gz")

@@ -9,12 +9,36 @@ The workflows in ``.github/`` run the same sessions. ``.ci/run`` runs all of the
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import nox
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "venv"
 
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
+PROJECT = nox.project.load_toml("pyproject.toml")["project"]
+REPRODUCED = ["fedrep-fig4", "flute-theorem51", "shortcut-lost"]
+"""An experiment of each paper, by default those that `archive` runs in full."""
+
+
+def lowest(*extras: str) -> list[str]:
+    """Return the requirements of the package and of some extras, each at its lowest version."""
+    declared = [*PROJECT["dependencies"], *(one for extra in extras for one in PROJECT["optional-dependencies"][extra])]
+    return [requirement.replace(">=", "==") for requirement in declared]
+
+
+def unpacked(session: nox.Session) -> Path:
+    """Build the source archive, unpack it into an empty folder, and return that folder."""
+    folder = Path(session.create_tmp()).resolve()
+    shutil.rmtree(folder)
+    folder.mkdir()
+    session.install("build")
+    session.run("python", "-m", "build", "--sdist", "--outdir", str(folder))
+    (archive,) = folder.glob("*.tar.gz")
+    shutil.unpack_archive(archive, folder, filter="data")
+    return folder / archive.name.removesuffix(".tar.gz")
 
 
 @nox.session
@@ -34,6 +58,14 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *session.posargs, env={"MPLBACKEND": "Agg"})
 
 
+@nox.session(python=PYTHONS[0], default=False)
+def floors(session: nox.Session) -> None:
+    """Run the tests with the lowest versions that pyproject.toml declares; arguments go to pytest."""
+    session.install(*lowest("test"))
+    session.install("--no-deps", "-e", ".")
+    session.run("python", "-m", "pytest", *session.posargs, env={"MPLBACKEND": "Agg"})
+
+
 @nox.session(default=False)
 def coverage(session: nox.Session) -> None:
     """Run all tests, with branch coverage."""
@@ -49,11 +81,24 @@ def reproduce(session: nox.Session) -> None:
     session.run("linfed", "reproduce", *(session.posargs or ["fedrep-fig3", "--quick"]))
 
 
+@nox.session(python=PYTHONS[0], default=False)
+@nox.parametrize("dependencies", ["newest", "lowest"])
+def archive(session: nox.Session, dependencies: str) -> None:
+    """Reproduce an experiment of each paper in full from the source archive alone; verdicts must not differ."""
+    source = unpacked(session)
+    session.install(source, *(lowest() if dependencies == "lowest" else []))
+    with session.chdir(source):
+        session.run("linfed", "reproduce", *(session.posargs or REPRODUCED))
+        session.run("linfed", "compare", "--strict", "results/committed", "results")
+
+
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
-    """Build the site in ``site/``; warnings are errors."""
-    session.install("-e", ".[docs]")
-    session.run("python", "-m", "sphinx", "-W", "--keep-going", "docs", "site", *session.posargs)
+    """Build the site in ``site/`` from the source archive; warnings are errors."""
+    source, site = unpacked(session), Path("site").resolve()
+    session.install("-e", f"{source}[docs]")
+    with session.chdir(source):
+        session.run("python", "-m", "sphinx", "-W", "--keep-going", "docs", site, *session.posargs)
 
 
 @nox.session(default=False)
@@ -69,6 +114,13 @@ def build(session: nox.Session) -> None:
     session.install("build", "twine")
     session.run("python", "-m", "build")
     session.run("python", "-m", "twine", "check", "--strict", "dist/*")
+
+
+@nox.session(default=False)
+def release(session: nox.Session) -> None:
+    """Check that one version and one commit are behind everything that a release contains."""
+    session.install("-e", ".")
+    session.run("python", "-m", "tests.release")
 
 
 if __name__ == "__main__":

@@ -133,7 +133,18 @@ def test_the_command_fails_of_a_moved_verdict_where_asked(strict, moved, tmp_pat
     assert ("no differences" in printed) is not moved
     said = [line for line in printed.splitlines() if line.startswith("--strict: ")]
     count = "1 changed verdict" if moved else "0 changed verdicts"
-    assert said == [f"--strict: {count}, so the exit status is {int(moved)}"] * strict
+    assert said == [f"--strict: {count}, 0 claims in one run alone, so the exit status is {int(moved)}"] * strict
+
+
+@pytest.mark.parametrize(("claims", "status"), [(2, 0), (1, 1), (0, 1), (3, 1)])
+def test_strict_fails_if_only_one_run_has_a_claim(claims, status, tmp_path, capsys):
+    texts = ["it falls", "it rises", "it stays"]
+    for name, count in (("before", 2), ("after", claims)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "one.json").write_text(json.dumps(runs(*map(claim, texts[:count]))["one"]))
+    assert cli.main(["compare", str(tmp_path / "before"), str(tmp_path / "after"), "--strict"]) == status
+    alone = "1 claim in one run alone" if abs(claims - 2) == 1 else f"{2 - claims} claims in one run alone"
+    assert f"0 changed verdicts, {alone}, so the exit status is {status}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_only_sections_with_differences_are_printed():

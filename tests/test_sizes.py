@@ -1,5 +1,6 @@
 """Sizes that no machine holds are refused in one line, before anything is allocated or listed."""
 
+import io
 import itertools
 import json
 import zipfile
@@ -154,6 +155,29 @@ def test_a_header_of_more_numbers_than_the_file_holds(saved, kind, shape, tmp_pa
     path, name, load = saved[kind]
     wrong = planted(path, tmp_path, name, header(shape) + bytes(8))
     assert_one_line(lambda: load(wrong), ["planted.npz", "has 8 bytes of data, but"])
+
+
+class Touch:
+    """An object whose unpickling creates a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+@pytest.mark.parametrize("kind", ["result", "table"])
+def test_a_pickle_is_refused_and_not_executed(saved, kind, tmp_path):
+    path, name, load = saved[kind]
+    stream, trace = io.BytesIO(), tmp_path / "trace"
+    np.lib.format.write_array(stream, np.array([Touch(trace)], dtype=object), allow_pickle=True)
+    wrong = planted(path, tmp_path, name, stream.getvalue())
+    assert_one_line(lambda: load(wrong), ["planted.npz"])
+    assert not trace.exists()
+    with np.load(wrong, allow_pickle=True) as archive:  # the same file does execute code where pickles are allowed
+        archive[name.removesuffix(".npy")][0].close()
+    assert trace.exists()
 
 
 @pytest.mark.parametrize("kind", ["result", "table"])

@@ -17,7 +17,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("after", metavar="B", help="saved results of the second run: a folder or NAME.json")
     text = "also list estimates that differ by more than this share of their size"
     command.add_argument("--rtol", type=float, metavar="SHARE", help=text)
-    command.add_argument("--strict", action="store_true", help="exit with status 1 if a verdict differs")
+    text = "exit with status 1 if a verdict differs, or if only one run has a claim"
+    command.add_argument("--strict", action="store_true", help=text)
     command.set_defaults(run=run)
 
 
@@ -34,5 +35,8 @@ def run(given: argparse.Namespace) -> int:
     if not given.strict:
         return 0
     count = len(found.verdicts)
-    print(f"--strict: {count} changed verdict{'s' * (count != 1)}, so the exit status is {int(count > 0)}", flush=True)
-    return int(count > 0)
+    alone = sum(len(claims) for only in (found.before_only, found.after_only) for claims in only.values())
+    differ = int(count + alone > 0)
+    counts = f"{count} changed verdict{'s' * (count != 1)}, {alone} claim{'s' * (alone != 1)} in one run alone"
+    print(f"--strict: {counts}, so the exit status is {differ}", flush=True)
+    return differ

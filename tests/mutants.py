@@ -106,7 +106,15 @@ class Map:
     def __init__(self, folder: Path, copy: Path) -> None:
         data, log = folder / "coverage", folder / "map.txt"
         if not log.exists():
-            options = ["-n0", "-q", "--cov=linfed", "--cov-context=test", "--cov-report=", "--durations=0", "--tb=no"]
+            options = [
+                "-pno:xdist",
+                "-q",
+                "--cov=linfed",
+                "--cov-context=test",
+                "--cov-report=",
+                "--durations=0",
+                "--tb=no",
+            ]
             environment = {**os.environ, "PYTHONPATH": str(copy), "COVERAGE_FILE": str(data)}
             with (folder / "map.part").open("w") as file:
                 subprocess.run([sys.executable, "-m", "pytest", *options], cwd=copy, env=environment, stdout=file)
@@ -117,7 +125,9 @@ class Map:
         self.seconds: Counter[str] = Counter()
         for seconds, test in re.findall(r"^ *([\d.]+)s \w+ +(\S.*)$", text, re.MULTILINE):
             self.seconds[test] += float(seconds)
-        self.tests_of_all = {name.rpartition("|")[0] for name in self.data.measured_contexts()}
+        self.tests_of_all = {name.rpartition("|")[0] for name in self.data.measured_contexts() if name}
+        if not self.tests_of_all:
+            sys.exit(f"no test has run a line: see {log}")
         self.measured = {file.partition("/copy/")[2]: file for file in self.data.measured_files()}
 
     def tests(self, file: str, line: int, text: str, cap: float) -> list[str]:

@@ -75,6 +75,15 @@ def coverage(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def mutants(session: nox.Session) -> None:
+    """Try a random sample of mutants; arguments go to ``python -m tests.mutants``, e.g. ``--sample 50``."""
+    session.install("-e", ".[test]", "cosmic-ray==8.7.0")  # a seed chooses the same sample with this release alone
+    session.run(
+        "python", "-m", "tests.mutants", *session.posargs, env={"MPLBACKEND": "Agg", "OPENBLAS_NUM_THREADS": "1"}
+    )
+
+
+@nox.session(default=False)
 def reproduce(session: nox.Session) -> None:
     """Reproduce an experiment from the installed package; by default ``fedrep-fig3 --quick``."""
     session.install(".")

@@ -98,7 +98,8 @@ def pytest_runtest_protocol(item):
     of pytest-cov's is none in the processes of pytest-xdist: the tracer of another of its controllers then goes on.)
     """
     tracer = sys.gettrace()
-    if tracer is None or (item.get_closest_marker("long") is None and item.path.stem not in UNTRACED):
+    every = item.config.getoption("cov_context", None)  # `tests.mutants` asks which tests run a line
+    if tracer is None or every or (item.get_closest_marker("long") is None and item.path.stem not in UNTRACED):
         return (yield)
     sys.settrace(None)
     try:

@@ -571,7 +571,7 @@ def test_new_clients_are_fitted_around_the_servers_model(world, normal):
     )
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "words"),
     [
         (lambda: lf.Ditto(step_size=0.1, strength=-1), ["strength = -1"]),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.optimize
+from helpers import each
 
 import linfed as lf
 from linfed.theory import (
@@ -43,7 +44,7 @@ def test_no_other_schedule_is_better_at_the_end(setting, delta):
 
 
 @cases
-@pytest.mark.parametrize("delta", [*DELTAS, 0.99])
+@each("delta", [*DELTAS, 0.99])
 def test_a_round_is_the_exact_mean_at_equal_angles(setting, delta):
     """Against `one_round_means`, for heads of equal length and an isotropic second moment."""
     size = {name: setting[name] for name in ("dim", "rank", "n_clients")}
@@ -163,7 +164,7 @@ def test_largest_sine_is_that_of_gaussian_tangents():
         assert abs(found / np.mean(tangents / np.hypot(1, tangents)) - 1) < margin
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "message"),
     [
         (lambda run: best_step_schedule(**run | {"delta": 1.0}), r"delta = 1.0 must lie inside \(0, 1\)"),

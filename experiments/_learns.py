@@ -36,17 +36,23 @@ class ScaledSubspace(lf.RandomSubspace):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Population:
-    """A method at population losses, with heads N(shift e_1, diag(1, .., 1, diversity^2)); B* spans the first axes."""
+class Setting:
+    """A method, and the sizes of its problem."""
 
     method: str
-    diversity: float = 1.0
-    shift: float = 0.0
     n_clients: int = 40
     dim: int = 20
     rank: int = 3
     trials: int = 20
     seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Population(Setting):
+    """A method at population losses, with heads N(shift e_1, diag(1, .., 1, diversity^2)); B* spans the first axes."""
+
+    diversity: float = 1.0
+    shift: float = 0.0
 
     def heads(self) -> Array:
         """Return the heads of all trials."""
@@ -106,21 +112,16 @@ def fall(rounds: Array, distance: Array, start: float, end: float) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnSamples:
+class OnSamples(Setting):
     """A method on fixed samples with noise, at the best of its step sizes on separate trials, and new clients."""
 
-    method: str
     n_clients: int = 100
-    dim: int = 20
-    rank: int = 3
     n_samples: int = 20
     noise_std: float = 0.5
     rounds: int = 600
     steps: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)
     new_samples: tuple[int, ...] = ()
-    trials: int = 20
     tuning_trials: int = 5
-    seed: int = 0
 
     @abstractmethod
     def algorithm(self, step: float) -> lf.Algorithm:

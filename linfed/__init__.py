@@ -193,7 +193,7 @@ if not TYPE_CHECKING:  # type checkers report names that do not exist
         """Return a public name; import its module on first use."""
         if name == "__all__":
             return sorted(_public())
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(f"module 'linfed' has no attribute {name!r}")
         if name not in _public():
             from linfed.errors import suggestion

@@ -796,6 +796,9 @@ MUTATIONS = {
         Mutation("a block of one sample", "3.0 * setting.samples * (sizes", "3.0 * (sizes", "sizes"),
         Mutation("the chain a dimension short", "if d < rank + 2 * k", "if d <= rank + 2 * k", "engines:plus_2k"),
         Mutation(
+            "noise in the chain's frame", "if requires == Requires.COORDINATES", "if False", "private_fedrep:cannot"
+        ),
+        Mutation(
             "rows of pseudo-samples",
             "requires > Requires.QUADRATIC",
             "requires > Requires.ROWS",

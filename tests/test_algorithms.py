@@ -436,7 +436,7 @@ SHAPES = {
     "m < k": ([2] * 5, 6, 3, 3),
     "m == k": ([3] * 5, 6, 3, 3),
 }
-ROUNDS = 12
+ROUNDS = 6
 
 
 @each("shape", SHAPES)
@@ -575,7 +575,7 @@ def test_distance_falls_to_rounding_in_a_noiseless_run():
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 4])
-@pytest.mark.parametrize("parts", ["BW", "B not orthonormal", "BW+S", "Phi", "Phi, B"])
+@each("parts", ["BW", "B not orthonormal", "BW+S", "Phi", "Phi, B"])
 def test_metrics_of_any_truth_equal_the_dense_ones(parts, rank):
     n, d, r, noise = 5, 8, 3, 0.4
     rng = np.random.default_rng(2)
@@ -756,7 +756,7 @@ def test_exact_heads_make_the_gradient_orthogonal_to_b(seed, counts):
         assert np.abs(world.B.T @ round_(**options)[1]).max() > 1e-3
 
 
-@pytest.mark.parametrize("options", [{}, {"aggregate": "sum"}, {"rotate_heads": True}, {"representation_steps": 3}])
+@each("options", [{}, {"aggregate": "sum"}, {"rotate_heads": True}, {"representation_steps": 3}])
 @pytest.mark.parametrize("counts", [[1] * 5, [2] * 5, [3] * 5, [3, 1, 2, 3, 1]], ids=str)
 def test_at_most_k_samples_freeze_b(counts, options):
     world = draw_world(counts, 6, 3, noise=0.5)

@@ -844,7 +844,7 @@ def test_a_bad_call_says_what_is_wrong_in_one_line(name):
     assert len(assert_one_line(*CALLS[name], errors=KINDS.get(name, sizes))) < 500
 
 
-@pytest.mark.parametrize("kind", [*lf.ALGORITHMS.values(), lf.SharedRepresentation, lf.GivenTruth, lf.Gaussian])
+@each("kind", [*lf.ALGORITHMS.values(), lf.SharedRepresentation, lf.GivenTruth, lf.Gaussian])
 def test_unknown_and_positional_fields_are_refused(kind):
     with pytest.raises(TypeError, match="unexpected keyword argument 'step'"):
         kind(step=1)

@@ -417,7 +417,7 @@ def test_shifted_labels(shape, common):
 
 
 @pytest.mark.parametrize("ordered", [False, True], ids=["as they lie", "ordered"])
-@pytest.mark.parametrize("size", [1, 3, 4, 9, 100])
+@each("size", [1, 3, 4, 9, 100])
 @pytest.mark.parametrize(
     "counts", [[[9, 9, 9, 9]], [[1, 2, 3, 9], [9, 3, 5, 6], [4, 9, 2, 3]]], ids=["equal", "unequal"]
 )

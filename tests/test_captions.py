@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from helpers import each
 
 import linfed as lf
 from linfed.plotting.captions import captions, entries, entry, sizes
@@ -81,7 +82,7 @@ def test_sizes_are_values_lists_or_ranges():
     assert sizes(lf.Table([{"method": "FedRep"}])) == ""
 
 
-@pytest.mark.parametrize("name", sorted(set(experiment_files(TOP / "experiments")) - {"shortcut-search"}))
+@each("name", sorted(set(experiment_files(TOP / "experiments")) - {"shortcut-search"}))
 def test_every_experiment_tells_its_figures(name):
     """Of each figure by its key: the quick runs (`test_quick_run_is_whole`), and here those of the docs."""
     spec = importlib.util.spec_from_file_location("pictures", TOP / "docs" / "pictures.py")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import references as ref
-from helpers import assert_one_line, basis, each, normal
+from helpers import assert_one_line, basis, each, normal, some
 
 import linfed as lf
 from linfed.numerics.streams import Stream, generators
@@ -160,15 +160,15 @@ def test_isotropic_heads_have_the_closed_form(shared, participants):
     f = (k - 1) * (n - participants) / (participants * (n - 1))
     square = c * g + c * c * (k / participants) if not shared else c * c * (1 + f) + c * g
     factor = (1 - step * c) ** 2 + step**2 * (c * c * f + c * g + rho * kappa * square)
-    some = {"dim": d, "n_samples": m, "participants": participants, "compression": kappa, "shared_mask": shared}
-    assert lf.theory.near_truth_factor(W, step_size=step, **some) == pytest.approx(factor)
+    sizes = {"dim": d, "n_samples": m, "participants": participants, "compression": kappa, "shared_mask": shared}
+    assert lf.theory.near_truth_factor(W, step_size=step, **sizes) == pytest.approx(factor)
     noise = 0.1
     drive = (d - k) * c * noise**2 / (participants * m) * (1 + noise**2 / (m - k - 1)) * (1 + rho * kappa)
-    X = lf.theory.near_truth_floor(W, step_size=step, noise_std=noise, **some)
+    X = lf.theory.near_truth_floor(W, step_size=step, noise_std=noise, **sizes)
     np.testing.assert_allclose(X, step**2 * drive / (1 - factor) * np.eye(k), rtol=1e-9, atol=1e-15)
-    edge = lf.theory.stability_edge(W, **some)
+    edge = lf.theory.stability_edge(W, **sizes)
     assert edge == pytest.approx(2 * step * c / (2 * c + (factor - 1) / step), rel=1e-9)
-    assert lf.theory.local_best_step(W, **some) == pytest.approx(edge / 2, rel=1e-5)
+    assert lf.theory.local_best_step(W, **sizes) == pytest.approx(edge / 2, rel=1e-5)
 
 
 def orthonormal(rng, trials, rows, columns):
@@ -200,18 +200,18 @@ def one_round(W, X, d, m, p, share, shared, step, trials, noise_std, weights, se
 
 
 ROUNDS = {
-    "independent": {},
-    "shared": {"shared": True},
-    "some participate": {"p": 2},
     "some participate, shared": {"p": 2, "shared": True},
+    "independent": {},
     "one participant": {"p": 1, "noise_std": 0.0},
+    "shared": {"shared": True},
     "smallest dimension": {"d": 4},
-    "weights": {"weights": np.array([1.0, 3.0, 0.5, 2.0])},
     "noise alone": {"noise_std": 30.0},
+    "weights": {"weights": np.array([1.0, 3.0, 0.5, 2.0])},
+    "some participate": {"p": 2},
 }
 
 
-@each("name", ROUNDS)
+@pytest.mark.parametrize("name", some(ROUNDS, 2))
 def test_a_round_near_the_truth_has_the_predicted_second_moment(name):
     """Each entry within 4 standard errors; with the share (d-k)/d, 1, or without the turn of columns, it is not."""
     given = {"d": 6, "m": 8, "p": 4, "share": 0.1, "shared": False, "step": 0.4, "noise_std": 1.0} | ROUNDS[name]

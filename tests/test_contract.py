@@ -315,7 +315,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@each("name", RIGHT)
 @pytest.mark.parametrize("engine", ["explicit", "projected"])
 def test_states_that_are_right_pass(name, engine):
     state = RIGHT[name]

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from helpers import each
 from scipy import stats
 
 import linfed as lf
@@ -43,7 +44,7 @@ def z_scores(values, expected):
 
 
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("covariance", COVARIANCES)
+@each("covariance", COVARIANCES)
 def test_mean_and_covariance(law, covariance):
     x = draw(LAWS[law](covariance=COVARIANCES[covariance]), SAMPLES, DIM, seed=1)
     rows, columns = np.triu_indices(DIM)
@@ -83,7 +84,7 @@ def test_semi_definite_covariance_leaves_its_null_directions_empty(law):
 
 
 @pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("covariance", COVARIANCES)
+@each("covariance", COVARIANCES)
 def test_numbers_do_not_depend_on_the_cut(law, covariance):
     design = LAWS[law](covariance=COVARIANCES[covariance])
     whole = draw(design, 12, 5, DIM)

@@ -478,7 +478,7 @@ OBSTACLES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", OBSTACLES)
+@each("name", OBSTACLES)
 def test_an_engine_that_cannot_serve_says_why_and_which_can(name):
     algorithm, problem, data, engine, message = OBSTACLES[name]
     with pytest.raises(ValueError, match=message) as caught:

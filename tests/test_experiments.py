@@ -108,6 +108,7 @@ def test_quick_run_is_whole(done):
     assert list(described["figures"]) == drawn
 
 
+@functools.cache
 def imported_from(path):
     """Return the modules of the folder that a module needs, also through others."""
     nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom) and node.level]

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from helpers import basis, normal, some
+from helpers import basis, each, normal, some
 
 import linfed as lf
 from linfed.theory.fedrep import second_order
@@ -179,7 +179,7 @@ SINES = {"noise_floor", "near_truth_floor", "under_parameterized_floor", "larges
 
 
 @pytest.mark.parametrize("noise_std", [0.0, 0.3])
-@pytest.mark.parametrize("number", NUMBERS)
+@each("number", NUMBERS)
 def test_a_number_is_finite_or_one_line_says_why_there_is_none(number, noise_std):
     for name in CASES:
         found = found_or_said(lambda name=name: NUMBERS[number](Case(name), noise_std))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers import each
 
 import linfed as lf
 from tests import references as ref
@@ -50,7 +51,7 @@ def server(state):
 
 
 @pytest.mark.parametrize("counts", [[6] * 5, [3, 12, 5, 7, 2]], ids=str)
-@pytest.mark.parametrize("name", GLOBAL)
+@each("name", GLOBAL)
 def test_fine_tuning_of_all_layers_is_the_loop(name, counts):
     algorithm, world = GLOBAL[name], draw_world(counts, 7, 2, noise=0.3)
     *_, before, after = lf.iterate(algorithm, data=world.data(), rounds=3, participation=3)

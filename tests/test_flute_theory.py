@@ -118,7 +118,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@each("name", WRONG)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_other_weights_and_steps_break_the_recursion_and_are_refused(shape, name):
     problem, rank = made(shape, noise_std=0.3), 2

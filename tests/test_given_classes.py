@@ -577,7 +577,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each("name", CALLS)
 def test_bad_input_is_named_in_one_line(name):
     call, parts = CALLS[name]
     assert_one_line(call, parts)

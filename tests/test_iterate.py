@@ -5,7 +5,7 @@ import types
 
 import numpy as np
 import pytest
-from helpers import assert_one_line, normal, rounds_of
+from helpers import assert_one_line, each, normal, rounds_of
 from threadpoolctl import ThreadpoolController
 
 import linfed as lf
@@ -81,7 +81,7 @@ def same(one, other):
 # --- what simulate does --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", RUNS)
+@each("name", RUNS)
 def test_the_rounds_are_those_of_simulate_to_the_last_bit(name):
     result, steps = both(name)
     steps = list(steps)
@@ -97,7 +97,7 @@ def test_the_rounds_are_those_of_simulate_to_the_last_bit(name):
                 assert values.tobytes() == np.ascontiguousarray(result.metrics[metric][:, column]).tobytes()
 
 
-@pytest.mark.parametrize("name", RUNS)
+@each("name", RUNS)
 def test_a_round_begins_where_the_last_one_ended(name):
     kept, last = [], None
     for step in both(name)[1]:
@@ -366,7 +366,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@each("name", BAD)
 def test_bad_arguments_raise_at_the_call(name):
     changes, error, message = BAD[name]
     arguments = {"algorithm": FLUTE, "problem": DENSE, "data": lf.FreshSamples(5), "rounds": 3} | changes

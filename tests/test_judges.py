@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers import each
 
 import linfed as lf
 from linfed.reproduction.experiments import experiment_files, load
@@ -114,7 +115,7 @@ def read(function, module, name, seen):
             yield f"{function.__qualname__} reads {value.__name__}, in {name}"
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@each("name", EXPERIMENTS)
 def test_no_judge_reads_a_default(name):
     module = modules()[f"{FOLDER.name}.{name.replace('-', '_')}"]
     seen = set()

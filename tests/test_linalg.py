@@ -71,7 +71,7 @@ def test_a_zero_of_either_sign_counts_as_positive():
     assert np.array_equal(linalg.orthonormalize(-0.0 * A), linalg.orthonormalize(0.0 * A))
 
 
-@pytest.mark.parametrize("scale", [1e150, 1.0, 1e-8, 1e-100, 1e-150])
+@each("scale", [1e150, 1.0, 1e-8, 1e-100, 1e-150])
 @pytest.mark.parametrize("shape", [(5, 8, 3), (2, 2, 4, 4), (3, 6, 1)])
 def test_spectral_norm_keeps_relative_accuracy_at_any_scale(scale, shape):
     A = scale * normal(*shape)
@@ -202,7 +202,7 @@ def test_errors_of_nearly_equal_vectors_lose_no_digits(gap):
             assert lengths[trial, client] == pytest.approx(exact, abs=1e-14)
 
 
-@pytest.mark.parametrize("single", [(), (0,), (1,), (0, 1)], ids=str)
+@each("single", [(), (0,), (1,), (0, 1)], ids=str)
 @pytest.mark.parametrize(("d", "ranks", "n"), [(5, (2, 1), 3), (3, (2, 2), 1), (1, (1, 1), 4), (30, (9, 3), 1)])
 def test_lengths_against_a_loop(d, ranks, n, single):
     bases = [normal(2, d, rank, seed=rank) for rank in ranks]

@@ -124,7 +124,7 @@ def test_the_span_that_one_step_or_equal_clients_cannot_leave(equal):
     mean = problem.B @ W.mean(axis=1)[..., None]
     floor = lf.subspace_distance(np.concatenate([B, mean], axis=-1), problem.B)
     steps = 5 if equal else 1
-    curve = distances(lf.FedAvg(rank=RANK, step_size=STEP, local_steps=steps, init=B / STEP**0.5), problem, 1500)
+    curve = distances(lf.FedAvg(rank=RANK, step_size=STEP, local_steps=steps, init=B / STEP**0.5), problem, 500)
     assert (curve > floor[:, None] - 1e-9).all()
     C = fedavg_contraction(W, step_size=STEP, local_steps=steps)
     values = np.sort(np.abs(np.linalg.eigvals(C)), axis=-1)

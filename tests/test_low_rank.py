@@ -279,7 +279,7 @@ def test_classes_are_for_anil_alone():
     assert accuracy[-1] > accuracy[0] + 0.2
 
 
-@pytest.mark.parametrize(
+@each(
     ("call", "words"),
     [
         (lambda: lf.AltGDmin(rank=0), ["rank = 0"]),

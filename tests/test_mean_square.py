@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import assert_one_line
+from helpers import assert_one_line, each
 from scipy.sparse.linalg import eigs
 from test_algorithms import draw_world
 
@@ -94,7 +94,7 @@ def closed_set(moments, X, controlled):
 
 
 @pytest.mark.parametrize("p", [1, 3])
-@pytest.mark.parametrize("name", CASES)
+@each("name", CASES)
 def test_second_moments_are_those_over_all_sets_of_participants(name, p):
     """One round of them, and the rate."""
     algorithm, A, _, weights, M, _ = enumerated(name, p)
@@ -130,7 +130,7 @@ def test_end_and_spread_are_those_over_all_sets_of_participants(name):
 
 @pytest.mark.parametrize("weights", [None, np.array([1.0, 4.0, 2.0, 2.0, 3.0, 1.0])], ids=["equal", "unequal"])
 @pytest.mark.parametrize("clusters", [(0, 0, 0, 0, 0, 0), (0, 1, 2, 3, 4, 5), (0, 1, 0, 2, 0, 1)], ids=str)
-@pytest.mark.parametrize("p", [1, 2, 4, 6])
+@each("p", [1, 2, 4, 6])
 def test_moments_of_who_takes_part(clusters, weights, p):
     """Against a loop over all sets, in words of their own."""
     clusters, rows = np.array(clusters), []

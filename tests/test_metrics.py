@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from helpers import assert_one_line, assert_same, normal
+from helpers import assert_one_line, assert_same, each, normal
 
 import linfed as lf
 from linfed.simulation.engines import ENGINES
@@ -212,7 +212,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@each("name", BAD)
 def test_a_function_that_cannot_be_a_metric_raises_one_line(name):
     metrics, fragments = BAD[name]
     assert_one_line(lambda: run(metrics), fragments, errors=(TypeError, ValueError))

@@ -43,7 +43,7 @@ def test_formulas_of_plain_texts_are_tex():
 def test_a_page_follows_a_changed_result(spoiled, monkeypatch):
     """And nothing of the page but the sentence on it."""
     claim = vocabulary.claim("flute-theorem51", "As the gap closes the error grows at most like Delta^-5")
-    before = render.render(PAGES["docs/findings.md"]).splitlines()
+    before = (TOP / "docs/findings.md").read_text(encoding="utf-8").splitlines()
     for key, value in spoiled.items():
         monkeypatch.setitem(claim, key, value)
     after = render.render(PAGES["docs/findings.md"]).splitlines()

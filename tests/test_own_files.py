@@ -11,7 +11,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from helpers import png_alone
+from helpers import each, png_alone
 from matplotlib.figure import Figure
 
 import linfed as lf
@@ -214,7 +214,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@each("name", MISTAKES)
 def test_a_mistake_is_one_line_before_anything_is_computed(name, capsys):
     file, text, arguments, fragments = MISTAKES[name]
     if text is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from helpers import assert_one_line, basis, normal
+from helpers import assert_one_line, basis, each, normal
 
 import linfed as lf
 from linfed.prediction.dispatch import LAWS
@@ -73,7 +73,7 @@ RUNS_OF_THE_TABLE = [
 """A run of each algorithm of each entry."""
 
 
-@pytest.mark.parametrize("number", range(len(ENTRIES)))
+@each("number", range(len(ENTRIES)))
 def test_the_table_says_what_is_predicted(number):
     assert len(ENTRIES) == len(RUNS_OF_THE_TABLE)
     entry, (algorithms, problem, data) = ENTRIES[number], RUNS_OF_THE_TABLE[number]
@@ -471,7 +471,7 @@ MISSING = {
 }
 
 
-@pytest.mark.parametrize("name", MISSING)
+@each("name", MISSING)
 def test_what_is_missing_is_said_in_one_line(name):
     call, fragments = MISSING[name]
     assert_one_line(call, fragments, lf.NoPredictionError)

@@ -91,11 +91,14 @@ def test_engines_that_cannot_run_it_say_why():
     run = {"data": lf.FreshSamples(6), "rounds": 2}
     noisy = lf.PrivateFedRep(rank=2, step_size=0.5, message_noise_std=0.1, init=lf.AtDistance(0.5))
     clipped = replace(noisy, message_noise_std=0.0, clip=1.0)
-    refused = ["engine = 'chain'", "components in all d dimensions"]
+    refused = ["engine = 'chain'", "the entries of B"]
     assert_one_line(lambda: lf.simulate(noisy, PROBLEM, engine="chain", **run), refused, lf.EngineError)
     refused = ["engine = 'projected'", "more than the features"]
     assert_one_line(lambda: lf.simulate(clipped, PROBLEM, engine="projected", **run), refused, lf.EngineError)
     assert lf.simulate(clipped, PROBLEM, **run).engine == "explicit"
+    refused = ["engine = 'compressed'", "single samples"]
+    halves = replace(clipped, split=True)
+    assert_one_line(lambda: lf.simulate(halves, PROBLEM, engine="compressed", **run), refused, lf.EngineError)
 
 
 @each(

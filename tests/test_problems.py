@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from helpers import normal
+from helpers import each, normal
 
 import linfed as lf
 from linfed.problems import shared
@@ -110,7 +110,7 @@ def test_new_clients_are_others_at_the_seed_of_the_truth():
         assert (np.abs(same - 0.5) < 0.3).all()
 
 
-@pytest.mark.parametrize("clients", [1, 8, 9, 10, 60])
+@each("clients", [1, 8, 9, 10, 60])
 @pytest.mark.parametrize(("rank", "kappa"), [(3, 4.0), (2, 1.0), (1, 1.0), (2, 1e3)])
 def test_new_heads_have_the_second_moment_of_the_prescribed_ones(rank, kappa, clients):
     problem = lf.SharedRepresentation(n_clients=9, dim=5, rank=rank, condition_number=kappa, head_norm=2.0)

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import png_alone
+from matplotlib.figure import Figure
 from PIL import Image
 
 from linfed import cli
@@ -97,6 +99,7 @@ def toy(tmp_path_factory):
     before = list(sys.path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(STYLE, "savefig.dpi", 60)
+        patch.setattr(Figure, "savefig", png_alone)
         arguments = ("reproduce", "toy-fall", "--quick", "--experiments", folder, "--out", top / "out", "--workers", 1)
         assert run(*arguments) == 0
     sys.path[:] = before

@@ -529,7 +529,7 @@ def test_a_metric_that_does_not_apply_is_absent(algorithm, absent):
 # --- initial states ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("delta", [0.0, 1e-12, 0.3, 1.0])
+@each("delta", [0.0, 1e-12, 0.3, 1.0])
 @pytest.mark.parametrize(("d", "truth_rank", "rank"), [(7, 3, 3), (6, 3, 3), (9, 4, 2), (2, 1, 1)])
 def test_at_distance_has_all_angles_equal(delta, d, truth_rank, rank):
     """Over many trials: with d = 2k what is drawn beside the truth's subspace is now and then nearly dependent,

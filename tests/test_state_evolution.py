@@ -75,7 +75,7 @@ SHAPES = {"k = 1": (5, 1, 4), "k = 3": (7, 3, 6), "n = k": (3, 3, 6), "n < k": (
 
 @pytest.mark.parametrize("noise_std", [0.0, 0.4])
 @pytest.mark.parametrize("participants", [None, 2])
-@pytest.mark.parametrize("shape", SHAPES)
+@each("shape", SHAPES)
 def test_the_means_are_those_of_a_loop_over_clients(shape, participants, noise_std):
     n, k, d = SHAPES[shape]
     if n == 1:
@@ -138,7 +138,7 @@ def test_explicit_rounds_have_these_means(explicit_rounds):
     assert hotelling(drawn, means) < CRITICAL
 
 
-@pytest.mark.parametrize("law", WRONG)
+@each("law", WRONG)
 def test_explicit_rounds_reject_laws_that_are_nearly_right(explicit_rounds, law):
     setting, drawn = explicit_rounds
     means = means_by_loop(*overlaps(*ROUND_BASES), ROUND_HEADS, law=law, **setting)

@@ -115,7 +115,7 @@ def test_an_algorithm_draws_from_each_trial_alone():
 # --- how many take part --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("participation", "n_clients", "count"),
     [
         (1.0, 7, 7),

@@ -174,7 +174,7 @@ def learns_classes(kind):
     return True
 
 
-@pytest.mark.parametrize("name", LEARNERS)
+@each("name", LEARNERS)
 def test_algorithms_for_classes_run(name):
     data = draw(n_samples=[4, 9, 5, 6, 9, 7], trials=2, test_samples=4)
     result = lf.simulate(LEARNERS[name], data=data, rounds=2)

@@ -111,7 +111,7 @@ def test_a_gap_after_the_kth_value_of_a_spectrum():
         np.testing.assert_allclose(values[:4], spectrum, rtol=1e-13)
 
 
-@pytest.mark.parametrize("form", [*FORMS, *GAPS])
+@each("form", [*FORMS, *GAPS])
 def test_a_truth_depends_on_seed_and_trial_alone(form):
     options = FORMS[form][0] if form in FORMS else GAPS[form]
     made = problem(**options)
@@ -122,7 +122,7 @@ def test_a_truth_depends_on_seed_and_trial_alone(form):
     assert np.array_equal(noisy.truth(1, range(8)).dense(), eight.dense())
 
 
-@pytest.mark.parametrize("form", [*FORMS, *GAPS])
+@each("form", [*FORMS, *GAPS])
 def test_a_problem_is_a_value(form):
     options = FORMS[form][0] if form in FORMS else GAPS[form]
     made = problem(**options)
@@ -244,7 +244,7 @@ def test_new_clients_are_others_at_the_seed_of_the_truth():
     assert not np.isclose(made.new_clients(truth, made.n_clients, 1, range(3)).S, truth.S).any()
 
 
-@pytest.mark.parametrize("form", NEW)
+@each("form", NEW)
 @pytest.mark.parametrize("algorithm", [lf.FLUTE(rank=2, step_size=0.02), lf.Oracle(rank=2), lf.LocalOnly()])
 def test_a_result_meets_new_clients(form, algorithm):
     made = problem(**NEW[form][0], noise_std=0.1)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import assert_one_line
+from helpers import assert_one_line, each
 
 import linfed as lf
 from linfed.data import sources
@@ -39,7 +39,7 @@ def when(request, monkeypatch):
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-@pytest.mark.parametrize("name", RUNS)
+@each("name", RUNS)
 def test_a_batch_has_the_rows_of_its_participants(name, participation, when):
     algorithm, problem = RUNS[name]
     rounds = lf.iterate(

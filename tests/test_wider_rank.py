@@ -77,7 +77,7 @@ def test_a_step_size_without_its_factor_is_seen():
 
 def test_anil_shortens_an_extra_direction_by_the_cube():
     """Of one round on other samples: the mean change of the direction is -beta alpha^2 v s^3."""
-    n, d, m, trials, alpha, beta, sigma, s = 5, 4, 3, 40_000, 0.5, 0.7, 0.4, 1.3
+    n, d, m, trials, alpha, beta, sigma, s = 5, 4, 3, 8_000, 0.5, 0.7, 0.4, 1.3
     W = np.random.default_rng(3).standard_normal((n, 1))
     problem = lf.GivenTruth(B=np.eye(d)[:, :1], W=W, noise_std=sigma)
     B = np.zeros((trials, d, 2))

@@ -271,10 +271,13 @@ class Requires(IntEnum):
     FEATURES = 1
     """One ``project(B)`` at the state's B, heads fitted from it, and one representation gradient per step."""
 
-    QUADRATIC = 2
+    COORDINATES = 2
+    """As FEATURES, and the coordinates of x: the step uses the entries of B, e.g. to add noise to each."""
+
+    QUADRATIC = 3
     """Any operation that depends on the samples only through their second moments: every full-batch quadratic loss."""
 
-    ROWS = 3
+    ROWS = 4
     """The samples themselves."""
 
 

@@ -90,7 +90,8 @@ class PrivateFedRep(FedRep):
     @property
     def requires(self) -> Requires:
         """Operations that a step requires of a batch; clipping requires the message of each client."""
-        return super().requires if self.clip is None else Requires.QUADRATIC
+        of_noise = Requires.COORDINATES if self.message_noise_std else Requires.FEATURES
+        return max(super().requires, of_noise if self.clip is None else Requires.QUADRATIC)
 
     def check_loss(self, classes: int) -> None:
         """Raise for classification."""

@@ -91,7 +91,7 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
         return "fixed samples are used at more than one B"
     if not gaussian:
         return "it requires Gaussian x"
-    if requires > Requires.FEATURES:
+    if requires > Requires.COORDINATES:
         return f"{name} uses more than the features at one B"
     rank, k = setting.truth_rank, setting.algorithm.learned_rank
     if isinstance(data, FreshSamples) and data.unequal and data.smallest <= k and not classes:
@@ -106,8 +106,8 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
     init = setting.algorithm.initialization
     if init is not None and not init.independent() and getattr(setting.algorithm, "orthonormalize", False):
         return "the initial B may have dependent columns, and their replacement by QR would depend on the frame"
-    if getattr(setting.algorithm, "message_noise_std", 0.0):
-        return "noise on messages has components in all d dimensions"
+    if requires == Requires.COORDINATES:
+        return f"{name} uses the entries of B, which it keeps only up to a rotation"
     if d < rank + 2 * k:
         return f"it requires d >= r + 2k = {rank + 2 * k}, but d = {d}"
     return "it does not support the final step of the algorithm" if setting.algorithm.finishes else ""

@@ -91,7 +91,7 @@ class Setting:
     dim: int = 10
     rank: int = 2
     noise_std: float = 1.0
-    trials: int = 10
+    trials: int = 30
     seed: int = 0
 
     @property
@@ -208,7 +208,7 @@ class Rate(Setting):
     """Rate of the same batch near B* without label noise."""
 
     noise_std: float = 0.0
-    trials: int = 10
+    trials: int = 30
     folds: float = 8.0
     most_rounds: int = 40_000
 

@@ -162,7 +162,7 @@ def cells(quick: bool) -> dict[str, list[Point]]:
     counts: tuple[int, ...] = (5, 7, 10, 15, 25, 35, 50, 60, 75, 100, 200)
     axes: dict[str, Any] = {"noise_std, n_samples": [(s, m) for s in (0.3, 1.0) for m in counts] + [(1.0, 300)]}
     if quick:
-        base, sizes = replace(base, trials=12, most_rounds=300, law_trials=2), (2, 8, 16, 50)
+        base, sizes = replace(base, trials=10, most_rounds=250, law_trials=2), (2, 8, 16, 50)
         axes = {"noise_std, n_samples": [(0.3, 10), (0.3, 75), (1.0, 15), (1.0, 75)]}
     points = lf.grid(base, **axes, n_clients=sizes)
     return {"map": [one for one in points if one.cost <= LIMIT]}

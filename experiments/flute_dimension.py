@@ -73,7 +73,7 @@ def cells(quick: bool) -> dict[str, list[Wide]]:
     """Return FedRep and FLUTE, with and without its penalty, at both ranks in several dimensions."""
     wide, ranks, compared = Wide(), (3, 9), (FEDREP, FLUTE, NO_NC)
     if quick:
-        few: dict[str, Any] = {"rounds": 30, "trials": 12, "tuning_trials": 2, "steps": (0.4,), "weights": WEIGHTS[:1]}
+        few: dict[str, Any] = {"rounds": 30, "trials": 60, "tuning_trials": 2, "steps": (0.4,), "weights": WEIGHTS[:1]}
         return {"runs": lf.grid(replace(wide, n_clients=10, **few), rank=ranks[:1], dim=(30, 300), method=compared)}
     several = lf.grid(wide, rank=ranks, dim=(30, 1000), method=compared)
     return {"runs": [*several, *lf.grid(wide, dim=(10_000,), method=compared)]}

@@ -7,6 +7,7 @@ import linfed as lf
 from experiments import (
     altmin,
     estimators,
+    fedrep_floor,
     fedrep_moments,
     fedrep_recovery,
     fedrep_start,
@@ -212,3 +213,23 @@ def test_predicted_distances_are_judged_inside_the_range_only():
     rows[1]["radius"] = inside
     found = [one.verdict.value for one in fedrep_recovery.distances(rows, "k = 2")]
     assert found == ["SUPPORTED", "NOT SUPPORTED", "SUPPORTED"]
+
+
+# --- fedrep-floor ------------------------------------------------------------------------------------------------
+
+
+def test_the_range_of_the_floor_is_judged_by_settings():
+    def settings(factor, radius, law=0.2):
+        row = {"dim": 50, "rank": 2, "noise_std": 0.5, "per_unknown": 1.5, "radius": radius, "law": law, "first": 0.1}
+        row |= {"gradient": np.full(TRIALS, 1e-9), "distance": np.full(TRIALS, factor * 0.2)}
+        return [row] * 40
+
+    lost = settings(3.0, np.nan, np.nan)
+    for inside, outside, expected in ((1.0, 0.8, "SUPPORTED"), (1.2, 1.1, "NOT SUPPORTED")):
+        found = fedrep_floor.claims({"points": lf.Table([*settings(inside, 0.5), *settings(outside, 2.0), *lost])})
+        verdicts = {one.claim: one.verdict.value for one in found}
+        assert verdicts["Inside the declared range, the minimum is at the predicted distance"] == expected
+        assert verdicts["Inside the declared range, the minimum is at the predicted distance, on average"] == expected
+        assert verdicts["Beyond the declared range, the minimum is nearer to B* than predicted, on average"] == expected
+        assert verdicts["Inside the declared range, the minimum is at the distance of first order"] == "NOT SUPPORTED"
+        assert verdicts["Without a solution, the minimum is at a distance of at least 0.3"] == "SUPPORTED"

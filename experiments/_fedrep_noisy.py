@@ -20,7 +20,7 @@ from linfed.statistics.intervals import Measured, bootstrap_interval
 from ._fedrep_rivals import Student, mean_square
 
 NEAR: dict[str, Any] = {"claimed_low": 0.9, "claimed_high": 1.1}
-OWN: dict[str, Any] = {"source": f"{OWN_PREDICTION}, without a free parameter; 10 % is an {OWN_THRESHOLD}"}
+OWN: dict[str, Any] = {"source": f"{OWN_PREDICTION}, without a free parameter; 10 % is {OWN_THRESHOLD}"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FRESH, FIXED = "fresh", "fixed"
 THEOREM, BEST = "theorem's step", "best step"
-MARGIN = f"the margin is an {OWN_THRESHOLD}"
+MARGIN = f"the margin is {OWN_THRESHOLD}"
 MANY, START = (10_000, 100_000), 8
 """Numbers of clients for which 8 trials are enough, and the m at which the largest one's search for m starts."""
 MANY_CLIENTS = 10
@@ -229,7 +229,7 @@ def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> 
         (middle, min(ends), max(ends)),
         claim=text,
         claimed_high=most,
-        source=f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}",
+        source=f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}",
         statistic="factor between measured and predicted, worst setting",
         setting=f"{len(rows)} settings{condition}",
         detail=f"{rows[worst]['panel']} at {rows[worst]['crossing']:.4g}; the median factor is {typical:.3f}",

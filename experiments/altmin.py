@@ -65,7 +65,7 @@ CLOSE, NEAR = 1e-6, 1.05
 """Distance that counts as reached without noise, and factor within which distances count as equal."""
 SINE, SMALL_NOISE, SAME = 0.37, 0.3, 1e-3
 """Largest sine at which the prediction is claimed, largest small noise, and distance below which subspaces coincide."""
-OPTIMAL = "Thekumparampil, Jain, Netrapalli and Oh 2021, abstract: nearly optimal error; the {} is an " + OWN_THRESHOLD
+OPTIMAL = "Thekumparampil, Jain, Netrapalli and Oh 2021, abstract: nearly optimal error; the {} is " + OWN_THRESHOLD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +285,7 @@ def limits(rows: list[dict[str, Any]]) -> Iterator[Finding]:
         claim=f"AltMin's final distance is that predicted for the empirical risk, up to a sine of {SINE}",
         setting=f"{len(rows)} points",
         statistic="factor between the median over trials and the prediction, worst point",
-        source=f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}",
+        source=f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}",
         claimed_high=1.1,
     )
     for (m, name), known in {

@@ -72,12 +72,12 @@ UNBIASED = 1e-9
 """Predicted distances below this number are 0 up to rounding errors, and are not drawn."""
 
 ABSTRACT = "Zhang, Toso, Anderson and Matni 2024, abstract, in our words"
-FAILS = f"{ABSTRACT}: plain alternation fails for mildly non-isotropic data; the factor is an {OWN_THRESHOLD}"
+FAILS = f"{ABSTRACT}: plain alternation fails for mildly non-isotropic data; the factor is {OWN_THRESHOLD}"
 LOSES = (
     f"{ABSTRACT}: without isotropic data the update is biased, and the noise no longer falls with the number of tasks; "
-    f"the exponent is an {OWN_THRESHOLD}"
+    f"the exponent is {OWN_THRESHOLD}"
 )
-OWN = f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}"
+OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
 
 
 @dataclass(frozen=True, kw_only=True)

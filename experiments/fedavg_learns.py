@@ -63,7 +63,7 @@ from ._learns import (
 SUMMARY = "FedAvg learns the representation by local updates: K steps against one, diversity, scale, new clients"
 
 ABSTRACT = "Collins, Hassani, Mokhtari and Shakkottai 2022, abstract"
-THRESHOLD = f"{ABSTRACT}; the number is our {OWN_THRESHOLD}"
+THRESHOLD = f"{ABSTRACT}; the number is {OWN_THRESHOLD}"
 
 SEVERAL = {f"K = {steps}": steps for steps in (2, 5, 20)}
 FEDREP, ALONE = "FedRep", "LocalOnly"

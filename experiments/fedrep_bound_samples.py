@@ -319,7 +319,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     table, out = tables["least"], []
     statistic = f"smallest constant with which the bound holds in {100 * (1 - ALLOWED):g} % of the trials"
     for row in table:
-        fields = {"setting": searched(row), "statistic": statistic, "source": f"{ASKS}; the 1 is an {OWN_THRESHOLD}"}
+        fields = {"setting": searched(row), "statistic": statistic, "source": f"{ASKS}; the 1 is {OWN_THRESHOLD}"}
         detail = f"m = {row['least']:g} of {row['needed']:.4g}"
         out.append(judge(constant(row), claimed_high=1.0, claim="C = 1 is sufficient", detail=detail, **fields))
     for row in tables["tail"]:
@@ -330,7 +330,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 claim="C = 1 is sufficient for the theorem's failure probability in the first round, k = 1",
                 setting=f"p = {row['n_clients']}, d = {row['dim']}, dist_0 = {row['start']:g}",
                 statistic="smallest constant with which a first round fails no more often, by importance sampling",
-                source=f"{ASKS}; the 1 is an {OWN_THRESHOLD}, the distribution of the first round an {OWN_PREDICTION}",
+                source=f"{ASKS}; the 1 is {OWN_THRESHOLD}, the distribution of the first round an {OWN_PREDICTION}",
                 detail=f"m = {row['least']:g} of {row['needed']:.3g} for exp({row['log_allowed']:.0f})",
             )
         )
@@ -408,7 +408,7 @@ def growth(name: str, first: lf.Table, last: lf.Table, claimed: float) -> list[F
             tuple(powers),
             claimed_high=claimed + 0.5,
             claim=text,
-            source=f"{ASKS}; the half is an {OWN_THRESHOLD}",
+            source=f"{ASKS}; the half is {OWN_THRESHOLD}",
             **fields,
         ),
         judge(

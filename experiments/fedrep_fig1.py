@@ -187,7 +187,7 @@ def more_samples(table: lf.Table, condition: str) -> list[Finding]:
             (
                 "FedAvg hardly improves with m: by less than a tenth",
                 0.9,
-                f"{FEDAVG_CANNOT}; the tenth is our own threshold",
+                f"{FEDAVG_CANNOT}; the tenth is our threshold",
             ),
         )
     ]

@@ -46,8 +46,8 @@ SUMMARY = "the range of the predicted minimum on fixed samples, over n, m, noise
 STABLE, MEAN, NEAR, FAR = 0.9, 1.05, 1.1, 0.3
 """Largest replicon radius, claimed factors of the mean and of each setting, and claimed distance without a solution."""
 
-CONJECTURE = f"own conjecture, without a derivation; {OWN_THRESHOLD}"
-OWN = f"{OWN_PREDICTION}; the numbers are an {OWN_THRESHOLD}"
+CONJECTURE = f"our conjecture, without a derivation; {OWN_THRESHOLD}"
+OWN = f"{OWN_PREDICTION}; the numbers are {OWN_THRESHOLD}s"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -104,7 +104,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the prediction, the time and the memory."""
     table = tables["curves"]
     fields = {"setting": f"{table['engine']} engine, {table['rounds']} rounds", "source": OWN_THRESHOLD}
-    predicted = {"source": f"{OWN_PREDICTION}, without a free parameter; the factor is an {OWN_THRESHOLD}"}
+    predicted = {"source": f"{OWN_PREDICTION}, without a free parameter; the factor is {OWN_THRESHOLD}"}
     return [
         judge(
             largest_factor(table["distance"], table["predicted"]),

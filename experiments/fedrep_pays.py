@@ -61,7 +61,7 @@ LIMIT = 8_000
 FEDREP, LEAST, RIDGE, POOLED, ORACLE = "FedRep", "LocalOnly", "ridge", "PooledLeastSquares", "Oracle"
 LAW, COUNT, PAPER = "the law", "more samples than unknowns", "log(n) + d/n, best constants"
 HELPS = cite("FedRep paper, section 4.2", "so long as log(n) + d/n << d, federation helps", threshold=True)
-OWN = f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}"
+OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
 STABLE = 0.9
 """Largest replicon radius at which the risk is claimed."""
 NEAR = 1.25

@@ -51,8 +51,8 @@ RECOVERED, SAME, STABLE, NEAR = 1e-3, 1.0001, 0.9, 1.1
 """Distance that counts as recovery, largest ratio of empirical risks of the same minimum, largest radius, and claimed
 factor of the predicted distance."""
 
-OWN = f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}"
-CONJECTURE = f"own conjecture, without a derivation; {OWN_THRESHOLD}"
+OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
+CONJECTURE = f"our conjecture, without a derivation; {OWN_THRESHOLD}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -167,7 +167,7 @@ def constants(samples: lf.Table) -> list[Finding]:
             (float(measured.max()), *ends(resampled.max(axis=0))),
             claim="With Theorem 1's m, c = 1, half of the runs go from distance 0.9 to 0.01 in all settings",
             statistic="smallest c with which half of the runs do, the largest over settings",
-            source=f"{CLAIMED}; half of the runs, the distances, the rounds and the 1 are an {OWN_THRESHOLD}",
+            source=f"{CLAIMED}; half of the runs, the distances, the rounds and the 1 are {OWN_THRESHOLD}s",
             claimed_high=1.0,
             **fields,
         ),

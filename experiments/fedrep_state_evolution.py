@@ -226,7 +226,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                     claim=f"The {'median run' if name == 'predicted' else '10-90 % band'} is as predicted",
                     statistic=f"factor between measured and predicted {100 * level:.0f} % quantile, worst round",
                     claimed_high=1.1 if row["rival"] == EXACT else most,
-                    **fields | {"source": f"{OWN_PREDICTION}, nothing is fitted; the factor is an {OWN_THRESHOLD}"},
+                    **fields | {"source": f"{OWN_PREDICTION}, nothing is fitted; the factor is {OWN_THRESHOLD}"},
                 )
             )
         found += [

@@ -178,7 +178,7 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
             fields = {
                 "claim": text,
                 "setting": fixed,
-                "source": f"{source}; the margin is an {OWN_THRESHOLD}",
+                "source": f"{source}; the margin is {OWN_THRESHOLD}",
                 "note": note,
             }
             bounds.append(
@@ -223,7 +223,7 @@ def _power(table: lf.Table) -> lf.Finding:
         margin=0.05,
         claim="FLUTE's floor is a power of (d + n - k)/(n m)",
         setting=f"{law.points} settings",
-        source=f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
+        source=f"{OWN_PREDICTION}; the margin is {OWN_THRESHOLD}",
     )
 
 

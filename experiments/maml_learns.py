@@ -70,7 +70,7 @@ from ._learns import (
 SUMMARY = "MAML and ANIL recover B* exponentially fast, the average loss does not: diversity, shifted heads, samples"
 
 PAPER = "Collins, Mokhtari, Oh and Shakkottai 2022"
-THRESHOLD = f"{PAPER}, abstract and Figure 1; the number is our {OWN_THRESHOLD}"
+THRESHOLD = f"{PAPER}, abstract and Figure 1; the number is {OWN_THRESHOLD}"
 
 META: dict[str, tuple[type[lf.ANIL], bool]] = {
     "ANIL, first order": (lf.ANIL, False),

@@ -60,7 +60,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {
     MORE: ({"n_clients": 10_000, "n_samples": 20, "dim": 30, "noise_std": 0.5, "clip": 3.0, "trials": 60}, (0.5, 4.0)),
 }
 """Changes of the published setting, and levels of epsilon."""
-OWN = f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}"
+OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
 DOTS: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.2, "zorder": 5}
 
 
@@ -389,7 +389,7 @@ def slope(part: lf.Table, where: str) -> Finding:
         claim="The radius is proportional to 1/epsilon",
         setting=f"{where}, epsilon {low:g} to {high:g}",
         statistic="exponent of epsilon in the radius at the best number of rounds",
-        source=f"Shen et al. 2023 state it for their bound; the margin of 0.1 is an {OWN_THRESHOLD}",
+        source=f"Shen et al. 2023 state it for their bound; the margin of 0.1 is {OWN_THRESHOLD}",
         detail=f"predicted: {math.log(at_high.min() / at_low.min()) / span:.3f}",
         claimed_low=-1.1,
         claimed_high=-0.9,

@@ -200,7 +200,7 @@ def _draw(ax: Any, part: lf.Table, quantity: str) -> None:
 TUNED = "steps and ridge are tuned for the parameter error, not for dist"
 LAST = "on new samples gradient steps average over the rounds; Local only and the closed forms fit only the last batch"
 AIM = "the draft's aim"
-LEARNT = f"{AIM}; what counts as learned is an {OWN_THRESHOLD}"
+LEARNT = f"{AIM}; what counts as learned is {OWN_THRESHOLD}"
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

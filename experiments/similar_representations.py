@@ -43,7 +43,7 @@ from ._compared import FEDREP, JOINT, ORACLE, POOLED, RIDGE, Compared
 SUMMARY = "similar instead of equal representations, and outliers: where FedRep is still better than no federation"
 
 METHODS = (FEDREP, RIDGE, JOINT, "Ditto", "nuclear norm", POOLED, ORACLE)
-OWN = f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}"
+OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
 NEAR = 1.1
 """The claimed accuracy of predictions, as a factor."""
 

@@ -118,7 +118,7 @@ def predictions(table: lf.Table) -> Iterator[Finding]:
             claim=f"{name.capitalize()}: the smallest m is the predicted one",
             setting=f"d = {row['dim']}, n = {row['n_clients']:,}, noise std {row['noise_std']:.2g}",
             statistic="smallest m divided by the predicted m",
-            source=f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}",
+            source=f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}",
             claimed_low=1 / NEAR,
             claimed_high=NEAR,
             detail=f"{row['crossing']:.2f} against {row['estimated']:.2f}",

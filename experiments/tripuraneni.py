@@ -246,9 +246,9 @@ def draw(table: lf.Table, names: list[str], axis: str) -> Any:
 
 RATE = (
     "Tripuraneni, Jin and Jordan 2021, theorem on the method of moments: an upper bound of order (n m)^(-1/2); the "
-    f"range is our {OWN_THRESHOLD}"
+    f"range is {OWN_THRESHOLD}"
 )
-PREDICTED = f"{OWN_PREDICTION}; the factor is an {OWN_THRESHOLD}"
+PREDICTED = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

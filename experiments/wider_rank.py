@@ -44,8 +44,8 @@ SUMMARY = "B with more columns than the truth: FedRep's price in samples, and ho
 
 FEDREP, FREE = "FedRep", "FedRep without QR"
 SPLIT, SAME = "ANIL, other samples", "ANIL, same samples"
-PAPER = f"Yueksel, Boursier and Flammarion 2023, in our words; the factor is an {OWN_THRESHOLD}"
-OWN = f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}"
+PAPER = f"Yueksel, Boursier and Flammarion 2023, in our words; the factor is {OWN_THRESHOLD}"
+OWN = f"{OWN_PREDICTION}; the range is {OWN_THRESHOLD}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -146,7 +146,7 @@ def test_a_finding_says_something_and_who_says_it(changes, message):
 
 def test_a_source_quotes_with_its_place():
     assert cite("FedRep paper, Figure 3", "faster") == 'FedRep paper, Figure 3: "faster"'
-    assert cite("p", "w", threshold=True) == 'p: "w"; the number is our own threshold'
+    assert cite("p", "w", threshold=True) == 'p: "w"; the number is our threshold'
     assert join_notes("a", "", "b", "a") == "a; b"
 
 

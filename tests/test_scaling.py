@@ -117,7 +117,7 @@ def test_one_constant_is_judged_by_the_spread_of_many():
         ((2.0, 6.0, 3.0), 3.0, Verdict.VIOLATED),
     ):
         ratios = measured_with(0.0) * factors
-        found = judge_one_constant(ratios, claimed_high=1.5, source="own prediction", claim="one constant serves")
+        found = judge_one_constant(ratios, claimed_high=1.5, source="our prediction", claim="one constant serves")
         assert (found.verdict, found.setting) == (verdict, "3 settings")
         assert found.estimate == pytest.approx(spread, rel=0.01)
 

@@ -21,10 +21,10 @@ from linfed._types import Array
 from linfed.errors import check_choice, check_number, check_unmasked, short_repr
 from linfed.statistics.intervals import Measured, binomial_share, clustered_share, probability_smaller, share_smaller
 
-OWN_PREDICTION = "own prediction"
+OWN_PREDICTION = "our prediction"
 """Source of a claim that this project derived."""
 
-OWN_THRESHOLD = "own threshold"
+OWN_THRESHOLD = "our threshold"
 """Source of a claim whose numbers this project chose."""
 
 
@@ -35,7 +35,7 @@ class Verdict(Enum):
     --------
     >>> import linfed as lf
     >>> finding = lf.Finding(claim="The error falls", setting="n = 100", statistic="final divided by initial error",
-    ...                      source="own prediction", estimate=0.2, low=0.1, high=0.3, claimed_high=1.0, strict=True)
+    ...                      source="our prediction", estimate=0.2, low=0.1, high=0.3, claimed_high=1.0, strict=True)
     >>> finding.verdict
     <Verdict.SUPPORTED: 'SUPPORTED'>
     """
@@ -124,7 +124,7 @@ class Finding:
     --------
     >>> import linfed as lf
     >>> finding = lf.Finding(claim="FedRep is faster than FedAvg", setting="n = 100", statistic="share of trials",
-    ...                      source="own prediction", estimate=11 / 12, low=0.62, high=0.998, claimed_low=0.5,
+    ...                      source="our prediction", estimate=11 / 12, low=0.62, high=0.998, claimed_low=0.5,
     ...                      strict=True)
     >>> finding.claimed_range, finding.verdict.value
     ('above 0.5', 'SUPPORTED')
@@ -228,7 +228,7 @@ def cite(place: str, words: str, *, threshold: bool = False) -> str:
     >>> cite("FedRep paper, Theorem 1", "decays exponentially")
     'FedRep paper, Theorem 1: "decays exponentially"'
     """
-    return f'{place}: "{words}"' + (f"; the number is our {OWN_THRESHOLD}" if threshold else "")
+    return f'{place}: "{words}"' + (f"; the number is {OWN_THRESHOLD}" if threshold else "")
 
 
 def join_notes(*notes: str) -> str:
@@ -247,7 +247,7 @@ def judge(measured: Measured, **fields: Any) -> Finding:
     >>> from linfed.statistics import judge, median_interval
     >>> ratios = [0.9, 1.0, 1.1, 1.0, 0.95, 1.05]
     >>> finding = judge(median_interval(ratios), claim="The prediction is exact up to 20 %", setting="n = 100",
-    ...                 statistic="measured divided by predicted", source="own prediction",
+    ...                 statistic="measured divided by predicted", source="our prediction",
     ...                 claimed_low=0.8, claimed_high=1.25)
     >>> finding.verdict.value
     'SUPPORTED'
@@ -276,7 +276,7 @@ def judge_smaller(first: Array, second: Array, *, paired: bool = True, **fields:
     >>> from linfed.statistics import judge_smaller
     >>> first, second = np.arange(8.0), np.arange(8.0) + 0.5
     >>> finding = judge_smaller(first, second, claim="A is better than B", setting="n = 100", statistic="share",
-    ...                         source="own prediction")
+    ...                         source="our prediction")
     >>> finding.detail, finding.verdict.value
     ('8 of 8', 'SUPPORTED')
     """
@@ -308,7 +308,7 @@ def judge_share(
     --------
     >>> from linfed.statistics import judge_share
     >>> finding = judge_share([True] * 19 + [False], 0.5, claim="Most runs converge", setting="n = 100",
-    ...                       statistic="share of trials", source="own threshold")
+    ...                       statistic="share of trials", source="our threshold")
     >>> finding.detail, finding.claimed_range, finding.verdict.value
     ('19 of 20', 'above 0.5', 'SUPPORTED')
     """
@@ -350,7 +350,7 @@ def judge_failures(
     --------
     >>> from linfed.statistics import judge_failures
     >>> finding = judge_failures([False] * 50, allowed=0.1, claim="The bound holds", setting="n = 100",
-    ...                          source="own prediction")
+    ...                          source="our prediction")
     >>> finding.detail, finding.verdict.value
     ('0 of 50', 'HOLDS')
     """
@@ -390,7 +390,7 @@ def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **fields: Any) -> F
     --------
     >>> from linfed.statistics import judge_identity
     >>> finding = judge_identity([1e-15, 3e-16], tolerance=1e-12, claim="The two sides are equal", setting="n = 100",
-    ...                          statistic="largest gap", source="own prediction")
+    ...                          statistic="largest gap", source="our prediction")
     >>> finding.estimate, finding.verdict.value
     (1e-15, 'HOLDS')
     """
@@ -427,7 +427,7 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
     >>> from linfed.statistics import fit_exponent, judge_exponent
     >>> m, errors = [10, 20, 40], [[1.0, 0.5, 0.25], [1.2, 0.6, 0.3]]
     >>> finding = judge_exponent(fit_exponent(m, errors), -1.0, kind="equal", margin=0.1, claim="The error is 1/m",
-    ...                          setting="n = 100", source="own prediction")
+    ...                          setting="n = 100", source="our prediction")
     >>> finding.claimed_range, finding.verdict.value
     ('-1.1 to -0.9', 'HOLDS')
     """

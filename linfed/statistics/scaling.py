@@ -44,7 +44,7 @@ def judge_predicted_exponent(
         "claimed_low": -margin,
         "claimed_high": margin,
         "theorem": True,
-        "source": f"{OWN_PREDICTION}; the margin is an {OWN_THRESHOLD}",
+        "source": f"{OWN_PREDICTION}; the margin is {OWN_THRESHOLD}",
         "statistic": "fitted exponent minus the predicted one",
         "detail": f"measured {estimate:.3f}, predicted {predicted_exponent:.3f}",
     }
@@ -89,7 +89,7 @@ def judge_farthest_off(
 
     defaults = {
         "theorem": True,
-        "source": f"{OWN_PREDICTION}; the range is an {OWN_THRESHOLD}",
+        "source": f"{OWN_PREDICTION}; the range is {OWN_THRESHOLD}",
         "statistic": "measured divided by predicted root mean square, at the worst point",
     }
     interval = bootstrap_interval(farthest, groups, paired=True, vectorized=True, resamples=500)
@@ -117,7 +117,7 @@ def judge_one_constant(ratios: npt.ArrayLike, *, claimed_high: float, **fields: 
     Examples
     --------
     >>> from linfed.statistics import judge_one_constant
-    >>> finding = judge_one_constant([[1.0, 1.2], [1.1, 1.1], [1.0, 1.2]], claimed_high=1.5, source="own prediction",
+    >>> finding = judge_one_constant([[1.0, 1.2], [1.1, 1.1], [1.0, 1.2]], claimed_high=1.5, source="our prediction",
     ...                              claim="One constant serves all settings")
     >>> finding.detail, finding.verdict.value
     ('constants from 1 to 1.2', 'HOLDS')

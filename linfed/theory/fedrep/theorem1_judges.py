@@ -99,7 +99,7 @@ def judge_theorem1(
         claim=f"dist_T <= (1 - eta E0 sigma_min^2 / 2)^({exponent_text}) dist_0 in every round"
         + (f", if m is the theorem's with C = {constant:g}" if assumed else ""),
         setting=setting,
-        source=f"{who}; C = {constant:g} and the share {resolution:g} are an {OWN_THRESHOLD}"
+        source=f"{who}; C = {constant:g} and the share {resolution:g} are {OWN_THRESHOLD}s"
         if assumed
         else f"not claimed: {who} only under its hypotheses",
         theorem=assumed,

@@ -50,6 +50,7 @@ PICTURES: dict[str, tuple[str, str, int]] = {
     "fedrep-fig4": ("fedrep-fig4", "", 1005),
     "fedrep-fixed-samples": ("fedrep-fixed-samples", "", 1400),
     "fedrep-million": ("fedrep-million", "", 1005),
+    "fedrep-floor": ("fedrep-floor", "", 2070),
     "fedrep-moments": ("fedrep-moments", "", 1400),
     "fedrep-near-truth": ("fedrep-near-truth", "", 1400),
     "fedrep-pays": ("fedrep-pays", "", 1400),

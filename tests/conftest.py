@@ -20,6 +20,8 @@ settings.register_profile("fixed", max_examples=15, derandomize=True, database=N
 settings.register_profile("thorough", max_examples=500, print_blob=True, **slow)
 settings.load_profile("fixed")  # --hypothesis-profile=thorough takes the other one
 
+collect_ignore = ["mutants.py"]  # a program; it needs cosmic-ray, which its nox session installs
+
 sys.dont_write_bytecode = False
 gc.disable()  # until all tests are collected
 

@@ -563,7 +563,7 @@ def test_the_proofs_constant_is_tight_or_not():
     assert (few.verdict, few.high) == (Verdict.INCONCLUSIVE, np.inf)  # any constant may fail in 5 % of the trials
     assert judged(170.0 * bound).estimate == pytest.approx(170.0)
     assert judged(150.0 * bound).verdict is Verdict.NOT_SUPPORTED
-    assert judged(150.0 * bound).source.startswith("own")  # the theorem does not say that it is
+    assert judged(150.0 * bound).source.startswith("our threshold")  # the theorem does not say that it is
     assert judged(1700.0 * bound).verdict is Verdict.NOT_SUPPORTED
     assert judged(np.nan).verdict is Verdict.NOT_SUPPORTED
     assert judged(1.0, step_size=0.1).verdict is Verdict.HYPOTHESES_FAIL

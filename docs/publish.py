@@ -44,7 +44,7 @@ BITS = 14
 """Number of binary digits to keep after the first one; a number keeps more than 4 decimal digits."""
 ROUNDS, EARLY = 350, 100
 """Number of points to keep along a longer axis of rounds, and how many of them are the first ones."""
-CSV_LIMIT = 130_000
+CSV_LIMIT = 100_000
 """Largest size of a published CSV file in bytes."""
 
 REGION = ("largest", "rest", "smallest")
@@ -76,6 +76,7 @@ DROPPED: dict[str, tuple[str, ...]] = {
     "maml-learns-samples": ("distance",),
     "maml-learns-shifts": ("distance", "predicted"),
     "fedrep-fig1-clients": ("curve",),
+    "fedrep-floor-points": ("gradient",),
     "fedrep-fixed-samples-fixed": TRIED,
     "fedrep-moments-samples": TRIED,
     "fedrep-near-truth-near": TRIED,

@@ -436,7 +436,7 @@ SHAPES = {
     "m < k": ([2] * 5, 6, 3, 3),
     "m == k": ([3] * 5, 6, 3, 3),
 }
-ROUNDS = 6
+ROUNDS = 12
 
 
 @each("shape", SHAPES)

@@ -3,6 +3,7 @@
 import inspect
 import re
 import runpy
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -200,7 +201,13 @@ def run(sources, monkeypatch):
     """Execute code in a new kernel, as cells, and return the cells."""
     monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel then uses the backend for notebooks
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(FOLDER.parent)}}).execute()
+    client = partial(NotebookClient, notebook, timeout=600, resources={"metadata": {"path": str(FOLDER.parent)}})
+    try:
+        client().execute()
+    except RuntimeError as error:  # two kernels that start at the same time can choose the same port
+        if "before replying" not in str(error):
+            raise
+        client().execute()
     return notebook.cells
 
 

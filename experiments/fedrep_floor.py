@@ -38,7 +38,7 @@ from linfed._types import Array
 from linfed.figures.style import KINDS
 from linfed.plotting.panels import Figures
 from linfed.statistics import judge_share
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
+from linfed.statistics.findings import OWN_CONJECTURE, OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import mean_interval
 
 SUMMARY = "the range of the predicted minimum on fixed samples, over n, m, noise and the condition number of the heads"
@@ -46,7 +46,7 @@ SUMMARY = "the range of the predicted minimum on fixed samples, over n, m, noise
 STABLE, MEAN, NEAR, FAR = 0.9, 1.05, 1.1, 0.3
 """Largest replicon radius, claimed factors of the mean and of each setting, and claimed distance without a solution."""
 
-CONJECTURE = f"our conjecture, without a derivation; {OWN_THRESHOLD}"
+CONJECTURE = f"{OWN_CONJECTURE}; {OWN_THRESHOLD}"
 OWN = f"{OWN_PREDICTION}; the numbers are {OWN_THRESHOLD}s"
 
 

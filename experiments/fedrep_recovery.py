@@ -37,7 +37,7 @@ import linfed as lf
 from linfed.figures.style import KINDS, Look
 from linfed.plotting.panels import Figures
 from linfed.statistics import binomial_share
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
+from linfed.statistics.findings import OWN_CONJECTURE, OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import mean_interval, median_interval
 
 from ._spectral import LOOKS, MOMENTS, PAIRS, spectral
@@ -52,7 +52,7 @@ RECOVERED, SAME, STABLE, NEAR = 1e-3, 1.0001, 0.9, 1.1
 factor of the predicted distance."""
 
 OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
-CONJECTURE = f"our conjecture, without a derivation; {OWN_THRESHOLD}"
+CONJECTURE = f"{OWN_CONJECTURE}; {OWN_THRESHOLD}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any
 from linfed.errors import UsageError, short_repr, suggestion
 from linfed.reproduction.committed import committed_runs
 from linfed.statistics.findings import Finding, Hypothesis, Verdict
+from linfed.system.files import refuse_pipe
 
 ENDS = (-math.inf, math.nan, math.inf)
 """Values that JSON stores as null; candidates for the ends of an interval."""
@@ -71,8 +72,7 @@ def read_record(path: Path) -> Any:
     OSError
         If the file cannot be read.
     """
-    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would wait for its writer
-        raise ValueError("it is not a regular file")
+    refuse_pipe(path)
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:

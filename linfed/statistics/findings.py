@@ -27,6 +27,9 @@ OWN_PREDICTION = "our prediction"
 OWN_THRESHOLD = "our threshold"
 """Source of a claim whose numbers this project chose."""
 
+OWN_CONJECTURE = "our conjecture, without a derivation"
+"""Source of a claim that this project has not derived."""
+
 
 class Verdict(Enum):
     """Judgement of a claim; HOLDS and VIOLATED are for theorems.

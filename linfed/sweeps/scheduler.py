@@ -162,8 +162,9 @@ class _Sweep:
                 self.store.set_aside([self.keys[index] for index in share])
             found = self.store.read(self.keys, reuse_stale=self.options.reuse_stale)
             self.tables = [None if done is None else done.table for done in found]
-            for done in {key: done for key, done in zip(self.keys, found, strict=True) if done is not None}.values():
-                self.times = self.times.with_those_of(done)
+            for index in self.twins:  # equal cells count once
+                done = found[index]
+                self.times = self.times if done is None else self.times.with_those_of(done)
         reused = len(self.cells) - self.tables.count(None)
         self.wanted.extend(index for index in share if self.tables[index] is None)
         for index in self.wanted:

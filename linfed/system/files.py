@@ -97,6 +97,12 @@ def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]], compression
                 np.lib.format.write_array(part, np.asanyarray(array), allow_pickle=False)
 
 
+def refuse_pipe(path: Path) -> None:
+    """Raise if a path is a pipe, a socket or a device, whose reader would wait; a folder fails when it is opened."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise ValueError("it is not a regular file")
+
+
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Json]:
     """Return the arrays and the description of a file written by `write`.
 
@@ -109,8 +115,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Json]:
     """
     try:
         found = Path(path) if Path(path).exists() else with_suffix(path)
-        if found.exists() and not (found.is_file() or found.is_dir()):  # a pipe would wait for its writer
-            raise ValueError("it is not a regular file")
+        refuse_pipe(found)
         with found.open("rb") as file, zipfile.ZipFile(file) as archive:
             parts = archive.infolist()
             unpacked = sum(part.file_size for part in parts)

@@ -380,10 +380,15 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
 
 
 def check_numbers(name: str, value: object, axes: int = 0) -> Array:
-    """Return `value` as a float array of any shape with at least `axes` axes; NaN and infinity are allowed."""
+    """Return `value` as a float array of any shape with at least `axes` axes; NaN and infinity are allowed.
+
+    The array is contiguous, so that a broadcast value of any size is refused here (`SizeError`).
+    """
     try:
         reason = _no_numbers(name, value)
-        array = np.asarray(() if reason else value, dtype=np.float64)
+        array = np.asarray(() if reason else value, dtype=np.float64, order="C")
+    except MemoryError:
+        raise SizeError(f"{name} = {short_repr(value)} is too large: no memory is left for a copy") from None
     except (OverflowError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
     if reason:

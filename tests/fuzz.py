@@ -111,8 +111,10 @@ EXTRA: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("theory.flute_bound", "theory.flute_gap", "theory.flute_local_rate"), {"spectrum": [2.0, 1.0, 0.5]}),
     "theory.fixed_samples_needed": {"level": 0.1}, "theory.median_distance": {"X": np.eye(2), "dim": 9},
     "theory.mean_square_rate": {"algorithm": lf.FedAvg(step_size=0.1)}, "theory.shortcut_spectrum_hypothesis": {"truth": SHORT},
+    **dict.fromkeys(("statistics.mean_interval", "statistics.quantile_interval"), {"values": [1.0, 2.0, 4.0]}),
     "statistics.clustered_share": {"hits": np.ones((4, 3), dtype=bool)},
-    **dict.fromkeys(("statistics.judge_share", "statistics.judge_smaller"), {"hits": np.ones((4, 3), dtype=bool)}),
+    **dict.fromkeys(("statistics.judge_share", "statistics.judge_smaller"),
+                    {"claim": "c", "setting": "s", "statistic": "t", "source": "p"}),
     "simulate": {"problem": PROBLEM, "metrics": ["risk"], "memory_budget": 1e9, "record_every": 1, "engine": "auto", "workers": 1},
     "synthetic_classes": {"n_clients": 5, "n_samples": 20, "dim": 6},
     "theory.shortcut_repulsion": {"B": np.eye(6)[None, :, :2]},
@@ -200,7 +202,7 @@ def given_case(chance: random.Random) -> tuple[str, Callable[[], Any], list[str]
         "Fortran": lambda: np.asfortranarray(array),
         "scaled": lambda: array * chance.choice([1e160, 1e-160, 1e300, 1e-320]),
         "a matrix": lambda: np.matrix(array[0]),
-        "broadcast": lambda: np.broadcast_to(array, (10**6, *array.shape)),
+        "broadcast": lambda: np.broadcast_to(array, (10**9, *array.shape)),
         "odd": lambda: chance.choice(ODD),
     }
     change = chance.choice(sorted(changes))

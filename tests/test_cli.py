@@ -698,6 +698,7 @@ def test_absent_experiments_are_said_clearly(tmp_path, monkeypatch, capsys, argu
         (["reprodcue", "x"], "'reprodcue' is not a command (did you mean 'reproduce'?); see linfed --help"),
         (["fedrep-fig3"], "'fedrep-fig3' is not a command (did you mean 'linfed reproduce fedrep-fig3'?); see linfed"),
         (["reproduce"], "missing argument NAME; see linfed reproduce --help"),
+        (["list", ""], "'': no such argument; see linfed --help"),
         (["reproduce", "toy-one", "--qick"], "--qick: no such argument (did you mean '--quick'?)"),
         (
             ["reproduce", "toy-one", "--dim", "3"],

@@ -11,6 +11,7 @@ import pytest
 from helpers import assert_same, basis, each, normal, rounds_of, some
 
 import linfed as lf
+from docs.algorithm_table import with_required
 from linfed.data import explicit
 from linfed.data.projected import draws
 from linfed.data.projected.source import ProjectedBatch
@@ -1143,6 +1144,34 @@ def test_memory_does_not_grow_with_the_rounds(engine, heads, no_collector):
     assert peaks[1] < peaks[0] + 2 * 8 * 2000 * 2  # twice the heads of one round
 
 
+def budgeted(algorithm, problem, data, **arguments):
+    """Return the estimated number of bytes of a trial, from the message of a run that may use one byte."""
+    with pytest.raises(lf.SizeError) as caught:
+        lf.simulate(algorithm, problem, data=data, memory_budget=1.0, **arguments)
+    number, unit = str(caught.value).split("about ")[1].split(" ")[:2]
+    return float(number) * 1000.0 ** ["B", "kB", "MB", "GB"].index(unit)
+
+
+def taken(algorithm, problem, data, more, **arguments):
+    """Return the number of bytes that each trial takes in addition to the first."""
+    peaks = []
+    for trials in (1, 1 + more):
+        tracemalloc.start()
+        lf.simulate(algorithm, problem, data=data, trials=trials, **arguments)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    return (peaks[1] - peaks[0]) / more
+
+
+@pytest.mark.parametrize("participation", some([1.0, 0.1], 2))
+@pytest.mark.parametrize("name", [name for name in lf.ALGORITHMS if name not in ("GeneralFLUTE", "Oracle")])
+def test_the_budget_of_every_algorithm_is_near_what_it_takes(name, participation):
+    run = {"rounds": 2, "participation": participation, "engine": "explicit", "metrics": []}
+    run |= {"data": lf.FixedSamples(12), "problem": shared(n=150, d=10)}
+    algorithm = with_required(lf.ALGORITHMS[name])
+    assert 0.05 < taken(algorithm, more=4, **run) / budgeted(algorithm, **run) < 1.5
+
+
 FOOTPRINTS = {
     "projected": ("projected", fedrep(d=40), shared(n=3000, d=40), lf.FreshSamples(10)),
     "projected, gradient heads": ("projected", fedrep(d=40, **GRADIENT), shared(n=3000, d=40), lf.FreshSamples(10)),
@@ -1169,14 +1198,4 @@ FOOTPRINTS = {
 def test_a_trial_takes_no_more_memory_than_is_budgeted(name):
     engine, algorithm, problem, data = FOOTPRINTS[name]
     arguments = {"rounds": 3, "participation": 0.5, "engine": engine}
-    with pytest.raises(lf.SizeError) as caught:
-        simulate(algorithm, problem, data, memory_budget=1.0, **arguments)
-    number, unit = str(caught.value).split("about ")[1].split(" ")[:2]
-    each = float(number) * 1000.0 ** ["B", "kB", "MB", "GB"].index(unit)
-    peaks = []
-    for trials in (1, 9):
-        tracemalloc.start()
-        simulate(algorithm, problem, data, trials=trials, **arguments)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert (peaks[1] - peaks[0]) / 8 < 1.5 * each
+    assert taken(algorithm, problem, data, 8, **arguments) < 1.5 * budgeted(algorithm, problem, data, **arguments)

@@ -6,12 +6,13 @@ import warnings
 
 import numpy as np
 import pytest
+from helpers import assert_one_line
 from scipy import stats
 
 from linfed.report.scoreboard import measured
 from linfed.reproduction.records import finding_to_dict, load_findings
 from linfed.statistics import intervals
-from linfed.statistics.findings import Finding, Verdict, findings_table, judge
+from linfed.statistics.findings import Finding, Verdict, findings_table, judge, judge_share
 from linfed.statistics.fits import fit_exponent
 from linfed.statistics.gains import factor_ratio, gain_ratio
 from linfed.statistics.intervals import (
@@ -22,6 +23,7 @@ from linfed.statistics.intervals import (
     first_round_below,
     largest_factor,
     least_passing,
+    mean_interval,
     median_interval,
     median_ratio,
     probability_smaller,
@@ -50,6 +52,44 @@ def beta_binomial(rng, clusters, share, correlation, unequal, points=10):
         own = rng.beta(share * (1 / correlation - 1), (1 - share) * (1 / correlation - 1), clusters)
     index = np.repeat(np.arange(clusters), sizes)
     return rng.random(len(index)) < np.asarray(own)[index], index
+
+
+BAD_INPUT = {
+    "recorded rounds": (lambda: first_round_below(lambda: 1, np.ones((2, 3)), 0.1), ["rounds must be an array"]),
+    "curves without trials": (lambda: first_round_below([0, 1], [1.0, 2.0], 0.1), ["values has shape (2,)"]),
+    "curves of other rounds": (lambda: first_round_below([0, 1], np.ones((4, 3)), 0.1), ["(4, 3)", "(trials, R)"]),
+    "no threshold": (lambda: first_round_below([0], [[1.0]], None), ["threshold = None must be a finite number"]),
+    "more hits than points": (lambda: binomial_share(3, 2), ["count = 3", "from 0 to 2"]),
+    "a total that is no count": (lambda: binomial_share(0, -1), ["total = -1", "at least 0"]),
+    "a level above 1": (lambda: binomial_share(1, 2, confidence=95), ["confidence = 95", "from 0 to 1"]),
+    "pairs of one": (lambda: share_smaller([1.0, 2.0], [1.0]), ["second has shape (1,)", "the shape of first = (2,)"]),
+    "words": (lambda: probability_smaller(["a"], [1.0]), ["first = ['a'] must be an array of numbers"]),
+    "a number": (lambda: median_ratio(1.0, [1.0]), ["first has shape (), expected (trials,), at least one"]),
+    "no trials": (lambda: median_interval([]), ["values has shape (0,), expected (trials,), at least one"]),
+    "two axes": (lambda: mean_interval([[1.0]]), ["values has shape (1, 1), expected (trials,)"]),
+    "points without clusters": (lambda: clustered_share([True]), ["hits has shape (1,), expected (clusters, points)"]),
+    "points of clusters": (lambda: clustered_share([[True]], [1]), ["hits has shape (1, 1)", "as clusters is given"]),
+    "too few clusters": (lambda: clustered_share([True, False], [1]), ["clusters has shape (1,)"]),
+    "clusters of a judged share": (
+        lambda: judge_share([True, False], 0.5, clusters=[1]),
+        ["clusters has shape (1,), expected one for each of the 2 hits"],
+    ),
+    "one hit": (lambda: judge_share(True, 0.5), ["hits = True must be an array (points,)"]),
+    "no function": (lambda: bootstrap_interval(1.0, [[1.0]]), ["statistic = 1.0 must be a function"]),
+    "no samples": (lambda: bootstrap_interval(np.mean, 1.0), ["samples = 1.0 must be a sequence of arrays"]),
+    "a sample": (lambda: bootstrap_interval(np.mean, [1.0, 2.0]), ["samples[0] has shape ()"]),
+    "no resamples": (lambda: bootstrap_interval(np.mean, [[1.0, 2.0]], resamples=0), ["resamples = 0"]),
+    "pairing": (lambda: bootstrap_interval(np.mean, [[1.0, 2.0]], paired=""), ["paired = '' must be True or False"]),
+    "an end": (
+        lambda: judge((1.0, 0.5, None), claim="c", setting="s", statistic="t", source="p", claimed_low=0.1),
+        ["high = None must be a number"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INPUT)
+def test_bad_input_is_one_line(name):
+    assert_one_line(*BAD_INPUT[name], (ValueError, TypeError))
 
 
 def test_first_round_below():

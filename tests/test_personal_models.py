@@ -201,6 +201,15 @@ def test_the_variants_of_apfl_differ(world):
     assert np.abs(one.predictors() - two.predictors()).max() > 1e-2
 
 
+@pytest.mark.parametrize("variant", ["paper", "framework"])
+def test_each_variant_of_apfl_ends_at_its_own_floor(variant):
+    world = draw_world([9] * 4, 5, 2, noise=0.4, seed=4)
+    run = {"problem": world.problem(noise_std=0.4), "data": world.data(), "rounds": 4000}
+    algorithm = lf.APFL(step_size=0.1, local_steps=2, mix=0.7, variant=variant)
+    result = lf.simulate(algorithm, **run, metrics=["risk"], record_every=4000)
+    np.testing.assert_allclose(result.metrics["risk"][0, -1], lf.predict(algorithm, **run).floor, rtol=1e-9)
+
+
 @pytest.mark.parametrize("steps", [1, 4])
 def test_exact_pfedme_ends_at_the_fixed_point_of_averaging_on_envelopes(world, normal, steps):
     (A, b), strength = normal, 2.0

@@ -420,9 +420,9 @@ class Algorithm(Configuration, ABC):
         return self.learned_rank * (n_clients + dim)
 
 
-def check_algorithm(algorithm: object) -> None:
+def check_algorithm(algorithm: object, name: str = "algorithm") -> None:
     """Raise unless `algorithm` is an `Algorithm`."""
-    check_instance("algorithm", algorithm, Algorithm, "an algorithm, e.g. lf.FedRep(rank=2, step_size=0.5)")
+    check_instance(name, algorithm, Algorithm, "an algorithm, e.g. lf.FedRep(rank=2, step_size=0.5)")
 
 
 def requires_of(algorithm: Algorithm) -> Requires:

@@ -22,6 +22,8 @@ class Parser(argparse.ArgumentParser):
             return f"{chosen[1]!r} is not a command{self._command(chosen[1], re.findall(r'[a-z]+', chosen[2]))}"
         if message.startswith("unrecognized arguments: "):
             given = message.partition(": ")[2].split()
+            if not given:
+                return "'': no such argument"
             return f"{' '.join(given)}: no such argument{self._argument(*given[:2])}"
         return message.replace("the following arguments are required:", "missing argument")
 

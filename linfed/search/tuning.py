@@ -91,7 +91,7 @@ class Tuned(Configuration):
     validation_share: float | None = None
 
     def __post_init__(self) -> None:
-        check_algorithm(self.base)
+        check_algorithm(self.base, "base")
         _settings(self.base, self.grid)
         check_fields(
             self,

@@ -20,7 +20,7 @@ from linfed.algorithms.base import State
 from linfed.data.classes import ClassBatch
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.projected import ProjectedHeldOut
-from linfed.errors import check_array, check_choice, check_returned, short_repr, suggestion
+from linfed.errors import check_array, check_choice, check_instance, check_returned, short_repr, suggestion
 from linfed.numerics.linalg import distance_from, factored_squared_lengths, span_distance
 from linfed.problems import Truth
 from linfed.simulation.class_metrics import (
@@ -302,6 +302,7 @@ def shortcut_error(state: State, truth: Truth | None) -> Array:
     >>> result.metrics
     MetricTable(shortcut_error: (1, 3))
     """
+    check_instance("state", state, State, "the state of a run, such as result.final")
     if not isinstance(truth, Truth) or truth.S is None:
         raise ValueError("shortcut_error requires a ground truth with shortcuts S, such as lf.SharedWithShortcuts")
     return np.asarray(np.linalg.norm((0.0 if state.S is None else state.S) - truth.S, axis=(-2, -1)))

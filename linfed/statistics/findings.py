@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_choice, check_number, check_unmasked, short_repr
+from linfed.errors import check_choice, check_number, check_unmasked, is_real, short_repr
 from linfed.statistics.intervals import Measured, binomial_share, clustered_share, probability_smaller, share_smaller
 
 OWN_PREDICTION = "our prediction"
@@ -150,10 +150,13 @@ class Finding:
     note: str = ""
 
     def __post_init__(self) -> None:
-        if not self.source.strip():
+        if not isinstance(self.source, str) or not self.source.strip():
             raise ValueError(
                 f"source = {short_repr(self.source)} must name the source of the claim: a quotation, or OWN_PREDICTION"
             )
+        for name in ("estimate", "low", "high", "claimed_low", "claimed_high"):
+            if not is_real(getattr(self, name)):
+                raise ValueError(f"{name} = {short_repr(getattr(self, name))} must be a number")
         if np.isinf(self.claimed_low) and np.isinf(self.claimed_high):
             raise ValueError(
                 f"claimed_low and claimed_high do not bound the statistic of {short_repr(self.claim)}; give one"
@@ -316,6 +319,10 @@ def judge_share(
     ('19 of 20', 'above 0.5', 'SUPPORTED')
     """
     values = np.asarray(check_unmasked("hits", hits), dtype=bool)
+    if values.ndim == 0:
+        raise ValueError(f"hits = {short_repr(hits)} must be an array (points,) or (rows, ..)")
+    if clusters is not None and np.shape(clusters) != (len(values),):
+        raise ValueError(f"clusters has shape {np.shape(clusters)}, expected one for each of the {len(values)} hits")
     count, total = int(values.sum()), values.size
     sets = None if clusters is None else np.repeat(clusters, values[0].size if total else 1)
     found = binomial_share(count, total) if sets is None else clustered_share(values.ravel(), sets)

@@ -11,7 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator
-from linfed.errors import check_number, check_numbers
+from linfed.errors import (
+    check_array,
+    check_bool,
+    check_integer,
+    check_number,
+    check_numbers,
+    check_shape,
+    check_unmasked,
+    short_repr,
+)
 from linfed.numerics.quantiles import quantiles
 
 INFINITE = 1e150
@@ -28,6 +37,26 @@ SMALLEST_FREEDOM = 0.1
 
 Measured: TypeAlias = tuple[float, float, float]
 """Estimate of a statistic and the two ends of its interval."""
+
+
+def _level(confidence: object) -> float:
+    """Return a confidence level from 0 to 1."""
+    return check_number("confidence", confidence, minimum=0.0, maximum=1.0)
+
+
+def _trials(name: str, values: object, *, some: bool = True) -> Array:
+    """Return values of trials (trials,), if `some` at least one; NaN and infinity are allowed."""
+    array = check_numbers(name, values)
+    if array.ndim != 1 or (some and not array.size):
+        raise ValueError(f"{name} has shape {array.shape}, expected (trials,)" + ", at least one" * some)
+    return array
+
+
+def _pairs(first: object, second: object, *, some: bool = True) -> tuple[Array, Array]:
+    """Return values of paired trials."""
+    one, other = _trials("first", first, some=some), _trials("second", second, some=some)
+    check_shape("second", other, one.shape, "the shape of first")
+    return one, other
 
 
 def first_round_below(rounds: Array, values: Array, threshold: float) -> Array:
@@ -52,8 +81,10 @@ def first_round_below(rounds: Array, values: Array, threshold: float) -> Array:
     >>> first_round_below(np.array([0, 10, 20]), np.array([[1.0, 0.1, 0.01], [1.0, 0.5, 0.2]]), 0.1).tolist()
     [10.0, inf]
     """
-    hit = values <= threshold
-    return np.where(hit.any(axis=1), np.asarray(rounds, dtype=float)[hit.argmax(axis=1)], np.inf)
+    recorded, curves = check_array("rounds", rounds, [("R",)]), check_numbers("values", values, axes=2)
+    check_shape("values", curves, (len(curves), len(recorded)), "(trials, R)")
+    hit = curves <= check_number("threshold", threshold)
+    return np.where(hit.any(axis=1), recorded[hit.argmax(axis=1)], np.inf)
 
 
 def nan_as_worst(errors: npt.ArrayLike) -> Array:
@@ -70,6 +101,8 @@ def binomial_share(count: int, total: int, *, confidence: float = 0.95) -> Measu
     >>> [round(one, 3) for one in binomial_share(19, 20)]
     [0.95, 0.751, 0.999]
     """
+    total, confidence = check_integer("total", total, minimum=0), _level(confidence)
+    count = check_integer("count", count, minimum=0, maximum=total)
     if total == 0:
         return np.nan, 0.0, 1.0
     from scipy import stats
@@ -103,6 +136,7 @@ def share_smaller(first: Array, second: Array, *, confidence: float = 0.95) -> t
     >>> share, detail
     (1.0, '4 of 4 that differ; 4 of all 5 smaller, 0 larger, 1 tied')
     """
+    first, second = _pairs(first, second, some=False)
     smaller, larger = int(np.sum(first < second)), int(np.sum(first > second))
     differ, total = smaller + larger, len(first)
     detail = f"{smaller} of {differ}"
@@ -151,10 +185,14 @@ def clustered_share(
     >>> [round(float(one), 3) for one in clustered_share(hits)]
     [0.8, 0.34, 1.0]
     """
-    values = np.asarray(hits, dtype=float)
+    confidence, values = _level(confidence), np.asarray(check_unmasked("hits", hits), dtype=bool)
+    if values.ndim != (2 if clusters is None else 1):
+        wanted = "(clusters, points)" if clusters is None else "(points,), as clusters is given"
+        raise ValueError(f"hits has shape {values.shape}, expected {wanted}")
     if clusters is None:
-        counts, sizes = values.sum(axis=1), np.full(len(values), float(values.shape[1]))
+        counts, sizes = values.sum(axis=1).astype(float), np.full(len(values), float(values.shape[1]))
     else:
+        check_shape("clusters", np.asarray(clusters), values.shape, "the shape of hits")
         _, index = np.unique(np.asarray(clusters), return_inverse=True)
         counts, sizes = np.bincount(index.ravel(), weights=values), np.bincount(index.ravel()).astype(float)
     return _of_clusters([(counts, sizes)], confidence) if sizes.any() else (np.nan, 0.0, 1.0)
@@ -252,6 +290,7 @@ def probability_smaller(first: Array, second: Array, *, confidence: float = 0.95
     >>> [round(one, 3) for one in probability_smaller(np.arange(6.0), np.arange(6.0) + 10)]
     [1.0, 0.541, 1.0]
     """
+    first, second = _trials("first", first), _trials("second", second)
     ranks = np.unique(np.concatenate([first, second]), return_inverse=True)[1]  # NaN is the largest
     below, above = ranks[: len(first), None], ranks[len(first) :]
     wins = (below < above) + 0.5 * (below == above)
@@ -308,8 +347,8 @@ def quantile_interval(values: npt.ArrayLike, level: float, *, confidence: float 
     """
     from scipy import special
 
-    level = check_number("level", level, minimum=0.0, maximum=1.0)
-    ordered = check_numbers("values", values, axes=1)
+    level, confidence = check_number("level", level, minimum=0.0, maximum=1.0), _level(confidence)
+    ordered = _trials("values", values)
     ordered = np.sort(np.where(np.isnan(ordered), np.inf, ordered))
     estimate = float(np.quantile(ordered, level, method="inverted_cdf"))
     below = special.bdtr(np.arange(len(ordered)), len(ordered), level)  # P(at most i trials at or below the quantile)
@@ -369,7 +408,7 @@ def mean_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Measure
     """
     from scipy import special
 
-    array = check_numbers("values", values, axes=1)
+    array, confidence = _trials("values", values), _level(confidence)
     if not np.isfinite(array).all():
         return math.inf, -math.inf, math.inf
     mean = float(array.mean())
@@ -409,6 +448,7 @@ def median_ratio(first: Array, second: Array) -> Measured:
     >>> ratio, low, high
     (2.0, 1.8, 2.2)
     """
+    first, second = _pairs(first, second)
 
     def ratio(above: Array, below: Array, axis: int = 0) -> Array:
         return _median(above, axis) / _median(below, axis)
@@ -562,17 +602,23 @@ def bootstrap_interval(
     """
     from scipy import stats
 
-    rng: Generator = np.random.default_rng(seed)
+    if not callable(statistic):
+        raise TypeError(f"statistic = {short_repr(statistic)} must be a function of one array per sample")
+    if not isinstance(samples, Sequence) or not samples:
+        raise ValueError(f"samples = {short_repr(samples)} must be a sequence of arrays (trials,)")
+    arrays = [_trials(f"samples[{number}]", sample) for number, sample in enumerate(samples)]
+    check_bool("paired", paired), check_bool("vectorized", vectorized)
+    rng: Generator = np.random.default_rng(check_integer("seed", seed, minimum=0))
 
     def finite(*resample: Array, **along: int) -> Any:
         return np.clip(np.asarray(statistic(*resample, **along), dtype=float), -INFINITE, INFINITE)
 
     found = stats.bootstrap(
-        tuple(samples),
+        arrays,
         finite,
         paired=paired,
-        confidence_level=confidence,
-        n_resamples=resamples,
+        confidence_level=_level(confidence),
+        n_resamples=check_integer("resamples", resamples),
         method="percentile",
         vectorized=vectorized,
         rng=rng,

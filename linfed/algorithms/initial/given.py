@@ -49,7 +49,7 @@ class GivenSubspace(Initial):
     B: npt.ArrayLike
 
     def __post_init__(self) -> None:
-        check_fields(self, B=_make_check("init", "d"))
+        check_fields(self, B=_make_check("init B", "d"))
 
     @property
     def array(self) -> Array:

@@ -111,7 +111,8 @@ def flute_worst_ray(A: npt.ArrayLike, rank: int, *, square: float = 1.0) -> tupl
     ((1, 4, 2), (1, 5, 2), 1)
     """
     A = check_square("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
-    rank, length = check_integer("rank", rank), math.sqrt(check_number("square", square, positive=True))
+    rank = check_integer("rank", rank, maximum=A.shape[-1])
+    length = math.sqrt(check_number("square", square, positive=True))
     stack = A if A.ndim == 4 else A[None]
     eigen = np.linalg.eigh(stack)
     trials, client = np.arange(len(stack)), eigen.eigenvalues[..., 0].argmin(axis=-1)

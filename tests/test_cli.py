@@ -500,6 +500,16 @@ def test_draw_goes_on_where_a_claim_was_wrong(toy):
     assert len(described["claims"]) == 1
 
 
+def test_a_table_that_the_saved_run_lacks_is_named(toy, capsys):
+    assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1) == 0
+    record = Path("results/toy-one.json")
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"tables": {}}))
+    capsys.readouterr()
+    assert run("replot", "toy-one", "--experiments", toy) == 2
+    said = "linfed: the saved run of toy-one has no table 'values': run linfed reproduce toy-one\n"
+    assert capsys.readouterr().err == said
+
+
 def test_reproduce_quick_seed_and_all(toy, capsys):
     assert run("reproduce", "all", "--quick", "--seed", 7, "--experiments", toy, "--workers", 1) == 0
     described = json.loads(Path("results/quick/toy-one.json").read_text())

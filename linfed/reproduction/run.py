@@ -317,12 +317,24 @@ def load_tables(name: str, out: Path) -> tuple[dict[str, Any], Tables]:
     """
     described = read_saved(name, out)
     try:
-        return described, {key: Table.load(out / f"{name}-{key}.npz") for key in described["tables"]}
+        loaded = {key: Table.load(out / f"{name}-{key}.npz") for key in described["tables"]}
     except (OSError, KeyError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(
             f"{str(out)!r} must have the tables of {name} ({reason}): run linfed reproduce {name}"
         ) from None
+    return described, _SavedTables(name, loaded)
+
+
+class _SavedTables(dict[str, Table]):
+    """Tables of a saved run; a missing one, which the experiment of today reads, raises `UsageError`."""
+
+    def __init__(self, name: str, tables: Mapping[str, Table]) -> None:
+        super().__init__(tables)
+        self.name = name
+
+    def __missing__(self, key: str) -> Table:
+        raise UsageError(f"the saved run of {self.name} has no table {key!r}: run linfed reproduce {self.name}")
 
 
 def command_of(file: Path, options: ReproduceOptions) -> str:

@@ -124,6 +124,8 @@ def _points(axis: str, values: Sequence[Any]) -> list[dict[str, Any]]:
 
 def check_path(base: object, path: str) -> None:
     """Raise unless a dotted path names an init field of a dataclass."""
+    if not isinstance(path, str):
+        raise TypeError(f"path = {short_repr(path)} must be a string, e.g. 'data.n_samples'")
     found, names = base, path.split(".")
     for depth, name in enumerate(names):
         if not dataclasses.is_dataclass(found) or isinstance(found, type):

@@ -65,6 +65,14 @@ def resident(pid):
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
 
+def is_running(pid):
+    """Return whether a process has not ended; one that nobody waits for stays as a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def workers_of(pid):
     """Return the worker processes of a sweep, which have begun."""
     found = []
@@ -100,10 +108,11 @@ def bits(row):
     return {name: np.asarray(getattr(value, "values", value)).tobytes() for name, value in row.items()}
 
 
-def started(folder, count, workers, wait):
+def started(folder, count, workers, wait, stdout=subprocess.DEVNULL):
+    """Start a sweep in a process of its own, which prints by how many megabytes it grew."""
     command = [sys.executable, "-m", "tests.soak", "--sweep", str(folder), "--cells", str(count)]
     environment = {**os.environ, "SOAK_WAIT": str(wait), "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.Popen([*command, "--workers", str(workers)], env=environment)
+    return subprocess.Popen([*command, "--workers", str(workers)], env=environment, stdout=stdout)
 
 
 def disturbed(folder, count, minutes, chance):
@@ -126,8 +135,10 @@ def disturbed(folder, count, minutes, chance):
                 kill_at = now + chance.expovariate(1 / 90)
             with suppress(subprocess.TimeoutExpired):
                 sweep.wait(2.0)
-        time.sleep(2.0)
-        survivors.update(pid for pid in workers if Path(f"/proc/{pid}").exists())
+        patience = time.monotonic() + 20.0
+        while (left_over := {pid for pid in workers if is_running(pid)}) and time.monotonic() < patience:
+            time.sleep(0.5)
+        survivors |= left_over
         print(f"sweep ended with status {sweep.returncode} after {dict(kills)}", flush=True)
         if sweep.returncode != -signal.SIGKILL:
             return kills, survivors, memory
@@ -141,7 +152,7 @@ def slopes(memory, role):
         after = times > times[0] + WARM_UP
         if of == role and after.any() and np.ptp(times[after]) > 60:
             found.append(6e4 * np.polyfit(times[after] - times[0], values[after], 1)[0])
-    return found
+    return np.array(found)
 
 
 def main():
@@ -155,7 +166,9 @@ def main():
     asked = parser.parse_args()
     cells = runs(asked.cells)
     if asked.sweep:
-        lf.sweep(cells, store=asked.sweep, workers=asked.workers)
+        before = resident(os.getpid())
+        table = lf.sweep(cells, store=asked.sweep, workers=asked.workers)
+        print(resident(os.getpid()) - before if len(table.rows) == asked.cells else np.nan)
         return 0
     flat = simulations(asked.simulations)
     with tempfile.TemporaryDirectory() as folder:
@@ -164,10 +177,13 @@ def main():
         stopped.mkdir()
         with started(calm, asked.cells, 1, 0.0) as undisturbed:
             kills, survivors, memory = disturbed(stopped, asked.cells, asked.minutes, random.Random(0))
+        with started(stopped, asked.cells, 1, 0.0, stdout=subprocess.PIPE) as finished:  # a sweep keeps its rows
+            rows = float(finished.communicate()[0])
+        kept = {"sweep": 1e3 * rows / asked.minutes, "worker": 0.0}
         for role in ("sweep", "worker"):
             largest = max((value for (of, _), samples in memory.items() if of == role for _, value in samples))
             print(f"{role}: at most {largest:.1f} MB in {sum(of == role for of, _ in memory)} processes")
-            flat &= told(role, slopes(memory, role), "kB per minute")
+            flat &= told(role, slopes(memory, role) - kept[role], f"kB per minute, beyond {kept[role]:.0f} of rows")
         left = [len(lf.Store(one).missing(cells)) for one in (calm, stopped)]
         first, second = (lf.sweep(cells, store=one) for one in (calm, stopped))
     same = [bits(row) for row in first.rows] == [bits(row) for row in second.rows]

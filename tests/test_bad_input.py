@@ -528,7 +528,21 @@ CALLS = {
     "no clients": (lambda: given(X=ones(0, 3, 2), y=ones(0, 3)), ["X", "(0, 3, 2)", "empty"]),
     "no samples": (lambda: given(X=ones(4, 0, 2), y=ones(4, 0)), ["X", "(4, 0, 2)", "empty"]),
     "no dimension": (lambda: given(X=ones(4, 3, 0)), ["X", "(4, 3, 0)", "empty"]),
-    "empty lists": (lambda: lf.GivenSamples([], []), ["X"]),
+    "empty lists": (lambda: lf.GivenSamples([], []), ["X is an empty sequence; it must contain at least one client"]),
+    "a threshold of several": (
+        lambda: lf.TruncatedAverages(threshold=np.array([1.0, 2.0])),
+        ["threshold = array([1., 2.]) must be a positive finite number"],
+    ),
+    "no dimension beyond the subspace": (
+        lambda: lf.theory.known_heads_bound(1e5, dim=2, rank=2, noise_std=1.0),
+        ["dim = 2 must be an integer of at least 3"],
+    ),
+    "a negative ratio of steps": (
+        lambda: lf.theory.flute_population_minimizer(
+            lf.UnderParameterized(n_clients=5, dim=4, spectrum=[2, 1]).truth(0, [0]), 1, step_ratio=-0.5
+        ),
+        ["step_ratio = -0.5 must be a finite number of at least 0"],
+    ),
     "lists of unequal length": (
         lambda: given(X=[ones(2, 3), ones(4, 3)], y=[ones(2)]),
         ["y", "n = 2 arrays", "(m_i,)"],

@@ -9,6 +9,7 @@ import numpy as np
 
 from linfed._types import Array
 from linfed._values import check_fields, positive
+from linfed.errors import is_real
 from linfed.algorithms.initial.base import Initial, InitialStart
 from linfed.numerics.linalg import top_eigenvectors
 
@@ -49,7 +50,7 @@ class TruncatedAverages(Initial):
     needs_batch: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.threshold != np.inf:
+        if not (is_real(self.threshold) and self.threshold == np.inf):
             check_fields(self, threshold=positive)
 
     def floats_per_trial(self, *, rank: int, n_clients: int, dim: int) -> int:

@@ -490,6 +490,13 @@ def test_an_engine_that_cannot_serve_says_why_and_which_can(name):
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_negative_ridge_is_refused_in_a_step(engine):
+    first, step, *_ = lf.iterate(fedrep(), truth(), data=lf.FreshSamples(12), rounds=1, engine=engine)
+    with pytest.raises(ValueError, match=r"ridge = -0\.5 must be a finite number of at least 0"):
+        step.batch.project(first.after.B).fit(-0.5)
+
+
 def test_the_chain_refuses_what_happens_at_the_end():
     @dataclass(frozen=True, kw_only=True)
     class Ending(lf.FedRep):

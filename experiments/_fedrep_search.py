@@ -146,12 +146,13 @@ class Need:
         sizes["n_clients"] = self.n_clients
         fixed = {"rounds": self.rounds, "delta": self.delta, "level": self.level}
         spectral = theory.fixed_samples_needed(self.eta, **sizes, **fixed) if self.samples == FIXED else math.nan
+        local = theory.near_truth_threshold(self.eta, participants=self.p, **sizes)
         return {
             "path": self.asks,
             "p": self.p,
             "claim": float(claim),
             "bound": theory.fedrep_bound_rounds(self.level, **way),
-            "local": theory.near_truth_threshold(self.eta, participants=self.p, **sizes),
+            "local": local if self.rank + 2 < local < math.inf else math.nan,
             "spectral": spectral,
         }
 

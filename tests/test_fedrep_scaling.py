@@ -22,10 +22,19 @@ def test_near_the_truth_the_factor_of_a_round_is_one_at_the_threshold(n, p):
     assert above < 1.0 < below
     if p == n:
         assert p * m == pytest.approx((2000 - 3 + 1) * 3 / (7 + 3 / m))
-    assert math.isnan(lf.theory.near_truth_threshold(0.25, **sizes | {"dim": 20}))
-    assert math.isnan(lf.theory.near_truth_threshold(2.0, **sizes))
+    assert lf.theory.near_truth_threshold(0.25, **sizes | {"dim": 20}) == 5
+    assert lf.theory.near_truth_threshold(2.0, **sizes) == math.inf
     with pytest.raises(ValueError, match="must be a positive finite number"):
         lf.theory.near_truth_threshold(-1.0, **sizes)
+
+
+def test_beyond_the_largest_step_few_samples_can_be_better_than_many():
+    sizes = {"dim": 20, "rank": 2, "n_clients": 100}
+    factors = [lf.theory.one_round_factor(2.2, n_samples=m, **sizes) for m in (4, 5, 8, 20, 1000)]
+    assert factors == sorted(factors)
+    assert factors[2] < 1 < factors[3]
+    assert lf.theory.near_truth_threshold(2.2, **sizes) == 4
+    assert lf.theory.near_truth_threshold(2.2, **sizes | {"dim": 200, "n_clients": 20}) == math.inf
 
 
 def test_the_best_step_is_the_theorys():
@@ -67,11 +76,26 @@ def test_what_fixed_samples_need_is_the_spectrums():
     assert found > 6
 
 
+@pytest.mark.parametrize(
+    ("step_size", "rounds", "sizes", "needed"),
+    [
+        (1.0, 100, {"dim": 60, "rank": 2, "n_clients": 20}, 29.2021),
+        (0.1, 5000, {"dim": 1000, "rank": 2, "n_clients": 4}, 573.803),
+        (0.25, 1000, {"dim": 200, "rank": 3, "n_clients": 10}, 75.734),
+    ],
+)
+def test_fixed_samples_needed_where_powers_would_underflow_or_overflow(step_size, rounds, sizes, needed):
+    found = lf.theory.fixed_samples_needed(step_size, rounds=rounds, delta=0.9, level=0.01, **sizes)
+    assert found == pytest.approx(needed, rel=1e-5)
+    with pytest.raises(ValueError, match=r"n_clients = 1 must be an integer of at least"):
+        lf.theory.fixed_samples_needed(step_size, rounds=9, delta=0.9, level=0.01, **sizes | {"n_clients": 1})
+
+
 def test_fixed_samples_needed_falls_with_the_rounds_and_rejects_impossible_levels():
     sizes = {"dim": 60, "rank": 2, "n_clients": 20, "delta": 0.9}
     needed = [lf.theory.fixed_samples_needed(0.25, rounds=rounds, level=0.01, **sizes) for rounds in (40, 100, 1000)]
     assert needed[0] > needed[1] > needed[2] > 2
-    assert math.isnan(lf.theory.fixed_samples_needed(0.25, rounds=1, level=0.01, **sizes))
+    assert lf.theory.fixed_samples_needed(0.25, rounds=1, level=0.01, **sizes) == math.inf
     with pytest.raises(ValueError, match=r"level = 0\.9 must be below delta = 0\.9"):
         lf.theory.fixed_samples_needed(0.25, rounds=40, level=0.9, **sizes)
 

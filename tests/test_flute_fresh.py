@@ -188,7 +188,6 @@ EDGES = {
     "n > d": ((7, 3), [2.0, 1.6], 2, 1),
     "k = 1": ((4, 3), [2.0], 1, 3),
     "one client": ((1, 4), [2.0], 1, 2),
-    "a rank above k": ((4, 3), [2.0, 1.5, 0.8], 1, 3),
 }
 
 
@@ -198,7 +197,7 @@ def map_of(moments, eta, m):
     return lambda X: np.outer(f, f) * X + np.outer(h, h) * moments.noise(X, m)
 
 
-@each("name", [name for name in EDGES if name != "a rank above k"])
+@each("name", EDGES)
 def test_second_moments_are_those_of_runs(name):
     """Of the algorithm's own rounds, from a point 1e-6 from a ground truth of rank k without noise."""
     shape, spectrum, k, m = EDGES[name]
@@ -248,14 +247,42 @@ def test_second_moments_neither_grow_nor_fall_at_the_edge(name):
 
 
 def test_the_edge_approaches_that_of_the_population():
-    truth = made((5, 4), spectrum=[2.0, 1.0], noise_std=3.0).truth(0, range(2))
-    edges = [lf.theory.flute_stability_edge(truth, 1, m) for m in (1, 10, 1000, 10**6)]
+    truth = made((5, 4), spectrum=[2.0, 1.0]).truth(0, range(2))
+    edges = [lf.theory.flute_stability_edge(truth, 2, m) for m in (1, 10, 1000, 10**6)]
     assert all((low < high).all() for low, high in itertools.pairwise(edges))
     np.testing.assert_allclose(edges[-1], 0.5, rtol=1e-4)
-    quiet = made((5, 4), spectrum=[2.0, 1.0]).truth(0, range(2))
-    np.testing.assert_allclose(lf.theory.flute_stability_edge(quiet, 1, 10), edges[1], rtol=1e-4)
     with pytest.raises(ValueError, match="1 / lambda_1 is an upper bound"):
-        lf.theory.flute_stability_edge(made((400, 40)).truth(0, range(1)), 5, 10)
+        lf.theory.flute_stability_edge(made((400, 40), spectrum=[2.0, 1.0]).truth(0, range(1)), 2, 10)
+
+
+def test_noise_at_the_truncation_adds_to_the_second_moments():
+    """Why the edge is refused: half the difference of two rounds on the same samples, from points that are opposite."""
+    problem = made((12, 4), spectrum=[1.0, 0.8, 0.8, 0.8], noise_std=1.0)
+    truth, k, m, eta, trials = problem.truth(1, range(1)), 1, 10, 0.5, 4000
+    Phi = truth.dense()[0].T
+    U, s, Vt = np.linalg.svd(Phi, full_matrices=False)
+    point = np.sqrt(s[:k]) * U[:, :k], np.sqrt(s[:k]) * Vt[:k].T
+    rng, ends = np.random.default_rng(5), []
+    change = [1e-5 * rng.standard_normal(part.shape) for part in point]
+    given = lf.GivenTruth(Phi=Phi.T, noise_std=1.0)
+    for sign in (1.0, -1.0):
+        start = tuple(part + sign * off for part, off in zip(point, change, strict=True))
+        run = {"data": lf.FreshSamples(m), "rounds": 1, "trials": trials, "engine": "explicit"}
+        *_, last = lf.iterate(lf.FLUTE(rank=k, step_size=eta, init=start), given, **run)
+        ends.append(last.after.predictors())
+    moments = FreshMoments(s, Vt, k, len(Phi))
+    off = (U.T @ (point[0] @ change[1].T + change[0] @ point[1].T)).T.ravel()
+    modes = np.linalg.lstsq(moments.clients.reshape(len(off), -1), off, rcond=None)[0]
+    found = np.square((ends[0] - ends[1]) / 2).sum((1, 2)) / np.trace(map_of(moments, eta, m)(np.outer(modes, modes)))
+    assert 1.7 < found.mean() < 2.0  # 1.84; without noise and with rank k it is 1
+
+
+@pytest.mark.parametrize(("spectrum", "noise_std"), [([2.0, 1.0], 0.0), ([2.0], 0.1), ([2.0], [0.0, 0.0, 0.1, 0.0])])
+def test_the_edge_with_noise_or_a_larger_rank_is_not_known(spectrum, noise_std):
+    """Products of the noise at the truncation with the changes of B and W are left out, and lower the edge."""
+    problem = made((4, 3), spectrum=spectrum, noise_std=noise_std)
+    with pytest.raises(ValueError, match="only for a ground truth of rank = 1 without label noise"):
+        lf.theory.flute_stability_edge(problem.truth(0, range(1)), 1, 10)
 
 
 # --- the lemmas on growth ------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ RUNS_OF_THE_TABLE = [
     ([fedrep()], PROBLEM, lf.FreshSamples(3)),
     ([fedrep()], PROBLEM, FIXED),
     ([lf.AltMin(rank=3), lf.BurerMonteiro(rank=3)], PROBLEM, FIXED),
-    ([lf.FLUTE(rank=3, step_size=0.01)], LARGER, FRESH),
+    ([lf.FLUTE(rank=3, step_size=0.01)], replace(PROBLEM, noise_std=0.0), FRESH),
     ([lf.FLUTE(rank=3, step_size=0.01)], LARGER, FIXED),
     (FAMILY, FEW, FIXED),
     ([lf.FedRolex(model_share=0.6, **STEPS)], FEW, FIXED),
@@ -354,13 +354,18 @@ def test_flute_has_a_floor_and_an_edge_on_fresh_samples():
     data, truth = lf.FreshSamples(20), problem.truth(0, range(2))
     found = lf.predict(lf.FLUTE(rank=2, step_size=0.005), problem, data=data, rounds=9, trials=2)
     np.testing.assert_allclose(found.floor, lf.theory.truncation_floor(truth, 2, 20, step_size=0.005))
-    np.testing.assert_allclose(found.stability_edge, lf.theory.flute_stability_edge(truth, 2, 20))
+    with pytest.raises(lf.NoPredictionError, match="only for a ground truth of rank = 2 without label noise"):
+        _ = found.stability_edge
+    quiet = lf.UnderParameterized(n_clients=15, dim=8, spectrum=[2.0, 1.0])
+    edge = lf.predict(lf.FLUTE(rank=2, step_size=0.005), quiet, data=data, rounds=9, trials=2).stability_edge
+    np.testing.assert_allclose(edge, lf.theory.flute_stability_edge(quiet.truth(0, range(2)), 2, 20))
     assert found.floor.metric == "mean_truncation_error"
     assert "first order" in found.floor.validity
     twice = lf.FLUTE(rank=2, step_size=0.0025, server_step_size=0.005, gradient_factor=2)
     other = lf.predict(twice, problem, data=data, rounds=9, trials=2)
     np.testing.assert_allclose(other.floor, found.floor)
-    np.testing.assert_allclose(other.stability_edge, found.stability_edge / 2)
+    halved = lf.predict(twice, quiet, data=data, rounds=9, trials=2).stability_edge
+    np.testing.assert_allclose(halved, edge / 2)
     large = lf.predict(lf.FLUTE(rank=2, step_size=0.05), problem, data=lf.FreshSamples(2), rounds=9)
     assert "too low" in large.floor.validity
 

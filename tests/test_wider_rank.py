@@ -89,3 +89,20 @@ def test_anil_shortens_an_extra_direction_by_the_cube():
     error = change.std() / math.sqrt(trials)
     assert abs(change.mean() - predicted) < 4.5 * error
     assert error < 0.04 * abs(predicted)
+
+
+def test_anil_on_the_same_samples_adds_a_linear_term():
+    """To leading order in 1/m, and so at many samples: with label noise the direction grows where s is small."""
+    n, d, m, trials, alpha, beta, sigma, s, length = 5, 4, 160, 10_000, 0.5, 0.7, 1.0, 0.4, 1.2
+    W = np.random.default_rng(3).standard_normal((n, 1))
+    problem = lf.GivenTruth(B=np.eye(d)[:, :1], W=W, noise_std=sigma)
+    B = np.zeros((trials, d, 2))
+    B[:, 0, 0], B[:, 1, 1] = length, s
+    algorithm = lf.ANIL(rank=2, step_size=beta, adaptation_step_size=alpha, init=B)
+    run = {"data": lf.FreshSamples(m), "rounds": 1, "trials": trials, "metrics": []}
+    change = lf.simulate(algorithm, problem, **run).final.B[:, 1, 1] - s
+    square, head = (W**2).mean() + sigma**2, (W**2).mean()
+    predicted = beta * alpha * s / m * (square - alpha * length**2 * head - alpha * square * s**2)
+    error = change.std() / math.sqrt(trials)
+    assert abs(change.mean() - predicted) < 4.5 * error + 0.03 * predicted
+    assert error < 0.01 * predicted

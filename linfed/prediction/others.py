@@ -223,7 +223,7 @@ def _fresh_edge(job: Job, algorithm: FLUTE) -> Quantity:
         found = [flute_stability_edge(truth, algorithm.rank, job.setting.samples)[0] for truth in _truths(job)]
     except ValueError as error:
         raise NoPredictionError(f"no prediction of FLUTE's stability edge is available: {error}") from None
-    valid = "near the truncation, in mean square; single runs can stay near it above this step size"
+    valid = "near the ground truth, in mean square; single runs can converge above this step size"
     return Quantity(np.array(found) / algorithm.gradient_factor, "theory.flute_stability_edge", valid)
 
 

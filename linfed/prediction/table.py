@@ -108,7 +108,8 @@ ENTRIES = (
         (FLUTE,),
         "fresh samples, Gaussian x, all clients participate",
         ("floor", "rate", "stability_edge"),
-        "near the truncation to rank k; the rate at population, the edge and the floor in mean square",
+        "near the truncation to rank k; the rate at population, the floor in mean square; the edge in mean square, for "
+        "a ground truth of rank k without label noise",
     ),
     Entry(
         (FLUTE,),

@@ -162,7 +162,7 @@ class ClientDraws:
         return np.vecdot(wrong, wrong) + outside, (outside + self.variance) * np.vecdot(z, z) + outside
 
     def replicon(self, found: TotalLeastSquares) -> float:
-        """Return the spectral radius of ``Q -> (1/r) mean sum_ab H_ab Q H_ab`` with the Hessian H of a draw."""
+        """Return the spectral radius of ``Q -> (1/r) mean sum_ab H_ab Q H_ab'`` with the Hessian H of a draw."""
         e, u, count = found.e, found.others, len(found.e)
         ratios = np.minimum(found.ratios, 1.0 / NARROW)
         own = self.spare - 1 + np.square(ratios).sum(axis=-1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize
+from scipy import optimize, special
 
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape
@@ -67,8 +67,8 @@ class FixedSampleFloor(Tangents):
         Risks of training clients for fixed draws of their samples. Their quantiles are quantiles of the risk over
         clients and data sets. This distribution has no mean, since V is positive.
     leverage : ndarray (k, k) or (trials, k, k)
-        Matrix ``V``. The residuals of a client are smaller by the factor ``1/(1 + w'V w)`` than at the minimum computed
-        without its samples.
+        Matrix ``N^{-1} V N^{-1}`` of the Notes. The residuals of a client with the head w of the minimum, in the basis
+        ``B* + U D``, are smaller by the factor ``1/(1 + w' leverage w)`` than at the minimum without its samples.
     replicon : ndarray () or (trials,)
         Spectral radius rho. The equations are stable below 1.
 
@@ -144,7 +144,7 @@ def fixed_sample_floor(W: npt.ArrayLike, *, dim: int, n_samples: int, noise_std:
     `similar_floor` without parts outside. The means are over at least 4,096 fixed draws, with an error of about 0.3 %
     of the distance, and 1 % at m = k + 2.
 
-    The replicon radius is the spectral radius of ``Q -> (1/r) mean sum_ab H_ab Q H_ab``, where H is the Hessian of
+    The replicon radius is the spectral radius of ``Q -> (1/r) mean sum_ab H_ab Q H_ab'``, where H is the Hessian of
     ``lam_0/2`` with respect to the rows of Z, in coordinates with V = I. Without noise, and for heads of equal length
     with ``mean_i w_i w_i' = I``, it is g. Above 1 the solution is unstable, and far above 1 the minima that were
     measured are nearer to B* than the solution.
@@ -229,7 +229,7 @@ def fixed_samples_needed(
     Returns
     -------
     float
-        The m, not rounded. NaN if even 1e6 samples are too few for the rounds.
+        The m, not rounded; infinity if even 1e6 samples are too few for the rounds.
 
     Raises
     ------
@@ -258,25 +258,28 @@ def fixed_samples_needed(
     """
     eta = check_number("step_size", step_size, positive=True)
     k = check_integer("rank", rank)
-    d, n = check_integer("dim", dim, minimum=k + 1), check_integer("n_clients", n_clients)
+    d, n = check_integer("dim", dim, minimum=k + 1), check_integer("n_clients", n_clients, minimum=k)
     rounds = check_integer("rounds", rounds)
     delta, level = (check_number(name, value, positive=True) for name, value in (("delta", delta), ("level", level)))
     if not level < delta < 1.0:
         raise ValueError(f"level = {level:g} must be below delta = {delta:g}, and delta below 1")
 
-    def tangent(m: float) -> float:
+    def log_tangent(m: float) -> float:
         ratio = (d - k) * k / (n * (m - k))
         angles = (np.arange(2000) + 0.5) * np.pi / 2000
         values = 1.0 + ratio + 2.0 * math.sqrt(ratio) * np.cos(angles)
         weights = 4.0 * ratio * np.sin(angles) ** 2 / (4000 * ratio * values)
-        left = float(np.sum(weights * (1.0 - eta * (1.0 - k / m) * values) ** (2 * rounds)))
-        return math.sqrt(left + max(0.0, 1.0 - 1.0 / ratio))
+        with np.errstate(divide="ignore"):  # the step that removes a direction at once
+            shrunk = 2 * rounds * np.log(np.abs(1.0 - eta * (1.0 - k / m) * values))
+            rest = np.log(max(0.0, 1.0 - 1.0 / ratio))
+        return 0.5 * float(special.logsumexp([*(np.log(weights) + shrunk), rest]))
+
+    aim = math.log(level / math.sqrt(1 - level**2) * math.sqrt(1 - delta**2) / delta)
 
     def excess(m: float) -> float:
-        aim = level / math.sqrt(1 - level**2) * math.sqrt(1 - delta**2) / delta
-        return math.log(tangent(m) / aim)
+        return log_tangent(m) - aim
 
-    return float(optimize.brentq(excess, k + 0.01, 1e6)) if excess(1e6) < 0 else math.nan
+    return float(optimize.brentq(excess, k + 0.01, 1e6)) if excess(1e6) < 0 else math.inf
 
 
 def _shrunk(C: Array) -> Array:

@@ -95,7 +95,9 @@ def best_step_size(*, dim: int, rank: int, n_clients: int, n_samples: int, parti
 def near_truth_threshold(
     step_size: float, *, dim: int, rank: int, n_clients: int, participants: int | None = None
 ) -> float:
-    """Return the number of samples at which `one_round_factor` is 1: fewer, and the mean squared sine grows near B*.
+    """Return the smallest number of samples at which `one_round_factor` is at most 1.
+
+    With fewer samples the mean squared sine grows near B*.
 
     Parameters
     ----------
@@ -109,8 +111,8 @@ def near_truth_threshold(
     Returns
     -------
     float
-        The m, not rounded, with ``(1 - eta c)^2 + eta^2 c (c f + g) = 1``. NaN if it is below k + 2, where
-        `one_round_factor` is not defined, and from the step ``2/(1 + f)`` on, where no m is enough.
+        The m, not rounded, with ``(1 - eta c)^2 + eta^2 c (c f + g) = 1``; k + 2, the least m for which the factor is
+        defined, if the factor is at most 1 there; infinity if no m is enough.
 
     Raises
     ------
@@ -119,7 +121,9 @@ def near_truth_threshold(
 
     Notes
     -----
-    For p = n and eta = 1/4 it is ``p m = (d-k+1) k/(7 + k/m)``. Heads as in `one_round_factor`.
+    For p = n and eta = 1/4 it is ``p m = (d-k+1) k/(7 + k/m)``. Heads as in `one_round_factor`. Above the step ``2/(1 +
+    f)`` the factor is above 1 for many samples, since a share k/m of the message is lost to the heads and the step is
+    longer without it. If it is below 1 for few samples, more samples are not better.
 
     **Deviations**: not in the paper.
 
@@ -133,8 +137,10 @@ def near_truth_threshold(
     d, k, n, _, p = checked_isotropic_sizes(dim, rank, n_clients, check_integer("rank", rank) + 2, participants)
     f, h = (k - 1) * set_share(n, p), (d - k + 1) * k / p
     slack = 2.0 - eta * (1.0 + f)
-    m = eta * (h - (1.0 + f) * k) / slack if slack > 0 else math.nan
-    return m if m >= k + 2 else math.nan
+    needed = eta * (h - (1.0 + f) * k)  # the factor is at most 1 where m * slack >= needed
+    if (k + 2) * slack >= needed:
+        return float(k + 2)
+    return needed / slack if slack > 0 else math.inf
 
 
 def noise_floor(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from linfed._types import Array
-from linfed.errors import check_integer
+from linfed.errors import check_integer, short_repr
 from linfed.problems import Truth
 from linfed.theory.flute.low_rank import singular_factors
 
@@ -24,7 +24,7 @@ def flute_stability_edge(truth: Truth, rank: int, n_samples: int) -> Array:
     Parameters
     ----------
     truth : Truth
-        Ground truth of rank at least k, with standard Gaussian x.
+        Ground truth of rank k without label noise, with standard Gaussian x.
     rank : int
         Rank k of the model.
     n_samples : int
@@ -33,17 +33,18 @@ def flute_stability_edge(truth: Truth, rank: int, n_samples: int) -> Array:
     Returns
     -------
     ndarray (trials,)
-        Step size at which the mean square distance from the truncation begins to grow. It is below the population's
-        ``1 / lambda_1`` and independent of label noise. Single runs can stay near the truncation above it.
+        Step size at which the mean square distance from the truth begins to grow, for starts near it. It is below the
+        population's ``1 / lambda_1``. Single runs can converge above it.
 
     Raises
     ------
     ValueError
-        If ``lambda_k = lambda_{k+1}``, if a value is out of range, or if the map of second moments is too large.
+        If the truth has another rank or label noise, if a value is out of range, or if the map of second moments is too
+        large.
 
     Notes
     -----
-    Near the truncation, client i's message has the noise ``(A_i - I) T v_i``, where T is the change of B W' and ``A_i =
+    Near the truth, client i's message has the noise ``(A_i - I) T v_i``, where T is the change of B W' and ``A_i =
     X_i'X_i/m``. Its covariance is ``(||T v_i||^2 I + T v_i v_i'T')/m``. The modes of `truncation_floor` are independent
     of each other without this noise. Mode a has the factor f_a and the weight h_a of the noise. Their covariance X thus
     follows::
@@ -52,6 +53,9 @@ def flute_stability_edge(truth: Truth, rank: int, n_samples: int) -> Array:
 
     where ``Q(X)`` is the covariance of the noise. At the edge the map from X to ``h_a h_b Q_ab(X) / (1 - f_a f_b)`` has
     the largest eigenvalue 1. The cost grows like ``n d (k (d + n - k))^2``.
+
+    With label noise or a truth of larger rank, the messages fluctuate at the truncation too. Their products with the
+    changes of B and W are of the same order as the noise above, and lower the edge. No formula for it is known.
 
     **Deviations**: not in the paper.
 
@@ -62,13 +66,19 @@ def flute_stability_edge(truth: Truth, rank: int, n_samples: int) -> Array:
     Examples
     --------
     >>> import linfed as lf
-    >>> problem = lf.UnderParameterized(n_clients=20, dim=8, spectrum=[6, 5, 2, 1])
+    >>> problem = lf.UnderParameterized(n_clients=20, dim=8, spectrum=[6, 5])
     >>> truth = problem.truth(0, [0])
     >>> [lf.theory.flute_stability_edge(truth, 2, n_samples=m).round(3).item() for m in (5, 50, 5000)]
-    [0.145, 0.166, 0.167]
+    [0.149, 0.166, 0.167]
     """
     rank, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
     U, spectrum, Vt = singular_factors(truth, rank, "the edge requires")
+    if (spectrum[:, rank:] > 1e-12 * spectrum[:, :1]).any() or np.any(np.asarray(truth.noise_std) > 0):
+        raise ValueError(
+            f"the edge is known only for a ground truth of rank = {rank} without label noise, but lambda_{rank + 1} = "
+            f"{spectrum[:, rank:].max(initial=0.0):g} and noise_std = {short_repr(truth.noise_std)}; 1 / lambda_1 is "
+            "the edge for many samples"
+        )
     d, n = U.shape[-2], Vt.shape[-1]
     work = float(n * d) * (rank * (d + n - rank)) ** 2
     if work > MOST_WORK:

@@ -361,6 +361,44 @@ def test_claims_and_figures_that_need_all_of_an_axis_are_a_remark_under_own_sett
     assert "my-grid.png" in out
 
 
+FINDING = "lf.Finding(claim='c', setting='s', statistic='t', source='o', estimate=1, low=1, high=1, claimed_low=0)"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("def claims(tables):\n    return [True]", "claims(tables) must return a list of lf.Finding, got [True]"),
+        ("def claims(tables):\n    return None", "claims(tables) must return a list of lf.Finding, got None"),
+        (
+            "def plot(tables):\n    return tables",
+            "plot(tables) must return a dict of matplotlib figures, e.g. {'': fig",
+        ),
+    ],
+)
+def test_claims_and_plot_return_findings_and_figures(wrong, message, capsys):
+    write("my_grid.py", f"{GRID}\n{wrong}\n")
+    assert run("reproduce", "my_grid.py", "--quick", "--workers", 1) == 2
+    assert f"linfed: my_grid.py: {message}" in capsys.readouterr().err
+
+
+def test_claims_that_raise_are_not_judged(capsys):
+    """The error, the saved run and the report name the command that judges the claims after a correction."""
+    write("my_grid.py", f"{GRID}\ndef claims(tables):\n    return [tables.missing]\n")
+    with pytest.raises(AttributeError) as caught:
+        run("reproduce", "my_grid.py", "--quick", "--workers", 1, "--out", "here")
+    assert caught.value.__notes__[0].endswith("run linfed replot my_grid.py --out here")
+    assert run("show", "my-grid", "--out", "here") == 0
+    shown = capsys.readouterr().out
+    assert "my-grid: The claims were not judged" in shown
+    assert "linfed replot my_grid.py --out here" in shown
+    assert run("report", "here") == 0
+    assert "run linfed replot my_grid.py --quick<" in Path("here/report.html").read_text()
+    write("my_grid.py", f"{GRID}\ndef claims(tables):\n    yield {FINDING}\n")
+    del sys.modules["my_grid"]
+    assert run("replot", "my_grid.py", "--out", "here") == 0
+    assert "SUPPORTED: c" in capsys.readouterr().out
+
+
 def test_fields_of_every_experiment_can_be_set():
     for file in sorted((ROOT / "experiments").glob("[a-z]*.py")):
         lists = cells_ready(file, ReproduceOptions(quick=True, set={"trials": 7}))

@@ -12,7 +12,7 @@ from linfed.report.content import Content, commit_of, date_of, machine_of, remar
 from linfed.report.pictures import Picture
 from linfed.report.scoreboard import SENTENCES, Record, measured, place_of
 from linfed.report.statements import AGAINST, FOR, Statement, ordered, outcome, paper_of, statements
-from linfed.reproduction.records import kind_of_run
+from linfed.reproduction.records import is_judged, kind_of_run, not_judged, replot_command
 from linfed.statistics.findings import required
 
 KINDS = {**dict.fromkeys(FOR, "good"), **dict.fromkeys(AGAINST, "bad"), "INCONCLUSIVE": "open"}
@@ -205,7 +205,7 @@ def _experiment(content: Content, name: str) -> str:
     """Return an experiment: its summary, verdicts, figures and statements."""
     described, pictures = content.records[name], content.pictures[name]
     found = totals({name: described})
-    verdicts = _chips(found) if found else "The run is not finished, so it has no claims."
+    verdicts = _chips(found) if found else "no claims" if is_judged(described) else escape(not_judged(described))
     quick = ' <span class="verdict open">QUICK</span>' if described.get("quick") else ""
     seconds = f"{described['seconds']:,.0f} s" if described.get("seconds") else ""
     parts = (
@@ -215,7 +215,8 @@ def _experiment(content: Content, name: str) -> str:
         f"commit {commit_of(described)}",
         machine_of(described),
     )
-    missing = "" if pictures else f"<p>No figures next to the record; linfed replot {escape(name)} draws them.</p>"
+    command = escape(replot_command(described))
+    missing = "" if pictures else f"<p>No figures next to the record; {command} draws them.</p>"
     return (
         f'<details class="experiment" id="{escape(name)}"{" open" * (len(content.records) <= FEW)}>'
         f"<summary><h3>{escape(name)}{quick}</h3> {verdicts}<br>{escape(content.summaries[name])}</summary>"

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -181,9 +182,31 @@ def run_status(name: str, folder: Path) -> str:
         described = read_saved(name, folder)
     except UsageError:
         return "unreadable"
-    if not described["claims"] and "judged" not in described:
+    if not is_judged(described):
         return "unfinished"
     return "quick" if described["quick"] else "full"
+
+
+def is_judged(described: Mapping[str, Any]) -> bool:
+    """Return whether the claims of a run were judged; False if the run ended before, e.g. by an error in its claims."""
+    return bool(described["claims"]) or "judged" in described
+
+
+def replot_command(described: Mapping[str, Any], folder: Path | None = None) -> str:
+    """Return the command that redraws and judges a saved run in a folder; None for the default folder."""
+    file, quick = described.get("file"), bool(described.get("quick"))
+    words = ["linfed", "replot", Path(file).name if file else described["experiment"]]
+    if folder in (None, Path("results/quick" if quick else "results")):
+        return shlex.join([*words, *["--quick"] * quick])
+    return shlex.join([*words, "--out", str(folder)])
+
+
+def not_judged(described: Mapping[str, Any], folder: Path | None = None) -> str:
+    """Return a sentence for a run without verdicts: why it has none, and the command that judges it."""
+    return (
+        "The claims were not judged, because an error occurred or the run was interrupted. Correct the error, and run "
+        f"{replot_command(described, folder)}"
+    )
 
 
 def kind_of_run(described: Mapping[str, Any]) -> str:

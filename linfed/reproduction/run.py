@@ -10,7 +10,7 @@ import math
 import shlex
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,13 +21,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import linfed
-from linfed.errors import SweepError, UsageError
+from linfed.errors import SweepError, UsageError, short_repr
 from linfed.plotting.captions import captions, write_caption
 from linfed.reproduction.committed import Settings
 from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, in_package, load_file, name_of
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
-from linfed.reproduction.records import finding_to_dict, read_saved
+from linfed.reproduction.records import finding_to_dict, read_saved, replot_command
 from linfed.statistics.findings import Finding, by_sentence
 from linfed.sweeps.code_hash import source_digests
 from linfed.sweeps.executors import ExecutionOptions
@@ -195,13 +195,13 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     remarks, figure_files, texts = list[str](), list[Path](), dict[str, str]()
     if hasattr(module, "claims"):
         log_status(name, "judging the claims", options.execution.progress)
-        with _errors_as_remarks("its claims cannot be judged", described, remarks):
-            claims = by_sentence(module.claims(tables))
+        with _errors_as_remarks("its claims cannot be judged", described, out, remarks):
+            claims = by_sentence(_findings(file, module.claims(tables)))
     described["judged"] = commit(file.parent)
     files.append(_save_json(name, described, claims or [], out))
     log_status(name, "drawing the figures", options.execution.progress)
-    with _errors_as_remarks("its figures cannot be drawn", described, remarks):
-        figure_files, texts = _draw(name, module, tables, lists, out, _metadata(described))
+    with _errors_as_remarks("its figures cannot be drawn", described, out, remarks):
+        figure_files, texts = _draw(file, module, tables, lists, out, _metadata(described))
     described["figures"] = texts
     _save_json(name, described, claims or [], out)
     files += figure_files
@@ -214,18 +214,34 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
 
 
 @contextmanager
-def _errors_as_remarks(what: str, described: Mapping[str, Any], remarks: list[str]) -> Iterator[None]:
+def _errors_as_remarks(what: str, described: Mapping[str, Any], out: Path, remarks: list[str]) -> Iterator[None]:
     """Return a context in which an error becomes a remark if fields were changed.
 
     A claim or figure can require all values of an axis, which ``--set`` replaces by one. `what` begins the remark.
+    Other errors get a note with the command that continues from the saved tables.
     """
     try:
         yield
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        if not described.get("set", {}).keys() - {"trials", "seed"}:
+    except UsageError:
+        raise
+    except Exception as error:
+        expected = isinstance(error, ArithmeticError | LookupError | TypeError | ValueError)
+        if not expected or not described.get("set", {}).keys() - {"trials", "seed"}:
+            error.add_note(f"The tables are saved: correct the error, and run {replot_command(described, out)}")
             raise
         message = " ".join(str(error).split())
         remarks.append(f"{what} with these settings ({type(error).__name__}: {message})")
+
+
+def _findings(file: Path, found: Any) -> list[Finding]:
+    """Return what ``claims(tables)`` returned as a list; raise `UsageError` if it is something else than findings."""
+    findings = list(found) if isinstance(found, Iterable) else None
+    if findings is None or not all(isinstance(one, Finding) for one in findings):
+        raise UsageError(
+            f"{file.name}: claims(tables) must return a list of lf.Finding, got "
+            f"{short_repr(found if findings is None else findings)}"
+        )
+    return findings
 
 
 def cells_ready(file: Path, options: ReproduceOptions) -> dict[str, list[Any]]:
@@ -407,7 +423,7 @@ def _plain(value: Any) -> Any:
 
 
 def _draw(
-    name: str,
+    file: Path,
     module: ModuleType,
     tables: Tables,
     lists: Mapping[str, list[Any]],
@@ -419,6 +435,7 @@ def _draw(
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     from linfed.figures.style import save_figure, style
 
@@ -426,6 +443,11 @@ def _draw(
     with style(), mpl.rc_context({"figure.max_open_warning": 0}):  # each is closed after it is written
         if hasattr(module, "plot"):
             figures = module.plot(tables)
+            if not isinstance(figures, Mapping) or not all(isinstance(one, Figure) for one in figures.values()):
+                raise UsageError(
+                    f"{file.name}: plot(tables) must return a dict of matplotlib figures, e.g. {{'': figure}}, got "
+                    f"{short_repr(figures)}"
+                )
             texts = captions(module, tables, figures)
         else:
             pairs = {key: default_figure(table, lists.get(key, [])) for key, table in tables.items()}
@@ -435,7 +457,7 @@ def _draw(
                 {key: pair[1] for key, pair in found.items()},
             )
         for key, figure in figures.items():
-            stem = str(out / f"{name}{'-' + key if key else ''}")
+            stem = str(out / f"{name_of(file)}{'-' + key if key else ''}")
             files += [*save_figure(figure, stem, metadata=metadata), write_caption(Path(f"{stem}.txt"), texts[key])]
             plt.close(figure)
     return files, texts

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -289,7 +290,8 @@ def judge(measured: Measured, **fields: Any) -> Finding:
 
 def _called_judge() -> str:
     """Return the name of the judge that called `judge`, for a message; the outermost if judges call each other."""
-    frame, name = sys._getframe(1), "judge"
+    frame: FrameType | None = sys._getframe(1)
+    name = "judge"
     while frame is not None and frame.f_code.co_name.startswith("judge"):
         frame, name = frame.f_back, frame.f_code.co_name
     return name

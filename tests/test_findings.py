@@ -360,6 +360,8 @@ def test_the_table_says_each_sentence_once_with_its_source():
     }.items():
         (line,) = [line for line in lines if f" {where} " in line and line.startswith("    ")]
         assert line.strip().startswith(outcome)
+    legend = [line.partition(":")[0] for line in lines if line.endswith(".") and ": " in line]
+    assert legend[:-1] == ["SUPPORTED", "HOLDS", "VIOLATED", "VACUOUS", "HYPOTHESES FAIL"]  # the last: intervals
     assert "(1) so and so" in lines
     assert "(2) so and so; vacuous: no premise" in lines
     assert "  -  [" in findings_table(rows)

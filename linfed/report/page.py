@@ -13,7 +13,7 @@ from linfed.report.pictures import Picture
 from linfed.report.scoreboard import SENTENCES, Record, measured, place_of
 from linfed.report.statements import AGAINST, FOR, Statement, ordered, outcome, paper_of, statements
 from linfed.reproduction.records import is_judged, kind_of_run, not_judged, replot_command
-from linfed.statistics.findings import required
+from linfed.statistics.findings import MEANINGS, Verdict, required
 
 KINDS = {**dict.fromkeys(FOR, "good"), **dict.fromkeys(AGAINST, "bad"), "INCONCLUSIVE": "open"}
 """CSS classes of the verdicts' colours; other verdicts are grey."""
@@ -78,13 +78,15 @@ def _navigation(content: Content, sections: Iterable[str]) -> str:
 
 
 def _summary(content: Content) -> str:
-    """Return the number of claims with each verdict."""
+    """Return the number of claims with each verdict, and the meanings of these verdicts."""
     found = totals(content.records)
+    meanings = "".join(f"<li>{_chip(name)} {escape(MEANINGS[Verdict(name)])}</li>" for name in found)
     return (
         f'<p class="totals">{sum(found.values()):,} claims in {len(content.records)} experiments: {_chips(found)}</p>'
         "<p>A claim <b>agrees</b> if no setting contradicts it and at least half of the settings in which it could be "
         "judged support it. It is <b>contradicted</b> if at least one setting contradicts it. Numbers are estimates "
         "with 95 % confidence intervals over trials, each for one claim: about one in twenty may be wrong.</p>"
+        f'<ul aria-label="meanings of the verdicts">{meanings}</ul>'
     )
 
 

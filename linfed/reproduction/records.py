@@ -143,7 +143,7 @@ def load_findings(described: Mapping[str, Any]) -> list[Finding]:
     """Return the claims of a saved run as findings.
 
     JSON stores infinite numbers and NaN as null. For an interval with such an end, the value is restored that leads to
-    the recorded verdict.
+    the recorded verdict. If two such ends have no influence on it, they are NaN.
     """
     return [_finding(claim) for claim in described["claims"]]
 
@@ -155,8 +155,9 @@ def _finding(claim: Mapping[str, Any]) -> Finding:
     values["claimed_high"] = math.inf if values["claimed_high"] is None else values["claimed_high"]
     values["hypotheses"] = tuple(_hypothesis(one) for one in claim["hypotheses"])
     lows, highs = (ENDS if values[end] is None else (values[end],) for end in ("low", "high"))
+    unknown = claim["verdict"] in (Verdict.VACUOUS.value, Verdict.HYPOTHESES_FAIL.value) and lows == highs == ENDS
     tried = []
-    for low, high in itertools.product(lows, reversed(highs)):
+    for low, high in [(math.nan, math.nan)] if unknown else itertools.product(lows, reversed(highs)):
         estimate = values["estimate"] if values["estimate"] is not None else low if low == high else math.nan
         tried.append(Finding(**{**values, "estimate": estimate, "low": low, "high": high}))
     return next((finding for finding in tried if finding.verdict.value == claim["verdict"]), tried[0])

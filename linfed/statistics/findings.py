@@ -54,6 +54,19 @@ class Verdict(Enum):
     HYPOTHESES_FAIL = "HYPOTHESES FAIL"
 
 
+INSIDE, OUTSIDE = (f"the whole interval lies {side} the required range" for side in ("inside", "outside"))
+MEANINGS = {
+    Verdict.SUPPORTED: INSIDE,
+    Verdict.NOT_SUPPORTED: OUTSIDE,
+    Verdict.HOLDS: f"{INSIDE} (for a theorem)",
+    Verdict.VIOLATED: f"{OUTSIDE} (for a theorem)",
+    Verdict.INCONCLUSIVE: "the interval lies partly inside the required range; more trials can decide",
+    Verdict.VACUOUS: "nothing could have refuted the claim, or nothing was measured; a note gives the reason",
+    Verdict.HYPOTHESES_FAIL: "a hypothesis of the theorem fails in this setting, so the theorem claims nothing",
+}
+"""Meaning of each verdict, for legends."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hypothesis:
     """Hypothesis ``left <= right`` of a theorem, with the values of both sides.
@@ -292,8 +305,8 @@ def _called_judge() -> str:
     """Return the name of the judge that called `judge`, for a message; the outermost if judges call each other."""
     frame: FrameType | None = sys._getframe(1)
     name = "judge"
-    while frame is not None and frame.f_code.co_name.startswith("judge"):
-        frame, name = frame.f_back, frame.f_code.co_name
+    while frame is not None and (called := frame.f_code.co_name).startswith("judge"):
+        frame, name = frame.f_back, called
     return name
 
 
@@ -515,7 +528,10 @@ def required(claimed_range: str) -> str:
 
 
 def findings_table(findings: Sequence[Finding]) -> str:
-    """Return the findings as text: each claim once, followed by a line per setting with verdict and interval."""
+    """Return the findings as text: each claim once, followed by a line per setting with verdict and interval.
+
+    The meanings of the verdicts that occur follow.
+    """
     notes: list[str] = []
     lines: list[str] = []
     width = max((len(finding.setting) for finding in findings), default=0)
@@ -538,8 +554,10 @@ def findings_table(findings: Sequence[Finding]) -> str:
         detail = f"  {finding.detail}" if finding.detail else ""
         verdict = f"{finding.verdict.value:<{verdicts}}"
         lines.append(f"    {verdict} {finding.setting:<{width}} {measured}{detail}{mark}")
+    occur = {finding.verdict for finding in findings}
     lines += [
         "",
+        *(f"{verdict.value}: {meaning}." for verdict, meaning in MEANINGS.items() if verdict in occur),
         "Intervals are 95 % confidence intervals over trials, each for one claim: about one in twenty may be wrong.",
         *(f"({number}) {note}" for number, note in enumerate(notes, start=1)),
     ]

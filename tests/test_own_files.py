@@ -455,6 +455,18 @@ def test_lines_are_methods_and_panels_what_else_varies(axes, wanted):
     assert shown(figure) == wanted
 
 
+def test_an_assigned_column_names_the_methods():
+    """Its names become the lines; a field in which a method has several values makes panels."""
+    cells = lf.grid(lf.Run(**RUN, rounds=1), **{"algorithm.step_size": (0.1, 0.2), "problem.n_clients": (8, 9)})
+    ends = lf.LabeledArray([[1.0, 0.1], [2.0, 0.2]], round=[0, 1])
+    table = lf.Table.of(cells, [{"risk": ends} for _ in cells])
+    named = table.assign(method=lambda row: "bold" if row["step_size"] > 0.1 else "cautious")
+    assert shown(lf.plot_runs(named, cells)[0]) == (["n_clients = 8", "n_clients = 9"], [], ["cautious", "bold"])
+    sized = table.assign(method=lambda row: "few" if row["n_clients"] == 8 else "many")
+    titles = ["step_size = 0.1", "step_size = 0.2"]
+    assert shown(lf.plot_runs(sized, cells)[0]) == (titles, [], ["few", "many"])
+
+
 def test_a_tuned_algorithm_is_told_from_another_and_predicted_at_its_step(monkeypatch):
     tuned = lf.Tuned(base=FEDREP, grid={"step_size": (0.1, 0.3)}, trials=2)
     cells = lf.grid(lf.Run(**RUN, rounds=3, trials=2), algorithm=(FEDREP, tuned))

@@ -160,11 +160,12 @@ def _places(rows: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> tuple[l
     names = [name for name in dict.fromkeys((*METHODS, *fields)) if len({repr(row.get(name)) for row in rows}) > 1]
     methods = next(([name] for name in METHODS if name in names), [])
     if methods:
-        lines: list[str] | None = [str(row.get(methods[0])) for row in rows]
+        labels = [str(row.get(methods[0])) for row in rows]
+        lines: list[str] | None = labels
         methods = [
             name
             for name in names
-            if len({*zip(lines, [repr(row.get(name)) for row in rows], strict=True)}) == len({*lines})
+            if len({*zip(labels, [repr(row.get(name)) for row in rows], strict=True)}) == len({*labels})
         ]
     else:
         methods = [name for name in names if name.partition(".")[0] == "algorithm"]

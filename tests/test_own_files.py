@@ -361,6 +361,18 @@ def test_claims_and_figures_that_need_all_of_an_axis_are_a_remark_under_own_sett
     assert "my-grid.png" in out
 
 
+def test_changed_cells_are_a_remark_when_a_run_is_redrawn(capsys):
+    write("my_grid.py", GRID)
+    assert run("reproduce", "my_grid.py", "--quick", "--workers", 1) == 0
+    for text, changed in ((GRID + "\nSUMMARY = 'another text'\n", False), (GRID.replace("0.5", "0.6"), True)):
+        write("my_grid.py", text)
+        del sys.modules["my_grid"]
+        capsys.readouterr()
+        assert run("replot", "my_grid.py", "--quick") == 0
+        remark = "my-grid: its cells have changed since the run was saved; run linfed reproduce my_grid.py --quick"
+        assert (remark in capsys.readouterr().out) == changed
+
+
 FINDING = "lf.Finding(claim='c', setting='s', statistic='t', source='o', estimate=1, low=1, high=1, claimed_low=0)"
 
 

@@ -5,6 +5,7 @@ All tables are saved before anything is judged or drawn, so a saved run can be r
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shlex
@@ -31,6 +32,7 @@ from linfed.reproduction.records import finding_to_dict, read_saved, replot_comm
 from linfed.statistics.findings import Finding, by_sentence
 from linfed.sweeps.code_hash import source_digests
 from linfed.sweeps.executors import ExecutionOptions
+from linfed.sweeps.fingerprint import Fingerprint
 from linfed.sweeps.progress import log_status
 from linfed.sweeps.scheduler import run_cells
 from linfed.sweeps.store import Store
@@ -118,7 +120,8 @@ class Reproduction:
     captions : mapping of str to str
         Captions by the keys of the figures.
     remarks : list of str
-        Reasons why claims or figures are missing with changed fields.
+        Reasons why claims or figures are missing with changed fields, and a remark if the cells of a redrawn run have
+        changed since.
     settings : dict
         Settings by table, see `settings_of`.
     quick : bool
@@ -168,11 +171,16 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     """
     started = time.perf_counter()
     name, module = name_of(file), load_file(file)
-    out = writable_folder(options.folder)
+    out, remarks = writable_folder(options.folder), list[str]()
     if options.draw:
         described, tables = load_tables(name, out)
         lists = _lists(module, quick=described["quick"], changes=described.get("set", {}), saved=True)
         cells, reused, files = 0, 0, list[Path]()
+        configuration = _configuration(lists)
+        if described.get("configuration", configuration) != configuration:
+            remarks.append(
+                f"its cells have changed since the run was saved; run {described['command']} to compute them"
+            )
     else:
         _check_same_file(out / f"{name}.json", file)
         lists = cells_ready(file, options)
@@ -185,14 +193,14 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         found = iter([table for table in done.tables if table is not None])
         tables = {key: sum((next(found) for _ in cell_list), Table()) for key, cell_list in lists.items()}
         cells, reused, files = len(everything), done.reused, save_tables(name, tables, out)
-        described = _described(file, module, options, tables)
+        described = _described(file, module, options, tables) | {"configuration": _configuration(lists)}
         described |= {"cells": cells, "reused": reused}
         described["seconds"] = round(time.perf_counter() - started, 3)
         if done.processor_seconds is not None:
             described["processor_seconds"] = round(done.processor_seconds, 1)
         _save_json(name, described, [], out)  # an error in claims or figures must not lose the results
     claims: list[Finding] | None = None
-    remarks, figure_files, texts = list[str](), list[Path](), dict[str, str]()
+    figure_files, texts = list[Path](), dict[str, str]()
     if hasattr(module, "claims"):
         log_status(name, "judging the claims", options.execution.progress)
         with _errors_as_remarks("its claims cannot be judged", described, out, remarks):
@@ -362,6 +370,14 @@ def command_of(file: Path, options: ReproduceOptions) -> str:
         is_word = isinstance(value, str) and read_settings([f"{name}={value}"]) == {name: value}
         words += ["--set", f"{name}={value if is_word else repr(value)}"]
     return shlex.join(words)
+
+
+def _configuration(lists: Mapping[str, Sequence[Any]]) -> str:
+    """Return a hash of the configurations of all cells."""
+    texts = [
+        f"{key}: {text}" for key, cells in lists.items() for text in sorted(Fingerprint(one).text for one in cells)
+    ]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def _source_of(module: ModuleType) -> dict[str, str]:

@@ -350,11 +350,7 @@ class Table:
     def _same_entry(self, names: Sequence[str], first: Row) -> str:
         """Return the message that several rows agree with `first` in the named columns, and in what they differ."""
         same = [row for row in self.rows if all(row.get(name) == first.get(name) for name in names)]
-        words = [
-            name
-            for name in export.varying(same)
-            if not any(isinstance(row.get(name), LabeledArray | np.ndarray) for row in same)
-        ]
+        words = export.distinguishing(same)
         short = export.short_names(self.rows)
         differ = f" and differ in {', '.join(short[name] for name in words[:3])}" if words else ""
         found = ", ".join(f"{name} = {first.get(name)!r}" for name in names)

@@ -242,7 +242,7 @@ def _errors_as_remarks(what: str, described: Mapping[str, Any], out: Path, remar
 
 
 def _findings(file: Path, found: Any) -> list[Finding]:
-    """Return what ``claims(tables)`` returned as a list; raise `UsageError` if it is something else than findings."""
+    """Return the value of ``claims(tables)`` as a list; raise `UsageError` if it is not an iterable of findings."""
     findings = list(found) if isinstance(found, Iterable) else None
     if findings is None or not all(isinstance(one, Finding) for one in findings):
         raise UsageError(

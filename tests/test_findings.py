@@ -24,6 +24,7 @@ from linfed.statistics.findings import (
     judge_share,
     judge_smaller,
 )
+from linfed.statistics.gains import judge_lower_end
 from linfed.statistics.intervals import probability_smaller
 
 HOLDING, FAILING = Hypothesis(text="a <= b", left=1.0, right=2.0), Hypothesis(text="c <= d", left=3.0, right=2.0)
@@ -230,6 +231,24 @@ def test_failures_pass_on_what_else_is_said():
             judge_failures([True], **SAID, allowed=allowed)
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: judge((0.5, 0.4, 0.6), claim="c", setting="s"), "^judge requires statistic .*, source "),
+        (lambda: judge_smaller(np.zeros(2), np.ones(2), claim="c", setting="s"), "^judge_smaller requires statistic "),
+        (lambda: judge_share([True], 0.5, statistic="s"), r"^judge_share requires claim \(.*\), setting .*, source "),
+        (
+            lambda: judge_failures([True], allowed=0.1, claim="c"),
+            "^judge_failures requires setting .*, source [^,]*, or",
+        ),
+        (lambda: judge_lower_end(np.ones((2, 3)), tie=0.1, claim="c"), "^judge_lower_end requires setting "),
+    ],
+)
+def test_a_judge_names_itself_and_the_missing_fields(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
 def test_one_trial_refutes_an_identity():
     """49 of 50 trials that miss it used to pass as an interval that reaches below the tolerance."""
     said = {**SAID, "statistic": "s", "tolerance": 1e-10}
@@ -341,6 +360,8 @@ def test_the_table_says_each_sentence_once_with_its_source():
     }.items():
         (line,) = [line for line in lines if f" {where} " in line and line.startswith("    ")]
         assert line.strip().startswith(outcome)
+    legend = [line.partition(":")[0] for line in lines if line.endswith(".") and ": " in line]
+    assert legend[:-1] == ["SUPPORTED", "HOLDS", "VIOLATED", "VACUOUS", "HYPOTHESES FAIL"]  # the last: intervals
     assert "(1) so and so" in lines
     assert "(2) so and so; vacuous: no premise" in lines
     assert "  -  [" in findings_table(rows)

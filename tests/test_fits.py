@@ -280,3 +280,13 @@ def test_a_fit_reads_as_one_line():
     assert "a = -1.000 [" in text
     assert "9 of 9 reached; within a factor 1.000" in text
     assert parsed("m ~ n^a d^b").exponents == ["a", "b"]
+
+
+def test_a_column_along_the_rounds_has_too_many_numbers():
+    table = lf.Table([{"n": n, "error": lf.LabeledArray(np.ones((3, 5)) / n, round=range(5))} for n in (2, 4, 8)])
+    with pytest.raises(
+        ValueError, match=r"column 'error' .* assign a column with one number per trial, e.g. of the last"
+    ):
+        lf.fit_power_law("error ~ n^a", table)
+    last = table.assign(end=lambda row: row["error"][:, -1])
+    assert lf.fit_power_law("end ~ n^a", last).exponents["a"][0] == pytest.approx(-1.0)

@@ -612,3 +612,13 @@ def test_what_does_not_fit_the_memory_says_so_before(name, monkeypatch):
     monkeypatch.setattr(memory, "physical_memory", lambda: 8e6)
     call, parts = TOO_LARGE[name]
     assert_one_line(call, parts, lf.SizeError)
+
+
+def test_classes_without_a_sample_are_a_warning():
+    X, labels, clients = np.ones((12, 2)), 1 + np.arange(12) % 3, np.arange(12)[None] // 6
+    with pytest.warns(UserWarning, match=r"no sample of class 0: number the classes .* or set n_classes=4") as found:
+        data = lf.GivenClasses.split(X, labels, clients, test_share=0.0)
+    assert (data.n_classes, found[0].filename) == (4, __file__)
+    with pytest.warns(UserWarning, match=r"no sample of class 0, 1, 2 and 2 more: number .* or set n_classes=8"):
+        lf.GivenClasses.split(X, 2 * labels + 1, clients, test_share=0.0)
+    lf.GivenClasses.split(X, labels, clients, n_classes=4, test_share=0.0)

@@ -402,7 +402,7 @@ def test_infinite_ends_are_judged_printed_and_kept():
             k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in finding_to_dict(found).items()
         }
         kept = json.loads(json.dumps(kept, allow_nan=False))
-        assert measured(kept) == "10 [8, -]"
+        assert measured(kept) == "10 [8, inf]"
         again = load_findings({"claims": [kept]})[0]
         assert (again.verdict, again.low, again.high) == (verdict, 8.0, np.inf)
     open_ = judge(median_interval(ratios[:5]), claimed_low=0.0, **said)

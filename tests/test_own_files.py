@@ -361,6 +361,56 @@ def test_claims_and_figures_that_need_all_of_an_axis_are_a_remark_under_own_sett
     assert "my-grid.png" in out
 
 
+def test_changed_cells_are_a_remark_when_a_run_is_redrawn(capsys):
+    write("my_grid.py", GRID)
+    assert run("reproduce", "my_grid.py", "--quick", "--workers", 1) == 0
+    for text, changed in ((GRID + "\nSUMMARY = 'another text'\n", False), (GRID.replace("0.5", "0.6"), True)):
+        write("my_grid.py", text)
+        del sys.modules["my_grid"]
+        capsys.readouterr()
+        assert run("replot", "my_grid.py", "--quick") == 0
+        remark = "my-grid: its cells have changed since the run was saved; run linfed reproduce my_grid.py --quick"
+        assert (remark in capsys.readouterr().out) == changed
+
+
+FINDING = "lf.Finding(claim='c', setting='s', statistic='t', source='o', estimate=1, low=1, high=1, claimed_low=0)"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("def claims(tables):\n    return [True]", "claims(tables) must return a list of lf.Finding, got [True]"),
+        ("def claims(tables):\n    return None", "claims(tables) must return a list of lf.Finding, got None"),
+        (
+            "def plot(tables):\n    return tables",
+            "plot(tables) must return a dict of matplotlib figures, e.g. {'': fig",
+        ),
+    ],
+)
+def test_claims_and_plot_return_findings_and_figures(wrong, message, capsys):
+    write("my_grid.py", f"{GRID}\n{wrong}\n")
+    assert run("reproduce", "my_grid.py", "--quick", "--workers", 1) == 2
+    assert f"linfed: my_grid.py: {message}" in capsys.readouterr().err
+
+
+def test_claims_that_raise_are_not_judged(capsys):
+    """The error, the saved run and the report name the command that judges the claims after a correction."""
+    write("my_grid.py", f"{GRID}\ndef claims(tables):\n    return [tables.missing]\n")
+    with pytest.raises(AttributeError) as caught:
+        run("reproduce", "my_grid.py", "--quick", "--workers", 1, "--out", "here")
+    assert caught.value.__notes__[0].endswith("run linfed replot my_grid.py --out here")
+    assert run("show", "my-grid", "--out", "here") == 0
+    shown = capsys.readouterr().out
+    assert "my-grid: The claims were not judged" in shown
+    assert "linfed replot my_grid.py --out here" in shown
+    assert run("report", "here") == 0
+    assert "run linfed replot my_grid.py --quick<" in Path("here/report.html").read_text()
+    write("my_grid.py", f"{GRID}\ndef claims(tables):\n    yield {FINDING}\n")
+    del sys.modules["my_grid"]
+    assert run("replot", "my_grid.py", "--out", "here") == 0
+    assert "SUPPORTED: c" in capsys.readouterr().out
+
+
 def test_fields_of_every_experiment_can_be_set():
     for file in sorted((ROOT / "experiments").glob("[a-z]*.py")):
         lists = cells_ready(file, ReproduceOptions(quick=True, set={"trials": 7}))
@@ -415,6 +465,18 @@ NAMES = ["FedRep", "FedAvg"]
 def test_lines_are_methods_and_panels_what_else_varies(axes, wanted):
     figure, _ = drawn(lf.grid(lf.Run(**RUN, rounds=1), **axes))
     assert shown(figure) == wanted
+
+
+def test_an_assigned_column_names_the_methods():
+    """Its names become the lines; a field in which a method has several values makes panels."""
+    cells = lf.grid(lf.Run(**RUN, rounds=1), **{"algorithm.step_size": (0.1, 0.2), "problem.n_clients": (8, 9)})
+    ends = lf.LabeledArray([[1.0, 0.1], [2.0, 0.2]], round=[0, 1])
+    table = lf.Table.of(cells, [{"risk": ends} for _ in cells])
+    named = table.assign(method=lambda row: "bold" if row["step_size"] > 0.1 else "cautious")
+    assert shown(lf.plot_runs(named, cells)[0]) == (["n_clients = 8", "n_clients = 9"], [], ["cautious", "bold"])
+    sized = table.assign(method=lambda row: "few" if row["n_clients"] == 8 else "many")
+    titles = ["step_size = 0.1", "step_size = 0.2"]
+    assert shown(lf.plot_runs(sized, cells)[0]) == (titles, [], ["few", "many"])
 
 
 def test_a_tuned_algorithm_is_told_from_another_and_predicted_at_its_step(monkeypatch):

@@ -133,6 +133,16 @@ def test_a_figure_of_matplotlib_is_saved_with_truetype_fonts_too(tmp_path):
     written = lf.save_figure(figure, tmp_path / "ours")[1].read_bytes()
     assert b"/CIDFontType2" in written
     assert b"/Type3" not in written
+    assert lf.save_figure(ax, tmp_path / "axes")[1].read_bytes() == written
+    with pytest.raises(TypeError, match=r"figure = 'name.png' must be a matplotlib Figure or Axes"):
+        lf.save_figure("name.png", tmp_path / "axes")
+
+
+def test_curves_without_a_column_of_methods_name_the_columns_that_differ():
+    table = lf.Table([{"data.n_samples": m, "risk": lf.LabeledArray([[1.0, 0.1]], round=[0, 1])} for m in (4, 8)])
+    ax = plt.figure().subplots()
+    with pytest.raises(KeyError, match=r"no column 'method': set by= to the column .*, e.g. 'n_samples'"):
+        lf.plot_curves(ax, table, "round", "risk")
 
 
 @pytest.mark.parametrize("width", ["columns", 0.0, -1.0, None])

@@ -598,7 +598,7 @@ def test_a_plot_shows_the_prediction():
     plain = plt.figure().subplots()
     run.plot("subspace_distance", ax=plain)
     assert len(plain.get_lines()) == 1
-    assert_one_line(lambda: run.plot("risk", predicted=True, ax=plain), ["predicted = True", "'subspace_distance'"])
+    assert_one_line(lambda: run.plot("risk", predicted=True, ax=plain), ["predicted = True requires", "got 'risk'"])
 
 
 def test_curves_show_a_predicted_column():

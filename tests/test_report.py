@@ -27,7 +27,7 @@ from linfed.report.page import page
 from linfed.report.scoreboard import SENTENCES
 from linfed.report.statements import outcome, statements
 from linfed.report.write import collected
-from linfed.statistics.findings import required
+from linfed.statistics.findings import MEANINGS, required
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = ROOT / "results" / "committed"
@@ -220,6 +220,12 @@ def alone(toy, tmp_path):
     return tmp_path
 
 
+def test_the_page_has_the_meanings_of_the_verdicts_that_occur(checked):
+    legend = {verdict.value: meaning in checked.text for verdict, meaning in MEANINGS.items()}
+    assert {name for name, listed in legend.items() if listed} >= {"SUPPORTED", "HYPOTHESES FAIL", "VACUOUS"}
+    assert not legend["INCONCLUSIVE"]
+
+
 def test_large_figures_are_reduced_and_small_ones_kept(alone):
     image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 90, 3), dtype=np.uint8))
     image.save(alone / "toy-fall.png", dpi=(300, 300))
@@ -254,7 +260,7 @@ def test_the_captions_are_those_of_the_record(alone):
 
 def test_a_run_without_figures_says_how_to_draw_them(alone):
     text = Checked(page(collected(str(alone)))).text
-    assert "No figures next to the record; linfed replot toy-fall draws them." in text
+    assert "No figures next to the record; linfed replot toy-fall --quick draws them." in text
 
 
 def test_a_report_draws_nothing(alone):

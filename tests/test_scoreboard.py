@@ -1,11 +1,15 @@
 """The scoreboard says what the committed runs found, and nothing else."""
 
 import json
+import math
 
 import pytest
 
 from docs.vocabulary import COMMITTED
-from linfed.report.scoreboard import SENTENCES, markdown, number, records, rows
+from linfed.report.scoreboard import SENTENCES, markdown, measured, number, records, rows
+from linfed.reproduction.records import finding_to_dict
+from linfed.reproduction.run import _plain
+from linfed.statistics.findings import judge
 
 
 @pytest.fixture(scope="module")
@@ -101,10 +105,19 @@ def test_a_row_names_its_statistic_with_the_required_range(runs):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(999.0, "999"), (1000.0, "1,000"), (-1000.0, "-1,000"), (123456.0, "123,000"), (1e6, "1e+06"), (None, "-")],
+    [(999.0, "999"), (1000.0, "1,000"), (-1000.0, "-1,000"), (123456.0, "123,000"), (1e6, "1e+06"), (math.nan, "-")],
 )
 def test_numbers_have_three_digits_and_thousands_are_written_out(value, text):
     assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [((math.nan, 0.0, math.inf), "- [0, inf]"), ((2.0, -math.inf, 3.0), "2 [-inf, 3]"), ((math.nan,) * 3, "- [-, -]")],
+)
+def test_infinite_ends_of_a_record_are_restored(interval, text):
+    found = judge(interval, claim="c", setting="s", statistic="t", source="o", claimed_low=0.5, claimed_high=9.0)
+    assert measured(_plain(finding_to_dict(found))) == text
 
 
 def test_a_sentence_that_its_experiment_no_longer_judges_is_told():

@@ -120,7 +120,10 @@ def test_too_few_trials_have_open_ends_and_the_note_says_so():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda t: t.summarize("error", rows="method"), r"several rows have method = 'a_b'; use select\(\), or name"),
+        (
+            lambda t: t.summarize("error", rows="method"),
+            r"have method = 'a_b' and differ in n_clients; use select\(\), or name",
+        ),
         (lambda t: t.summarize("n_clients", rows="method", columns="n_clients"), "must have one value per trial"),
         (
             lambda t: t.assign(client_error=per_client).summarize("client_error", rows="method"),

@@ -1,6 +1,7 @@
 """Tuning: the grid, its separate trials, its scores."""
 
 import dataclasses
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -336,6 +337,25 @@ def test_the_score_of_rounds_to_a_level_is_interpolated_and_goes_on_past_the_end
     assert score(rounds, np.array([1.0, 0.5, 0.02])) < 40.0
     with pytest.raises(ValueError, match=r"level = 0 must be a positive finite number"):
         lf.RoundsTo(0)
+
+
+def test_a_level_that_no_setting_reaches_is_a_warning():
+    """One trial of one setting that reaches the level is enough."""
+    search = {"grid": {"step_size": (0.1, 0.3, 0.2)}, "quantile": 1.0} | SETTING
+
+    def tuned(level):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            tuning = lf.tune(lf.FedRep(rank=2, step_size=0.1), PROBLEM, score=lf.RoundsTo(level), **search)
+        return tuning, [str(one.message) for one in found if one.category is UserWarning]
+
+    tuning, (message,) = tuned(1e-12)
+    assert message.startswith("no setting reaches 1e-12 in 30 rounds: ")
+    result = lf.simulate(tuning.algorithm, PROBLEM, **SETTING | {"seed": tuning_seed(0)})
+    lowest = float(result.metrics["subspace_distance"].min())
+    assert lowest < tuning.curves.min()
+    assert tuned(lowest)[1] == []
+    assert len(tuned(0.99 * lowest)[1]) == 1
 
 
 @pytest.mark.parametrize("algorithm", ["FedRep", lf.FedRep, None])

@@ -25,7 +25,7 @@ def run(given: argparse.Namespace) -> int:
     """Print the captions and claims of saved runs, and return the exit status."""
     from linfed.commands.printed import banner, claims_text, wrapped
     from linfed.reproduction.experiments import name_of
-    from linfed.reproduction.records import captions_of, kind_of_run, load_findings, read_saved
+    from linfed.reproduction.records import captions_of, is_judged, kind_of_run, load_findings, not_judged, read_saved
 
     folder = results_folder(given)
     names = [name_of(Path(name)) if name.endswith(".py") else name for name in given.names]
@@ -41,5 +41,8 @@ def run(given: argparse.Namespace) -> int:
             figure = f"{name}-{key}.png" if key else f"{name}.png"
             print(wrapped(f"{folder / figure}\n  {caption}"))
         claims = load_findings(described)
-        print(claims_text(name, claims, verbose=given.verbose) if claims else f"{name}: no claims")
+        if claims:
+            print(claims_text(name, claims, verbose=given.verbose))
+        else:
+            print(wrapped(f"{name}: {'no claims' if is_judged(described) else not_judged(described, folder)}"))
     return 0

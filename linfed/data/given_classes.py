@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import NoReturn
 
 import numpy as np
@@ -15,6 +16,9 @@ from linfed.data.splits import owners_of
 from linfed.errors import check_array, check_integer, check_shape, check_whole
 from linfed.numerics.streams import Seed
 from linfed.system.memory import check_fits
+
+FEW = 3
+"""Largest number of classes that a warning lists."""
 
 
 class GivenClasses(GivenSamples):
@@ -142,6 +146,11 @@ class GivenClasses(GivenSamples):
         SizeError
             If the samples do not fit into memory.
 
+        Warns
+        -----
+        UserWarning
+            If `n_classes` is None and a class below the largest label has no sample.
+
         Notes
         -----
         A client's samples are in random order, so any first part of them mixes its classes. All trials are padded to
@@ -162,6 +171,13 @@ class GivenClasses(GivenSamples):
         c = checked_classes({"labels": y}, n_classes)
         data = cls._dealt(rows, y, owners_of(clients, rows), test_share, seed)
         data.number(c)
+        if n_classes is None and (empty := np.setdiff1d(np.arange(c), y).tolist()):
+            few = ", ".join(map(str, empty[:FEW])) + f" and {len(empty) - FEW} more" * (len(empty) > FEW)
+            warnings.warn(
+                f"labels contains no sample of class {few}: number the classes 0, 1, 2, ... without gaps, or set "
+                f"n_classes={c}",
+                stacklevel=2,
+            )
         return data
 
     def _divided(self, share: float, seed: Seed) -> GivenClasses:

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 import linfed
-from linfed.errors import check_choice, check_number, suggestion
+from linfed.errors import check_choice, check_instance, check_number, suggestion
 from linfed.system.files import replacing
 
 if TYPE_CHECKING:
@@ -171,14 +171,14 @@ def style() -> AbstractContextManager[object]:
 
 
 def save_figure(
-    figure: Figure, stem: str | os.PathLike[str], *, metadata: Mapping[str, str] | None = None
+    figure: Figure | Axes, stem: str | os.PathLike[str], *, metadata: Mapping[str, str] | None = None
 ) -> list[Path]:
     """Write a figure to ``stem.png`` for a web page and to ``stem.pdf`` for a paper, atomically.
 
     Parameters
     ----------
-    figure : Figure
-        The matplotlib figure.
+    figure : Figure or Axes
+        The matplotlib figure, or axes of it.
     stem : path
         Path without the suffix; a suffix ``.png`` or ``.pdf`` is removed.
     metadata : mapping of str to str, optional
@@ -206,6 +206,10 @@ def save_figure(
     ...     [path.name for path in lf.save_figure(sheet.figure, f"{folder}/error")]
     ['error.png', 'error.pdf']
     """
+    from matplotlib.figure import Figure
+
+    whole: Any = getattr(figure, "figure", figure)
+    check_instance("figure", whole, Figure, "a matplotlib Figure or Axes")
     name = os.fspath(stem)
     name = name.removesuffix(".png").removesuffix(".pdf")
     texts = {"Creator": f"linfed {linfed.__version__}", **(metadata or {})}
@@ -214,7 +218,7 @@ def save_figure(
         for suffix, time in (("png", {}), ("pdf", {"CreationDate": None})):
             paths.append(Path(f"{name}.{suffix}"))
             with replacing(paths[-1]) as file:
-                figure.savefig(file, format=suffix, metadata={**texts, **time})
+                whole.savefig(file, format=suffix, metadata={**texts, **time})
     return paths
 
 

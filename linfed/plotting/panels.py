@@ -26,7 +26,7 @@ from linfed.figures.style import (
 )
 from linfed.numerics.quantiles import quantiles
 from linfed.simulation.metrics import SHARES
-from linfed.tables.export import varying
+from linfed.tables.export import distinguishing, short_names, varying
 from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
 
@@ -290,6 +290,10 @@ def plot_curves(
     check_instance("table", table, Table, "a lf.Table")
     check_bool("band", band)
     chosen = slice(None) if at is None else at
+    if by == "method" and not any(name.rpartition(".")[2] == by for name in table.columns):
+        words = [short_names(table.rows)[name] for name in distinguishing(table.rows)[:3]]
+        differ = f", e.g. {', '.join(map(repr, words))}" if words else ""
+        raise KeyError(f"table has no column 'method': set by= to the column that distinguishes the lines{differ}")
     parts = dict(table.groupby(by))
     turns = _TURNS_OF.setdefault(ax.figure, {})
     for name in parts if order is None else check_among("order", order, parts, f"values of {by!r}"):

@@ -12,8 +12,8 @@ from linfed.report.content import Content, commit_of, date_of, machine_of, remar
 from linfed.report.pictures import Picture
 from linfed.report.scoreboard import SENTENCES, Record, measured, place_of
 from linfed.report.statements import AGAINST, FOR, Statement, ordered, outcome, paper_of, statements
-from linfed.reproduction.records import kind_of_run
-from linfed.statistics.findings import required
+from linfed.reproduction.records import is_judged, kind_of_run, not_judged, replot_command
+from linfed.statistics.findings import MEANINGS, Verdict, required
 
 KINDS = {**dict.fromkeys(FOR, "good"), **dict.fromkeys(AGAINST, "bad"), "INCONCLUSIVE": "open"}
 """CSS classes of the verdicts' colours; other verdicts are grey."""
@@ -78,13 +78,15 @@ def _navigation(content: Content, sections: Iterable[str]) -> str:
 
 
 def _summary(content: Content) -> str:
-    """Return the number of claims with each verdict."""
+    """Return the number of claims with each verdict, and the meanings of these verdicts."""
     found = totals(content.records)
+    meanings = "".join(f"<li>{_chip(name)} {escape(MEANINGS[Verdict(name)])}</li>" for name in found)
     return (
         f'<p class="totals">{sum(found.values()):,} claims in {len(content.records)} experiments: {_chips(found)}</p>'
         "<p>A claim <b>agrees</b> if no setting contradicts it and at least half of the settings in which it could be "
         "judged support it. It is <b>contradicted</b> if at least one setting contradicts it. Numbers are estimates "
         "with 95 % confidence intervals over trials, each for one claim: about one in twenty may be wrong.</p>"
+        f'<ul aria-label="meanings of the verdicts">{meanings}</ul>'
     )
 
 
@@ -205,7 +207,7 @@ def _experiment(content: Content, name: str) -> str:
     """Return an experiment: its summary, verdicts, figures and statements."""
     described, pictures = content.records[name], content.pictures[name]
     found = totals({name: described})
-    verdicts = _chips(found) if found else "The run is not finished, so it has no claims."
+    verdicts = _chips(found) if found else "no claims" if is_judged(described) else escape(not_judged(described))
     quick = ' <span class="verdict open">QUICK</span>' if described.get("quick") else ""
     seconds = f"{described['seconds']:,.0f} s" if described.get("seconds") else ""
     parts = (
@@ -215,7 +217,8 @@ def _experiment(content: Content, name: str) -> str:
         f"commit {commit_of(described)}",
         machine_of(described),
     )
-    missing = "" if pictures else f"<p>No figures next to the record; linfed replot {escape(name)} draws them.</p>"
+    command = escape(replot_command(described))
+    missing = "" if pictures else f"<p>No figures next to the record; {command} draws them.</p>"
     return (
         f'<details class="experiment" id="{escape(name)}"{" open" * (len(content.records) <= FEW)}>'
         f"<summary><h3>{escape(name)}{quick}</h3> {verdicts}<br>{escape(content.summaries[name])}</summary>"

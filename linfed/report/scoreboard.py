@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from linfed.errors import UsageError
-from linfed.reproduction.records import read_record
+from linfed.reproduction.records import load_findings, read_record
 from linfed.statistics.findings import required
 
 Record: TypeAlias = Mapping[str, Any]
@@ -223,17 +224,21 @@ def counted(verdicts: Mapping[str, int]) -> str:
 
 
 def measured(claim: Record) -> str:
-    """Return the estimate and the interval of a claim as text."""
-    return f"{number(claim['estimate'])} [{number(claim['low'])}, {number(claim['high'])}]"
+    """Return the estimate and the interval of a claim as text; infinite ends, which the record lacks, are restored."""
+    estimate, low, high = claim["estimate"], claim["low"], claim["high"]
+    if None in (estimate, low, high):
+        found = load_findings({"claims": [claim]})[0]
+        estimate, low, high = found.estimate, found.low, found.high
+    return f"{number(estimate)} [{number(low)}, {number(high)}]"
 
 
-def number(value: float | None) -> str:
-    """Return a number of a claim with three digits, "-" for None (not finite).
+def number(value: float) -> str:
+    """Return a number of a claim with three digits, "-" for NaN.
 
-    >>> [number(value) for value in (0.5, 18256.1, 1.23456e-5, None)]
-    ['0.5', '18,300', '1.23e-05', '-']
+    >>> [number(value) for value in (0.5, 18256.1, 1.23456e-5, float("inf"), float("nan"))]
+    ['0.5', '18,300', '1.23e-05', 'inf', '-']
     """
-    if value is None:
+    if math.isnan(value):
         return "-"
     digits = f"{value:.3g}"
     return f"{float(digits):,.0f}" if 1000 <= abs(value) < 1e6 else digits

@@ -1,6 +1,7 @@
 """Default figure of a table, for experiments without ``plot``: one line for each method, in panels.
 
-The lines are the methods: the values of a column ``method`` or ``label``, or the different algorithms. If there is only
+The lines are the methods: the values of a column ``method`` or ``label``, or the different algorithms. Columns with one
+value for each name of a method distinguish nothing else. If there is only
 one method, the lines are the values of the last column that varies. The first other column that varies makes the
 columns of panels, and the second makes the rows of panels. Of each further column, only the rows with its first value
 are drawn. The caption lists the values that are left out.
@@ -72,8 +73,9 @@ def plot_runs(
     Returns
     -------
     figure : matplotlib Figure
-        A line for each method (the median over trials, with the 10-90 % band), in a panel for each setting. Black
-        lines are predictions (`lf.predict`) of the subspace distance; they are dashed if they have warnings.
+        A line for each method (the median over trials, with the 10-90 % band), in a panel for each setting. The methods
+        are the values of a column ``method`` of the table, or else the algorithms. Black lines are predictions
+        (`lf.predict`) of the subspace distance; they are dashed if they have warnings.
     caption : str
         The quantities, the sizes, and the rows that are not drawn.
 
@@ -155,10 +157,16 @@ def _fields_that_differ(cells: Sequence[Any]) -> list[str]:
 
 def _places(rows: Sequence[Mapping[str, Any]], fields: Sequence[str]) -> tuple[list[Any], list[str]]:
     """Return the line, column and row of panels of each table row, None if it is not drawn, and the values left out."""
-    names = [name for name in fields if len({repr(row.get(name)) for row in rows}) > 1]
+    names = [name for name in dict.fromkeys((*METHODS, *fields)) if len({repr(row.get(name)) for row in rows}) > 1]
     methods = next(([name] for name in METHODS if name in names), [])
     if methods:
-        lines: list[str] | None = [str(row.get(methods[0])) for row in rows]
+        labels = [str(row.get(methods[0])) for row in rows]
+        lines: list[str] | None = labels
+        methods = [
+            name
+            for name in names
+            if len({*zip(labels, [repr(row.get(name)) for row in rows], strict=True)}) == len({*labels})
+        ]
     else:
         methods = [name for name in names if name.partition(".")[0] == "algorithm"]
         lines = _methods(rows, methods) if methods else None

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -142,7 +143,7 @@ def load_findings(described: Mapping[str, Any]) -> list[Finding]:
     """Return the claims of a saved run as findings.
 
     JSON stores infinite numbers and NaN as null. For an interval with such an end, the value is restored that leads to
-    the recorded verdict.
+    the recorded verdict. If two such ends have no influence on it, they are NaN.
     """
     return [_finding(claim) for claim in described["claims"]]
 
@@ -154,8 +155,9 @@ def _finding(claim: Mapping[str, Any]) -> Finding:
     values["claimed_high"] = math.inf if values["claimed_high"] is None else values["claimed_high"]
     values["hypotheses"] = tuple(_hypothesis(one) for one in claim["hypotheses"])
     lows, highs = (ENDS if values[end] is None else (values[end],) for end in ("low", "high"))
+    unknown = claim["verdict"] in (Verdict.VACUOUS.value, Verdict.HYPOTHESES_FAIL.value) and lows == highs == ENDS
     tried = []
-    for low, high in itertools.product(lows, reversed(highs)):
+    for low, high in [(math.nan, math.nan)] if unknown else itertools.product(lows, reversed(highs)):
         estimate = values["estimate"] if values["estimate"] is not None else low if low == high else math.nan
         tried.append(Finding(**{**values, "estimate": estimate, "low": low, "high": high}))
     return next((finding for finding in tried if finding.verdict.value == claim["verdict"]), tried[0])
@@ -181,9 +183,31 @@ def run_status(name: str, folder: Path) -> str:
         described = read_saved(name, folder)
     except UsageError:
         return "unreadable"
-    if not described["claims"] and "judged" not in described:
+    if not is_judged(described):
         return "unfinished"
     return "quick" if described["quick"] else "full"
+
+
+def is_judged(described: Mapping[str, Any]) -> bool:
+    """Return whether the claims of a run were judged; False if the run ended before, e.g. by an error in its claims."""
+    return bool(described["claims"]) or "judged" in described
+
+
+def replot_command(described: Mapping[str, Any], folder: Path | None = None) -> str:
+    """Return the command that redraws and judges a saved run in a folder; None for the default folder."""
+    file, quick = described.get("file"), bool(described.get("quick"))
+    words = ["linfed", "replot", Path(file).name if file else described["experiment"]]
+    if folder in (None, Path("results/quick" if quick else "results")):
+        return shlex.join([*words, *["--quick"] * quick])
+    return shlex.join([*words, "--out", str(folder)])
+
+
+def not_judged(described: Mapping[str, Any], folder: Path | None = None) -> str:
+    """Return a sentence for a run without verdicts: why it has none, and the command that judges it."""
+    return (
+        "The claims were not judged, because an error occurred or the run was interrupted. Correct the error, and run "
+        f"{replot_command(described, folder)}"
+    )
 
 
 def kind_of_run(described: Mapping[str, Any]) -> str:

@@ -5,12 +5,13 @@ All tables are saved before anything is judged or drawn, so a saved run can be r
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shlex
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,16 +22,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import linfed
-from linfed.errors import SweepError, UsageError
+from linfed.errors import SweepError, UsageError, short_repr
 from linfed.plotting.captions import captions, write_caption
 from linfed.reproduction.committed import Settings
 from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, in_package, load_file, name_of
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
-from linfed.reproduction.records import finding_to_dict, read_saved
+from linfed.reproduction.records import finding_to_dict, read_saved, replot_command
 from linfed.statistics.findings import Finding, by_sentence
 from linfed.sweeps.code_hash import source_digests
 from linfed.sweeps.executors import ExecutionOptions
+from linfed.sweeps.fingerprint import Fingerprint
 from linfed.sweeps.progress import log_status
 from linfed.sweeps.scheduler import run_cells
 from linfed.sweeps.store import Store
@@ -118,7 +120,8 @@ class Reproduction:
     captions : mapping of str to str
         Captions by the keys of the figures.
     remarks : list of str
-        Reasons why claims or figures are missing with changed fields.
+        Reasons why claims or figures are missing with changed fields, and a remark if the cells of a redrawn run have
+        changed since.
     settings : dict
         Settings by table, see `settings_of`.
     quick : bool
@@ -168,11 +171,16 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     """
     started = time.perf_counter()
     name, module = name_of(file), load_file(file)
-    out = writable_folder(options.folder)
+    out, remarks = writable_folder(options.folder), list[str]()
     if options.draw:
         described, tables = load_tables(name, out)
         lists = _lists(module, quick=described["quick"], changes=described.get("set", {}), saved=True)
         cells, reused, files = 0, 0, list[Path]()
+        configuration = _configuration(lists)
+        if described.get("configuration", configuration) != configuration:
+            remarks.append(
+                f"its cells have changed since the run was saved; run {described['command']} to compute them"
+            )
     else:
         _check_same_file(out / f"{name}.json", file)
         lists = cells_ready(file, options)
@@ -185,23 +193,23 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         found = iter([table for table in done.tables if table is not None])
         tables = {key: sum((next(found) for _ in cell_list), Table()) for key, cell_list in lists.items()}
         cells, reused, files = len(everything), done.reused, save_tables(name, tables, out)
-        described = _described(file, module, options, tables)
+        described = _described(file, module, options, tables) | {"configuration": _configuration(lists)}
         described |= {"cells": cells, "reused": reused}
         described["seconds"] = round(time.perf_counter() - started, 3)
         if done.processor_seconds is not None:
             described["processor_seconds"] = round(done.processor_seconds, 1)
         _save_json(name, described, [], out)  # an error in claims or figures must not lose the results
     claims: list[Finding] | None = None
-    remarks, figure_files, texts = list[str](), list[Path](), dict[str, str]()
+    figure_files, texts = list[Path](), dict[str, str]()
     if hasattr(module, "claims"):
         log_status(name, "judging the claims", options.execution.progress)
-        with _errors_as_remarks("its claims cannot be judged", described, remarks):
-            claims = by_sentence(module.claims(tables))
+        with _errors_as_remarks("its claims cannot be judged", described, out, remarks):
+            claims = by_sentence(_findings(file, module.claims(tables)))
     described["judged"] = commit(file.parent)
     files.append(_save_json(name, described, claims or [], out))
     log_status(name, "drawing the figures", options.execution.progress)
-    with _errors_as_remarks("its figures cannot be drawn", described, remarks):
-        figure_files, texts = _draw(name, module, tables, lists, out, _metadata(described))
+    with _errors_as_remarks("its figures cannot be drawn", described, out, remarks):
+        figure_files, texts = _draw(file, module, tables, lists, out, _metadata(described))
     described["figures"] = texts
     _save_json(name, described, claims or [], out)
     files += figure_files
@@ -214,18 +222,34 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
 
 
 @contextmanager
-def _errors_as_remarks(what: str, described: Mapping[str, Any], remarks: list[str]) -> Iterator[None]:
+def _errors_as_remarks(what: str, described: Mapping[str, Any], out: Path, remarks: list[str]) -> Iterator[None]:
     """Return a context in which an error becomes a remark if fields were changed.
 
     A claim or figure can require all values of an axis, which ``--set`` replaces by one. `what` begins the remark.
+    Other errors get a note with the command that continues from the saved tables.
     """
     try:
         yield
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        if not described.get("set", {}).keys() - {"trials", "seed"}:
+    except UsageError:
+        raise
+    except Exception as error:
+        expected = isinstance(error, ArithmeticError | LookupError | TypeError | ValueError)
+        if not expected or not described.get("set", {}).keys() - {"trials", "seed"}:
+            error.add_note(f"The tables are saved: correct the error, and run {replot_command(described, out)}")
             raise
         message = " ".join(str(error).split())
         remarks.append(f"{what} with these settings ({type(error).__name__}: {message})")
+
+
+def _findings(file: Path, found: Any) -> list[Finding]:
+    """Return the value of ``claims(tables)`` as a list; raise `UsageError` if it is not an iterable of findings."""
+    findings = list(found) if isinstance(found, Iterable) else None
+    if findings is None or not all(isinstance(one, Finding) for one in findings):
+        raise UsageError(
+            f"{file.name}: claims(tables) must return a list of lf.Finding, got "
+            f"{short_repr(found if findings is None else findings)}"
+        )
+    return findings
 
 
 def cells_ready(file: Path, options: ReproduceOptions) -> dict[str, list[Any]]:
@@ -348,6 +372,14 @@ def command_of(file: Path, options: ReproduceOptions) -> str:
     return shlex.join(words)
 
 
+def _configuration(lists: Mapping[str, Sequence[Any]]) -> str:
+    """Return a hash of the configurations of all cells."""
+    texts = [
+        f"{key}: {text}" for key, cells in lists.items() for text in sorted(Fingerprint(one).text for one in cells)
+    ]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
 def _source_of(module: ModuleType) -> dict[str, str]:
     """Return the hashes of the code of an experiment and of linfed."""
     functions = (getattr(module, name, None) for name in ("cells", "claims", "plot"))
@@ -407,7 +439,7 @@ def _plain(value: Any) -> Any:
 
 
 def _draw(
-    name: str,
+    file: Path,
     module: ModuleType,
     tables: Tables,
     lists: Mapping[str, list[Any]],
@@ -419,6 +451,7 @@ def _draw(
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     from linfed.figures.style import save_figure, style
 
@@ -426,6 +459,11 @@ def _draw(
     with style(), mpl.rc_context({"figure.max_open_warning": 0}):  # each is closed after it is written
         if hasattr(module, "plot"):
             figures = module.plot(tables)
+            if not isinstance(figures, Mapping) or not all(isinstance(one, Figure) for one in figures.values()):
+                raise UsageError(
+                    f"{file.name}: plot(tables) must return a dict of matplotlib figures, e.g. {{'': figure}}, got "
+                    f"{short_repr(figures)}"
+                )
             texts = captions(module, tables, figures)
         else:
             pairs = {key: default_figure(table, lists.get(key, [])) for key, table in tables.items()}
@@ -435,7 +473,7 @@ def _draw(
                 {key: pair[1] for key, pair in found.items()},
             )
         for key, figure in figures.items():
-            stem = str(out / f"{name}{'-' + key if key else ''}")
+            stem = str(out / f"{name_of(file)}{'-' + key if key else ''}")
             files += [*save_figure(figure, stem, metadata=metadata), write_caption(Path(f"{stem}.txt"), texts[key])]
             plt.close(figure)
     return files, texts

@@ -18,12 +18,12 @@ from linfed._types import Array, Indices
 from linfed._values import Configuration
 from linfed.algorithms.base import Algorithm
 from linfed.data.samples import Data
-from linfed.errors import check_unmasked, is_real, short_repr
+from linfed.errors import GridEdgeWarning, check_unmasked, is_real, short_repr
 from linfed.figures import html as page
 from linfed.figures.style import KINDS
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
-from linfed.search.selection import area, at_grid_edge, beyond, edge_message, of_results, smallest, within
+from linfed.search.selection import RoundsTo, area, at_grid_edge, beyond, edge_message, of_results, smallest, within
 from linfed.simulation.job import MOST_PIECES, Job, checked_job, seconds_of_a_trial
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
@@ -171,14 +171,16 @@ class Search:
     margin: float
     extend: bool
 
-    def steps(self) -> Generator[list[Algorithm], Sequence[Attempt], tuple[TuningResult, list[str]]]:
+    def steps(self) -> Generator[list[Algorithm], Sequence[Attempt], tuple[TuningResult, list[Warning]]]:
         """Yield algorithms to try, receive their outcomes, and return the `TuningResult` and warnings."""
         settings = self.settings
         curves: list[Array] = []
         scores: list[float] = []
+        lowest = np.inf  # over settings, trials and rounds
         for widened in range(EXTENSIONS + 1):
             for values, at in (yield [changed(self.algorithm, one) for one in settings[len(curves) :]]):
                 values = np.where(np.isnan(values), np.inf, values)
+                lowest = min(lowest, float(values.min()))
                 curve = np.quantile(values, self.quantile, axis=0, method="inverted_cdf")
                 curves.append(curve)
                 scores.append(self._score(at, curve) if np.isfinite(curve[-1]) else np.inf)
@@ -204,7 +206,17 @@ class Search:
             curves=np.array(curves),
             at_grid_edge=edges,
         )
-        return found, [edge_message(settings, name, settings[best][name]) for name in at_grid_edge(settings, ties)]
+        found_warnings: list[Warning] = [
+            GridEdgeWarning(edge_message(settings, name, settings[best][name])) for name in at_grid_edge(settings, ties)
+        ]
+        if isinstance(self.judge, RoundsTo) and lowest > self.judge.level:
+            found_warnings.append(
+                UserWarning(
+                    f"no setting reaches {self.judge.level:g} in {at[-1]} rounds: the score compares how near the "
+                    "settings come to it; use a larger level or more rounds"
+                )
+            )
+        return found, found_warnings
 
     def _score(self, rounds: Indices, curve: Array) -> float:
         """Return the score of a curve; raise if it is not a number."""

@@ -18,7 +18,6 @@ from linfed._values import Check, Configuration, check_fields, non_negative, opt
 from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.data.samples import Data, GivenSamples
 from linfed.errors import (
-    GridEdgeWarning,
     ValidationWarning,
     check_bool,
     check_choice,
@@ -226,6 +225,8 @@ def tune(
     -----
     GridEdgeWarning
         If the best value of a field is the smallest or the largest one tried, and no other value ties with it.
+    UserWarning
+        If no setting reaches the level of ``score=lf.RoundsTo(level)`` in any trial.
     ValidationWarning
         If `metric` is "test_loss" on given samples, and `validation_share` is None.
 
@@ -272,8 +273,8 @@ def tune(
             tried = steps.send(found)
         except StopIteration as end:
             tuning: TuningResult = end.value[0]
-            for message in end.value[1] if SAY_EDGES.get() else ():
-                warnings.warn(message, GridEdgeWarning, stacklevel=2)
+            for warning in end.value[1] if SAY_EDGES.get() else ():
+                warnings.warn(warning, stacklevel=2)
             return tuning
 
 

@@ -595,7 +595,8 @@ class Result:
             check_bool(name, value)
         if metric not in self.metrics.absent:
             check_choice("metric", metric, list(self.metrics))
-        check_choice("metric with predicted = True", metric, ["subspace_distance"] if predicted else [metric])
+        if predicted and metric != "subspace_distance":
+            raise ValueError(f"predicted = True requires metric = 'subspace_distance', got {metric!r}: leave it out")
         values = self.metrics[metric]
         options = free_look(self.name, ax) | line_properties(line_options)
         ax = curves.draw_curve(

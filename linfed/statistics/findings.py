@@ -9,9 +9,11 @@ reason.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,19 @@ class Verdict(Enum):
     INCONCLUSIVE = "INCONCLUSIVE"
     VACUOUS = "VACUOUS"
     HYPOTHESES_FAIL = "HYPOTHESES FAIL"
+
+
+INSIDE, OUTSIDE = (f"the whole interval lies {side} the required range" for side in ("inside", "outside"))
+MEANINGS = {
+    Verdict.SUPPORTED: INSIDE,
+    Verdict.NOT_SUPPORTED: OUTSIDE,
+    Verdict.HOLDS: f"{INSIDE} (for a theorem)",
+    Verdict.VIOLATED: f"{OUTSIDE} (for a theorem)",
+    Verdict.INCONCLUSIVE: "the interval lies partly inside the required range; more trials can decide",
+    Verdict.VACUOUS: "nothing could have refuted the claim, or nothing was measured; a note gives the reason",
+    Verdict.HYPOTHESES_FAIL: "a hypothesis of the theorem fails in this setting, so the theorem claims nothing",
+}
+"""Meaning of each verdict, for legends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,9 +259,30 @@ def join_notes(*notes: str) -> str:
 
 # --- judges --------------------------------------------------------------------------------------------------
 
+REQUIRED = {
+    "claim": "precise wording of the claim",
+    "setting": "setting of the measurement, e.g. 'n = 100'",
+    "statistic": "name of the measured quantity",
+    "source": "source of the claim: a quotation (cite), or OWN_PREDICTION",
+}
+"""Fields of `Finding` that the caller of a judge must give, unless the judge does, with their meanings."""
+
 
 def judge(measured: Measured, **fields: Any) -> Finding:
-    """Return the finding for a statistic with its interval; `fields` are the other fields of `Finding`.
+    """Return the finding for a statistic with its interval.
+
+    Parameters
+    ----------
+    measured : tuple of float
+        Estimate, and lower and upper end of the 95 % confidence interval.
+    **fields
+        Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`, and `claimed_low` or
+        `claimed_high`. The verdict is SUPPORTED or NOT SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
+
+    Raises
+    ------
+    TypeError
+        If a required field is missing.
 
     Examples
     --------
@@ -258,8 +294,20 @@ def judge(measured: Measured, **fields: Any) -> Finding:
     >>> finding.verdict.value
     'SUPPORTED'
     """
+    if missing := [name for name in REQUIRED if name not in fields]:
+        meanings = ", ".join(f"{name} ({REQUIRED[name]})" for name in missing)
+        raise TypeError(f"{_called_judge()} requires {meanings}")
     estimate, low, high = measured
     return Finding(estimate=estimate, low=low, high=high, **fields)
+
+
+def _called_judge() -> str:
+    """Return the name of the judge that called `judge`, for a message; the outermost if judges call each other."""
+    frame: FrameType | None = sys._getframe(1)
+    name = "judge"
+    while frame is not None and (called := frame.f_code.co_name).startswith("judge"):
+        frame, name = frame.f_back, called
+    return name
 
 
 def judge_smaller(first: Array, second: Array, *, paired: bool = True, **fields: Any) -> Finding:
@@ -274,7 +322,8 @@ def judge_smaller(first: Array, second: Array, *, paired: bool = True, **fields:
         tie. If False, each trial of the first is compared with each of the second, and a tie counts half
         (`probability_smaller`).
     **fields
-        Other fields of `Finding`.
+        Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`. The verdict is SUPPORTED or NOT
+        SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
 
     Examples
     --------
@@ -308,7 +357,8 @@ def judge_share(
         Cluster of each point, or of each row of `hits`, if points are not independent (several runs on one data set).
         The interval is then over clusters; otherwise it is the Clopper-Pearson interval.
     **fields
-        Other fields of `Finding`.
+        Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`. The verdict is SUPPORTED or NOT
+        SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
 
     Examples
     --------
@@ -349,7 +399,8 @@ def judge_failures(
         True for the trials in which the premise occurred; only these count. All trials by default. VACUOUS if the
         premise never occurred.
     **fields
-        Other fields of `Finding`.
+        Other fields of `Finding`. Required: `claim`, `setting`, `source`; the judge supplies a `statistic`. The verdict
+        is HOLDS or VIOLATED; with ``theorem=False``, SUPPORTED or NOT SUPPORTED.
 
     Returns
     -------
@@ -388,7 +439,8 @@ def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **fields: Any) -> F
     tolerance : float
         Largest violation that rounding errors can cause.
     **fields
-        Other fields of `Finding`.
+        Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`. The verdict is HOLDS or
+        VIOLATED; with ``theorem=False``, SUPPORTED or NOT SUPPORTED.
 
     Returns
     -------
@@ -430,7 +482,8 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
     margin : float
         Tolerance of the claimed exponent. With margin 0, no finite number of trials could support a sharp scaling law.
     **fields
-        Other fields of `Finding`.
+        Other fields of `Finding`. Required: `claim`, `setting`, `source`; the judge supplies a `statistic`. The verdict
+        is HOLDS or VIOLATED; with ``theorem=False``, SUPPORTED or NOT SUPPORTED.
 
     Examples
     --------
@@ -475,7 +528,10 @@ def required(claimed_range: str) -> str:
 
 
 def findings_table(findings: Sequence[Finding]) -> str:
-    """Return the findings as text: each claim once, followed by a line per setting with verdict and interval."""
+    """Return the findings as text: each claim once, followed by a line per setting with verdict and interval.
+
+    The meanings of the verdicts that occur follow.
+    """
     notes: list[str] = []
     lines: list[str] = []
     width = max((len(finding.setting) for finding in findings), default=0)
@@ -498,8 +554,10 @@ def findings_table(findings: Sequence[Finding]) -> str:
         detail = f"  {finding.detail}" if finding.detail else ""
         verdict = f"{finding.verdict.value:<{verdicts}}"
         lines.append(f"    {verdict} {finding.setting:<{width}} {measured}{detail}{mark}")
+    occur = {finding.verdict for finding in findings}
     lines += [
         "",
+        *(f"{verdict.value}: {meaning}." for verdict, meaning in MEANINGS.items() if verdict in occur),
         "Intervals are 95 % confidence intervals over trials, each for one claim: about one in twenty may be wrong.",
         *(f"({number}) {note}" for number, note in enumerate(notes, start=1)),
     ]

@@ -227,8 +227,9 @@ class Columns:
         """Return a numeric column, (points,)."""
         column = self.values[self.name(name)]
         if not all(np.ndim(one) == 0 and isinstance(one, int | float | np.number) for one in column):
+            last = "; assign a column with one number per trial, e.g. of the last round" * (np.ndim(column[0]) > 1)
             raise ValueError(
-                f"column {name!r} of the formula must contain numbers, but contains {short_repr(column[0])}"
+                f"column {name!r} of the formula must contain numbers, but contains {short_repr(column[0])}{last}"
             )
         return np.array(column, dtype=float)
 

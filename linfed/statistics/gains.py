@@ -190,7 +190,8 @@ def judge_fewer_rounds(rounds: Array, **fields: Any) -> Finding:
     rounds : ndarray (2, trials)
         Rounds of the method and of its competitor.
     **fields
-        Other fields of `Finding`.
+        Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`. The verdict is SUPPORTED or NOT
+        SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
     """
     pairs = rounds[:, ~np.isnan(rounds).any(axis=0)]
     found, detail = share_smaller(*pairs)
@@ -216,7 +217,8 @@ def judge_lower_end(finals: Array, *, tie: float, **fields: Any) -> Finding:
     tie : float
         Errors within this relative distance tie.
     **fields
-        Other fields of `Finding`.
+        Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`. The verdict is SUPPORTED or NOT
+        SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
     """
     mine, other = nan_as_worst(finals)
     equal = np.abs(mine - other) <= tie * np.minimum(mine, other)
@@ -242,7 +244,8 @@ def judge_more_speed(
     signed : bool
         As in `log_gain`.
     **fields
-        Other fields of `Finding`.
+        Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`. The verdict is SUPPORTED or NOT
+        SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
     """
     found, vacuous = gain_ratio(rounds[min(rounds)], rounds[max(rounds)], last, signed=signed)
     gains = ", ".join(format_gain(each, last) for each in rounds.values())
@@ -263,7 +266,8 @@ def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, 
     tie : float
         Relative differences up to this size count as no reduction.
     **fields
-        Other fields of `Finding`.
+        Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`. The verdict is SUPPORTED or NOT
+        SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
 
     Returns
     -------

@@ -27,7 +27,8 @@ def judge_predicted_exponent(
     margin : float
         Largest allowed difference of the exponents.
     **fields
-        Other fields of `Finding`.
+        Other fields of `Finding`. Required: `claim`, `setting`; the judge supplies a `statistic` and a `source`. The
+        verdict is HOLDS or VIOLATED; with ``theorem=False``, SUPPORTED or NOT SUPPORTED.
 
     Examples
     --------
@@ -66,7 +67,8 @@ def judge_farthest_off(
     claimed_low, claimed_high : float
         Claimed range of the ratio.
     **fields
-        Other fields of `Finding`.
+        Other fields of `Finding`. Required: `claim`, `setting`; the judge supplies a `statistic` and a `source`. The
+        verdict is HOLDS or VIOLATED; with ``theorem=False``, SUPPORTED or NOT SUPPORTED.
 
     Notes
     -----
@@ -107,7 +109,8 @@ def judge_one_constant(ratios: npt.ArrayLike, *, claimed_high: float, **fields: 
     claimed_high : float
         Largest claimed value of the largest constant divided by the smallest.
     **fields
-        Other fields of `Finding`.
+        Other fields of `Finding`. Required: `claim`, `source`; the judge supplies a `statistic` and a `setting`. The
+        verdict is HOLDS or VIOLATED; with ``theorem=False``, SUPPORTED or NOT SUPPORTED.
 
     Notes
     -----

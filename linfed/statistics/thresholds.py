@@ -73,7 +73,8 @@ def line_findings(counts: npt.ArrayLike, *, fixed: str, **fields: Any) -> list[F
     fixed : str
         Description of the common threshold, for the name of the statistic.
     **fields
-        Other fields of `Finding`: text and setting.
+        Other fields of `Finding`. Required: `claim`, `setting`; the function supplies a `statistic` and a `source`. The
+        verdicts are SUPPORTED or NOT SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
 
     Returns
     -------

@@ -44,6 +44,12 @@ def varying(rows: Rows) -> list[str]:
     return [name for name in columns(rows) if not _constant(rows, name)]
 
 
+def distinguishing(rows: Rows) -> list[str]:
+    """Return the names of columns of numbers or strings that differ between rows."""
+    arrays = {name for row in rows for name, value in row.items() if isinstance(value, LabeledArray | np.ndarray)}
+    return [name for name in varying(rows) if name not in arrays]
+
+
 def _constant(rows: Rows, name: str) -> bool:
     first, *others = (row.get(name) for row in rows)
     if any(isinstance(value, LabeledArray | np.ndarray) for value in (first, *others)):

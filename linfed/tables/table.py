@@ -335,8 +335,7 @@ class Table:
         for row in self:
             key = tuple(tuple(row.rows[0].get(name) for name in side) for side in sides)
             if key in values:
-                found = ", ".join(f"{name} = {row.rows[0].get(name)!r}" for side in sides for name in side)
-                raise ValueError(f"several rows have {found}; use select(), or name more columns in rows= or columns=")
+                raise ValueError(self._same_entry([name for side in sides for name in side], row.rows[0]))
             axes = row.axes(metric)
             if axes not in (("trial",), ("trial", "round")):
                 raise ValueError(
@@ -347,6 +346,15 @@ class Table:
         short = export.short_names(self.rows)
         names = [[short[name] for name in side] for side in sides]
         return summary(metric, statistic, best, names[0], names[1], values)
+
+    def _same_entry(self, names: Sequence[str], first: Row) -> str:
+        """Return the message that several rows agree with `first` in the named columns, and in what they differ."""
+        same = [row for row in self.rows if all(row.get(name) == first.get(name) for name in names)]
+        words = export.distinguishing(same)
+        short = export.short_names(self.rows)
+        differ = f" and differ in {', '.join(short[name] for name in words[:3])}" if words else ""
+        found = ", ".join(f"{name} = {first.get(name)!r}" for name in names)
+        return f"several rows have {found}{differ}; use select(), or name more columns in rows= or columns="
 
     def to_csv(self, path: str | os.PathLike[str], *, short: bool = False) -> list[Path]:
         """Write `to_records` to CSV files and return their paths.

@@ -138,7 +138,8 @@ def judge_loss_exponent(
     every : int
         Number of rounds per move of B: 2 on fixed samples, 1 on fresh samples.
     **fields
-        Other fields of `Finding`: text and setting.
+        Other fields of `Finding`. Required: `claim`, `setting`; the judge supplies a `statistic` and a `source`. The
+        verdict is SUPPORTED or NOT SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
 
     Returns
     -------

@@ -152,8 +152,8 @@ MUTATIONS = {
         ),
         Mutation(
             "parts forget the offset",
-            "if self._offset is None:\n            return part",
-            "if True:\n            return part",
+            "super()._chosen(index, counts)\n        if self._offset is None:",
+            "super()._chosen(index, counts)\n        if True:",
             "classes:minibatches",
         ),
         Mutation(
@@ -673,7 +673,9 @@ MUTATIONS = {
     ],
     "statistics/intervals.py": [
         Mutation("a diverged trial is the best", "nan=HUGE", "nan=0.0", "comparisons"),
-        Mutation("a level reached is not below it", "values <= threshold", "values < threshold", "intervals:first"),
+        Mutation(
+            "a level reached is not below it", "curves <= check_number", "curves < check_number", "intervals:first"
+        ),
         Mutation("one end for all the rest", ">= (1 + confidence) / 2)", ">= confidence)", "intervals:quantile"),
         Mutation("a rank too high", "ordered[short[-1]]", "ordered[short[-1] + 1]", "intervals:quantile"),
         Mutation("the largest trial is an end", "if beyond.size else math.inf", "if True else 0", "intervals:open"),

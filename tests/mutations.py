@@ -1093,6 +1093,14 @@ MUTATIONS = {
     "theory/new_clients.py": [
         Mutation("m - k - 1 as m - k", "n_samples - rank - 1", "n_samples - rank", "new_clients"),
     ],
+    "simulation/run.py": [
+        Mutation(
+            "identical trials in silence",
+            "data.n_trials is None and _identical",
+            "False and _identical",
+            "simulation:identical",
+        ),
+    ],
     "search/tuning.py": [
         Mutation(
             "tuned on the test samples", "if validation_share else data", "if False else data", "tuning:holds_out"

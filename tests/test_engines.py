@@ -34,6 +34,9 @@ def shared(n=6, d=9, r=2, noise=0.3, **more):
     return lf.SharedRepresentation(n_clients=n, dim=d, rank=r, noise_std=noise, **more)
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:the 3 trials are identical")  # some data have no trial axis
+
+
 def simulate(algorithm, problem, data, **more):
     return lf.simulate(algorithm, problem, data=data, **({"rounds": 5, "trials": 3, "seed": 7} | more))
 

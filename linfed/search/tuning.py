@@ -32,8 +32,9 @@ from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
 from linfed.search.grid_search import Search, Tries, TuningResult, attempts, measured, recorded
 from linfed.search.selection import MARGIN, SCORES, check_made_small, of_results
+from linfed.simulation.job import checked_job
 from linfed.simulation.participation import Participation
-from linfed.simulation.run import simulate
+from linfed.simulation.run import simulate_job
 from linfed.tables.grid import Row, at_path, changed, check_count, check_path, differing
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
@@ -262,12 +263,11 @@ def tune(
     data = _tuning_data(data, validation_share, seed)
     steps = _search(algorithm, grid, score, quantile, margin, extend).steps()
     wanted: dict[str, Any] = {"data": data, "rounds": rounds, "participation": participation, "trials": trials}
-    wanted |= {"seed": tuning_seed(seed), "engine": engine, "workers": workers}
-    wanted |= {"metrics": recorded(metric)}
-    wanted |= {"record_every": rounds if of_results(metric) and rounds else record_every}
+    wanted |= {"seed": tuning_seed(seed), "engine": engine, "metrics": recorded(metric)}
+    wanted |= {"record_every": rounds if of_results(metric) and rounds else record_every, "argument": "metric"}
     tried = next(steps)
     while True:
-        found = [measured(simulate(one, problem, **wanted), metric) for one in tried]
+        found = [measured(simulate_job(checked_job(one, problem, **wanted), workers), metric) for one in tried]
         try:
             tried = steps.send(found)
         except StopIteration as end:

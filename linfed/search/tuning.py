@@ -368,6 +368,11 @@ def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:
         check_count({name: len(values) for name, values in grid.items()})
         settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     else:
+        if not isinstance(grid, Sequence) or not all(isinstance(setting, Mapping) for setting in grid):
+            raise ValueError(
+                f"grid = {short_repr(grid)} must map fields to the values to try, such as {{'step_size': [0.1, 0.3]}}, "
+                "or be a sequence of mappings from fields to one value each"
+            )
         settings = [dict(setting) for setting in grid]
     if not settings or not settings[0]:
         raise ValueError(f"grid = {grid!r} must name at least one hyper-parameter")

@@ -95,7 +95,7 @@ class ChainSource(ProjectedSource):
         for name, array in state.arrays().items():
             if name != "B" and state.dim in array.shape[1 + (name in state.per_client) :]:
                 raise EngineError(
-                    f"engine = 'chain' does not support this run: it rotates only B, but the state also has {name} of "
+                    f"engine = 'chain' does not support this run: it rotates only B; the state also has {name} of "
                     f"shape {array.shape} along the d = {state.dim} coordinates; use 'auto', 'projected'"
                 )
         inside = self._basis.mT @ state.B

@@ -106,7 +106,7 @@ class _InitializationContext:
             if classes := self._job.sizes.classes:
                 method = " (the method of moments)" if isinstance(self._init, Moments) else ""
                 raise EngineError(
-                    f"{self._name}{method} supports only regression, but the samples have {classes} classes: use "
+                    f"{self._name}{method} supports only regression, and there are {classes} classes: use "
                     "init = 'random'"
                 ) from None
             raise EngineError(

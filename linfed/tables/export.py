@@ -187,7 +187,7 @@ def to_pandas(rows: Rows, along: Sequence[str]) -> Any:
 
 
 def _left_out(rows: Rows) -> str:
-    """Return a note on the columns along axes, which records without axes leave out; empty if there are none."""
+    """Return a note on the columns along axes, which records without axes leave out, or an empty string."""
     notes = []
     for axes in shapes(rows):
         arrays = (k for row in rows for k, v in row.items() if isinstance(v, LabeledArray) and tuple(v.axes) == axes)

@@ -232,7 +232,8 @@ def tune(
 
     Notes
     -----
-    All settings see the same ground truths, data and participants.
+    All settings see the same ground truths and participants, and the same samples unless an engine is exact only in
+    distribution.
 
     Many step sizes may converge to the same point (e.g. with exact heads on fixed data), so that only rounding errors
     would decide between them. Therefore the smallest setting within the margin is chosen. Settings are compared by the

@@ -95,9 +95,9 @@ def sweep(
 
     Notes
     -----
-    Cells with the same seed and the same sizes have the same ground truth, samples and participants. The table does not
-    depend on where the cells run, to the last bit. A long `Run`, including its tuning, is split into tasks of about one
-    second, and the results are joined.
+    Cells with the same seed and the same sizes have the same ground truth and participants, and the same samples unless
+    an engine is exact only in distribution. The table does not depend on where the cells run, to the last bit. A long
+    `Run`, including its tuning, is split into tasks of about one second, and the results are joined.
 
     Examples
     --------

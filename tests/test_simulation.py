@@ -507,6 +507,7 @@ def test_given_data_need_no_truth():
             result.metrics[name]
 
 
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
 def test_a_run_warns_if_given_data_make_its_trials_identical():
     X, y = normal(8, 5, 6), normal(8, 5, seed=1)
     run = {"data": lf.GivenSamples(X, y), "rounds": 3}
@@ -516,12 +517,18 @@ def test_a_run_warns_if_given_data_make_its_trials_identical():
             result = lf.simulate(one, **run, trials=4)
         assert (len(caught), caught[0].filename) == (1, __file__)
     assert np.isnan(result.metrics["train_loss"][:, -1]).all()
+    cells = lf.grid(lf.Run(algorithm=algorithm, trials=4, **run), record_every=(1, 2))
+    with pytest.warns(UserWarning, match="^the 4 trials are identical") as caught:
+        lf.sweep(cells)
+    assert (len(caught), caught[0].filename) == (1, __file__)
+    tuned = lf.Tuned(base=algorithm, grid={"step_size": [0.1, 0.2, 0.3]}, metric="train_loss")
+    lf.sweep([dataclasses.replace(cells[0], algorithm=tuned, trials=1)])  # a warning would be an error
     random = dataclasses.replace(algorithm, init="random")
-    lf.simulate(algorithm, **run)  # a warning would be an error
+    lf.simulate(algorithm, **run)
     lf.simulate(algorithm, **run, trials=4, participation=3)
     lf.simulate(random, data=run["data"], rounds=0, trials=4)  # the losses of zero heads are equal, the states are not
     lf.simulate(algorithm, data=lf.GivenSamples(np.stack([X] * 4), np.stack([y] * 4)), rounds=3, trials=4)
-    lf.tune(algorithm, grid={"step_size": [0.1, 0.2, 0.3]}, metric="train_loss", margin=10.0, **run, trials=4)
+    lf.tune(algorithm, grid={"step_size": [0.1, 0.2, 0.3]}, metric="train_loss", **run, trials=4)
 
 
 @pytest.mark.parametrize(

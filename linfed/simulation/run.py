@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from linfed._types import Array
 from linfed.algorithms.base import Algorithm, State, frozen
 from linfed.data.samples import Data, GivenSamples
 from linfed.errors import check_integer, check_progress
@@ -150,12 +151,8 @@ def simulate(
     """
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, metrics, record_every, engine)
     result = simulate_job(job, workers, memory_budget, progress)
-    if job.trials > 1 and isinstance(data, GivenSamples) and data.n_trials is None and _identical(result):
-        warnings.warn(
-            f"the {job.trials} trials are identical, because they share the samples and nothing else is random: they "
-            "count as one; use trials=1, or give data with a trial axis (resplit)",
-            stacklevel=2,
-        )
+    if note := format_identical(data, (*result.metrics.values(), *result.final.arrays().values())):
+        warnings.warn(note, stacklevel=2)
     return result
 
 
@@ -179,10 +176,16 @@ def simulate_trials(job: Job, trials: range) -> Result:
     return _result(job, trial_chunks(job, 1, budget_bytes(), trials), 1, 1, True, started)
 
 
-def _identical(result: Result) -> bool:
-    """Return whether all trials have equal metrics and final states; NaN equals NaN."""
-    arrays = (*result.metrics.values(), *result.final.arrays().values())
-    return all(np.array_equal(one, np.broadcast_to(one[:1], one.shape), equal_nan=True) for one in arrays)
+def format_identical(data: Data, arrays: Sequence[Array]) -> str:
+    """Return a note if given data without a trial axis make all trials of all arrays equal, or an empty string."""
+    if not isinstance(data, GivenSamples) or data.n_trials is not None or not arrays or len(arrays[0]) == 1:
+        return ""
+    if not all(np.array_equal(one, np.broadcast_to(one[:1], one.shape), equal_nan=True) for one in arrays):
+        return ""
+    return (
+        f"the {len(arrays[0])} trials are identical, because they share the samples and nothing else is random: they "
+        "count as one; use trials=1, or give data with a trial axis (resplit)"
+    )
 
 
 def _result(job: Job, chunks: Chunks, workers: int, threads: int, disable: bool, started: float) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from linfed.errors import check_choice, check_instance, check_number, short_repr
+from linfed.errors import check_choice, check_instance, check_number, short_repr, suggestion
 
 A = TypeVar("A", bound=np.ndarray[Any, Any])
 
@@ -18,12 +19,32 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 class Configuration:
-    """Base of frozen dataclasses of hyper-parameters or sizes; positional arguments raise and name the keywords."""
+    """Base of frozen dataclasses of hyper-parameters or sizes; wrong arguments raise and name the right keywords."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         if args:
             _check_positions(cls, args, kwargs)
+        names = _names(cls)  # type: ignore[arg-type]  # a class is hashable
+        for name in kwargs if names else ():
+            if name not in names:
+                meant = LETTERS.get(name)
+                hint = f" (did you mean {meant!r}?)" if meant in names else suggestion(name, names)
+                raise TypeError(
+                    f"{cls.__name__} got an unexpected keyword argument {name!r}{hint}; allowed: {', '.join(names)}"
+                )
         return super().__new__(cls)
+
+
+LETTERS = {"k": "rank", "d": "dim", "n": "n_clients", "m": "n_samples", "eta": "step_size", "lr": "step_size"}
+"""Fields by the letters of the papers, for messages."""
+
+
+@functools.cache
+def _names(cls: type[Any]) -> tuple[str, ...]:
+    """Return the names of the arguments of a class; empty if it accepts all names."""
+    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    return () if every else tuple(parameter.name for parameter in parameters)
 
 
 def _check_positions(cls: type[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

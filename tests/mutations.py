@@ -320,6 +320,7 @@ MUTATIONS = {
     "data/chain.py": [
         Mutation("a degree less", "columns - np.arange(", "columns - 1 - np.arange(", "exact_law:noise_beyond"),
         Mutation("k degrees more", "rank - columns - np.arange(", "rank - np.arange(", "exact_law:noise_beyond"),
+        Mutation("other arrays of d rows", 'if name != "B" and', "if False and", "engines:arrays_of_d_rows"),
     ],
     "data/projected/source.py": [
         Mutation("outer noise inside the span", "N - P @ (P.mT @ N)", "N", "exact_law:noise_beyond"),
@@ -1094,6 +1095,14 @@ MUTATIONS = {
     ],
     "theory/new_clients.py": [
         Mutation("m - k - 1 as m - k", "n_samples - rank - 1", "n_samples - rank", "new_clients"),
+    ],
+    "simulation/run.py": [
+        Mutation(
+            "identical trials in silence",
+            "or data.n_trials is not None or",
+            "or True or",
+            "simulation:identical",
+        ),
     ],
     "search/tuning.py": [
         Mutation(

@@ -228,6 +228,7 @@ def recorded(name, **arguments):
 # --- invariants ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:the 2 trials are identical")
 @each("name", ALL)
 def test_input_arrays_are_unchanged(name):
     world = draw_world([6] * 5, 7, 2, noise=0.1)

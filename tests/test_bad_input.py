@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -10,6 +11,7 @@ import pytest
 from helpers import assert_one_line, each
 
 import linfed as lf
+from linfed._values import Configuration
 
 NAN, INF = float("nan"), float("inf")
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2)
@@ -864,6 +866,34 @@ def test_unknown_and_positional_fields_are_refused(kind):
         kind(step=1)
     with pytest.raises(TypeError, match="positional"):
         kind(1)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lf.FedRep(k=2), "'k' (did you mean 'rank'?); allowed: rank, step_size, init, heads, "),
+        (lambda: lf.FedRep(rank=2, lr=0.1), "'lr' (did you mean 'step_size'?); allowed: rank, "),
+        (lambda: lf.FedAvg(eta=0.1), "'eta' (did you mean 'step_size'?); allowed: step_size, "),
+        (lambda: lf.SharedRepresentation(n=9, dim=8, rank=2), "'n' (did you mean 'n_clients'?); allowed: n_clients, "),
+        (lambda: lf.SharedRepresentation(d=9), "'d' (did you mean 'dim'?); allowed: n_clients, dim, "),
+        (lambda: lf.FreshSamples(m=3), "'m' (did you mean 'n_samples'?); allowed: n_samples"),
+        (lambda: lf.FedRep(rank=2, stepsize=0.1), "'stepsize' (did you mean 'step_size'?); allowed: rank, "),
+        (lambda: lf.Oracle(k=2, eta=0.1), "'k' (did you mean 'rank'?); allowed: rank, ridge"),
+        (lambda: lf.Oracle(rank=2, eta=0.1), "'eta'; allowed: rank, ridge"),  # it has no step size
+    ],
+)
+def test_unknown_fields_are_answered_with_the_right_name(call, message):
+    with pytest.raises(TypeError, match="got an unexpected keyword argument " + re.escape(message)) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_field_of_any_name_is_left_to_the_class():
+    class Open(Configuration):
+        def __init__(self, **options):
+            self.options = options
+
+    assert Open(k=2).options == {"k": 2}
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ def test_given_numbers_do_not_go_with_classes():
 
 def test_moments_are_of_squares():
     algorithm = lf.FedRep(rank=2, step_size=0.2, heads=lf.GradientHeads())
-    assert_one_line(lambda: run(algorithm), ["Moments", "classes", "'random'"])
+    assert_one_line(lambda: run(algorithm), ["the method of moments) supports only regression", "use init = 'random'"])
 
 
 def test_new_clients_of_classes_are_refused_whatever_the_problem():

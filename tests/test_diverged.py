@@ -74,8 +74,10 @@ def test_a_frame_over_rounds_marks_them_and_warns(table):
     assert len(lost) == 31 * int((table["status"] == "DIVERGED").sum())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(table.to_pandas()) == 2 * TRIALS  # which has no metric
         table.select(algorithm="FedRep").to_pandas("round")
+    with pytest.warns(UserWarning, match="columns along round are left out: .*risk") as caught:
+        assert len(table.to_pandas()) == 2 * TRIALS
+    assert [one.category for one in caught] == [UserWarning]  # it has no metric of a diverged trial
 
 
 def test_a_result_as_a_frame_marks_them_and_warns():

@@ -34,6 +34,9 @@ def shared(n=6, d=9, r=2, noise=0.3, **more):
     return lf.SharedRepresentation(n_clients=n, dim=d, rank=r, noise_std=noise, **more)
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:the 3 trials are identical")  # some data have no trial axis
+
+
 def simulate(algorithm, problem, data, **more):
     return lf.simulate(algorithm, problem, data=data, **({"rounds": 5, "trials": 3, "seed": 7} | more))
 
@@ -504,6 +507,32 @@ def test_the_chain_refuses_what_happens_at_the_end():
 
     with pytest.raises(lf.EngineError, match=r"final step.*'explicit', 'projected'"):
         simulate(Ending(**PLAIN), truth(), lf.FreshSamples(5), engine="chain")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Moving(lf.State):
+    extra: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Momentum(lf.FedRep):
+    """FedRep with a further array in its state, of the given shape after the axis of trials."""
+
+    shape: tuple[int, ...]
+    requires = lf.Requires.FEATURES
+
+    def initial_state(self, start):
+        return Moving(**super().initial_state(start).arrays(), extra=np.zeros((start.trials, *self.shape)))
+
+
+@pytest.mark.parametrize("d", [9, 6])  # 6 = r + 2k, where the shapes would agree
+def test_the_chain_refuses_states_with_other_arrays_of_d_rows(d):
+    run = {"problem": shared(d=d), "data": lf.FreshSamples(5)}
+    wanted = rf"chain.*extra of shape \(3, {d}, 2\) along the d = {d} coordinates; use 'auto', 'projected'$"
+    with pytest.raises(lf.EngineError, match=wanted):
+        simulate(Momentum(**PLAIN, shape=(d, 2)), **run, engine="chain")
+    simulate(Momentum(**PLAIN, shape=(d, 2)), **run, engine="projected")
+    assert simulate(Momentum(**PLAIN, shape=(4, 2)), **run, engine="chain").engine == "chain"
 
 
 def test_given_samples_without_a_truth_refuse_the_engines_that_draw():

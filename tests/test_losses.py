@@ -65,6 +65,9 @@ def given(name):
     return lf.GivenSamples(*DATA[name][0], test=DATA[name][1])
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:the 3 trials are identical")  # some data have no trial axis
+
+
 def run(algorithm=FEDREP, problem=None, *, data=None, **changes):
     arguments = {"data": given("arrays") if data is None else data, "rounds": 5, "trials": 3, "seed": 4} | changes
     return lf.simulate(algorithm, problem, **arguments)

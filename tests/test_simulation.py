@@ -478,7 +478,7 @@ def test_too_few_samples_are_no_singular_head():
 
 
 def test_divergence_outweighs_a_singular_head():
-    data = lf.GivenSamples(np.ones((2, 5, 3)), normal(2, 5))  # one direction only
+    data = lf.GivenSamples(np.ones((2, 2, 5, 3)), normal(2, 2, 5))  # one direction only
     arguments = {"data": data, "rounds": 4, "trials": 2}
     inner = lf.FedRep(rank=2, step_size=0.1, init=normal(3, 2))
     assert lf.simulate(inner, **arguments).status == [lf.Status.SINGULAR_HEAD] * 2
@@ -492,19 +492,43 @@ def test_divergence_outweighs_a_singular_head():
 
 
 def test_an_algorithm_that_names_no_size_runs_on_data_alone():
-    data = lf.GivenSamples(normal(2, 5, 3), normal(2, 5))
-    arguments = {"data": data, "rounds": 2, "trials": 2}
+    data = lf.GivenSamples(normal(2, 2, 5, 3), normal(2, 2, 5))
+    arguments = {"data": data, "rounds": 2}
     inner = lf.FedRep(rank=2, step_size=0.1)
     assert_same(lf.simulate(Exploding(inner=inner), **arguments), lf.simulate(inner, **arguments), 0, 0)
 
 
 def test_given_data_need_no_truth():
-    result = lf.simulate(EXACT, data=lf.GivenSamples(normal(8, 5, 6), normal(8, 5)), rounds=3, trials=2)
-    assert result.final.B.shape == (2, 6, 2)
+    result = lf.simulate(EXACT, data=lf.GivenSamples(normal(8, 5, 6), normal(8, 5)), rounds=3)
+    assert result.final.B.shape == (1, 6, 2)
     assert list(result.metrics) == ["train_loss"]
     for name in lf.METRICS.keys() - {"train_loss", "test_loss", *CLASS_METRICS}:
         with pytest.raises(KeyError, match="absent: it requires the ground truth"):
             result.metrics[name]
+
+
+@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
+def test_a_run_warns_if_given_data_make_its_trials_identical():
+    X, y = normal(8, 5, 6), normal(8, 5, seed=1)
+    run = {"data": lf.GivenSamples(X, y), "rounds": 3}
+    algorithm = lf.FedRep(rank=2, step_size=0.1)
+    for one in (algorithm, lf.FedAvg(step_size=1e9)):  # metrics of diverged trials are NaN
+        with pytest.warns(UserWarning, match=r"^the 4 trials are identical, .* use trials=1, .*\(resplit\)$") as caught:
+            result = lf.simulate(one, **run, trials=4)
+        assert (len(caught), caught[0].filename) == (1, __file__)
+    assert np.isnan(result.metrics["train_loss"][:, -1]).all()
+    cells = lf.grid(lf.Run(algorithm=algorithm, trials=4, **run), record_every=(1, 2))
+    with pytest.warns(UserWarning, match="^the 4 trials are identical") as caught:
+        lf.sweep(cells)
+    assert (len(caught), caught[0].filename) == (1, __file__)
+    tuned = lf.Tuned(base=algorithm, grid={"step_size": [0.1, 0.2, 0.3]}, metric="train_loss")
+    lf.sweep([dataclasses.replace(cells[0], algorithm=tuned, trials=1)])  # a warning would be an error
+    random = dataclasses.replace(algorithm, init="random")
+    lf.simulate(algorithm, **run)
+    lf.simulate(algorithm, **run, trials=4, participation=3)
+    lf.simulate(random, data=run["data"], rounds=0, trials=4)  # the losses of zero heads are equal, the states are not
+    lf.simulate(algorithm, data=lf.GivenSamples(np.stack([X] * 4), np.stack([y] * 4)), rounds=3, trials=4)
+    lf.tune(algorithm, grid={"step_size": [0.1, 0.2, 0.3]}, metric="train_loss", **run, trials=4)
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,9 @@ def test_pandas_and_xarray(table):
     frame = table.to_pandas("round")
     assert isinstance(frame, pandas.DataFrame)
     assert len(frame) == 4 * 2 * 3
+    with pytest.warns(UserWarning, match=r"^columns along round are left out: path; to_pandas\('round'\) h") as caught:
+        assert "path" not in table.to_pandas()
+    assert caught[0].filename == __file__
     pytest.importorskip("xarray")
     data = table.to_xarray("size", "rate")
     assert dict(data.sizes) == {"size": 2, "rate": 2, "trial": 2, "round": 3}
@@ -381,7 +384,7 @@ def test_several_rows_of_one_cell():
         (lambda: lf.sweep([RUN], workers=0), ["workers = 0"], ValueError),
         (lambda: replace(RUN, algorithm="FedRep"), ["algorithm = 'FedRep'", "lf.Tuned"], TypeError),
         (lambda: lf.Tuned(base=RUN.algorithm, grid={"step": (1,)}), ["'step'", "did you mean 'step_size'"], ValueError),
-        (lambda: lf.Tuned(base=3, grid={}), ["algorithm = 3"], TypeError),
+        (lambda: lf.Tuned(base=3, grid={}), ["base = 3"], TypeError),
         (lambda: replace(TUNED, score="finl"), ["score = 'finl'", "did you mean 'final'"], ValueError),
         (lambda: replace(TUNED, quantile=2), ["quantile = 2", "from 0 to 1"], ValueError),
         (lambda: replace(TUNED, trials=0), ["trials = 0", "at least 1"], ValueError),

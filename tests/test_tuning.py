@@ -507,6 +507,25 @@ def test_a_metric_that_is_unknown():
         lf.tune(lf.LocalOnly(), PROBLEM, grid={"ridge": [0.1]}, metric="risks", **SETTING)
 
 
+def test_a_metric_that_does_not_apply_is_named_as_the_argument_of_tune():
+    wanted = "^metric = 'subspace_distance' does not apply: the algorithm learns no .* B; use metric = .*'risk'"
+    average, grid, data = lf.FedAvg(step_size=0.1), {"step_size": [0.1]}, lf.FreshSamples(5)
+    with pytest.raises(ValueError, match=wanted):
+        lf.tune(average, PROBLEM, grid=grid, data=data, rounds=2)
+    run = lf.Run(algorithm=lf.Tuned(base=average, grid=grid), problem=PROBLEM, data=data, rounds=2)
+    with pytest.raises(lf.SweepError, match=wanted.removeprefix("^")):
+        lf.sweep([run])
+
+
+@pytest.mark.parametrize("grid", [[0.1, 0.2], 0.1, "step_size", [{"step_size": 0.1}, 0.2]])
+def test_a_grid_that_maps_no_fields(grid):
+    for call in (lf.tune, lambda base, grid, **_: lf.Tuned(base=base, grid=grid)):
+        with pytest.raises(
+            ValueError, match=r"^grid = .* must map fields to the values to try, .*sequence of mappings"
+        ):
+            call(lf.FedAvg(step_size=0.1), grid=grid, data=lf.FixedSamples(5), rounds=2)
+
+
 def test_unknown_score():
     with pytest.raises(ValueError, match="did you mean 'final'"):
         lf.tune(lf.FedRep(rank=2, step_size=0.1), PROBLEM, grid={"step_size": [0.1]}, score="finale", **SETTING)

@@ -19,7 +19,7 @@ from linfed.search.tuning import Tuned
 from linfed.simulation.job import Job, check_joined, checked_job, seconds_of_a_trial, trials_of_a_second
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
-from linfed.simulation.run import simulate, simulate_trials
+from linfed.simulation.run import simulate, simulate_job, simulate_trials
 from linfed.simulation.status import Status
 from linfed.tables.grid import Cell, Row
 from linfed.tables.labeled_array import LabeledArray
@@ -89,7 +89,7 @@ class Run(Configuration):
     def run(self) -> Row:
         """Run `simulate`, after tuning if the algorithm is `Tuned`, and return the row."""
         algorithm, tuned = self._tuned()
-        return _merge(tuned, self._row(simulate(algorithm, **self._options())))
+        return _merge(tuned, self._row(simulate_job(checked_job(algorithm, **self._options()))))
 
     def stages(self) -> Generator[Sequence[Cell], Sequence[Row], Row] | None:
         """Split a run of more than one second into tasks of about one second.

@@ -20,6 +20,7 @@ from linfed._types import Array, Generator, Indices
 from linfed.data.batch import Batch
 from linfed.data.projected import ProjectedSource
 from linfed.data.sources import Counts, Sizes, streamed_rows
+from linfed.errors import EngineError
 from linfed.numerics.linalg import qr_positive
 from linfed.numerics.streams import RoundStream, Seed, Stream, generators
 from linfed.problems import Truth
@@ -84,7 +85,19 @@ class ChainSource(ProjectedSource):
         return np.asarray(complete[..., :k] @ T)
 
     def to_frame(self, state: Any) -> Any:
-        """Return the initial state in the frame."""
+        """Return the initial state in the frame.
+
+        Raises
+        ------
+        EngineError
+            If the state has another array along the d coordinates than B.
+        """
+        for name, array in state.arrays().items():
+            if name != "B" and state.dim in array.shape[1 + (name in state.per_client) :]:
+                raise EngineError(
+                    f"engine = 'chain' does not support this run: it rotates only B; the state also has {name} of "
+                    f"shape {array.shape} along the d = {state.dim} coordinates; use 'auto', 'projected'"
+                )
         inside = self._basis.mT @ state.B
         outside = state.B - self._basis @ inside
         outside -= self._basis @ (self._basis.mT @ outside)

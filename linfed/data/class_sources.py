@@ -21,8 +21,8 @@ class ClassSource(Source):
     """Base class of sources of batches for classification."""
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Raise EngineError: the method of moments supports only regression."""
-        raise EngineError("and does not support classes")
+        """Raise EngineError: initialisations from samples support only regression."""
+        raise EngineError("which are available only for regression")
 
 
 class FixedClassSource(HeldSource, ClassSource):

@@ -260,6 +260,7 @@ class Tries(Configuration):
             recorded(self.metric),
             self.rounds if of_results(self.metric) and self.rounds else self.record_every,
             self.engine,
+            argument="metric",
         )
 
     def run(self) -> Row:

@@ -31,8 +31,9 @@ from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
 from linfed.search.grid_search import Search, Tries, TuningResult, attempts, measured, recorded
 from linfed.search.selection import MARGIN, SCORES, check_made_small, of_results
+from linfed.simulation.job import checked_job
 from linfed.simulation.participation import Participation
-from linfed.simulation.run import simulate
+from linfed.simulation.run import simulate_job
 from linfed.tables.grid import Row, at_path, changed, check_count, check_path, differing
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
@@ -232,7 +233,8 @@ def tune(
 
     Notes
     -----
-    All settings see the same ground truths, data and participants.
+    All settings see the same ground truths and participants, and the same samples unless an engine is exact only in
+    distribution.
 
     Many step sizes may converge to the same point (e.g. with exact heads on fixed data), so that only rounding errors
     would decide between them. Therefore the smallest setting within the margin is chosen. Settings are compared by the
@@ -263,12 +265,11 @@ def tune(
     data = _tuning_data(data, validation_share, seed)
     steps = _search(algorithm, grid, score, quantile, margin, extend).steps()
     wanted: dict[str, Any] = {"data": data, "rounds": rounds, "participation": participation, "trials": trials}
-    wanted |= {"seed": tuning_seed(seed), "engine": engine, "workers": workers}
-    wanted |= {"metrics": recorded(metric)}
-    wanted |= {"record_every": rounds if of_results(metric) and rounds else record_every}
+    wanted |= {"seed": tuning_seed(seed), "engine": engine, "metrics": recorded(metric)}
+    wanted |= {"record_every": rounds if of_results(metric) and rounds else record_every, "argument": "metric"}
     tried = next(steps)
     while True:
-        found = [measured(simulate(one, problem, **wanted), metric) for one in tried]
+        found = [measured(simulate_job(checked_job(one, problem, **wanted), workers), metric) for one in tried]
         try:
             tried = steps.send(found)
         except StopIteration as end:
@@ -369,6 +370,11 @@ def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:
         check_count({name: len(values) for name, values in grid.items()})
         settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     else:
+        if not isinstance(grid, Sequence) or not all(isinstance(setting, Mapping) for setting in grid):
+            raise ValueError(
+                f"grid = {short_repr(grid)} must map fields to the values to try, such as {{'step_size': [0.1, 0.3]}}, "
+                "or be a sequence of mappings from fields to one value each"
+            )
         settings = [dict(setting) for setting in grid]
     if not settings or not settings[0]:
         raise ValueError(f"grid = {grid!r} must name at least one hyper-parameter")

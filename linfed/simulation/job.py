@@ -74,8 +74,13 @@ def checked_job(
     metrics: Sequence[str | Metric] | None,
     record_every: int,
     engine: str,
+    *,
+    argument: str = "metrics",
 ) -> Job:
-    """Return the job for the arguments of `simulate`, or raise an error for the first invalid one."""
+    """Return the job for the arguments of `simulate`, or raise an error for the first invalid one.
+
+    Messages call the metrics `argument`.
+    """
     check_algorithm(algorithm)
     check_instance(
         "data", data, (FreshSamples, FixedSamples, GivenSamples), "lf.FreshSamples, lf.FixedSamples or lf.GivenSamples"
@@ -121,6 +126,7 @@ def checked_job(
         fixed=not isinstance(data, FreshSamples),
         held_out=data.test is not None if isinstance(data, GivenSamples) else classes > 0,
         classes=classes,
+        argument=argument,
     )
     sizes = Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features, classes=classes)
     setting = EngineQuery(algorithm=algorithm, problem=problem, data=data, sizes=sizes)

@@ -120,6 +120,7 @@ def plan_metrics(
     held_out: bool,
     no_reference: str = "",
     classes: int = 0,
+    argument: str = "metrics",
 ) -> Plan:
     """Return the metrics to record.
 
@@ -143,6 +144,8 @@ def plan_metrics(
         Reason why the reference subspace of k columns is not unique; empty if it is unique.
     classes : int
         Number of classes c of the samples; 0 for regression.
+    argument : str
+        Name of the argument in messages: "metrics", or "metric" of a tuning.
 
     Returns
     -------
@@ -198,9 +201,11 @@ def plan_metrics(
                 raise TypeError(f"metrics contains {name}, which must be a function of two arguments: state and truth")
             functions[name] = one
         else:
-            name = check_choice("metrics", one, METRICS)
+            name = check_choice(argument, one, METRICS)
             if name in absent:
-                raise ValueError(f"metrics = {name!r} does not apply: {absent[name]}")
+                tuned = [other for other in METRICS if other not in absent and other not in SHARES]
+                instead = f"; use metric = {' or '.join(map(repr, tuned))}" if argument == "metric" else ""
+                raise ValueError(f"{argument} = {name!r} does not apply: {absent[name]}{instead}")
         names.append(name)
     for name in METRICS:
         if name not in names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -11,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from linfed._types import Array
 from linfed.algorithms.base import Algorithm, State, frozen
-from linfed.data.samples import Data
+from linfed.data.samples import Data, GivenSamples
 from linfed.errors import check_integer, check_progress
 from linfed.numerics.streams import Seed
 from linfed.numerics.threads import map_threads
@@ -95,6 +97,11 @@ def simulate(
     WorkerError
         If a worker process dies.
 
+    Warns
+    -----
+    UserWarning
+        If given data without a trial axis make all trials identical.
+
     Notes
     -----
     If an algorithm has a final step (fine-tuning), it gets a batch of all clients after the last round. The final step
@@ -142,8 +149,18 @@ def simulate(
     >>> result.metrics
     MetricTable(subspace_distance: (4, 4), head_norm: (4, 4))
     """
-    started = time.perf_counter()
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, metrics, record_every, engine)
+    result = simulate_job(job, workers, memory_budget, progress)
+    if note := format_identical(data, (*result.metrics.values(), *result.final.arrays().values())):
+        warnings.warn(note, stacklevel=2)
+    return result
+
+
+def simulate_job(
+    job: Job, workers: int = 1, memory_budget: float | None = None, progress: bool | None = False
+) -> Result:
+    """Return the result of all trials of a job, without a warning if they are identical."""
+    started = time.perf_counter()
     workers, disable = check_integer("workers", workers), check_progress(progress)
     if workers > 1:
         check_sendable(job.plan.functions)
@@ -157,6 +174,18 @@ def simulate_trials(job: Job, trials: range) -> Result:
     """Return the result of a range of a job's trials, bit-equal to these trials in the complete run."""
     started = time.perf_counter()
     return _result(job, trial_chunks(job, 1, budget_bytes(), trials), 1, 1, True, started)
+
+
+def format_identical(data: Data, arrays: Sequence[Array]) -> str:
+    """Return a note if given data without a trial axis make all trials of all arrays equal, or an empty string."""
+    if not isinstance(data, GivenSamples) or data.n_trials is not None or not arrays or len(arrays[0]) == 1:
+        return ""
+    if not all(np.array_equal(one, np.broadcast_to(one[:1], one.shape), equal_nan=True) for one in arrays):
+        return ""
+    return (
+        f"the {len(arrays[0])} trials are identical, because they share the samples and nothing else is random: they "
+        "count as one; use trials=1, or give data with a trial axis (resplit)"
+    )
 
 
 def _result(job: Job, chunks: Chunks, workers: int, threads: int, disable: bool, started: float) -> Result:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.algorithms.initial import Initial, InitialFactors, Initialization, as_factors, as_initial
+from linfed.algorithms.initial import Initial, InitialFactors, Initialization, Moments, as_factors, as_initial
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.samples import GivenSamples
 from linfed.data.sources import Source
@@ -103,6 +103,12 @@ class _InitializationContext:
         try:
             yield
         except EngineError as error:
+            if classes := self._job.sizes.classes:
+                method = " (the method of moments)" if isinstance(self._init, Moments) else ""
+                raise EngineError(
+                    f"{self._name}{method} supports only regression, and there are {classes} classes: use "
+                    "init = 'random'"
+                ) from None
             raise EngineError(
                 f"{self._name} requires samples, {error}: use init = lf.AtDistance(delta) or 'random'"
             ) from None

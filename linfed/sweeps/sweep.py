@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Sequence
@@ -10,12 +11,14 @@ from concurrent.futures import Executor
 from linfed.cells.run import Run
 from linfed.errors import DivergenceWarning, GridEdgeWarning, SweepError, ValidationWarning, short_repr
 from linfed.search.tuning import REUSED, Tuned
+from linfed.simulation.run import format_identical
 from linfed.simulation.status import LEFT_OUT
 from linfed.sweeps.executors import ExecutionOptions
 from linfed.sweeps.scheduler import SweepOutcome, run_cells
 from linfed.sweeps.store import Store
 from linfed.tables.export import format_diverged
 from linfed.tables.grid import Cell, checked_cells
+from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
 
 SHOWN_FAILURES = 5
@@ -92,12 +95,14 @@ def sweep(
         If an `lf.Tuned` algorithm is tuned on the test samples, see `lf.tune`.
     StoreWarning
         If a file in the store is damaged, foreign or renamed. It is set aside, and its cell recomputed.
+    UserWarning
+        If given data without a trial axis make all trials of a `Run` identical.
 
     Notes
     -----
-    Cells with the same seed and the same sizes have the same ground truth, samples and participants. The table does not
-    depend on where the cells run, to the last bit. A long `Run`, including its tuning, is split into tasks of about one
-    second, and the results are joined.
+    Cells with the same seed and the same sizes have the same ground truth and participants, and the same samples unless
+    an engine is exact only in distribution. The table does not depend on where the cells run, to the last bit. A long
+    `Run`, including its tuning, is split into tasks of about one second, and the results are joined.
 
     Examples
     --------
@@ -133,7 +138,19 @@ def sweep(
         progress=progress,
     )
     kept = store if isinstance(store, Store) or store is None else Store(store)
-    return whole_table(run_cells(cells, kept, means))
+    done = run_cells(cells, kept, means)
+    table = whole_table(done)
+    for note in dict.fromkeys(itertools.chain.from_iterable(map(_identical_trials, cells, done.tables))):
+        warnings.warn(note, stacklevel=2)
+    return table
+
+
+def _identical_trials(cell: Cell, table: Table | None) -> list[str]:
+    """Return notes on the rows of a `Run` whose trials are identical."""
+    if not isinstance(cell, Run) or table is None:
+        return []
+    metrics = [[v.values for v in row.values() if isinstance(v, LabeledArray) and v.trials] for row in table.rows]
+    return [note for arrays in metrics if (note := format_identical(cell.data, arrays))]
 
 
 def whole_table(done: SweepOutcome) -> Table:

@@ -183,11 +183,23 @@ def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
 
 
 def to_pandas(rows: Rows, along: Sequence[str]) -> Any:
-    """Return records as a data frame (`Table.to_pandas`); warn if it contains metrics of diverged trials."""
+    """Return records as a data frame (`Table.to_pandas`); warn of left-out columns and metrics of diverged trials."""
     frame = import_optional("pandas", "tables", "to_pandas()").DataFrame(records(rows, along))
     if along:
         _warn_of_divergence(rows)
+    elif left_out := _left_out(rows):
+        warnings.warn(left_out, stacklevel=3)
     return frame
+
+
+def _left_out(rows: Rows) -> str:
+    """Return a note on the columns along axes, which records without axes leave out, or an empty string."""
+    notes = []
+    for axes in shapes(rows):
+        arrays = (k for row in rows for k, v in row.items() if isinstance(v, LabeledArray) and tuple(v.axes) == axes)
+        names, call = ", ".join(dict.fromkeys(arrays)), ", ".join(map(repr, axes))
+        notes.append(f"columns along {', '.join(axes)} are left out: {names}; to_pandas({call}) has them")
+    return "; ".join(notes)
 
 
 def _warn_of_divergence(rows: Rows) -> None:

@@ -260,6 +260,7 @@ class Table:
         *along : str
             Axes, e.g. ``"round"``. If given, there is a record for each of their points. It has the columns with
             exactly these axes, the strings and Booleans of each trial, and the other columns that differ between rows.
+            If not given, columns along axes are left out.
         short : bool
             If True, name a column by the last part of its dotted name, e.g. ``n_clients``, unless another column ends
             in the same part.
@@ -366,8 +367,12 @@ class Table:
     def to_pandas(self, *along: str, short: bool = False) -> Any:
         """Return `to_records` as a ``pandas.DataFrame`` (extra ``tables``).
 
+        Metrics of a `Run` have the axis ``round``: ``to_pandas("round")`` contains them.
+
         Warns
         -----
+        UserWarning
+            If no axis is given, and columns along axes are therefore left out.
         DivergenceWarning
             If there are metrics of diverged trials. They are NaN, and averages in pandas skip NaN. The column
             ``status`` identifies these trials; ``frame["risk"].fillna(np.inf)`` makes them the worst in a median.

@@ -51,7 +51,7 @@ RUNS_OF_THE_TABLE = [
     ([fedrep()], PROBLEM, lf.FreshSamples(3)),
     ([fedrep()], PROBLEM, FIXED),
     ([lf.AltMin(rank=3), lf.BurerMonteiro(rank=3)], PROBLEM, FIXED),
-    ([lf.FLUTE(rank=3, step_size=0.01)], replace(PROBLEM, noise_std=0.0), FRESH),
+    ([lf.FLUTE(rank=3, step_size=0.01)], replace(PROBLEM, n_clients=12, dim=8, noise_std=0.0), FRESH),
     ([lf.FLUTE(rank=3, step_size=0.01)], LARGER, FIXED),
     (FAMILY, FEW, FIXED),
     ([lf.FedRolex(model_share=0.6, **STEPS)], FEW, FIXED),

@@ -3,7 +3,8 @@
 import math
 
 import numpy as np
-from helpers import each
+import pytest
+from helpers import some
 
 import linfed as lf
 
@@ -62,7 +63,7 @@ def difference(first, second):
     return (first.mean() - second.mean()) / error, error / second.mean()
 
 
-@each("name", ROUNDS)
+@pytest.mark.parametrize("name", some(ROUNDS, 2))
 def test_a_round_near_the_truth_is_that_of_fewer_columns_samples_and_dimensions(name):
     deviation, error = difference(*(after_a_round(ROUNDS[name], narrow=narrow) for narrow in (False, True)))
     assert abs(deviation) < 4.5
@@ -91,6 +92,7 @@ def test_anil_shortens_an_extra_direction_by_the_cube():
     assert error < 0.04 * abs(predicted)
 
 
+@pytest.mark.long
 def test_anil_on_the_same_samples_adds_a_linear_term():
     """To leading order in 1/m, and so at many samples: with label noise the direction grows where s is small."""
     n, d, m, trials, alpha, beta, sigma, s, length = 5, 4, 160, 10_000, 0.5, 0.7, 1.0, 0.4, 1.2

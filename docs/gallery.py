@@ -22,6 +22,7 @@ from formulas import escaped, with_formulas
 from PIL import Image, ImageOps
 
 from linfed.plotting.captions import caption
+from linfed.report.scoreboard import measured
 from linfed.reproduction.committed import committed_runs
 from linfed.reproduction.experiments import experiment_files, load
 from linfed.statistics.findings import required
@@ -62,11 +63,6 @@ def chips(claims: Iterable[dict[str, Any]]) -> str:
     """Return a badge for each verdict among the claims."""
     found = Counter(claim["verdict"] for claim in claims)
     return " ".join(chip(verdict, found[verdict]) for verdict in COLOURS if verdict in found)
-
-
-def number(value: float | None) -> str:
-    """Return a number of a claim as text, "-" for None (not finite)."""
-    return "-" if value is None else f"{value:.3g}"
 
 
 def table(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> str:
@@ -129,7 +125,7 @@ def judged(claims: list[dict[str, Any]]) -> list[str]:
                 chip(one["verdict"]),
                 with_formulas(one["setting"]),
                 with_formulas(one["statistic"]),
-                f"{number(one['estimate'])} \\[{number(one['low'])}, {number(one['high'])}\\]",
+                escaped(measured(one)),
                 escaped(required(one["claimed_range"])),
                 with_formulas("; ".join(word for word in (one["detail"], one["note"], one["vacuous"]) if word)),
             )

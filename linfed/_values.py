@@ -24,14 +24,7 @@ class Configuration:
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         if args:
             _check_positions(cls, args, kwargs)
-        names = _names(cls)  # type: ignore[arg-type]  # a class is hashable
-        for name in kwargs if names else ():
-            if name not in names:
-                meant = LETTERS.get(name)
-                hint = f" (did you mean {meant!r}?)" if meant in names else suggestion(name, names)
-                raise TypeError(
-                    f"{cls.__name__} got an unexpected keyword argument {name!r}{hint}; allowed: {', '.join(names)}"
-                )
+        _check_names(cls, kwargs)
         return super().__new__(cls)
 
 
@@ -40,16 +33,29 @@ LETTERS = {"k": "rank", "d": "dim", "n": "n_clients", "m": "n_samples", "eta": "
 
 
 @functools.cache
-def _names(cls: type[Any]) -> tuple[str, ...]:
-    """Return the names of the arguments of a class; empty if it accepts all names."""
-    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
-    every = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    return () if every else tuple(parameter.name for parameter in parameters)
+def _parameters(cls: type[Any]) -> tuple[inspect.Parameter, ...]:
+    """Return the parameters of a class."""
+    return tuple(inspect.signature(cls.__init__).parameters.values())[1:]
+
+
+def _check_names(cls: type[Any], kwargs: Iterable[str]) -> None:
+    """Raise if a keyword argument is not a parameter of the class."""
+    parameters = _parameters(cls)  # type: ignore[arg-type]  # a class is hashable
+    names = [parameter.name for parameter in parameters]
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    for name in kwargs:
+        if name not in names:
+            meant = LETTERS.get(name)
+            hint = f" (did you mean {meant!r}?)" if meant in names else suggestion(name, names)
+            raise TypeError(
+                f"{cls.__name__} got an unexpected keyword argument {name!r}{hint}; allowed: {', '.join(names)}"
+            )
 
 
 def _check_positions(cls: type[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise if there are more positional arguments than the class accepts."""
-    parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    parameters = _parameters(cls)  # type: ignore[arg-type]  # a class is hashable
     free = [parameter for parameter in parameters if parameter.kind in _BY_POSITION]
     if len(args) <= len(free) or any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return

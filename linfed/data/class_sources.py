@@ -22,7 +22,7 @@ class ClassSource(Source):
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
         """Raise EngineError: initialisations from samples support only regression."""
-        raise EngineError("which are available only for regression")
+        raise EngineError("supports only regression")
 
 
 class FixedClassSource(HeldSource, ClassSource):

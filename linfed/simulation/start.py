@@ -106,8 +106,7 @@ class _InitializationContext:
             if classes := self._job.sizes.classes:
                 method = " (the method of moments)" if isinstance(self._init, Moments) else ""
                 raise EngineError(
-                    f"{self._name}{method} supports only regression, and there are {classes} classes: use "
-                    "init = 'random'"
+                    f"{self._name}{method} {error}, and there are {classes} classes: use init = 'random'"
                 ) from None
             raise EngineError(
                 f"{self._name} requires samples, {error}: use init = lf.AtDistance(delta) or 'random'"

@@ -272,7 +272,7 @@ def fixed_samples_needed(
         with np.errstate(divide="ignore"):  # the step that removes a direction at once
             shrunk = 2 * rounds * np.log(np.abs(1.0 - eta * (1.0 - k / m) * values))
             rest = np.log(max(0.0, 1.0 - 1.0 / ratio))
-        return 0.5 * float(special.logsumexp([*(np.log(weights) + shrunk), rest]))
+        return 0.5 * float(special.logsumexp(np.append(np.log(weights) + shrunk, rest)))
 
     aim = math.log(level / math.sqrt(1 - level**2) * math.sqrt(1 - delta**2) / delta)
 

@@ -49,8 +49,6 @@ SCALES = paper("GD-GD and 10GD-GD [...] do not scale properly with n")
 
 METHODS = ("FedRep", "10GD-GD", "GD-GD")
 OWN = " (own head step)"
-HEAD_STEPS = (0.2, 0.3, 0.5, 0.7)
-QUICK_STEPS = (0.1, 0.3, 0.7, 2.0)
 NEAR = 0.01
 """Methods are tuned for, and judged by, the number of rounds to this distance."""
 
@@ -66,6 +64,7 @@ class Curve(Setting):
     rounds: int = 200
     tuning_trials: int = 10
     steps: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
+    head_steps: tuple[float, ...] = (0.2, 0.3, 0.5, 0.7)
 
     @property
     def cost(self) -> float:
@@ -94,7 +93,8 @@ class Curve(Setting):
             steps, trials = steps[1::2], min(trials, 4)
             rounds = rounds if self.preset == NOTEBOOK else min(rounds, 100 if self.n_clients < 10_000 else 45)
         has_head_step = self.method.endswith(OWN)
-        pairs = list(itertools.product(steps, HEAD_STEPS)) if has_head_step else [(step, step) for step in self.steps]
+        grid = itertools.product(steps, self.head_steps)
+        pairs = list(grid) if has_head_step else [(step, step) for step in self.steps]
         candidates = [self.at(*pair) for pair in pairs]
         tuning = lf.tune(candidates, self.problem, score=lf.RoundsTo(NEAR), trials=trials, rounds=rounds, **world)
         wanted: dict[str, Any] = {"rounds": self.rounds, "trials": self.trials, "metrics": ["subspace_distance"]}
@@ -110,7 +110,8 @@ class Curve(Setting):
 
 def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return all methods with the paper's conventions (two also with a separate head step), and the notebook's."""
-    base = Curve(trials=10, tuning_trials=2, rounds=120, steps=QUICK_STEPS) if quick else Curve()
+    fewer = {"trials": 10, "tuning_trials": 2, "rounds": 120, "steps": (0.1, 0.3, 0.7, 2.0), "head_steps": (0.3, 0.7)}
+    base = Curve(**fewer) if quick else Curve()
     sizes = (100, 1000) if quick else (10, 100, 1000, 10_000)
     variants = tuple(method + OWN for method in METHODS[1:])
     paper = lf.grid(base, n_clients=sizes, method=(*METHODS, *variants))

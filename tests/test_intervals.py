@@ -104,8 +104,16 @@ def test_a_share_of_nothing_is_not_known():
     estimate, low, high = binomial_share(0, 0)
     assert np.isnan(estimate)
     assert (low, high) == (0.0, 1.0)
-    exact = stats.binomtest(3, 4).proportion_ci(method="exact")
-    assert binomial_share(3, 4) == (0.75, exact.low, exact.high)
+
+
+@pytest.mark.parametrize(("count", "total"), [(0, 1), (1, 1), (3, 4), (0, 50), (49, 50), (50, 50), (6, 3000)])
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
+def test_the_interval_of_a_share_is_that_of_scipys_test(count, total, confidence):
+    exact = stats.binomtest(count, total).proportion_ci(confidence, method="exact")  # finds roots of the tails
+    estimate, low, high = binomial_share(count, total, confidence=confidence)
+    assert estimate == count / total
+    assert abs(low - exact.low) < 1e-11
+    assert abs(high - exact.high) < 1e-11
 
 
 def test_share_smaller_leaves_ties_out_and_tells_of_all_trials():

@@ -213,12 +213,17 @@ def save_figure(
     name = os.fspath(stem)
     name = name.removesuffix(".png").removesuffix(".pdf")
     texts = {"Creator": f"linfed {linfed.__version__}", **(metadata or {})}
-    paths = []
+    paths, layout = [], whole.get_layout_engine()
     with style():
-        for suffix, time in (("png", {}), ("pdf", {"CreationDate": None})):
-            paths.append(Path(f"{name}.{suffix}"))
-            with replacing(paths[-1]) as file:
-                whole.savefig(file, format=suffix, metadata={**texts, **time})
+        try:
+            for suffix, time in (("png", {}), ("pdf", {"CreationDate": None})):
+                paths.append(Path(f"{name}.{suffix}"))
+                with replacing(paths[-1]) as file:
+                    whole.savefig(file, format=suffix, metadata={**texts, **time})
+                whole.set_layout_engine("none")  # both files have the layout of the first
+        finally:
+            if layout is not None:
+                whole.set_layout_engine(layout)
     return paths
 
 

@@ -105,10 +105,12 @@ def binomial_share(count: int, total: int, *, confidence: float = 0.95) -> Measu
     count = check_integer("count", count, minimum=0, maximum=total)
     if total == 0:
         return np.nan, 0.0, 1.0
-    from scipy import stats
+    from scipy import special
 
-    interval = stats.binomtest(count, total).proportion_ci(confidence, method="exact")
-    return count / total, float(interval.low), float(interval.high)
+    tail = (1.0 - confidence) / 2.0
+    low = float(special.betaincinv(count, total - count + 1, tail)) if count else 0.0
+    high = float(special.betainccinv(count + 1, total - count, tail)) if count < total else 1.0
+    return count / total, low, high
 
 
 def share_smaller(first: Array, second: Array, *, confidence: float = 0.95) -> tuple[Measured, str]:

@@ -25,9 +25,6 @@ DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.
 
 IMPORTS = (ast.Import, ast.ImportFrom)
 
-BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
-"""Fields of a statement that contain statements."""
-
 
 @functools.lru_cache(maxsize=4096)
 def source_of(file: Path, module: str, changed: int) -> ModuleSource:
@@ -173,7 +170,7 @@ def _is_idle(node: ast.stmt) -> bool:
     """Return whether a statement has no effect on import: a docstring, the main block, imports for type checking."""
     if isinstance(node, ast.If) and not node.orelse:
         return _is_main(node) or ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return _is_constant(node)
 
 
 def _decorators(node: ast.stmt) -> set[str]:
@@ -224,12 +221,29 @@ def _loaded(node: ast.AST) -> dict[str, set[str]]:
 
 
 def _text(node: ast.stmt) -> str:
-    """Return the text of a statement in a standard layout, without comments and docstrings."""
-    waiting: list[ast.AST] = [node]
-    while waiting:
-        part = waiting.pop()
-        body = getattr(part, "body", [])
-        if body and _is_idle(body[0]):
-            body[:] = [one for one in body if not _is_idle(one)] or [ast.Pass()]
-        waiting += [one for field in BODIES for one in getattr(part, field, [])]
-    return ast.unparse(node)
+    """Return the structure of a statement as text, without its layout, comments and docstrings."""
+    parts: list[str] = []
+    _write(node, parts)
+    return " ".join(parts)
+
+
+def _write(node: ast.AST, parts: list[str]) -> None:
+    """Append the type and the fields of a node that are not empty; `ast.unparse` takes three times as long."""
+    parts.append(type(node).__name__)
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if value is None or value == [] or isinstance(value, ast.expr_context):
+            continue
+        parts.append(f"{name}=")
+        values = value if isinstance(value, list) else [value]
+        for one in [one for one in values if not _is_constant(one)] or [ast.Pass()]:
+            if isinstance(one, ast.AST):
+                _write(one, parts)
+            else:
+                parts.append(repr(one))
+    parts.append(";")
+
+
+def _is_constant(node: object) -> bool:
+    """Return whether this is a statement that is only a constant: a docstring or an ellipsis."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
 
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_shape
@@ -256,6 +255,8 @@ def fixed_samples_needed(
     >>> round(lf.theory.fixed_samples_needed(0.25, delta=0.9, level=0.01, **sizes), 2)
     16.65
     """
+    from scipy import optimize, special
+
     eta = check_number("step_size", step_size, positive=True)
     k = check_integer("rank", rank)
     d, n = check_integer("dim", dim, minimum=k + 1), check_integer("n_clients", n_clients, minimum=k)

@@ -25,8 +25,19 @@ REPRODUCED = ["fedrep-fig4", "flute-theorem51", "shortcut-lost"]
 
 def lowest(*extras: str) -> list[str]:
     """Return the requirements of the package and of some extras, each at its lowest version."""
-    declared = [*PROJECT["dependencies"], *(one for extra in extras for one in PROJECT["optional-dependencies"][extra])]
-    return [requirement.replace(">=", "==") for requirement in declared]
+    declared, waiting = list(PROJECT["dependencies"]), list(extras)
+    while waiting:
+        for requirement in PROJECT["optional-dependencies"][waiting.pop()]:
+            if requirement.startswith("linfed["):  # other extras
+                waiting += requirement.removeprefix("linfed[").removesuffix("]").split(",")
+            else:
+                declared.append(requirement)
+    return [requirement.replace(">=", "==") for requirement in dict.fromkeys(declared)]
+
+
+def tested(session: nox.Session) -> str:
+    """Return the extra that the tests need, with or without ``--all``."""
+    return "test-all" if "--all" in session.posargs else "test"
 
 
 def unpacked(session: nox.Session) -> Path:
@@ -54,14 +65,14 @@ def lint(session: nox.Session) -> None:
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
     """Run the tests; arguments go to pytest, e.g. ``nox -s tests-3.12 -- --all``."""
-    session.install("-e", ".[test]")
+    session.install("-e", f".[{tested(session)}]")
     session.run("python", "-m", "pytest", *session.posargs, env={"MPLBACKEND": "Agg"})
 
 
 @nox.session(python=PYTHONS[0], default=False)
 def floors(session: nox.Session) -> None:
     """Run the tests with the lowest versions that pyproject.toml declares; arguments go to pytest."""
-    session.install(*lowest("test"))
+    session.install(*lowest(tested(session)))
     session.install("--no-deps", "-e", ".")
     session.run("python", "-m", "pytest", *session.posargs, env={"MPLBACKEND": "Agg"})
 
@@ -69,7 +80,7 @@ def floors(session: nox.Session) -> None:
 @nox.session(default=False)
 def coverage(session: nox.Session) -> None:
     """Run all tests, with branch coverage."""
-    session.install("-e", ".[test]")
+    session.install("-e", ".[test-all]")
     options = ["--all", "--cov=linfed", "--cov-branch", "--cov-report=xml", *session.posargs]
     session.run("python", "-m", "pytest", *options, env={"MPLBACKEND": "Agg"})
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
-from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 PATHS = sorted(FOLDER.glob("*.ipynb"))
@@ -199,9 +198,11 @@ def test_stored_outputs_are_whole(path):
 
 def run(sources, monkeypatch):
     """Execute code in a new kernel, as cells, and return the cells."""
+    nbclient = pytest.importorskip("nbclient", reason="pip install 'linfed[test-all]'")
     monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel then uses the backend for notebooks
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-    client = partial(NotebookClient, notebook, timeout=600, resources={"metadata": {"path": str(FOLDER.parent)}})
+    place = {"metadata": {"path": str(FOLDER.parent)}}
+    client = partial(nbclient.NotebookClient, notebook, timeout=600, resources=place)
     try:
         client().execute()
     except RuntimeError as error:  # two kernels that start at the same time can choose the same port

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from nbclient import NotebookClient
 from PIL import Image
 
 FOLDER = Path(__file__).parent
@@ -46,6 +45,8 @@ def small_png(text: str) -> str:
 
 def executed(notebook: Any) -> Any:
     """Run a notebook's cells in a new kernel and return the notebook, without times, paths and widgets."""
+    from nbclient import NotebookClient
+
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None

@@ -77,14 +77,17 @@ def source(kind: type[lf.Algorithm]) -> str:
 
 
 def floats(kind: type[lf.Algorithm]) -> tuple[str, str]:
-    """Return the floats per round and participant, down and up, as formulas in d and k."""
-    sizes = [(d, k) for d in (20, 40, 60) for k in (2, 4, 6)]
+    """Return the floats per round and participant, down and up, as formulas in d and k.
+
+    For an algorithm of classes alone also in their number c.
+    """
+    sizes = [(d, k, c) for d in (20, 40, 60) for k in (2, 4, 6) for c in ((3, 5) if kind is lf.GeneralFLUTE else (0,))]
     sent = []
-    for d, k in sizes:
+    for d, k, c in sizes:
         base = lf.FedRep(rank=k, step_size=0.1)
-        sent.append(with_required(kind, rank=k, base=base).communication(dim=d))
-    d, k = np.array(sizes, dtype=float).T
-    terms = {"d k": d * k, "d^2": d * d, "d": d, "k": k}
+        sent.append(with_required(kind, rank=k, base=base).communication(dim=d, classes=c))
+    d, k, c = np.array(sizes, dtype=float).T
+    terms = {"d k": d * k, "d^2": d * d, "d": d, "k": k, "c k": c * k, "c": c}
     matrix = np.stack(list(terms.values()), axis=1)
     found = np.linalg.lstsq(matrix, np.array(sent), rcond=None)[0]
     np.testing.assert_allclose(matrix @ found, sent, atol=1e-6)

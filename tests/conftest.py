@@ -38,6 +38,9 @@ TOGETHER = {"flute-rate-and-floor": "flute-theorem55", "fedavg-fixed-point": "fe
 FIRST = (*SPLIT, "test_cli", "test_executors", "test_processes", "test_faults")
 """Those with long tests, so that none of them is the last one."""
 
+LONG_PAGES = ("own-theorem.md", "paper.md", "predict.md")
+"""Pages whose examples take seconds."""
+
 UNTRACED = (
     "test_algorithms",
     "test_averaging",
@@ -86,7 +89,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("--all"):
-        left = [item for item in items if item.get_closest_marker("long")]
+        left = [item for item in items if item.get_closest_marker("long") or item.path.name in LONG_PAGES]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
     items.sort(key=lambda item: item.path.stem not in FIRST)

@@ -17,6 +17,7 @@ def test_every_algorithm_has_a_row_with_a_source():
 def test_floats_are_formulas_of_the_messages():
     assert floats(lf.FedRep) == ("d k", "d k")
     assert floats(lf.FLUTE) == ("d k + k", "d k + k")
+    assert floats(lf.GeneralFLUTE) == ("d k + c k", "d k + c k + c")
     assert floats(lf.PooledLeastSquares) == ("d", "d^2/2 + 3 d/2")
     assert floats(lf.LocalOnly) == ("0", "0")
     assert formula({"d": 2.0, "k": 1.0 / 3.0}) == "2 d + k/3"

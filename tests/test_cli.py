@@ -882,7 +882,7 @@ def test_the_claims_of_every_experiment_fit_on_forty_lines(name, capsys, monkeyp
         assert claim.claim in " ".join(text.split())
 
 
-@pytest.mark.parametrize("width", [60, 80, 130])
+@pytest.mark.parametrize("width", some([60, 80, 130], 3))
 def test_lines_end_at_the_width_of_the_terminal(width, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", str(width))

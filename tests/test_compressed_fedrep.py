@@ -248,6 +248,7 @@ def tangents(state, truth):
     return np.square((state.B - truth.B @ inside) @ np.linalg.inv(inside)).sum(axis=(-2, -1))
 
 
+@pytest.mark.long
 @each("shared", [False, True])
 def test_runs_have_the_predicted_floor(shared):
     problem = lf.SharedRepresentation(n_clients=16, dim=16, rank=2, noise_std=0.02, condition_number=2.0)

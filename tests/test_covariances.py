@@ -245,6 +245,7 @@ def test_what_covariances_per_client_do_not_allow_is_one_line():
     assert_one_line(lambda: lf.Gaussian(covariance=-covariances(2, 3)), ("semi-definite",))
 
 
+@pytest.mark.long
 def test_the_predicted_floor_of_fedavg_under_a_covariance_is_the_risk_at_its_fixed_point():
     """A full covariance: the square root of the spread is 0, with other axes than the covariance."""
     one = lf.SharedRepresentation(n_clients=6, dim=4, rank=2, design=lf.Gaussian(covariance=covariances(1, 4)[0]))
@@ -405,6 +406,7 @@ def test_without_noise_or_anisotropy_there_is_no_displacement():
     np.testing.assert_allclose(found.rates, 1 - 2 / 10, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_under_a_common_covariance_the_reference_is_the_only_stable_subspace():
     """A truth of rank 5 and k = 2: mean steps end at L^-T times the top subspace of L'ML, not at that of M."""
     matrix = covariances(1, D, 20.0)[0]

@@ -1200,7 +1200,7 @@ def taken(algorithm, problem, data, more, **arguments):
 
 
 @pytest.mark.parametrize("participation", some([1.0, 0.1], 2))
-@pytest.mark.parametrize("name", [name for name in lf.ALGORITHMS if name not in ("GeneralFLUTE", "Oracle")])
+@pytest.mark.parametrize("name", some([name for name in lf.ALGORITHMS if name not in ("GeneralFLUTE", "Oracle")], 3))
 def test_the_budget_of_every_algorithm_is_near_what_it_takes(name, participation):
     run = {"rounds": 2, "participation": participation, "engine": "explicit", "metrics": []}
     run |= {"data": lf.FixedSamples(12), "problem": shared(n=150, d=10)}

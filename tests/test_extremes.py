@@ -238,7 +238,7 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("run", some(RUNS, 2))
+@pytest.mark.parametrize("run", some(RUNS, 3))
 @pytest.mark.parametrize("below", [False, True], ids=["rank k", "rank above k"])
 @pytest.mark.usefixtures("few_draws")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -76,6 +76,7 @@ def test_a_prediction_speaks_of_the_last_rounds_window(world, rounds):
     assert float(floor) == pytest.approx(run.metrics["risk"][0, -1], rel=1e-10)
 
 
+@pytest.mark.long
 def test_the_mean_over_participants_has_the_same_cycle(world):
     """Within 4 standard errors in every coordinate, over 1,500 trials; the farthest of its points does not do."""
     A, b = world.data().normal_equations()

@@ -220,6 +220,7 @@ def test_a_run_is_asked_for_the_share_that_it_has():
     assert table["predicted_low"] < table["predicted_crossing"] <= table["predicted_high"]
 
 
+@pytest.mark.long
 def test_what_is_predicted_is_of_the_truths_that_were_measured():
     """Truths of few clients differ: of the first three only one reaches the level where eight of sixteen do."""
     problem = lf.SharedRepresentation(n_clients=8, dim=12, rank=2)

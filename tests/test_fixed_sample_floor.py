@@ -184,7 +184,7 @@ MINIMA = {
     "near the edge": {"n": 20, "d": 200, "k": 2, "m": 40, "noise_std": 0.5},
 }
 LONG = dict.fromkeys(MINIMA, 60) | {"d = 2k": 200}
-SHORT = {"many unknowns": 24, "noisy": 24}
+SHORT = {"many unknowns": 24}
 
 
 def compared(name, trials):
@@ -331,6 +331,7 @@ def test_runs_from_the_truth_know_no_edge():
     assert 0.58 < ends[0] < 0.7
 
 
+@pytest.mark.long
 def test_without_noise_the_edge_is_where_samples_are_as_many_as_unknowns():
     assert edge(noise_std=0.0) == 37 * 3 / 7
     assert edge(noise_std=1e-3) == pytest.approx(37 * 3 / 7, rel=0.01)
@@ -339,6 +340,7 @@ def test_without_noise_the_edge_is_where_samples_are_as_many_as_unknowns():
     assert edge(n_samples=4) == np.inf
 
 
+@pytest.mark.long
 def test_a_rival_that_does_nothing_leaves_the_edge():
     assert pays(1e6) == edge()
     assert edge() < pays(1.1) < pays(0.9) < pays(0.8)

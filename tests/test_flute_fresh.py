@@ -109,6 +109,7 @@ def test_a_wrong_floor_is_seen():
     assert averaged != pytest.approx(brute_force(Phi, k, 10**9, eta, sigma), rel=0.05)
 
 
+@pytest.mark.long
 @each("name", ["n < d", "n > d"])
 def test_runs_on_fresh_samples_are_at_the_floor(name):
     """The mean of the squared ratio over trials is 1, within 4.5 standard errors."""

@@ -805,6 +805,7 @@ def test_the_relative_gradient_is_that_of_the_objective():
     assert np.isnan(lf.theory.flute_relative_gradient(np.inf * point[:4], point[4:], A, b))
 
 
+@pytest.mark.long
 def test_a_run_comes_to_rest_where_the_relative_gradient_vanishes():
     X, y, _ = world()
     data = lf.GivenSamples(X, y)

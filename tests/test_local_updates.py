@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import references as ref
-from helpers import assert_one_line
+from helpers import assert_one_line, some
 
 import linfed as lf
 from linfed.theory import contracted_distance, fedavg_contraction, meta_contraction
@@ -66,7 +66,7 @@ def test_the_contraction_by_loops():
         np.testing.assert_allclose(fedavg_contraction(W[1], step_size=STEP, local_steps=steps), wanted[1], atol=1e-14)
 
 
-@pytest.mark.parametrize(("steps", "rounds"), [(2, 1200), (5, 400), (20, 120)])
+@pytest.mark.parametrize(("steps", "rounds"), some([(20, 120), (5, 400), (2, 1200)], 3))
 def test_fedavg_falls_at_the_predicted_rate(steps, rounds):
     """The rate to 6 %; with K in the place of K - 1, or the mean of the heads forgotten, K = 2 is off by more."""
     problem, W, B = world()
@@ -83,6 +83,7 @@ def test_fedavg_falls_at_the_predicted_rate(steps, rounds):
         np.testing.assert_allclose(reached[0] / reached[1], 1.0, atol=0.15)
 
 
+@pytest.mark.long
 def test_fedavg_at_a_small_step_is_fedrep_at_the_step_of_the_prediction():
     problem, _, B = world()
     steps = {"rank": RANK, "step_size": 0.05}
@@ -97,7 +98,7 @@ def test_fedavg_at_a_small_step_is_fedrep_at_the_step_of_the_prediction():
 META = [(lf.ANIL, False), (lf.ANIL, True), (lf.MAML, False), (lf.MAML, True)]
 
 
-@pytest.mark.parametrize(("kind", "hessian"), META)
+@pytest.mark.parametrize(("kind", "hessian"), some(META, 3))
 def test_the_four_meta_learners_fall_at_one_rate(kind, hessian):
     """Heads of mean 0, so that MAML's head stays small; half the step is off by a factor."""
     problem, W, B = world()

@@ -47,7 +47,8 @@ def loop(kind, options, world, W0, participants):
             if "step_size" not in options:
                 if number == 1:
                     size = np.linalg.norm([X_i.T @ y_i / len(y_i) for X_i, y_i in zip(X, y, strict=True)], 2)
-                more["step_size"] = 0.5 / (np.mean([len(y_i) for y_i in y]) * size**2)
+                samples = [len(y_i) // 2 if options.get("split") else len(y_i) for y_i in y]  # of the gradient
+                more["step_size"] = 0.5 / (np.mean(samples) * size**2)
             B, W = ref.altgdmin_round(B, W, X, y, active, **more)
         elif kind is lf.AltMin:
             if (found := ref.altmin_round(B, W, X, y, active, **options)) is None:

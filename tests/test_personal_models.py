@@ -29,6 +29,10 @@ OPTIONS = {
         lf.PFedMe,
         {"step_size": 0.05, "local_steps": 3, "strength": 2.0, "inner_steps": None, "server_mix": 0.6},
     ),
+    "pFedMe, beta = 1.5": (
+        lf.PFedMe,
+        {"step_size": 0.05, "local_steps": 2, "strength": 2.0, "inner_step_size": 0.05, "server_mix": 1.5},
+    ),
     "L2GD": (lf.L2GD, {"step_size": 0.05, "strength": 2.0, "mean_probability": 0.3}),
     "Per-FedAvg": (lf.PerFedAvg, {"step_size": 0.1, "adaptation_step_size": 0.2}),
     "Per-FedAvg, Hessian": (
@@ -160,7 +164,7 @@ def ridges(A, b, strength, centre):
     return np.linalg.solve(A + strength * np.eye(A.shape[-1]), (b + strength * centre)[..., None])[..., 0]
 
 
-@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("steps", some([1, 4], 2))
 def test_ditto_ends_near_the_average(world, normal, steps):
     A, b = normal
     final = end(world, lf.Ditto(step_size=0.2, local_steps=steps, strength=0.7, personal_steps=2))
@@ -189,7 +193,7 @@ def test_without_a_penalty_or_with_the_whole_mix_clients_are_alone(world):
     np.testing.assert_array_equal(none.predictors(), np.broadcast_to(none.shared, (1, 4, 3)))
 
 
-@pytest.mark.parametrize("mix", [0.4, 0.8])
+@pytest.mark.parametrize("mix", some([0.4, 0.8], 2))
 def test_a_fixed_mix_ends_at_local_least_squares(world, normal, mix):
     A, b = normal
     final = end(world, lf.APFL(step_size=0.3, mix=mix), 4000)
@@ -201,7 +205,7 @@ def test_the_variants_of_apfl_differ(world):
     assert np.abs(one.predictors() - two.predictors()).max() > 1e-2
 
 
-@pytest.mark.parametrize("variant", ["paper", "framework"])
+@pytest.mark.parametrize("variant", some(["paper", "framework"], 2))
 def test_each_variant_of_apfl_ends_at_its_own_floor(variant):
     world = draw_world([9] * 4, 5, 2, noise=0.4, seed=4)
     run = {"problem": world.problem(noise_std=0.4), "data": world.data(), "rounds": 4000}
@@ -210,7 +214,7 @@ def test_each_variant_of_apfl_ends_at_its_own_floor(variant):
     np.testing.assert_allclose(result.metrics["risk"][0, -1], lf.predict(algorithm, **run).floor, rtol=1e-9)
 
 
-@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("steps", some([4, 1], 2))
 def test_exact_pfedme_ends_at_the_fixed_point_of_averaging_on_envelopes(world, normal, steps):
     (A, b), strength = normal, 2.0
     inverse = np.linalg.inv(A + strength * np.eye(3))
@@ -303,6 +307,7 @@ def test_all_clients_of_a_trial_share_the_coin(world):
     assert len(np.unique(pulled, axis=1)) > 1
 
 
+@pytest.mark.long
 def test_fedbabu_learns_the_direction_of_averaging(world, normal):
     A, b = normal
     w = np.array([0.8, -0.5])
@@ -351,6 +356,7 @@ def test_fedmtl_minimises_its_objective_in_turn(world, normal, relation, partici
         np.testing.assert_allclose(scaled, Gram + 0.01 * np.eye(len(Gram)), rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_fedmtl_ends_at_the_squared_nuclear_norm(world, normal):
     """The gradient of the losses plus that of ``lambda (tr (Theta'Theta + eps I)^(1/2))^2`` vanishes."""
     (A, b), eps, strength = normal, 0.01, 0.05
@@ -434,7 +440,7 @@ SAMPLES = {"unequal samples": [3, 12, 5, 7], "more samples": [9] * 4, "fewer sam
 
 
 @pytest.mark.parametrize("samples", some(SAMPLES, 4))
-@pytest.mark.parametrize("name", PREDICTED)
+@pytest.mark.parametrize("name", some(PREDICTED, 3))
 def test_runs_end_at_the_predicted_floor_with_the_predicted_rate(name, samples):
     kind, options = OPTIONS[name]
     algorithm = kind(**{key: value for key, value in options.items() if key != "mix_step_size"})

@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from helpers import assert_one_line, basis, each, normal
+from helpers import assert_one_line, basis, each, normal, some
 
 import linfed as lf
 from linfed.prediction.dispatch import LAWS
@@ -298,7 +298,7 @@ SERVES = {
 }
 
 
-@pytest.mark.parametrize("name", SERVES)
+@pytest.mark.parametrize("name", some(SERVES, 3))
 def test_runs_end_on_the_floor_that_is_predicted(name):
     algorithm, data, rounds, margin = SERVES[name]
     problem, trials, engine = (HIGHER, 150, "chain") if "of 4" in name else (PROBLEM, 6, "auto")

@@ -270,6 +270,7 @@ FLOORS = {
 }
 
 
+@pytest.mark.long
 @each("name", FLOORS)
 def test_runs_have_the_predicted_floor(name):
     """Within 5 % and 4 standard errors; without the noise, or with (d-k) (k+1)/k in place of d - k, it is not."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.optimize
-from helpers import each
+from helpers import each, some
 
 import linfed as lf
 from linfed.theory import (
@@ -23,6 +23,7 @@ SETTINGS = {
 }
 DELTAS = (0.2, 0.5, 0.9)
 cases = pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+some_cases = pytest.mark.parametrize("setting", some(SETTINGS.values(), 2), ids=SETTINGS)
 
 
 def limit(setting, rounds):
@@ -30,6 +31,7 @@ def limit(setting, rounds):
     return refitted_heads_limit(samples, **{name: setting[name] for name in ("dim", "rank", "n_samples", "noise_std")})
 
 
+@pytest.mark.long
 @each("setting", SETTINGS.values(), ids=SETTINGS)
 @each("delta", DELTAS)
 def test_no_other_schedule_is_better_at_the_end(setting, delta):
@@ -69,7 +71,7 @@ def test_without_noise_it_is_the_best_constant_step_near_the_truth():
     assert np.isfinite(steps).all()
 
 
-@cases
+@some_cases
 def test_the_closed_form_near_the_truth(setting):
     run = {**setting, "rounds": 3000, "delta": 0.1}
     path, said = mean_squared_sine(best_step_schedule(**run), **run), schedule_asymptote(**run)
@@ -91,7 +93,7 @@ def test_the_logarithm_of_the_closed_form_is_what_a_round_loses(setting):
     assert lost[1] == pytest.approx(lost[0], rel=1e-3)
 
 
-@cases
+@some_cases
 def test_the_limit_is_reached_from_any_start(setting):
     for delta in (DELTAS[0], DELTAS[-1]):
         run = {**setting, "rounds": 6000, "delta": delta}

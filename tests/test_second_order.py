@@ -7,7 +7,7 @@ Every comparison with draws is made a second time with laws that are nearly righ
 import numpy as np
 import pytest
 import scipy.stats
-from helpers import assert_one_line, basis, normal
+from helpers import assert_one_line, basis, normal, some
 
 import linfed as lf
 from linfed.numerics import trailing
@@ -301,7 +301,7 @@ def few_points(monkeypatch):
 
 
 @pytest.mark.usefixtures("few_points")
-@pytest.mark.parametrize(("k", "participants"), [(1, 5), (2, 8), (3, 20)])
+@pytest.mark.parametrize(("k", "participants"), some([(2, 8), (1, 5), (3, 20)], 3))
 def test_the_evolution_is_that_of_single_points(k, participants):
     W = normal(20, k, seed=3)
     given = {"dim": 2 * k + 9, "n_samples": k + 8, "step_size": 0.5, "noise_std": 0.2, "participants": participants}
@@ -382,7 +382,7 @@ def measured(name):
     return np.quantile(result.metrics["subspace_distance"][:, ROUNDS], [0.1, 0.5, 0.9], axis=0)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", some(RUNS, 3))
 def test_runs_follow_the_median_and_the_band(name):
     """Medians of 4,000 runs have 0.3 to 1 % themselves."""
     setting, heads, delta = RUNS[name]

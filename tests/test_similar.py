@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers import assert_one_line, assert_same, each
+from helpers import assert_one_line, assert_same, each, some
 from scipy import stats
 
 import linfed as lf
@@ -111,6 +111,7 @@ def test_uncorrelated_shortcuts_of_equal_heads():
     np.testing.assert_allclose(truth.S, centred * factors[:, None, None], atol=1e-14)
 
 
+@pytest.mark.long
 def test_a_prediction_holds_for_mixed_heads():
     """Predictions use the heads of the run, whose second moment is far from the identity."""
     problem = shared(n_clients=100, dim=100, rank=2, heterogeneity=0.6)
@@ -281,6 +282,7 @@ def test_the_second_moment(name):
         np.testing.assert_allclose(values[k - 1] - values[k], (1 - e) * share * squared / k, rtol=1e-12)
 
 
+@pytest.mark.long
 @each("name", ["deviations", "outliers", "both"])
 def test_the_top_subspace_of_finitely_many_clients(name):
     """To first order in 1/n: each entry of the tangents has the documented variance."""
@@ -406,7 +408,7 @@ def test_predictions_that_do_not_apply_are_refused_in_one_line(name, refused):
     )
 
 
-@pytest.mark.parametrize("name", ["similar", "outliers"])
+@pytest.mark.parametrize("name", some(["similar", "outliers"], 2))
 def test_the_predicted_floor_on_fixed_samples_is_that_of_runs(name):
     """From the truncation of all regressors to rank k, outliers included; to first order in 1/m."""
     problem = given(name)

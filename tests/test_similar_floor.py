@@ -75,6 +75,7 @@ def test_the_second_moment_of_a_message_is_that_of_draws():
     np.testing.assert_allclose(rows.mean(axis=0), (m - k) * e, atol=0.02)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "noise_std"),
     some([({"deviation": 0.2, "outliers": 0.1}, 0.5), ({"deviation": 0.3}, 0.3), ({"deviation": 0.5}, 0.0)], 3),

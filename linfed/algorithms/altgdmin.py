@@ -20,7 +20,7 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AltGDminState(State):
-    """State with the squared spectral norm of the first round's local averages, ``norm`` (trials, 1, 1)."""
+    """State with the spectral norm of the first round's local averages, ``norm`` (trials, 1, 1)."""
 
     norm: Array
 
@@ -34,8 +34,9 @@ class AltGDmin(Algorithm):
     rank : int
         Columns k of B, at most d.
     step_size : float, optional
-        eta > 0 of the summed gradient: `FedRep`'s step size is ``n m`` times as large. By default ``0.5 / (m s^2)``,
-        with s the spectral norm of the first round's local averages ``[X_i'y_i/m]_i``.
+        eta > 0 of the summed gradient: `FedRep`'s step size is ``n m`` times as large, with m the samples of the
+        gradient, half of a client's samples if `split`. By default ``0.5 / (m s^2)``, with s the spectral norm of the
+        first round's local averages ``[X_i'y_i/m]_i``; this presumes samples with ``E xx' = I``.
     threshold : float
         Threshold of the default initialisation, `TruncatedAverages`.
     init : Initial, "moments", "random" or array_like (d, k) or (trials, d, k), optional
@@ -131,7 +132,7 @@ class AltGDmin(Algorithm):
             assert isinstance(state, AltGDminState)
             if not state.norm.any():
                 averages = batch.gradient(np.zeros((len(B), 1, state.dim)))
-                state = state.update(norm=np.square(singular_values(averages)[:, :1, None]))
-            samples = batch.counts.mean(axis=1)[:, None, None]
-            step = 0.5 / np.maximum(samples * state.array("norm"), TINY)
+                state = state.update(norm=singular_values(averages)[:, :1, None])
+            samples = second.counts.mean(axis=1)[:, None, None]
+            step = 0.5 / np.maximum(samples * np.square(state.array("norm")), TINY)
         return state.update(B=orthonormalize(B - step * gradient), W=fit.W, active=batch.active)

@@ -66,7 +66,8 @@ class ANIL(Scheduled):
     takes its own step, on all its samples. New clients do the same. Cost of a round ``O(p m d k)``. As alpha goes to 0,
     both variants become two-layer `FedAvg` with one local step, which minimises the average loss.
 
-    **Deviations**: a round's participants take the place of a batch of tasks.
+    **Deviations**: a round's participants take the place of a batch of tasks; by default D' is D, in the source it is
+    another batch.
 
     References
     ----------

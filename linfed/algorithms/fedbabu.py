@@ -56,10 +56,11 @@ class FedBABU(Scheduled):
 
     All changes of B have the form ``v w_0'``. In regression a round therefore learns one direction, ``B w_0``, which
     converges to the fixed point of one-layer `FedAvg` with step size ``eta ||w_0||^2``. With classes w_0 has a row per
-    class. Before the fit all clients predict with w_0. A new client's head is fitted exactly. Cost of a round ``O(K p
-    (m d + d k))``.
+    class. Before the fit all clients predict with w_0. A new client's head is fitted exactly (with
+    ``fine_tune=AllLayers`` by its steps). Cost of a round ``O(K p (m d + d k))``.
 
-    **Deviations**: full-gradient steps replace minibatches; by default only the heads are fine-tuned, exactly (the
+    **Deviations**: all participants have equal weights, in the source in proportion to their samples; full-gradient
+    steps replace minibatches; by default only the heads are fine-tuned, exactly (the
     source fine-tunes all layers); a given head is an addition.
 
     References

@@ -52,8 +52,8 @@ class FedPer(Scheduled):
     The server averages over participants; the other clients keep their heads. B is not normalised. Cost of a round
     ``O(local_steps p (m d + d k))``.
 
-    **Deviations**: full-gradient steps replace the source's minibatches; `server_step_size` and schedules are
-    additions.
+    **Deviations**: all participants have equal weights, in the source in proportion to their samples; full-gradient
+    steps replace the source's minibatches; `server_step_size` and schedules are additions.
 
     References
     ----------

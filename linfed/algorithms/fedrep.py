@@ -82,13 +82,14 @@ class FedRep(Scheduled):
     participants' sum would give another distribution of G if p < n; they are not supported.
 
     Gradients have no factor 2; the server averages over participants. Heads start at 0. Cost of a round
-    ``O(p m (d k + k^2))``. With exact heads and m <= k the residual is zero, so the gradient is exactly zero and B does
-    not change.
+    ``O(p m (d k + k^2))``. With exact heads and m <= k the residual is zero, so without `split` the gradient is
+    exactly zero and B does not change.
 
     With ``whiten``, client i's message ``X_i'(Z_i w_i - y_i)/m`` is multiplied by the inverse of ``X_i'X_i/m``, of the
     mean of these matrices, or of the covariance of a design. ``split=True, whiten="own"`` is DFW, the de-biased and
     whitened FedRep of T. Zhang, L. F. Toso, J. Anderson and N. Matni (Sample-efficient linear representation learning
-    from non-IID non-isotropic data, ICLR 2024). `linfed.theory.mean_gradient` is the mean of all these gradients.
+    from non-IID non-isotropic data, ICLR 2024). `linfed.theory.mean_gradient` is the mean of these gradients with exact
+    heads, except for ``whiten="pooled"``.
 
     **Deviations**: Algorithm 2 as printed, and the paper's experiments, do not normalise B. The paper's analysis does,
     and it is the default here; ``orthonormalize=False`` switches it off, which is not equivalent. R has a positive

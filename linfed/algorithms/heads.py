@@ -74,7 +74,8 @@ class ExactHeads(HeadSolver):
         w_i \leftarrow \arg\min_w \tfrac{1}{2m} \|Z_i w - y_i\|^2 + \tfrac{\text{ridge}}{2} \|w\|^2
 
     of minimum norm if m < k and there is no ridge. With m <= k and no ridge the residual is zero, so the gradient on B
-    is exactly zero and B does not change. Cost ``O(p m k^2)`` in addition to the cost of Z.
+    is exactly zero and B does not change, if both use the same samples. Cost ``O(p m k^2)`` in addition to the cost of
+    Z.
 
     **Deviations**: `ridge` is an addition.
 

@@ -47,7 +47,8 @@ class MAML(ANIL):
     ``g_i`` is the gradient on the predictor ``B w``. New clients do the same. Cost of a round ``O(p m d + p d k)``. As
     alpha goes to 0, both variants become two-layer `FedAvg` with one local step.
 
-    **Deviations**: a round's participants take the place of a batch of tasks.
+    **Deviations**: a round's participants take the place of a batch of tasks; by default D' is D, in the source it is
+    another batch.
 
     References
     ----------

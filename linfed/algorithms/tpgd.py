@@ -44,6 +44,8 @@ class TPGD(Scheduled):
     first phase with ``server_step_size = 0``. From small factors the difference ``B'B - W'W`` stays small without the
     penalty. Cost as `FLUTE`.
 
+    **Deviations**: schedules and partial participation are additions.
+
     References
     ----------
     Ding, Du and Fang 2026, on two-phase gradient descent for multi-task linear representation learning.

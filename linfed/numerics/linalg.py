@@ -20,6 +20,9 @@ from linfed._types import Array, Indices, Mask
 CACHE_VALUES = 131_072
 """Number of floats in one block of clients: a megabyte, so that a block fits into a core's cache."""
 
+FEWEST_ROWS = 500
+"""Fewest rows of a product in `tall_product`."""
+
 SMALL_DIM = 128
 """Largest dimension at which all eigenvectors are computed where few are needed: faster than loading SciPy."""
 
@@ -278,9 +281,10 @@ def tall_product(rows: Array, basis: Array) -> Array:
     """Return ``rows @ basis`` of rows (t, c, m, d) and bases (t, d, r), as (t, c m, r).
 
     The rows are multiplied in pieces of about `CACHE_VALUES` floats: BLAS copies longer factors before it multiplies.
+    Pieces have at least `FEWEST_ROWS` rows, because threads that make shorter products wait for each other.
     """
     t, c, m, d = rows.shape
-    piece = max(1, CACHE_VALUES // max(1, m * d)) * m
+    piece = max(1, CACHE_VALUES // max(1, m * d), -(-FEWEST_ROWS // max(1, m))) * m
     flat, out = rows.reshape(t, c * m, d), np.empty((t, c * m, basis.shape[-1]))
     for start in range(0, c * m, max(1, piece)):
         np.matmul(flat[:, start : start + piece], basis, out=out[:, start : start + piece])

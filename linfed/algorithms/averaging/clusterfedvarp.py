@@ -122,7 +122,7 @@ class ClusterFedVARP(Clustering):
     -----
     As in `FedVARP`, with ``y_c`` instead of ``y_i``, where c is the client's cluster. After the round ``y_c`` is the
     mean change of the participants in c, if there are any. Under partial participation it converges only if the changes
-    within each cluster coincide. With n clusters it is FedVARP. Memory O(C P).
+    within each cluster coincide. With n clusters it is FedVARP. It stores O(C P), and uses O(n P) during a round.
 
     **Deviations**: weights, full-gradient steps, schedules and fine-tuning as in `FedVARP`; the mean within a cluster
     has equal weights, as in the source.

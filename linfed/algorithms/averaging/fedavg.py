@@ -31,7 +31,7 @@ class FedAvg(Averaging):
     server_step_size : float
         eta_s > 0, the server's step size along the averaged change.
     weights : "uniform" or "samples"
-        Weights of the participants: equal (option 2), or proportional to their sample counts (option 1).
+        Weights of the participants: equal, or proportional to their sample counts, as in the source.
     init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
         Initial B of the two-layer model; w and theta start at 0.
     fine_tune : ExactHeads, GradientHeads or AllLayers, optional
@@ -60,7 +60,8 @@ class FedAvg(Averaging):
     one layer, full participation and fixed data its fixed point is `linfed.theory.fedavg_fixed_point`. With two layers
     and K = 1 every limit ``B w`` with ``w != 0`` is the pooled least-squares solution.
 
-    **Deviations**: full-gradient steps, fine-tuning by least squares and schedules are additions.
+    **Deviations**: equal weights by default; full-gradient steps, the server step size, fine-tuning by least squares
+    and schedules are additions.
 
     References
     ----------

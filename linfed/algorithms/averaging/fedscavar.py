@@ -68,7 +68,7 @@ class FedSCAVAR(Clustering, Rolling):
 
     **Deviations**: y and c change only at trained parameters; the source does not specify this for y. The update of c
     uses the clients' shares among all clients, as in `SCAFFOLD`. Weights, full-gradient steps, schedules and
-    fine-tuning also as in `SCAFFOLD`.
+    fine-tuning are additions, as in `SCAFFOLD`.
 
     References
     ----------

@@ -72,11 +72,11 @@ class APFL(PersonalModels):
     All right-hand sides have the values from before the step. The server averages the theta_i. Clients predict with
     ``a_i v_i + (1 - a_i) theta`` at the server's new theta. All models start at 0.
 
-    The v_i do not change theta, so theta is that of `FedAvg`. For ``mix=0`` v_i does not change, and for ``mix=1`` it
-    is `LocalOnly` with gradient steps. For other fixed a and K = 1 the mix converges to a local least-squares solution
-    on fixed samples. In the variant "framework" theta_i is updated first, and the gradient of a_i is ``(a^2 + (1-a)^2)
-    <v - theta, g> + 0.02 a``. A new client gets the local least-squares solution, or the server's theta for ``mix=0``.
-    Cost of a round ``O(K p m d)``.
+    The v_i do not change theta, so theta is that of `FedAvg`. For a fixed ``mix=0`` v_i does not change, and for a
+    fixed ``mix=1`` it is `LocalOnly` with gradient steps. For other fixed a and K = 1 the mix converges to a local
+    least-squares solution on fixed samples. In the variant "framework" theta_i is updated first, and the gradient of
+    a_i is ``(a^2 + (1-a)^2) <v - theta, g> + 0.02 a``. A new client gets the local least-squares solution, or the
+    server's theta for a fixed ``mix=0``. Cost of a round ``O(K p m d)``.
 
     **Deviations**: full-gradient steps replace minibatches; the fit of new clients is an addition.
 
@@ -142,9 +142,10 @@ class APFL(PersonalModels):
         return np.clip(a - self.mix_step_size * gradient, 0.0, 1.0)
 
     def adapt(self, state: State, batch: Batch) -> State:
-        """Return new clients' local least-squares predictors, or the server's model for ``mix=0``."""
+        """Return new clients' local least-squares predictors, or the server's model for a fixed ``mix=0``."""
         assert isinstance(state, APFLState)
-        return State(S=state.shared) if self.mix == 0 else State(S=batch.least_squares())
+        fixed_at_0 = self.mix == 0 and self.mix_step_size is None
+        return State(S=state.shared) if fixed_at_0 else State(S=batch.least_squares())
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of all local models and mixes, and of the participants' temporary models."""

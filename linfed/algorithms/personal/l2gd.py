@@ -29,7 +29,8 @@ class L2GD(PersonalModels):
     strength : float
         lambda > 0, the weight of the penalty ``(lambda/2) ||v_i - v_mean||^2``.
     mean_probability : float
-        q in (0, 1), the probability of a step towards the mean.
+        q in (0, 1), the probability of a step towards the mean. The source has ``q = lambda/(L + lambda)``, with L the
+        smoothness of the losses.
     coins : sequence of bool (rounds,), optional
         True for the rounds with a step towards the mean, in all trials; drawn by default.
 

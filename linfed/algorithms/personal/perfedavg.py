@@ -55,7 +55,8 @@ class PerFedAvg(PersonalModels):
     `linfed.theory.fedavg_fixed_point` of the matrices ``M'' A' M`` and vectors ``M'' (b' - alpha A' b)``. Cost of a
     round ``O(K p m d)``, with the Hessian also ``O(p m d^2)``.
 
-    **Deviations**: full-gradient steps replace minibatches.
+    **Deviations**: full-gradient steps replace minibatches. By default D, D' and D'' are the same, and the parts stay
+    for all steps of a round; the source draws three batches in each local step.
 
     References
     ----------

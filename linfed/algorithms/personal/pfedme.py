@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -15,7 +14,7 @@ from linfed.algorithms.base import State
 from linfed.algorithms.models import LinearModel
 from linfed.algorithms.personal.base import PersonalModels, ridge_towards, vectors
 from linfed.data.batch import Batch
-from linfed.errors import check_integer, check_number
+from linfed.errors import check_integer
 from linfed.numerics.streams import TrialRandom
 
 Inner: TypeAlias = Callable[[Array, Array], Array]
@@ -39,7 +38,7 @@ class PFedMe(PersonalModels):
     inner_step_size : float, optional
         Step size of the inner steps; eta by default.
     server_mix : float
-        beta in (0, 1], the weight of the average in the server's new model.
+        beta > 0, the weight of the average in the server's new model.
 
     Raises
     ------
@@ -63,7 +62,8 @@ class PFedMe(PersonalModels):
     exact steps.
 
     **Deviations**: full-gradient steps replace minibatches; exact inner steps and the fit of new clients are additions.
-    Two public implementations predict with w_i or w.
+    With partial participation only participants update t; in the source all clients do, and the server averages some of
+    them. Two public implementations predict with w_i or w.
 
     References
     ----------
@@ -96,7 +96,7 @@ class PFedMe(PersonalModels):
             strength=positive,
             inner_steps=optional(check_integer),
             inner_step_size=optional(positive),
-            server_mix=partial(check_number, positive=True, minimum=0.0, maximum=1.0),
+            server_mix=positive,
         )
 
     def check_loss(self, classes: int) -> None:

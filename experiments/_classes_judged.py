@@ -50,7 +50,8 @@ def difference(first: Any, second: Any, *, paired: bool = True) -> tuple[tuple[f
     if paired:
         gaps = (first - second)[~np.isnan(first - second)]
         if len(gaps) < 2 or np.ptp(gaps) == 0.0:
-            return (np.nan, -np.inf, np.inf), f"all {len(gaps)} trials tie" if len(gaps) else "no trial is left"
+            tied = f"all {len(gaps)} trials tie" if not gaps.any() else "too few trials, or all with one difference"
+            return (np.nan, -np.inf, np.inf), tied if len(gaps) else "no trial is left"
         found = stats.ttest_1samp(gaps, 0.0)
     else:
         first, second = (values[~np.isnan(values)] for values in (first, second))
@@ -147,7 +148,7 @@ def collapse(row: Mapping[str, Any], place: str) -> list[Finding]:
             out.append(judge(found, claimed_low=0.0, strict=True, vacuous=vacuous, **fields))
     of_all, of_local = gaps(FEDREP_STAR, FLUTE_STAR)
     found, vacuous = difference(of_local, of_all)
-    if np.nanmean(of_local) <= 0:
+    if np.nanmean(of_local) <= 0 < found[0]:
         vacuous = "FLUTE* does not have the smaller Local NC2"
     fields = {"claim": "FLUTE*'s gap to FedRep* is larger in Local NC2 than in Global NC2", "setting": place}
     fields |= {"source": CLOSER, "statistic": "mean difference of the two gaps over paired trials"}

@@ -14,6 +14,7 @@ from linfed.cells.smallest_size import SmallestSize
 from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, line_style, same_scale
 from linfed.plotting.panels import drawn_from
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
+from linfed.statistics.intervals import largest_of
 from linfed.theory.fedrep.arguments import set_share
 
 if TYPE_CHECKING:
@@ -222,12 +223,12 @@ def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> 
     rows = [row for row in table.rows if not row["censored"] and lawful(row, column)]
     logs = np.log([over(row, row[column]) for row in rows])
     worst = int(np.abs(logs[:, 0]).argmax())
-    sign = np.sign(logs[worst, 0])
-    middle, *ends = np.exp(sign * logs[worst])
+    signed = [np.sign(one[0]) * one for one in logs]
+    factors = [tuple(np.exp([middle, min(ends), max(np.abs(ends))]).tolist()) for middle, *ends in signed]
     typical = np.exp(np.median(np.abs(logs[:, 0])))
     condition = f", {samples_of(table)}" if rows[worst]["path"] == "round" else ", predicted m >= k + 4"
     return judge(
-        (middle, min(ends), max(ends)),
+        largest_of(factors),
         claim=text,
         claimed_high=most,
         source=f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}",

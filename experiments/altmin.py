@@ -49,7 +49,7 @@ from linfed.statistics import (
     median_ratio,
 )
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
-from linfed.statistics.intervals import largest_factor
+from linfed.statistics.intervals import largest_factor, largest_of
 
 SUMMARY = "alternating minimisation (MLLAM): distance against rounds, floats, clients and noise, with FedRep's"
 
@@ -347,7 +347,7 @@ def rivals(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:
         worst = int(ratios[:, 0].argmax())
         closer, farther = int(np.sum(ratios[:, 2] < 1.0)), int(np.sum(ratios[:, 1] > 1.0))
         yield judge(
-            tuple(ratios[worst].tolist()),
+            largest_of(ratios.tolist()),
             claim=f"AltMin is as close to B* as {rival}, for every number of clients",
             setting=f"{setting}, noise std {rows[0]['noise_std']:g}",
             statistic="ratio of the median distances, worst number of clients",

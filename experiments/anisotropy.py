@@ -391,7 +391,7 @@ def scalings(table: lf.Table) -> Iterator[Finding]:
         fields: dict[str, Any] = {"setting": f"{row['kind']}, n = {min(n)} to {max(n)}", "theorem": False}
         fitted = fit_exponent(n, row["distance"].values)
         if row["method"] == DFW:
-            text = "The distance of DFW falls with more clients"
+            text = "The distance of DFW falls like n^(-1/2) or faster"
             yield judge_exponent(fitted, -0.5, kind="at most", margin=0.1, claim=text, source=LOSES, **fields)
         else:
             text = f"The distance of {named(row['method'])} loses its dependence on the number of clients"

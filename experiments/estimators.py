@@ -44,7 +44,7 @@ from linfed.plotting.panels import Figures, bars, drawn_from
 from linfed.statistics import judge_identity, judge_share, median_ratio
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.fits import fit_exponent
-from linfed.statistics.intervals import largest_factor
+from linfed.statistics.intervals import largest_factor, largest_of
 
 from ._fedrep_search import legend_entries
 from ._spectral import AVERAGES, MOMENTS, ONE_SIDED, SPECTRAL, TWO, spectral
@@ -331,7 +331,7 @@ def ranking(table: lf.Table) -> Iterator[Finding]:
             closer, farther = int(np.sum(ratios[:, 2] < 1.0)), int(np.sum(ratios[:, 1] > 1.0))
             worst = int(ratios[:, 0].argmax())
             yield judge(
-                tuple(ratios[worst].tolist()),
+                largest_of(ratios.tolist()),
                 claim=f"{first.capitalize()}: the estimate is as close to B* as with {second}, at every point",
                 setting=where(rows, panel),
                 statistic="ratio of the median distances at the worst point",

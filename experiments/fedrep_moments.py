@@ -37,6 +37,7 @@ from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, same_scale
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics import judge_exponent
 from linfed.statistics.findings import OWN_THRESHOLD, Finding, cite, judge
+from linfed.statistics.intervals import largest_of
 
 from ._fedrep_search import (
     BEST,
@@ -146,7 +147,7 @@ def pairs(table: lf.Table, first: str, second: str) -> Iterator[tuple[dict[str, 
 
 def worst(ratios: list[tuple[tuple[float, float, float], dict[str, Any]]], **fields: Any) -> Finding:
     """Return the finding for the largest ratio over settings."""
-    measured, row = max(ratios, key=lambda one: one[0][0])
+    measured, row = largest_of([one for one, _ in ratios]), max(ratios, key=lambda one: one[0][0])[1]
     lowest = min(one[0][0] for one in ratios)
     sizes = f"n = {row['n_clients']:,}, d = {row['dim']}, k = {row['rank']}"
     return judge(measured, setting=f"{len(ratios)} settings", detail=f"{sizes}; smallest ratio {lowest:.2g}", **fields)

@@ -36,7 +36,7 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import KINDS, Look
 from linfed.plotting.panels import Figures
-from linfed.statistics import binomial_share
+from linfed.statistics import clustered_share
 from linfed.statistics.findings import OWN_CONJECTURE, OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import mean_interval, median_interval
 
@@ -189,11 +189,11 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 
 
 def share_of(hits: list[Any], **fields: Any) -> Iterator[Finding]:
-    """Judge a share of the trials of several rows, with a Clopper-Pearson interval; nothing without rows."""
+    """Judge a share of the trials of several rows, whose trials have equal seeds; nothing without rows."""
     if hits:
-        every = np.concatenate(hits)
+        every = np.stack(hits, axis=1)
         counts = f"{every.sum()} of {every.size} trials, {len(hits)} numbers of clients"
-        yield judge(binomial_share(int(every.sum()), every.size), detail=counts, **fields)
+        yield judge(clustered_share(every), detail=counts, **fields)
 
 
 def threshold(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:

@@ -6,9 +6,10 @@ and B starts at the same distance in all directions. Unless varied, n = d = 50 a
 under the engine "chain". Negative controls each violate one hypothesis. The simplest baseline for the rate is a bound
 that treats all heads as isotropic. `experiments.fedrep_bound_samples` asks how many samples the bound needs.
 
-The theorem's failure probability, below 1e-29 for two or more participants, is too small for trials to measure. One
-failing trial refutes the theorem; no failure in 100 trials leaves a share of up to 3.6 % open. For p < n the constants
-are computed over the sets that occurred.
+The theorem's failure probability, below 1e-29 for two or more participants, is too small for trials to measure. The
+claims therefore allow a share of 5 %. Fewer failures contradict C = 1, but not the theorem, whose C is unspecified. No
+failure in 100 trials leaves a share of up to 3.6 % open. For p < n the constants are computed over the sets that
+occurred.
 
 Figures
 -------

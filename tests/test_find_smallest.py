@@ -363,3 +363,9 @@ def test_above_is_below_upside_down():
     assert lf.below("error", 1.0, ever=True).misses([[1.0, 5.0]]).tolist() == [0.0]
     assert lf.below("error", 5.0).misses([[1.0, 50.0]]).tolist() == [1.0]
     assert isinstance(SmallestSize(base=RUN, path="round", reaches=LEVEL).stages(), type(x for x in ()))
+
+
+def test_a_negative_value_is_below_any_level():
+    below, above = lf.below("gap", 0.1), lf.above("gap", 0.1)
+    np.testing.assert_array_equal(below.margins([-1e-3, 0.0, np.nan]), [-np.inf, -np.inf, np.inf])
+    np.testing.assert_array_equal(above.margins([-1e-3, 0.0, np.nan]), [np.inf, np.inf, np.inf])

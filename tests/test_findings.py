@@ -373,3 +373,8 @@ def test_findings_of_one_sentence_come_together():
     a, b = finding(0.0, 1.0), finding(0.0, 1.0, claim="u")
     moved = dataclasses.replace(a, setting="v")
     assert by_sentence([a, b, moved]) == [a, moved, b]
+
+
+def test_an_identity_of_no_trials_is_vacuous():
+    finding = judge_identity([], tolerance=1e-12, claim="a = b", setting="none", statistic="gap", source="ours")
+    assert finding.verdict.value == "VACUOUS"

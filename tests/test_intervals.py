@@ -22,6 +22,7 @@ from linfed.statistics.intervals import (
     clustered_share,
     first_round_below,
     largest_factor,
+    largest_of,
     least_passing,
     mean_interval,
     median_interval,
@@ -509,3 +510,25 @@ def test_least_passing():
     assert least_passing(tried, [2, 100, 0, 40, 0, 7], 100, allowed=0.05)[0] == 8.0
     assert least_passing([3, 4], [100, 50], 100, allowed=0.05) == (np.inf, 4.0, np.inf)
     assert least_passing([3, 4], [0, 0], 100, allowed=0.05) == (3.0, 0.0, 3.0)
+
+
+def test_the_largest_of_some_estimates_may_be_anothers():
+    assert largest_of([(1.0, 0.9, 1.3), (1.1, 1.0, 1.2), (0.5, 0.1, np.inf)]) == (1.1, 1.0, np.inf)
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(400):  # twenty settings with one true value, 0
+        means = rng.normal(size=20)
+        held += largest_of([(mean, mean - 1.96, mean + 1.96) for mean in means])[2] >= 0.0
+    assert held == 400
+
+
+def test_a_diverged_trial_is_the_worse_one_of_a_pair():
+    first, second = np.array([1.0, 1.0, np.nan, np.nan]), np.array([2.0, np.nan, 1.0, np.nan])
+    _, detail = share_smaller(first, second)
+    assert detail == "2 of 3 that differ; 2 of all 4 smaller, 1 larger, 1 tied"
+
+
+def test_a_ratio_of_infinite_medians_may_be_anything():
+    first = np.array([1.0] * 12 + [np.inf] * 8)
+    ratio, low, high = median_ratio(2 * first, first)
+    assert (ratio, low, high) == (2.0, 0.0, np.inf)

@@ -192,7 +192,7 @@ def rows(records: Mapping[str, Record]) -> list[Row]:
 def _row(sentence: Sentence, claims: list[Record]) -> Row:
     judged = [claim for claim in claims if claim["verdict"] not in NOT_JUDGED] or claims
     example = next((claim for claim in judged if claim["setting"] == sentence.setting), judged[0])
-    verdicts = Counter(claim["verdict"] for claim in claims)
+    verdicts = Counter(claim["verdict"] for claim in claims if claim["statistic"] == example["statistic"])
     quoted = re.search(r'"(.+)"', example["source"])
     return Row(
         paper=place_of(example["source"]),

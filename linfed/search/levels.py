@@ -58,9 +58,12 @@ class Level(Configuration):
         return f"{self.column} {'<=' if self.side == BELOW else '>='} {self.level:g}"
 
     def margins(self, values: npt.ArrayLike) -> Array:
-        """Return by how many decades values miss the level; at most 0 if they reach it, infinity for NaN."""
+        """Return by how many decades values miss the level; at most 0 if they reach it, infinity for NaN.
+
+        Negative values count as 0.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
-            decades = np.log10(np.asarray(values, dtype=float) / self.level)
+            decades = np.log10(np.maximum(np.asarray(values, dtype=float), 0.0) / self.level)
         decades = np.where(np.isnan(decades), -np.inf if self.side == ABOVE else np.inf, decades)
         return decades if self.side == BELOW else -decades
 

@@ -9,6 +9,7 @@ reason.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -456,7 +457,8 @@ def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **fields: Any) -> F
     >>> finding.estimate, finding.verdict.value
     (1e-15, 'HOLDS')
     """
-    values = np.asarray(check_unmasked("gaps", gaps), dtype=float).reshape(len(np.atleast_1d(gaps)), -1)
+    values = np.atleast_1d(np.asarray(check_unmasked("gaps", gaps), dtype=float))
+    values = values.reshape(len(values), math.prod(values.shape[1:]))
     has_value = ~np.isnan(values)
     worst = float(values[has_value].max()) if has_value.any() else np.nan
     defaults = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -113,13 +114,31 @@ def binomial_share(count: int, total: int, *, confidence: float = 0.95) -> Measu
     return count / total, low, high
 
 
+def largest_of(measured: Sequence[Measured]) -> Measured:
+    """Return the largest of several estimates, with an interval for the largest of the true values.
+
+    Notes
+    -----
+    The upper end is the largest of all upper ends, because the largest true value may be another one's; it holds with
+    the confidence of one interval. The lower end is that of the largest estimate.
+
+    Examples
+    --------
+    >>> from linfed.statistics.intervals import largest_of
+    >>> largest_of([(1.0, 0.9, 1.3), (1.1, 1.0, 1.2)])
+    (1.1, 1.0, 1.3)
+    """
+    estimate, low, _ = max(measured, key=lambda one: one[0])
+    return float(estimate), float(low), max(float(high) for _, _, high in measured)
+
+
 def share_smaller(first: Array, second: Array, *, confidence: float = 0.95) -> tuple[Measured, str]:
     """Return the share of paired trials in which the first value is smaller, among the trials that differ.
 
     Parameters
     ----------
     first, second : ndarray (trials,)
-        Paired values; infinities are allowed (two infinities tie).
+        Paired values; infinities are allowed (two infinities tie), and NaN counts as infinity.
     confidence : float
         Confidence level of the interval.
 
@@ -138,7 +157,7 @@ def share_smaller(first: Array, second: Array, *, confidence: float = 0.95) -> t
     >>> share, detail
     (1.0, '4 of 4 that differ; 4 of all 5 smaller, 0 larger, 1 tied')
     """
-    first, second = _pairs(first, second, some=False)
+    first, second = (np.where(np.isnan(one), np.inf, one) for one in _pairs(first, second, some=False))
     smaller, larger = int(np.sum(first < second)), int(np.sum(first > second))
     differ, total = smaller + larger, len(first)
     detail = f"{smaller} of {differ}"
@@ -439,7 +458,8 @@ def median_ratio(first: Array, second: Array) -> Measured:
 
     Notes
     -----
-    The measured coverage is 0.96 to 0.99 with 10, 20 and 50 lognormal trials, independent or correlated. If the second
+    A resample in which both medians are infinite counts as 0 for the lower end, and as infinite for the upper end. The
+    measured coverage is 0.96 to 0.99 with 10, 20 and 50 lognormal trials, independent or correlated. If the second
     does not vary over trials, it is 0.87 to 0.97; then use `median_interval` of the ratios, which is exact.
 
     Examples
@@ -452,10 +472,16 @@ def median_ratio(first: Array, second: Array) -> Measured:
     """
     first, second = _pairs(first, second)
 
-    def ratio(above: Array, below: Array, axis: int = 0) -> Array:
-        return _median(above, axis) / _median(below, axis)
+    def ratio(above: Array, below: Array, axis: int = 0, *, unknown: float = np.nan) -> Array:
+        medians = np.asarray(_median(above, axis)), np.asarray(_median(below, axis))
+        with np.errstate(invalid="ignore"):
+            return np.where(np.isinf(medians[0]) & np.isinf(medians[1]), unknown, medians[0] / medians[1])
 
-    return (float(ratio(first, second)), *bootstrap_interval(ratio, (first, second), paired=True, vectorized=True))
+    low, high = (
+        bootstrap_interval(partial(ratio, unknown=value), (first, second), paired=True, vectorized=True)[end]
+        for end, value in ((0, 0.0), (1, np.inf))
+    )
+    return float(ratio(first, second)), low, high
 
 
 def largest_factor(measured: Array, predicted: Array) -> Measured:

@@ -48,7 +48,7 @@ class AltMin(Algorithm):
         B &\leftarrow \operatorname{qr}\Bigl(\arg\min_B \sum_{i \in I} \tfrac{1}{2m} \|X_i B w_i - y_i\|^2\Bigr)
 
     The second step solves a linear system of size ``d k``, which determines B only if ``p m >= d k``, with m the
-    samples of this step; otherwise the change of B has minimum norm, up to directions in which the eigenvalues of the
+    samples of this step. Otherwise the change of B has minimum norm, up to directions in which the eigenvalues of the
     normal equations are below 1e-12 of their trace. With m <= k the heads explain all samples, and without `split` B
     does not change. Cost of a round ``O(p m d^2 + p d^2 k^2 + (d k)^3)``, memory ``O(p d^2 + (d k)^2)``.
 

@@ -59,7 +59,7 @@ class FedBABU(Scheduled):
     class. Before the fit all clients predict with w_0. A new client's head is fitted exactly (with
     ``fine_tune=AllLayers`` by its steps). Cost of a round ``O(K p (m d + d k))``.
 
-    **Deviations**: all participants have equal weights, in the source in proportion to their samples; full-gradient
+    **Deviations**: all participants have equal weights, in the source in proportion to their samples. Full-gradient
     steps replace minibatches; by default only the heads are fine-tuned, exactly (the
     source fine-tunes all layers); a given head is an addition.
 

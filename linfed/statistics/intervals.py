@@ -120,7 +120,7 @@ def largest_of(measured: Sequence[Measured]) -> Measured:
     Notes
     -----
     The upper end is the largest of all upper ends, because the largest true value may be another one's; it holds with
-    the confidence of one interval. The lower end is that of the largest estimate.
+    the confidence of one interval. The lower end belongs to the largest estimate.
 
     Examples
     --------

@@ -47,9 +47,9 @@ class PrivateFedRep(FedRep):
         G &\leftarrow \tfrac{1}{p} \sum_{i \in I} \omega_i \min\Bigl(1, \frac{C}{\|G_i\|_F}\Bigr) G_i + s N \\
         B &\leftarrow \operatorname{qr}(B - \eta G)
 
-    The ``omega_i`` are the weights in `FedRep`. One client changes the clipped mean by at most ``2 C max omega_i / p``, and a
-    sum (``aggregate="sum"``) by ``2 C max omega_i``. After several local steps the message is ``(B - B_i)/eta``. A
-    message has rank 1, so its norm is a product of the norms of two vectors. Noise does not depend on the samples: it
+    The ``omega_i`` are the weights in `FedRep`. One client changes the clipped mean by at most ``2 C max omega_i / p``,
+    and a sum (``aggregate="sum"``) by ``2 C max omega_i``. After several local steps the message is ``(B - B_i)/eta``.
+    A message has rank 1, so its norm is a product of the norms of two vectors. Noise does not depend on the samples: it
     comes from the algorithm's random numbers. Without `clip`, the engine "projected" stays available and exact in
     distribution. Clipping requires the message of each client. Noise on each client's message, for a server that is not
     trusted, is noise of standard deviation ``sqrt(p) s`` each.

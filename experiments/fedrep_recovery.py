@@ -36,7 +36,7 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import KINDS, Look
 from linfed.plotting.panels import Figures
-from linfed.statistics import clustered_share
+from linfed.statistics import binomial_share
 from linfed.statistics.findings import OWN_CONJECTURE, OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import mean_interval, median_interval
 
@@ -84,10 +84,11 @@ class Point:
         """Return distances and empirical risks from all starts, and the predictions."""
         k, n, m = self.rank, self.n_clients, self.n_samples
         problem = lf.SharedRepresentation(n_clients=n, dim=self.dim, rank=k, noise_std=self.noise_std)
-        truth = problem.truth(self.seed, range(self.trials))
-        data = lf.FixedSamples(m).draw(problem, trials=self.trials, seed=self.seed)
+        seed = (self.seed, n)  # trials at different n are then independent
+        truth = problem.truth(seed, range(self.trials))
+        data = lf.FixedSamples(m).draw(problem, trials=self.trials, seed=seed)
         given = lf.GivenTruth(B=truth.B, W=truth.W, noise_std=self.noise_std)
-        run = {"data": data, "rounds": 1, "trials": self.trials, "metrics": ["subspace_distance"]}
+        run = {"data": data, "rounds": 1, "trials": self.trials, "metrics": ["subspace_distance"], "seed": seed}
         starts: dict[str, Any] = {TRUTH: lf.AtDistance(0.1), RANDOM: "random"}
         estimates = [name for name in spectral(k) if name in self.starts]
         starts |= {name: lf.simulate(spectral(k)[name], given, **run).final.B for name in estimates}
@@ -189,11 +190,11 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 
 
 def share_of(hits: list[Any], **fields: Any) -> Iterator[Finding]:
-    """Judge a share of the trials of several rows, whose trials have equal seeds; nothing without rows."""
+    """Judge a share of the trials of several rows, which are independent; nothing without rows."""
     if hits:
-        every = np.stack(hits, axis=1)
+        every = np.concatenate(hits)
         counts = f"{every.sum()} of {every.size} trials, {len(hits)} numbers of clients"
-        yield judge(clustered_share(every), detail=counts, **fields)
+        yield judge(binomial_share(int(every.sum()), every.size), detail=counts, **fields)
 
 
 def threshold(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:

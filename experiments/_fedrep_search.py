@@ -223,12 +223,12 @@ def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> 
     rows = [row for row in table.rows if not row["censored"] and lawful(row, column)]
     logs = np.log([over(row, row[column]) for row in rows])
     worst = int(np.abs(logs[:, 0]).argmax())
-    signed = [np.sign(one[0]) * one for one in logs]
-    factors = [tuple(np.exp([middle, min(ends), max(np.abs(ends))]).tolist()) for middle, *ends in signed]
+    signed = np.where(logs[:, :1] < 0, -logs, logs)
+    factors = np.exp([signed[:, 0], signed[:, 1:].min(axis=1), np.abs(signed[:, 1:]).max(axis=1)]).T
     typical = np.exp(np.median(np.abs(logs[:, 0])))
     condition = f", {samples_of(table)}" if rows[worst]["path"] == "round" else ", predicted m >= k + 4"
     return judge(
-        largest_of(factors),
+        largest_of(factors.tolist()),
         claim=text,
         claimed_high=most,
         source=f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}",

@@ -88,8 +88,11 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.path.name in LONG_PAGES:
+            item.add_marker("long")
     if not config.getoption("--all"):
-        left = [item for item in items if item.get_closest_marker("long") or item.path.name in LONG_PAGES]
+        left = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in left]
     items.sort(key=lambda item: item.path.stem not in FIRST)

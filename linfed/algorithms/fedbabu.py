@@ -60,8 +60,8 @@ class FedBABU(Scheduled):
     ``fine_tune=AllLayers`` by its steps). Cost of a round ``O(K p (m d + d k))``.
 
     **Deviations**: all participants have equal weights, in the source in proportion to their samples. Full-gradient
-    steps replace minibatches; by default only the heads are fine-tuned, exactly (the
-    source fine-tunes all layers); a given head is an addition.
+    steps replace minibatches; by default only the heads are fine-tuned, exactly (the source fine-tunes all layers); a
+    given head is an addition.
 
     References
     ----------

@@ -284,7 +284,7 @@ def tall_product(rows: Array, basis: Array) -> Array:
     Pieces have at least `FEWEST_ROWS` rows, because threads that make shorter products wait for each other.
     """
     t, c, m, d = rows.shape
-    piece = max(1, CACHE_VALUES // max(1, m * d), -(-FEWEST_ROWS // max(1, m))) * m
+    piece = max(CACHE_VALUES // max(1, m * d), -(-FEWEST_ROWS // max(1, m))) * m
     flat, out = rows.reshape(t, c * m, d), np.empty((t, c * m, basis.shape[-1]))
     for start in range(0, c * m, max(1, piece)):
         np.matmul(flat[:, start : start + piece], basis, out=out[:, start : start + piece])

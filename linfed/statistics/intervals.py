@@ -477,10 +477,12 @@ def median_ratio(first: Array, second: Array) -> Measured:
         with np.errstate(invalid="ignore"):
             return np.where(np.isinf(medians[0]) & np.isinf(medians[1]), unknown, medians[0] / medians[1])
 
-    low, high = (
-        bootstrap_interval(partial(ratio, unknown=value), (first, second), paired=True, vectorized=True)[end]
-        for end, value in ((0, 0.0), (1, np.inf))
-    )
+    def interval(unknown: float) -> tuple[float, float]:
+        return bootstrap_interval(partial(ratio, unknown=unknown), (first, second), paired=True, vectorized=True)
+
+    low, high = interval(0.0)
+    if np.isinf(first).any() and np.isinf(second).any():
+        high = interval(np.inf)[1]
     return float(ratio(first, second)), low, high
 
 

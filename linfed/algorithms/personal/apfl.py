@@ -72,8 +72,8 @@ class APFL(PersonalModels):
     All right-hand sides have the values from before the step. The server averages the theta_i. Clients predict with
     ``a_i v_i + (1 - a_i) theta`` at the server's new theta. All models start at 0.
 
-    The v_i do not change theta, as in `FedAvg`. For a fixed ``mix=0`` v_i does not change, and for a
-    fixed ``mix=1`` it is `LocalOnly` with gradient steps. For other fixed a and K = 1 the mix converges to a local
+    The v_i do not change theta, which follows `FedAvg`. For a fixed ``mix=0`` v_i does not change, and for a fixed
+    ``mix=1`` it is `LocalOnly` with gradient steps. For other fixed a and K = 1 the mix converges to a local
     least-squares solution on fixed samples. In the variant "framework" theta_i is updated first, and the gradient of
     a_i is ``(a^2 + (1-a)^2) <v - theta, g> + 0.02 a``. A new client gets the local least-squares solution, or the
     server's theta for a fixed ``mix=0``. Cost of a round ``O(K p m d)``.

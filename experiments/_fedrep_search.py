@@ -188,6 +188,21 @@ def over(row: dict[str, Any], law: float) -> tuple[float, float, float]:
     return (row["crossing"] / law, *(np.percentile(row["replicates"].values, (2.5, 97.5)) / law))
 
 
+def ratio_of(first: dict[str, Any], second: dict[str, Any]) -> tuple[float, float, float]:
+    """Return the ratio of two smallest m with its interval over trials, which both share."""
+    ratios = first["replicates"].values / second["replicates"].values
+    low, high = np.percentile(ratios, (2.5, 97.5))
+    return first["crossing"] / second["crossing"], float(low), float(high)
+
+
+def worst(ratios: list[tuple[tuple[float, float, float], dict[str, Any]]], **fields: Any) -> Finding:
+    """Return the finding for the largest ratio over settings."""
+    measured, row = largest_of([one for one, _ in ratios]), max(ratios, key=lambda one: one[0][0])[1]
+    lowest = min(one[0][0] for one in ratios)
+    sizes = f"n = {row['n_clients']:,}, d = {row['dim']}, k = {row['rank']}"
+    return judge(measured, setting=f"{len(ratios)} settings", detail=f"{sizes}; smallest ratio {lowest:.2g}", **fields)
+
+
 def lawful(row: dict[str, Any], law: str = "predicted_crossing") -> bool:
     """Return whether there is a prediction, at an m at which heads have the moments that it needs."""
     return row[law] > (row["rank"] + 4 if row["path"] != "round" else 0)

@@ -29,15 +29,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 import linfed as lf
 from linfed.cells.smallest_size import SmallestSize
 from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, same_scale
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics import judge_exponent
-from linfed.statistics.findings import OWN_THRESHOLD, Finding, cite, judge
-from linfed.statistics.intervals import largest_of
+from linfed.statistics.findings import OWN_THRESHOLD, Finding, cite
 
 from ._fedrep_search import (
     BEST,
@@ -50,7 +47,9 @@ from ._fedrep_search import (
     legend_entries,
     over,
     panels_on_axis,
+    ratio_of,
     settings,
+    worst,
 )
 from ._spectral import AVERAGES, MOMENTS, PAIRS, TWO, Estimates
 from ._spectral import COLOURS as SPECTRAL_COLOURS
@@ -129,13 +128,6 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     return [*moments(tables["samples"]), *searches(tables["samples"])]
 
 
-def ratio_of(first: dict[str, Any], second: dict[str, Any]) -> tuple[float, float, float]:
-    """Return the ratio of two smallest m with its interval over trials, which both share."""
-    ratios = first["replicates"].values / second["replicates"].values
-    low, high = np.percentile(ratios, (2.5, 97.5))
-    return first["crossing"] / second["crossing"], float(low), float(high)
-
-
 def pairs(table: lf.Table, first: str, second: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield the rows of two methods in the same settings, where both are known."""
     for one in table.select(method=first).rows:
@@ -143,14 +135,6 @@ def pairs(table: lf.Table, first: str, second: str) -> Iterator[tuple[dict[str, 
         for other in table.select(method=second, **sizes).rows:
             if not (one["censored"] or other["censored"]):
                 yield one, other
-
-
-def worst(ratios: list[tuple[tuple[float, float, float], dict[str, Any]]], **fields: Any) -> Finding:
-    """Return the finding for the largest ratio over settings."""
-    measured, row = largest_of([one for one, _ in ratios]), max(ratios, key=lambda one: one[0][0])[1]
-    lowest = min(one[0][0] for one in ratios)
-    sizes = f"n = {row['n_clients']:,}, d = {row['dim']}, k = {row['rank']}"
-    return judge(measured, setting=f"{len(ratios)} settings", detail=f"{sizes}; smallest ratio {lowest:.2g}", **fields)
 
 
 def moments(table: lf.Table) -> Iterator[Finding]:

@@ -110,11 +110,12 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
         start = flute.init_hypothesis(one["alpha"], one["dim"])
         fields = {"setting": one["setting"], "allowed": ALLOWED, "hypotheses": (start,)}
         note = "" if until == math.inf else "up to the round that m covers"
+        region = fields | {"theorem": one["data"] == POPULATION}
         found += [
             flute.judge_rate(trace, constant=4.0 * flute.PROOF_CONSTANT, until=until, note=note, **fields),
             flute.judge_recursion(trace, one["setting"]),
-            flute.judge_entry(trace, **fields),
-            flute.judge_staying(trace, **fields),
+            flute.judge_entry(trace, **region),
+            flute.judge_staying(trace, **region),
             flute.judge_growth(trace, one["setting"]),
             flute.judge_rest(trace, one["setting"], allowed=ALLOWED),
         ]

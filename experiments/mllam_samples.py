@@ -31,9 +31,9 @@ from linfed.cells.smallest_size import SmallestSize
 from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, same_scale
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics import judge_exponent
-from linfed.statistics.findings import OWN_THRESHOLD, Finding, judge
+from linfed.statistics.findings import OWN_THRESHOLD, Finding
 
-from ._fedrep_search import BEST, FIXED, MARGIN, Need, draw_measured, label_axes, legend_entries, over
+from ._fedrep_search import BEST, FIXED, MARGIN, Need, draw_measured, label_axes, legend_entries, ratio_of, worst
 
 SUMMARY = "alternating minimisation (MLLAM): the smallest m against d and n, with FedRep's"
 
@@ -115,19 +115,11 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     found = [one for panel in PANELS for one in growth(table.select(panel=panel, method=ALTMIN), panel)]
     rows = [row for row in table.select(method=FEDREP).rows if not row["censored"]]
     pairs = [(row, table.select(panel=row["panel"], method=ALTMIN, n_clients=row["n_clients"])) for row in rows]
-    ratios = [(*over(row, mine["crossing"]), row) for row, mine in pairs if not mine["censored"]]
+    ratios = [(ratio_of(row, mine.rows[0]), row) for row, mine in pairs if not mine["censored"]]
     if ratios:
-        *worst, row = max(ratios, key=lambda one: one[0])
-        judged = judge(
-            tuple(worst),
-            claim="With four times the rounds, FedRep needs no more samples than AltMin",
-            setting=f"{len(ratios)} settings",
-            statistic="FedRep's smallest m divided by AltMin's, least favourable setting",
-            source=OWN_THRESHOLD,
-            claimed_high=1.05,
-            detail=f"n = {row['n_clients']:,}, d = {row['dim']}",
-        )
-        found.append(judged)
+        text = "With four times the rounds, FedRep needs no more samples than AltMin"
+        statistic = "FedRep's smallest m divided by AltMin's, largest"
+        found.append(worst(ratios, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.05))
     return found
 
 

@@ -43,7 +43,7 @@ from linfed.figures.style import PAGE_WIDTH, draw_level, line_style, plain_ticks
 from linfed.numerics.linalg import orthonormalize
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
-from linfed.statistics.intervals import bootstrap_interval, largest_factor, median_interval
+from linfed.statistics.intervals import bootstrap_interval, largest_factor, largest_of, median_interval
 
 from ._fedrep_rivals import mean_square
 from ._fedrep_search import label_axes
@@ -368,7 +368,10 @@ def worst(part: lf.Table, where: str, text: str, which: str, limits: dict[str, A
             return float(radii[predicted.argmin() if which == PREDICTED else -1] / radii.min())
 
         found.append((ratio(*squares.T), *bootstrap_interval(ratio, list(squares.T), resamples=500)))
-    measured = max(found) if "claimed_high" in limits else min(found)
+    measured = largest_of(found)
+    if "claimed_low" in limits:
+        estimate, _, high = min(found)
+        measured = estimate, min(low for _, low, _ in found), high
     statistic = f"radius after {which} divided by the smallest one, mean square over trials, worst epsilon"
     return judge(measured, claim=text, setting=where, statistic=statistic, source=OWN, **limits)
 

@@ -37,7 +37,7 @@ from linfed.figures.style import line_style
 from linfed.numerics.linalg import orthonormalize
 from linfed.plotting.panels import Figures
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
-from linfed.statistics.intervals import Measured, bootstrap_interval, mean_interval
+from linfed.statistics.intervals import Measured, as_factor, bootstrap_interval, largest_of, mean_interval
 
 from ._fedrep_rivals import mean_square
 
@@ -67,7 +67,7 @@ POPULATIONS: dict[str, tuple[tuple[int, ...], tuple[float, ...]]] = {
 """Numbers of samples and noise levels of the eight groups of clients."""
 
 OWN = f"{OWN_PREDICTION}; 10 % is {OWN_THRESHOLD}"
-NEAR: dict[str, Any] = {"claimed_low": 0.9, "claimed_high": 1.1, "source": OWN}
+NEAR: dict[str, Any] = {"claimed_high": 1.1, "source": OWN}
 SMALL = 0.3
 """Share of the stability edge up to which the law of small errors is claimed."""
 
@@ -309,8 +309,9 @@ def ratio(first: Any, second: Any) -> Measured:
 
 
 def worst(found: list[tuple[Measured, str]]) -> tuple[Measured, str]:
-    """Return the ratio that is farthest from 1."""
-    return max(found, key=lambda one: abs(np.log(one[0][0])))
+    """Return the largest factor between measured and predicted values, and its text, from ratios with texts."""
+    factors = [(as_factor(ratio), text) for ratio, text in found]
+    return largest_of([factor for factor, _ in factors]), max(factors, key=lambda one: one[0][0])[1]
 
 
 def floors(part: lf.Table, population: str) -> list[Finding]:
@@ -322,7 +323,7 @@ def floors(part: lf.Table, population: str) -> list[Finding]:
         known = [row for row in rows if np.isfinite(row[column]) and (text != same or row["weights"] == UNIFORM)]
         if known:
             found, where = worst([(mean_interval(row["measured"] / row[column]), at(row)) for row in known])
-            statistic = "mean squared tangent over the prediction, farthest from 1"
+            statistic = "largest factor between the mean squared tangent and the prediction"
             detail = f"{where}; of {len(known)} runs with steps up to {SMALL:g} of the edge"
             out.append(judge(found, claim=text, setting=population, statistic=statistic, detail=detail, **NEAR))
     return out
@@ -356,7 +357,7 @@ def compared(part: lf.Table, population: str) -> list[Finding]:
             best = part.select(weights=SETTLED, rate=row["rate"]).rows[0]
             others.append((ratio(best["measured"], row["measured"]), at(row)))
     if others:
-        measured, where = max(others, key=lambda one: one[0][0])
+        measured, where = largest_of([ratio for ratio, _ in others]), max(others, key=lambda one: one[0][0])[1]
         statistic = "mean squared tangent of the best weights at their floor over that of others, largest"
         fields: dict[str, Any] = {"statistic": statistic, "detail": where, "claimed_high": 1.05}
         text = "No weights settle at a smaller error than the best ones at their floor"
@@ -389,7 +390,7 @@ def scheduled(table: lf.Table) -> list[Finding]:
     for column, text in (("predicted", "The schedule has the predicted error"),
                          ("limit", "The schedule reaches the limit for its weights")):  # fmt: skip
         found, where = worst([(mean_interval(ends[name] / row[column]), str(name)) for name, row in rows.items()])
-        statistic = "final mean squared sine over the prediction, farthest from 1"
+        statistic = "largest factor between the final mean squared sine and the prediction"
         out.append(judge(found, claim=text, statistic=statistic, detail=f"weights: {where}", **fields))
     for name in (UNIFORM, SAMPLES):
         text = f"With the best schedule, {SAID[name].lower()} end as near to B* as the best weights"

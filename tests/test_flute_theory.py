@@ -357,6 +357,10 @@ def test_few_samples_violate_the_entry_and_the_staying():
     assert entry.verdict is staying.verdict is Verdict.VIOLATED
     assert entry.hypotheses[0].holds
     assert staying.estimate > 0.1
+    for judge, allowed in ((theory.judge_entry, 0.1), (theory.judge_staying, 0.0)):  # 7 samples: nothing is claimed
+        found = judge(trace, "m = d + 2", allowed=allowed, theorem=False)
+        assert found.verdict is Verdict.NOT_SUPPORTED
+        assert "this is not claimed" in found.source
 
 
 def test_an_oversized_step_fails_the_hypotheses():

@@ -247,6 +247,7 @@ def test_the_memory_of_a_first_batch_is_counted():
     lf.simulate(FEDREP, big, **arguments)
     with pytest.raises(lf.SizeError, match=r"one trial needs about 56\.1 MB"):  # 40 MB of them are the rows
         lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=Truncated()), big, **arguments)
+    lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=lf.TruncatedAverages()), big, **arguments)  # reads blocks
 
     @dataclasses.dataclass(frozen=True)
     class Large(lf.Initial):

@@ -152,15 +152,29 @@ def test_the_largest_factor_is_resampled_as_a_loop_would(monkeypatch):
     measured, predicted = np.random.default_rng(0).lognormal(size=(2, 7, 3))
     measured[2, 1:] = np.nan
 
-    def factor(i):
+    def ratios(i):
         i = i.astype(int)
         middle = np.quantile(np.where(np.isnan(measured[i]), np.inf, measured[i]), 0.5, axis=0, method="inverted_cdf")
-        ratios = middle / np.median(predicted[i], axis=0)
-        return max(*ratios, *(1 / ratios))
+        return middle / np.median(predicted[i], axis=0)
+
+    def factor(i):
+        return max(*ratios(i), *(1 / ratios(i)))
 
     trials = np.arange(7.0)
+    (worst,) = np.flatnonzero(np.maximum(ratios(trials), 1 / ratios(trials)) == factor(trials))
+    power = 1 if ratios(trials)[worst] > 1 else -1
+    low = bootstrap_interval(lambda i: ratios(i)[worst] ** power, (trials,))[0]
     monkeypatch.setattr(intervals, "TOGETHER", 100)  # some resamples at a time
-    assert largest_factor(measured, predicted) == (factor(trials), *bootstrap_interval(factor, (trials,)))
+    found = largest_factor(measured, predicted)
+    assert found == (factor(trials), max(1.0, low), bootstrap_interval(factor, (trials,))[1])
+
+
+def test_the_interval_of_the_largest_factor_contains_it():
+    """The largest factor of a resample is biased upwards, so its percentiles alone may lie above the estimate."""
+    for seed in range(20):
+        noise = np.random.default_rng(seed).lognormal(sigma=0.3, size=(20, 30))
+        estimate, low, high = largest_factor(noise, np.ones((20, 30)))
+        assert 1.0 <= low <= estimate <= high
 
 
 def test_points_of_one_cluster_are_not_independent():
@@ -274,6 +288,7 @@ def test_probability_smaller_counts_pairs():
     edge = stats.binomtest(0, 10).proportion_ci(method="exact").high
     assert probability_smaller(np.zeros(10), np.ones(20))[1] == pytest.approx(1 - edge)
     assert probability_smaller(np.ones(10), np.zeros(20)) == (0.0, 0.0, pytest.approx(edge))
+    assert probability_smaller(np.ones(10), np.ones(20)) == pytest.approx((0.5, 0.5 - edge / 2, 0.5 + edge / 2))
 
 
 def test_diverged_trials_are_the_worst_of_a_median():

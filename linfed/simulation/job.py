@@ -10,7 +10,7 @@ import numpy as np
 
 from linfed._types import Indices
 from linfed.algorithms.base import Algorithm, check_algorithm
-from linfed.algorithms.initial import Initialization, Moments
+from linfed.algorithms.initial import Initialization, Moments, TruncatedAverages
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
 from linfed.data.sources import Sizes
 from linfed.errors import SizeError, check_instance, check_integer
@@ -234,7 +234,7 @@ def bytes_per_trial(job: Job, budget: float) -> float:
         data += init.floats_per_trial(rank=job.algorithm.initial_columns, n_clients=n, dim=dim)
         data += first_batch_floats(job.engine, job.setting) if init.needs_batch else 0
     history = len(job.plan.names) * len(job.recorded)
-    block = block_floats(job.engine, job.setting, isinstance(init, Moments))
+    block = block_floats(job.engine, job.setting, isinstance(init, Moments | TruncatedAverages))
     # The factor 6 covers the state, the next and the previous one, and the temporary arrays of the metrics.
     each = 8.0 * max(1, data + 3 * truth + 6 * state + history)
     if each + 8.0 * block > budget:

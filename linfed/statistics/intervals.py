@@ -28,7 +28,7 @@ INFINITE = 1e150
 """Replacement for an infinite statistic, which resampling cannot average."""
 
 HUGE = 1e9
-"""Replacement for the error of a diverged trial: larger than any other error, but finite, as intervals require."""
+"""Replacement for the error of a diverged trial: larger than errors of interest, but finite, as intervals require."""
 
 TOGETHER = 2**20
 """Number of values of resampled curves that are held at a time."""
@@ -130,6 +130,19 @@ def largest_of(measured: Sequence[Measured]) -> Measured:
     """
     estimate, low, _ = max(measured, key=lambda one: one[0])
     return float(estimate), float(low), max(float(high) for _, _, high in measured)
+
+
+def as_factor(ratio: Measured) -> Measured:
+    """Return the factor by which a positive ratio differs from 1, in either direction, with its interval.
+
+    Examples
+    --------
+    >>> from linfed.statistics.intervals import as_factor
+    >>> as_factor((0.5, 0.25, 0.8)), as_factor((1.0, 0.5, 1.25))
+    ((2.0, 1.25, 4.0), (1.0, 1.0, 2.0))
+    """
+    estimate, *ends = (max(one, 1.0 / one) if one > 0 else math.inf for one in ratio)
+    return estimate, 1.0 if ratio[1] <= 1.0 <= ratio[2] else min(ends), max(ends)
 
 
 def share_smaller(first: Array, second: Array, *, confidence: float = 0.95) -> tuple[Measured, str]:
@@ -302,7 +315,8 @@ def probability_smaller(first: Array, second: Array, *, confidence: float = 0.95
     Notes
     -----
     The measured coverage of the percentile bootstrap is 0.93 to 0.97 for probabilities 0.6 and 0.8 and 10, 20 and 50
-    normal trials.
+    normal trials. With fewer trials it is smaller. If all pairs have the same order, or all tie, the reach is the upper
+    end of the Clopper-Pearson interval for no exception, halved for ties.
 
     Examples
     --------
@@ -321,8 +335,10 @@ def probability_smaller(first: Array, second: Array, *, confidence: float = 0.95
 
     places = np.arange(float(len(first))), np.arange(float(len(second)))
     estimate = float(wins.mean())
-    if estimate in (0.0, 1.0):  # without overlap the bootstrap interval would have length 0
+    if np.ptp(wins) == 0:  # the bootstrap interval would have length 0
         reach = binomial_share(0, min(len(first), len(second)), confidence=confidence)[2]
+        if estimate == 0.5:
+            return 0.5, 0.5 - reach / 2, 0.5 + reach / 2
         return (estimate, 1.0 - reach, 1.0) if estimate else (estimate, 0.0, reach)
     low, high = bootstrap_interval(statistic, places, vectorized=True, confidence=confidence, seed=seed)
     return estimate, low, high
@@ -497,27 +513,39 @@ def largest_factor(measured: Array, predicted: Array) -> Measured:
     Returns
     -------
     estimate, low, high : float
-        Factor in the worst round, at least 1 (the larger median divided by the smaller), and its percentile bootstrap
-        interval.
+        Factor in the worst round, at least 1 (the larger median divided by the smaller), and its interval.
 
     Notes
     -----
-    The maximum over rounds is biased upwards. The measured coverage of the interval with 10, 20 and 50 trials is 0.93
-    to 0.96 if one round stands out. If the true curves are equal, the whole interval lies above 1.
+    The ends are percentiles of the bootstrap. The upper end is that of the largest factor of each resample, which is
+    biased upwards. The lower end, at least 1, is that of the ratio in the round (and the direction) that is worst in
+    the data. The measured coverage with 10, 20 and 50 trials is 0.93 to 0.98 if one of four rounds stands out, and 0.88
+    to 0.92 if all true factors are 1. With twenty noisy rounds and true factors of 1, the lower end exceeds 1 in 0.17
+    to 0.28 of the samples.
     """
     together = max(1, TOGETHER // np.size(measured))
 
-    def factors(k: npt.NDArray[np.int64]) -> Array:
-        ratios = _median(measured[k], 1) / np.median(predicted[k], axis=1)
-        return np.maximum(ratios, 1 / ratios).max(axis=-1)
-
-    def factor(i: Array, axis: int = -1) -> Array:  # trials are the last axis
+    def ratios(i: Array, rounds: slice = slice(None)) -> Array:  # trials are the last axis
         k = np.atleast_2d(i.astype(int))
-        found = [factors(k[start : start + together]) for start in range(0, len(k), together)]
-        return np.concatenate(found).reshape(np.shape(i)[:-1])
+        pieces = [k[start : start + together] for start in range(0, len(k), together)]
+        found = [_median(measured[k, rounds], 1) / np.median(predicted[k, rounds], axis=1) for k in pieces]
+        return np.concatenate(found).reshape(*np.shape(i)[:-1], -1)
+
+    def largest(i: Array, axis: int = -1) -> Array:
+        each = ratios(i)
+        return np.asarray(np.maximum(each, 1.0 / each).max(axis=-1))
+
+    def of_worst(i: Array, axis: int = -1) -> Array:
+        each = ratios(i, slice(worst, worst + 1))[..., 0]
+        return each if is_above else 1.0 / each
 
     everyone = np.arange(float(len(measured)))
-    return (float(factor(everyone)), *bootstrap_interval(factor, (everyone,), vectorized=True))
+    known = ratios(everyone)
+    worst = int(np.argmax(np.maximum(known, 1.0 / known)))
+    is_above = bool(known[worst] > 1.0)
+    low = bootstrap_interval(of_worst, (everyone,), vectorized=True)[0]
+    high = bootstrap_interval(largest, (everyone,), vectorized=True)[1]
+    return float(largest(everyone)), max(1.0, low), high
 
 
 def smallest_constant(ratios: npt.ArrayLike, *, allowed: float = 0.1) -> Measured:

@@ -80,8 +80,8 @@ def line_findings(counts: npt.ArrayLike, *, fixed: str, **fields: Any) -> list[F
     -------
     list of Finding
         Two findings, for all points and for the points near the line, with bootstrap intervals over data sets. VACUOUS
-        if both are right at the same points. The measured coverage of the 95 % intervals is 0.92, 0.92 and 0.96 with
-        10, 20 and 50 data sets of ten points.
+        if both are right at equally many points of every data set. The measured coverage of the 95 % intervals is 0.92,
+        0.92 and 0.96 with 10, 20 and 50 data sets of ten points.
     """
 
     def difference(points: Array, line: Array, other: Array, axis: int = 0) -> Array:
@@ -103,7 +103,7 @@ def line_findings(counts: npt.ArrayLike, *, fixed: str, **fields: Any) -> list[F
             "claimed_low": 0.0,
             "strict": True,
             "detail": f"{' against '.join(shares)} of {points.sum():.0f}{whole if kind == AMONG[0] else ''}",
-            "vacuous": "both predict the same for every point" if same else "",
+            "vacuous": "both are right at equally many points of every data set" if same else "",
         }
         out.append(judge((estimate, *interval), **defaults | fields))
     return out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -46,8 +45,6 @@ class TruncatedAverages(Initial):
     """
 
     threshold: float = 9.0
-
-    needs_batch: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not (is_real(self.threshold) and self.threshold == np.inf):

@@ -43,6 +43,7 @@ IDENTITY_TOLERANCE = 1e-10
 
 _ENTERS = cite("FLUTE paper, Proposition A.2", "will enter region R for some t [...] T_R")
 _STAYS = cite("FLUTE paper, proof of Theorem 5.5, step 2", "once Theta_t enters this region, it will stay in it")
+_FEWER = "; with m samples this is not claimed: the proof requires more, by a factor with an unnamed constant"
 _GROWS = cite("FLUTE paper, Lemma A.16", "Then, it holds that")
 _REST = cite("FLUTE paper, Lemma A.17", "holds for all tau <= t")
 _RATE = cite("FLUTE paper, Theorem 5.5", "for all T_R < t <= T, with probability at least 1 - delta")
@@ -77,30 +78,54 @@ def judge_recursion(trace: FluteTrace, setting: str) -> Finding:
     )
 
 
-def judge_entry(trace: FluteTrace, setting: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Finding:
-    """Judge Proposition A.2, that Theta enters R by round T_R; runs that end earlier outside R do not count."""
+def judge_entry(
+    trace: FluteTrace, setting: str, *, allowed: float, theorem: bool = True, hypotheses: Iterable[Hypothesis] = ()
+) -> Finding:
+    """Judge Proposition A.2, that Theta enters R by round T_R; runs that end earlier outside R do not count.
+
+    Parameters
+    ----------
+    trace : FluteTrace
+    setting : str
+    allowed : float
+        Failure probability delta.
+    theorem : bool
+        True for runs on the population. False for runs on samples, whose required number has an unnamed constant.
+    hypotheses : iterable of Hypothesis
+        Further hypotheses.
+    """
     # The entry is known only up to the interval between recorded rounds.
     due = np.array([trace.rounds[trace.rounds >= entry].min(initial=np.iinfo(int).max) for entry in trace.entry])
     return judge_failures(
         trace.entered > due,
         premise=np.isfinite(trace.entered) | (due <= trace.rounds[-1]),
+        theorem=theorem,
         claim="Theta enters the region R by round T_R",
         setting=setting,
-        source=_ENTERS,
+        source=_ENTERS if theorem else _ENTERS + _FEWER,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
     )
 
 
-def judge_staying(trace: FluteTrace, setting: str, *, allowed: float, hypotheses: Iterable[Hypothesis] = ()) -> Finding:
-    """Judge Lemmas A.6 to A.9, that Theta does not leave the region R, over the trials that enter it."""
+def judge_staying(
+    trace: FluteTrace, setting: str, *, allowed: float, theorem: bool = True, hypotheses: Iterable[Hypothesis] = ()
+) -> Finding:
+    """Judge Lemmas A.6 to A.9, that Theta does not leave the region R, over the trials that enter it.
+
+    Parameters
+    ----------
+    trace, setting, allowed, theorem, hypotheses
+        As in `judge_entry`.
+    """
     entered = np.maximum.accumulate(trace.inside, axis=1)
     return judge_failures(
         (entered & ~trace.inside).any(axis=1),
         premise=entered.any(axis=1),
+        theorem=theorem,
         claim="Once entered, the region R is not left",
         setting=setting,
-        source=_STAYS,
+        source=_STAYS if theorem else _STAYS + _FEWER,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
     )
@@ -280,10 +305,14 @@ def judge_beyond(
     hypotheses: Iterable[Hypothesis] = (),
     note: str = "",
 ) -> Finding:
-    """Judge whether the bound holds after round `until`, with the smallest constant that holds up to this round."""
+    """Judge whether the bound holds after round `until`, with the smallest constant that holds up to this round.
+
+    Only the trials in which it holds up to this round count.
+    """
     constant = least_constant(trace, allowed=allowed, until=until)[0]
     return judge_failures(
         bound_ratios(trace) > constant,
+        premise=bound_ratios(trace, until=until) <= constant,
         theorem=False,
         claim="The bound continues to hold beyond the round that m covers (not claimed by the theorem)",
         source="not claimed: beyond the theorem",

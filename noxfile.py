@@ -138,7 +138,7 @@ def build(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def release(session: nox.Session) -> None:
-    """Check that one version and one commit are behind everything that a release contains."""
+    """Check that a release has one version, and that its results are those of its code."""
     session.install("-e", ".")
     session.run("python", "-m", "tests.release")
 

@@ -57,8 +57,8 @@ def worked(number: int) -> float:
     """Run a cell."""
     stack = np.random.default_rng(number).standard_normal((200, 40, 40)) / 7.0
     product = stack
-    for _ in range(900):
-        product = np.tanh(product @ stack)
+    for _ in range(600):
+        product = np.clip(product @ stack, -1.0, 1.0)
     return float(product.sum())
 
 

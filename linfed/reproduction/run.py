@@ -380,7 +380,7 @@ def _configuration(lists: Mapping[str, Sequence[Any]]) -> str:
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
-def _source_of(module: ModuleType) -> dict[str, str]:
+def source_hashes(module: ModuleType) -> dict[str, str]:
     """Return the hashes of the code of an experiment and of linfed."""
     functions = (getattr(module, name, None) for name in ("cells", "claims", "plot"))
     return source_digests(function for function in functions if function is not None)
@@ -411,7 +411,7 @@ def _described(file: Path, module: ModuleType, options: ReproduceOptions, tables
         "experiment": name_of(file),
         **({} if in_package(file) else {"file": str(file.resolve())}),
         "command": command_of(file, options),
-        "source": _source_of(module),
+        "source": source_hashes(module),
         "quick": options.quick,
         **({"set": changes} if changes else {}),
         "tables": {key: {"rows": len(table), "shared": shared(table)} for key, table in tables.items()},

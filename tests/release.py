@@ -3,8 +3,8 @@
 - ``pyproject.toml``, ``CITATION.cff``, ``CHANGELOG.md`` and the package have the same version, and the second and third
   the same date.
 - Nothing in the checkout is changed.
-- Each record in ``results/committed`` was computed and judged at one commit, and its code is still the same. This is the
-  code of the experiment, and of ``linfed`` without plots and commands. Comments and docstrings do not count.
+- Each record in ``results/committed`` was computed and judged at one commit, and its code has not changed: the code of
+  its experiment, and of ``linfed`` without plots and commands. Comments and docstrings do not count.
 
 The default suite does not make these checks, because results are published one by one between releases.
 """

@@ -88,7 +88,8 @@ def coverage(session: nox.Session) -> None:
 @nox.session(default=False)
 def mutants(session: nox.Session) -> None:
     """Try a random sample of mutants; arguments go to ``python -m tests.mutants``, e.g. ``--sample 50``."""
-    session.install("-e", ".[test]", "cosmic-ray==8.7.0")  # a seed chooses the same sample with this release alone
+    # With another release of cosmic-ray, a seed chooses another sample.
+    session.install("-e", ".[test]", "pytest-cov", "cosmic-ray==8.7.0")
     session.run(
         "python", "-m", "tests.mutants", *session.posargs, env={"MPLBACKEND": "Agg", "OPENBLAS_NUM_THREADS": "1"}
     )

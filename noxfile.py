@@ -89,7 +89,7 @@ def coverage(session: nox.Session) -> None:
 def mutants(session: nox.Session) -> None:
     """Try a random sample of mutants; arguments go to ``python -m tests.mutants``, e.g. ``--sample 50``."""
     # With another release of cosmic-ray, a seed chooses another sample.
-    session.install("-e", ".[test]", "pytest-cov", "cosmic-ray==8.7.0")
+    session.install("-e", ".[test-all]", "cosmic-ray==8.7.0")
     session.run(
         "python", "-m", "tests.mutants", *session.posargs, env={"MPLBACKEND": "Agg", "OPENBLAS_NUM_THREADS": "1"}
     )

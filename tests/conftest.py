@@ -38,8 +38,17 @@ TOGETHER = {"flute-rate-and-floor": "flute-theorem55", "fedavg-fixed-point": "fe
 FIRST = (*SPLIT, "test_cli", "test_executors", "test_processes", "test_faults")
 """Those with long tests, so that none of them is the last one."""
 
-LONG_PAGES = ("own-theorem.md", "paper.md", "predict.md")
-"""Pages whose examples take seconds."""
+LONG_EXAMPLES = (
+    "algorithms.md",
+    "digits.py",
+    "errors.py",
+    "own-data.md",
+    "own-theorem.md",
+    "paper.md",
+    "predict.md",
+    "sweeps.md",
+)
+"""Files with examples that take seconds or need optional packages."""
 
 UNTRACED = (
     "test_algorithms",
@@ -75,7 +84,7 @@ def pytest_addoption(parser, pluginmanager):
     parser.addoption(
         "--all",
         action="store_true",
-        help="also what takes long: quick runs of all experiments, notebooks, clusters, a browser",
+        help="also what takes long or needs an optional package: quick runs of all experiments, notebooks, clusters",
     )
     if not pluginmanager.hasplugin("xdist"):
         for option in ("--numprocesses", "--dist"):
@@ -89,7 +98,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        if item.path.name in LONG_PAGES:
+        if item.path.name in LONG_EXAMPLES:
             item.add_marker("long")
     if not config.getoption("--all"):
         left = [item for item in items if item.get_closest_marker("long")]

@@ -79,6 +79,8 @@ def each(names, cases, ids=None):
 
         del run.__wrapped__
         run.each_of = names
+        if not innermost:
+            pytest.mark.thinned(run)
         signature = inspect.signature(test)
         run.__signature__ = signature.replace(
             parameters=[one for name, one in signature.parameters.items() if name not in names]

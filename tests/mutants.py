@@ -4,7 +4,7 @@
 
 `tests.mutations` is a list of mistakes written by hand, each with the tests that must detect it. Here cosmic-ray's
 operators make the mutants, and a seed chooses them: areas in proportion to their lines, then a place in the code, then
-one of its operators. The first run finds out which tests run which line, in about ten minutes. A mutant is killed if a
+one of its operators. The first run finds out which tests run which line, in about an hour. A mutant is killed if a
 test fails. It is undecided after CAP seconds of the processor, or 20 times as many by the clock. Otherwise it survives.
 An interrupted run continues. --again tries the survivors and the undecided against these tests only.
 
@@ -109,6 +109,7 @@ class Map:
             options = [
                 "-pno:xdist",
                 "-q",
+                "--all",
                 "--cov=linfed",
                 "--cov-context=test",
                 "--cov-report=",
@@ -166,7 +167,7 @@ def fate(copy: Path, tests: list[str], cap: float, log: Path) -> str:
         with log.open("w") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        os._exit(pytest.main(["-x", "-q", "-n0", "-pno:cacheprovider", "--tb=no", "-rfE", *tests]))
+        os._exit(pytest.main(["-x", "-q", "--all", "-n0", "-pno:cacheprovider", "--tb=no", "-rfE", *tests]))
     end = time.monotonic() + 20 * cap
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < end:
         time.sleep(0.05)

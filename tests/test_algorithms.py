@@ -346,6 +346,7 @@ def test_inactive_clients_keep_theirs(name):
 EQUIVARIANT = {"all": 5, "some": 3}
 
 
+@pytest.mark.long
 @each("p", EQUIVARIANT.values(), ids=EQUIVARIANT)
 @each("counts", [[6] * 5, [1, 9, 4, 2, 6]], ids=["equal", "unequal"])
 @each("name", ALL)
@@ -475,6 +476,7 @@ def test_runs_equal_the_loops(name, shape):
     np.testing.assert_allclose(predictors, dense(states[-1], world.n), **TOLERANCE)
 
 
+@pytest.mark.long
 @each("p", [2, 5])
 @each("name", LOOPED)
 def test_every_array_may_have_trials(name, p):
@@ -559,6 +561,7 @@ def test_a_nearly_orthonormal_basis_costs_no_accuracy(stretch, rank):
     np.testing.assert_allclose(result.metrics["subspace_distance"], 1e-14, rtol=0, atol=1e-15)
 
 
+@pytest.mark.long
 def test_distance_falls_to_rounding_in_a_noiseless_run():
     world, rounds, accuracy = draw_world([12] * 8, 6, 2, seed=2), 250, 3e-15
     result = lf.simulate(
@@ -757,6 +760,7 @@ def test_exact_heads_make_the_gradient_orthogonal_to_b(seed, counts):
         assert np.abs(world.B.T @ round_(**options)[1]).max() > 1e-3
 
 
+@pytest.mark.long
 @each("options", [{}, {"aggregate": "sum"}, {"rotate_heads": True}, {"representation_steps": 3}])
 @pytest.mark.parametrize("counts", [[1] * 5, [2] * 5, [3] * 5, [3, 1, 2, 3, 1]], ids=str)
 def test_at_most_k_samples_freeze_b(counts, options):
@@ -776,6 +780,7 @@ def test_one_client_with_more_than_k_samples_is_enough_to_move_b():
     assert np.abs(run(world, orthonormalize=False).B[0] - world.B).max() > 1e-4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_one_step_mean(participation):
     """``E[B_bar] = B + eta c (I - BB')MB``, c = 1 - k/m, for any phi_i and with label noise.

@@ -100,6 +100,7 @@ def test_heads_that_leave_a_direction_out_have_no_step():
     assert_one_line(lambda: found.floor, ["W must span R^k", "k = 3", "no floor"], lf.NoPredictionError)
 
 
+@pytest.mark.long
 def test_the_factor_is_that_of_explicit_rounds():
     """Within 4 standard errors, along the direction of the largest factor; neighbours of the formula are not."""
     k, d, m, p, step = 2, 10, 6, 5, 0.5
@@ -153,6 +154,7 @@ def test_one_participant_has_an_edge_a_best_step_and_a_floor(n, k):
     assert np.linalg.eigvalsh(X)[0] > 0.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("n", "k"), ONE_OF_FEW, ids=str)
 def test_a_prediction_for_one_participant_is_whole(n, k):
     problem = lf.SharedRepresentation(n_clients=n, dim=4 * k, rank=k, noise_std=0.1)
@@ -164,6 +166,7 @@ def test_a_prediction_for_one_participant_is_whole(n, k):
     assert 0.0 < found.floor < 1.0
 
 
+@pytest.mark.long
 def test_at_the_edge_of_one_participant_explicit_rounds_keep_the_mean_square():
     """Along the direction that balances there, within 4 standard errors; at 0.8 and 1.2 of the edge they do not."""
     n, k, d, m = 5, 3, 9, 11

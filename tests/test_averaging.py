@@ -79,6 +79,7 @@ REPLAYS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", ["drawn ahead", "drawn when read"])
 @pytest.mark.parametrize("data", [lf.FreshSamples(6), lf.FixedSamples(6)], ids=repr)
 @pytest.mark.parametrize("name", REPLAYS)
@@ -234,6 +235,7 @@ def run(algorithm, data=DATA["fixed"], **changes):
     return lf.simulate(algorithm, PROBLEM, **arguments)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("name", FAMILY)
 def test_a_trial_depends_neither_on_the_others_nor_on_the_chunk(name, data, monkeypatch):
@@ -250,6 +252,7 @@ def test_a_trial_depends_neither_on_the_others_nor_on_the_chunk(name, data, monk
     assert_same(run(FAMILY[name], DATA[data]), four)
 
 
+@pytest.mark.long
 def test_worker_processes_give_the_same_bits():
     algorithm = FAMILY["FedAvg + FT"]
     assert_same(run(algorithm, DATA["fresh"], workers=2), run(algorithm, DATA["fresh"]))
@@ -273,6 +276,7 @@ def assert_same_state(one, other, tolerance=TOLERANCE):
         np.testing.assert_allclose(other.arrays()[key], array, **tolerance)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("weights", ["uniform", "samples"])
 @pytest.mark.parametrize("rank", [None, 2])
 def test_one_local_step_leads_to_the_pooled_least_squares(rank, weights):
@@ -285,6 +289,7 @@ def test_one_local_step_leads_to_the_pooled_least_squares(rank, weights):
     assert rank is None or np.abs(state.W).max() > 0.1
 
 
+@pytest.mark.long
 def test_from_zero_it_leads_to_the_shortest_pooled_least_squares():
     world = draw_world([2, 3, 1], 9, 2, noise=0.5)
     state = final(world, lf.FedAvg(step_size=0.1), 2500)
@@ -437,6 +442,7 @@ def plain(algorithm):
     return lf.FedAvg(step_size=algorithm.step_size, rank=algorithm.rank, init=algorithm.init)
 
 
+@pytest.mark.long
 @each("data", DATA)
 @each(
     ("rounds", "every", "recorded"),
@@ -486,6 +492,7 @@ def wild(**more):
     return lf.simulate(algorithm, lf.GivenTruth(B=B, W=W), data=data, rounds=25)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunks", ["one", "three"])
 @pytest.mark.parametrize("how", [lf.GradientHeads(steps=10), lf.ExactHeads()], ids=["gradient", "exact"])
 def test_a_trial_that_diverged_is_not_fine_tuned(how, chunks, monkeypatch):

@@ -123,6 +123,7 @@ WEIGHTS = ["uniform", "samples"]
 CORRECTED = [("SCAFFOLD", {}), ("SCAFFOLD", {"controls": "gradient"}), ("FedSCAVAR", {"clusters": 6, "mu": 0.4})]
 
 
+@pytest.mark.long
 @each("kind, own", [("FedAvg", {}), ("FedProx", {"mu": 0.5})])
 @each("weights", WEIGHTS)
 def test_the_iteration_under_full_participation_is_the_matrix_and_ends_at_the_fixed_point(world, kind, own, weights):
@@ -159,6 +160,7 @@ def test_scaffold_ends_at_the_global_least_squares_whoever_takes_part(weights, k
     np.testing.assert_allclose(vector(found), global_least_squares(world, weights), rtol=0, atol=1e-11)
 
 
+@pytest.mark.long
 def test_scaffold_with_the_printed_weights_ends_elsewhere():
     """The source weighs the update of c by the participants' shares: unequal counts then lead to another point."""
     world = draw_world([4, 12, 7, 30, 5, 9], 3, 2, noise=0.3, seed=3)
@@ -185,6 +187,7 @@ def test_fedvarp_ends_where_fedavg_does_with_everybody_and_fedavg_wanders(world,
     assert np.abs(vector(run("FedAvg", world, participants, weights=weights, **STEPS).final) - end).max() > 1e-3
 
 
+@pytest.mark.long
 def test_clusters_settle_only_where_their_clients_move_alike():
     """Two clients with the same samples in each cluster settle as FedVARP does; with other samples they wander."""
     half = draw_world([9] * 3, 3, 2, noise=0.3, seed=3)
@@ -215,6 +218,7 @@ REDUCTIONS = {
 }
 
 
+@pytest.mark.long
 @each("local", LOCAL)
 @each("rank", [None, 2])
 @pytest.mark.parametrize("name", REDUCTIONS)
@@ -254,6 +258,7 @@ def rows_of(kind):
     return (*OWN_ROWS, "changes") if kind == "FedVARP" else OWN_ROWS
 
 
+@pytest.mark.long
 @each("local", LOCAL)
 @each("rank", [None, 2])
 @pytest.mark.parametrize("kind", INVARIANT)

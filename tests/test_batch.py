@@ -213,6 +213,7 @@ def test_a_block_has_64_clients_if_eight_megabytes_hold_them(sizes, clients):
     assert (blocks[0], sum(blocks)) == (clients, sizes[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("shape", "cut"), [place for place in CUT_SHAPES if place[0] in ("m > d", "m < k", "unequal", LARGE)]
 )
@@ -320,6 +321,7 @@ class Drawn:
         self.rewinds += 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("labels", ["given", "law"])
 @pytest.mark.parametrize(("shape", "cut"), [place for place in CUT_SHAPES if place[0] in ("m > d", "m < k", LARGE)])
 def test_lazy_rows_give_the_bits_of_eager_ones(shape, cut, labels, monkeypatch):
@@ -500,6 +502,7 @@ def test_gradients_are_central_differences_of_the_loss(shape):
     np.testing.assert_allclose(features.representation_gradient(asked.W, asked.weights), B, **TOLERANCE)
 
 
+@pytest.mark.long
 @each("ridge", [0.0, 1e-3, 2.0])
 @each("shape", SHAPES)
 def test_normal_equations_hold_and_norms_are_least(shape, ridge):

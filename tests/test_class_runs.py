@@ -300,7 +300,7 @@ def test_clients_are_asked_of_runs_with_schedules_and_given_participants():
         assert np.allclose(result.per_client(metric).mean(axis=1), result.metrics[metric][:, -1], rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["flute-classification", "flute-digits"])
+@pytest.mark.parametrize("name", ["flute-classification", pytest.param("flute-digits", marks=pytest.mark.long)])
 def test_all_methods_of_a_contest_begin_at_one_model(name):
     """The same B and the same head, which is none of 0, in every trial; Local only has neither."""
     module = load(name, EXPERIMENTS)

@@ -377,6 +377,7 @@ def bayes_accuracies(problem, state):
     return batch.accuracies(lambda t, c: state.trials(t).predictors(c), own=True)
 
 
+@pytest.mark.long
 def test_the_subspace_of_the_means_is_learned(large):
     _, learned = large
     distance = learned.metrics["subspace_distance"]

@@ -192,6 +192,7 @@ def test_the_package_is_a_command():
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{linfed.__version__}\n", "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("arguments", [["list"], ["--version"]])
 def test_an_output_that_nobody_reads_is_no_error(arguments):
     reader, writer = os.pipe()
@@ -254,6 +255,7 @@ def claims(tables):
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_an_output_that_takes_no_more_is_one_line():
     with open("/dev/full", "w") as full:
@@ -338,6 +340,7 @@ def test_figures_do_not_depend_on_what_shows_them_elsewhere(toy):
     assert Path("results/toy-one.png").stat().st_size > 0
 
 
+@pytest.mark.long
 def test_the_same_run_writes_the_same_bytes(toy, whole_pictures, monkeypatch):
     written = []
     for moment in (0.0, 1e9):
@@ -375,6 +378,7 @@ def files_of(folder):
     return {path: path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("wanted", "old"),
     some(
@@ -467,6 +471,7 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, whole_pictures, 
     assert (again["reused"], again["processor_seconds"]) == (3, described["processor_seconds"])
 
 
+@pytest.mark.long
 def test_draw_takes_the_tables_of_an_earlier_run(toy, capsys):
     """Figures and claims are made anew, from the code as it is now; nothing is computed, what was measured stays."""
     call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--out", "out")
@@ -485,6 +490,7 @@ def test_draw_takes_the_tables_of_an_earlier_run(toy, capsys):
     assert Path("ran.txt").read_text().split() == ["0", "1", "2"]
 
 
+@pytest.mark.long
 def test_draw_goes_on_where_a_claim_was_wrong(toy):
     """Tables and what they are of are saved before anything is judged."""
     call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--out", "out")
@@ -510,6 +516,7 @@ def test_a_table_that_the_saved_run_lacks_is_named(toy, capsys):
     assert capsys.readouterr().err == said
 
 
+@pytest.mark.long
 def test_reproduce_quick_seed_and_all(toy, capsys):
     assert run("reproduce", "all", "--quick", "--seed", 7, "--experiments", toy, "--workers", 1) == 0
     described = json.loads(Path("results/quick/toy-one.json").read_text())
@@ -770,6 +777,7 @@ def test_list_says_which_runs_there_are_and_how_long_they_take(toy, capsys, monk
     assert "unfinished, quick" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_strict_tells_verdicts_that_are_not_the_committed_ones(toy, capsys, monkeypatch):
     known = {("values are large", "least value", "toy"): ["SUPPORTED"]}
     monkeypatch.setattr(committed, "committed_runs", lambda: {"toy-one": committed.Committed(1.0, known)})
@@ -785,6 +793,7 @@ def test_strict_tells_verdicts_that_are_not_the_committed_ones(toy, capsys, monk
     assert "--strict: 2 verdicts differ from the committed runs" in out
 
 
+@pytest.mark.long
 def test_strict_tells_other_settings_in_the_place_of_verdicts(toy, capsys, monkeypatch):
     """A toy of three sizes: one that was edited, one that was left out, fewer trials; and a field that is new."""
     assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1) == 0
@@ -837,6 +846,7 @@ def test_verdicts_are_coloured_where_that_is_wanted(variables, coloured, capsys,
     assert "NOT SUPPORTED" in printed
 
 
+@pytest.mark.long
 def test_several_runs_end_with_a_summary(toy, capsys):
     (toy / "toy_two.py").write_text(TOY.replace("claimed_low=50.0", "claimed_low=500.0"))
     assert run("reproduce", "all", "--experiments", toy, "--workers", 1) == 0
@@ -846,6 +856,7 @@ def test_several_runs_end_with_a_summary(toy, capsys):
     ]
 
 
+@pytest.mark.long
 def test_a_claim_has_one_line_and_its_settings_are_verbose(toy, capsys):
     module = toy / "toy_one.py"
     ranges = {"toy": "(low, low, low)", "open": "(40.0, 40.0, 60.0)", "other": "(low, low, low)"}
@@ -882,6 +893,7 @@ def test_the_claims_of_every_experiment_fit_on_forty_lines(name, capsys, monkeyp
         assert claim.claim in " ".join(text.split())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", some([60, 80, 130], 3))
 def test_lines_end_at_the_width_of_the_terminal(width, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)

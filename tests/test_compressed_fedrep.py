@@ -211,6 +211,7 @@ ROUNDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some(ROUNDS, 2))
 def test_a_round_near_the_truth_has_the_predicted_second_moment(name):
     """Each entry within 4 standard errors; with the share (d-k)/d, 1, or without the turn of columns, it is not."""

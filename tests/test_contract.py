@@ -151,6 +151,7 @@ def test_rounds_that_are_looked_at_cannot_be_written_into(engine):
     assert W.flags.writeable
 
 
+@pytest.mark.long
 def test_final_states_are_read_only_however_they_were_made(monkeypatch):
     final = [run(lf.FedRep(rank=2, step_size=0.1)).final]
     monkeypatch.setattr("linfed.simulation.job.CHUNK_BYTES", 1.0)

@@ -42,6 +42,7 @@ def chosen(name, design):
 # --- FedRep --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("weights", [None, [1.0, 2.0, 0.5, 4.0, 1.5]], ids=["equal", "weights"])
 @pytest.mark.parametrize("heads", [lf.ExactHeads(), lf.GradientHeads(steps=2, step_size=0.1)])
 def test_rounds_with_halves_and_whitening_are_the_loops(heads, weights):
@@ -280,6 +281,7 @@ def gradients(one, B, name, draws, m=M, rng=0):
     return out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "common"), some(itertools.product(OPTIONS, [True, False]), 3))
 def test_the_mean_gradient_is_that_of_draws(name, common):
     """z-tests of all entries at a B far from B* and at B*: 240 in all, at 1e-3 together."""
@@ -298,6 +300,7 @@ def test_the_mean_gradient_is_that_of_draws(name, common):
             assert np.abs((found.mean(axis=0) - planted) / error).max() > threshold
 
 
+@pytest.mark.long
 def test_with_few_samples_for_heads():
     """m_1 = k + 4, the fewest with a finite variance of the message; planted: m_1 - k instead of m_1 - k - 1."""
     one, m = problem(False), 2 * (K + 4)
@@ -383,6 +386,7 @@ def test_rates_are_those_of_the_numerical_derivative(name, common):
     np.testing.assert_allclose(perp.T @ found.bias[0], drift(np.zeros((D - K, K))).reshape(D - K, K), atol=1e-12)
 
 
+@pytest.mark.long
 @each("common", [True, False])
 def test_the_stationary_subspace_is_where_mean_steps_end(common):
     one = problem(common, n=6, condition=20.0, noise_std=1.0)
@@ -428,6 +432,7 @@ def test_under_a_common_covariance_the_reference_is_the_only_stable_subspace():
     assert lf.subspace_distance(truth.reference(2)[0], B) < 1e-6 < 0.05 < lf.subspace_distance(B, top)
 
 
+@pytest.mark.long
 def test_the_rate_is_that_of_runs():
     """Noise-free, along the slowest direction: the distance falls by 1 - eta rate in a round, on average."""
     one = lf.SharedRepresentation(

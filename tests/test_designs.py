@@ -43,6 +43,7 @@ def z_scores(values, expected):
     return gap[~exact] / error[~exact]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("law", LAWS)
 @each("covariance", COVARIANCES)
 def test_mean_and_covariance(law, covariance):
@@ -206,6 +207,7 @@ def risks(design, engine="auto", data=None):
     return result.engine, result.metrics["risk"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("law", SIGNS)
 def test_a_subclass_with_its_own_law_is_not_served_as_gaussian(law):
     assert risks(lf.Gaussian())[0] == "projected"

@@ -203,6 +203,7 @@ def scores(setting, before, after):
     return np.abs(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some(DESIGNS, 2))
 def test_the_means_of_a_round_are_exact(name):
     """Of eight entries each; |z| > 4.5 occurs in one of 20,000 right designs."""
@@ -285,6 +286,7 @@ def mixed(copies=4):
     return circle(copies), np.repeat(counts[:copies], 6), np.repeat(levels[:copies], 6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("weights", "participants"), some([("optimal", 24), ("samples", 24), ("equal", 12), ("equal", 24)], 2)
 )
@@ -321,6 +323,7 @@ def test_runs_settle_at_the_predicted_floor(weights, participants):
     assert abs(means.mean() * predicted / np.trace(homogeneous) - 1.0) > 8 * error + 0.02
 
 
+@pytest.mark.long
 def test_at_the_edge_a_round_keeps_the_mean_square():
     """Along the direction that balances there, within 4 standard errors; at 0.7 and 1.3 of the edge it does not."""
     W, d = normal(6, 2, seed=1), 9
@@ -359,6 +362,7 @@ def spread(W, weights, **setting):
     return float(np.trace(inverse @ here.drive @ inverse))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", some(range(3), 3))
 def test_no_other_weights_have_a_smaller_limit(seed):
     """A search over all weights, for heads far from isotropic and related to noise and samples, finds nothing below."""
@@ -394,6 +398,7 @@ def test_the_best_weights_of_simple_cases():
         np.testing.assert_allclose(found * np.mean(counts / v), counts / v, rtol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("participants", [None, 5])
 def test_at_a_finite_error_no_other_weights_are_better_after_the_best_step(participants):
     """Against a search over all weights of the recursion of equal angles, four groups of clients."""
@@ -414,6 +419,7 @@ def test_at_a_finite_error_no_other_weights_are_better_after_the_best_step(parti
             assert end(wrong) > 1.002 * end(found)
 
 
+@pytest.mark.long
 def test_information_adds_over_clients_and_rounds():
     """``1/q+ = 1/q + mean c_i^2/v_i(q)`` for the best weights, and the limit of the schedule with constant ones."""
     W, counts, levels = mixed()

@@ -63,6 +63,7 @@ def test_the_status_is_that_of_each_trial(table):
     assert row["diverged"].tolist() == [status is lf.Status.DIVERGED for status in result.status]
 
 
+@pytest.mark.long
 def test_a_frame_over_rounds_marks_them_and_warns(table):
     pytest.importorskip("pandas")
     with pytest.warns(lf.DivergenceWarning, match="averages in pandas and xarray skip NaN") as caught:
@@ -80,6 +81,7 @@ def test_a_frame_over_rounds_marks_them_and_warns(table):
     assert [one.category for one in caught] == [UserWarning]  # it has no metric of a diverged trial
 
 
+@pytest.mark.long
 def test_a_result_as_a_frame_marks_them_and_warns():
     pytest.importorskip("pandas")
     result = some_diverge()[1].simulate()
@@ -91,6 +93,7 @@ def test_a_result_as_a_frame_marks_them_and_warns():
     assert {(one["trial"], one["status"]) for one in records} == set(enumerate(status.name for status in result.status))
 
 
+@pytest.mark.long
 def test_datasets_mark_them_and_warn(table):
     pytest.importorskip("xarray")
     result = some_diverge()[1].simulate()

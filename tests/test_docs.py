@@ -137,6 +137,7 @@ def known():
     return found
 
 
+@pytest.mark.long
 @each("name", sorted({README, *PAGES} - {"docs/theory.md", "docs/scoreboard.md"}))
 def test_settings_that_a_page_names_are_in_the_committed_tables(name, known):
     text = re.sub(r"(?s)```.*?```|`[^`]*`", "", (TOP / name).read_text(encoding="utf-8"))
@@ -170,6 +171,7 @@ def test_every_public_name_has_an_example(site):
     assert [name for name in sorted(names) if ">>> " not in (operator.attrgetter(name)(lf).__doc__ or "")] == []
 
 
+@pytest.mark.long
 def test_pages_that_use_a_name_are_found(site):
     """In an experiment's own code, in code that experiments share, in a tutorial, and in the guide."""
     usage = site["usage"]
@@ -181,6 +183,7 @@ def test_pages_that_use_a_name_are_found(site):
         assert f"<{page}>`" in found
 
 
+@pytest.mark.long
 def test_the_reference_is_written(site, tmp_path):
     reference = site["reference"]
     reference.write(tmp_path)

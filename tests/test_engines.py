@@ -688,6 +688,7 @@ def test_a_trial_does_not_depend_on_the_number_of_trials(name, trials, seven):
     assert_same(run(name, trials=trials), seven(name), slice(None), slice(trials))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some(RUNS, 2))
 def test_a_trial_does_not_depend_on_the_chunk(name, seven, monkeypatch):
     monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
@@ -703,17 +704,20 @@ def test_a_memory_budget_cuts_trials_that_stay_the_same(name, seven):
     assert_same(run(name, memory_budget=2.1 * each), seven(name))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["projected"])
 def test_worker_processes_give_the_same_bits(name, seven):
     assert_same(run(name, workers=2), seven(name))
 
 
+@pytest.mark.long
 @each("name", [name for name in RUNS if name != "compressed, FedAvg"])
 def test_a_longer_run_extends_a_shorter_one(name, seven):
     rounds = len(seven(name).rounds)
     assert_same(run(name, rounds=rounds + 8), seven(name), rounds=rounds)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RUNS)
 def test_the_length_of_a_block_of_rounds_changes_nothing(name, seven, monkeypatch):
     wanted = seven(name)
@@ -721,6 +725,7 @@ def test_the_length_of_a_block_of_rounds_changes_nothing(name, seven, monkeypatc
     assert_same(run(name), wanted)
 
 
+@pytest.mark.long
 @each("name", RUNS)
 def test_another_seed_is_another_run(name, seven):
     assert not np.isin(run(name, seed=4).metrics["risk"][:, -1], seven(name).metrics["risk"][:, -1]).any()
@@ -902,6 +907,7 @@ def test_a_ridge_that_cannot_be_meant(ridge):
 DRAWING = ["projected", "chain"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", DRAWING)
 @pytest.mark.parametrize("m", [1, 2])
 @pytest.mark.parametrize("noise", [0.0, 0.3])
@@ -1230,6 +1236,7 @@ FOOTPRINTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some(FOOTPRINTS, 2))
 def test_a_trial_takes_no_more_memory_than_is_budgeted(name):
     engine, algorithm, problem, data = FOOTPRINTS[name]

@@ -73,6 +73,7 @@ def test_a_round_is_the_loop(name, shape):
         np.testing.assert_allclose(step.after.W[0, i], ref.least_squares(X_i @ B, y_i), rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_the_mean_of_the_matrix_is_the_closed_form(name):
     """1,000 data sets of 3 clients: every entry within 4.5 standard errors, and not within 6 of another formula."""
@@ -152,6 +153,7 @@ def one_sample(algorithm):
 # --- the predicted error -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize(("m", "sigma"), [(2, 0.0), (5, 1.3)])
 def test_the_noise_of_the_matrix_is_the_closed_form(name, m, sigma):
@@ -221,6 +223,7 @@ def ratio_of(algorithm, problem, m):
         ).ratio
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("m", [6, 4])
 def test_near_the_transition_the_distance_is_that_of_runs(m):
     problem = lf.SharedRepresentation(n_clients=200, dim=200, rank=1, noise_std=1.0)

@@ -391,7 +391,7 @@ def explicit(name):
     return simulated(SETTINGS[name], "explicit")
 
 
-@pytest.mark.parametrize(("name", "engine"), some(PAIRS, 3))
+@pytest.mark.parametrize(("name", "engine"), some(PAIRS, 6))
 def test_the_law_is_that_of_explicit_rows(name, engine):
     assert_same_law(simulated(SETTINGS[name], engine), explicit(name), LEVEL)
 
@@ -656,6 +656,7 @@ def test_the_message_at_any_heads_has_the_moments_of_gaussian_rows(kind, design,
         assert_mean(outer(G[..., column] - mean[:, column]), wanted, 10_000)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["compressed", "explicit"])
 def test_the_loss_of_a_client_is_chi_square(engine):
     problem, m = dense(design=FULL), 11

@@ -234,6 +234,7 @@ def test_one_blas_thread_in_each_cell():
         assert lf.sweep([Threads()])["threads"] == 1
 
 
+@pytest.mark.long
 def test_an_error_that_cannot_be_sent_is_told(tmp_path):
     cells = [Raises(number) for number in range(4)]
     with pytest.raises(lf.SweepError, match=r"1 of 4 .*OddError: this and that \(.*some_cells.py:\d+\), in"):
@@ -269,6 +270,7 @@ lf.sweep([Cell(1), Cell(2)], workers=2)
 """
 
 
+@pytest.mark.long
 def test_workers_that_cannot_start_are_one_line():
     done = subprocess.run([sys.executable, "-c", NO_MODULE], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
@@ -313,6 +315,7 @@ def test_a_notebooks_own_metric_is_found_by_workers():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.long
 def test_a_class_that_cannot_be_sent_is_told(monkeypatch):
     monkeypatch.setattr(processes, "_is_interactive", lambda: False)
 
@@ -336,6 +339,7 @@ class Broken:
         return future
 
 
+@pytest.mark.long
 def test_an_executor_that_is_broken_is_one_line():
     assert_one_line(
         lambda: lf.sweep(CELLS, executor=Broken()), ["executor = ", "is broken", "they are gone"], WorkerError

@@ -116,6 +116,7 @@ def imported_from(path):
     return names.union(*(imported_from(FOLDER / f"{name}.py") for name in names))
 
 
+@pytest.mark.long
 def test_a_helper_module_serves_at_least_two_experiments():
     needed = Counter(name for path in experiment_files(FOLDER).values() for name in imported_from(path))
     helpers = {path.stem for path in FOLDER.glob("_*.py")} - {"__init__"}
@@ -130,6 +131,7 @@ class Poisoned:
         raise AssertionError(f"a judge read a default of {owner.__name__}, or made one")
 
 
+@pytest.mark.long
 def test_claims_and_figures_are_of_the_tables_alone(done, monkeypatch):
     """No default of a cell is read, and no cell is made, once there are tables."""
     name, module, out, _ = done

@@ -119,6 +119,7 @@ FOR_1000_ROUNDS = {"plain", "near the edge", "one participant near the edge", "d
 LONG = [pytest.param(law, 1000 if "head" not in law else 60, marks=pytest.mark.long) for law in COURSES]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("law", "rounds"), [*some([(law, 60) for law in COURSES if "head" not in law], 3), *LONG])
 @pytest.mark.usefixtures("few_draws")
 def test_a_course_without_noise_is_finite_and_comes_to_rest(law, rounds):
@@ -178,6 +179,7 @@ NUMBERS = {
 SINES = {"noise_floor", "near_truth_floor", "under_parameterized_floor", "largest_sine"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise_std", [0.0, 0.3])
 @each("number", NUMBERS)
 def test_a_number_is_finite_or_one_line_says_why_there_is_none(number, noise_std):
@@ -205,6 +207,7 @@ INFINITE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise_std", [0.0, 0.3])
 @pytest.mark.parametrize("number", INFINITE)
 def test_a_number_that_may_be_infinite_is_a_number(number, noise_std):
@@ -213,6 +216,7 @@ def test_a_number_that_may_be_infinite_is_a_number(number, noise_std):
         assert found is None or found >= 0.0, name
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_the_floor_of_fixed_samples_is_a_sine_or_nan():
     for name in CASES:
@@ -238,6 +242,7 @@ RUNS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", some(RUNS, 3))
 @pytest.mark.parametrize("below", [False, True], ids=["rank k", "rank above k"])
 @pytest.mark.usefixtures("few_draws")

@@ -115,6 +115,7 @@ def test_killed_at_twenty_random_moments(tmp_path):
     assert not (folder / "aside").exists()  # nothing torn
 
 
+@pytest.mark.long
 def test_two_sweeps_in_one_store_at_once(tmp_path):
     cells = [Logs(str(tmp_path / "log"), number) for number in range(40)]
     folder = tmp_path / "store"

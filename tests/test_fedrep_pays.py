@@ -73,6 +73,7 @@ def test_few_clients_are_outside_the_sentence(needed):
         assert by_size[n].estimate == pytest.approx(needed / ALONE, rel=0.03)
 
 
+@pytest.mark.long
 def test_the_ratio_at_which_both_need_as_many_is_found():
     _, findings = found(lambda n: ALONE * 6.0 / n)
     ends = [one for one in findings if one.claim.startswith(TEXT) and one.setting.endswith("a tenth")]

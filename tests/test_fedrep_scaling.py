@@ -126,6 +126,7 @@ def near():
     return lf.Table([{**dataclasses.asdict(cell), **cell.run()}])
 
 
+@pytest.mark.long
 def test_the_threshold_near_the_truth_is_judged(near):
     (found,) = fedrep_near_truth.claims({"near": near})
     assert found.verdict is Verdict.SUPPORTED

@@ -404,6 +404,7 @@ def test_exact_heads_on_the_same_batch_keep_r_from_shrinking(heads, m, verdict):
 # --- the tail ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("p", "d", "m", "start", "step"), [(2, 4, 4, 0.5, 0.25), (3, 5, 5, 0.8, 0.1)])
 def test_tail_of_the_first_round_is_that_of_runs(p, d, m, start, step):
     problem = lf.SharedRepresentation(n_clients=p, dim=d, rank=1)

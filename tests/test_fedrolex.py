@@ -48,6 +48,7 @@ def test_the_whole_model_is_fedavg(world):
     assert rate == pytest.approx(float(lf.theory.fedavg_rate(A, **STEPS)), rel=1e-12)
 
 
+@pytest.mark.long
 @each("share", [0.5, [0.3, 1.0]])
 def test_directions_that_no_window_sees_stay_where_they_begin(share):
     """Two clients with one sample each, of which two of five coordinates are 0."""
@@ -67,6 +68,7 @@ def test_directions_that_no_window_sees_stay_where_they_begin(share):
     assert (away[1] / away[0]) ** (1 / 5) == pytest.approx(rate, rel=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rounds", [7, 8])
 def test_a_prediction_speaks_of_the_last_rounds_window(world, rounds):
     """As the risk of a run with as many rounds more as there are in hundreds of cycles."""

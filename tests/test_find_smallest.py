@@ -67,6 +67,7 @@ def test_real_sizes_are_found_to_the_resolution():
         assert table["low"] < middle <= table["high"] <= 1.01 * table["low"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("middle", [3.4, 99.5, 1234.5])
 @each("off", [1e-4, 0.5, 0.97, 0.999, 1.03, 2.0, 1e4])
@@ -242,6 +243,7 @@ def test_what_is_predicted_is_of_the_truths_that_were_measured():
     assert reached(high) > 12
 
 
+@pytest.mark.long
 def test_least_rounds_are_those_of_the_run():
     table = lf.find_smallest("round", RUN, reaches=LEVEL, trials=16, predicted=True)
     first = np.argmax(replace(RUN, trials=16).simulate().metrics["subspace_distance"] <= 0.01, axis=1)
@@ -255,6 +257,7 @@ def test_least_rounds_are_those_of_the_run():
     assert (late["low"], late["high"]) == (3, math.inf)
 
 
+@pytest.mark.long
 def test_steps_are_tuned_or_set_at_every_size():
     tuned = lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.1, 0.4)}, trials=4)
     with pytest.warns(lf.GridEdgeWarning, match="step_size is at the edge"):

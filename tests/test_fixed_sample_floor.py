@@ -33,6 +33,7 @@ def orthonormal(found):
     return N @ found.leverage @ N, N @ found.covariance @ N, N
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("m", "noise_std"), [(8, 0.7), (12, 1.0)])
 def test_the_floor_solves_the_equations_for_other_samples(m, noise_std):
     """J is the trace of the Hessian, which the package does not use, with rows of samples; planted: without gaps."""
@@ -112,6 +113,7 @@ def test_many_clients_have_the_first_order():
     assert whole.empirical_risk == pytest.approx(0.045 * 17 / 20, rel=2e-3)
 
 
+@pytest.mark.long
 def test_trials_are_taken_one_by_one():
     W = np.stack([normal(30, 3, seed=seed) for seed in range(3)])
     together = floor(W)
@@ -201,6 +203,7 @@ def compared(name, trials):
     return law, W, (gram, traces, error), risks, np.array([one[2] for one in found])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "trials"),
     [pytest.param(*one, marks=pytest.mark.long) for one in LONG.items()] + [tuple(one) for one in SHORT.items()],
@@ -291,6 +294,7 @@ def test_new_clients_have_the_predicted_mean_risk(n, m, noise_std):
     np.testing.assert_allclose((run / measured).mean(), 1.0, rtol=0, atol=0.02)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_as_many_clients_as_columns_are_alone(n):
     """Every predictor is then in reach, and the minimum of the empirical risk is each client's least squares."""
@@ -346,6 +350,7 @@ def test_a_rival_that_does_nothing_leaves_the_edge():
     assert edge() < pays(1.1) < pays(0.9) < pays(0.8)
 
 
+@pytest.mark.long
 def test_it_pays_from_where_the_risks_cross():
     """Far from the edge the law is that of the floor."""
     for n in (300, 1000, 40_000):
@@ -353,6 +358,7 @@ def test_it_pays_from_where_the_risks_cross():
         assert pays(rival) == pytest.approx(n, rel=0.06 if n < 1000 else 0.04)
 
 
+@pytest.mark.long
 def test_it_never_pays_to_share_what_is_known():
     known = float(lf.theory.new_client_mean_risk(0.0, noise_std=1.0, rank=3, n_samples=10))
     assert pays(known) == np.inf

@@ -150,6 +150,7 @@ def test_every_state_equals_the_loops(shape, engine, option):
     assert_follows(steps, states)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("streamed", [False, True], ids=["drawn ahead", "drawn when read"])
 @pytest.mark.parametrize("kind", [lf.FreshSamples, lf.FixedSamples])
 @pytest.mark.parametrize("engine", ["explicit", "compressed"])
@@ -561,6 +562,7 @@ MINIMISERS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MINIMISERS)
 def test_the_population_minimiser_keeps_the_leading_directions(name):
     """``sigma_j = lambda_j / (1 + (eta_r/eta_l)(4 gamma2 - 2 gamma1))`` for the k leading ones, none else; balanced."""
@@ -582,6 +584,7 @@ def test_the_population_minimiser_keeps_the_leading_directions(name):
         np.testing.assert_allclose(B.T @ B, W.T @ W, rtol=0, atol=1e-8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("gamma2", "share", "factor"), [(0.125, 1.0, 1), (0.0, 1.0, 1), (0.25, 0.5, 1), (0.125, 1.0, 2)]
 )
@@ -747,6 +750,7 @@ def explicit(name):
     return sampled(SETTINGS[name], "explicit")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "engine"), some(PAIRS, 3))
 def test_the_law_is_that_of_explicit_rows(name, engine):
     assert len(assert_same_law(sampled(SETTINGS[name], engine), explicit(name), LEVEL)) > 12

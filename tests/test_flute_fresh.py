@@ -198,6 +198,7 @@ def map_of(moments, eta, m):
     return lambda X: np.outer(f, f) * X + np.outer(h, h) * moments.noise(X, m)
 
 
+@pytest.mark.long
 @each("name", EDGES)
 def test_second_moments_are_those_of_runs(name):
     """Of the algorithm's own rounds, from a point 1e-6 from a ground truth of rank k without noise."""
@@ -256,6 +257,7 @@ def test_the_edge_approaches_that_of_the_population():
         lf.theory.flute_stability_edge(made((400, 40), spectrum=[2.0, 1.0]).truth(0, range(1)), 2, 10)
 
 
+@pytest.mark.long
 def test_noise_at_the_truncation_adds_to_the_second_moments():
     """Why the edge is refused: half the difference of two rounds on the same samples, from points that are opposite."""
     problem = made((12, 4), spectrum=[1.0, 0.8, 0.8, 0.8], noise_std=1.0)

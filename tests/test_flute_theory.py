@@ -466,6 +466,7 @@ def test_without_a_direction_beyond_the_local_rate_is_slower_than_the_truth():
     assert lf.theory.flute_local_rate([3.0, 2.0], 2, 0.05) == pytest.approx(1 - 0.05 * 2)
 
 
+@pytest.mark.long
 def test_runs_fall_at_the_local_rate_and_no_longer_beyond_the_edge():
     problem = made((6, 5), spectrum=[3.0, 2.0, 0.8])
     B, W = balanced(problem.truth(0, range(1)).truncated(2))
@@ -842,6 +843,7 @@ def test_divergence_is_judged_on_both_sides_of_each_data_sets_own_threshold():
     assert (outward.claim, outward.setting, outward.estimate) == ("outward", "far", 0.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("factor", [1, 2])
 def test_runs_far_out_on_the_ray_diverge_above_the_threshold_only(factor):
     X, y, A = world()
@@ -892,6 +894,7 @@ FLOORS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FLOORS)
 def test_runs_end_at_the_floor(name):
     """The mean of the squared ratio over 200 trials is 1, within 4.5 standard errors."""
@@ -987,6 +990,7 @@ def equations(data, design, seed, engine, trials=600):
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("m", [4, 9])
 @pytest.mark.parametrize("design", ["gaussian", lf.Gaussian(covariance=COVARIANCE)])
 def test_samples_in_law_have_the_law_of_samples(design, m):

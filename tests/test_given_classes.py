@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 from helpers import assert_one_line, each, normal
-from sklearn import datasets
 
 import linfed as lf
 from linfed.data import splits
@@ -16,6 +15,9 @@ from linfed.data.samples import given_batch
 from linfed.data.sources import Sizes
 from linfed.sweeps.fingerprint import Fingerprint
 from linfed.system import memory
+
+datasets = pytest.importorskip("sklearn.datasets")
+pytestmark = pytest.mark.long
 
 N, D, C = 4, 5, 3
 COUNTS, TEST_COUNTS = [6, 1, 4, 9], [2, 0, 0, 3]

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
-from sklearn import datasets
 
 import linfed as lf
+
+datasets = pytest.importorskip("sklearn.datasets")
+pytestmark = pytest.mark.long
 
 LOADERS = {"wine": datasets.load_wine, "breast cancer": datasets.load_breast_cancer}
 ALGORITHMS = {
@@ -57,6 +59,7 @@ def test_a_trial_is_what_it_is_alone_with_its_own_counts(name):
             assert np.allclose(values[0], together.metrics[metric][trial], rtol=1e-9, equal_nan=True), metric
 
 
+@pytest.mark.long
 def test_workers_and_files_change_nothing(tmp_path):
     data = split("wine")
     run = {"data": data, "rounds": 3, "trials": 3, "participation": 3}

@@ -140,6 +140,7 @@ def test_with_few_samples_the_median_is_within_10_percent(name):
 RISING = {"n": 60, "d": 40, "k": 4, "m": 6, "eta": 0.5, "alpha": 0.5, "tau": 1, "delta": 0.5, "p": 15}
 
 
+@pytest.mark.long
 def test_where_few_participants_rule_the_means_it_warns():
     """Runs rise from 0.5 to 0.75 and fall again; before, the prediction fell from the start, without a warning."""
     run = run_of(**RISING, rounds=10)
@@ -235,6 +236,7 @@ def test_random_settings_are_within_10_percent_or_warned():
 # --- the recursion -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_many_steps_are_exact_heads():
     W = normal(40, 3, seed=1)
     setting = {"dim": 10_000, "n_samples": 60, "step_size": 0.3, "rounds": 15, "noise_std": 0.1, "delta": 0.7}
@@ -301,6 +303,7 @@ EXTREME = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", EXTREME)
 def test_extremes_are_finite_and_within_0_and_1(monkeypatch, name):
     monkeypatch.setattr(gradient_round, "MESSAGES", 200)

@@ -176,6 +176,7 @@ SERVED = [(lf.FixedSamples, engine) for engine in ("explicit", "compressed")]
 SERVED += [(lf.FreshSamples, engine) for engine in ("auto", "explicit", "compressed", "projected", "chain")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "engine"), SERVED)
 def test_a_truncated_spectral_start_comes_near_and_serves_every_engine(kind, engine):
     data = kind(40)

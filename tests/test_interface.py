@@ -106,6 +106,7 @@ class APFL(lf.Algorithm):
         return Mixed(shared=state.shared, own=theta, share=np.ones((*theta.shape[:2], 1)))
 
 
+@pytest.mark.long
 def test_the_mix_of_apfl_is_the_local_least_squares():
     result = run(APFL(step_size=0.3), 3000, record_every=1000)
     np.testing.assert_allclose(result.final.for_prediction().S, local_least_squares(), atol=1e-9)
@@ -250,6 +251,7 @@ def pooled_least_squares():
     return np.linalg.solve(A.sum(axis=1), b.sum(axis=1)[..., None])[..., 0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [1.0, 0.25])
 def test_scaffold_reaches_the_pooled_least_squares_under_partial_participation(share):
     algorithm = SCAFFOLD(step_size=0.05, local_steps=5)

@@ -148,6 +148,7 @@ def test_the_largest_factor_is_that_of_the_worst_round_whichever_is_larger():
     assert 1.0 <= low < estimate < high
 
 
+@pytest.mark.long
 def test_the_largest_factor_is_resampled_as_a_loop_would(monkeypatch):
     measured, predicted = np.random.default_rng(0).lognormal(size=(2, 7, 3))
     measured[2, 1:] = np.nan
@@ -169,6 +170,7 @@ def test_the_largest_factor_is_resampled_as_a_loop_would(monkeypatch):
     assert found == (factor(trials), max(1.0, low), bootstrap_interval(factor, (trials,))[1])
 
 
+@pytest.mark.long
 def test_the_interval_of_the_largest_factor_contains_it():
     """The largest factor of a resample is biased upwards, so its percentiles alone may lie above the estimate."""
     for seed in range(20):
@@ -318,6 +320,7 @@ def test_too_few_trials_leave_an_end_open():
     assert finite(10_000, 1.0) == (True, False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("trials", "level"), [(5, 0.95), (80, 0.95), (100, 0.95), (20, 0.5)])
 def test_quantiles_are_covered(trials, level):
     """The percentile bootstrap covered 0.39, 0.88, 0.85 and 0.90 of these."""

@@ -115,6 +115,7 @@ def read(function, module, name, seen):
             yield f"{function.__qualname__} reads {value.__name__}, in {name}"
 
 
+@pytest.mark.long
 @each("name", EXPERIMENTS)
 def test_no_judge_reads_a_default(name):
     module = modules()[f"{FOLDER.name}.{name.replace('-', '_')}"]
@@ -190,6 +191,7 @@ def test_a_default_that_is_read_is_found(monkeypatch, tmp_path):
     assert wrong == {function.__name__ for function in functions} - {"right"}
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::linfed.errors.GridEdgeWarning")  # two steps are tried
 def test_claims_of_figure_4_are_of_the_tables_sizes():
     """Another k and d: what is said begins at these, and k is among the samples of a new client."""

@@ -106,6 +106,7 @@ def test_every_module_has_a_room():
     assert rooms == set(LEVEL)
 
 
+@pytest.mark.long
 def test_imports_go_from_later_rooms_to_earlier_ones():
     assert wrong_imports(PACKAGE) == ASKED_LATER
 

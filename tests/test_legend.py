@@ -53,6 +53,7 @@ def decades():
     return sheet.figure, result.plot("subspace_distance").figure
 
 
+@pytest.mark.long
 def test_figures_keep_their_style_when_they_are_saved_later():
     """Ticks take their sizes when they are first drawn, and PDF files their fonts when they are saved."""
     for later, inside in zip(decades(), decades(), strict=True):
@@ -93,6 +94,7 @@ def wrong_looks(figures):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of tables in few digits
 @pytest.mark.parametrize(
     "name", [name if name in DRAWN else pytest.param(name, marks=pytest.mark.long) for name in NAMED]
@@ -139,6 +141,7 @@ def test_a_borrowed_look_is_found():
     assert found == {"FLUTE does not look like FLUTE", "mine looks like GD-GD"}
 
 
+@pytest.mark.long
 def test_lines_without_a_look_have_none_of_a_methods():
     """However many: the turns once came to FedRep's look at the second."""
     with lf.panels(table("FedRep", *map(str, range(40)), "FLUTE")) as sheet:

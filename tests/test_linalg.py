@@ -609,6 +609,7 @@ with linalg.one_blas_thread():
 """
 
 
+@pytest.mark.long
 def test_a_blas_that_scipy_brings_later_runs_one_thread_too():
     """It is found once SciPy is there, although the others have been found before."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2", "PYTHONPATH": str(Path(linalg.__file__).parents[2])}

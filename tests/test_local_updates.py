@@ -98,6 +98,7 @@ def test_fedavg_at_a_small_step_is_fedrep_at_the_step_of_the_prediction():
 META = [(lf.ANIL, False), (lf.ANIL, True), (lf.MAML, False), (lf.MAML, True)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "hessian"), some(META, 3))
 def test_the_four_meta_learners_fall_at_one_rate(kind, hessian):
     """Heads of mean 0, so that MAML's head stays small; half the step is off by a factor."""
@@ -115,6 +116,7 @@ def test_the_four_meta_learners_fall_at_one_rate(kind, hessian):
     np.testing.assert_allclose(np.log(contracted_distance(B, problem.B, C, np.arange(701)) / curve), 0, atol=0.2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("equal", [False, True], ids=["one local step", "equal heads"])
 def test_the_span_that_one_step_or_equal_clients_cannot_leave(equal):
     """B stays in the span of its start and the mean regressor, which has no subspace near B*."""

@@ -255,6 +255,7 @@ def test_losses_are_tuned_drawn_told_and_kept(metric, tmp_path):
     assert_same(run(data=loaded.data), result)
 
 
+@pytest.mark.long
 def test_held_out_samples_are_told_by_worker_processes_too():
     assert_same(run(data=given("held out by trial"), workers=2), run(data=given("held out by trial")))
 

@@ -146,6 +146,7 @@ def test_the_minimiser_of_both_factors_is_where_alternating_minimisation_ends():
     assert mean_loss(world, ends[0].predictors()[0]) <= mean_loss(world, ends[1].predictors()[0]) + 1e-12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("p", [20, 3, 1])
 def test_trials_of_the_minimiser_do_not_depend_on_each_other(p):
     problem = lf.SharedRepresentation(n_clients=p, dim=6, rank=2, noise_std=0.3)

@@ -174,6 +174,7 @@ def test_a_run_on_given_samples_alone_may_meet_new_clients():
 # --- which clients these are ---------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FAMILY)
 def test_risks_depend_on_neither_other_sizes_nor_other_trials(name, monkeypatch):
     result = run(FAMILY[name])

@@ -6,9 +6,11 @@ import runpy
 from functools import partial
 from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
+
+nbformat = pytest.importorskip("nbformat")
+pytestmark = pytest.mark.long
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 PATHS = sorted(FOLDER.glob("*.ipynb"))

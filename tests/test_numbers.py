@@ -22,6 +22,7 @@ def test_a_page_is_what_its_template_makes_of_the_committed_results(page):
     assert text == render.render(PAGES[page]), "edit the template, and run python docs/render.py"
 
 
+@pytest.mark.long
 def test_formulas_of_plain_texts_are_tex():
     assert doctest.testmod(formulas).attempted >= 5
     assert doctest.testmod(formulas).failed == 0
@@ -40,6 +41,7 @@ def test_formulas_of_plain_texts_are_tex():
         assert all(one.count("{") == one.count("}") and one.strip() == one for one in tex), text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spoiled", some([{"estimate": 0.123}, {"verdict": "INCONCLUSIVE"}, {"low": 0.0123}], 3))
 def test_a_page_follows_a_changed_result(spoiled, monkeypatch):
     """And nothing of the page but the sentence on it."""

@@ -89,6 +89,7 @@ def run(*arguments):
 # --- files ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_file_with_cells_alone_leaves_a_table_a_figure_and_a_record(capsys):
     write("my_grid.py", GRID)
     assert run("reproduce", "my_grid.py", "--workers", 1) == 0
@@ -133,6 +134,7 @@ def test_a_run_goes_on_from_its_store_and_the_files_code_counts(capsys):
     assert lf.Table.load("results/own-one-some.npz")["value"][:, 0].tolist() == [0, 50, 100]
 
 
+@pytest.mark.long
 def test_shards_of_a_file_are_put_together(capsys):
     write("my_grid.py", GRID)
     for shard in ("1/2", "2/2"):
@@ -141,6 +143,7 @@ def test_shards_of_a_file_are_put_together(capsys):
     assert read_saved("my-grid", Path("results/quick"))["reused"] == 2
 
 
+@pytest.mark.long
 def test_a_name_and_its_file_in_a_folder_of_experiments_are_the_same(folder):
     package = folder / f"experiments_{folder.name}"
     write(package / "__init__.py", "")
@@ -239,6 +242,7 @@ def test_another_module_of_the_name_is_not_run_in_its_place(monkeypatch, capsys)
     assert not Path("results").exists()
 
 
+@pytest.mark.long
 def test_another_file_of_the_same_name_keeps_its_results(capsys):
     for place in ("a", "b"):
         write(f"{place}/same_name.py", GRID)
@@ -326,6 +330,7 @@ def test_a_tuned_algorithm_is_reached_and_what_it_chooses_is_not_set():
         check_cells(with_settings({"runs": runs[1:]}, {"algorithm.rank": 9}))
 
 
+@pytest.mark.long
 def test_own_settings_are_in_the_record_and_in_a_folder_of_their_own(capsys):
     write("my_grid.py", GRID)
     own = ["--set", "n_clients=20", "--set", "data.n_samples=9", "--trials", 2]
@@ -350,6 +355,7 @@ def test_own_settings_are_in_the_record_and_in_a_folder_of_their_own(capsys):
     assert "n_clients = 20" in (where / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_claims_and_figures_that_need_all_of_an_axis_are_a_remark_under_own_settings(capsys):
     text = f"{GRID}\ndef claims(tables):\n    first, second = tables['runs'].groupby('n_clients')\n    return []\n"
     write("my_grid.py", text)
@@ -361,6 +367,7 @@ def test_claims_and_figures_that_need_all_of_an_axis_are_a_remark_under_own_sett
     assert "my-grid.png" in out
 
 
+@pytest.mark.long
 def test_changed_cells_are_a_remark_when_a_run_is_redrawn(capsys):
     write("my_grid.py", GRID)
     assert run("reproduce", "my_grid.py", "--quick", "--workers", 1) == 0
@@ -376,6 +383,7 @@ def test_changed_cells_are_a_remark_when_a_run_is_redrawn(capsys):
 FINDING = "lf.Finding(claim='c', setting='s', statistic='t', source='o', estimate=1, low=1, high=1, claimed_low=0)"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -393,6 +401,7 @@ def test_claims_and_plot_return_findings_and_figures(wrong, message, capsys):
     assert f"linfed: my_grid.py: {message}" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_claims_that_raise_are_not_judged(capsys):
     """The error, the saved run and the report name the command that judges the claims after a correction."""
     write("my_grid.py", f"{GRID}\ndef claims(tables):\n    return [tables.missing]\n")
@@ -411,6 +420,7 @@ def test_claims_that_raise_are_not_judged(capsys):
     assert "SUPPORTED: c" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_fields_of_every_experiment_can_be_set():
     for file in sorted((ROOT / "experiments").glob("[a-z]*.py")):
         lists = cells_ready(file, ReproduceOptions(quick=True, set={"trials": 7}))
@@ -445,6 +455,7 @@ GRADIENT = lf.FedRep(rank=2, step_size=0.5, heads=lf.GradientHeads(steps=3))
 NAMES = ["FedRep", "FedAvg"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("axes", "wanted"),
     [
@@ -494,6 +505,7 @@ def test_a_tuned_algorithm_is_told_from_another_and_predicted_at_its_step(monkey
         np.testing.assert_array_equal(line, np.median(own, axis=0))
 
 
+@pytest.mark.long
 def test_what_is_left_out_is_said():
     axes = {"problem.n_clients": range(8, 16), "data.n_samples": (8, 9), "rounds": (1, 2), "seed": (0, 1)}
     figure, caption = drawn(lf.grid(lf.Run(**RUN, rounds=1), **axes))
@@ -502,6 +514,7 @@ def test_what_is_left_out_is_said():
     assert shown(figure)[1:] == (["n_samples = 8", "n_samples = 9"], ["seed = 0", "seed = 1"])
 
 
+@pytest.mark.long
 def test_many_lines_have_no_bands_and_no_prediction():
     few, many = (drawn(lf.grid(lf.Run(**RUN, rounds=1), seed=range(n)))[0] for n in (6, 13))
     assert [len(figure.axes[0].collections) for figure in (few, many)] == [6, 0]

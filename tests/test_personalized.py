@@ -51,6 +51,7 @@ def run(algorithm, X, y, **changes):
     return lf.simulate(algorithm, problem, data=lf.GivenSamples(X, y), **{"rounds": 6, "engine": "explicit"} | changes)
 
 
+@pytest.mark.long
 @each("ridge", [0.05, 2.0])
 @each("base", BASES)
 @each("shape", SHAPES)

@@ -114,6 +114,7 @@ def test_a_table_without_curves_has_no_figure_of_runs():
         lf.plot_runs(lf.Table([{"error": np.ones(3)}]), [RUN])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "dots"), [("column", 1005), ("page", 2070), (2.0, 600)])
 def test_files_have_the_width_and_embed_truetype_fonts(tmp_path, width, dots):
     with lf.panels(lf.Table([{"n": 1}]), width=width) as sheet:
@@ -125,6 +126,7 @@ def test_files_have_the_width_and_embed_truetype_fonts(tmp_path, width, dots):
     assert b"/CIDFontType2" in pdf.read_bytes()
 
 
+@pytest.mark.long
 def test_a_figure_of_matplotlib_is_saved_with_truetype_fonts_too(tmp_path):
     figure, ax = plt.subplots()
     ax.set_title("title")

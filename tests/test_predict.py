@@ -140,6 +140,7 @@ SERVED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SERVED)
 def test_the_law_that_serves_is_the_theorys_own(name):
     algorithm, run, law, changes = SERVED[name]
@@ -223,6 +224,7 @@ HIGHER = lf.UnderParameterized(n_clients=60, dim=20, spectrum=[9.0, 8.0, 4.0, 3.
 UNDER = lf.theory.under_parameterized_evolution
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["factors", "wide", "tall"])
 def test_a_truth_of_a_higher_rank(name):
     """In factors; and without, with more clients than dimensions and with fewer. The law's draws are worth 1 %."""
@@ -298,6 +300,7 @@ SERVES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some(SERVES, 3))
 def test_runs_end_on_the_floor_that_is_predicted(name):
     algorithm, data, rounds, margin = SERVES[name]

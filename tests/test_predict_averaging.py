@@ -28,6 +28,7 @@ def of_one_truth():
     return lf.GivenTruth(B=truth.B[0], W=truth.W[0], noise_std=0.3, design=PROBLEM.design)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("participation", some([3, 1.0], 2))
 @pytest.mark.parametrize("name", some(FAMILY, 2))
 def test_runs_end_at_the_floor(name, participation):

@@ -195,6 +195,7 @@ ROUNDS = {
 }
 
 
+@pytest.mark.long
 @each("name", ROUNDS)
 def test_a_round_has_the_predicted_mean(name):
     """Before QR, within 4 standard errors; without the noise, or with d in place of d - k, it is not."""

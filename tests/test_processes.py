@@ -171,6 +171,7 @@ REPRODUCE = ("-m", "linfed", "reproduce", "slow", "--experiments", "waiting", "-
 KEPT = "linfed: interrupted; finished cells are saved; run the same command again to resume\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("workers", "sent", "status"), some([(2, "SIGTERM", 143), (1, "SIGINT", 130), (1, "SIGHUP", 129)], 3)
 )

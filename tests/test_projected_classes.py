@@ -217,6 +217,7 @@ def worst(name):
     return min((p, key) for key, p in found.items())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in CHEAP else pytest.mark.long) for name in SETTINGS]
 )
@@ -271,6 +272,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if "more" in name else pytest.mark.long) for name in PLANTED]
 )

@@ -46,6 +46,7 @@ def file(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
+@pytest.mark.long
 def test_the_record_and_the_figures_have_the_command_and_the_hashes(file):
     assert cli.main(["reproduce", "own.py", "--quick", "--set", "n_clients=16", "--seed", "3"]) == 0
     folder = Path("results/set/quick")
@@ -64,6 +65,7 @@ def test_the_record_and_the_figures_have_the_command_and_the_hashes(file):
         assert f"({text})".encode() in pdf
 
 
+@pytest.mark.long
 def test_a_figure_that_is_drawn_again_has_the_metadata_of_its_run(file):
     assert cli.main(["reproduce", "own.py", "--quick"]) == 0
     before = Path("results/quick/own.png").read_bytes()

@@ -80,6 +80,7 @@ def test_a_fault_is_found(top, name, text, line, capsys):
     assert line in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "line"),
     [

@@ -161,6 +161,7 @@ def plain_lines(text):
     return " ".join(text.split())
 
 
+@pytest.mark.long
 def test_the_page_is_sound(checked):
     assert checked.wrong == []
     ids = [attrs["id"] for _, attrs in checked.found if "id" in attrs]
@@ -174,6 +175,7 @@ def test_the_page_is_sound(checked):
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
+@pytest.mark.long
 def test_the_page_loads_nothing_but_itself(checked):
     for tag, attrs in checked.found:
         for name in ("src", "srcset", "action", "data"):
@@ -263,6 +265,7 @@ def test_a_run_without_figures_says_how_to_draw_them(alone):
     assert "No figures next to the record; linfed replot toy-fall --quick draws them." in text
 
 
+@pytest.mark.long
 def test_a_report_draws_nothing(alone):
     code = "import sys; from linfed import cli; cli.main(sys.argv[1:]); print(*sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -304,6 +307,7 @@ def test_claims_are_listed_by_outcome(alone):
     assert "FedAvg's error rises VACUOUS" in part(text, "undecided")
 
 
+@pytest.mark.long
 def test_long_reports_list_the_scoreboard_and_count_other_claims():
     found = collected(str(COMMITTED))
     text = page(found)

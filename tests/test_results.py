@@ -461,6 +461,7 @@ def test_numbers_come_back_where_the_classes_are_unknown(elsewhere, tmp_path, mo
     assert_same_numbers(run(whole.algorithm, whole.problem, whole.data, 0), result)
 
 
+@pytest.mark.long
 def test_another_process_reads_what_it_can(elsewhere, tmp_path):
     module, _ = elsewhere
     result = run(module.Foreign(), PROBLEM, lf.FixedSamples(5), 0)
@@ -852,6 +853,7 @@ def test_plot_of_one_trial_has_no_band():
     assert (len(lines), len(bands)) == (1, 0)
 
 
+@pytest.mark.long
 def test_plot_counts_diverged_trials_as_the_worst(tmp_path):
     result = mixed()
     ax = result.plot("parameter_error")

@@ -7,6 +7,7 @@ import dataclasses
 import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import given
 from table_strategies import DTYPES, arrays, assert_identical, names, rows, scalars, words
 
@@ -18,6 +19,7 @@ from linfed.sweeps.store import Store, keys_of
 from linfed.system import files
 
 
+@pytest.mark.long
 @given(st.lists(rows(), max_size=4))
 def test_tables(tmp_path_factory, rows):
     table, path = lf.Table(rows), tmp_path_factory.mktemp("table") / "t\u00e4ble.npz"
@@ -42,6 +44,7 @@ class Gives:
 GIVEN: list = []
 
 
+@pytest.mark.long
 @given(st.lists(rows(), max_size=3), words, scalars)
 def test_stored_cells(tmp_path_factory, rows, name, value):
     store = Store(tmp_path_factory.mktemp("store"))
@@ -182,6 +185,7 @@ def assert_same_samples(one, other):
         assert_same_samples(one.test, other.test)
 
 
+@pytest.mark.long
 @given(results())
 def test_results(tmp_path_factory, result):
     path = result.save(tmp_path_factory.mktemp("result") / "r\u00e9sult")
@@ -215,6 +219,7 @@ def test_results(tmp_path_factory, result):
     assert again[1] == first[1] or repr(again[1]) == repr(first[1])
 
 
+@pytest.mark.long
 @given(contents)
 def test_configurations_of_unknown_classes_are_saved_again_unchanged(content):
     """As a process does that has not imported the class."""

@@ -71,6 +71,7 @@ def test_without_noise_it_is_the_best_constant_step_near_the_truth():
     assert np.isfinite(steps).all()
 
 
+@pytest.mark.long
 @some_cases
 def test_the_closed_form_near_the_truth(setting):
     run = {**setting, "rounds": 3000, "delta": 0.1}
@@ -93,6 +94,7 @@ def test_the_logarithm_of_the_closed_form_is_what_a_round_loses(setting):
     assert lost[1] == pytest.approx(lost[0], rel=1e-3)
 
 
+@pytest.mark.long
 @some_cases
 def test_the_limit_is_reached_from_any_start(setting):
     for delta in (DELTAS[0], DELTAS[-1]):
@@ -101,6 +103,7 @@ def test_the_limit_is_reached_from_any_start(setting):
         assert abs(found / limit(setting, 6000)[0] - 1) < 0.07
 
 
+@pytest.mark.long
 def test_refitted_heads_cost_the_share_that_they_absorb_and_their_own_noise():
     sizes = {"dim": 100, "rank": 3, "noise_std": 2.0}
     bound = known_heads_bound(1e5, **sizes)

@@ -78,6 +78,7 @@ def tangents_of(B, B_star):
     return next_tangents(N, outside.mT @ outside)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("law", ["right", "m", "h whole"])
 def test_explicit_rounds_have_this_law(explicit_round, law):
     """Both angles' distributions, at an error rate of 1 in 5,000."""
@@ -98,6 +99,7 @@ def squares(k, seed=4):
     return 0.5 * A @ A.T + 0.05 * np.eye(k)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MOMENTS)
 def test_the_moments_are_those_of_the_draws(name):
     """Means and covariances of Y and Phi, each entry within 5 standard errors; and not those of other settings."""
@@ -312,6 +314,7 @@ def test_the_evolution_is_that_of_single_points(k, participants):
     np.testing.assert_allclose(got[:3, 0], 0.8, rtol=1e-14)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("d", [4, 5, 40])
 def test_drawn_rounds_have_the_moments_of_their_law(d):
     """The mean of the next T is that of exact rounds; 2k = d and d - 2k < k have fewer outer rows than columns."""
@@ -382,6 +385,7 @@ def measured(name):
     return np.quantile(result.metrics["subspace_distance"][:, ROUNDS], [0.1, 0.5, 0.9], axis=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some(RUNS, 3))
 def test_runs_follow_the_median_and_the_band(name):
     """Medians of 4,000 runs have 0.3 to 1 % themselves."""

@@ -416,6 +416,7 @@ def test_the_joint_minimiser_is_stationary(shape, ridge):
         np.testing.assert_allclose(g + ridge * S[0, i], 0, atol=1e-10 + 1e-15 * ridge)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ridge", [1e-3, 1.0, 1e3, 1e9])
 @pytest.mark.parametrize(("d", "k", "m"), [(6, 2, 1), (20, 3, 1), (20, 3, 2)])
 def test_the_joint_minimiser_has_the_shortest_head(d, k, m, ridge):
@@ -808,6 +809,7 @@ def test_jointly_with_a_ridge_the_population_step_is_ojas(ridge):
         np.testing.assert_allclose(step.after.S[0], Phi @ outside / (1 + ridge), **TOLERANCE)
 
 
+@pytest.mark.long
 def test_both_ways_out_learn_the_leading_subspace():
     """A ridge with the joint order, or few small steps on the shortcut; (2)-(5) as drafted stay where they begin."""
     problem = lf.SharedWithShortcuts(n_clients=30, dim=8, rank=2, shortcut_norm=0.3, orthogonal=True)

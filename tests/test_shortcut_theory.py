@@ -58,6 +58,7 @@ def worst(rounds, name):
 # --- identities ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @each("fresh", [False, True], ids=["fixed", "fresh"])
 @each("participation", [1.0, 0.5])
 @each("noise_std", [0.0, 0.5])
@@ -324,6 +325,7 @@ def test_at_population_the_span_stands_still_and_the_heads_are_a_2_cycle():
         assert r.bound().shortcut.max() < 1e-12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("m", [4, 12])
 def test_the_first_gradient_drives_B_away_in_the_mean(m):
     # Mean over 40000 clients of the component along the law; 4.5 standard errors: 7e-6 false alarms.
@@ -391,6 +393,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise_std", [0.0, 0.3])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_the_bound_holds_in_every_round_and_is_tight(setting, noise_std):

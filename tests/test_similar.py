@@ -261,6 +261,7 @@ MOMENTS = {
 }
 
 
+@pytest.mark.long
 @each("name", MOMENTS)
 def test_the_second_moment(name):
     """Its mean given B*, in the coordinates of B* and of its complement."""
@@ -374,6 +375,7 @@ def with_a_subspace():
     return lf.GivenTruth(Phi=Phi, B=np.eye(12, 2), noise_std=0.3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("data", [lf.FreshSamples(8), lf.FixedSamples(8)])
 @pytest.mark.parametrize("name", [*WITH_PARTS, "a subspace"])
 def test_predicted_risks_with_a_full_dimensional_part(name, data):
@@ -408,6 +410,7 @@ def test_predictions_that_do_not_apply_are_refused_in_one_line(name, refused):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some(["similar", "outliers"], 2))
 def test_the_predicted_floor_on_fixed_samples_is_that_of_runs(name):
     """From the truncation of all regressors to rank k, outliers included; to first order in 1/m."""

@@ -42,6 +42,7 @@ def test_covariance_and_risk_are_those_of_a_loop_over_clients():
         np.testing.assert_allclose(2 * risk, left + (left + sigma**2) * k / (m - k - 1) + sigma**2, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_with_few_clients_each_moves_the_estimate_towards_its_own_part():
     """At 30 clients this lowers the excess risk by an eighth: without it the law is too high by that."""
     problem = lf.SimilarRepresentations(n_clients=30, dim=20, rank=2, deviation=0.4)

@@ -116,6 +116,7 @@ def nine():
     return result
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_is_a_function_of_its_arguments(case, nine):
     assert_same(run(case), nine(case))
@@ -134,6 +135,7 @@ def chunks(text, rounds):
     return int(text.split("| ")[-1].split("/")[1].split(" ")[0]) // rounds
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("how", ["chunk bytes", "memory budget"])
 def test_a_trial_does_not_depend_on_the_chunk(case, how, nine, monkeypatch, capsys):
@@ -553,6 +555,7 @@ def test_a_metric_that_does_not_apply_is_absent(algorithm, absent):
 # --- initial states ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @each("delta", [0.0, 1e-12, 0.3, 1.0])
 @pytest.mark.parametrize(("d", "truth_rank", "rank"), [(7, 3, 3), (6, 3, 3), (9, 4, 2), (2, 1, 1)])
 def test_at_distance_has_all_angles_equal(delta, d, truth_rank, rank):
@@ -686,6 +689,7 @@ def test_no_more_chunks_wait_than_the_workers_need():
         assert list(in_order(pool, abs, [-1, -2, -3], 4)) == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_final_states_beyond_memory_are_found_after_the_first_chunk(monkeypatch):
     """What a trial leaves is known by then: B (6, 2) and W (8, 2), 28 numbers beside its status."""
     arguments = {"data": lf.FreshSamples(5), "rounds": 1, "metrics": [], "trials": 1000}

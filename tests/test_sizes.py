@@ -96,6 +96,7 @@ def test_a_long_run_has_no_more_pieces_than_can_be_named():
     assert all(first.stop == second.start for first, second in itertools.pairwise(ranges))
 
 
+@pytest.mark.long
 def test_the_rows_of_one_client_are_counted_once_for_all_trials():
     """Rows are read client by client, trial by trial: what a trial needs beside the others does not grow."""
     enough = {"n_samples": 10_000, "in_law": False}

@@ -224,6 +224,7 @@ def test_runs_reject_other_settings(runs):
 # --- digits --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("participants", some([30, None], 2))
 def test_convergence_goes_on_without_cancellation(participants):
     """Near B* and without noise a round is homogeneous: from 1e-4 or from 1e-13, the same factors."""
@@ -366,6 +367,7 @@ def test_the_best_step_has_the_least_factor_and_twice_it_is_the_edge(size):
     assert lf.theory.one_round_factor(2 * best, **sizes) == pytest.approx(1.0, rel=1e-12)
 
 
+@pytest.mark.long
 def test_the_factor_is_that_of_explicit_rounds():
     """Within 4 standard errors, where terms that are nearly right are not: a right factor fails at 1 seed in 15,000."""
     sizes = {"dim": 12, "rank": 3, "n_clients": 8, "n_samples": 12, "participants": 4}
@@ -403,6 +405,7 @@ def test_the_floor_is_where_the_recursion_ends(size):
             assert rms == pytest.approx(floor, rel=1e-3)
 
 
+@pytest.mark.long
 def test_runs_end_on_the_floor():
     """Mean squares within 4 standard errors and 2 % for higher orders; distances between the floor and its edge."""
     sizes = {"dim": 50, "rank": 2, "n_clients": 200, "n_samples": 6, "participants": 150}

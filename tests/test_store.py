@@ -333,6 +333,7 @@ def test_the_code_that_counts(changed, modules):
         assert (code_digest([own_cell.Own]) != before) is changed, (name, old)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "old", "new", "told"),
     [
@@ -495,6 +496,7 @@ def of_another_format(path):
     path.write_bytes(path.read_bytes().replace(b"linfed cell 1 ", b"linfed cell 0 "))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
@@ -716,6 +718,7 @@ def distance(result):
     return np.linalg.norm(result.final.B[:, 2:], axis=(-2, -1))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("run", "pieces"),
     [
@@ -741,6 +744,7 @@ def test_the_pieces_of_a_long_run_are_joined_bit_for_bit(run, pieces, slow, made
     assert lf.Store(tmp_path).records([run])[0]["pieces"] == len(pieces)
 
 
+@pytest.mark.long
 def test_a_tuning_that_widens_its_grid_is_cut_as_well(slow, made, tmp_path):
     run = replace(TUNED, algorithm=replace(TUNED.algorithm, grid={"step_size": (0.02, 0.04)}, extend=True))
     whole, again = lf.sweep([run]), lf.sweep([run], store=tmp_path)
@@ -750,6 +754,7 @@ def test_a_tuning_that_widens_its_grid_is_cut_as_well(slow, made, tmp_path):
         assert whole[name].tobytes() == again[name].tobytes()
 
 
+@pytest.mark.long
 def test_short_settings_go_together(made, monkeypatch, tmp_path):
     from linfed.simulation import job
 
@@ -761,6 +766,7 @@ def test_short_settings_go_together(made, monkeypatch, tmp_path):
     assert lf.sweep([run], store=tmp_path)["score"].tobytes() == lf.sweep([run])["score"].tobytes()
 
 
+@pytest.mark.long
 def test_the_pieces_of_a_run_that_was_stopped_are_taken_up(slow, made, tmp_path):
     pieces = next(RUN.stages())
     lf.sweep([*pieces[:2], pieces[3]], store=tmp_path)
@@ -802,6 +808,7 @@ class Staged:
         return {"total": total}
 
 
+@pytest.mark.long
 def test_a_cell_of_ones_own_in_stages(tmp_path):
     assert lf.sweep([Staged()], store=tmp_path)["total"] == 100 + 400 + 441 - 100 + 100
     assert RAN == [10, 20, 21]
@@ -917,6 +924,7 @@ def test_given_participants_and_metrics_of_any_name_go_in_pieces(slow, tmp_path)
     assert again["last"].shape == (7, 13)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
 def test_threads_do_not_silence_what_comes_after(tmp_path):
     import warnings

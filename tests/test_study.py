@@ -195,6 +195,7 @@ def test_records_along_axes_without_trials():
     assert table.to_records() == [{"m": 5}]
 
 
+@pytest.mark.long
 def test_pandas_and_xarray(table):
     pandas = pytest.importorskip("pandas")
     frame = table.to_pandas("round")
@@ -218,6 +219,7 @@ def test_short_names_of_columns_where_they_tell(table):
     assert list(both.to_records(short=True)[0]) == ["a.n", "b.n", "c.r", "d.trial", "y"]
 
 
+@pytest.mark.long
 def test_short_names_outside(table, tmp_path):
     pytest.importorskip("pandas")
     pytest.importorskip("xarray")
@@ -339,6 +341,7 @@ def test_trials_that_diverged_are_noted():
     assert diverged_note(table) == "2 trials of Local only diverged at its best step"
 
 
+@pytest.mark.long
 def test_the_table_is_the_same_wherever_the_cells_run(tmp_path):
     runs = lf.grid(RUN, **{"data.n_samples": (3, 6), "problem.n_clients": (10, 20)})
     tables = [
@@ -536,6 +539,7 @@ def test_a_line_is_one_row_along_the_axis(drawn):
     assert sheet.axes[0, 0].get_title() == r"$\frac{1}{2}$"
 
 
+@pytest.mark.long
 def test_rows_that_an_index_does_not_tell_apart_are_no_dataset():
     pytest.importorskip("xarray")
     rows = [

@@ -47,6 +47,7 @@ def test_the_best_accuracy_is_the_largest():
     assert found.entries[("y",), ()][:3] == pytest.approx(median_interval(accuracy["y"]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("best", "worst"), [("smallest", np.inf), ("largest", -np.inf)])
 def test_diverged_trials_are_counted_and_are_the_worst(best, worst):
     values = np.array([np.nan, np.nan, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
@@ -69,6 +70,7 @@ def test_infinite_values_have_not_diverged():
     assert (entry.estimate, entry.high, entry.diverged) == (40.0, np.inf, 0)
 
 
+@pytest.mark.long
 def test_markdown_and_latex_have_the_same_numbers():
     found = table().summarize("error", rows="method", columns="n_clients")
     bold = found.entries[("c & d",), (9,)]
@@ -87,6 +89,7 @@ def test_markdown_and_latex_have_the_same_numbers():
     assert "%" not in found.note  # a comment in LaTeX
 
 
+@pytest.mark.long
 def test_the_frame_has_a_line_for_each_entry():
     found = table().summarize("error", rows=("method", "n_clients"))
     frame = found.to_pandas()
@@ -95,6 +98,7 @@ def test_the_frame_has_a_line_for_each_entry():
     assert frame["best"].tolist() == [False, False, False, True]
 
 
+@pytest.mark.long
 def test_an_entry_without_a_row_is_empty():
     given = lf.Table(table().rows[:3])
     found = given.summarize("error", rows="method", columns="n_clients")
@@ -108,6 +112,7 @@ def test_a_row_without_the_column_is_a_row_of_its_own():
     assert [line.split("|")[1] for line in lines] == [" 0.5 ", "  "]
 
 
+@pytest.mark.long
 def test_too_few_trials_have_open_ends_and_the_note_says_so():
     given = lf.Table([{"rule": "x", "error": np.arange(5.0)}])
     found = given.summarize("error", rows="rule")

@@ -16,6 +16,7 @@ from table_strategies import names, rows, words
 import linfed as lf
 
 pd = pytest.importorskip("pandas")
+pytestmark = pytest.mark.long
 NAN = float("nan")
 MISSING = "no such column"
 

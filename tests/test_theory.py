@@ -82,6 +82,7 @@ def test_the_iteration_matrix_maps_errors_exactly(world, K, weights):
         np.testing.assert_allclose(moved - fixed, matrix @ error, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("K", [1, 3])
 @pytest.mark.parametrize("radius", [0.97, 1.05])
 def test_the_spectral_radius_tells_convergence_from_divergence(radius, K):
@@ -302,6 +303,7 @@ def test_excess_risks_follow_the_law(mixture, m):
         assert distance(excess, 1.2 * some, n_samples=m, **law) > critical
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mixture", MIXTURES)
 @pytest.mark.parametrize("m", [K + 5, 5 * K])
 def test_the_mean_risk_is_the_mean_of_the_law(mixture, m):

@@ -69,6 +69,7 @@ def pools(monkeypatch):
     return used
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 @pytest.mark.parametrize("name", RUNS)
 def test_threads_over_blocks_of_clients_change_no_bit(name, participation, monkeypatch, pools):
@@ -81,6 +82,7 @@ def test_threads_over_blocks_of_clients_change_no_bit(name, participation, monke
     assert set(pools) == (set() if name == "classes" else {2, 3})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RUNS)
 def test_threads_over_trials_change_no_bit(name, monkeypatch, pools):
     threads_for_anything(monkeypatch)

@@ -96,6 +96,7 @@ def test_a_tie_that_reaches_an_edge_does_not_warn():
         assert final_of((5.0, 1.0, 1.0, 0.98)).at_grid_edge == ("step_size",)
 
 
+@pytest.mark.long
 def test_exact_heads_on_fixed_data_end_at_one_point_whatever_the_step():
     """What rounding prefers among them is not what tuning takes."""
     problem = lf.SharedRepresentation(n_clients=30, dim=8, rank=2, noise_std=0.1)
@@ -206,6 +207,7 @@ def test_a_grid_widens_itself_until_the_best_is_inside(field, values, best, trie
         assert all(isinstance(value, int) for value in found)
 
 
+@pytest.mark.long
 def test_a_wider_grid_sees_the_same_trials():
     options = {"score": "final", **SETTING}
     wide = lf.tune(lf.FedRep(rank=2, step_size=9.0), PROBLEM, grid={"step_size": [0.05, 0.1]}, extend=True, **options)
@@ -339,6 +341,7 @@ def test_the_score_of_rounds_to_a_level_is_interpolated_and_goes_on_past_the_end
         lf.RoundsTo(0)
 
 
+@pytest.mark.long
 def test_a_level_that_no_setting_reaches_is_a_warning():
     """One trial of one setting that reaches the level is enough."""
     search = {"grid": {"step_size": (0.1, 0.3, 0.2)}, "quantile": 1.0} | SETTING
@@ -466,6 +469,7 @@ def outside(state, truth):
     return np.square(left).sum(axis=(-2, -1))
 
 
+@pytest.mark.long
 def test_a_function_of_state_and_truth_is_the_same_metric_everywhere(tmp_path):
     """`simulate`, `Run`, `tune`, `Tuned` and `find_smallest` take one form; in `tune` it has a curve."""
     fedrep, data = lf.FedRep(rank=2, step_size=0.1), SETTING["data"]

@@ -74,6 +74,7 @@ def test_explicit_rounds_have_this_noise(explicit_round):
     assert distance_of(inside, *noise_by_loop(noise_std, participants)) < 4.6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wrong", ["heads without noise", "no u along e", "everybody takes part"])
 def test_explicit_rounds_tell_other_noise_apart(explicit_round, wrong):
     noise_std, participants, inside, _ = explicit_round
@@ -82,6 +83,7 @@ def test_explicit_rounds_tell_other_noise_apart(explicit_round, wrong):
     assert distance_of(inside, *noise_by_loop(noise_std, participants, wrong)) > 6
 
 
+@pytest.mark.long
 def test_the_noise_is_that_of_the_loop_and_of_what_lies_outside(explicit_round):
     noise_std, participants, _, outside = explicit_round
     rows = TruthRows.of(POINTS, K, DIM)
@@ -171,6 +173,7 @@ def off(name, **changes):
     return np.abs(predicted.distance[ROUNDS] / medians - 1).max()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MEDIANS)
 def test_runs_follow_it(name):
     assert off(name) < 0.03
@@ -194,6 +197,7 @@ def test_a_truth_of_rank_k_is_nearly_that_of_the_state_evolution():
     assert np.all(np.abs(got.distance / expected.distance - 1) < 0.05)
 
 
+@pytest.mark.long
 def test_a_given_start_is_the_law_of_uniform_ones_on_average():
     setting = arguments(**MEDIANS["r = 10"][0]) | {"rounds": 20}
     uniform = lf.theory.under_parameterized_evolution(**setting)
@@ -258,6 +262,7 @@ def test_runs_stop_at_the_floor(name):
     assert abs(floor_by_loop(**setting, wrong=wrong) / measured - 1) > 0.025
 
 
+@pytest.mark.long
 def test_the_course_ends_on_the_floor():
     setting = arguments(**MEDIANS["r = k + 2"][0] | {"eta": 0.03, "delta": 0.05})
     end = lf.theory.under_parameterized_evolution(rounds=130, **setting)
@@ -305,6 +310,7 @@ def test_a_step_without_a_floor_or_a_start_without_a_basis_raises_one_line():
 CHANCE = {"rank": 2, "dim": 20, "n_samples": 8, "noise_std": 0.5, "rounds": 60, "U": np.eye(20)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step_size", [0.6, 1.6])
 def test_a_start_that_chance_takes_over_raises_one_line(step_size):
     """A random start at n < d, whose part in U_k noise outgrows."""

@@ -160,6 +160,7 @@ LAWS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", LAWS)
 def test_both_singular_frames_are_uniform(form):
     """Coordinates of the first and last singular vectors, and the trace of U_2's leading block, each by a KS test."""
@@ -497,6 +498,7 @@ def test_a_noiseless_truth_of_the_learned_rank_is_the_oracles():
 # --- the file ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", [*FORMS, *GAPS])
 def test_a_file_gives_the_problem_back(form, tmp_path):
     options = FORMS[form][0] if form in FORMS else GAPS[form]

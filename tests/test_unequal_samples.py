@@ -69,6 +69,7 @@ def test_a_round_equals_that_on_the_same_samples_given(name, when):
         np.testing.assert_allclose(state.arrays()[key], values, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 def test_the_mean_of_a_round_is_the_derived_one():
     """The factor of client i is ``c_i = 1 - k / m_i``, and 0 for m_i = k; |z| > 4.5 in one of 10,000 right runs."""
     problem, algorithm = world(), fedrep(orthonormalize=False)

@@ -35,6 +35,7 @@ def curves(html):
     return max((path.get("d").count("L") + 1 for path in root.iter("{http://www.w3.org/2000/svg}path")), default=0)
 
 
+@pytest.mark.long
 def test_a_result_shows_its_run_its_ends_and_a_curve():
     result = run(rounds=300)
     html = shown(result)
@@ -68,6 +69,7 @@ def test_a_tuning_shows_its_settings_their_scores_and_curves():
     assert repr(tuning) == f"<TuningResult of FedRep: step_size = {chosen}; score {score:.4g}; 31 settings tried>"
 
 
+@pytest.mark.long
 def test_a_chosen_setting_is_shown_whatever_its_score():
     """The smallest of those that are as good as the best may have twenty before it."""
     steps = {"step_size": [0.3 + 0.001 * number for number in range(30)]}
@@ -96,6 +98,7 @@ def test_powers_of_ten_are_told_whole():
     assert ">1e-0" in html or ">0.0001</text>" in html
 
 
+@pytest.mark.long
 def test_whatever_became_of_a_run_it_is_shown():
     diverged = run(lf.FLUTE(rank=2, step_size=100.0), data=lf.FixedSamples(n_samples=8), rounds=60)
     assert set(diverged.status) == {lf.Status.DIVERGED}
@@ -154,6 +157,7 @@ def test_a_prediction_shows_numbers_with_their_sources():
     assert "<svg" not in floor_alone
 
 
+@pytest.mark.long
 def test_pandas_has_a_column_for_each_metric():
     pytest.importorskip("pandas")
     result = run(record_every=2)
@@ -165,6 +169,7 @@ def test_pandas_has_a_column_for_each_metric():
         assert all(row[name] == long[row["trial"], row["round"], name] for name in result.metrics)
 
 
+@pytest.mark.long
 def test_xarray_has_axes_and_outcomes():
     pytest.importorskip("xarray")
     result = run(record_every=2)

@@ -63,6 +63,7 @@ def difference(first, second):
     return (first.mean() - second.mean()) / error, error / second.mean()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some(ROUNDS, 5))
 def test_a_round_near_the_truth_is_that_of_fewer_columns_samples_and_dimensions(name):
     deviation, error = difference(*(after_a_round(ROUNDS[name], narrow=narrow) for narrow in (False, True)))
@@ -77,6 +78,7 @@ def test_a_step_size_without_its_factor_is_seen():
     assert abs(deviation) > 8
 
 
+@pytest.mark.long
 def test_anil_shortens_an_extra_direction_by_the_cube():
     """Of one round on other samples: the mean change of the direction is -beta alpha^2 v s^3."""
     n, d, m, trials, alpha, beta, sigma, s = 5, 4, 3, 8_000, 0.5, 0.7, 0.4, 1.3

@@ -52,6 +52,7 @@ def test_tables(name, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_arrays_along_axes_only_are_written_beside_nothing(tmp_path):
     table = lf.Table([{"error": lf.LabeledArray([[1.0, 2.0]], round=[0, 1])}])
     assert [path.name for path in table.to_csv(tmp_path / "t")] == ["t-round.csv"]

@@ -31,6 +31,7 @@ def written():
 # --- replays -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", REPLAYS, ids=map(", ".join, REPLAYS))
 def test_a_replay_equals_published_code(name, replays, wrong):
     one = replays[name]
@@ -53,6 +54,7 @@ def p_values(comparisons):
     return np.array([one["p_value"] for one in comparisons])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("run", [*sorted(done.QUICK), *LONG], ids=str)
 def test_means_equal_stored_numbers(run, written):
     """At the family-wise level of all comparisons; and the page has these numbers."""

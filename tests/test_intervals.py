@@ -331,17 +331,6 @@ def test_quantiles_are_covered(trials, level):
         assert_covers(int(np.sum(~missed)), 1000, least=0.975)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("trials", [5, 10, 20, 50, 80, 100])
-@pytest.mark.parametrize("level", [0.5, 0.9, 0.95])
-def test_the_coverage_of_quantiles(trials, level):
-    """Over 20,000 tables, with an error rate of 1e-4 for each side."""
-    tables = np.random.default_rng(1).random((20_000, trials))
-    ends = np.array([quantile_interval(table, level)[1:] for table in tables])
-    for missed in (ends[:, 0] > level, ends[:, 1] < level):
-        assert_covers(int(np.sum(~missed)), len(tables), least=0.975)
-
-
 def lognormal(rng, *shape):
     return rng.lognormal(sigma=0.5, size=shape)
 

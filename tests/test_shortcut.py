@@ -392,16 +392,16 @@ def test_the_refit_is_the_limit_of_the_joint_ridge(shape):
     A, b, B, *_ = stacked(*TOGETHER[shape])
     W, S = smallest_shortcut(A, b, B)
     gaps = []
-    for ridge in (1e-2, 1e-4, 1e-6):
+    for ridge in (1e-3, 1e-4, 1e-5):  # rounding errors are about 1e-14 over the ridge
         near_W, near_S = joint_ridge(A, b, B, ridge)
         gaps.append(max(np.abs(near_W - W).max(), np.abs(near_S - S).max()))
         half_W, half_S = joint_ridge(A, b, B, ridge / 2)
     # The difference is linear in the ridge: half of the ridge twice, less the whole, is the limit itself.
-    assert gaps[2] < 1e-3
-    assert gaps[2] < 0.02 * gaps[1] + 1e-8
-    assert gaps[1] < 0.1 * gaps[0] + 1e-8
-    np.testing.assert_allclose(2 * half_W - near_W, W, rtol=0, atol=1e-7)
-    np.testing.assert_allclose(2 * half_S - near_S, S, rtol=0, atol=1e-7)
+    assert gaps[2] < 1e-4
+    assert gaps[2] < 0.11 * gaps[1] + 1e-8
+    assert gaps[1] < 0.11 * gaps[0] + 1e-8
+    np.testing.assert_allclose(2 * half_W - near_W, W, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(2 * half_S - near_S, S, rtol=0, atol=1e-8)
 
 
 @each("ridge", [1e-6, 1e-2, 1.0, 1e3, 1e9])

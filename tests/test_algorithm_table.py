@@ -1,4 +1,7 @@
-"""The guide's generated table of algorithms."""
+"""The guide's generated table of algorithms, and what their docstrings say about classification."""
+
+import inspect
+import re
 
 import linfed as lf
 from docs.algorithm_table import floats, formula, row, source, with_required
@@ -28,3 +31,19 @@ def test_sources_are_short():
     assert source(lf.TPGD) == "Ding et al. 2026"
     assert source(lf.FedRep) == "FedRep paper"
     assert with_required(lf.FedProx).mu == 1.0
+
+
+def refuses_classes(kind):
+    try:
+        with_required(kind).check_loss(3)
+    except ValueError:
+        return True
+    return False
+
+
+def test_docstrings_say_which_algorithms_support_only_regression():
+    refusing = {name: inspect.getdoc(kind) for name, kind in lf.ALGORITHMS.items() if refuses_classes(kind)}
+    assert {"FLUTE", "FedRep", "PrivateFedRep"} <= set(refusing) < set(lf.ALGORITHMS)
+    raised = {name: doc.partition("\nRaises\n")[2].partition("\nNotes\n")[0] for name, doc in refusing.items()}
+    silent = [name for name, told in raised.items() if not re.search("classification|As in `FedRep`", told)]
+    assert silent == []

@@ -35,8 +35,8 @@ class AltMin(Algorithm):
     Raises
     ------
     ValueError
-        If a value is out of range; in `simulate` also if the rank exceeds d, or with ``split=True`` if a client has a
-        single sample.
+        If a value is out of range; in `simulate` also for classification, if the rank exceeds d, or with ``split=True``
+        if a client has a single sample.
 
     Notes
     -----

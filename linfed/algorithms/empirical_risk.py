@@ -40,7 +40,7 @@ class NuclearNorm(Algorithm):
     Raises
     ------
     ValueError
-        If a value is out of range; in `simulate` also if the rank exceeds d.
+        If a value is out of range; in `simulate` also for classification, or if the rank exceeds d.
 
     Notes
     -----
@@ -183,7 +183,7 @@ class BurerMonteiro(Algorithm):
     Raises
     ------
     ValueError
-        If a value is out of range; in `simulate` also if the rank exceeds d.
+        If a value is out of range; in `simulate` also for classification, or if the rank exceeds d.
 
     Notes
     -----

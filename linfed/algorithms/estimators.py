@@ -54,6 +54,11 @@ class MethodOfMoments(SpectralEstimator):
     rank : int
         Columns k of B, at most d.
 
+    Raises
+    ------
+    ValueError
+        If the rank is below 1; in `simulate` also for classification, or if the rank exceeds d.
+
     Notes
     -----
     The estimate uses the samples of the round's participants; the heads are fitted by least squares on the same
@@ -99,7 +104,8 @@ class UStatistic(SpectralEstimator):
     Raises
     ------
     ValueError
-        In `simulate`, if a client has a single sample.
+        If the rank is below 1; in `simulate` also for classification, if the rank exceeds d, or if a client has
+        a single sample.
 
     Notes
     -----
@@ -157,7 +163,8 @@ class TwoReplica(SpectralEstimator):
     Raises
     ------
     ValueError
-        In `simulate`, if a client has a single sample.
+        If the rank is below 1; in `simulate` also for classification, if the rank exceeds d, or if a client has
+        a single sample.
 
     Notes
     -----
@@ -214,6 +221,11 @@ class LocalGram(SpectralEstimator):
     ----------
     rank : int
         Columns k of B, at most d.
+
+    Raises
+    ------
+    ValueError
+        If the rank is below 1; in `simulate` also for classification, or if the rank exceeds d.
 
     Notes
     -----

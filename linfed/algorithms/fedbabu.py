@@ -43,7 +43,8 @@ class FedBABU(Scheduled):
     Raises
     ------
     ValueError
-        If a value is out of range or the head is 0; in `simulate` also for classification with a given head.
+        If a value is out of range or the head is 0; in `simulate` also for classification with a given head or with
+        exact heads.
 
     Notes
     -----

@@ -38,7 +38,7 @@ class FedRep(Scheduled):
         Closed-form heads, or gradient steps from the client's last head: ``lf.GradientHeads(steps=1)`` and 10 are GD-GD
         and 10GD-GD of the paper's Figure 3.
     representation_steps : int
-        Local steps on B at fixed heads before the server averages (Algorithm 1).
+        Local steps on B at fixed heads before the server averages, as in the paper's section 5.2; 1 is Algorithm 1.
     orthonormalize : bool
         If True, replace B by its Q factor after each round.
     aggregate : "mean" or "sum"
@@ -65,7 +65,8 @@ class FedRep(Scheduled):
         If the rank is below 1, a step size or a weight is not positive, a name is unknown, `rotate_heads` is True
         without `orthonormalize`, or `whiten` is combined with several `representation_steps`. `simulate` also raises if
         the rank exceeds d, a schedule does not have one value per round, or `weights` does not have one per client. It
-        raises if `split` or `whiten` has too few samples (d for an inverse), or for `whiten` in classification.
+        raises if `split` or `whiten` has too few samples (d for an inverse), or if exact heads (the default), `whiten`
+        or `rotate_heads` are used for classification.
 
     Notes
     -----

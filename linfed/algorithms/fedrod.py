@@ -60,7 +60,7 @@ class FedRoD(Averaging):
     TypeError
         If `personal` is neither `GradientHeads` nor `ExactHeads`, or the rank is missing.
     ValueError
-        As in `FedAvg`, and if the rank is below 1.
+        As in `FedAvg`, and if the rank is below 1; in `simulate` also for exact heads in classification.
 
     Notes
     -----

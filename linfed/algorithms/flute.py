@@ -51,7 +51,7 @@ class FLUTE(Scheduled):
     ------
     ValueError
         If the rank is below 1, a step size or weight is out of range, or `init` is invalid. `simulate` also raises if
-        the rank exceeds d or an array has the wrong shape.
+        the rank exceeds d or an array has the wrong shape, or for classification (use `GeneralFLUTE`).
 
     Notes
     -----

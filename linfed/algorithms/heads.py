@@ -123,8 +123,8 @@ class GradientHeads(HeadSolver):
     Parameters
     ----------
     steps : int, default 1
-        tau, the number of steps. In `FedRep`, 1 and 10 are GD-GD and 10GD-GD of the FedRep paper's Figure 3; in
-        `FedAvg`, 10 is the FedRep paper's fine-tuning.
+        tau, the number of steps. In `FedRep`, 1 and 10 are GD-GD and 10GD-GD of the FedRep paper's Figure 3. As
+        fine-tuning of `FedAvg`, 10 steps stand for the paper's 10 epochs of SGD.
     step_size : float, optional
         alpha > 0; by default the algorithm's `step_size` in the round, as in Algorithm 1.
 

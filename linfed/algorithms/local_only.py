@@ -41,8 +41,9 @@ class LocalOnly(Algorithm):
     ``O(p m d min(m, d))``.
 
     With a step size, ``theta_i <- theta_i - eta (grad f_i(theta_i) + ridge theta_i)``, `local_steps` times per round,
-    from 0. On fixed samples this converges to the predictor above; for classification it converges to the minimiser of
-    the regularised cross-entropy.
+    from 0. On fixed samples this converges to the predictor above if ``eta < 2 / (lambda_max(X_i'X_i / m) + ridge)``.
+    For classification it converges, with small steps, to the minimiser of the regularised cross-entropy, if there is
+    one.
 
     **Deviations**: gradient steps are an addition.
 

@@ -28,7 +28,8 @@ class Oracle(Algorithm):
     Raises
     ------
     ValueError
-        If the rank is below 1, or the ridge is negative; in `simulate` also if the ground truth has no such subspace.
+        If the rank is below 1, or the ridge is negative; in `simulate` also for classification, or if the ground truth
+        has no such subspace.
 
     Notes
     -----
@@ -41,7 +42,7 @@ class Oracle(Algorithm):
 
     References
     ----------
-    FedRep paper, problem (4) at ``B = B*``; FLUTE paper, section 3 (the truncation ``Phi_k``).
+    FedRep paper, problem (3) at ``B = B*``; FLUTE paper, section 3 (the truncation ``Phi_k``).
 
     Examples
     --------

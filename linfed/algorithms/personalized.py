@@ -33,7 +33,7 @@ class Personalized(Algorithm):
     TypeError
         If `base` is not an algorithm.
     ValueError
-        If `base` learns no B, or the ridge is not positive; in `simulate` also if `base` raises.
+        If `base` learns no B, or the ridge is not positive; in `simulate` also for classification, or if `base` raises.
 
     Notes
     -----

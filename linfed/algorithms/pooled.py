@@ -26,7 +26,7 @@ class PooledLeastSquares(Algorithm):
     Raises
     ------
     ValueError
-        If `weights` is unknown.
+        If `weights` is unknown; in `simulate` also for classification.
 
     Notes
     -----
@@ -35,7 +35,7 @@ class PooledLeastSquares(Algorithm):
 
     References
     ----------
-    FedRep paper, problem (3), for the linear model.
+    FedRep paper, problem (4), the model that all clients share.
 
     Examples
     --------

@@ -69,8 +69,8 @@ class FedRepShortcut(Scheduled):
     TypeError
         If `solver` is neither `GradientSteps` nor `ClosedForm`.
     ValueError
-        If a value is out of range, or for ``lf.ClosedForm(order="joint")`` without a ridge; in `simulate` also if the
-        rank exceeds d.
+        If a value is out of range, or for ``lf.ClosedForm(order="joint")`` without a ridge; in `simulate` also for
+        classification, or if the rank exceeds d.
 
     Notes
     -----

@@ -35,7 +35,7 @@ class TPGD(Scheduled):
     Raises
     ------
     ValueError
-        If a value is out of range; in `simulate` also if the rank exceeds d.
+        If a value is out of range; in `simulate` also for classification, or if the rank exceeds d.
 
     Notes
     -----

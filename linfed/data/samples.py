@@ -32,6 +32,11 @@ class FreshSamples(Configuration):
     n_samples : int or sequence of int (n,)
         Number of samples m per participant and round, equal for all clients, or one for each client.
 
+    Raises
+    ------
+    ValueError
+        If a number is below 1; in `simulate` also if their number is not the number of clients.
+
     Notes
     -----
     Explicit samples cost p m d Gaussian numbers per round. For Gaussian x an engine may draw only the projections that
@@ -96,6 +101,11 @@ class FixedSamples(Configuration):
         This requires Gaussian x, m > d, and an algorithm for quadratic losses, and does not support the method of
         moments. If False, draw every sample. By default, samples are drawn unless a trial would have more than 2^28
         numbers.
+
+    Raises
+    ------
+    ValueError
+        If `n_samples` is below 1; in `simulate` also (as `EngineError`) if ``in_law=True`` is not supported.
 
     Notes
     -----

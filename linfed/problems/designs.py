@@ -30,6 +30,12 @@ class Design(ByValue, ABC):
         Covariance of x: None for the identity, a positive number for a multiple of it, a vector for a diagonal, or a
         full symmetric positive semi-definite matrix. Three axes are one such matrix for each client.
 
+    Raises
+    ------
+    ValueError
+        If the covariance has another shape, is not symmetric, or has a negative eigenvalue, or if a number or a vector
+        is not positive. In `simulate` also if it is not for d dimensions (and n clients).
+
     Notes
     -----
     A custom design is a subclass that implements `draw`; its parameters are further fields. Designs are equal if all
@@ -192,6 +198,11 @@ class Gaussian(Design):
     covariance : None, float, array_like (d,), (d, d) or (n, d, d), optional
         Covariance of x, the identity by default; see `Design`.
 
+    Raises
+    ------
+    ValueError
+        As in `Design`.
+
     Examples
     --------
     >>> import linfed as lf
@@ -217,6 +228,11 @@ class Rademacher(Design):
     ----------
     covariance : None, float, array_like (d,), (d, d) or (n, d, d), optional
         Covariance of x, the identity by default; see `Design`.
+
+    Raises
+    ------
+    ValueError
+        As in `Design`.
 
     Examples
     --------
@@ -244,6 +260,11 @@ class UniformCube(Design):
     covariance : None, float, array_like (d,), (d, d) or (n, d, d), optional
         Covariance of x, the identity by default; see `Design`.
 
+    Raises
+    ------
+    ValueError
+        As in `Design`.
+
     Examples
     --------
     >>> import linfed as lf
@@ -270,6 +291,11 @@ class UniformSphere(Design):
     ----------
     covariance : None, float, array_like (d,), (d, d) or (n, d, d), optional
         Covariance of x, the identity by default; see `Design`.
+
+    Raises
+    ------
+    ValueError
+        As in `Design`.
 
     Examples
     --------

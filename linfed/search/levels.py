@@ -93,6 +93,13 @@ def below(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
     -------
     Level
 
+    Raises
+    ------
+    TypeError
+        If `metric` is neither a name nor a function.
+    ValueError
+        If `level` is not positive.
+
     Examples
     --------
     >>> import linfed as lf
@@ -113,6 +120,11 @@ def above(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
     Returns
     -------
     Level
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `below`.
 
     Examples
     --------

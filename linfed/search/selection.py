@@ -70,6 +70,11 @@ class RoundsTo(Configuration):
     level : float
         The level, positive.
 
+    Raises
+    ------
+    ValueError
+        If `level` is not positive; when called also for a curve of a single round.
+
     Notes
     -----
     The score is the round at which the curve first falls to the level. Between two recorded rounds, the logarithm of

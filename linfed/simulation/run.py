@@ -66,8 +66,8 @@ def simulate(
         Seed of the random numbers, which depend only on (seed, trial). Algorithms run with one seed get the same ground
         truth and participants, and usually the same samples (see Notes).
     metrics : sequence of str or function, optional
-        Names from ``lf.METRICS`` and custom functions (see Notes). By default all names that apply, without the losses
-        if there is a ground truth: they cost O(n m d) in each recorded round.
+        Names from ``lf.METRICS`` and custom functions (see Notes). By default all names that apply. For a regression
+        with a ground truth this excludes the losses, which cost O(n m d) in each recorded round.
     record_every : int
         Interval between recorded rounds. The initial state and the last round are always recorded.
     engine : str
@@ -94,7 +94,7 @@ def simulate(
         If `engine` does not support the run. The message names the engines that do.
     SizeError
         If one trial does not fit `memory_budget`, or the results of all trials do not fit the memory.
-    WorkerError
+    linfed.errors.WorkerError
         If a worker process dies.
 
     Warns

@@ -280,6 +280,10 @@ def judge(measured: Measured, **fields: Any) -> Finding:
         Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`, and `claimed_low` or
         `claimed_high`. The verdict is SUPPORTED or NOT SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
 
+    Returns
+    -------
+    Finding
+
     Raises
     ------
     TypeError
@@ -326,6 +330,10 @@ def judge_smaller(first: Array, second: Array, *, paired: bool = True, **fields:
         Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`. The verdict is SUPPORTED or NOT
         SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
 
+    Returns
+    -------
+    Finding
+
     Examples
     --------
     >>> import numpy as np
@@ -360,6 +368,10 @@ def judge_share(
     **fields
         Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`. The verdict is SUPPORTED or NOT
         SUPPORTED; with ``theorem=True``, HOLDS or VIOLATED.
+
+    Returns
+    -------
+    Finding
 
     Examples
     --------
@@ -486,6 +498,10 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
     **fields
         Other fields of `Finding`. Required: `claim`, `setting`, `source`; the judge supplies a `statistic`. The verdict
         is HOLDS or VIOLATED; with ``theorem=False``, SUPPORTED or NOT SUPPORTED.
+
+    Returns
+    -------
+    Finding
 
     Examples
     --------

@@ -94,7 +94,24 @@ def nan_as_worst(errors: npt.ArrayLike) -> Array:
 
 
 def binomial_share(count: int, total: int, *, confidence: float = 0.95) -> Measured:
-    """Return the share ``count / total`` with its Clopper-Pearson interval; (nan, 0, 1) if `total` is 0.
+    """Return the share ``count / total`` with its Clopper-Pearson interval.
+
+    Parameters
+    ----------
+    count, total : int
+        Number of successes and of trials, ``0 <= count <= total``.
+    confidence : float
+        Confidence level of the interval.
+
+    Returns
+    -------
+    estimate, low, high : float
+        (nan, 0, 1) if `total` is 0.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of range.
 
     Examples
     --------
@@ -315,8 +332,9 @@ def probability_smaller(first: Array, second: Array, *, confidence: float = 0.95
     Notes
     -----
     The measured coverage of the percentile bootstrap is 0.93 to 0.97 for probabilities 0.6 and 0.8 and 10, 20 and 50
-    normal trials. With fewer trials it is smaller. If all pairs have the same order, or all tie, the reach is the upper
-    end of the Clopper-Pearson interval for no exception, halved for ties.
+    normal trials. With fewer trials it is smaller. If all pairs have the same order, the interval's length is the upper
+    end of the Clopper-Pearson interval for no exception in min(a, b) trials. It has the same length, around 1/2, if all
+    pairs tie.
 
     Examples
     --------
@@ -370,6 +388,11 @@ def quantile_interval(values: npt.ArrayLike, level: float, *, confidence: float 
         An end is infinite if there are too few trials for a finite one: at 95 % the median needs 6 trials, and the
         upper end of the 95 % quantile 72.
 
+    Raises
+    ------
+    ValueError
+        If there are no values, or a level is out of range.
+
     Notes
     -----
     The number of trials at or below the quantile is binomial for every distribution. So the coverage is at least
@@ -408,6 +431,11 @@ def median_interval(values: npt.ArrayLike) -> Measured:
     estimate, low, high : float
         An end is infinite with fewer than 6 trials.
 
+    Raises
+    ------
+    ValueError
+        If there are no values.
+
     Examples
     --------
     >>> from linfed.statistics import median_interval
@@ -431,6 +459,11 @@ def mean_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Measure
     -------
     estimate, low, high : float
         The ends are infinite with one trial.
+
+    Raises
+    ------
+    ValueError
+        If there are no values, or `confidence` is out of range.
 
     Notes
     -----

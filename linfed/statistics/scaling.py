@@ -30,6 +30,10 @@ def judge_predicted_exponent(
         Other fields of `Finding`. Required: `claim`, `setting`; the judge supplies a `statistic` and a `source`. The
         verdict is HOLDS or VIOLATED; with ``theorem=False``, SUPPORTED or NOT SUPPORTED.
 
+    Returns
+    -------
+    Finding
+
     Examples
     --------
     >>> from linfed.statistics import judge_predicted_exponent
@@ -69,6 +73,10 @@ def judge_farthest_off(
     **fields
         Other fields of `Finding`. Required: `claim`, `setting`; the judge supplies a `statistic` and a `source`. The
         verdict is HOLDS or VIOLATED; with ``theorem=False``, SUPPORTED or NOT SUPPORTED.
+
+    Returns
+    -------
+    Finding
 
     Notes
     -----
@@ -111,6 +119,10 @@ def judge_one_constant(ratios: npt.ArrayLike, *, claimed_high: float, **fields: 
     **fields
         Other fields of `Finding`. Required: `claim`, `source`; the judge supplies a `statistic` and a `setting`. The
         verdict is HOLDS or VIOLATED; with ``theorem=False``, SUPPORTED or NOT SUPPORTED.
+
+    Returns
+    -------
+    Finding
 
     Notes
     -----

@@ -89,7 +89,7 @@ def run_tasks(options: ExecutionOptions, callbacks: TaskCallbacks) -> None:
 
     Raises
     ------
-    WorkerError
+    linfed.errors.WorkerError
         If worker processes cannot start, or the executor is broken.
     """
     if options.executor is None:

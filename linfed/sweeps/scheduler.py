@@ -94,7 +94,7 @@ def run_cells(
     ------
     TypeError, ValueError
         If the arguments of a `Run` that must be computed are invalid.
-    WorkerError
+    linfed.errors.WorkerError
         If worker processes cannot start, or an executor is broken.
     WriteError
         If the store cannot be written; the cells finished before are saved.

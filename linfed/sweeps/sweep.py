@@ -79,7 +79,7 @@ def sweep(
     SweepError
         If cells raised. All other cells have been finished and saved: they are in the error's ``table``, the failed
         ones in its ``failures``.
-    WorkerError
+    linfed.errors.WorkerError
         If worker processes cannot start. If a worker dies later, the cells it was computing run again; a cell whose
         worker dies twice counts as failed.
     WriteError

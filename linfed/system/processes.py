@@ -29,7 +29,7 @@ def worker_pool(workers: int, tasks: int) -> Iterator[Executor]:
 
     Raises
     ------
-    WorkerError
+    linfed.errors.WorkerError
         If a worker process dies; the message gives the likely cause.
 
     Notes

@@ -37,7 +37,7 @@ def fedavg_fixed_point(
     mu : float
         Proximal weight mu >= 0 of FedProx; 0 is FedAvg.
     weights : array_like (n,), optional
-        Weights p_i of the clients; equal by default.
+        Weights of the clients, at least 0, of any scale: p_i are the weights divided by their sum. Equal by default.
     stable : bool, default True
         If True, raise an error if the iteration diverges. If False, return the unstable fixed point in this case.
 

@@ -14,7 +14,16 @@ from linfed.numerics.linalg import orthonormalize
 
 
 class AtExactHeads(NamedTuple):
-    """Empirical risk (trials,), its relative gradient (trials,) and the predictors (trials, n, d).
+    """Empirical risk with exact heads, its gradient and the predictors, as `at_exact_heads` returns them.
+
+    Parameters
+    ----------
+    risk : ndarray (trials,)
+        Mean empirical risk over the clients.
+    gradient : ndarray (trials,)
+        Norm of the gradient with respect to an orthonormal basis of the span, relative to the norms of its terms.
+    predictors : ndarray (trials, n, d)
+        ``Q w_i``.
 
     Examples
     --------

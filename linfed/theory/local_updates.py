@@ -105,10 +105,11 @@ def meta_contraction(W: npt.ArrayLike, *, step_size: float, adaptation_step_size
 
     Notes
     -----
-    Population losses, all clients, ``alpha B'B = I`` and a server's head of 0. The own step takes each head to ``alpha
-    B'phi_i``. If B is near B*, the gradient on the head vanishes there. So the server's head stays at 0, and the own
-    step of MAML does not move B. The derivatives of the own step multiply a gradient of 0. The four variants then have
-    one contraction: first-order ANIL multiplies the part outside by ``I - beta (1/n) sum_i w_i w_i'`` at the adapted
+    The losses are those of the population, all clients participate, ``alpha B'B = I``, and the server's head is 0. The
+    own step then gives each client the head ``alpha B'phi_i``. If B is near B*, the gradient on this head is 0.
+    Therefore the server's head stays at 0, and the own step of MAML does not change B. The derivatives of the own step
+    multiply a gradient of 0. So the four variants (ANIL and MAML, each with and without second derivatives) have the
+    same contraction: first-order ANIL multiplies the part outside by ``I - beta (1/n) sum_i w_i w_i'`` at the adapted
     heads.
 
     MAML needs a small mean of the heads, or a B near B*: otherwise its head grows, and it may not converge.

@@ -29,14 +29,14 @@ def single_model_floor(truth: Truth) -> Array:
 
     Notes
     -----
-    This is a lower bound for every single model, and the limit of FedAvg for large m. Compare it with
-    ``result.metrics["risk"]``.
+    This is a lower bound for every single model. For large m it is the limit of FedAvg with one local step or with one
+    covariance for all clients; otherwise FedAvg's limit is higher. Compare it with ``result.metrics["risk"]``.
 
     **Deviations**: the papers state it for ``phi_i = B* w_i*`` and identity covariance, without noise.
 
     References
     ----------
-    FedRep paper, problem (3) against problem (4).
+    FedRep paper, section 3, problem (4) compared with (3).
 
     Examples
     --------
@@ -56,12 +56,12 @@ def single_model_floor(truth: Truth) -> Array:
 
 
 def outside_length(B: npt.ArrayLike, Phi: npt.ArrayLike) -> Array:
-    """Return the length ``||(I - BB') phi||`` of each regressor outside the span of a representation.
+    """Return the length ``||(I - QQ') phi||`` of each regressor outside the span of a representation.
 
     Parameters
     ----------
     B : array_like (d, k) or (trials, d, k)
-        Representation; its columns need not be orthonormal.
+        Representation of rank k; its columns need not be orthonormal. Q is its orthonormal factor.
     Phi : array_like (n, d) or (trials, n, d)
         Regressors, one per row, for example ``problem.new_clients(truth, 100, seed, [0]).dense()``.
 
@@ -95,8 +95,8 @@ def new_client_mean_risk(outside: npt.ArrayLike, *, noise_std: float, rank: int,
     Parameters
     ----------
     outside : array_like
-        Length ``rho = ||(I - BB') phi||`` of the new client's regressor outside the span of the orthonormal B; any
-        shape.
+        Length ``rho = ||(I - BB') phi||`` of the new client's regressor outside the span of the orthonormal B, as
+        `outside_length` returns it; any shape.
     noise_std : float
         Standard deviation of the label noise.
     rank : int
@@ -107,8 +107,8 @@ def new_client_mean_risk(outside: npt.ArrayLike, *, noise_std: float, rank: int,
     Returns
     -------
     ndarray, as `outside`
-        ``(1/2) [rho^2 + k tau^2 / (m_new - k - 1)] + noise_std^2 / 2`` with ``tau^2 = rho^2 + noise_std^2``; infinite
-        at m_new = k and k + 1, where medians can be compared instead (`new_client_excess_quantile`).
+        ``(1/2) [rho^2 + k tau^2 / (m_new - k - 1)] + noise_std^2 / 2`` with ``tau^2 = rho^2 + noise_std^2``. At m_new
+        = k and k + 1 it is infinite unless tau = 0; there medians can be compared (`new_client_excess_quantile`).
 
     Raises
     ------

@@ -24,7 +24,7 @@ def gaussian_mechanism_noise(epsilon: float, delta: float, *, sensitivity: float
     Returns
     -------
     float
-        Standard deviation of the noise on each entry in each round, in units of `sensitivity`.
+        Standard deviation of the noise on each entry in each round, proportional to `sensitivity`.
 
     Raises
     ------

@@ -36,12 +36,13 @@ class FedProx(Averaging):
     ``linfed.theory.fedavg_fixed_point(mu=)``. With ``K -> inf`` local steps this is the fixed point of clients that
     solve their proximal problems exactly.
 
-    **Deviations**: all clients have equal mu; the family's source allows one mu per client. Full-gradient steps,
-    schedules and fine-tuning are additions.
+    **Deviations**: all clients have equal mu; the pseudocode of the averaging family allows one mu per client.
+    Full-gradient steps, schedules and fine-tuning are additions.
 
     References
     ----------
-    Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith 2020, Algorithm 2; the family's source.
+    Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith 2020, Algorithm 2; the pseudocode of the averaging
+    family, Algorithm 2.
 
     Examples
     --------

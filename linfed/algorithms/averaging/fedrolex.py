@@ -86,7 +86,7 @@ class FedRolex(Rolling):
         the coordinates of theta with one layer, and the columns of B with their entries of w with two layers.
     aggregation : "published" or "zero-filled"
         "published": a parameter changes by the mean change of the clients that trained it. "zero-filled": it changes by
-        the sum of p_i times the changes, with 0 for the other participants (the family's source).
+        the sum of p_i times the changes, with 0 for the other participants (pseudocode of the averaging family).
     step_size, rank, local_steps, local_epochs, batch_size, server_step_size, weights, init, fine_tune
         As in `FedAvg`.
 
@@ -101,12 +101,12 @@ class FedRolex(Rolling):
     P`` and wrapping around. All other units are 0 in the client's model, so the client fits its labels with the window
     only. With beta = 1 it is FedAvg.
 
-    **Deviations**: the formula of the family's source for the window has the number of samples instead of the width of
-    the layer. The server step size, full-gradient steps, schedules and fine-tuning are additions.
+    **Deviations**: the pseudocode's formula for the window has the number of samples instead of the width of the
+    layer. The server step size, full-gradient steps, schedules and fine-tuning are additions.
 
     References
     ----------
-    Alam, Liu, Yan and Zhang 2022, Algorithm 1; the family's source.
+    Alam, Liu, Yan and Zhang 2022, Algorithm 1; the pseudocode of the averaging family, Algorithm 7.
 
     Examples
     --------

@@ -66,13 +66,13 @@ class FedSCAVAR(Clustering, Rolling):
 
     With beta = 1, mu = 0 and full participation it is SCAFFOLD for any clusters.
 
-    **Deviations**: y and c change only at trained parameters; the source does not specify this for y. The update of c
-    uses the clients' shares among all clients, as in `SCAFFOLD`. Weights, full-gradient steps, schedules and
+    **Deviations**: y and c change only at trained parameters; the pseudocode does not specify this for y. The update of
+    c uses the clients' shares among all clients, as in `SCAFFOLD`. Weights, full-gradient steps, schedules and
     fine-tuning are additions, as in `SCAFFOLD`.
 
     References
     ----------
-    The family's source, Algorithm 8.
+    The pseudocode of the averaging family, Algorithm 8.
 
     Examples
     --------

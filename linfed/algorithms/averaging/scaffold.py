@@ -58,13 +58,14 @@ class SCAFFOLD(Averaging):
     ``pi_i`` is a client's share among *all* clients, so that always ``c = sum_i pi_i c_i``. The minimiser of
     ``sum_i pi_i f_i`` with ``c_i = grad f_i`` is a fixed point for any participants and every K. Memory O(n P).
 
-    **Deviations**: the family's source prints the participants' weights p_i in the update of c. With unequal counts and
-    p < n, c is then not the mean of the c_i, and the limit is another point. Full-gradient steps, weights, schedules
-    and fine-tuning are additions.
+    **Deviations**: the pseudocode of the averaging family prints the participants' weights p_i in the update of c. With
+    unequal counts and p < n, c is then not the mean of the c_i, and the limit is another point. Full-gradient steps,
+    weights, schedules and fine-tuning are additions.
 
     References
     ----------
-    Karimireddy, Kale, Mohri, Reddi, Stich and Suresh 2020, Algorithm 1; the family's source.
+    Karimireddy, Kale, Mohri, Reddi, Stich and Suresh 2020, Algorithm 1; the pseudocode of the averaging
+    family, Algorithm 4.
 
     Examples
     --------

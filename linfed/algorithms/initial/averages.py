@@ -23,6 +23,11 @@ class TruncatedAverages(Initial):
         C > 0: a sample counts only if ``y^2 <= C mean(y^2)``, with the mean over all clients' samples; ``np.inf`` for
         all samples.
 
+    Raises
+    ------
+    ValueError
+        If `threshold` is not positive.
+
     Notes
     -----
     The sum of a client is divided by its number of samples m_i, including those that do not count. With fresh data it

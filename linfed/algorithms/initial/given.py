@@ -32,6 +32,12 @@ class GivenSubspace(Initial):
     ----------
     B : array_like (d, k) or (trials, d, k)
 
+    Raises
+    ------
+    ValueError
+        If B has another number of axes or an entry is not finite; in `simulate` also if d, k or the number of trials
+        differs from the run's.
+
     Notes
     -----
     **Deviations**: an addition, to replay other implementations.
@@ -86,6 +92,11 @@ class GivenFactors(InitialFactors):
     ----------
     B : array_like (d, k) or (trials, d, k)
     W : array_like (n, k) or (trials, n, k)
+
+    Raises
+    ------
+    ValueError
+        As in `GivenSubspace`, for both arrays, or if their numbers of trials differ.
 
     Notes
     -----

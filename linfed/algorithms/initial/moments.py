@@ -25,6 +25,13 @@ class Moments(Initial):
     clients : int, optional
         Number of clients to use, the first ones; all by default.
 
+    Raises
+    ------
+    ValueError
+        If `clients` is below 1; in `simulate` also if it exceeds the number of clients.
+    SizeError
+        In `simulate`, if the work or the (d, d) matrix is too large.
+
     Notes
     -----
     With fresh data it uses an additional batch, drawn from separate streams; with fixed or given data it uses the data

@@ -44,6 +44,11 @@ class SmallRandom(InitialFactors):
     alpha : float, optional
         Standard deviation; ``1 / (10 d)`` by default.
 
+    Raises
+    ------
+    ValueError
+        If `alpha` is not positive.
+
     References
     ----------
     FLUTE paper, Algorithm 1, line 2; Theorem 5.1 and Appendix C.1 for alpha.

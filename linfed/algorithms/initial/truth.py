@@ -23,6 +23,11 @@ class AtDistance(Initial):
     delta : float, 0 <= delta <= 1
         Sine of every principal angle to the reference subspace; requires ``dim >= 2 rank`` and a ground truth.
 
+    Raises
+    ------
+    ValueError
+        If `delta` is out of range; in `simulate` also if ``dim < 2 rank`` or without a ground truth.
+
     Notes
     -----
     ``B = sqrt(1 - delta^2) B* O + delta P`` with O a uniform rotation and P uniform among the orthonormal (d, k)
@@ -69,7 +74,8 @@ class TrueSubspace(Initial):
 
     Notes
     -----
-    `Oracle` uses this subspace. `Truth.reference` defines ``U_k`` under a covariance of x.
+    `Oracle` uses this subspace. `Truth.reference` defines ``U_k`` under a covariance of x. Without a ground truth
+    `simulate` raises a ValueError.
 
     **Deviations**: an addition, for references.
 

@@ -47,9 +47,9 @@ class Ditto(PersonalModels):
             \qquad \theta_i \text{ by K local steps on } f_i
 
     The personal steps use the received theta, not the new one. Clients predict with v_i; all start at 0. The v_i do not
-    change theta, which follows `FedAvg`. On fixed samples v_i converges to ``(A_i + lambda I)^{-1} (b_i + lambda
-    theta)`` at the limit of theta. ``strength=0`` is `LocalOnly` with gradient steps. A new client of a regression is
-    fitted exactly. Cost of a round ``O((K + s) p m d)`` for s personal steps.
+    change theta, which follows `FedAvg`. On fixed samples and with small steps, v_i converges to ``(A_i + lambda
+    I)^{-1} (b_i + lambda theta)`` at the limit of theta. ``strength=0`` is `LocalOnly` with gradient steps. A new
+    client of a regression is fitted exactly. Cost of a round ``O((K + s) p m d)`` for s personal steps.
 
     **Deviations**: full-gradient steps replace minibatches; the exact fit of new clients is an addition.
 

@@ -38,7 +38,7 @@ class FedMTL(Algorithm):
     Raises
     ------
     ValueError
-        If a value is out of range, or a name is unknown.
+        If a value is out of range, or a name is unknown; in `simulate` also for classification.
 
     Notes
     -----

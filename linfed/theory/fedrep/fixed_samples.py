@@ -212,7 +212,7 @@ def _minimum(W: Array, d: int, m: int, variance: float) -> dict[str, Array]:
 def fixed_samples_needed(
     step_size: float, *, dim: int, rank: int, n_clients: int, rounds: int, delta: float, level: float
 ) -> float:
-    """Predict the samples that bring FedRep from one subspace distance to another on fixed samples without noise.
+    """Predict the number of fixed samples with which noiseless FedRep decreases the distance to a level.
 
     Parameters
     ----------
@@ -223,24 +223,24 @@ def fixed_samples_needed(
     rounds : int
         T, at least 1.
     delta, level : float
-        The initial distance and the distance to reach, ``0 < level < delta < 1``.
+        Initial subspace distance, and the one after the rounds, ``0 < level < delta < 1``.
 
     Returns
     -------
     float
-        The m, not rounded; infinity if even 1e6 samples are too few for the rounds.
+        The number m of samples per client, not rounded. It is infinite if even 1e6 samples are too few for the rounds.
 
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
-    The tangents of the angles, ``(d-k) k`` numbers, follow the Gram matrix of ``n (m-k)`` vectors ``x (x) w_i``: in
-    each round a direction of eigenvalue l shrinks by ``1 - eta c l`` with ``c = 1 - k/m``. The eigenvalues are
-    distributed as in the Marchenko-Pastur law of ratio ``(d-k) k/(n (m-k))``. For heads of length sqrt(k) with
-    ``(1/n) sum_i w_i w_i' = I``.
+    The heads have length sqrt(k) and ``(1/n) sum_i w_i w_i' = I``. The tangents of the angles are ``(d-k) k`` numbers.
+    A round multiplies their component along each eigenvector of the Gram matrix of ``n (m-k)`` vectors ``x (x) w_i``
+    by ``1 - eta c l``, where l is the eigenvalue and ``c = 1 - k/m``. The eigenvalues have the Marchenko-Pastur
+    distribution of ratio ``(d-k) k/(n (m-k))``.
 
     **Deviations**: not in the paper.
 

@@ -111,19 +111,19 @@ def near_truth_threshold(
     Returns
     -------
     float
-        The m, not rounded, with ``(1 - eta c)^2 + eta^2 c (c f + g) = 1``; k + 2, the least m for which the factor is
-        defined, if the factor is at most 1 there; infinity if no m is enough.
+        The m, not rounded, at which ``(1 - eta c)^2 + eta^2 c (c f + g) = 1``. The factor is defined from m = k + 2; if
+        it is at most 1 there, the result is k + 2. If no m is enough, it is infinite.
 
     Raises
     ------
     ValueError
-        For values out of range.
+        If a value is out of range.
 
     Notes
     -----
-    For p = n and eta = 1/4 it is ``p m = (d-k+1) k/(7 + k/m)``. Heads as in `one_round_factor`. Above the step ``2/(1 +
-    f)`` the factor is above 1 for many samples, since a share k/m of the message is lost to the heads and the step is
-    longer without it. If it is below 1 for few samples, more samples are not better.
+    The heads are as in `one_round_factor`. For p = n and eta = 1/4, ``p m = (d-k+1) k/(7 + k/m)``. Above the step
+    ``2/(1 + f)`` the factor is above 1 for many samples, since a share k/m of the message is lost to the heads and the
+    step is longer without it. If it is below 1 for few samples, more samples are not better.
 
     **Deviations**: not in the paper.
 

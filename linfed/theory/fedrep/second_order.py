@@ -132,7 +132,7 @@ def second_order_evolution(
 
     where the sums are over the p participants. They are treated as if Y, and the square root of Phi, were Gaussian.
     Their first and second moments are exact (with moments of the heads up to order eight, and the variance due to
-    client sampling). `DRAWS` fixed points represent the distribution of T. They follow ``T+ = L(T) K K' L(T)'``, where
+    client sampling). At least 512 points represent the distribution of T. They follow ``T+ = L(T) K K' L(T)'``, where
     ``L L'`` is the mean map at the T of each point. K is lower triangular and represents the fluctuation in a round. It
     is the round above at the common centre of the points, relative to the mean map at this centre. The points are
     antithetic Gaussian values with covariance I. They are spread evenly along the direction that changes the largest
@@ -153,7 +153,7 @@ def second_order_evolution(
       for the median and up to 40 % for the 90 % quantile.
 
     The moments cost O(n k^8/576) once, in blocks of clients: 0.1 s for 10^5 clients and k = 5. A round then costs
-    `DRAWS` small matrices, 1.5 ms for k = 2 and 5 ms for k = 5, independent of n, d and m. For a few hundred clients,
+    512 small matrices, 1.5 ms for k = 2 and 5 ms for k = 5, independent of n, d and m. For a few hundred clients,
     some hundred runs with ``engine="chain"`` cost as little and are exact.
 
     **Deviations**: derived here; the papers do not have it.

@@ -29,7 +29,7 @@ def fedrep_bound(
     Parameters
     ----------
     rounds : array_like (R,)
-        Numbers of rounds T.
+        Numbers of rounds T >= 0; this is not checked.
     step_size : float
         Step size eta for B.
     start : array_like (...)
@@ -83,7 +83,7 @@ def fedrep_bound_rounds(level: float, *, step_size: float, start: float, smalles
     Parameters
     ----------
     level : float
-        The subspace distance to reach, ``0 < level <= start``.
+        Subspace distance after these rounds, ``0 < level <= start``.
     step_size : float
         eta.
     start : float
@@ -99,7 +99,7 @@ def fedrep_bound_rounds(level: float, *, step_size: float, start: float, smalles
     Raises
     ------
     ValueError
-        For values out of range, or a step so large that the bound's factor is not positive.
+        If a value is out of range, or if the step is so large that the bound's factor is not positive.
 
     References
     ----------
@@ -285,7 +285,7 @@ def fedrep_failure_probability(rounds: int, *, dim: int, rank: int, participants
     Returns
     -------
     float
-        ``T exp(-100 min(k^2 log p, d))``: With one participant this is at least 1, so the theorem guarantees nothing.
+        ``T exp(-100 min(k^2 log p, d))``. With one participant this is at least 1, so the theorem guarantees nothing.
         With two or more it is below 1e-29 for any practical T.
 
     References

@@ -164,7 +164,8 @@ def theorem1_run(result: Result) -> Theorem1Run:
     Parameters
     ----------
     result : Result
-        Result of `lf.simulate` with the metric "subspace_distance", with any engine.
+        Result of `lf.simulate` for `FedRep`, with the metric "subspace_distance", with any engine. `PrivateFedRep` and
+        `CompressedFedRep` are accepted, but the theorem does not cover their noise and compression.
 
     Returns
     -------
@@ -172,9 +173,14 @@ def theorem1_run(result: Result) -> Theorem1Run:
 
     Raises
     ------
+    TypeError
+        If `result` is not a result.
+    KeyError
+        If it has no metric "subspace_distance".
     ValueError
-        If the theorem does not cover the run: another algorithm, several local steps on B, ``aggregate="sum"`` or no
-        QR. If the ground truth is not ``B* w_i*`` where B* has as many columns as B. If the covariance of x is not I.
+        If the theorem does not cover the run: another algorithm, several local steps on B, a schedule of step sizes,
+        ``aggregate="sum"``, weights, `split`, `whiten`, or no QR. If there is no ground truth, or it is not ``B* w_i*``
+        where B* has as many columns as B. If the covariance of x is not I.
 
     Notes
     -----

@@ -34,7 +34,7 @@ def flute_gap(spectrum: npt.ArrayLike, rank: int) -> Array:
     Raises
     ------
     ValueError
-        If the rank exceeds r.
+        If the rank is not from 1 to r.
 
     References
     ----------
@@ -75,7 +75,7 @@ def flute_step_limit(spectrum: npt.ArrayLike, rank: int, *, constant: str = "app
     Raises
     ------
     ValueError
-        If the constant is unknown, or if the rank exceeds r.
+        If the constant is unknown, or the rank is not from 1 to r.
 
     Notes
     -----
@@ -113,6 +113,11 @@ def flute_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Array:
     -------
     ndarray (...)
 
+    Raises
+    ------
+    ValueError
+        If the rank is not from 1 to r, or the step size is not positive.
+
     References
     ----------
     FLUTE paper, Theorem 5.5.
@@ -133,7 +138,7 @@ def flute_local_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Ar
     Parameters
     ----------
     spectrum : array_like (..., r)
-        Singular values of Phi.
+        Singular values of Phi in descending order.
     rank : int
         Rank k of the model.
     step_size : float
@@ -145,6 +150,11 @@ def flute_local_rate(spectrum: npt.ArrayLike, rank: int, step_size: float) -> Ar
         ``max(1 - eta Delta / 2, |1 - 2 eta lambda_1|)``. It is below 1 if and only if ``eta < 1 / lambda_1`` and
         ``Delta > 0``. (With k = n = d there is no direction after the k-th, and the true factor is ``|1 - 2 eta
         lambda_k|`` at small step sizes.)
+
+    Raises
+    ------
+    ValueError
+        If the rank is not from 1 to r, or the step size is not positive.
 
     Notes
     -----
@@ -178,7 +188,7 @@ def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients:
     Parameters
     ----------
     spectrum : array_like (..., r)
-        Singular values of Phi.
+        Singular values of Phi in descending order.
     rank, n_clients : int
         Rank k of the model, and n.
     step_size : float
@@ -190,9 +200,14 @@ def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients:
     -------
     ndarray (..., R)
         ``lambda_1^2 sqrt(k) / (eta Delta^2 sqrt(n)) (1 - eta Delta / 16)^t``. The theorem does not specify its
-        constant. The proof gives ``4 * 400`` (`PROOF_CONSTANT`, and ``lambda_1' = 2 lambda_1`` squared) with t counted
+        constant. The proof gives ``4 * 400`` (its C is 400, and ``lambda_1' = 2 lambda_1`` squared) with t counted
         from the entry into the region R. Counted from round 0, the constant is larger by the factor ``(1 - eta Delta /
         16)^(-T_R)``.
+
+    Raises
+    ------
+    ValueError
+        If the rank is not from 1 to r, or a value is out of range.
 
     References
     ----------
@@ -221,7 +236,7 @@ def flute_covered_rounds(spectrum: npt.ArrayLike, rank: int, step_size: float, n
     Parameters
     ----------
     spectrum : array_like (r,)
-        Singular values of Phi.
+        Singular values of Phi in descending order.
     rank : int
         Rank k of the model.
     step_size : float
@@ -235,6 +250,11 @@ def flute_covered_rounds(spectrum: npt.ArrayLike, rank: int, step_size: float, n
         ``log m / (-2 log(1 - eta Delta / 16))``, from the condition that m grows like ``(1 - eta Delta / 16)^(-2T)``
         without its other factors. Infinite, meaning that there is no condition, if ``1 - eta Delta / 16`` is not
         between 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        If the rank is not from 1 to r, or a value is out of range.
 
     References
     ----------

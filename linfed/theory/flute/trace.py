@@ -41,7 +41,7 @@ class FluteTrace:
     inside : ndarray of bool (trials, R)
         True if Theta is in the region R.
     region : ndarray (trials, R, 3)
-        The three quantities of `Region`.
+        The three quantities that define R: ``sigma_1^2`` of Theta and of Theta_res, and ``sigma_k^2`` of Theta_k.
     entry : ndarray (trials,)
         Predicted time of entry T_R.
     identity : ndarray (trials, R)

@@ -110,7 +110,7 @@ class ShortcutRound(RecordedRound):
         Heads ``w_i^t`` and ``w_i^{t+1}``.
     S_old, S : ndarray (trials, p, d)
         Shortcuts ``s_i^t`` and ``s_i^{t+1}``.
-        B_star : ndarray (trials, d, k)
+    B_star : ndarray (trials, d, k)
     W_star : ndarray (trials, p, k)
     S_star : ndarray (trials, p, d)
         Ground truth.

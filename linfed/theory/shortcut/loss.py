@@ -60,7 +60,7 @@ def shortcut_loss_rounds(
     -----
     The prediction holds for the closed-form updates (2) to (5) with isotropic x, full participation, and heads whose
     second moment is I. It has no fitted parameters and is accurate up to a constant factor: runs take up to twice as
-    long (`judge_loss_rounds`).
+    long.
 
     **Deviations**: not in the draft.
 

@@ -30,7 +30,7 @@ def single_model_floor(truth: Truth) -> Array:
     Notes
     -----
     This is a lower bound for every single model. For large m it is the limit of FedAvg with one local step or with one
-    covariance for all clients; otherwise FedAvg's limit is higher. Compare it with ``result.metrics["risk"]``.
+    covariance for all clients; otherwise the limit is usually higher. Compare it with ``result.metrics["risk"]``.
 
     **Deviations**: the papers state it for ``phi_i = B* w_i*`` and identity covariance, without noise.
 

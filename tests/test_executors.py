@@ -1,6 +1,7 @@
 """One sweep on every executor: the same table to the last bit, and what becomes of a worker that dies."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -306,13 +307,20 @@ assert abs(2 * metrics["half"] - metrics["subspace_distance"]).max() < 1e-12
 """
 
 
+ALREADY_REMOVED = (
+    r".*loky.backend.resource_tracker\.py:\d+: UserWarning: resource_tracker: There appear to be 1 leaked semlock .*\n"
+    r" +warnings\.warn\(\n.*resource_tracker: /loky-\S+: FileNotFoundError\(.*\n +warnings\.warn\(.*\n"
+)
+"""Two warnings of loky, which sometimes ends between removing a semaphore and reporting it: nothing leaks."""
+
+
 @pytest.mark.long
 def test_a_notebooks_own_metric_is_found_by_workers():
     pytest.importorskip("loky")
     done = subprocess.run(
         [sys.executable, "-c", OF_A_NOTEBOOK], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, re.sub(ALREADY_REMOVED, "", done.stderr)) == (0, "")
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 from dataclasses import replace
@@ -23,7 +24,6 @@ REQUIRED: dict[str, Any] = {
     "strength": 1.0,
     "mu": 1.0,
     "clusters": 2,
-    "model_share": 0.5,
     "first_phase": 1,
     "ridge": 1.0,
     "base": lf.FedRep(rank=4, step_size=0.1),
@@ -40,6 +40,16 @@ def algorithm_table() -> str:
     """Return the table as Markdown, in the order of ``lf.ALGORITHMS``."""
     header = ("algorithm", "what it learns", "source", "floats down / up", "engines", "predicted")
     return table(header, [row(kind) for kind in lf.ALGORITHMS.values()])
+
+
+def for_classes() -> str:
+    """Return the names of the algorithms that support classification without further options, as Markdown."""
+    names = []
+    for kind in lf.ALGORITHMS.values():
+        with contextlib.suppress(ValueError):
+            with_required(kind).check_loss(3)
+            names.append(f"`lf.{kind.__name__}`")
+    return ", ".join(names)
 
 
 def row(kind: type[lf.Algorithm]) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ T = TypeVar("T")
 LARGEST_INTEGER = 2**63 - 1
 """Largest allowed size or number of steps: the limit of array sizes."""
 
-LARGEST_NOISE = 1e150
-"""Largest allowed standard deviation: a sum of its square over samples does not overflow."""
+LARGEST_NOISE = 1e70
+"""Largest allowed standard deviation of noise: its fourth power, which predictions contain, does not overflow."""
 
 NO_NUMBERS = (bool, np.bool_, np.timedelta64)
 """Types that Python or NumPy treat as integers and that the checks refuse as numbers."""
@@ -297,10 +297,10 @@ def check_number(
 
 
 def check_noise_std(value: object, name: str = "noise_std") -> float:
-    """Return `value` as a standard deviation of at least 0 whose square does not overflow."""
+    """Return `value` as a standard deviation of at least 0 whose fourth power does not overflow."""
     number = check_number(name, value, minimum=0.0)
     if number > LARGEST_NOISE:
-        raise ValueError(f"{name} = {short_repr(value)} must be at most {LARGEST_NOISE:g}: its square would overflow")
+        raise ValueError(f"{name} = {short_repr(value)} must be at most {LARGEST_NOISE:g}: its powers would overflow")
     return number
 
 
@@ -419,6 +419,14 @@ def _no_numbers(name: str, value: object) -> str:
     if kind in "iuf" or (kind == "O" and is_real(value)):
         return ""
     return f"{name} holds {short_repr(next(iter(array.ravel().tolist()), value))}, which is not a number"
+
+
+def check_times(name: str, value: object) -> Array:
+    """Return `value` as an array (R,) of numbers of rounds, which need not be integers; raise if one is negative."""
+    found = check_array(name, value, [("R",)])
+    if (found < 0).any():
+        raise ValueError(f"{name} = {short_repr(value)} must be at least 0")
+    return found
 
 
 def check_unmasked(name: str, value: T) -> T:

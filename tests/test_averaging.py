@@ -619,3 +619,11 @@ def test_metrics_and_client_risks_of_shared_rows(form, parts, covariance, n):
         np.testing.assert_allclose(risks[t], ref.client_risks(Theta, Phi, matrix, 0.3), **TOLERANCE)
         shown = state.predictors()[t]
         np.testing.assert_allclose(np.broadcast_to(shown, (n, 5)), Theta, **TOLERANCE)
+
+
+def test_a_rate_that_overflows_is_infinite():
+    A = np.stack([np.stack([np.eye(3)] * 2), 1e3 * np.stack([np.eye(3)] * 2)])
+    rates = lf.theory.fedavg_rate(A, step_size=1e-3, local_steps=10**5)
+    assert rates[0] < 1
+    steep = lf.theory.fedavg_rate(A, step_size=1e3, local_steps=500)
+    assert np.isinf(steep).all()

@@ -8,9 +8,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from helpers import assert_one_line, each
+from helpers import assert_one_line, each, normal
 
 import linfed as lf
+from linfed import theory
 from linfed._values import Configuration
 
 NAN, INF = float("nan"), float("inf")
@@ -842,6 +843,55 @@ CALLS = {
         lambda: run(rounds=0).new_clients([5, 10**10]),
         ["n_samples up to 10000000000", "TB", "half of the memory is"],
     ),
+    "ascending singular values": (lambda: theory.flute_gap([1.0, 2.0], 1), ["spectrum = [1.0, 2.0]", "descending"]),
+    "a negative round of a bound": (
+        lambda: theory.fedrep_bound([3, -1], step_size=0.1, start=0.5, smallest=1.0),
+        ["rounds = [3, -1]", "at least 0"],
+    ),
+    "a negative round of FLUTE's bound": (
+        lambda: theory.flute_bound([2.0, 1.0], 1, 0.01, 4, [-1]),
+        ["rounds = [-1]", "at least 0"],
+    ),
+    "a relative gradient of other clients": (
+        lambda: theory.flute_relative_gradient(ones(3, 2), ones(4, 2), ones(1, 3, 3), ones(4, 3)),
+        ["A has shape (1, 3, 3)", "(4, 3, 3)"],
+    ),
+    "a cycle of other clients": (
+        lambda: theory.fedrolex_cycle(ones(4, 3, 3), ones(5, 3), step_size=0.1, model_share=0.5),
+        ["A has shape (4, 3, 3)", "(5, 3, 3)"],
+    ),
+    "a cycle with a negative weight": (
+        lambda: theory.fedrolex_cycle(ones(2, 3, 3), ones(2, 3), step_size=0.1, model_share=0.5, weights=[1, -1]),
+        ["weights must not be negative"],
+    ),
+    "L2GD without local steps": (
+        lambda: theory.l2gd_stationary_models(
+            ones(2, 1, 1), ones(2, 1), step_size=0.1, strength=1.0, mean_probability=1.0
+        ),
+        ["mean_probability = 1 must be below 1"],
+    ),
+    "contractions of other trials": (
+        lambda: theory.contracted_distance(ones(2, 5, 1), ones(2, 5, 1), ones(3, 1, 1), [1]),
+        ["B, B_star and contraction", "2 and 3 trials"],
+    ),
+    "dependent columns of a representation": (
+        lambda: theory.outside_length(ones(4, 2), ones(3, 4)),
+        ["B of shape (4, 2)", "linearly independent", "rank 1"],
+    ),
+    "a spectral floor in few dimensions": (
+        lambda: theory.spectral_floor(lf.UStatistic(rank=2), normal(9, 2), dim=3, n_samples=5, noise_std=0.1),
+        ["dim = 3", "at least 4"],
+    ),
+    "heads of 0": (
+        lambda: theory.second_order_evolution(0 * ones(9, 2), dim=9, n_samples=9, step_size=0.1, rounds=1, delta=0.5),
+        ["W of shape (9, 2)", "must not be 0"],
+    ),
+    "noise on messages that overflows": (
+        lambda: theory.near_truth_floor(
+            normal(9, 2), dim=9, n_samples=9, step_size=0.1, noise_std=0.0, message_noise_std=1e100
+        ),
+        ["message_noise_std = 1e+100", "at most 1e+70"],
+    ),
 }
 SIZES = ("beyond memory", "would not fit")
 KINDS = {
@@ -1034,7 +1084,7 @@ def test_large_steps_end_as_results(name, value):
     "problem",
     [
         shared(head_norm=1e200),
-        shared(noise_std=1e150),
+        shared(noise_std=1e70),
         shared(condition_number=1e12),
         lf.SimilarRepresentations(n_clients=8, dim=6, rank=2, deviation=1e200, outliers=0.2),
         shared(design=lf.Gaussian(covariance=1e200)),

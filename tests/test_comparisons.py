@@ -92,6 +92,15 @@ def test_a_factor_of_fewer_rounds_against_a_rivals():
     assert "a median is not reached in 1000 rounds" in note
 
 
+def test_the_trials_before_and_after_may_differ_in_number():
+    rng = np.random.default_rng(5)
+    many, few = np.exp(rng.standard_normal((2, 50))), 5.0 + np.exp(rng.standard_normal((2, 7)))
+    (estimate, low, high), _ = factor_ratio([100 * many[0], 10 * few[0]], [100 * many[1], 20 * few[1]], 10**6)
+    medians = [100 * np.sort(many)[:, 24], 10 * np.sort(few)[:, 3] * [1.0, 2.0]]
+    assert estimate == pytest.approx((medians[0][0] / medians[1][0]) / (medians[0][1] / medians[1][1]))
+    assert low < estimate < high
+
+
 def test_trials_without_a_level_are_left_out():
     rounds = np.array([[10.0, NAN, 10.0], [40.0, 1.0, 40.0]])
     assert gain_ratio(rounds, rounds, 100)[0] == pytest.approx((1.0, 1.0, 1.0))

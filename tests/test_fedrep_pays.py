@@ -8,6 +8,7 @@ import pytest
 import linfed as lf
 from experiments import fedrep_pays
 from linfed.statistics.findings import Verdict
+from linfed.theory.fedrep.cavity import typical_mean
 
 SIZES, CLIENTS = (5, 7, 10, 15, 25, 50, 75, 100, 200), (2, 4, 8, 50, 1000)
 DIM, RANK, TRIALS = 50, 3, 20
@@ -95,3 +96,10 @@ def test_a_risk_that_the_grid_does_not_reach_is_not_judged():
 def test_a_crossing_is_the_last_one():
     values = np.array([[1.0, -1.0, 1.0, -1.0], [-1.0, -1.0, -1.0, -1.0], [-1.0, -1.0, -1.0, 1.0]])
     np.testing.assert_allclose(fedrep_pays.crossing([1, 2, 4, 16], values), [8.0, 1.0, np.inf])
+
+
+def test_a_huge_number_of_clients_takes_no_more_memory():
+    """The median over data sets is of at most 10,000 clients, more than enough for a mean."""
+    draws = np.random.default_rng(0).exponential(size=(1, 2048))
+    assert typical_mean(draws, 10**12) == typical_mean(draws, 10_000) == pytest.approx(draws.mean(), rel=0.01)
+    assert 2e8 < lf.theory.fixed_sample_edge(dim=10_000, rank=3, n_samples=10, noise_std=30.0) < 3e8

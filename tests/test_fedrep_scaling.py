@@ -185,3 +185,16 @@ def test_only_what_is_printed_with_theta_is_judged_from_both_sides(power, bounde
     assert found["The smallest m grows in kappa at most as fast as Theorem 1's"] is bounded
     assert found["Theorem 1's m is tight in kappa"] is tight
     assert found["Over rounds that grow like kappa^2 the samples per client grow like kappa^4"] is total
+
+
+def test_fixed_samples_needed_with_large_steps_and_near_the_start():
+    """With eta = 2.5 many samples diverge, since 1 - eta < -1, but few leave only a part 1 - k/m of the gradient."""
+    sizes = {"dim": 60, "rank": 2, "n_clients": 2000, "delta": 0.9}
+    found = lf.theory.fixed_samples_needed(2.5, rounds=100, level=0.01, **sizes)
+    assert 2 < found < 3
+    for m, reached in ((3, True), (30, False)):
+        problem = lf.SharedRepresentation(n_clients=2000, dim=60, rank=2, condition_number=1.0)
+        algorithm = lf.FedRep(rank=2, step_size=2.5, init=lf.AtDistance(0.9))
+        run = lf.simulate(algorithm, problem, data=lf.FixedSamples(m), rounds=100, metrics=["subspace_distance"])
+        assert bool(run.metrics["subspace_distance"][0, -1] < 0.01) is reached
+    assert lf.theory.fixed_samples_needed(0.25, rounds=100, level=0.8999, **sizes) == 2.0

@@ -3,7 +3,7 @@
 import importlib
 import itertools
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -193,6 +193,14 @@ def test_heads_are_told_in_the_coordinates_of_an_orthonormal_truth():
     assert found[1].unequal.max() < 1e-9
 
 
+@dataclass(frozen=True, kw_only=True)
+class Heavy(lf.Design):
+    """Student's t with 3 degrees of freedom, of variance 1."""
+
+    def draw(self, rng, out):
+        out[...] = rng.standard_t(3, size=out.shape) / math.sqrt(3)
+
+
 def refused(**changes):
     return lambda: runs.theorem1_run(simulated(trials=1, rounds=1, **changes))
 
@@ -208,7 +216,14 @@ def test_what_the_theorem_does_not_speak_of_is_refused():
     ):
         other = replace(one, algorithm=replace(one.algorithm, **change))
         assert_one_line(lambda other=other: runs.theorem1_run(other), [words, "for Theorem 1"])
-    assert_one_line(lambda: runs.theorem1_run(replace(one, algorithm=lf.LocalOnly())), ["LocalOnly"])
+    for other in (
+        lf.LocalOnly(),
+        lf.PrivateFedRep(rank=2, step_size=0.2, message_noise_std=0.1),
+        lf.CompressedFedRep(rank=2, step_size=0.2, kept_share=0.5),
+    ):
+        assert_one_line(lambda other=other: runs.theorem1_run(replace(one, algorithm=other)), [type(other).__name__])
+    heavy = lf.SharedRepresentation(n_clients=12, dim=10, rank=2, design=Heavy())
+    assert_one_line(refused(problem=heavy), ["Heavy", "sub-Gaussian", "lf.Rademacher"])
     wide = lf.SharedRepresentation(n_clients=12, dim=10, rank=3)
     assert_one_line(refused(problem=wide), ["rank 3", "rank = 2"])
     assert_one_line(
@@ -318,6 +333,19 @@ def test_rates():
     gone = falling(0.9)
     gone[:60, 5:] = np.nan
     assert judges.judge_looseness(made(gone), "here").estimate == -np.inf
+
+
+def test_rates_are_judged_under_the_hypotheses_and_where_the_bound_falls():
+    noisy = judges.judge_looseness(made(falling(0.99), noise_std=0.1), "here")
+    assert noisy.verdict is Verdict.HYPOTHESES_FAIL
+    distance = falling(0.9)
+    distance[:70] = 0.0  # they start at B*
+    found = judges.judge_looseness(made(distance), "here")
+    assert found.verdict is Verdict.HOLDS
+    assert np.isnan(judges.rate_ratios(made(distance))).sum() == 70
+    nowhere = judges.judge_looseness(made(0 * distance), "here")
+    assert nowhere.verdict is Verdict.VACUOUS
+    assert "does not fall" in nowhere.remarks
 
 
 # --- runs ----------------------------------------------------------------------------------------------------

@@ -308,6 +308,8 @@ def test_a_search_goes_on_from_its_store(tmp_path, monkeypatch):
         ({"resolution": 0}, ValueError, "resolution = 0"),
         ({"batch": 9, "trials": 8}, ValueError, "batch = 9 must be at most trials = 8"),
         ({"upper": 8}, ValueError, "start = 16 must be between lower = 1 and upper = 8"),
+        ({"start": 4.5}, ValueError, "start = 4.5 must be an integer, as size is"),
+        ({"upper": 99.5}, ValueError, "upper = 99.5 must be an integer, as size is"),
         ({"predicted": True}, ValueError, "predicted = True"),
         ({"step_size": 0.5}, ValueError, "step_size = 0.5 must be a function"),
         ({"nope": 3}, TypeError, "find_smallest has no argument 'nope'; lf.sweep allows store, executor"),

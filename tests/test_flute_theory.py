@@ -302,9 +302,11 @@ def test_at_population_the_region_is_entered_in_time_and_not_left():
     assert not trace.inside[:, 0].any()
     assert trace.alive.all()
     for judge in (theory.judge_entry, theory.judge_staying):
-        judged = judge(trace, "population", allowed=0.31)
+        judged = judge(trace, "population", allowed=0.31, theorem=True)
         assert (judged.verdict, judged.detail) == (Verdict.HOLDS, "0 of 10")
-        assert judge(trace, "population", allowed=0.1).verdict is Verdict.INCONCLUSIVE  # ten trials cannot tell
+        assert (
+            judge(trace, "population", allowed=0.1, theorem=True).verdict is Verdict.INCONCLUSIVE
+        )  # ten trials cannot tell
     assert np.isnan(trace.identity).all()
 
 
@@ -348,12 +350,13 @@ def test_a_diverged_trial_has_failed():
     judged = theory.judge_rate(trace, "w", constant=1e9, allowed=0.1)
     assert judged.verdict is Verdict.HYPOTHESES_FAIL
     assert judged.detail == "3 of 3"
-    assert theory.judge_entry(trace, "w", allowed=0.1).verdict is Verdict.HYPOTHESES_FAIL
+    assert theory.judge_entry(trace, "w", allowed=0.1, theorem=True).verdict is Verdict.HYPOTHESES_FAIL
 
 
 def test_few_samples_violate_the_entry_and_the_staying():
     trace = long_run((4, 5), 7)
-    entry, staying = theory.judge_entry(trace, "m = d + 2", allowed=0.1), theory.judge_staying(trace, "w", allowed=0.0)
+    entry = theory.judge_entry(trace, "m = d + 2", allowed=0.1, theorem=True)
+    staying = theory.judge_staying(trace, "w", allowed=0.0, theorem=True)
     assert entry.verdict is staying.verdict is Verdict.VIOLATED
     assert entry.hypotheses[0].holds
     assert staying.estimate > 0.1
@@ -370,7 +373,7 @@ def test_an_oversized_step_fails_the_hypotheses():
     steps = lf.iterate(algorithm, problem, data=data, rounds=3, trials=2)
     trace = theory.flute_trace(steps, algorithm, problem.truth(0, range(2)))
     limit = float(lf.theory.flute_step_limit(SPECTRUM, 2))
-    judged = [judge(trace, "w", allowed=0.1) for judge in (theory.judge_entry, theory.judge_staying)]
+    judged = [judge(trace, "w", allowed=0.1, theorem=True) for judge in (theory.judge_entry, theory.judge_staying)]
     for one in [*judged, theory.judge_rate(trace, "w", constant=1.0, allowed=0.1)]:
         assert one.verdict is Verdict.HYPOTHESES_FAIL
         (failed,) = one.failed_hypotheses
@@ -538,7 +541,7 @@ def test_the_entry_and_the_staying_of_hand_made_traces():
 
     def entry(rows, promised):
         trace = hand_made(inside=rows, entry=np.array(promised))
-        return theory.judge_entry(trace, "w", allowed=0.1).detail
+        return theory.judge_entry(trace, "w", allowed=0.1, theorem=True).detail
 
     assert entry(inside([0, 1, 1, 1], [0, 0, 1, 1]), [10.0, 20.0]) == "0 of 2"
     assert entry(inside([0, 0, 1, 1], [0, 0, 0, 1]), [10.0, 20.0]) == "2 of 2"
@@ -546,11 +549,12 @@ def test_the_entry_and_the_staying_of_hand_made_traces():
     assert entry(inside([0, 1, 1, 1], [0, 0, 0, 0]), [10.0, 99.0]) == "0 of 1, of 2 trials"  # it ends before T_R
 
     def staying(*rows):
-        return theory.judge_staying(hand_made(inside=inside(*rows)), "w", allowed=0.1).detail
+        return theory.judge_staying(hand_made(inside=inside(*rows)), "w", allowed=0.1, theorem=True).detail
 
     assert staying([0, 1, 1, 1], [0, 0, 0, 0]) == "0 of 1, of 2 trials"
     assert staying([0, 1, 0, 1], [1, 1, 1, 0]) == "2 of 2"
-    never = theory.judge_staying(hand_made(inside=inside([0, 0, 0, 0], [0, 0, 0, 0])), "w", allowed=0.1)
+    outside = hand_made(inside=inside([0, 0, 0, 0], [0, 0, 0, 0]))
+    never = theory.judge_staying(outside, "w", allowed=0.1, theorem=True)
     assert never.verdict is Verdict.VACUOUS
     assert "the premise occurred in none of 2 trials" in never.remarks
 
@@ -1034,3 +1038,8 @@ def test_samples_in_law_are_refused_where_they_cannot_serve():
     assert lf.FixedSamples(30, in_law=False).draw(problem).X.shape == (1, 3, 30, 4)
     with pytest.raises((ValueError, TypeError), match=r"in_law"):
         lf.FixedSamples(30, in_law="yes")
+
+
+def test_the_relative_gradient_at_0_is_0():
+    A, b = np.stack([np.eye(3)] * 4), np.ones((4, 3))
+    assert lf.theory.flute_relative_gradient(np.zeros((3, 2)), np.zeros((4, 2)), A, b) == 0.0

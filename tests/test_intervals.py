@@ -12,7 +12,7 @@ from scipy import stats
 from linfed.report.scoreboard import measured
 from linfed.reproduction.records import finding_to_dict, load_findings
 from linfed.statistics import intervals
-from linfed.statistics.findings import Finding, Verdict, findings_table, judge, judge_share
+from linfed.statistics.findings import Finding, Verdict, findings_table, judge, judge_failures, judge_share
 from linfed.statistics.fits import fit_exponent
 from linfed.statistics.gains import factor_ratio, gain_ratio
 from linfed.statistics.intervals import (
@@ -539,3 +539,20 @@ def test_a_ratio_of_infinite_medians_may_be_anything():
     first = np.array([1.0] * 12 + [np.inf] * 8)
     ratio, low, high = median_ratio(2 * first, first)
     assert (ratio, low, high) == (2.0, 0.0, np.inf)
+
+
+def test_few_trials_have_no_bootstrap_interval():
+    values = np.array([[1.0, 0.5, 0.25], [1.2, 0.6, 0.3], [1.1, 0.55, 0.28], [0.9, 0.5, 0.22], [1.0, 0.5, 0.26]])
+    assert fit_exponent([1, 2, 4], values[:4])[1:] == (-np.inf, np.inf)
+    assert np.isfinite(fit_exponent([1, 2, 4], values)).all()
+    assert median_ratio(values[:4, 0], values[:4, 1])[1:] == (0.0, np.inf)
+    assert np.isfinite(median_ratio(values[:, 0], values[:, 1])).all()
+
+
+@pytest.mark.parametrize("hits", [[1.0, np.nan], [0.5, 1.0], [2, 0]])
+def test_other_numbers_than_0_and_1_are_no_hits(hits):
+    said = {"claim": "a", "setting": "b", "statistic": "c", "source": "d"}
+    assert_one_line(lambda: judge_share(hits, 0.5, **said), ["hits = ", "True and False"])
+    assert_one_line(lambda: judge_failures(hits, allowed=0.5, **said), ["failed = ", "True and False"])
+    assert_one_line(lambda: judge_failures([True, False], premise=hits, allowed=0.5, **said), ["premise = "])
+    assert judge_share([0, 1, 1.0], 0.5, **said).detail == "2 of 3"

@@ -195,3 +195,12 @@ def test_mistakes_are_one_line():
     assert_one_line(lambda: rate(lf.FedAvg(**steps), A, participants=4, weights=0 * weights), ["weights", "positive"])
     assert rate(lf.FedAvg(**steps), large, participants=4) == pytest.approx(0.81, rel=1e-12)  # 2,500 unknowns only
     assert rate(lf.FedAvg(step_size=1e300, local_steps=9), A, participants=4) == np.inf
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [lf.FedAvg(step_size=1.0), lf.FedVARP(step_size=1.0), lf.SCAFFOLD(step_size=1.0)],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_step_that_solves_every_problem_at_once_has_rate_0(algorithm):
+    assert lf.theory.mean_square_rate(algorithm, np.stack([np.eye(3)] * 4), participants=4) == 0.0

@@ -468,6 +468,26 @@ MISSING = {
     "FLUTE, some": lacks(["participation = 4"], lf.FLUTE(rank=2, step_size=0.1), participation=4),
     "FLUTE, fresh": lacks(["best step", "FreshSamples"], lf.FLUTE(rank=2, step_size=0.1), ask="best_step"),
     "FLUTE, fresh, beyond the edge": lacks(["below 1 / lambda_1"], lf.FLUTE(rank=2, step_size=9.0), ask="floor"),
+    "FLUTE, fixed, beyond the edge": lacks(
+        ["step_size = 9", "below stability_edge"],
+        lf.FLUTE(rank=2, step_size=9.0),
+        data=lf.FixedSamples(9),
+        ask="floor",
+    ),
+    "weights on fixed samples": lacks(
+        ["different weights"],
+        fedrep(rank=2, init="random", weights=range(1, 41)),
+        lf.UnderParameterized(n_clients=40, dim=30, spectrum=[4.0, 3.0, 1.0]),
+        data=lf.FixedSamples(9),
+        ask="floor",
+    ),
+    "spectral, few dimensions": lacks(
+        ["dim = 5", "2 rank = 6"],
+        lf.UStatistic(rank=3),
+        lf.SharedRepresentation(n_clients=9, dim=5, rank=3),
+        data=lf.FixedSamples(9),
+        ask="floor",
+    ),
     "FLUTE, fresh, no gap": lacks(["lambda_k is 0"], lf.FLUTE(rank=4, step_size=0.001), ask="stability_edge"),
     "FLUTE, fresh, other x": lacks(
         ["standard Gaussian"],
@@ -546,6 +566,12 @@ def test_without_doubts_it_says_where_the_chain_is_as_good():
     assert "trials=300, engine='chain'" in note
     assert predict(algorithm, lf.SharedRepresentation(n_clients=1001, dim=100, rank=2)).notes == ()
     assert predict(algorithm, lf.SharedRepresentation(n_clients=60, dim=5, rank=2)).notes == ()  # no frame fits
+
+
+def test_a_step_beyond_the_populations_edge_is_doubted_on_fixed_samples():
+    for step, doubted in ((0.3, False), (9.0, True)):
+        found = predict(fedrep(step_size=step), data=lf.FixedSamples(9)).warnings
+        assert [text.startswith("step_size = 9 is not below") for text in found] == [True] * doubted
 
 
 def test_heads_that_leave_a_direction_out():

@@ -239,3 +239,9 @@ def test_what_is_known_if_some_take_part():
     )
     for name in ("rate", "stability_edge", "best_step", "floor"):
         assert_one_line(lambda name=name: getattr(found, name), ["too large", "upper bound"], lf.NoPredictionError)
+
+
+def test_a_map_with_too_many_unknowns_is_refused():
+    problem = lf.SharedRepresentation(n_clients=400, dim=8, rank=2)
+    found = lf.predict(lf.SCAFFOLD(step_size=0.01, local_steps=2), problem, data=lf.FixedSamples(10), rounds=1)
+    assert_one_line(lambda: found.rate, ["400 clients in 8", "n d = 3200", "at most 3000"], lf.NoPredictionError)

@@ -46,6 +46,23 @@ TOO_LARGE = {
         lambda: lf.predict(lf.FedAvg(step_size=0.1), PROBLEM, data=lf.FixedSamples(LARGE), rounds=3).floor.value,
         ["1000000000 samples", "would take about"],
     ),
+    "moments of heads of a high rank": (
+        lambda: (
+            lf.predict(
+                lf.FedRep(rank=2000, step_size=0.1, init="random"),
+                lf.SharedRepresentation(n_clients=2000, dim=4000, rank=2000),
+                data=lf.FreshSamples(2010),
+                rounds=1,
+            ).distance
+        ),
+        ["fourth moments", "rank = 2000"],
+    ),
+    "moments of order eight": (
+        lambda: lf.theory.second_order_evolution(
+            np.ones((60, 60)), dim=200, n_samples=90, step_size=0.1, rounds=1, delta=0.5
+        ),
+        ["order eight", "rank = 60"],
+    ),
     "given samples": (
         lambda: lf.GivenSamples(view(10**6, 1000, 1000), view(10**6, 1000)),
         ["X has shape (1000000, 1000, 1000)", "8 TB"],

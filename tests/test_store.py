@@ -20,6 +20,7 @@ import linfed
 import linfed as lf
 from linfed.cells.smallest_size import SmallestSize
 from linfed.errors import WriteError
+from linfed.sweeps import code_hash
 from linfed.sweeps.code_hash import _counted_files, code_digest, statements
 from linfed.sweeps.fingerprint import Fingerprint
 from linfed.sweeps.scheduler import run_cells
@@ -313,6 +314,24 @@ def modules(tmp_path, monkeypatch):
     yield folder
     for name in names:
         sys.modules.pop(name, None)
+
+
+def test_the_version_of_a_package_counts_whether_it_is_imported_or_not(monkeypatch):
+    """A cell may import a package only when it runs; an upgrade must not leave its stored rows."""
+    import importlib.metadata
+
+    import scipy
+
+    code_hash._version.cache_clear()
+    assert code_hash._version("scipy") == scipy.__version__
+    installed = code_hash._version("yaml") or code_hash._version("jinja2")  # one whose distribution has another name
+    assert installed
+    code_hash._version.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "scipy")
+        assert code_hash._version("scipy") == importlib.metadata.version("scipy")
+    assert code_hash._version("no_such_package") == ""
+    code_hash._version.cache_clear()
 
 
 def written(path, old, new):

@@ -116,6 +116,9 @@ class SmallestSize(Configuration):
                 "from; otherwise set start="
             )
         low, start, high = self._range
+        for name, size in (("start", start), ("lower", low), ("upper", high)):
+            if self._whole and not float(size).is_integer():
+                raise ValueError(f"{name} = {size:g} must be an integer, as {self.path} is")
         if not low <= start <= high:
             raise ValueError(f"start = {start:g} must be between lower = {low:g} and upper = {high:g}")
         for name, end in (("lower", low), ("upper", high)):

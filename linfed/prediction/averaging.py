@@ -47,6 +47,9 @@ SPREADS = "best for the rate in mean square only: the spread about the mean's en
 GROWTH, SMALLEST, LARGEST = 1.25, 1e-9, 1e5
 """Factor between successive step sizes in the search for the edge, and its limits relative to the first step size."""
 
+MOST_UNKNOWNS = 3000
+"""Largest number n d of unknowns of the whole map, whose eigenvalues then take a minute."""
+
 COARSE, FINE, ONE = 1e-4, 1e-8, 1e-9
 """Tolerances of a mean-square rate far from the edge and near it, and the rounding error allowed in a rate of 1."""
 
@@ -196,6 +199,12 @@ class OneTrial:
         }
 
     def _full(self, step_size: float) -> FullMoments:
+        if len(self.A) * len(self.A[0]) > MOST_UNKNOWNS:
+            raise NoPredictionError(
+                f"no prediction of {type(self.algorithm).__name__} is available for {len(self.A)} clients in "
+                f"{len(self.A[0])} dimensions: its map has n d = {len(self.A) * len(self.A[0])} unknowns, at most "
+                f"{MOST_UNKNOWNS} are allowed"
+            )
         return FullMoments(self.algorithm, self.A, step_size, self.participants, self.weights, self.b)
 
     def _moments(self, step_size: float) -> OverwrittenMoments | FullMoments:

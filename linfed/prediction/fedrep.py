@@ -57,7 +57,8 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
         return Prediction(
             law="no movement",
             source="the residual of exact heads on m <= k samples vanishes, and with it the gradient",
-            validity="exact in every run, for every distribution of x",
+            validity="exact in every run in which no client has linearly dependent features (probability 1 for "
+            "continuous x)",
             rounds=rounds,
             _curves=_still(case),
         )
@@ -188,23 +189,35 @@ def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
     well_specified = case.problem.truth_rank == rank and is_gaussian(design) and design.variance is not None
 
     def floor() -> Quantity:
-        truths = [case.problem.truth(case.job.seed, [number]) for number in range(case.job.trials)]
-        if not well_specified:
-            return truncation_quantity(case.problem, truths, rank, case.samples)
         if case.differing:
             raise NoPredictionError(
                 f"no prediction of the floor is available for clients with different {case.differing}"
             )
+        truths = [case.problem.truth(case.job.seed, [number]) for number in range(case.job.trials)]
+        if not well_specified:
+            return truncation_quantity(case.problem, truths, rank, case.samples)
         return minimum_quantity(case.problem, truths, case.samples)
 
     return Prediction(
         law="empirical minimum",
         source="fixed points of FedRep with exact heads are stationary points of the empirical risk",
-        validity="only the floor is predicted",
+        validity="only the floor is predicted, for runs that converge",
         rounds=rounds,
+        warnings=tuple(_edge_doubts(case)),
         _curves=f"no prediction of FedRep's distance is available {missing}",
         _quantities={"floor": floor if sizes.participants == sizes.n_clients else some},
     )
+
+
+def _edge_doubts(case: FedRepRun) -> Iterator[str]:
+    """Yield a warning if the largest step size is not below the stability edge of the population."""
+    W = heads_of(case.problem.truth(case.job.seed, [0]))[0]
+    largest, curvature = float(np.max(case.steps, initial=0.0)), float(np.linalg.norm(W, 2)) ** 2 / len(W)
+    if largest * curvature >= 2.0:
+        yield (
+            f"step_size = {largest / case.unit:.4g} is not below {2.0 / curvature / case.unit:.4g}, the largest stable "
+            "one for large n_samples: runs may not converge"
+        )
 
 
 def minimum_quantity(problem: Problem, truths: Sequence[Truth], n_samples: int) -> Quantity:

@@ -95,6 +95,10 @@ def of_spectral(job: Job, algorithm: SpectralEstimator) -> Prediction:
         )
 
     def floor() -> Quantity:
+        if job.sizes.dim < 2 * k:
+            raise NoPredictionError(
+                f"no prediction of {name} is available for dim = {job.sizes.dim}, below 2 rank = {2 * k}"
+            )
         values, doubts = [], []
         for truth in _truths(job):
             if truth.S is not None or truth.B is None or truth.B.shape[-1] != k:
@@ -170,9 +174,8 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
         )
     if job.sizes.participants < job.sizes.n_clients:
         raise NoPredictionError(
-            f"no prediction of FLUTE is available for participation = {short_repr(job.participation)}: all "
-            f"clients must "
-            "participate"
+            f"no prediction of FLUTE is available for participation = {short_repr(job.participation)}: all clients "
+            "must participate"
         )
     if problem.design.variance != 1.0:
         raise NoPredictionError(
@@ -201,6 +204,12 @@ def of_flute(job: Job, algorithm: FLUTE) -> Prediction:
     def floor() -> Quantity:
         if fresh:
             return _fresh_floor(job, algorithm, step)
+        limit = float((1.0 / spectra()[:, 0]).min())
+        if step >= limit:
+            raise NoPredictionError(
+                f"no prediction of FLUTE's floor is available for step_size = {step / algorithm.gradient_factor:g}: "
+                f"runs converge only below stability_edge = {limit / algorithm.gradient_factor:.4g}"
+            )
         return truncation_quantity(problem, list(_truths(job)), k, job.setting.samples)
 
     fixed, fresh = isinstance(job.data, FixedSamples), isinstance(job.data, FreshSamples)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array
+from linfed._types import Array, Mask
 from linfed.errors import check_choice, check_number, check_unmasked, is_real, short_repr
 from linfed.statistics.intervals import Measured, binomial_share, clustered_share, probability_smaller, share_smaller
 
@@ -381,7 +381,7 @@ def judge_share(
     >>> finding.detail, finding.claimed_range, finding.verdict.value
     ('19 of 20', 'above 0.5', 'SUPPORTED')
     """
-    values = np.asarray(check_unmasked("hits", hits), dtype=bool)
+    values = _mask("hits", hits)
     if values.ndim == 0:
         raise ValueError(f"hits = {short_repr(hits)} must be an array (points,) or (rows, ..)")
     if clusters is not None and np.shape(clusters) != (len(values),):
@@ -429,10 +429,10 @@ def judge_failures(
     ('0 of 50', 'HOLDS')
     """
     allowed = check_number("allowed", allowed, minimum=0.0, maximum=1.0)
-    mask = np.asarray(check_unmasked("failed", failed), dtype=bool)
+    mask = _mask("failed", failed)
     if mask.size == 0:
         raise ValueError("failed is empty; give at least one trial")
-    tried = mask if premise is None else mask[np.asarray(check_unmasked("premise", premise), dtype=bool)]
+    tried = mask if premise is None else mask[_mask("premise", premise)]
     count, trials = int(tried.sum()), tried.size
     detail = f"{count} of {trials}" + (f", of {mask.size} trials" if trials < mask.size else "")
     defaults = {"statistic": "share of trials that fail", "detail": detail, "claimed_high": allowed, "theorem": True}
@@ -506,7 +506,7 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
     Examples
     --------
     >>> from linfed.statistics import fit_exponent, judge_exponent
-    >>> m, errors = [10, 20, 40], [[1.0, 0.5, 0.25], [1.2, 0.6, 0.3]]
+    >>> m, errors = [10, 20, 40], [[scale, 0.5 * scale, 0.26 * scale] for scale in (0.8, 0.9, 1.0, 1.1, 1.2)]
     >>> finding = judge_exponent(fit_exponent(m, errors), -1.0, kind="equal", margin=0.1, claim="The error is 1/m",
     ...                          setting="n = 100", source="our prediction")
     >>> finding.claimed_range, finding.verdict.value
@@ -521,6 +521,14 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
         "theorem": True,
     }
     return judge(fitted, **defaults | fields)
+
+
+def _mask(name: str, values: npt.ArrayLike) -> Mask:
+    """Return an array of truth values; raise if it contains other numbers than 0 and 1."""
+    array = np.asarray(check_unmasked(name, values))
+    if array.dtype != bool and not np.isin(array, (0, 1)).all():
+        raise ValueError(f"{name} = {short_repr(values)} must contain only True and False")
+    return array.astype(bool)
 
 
 # --- tables --------------------------------------------------------------------------------------------------

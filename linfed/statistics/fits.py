@@ -13,7 +13,7 @@ from linfed._types import Array
 from linfed.errors import check_array, check_number, check_shape, short_repr
 from linfed.statistics import formulas
 from linfed.statistics.formulas import Columns, Formula, format_number, logarithm
-from linfed.statistics.intervals import Measured, bootstrap_interval
+from linfed.statistics.intervals import FEWEST, Measured, bootstrap_interval
 
 RESAMPLES = 400
 """Number of bootstrap replicates of columns with trials."""
@@ -241,7 +241,8 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
     -------
     estimate, low, high : float
         Slope of the least-squares line through ``(log x, log median)`` and its 95 % percentile bootstrap interval over
-        trials. The measured coverage for lognormal trials at four sizes is 0.94 to 0.97 with 10, 20 and 50 trials.
+        trials. The measured coverage for lognormal trials at four sizes is 0.94 to 0.97 with 10, 20 and 50 trials. With
+        fewer than five trials the interval is unbounded, because resamples vary too little.
 
     Raises
     ------
@@ -256,7 +257,7 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
     Examples
     --------
     >>> from linfed.statistics import fit_exponent
-    >>> round(fit_exponent([1, 2, 4], [[1.0, 0.5, 0.25]] * 3)[0], 12)
+    >>> round(fit_exponent([1, 2, 4], [[1.0, 0.5, 0.25]] * 5)[0], 12)
     -1.0
     """
     sizes, table = check_array("x", x, [("P",)]), check_array("values", values, [("trials", "P")])
@@ -273,8 +274,10 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
     def slope(*columns: Array, axis: int = 0) -> Array:
         return np.stack([np.log(np.median(column, axis=axis)) for column in columns], axis=-1) @ logs / (logs @ logs)
 
-    interval = bootstrap_interval(slope, list(table.T), paired=paired, vectorized=True, resamples=500)
-    return (float(slope(*table.T)), *interval)
+    estimate = float(slope(*table.T))
+    if len(table) < FEWEST:
+        return estimate, -np.inf, np.inf
+    return (estimate, *bootstrap_interval(slope, list(table.T), paired=paired, vectorized=True, resamples=500))
 
 
 # --- columns -------------------------------------------------------------------------------------------------

@@ -133,11 +133,10 @@ def factor_ratio(mine: Sequence[Array], rival: Sequence[Array], last: int) -> tu
             largest = (b0 / np.minimum(a0, last)) / (np.minimum(b1, last) / a1)
         return np.clip(least, *EXTREMES), np.clip(largest, *EXTREMES)
 
-    trials = np.arange(float(before.shape[1]))
-    both = (trials, trials)
+    both = np.arange(float(before.shape[1])), np.arange(float(after.shape[1]))
     low = bootstrap_interval(lambda i, j, axis: bounds(i, j, axis)[0], both, vectorized=True)[0]
     high = bootstrap_interval(lambda i, j, axis: bounds(i, j, axis)[1], both, vectorized=True)[1]
-    least, largest = map(float, bounds(trials, trials))
+    least, largest = map(float, bounds(*both))
     between = f"a median is not reached in {last} rounds, so the ratio is known between bounds only"
     note = join_notes("medians of rounds over bootstrapped trials", "" if least == largest else between)
     ends = 0.0 if low <= EXTREMES[0] else low, math.inf if high >= EXTREMES[1] else high

@@ -30,6 +30,9 @@ INFINITE = 1e150
 HUGE = 1e9
 """Replacement for the error of a diverged trial: larger than errors of interest, but finite, as intervals require."""
 
+FEWEST = 5
+"""Smallest number of trials with a bootstrap interval; with two or three its coverage is 0.55 to 0.79."""
+
 TOGETHER = 2**20
 """Number of values of resampled curves that are held at a time."""
 
@@ -503,7 +506,8 @@ def median_ratio(first: Array, second: Array) -> Measured:
     Returns
     -------
     estimate, low, high : float
-        Ratio and its percentile bootstrap interval.
+        Ratio and its percentile bootstrap interval; 0 to infinity with fewer than five trials, whose resamples vary
+        too little.
 
     Notes
     -----
@@ -529,6 +533,8 @@ def median_ratio(first: Array, second: Array) -> Measured:
     def interval(unknown: float) -> tuple[float, float]:
         return bootstrap_interval(partial(ratio, unknown=unknown), (first, second), paired=True, vectorized=True)
 
+    if len(first) < FEWEST:
+        return float(ratio(first, second)), 0.0, math.inf
     low, high = interval(0.0)
     if np.isinf(first).any() and np.isinf(second).any():
         high = interval(np.inf)[1]

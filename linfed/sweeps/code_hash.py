@@ -222,8 +222,14 @@ def _packages(wanted: Iterable[Part]) -> set[str]:
     }
 
 
+@functools.cache
 def _version(package: str) -> str:
-    return str(getattr(sys.modules.get(package), "__version__", ""))
+    """Return the installed version of a package, imported or not; empty if no distribution contains it."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # its distribution has another name
+        names = importlib.metadata.packages_distributions().get(package, [])
+        return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(set(names)))
 
 
 def _part_of(owner: Any) -> list[Part]:

@@ -77,8 +77,8 @@ def find_smallest(
         - the last part of `path`: the smallest size, NaN if censored; ``crossing``: the same, interpolated between
           integers;
         - ``low``, ``high``: the confidence interval; the smallest size is above ``low`` and at most ``high``;
-        - ``censored``: "above" if `upper` does not reach the level, "below" if `lower` does; one of
-          ``low`` and ``high`` is then the bound;
+        - ``censored``: "above" if the largest size tried does not reach the level, "below" if the smallest one does;
+          one of ``low`` and ``high`` is then the bound. With ``stop_reason = "end"`` this size is `upper` or `lower`;
         - ``stop_reason``: "resolved" if the interval has its target width, else "trials", "budget" or "end" (of
           the range);
         - ``violations``: number of sizes that contradict monotonicity (see Notes);

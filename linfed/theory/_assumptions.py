@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from linfed.errors import check_instance, short_repr
 from linfed.problems import Truth
-from linfed.problems.designs import Gaussian
+from linfed.problems.designs import LAWS, Gaussian
 
 
 def check_truth(truth: Truth) -> None:
@@ -24,6 +24,14 @@ def check_covariance(truth: Truth, requirement: str) -> None:
     check_truth(truth)
     if truth.design.variance != 1.0:
         raise ValueError(f"truth has design = {short_repr(truth.design)}; {requirement} isotropic x of variance 1")
+
+
+def check_sub_gaussian(truth: Truth, requirement: str) -> None:
+    """Raise unless x is sub-Gaussian, as it is known to be for the built-in designs."""
+    check_truth(truth)
+    if type(truth.design) not in LAWS.values():
+        names = ", ".join(f"lf.{design.__name__}" for design in LAWS.values())
+        raise ValueError(f"truth has design = {short_repr(truth.design)}; {requirement} sub-Gaussian x: one of {names}")
 
 
 def check_gaussian(truth: Truth, requirement: str) -> None:

@@ -120,7 +120,7 @@ def fedavg_iteration_matrix(
     -------
     ndarray (d, d) or (trials, d, d)
         ``I - eta_s eta sum_i p_i Q_i A_i``. FedAvg converges if its eigenvalues are in (-1, 1), at the rate of the
-        largest absolute value.
+        largest absolute value. Not finite if numbers overflow.
 
     Raises
     ------
@@ -147,7 +147,8 @@ def fedavg_iteration_matrix(
     """
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
     A, Q, share = local_maps(A, step_size, local_steps, mu, weights)
-    return np.eye(A.shape[-1]) - server_step_size * step_size * (share * (Q @ A)).sum(axis=-3)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.eye(A.shape[-1]) - server_step_size * step_size * (share * (Q @ A)).sum(axis=-3)
 
 
 def fedavg_rate(
@@ -169,8 +170,8 @@ def fedavg_rate(
     Returns
     -------
     ndarray () or (trials,)
-        Spectral radius of `fedavg_iteration_matrix`. FedAvg converges if it is below 1. If no sample has a component in
-        some direction, it is 1, and the model does not move in that direction.
+        Spectral radius of `fedavg_iteration_matrix`; infinite if numbers overflow. FedAvg converges if it is below 1.
+        If no sample has a component in some direction, it is 1, and the model does not move in that direction.
 
     Raises
     ------
@@ -198,7 +199,9 @@ def fedavg_rate(
         server_step_size=server_step_size,
         weights=weights,
     )
-    return np.asarray(np.abs(np.linalg.eigvalsh(matrix)).max(axis=-1))
+    finite = np.isfinite(matrix).all(axis=(-2, -1))
+    values = np.linalg.eigvalsh(np.where(finite[..., None, None], matrix, 0.0))
+    return np.where(finite, np.abs(values).max(axis=-1), np.inf)
 
 
 def seen_directions(A: Array, weights: Array | None = None) -> Array:
@@ -217,11 +220,7 @@ def local_maps(
     step_size = check_number("step_size", step_size, positive=True)
     local_steps = check_integer("local_steps", local_steps)
     mu = check_number("mu", mu, minimum=0.0)
-    n = A.shape[-3]
-    shares = np.ones(n) if weights is None else check_array("weights", weights, [("n",)])
-    check_shape("weights", shares, (n,), "(n,)")
-    if shares.min() < 0 or shares.sum() <= 0:
-        raise ValueError("weights must not be negative, and at least one must be positive")
+    shares = checked_weights(weights, A.shape[-3])
     identity = np.eye(A.shape[-1])
     once = identity - step_size * (A + mu * identity)
     total, power = np.broadcast_to(identity, A.shape), once  # the sum over s < j, and once^j
@@ -230,4 +229,13 @@ def local_maps(
             total, power = total + power @ total, power @ power
             if digit == "1":
                 total, power = identity + once @ total, once @ power
-    return A, total, (shares / shares.sum())[:, None, None]
+    return A, total, shares[:, None, None]
+
+
+def checked_weights(weights: npt.ArrayLike | None, n_clients: int) -> Array:
+    """Return weights (n,) divided by their sum, equal by default; raise if one is negative or all are 0."""
+    shares = np.ones(n_clients) if weights is None else check_array("weights", weights, [("n",)])
+    check_shape("weights", shares, (n_clients,), "(n,)")
+    if shares.min() < 0 or shares.sum() <= 0:
+        raise ValueError("weights must not be negative, and at least one must be positive")
+    return np.asarray(shares / shares.sum())

@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.averaging.fedrolex import checked_shares, trained_units
-from linfed.errors import check_array, check_choice, check_number
-from linfed.theory.averaging import SINGULAR, local_maps
+from linfed.errors import check_array, check_choice, check_number, check_shape
+from linfed.theory.averaging import SINGULAR, checked_weights, local_maps
 
 
 def fedrolex_cycle(
@@ -75,10 +75,10 @@ def fedrolex_cycle(
     A, b = check_array("A", A, [("n", "d", "d")]), check_array("b", b, [("n", "d")])
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
     aggregation = check_choice("aggregation", aggregation, ("published", "zero-filled"))
+    check_shape("A", A, (*b.shape, b.shape[1]), "(n, d, d) for b (n, d)")
     n, d = b.shape
     shares = np.broadcast_to(np.asarray(checked_shares("model_share", model_share)), (n,))
-    parts = np.full(n, 1.0 / n) if weights is None else check_array("weights", weights, [("n",)])
-    parts = parts / parts.sum()
+    parts = checked_weights(weights, n)
     rounds = [
         _round(A, b, trained_units(shares, d, r), parts, step_size, local_steps, aggregation) for r in range(1, d + 1)
     ]

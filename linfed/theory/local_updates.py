@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_number, check_shape, short_repr
+from linfed.theory.fedrep.arguments import trial_count
 
 
 def fedavg_contraction(W: npt.ArrayLike, *, step_size: float, local_steps: int) -> Array:
@@ -159,7 +160,7 @@ def contracted_distance(
     Raises
     ------
     ValueError
-        If shapes do not match, values are not finite, a round is negative, or B*'B is singular.
+        If shapes or numbers of trials do not match, values are not finite, a round is negative, or B*'B is singular.
 
     Examples
     --------
@@ -175,6 +176,7 @@ def contracted_distance(
     check_shape("B", B, (*B.shape[:-2], *B_star.shape[-2:]), "(d, k) as B_star")
     k = B.shape[-1]
     check_shape("contraction", C, (*C.shape[:-2], k, k), "(k, k)")
+    trial_count("B, B_star and contraction", B, B_star, C)
     times = check_array("rounds", rounds, [("R",)])
     if (times < 0).any() or (times % 1).any():
         raise ValueError(f"rounds = {short_repr(rounds)} must be integers of at least 0")

@@ -378,6 +378,8 @@ def spectral_radius(moments: OverwrittenMoments | FullMoments, tolerance: float 
     if moments.size <= DENSE:
         matrix = np.stack([moments.apply(row) for row in np.eye(moments.size)], axis=1)
         return float(np.abs(np.linalg.eigvals(matrix)).max())
+    if not moments.apply(first).any():  # the map removes all moments in two rounds
+        return 0.0
     operator = LinearOperator((moments.size,) * 2, matvec=moments.apply, dtype=float)
     for subspace in (20, 80):
         try:

@@ -62,8 +62,8 @@ def l2gd_stationary_models(
     Raises
     ------
     ValueError
-        If shapes do not match or values are out of range, if n d exceeds 400, or if the second moments grow without
-        bound.
+        If shapes do not match or values are out of range (`mean_probability` must be below 1). If n d exceeds 400, or
+        the second moments grow without bound.
 
     Notes
     -----
@@ -101,6 +101,8 @@ def l2gd_stationary_models(
     alpha = check_number("step_size", step_size, positive=True)
     strength = check_number("strength", strength, positive=True)
     q = check_number("mean_probability", mean_probability, positive=True, maximum=1.0)
+    if q == 1.0:
+        raise ValueError("mean_probability = 1 must be below 1: without local steps the models do not learn")
     n, d = b.shape
     if n * d > MOST_ROWS:
         raise ValueError(f"A of {n} clients in {d} dimensions has n d = {n * d} parameters; at most {MOST_ROWS}")

@@ -73,7 +73,7 @@ def outside_length(B: npt.ArrayLike, Phi: npt.ArrayLike) -> Array:
     Raises
     ------
     ValueError
-        If shapes do not match.
+        If shapes do not match, or if the columns of B are linearly dependent.
 
     Examples
     --------
@@ -83,7 +83,10 @@ def outside_length(B: npt.ArrayLike, Phi: npt.ArrayLike) -> Array:
     >>> lf.theory.outside_length(B, Phi)
     array([0., 5.])
     """
-    basis = np.linalg.qr(check_array("B", B, [("d", "k"), ("trials", "d", "k")]))[0]
+    B = check_array("B", B, [("d", "k"), ("trials", "d", "k")])
+    if (lowest := int(np.linalg.matrix_rank(B).min())) < B.shape[-1]:
+        raise ValueError(f"B of shape {B.shape} must have linearly independent columns, but has rank {lowest}")
+    basis = np.linalg.qr(B)[0]
     Phi = check_array("Phi", Phi, [("n", "d"), ("trials", "n", "d")])
     check_shape("Phi", Phi, (*basis.shape[:-2], Phi.shape[-2], basis.shape[-2]), "(n, d) for every B")
     return np.asarray(np.linalg.norm(Phi - Phi @ basis @ basis.mT, axis=-1))

@@ -59,7 +59,7 @@ def spectral_floor(
     W : array_like (n, k) or (trials, n, k)
         True heads of all clients, in the coordinates of the orthonormal B*; they must span R^k.
     dim : int
-        Ambient dimension d > k.
+        Ambient dimension d >= 2k.
     n_samples : int
         Number m of samples per client; at least 2 for `UStatistic` and `TwoReplica`.
     noise_std : float
@@ -129,7 +129,7 @@ def spectral_floor(
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     n, k = heads.shape[-2:]
-    d, sigma = check_integer("dim", dim, minimum=k + 1), check_noise_std(noise_std)
+    d, sigma = check_integer("dim", dim, minimum=2 * k), check_noise_std(noise_std)
     few = 2 if isinstance(estimator, UStatistic | TwoReplica) else 1
     m = check_integer("n_samples", n_samples, minimum=few)
     a, b, c, v = _constants(estimator, float(n), float(m))

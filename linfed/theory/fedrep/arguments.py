@@ -15,6 +15,7 @@ from linfed.errors import (
     check_array,
     check_bool,
     check_integer,
+    check_noise_std,
     check_noise_stds,
     check_number,
     check_shape,
@@ -119,7 +120,7 @@ class Clients:
             counts=values["n_samples"],
             variances=np.asarray(variances, dtype=float),
             weights=values["weights"],
-            message_variance=check_number("message_noise_std", message_noise_std, minimum=0.0) ** 2,
+            message_variance=check_noise_std(message_noise_std, "message_noise_std") ** 2,
             compression=check_number("compression", compression, minimum=0.0),
             shared_mask=check_bool("shared_mask", shared_mask),
         )

@@ -16,6 +16,9 @@ DRAWS = 4096
 DATA_SETS = 400
 """Number of data sets in the median of the clients' mean risk."""
 
+MEAN_CLIENTS = 10_000
+"""Largest number of clients that are drawn for this median; with more, a mean over clients is close to its limit."""
+
 ITERATIONS, TOLERANCE, MEMORY = 30, 1e-6, 4
 """Largest number of iterations, relative change below which they have converged, and steps of Anderson's method."""
 
@@ -184,6 +187,7 @@ class ClientDraws:
 
 def typical_mean(draws: Array, clients: int) -> float:
     """Return the median over data sets of the mean over clients, with one of the draws (heads, copies) for each."""
+    clients = min(clients, max(MEAN_CLIENTS, len(draws)))  # every head occurs
     heads = np.arange(clients) % len(draws)
     chosen = np.random.default_rng(0).integers(draws.shape[1], size=(DATA_SETS, clients))
     return float(np.median(draws[heads, chosen].mean(axis=-1)))

@@ -228,7 +228,8 @@ def fixed_samples_needed(
     Returns
     -------
     float
-        The number m of samples per client, not rounded. It is infinite if even 1e6 samples are too few for the rounds.
+        The smallest number m > k of samples per client, not rounded. It is infinite if no m up to 1e6 suffices for the
+        rounds, and k if every m does.
 
     Raises
     ------
@@ -280,7 +281,13 @@ def fixed_samples_needed(
     def excess(m: float) -> float:
         return log_tangent(m) - aim
 
-    return float(optimize.brentq(excess, k + 0.01, 1e6)) if excess(1e6) < 0 else math.inf
+    tried = k + np.geomspace(0.01, 1e6, 161)  # the excess need not fall: with a large step, many samples diverge
+    above = None
+    for m in tried.tolist():
+        if excess(m) < 0:
+            return float(k) if above is None else float(optimize.brentq(excess, above, m))
+        above = m
+    return math.inf
 
 
 def _shrunk(C: Array) -> Array:

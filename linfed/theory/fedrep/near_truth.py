@@ -208,7 +208,7 @@ def noise_floor(
             "square grows without bound and no floor exists"
         )
     variance = noise_std * noise_std
-    added = check_number("message_noise_std", message_noise_std, minimum=0.0) ** 2 / c
+    added = check_noise_std(message_noise_std, "message_noise_std") ** 2 / c
     each = variance * (1.0 + variance / (n_samples - rank - 1)) / (p * n_samples) + added
     return math.sqrt(step_size * (dim - rank) * each / (2.0 - step_size / best))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from linfed._types import Array, Indices
 from linfed.numerics import trailing as last
 from linfed.numerics.linalg import client_blocks, eigh
+from linfed.system.memory import check_fits
 from linfed.theory.fedrep.state_evolution import RoundSizes
 
 
@@ -40,6 +42,8 @@ class HeadTensors:
     def of(cls, W: Array) -> HeadTensors:
         """Compute the moments of heads (trials, n, k) in blocks of clients, at a cost of O(n k^8/576)."""
         trials, n, k = W.shape
+        monomials = math.comb(k + 3, 4)
+        check_fits(2.0 * trials * monomials**2, f"the moments of order eight for rank = {k}", "use a smaller rank")
         packing = Packing.of(k)
         M, K = len(packing.fours), len(packing.twos)
         second, fourth = np.zeros((trials, k, k)), np.zeros((trials, M))

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from linfed._types import Array, Indices
 from linfed.errors import check_array, check_noise_std, check_number, check_shape
 from linfed.numerics.linalg import client_blocks, one_blas_thread, symmetric
+from linfed.system.memory import check_fits
 from linfed.theory.fedrep.arguments import (
     ORTHONORMAL_TOLERANCE,
     Clients,
@@ -319,6 +320,8 @@ def weighted_moments(W: Array, by_second: Array, by_fourth: Array) -> tuple[Arra
     """
     n, k = W.shape
     rows, columns, scale = packing(k)
+    moments = 2.0 * len(by_fourth) * len(rows) ** 2
+    check_fits(moments, f"the fourth moments of the heads for rank = {k}", "use a smaller rank")
     factors = [weights if weights.ndim == 2 else np.ones((1, 1)) for weights in (by_second, by_fourth)]
     second, fourth = np.zeros((len(factors[0]), k, k)), np.zeros((len(factors[1]), len(rows), len(rows)))
     with np.errstate(over="ignore", invalid="ignore"):  # `_evolved` reports what overflows
@@ -393,7 +396,7 @@ class RoundSizes:
             participants=participants,
             step_size=check_number("step_size", step_size, positive=True),
             noise_std=check_noise_std(noise_std),
-            message_noise_std=check_number("message_noise_std", message_noise_std, minimum=0.0),
+            message_noise_std=check_noise_std(message_noise_std, "message_noise_std"),
         )
 
 

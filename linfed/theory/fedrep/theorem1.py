@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_number, check_numbers, short_repr
+from linfed.errors import check_array, check_integer, check_number, check_numbers, check_times, short_repr
 from linfed.numerics.linalg import one_blas_thread
 
 PRINTED, SAME_BATCH = 0.5, 1.0
@@ -29,7 +29,7 @@ def fedrep_bound(
     Parameters
     ----------
     rounds : array_like (R,)
-        Numbers of rounds T >= 0; this is not checked.
+        Numbers of rounds T >= 0.
     step_size : float
         Step size eta for B.
     start : array_like (...)
@@ -72,9 +72,9 @@ def fedrep_bound(
     """
     step_size = check_number("step_size", step_size, positive=True)
     exponent = check_number("exponent", exponent, positive=True)
-    first, least = _unit("start", start), check_numbers("smallest", smallest)
+    first, least, times = _unit("start", start), check_numbers("smallest", smallest), check_times("rounds", rounds)
     factor = np.maximum(0.0, 1.0 - step_size * (1.0 - first**2) * least**2 / 2.0)
-    return np.asarray(factor[..., None] ** (exponent * check_numbers("rounds", rounds)) * first[..., None])
+    return np.asarray(factor[..., None] ** (exponent * times) * first[..., None])
 
 
 def fedrep_bound_rounds(level: float, *, step_size: float, start: float, smallest: float) -> float:

@@ -119,7 +119,8 @@ def rate_ratios(run: Theorem1Run, exponent: float = PRINTED) -> Array:
     Notes
     -----
     The rate is ``log(dist_0 / dist_T) / T``, where T is the last round with a distance above 1e-11 of the initial one.
-    The ratio is negative if the distance has grown, and minus infinity for a diverged trial.
+    The ratio is negative if the distance has grown, and minus infinity for a diverged trial. It is NaN if the initial
+    distance is within rounding errors, or if the bound does not fall.
     """
     resolved = run.distance > np.maximum(1e-11 * run.start, ROUNDING)[:, None]
     last = run.distance.shape[1] - 1 - resolved[:, ::-1].argmax(axis=1)
@@ -127,16 +128,24 @@ def rate_ratios(run: Theorem1Run, exponent: float = PRINTED) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         measured = np.log(run.start / run.distance[trials, last])
         bound = np.log(run.start / run.bound(exponent)[trials, last])
-        return np.where(np.isnan(run.distance[:, -1]), -np.inf, measured / bound)
+        ratios = np.where(np.isnan(run.distance[:, -1]), -np.inf, measured / bound)
+    return np.where((run.start > ROUNDING) & (bound > 0.0), ratios, np.nan)
 
 
 def judge_looseness(run: Theorem1Run, setting: str, *, exponent: float = PRINTED, note: str = "") -> Finding:
-    """Judge whether the distance falls at least as fast as the bound; the statistic is the ratio of the rates."""
+    """Judge whether the distance falls at least as fast as the bound; the statistic is the ratio of the rates.
+
+    Only the trials in which the bound falls count. The finding is VACUOUS without such trials, and HYPOTHESES FAIL if a
+    hypothesis of the theorem fails, with C = 1.
+    """
     ratios = rate_ratios(run, exponent)
+    ratios = ratios[~np.isnan(ratios)]
     return judge(
-        _median(ratios),
+        _median(ratios) if len(ratios) else (np.nan, np.nan, np.nan),
         claimed_low=1.0,
         theorem=True,
+        hypotheses=run.hypotheses(),
+        vacuous="" if len(ratios) else "the bound does not fall in any trial",
         claim=f"The distance falls at the bound's rate or faster, exponent {_EXPONENTS.get(exponent, exponent)}",
         setting=setting,
         statistic="log rate of the run divided by that of the bound, median over trials",

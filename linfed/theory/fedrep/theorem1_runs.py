@@ -18,7 +18,7 @@ from linfed.problems import Problem, Truth
 from linfed.simulation.participation import Participants, Participation
 from linfed.simulation.results import Result
 from linfed.statistics.findings import Hypothesis
-from linfed.theory._assumptions import check_covariance
+from linfed.theory._assumptions import check_covariance, check_sub_gaussian
 from linfed.theory.fedrep.theorem1 import (
     PRINTED,
     fedrep_bound,
@@ -164,8 +164,7 @@ def theorem1_run(result: Result) -> Theorem1Run:
     Parameters
     ----------
     result : Result
-        Result of `lf.simulate` for `FedRep`, with the metric "subspace_distance", with any engine. `PrivateFedRep` and
-        `CompressedFedRep` are accepted, but the theorem does not cover their noise and compression.
+        Result of `lf.simulate` for `FedRep`, with the metric "subspace_distance", with any engine.
 
     Returns
     -------
@@ -178,9 +177,10 @@ def theorem1_run(result: Result) -> Theorem1Run:
     KeyError
         If it has no metric "subspace_distance".
     ValueError
-        If the theorem does not cover the run: another algorithm, several local steps on B, a schedule of step sizes,
-        ``aggregate="sum"``, weights, `split`, `whiten`, or no QR. If there is no ground truth, or it is not ``B* w_i*``
-        where B* has as many columns as B. If the covariance of x is not I.
+        If the theorem does not cover the run: another algorithm (also a subclass, such as `PrivateFedRep`), several
+        local steps on B, a schedule of step sizes, ``aggregate="sum"``, weights, `split`, `whiten`, or no QR. If there
+        is no ground truth, or it is not ``B* w_i*`` where B* has as many columns as B. If the design is a custom one,
+        which may have heavy tails, or if the covariance of x is not I.
 
     Notes
     -----
@@ -206,7 +206,7 @@ def theorem1_run(result: Result) -> Theorem1Run:
     """
     check_instance("result", result, Result, "a result of lf.simulate")
     algorithm, problem, data = result.algorithm, result.problem, result.data
-    if not isinstance(algorithm, FedRep):
+    if type(algorithm) is not FedRep:  # subclasses add noise, compression or other steps
         raise ValueError(f"result has algorithm {result.name}; Theorem 1 supports only FedRep")
     options = algorithm.representation_steps, algorithm.aggregate, algorithm.weights, algorithm.orthonormalize
     if options != (1, "mean", None, True) or algorithm.split or algorithm.whiten is not None:
@@ -270,6 +270,7 @@ def theorem1_constants(
     for trial in range(trials):  # one by one: all truths together may be large
         truth = problem.truth(seed, [trial])
         check_covariance(truth, "Theorem 1 requires")
+        check_sub_gaussian(truth, "Theorem 1 requires")
         heads = _heads(truth, rank)
         (smallest,), (largest,) = head_singular_values(heads, None if sets is None else sets[trial][None])
         lengths = np.sqrt(np.vecdot(heads, heads) / rank)

@@ -246,7 +246,8 @@ def under_parameterized_floor(
     V, rank, dim, n_samples, noise_std, participants
         As in `under_parameterized_evolution`.
     step_size : float
-        Step size eta > 0, below ``2/(c lambda_1)`` with ``c = 1 - k/m``.
+        Step size eta > 0, below ``2/(c (lambda_1 - lambda_d))`` with ``c = 1 - k/m``. The smallest eigenvalue lambda_d
+        is 0 if r < d.
 
     Returns
     -------
@@ -255,8 +256,7 @@ def under_parameterized_floor(
     Raises
     ------
     ValueError
-        As in `under_parameterized_evolution`. Also if `step_size` is at least ``2/(c lambda_1)``; then there is no
-        floor.
+        As in `under_parameterized_evolution`. Also if `step_size` is not below its limit; then there is no floor.
 
     Notes
     -----
@@ -297,8 +297,8 @@ def under_parameterized_floor(
     factors = 1.0 - eta * c * (top - rest[:, None])
     if factors.min() <= -1.0:
         raise ValueError(
-            f"step_size = {eta:g} must be below 2/(c lambda_1) = {2.0 / (c * (top[0] - rest[-1])):g}, c = 1 - k/m: "
-            "at larger step sizes the mean square grows without bound and no floor exists"
+            f"step_size = {eta:g} must be below 2/(c (lambda_1 - lambda_d)) = {2.0 / (c * (top[0] - rest[-1])):g}, "
+            "c = 1 - k/m: at larger step sizes the mean square grows without bound and no floor exists"
         )
     S = np.zeros((len(rows.values), k, k))
     S[k:] = eta * eta * noise / (1.0 - factors[:, :, None] * factors[:, None, :])

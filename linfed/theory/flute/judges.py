@@ -79,7 +79,7 @@ def judge_recursion(trace: FluteTrace, setting: str) -> Finding:
 
 
 def judge_entry(
-    trace: FluteTrace, setting: str, *, allowed: float, theorem: bool = True, hypotheses: Iterable[Hypothesis] = ()
+    trace: FluteTrace, setting: str, *, allowed: float, theorem: bool, hypotheses: Iterable[Hypothesis] = ()
 ) -> Finding:
     """Judge Proposition A.2, that Theta enters R by round T_R; runs that end earlier outside R do not count.
 
@@ -109,7 +109,7 @@ def judge_entry(
 
 
 def judge_staying(
-    trace: FluteTrace, setting: str, *, allowed: float, theorem: bool = True, hypotheses: Iterable[Hypothesis] = ()
+    trace: FluteTrace, setting: str, *, allowed: float, theorem: bool, hypotheses: Iterable[Hypothesis] = ()
 ) -> Finding:
     """Judge Lemmas A.6 to A.9, that Theta does not leave the region R, over the trials that enter it.
 

@@ -62,13 +62,19 @@ def flute_relative_gradient(
     """
     given = {"B": B, "W": W, "A": A, "b": b}
     B, W, A, b = (check_numbers(name, value, axes=2) for name, value in given.items())
+    (n, d), k = b.shape[-2:], B.shape[-1]
+    for name, array, shape in (("B", B, (d, k)), ("W", W, (n, k)), ("A", A, (n, d, d))):
+        own = array.shape[-len(shape) :]
+        if own != shape:
+            raise ValueError(f"{name} has shape {array.shape}, but must end with {shape} for b of shape {b.shape}")
     with np.errstate(over="ignore", invalid="ignore"):
         g = (A @ (W @ B.mT)[..., None])[..., 0] - b
         grow, shrink = 2.0 * step_ratio * gamma1, 4.0 * step_ratio * gamma2
         by_B = g.mT @ W - B @ (grow * W.mT @ W - shrink * B.mT @ B)
         by_W = g @ B - W @ (grow * B.mT @ B - shrink * W.mT @ W)
         squares = [(part**2).sum(axis=(-2, -1)) for part in (by_B, by_W, B, W)]
-        return np.asarray(np.sqrt((squares[0] + squares[1]) / (squares[2] + squares[3])))
+        gradient, factors = squares[0] + squares[1], squares[2] + squares[3]
+        return np.where(gradient == 0.0, 0.0, np.sqrt(gradient / factors))
 
 
 def flute_worst_ray(A: npt.ArrayLike, rank: int, *, square: float = 1.0) -> tuple[Array, Array]:

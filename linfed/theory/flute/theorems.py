@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_choice, check_integer, check_number, check_numbers
+from linfed.errors import check_choice, check_integer, check_number, check_numbers, check_times, short_repr
 
 STEP_CONSTANTS = {"appendix": 288.0, "printed": 228.0}
 """Denominators of the step-size condition: ``Delta^2 / (36 lambda_1'^3)`` of Appendix A, and as in Theorem 5.1."""
@@ -34,7 +34,7 @@ def flute_gap(spectrum: npt.ArrayLike, rank: int) -> Array:
     Raises
     ------
     ValueError
-        If the rank is not from 1 to r.
+        If the rank is not from 1 to r, or if the singular values are negative or not in descending order.
 
     References
     ----------
@@ -47,7 +47,7 @@ def flute_gap(spectrum: npt.ArrayLike, rank: int) -> Array:
     >>> lf.theory.flute_gap(spectrum, 2).item()
     2.0
     """
-    values = check_numbers("spectrum", spectrum, axes=1)
+    values = _descending(spectrum)
     rank = check_integer("rank", rank)
     if rank > values.shape[-1]:
         raise ValueError(f"rank = {rank} must be at most the number of singular values, {values.shape[-1]}")
@@ -194,7 +194,7 @@ def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients:
     step_size : float
         Step size eta for B and heads.
     rounds : array_like (R,)
-        Numbers of rounds t.
+        Numbers of rounds t >= 0.
 
     Returns
     -------
@@ -226,7 +226,7 @@ def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients:
     with np.errstate(divide="ignore"):  # the bound is infinite without a gap
         scale = values[..., 0] ** 2 * np.sqrt(rank / n) / (step_size * gap**2)
     return np.asarray(
-        scale[..., None] * flute_rate(values, rank, step_size)[..., None] ** check_numbers("rounds", rounds)
+        scale[..., None] * flute_rate(values, rank, step_size)[..., None] ** check_times("rounds", rounds)
     )
 
 
@@ -262,3 +262,11 @@ def flute_covered_rounds(spectrum: npt.ArrayLike, rank: int, step_size: float, n
     """
     rate = float(flute_rate(spectrum, rank, step_size))
     return math.log(check_integer("n_samples", n_samples)) / (-2.0 * math.log(rate)) if 0 < rate < 1 else math.inf
+
+
+def _descending(spectrum: npt.ArrayLike) -> Array:
+    """Return singular values as an array; raise if they are negative or not in descending order."""
+    values = check_numbers("spectrum", spectrum, axes=1)
+    if (np.diff(values, axis=-1) > 0).any() or (values < 0).any():
+        raise ValueError(f"spectrum = {short_repr(spectrum)} must be singular values in descending order, at least 0")
+    return values

@@ -9,6 +9,7 @@ import numpy as np
 
 from linfed._types import Array, Indices
 from linfed.algorithms.shortcut import FedRepShortcut
+from linfed.algorithms.solvers import ClosedForm
 from linfed.errors import check_integer
 from linfed.problems import Truth
 from linfed.simulation.loop import Round
@@ -91,7 +92,7 @@ def shortcut_trace(
     every : int
         Number of rounds between records.
     equations : bool
-        If True, also record (9) and (16) to (18). These hold for the closed form in order "jacobi".
+        If True, also record (9) and (16) to (18). They are about ``solver=lf.ClosedForm()``, in order "jacobi".
 
     Returns
     -------
@@ -100,7 +101,8 @@ def shortcut_trace(
     Raises
     ------
     ValueError
-        If the algorithm refits, if no round is recorded, or as in `ShortcutRound.of`.
+        If the algorithm refits, if it has another solver than `equations` requires, if no round is recorded, or as in
+        `ShortcutRound.of`.
 
     References
     ----------
@@ -118,6 +120,11 @@ def shortcut_trace(
     """
     if algorithm.refit:
         raise ValueError("algorithm has refit = True, so its last round does not change B; use refit = False")
+    if equations and algorithm.solver != ClosedForm():
+        raise ValueError(
+            "equations = True requires solver = ClosedForm(), in order 'jacobi', but the algorithm has "
+            f"{algorithm.solver}"
+        )
     every = check_integer("every", every)
     rounds: list[int] = []
     columns: list[dict[str, Array]] = []

@@ -102,10 +102,10 @@ def test_the_trials_before_and_after_may_differ_in_number():
 
 
 def test_trials_without_a_level_are_left_out():
-    rounds = np.array([[10.0, NAN, 10.0], [40.0, 1.0, 40.0]])
+    rounds = np.array([[10.0, NAN, *[10.0] * 5], [40.0, 1.0, *[40.0] * 5]])
     assert gain_ratio(rounds, rounds, 100)[0] == pytest.approx((1.0, 1.0, 1.0))
     assert format_gain(rounds, 100) == "4"
-    (estimate, low, high), reason = gain_ratio(rounds[:, :2], rounds[:, :2], 100)
+    (estimate, low, high), reason = gain_ratio(rounds[:, :5], rounds[:, :5], 100)
     assert math.isnan(estimate)
     assert (low, high, reason) == (0.0, INF, "too few trials have a level to reach")
     assert format_gain(np.full((2, 3), NAN), 100) == "-"

@@ -346,7 +346,7 @@ def test_a_step_rule_of_another_signature_is_named():
 def test_wrong_cells_are_named():
     with pytest.raises(TypeError, match="must have a field 'trials'"):
         lf.find_smallest("delta", _NoTrials(), reaches=REACHES)
-    with pytest.raises(ValueError, match=r"n_samples = 0 must be an integer of at least 1"):
+    with pytest.raises(ValueError, match=r"lower = 0.5 must be an integer, as data.n_samples is"):
         lf.find_smallest("data.n_samples", RUN, reaches=LEVEL, lower=0.5)
     with pytest.raises(lf.SweepError, match="requires a column 'err', but the run's row has 'error'"):
         lf.find_smallest("size", Curve(), reaches=lf.below("err", 1.0))

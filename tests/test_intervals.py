@@ -13,7 +13,7 @@ from linfed.report.scoreboard import measured
 from linfed.reproduction.records import finding_to_dict, load_findings
 from linfed.statistics import intervals
 from linfed.statistics.findings import Finding, Verdict, findings_table, judge, judge_failures, judge_share
-from linfed.statistics.fits import fit_exponent
+from linfed.statistics.fits import fit_exponent, fit_power_law
 from linfed.statistics.gains import factor_ratio, gain_ratio
 from linfed.statistics.intervals import (
     binomial_share,
@@ -437,12 +437,12 @@ def test_bootstrap_covers_about_as_often_as_it_says():
 
 
 def test_an_infinite_statistic_has_an_infinite_end_and_no_number_none():
-    low, high = bootstrap_interval(lambda a: float(np.max(a)), (np.array([1.0, 2.0, np.inf]),))
+    low, high = bootstrap_interval(lambda a: float(np.max(a)), (np.array([1.0, 2.0, 2.0, 2.0, np.inf]),))
     assert low < 3
     assert high == np.inf
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert np.isnan(bootstrap_interval(lambda a: np.nan, (np.arange(3.0),))).all()
+        assert np.isnan(bootstrap_interval(lambda a: np.nan, (np.arange(5.0),))).all()
 
 
 def test_paired_samples_are_resampled_together():
@@ -543,10 +543,20 @@ def test_a_ratio_of_infinite_medians_may_be_anything():
 
 def test_few_trials_have_no_bootstrap_interval():
     values = np.array([[1.0, 0.5, 0.25], [1.2, 0.6, 0.3], [1.1, 0.55, 0.28], [0.9, 0.5, 0.22], [1.0, 0.5, 0.26]])
-    assert fit_exponent([1, 2, 4], values[:4])[1:] == (-np.inf, np.inf)
-    assert np.isfinite(fit_exponent([1, 2, 4], values)).all()
-    assert median_ratio(values[:4, 0], values[:4, 1])[1:] == (0.0, np.inf)
-    assert np.isfinite(median_ratio(values[:, 0], values[:, 1])).all()
+    curves = values + 1.0
+    bounded = {
+        "mean": (lambda some: bootstrap_interval(np.mean, [some[:, 0]]), (-np.inf, np.inf)),
+        "exponent": (lambda some: fit_exponent([1, 2, 4], some)[1:], (-np.inf, np.inf)),
+        "ratio": (lambda some: median_ratio(some[:, 0], some[:, 1])[1:], (0.0, np.inf)),
+        "largest factor": (lambda some: largest_factor(some + 1.0, curves[: len(some)])[1:], (1.0, np.inf)),
+        "ratio of factors": (lambda some: factor_ratio(some.T[:2], some.T[:2], 99)[0][1:], (0.0, np.inf)),
+    }
+    for interval, unbounded in bounded.values():
+        assert interval(values[:4]) == unbounded
+        assert np.isfinite(interval(values)).all()
+    x, y = [1.0, 2.0, 3.0, 4.0], np.arange(1.0, 5.0)[:, None] * values[:, 0]
+    overs = [fit_power_law("y ~ x^a", {"x": x, "y": some}).over for some in (y[:, :4], y)]
+    assert overs == ["residuals", "trials"]
 
 
 @pytest.mark.parametrize("hits", [[1.0, np.nan], [0.5, 1.0], [2, 0]])

@@ -451,7 +451,7 @@ def test_the_equations_are_judged_by_each_trials_worst_round():
     assert [claim.verdict for claim in broken] == [Verdict.HOLDS, Verdict.VIOLATED, Verdict.VIOLATED]
     with pytest.raises(ValueError, match="equations = True"):
         theory.judge_equations(traced(algorithm_of(2), made(6, 8, 2), lf.FixedSamples(20), rounds=1), "here")
-    for solver in (lf.ClosedForm(order="joint"), lf.GradientSteps()):
+    for solver in (lf.ClosedForm(order="gauss-seidel"), lf.GradientSteps()):
         other = dataclasses.replace(algorithm_of(2), solver=solver)
         with pytest.raises(ValueError, match=r"equations = True requires solver = ClosedForm\(\)"):
             traced(other, made(6, 8, 2), lf.FixedSamples(20), rounds=1, equations=True)

@@ -157,8 +157,8 @@ def fit_power_law(
 
     Intervals are percentiles of a bootstrap over trials, resampled together at all points. Their measured coverage at
     95 % is 0.94 to 0.97 with 10, 20 and 50 lognormal trials. They measure how well the trials determine the exponents
-    of *this* power law; `residuals`, `p_value` and `curvature` measure whether a power law fits. Without trials, the
-    intervals are Student's, from the residuals.
+    of *this* power law; `residuals`, `p_value` and `curvature` measure whether a power law fits. Without trials,
+    or with fewer than five, the intervals are Student's, from the residuals.
 
     `p_value` belongs to the sum of squared residuals. If the power law is true, this sum is a weighted sum of chi^2,
     since trials vary more at some points than at others and may be shared between points. Its mean and variance follow
@@ -242,7 +242,7 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
     estimate, low, high : float
         Slope of the least-squares line through ``(log x, log median)`` and its 95 % percentile bootstrap interval over
         trials. The measured coverage for lognormal trials at four sizes is 0.94 to 0.97 with 10, 20 and 50 trials. With
-        fewer than five trials the interval is unbounded, because resamples vary too little.
+        fewer than five trials it is unbounded.
 
     Raises
     ------
@@ -274,10 +274,8 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
     def slope(*columns: Array, axis: int = 0) -> Array:
         return np.stack([np.log(np.median(column, axis=axis)) for column in columns], axis=-1) @ logs / (logs @ logs)
 
-    estimate = float(slope(*table.T))
-    if len(table) < FEWEST:
-        return estimate, -np.inf, np.inf
-    return (estimate, *bootstrap_interval(slope, list(table.T), paired=paired, vectorized=True, resamples=500))
+    interval = bootstrap_interval(slope, list(table.T), paired=paired, vectorized=True, resamples=500)
+    return (float(slope(*table.T)), *interval)
 
 
 # --- columns -------------------------------------------------------------------------------------------------
@@ -313,7 +311,8 @@ def _left(model: Formula, columns: Columns, censored: Sequence[str] | None) -> _
             trials = len(table[0])
             chosen = np.random.default_rng(0).integers(trials, size=(RESAMPLES, trials))
             middles[name] = np.median(table, axis=1)
-            replicates = np.array([np.median(one[chosen], axis=1) for one in table])
+            if trials >= FEWEST:
+                replicates = np.array([np.median(one[chosen], axis=1) for one in table])
     if len(words) != points or not set(words) <= {"", "above", "below"}:
         raise ValueError(
             f"censored = {short_repr(words)} must contain '', 'above' or 'below' for each of {points} points"

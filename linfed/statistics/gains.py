@@ -15,7 +15,14 @@ import numpy as np
 
 from linfed._types import Array, Indices
 from linfed.statistics.findings import Finding, join_notes, judge, judge_smaller
-from linfed.statistics.intervals import Measured, bootstrap_interval, first_round_below, nan_as_worst, share_smaller
+from linfed.statistics.intervals import (
+    FEWEST,
+    Measured,
+    bootstrap_interval,
+    first_round_below,
+    nan_as_worst,
+    share_smaller,
+)
 
 Bounds: TypeAlias = tuple[Array, Array]
 """Lower and upper bound of a quantity; equal if the quantity is known."""
@@ -79,7 +86,7 @@ def gain_ratio(first: Array, second: Array, last: int, *, signed: bool = True) -
     measured : tuple of float
         Estimate, NaN if the ratio is known only between bounds, and a bootstrap interval that covers both bounds.
     reason : str
-        Reason why the ratio is not available; empty if at least two trials have a level to reach.
+        Reason why the ratio is not available; empty if at least five trials have a level to reach.
 
     Notes
     -----
@@ -88,7 +95,7 @@ def gain_ratio(first: Array, second: Array, last: int, *, signed: bool = True) -
     """
     has_levels = ~np.isnan([first, second]).any(axis=(0, 1))
     trials = int(has_levels.sum())
-    if trials < 2:
+    if trials < FEWEST:
         return (math.nan, 0.0, math.inf), "too few trials have a level to reach"
 
     def bounds(index: Indices) -> Bounds:

@@ -31,7 +31,7 @@ HUGE = 1e9
 """Replacement for the error of a diverged trial: larger than errors of interest, but finite, as intervals require."""
 
 FEWEST = 5
-"""Smallest number of trials with a bootstrap interval; with two or three its coverage is 0.55 to 0.79."""
+"""Smallest number of trials with a bootstrap interval."""
 
 TOGETHER = 2**20
 """Number of values of resampled curves that are held at a time."""
@@ -506,8 +506,7 @@ def median_ratio(first: Array, second: Array) -> Measured:
     Returns
     -------
     estimate, low, high : float
-        Ratio and its percentile bootstrap interval; 0 to infinity with fewer than five trials, whose resamples vary
-        too little.
+        Ratio and its percentile bootstrap interval; 0 to infinity with fewer than five trials.
 
     Notes
     -----
@@ -533,12 +532,10 @@ def median_ratio(first: Array, second: Array) -> Measured:
     def interval(unknown: float) -> tuple[float, float]:
         return bootstrap_interval(partial(ratio, unknown=unknown), (first, second), paired=True, vectorized=True)
 
-    if len(first) < FEWEST:
-        return float(ratio(first, second)), 0.0, math.inf
     low, high = interval(0.0)
     if np.isinf(first).any() and np.isinf(second).any():
         high = interval(np.inf)[1]
-    return float(ratio(first, second)), low, high
+    return float(ratio(first, second)), max(0.0, low), high
 
 
 def largest_factor(measured: Array, predicted: Array) -> Measured:
@@ -682,6 +679,8 @@ def bootstrap_interval(
     Returns
     -------
     low, high : float
+        With fewer than five trials in a sample minus infinity and infinity, because resamples vary too little: with two
+        or three trials the coverage is 0.55 to 0.79.
 
     Notes
     -----
@@ -706,6 +705,9 @@ def bootstrap_interval(
     arrays = [_trials(f"samples[{number}]", sample) for number, sample in enumerate(samples)]
     check_bool("paired", paired), check_bool("vectorized", vectorized)
     rng: Generator = np.random.default_rng(check_integer("seed", seed, minimum=0))
+    confidence, resamples = _level(confidence), check_integer("resamples", resamples)
+    if min(map(len, arrays)) < FEWEST:
+        return -math.inf, math.inf
 
     def finite(*resample: Array, **along: int) -> Any:
         return np.clip(np.asarray(statistic(*resample, **along), dtype=float), -INFINITE, INFINITE)
@@ -714,8 +716,8 @@ def bootstrap_interval(
         arrays,
         finite,
         paired=paired,
-        confidence_level=_level(confidence),
-        n_resamples=check_integer("resamples", resamples),
+        confidence_level=confidence,
+        n_resamples=resamples,
         method="percentile",
         vectorized=vectorized,
         rng=rng,

@@ -37,7 +37,7 @@ def judge_predicted_exponent(
     Examples
     --------
     >>> from linfed.statistics import judge_predicted_exponent
-    >>> measured, predicted = [[1.0, 0.5, 0.26], [1.2, 0.6, 0.3]], [[1.1, 0.55, 0.275]] * 2
+    >>> measured, predicted = [[1.0, 0.5, 0.26]] * 3 + [[1.2, 0.6, 0.3]] * 3, [[1.1, 0.55, 0.275]] * 6
     >>> finding = judge_predicted_exponent([10, 20, 40], measured, predicted, margin=0.1, setting="n = 100",
     ...                                    claim="The error scales as predicted")
     >>> finding.detail, finding.verdict.value
@@ -86,7 +86,7 @@ def judge_farthest_off(
     Examples
     --------
     >>> from linfed.statistics import judge_farthest_off
-    >>> finding = judge_farthest_off([[1.0, 0.9], [1.1, 1.0], [0.9, 1.05]], [[1.0, 1.0]] * 3, claimed_low=0.8,
+    >>> finding = judge_farthest_off([[1.0, 0.9], [1.1, 1.0], [0.9, 1.05]] * 2, [[1.0, 1.0]] * 6, claimed_low=0.8,
     ...                              claimed_high=1.25, claim="The level is as predicted", setting="n = 100")
     >>> round(finding.estimate, 3), finding.verdict.value
     (0.985, 'HOLDS')
@@ -132,7 +132,7 @@ def judge_one_constant(ratios: npt.ArrayLike, *, claimed_high: float, **fields: 
     Examples
     --------
     >>> from linfed.statistics import judge_one_constant
-    >>> finding = judge_one_constant([[1.0, 1.2], [1.1, 1.1], [1.0, 1.2]], claimed_high=1.5, source="our prediction",
+    >>> finding = judge_one_constant([[1.0, 1.2], [1.1, 1.1], [1.0, 1.2]] * 2, claimed_high=1.5, source="our prediction",
     ...                              claim="One constant serves all settings")
     >>> finding.detail, finding.verdict.value
     ('constants from 1 to 1.2', 'HOLDS')

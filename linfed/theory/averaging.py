@@ -199,7 +199,7 @@ def fedavg_rate(
         server_step_size=server_step_size,
         weights=weights,
     )
-    finite = np.isfinite(matrix).all(axis=(-2, -1))
+    finite = np.asarray(np.isfinite(matrix).all(axis=(-2, -1)))
     values = np.linalg.eigvalsh(np.where(finite[..., None, None], matrix, 0.0))
     return np.where(finite, np.abs(values).max(axis=-1), np.inf)
 

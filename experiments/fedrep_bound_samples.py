@@ -330,7 +330,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 claim="C = 1 is sufficient for the theorem's failure probability in the first round, k = 1",
                 setting=f"p = {row['n_clients']}, d = {row['dim']}, dist_0 = {row['start']:g}",
                 statistic="smallest constant with which a first round fails no more often, by importance sampling",
-                source=f"{ASKS}; the 1 is {OWN_THRESHOLD}, the distribution of the first round an {OWN_PREDICTION}",
+                source=f"{ASKS}; the 1 is {OWN_THRESHOLD}, the distribution of the first round is {OWN_PREDICTION}",
                 detail=f"m = {row['least']:g} of {row['needed']:.3g} for exp({row['log_allowed']:.0f})",
             )
         )

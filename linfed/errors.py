@@ -422,8 +422,8 @@ def _no_numbers(name: str, value: object) -> str:
 
 
 def check_times(name: str, value: object) -> Array:
-    """Return `value` as an array (R,) of numbers of rounds, which need not be integers; raise if one is negative."""
-    found = check_array(name, value, [("R",)])
+    """Return `value` as an array of numbers of rounds, which need not be integers; raise if one is negative."""
+    found = check_numbers(name, value)
     if (found < 0).any():
         raise ValueError(f"{name} = {short_repr(value)} must be at least 0")
     return found

@@ -144,7 +144,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     shares = (0.5, 0.1) if quick else (0.5, 0.2, 0.1, 0.05)
     levels = (4.0, 1.0) if quick else (16.0, 8.0, 4.0, 2.0, 1.0)
     factor = Factor(trials=100) if quick else Factor()
-    sent: dict[str, Any] = {"trials": 4, "rounds": 50} if quick else {"trials": 12, "rounds": 100}
+    sent: dict[str, Any] = {"trials": 6, "rounds": 50} if quick else {"trials": 12, "rounds": 100}
     counts = (30,) if quick else (30, 300)
     kept = (0.25,) if quick else (0.5, 0.25, 0.1)
     few = (4.0,) if quick else (8.0, 4.0)

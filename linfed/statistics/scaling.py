@@ -132,8 +132,8 @@ def judge_one_constant(ratios: npt.ArrayLike, *, claimed_high: float, **fields: 
     Examples
     --------
     >>> from linfed.statistics import judge_one_constant
-    >>> finding = judge_one_constant([[1.0, 1.2], [1.1, 1.1], [1.0, 1.2]] * 2, claimed_high=1.5, source="our prediction",
-    ...                              claim="One constant serves all settings")
+    >>> finding = judge_one_constant([[1.0, 1.2], [1.1, 1.1], [1.0, 1.2]] * 2, claimed_high=1.5,
+    ...                              claim="One constant serves all settings", source="our prediction")
     >>> finding.detail, finding.verdict.value
     ('constants from 1 to 1.2', 'HOLDS')
     """

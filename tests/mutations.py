@@ -1097,6 +1097,7 @@ MUTATIONS = {
         Mutation("m - k - 1 as m - k", "n_samples - rank - 1", "n_samples - rank", "new_clients"),
     ],
     "simulation/run.py": [
+        Mutation("threads are not stopped", "stopped.set()", "None", "threads:stops"),
         Mutation(
             "identical trials in silence",
             "or data.n_trials is not None or",

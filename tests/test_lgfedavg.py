@@ -73,7 +73,7 @@ def test_it_ends_where_every_client_is_alone(counts, p):
 
 
 def test_a_point_without_gradients_stays():
-    """Exactly: from the least squares of all clients, whatever the factors, a round changes nothing but rounding."""
+    """From the least squares of all clients, whatever the factors, a round changes nothing but rounding."""
     world = draw_world([9, 6, 14], 4, 2, noise=0.5)
     theta, w = final(world, lf.LocalOnly(), 1).S[0], np.array([0.6, -1.1])
     own = np.array([normal(4, 2, seed=i) for i in range(3)])

@@ -273,7 +273,7 @@ def test_clients_of_maml_predict_with_their_own_two_layers():
         np.testing.assert_allclose(theta, (B - 0.3 * np.outer(g, w)) @ (w - 0.3 * B.T @ g), **TOLERANCE)
 
 
-def test_classes_are_for_anil_alone():
+def test_anil_learns_classes():
     mixture = lf.Classes(n_clients=6, dim=5, n_classes=3, classes_per_client=2)
     run = {"data": lf.FixedSamples(12), "rounds": 30}
     algorithm = lf.ANIL(rank=2, step_size=0.5, adaptation_step_size=0.5)

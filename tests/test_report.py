@@ -395,12 +395,6 @@ def test_the_report_on_the_committed_results_is_whole_and_small():
         assert stems <= {one.stem for one in found.pictures[name]}, "run python docs/pictures.py"
 
 
-def test_a_torn_record_is_named(tmp_path):
-    (tmp_path / "one.json").write_text("{")
-    with pytest.raises(UsageError, match=r"one\.json"):
-        collected(str(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("changes", "told"),
     [

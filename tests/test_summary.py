@@ -6,15 +6,13 @@ import pytest
 import linfed as lf
 from linfed.statistics import mean_interval, median_interval
 
-RNG = np.random.default_rng(0)
-
 
 def table(**changes):
     """Two methods at two sizes; the error ends near 1e-5, or near 1e-6 for the second method at n = 9."""
-    rows = []
+    rows, rng = [], np.random.default_rng(0)
     for method in ("a_b", "c & d"):
         for n in (4, 9):
-            last = (1e-6 if (method, n) == ("c & d", 9) else 1e-5) * np.exp(RNG.normal(size=20) / 10)
+            last = (1e-6 if (method, n) == ("c & d", 9) else 1e-5) * np.exp(rng.normal(size=20) / 10)
             error = lf.LabeledArray(np.stack([np.ones(20), last], axis=1), round=[0, 5])
             rows.append({"method": method, "problem.n_clients": n, "error": error} | changes)
     return lf.Table(rows)
@@ -149,7 +147,7 @@ def per_client(row):
 
 
 def test_the_mean_has_students_interval():
-    values = RNG.normal(size=12)
+    values = np.random.default_rng(0).normal(size=12)
     from scipy import stats
 
     interval = stats.ttest_1samp(values, 0.0).confidence_interval(0.9)

@@ -87,7 +87,7 @@ def test_explicit_rounds_tell_other_noise_apart(explicit_round, wrong):
 def test_the_noise_is_that_of_the_loop_and_of_what_lies_outside(explicit_round):
     noise_std, participants, _, outside = explicit_round
     rows = TruthRows.of(POINTS, K, DIM)
-    assert not hasattr(rows, "pooled") or rows.pooled
+    assert rows.pooled
     mean = np.concatenate([turned().T @ BASES[0], np.zeros((1, K))])
     gram = BASES[0][4:].T @ BASES[0][4:] / 5
     spread = np.concatenate([np.zeros((4, K, K)), gram[None]])

@@ -1,4 +1,4 @@
-"""Calls that cannot be meant: each raises at once, in one line that names the argument, its value and what is right."""
+"""Invalid calls: each raises at once, in one line that names the argument, its value and what is right."""
 
 import copy
 import pickle

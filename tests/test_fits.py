@@ -1,4 +1,4 @@
-"""Joint power laws: planted exponents, the offset, censored points, intervals, and formulas that cannot be meant."""
+"""Joint power laws: planted exponents, the offset, censored points, intervals, and invalid formulas."""
 
 import numpy as np
 import pytest

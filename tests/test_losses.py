@@ -354,7 +354,7 @@ def test_a_ridge_and_an_algorithm_of_ones_own_adapt_as_they_say():
     assert np.array_equal(run(Adapting()).adapt(X, y).predictors(), np.ones((3, 4, D)))
 
 
-# --- calls that cannot be meant ------------------------------------------------------------------------------
+# --- invalid calls -------------------------------------------------------------------------------------------
 
 
 def empty():

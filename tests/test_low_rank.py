@@ -88,6 +88,8 @@ def test_rounds_are_the_loops(name, shape):
         np.testing.assert_allclose(step.after.W[0], W, **TOLERANCE)
         compared += 1
     assert compared == ROUNDS or (kind is lf.AltMin and shape not in ("plain", "one takes part", "n == 1"))
+    if not compared:
+        pytest.skip("the least squares of the first round is ill-conditioned")
 
 
 def test_altgdmin_is_fedrep_with_a_step_n_m_times_as_large():

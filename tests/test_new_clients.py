@@ -298,7 +298,7 @@ def test_directions_of_new_heads_are_uniform():
         assert scipy.stats.kstest(column, scipy.stats.uniform(-np.sqrt(3), 2 * np.sqrt(3)).cdf).pvalue > 1e-3 / 3
 
 
-# --- calls that cannot be meant ------------------------------------------------------------------------------
+# --- invalid calls -------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

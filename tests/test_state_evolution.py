@@ -439,7 +439,7 @@ def test_a_floor_without_noise_is_zero():
     assert lf.theory.noise_floor(0.5, noise_std=0.0, **SIZES["some"]) == 0.0
 
 
-# --- calls that cannot be meant ------------------------------------------------------------------------------
+# --- invalid calls -------------------------------------------------------------------------------------------
 
 
 def evolve(W=None, **changes):

@@ -344,6 +344,8 @@ class States(RuleBasedStateMachine):
 
         _, computed, _ = self.model(names, stop)
         process = self.forked(in_the_child)
+        process.join(60)
+        process.kill()  # nothing happens if it has ended
         process.join()
         assert process.exitcode == (-signal.SIGKILL if stop in computed else 0)
         if stop in computed:
@@ -361,6 +363,8 @@ class States(RuleBasedStateMachine):
         versions, computed, _ = self.model(names)
         process = self.forked(in_the_child)
         table = self.sweep(names)
+        process.join(60)
+        process.kill()  # nothing happens if it has ended
         process.join()
         assert process.exitcode == 0
         self.check_table(table, names, versions)

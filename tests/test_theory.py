@@ -395,7 +395,7 @@ def test_a_share_of_clients_may_lose_nothing(q, lost):
     assert got == pytest.approx(wanted, rel=1e-8)
 
 
-# --- calls that cannot be meant ------------------------------------------------------------------------------
+# --- invalid calls -------------------------------------------------------------------------------------------
 
 A, VECTOR = np.tile(np.eye(3), (4, 1, 1)), np.ones((4, 3))
 

@@ -1,6 +1,7 @@
 """Threads: the same bits for any number of them, and how many a run uses."""
 
 import os
+import signal
 import threading
 import time
 import warnings
@@ -172,8 +173,18 @@ def test_a_forked_process_has_threads_of_its_own():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: this process has threads
         child = os.fork()
     if child == 0:
-        os._exit(0 if list(map_threads(abs, [-1, 2], 2)) == [1, 2] else 1)
-    assert os.waitpid(child, 0)[1] == 0
+        status = 1
+        try:
+            status = 0 if list(map_threads(abs, [-1, 2], 2)) == [1, 2] else 1
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + 60
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    if ended == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        ended = os.waitpid(child, 0)
+    assert ended[1] == 0
 
 
 def test_threads_keep_to_the_memory_budget(monkeypatch, pools):

@@ -559,4 +559,8 @@ def test_other_numbers_than_0_and_1_are_no_hits(hits):
     assert_one_line(lambda: judge_share(hits, 0.5, **said), ["hits = ", "True and False"])
     assert_one_line(lambda: judge_failures(hits, allowed=0.5, **said), ["failed = ", "True and False"])
     assert_one_line(lambda: judge_failures([True, False], premise=hits, allowed=0.5, **said), ["premise = "])
+    assert_one_line(lambda: clustered_share([hits]), ["hits = ", "True and False"])
+    everywhere = [[True, True]]
+    assert_one_line(lambda: clustered_difference(([hits], everywhere), (everywhere, everywhere)), ["hits = "])
+    assert_one_line(lambda: clustered_difference((everywhere, [hits]), (everywhere, everywhere)), ["counted = "])
     assert judge_share([0, 1, 1.0], 0.5, **said).detail == "2 of 3"

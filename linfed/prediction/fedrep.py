@@ -212,7 +212,7 @@ def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
 def _edge_doubts(case: FedRepRun) -> Iterator[str]:
     """Yield a warning if the largest step size is not below the stability edge of the population."""
     W = heads_of(case.problem.truth(case.job.seed, [0]))[0]
-    largest, curvature = float(np.max(case.steps, initial=0.0)), float(np.linalg.norm(W, 2)) ** 2 / len(W)
+    largest, curvature = float(np.max(case.steps, initial=0.0)), float(np.linalg.eigvalsh(W.T @ W / len(W))[-1])
     if largest * curvature >= 2.0:
         yield (
             f"step_size = {largest / case.unit:.4g} is not below {2.0 / curvature / case.unit:.4g}, the largest stable "

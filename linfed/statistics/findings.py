@@ -20,9 +20,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array, Mask
+from linfed._types import Array
 from linfed.errors import check_choice, check_number, check_unmasked, is_real, short_repr
-from linfed.statistics.intervals import Measured, binomial_share, clustered_share, probability_smaller, share_smaller
+from linfed.statistics.intervals import (
+    Measured,
+    binomial_share,
+    checked_mask,
+    clustered_share,
+    probability_smaller,
+    share_smaller,
+)
 
 OWN_PREDICTION = "our prediction"
 """Source of a claim that this project derived."""
@@ -381,7 +388,7 @@ def judge_share(
     >>> finding.detail, finding.claimed_range, finding.verdict.value
     ('19 of 20', 'above 0.5', 'SUPPORTED')
     """
-    values = _mask("hits", hits)
+    values = checked_mask("hits", hits)
     if values.ndim == 0:
         raise ValueError(f"hits = {short_repr(hits)} must be an array (points,) or (rows, ..)")
     if clusters is not None and np.shape(clusters) != (len(values),):
@@ -429,10 +436,10 @@ def judge_failures(
     ('0 of 50', 'HOLDS')
     """
     allowed = check_number("allowed", allowed, minimum=0.0, maximum=1.0)
-    mask = _mask("failed", failed)
+    mask = checked_mask("failed", failed)
     if mask.size == 0:
         raise ValueError("failed is empty; give at least one trial")
-    tried = mask if premise is None else mask[_mask("premise", premise)]
+    tried = mask if premise is None else mask[checked_mask("premise", premise)]
     count, trials = int(tried.sum()), tried.size
     detail = f"{count} of {trials}" + (f", of {mask.size} trials" if trials < mask.size else "")
     defaults = {"statistic": "share of trials that fail", "detail": detail, "claimed_high": allowed, "theorem": True}
@@ -521,14 +528,6 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
         "theorem": True,
     }
     return judge(fitted, **defaults | fields)
-
-
-def _mask(name: str, values: npt.ArrayLike) -> Mask:
-    """Return an array of truth values; raise if it contains other numbers than 0 and 1."""
-    array = np.asarray(check_unmasked(name, values))
-    if array.dtype != bool and not np.isin(array, (0, 1)).all():
-        raise ValueError(f"{name} = {short_repr(values)} must contain only True and False")
-    return array.astype(bool)
 
 
 # --- tables --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array, Generator
+from linfed._types import Array, Generator, Mask
 from linfed.errors import (
     check_array,
     check_bool,
@@ -61,6 +61,14 @@ def _pairs(first: object, second: object, *, some: bool = True) -> tuple[Array, 
     one, other = _trials("first", first, some=some), _trials("second", second, some=some)
     check_shape("second", other, one.shape, "the shape of first")
     return one, other
+
+
+def checked_mask(name: str, values: npt.ArrayLike) -> Mask:
+    """Return an array of truth values; raise if it contains other numbers than 0 and 1."""
+    array = np.asarray(check_unmasked(name, values))
+    if array.dtype != bool and not np.isin(array, (0, 1)).all():
+        raise ValueError(f"{name} = {short_repr(values)} must contain only True and False")
+    return array.astype(bool)
 
 
 def first_round_below(rounds: Array, values: Array, threshold: float) -> Array:
@@ -239,7 +247,7 @@ def clustered_share(
     >>> [round(float(one), 3) for one in clustered_share(hits)]
     [0.8, 0.34, 1.0]
     """
-    confidence, values = _level(confidence), np.asarray(check_unmasked("hits", hits), dtype=bool)
+    confidence, values = _level(confidence), checked_mask("hits", hits)
     if values.ndim != (2 if clusters is None else 1):
         wanted = "(clusters, points)" if clusters is None else "(points,), as clusters is given"
         raise ValueError(f"hits has shape {values.shape}, expected {wanted}")
@@ -308,7 +316,7 @@ def clustered_difference(
     correlations to 0.9, and equal or unequal sizes, is at least 0.91 and on average 0.97 or more. It is smallest if a
     share is 1. The percentile bootstrap has coverage 0.79 to 0.97.
     """
-    masks = [(np.asarray(hits, dtype=bool), np.asarray(counted, dtype=bool)) for hits, counted in (first, second)]
+    masks = [(checked_mask("hits", hits), checked_mask("counted", counted)) for hits, counted in (first, second)]
     counts = [((hits & on).sum(axis=1).astype(float), on.sum(axis=1).astype(float)) for hits, on in masks]
     shares = [f"{100 * (hit.sum() / of.sum()):.0f} %" if of.sum() else "-" for hit, of in counts]
     detail = " against ".join(shares)
@@ -535,7 +543,7 @@ def median_ratio(first: Array, second: Array) -> Measured:
     low, high = interval(0.0)
     if np.isinf(first).any() and np.isinf(second).any():
         high = interval(np.inf)[1]
-    return float(ratio(first, second)), max(0.0, low), high
+    return float(ratio(first, second)), max(low, 0.0), high  # NaN stays NaN
 
 
 def largest_factor(measured: Array, predicted: Array) -> Measured:

@@ -124,15 +124,28 @@ def gradient_heads(Z, labels, H, heads, step_size, added=None):
 
 
 def fedrep_round(
-    B, W, X, labels, active, *, step_size, heads, representation_steps=1, orthonormalize=True, aggregate="mean"
+    B,
+    W,
+    X,
+    labels,
+    active,
+    *,
+    step_size,
+    heads,
+    representation_steps=1,
+    orthonormalize=True,
+    aggregate="mean",
+    split=False,
 ):
     """Return (B, W) after one round; X[j], labels[j] are the samples of client active[j]."""
     W, local = W.copy(), []
     for i, X_i, y_i in zip(active, X, labels, strict=True):
-        W[i] = gradient_heads(X_i @ B, y_i, W[i], heads, step_size)
+        half = len(y_i) // 2
+        first, second = (slice(half), slice(half, 2 * half)) if split else (slice(None), slice(None))
+        W[i] = gradient_heads(X_i[first] @ B, y_i[first], W[i], heads, step_size)
         B_i = B
         for _ in range(representation_steps):
-            B_i = B_i - step_size * gradient_of_B(X_i, y_i, B_i, W[i])
+            B_i = B_i - step_size * gradient_of_B(X_i[second], y_i[second], B_i, W[i])
         local.append(B_i)
     moved = sum(local) / len(local) if aggregate == "mean" else B + sum(B_i - B for B_i in local)
     return ref.qr_positive(moved)[0] if orthonormalize else moved, W

@@ -9,7 +9,7 @@ from linfed.data.classes import ClassBatch, find_classes, with_ones
 from linfed.numerics.streams import Stream, TrialRandom, generators
 
 C, D, K, TRIALS = 4, 5, 2, 2
-COUNTS = {"equal": [6] * 5, "unequal": [3, 9, 1, 6, 7]}
+COUNTS = {"equal": [6] * 5, "unequal": [3, 9, 1, 6, 7], "unequal, above 1": [3, 9, 2, 6, 7]}
 CLASSES = [[0, 1], [0, 1, 2], [2], [1, 2], [0, 2]]
 """Of each client: the last class is nobody's, and client 2 has but one."""
 

@@ -1096,7 +1096,9 @@ def test_large_steps_end_as_results(name, value):
 def test_large_truths_end_as_results(problem):
     result = run(problem=problem, trials=2)
     assert result.metrics["risk"].shape == (2, 5)
-    assert result.client_risks().shape == (2, 8)
+    diverged = [status is lf.Status.DIVERGED for status in result.status]
+    np.testing.assert_array_equal(np.isnan(result.metrics["risk"][:, -1]), diverged)
+    np.testing.assert_array_equal(np.isnan(result.client_risks()).T, [diverged] * 8)
     assert result.summary()
     if not isinstance(problem, lf.GivenTruth):
         assert result.new_clients([3]).shape == (2, 1, 100)

@@ -26,6 +26,8 @@ GRADIENT = {
     "no QR, 2 local steps": {"heads": lf.GradientHeads(), "representation_steps": 2, "orthonormalize": False},
     "sum": {"heads": lf.GradientHeads(), "aggregate": "sum"},
     "sum, 2 local steps": {"heads": lf.GradientHeads(), "aggregate": "sum", "representation_steps": 2},
+    "split": {"heads": lf.GradientHeads(steps=2), "split": True},
+    "split, 2 local steps": {"heads": lf.GradientHeads(), "split": True, "representation_steps": 2},
 }
 LOCAL = [{}, {"local_steps": 3, "server_step_size": 0.7}]
 
@@ -33,6 +35,8 @@ LOCAL = [{}, {"local_steps": 3, "server_step_size": 0.7}]
 @each("counts, p", SETTINGS)
 @each("own", GRADIENT)
 def test_fedrep_is_its_loop(counts, p, own):
+    if "split" in own and counts == "unequal":
+        counts = "unequal, above 1"
     samples, rounds = draw(counts), orders(4, p)
     states = run(lf.FedRep(rank=K, step_size=ETA, **GRADIENT[own]), samples, rounds)
     for t in range(TRIALS):

@@ -128,7 +128,8 @@ def test_the_end_is_handed_nothing_to_write_into():
             self.write(state, batch)
             return super().finish(state, batch, rng)
 
-    for write in [*STATE.values()][:2] + [*BATCH.values(), *ROWS.values()][:5]:
+    for target in ("state.B", "state.W", *BATCH, *ROWS):
+        write = (STATE | BATCH | ROWS)[target]
         for data in (lf.FixedSamples(12), lf.FreshSamples(12)):
             with pytest.raises(ValueError, match="read-only"):
                 run(Ends(rank=2, step_size=0.1, fine_tune=lf.ExactHeads(), write=write), data, engine="explicit")
@@ -145,7 +146,7 @@ def test_rounds_that_are_looked_at_cannot_be_written_into(engine):
         arrays += [step.batch.X, step.batch.y, step.batch.counts, step.batch.active]
         assert not any(array.flags.writeable for array in arrays)
         alive.append(step.alive.tolist())
-    assert alive[0] == [True, True, True] or alive[-1] == [True, False, True]
+    assert alive[0] == [True, True, True]
     assert alive[-1] == [True, False, True]
     assert B.flags.writeable  # the caller's own arrays stay as they were
     assert W.flags.writeable

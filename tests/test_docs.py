@@ -3,6 +3,7 @@
 import importlib
 import json
 import operator
+import os
 import re
 import sys
 import tomllib
@@ -240,10 +241,10 @@ def test_a_thumbnail_is_the_first_panel(site):
 def test_what_has_not_changed_is_not_written_again(site, tmp_path):
     path = tmp_path / "page.md"
     for content, wanted in ((b"one", True), (b"one", False), (b"two", True)):
-        before = path.stat().st_mtime_ns if path.exists() else None
         site["gallery"].changed(path, content)
-        assert (path.stat().st_mtime_ns != before) == wanted
         assert path.read_bytes() == content
+        assert (path.stat().st_mtime != 0) == wanted
+        os.utime(path, (0, 0))
 
 
 # --- papers --------------------------------------------------------------------------------------------------

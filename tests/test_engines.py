@@ -200,7 +200,7 @@ def test_data_without_a_truth_are_compressed():
     one, other = (lf.simulate(fedrep(), data=data, rounds=50, engine=engine) for engine in ("compressed", "explicit"))
     for name, array in other.final.arrays().items():
         assert np.abs(one.final.arrays()[name] - array).max() < 1e-10
-    assert lf.simulate(fedrep(), data=data, rounds=50).engine in ("compressed", "explicit")
+    assert lf.simulate(fedrep(), data=data, rounds=50).engine == "compressed"
 
 
 @pytest.mark.parametrize("clients", [None, 1, 4])
@@ -1197,6 +1197,7 @@ def budgeted(algorithm, problem, data, **arguments):
 def taken(algorithm, problem, data, more, **arguments):
     """Return the number of bytes that each trial takes in addition to the first."""
     peaks = []
+    lf.simulate(algorithm, problem, data=data, trials=1, **arguments)  # loads what it needs
     for trials in (1, 1 + more):
         tracemalloc.start()
         lf.simulate(algorithm, problem, data=data, trials=trials, **arguments)
@@ -1211,7 +1212,7 @@ def test_the_budget_of_every_algorithm_is_near_what_it_takes(name, participation
     run = {"rounds": 2, "participation": participation, "engine": "explicit", "metrics": []}
     run |= {"data": lf.FixedSamples(12), "problem": shared(n=150, d=10)}
     algorithm = with_required(lf.ALGORITHMS[name])
-    assert 0.05 < taken(algorithm, more=4, **run) / budgeted(algorithm, **run) < 1.5
+    assert 0.15 < taken(algorithm, more=4, **run) / budgeted(algorithm, **run) < 1.1
 
 
 FOOTPRINTS = {

@@ -117,8 +117,9 @@ def test_a_dask_cluster_whose_worker_is_killed_half_way(serial, tmp_path):
 
         def kill():
             """Kill a worker at its third cell: the first has been fetched."""
-            begun = Counter()
+            begun, latest = Counter(), time.monotonic() + 60
             while not begun or begun.most_common(1)[0][1] < 3:
+                assert time.monotonic() < latest, "no worker began three cells in a minute"
                 time.sleep(0.02)
                 begun = Counter(pid for log in tmp_path.glob("ran-*") for pid in log.read_text().split())
             killed.append(int(begun.most_common(1)[0][0]))
@@ -334,7 +335,7 @@ def test_a_class_that_cannot_be_sent_is_told(monkeypatch):
         def run(self):
             return {}
 
-    with pytest.raises(lf.SweepError, match=r"2 of 2 cells raised.*pickle local object"):
+    with pytest.raises(lf.SweepError, match=r"2 of 2 cells raised.*(pickle|get) local object"):
         lf.sweep([Local(1), Local(2)], workers=2)
 
 

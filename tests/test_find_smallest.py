@@ -8,7 +8,6 @@ import pytest
 from helpers import each
 
 import linfed as lf
-from linfed.cells.smallest_size import SmallestSize
 from linfed.statistics.crossings import ThresholdSearch, crossing_of, replicates_of, verdict
 
 REACHES = lf.below("error", 1.0)
@@ -367,7 +366,6 @@ def test_above_is_below_upside_down():
     assert lf.below("error", 2.0).margins([20.0, 2.0, 0.2, np.nan]).tolist() == [1.0, 0.0, -1.0, np.inf]
     assert lf.below("error", 1.0, ever=True).misses([[1.0, 5.0]]).tolist() == [0.0]
     assert lf.below("error", 5.0).misses([[1.0, 50.0]]).tolist() == [1.0]
-    assert isinstance(SmallestSize(base=RUN, path="round", reaches=LEVEL).stages(), type(x for x in ()))
 
 
 def test_a_negative_value_is_below_any_level():

@@ -87,7 +87,7 @@ def test_messages_have_the_means_of_samples(by_samples):
     assert deviation(by_samples) < 4.5
 
 
-WRONG = ["along", "length", "inside", "steps", "lengths and heads apart", "heads at their best"]
+WRONG = ["along", "length", "inside", "noise", "steps", "lengths and heads apart", "heads at their best"]
 
 
 @pytest.mark.parametrize("by_samples", ["m > k"], indirect=True)

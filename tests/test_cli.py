@@ -203,7 +203,7 @@ def test_an_output_that_nobody_reads_is_no_error(arguments):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("closed", [*(pytest.param(one, marks=pytest.mark.long) for one in ((1,), (2,))), (0, 1, 2)])
+@pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
 def test_closed_standard_streams_are_no_error(closed, tmp_path):
     """As in a daemon: Python sets them to None, and the next file would get the number of a closed one."""
     code = "import linfed.cli, sys; sys.exit(linfed.cli.main(['reproduce', 'toy-one', '--out', 'out']))"
@@ -381,10 +381,7 @@ def files_of(folder):
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("wanted", "old"),
-    some(
-        [("out/cells/", False), (".csv", False), ("values.npz", True), (".json", True), (".png", True), (".pdf", True)],
-        3,
-    ),
+    [("out/cells/", False), (".csv", False), ("values.npz", True), (".json", True), (".png", True), (".pdf", True)],
 )
 def test_a_full_disk_is_one_line_and_leaves_nothing_broken(wanted, old, toy, whole_pictures, capsys, monkeypatch):
     call = ("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--out", "out", "--trials", 50)
@@ -903,7 +900,6 @@ def test_the_claims_of_every_experiment_fit_on_forty_lines(name, capsys, monkeyp
         assert claim.claim in " ".join(text.split())
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("width", some([60, 80, 130], 3))
 def test_lines_end_at_the_width_of_the_terminal(width, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)

@@ -689,7 +689,7 @@ def test_a_trial_does_not_depend_on_the_number_of_trials(name, trials, seven):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", some(RUNS, 2))
+@pytest.mark.parametrize("name", RUNS)
 def test_a_trial_does_not_depend_on_the_chunk(name, seven, monkeypatch):
     monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
     assert_same(run(name), seven(name))
@@ -1172,7 +1172,7 @@ def test_a_round_leaves_nothing_to_the_collector(name, no_collector, monkeypatch
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("heads", some([{}, GRADIENT], 2))
+@pytest.mark.parametrize("heads", [{}, GRADIENT])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_memory_does_not_grow_with_the_rounds(engine, heads, no_collector):
     peaks = []
@@ -1206,8 +1206,8 @@ def taken(algorithm, problem, data, more, **arguments):
     return (peaks[1] - peaks[0]) / more
 
 
-@pytest.mark.parametrize("participation", some([1.0, 0.1], 2))
-@pytest.mark.parametrize("name", some([name for name in lf.ALGORITHMS if name not in ("GeneralFLUTE", "Oracle")], 3))
+@pytest.mark.parametrize("participation", [1.0, 0.1])
+@pytest.mark.parametrize("name", [name for name in lf.ALGORITHMS if name not in ("GeneralFLUTE", "Oracle")])
 def test_the_budget_of_every_algorithm_is_near_what_it_takes(name, participation):
     run = {"rounds": 2, "participation": participation, "engine": "explicit", "metrics": []}
     run |= {"data": lf.FixedSamples(12), "problem": shared(n=150, d=10)}
@@ -1238,7 +1238,7 @@ FOOTPRINTS = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", some(FOOTPRINTS, 2))
+@pytest.mark.parametrize("name", FOOTPRINTS)
 def test_a_trial_takes_no_more_memory_than_is_budgeted(name):
     engine, algorithm, problem, data = FOOTPRINTS[name]
     arguments = {"rounds": 3, "participation": 0.5, "engine": engine}

@@ -116,11 +116,11 @@ REFUSED = {"dim = rank", "samples = rank + 1"}
 FOR_1000_ROUNDS = {"plain", "near the edge", "one participant near the edge", "dim = 2 rank", "samples = rank + 2"}
 """Cases of the courses over 1,000 rounds."""
 
-LONG = [pytest.param(law, 1000 if "head" not in law else 60, marks=pytest.mark.long) for law in COURSES]
+LASTS = [(law, rounds) for law in COURSES for rounds in (60, 1000) if rounds == 60 or "head" not in law]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("law", "rounds"), [*some([(law, 60) for law in COURSES if "head" not in law], 3), *LONG])
+@pytest.mark.parametrize(("law", "rounds"), LASTS)
 @pytest.mark.usefixtures("few_draws")
 def test_a_course_without_noise_is_finite_and_comes_to_rest(law, rounds):
     for name in CASES if rounds < 1000 else FOR_1000_ROUNDS:
@@ -249,7 +249,6 @@ RUNS = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("run", some(RUNS, 3))
 @pytest.mark.parametrize("below", [False, True], ids=["rank k", "rank above k"])
 @pytest.mark.usefixtures("few_draws")

@@ -203,7 +203,6 @@ def compared(name, trials):
     return law, W, (gram, traces, error), risks, np.array([one[2] for one in found])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "trials"),
     [pytest.param(*one, marks=pytest.mark.long) for one in LONG.items()] + [tuple(one) for one in SHORT.items()],
@@ -263,9 +262,7 @@ def test_the_errors_of_training_clients_are_those_of_total_least_squares_with_ro
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("n", "m", "noise_std"), [(80, 12, 0.3), *(pytest.param(*one, marks=pytest.mark.long) for one in NEW_CLIENTS)]
-)
+@pytest.mark.parametrize(("n", "m", "noise_std"), [(80, 12, 0.3), *NEW_CLIENTS])
 def test_new_clients_have_the_predicted_mean_risk(n, m, noise_std):
     """For several numbers of samples of new clients; planted: the first order of the subspace, and B* itself."""
     d, k, trials, counts = 60, 3, 16, (5, 8, 40)

@@ -750,7 +750,6 @@ def explicit(name):
     return sampled(SETTINGS[name], "explicit")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("name", "engine"), some(PAIRS, 3))
 def test_the_law_is_that_of_explicit_rows(name, engine):
     assert len(assert_same_law(sampled(SETTINGS[name], engine), explicit(name), LEVEL)) > 12

@@ -128,7 +128,6 @@ FEW = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", some(FEW, 2))
 def test_with_few_samples_the_median_is_within_10_percent(name):
     run = run_of(**FEW[name], rounds=10)
@@ -187,7 +186,6 @@ SPREADS = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", some(SPREADS, 2))
 def test_runs_spread_as_predicted(name):
     """After a round to the 2 % that 2,000 runs tell; later, what heads remember of their noise is missing."""

@@ -38,8 +38,6 @@ NAMES |= {
 
 
 NAMED = [*experiment_files(TOP / "experiments")]
-DRAWN = {"fedrep-fig4", "flute-theorem51", "shortcut-search"}
-"""Experiments that are drawn by default; the others with ``--all``."""
 
 
 def decades():
@@ -96,9 +94,7 @@ def wrong_looks(figures):
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of tables in few digits
-@pytest.mark.parametrize(
-    "name", [name if name in DRAWN else pytest.param(name, marks=pytest.mark.long) for name in NAMED]
-)
+@pytest.mark.parametrize("name", NAMED)
 def test_a_method_has_one_look_and_nothing_else_has_it(name):
     """And what the pictures in docs/ carry of sizes, for their captions, is what they would be drawn from."""
     tables = load_tables(name, COMMITTED)[1]

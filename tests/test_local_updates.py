@@ -98,7 +98,6 @@ def test_fedavg_at_a_small_step_is_fedrep_at_the_step_of_the_prediction():
 META = [(lf.ANIL, False), (lf.ANIL, True), (lf.MAML, False), (lf.MAML, True)]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("kind", "hessian"), some(META, 3))
 def test_the_four_meta_learners_fall_at_one_rate(kind, hessian):
     """Heads of mean 0, so that MAML's head stays small; half the step is off by a factor."""

@@ -93,7 +93,6 @@ def closed_set(moments, X, controlled):
     return np.concatenate([blocks[0, 0].ravel(), np.concatenate([blocks[0, 1:], h], axis=1).ravel(), own.ravel()])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("p", some([1, 3], 2))
 @each("name", CASES)
 def test_second_moments_are_those_over_all_sets_of_participants(name, p):

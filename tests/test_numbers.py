@@ -6,7 +6,6 @@ import re
 
 import numpy as np
 import pytest
-from helpers import some
 from PIL import Image
 
 from docs import formulas, render, vocabulary
@@ -42,7 +41,7 @@ def test_formulas_of_plain_texts_are_tex():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("spoiled", some([{"estimate": 0.123}, {"verdict": "INCONCLUSIVE"}, {"low": 0.0123}], 3))
+@pytest.mark.parametrize("spoiled", [{"estimate": 0.123}, {"verdict": "INCONCLUSIVE"}, {"low": 0.0123}])
 def test_a_page_follows_a_changed_result(spoiled, monkeypatch):
     """And nothing of the page but the sentence on it."""
     claim = vocabulary.claim("flute-theorem51", "As the gap closes the error grows at most like Delta^-5")

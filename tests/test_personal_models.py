@@ -193,7 +193,6 @@ def test_without_a_penalty_or_with_the_whole_mix_clients_are_alone(world):
     np.testing.assert_array_equal(none.predictors(), np.broadcast_to(none.shared, (1, 4, 3)))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("mix", some([0.4, 0.8], 2))
 def test_a_fixed_mix_ends_at_local_least_squares(world, normal, mix):
     A, b = normal
@@ -206,7 +205,6 @@ def test_the_variants_of_apfl_differ(world):
     assert np.abs(one.predictors() - two.predictors()).max() > 1e-2
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("variant", some(["paper", "framework"], 2))
 def test_each_variant_of_apfl_ends_at_its_own_floor(variant):
     world = draw_world([9] * 4, 5, 2, noise=0.4, seed=4)
@@ -216,7 +214,6 @@ def test_each_variant_of_apfl_ends_at_its_own_floor(variant):
     np.testing.assert_allclose(result.metrics["risk"][0, -1], lf.predict(algorithm, **run).floor, rtol=1e-9)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("steps", some([4, 1], 2))
 def test_exact_pfedme_ends_at_the_fixed_point_of_averaging_on_envelopes(world, normal, steps):
     (A, b), strength = normal, 2.0
@@ -443,8 +440,8 @@ SAMPLES = {"unequal samples": [3, 12, 5, 7], "more samples": [9] * 4, "fewer sam
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("samples", some(SAMPLES, 4))
-@pytest.mark.parametrize("name", some(PREDICTED, 3))
+@pytest.mark.parametrize("samples", SAMPLES)
+@pytest.mark.parametrize("name", PREDICTED)
 def test_runs_end_at_the_predicted_floor_with_the_predicted_rate(name, samples):
     kind, options = OPTIONS[name]
     algorithm = kind(**{key: value for key, value in options.items() if key != "mix_step_size"})
@@ -479,7 +476,6 @@ def test_runs_without_a_prediction_are_one_line(world, algorithm, run, words):
     assert_one_line(lambda: lf.predict(algorithm, world.problem(), **call), words, errors=lf.NoPredictionError)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("samples", [20, pytest.param(3, marks=pytest.mark.long)])
 def test_l2gd_has_the_predicted_mean_and_fluctuation(samples):
     """400 runs with their own coins on the same samples; in a planted law only the steps on the losses fluctuate."""

@@ -163,7 +163,6 @@ SETTINGS = {
 }
 SETTINGS["FLUTE, many trials"] = replace(SETTINGS["FLUTE"], trials=5000)
 NOISY = "one client, two classes, no QR"
-CHEAP = (NOISY, "some participants, unequal counts", "FLUTE")
 
 
 def statistics(setting, engine, seed):
@@ -218,9 +217,7 @@ def worst(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in CHEAP else pytest.mark.long) for name in SETTINGS]
-)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_states_and_held_out_metrics_have_the_distribution_of_explicit_samples(name):
     p, key = worst(name)
     assert p > FAMILY / COMPARISONS, (key, p)
@@ -272,7 +269,6 @@ PLANTED = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if "more" in name else pytest.mark.long) for name in PLANTED]
 )

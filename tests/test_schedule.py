@@ -71,7 +71,6 @@ def test_without_noise_it_is_the_best_constant_step_near_the_truth():
     assert np.isfinite(steps).all()
 
 
-@pytest.mark.long
 @some_cases
 def test_the_closed_form_near_the_truth(setting):
     run = {**setting, "rounds": 3000, "delta": 0.1}
@@ -95,7 +94,7 @@ def test_the_logarithm_of_the_closed_form_is_what_a_round_loses(setting):
 
 
 @pytest.mark.long
-@some_cases
+@cases
 def test_the_limit_is_reached_from_any_start(setting):
     for delta in (DELTAS[0], DELTAS[-1]):
         run = {**setting, "rounds": 6000, "delta": delta}

@@ -385,7 +385,6 @@ def measured(name):
     return np.quantile(result.metrics["subspace_distance"][:, ROUNDS], [0.1, 0.5, 0.9], axis=0)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", some(RUNS, 3))
 def test_runs_follow_the_median_and_the_band(name):
     """Medians of 4,000 runs have 0.3 to 1 % themselves."""

@@ -410,7 +410,6 @@ def test_predictions_that_do_not_apply_are_refused_in_one_line(name, refused):
     )
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", some(["similar", "outliers"], 2))
 def test_the_predicted_floor_on_fixed_samples_is_that_of_runs(name):
     """From the truncation of all regressors to rank k, outliers included; to first order in 1/m."""

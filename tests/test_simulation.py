@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from helpers import Held, assert_same, each, normal, some
+from helpers import Held, assert_same, each, normal
 from scipy.linalg import subspace_angles
 
 import linfed as lf
@@ -760,9 +760,7 @@ class Fatal(lf.FedRep):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("interactive", "why"), some([(False, "below if __name__ == .__main__."), (True, "Terminated")], 2)
-)
+@pytest.mark.parametrize(("interactive", "why"), [(False, "below if __name__ == .__main__."), (True, "Terminated")])
 def test_a_worker_that_dies_is_explained(interactive, why, monkeypatch):
     """In a notebook, loky sends classes by value: there is nothing to put into a module."""
     monkeypatch.setattr("linfed.system.processes._is_interactive", lambda: interactive)

@@ -224,7 +224,6 @@ def test_runs_reject_other_settings(runs):
 # --- digits --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("participants", some([30, None], 2))
 def test_convergence_goes_on_without_cancellation(participants):
     """Near B* and without noise a round is homogeneous: from 1e-4 or from 1e-13, the same factors."""

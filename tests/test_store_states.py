@@ -460,6 +460,6 @@ def no_room(*_):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("steps", [10, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("steps", [10, 40])
 def test_a_store_does_what_its_model_does(steps):
     run_state_machine_as_test(States, settings=settings(stateful_step_count=steps))

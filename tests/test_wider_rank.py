@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from helpers import some
 
 import linfed as lf
 
@@ -64,7 +63,7 @@ def difference(first, second):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", some(ROUNDS, 5))
+@pytest.mark.parametrize("name", ROUNDS)
 def test_a_round_near_the_truth_is_that_of_fewer_columns_samples_and_dimensions(name):
     deviation, error = difference(*(after_a_round(ROUNDS[name], narrow=narrow) for narrow in (False, True)))
     assert abs(deviation) < 4.5

@@ -125,7 +125,7 @@ class Checked(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.found, self.wrong, self.said = [], [], [], []
+        self.open, self.found, self.wrong, self.said, self.rows = [], [], [], [], []
         self.feed(text)
         self.wrong += [f"{tag} is not closed" for tag in self.open]
 
@@ -135,6 +135,10 @@ class Checked(html.parser.HTMLParser):
         self.found.append((tag, dict(attrs)))
         if tag not in self.EMPTY:
             self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag == "td":
+            self.rows[-1].append("")
 
     def handle_endtag(self, tag):
         if not self.open or self.open.pop() != tag:
@@ -143,6 +147,8 @@ class Checked(html.parser.HTMLParser):
     def handle_data(self, data):
         if self.open and self.open[-1] not in ("script", "style"):
             self.said.append(data)
+            if "td" in self.open:
+                self.rows[-1][-1] += data
 
     @functools.cached_property
     def text(self):
@@ -205,11 +211,14 @@ def test_the_page_says_all_that_the_record_does(checked, toy):
             assert plain_lines(claim[part]) in text
     assert "required: >= 0.5" in text
     assert text.count(record["claims"][0]["source"]) == 3  # once per statement
-    for told in ("0.9 [0.8, 1]", "0.4 [0.3, 0.45]", "fails: eta <= 1: 2 > 1", "- [-, -]", "QUICK runs."):
-        assert told in text
-    assert [record["claims"][index]["verdict"] for index in range(4)] == [
-        *("SUPPORTED", "NOT SUPPORTED", "HYPOTHESES FAIL", "VACUOUS")
+    assert checked.rows == [
+        ["SUPPORTED", "n = 1", "0.9 [0.8, 1]"],
+        ["NOT SUPPORTED", "n = 2", "0.4 [0.3, 0.45] (1)"],
+        ["HYPOTHESES FAIL", "n = 1", "0.6 [0.4, 0.8] (1)"],
+        ["VACUOUS", "n = 1", "- [-, -] (1)"],
     ]
+    for told in ("fails: eta <= 1: 2 > 1", "QUICK runs."):
+        assert told in text
     for told in ("machine", "commit", "date"):
         assert str(record[told] or "unknown")[:12] in text
     assert SUMMARY in text

@@ -242,13 +242,16 @@ def test_the_distribution_of_deviations_and_outliers(new):
 
 
 def test_deviations_of_representations_by_their_definition():
-    """Draw ``Delta_i`` itself, entry by entry: ``h Delta_i w_i`` has the documented distribution."""
-    rng, (n, d, k) = np.random.default_rng(0), (4000, 6, 3)
-    W = rng.standard_normal((n, k)) * [3.0, 1.0, 0.1]
-    moved = (0.3 * rng.standard_normal((n, d, k)) / math.sqrt(d) @ W[..., None])[..., 0]
-    lengths = np.linalg.norm(W, axis=1)
-    assert stats.kstest((moved / lengths[:, None]).ravel() * math.sqrt(d) / 0.3, "norm").pvalue > 1e-4
-    assert_mean(np.square(moved).sum(axis=1), 0.3**2 * np.mean(lengths**2))
+    """Draw ``Delta_i`` itself, entry by entry: ``h Delta_i w_i`` has the distribution of the parts outside B*."""
+    problem = similar(n_clients=4000, dim=6, outliers=0.0)
+    truth = problem.truth(2, [0])
+    W, S = truth.W[0], truth.S[0]
+    Delta = np.random.default_rng(0).standard_normal((4000, 6, 3))
+    moved = (0.3 * Delta / math.sqrt(6) @ W[..., None])[..., 0]
+    lengths = np.linalg.norm(W, axis=1, keepdims=True)
+    for one, other in ((moved, S), (moved / lengths, S / lengths), (moved * W[:, :1], S * W[:, :1])):
+        assert stats.ks_2samp(one.ravel(), other.ravel()).pvalue > 1e-4
+    assert stats.ks_2samp((1.1 * moved).ravel(), S.ravel()).pvalue < 1e-4
 
 
 MOMENTS = {

@@ -2,8 +2,8 @@
 
 Explicit samples would take 400 GB a round. The projected engine draws only what a step depends on, exactly in
 distribution, in blocks of clients. State evolution predicts the distance without fitted parameters. B starts at
-distance 0.9 from B* (in every principal angle), because the method of moments needs the samples themselves. Time and
-memory are measured in a separate process, one trial after another.
+distance 0.9 from B* (in every principal angle), because the method of moments needs the samples themselves. Trials run
+one after another. The memory is the peak of the process: run this experiment alone, in a command of its own.
 
 Figures
 -------

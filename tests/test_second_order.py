@@ -584,23 +584,16 @@ def test_bad_input_is_one_line(name):
     assert_one_line(lambda: lf.theory.second_order_evolution(given.pop("W"), **given), fragments)
 
 
-if __name__ == "__main__":
-    for name in RUNS:
-        print(f'    "{name}": np.array({np.array2string(measured(name), separator=", ", precision=4)}),')
-
-
 @pytest.mark.long
-def test_runs_spread_over_too_many_decades_are_one_line(monkeypatch):
+@pytest.mark.usefixtures("few_points")
+def test_runs_spread_over_too_many_decades_are_one_line():
     """The step size is far below its edge: the message must not blame it."""
-    monkeypatch.setattr(second_order, "DRAWS", 64)
-    second_order.CholeskyChart.of.cache_clear()
     W = np.random.default_rng(0).standard_normal((12, 2))
     sizes = {"dim": 4, "n_samples": 8, "participants": 12, "delta": 0.5}
     step = 0.3 * lf.theory.stability_edge(W, dim=4, n_samples=8, participants=12)
     assert (lf.theory.second_order_evolution(W, step_size=step, rounds=200, **sizes).distance <= 1).all()
     with pytest.raises(ValueError, match=r"^rounds must be below \d+: .* spread over more than 30 decades"):
         lf.theory.second_order_evolution(W, step_size=step, rounds=20_000, **sizes)
-    second_order.CholeskyChart.of.cache_clear()
 
 
 @pytest.mark.parametrize("scale", [1e-170, 1.0, 1e150])
@@ -611,3 +604,8 @@ def test_the_largest_eigenpair_of_small_and_large_matrices(scale):
     np.testing.assert_allclose(values / scale, np.linalg.eigvalsh(np.moveaxis(A, -1, 1))[..., -1], atol=1e-14)
     image = np.einsum("tabn,tbn->tan", A, vectors)
     np.testing.assert_allclose(image, (values / scale)[:, None] * vectors, atol=1e-14)
+
+
+if __name__ == "__main__":
+    for name in RUNS:
+        print(f'    "{name}": np.array({np.array2string(measured(name), separator=", ", precision=4)}),')

@@ -178,12 +178,11 @@ def downloads(name: str, record: dict[str, Any]) -> list[str]:
     links = [f"{{download}}`claims as CSV <{name}-claims.csv>`"]
     links += [f"{{download}}`{file} <{committed_url}{file}>`" for file in files if (COMMITTED / file).exists()]
     versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
-    seconds = committed_runs()[name].seconds
-    took = f"{format_duration(seconds)} on two processors, " if seconds is not None else ""
+    took = f"{format_duration(committed_runs()[name].seconds)} on two processors"
     return [
         "## Reproduce\n",
         f"```sh\nlinfed reproduce {name}\n```\n",
-        f"This run: {took}{escaped(record['machine'])}, {escaped(versions)}, commit "
+        f"This run: {took}, {escaped(record['machine'])}, {escaped(versions)}, commit "
         f"`{record['commit'][:10]}`. The npz files have reduced tables (read them with `lf.Table.load`); "
         "the claims were judged on the full tables.\n",
         *(f"- {link}" for link in links),

@@ -927,10 +927,9 @@ def test_the_record_that_ships_is_that_of_the_committed_runs():
     assert {name: one.verdicts for name, one in known.items()} == {
         name: committed.verdicts_of(told["claims"]) for name, told in runs.items()
     }, "run python docs/publish.py --record"
-    told = {name: one.seconds for name, one in known.items() if one.seconds is not None}
-    spent = {name: one["processor_seconds"] for name, one in runs.items() if "processor_seconds" in one}
-    assert told == {name: round(seconds / 2, 1) for name, seconds in spent.items()}
-    assert len(told) > len(runs) / 2
+    for name, one in runs.items():
+        assert one["seconds"] <= known[name].seconds + 0.1
+        assert one["processor_seconds"] <= 2 * known[name].seconds + 0.1  # with the cells of earlier runs
     tables = {name: set(told["tables"]) for name, told in runs.items()}
     assert {name: set(one.settings) for name, one in known.items()} == tables
     assert known["fedrep-fig4"].settings["clients"]["rank"] == ["2"]

@@ -35,8 +35,7 @@ def run(given: argparse.Namespace) -> int:
     committed = committed_runs()
     rows = []
     for name in experiment_files(folder):
-        seconds = committed[name].seconds if name in committed else None
-        time = "-" if seconds is None else format_duration(seconds).removeprefix("about ")
+        time = format_duration(committed[name].seconds).removeprefix("about ") if name in committed else "-"
         rows.append((name, time, _states(name, results), summary_of(name, folder)))
     _print_table(f"experiments, time of a full run on two processors, and saved runs in {str(results)!r}", rows)
     return 0

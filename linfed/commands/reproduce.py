@@ -182,9 +182,7 @@ def _ahead(name: str, options: ReproduceOptions, place: str) -> str:
     committed_run = committed_runs().get(name)
     same = not (options.quick or options.draw or options.trials or options.set)
     took = (
-        f"; the committed run took {format_duration(committed_run.seconds)} on two processors"
-        if committed_run and committed_run.seconds
-        else ""
+        f"; the committed run took {format_duration(committed_run.seconds)} on two processors" if committed_run else ""
     )
     return f"experiment {place}{took if same else ''}"
 

@@ -30,16 +30,15 @@ class Committed(NamedTuple):
 
     Parameters
     ----------
-    seconds : float or None
-        Time on two processors: half of the processor time, which does not depend on other programs. None if it is not
-        known.
+    seconds : float
+        Time of the run on two processors. Cells that an earlier run computed count by half of their processor time.
     verdicts : dict
         Verdicts by the claim's text, statistic and setting.
     settings : dict, optional
         Known settings.
     """
 
-    seconds: float | None
+    seconds: float
     verdicts: dict[tuple[str, str, str], list[str]]
     settings: Settings = {}  # noqa: RUF012  (a default that no code changes)
 
@@ -75,7 +74,7 @@ def write_record(described: Iterable[tuple[dict[str, Any], Settings]], path: Pat
     fields = ("claim", "statistic", "setting", "verdict")
     record = {
         run["experiment"]: {
-            "seconds": round(run["processor_seconds"] / 2, 1) if "processor_seconds" in run else None,
+            "seconds": round(max(run["seconds"], run.get("processor_seconds", 0.0) / 2), 1),
             "settings": settings,
             "claims": [{name: claim[name] for name in fields} for claim in run["claims"]],
         }

@@ -4,9 +4,10 @@
 
 `tests.mutations` is a list of mistakes written by hand, each with the tests that must detect it. Here cosmic-ray's
 operators make the mutants, and a seed chooses them: areas in proportion to their lines, then a place in the code, then
-one of its operators. The first run finds out which tests run which line, in about an hour. A mutant is killed if a
-test fails. It is undecided after CAP seconds of the processor, or 20 times as many by the clock. Otherwise it survives.
-An interrupted run continues. --again tries the survivors and the undecided against these tests only.
+one of its operators. The first run finds out, in some minutes, which test runs which line; it skips the tests that need
+pytest's --all. A mutant is killed if a test fails. It is undecided after CAP seconds of the processor, or 20 times as
+many by the clock. Otherwise it survives. An interrupted run continues. --again tries the survivors and the undecided
+against these tests only, which may be tests that need --all.
 
 No mutants are made in annotations, ``raise`` statements, ``warn`` calls, ``__repr__``, and ``if TYPE_CHECKING``. None
 are made that give the same program or no program. Left out are also operators that mostly fail at once: bits, ``is``.
@@ -109,7 +110,6 @@ class Map:
             options = [
                 "-pno:xdist",
                 "-q",
-                "--all",
                 "--cov=linfed",
                 "--cov-context=test",
                 "--cov-report=",

@@ -25,7 +25,7 @@ from linfed.errors import UsageError
 from linfed.figures.style import STYLE
 from linfed.report.page import page
 from linfed.report.scoreboard import SENTENCES
-from linfed.report.statements import outcome, statements
+from linfed.report.statements import Statement, outcome, statements
 from linfed.report.write import collected
 from linfed.statistics.findings import MEANINGS, required
 
@@ -346,6 +346,26 @@ def test_long_reports_list_the_scoreboard_and_count_other_claims():
 )
 def test_one_contradiction_decides_the_outcome(verdicts, wanted):
     assert outcome(verdicts) == wanted
+
+
+@pytest.mark.parametrize(
+    ("ends", "intervals", "wanted"),
+    [
+        ((0.0, None), [(-0.5, 0.1, "INCONCLUSIVE"), (-11.0, -9.0, "NOT SUPPORTED"), (-0.3, -0.2, "NOT SUPPORTED")], 1),
+        ((0.0, None), [(-5.0, 9.0, "INCONCLUSIVE"), (-0.2, -0.1, "NOT SUPPORTED")], 1),
+        ((0.0, None), [(3.0, 4.0, "SUPPORTED"), (1.0, 9.0, "SUPPORTED"), (None, None, "VACUOUS")], 1),
+        ((None, 1.1), [(1.0, 1.05, "SUPPORTED"), (1.0, 1.3, "INCONCLUSIVE")], 1),
+        ((0.9, 1.1), [(0.95, 1.05, "HOLDS"), (0.98, 1.09, "HOLDS"), (0.93, 1.0, "HOLDS")], 1),
+        ((None, 2.0), [(1.0, None, "INCONCLUSIVE"), (1.0, 5.0, "INCONCLUSIVE")], 0),
+    ],
+)
+def test_the_worst_setting_fails_by_most_or_is_nearest_to_failing(ends, intervals, wanted):
+    least, most = ends
+    claims = [
+        {"low": low, "high": high, "claimed_low": least, "claimed_high": most, "verdict": verdict, "setting": str(i)}
+        for i, (low, high, verdict) in enumerate(intervals)
+    ]
+    assert Statement(claims).setting == str(wanted)
 
 
 def test_the_command_says_what_it_wrote(written, checked):

@@ -65,9 +65,10 @@ class Statement:
 
     @property
     def worst(self) -> Record:
-        """Claim in the setting that is nearest to failing, or fails by the largest amount."""
+        """Claim in the setting that fails by the largest amount, or else is nearest to failing."""
         judged = [claim for claim in self.claims if claim["verdict"] not in NOT_JUDGED]
-        return min(judged or self.claims, key=slack)
+        failed = [claim for claim in judged if claim["verdict"] in AGAINST]
+        return min(failed or judged or self.claims, key=slack)
 
     @property
     def setting(self) -> str:
@@ -131,12 +132,12 @@ def outcome(verdicts: Mapping[str, int]) -> str:
 
 
 def slack(claim: Record) -> float:
-    """Return the distance of the interval from the ends of the claimed range, relative to the largest number.
+    """Return the distance of the interval from the ends of the claimed range, relative to them if they are not 0.
 
     It is negative if the interval is not inside the range.
     """
     low, high, least, most = (claim[name] for name in ("low", "high", "claimed_low", "claimed_high"))
-    size = max((abs(value) for value in (low, high, least, most) if value is not None), default=1.0) or 1.0
+    size = max(abs(least or 0.0), abs(most or 0.0)) or 1.0
     below = math.inf if least is None else -math.inf if low is None else (low - least) / size
     above = math.inf if most is None else -math.inf if high is None else (most - high) / size
     return min(below, above)

@@ -31,7 +31,8 @@ class Committed(NamedTuple):
     Parameters
     ----------
     seconds : float
-        Time of the run on two processors. Cells that an earlier run computed count by half of their processor time.
+        Time of the run on two processors, at least half of the processor time of all its cells: an earlier run may have
+        computed some of them.
     verdicts : dict
         Verdicts by the claim's text, statistic and setting.
     settings : dict, optional

@@ -167,6 +167,8 @@ def test_more_is_gained_at_the_least_size():
     assert found.detail.endswith("% at k = 2, 4, 8")
     same = {k: np.ones((2, 9)) * (1 + k) for k in (2, 8)}
     assert judge_more_reduction(same, name="k", tie=1e-3, **SAID).estimate == 0.0
+    few = {k: pair[:, :4] for k, pair in sizes.items()}
+    assert judge_more_reduction(few, name="k", tie=1e-3, **SAID).verdict is Verdict.INCONCLUSIVE
 
 
 # --- lines ---------------------------------------------------------------------------------------------------

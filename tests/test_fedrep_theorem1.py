@@ -333,6 +333,12 @@ def test_rates():
     gone = falling(0.9)
     gone[:60, 5:] = np.nan
     assert judges.judge_looseness(made(gone), "here").estimate == -np.inf
+    gone[:60, 1:] = np.nan  # diverged before the first record
+    assert judges.judge_looseness(made(gone), "here").estimate == -np.inf
+    soon = falling(0.9)
+    soon[:, 1:] = 1e-14
+    np.testing.assert_allclose(judges.rate_ratios(made(soon)), math.log(1e11) / bound)  # at least this rate
+    assert judges.judge_looseness(made(soon), "here").verdict is Verdict.HOLDS
 
 
 def test_rates_are_judged_under_the_hypotheses_and_where_the_bound_falls():

@@ -291,6 +291,7 @@ def test_probability_smaller_counts_pairs():
     assert probability_smaller(np.zeros(10), np.ones(20))[1] == pytest.approx(1 - edge)
     assert probability_smaller(np.ones(10), np.zeros(20)) == (0.0, 0.0, pytest.approx(edge))
     assert probability_smaller(np.ones(10), np.ones(20)) == pytest.approx((0.5, 0.5 - edge / 2, 0.5 + edge / 2))
+    assert probability_smaller([1.0, 3.0, 5.0], [2.0, 4.0, 6.0]) == (pytest.approx(2 / 3), 0.0, 1.0)  # few trials
 
 
 def test_diverged_trials_are_the_worst_of_a_median():

@@ -8,6 +8,7 @@ import pytest
 from helpers import assert_one_line
 
 import linfed as lf
+from linfed.theory.mean_square import FullMoments
 
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=4, rank=2, noise_std=0.3, design=lf.Gaussian(covariance=0.5))
 STEPS = {"step_size": 0.4, "local_steps": 4, "server_step_size": 0.9}
@@ -232,5 +233,19 @@ def test_what_is_known_if_some_take_part():
 
 def test_a_map_with_too_many_unknowns_is_refused():
     problem = lf.SharedRepresentation(n_clients=400, dim=8, rank=2)
-    found = lf.predict(lf.SCAFFOLD(step_size=0.01, local_steps=2), problem, data=lf.FixedSamples(10), rounds=1)
+    algorithm = lf.SCAFFOLD(step_size=0.01, local_steps=2)
+    found = lf.predict(algorithm, problem, data=lf.FixedSamples(10), rounds=1)
     assert_one_line(lambda: found.rate, ["400 clients in 8", "n d = 3200", "at most 3000"], lf.NoPredictionError)
+    exact = lf.SCAFFOLD(step_size=0.01, local_steps=2, controls="gradient")
+    assert 0.9 < float(lf.predict(exact, problem, data=lf.FixedSamples(10), rounds=1).rate) < 1
+
+
+@pytest.mark.parametrize(("local_steps", "controls"), [(1, "change"), (1, "gradient"), (3, "gradient")])
+def test_overwritten_memories_have_the_rate_of_the_whole_map(local_steps, controls):
+    """With full participation, c is a function of theta, so the map of (theta, mean of c) has the same spectrum."""
+    problem, data = setting(7, 4, 9)
+    algorithm = lf.SCAFFOLD(step_size=0.1, local_steps=local_steps, controls=controls)
+    found = float(lf.predict(algorithm, problem, data=data, rounds=1).rate)
+    A, b = data.normal_equations()
+    whole = FullMoments(algorithm, A, 0.1, len(A), None, b).mean
+    assert found == pytest.approx(np.abs(np.linalg.eigvals(whole)).max(), rel=1e-9)

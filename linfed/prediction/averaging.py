@@ -23,7 +23,13 @@ from linfed.simulation.job import Job
 from linfed.simulation.metrics import client_risks
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, seen_directions
 from linfed.theory.fedrolex import fedrolex_cycle
-from linfed.theory.mean_square import FullMoments, OverwrittenMoments, second_moments, spectral_radius
+from linfed.theory.mean_square import (
+    FullMoments,
+    OverwrittenMoments,
+    is_overwritten,
+    second_moments,
+    spectral_radius,
+)
 from linfed.theory.partial_participation import fedavg_stationary_covariance
 
 NO_B = "no prediction of the distance is available for one-layer {}, which learns no representation B"
@@ -227,7 +233,9 @@ class OneTrial:
         if not self.everybody:
             matrix = self._moments(step_size).mean
         elif isinstance(algorithm, CORRECTED):
-            matrix = self._full(step_size).mean
+            small = is_overwritten(algorithm, len(self.A), self.weights)
+            moments = OverwrittenMoments(algorithm, self.A, step_size, self.participants) if small else None
+            matrix = (moments or self._full(step_size)).mean
         else:
             matrix = fedavg_iteration_matrix(
                 self.A, server_step_size=server, weights=self.weights, **self._options(step_size)

@@ -189,10 +189,9 @@ def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
     well_specified = case.problem.truth_rank == rank and is_gaussian(design) and design.variance is not None
 
     def floor() -> Quantity:
-        if case.differing:
-            raise NoPredictionError(
-                f"no prediction of the floor is available for clients with different {case.differing}"
-            )
+        differing = case.differing if well_specified else "weights" * (case.algorithm.weights is not None)
+        if differing:
+            raise NoPredictionError(f"no prediction of the floor is available for clients with different {differing}")
         truths = [case.problem.truth(case.job.seed, [number]) for number in range(case.job.trials)]
         if not well_specified:
             return truncation_quantity(case.problem, truths, rank, case.samples)
@@ -210,13 +209,28 @@ def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
 
 
 def _edge_doubts(case: FedRepRun) -> Iterator[str]:
-    """Yield a warning if the largest step size is not below the stability edge of the population."""
+    """Yield a warning if the last step size is not below the stability edge near the minimum, for isotropic x.
+
+    With a ground truth of rank k, a round multiplies the components of B outside span(B*) by ``1 - eta c lambda l``,
+    where l is an eigenvalue of a Marchenko-Pastur distribution (see `fixed_samples_needed`). With a higher rank it is
+    the population's edge.
+    """
+    design, sizes, m, k = case.problem.design, case.job.sizes, case.samples, case.algorithm.rank
+    n, d = sizes.n_clients, sizes.dim
+    if not is_gaussian(design) or design.variance is None or m <= k or case.steps.size == 0:
+        return
     W = heads_of(case.problem.truth(case.job.seed, [0]))[0]
-    largest, curvature = float(np.max(case.steps, initial=0.0)), float(np.linalg.eigvalsh(W.T @ W / len(W))[-1])
-    if largest * curvature >= 2.0:
+    curvatures, last = np.linalg.eigvalsh(W.T @ W / len(W)), float(case.steps.ravel()[-1])
+    if len(curvatures) == k:
+        edge = 2.0 / (curvatures[-1] * (1 - k / m) * (1 + np.sqrt((d - k) * k / (n * (m - k)))) ** 2)
+        where = f"for n_samples = {m}"
+    else:
+        edge = 2.0 / (curvatures[-1] - (curvatures[0] if len(curvatures) == d else 0.0))
+        where = "for large n_samples"
+    if last >= edge:
         yield (
-            f"step_size = {largest / case.unit:.4g} is not below {2.0 / curvature / case.unit:.4g}, the largest stable "
-            "one for large n_samples: runs may not converge"
+            f"step_size = {last / case.unit:.4g} is not below {edge / case.unit:.4g}, about the largest stable one "
+            f"{where}: runs may not converge"
         )
 
 

@@ -278,14 +278,16 @@ def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, 
     Returns
     -------
     Finding
-        Finding for the median reduction in per cent at the smallest size minus the reduction at the largest size, with
-        a bootstrap interval.
+        Finding for the median reduction in per cent at the smallest size minus the reduction at the largest size. The
+        bootstrap interval is unbounded with fewer than five trials.
     """
     reductions = {size: 1 - np.divide(*nan_as_worst(pair)) for size, pair in finals.items()}
     per_cent = {size: 100 * np.where(np.abs(each) <= tie, 0.0, each) for size, each in reductions.items()}
     few, many = per_cent[min(per_cent)], per_cent[max(per_cent)]
-    index = resampled(len(few))
-    low, high = np.quantile(lower_median(few[index]) - lower_median(many[index]), (0.025, 0.975))
+    low, high = -np.inf, np.inf
+    if len(few) >= FEWEST:
+        index = resampled(len(few))
+        low, high = np.quantile(lower_median(few[index]) - lower_median(many[index]), (0.025, 0.975))
     values = ", ".join(f"{float(lower_median(each)):.2g}" for each in per_cent.values())
     detail = f"{values} % at {name} = {', '.join(map(str, per_cent))}"
     measured = float(lower_median(few) - lower_median(many)), float(low), float(high)

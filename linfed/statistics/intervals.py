@@ -343,9 +343,9 @@ def probability_smaller(first: Array, second: Array, *, confidence: float = 0.95
     Notes
     -----
     The measured coverage of the percentile bootstrap is 0.93 to 0.97 for probabilities 0.6 and 0.8 and 10, 20 and 50
-    normal trials. With fewer trials it is smaller. If all pairs have the same order, the interval's length is the upper
-    end of the Clopper-Pearson interval for no exception in min(a, b) trials. It has the same length, around 1/2, if all
-    pairs tie.
+    normal trials. With fewer than five trials of a side the interval is [0, 1]. If all pairs have the same order, the
+    interval's length is the upper end of the Clopper-Pearson interval for no exception in min(a, b) trials. It has the
+    same length, around 1/2, if all pairs tie.
 
     Examples
     --------
@@ -370,7 +370,7 @@ def probability_smaller(first: Array, second: Array, *, confidence: float = 0.95
             return 0.5, 0.5 - reach / 2, 0.5 + reach / 2
         return (estimate, 1.0 - reach, 1.0) if estimate else (estimate, 0.0, reach)
     low, high = bootstrap_interval(statistic, places, vectorized=True, confidence=confidence, seed=seed)
-    return estimate, low, high
+    return estimate, max(low, 0.0), min(high, 1.0)
 
 
 def _counts(chosen: Array, size: int, axis: int) -> Array:

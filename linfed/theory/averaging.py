@@ -222,9 +222,10 @@ def local_maps(
     mu = check_number("mu", mu, minimum=0.0)
     shares = checked_weights(weights, A.shape[-3])
     identity = np.eye(A.shape[-1])
-    once = identity - step_size * (A + mu * identity)
-    total, power = np.broadcast_to(identity, A.shape), once  # the sum over s < j, and once^j
     with np.errstate(over="ignore", invalid="ignore"):
+        once = identity - step_size * (A + mu * identity)
+        once = np.where(shares[:, None, None] > 0, once, identity)  # a client of share 0 may diverge
+        total, power = np.broadcast_to(identity, A.shape), once  # the sum over s < j, and once^j
         for digit in f"{local_steps:b}"[1:]:  # j becomes 2 j or 2 j + 1
             total, power = total + power @ total, power @ power
             if digit == "1":

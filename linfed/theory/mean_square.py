@@ -109,11 +109,8 @@ def second_moments(
     sides b (n, d).
     """
     n, d = A.shape[:2]
-    equal = weights is None or np.ptp(weights) == 0
-    clusters = clusters_of(algorithm, n)
-    each = clusters is not None and len(np.unique(clusters)) == n
-    controls = controls_of(algorithm)
-    if equal and (controls == "gradient" if controls else clusters is None or each):
+    clusters, controls = clusters_of(algorithm, n), controls_of(algorithm)
+    if is_overwritten(algorithm, n, weights):
         kept = 0 if not controls and clusters is None else 3 if not controls or algorithm.local_steps == 1 else 4
         _check_size(algorithm, (1 + kept * n) * d * d, MOST_UNKNOWNS, participants, n)
         return OverwrittenMoments(algorithm, A, step_size, participants)
@@ -121,6 +118,14 @@ def second_moments(
     _check_size(algorithm, (1 + n * bool(controls) + memories) * d, MOST_ROWS, participants, n)
     _check_size(algorithm, n * d, MOST_LIFTED, participants, n)
     return FullMoments(algorithm, A, step_size, participants, weights, b)
+
+
+def is_overwritten(algorithm: Averaging, n: int, weights: Array | None) -> bool:
+    """Return True if participants overwrite their memories and weights are equal, as `OverwrittenMoments` requires."""
+    clusters, controls = clusters_of(algorithm, n), controls_of(algorithm)
+    each = clusters is not None and len(np.unique(clusters)) == n
+    equal = weights is None or np.ptp(weights) == 0
+    return bool(equal and (controls == "gradient" if controls else clusters is None or each))
 
 
 def clusters_of(algorithm: Averaging, n: int) -> Indices | None:

@@ -229,7 +229,7 @@ def fixed_samples_needed(
     -------
     float
         The smallest number m > k of samples per client, not rounded. It is infinite if no m up to 1e6 suffices for the
-        rounds, and k if every m does.
+        rounds, and k if k + 0.01 does. Above step size 2 larger numbers need not suffice.
 
     Raises
     ------

@@ -182,7 +182,7 @@ def second_order_evolution(
             raise ValueError("the initial B is at a right angle to B*: delta must be below 1, and B_star'B0 regular")
         stacked = heads if heads.ndim == 3 else heads[None]
         if not stacked.any(axis=(-2, -1)).all():
-            raise ValueError(f"W of shape {heads.shape} must not be 0 for all clients: B would not move")
+            raise ValueError(f"W of shape {heads.shape} must not be 0 for all clients: B would learn no direction")
         turn = eigh(stacked.mT @ stacked / stacked.shape[1])[1]  # axes in ascending order of eigenvalues
         tensors = HeadTensors.of(stacked @ turn)
         across = _root(turn.mT @ symmetric(np.asarray(np.linalg.solve(N.mT, np.linalg.solve(N.mT, Q).mT))) @ turn)

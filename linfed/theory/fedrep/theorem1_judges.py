@@ -118,18 +118,21 @@ def rate_ratios(run: Theorem1Run, exponent: float = PRINTED) -> Array:
 
     Notes
     -----
-    The rate is ``log(dist_0 / dist_T) / T``, where T is the last round with a distance above 1e-11 of the initial one.
-    The ratio is negative if the distance has grown, and minus infinity for a diverged trial. It is NaN if the initial
-    distance is within rounding errors, or if the bound does not fall.
+    The rate is ``log(dist_0 / dist_T) / T``, where T is the last recorded round with a distance above 1e-11 of the
+    initial one. If only round 0 has, T is the first recorded round, and its distance counts as 1e-11 of the initial
+    one. The ratio is negative if the distance has grown, and minus infinity for a diverged trial. It is NaN if the
+    initial distance is within rounding errors, or if the bound does not fall.
     """
-    resolved = run.distance > np.maximum(1e-11 * run.start, ROUNDING)[:, None]
-    last = run.distance.shape[1] - 1 - resolved[:, ::-1].argmax(axis=1)
-    trials = np.arange(len(last))
+    floor = np.maximum(1e-11 * run.start, ROUNDING)[:, None]
+    rounds = run.distance.shape[1] - 1
+    last = rounds - (run.distance > floor)[:, ::-1].argmax(axis=1)
+    last = np.maximum(last, min(1, rounds))
+    trials, bounds = np.arange(len(last)), run.bound(exponent)
     with np.errstate(divide="ignore", invalid="ignore"):
-        measured = np.log(run.start / run.distance[trials, last])
-        bound = np.log(run.start / run.bound(exponent)[trials, last])
-        ratios = np.where(np.isnan(run.distance[:, -1]), -np.inf, measured / bound)
-    return np.where((run.start > ROUNDING) & (bound > 0.0), ratios, np.nan)
+        measured = np.log(run.start / np.maximum(run.distance, floor)[trials, last])
+        ratios = measured / np.log(run.start / bounds[trials, last])
+    ratios = np.where(np.isnan(run.distance[:, -1]), -np.inf, ratios)
+    return np.where((run.start > ROUNDING) & (bounds[:, -1] < run.start), ratios, np.nan)
 
 
 def judge_looseness(run: Theorem1Run, setting: str, *, exponent: float = PRINTED, note: str = "") -> Finding:

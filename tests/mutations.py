@@ -26,7 +26,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("linfed", "tests", "experiments", "docs", "results/committed", "CITATION.cff", "README.md", "pyproject.toml")
+COPIED = (
+    *("linfed", "tests", "experiments", "notebooks", "docs", "results/committed"),
+    *("CITATION.cff", "README.md", "pyproject.toml"),
+)
 
 
 class Mutation(NamedTuple):

@@ -79,7 +79,6 @@ REPLAYS = {
 }
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("rows", ["drawn ahead", "drawn when read"])
 @pytest.mark.parametrize("data", [lf.FreshSamples(6), lf.FixedSamples(6)], ids=repr)
 @pytest.mark.parametrize("name", REPLAYS)

@@ -187,7 +187,6 @@ FLUTE = {
 }
 
 
-@pytest.mark.long
 @each("counts, p", SETTINGS)
 @each("own", FLUTE)
 def test_general_flute_is_its_loop(counts, p, own):

@@ -36,6 +36,7 @@ def test_lower_median_takes_infinities():
         ([10.0], [INF], math.log(10), INF),  # the rival never arrives: at least the last round, 100, over 10
         ([INF], [10.0], -INF, -math.log(10)),
         ([INF], [INF], -INF, INF),
+        ([120.0], [150.0], math.log(100 / 120), math.log(1.5)),  # both arrive after the last round
     ],
 )
 def test_a_gain_is_bounded_by_what_is_known(mine, rival, low, high):
@@ -70,6 +71,8 @@ def test_a_rival_that_never_arrives_leaves_the_ratio_open():
     assert (low, high) == (pytest.approx(2.5), INF)
     (estimate, low, high), _ = gain_ratio(known, never, 100)
     assert (low, high) == (0.0, pytest.approx(0.4))
+    at_once = np.zeros((2, 9))
+    assert gain_ratio(at_once, known, 100)[0][1:] == (0.0, INF)
     assert (format_gain(known, 100), format_gain(never, 100)) == ("4", "> 10")
     assert format_gain(never[::-1], 100) == "< 0.1"
     assert format_gain(never[[1, 1]], 100) == "?"
@@ -165,8 +168,11 @@ def test_more_is_gained_at_the_least_size():
     assert found.verdict is Verdict.SUPPORTED
     assert found.estimate == pytest.approx(100 * (1 / 2 - 1 / 8), rel=0.05)
     assert found.detail.endswith("% at k = 2, 4, 8")
+    tied = {2: np.ones((2, 9)), 8: np.array([[0.7] * 9, [1.0] * 9])}
+    assert judge_more_reduction(tied, name="k", tie=1e-3, **SAID).estimate == pytest.approx(-30.0)
     same = {k: np.ones((2, 9)) * (1 + k) for k in (2, 8)}
     assert judge_more_reduction(same, name="k", tie=1e-3, **SAID).estimate == 0.0
+    assert judge_more_reduction(same, name="k", tie=1e-3, **SAID).verdict is Verdict.NOT_SUPPORTED  # not "at least"
     few = {k: pair[:, :4] for k, pair in sizes.items()}
     assert judge_more_reduction(few, name="k", tie=1e-3, **SAID).verdict is Verdict.INCONCLUSIVE
 

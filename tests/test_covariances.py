@@ -42,7 +42,6 @@ def chosen(name, design):
 # --- FedRep --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("weights", [None, [1.0, 2.0, 0.5, 4.0, 1.5]], ids=["equal", "weights"])
 @pytest.mark.parametrize("heads", [lf.ExactHeads(), lf.GradientHeads(steps=2, step_size=0.1)])
 def test_rounds_with_halves_and_whitening_are_the_loops(heads, weights):

@@ -32,6 +32,9 @@ def test_planted_exponents_come_back():
     assert found.constant[0] == pytest.approx(3.0)
     np.testing.assert_allclose(found.residuals, 0.0, atol=1e-12)
     np.testing.assert_allclose(found.fitted, 3.0 * D * K / N)
+    one_rank = lf.fit_power_law("m ~ n^a / k", {"n": [1.0, 2.0, 4.0], "m": [6.0, 12.0, 24.0], "k": 2})
+    assert estimates(one_rank) == pytest.approx({"a": 1.0})
+    assert one_rank.constant[0] == pytest.approx(12.0)  # a number holds for every point
     assert (found.reached, found.points, found.max_factor) == (9, 9, pytest.approx(1.0))
     assert {abs(value) < 1e-9 for value, *_ in found.curvature.values()} == {True}
 

@@ -242,6 +242,16 @@ def test_many_steps_are_exact_heads():
     np.testing.assert_allclose(got.distance, lf.theory.second_order_evolution(W, **setting).distance, rtol=0.02)
 
 
+def test_units_of_the_heads_do_not_matter():
+    W = normal(9, 2)
+    setting = {"dim": 12, "n_samples": 6, "rounds": 4, "delta": 0.6, "head_step_size": 0.3}
+    one = lf.theory.gradient_heads_evolution(W, step_size=0.2, noise_std=0.7, **setting)
+    other = lf.theory.gradient_heads_evolution(2.0 * W, step_size=0.05, noise_std=1.4, **setting)
+    np.testing.assert_allclose(other.distance, one.distance, rtol=1e-12)
+    quiet = lf.theory.gradient_heads_evolution(W, step_size=0.2, **setting)
+    assert (one.distance[1:] > quiet.distance[1:]).all()
+
+
 def test_a_distance_falls_as_far_as_floating_point_goes(monkeypatch):
     monkeypatch.setattr(gradient_round, "MESSAGES", 2000)
     W = normal(100, 2, seed=1)
@@ -263,6 +273,17 @@ def test_trials_schedules_and_starts():
     assert both.N.shape == both.Q.shape == (2, 4, 2, 2)
     one = lf.theory.gradient_heads_evolution(W[1], step_size=[0.2, 0.2, 0.2], head_step_size=0.2, **setting)
     np.testing.assert_array_equal(both.distance[1], one.distance)
+    starts = {
+        "B0": np.stack([basis(12, 2, seed=s) for s in (1, 2)]),
+        "B_star": np.stack([basis(12, 2, seed=s) for s in (3, 4)]),
+    }
+    del setting["delta"]
+    from_starts = lf.theory.gradient_heads_evolution(W, step_size=0.2, **setting, **starts)
+    for t in range(2):
+        alone = {name: value[t] for name, value in starts.items()}
+        expected = lf.theory.gradient_heads_evolution(W[t], step_size=0.2, **setting, **alone)
+        np.testing.assert_array_equal(from_starts.distance[t], expected.distance)
+    setting["delta"] = 0.6
     other = lf.theory.gradient_heads_evolution(W[1], step_size=[0.2, 0.1, 0.2], head_step_size=0.2, **setting)
     assert (one.distance == other.distance).tolist() == [True, True, False, False]
     np.testing.assert_allclose(one.head_gap[0], 0.8 * np.sqrt(np.mean(np.sum(W[1] ** 2, axis=1))), rtol=1e-12)

@@ -245,6 +245,10 @@ def test_a_truth_of_a_higher_rank(name):
     given = predict(fedrep(rank=2, step_size=0.2, init=start), problem, rounds=4)
     assert given.distance == pytest.approx(UNDER(V, step_size=0.2, B0=start, U=U, **setting).distance, rel=0.02)
     del setting["rounds"]
+    pulled = [text for text in found.warnings if "second moment" in text]
+    pull = 0.2 * np.linalg.norm(V, 2) ** 2 / len(V)
+    assert len(pulled) == (pull > 0.6)
+    assert all(f"is {pull:.2g}, above" in text for text in pulled)
     floor = lf.theory.under_parameterized_floor(V, step_size=0.2, **setting)
     assert found.floor == pytest.approx(floor.distance, rel=0.02)
     lambdas = np.linalg.svd(V, compute_uv=False) ** 2 / len(V)
@@ -573,6 +577,7 @@ def test_a_step_beyond_the_edge_of_fixed_samples_is_doubted(n, dim, k, m, edge):
         assert still.all() if share < 1 else not still.any()
     assert told[0.85] == ()
     assert f"for n_samples = {m}" in told[1.2][0]
+    assert lf.predict(lf.FedRep(rank=k, step_size=1.2 * edge), problem, data=lf.FixedSamples(m), rounds=0).warnings
     schedule = lf.FedRep(rank=k, step_size=[1.2 * edge, 0.1], init=lf.AtDistance(0.1))
     assert lf.predict(schedule, problem, data=lf.FixedSamples(m), rounds=2).warnings == ()  # it falls below the edge
 

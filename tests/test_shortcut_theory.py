@@ -346,6 +346,7 @@ def test_repulsion_refuses_few_samples_and_other_shapes():
     truth = made(4, 6, 2).truth(3, range(2))
     with pytest.raises(ValueError, match="n_samples = 3 must be at least k \\+ 2 = 4"):
         theory.shortcut_repulsion(truth, truth.B, 3)
+    assert np.isfinite(theory.shortcut_repulsion(truth, truth.B, 4)).all()
     with pytest.raises(ValueError, match="B has shape"):
         theory.shortcut_repulsion(truth, truth.B[:1], 9)
 

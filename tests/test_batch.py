@@ -239,6 +239,9 @@ def test_asking_writes_into_nothing():
     answers(batch, asked)
     for other in (batch.shifted(asked.theta), *batch.minibatches(2, order), *batch.split()):
         answers(other, asked)
+    for wrong in (order[..., :8], np.zeros_like(order)):
+        with pytest.raises(ValueError, match="must contain permutations of range"):
+            next(batch.minibatches(2, wrong))
 
 
 # --- labels --------------------------------------------------------------------------------------------------

@@ -344,6 +344,7 @@ def test_the_table_says_each_sentence_once_with_its_source():
         finding(0.4, 0.6, claim="A theorem's sentence", setting="failing", hypotheses=(FAILING,), estimate=np.nan),
     ]  # fmt: skip
     lines = findings_table(rows).splitlines()
+    assert lines[0]
     assert lines.count("A figure's sentence") == lines.count("A theorem's sentence") == 1
     assert "  share; required: > 0.5" in lines
     assert "  s; required: >= 0.5" in lines

@@ -171,6 +171,9 @@ def test_censored_points_are_not_left_out():
     assert counted.scatter == pytest.approx(0.8, rel=0.15)
     assert (counted.reached, counted.above, counted.points) == (240 - above.sum(), above.sum(), 240)
     assert f"{240 - above.sum()} of 240 reached ({above.sum()} above)" in str(counted)
+    _, low, high = counted.constant
+    assert low < high
+    assert f"[{low:.3g}, {high:.3g}]" in str(counted)
     assert np.isnan(counted.residuals[above]).all()
     # The same upside down.
     mirrored = lf.fit_power_law("z ~ x^a", {"x": x, "z": 1 / np.minimum(y, 60)}, censored=np.where(above, "below", ""))

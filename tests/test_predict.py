@@ -578,6 +578,12 @@ def test_a_step_beyond_the_edge_of_fixed_samples_is_doubted(n, dim, k, m, edge):
     assert told[0.85] == ()
     assert f"for n_samples = {m}" in told[1.2][0]
     assert lf.predict(lf.FedRep(rank=k, step_size=1.2 * edge), problem, data=lf.FixedSamples(m), rounds=0).warnings
+    heads = lf.SharedRepresentation(n_clients=n, dim=dim, rank=k, condition_number=2.0).truth(3, [0]).W[0]
+    assert np.linalg.cond(heads) == pytest.approx(2.0)
+    uneven = lf.GivenTruth(B=np.eye(dim)[:, :k], W=heads)
+    text = lf.predict(lf.FedRep(rank=k, step_size=9.0), uneven, data=lf.FixedSamples(m), rounds=1).warnings[0]
+    ratio = edge / (np.linalg.norm(heads, 2) ** 2 / n)  # the largest curvature decides
+    assert float(text.split("below ")[1].split(",")[0]) == pytest.approx(ratio, rel=0.02)
     schedule = lf.FedRep(rank=k, step_size=[1.2 * edge, 0.1], init=lf.AtDistance(0.1))
     assert lf.predict(schedule, problem, data=lf.FixedSamples(m), rounds=2).warnings == ()  # it falls below the edge
 

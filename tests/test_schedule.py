@@ -188,6 +188,10 @@ def test_largest_sine_is_that_of_gaussian_tangents():
             r"eigenvalues = \[1, -1\] must be 2 positive numbers",
         ),
         (
+            lambda run: known_heads_bound(9, dim=9, rank=2, noise_std=1.0, eigenvalues=[1, 1, 1]),
+            r"eigenvalues = \[1, 1, 1\] must be 2 positive numbers",
+        ),
+        (
             lambda run: refitted_heads_limit(9, dim=9, rank=2, n_samples=3, noise_std=1.0),
             r"n_samples = 3 must be at least rank \+ 2 = 4",
         ),

@@ -531,3 +531,9 @@ def test_the_calls_that_the_bad_ones_change_pass():
     assert 0 < best() < 2
     assert 0 < factor() < 1
     assert 0 < floor() < 1
+
+
+def test_a_floor_exists_up_to_twice_the_best_step():
+    edge = 2.0 * float(best())
+    assert 0 < floor(0.9 * edge) < floor(0.999 * edge) < np.inf
+    assert_one_line(lambda: floor(1.001 * edge), ["2 best_step_size", f"{edge:g}"])

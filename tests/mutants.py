@@ -9,8 +9,9 @@ pytest's --all. A mutant is killed if a test fails. It is undecided after CAP se
 many by the clock. Otherwise it survives. An interrupted run continues. --again tries the survivors and the undecided
 against these tests only, which may be tests that need --all.
 
-No mutants are made in annotations, ``raise`` statements, ``warn`` calls, ``__repr__``, and ``if TYPE_CHECKING``. None
-are made that give the same program or no program. Left out are also operators that mostly fail at once: bits, ``is``.
+No mutants are made in annotations, decorators, ``raise`` statements, ``warn`` calls, ``__repr__``, estimates of memory
+(``floats_per_trial``) and ``if TYPE_CHECKING``. None are made that give the same program or no program. Left out are
+also operators that mostly fail at once: bits, ``is``.
 """
 
 from __future__ import annotations
@@ -52,24 +53,24 @@ def ignored(tree: ast.AST) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         found += [part for part in (getattr(node, "annotation", None), getattr(node, "returns", None)) if part]
         name = getattr(node, "name", "")
         called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        found += getattr(node, "decorator_list", [])
         guard = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        if isinstance(node, ast.Raise) or name == "__repr__" or called.endswith("warn") or guard:
+        if isinstance(node, ast.Raise) or name in ("__repr__", "floats_per_trial") or called.endswith("warn") or guard:
             found.append(node)
     return [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in found]  # type: ignore[attr-defined]
 
 
 def places(path: Path) -> dict[tuple[int, int], list[tuple[str, int]]]:
     """Return the operators, each with its occurrence, at every place of a file (line, column)."""
-    skipped, found, nodes = (
-        ignored(ast.parse(path.read_text())),
-        defaultdict(list),
-        list(ast_nodes(get_ast(path.read_text()))),
-    )
+    text = path.read_text()
+    lines, nodes = text.splitlines(), list(ast_nodes(get_ast(text)))
+    skipped, found = ignored(ast.parse(text)), defaultdict[tuple[int, int], list[tuple[str, int]]](list)
     for name in filter(lambda name: not LEFT_OUT.search(name), cosmic_ray.plugins.operator_names()):
         operator = cosmic_ray.plugins.get_operator(name)()
         positions = [where[0] for node in nodes for where in operator.mutation_positions(node)]
         for occurrence, place in enumerate(positions):
-            if not any(first <= place < last for first, last in skipped):
+            keyword_only = lines[place[0] - 1][place[1] :].startswith("*,")
+            if not keyword_only and not any(first <= place < last for first, last in skipped):
                 found[place].append((name, occurrence))
     return found
 

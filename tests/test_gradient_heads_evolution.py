@@ -273,17 +273,12 @@ def test_trials_schedules_and_starts():
     assert both.N.shape == both.Q.shape == (2, 4, 2, 2)
     one = lf.theory.gradient_heads_evolution(W[1], step_size=[0.2, 0.2, 0.2], head_step_size=0.2, **setting)
     np.testing.assert_array_equal(both.distance[1], one.distance)
-    starts = {
-        "B0": np.stack([basis(12, 2, seed=s) for s in (1, 2)]),
-        "B_star": np.stack([basis(12, 2, seed=s) for s in (3, 4)]),
-    }
-    del setting["delta"]
-    from_starts = lf.theory.gradient_heads_evolution(W, step_size=0.2, **setting, **starts)
+    B0, B_star = (np.stack([basis(12, 2, seed=seed) for seed in seeds]) for seeds in ((1, 2), (3, 4)))
+    given = setting | {"delta": None, "step_size": 0.2}
+    from_starts = lf.theory.gradient_heads_evolution(W, B0=B0, B_star=B_star, **given)
     for t in range(2):
-        alone = {name: value[t] for name, value in starts.items()}
-        expected = lf.theory.gradient_heads_evolution(W[t], step_size=0.2, **setting, **alone)
+        expected = lf.theory.gradient_heads_evolution(W[t], B0=B0[t], B_star=B_star[t], **given)
         np.testing.assert_array_equal(from_starts.distance[t], expected.distance)
-    setting["delta"] = 0.6
     other = lf.theory.gradient_heads_evolution(W[1], step_size=[0.2, 0.1, 0.2], head_step_size=0.2, **setting)
     assert (one.distance == other.distance).tolist() == [True, True, False, False]
     np.testing.assert_allclose(one.head_gap[0], 0.8 * np.sqrt(np.mean(np.sum(W[1] ** 2, axis=1))), rtol=1e-12)

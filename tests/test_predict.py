@@ -588,6 +588,13 @@ def test_a_step_beyond_the_edge_of_fixed_samples_is_doubted(n, dim, k, m, edge):
     assert lf.predict(schedule, problem, data=lf.FixedSamples(m), rounds=2).warnings == ()  # it falls below the edge
 
 
+def test_equal_singular_values_have_no_edge_on_fixed_samples():
+    problem = lf.UnderParameterized(n_clients=4, dim=4, spectrum=[1.0, 1.0, 1.0, 1.0], noise_std=0.1)
+    silent = lf.GivenTruth(B=np.eye(9)[:, :2], W=np.zeros((5, 2)))
+    for one in (problem, silent):
+        assert lf.predict(lf.FedRep(rank=2, step_size=9.0), one, data=lf.FixedSamples(20), rounds=1).warnings == ()
+
+
 def test_noise_that_differs_between_clients_on_fixed_samples():
     """The distance from the truncation has the noise of each client in its closed form."""
     noise = np.linspace(0.05, 0.5, 50)

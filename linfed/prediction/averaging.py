@@ -233,9 +233,10 @@ class OneTrial:
         if not self.everybody:
             matrix = self._moments(step_size).mean
         elif isinstance(algorithm, CORRECTED):
-            small = is_overwritten(algorithm, len(self.A), self.weights)
-            moments = OverwrittenMoments(algorithm, self.A, step_size, self.participants) if small else None
-            matrix = (moments or self._full(step_size)).mean
+            if is_overwritten(algorithm, len(self.A), self.weights):
+                matrix = OverwrittenMoments(algorithm, self.A, step_size, self.participants).mean
+            else:
+                matrix = self._full(step_size).mean
         else:
             matrix = fedavg_iteration_matrix(
                 self.A, server_step_size=server, weights=self.weights, **self._options(step_size)

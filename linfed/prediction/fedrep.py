@@ -189,7 +189,8 @@ def _at_fixed(case: FedRepRun, rounds: Indices) -> Prediction:
     well_specified = case.problem.truth_rank == rank and is_gaussian(design) and design.variance is not None
 
     def floor() -> Quantity:
-        differing = case.differing if well_specified else "weights" * (case.algorithm.weights is not None)
+        weighted = "" if case.algorithm.weights is None else "weights"
+        differing = case.differing if well_specified else weighted
         if differing:
             raise NoPredictionError(f"no prediction of the floor is available for clients with different {differing}")
         truths = [case.problem.truth(case.job.seed, [number]) for number in range(case.job.trials)]
@@ -222,15 +223,15 @@ def _edge_doubts(case: FedRepRun) -> Iterator[str]:
     W = heads_of(case.problem.truth(case.job.seed, [0]))[0]
     curvatures, last = np.linalg.eigvalsh(W.T @ W / len(W)), float(case.steps.ravel()[-1])
     if len(curvatures) == k:
-        edge = 2.0 / (curvatures[-1] * (1 - k / m) * (1 + np.sqrt((d - k) * k / (n * (m - k)))) ** 2)
+        largest = curvatures[-1] * (1 - k / m) * (1 + np.sqrt((d - k) * k / (n * (m - k)))) ** 2
         where = f"for n_samples = {m}"
     else:
-        edge = 2.0 / (curvatures[-1] - (curvatures[0] if len(curvatures) == d else 0.0))
+        largest = curvatures[-1] - (curvatures[0] if len(curvatures) == d else 0.0)
         where = "for large n_samples"
-    if last >= edge:
+    if last * largest >= 2.0:  # `largest` is 0 for equal singular values or heads of 0
         yield (
-            f"step_size = {last / case.unit:.4g} is not below {edge / case.unit:.4g}, about the largest stable one "
-            f"{where}: runs may not converge"
+            f"step_size = {last / case.unit:.4g} is not below {2.0 / largest / case.unit:.4g}, about the "
+            f"largest stable one {where}: runs may not converge"
         )
 
 

@@ -278,6 +278,12 @@ def check_number(
     name: str, value: object, *, positive: bool = False, minimum: float = -math.inf, maximum: float = math.inf
 ) -> float:
     """Return `value` as a finite float within ``[minimum, maximum]`` (and above 0 if `positive`)."""
+    try:
+        number = float(value) if is_real(value) else math.nan
+    except OverflowError:
+        number = math.inf
+    if math.isfinite(number) and minimum <= number <= maximum and (number > 0 or not positive):
+        return number
     wanted = "a positive finite number" if positive else "a finite number"
     if minimum > -math.inf and maximum < math.inf:
         wanted += f" from {minimum:g} to {maximum:g}"
@@ -285,15 +291,7 @@ def check_number(
         wanted += f" of at least {minimum:g}"
     elif maximum < math.inf:
         wanted += f" of at most {maximum:g}"
-    if not is_real(value):
-        raise ValueError(f"{name} = {short_repr(value)} must be {wanted}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number) or not minimum <= number <= maximum or (positive and number <= 0):
-        raise ValueError(f"{name} = {short_repr(value)} must be {wanted}")
-    return number
+    raise ValueError(f"{name} = {short_repr(value)} must be {wanted}")
 
 
 def check_noise_std(value: object, name: str = "noise_std") -> float:

@@ -211,15 +211,16 @@ class ExplicitBatch(RowBatch):
         W = np.empty((trials, p, k))
         residual = np.empty((trials, p, m))  # not from the workspace, so that two fits in one round are both valid
 
-        def solve(t: slice, c: slice, Z: Array, y: Array) -> None:
-            """Store the heads of a block and their residuals."""
+        def solve(t: slice, c: slice, Z: Array, y: Array) -> Array:
+            """Store the heads of a block and their residuals; return the heads divided by m_i, (t, k, c)."""
             some, clients = t.stop - t.start, c.stop - c.start
             counts = self.counts[t, c].ravel()
             heads = head_least_squares(Z, y, counts, ridge, few=m * d > CACHE_VALUES // 8)
-            if heads.deficient.any():
+            if np.count_nonzero(heads.deficient):
                 self._singular[t] |= heads.deficient.reshape(some, clients).any(axis=-1)
             W[t, c] = heads.W.T.reshape(some, clients, k)
             residual[t, c] = heads.residual.T.reshape(some, clients, m)
+            return (heads.W * (1.0 / np.maximum(counts, 1.0))).reshape(k, some, clients).transpose(1, 0, 2)
 
         if self.rows.threads > 1:
             for t, c, Z, y in list(self.map_blocks(B, lambda t, c, rows, Z, y: (t, c, Z, y))):
@@ -228,8 +229,7 @@ class ExplicitBatch(RowBatch):
         else:
             sums = np.zeros((trials, k, d))
             for t, c, rows, Z, y in self.map_blocks(B, lambda *block: block, once=True):
-                solve(t, c, Z, y)
-                scaled = W[t, c] * (1.0 / self.positive_counts[t, c, None])
+                scaled = solve(t, c, Z, y)
                 sums[t] += weighted_messages(rows, residual[t, c], scaled)
             gradient = sums.mT
         return ExplicitFit(batch=self, W=readonly(W), residual=residual, gradient=gradient)
@@ -237,10 +237,11 @@ class ExplicitBatch(RowBatch):
     def weighted_messages(self, W: Array, residual: Array, weights: Array | float) -> Array:
         """Return ``sum_i weights_i (1/m_i) X_i'r_i w_i'``, (T, d, k), of residuals (T, p, m); cost O(p m d k)."""
         trials, _, _, d = self.shape
-        scaled, sums = W * (weights / self.positive_counts)[..., None], np.zeros((trials, W.shape[-1], d))
+        scaled = np.ascontiguousarray((W * (weights / self.positive_counts)[..., None]).mT)
+        sums = np.zeros((trials, W.shape[-1], d))
 
         def part(t: slice, c: slice, rows: Array) -> tuple[slice, Array]:
-            return t, weighted_messages(rows, residual[t, c], scaled[t, c])
+            return t, weighted_messages(rows, residual[t, c], scaled[t, :, c])
 
         for t, part_sums in self.rows.map_blocks(part):
             sums[t] += part_sums
@@ -258,10 +259,9 @@ class ExplicitFit:
 
     def representation_gradient(self, weights: Array | float | None = None) -> Array:
         """Return the gradient at these heads, (T, d, k); free unless weights differ between clients."""
-        share = 1.0 / self.W.shape[1] if weights is None else weights
-        if np.ndim(share) == 0:
-            return np.asarray(share * self.gradient)
-        return self.batch.weighted_messages(self.W, self.residual, share)
+        if isinstance(weights, np.ndarray):
+            return self.batch.weighted_messages(self.W, self.residual, weights)
+        return (1.0 / self.W.shape[1] if weights is None else weights) * self.gradient
 
     def shifted(self) -> ExplicitBatch:
         """Return the batch with these heads' residuals as labels, exactly zero for heads that interpolate."""

@@ -45,7 +45,9 @@ class LabelLaw:
 
 def restricted(truth: Truth, active: Indices, noise: Array | None, trial: int | None = None) -> LabelLaw:
     """Return the `LabelLaw` of the participants (T, p), or of the participants (1, p) of one trial."""
-    one = slice(None) if trial is None else slice(trial, trial + 1)
-    B, W, S = (None if part is None else part[one] for part in (truth.B, truth.W, truth.S))
-    W, S = (None if part is None else take_clients(part, active) for part in (W, S))
+    B, W, S = truth.B, truth.W, truth.S
+    if trial is not None:
+        B, W, S = (None if part is None else part[trial : trial + 1] for part in (B, W, S))
+    W = None if W is None else take_clients(W, active)
+    S = None if S is None else take_clients(S, active)
     return LabelLaw(B=B, W=W, S=S, noise=noise)

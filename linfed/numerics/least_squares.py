@@ -65,11 +65,14 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *,
     k, m, _ = Z.shape
     solve = _householder if few and ridge == 0 and m > k else _gram_schmidt
     W, residual, dependent = solve(Z, y, counts * ridge if ridge > 0 else None)
-    short, irregular = counts < k, dependent
-    if ridge == 0 and counts.min() <= k:
-        irregular = short | dependent
-        residual[:, counts <= k] = 0.0
-    if irregular.any():
+    irregular = deficient = dependent
+    if counts.min() <= k:
+        short = counts < k
+        deficient = dependent & ~short
+        if ridge == 0:
+            irregular = short | dependent
+            residual[:, counts <= k] = 0.0
+    if np.count_nonzero(irregular):
         samples, labels = np.moveaxis(Z[:, :, irregular], -1, 0).mT, y[:, irregular].T
         if ridge > 0:  # a ridge below the rounding errors
             samples, labels = _extended(samples, labels, counts[irregular] * ridge)
@@ -77,7 +80,7 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *,
         explained = (counts[irregular] <= rank) & (ridge == 0)
         W[:, irregular] = solved.T
         residual[:, irregular] = np.where(explained, 0.0, rest[:, :m].T)
-    return HeadSolution(W, residual, dependent & ~short)
+    return HeadSolution(W, residual, deficient)
 
 
 def _gram_schmidt(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Array, Mask]:
@@ -100,7 +103,7 @@ def _gram_schmidt(Z: Array, y: Array, ridges: Array | None) -> tuple[Array, Arra
         np.einsum("lmc,mc->lc", later, column, out=R[j, j + 1 :])
         later -= np.multiply(R[j, j + 1 :, None], column, out=product)
     squares = np.square(R[:, :k])
-    diagonal = np.diagonal(squares)  # (width, k)
+    diagonal = squares.diagonal()  # (width, k)
     dependent = (diagonal <= RANK_TOLERANCE**2 * squares.sum(axis=0).T + TINY).any(axis=-1)
     W = np.empty((k, width))
     for j in reversed(range(k)):

@@ -26,6 +26,9 @@ FEWEST_ROWS, FEWEST_UNCOPIED = 500, 200
 UNCOPIED = 1_000_000
 """Most multiplications of a product whose factors BLAS does not copy."""
 
+FEW_VALUES = 10
+"""Largest k m at which the messages of all clients are one product in `weighted_messages`."""
+
 SMALL_DIM = 128
 """Largest dimension at which all eigenvectors are computed where few are needed: faster than loading SciPy."""
 
@@ -120,6 +123,8 @@ def take_clients(values: A, active: Indices) -> A:
     if not values.flags.c_contiguous:  # e.g. an array that all trials share: flattening would copy it for each
         return values[np.arange(len(active))[:, None], active]
     trials, clients = values.shape[:2]
+    if trials == 1:
+        return values[0].take(active[0], axis=0)[None]
     flat = values.reshape(trials * clients, *values.shape[2:])
     return flat.take(active + clients * np.arange(trials)[:, None], axis=0)
 
@@ -156,7 +161,7 @@ def qr_positive(A: Array) -> tuple[Array, Array]:
 
 def _with_signs_of(R: Array, columns: Array) -> Array:
     """Return columns (..., d, k) with the signs of R's diagonal; 0 counts as positive."""
-    return columns * np.copysign(1.0, np.diagonal(R, axis1=-2, axis2=-1) + 0.0)[..., None, :]
+    return columns * np.copysign(1.0, R.diagonal(axis1=-2, axis2=-1) + 0.0)[..., None, :]
 
 
 def orthonormalize(A: Array) -> Array:
@@ -291,18 +296,27 @@ def tall_product(rows: Array, basis: Array) -> Array:
     (t, c, m, d), r = rows.shape, basis.shape[-1]
     fewest = FEWEST_UNCOPIED if FEWEST_UNCOPIED * d * r <= UNCOPIED else -(-FEWEST_ROWS // max(1, m)) * m
     piece = max(CACHE_VALUES // max(1, m * d) * m, fewest)
-    flat, out = rows.reshape(t, c * m, d), np.empty((t, c * m, r))
-    for start in range(0, c * m, max(1, piece)):
+    flat = rows.reshape(t, c * m, d)
+    if c * m <= piece:
+        return flat @ basis
+    out = np.empty((t, c * m, r))
+    for start in range(0, c * m, piece):
         np.matmul(flat[:, start : start + piece], basis, out=out[:, start : start + piece])
     return out
 
 
 def weighted_messages(rows: Array, residual: Array, W: Array) -> Array:
-    """Return ``sum_i w_i (X_i'r_i)'`` of rows (t, c, m, d), residuals (t, c, m) and weights (t, c, k), as (t, k, d).
+    """Return ``sum_i w_i (X_i'r_i)'`` of rows (t, c, m, d), residuals (t, c, m) and weights (t, k, c), as (t, k, d).
 
-    One message per client reads its rows once. All clients in one product would copy them, for k times the operations.
+    One message per client reads its rows once. All clients in one product need k times the operations, which is faster
+    for up to `FEW_VALUES` residuals and weights per client.
     """
-    return np.asarray(W.mT @ (residual[..., None, :] @ rows)[..., 0, :])
+    t, c, m, d = rows.shape
+    k = W.shape[1]
+    if k * m <= FEW_VALUES:
+        scaled = W[..., None] * residual[:, None]
+        return np.asarray(scaled.reshape(t, k, c * m) @ rows.reshape(t, c * m, d))
+    return np.asarray(W @ (residual[..., None, :] @ rows)[..., 0, :])
 
 
 def client_blocks(trials: int, clients: int, values: int, few: int = 1) -> Iterator[tuple[slice, slice]]:

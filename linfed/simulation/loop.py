@@ -188,7 +188,7 @@ class _Chunk:
         """Yield the number, the batch and the update of each round, until all trials have diverged."""
         job = self._job
         for round_ in range(1, job.rounds + 1):
-            if not self.alive.any():
+            if not np.count_nonzero(self.alive):  # faster than `any`, in every round
                 break
             yield round_, self.source.round(self._participants.next(), round_), job.algorithm.step
         if job.algorithm.finishes:
@@ -204,7 +204,7 @@ class _Chunk:
                 returned = self._checked(returned, method, state.dim, state)
             new = self.source.reframe(returned)
             fine = _within(new, self._largest)
-            if not fine.all():
+            if np.count_nonzero(fine) < len(fine):
                 self.alive = self.alive & fine
                 everyone = False
             state = frozen(new if everyone else new.where(self.alive, state))
@@ -253,7 +253,7 @@ def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda round
         done = 0
         for number, batch, new in chunk.rounds(state):
             state = new
-            if chunk.alive is not alive or batch.singular.any():
+            if chunk.alive is not alive or np.count_nonzero(batch.singular):
                 for trial in np.flatnonzero(alive & ~chunk.alive):
                     status[trial], status_round[trial] = Status.DIVERGED, number
                 for trial in np.flatnonzero(chunk.alive & batch.singular):

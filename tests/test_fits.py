@@ -1,5 +1,7 @@
 """Joint power laws: planted exponents, the offset, censored points, intervals, and invalid formulas."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -224,6 +226,31 @@ def test_the_sizes_that_least_finds_are_fitted():
     found = lf.fit_power_law("m ~ (d - k + 1)^b", table)
     assert found.exponents["b"][0] == pytest.approx(1.0, abs=0.15)
     assert (found.reached, found.over) == (3, "trials")
+
+
+def test_with_few_trials_the_intervals_do_not_come_from_them():
+    """As for columns of trials: resamples of three trials would give intervals that are far too short."""
+    points = 5
+    n = np.array([50.0, 100.0, 200.0, 400.0, 800.0])
+    m = 400 / n * np.exp([0.01, -0.02, 0.0, 0.02, -0.01])
+    columns = {
+        "n_clients": n.tolist(),
+        "n_samples": m.tolist(),
+        "path": ["data.n_samples"] * points,
+        "crossing": m.tolist(),
+        "low": m.tolist(),
+        "high": m.tolist(),
+        "censored": [""] * points,
+        "replicates": (m[:, None] * np.ones(200)).tolist(),
+    }
+    over = {}
+    for trials in (3, 5):
+        counted = columns | {"count": [[trials, trials - 1]] * points}
+        rows = [dict(zip(counted, row, strict=True)) for row in zip(*counted.values(), strict=True)]
+        found = lf.fit_power_law("m ~ n^a", SimpleNamespace(rows=rows))
+        over[trials] = found.over
+        assert found.exponents["a"][0] == pytest.approx(-1.0, abs=0.02)
+    assert over == {3: "residuals", 5: "trials"}
 
 
 # --- what is wrong -------------------------------------------------------------------------------------------

@@ -362,3 +362,10 @@ BAD = {
 def test_bad_input_raises_one_line(name):
     change, fragments = BAD[name]
     assert_one_line(lambda: lf.theory.gradient_heads_evolution(**GOOD | change), fragments)
+
+
+def test_a_rank_whose_maps_do_not_fit_in_memory_is_refused_at_once():
+    rank = 500
+    law = HeadsRound(W=np.zeros((rank, rank)), dim=1000, n_samples=600, participants=rank, variance=0.0, head_steps=1)
+    with pytest.raises(lf.SizeError, match="the maps of a round for rank = 500"):
+        law.start(np.eye(rank), np.zeros((rank, rank)))

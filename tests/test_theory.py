@@ -339,6 +339,7 @@ def test_lengths_outside_are_what_least_squares_leaves():
         left = phi - B[trial] @ np.linalg.lstsq(B[trial], phi)[0]
         assert lengths[trial, client] == pytest.approx(np.linalg.norm(left), rel=1e-12)
     np.testing.assert_allclose(lf.theory.outside_length(B[1], Phi[1]), lengths[1], **TOLERANCE)
+    np.testing.assert_allclose(lf.theory.outside_length(B * [1e-9, 1e9], Phi), lengths, **TOLERANCE)
 
 
 def test_under_a_covariance_the_mean_risk_is_that_of_whitened_lengths():

@@ -303,7 +303,8 @@ def _left(model: Formula, columns: Columns, censored: Sequence[str] | None) -> _
             words = columns.values["censored"]
             bounds = {"above": columns.values["low"], "below": columns.values["high"], "": columns.values["crossing"]}
             middles[name] = np.array([bounds[word][i] for i, word in enumerate(words)], dtype=float)
-            replicates = np.array(columns.values["replicates"], dtype=float)
+            if min(np.max(counts, initial=0) for counts in columns.values.get("count", [FEWEST])) >= FEWEST:
+                replicates = np.array(columns.values["replicates"], dtype=float)
         else:
             table = [np.asarray(one, dtype=float) for one in columns.values[column]]
             if len({len(one) for one in table}) != 1:

@@ -84,9 +84,11 @@ def outside_length(B: npt.ArrayLike, Phi: npt.ArrayLike) -> Array:
     array([0., 5.])
     """
     B = check_array("B", B, [("d", "k"), ("trials", "d", "k")])
-    if (lowest := int(np.linalg.matrix_rank(B).min())) < B.shape[-1]:
+    largest = np.abs(B).max(axis=-2, keepdims=True)
+    scaled = B / np.where(largest > 0, largest, 1.0)  # a column's length does not matter
+    if (lowest := int(np.linalg.matrix_rank(scaled).min())) < B.shape[-1]:
         raise ValueError(f"B of shape {B.shape} must have linearly independent columns, but has rank {lowest}")
-    basis = np.linalg.qr(B)[0]
+    basis = np.linalg.qr(scaled)[0]
     Phi = check_array("Phi", Phi, [("n", "d"), ("trials", "n", "d")])
     check_shape("Phi", Phi, (*basis.shape[:-2], Phi.shape[-2], basis.shape[-2]), "(n, d) for every B")
     return np.asarray(np.linalg.norm(Phi - Phi @ basis @ basis.mT, axis=-1))

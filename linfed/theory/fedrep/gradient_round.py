@@ -9,6 +9,7 @@ import numpy as np
 
 from linfed._types import Array, Generator, Indices
 from linfed.numerics.linalg import TINY, symmetric
+from linfed.system.memory import check_fits
 from linfed.theory.fedrep.wishart import gram_roots
 
 DRAWS = 256
@@ -125,6 +126,7 @@ class HeadsRound:
     def start(self, N: Array, Q: Array) -> HeadsState:
         """Return the initial state, in which all heads are 0."""
         n, k = self.W.shape
+        check_fits(4.0 * k**4, f"the maps of a round for rank = {k}", "use a smaller rank")
         copies = max(1, min(math.ceil(MESSAGES / self.participants), CLIENTS // n))
         lag = np.tile(-N.T @ self.W.T, copies)
         return HeadsState(N, Q, lag, np.zeros((k * (k + 1) // 2,) * 2))

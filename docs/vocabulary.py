@@ -107,8 +107,16 @@ def claim(experiment: str, text: str, *settings: str, **chosen: str) -> Mapping[
 
 
 def cited(experiments: Iterable[str], paper: str) -> list[Mapping[str, Any]]:
-    """Return the findings of experiments on claims whose source begins with `paper`, e.g. "FedRep paper"."""
-    return [one for name in experiments for one in record(name)["claims"] if one["source"].startswith(paper)]
+    """Return the findings of experiments on claims whose source begins with `paper`, e.g. "FedRep paper".
+
+    A paper's claim that is "asked of" another setting or method is not the paper's.
+    """
+    return [
+        one
+        for name in experiments
+        for one in record(name)["claims"]
+        if one["source"].startswith(paper) and "asked of" not in one["source"]
+    ]
 
 
 @functools.cache

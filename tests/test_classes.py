@@ -416,6 +416,10 @@ SIZES = {"n_clients": 4, "n_classes": 3, "classes_per_client": 2, "dim": 5}
         ("separation = -1", {"separation": -1}),
         ("separation = nan", {"separation": np.nan}),
         ("test_samples = 0", {"test_samples": 0}),
+        (
+            "must have one covariance for all clients",
+            {"design": lf.Gaussian(covariance=np.broadcast_to(np.eye(5), (4, 5, 5)))},
+        ),
     ],
 )
 def test_bad_sizes(fragment, options):

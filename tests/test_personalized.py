@@ -187,3 +187,14 @@ def test_the_ridge_is_tuned_with_the_bases_step():
     assert len(tuning.settings) == 6
     assert tuning.algorithm == lf.Personalized(base=bases[1], ridge=0.1)
     assert tuning.at_grid_edge == ()
+
+
+def test_a_base_for_classification_only_is_refused():
+    setting = {"data": lf.FixedSamples(n_samples=10), "rounds": 1}
+    base = lf.GeneralFLUTE(rank=2, step_size=0.1)
+    problem = lf.SharedRepresentation(n_clients=8, dim=6, rank=2)
+    with pytest.raises(ValueError, match="GeneralFLUTE") as expected:
+        lf.simulate(base, problem, **setting)
+    with pytest.raises(ValueError, match="GeneralFLUTE") as raised:
+        lf.simulate(lf.Personalized(base=base, ridge=0.1), problem, **setting)
+    assert str(raised.value) == str(expected.value)

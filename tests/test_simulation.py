@@ -515,7 +515,9 @@ def test_a_run_warns_if_given_data_make_its_trials_identical():
     run = {"data": lf.GivenSamples(X, y), "rounds": 3}
     algorithm = lf.FedRep(rank=2, step_size=0.1)
     for one in (algorithm, lf.FedAvg(step_size=1e9)):  # metrics of diverged trials are NaN
-        with pytest.warns(UserWarning, match=r"^the 4 trials are identical, .* use trials=1, .*\(resplit\)$") as caught:
+        with pytest.warns(
+            UserWarning, match=r"^the 4 trials are identical, .* use trials=1, .*\(lf\.GivenSamples\.split\)$"
+        ) as caught:
             result = lf.simulate(one, **run, trials=4)
         assert (len(caught), caught[0].filename) == (1, __file__)
     assert np.isnan(result.metrics["train_loss"][:, -1]).all()

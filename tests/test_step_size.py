@@ -193,10 +193,10 @@ def test_what_is_no_schedule_is_said_in_a_line(steps, message):
 def test_theorems_of_one_step_refuse_a_schedule():
     truth = PROBLEM.truth(0, range(2))
     steps = lf.iterate(lf.FLUTE(rank=2, step_size=0.03), PROBLEM, data=DATA, rounds=1, trials=2)
-    with pytest.raises(ValueError, match="is a schedule: the theorems require one step for all rounds"):
+    with pytest.raises(ValueError, match="is a schedule: the theorems require one step size for all rounds"):
         lf.theory.flute_trace(steps, lf.FLUTE(rank=2, step_size=(0.03,)), truth)
     assert lf.FLUTE(rank=2, step_size=(0.03, 0.02)).step_ratio == 1.0
-    with pytest.raises(ValueError, match="the ratio of step sizes requires one step for all rounds"):
+    with pytest.raises(ValueError, match="the ratio of step sizes requires one step size for all rounds"):
         _ = lf.FLUTE(rank=2, step_size=(0.03, 0.02), server_step_size=0.1).step_ratio
 
 

@@ -34,9 +34,9 @@ class AltGDmin(Algorithm):
     rank : int
         Columns k of B, at most d.
     step_size : float, optional
-        eta > 0 of the summed gradient: `FedRep`'s step size is ``n m`` times as large, with m the samples of the
-        gradient, half of a client's samples if `split`. By default ``0.5 / (m s^2)``, with s the spectral norm of the
-        first round's local averages ``[X_i'y_i/m]_i``; this presumes samples with ``E xx' = I``.
+        eta > 0 of the summed gradient: `FedRep`'s step size is ``p m`` times as large, with p participants and m the
+        samples of the gradient, half of a client's samples if `split`. By default ``0.5 / (m s^2)``, with s the
+        spectral norm of the first round's local averages ``[X_i'y_i/m]_i``; this presumes samples with ``E xx' = I``.
     threshold : float
         Threshold of the default initialisation, `TruncatedAverages`.
     init : Initial, "moments", "random" or array_like (d, k) or (trials, d, k), optional

@@ -331,7 +331,7 @@ class Algorithm(Configuration, ABC):
 
     @property
     def initial_columns(self) -> int:
-        """Columns of the B that `initialization` describes; by default the same number as `columns`."""
+        """Columns of the B that `initialization` describes; by default `learned_rank`."""
         return self.learned_rank
 
     @property

@@ -44,7 +44,7 @@ class CompressedFedRep(FedRep):
         As in `FedRep`.
     ValueError
         As in `FedRep`. Also unless exactly one of `kept_share` and `levels` is given, or if one is out of range, or if
-        `shared_mask` is combined with `levels`, or if `whiten` is given.
+        `shared_mask` is combined with `levels`, or if `whiten` is given. In `simulate` also for classification.
 
     Notes
     -----

@@ -33,7 +33,7 @@ class FedRep(Scheduled):
     step_size : float, array_like (rounds,) or callable
         eta > 0, the step size for B; or a schedule: one value per round, or a function of the round number, from 1.
     init : "moments", "random", Initial or array_like (d, k) or (trials, d, k)
-        Initial B; an array is used without orthonormalisation.
+        Initial B; an array is used without orthonormalisation. Classification requires "random" or an array.
     heads : ExactHeads or GradientHeads
         Closed-form heads, or gradient steps from the client's last head: ``lf.GradientHeads(steps=1)`` and 10 are GD-GD
         and 10GD-GD of the paper's Figure 3.
@@ -48,6 +48,7 @@ class FedRep(Scheduled):
         clients. Equal by default; ``weights=counts`` is proportional to the clients' numbers of samples.
     split : bool
         If True, heads are fitted on the first half of a client's samples, and the gradient on B uses the second half.
+        Each half has ``floor(m/2)`` samples.
     whiten : "own", "pooled" or Design, optional
         Multiply the gradient on B by the inverse of a covariance of x: the one of each client's samples ("own"), its
         mean over the participants ("pooled"), or the one of a design. With ``split`` only the second half of the

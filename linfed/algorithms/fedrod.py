@@ -1,4 +1,4 @@
-"""FedRoD (Chen and Chao 2021): an averaged generic model plus a personal head per client."""
+"""FedRoD (Chen and Chao 2022): an averaged generic model plus a personal head per client."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FedRoD(Averaging):
 
     Notes
     -----
-    One round, from the server's (B, w), with participants I and ``Z_i = X_i B``:
+    One round, from the server's (B, w), with participants I, their `weights` p_i of sum 1, and ``Z_i = X_i B``:
 
     .. math::
 
@@ -88,7 +88,7 @@ class FedRoD(Averaging):
 
     References
     ----------
-    Chen and Chao 2021, "On bridging generic and personalized federated learning for image classification", with a
+    Chen and Chao 2022, "On bridging generic and personalized federated learning for image classification", with a
     linear personal head; called FedRoD in the FLUTE paper's Table 1.
 
     Examples

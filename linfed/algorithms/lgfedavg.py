@@ -77,9 +77,9 @@ class LGFedAvg(Scheduled):
     the first gradient on B_i is 0.
 
     For regression the shared head is no constraint: at any ``w != 0`` every theta equals some ``B_i w``. At a
-    stationary point every client is therefore at a least-squares solution of its local problem (`LocalOnly`), and
-    federation affects only the path to it. A new client is fitted in the same way: by least squares, of minimum norm
-    if m < d. Cost of a round ``O(local_steps p (m d + d k))``; memory ``O(n d k)``.
+    stationary point with ``w != 0`` every client is therefore at a least-squares solution of its local problem
+    (`LocalOnly`), and federation affects only the path to it. A new client is fitted in the same way: by least squares,
+    of minimum norm if m < d. Cost of a round ``O(local_steps p (m d + d k))``; memory ``O(n d k)``.
 
     **Deviations**: full-gradient steps replace the source's minibatches; weights are equal; `server_step_size`,
     schedules and the fit of new clients are additions.

@@ -33,7 +33,8 @@ class Personalized(Algorithm):
     TypeError
         If `base` is not an algorithm.
     ValueError
-        If `base` learns no B, or the ridge is not positive; in `simulate` also for classification, or if `base` raises.
+        If `base` learns no B, or the ridge is not positive; in `simulate` also for classification, if the predictors of
+        `base` are not ``B w_i + s_i`` (as in `FedRoD`), or if `base` raises.
 
     Notes
     -----
@@ -107,6 +108,11 @@ class Personalized(Algorithm):
     def check(self, *, n_clients: int, dim: int) -> None:
         """Raise if the base's hyper-parameters do not fit a problem of this size."""
         self.base.check(n_clients=n_clients, dim=dim)
+
+    def check_loss(self, classes: int) -> None:
+        """Raise for classification, or if the base does not support regression."""
+        super().check_loss(classes)
+        self.base.check_loss(classes)
 
     def initial_state(self, start: InitContext) -> State:
         """Return the base's initial state, with a personal part equal to 0 if it has none."""

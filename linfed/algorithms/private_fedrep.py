@@ -35,7 +35,7 @@ class PrivateFedRep(FedRep):
         As in `FedRep`.
     ValueError
         As in `FedRep`. Also if `message_noise_std` is negative, `clip` is not positive, or `clip` is combined with
-        `whiten`.
+        `whiten`. In `simulate` also for classification.
 
     Notes
     -----

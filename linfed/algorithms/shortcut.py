@@ -57,7 +57,7 @@ class FedRepShortcut(Scheduled):
         alpha in (0, 1): the predictor is ``(1 - alpha) B w_i + alpha s_i`` (Lemma 2); a plain sum by default.
     ridge : float, array_like (rounds,) or callable
         Weight of the penalty ``(ridge / 2) ||s_i||^2`` in every client's loss; or a schedule, as for `step_size`. New
-        clients have the ridge of the last round.
+        clients have the ridge of the last round, or none with `refit`.
     refit : bool
         If True, refit head and shortcut without the ridge after the last round, choosing the least-squares solution
         with the shortest shortcut.

@@ -66,7 +66,9 @@ class TPGD(Scheduled):
     init: InitialFactors | tuple[npt.ArrayLike, npt.ArrayLike] = field(default_factory=SmallRandom)
 
     requires: ClassVar[Requires] = Requires.GRADIENTS
-    summary: ClassVar[str] = "gradient descent on B and all heads, after a first phase with a balancing penalty"
+    summary: ClassVar[str] = (
+        "gradient descent on B and all heads: first on the loss alone, then with a balancing penalty"
+    )
 
     def __post_init__(self) -> None:
         check_fields(

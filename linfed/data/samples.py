@@ -41,8 +41,8 @@ class FreshSamples(Configuration):
     -----
     Explicit samples cost p m d Gaussian numbers per round. For Gaussian x an engine may draw only the projections that
     a round uses, exactly in distribution (``engine=`` of `simulate`, docs/exact-law.md). If the clients have different
-    numbers of samples, this requires regression with more than k samples of each client, where k is the rank of B, or
-    classification. Explicit samples then cost the largest number for each client.
+    numbers of samples, such an engine requires, for regression, more than k samples of every client, where k is the
+    rank of B. Explicit samples then cost as much as if every client had the largest number.
 
     Examples
     --------
@@ -95,12 +95,13 @@ class FixedSamples(Configuration):
     Parameters
     ----------
     n_samples : int
-        Number of samples m per client.
+        Number of samples m of every client; for different numbers use `GivenSamples`.
     in_law : bool, optional
         If True, draw only triangular factors with the distribution of the samples' factors, at a cost independent of m.
         This requires Gaussian x, m > d, and an algorithm for quadratic losses, and does not support the method of
-        moments. If False, draw every sample. By default, samples are drawn unless a trial would have more than 2^28
-        numbers.
+        moments. If False, draw every sample. By default, samples are drawn, unless a trial would have more than 2^28
+        numbers, x is Gaussian and the engine is "compressed"; ``init="moments"``, which needs samples, then raises an
+        EngineError.
 
     Raises
     ------
@@ -390,10 +391,13 @@ class GivenSamples:
         -------
         GivenSamples
             X (trials, n, d, d) such that ``X_i'X_i/d`` is the covariance of x, and ``y = X_i phi_i``. Quadratic losses
-            then equal the population losses. The method of moments uses fourth moments, which differ.
+            are then the population losses without the term ``noise_std^2 / 2``. The method of moments uses fourth
+            moments, which differ.
 
         Raises
         ------
+        ValueError
+            For classification.
         SizeError
             If the samples do not fit into memory.
         """

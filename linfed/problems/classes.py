@@ -131,14 +131,15 @@ class Classes(Configuration):
         Root mean square distance of the class means from their centre. Around its class mean x has standard deviation 1
         in every direction, unless `design` has a covariance.
     test_samples : int, default 100
-        Number of held-out samples of each client for the metrics `accuracy` and `test_loss`.
+        Number of held-out samples of each client, at least 1, for the metrics `accuracy` and `test_loss`.
     design : Gaussian or "gaussian"
         Distribution of x about its class mean: ``lf.Gaussian(covariance=...)`` gives all classes one covariance.
 
     Raises
     ------
     ValueError
-        If a size is out of range, `design` is not Gaussian, or its covariance is singular.
+        If a size is out of range, or if `design` is not Gaussian, has a covariance for each client, or has a singular
+        covariance. `simulate` also raises if a client has fewer samples than classes.
 
     Notes
     -----
@@ -229,10 +230,10 @@ class Classes(Configuration):
 def _checked_design(value: Design | str) -> Design:
     """Return a Gaussian design with a regular covariance, or raise."""
     design = as_design(value)
-    if not is_gaussian(design):
-        raise ValueError(f"design = {short_repr(design)} must be lf.Gaussian(...): classes are Gaussian")
     if design.per_client:
         raise ValueError(f"design = {short_repr(design)} must have one covariance for all clients")
+    if not is_gaussian(design):
+        raise ValueError(f"design = {short_repr(design)} must be lf.Gaussian(...): classes are Gaussian")
     Sigma = np.asarray(1.0 if design.covariance is None else design.covariance)
     if Sigma.ndim == 2 and np.linalg.cond(Sigma) > 1.0 / RANK_TOLERANCE:
         raise ValueError(f"design = {short_repr(design)} must have a regular covariance: here it is singular")

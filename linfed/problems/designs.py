@@ -34,7 +34,8 @@ class Design(ByValue, ABC):
     ------
     ValueError
         If the covariance has another shape, is not symmetric, or has a negative eigenvalue, or if a number or a vector
-        is not positive. In `simulate` also if it is not for d dimensions (and n clients).
+        is not positive. Problems also raise, when they are created, if it is not for their d dimensions (and n
+        clients).
 
     Notes
     -----

@@ -54,6 +54,8 @@ class GivenTruth(Configuration):
     - the top-k left singular subspace of ``B W'``, if `B` has more than k columns;
     - without `B`, the top-k left singular subspace of Phi, or the span of Phi if its rank is lower.
 
+    The last two hold for isotropic x; `Truth.reference` defines them for a covariance.
+
     If the top-k subspace is not unique (equal singular values k and k + 1, or all regressors 0), the metric
     "subspace_distance" is absent.
 

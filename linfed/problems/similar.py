@@ -29,7 +29,7 @@ class SimilarRepresentations(SharedRepresentation):
         Deviation h >= 0 of the representations: ``E ||(A_i - B*) w_i*||^2 = h^2 ||w_i*||^2``.
     outliers : float, default 0.0
         Share of clients whose regressors do not lie near the span of B*, from 0 to 1: the last ``floor(outliers n +
-        1/2)`` clients, but never all. Above 0 it cannot be combined with `condition_number`.
+        1/2)`` clients, which must be fewer than n. Above 0 it cannot be combined with `condition_number`.
 
     Raises
     ------

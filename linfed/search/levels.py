@@ -129,7 +129,7 @@ def above(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
     Examples
     --------
     >>> import linfed as lf
-    >>> print(lf.above("test_accuracy", 0.9))
-    test_accuracy >= 0.9
+    >>> print(lf.above("accuracy", 0.9))
+    accuracy >= 0.9
     """
     return Level(metric=metric, level=level, side=ABOVE, ever=ever)

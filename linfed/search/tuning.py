@@ -188,9 +188,9 @@ def tune(
         the `Result` instead (e.g. for `Result.new_clients`) and is measured once, at the end. Accuracies are not
         allowed, because larger values are better.
     score : "area", "final" or callable
-        The score of a curve, smaller is better. "area" is the mean over rounds of log10 of the curve, which rewards
-        fast and accurate runs; "final" is its last value. A function of the recorded rounds and the curve must return a
-        number, such as ``lf.RoundsTo(0.01)``.
+        The score of a curve, smaller is better. "area" is the mean of log10 of the curve over the recorded rounds after
+        the initial state, which rewards fast and accurate runs; "final" is its last value. A function of the recorded
+        rounds and the curve must return a number, such as ``lf.RoundsTo(0.01)``.
     quantile : float
         The curve is this quantile of the metric over trials, with diverged trials as the worst. The default is the
         median; 0.9 chooses a setting that is good for nearly every trial.
@@ -205,7 +205,8 @@ def tune(
     validation_share : float, optional
         For `GivenSamples` and `GivenClasses`: the share of each client's training samples that the tuning holds out.
         "test_loss" is then the loss on these samples, and the test samples of `data` are not used. With 0 the test
-        samples are used; say so if they are a validation set. The default does the same, with a warning.
+        samples of `data` are used: set 0 if they are a validation set. None (default) also uses them, with a
+        `ValidationWarning` if `metric` is "test_loss".
 
     Returns
     -------

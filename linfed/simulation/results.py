@@ -396,7 +396,7 @@ class Result:
         n_samples : sequence of int
             Numbers of samples m_new per client.
         clients : int, optional
-            Number of new clients per trial; 100 by default.
+            Number of new clients per trial; 100 by default. With `problem`, all clients of that problem.
         seed : int or tuple of int, optional
             Seed of the new clients and their samples; by default the seed of the run. Algorithms that are run and
             evaluated with one seed get the same new clients and samples.
@@ -414,13 +414,19 @@ class Result:
         ------
         ValueError
             If `n_samples` contains something other than positive integers, the problem has another dimension or cannot
-            draw new clients, or the algorithm learns nothing that new clients could use.
+            draw new clients, or the algorithm learns nothing that new clients could use. Also for classification (see
+            `per_client`), and after a run under engine "chain".
 
         Notes
         -----
-        A new client keeps the learned B and solves for its head exactly (with minimum norm if m_new < k). A single
-        model is used without adaptation. Local only fits all d parameters. The samples of a smaller count are the first
-        samples of a larger one. Risks have an infinite mean at m_new = k and k + 1, so compare medians.
+        By default a new client keeps the learned B and solves for its head exactly (with minimum norm if m_new < k),
+        and a single model is used without adaptation. `ANIL`, `MAML`, `PerFedAvg` and `AllLayers` take their gradient
+        steps. `Ditto` and `PFedMe` solve their regularised problem. `FedRepShortcut` and `Personalized` also fit s_i.
+        `LocalOnly`, `LGFedAvg` and `APFL` (unless its ``mix`` is fixed at 0) fit all d parameters by least squares. The
+        samples of a smaller count are the first samples of a larger one.
+
+        For Gaussian x, risks have an infinite mean at m_new = k - 1, k and k + 1 (unless there is no noise and the span
+        of B contains the regressor), so compare medians.
 
         **Deviations**: the FedRep paper estimates the error on test data.
 
@@ -454,7 +460,8 @@ class Result:
         Raises
         ------
         ValueError
-            If the sizes of the samples do not match the run, or the run used engine "chain".
+            If the sizes of the samples do not match the run, the run used engine "chain", or the task is
+            classification.
 
         Notes
         -----
@@ -493,8 +500,8 @@ class Result:
         Raises
         ------
         ValueError
-            If the dimension or the number of trials does not match the run, the run used engine "chain", or the
-            algorithm learns nothing that a new client could use.
+            If the dimension or the number of trials does not match the run, the run used engine "chain", the task is
+            classification, or the algorithm learns nothing that a new client could use.
 
         Notes
         -----

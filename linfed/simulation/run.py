@@ -107,8 +107,10 @@ def simulate(
     If an algorithm has a final step (fine-tuning), it gets a batch of all clients after the last round. The final step
     is recorded as round ``rounds + 1``, so the last column of a metric always belongs to `final`.
 
-    If a trial diverges, no error is raised: its status is ``Status.DIVERGED`` with the round, its state stays at the
-    last finite one, and its metrics are NaN from that round on.
+    A trial diverges if a parameter array is infinite or NaN, or if its norm exceeds 1e12 times the scale of the ground
+    truth or of the labels (at least 1). No error is raised: the trial's entry in `Result.status` is
+    ``Status.DIVERGED``, `Result.status_round` has the round, its state stays at the last finite one, and its metrics
+    are NaN from that round on. ``Status.SINGULAR_HEAD`` marks a completed trial with linearly dependent features.
 
     Large rounds are shared by threads: blocks of clients, or chunks of trials. BLAS uses one thread, because small
     stacks are faster this way. The numbers do not depend on the number of threads. The environment variable
@@ -120,10 +122,11 @@ def simulate(
 
     A custom metric is a function ``metric(state, truth)`` that returns one number per trial, (trials,). It is recorded
     under its ``__name__``. It is called with some of the trials at a time and must not mix them. `truth` is the
-    `lf.Truth` of these trials, or None if the run has no ground truth. Under engine "chain", state and ground truth are
-    both expressed in a frame of r + 2k dimensions that changes from round to round: lengths, angles and errors of
-    predictors are unchanged, but single coordinates are not. With several workers, a module must define the function
-    at its top level.
+    `lf.Truth` of these trials, or None if the run has no ground truth. `state` has only the B, W and S of the clients'
+    predictors (`State.for_prediction`), not the other arrays of an algorithm's own state. Under engine "chain", state
+    and ground truth are both expressed in a frame of r + 2k dimensions that changes from round to round: lengths,
+    angles and errors of predictors are unchanged, but single coordinates are not. With several workers, a module must
+    define the function at its top level.
 
     Examples
     --------
@@ -184,7 +187,7 @@ def format_identical(data: Data, arrays: Sequence[Array]) -> str:
         return ""
     return (
         f"the {len(arrays[0])} trials are identical, because they share the samples and nothing else is random: they "
-        "count as one; use trials=1, or give data with a trial axis (resplit)"
+        "count as one; use trials=1, or give data with a trial axis (lf.GivenSamples.split)"
     )
 
 

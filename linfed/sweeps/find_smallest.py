@@ -40,9 +40,11 @@ def find_smallest(
     ----------
     path : str
         The size to minimise: a dotted path to a numeric field of the cells, as in `lf.grid` (``"data.n_samples"``), or
-        ``"round"``, for which a single run is enough.
+        ``"round"``, for which a single run of all `trials` is enough; `start`, `lower`, `upper`, `budget` and, except
+        for predictions, `batch` and `resolution` are then not used.
     cells : cell or sequence of cells
-        The settings: `lf.Run` objects, or custom frozen dataclasses with fields `path` and ``trials``.
+        The settings: `lf.Run` objects, or custom frozen dataclasses with a field ``trials`` and the one that `path`
+        names.
     reaches : Level
         The level to reach: ``lf.below("subspace_distance", 0.1)`` or ``lf.above(..)``.
     share : float
@@ -59,9 +61,9 @@ def find_smallest(
         Trials in the first batch at a size, maximum trials per size, and maximum trials over all sizes (``16 * trials``
         by default).
     step_size : callable, optional
-        The step size at each size: a function of the keywords ``dim``, ``rank``, ``n_clients``, ``n_samples`` and
-        ``participants``, such as `lf.theory.best_step_size`, or of the cell. To tune the step size instead, give the
-        cells an `lf.Tuned` algorithm.
+        The step size at each size: a function of any of the keywords ``dim``, ``rank``, ``n_clients``, ``n_samples``,
+        ``participants`` and ``noise_std``, such as `lf.theory.best_step_size`, or of the cell. To tune the step size
+        instead, give the cells an `lf.Tuned` algorithm.
     predicted : bool
         If True, also find the smallest size according to `lf.predict`, for the ground truths of the measured trials.
     **sweep_options
@@ -85,7 +87,7 @@ def find_smallest(
         - ``total_trials``: trials over all sizes;
         - ``step_size`` and, if tuned, ``at_grid_edge``, both at the smallest size tried that reaches the level;
         - along ``tried`` (the sizes): ``count``, the number of trials, ``reached``, the number of these that reach the
-          level, and ``margin``, each trial's distance above the level in decades;
+          level, and ``margin``, the number of decades by which each trial misses it, at most 0 if it is reached;
         - ``replicates``: bootstrap replicates for `lf.fit_power_law`.
 
         With `predicted`, there are also
@@ -106,7 +108,8 @@ def find_smallest(
     Notes
     -----
     The share of successes is assumed to increase with the size. ``violations`` counts the sizes that fail with
-    confidence although a smaller size succeeds with confidence. If it is not 0, the row has no answer.
+    confidence although a smaller size succeeds with confidence. If it is not 0, the assumption does not hold: do
+    not use the row's size and interval, which are not set to NaN.
 
     The search doubles or halves the size until it has a bracket, then bisects on a log scale. It then spends trials at
     both ends of the bracket, and beyond them, until binomial tails (Clopper-Pearson) exclude `share`. There are up to
@@ -149,7 +152,7 @@ def find_smallest(
 
 
 def _sizes_of(cell: Cell, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return start, least and most for a cell, if they are functions of the cell."""
+    """Return start, lower and upper for a cell, if they are functions of the cell."""
     found = {}
     for name in ("start", "lower", "upper"):
         if callable(settings[name]):

@@ -111,7 +111,7 @@ class Averaging(Scheduled):
         return State(**prepared(self.fine_tune, zero_model(start, self.rank, self.init)))
 
     def counted(self, start: InitContext) -> dict[str, Array]:
-        """Return the arrays of the initial state with the clients' shares, for a `Counted` state."""
+        """Return the arrays of the initial state with the clients' shares, for a `WeightedState`."""
         counts = start.counts if self.weights == "samples" else np.ones((start.trials, start.n_clients))
         shares = counts / counts.sum(axis=-1, keepdims=True)
         return {**prepared(self.fine_tune, zero_model(start, self.rank, self.init)), "shares": shares}

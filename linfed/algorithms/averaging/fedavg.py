@@ -42,12 +42,15 @@ class FedAvg(Averaging):
     Raises
     ------
     ValueError
-        If a step size is not positive, a name is unknown, the rank exceeds d, or options cannot be combined: `init` or
-        fine-tuned heads with one layer, `local_steps` with minibatches.
+        If a step size is not positive, a name is unknown, or options cannot be combined: `init` or fine-tuned heads
+        with one layer, `local_steps` with minibatches. `simulate` also raises if the rank exceeds d, or for fine-tuning
+        by exact heads in classification.
+    TypeError
+        If `fine_tune` has another type.
 
     Notes
     -----
-    One round, with participants I, ``|I| = p``, and ``f_i(theta) = (1/2m) ||X_i theta - y_i||^2``:
+    One round, with participants I, their `weights` p_i of sum 1, and ``f_i(theta) = (1/2m) ||X_i theta - y_i||^2``:
 
     .. math::
 

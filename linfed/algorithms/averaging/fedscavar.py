@@ -58,13 +58,14 @@ class FedSCAVAR(Clustering, Rolling):
             K \text{ times } \theta_i \leftarrow \theta_i - \eta (\nabla f_i(\theta_i) + \mu (\theta_i - \theta)
             - c_i + c) \\
         c_i^+ &= c_i - c + (\theta - \theta_i)/(K \eta), \qquad D_i = \theta_i - \theta \\
-        \theta &\leftarrow \theta + \eta_s \Bigl( \sum_{i \in I} p_i (D_i - y_{c(i)} \text{ on } T_i)
-            + \sum_{\text{all } j} \pi_j y_{c(j)} \Bigr) \\
+        \theta &\leftarrow \theta + \eta_s \Bigl( \sum_{i \in I} p_i (D_i - y_{\kappa(i)} \text{ on } T_i)
+            + \sum_{\text{all } j} \pi_j y_{\kappa(j)} \Bigr) \\
         c &\leftarrow c + \sum_{i \in I} \pi_i (c_i^+ - c_i), \qquad c_i \leftarrow c_i^+ \\
-        y_c &\leftarrow \text{for each parameter the mean } D_i \text{ of the participants in cluster } c
+        y_\kappa &\leftarrow \text{for each parameter the mean } D_i \text{ of the participants in cluster } \kappa
             \text{ that trained it, if there are any}
 
-    With beta = 1, mu = 0 and full participation it is SCAFFOLD for any clusters.
+    where ``kappa(i)`` is the cluster of client i. With beta = 1, mu = 0 and full participation it is SCAFFOLD for any
+    clusters.
 
     **Deviations**: y and c change only at trained parameters; the pseudocode does not specify this for y. The update of
     c uses the clients' shares among all clients, as in `SCAFFOLD`. Weights, full-gradient steps, schedules and

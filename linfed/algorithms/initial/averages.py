@@ -27,6 +27,8 @@ class TruncatedAverages(Initial):
     ------
     ValueError
         If `threshold` is not positive.
+    EngineError
+        In `simulate`, for classification, or if no samples are drawn (see `FixedSamples`).
 
     Notes
     -----

@@ -55,7 +55,7 @@ class InitialStart(ChunkSizes, Protocol):
         ...
 
     def rows(self, clients: int) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Yield the samples of `batch` in blocks of clients, at bounded memory.
+        """Yield the samples of `batch` in blocks of clients, at bounded memory; does not require `needs_batch`.
 
         Each block is (trial, X (c, m, d), y (c, m), counts (c,)). The blocks cover the first `clients` clients, trial
         by trial.
@@ -112,9 +112,9 @@ class Initial(Initialization):
 
     Notes
     -----
-    A subclass is a frozen dataclass that implements `resolve`. It sets ``needs_batch = True`` if `resolve` uses a first
-    batch, and ``needs_truth = True`` if it uses the ground truth. It may override `check`, `floats_per_trial`,
-    `n_trials` and `independent`.
+    A subclass is a frozen dataclass that implements `resolve`. It sets ``needs_batch = True`` if `resolve` calls
+    ``start.batch()``, and ``needs_truth = True`` if it uses the ground truth. It may override `check`,
+    `floats_per_trial`, `n_trials` and `independent`.
 
     Examples
     --------

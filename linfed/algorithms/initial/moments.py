@@ -31,6 +31,8 @@ class Moments(Initial):
         If `clients` is below 1; in `simulate` also if it exceeds the number of clients.
     SizeError
         In `simulate`, if the work or the (d, d) matrix is too large.
+    EngineError
+        In `simulate`, for classification, or if no samples are drawn (see `FixedSamples`).
 
     Notes
     -----

@@ -30,8 +30,8 @@ class AtDistance(Initial):
 
     Notes
     -----
-    ``B = sqrt(1 - delta^2) B* O + delta P`` with O a uniform rotation and P uniform among the orthonormal (d, k)
-    matrices orthogonal to B*.
+    ``B = sqrt(1 - delta^2) B* O + delta P`` with O a uniformly distributed orthogonal (k, k) matrix and P uniform among
+    the orthonormal (d, k) matrices orthogonal to B*.
 
     **Deviations**: an addition, for experiments on rates.
 

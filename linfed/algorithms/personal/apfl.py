@@ -50,8 +50,8 @@ class APFL(PersonalModels):
     mix_step_size : float, optional
         eta_a > 0: every client adapts its own a_i by a gradient step in the first local step of a round.
     variant : "paper" or "framework"
-        "paper": all steps of a local step use the old values. "framework": the mix has the new theta_i, and the
-        gradient of a_i is that of a public implementation.
+        "paper": all updates within a local step use the values from before it. "framework": the mix has the new
+        theta_i, and the gradient of a_i is that of a public implementation.
 
     Raises
     ------

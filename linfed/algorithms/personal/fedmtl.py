@@ -56,11 +56,11 @@ class FedMTL(Algorithm):
         \theta_i = (A_i + 2 \lambda \Omega^{-1})^{-1} b_i \text{ (features)}, \qquad
         \Omega = (\Theta^\top \Theta + \epsilon I)^{1/2} / \operatorname{tr} (\Theta^\top \Theta + \epsilon I)^{1/2}
 
-    so it never increases. For "tasks" the Gram matrix is ``Theta Theta'``, and the server solves one linear system of
-    all participants' models. Omega starts at I/d or I/n. At the best Omega the penalty is ``lambda (tr (Theta'Theta +
-    epsilon I)^{1/2})^2``, for epsilon = 0 the squared nuclear norm of Theta, which the alternation reaches slowly. A
-    new client uses the relation of features; with "tasks" it has no model. Cost of a round ``O(p (m d^2 + d^3))`` for
-    "features" and ``O(p m d^2 + (p d)^3)`` for "tasks".
+    so on fixed samples it never increases. For "tasks" the Gram matrix is ``Theta Theta'``, and the server solves one
+    linear system of all participants' models. Omega starts at I/d or I/n. At the best Omega the penalty is ``lambda (tr
+    (Theta'Theta + epsilon I)^{1/2})^2``, for epsilon = 0 the squared nuclear norm of Theta, which the alternation
+    reaches slowly. A new client uses the relation of features; with "tasks" it has no model. Cost of a round ``O(p (m
+    d^2 + d^3))`` for "features" and ``O(p m d^2 + (p d)^3)`` for "tasks".
 
     **Deviations**: exact minimisation over the models replaces local solvers.
 

@@ -250,6 +250,9 @@ def test_with_few_trials_the_intervals_do_not_come_from_them():
         found = lf.fit_power_law("m ~ n^a", SimpleNamespace(rows=rows))
         over[trials] = found.over
         assert found.exponents["a"][0] == pytest.approx(-1.0, abs=0.02)
+        assert str(found).endswith(f"(95 % over {found.over})")
+    half = lf.fit_power_law("m ~ n^a", SimpleNamespace(rows=rows), confidence=0.5)
+    assert str(half).endswith("(50 % over trials)")
     assert over == {3: "residuals", 5: "trials"}
 
 

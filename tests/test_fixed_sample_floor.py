@@ -338,11 +338,25 @@ def test_without_noise_the_edge_is_where_samples_are_as_many_as_unknowns():
     assert edge(noise_std=1e-3) == pytest.approx(37 * 3 / 7, rel=0.01)
     assert edge(noise_std=0.3) > 1.3 * 37 * 3 / 7
     assert edge(n_samples=100, noise_std=0.0) == 3
-    assert edge(n_samples=4) == np.inf
+    assert edge(n_samples=4) == edge(n_samples=3, noise_std=0.0) == np.inf
+    assert edge(n_samples=4, noise_std=0.0) == pays(1.0, n_samples=4, noise_std=0.0) == 37 * 3
+
+
+def test_without_noise_one_sample_more_than_the_rank_suffices():
+    """Where `fixed_sample_edge` counts 16 clients, runs near B* find it with 24 and not with 10."""
+    assert lf.theory.fixed_sample_edge(dim=10, rank=2, n_samples=3, noise_std=0.0) == 16
+    algorithm = lf.FedRep(rank=2, step_size=0.3, init=lf.AtDistance(0.05))
+    ends = {}
+    for n in (10, 24):
+        problem = lf.SharedRepresentation(n_clients=n, dim=10, rank=2)
+        setting = {"data": lf.FixedSamples(n_samples=3), "rounds": 5000, "trials": 4, "record_every": 5000}
+        ends[n] = lf.simulate(algorithm, problem, **setting).metrics["subspace_distance"][:, -1]
+    assert ends[24].max() < 1e-6
+    assert ends[10].min() > 0.02
 
 
 @pytest.mark.long
-def test_a_rival_that_does_nothing_leaves_the_edge():
+def test_a_baseline_that_does_nothing_leaves_the_edge():
     assert pays(1e6) == edge()
     assert edge() < pays(1.1) < pays(0.9) < pays(0.8)
 

@@ -152,6 +152,7 @@ def test_heads_of_zero_do_not_count():
         (lambda: contracted_distance(np.eye(4, 2), np.eye(5, 2), np.eye(2), [0]), ["B", "(5, 2)"]),
         (lambda: contracted_distance(np.eye(4, 2), np.eye(4, 2), np.eye(3), [0]), ["contraction", "(2, 2)"]),
         (lambda: contracted_distance(np.eye(4)[:, 2:], np.eye(4, 2), np.eye(2), [0]), ["B*'B is singular"]),
+        (lambda: contracted_distance(np.eye(4, 2), 2 * np.eye(4, 2), np.eye(2), [0]), ["B_star", "orthonormal"]),
         (lambda: contracted_distance(np.eye(4, 2), np.eye(4, 2), np.eye(2), [-1]), ["rounds"]),
     ],
 )

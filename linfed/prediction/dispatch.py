@@ -108,10 +108,12 @@ def predict(
 
         {table}
 
-    FedRep's predictions hold for isotropic Gaussian x and for any participation, noise level and step-size schedule. A
-    predicted distance continues to fall below the rounding error of runs, near 1e-15. A prediction has no fitted
-    parameters. It gives the band over runs, the floor, the stability edge and the best step size. Its cost does not
-    depend on d and m; see `linfed.theory.second_order_evolution` for the cost of the second-order prediction.
+    FedRep's predictions on fresh samples hold for isotropic Gaussian x, any noise level, any number of participants
+    drawn at random, and step-size schedules; floor and rate require a constant step size. A predicted distance
+    continues to fall below the rounding error of runs, near 1e-15. Predictions have no fitted parameters. With exact
+    heads and a given initial distance, the cost per round does not depend on d and m (see
+    `linfed.theory.second_order_evolution`). Predictions for averaging and personalised algorithms draw the fixed
+    samples.
 
     Examples
     --------

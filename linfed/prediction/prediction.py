@@ -113,8 +113,8 @@ class Prediction:
 
     Notes
     -----
-    ``distance`` is that of a typical run: the median over runs if the prediction has a band, otherwise the root mean
-    square. Arrays have a trial axis if `trials` was given to `predict`.
+    ``distance`` is that of a typical run: the root mean square for ``law = "means"``, exact if B does not move or is
+    the true subspace, and otherwise the median over runs. Arrays have a trial axis if `trials` was given to `predict`.
 
     Examples
     --------
@@ -159,12 +159,19 @@ class Prediction:
 
     @property
     def rate(self) -> Quantity:
-        """Asymptotic factor per round of the distance minus its floor."""
+        """Asymptotic factor per round of the distance from the limit, far above the floor; see `Quantity.validity`.
+
+        For FedRep with a floor, the square of the distance minus the square of the floor falls by the square of this
+        factor.
+        """
         return self._quantity("rate")
 
     @property
     def stability_edge(self) -> Quantity:
-        """Smallest step size at which runs do not converge."""
+        """Smallest step size at which the prediction no longer converges; see `Quantity.validity`.
+
+        If it refers to the mean square over runs, single runs may converge at larger step sizes.
+        """
         return self._quantity("stability_edge")
 
     @property

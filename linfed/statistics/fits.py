@@ -39,7 +39,7 @@ class PowerLawFit:
     formula : str
         Formula of the power law.
     exponents : dict of str to (estimate, low, high)
-        Free exponents with confidence intervals (95 % by default).
+        Free exponents with confidence intervals.
     constant : (estimate, low, high)
         Factor C before the product.
     fitted : ndarray (points,)
@@ -49,10 +49,11 @@ class PowerLawFit:
     spread : ndarray (points,)
         Standard deviation of each point's logarithm over trials; NaN if unknown.
     scatter : float
-        Standard deviation of the residuals.
+        Standard deviation of the residuals; 0 if the numbers of points and coefficients are equal.
     curvature : dict of str to (estimate, low, high)
         Change of each exponent if the base of its factor grows by a factor e; 0 for a power law. Like all intervals of
-        the fit, the interval allows for rounding errors of `ROUNDING` in every logarithm.
+        the fit, the interval allows for rounding errors of `ROUNDING` in every logarithm. An exponent is absent
+        if the points do not determine its curvature, e.g. if its factor has only two values.
     p_value : float
         Probability of residuals at least this large if the power law is true and only trials vary. NaN without trials,
         or if there are not more points than coefficients.
@@ -60,6 +61,8 @@ class PowerLawFit:
         Numbers of points that are known, censored above and censored below.
     over : {"trials", "residuals"}
         Source of the variation behind the intervals.
+    confidence : float
+        Confidence level of the intervals.
 
     Examples
     --------
@@ -82,6 +85,7 @@ class PowerLawFit:
     above: int
     below: int
     over: str
+    confidence: float
 
     @property
     def points(self) -> int:
@@ -95,7 +99,7 @@ class PowerLawFit:
 
     @property
     def curved(self) -> tuple[str, ...]:
-        """Exponents whose curvature has an interval that excludes 0; for a true power law 5 % of intervals do."""
+        """Exponents whose curvature has an interval without 0; for a true power law a share 1 - `confidence` do."""
         return tuple(name for name, (_, low, high) in self.curvature.items() if low > 0 or high < 0)
 
     def __str__(self) -> str:
@@ -109,7 +113,8 @@ class PowerLawFit:
         bends = ", ".join(f"{k} by {self.curvature[k][0]:+.2f}" for k in self.curved)
         bent = f"; curvature: {bends}" if bends else "; no curvature detected" if self.curvature else ""
         lack = "" if np.isnan(self.p_value) else f", p = {self.p_value:.2g}"
-        return f"{law}{found}; {reached}; within a factor {self.max_factor:.3f}{lack}{bent} (95 % over {self.over})"
+        level = f"{100 * self.confidence:g} % over {self.over}"
+        return f"{law}{found}; {reached}; within a factor {self.max_factor:.3f}{lack}{bent} ({level})"
 
 
 def fit_power_law(
@@ -221,6 +226,7 @@ def fit_power_law(
         above=int(np.sum(left.sides == ABOVE)),
         below=int(np.sum(left.sides == BELOW)),
         over="residuals" if resampled is None else "trials",
+        confidence=confidence,
     )
 
 

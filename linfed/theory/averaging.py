@@ -58,9 +58,10 @@ def fedavg_fixed_point(
     Notes
     -----
     For mu = 0, ``eta Q_i A_i = I - (I - eta A_i)^K``, and ``eta Q_i b_i`` is the result of K local steps from 0. For K
-    -> inf, ``eta Q_i -> (A_i + mu I)^{-1}``, and each client solves its proximal problem. With K = 1, or for eta -> 0,
-    the result is the pooled least squares. The step size is divided out of the sums, so no digits are lost for small
-    step sizes. The cost is O(n d^3 log K).
+    -> inf, ``eta Q_i -> (A_i + mu I)^{-1}`` if this inverse exists and eta is below 2 divided by the largest eigenvalue
+    of ``A_i + mu I``; each client then solves its proximal problem. With K = 1, or for eta -> 0, the result minimises
+    ``sum_i p_i ||X_i theta - y_i||^2/m_i`` (`linfed.PooledLeastSquares`). The step size is divided out of the sums, so
+    no digits are lost for small step sizes. The cost is O(n d^3 log K).
 
     References
     ----------

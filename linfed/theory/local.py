@@ -34,7 +34,7 @@ def local_mean_risk(length: npt.ArrayLike, *, noise_std: float, dim: int, n_samp
     -------
     ndarray, the shape of `length`
         Mean of ``(1/2) ||theta - phi||^2 + noise_std^2 / 2`` over samples and noise. Without a ridge it is exact, and
-        infinite for noisy labels from m = d - 1 to d + 1. With a ridge it is correct to the order 1/d^2.
+        infinite for noisy labels from m = d - 1 to d + 1. With a ridge its error is of order 1/d^2.
 
     Raises
     ------
@@ -52,13 +52,12 @@ def local_mean_risk(length: npt.ArrayLike, *, noise_std: float, dim: int, n_samp
 
     since the row space of X is uniform and ``E tr (X'X)^{-1} = d/(m - d - 1)``. For the ridge, ``t_j = E tr (X'X/m +
     lam I)^{-j} / d``, which also does not depend on the direction of phi. With ``c = d/m``, ``p = 1 + c + lam`` and
-    ``s^2 = p^2
-    - 4c``::
+    ``s^2 = p^2 - 4c``::
 
         t1 = 2/(s + 1 - c + lam) + (p/s^2 - 1/s) / (2d),         t2 = -(d/d lam) t1
 
     The first part is the Marchenko-Pastur limit. The second part is the correction of order 1/d for real Wishart
-    matrices. At lam = 0 their sum equals the first two lines to the order 1/d^2.
+    matrices. At lam = 0 their sum equals the first two lines up to terms of order 1/d^2.
 
     **Deviations**: the FedRep paper only states that a client without federation needs of the order of d samples.
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_number, check_shape, short_repr
-from linfed.theory.fedrep.arguments import trial_count
+from linfed.theory.fedrep.arguments import ORTHONORMAL_TOLERANCE, trial_count
 
 
 def fedavg_contraction(W: npt.ArrayLike, *, step_size: float, local_steps: int) -> Array:
@@ -25,8 +25,9 @@ def fedavg_contraction(W: npt.ArrayLike, *, step_size: float, local_steps: int) 
     Returns
     -------
     ndarray (k, k) or (trials, k, k)
-        Contraction C in the coordinates of B*; `contracted_distance` applies it. The distance falls by its spectral
-        radius per round. An eigenvalue of 1 belongs to a direction of B* that is not learned.
+        Contraction C in the coordinates of B*; `contracted_distance` applies it. The distance falls asymptotically by
+        its spectral radius per round, exactly for heads of mean 0, and otherwise to leading order in ``step_size^2``.
+        An eigenvalue of 1 belongs to a direction of B* that is not learned.
 
     Raises
     ------
@@ -40,7 +41,8 @@ def fedavg_contraction(W: npt.ArrayLike, *, step_size: float, local_steps: int) 
     A round multiplies the server's E by the mean over clients of the K products.
 
     If B is near B*, ``B = B* O eta^{-1/2}`` with O orthogonal. The first local step takes the head from the server's
-    head to ``eta B'phi_i = eta^{1/2} O'w_i*``, where the gradient vanishes, and the head stays there. The server's head
+    head to ``eta B'phi_i = eta^{1/2} O'w_i*``, where the gradient vanishes, and the head stays there. This is exact for
+    heads of mean 0; otherwise B moves, too, and the formula holds to leading order in eta^2. The server's head
     is the mean of these heads. In the coordinates of B*, this gives
 
     .. math::
@@ -50,9 +52,9 @@ def fedavg_contraction(W: npt.ArrayLike, *, step_size: float, local_steps: int) 
 
     For small eta, ``I - C`` is ``eta^2 ((K - 1) Gamma + wbar wbar')`` with ``Gamma = (1/n) sum_i w_i* w_i*'``. So K = 1
     learns one direction, and so do clients with equal heads; K > 1 learns at the rate of the smallest eigenvalue of
-    Gamma. To first order in eta^2, and also far from B*, FedAvg then takes the course of `FedRep` with exact heads and
-    step size ``(K - 1) eta^2``. The scale ``eta B'B = I`` attracts: for K = 2, heads of mean 0 and ``B'B = b^2 I``, the
-    scale b changes by a positive multiple of ``1 - eta b^2``.
+    Gamma. To first order in eta^2, and also far from B*, FedAvg with heads of mean 0 follows the course of `FedRep`
+    with exact heads and step size ``(K - 1) eta^2``. The scale ``eta B'B = I`` attracts: for K = 2, heads of mean 0 and
+    ``B'B = b^2 I``, the scale b changes by a positive multiple of ``1 - eta b^2``.
 
     **Deviations**: the source proves that the distance falls exponentially; this rate is derived here.
 
@@ -160,7 +162,8 @@ def contracted_distance(
     Raises
     ------
     ValueError
-        If shapes or numbers of trials do not match, values are not finite, a round is negative, or B*'B is singular.
+        If shapes or numbers of trials do not match, values are not finite, a round is negative, the columns of
+        `B_star` are not orthonormal, or B*'B is singular.
 
     Examples
     --------
@@ -177,6 +180,8 @@ def contracted_distance(
     k = B.shape[-1]
     check_shape("contraction", C, (*C.shape[:-2], k, k), "(k, k)")
     trial_count("B, B_star and contraction", B, B_star, C)
+    if np.abs(B_star.mT @ B_star - np.eye(k)).max() > ORTHONORMAL_TOLERANCE:
+        raise ValueError(f"B_star of shape {B_star.shape} must have orthonormal columns")
     times = check_array("rounds", rounds, [("R",)])
     if (times < 0).any() or (times % 1).any():
         raise ValueError(f"rounds = {short_repr(rounds)} must be integers of at least 0")

@@ -67,7 +67,7 @@ def l2gd_stationary_models(
 
     Notes
     -----
-    The mean of a round is a gradient step on ``sum_i f_i(v_i) + (lambda/2) ||v_i - v_mean||^2``. Its limit is
+    The mean of a round is a gradient step on ``sum_i [f_i(v_i) + (lambda/2) ||v_i - v_mean||^2]``. Its limit is
     ``v_i = (A_i + lambda I)^{-1} (b_i + lambda v_mean)``. About it, a round is ``z <- M_0 z + r_0`` with probability
     1 - q and ``z <- M_1 z + r_1`` otherwise, where ``(1 - q) r_0 + q r_1 = 0``. The covariance of z is therefore
 

@@ -29,14 +29,15 @@ def single_model_floor(truth: Truth) -> Array:
 
     Notes
     -----
-    This is a lower bound for every single model. For large m it is the limit of FedAvg with one local step or with one
-    covariance for all clients; otherwise the limit is usually higher. Compare it with ``result.metrics["risk"]``.
+    This is a lower bound for every single model. For large m it is the limit of FedAvg with full participation and
+    equal weights, with one local step or with one covariance for all clients; otherwise the limit is usually higher.
+    Compare it with ``result.metrics["risk"]``.
 
     **Deviations**: the papers state it for ``phi_i = B* w_i*`` and identity covariance, without noise.
 
     References
     ----------
-    FedRep paper, section 3, problem (4) compared with (3).
+    FedRep paper, section 2.1, problem (4) compared with (3).
 
     Examples
     --------

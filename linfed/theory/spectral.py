@@ -80,8 +80,8 @@ def spectral_floor(
     Warns
     -----
     RuntimeWarning
-        If the ratio is above 0.1: the prediction is then up to 20 % too low, and single clients or samples may
-        dominate.
+        If the ratio is above 0.1. Up to a ratio of 1 the prediction is then up to 20 % too low, and single clients or
+        samples may dominate. From a ratio of 1 on the direction is predicted to be lost (distance 1).
 
     Notes
     -----
@@ -150,8 +150,8 @@ def spectral_floor(
     distance = np.where(kept, mean_distance(C, d - k), 1.0)
     if (ratios[..., 0] > LARGEST_RATIO).any():
         warnings.warn(
-            f"the noise of the matrix is large, ratio = {float(ratios[..., 0].max()):.2g}: above {LARGEST_RATIO} the "
-            "distance is predicted up to 20 % too low",
+            f"the noise of the matrix is large, ratio = {float(ratios[..., 0].max()):.2g}: between {LARGEST_RATIO} and "
+            "1 the distance is predicted up to 20 % too low, from 1 on it is predicted to be 1",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -163,6 +163,9 @@ def near_truth_factor(
 ) -> float | Array:
     r"""Return the factor by which a round multiplies the mean squared sine of the angles near B*, for any heads.
 
+    The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
+    each round.
+
     Parameters
     ----------
     W : array_like (n, k) or (trials, n, k)
@@ -196,9 +199,9 @@ def near_truth_factor(
 
     Notes
     -----
-    With D (d-k, k) the tangents of B at B* (row angles in the coordinates of B*), ``c_i = 1 - k/m_i``, ``Gamma =
-    mean_i omega_i c_i w_i w_i'`` and means over clients, whose weights omega_i have mean 1, a round maps ``X = E D'D``
-    to:
+    The tangents ``D = B_perp'B (B*'B)^{-1}`` (d-k, k), with an orthonormal basis B_perp of the complement of B*, have
+    the tangents of the principal angles between B and B* as singular values. With ``c_i = 1 - k/m_i``, ``Gamma = mean_i
+    omega_i c_i w_i w_i'`` and means over clients, whose weights omega_i have mean 1, a round maps ``X = E D'D`` to:
 
     .. math::
 
@@ -254,6 +257,9 @@ def stability_edge(
 ) -> float | Array:
     """Return FedRep's stability edge near B*, the step size above which the mean squared sine does not contract.
 
+    The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
+    each round.
+
     Parameters
     ----------
     W, dim, n_samples, participants, weights, compression, shared_mask
@@ -305,6 +311,9 @@ def local_best_step(
 ) -> float | Array:
     """Return FedRep's best step size near B*, which minimises `near_truth_factor`.
 
+    The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
+    each round.
+
     Parameters
     ----------
     W, dim, n_samples, participants, weights, compression, shared_mask
@@ -354,6 +363,9 @@ def near_truth_floor(
     shared_mask: bool = False,
 ) -> Array:
     """Return the second moment of the tangents of B at B* at FedRep's noise floor, for any heads.
+
+    The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
+    each round.
 
     Parameters
     ----------

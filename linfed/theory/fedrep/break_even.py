@@ -38,7 +38,7 @@ def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) 
     Returns
     -------
     float
-        At least k; infinite at m <= k + 1.
+        At least k. Infinite at m <= k, and with label noise also at m = k + 1.
 
     Raises
     ------
@@ -47,7 +47,8 @@ def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) 
 
     Notes
     -----
-    The result holds for heads of length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``. Without noise, the edge is at ``n (m
+    The result holds for exact heads, one fixed data set of standard Gaussian samples per client, and true heads of
+    length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``. Without noise, the edge is at ``n (m
     - k) = (d - k) k``, with equal numbers of samples and unknowns. With noise, `fixed_sample_floor` has the
     equations, with ``C = c/(1 + c) I`` and ``V = v I``. For each c, v solves ``c/(1 + c) = v p/j`` with
     ``j = tr J/k`` and ``p = tr P/k``, and then ``n = (d - k)/(v j)``. Along the solutions, in the order of c, n falls
@@ -88,8 +89,8 @@ def break_even_clients(rival_risk: float, *, dim: int, rank: int, n_samples: int
     Returns
     -------
     float
-        At least `fixed_sample_edge`. Infinite if FedRep is never better. This is so at m <= k + 1, and for a baseline
-        with at most the risk of exact heads on the true B*, which does not depend on the number of clients.
+        At least `fixed_sample_edge`. Infinite if FedRep is never better: at m <= k, with label noise also at m = k + 1,
+        and for a baseline with at most the risk of exact heads on the true B*.
 
     Raises
     ------
@@ -98,10 +99,11 @@ def break_even_clients(rival_risk: float, *, dim: int, rank: int, n_samples: int
 
     Notes
     -----
-    Along the solutions of `fixed_sample_edge`, up to their end, the mean risk of the training clients grows as n falls.
-    (It is the risk of `fixed_sample_floor`, the median over data sets of the mean over clients.) Either this risk
-    reaches the risk of the baseline, or the solutions end first. In the second case the baseline is irrelevant, since B
-    cannot be learned. At m <= k + 4 the additional risk due to the fit of B depends on single clients and is omitted.
+    Assumptions as in `fixed_sample_edge`. Along its solutions, up to their end, the mean risk of the
+    training clients grows as n falls. (It is the risk of `fixed_sample_floor`, the median over data sets of the mean
+    over clients.) Either this risk reaches the risk of the baseline, or the solutions end first. In the second case the
+    baseline is irrelevant, since B cannot be learned. At m <= k + 4 the additional risk due to the fit of B depends on
+    single clients and is omitted.
 
     **Deviations**: the condition in the FedRep paper is ``log(n) + d/n << d``, which contains neither m, k nor the
     noise.
@@ -130,7 +132,7 @@ def _least_n(rival_risk: float, dim: int, rank: int, n_samples: int, noise_std: 
     variance = check_noise_std(noise_std) ** 2
     d, _, _ = checked_sizes(dim, k, 1, max(m, k + 2), None)
     wanted, head_excess = 2.0 * rival_risk - variance, k * variance / max(m - k - 1, 1)
-    if m <= k + 1 or wanted <= head_excess:
+    if m <= k or (m == k + 1 and variance > 0) or wanted <= head_excess:
         return math.inf
     if variance == 0:
         return max(float(k), (d - k) * k / (m - k))

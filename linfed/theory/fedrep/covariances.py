@@ -46,9 +46,11 @@ def mean_gradient(
     B : array_like (d, k) or (trials, d, k)
         Representation of full column rank, not necessarily orthonormal.
     truth : Truth
-        Ground truth of any form, with the label noise, and with Gaussian x of any covariances, common or per client.
+        Ground truth of any form, with one level of label noise for all clients, and with Gaussian x of any covariances,
+        common or per client.
     n_samples : int
-        Number m of samples per client; with `split` the heads use ``floor(m/2)`` of them. It must be at least k + 2.
+        Number m of samples per client, at least k + 2. With `split`, heads and gradient use ``m_1 = floor(m/2)``
+        samples each, which must be at least k + 2.
     split, whiten
         As in `FedRep`; ``"pooled"`` is not supported. In the limit of many clients it is a design with the mean
         covariance.
@@ -61,7 +63,8 @@ def mean_gradient(
     Raises
     ------
     ValueError
-        If x is not Gaussian, sizes do not match, or there are too few samples: for ``"own"`` also below d + 2.
+        If x is not Gaussian, sizes do not match, the clients' noise levels differ, or there are too few samples: for
+        ``"own"`` also below d + 2.
 
     Notes
     -----
@@ -168,7 +171,8 @@ def local_drift(
     Raises
     ------
     ValueError
-        If the ground truth has a part outside of B*, or its heads do not span R^k, and as `mean_gradient`.
+        If the ground truth has a part outside of B*, or its heads do not span R^k, and as `mean_gradient`, with which
+        m_1 is defined.
 
     Warns
     -----

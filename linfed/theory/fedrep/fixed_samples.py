@@ -114,8 +114,8 @@ def fixed_sample_floor(W: npt.ArrayLike, *, dim: int, n_samples: int, noise_std:
     Raises
     ------
     ValueError
-        If shapes do not match, if values are out of range, or if the heads do not span R^k. With fewer than k clients
-        any predictors are possible, and each client converges to its own least squares (`local_mean_risk`).
+        If shapes do not match, if values are out of range, or if the heads do not span R^k. (With at most k
+        clients B can represent any predictors, and each client converges to its own least squares, `local_mean_risk`.)
 
     Warns
     -----
@@ -213,6 +213,8 @@ def fixed_samples_needed(
     step_size: float, *, dim: int, rank: int, n_clients: int, rounds: int, delta: float, level: float
 ) -> float:
     """Predict the number of fixed samples with which noiseless FedRep decreases the distance to a level.
+
+    The result holds for exact heads and one fixed data set of standard Gaussian samples per client.
 
     Parameters
     ----------

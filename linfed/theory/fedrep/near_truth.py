@@ -16,6 +16,9 @@ def one_round_factor(
 ) -> float:
     """Return the factor by which a round multiplies the mean squared sine of the angles near B*, without noise.
 
+    The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
+    each round.
+
     Parameters
     ----------
     step_size : float
@@ -60,6 +63,9 @@ def one_round_factor(
 def best_step_size(*, dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None = None) -> float:
     """Return FedRep's best step size near B*, which minimises `one_round_factor`.
 
+    The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
+    each round.
+
     Parameters
     ----------
     dim, rank, n_clients, n_samples, participants
@@ -96,6 +102,9 @@ def near_truth_threshold(
     step_size: float, *, dim: int, rank: int, n_clients: int, participants: int | None = None
 ) -> float:
     """Return the smallest number of samples at which `one_round_factor` is at most 1.
+
+    The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
+    each round.
 
     With fewer samples the mean squared sine grows near B*.
 
@@ -156,6 +165,9 @@ def noise_floor(
 ) -> float:
     r"""Return FedRep's noise floor near B*, the stationary root mean square sine of the principal angles.
 
+    The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
+    each round.
+
     Parameters
     ----------
     step_size : float
@@ -184,9 +196,10 @@ def noise_floor(
 
     Notes
     -----
-    The assumptions on the heads are those of `one_round_factor`. For k = 1 the subspace distance, the sine of the
-    largest angle, equals this value. For k > 1 it lies between this value and ``1 + sqrt(k/(d-k))`` times this value
-    (the edge of a Wishart matrix). The floor is proportional to sqrt(eta) for small step sizes.
+    Assumptions on the heads as in `one_round_factor`. For k = 1 this is the root mean square of the subspace
+    distance, the sine of the largest angle. For k > 1 that root mean square lies between this value and ``1 +
+    sqrt(k/(d-k))`` times this value (the edge of a Wishart matrix). The floor is proportional to sqrt(eta) for small
+    step sizes.
 
     **Deviations**: not in the paper.
 

@@ -111,8 +111,10 @@ def known_heads_bound(
 
     Parameters
     ----------
-    samples, dim, rank, noise_std, eigenvalues
+    samples, dim, rank, eigenvalues
         As in `refitted_heads_limit`.
+    noise_std : float
+        Standard deviation of the label noise, in units of y, equal for all clients.
 
     Returns
     -------

@@ -32,6 +32,9 @@ def best_step_schedule(
 ) -> Array:
     """Return the step sizes for B that minimise the mean squared sine of the angles after every round.
 
+    The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
+    each round, for heads of length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``.
+
     Parameters
     ----------
     dim, rank, n_clients : int
@@ -123,6 +126,9 @@ def mean_squared_sine(
 ) -> Array:
     """Predict the mean squared sine of FedRep's principal angles in every round for given step sizes.
 
+    The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
+    each round, for heads of length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``.
+
     Parameters
     ----------
     step_size : float or array_like (rounds,)
@@ -178,6 +184,9 @@ def schedule_asymptote(
 ) -> Array:
     """Return the mean squared tangent of the principal angles near B* with `best_step_schedule`, in closed form.
 
+    The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
+    each round, for heads of length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``.
+
     Parameters
     ----------
     dim, rank, n_clients, n_samples, noise_std, rounds, delta, participants
@@ -197,11 +206,12 @@ def schedule_asymptote(
     -----
     With ``u = v/(c^2 r)`` a round is ``u+ = u + 1 - L/(u + L)`` up to higher orders of r. Hence::
 
-        r_t ~ (v/c^2) / (t + u_0 - L ln((t + u_0 + L)/(u_0 + L))),      v/c^2 = (d-k) sigma^2 (1 + s)/(c m p)
-        L   = f + (1/(m p c)) [k (d-k+1) - k sigma^2 (1 + s) + ((m-k+1) + 2 (d-k)) k s + (d-k) sigma^2 s]
+        r_t ~ (v/c^2) / (t + u_0 - L ln((t + u_0 + L)/(u_0 + L))),      v/c^2 = (d-k) sigma^2 (1 + h)/(c m p)
+        L   = f + (1/(m p c)) [k (d-k+1) - k sigma^2 (1 + h) + ((m-k+1) + 2 (d-k)) k h + (d-k) sigma^2 h]
 
-    with ``s = sigma^2/(m-k-1)``. The initial angles count as u_0 rounds. L contains f and the noise that falls with the
-    distance. It costs a logarithm of the number of rounds and has no effect on the limit, `refitted_heads_limit`.
+    with ``h = sigma^2/(m-k-1)``, without noise on messages. The initial angles count as u_0 rounds. L contains f and
+    the noise that falls with the distance. It costs a logarithm of the number of rounds and has no effect on the limit,
+    `refitted_heads_limit`.
 
     **Deviations**: not in the paper.
 

@@ -72,6 +72,9 @@ def state_evolution(
 ) -> StateEvolution:
     r"""Predict FedRep's subspace distance in every round, deterministically and without fitted parameters.
 
+    The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
+    each round.
+
     Parameters
     ----------
     W : array_like (n, k) or (trials, n, k)

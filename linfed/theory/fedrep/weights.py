@@ -35,6 +35,9 @@ def optimal_weights(
 ) -> Array:
     r"""Return the weights of the clients' gradients that give FedRep the smallest error near B*.
 
+    The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
+    each round.
+
     Parameters
     ----------
     W : array_like (n, k) or (trials, n, k)

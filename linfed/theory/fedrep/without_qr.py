@@ -148,10 +148,11 @@ def norm_growth(
 
     Notes
     -----
-    This is the limit of `unnormalized_evolution` near B* for small step sizes, for heads of length sqrt(k) with ``(1/n)
+    This is the limit of `unnormalized_evolution` near B* for small step sizes, on fresh standard Gaussian samples, for
+    heads of length sqrt(k) with ``(1/n)
     sum_i w_i w_i' = I``. There ``s+ = s + eta^2 v/s``, where v is the variance of the averaged message per column,
     hence ``s^2 = 1 + 2 eta^2 v t``. The effective step size ``eta/s`` decreases, and the noise floor falls as
-    ``t^{-1/8}``. When B is at the floor, its distance adds a share of about ``c eta/(2 s)`` to v, so B initially grows
+    ``t^{-1/4}``. When B is at the floor, its distance adds a share of about ``c eta/(2 s)`` to v, so B initially grows
     faster than C.
 
     **Deviations**: not in the paper.

@@ -496,7 +496,7 @@ def judge_divergence(
     Parameters
     ----------
     diverged : ndarray of bool (m, trials, E)
-    excess, threshold, where, margin
+    excess, threshold, setting, margin
         As in `judge_unbounded`.
     notes : pair of str
         Notes for the reader on runs that did not diverge above the threshold, and on runs that diverged below it.

@@ -61,7 +61,7 @@ def truncation_error(truth: Truth, rank: int) -> Array:
 def flute_population_minimizer(
     truth: Truth, rank: int, *, gamma1: float = 0.25, gamma2: float = 0.125, step_ratio: float = 1.0
 ) -> Truth:
-    """Return the minimiser of FLUTE's objective at population, where every client knows its distribution.
+    """Return the minimiser of FLUTE's objective at population, the limit of many samples per client.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def flute_population_minimizer(
     Returns
     -------
     Truth
-        ``phi_i`` replaced by ``U_k U_k' phi_i / (1 + step_ratio (4 gamma2 - 2 gamma1))``: This keeps the top-k
+        ``phi_i`` replaced by ``U_k U_k' phi_i / (1 + step_ratio (4 gamma2 - 2 gamma1))``. This keeps the top-k
         directions and rescales their singular values. It is the truncation Phi_k if and only if ``gamma1 = 2 gamma2``.
 
     Raises
@@ -134,7 +134,7 @@ def flute_divergence_threshold(A: npt.ArrayLike, *, step_ratio: float = 1.0) -> 
     Returns
     -------
     ndarray () or (trials,)
-        ``min_i lambda_min(A_i) / (2 step_ratio)``: This is 0 if a client has fewer than d samples, and 1/2 at
+        ``min_i lambda_min(A_i) / (2 step_ratio)``. This is 0 if a client has fewer than d samples, and 1/2 at
         population with ``step_ratio = 1``.
 
     Raises
@@ -214,7 +214,8 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int, *, step_size: floa
         [q, p]: (lambda_p lambda_q N_pq + lambda_p^2 N_qp) / (lambda_p^2 - lambda_q^2)
 
     and by N in the block p, q <= k. With homogeneous noise and a ground truth of rank k, the square of the result is
-    ``tau^2 k (d + n - k) / (n m)``. A pair of close singular values adds ``1 / (lambda_k - lambda_{k+1})^2``.
+    ``tau^2 k (d + n - k) / (n m)``. If lambda_k and lambda_{k+1} are close, it grows like
+    ``1 / (lambda_k - lambda_{k+1})^2``.
 
     On fresh samples N is new in every round. The change T of B W' then follows, near the truncation::
 

@@ -38,13 +38,13 @@ def shortcut_loss_rounds(
     Parameters
     ----------
     start : float
-        Initial distance delta, below `level`.
+        Initial distance delta, at most `level`.
     n_clients, n_samples, dim, rank : int
         n, m, d and k < d.
     step_size : float
         Step size eta for B. At eta = 1 the first move loses B, and the result is 1.
     level : float
-        Distance to be exceeded, below 1.
+        Distance to be exceeded, at most 1.
 
     Returns
     -------
@@ -70,7 +70,9 @@ def shortcut_loss_rounds(
 
     Examples
     --------
-    >>> round(shortcut_loss_rounds(0.3, n_clients=50, n_samples=40, dim=20, rank=2, step_size=0.3), 1)
+    >>> import linfed as lf
+    >>> sizes = {"n_clients": 50, "n_samples": 40, "dim": 20, "rank": 2}
+    >>> round(lf.theory.shortcut_loss_rounds(0.3, **sizes, step_size=0.3), 1)
     8.3
     """
     from scipy.optimize import brentq

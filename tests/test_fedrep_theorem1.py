@@ -70,7 +70,7 @@ def test_sample_sizes_by_hand():
     assert theory.fedrep_least_samples(dim=10, rank=2, participants=5, condition=1.0, start=1.0) == np.inf
     np.testing.assert_allclose(theory.fedrep_step_limit([0.5, 2.0]), [1.0, 1 / 16])
     for wrong in (0.0, [1.0, -1.0]):
-        with pytest.raises(ValueError, match="largest = .* must be positive"):
+        with pytest.raises(ValueError, match=r"largest = .* must be positive"):
             theory.fedrep_step_limit(wrong)
 
 

@@ -87,7 +87,7 @@ VALID: dict[str, Any] = {
     "state": RESULT.final, "truth": TRUTH, "participation": 1.0, "distance": 0.5, "participants": 5,
     "B_star": np.eye(6)[:, 1:3], "contraction": 0.5, "local_steps": 1, "start": 0.5, "smallest": 0.5, "condition": 1.0,
     "q": 0.5, "outside": np.ones(5), "length": np.ones(5), "epsilon": 1.0, "sensitivity": 1.0, "classes": 3,
-    "squared_sine": 0.1, "rival_risk": 1.0, "A": np.eye(6)[None] * np.ones((5, 1, 1)), "Phi": np.ones((5, 6)),
+    "squared_sine": 0.1, "baseline_risk": 1.0, "A": np.eye(6)[None] * np.ones((5, 1, 1)), "Phi": np.ones((5, 6)),
     "samples_list": None, "hits": [True, False, True], "claimed_low": 0.5, "count": 2, "total": 5, "threshold": 0.5,
     "first": np.arange(1.0, 9.0), "second": np.arange(2.0, 10.0), "place": "p", "words": "w", "estimator": lf.MethodOfMoments(rank=2),
 }  # fmt: skip

@@ -418,5 +418,5 @@ def test_bad_arguments_of_what_follows():
         assert_one_line(lambda call=call: call(dim=4), ["dim = 4"])
         assert_one_line(lambda call=call: call(noise_std=-1.0), ["noise_std = -1.0"])
         assert_one_line(lambda call=call: call(n_samples=0), ["n_samples = 0"])
-    assert_one_line(lambda: pays(-1.0), ["rival_risk = -1.0"])
+    assert_one_line(lambda: pays(-1.0), ["baseline_risk = -1.0"])
     assert_one_line(lambda: floor(normal(90, 3)).outside(normal(90, 2)), ["W has shape (90, 2)"])

@@ -110,12 +110,12 @@ def gain_ratio(first: Array, second: Array, last: int, *, signed: bool = True) -
     return (float(np.exp(least)) if least == most else math.nan, low, high), ""
 
 
-def factor_ratio(mine: Sequence[Array], rival: Sequence[Array], last: int) -> tuple[Measured, str]:
+def factor_ratio(mine: Sequence[Array], other: Sequence[Array], last: int) -> tuple[Measured, str]:
     """Return the ratio of the factors by which the median rounds of two methods fall from one setting to another.
 
     Parameters
     ----------
-    mine, rival : pair of ndarray (trials,)
+    mine, other : pair of ndarray (trials,)
         Rounds of the method and of its competitor, before and after the change of the setting. The trials of the two
         methods are paired; the trials before and after are independent.
     last : int
@@ -128,7 +128,7 @@ def factor_ratio(mine: Sequence[Array], rival: Sequence[Array], last: int) -> tu
     note : str
         Name of the statistic, and a remark if a median is not reached.
     """
-    before, after = (np.stack([mine[i], rival[i]]) for i in (0, 1))
+    before, after = (np.stack([mine[i], other[i]]) for i in (0, 1))
 
     def bounds(i: Array, j: Array, axis: int = -1) -> Bounds:
         (b0, b1), (a0, a1) = (

@@ -76,12 +76,12 @@ def fixed_sample_edge(*, dim: int, rank: int, n_samples: int, noise_std: float) 
     return _least_n(math.inf, dim, rank, n_samples, noise_std)
 
 
-def break_even_clients(rival_risk: float, *, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
+def break_even_clients(baseline_risk: float, *, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
     """Return the smallest number of clients with which FedRep on fixed samples has a lower mean risk than a baseline.
 
     Parameters
     ----------
-    rival_risk : float
+    baseline_risk : float
         Mean risk of the baseline, including the noise, e.g. `local_mean_risk`.
     dim, rank, n_samples, noise_std
         As in `fixed_sample_edge`.
@@ -121,17 +121,17 @@ def break_even_clients(rival_risk: float, *, dim: int, rank: int, n_samples: int
     >>> round(lf.theory.break_even_clients(alone, rank=3, **sizes), 1)
     4.7
     """
-    return _least_n(check_number("rival_risk", rival_risk, minimum=0.0), dim, rank, n_samples, noise_std)
+    return _least_n(check_number("baseline_risk", baseline_risk, minimum=0.0), dim, rank, n_samples, noise_std)
 
 
-def _least_n(rival_risk: float, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
+def _least_n(baseline_risk: float, dim: int, rank: int, n_samples: int, noise_std: float) -> float:
     """Return the smallest n with a solution whose risk is at most the risk of the baseline."""
     from scipy import interpolate, optimize
 
     k, m = check_integer("rank", rank), check_integer("n_samples", n_samples)
     variance = check_noise_std(noise_std) ** 2
     d, _, _ = checked_sizes(dim, k, 1, max(m, k + 2), None)
-    wanted, head_excess = 2.0 * rival_risk - variance, k * variance / max(m - k - 1, 1)
+    wanted, head_excess = 2.0 * baseline_risk - variance, k * variance / max(m - k - 1, 1)
     if m <= k or (m == k + 1 and variance > 0) or wanted <= head_excess:
         return math.inf
     if variance == 0:

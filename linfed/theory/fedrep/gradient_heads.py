@@ -114,22 +114,22 @@ def gradient_heads_evolution(
     -----
     One B, the mean over runs, is shared by a population with at least 8,000 participants in a round. The population
     consists of copies of the n clients, with p participants in each copy. With ``a_i = N'w_i*``, ``P = I - N N'``,
-    ``tau_i^2 = w_i*'P w_i* + sigma^2`` and ``delta_i = w_i - a_i``, a participant draws the Gram matrix of ``(Z, v)``
+    ``tau_i^2 = w_i*'P w_i* + sigma^2`` and ``g_i = w_i - a_i``, a participant draws the Gram matrix of ``(Z, v)``
     (m, k + 1), standard Gaussian, and
 
     ::
 
-        tau times   delta <- delta - (alpha/m) Z'(Z delta - tau_i v),    then r = Z delta - tau_i v
-        message     z = Z'r/m,   c = v'r/(m tau_i),   l = |r|^2/m,   w+ = a + delta
+        head steps  g <- g - (alpha/m) Z'(Z g - tau_i v),    then r = Z g - tau_i v
+        message     z = Z'r/m,   b = v'r/(m tau_i),   l = |r|^2/m,   w+ = a + g
 
     which is exact in distribution for a given B. With means over the population::
 
-        Y_in = mean z w+',   Y_out = mean w* c w+',   L = Y_in - N'Y_out,   K = I - eta L
+        Y_in = mean z w+',   Y_out = mean w* b w+',   L = Y_in - N'Y_out,   K = I - eta L
         N~ = N - eta (N Y_in + P Y_out)
-        e_i = -eta N~^{-1} (N z + P w* c) w+',   x_i = -eta (z - c a) w+' - K e_i
+        e_i = -eta N~^{-1} (N z + P w* b) w+',   x_i = -eta (z - b a) w+' - K e_i
         Q~ = (K - E xe)'Q (K - E xe) + E x'Qx + eta^2/(p m) mean l (d - k - tr Q - a'Q a/tau_i^2) w+ w+'
         QR      R'R = N~'N~ + Q~,   N <- N~ R^{-1},   Q <- R^{-T} Q~ R^{-1}
-        heads   delta_i <- delta_i + J'w_i* for all clients, J = N before the round minus N after it
+        heads   g_i <- g_i + J'w_i* for all clients, J = N before the round minus N after it
 
     Here e is the relative change of N by a message, and x its change of the tangents ``E~ N~^{-1}``. E is the
     expectation over the fluctuation of their means over p of n participants. The mean of the squared tangents is

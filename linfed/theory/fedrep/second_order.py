@@ -147,9 +147,7 @@ def second_order_evolution(
     settings:
 
     - At d = 20, k up to 5 and step sizes up to the best one, the errors of the median, the 10 % and the 90 % quantile
-    were within 5 %, 7 % and
-      13 % if the spread of
-      the logarithm was below 0.4.
+      were within 5 %, 7 % and 13 % if the spread of the logarithm was below 0.4.
     - With 5 to 20 participants, and up to 2.4 times the best step size (above the stability edge), the errors were
       within 4 %.
     - From initial distances of 0.99 on, the escape is slow and its time depends on chance. The errors were 3 to 10 %

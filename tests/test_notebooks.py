@@ -101,6 +101,7 @@ def check_6(lf, rounds, floors, ITERATIVE, ONE_ROUND, ends):
     assert compared == {*lf.ALGORITHMS, "ScaledFedRep"} - left_out
     converged = [ends[name] for name in ("ScaledFedRep", "FedRep", "FedPer", "FLUTE")]
     assert max(converged) < 1.1 * min(converged)
+    assert min(ends["Personalized"], ends["FedRepShortcut"]) > 2 * max(converged)
     assert ends["LocalOnly, ridge"] > 10 * max(converged)
     assert ends["PooledLeastSquares"] > ends["LocalOnly, ridge"]
     assert abs(ends["FedRoD"] / ends["FedAvg + FT"] - 1) < 0.05  # its B is FedAvg's

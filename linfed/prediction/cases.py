@@ -22,7 +22,7 @@ from linfed.problems import Problem, Truth
 from linfed.simulation.job import Job
 from linfed.simulation.loop import first_state
 from linfed.theory.fedrep.any_heads import LocalMap
-from linfed.theory.fedrep.arguments import ORTHONORMAL_TOLERANCE, Clients
+from linfed.theory.fedrep.arguments import Clients, is_orthonormal
 from linfed.theory.fedrep.state_evolution import RoundMoments
 
 
@@ -149,7 +149,7 @@ class FedRepRun:
         if isinstance(init, AtDistance | TrueSubspace):
             return Trial(W, basis, delta=init.delta if isinstance(init, AtDistance) else 0.0)
         B0 = first_state(self.job, number).array("B")[0]
-        if np.abs(B0.T @ B0 - np.eye(B0.shape[1])).max() > ORTHONORMAL_TOLERANCE:
+        if not is_orthonormal(B0):
             raise NoPredictionError(
                 f"no prediction of the first round is available for init = {short_repr(init)}, whose columns are not "
                 "orthonormal: give its Q factor"

@@ -52,10 +52,9 @@ class UnderParameterized(Configuration):
     -----
     With a spectrum or a gap, U and V are uniformly distributed. They are the Q factors of Gaussian (d, r) and (n, r)
     matrices, or the singular vectors of a Gaussian Phi, whose distribution is equal. The ground truth is then stored in
-    factors, ``B* = U`` and ``W* = V Lambda``, for any n and d. New clients are Gaussian. Their
-    covariance is I_d for a Gaussian Phi of full rank, ``B* B*'`` for one of lower rank, and ``U Lambda^2 U'/n`` with a
-    spectrum or a gap. The reference subspace of a learned B with k columns is ``U_k`` for isotropic x
-    (`Truth.reference` for other x).
+    factors, ``B* = U`` and ``W* = V Lambda``, for any n and d. New clients are Gaussian. Their covariance is I_d
+    for a Gaussian Phi of full rank, ``B* B*'`` for one of lower rank, and ``U Lambda^2 U'/n`` with a spectrum or a gap.
+    The reference subspace of a learned B with k columns is ``U_k`` for isotropic x (`Truth.reference` for other x).
 
     **Deviations**: `gap` is an addition. The paper draws V with M columns and d orthonormal rows (M >= d); here n is
     arbitrary.

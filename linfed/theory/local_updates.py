@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_array, check_integer, check_number, check_shape, short_repr
-from linfed.theory.fedrep.arguments import ORTHONORMAL_TOLERANCE, trial_count
+from linfed.theory.fedrep.arguments import check_orthonormal, trial_count
 
 
 def fedavg_contraction(W: npt.ArrayLike, *, step_size: float, local_steps: int) -> Array:
@@ -180,8 +180,7 @@ def contracted_distance(
     k = B.shape[-1]
     check_shape("contraction", C, (*C.shape[:-2], k, k), "(k, k)")
     trial_count("B, B_star and contraction", B, B_star, C)
-    if np.abs(B_star.mT @ B_star - np.eye(k)).max() > ORTHONORMAL_TOLERANCE:
-        raise ValueError(f"B_star of shape {B_star.shape} must have orthonormal columns")
+    check_orthonormal("B_star", B_star)
     times = check_array("rounds", rounds, [("R",)])
     if (times < 0).any() or (times % 1).any():
         raise ValueError(f"rounds = {short_repr(rounds)} must be integers of at least 0")

@@ -41,12 +41,12 @@ class FedAvg(Averaging):
 
     Raises
     ------
+    TypeError
+        If `fine_tune` has another type.
     ValueError
         If a step size is not positive, a name is unknown, or options cannot be combined: `init` or fine-tuned heads
         with one layer, `local_steps` with minibatches. `simulate` also raises if the rank exceeds d, or for fine-tuning
         by exact heads in classification.
-    TypeError
-        If `fine_tune` has another type.
 
     Notes
     -----

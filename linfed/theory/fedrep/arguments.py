@@ -27,6 +27,17 @@ ORTHONORMAL_TOLERANCE = 1e-9
 """Tolerance for orthonormal columns, for each entry of their Gram matrix."""
 
 
+def is_orthonormal(basis: Array) -> bool:
+    """Return whether the columns of every basis (.., d, k) are orthonormal."""
+    return bool(np.abs(basis.mT @ basis - np.eye(basis.shape[-1])).max() <= ORTHONORMAL_TOLERANCE)
+
+
+def check_orthonormal(name: str, basis: Array) -> None:
+    """Raise unless the columns of every basis (.., d, k) are orthonormal."""
+    if not is_orthonormal(basis):
+        raise ValueError(f"{name} of shape {basis.shape} must have orthonormal columns")
+
+
 def checked_sizes(
     dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None, *, exact_heads: bool = True
 ) -> tuple[int, int, int]:
@@ -187,8 +198,7 @@ def start_bases(
     for name, value, shape in zip(names, (B0, truth), shapes, strict=True):
         basis = check_array(name, value, [("d", "k"), ("trials", "d", "k")])
         check_shape(name, basis, (*basis.shape[:-2], *shape), f"(d, {'k' if shape == shapes[0] else 'r'})")
-        if np.abs(basis.mT @ basis - np.eye(shape[1])).max() > ORTHONORMAL_TOLERANCE:
-            raise ValueError(f"{name} of shape {basis.shape} must have orthonormal columns")
+        check_orthonormal(name, basis)
         bases.append(basis)
     trial_count(" and ".join(names), *bases)
     N = bases[1].mT @ bases[0]

@@ -171,8 +171,8 @@ def local_drift(
     Raises
     ------
     ValueError
-        If the ground truth has a part outside of B*, or its heads do not span R^k, and as `mean_gradient`, with which
-        m_1 is defined.
+        If the ground truth has a part outside of B*, or its heads do not span R^k, and as in `mean_gradient`,
+        which also defines m_1.
 
     Warns
     -----

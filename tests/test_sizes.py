@@ -49,13 +49,13 @@ TOO_LARGE = {
     "moments of heads of a high rank": (
         lambda: (
             lf.predict(
-                lf.FedRep(rank=2000, step_size=0.1, init="random"),
-                lf.SharedRepresentation(n_clients=2000, dim=4000, rank=2000),
-                data=lf.FreshSamples(2010),
+                lf.FedRep(rank=1000, step_size=0.1, init="random"),
+                lf.SharedRepresentation(n_clients=1000, dim=2000, rank=1000),
+                data=lf.FreshSamples(1010),
                 rounds=1,
             ).distance
         ),
-        ["fourth moments", "rank = 2000"],
+        ["fourth moments", "rank = 1000"],
     ),
     "moments of order eight": (
         lambda: lf.theory.second_order_evolution(

@@ -165,7 +165,7 @@ def speed(name: str, sizes: str) -> str:
     """Return three cells of a table: linfed's time, the other's, and the median of the other's divided by linfed's."""
     row = benchmark(name, sizes)
     ratio = float(np.median([other / ours for ours, other in row["pairs"]]))
-    return f"{duration(row['ours'])} | {duration(row['other'])} | {times(ratio) if ratio < 100 else fixed(ratio, 0)}"
+    return f"{duration(row['ours'])} | {duration(row['other'])} | {times(ratio)}"
 
 
 def processor() -> str:
@@ -354,8 +354,8 @@ def word(count: int) -> str:
 
 
 def times(value: float) -> str:
-    """Return a ratio of speeds: with one decimal from 1 on, with two below."""
-    return fixed(value, 2 if value < 1 else 1)
+    """Return a ratio of speeds: whole from 100 on, with one decimal from 1 on, with two below."""
+    return thousands(value) if value >= 100 else fixed(value, 2 if value < 1 else 1)
 
 
 def mean_and_error(values: Any) -> str:

@@ -1,5 +1,6 @@
 """Every question of a batch, answered by explicit rows, against a loop over trials and clients."""
 
+import inspect
 import itertools
 
 import numpy as np
@@ -8,10 +9,21 @@ import references as ref
 from helpers import each
 
 from linfed.data import rows as data_rows
-from linfed.data.explicit import ExplicitBatch
+from linfed.data.batch import Batch, Features, Fit
+from linfed.data.chain import ChainSource
+from linfed.data.class_sources import FixedClassSource, FreshClassSource
+from linfed.data.classes import ClassBatch, ClassFeatures
+from linfed.data.compressed import CompressedBatch, CompressedFixedSource, CompressedFreshSource, GramBatch
+from linfed.data.explicit import ExplicitBatch, ExplicitFeatures, ExplicitFit
 from linfed.data.labels import LabelLaw
-from linfed.data.rows import DrawnRows, Workspace
+from linfed.data.projected.classes import ProjectedClassFeatures, ProjectedClassSource
+from linfed.data.projected.features import ProjectedFeatures, ProjectedFit
+from linfed.data.projected.source import ProjectedBatch, ProjectedSource
+from linfed.data.rows import DrawnRows, HeldRows, Rows, Workspace
+from linfed.data.sources import FixedSource, FreshSource, Source
 from linfed.numerics import linalg
+from linfed.numerics.streams import Stream, TrialRandom, generators
+from linfed.numerics.threads import VARIABLE
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 TRIALS = 3
@@ -90,7 +102,7 @@ def answers(batch, asked):
     fit, ridge_fit = features.fit(), features.fit(0.3)
     A, b = batch.normal_equations()
     # Twice, so that what the first call keeps is tried too.
-    first_head_gradient = features.head_gradient(asked.W)
+    first_head_gradient, both = features.head_gradient(asked.W), features.gradients(asked.W)
     return {
         "heads": fit.W,
         "ridge heads": ridge_fit.W,
@@ -105,6 +117,11 @@ def answers(batch, asked):
         "representation gradient at the heads, weighted": fit.representation_gradient(asked.weights),
         "representation gradient at the heads, as at any": features.representation_gradient(fit.W),
         "gradient beside the fit": fit.shifted().gradient(asked.theta),
+        "gradient beside heads": features.shifted(asked.W).gradient(asked.theta),
+        "head gradient, of both": both[0],
+        "representation gradient, of both": both[1],
+        "representation gradient, of both, sum": features.gradients(asked.W, 1.0)[1],
+        "representation gradient, of both, weighted": features.gradients(asked.W, asked.weights)[1],
         "gradient": batch.gradient(asked.theta),
         "gradient at one theta": batch.gradient(asked.common),
         "loss": batch.loss(asked.theta),
@@ -144,6 +161,11 @@ def loop_answers(data, asked):
         "representation gradient at the heads, sum": representation(heads, 1.0),
         "representation gradient at the heads, weighted": representation(heads, asked.weights),
         "representation gradient at the heads, as at any": representation(heads, 1 / p),
+        "gradient beside heads": each(lambda X, y, t, i: ref.gradient(X, y - X @ B[t] @ W[t, i], asked.theta[t, i])),
+        "head gradient, of both": each(lambda X, y, t, i: ref.gradient(X @ B[t], y, W[t, i])),
+        "representation gradient, of both": representation(W, 1 / p),
+        "representation gradient, of both, sum": representation(W, 1.0),
+        "representation gradient, of both, weighted": representation(W, asked.weights),
         "gradient beside the fit": each(
             lambda X, y, t, i: ref.gradient(X, y - X @ B[t] @ heads[t, i], asked.theta[t, i])
         ),
@@ -280,6 +302,17 @@ def test_labels_from_a_law(parts, first, cut, monkeypatch):
     np.testing.assert_allclose(batch.y, y, **TOLERANCE)
 
 
+def test_the_labels_of_a_client_alone_have_the_bits_of_many():
+    X, rng = draw([[1] * 5], 8)[0], np.random.default_rng(3)
+    parts = {"W": rng.standard_normal((TRIALS, 5, 20)), "S": rng.standard_normal((TRIALS, 5, 8))}
+    law, stars = LabelLaw(B=None, noise=rng.standard_normal((TRIALS, 5, 1)), **parts), rng.standard_normal((20, 1, 5))
+    together = law.labels(slice(1, 2), slice(0, 5), X[1:2], stars)
+    for i in range(5):
+        own = np.ascontiguousarray(stars[..., i : i + 1])
+        alone = law.labels(slice(1, 2), slice(i, i + 1), X[1:2, i : i + 1], own)
+        assert np.ascontiguousarray(together[:, i]).tobytes() == np.ascontiguousarray(alone[:, 0]).tobytes()
+
+
 def test_features_of_a_round_outlive_later_ones():
     X, _, counts = draw([[5, 5, 5]], 6)
     first, second = Asked(3, 6, 3, seed=1), Asked(3, 6, 3, seed=2)
@@ -401,6 +434,75 @@ def test_exact_heads_and_their_gradient_keep_one_block_only(monkeypatch):
     assert "X" in workspace._arrays
 
 
+def test_threads_read_blocks_of_rows_that_are_held(monkeypatch):
+    X, y, counts = draw(*SHAPES["unequal"][:2])
+    _, p, m, d = X.shape
+    monkeypatch.setenv(VARIABLE, "2")
+    monkeypatch.setattr(linalg, "CACHE_VALUES", m * d)
+    monkeypatch.setattr(data_rows, "FEW_CLIENTS", 1)
+    monkeypatch.setattr(data_rows, "LARGE", X.size)
+    batch, drawn = explicit_batch(X, y, counts), Drawn(X)
+    assert (batch.rows.threads, drawn.rows.threads) == (2, 1)
+    assert_answers(batch, rows(X, y, counts), Asked(p, d, 3))
+    drawn.rows.array()
+    assert drawn.rows.threads == 2
+    monkeypatch.setattr(data_rows, "LARGE", X.size + 1)
+    assert (batch.rows.threads, drawn.rows.threads) == (1, 1)
+
+
+def test_a_workspace_has_one_array_of_a_name_and_shape():
+    workspace = Workspace()
+    first = workspace.array("X", (2, 3))
+    assert workspace.array("X", (2, 3)) is first
+    assert workspace.array("y", (2, 3)) is not first
+    assert workspace.array("X", (3, 2)).shape == (3, 2)
+
+
+# --- the arguments of questions ------------------------------------------------------------------------------
+
+DEFAULTS = {"ridge": 0.0, "weights": None, "parts": 2, "order": None, "rng": None, "once": False, "own": False}
+DEFAULTS |= {"number": 0, "feature_penalty": 0.0, "out": None}
+KINDS = [
+    (Batch, (ExplicitBatch, CompressedBatch, ClassBatch, ProjectedBatch)),
+    (Features, (ExplicitFeatures, ClassFeatures, ProjectedFeatures, ProjectedClassFeatures)),
+    (Fit, (ExplicitFit, ProjectedFit)),
+    (Rows, (HeldRows, DrawnRows)),
+    (Source, (FreshSource, FixedSource, CompressedFixedSource, CompressedFreshSource, ProjectedSource, ChainSource)),
+    (Source, (FixedClassSource, FreshClassSource, ProjectedClassSource)),
+]
+
+
+def optional(method):
+    """Return the arguments of a function that may be left out, with their values then."""
+    given = inspect.signature(method).parameters.values()
+    return {one.name: one.default for one in given if one.default is not one.empty}
+
+
+def test_what_is_left_out_of_a_question_is_the_same_in_every_batch():
+    for protocol, kinds in KINDS:
+        names = [name for name, value in vars(protocol).items() if inspect.isfunction(value) and name[0] != "_"]
+        assert len(names) > 1
+        for name, kind in itertools.product(names, (protocol, *kinds)):
+            found = optional(getattr(kind, name))
+            assert found == {key: DEFAULTS[key] for key in found}, (kind, name)
+            assert found.keys() >= optional(getattr(protocol, name)).keys(), (kind, name)
+    for method in (ExplicitBatch.messages, ExplicitBatch.map_blocks, ClassBatch.accuracies, GramBatch.messages):
+        assert optional(method) == {key: DEFAULTS[key] for key in optional(method)} != {}
+    for kind in (ClassFeatures, ProjectedClassFeatures):
+        assert optional(kind.gradients_of_clients) == {"feature_penalty": 0.0, "out": None}
+
+
+def test_a_batch_says_whose_it_is_and_passes_it_on():
+    X, y, _ = draw([[6, 6, 6]], 4)
+    plain = ExplicitBatch(X, y, active=everyone(X))
+    assert (plain.round, plain.n_clients, plain.counts.tolist()) == (0, 3, [[6.0] * 3] * TRIALS)
+    batch = ExplicitBatch(X, y, active=2 * everyone(X), round_number=7, n_clients=9)
+    fit = batch.project(np.ones((TRIALS, 4, 1))).fit()
+    for other in (batch, batch.shifted(np.ones((TRIALS, 1, 4))), *batch.minibatches(4), *batch.split(), fit.shifted()):
+        assert (other.round, other.n_clients) == (7, 9)
+        assert np.array_equal(other.active, batch.active)
+
+
 # --- batches made from a batch -------------------------------------------------------------------------------
 
 
@@ -463,6 +565,41 @@ def test_split_gives_the_two_halves(counts):
             for with_half in ([(X_i, y_i, len(y_i) // 2) for X_i, y_i in clients] for clients in rows(X, y, counts))
         ]
         assert_answers(batch, halves, asked)
+
+
+def test_minibatches_in_a_drawn_order():
+    """An order that is given counts more than a generator."""
+    X, y, counts = draw([[7, 7, 7], [7, 2, 5], [3, 7, 7]], 4)
+    batch = explicit_batch(X, y, counts)
+
+    def random():
+        return TrialRandom(generators(1, Stream.ALGORITHM, range(TRIALS)))
+
+    order = random().permutations((3,), 7)
+    pairs = [
+        (batch.minibatches(3, rng=random()), batch.minibatches(3, order)),
+        (batch.minibatches(3, order[..., ::-1], rng=random()), batch.minibatches(3, order[..., ::-1])),
+    ]
+    for one, other in pairs:
+        for part, wanted in zip(one, other, strict=True):
+            assert np.array_equal(part.X, wanted.X)
+            assert np.array_equal(part.y, wanted.y)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+@pytest.mark.parametrize("counts", [[[9, 9, 9]], [[11, 11, 11]], [[3, 4, 9], [9, 5, 6], [7, 11, 3]]])
+def test_split_gives_as_many_parts_as_are_asked(counts, parts):
+    X, y, counts = draw(counts, 4)
+    found = explicit_batch(X, y, counts).split(parts)
+    assert len(found) == parts
+    for part, batch in enumerate(found):
+        assert np.array_equal(batch.counts, counts // parts)
+        assert batch.X.shape == (TRIALS, 3, counts.max() // parts, 4)
+        for t, i in np.ndindex(TRIALS, 3):
+            size = int(counts[t, i]) // parts
+            assert np.array_equal(batch.X[t, i, :size], X[t, i, part * size : (part + 1) * size])
+            assert np.array_equal(batch.y[t, i, :size], y[t, i, part * size : (part + 1) * size])
+            assert not batch.X[t, i, size:].any()
 
 
 def test_split_refuses_a_single_sample():

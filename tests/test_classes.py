@@ -61,6 +61,19 @@ def test_large_logits_lose_nothing():
     assert batch.gradient(large).tolist() == [[[[0.5, -0.5], [0.0, 0.0], [-0.5, 0.5]]]]
 
 
+def test_stacks_of_logits_are_their_samples_one_by_one():
+    """A sample alone has the bits that it has among others."""
+    logits, labels = 3 * normal(2, 3, 40, 5), np.random.default_rng(1).integers(0, 40, (2, 3, 5))
+    residual, losses = softmax_residual(logits.copy(), labels), cross_entropy(logits, labels)
+    for t, i, j in np.ndindex(2, 3, 5):
+        one, label = logits[t, i, :, j], labels[t, i, j]
+        total = np.log(np.exp(one).sum())
+        close(losses[t, i, j], total - one[label])
+        close(residual[t, i, :, j], np.exp(one - total) - (np.arange(40) == label))
+        alone = softmax_residual(np.ascontiguousarray(one[:, None]), labels[t, i, j : j + 1])
+        assert alone.tobytes() == np.ascontiguousarray(residual[t, i, :, j]).tobytes()
+
+
 def test_loss_and_gradient_are_the_loops(samples):
     batch, at = samples.batch(), theta()
     for rows in (N, 1):

@@ -5,6 +5,7 @@ import gc
 import tracemalloc
 import weakref
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ from helpers import assert_same, basis, each, normal, rounds_of, some
 
 import linfed as lf
 from docs.algorithm_table import with_required
-from linfed.data import explicit
+from linfed.data import compressed, explicit, sources
+from linfed.data.chain import ChainSource
 from linfed.data.projected import draws
-from linfed.data.projected.source import ProjectedBatch
+from linfed.data.projected import features as features_module
+from linfed.data.projected.source import ProjectedBatch, ProjectedSource
 from linfed.data.sources import Sizes
 from linfed.numerics import linalg, streams
 from linfed.simulation import engines, job
@@ -191,6 +194,7 @@ def test_pseudo_samples_have_the_losses_of_the_samples(trials):
         np.testing.assert_allclose(one, other, atol=1e-12)
     np.testing.assert_allclose((small.y**2).mean(axis=-1), (data.y**2).mean(axis=-1), rtol=1e-12)
     assert small.compressed() is small
+    assert small.compressed().X.shape == lf.GivenSamples(data.X[..., :11, :], data.y[..., :11]).compressed().X.shape
     with pytest.raises(ValueError, match=r"1 to 40 samples each"):
         SAMPLES["given, unequal"].compressed()
 
@@ -769,32 +773,227 @@ def test_engines_see_the_same_truth_start_and_participants(engine):
         assert np.abs(results[0].metrics[name][:, -1] - values[:, -1]).min() > 1e-6  # the samples are others
 
 
+# --- numbers from the streams that they belong to ------------------------------------------------------------
+
+X_NOISE, FINISH, INIT = (
+    (streams.Stream.X, streams.Stream.NOISE),
+    (streams.Stream.FINISH_X, streams.Stream.FINISH_NOISE),
+    (streams.Stream.INIT_X, streams.Stream.INIT_NOISE),
+)
+LEVELS, COUNTS = (0.1, 0.5, 0.05, 1.0, 2.0, 0.3), (5, 7, 5, 9, 6, 12)
+"""Standard deviations of the noise and numbers of samples that differ between clients."""
+
+VARIANCES = np.stack([np.diag(np.arange(1.0, 10.0) + i) for i in range(6)])
+FRESH_ROWS = {
+    "noiseless": (truth(noise=0.0), 5),
+    "dense truth": (lf.GivenTruth(Phi=normal(6, 9), noise_std=0.3), 5),
+    "differing clients": (truth(noise=LEVELS), COUNTS),
+    "their own covariances": (truth(design=lf.Gaussian(covariance=VARIANCES)), 5),
+}
+
+
+def drawn(problem, n_samples, who, rngs, seed=7):
+    """Return X (p, m, d) and y (p, m) of one trial's clients, without samples beyond a client's number, in a list."""
+    truth, sizes = problem.truth(seed, [0]), np.broadcast_to(n_samples, 6)
+    z, noise = (rng.standard_normal((len(who), sizes.max(), *rest)) for rng, rest in zip(rngs, ((9,), ()), strict=True))
+    design, levels = truth.design, np.broadcast_to(problem.noise_std, 6)
+    X = design.shape_clients(z, np.array(who)) if design.per_client else z
+    parts = []
+    for place, i in enumerate(who):
+        rows = X[place, : sizes[i]]
+        parts.append((rows, rows @ truth.dense()[0, i] + levels[i] * noise[place, : sizes[i]]))
+    return parts
+
+
+def assert_rows(X, y, parts):
+    """Assert that padded rows (p, m, d) and labels (p, m) are the given ones."""
+    for rows, labels, (wanted_rows, wanted_labels) in zip(X, y, parts, strict=True):
+        m = len(wanted_labels)
+        np.testing.assert_allclose(rows[:m], wanted_rows, rtol=1e-13)
+        np.testing.assert_allclose(labels[:m], wanted_labels, rtol=1e-10, atol=1e-12)
+        assert not rows[m:].any()
+        assert not labels[m:].any()
+
+
+@pytest.mark.parametrize("cache", [None, 1], ids=["ahead", "when they are read"])
+@pytest.mark.parametrize("name", FRESH_ROWS)
+def test_fresh_rows_are_those_of_their_streams(name, cache, monkeypatch):
+    problem, m = FRESH_ROWS[name]
+    if cache is not None:
+        monkeypatch.setattr(sources, "CACHE_VALUES", cache)
+    sizes, trials = Sizes(n_clients=6, dim=9, participants=2, rounds=2, features=20), range(2)
+    source = open_source("explicit", lf.FreshSamples(m), problem.truth(7, trials), sizes, 2, 7, trials)
+    rngs = [list(pair) for pair in zip(*(streams.generators(7, one, trials) for one in X_NOISE), strict=True)]
+    for number, who in enumerate(([[0, 3], [1, 5]], [[2, 4], [0, 1]]), 1):
+        batch = source.round(np.array(who), number)
+        assert (batch.round, batch.n_clients) == (number, 6)
+        for t in trials:
+            assert_rows(batch.X[t], batch.y[t], drawn(problem, m, who[t], rngs[t]))
+    batch, whole = source.all_clients(3), list(source.rows_for_moments(np.arange(6)))
+    assert (batch.round, batch.n_clients, batch.active.tolist()) == (3, 6, [[*range(6)]] * 2)
+    first = source.first(2, 6)
+    assert (first.round, first.n_clients) == (0, 6)
+    for t in trials:
+        last, init = ([streams.generators(7, one, trials)[t] for one in pair] for pair in (FINISH, INIT))
+        assert_rows(batch.X[t], batch.y[t], drawn(problem, m, range(6), last))
+        wanted = drawn(problem, m, range(6), init)
+        assert_rows(first.X[t], first.y[t], wanted)
+        X, y, counts = (np.concatenate([block[part] for block in whole if block[0] == t]) for part in (1, 2, 3))
+        assert_rows(X, y, wanted)
+        assert np.array_equal(counts, np.broadcast_to(m, 6))
+        assert np.array_equal(first.counts[t], counts)
+
+
+def bartlett(m, d, count, normals, gammas):
+    """Return triangular factors of standard Gaussian matrices (m, d + 1), entry by entry."""
+    R, above = np.zeros((count, d + 1, d + 1)), normals.standard_normal((count, d * (d + 1) // 2))
+    for c in range(count):
+        place = 0
+        for i in range(d + 1):
+            R[c, i, i] = np.sqrt(2.0 * gammas.standard_gamma((m - i) / 2))
+            for j in range(i + 1, d + 1):
+                R[c, i, j] = above[c, place]
+                place += 1
+    return R
+
+
+@pytest.mark.parametrize("kind", ["fresh", "fixed"])
+def test_compressed_rows_are_bartletts_factors(kind):
+    """With labels of the truth and the last column's noise; all clients of a fixed set, some in a fresh round."""
+    problem, trials = truth(noise=LEVELS, S=normal(6, 9, seed=5), design=lf.Gaussian(covariance=np.arange(1.0, 10))), 2
+    truths, who = problem.truth(7, range(trials)), [range(6)] * 2 if kind == "fixed" else [[0, 3, 4], [1, 2, 5]]
+    if kind == "fixed":
+        factors = compressed.draw_factors(truths, (6, 12, 9), 7, range(trials))
+        X, y = factors[..., :-1], factors[..., -1]
+    else:
+        sizes = Sizes(n_clients=6, dim=9, participants=3, rounds=2, features=20)
+        source = open_source("compressed", lf.FreshSamples(12), truths, sizes, 2, 7, range(trials))
+        batch = source.round(np.array(who), 4)
+        assert (batch.round, batch.n_clients, batch.counts.tolist()) == (4, 6, [[12.0] * 3] * 2)
+        X, y = batch.X, batch.y
+    for t in range(trials):
+        R = bartlett(12, 9, len(who[t]), *(streams.generators(7, one, range(trials))[t] for one in X_NOISE))
+        for place, i in enumerate(who[t]):
+            rows = R[place, :, :-1] * np.sqrt(np.arange(1.0, 10))
+            np.testing.assert_allclose(X[t, place], rows, rtol=1e-12)
+            labels = rows @ truths.dense()[t, i] + LEVELS[i] * R[place, :, -1]
+            np.testing.assert_allclose(y[t, place], labels, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["ahead", "block by block", "block by block, differing clients"])
+def test_numbers_of_projected_rounds_are_those_of_their_streams(kind, monkeypatch):
+    """Four Gaussian and three chi-square values of each of five clients, with m, m - 1 and m - 2 degrees."""
+    monkeypatch.setattr(linalg, "CACHE_VALUES", 20)  # two clients in a block
+    if kind != "ahead":
+        monkeypatch.setattr(draws, "BLOCK_VALUES", 0)
+    m = np.array([[8, 4, 9, 5, 6], [7, 7, 3, 8, 11]] if "differing" in kind else [[8] * 5] * 2, dtype=float)
+    made = draws.Draws(4, 3, None if "differing" in kind else 8, 5, 2, 7, range(2), X_NOISE)
+    assert made.lasting == (kind == "ahead")
+    rngs = [streams.generators(7, one, range(2)) for one in X_NOISE]
+    for _ in range(2):
+        made.next_round(m if "differing" in kind else None)
+        normals, squares = np.empty((2, 4, 5)), np.empty((2, 3, 5))
+        for t in range(2):
+            for c in [range(5)] if kind == "ahead" else [range(2), range(2, 4), range(4, 5)]:
+                normals[t][:, c] = rngs[0][t].standard_normal((4, len(c)))
+                for j in range(3):
+                    squares[t, j, c] = [2.0 * rngs[1][t].standard_gamma((m[t, i] - j) / 2) for i in c]
+        for _ in range(2):  # a second pass has the same numbers
+            seen = 0
+            for t, c, found_normals, found_squares in made.blocks(10):
+                np.testing.assert_array_equal(found_normals, normals[t, :, c])
+                np.testing.assert_allclose(found_squares, squares[t, :, c], rtol=1e-13)
+                seen += found_normals.size
+            assert seen == normals.size
+
+
+@pytest.mark.parametrize("finish", [False, True])
+def test_noise_outside_of_b_and_the_truth_is_that_of_its_stream(finish):
+    pair = FINISH if finish else X_NOISE
+    rngs = streams.generators(7, streams.Stream.FINISH_OUTSIDE if finish else streams.Stream.OUTSIDE, range(3))
+    sizes, given = Sizes(n_clients=6, dim=11, participants=6, rounds=1, features=20), shared(d=11).truth(7, range(3))
+    N = np.stack([rng.standard_normal((11, 3)) for rng in rngs])
+    P = np.stack([basis(11, 5, seed=t) for t in range(3)])
+    noise = ProjectedSource(9, given, sizes, 3, 7, range(3), pair).outer_noise(P)
+    np.testing.assert_allclose(noise, N - P @ (P.mT @ N), atol=1e-13)
+
+    rngs = streams.generators(7, streams.Stream.FINISH_OUTSIDE if finish else streams.Stream.OUTSIDE, range(3))
+    P = np.stack([basis(8, 5, seed=t) for t in range(3)])
+    noise = ChainSource(9, given, sizes, 3, 7, range(3), pair).outer_noise(P)
+    np.testing.assert_allclose(P.mT @ noise, 0, atol=1e-13)
+    for rng, found in zip(rngs, noise, strict=True):
+        T = np.zeros((3, 3))
+        T[0, 1], T[0, 2], T[1, 2] = rng.standard_normal(3)
+        for j in range(3):  # d - r - k degrees of freedom and fewer
+            T[j, j] = np.sqrt(2.0 * rng.standard_gamma((11 - 2 - 3 - j) / 2))
+        np.testing.assert_allclose(found.T @ found, T.T @ T, atol=1e-12)
+
+
+def test_the_frame_of_the_chain_keeps_lengths_and_angles():
+    sizes, given = Sizes(n_clients=6, dim=11, participants=6, rounds=1, features=20), shared(d=11).truth(7, range(3))
+    source, state = ChainSource(9, given, sizes, 3, 7, range(3)), lf.State(B=normal(3, 11, 3), W=normal(3, 6, 3))
+    framed, star = source.to_frame(state), source.truth_in_frame(given).B
+    assert framed.B.shape == (3, 8, 3)
+    np.testing.assert_allclose(star.mT @ framed.B, given.B.mT @ state.B, atol=1e-12)
+    moved = framed.update(B=normal(3, 8, 3, seed=1))
+    for before, after in ((state, framed), (moved, source.reframe(moved))):
+        np.testing.assert_allclose(after.B.mT @ after.B, before.B.mT @ before.B, atol=1e-12)
+        assert not after.B[:, 5:].any()
+        assert np.array_equal(after.W, state.W)
+    assert np.array_equal(source.reframe(moved).B[:, :2], moved.B[:, :2])
+
+
+def test_small_rounds_are_drawn_ahead_and_samples_are_read_in_blocks(monkeypatch):
+    """Rounds of 2 x 5 x 9 numbers up to half a block, and projected rounds of 5 x 7 numbers up to a whole one."""
+    sizes, trials = Sizes(n_clients=6, dim=9, participants=2, rounds=2, features=20), range(2)
+    for cache, ahead, wanted in ((180, True, [4, 2]), (179, False, [3, 3]), (1, False, [1] * 6), (270, True, [6])):
+        monkeypatch.setattr(sources, "CACHE_VALUES", cache)
+        for data in (lf.FreshSamples(5), lf.FixedSamples(5)):
+            source = open_source("explicit", data, truth().truth(7, trials), sizes, 2, 7, trials)
+            blocks = [len(X) for trial, X, _, _ in source.rows_for_moments(np.arange(6)) if trial == 1]
+            assert blocks == wanted
+            assert data == lf.FixedSamples(5) or (source._ahead is not None) == ahead
+    for block, ahead in ((35, True), (34, False)):
+        monkeypatch.setattr(draws, "BLOCK_VALUES", block)
+        assert draws.Draws(4, 3, 8, 5, 2, 7, trials, X_NOISE).lasting == ahead
+
+
+def test_fixed_samples_are_copied_for_some_participants_alone():
+    sizes = Sizes(n_clients=6, dim=9, participants=5, rounds=1, features=20)
+    assert (sizes.gathered, dataclasses.replace(sizes, participants=6).gathered, sizes.classes) == (5, 0, 0)
+
+
 # --- what one draw is held to --------------------------------------------------------------------------------
 
 PROJECTED = {
-    "low-rank truth": (truth(), 5, None),
-    "one sample": (truth(), 1, None),
-    "dense truth": (lf.GivenTruth(Phi=normal(6, 9), noise_std=0.3), 5, None),
-    "covariance": (truth(design=lf.Gaussian(covariance=np.linspace(0.5, 2.0, 9))), 5, None),
-    "block by block": (truth(), 5, 60),
-    "block by block, dense truth": (lf.GivenTruth(Phi=normal(6, 9), noise_std=0.3), 5, 60),
+    "low-rank truth": (truth(), 5, None, 2),
+    "one sample": (truth(), 1, None, 2),
+    "dense truth": (lf.GivenTruth(Phi=normal(6, 9), noise_std=0.3), 5, None, 2),
+    "truth with a shortcut": (truth(S=normal(6, 9)), 5, None, 2),
+    "covariance": (truth(design=lf.Gaussian(covariance=np.linspace(0.5, 2.0, 9))), 5, None, 2),
+    "four columns": (truth(r=3), 7, None, 4),
+    "four columns, three samples": (truth(r=6), 3, None, 4),
+    "differing clients": (truth(noise=LEVELS), COUNTS, None, 3),
+    "block by block": (truth(), 5, 60, 2),
+    "block by block, dense truth": (lf.GivenTruth(Phi=normal(6, 9), noise_std=0.3), 5, 60, 2),
+    "block by block, differing clients": (truth(noise=LEVELS), COUNTS, 60, 2),
 }
 
 
 @pytest.fixture(params=PROJECTED)
 def features(request, monkeypatch):
-    problem, m, cache = PROJECTED[request.param]
+    problem, m, cache, k = PROJECTED[request.param]
     if cache is not None:
         monkeypatch.setattr(draws, "BLOCK_VALUES", 0)
         monkeypatch.setattr(linalg, "CACHE_VALUES", cache)
-    B = basis(9, 2, seed=3) @ np.array([[1.2, 0.3], [0.0, 0.7]])
-    return batch_of("projected", problem, lf.FreshSamples(m)).project(at(B)), at(B), m
+    B = basis(9, k, seed=3) @ (np.eye(k) + np.triu(normal(k, k, seed=4)) / 4)
+    return batch_of("projected", problem, lf.FreshSamples(m), k).project(at(B)), at(B), m
 
 
 def test_messages_and_head_gradients_come_from_the_same_samples(features):
     """``B' sum_i (1/m) X_i'r_i w_i' = sum_i (head gradient)_i w_i'`` at any heads."""
     features, B, _ = features
-    W = normal(4, 6, 2, seed=1)
+    W = normal(4, 6, features.B.shape[-1], seed=1)
     G = features.representation_gradient(W, 1.0)
     wanted = np.swapaxes(features.head_gradient(W), -1, -2) @ W
     np.testing.assert_allclose(np.swapaxes(B, -1, -2) @ G, wanted, atol=1e-12)
@@ -806,7 +1005,124 @@ def test_exact_heads_solve_the_normal_equations_of_the_same_samples(features):
     G = fit.representation_gradient()
     assert np.abs(features.head_gradient(fit.W)).max() < 1e-11
     assert np.abs(np.swapaxes(B, -1, -2) @ G).max() < 1e-11
-    assert (m > 2) == bool(G.any())
+    assert (np.min(m) > B.shape[-1]) == bool(G.any())
+
+
+def test_labels_have_the_coordinates_of_the_truth(features):
+    features, B, _ = features
+    truth, frame, k = features._source.truth, features._frame, B.shape[-1]
+    np.testing.assert_allclose(frame.P.mT @ frame.P, at(np.eye(frame.P.shape[-1])), atol=1e-13)
+    np.testing.assert_allclose(frame.P[..., :k] @ frame.R, truth.design.root_apply(B), atol=1e-13)
+    a, e, tau, _ = features._labels(slice(0, 4), slice(0, 6))
+    outside = e if frame.star is None else frame.P[..., k:] @ e
+    phi = truth.design.root_apply(truth.dense().mT)
+    np.testing.assert_allclose(frame.P[..., :k] @ a + outside, phi, atol=1e-12)
+    np.testing.assert_allclose(frame.P[..., :k].mT @ outside, 0, atol=1e-12)
+    squares = np.square(outside).sum(axis=1) + np.broadcast_to(truth.noise_std, 6) ** 2
+    np.testing.assert_allclose(np.square(tau), squares, rtol=1e-12)
+
+
+def pseudo_samples(features):
+    """Return Z0, Z (T, n, rows, k), v, y (T, n, rows) and g (T, n, q) of all pseudo-samples."""
+
+    def stacked(columns, shape):
+        rows = [[np.zeros(shape) if row is None else np.broadcast_to(row, shape) for row in one] for one in columns]
+        return np.array(rows).transpose(2, 3, 1, 0)
+
+    found = {}
+    for t, c, pseudo in features._pseudo_blocks():
+        shape = pseudo.labels.tau.shape
+        parts = [stacked(pseudo.Z0, shape), stacked(pseudo.Z, shape)]
+        parts += [stacked([part], shape)[..., 0] for part in (pseudo.v, pseudo.y)] + [pseudo.g.mT]
+        for index, part in enumerate(parts):
+            found.setdefault(index, np.empty((4, 6, *part.shape[2:])))[t, c] = part
+    return list(found.values())
+
+
+def test_pseudo_samples_use_every_number_once(features):
+    features, B, _ = features
+    source, numbers, k = features._source, np.empty((4, 6)), B.shape[-1]
+    for t, c, normals, squares in source.draws.blocks(features._values()):
+        numbers[t, c] = np.square(normals[:, : source.inner]).sum(axis=1) + squares.sum(axis=1)
+    Z0, Z, v, y, _ = pseudo_samples(features)
+    np.testing.assert_allclose(np.square(Z0).sum(axis=(-2, -1)) + np.square(v).sum(axis=-1), numbers, rtol=1e-12)
+    assert not source.triangular or np.array_equal(np.tril(Z0, -1), np.zeros_like(Z0))
+    assert Z0.shape[2] == (k + 1 if source.triangular else source.n_samples)
+    np.testing.assert_allclose(Z, Z0 @ features._frame.R[:, None], atol=1e-12)
+    a, _, tau, _ = features._labels(slice(0, 4), slice(0, 6))
+    np.testing.assert_allclose(y, (Z0 @ a.mT[..., None])[..., 0] + tau[..., None] * v, atol=1e-12)
+
+
+def looped_message(features, W, weights):
+    """Return the part of ``sum_i X_i'r_i w_i'`` inside the basis, and the Gram matrix of the rest, from a loop."""
+    Z0, Z, v, y, g = pseudo_samples(features)
+    _, e, tau, _ = features._labels(slice(0, 4), slice(0, 6))
+    counts, sigma = features._counts, np.broadcast_to(features._source.truth.noise_std, 6)
+    inside, gram = (np.zeros_like(part) for part in features._no_message())
+    for t, i in np.ndindex(4, 6):
+        r = Z[t, i] @ W[t, i] - y[t, i]
+        rho, length = np.linalg.norm(e[t, :, i]), np.linalg.norm(r)
+        u = e[t, :, i] / rho
+        h = u @ g[t, i]
+        outside = u * (rho * (v[t, i] @ r) + sigma[i] * length * h) / tau[t, i] + length * (g[t, i] - u * h)
+        w = W[t, i] * weights[t, i] / (1.0 if counts is None else counts[t, i])
+        inside[t] += np.outer(np.append(Z0[t, i].T @ r, outside), w)
+        gram[t] += length**2 * np.outer(w, w)
+    return inside, gram
+
+
+@pytest.mark.parametrize("heads", ["any", "exact", "exact, weighted", "ridge"])
+def test_messages_are_those_of_the_loop(features, heads):
+    features, B, _ = features
+    frame, k, weights = features._frame, B.shape[-1], normal(4, 6, seed=2)
+    if heads == "any":
+        W = normal(4, 6, k, seed=1)
+        message = features._message_at(W, weights)
+    else:
+        weights = np.ones((4, 6)) if heads == "exact" else weights
+        ridge = 0.2 if heads == "ridge" else 0.0
+        W, message = features.fitted(ridge, *([] if heads == "exact" else [weights]))
+    inside, gram = looped_message(features, W, weights)
+    np.testing.assert_allclose(message.inside, inside, atol=1e-10)
+    if frame.star is None:  # nothing lies beyond
+        Q, ambient = frame.P, inside[:, k:]
+        wanted = Q @ inside[:, :k] + ambient - Q @ (Q.mT @ ambient)
+    else:
+        np.testing.assert_allclose(message.gram, gram, atol=1e-10)
+        N = np.stack([rng.standard_normal((9, k)) for rng in streams.generators(1, streams.Stream.OUTSIDE, range(4))])
+        N -= frame.P @ (frame.P.mT @ N)
+        wanted = frame.P @ inside + N @ linalg.root_of_gram(message.gram)
+    total = features.message_sum(message)
+    np.testing.assert_allclose(total, wanted, atol=1e-9)
+    found, counts = features.shaped(total, 0.5), 1.0 if features._counts is not None else features._source.n_samples
+    np.testing.assert_allclose(found, features._source.truth.design.shape_rows(total.mT).mT * 0.5 / counts, atol=1e-12)
+
+
+def test_pseudo_samples_are_kept_or_drawn_again(features, monkeypatch):
+    features, B, _ = features
+    W, answers = normal(4, 6, B.shape[-1], seed=1), []
+    for limit in (features_module.KEPT_VALUES, 0):
+        monkeypatch.setattr(features_module, "KEPT_VALUES", limit)
+        features._kept = features._normal = None
+        answers.append([features.head_gradient(W), *features._message_at(W, W[..., 0])])
+        assert (features._kept is None) == (limit == 0)
+    assert all(np.array_equal(one, other) for one, other in zip(*answers, strict=True))
+
+
+def test_a_client_without_noise_and_without_a_part_outside_of_b_sends_gaussian_numbers():
+    """There e and tau are 0, and the message outside of B is ||r|| times these numbers."""
+    problem = lf.GivenTruth(B=basis(9, 2), W=normal(6, 2), noise_std=(0.0, 0.3, 0.3, 0.3, 0.3, 0.3))
+    features = batch_of("projected", problem, lf.FreshSamples(5)).project(at(basis(9, 2)))
+    labels, (norm, g) = features._labels(slice(0, 4), slice(0, 6)), (np.abs(normal(4, 6)), normal(4, 2, 6))
+    labels.e[:, :, 0], labels.tau[:, 0] = 0.0, 0.0
+    found = features._outside(labels, normal(4, 6, seed=1), norm, g)
+    assert np.array_equal(found[..., 0], g[..., 0] * norm[:, None, 0])
+    assert np.isfinite(found).all()
+
+
+def test_a_batch_is_projected_at_an_equal_b():
+    batch, B = batch_of("projected", truth(), lf.FreshSamples(5)), np.array(at(basis(9, 2)))
+    assert batch.project(B) is batch.project(B) is batch.project(B.copy())
 
 
 def test_ridge_heads_solve_theirs(features):
@@ -819,7 +1135,7 @@ def test_ridge_heads_solve_theirs(features):
 
 def test_what_is_asked_twice_is_answered_alike(features):
     features, _, _ = features
-    W = normal(4, 6, 2, seed=1)
+    W = normal(4, 6, features.B.shape[-1], seed=1)
     first = features.head_gradient(W)
     heads = features.fit().W
     assert np.array_equal(features.head_gradient(W), first)
@@ -886,7 +1202,21 @@ def test_the_same_question_has_the_same_answer():
     fit = batch_of("projected", truth(), lf.FreshSamples(5)).project(at(basis(9, 2))).fit()
     mean = fit.representation_gradient()
     np.testing.assert_array_equal(fit.representation_gradient(), mean)
-    np.testing.assert_allclose(fit.representation_gradient(1.0), 6 * mean, rtol=1e-12)
+    for one in (1.0, np.array(1.0)):
+        np.testing.assert_allclose(fit.representation_gradient(one), 6 * mean, rtol=1e-12)
+
+
+@pytest.mark.parametrize("heads", ["exact", "any"])
+def test_one_choice_of_weights_is_answered_again_and_no_other(heads):
+    features = batch_of("projected", truth(), lf.FreshSamples(5)).project(at(basis(9, 2)))
+    W, weights = normal(4, 6, 2), np.abs(normal(4, 6, seed=1))
+    ask = features.fit().representation_gradient if heads == "exact" else partial(features.representation_gradient, W)
+    first = ask(weights)
+    kept = first.copy()
+    first *= 2.0
+    np.testing.assert_array_equal(ask(weights.copy()), kept)
+    with pytest.raises(lf.EngineError, match="only one representation_gradient"):
+        ask(2.0 * weights)
 
 
 def test_exact_heads_cannot_be_written_into():

@@ -14,7 +14,8 @@ import scipy.linalg
 from helpers import each, normal
 
 import linfed as lf
-from linfed.numerics import least_squares, linalg
+from linfed.numerics import least_squares, linalg, trailing
+from linfed.numerics.quantiles import quantiles
 
 EPS = np.finfo(float).eps
 
@@ -215,6 +216,135 @@ def test_lengths_against_a_loop(d, ranks, n, single):
         assert values[trial, client] == pytest.approx(vector @ vector, rel=1e-12)
 
 
+# --- blocks, pieces and participants -------------------------------------------------------------------------
+
+# name: floats in a block; trials, clients, floats of a client (and few clients); first and last of trials and clients
+BLOCKS = {
+    "two trials at a time": (60, (5, 3, 10), [(0, 2, 0, 3), (2, 4, 0, 3), (4, 5, 0, 3)]),
+    "two blocks are one": (15, (2, 3, 10), [(0, 1, 0, 3), (1, 2, 0, 3)]),
+    "client by client": (14, (2, 3, 10), [(t, t + 1, c, c + 1) for t in range(2) for c in range(3)]),
+    "two clients at a time": (24, (1, 5, 10), [(0, 1, 0, 2), (0, 1, 2, 4), (0, 1, 4, 5)]),
+    "few clients": (14, (1, 5, 10, 2), [(0, 1, 0, 2), (0, 1, 2, 4), (0, 1, 4, 5)]),
+    "all clients are few": (14, (2, 3, 10, 3), [(0, 1, 0, 3), (1, 2, 0, 3)]),
+    "no more than eight blocks": (14, (1, 12, 10, 64), [(0, 1, 0, 11), (0, 1, 11, 12)]),
+    "a large client": (1, (1, 2, 10, 64), [(0, 1, 0, 1), (0, 1, 1, 2)]),
+    "clients of no floats": (7, (2, 3, 0), [(0, 2, 0, 3)]),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_of_clients(name, monkeypatch):
+    floats, sizes, wanted = BLOCKS[name]
+    monkeypatch.setattr(linalg, "CACHE_VALUES", floats)
+    assert [(t.start, t.stop, c.start, c.stop) for t, c in linalg.client_blocks(*sizes)] == wanted
+
+
+# name: floats in a piece, multiplications of a short piece; rows of the pieces
+PIECES = {
+    "short": (1, 30, [5] * 8),
+    "too many multiplications": (1, 29, [8] * 5),
+    "rows of three clients": (36, 30, [12, 12, 12, 4]),
+    "one piece": (120, 30, []),
+}
+
+
+@pytest.mark.parametrize("name", PIECES)
+def test_tall_products_go_in_pieces(name, monkeypatch):
+    """A short piece has 5 rows, and any other at least 6, of whole clients."""
+    floats, multiplications, wanted = PIECES[name]
+    constants = {"CACHE_VALUES": floats, "UNCOPIED": multiplications, "FEWEST_UNCOPIED": 5, "FEWEST_ROWS": 6}
+    for constant, value in constants.items():
+        monkeypatch.setattr(linalg, constant, value)
+    pieces, matmul = [], np.matmul
+
+    def counted(rows, basis, out):
+        pieces.append(rows.shape[1])
+        return matmul(rows, basis, out=out)
+
+    monkeypatch.setattr(np, "matmul", counted)
+    rows, basis = normal(2, 10, 4, 3), normal(2, 3, 2, seed=1)
+    found = linalg.tall_product(rows, basis)
+    np.testing.assert_allclose(found, np.einsum("tcmd,tdr->tcmr", rows, basis).reshape(2, 40, 2), atol=1e-13)
+    assert pieces == wanted
+
+
+@pytest.mark.parametrize("trials", [1, 2, 3])
+def test_values_of_participants_are_taken_and_put_back(trials):
+    active = np.array([[0, 3], [1, 2], [2, 4]])[:trials]
+    values, new = normal(trials, 5, 2, 3), normal(trials, 2, 2, 3, seed=1)
+    for array in (values, np.broadcast_to(values[:1], values.shape)):
+        taken, put, wanted = linalg.take_clients(array, active), linalg.put_clients(array, active, new), array.copy()
+        for t, i in np.ndindex(trials, 2):
+            assert np.array_equal(taken[t, i], array[t, active[t, i]])
+            wanted[t, active[t, i]] = new[t, i]
+        assert np.array_equal(put, wanted)
+    everybody = np.broadcast_to(np.arange(5), (trials, 5))
+    assert linalg.take_clients(values, everybody) is values
+    assert linalg.put_clients(values, everybody, wanted) is wanted
+
+
+# --- matrices along the last axis ----------------------------------------------------------------------------
+
+
+def by_draw(function, *stacks):
+    """Apply a function of matrices to each trial and draw of stacks (trials, a, b, draws)."""
+    trials, draws = stacks[0].shape[0], stacks[0].shape[-1]
+    found = [[function(*(stack[t, ..., n] for stack in stacks)) for n in range(draws)] for t in range(trials)]
+    return np.moveaxis(np.array(found), 1, -1)
+
+
+def test_products_along_the_last_axis_are_those_of_each_draw():
+    A, B, C, square = normal(2, 3, 4, 5), normal(2, 4, 2, 5, seed=1), normal(2, 3, 4, 5, seed=2), normal(2, 3, 3, 5)
+    products = [
+        (trailing.times(A, B), by_draw(np.matmul, A, B)),
+        (trailing.left_times(A[..., 0], B), by_draw(np.matmul, np.repeat(A[..., :1], 5, axis=-1), B)),
+        (trailing.gram(A), by_draw(lambda a: a.T @ a, A)),
+        (trailing.outer(A), by_draw(lambda a: a @ a.T, A)),
+        (trailing.mean_gram(A), by_draw(lambda a: a.T @ a, A).mean(axis=-1)),
+        (trailing.inner(A, C), by_draw(lambda a, c: np.trace(a.T @ c), A, C)),
+        (trailing.transposed(A), by_draw(np.transpose, A)),
+        (trailing.symmetric(square), by_draw(lambda a: (a + a.T) / 2, square)),
+        (linalg.symmetric(square[..., 0]), [(a + a.T) / 2 for a in square[..., 0]]),
+    ]
+    for found, wanted in products:
+        np.testing.assert_allclose(found, wanted, atol=1e-13)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_inverses_and_factors_along_the_last_axis_are_those_of_each_draw(k):
+    A = np.eye(k)[..., None] + 0.2 * normal(2, k, k, 4)
+    kept = A.copy()
+    np.testing.assert_allclose(trailing.inverse(A), by_draw(np.linalg.inv, A), atol=1e-12)
+    assert np.array_equal(A, kept)
+    A = trailing.outer(normal(2, k, k + 2, 4, seed=1))
+    np.testing.assert_allclose(trailing.cholesky(A), by_draw(np.linalg.cholesky, A), atol=1e-10)
+    added = by_draw(lambda a: a + 0.3 * np.trace(a) / k * np.eye(k), A)
+    np.testing.assert_allclose(trailing.cholesky(A, 0.3), by_draw(np.linalg.cholesky, added), atol=1e-12)
+    A[1, k - 1, k - 1, 2] = -1.0
+    with np.errstate(invalid="ignore"), pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        trailing.cholesky(A)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_largest_eigenpairs_along_the_last_axis(k):
+    A = trailing.symmetric(normal(2, k, k, 20))
+    A[0, ..., 3], A[1, ..., 5] = 2.5 * np.eye(k), np.nan
+    values, vectors = trailing.largest_eigenpair(A)
+    assert np.isnan(values[1, 5])
+    assert np.isnan(vectors[1, :, 5]).all()
+    assert (values[0, 3], vectors[0, :, 3].tolist()) == (2.5, [0.0] * (k - 1) + [1.0])
+    A[1, ..., 5], values[1, 5], vectors[1, :, 5] = np.eye(k), 1.0, np.eye(k)[0]
+    np.testing.assert_allclose(values, by_draw(lambda a: np.linalg.eigvalsh(a)[-1], A), atol=1e-13)
+    np.testing.assert_allclose(np.einsum("tabn,tbn->tan", A, vectors), values[:, None] * vectors, atol=1e-13)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, rtol=1e-13)
+
+
+def test_quantiles_are_values_of_trials_and_a_nan_is_the_worst():
+    values = np.random.default_rng(0).permuted(np.tile(np.arange(10.0)[:, None], 2), axis=0)
+    values[values[:, 0] == 9, 0], values[values[:, 1] > 6, 1] = np.nan, np.nan
+    assert [part.tolist() for part in quantiles(values)] == [[4.0, 4.0], [0.0, 0.0], [8.0, np.inf]]
+
+
 # --- heads ---------------------------------------------------------------------------------------------------
 
 
@@ -328,6 +458,35 @@ def test_whether_features_are_dependent_is_no_matter_of_their_unit(scale, few):
     assert np.argwhere(deficient).tolist() == [[0, 0]]
     plain = solve_heads(Z / scale, y, counts, few=few).W
     np.testing.assert_allclose(W * scale, plain, rtol=1e-10, atol=1e-12)
+
+
+def test_heads_have_no_ridge_by_default():
+    Z, y, counts = normal(3, 9, 4), normal(9, 4, seed=1), np.full(4, 9.0)
+    given = least_squares.head_least_squares(Z, y, counts, 0.0, few=False)
+    for one, other in zip(least_squares.head_least_squares(Z, y, counts), given, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.4])
+def test_the_heads_of_a_client_alone_have_the_bits_of_many(ridge):
+    Z, y, counts = normal(4, 40, 5), normal(40, 5, seed=1), np.full(5, 40.0)
+    together = least_squares.head_least_squares(Z, y, counts, ridge)
+    for one in (slice(i, i + 1) for i in range(5)):
+        alone = least_squares.head_least_squares(Z[..., one], y[:, one], counts[one], ridge)
+        for whole, part in zip(together, alone, strict=True):
+            assert np.ascontiguousarray(whole[..., one]).tobytes() == np.ascontiguousarray(part).tobytes()
+
+
+@pytest.mark.parametrize("m", [2, 3, 7])
+def test_a_ridge_below_rounding_errors_gives_the_shortest_head(m):
+    Z, y, counts = heads_case(3, m, dependent=True)
+    W, residual, deficient = solve_heads(Z, y, counts, 1e-40)
+    for trial, client in np.ndindex(2, 3):
+        rows, labels = Z[trial, :, client].T, y[trial, client]
+        wanted = np.linalg.pinv(rows, rcond=1e-12) @ labels
+        np.testing.assert_allclose(W[trial, client], wanted, atol=1e-11)
+        np.testing.assert_allclose(residual[trial, client], rows @ wanted - labels, atol=1e-11)
+    assert deficient.tolist() == [[False, m >= 3, False]] * 2
 
 
 # --- full dimension ------------------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ from laws import FAMILY, p_values
 from scipy.stats import multivariate_normal
 
 import linfed as lf
+from linfed.data.class_sources import FreshClassSource, draw_fixed_classes, held_out
 from linfed.data.classes import ClassBatch, with_ones
 from linfed.data.projected import classes as projected
-from linfed.data.sources import everybody
+from linfed.data.sources import Sizes, everybody
+from linfed.numerics.streams import Stream, generators
 from linfed.problems.classes import dealt_labels
 
 ROTATED = normal(7, 7, seed=5) @ normal(7, 7, seed=5).T / 7 + 0.3 * np.eye(7)
@@ -116,6 +118,55 @@ def test_held_out_features_are_those_of_samples_in_the_span_of_b():
     X = truth.design.shape_rows(held._z @ Q[:, None].mT)
     X += (truth.means @ truth.B.mT)[np.arange(2)[:, None, None], held._labels.astype(int)]
     np.testing.assert_allclose(held.at(B).X[..., :-1], X @ B[:, None], rtol=1e-12, atol=1e-12)
+
+
+@each("counts", [6, (3, 9, 4, 6, 12)])
+def test_rounds_are_those_of_their_streams(counts):
+    problem, trials, largest = mixture(), range(2), np.max(counts)
+    truth, each_count = problem.truth(0, trials), np.broadcast_to(counts, 5)
+    sizes = Sizes(n_clients=5, dim=7, participants=2, rounds=2, features=20, classes=4)
+    ours = projected.ProjectedClassSource(counts, truth, sizes, 2, 7, trials)
+    plain = FreshClassSource(counts, truth, sizes, 7, trials)
+
+    def rngs(*names):
+        return [generators(7, name, trials) for name in names]
+
+    inner, outer, rows = rngs(Stream.X, Stream.OUTSIDE, Stream.X)
+    rounds = [
+        (number, who, ours.round(np.array(who), number), plain.round(np.array(who), number), inner, outer, rows)
+        for number, who in enumerate(([[0, 3], [1, 4]], [[2, 4], [0, 1]]), 1)
+    ]
+    last = rngs(Stream.FINISH_X, Stream.FINISH_OUTSIDE, Stream.FINISH_X)
+    rounds.append((3, [[*range(5)]] * 2, ours.all_clients(3), plain.all_clients(3), *last))
+    for number, who, one, other, inner, outer, rows in rounds:
+        assert (one.round, one.n_clients, other.round, other.n_clients) == (number, 5, number, 5)
+        for t in trials:
+            inside = np.arange(largest) < each_count[who[t], None]
+            z = inner[t].standard_normal((len(who[t]), largest, 2))
+            X, labels = truth.draw([rows[t]], truth.holds[t : t + 1, who[t]], largest)
+            assert np.array_equal(one.rows.array()[t], z * inside[..., None])
+            assert np.array_equal(one._outer[t], outer[t].standard_normal((7, 2)))
+            assert np.array_equal(other.X[t], np.dstack([X[0] * inside[..., None], inside]))
+            for batch in (one, other):
+                assert np.array_equal(batch.y[t], labels[0] * inside)
+                assert np.array_equal(batch.counts[t], each_count[who[t]])
+                assert np.array_equal(batch.holds[t], truth.holds[t, who[t]])
+
+
+def test_fixed_and_held_out_classes_are_those_of_their_streams():
+    truth = mixture().truth(0, range(2))
+    fixed, held = draw_fixed_classes(truth, 6, 7, range(2)).all_clients(), held_out(truth, 12, 7, range(2))
+    features = projected.ProjectedHeldOut(truth, 12, 2, 7, range(2))
+    assert (fixed.round, fixed.n_clients, held.round, held.n_clients) == (0, 5, 0, 5)
+    assert features.counts.tolist() == held.counts.tolist() == [[12.0] * 5] * 2
+    for t in range(2):
+        for batch, m, name in ((fixed, 6, Stream.X), (held, 12, Stream.TEST)):
+            X, labels = truth.draw([generators(7, name, range(2))[t]], truth.holds[t : t + 1], m)
+            assert np.array_equal(batch.X[t], np.dstack([X[0], np.ones((5, m))]))
+            assert np.array_equal(batch.y[t], labels[0])
+            assert np.array_equal(batch.holds[t], truth.holds[t])
+        z = generators(7, Stream.TEST, range(2))[t].standard_normal((5, 12, 2))
+        assert np.array_equal(features._z[t], z)
 
 
 # --- in distribution -----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 from helpers import each
 from scipy import stats
 
+from linfed.numerics import streams
 from linfed.numerics.streams import RoundStream, Stream, TrialRandom, generators
 from linfed.simulation.participation import Participants, n_participants
 
@@ -58,7 +59,7 @@ def test_a_generator_among_many_can_be_copied_and_has_children():
         assert children[0] == children[1]
     assert len({child.random() for child in copy.spawn(2)}) == 2
     known = generators(5, Stream.X, range(40))[7].bit_generator.seed_seq
-    for words, kind in ((3, np.uint64), (3, np.uint32), (4, np.uint64), (7, np.uint32)):
+    for words, kind in ((3, np.uint64), (3, np.uint32), (2, np.uint64), (4, np.uint64), (7, np.uint32)):
         assert np.array_equal(known.generate_state(words, kind), key.generate_state(words, kind))
 
 
@@ -72,7 +73,7 @@ def test_stream_numbers_never_change():
     names += ["NEW_TRUTH", "NEW_X", "NEW_NOISE", "FINISH_X", "FINISH_NOISE", "OUTSIDE", "FINISH_OUTSIDE", "SHORTCUT"]
     names += ["NEW_SHORTCUT"]
     assert {name: int(Stream[name]) for name in names} == {name: number for number, name in enumerate(names)}
-    assert (Stream.SPLIT, Stream.HELD_OUT) == (18, 19)
+    assert (Stream.TEST, Stream.SPLIT, Stream.HELD_OUT) == (17, 18, 19)
 
 
 # --- draws round by round ------------------------------------------------------------------------------------
@@ -94,6 +95,18 @@ def test_rounds_are_consecutive_values_of_the_trial(shape):
         assert np.array_equal(drawn, rng.standard_normal((23, *shape)))
     assert np.array_equal(rounds_of(shape, range(4), 9), values[:, :9])
     assert np.array_equal(rounds_of(shape, [2], 23), values[2:3])
+
+
+@pytest.mark.parametrize(
+    ("block", "rounds", "ahead"), [(8192, 5, 5), (7, 5, 2), (6, 5, 2), (2, 5, 1), (15, 0, 1), (15, 1, 1)]
+)
+def test_whole_rounds_are_drawn_ahead_and_no_more_than_there_are(block, rounds, ahead, monkeypatch):
+    """Rounds of three values, in blocks of so many values."""
+    monkeypatch.setattr(streams, "BLOCK_VALUES", block)
+    (drawn,), (plain,) = generators(5, Stream.X, [0]), generators(5, Stream.X, [0])
+    RoundStream([drawn], (3,), lambda rng, out: rng.standard_normal(out=out), rounds).next()
+    plain.standard_normal(3 * ahead)
+    assert drawn.random() == plain.random()
 
 
 def test_an_algorithm_draws_from_each_trial_alone():

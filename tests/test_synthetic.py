@@ -32,6 +32,18 @@ def test_the_published_sizes():
     assert data.test.X.shape == (1, 30, 10, 60)
 
 
+def test_what_is_left_out_is_as_published():
+    small = {"n_samples": 2}
+    one = lf.synthetic_classes(1.0, 1.0, **small)
+    sizes = {"n_clients": 30, "test_samples": 100, "dim": 60, "n_classes": 10}
+    other = lf.synthetic_classes(1.0, 1.0, iid=False, trials=1, seed=0, **sizes, **small)
+    for part, wanted in ((one, other), (one.test, other.test)):
+        assert np.array_equal(part.X, wanted.X)
+        assert np.array_equal(part.y, wanted.y)
+    two = draw(n_classes=2)
+    assert (two.n_classes, set(np.unique(two.y))) == (2, {0.0, 1.0})
+
+
 def test_the_published_numbers_of_samples():
     """The logarithms of those above 50, before rounding down, are N(4, 2^2)."""
     (rng,) = generators(0, Stream.TRUTH, [0])

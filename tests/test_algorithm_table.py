@@ -1,5 +1,6 @@
 """The guide's generated table of algorithms, and what their docstrings say about classification."""
 
+import dataclasses
 import inspect
 import re
 
@@ -47,3 +48,56 @@ def test_docstrings_say_which_algorithms_support_only_regression():
     raised = {name: doc.partition("\nRaises\n")[2].partition("\nNotes\n")[0] for name, doc in refusing.items()}
     silent = [name for name, told in raised.items() if not re.search("classification|As in `FedRep`", told)]
     assert silent == []
+
+
+STEPS = {"local_steps": 1, "server_step_size": 1.0}
+OF_FEDREP = {"representation_steps": 1, "orthonormalize": True, "split": False, "rotate_heads": False}
+DEFAULTS = {
+    lf.FedRep: OF_FEDREP,
+    lf.PrivateFedRep: OF_FEDREP | {"message_noise_std": 0.0},
+    lf.CompressedFedRep: OF_FEDREP | {"shared_mask": False},
+    lf.FedRepShortcut: {"representation_steps": 1, "ridge": 0.0, "refit": False},
+    lf.FLUTE: {"gamma1": 1 / 4, "gamma2": 1 / 8, "gradient_factor": 1},
+    lf.GeneralFLUTE: {
+        "local_steps": 1, "head_steps": 0, "feature_penalty": 0.0, "head_penalty": 0.0, "collapse_penalty": 0.1,
+        "head_scale": 1.0,
+    },
+    **dict.fromkeys((lf.FedAvg, lf.FedProx, lf.SCAFFOLD, lf.FedVARP, lf.ClusterFedVARP, lf.FedPer, lf.LGFedAvg), STEPS),
+    lf.FedRolex: STEPS | {"model_share": 1.0},
+    lf.FedSCAVAR: STEPS | {"model_share": 1.0, "mu": 0.0},
+    lf.FedBABU: {"local_steps": 1},
+    lf.FedRoD: STEPS | {"balanced": True},
+    lf.Ditto: {"local_steps": 1, "strength": 1.0, "personal_steps": 1},
+    lf.APFL: {"local_steps": 1, "mix": 0.5},
+    lf.PFedMe: {"local_steps": 20, "strength": 15.0, "inner_steps": 5, "server_mix": 1.0},
+    lf.L2GD: {"strength": 1.0, "mean_probability": 0.5},
+    lf.PerFedAvg: {"local_steps": 1, "hessian": False},
+    lf.FedMTL: {"epsilon": 1e-6},
+    lf.AltGDmin: {"threshold": 9.0, "split": False},
+    lf.AltMin: {"split": False},
+    lf.ANIL: {"hessian": False},
+    lf.MAML: {"hessian": False},
+    lf.TwoReplica: {"symmetric": True},
+    lf.NuclearNorm: {"noise_std": 1.0, "iterations": 5000, "tolerance": 1e-9},
+    lf.BurerMonteiro: {"iterations": 2000, "tolerance": 1e-10},
+    lf.LocalOnly: {"ridge": 0.0, "local_steps": 1},
+    lf.Oracle: {"ridge": 0.0},
+    **{kind: {} for kind in (lf.TPGD, lf.MethodOfMoments, lf.UStatistic, lf.LocalGram)},
+    **{kind: {} for kind in (lf.PooledLeastSquares, lf.Personalized)},
+    lf.ExactHeads: {"ridge": 0.0},
+    lf.GradientHeads: {"steps": 1},
+    lf.AllLayers: {"steps": 10},
+    lf.GradientSteps: {"head_steps": 1, "shortcut_steps": 1},
+    lf.TruncatedAverages: {"threshold": 9.0},
+}  # fmt: skip
+"""Numbers and truth values that need not be given."""
+
+
+def test_what_is_left_out_has_its_default():
+    assert set(lf.ALGORITHMS.values()) < set(DEFAULTS)
+    for kind, values in DEFAULTS.items():
+        plain = with_required(kind)
+        assert dataclasses.replace(plain, **values) == plain, kind
+        free = [one.name for one in dataclasses.fields(kind) if one.default not in (None, dataclasses.MISSING)]
+        numbers = {name for name in free if isinstance(getattr(plain, name), int | float)}
+        assert numbers == set(values), kind

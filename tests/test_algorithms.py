@@ -812,3 +812,47 @@ def test_one_step_mean(participation):
     assert worst(1 - k / m) < threshold
     for wrong in (1.0, 1 - (k + 1) / m, 1 - (k - 1) / m):  # it tells the factor from its neighbours
         assert worst(wrong) > 1.5 * threshold
+
+
+# --- what steps require of a batch ---------------------------------------------------------------------------
+
+TWO = {"rank": 2, "step_size": 0.1}
+OWN = {**TWO, "adaptation_step_size": 0.1}
+EACH_COVARIANCE = lf.Gaussian(covariance=np.array([np.eye(3), 2.0 * np.eye(3)]))
+REQUIRED = [
+    ("GRADIENTS", lf.FLUTE, [TWO]),
+    ("FEATURES", lf.FedRep, [TWO, {**TWO, "whiten": lf.Gaussian(covariance=2.0 * np.eye(3))}]),
+    ("QUADRATIC", lf.FedRep, [{**TWO, "representation_steps": 2}, {**TWO, "whiten": "own"}]),
+    ("QUADRATIC", lf.FedRep, [{**TWO, "whiten": "pooled"}, {**TWO, "whiten": EACH_COVARIANCE}]),
+    ("ROWS", lf.FedRep, [{**TWO, "split": True}]),
+    ("FEATURES", lf.PrivateFedRep, [TWO]),
+    ("COORDINATES", lf.PrivateFedRep, [{**TWO, "message_noise_std": 0.1}]),
+    ("QUADRATIC", lf.PrivateFedRep, [{**TWO, "clip": 1.0}, {**TWO, "clip": 1.0, "message_noise_std": 0.1}]),
+    ("QUADRATIC", lf.CompressedFedRep, [{**TWO, "levels": 2}]),
+    ("FEATURES", lf.GeneralFLUTE, [TWO]),
+    ("ROWS", lf.GeneralFLUTE, [{**TWO, "local_steps": 2}, {**TWO, "head_steps": 1}]),
+    ("QUADRATIC", lf.AltGDmin, [{"rank": 2}]),
+    ("FEATURES", lf.AltGDmin, [TWO]),
+    ("ROWS", lf.AltGDmin, [{**TWO, "split": True}]),
+    ("QUADRATIC", lf.AltMin, [{"rank": 2}]),
+    ("ROWS", lf.AltMin, [{"rank": 2, "split": True}]),
+    ("FEATURES", lf.ANIL, [OWN]),
+    ("QUADRATIC", lf.ANIL, [{**OWN, "hessian": True}]),
+    ("ROWS", lf.ANIL, [{**OWN, "batches": "split"}, {**OWN, "hessian": True, "batches": "split"}]),
+    ("QUADRATIC", lf.MAML, [OWN]),
+    ("ROWS", lf.MAML, [{**OWN, "batches": "split"}]),
+    ("QUADRATIC", lf.PerFedAvg, [{"step_size": 0.1, "adaptation_step_size": 0.1}]),
+    ("ROWS", lf.PerFedAvg, [{"step_size": 0.1, "adaptation_step_size": 0.1, "batches": "split"}]),
+    ("QUADRATIC", lf.FedAvg, [TWO]),
+    ("ROWS", lf.FedAvg, [{**TWO, "local_epochs": 1, "batch_size": 2}]),
+]
+
+
+@each(("level", "kind", "settings"), REQUIRED)
+def test_an_algorithm_requires_what_its_steps_use(level, kind, settings):
+    for options in settings:
+        assert kind(**options).requires is lf.Requires[level], options
+
+
+def test_requirements_count_up_from_gradients_to_rows():
+    assert list(lf.Requires) == list(range(5))

@@ -206,6 +206,7 @@ def test_parameters_as_one_vector_and_back():
         assert parts.keys() == arrays.keys()
         assert all(np.array_equal(parts[name], array) for name, array in arrays.items())
     assert np.array_equal(LinearModel(4, 0).vector_of_units(theta), theta)
+    assert LinearModel(4, 0) == LinearModel(4, 0, classes=0, kept=False)
 
 
 # --- reproducible trials -------------------------------------------------------------------------------------

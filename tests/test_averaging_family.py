@@ -342,6 +342,16 @@ def test_compressed_samples_serve_full_gradients(kind, rank):
     assert lf.simulate(algorithm, problem, data=lf.FreshSamples(4000), **settings).engine == "compressed"
 
 
+def test_stored_vectors_are_counted():
+    """Old and new ones; of clusters also a copy for each client."""
+    world = draw_world([4] * 7, 3, 2)
+    for kind, own in {"FedAvg": {}, **SMALL}.items():
+        algorithm = getattr(lf, kind)(step_size=0.1, **own)
+        start = lf.simulate(algorithm, data=world.data(), rounds=0).final.arrays()
+        rows = sum(start[name].shape[1] for name in ("changes", "controls", "control") if name in start)
+        assert algorithm.memory(7) == 2 * rows + 7 * ("clusters" in own), kind
+
+
 def test_minibatches_need_the_samples_themselves():
     problem = lf.SharedRepresentation(n_clients=6, dim=4, rank=2)
     algorithm = lf.SCAFFOLD(step_size=0.1, local_epochs=2, batch_size=7)
@@ -364,6 +374,10 @@ MISTAKES = {
     ),
     "no such controls": (lambda: lf.SCAFFOLD(step_size=0.1, controls="I"), ["controls", "'change'", "'gradient'"]),
     "a gap": (lambda: lf.ClusterFedVARP(step_size=0.1, clusters=[0, 2, 0]), ["clusters", "without gaps"]),
+    "a negative cluster": (
+        lambda: lf.ClusterFedVARP(step_size=0.1, clusters=[-1, 0]),
+        ["clusters[0] = -1", "at least 0"],
+    ),
     "half a cluster": (lambda: lf.ClusterFedVARP(step_size=0.1, clusters=1.5), ["clusters", "1.5"]),
 }
 UNFIT = {
@@ -385,6 +399,10 @@ def test_what_does_not_fit_the_problem_is_one_line(name):
     algorithm, fragments = UNFIT[name]
     problem = lf.SharedRepresentation(n_clients=6, dim=4, rank=2)
     assert_one_line(lambda: lf.simulate(algorithm, problem, data=lf.FixedSamples(5), rounds=1), fragments)
+
+
+def test_as_many_clusters_as_clients_fit():
+    lf.ClusterFedVARP(step_size=0.1, clusters=6).check(n_clients=6, dim=4)
 
 
 def test_windows_roll_over_the_units_and_round_shares_as_decimals():

@@ -5,10 +5,11 @@ import itertools
 import class_references as ref
 import numpy as np
 import pytest
-from class_samples import TRIALS, C, D, K, draw, orders, random, run
+from class_samples import TRIALS, Begin, C, D, K, draw, orders, random, run
 from helpers import assert_one_line, each, normal, some
 
 import linfed as lf
+from linfed.algorithms.general_flute import random_heads
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 ETA = 0.3
@@ -202,6 +203,16 @@ def test_general_flute_is_its_loop(counts, p, own):
             B, W = ref.flute_round(B, W, *taken, step_size=ETA, **FLUTE[own])
             close(state.B[t], B)
             close(state.W[t], W)
+
+
+@each("scale", [1.0, 0.7])
+def test_random_heads_come_from_the_stream_of_the_algorithm(scale):
+    drawn, begin = random().standard_normal((1, C, K)) / np.sqrt(K), lambda: Begin(draw())
+    flute = lf.GeneralFLUTE(rank=K, step_size=ETA, head_scale=scale).initial_state(begin()).W
+    babu = lf.FedBABU(rank=K, step_size=ETA).initial_state(begin()).W
+    for W, factor, clients in ((flute, scale, 5), (babu, 1.0, 1), (random_heads(begin(), 3, K), 1.0, 3)):
+        close(W[..., :-1], np.broadcast_to(factor * drawn, (TRIALS, clients, C, K)))
+        assert not W[..., -1].any()
 
 
 @each("data", [lf.FixedSamples(5), lf.FreshSamples(5)])

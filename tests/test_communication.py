@@ -30,7 +30,7 @@ SENT = {
     "Ditto": (lf.Ditto(**STEP), 10, 10),
     "APFL": (lf.APFL(**STEP), 10, 10),
     "PFedMe": (lf.PFedMe(**STEP), 10, 10),
-    "L2GD": (lf.L2GD(mean_probability=0.5, **STEP), 2.5, 2.5),
+    "L2GD": (lf.L2GD(mean_probability=0.25, **STEP), 1.875, 1.875),
     "PerFedAvg": (lf.PerFedAvg(adaptation_step_size=0.1, **STEP), 10, 10),
     "FedMTL": (lf.FedMTL(strength=1.0), 55, 10),
     "FedMTL, tasks": (lf.FedMTL(strength=1.0, relation="tasks"), 10, 10),
@@ -77,7 +77,7 @@ OF_CLASSES = {
     "FedRolex of two layers": (2 * (D + 5) + 5, 2 * (D + 5) + 5),
     "FedBABU": (30, 30),
     "Ditto": (5 * (D + 1), 5 * (D + 1)),
-    "L2GD": (0.25 * 5 * (D + 1), 0.25 * 5 * (D + 1)),
+    "L2GD": (0.1875 * 5 * (D + 1), 0.1875 * 5 * (D + 1)),
     "ANIL": (30 + 5 * (K + 1), 30 + 5 * (K + 1)),
     "LocalOnly": (0, 0),
 }

@@ -4,9 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from helpers import each, normal, rounds_of
+from helpers import Held, each, normal, rounds_of
 
 import linfed as lf
+from linfed.algorithms.checked import check_state
+from linfed.algorithms.lgfedavg import LGFedAvgState
+from linfed.algorithms.personal.apfl import APFLState
 
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=9, rank=2, noise_std=0.3)
 TRIALS = 3
@@ -374,3 +377,72 @@ def test_a_step_that_forgets_to_return_later_is_named_as_well():
 def test_the_first_round_is_checked_under_the_chain():
     with pytest.raises(ValueError, match=r"Returns.step returned B of shape \(3, 9, 2\), expected .* = \(3, 6, 2\)"):
         run(Returns(first=RIGHT["B, W"]), lf.FreshSamples(12), engine="chain")
+
+
+# --- what a state knows of itself ----------------------------------------------------------------------------
+
+
+@each(
+    ("shapes", "dim", "classes"),
+    [
+        ({"B": (2, 5, 3), "W": (2, 4, 3)}, 5, 0),
+        ({"B": (2, 5, 3), "W": (2, 1, 4, 4)}, 5, 4),
+        ({"S": (2, 4, 5)}, 5, 0),
+        ({"S": (2, 4, 3, 6)}, 5, 3),
+        ({"shared": (2, 1, 5)}, 0, 0),
+    ],
+)
+def test_a_state_knows_its_sizes(shapes, dim, classes):
+    state = lf.State(**{name: np.zeros(shape) for name, shape in shapes.items()})
+    assert (state.dim, state.classes) == (dim, classes)
+
+
+def test_a_state_has_the_sizes_of_what_it_serves():
+    own = APFLState(own=np.zeros((2, 4, 3, 6)), shared=np.zeros((2, 1, 3, 6)), mix=np.ones((2, 4)))
+    assert (own.dim, own.classes) == (5, 3)
+    own = LGFedAvgState(own=np.zeros((2, 4, 5, 3)), W=np.zeros((2, 1, 3)))
+    assert (own.dim, own.classes) == (5, 0)
+
+
+def test_dense_predictors_of_more_than_8_gigabytes_are_refused(monkeypatch):
+    monkeypatch.setattr("linfed.algorithms.base.composed", lambda B, W: W)
+    B = np.broadcast_to(0.0, (2, 10**6, 1))
+    some, more = (lf.State(B=B, W=np.broadcast_to(0.0, (2, rows, 1))) for rows in (500, 501))
+    assert some.predictors().shape == (2, 500, 1)
+    assert more.predictors(slice(500)).shape == (2, 500, 1)
+    with pytest.raises(lf.SizeError, match=r"would take 8\.02 GB: pass fewer clients="):
+        more.predictors()
+
+
+def test_new_clients_take_only_what_all_clients_share():
+    one, two = (lf.State(S=normal(1, rows, 3)) for rows in (1, 2))
+    assert np.array_equal(Held(state=one).adapt(one, None).S, one.S)
+    with pytest.raises(ValueError, match="Held learns nothing that new clients can use"):
+        Held(state=two).adapt(two, None)
+
+
+def check(state, **changes):
+    return check_state(state, "f", **{"trials": TRIALS, "n_clients": 6, "dim": 9, "columns": 0} | changes)
+
+
+def test_the_number_of_columns_may_be_left_open():
+    for columns in (1, 2):
+        check(lf.State(B=B[..., :columns], W=W[..., :columns]))
+    with pytest.raises(ValueError, match=r"W of shape \(3, 6, 1\), expected \(trials, n, k\) = \(3, 6, 2\)"):
+        check(lf.State(B=B, W=W[..., :1]))
+    with pytest.raises(TypeError, match=r"B = 3.0, expected an array of shape \(trials, d, k\) = \(3, 9, 0\)"):
+        check(lf.State(B=3.0, W=W))
+
+
+def test_states_of_classes_have_a_row_and_a_bias_for_each():
+    heads, rows = normal(TRIALS, 6, 4, 3), normal(TRIALS, 6, 4, 10)
+    for clients in (1, 6):
+        check(lf.State(B=B, W=heads[:, :clients], S=rows[:, :clients]), classes=4)
+    short = rows[:, :1]
+    for state, told in (
+        (lf.State(B=B, W=heads[..., 1:]), r"W of shape \(3, 6, 4, 2\), .* n, c, k \+ 1\) = \(3, 6, 4, 3\)"),
+        (lf.State(S=short[..., 1:]), r"S of shape \(3, 1, 4, 9\), .* 1, c, d \+ 1\) = \(3, 1, 4, 10\)"),
+        (lf.State(S=short[:, :, 0]), r"S of shape \(3, 1, 10\), .* n, c, d \+ 1\) = \(3, 6, 4, 10\)"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            check(state, classes=4)

@@ -98,6 +98,7 @@ def test_a_half_of_one_batch_is_altgdmin():
         ({"whiten": "all"}, ("whiten", "'own'", "'pooled'")),
         ({"whiten": "own", "representation_steps": 2}, ("whiten", "representation_steps")),
         ({"whiten": lf.Gaussian(covariance=np.diag([1.0, 0.0]))}, ("whiten", "regular")),
+        ({"whiten": lf.Gaussian(covariance=np.array([np.eye(2), np.diag([1.0, 0.0])]))}, ("whiten", "regular")),
         ({"split": 1}, ("split",)),
     ],
 )
@@ -119,6 +120,18 @@ def test_wrong_options_are_one_line(fields, fragments):
 def test_too_few_samples_are_one_line(fields, samples, fragments):
     algorithm = lf.FedRep(rank=1, step_size=0.1, init="random", **fields)
     assert_one_line(lambda: lf.simulate(algorithm, problem(True), data=lf.FreshSamples(samples), rounds=1), fragments)
+
+
+@pytest.mark.parametrize(("whiten", "samples"), [("own", D), ("pooled", (1, 2, 2))])
+def test_as_many_samples_as_dimensions_are_enough(whiten, samples):
+    algorithm = lf.FedRep(rank=1, step_size=0.1, init="random", whiten=whiten)
+    result = lf.simulate(algorithm, problem(True), data=lf.FreshSamples(samples), rounds=1)
+    assert result.status == [lf.Status.COMPLETED]
+
+
+def test_a_small_covariance_is_regular():
+    design = lf.Gaussian(covariance=1e-9 * np.array([[2.0, 1.0], [1.0, 3.0]]))
+    assert lf.FedRep(rank=1, step_size=0.1, whiten=design).whiten == design
 
 
 def test_classes_can_be_split_but_not_whitened():

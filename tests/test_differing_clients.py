@@ -58,6 +58,11 @@ def test_weighted_rounds_are_those_of_a_loop(engine, name):
         assert np.abs(scaled.B - final.B).max() < 1e-12
 
 
+def test_relative_weights_have_mean_1():
+    assert lf.FedRep(rank=1, step_size=0.1, weights=[1, 2, 6]).relative_weights.tolist() == [1 / 3, 2 / 3, 2.0]
+    assert lf.FedRep(rank=1, step_size=0.1).relative_weights.tolist() == [1.0]
+
+
 def test_classes_take_weights():
     """The change of B is linear in the weights; equal weights are no weights."""
     classes = lf.Classes(n_clients=6, dim=8, n_classes=3, classes_per_client=2)

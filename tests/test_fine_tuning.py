@@ -7,6 +7,7 @@ import pytest
 from helpers import each
 
 import linfed as lf
+from linfed.algorithms.fine_tuning import tuned_floats
 from tests import references as ref
 from tests.test_algorithms import draw_world
 from tests.test_personal_models import CLASSES
@@ -126,3 +127,12 @@ def test_no_prediction_of_a_fine_tuned_model():
     problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2)
     with pytest.raises(lf.NoPredictionError, match="fine_tune"):
         lf.predict(GLOBAL["FedAvg, one layer"], problem, data=lf.FixedSamples(9), rounds=3)
+
+
+def test_fine_tuned_models_are_counted():
+    """Of each client a head, or three times the parameters of its model with a bias."""
+    sizes = {"rank": 2, "dim": 5}
+    assert tuned_floats(None, 7, **sizes) == 0
+    assert tuned_floats(lf.ExactHeads(), 7, **sizes) == 7 * 2
+    assert tuned_floats(lf.AllLayers(), 7, **sizes) == 7 * 3 * 2 * 6
+    assert tuned_floats(lf.AllLayers(), 7, rank=0, dim=5) == 7 * 3 * 6

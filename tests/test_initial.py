@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from helpers import Wrapped, assert_same, normal
+from helpers import Wrapped, assert_same, each, normal
 
 import linfed as lf
 from linfed.algorithms.initial import InitialFactors
@@ -150,6 +150,41 @@ class Normalised(Wrapped):
 
     def step(self, state, batch, rng):
         return state
+
+
+@each(("dim", "rank", "delta"), [(4, 2, 0.6), (7, 3, 0.25), (2, 1, 1.0)])
+def test_all_principal_angles_have_the_given_sine(dim, rank, delta):
+    problem = lf.SharedRepresentation(n_clients=5, dim=dim, rank=rank)
+    B = started(lf.FedRep(rank=rank, step_size=0.1, init=lf.AtDistance(delta)), problem).final.B
+    np.testing.assert_allclose(B.mT @ B, np.broadcast_to(np.eye(rank), (3, rank, rank)), atol=1e-12)
+    cosines = np.linalg.svd(problem.truth(5, range(3)).B.mT @ B, compute_uv=False)
+    np.testing.assert_allclose(cosines, np.sqrt(1 - delta**2), atol=1e-12)
+
+
+def test_labels_at_the_threshold_count():
+    X, y = normal(2, 4, 6, 5), np.sign(normal(2, 4, 6, seed=1)) * [[[1.0]], [[3.0]]]
+    init, data = lf.TruncatedAverages(threshold=1.0), lf.GivenSamples(X, y)
+    B = lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=init), data=data, rounds=0).final.B
+    gram = lf.simulate(lf.LocalGram(rank=2), data=data, rounds=1).final.B
+    np.testing.assert_allclose(B @ B.mT, gram @ gram.mT, atol=1e-10)
+
+
+def test_factors_have_one_number_of_trials():
+    for W in (FACTORS[1], normal(2, 30, 2)):
+        assert lf.GivenFactors(normal(2, 8, 2), W).n_trials == 2
+    with pytest.raises(ValueError, match=r"arrays for \[2, 3\] trials; B and W must agree"):
+        lf.GivenFactors(normal(2, 8, 2), normal(3, 30, 2))
+
+
+@each(("clients", "samples"), [(4, 2e8), (None, 1e8)])
+def test_moments_take_1e14_operations_and_three_matrices(clients, samples):
+    """Of dimension 1000, with the samples of half of the clients or of all."""
+    sizes = {"rank": 2, "n_clients": 8, "dim": 1000, "samples": samples, "memory": 24e6}
+    init = lf.Moments(clients=clients)
+    init.check(**sizes)
+    for large in ({"samples": 1.01 * samples}, {"memory": 24e6 - 1.0}):
+        with pytest.raises(lf.SizeError, match="a 1000 x 1000 matrix"):
+            init.check(**sizes | large)
 
 
 # --- one of a user's own -------------------------------------------------------------------------------------

@@ -136,6 +136,13 @@ def test_every_initialisation_serves(init):
     assert np.array_equal(own, np.repeat(B[:, None], 6, axis=1))
 
 
+@pytest.mark.parametrize("kind", [lf.LGFedAvg, lf.FedPer])
+def test_the_rank_may_be_the_dimension(kind):
+    algorithm = kind(rank=7, step_size=0.1)
+    algorithm.check(n_clients=6, dim=7)
+    assert_one_line(lambda: algorithm.check(n_clients=6, dim=6), ["rank = 7 must be at most dim = 6"])
+
+
 def test_new_clients_are_on_their_own():
     result = lf.simulate(lf.LGFedAvg(rank=2, step_size=0.1), PROBLEM, data=lf.FixedSamples(5), rounds=3)
     alone = lf.simulate(lf.LocalOnly(), PROBLEM, data=lf.FixedSamples(5), rounds=3)

@@ -1,14 +1,16 @@
 """Alternating minimisation, two phases, ANIL and empirical risk: rounds are loops, ends meet optimality conditions."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import references as ref
-from helpers import assert_one_line, basis, each
+from helpers import assert_one_line, basis, each, normal
 from test_algorithms import SHAPES, draw_participants, draw_world
 
 import linfed as lf
+from linfed.algorithms import empirical_risk
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 ROUNDS = 6
@@ -120,6 +122,50 @@ def test_all_samples_count_with_an_infinite_threshold():
     np.testing.assert_allclose(B @ B.T, gram @ gram.T, **TOLERANCE)
 
 
+def test_the_norm_of_the_first_round_sets_every_step():
+    world = draw_world([9, 4, 12, 7], 5, 2, noise=0.2, seed=4)
+    first, *rounds = lf.iterate(lf.AltGDmin(rank=2), data=world.data(), rounds=3)
+    assert first.after.norm.tolist() == [[[0.0]]]
+    size = np.linalg.norm([X.T @ y / len(y) for X, y in zip(world.X, world.y, strict=True)], 2)
+    for step in rounds:
+        np.testing.assert_allclose(step.after.norm, [[[size]]], rtol=1e-12)
+
+
+def test_the_penalty_may_come_at_once():
+    world, W = draw_world([9] * 4, 5, 2, noise=0.2, seed=4), normal(4, 2)
+    options = {"rank": 2, "step_size": 0.02, "init": (world.B, W)}
+    one, other = (
+        lf.simulate(algorithm, data=world.data(), rounds=5).final
+        for algorithm in (lf.TPGD(first_phase=0, **options), lf.FLUTE(**options))
+    )
+    np.testing.assert_allclose(one.B, other.B, **TOLERANCE)
+    np.testing.assert_allclose(one.W, other.W, **TOLERANCE)
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1e4])
+def test_the_units_of_the_samples_do_not_matter_to_alternating_minimisation(scale):
+    """With 10 samples for the 12 entries of B."""
+    world = draw_world([5] * 2, 6, 2, noise=0.3, seed=5)
+    X, y = np.array(world.X), np.array(world.y)
+    one, other = (
+        lf.simulate(lf.AltMin(rank=2, init=world.B), data=lf.GivenSamples(factor * X, factor * y), rounds=1).final
+        for factor in (1.0, scale)
+    )
+    np.testing.assert_allclose(other.B, one.B, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(other.W, one.W, rtol=0, atol=1e-8)
+    assert ref.subspace_distance(one.B[0], world.B) > 0.01
+
+
+def test_badly_scaled_coordinates_cost_alternating_minimisation_no_digits():
+    """The normal equations have condition number 1e8, and their solution alone an error of 1e-7."""
+    world = draw_world([9] * 6, 5, 2, noise=0.3, seed=5)
+    X = [X_i * [1.0, 1.0, 1.0, 1.0, 1e-4] for X_i in world.X]
+    final = lf.simulate(lf.AltMin(rank=2, init=world.B), data=lf.GivenSamples(X, world.y), rounds=1).final
+    rows = [np.kron(x, w) for X_i, w in zip(X, final.W[0], strict=True) for x in X_i]
+    wanted = np.linalg.lstsq(np.array(rows), np.concatenate(world.y))[0].reshape(5, 2)
+    np.testing.assert_allclose(final.B[0], ref.qr_positive(wanted)[0], rtol=0, atol=1e-10)
+
+
 def mean_loss(world, Theta):
     return np.mean([ref.loss(X, y, theta) for X, y, theta in zip(world.X, world.y, Theta, strict=True)])
 
@@ -189,6 +235,121 @@ def test_the_default_weight_is_the_published_one():
     run = {"data": world.data(), "rounds": 1}
     one, other = (lf.simulate(lf.NuclearNorm(**more), **run) for more in ({"noise_std": 0.3}, {"weight": weight}))
     np.testing.assert_allclose(one.final.S, other.final.S, **TOLERANCE)
+
+
+def fista(X, y, weight, iterations, tolerance):
+    """Return the last of so many accelerated proximal steps, and how many were tried; each must be short enough."""
+    n, zeros = len(X), np.zeros((len(X), X[0].shape[1]))
+
+    def slope(Theta):
+        return np.array([ref.gradient(X_i, y_i, theta) for X_i, y_i, theta in zip(X, y, Theta, strict=True)]) / n
+
+    first, tried, momentum, Theta, point = slope(zeros), 0, 1.0, zeros, zeros
+    curvature = np.sum(first * (slope(first) - first)) / np.sum(first**2)
+    for _ in range(iterations):
+        while True:
+            tried += 1
+            U, s, Vt = np.linalg.svd(point - slope(point) / curvature, full_matrices=False)
+            new = U * np.maximum(s - weight / curvature, 0.0) @ Vt
+            step = new - point
+            if np.sum(step * (slope(new) - slope(point))) <= (1 + 1e-12) * curvature * np.sum(step**2):
+                break
+            curvature *= 2.0
+        following = 0.5 + np.sqrt(0.25 + momentum**2)
+        forward = np.sum((point - new) * (new - Theta)) <= 0
+        point = new + (momentum - 1.0) / following * (new - Theta) if forward else new
+        momentum, Theta = following if forward else 1.0, new
+        if curvature * np.linalg.norm(step) <= tolerance * np.linalg.norm(first):
+            break
+    return Theta, tried
+
+
+def stacked(m, n, d, k):
+    """Return samples of two trials, the second of another scale and with strong and weak coordinates."""
+    first, second = (draw_world([m] * n, d, k, noise=0.3, seed=seed) for seed in (7, 8))
+    second.X = [X * np.linspace(0.3, 3.0, d) for X in second.X]
+    return np.array([first.X, second.X]), np.array([first.y, second.y])
+
+
+@each("iterations, tolerance", [(1, 1e-9), (2, 1e-9), (3, 1e-9), (6, 1e-9), (40, 1e-9), (400, 0.03), (400, 1e-3)])
+def test_the_iterations_of_the_nuclear_norm_are_those_of_a_loop(iterations, tolerance):
+    X, y = stacked(9, 6, 5, 2)
+    algorithm = lf.NuclearNorm(weight=0.05, iterations=iterations, tolerance=tolerance)
+    final = lf.simulate(algorithm, data=lf.GivenSamples(X, y), rounds=1).final
+    for t in range(2):
+        wanted, _ = fista(X[t], y[t], 0.05, iterations, tolerance)
+        np.testing.assert_allclose(final.S[t], wanted, rtol=0, atol=1e-10)
+
+
+def test_the_iterations_of_the_nuclear_norm_end_at_the_tolerance(monkeypatch):
+    X, y = stacked(9, 6, 5, 2)
+    tried, plain = [], empirical_risk._shrunk
+    monkeypatch.setattr(empirical_risk, "_shrunk", lambda *arguments: tried.append(1) or plain(*arguments))
+    for t in range(2):
+        for tolerance in (0.1, 1e-3, 1e-6):
+            tried.clear()
+            algorithm = lf.NuclearNorm(weight=0.05, tolerance=tolerance)
+            lf.simulate(algorithm, data=lf.GivenSamples(X[t], y[t]), rounds=1)
+            assert len(tried) == fista(X[t], y[t], 0.05, 5000, tolerance)[1]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Return what SciPy was asked to minimise; it returns the start."""
+    asked = {}
+
+    def minimize(objective, start, **options):
+        asked.update(options, objective=objective, start=start)
+        return SimpleNamespace(x=start)
+
+    monkeypatch.setattr("scipy.optimize.minimize", minimize)
+    return asked
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 2), (2, 3)])
+def test_the_joint_minimiser_knows_the_slope_of_its_objective(asked, n, k):
+    world, d = draw_world([6] * n, 5, k, noise=0.3, seed=2), 5
+    algorithm = lf.BurerMonteiro(rank=k, init=world.B, iterations=7, tolerance=1e-3)
+    lf.simulate(algorithm, data=world.data(), rounds=1)
+
+    def parts(values):
+        return values[: d * k].reshape(d, k), values[d * k :].reshape(n, k)
+
+    def objective(values):
+        B, W = parts(values)
+        losses = [ref.loss(X, y, B @ w) for X, y, w in zip(world.X, world.y, W, strict=True)]
+        return sum(losses) + np.sum((B.T @ B - W.T @ W) ** 2) / 8
+
+    at = normal(d * k + n * k, seed=3)
+    value, slope = asked["objective"](at)
+    assert value == pytest.approx(objective(at), rel=1e-12)
+    wanted = [(objective(at + 1e-4 * one) - objective(at - 1e-4 * one)) / 2e-4 for one in np.eye(len(at))]
+    np.testing.assert_allclose(slope, wanted, rtol=0, atol=1e-6)
+    B, W = parts(asked["start"])
+    np.testing.assert_allclose(B.T @ B, W.T @ W, atol=1e-12)
+    heads = np.array([ref.least_squares(X @ world.B, y) for X, y in zip(world.X, world.y, strict=True)])
+    np.testing.assert_allclose(W @ B.T, heads @ world.B.T, atol=1e-12)
+    limits = asked["options"]
+    assert (limits["maxiter"], limits["maxfun"], limits["ftol"]) == (7, 14, 0.0)
+    assert limits["gtol"] == pytest.approx(1e-3 * np.mean(np.square(world.y)))
+
+
+def test_the_joint_minimiser_goes_through_the_trials_one_by_one(asked):
+    X, y = stacked(6, 4, 5, 2)
+    algorithm = lf.BurerMonteiro(rank=2, init=basis(5, 2))
+    both = lf.simulate(algorithm, data=lf.GivenSamples(X, y), rounds=1).final
+    for t in range(2):
+        one = lf.simulate(algorithm, data=lf.GivenSamples(X[t], y[t]), rounds=1).final
+        np.testing.assert_allclose(both.predictors()[t], one.predictors()[0], **TOLERANCE)
+        np.testing.assert_allclose(both.B[t].T @ both.B[t], np.eye(2), atol=1e-12)
+
+
+def test_the_joint_minimiser_leaves_what_is_not_finite():
+    B, W = normal(1, 5, 2), normal(1, 4, 2, seed=1)
+    for one, other in ((B, W * np.nan), (B * np.nan, W)):
+        found = lf.BurerMonteiro(rank=2)._minimise(None, one, other)
+        assert found[0] is one
+        assert found[1] is other
 
 
 @pytest.mark.parametrize("n", [30, 2])

@@ -7,6 +7,7 @@ from helpers import assert_one_line, each, some
 from test_algorithms import SHAPES, draw_participants, draw_world
 
 import linfed as lf
+from linfed.numerics.streams import Stream, generators
 from linfed.theory import fedavg_fixed_point
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
@@ -200,6 +201,14 @@ def test_a_fixed_mix_ends_at_local_least_squares(world, normal, mix):
     np.testing.assert_allclose(final.predictors()[0], ridges(A, b, 0.0, 0.0), rtol=0, atol=1e-10)
 
 
+def test_adapted_mixes_end_at_0_and_1(world):
+    algorithm = lf.APFL(step_size=0.1, local_steps=2, mix=0.3, mix_step_size=50.0)
+    wanted = loop(algorithm, world, [np.arange(4)] * 6, np.zeros(2))
+    for step, arrays in zip(lf.iterate(algorithm, data=world.data(), rounds=6), wanted, strict=True):
+        np.testing.assert_allclose(step.after.mix[0], arrays["mix"], **TOLERANCE)
+    assert {0.0, 1.0} <= set(np.ravel([arrays["mix"] for arrays in wanted]))
+
+
 def test_the_variants_of_apfl_differ(world):
     one, two = (end(world, lf.APFL(step_size=0.3, local_steps=5, variant=v), 20) for v in ("paper", "framework"))
     assert np.abs(one.predictors() - two.predictors()).max() > 1e-2
@@ -384,6 +393,38 @@ def test_fedmtl_without_epsilon_keeps_directions_that_no_model_uses():
     assert np.isfinite(final.S).all()
     assert abs(final.S[0, 0, 2]) < 1e-12
     np.testing.assert_allclose(np.linalg.eigvalsh(final.Omega[0])[:2], 0.0, rtol=0, atol=1e-12)
+
+
+def test_fedmtl_starts_from_relations_of_trace_1(world):
+    for relation, size in (("features", 3), ("tasks", 4)):
+        first = next(lf.iterate(lf.FedMTL(strength=0.1, relation=relation), data=world.data(), rounds=1)).after
+        np.testing.assert_array_equal(first.Omega, [np.eye(size) / size])
+
+
+def test_models_of_0_leave_the_relation_of_fedmtl(world):
+    data = lf.GivenSamples(np.array(world.X), np.zeros((4, 9)))
+    final = lf.simulate(lf.FedMTL(strength=0.1, epsilon=0.0), data=data, rounds=3, metrics=["train_loss"]).final
+    assert not final.S.any()
+    np.testing.assert_array_equal(final.Omega, [np.eye(3) / 3])
+
+
+@each("relation", ["features", "tasks"])
+def test_trials_of_fedmtl_are_separate_runs(relation):
+    worlds = [draw_world([6] * 4, 3, 2, noise=0.2, seed=seed) for seed in range(2)]
+    data = lf.GivenSamples(np.array([world.X for world in worlds]), np.array([world.y for world in worlds]))
+    participants = np.array([draw_participants(4, 2, ROUNDS, seed) for seed in range(2)])
+    algorithm, run = lf.FedMTL(strength=0.05, relation=relation), {"rounds": ROUNDS, "metrics": ["train_loss"]}
+    together = lf.simulate(algorithm, data=data, participation=participants, **run).final
+    for t, world in enumerate(worlds):
+        alone = lf.simulate(algorithm, data=world.data(), participation=participants[t], **run).final
+        for key, values in alone.arrays().items():
+            np.testing.assert_allclose(together.arrays()[key][t], values[0], **TOLERANCE)
+
+
+def test_the_random_head_of_fedbabu_comes_from_the_stream_of_the_algorithm(world):
+    steps = lf.iterate(lf.FedBABU(rank=3, step_size=0.1), data=world.data(), rounds=1, trials=2, seed=5)
+    for W, rng in zip(next(steps).after.W, generators(5, Stream.ALGORITHM, [0, 1]), strict=True):
+        np.testing.assert_allclose(W, rng.standard_normal((1, 3)) / np.sqrt(3), rtol=1e-14)
 
 
 # --- classes -----------------------------------------------------------------------------------------------------
@@ -588,6 +629,35 @@ def test_new_clients_are_fitted_around_the_servers_model(world, normal):
     )
 
 
+@pytest.mark.parametrize("strength", [0.0, 1.0])
+def test_without_a_penalty_a_new_client_of_ditto_is_alone(strength):
+    """With fewer samples than dimensions."""
+    world = draw_world([2] * 3, 5, 2, noise=0.3)
+    algorithm = lf.Ditto(step_size=0.1, strength=strength)
+    *_, step = lf.iterate(algorithm, data=world.data(), rounds=4)
+    found = algorithm.adapt(step.after, step.batch).S[0]
+    wanted = [ref.least_squares(X, y) for X, y in zip(world.X, world.y, strict=True)]
+    if strength:
+        wanted = ridges(*world.data().normal_equations(), strength, step.after.shared[0, 0])
+    np.testing.assert_allclose(found, wanted, **TOLERANCE)
+
+
+def test_only_a_fixed_mix_of_0_gives_new_clients_the_servers_model(world, normal):
+    *_, step = lf.iterate(lf.APFL(step_size=0.2), data=world.data(), rounds=4)
+    alone, shared = ridges(*normal, 0.0, 0.0), np.broadcast_to(step.after.shared[0], (4, 3))
+    for options, wanted in (
+        ({"mix": 0.0}, shared), ({"mix": 1.0}, alone), ({"mix": 0.0, "mix_step_size": 0.1}, alone),
+    ):  # fmt: skip
+        found = lf.APFL(step_size=0.2, **options).adapt(step.after, step.batch).S[0]
+        np.testing.assert_allclose(np.broadcast_to(found, (4, 3)), wanted, **TOLERANCE)
+    assert np.abs(alone - shared).max() > 0.01
+
+
+def test_a_step_of_l2gd_may_reach_the_mean():
+    for step_size in (0.25, [0.1, 0.25]):
+        lf.L2GD(step_size=step_size, strength=2.0, mean_probability=0.5)
+
+
 @each(
     ("call", "words"),
     [
@@ -597,11 +667,16 @@ def test_new_clients_are_fitted_around_the_servers_model(world, normal):
             for kind in (lf.Ditto, lf.APFL, lf.PFedMe)
         ),
         (lambda: lf.APFL(step_size=0.1, mix=1.5), ["mix = 1.5", "from 0 to 1"]),
+        (lambda: lf.APFL(step_size=0.1, mix=-0.5), ["mix = -0.5", "from 0 to 1"]),
         (lambda: lf.APFL(step_size=0.1, variant="x"), ["variant = 'x'", "'paper', 'framework'"]),
         (lambda: lf.PFedMe(step_size=0.1, inner_steps=0), ["inner_steps = 0"]),
         (lambda: lf.PFedMe(step_size=0.1, server_mix=0), ["server_mix = 0"]),
         (lambda: lf.L2GD(step_size=0.5, strength=2.0, mean_probability=0.5), ["must be at most 1", "2"]),
+        (lambda: lf.L2GD(step_size=[0.1, 0.3], strength=2.0, mean_probability=0.5), ["must be at most 1", "1.2"]),
         (lambda: lf.L2GD(step_size=0.1, mean_probability=1.0), ["mean_probability = 1.0", "below 1"]),
+        (lambda: lf.L2GD(step_size=0.1, mean_probability=0.0), ["mean_probability = 0.0", "positive"]),
+        (lambda: lf.L2GD(step_size=0.1, mean_probability=1.5), ["mean_probability = 1.5", "from 0 to 1"]),
+        (lambda: lf.L2GD(step_size=0.1, coins=[[True, False]]), ["coins = [[True, False]]", "Booleans"]),
         (lambda: lf.L2GD(step_size=0.1, coins=[0.5]), ["coins = [0.5]", "Booleans"]),
         (
             lambda: classes_end(lf.L2GD(step_size=0.1, coins=[True])),

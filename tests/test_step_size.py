@@ -217,6 +217,13 @@ def test_state_evolution_takes_a_step_for_each_round():
         lf.theory.state_evolution(W, step_size=falling, rounds=ROUNDS, delta=0.6, **setting)
 
 
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_a_function_has_a_value_for_each_round_and_for_at_least_one(rounds):
+    algorithm = lf.FedRep(rank=2, step_size=falling, heads=lf.ExactHeads(ridge=falling)).for_rounds(rounds)
+    values = {0: (0.4,), 1: (0.4,), 3: (0.4, 0.2, 0.4 / 3)}[rounds]
+    assert algorithm.step_size == algorithm.heads.ridge == values
+
+
 @pytest.mark.parametrize("rule", [lambda: 0.1, lambda t, s: 0.1])
 def test_a_schedule_of_another_signature_is_named(rule):
     with pytest.raises(TypeError, match=r"step_size = .* must be a function of one argument, the round"):

@@ -18,6 +18,7 @@ from linfed.statistics.gains import (
     lower_median,
     rounds_to_share,
 )
+from linfed.statistics.intervals import bootstrap_interval
 from linfed.statistics.thresholds import best_threshold, line_counts, line_findings
 
 INF, NAN = np.inf, np.nan
@@ -220,3 +221,166 @@ def test_every_column_has_a_threshold_of_its_own():
     outcome = np.concatenate([sets([2] * 5), sets([8] * 5)], axis=1)
     counts = line_counts(outcome, outcome)
     assert (counts[:, 0, 2] == 20).all()
+
+
+# --- formulas, written out -----------------------------------------------------------------------------------
+
+
+def middle(values):
+    """Return the lower median along the last axis, from sorted values."""
+    return np.sort(values, axis=-1)[..., (values.shape[-1] - 1) // 2]
+
+
+def quantile(values, level):
+    """Return the smallest value with at least this share at or below it."""
+    return np.sort(values)[math.ceil(level * len(values) - 1e-9) - 1]
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_ratio_of_gains_is_resampled_in_pairs(signed):
+    first, second = 20 * np.random.default_rng(3).lognormal(sigma=0.6, size=(2, 2, 9))
+    index = np.random.default_rng(0).integers(9, size=(2000, 9))
+
+    def ratio(index):
+        one, other = (np.log(middle(pair[1][index]) / middle(pair[0][index])) for pair in (first, second))
+        return np.exp(one - other if signed else np.abs(one) - np.abs(other))
+
+    found, reason = gain_ratio(first, second, 10**6, signed=signed)
+    each = ratio(index)
+    wanted = (ratio(np.arange(9)), quantile(each, 0.025), quantile(each, 0.975))
+    assert found == pytest.approx(wanted, rel=1e-10)
+    assert reason == ""
+    if signed:
+        assert gain_ratio(first, second, 10**6)[0] == found
+        sizes = {5: second, 3: np.ones((2, 9)), 2: first}
+        judged = judge_more_speed(sizes, 10**6, name="n", **SAID)
+        assert (judged.estimate, judged.low, judged.high) == found
+        assert (judged.claimed_low, judged.strict, judged.theorem) == (1.0, True, False)
+
+
+NEVER, SLOW, FAST, OTHER = np.full(9, INF), np.full(9, 100.0), np.full(9, 20.0), np.full(9, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "least", "most"),
+    [
+        ((SLOW, FAST), (SLOW, OTHER), 2.5, 2.5),  # 100/20 divided by 100/50
+        ((NEVER, FAST), (SLOW, OTHER), 25.0, INF),  # at least 1000/20 divided by 100/50
+        ((SLOW, NEVER), (SLOW, OTHER), 0.0, 0.05),
+        ((SLOW, FAST), (NEVER, OTHER), 0.0, 0.25),
+        ((SLOW, FAST), (SLOW, NEVER), 50.0, INF),
+        ((SLOW, 0 * FAST), (OTHER, 0.5 + 0 * OTHER), 2.0, 2.0),  # no round counts as one
+    ],
+)
+def test_a_ratio_of_factors_is_bounded_by_the_last_round(mine, other, least, most):
+    found, note = factor_ratio(mine, other, 1000)
+    assert found[1:] == pytest.approx((least, most), rel=1e-12)
+    assert found[0] == pytest.approx(least if least == most else NAN, nan_ok=True)
+    assert ("known between bounds only" in note) == (least != most)
+
+
+def test_a_ratio_of_factors_is_resampled_before_and_after():
+    rng = np.random.default_rng(6)
+    before, after = 50 * rng.lognormal(sigma=0.4, size=(2, 9)), 20 * rng.lognormal(sigma=0.4, size=(2, 6))
+
+    def ratio(i, j, axis=-1):
+        (b, b_other), (a, a_other) = (
+            middle(part[:, np.moveaxis(k, axis, -1).astype(int)]) for part, k in ((before, i), (after, j))
+        )
+        return (b / a) / (b_other / a_other)
+
+    places = np.arange(9.0), np.arange(6.0)
+    wanted = (ratio(*places), *bootstrap_interval(ratio, places, vectorized=True))
+    found, _ = factor_ratio((before[0], after[0]), (before[1], after[1]), 10**6)
+    assert found == pytest.approx(wanted, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("mine", "rival", "text"),
+    [(120.0, 150.0, "< 1.5"), (20.0, 50.0, "2.5"), (50.0, 20.0, "0.4"), (20.0, INF, "> 5"), (INF, 20.0, "< 0.2")],
+)
+def test_a_gain_is_a_number_or_a_bound(mine, rival, text):
+    assert format_gain(np.array([[mine] * 3, [rival] * 3]), 100) == text
+
+
+def test_a_share_of_the_way_ends_at_the_lower_value():
+    curve = np.array([[10.0, 8.1, 7.9, 4.5, 4.0], [12.0, 9.0, 6.0, 3.0, 2.5]])
+    start, end = np.array([10.0, 12.0]), np.array([2.0, 4.0])
+    np.testing.assert_array_equal(rounds_to_share(curve, start, end, 0.25), [2.0, 1.0])
+    np.testing.assert_array_equal(rounds_to_share(curve, start, end, 0.75), [4.0, 2.0])
+    np.testing.assert_array_equal(rounds_to_share(curve, start, end, 1.0), [INF, 3.0])
+
+
+def test_a_larger_reduction_is_resampled_in_pairs():
+    finals = {k: np.random.default_rng(k).lognormal(sigma=0.5, size=(2, 7)) for k in (8, 2, 4)}
+    finals[2][0, 1] = NAN
+    per_cent = {}
+    for k, (mine, other) in finals.items():
+        each = 100 * (1 - np.where(np.isnan(mine), 1e9, mine) / other)
+        per_cent[k] = np.where(np.abs(each) <= 20, 0.0, each)
+    index = np.random.default_rng(0).integers(7, size=(2000, 7))
+    found = judge_more_reduction(finals, name="k", tie=0.2, **SAID)
+    assert found.estimate == pytest.approx(middle(per_cent[2]) - middle(per_cent[8]), rel=1e-10)
+    wanted = np.percentile(middle(per_cent[2][index]) - middle(per_cent[8][index]), [2.5, 97.5])
+    np.testing.assert_allclose([found.low, found.high], wanted, rtol=1e-10)
+    numbers = ", ".join(f"{middle(each):.2g}" for each in per_cent.values())
+    assert found.detail == f"{numbers} % at k = 8, 2, 4"
+    assert (found.claimed_low, found.strict) == (0.0, True)
+
+
+def test_ends_are_told_by_the_median_of_their_ratios():
+    mine, rival = np.array([[1.0, 3.0, 2.0, 8.0, 4.0], [2.0, 2.0, 1.0, 2.0, 3.0]])  # 0.5, 1.5, 2, 4, 1.33 times
+    assert judge_lower_end(np.array([mine, rival]), tie=0.0, **SAID).detail.endswith("; median difference +50.00 %")
+    for factor, text in ((101.0, "+10000.00 %"), (101.5, "diverges more")):
+        finals = np.array([factor * rival, rival])
+        assert judge_lower_end(finals, tie=0.0, **SAID).detail.endswith(f"; median difference {text}")
+    at_the_tie = judge_lower_end(np.array([np.full(5, 3.0), np.full(5, 2.0)]), tie=0.5, **SAID)
+    assert at_the_tie.detail.startswith("0 of 0 that differ")
+
+
+def test_points_of_a_line_are_counted_one_by_one():
+    rng = np.random.default_rng(4)
+    outcome, predicted = rng.random((2, 8, 3, 7)) < np.linspace(0.1, 0.9, 7)
+    counts = line_counts(outcome, predicted)
+    for number, (mine, told) in enumerate(zip(outcome, predicted, strict=True)):
+        wanted = np.zeros((2, 3))
+        for column in range(3):
+            fixed = best_threshold(outcome[:, column])
+            for point in range(7):
+                line = told[column]
+                sides = [line[one] != line[point] for one in (point - 1, point + 1) if 0 <= one < 7]
+                for kind in (0, 1) if any(sides) else (0,):
+                    hit = mine[column, point]
+                    wanted[kind] += [1, hit == line[point], hit == fixed[point]]
+        np.testing.assert_array_equal(counts[number], wanted)
+
+
+def test_a_line_is_judged_by_its_share_of_points_and_resampled_data_sets():
+    rng = np.random.default_rng(5)
+    points = np.stack([np.full(9, 10), rng.integers(1, 4, 9)])
+    counts = np.stack([points, rng.binomial(points, 0.8), rng.binomial(points, 0.5)], axis=-1).transpose(1, 0, 2)
+    counts[:3, 0, 1] = 10
+
+    def difference(points, line, other, axis=0):
+        return (line.sum(axis=axis) - other.sum(axis=axis)) / points.sum(axis=axis)
+
+    found = line_findings(counts.reshape(3, 3, 2, 3), fixed="a threshold", claim="it begins there", setting="here")
+    for place, one in enumerate(found):
+        columns = list(counts[:, place].T.astype(float))
+        low, high = bootstrap_interval(difference, columns, paired=True, vectorized=True)
+        assert (one.estimate, one.low, one.high) == pytest.approx((difference(*columns), low, high), rel=1e-10)
+        total, line, other = (int(column.sum()) for column in columns)
+        text = f"{100 * line / total:.1f} % against {100 * other / total:.1f} % of {total}"
+        whole = (counts[:, 0, 1] == 10).mean()
+        text += "" if place else f"; right at every point in {100 * whole:.0f} % of the 9 data sets"
+        assert (one.detail, one.claimed_low, one.strict, one.vacuous) == (text, 0.0, True, "")
+    assert [one.statistic for one in found] == [
+        f"share of {which} that the line predicts, minus that of a threshold"
+        for which in ("all points", "the two points on both sides of the line")
+    ]
+
+
+def test_a_line_without_points_near_it_says_nothing():
+    near = line_findings(np.array([[[5, 5, 4], [0, 0, 0]]] * 6), fixed="f", claim="c", setting="s")[1]
+    assert (near.verdict, near.estimate, near.low, near.high) == (Verdict.VACUOUS, 0.0, 0.0, 0.0)
+    assert near.detail == "0.0 % against 0.0 % of 0"

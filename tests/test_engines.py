@@ -1573,3 +1573,130 @@ def test_a_trial_takes_no_more_memory_than_is_budgeted(name):
     engine, algorithm, problem, data = FOOTPRINTS[name]
     arguments = {"rounds": 3, "participation": 0.5, "engine": engine}
     assert taken(algorithm, problem, data, 8, **arguments) < 1.5 * budgeted(algorithm, problem, data, **arguments)
+
+
+# --- what a trial costs, counted by hand -----------------------------------------------------------------------
+
+
+THREE = fedrep(d=7, k=3)
+MESSAGES = lf.FLUTE(rank=3, step_size=0.1)
+ELEVEN, UNSHARED = shared(n=11, d=7), lf.GivenTruth(B=basis(7, 2), Phi=normal(11, 7))
+OF_CLASSES = lf.Classes(n_clients=11, n_classes=4, classes_per_client=2, dim=7)
+SEVENTEEN = lf.GivenSamples(normal(11, 17, 7), normal(11, 17))
+ROUNDS, CLIENTS = 13, 5  # which take part
+COSTS = {
+    # Rows of 7 values, drawn in 8 ns each and met by 2 x 3 + 2 columns; then 3 x 3 products, and 8 ns for the label.
+    "fresh rows": ("explicit", THREE, ELEVEN, lf.FreshSamples(17), CLIENTS * 17 * (7 * (8 + 0.4 * 8) + 8 + 6 * 9)),
+    "unequal fresh rows": (
+        "explicit", THREE, ELEVEN, lf.FreshSamples((17, *[2] * 10)), CLIENTS * 17 * (7 * (8 + 0.4 * 8) + 8 + 6 * 9)
+    ),
+    "fresh rows, unknown rank": (
+        "explicit", THREE, UNSHARED, lf.FreshSamples(17), CLIENTS * 17 * (7 * (8 + 0.4 * 9) + 8 + 6 * 9)
+    ),
+    "fresh rows, no B": (
+        "explicit", lf.FedAvg(step_size=0.1), ELEVEN, lf.FreshSamples(17), CLIENTS * 17 * (7 * (8 + 0.4 * 4) + 8 + 6)
+    ),
+    "fresh rows, messages": ("explicit", MESSAGES, ELEVEN, lf.FreshSamples(17), CLIENTS * 17 * (7 * (8 + 1) + 8 + 54)),
+    "fresh pseudo-samples": (
+        "compressed", THREE, ELEVEN, lf.FreshSamples(17), CLIENTS * 8 * (7 * (9 + 0.4 * 8) + 54) + 20_000
+    ),
+    # 3 x 4 / 2 numbers of a triangle and 2 outside of B, at 9 ns.
+    "features": (
+        "projected", THREE, ELEVEN, lf.FreshSamples(17),
+        CLIENTS * (9 * (6 + 2) + 20 * 4 + 4 * 9 + 3 * 2 * 3) + 7 * 3 * (12 + 3 * (3 + 2)) + 30_000,
+    ),
+    "features of few samples": (
+        "projected", THREE, ELEVEN, lf.FreshSamples(3),
+        CLIENTS * (9 * (3 * 4 + 2) + 20 * 4 + 4 * 9 + 3 * 2 * 3) + 7 * 3 * (12 + 3 * (3 + 2)) + 30_000,
+    ),
+    "features, unknown rank": (
+        "projected", THREE, UNSHARED, lf.FreshSamples(17),
+        CLIENTS * (9 * (6 + 7) + 20 * 4 + 4 * 9 + 3 * 7 * 3) + 7 * 3 * (12 + 3 * (3 + 7)) + 30_000,
+    ),
+    "classes": (
+        "explicit", lf.GeneralFLUTE(rank=3, step_size=0.1), OF_CLASSES, lf.FreshSamples(17),
+        CLIENTS * 17 * 7 * (8 + 0.8 * 3),
+    ),
+    "features of classes": (
+        "projected", lf.GeneralFLUTE(rank=3, step_size=0.1), OF_CLASSES, lf.FreshSamples(17),
+        CLIENTS * 17 * (10 * 3 + 2 * 4) + 7 * 3 * (10 + 3) + 60_000,
+    ),
+    "given rows": ("explicit", THREE, ELEVEN, SEVENTEEN, CLIENTS * 17 * (7 * 0.4 * 8 + 54)),
+    "given pseudo-samples": ("compressed", THREE, ELEVEN, SEVENTEEN, CLIENTS * 8 * (7 * 0.4 * 8 + 54)),
+    "given rows, messages": ("explicit", MESSAGES, ELEVEN, SEVENTEEN, CLIENTS * 17 * 7),
+    "given second moments, messages": ("compressed", MESSAGES, ELEVEN, SEVENTEEN, CLIENTS * 7 * 7 / 2),
+    "fixed rows": ("explicit", THREE, ELEVEN, lf.FixedSamples(17), CLIENTS * 17 * (7 * 0.4 * 8 + 54)),
+    "fixed pseudo-samples": ("compressed", THREE, ELEVEN, lf.FixedSamples(17), CLIENTS * 8 * (7 * 0.4 * 8 + 54)),
+    "fixed pseudo-samples of 5": ("compressed", THREE, ELEVEN, lf.FixedSamples(5), CLIENTS * 5 * (7 * 0.4 * 8 + 54)),
+    "fixed factors": (
+        "compressed", THREE, ELEVEN, lf.FixedSamples(17, in_law=True), CLIENTS * 8 * (7 * 0.4 * 8 + 54)
+    ),
+    "fixed factors of another law": (
+        "compressed", THREE, shared(n=11, d=7, design="cube"), lf.FixedSamples(17, in_law=True),
+        CLIENTS * 8 * (7 * 0.4 * 8 + 54),
+    ),
+}  # fmt: skip
+ONCE = {
+    "fixed rows": 8 * 11 * 17 * 7,
+    "given pseudo-samples": 11 * 17 * 7 * (2 * 7 + 10),
+    "given second moments, messages": 11 * 17 * 7 * (2 * 7 + 10),
+    "fixed pseudo-samples": 11 * 17 * 7 * (2 * 7 + 10),
+    "fixed pseudo-samples of 5": 11 * 5 * 7 * (2 * 7 + 10),
+    "fixed factors": 11 * 8 * 7 * (2 * 7 + 10),
+    "fixed factors of another law": 11 * 17 * 7 * (2 * 7 + 10),
+}
+"""Costs before the first round, of all 11 clients: rows that are drawn, and their factors."""
+
+
+def asked(algorithm, problem, data, **changes):
+    """Return a run's properties: 5 of 11 clients in 13 rounds."""
+    classes = 4 if problem is OF_CLASSES else 0
+    told = {"n_clients": 11, "dim": 7, "participants": CLIENTS, "rounds": ROUNDS, "features": 20, "classes": classes}
+    return EngineQuery(algorithm=algorithm, problem=problem, data=data, sizes=Sizes(**told | changes))
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_the_time_of_a_trial_is_that_of_its_numbers(name):
+    engine, algorithm, problem, data, of_a_round = COSTS[name]
+    for rounds, counted in ((ROUNDS, ROUNDS), (1, 1), (0, 1)):
+        found = engines._nanoseconds(engine, asked(algorithm, problem, data, rounds=rounds))
+        assert found == pytest.approx(ONCE.get(name, 0) + counted * of_a_round, rel=1e-12)
+
+
+def test_the_largest_number_of_samples_counts():
+    assert asked(THREE, ELEVEN, lf.FreshSamples((3, 9, 4, *[1] * 8))).samples == 9
+    assert asked(THREE, truth(), given([1, 2, 3, 7, 13, 40])).samples == 40
+
+
+def test_factors_are_drawn_above_two_to_the_28th_values():
+    for samples, drawn in ((2**10, False), (2**10 + 1, True)):
+        assert engines.draws_factors(lf.FixedSamples(samples), 2**11, 2**7) is drawn
+    assert engines.draws_factors(lf.FixedSamples(2, in_law=True), 3, 5) is True
+    assert engines.draws_factors(lf.FixedSamples(2**20, in_law=False), 2**11, 2**7) is False
+
+
+def test_compression_needs_one_sample_more_than_dimensions():
+    assert not engines.obstacle("compressed", asked(THREE, ELEVEN, lf.FreshSamples(8)))
+    assert "m = 7 is at most d = 7" in engines.obstacle("compressed", asked(THREE, ELEVEN, lf.FreshSamples(7)))
+    for least, refused in ((3, True), (4, False)):
+        unequal = asked(THREE, ELEVEN, lf.FreshSamples((least, *[9] * 10)))
+        assert bool(engines.obstacle("projected", unequal)) is refused
+
+
+@pytest.mark.parametrize(
+    ("engine", "data", "moments", "block", "first"),
+    [
+        ("explicit", lf.FixedSamples(17), True, 3 * 17 * 8, 11 * 17 * 20),
+        ("explicit", lf.FixedSamples(17), False, 0, 11 * 17 * 20),
+        ("compressed", lf.FixedSamples(17), False, 3 * 17 * 8, 11 * 17 * 27),
+        ("compressed", lf.FixedSamples(17, in_law=True), False, 0, 11 * 17 * 27),
+        ("compressed", lf.FreshSamples(17), False, 0, 11 * 17 * 27),
+        ("explicit", lf.FreshSamples(17), False, 0, 11 * 17 * 27),
+        ("projected", lf.FreshSamples(17), True, 3 * 17 * 8, 11 * 17 * 27),
+    ],
+)
+def test_blocks_of_rows_and_first_batches_are_counted(engine, data, moments, block, first):
+    """A block has one client's rows and labels, and two copies; a first batch all rows, unless they are stored."""
+    setting = asked(THREE, ELEVEN, data)
+    assert engines.block_floats(engine, setting, moments) == block
+    assert engines.first_batch_floats(engine, setting) == first

@@ -46,6 +46,11 @@ INTERVALS = [
     ("at least", (0.5, 0.9), True),
     ("at least", (0.4, 0.6), None),
     ("at least", (0.1, 0.4), False),
+    ("at least", (0.1, 0.5), None),
+    ("at most", (0.5, 0.9), None),
+    ("within", (0.4, 0.6), True),
+    ("within", (0.6, 0.7), None),
+    ("within", (0.1, 0.4), None),
     ("at most", (0.6, 0.9), False),
     ("at most", (0.4, 0.6), None),
     ("at most", (0.1, 0.5), True),
@@ -80,6 +85,12 @@ def test_strict_ends_do_not_belong_to_the_range():
     assert finding(0.8, 1.0, claimed_low=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
     assert finding(1.0, 1.2, claimed_low=1.0, strict=True).verdict is Verdict.INCONCLUSIVE
     assert finding(1.0, 1.0, claimed_low=-np.inf, claimed_high=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
+    assert finding(0.8, 1.0, claimed_low=-np.inf, claimed_high=1.0, strict=True).verdict is Verdict.INCONCLUSIVE
+    assert finding(1.0, 1.2, claimed_low=-np.inf, claimed_high=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
+    within = {"claimed_low": 0.5, "claimed_high": 1.0, "strict": True}
+    assert finding(0.5, 0.9, **within).verdict is Verdict.INCONCLUSIVE
+    assert finding(0.6, 1.0, **within).verdict is Verdict.INCONCLUSIVE
+    assert finding(0.6, 0.9, **within).verdict is Verdict.SUPPORTED
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -101,6 +112,7 @@ def test_nothing_is_said_of_an_infinite_end(strict):
         ({"claimed_low": -np.inf, "claimed_high": 2.0}, "at most 2"),
         ({"claimed_low": -np.inf, "claimed_high": 2.0, "strict": True}, "below 2"),
         ({"claimed_low": 0.8, "claimed_high": 1.1}, "0.8 to 1.1"),
+        ({"claimed_low": 0.8, "claimed_high": 1.1, "strict": True}, "between 0.8 and 1.1"),
     ],
 )
 def test_what_is_said_has_a_direction(changes, said):
@@ -379,3 +391,44 @@ def test_findings_of_one_sentence_come_together():
 def test_an_identity_of_no_trials_is_vacuous():
     finding = judge_identity([], tolerance=1e-12, claim="a = b", setting="none", statistic="gap", source="ours")
     assert finding.verdict.value == "VACUOUS"
+
+
+def test_a_claimed_range_may_be_one_number():
+    for interval, verdict in (((1.0, 1.0, 1.0), Verdict.HOLDS), ((1.1, 1.0, 1.2), Verdict.INCONCLUSIVE)):
+        judged = judge_exponent(interval, 1.0, kind="equal", margin=0.0, **SAID)
+        assert (judged.claimed_low, judged.claimed_high, judged.verdict) == (1.0, 1.0, verdict)
+
+
+def test_a_share_of_no_clusters_has_no_count():
+    judged = judge_share(np.ones((0, 3)), 0.9, clusters=[], **SAID, statistic="s")
+    assert (judged.detail, judged.vacuous, judged.verdict) == ("none", "there is no such point", Verdict.VACUOUS)
+
+
+def test_every_line_of_the_table():
+    rows = [
+        finding(0.6, 0.7, setting="n = 1", note="so"),
+        finding(0.4, 0.6, setting="n = 20", detail="3 of 4"),
+        finding(0.1, 0.2, setting="n = 3", vacuous="no"),
+        finding(0.75, 0.875, setting="n = 4", note="so"),
+        finding(0.1, 0.4, claim="u", claimed_low=-np.inf, claimed_high=0.5, strict=True),
+    ]
+    first, second, *_, last = findings_table(rows).split("\n\n")
+    assert first.splitlines() == [
+        "t",
+        f"  {OWN_PREDICTION}",
+        "  s; required: >= 0.5",
+        f"    {'SUPPORTED':13} {'n = 1':6} {'0.65':>8}  [0.6, 0.7]  (1)",
+        f"    {'INCONCLUSIVE':13} {'n = 20':6} {'0.5':>8}  [0.4, 0.6]  3 of 4",
+        f"    {'VACUOUS':13} {'n = 3':6} {'0.15':>8}  [0.1, 0.2]  (2)",
+        f"    {'SUPPORTED':13} {'n = 4':6} {'0.812':>8}  [0.75, 0.875]  (1)",
+    ]
+    assert second.splitlines()[0] == "u"
+    assert second.splitlines()[2:] == [
+        "  s; required: < 0.5",
+        f"    {'SUPPORTED':13} {'w':6} {'0.25':>8}  [0.1, 0.4]",
+    ]
+    assert last.splitlines()[-3:] == [
+        "Intervals are 95 % confidence intervals over trials, each for one claim: about one in twenty may be wrong.",
+        "(1) so",
+        "(2) vacuous: no",
+    ]

@@ -1,13 +1,15 @@
 """Joint power laws: planted exponents, the offset, censored points, intervals, and invalid formulas."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 import linfed as lf
-from linfed.statistics.formulas import parsed
+from linfed.statistics.fits import PowerLawFit
+from linfed.statistics.formulas import format_number, names, parsed, value, written
 
 N = np.array([50, 100, 200, 400, 100, 100, 100, 100, 100])
 D = np.array([40, 40, 40, 40, 20, 80, 160, 40, 40])
@@ -326,3 +328,191 @@ def test_a_column_along_the_rounds_has_too_many_numbers():
         lf.fit_power_law("error ~ n^a", table)
     last = table.assign(end=lambda row: row["error"][:, -1])
     assert lf.fit_power_law("end ~ n^a", last).exponents["a"][0] == pytest.approx(-1.0)
+
+
+# --- formulas, written out -----------------------------------------------------------------------------------
+
+
+def students(design, logs, confidence=0.95):
+    """Return the least-squares coefficients and the reach of their Student intervals, by the normal equations."""
+    covariance = np.linalg.inv(design.T @ design)
+    found = covariance @ design.T @ logs
+    freedom = len(logs) - design.shape[1]
+    variance = np.sum((logs - design @ found) ** 2) / freedom
+    return found, stats.t.ppf((1 + confidence) / 2, freedom) * np.sqrt(variance * np.diag(covariance)), variance**0.5
+
+
+def test_a_fit_over_residuals_is_that_of_the_normal_equations():
+    y = 3.0 * D**0.7 / N * np.exp(0.1 * np.random.default_rng(3).standard_normal(9))
+    logs, columns = np.log(2 * y) - 0.5 * np.log(K), [np.log(N), np.log(D)]
+    design = np.column_stack([np.ones(9), *columns])
+    for options, level in (({}, 0.95), ({"confidence": 0.6}, 0.6)):
+        found = lf.fit_power_law("2 y ~ n^a d^b k^(1/2)", SIZES | {"y": y}, **options)
+        middle, reach, scatter = students(design, logs, level)
+        for place, name in enumerate(("a", "b"), start=1):
+            wanted = middle[place] + reach[place] * np.array([0, -1, 1])
+            np.testing.assert_allclose(found.exponents[name], wanted, atol=1e-8)
+            bent = np.column_stack([design, (columns[place - 1] - columns[place - 1].mean()) ** 2])
+            curved, curved_reach, _ = students(bent, logs, level)
+            wanted = 2 * (curved[-1] + curved_reach[-1] * np.array([0, -1, 1]))
+            np.testing.assert_allclose(found.curvature[name], wanted, atol=1e-7)
+        np.testing.assert_allclose(found.constant, np.exp(middle[0] + reach[0] * np.array([0, -1, 1])), rtol=1e-7)
+        np.testing.assert_allclose(found.fitted, np.exp(design @ middle) * K**0.5, rtol=1e-10)
+        np.testing.assert_allclose(found.residuals, logs - design @ middle, atol=1e-10)
+        assert found.scatter == pytest.approx(scatter, rel=1e-8)
+        assert np.isnan(found.spread).all()
+        assert found.max_factor == pytest.approx(np.exp(np.abs(logs - design @ middle).max()), rel=1e-8)
+
+
+def test_a_fit_over_trials_is_that_of_resampled_medians():
+    """Also where a resampled median is below the offset: it counts as a thousandth of the given left side."""
+    x, rng = np.array([1.0, 2.0, 3.0, 5.0, 9.0]), np.random.default_rng(0)
+    trials = 3 + 2.0 * x[:, None] ** -0.5 * np.exp(0.2 * rng.standard_normal((5, 6)))
+    trials[4, :2] = 2.9
+    chosen = np.random.default_rng(0).integers(6, size=(400, 6))
+    middles = np.median(trials, axis=1) - 3
+    medians = np.array([np.median(row[chosen], axis=1) for row in trials]) - 3
+    assert (medians <= 0).any()
+    logs, resampled = np.log(middles), np.log(np.maximum(medians, 1e-3 * middles[:, None]))
+    design = np.column_stack([np.ones(5), np.log(x)])
+    solve = np.linalg.inv(design.T @ design) @ design.T
+    for options, ends in (({}, [2.5, 97.5]), ({"confidence": 0.7}, [15.0, 85.0])):
+        found = lf.fit_power_law("m - 3 ~ x^a", {"x": x, "m": trials}, **options)
+        lows, highs = np.percentile(solve @ resampled, ends, axis=1)
+        middle = solve @ logs
+        np.testing.assert_allclose(found.exponents["a"], [middle[1], lows[1], highs[1]], atol=1e-8)
+        np.testing.assert_allclose(np.log(found.constant), [middle[0], lows[0], highs[0]], atol=1e-8)
+    np.testing.assert_allclose(found.spread, resampled.std(axis=1), rtol=1e-10)
+    covariance = np.cov(resampled - design @ solve @ resampled)
+    mean, square = np.trace(covariance), np.trace(covariance @ covariance)
+    residuals = logs - design @ middle
+    wanted = stats.chi2.sf(np.sum(residuals**2) * mean / square, mean**2 / square)
+    assert found.p_value == pytest.approx(wanted, rel=1e-6)
+    assert (found.over, found.confidence, found.reached) == ("trials", 0.7, 5)
+
+
+def test_as_many_points_as_coefficients_leave_no_scatter():
+    x, trials = np.array([1.0, 2.0, 5.0]), trials_of(np.array([1.0, 3.0, 4.0]), 0.1, 0, trials=6)
+    two = lf.fit_power_law("y ~ x^a", {"x": x[:2], "y": [1.0, 3.0]})
+    assert (two.scatter, two.exponents["a"][1:], two.curvature) == (0.0, (-np.inf, np.inf), {})
+    assert np.isnan(two.p_value)
+    three = lf.fit_power_law("y ~ x^a", {"x": x, "y": [1.0, 3.0, 4.0]})
+    assert three.curvature == {}  # three coefficients would fit three points
+    assert np.isfinite(three.exponents["a"]).all()
+    assert "a" in lf.fit_power_law("y ~ x^a", {"x": x, "y": trials}).curvature  # the trials vary
+    assert np.isnan(lf.fit_power_law("y ~ x^a", {"x": x[:2], "y": trials[:2]}).p_value)
+    assert "a" in lf.fit_power_law("y ~ x^a", {"x": [1.0, 2.0, 5.0, 7.0], "y": [1.0, 3.0, 4.0, 6.0]}).curvature
+    assert lf.fit_power_law("y ~ x^a", {"x": [1.0, 1.0, 2.0, 2.0], "y": [1.0, 3.0, 4.0, 6.0]}).curvature == {}
+
+
+def test_a_law_may_bend_downwards():
+    x = 2.0 ** np.arange(8)
+    found = lf.fit_power_law("y ~ x^a", {"x": x, "y": x * np.exp(-1e-6 * np.log(x) ** 2)})
+    assert found.curvature["a"][0] == pytest.approx(-2e-6, rel=1e-3)
+    assert found.curved == ("a",)
+
+
+def test_a_censored_fit_is_the_most_likely_one():
+    """As a search without gradients finds it, with points censored on both sides."""
+    rng = np.random.default_rng(0)
+    x = np.repeat([1.0, 2.0, 4.0, 8.0], 4)
+    logs = np.log(2.0) - 0.5 * np.log(x) + 0.4 * rng.standard_normal(16)
+    words = np.where(logs > 0.8, "above", np.where(logs < -0.6, "below", ""))
+    logs = np.clip(logs, -0.6, 0.8)
+    assert {*words} == {"", "above", "below"}
+
+    def loss(at):
+        missed = (logs - at[0] - at[1] * np.log(x)) / np.exp(at[2])
+        known = stats.norm.logpdf(missed[words == ""]) - at[2]
+        beyond = stats.norm.logsf(missed[words == "above"]), stats.norm.logcdf(missed[words == "below"])
+        return -sum(one.sum() for one in (known, *beyond))
+
+    best = optimize.minimize(loss, [0.5, -0.5, -1.0], method="Nelder-Mead", options={"xatol": 1e-7, "fatol": 1e-10}).x
+    found = lf.fit_power_law("y ~ x^a", {"x": x, "y": np.exp(logs)}, censored=words)
+    assert (np.log(found.constant[0]), found.exponents["a"][0]) == pytest.approx(best[:2], abs=1e-3)
+    assert found.scatter == pytest.approx(np.exp(best[2]), rel=2e-3)
+    known = words == ""
+    assert (found.reached, found.above, found.below) == tuple((words == one).sum() for one in ("", "above", "below"))
+    assert np.isnan(found.residuals).tolist() == (~known).tolist()
+    # The intervals are Student's, from the points that are known.
+    design = np.column_stack([np.ones(known.sum()), np.log(x[known])])
+    freedom, left = known.sum() - 2, found.residuals[known]
+    error = np.sqrt(np.sum(left**2) / freedom * np.linalg.inv(design.T @ design)[1, 1])
+    reach = stats.t.ppf(0.975, freedom) * error
+    wanted = found.exponents["a"][0] + reach * np.array([-1, 1])
+    np.testing.assert_allclose(found.exponents["a"][1:], wanted, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("curvature", "bent"),
+    [
+        ({"a": (0.3, 0.1, 0.5), "b": (-0.2, -0.4, -0.1)}, "; curvature: a by +0.30, b by -0.20"),
+        ({"a": (0.3, 0.1, 0.5), "b": (0.1, 0.0, 0.4)}, "; curvature: a by +0.30"),
+        ({"a": (-0.1, -0.4, 0.0)}, "; no curvature detected"),
+        ({}, ""),
+    ],
+)
+def test_all_parts_of_a_fits_text(curvature, bent):
+    fit = PowerLawFit(
+        formula="m ~ n^a d^b", exponents={"a": (-1.0, -1.25, -0.75), "b": (0.5, 0.375, 0.625)},
+        constant=(3.0, 2.5, np.inf), fitted=np.ones(7), residuals=np.array([0.1, -0.2, np.nan, 0.0, 0.1, np.nan, 0.0]),
+        spread=np.ones(7), scatter=0.1, curvature=curvature, p_value=np.nan if bent else 0.04, reached=4, above=2,
+        below=1, over="trials", confidence=0.9,
+    )  # fmt: skip
+    lack = "" if bent else ", p = 0.04"
+    assert str(fit) == (
+        "m ~ n^a d^b, constant 3 [2.5, -], a = -1.000 [-1.250, -0.750], b = 0.500 [0.375, 0.625]; 4 of 7 reached "
+        f"(2 above, 1 below); within a factor 1.221{lack}{bent} (90 % over trials)"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2 * n - k / 4 + 3^2", "-n + (+k) - -3", "log(n) sqrt(k) exp(0.5)", "2 n (k + 1) n", "n^2^0.5 / k / 3", "7"],
+)
+def test_an_expression_has_the_value_that_python_gives_it(text):
+    formula, sizes = parsed(f"{text} ~ d^a"), {"n": 5.0, "k": 3.0}
+    python = {"2 n (k + 1) n": "2 * n * (k + 1) * n", "log(n) sqrt(k) exp(0.5)": "log(n) * sqrt(k) * exp(0.5)"}
+    wanted = eval(python.get(text, text).replace("^", "**"), {**vars(math)}, sizes)
+    assert value(formula.left, sizes.__getitem__) == pytest.approx(wanted, rel=1e-12)
+    assert (formula.left_text, formula.exponents) == (text, ["a"])
+
+
+def test_a_quotient_turns_the_signs_of_its_powers():
+    formula = parsed("m ~ p^2 / (q / r^x / s^(1/2)) t^-1.5 / u^x (n + 1)")
+    found = [(written(factor.base), factor.power, factor.exponent) for factor in formula.factors]
+    wanted = [("p", 2.0, ""), ("q", -1.0, ""), ("r", 1.0, "x"), ("s", 0.5, ""), ("t", -1.5, ""), ("u", -1.0, "x")]
+    assert found == [*wanted, ("n + 1", 1.0, "")]
+    assert formula.exponents == ["x"]
+    assert names(parsed("n log(k) + n^d / 2 ~ p^x").left) == ["n", "k", "d"]
+
+
+def test_a_column_has_a_full_name_a_last_part_or_a_letter():
+    rows = [{"a.n_clients": n, "b.n_clients": n, "a.k": 1.0, "b.k": 2.0, "k": 2.0 * n, "y": 3.0 / n} for n in (2, 4, 8)]
+    table = lf.Table(rows)
+    assert estimates(lf.fit_power_law("y ~ n^a", table)) == pytest.approx({"a": -1.0})
+    assert estimates(lf.fit_power_law("y ~ k^a", table)) == pytest.approx({"a": -1.0})  # its full name comes first
+    with pytest.raises(ValueError, match=r"'k' is ambiguous: 'a\.k' and 'b\.k' differ"):
+        lf.fit_power_law("y ~ k^a", lf.Table([{k: v for k, v in row.items() if k != "k"} for row in rows]))
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan, np.inf])
+def test_a_side_must_be_positive_and_finite(wrong):
+    with pytest.raises(ValueError, match=rf"^y = {wrong:g} at point 1 must be positive and finite$"):
+        lf.fit_power_law("y ~ x^a", {"x": [1.0, 2.0, 3.0], "y": [1.0, wrong, wrong]})
+
+
+def test_numbers_of_trials_belong_to_the_left_side():
+    columns = {"x": np.ones((3, 4)), "y": [1.0, 2.0, 3.0]}
+    with pytest.raises(ValueError, match=r"column 'x' of the formula must contain numbers, but contains [^;]*$"):
+        lf.fit_power_law("y ~ x^a", columns)
+    ragged = np.array([np.ones(1), np.ones(2), np.ones(1)], dtype=object)
+    for two in ({"u": np.ones((3, 4)), "v": np.ones((3, 4))}, {"u": ragged, "v": 1.0}):
+        with pytest.raises(
+            ValueError, match=r"only one column may have trials|the same number of trials at all points"
+        ):
+            lf.fit_power_law("u + v ~ z^a", {"z": [1.0, 2.0, 3.0], **two})
+
+
+def test_a_number_has_three_digits():
+    assert [format_number(one) for one in (3.14159, 1e-7, np.inf, np.nan)] == ["3.14", "1e-07", "-", "-"]

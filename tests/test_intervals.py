@@ -16,6 +16,7 @@ from linfed.statistics.findings import Finding, Verdict, findings_table, judge, 
 from linfed.statistics.fits import fit_exponent, fit_power_law
 from linfed.statistics.gains import factor_ratio, gain_ratio
 from linfed.statistics.intervals import (
+    as_factor,
     binomial_share,
     bootstrap_interval,
     clustered_difference,
@@ -27,6 +28,7 @@ from linfed.statistics.intervals import (
     mean_interval,
     median_interval,
     median_ratio,
+    nan_as_worst,
     probability_smaller,
     quantile_interval,
     share_smaller,
@@ -565,3 +567,180 @@ def test_other_numbers_than_0_and_1_are_no_hits(hits):
     assert_one_line(lambda: clustered_difference(([hits], everywhere), (everywhere, everywhere)), ["hits = "])
     assert_one_line(lambda: clustered_difference((everywhere, [hits]), (everywhere, everywhere)), ["counted = "])
     assert judge_share([0, 1, 1.0], 0.5, **said).detail == "2 of 3"
+
+
+# --- formulas, written out -----------------------------------------------------------------------------------
+
+
+def lower_middle(values, axis):
+    """Return the lower median along an axis, from sorted values."""
+    return np.take(np.sort(values, axis=axis), (values.shape[axis] - 1) // 2, axis=axis)
+
+
+def students(totals, sizes, freedom, confidence):
+    """Return ratios of totals, and the reach of Student's interval for the first minus the second if there are two."""
+    shares = [sum(total) / sum(size) for total, size in zip(totals, sizes, strict=True)]
+    gaps = [
+        [(hit - share * points) / sum(size) for hit, points in zip(total, size, strict=True)]
+        for total, size, share in zip(totals, sizes, shares, strict=True)
+    ]
+    gaps = gaps[0] if len(gaps) == 1 else [one - other for one, other in zip(*gaps, strict=True)]
+    variance = len(gaps) / (len(gaps) - 1) * sum(gap**2 for gap in gaps)
+    return shares, stats.t.ppf((1 + confidence) / 2, freedom) * variance**0.5
+
+
+@pytest.mark.parametrize("confidence", [0.3, 0.5])
+@pytest.mark.parametrize("sizes", [[3, 5, 4, 8, 2, 6, 5, 4, 7], [6, 6]])
+def test_a_share_has_students_interval_with_two_pseudo_clusters(sizes, confidence):
+    index = np.repeat(np.arange(len(sizes)), sizes)
+    hits = np.random.default_rng(0).random(len(index)) < 0.6
+    mean = sum(size**2 for size in sizes) / len(index)  # of a point's cluster
+    totals = [*(int(hits[index == cluster].sum()) for cluster in range(len(sizes))), mean, 0.0]
+    (centre,), reach = students([totals], [[*sizes, mean, mean]], len(index) / mean - 1, confidence)
+    found = clustered_share(hits, index, confidence=confidence)
+    assert found[0] == pytest.approx(hits.mean(), rel=1e-12)
+    assert found[1:] == pytest.approx((min(found[0], centre - reach), max(found[0], centre + reach)), rel=1e-10)
+    assert 0 < found[1] < found[2] < 1
+
+
+def test_a_difference_of_shares_has_students_interval_with_four_pseudo_clusters():
+    rng = np.random.default_rng(1)
+    hits, counted = rng.random((2, 12, 6)) < np.array([0.7, 0.5])[:, None, None], rng.random((2, 12, 6)) < 0.8
+    sizes, right = counted.sum(axis=2), (hits & counted).sum(axis=2)
+    means = (sizes**2).sum(axis=1) / sizes.sum(axis=1)
+    patterns = [(1, 1), (1, 0), (0, 1), (0, 0)]
+    totals = [[*right[j], *(pair[j] * means[j] / 2 for pair in patterns)] for j in (0, 1)]
+    points = [[*sizes[j], *[means[j] / 2] * 4] for j in (0, 1)]
+    freedom = (sizes.sum(axis=1) / means).min() - 1
+    for confidence in (0.6, 0.95):
+        (one, other), reach = students(totals, points, freedom, confidence)
+        found, _ = clustered_difference((hits[0], counted[0]), (hits[1], counted[1]), confidence=confidence)
+        assert found[0] == pytest.approx(right[0].sum() / sizes[0].sum() - right[1].sum() / sizes[1].sum(), rel=1e-12)
+        assert found[1:] == pytest.approx((one - other - reach, one - other + reach), rel=1e-10)
+
+
+def test_a_share_among_clusters_without_points_is_not_known():
+    for found in (clustered_share(np.ones((3, 0))), clustered_share([], [])):
+        assert np.isnan(found[0])
+        assert found[1:] == (0.0, 1.0)
+
+
+def test_a_mean_has_students_interval():
+    values = np.random.default_rng(0).normal(2.0, 3.0, size=7)
+    for some, options, level in ((values, {}, 0.95), (values, {"confidence": 0.6}, 0.6), (values[:2], {}, 0.95)):
+        wanted = stats.t.interval(level, len(some) - 1, loc=some.mean(), scale=stats.sem(some))
+        assert mean_interval(some, **options) == pytest.approx((some.mean(), *wanted), rel=1e-10)
+    assert mean_interval([3.0]) == (3.0, -np.inf, np.inf)
+    for bad in (np.nan, np.inf, -np.inf):
+        assert mean_interval([1.0, bad, 2.0]) == (np.inf, -np.inf, np.inf)
+
+
+def test_quantiles_have_binomial_intervals_at_any_confidence():
+    values = np.arange(1.0, 31.0)
+    for level, confidence in ((0.5, 0.6), (0.3, 0.8), (0.8, 0.99)):
+        reached = stats.binom.cdf(np.arange(30), 30, level)
+        low, high = values[reached <= (1 - confidence) / 2][-1], values[reached >= (1 + confidence) / 2][0]
+        assert quantile_interval(values, level, confidence=confidence)[1:] == (low, high)
+
+
+def test_a_bootstrap_interval_is_scipys_percentiles():
+    one, other = np.random.default_rng(0).lognormal(size=(2, 9))
+
+    def scipys(samples, statistic, confidence=0.95, resamples=2000, seed=0, **options):
+        rng = np.random.default_rng(seed)
+        options = {"confidence_level": confidence, "n_resamples": resamples, "method": "percentile"} | options
+        return tuple(stats.bootstrap(samples, statistic, rng=rng, **options).confidence_interval)
+
+    def ratio(a, b, axis=0):
+        return np.mean(a, axis=axis) / np.mean(b, axis=axis)
+
+    assert bootstrap_interval(np.mean, [one], vectorized=True) == scipys([one], np.mean, vectorized=True)
+    for paired in (False, True):
+        wanted = scipys([one, other], ratio, vectorized=True, paired=paired)
+        assert bootstrap_interval(ratio, [one, other], vectorized=True, paired=paired) == wanted
+    assert bootstrap_interval(ratio, [one, other], vectorized=True)[0] != wanted[0]
+    given = {"confidence": 0.7, "seed": 3, "resamples": 50}
+    assert bootstrap_interval(np.mean, [one], vectorized=True, **given) == scipys(
+        [one], np.mean, vectorized=True, **given
+    )
+    plain = bootstrap_interval(lambda a: sum(a) / 9, [one], resamples=50)  # a function of one sample at a time
+    assert plain == pytest.approx(bootstrap_interval(np.mean, [one], vectorized=True, resamples=50), rel=1e-12)
+
+
+def test_the_probability_that_one_is_smaller_is_resampled_pair_by_pair():
+    rng = np.random.default_rng(2)
+    first, second = rng.integers(0, 9, 7).astype(float), rng.integers(2, 9, 6).astype(float)
+    wins = np.array([[(x < y) + 0.5 * (x == y) for y in second] for x in first])
+
+    def share(i, j, axis=0):
+        i, j = (np.moveaxis(one, axis, -1).astype(int) for one in (i, j))
+        return wins[i[..., :, None], j[..., None, :]].mean(axis=(-2, -1))
+
+    for options in ({}, {"confidence": 0.6, "seed": 4}):
+        wanted = bootstrap_interval(share, (np.arange(7.0), np.arange(6.0)), vectorized=True, **options)
+        assert probability_smaller(first, second, **options) == pytest.approx((wins.mean(), *wanted), rel=1e-12)
+    assert probability_smaller(first, second) == probability_smaller(first, second, seed=0)
+    edge = binomial_share(0, 6, confidence=0.6)[2]
+    assert probability_smaller(first, second - 20, confidence=0.6) == (0.0, 0.0, edge)
+    assert probability_smaller(first, second + 20, confidence=0.6) == (1.0, 1.0 - edge, 1.0)
+
+
+def test_a_share_of_smaller_trials_has_the_confidence_asked_for():
+    first, second = np.arange(7.0), np.array([1.0, 2.0, 3.0, 4.0, 0.0, 1.0, 6.0])
+    assert share_smaller(first, second)[0] == binomial_share(4, 6, confidence=0.95)
+    assert share_smaller(first, second, confidence=0.5)[0] == binomial_share(4, 6, confidence=0.5)
+
+
+@pytest.mark.parametrize("trials", [5, 8])
+def test_a_ratio_of_medians_has_the_interval_of_its_paired_resamples(trials):
+    first, second = np.random.default_rng(trials).lognormal(size=(2, trials))
+
+    def ratio(a, b, axis=0):
+        return lower_middle(a, axis) / lower_middle(b, axis)
+
+    wanted = bootstrap_interval(ratio, (first, second), paired=True, vectorized=True)
+    assert median_ratio(first, second) == pytest.approx((ratio(first, second), *wanted), rel=1e-12)
+
+
+@pytest.mark.parametrize("power", [1.0, -1.0])
+def test_the_largest_factor_has_the_interval_of_its_resamples(power, monkeypatch):
+    measured, predicted = np.random.default_rng(0).lognormal(size=(2, 7, 3)) ** power
+
+    def ratios(i, axis=-1):
+        i = np.moveaxis(i, axis, -1).astype(int)
+        return lower_middle(measured[i], -2) / np.median(predicted[i], axis=-2)
+
+    def largest(i, axis=-1):
+        return np.exp(np.abs(np.log(ratios(i, axis))).max(axis=-1))
+
+    trials = np.arange(7.0)
+    worst = int(np.abs(np.log(ratios(trials))).argmax())
+    sign = np.sign(np.log(ratios(trials)[worst]))
+    low = bootstrap_interval(lambda i, axis: ratios(i, axis)[..., worst] ** sign, (trials,), vectorized=True)[0]
+    high = bootstrap_interval(largest, (trials,), vectorized=True)[1]
+    for together in (1000, 2**20):  # some resamples at a time, or all
+        monkeypatch.setattr(intervals, "TOGETHER", together)
+        found = largest_factor(measured, predicted)
+        assert found == pytest.approx((float(largest(trials)), max(1.0, low), high), rel=1e-12)
+
+
+def test_a_ratio_becomes_a_factor_of_at_least_1():
+    assert as_factor((4.0, 2.0, 5.0)) == (4.0, 2.0, 5.0)
+    assert as_factor((0.25, 0.2, 0.5)) == (4.0, 2.0, 5.0)
+    assert as_factor((2.0, 1.0, 4.0)) == (2.0, 1.0, 4.0)
+    assert as_factor((0.5, 0.0, 0.8)) == (2.0, 1.25, np.inf)
+    assert as_factor((-1.0, -2.0, 3.0)) == (np.inf, 1.0, np.inf)
+
+
+def test_what_is_no_number_counts_as_the_largest_error():
+    assert nan_as_worst([np.nan, np.inf, 0.5, -1.0]).tolist() == [1e9, 1e9, 0.5, -1.0]
+
+
+def test_a_share_of_failures_may_equal_what_is_allowed():
+    assert least_passing([3, 4], [5, 0], 100, allowed=0.05)[0] == 3.0
+    assert least_passing([3, 4], [6, 0], 100, allowed=0.05)[0] == 4.0
+
+
+def test_the_smallest_constant_leaves_out_a_tenth_of_the_trials_by_default():
+    ratios = np.random.default_rng(0).lognormal(size=60)
+    assert smallest_constant(ratios) == smallest_constant(ratios, allowed=0.1) == quantile_interval(ratios, 0.9)

@@ -12,6 +12,7 @@ import linfed as lf
 from linfed.numerics.streams import Stream, generators
 from linfed.simulation import new_clients as evaluation
 from linfed.simulation.results import Result
+from linfed.system import memory
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 SIZES = [1, 2, 3, 9]
@@ -404,3 +405,30 @@ def test_a_users_algorithm_adapts_as_it_says():
 
     risks = run(Adapting()).new_clients([1, 2], problem=lf.GivenTruth(Phi=np.zeros((4, 7))))
     np.testing.assert_allclose(risks, np.full((3, 2, 4), 3.5), rtol=1e-14)
+
+
+def test_new_clients_are_evaluated_some_trials_at_a_time(monkeypatch):
+    result = run(FAMILY["FedRep"])
+    together = result.new_clients([2, 5], clients=4)
+    for values, lengths in ((2 * 4 * 5 * 7, [2, 1]), (2 * 4 * 5 * 7 - 1, [1, 1, 1]), (1, [1, 1, 1]), (10**6, [3])):
+        seen, draw = [], evaluation._risks
+
+        def risks(*arguments, seen=seen, draw=draw):
+            seen.append(len(arguments[-1]))
+            return draw(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(evaluation, "CHUNK_VALUES", values)
+            patch.setattr(evaluation, "_risks", risks)
+            assert np.array_equal(result.new_clients([2, 5], clients=4), together)
+        assert seen == lengths
+
+
+def test_three_copies_of_the_new_clients_samples_fit_into_memory(monkeypatch):
+    result = run(FAMILY["FedRep"])
+    needed = 8 * (3 * 4 * 5 * 7 + 3 * 2 * 4)
+    monkeypatch.setattr(memory, "physical_memory", lambda: 2.0 * needed)
+    assert result.new_clients([2, 5], clients=4).shape == (3, 2, 4)
+    monkeypatch.setattr(memory, "physical_memory", lambda: 2.0 * needed - 1)
+    wanted = ["n_samples up to 5 for 4 new clients in dimension 7 would take about"]
+    assert_one_line(lambda: result.new_clients([2, 5], clients=4), wanted, lf.SizeError)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import matplotlib as mpl
 import numpy as np
@@ -16,6 +17,8 @@ from helpers import assert_one_line, each, normal
 
 import linfed as lf
 from linfed.figures import style as plotting
+from linfed.simulation import archive
+from linfed.simulation.metrics import MetricTable
 from linfed.simulation.results import Result
 from linfed.system import files
 
@@ -915,3 +918,144 @@ def test_predictors_beyond_8_gb_are_refused():
     assert state.predictors(np.array([5, 999_999])).shape == (1, 2, 10_000)
     shared = lf.State(B=state.B, W=np.full((1, 1, 1), 2.0))
     assert np.array_equal(shared.predictors(), np.full((1, 1, 10_000), 2.0))  # one row takes no more than that
+
+
+# --- every part of the texts -------------------------------------------------------------------------------------
+
+
+def told(rounds=2, trials=3, **changes):
+    """Return a run of FedAvg with given numbers in the place of its metrics and seconds."""
+    sizes = {"rounds": rounds, "trials": trials, "engine": "explicit"}
+    result = run(lf.FedAvg(step_size=0.1, **changes), PROBLEM, lf.FixedSamples(5), 7, **sizes)
+    values = np.arange(1.0, trials + 1)[:, None] * np.ones(len(result.rounds))
+    metrics = {"risk": values, "a_metric_with_a_long_name": values / 8}
+    return dataclasses.replace(result, seconds=1.234, metrics=MetricTable(metrics, {}))
+
+
+def test_every_line_of_a_summary():
+    assert told().summary().splitlines()[1:] == [
+        "SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1), FixedSamples(n_samples=5)",
+        "3 trials of 2 rounds, 3 clients a round, engine explicit, seed 7, 1.23 s: 3 COMPLETED",
+        f"{'at the end':25} {'median':>12} {'10 %':>12} {'90 %':>12}",
+        f"{'risk':25} {'2':>12} {'1':>12} {'3':>12}",
+        f"{'a_metric_with_a_long_name':25} {'0.25':>12} {'0.125':>12} {'0.375':>12}",
+    ]
+    short = told()
+    short = dataclasses.replace(short, metrics=MetricTable({"risk": short.metrics["risk"]}, {}))
+    assert short.summary().splitlines()[-1] == f"{'risk':20} {'2':>12} {'1':>12} {'3':>12}"
+    assert repr(told(rounds=1)) == "<Result of FedAvg: 3 trials, 1 round>"
+    tuned = told(rounds=1, trials=1, rank=2, fine_tune=lf.ExactHeads())
+    assert repr(tuned) == "<Result of FedAvg: 1 trials, 1 round and fine-tuning>"
+    assert tuned.summary().splitlines()[2].startswith("1 trial of 1 round and fine-tuning, 3 clients")
+
+
+def test_the_figure_of_a_notebook_spans_all_rounds(monkeypatch):
+    def drawn(result):
+        axes = []
+
+        def figure(draw):
+            axes.append(plt.figure().subplots())
+            draw(axes[0])
+
+        monkeypatch.setattr("linfed.figures.html.figure", figure)
+        result._html_figure()
+        return axes
+
+    (ax,) = drawn(told(rounds=50))
+    assert ax.get_xlim() == pytest.approx((-2.0, 52.0))
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_yscale()) == ("round", "risk", "log")
+    assert len(drawn(told(rounds=1))) == 1
+    nothing = told()
+    assert drawn(told(rounds=0)) == drawn(dataclasses.replace(nothing, metrics=MetricTable({}, {}))) == []
+    lost = MetricTable({"risk": np.full((3, 3), np.nan)}, {})
+    assert drawn(dataclasses.replace(nothing, metrics=lost)) == []
+    (ax,) = drawn(dataclasses.replace(nothing, metrics=MetricTable({"accuracy": nothing.metrics["risk"]}, {})))
+    assert ax.get_yscale() == "linear"
+
+
+def test_frames_have_a_row_for_each_trial_and_round(monkeypatch):
+    """What pandas and xarray are given, without them."""
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=dict))
+    monkeypatch.setitem(sys.modules, "xarray", SimpleNamespace(Dataset=lambda *metrics, **more: (*metrics, more)))
+    result = mixed()
+    with pytest.warns(lf.DivergenceWarning, match="^1 of 3 trials diverged: their metrics are NaN") as caught:
+        frame = result.to_pandas()
+    assert [one.filename for one in caught] == [__file__]
+    assert list(frame) == ["trial", "round", "status", *result.metrics]
+    names = [status.name for status in result.status]
+    rows = [(trial, round_, names[trial]) for trial in range(3) for round_ in result.rounds]
+    assert list(zip(frame["trial"], frame["round"], frame["status"], strict=True)) == rows
+    for name, values in result.metrics.items():
+        np.testing.assert_array_equal(frame[name], np.concatenate(list(values)))
+    with pytest.warns(lf.DivergenceWarning) as caught:
+        metrics, more = result.to_xarray()
+    assert [one.filename for one in caught] == [__file__]
+    assert list(metrics) == list(result.metrics)
+    for name, (axes, values) in metrics.items():
+        assert (axes, values is result.metrics[name]) == (("trial", "round"), True)
+    assert more["coords"]["trial"].tolist() == [0, 1, 2]
+    assert (more["coords"]["round"] is result.rounds, more["coords"]["status"]) == (True, ("trial", names))
+    assert list(more["attrs"]) == ["algorithm", "data", "engine", "problem"]
+    calm = run(*SAVED["given samples"])  # a warning would be an error
+    assert list(calm.to_pandas()) == ["trial", "round", "status", "train_loss"]
+    assert list(calm.to_xarray()[1]["attrs"]) == ["algorithm", "data", "engine"]
+
+
+def test_a_plot_shows_the_prediction_of_five_trials(monkeypatch):
+    asked = []
+
+    def predict(self, trials=None):
+        asked.append(trials)
+        curve = np.ones((trials, 3))
+        return SimpleNamespace(rounds=np.arange(3), distance=curve, low=curve / 2, high=curve)
+
+    monkeypatch.setattr(Result, "predict", predict)
+    for trials in (3, 7):
+        run(FEDREP, PROBLEM, lf.FreshSamples(8), 0, rounds=2, trials=trials).plot("subspace_distance", predicted=True)
+    assert asked == [3, 5]
+    run(FEDREP, PROBLEM, lf.FreshSamples(8), 0, rounds=2).plot("subspace_distance")
+    assert asked == [3, 5]
+
+
+def test_a_state_says_how_many_clients_there_are_if_nothing_else_does():
+    result = run(lf.LocalOnly(), PROBLEM, lf.FixedSamples(5), 0)
+    assert result._n_clients() == 5
+    nothing = dataclasses.replace(result, problem=None)
+    assert nothing._n_clients() == 5
+    one = run(lf.FedAvg(step_size=0.1), PROBLEM, lf.FixedSamples(5), 0)
+    assert dataclasses.replace(one, problem=None)._n_clients() is None
+    losses = nothing.losses(X, Y)
+    residuals = np.einsum("nmd,tnd->tnm", X, result.final.S) - Y
+    np.testing.assert_allclose(losses, (residuals**2).sum(axis=-1) / 6, rtol=1e-10)
+
+
+def test_a_state_whose_class_is_missing_has_arrays_and_no_predictors():
+    state = run(lf.FedRoD(rank=2, step_size=0.1), PROBLEM, lf.FixedSamples(5), 0).final
+    described = archive.encode_state(state) | {"module": "elsewhere", "qualname": "Outer.Gone"}
+    loaded = archive.decode_state(described, dict(state.arrays()))
+    assert (type(loaded).__module__, type(loaded).__qualname__) == ("elsewhere", "Outer.Gone")
+    assert loaded.arrays().keys() == state.arrays().keys()
+    assert loaded.per_client == state.per_client
+    with pytest.raises(ValueError, match=r"^the class elsewhere\.Outer\.Gone of the final state is not imported"):
+        loaded.predictors()
+    plain = run(FEDREP, PROBLEM, lf.FixedSamples(5), 0).final
+    described = archive.encode_state(plain) | {"module": "elsewhere", "qualname": "Gone"}
+    assert np.array_equal(archive.decode_state(described, dict(plain.arrays())).predictors(), plain.predictors())
+
+
+def test_what_a_file_describes_is_the_same_again():
+    arrays = {}
+    value = ((1, (np.float64(2.5), None)), [np.int64(3), "a", np.True_, [np.arange(3.0)]], UNEQUAL)
+    described = json.loads(json.dumps(archive.encode(value, "x", arrays)))
+    assert sorted(arrays) == ["x/1/3/0", "x/2/X", "x/2/counts", "x/2/y"]
+    one, (three, text, truth, (array,)), samples = archive.decode(described, arrays)
+    assert (one, three, text, truth) == ((1, (2.5, None)), 3, "a", True)
+    assert [type(part) for part in (one[1][0], three, truth)] == [float, int, bool]
+    assert np.array_equal(array, np.arange(3.0))
+    assert repr(samples) == repr(UNEQUAL)
+    described["tuple"][2].pop("test")  # as in older files
+    assert archive.decode(described, arrays)[2].test is None
+    described["tuple"][0] = archive.encode(lambda: 1, "y", arrays)
+    unknown = archive.decode(described, arrays)[0]
+    assert (unknown.name, repr(unknown)[:10]) == ("function", "<function ")
+    assert archive.encode(unknown, "z", {}) == described["tuple"][0]

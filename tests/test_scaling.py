@@ -7,6 +7,7 @@ import pytest
 from linfed.figures.laws import draw_law
 from linfed.statistics.findings import Verdict
 from linfed.statistics.fits import fit_exponent
+from linfed.statistics.intervals import bootstrap_interval
 from linfed.statistics.scaling import judge_farthest_off, judge_one_constant, judge_predicted_exponent
 
 
@@ -133,3 +134,58 @@ def test_a_law_is_drawn_with_both_exponents():
     assert ax.get_xscale() == ax.get_yscale() == "log"
     assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "3", "10"]
     plt.close(figure)
+
+
+def test_an_exponent_is_the_slope_of_the_medians_and_their_resamples():
+    sizes, table = np.array([2.0, 3.0, 7.0, 20.0]), np.random.default_rng(0).lognormal(size=(6, 4))
+
+    def slope(*columns, axis=0):
+        medians = [np.log(np.median(column, axis=axis)) for column in columns]
+        logs = np.log(sizes)
+        return sum((x - logs.mean()) * y for x, y in zip(logs, medians, strict=True)) / (4 * logs.var())
+
+    assert slope(*table.T) == pytest.approx(np.polyfit(np.log(sizes), np.log(np.median(table, axis=0)), 1)[0])
+    for options in ({}, {"paired": True}, {"paired": False}):
+        pairs = options or {"paired": True}
+        wanted = bootstrap_interval(slope, list(table.T), vectorized=True, resamples=500, **pairs)
+        assert fit_exponent(sizes, table, **options) == pytest.approx((slope(*table.T), *wanted), rel=1e-10)
+
+
+def test_two_trials_have_an_exponent_and_one_has_none():
+    assert fit_exponent([1, 4], [[1.0, 2.0]] * 2) == (pytest.approx(0.5), -np.inf, np.inf)
+    with pytest.raises(ValueError, match=r"values has shape \(1, 2\), but must have at least two trials"):
+        fit_exponent([1, 4], [[1.0, 2.0]])
+
+
+def test_judges_of_laws_take_their_intervals_from_paired_resamples():
+    measured, predicted = np.random.default_rng(0).lognormal(sigma=0.2, size=(2, 7, 3)) * [1.0, 1.5, 3.0]
+    options = {"paired": True, "vectorized": True, "resamples": 500}
+
+    def farthest(*squares, axis=0):
+        logs = np.log([np.mean(one, axis=axis) for one in squares]) / 2
+        return np.exp(np.take_along_axis(logs, np.abs(logs).argmax(axis=0)[None], axis=0)[0])
+
+    squares = list(((measured / predicted) ** 2).T)
+    found = judge_farthest_off(measured, predicted, claimed_low=0.5, claimed_high=2.0, **SAID)
+    wanted = (float(farthest(*squares)), *bootstrap_interval(farthest, squares, **options))
+    assert (found.estimate, found.low, found.high) == pytest.approx(wanted, rel=1e-10)
+    assert (found.claimed_low, found.claimed_high, found.theorem) == (0.5, 2.0, True)
+
+    def spread(*columns, axis=0):
+        medians = [np.median(one, axis=axis) for one in columns]
+        return np.max(medians, axis=0) / np.min(medians, axis=0)
+
+    said = {"claim": "one constant", "source": "our prediction"}
+    found = judge_one_constant(measured, claimed_high=4.0, **said)
+    wanted = (spread(*measured.T), *bootstrap_interval(spread, list(measured.T), **options))
+    assert (found.estimate, found.low, found.high) == pytest.approx(wanted, rel=1e-10)
+    least, most = np.sort(np.median(measured, axis=0))[[0, -1]]
+    assert found.detail == f"constants from {least:.3g} to {most:.3g}"
+    assert (found.claimed_high, found.theorem, found.setting) == (4.0, True, "3 settings")
+
+    (estimate, low, high), own = fit_exponent(SIZES, measured), fit_exponent(SIZES, predicted)[0]
+    found = judge_predicted_exponent(SIZES, measured, predicted, margin=0.25, **SAID)
+    wanted = (estimate - own, low - own, high - own)
+    assert (found.estimate, found.low, found.high) == pytest.approx(wanted, abs=1e-12)
+    assert (found.claimed_low, found.claimed_high, found.theorem) == (-0.25, 0.25, True)
+    assert found.detail == f"measured {estimate:.3f}, predicted {own:.3f}"

@@ -16,7 +16,9 @@ from linfed.errors import WorkerError
 from linfed.numerics.streams import Stream, generators
 from linfed.numerics.threads import VARIABLE
 from linfed.simulation import job
-from linfed.simulation.class_metrics import CLASS_METRICS
+from linfed.simulation.class_metrics import CLASS_METRICS, mean_of_those
+from linfed.simulation.loop import run_chunk
+from linfed.simulation.metrics import plan_metrics
 from linfed.system import memory
 from linfed.system.processes import in_order
 
@@ -777,3 +779,54 @@ def test_one_sample_of_one_client_has_its_label_in_any_number_of_trials():
         for seed in range(8):
             labels = {lf.FixedSamples(1).draw(problem, trials=trials, seed=seed).y[0].tobytes() for trials in (1, 2, 3)}
             assert len(labels) == 1
+
+
+def test_a_trial_has_diverged_beyond_1e12_times_its_scale():
+    """The scale is that of the truth or of given labels, and at least 1."""
+    S = np.zeros((4, 1, 3))
+    S[:, 0, 0] = [1e12, 1.001e12, 1e13, 1.001e13]
+    for scale, alive in ((0.0, 1), (0.1, 1), (10.0, 3)):
+        problem = lf.GivenTruth(S=np.tile([scale, 0.0, 0.0], (2, 1)))
+        result = lf.simulate(Held(state=lf.State(S=S)), problem, data=lf.FixedSamples(5), rounds=2, trials=4)
+        assert [status is lf.Status.COMPLETED for status in result.status] == [trial < alive for trial in range(4)]
+        assert result.status_round.tolist() == [2 * (trial < alive) for trial in range(4)]
+
+
+def test_bars_and_ticks_count_rounds_once():
+    ticks = []
+    found = run_chunk(the_job(2), range(2), ticks.append)
+    assert sum(ticks) == 3
+    assert found.status_round.tolist() == [3, 3]
+    diverging = dataclasses.replace(UNSTABLE, step_size=1e300, heads=lf.GradientHeads(step_size=1e300))
+    ticks.clear()
+    long = job.checked_job(diverging, PROBLEM, lf.FreshSamples(5), 50, 1.0, 2, 0, [], 50, "auto")
+    found = run_chunk(long, range(2), ticks.append)
+    assert found.status_round.max() < 50
+    assert sum(ticks) == 50
+
+
+def test_a_mean_is_over_those_with_a_value():
+    found = mean_of_those(np.array([[1.0, np.nan, 4.0], [np.nan] * 3, [0.0, 0.0, 3.0]]))
+    np.testing.assert_array_equal(found, [2.5, np.nan, 1.0])
+
+
+def test_a_plan_is_for_regression_and_a_unique_subspace_by_default():
+    given = {"truth": True, "reference": True, "columns": 2, "truth_rank": 3, "fixed": True, "held_out": True}
+    plan = plan_metrics(None, **given)
+    errors = ("subspace_distance", "parameter_error", "mean_client_error", "mean_truncation_error", "risk")
+    assert (plan.names, plan.functions) == (errors, {})
+    assert plan == plan_metrics(None, **given, no_reference="", classes=0, argument="metrics")
+    wider = plan_metrics(None, **given | {"truth_rank": 2})
+    assert wider.names == tuple(name for name in errors if name != "mean_truncation_error")
+    assert plan_metrics(None, **given | {"truth_rank": None}).names == errors
+    assert plan_metrics(None, **given | {"columns": 1, "truth_rank": 2}).names == errors
+    alone = plan_metrics(None, **given | {"truth": False, "reference": False})
+    assert alone.names == ("train_loss", "test_loss")
+    with pytest.raises(ValueError, match=r"^metrics = 'accuracy' does not apply: it exists only for classification$"):
+        plan_metrics(["accuracy"], **given)
+    wanted = r"^metric = 'accuracy' does not apply: .*; use metric = 'subspace_distance' or .* or 'test_loss'$"
+    with pytest.raises(ValueError, match=wanted):
+        plan_metrics(["accuracy"], **given, argument="metric")
+    for name in ("subspace_distance", "mean_truncation_error"):
+        assert plan_metrics(None, **given, no_reference="equal").absent[name] == "equal"
+        assert "no representation B" in plan_metrics(None, **given | {"columns": 0}).absent[name]

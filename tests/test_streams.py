@@ -10,6 +10,7 @@ from scipy import stats
 
 from linfed.numerics import streams
 from linfed.numerics.streams import RoundStream, Stream, TrialRandom, generators
+from linfed.simulation import participation
 from linfed.simulation.participation import Participants, n_participants
 
 SEEDS = [0, 1, 12345, (1, 2), (2, 1), (1, 2, 3), (0, 1)]
@@ -217,3 +218,14 @@ def test_given_participants_of_each_trial_follow_the_trial():
     served = Participants(given.tolist(), n_clients=7, rounds=4, trials=range(2, 5), n_trials=6, seed=0)
     rows = np.stack([served.next() for _ in range(4)], axis=1)
     assert np.array_equal(rows, np.sort(given[2:5], axis=-1))
+
+
+def test_participants_of_many_blocks_are_those_of_one(monkeypatch):
+    """Of 11 clients 744 rounds are drawn in one call."""
+    wanted = draw_participants(11, 4, range(2), 1500)
+    for values, length in ((10**6, 1500), (35, 3), (22, 2)):
+        monkeypatch.setattr(participation, "BLOCK_VALUES", values)
+        drawn = Participants(4, n_clients=11, rounds=1500, trials=range(2), n_trials=10, seed=2)
+        assert drawn._length == length
+        assert np.array_equal(np.stack([drawn.next().copy() for _ in range(1500)], axis=1), wanted)
+    assert len(np.unique(wanted.reshape(-1, 4), axis=0)) > 320  # of 330 subsets

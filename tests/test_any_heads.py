@@ -5,9 +5,10 @@ import pytest
 from helpers import assert_one_line, normal
 
 import linfed as lf
+from linfed.theory.fedrep import largest_angle
 from linfed.theory.fedrep.any_heads import LocalMap
 from linfed.theory.fedrep.arguments import Clients
-from linfed.theory.fedrep.state_evolution import RoundMoments
+from linfed.theory.fedrep.state_evolution import RoundMoments, RoundSizes
 
 SIZES = {"dim": 20, "n_samples": 8}
 FRESH = lf.FreshSamples(8)
@@ -88,6 +89,81 @@ def test_the_edge_the_best_step_and_the_floor_are_where_the_map_says():
     assert found.shape == (2,)
     assert found[0] == lf.theory.near_truth_factor(W, step_size=0.2, **some)
     assert lf.theory.near_truth_floor(stacked, step_size=0.2, noise_std=0.1, **some).shape == (2, 3, 3)
+
+
+def round_by_clients(X, W, counts, levels, weights, *, dim, participants, kappa, shared, message_noise_std):
+    """Return Gamma and the linear part, the quadratic part and the drive of a round near B* at X, client by client."""
+    (n, k), p, eye = W.shape, participants, np.eye(W.shape[1])
+    gamma, sampled, alone, chosen, labels = (np.zeros((k, k)) for _ in range(5))
+    for w, m, level, omega in zip(W, counts, levels, np.array(weights) / np.mean(weights), strict=True):
+        c, one = 1 - k / m, np.outer(w, w) / n
+        gamma += omega * c * one
+        sampled += omega**2 * c * (dim - k + 1) / (p * m) * (w @ X @ w) * one
+        alone += (omega * c) ** 2 / p * (w @ X @ w) * one
+        chosen += (omega * c) ** 2 * (w @ X @ w) * one
+        labels += omega**2 * c * level**2 / (p * m) * (dim - k) * (one + level**2 / (m - k - 1) * eye / n)
+    quadratic = gamma @ X @ gamma + sampled + (n - p) / (p * (n - 1)) * (chosen - gamma @ X @ gamma)
+
+    def error(M):
+        return kappa * (dim - k + 2) / (dim + 2) * (2 * M + np.trace(M) * eye) / (k + 2)
+
+    drive = labels + error(labels) + (dim - k) * message_noise_std**2 * eye
+    return gamma, gamma @ X + X @ gamma, quadratic + error(quadratic if shared else sampled + alone), drive
+
+
+@pytest.mark.parametrize("participants", [6, 4])
+@pytest.mark.parametrize(("kappa", "shared"), [(0.0, False), (3.0, False), (3.0, True)])
+def test_the_map_is_that_of_a_loop_over_clients(kappa, shared, participants):
+    W, A = skewed(6, 3), normal(3, 3, seed=1)
+    counts, levels, weights = (7, 30, 6, 12, 9, 18), (0.1, 0.2, 0.4, 0.8, 1.0, 0.3), (1.0, 3.0, 0.5, 2.0, 0.3, 1.0)
+    clients = Clients.checked(6, 3, 11, counts, levels, participants, weights, 0.3, kappa, shared)
+    here, X = LocalMap.of(RoundMoments.of(W, clients)), A @ A.T
+    own = {"dim": 11, "participants": participants, "kappa": kappa, "shared": shared, "message_noise_std": 0.3}
+    found = here.pull, here.linear @ packed(X), here.quadratic @ packed(X), here.drive
+    gamma, linear, quadratic, drive = round_by_clients(X, W, counts, levels, weights, **own)
+    for one, other in zip(found, (gamma, packed(linear), packed(quadratic), drive), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-13)
+    assert here.compressed == (kappa > 0)
+
+
+def test_compressed_messages_of_any_heads_have_an_edge_and_a_best_step():
+    W, some = skewed(12, 3), SIZES | {"participants": 5, "compression": 2.0}
+    for shared in (False, True):
+        best, edge = (
+            law(W, shared_mask=shared, **some) for law in (lf.theory.local_best_step, lf.theory.stability_edge)
+        )
+        factors = [
+            lf.theory.near_truth_factor(W, step_size=step, shared_mask=shared, **some)
+            for step in (edge, best, 0.99 * best, 1.01 * best)
+        ]
+        assert factors[0] == pytest.approx(1.0, rel=1e-11)
+        assert factors[1] < min(factors[2:])
+
+
+LAWS = {
+    "factor": lambda **some: lf.theory.near_truth_factor(skewed(12, 3), step_size=0.2, **some),
+    "edge": lambda **some: lf.theory.stability_edge(skewed(12, 3), **some),
+    "best step": lambda **some: lf.theory.local_best_step(skewed(12, 3), **some),
+    "floor": lambda **some: lf.theory.near_truth_floor(skewed(12, 3), step_size=0.05, noise_std=0.1, **some),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_masks_are_shared_only_if_asked(law):
+    some = SIZES | {"participants": 5, "compression": 2.0}
+    own, apart, shared = (LAWS[law](**some, **mask) for mask in ({}, {"shared_mask": False}, {"shared_mask": True}))
+    np.testing.assert_array_equal(own, apart)
+    assert np.abs(shared - own).max() > 1e-3 * np.abs(own).max()
+
+
+def test_clients_are_equal_and_without_noise_and_compression_by_default():
+    same = {"dim": 9, "n_clients": 5, "participants": 5}
+    numbers = {"counts": np.array(8.0), "variances": np.array(0.0), "weights": np.array(1.0)}
+    assert Clients.checked(5, 2, 9, 8) == Clients(rank=2, **same, **numbers)
+    sizes = RoundSizes(n_samples=8, step_size=0.5, noise_std=0.1, **same)
+    assert RoundSizes.checked(np.ones((5, 2)), 9, 8, 0.5, 0.1, None) == sizes
+    found = local_map(skewed(5, 2), None)
+    assert not LocalMap(pull=found.pull, linear=found.linear, quadratic=found.quadratic, drive=found.drive).compressed
 
 
 def test_heads_that_leave_a_direction_out_have_no_step():
@@ -217,6 +293,31 @@ def test_the_typical_distance_is_the_median_of_gaussian_tangents():
     assert 0 < lf.theory.median_distance(X, dim=3) < 0.03  # fewer rows than angles
 
 
+@pytest.fixture
+def many_draws(monkeypatch):
+    """Let medians and means over fixed draws be precise."""
+    monkeypatch.setattr(largest_angle, "MEDIAN_DRAWS", 20_000)
+    monkeypatch.setattr(largest_angle, "MEAN_DRAWS", 20_000)
+    largest_angle._wishart_roots.cache_clear()
+    yield
+    largest_angle._wishart_roots.cache_clear()
+
+
+@pytest.mark.usefixtures("many_draws")
+@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+def test_distances_of_long_tangents_are_those_of_drawn_rows(rows):
+    """With about as few rows as columns, and sines that are no tangents."""
+    X = np.array([[0.4, 0.15], [0.15, 0.2]])
+    D = normal(20_000, rows, 2, seed=5) @ np.linalg.cholesky(X / rows).T
+    largest = np.linalg.eigvalsh(D.mT @ D)[:, -1]
+    sines = np.sqrt(largest / (1.0 + largest))
+    assert lf.theory.median_distance(X, dim=rows + 2) == pytest.approx(np.median(sines), rel=0.02)
+    if rows > 1:
+        both = largest_angle.mean_distance(np.stack([X, np.full((2, 2), np.nan)]), rows)
+        assert both[0] == largest_angle.mean_distance(X, rows) == pytest.approx(sines.mean(), rel=0.01)
+        assert np.isnan(both[1])
+
+
 CALLS = {
     "no heads": (lambda: lf.theory.near_truth_factor(3.0, step_size=0.1, **SIZES), ["W has shape ()", "(n, k)"]),
     "step": (
@@ -232,6 +333,20 @@ CALLS = {
     "beyond the edge": (
         lambda: lf.theory.near_truth_floor(skewed(5, 2), step_size=9.0, noise_std=0.1, **SIZES),
         ["step_size = 9", "stability_edge", "no floor"],
+    ),
+    "step of a floor": (
+        lambda: lf.theory.near_truth_floor(skewed(5, 2), step_size=0.0, noise_std=0.1, **SIZES),
+        ["step_size = 0.0", "positive"],
+    ),
+    "at the edge": (
+        lambda: lf.theory.near_truth_floor(
+            skewed(5, 2), step_size=lf.theory.stability_edge(skewed(5, 2), **SIZES), noise_std=0.1, **SIZES
+        ),
+        ["below stability_edge", "no floor"],
+    ),
+    "compression": (
+        lambda: lf.theory.stability_edge(skewed(5, 2), compression=-0.1, **SIZES),
+        ["compression = -0.1", "at least 0"],
     ),
     "noise": (
         lambda: lf.theory.near_truth_floor(skewed(5, 2), step_size=0.1, noise_std=-1.0, **SIZES),

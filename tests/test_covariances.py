@@ -336,6 +336,48 @@ def test_one_client_and_no_complement():
     assert found.distance[0] < 1e-12
 
 
+def gradient_by_clients(B, Phi, Sigma, name, m):
+    """Return the mean gradient of one trial by the closed forms, client by client."""
+    split, whiten = "split" in name, OPTIONS[name].get("whiten")
+    m, out = m // 2 if split else m, np.zeros_like(B)
+    for phi, A in zip(Phi, Sigma, strict=True):
+        heads = np.linalg.inv(B.T @ A @ B)
+        a = heads @ B.T @ A @ phi
+        e = phi - B @ a
+        noise = (e @ A @ e + (SIGMA**2 if split else 0.0)) / (m - K - 1)
+        if split or whiten == "own":
+            here = A @ (noise * B @ heads - np.outer(e, a))
+        else:
+            here = -(1 - K / m) * A @ np.outer(e, a)
+        out += (here if whiten is None else np.linalg.solve(A, here)) / len(Phi)
+    return out
+
+
+@pytest.mark.parametrize("common", [True, False])
+@each("name", list(OPTIONS))
+def test_the_mean_gradient_is_that_of_a_loop_over_clients(name, common):
+    """For bases that are not orthonormal, of each trial or of both."""
+    one, B = problem(common), normal(2, D, K, seed=5)
+    truth, Sigma = one.truth(0, [0, 1]), np.broadcast_to(one.design.covariance, (N, D, D))
+    options = {"n_samples": 21, **chosen(name, one.design)}
+    for given in (B, B[0]):
+        found = lf.theory.mean_gradient(given, truth, **options)
+        for t, own in enumerate(np.broadcast_to(given, (2, D, K))):
+            wanted = gradient_by_clients(own, truth.dense()[t], Sigma, name, 21)
+            np.testing.assert_allclose(found[t], wanted, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("options", "least"),
+    [({}, 4), ({"split": True}, 8), ({"whiten": "own"}, 7), ({"whiten": "own", "split": True}, 14)],
+)
+def test_the_fewest_samples_of_a_mean_gradient(options, least):
+    truth = problem(True).truth(0, [0])
+    assert np.isfinite(lf.theory.mean_gradient(truth.B, truth, n_samples=least, **options)).all()
+    words = [f"n_samples = {least - 1}", f"at least {least}"]
+    assert_one_line(lambda: lf.theory.mean_gradient(truth.B, truth, n_samples=least - 1, **options), words)
+
+
 def risk(B, truth, Sigma):
     """Return half the mean squared error with the best heads, less the noise."""
     out = 0.0
@@ -414,6 +456,22 @@ def test_the_stationary_subspace_is_where_mean_steps_end(common):
     assert abs(first_order / found.distance[0] - 1) > 0.2  # the bias of a message is not that of the subspace
 
 
+@pytest.mark.parametrize("common", [True, False])
+def test_a_stationary_subspace_contains_its_mean_gradient(common):
+    one = problem(common, n=6, condition=20.0, noise_std=1.0)
+    truth, run = one.truth(0, [0, 1]), {"n_samples": M, "split": True}
+    found = lf.theory.local_drift(truth, **run)
+    S, G = found.stationary, lf.theory.mean_gradient(found.stationary, truth, **run)
+    np.testing.assert_allclose(S @ (S.mT @ G), G, atol=1e-9)
+    np.testing.assert_allclose(S.mT @ S, [np.eye(K)] * 2, atol=1e-12)
+    np.testing.assert_allclose(found.distance, lf.subspace_distance(S, truth.B), rtol=1e-9)
+    assert (found.distance > 0.005).all()
+    for t in range(2):
+        alone = lf.theory.local_drift(one.truth(0, [t]), **run)
+        for name in ("rates", "bias", "distance"):
+            np.testing.assert_allclose(getattr(found, name)[t], getattr(alone, name)[0], rtol=1e-7, atol=1e-12)
+
+
 def test_without_noise_or_anisotropy_there_is_no_displacement():
     for one in (problem(True, noise_std=0.0), problem(True, condition=1.0)):
         assert lf.theory.local_drift(one.truth(0, [0]), n_samples=M, split=True).distance[0] < 1e-10
@@ -475,6 +533,16 @@ def test_the_rate_is_that_of_runs():
         (lambda t: lf.theory.mean_gradient(t.B, t, n_samples=6, whiten="own"), ("n_samples = 6", "at least 7")),
         (lambda t: lf.theory.mean_gradient(t.B, t, n_samples=9, whiten="pooled"), ("whiten", "'own'")),
         (lambda t: lf.theory.mean_gradient(t.B[0, :4], t, n_samples=9), ("B has shape", "d = 5")),
+        (
+            lambda t: lf.theory.mean_gradient(np.stack([t.B[0]] * 3), t, n_samples=9),
+            ("B has shape (3, 5, 2)", "(1, 5, 2)"),
+        ),
+        (
+            lambda t: lf.theory.local_drift(
+                dataclasses.replace(t, design=lf.Gaussian(covariance=np.diag([1.0, 1, 1, 1, 0]))), n_samples=9
+            ),
+            ("design", "regular covariance"),
+        ),
         (lambda t: lf.theory.local_drift(dataclasses.replace(t, S=t.dense()), n_samples=9), ("form B* w_i*",)),
         (
             lambda t: lf.theory.local_drift(dataclasses.replace(t, design=lf.Rademacher()), n_samples=9),

@@ -28,6 +28,15 @@ def test_near_the_truth_the_factor_of_a_round_is_one_at_the_threshold(n, p):
         lf.theory.near_truth_threshold(-1.0, **sizes)
 
 
+@pytest.mark.parametrize(("eta", "p"), [(0.25, 50), (0.6, 12), (1.3, 30)])
+def test_the_threshold_solves_the_equation_of_the_factor(eta, p):
+    d, k, n = 2000, 3, 50
+    m = lf.theory.near_truth_threshold(eta, dim=d, rank=k, n_clients=n, participants=p)
+    c, f, g = 1 - k / m, (k - 1) * (n - p) / (p * (n - 1)), (d - k + 1) * k / (p * m)
+    assert (1 - eta * c) ** 2 + eta**2 * c * (c * f + g) == pytest.approx(1.0, rel=1e-12)
+    assert m > k + 2
+
+
 def test_beyond_the_largest_step_few_samples_can_be_better_than_many():
     sizes = {"dim": 20, "rank": 2, "n_clients": 100}
     factors = [lf.theory.one_round_factor(2.2, n_samples=m, **sizes) for m in (4, 5, 8, 20, 1000)]
@@ -198,3 +207,21 @@ def test_fixed_samples_needed_with_large_steps_and_near_the_start():
         run = lf.simulate(algorithm, problem, data=lf.FixedSamples(m), rounds=100, metrics=["subspace_distance"])
         assert bool(run.metrics["subspace_distance"][0, -1] < 0.01) is reached
     assert lf.theory.fixed_samples_needed(0.25, rounds=100, level=0.8999, **sizes) == 2.0
+
+
+def test_fixed_samples_needed_after_one_round_and_after_very_many():
+    """One round leaves a mean square with two moments of the spectrum; many leave the directions without samples."""
+    d, k, n, eta = 60, 2, 20, 0.6
+    sizes = {"dim": d, "rank": k, "n_clients": n, "delta": 0.9, "level": 0.7}
+    share = (0.49 / 0.51) / (0.81 / 0.19)
+    m = lf.theory.fixed_samples_needed(eta, rounds=1, **sizes)
+    c, variance = 1 - k / m, (d - k) * k / (n * (m - k))
+    assert 1 - 2 * eta * c + (eta * c) ** 2 * (1 + variance) == pytest.approx(share, rel=1e-9)
+    m = lf.theory.fixed_samples_needed(0.05, rounds=10**7, **sizes)
+    assert m == pytest.approx(k + (d - k) * k * (1 - share) / n, rel=1e-6)
+    for wrong in ({"delta": 1.0}, {"rounds": 0}, {"dim": 2}, {"level": 0.0}):
+        with pytest.raises(ValueError, match="must be"):
+            lf.theory.fixed_samples_needed(eta, **sizes | {"rounds": 1} | wrong)
+    with pytest.raises(ValueError, match=r"step_size = 0\.0 must be a positive"):
+        lf.theory.fixed_samples_needed(0.0, rounds=1, **sizes)
+    assert np.isfinite(lf.theory.fixed_samples_needed(eta, **sizes | {"rounds": 1, "dim": 3}))

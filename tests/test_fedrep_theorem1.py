@@ -89,6 +89,7 @@ def test_predicted_samples_solve_their_equation():
         ({"start": 1.0}, "start = 1"),
         ({"exponent": 2.0}, "exponent = 2"),
         ({"step_size": 1.9}, "step_size = 1.9"),
+        ({"step_size": 1.25, "exponent": 1.0, "start": 0.5}, "step_size = 1.25"),
         ({"allowed": 0.9}, "allowed = 0.9"),
         ({"smallest": 0.0}, "smallest = 0"),
     ):
@@ -185,6 +186,29 @@ def test_run_computes_every_constant():
     assert whole.unequal.max() < 1e-9
 
 
+def test_constants_of_clients_that_differ_are_the_worst():
+    rng, W = np.random.default_rng(0), normal(12, 2, seed=3)
+    problem, counts = lf.GivenTruth(B=basis(10, 2), W=W, noise_std=(0.1,) * 11 + (0.4,)), (20,) * 11 + (15,)
+    given = lf.GivenSamples([rng.standard_normal((m, 10)) for m in counts], [rng.standard_normal(m) for m in counts])
+    for data, shared in ((lf.FreshSamples(counts), 1), (given, 3), (lf.FixedSamples(15), 3)):
+        run = runs.theorem1_run(simulated(problem, m=data, rounds=3, trials=1))
+        assert (run.n_samples, run.noise_std, run.batch_rounds) == (15, 0.4, shared)
+        assert run.unequal[0] == pytest.approx(np.abs(np.linalg.norm(W, axis=1) / math.sqrt(2) - 1).max())
+    assert runs.theorem1_run(simulated(m=lf.FixedSamples(60), rounds=0, trials=1)).batch_rounds == 1
+    ridge = runs.theorem1_run(simulated(heads=lf.ExactHeads(ridge=0.2), rounds=1, trials=1))
+    assert (ridge.ridge, ridge.head_steps) == (0.2, 0)
+
+
+def test_constants_are_those_of_everybody_and_of_seed_0_unless_told():
+    problem = lf.SharedRepresentation(n_clients=12, dim=10, rank=2)
+    run = {"rank": 2, "rounds": 3, "trials": 2}
+    plain = runs.theorem1_constants(problem, **run)
+    for one, other in zip(plain, runs.theorem1_constants(problem, participation=1.0, seed=0, **run), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert runs.participant_sets(0.5, n_clients=12, rounds=0, trials=2, seed=0) is None
+    assert runs.participant_sets(0.5, n_clients=12, rounds=1, trials=2, seed=0).shape == (2, 1, 6)
+
+
 def test_heads_are_told_in_the_coordinates_of_an_orthonormal_truth():
     B, W, T = basis(10, 2), normal(12, 2), np.array([[2.0, 0.3], [0.0, 0.5]])
     W *= math.sqrt(2) / np.linalg.norm(W, axis=1, keepdims=True)
@@ -235,6 +259,7 @@ def test_what_the_theorem_does_not_speak_of_is_refused():
     scaled = lf.SharedRepresentation(n_clients=12, dim=10, rank=2, design=lf.Gaussian(covariance=2.0))
     assert_one_line(refused(problem=scaled), ["variance 1"])
     assert_one_line(lambda: theory.fedrep_bound([1], step_size=0.1, start=1.5, smallest=1.0), ["start = 1.5"])
+    assert_one_line(lambda: theory.fedrep_bound([1], step_size=0.1, start=-0.5, smallest=1.0), ["start = -0.5"])
     sizes = {"dim": 10, "rank": 2, "participants": 5, "start": 0.5}
     assert_one_line(lambda: theory.fedrep_least_samples(condition=0.5, **sizes), ["condition = 0.5"])
 
@@ -305,6 +330,33 @@ def test_verdicts_of_made_up_runs():
     assert "did not occur" in partial.note
     assert {one.claimed_high, holds.claimed_high, few.claimed_high} == {0.05}  # whatever the runs are
     assert judges.judge_theorem1(made(falling(0.9), n_clients=40), "here").verdict is Verdict.HOLDS
+
+
+def test_a_finding_says_its_exponent_and_what_is_left_out():
+    run = made(falling(0.95))
+    plain = judges.judge_theorem1(run, "here")
+    told = {"constant": 1.0, "exponent": 0.5, "assumed": True, "resolution": 0.05, "note": ""}
+    assert plain == judges.judge_theorem1(run, "here", **told)
+    for exponent, text in ((0.5, "^(T/2) dist_0"), (1.0, "^(T) dist_0"), (0.3, "^(0.3 T) dist_0")):
+        assert text in judges.judge_theorem1(run, "here", exponent=exponent).claim
+    assert "exponent T/2" in judges.judge_looseness(run, "here").claim
+    assert judges.judge_theorem1(run, "here", note="a note").note == "a note"
+    assert judges.judge_theorem1(run, "here", resolution=0.2).claimed_high == 0.2
+    gone = falling(0.9)
+    gone[:20, 5:] = np.nan
+    partial = judges.judge_theorem1(made(gone, n_clients=40), "here", note="a note")
+    assert partial.low == 0.0
+    assert partial.note.startswith("a note")
+    assert "nowhere below 1" in judges.judge_theorem1(made(falling(rounds=0)), "here").vacuous
+    assert not judges.judge_theorem1(made(falling(rounds=1)), "here").vacuous
+
+
+def test_a_run_on_its_bound_is_within_it():
+    bound = made(falling()).bound()
+    assert not judges.beyond_bound(made(bound)).any()
+    bound[:40, 3] *= 1.001
+    np.testing.assert_array_equal(judges.beyond_bound(made(bound)), np.arange(80) < 40)
+    np.testing.assert_allclose(judges.rate_ratios(made(made(falling()).bound())), 1.0)
 
 
 def test_vacuous_where_nothing_is_said():
@@ -465,6 +517,35 @@ def test_tail_far_out():
     nothing = tail.first_round_failure(dim=2, participants=p, n_samples=m, start=start, exponent=1e-9, draws=100)
     assert nothing[0] == -math.inf
     assert math.isnan(nothing[1])
+
+
+def test_tail_where_failures_are_common_is_that_of_draws():
+    """Of the exact law of a client's message, with as many draws as tell 5 %."""
+    p, d, m, s, eta, draws = 3, 5, 5, 0.8, 0.1, 60_000
+    rng = np.random.default_rng(2)
+    w = math.sqrt(1 - s**2) + s * rng.standard_normal((draws, p)) / np.sqrt(rng.chisquare(m, (draws, p)))
+    x = rng.chisquare(m - 1, (draws, p))
+    along = eta * s / (p * m) * np.sum(w * x, axis=1)
+    across = (eta * s / (p * m)) ** 2 * np.sum(w * w * x, axis=1) * rng.chisquare(d - 2, draws)
+    cosine = (math.sqrt(1 - s**2) + along * s) / np.sqrt(1 + along**2 + across)
+    share = np.mean(np.sqrt(1 - cosine**2) > s * math.sqrt(1 - eta * (1 - s**2) / 2))
+    found, error = tail.first_round_failure(dim=d, participants=p, n_samples=m, start=s, step_size=eta, draws=40_000)
+    assert 0.05 < share < 0.5
+    assert math.exp(found) == pytest.approx(share, abs=4 * math.hypot(error * share, math.sqrt(share / draws)))
+    assert error < 0.02
+
+
+def test_tail_has_the_error_of_its_seeds_and_its_defaults():
+    given = {"dim": 3, "participants": 2, "n_samples": 5, "start": 0.5}
+    many = [tail.first_round_failure(**given, draws=320, seed=seed) for seed in range(20)]
+    values, errors = np.exp([one for one, _ in many]), np.array([error for _, error in many])
+    assert values.std() / values.mean() == pytest.approx(errors.mean(), rel=0.5)
+    told = {"step_size": 0.25, "exponent": 0.5, "draws": 20_000, "seed": 0}
+    plain = tail.first_round_failure(**given)
+    assert plain == tail.first_round_failure(**given, **told)
+    assert plain != tail.first_round_failure(**given, **told | {"draws": 20_016})
+    for name, value in (("dim", 1), ("n_samples", 1), ("draws", 1), ("start", 0.0), ("start", 1.1), ("step_size", 0)):
+        assert_one_line(lambda one={name: value}: tail.first_round_failure(**given | one), [f"{name} = {value}"])
 
 
 BOUND = importlib.import_module("experiments.fedrep_theorem1")

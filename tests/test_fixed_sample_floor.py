@@ -1,14 +1,16 @@
 """FedRep's minimum on fixed samples: the equations by a loop, their solution against runs, and whom federation pays."""
 
+import dataclasses
 import functools
 
 import numpy as np
 import pytest
 from helpers import assert_one_line, normal
-from scipy import optimize
+from scipy import linalg, optimize, stats
 
 import linfed as lf
-from linfed.theory.fedrep import cavity
+from linfed.theory.fedrep import break_even, cavity
+from linfed.theory.fedrep.wishart import fixed_factors
 
 SIZES = {"dim": 40, "n_samples": 20, "noise_std": 0.3}
 
@@ -86,6 +88,121 @@ def test_the_replicon_radius_is_that_of_numerical_hessians(monkeypatch):
     np.testing.assert_allclose(2.0 * value(0.0 * units[0]), found.least, rtol=1e-9)
     operator = np.einsum("drisj,drpsq->ipjq", H, H).reshape(k * k, k * k) / 60 / clients.unknowns
     assert clients.replicon(found) == pytest.approx(np.abs(np.linalg.eigvals(operator)).max(), rel=1e-3)
+
+
+def test_fixed_factors_are_those_of_wishart_matrices():
+    """Every coordinate of Sobol's first 127 points but 0 is a multiple of 1/128, so that their quantiles are exact."""
+    L, levels = fixed_factors(3, 7, 127), np.arange(1, 128) / 128
+    assert L.shape == (127, 3, 3)
+    assert (np.triu(L, 1) == 0).all()
+    for i in range(3):
+        np.testing.assert_allclose(np.sort(L[:, i, i] ** 2), stats.chi2(7 - i).ppf(levels), rtol=1e-9)
+        for j in range(i):
+            np.testing.assert_allclose(np.sort(L[:, i, j]), stats.norm.ppf(levels), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose((L @ L.mT).mean(axis=0), 7 * np.eye(3), atol=0.6)
+
+
+def test_every_head_occurs_or_heads_have_the_second_moment_of_all():
+    few, many = normal(7, 2), normal(50, 2) * [1.5, 0.5]
+    sizes = {"n_samples": 9, "unknowns": 0.5, "variance": 0.1, "draws": 20}
+    np.testing.assert_array_equal(cavity.ClientDraws(few, **sizes).heads, np.repeat(few, 3, axis=0))
+    np.testing.assert_array_equal(cavity.ClientDraws(many[:20], **sizes).heads, many[:20])
+    heads = cavity.ClientDraws(many, **sizes).heads
+    np.testing.assert_allclose(heads.T @ heads / 20, many.T @ many / 50, rtol=1e-12)
+    picked = many[np.floor(2.5 * np.arange(20)).astype(int)]
+    np.testing.assert_allclose(picked @ np.linalg.lstsq(picked, heads)[0], heads, atol=1e-12)
+
+
+def test_each_draw_is_a_total_least_squares_problem_of_its_own():
+    """Generalised eigenvalues of the Gram matrix of (Z, y) and diag(V, 1), draw by draw."""
+    k, W = 2, normal(40, 2) * [1.3, 0.7]
+    V, C = np.array([[0.3, 0.1], [0.1, 0.2]]), np.array([[0.2, 0.05], [0.05, 0.3]])
+    clients = cavity.ClientDraws(W, n_samples=7, unknowns=0.4, variance=0.5, draws=40)
+    found, N = clients.solve(V, C), cavity.overlap(C)
+    np.testing.assert_allclose(N, N.T, atol=1e-15)
+    np.testing.assert_allclose(N @ N, np.eye(2) - C, atol=1e-14)
+    training, new = clients.training(found, C)
+    whole = np.eye(3)
+    whole[:2, :2] = V
+    P = np.zeros((k, k))
+    for i, w in enumerate(W):
+        a, shift = N @ w, np.eye(3)
+        shift[:k, k], shift[k, k] = a, np.sqrt(w @ C @ w + 0.5)
+        gram = shift.T @ np.linalg.inv(clients.inverse_wishart[i]) @ shift
+        values, vectors = linalg.eigh(gram, whole)
+        head = -vectors[:k, 0] / vectors[k, 0]
+        assert found.least[i] == pytest.approx(values[0], rel=1e-9)
+        assert found.inverse[i] == pytest.approx(shift[k, k] ** 2 / values[0], rel=1e-9)
+        np.testing.assert_allclose(found.ratios[i], values[0] / (values[:0:-1] - values[0]), rtol=1e-7)
+        back = np.linalg.inv(found.root).T
+        np.testing.assert_allclose(-back @ found.e[i] / found.last[i], head, rtol=1e-7)
+        assert abs(found.last[i]) == pytest.approx(abs(vectors[k, 0]), rel=1e-9)
+        others = back @ found.others[i] @ np.diag([1.0, 2.0]) @ found.others[i].T @ back.T
+        outer = vectors[:k, 2:0:-1] @ np.diag([1.0, 2.0]) @ vectors[:k, 2:0:-1].T
+        np.testing.assert_allclose(others, outer, rtol=1e-6, atol=1e-9)
+        squares = np.linalg.solve(gram[:k, :k], gram[:k, k])
+        assert training[i] == pytest.approx(np.sum((head - a) ** 2) + w @ C @ w, rel=1e-7)
+        assert new[i] == pytest.approx(np.sum((squares - a) ** 2) + w @ C @ w, rel=1e-7)
+        P += values[0] * np.outer(vectors[:k, 0], vectors[:k, 0]) / 40
+    np.testing.assert_allclose(clients.moments(V, C)[1], P, rtol=1e-8)
+
+
+def test_the_equations_have_the_mean_hessian():
+    """J from the gradients of the draws is the mean trace of their Hessians."""
+    k, m = 2, 12
+    clients = cavity.ClientDraws(normal(64, k) * [1.3, 0.7], n_samples=m, unknowns=0.3, variance=0.5)
+    V, C = np.array([[0.06, 0.02], [0.02, 0.05]]), np.array([[0.2, 0.05], [0.05, 0.1]])
+    found, back = clients.solve(V, C), np.linalg.inv(np.linalg.cholesky(V))
+    e, u, ratios = found.e @ back, back.T @ found.others, found.ratios
+    hessians = (m - k - ratios.sum(axis=1))[:, None, None] * e[:, :, None] * e[:, None, :]
+    hessians -= (u * ratios[:, None, :]) @ u.mT
+    J = clients.moments(V, C)[0]
+    np.testing.assert_allclose(J, hessians.mean(axis=0), rtol=0, atol=0.02 * np.abs(J).max())
+
+
+@pytest.mark.parametrize("variance", [0.0, 0.5])
+def test_the_minimum_solves_its_equations(variance):
+    W = normal(32, 2) * [1.4, 0.7]
+    clients = cavity.ClientDraws(W, n_samples=12, unknowns=0.5, variance=variance, draws=256)
+    V, C = clients.minimum()
+    if variance:
+        J, P = clients.moments(V, C)
+        inverse = np.linalg.inv(J)
+        np.testing.assert_allclose(V, 0.5 * inverse, rtol=0, atol=1e-5 * V.max())
+        np.testing.assert_allclose(C, 0.5 * inverse @ P @ inverse, rtol=0, atol=1e-5 * C.max())
+    else:
+        weighted = sum(np.outer(w, w) / (1 + w @ V @ w) for w in W) / 32
+        np.testing.assert_allclose(V, 0.5 / 10 * np.linalg.inv(weighted), rtol=1e-8)
+        assert (C == 0).all()
+
+
+@pytest.mark.parametrize("m", [5, 6, 7, 8])
+def test_with_few_samples_the_risk_is_the_typical_mean_of_drawn_risks(m, monkeypatch):
+    """Up to m = k + 4; beyond, the exact mean of new clients replaces that of their draws."""
+    monkeypatch.setattr(cavity, "DRAWS", 256)
+    found = lf.theory.fixed_sample_floor(normal(32, 2), dim=10, n_samples=m, noise_std=0.2)
+    typical = cavity.typical_mean(found.drawn_risks.reshape(32, -1), 32)
+    assert (found.risk == pytest.approx(typical, rel=1e-12)) == (m <= 6)
+    assert found.risk == pytest.approx(typical, rel=0.1)
+
+
+def test_a_typical_mean_takes_the_heads_in_turn():
+    rows = np.outer([1.0, 2.0, 6.0], np.ones(5))
+    assert cavity.typical_mean(rows, 3) == 3.0
+    assert cavity.typical_mean(rows, 4) == 2.5
+    assert cavity.typical_mean(rows, 7) == pytest.approx(19 / 7)
+    assert cavity.typical_mean(np.array([[0.0, 0.0, 1.0]]), 1) == 0.0
+
+
+def test_narrow_gaps_do_not_count_in_the_replicon_radius(monkeypatch):
+    clients = cavity.ClientDraws(normal(30, 2), n_samples=5, unknowns=0.4, variance=0.5, draws=600)
+    found = clients.solve(np.array([[0.8, 0.1], [0.1, 0.5]]), np.diag([0.2, 0.1]))
+    assert found.ratios.max() > 5.0
+    radius = clients.replicon(found)
+    monkeypatch.setattr(cavity, "NARROW", 1e-9)
+    wider = dataclasses.replace(found, ratios=np.minimum(found.ratios, 5.0))
+    assert clients.replicon(wider) == pytest.approx(radius, rel=1e-12)
+    assert clients.replicon(found) > 1.01 * radius
 
 
 @pytest.mark.parametrize(("n", "m"), [(12, 20), (60, 8)])
@@ -340,6 +457,87 @@ def test_without_noise_the_edge_is_where_samples_are_as_many_as_unknowns():
     assert edge(n_samples=100, noise_std=0.0) == 3
     assert edge(n_samples=4) == edge(n_samples=3, noise_std=0.0) == np.inf
     assert edge(n_samples=4, noise_std=0.0) == pays(1.0, n_samples=4, noise_std=0.0) == 37 * 3
+
+
+def test_edges_in_closed_form():
+    """Without noise, or where nothing is learned."""
+    assert edge(noise_std=0.0) == 37 * 3 / 7
+    assert edge(n_samples=100, noise_std=0.0) == 3
+    assert edge(n_samples=4, noise_std=0.0) == pays(1.0, n_samples=4, noise_std=0.0) == 37 * 3
+    assert edge(n_samples=4) == edge(n_samples=3, noise_std=0.0) == edge(n_samples=2) == np.inf
+    known = float(lf.theory.new_client_mean_risk(0.0, noise_std=1.0, rank=3, n_samples=10))
+    assert pays(known - 1e-9) == pays(0.5) == pays(2.0, n_samples=4) == pays(0.0, noise_std=0.0) == np.inf
+
+
+@pytest.fixture
+def few_draws(monkeypatch):
+    """Let the solutions be those of 128 draws, and typical means those of 40 data sets."""
+    monkeypatch.setattr(break_even, "DRAWS", 128)
+    monkeypatch.setattr(cavity, "DATA_SETS", 40)
+    break_even._solutions.cache_clear()
+    yield
+    break_even._solutions.cache_clear()
+
+
+def solution(c, *, d, k, m, variance):
+    """Return n and the mean risk of training clients at ``C = c/(1 + c) I``, for 128 draws."""
+    nu, eye, u = m - k - 1, np.eye(k), variance + k * c
+    clients, C = (
+        cavity.ClientDraws(np.sqrt(k) * eye[:1], n_samples=m, unknowns=1.0, variance=variance, draws=128),
+        c / (1 + c) * eye,
+    )
+
+    def gap(v):
+        J, P = clients.moments(v * eye, C)
+        return v * np.trace(P) / np.trace(J) - c / (1 + c)
+
+    v = optimize.newton(gap, c / (u * (1 + u / nu) - k * c) / (1 + c), tol=1e-9)
+    n = (d - k) / (v * np.trace(clients.moments(v * eye, C)[0]) / k)
+    length = k * c / (1 + c)
+    excess = length + (length + variance) * k / nu
+    if m > k + 4:
+        errors, new = clients.training(clients.solve(v * eye, C), C)
+        excess += cavity.typical_mean((errors - new)[None], round(n))
+    return n, (excess + variance) / 2
+
+
+@pytest.mark.usefixtures("few_draws")
+@pytest.mark.parametrize(("k", "m"), [(2, 6), (2, 9), (1, 4), (3, 8)])
+def test_every_point_solves_the_equations(k, m):
+    d, variance = 60, 0.5
+    course = list(zip(*break_even._solutions(k, d - k, m, variance), strict=True))
+    for c, unknowns, excess in course[1::4]:
+        n, risk = solution(c, d=d, k=k, m=m, variance=variance)
+        assert (d - k) / unknowns == pytest.approx(n, rel=0.01)
+        assert (excess + variance) / 2 == pytest.approx(risk, rel=0.01)
+
+
+@pytest.mark.usefixtures("few_draws")
+@pytest.mark.parametrize(("m", "c"), [(6, 0.05), (9, 0.03)])
+def test_it_pays_from_the_solution_with_the_risk_of_the_baseline(m, c):
+    n, risk = solution(c, d=60, k=2, m=m, variance=0.5)
+    sizes = {"dim": 60, "rank": 2, "n_samples": m, "noise_std": 0.5**0.5}
+    assert lf.theory.break_even_clients(risk, **sizes) == pytest.approx(n, rel=0.01)
+
+
+@pytest.mark.usefixtures("few_draws")
+def test_the_edge_is_the_fewest_clients_with_a_solution():
+    sizes = {"d": 60, "k": 2, "m": 9, "variance": 0.5}
+    fewest = min(solution(c, **sizes)[0] for c in np.geomspace(0.4, 1.5, 8))
+    found = lf.theory.fixed_sample_edge(dim=60, rank=2, n_samples=9, noise_std=0.5**0.5)
+    assert found == pytest.approx(fewest, rel=0.05)
+    far = lf.theory.break_even_clients(100.0, dim=60, rank=2, n_samples=9, noise_std=0.5**0.5)
+    assert far == pytest.approx(found, rel=1e-3)
+
+
+@pytest.mark.usefixtures("few_draws")
+def test_many_clients_pay_by_the_first_order_of_their_number():
+    d, k, m, variance = 60, 2, 6, 0.5
+    nu, known = m - k - 1, variance * (1 + k / (m - k - 1)) / 2
+    for more in (1e-6, 1e-9):
+        n = lf.theory.break_even_clients(known + more, dim=d, rank=k, n_samples=m, noise_std=variance**0.5)
+        first = k * (1 + k / nu) * (d - k) / (m - k) * variance * (1 + variance / nu)
+        assert n * 2 * more == pytest.approx(first, rel=0.05)
 
 
 def test_without_noise_one_sample_more_than_the_rank_suffices():

@@ -4,14 +4,17 @@ Every comparison with draws is made a second time with formulas that are nearly 
 """
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 from helpers import assert_one_line, basis, normal, some
+from scipy import linalg
 
 import linfed as lf
 from linfed.theory.fedrep import gradient_round
 from linfed.theory.fedrep.gradient_round import HeadsRound
+from linfed.theory.fedrep.state_evolution import packed, unpacked
 
 # --- one round, against samples ------------------------------------------------------------------------------
 
@@ -94,6 +97,160 @@ WRONG = ["along", "length", "inside", "noise", "steps", "lengths and heads apart
 @pytest.mark.parametrize("wrong", WRONG)
 def test_samples_tell_other_messages_apart(by_samples, wrong):
     assert deviation(by_samples, wrong) > 4.5
+
+
+# --- one round, message by message -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_the_covariance_of_a_mean_of_participants_is_that_of_all_choices(p):
+    clients, values = np.tile(np.arange(3), 2), normal(2, 6, seed=3)
+    law = HeadsRound(W=np.zeros((3, 1)), dim=9, n_samples=5, participants=p, variance=0.0, head_steps=1)
+    choices = [list(some) for some in itertools.combinations(range(6), p) if len({*clients[list(some)]}) == p]
+    apart = np.array([values[:, some].mean(axis=1) for some in choices]) - values.mean(axis=1)
+    np.testing.assert_allclose(law._covariance(values, clients), apart.T @ apart / len(apart), rtol=1e-12)
+
+
+def symmetric_product(M, L):
+    """Return the matrix of ``X -> (M X L' + L X M')/2`` on packed symmetric matrices."""
+    k = len(M)
+    images = [M @ unpacked(unit, k) @ L.T for unit in np.eye(k * (k + 1) // 2)]
+    return np.array([packed((image + image.T) / 2) for image in images]).T
+
+
+def packed_pair(x, y):
+    return packed((np.outer(x, y) + np.outer(y, x)) / 2)
+
+
+def round_by_messages(law, state, eta, sent, clients):
+    """Return N, Q, the covariance of D and the kick after a round with these messages, one message at a time."""
+    k, p, m, d = law.W.shape[1], law.participants, law.n_samples, law.dim
+    N, Q, eye, W = state.N, state.Q, np.eye(k), law.W[clients]
+    P = np.eye(k) - N @ N.T
+    each = list(zip(W, sent.heads.T, sent.inside.T, sent.along, sent.length, sent.noise, strict=True))
+
+    def mean(values):
+        return sum(values) / len(each)
+
+    inside = mean(np.outer(z, h) for _, h, z, *_ in each)
+    outside = mean(b * np.outer(w, h) for w, h, _, b, *_ in each)
+    K = eye - eta * (inside - N.T @ outside)
+    moved = N - eta * (N @ inside + P @ outside)
+    turns = [-eta * np.linalg.inv(moved) @ (N @ z + b * P @ w) for w, _, z, b, *_ in each]
+    tilts = [-eta * (z - b * N.T @ w) - K @ turn for (w, _, z, b, *_), turn in zip(each, turns, strict=True)]
+    both = [[np.outer(x, h), np.outer(e, h)] for x, e, (_, h, *_) in zip(tilts, turns, each, strict=True)]
+    spread = law._covariance(np.reshape(both, (len(each), -1)).T, clients).reshape(2, k, k, 2, k, k)
+    spread /= 1.0 + sum(spread[1, i, j, 1, i, j] for i in range(k) for j in range(k)) ** 2
+    kept = K - np.einsum("ijjl->il", spread[0, :, :, 1])
+    squares = [w @ P @ w + law.variance for w in W]
+    dims = [d - k - np.trace(Q) - (N.T @ w) @ Q @ (N.T @ w) / square for w, square in zip(W, squares, strict=True)]
+    lengths = [eta**2 / (p * m) * length for length in sent.length]
+    Q_moved = kept.T @ Q @ kept + np.einsum("ijal,ia->jl", spread[0, :, :, 0], Q)
+    Q_moved += mean(a * b * np.outer(h, h) for a, b, (_, h, *_) in zip(lengths, dims, each, strict=True))
+    R = np.linalg.cholesky(moved.T @ moved + Q_moved).T
+    inverse = np.linalg.inv(R)
+    N_after, Q_after = moved @ inverse, inverse.T @ Q_moved @ inverse
+
+    old_root, H = np.linalg.cholesky(Q), linalg.polar(N)[0]
+    back = np.linalg.inv(np.linalg.cholesky(Q_after)) @ inverse.T
+    left = back @ K.T @ Q
+    plane = left @ (N.T + K @ np.linalg.inv(moved) @ P)
+    across, old = plane @ H @ np.linalg.inv(old_root).T, back @ K.T @ old_root
+    added, absent, step = [], [], []
+    for (w, h, *_, noise), tilt, square, free, length in zip(each, tilts, squares, dims, lengths, strict=True):
+        s = back @ h
+        added.append(length * free * packed_pair(s, s) + 2.0 * packed_pair(left @ tilt, s))
+        absent.append(length**0.5 * packed_pair(plane @ w / square**0.5, s))
+        towards = packed_pair(old_root.T @ H.T @ w, old_root.T @ H.T @ w) / square
+        step.append(eta**2 * free * noise / (p * m) * np.outer(packed_pair(s, s), towards))
+    added = law._covariance(np.array(added).T, clients)
+    new = mean(length * np.outer(back @ h, back @ h) for length, (_, h, *_) in zip(lengths, each, strict=True))
+    rows = 2.0 * np.mean(dims) * symmetric_product(new, new) + 4.0 * symmetric_product(across @ across.T, new)
+    rows -= 4.0 * mean(np.outer(one, one) for one in absent)
+    step = symmetric_product(old, old) + mean(step)
+    values, vectors = np.linalg.eigh(added + rows)
+    chance = step @ state.chance @ step.T + (vectors * np.log1p(np.maximum(values, 0.0))) @ vectors.T
+    return N_after, Q_after, chance, np.linalg.eigvalsh(added)[-1]
+
+
+@pytest.mark.parametrize(("participants", "m"), [(7, 6), (3, 5), (1, 2)])
+def test_a_round_is_that_of_single_messages(monkeypatch, participants, m):
+    monkeypatch.setattr(gradient_round, "MESSAGES", 30)
+    kept, messages, covariance = {}, HeadsRound._messages, HeadsRound._covariance
+
+    def recorded(self, best, lag, squares, alpha, rng):
+        sent = messages(self, best, lag, squares, alpha, rng)
+        kept.update(best=best, lag=lag, squares=squares, sent=sent)
+        return sent
+
+    def of_clients(self, values, clients):
+        kept["clients"] = clients
+        return covariance(self, values, clients)
+
+    monkeypatch.setattr(HeadsRound, "_messages", recorded)
+    monkeypatch.setattr(HeadsRound, "_covariance", of_clients)
+    W, B0, B_star, rng = normal(7, 2, seed=1), basis(11, 2, 2), basis(11, 2, 3), np.random.default_rng(4)
+    law = HeadsRound(W=W, dim=11, n_samples=m, participants=participants, variance=0.3, head_steps=2)
+    N = B_star.T @ B0
+    state = law.start(N, np.eye(2) - N.T @ N)
+    assert state.kick == 0.0
+    for eta in (0.2, 0.1):
+        new = law.after(state, eta, 0.15, rng)
+        clients, sent = kept["clients"], kept["sent"]
+        P = np.eye(2) - state.N @ state.N.T
+        np.testing.assert_allclose(kept["best"], state.N.T @ W[clients].T, rtol=1e-12)
+        np.testing.assert_allclose(kept["squares"], np.vecdot(W @ P, W)[clients] + 0.3, rtol=1e-9)
+        N, Q, chance, kick = round_by_messages(law, state, eta, sent, clients)
+        np.testing.assert_allclose(new.N, N, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(new.Q, Q, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(new.chance, chance, rtol=1e-7, atol=1e-10 * np.abs(chance).max())
+        assert new.kick == pytest.approx(kick, rel=1e-7)
+        copies = state.lag.shape[1] // 7
+        lag = new.lag - np.tile((state.N - N).T @ W.T, copies)
+        gone = np.abs(lag - state.lag).max(axis=0) > 1e-9
+        assert (gone.reshape(copies, 7).sum(axis=1) == participants).all()
+        assert sorted(np.flatnonzero(gone) % 7) == sorted(clients)
+        for found, wanted in ((lag[:, gone], sent.lag), (state.lag[:, gone], kept["lag"])):
+            np.testing.assert_allclose(np.sort(found[0]), np.sort(wanted[0]), atol=1e-9)
+            np.testing.assert_allclose(np.sort(found[1]), np.sort(wanted[1]), atol=1e-9)
+        state = new
+
+
+@pytest.mark.parametrize("m", [2, 3, 6])
+def test_the_noise_of_a_message_is_what_lies_outside_its_features(m):
+    """Nothing at m = k; heads of many steps leave nothing else."""
+    law = HeadsRound(W=np.zeros((1, 2)), dim=9, n_samples=m, participants=1, variance=0.0, head_steps=300)
+    squares = np.full(3000, 1.7)
+    sent = law._messages(np.zeros((2, 3000)), normal(2, 3000), squares, 0.2, np.random.default_rng(0))
+    assert sent.noise.mean() == pytest.approx(1.7 * (m - 2) / m, rel=0.1)
+    assert np.median(np.abs(sent.length - sent.noise)) < 1e-5
+    assert (sent.length >= (1 - 1e-12) * sent.noise).all()
+    assert np.median(np.abs(sent.along + sent.noise / squares)) < 5e-3
+
+
+def test_medians_of_one_angle_are_those_of_a_lognormal():
+    """Of tiny angles, at a variance of 0.3 of the logarithm of their squares."""
+    Q = np.full((2, 1, 1), 1e-12)
+    median, spread = gradient_round.medians(np.ones((2, 1, 1)), Q, np.array([[[0.3]], [[0.0]]]))
+    np.testing.assert_allclose(median, [1e-6 * np.exp(-0.3 / 4), 1e-6], rtol=1e-3)
+    np.testing.assert_allclose(spread, [0.3**0.5 / 2, 0.0], rtol=1e-6)
+
+
+def test_medians_of_two_angles_are_those_of_draws(monkeypatch):
+    monkeypatch.setattr(gradient_round, "DRAWS", 20_000)
+    A, N = normal(3, 3, seed=1), np.diag([0.8, 0.6])
+    chance, Q, C = 0.05 * A @ A.T, np.eye(2) - N @ N, np.diag([0.6, 0.8])
+    found = gradient_round.medians(N[None], Q[None], chance[None])
+    x = normal(10_000, 3, seed=2) @ np.linalg.cholesky(chance).T / [1.0, np.sqrt(2.0), 1.0]
+    D = x[:, [0, 1, 1, 2]].reshape(-1, 2, 2)
+    level = np.trace(D, axis1=1, axis2=2)[:, None, None] / 2
+    shapes = np.eye(2) + (D - level * np.eye(2)) / 2
+    shapes = shapes @ shapes
+    shapes *= np.exp(level - level.var() / 2) * 2 / np.trace(shapes.mean(axis=0))
+    sampled = C @ shapes @ C
+    sines = np.sqrt(np.linalg.eigvals(np.linalg.solve(sampled + N @ N, sampled)).real.max(axis=1))
+    assert found[0][0] == pytest.approx(np.median(sines), rel=0.01)
+    assert found[1][0] == pytest.approx(np.log(sines).std(), rel=0.03)
 
 
 # --- the course of runs --------------------------------------------------------------------------------------
@@ -356,6 +513,21 @@ BAD = {
     "overflow": ({"step_size": 1e200, "rounds": 3}, ["step_size = 1e+200", "round 1"]),
     "overflowing heads": ({"head_steps": 500, "head_step_size": 9.0}, ["too large"]),
 }
+
+
+def test_options_that_are_left_out_and_a_start_at_the_truth(monkeypatch):
+    monkeypatch.setattr(gradient_round, "MESSAGES", 50)
+    plain = lf.theory.gradient_heads_evolution(**GOOD)
+    options = {"head_steps": 1, "head_step_size": 0.2, "noise_std": 0.0, "participants": 6}
+    told = lf.theory.gradient_heads_evolution(**GOOD, **options)
+    for name in ("distance", "N", "Q", "head_gap", "log_std", "round_log_variance"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(told, name))
+    still = lf.theory.gradient_heads_evolution(**GOOD | {"delta": 0.0})
+    assert still.round_log_variance[0] == still.log_std[1] == still.distance[0] == 0.0  # heads of 0 leave it later
+    assert (still.distance[1:] > 0.0).all()
+    for n_samples in (1, 2):  # m < k and m = k
+        found = lf.theory.gradient_heads_evolution(**GOOD | {"n_samples": n_samples})
+        assert ((found.distance > 0) & (found.distance < 1)).all()
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -127,6 +127,29 @@ def test_refitted_heads_cost_the_share_that_they_absorb_and_their_own_noise():
     assert refitted_heads_limit(1e5, **sizes, n_samples=12, scale=1.0) == pytest.approx(bound * 2.0)
 
 
+def test_the_limit_of_differing_clients_is_that_of_a_loop():
+    d, k, samples = 9, 2, 500.0
+    lam, counts = np.array([0.4, 1.7]), np.array([5, 9, 30, 4])
+    levels, weights = np.array([0.5, 1.0, 0.2, 0.8]), np.array([1.0, 3.0, 0.5, 2.0])
+    noise, pull = np.zeros(2), 0.0
+    for m, level, weight in zip(counts, levels, weights / weights.mean(), strict=True):
+        noise += weight**2 * (1 - k / m) / m * level**2 * (lam + level**2 / (m - k - 1)) / 4
+        pull += weight * (1 - k / m) / 4
+    wanted = (d - k) / samples * counts.mean() * noise / (pull * lam) ** 2
+    told = {"rank": k, "n_samples": counts, "noise_std": levels, "eigenvalues": lam, "weights": weights}
+    np.testing.assert_allclose(refitted_heads_limit(samples, dim=d, **told), wanted, rtol=1e-12)
+    np.testing.assert_allclose(7 * refitted_heads_limit(samples, dim=3, **told), wanted, rtol=1e-12)
+    for a in (2.0, 1.3, 0.8):
+        scaled = np.where(a * lam > 0.5, wanted * (a * lam) ** 2 / np.abs(2 * a * lam - 1), np.inf)
+        np.testing.assert_allclose(refitted_heads_limit(samples, dim=d, scale=a, **told), scaled, rtol=1e-12)
+    one = {"dim": d, "rank": k, "n_samples": 9, "noise_std": 0.5}
+    equal = refitted_heads_limit(samples, **one)
+    for change in ({"n_samples": [9] * 4}, {"noise_std": [0.5] * 4}, {"weights": [3.0] * 4}, {"eigenvalues": [1, 1]}):
+        np.testing.assert_allclose(refitted_heads_limit(samples, **one | change), equal, rtol=1e-12)
+    known = known_heads_bound(samples, dim=d, rank=k, noise_std=0.3, eigenvalues=lam)
+    np.testing.assert_allclose(known, 7 * 0.09 / (samples * lam), rtol=1e-12)
+
+
 def mean_square(state, truth):
     """Return the mean squared sine of the principal angles."""
     outside = state.B - truth.B @ (truth.B.mT @ state.B)
@@ -168,6 +191,15 @@ def test_largest_sine_is_that_of_gaussian_tangents():
         assert abs(found / np.mean(tangents / np.hypot(1, tangents)) - 1) < margin
 
 
+@pytest.mark.parametrize(("d", "k", "margin"), [(9, 1, 0.005), (20, 2, 0.02), (20, 4, 0.015)])
+def test_largest_sine_of_few_directions_is_that_of_gaussian_tangents(d, k, margin):
+    tangents = np.random.default_rng(1).standard_normal((20_000, d - k, k)) * np.sqrt(0.25 / (d - k))
+    largest = np.linalg.eigvalsh(tangents.mT @ tangents)[:, -1] ** 0.5
+    found = largest_sine([0.0, 0.2], dim=d, rank=k)
+    assert found[0] == 0.0
+    assert abs(found[1] / np.sqrt(1 - found[1] ** 2) / largest.mean() - 1) < margin
+
+
 @each(
     ("call", "message"),
     [
@@ -180,6 +212,21 @@ def test_largest_sine_is_that_of_gaussian_tangents():
         (lambda run: mean_squared_sine([0.1], **run), "step_size has 1 value, expected one for each round: rounds = 5"),
         (lambda run: mean_squared_sine(-0.1, **run), "step_size = -0.1 must be a positive finite number"),
         (lambda run: schedule_asymptote(**run | {"noise_std": 0.0}), "noise_std = 0.0 must be a positive"),
+        (lambda run: schedule_asymptote(**run | {"rounds": 0}), "rounds = 0 must be"),
+        (lambda run: largest_sine([-0.1], dim=20, rank=2), "squared_sine must contain only values"),
+        (lambda run: largest_sine(0.1, dim=5, rank=3), "dim = 5 must be an integer of at least 6"),
+        (
+            lambda run: known_heads_bound(9, dim=9, rank=2, noise_std=1.0, eigenvalues=[1, 0]),
+            r"eigenvalues = \[1, 0\] must be 2 positive numbers",
+        ),
+        (
+            lambda run: refitted_heads_limit(0, dim=9, rank=2, n_samples=5, noise_std=1.0),
+            "samples = 0 must be a positive",
+        ),
+        (
+            lambda run: refitted_heads_limit(9, dim=2, rank=2, n_samples=5, noise_std=1.0),
+            "dim = 2 must be an integer of at least 3",
+        ),
         (lambda run: largest_sine([0.1, 1.0], dim=20, rank=2), "squared_sine must contain only values"),
         (lambda run: largest_sine(0.1, dim=3, rank=2), "dim = 3 must be an integer of at least 4"),
         (lambda run: known_heads_bound(0, dim=9, rank=2, noise_std=1.0), "samples = 0 must be a positive"),

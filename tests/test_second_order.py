@@ -148,10 +148,11 @@ def test_weighted_moments_of_the_heads(k):
     np.testing.assert_allclose(tensors[1:].full()[0], tensors.full()[1], rtol=0)
 
 
+@pytest.mark.parametrize("noise_std", [0.3, 0.0])
 @pytest.mark.parametrize("participants", [None, 4])
-def test_the_mean_map_is_that_of_one_round_means(participants):
+def test_the_mean_map_is_that_of_one_round_means(participants, noise_std):
     W, T = along_axes(normal(9, 3, seed=5)), squares(3)
-    given = {"dim": 30, "n_samples": 9, "step_size": 0.8, "noise_std": 0.3, "participants": participants}
+    given = {"dim": 30, "n_samples": 9, "step_size": 0.8, "noise_std": noise_std, "participants": participants}
     S, G = (one[0] for one in sine_and_cosine(T[None]))
     N, Q = lf.theory.one_round_means(G, S @ S, W, **given)
     tensors = HeadTensors.of(W[None])
@@ -261,15 +262,17 @@ def plain_evolution(W, *, delta, rounds, **given):
             half, factor = np.eye(k), np.zeros((k, k))
             for number, (a, b) in enumerate(zip(*lower, strict=True)):
                 half[a, b] = half[b, a] = 0.5 * one[k * k + number] + (a == b)
-                factor[b, a] = z[len(root) + number]
-            for row in range(k):
+                factor[b, a] = z[len(root) + number] * (b < d - 2 * k)
+            for row in range(min(k, d - 2 * k)):
                 width = 2 / (9 * (d - 2 * k - row))
-                factor[row, row] = np.sqrt(d - 2 * k - row) * (1 - width + np.sqrt(width) * factor[row, row]) ** 1.5
+                cubed = max(1 - width + np.sqrt(width) * factor[row, row], 0.0)
+                factor[row, row] = np.sqrt(d - 2 * k - row) * cubed**1.5
             sums.append(law.mean[0] + one[: k * k].reshape(k, k))
             halves.append(half)
             roots_of_wishart.append(factor)
         right = (gram @ np.linalg.inv(cholesky(np.mean([half.T @ half for half in halves], axis=0)))).T
-        scale = np.linalg.inv(cholesky(np.mean([R.T @ R for R in roots_of_wishart], axis=0) / (d - 2 * k))).T
+        outer = np.mean([R.T @ R for R in roots_of_wishart], axis=0) / (d - 2 * k) if d > 2 * k else np.eye(k)
+        scale = np.linalg.inv(cholesky(outer)).T
         relative = []
         for Y, half, R in zip(sums, halves, roots_of_wishart, strict=True):
             X = np.concatenate([S - G @ Y, R @ scale @ half @ right]) @ np.linalg.inv(G + S @ Y) @ np.linalg.inv(base).T
@@ -331,6 +334,53 @@ def test_drawn_rounds_have_the_moments_of_their_law(d):
     assert np.abs((exact - drawn).mean(axis=0) / np.sqrt(variances / runs)).max() < 5
     for one, other in zip(exact.T, drawn.T, strict=True):
         assert 0.9 < other.std() / one.std() < 1.1
+
+
+@pytest.mark.usefixtures("few_points")
+@pytest.mark.parametrize(("k", "outside", "noise_std"), [(2, 0, 0.2), (2, 1, 0.0), (1, 0, 0.0)])
+def test_rounds_with_few_directions_outside_are_those_of_single_points(k, outside, noise_std):
+    W, p = normal(9, k, seed=3), None if outside else 4
+    given = {"dim": 2 * k + outside, "n_samples": k + 6, "step_size": 0.4, "noise_std": noise_std, "participants": p}
+    found = lf.theory.second_order_evolution(W, delta=0.6, rounds=2, **given)
+    expected = plain_evolution(along_axes(W), delta=0.6, rounds=2, **given)
+    got = np.array([found.low, found.distance, found.high, found.log_std, [0.0, *found.round_log_variance]])
+    np.testing.assert_allclose(got[:, 1:], expected[:, 1:], rtol=1e-8)
+
+
+def test_the_law_of_a_round_has_the_covariance_of_its_sums():
+    """Of Y, and of Phi in the coordinates in which its mean is I."""
+    k, W, T = 3, normal(9, 3, seed=2), squares(3)
+    setting = RoundSizes.checked(W, 20, 11, 0.7, 0.2, 4)
+    law = RoundLaw.at(T[None], HeadTensors.of(W[None]), setting)
+    sums = moments_of(T, W, dim=20, n_samples=11, step_size=0.7, noise_std=0.2, participants=4)
+    S, G = law.S[0], law.G[0]
+    np.testing.assert_allclose(next_tangents(G, S @ S), T, rtol=1e-10)
+    np.testing.assert_allclose(S @ S + G @ G, np.eye(k), atol=1e-13)
+    np.testing.assert_allclose(law.mean[0], 0.7 * (1 - 3 / 11) * S @ (W.T @ W / 9) @ G, rtol=1e-12)
+    np.testing.assert_allclose(law.gram[0], np.linalg.cholesky(sums.gram[0]), rtol=1e-10, atol=1e-14)
+    assert law.outside == 14
+    inverse, (rows, columns) = np.linalg.inv(law.gram[0]), np.tril_indices(k)
+    relative = np.stack([np.outer(inverse[a], inverse[b]).ravel() for a, b in zip(rows, columns, strict=True)])
+    cross = sums.cross[0] @ relative.T
+    wanted = np.block([[sums.inside[0], cross], [cross.T, relative @ sums.gram_covariance[0] @ relative.T]])
+    np.testing.assert_allclose(law.root[0] @ law.root[0].T, wanted, rtol=0, atol=1e-8 * np.abs(wanted).max())
+    assert (np.triu(law.root[0], 1) == 0).all()
+
+
+def test_points_are_antithetic_and_their_scores_even():
+    chart = second_order.CholeskyChart.of(2)
+    assert chart.draws == 512
+    assert chart.linear == (3, 10)
+    assert second_order.CholeskyChart.of(8).draws == 1024
+    bits = [sum(((number >> bit) & 1) << (8 - bit) for bit in range(9)) for number in range(512)]
+    assert chart.reverse.tolist() == bits
+    scores = scipy.stats.norm.ppf((np.arange(512) + 0.5) / 512)
+    np.testing.assert_allclose(chart.scores, scores / scores.std(), rtol=1e-9)
+    (values, mask), (others, _) = (next(rounds) for rounds in [chart.rounds()] for _ in range(2))
+    np.testing.assert_allclose(values @ values.T / 512, np.eye(10), atol=1e-12)
+    np.testing.assert_allclose(values.sum(axis=1), 0.0, atol=1e-10)
+    assert 0 <= mask < 512
+    assert np.abs(values - others).max() > 1.0
 
 
 # --- runs -------------------------------------------------------------------------------------------------------
@@ -448,6 +498,52 @@ def test_with_small_noise_b_hardly_grows():
     assert_one_line(
         lambda: lf.theory.unnormalized_evolution(W, B0=starts, B_star=basis(12, 2, 1), **setting), ["3 trials"]
     )
+
+
+def test_a_trial_at_the_truth_leaves_the_others_alone():
+    W, B_star, quiet = normal(9, 2, seed=1), np.eye(12, 2), SETTING | {"noise_std": 0.0}
+    starts = np.stack([B_star, basis(12, 2, 11)])
+    both = lf.theory.second_order_evolution(W, B0=starts, B_star=B_star, **quiet)
+    alone = lf.theory.second_order_evolution(W, B0=starts[1], B_star=B_star, **quiet)
+    for name in ("distance", "low", "high", "log_std", "round_log_variance"):
+        assert (getattr(both, name)[0] == 0.0).all()
+        np.testing.assert_array_equal(getattr(both, name)[1], getattr(alone, name))
+
+
+def test_without_qr_a_round_has_the_step_divided_by_the_squared_length():
+    W, B0, B_star = normal(9, 2, seed=1), basis(12, 2, 3), basis(12, 2, 4)
+    setting = SETTING | {"noise_std": 0.7, "participants": 4, "step_size": 0.4}
+    found = lf.theory.unnormalized_evolution(W, B0=B0, B_star=B_star, **setting)
+    sizes = {name: setting[name] for name in ("dim", "n_samples", "noise_std", "participants")}
+    N, length = B_star.T @ B0, 1.0
+    Q = np.eye(2) - N.T @ N
+    for t in range(6):
+        N, Q = lf.theory.one_round_means(N, Q, W, step_size=0.4 / length, **sizes)
+        gram = N.T @ N + Q
+        length *= np.trace(gram) / 2
+        inverse = np.linalg.inv(np.linalg.cholesky(gram)).T
+        N, Q = N @ inverse, inverse.T @ Q @ inverse
+        assert found.squared_length[t + 1] == pytest.approx(length, rel=1e-10)
+        np.testing.assert_allclose(found.N[t + 1], N, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(found.Q[t + 1], Q, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(found.distance**2, np.linalg.eigvalsh(found.Q)[:, -1], rtol=1e-12)
+    sizes = {"dim": 60, "rank": 2, "n_clients": 30, "n_samples": 10, "noise_std": 0.8}
+    growth = 2 * 0.3**2 * 0.8 * 58 * 0.64 * (1 + 0.64 / 7) / 10
+    assert lf.theory.norm_growth(0.3, **sizes) == pytest.approx(growth / 30, rel=1e-12)
+    assert lf.theory.norm_growth(0.3, participants=7, **sizes) == pytest.approx(growth / 7, rel=1e-12)
+    quiet = lf.theory.unnormalized_evolution(W, delta=0.3, dim=12, n_samples=9, step_size=0.4, rounds=2)
+    same = lf.theory.unnormalized_evolution(W, delta=0.3, **SETTING | {"noise_std": 0.0, "step_size": 0.4, "rounds": 2})
+    np.testing.assert_array_equal(quiet.squared_length, same.squared_length)
+    for wrong, words in (({"step_size": 0.0}, "step_size = 0.0"), ({"rounds": -1}, "rounds = -1")):
+        law = lf.theory.unnormalized_evolution
+        assert_one_line(lambda wrong=wrong, law=law: law(W, delta=0.3, **SETTING | wrong), [words])
+    assert_one_line(lambda: lf.theory.norm_growth(0.0, **sizes), ["step_size = 0.0"])
+    assert lf.theory.unnormalized_evolution(W, delta=0.3, **SETTING | {"rounds": 0}).distance == pytest.approx([0.3])
+
+
+def test_moments_that_do_not_fit_in_memory_are_refused_at_once():
+    with pytest.raises(lf.SizeError, match="the moments of order eight for rank = 200"):
+        HeadTensors.of(np.zeros((1, 2, 200)))
 
 
 def fourth_power(state, truth):

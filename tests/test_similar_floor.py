@@ -42,6 +42,23 @@ def test_covariance_and_risk_are_those_of_a_loop_over_clients():
         np.testing.assert_allclose(2 * risk, left + (left + sigma**2) * k / (m - k - 1) + sigma**2, rtol=1e-12)
 
 
+def test_trials_are_taken_one_by_one():
+    W, outside = normal(2, 30, 2), 0.3 * np.abs(normal(2, 30, seed=1))
+    both = lf.theory.similar_floor(W, outside, **SIZES)
+    for trial in range(2):
+        one = lf.theory.similar_floor(W[trial], outside[trial], **SIZES)
+        for name in ("covariance", "distance", "risk"):
+            np.testing.assert_allclose(getattr(both, name)[trial], getattr(one, name), rtol=1e-12)
+
+
+def test_a_client_moves_the_estimate_at_most_onto_its_own_part():
+    """With as few clients as columns nothing of a client's own part is left."""
+    W, sigma = np.array([[1.5, 0.2], [-0.3, 1.1]]), 0.01
+    found = lf.theory.similar_floor(W, [0.02, 0.03], dim=20, n_samples=50, noise_std=sigma)
+    left = found.outside(W) ** 2
+    np.testing.assert_allclose(2 * found.risk, left + (left + sigma**2) * 2 / 47 + sigma**2, rtol=1e-9)
+
+
 @pytest.mark.long
 def test_with_few_clients_each_moves_the_estimate_towards_its_own_part():
     """At 30 clients this lowers the excess risk by an eighth: without it the law is too high by that."""
@@ -96,6 +113,14 @@ def test_runs_have_the_predicted_risk_and_distance(changes, noise_std):
     label_noise = np.sqrt(noise_std**2 + np.median(outside**2))
     planted = lf.theory.fixed_sample_floor(inside, dim=20, n_samples=20, noise_std=label_noise)
     assert abs(measured.mean() - planted.distance.mean()) > 6 * error
+
+
+def test_the_warning_begins_at_a_tangent_of_two_fifths():
+    W, outside = np.ones((100, 1)), np.zeros(100)
+    found = lf.theory.similar_floor(W, outside, **SIZES | {"noise_std": 3.0})
+    assert 0.33 < found.distance < 0.4 / np.hypot(1.0, 0.4)
+    with pytest.warns(RuntimeWarning, match=r"largest angle has a mean sine of 0\.(39|4)"):
+        lf.theory.similar_floor(W, outside, **SIZES | {"noise_std": 3.4})
 
 
 def test_an_estimate_that_is_far_from_the_truth_is_a_warning():

@@ -487,6 +487,7 @@ CALLS = {
     "few samples": (lambda: evolve(n_samples=3), ["n_samples = 3", "rank + 2 = 4", "no moments"]),
     "rounds": (lambda: evolve(rounds=-1), ["rounds = -1"]),
     "delta": (lambda: evolve(delta=1.2), ["delta = 1.2", "0 to 1"]),
+    "delta below 0": (lambda: evolve(delta=-0.1), ["delta = -0.1", "0 to 1"]),
     "no start": (lambda: evolve(delta=None), [BOTH]),
     "two starts": (lambda: bases(delta=0.5), [BOTH]),
     "B0 alone": (lambda: bases(B_star=None), [BOTH]),
@@ -516,6 +517,7 @@ CALLS = {
     "few heads": (lambda: best(n_clients=2, participants=1), ["n_clients = 2", "at least 3"]),
     "rank": (lambda: factor(rank=0), ["rank = 0"]),
     "beyond the edge": (lambda: floor(3.0), ["step_size = 3 ", "2 best_step_size", "no floor"]),
+    "at the edge": (lambda: floor(2.0 * best()), ["2 best_step_size", "no floor"]),
 }
 
 
@@ -531,6 +533,20 @@ def test_the_calls_that_the_bad_ones_change_pass():
     assert 0 < best() < 2
     assert 0 < factor() < 1
     assert 0 < floor() < 1
+
+
+def test_means_are_those_of_everybody_with_equal_weights_and_no_noise_unless_told():
+    told = {"noise_std": 0.0, "participants": 4, "weights": [1.0] * 4, "message_noise_std": 0.0}
+    for one, other in zip(means(), means(**told), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13)
+    np.testing.assert_allclose(evolve().distance, evolve(**told).distance, rtol=1e-13)
+    noisy = means(message_noise_std=0.3)[1] - means()[1]
+    np.testing.assert_allclose(noisy, 0.5**2 * 8 * 0.3**2 * np.eye(2), rtol=1e-10, atol=1e-13)
+
+
+def test_moments_that_do_not_fit_in_memory_are_refused_at_once():
+    with pytest.raises(lf.SizeError, match="the fourth moments of the heads for rank = 1000"):
+        weighted_moments(np.zeros((1, 1000)), np.ones(1), np.ones(1))
 
 
 def test_a_floor_exists_up_to_twice_the_best_step():

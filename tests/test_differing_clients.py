@@ -381,6 +381,19 @@ def test_no_other_weights_have_a_smaller_limit(seed):
         assert spread(W, wrong, **setting) > 1.0005 * least
 
 
+def test_a_client_that_adds_more_error_than_information_has_no_weight():
+    """Any other weight of this client makes the limit larger."""
+    rng = np.random.default_rng(17)
+    W, levels = rng.standard_normal((6, 2)) * [3.0, 0.3], np.exp(rng.standard_normal(6))
+    setting = {"dim": 12, "n_samples": rng.integers(4, 30, 6), "noise_std": levels}
+    found = lf.theory.optimal_weights(W, **setting)
+    assert (found < 1e-9).tolist() == [False] * 4 + [True, False]
+    assert found[4] == pytest.approx(1e-12, rel=0.1)
+    least, unit = spread(W, found, **setting), 1e-4 * np.eye(6)[4]
+    once, twice = (spread(W, found + size * unit, **setting) - least for size in (1, 2))
+    assert 0 < once < twice
+
+
 def test_the_best_weights_of_simple_cases():
     W, counts, levels = mixed()
     small = lf.theory.optimal_weights(normal(24, 3), dim=20, n_samples=counts, noise_std=1e-3 * levels)

@@ -1,5 +1,8 @@
 """Spectral estimators of one round: equal to loops, with means in closed form, and one line where they cannot serve."""
 
+import functools
+import itertools
+import math
 import warnings
 
 import numpy as np
@@ -9,6 +12,7 @@ from helpers import assert_one_line, basis, each
 from test_algorithms import SHAPES, draw_participants, draw_world
 
 import linfed as lf
+from linfed.theory.fedrep.largest_angle import mean_distance
 from linfed.theory.spectral import _constants
 
 ESTIMATORS = {
@@ -191,6 +195,92 @@ def test_the_noise_of_the_matrix_is_the_closed_form(name, m, sigma):
     assert abs(outside.mean() - 1.5 * v * np.mean(s2**2)) > 4 * outside.std() / np.sqrt(len(outside))
     gain = (M[:, 0, 1] + M[:, 1, 0]) / 2
     assert abs(gain.mean() - a * (W.T @ W / n)[0, 1]) < 4 * gain.std() / np.sqrt(len(gain))
+
+
+def gaussian_moment(variables, covariance):
+    """Return the mean of a product of Gaussian variables (kind, sample), by Isserlis' theorem."""
+    if not variables:
+        return 1.0
+    (first, sample), *rest = variables
+    total = 0.0
+    for place, (other, of) in enumerate(rest):
+        if of == sample and covariance[first, other]:
+            total += covariance[first, other] * gaussian_moment(rest[:place] + rest[place + 1 :], covariance)
+    return total
+
+
+def coefficients(name, m):
+    """Return c (m, m), where a client's matrix is ``sum_jr c_jr y_j y_r x_j x_r'``."""
+    half, eye = m // 2, np.eye(m)
+    if name in ("moments", "U-statistic", "local averages"):
+        return {"moments": eye / m, "U-statistic": (1 - eye) / (m * (m - 1)), "local averages": 0 * eye + 1 / m**2}[
+            name
+        ]
+    c = np.zeros((m, m))
+    c[:half, half : 2 * half] = 1 / half**2
+    return c if "sided" in name else (c + c.T) / 2
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_the_constants_of_the_noise_are_moments_of_gaussians(name):
+    """Exactly, of one client with five samples; of three clients, a third of each variance."""
+    w, sigma, m = np.array([0.8, -0.5]), 1.3, 5
+    s2, c = w @ w + sigma**2, coefficients(name, m)
+    covariance = np.eye(5)  # of two coordinates inside span(B*), two outside, and y
+    covariance[4, :2] = covariance[:2, 4] = w
+    covariance[4, 4] = s2
+
+    @functools.cache
+    def of_pattern(samples, entries):
+        return gaussian_moment([(4, j) for j in samples] + list(zip(entries, samples, strict=True)), covariance)
+
+    def mean(*entries):
+        """Return the mean of a product of entries of the client's matrix."""
+        total, pairs = 0.0, [(j, r) for j in range(m) for r in range(m) if c[j, r]]
+        for chosen in itertools.product(pairs, repeat=len(entries) // 2):
+            samples = sum(chosen, ())
+            pattern = tuple(samples.index(j) for j in samples)  # only which of them are equal matters
+            total += math.prod(c[pair] for pair in chosen) * of_pattern(pattern, entries)
+        return total
+
+    a, b, identity, v = _constants(ESTIMATORS[name](rank=2), 1.0, float(m))
+    assert mean(0, 1) == pytest.approx(a * w[0] * w[1], rel=1e-12)
+    assert mean(2, 0, 2, 1) == pytest.approx(b * s2 * w[0] * w[1], rel=1e-12)
+    assert mean(2, 0, 2, 0) == pytest.approx(b * s2 * w[0] ** 2 + identity * s2**2, rel=1e-12)
+    assert mean(2, 3, 2, 3) == pytest.approx(v * s2**2, rel=1e-12)
+    third = _constants(ESTIMATORS[name](rank=2), 3.0, float(m))
+    np.testing.assert_allclose(third, [a, b / 3, identity / 3, v / 3], rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["U-statistic", "local averages"])
+def test_the_predicted_covariance_by_hand(name):
+    """Each direction of B* grows by its own factor."""
+    d, n, k, m, sigma = 60, 400, 3, 20, 1.2
+    W = lf.SharedRepresentation(n_clients=n, dim=d, rank=k).truth(0, range(2)).W * [1.3, 1.0, 0.8]
+    estimator = ESTIMATORS[name](rank=k)
+    found = lf.theory.spectral_floor(estimator, W, dim=d, n_samples=m, noise_std=sigma)
+    a, b, identity, v = _constants(estimator, float(n), float(m))
+    for trial, heads in enumerate(W):
+        s2 = np.array([w @ w + sigma**2 for w in heads])
+        V = b * sum(s * np.outer(w, w) for s, w in zip(s2, heads, strict=True)) / n
+        V += identity * np.mean(s2**2) * np.eye(k)
+        values, vectors = np.linalg.eigh(sum(np.outer(w, w) for w in heads) / n)
+        ratios = (d - k) * v * np.mean(s2**2) / (a * values) ** 2
+        T = sum(np.outer(u, u) / x / np.sqrt(1 - r) for u, x, r in zip(vectors.T, values, ratios, strict=True)) / a
+        np.testing.assert_allclose(found.covariance[trial], (d - k) * T @ V @ T, rtol=1e-10)
+        assert found.ratio[trial] == pytest.approx(ratios.max(), rel=1e-12)
+        assert found.distance[trial] == pytest.approx(mean_distance((d - k) * T @ V @ T, d - k), rel=1e-10)
+        alone = lf.theory.spectral_floor(estimator, heads, dim=d, n_samples=m, noise_std=sigma)
+        np.testing.assert_allclose(alone.covariance, found.covariance[trial], rtol=1e-12)
+
+
+def test_the_smallest_sizes_with_a_predicted_error():
+    heads = np.tile(10 * np.eye(2), (5000, 1))
+    for name, least in (("moments", 1), ("local averages", 1), ("U-statistic", 2), ("two replicas", 2)):
+        found = floor_of(ESTIMATORS[name](rank=2), W=heads, dim=4, n_samples=least)
+        assert 0 < found.distance < 0.5
+    flat = np.stack([heads, heads @ [[1.0, 1.0], [0.0, 0.0]]])
+    assert_one_line(lambda: floor_of(lf.LocalGram(rank=2), W=flat), ["must span R^k"])
 
 
 SETTINGS = [  # n, d, k, m, sigma

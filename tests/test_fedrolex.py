@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import references as ref
 from helpers import assert_one_line, each
 from test_algorithms import draw_world
 
@@ -39,6 +40,58 @@ def test_runs_end_in_the_cycle_and_fall_by_the_rate(world, share, aggregation, w
         np.testing.assert_allclose(found[rounds], cycle[rounds % D], rtol=0, atol=1e-12)
     away = [np.linalg.norm(found[rounds] - cycle[rounds % D]) for rounds in (near, near + D)]
     assert (away[1] / away[0]) ** (1 / D) == pytest.approx(rate, rel=1e-3)
+
+
+def by_loops(world, options, d=D):
+    """Return the function that is a round of the loops, and the matrix of d rounds."""
+
+    def after(theta, number):
+        loop = ref.Family("FedRolex", theta, world.X, world.y, **options)
+        loop.round(number, list(range(world.n)))
+        return loop.vector
+
+    whole = np.eye(d)
+    for number in range(1, d + 1):
+        offset = after(np.zeros(d), number)
+        whole = np.array([after(row, number) - offset for row in np.eye(d)]).T @ whole
+    return after, whole
+
+
+@each("weights", ["uniform", "samples"])
+@each("aggregation", ["published", "zero-filled"])
+@pytest.mark.parametrize("share", SHARES)
+def test_a_round_of_the_loop_leads_from_point_to_point_of_the_cycle(world, share, aggregation, weights):
+    A, b = world.data().normal_equations()
+    options = {"model_share": SHARES[share], "aggregation": aggregation, "server_step_size": 0.9, **STEPS}
+    counts = [len(y) for y in world.y] if weights == "samples" else None
+    cycle, rate = lf.theory.fedrolex_cycle(A, b, weights=counts, **options)
+    after, whole = by_loops(world, options | {"weights": weights})
+    for number in range(1, D + 1):
+        np.testing.assert_allclose(after(cycle[number - 1], number), cycle[number % D], rtol=0, atol=1e-12)
+    assert rate == pytest.approx(np.abs(np.linalg.eigvals(whole)).max() ** (1 / D), rel=1e-9)
+
+
+def test_coordinates_that_no_sample_has_stay_at_0():
+    world, options = draw_world([1, 1], 5, 2, noise=0.3, seed=0), {"step_size": 0.4, "local_steps": 3}
+    for X in world.X:
+        X[:, 3:] = 0.0
+    options["model_share"] = [0.3, 1.0]
+    cycle, rate = lf.theory.fedrolex_cycle(*world.data().normal_equations(), **options)
+    after, whole = by_loops(world, options, 5)
+    for number in range(1, 6):
+        np.testing.assert_allclose(after(cycle[number - 1], number), cycle[number % 5], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(cycle[:, 3:], 0.0, atol=1e-12)
+    values = np.abs(np.linalg.eigvals(whole))
+    assert rate == pytest.approx(values[values < 1 - 1e-9].max() ** (1 / 5), rel=1e-9)
+
+
+def test_the_defaults_of_the_cycle(world):
+    A, b = world.data().normal_equations()
+    given = {"step_size": 0.1, "model_share": 0.5}
+    every = {"local_steps": 1, "server_step_size": 1.0, "weights": np.full(6, 0.3), "aggregation": "published"}
+    (one, rate), (other, same) = (lf.theory.fedrolex_cycle(A, b, **given, **more) for more in ({}, every))
+    np.testing.assert_allclose(one, other, rtol=1e-12)
+    assert rate == pytest.approx(same, rel=1e-12)
 
 
 def test_the_whole_model_is_fedavg(world):

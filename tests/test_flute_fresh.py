@@ -367,6 +367,28 @@ def test_every_verdict_on_the_rest():
     assert verdict(0.41, allowed=0.1, noise=noise / 1.02) is Verdict.VIOLATED
 
 
+def test_the_hypotheses_of_the_lemmas_by_hand():
+    """Singular values 1 and 0.2 at k = 1: Delta = 1.6 and lambda_1' = 2."""
+    growth, region = np.array([[np.nan, -0.1, -0.2, np.nan]] * 2), np.zeros((2, 4, 3))
+    region[1, 2, 0], region[:, 3] = 3.0, 9.0  # the growth in a round depends on the state before it
+    step, size = theory.judge_growth(hand_made(growth=growth, region=region, step_size=0.01), "w").hypotheses
+    assert (step.left, step.right) == (0.01, pytest.approx(1.6**2 / 16 / 2**3, rel=1e-14))
+    assert (size.left, size.right) == (1.5, 2.0)
+    region[:, 0, 0] = 0.5, 3.0
+    step, size = theory.judge_rest(hand_made(region=region, step_size=0.01), "w", allowed=0.1).hypotheses
+    assert (step.left, step.right) == (0.01, pytest.approx(1 / 12, rel=1e-14))
+    assert (size.left, size.right) == (1.5, 2.0)
+
+
+def test_the_note_on_the_rest_counts_covered_rounds():
+    remainder, region = np.zeros((3, 4)), np.zeros((3, 4, 3))
+    remainder[:, 0], remainder[0, 2], remainder[1, 3] = np.nan, np.nan, np.nan
+    region[..., 1] = 0.01
+    trace = hand_made(np.ones((3, 4)), region=region, remainder=remainder, entry=np.zeros(3))
+    found = theory.judge_rest(trace, "w", allowed=0.1)
+    assert found.note == "the condition of its proof covers 2 of 3 recorded rounds"
+
+
 # --- the gain ------------------------------------------------------------------------------------------------
 
 
@@ -379,6 +401,22 @@ def test_the_gain_is_judged_by_both_predictions():
     assert [one.detail for one in found] == ["predicted gain 20", f"predicted gain {2 / math.sqrt(0.0016):.3g}"]
     found = theory.judge_gain(hand_made(0.4 * error), reused, floors, "w")
     assert [one.verdict for one in found] == [Verdict.NOT_SUPPORTED, Verdict.SUPPORTED]
+
+
+def test_the_gain_is_that_of_the_last_quarter_and_judged_to_seven_percent():
+    rounds = np.arange(0, 80, 10)
+    more = {"rounds": rounds, "inside": np.ones((6, 8), dtype=bool)}
+    fresh = hand_made(np.array([[9.0, 5.0, 3.0, 2.0, 2.0, 2.0, 0.5, 1.5]] * 6), **more)
+    for last, verdict in (
+        (0.94, Verdict.SUPPORTED),
+        (1.06, Verdict.SUPPORTED),
+        (0.92, Verdict.NOT_SUPPORTED),
+        (1.08, Verdict.NOT_SUPPORTED),
+    ):
+        reused = hand_made(np.array([[9.0, 5.0, 3.0, 2.0, 2.0, 2.0, 1.0, 20.0 * last]] * 6), **more)
+        found = theory.judge_gain(fresh, reused, (np.full(6, 0.05), np.full(6, 1.0)), "w")
+        assert found[0].verdict is verdict
+        assert found[0].estimate == pytest.approx(last, rel=1e-12)
 
 
 def test_the_floor_on_fresh_samples_is_judged_by_the_last_quarter():

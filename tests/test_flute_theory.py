@@ -334,6 +334,18 @@ def test_a_trace_records_the_states_it_sees(shape):
         theory.flute_trace(iter([]), algorithm, truth)
 
 
+def test_a_trace_needs_the_initial_state_all_clients_and_its_own_trials():
+    problem, algorithm = made("n < d", noise_std=0.3), lf.FLUTE(rank=2, step_size=0.02)
+    run = {"data": lf.FixedSamples(30), "rounds": 2, "trials": 2}
+    truth = problem.truth(0, range(2))
+    with pytest.raises(ValueError, match="steps must begin with the initial state"):
+        theory.flute_trace(rounds_of(algorithm, problem, **run), algorithm, truth)
+    with pytest.raises(ValueError, match=r"steps have \(2, 3\) trials and participants but must have \(2, 5\)"):
+        theory.flute_trace(lf.iterate(algorithm, problem, participation=3, **run), algorithm, truth, identity=False)
+    with pytest.raises(ValueError, match=r"steps have \(2, 5\) .* but must have \(1, 5\)"):
+        theory.flute_trace(lf.iterate(algorithm, problem, **run), algorithm, problem.truth(0, range(1)))
+
+
 def test_a_diverged_trial_has_failed():
     problem = made((4, 5), spectrum=[1.0, 0.5])
     algorithm = lf.FLUTE(rank=1, step_size=9.0)
@@ -406,6 +418,28 @@ def test_the_gap_and_the_step_limits(k):
     wanted = [[s[0] ** 2 * k**0.5 / (0.01 * g**2 * 7**0.5) * (1 - 0.01 * g / 16) ** t for t in (0, 3, 50)]
               for s, g in ((spectrum, gap), (2 * spectrum, 2 * gap))]  # fmt: skip
     np.testing.assert_allclose(lf.theory.flute_bound(stacked, k, 0.01, 7, [0, 3, 50]), wanted, rtol=1e-13)
+
+
+def test_without_a_gap_the_bound_is_infinite_and_a_rate_of_0_covers_all_rounds():
+    np.testing.assert_array_equal(lf.theory.flute_bound([1.0, 1.0], 1, 0.01, 7, [0, 5]), [np.inf, np.inf])
+    assert lf.theory.flute_rate([2.0, 0.0], 1, 4.0) == 0.0
+    assert theory.flute_covered_rounds([2.0, 0.0], 1, 4.0, 5000) == math.inf
+    assert lf.theory.flute_gap([2.0, 2.0, 0.0], 2) == 4.0
+    for wrong in ([1.0, -1.0], [1.0, 0.5, 0.6]):
+        with pytest.raises(ValueError, match="descending order, at least 0"):
+            lf.theory.flute_gap(wrong, 1)
+
+
+def test_the_average_of_clients_of_different_lengths_by_hand():
+    values, U = [3.0, 2.0, 2.0, 0.5], np.linalg.qr(normal(6, 4))[0]
+    for power in (0.3, 1.0, 1.7):
+        mean = sum(value / value**power * u for value, u in zip(values, U.T, strict=True)) / 4
+        wanted = math.sqrt(1 - (mean @ U[:, 0] / np.linalg.norm(mean)) ** 2)
+        assert lf.theory.average_direction_distance(values, power) == pytest.approx(wanted, rel=1e-12)
+    assert lf.theory.average_direction_distance([2.0], 0.3) == 0.0
+    for wrong in ([1.0, 0.0], [1.0, -1.0], [1.0, 2.0]):
+        with pytest.raises(ValueError, match="positive and in descending order"):
+            lf.theory.average_direction_distance(wrong, 0.3)
 
 
 def test_bad_arguments_of_the_rates_are_named():
@@ -605,6 +639,53 @@ def test_the_local_rate_is_judged_where_runs_are_near():
     assert theory.judge_local_rate(far, "w").verdict is Verdict.VACUOUS
 
 
+def test_the_local_rate_is_judged_to_one_percent():
+    local = float(lf.theory.flute_local_rate([1.0, 0.2, 0.0], 1, 0.001))
+    for power, verdict in ((0.992, Verdict.HOLDS), (1.008, Verdict.HOLDS), (0.988, Verdict.VIOLATED)):
+        assert theory.judge_local_rate(falling(local**power), "w").verdict is verdict
+    assert theory.judge_local_rate(falling(local**1.012), "w").verdict is Verdict.VIOLATED
+
+
+def test_three_rounds_between_a_thousandth_and_a_hundred_millionth_are_near():
+    for late, near in (
+        ([9e-4, 1e-5, 1.1e-8], [False, True, True, True]),
+        ([1.1e-3, 1e-5, 1.1e-8], [False] * 4),
+        ([9e-4, 1e-5, 9e-9], [False] * 4),
+    ):
+        trace = hand_made(2.0 * np.array([[1.0, *late]] * 2))
+        assert trace.near.tolist() == [near] * 2
+    few = hand_made(np.array([[1.0, 9e-4, 1e-5, 1.1e-8], [1.0, 9e-4, 1e-5, 0.0]]))
+    assert not few.near.any()
+
+
+def test_floors_are_judged_from_four_fifths_to_eleven_tenths():
+    floor = np.linspace(1.0, 2.0, 20)
+    for share, verdict in ((0.81, Verdict.HOLDS), (1.09, Verdict.HOLDS), (0.79, Verdict.VIOLATED)):
+        error = np.outer(share * floor, [9.0, 3.0, 1.0, 1.0])
+        assert theory.judge_floor(error, floor, "w").verdict is verdict
+    assert theory.judge_floor(np.outer(1.11 * floor, [9.0, 1.0]), floor, "w").verdict is Verdict.VIOLATED
+    for fresh, falls in ((False, (0.019, 0.021)), (True, (0.095, 0.105))):
+        found = [
+            theory.judge_floor(np.outer(floor, [9.0] * 6 + [1.0, 1.0 - fall]), floor, "w", fresh=fresh).vacuous
+            for fall in falls
+        ]
+        assert found[0] == ""
+        assert found[1].startswith("the error fell by")
+
+
+def test_the_proofs_constant_is_1600_and_tight_to_a_tenth():
+    found = theory.judge_constant(hand_made(), "w", allowed=0.1)
+    assert (found.claimed_low, found.claimed_high) == (160.0, 1600.0)
+    assert "in 90 % of trials" in found.statistic
+
+
+def test_rounding_errors_are_within_every_bound():
+    error = np.array([[9.0, 1.0, 0.9e-12, 0.9e-12], [9.0, 1.0, 1.1e-12, 1.1e-12]])
+    found = theory.bound_ratios(hand_made(error, entry=np.array([10.0, 10.0])))
+    assert found[0] == 0.0
+    assert found[1] > 0.0
+
+
 def test_floors_are_judged_by_their_prediction():
     floor = np.linspace(1.0, 2.0, 20)
     wanted = ((0.95, Verdict.HOLDS), (0.7, Verdict.VIOLATED), (1.2, Verdict.VIOLATED), (np.nan, Verdict.VIOLATED))
@@ -793,6 +874,25 @@ def test_the_worst_ray_is_that_of_the_worst_client():
         lf.theory.flute_worst_ray(A, 2, square=0.0)
 
 
+def test_the_defaults_are_the_papers_weights():
+    truth, (X, y, A) = made("n < d").truth(0, range(2)), world()
+    np.testing.assert_allclose(
+        lf.theory.flute_population_minimizer(truth, 2).dense(), truth.truncated(2).dense(), rtol=0, atol=1e-13
+    )
+    for changes, scale in (({"gamma1": 0.1}, 1.3), ({"gamma2": 0.2}, 1.3), ({"gamma2": 0.2, "step_ratio": 2.0}, 1.6)):
+        found = lf.theory.flute_population_minimizer(truth, 2, **changes).dense()
+        np.testing.assert_allclose(scale * found, truth.truncated(2).dense(), rtol=0, atol=1e-13)
+    b, point = lf.GivenSamples(X, y).normal_equations()[1], normal(8, 2, seed=3)
+    every = {"gamma1": 0.25, "gamma2": 0.125, "step_ratio": 1.0}
+    one, other = (lf.theory.flute_relative_gradient(point[:4], point[4:], A, b, **more) for more in ({}, every))
+    assert one == other
+    B, W = lf.theory.flute_worst_ray(A, 4)
+    assert np.linalg.norm(B) == pytest.approx(1.0, rel=1e-14)
+    assert np.linalg.norm(W) == 1.0
+    with pytest.raises(ValueError, match="rank = 5"):
+        lf.theory.flute_worst_ray(A, 5)
+
+
 def test_the_relative_gradient_is_that_of_the_objective():
     X, y, _ = world()
     A, b = lf.GivenSamples(X, y).normal_equations()
@@ -883,6 +983,28 @@ def test_the_floor_is_that_of_a_truncation_in_the_stated_noise(shape, k):
     wanted = float(lf.theory.truncation_floor(truth, k, m)[0]) ** 2 * n * m
     assert abs(moved.mean() - wanted) < 4.5 * moved.std() / math.sqrt(draws)
     assert moved.std() / math.sqrt(draws) < 0.02 * wanted
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_floor_on_one_data_set_is_that_of_the_derivative_of_the_truncation(shape, k):
+    """By differences, in every direction of the noise, whose size differs between clients."""
+    (n, d), m = SHAPES[shape], 50
+    sigma = np.linspace(0.1, 0.7, n)
+    truth = made(shape, spectrum=[4.0, 3.0, 2.0, 1.0], noise_std=sigma).truth(5, range(2))
+
+    def cut(matrices):
+        U, s, Vt = np.linalg.svd(matrices, full_matrices=False)
+        return (U[..., :k] * s[..., None, :k]) @ Vt[..., :k, :]
+
+    found = lf.theory.truncation_floor(truth, k, m)
+    for floor, Phi in zip(found, np.swapaxes(truth.dense(), -1, -2), strict=True):
+        E, noise = cut(Phi) - Phi, np.zeros((n, d, d, n))
+        for i in range(n):
+            covariance = (sigma[i] ** 2 + E[:, i] @ E[:, i]) * np.eye(d) + np.outer(E[:, i], E[:, i])
+            noise[i, :, :, i] = np.linalg.cholesky(covariance / m).T
+        moved = (cut(Phi + 1e-5 * noise) - cut(Phi - 1e-5 * noise)) / 2e-5
+        assert floor**2 == pytest.approx((moved**2).sum() / n, rel=1e-7)
 
 
 FLOORS = {

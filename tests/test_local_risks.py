@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers import assert_one_line, normal
+from scipy.optimize import brentq
 
 import linfed as lf
 
@@ -60,6 +61,45 @@ def test_the_ridge_has_its_second_term():
     assert risk(m, lam, dim=d) - 0.5 * NOISE**2 == pytest.approx(mean, rel=0.01)
     limit = risk(1000 * m, lam, dim=1000 * d)  # of the same d/m
     assert limit - 0.5 * NOISE**2 < 0.94 * mean
+
+
+def expansion(lam, m, d=DIM):
+    """Return t1, in the limit and as its correction of order 1/d, for real or complex lam."""
+    c, p = d / m, 1 + d / m + lam
+    s = np.sqrt(p**2 - 4 * c)
+    return 2 / (s + 1 - c + lam), (p / s**2 - 1 / s) / (2 * d)
+
+
+def minus_slope(lam, m):
+    """Return minus the derivatives of both parts, by a complex step."""
+    return [-np.imag(part) / 1e-30 for part in expansion(lam + 1e-30j, m)]
+
+
+@pytest.mark.parametrize(("m", "lam"), [(12, 0.3), (8, 0.4), (4, 0.6), (3, 2.5), (40, 0.05)])
+def test_the_risk_of_a_ridge_is_that_of_the_expansion(m, lam):
+    t1, t2, c = sum(expansion(lam, m)), sum(minus_slope(lam, m)), DIM / m
+    excess = LENGTH**2 * lam**2 * t2 + NOISE**2 * c * (t1 - lam * t2)
+    assert risk(m, lam) == pytest.approx(0.5 * (excess + NOISE**2), rel=1e-12)
+
+
+def test_the_expansion_serves_until_its_correction_is_three_tenths():
+    m, c = 8, 1.0
+
+    def share(lam):
+        (t1, more1), (t2, more2) = expansion(lam, m), minus_slope(lam, m)
+        limit = LENGTH**2 * lam**2 * t2 + NOISE**2 * c * (t1 - lam * t2)
+        return (LENGTH**2 * lam**2 * abs(more2) + NOISE**2 * c * (abs(more1) + lam * abs(more2))) / limit
+
+    edge = brentq(lambda lam: share(lam) - 0.3, 1e-3, 0.4)
+    assert np.isfinite(risk(m, 1.001 * edge))
+    assert_one_line(lambda: risk(m, 0.999 * edge), ["is too small for d = 8 and m = 8"])
+
+
+def test_a_regressor_of_0_has_only_the_noise():
+    assert risk(14, length=0.0) == pytest.approx(0.5 * NOISE**2 * (1 + DIM / 5), rel=1e-13)
+    assert risk(3, length=0.0) == pytest.approx(0.5 * NOISE**2 * (1 + 3 / 4), rel=1e-13)
+    best = lf.theory.best_local_ridge([0.0, 1.0, 3.0], noise_std=NOISE, dim=DIM, n_samples=5)
+    assert best == pytest.approx(NOISE**2 * DIM / (5 * 10 / 3), rel=1e-13)
 
 
 @pytest.mark.parametrize("m", [100, 700])

@@ -136,6 +136,32 @@ def test_the_span_that_one_step_or_equal_clients_cannot_leave(equal):
     assert (values[:, 0] < 1).all()
 
 
+def test_own_steps_contract_by_the_second_moment_of_the_heads():
+    _, W, _ = world()
+    found = meta_contraction(W, step_size=0.3, adaptation_step_size=0.2)
+    wanted = [np.eye(RANK) - 0.06 * sum(np.outer(w, w) for w in heads) / CLIENTS for heads in W]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(meta_contraction(W[1], step_size=0.3, adaptation_step_size=0.2), wanted[1], atol=1e-14)
+
+
+def test_the_distance_after_a_contraction_is_that_of_the_contracted_part_outside():
+    """Also of a B whose columns are not orthonormal, and of one B* or one contraction for all trials."""
+    rng = np.random.default_rng(2)
+    B, B_star = rng.standard_normal((2, DIM, RANK)), np.linalg.qr(rng.standard_normal((2, DIM, RANK)))[0]
+    C, rounds = 0.4 * rng.standard_normal((2, RANK, RANK)), [0, 3, 1]
+    found = contracted_distance(B, B_star, C, rounds)
+    assert found.shape == (2, 3)
+    for trial in range(2):
+        inside = B_star[trial].T @ B[trial]
+        T = B[trial] @ np.linalg.inv(inside) - B_star[trial]
+        for column, t in enumerate(rounds):
+            moved = B_star[trial] + T @ np.linalg.matrix_power(C[trial], t)
+            wanted = lf.subspace_distance(moved, B_star[trial])
+            assert found[trial, column] == pytest.approx(float(np.squeeze(wanted)), rel=1e-10)
+        alone = contracted_distance(B[trial], B_star[trial], C[trial], rounds)
+        np.testing.assert_allclose(alone, found[trial], rtol=1e-13)
+
+
 def test_heads_of_zero_do_not_count():
     W = np.array([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]])
     C = fedavg_contraction(W, step_size=0.1, local_steps=3)
@@ -154,6 +180,7 @@ def test_heads_of_zero_do_not_count():
         (lambda: contracted_distance(np.eye(4)[:, 2:], np.eye(4, 2), np.eye(2), [0]), ["B*'B is singular"]),
         (lambda: contracted_distance(np.eye(4, 2), 2 * np.eye(4, 2), np.eye(2), [0]), ["B_star", "orthonormal"]),
         (lambda: contracted_distance(np.eye(4, 2), np.eye(4, 2), np.eye(2), [-1]), ["rounds"]),
+        (lambda: contracted_distance(np.eye(4, 2), np.eye(4, 2), np.eye(2), [0.5]), ["rounds = [0.5]"]),
     ],
 )
 def test_what_cannot_be_served_is_one_line(call, words):

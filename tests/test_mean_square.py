@@ -203,3 +203,59 @@ def test_mistakes_are_one_line():
 )
 def test_a_step_that_solves_every_problem_at_once_has_rate_0(algorithm):
     assert lf.theory.mean_square_rate(algorithm, np.stack([np.eye(3)] * 4), participants=4) == 0.0
+
+
+SIZES = {  # algorithm, n, d, weights that differ, number of unknowns, the most that is allowed
+    "one summary": (lf.FedVARP(step_size=0.1), 40, 50, False, (1 + 3 * 40) * 50**2, 200_000),
+    "two summaries": (lf.SCAFFOLD(controls="gradient", **STEPS), 40, 50, False, (1 + 4 * 40) * 50**2, 200_000),
+    "gradients of one step": (lf.SCAFFOLD(step_size=0.1), 40, 50, False, (1 + 3 * 40) * 50**2, 200_000),
+    "all controls": (lf.SCAFFOLD(**STEPS), 30, 10, False, 31 * 10, 300),
+    "memories": (lf.ClusterFedVARP(clusters=4, **STEPS), 5, 61, False, 5 * 61, 300),
+    "controls and memories": (lf.FedSCAVAR(clusters=4, **STEPS), 5, 31, False, 10 * 31, 300),
+    "no memory": (lf.FedAvg(**STEPS), 19, 48, True, 19 * 48, 900),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_what_is_too_large_says_how_large_it_is(name):
+    algorithm, n, d, differ, unknowns, most = SIZES[name]
+    A, weights = np.tile(np.eye(d), (n, 1, 1)), np.arange(1.0, n + 1) if differ else None
+    assert_one_line(
+        lambda: mean_square.second_moments(algorithm, A, 0.1, 1, weights),
+        [f"1 of {n} participants", f"({unknowns} unknowns, at most {most})"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n", "d", "differ"),
+    [
+        (lf.SCAFFOLD(controls="gradient", **STEPS), 781, 8, False),  # 200,000 unknowns
+        (lf.SCAFFOLD(**STEPS), 29, 10, False),  # 300 entries of the state
+        (lf.FedAvg(**STEPS), 30, 30, True),  # n d = 900
+        (lf.FedAvg(**STEPS), 31, 30, False),  # equal weights need no entries of clients
+    ],
+)
+def test_the_largest_sizes_are_allowed(algorithm, n, d, differ):
+    A, weights = np.tile(np.eye(d), (n, 1, 1)), np.arange(1.0, n + 1) if differ else None
+    assert mean_square.second_moments(algorithm, A, 0.1, 1, weights).size > 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_client_takes_part_always(name):
+    algorithm, _ = CASES[name]
+    if hasattr(algorithm, "clusters"):
+        algorithm = replace(algorithm, clusters=1)
+    A, _ = draw_world([9], D, 2, noise=0.4, seed=3).data().normal_equations()
+    once = np.linalg.matrix_power(np.eye(D) - 0.3 * (A[0] + getattr(algorithm, "mu", 0.0) * np.eye(D)), 3)
+    if algorithm.local_steps == 1:
+        once = np.eye(D) - 0.3 * A[0]
+    moved = np.linalg.solve(A[0] + getattr(algorithm, "mu", 0.0) * np.eye(D), np.eye(D) - once) @ A[0]
+    wanted = np.abs(np.linalg.eigvals(np.eye(D) - 1.2 * moved)).max()
+    found = lf.theory.mean_square_rate(algorithm, A, participants=1)
+    assert found == pytest.approx(wanted, rel=1e-7)
+
+
+def test_the_moments_of_one_client():
+    mean, second = drawn_moments(1, np.zeros(1, int), None)
+    np.testing.assert_array_equal(mean, [1.0, 1.0, 1.0, 0.0])
+    np.testing.assert_array_equal(second, np.outer(mean, mean))

@@ -101,3 +101,36 @@ def test_steps_at_which_the_mean_converges_and_the_square_does_not_are_told(worl
     assert_one_line(
         lambda: lf.theory.fedavg_stationary_covariance(A, b, participants=6, **STEPS), ["participants", "6", "5"]
     )
+
+
+def test_by_default_clients_take_one_step_and_the_server_the_whole_of_it(world):
+    A, b = world.data().normal_equations()
+    given, every = {"step_size": 0.3, "participants": 2}, {"local_steps": 1, "mu": 0.0, "server_step_size": 1.0}
+    for call in (
+        lambda **more: lf.theory.fedavg_stationary_covariance(A, b, **given, **more),
+        lambda **more: lf.theory.scaffold_iteration_matrix(A, **given, **more),
+    ):
+        np.testing.assert_array_equal(call(), call(**every))
+
+
+def test_one_client_does_not_fluctuate_and_directions_without_samples_neither(world):
+    A, b = world.data().normal_equations()
+    alone = lf.theory.fedavg_stationary_covariance(A[:1], b[:1], participants=1, **STEPS)
+    np.testing.assert_array_equal(alone, np.zeros((3, 3)))
+    turn = np.linalg.qr(np.random.default_rng(1).standard_normal((5, 3)))[0]
+    seen, whole = (
+        lf.theory.fedavg_stationary_covariance(*given, participants=2, **STEPS)
+        for given in ((A, b), (turn @ A @ turn.T, b @ turn.T))
+    )
+    np.testing.assert_allclose(whole, turn @ seen @ turn.T, rtol=0, atol=1e-11)
+
+
+def test_a_server_step_at_which_the_mean_diverges_is_told(world):
+    A, b = world.data().normal_equations()
+    edge = 2.0 / np.linalg.eigvalsh(0.1 * A.mean(axis=0)).max()
+    given = {"step_size": 0.1, "participants": 5}
+    assert not lf.theory.fedavg_stationary_covariance(A, b, server_step_size=0.99 * edge, **given).any()
+    assert_one_line(
+        lambda: lf.theory.fedavg_stationary_covariance(A, b, server_step_size=1.01 * edge, **given),
+        ["server_step_size", "the mean diverges"],
+    )

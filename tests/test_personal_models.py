@@ -503,6 +503,62 @@ def test_runs_end_at_the_predicted_floor_with_the_predicted_rate(name, samples):
     assert latest < 1e-11 or (latest / later) ** (1 / 150) == pytest.approx(rate, rel=0.01)
 
 
+def whole_round(algorithm, world):
+    """Return matrix and offset of a round of the loops, on the server's model and all V, side by side."""
+    more, n, d = options_of(algorithm), world.n, len(world.X[0][0])
+
+    def after(z):
+        given = (world.X, world.y, np.arange(n))
+        theta, V = z[:d], z[d:].reshape(n, d)
+        if isinstance(algorithm, lf.Ditto):
+            theta, V = ref.ditto_round(theta, V, *given, **more)
+        elif isinstance(algorithm, lf.APFL):
+            theta, V, _ = ref.apfl_round(theta, V, np.full(n, algorithm.mix), *given, **more)
+        elif isinstance(algorithm, lf.PFedMe):
+            theta, V = ref.pfedme_round(theta, V, *given, **more)
+        else:
+            theta, V = ref.perfedavg_round(theta, *given[:2], **more), 0 * V
+        return np.concatenate([theta, V.ravel()])
+
+    offset = after(np.zeros(d + n * d))
+    return np.array([after(row) - offset for row in np.eye(d + n * d)]).T, offset
+
+
+@pytest.mark.parametrize("counts", [[7, 12, 5], [3, 3, 3], [8]], ids=["more samples", "fewer samples", "one client"])
+@each("name", PREDICTED)
+def test_floor_and_rate_are_those_of_the_map_of_the_loops(name, counts):
+    kind, options = OPTIONS[name]
+    algorithm = kind(**{key: value for key, value in options.items() if key != "mix_step_size"})
+    d = 5 if counts[0] == 3 else 3
+    world = draw_world(counts, d, 2, noise=0.4, seed=4)
+    M, end = whole_round(algorithm, world)
+    values = np.linalg.eigvals(M)
+    for _ in range(18):  # twice as many rounds each time, from 0
+        M, end = M @ M, M @ end + end
+    theta, V = end[:d], end[d:].reshape(-1, d)
+    if kind is lf.APFL:
+        V = algorithm.mix * V + (1 - algorithm.mix) * theta
+    elif kind is lf.PerFedAvg:
+        V = np.array([theta - 0.2 * ref.gradient(X, y, theta) for X, y in zip(world.X, world.y, strict=True)])
+    covariance = np.diag(np.linspace(0.5, 2.0, d))
+    problem = world.problem(noise_std=0.4, design=lf.Gaussian(covariance=covariance))
+    found = lf.predict(algorithm, problem, data=world.data(), rounds=10)
+    assert found.floor == pytest.approx(ref.risk(V, world.Phi, covariance, 0.4), rel=1e-8)
+    assert found.rate == pytest.approx(np.abs(values[np.abs(values - 1) > 1e-9]).max(), rel=1e-8)
+
+
+def test_fixed_samples_are_predicted_as_the_same_samples_if_given():
+    problem = lf.SharedRepresentation(n_clients=4, dim=3, rank=2, noise_std=0.3)
+    run = {"rounds": 2, "seed": 5}
+    data = lf.FixedSamples(9).draw(problem, trials=2, seed=5)
+    for algorithm in (lf.Ditto(step_size=0.2, strength=0.5), lf.FedAvg(step_size=0.2, local_steps=3)):
+        drawn = lf.predict(algorithm, problem, data=lf.FixedSamples(9), trials=2, **run)
+        given = lf.predict(algorithm, problem, data=data, **run)
+        for name in ("floor", "rate"):
+            np.testing.assert_allclose(getattr(drawn, name), getattr(given, name), rtol=1e-12)
+            assert np.ptp(getattr(drawn, name)) > 1e-6
+
+
 @pytest.mark.parametrize(
     ("algorithm", "run", "words"),
     [
@@ -542,6 +598,32 @@ def test_l2gd_has_the_predicted_mean_and_fluctuation(samples):
     lengths = squares.sum(axis=(1, 2))
     error = lengths.std(ddof=1) / np.sqrt(trials)
     assert abs(lengths.mean() - expected.sum()) < 4 * error < abs(lengths.mean() - 0.7 * expected.sum())
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+def test_the_law_of_l2gd_solves_the_equation_of_all_models_together(unseen):
+    """By dense matrices of a round with either coin; a direction that no sample sees changes nothing."""
+    rng, (n, d), (step, strength, q) = np.random.default_rng(0), (3, 2), (0.1, 1.5, 0.3)
+    X, y = rng.standard_normal((n, 5, d)), rng.standard_normal((n, 5))
+    A, b = lf.GivenSamples(X, y).normal_equations()
+    local, mean = np.eye(n * d), np.kron(np.full((n, n), 1 / n), np.eye(d))
+    for i in range(n):
+        local[d * i : d * i + d, d * i : d * i + d] -= step / (1 - q) * A[i]
+    pulled = np.eye(n * d) - step * strength / q * (np.eye(n * d) - mean)
+    whole = (1 - q) * local + q * pulled
+    end = np.linalg.solve(np.eye(n * d) - whole, step * b.ravel())
+    r0, r1 = local @ end + step / (1 - q) * b.ravel() - end, pulled @ end - end
+    drive = (1 - q) * np.outer(r0, r0) + q * np.outer(r1, r1)
+    squares = (1 - q) * np.kron(local, local) + q * np.kron(pulled, pulled)
+    S = np.linalg.solve(np.eye((n * d) ** 2) - squares, drive.ravel()).reshape(n, d, n, d)
+    turn = np.linalg.qr(rng.standard_normal((3, d)))[0] if unseen else np.eye(d)
+    found = lf.theory.l2gd_stationary_models(
+        turn @ A @ turn.T, b @ turn.T, step_size=step, strength=strength, mean_probability=q
+    )
+    np.testing.assert_allclose(found.models, end.reshape(n, d) @ turn.T, rtol=0, atol=1e-12)
+    wanted = [turn @ S[i, :, i] @ turn.T for i in range(n)]
+    np.testing.assert_allclose(found.covariance, wanted, rtol=0, atol=1e-8 * np.abs(S).max())
+    assert found.rate == pytest.approx(np.abs(np.linalg.eigvals(whole)).max(), rel=1e-9)
 
 
 def test_l2gd_minimises_the_mixture_in_the_mean():

@@ -3,15 +3,24 @@
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import references as ref
 from helpers import assert_one_line, basis, each, normal
 
 import linfed as lf
+from linfed.prediction import dispatch, laws
+from linfed.prediction.cases import FedRepRun, heads_of
 from linfed.prediction.dispatch import LAWS
+from linfed.prediction.fedrep import laws_of, truncation_metric
+from linfed.prediction.laws import step_doubts
+from linfed.prediction.prediction import Curves, joined
+from linfed.prediction.prediction import _as_text as as_text
 from linfed.prediction.table import ENTRIES, markdown_table
+from linfed.simulation.job import checked_job
 
 PROBLEM = lf.SharedRepresentation(n_clients=40, dim=30, rank=3, noise_std=0.1)
 FRESH = lf.FreshSamples(10)
@@ -102,7 +111,6 @@ def test_the_table_is_in_the_docstring_and_in_the_guide():
 
 SECOND, MEANS = lf.theory.second_order_evolution, lf.theory.state_evolution
 GRADIENT = lf.theory.gradient_heads_evolution
-DOUBLED = replace(PROBLEM, design=lf.Gaussian(covariance=2.0))
 
 SERVED = {
     "defaults": ({}, {}, SECOND, {"delta": 0.6}),
@@ -140,12 +148,14 @@ SERVED = {
 }
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", SERVED)
-def test_the_law_that_serves_is_the_theorys_own(name):
+def check_served(name, problem, few):
     algorithm, run, law, changes = SERVED[name]
-    problem = DOUBLED if name.endswith("variance 2") else PROBLEM
-    found, expected = predict(fedrep(**algorithm), problem, **run), by_hand(law, problem, **changes)
+    if name == "few samples":
+        run, changes = {"data": lf.FreshSamples(few)}, changes | {"n_samples": few}
+    if name.endswith("variance 2"):
+        problem = replace(problem, design=lf.Gaussian(covariance=2.0))
+    found = predict(fedrep(rank=problem.rank, **algorithm), problem, **run)
+    expected = by_hand(law, problem, **changes)
     assert found.law == {SECOND: "second order", MEANS: "means", GRADIENT: "gradient heads"}[law]
     assert found.rounds.tolist() == list(range(run.get("rounds", 3) + 1))
     assert found.distance == pytest.approx(expected.distance, rel=1e-9)
@@ -153,6 +163,17 @@ def test_the_law_that_serves_is_the_theorys_own(name):
         told = getattr(found, end)
         assert (told is None) == (law is not SECOND)
         assert told is None or told == pytest.approx(getattr(expected, end), rel=1e-9)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SERVED)
+def test_the_law_that_serves_is_the_theorys_own(name):
+    check_served(name, PROBLEM, few=6)
+
+
+@each("name", SERVED)
+def test_the_law_that_serves_rank_one_is_the_theorys_own(name):
+    check_served(name, lf.SharedRepresentation(n_clients=40, dim=30, rank=1, noise_std=0.1), few=4)
 
 
 STARTS = {
@@ -377,6 +398,261 @@ def test_flute_has_a_floor_and_an_edge_on_fresh_samples():
     assert "too low" in large.floor.validity
 
 
+# --- what a law is asked ----------------------------------------------------------------------------------------
+
+
+def case_of(algorithm=None, problem=PROBLEM, data=FRESH, rounds=3, participation=1.0):
+    job = checked_job(algorithm or fedrep(), problem, data, rounds, participation, None, 0, [], 1, "auto")
+    return FedRepRun(job, job.algorithm, job.problem)
+
+
+def test_a_run_of_the_sum_has_the_steps_of_the_mean():
+    case = case_of(fedrep(aggregate="sum", step_size=lambda t: 0.01 * t), participation=8)
+    assert case.unit == 8
+    np.testing.assert_allclose(case.steps, [0.08, 0.16, 0.24], rtol=1e-14)
+    assert case.sizes == {"dim": 30, "n_samples": 10, "participants": 8}
+    assert {**case.setting, "step_size": 0} == {**case.sizes, "step_size": 0, "rounds": 3, "noise_std": 0.1}
+    mean = case_of(fedrep(step_size=0.3), participation=8)
+    assert (mean.unit, mean.steps, mean.step("")) == (1, 0.3, 0.3)
+
+
+@each("n, d", [(7, 4), (4, 7), (5, 5)])
+def test_heads_are_coordinates_in_an_orthonormal_basis(n, d):
+    design = lf.Gaussian(covariance=2.0)
+    for given, rank in (
+        ({"Phi": normal(n, d)}, min(n, d)),
+        ({"B": 3.0 * normal(d, 2), "W": normal(n, 2, seed=1)}, 2),
+    ):
+        problem = lf.GivenTruth(**given, design=design)
+        truth = problem.truth(0, [0])
+        W, B = heads_of(truth)
+        assert W.shape == (n, rank)
+        np.testing.assert_allclose(B.T @ B, np.eye(rank), rtol=0, atol=1e-13)
+        np.testing.assert_allclose(W @ B.T, 2**0.5 * truth.dense()[0], rtol=0, atol=1e-12)
+        whole = lf.UnderParameterized(n_clients=n, dim=d)
+        assert case_of(fedrep(rank=1), whole).truth_rank == min(n, d)
+
+
+def test_which_laws_serve():
+    both, means = [laws.SECOND_ORDER, laws.MEANS], [laws.MEANS]
+    for m, expected in ((7, both), (6, means), (5, means)):
+        assert laws_of(case_of(data=lf.FreshSamples(m))) == expected
+    for rank, expected in ((16, both), (17, means)):
+        wide = lf.SharedRepresentation(n_clients=40, dim=2 * rank, rank=rank)
+        assert laws_of(case_of(fedrep(rank=rank), wide, lf.FreshSamples(40))) == expected
+    assert laws_of(case_of(fedrep(weights=range(1, 41)))) == means
+    assert laws_of(case_of(lf.PrivateFedRep(rank=3, step_size=0.5, message_noise_std=0.1))) == means
+    assert laws_of(case_of(fedrep(heads=lf.GradientHeads()), data=lf.FreshSamples(4))) == [laws.GRADIENT_HEADS]
+    assert laws_of(case_of(fedrep(rank=2), LARGER)) == [laws.UNDER_PARAMETERISED]
+    flat = lf.SharedRepresentation(n_clients=9, dim=5, rank=3)
+    for case, words in (
+        (case_of(data=lf.FreshSamples(4)), ["rank + 1 = 4"]),
+        (case_of(fedrep(init="random"), flat), ["dim = 5 below 2 rank = 6"]),
+        (case_of(data=lf.FreshSamples([5] * 39 + [4])), ["a client with n_samples = 4", "rank + 2 = 5"]),
+    ):
+        assert_one_line(lambda case=case: laws_of(case), words, lf.NoPredictionError)
+
+
+LIMITS = {
+    "round_log_variance": 0.1,
+    "log_std": 0.4,
+    "participants": 0.4,
+    "lost": 1.0,
+    "pull": 0.6,
+    "end": 0.4,
+    "chance": 0.9,
+}
+"""Facts up to which a law is not doubted."""
+
+
+@pytest.mark.parametrize(
+    ("law", "participants", "dim"),
+    [
+        (laws.SECOND_ORDER, 5, 100),
+        (laws.MEANS, 20, 1),
+        (laws.GRADIENT_HEADS, 12, 1),
+        (laws.UNDER_PARAMETERISED, 40, 1),
+    ],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_doubts_begin_beyond_the_range_of_a_law(law, participants, dim):
+    law = replace(law, near=lambda case: {})  # without those about the step size
+
+    def told(p=participants, d=dim, start=0.5, **facts):
+        case = SimpleNamespace(job=SimpleNamespace(sizes=SimpleNamespace(participants=p, dim=d)))
+        return law.doubts(case, Curves(np.array([start, 0.1]), facts=facts))
+
+    assert told(**LIMITS) == told(start=0.97) == ()
+    for name, limit in LIMITS.items():
+        (text,) = told(**{name: 1.1 * limit})
+        assert f" {1.1 * limit:.2g}" in text
+        assert f", above {limit}" in text
+        assert told(**{name: 0.9 * limit}) == ()
+    (text,) = told(start=0.971)
+    assert text.startswith("the initial distance 0.971 is above 0.97")
+    (text,) = told(p=participants - 1)
+    assert text.startswith(f"a round has {participants - 1} participants, fewer than {participants}")
+    if dim > 1:
+        (text,) = told(d=dim - 1)
+        assert text.startswith(f"dim = {dim - 1} is below {dim}")
+
+
+def test_steps_are_doubted_beyond_a_multiple_of_the_best_and_from_the_edge_on():
+    def told(*steps, limit=1.4, spanned=True):
+        here = SimpleNamespace(edge=lambda: 3.0, best=lambda: 1.0, spanned=spanned)
+        algorithm = SimpleNamespace(rank=2)
+        return step_doubts(SimpleNamespace(steps=np.array(steps), maps=[here], unit=2, algorithm=algorithm), limit)
+
+    assert told() == told(1.4) == told(0.1, 1.4, 0.3) == told(2.4, limit=2.4) == []
+    assert told(0.3, 1.5)[0].startswith("step_size = 0.75 is 1.5 times best_step, above 1.4")
+    assert told(3.0, limit=9.0)[0].startswith("step_size = 1.5 is not below stability_edge = 1.5")
+    assert told(2.9, limit=9.0) == []
+    assert "fewer than rank = 2 dimensions" in told(0.1, spanned=False)[0]
+    assert (laws.MEANS.step, laws.SECOND_ORDER.step) == (1.4, 2.4)
+
+
+def test_single_trials_are_joined_with_the_largest_of_their_facts():
+    one, two = (
+        Curves(np.array([0.5, 0.2]), facts={"a": 1.0, "b": 3.0}),
+        Curves(np.array([0.4, 0.3]), facts={"a": 2.0, "b": 1.0}),
+    )
+    both = joined([one, two])
+    assert both.distance.tolist() == [[0.5, 0.2], [0.4, 0.3]]
+    assert (both.low, both.high, both.facts) == (None, None, {"a": 2.0, "b": 3.0})
+    bands = joined([each._replace(low=each.distance / 2, high=2 * each.distance) for each in (one, two)])
+    np.testing.assert_array_equal(4 * bands.low, bands.high)
+    assert bands.high[1, 0] == 0.8
+
+
+@pytest.mark.parametrize("step", [0.05, 1.7])
+def test_near_the_top_subspace_two_gaps_decide_the_rate(step):
+    """The one after the k-th value, and at large steps that of all; without values beyond the rank, and with them."""
+    for problem, below in ((HIGHER, 0.0), (lf.GivenTruth(Phi=normal(25, 6), noise_std=0.1), None)):
+        case = case_of(fedrep(rank=2, step_size=step), problem)
+        values = np.linalg.svd(problem.truth(0, [0]).dense()[0], compute_uv=False) ** 2 / problem.n_clients
+        if below is None:
+            below = values[5]
+        share = step * (1 - 2 / 10)
+        wanted = max(abs(1 - share * (values[1] - values[2])), abs(1 - share * (values[0] - below)))
+        found = laws.UNDER_PARAMETERISED.near(case)
+        assert found["rate"]().value == pytest.approx([wanted], rel=1e-12)
+        if step < 1:
+            sizes = {"dim": problem.dim, "n_samples": 10, "participants": problem.n_clients}
+            W = heads_of(problem.truth(0, [0]))[0]
+            floor = lf.theory.under_parameterized_floor(W, rank=2, step_size=step, noise_std=0.1, **sizes).distance
+            assert found["floor"]().value == pytest.approx([floor], rel=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1, 20])
+def test_the_largest_stable_step_on_fixed_samples_by_hand(unit):
+    k, d, n, m = 2, 12, 20, 9
+    changes = {"aggregate": "sum"} if unit > 1 else {}
+
+    def told(problem, step_size=9.0):
+        algorithm = fedrep(rank=k, step_size=step_size, init="random", **changes)
+        return lf.predict(algorithm, problem, data=lf.FixedSamples(m), rounds=1).warnings
+
+    W = normal(n, k)
+    largest = np.linalg.norm(W, 2) ** 2 / n * (1 - k / m) * (1 + np.sqrt((d - k) * k / (n * (m - k)))) ** 2
+    problem = lf.GivenTruth(B=basis(d, k), W=W)
+    (text,) = told(problem)
+    assert (
+        f"step_size = 9 is not below {2 / largest / unit:.4g}, about the largest stable one for n_samples = 9" in text
+    )
+    assert told(problem, 0.999 * 2 / largest / unit) == ()
+    for dim, beyond in ((12, 0.0), (3, 1.0)):
+        higher = lf.UnderParameterized(n_clients=n, dim=dim, spectrum=[3.0, 2.0, 1.0])
+        (text,) = told(higher)
+        assert f"is not below {2 * n / (9.0 - beyond) / unit:.4g}, about the largest stable one for large" in text
+
+
+# --- floors of clients alone, of exact heads and of minima ---------------------------------------------------------
+
+
+def test_floors_are_means_over_clients():
+    sizes, noise = {"n_samples": 15}, 0.4
+    Phi = normal(12, 6)
+    problem = lf.GivenTruth(Phi=Phi, noise_std=noise)
+    run = {"data": lf.FreshSamples(15), "rounds": 2}
+    lengths = np.linalg.norm(Phi, axis=1)
+    for ridge in (0.0, 0.4):
+        wanted = lf.theory.local_mean_risk(lengths, noise_std=noise, dim=6, ridge=ridge, **sizes).mean()
+        assert lf.predict(lf.LocalOnly(ridge=ridge), problem, **run).floor == pytest.approx(wanted, rel=1e-12)
+    top = np.linalg.svd(Phi)[2][:2]
+    B, W, S = basis(6, 2), normal(12, 2, seed=1), 0.3 * normal(12, 6, seed=2)
+    for kind, regressors, rows in (
+        ({"Phi": Phi}, Phi, top),
+        ({"Phi": Phi, "B": B}, Phi, B.T),
+        ({"B": B, "W": W, "S": S}, W @ B.T + S, B.T),
+        ({"B": B, "W": W}, W @ B.T, B.T),
+        ({"B": normal(6, 3), "W": normal(12, 3)}, normal(12, 3) @ normal(6, 3).T, None),
+    ):
+        rows = np.linalg.svd(regressors)[2][:2] if rows is None else rows
+        outside = np.linalg.norm(regressors - regressors @ rows.T @ rows, axis=1)
+        wanted = lf.theory.new_client_mean_risk(outside, noise_std=noise, rank=2, **sizes).mean()
+        found = lf.predict(lf.Oracle(rank=2), lf.GivenTruth(**kind, noise_std=noise), **run)
+        assert found.floor == pytest.approx(wanted, rel=1e-12)
+        assert found.distance.tolist() == [0.0, 0.0, 0.0]
+
+
+VARIANCES = {
+    "LocalOnly": (lf.LocalOnly(), lf.LocalOnly()),
+    "ridge": (lf.LocalOnly(ridge=1.0), lf.LocalOnly(ridge=0.4)),
+    "Oracle": (lf.Oracle(rank=3), lf.Oracle(rank=3)),
+    "U-statistic": (lf.UStatistic(rank=3), lf.UStatistic(rank=3)),
+    "AltMin": (lf.AltMin(rank=3), lf.AltMin(rank=3)),
+}
+
+
+@pytest.mark.parametrize("name", VARIANCES)
+def test_x_of_another_variance_is_that_of_longer_regressors(name):
+    """The penalty of a ridge is then divided by the variance."""
+    B, W = normal(12, 3), normal(40, 3, seed=1) / 3
+    scaled = lf.GivenTruth(B=B, W=W, noise_std=0.3, design=lf.Gaussian(covariance=2.5))
+    plain = lf.GivenTruth(B=B, W=2.5**0.5 * W, noise_std=0.3)
+    one, other = (
+        lf.predict(algorithm, problem, data=lf.FixedSamples(60), rounds=1).floor
+        for algorithm, problem in zip(VARIANCES[name], (scaled, plain), strict=True)
+    )
+    assert one == pytest.approx(float(other), rel=1e-9)
+    heads = 2.5**0.5 * W @ ref.qr_positive(B)[1].T
+    sizes = {"dim": 12, "n_samples": 60, "noise_std": 0.3}
+    if name == "U-statistic":
+        wanted = lf.theory.spectral_floor(VARIANCES[name][0], heads, **sizes).distance
+        assert one == pytest.approx(float(wanted), rel=0.01)
+    if name == "AltMin":
+        assert one == pytest.approx(float(lf.theory.fixed_sample_floor(heads, **sizes).distance), rel=1e-6)
+
+
+def test_flutes_edge_and_best_step_of_trials():
+    problem = lf.UnderParameterized(n_clients=15, dim=8, gap=4.0, gap_after=2)
+    run = {"data": lf.FixedSamples(200), "rounds": 1}
+    values = np.linalg.svd(problem.truth(0, range(2)).dense(), compute_uv=False)
+    found = lf.predict(lf.FLUTE(rank=2, step_size=0.001), problem, trials=2, **run)
+    np.testing.assert_allclose(found.stability_edge, 1 / values[:, 0], rtol=1e-12)
+    # 1 - eta (lambda_k - lambda_(k+1)) = 2 eta lambda_1 - 1
+    wanted = 2 / (2 * values[:, 0] + values[:, 1] - values[:, 2])
+    np.testing.assert_allclose(found.best_step, wanted, rtol=1e-12)
+    twice = lf.predict(
+        lf.FLUTE(rank=2, step_size=0.001, server_step_size=0.002, gradient_factor=2), problem, trials=2, **run
+    )
+    np.testing.assert_allclose(2 * twice.stability_edge, found.stability_edge, rtol=1e-12)
+    np.testing.assert_allclose(2 * twice.best_step, found.best_step, rtol=1e-12)
+    edge = float(found.stability_edge.value.min())
+    for share, kept in ((0.999, True), (1.0, False)):
+        at = lf.predict(lf.FLUTE(rank=2, step_size=share * edge), problem, trials=2, **run)
+        if kept:
+            assert at.floor.value.shape == (2,)
+        else:
+            assert_one_line(lambda at=at: at.floor, [f"stability_edge = {edge:.4g}"], lf.NoPredictionError)
+
+
+def test_the_metric_of_a_floor_is_that_of_the_truth_if_the_rank_suffices():
+    for rank, metric in ((2, "mean_truncation_error"), (3, "mean_client_error"), (4, "mean_client_error")):
+        assert truncation_metric(PROBLEM, rank) == metric
+    assert truncation_metric(lf.UnderParameterized(n_clients=9, dim=5), 5) == "mean_truncation_error"
+
+
 # --- what is missing, and what is doubtful ----------------------------------------------------------------------
 
 
@@ -552,6 +828,25 @@ def test_where_the_picture_fails_it_says_so(name):
     assert any(said in text for text in found.warnings)
     assert said in repr(found)
     assert not any("\n" in text for text in found.warnings)
+
+
+def test_a_prediction_needs_the_memory_of_a_truth_and_of_fixed_samples(monkeypatch):
+    asked = []
+    monkeypatch.setattr(dispatch, "check_fits", lambda floats, *words: asked.append(floats))
+    for algorithm, data, samples in (
+        (fedrep(), FRESH, []),
+        (fedrep(), FIXED, []),
+        (ONE_LAYER, lf.FixedSamples(9), [40 * (9 * 31 + 30 * 31)]),
+        (lf.Ditto(step_size=0.1), lf.FixedSamples(9), [40 * (9 * 31 + 30 * 31)]),
+    ):
+        asked.clear()
+        lf.predict(algorithm, PROBLEM, data=data, rounds=1)
+        assert asked == [4 * PROBLEM.floats_per_trial(), *samples]
+
+
+def test_numbers_are_told_to_four_digits_and_several_by_their_ends():
+    assert as_text(0.123456) == as_text([0.123456, 0.123461]) == "0.1235"
+    assert as_text([2.0, 0.123456, 7.0]) == "0.1235 .. 7"
 
 
 def test_without_doubts_it_says_where_the_chain_is_as_good():

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import references as ref
 from helpers import assert_one_line
 
 import linfed as lf
@@ -249,3 +250,136 @@ def test_overwritten_memories_have_the_rate_of_the_whole_map(local_steps, contro
     A, b = data.normal_equations()
     whole = FullMoments(algorithm, A, 0.1, len(A), None, b).mean
     assert found == pytest.approx(np.abs(np.linalg.eigvals(whole)).max(), rel=1e-9)
+
+
+# --- the numbers, beside closed forms and the theory's own ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [1, 3, 5])
+def test_edge_and_best_step_in_one_dimension_have_a_closed_form(p):
+    """The squared rate is ``(1 - s)^2 + r s^2`` at the step s in units of 1 over the mean curvature."""
+    problem, data = setting(5, 1, 4)
+    curvatures, server, step = data.normal_equations()[0].ravel(), 0.7, 0.3
+    unit = server * curvatures.mean()
+    r = (5 - p) / (p * 4) * curvatures.var() / curvatures.mean() ** 2
+    algorithm = lf.FedAvg(step_size=step, server_step_size=server)
+    found = lf.predict(algorithm, problem, data=data, rounds=1, participation=p)
+    assert found.rate == pytest.approx(np.sqrt((1 - unit * step) ** 2 + r * (unit * step) ** 2), rel=1e-9)
+    assert found.stability_edge == pytest.approx(2 / (1 + r) / unit, rel=1e-6)
+    assert found.best_step == pytest.approx(1 / (1 + r) / unit, rel=3e-3)
+
+
+@pytest.mark.parametrize("server", [0.5, 2.0])
+def test_edge_and_best_step_of_single_gradient_steps(server):
+    problem, data = setting(4, 3, 9)
+    values = np.linalg.eigvalsh(data.normal_equations()[0].mean(axis=0))
+    for kind in (lf.FedAvg, lf.FedVARP):
+        found = lf.predict(kind(step_size=0.1, server_step_size=server), problem, data=data, rounds=1)
+        assert found.stability_edge == pytest.approx(2 / values[-1] / server, rel=1e-6)
+        assert found.best_step == pytest.approx(2 / (values[0] + values[-1]) / server, rel=3e-3)
+
+
+GIVEN = lf.GivenSamples(DATA.X[0], DATA.y[0])
+COUNTS = [12, 5, 9, 20, 7, 8]
+
+
+def with_covariance():
+    """Return the problem of the data's truth with another covariance of new x, and the risk of a single model."""
+    problem = replace(of_one_truth(), design=lf.Gaussian(covariance=np.array([0.5, 1.0, 2.0, 0.2])))
+    Phi = problem.truth(0, [0]).dense()[0]
+    return problem, lambda theta: ref.risk([theta] * 6, Phi, np.diag([0.5, 1.0, 2.0, 0.2]), 0.3)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_rate_is_the_theorys_own(name):
+    algorithm, A = FAMILY[name], GIVEN.normal_equations()[0]
+    mu = getattr(algorithm, "mu", 0.0)
+    run = {"data": GIVEN, "rounds": 1}
+    if isinstance(algorithm, lf.SCAFFOLD | lf.FedSCAVAR):
+        matrix = lf.theory.scaffold_iteration_matrix(A, participants=6, mu=mu, **STEPS)
+        wanted = np.abs(np.linalg.eigvals(matrix)).max()
+    else:
+        wanted = lf.theory.fedavg_rate(A, mu=mu, **STEPS)
+    assert lf.predict(algorithm, of_one_truth(), **run).rate == pytest.approx(wanted, rel=1e-7)
+    some = lf.predict(algorithm, of_one_truth(), participation=3, **run).rate
+    assert some == pytest.approx(lf.theory.mean_square_rate(algorithm, A, participants=3), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_floor_is_the_risk_at_the_end_and_that_of_the_spread(name):
+    """Of predictions for x of another covariance than the spread's."""
+    algorithm, (A, b), (problem, risk) = FAMILY[name], GIVEN.normal_equations(), with_covariance()
+    mu = getattr(algorithm, "mu", 0.0)
+    if isinstance(algorithm, lf.SCAFFOLD | lf.FedSCAVAR):
+        end = np.linalg.solve(A.sum(axis=0), b.sum(axis=0))
+    else:
+        end = lf.theory.fedavg_fixed_point(A, b, step_size=0.4, local_steps=4, mu=mu)
+    S = np.zeros((4, 4))
+    if name in ("FedAvg", "FedProx"):
+        S = lf.theory.fedavg_stationary_covariance(A, b, participants=3, mu=mu, **STEPS)
+    elif name == "ClusterFedVARP, C = 2":
+        S = FullMoments(algorithm, A, 0.4, 3, None, b).spread()
+    run = {"data": GIVEN, "rounds": 1}
+    assert lf.predict(algorithm, problem, **run).floor == pytest.approx(risk(end), rel=1e-9)
+    spread = 0.5 * np.diag(S) @ [0.5, 1.0, 2.0, 0.2]
+    some = lf.predict(algorithm, problem, participation=3, **run).floor
+    assert some == pytest.approx(risk(end) + spread, rel=1e-8)
+
+
+def unequal():
+    """Return samples of clients with different counts."""
+    rng = np.random.default_rng(2)
+    X = [rng.standard_normal((m, 4)) for m in COUNTS]
+    return lf.GivenSamples(X, [rng.standard_normal(m) for m in COUNTS])
+
+
+@pytest.mark.parametrize("p", [2, 6])
+def test_clients_that_count_by_their_samples(p):
+    data, (problem, risk) = unequal(), with_covariance()
+    A, b = data.normal_equations()
+    algorithm, weights = lf.FedAvg(weights="samples", step_size=0.1, local_steps=3), np.array(COUNTS, float)
+    moments = FullMoments(algorithm, A, 0.1, p, weights, b)
+    found = lf.predict(algorithm, problem, data=data, rounds=1, participation=p)
+    spread = 0.5 * np.diag(moments.spread()) @ [0.5, 1.0, 2.0, 0.2] if p < 6 else 0.0
+    assert found.floor == pytest.approx(risk(moments.fixed_point()[:4]) + spread, rel=1e-8)
+    rate = lf.theory.mean_square_rate(algorithm, A, participants=p, weights=weights)
+    assert found.rate == pytest.approx(rate, rel=1e-6)
+
+
+@pytest.mark.parametrize("rounds", [7, 8])
+def test_the_floor_of_windows_is_that_of_the_last_rounds_point_of_the_cycle(rounds):
+    data, (problem, risk) = unequal(), with_covariance()
+    options = {"step_size": 0.1, "local_steps": 3, "model_share": 0.6, "server_step_size": 0.8}
+    for aggregation, weights in itertools.product(("published", "zero-filled"), ("uniform", "samples")):
+        algorithm = lf.FedRolex(aggregation=aggregation, weights=weights, **options)
+        found = lf.predict(algorithm, problem, data=data, rounds=rounds)
+        shares = COUNTS if weights == "samples" else None
+        told = {"aggregation": aggregation, "weights": shares, **options}
+        cycle, rate = lf.theory.fedrolex_cycle(*data.normal_equations(), **told)
+        assert found.floor == pytest.approx(risk(cycle[rounds % 4]), rel=1e-10)
+        assert found.rate == pytest.approx(rate, rel=1e-12)
+
+
+def test_the_rates_of_the_mean_are_named_from_the_smallest_to_the_largest():
+    run = {"data": lf.FixedSamples(12), "rounds": 1, "participation": 3}
+    A, _ = lf.FixedSamples(12).draw(PROBLEM, trials=3).normal_equations()
+    means = sorted(float(rate) for rate in lf.theory.fedavg_rate(A, **STEPS))
+    found = lf.predict(FAMILY["FedAvg"], PROBLEM, trials=3, **run).rate
+    assert found.validity.endswith(f"the rate of the mean itself is {means[0]:.4g} to {means[-1]:.4g}")
+    first = lf.predict(FAMILY["FedAvg"], PROBLEM, **run).rate
+    assert first.validity.endswith(f"is {float(lf.theory.fedavg_rate(A[0], **STEPS)):.4g}")
+
+
+def test_a_step_at_which_only_the_mean_converges_has_no_floor():
+    problem, data = setting(5, 1, 4)
+    curvatures = data.normal_equations()[0].ravel()
+    r = curvatures.var() / curvatures.mean() ** 2
+    edge = 2 / (1 + r) / curvatures.mean()
+    for share, kept in ((0.9, True), (1.01, False)):
+        found = lf.predict(lf.FedAvg(step_size=share * edge), problem, data=data, rounds=1, participation=1)
+        if kept:
+            assert float(found.floor) > 0
+        else:
+            assert_one_line(
+                lambda found=found: found.floor, ["diverges in mean square with rate 1.0"], lf.NoPredictionError
+            )

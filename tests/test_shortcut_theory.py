@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
+import references as ref
 from helpers import each, rounds_of
 
 import linfed as lf
@@ -79,6 +80,29 @@ def test_the_drafts_equations_are_identities(shape, noise_std, participation, fr
             np.testing.assert_allclose(terms.distance, found, rtol=1e-10, atol=1e-14)
             np.testing.assert_allclose(terms.distance, lf.subspace_distance(r.B_new, r.B_star), rtol=1e-10, atol=1e-14)
         np.testing.assert_allclose(terms.inverse, 1 / np.linalg.svd(r.R, compute_uv=False)[..., -1], rtol=1e-9)
+
+
+def test_the_terms_of_the_bound_by_loops():
+    for r in seen_rounds(algorithm_of(2, step_size=0.3), made(6, 8, 2, noise_std=0.5), lf.FreshSamples(20)):
+        terms = r.bound()
+        for t in range(2):
+            outside, (B, B_star) = np.linalg.svd(r.B_star[t])[0][:, 2:], (r.B[t], r.B_star[t])
+            sums, moved = np.zeros((4, 8, 2)), B.copy()
+            sums[0] = B
+            for i in range(6):
+                w, missing = r.W[t, i], r.S_star[t, i] - r.S[t, i]
+                q = B @ w - B_star @ r.W_star[t, i] - missing
+                sums[0] -= 0.3 / 6 * np.outer(B @ w, w)
+                sums[1] += 0.3 / 6 * np.outer(r.Pi[t, i] @ q - q, w)
+                sums[2] += 0.3 / 6 * np.outer(missing, w)
+                sums[3] += 0.3 / 6 * np.outer(r.noise[t, i], w)
+                moved -= 0.3 / 6 * np.outer(r.Pi[t, i] @ q - r.noise[t, i], w)
+            inverse = np.linalg.norm(np.linalg.inv(ref.qr_positive(moved)[1]), 2)
+            wanted = [np.linalg.norm(outside.T @ part, 2) * inverse for part in sums]
+            found = [part[t] for part in terms]
+            last = np.linalg.norm(outside.T @ r.B_new[t], 2)
+            np.testing.assert_allclose(found, [*wanted, inverse, last], rtol=1e-9, atol=1e-12)
+            assert terms.bound[t] == pytest.approx(sum(wanted), rel=1e-9)
 
 
 def test_stale_heads_and_shortcuts_enter():
@@ -342,6 +366,16 @@ def test_the_first_gradient_drives_B_away_in_the_mean(m):
     assert (r.bound().distance > 0.6).mean() > 0.9
 
 
+@pytest.mark.parametrize("k", [1, 3])
+def test_the_repulsion_is_a_share_of_ojas_gradient_by_loops(k):
+    truth, B = made(5, 6, 2).truth(3, range(2)), np.linalg.qr(np.random.default_rng(0).standard_normal((2, 6, k)))[0]
+    found = theory.shortcut_repulsion(truth, B, 9)
+    for t, Phi in enumerate(truth.dense()):
+        moment = sum(np.outer(phi, phi) for phi in Phi) / 5
+        wanted = (k + 1) / 9 * (np.eye(6) - B[t] @ B[t].T) @ moment @ B[t]
+        np.testing.assert_allclose(found[t], wanted, rtol=0, atol=1e-14)
+
+
 def test_repulsion_refuses_few_samples_and_other_shapes():
     truth = made(4, 6, 2).truth(3, range(2))
     with pytest.raises(ValueError, match="n_samples = 3 must be at least k \\+ 2 = 4"):
@@ -415,6 +449,26 @@ def test_the_bound_holds_in_every_round_and_is_tight(setting, noise_std):
     thin = traced(algorithm, problem, lf.FixedSamples(25), participation=0.5, every=7)
     assert thin.rounds.tolist() == [7, 14, 21, 28]
     np.testing.assert_array_equal(thin.shortcut, trace.shortcut[:, 6::7])
+
+
+def test_a_trace_has_the_terms_of_every_recorded_round():
+    algorithm, problem = algorithm_of(2, step_size=0.3), made(6, 8, 2, noise_std=0.5)
+    rounds = seen_rounds(algorithm, problem, lf.FixedSamples(20), participation=0.5)
+    trace = traced(
+        algorithm, problem, lf.FixedSamples(20), rounds=5, trials=2, every=2, equations=True, participation=0.5
+    )
+    assert trace.rounds.tolist() == [2, 4]
+    for column, r in enumerate(rounds[1::2]):
+        terms = r.bound()._asdict()
+        gaps = [r.split().gap, r.split_outside().gap, r.split_in_terms().gap]
+        terms |= {"identity": np.max(gaps, axis=0), "heads": r.head_update().gap}
+        terms |= {"printed": r.head_update(sign="printed").gap, "shortcuts": r.shortcut_equation().gap}
+        assert set(terms) == set(trace.series)
+        for name, values in terms.items():
+            np.testing.assert_allclose(trace.series[name][:, column], values, rtol=1e-9, atol=1e-12)
+    whole = traced(algorithm, problem, lf.FixedSamples(20), rounds=5, trials=2, participation=0.5)
+    assert whole.rounds.tolist() == [1, 2, 3, 4, 5]
+    assert whole.heads is whole.printed is whole.shortcuts is None
 
 
 def test_R_can_shrink_what_it_normalises():
@@ -599,6 +653,50 @@ def test_the_predicted_loss_is_judged_to_a_factor_of_two(factor, verdict):
     predicted = np.full(16, 40.0)
     assert theory.judge_loss_rounds(factor * (predicted + 1) - 1, predicted, "here").verdict is verdict
     assert theory.judge_loss_rounds(predicted * np.inf, predicted, "x").detail == "16 of 16 censored"
+
+
+@pytest.mark.parametrize("step_size", [0.3, 1.4])
+@pytest.mark.parametrize("level", [0.5, 0.8, 1.0])
+def test_the_predicted_loss_of_generic_sizes(level, step_size):
+    """Also beyond a step of 1, which magnifies as one of the same distance from 1."""
+    n, m, d, k, start = 30, 25, 11, 3, 0.2
+    sizes = {"n_clients": n, "n_samples": m, "dim": d, "rank": k, "step_size": step_size}
+    found = theory.shortcut_loss_rounds(start, level=level, **sizes)
+    t, shrunk = (found + 1) / 2, abs(1 - step_size)
+    rate = step_size * (k + 1) / (m * shrunk)
+    wander = step_size * np.sqrt(k / (m * n)) * (np.sqrt(d - k) + np.sqrt(k)) / shrunk
+    reached = start**2 * np.exp(2 * rate * t) + (wander * t) ** 2
+    assert reached == pytest.approx(level**2, rel=1e-9) or (found == 1.0 and reached > level**2)
+    if level == 0.5:
+        assert found == theory.shortcut_loss_rounds(start, **sizes)
+    with pytest.raises(ValueError, match="level"):
+        theory.shortcut_loss_rounds(start, level=1.01, **sizes)
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"),
+    [
+        (1.02, Verdict.SUPPORTED),
+        (1.98, Verdict.SUPPORTED),
+        (0.98, Verdict.NOT_SUPPORTED),
+        (2.02, Verdict.NOT_SUPPORTED),
+    ],
+)
+def test_the_constant_of_the_predicted_loss_is_between_1_and_2(factor, verdict):
+    predicted = np.full(16, 5.0)
+    assert theory.judge_loss_rounds(factor * (predicted + 1) - 1, predicted, "here").verdict is verdict
+
+
+def test_a_size_counts_if_fifteen_percent_of_its_runs_ended_before():
+    spread = 1 + 0.01 * np.arange(20)
+    said = {"claim": "it grows", "setting": "here", "last": 600}
+    for ended, kept in ((3, True), (4, False)):
+        lost = {m: np.sqrt(m) * spread for m in (10, 20, 40)}
+        lost[40][:ended] = np.inf
+        found = theory.judge_loss_exponent(lost, 0.5, **said)
+        assert (found is not None) == kept
+    lost = {m: np.minimum(np.sqrt(m) * spread, 600) for m in (10, 20, 40)}
+    assert theory.judge_loss_exponent(lost, 0.5, **said).estimate == pytest.approx(0.5, abs=1e-6)
 
 
 def test_the_exponent_of_the_loss_leaves_out_sizes_at_which_runs_ended_before():

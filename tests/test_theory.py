@@ -191,6 +191,26 @@ def test_weights_are_shares():
     np.testing.assert_allclose(lf.theory.fedavg_fixed_point(A, b, **theory), alone, **TOLERANCE)
 
 
+def test_by_default_clients_take_one_step_and_count_alike():
+    _, A, b, _, _ = averaging("n m > d", 1)
+    mean = A.mean(axis=0)
+    point = lf.theory.fedavg_fixed_point(A, b, step_size=0.06)
+    np.testing.assert_allclose(point, np.linalg.solve(mean, b.mean(axis=0)), rtol=1e-12)
+    matrix = np.eye(4) - 0.06 * mean
+    np.testing.assert_allclose(lf.theory.fedavg_iteration_matrix(A, step_size=0.06), matrix, rtol=0, atol=1e-15)
+    assert lf.theory.fedavg_rate(A, step_size=0.06) == pytest.approx(np.linalg.eigvalsh(matrix)[-1], rel=1e-13)
+
+
+def test_where_numbers_overflow_the_rate_is_infinite_and_a_client_without_weight_does_not_count():
+    _, A, b, _, _ = averaging("n m > d", 1)
+    setting = {"step_size": 0.06, "local_steps": 9}
+    rates = lf.theory.fedavg_rate(np.stack([A, 1e200 * A]), **setting)
+    assert rates.tolist() == [lf.theory.fedavg_rate(A, **setting), INF]
+    large = np.concatenate([1e200 * A[:1], A[1:]])
+    point = lf.theory.fedavg_fixed_point(large, b, weights=[0.0, 1.0, 1.0, 1.0], **setting)
+    np.testing.assert_allclose(point, lf.theory.fedavg_fixed_point(A[1:], b[1:], **setting), rtol=1e-12)
+
+
 # --- the floor of a single model -----------------------------------------------------------------------------
 
 FLOORS = {
@@ -328,6 +348,25 @@ def test_the_mean_is_infinite_at_k_and_k_plus_one_unless_nothing_is_left_to_expl
     assert lf.theory.new_client_mean_risk(0.5, noise_std=0.0, rank=K, n_samples=K + 2) == pytest.approx(0.5)
     medians = [lf.theory.new_client_excess_quantile(0.5, rho, noise_std=0.1, rank=K, n_samples=n) for n in (m, m + 1)]
     assert 0 < medians[1] < medians[0] < INF
+
+
+def test_the_mean_risk_of_a_new_client_by_hand():
+    rho, sigma, k, m = np.array([[0.0, 0.3], [1.7, 0.9]]), 0.4, 3, 11
+    wanted = 0.5 * (rho**2 + 3 * (rho**2 + 0.16) / 7) + 0.08
+    found = lf.theory.new_client_mean_risk(rho, noise_std=sigma, rank=k, n_samples=m)
+    np.testing.assert_allclose(found, wanted, rtol=1e-14)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+@pytest.mark.parametrize("q", [0.45, 0.7, 0.95])
+def test_the_quantile_of_a_mixture_is_where_its_distribution_function_is_q(q, noise):
+    rho, k, m = np.array([[0.1, 1.0], [2.0, 0.0], [0.4, 0.4]]), 2, 6
+    found = lf.theory.new_client_excess_quantile(q, rho, noise_std=noise, rank=k, n_samples=m)
+    law, below = scipy.stats.f(k, m - k + 1), 0.0
+    for length in rho.ravel():
+        tau2 = length**2 + noise**2
+        below += law.cdf((2 * found - length**2) / (tau2 * k / (m - k + 1))) / 6 if tau2 else 1 / 6
+    assert below == pytest.approx(q, rel=1e-9)
 
 
 def test_lengths_outside_are_what_least_squares_leaves():
@@ -524,6 +563,20 @@ def test_the_gradient_at_exact_heads_is_the_risks_and_vanishes_where_fedrep_ends
     run = {"data": data, "rounds": 3000, "record_every": 3000}
     end = lf.simulate(lf.FedRep(rank=2, step_size=0.2, init=Q[0]), **run).final
     assert lf.theory.at_exact_heads(data, end.B).gradient < 1e-6 < found.gradient[0]
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_the_gradient_at_exact_heads_by_loops(k):
+    """At k = 4 of as many columns as a client has samples."""
+    X, y, B = ragged(k=k)
+    found = lf.theory.at_exact_heads(lf.GivenSamples(X, y), B)
+    for trial in range(2):
+        Q, G, size = np.linalg.qr(B[trial])[0], np.zeros((5, k)), 0.0
+        for rows, labels in zip(X, y, strict=True):
+            w = np.linalg.lstsq(rows @ Q, labels, rcond=None)[0]
+            G += np.outer(ref.gradient(rows, labels, Q @ w), w)
+            size += np.linalg.norm(rows.T @ labels / len(labels)) * np.linalg.norm(w)
+        assert found.gradient[trial] == pytest.approx(np.linalg.norm(G) / size, rel=1e-9)
 
 
 def test_heads_that_are_not_unique_are_refused():

@@ -383,6 +383,8 @@ MISTAKES = {
 UNFIT = {
     "more clusters than clients": (lf.ClusterFedVARP(step_size=0.1, clusters=7), ["clusters = 7", "n_clients = 6"]),
     "clusters of others": (lf.ClusterFedVARP(step_size=0.1, clusters=[0, 1]), ["2 entries", "6 clients"]),
+    "clusters of more": (lf.ClusterFedVARP(step_size=0.1, clusters=[0, 1] * 4), ["8 entries", "6 clients"]),
+    "shares of more": (lf.FedRolex(step_size=0.1, model_share=[0.5] * 7), ["7 values", "6 clients"]),
     "shares of others": (lf.FedRolex(step_size=0.1, model_share=[0.5, 0.5]), ["2 values", "6 clients"]),
     "both, of the last": (lf.FedSCAVAR(step_size=0.1, clusters=3, model_share=[0.5]), ["1 values", "6 clients"]),
 }

@@ -63,6 +63,13 @@ def test_relative_weights_have_mean_1():
     assert lf.FedRep(rank=1, step_size=0.1).relative_weights.tolist() == [1.0]
 
 
+@pytest.mark.parametrize("count", [5, 7])
+def test_weights_of_other_clients_are_one_line(count):
+    run = {"data": lf.FixedSamples(12), "rounds": 1}
+    algorithm = fedrep(weights=[1.0] * count)
+    assert_one_line(lambda: lf.simulate(algorithm, problem(), **run), [f"weights has {count} numbers", "n_clients = 6"])
+
+
 def test_classes_take_weights():
     """The change of B is linear in the weights; equal weights are no weights."""
     classes = lf.Classes(n_clients=6, dim=8, n_classes=3, classes_per_client=2)

@@ -7,7 +7,10 @@ import pytest
 from helpers import Wrapped, assert_same, each, normal
 
 import linfed as lf
+from linfed.algorithms.estimators import SpectralEstimator
+from linfed.algorithms.heads import HeadSolver
 from linfed.algorithms.initial import InitialFactors
+from linfed.algorithms.solvers import Solver
 
 PROBLEM = lf.SharedRepresentation(n_clients=30, dim=8, rank=2, noise_std=0.1)
 FEDREP = lf.FedRep(rank=2, step_size=0.1, init="random")
@@ -75,6 +78,24 @@ def truncated_by_loops(X, y, factor, rank):
         columns.append(column)
     U = np.linalg.svd(np.stack(columns, axis=1))[0][:, :rank]
     return U @ U.T
+
+
+BASES = {
+    lf.Algorithm: {"initial_state", "step"},
+    SpectralEstimator: {"estimate"},
+    lf.Initial: {"resolve"},
+    InitialFactors: {"resolve"},
+    HeadSolver: {"solve"},
+    Solver: {"solve"},
+}
+
+
+@each(("kind", "names"), BASES.items())
+def test_a_base_class_needs_its_methods(kind, names):
+    for name in names:
+        own = type("Own", (kind,), dict.fromkeys(names - {name}))
+        with pytest.raises(TypeError, match=f"abstract .*{name}"):
+            own(**{"rank": 2} if kind is SpectralEstimator else {})
 
 
 # --- what is named is resolved, or refused -------------------------------------------------------------------
@@ -167,6 +188,15 @@ def test_labels_at_the_threshold_count():
     B = lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=init), data=data, rounds=0).final.B
     gram = lf.simulate(lf.LocalGram(rank=2), data=data, rounds=1).final.B
     np.testing.assert_allclose(B @ B.mT, gram @ gram.mT, atol=1e-10)
+
+
+def test_given_arrays_are_copies_that_cannot_be_written_into():
+    B, W = (part.copy() for part in FACTORS)
+    init = lf.GivenFactors(B, W)
+    for kept, array in ((lf.GivenSubspace(B).B, B), (init.B, B), (init.W, W)):
+        assert not np.shares_memory(kept, array)
+        assert array.flags.writeable
+        assert not kept.flags.writeable
 
 
 def test_factors_have_one_number_of_trials():

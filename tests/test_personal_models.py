@@ -758,6 +758,7 @@ def test_a_step_of_l2gd_may_reach_the_mean():
         (lambda: lf.L2GD(step_size=0.1, mean_probability=1.0), ["mean_probability = 1.0", "below 1"]),
         (lambda: lf.L2GD(step_size=0.1, mean_probability=0.0), ["mean_probability = 0.0", "positive"]),
         (lambda: lf.L2GD(step_size=0.1, mean_probability=1.5), ["mean_probability = 1.5", "from 0 to 1"]),
+        (lambda: lf.L2GD(step_size=0.1, coins=True), ["coins = True", "Booleans"]),
         (lambda: lf.L2GD(step_size=0.1, coins=[[True, False]]), ["coins = [[True, False]]", "Booleans"]),
         (lambda: lf.L2GD(step_size=0.1, coins=[0.5]), ["coins = [0.5]", "Booleans"]),
         (
@@ -776,6 +777,7 @@ def test_a_step_of_l2gd_may_reach_the_mean():
         (lambda: classes_end(lf.FedMTL(strength=1.0)), ["FedMTL supports only regression", "3 classes"]),
         (lambda: lf.FedBABU(rank=2, step_size=0.1, head=[0.0, 0.0]), ["head = [0.0, 0.0]", "not all of them 0"]),
         (lambda: lf.FedBABU(rank=2, step_size=0.1, head=[1.0]), ["head = [1.0]", "k = 2 values"]),
+        (lambda: lf.FedBABU(rank=1, step_size=0.1, head=[1.0, 2.0]), ["head = [1.0, 2.0]", "k = 1 values"]),
     ],
 )
 def test_bad_input_is_one_line(call, words):

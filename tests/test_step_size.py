@@ -173,6 +173,7 @@ def test_a_schedule_may_be_set_in_a_grid():
     ("steps", "message"),
     {
         "other rounds": (STEPS[:3], "step_size has 3 values, expected one for each round: rounds = 6"),
+        "more rounds": ([0.1] * 7, "step_size has 7 values, expected one for each round: rounds = 6"),
         "one value": ([0.1], "step_size has 1 value, expected one for each round: rounds = 6"),
         "negative": ([0.1, -0.2], r"step_size\[1\] = -0.2 must be a positive finite number"),
         "NaN": ([0.1, math.nan], "step_size holds 1 value that is NaN"),

@@ -502,6 +502,7 @@ STEPS = {
     "outwards, to a decided size": (UNDECIDED | {16: NONE}, {}, (19, 0, 8)),
     "outwards, at an undecided size": (UNDECIDED | {16: NONE, 19: TWO}, {}, (19, 8, 16)),
     "outwards, at that with fewer trials": (UNDECIDED | {12: NONE, 18: (4, 16), 20: TWO}, {}, (20, 8, 16)),
+    "outwards, not at a size beyond": (UNDECIDED | {16: TWO, 20: NONE}, {}, (21, 0, 8)),
     "outwards, up": (UNDECIDED | {21: NONE}, {}, (33, 0, 8)),
     "outwards, up to the range": (UNDECIDED | {21: NONE}, {"upper": 30}, (26, 0, 8)),
     "outwards, up to a decided size": (UNDECIDED | {21: NONE, 33: ALL}, {}, (28, 0, 8)),

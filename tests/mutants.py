@@ -49,15 +49,18 @@ LEFT_OUT = re.compile("Shift|Bit|Invert|UAdd|_Is$|_IsNot$|Variable")
 def ignored(tree: ast.AST) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Return the places, from and to, in which no mutant matters."""
     found: list[ast.AST] = []
+    decorators: list[ast.expr] = []
     for node in ast.walk(tree):
         found += [part for part in (getattr(node, "annotation", None), getattr(node, "returns", None)) if part]
         name = getattr(node, "name", "")
         called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-        found += getattr(node, "decorator_list", [])
+        decorators += getattr(node, "decorator_list", [])
         guard = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         if isinstance(node, ast.Raise) or name in ("__repr__", "floats_per_trial") or called.endswith("warn") or guard:
             found.append(node)
-    return [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in found]  # type: ignore[attr-defined]
+    spans = [((n.lineno, n.col_offset), (n.end_lineno, n.end_col_offset)) for n in found]  # type: ignore[attr-defined]
+    # Decorators begin at "@", one column before their expression.
+    return spans + [((n.lineno, n.col_offset - 1), (n.end_lineno or 0, n.end_col_offset or 0)) for n in decorators]
 
 
 def places(path: Path) -> dict[tuple[int, int], list[tuple[str, int]]]:
@@ -87,12 +90,12 @@ def sample(package: Path, number: int, seed: int) -> list[tuple[str, int, str, s
         for path, place, operators in candidates:
             name, occurrence = rng.choice(operators)
             text = path.read_text()
-            changed = mutate_code(text, cosmic_ray.plugins.get_operator(name)(), occurrence)
             try:
+                changed = mutate_code(text, cosmic_ray.plugins.get_operator(name)(), occurrence)
                 if changed is None or ast.dump(ast.parse(text)) == ast.dump(ast.parse(changed)):
                     continue
                 compile(changed, str(path), "exec")
-            except SyntaxError:
+            except (AttributeError, SyntaxError):  # cosmic-ray cannot replace a tuple of exceptions
                 continue
             chosen.append((str(path.relative_to(package.parent)), place[0], f"{name[5:]} {occurrence}", changed))
             wanted -= 1

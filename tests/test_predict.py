@@ -814,7 +814,12 @@ DOUBTS = {
         {"participation": 12, "rounds": 20, "problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=2)},
         "participants add",
     ),
-    "large head steps": ({"heads": lf.GradientHeads(steps=9, step_size=0.9)}, {}, "participants add"),
+    "less long away": (
+        {"heads": lf.GradientHeads(steps=9, step_size=0.3)},
+        {"participation": 25, "rounds": 20, "problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=2)},
+        "above 0.4: the median may be more than 10 % off",
+    ),
+    "large head steps": ({"heads": lf.GradientHeads(steps=9, step_size=0.9)}, {}, "above 1.0: few and rare batches"),
 }
 
 
@@ -930,6 +935,7 @@ def test_a_prediction_tells_itself():
     for part in ("in 80 % of runs", "floor: 0.", "(subspace_distance)", "rate: 0.", "stability_edge: ", "best_step: "):
         assert part in told
     assert "floor" not in repr(predict(fedrep(step_size=3.0)))  # which is past the edge
+    assert "best_step: " in repr(predict(fedrep(step_size=lambda t: 0.5 / t)))  # without a floor and a rate
     assert "distance" not in repr(predict(LOCAL))
 
 

@@ -178,7 +178,8 @@ class BurerMonteiro(Algorithm):
     iterations : int
         Largest number of iterations of L-BFGS.
     tolerance : float
-        L-BFGS stops when all entries of the gradient are below this multiple of the mean of y^2.
+        L-BFGS stops when all entries of the gradient are below this multiple of the mean of y^2. If clients have
+        different numbers of samples, the mean counts the missing ones as 0.
 
     Raises
     ------

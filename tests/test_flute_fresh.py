@@ -386,6 +386,8 @@ def test_the_note_on_the_rest_counts_covered_rounds():
     region[..., 1] = 0.01
     trace = hand_made(np.ones((3, 4)), region=region, remainder=remainder, entry=np.zeros(3))
     found = theory.judge_rest(trace, "w", allowed=0.1)
+    assert found.source.startswith("FLUTE paper, Lemma A.17")
+    assert theory.judge_rest(trace, "w", allowed=0.1, extra=False).source.startswith("our prediction")
     assert found.note == "the condition of its proof covers 2 of 3 recorded rounds"
 
 

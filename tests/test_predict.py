@@ -441,12 +441,14 @@ def test_which_laws_serve():
         wide = lf.SharedRepresentation(n_clients=40, dim=2 * rank, rank=rank)
         assert laws_of(case_of(fedrep(rank=rank), wide, lf.FreshSamples(40))) == expected
     assert laws_of(case_of(fedrep(weights=range(1, 41)))) == means
-    assert laws_of(case_of(lf.PrivateFedRep(rank=3, step_size=0.5, message_noise_std=0.1))) == means
+    noisy = lf.PrivateFedRep(rank=3, step_size=0.5, message_noise_std=0.1)
+    assert laws_of(case_of(noisy)) == means
     assert laws_of(case_of(fedrep(heads=lf.GradientHeads()), data=lf.FreshSamples(4))) == [laws.GRADIENT_HEADS]
     assert laws_of(case_of(fedrep(rank=2), LARGER)) == [laws.UNDER_PARAMETERISED]
     flat = lf.SharedRepresentation(n_clients=9, dim=5, rank=3)
     for case, words in (
         (case_of(data=lf.FreshSamples(4)), ["rank + 1 = 4"]),
+        (case_of(noisy, data=lf.FreshSamples(3)), ["noise on messages and n_samples = 3, at most rank = 3"]),
         (case_of(fedrep(init="random"), flat), ["dim = 5 below 2 rank = 6"]),
         (case_of(data=lf.FreshSamples([5] * 39 + [4])), ["a client with n_samples = 4", "rank + 2 = 5"]),
     ):
@@ -522,6 +524,16 @@ def test_single_trials_are_joined_with_the_largest_of_their_facts():
     bands = joined([each._replace(low=each.distance / 2, high=2 * each.distance) for each in (one, two)])
     np.testing.assert_array_equal(4 * bands.low, bands.high)
     assert bands.high[1, 0] == 0.8
+
+
+def test_the_facts_of_a_truth_of_a_higher_rank():
+    """The largest step counts, at the largest second moment of the clients."""
+    for m, few in ((10, {}), (6, {}), (5, {"few": 5.0})):
+        case = case_of(fedrep(rank=2, step_size=[0.1, 0.3, 0.2]), HIGHER, lf.FreshSamples(m))
+        found = laws.UNDER_PARAMETERISED.curves(case, case.trials)
+        assert found.facts["pull"] == pytest.approx(0.3 * 9.0**2 / 60, rel=1e-9)
+        assert found.facts["end"] == found.distance[0, -1]
+        assert {name: value for name, value in found.facts.items() if name == "few"} == few
 
 
 @pytest.mark.parametrize("step", [0.05, 1.7])

@@ -128,8 +128,11 @@ def test_end_and_spread_are_those_over_all_sets_of_participants(name):
     assert (np.abs(wanted).max() > 1e-3) == (not name.startswith("SCAFFOLD"))
 
 
+CLUSTERED = [(0, 0, 0, 0, 0, 0), (0, 1, 2, 3, 4, 5), (0, 1, 0, 2, 0, 1), (0, 0, 1, 0, 0, 0)]
+
+
 @pytest.mark.parametrize("weights", [None, np.array([1.0, 4.0, 2.0, 2.0, 3.0, 1.0])], ids=["equal", "unequal"])
-@pytest.mark.parametrize("clusters", [(0, 0, 0, 0, 0, 0), (0, 1, 2, 3, 4, 5), (0, 1, 0, 2, 0, 1)], ids=str)
+@pytest.mark.parametrize("clusters", CLUSTERED, ids=str)
 @each("p", [1, 2, 4, 6])
 def test_moments_of_who_takes_part(clusters, weights, p):
     """Against a loop over all sets, in words of their own."""

@@ -338,6 +338,13 @@ def test_runs_end_on_the_floor_that_is_predicted(name):
     assert typical(run) == pytest.approx(np.mean(floor), rel=margin)
 
 
+@pytest.mark.parametrize("name", SERVES)
+def test_a_prediction_has_the_rounds_of_the_run(name):
+    algorithm, data, _, _ = SERVES[name]
+    found = predict(algorithm, HIGHER if "of 4" in name else PROBLEM, data=data, rounds=3, trials=2)
+    assert found.rounds.tolist() == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("subspace", ["B, W, S", "Phi, B"])
 def test_the_oracles_floor_is_at_the_reference_subspace(subspace):
     """Which is not the best subspace of regressors with a full-dimensional part: that would predict 7 % less."""

@@ -368,6 +368,7 @@ MISTAKES = {
     "negative mu": (lambda: lf.FedProx(step_size=0.1, mu=-1), ["mu", "-1"]),
     "no share": (lambda: lf.FedRolex(step_size=0.1, model_share=0.0), ["model_share", "0"]),
     "a share above 1": (lambda: lf.FedRolex(step_size=0.1, model_share=[0.5, 1.5]), ["model_share[1]", "1.5"]),
+    "a share of 0": (lambda: lf.FedRolex(step_size=0.1, model_share=[0.5, 0.0]), ["model_share[1]", "0"]),
     "no such aggregation": (
         lambda: lf.FedRolex(step_size=0.1, aggregation="publishd"),
         ["aggregation", "did you mean 'published'?"],

@@ -1,5 +1,6 @@
 """What several test modules need of the package itself; plain loops to compare with are in `references`."""
 
+import contextlib
 import functools
 import inspect
 import os
@@ -20,6 +21,16 @@ def normal(*shape, seed=0):
 def basis(d, k, seed=0):
     """Return an orthonormal basis of a random subspace."""
     return ref.qr_positive(normal(d, k, seed=seed))[0]
+
+
+@contextlib.contextmanager
+def cleared(cached):
+    """Clear the cache of a function before and after a block that changes what it depends on."""
+    cached.cache_clear()
+    try:
+        yield
+    finally:
+        cached.cache_clear()
 
 
 def png_alone(figure, file, *, format, metadata, plain=Figure.savefig):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers import assert_one_line, normal
+from helpers import assert_one_line, cleared, normal
 
 import linfed as lf
 from linfed.theory.fedrep import largest_angle
@@ -298,9 +298,8 @@ def many_draws(monkeypatch):
     """Let medians and means over fixed draws be precise."""
     monkeypatch.setattr(largest_angle, "MEDIAN_DRAWS", 20_000)
     monkeypatch.setattr(largest_angle, "MEAN_DRAWS", 20_000)
-    largest_angle._wishart_roots.cache_clear()
-    yield
-    largest_angle._wishart_roots.cache_clear()
+    with cleared(largest_angle._wishart_roots):
+        yield
 
 
 @pytest.mark.usefixtures("many_draws")

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from helpers import basis, each, normal, some
+from helpers import basis, cleared, each, normal, some
 
 import linfed as lf
 from linfed.theory.fedrep import second_order
@@ -91,9 +91,8 @@ def few_draws(monkeypatch):
     """Medians over fewer fixed draws: what is asked here does not depend on how many."""
     monkeypatch.setattr("linfed.theory.fedrep.truth_rows.VALUES", 1_000)
     monkeypatch.setattr(second_order, "DRAWS", 64)
-    second_order.CholeskyChart.of.cache_clear()
-    yield
-    second_order.CholeskyChart.of.cache_clear()
+    with cleared(second_order.CholeskyChart.of):
+        yield
 
 
 def found_or_said(asked):

@@ -5,7 +5,7 @@ import functools
 
 import numpy as np
 import pytest
-from helpers import assert_one_line, normal
+from helpers import assert_one_line, cleared, normal
 from scipy import linalg, optimize, stats
 
 import linfed as lf
@@ -455,16 +455,11 @@ def test_without_noise_the_edge_is_where_samples_are_as_many_as_unknowns():
     assert edge(noise_std=1e-3) == pytest.approx(37 * 3 / 7, rel=0.01)
     assert edge(noise_std=0.3) > 1.3 * 37 * 3 / 7
     assert edge(n_samples=100, noise_std=0.0) == 3
-    assert edge(n_samples=4) == edge(n_samples=3, noise_std=0.0) == np.inf
-    assert edge(n_samples=4, noise_std=0.0) == pays(1.0, n_samples=4, noise_std=0.0) == 37 * 3
-
-
-def test_edges_in_closed_form():
-    """Without noise, or where nothing is learned."""
-    assert edge(noise_std=0.0) == 37 * 3 / 7
-    assert edge(n_samples=100, noise_std=0.0) == 3
-    assert edge(n_samples=4, noise_std=0.0) == pays(1.0, n_samples=4, noise_std=0.0) == 37 * 3
     assert edge(n_samples=4) == edge(n_samples=3, noise_std=0.0) == edge(n_samples=2) == np.inf
+    assert edge(n_samples=4, noise_std=0.0) == pays(1.0, n_samples=4, noise_std=0.0) == 37 * 3
+
+
+def test_it_never_pays_beside_a_better_baseline_or_with_too_few_samples():
     known = float(lf.theory.new_client_mean_risk(0.0, noise_std=1.0, rank=3, n_samples=10))
     assert pays(known - 1e-9) == pays(0.5) == pays(2.0, n_samples=4) == pays(0.0, noise_std=0.0) == np.inf
 
@@ -474,9 +469,8 @@ def few_draws(monkeypatch):
     """Let the solutions be those of 128 draws, and typical means those of 40 data sets."""
     monkeypatch.setattr(break_even, "DRAWS", 128)
     monkeypatch.setattr(cavity, "DATA_SETS", 40)
-    break_even._solutions.cache_clear()
-    yield
-    break_even._solutions.cache_clear()
+    with cleared(break_even._solutions):
+        yield
 
 
 def solution(c, *, d, k, m, variance):

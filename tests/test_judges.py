@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers import each
+from helpers import cleared, each
 
 import linfed as lf
 from linfed.reproduction.experiments import experiment_files, load
@@ -183,11 +183,10 @@ def test_a_default_that_is_read_is_found(monkeypatch, tmp_path):
     module, known = importlib.util.module_from_spec(spec), modules()
     monkeypatch.setitem(sys.modules, name, module)
     spec.loader.exec_module(module)
-    cell_classes.cache_clear()
     monkeypatch.setitem(globals(), "modules", lambda: {**known, name: module})
     functions = [value for value in vars(module).values() if inspect.isfunction(value) and value.__module__ == name]
-    wrong = {function.__name__ for function in functions if list(reads(function, set()))}
-    cell_classes.cache_clear()
+    with cleared(cell_classes):
+        wrong = {function.__name__ for function in functions if list(reads(function, set()))}
     assert wrong == {function.__name__ for function in functions} - {"right"}
 
 

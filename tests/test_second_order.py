@@ -7,7 +7,7 @@ Every comparison with draws is made a second time with laws that are nearly righ
 import numpy as np
 import pytest
 import scipy.stats
-from helpers import assert_one_line, basis, normal, some
+from helpers import assert_one_line, basis, cleared, normal, some
 
 import linfed as lf
 from linfed.numerics import trailing
@@ -300,9 +300,8 @@ def cholesky(A):
 def few_points(monkeypatch):
     """Let the evolution have 64 points (128 for k = 3), of which one by one is a matter of a second."""
     monkeypatch.setattr(second_order, "DRAWS", 64)
-    second_order.CholeskyChart.of.cache_clear()
-    yield
-    second_order.CholeskyChart.of.cache_clear()
+    with cleared(second_order.CholeskyChart.of):
+        yield
 
 
 @pytest.mark.usefixtures("few_points")

@@ -179,7 +179,7 @@ class Family:
 
 def cells(quick: bool) -> dict[str, list[Family]]:
     """Return every method in the base setting and in the settings that differ from it in one size."""
-    base = Family(rounds=180, trials=6) if quick else Family()
+    base = Family(rounds=180, trials=12) if quick else Family()
     varied: dict[str, tuple[Any, ...]] = {
         "participants": (2, N),
         "counts": ("unequal",),

@@ -155,8 +155,8 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     base = Point()
     shares: tuple[float, ...] = (1.3, 2.0, 4.0, 8.0, 16.0)
     if quick:
-        base, shares = replace(base, trials=8, iterations=300), (1.5, 6.0, 16.0)
-        axes |= {"dim, rank": [(32, 2)], "noise_std": (0.3, 0.6), "condition_number": (1.0, 3.0), "spare": (4, 16)}
+        base, shares = replace(base, trials=8, iterations=300), (1.5, 4.0, 8.0, 16.0)
+        axes |= {"dim, rank": [(24, 2)], "noise_std": (0.3, 0.6), "condition_number": (1.0, 3.0), "spare": (4, 8, 16)}
     points = lf.grid(base, **axes, per_unknown=shares)
     ends = lf.grid(End(most=1000, tolerance=0.3) if quick else End(), **axes)
     return {"points": [replace(one, seed=turn) for turn, one in enumerate(points)], "ends": ends}

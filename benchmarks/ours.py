@@ -20,6 +20,9 @@ NOISE_STD = 0.03
 
 STEP_SIZE = 0.3
 
+FEWEST = 20
+"""Least number of timed rounds of several trials: while one thread starts a run, another one's rounds take longer."""
+
 
 @dataclass(frozen=True)
 class Size:
@@ -83,7 +86,7 @@ def round_of(algorithm: lf.Algorithm, problem: Any, data: Any, seconds: float, e
         assert lf.Status.DIVERGED not in result.status, "the timed rounds must have finite numbers"
         return seconds_of_rounds(times.values(), every) / rounds
 
-    rounds = max(3, round(seconds / run(3)))
+    rounds = max(FEWEST if trials > 1 else 3, round(seconds / run(3)))
     return lambda: run(rounds)
 
 

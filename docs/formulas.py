@@ -12,8 +12,8 @@ GREEK = (
 FUNCTIONS = "log|sqrt|min|max|cos|sin|exp"
 NAMES = r"dist|tr(?=[ (][A-Z(])|mean(?=_)|(?:diag|ceil|floor|qr)(?=\()"
 """Functions that TeX does not name."""
-UNITS = r"(?!(?<=')s\b|(?<=\d )s\b|x\b)"
-"""The letters of "theorem's", "1.5 s" and "4 x 400" are no symbols."""
+UNITS = r"(?!(?<=')s\b|(?<=\d )s\b|x\b|L-BFGS|d\. f\.|(?<=d\. )f\.)"
+"""The letters of "theorem's", "1.5 s", "4 x 400", "L-BFGS" and "5 d. f." are no symbols."""
 SYMBOL = (
     rf"{UNITS}(?:{GREEK}|{NAMES}|sum(?=_| (?:{GREEK}))|[A-Za-z])(?:_(?:[A-Za-z0-9]+|\([^()]*\))|\d)?(?![A-Za-z_]|\.\d)"
 )

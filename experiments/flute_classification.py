@@ -7,8 +7,7 @@ means, or k = 9, as many. The accuracy of the best classifier at the true means 
 
 **Deviations**: the paper has images and a convolutional network in this section and no synthetic classes; the whole
 setting is our choice. Full-gradient steps replace epochs, and step sizes and weights are tuned on five other mixtures.
-FedCP is left out. All methods start from one random head, on which the paper says nothing; the committed runs are
-older, with FLUTE's heads started at random and all others at 0.
+FedCP is left out. All methods start from one random head, on which the paper says nothing.
 
 Figures
 -------

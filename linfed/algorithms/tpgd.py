@@ -48,7 +48,8 @@ class TPGD(Scheduled):
 
     References
     ----------
-    Ding, Du and Fang 2026, on two-phase gradient descent for multi-task linear representation learning.
+    Ding, Du and Fang 2026, "Near-optimal and efficient first-order algorithm for multi-task learning with shared linear
+    representation".
 
     Examples
     --------

@@ -107,7 +107,7 @@ EXTRA: dict[str, dict[str, Any]] = {
     "CompressedFedRep": {"kept_share": 0.5}, "Finding": {"claimed_low": 0.1, "claimed_high": 3.0},
     "GivenTruth": {"B": VALID["B"], "W": W, "noise_std": 0.1, "S": np.zeros((5, 6))},
     "shortcut_error": {"truth": SHORT, "state": lf.State(B=np.eye(6)[None, :, :2], W=W[None], S=np.ones((1, 5, 6)))},
-    "theory.at_exact_heads": {"data": lf.GivenSamples(X, Y)}, "theory.contracted_distance": {"contraction": np.eye(2) / 2},
+    "theory.at_exact_heads": {"data": lf.GivenSamples(X, Y)}, "theory.contracted_distance": {"contraction": np.eye(2) / 2, "rounds": [2]},
     **dict.fromkeys(("theory.flute_bound", "theory.flute_gap", "theory.flute_local_rate"), {"spectrum": [2.0, 1.0, 0.5]}),
     "theory.fixed_samples_needed": {"level": 0.1}, "theory.median_distance": {"X": np.eye(2), "dim": 9},
     "theory.mean_square_rate": {"algorithm": lf.FedAvg(step_size=0.1)}, "theory.shortcut_spectrum_hypothesis": {"truth": SHORT},

@@ -642,7 +642,8 @@ def test_worker_processes_find_the_experiment(toy):
     [
         (["reproduce", "toy-on"], ["'toy-on'", "did you mean 'toy-one'"]),
         (["reproduce", "all", "toy-on"], ["'toy-on'", "did you mean 'toy-one'"]),
-        (["reproduce", "zzz"], ["'zzz'", "toy-one"]),
+        (["reproduce", "zzz"], ["'zzz' is unknown; linfed list --experiments "]),
+        (["reproduce", "toy"], ["'toy' is unknown (did you mean 'toy-"]),
         (["reproduce", "toy-one", "--trials", "0"], ["--trials 0", "at least 1"]),
         (["reproduce", "toy-one", "--seed", "-1"], ["--seed -1", "at least 0"]),
         (["reproduce", "toy-one", "--workers", "0"], ["--workers 0", "at least 1"]),
@@ -724,6 +725,7 @@ def test_absent_experiments_are_said_clearly(tmp_path, monkeypatch, capsys, argu
         (["reproduce"], "missing argument NAME; see linfed reproduce --help"),
         (["list", ""], "'': no such argument; see linfed --help"),
         (["reproduce", "toy-one", "--qick"], "--qick: no such argument (did you mean '--quick'?)"),
+        (["reproduce", "toy-one", "--trial", "5"], "--trial 5: no such argument (did you mean '--trials'?)"),
         (
             ["reproduce", "toy-one", "--dim", "3"],
             "--dim 3: no such argument (to replace a field of an experiment, use ",

@@ -1,5 +1,7 @@
 """Figures of one's own study: curves with predictions, smallest sizes, and the files of a figure."""
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -90,10 +92,20 @@ def test_runs_are_plotted_with_their_predictions():
     for cell, line in zip(cells, black, strict=True):
         expected = lf.predict(cell.algorithm, cell.problem, data=cell.data, rounds=4, trials=3).distance
         np.testing.assert_array_equal(line.get_ydata(), np.median(expected, axis=0))
-    assert "predicted median" in caption
+    assert "black lines: predicted median; " in caption
     other, caption = lf.plot_runs(table, cells, "parameter_error")
     assert caption.startswith("Parameter error against round")
     assert not [line for line in other.axes[0].lines if line.get_color() == "black"]
+
+
+def test_predictions_of_a_figure_share_a_number_of_trials(monkeypatch):
+    monkeypatch.setattr("linfed.reproduction.default_figure.PREDICTED_TRIALS", 12)
+    cells = lf.grid(replace(RUN, trials=7), **{"data.n_samples": (8, 16)})
+    figure, caption = lf.plot_runs(lf.sweep(cells), cells)
+    black = [line for line in figure.axes[0].lines if line.get_color() == "black"]
+    expected = lf.predict(RUN.algorithm, RUN.problem, data=cells[1].data, rounds=4, trials=6).distance
+    np.testing.assert_array_equal(black[1].get_ydata(), np.median(expected, axis=0))
+    assert "black lines: predicted median of the first 6 trials; " in caption
 
 
 @pytest.mark.parametrize(

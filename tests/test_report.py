@@ -24,10 +24,10 @@ from linfed import cli
 from linfed.errors import UsageError
 from linfed.figures.style import STYLE
 from linfed.report.page import page
-from linfed.report.scoreboard import SENTENCES
-from linfed.report.statements import Statement, outcome, statements
+from linfed.report.scoreboard import SENTENCES, measured
+from linfed.report.statements import AGAINST, Statement, ordered, outcome, statements
 from linfed.report.write import collected
-from linfed.statistics.findings import MEANINGS, required
+from linfed.statistics.findings import MEANINGS
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = ROOT / "results" / "committed"
@@ -324,10 +324,10 @@ def test_long_reports_list_the_scoreboard_and_count_other_claims():
     for row in found.scoreboard:
         kind = outcome(row.verdicts)
         assert row.judged in lists[kind]
-        assert (
-            f"{row.paper}; {row.setting}: {row.measured}; required: {required(row.required)}; {row.experiment}"
-            in lists[kind]
-        )
+        one = Statement(row.claims)
+        assert one.verdicts == ordered(row.verdicts)
+        assert f"{row.paper}; {one.setting}: {measured(one.worst)}; required: {one.required}; " in lists[kind]
+        assert (one.worst["verdict"] in AGAINST) == (kind == "contradicts")
     others = sum(map(int, re.findall(r"<p>(\d+) other claims?: ", text)))
     main = {(sentence.experiment, sentence.claim) for sentence in SENTENCES}
     every = [(name, one.claim) for name, described in found.records.items() for one in statements(described)]

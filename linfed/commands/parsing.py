@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
-    """`argparse.ArgumentParser` whose errors are one line, without the usage."""
+    """`argparse.ArgumentParser` without abbreviated options, whose errors are one line, without the usage."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False} | options)
 
     def error(self, message: str) -> NoReturn:
         """Print the error and the way to the help, and exit with status 2."""

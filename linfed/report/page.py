@@ -115,13 +115,13 @@ def _link(name: str) -> str:
 def _list(content: Content, kind: str) -> str:
     """Return the claims with an outcome, by paper.
 
-    These are the claims of the scoreboard. In a report on few experiments all other statements follow; otherwise they
-    are counted.
+    These are the claims of the scoreboard, with the setting that is nearest to failing. In a report on few experiments
+    all other statements follow; otherwise they are counted.
     """
     papers: dict[str, list[str]] = {}
     for row in content.scoreboard:
         if outcome(row.verdicts) == kind:
-            place = f"{row.paper}; {row.setting}: {row.measured}; required: {required(row.required)}"
+            place = _place(row.paper, Statement(row.claims))
             papers.setdefault(paper_of(row.experiment), []).append(
                 _entry(row.judged, ordered(row.verdicts), place, row.experiment)
             )
@@ -132,7 +132,7 @@ def _list(content: Content, kind: str) -> str:
                 continue
             others[name] = others.get(name, 0) + 1
             if len(content.records) <= FEW:
-                place = f"{place_of(one.source)}; {one.setting}: {measured(one.worst)}; required: {one.required}"
+                place = _place(place_of(one.source), one)
                 papers.setdefault(paper_of(name), []).append(_entry(one.claim, one.verdicts, place, name))
     parts = [f"<h3>{escape(paper)}</h3><ul>{''.join(entries)}</ul>" for paper, entries in papers.items()]
     if others and len(content.records) > FEW:
@@ -140,6 +140,11 @@ def _list(content: Content, kind: str) -> str:
         where = ", ".join(f"{_link(name)} {number}" for name, number in others.items())
         parts.append(f"<p>{count} other claim{'s' * (count != 1)}: {where}</p>")
     return "".join(parts) or "<p>None.</p>"
+
+
+def _place(paper: str, one: Statement) -> str:
+    """Return where a claim is from, and what was measured in the setting that is nearest to failing."""
+    return f"{paper}; {one.setting}: {measured(one.worst)}; required: {one.required}"
 
 
 def _entry(claim: str, verdicts: Mapping[str, int], place: str, experiment: str) -> str:

@@ -139,6 +139,8 @@ class Row:
         Number of settings with each verdict.
     experiment : str
         Name of the experiment.
+    claims : list of mapping
+        Claims in the counted settings, as in ``NAME.json``.
     """
 
     paper: str
@@ -150,6 +152,7 @@ class Row:
     setting: str
     verdicts: dict[str, int]
     experiment: str
+    claims: list[Record]
 
     @property
     def verdict(self) -> str:
@@ -192,7 +195,7 @@ def rows(records: Mapping[str, Record]) -> list[Row]:
 def _row(sentence: Sentence, claims: list[Record]) -> Row:
     judged = [claim for claim in claims if claim["verdict"] not in NOT_JUDGED] or claims
     example = next((claim for claim in judged if claim["setting"] == sentence.setting), judged[0])
-    verdicts = Counter(claim["verdict"] for claim in claims if claim["statistic"] == example["statistic"])
+    same = [claim for claim in claims if claim["statistic"] == example["statistic"]]
     quoted = re.search(r'"(.+)"', example["source"])
     return Row(
         paper=place_of(example["source"]),
@@ -202,8 +205,9 @@ def _row(sentence: Sentence, claims: list[Record]) -> Row:
         statistic=example["statistic"],
         required=required(example["claimed_range"]),
         setting=example["setting"],
-        verdicts=dict(verdicts.most_common()),
+        verdicts=dict(Counter(claim["verdict"] for claim in same).most_common()),
         experiment=sentence.experiment,
+        claims=same,
     )
 
 

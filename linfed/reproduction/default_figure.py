@@ -46,8 +46,8 @@ MOST_BANDS = 6
 MOST_PREDICTIONS = 12
 """Largest number of runs with predicted curves; a prediction can take seconds."""
 
-PREDICTED_TRIALS = 5
-"""Number of trials in a prediction, the first ones of the run; each trial has its own initialisation."""
+PREDICTED_TRIALS = 60
+"""Number of trials that all predictions of a figure share; a prediction has at least 5 trials, the first of its run."""
 
 Axis = tuple[str, list[str]]
 """Names of columns that vary together, joined to a text, and the text of their values for each row."""
@@ -256,7 +256,7 @@ def _run_of(row: Mapping[str, Any], cells: Sequence[Any]) -> Run | None:
     return None
 
 
-def _predicted(run: Run | None) -> Prediction | None:
+def _predicted(run: Run | None, trials: int) -> Prediction | None:
     """Return the prediction of a run's first trials; None without a prediction of the subspace distance."""
     if run is None or isinstance(run.algorithm, Tuned):
         return None
@@ -267,7 +267,7 @@ def _predicted(run: Run | None) -> Prediction | None:
             data=run.data,
             rounds=run.rounds,
             participation=run.participation,
-            trials=PREDICTED_TRIALS if run.trials is None else min(run.trials, PREDICTED_TRIALS),
+            trials=trials,
             seed=run.seed,
         )
     except (SizeError, TypeError, ValueError):
@@ -290,7 +290,8 @@ def _draw(
     predictions: dict[int, Prediction] = {}
     if y == "subspace_distance" and x == "round" and len(runs) <= MOST_PREDICTIONS:
         for row, run in zip(table.rows, runs, strict=True):
-            if (prediction := _predicted(run)) is not None:
+            trials = min(len(row[y].values), max(5, PREDICTED_TRIALS // len(runs)))
+            if (prediction := _predicted(run, trials)) is not None:
                 predictions[id(row)] = prediction
     with panels(
         table,
@@ -358,7 +359,10 @@ def _caption(table: Table, x: str, y: str, left_out: Sequence[str], predicted: S
     lines = len({row["=line"] for row in table.rows})
     measure = "median and 10-90 %" if lines <= MOST_BANDS else "median"
     parts = [f"{y.replace('_', ' ')} against {x}: {measure} over trials".capitalize()]
-    parts += [f"black lines: predicted median of the first {PREDICTED_TRIALS} trials"] if predicted else []
+    if predicted:
+        least = min(len(one.distance) for one in predicted if one.distance is not None)
+        every = all(len(row[y].values) == least for row in table.rows)
+        parts.append("black lines: predicted median" + ("" if every else f" of the first {least} trials"))
     if any(one.warnings for one in predicted):
         parts.append("dashed black lines: predictions with warnings (`lf.predict` returns them)")
     parts += [text for text in (format_diverged(table.rows), edge_note(table, by="=line")) if text]

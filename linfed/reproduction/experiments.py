@@ -145,12 +145,11 @@ def find(name_or_file: str, folder: Path) -> Path:
     if "=" in name_or_file:
         raise UsageError(f"{name_or_file!r} is not an experiment: each FIELD=VALUE must follow its own --set")
     if name not in files:
-        listed = ", ".join(files) or "none"
-        where = "" if _is_package_folder(folder) else f" in {folder}"
-        meant = (
-            f" (did you mean '{name_or_file}.py'?)" if Path(f"{name_or_file}.py").is_file() else suggestion(name, files)
-        )
-        raise UsageError(f"experiment {name_or_file!r} is unknown{meant}; choose from{where}: {listed}, or all")
+        near = [one for one in files if name in one][:3] if len(name) > 2 else []
+        near = [f"{name_or_file}.py"] if Path(f"{name_or_file}.py").is_file() else near
+        meant = f" (did you mean {' or '.join(map(repr, near))}?)" if near else suggestion(name, files)
+        where = "" if _is_package_folder(folder) else f" --experiments {folder}"
+        raise UsageError(f"experiment {name_or_file!r} is unknown{meant}; linfed list{where} shows all")
     return files[name]
 
 

@@ -14,8 +14,8 @@ Figures
 "" : Subspace distance to B* against rounds, for different numbers of clients, with the paper's conventions. Lines:
     median over trials; shaded: 10-90 %. Step sizes are tuned for the fewest rounds to distance 0.01 (dashed).
 "notebook" : Squared subspace distance to B* against rounds, for different numbers of clients, with the conventions of
-    the authors' notebook. Lines: median over trials; shaded: 10-90 %. Step sizes are tuned for the fewest rounds to
-    distance 0.01 (dashed).
+    the authors' notebook. Lines: median over trials, until half of them have diverged; shaded: 10-90 %. Step sizes are
+    tuned for the fewest rounds to distance 0.01 (dashed, squared).
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 5.1 and Figure 3.
 """

@@ -2,10 +2,9 @@
 
 Requirements for completing the draft's proof
 ---------------------------------------------
-The draft ends inside Lemma 2 ("Thus,"). Its last inequality, (22), bounds the new distance by three terms (four with
-noise), each times ``||R^{-1}||``. The table shows the sizes of these terms. They are medians of 4 trials with d = 20,
-k = 2, n = 100, m = 60, eta = 0.3, no noise, ``||w_i*|| = sqrt 2``, Gaussian s_i* of length 0.7 and initial distance
-0.5::
+The draft's proof is not complete. Its last inequality, (22), bounds the new distance by three terms (four with noise),
+each times ``||R^{-1}||``. The table shows the sizes of these terms. They are medians of 4 trials with d = 20, k = 2,
+n = 100, m = 60, eta = 0.3, no noise, ``||w_i*|| = sqrt 2``, Gaussian s_i* of length 0.7 and initial distance 0.5::
 
     run, fixed samples                  round  distance  contraction  concentration  shortcut  ||R^{-1}||
     (2) to (5)                              1      0.51         0.54          0.037     2e-16         1.4

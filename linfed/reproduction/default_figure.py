@@ -46,7 +46,7 @@ MOST_BANDS = 6
 MOST_PREDICTIONS = 12
 """Largest number of runs with predicted curves; a prediction can take seconds."""
 
-PREDICTED_TRIALS = 60
+PREDICTED_TRIALS = 100
 """Number of trials that all predictions of a figure share; a prediction has at least 5 trials, the first of its run."""
 
 Axis = tuple[str, list[str]]

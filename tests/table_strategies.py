@@ -23,7 +23,8 @@ scalars = numbers | st.recursive(numbers, lambda part: st.lists(part, max_size=3
 
 
 def arrays(dtype, shape):
-    return hnp.arrays(dtype, shape, elements=words.map(lambda word: word[:3]) if "U" in dtype else None)
+    texts = words.map(lambda word: word[:3].rstrip("\0"))  # NumPy's strings cannot end with zeros
+    return hnp.arrays(dtype, shape, elements=texts if "U" in dtype else None)
 
 
 @st.composite

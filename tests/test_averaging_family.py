@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import references as ref
-from helpers import assert_one_line, covering, each
+from helpers import assert_one_line, covering, each, normal
 from test_algorithms import draw_participants, draw_world
 
 import linfed as lf
@@ -419,3 +419,16 @@ def test_windows_roll_over_the_units_and_round_shares_as_decimals():
     ]
     assert np.flatnonzero(after[0]).tolist() == list(range(29))
     assert np.flatnonzero(after[1]).tolist() == list(range(30))
+
+
+@each("name", OWN)
+@pytest.mark.parametrize("participants", [1, 4])
+def test_a_trial_is_that_of_a_run_of_its_own_bit_for_bit(name, participants):
+    X, y = normal(3, 5, 4, 3), normal(3, 5, 4, seed=1)
+    for options in OWN[name]:
+        algorithm = getattr(lf, name)(step_size=0.1, local_steps=2, **options)
+        run = {"rounds": 8, "participation": participants}
+        together = lf.simulate(algorithm, data=lf.GivenSamples(X, y), **run)
+        alone = lf.simulate(algorithm, data=lf.GivenSamples(X[0], y[0]), trials=1, **run)
+        for key, array in alone.final.arrays().items():
+            np.testing.assert_array_equal(together.final.arrays()[key][:1], array)

@@ -86,7 +86,8 @@ class Clustering(Averaging):
         rows = np.arange(len(change))[:, None]
         everybody = self.cluster_of(np.arange(state.shares.shape[1]))
         news = self.average(batch, change - trained * state.changes[rows, self.cluster_of(batch.active)])
-        return news + state.mean(state.changes[:, everybody])
+        # Unlike ``changes[:, everybody]``, this is in C order, so that no bit depends on the other trials.
+        return news + state.mean(np.take(state.changes, everybody, axis=1))
 
     def new_memory(self, state: Clustered, batch: Batch, change: Array, trained: Array | float = 1.0) -> Array:
         """Return the stored changes after the round, (T, C, P): each cluster's mean over its participants.

@@ -26,7 +26,7 @@ from typing import Any
 import linfed as lf
 from linfed.reproduction.experiments import experiment_files, load_file
 from linfed.reproduction.run import source_hashes
-from linfed.sweeps.code_hash import ENTRY_POINTS, NOT_COUNTED
+from linfed.sweeps.code_hash import _counted_files
 from linfed.sweeps.module_source import ModuleSource
 
 TOP = Path(__file__).resolve().parent.parent
@@ -64,12 +64,12 @@ def sources(top: Path) -> dict[str, dict[str, str]]:
 @functools.cache
 def changed_statements(top: Path, commit: str) -> frozenset[str]:
     """Return the counted statements of linfed that differ from a commit: the names of classes, else the module."""
-    found = set()
+    found, counted = set(), {f"linfed/{name}" for name, _ in _counted_files()}
     for name in git(top, "diff", "--name-only", "--no-renames", commit, "--", "linfed").split():
-        if name.endswith(".py") and not name.startswith(
-            tuple(f"linfed/{one}" for one in (*NOT_COUNTED, *ENTRY_POINTS))
-        ):
-            now = (top / name).read_text(encoding="utf-8") if (top / name).exists() else ""
+        if not (top / name).exists():
+            found.add(name)
+        elif name in counted:
+            now = (top / name).read_text(encoding="utf-8")
             before = git(top, "show", f"{commit}:{name}") if git(top, "ls-tree", commit, name) else ""
             modules = [ModuleSource(ast.parse(text), "", main=False) for text in (now, before)]
             mine, theirs = (dict(zip(one.texts, one.nodes, strict=True)) for one in modules)
@@ -101,11 +101,11 @@ def algorithms(classes: frozenset[str]) -> set[str]:
 
 def may_differ(top: Path, experiment: str, commit: str) -> bool:
     """Return whether what changed in linfed since a commit can matter to an experiment whose own code is the same."""
-    changed = changed_statements(top, commit)
-    names = algorithms(changed)
+    names = algorithms(changed_statements(top, commit))
+    if not names:
+        return True
     files = [experiment_files(top / "experiments")[experiment], *(top / "experiments").glob("_*.py")]
-    named = any(re.search(rf"\b({'|'.join(names)})\b", file.read_text(encoding="utf-8")) for file in files)
-    return not names or named
+    return any(re.search(rf"\b({'|'.join(names)})\b", file.read_text(encoding="utf-8")) for file in files)
 
 
 def of_the_records(top: Path) -> list[str]:

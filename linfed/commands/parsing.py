@@ -12,7 +12,7 @@ class Parser(argparse.ArgumentParser):
     """`argparse.ArgumentParser` without abbreviated options, whose errors are one line, without the usage."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"allow_abbrev": False} | options)
+        super().__init__(allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         """Print the error and the way to the help, and exit with status 2."""

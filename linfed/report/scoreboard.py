@@ -135,8 +135,6 @@ class Row:
         one.
     statistic, required, setting : str
         Measured quantity, the range that the claim requires, e.g. "> 0.5", and the setting.
-    verdicts : dict of str to int
-        Number of settings with each verdict.
     experiment : str
         Name of the experiment.
     claims : list of mapping
@@ -150,9 +148,13 @@ class Row:
     statistic: str
     required: str
     setting: str
-    verdicts: dict[str, int]
     experiment: str
     claims: list[Record]
+
+    @property
+    def verdicts(self) -> dict[str, int]:
+        """Number of settings with each verdict, the most frequent first."""
+        return dict(Counter(claim["verdict"] for claim in self.claims).most_common())
 
     @property
     def verdict(self) -> str:
@@ -195,7 +197,6 @@ def rows(records: Mapping[str, Record]) -> list[Row]:
 def _row(sentence: Sentence, claims: list[Record]) -> Row:
     judged = [claim for claim in claims if claim["verdict"] not in NOT_JUDGED] or claims
     example = next((claim for claim in judged if claim["setting"] == sentence.setting), judged[0])
-    same = [claim for claim in claims if claim["statistic"] == example["statistic"]]
     quoted = re.search(r'"(.+)"', example["source"])
     return Row(
         paper=place_of(example["source"]),
@@ -205,9 +206,8 @@ def _row(sentence: Sentence, claims: list[Record]) -> Row:
         statistic=example["statistic"],
         required=required(example["claimed_range"]),
         setting=example["setting"],
-        verdicts=dict(Counter(claim["verdict"] for claim in same).most_common()),
         experiment=sentence.experiment,
-        claims=same,
+        claims=[claim for claim in claims if claim["statistic"] == example["statistic"]],
     )
 
 

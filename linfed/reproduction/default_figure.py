@@ -360,9 +360,9 @@ def _caption(table: Table, x: str, y: str, left_out: Sequence[str], predicted: S
     measure = "median and 10-90 %" if lines <= MOST_BANDS else "median"
     parts = [f"{y.replace('_', ' ')} against {x}: {measure} over trials".capitalize()]
     if predicted:
-        least = min(len(one.distance) for one in predicted if one.distance is not None)
-        every = all(len(row[y].values) == least for row in table.rows)
-        parts.append("black lines: predicted median" + ("" if every else f" of the first {least} trials"))
+        most = max(len(one.distance) for one in predicted if one.distance is not None)
+        every = all(len(row[y].values) <= most for row in table.rows)
+        parts.append("black lines: predicted median" + ("" if every else f" of the first {most} trials"))
     if any(one.warnings for one in predicted):
         parts.append("dashed black lines: predictions with warnings (`lf.predict` returns them)")
     parts += [text for text in (format_diverged(table.rows), edge_note(table, by="=line")) if text]

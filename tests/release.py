@@ -86,6 +86,14 @@ def below(kind: type[Any]) -> Iterator[type[Any]]:
 
 
 @functools.cache
+def called() -> frozenset[str]:
+    """Return the names of all functions and classes that linfed itself calls."""
+    trees = (ast.parse(path.read_bytes()) for path in Path(lf.__file__).parent.rglob("*.py"))
+    calls = (node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return frozenset(getattr(one, "id", getattr(one, "attr", "")) for one in calls)
+
+
+@functools.cache
 def algorithms(classes: frozenset[str]) -> set[str]:
     """Return the names of these classes and of their subclasses.
 
@@ -93,10 +101,7 @@ def algorithms(classes: frozenset[str]) -> set[str]:
     """
     of_linfed = [kind for kind in below(lf.Algorithm) if kind.__module__.startswith("linfed.")]
     found = {one.__name__ for kind in of_linfed if kind.__name__ in classes for one in below(kind)}
-    trees = (ast.parse(path.read_bytes()) for path in Path(lf.__file__).parent.rglob("*.py"))
-    calls = (node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
-    made = {getattr(one, "id", getattr(one, "attr", "")) for one in calls}
-    return set() if made & found or not classes <= found else found
+    return set() if called() & found or not classes <= found else found
 
 
 def may_differ(top: Path, experiment: str, commit: str) -> bool:

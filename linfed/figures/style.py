@@ -206,6 +206,7 @@ def save_figure(
     ...     [path.name for path in lf.save_figure(sheet.figure, f"{folder}/error")]
     ['error.png', 'error.pdf']
     """
+    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     whole: Any = getattr(figure, "figure", figure)
@@ -220,7 +221,8 @@ def save_figure(
                 paths.append(Path(f"{name}.{suffix}"))
                 with replacing(paths[-1]) as file:
                     whole.savefig(file, format=suffix, metadata={**texts, **time})
-                whole.set_layout_engine("none")  # both files have the layout of the first
+                with mpl.rc_context({"figure.autolayout": False, "figure.constrained_layout.use": False}):
+                    whole.set_layout_engine(None)  # the second file has the layout of the first, without a further draw
         finally:
             if layout is not None:
                 whole.set_layout_engine(layout)

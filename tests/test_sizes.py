@@ -49,13 +49,13 @@ TOO_LARGE = {
     "moments of heads of a high rank": (
         lambda: (
             lf.predict(
-                lf.FedRep(rank=1000, step_size=0.1, init="random"),
-                lf.SharedRepresentation(n_clients=1000, dim=2000, rank=1000),
-                data=lf.FreshSamples(1010),
+                lf.FedRep(rank=700, step_size=0.1, init="random"),
+                lf.SharedRepresentation(n_clients=700, dim=1400, rank=700),
+                data=lf.FreshSamples(710),
                 rounds=1,
             ).distance
         ),
-        ["fourth moments", "rank = 1000"],
+        ["fourth moments", "rank = 700"],
     ),
     "moments of order eight": (
         lambda: lf.theory.second_order_evolution(

@@ -749,6 +749,12 @@ def test_a_wrong_turn_is_one_line(toy, capsys, arguments, told):
     assert message.count("\n") == 1
 
 
+def test_only_a_known_experiment_is_said_to_be_computable(toy, capsys):
+    for name, told in (("fedrep-fig3", "fedrep-fig3, or"), ("xyz", "xyz if linfed list has this name, or")):
+        assert run("show", name) == 2
+        assert f": run linfed reproduce {told} choose another folder with --out DIR\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("content", ["{", "[]", "{}", '{"claims": {}, "quick": false}'])
 def test_a_record_that_is_none_is_said(content, toy, capsys):
     Path("results").mkdir()

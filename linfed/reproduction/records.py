@@ -131,7 +131,8 @@ def _way_out(name: str, folder: Path) -> str:
     names = {*(path.stem for path in folder.glob("*.json")), *committed_runs()}
     if near := "" if name in names else suggestion(name, sorted(names)):
         return near.strip(" ()")
-    return f"run linfed reproduce {name}, or choose another folder with --out DIR"
+    known = "" if name in names else " if linfed list has this name"
+    return f"run linfed reproduce {name}{known}, or choose another folder with --out DIR"
 
 
 def finding_to_dict(claim: Finding) -> dict[str, Any]:

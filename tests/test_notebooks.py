@@ -70,8 +70,10 @@ def check_4(end, floor, slope, rate, finals, gains, errors):
     assert max(finals) < 1.01 * min(finals)
     assert gains["0.03"] > 2
     assert gains["tuned"] < 1
-    for name in ("FLUTE, k = 4", "U_k known, heads by ridge"):
-        assert (np.array(errors["local ridge"]) < errors[name]).all()
+    local, known = (np.array(errors[name]) for name in ("local ridge", "U_k known, heads by ridge"))
+    assert (local < errors["FLUTE, k = 4"]).all()
+    assert (local[2:] < known[2:]).all()  # from m = 8 on
+    assert known[0] < local[0]
 
 
 def check_5(distance, sizes, gaps, multiples, expected, ends):
@@ -88,7 +90,7 @@ def check_5(distance, sizes, gaps, multiples, expected, ends):
     assert error[40, "local least squares"] == min(value for (samples, _), value in error.items() if samples == 40)
 
 
-def check_6(lf, rounds, floors, ITERATIVE, ONE_ROUND, ends):
+def check_6(lf, rounds, floors, ITERATIVE, ONE_ROUND, ends, SAME, last, apart):
     assert rounds["ScaledFedRep"][-1] < 2 * rounds["ScaledFedRep"][0]
     assert rounds["FedRep"][-1] > 10 * rounds["ScaledFedRep"][-1]
     fedrep, fast, slow = floors.values()
@@ -99,7 +101,10 @@ def check_6(lf, rounds, floors, ITERATIVE, ONE_ROUND, ends):
     left_out |= {"AltGDmin", "AltMin", "TPGD", "ANIL", "MAML", "PrivateFedRep", "CompressedFedRep"}
     compared = {type(algorithm).__name__ for algorithm in (ITERATIVE | ONE_ROUND).values()}
     assert compared == {*lf.ALGORITHMS, "ScaledFedRep"} - left_out
-    converged = [ends[name] for name in ("ScaledFedRep", "FedRep", "FedPer", "FLUTE")]
+    assert SAME[0] == "FLUTE"
+    assert apart.sum() == 1
+    assert (last[0, apart] < 0.2 * last[1:, apart]).all()
+    converged = [ends[name] for name in SAME]
     assert max(converged) < 1.1 * min(converged)
     assert min(ends["Personalized"], ends["FedRepShortcut"]) > 2 * max(converged)
     assert ends["LocalOnly, ridge"] > 10 * max(converged)

@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"linfed: the standard output cannot be written: {error.strerror}", file=sys.stderr)
             return 1
         except KeyboardInterrupt as error:
-            return stopped("interrupted", 128 + int(error.args[0] if error.args else signal.SIGINT))
+            return stopped("interrupted", 128 + int(error.args[0] if error.args else signal.SIGINT), arguments)
 
 
 @contextmanager
@@ -129,10 +129,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         print(f"linfed: {error}", file=sys.stderr)
         return 2
     except (WorkerError, WriteError) as error:
-        if given.command == "reproduce":
-            return stopped(str(error), 1)
-        print(f"linfed: {error}", file=sys.stderr)  # other commands have no cells to resume
-        return 1
+        return stopped(str(error), 1, arguments)
     except OSError as error:
         if error.filename is None or error.errno not in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
             raise

@@ -455,7 +455,7 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, whole_pictures, 
     assert (described["cells"], described["reused"]) == (3, 0)
     lines = out.splitlines()
     assert "toy-one: 1 claim: 1 SUPPORTED" in lines
-    assert lines[-1] == "9 files in there (--verbose lists them, and the settings of each claim)"
+    assert lines[-1] == "9 files in there"
     assert "QUICK" not in out
     capsys.readouterr()
     assert run("show", "toy-one", "--out", "there", "--verbose") == 0
@@ -495,11 +495,11 @@ def test_draw_goes_on_where_a_claim_was_wrong(toy):
     module = sys.modules[f"{toy.name}.toy_one"]
     judged, module.claims = module.claims, lambda tables: 1 / 0
     with pytest.raises(ZeroDivisionError):
-        run(*call, "--trials", 9)
+        run(*call, "--seed", 9)
     module.claims = judged
     assert run("replot", "toy-one", "--experiments", toy, "--out", "out") == 0
     described = json.loads(Path("out/toy-one.json").read_text())
-    assert described["tables"]["values"]["shared"]["trials"] == 9
+    assert described["tables"]["values"]["shared"]["seed"] == 9
     assert len(described["claims"]) == 1
 
 
@@ -516,6 +516,7 @@ def test_a_table_that_the_saved_run_lacks_is_named(toy, capsys):
 @pytest.mark.long
 def test_reproduce_quick_seed_and_all(toy, capsys):
     assert run("reproduce", "all", "--quick", "--seed", 7, "--experiments", toy, "--workers", 1) == 0
+    Path("results/set/quick").rename("results/quick")  # runs with another seed are in a folder of their own
     described = json.loads(Path("results/quick/toy-one.json").read_text())
     assert described["tables"]["values"]["shared"] == {"trials": 5, "seed": 7, "size": 3}
     assert described["quick"] is True
@@ -528,10 +529,9 @@ def test_reproduce_quick_seed_and_all(toy, capsys):
         assert capsys.readouterr().out.count("QUICK run") == 1
         assert run(*arguments) == 2
         assert "there is a quick run; select it with --quick" in capsys.readouterr().err
-    Path("results/set").mkdir()
     Path("results/quick/toy-one.json").rename("results/set/toy-one.json")
     assert run("show", "toy-one") == 2
-    assert "there is a run with --set; choose it with --out results/set\n" in capsys.readouterr().err
+    assert "there is a run with changed fields; choose it with --out results/set\n" in capsys.readouterr().err
 
 
 def test_a_cell_that_raises_is_told_and_the_others_are_kept(toy, capsys):
@@ -629,6 +629,9 @@ def test_an_interrupt_is_one_line(toy, capsys, monkeypatch):
     assert capsys.readouterr().err == (
         "linfed: interrupted; finished cells are saved; run the same command again to resume\n"
     )
+    monkeypatch.setattr("linfed.reproduction.records.read_saved", interrupted)
+    assert run("show", "toy-one") == 130
+    assert capsys.readouterr().err == "linfed: interrupted\n"
 
 
 @pytest.mark.long
@@ -723,7 +726,9 @@ def test_absent_experiments_are_said_clearly(tmp_path, monkeypatch, capsys, argu
         (["reprodcue", "x"], "'reprodcue' is not a command (did you mean 'reproduce'?); see linfed --help"),
         (["fedrep-fig3"], "'fedrep-fig3' is not a command (did you mean 'linfed reproduce fedrep-fig3'?); see linfed"),
         (["reproduce"], "missing argument NAME; see linfed reproduce --help"),
-        (["list", ""], "'': no such argument; see linfed --help"),
+        (["list", ""], "'': no such argument; see linfed list --help"),
+        (["report", "--quick"], "--quick: no such argument; see linfed report --help"),
+        (["list", "--foo"], "--foo: no such argument; see linfed list --help"),
         (["reproduce", "toy-one", "--qick"], "--qick: no such argument (did you mean '--quick'?)"),
         (["reproduce", "toy-one", "--trial", "5"], "--trial 5: no such argument (did you mean '--trials'?)"),
         (

@@ -367,6 +367,55 @@ def test_claims_and_figures_that_need_all_of_an_axis_are_a_remark_under_own_sett
     assert "my-grid.png" in out
 
 
+def test_figures_of_other_settings_are_removed_and_the_remark_is_shown(capsys):
+    write("my_grid.py", GRID)
+    own = ["reproduce", "my_grid.py", "--quick", "--workers", 1]
+    assert run(*own, "--trials", 2) == 0
+    where = Path("results/set/quick")  # the run of all trials is not overwritten
+    assert (where / "my-grid.png").exists()
+    write("my_grid.py", f"{GRID}\ndef plot(tables):\n    raise ValueError('too few trials')\n")
+    del sys.modules["my_grid"]
+    assert run(*own, "--trials", 1) == 0
+    assert not [*where.glob("my-grid.p*"), *where.glob("my-grid.txt")]
+    capsys.readouterr()
+    remark = "its figures cannot be drawn with these settings (ValueError: too few trials)"
+    assert run("show", "my-grid", "--out", where) == 0
+    assert capsys.readouterr().out.endswith(f"my-grid: {remark}\n")
+    assert run("report", where) == 0
+    assert f"<p>{remark}</p>" in (where / "report.html").read_text()
+
+
+def test_settings_that_the_cells_reject_are_one_line(capsys):
+    check = "if self.size < 9:\n            raise ValueError(f'size = {self.size} must be at least 9')"
+    text = OWN.replace("from beside import LARGE", "LARGE = 100").replace(
+        "        return", f"        {check}\n        return"
+    )
+    write("picky.py", text)
+    assert run("reproduce", "picky.py", "--workers", 1, "--set", "size=5") == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1] == "linfed: picky: 4 cells cannot run with size = 5: size = 5 must be at least 9"
+    assert not [line for line in said if "Traceback" in line]
+
+
+def test_all_saved_runs_include_own_files(capsys):
+    write("my_grid.py", GRID)
+    assert run("reproduce", "my_grid.py", "--quick", "--workers", 1) == 0
+    picture = Path("results/quick/my-grid.png")
+    picture.write_bytes(picture.read_bytes()[:300])
+    capsys.readouterr()
+    assert run("report", "results/quick") == 2
+    assert re.fullmatch(
+        r"linfed: '.*my-grid.png' is not a complete picture \(.*\): "
+        r"draw it again with linfed replot my_grid.py --quick\n",
+        capsys.readouterr().err,
+    )
+    assert run("replot", "all", "--quick", "--experiments", ROOT / "experiments") == 0
+    assert run("report", "results/quick") == 0
+    capsys.readouterr()
+    assert run("compare", "results/quick", "results/quick") == 0
+    assert "not finished" not in capsys.readouterr().out
+
+
 @pytest.mark.long
 def test_changed_cells_are_a_remark_when_a_run_is_redrawn(capsys):
     write("my_grid.py", GRID)
@@ -413,7 +462,7 @@ def test_claims_that_raise_are_not_judged(capsys):
     assert "my-grid: The claims were not judged" in shown
     assert "linfed replot my_grid.py --out here" in shown
     assert run("report", "here") == 0
-    assert "run linfed replot my_grid.py --quick<" in Path("here/report.html").read_text()
+    assert "run linfed replot my_grid.py --out here<" in Path("here/report.html").read_text()
     write("my_grid.py", f"{GRID}\ndef claims(tables):\n    yield {FINDING}\n")
     del sys.modules["my_grid"]
     assert run("replot", "my_grid.py", "--out", "here") == 0

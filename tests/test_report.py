@@ -271,7 +271,7 @@ def test_the_captions_are_those_of_the_record(alone):
 
 def test_a_run_without_figures_says_how_to_draw_them(alone):
     text = Checked(page(collected(str(alone)))).text
-    assert "No figures next to the record; linfed replot toy-fall --quick draws them." in text
+    assert f"No figures next to the record; linfed replot toy-fall --out {alone} draws them." in text
 
 
 @pytest.mark.long

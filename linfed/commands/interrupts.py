@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 KEPT_RECOMPUTED = "finished cells are saved; run the same command without --recompute to resume"
@@ -45,8 +45,9 @@ def signals(act: Callable[[int, object], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def stopped(why: str, status: int) -> int:
-    """Print why a run stopped and how to resume it; return `status`."""
-    kept = KEPT_RECOMPUTED if "--recompute" in sys.argv else KEPT
-    print(f"linfed: {why}; {kept}", file=sys.stderr, flush=True)
+def stopped(why: str, status: int, arguments: Sequence[str] | None = None) -> int:
+    """Print why a command stopped and, for ``linfed reproduce``, how to resume it; return `status`."""
+    given = sys.argv[1:] if arguments is None else arguments
+    kept = KEPT_RECOMPUTED if "--recompute" in given else KEPT
+    print(f"linfed: {why}{f'; {kept}' * ('reproduce' in given)}", file=sys.stderr, flush=True)
     return status

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,10 +133,19 @@ def _shard(given: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
-def failed(name: str, error: SweepError) -> int:
-    """Print the traceback of the first failed cell and one line for each failed cell; return the exit status."""
+def failed(name: str, error: SweepError, changes: Mapping[str, object]) -> int:
+    """Print the traceback of the first failed cell and one line for each failed cell; return the exit status.
+
+    If fields were changed and the cells reject their values, one line says so instead.
+    """
     import traceback
 
+    if changes and all(isinstance(failure.error, TypeError | ValueError) for failure in error.failures):
+        settings = ", ".join(f"{field} = {value}" for field, value in changes.items())
+        reason = " ".join(str(error.failures[0].error).split())
+        cells = f"{len(error.failures)} cell{'s' * (len(error.failures) > 1)}"
+        print(f"linfed: {name}: {cells} cannot run with {settings}: {reason}", file=sys.stderr, flush=True)
+        return 1
     traceback.print_exception(error.failures[0].error)
     for failure in error.failures:
         print(f"linfed: {name}: {failure}", file=sys.stderr)

@@ -14,6 +14,13 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(allow_abbrev=False, **options)
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Return the parsed arguments; the parser of the command reports unknown ones."""
+        given, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            self._commands().get(given.command, self).error(f"unrecognized arguments: {' '.join(unknown)}")
+        return given
+
     def error(self, message: str) -> NoReturn:
         """Print the error and the way to the help, and exit with status 2."""
         self.exit(2, f"linfed: {self._rephrase(message)}; see {self.prog} --help\n")
@@ -35,17 +42,14 @@ class Parser(argparse.ArgumentParser):
         name, _, own = given.removeprefix("--").partition("=")
         if not given.startswith("--"):
             return " (each FIELD=VALUE must follow its own --set)" if own else ""
-        near = _near(name, [option.removeprefix("--") for option in self._options()], cutoff=0.6)
-        return near.replace("'", "'--", 1) or f" (to replace a field of an experiment, use --set {name}={own or value})"
+        options = [option.removeprefix("--") for option in self._option_string_actions]
+        field = f" (to replace a field of an experiment, use --set {name}={own or value})" if "set" in options else ""
+        return _near(name, options, cutoff=0.6).replace("'", "'--", 1) or field
 
-    def _options(self) -> list[str]:
-        """Return the options of this parser and of its commands.
-
-        The top-level parser reports the unknown options of all commands.
-        """
+    def _commands(self) -> dict[str, Parser]:
+        """Return the parsers of the commands by name."""
         choices = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
-        parsers = [self, *(parser for found in choices for parser in found.values())]
-        return sorted({option for parser in parsers for option in parser._option_string_actions})
+        return {name: parser for found in choices for name, parser in found.items()}
 
     def _command(self, given: str, commands: list[str]) -> str:
         """Return a suggestion for an unknown command: a command with a similar name, or an experiment."""

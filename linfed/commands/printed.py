@@ -99,7 +99,8 @@ def summary(runs: Mapping[str, Reproduction]) -> str:
     return wrapped("\n".join(lines))
 
 
-def written(runs: Mapping[str, Reproduction], folder: Path) -> str:
+def written(runs: Mapping[str, Reproduction], folder: Path, *, verbose: bool = False) -> str:
     """Return a line with the number of files written and their folder."""
     files = sum(len(done.files) for done in runs.values())
-    return wrapped(f"{files} files in {folder} (--verbose lists them, and the settings of each claim)")
+    more = "" if verbose else " (--verbose lists them, and the settings of each claim)"
+    return wrapped(f"{files} file{'s' * (files != 1)} in {folder}{more}")

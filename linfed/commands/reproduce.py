@@ -43,7 +43,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--seed", type=int, metavar="S", help="seed of the run")
     text = "replace a field of the cells, e.g. --set dim=30; may be repeated"
     command.add_argument("--set", action="append", metavar="FIELD=VALUE", default=[], help=text)
-    text = "folder to write to (default: results, results/quick, or results/set with --set)"
+    text = (
+        "folder to write to (default: results, or results/quick with --quick; results/set or results/set/quick with "
+        "--trials, --seed or --set)"
+    )
     command.add_argument("--out", metavar="DIR", help=text)
     add_experiments(command)
     add_printed(command)
@@ -64,7 +67,7 @@ def run(given: argparse.Namespace) -> int:
     """Run the experiments, or redraw and judge saved runs; return the exit status."""
     from linfed.errors import UsageError
     from linfed.reproduction.own_settings import read_settings
-    from linfed.reproduction.run import ReproduceOptions, cells_ready, default_folder, writable_folder
+    from linfed.reproduction.run import ReproduceOptions, cells_ready, writable_folder
 
     for name, minimum in (("trials", 1), ("seed", 0)):
         value = getattr(given, name)
@@ -76,8 +79,8 @@ def run(given: argparse.Namespace) -> int:
             raise UsageError(f"--{name} and --set {name} cannot be combined")
     files = wanted(given)
     check_strict(given, files)
-    out = Path(given.out or default_folder(quick=given.quick, with_changes=bool(settings)))
-    options = ReproduceOptions(quick=given.quick, trials=given.trials, seed=given.seed, set=settings, out=str(out))
+    options = ReproduceOptions(quick=given.quick, trials=given.trials, seed=given.seed, set=settings, out=given.out)
+    out = Path(options.folder)
     for file in files.values():
         cells_ready(file, options)
     check_readable(out)
@@ -89,11 +92,13 @@ def run(given: argparse.Namespace) -> int:
 def redraw(given: argparse.Namespace) -> int:
     """Redraw and judge saved runs, and return the exit status; ``all`` means all saved runs."""
     from linfed.errors import UsageError
-    from linfed.reproduction.records import run_status
+    from linfed.reproduction.records import own_files, run_status
     from linfed.reproduction.run import ReproduceOptions, load_tables, writable_folder
 
     out = results_folder(given)
     files = wanted(given, lambda name: bool(run_status(name, out)))
+    if "all" in given.names:
+        files = own_files(out) | files
     check_strict(given, files)
     if not files:
         raise UsageError(
@@ -146,7 +151,7 @@ def through(files: Mapping[str, Path], options: ReproduceOptions, given: argpars
     """Run experiments in turn, print the report of each and a summary, and return the exit status."""
     from linfed.commands.printed import banner, report, summary, written
     from linfed.errors import SweepError
-    from linfed.reproduction.run import reproduce
+    from linfed.reproduction.run import changes_of, reproduce
     from linfed.sweeps.progress import log_status
 
     os.environ["MPLBACKEND"] = "Agg"  # figures are only written to files
@@ -158,7 +163,7 @@ def through(files: Mapping[str, Path], options: ReproduceOptions, given: argpars
         try:
             done = reproduce(file, options)
         except SweepError as error:
-            status = failed(name, error)
+            status = failed(name, error, changes_of(options))
             continue
         if done is None:
             print(f"{name}: {SHARD_DONE.format(given.shard)}", flush=True)
@@ -170,7 +175,7 @@ def through(files: Mapping[str, Path], options: ReproduceOptions, given: argpars
     if len(runs) > 1:
         print(f"\n{summary(runs)}")
     if runs:
-        print(f"{written(runs, Path(options.folder))}", flush=True)
+        print(written(runs, Path(options.folder), verbose=given.verbose), flush=True)
     return max(status, _compared(runs)) if given.strict else status
 
 

@@ -43,6 +43,8 @@ def run(given: argparse.Namespace) -> int:
         claims = load_findings(described)
         if claims:
             print(claims_text(name, claims, verbose=given.verbose))
-        else:
+        elif not described.get("remarks"):
             print(wrapped(f"{name}: {'no claims' if is_judged(described) else not_judged(described, folder)}"))
+        for remark in described.get("remarks", []):
+            print(wrapped(f"{name}: {remark}"))
     return 0

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from linfed.errors import UsageError, suggestion
 from linfed.report.scoreboard import Record, measured, record, records
+from linfed.reproduction.records import is_judged
 from linfed.statistics.findings import required
 
 Key: TypeAlias = tuple[str, str, str, str, int]
@@ -240,7 +241,7 @@ def _remarks(before: Mapping[str, Record], after: Mapping[str, Record], shared: 
     mixed = [name for name in shared if before[name].get("quick") != after[name].get("quick")]
     if mixed:
         remarks.append(f"a quick run is compared with a full run, so numbers differ: {', '.join(mixed)}")
-    unfinished = [name for name in shared if not (before[name]["claims"] and after[name]["claims"])]
+    unfinished = [name for name in shared if not (is_judged(before[name]) and is_judged(after[name]))]
     if unfinished:
         remarks.append(f"one of the runs is not finished: {', '.join(unfinished)}")
     return remarks

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
+from pathlib import Path
 
 from linfed.report.compare import Pair
 from linfed.report.content import Content, commit_of, date_of, machine_of, remarks, totals
@@ -79,10 +80,11 @@ def _navigation(content: Content, sections: Iterable[str]) -> str:
 
 def _summary(content: Content) -> str:
     """Return the number of claims with each verdict, and the meanings of these verdicts."""
-    found = totals(content.records)
+    found, plural = totals(content.records), "s" * (len(content.records) != 1)
     meanings = "".join(f"<li>{_chip(name)} {escape(MEANINGS[Verdict(name)])}</li>" for name in found)
     return (
-        f'<p class="totals">{sum(found.values()):,} claims in {len(content.records)} experiments: {_chips(found)}</p>'
+        f'<p class="totals">{sum(found.values()):,} claims in {len(content.records)} experiment{plural}: '
+        f"{_chips(found)}</p>"
         "<p>A claim <b>agrees</b> if no setting contradicts it and at least half of the settings in which it could be "
         "judged support it. It is <b>contradicted</b> if at least one setting contradicts it. Numbers are estimates "
         "with 95 % confidence intervals over trials, each for one claim: about one in twenty may be wrong.</p>"
@@ -211,8 +213,9 @@ def _experiments(content: Content) -> str:
 def _experiment(content: Content, name: str) -> str:
     """Return an experiment: its summary, verdicts, figures and statements."""
     described, pictures = content.records[name], content.pictures[name]
+    where = Path(content.folder) if Path(content.folder).is_dir() else Path(content.folder).parent
     found = totals({name: described})
-    verdicts = _chips(found) if found else "no claims" if is_judged(described) else escape(not_judged(described))
+    verdicts = _chips(found) or escape("no claims" if is_judged(described) else not_judged(described, where))
     quick = ' <span class="verdict open">QUICK</span>' if described.get("quick") else ""
     seconds = f"{described['seconds']:,.0f} s" if described.get("seconds") else ""
     parts = (
@@ -222,8 +225,10 @@ def _experiment(content: Content, name: str) -> str:
         f"commit {commit_of(described)}",
         machine_of(described),
     )
-    command = escape(replot_command(described))
-    missing = "" if pictures else f"<p>No figures next to the record; {command} draws them.</p>"
+    command = escape(replot_command(described, where))
+    missing = f"<p>No figures next to the record; {command} draws them.</p>" if not pictures else ""
+    if remarks := described.get("remarks"):
+        missing = "".join(f"<p>{escape(remark)}</p>" for remark in remarks)
     return (
         f'<details class="experiment" id="{escape(name)}"{" open" * (len(content.records) <= FEW)}>'
         f"<summary><h3>{escape(name)}{quick}</h3> {verdicts}<br>{escape(content.summaries[name])}</summary>"

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from linfed.errors import UsageError
 from linfed.figures.png import small_picture
 from linfed.report.scoreboard import Record
-from linfed.reproduction.records import captions_of
+from linfed.reproduction.records import captions_of, replot_command
 
 SUFFIXES = (".png", ".webp")
 """Suffixes of picture files; the first one that exists is shown."""
@@ -56,6 +57,11 @@ def pictures(name: str, described: Record, folder: Path, names: Iterable[str], s
     Returns
     -------
     list of Picture
+
+    Raises
+    ------
+    UsageError
+        If a file is not a complete picture.
     """
     longer = tuple(f"{other}-" for other in names if other.startswith(f"{name}-"))
     texts = captions_of(described)
@@ -67,6 +73,13 @@ def pictures(name: str, described: Record, folder: Path, names: Iterable[str], s
     for stem, caption in stems.items():
         file = next((path for path in (folder / f"{stem}{suffix}" for suffix in SUFFIXES) if path.is_file()), None)
         if file is not None:
-            data, width, height = small_picture(file)
+            try:
+                data, width, height = small_picture(file)
+            except (OSError, SyntaxError) as error:  # Pillow raises both
+                reason = " ".join(str(error).split())
+                raise UsageError(
+                    f"{str(file)!r} is not a complete picture ({reason}): draw it again with "
+                    f"{replot_command(described, folder)}"
+                ) from None
             found.append(Picture(stem=stem, caption=caption, data=data, width=width, height=height))
     return found

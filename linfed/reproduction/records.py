@@ -53,7 +53,7 @@ def read_saved(name: str, folder: Path) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(
-            f"{str(path)!r} is not the record of a run ({reason}): rewrite it with linfed reproduce {name}"
+            f"{str(path)!r} is not the record of a run ({reason}): rewrite it with {_reproduce_command(name, folder)}"
         ) from None
     return dict(described)
 
@@ -87,7 +87,7 @@ def check_record(described: Mapping[str, Any]) -> None:
     """Raise `ValueError` if a field of a record is missing or has the wrong type."""
     optional: dict[str, Any] = {"quick": bool, "versions": dict, "blas": list, "tables": dict}
     optional |= dict.fromkeys(("seconds", "processor_seconds"), int | float)
-    optional |= {"figures": dict, "set": dict, "file": str, "command": str, "source": dict}
+    optional |= {"figures": dict, "set": dict, "file": str, "command": str, "source": dict, "remarks": list}
     _check_types(described, {"experiment": str, "claims": list}, "")
     _check_types(described, {name: kind for name, kind in optional.items() if name in described}, "")
     if not re.fullmatch(r"\w[\w-]*", described["experiment"]):
@@ -127,12 +127,30 @@ def _way_out(name: str, folder: Path) -> str:
         return "there is a full run; leave out --quick"
     for changed in (folder / "set", folder / "set" / "quick", folder.parent / "set" / "quick"):
         if (changed / f"{name}.json").exists():
-            return f"there is a run with --set; choose it with --out {changed}"
-    names = {*(path.stem for path in folder.glob("*.json")), *committed_runs()}
-    if near := "" if name in names else suggestion(name, sorted(names)):
+            return f"there is a run with changed fields; choose it with --out {changed}"
+    known = name in committed_runs() or _own_file(name)
+    if (
+        near := ""
+        if known
+        else suggestion(name, sorted({*(path.stem for path in folder.glob("*.json")), *committed_runs()}))
+    ):
         return near.strip(" ()")
-    known = "" if name in names else " if linfed list has this name"
-    return f"run linfed reproduce {name}{known}, or choose another folder with --out DIR"
+    listed = "" if known else " if linfed list has this name"
+    return f"run {_reproduce_command(name, folder)}{listed}, or choose another folder with --out DIR"
+
+
+def _own_file(name: str) -> str:
+    """Return the file in the working folder that defines an experiment without a committed run, or an empty string."""
+    files = () if name in committed_runs() else (f"{name}.py", f"{name.replace('-', '_')}.py")
+    return next((file for file in files if Path(file).is_file()), "")
+
+
+def _reproduce_command(name: str, folder: Path) -> str:
+    """Return the command that runs an experiment, or a file in the working folder, and writes to a folder."""
+    words = ["linfed", "reproduce", _own_file(name) or name]
+    if folder in (Path("results"), Path("results/quick")):
+        return shlex.join([*words, *["--quick"] * (folder.name == "quick")])
+    return shlex.join([*words, "--out", str(folder)])
 
 
 def finding_to_dict(claim: Finding) -> dict[str, Any]:
@@ -187,6 +205,19 @@ def run_status(name: str, folder: Path) -> str:
     if not is_judged(described):
         return "unfinished"
     return "quick" if described["quick"] else "full"
+
+
+def own_files(folder: Path) -> dict[str, Path]:
+    """Return the files of the user's own experiments with a saved run in a folder, by name, as far as they exist."""
+    files = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            described = read_saved(path.stem, folder)
+        except UsageError:
+            continue
+        if "file" in described and Path(described["file"]).is_file():
+            files[path.stem] = Path(described["file"])
+    return files
 
 
 def is_judged(described: Mapping[str, Any]) -> bool:

@@ -28,7 +28,7 @@ from linfed.reproduction.committed import Settings
 from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, in_package, load_file, name_of
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
-from linfed.reproduction.records import finding_to_dict, read_saved, replot_command
+from linfed.reproduction.records import captions_of, finding_to_dict, read_saved, replot_command
 from linfed.statistics.findings import Finding, by_sentence
 from linfed.sweeps.code_hash import source_digests
 from linfed.sweeps.executors import ExecutionOptions
@@ -99,7 +99,7 @@ class ReproduceOptions:
     @property
     def folder(self) -> str:
         """Folder to write to: `out`, or `default_folder` if it is None."""
-        return self.out or default_folder(quick=self.quick, with_changes=bool(self.set))
+        return self.out or default_folder(quick=self.quick, with_changes=bool(changes_of(self)))
 
 
 def default_folder(*, quick: bool, with_changes: bool = False) -> str:
@@ -172,14 +172,18 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     started = time.perf_counter()
     name, module = name_of(file), load_file(file)
     out, remarks = writable_folder(options.folder), list[str]()
+    before = set[str]() if options.draw else _drawn_before(name, out)
     if options.draw:
         described, tables = load_tables(name, out)
+        described.pop("remarks", None)
         lists = _lists(module, quick=described["quick"], changes=described.get("set", {}), saved=True)
         cells, reused, files = 0, 0, list[Path]()
         configuration = _configuration(lists)
         if described.get("configuration", configuration) != configuration:
+            standard = default_folder(quick=described["quick"], with_changes=bool(described.get("set")))
+            where = "" if out == Path(standard) else f" --out {shlex.quote(str(out))}"
             remarks.append(
-                f"its cells have changed since the run was saved; run {described['command']} to compute them"
+                f"its cells have changed since the run was saved; run {described['command']}{where} to compute them"
             )
     else:
         _check_same_file(out / f"{name}.json", file)
@@ -211,6 +215,9 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     with _errors_as_remarks("its figures cannot be drawn", described, out, remarks):
         figure_files, texts = _draw(file, module, tables, lists, out, _metadata(described))
     described["figures"] = texts
+    for path in (path for key in before.difference(texts) for path in _figure_files(name, key, out)):
+        path.unlink(missing_ok=True)  # a figure of the earlier run
+    described |= {"remarks": remarks} if remarks else {}
     _save_json(name, described, claims or [], out)
     files += figure_files
     seconds = time.perf_counter() - started
@@ -234,11 +241,24 @@ def _errors_as_remarks(what: str, described: Mapping[str, Any], out: Path, remar
         raise
     except Exception as error:
         expected = isinstance(error, ArithmeticError | LookupError | TypeError | ValueError)
-        if not expected or not described.get("set", {}).keys() - {"trials", "seed"}:
+        if not expected or not described.get("set", {}).keys() - {"seed"}:
             error.add_note(f"The tables are saved: correct the error, and run {replot_command(described, out)}")
             raise
         message = " ".join(str(error).split())
         remarks.append(f"{what} with these settings ({type(error).__name__}: {message})")
+
+
+def _drawn_before(name: str, out: Path) -> set[str]:
+    """Return the keys of the figures that the saved record of an experiment lists."""
+    try:
+        return set(captions_of(read_saved(name, out)))
+    except UsageError:  # no record
+        return set()
+
+
+def _figure_files(name: str, key: str, out: Path) -> list[Path]:
+    """Return the paths of a figure and of its caption."""
+    return [out / f"{name}{'-' + key if key else ''}{suffix}" for suffix in (".png", ".pdf", ".txt")]
 
 
 def _findings(file: Path, found: Any) -> list[Finding]:
@@ -473,7 +493,7 @@ def _draw(
                 {key: pair[1] for key, pair in found.items()},
             )
         for key, figure in figures.items():
-            stem = str(out / f"{name_of(file)}{'-' + key if key else ''}")
+            stem = str(_figure_files(name_of(file), key, out)[0].with_suffix(""))
             files += [*save_figure(figure, stem, metadata=metadata), write_caption(Path(f"{stem}.txt"), texts[key])]
             plt.close(figure)
     return files, texts

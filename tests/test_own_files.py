@@ -385,16 +385,21 @@ def test_figures_of_other_settings_are_removed_and_the_remark_is_shown(capsys):
     assert f"<p>{remark}</p>" in (where / "report.html").read_text()
 
 
-def test_settings_that_the_cells_reject_are_one_line(capsys):
+@pytest.mark.parametrize("own", [False, True])
+def test_settings_that_the_cells_reject_are_one_line(own, capsys):
+    """For a file of one's own there is a traceback, because its code may be wrong."""
+    write("experiments/__init__.py", "")
     check = "if self.size < 9:\n            raise ValueError(f'size = {self.size} must be at least 9')"
     text = OWN.replace("from beside import LARGE", "LARGE = 100").replace(
         "        return", f"        {check}\n        return"
     )
-    write("picky.py", text)
-    assert run("reproduce", "picky.py", "--workers", 1, "--set", "size=5") == 1
-    said = capsys.readouterr().err.splitlines()
-    assert said[-1] == "linfed: picky: 4 cells cannot run with size = 5: size = 5 must be at least 9"
-    assert not [line for line in said if "Traceback" in line]
+    named = [write("picky.py", text)] if own else ["picky", "--experiments", "experiments"]
+    write("experiments/picky.py", text)
+    assert run("reproduce", *named, "--workers", 1, "--set", "size=5") == 1
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback") == own
+    if not own:
+        assert said == "linfed: picky: 4 cells cannot run with size = 5: size = 5 must be at least 9\n"
 
 
 def test_all_saved_runs_include_own_files(capsys):

@@ -136,11 +136,12 @@ def _shard(given: str | None) -> tuple[int, int] | None:
 def failed(name: str, error: SweepError, changes: Mapping[str, object]) -> int:
     """Print the traceback of the first failed cell and one line for each failed cell; return the exit status.
 
-    If fields were changed and the cells reject their values, one line says so instead.
+    If the options changed fields of an experiment of the package, and its cells reject the values, one line says so
+    instead.
     """
     import traceback
 
-    if changes and all(isinstance(failure.error, TypeError | ValueError) for failure in error.failures):
+    if changes and all(isinstance(failure.error, ValueError) for failure in error.failures):
         settings = ", ".join(f"{field} = {value}" for field, value in changes.items())
         reason = " ".join(str(error.failures[0].error).split())
         cells = f"{len(error.failures)} cell{'s' * (len(error.failures) > 1)}"

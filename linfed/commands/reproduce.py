@@ -151,6 +151,7 @@ def through(files: Mapping[str, Path], options: ReproduceOptions, given: argpars
     """Run experiments in turn, print the report of each and a summary, and return the exit status."""
     from linfed.commands.printed import banner, report, summary, written
     from linfed.errors import SweepError
+    from linfed.reproduction.experiments import in_package
     from linfed.reproduction.run import changes_of, reproduce
     from linfed.sweeps.progress import log_status
 
@@ -163,7 +164,7 @@ def through(files: Mapping[str, Path], options: ReproduceOptions, given: argpars
         try:
             done = reproduce(file, options)
         except SweepError as error:
-            status = failed(name, error, changes_of(options))
+            status = failed(name, error, changes_of(options) if in_package(file) else {})
             continue
         if done is None:
             print(f"{name}: {SHARD_DONE.format(given.shard)}", flush=True)

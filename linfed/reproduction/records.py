@@ -129,11 +129,8 @@ def _way_out(name: str, folder: Path) -> str:
         if (changed / f"{name}.json").exists():
             return f"there is a run with changed fields; choose it with --out {changed}"
     known = name in committed_runs() or _own_file(name)
-    if (
-        near := ""
-        if known
-        else suggestion(name, sorted({*(path.stem for path in folder.glob("*.json")), *committed_runs()}))
-    ):
+    names = {*(path.stem for path in folder.glob("*.json")), *committed_runs()}
+    if near := "" if known else suggestion(name, sorted(names)):
         return near.strip(" ()")
     listed = "" if known else " if linfed list has this name"
     return f"run {_reproduce_command(name, folder)}{listed}, or choose another folder with --out DIR"

@@ -725,7 +725,8 @@ def test_absent_experiments_are_said_clearly(tmp_path, monkeypatch, capsys, argu
     [
         (["reprodcue", "x"], "'reprodcue' is not a command (did you mean 'reproduce'?); see linfed --help"),
         (["fedrep-fig3"], "'fedrep-fig3' is not a command (did you mean 'linfed reproduce fedrep-fig3'?); see linfed"),
-        (["reproduce"], "missing argument NAME; see linfed reproduce --help"),
+        (["reproduce"], "missing NAME; see linfed reproduce --help"),
+        (["compare"], "missing A and B; see linfed compare --help"),
         (["list", ""], "'': no such argument; see linfed list --help"),
         (["report", "--quick"], "--quick: no such argument; see linfed report --help"),
         (["list", "--foo"], "--foo: no such argument; see linfed list --help"),

@@ -15,7 +15,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("before", metavar="A", help="saved results of the first run: a folder or NAME.json")
     command.add_argument("after", metavar="B", help="saved results of the second run: a folder or NAME.json")
-    text = "also list estimates that differ by more than this share of their size"
+    text = (
+        "also list estimates that differ by more than this share of their size; by default those that lie outside of "
+        "each other's interval"
+    )
     command.add_argument("--rtol", type=float, metavar="SHARE", help=text)
     text = "exit with status 1 if a verdict differs, or if only one run has a claim"
     command.add_argument("--strict", action="store_true", help=text)

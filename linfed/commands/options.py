@@ -67,7 +67,9 @@ def add_execution(command: argparse.ArgumentParser) -> None:
     command.add_argument("--workers", type=int, metavar="N", help="worker processes (default: one per processor)")
     command.add_argument("--dask", metavar="ADDRESS", help="run the cells on a Dask cluster, e.g. tcp://host:8786")
     command.add_argument(
-        "--mpi", action="store_true", help="run the cells on MPI: mpiexec -n 9 python -m mpi4py.futures -m linfed .."
+        "--mpi",
+        action="store_true",
+        help="run the cells on MPI; start with mpiexec -n 9 python -m mpi4py.futures -m linfed reproduce",
     )
     command.add_argument("--shard", metavar="I/N", help="run only the I-th of N parts of the cells")
     command.add_argument(

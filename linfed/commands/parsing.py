@@ -35,7 +35,8 @@ class Parser(argparse.ArgumentParser):
             if not given:
                 return "'': no such argument"
             return f"{' '.join(given)}: no such argument{self._argument(*given[:2])}"
-        return message.replace("the following arguments are required:", "missing argument")
+        names = message.removeprefix("the following arguments are required: ")
+        return message if names == message else f"missing {names.replace(', ', ' and ')}"
 
     def _argument(self, given: str, value: str = "VALUE") -> str:
         """Return a suggestion for an unknown argument: a similar option, or ``--set`` for a field of an experiment."""

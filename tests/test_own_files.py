@@ -388,13 +388,13 @@ def test_figures_of_other_settings_are_removed_and_the_remark_is_shown(capsys):
 @pytest.mark.parametrize("own", [False, True])
 def test_settings_that_the_cells_reject_are_one_line(own, capsys):
     """For a file of one's own there is a traceback, because its code may be wrong."""
-    write("experiments/__init__.py", "")
+    write("given/__init__.py", "")
     check = "if self.size < 9:\n            raise ValueError(f'size = {self.size} must be at least 9')"
     text = OWN.replace("from beside import LARGE", "LARGE = 100").replace(
         "        return", f"        {check}\n        return"
     )
-    named = [write("picky.py", text)] if own else ["picky", "--experiments", "experiments"]
-    write("experiments/picky.py", text)
+    named = [write("picky.py", text)] if own else ["picky", "--experiments", "given"]
+    write("given/picky.py", text)
     assert run("reproduce", *named, "--workers", 1, "--set", "size=5") == 1
     said = capsys.readouterr().err
     assert said.startswith("Traceback") == own

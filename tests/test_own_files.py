@@ -414,7 +414,10 @@ def test_all_saved_runs_include_own_files(capsys):
         r"draw it again with linfed replot my_grid.py --quick\n",
         capsys.readouterr().err,
     )
-    assert run("replot", "all", "--quick", "--experiments", ROOT / "experiments") == 0
+    every = ["replot", "all", "--experiments", ROOT / "experiments"]
+    assert run(*every, "--quick") == 0
+    assert run(*every, "--strict", "--out", "results/quick") == 2  # there is no committed run of it
+    assert "no saved run in" in capsys.readouterr().err
     assert run("report", "results/quick") == 0
     capsys.readouterr()
     assert run("compare", "results/quick", "results/quick") == 0

@@ -66,6 +66,7 @@ def add_printed(command: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Run the experiments, or redraw and judge saved runs; return the exit status."""
     from linfed.errors import UsageError
+    from linfed.reproduction.experiments import experiment_files
     from linfed.reproduction.own_settings import read_settings
     from linfed.reproduction.run import ReproduceOptions, cells_ready, writable_folder
 
@@ -77,7 +78,7 @@ def run(given: argparse.Namespace) -> int:
     for name in settings.keys() & {"trials", "seed"}:
         if getattr(given, name) is not None:
             raise UsageError(f"--{name} and --set {name} cannot be combined")
-    files = wanted(given)
+    files = wanted(given, experiment_files)
     check_strict(given, files)
     options = ReproduceOptions(quick=given.quick, trials=given.trials, seed=given.seed, set=settings, out=given.out)
     out = Path(options.folder)
@@ -92,13 +93,17 @@ def run(given: argparse.Namespace) -> int:
 def redraw(given: argparse.Namespace) -> int:
     """Redraw and judge saved runs, and return the exit status; ``all`` means all saved runs."""
     from linfed.errors import UsageError
+    from linfed.reproduction.experiments import experiment_files
     from linfed.reproduction.records import own_files, run_status
     from linfed.reproduction.run import ReproduceOptions, load_tables, writable_folder
 
     out = results_folder(given)
-    files = wanted(given, lambda name: bool(run_status(name, out)))
-    if "all" in given.names:
-        files = own_files(out) | files
+
+    def saved(folder: Path) -> dict[str, Path]:
+        of_folder = {name: file for name, file in experiment_files(folder).items() if run_status(name, out)}
+        return of_folder if given.strict else own_files(out) | of_folder  # no committed run of one's own file
+
+    files = wanted(given, saved)
     check_strict(given, files)
     if not files:
         raise UsageError(
@@ -111,13 +116,13 @@ def redraw(given: argparse.Namespace) -> int:
         return through(files, ReproduceOptions(quick=given.quick, out=str(out), draw=True), given)
 
 
-def wanted(given: argparse.Namespace, of_all: Callable[[str], bool] = bool) -> dict[str, Path]:
+def wanted(given: argparse.Namespace, every: Callable[[Path], Mapping[str, Path]]) -> dict[str, Path]:
     """Return the files of the requested experiments by name, after importing each.
 
-    ``all`` stands for the experiments of the folder for whose names `of_all` returns True.
+    ``all`` stands for the files that `every` returns for the folder of experiments.
     """
     from linfed.errors import UsageError
-    from linfed.reproduction.experiments import experiment_files, experiments_folder, find, load_file, name_of
+    from linfed.reproduction.experiments import experiments_folder, find, load_file, name_of
 
     alone = all(argument.endswith(".py") for argument in given.names)
     folder = Path() if alone else experiments_folder(given.experiments)
@@ -127,7 +132,7 @@ def wanted(given: argparse.Namespace, of_all: Callable[[str], bool] = bool) -> d
         if files.setdefault(name_of(file), file).resolve() != file.resolve():
             raise UsageError(f"{str(file)!r} and {str(files[name_of(file)])!r} have the same name: run them separately")
     if "all" in given.names:
-        files |= {name: file for name, file in experiment_files(folder).items() if of_all(name)}
+        files |= every(folder)
     for file in files.values():
         load_file(file)
     return files

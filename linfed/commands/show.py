@@ -25,7 +25,15 @@ def run(given: argparse.Namespace) -> int:
     """Print the captions and claims of saved runs, and return the exit status."""
     from linfed.commands.printed import banner, claims_text, wrapped
     from linfed.reproduction.experiments import name_of
-    from linfed.reproduction.records import captions_of, is_judged, kind_of_run, load_findings, not_judged, read_saved
+    from linfed.reproduction.records import (
+        captions_of,
+        figure_stem,
+        is_judged,
+        kind_of_run,
+        load_findings,
+        not_judged,
+        read_saved,
+    )
 
     folder = results_folder(given)
     names = [name_of(Path(name)) if name.endswith(".py") else name for name in given.names]
@@ -38,8 +46,7 @@ def run(given: argparse.Namespace) -> int:
         commit = f", commit {described['commit']}" if described.get("commit") else ""
         print(wrapped(f"{name}: {kind_of_run(described)}, linfed {versions.get('linfed', '?')}{commit}"))
         for key, caption in captions_of(described).items():
-            figure = f"{name}-{key}.png" if key else f"{name}.png"
-            print(wrapped(f"{folder / figure}\n  {caption}"))
+            print(wrapped(f"{folder / figure_stem(name, key)}.png\n  {caption}"))
         claims = load_findings(described)
         if claims:
             print(claims_text(name, claims, verbose=given.verbose))

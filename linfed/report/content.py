@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from linfed.report.compare import Comparison
 from linfed.report.pictures import Picture
@@ -25,7 +26,7 @@ class Content:
     Parameters
     ----------
     folder : str
-        Folder of the runs.
+        Folder of the runs, or one ``NAME.json`` in it.
     records : dict of str to mapping
         Contents of each ``NAME.json``, by the name of the experiment.
     scoreboard : list of Row
@@ -47,6 +48,12 @@ class Content:
     pictures: Mapping[str, list[Picture]]
     moved: Comparison | None = None
     against: str = ""
+
+    @property
+    def where(self) -> Path:
+        """The folder; that of the file if `folder` is one ``NAME.json``."""
+        path = Path(self.folder)
+        return path if path.is_dir() else path.parent
 
     @property
     def quick(self) -> list[str]:

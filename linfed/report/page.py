@@ -6,7 +6,6 @@ import base64
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
-from pathlib import Path
 
 from linfed.report.compare import Pair
 from linfed.report.content import Content, commit_of, date_of, machine_of, remarks, totals
@@ -213,9 +212,8 @@ def _experiments(content: Content) -> str:
 def _experiment(content: Content, name: str) -> str:
     """Return an experiment: its summary, verdicts, figures and statements."""
     described, pictures = content.records[name], content.pictures[name]
-    where = Path(content.folder) if Path(content.folder).is_dir() else Path(content.folder).parent
     found = totals({name: described})
-    verdicts = _chips(found) or escape("no claims" if is_judged(described) else not_judged(described, where))
+    verdicts = _chips(found) or escape("no claims" if is_judged(described) else not_judged(described, content.where))
     quick = ' <span class="verdict open">QUICK</span>' if described.get("quick") else ""
     seconds = f"{described['seconds']:,.0f} s" if described.get("seconds") else ""
     parts = (
@@ -225,14 +223,13 @@ def _experiment(content: Content, name: str) -> str:
         f"commit {commit_of(described)}",
         machine_of(described),
     )
-    command = escape(replot_command(described, where))
-    missing = f"<p>No figures next to the record; {command} draws them.</p>" if not pictures else ""
-    if remarks := described.get("remarks"):
-        missing = "".join(f"<p>{escape(remark)}</p>" for remark in remarks)
+    missing = f"No figures next to the record; {replot_command(described, content.where)} draws them."
+    notes = described.get("remarks") or [missing] * (not pictures)
     return (
         f'<details class="experiment" id="{escape(name)}"{" open" * (len(content.records) <= FEW)}>'
         f"<summary><h3>{escape(name)}{quick}</h3> {verdicts}<br>{escape(content.summaries[name])}</summary>"
-        f'<p class="source">{escape("; ".join(filter(None, parts)))}</p>{missing}'
+        f'<p class="source">{escape("; ".join(filter(None, parts)))}</p>'
+        + "".join(f"<p>{escape(note)}</p>" for note in notes)
         + "".join(map(_figure, pictures))
         + "".join(map(_statement, statements(described)))
         + "</details>\n"

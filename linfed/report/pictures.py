@@ -9,7 +9,7 @@ from pathlib import Path
 from linfed.errors import UsageError
 from linfed.figures.png import small_picture
 from linfed.report.scoreboard import Record
-from linfed.reproduction.records import captions_of, replot_command
+from linfed.reproduction.records import captions_of, figure_stem, replot_command
 
 SUFFIXES = (".png", ".webp")
 """Suffixes of picture files; the first one that exists is shown."""
@@ -65,7 +65,7 @@ def pictures(name: str, described: Record, folder: Path, names: Iterable[str], s
     """
     longer = tuple(f"{other}-" for other in names if other.startswith(f"{name}-"))
     texts = captions_of(described)
-    stems = {f"{name}-{key}" if key else name: text for key, text in texts.items()}
+    stems = {figure_stem(name, key): text for key, text in texts.items()}
     for path in sorted(folder.glob(f"{name}*")):
         if path.stem == name or (path.stem.startswith(f"{name}-") and not f"{path.stem}-".startswith(longer)):
             stems.setdefault(path.stem, summary or name)

@@ -7,7 +7,7 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -144,9 +144,14 @@ def _own_file(name: str) -> str:
 
 def _reproduce_command(name: str, folder: Path) -> str:
     """Return the command that runs an experiment, or a file in the working folder, and writes to a folder."""
-    words = ["linfed", "reproduce", _own_file(name) or name]
-    if folder in (Path("results"), Path("results/quick")):
-        return shlex.join([*words, *["--quick"] * (folder.name == "quick")])
+    quick = folder == Path("results/quick")
+    return _command_in(folder, ["linfed", "reproduce", _own_file(name) or name], quick=quick)
+
+
+def _command_in(folder: Path | None, words: Sequence[str], *, quick: bool) -> str:
+    """Return a command for a folder of full or quick runs; None means the default folder."""
+    if folder in (None, Path("results/quick" if quick else "results")):
+        return shlex.join([*words, *["--quick"] * quick])
     return shlex.join([*words, "--out", str(folder)])
 
 
@@ -191,6 +196,11 @@ def captions_of(described: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(text) for key, text in figures.items()} if isinstance(figures, dict) else {}
 
 
+def figure_stem(name: str, key: str) -> str:
+    """Return the name of a figure's files, without their suffixes."""
+    return f"{name}-{key}" if key else name
+
+
 def run_status(name: str, folder: Path) -> str:
     """Return the status of a saved run: ``full``, ``quick``, ``unfinished``, ``unreadable``, or empty without a run."""
     if not (folder / f"{name}.json").exists():
@@ -225,10 +235,7 @@ def is_judged(described: Mapping[str, Any]) -> bool:
 def replot_command(described: Mapping[str, Any], folder: Path | None = None) -> str:
     """Return the command that redraws and judges a saved run in a folder; None for the default folder."""
     file, quick = described.get("file"), bool(described.get("quick"))
-    words = ["linfed", "replot", Path(file).name if file else described["experiment"]]
-    if folder in (None, Path("results/quick" if quick else "results")):
-        return shlex.join([*words, *["--quick"] * quick])
-    return shlex.join([*words, "--out", str(folder)])
+    return _command_in(folder, ["linfed", "replot", Path(file).name if file else described["experiment"]], quick=quick)
 
 
 def not_judged(described: Mapping[str, Any], folder: Path | None = None) -> str:

@@ -28,7 +28,7 @@ from linfed.reproduction.committed import Settings
 from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, in_package, load_file, name_of
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
-from linfed.reproduction.records import captions_of, finding_to_dict, read_saved, replot_command
+from linfed.reproduction.records import captions_of, figure_stem, finding_to_dict, read_saved, replot_command
 from linfed.statistics.findings import Finding, by_sentence
 from linfed.sweeps.code_hash import source_digests
 from linfed.sweeps.executors import ExecutionOptions
@@ -172,7 +172,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     started = time.perf_counter()
     name, module = name_of(file), load_file(file)
     out, remarks = writable_folder(options.folder), list[str]()
-    before = set[str]() if options.draw else _drawn_before(name, out)
+    before = set[str]()
     if options.draw:
         described, tables = load_tables(name, out)
         described.pop("remarks", None)
@@ -187,6 +187,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
             )
     else:
         _check_same_file(out / f"{name}.json", file)
+        before = _drawn_before(name, out)
         lists = cells_ready(file, options)
         everything = [cell for cells in lists.values() for cell in cells]
         done = run_cells(everything, store_in(out), options.execution, label=name)
@@ -215,8 +216,9 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     with _errors_as_remarks("its figures cannot be drawn", described, out, remarks):
         figure_files, texts = _draw(file, module, tables, lists, out, _metadata(described))
     described["figures"] = texts
-    for path in (path for key in before.difference(texts) for path in _figure_files(name, key, out)):
-        path.unlink(missing_ok=True)  # a figure of the earlier run
+    for key in before.difference(texts):  # figures of the earlier run
+        for suffix in (".png", ".pdf", ".txt"):
+            (out / f"{figure_stem(name, key)}{suffix}").unlink(missing_ok=True)
     described |= {"remarks": remarks} if remarks else {}
     _save_json(name, described, claims or [], out)
     files += figure_files
@@ -254,11 +256,6 @@ def _drawn_before(name: str, out: Path) -> set[str]:
         return set(captions_of(read_saved(name, out)))
     except UsageError:  # no record
         return set()
-
-
-def _figure_files(name: str, key: str, out: Path) -> list[Path]:
-    """Return the paths of a figure and of its caption."""
-    return [out / f"{name}{'-' + key if key else ''}{suffix}" for suffix in (".png", ".pdf", ".txt")]
 
 
 def _findings(file: Path, found: Any) -> list[Finding]:
@@ -493,7 +490,7 @@ def _draw(
                 {key: pair[1] for key, pair in found.items()},
             )
         for key, figure in figures.items():
-            stem = str(_figure_files(name_of(file), key, out)[0].with_suffix(""))
+            stem = str(out / figure_stem(name_of(file), key))
             files += [*save_figure(figure, stem, metadata=metadata), write_caption(Path(f"{stem}.txt"), texts[key])]
             plt.close(figure)
     return files, texts

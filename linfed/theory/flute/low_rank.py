@@ -278,8 +278,9 @@ def truncation_floor(truth: Truth, rank: int, n_samples: int, *, step_size: floa
         if np.any(swing > LARGEST_SWING) or np.any(move > LARGEST_MOVE):
             warnings.warn(
                 f"the floor on fresh samples is too high, or runs diverge: at step_size = {share:.2g} / lambda_1 the "
-                f"noise moves the model by {float(swing.max()):.2g} times its linear range, above {LARGEST_SWING:g}, or "
-                f"by {float(move.max()):.2g} lambda_1, above {LARGEST_MOVE:g}; lower the step size or give more samples",
+                f"noise moves the model by {float(swing.max()):.2g} times its linear range, above {LARGEST_SWING:g}, "
+                f"or by {float(move.max()):.2g} lambda_1, above {LARGEST_MOVE:g}; lower the step size or give more "
+                "samples",
                 RuntimeWarning,
                 stacklevel=2,
             )

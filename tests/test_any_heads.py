@@ -324,7 +324,7 @@ CALLS = {
         ["step_size = 0.0", "positive"],
     ),
     "few samples": (lambda: lf.theory.stability_edge(skewed(5, 2), dim=9, n_samples=3), ["n_samples = 3", "rank + 2"]),
-    "dimension": (lambda: lf.theory.local_best_step(skewed(5, 2), dim=3, n_samples=9), ["dim = 3", "2 rank = 4"]),
+    "dimension": (lambda: lf.theory.local_best_step(skewed(5, 2), dim=2, n_samples=9), ["dim = 2", "above rank = 2"]),
     "participants": (
         lambda: lf.theory.stability_edge(skewed(5, 2), participants=6, **SIZES),
         ["participants = 6", "n_clients = 5"],

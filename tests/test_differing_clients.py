@@ -542,8 +542,8 @@ CALLS = {
         ["gradient heads", "clients with different noise_std"],
     ),
     "other algorithms": (
-        lambda: lf.predict(lf.LocalOnly(), problem(), data=lf.FixedSamples(9), rounds=1),
-        ["LocalOnly", "clients with different noise_std"],
+        lambda: lf.predict(lf.LocalGram(rank=2), problem(), data=lf.FixedSamples(9), rounds=1),
+        ["LocalGram", "clients with different noise_std"],
     ),
 }  # fmt: skip
 

@@ -92,7 +92,7 @@ def test_the_expansion_serves_until_its_correction_is_three_tenths():
 
     edge = brentq(lambda lam: share(lam) - 0.3, 1e-3, 0.4)
     assert np.isfinite(risk(m, 1.001 * edge))
-    assert_one_line(lambda: risk(m, 0.999 * edge), ["is too small for d = 8 and m = 8"])
+    assert_one_line(lambda: risk(m, 0.999 * edge), ["is too small for m = 8 samples in d = 8 dimensions"])
 
 
 def test_a_regressor_of_0_has_only_the_noise():
@@ -158,3 +158,48 @@ def test_bad_arguments(changes, fragments):
 def test_no_ridge_is_best_for_nothing():
     sizes = {"noise_std": 0.5, "dim": 8, "n_samples": 4}
     assert_one_line(lambda: lf.theory.best_local_ridge(0.0, **sizes), ["length is 0"])
+
+
+ALONE = {  # algorithm, number of fresh samples of each client, tolerance
+    "least squares": (lf.LocalOnly(), (14, 16, 12, 20), 0.02),
+    "fewer samples than dimensions": (lf.LocalOnly(), (3, 6, 4, 5), 0.02),
+    "both": (lf.LocalOnly(), (3, 14, 12, 4), 0.02),
+    "ridge": (lf.LocalOnly(ridge=0.5), (3, 14, 20, 4), 0.03),
+    "oracle": (lf.Oracle(rank=3), (9, 12, 8, 15), 0.02),
+    "oracle, fewer samples than columns": (lf.Oracle(rank=3), (1, 1, 9, 1), 0.02),
+    "oracle, ridge": (lf.Oracle(rank=3, ridge=2.0), (1, 9, 5, 2), 0.04),
+    "oracle of fewer columns": (lf.Oracle(rank=2), (9, 12, 8, 15), 0.02),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_clients_that_differ_have_the_mean_of_their_risks(name):
+    """Each has its own length, noise and number of samples; against least squares in a loop over draws."""
+    (algorithm, counts, tolerance), rng = ALONE[name], np.random.default_rng(0)
+    B, W = np.linalg.qr(rng.standard_normal((DIM, 3)))[0], rng.standard_normal((4, 3)) * [[0.5], [1.0], [2.0], [1.5]]
+    noise, draws, measured = (0.2, 1.0, 0.5, 2.0), 6000, []
+    problem = lf.GivenTruth(B=B, W=W, noise_std=noise)
+    basis = np.eye(DIM) if isinstance(algorithm, lf.LocalOnly) else problem.truth(0, [0]).reference(algorithm.rank)[0]
+    for phi, sigma, m in zip(W @ B.T, noise, counts, strict=True):
+        X = rng.standard_normal((draws, m, DIM))
+        y, Z = X @ phi + sigma * rng.standard_normal((draws, m)), X @ basis
+        gram = Z.mT @ Z / m + algorithm.ridge * np.eye(Z.shape[-1])
+        theta = np.linalg.pinv(gram, rcond=1e-10, hermitian=True) @ (Z.mT @ y[..., None]) / m
+        measured.append(0.5 * np.square((basis @ theta)[..., 0] - phi).sum(axis=-1) + 0.5 * sigma**2)
+    found = float(lf.predict(algorithm, problem, data=lf.FreshSamples(counts), rounds=1).floor)
+    mean, error = np.mean(measured), np.std(measured, axis=1).max() / np.sqrt(4 * draws)
+    assert abs(found / mean - 1) < tolerance + 3 * error / mean
+    alike = np.sqrt(np.mean(np.square(noise)))
+    others = lf.GivenTruth(B=B, W=W, noise_std=alike), lf.FreshSamples(round(np.mean(counts)))
+    if algorithm.ridge == 0:
+        assert abs(float(lf.predict(algorithm, others[0], data=others[1], rounds=1).floor) / mean - 1) > 2 * tolerance
+
+
+def test_an_oracle_with_nearly_as_many_samples_as_columns_has_no_mean_risk():
+    problem = lf.SharedRepresentation(n_clients=4, dim=8, rank=3, noise_std=0.1)
+    for m in (2, 3, 4):
+        assert lf.predict(lf.Oracle(rank=3), problem, data=lf.FreshSamples(m), rounds=1).floor == np.inf
+    clean = lf.SharedRepresentation(n_clients=4, dim=8, rank=3)
+    floors = [lf.predict(lf.Oracle(rank=3), clean, data=lf.FreshSamples(m), rounds=1).floor for m in (1, 2, 3, 5)]
+    squares = np.square(clean.truth(0, [0]).W).sum() / 4
+    np.testing.assert_allclose([float(each) for each in floors], [squares / 3, squares / 6, 0.0, 0.0], rtol=1e-12)

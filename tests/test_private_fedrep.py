@@ -354,7 +354,7 @@ LARGER = lf.UnderParameterized(n_clients=40, dim=30, gap=4.0, gap_after=2)
         (private(clip=3.0), PROBLEM, None, "for clip = 3"),
         (private(clip=3.0), PROBLEM, lf.FixedSamples(8), "for FixedSamples"),
         (private(message_noise_std=0.1), PROBLEM, lf.FixedSamples(8), "for FixedSamples"),
-        (private(message_noise_std=0.1), PROBLEM, lf.FreshSamples(2), "n_samples = 2"),
+        (private(message_noise_std=0.1), PROBLEM, lf.FreshSamples(3), "n_samples = rank + 1 = 3"),
         (private(message_noise_std=0.1), LARGER, None, "ground truth of rank k"),
         (private(message_noise_std=0.1, heads=lf.GradientHeads()), PROBLEM, None, "exact heads"),
     ],

@@ -65,11 +65,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class FedRepRun:
-    """Run of FedRep to be predicted."""
+    """Run of FedRep to be predicted; its step sizes count `scale` times."""
 
     job: Job
     algorithm: FedRep
     problem: Problem
+    scale: float = 1.0
 
     @property
     def exact(self) -> bool:
@@ -123,9 +124,9 @@ class FedRepRun:
         return self.job.setting.samples
 
     @property
-    def unit(self) -> int:
+    def unit(self) -> float:
         """Factor from `step_size` to the step along the participants' mean gradient."""
-        return self.job.sizes.participants if self.algorithm.aggregate == "sum" else 1
+        return self.scale * (self.job.sizes.participants if self.algorithm.aggregate == "sum" else 1)
 
     @property
     def steps(self) -> Array:
@@ -196,5 +197,5 @@ class FedRepRun:
         """Linear map of a round near B* for the heads of every trial."""
         n, sizes = self.job.sizes.n_clients, self.sizes | {"noise_std": self.problem.noise_std}
         sizes |= {"message_noise_std": self.message_noise_std, **self.compression}
-        clients = Clients.checked(n, self.algorithm.rank, **sizes)
+        clients = Clients.checked(n, self.algorithm.rank, **sizes, near=True)
         return [LocalMap.of(RoundMoments.of(trial.W, clients)) for trial in self.trials]

@@ -50,7 +50,12 @@ LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
 }
 """Function that predicts runs of each algorithm."""
 
-HETEROGENEOUS = (FedRep, FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR, FedRolex, *PERSONAL)
+FEDREP: tuple[type[Algorithm], ...] = (FedRep, PrivateFedRep, CompressedFedRep)
+
+UNEQUAL = (*FEDREP, LocalOnly, Oracle)
+"""Algorithms whose predictions use one number of fresh samples for each client."""
+
+HETEROGENEOUS = (*UNEQUAL, FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR, FedRolex, *PERSONAL)
 """Algorithms whose predictions use given samples, or one noise level for each client."""
 
 METHODS = ("initial_state", "step", "estimate", "finish")
@@ -147,7 +152,7 @@ def predict(
         )
     if base not in HETEROGENEOUS and np.ndim(getattr(job.problem, "noise_std", 0.0)):
         raise NoPredictionError(f"no prediction of {base.__name__} is available for clients with different noise_std")
-    if base is not FedRep and isinstance(job.data, FreshSamples) and job.data.unequal:
+    if base not in UNEQUAL and isinstance(job.data, FreshSamples) and job.data.unequal:
         raise NoPredictionError(
             f"no prediction of {base.__name__} is available for clients with different numbers of fresh samples"
         )

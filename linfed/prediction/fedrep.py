@@ -22,10 +22,13 @@ from linfed.prediction.laws import (
     GRADIENT_HEADS,
     LARGEST_RANK,
     MEANS,
+    NEAR,
+    NOISE_ALONE,
     NOISY_MESSAGES,
     SECOND_ORDER,
     STEP_OF_MEANS,
     UNDER_PARAMETERISED,
+    WITHOUT_QR,
     Law,
     near_truth,
     step_doubts,
@@ -33,6 +36,7 @@ from linfed.prediction.laws import (
 from linfed.prediction.prediction import Curves, Prediction, Quantity
 from linfed.problems import Problem, Truth
 from linfed.problems.designs import is_gaussian
+from linfed.problems.given import GivenTruth
 from linfed.simulation.engines import obstacle
 from linfed.simulation.job import Job, no_reference, seconds_of_a_trial
 from linfed.simulation.loop import first_state
@@ -43,6 +47,13 @@ CHAIN_CLIENTS = 1000
 """Number of clients up to which some hundred runs with engine "chain" cost about as much as a prediction."""
 
 CHAIN_TRIALS = 300
+
+RIGHT_ANGLE = (
+    "no prediction of the distance is available from an initial distance of 1: at a right angle the mean of a round "
+    "does not move B, so chance determines when the distance falls; use a smaller initial distance"
+)
+
+NARROW = "as a run with r columns, m - (k - r) samples and d - (k - r) dimensions: "
 
 STILL = "exact in every run in which no client has linearly dependent features (probability 1 for continuous x)"
 
@@ -57,6 +68,14 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
         raise NoPredictionError("no prediction is available for split = True or a whitened gradient")
     case = FedRepRun(job, algorithm, job.problem)
     rounds = np.arange(job.rounds + 1)
+    if job.sizes.dim == algorithm.rank and not no_reference(case.problem, algorithm.rank):
+        return Prediction(
+            law="whole space",
+            source="the distance of B from itself",
+            validity="exact: B spans the whole space",
+            rounds=rounds,
+            _curves=Curves(np.zeros((job.trials, len(rounds)))),
+        )
     if case.exact and case.samples <= algorithm.rank and not case.message_noise_std:
         return Prediction(
             law="no movement",
@@ -70,6 +89,15 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
     unchanged = case.exact and algorithm.representation_steps == 1 and case.clip is None and not case.message_noise_std
     if isinstance(job.data, FixedSamples) and unchanged:
         return _at_fixed(case, rounds)
+    if case.exact and (case.truth_rank or algorithm.rank) < algorithm.rank:
+        return _as_narrow(case)
+    if case.exact and algorithm.rank < job.sizes.dim < 2 * algorithm.rank:
+        return _near_truth(case, rounds)
+    return _by_laws(case)
+
+
+def _by_laws(case: FedRepRun) -> Prediction:
+    """Predict the distance in every round by the first prediction that is available, or raise a NoPredictionError."""
     laws, trials, reasons = laws_of(case), case.trials, []
     for law in laws:
         try:
@@ -77,15 +105,18 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
         except (ValueError, OverflowError) as error:  # valid for runs but not for this prediction
             reasons.append(f"the prediction {law.name!r} is not available: {error}")
             continue
+        quantities, orthogonal = law.near(case), bool(np.max(curves.distance[..., 0]) > 1.0 - 1e-12)
+        if orthogonal and not quantities:
+            raise NoPredictionError(RIGHT_ANGLE)
         return Prediction(
             law=law.name,
             source=law.source,
             validity=law.validity,
-            rounds=rounds,
-            warnings=(*law.doubts(case, curves), *reasons),
-            notes=_notes(job),
-            _curves=curves,
-            _quantities=law.near(case),
+            rounds=np.arange(case.job.rounds + 1),
+            warnings=() if orthogonal else (*law.doubts(case, curves), *reasons),
+            notes=_notes(case.job),
+            _curves=RIGHT_ANGLE if orthogonal else curves,
+            _quantities=quantities,
         )
     raise NoPredictionError(reasons[-1])
 
@@ -97,8 +128,8 @@ def _compressed(case: FedRepRun, algorithm: CompressedFedRep, rounds: Indices) -
             f"no prediction is available for levels = {algorithm.levels}: the variance of quantisation depends on the "
             "messages; measure it and use lf.theory.near_truth_factor(compression=...)"
         )
-    missing = next(_missing(case), None)
-    if missing or not case.exact or (case.truth_rank or 0) > algorithm.rank:
+    missing = next(_missing(case, near=True), None)
+    if missing or not case.exact or case.truth_rank != algorithm.rank:
         raise NoPredictionError(
             "no prediction of FedRep with compressed messages is available "
             + (missing or "except for exact heads and a ground truth of rank k")
@@ -114,6 +145,75 @@ def _compressed(case: FedRepRun, algorithm: CompressedFedRep, rounds: Indices) -
     )
 
 
+def _near_truth(case: FedRepRun, rounds: Indices) -> Prediction:
+    """Predict what is known near B* if d is below 2k, where fewer than k angles differ from 0."""
+    missing = next(_missing(case, near=True), None)
+    if missing or case.truth_rank != case.algorithm.rank or case.samples <= case.algorithm.rank:
+        raise NoPredictionError(
+            "no prediction of FedRep's distance is available "
+            + (missing or f"for dim = {case.job.sizes.dim} below 2 rank, except with n_samples above rank")
+        )
+    return Prediction(
+        law="near the truth",
+        source="theory.near_truth_factor and near_truth_floor",
+        validity=NEAR,
+        rounds=rounds,
+        warnings=tuple(step_doubts(case, STEP_OF_MEANS)),
+        _curves=f"no prediction of FedRep's distance is available for dim = {case.job.sizes.dim} below 2 rank = "
+        f"{2 * case.algorithm.rank}, only of its floor, rate, stability edge and best step",
+        _quantities=near_truth(case),
+    )
+
+
+def _as_narrow(case: FedRepRun) -> Prediction:
+    """Predict a run with more columns than the rank r of the ground truth by a run with r columns.
+
+    The k - r columns of B without a component in span(B*) cost each client k - r samples and dimensions, and the
+    message has the factor ``m'/m`` (docs/laws/wider-rank.md). The angles of the initial B are kept.
+    """
+    job, algorithm, k, r = case.job, case.algorithm, case.algorithm.rank, case.truth_rank
+    assert r is not None
+    extra, sizes = k - r, case.job.sizes
+    missing = next(_missing(case, wide=True), None)
+    if missing or sizes.dim < k + r:
+        raise NoPredictionError(
+            "no prediction of FedRep's distance is available "
+            + (missing or f"for dim = {sizes.dim} below rank + {r} = {k + r}, with a ground truth of rank {r}")
+        )
+    kept, starts = sizes.dim - extra, []
+    for trial in case.trials:
+        assert trial.B0 is not None
+        turned = trial.B0 @ np.linalg.svd(trial.basis.T @ trial.B0)[2][:r].T  # the other columns are orthogonal to B*
+        N = trial.basis.T @ turned
+        outside = turned - trial.basis @ N
+        values, vectors = np.linalg.eigh(outside.T @ outside)
+        Q = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+        starts.append(np.concatenate([N, Q, np.zeros((kept - 2 * r, r))]))
+    narrow = replace(
+        job,
+        algorithm=replace(algorithm, rank=r, init=np.stack(starts)),
+        problem=GivenTruth(
+            B=np.broadcast_to(np.eye(kept, r), (job.trials, kept, r)),
+            W=np.stack([trial.W for trial in case.trials]),
+            noise_std=case.problem.noise_std,
+        ),
+        data=FreshSamples(case.samples - extra),
+        sizes=replace(sizes, dim=kept),
+    )
+    assert isinstance(narrow.algorithm, FedRep)
+    assert narrow.problem is not None
+    share = 1.0 - extra / case.samples
+    found = _by_laws(FedRepRun(narrow, narrow.algorithm, narrow.problem, scale=share))
+    words = f"a run with {r} columns, {case.samples - extra} samples and dim = {kept}"
+    return replace(
+        found,
+        source=f"{found.source}, of the equivalent run with {r} columns (docs/laws/wider-rank.md)",
+        validity=f"{NARROW}{found.validity}",
+        warnings=tuple(f"as {words}: {text}" for text in found.warnings),
+        notes=_notes(job),
+    )
+
+
 def laws_of(case: FedRepRun) -> list[Law]:
     """Return the predictions that apply to a run, the best first, or raise a NoPredictionError with the reason."""
     missing = next(_missing(case), None)
@@ -124,14 +224,21 @@ def laws_of(case: FedRepRun) -> list[Law]:
     assert case.truth_rank is not None
     if case.truth_rank > case.algorithm.rank:
         return [UNDER_PARAMETERISED]
+    if not case.algorithm.orthonormalize:
+        return [WITHOUT_QR]
+    if case.message_noise_std and case.samples <= case.algorithm.rank:
+        return [NOISE_ALONE]
     if case.message_noise_std:
         return [NOISY_MESSAGES]
     k = case.algorithm.rank
     return [SECOND_ORDER, MEANS] if case.fewest > k + 3 and k <= LARGEST_RANK else [MEANS]
 
 
-def _missing(case: FedRepRun) -> Iterator[str]:
-    """Yield the reasons why the distance of a run cannot be predicted."""
+def _missing(case: FedRepRun, *, near: bool = False, wide: bool = False) -> Iterator[str]:
+    """Yield the reasons why a run cannot be predicted: near B* if `near`, with more than r columns if `wide`.
+
+    By default they are the reasons why its distance cannot be predicted.
+    """
     algorithm, problem, data, sizes = case.algorithm, case.problem, case.job.data, case.job.sizes
     (k, m), r, design = (algorithm.rank, case.samples), case.truth_rank, problem.design
     if not isinstance(data, FreshSamples):
@@ -145,29 +252,43 @@ def _missing(case: FedRepRun) -> Iterator[str]:
         yield "for gradient heads with rotate_heads = True"
     if case.clip is not None:
         yield f"for clip = {case.clip:g}"
-    if case.message_noise_std and (gradient or (r is not None and r > k)):
+    if case.message_noise_std and (gradient or (r is not None and r != k)):
         yield "for noise on messages, except with exact heads and a ground truth of rank k"
-    if case.message_noise_std and case.exact and m <= k:
-        yield f"for noise on messages and n_samples = {m}, at most rank = {k}"
     if algorithm.representation_steps > 1:
         yield f"for representation_steps = {algorithm.representation_steps}"
     if not algorithm.orthonormalize:
-        yield "for orthonormalize = False"
+        yield from _missing_without_qr(case, near=near)
     if sizes.participants < sizes.n_clients and not isinstance(case.job.participation, float | int | np.number):
         yield "for given participants: they must be drawn at random"
     if r is None:
         yield f"for {type(problem).__name__}: the reference of B is other than the top-k subspace of the regressors"
-    elif r < k or (r > k and gradient):
+    elif (r < k and not wide) or (r > k and gradient):
         yield f"for a ground truth of rank {r} and rank = {k}"
-    if sizes.dim < 2 * k:
+    if sizes.dim < 2 * k and not (near or wide):
         yield f"for dim = {sizes.dim} below 2 rank = {2 * k}"
     if m == k + 1 and not gradient:
         yield f"for n_samples = rank + 1 = {m}: heads have no second moments"
-    if case.differing and (gradient or (r or 0) > k):
+    if case.differing and (gradient or (r is not None and r != k)):
         heads = "gradient heads" if gradient else f"a ground truth of rank {r} and rank = {k}"
         yield f"for {heads} and clients with different {case.differing}"
-    if case.fewest < min(m, k + 2):
+    if case.fewest < min(m, k + 2) and not (case.message_noise_std and m <= k):
         yield f"for a client with n_samples = {case.fewest}, fewer than rank + 2 = {k + 2}"
+
+
+def _missing_without_qr(case: FedRepRun, *, near: bool) -> Iterator[str]:
+    """Yield the reasons why a run without QR cannot be predicted."""
+    others = {
+        "gradient heads": isinstance(case.algorithm.heads, GradientHeads),
+        "noise on messages": case.message_noise_std > 0,
+        "sparsified messages": near,
+        f"a ground truth of rank {case.truth_rank} and rank = {case.algorithm.rank}": case.truth_rank
+        != case.algorithm.rank,
+        f"clients with different {case.differing}": bool(case.differing),
+        "a schedule of step sizes": case.steps.ndim > 0,
+    }
+    for what, found in others.items():
+        if found:
+            yield f"for orthonormalize = False and {what}"
 
 
 def _still(case: FedRepRun) -> Curves:

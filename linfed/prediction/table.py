@@ -17,15 +17,18 @@ from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
 from linfed.algorithms.private_fedrep import PrivateFedRep
-from linfed.prediction.fedrep import MINIMUM, STILL
+from linfed.prediction.fedrep import MINIMUM, NARROW, STILL
 from linfed.prediction.laws import (
     COMPRESSED,
     GRADIENT_HEADS,
     LARGEST_RANK,
     MEANS,
+    NEAR,
+    NOISE_ALONE,
     NOISY_MESSAGES,
     SECOND_ORDER,
     UNDER_PARAMETERISED,
+    WITHOUT_QR,
 )
 from linfed.prediction.others import SERVED, SPECTRAL
 from linfed.prediction.personal import MIXED_VALID, VALID
@@ -94,6 +97,26 @@ ENTRIES = (
         "exact heads, fresh samples, ground truth of rank r > k",
         ("distance", "floor", "rate"),
         f"distance from the top-k subspace; {UNDER_PARAMETERISED.validity}",
+    ),
+    Entry(
+        (FedRep,),
+        "exact heads, fresh samples, ground truth of rank r < k, m >= k + 2 (low and high from k + 4 on), d >= k + r",
+        ("distance", "low", "high", *NEAR_END),
+        f"{NARROW}{SECOND_ORDER.validity}",
+    ),
+    Entry(
+        (FedRep,),
+        "exact heads, fresh samples, orthonormalize = False, one step size, m >= k + 2",
+        ("distance",),
+        WITHOUT_QR.validity,
+    ),
+    Entry((FedRep,), "exact heads, fresh samples, k < d < 2k, m >= k + 2", NEAR_END, NEAR),
+    Entry((FedRep,), "k = d", ("distance",), "exact: B spans the whole space"),
+    Entry(
+        (PrivateFedRep,),
+        "noise on messages without clipping, exact heads, fresh samples, m <= k",
+        ("distance",),
+        NOISE_ALONE.validity,
     ),
     Entry((FedRep, PrivateFedRep, CompressedFedRep), "exact heads, m <= k, no noise on messages", ("distance",), STILL),
     Entry(

@@ -90,8 +90,8 @@ def local_mean_risk(length: npt.ArrayLike, *, noise_std: float, dim: int, n_samp
     unsafe = (length2 * ridge**2 * abs(more2) + variance * c * (abs(more1) + ridge * abs(more2))) / d
     if np.any(unsafe > LARGEST_CORRECTION * limit):
         raise ValueError(
-            f"ridge = {ridge:g} is too small for d = {d} and m = {m}: the expansion in 1/d is not accurate; use a "
-            "larger ridge, or 0, which is exact"
+            f"ridge = {ridge:g} is too small for m = {m} samples in d = {d} dimensions: the expansion in 1/d is not "
+            "accurate; use a larger ridge, or 0, which is exact"
         )
     return np.asarray(0.5 * (limit + correction + variance))
 

@@ -171,7 +171,7 @@ def near_truth_factor(
     W : array_like (n, k) or (trials, n, k)
         True heads of all clients, in the coordinates of the orthonormal B*.
     dim : int
-        d >= 2k.
+        d > k.
     n_samples : int or array_like (n,)
         m >= k + 2, equal for all clients, or one number for each client.
     step_size : float
@@ -422,7 +422,7 @@ def _of_trials(W: npt.ArrayLike, evaluate: Callable[[LocalMap], float | Array], 
     """Apply `evaluate` to the map of each trial; `sizes` are keyword arguments of `Clients.checked`."""
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     n, k = heads.shape[-2:]
-    clients = Clients.checked(n, k, **sizes)
+    clients = Clients.checked(n, k, **sizes, near=True)
     with one_blas_thread():
         found = [
             evaluate(LocalMap.of(RoundMoments.of(each, clients)))

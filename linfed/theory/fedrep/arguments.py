@@ -39,11 +39,20 @@ def check_orthonormal(name: str, basis: Array) -> None:
 
 
 def checked_sizes(
-    dim: int, rank: int, n_clients: int, n_samples: int, participants: int | None, *, exact_heads: bool = True
+    dim: int,
+    rank: int,
+    n_clients: int,
+    n_samples: int,
+    participants: int | None,
+    *,
+    exact_heads: bool = True,
+    near: bool = False,
 ) -> tuple[int, int, int]:
-    """Check the sizes and return d, m and p."""
+    """Check the sizes and return d, m and p; near B* d may be below 2k."""
     dim, n_samples = check_integer("dim", dim), check_integer("n_samples", n_samples)
-    if dim < 2 * rank:
+    if near and dim <= rank:
+        raise ValueError(f"dim = {dim} must be above rank = {rank}")
+    if dim < 2 * rank and not near:
         raise ValueError(f"dim = {dim} must be at least 2 rank = {2 * rank}")
     if exact_heads and n_samples < rank + 2:
         raise ValueError(
@@ -107,13 +116,25 @@ class Clients:
         message_noise_std: float = 0.0,
         compression: float = 0.0,
         shared_mask: bool = False,
+        *,
+        near: bool = False,
+        still: bool = False,
     ) -> Clients:
-        """Check the arguments of a prediction for `n_clients` clients and exact heads of `rank` dimensions."""
+        """Check the arguments of a prediction for `n_clients` clients and exact heads of `rank` dimensions.
+
+        If `near`, d may be below 2k. If `still`, the clients may have at most k samples; their messages are then 0, as
+        with the formal value m = k.
+        """
         counts = check_counts("n_samples", n_samples)
+        if still and np.max(counts) <= rank:
+            counts = rank
         for client, count in enumerate(counts if isinstance(counts, tuple) else ()):
             if count < rank + 2:
                 raise ValueError(f"n_samples[{client}] = {count} must be at least rank + 2 = {rank + 2}")
-        dim, _, participants = checked_sizes(dim, rank, n_clients, int(np.max(counts)), participants)
+        moving = not (still and counts == rank)
+        dim, _, participants = checked_sizes(
+            dim, rank, n_clients, int(np.max(counts)), participants, exact_heads=moving, near=near
+        )
         variances = np.square(check_noise_stds(noise_std, n_clients))
         relative = np.ones(()) if weights is None else np.array(check_weights("weights", weights))
         values = {"n_samples": np.array(counts, dtype=float), "weights": relative / relative.mean()}

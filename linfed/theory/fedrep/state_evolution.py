@@ -83,7 +83,8 @@ def state_evolution(
         Ambient dimension d >= 2k.
     n_samples : int or array_like (n,)
         Fresh samples m >= k + 2 of each participant and round, equal for all clients, or one number for each client;
-        m > k + 3 is recommended (see Notes).
+        m > k + 3 is recommended (see Notes). With noise on the mean message also m <= k for all clients, whose messages
+        are then 0.
     step_size : float or array_like (rounds,)
         Step size eta > 0 for B, one for all rounds or one per round.
     rounds : int
@@ -110,7 +111,8 @@ def state_evolution(
     ------
     ValueError
         If shapes do not match, a value is out of range, or a basis is not orthonormal. If m <= k + 1, since the means
-        do not exist. If numbers overflow because the step size is too large.
+        do not exist (and B does not move up to m = k without noise on messages). If numbers overflow because the step
+        size is too large.
 
     Notes
     -----
@@ -157,7 +159,8 @@ def state_evolution(
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     steps = checked_steps(step_size, rounds)
     n, k = heads.shape[-2:]
-    clients = Clients.checked(n, k, dim, n_samples, noise_std, participants, weights, message_noise_std)
+    noisy = check_noise_std(message_noise_std, "message_noise_std") > 0
+    clients = Clients.checked(n, k, dim, n_samples, noise_std, participants, weights, message_noise_std, still=noisy)
     N, Q = start_at(delta, B0, B_star, dim=clients.dim, rank=k)
     trials = trial_count("W, B0 and B_star", heads, N, Q)
     shape = (trials or 1, len(steps) + 1)

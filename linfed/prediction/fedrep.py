@@ -146,7 +146,7 @@ def _compressed(case: FedRepRun, algorithm: CompressedFedRep, rounds: Indices) -
 
 
 def _near_truth(case: FedRepRun, rounds: Indices) -> Prediction:
-    """Predict what is known near B* if d is below 2k, where fewer than k angles differ from 0."""
+    """Predict the quantities near B* for d below 2k, where fewer than k angles differ from 0."""
     missing = next(_missing(case, near=True), None)
     if missing or case.truth_rank != case.algorithm.rank or case.samples <= case.algorithm.rank:
         raise NoPredictionError(
@@ -280,7 +280,8 @@ def _missing_without_qr(case: FedRepRun, *, near: bool) -> Iterator[str]:
     others = {
         "gradient heads": isinstance(case.algorithm.heads, GradientHeads),
         "noise on messages": case.message_noise_std > 0,
-        "sparsified messages": near,
+        f"dim = {case.job.sizes.dim} below 2 rank": near and not case.compression,
+        "sparsified messages": bool(case.compression),
         f"a ground truth of rank {case.truth_rank} and rank = {case.algorithm.rank}": case.truth_rank
         != case.algorithm.rank,
         f"clients with different {case.differing}": bool(case.differing),

@@ -124,7 +124,7 @@ def near_truth(case: FedRepRun) -> dict[str, Asked]:
             if not all(here.spanned for here in case.maps):
                 raise NoPredictionError(
                     f"heads span fewer than rank = {case.algorithm.rank} dimensions: along the others B is not "
-                    "learned, so there is no floor, rate, stability edge or best step"
+                    "learned, so floor, rate, stability edge and best step do not exist"
                 )
             return Quantity(np.array([each(here) for here in case.maps]), f"theory.{source}", validity, metric)
 
@@ -297,8 +297,8 @@ def _near_top_subspace(case: FedRepRun) -> dict[str, Asked]:
 SECOND_ORDER = Law(
     name="second order",
     source="theory.second_order_evolution: mean and covariance of a round, log-Cholesky closure",
-    validity="the median within 2 % (4 % for heads with heavy tails), the ends of the band within 3 %, for d >= 100, m > "
-    "k + 3, 50 clients a round (within 4 % from 5 on), initial distances up to 0.97, step sizes up to 1.2 best_step, a "
+    validity="the median within 2 % (4 % for heads with heavy tails), the band within 3 %, for d >= 100, m > k + 3, "
+    "50 clients a round (within 4 % from 5 on), initial distances up to 0.97, step sizes up to 1.2 best_step, a "
     "spread of log distance up to 0.4",
     curves=_second_order,
     near=_near_truth_median,

@@ -167,7 +167,7 @@ class Prediction:
         """10 % quantile of the distance over runs, as `distance`; None if fluctuations are not predicted.
 
         Its accuracy is part of `validity`. If `low` and `high` differ by a few per cent, the share of runs between them
-        can be far from 80 %; in the worst of 28 settings it was 50 %.
+        can be far from 80 %. In the worst of 28 settings it was 50 %.
         """
         return self._available_curves().low
 

@@ -77,10 +77,9 @@ def l2gd_stationary_models(
         S = (1-q) (M_0 S M_0^\top + r_0 r_0^\top) + q (M_1 S M_1^\top + r_1 r_1^\top)
 
     exactly, a linear equation. M_0 and M_1 are symmetric, so the map of S is symmetric too, and conjugate gradients
-    solve the equation. The moments are bounded if the same equation with I in the place of the terms in r_0 and r_1 has
-    a positive definite solution. If one model
-    fits all samples, ``r_0 = r_1 = 0``: all models converge to it, and S is 0 up to rounding errors. Directions in
-    which no sample has a component stay 0. Cost per iteration ``O(n^2 d^3)``.
+    solve the equation. The moments are bounded if the same equation with I instead of the terms in r_0 and r_1 has a
+    positive definite solution. If one model fits all samples, ``r_0 = r_1 = 0``: all models converge to it, and S is 0
+    up to rounding errors. Directions in which no sample has a component stay 0. Cost per iteration ``O(n^2 d^3)``.
 
     **Deviations**: derived here.
 

@@ -105,18 +105,18 @@ def spectral_floor(
     lost. For large m, `LocalGram` and `UStatistic` need ``n m^2 lambda^2 > d mean s^4``.
 
     The factor ``1 - f k/n`` matters for few clients. Let the rows of G (n, d) be the clients' local averages. A
-    rotation of the clients leaves G'G as it is. If it turns the columns of G inside B* into the first k rows, only the
-    other n - k rows add noise to the matrix outside B*; the first k rows are ``F (I, D)`` with the tangents D. With n =
-    k the estimate is the span of the local averages, whatever Gamma is. This holds for products of averages over the
-    same samples. The share f of the products of noise are such products: the symmetrised matrix of two halves is the
-    Gram matrix of their means minus the one of half their differences, which has no signal to rotate to.
+    rotation of the clients leaves G'G as it is. Let it turn the columns of G inside B* into the first k rows. These
+    rows are ``F (I, D)`` with the tangents D, and only the other n - k rows add noise to the matrix outside B*. With n
+    = k the estimate is the span of the local averages, whatever Gamma is. This holds for products of averages over the
+    same samples. The share f of the products of noise are such products. For example, the symmetrised matrix of two
+    halves is the Gram matrix of their means minus the Gram matrix of half their differences, which have no signal.
 
     Measured over 14 settings with d from 12 to 100, n from 5 to 3,200 and m from 2 to 3,200: 5 % too low to 1 % too
-    high for ratios up to 0.05, up to 10 % too low to 0.2, and up to 20 % too low from there to 1. In 40 settings at
-    random with n from k to 4k, and heads of equal or different lengths: 6 % too low to 7 % too high for ratios up to
-    0.02; in single settings with lengths that differ by a factor of 30, up to 22 % too low or too high from there on.
-    The spectrum of the noise is that of many clients, n >> d: with n = d, the m at which an estimate reaches a distance
-    of 0.8 is up to 1.5 times the predicted one, and with n = 16 d up to 1.3 times (`experiments.spectral_transition`).
+    high for ratios up to 0.05, up to 10 % too low to 0.2, and up to 20 % too low from there to 1. In 40 random settings
+    with n from k to 4k, it was 6 % too low to 7 % too high for ratios up to 0.02. From there on, it was up to 22 % too
+    low or too high in single settings with lengths that differ by a factor of 30. The spectrum of the noise assumes
+    many clients, n >> d: with n = d, the m at which an estimate reaches a distance of 0.8 is up to 1.5 times the
+    predicted one, and with n = 16 d up to 1.3 times (`experiments.spectral_transition`).
 
     **Deviations**: derived here. The sources state rates without constants, except for the transition of the local
     averages.
@@ -161,7 +161,7 @@ def spectral_floor(
     if (ratios[..., 0] > LARGEST_RATIO).any():
         warnings.warn(
             f"the noise of the matrix is large, ratio = {float(ratios[..., 0].max()):.2g}: between {LARGEST_RATIO} and "
-            "1 the distance is predicted up to 20 % too low or too high, from 1 on it is predicted to be 1",
+            "1 the distance is predicted up to 20 % too low or too high; from 1 on it is predicted to be 1",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -89,9 +89,9 @@ def best_step_schedule(
     The schedule requires knowledge of the length and isotropy of the true heads, of the noise and of the initial
     angles. For other heads no step size is the best one for all directions, see `refitted_heads_limit`.
 
-    The best step sizes are those of a typical run, as in `mean_squared_sine`. With few participants and a far
-    initialisation, smaller steps can have a smaller mean over runs: with 3 of 20 participants and ``delta = 0.9``, the
-    schedule for ``delta = 0.98`` ends with a mean that is lower by a third, and with the same median.
+    The step sizes are the best ones for a typical run, as in `mean_squared_sine`. With few participants and a far
+    initialisation, smaller steps can have a smaller mean over runs. With 3 of 20 participants and ``delta = 0.9``, the
+    schedule for ``delta = 0.98`` ends with a mean that is lower by a third. The medians are equal.
 
     **Deviations**: not in the paper.
 

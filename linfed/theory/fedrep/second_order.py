@@ -164,9 +164,8 @@ def second_order_evolution(
       were within 5 %, 7 % and 13 % if the spread of the logarithm was below 0.4.
     - With 5 to 20 participants, and up to 2.4 times the best step size (above the stability edge), the errors were
       within 4 %.
-    - With heads of heavy tails (Student's t with 2.5 degrees of freedom) and the largest of these steps, the median was
-      up to 5 % too high, with 500 runs. In one design with few heavy heads the band is narrow and 34 % of runs are below
-      it and 16 % above.
+    - With heads of heavy tails (Student's t with 2.5 degrees of freedom) and the largest of these steps, the median
+      was up to 5 % too high. In one such design the band was narrow: 34 % of the runs were below it and 16 % above.
     - From initial distances of 0.99 on, the escape is slow and its time depends on chance. The errors were 3 to 10 %
       for the median and up to 40 % for the 90 % quantile.
 

@@ -161,7 +161,7 @@ def test_no_ridge_is_best_for_nothing():
 
 
 ALONE = {  # algorithm, number of fresh samples of each client, tolerance
-    "least squares": (lf.LocalOnly(), (14, 16, 12, 20), 0.02),
+    "least squares": (lf.LocalOnly(), (12, 12, 40, 12), 0.02),
     "fewer samples than dimensions": (lf.LocalOnly(), (3, 6, 4, 5), 0.02),
     "both": (lf.LocalOnly(), (3, 14, 12, 4), 0.02),
     "ridge": (lf.LocalOnly(ridge=0.5), (3, 14, 20, 4), 0.03),

@@ -81,7 +81,12 @@ MUTATIONS = {
         ),
     ],
     "numerics/streams.py": [
-        Mutation("a tuple of seeds without its length", "(len(seed), *seed)", "tuple(seed)", "streams"),
+        Mutation("a tuple of seeds without its length", "(len(seed), *lengths, *seed)", "(*lengths, *seed)", "streams"),
+        Mutation("parts of a seed without their lengths", "*lengths, *seed)", "*seed)", "streams"),
+        Mutation("a tuple that is an integer", "OF_TUPLES + int(stream)", "int(stream)", "streams"),
+    ],
+    "numerics/rounding.py": [
+        Mutation("rounding errors below a half", " + 2.0**-50 * (product + 1.0)", "", "streams:as_they_are_written"),
     ],
     "numerics/seeds.py": [
         Mutation("a long seed counted as one word", "max(1, -(-number.bit_length() // 32))", "1", "streams"),

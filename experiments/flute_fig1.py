@@ -58,7 +58,7 @@ SPEED_LABELS = dict(zip(SPEEDS, ("steps tuned", "$\\eta$ = 0.03", "$\\eta$ = 0.0
 class Variation(Comparison):
     """A variation of the main setting, at one rank."""
 
-    variation: str = ""
+    variation: str = lf.choice(VARIATIONS, "main", label=True)
     n_clients: int = 30
     n_samples: int = 20
 

@@ -96,7 +96,7 @@ class AltGDmin(Algorithm):
             init=optional(converted(as_initial)),
             split=check_bool,
         )
-        TruncatedAverages(threshold=self.threshold)
+        object.__setattr__(self, "threshold", TruncatedAverages(threshold=self.threshold).threshold)
 
     @property
     def requires(self) -> Requires:

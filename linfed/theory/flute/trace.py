@@ -22,7 +22,7 @@ from linfed.theory.flute.coordinates import ThetaCoordinates
 from linfed.theory.flute.theorems import flute_gap
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class FluteTrace:
     """Quantities of FLUTE's theorems in the recorded rounds of a run, where the first column is the initial state.
 

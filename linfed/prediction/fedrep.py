@@ -23,6 +23,7 @@ from linfed.prediction.laws import (
     LARGEST_RANK,
     MEANS,
     SECOND_ORDER,
+    STEP_OF_MEANS,
     UNDER_PARAMETERISED,
     Law,
     near_truth,
@@ -105,7 +106,7 @@ def _compressed(case: FedRepRun, algorithm: CompressedFedRep, rounds: Indices) -
         source="theory.near_truth_factor and near_truth_floor with compression",
         validity=COMPRESSED,
         rounds=rounds,
-        warnings=tuple(step_doubts(case, MEANS.step)),
+        warnings=tuple(step_doubts(case, STEP_OF_MEANS)),
         _curves="no prediction of the distance is available for compressed messages",
         _quantities=near_truth(case),
     )

@@ -213,13 +213,15 @@ def suggestion(value: object, allowed: Iterable[str]) -> str:
     return f" (did you mean {names[close[0]]!r}?)" if close else ""
 
 
-def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
-    """Return `value` if it is one of the allowed names, else raise and suggest the nearest one."""
-    names = list(allowed)
-    if isinstance(value, str) and value in names:
-        return value
-    listed = ", ".join(repr(item) for item in names)
-    raise ValueError(f"{name} = {short_repr(value)} is unknown{suggestion(value, names)}; allowed: {listed}")
+def check_choice(name: str, value: object, allowed: Iterable[T]) -> T:
+    """Return the allowed value that `value` equals, also in its kind, else raise and suggest the nearest word."""
+    choices = list(allowed)
+    plain = value.item() if isinstance(value, np.generic) else value
+    for one in choices:
+        if isinstance(plain, type(one)) and isinstance(plain, bool) == isinstance(one, bool) and plain == one:
+            return one
+    listed, words = ", ".join(map(repr, choices)), [one for one in choices if isinstance(one, str)]
+    raise ValueError(f"{name} = {short_repr(value)} is unknown{suggestion(value, words)}; allowed: {listed}")
 
 
 def check_among(name: str, values: Iterable[T], allowed: Iterable[T], what: str) -> list[T]:

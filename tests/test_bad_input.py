@@ -1,11 +1,15 @@
 """Invalid calls: each raises at once, in one line that names the argument, its value and what is right."""
 
+import ast
 import copy
+import inspect
 import pickle
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
+import fuzz
 import numpy as np
 import pytest
 from helpers import assert_one_line, each, normal
@@ -1046,6 +1050,59 @@ def test_numbers_of_other_kinds_are_numbers():
     assert fedrep(step_size=Fraction(1, 2)).step_size == 0.5
     assert run(seed=10**400, rounds=0).seed == 10**400
     assert run(seed=(10**400, 1), rounds=0).seed == (10**400, 1)
+
+
+RESULTS = {"simulate", "tune", "iterate", "sweep", "find_smallest", "reproduce", "Run"}
+"""Public names whose results also hold run times, or that keep their arguments for `simulate`."""
+
+
+def numbers_in(value):
+    """Return the kind and the value of all numbers in a result, e.g. in the fields of a dataclass."""
+    if isinstance(value, np.ndarray | np.generic):
+        return [(value.dtype.str, np.asarray(value).tobytes())]
+    if isinstance(value, list | tuple):
+        return [one for part in value for one in numbers_in(part)]
+    if isinstance(value, dict) or hasattr(value, "__dict__"):
+        return numbers_in(list(value.values() if isinstance(value, dict) else vars(value).values()))
+    return [(type(value), value)] if isinstance(value, int | float | Fraction) else []
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_number_of_another_kind_gives_the_same_result():
+    """An argument in half, single or extended precision or as a small integer is converted before it is used."""
+    count, targets = 0, fuzz.targets()
+    for name, (called, valid, named) in targets.items():
+        defaults = {one.name: one.default for one in inspect.signature(called).parameters.values()}
+        for argument in [] if name in RESULTS else named:
+            value = valid.get(argument, defaults[argument])
+            value = fuzz.VALID.get(argument) if value is None else value
+            if type(value) is int and abs(value) < 100:
+                kinds = [np.int8, np.uint64]
+            elif type(value) is float and 1e-3 < abs(value) < 1e3:
+                value, kinds = float(np.float16(value)), [np.float16, np.float32, np.longdouble, np.float64]
+            else:
+                continue
+            try:
+                wanted = numbers_in(called(**valid | {argument: value}))
+            except (TypeError, ValueError):
+                continue  # not allowed with the other arguments
+            for kind in kinds:
+                found = numbers_in(called(**valid | {argument: kind(value)}))
+                assert found == wanted, f"{name}({argument}={kind.__name__}({value}))"
+                count += 1
+    assert count > 1000
+
+
+def test_checks_of_numbers_are_not_only_called():
+    """A check returns the number to compute with; a call whose result is thrown away leaves the number as given."""
+    checks = ("number", "integer", "noise_std", "noise_stds", "weights", "numbers", "times", "square", "counts")
+    found = []
+    for path in sorted(Path(lf.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = node.value if isinstance(node, ast.Expr) else None
+            if isinstance(called, ast.Call) and ast.unparse(called.func) in {f"check_{one}" for one in checks}:
+                found.append(f"{path.name}:{called.lineno}")
+    assert not found
 
 
 LARGE = {

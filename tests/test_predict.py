@@ -36,6 +36,10 @@ def predict(algorithm=None, problem=PROBLEM, **changes):
     return lf.predict(algorithm or fedrep(), problem, **{"data": FRESH, "rounds": 3} | changes)
 
 
+def vars_of(algorithm):
+    return {one.name: getattr(algorithm, one.name) for one in fields(algorithm) if one.init}
+
+
 def by_hand(law, problem, trial=0, *, seed=0, scale=1.0, **changes):
     W = scale * problem.truth(seed, [trial]).W[0]
     setting = {"dim": problem.dim, "n_samples": 10, "step_size": 0.5, "rounds": 3, "noise_std": problem.noise_std}
@@ -225,8 +229,8 @@ def test_what_is_known_near_the_truth_is_the_theorys_own():
         assert found.rate == pytest.approx(lf.theory.near_truth_factor(W, step_size=0.5, **sizes) ** 0.5)
         assert found.stability_edge * unit == pytest.approx(lf.theory.stability_edge(W, **sizes))
         assert found.best_step * unit == pytest.approx(lf.theory.local_best_step(W, **sizes), rel=1e-6)
-        X = lf.theory.near_truth_floor(W, step_size=0.5, noise_std=0.1, **sizes)
-        assert found.floor == pytest.approx(lf.theory.median_distance(X, dim=30))
+        floor = lf.theory.second_order_floor(W, step_size=0.5, noise_std=0.1, **sizes)
+        assert found.floor == pytest.approx(floor.distance, rel=1e-9)
         assert found.floor.metric == "subspace_distance"
     scheduled = predict(fedrep(step_size=lambda t: 0.5 / t))
     assert scheduled.best_step == predict().best_step
@@ -276,6 +280,94 @@ def test_a_truth_of_a_higher_rank(name):
     assert found.floor == pytest.approx(floor.distance, rel=0.02)
     lambdas = np.linalg.svd(V, compute_uv=False) ** 2 / len(V)
     assert found.rate == pytest.approx(1 - 0.2 * 0.8 * (lambdas[1] - lambdas[2]))
+
+
+# --- equal numbers are one number -----------------------------------------------------------------------------
+
+SAME = {
+    "weights": (fedrep(weights=np.full(40, 7.0)), {}),
+    "noise": (fedrep(), {"problem": replace(PROBLEM, noise_std=np.full(40, 0.1))}),
+    "samples": (fedrep(), {"data": lf.FreshSamples(np.full(40, 10))}),
+    "steps": (fedrep(step_size=np.full(3, 0.5)), {}),
+    "a constant function": (fedrep(step_size=lambda t: 0.5), {}),
+    "no ridge": (fedrep(heads=lf.ExactHeads(ridge=np.zeros(3))), {}),
+    "one covariance": (
+        fedrep(),
+        {"problem": replace(PROBLEM, design=lf.Gaussian(covariance=np.broadcast_to(np.eye(30), (40, 30, 30))))},
+    ),
+    "whole messages": (lf.CompressedFedRep(**vars_of(fedrep()), kept_share=1.0, shared_mask=True), {}),
+    "plain messages": (lf.PrivateFedRep(**vars_of(fedrep())), {}),
+    "a clip that never acts": (lf.PrivateFedRep(**vars_of(fedrep()), clip=1e6), {}),
+    "all of it": (
+        fedrep(weights=[2.0] * 40, step_size=[0.5] * 3),
+        {"problem": replace(PROBLEM, noise_std=[0.1] * 40), "data": lf.FreshSamples([10] * 40)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_equal_numbers_are_one_number(name):
+    """Bit for bit."""
+    algorithm, changes = SAME[name]
+    one, other = predict(), predict(algorithm, **changes)
+    assert (one.law, one.validity, one.warnings) == (other.law, other.validity, other.warnings)
+    for what in ("distance", "low", "high", "floor", "rate", "stability_edge", "best_step"):
+        np.testing.assert_array_equal(getattr(one, what), getattr(other, what))
+
+
+SAME_FLOORS = {
+    "Oracle": (lf.Oracle(rank=3), {}, {"noise_std": [0.1] * 40}),
+    "LocalOnly": (lf.LocalOnly(), {}, {"noise_std": [0.1] * 40}),
+    "AltMin": (lf.AltMin(rank=3), {}, {"noise_std": [0.1] * 40}),
+    "UStatistic": (lf.UStatistic(rank=3), {}, {"noise_std": [0.1] * 40}),
+    "FedRep": (fedrep(), {"weights": [2.0] * 40}, {"noise_std": [0.1] * 40}),
+    "FedAvg": (lf.FedAvg(step_size=0.1), {"step_size": [0.1] * 3}, {}),
+    "Ditto": (lf.Ditto(step_size=0.1), {"step_size": lambda t: 0.1}, {}),
+    "FLUTE": (lf.FLUTE(rank=3, step_size=0.001), {"step_size": [0.001] * 3}, {"noise_std": [0.1] * 40}),
+    "no round": (fedrep(step_size=lambda t: 0.5), {}, {}),
+}
+
+
+@pytest.mark.parametrize("name", SAME_FLOORS)
+def test_equal_numbers_have_one_floor_on_fixed_samples(name):
+    algorithm, own, changes = SAME_FLOORS[name]
+    rounds = 0 if name == "no round" else 3
+    floors = [
+        float(predict(one, problem, data=lf.FixedSamples(40), rounds=rounds).floor)
+        for one, problem in ((algorithm, PROBLEM), (replace(algorithm, **own), replace(PROBLEM, **changes)))
+    ]
+    assert floors[0] == floors[1] > 0
+
+
+def test_a_clip_acts_with_at_most_the_probability_of_its_bound():
+    """And where it acts, there is no prediction."""
+    problem = lf.SharedRepresentation(n_clients=9, dim=12, rank=2, noise_std=0.5)
+    algorithm = lf.PrivateFedRep(rank=2, step_size=0.1, init="random", clip=8.0)
+    case = case_of(algorithm, problem, lf.FreshSamples(7), rounds=20)
+    rng, truth = np.random.default_rng(0), problem.truth(0, [0])
+    W, B_star = heads_of(truth)
+    lengths = []
+    for i in range(9):
+        x = rng.standard_normal((4000, 7, 12))
+        y = x @ (B_star @ W[i]) + 0.5 * rng.standard_normal((4000, 7))
+        B = np.linalg.qr(rng.standard_normal((12, 2)))[0]
+        Z = x @ B
+        heads = np.linalg.solve(Z.mT @ Z, Z.mT @ y[..., None])[..., 0]
+        r = y - np.einsum("rmk,rk->rm", Z, heads)
+        lengths.append(np.linalg.norm(np.einsum("rmd,rm->rd", x, r) / 7, axis=1) * np.linalg.norm(heads, axis=1))
+    longer = np.mean(np.array(lengths) > 8.0) * 9 * 20
+    assert 0.1 < longer < case._clipped_at_most(8.0) < np.inf
+    assert np.mean(np.square(lengths)) * 9 * 20 / 64 < case._clipped_at_most(8.0)
+    assert case.clip == 8.0
+    assert case_of(replace(algorithm, clip=1e4), problem, lf.FreshSamples(7)).clip is None
+    for changes in ({"heads": lf.GradientHeads()}, {"representation_steps": 2}, {"clip": 10.0}):
+        given = replace(algorithm, clip=1e4)
+        lacking = replace(given, **changes)
+        assert_one_line(
+            lambda lacking=lacking: lf.predict(lacking, problem, data=lf.FreshSamples(7), rounds=3).distance,
+            ["clip = "],
+            lf.NoPredictionError,
+        )
 
 
 # --- beside runs ------------------------------------------------------------------------------------------------
@@ -449,7 +541,8 @@ def test_which_laws_serve():
     for rank, expected in ((16, both), (17, means)):
         wide = lf.SharedRepresentation(n_clients=40, dim=2 * rank, rank=rank)
         assert laws_of(case_of(fedrep(rank=rank), wide, lf.FreshSamples(40))) == expected
-    assert laws_of(case_of(fedrep(weights=range(1, 41)))) == means
+    assert laws_of(case_of(fedrep(weights=range(1, 41)))) == both
+    assert laws_of(case_of(data=lf.FreshSamples([7] * 39 + [6]))) == means
     noisy = lf.PrivateFedRep(rank=3, step_size=0.5, message_noise_std=0.1)
     assert laws_of(case_of(noisy)) == means
     assert laws_of(case_of(fedrep(heads=lf.GradientHeads()), data=lf.FreshSamples(4))) == [laws.GRADIENT_HEADS]
@@ -715,7 +808,7 @@ MISSING = {
     "start": lacks(["columns are not orthonormal"], fedrep(init=2 * basis(30, 3))),
     "overflow": lacks(["'means' is not available", "too large"], fedrep(step_size=1e200)),
     "schedule of heads": lacks(
-        ["is a schedule"], fedrep(step_size=lambda t: 0.01, aggregate="sum", heads=lf.GradientHeads())
+        ["is a schedule"], fedrep(step_size=lambda t: 0.01 / t, aggregate="sum", heads=lf.GradientHeads())
     ),
     "no truth": (
         lambda: lf.predict(fedrep(init="moments"), data=lf.FixedSamples(9).draw(PROBLEM), rounds=1),
@@ -744,7 +837,7 @@ MISSING = {
     ),
     "FedAvg in law": lacks(["in_law = True"], ONE_LAYER, data=lf.FixedSamples(40, in_law=True)),
     "FedAvg, scheduled": lacks(
-        ["is a schedule", "FedAvg"], lf.FedAvg(step_size=lambda t: 0.1), data=lf.FixedSamples(9)
+        ["is a schedule", "FedAvg"], lf.FedAvg(step_size=lambda t: 0.1 / t), data=lf.FixedSamples(9)
     ),
     "FedAvg diverges": lacks(["diverges"], lf.FedAvg(step_size=9.0), data=lf.FixedSamples(9), ask="floor"),
     "FedAvg without a truth": (
@@ -818,6 +911,11 @@ DOUBTS = {
     "few samples": ({}, {"data": lf.FreshSamples(4)}, "n_samples = 4 is at most rank + 3"),
     "few clients": ({}, {"participation": 4}, "a round has 4 participants, fewer than 5"),
     "few clients for means": ({}, {"participation": 12, "data": lf.FreshSamples(5)}, "a round has 12 participants"),
+    "many angles": (
+        {"rank": 17},
+        {"problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=17), "data": lf.FreshSamples(60)},
+        "rank = 17 is above 16: the largest of many angles",
+    ),
     "far": ({"init": lf.AtDistance(0.98)}, {}, "the initial distance 0.98 is above 0.97"),
     "large step": ({"step_size": 1.3}, {"data": lf.FreshSamples(5)}, "step_size = 1.3 is 1."),
     "past the edge": ({"step_size": 3.0}, {}, "step_size = 3 is not below stability_edge ="),
@@ -952,7 +1050,10 @@ def test_a_quantity_computes_as_its_number():
 
 
 def test_a_prediction_tells_itself():
-    told = repr(predict())
+    found = predict()
+    assert "floor: computed when prediction.floor is read" in repr(found)
+    assert f"{float(found.floor):.4g}" not in repr(predict())
+    told = repr(found)
     assert told.startswith("<Prediction 'second order', 3 rounds of trial 0>\ndistance: from 0.6 to 0.")
     for part in ("in 80 % of runs", "floor: 0.", "(subspace_distance)", "rate: 0.", "stability_edge: ", "best_step: "):
         assert part in told

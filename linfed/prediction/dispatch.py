@@ -28,6 +28,7 @@ from linfed.errors import NoPredictionError, short_repr
 from linfed.numerics.streams import Seed
 from linfed.prediction import averaging, fedrep, others, personal
 from linfed.prediction.prediction import Prediction
+from linfed.prediction.simplest import simplest
 from linfed.prediction.table import ENTRIES, table
 from linfed.problems import Problem
 from linfed.simulation.job import Job, checked_job
@@ -186,7 +187,7 @@ def predict(
     if data is None or rounds is None:
         raise TypeError("predict requires data= and rounds= with an algorithm; only a result contains them")
     participation, seed = 1.0 if participation is None else participation, 0 if seed is None else seed
-    job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], 1, "auto")
+    job = simplest(checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], 1, "auto"))
     if job.sizes.classes:
         raise NoPredictionError(
             f"no prediction is available for {job.sizes.classes} classes: predictions require regression"
@@ -199,9 +200,9 @@ def predict(
         raise NoPredictionError(
             f"no prediction is available for algorithm = {short_repr(algorithm)}, only for {', '.join(names)}"
         )
-    if base not in HETEROGENEOUS and np.ndim(getattr(problem, "noise_std", 0.0)):
+    if base not in HETEROGENEOUS and np.ndim(getattr(job.problem, "noise_std", 0.0)):
         raise NoPredictionError(f"no prediction of {base.__name__} is available for clients with different noise_std")
-    if base is not FedRep and isinstance(data, FreshSamples) and data.unequal:
+    if base is not FedRep and isinstance(job.data, FreshSamples) and job.data.unequal:
         raise NoPredictionError(
             f"no prediction of {base.__name__} is available for clients with different numbers of fresh samples"
         )

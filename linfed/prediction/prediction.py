@@ -86,7 +86,27 @@ def joined(curves: Sequence[Curves]) -> Curves:
     )
 
 
-Asked: TypeAlias = "Callable[[], Quantity] | Quantity | str"
+@dataclass(frozen=True)
+class Slow:
+    """Quantity that takes long to compute: it is shown only after it was asked for.
+
+    Parameters
+    ----------
+    compute : callable
+        Function that computes the quantity.
+    check : callable
+        Function that raises a ValueError in a short time if the quantity is not available.
+    """
+
+    compute: Callable[[], Quantity]
+    check: Callable[[], object]
+
+    def __call__(self) -> Quantity:
+        """Compute the quantity."""
+        return self.compute()
+
+
+Asked: TypeAlias = "Callable[[], Quantity] | Slow | Quantity | str"
 """A quantity, a function that computes it, or the message if it is not available."""
 
 
@@ -271,9 +291,14 @@ class Prediction:
         """Return name, value, source and range of the available quantities."""
         lines = []
         for name in ("floor", "rate", "stability_edge", "best_step"):
+            asked = self._quantities.get(name)
             try:
+                if isinstance(asked, Slow) and name not in self._computed:
+                    asked.check()
+                    lines.append((name, f"computed when prediction.{name} is read", "", ""))
+                    continue
                 found = self._quantity(name)
-            except NoPredictionError:
+            except ValueError:
                 continue
             value = _as_text(found.value) + (f" ({found.metric})" if name == "floor" else "")
             lines.append((name, value, found.source, found.validity))

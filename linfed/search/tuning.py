@@ -301,7 +301,11 @@ def _tuning_data(data: Data, validation_share: float | None, seed: Seed) -> Data
 def tuning_seed(seed: Seed) -> Seed:
     """Return the seed for the tuning trials, which are independent of the trials of a run with `seed`."""
     seed = check_seed(seed)
-    return (*seed, TUNING_SEED) if isinstance(seed, tuple) else (seed, TUNING_SEED)
+    if isinstance(seed, tuple):
+        return (*seed, TUNING_SEED)
+    # An integer above 2^94, whose words of 32 bits are 2, the seed and `TUNING_SEED`: published numbers rest on it.
+    words = max(1, -(-seed.bit_length() // 32))
+    return (((TUNING_SEED << 32 * words) + seed) << 32) + 2
 
 
 # --- checks of arguments -------------------------------------------------------------------------------------

@@ -63,8 +63,8 @@ def judge_predicted_exponent(
     -----
     The interval is a widened percentile bootstrap over trials (`bootstrap_interval`) of the difference of the two
     exponents. If the difference equals the margin, each side's verdict is false in at most 0.035 of the samples. This
-    was measured with 8, 20 and 50 trials, 3, 4 and 10 sizes, and predictions that are exact, as noisy as the
-    measurements, or that follow each trial, for equal and very unequal spreads.
+    was measured with 8, 20 and 50 trials, 3, 4 and 10 sizes, and equal and very unequal spreads. The predictions were
+    exact, as noisy as the measurements, or followed each trial.
 
     Examples
     --------
@@ -129,14 +129,14 @@ def judge_farthest_off(
     Notes
     -----
     The interval runs from the smallest lower end to the largest upper end of the points' own intervals, so it lies in
-    the claimed range if all of them do. If a point lies outside in an interval that holds for all points together, the
-    inner end is that of the point farthest outside. The intervals are Student's, for the logarithm of the mean square,
+    the claimed range if all of them do. If points lie outside in intervals that hold for all points together, the inner
+    end belongs to the farthest of these. The intervals are Student's, for the logarithm of the mean square,
     with a third of the degrees of freedom and two thirds of the tails, because squares are skewed.
 
     If all points have the claimed limit, or only one has, each side's verdict is false in at most 0.031 of the samples.
-    This was measured with 8, 20 and 50 trials and 3, 10 and 30 points whose ratios are lognormal (spread 0.3) or roots
-    of chi^2/f with f = 1 and 4. With 30 points of spread 0.3, an exact prediction is supported within a factor of 1.6
-    in 0.84 of the samples of 20 trials, and within 1.35 in 0.97 of those of 50 trials.
+    This was measured with 8, 20 and 50 trials and 3, 10 and 30 points. Ratios were lognormal (spread 0.3) or roots of
+    chi^2/f with f = 1 and 4. With 30 points of spread 0.3, an exact prediction is supported in 0.84 of the samples
+    within a factor of 1.6 and with 20 trials, and in 0.97 within 1.35 and with 50 trials.
 
     Examples
     --------
@@ -196,17 +196,22 @@ def judge_one_constant(ratios: npt.ArrayLike, *, claimed_high: float, **fields: 
     Notes
     -----
     The interval consists of order statistics (`quantile_interval`). The lower end is the largest ratio of a lower to an
-    upper end of intervals that hold for all constants together, so it exceeds the true ratio with probability at most
-    0.025, for all distributions. The upper end is the largest one over all pairs of settings. That of a pair joins the
-    distances of the two medians' logarithms from their ends, as the root of the sum of their squares (Zou and Donner
-    2008, Statistics in Medicine 27).
+    upper end of intervals that hold for all constants together. So it exceeds the true ratio with probability at most
+    0.025, for all distributions. The upper end is the largest one over all pairs of settings. For a pair, the distances
+    of the two medians' logarithms from their ends are joined as the root of the sum of their squares (Zou and Donner
+    2008).
 
     If the true ratio equals the claimed one, the verdict for the claim is false in at most 0.028 of the samples, and
-    that against it in at most 0.010. This was measured with 8, 20 and 50 trials and 3, 10 and 30 settings, for trials
-    that are lognormal, skewed, uniform or of heavy tails, with equal or very unequal spreads, and independent or
+    the verdict against it in at most 0.010. This was measured with 8, 20 and 50 trials and 3, 10 and 30 settings.
+    Trials were lognormal, skewed, uniform or of heavy tails, with equal or very unequal spreads, and independent or
     positively correlated over settings. If the trials of one setting are the inverses of another's, it is 0.06. With 30
-    settings of spread 0.3, equal constants are supported within a factor of 2 in 0.94 of the samples of 20 trials, and
-    within 1.6 in 0.99 of those of 50 trials.
+    settings of spread 0.3, equal constants are supported in 0.94 of the samples within a factor of 2 and with 20
+    trials, and in 0.99 within 1.6 and with 50 trials.
+
+    References
+    ----------
+    Zou and Donner 2008, Construction of confidence limits about effect measures: a general approach, Statistics in
+    Medicine 27.
 
     Examples
     --------

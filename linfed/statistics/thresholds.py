@@ -86,8 +86,7 @@ def line_findings(counts: npt.ArrayLike, *, fixed: str, **fields: Any) -> list[F
     Notes
     -----
     If both are equally good, each verdict is false in at most 0.033 of the samples. This was measured with 5, 8, 20 and
-    50 data sets of 3, 10 and 30 points, for lines that agree with the threshold at no more points than by chance, or at
-    nine in ten.
+    50 data sets of 3, 10 and 30 points. Lines agreed with the threshold at nine points in ten, or only by chance.
     """
     out = []
     of_kind = np.moveaxis(np.reshape(counts, (-1, 2, 3)).astype(float), 0, -1)

@@ -332,7 +332,7 @@ RATIOS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         {"claimed_low": 1.05, "strict": True},
     ),
 )
-"""Step sizes, claim, the number of rounds whose radius is divided by the smallest one, and the range of the ratio."""
+"""Step sizes, claim, the number of rounds whose radius is divided by the smallest other one, and the claimed range."""
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
@@ -358,21 +358,22 @@ def radius(part: lf.Table, where: str) -> Finding:
 
 
 def worst(part: lf.Table, where: str, text: str, which: str, limits: dict[str, Any]) -> Finding:
-    """Judge the ratio of a radius to the smallest one over numbers of rounds, at the epsilon where it fails first."""
+    """Judge a radius divided by the smallest one at other numbers of rounds, at the epsilon where it fails first."""
     found = []
     for _, rows in part.groupby("epsilon"):
         _, squares, predicted = series(rows)
 
         def ratio(*columns: Any, predicted: Any = predicted) -> float:
             radii = np.sqrt([column.mean() for column in columns])
-            return float(radii[predicted.argmin() if which == PREDICTED else -1] / radii.min())
+            chosen = predicted.argmin() if which == PREDICTED else len(radii) - 1
+            return float(radii[chosen] / np.delete(radii, chosen).min())
 
         found.append((ratio(*squares.T), *bootstrap_interval(ratio, list(squares.T), resamples=500)))
     measured = largest_of(found)
     if "claimed_low" in limits:
         estimate, _, high = min(found)
         measured = estimate, min(low for _, low, _ in found), high
-    statistic = f"radius after {which} divided by the smallest one, mean square over trials, worst epsilon"
+    statistic = f"radius after {which} divided by the smallest other one, mean square over trials, worst epsilon"
     return judge(measured, claim=text, setting=where, statistic=statistic, source=OWN, **limits)
 
 

@@ -64,12 +64,15 @@ MUTATIONS = {
     ],
     "numerics/least_squares.py": [
         Mutation("dependence without lengths", "RANK_TOLERANCE * lengths).any", "RANK_TOLERANCE).any", "linalg"),
+        Mutation("columns of any unit", "RATIO = 2.0 **", "RATIO = 1e300 * 2.0 **", "linalg:unit"),
+        Mutation("small units first", "np.unique(units)[::-1]", "np.unique(units)", "linalg:unit"),
+        Mutation("large solutions last", "np.argsort(units,", "np.argsort(-units,", "linalg:unit"),
         Mutation("residual at m = k", "residual[:, counts <= k]", "residual[:, counts < k]", "linalg batch:exactly"),
         Mutation("normal equations of any condition", "SAFE_CONDITION = 1e5", "SAFE_CONDITION = 1e12", "linalg"),
         Mutation(
             "threshold of the shortest shortcut",
-            "(left, NULL_TOLERANCE * np.trace(A,",
-            "(left, NULL_TOLERANCE * np.trace(left,",
+            "semidefinite(left, np.diagonal(A,",
+            "semidefinite(left, np.diagonal(left,",
             "shortcut:shortest shortcut:ill_conditioned",
         ),
         Mutation(

@@ -133,6 +133,10 @@ class ProjectedBatch:
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("pooled_least_squares")
 
+    def joint_least_squares(self, B: Array, ridge: float = 0.0) -> tuple[Array, Array]:
+        """Raise EngineError: not supported by the projected engine."""
+        self._refuse("joint_least_squares")
+
     def normal_equations(self) -> tuple[Array, Array]:
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("normal_equations")
@@ -147,6 +151,6 @@ class ProjectedBatch:
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("minibatches", "'explicit'")
 
-    def split(self, parts: int = 2) -> tuple[Batch, ...]:
+    def split(self, parts: int = 2, *, rest: bool = False) -> tuple[Batch, ...]:
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("split", "'explicit'")

@@ -52,16 +52,16 @@ class Need:
     step size near B* for kappa = 1 (`lf.theory.best_step_size`, whose formula is used at m = k + 1 as well).
     """
 
-    panel: str = ""
-    asks: str = "data.n_samples"
-    samples: str = FRESH
+    panel: str = lf.choice(("base", *PANELS, "T", "m"), "base", label=True)
+    asks: str = lf.choice(("data.n_samples", "round"), "data.n_samples")
+    samples: str = lf.choice((FRESH, FIXED), FRESH)
     n_clients: int = 50
     dim: int = 1000
     rank: int = 3
     kappa: float = 1.0
     participants: int | None = None
     noise_std: float = 0.0
-    step: str = THEOREM
+    step: str = lf.choice((THEOREM, BEST), THEOREM)
     eta: float = 0.25
     start: int = 16
     rounds: int = 40

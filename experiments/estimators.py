@@ -86,7 +86,7 @@ OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
 class Point:
     """All estimators on the same data sets, of one size."""
 
-    panel: str
+    panel: str = lf.choice(PANELS, label=True)
     n_clients: int
     n_samples: int
     noise_std: float = 1.0

@@ -39,6 +39,7 @@ from linfed.statistics.findings import OWN_THRESHOLD, Finding, cite
 from ._fedrep_search import (
     BEST,
     MARGIN,
+    THEOREM,
     chosen,
     draw_measured,
     judge_predicted,
@@ -51,7 +52,7 @@ from ._fedrep_search import (
     settings,
     worst,
 )
-from ._spectral import AVERAGES, MOMENTS, PAIRS, TWO, Estimates
+from ._spectral import AVERAGES, MOMENTS, PAIRS, TWO, Estimates, spectral
 from ._spectral import COLOURS as SPECTRAL_COLOURS
 
 SUMMARY = "FedRep paper, initialisation: the smallest m of the moments and of FedRep, against n, d and k"
@@ -75,8 +76,9 @@ PANELS: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
 class Search(Estimates):
     """Search for the smallest m of an estimate, or of FedRep from one of its starts."""
 
-    method: str = FEDREP
-    step: str = BEST
+    panel: str = lf.choice(("base", *PANELS), "base", label=True)
+    method: str = lf.choice((*spectral(rank=1), FEDREP, ALGORITHM, FROM_RANDOM), FEDREP)
+    step: str = lf.choice((THEOREM, BEST), BEST)
     n_clients: int = 100
     dim: int = 100
     delta: float = 0.5

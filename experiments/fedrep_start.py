@@ -73,7 +73,7 @@ class Point:
     rank: int = 4
     rounds: int = 300
     trials: int = 20
-    starts: tuple[str, ...] = STARTS
+    starts: tuple[str, ...] = lf.choice((RANDOM, *spectral(rank=1)), STARTS, several=True)
     deltas: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
     seed: int = 0
 

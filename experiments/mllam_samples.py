@@ -33,7 +33,18 @@ from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics import judge_exponent
 from linfed.statistics.findings import OWN_THRESHOLD, Finding
 
-from ._fedrep_search import BEST, FIXED, MARGIN, Need, draw_measured, label_axes, legend_entries, ratio_of, worst
+from ._fedrep_search import (
+    BEST,
+    FIXED,
+    MARGIN,
+    THEOREM,
+    Need,
+    draw_measured,
+    label_axes,
+    legend_entries,
+    ratio_of,
+    worst,
+)
 
 SUMMARY = "alternating minimisation (MLLAM): the smallest m against d and n, with FedRep's"
 
@@ -53,9 +64,11 @@ SUFFICE = {
 class Search(Need):
     """Search for the smallest m of a method from the method of moments, on fixed samples."""
 
-    method: str = ALTMIN
-    samples: str = FIXED
-    step: str = BEST
+    panel: str = lf.choice(PANELS, "d", label=True)
+    asks: str = lf.choice(("data.n_samples",), "data.n_samples")
+    method: str = lf.choice((ALTMIN, FEDREP), ALTMIN)
+    samples: str = lf.choice((FIXED,), FIXED)
+    step: str = lf.choice((THEOREM, BEST), BEST)
     n_clients: int = 40
     dim: int = 40
     rank: int = 2

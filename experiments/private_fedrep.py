@@ -86,7 +86,7 @@ class Spectral(lf.Initial):
 class Private:
     """A setting of private FedRep."""
 
-    panel: str = PUBLISHED
+    panel: str = lf.choice(SETTINGS, PUBLISHED, label=True)
     n_clients: int = 20_000
     n_samples: int = 5
     dim: int = 50
@@ -128,7 +128,7 @@ class Private:
 class Rounds(Private):
     """Radius after T rounds on fresh samples; the noise is set by the clip, but no message is clipped."""
 
-    rule: str = CONSTANT
+    rule: str = lf.choice((CONSTANT, BEST), CONSTANT)
     start: float = 0.7  # 1 stands for a random subspace
 
     def run(self) -> dict[str, Any]:
@@ -159,8 +159,8 @@ class Rounds(Private):
 class Replay(Private):
     """The published code: clipped messages, fixed samples, a spectral start, and its formula for the noise."""
 
-    start: str = ROUNDING
-    noisy: bool = True
+    start: str = lf.choice((ROUNDING, INTENDED), ROUNDING)
+    noisy: bool = lf.choice((True, False), True)
     trials: int = 10
 
     def run(self) -> dict[str, Any]:
@@ -194,7 +194,8 @@ class Replay(Private):
 class Tuned(Replay):
     """Clip, step size and number of rounds tuned on separate trials, from random starts, with the smallest noise."""
 
-    start: str = TUNED_CLIP
+    start: str = lf.choice((FIXED_CLIP, TUNED_CLIP), TUNED_CLIP)
+    noisy: bool = lf.choice((True,), True)
     clips: tuple[float, ...] = (10.0, 5.0, 3.0)
     counts: tuple[int, ...] = (8, 14, 24)
     shares: tuple[float, ...] = (0.4, 2 / 3, 1.0)  # of the published step size

@@ -76,8 +76,8 @@ SMALL = 0.3
 class Weighted:
     """Runs with one choice of weights, in one population of clients."""
 
-    population: str = BOTH
-    weights: str = UNIFORM
+    population: str = lf.choice(POPULATIONS, BOTH)
+    weights: str = lf.choice((UNIFORM, SAMPLES, PAIRS, INVERSE, MANY, SETTLED), UNIFORM)
     dim: int = 100
     rank: int = 3
     copies: int = 2  # of `rank` clients with orthogonal heads in each group
@@ -208,6 +208,7 @@ class Law(Weighted):
 class Schedule(Weighted):
     """Error with the best step size in every round, for constant weights."""
 
+    weights: str = lf.choice((UNIFORM, SAMPLES, PAIRS, INVERSE, MANY), UNIFORM)
     rounds: int = 1000
     delta: float = 0.3
 

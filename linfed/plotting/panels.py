@@ -172,7 +172,7 @@ def panels(
     check_instance("title", title or "", (str, Callable), "a text or a function")  # type: ignore[arg-type]
     size = inches(width), check_number("height", height, positive=True)
     if row is not None and not isinstance(row, str):
-        check_integer("row", row)
+        row = check_integer("row", row)
     import matplotlib.pyplot as plt
 
     from linfed.figures.figure import StyledFigure
@@ -288,7 +288,7 @@ def plot_curves(
 
     check_instance("ax", ax, Axes, "matplotlib Axes")
     check_instance("table", table, Table, "a lf.Table")
-    check_bool("band", band)
+    band = check_bool("band", band)
     chosen = slice(None) if at is None else at
     if by == "method" and not any(name.rpartition(".")[2] == by for name in table.columns):
         words = [short_names(table.rows)[name] for name in distinguishing(table.rows)[:3]]

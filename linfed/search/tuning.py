@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed._values import Check, Configuration, check_fields, non_negative, optional, takes
+from linfed._values import ByValue, Check, check_fields, converted, non_negative, optional, owned, takes
 from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.data.samples import Data, GivenSamples
 from linfed.errors import (
@@ -53,7 +53,7 @@ TUNING_SEED = 0x74756E65
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuned(Configuration):
+class Tuned(ByValue):
     """Algorithm of an `lf.Run` that is tuned before it runs.
 
     Parameters
@@ -92,6 +92,7 @@ class Tuned(Configuration):
 
     def __post_init__(self) -> None:
         check_algorithm(self.base, "base")
+        check_fields(self, grid=converted(owned))
         _settings(self.base, self.grid)
         check_fields(
             self,

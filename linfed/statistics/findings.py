@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_choice, check_number, check_unmasked, is_real, short_repr
+from linfed.errors import check_choice, check_instance, check_number, check_unmasked, is_real, short_repr
 from linfed.statistics.intervals import (
     Measured,
     binomial_share,
@@ -178,8 +178,12 @@ class Finding:
                 f"source = {short_repr(self.source)} must name the source of the claim: a quotation, or OWN_PREDICTION"
             )
         for name in ("estimate", "low", "high", "claimed_low", "claimed_high"):
-            if not is_real(getattr(self, name)):
-                raise ValueError(f"{name} = {short_repr(getattr(self, name))} must be a number")
+            value = getattr(self, name)
+            if not is_real(value):
+                raise ValueError(f"{name} = {short_repr(value)} must be a number")
+            object.__setattr__(self, name, float(value))
+        check_instance("hypotheses", self.hypotheses, (tuple, list), "a tuple of lf.statistics.Hypothesis")
+        object.__setattr__(self, "hypotheses", tuple(self.hypotheses))
         if np.isinf(self.claimed_low) and np.isinf(self.claimed_high):
             raise ValueError(
                 f"claimed_low and claimed_high do not bound the statistic of {short_repr(self.claim)}; give one"

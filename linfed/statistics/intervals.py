@@ -711,7 +711,7 @@ def bootstrap_interval(
     if not isinstance(samples, Sequence) or not samples:
         raise ValueError(f"samples = {short_repr(samples)} must be a sequence of arrays (trials,)")
     arrays = [_trials(f"samples[{number}]", sample) for number, sample in enumerate(samples)]
-    check_bool("paired", paired), check_bool("vectorized", vectorized)
+    paired, vectorized = check_bool("paired", paired), check_bool("vectorized", vectorized)
     rng: Generator = np.random.default_rng(check_integer("seed", seed, minimum=0))
     confidence, resamples = _level(confidence), check_integer("resamples", resamples)
     if min(map(len, arrays)) < FEWEST:

@@ -400,7 +400,7 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
         if reason:
             raise ValueError(reason)
         with np.errstate(over="ignore"):  # a longer float may overflow
-            array = np.array(value, dtype=np.float64)
+            array = np.array(value, dtype=np.float64, order="C")
     except MemoryError:
         raise SizeError(f"{name} = {short_repr(value)} is too large: no memory is left for a copy") from None
     except (OverflowError, TypeError, ValueError) as error:

@@ -63,6 +63,16 @@ def check_seed(seed: object) -> Seed:
     return int(seed)
 
 
+def check_trials(trials: object, least: int = 1) -> Sequence[int]:
+    """Return the numbers of trials, integers of at least 0, as a range or a list; raise for fewer than `least`."""
+    numbers = trials.tolist() if isinstance(trials, np.ndarray) and trials.ndim == 1 else trials
+    if isinstance(numbers, range | list | tuple) and len(numbers) >= least:
+        ends = (numbers[0], numbers[-1]) if isinstance(numbers, range) and numbers else numbers
+        if all(is_integer(one) and one >= 0 for one in ends):
+            return numbers if isinstance(numbers, range) else [int(one) for one in numbers]
+    raise ValueError(f"trials = {short_repr(trials)} must be a sequence of the trials' numbers, integers of at least 0")
+
+
 def generators(seed: Seed, stream: Stream, trials: Sequence[int]) -> list[Generator]:
     """Return one generator per trial for a stream.
 
@@ -80,6 +90,7 @@ def generators(seed: Seed, stream: Stream, trials: Sequence[int]) -> list[Genera
     list of numpy.random.Generator
         SFC64 generators, each a function of only (seed, stream, trial).
     """
+    seed, trials = check_seed(seed), check_trials(trials, least=0)
     # The length comes first: otherwise a tuple that ends in zeros would be equivalent to a shorter one.
     entropy = (len(seed), *seed) if isinstance(seed, tuple) else seed
     return trial_generators(entropy, int(stream), trials)

@@ -19,7 +19,15 @@ from linfed._types import Array, Indices, Json
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
-from linfed.errors import DivergenceWarning, EngineError, check_bool, check_choice, check_instance, short_repr
+from linfed.errors import (
+    DivergenceWarning,
+    EngineError,
+    check_bool,
+    check_choice,
+    check_instance,
+    check_text,
+    short_repr,
+)
 from linfed.figures import curves, html
 from linfed.figures.style import free_look, line_properties, tell_apart
 from linfed.numerics.linalg import quiet
@@ -600,7 +608,8 @@ class Result:
         check_instance("ax", ax, (Axes, NoneType), "matplotlib Axes")
         for name, value in (("band", band), ("predicted", predicted)):
             check_bool(name, value)
-        if metric not in self.metrics.absent:
+        check_instance("label", label, (str, NoneType), "a text")
+        if check_text("metric", metric) not in self.metrics.absent:
             check_choice("metric", metric, list(self.metrics))
         if predicted and metric != "subspace_distance":
             raise ValueError(f"predicted = True requires metric = 'subspace_distance', got {metric!r}: leave it out")

@@ -17,7 +17,7 @@ from linfed._types import Array, Indices, Mask
 from linfed._values import Configuration, EqualByValue, declared_last
 from linfed.algorithms.initial import ChunkSizes, Initial, InitialFactors, Initialization
 from linfed.data.batch import Batch
-from linfed.errors import SizeError, check_active, check_clients, check_instance, check_integer, short_repr
+from linfed.errors import SizeError, check_active, check_clients, check_instance, check_integer, check_text, short_repr
 from linfed.numerics.layers import composed, shape_of_client
 from linfed.numerics.linalg import put_clients, take_clients
 from linfed.numerics.streams import TrialRandom
@@ -112,9 +112,9 @@ class State(EqualByValue):
         ValueError
             If the state has no such array.
         """
-        value: Array | None = getattr(self, name, None)
+        value: Array | None = getattr(self, check_text("name", name), None)
         if value is None:
-            raise ValueError(f"{State.__repr__(self)} has no {name}")
+            raise ValueError(f"{State.__repr__(self)} has no {name!r}: name must be one of its arrays")
         return value
 
     def update(self, *, active: Indices | None = None, **changes: Array) -> Self:

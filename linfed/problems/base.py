@@ -16,8 +16,9 @@ from linfed._types import Array, Indices
 from linfed._values import EqualByValue
 from linfed.errors import check_instance, check_integer, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize, qr_positive
-from linfed.numerics.streams import Seed
+from linfed.numerics.streams import Seed, check_trials
 from linfed.problems.designs import Design, Gaussian
+from linfed.system.memory import check_fits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +219,19 @@ def _left_singular(B: Array | None, W: Array) -> tuple[Array | None, Array, Arra
     triangle = np.asarray(np.linalg.qr(W, mode="r")) if W.shape[-2] > W.shape[-1] else W
     U, values, _ = np.linalg.svd(np.swapaxes(triangle, -1, -2), full_matrices=False)
     return basis, U, values
+
+
+def check_new_clients(truth: object, clients: object, trials: object) -> tuple[Truth, int, Sequence[int]]:
+    """Return the checked arguments of `Problem.new_clients`: the ground truth, the number of clients, the trials."""
+    if not isinstance(truth, Truth):
+        raise TypeError(f"truth = {short_repr(truth)} must be what problem.truth(seed, trials) returns")
+    numbers, count = check_trials(trials), check_integer("clients", clients)
+    parts = [part for part in (truth.B, truth.W, truth.S) if part is not None]
+    if any(len(part) != len(numbers) for part in parts):
+        raise ValueError(f"trials has {len(numbers)} numbers, but truth has {len(parts[0])} trials")
+    width = max(part.shape[-1] for part in parts)
+    check_fits(float(len(numbers)) * count * width, f"clients = {count} new clients", "use fewer clients")
+    return truth, count, numbers
 
 
 class Problem(Protocol):

@@ -178,8 +178,7 @@ def choose_engine(wanted: str, setting: EngineQuery) -> str:
     EngineError
         If engine `wanted` does not support the run. The message gives the reason and the engines that do.
     """
-    if wanted != "auto":
-        check_choice("engine", wanted, ["auto", *ENGINES])
+    if check_choice("engine", wanted, ["auto", *ENGINES]) != "auto":
         reason = obstacle(wanted, setting)
         if reason:
             able = [repr(engine) for engine in ENGINES if not obstacle(engine, setting)]

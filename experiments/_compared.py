@@ -92,7 +92,7 @@ FEWER_ROUNDS = {"FedMTL, tasks": 10}
 class Compared:
     """One method in one setting, tuned on separate trials."""
 
-    method: str = FEDREP
+    method: str = lf.choice(methods(rank=1), FEDREP)
     heterogeneity: float = 1.0
     n_clients: int = 50
     n_samples: int = 10

@@ -47,8 +47,8 @@ NOTEBOOK_RIDGE = 1e-5
 class Setting:
     """One method in a setting of the FedRep paper, with the paper's or the notebook's conventions."""
 
-    preset: str = PAPER
-    method: str = "FedRep"
+    preset: str = lf.choice((PAPER, NOTEBOOK), PAPER)
+    method: str = lf.choice(("FedRep", "FedPer", "LocalOnly", "Oracle", *FEDAVG), "FedRep")
     n_clients: int
     dim: int
     rank: int = 2

@@ -42,7 +42,7 @@ def spectrum(name: str, dim: int) -> tuple[float, ...] | None:
 class Setting:
     """One ground truth, sample size and rank; `spectrum` is a name from `SPECTRA`, empty for Gaussian phi_i."""
 
-    spectrum: str = ""
+    spectrum: str = lf.choice(("", SPECTRA[0], SPECTRA[1]), "")
     dim: int = 10
     n_clients: int
     n_samples: int

@@ -27,6 +27,8 @@ POPULATION, FIXED, FRESH = ("population", "fixed", "fresh")
 BASE = "base"
 LARGE_STEP, FEW = SPOILT = ("step x 60", "m = d + 2")
 """The negative controls: runs that should be found to violate the theorem's conditions."""
+NAMES = (BASE, "Delta = 0.7", "Delta = 0.7, alpha = 0.0001", "d = 40", "k = 4", "n = 60", *SPOILT)
+"""The settings by what differs from the base setting."""
 ALLOWED = 0.05
 """The delta that shares of failures are compared with; the theorem leaves it open."""
 
@@ -38,8 +40,8 @@ RECORDED = ("error", "rms", "inside", "identity", "growth", "remainder", "alive"
 class Followed:
     """One setting on one kind of data, recorded round by round."""
 
-    name: str = BASE
-    data: str = POPULATION
+    name: str = lf.choice(NAMES, BASE, label=True)
+    data: str = lf.choice((POPULATION, FIXED, FRESH), POPULATION)
     n_samples: int = 0
     n_clients: int = 15
     dim: int = 10

@@ -54,6 +54,8 @@ SCALES = paper("GD-GD and 10GD-GD [...] do not scale properly with n")
 
 METHODS = ("FedRep", "10GD-GD", "GD-GD")
 OWN = " (own head step)"
+HEAD_STEPS = {"10GD-GD": 10, "GD-GD": 1, "10GD-GD" + OWN: 10, "GD-GD" + OWN: 1}
+"""Gradient steps on the heads in a round; FedRep fits its heads exactly."""
 NEAR = 0.01
 """Methods are tuned for, and judged by, the number of rounds to this distance."""
 LARGEST = {"10GD-GD": 0.7, "GD-GD": 1.0, "10GD-GD" + OWN: 3.0, "GD-GD" + OWN: 1.4}
@@ -72,6 +74,7 @@ need at most 85 % of them. All other tuning runs are as long as the runs themsel
 class Curve(Setting):
     """One method at one number of clients; the defaults are the paper's, or our choice where it gives none."""
 
+    method: str = lf.choice(("FedRep", *HEAD_STEPS), "FedRep")
     n_clients: int = 0
     dim: int = 10
     n_samples: int = 5
@@ -98,8 +101,7 @@ class Curve(Setting):
             return self.fedrep(step)
         if self.preset == NOTEBOOK:
             head_step *= self.n_samples  # heads are not summed
-        head_steps = 10 if self.method.startswith("10GD") else 1
-        return self.fedrep(step, lf.GradientHeads(steps=head_steps, step_size=head_step))
+        return self.fedrep(step, lf.GradientHeads(steps=HEAD_STEPS[self.method], step_size=head_step))
 
     def run(self) -> dict[str, Any]:
         """Tune the step sizes on separate trials, then run the trials."""

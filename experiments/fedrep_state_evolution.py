@@ -52,12 +52,29 @@ def fourth_power(state: lf.State, truth: lf.Truth | None) -> Any:
     return (np.square(B).sum(axis=(-2, -1)) / B.shape[-1]) ** 2
 
 
+SEVERAL: dict[str, Any] = {"rank": 5, "n_samples": 20}
+SMALL: dict[str, Any] = {"dim": 100, "n_clients": 100}
+EDGE: dict[str, Any] = SMALL | {"rival": RATE, "n_samples": 12, "rounds": 60, "trials": 3000}
+TOP = (24.0, 20.0, 16.0, 6.0, 5.0, 4.0)
+REGIMES: dict[str, dict[str, Any]] = {
+    "anisotropic heads": {"rival": ISOTROPIC, "condition_number": 2.5, "rounds": 60, **SEVERAL},
+    "50 of 200 clients": {"rival": EVERYBODY, "participants": 50, "relative_step": 0.9},
+    "label noise": {"rival": NOISELESS, "noise_std": 0.5, **SEVERAL},
+    "10 gradient steps": {"rival": EXACT, "head_steps": 10, "relative_step": 0.4, "rounds": 40},
+    "true rank 6": {"rival": RANK, "spectrum": TOP, "dim": 100},
+    "at the edge": {"relative_step": 2.0, **EDGE},
+    "past the edge": {"relative_step": 2.2, **EDGE},
+    "without QR": {"rival": NORMALISED, "noise_std": 1.0, "delta": 0.3, "rounds": 200, **SMALL},
+}
+"""The sizes of each regime that differ from the defaults, and its competing prediction."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Regime:
     """Runs of one ground truth, and their predictions."""
 
-    regime: str
-    rival: str
+    regime: str = lf.choice(REGIMES, label=True)
+    rival: str = lf.choice((ISOTROPIC, EVERYBODY, NOISELESS, EXACT, RANK, RATE, NORMALISED))
     n_clients: int = 200
     dim: int = 200
     rank: int = 3
@@ -157,19 +174,7 @@ class Regime:
 def cells(quick: bool) -> dict[str, list[Regime]]:
     """Return the eight regimes; quick: smaller, with few runs and rounds."""
     less: dict[str, Any] = {"n_clients": 60, "dim": 60, "rounds": 6, "trials": 30} if quick else {}
-    several, top = {"rank": 5, "n_samples": 20}, (24.0, 20.0, 16.0, 6.0, 5.0, 4.0)
-    small: dict[str, Any] = {"dim": 100, "n_clients": 100}
-    edge: dict[str, Any] = small | {"rival": RATE, "n_samples": 12, "rounds": 60, "trials": 3000}
-    regimes = [
-        Regime(regime="anisotropic heads", rival=ISOTROPIC, condition_number=2.5, rounds=60, **several),
-        Regime(regime="50 of 200 clients", rival=EVERYBODY, participants=50, relative_step=0.9),
-        Regime(regime="label noise", rival=NOISELESS, noise_std=0.5, **several),
-        Regime(regime="10 gradient steps", rival=EXACT, head_steps=10, relative_step=0.4, rounds=40),
-        Regime(regime="true rank 6", rival=RANK, spectrum=top, dim=100),
-        Regime(regime="at the edge", relative_step=2.0, **edge),
-        Regime(regime="past the edge", relative_step=2.2, **edge),
-        Regime(regime="without QR", rival=NORMALISED, noise_std=1.0, delta=0.3, rounds=200, **small),
-    ]
+    regimes = [Regime(regime=name, **changes) for name, changes in REGIMES.items()]
     return {"curves": [replace(regime, **less) for regime in regimes] if quick else regimes}
 
 

@@ -60,7 +60,7 @@ SPEED_LABELS = dict(
 class Variation(Comparison):
     """A variation of the main setting, at one rank."""
 
-    variation: str = ""
+    variation: str = lf.choice(VARIATIONS, "main", label=True)
     n_clients: int = 30
     n_samples: int = 20
 

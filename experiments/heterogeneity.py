@@ -81,7 +81,7 @@ LAWS = {ONE: ("single_model",), OWN: ("ridge",), SHARED: ("fedrep",), DIRECT: ("
 class Predicted(Compared):
     """Predicted excess risks in one setting."""
 
-    method: str = "predicted"
+    method: str = lf.choice(("predicted",), "predicted")
 
     def run(self) -> dict[str, Any]:
         """Return the predicted excess risk of the best single model, the best ridge, and FedRep, for each trial."""

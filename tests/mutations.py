@@ -64,12 +64,15 @@ MUTATIONS = {
     ],
     "numerics/least_squares.py": [
         Mutation("dependence without lengths", "RANK_TOLERANCE * lengths).any", "RANK_TOLERANCE).any", "linalg"),
+        Mutation("columns of any unit", "RATIO = 2.0 **", "RATIO = 1e300 * 2.0 **", "linalg:unit"),
+        Mutation("small units first", "np.unique(units)[::-1]", "np.unique(units)", "linalg:unit"),
+        Mutation("large solutions last", "np.argsort(units,", "np.argsort(-units,", "linalg:unit"),
         Mutation("residual at m = k", "residual[:, counts <= k]", "residual[:, counts < k]", "linalg batch:exactly"),
         Mutation("normal equations of any condition", "SAFE_CONDITION = 1e5", "SAFE_CONDITION = 1e12", "linalg"),
         Mutation(
             "threshold of the shortest shortcut",
-            "(left, NULL_TOLERANCE * np.trace(A,",
-            "(left, NULL_TOLERANCE * np.trace(left,",
+            "semidefinite(left, np.diagonal(A,",
+            "semidefinite(left, np.diagonal(left,",
             "shortcut:shortest shortcut:ill_conditioned",
         ),
         Mutation(
@@ -81,7 +84,12 @@ MUTATIONS = {
         ),
     ],
     "numerics/streams.py": [
-        Mutation("a tuple of seeds without its length", "(len(seed), *seed)", "tuple(seed)", "streams"),
+        Mutation("a tuple of seeds without its length", "(len(seed), *lengths, *seed)", "(*lengths, *seed)", "streams"),
+        Mutation("parts of a seed without their lengths", "*lengths, *seed)", "*seed)", "streams"),
+        Mutation("a tuple that is an integer", "OF_TUPLES + int(stream)", "int(stream)", "streams"),
+    ],
+    "numerics/rounding.py": [
+        Mutation("rounding errors below a half", " + 2.0**-50 * (product + 1.0)", "", "streams:as_they_are_written"),
     ],
     "numerics/seeds.py": [
         Mutation("a long seed counted as one word", "max(1, -(-number.bit_length() // 32))", "1", "streams"),
@@ -698,10 +706,17 @@ MUTATIONS = {
         Mutation("one pair of indices twice", '"tabbd->tadb", "tabca->tbca")', '"tabbd->tadb")', "second_order:sums"),
         Mutation(
             "half the noise of the tangents",
-            "(2.0 * left + variance**2)",
-            "(left + variance**2)",
+            "(other * (by[:, 2] + noise[:, 2]))",
+            "(other * by[:, 2])",
             "second_order:mean_map",
         ),
+        Mutation(
+            "one participant's variance of heads",
+            "(f * both, 1)",
+            "(f * drawn, 1)",
+            "second_order:moments_are_the_sums",
+        ),
+        Mutation("clients of the first block alone", "len(tau) / n * part", "part", "second_order:blocks_of_clients"),
     ],
     "cells/smallest_size.py": [
         Mutation("half of the budget", "16 * self.trials", "8 * self.trials", "find_smallest:budget"),
@@ -800,6 +815,12 @@ MUTATIONS = {
     ],
     "simulation/engines.py": [
         Mutation("a block of one sample", "3.0 * setting.samples * (sizes", "3.0 * (sizes", "sizes"),
+        Mutation(
+            "other arrays in the chain's frame",
+            "return _other_coordinates(setting)",
+            'return ""',
+            "engines:other_arrays",
+        ),
         Mutation("the chain a dimension short", "if d < rank + 2 * k", "if d <= rank + 2 * k", "engines:plus_2k"),
         Mutation(
             "noise in the chain's frame", "if requires == Requires.COORDINATES", "if False", "private_fedrep:cannot"
@@ -812,6 +833,13 @@ MUTATIONS = {
         ),
     ],
     "simulation/loop.py": [
+        Mutation(
+            "states checked in the first round alone",
+            "or not has_form_of(returned, state)",
+            "or not isinstance(returned, State)",
+            "contract:every_round",
+        ),
+        Mutation("states in a buffer of the algorithm", "if self._may_keep:", "if False:", "contract:used_again"),
         Mutation("scale of the first trials", "scale[list(trials)]", "scale[: len(trials)]", "simulation"),
         Mutation("one finite array is enough", "fine & within", "fine | within", "iterate simulation"),
         Mutation(
@@ -906,6 +934,9 @@ MUTATIONS = {
             "second_order:kick",
         ),
         Mutation("tangents in their own unit", "largest < LINEAR**2", "largest < 0.0", "second_order:convergence"),
+        Mutation(
+            "a floor before it is reached", "STATIONARY = (64, 256, 1024)", "STATIONARY = (4,)", "second_order:floor"
+        ),
     ],
     "algorithms/private_fedrep.py": [
         Mutation(

@@ -140,7 +140,7 @@ def test_claims_and_figures_are_of_the_tables_alone(done, monkeypatch):
     described, tables = load_tables(name, out)
     for one in cell_classes():
         for default in [*one.__dataclass_fields__, "__init__"]:
-            if default in vars(one):
+            if default in vars(one) and hasattr(one, default):
                 monkeypatch.setattr(one, default, Poisoned())
     claims = by_sentence(module.claims(tables))
     assert [claim.verdict.value for claim in claims] == [claim["verdict"] for claim in described["claims"]]

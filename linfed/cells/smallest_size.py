@@ -359,9 +359,9 @@ class PredictedRun(Configuration):
 
 
 def _size(name: str, value: Any) -> Any:
-    """Return the value; raise unless it is a positive number."""
-    check_number(name, value, positive=True)
-    return value
+    """Return the value as an int if it is an integer, else as a float; raise unless it is positive."""
+    number = check_number(name, value, positive=True)
+    return int(value) if is_integer(value) else number
 
 
 def _inside(name: str, value: Any) -> float:

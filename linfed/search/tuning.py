@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed._values import Check, Configuration, check_fields, non_negative, optional, takes
+from linfed._values import ByValue, Check, check_fields, converted, non_negative, optional, owned, takes
 from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.data.samples import Data, GivenSamples
 from linfed.errors import (
@@ -53,7 +53,7 @@ TUNING_SEED = 0x74756E65
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuned(Configuration):
+class Tuned(ByValue):
     """Algorithm of an `lf.Run` that is tuned before it runs.
 
     Parameters
@@ -92,6 +92,7 @@ class Tuned(Configuration):
 
     def __post_init__(self) -> None:
         check_algorithm(self.base, "base")
+        check_fields(self, grid=converted(owned))
         _settings(self.base, self.grid)
         check_fields(
             self,
@@ -300,7 +301,11 @@ def _tuning_data(data: Data, validation_share: float | None, seed: Seed) -> Data
 def tuning_seed(seed: Seed) -> Seed:
     """Return the seed for the tuning trials, which are independent of the trials of a run with `seed`."""
     seed = check_seed(seed)
-    return (*seed, TUNING_SEED) if isinstance(seed, tuple) else (seed, TUNING_SEED)
+    if isinstance(seed, tuple):
+        return (*seed, TUNING_SEED)
+    # An integer above 2^94, whose words of 32 bits are 2, the seed and `TUNING_SEED`: published numbers rest on it.
+    words = max(1, -(-seed.bit_length() // 32))
+    return (((TUNING_SEED << 32 * words) + seed) << 32) + 2
 
 
 # --- checks of arguments -------------------------------------------------------------------------------------

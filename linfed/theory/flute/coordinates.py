@@ -25,7 +25,7 @@ class Region(NamedTuple):
     smallest: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ThetaCoordinates:
     """Coordinates of Appendix A.1, in which FLUTE at population is a symmetric low-rank approximation.
 

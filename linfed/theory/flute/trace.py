@@ -21,7 +21,7 @@ from linfed.theory._assumptions import check_covariance
 from linfed.theory.flute.coordinates import ThetaCoordinates
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class FluteTrace:
     """Quantities of FLUTE's theorems in the recorded rounds of a run, where the first column is the initial state.
 

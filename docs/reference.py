@@ -172,7 +172,12 @@ GROUPS = {
         "State evolution, floors, stability edges, step-size schedules and Theorem 1.",
         (
             *("theory.state_evolution", "theory.StateEvolution", "theory.one_round_means"),
-            *("theory.second_order_evolution", "theory.SecondOrder", "theory.median_distance"),
+            *(
+                "theory.second_order_evolution",
+                "theory.second_order_floor",
+                "theory.SecondOrder",
+                "theory.median_distance",
+            ),
             *("theory.noise_floor", "theory.one_round_factor", "theory.best_step_size", "theory.near_truth_threshold"),
             *("theory.near_truth_factor", "theory.near_truth_floor", "theory.local_best_step", "theory.stability_edge"),
             "theory.optimal_weights",

@@ -40,7 +40,7 @@ from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_s
 from linfed.statistics.gains import factor_ratio
 from linfed.statistics.intervals import first_round_below
 
-from ._fedrep import NOTEBOOK, PAPER, Setting, true_noise
+from ._fedrep import NOISE_VARIANCE, NOTEBOOK, PAPER, Setting
 
 SUMMARY = "FedRep paper, Figure 3: distance against rounds, FedRep against gradient heads, n = 10 to 10,000"
 
@@ -141,7 +141,8 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
     sizes = (100, 1000) if quick else (10, 100, 1000, 10_000)
     variants = tuple(method + OWN for method in METHODS[1:])
     curves = lf.grid(base, n_clients=sizes, method=(*METHODS, *variants))
-    curves += lf.grid(base, preset=[NOTEBOOK], n_clients=sizes, method=METHODS)
+    notebook = dataclasses.replace(base, preset=NOTEBOOK, noise_variance=NOISE_VARIANCE[NOTEBOOK])
+    curves += lf.grid(notebook, n_clients=sizes, method=METHODS)
     curves = [not_drawn(curve) if curve.method in variants else curve for curve in curves]
     return {"curves": curves if quick else [many(curve) if curve.n_clients >= 1000 else curve for curve in curves]}
 
@@ -165,7 +166,7 @@ def many(curve: Curve) -> Curve:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the distance with the paper's conventions, and its square with the notebook's."""
     figures = {}
-    drawn = tables["curves"].select(method=list(METHODS)).assign(noise_variance=true_noise)
+    drawn = tables["curves"].select(method=list(METHODS))
     for preset, table in drawn.groupby("preset"):
         power, preface = (1, "") if preset == PAPER else (2, "the notebook's conventions, ")
         with lf.panels(table, column="n_clients", title="n = {:,}", height=2.1, sharey=True) as sheet:

@@ -68,31 +68,57 @@ def _check_positions(cls: type[Any], args: tuple[Any, ...], kwargs: dict[str, An
     raise TypeError(f"{cls.__name__} takes {most}, got {len(args)}: {right}")
 
 
-class ByValue(Configuration):
-    """A configuration that equals another of its class if all fields are equal, arrays by their values."""
+class EqualByValue:
+    """An object that equals another of its class if all fields are equal, arrays by their values."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in ("__eq__", "__hash__"):  # the methods that `dataclass` adds fail for arrays
             if name not in vars(cls):
-                setattr(cls, name, getattr(ByValue, name))
+                setattr(cls, name, getattr(EqualByValue, name))
 
     def __eq__(self, other: object) -> bool:
-        return _value(self) == _value(other) if type(other) is type(self) else NotImplemented
+        return _fields(self) == _fields(other) if type(other) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((type(self), _value(self)))
+        return hash((type(self), _fields(self)))
 
 
-def _value(configuration: Any) -> tuple[Any, ...]:
-    """Return the hashable values by which a configuration is compared; -0 counts as 0."""
-    is_dataclass = dataclasses.is_dataclass(configuration)
-    names = [field.name for field in dataclasses.fields(configuration)] if is_dataclass else sorted(vars(configuration))
-    values = (getattr(configuration, name) for name in names)
-    return tuple(
-        (value.shape, value.dtype.str, (value + 0).tobytes()) if isinstance(value, np.ndarray) else value
-        for value in values
-    )
+class ByValue(EqualByValue, Configuration):
+    """A configuration that equals another of its class if all fields are equal, arrays by their values."""
+
+
+def _fields(object_: Any) -> tuple[Any, ...]:
+    """Return the values by which an object is compared, in the order of its fields."""
+    is_dataclass = dataclasses.is_dataclass(object_)
+    names = [field.name for field in dataclasses.fields(object_)] if is_dataclass else sorted(vars(object_))
+    return tuple(_value(getattr(object_, name)) for name in names)
+
+
+def _value(value: Any) -> Any:
+    """Return a hashable value for an array, and for a list, tuple or dict that may contain arrays; -0 counts as 0."""
+    if isinstance(value, np.ndarray):
+        numbers = (value + 0).tobytes() if value.dtype.kind in "iufc" else _value(value.tolist())
+        return value.shape, value.dtype.str, numbers
+    if isinstance(value, list | tuple):
+        return tuple(map(_value, value))
+    if isinstance(value, dict):
+        return tuple((key, _value(part)) for key, part in value.items())
+    return value
+
+
+def owned(value: Any) -> Any:
+    """Return a copy of a list, a dict or an array that nobody else can change; copies of arrays are read-only."""
+    if isinstance(value, np.ndarray):
+        if value.flags.writeable or value.base is not None:
+            value = value.copy(order="K")
+            value.setflags(write=False)
+        return value
+    if type(value) in (list, tuple):
+        return type(value)(map(owned, value))
+    if type(value) is dict:
+        return {key: owned(part) for key, part in value.items()}
+    return value
 
 
 def declared_last(cls: type[Any], attribute: str, methods: Iterable[str]) -> bool:

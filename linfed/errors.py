@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import numbers
+import re
 import sys
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
@@ -207,10 +207,47 @@ def short_repr(value: object) -> str:
 
 
 def suggestion(value: object, allowed: Iterable[str]) -> str:
-    """Return ``" (did you mean 'x'?)"`` if `value` is close to an allowed name (ignoring case), else ``""``."""
-    names = {name.lower(): name for name in allowed}
-    close = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
-    return f" (did you mean {names[close[0]]!r}?)" if close else ""
+    """Return ``" (did you mean 'x'?)"`` if `value` is a mistyped or shortened allowed name, else ``""``.
+
+    Case and separators do not count. A word may be mistyped, but not be another word: ``batch_size`` is no
+    ``step_size``, ``FedPer`` no ``FedRep`` and ``fig2`` no ``fig1``.
+    """
+    given = _words(str(value)[:SHOWN])
+    near = [name for name in allowed if given and _is_near(given, _words(name))]
+    closest = min(near, key=lambda name: _edits("".join(given), "".join(_words(name))), default=None)
+    return "" if closest is None else f" (did you mean {closest!r}?)"
+
+
+def _words(name: str) -> list[str]:
+    """Return the words and numbers of a name in lower case, e.g. ["fed", "avg"] for "FedAvg"."""
+    return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", name)]
+
+
+def _is_near(given: list[str], words: list[str]) -> bool:
+    """Return whether `given` are the words of a name with typing errors, or its first words."""
+    joined = "".join(given), "".join(words)
+    long = min(map(len, joined)) > 2
+    if long and words[: len(given)] == given:
+        return True
+    if [word for word in given if word.isdigit()] != [word for word in words if word.isdigit()]:
+        return False
+    mistyped = len(given) == len(words) and all(
+        _edits(*pair) <= min(2, (min(map(len, pair)) + 1) // 3) for pair in zip(given, words, strict=True)
+    )
+    return mistyped or (long and _edits(*joined) <= 1)
+
+
+def _edits(one: str, other: str) -> int:
+    """Return how many letters are inserted, removed, replaced, or swapped with their neighbours between two texts."""
+    rows = [[*range(len(other) + 1)]]
+    for i, letter in enumerate(one, start=1):
+        row = [i]
+        for j, wanted in enumerate(other, start=1):
+            row.append(min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (letter != wanted)))
+            if i > 1 and j > 1 and one[i - 2 : i] == other[j - 1] + other[j - 2]:
+                row[-1] = min(row[-1], rows[-2][j - 2] + 1)
+        rows.append(row)
+    return rows[-1][-1]
 
 
 def check_choice(name: str, value: object, allowed: Iterable[T]) -> T:
@@ -222,6 +259,13 @@ def check_choice(name: str, value: object, allowed: Iterable[T]) -> T:
             return one
     listed, words = ", ".join(map(repr, choices)), [one for one in choices if isinstance(one, str)]
     raise ValueError(f"{name} = {short_repr(value)} is unknown{suggestion(value, words)}; allowed: {listed}")
+
+
+def is_several(value: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether `value` is a list, a tuple, another sequence or an array with axes; texts do not count."""
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | memoryview)
 
 
 def check_sequence(name: str, value: object, wanted: str) -> list[Any]:

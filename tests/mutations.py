@@ -81,7 +81,12 @@ MUTATIONS = {
         ),
     ],
     "numerics/streams.py": [
-        Mutation("a tuple of seeds without its length", "(len(seed), *seed)", "tuple(seed)", "streams"),
+        Mutation("a tuple of seeds without its length", "(len(seed), *lengths, *seed)", "(*lengths, *seed)", "streams"),
+        Mutation("parts of a seed without their lengths", "*lengths, *seed)", "*seed)", "streams"),
+        Mutation("a tuple that is an integer", "OF_TUPLES + int(stream)", "int(stream)", "streams"),
+    ],
+    "numerics/rounding.py": [
+        Mutation("rounding errors below a half", " + 2.0**-50 * (product + 1.0)", "", "streams:as_they_are_written"),
     ],
     "numerics/seeds.py": [
         Mutation("a long seed counted as one word", "max(1, -(-number.bit_length() // 32))", "1", "streams"),
@@ -698,10 +703,17 @@ MUTATIONS = {
         Mutation("one pair of indices twice", '"tabbd->tadb", "tabca->tbca")', '"tabbd->tadb")', "second_order:sums"),
         Mutation(
             "half the noise of the tangents",
-            "(2.0 * left + variance**2)",
-            "(left + variance**2)",
+            "(other * (by[:, 2] + noise[:, 2]))",
+            "(other * by[:, 2])",
             "second_order:mean_map",
         ),
+        Mutation(
+            "one participant's variance of heads",
+            "(f * both, 1)",
+            "(f * drawn, 1)",
+            "second_order:moments_are_the_sums",
+        ),
+        Mutation("clients of the first block alone", "len(tau) / n * part", "part", "second_order:blocks_of_clients"),
     ],
     "cells/smallest_size.py": [
         Mutation("half of the budget", "16 * self.trials", "8 * self.trials", "find_smallest:budget"),
@@ -906,6 +918,9 @@ MUTATIONS = {
             "second_order:kick",
         ),
         Mutation("tangents in their own unit", "largest < LINEAR**2", "largest < 0.0", "second_order:convergence"),
+        Mutation(
+            "a floor before it is reached", "STATIONARY = (64, 256, 1024)", "STATIONARY = (4,)", "second_order:floor"
+        ),
     ],
     "algorithms/private_fedrep.py": [
         Mutation(

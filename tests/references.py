@@ -592,7 +592,8 @@ def altmin_round(B, W, X, y, active, *, split=False):
     change, _, _, s = np.linalg.lstsq(np.array(rows), np.array(residuals), rcond=1e-7)
     if ((s > 1e-10 * s[0]) & (s < 1e-2 * s[0])).any():
         return None
-    return qr_positive(B + change.reshape(B.shape))[0], W
+    Q, R = qr_positive(B + change.reshape(B.shape))
+    return Q, W @ R.T  # the predictors of the minimiser
 
 
 def anil_round(B, w, X, y, *, step_size, adaptation_step_size, batches="same"):

@@ -1,11 +1,15 @@
 """Invalid calls: each raises at once, in one line that names the argument, its value and what is right."""
 
+import ast
 import copy
+import inspect
 import pickle
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
+import fuzz
 import numpy as np
 import pytest
 from helpers import assert_one_line, each, normal
@@ -13,6 +17,7 @@ from helpers import assert_one_line, each, normal
 import linfed as lf
 from linfed import theory
 from linfed._values import Configuration
+from linfed.errors import suggestion
 
 NAN, INF = float("nan"), float("inf")
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2)
@@ -928,6 +933,8 @@ def test_unknown_and_positional_fields_are_refused(kind):
         (lambda: lf.SharedRepresentation(d=9), "'d' (did you mean 'dim'?); allowed: n_clients, dim, "),
         (lambda: lf.FreshSamples(m=3), "'m' (did you mean 'n_samples'?); allowed: n_samples"),
         (lambda: lf.FedRep(rank=2, stepsize=0.1), "'stepsize' (did you mean 'step_size'?); allowed: rank, "),
+        (lambda: lf.FedRep(rank=2, batch_size=5), "'batch_size'; allowed: rank, "),
+        (lambda: lf.Ditto(penalty=0.1), "'penalty'; allowed: step_size, "),
         (lambda: lf.Oracle(k=2, eta=0.1), "'k' (did you mean 'rank'?); allowed: rank, ridge"),
         (lambda: lf.Oracle(rank=2, eta=0.1), "'eta'; allowed: rank, ridge"),  # it has no step size
     ],
@@ -936,6 +943,48 @@ def test_unknown_fields_are_answered_with_the_right_name(call, message):
     with pytest.raises(TypeError, match="got an unexpected keyword argument " + re.escape(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+MEANT = {
+    "step_size": ["stepsize", "step_sizes", "Step-Size", "stpe_size", "step", "step_szie"],
+    "n_clients": ["clients", "n_client", "nclients", "n_cleints"],
+    "sphere": ["sfere", "spheer", "Sphere"],
+    "FedRep": ["FedReb", "fedrep", "FEDREP", "Fed_Rep", "FedRpe"],
+    "SCAFFOLD": ["scafold", "Scaffold", "SCAFOLDD"],
+    "fedrep-fig3": ["fedrep_fig3", "fedrep-fg3", "ferdep-fig3"],
+    "gamma2": ["gama2", "gamma_2"],
+}
+"""Names, and what is typed for them."""
+
+OTHERS = {
+    "step_size": ["batch_size", "size", "epochs", "head_step_size", "server_step_size"],
+    "personal_steps": ["penalty", "local_steps"],
+    "FedRep": ["FedPer", "FedVARP", "FedAdam", "FedProx", "FedRep2", "Fed2Rep"],
+    "FedSCAVAR": ["FedAdam", "FedVARP"],
+    "FedVARP": ["FedNova", "FedRep", "FedAMP"],
+    "fedrep-fig3": ["fedrep-fig1", "fedrep-fig33", "flute-fig3"],
+    "gamma2": ["gamma1"],
+    "n_samples": ["n", "test_samples"],
+    "B": ["S", "n", "", "_", "5"],
+}
+"""Names, and words that mean something else."""
+
+
+@each("name", sorted({*MEANT, *OTHERS}))
+def test_suggestions_are_for_mistyped_words_and_not_for_other_words(name):
+    assert suggestion("", [name]) == suggestion("nothing", [name]) == ""
+    for typed in MEANT.get(name, []):
+        assert suggestion(typed, ["unrelated", name, "further"]) == f" (did you mean {name!r}?)", typed
+    for typed in OTHERS.get(name, []):
+        assert suggestion(typed, ["unrelated", name, "further"]) == "", typed
+
+
+def test_the_nearest_name_is_suggested_and_the_first_of_equally_near_ones():
+    assert suggestion("head", ["head_steps", "heads", "other"]) == " (did you mean 'heads'?)"
+    assert suggestion("fedrep", ["fedrep-fig1", "fedrep-fig3"]) == " (did you mean 'fedrep-fig1'?)"
+    assert (
+        suggestion(5, ["n_clients"]) == suggestion(None, ["n_clients"]) == suggestion("x" * 10**6, ["n_clients"]) == ""
+    )
 
 
 def test_a_field_of_any_name_is_left_to_the_class():
@@ -1046,6 +1095,59 @@ def test_numbers_of_other_kinds_are_numbers():
     assert fedrep(step_size=Fraction(1, 2)).step_size == 0.5
     assert run(seed=10**400, rounds=0).seed == 10**400
     assert run(seed=(10**400, 1), rounds=0).seed == (10**400, 1)
+
+
+RESULTS = {"simulate", "tune", "iterate", "sweep", "find_smallest", "reproduce", "Run"}
+"""Public names whose results also hold run times, or that keep their arguments for `simulate`."""
+
+
+def numbers_in(value):
+    """Return the kind and the value of all numbers in a result, e.g. in the fields of a dataclass."""
+    if isinstance(value, np.ndarray | np.generic):
+        return [(value.dtype.str, np.asarray(value).tobytes())]
+    if isinstance(value, list | tuple):
+        return [one for part in value for one in numbers_in(part)]
+    if isinstance(value, dict) or hasattr(value, "__dict__"):
+        return numbers_in(list(value.values() if isinstance(value, dict) else vars(value).values()))
+    return [(type(value), value)] if isinstance(value, int | float | Fraction) else []
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_number_of_another_kind_gives_the_same_result():
+    """An argument in half, single or extended precision or as a small integer is converted before it is used."""
+    count, targets = 0, fuzz.targets()
+    for name, (called, valid, named) in targets.items():
+        defaults = {one.name: one.default for one in inspect.signature(called).parameters.values()}
+        for argument in [] if name in RESULTS else named:
+            value = valid.get(argument, defaults[argument])
+            value = fuzz.VALID.get(argument) if value is None else value
+            if type(value) is int and abs(value) < 100:
+                kinds = [np.int8, np.uint64]
+            elif type(value) is float and 1e-3 < abs(value) < 1e3:
+                value, kinds = float(np.float16(value)), [np.float16, np.float32, np.longdouble, np.float64]
+            else:
+                continue
+            try:
+                wanted = numbers_in(called(**valid | {argument: value}))
+            except (TypeError, ValueError):
+                continue  # not allowed with the other arguments
+            for kind in kinds:
+                found = numbers_in(called(**valid | {argument: kind(value)}))
+                assert found == wanted, f"{name}({argument}={kind.__name__}({value}))"
+                count += 1
+    assert count > 1000
+
+
+def test_checks_of_numbers_are_not_only_called():
+    """A check returns the number to compute with; a call whose result is thrown away leaves the number as given."""
+    checks = ("number", "integer", "noise_std", "noise_stds", "weights", "numbers", "times", "square", "counts")
+    found = []
+    for path in sorted(Path(lf.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = node.value if isinstance(node, ast.Expr) else None
+            if isinstance(called, ast.Call) and ast.unparse(called.func) in {f"check_{one}" for one in checks}:
+                found.append(f"{path.name}:{called.lineno}")
+    assert not found
 
 
 LARGE = {

@@ -486,13 +486,21 @@ def test_predictions_of_differing_clients():
     run = {"data": lf.FreshSamples(COUNTS), "rounds": 5, "participation": 4}
     found = lf.predict(fedrep(weights=WEIGHTS, step_size=0.05, init=lf.AtDistance(0.5)), problem(), **run)
     sizes = {"dim": 8, "n_samples": COUNTS, "participants": 4, "weights": WEIGHTS}
-    evolved = lf.theory.state_evolution(heads, step_size=0.05, rounds=5, noise_std=LEVELS, delta=0.5, **sizes)
+    course = {"step_size": 0.05, "rounds": 5, "noise_std": LEVELS, "delta": 0.5}
+    evolved = lf.theory.second_order_evolution(heads, **course, **sizes)
     np.testing.assert_allclose(found.distance, evolved.distance, rtol=1e-12)
-    assert found.law == "means"
+    np.testing.assert_allclose(found.high, evolved.high, rtol=1e-12)
+    assert found.law == "second order"
     assert float(found.stability_edge) == pytest.approx(lf.theory.stability_edge(heads, **sizes), rel=1e-12)
     assert float(found.best_step) == pytest.approx(lf.theory.local_best_step(heads, **sizes), rel=1e-9)
-    X = lf.theory.near_truth_floor(heads, step_size=0.05, noise_std=LEVELS, **sizes)
-    assert float(found.floor) == pytest.approx(lf.theory.median_distance(X, dim=8), rel=1e-12)
+    floor = lf.theory.second_order_floor(heads, step_size=0.05, noise_std=LEVELS, **sizes)
+    assert float(found.floor) == pytest.approx(floor.distance, rel=1e-12)
+    few = {"data": lf.FreshSamples([5, *COUNTS[1:]]), "rounds": 5}
+    plain = lf.predict(fedrep(step_size=0.05, init=lf.AtDistance(0.5)), problem(), **few)
+    assert plain.law == "means"
+    assert plain.low is None
+    means = lf.theory.state_evolution(heads, dim=8, n_samples=[5, *COUNTS[1:]], **course)
+    np.testing.assert_allclose(plain.distance, means.distance, rtol=1e-12)
     rate = lf.theory.near_truth_factor(heads, step_size=0.05, **sizes)
     assert float(found.rate) == pytest.approx(np.sqrt(rate), rel=1e-12)
     fixed = lf.predict(fedrep(), problem(), data=lf.FixedSamples(20), rounds=2)

@@ -186,7 +186,14 @@ def test_mistakes_are_one_line():
     assert_one_line(lambda: rate(lf.SCAFFOLD(**steps), large, participants=4), ["SCAFFOLD", "too large", *upper])
     assert_one_line(lambda: rate(lf.FedVARP(**steps), large, participants=4), ["FedVARP", "too large", *upper])
     weights = np.arange(1.0, 41)
-    assert_one_line(lambda: rate(lf.FedAvg(**steps), A, participants=20, weights=weights), ["unequal weights", *upper])
+    counted = lf.FedAvg(weights="samples", **steps)
+    assert_one_line(lambda: rate(counted, A, participants=20, weights=weights), ["unequal weights", *upper])
+    assert_one_line(lambda: rate(counted, A, participants=20), ["weights is missing", "'samples'"])
+    refused = ["weights", "must be equal or omitted", "'uniform'"]
+    assert_one_line(lambda: rate(lf.FedAvg(**steps), A, participants=20, weights=weights), refused)
+    equal = rate(lf.FedAvg(**steps), A, participants=4)
+    assert rate(counted, A, participants=4, weights=0 * weights + 5) == equal
+    assert rate(lf.FedAvg(**steps), A, participants=4, weights=0 * weights + 5) == equal
     assert_one_line(lambda: rate(lf.FedAvg(**steps), A, participants=41), ["participants = 41"])
     assert_one_line(lambda: rate(lf.FedAvg(**steps), A, participants=4, weights=weights[1:]), ["weights"])
     assert_one_line(lambda: rate(lf.FedAvg(**steps), 0 * A, participants=4), ["A is 0"])
@@ -254,7 +261,7 @@ def test_one_client_takes_part_always(name):
         once = np.eye(D) - 0.3 * A[0]
     moved = np.linalg.solve(A[0] + getattr(algorithm, "mu", 0.0) * np.eye(D), np.eye(D) - once) @ A[0]
     wanted = np.abs(np.linalg.eigvals(np.eye(D) - 1.2 * moved)).max()
-    found = lf.theory.mean_square_rate(algorithm, A, participants=1)
+    found = lf.theory.mean_square_rate(algorithm, A, participants=1, weights=[9])
     assert found == pytest.approx(wanted, rel=1e-7)
 
 

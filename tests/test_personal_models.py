@@ -626,6 +626,69 @@ def test_the_law_of_l2gd_solves_the_equation_of_all_models_together(unseen):
     assert found.rate == pytest.approx(np.abs(np.linalg.eigvals(whole)).max(), rel=1e-9)
 
 
+def moments_of_l2gd(A, b, step, strength, q):
+    """Return the mean and the covariances of all models after 2^24 rounds from 0; None if the moments overflow."""
+    n, d = b.shape
+    local, pulled = np.eye(n * d + 1), np.eye(n * d + 1)
+    for i in range(n):
+        local[d * i : d * i + d, d * i : d * i + d] -= step / (1 - q) * A[i]
+    local[:-1, -1] = step / (1 - q) * b.ravel()
+    pulled[:-1, :-1] -= step * strength / q * (np.eye(n * d) - np.kron(np.full((n, n), 1 / n), np.eye(d)))
+    squares = (1 - q) * np.kron(local, local) + q * np.kron(pulled, pulled)  # of the models and a 1
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(24):
+            squares = squares @ squares
+    whole = squares[:, -1].reshape(n * d + 1, -1)
+    if not np.isfinite(whole).all() or np.abs(whole).max() > 1e20:
+        return None
+    mean = whole[:-1, -1]
+    S = (whole[:-1, :-1] - np.outer(mean, mean)).reshape(n, d, n, d)
+    return mean.reshape(n, d), S[range(n), :, range(n)]
+
+
+def test_the_law_of_l2gd_is_the_limit_of_its_moments_in_random_settings():
+    """With more and with fewer samples than parameters, below and above the stability edge, in any unit."""
+    rng, seen = np.random.default_rng(0), []
+    for _ in range(150):
+        (n, d, m), unit = rng.integers(1, 4, 3), 10 ** rng.uniform(-3, 3)
+        X, y = unit * rng.standard_normal((n, m, d)), rng.standard_normal((n, m))
+        if rng.random() < 0.2:
+            X[0] = 0.0
+        A, b = lf.GivenSamples(X, np.where(X.any(axis=-1), y, 0.0)).normal_equations()
+        largest = np.linalg.eigvalsh(A).max() or 1.0
+        q = rng.uniform(0.1, 0.9)
+        step = rng.uniform(0.1, 3.0) * (1 - q) / largest
+        strength = rng.uniform(0.1, 1.0) * q / step
+        wanted, options = moments_of_l2gd(A, b, step, strength, q), {"strength": strength, "mean_probability": q}
+        kind = "fewer" if n * m < d else "more"
+        if wanted is None:
+            with pytest.raises(ValueError, match="grows without bound"):
+                lf.theory.l2gd_stationary_models(A, b, step_size=step, **options)
+            seen.append(f"{kind}, unstable")
+            continue
+        found = lf.theory.l2gd_stationary_models(A, b, step_size=step, **options)
+        scale = np.abs(wanted[0]).max()
+        np.testing.assert_allclose(found.models, wanted[0], rtol=0, atol=1e-8 * scale)
+        np.testing.assert_allclose(found.covariance, wanted[1], rtol=1e-6, atol=1e-8 * scale**2)
+        if kind == "fewer":  # one model fits all samples
+            np.testing.assert_allclose(found.covariance, 0.0, atol=1e-20 * scale**2)
+        seen.append(f"{kind}, stable")
+    assert {one: seen.count(one) > 3 for one in seen} == {
+        f"{kind}, {end}": True for kind in ("fewer", "more") for end in ("stable", "unstable")
+    }
+
+
+def test_l2gd_with_fewer_samples_than_parameters_has_a_floor():
+    """The samples of all clients together leave directions free; the coins then move no model at the end."""
+    problem = lf.SharedRepresentation(n_clients=3, dim=10, rank=2, noise_std=0.1)
+    algorithm = lf.L2GD(step_size=0.05, strength=1.0, mean_probability=0.3)
+    run = {"data": lf.FixedSamples(2), "rounds": 6000, "trials": 2}
+    found = lf.predict(algorithm, problem, **run)
+    result = lf.simulate(algorithm, problem, metrics=["risk"], record_every=6000, **run)
+    assert found.rate.value.max() ** 6000 < 1e-3
+    np.testing.assert_allclose(result.metrics["risk"][:, -1], found.floor.value, rtol=1e-3)
+
+
 def test_l2gd_minimises_the_mixture_in_the_mean():
     """The mean models are the minimiser of the mixture of losses, and a tenth of the step a tenth of the variance."""
     problem = lf.SharedRepresentation(n_clients=4, dim=3, rank=2, noise_std=0.3)

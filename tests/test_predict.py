@@ -1,7 +1,9 @@
 """`lf.predict`: which law serves a run, its numbers beside the theory's own and beside runs, and what is missing."""
 
+import copy
+import pickle
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +19,7 @@ from linfed.prediction.cases import FedRepRun, heads_of
 from linfed.prediction.dispatch import LAWS
 from linfed.prediction.fedrep import laws_of, truncation_metric
 from linfed.prediction.laws import step_doubts
-from linfed.prediction.prediction import Curves, joined
+from linfed.prediction.prediction import Curves, Prediction, Quantity, joined
 from linfed.prediction.prediction import _as_text as as_text
 from linfed.prediction.table import ENTRIES, markdown_table
 from linfed.simulation.job import checked_job
@@ -32,6 +34,10 @@ def fedrep(**changes):
 
 def predict(algorithm=None, problem=PROBLEM, **changes):
     return lf.predict(algorithm or fedrep(), problem, **{"data": FRESH, "rounds": 3} | changes)
+
+
+def vars_of(algorithm):
+    return {one.name: getattr(algorithm, one.name) for one in fields(algorithm) if one.init}
 
 
 def by_hand(law, problem, trial=0, *, seed=0, scale=1.0, **changes):
@@ -223,8 +229,8 @@ def test_what_is_known_near_the_truth_is_the_theorys_own():
         assert found.rate == pytest.approx(lf.theory.near_truth_factor(W, step_size=0.5, **sizes) ** 0.5)
         assert found.stability_edge * unit == pytest.approx(lf.theory.stability_edge(W, **sizes))
         assert found.best_step * unit == pytest.approx(lf.theory.local_best_step(W, **sizes), rel=1e-6)
-        X = lf.theory.near_truth_floor(W, step_size=0.5, noise_std=0.1, **sizes)
-        assert found.floor == pytest.approx(lf.theory.median_distance(X, dim=30))
+        floor = lf.theory.second_order_floor(W, step_size=0.5, noise_std=0.1, **sizes)
+        assert found.floor == pytest.approx(floor.distance, rel=1e-9)
         assert found.floor.metric == "subspace_distance"
     scheduled = predict(fedrep(step_size=lambda t: 0.5 / t))
     assert scheduled.best_step == predict().best_step
@@ -274,6 +280,94 @@ def test_a_truth_of_a_higher_rank(name):
     assert found.floor == pytest.approx(floor.distance, rel=0.02)
     lambdas = np.linalg.svd(V, compute_uv=False) ** 2 / len(V)
     assert found.rate == pytest.approx(1 - 0.2 * 0.8 * (lambdas[1] - lambdas[2]))
+
+
+# --- equal numbers are one number -----------------------------------------------------------------------------
+
+SAME = {
+    "weights": (fedrep(weights=np.full(40, 7.0)), {}),
+    "noise": (fedrep(), {"problem": replace(PROBLEM, noise_std=np.full(40, 0.1))}),
+    "samples": (fedrep(), {"data": lf.FreshSamples(np.full(40, 10))}),
+    "steps": (fedrep(step_size=np.full(3, 0.5)), {}),
+    "a constant function": (fedrep(step_size=lambda t: 0.5), {}),
+    "no ridge": (fedrep(heads=lf.ExactHeads(ridge=np.zeros(3))), {}),
+    "one covariance": (
+        fedrep(),
+        {"problem": replace(PROBLEM, design=lf.Gaussian(covariance=np.broadcast_to(np.eye(30), (40, 30, 30))))},
+    ),
+    "whole messages": (lf.CompressedFedRep(**vars_of(fedrep()), kept_share=1.0, shared_mask=True), {}),
+    "plain messages": (lf.PrivateFedRep(**vars_of(fedrep())), {}),
+    "a clip that never acts": (lf.PrivateFedRep(**vars_of(fedrep()), clip=1e6), {}),
+    "all of it": (
+        fedrep(weights=[2.0] * 40, step_size=[0.5] * 3),
+        {"problem": replace(PROBLEM, noise_std=[0.1] * 40), "data": lf.FreshSamples([10] * 40)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_equal_numbers_are_one_number(name):
+    """Bit for bit."""
+    algorithm, changes = SAME[name]
+    one, other = predict(), predict(algorithm, **changes)
+    assert (one.law, one.validity, one.warnings) == (other.law, other.validity, other.warnings)
+    for what in ("distance", "low", "high", "floor", "rate", "stability_edge", "best_step"):
+        np.testing.assert_array_equal(getattr(one, what), getattr(other, what))
+
+
+SAME_FLOORS = {
+    "Oracle": (lf.Oracle(rank=3), {}, {"noise_std": [0.1] * 40}),
+    "LocalOnly": (lf.LocalOnly(), {}, {"noise_std": [0.1] * 40}),
+    "AltMin": (lf.AltMin(rank=3), {}, {"noise_std": [0.1] * 40}),
+    "UStatistic": (lf.UStatistic(rank=3), {}, {"noise_std": [0.1] * 40}),
+    "FedRep": (fedrep(), {"weights": [2.0] * 40}, {"noise_std": [0.1] * 40}),
+    "FedAvg": (lf.FedAvg(step_size=0.1), {"step_size": [0.1] * 3}, {}),
+    "Ditto": (lf.Ditto(step_size=0.1), {"step_size": lambda t: 0.1}, {}),
+    "FLUTE": (lf.FLUTE(rank=3, step_size=0.001), {"step_size": [0.001] * 3}, {"noise_std": [0.1] * 40}),
+    "no round": (fedrep(step_size=lambda t: 0.5), {}, {}),
+}
+
+
+@pytest.mark.parametrize("name", SAME_FLOORS)
+def test_equal_numbers_have_one_floor_on_fixed_samples(name):
+    algorithm, own, changes = SAME_FLOORS[name]
+    rounds = 0 if name == "no round" else 3
+    floors = [
+        float(predict(one, problem, data=lf.FixedSamples(40), rounds=rounds).floor)
+        for one, problem in ((algorithm, PROBLEM), (replace(algorithm, **own), replace(PROBLEM, **changes)))
+    ]
+    assert floors[0] == floors[1] > 0
+
+
+def test_a_clip_acts_with_at_most_the_probability_of_its_bound():
+    """And where it acts, there is no prediction."""
+    problem = lf.SharedRepresentation(n_clients=9, dim=12, rank=2, noise_std=0.5)
+    algorithm = lf.PrivateFedRep(rank=2, step_size=0.1, init="random", clip=8.0)
+    case = case_of(algorithm, problem, lf.FreshSamples(7), rounds=20)
+    rng, truth = np.random.default_rng(0), problem.truth(0, [0])
+    W, B_star = heads_of(truth)
+    lengths = []
+    for i in range(9):
+        x = rng.standard_normal((4000, 7, 12))
+        y = x @ (B_star @ W[i]) + 0.5 * rng.standard_normal((4000, 7))
+        B = np.linalg.qr(rng.standard_normal((12, 2)))[0]
+        Z = x @ B
+        heads = np.linalg.solve(Z.mT @ Z, Z.mT @ y[..., None])[..., 0]
+        r = y - np.einsum("rmk,rk->rm", Z, heads)
+        lengths.append(np.linalg.norm(np.einsum("rmd,rm->rd", x, r) / 7, axis=1) * np.linalg.norm(heads, axis=1))
+    longer = np.mean(np.array(lengths) > 8.0) * 9 * 20
+    assert 0.1 < longer < case._clipped_at_most(8.0) < np.inf
+    assert np.mean(np.square(lengths)) * 9 * 20 / 64 < case._clipped_at_most(8.0)
+    assert case.clip == 8.0
+    assert case_of(replace(algorithm, clip=1e4), problem, lf.FreshSamples(7)).clip is None
+    for changes in ({"heads": lf.GradientHeads()}, {"representation_steps": 2}, {"clip": 10.0}):
+        given = replace(algorithm, clip=1e4)
+        lacking = replace(given, **changes)
+        assert_one_line(
+            lambda lacking=lacking: lf.predict(lacking, problem, data=lf.FreshSamples(7), rounds=3).distance,
+            ["clip = "],
+            lf.NoPredictionError,
+        )
 
 
 # --- beside runs ------------------------------------------------------------------------------------------------
@@ -447,7 +541,8 @@ def test_which_laws_serve():
     for rank, expected in ((16, both), (17, means)):
         wide = lf.SharedRepresentation(n_clients=40, dim=2 * rank, rank=rank)
         assert laws_of(case_of(fedrep(rank=rank), wide, lf.FreshSamples(40))) == expected
-    assert laws_of(case_of(fedrep(weights=range(1, 41)))) == means
+    assert laws_of(case_of(fedrep(weights=range(1, 41)))) == both
+    assert laws_of(case_of(data=lf.FreshSamples([7] * 39 + [6]))) == means
     noisy = lf.PrivateFedRep(rank=3, step_size=0.5, message_noise_std=0.1)
     assert laws_of(case_of(noisy)) == means
     assert laws_of(case_of(fedrep(heads=lf.GradientHeads()), data=lf.FreshSamples(4))) == [laws.GRADIENT_HEADS]
@@ -463,40 +558,37 @@ def test_which_laws_serve():
 
 
 LIMITS = {
-    "round_log_variance": 0.1,
-    "log_std": 0.4,
-    "participants": 0.4,
-    "lost": 1.0,
-    "pull": 0.6,
-    "end": 0.4,
-    "chance": 0.9,
+    "second order": (laws.SECOND_ORDER, {"round_log_variance": 0.1, "log_std": 0.4}, 5, 100),
+    "means": (laws.MEANS, {"rank": 16, "few": 0.0}, 20, 1),
+    "gradient heads": (laws.GRADIENT_HEADS, {"participants": 0.4, "lost": 1.0}, 12, 1),
+    "under-parameterised": (
+        laws.UNDER_PARAMETERISED,
+        {"pull": 0.6, "end": 0.4, "chance": 0.9, "few": 0.0},
+        40,
+        1,
+    ),
 }
-"""Facts up to which a law is not doubted."""
+"""Facts up to which each law is not doubted, and its smallest number of participants and dimension."""
 
 
-@pytest.mark.parametrize(
-    ("law", "participants", "dim"),
-    [
-        (laws.SECOND_ORDER, 5, 100),
-        (laws.MEANS, 20, 1),
-        (laws.GRADIENT_HEADS, 12, 1),
-        (laws.UNDER_PARAMETERISED, 40, 1),
-    ],
-    ids=lambda one: getattr(one, "name", ""),
-)
-def test_doubts_begin_beyond_the_range_of_a_law(law, participants, dim):
-    law = replace(law, near=lambda case: {})  # without those about the step size
+@pytest.mark.parametrize("name", LIMITS)
+def test_doubts_begin_beyond_the_range_of_a_law(name):
+    """Facts of another law are no doubts of this one."""
+    law, limits, participants, dim = LIMITS[name]
+    law = replace(law, step=None)  # without those about the step size
 
     def told(p=participants, d=dim, start=0.5, **facts):
         case = SimpleNamespace(job=SimpleNamespace(sizes=SimpleNamespace(participants=p, dim=d)))
         return law.doubts(case, Curves(np.array([start, 0.1]), facts=facts))
 
-    assert told(**LIMITS) == told(start=0.97) == ()
-    for name, limit in LIMITS.items():
-        (text,) = told(**{name: 1.1 * limit})
-        assert f" {1.1 * limit:.2g}" in text
-        assert f", above {limit}" in text
-        assert told(**{name: 0.9 * limit}) == ()
+    others = {fact: 9.0 for _, facts, *_ in LIMITS.values() for fact in facts if fact not in limits}
+    assert told(**limits, **others) == told(start=0.97) == told(start=0.97 + 1e-12) == ()
+    assert set(law.limits) == set(limits)
+    for fact, limit in limits.items():
+        (text,) = told(**{fact: limit + 1.0})
+        assert f" {limit + 1:.2g}" in text
+        assert f"above {limit}" in text or fact == "few"
+        assert told(**{fact: 0.9 * limit}) == ()
     (text,) = told(start=0.971)
     assert text.startswith("the initial distance 0.971 is above 0.97")
     (text,) = told(p=participants - 1)
@@ -713,7 +805,7 @@ MISSING = {
     "start": lacks(["columns are not orthonormal"], fedrep(init=2 * basis(30, 3))),
     "overflow": lacks(["'means' is not available", "too large"], fedrep(step_size=1e200)),
     "schedule of heads": lacks(
-        ["is a schedule"], fedrep(step_size=lambda t: 0.01, aggregate="sum", heads=lf.GradientHeads())
+        ["is a schedule"], fedrep(step_size=lambda t: 0.01 / t, aggregate="sum", heads=lf.GradientHeads())
     ),
     "no truth": (
         lambda: lf.predict(fedrep(init="moments"), data=lf.FixedSamples(9).draw(PROBLEM), rounds=1),
@@ -742,7 +834,7 @@ MISSING = {
     ),
     "FedAvg in law": lacks(["in_law = True"], ONE_LAYER, data=lf.FixedSamples(40, in_law=True)),
     "FedAvg, scheduled": lacks(
-        ["is a schedule", "FedAvg"], lf.FedAvg(step_size=lambda t: 0.1), data=lf.FixedSamples(9)
+        ["is a schedule", "FedAvg"], lf.FedAvg(step_size=lambda t: 0.1 / t), data=lf.FixedSamples(9)
     ),
     "FedAvg diverges": lacks(["diverges"], lf.FedAvg(step_size=9.0), data=lf.FixedSamples(9), ask="floor"),
     "FedAvg without a truth": (
@@ -816,6 +908,11 @@ DOUBTS = {
     "few samples": ({}, {"data": lf.FreshSamples(4)}, "n_samples = 4 is at most rank + 3"),
     "few clients": ({}, {"participation": 4}, "a round has 4 participants, fewer than 5"),
     "few clients for means": ({}, {"participation": 12, "data": lf.FreshSamples(5)}, "a round has 12 participants"),
+    "many angles": (
+        {"rank": 17},
+        {"problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=17), "data": lf.FreshSamples(60)},
+        "rank = 17 is above 16: the largest of many angles",
+    ),
     "far": ({"init": lf.AtDistance(0.98)}, {}, "the initial distance 0.98 is above 0.97"),
     "large step": ({"step_size": 1.3}, {"data": lf.FreshSamples(5)}, "step_size = 1.3 is 1."),
     "past the edge": ({"step_size": 3.0}, {}, "step_size = 3 is not below stability_edge ="),
@@ -864,8 +961,9 @@ def test_a_prediction_needs_the_memory_of_a_truth_and_of_fixed_samples(monkeypat
         (lf.Ditto(step_size=0.1), lf.FixedSamples(9), [40 * (9 * 31 + 30 * 31)]),
     ):
         asked.clear()
-        lf.predict(algorithm, PROBLEM, data=data, rounds=1)
-        assert asked == [4 * PROBLEM.floats_per_trial(), *samples]
+        lf.predict(algorithm, PROBLEM, data=data, rounds=1, trials=3)
+        truth = PROBLEM.floats_per_trial()
+        assert asked == [4 * truth, 3 * (truth + 3 * 2), *samples]
 
 
 def test_numbers_are_told_to_four_digits_and_several_by_their_ends():
@@ -949,8 +1047,11 @@ def test_a_quantity_computes_as_its_number():
 
 
 def test_a_prediction_tells_itself():
-    told = repr(predict())
-    assert told.startswith("<Prediction 'second order', 3 rounds>\ndistance: from 0.6 to 0.")
+    found = predict()
+    assert "floor: computed when prediction.floor is read" in repr(found)
+    assert f"{float(found.floor):.4g}" not in repr(predict())
+    told = repr(found)
+    assert told.startswith("<Prediction 'second order', 3 rounds of trial 0>\ndistance: from 0.6 to 0.")
     for part in ("in 80 % of runs", "floor: 0.", "(subspace_distance)", "rate: 0.", "stability_edge: ", "best_step: "):
         assert part in told
     assert "floor" not in repr(predict(fedrep(step_size=3.0)))  # which is past the edge
@@ -958,30 +1059,147 @@ def test_a_prediction_tells_itself():
     assert "distance" not in repr(predict(LOCAL))
 
 
-def test_a_result_says_what_was_predicted_of_it():
+def test_the_prediction_of_a_result_is_that_of_its_arguments():
     run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3, trials=3, participation=20, seed=2, record_every=2)
-    expected = predict(participation=20, seed=2)
-    assert np.array_equal(run.predict().distance, expected.distance)
-    assert run.predict(trials=3).distance.shape == (3, 4)
+    expected = predict(participation=20, seed=2, trials=3)
+    assert_same_prediction(lf.predict(run), expected)
+    assert_same_prediction(lf.predict(run, trials=2), predict(participation=20, seed=2, trials=2))
+    one = lf.predict(lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3))
+    assert one.distance.shape == (1, 4)
     personal = lf.simulate(lf.FedPer(rank=3, step_size=0.1), PROBLEM, data=FRESH, rounds=1)
-    assert_one_line(personal.predict, ["no prediction", "FedPer"], lf.NoPredictionError)
+    assert_one_line(lambda: lf.predict(personal), ["no prediction", "FedPer"], lf.NoPredictionError)
 
 
-def test_a_plot_shows_the_prediction():
+def test_a_final_step_is_no_round_of_a_prediction():
+    anil = lf.simulate(lf.FedAvg(step_size=0.1, fine_tune=None), FEW, data=FIXED, rounds=4)
+    tuned = replace(anil, algorithm=lf.PerFedAvg(step_size=0.1, adaptation_step_size=0.1), rounds=np.arange(6))
+    assert tuned.has_final_step
+    assert lf.predict(tuned).rounds.tolist() == [0, 1, 2, 3, 4]
+
+
+GIVEN_TWICE = {"problem": PROBLEM, "data": FRESH, "rounds": 3, "participation": 1.0, "seed": 0}
+
+
+@each("name", GIVEN_TWICE)
+def test_a_result_brings_its_own_arguments(name):
+    run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3)
+    words = [f"predict(result) takes {name} from the result", "only trials="]
+    assert_one_line(lambda: lf.predict(run, **{name: GIVEN_TWICE[name]}), words, TypeError)
+
+
+@each("name", ["data", "rounds"])
+def test_an_algorithm_needs_data_and_rounds(name):
+    rest = {key: value for key, value in {"data": FRESH, "rounds": 3}.items() if key != name}
+    assert_one_line(lambda: lf.predict(fedrep(), PROBLEM, **rest), ["requires data= and rounds="], TypeError)
+
+
+def test_a_prediction_says_which_trials_it_is_of():
+    for trials, words in (
+        (None, "3 rounds of trial 0>"),
+        (1, "3 rounds of trial 0>"),
+        (4, "3 rounds of trials 0 to 3>"),
+    ):
+        found = predict(trials=trials)
+        assert found.trials == trials
+        assert words in repr(found)
+        assert words[:-1] in found._repr_html_()
+
+
+@each("trials", [10**9, 10**18])
+@each("algorithm", [fedrep(), fedrep(heads=lf.GradientHeads()), lf.AltMin(rank=3), lf.FedAvg(step_size=0.1)])
+@each("data", [FRESH, FIXED, lf.GivenSamples(normal(40, 9, 30), normal(40, 9))])
+def test_more_trials_than_memory_are_refused(algorithm, data, trials):
+    problem = None if isinstance(data, lf.GivenSamples) and isinstance(algorithm, lf.FedAvg) else PROBLEM
+    words = [f"trials = {trials} with rounds = 3 would take", "fewer trials"]
+    assert_one_line(lambda: predict(algorithm, problem, data=data, trials=trials), words, lf.SizeError)
+
+
+# --- pickling ------------------------------------------------------------------------------------------------------
+
+
+def told(prediction, name):
+    """Return an attribute of a prediction as comparable values, or the message if it is not available."""
+    try:
+        found = getattr(prediction, name)
+    except lf.NoPredictionError as error:
+        return str(error)
+    if isinstance(found, Quantity):
+        return found.value.tolist(), found.source, found.validity, found.metric
+    return np.asarray(found).tolist()
+
+
+def assert_same_prediction(one, other):
+    names = [name for name in dir(Prediction) if not name.startswith("_")]
+    assert {"distance", "low", "high", "floor", "rate", "stability_edge", "best_step", "trials"} <= {*names}
+    for name in {*names, *(field.name for field in fields(Prediction) if not field.name.startswith("_"))}:
+        assert told(one, name) == told(other, name), name
+    assert repr(one) == repr(other)
+
+
+@each("trials", [None, 2])
+@each("number", range(len(ENTRIES)))
+def test_a_prediction_is_the_same_after_pickling(number, trials):
+    algorithms, problem, data = RUNS_OF_THE_TABLE[number]
+    for algorithm in algorithms:
+        found = lf.predict(algorithm, problem, data=data, rounds=3, trials=trials)
+        assert_same_prediction(
+            pickle.loads(pickle.dumps(found)), lf.predict(algorithm, problem, data=data, rounds=3, trials=trials)
+        )
+        assert_same_prediction(copy.deepcopy(found), found)
+        again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(found))))
+        assert_same_prediction(again, found)
+
+
+def test_a_prediction_of_functions_and_of_unstable_runs_is_pickled():
+    """A step size that is a function cannot be pickled, and past the edge there is no floor."""
+    for algorithm in (fedrep(step_size=lambda t: 0.5 / t), fedrep(step_size=3.0)):
+        found = predict(algorithm)
+        assert_same_prediction(pickle.loads(pickle.dumps(found)), found)
+        assert_one_line(lambda found=found: pickle.loads(pickle.dumps(found)).floor, ["floor"], lf.NoPredictionError)
+
+
+def test_a_quantity_without_memory_does_not_prevent_pickling():
+    def floor():
+        raise lf.SizeError("no memory for the floor")
+
+    found = replace(predict(), _quantities={"floor": floor, "rate": lambda: Quantity(np.ones(1), "source", "range")})
+    again = pickle.loads(pickle.dumps(found))
+    assert float(again.rate) == 1.0
+    assert_one_line(lambda: again.floor, ["no memory for the floor"], lf.NoPredictionError)
+
+
+# --- figures -------------------------------------------------------------------------------------------------------
+
+
+def test_a_plot_draws_the_prediction_that_it_is_given():
     run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3, trials=3)
-    ax = run.plot("subspace_distance", predicted=True)
-    found = run.predict(trials=3)
+    found = lf.predict(run)
+    assert found.warnings
+    ax = run.plot("subspace_distance", prediction=found)
     measured, low, high, median = ax.get_lines()
     assert np.array_equal(median.get_ydata(), np.median(found.distance, axis=0))
     assert np.array_equal(low.get_ydata(), np.median(found.low, axis=0))
     assert np.array_equal(high.get_ydata(), np.median(found.high, axis=0))
     assert {line.get_color() for line in (low, high, median)} == {"black"} != {measured.get_color()}
-    run.plot("subspace_distance", predicted=True, ax=ax)
-    assert ax.get_legend_handles_labels()[1].count("predicted") == 1
+    assert (median.get_label(), median.get_linestyle()) == ("predicted, trials 0 to 2, with warnings", "--")
+    run.plot("subspace_distance", prediction=found, ax=ax)
+    assert ax.get_legend_handles_labels()[1].count("predicted, trials 0 to 2, with warnings") == 1
+    first, longer = predict(rounds=5), predict(trials=7)
+    for given, words in ((first, "predicted, trial 0"), (longer, "predicted, trials 0 to 6")):
+        run.plot("subspace_distance", prediction=replace(given, warnings=()), ax=ax)
+        line = ax.get_lines()[-1]
+        assert (line.get_label(), line.get_linestyle()) == (words, "-")
+        assert np.array_equal(line.get_ydata(), np.median(np.atleast_2d(given.distance), axis=0))
     plain = plt.figure().subplots()
     run.plot("subspace_distance", ax=plain)
     assert len(plain.get_lines()) == 1
-    assert_one_line(lambda: run.plot("risk", predicted=True, ax=plain), ["predicted = True requires", "got 'risk'"])
+    words = ["prediction= requires metric = 'subspace_distance'", "got 'risk'"]
+    assert_one_line(lambda: run.plot("risk", prediction=found, ax=plain), words)
+    without = predict(LOCAL)
+    assert_one_line(
+        lambda: run.plot("subspace_distance", prediction=without, ax=plain), ["no prediction"], lf.NoPredictionError
+    )
+    assert len(plain.get_lines()) == 1
 
 
 def test_curves_show_a_predicted_column():

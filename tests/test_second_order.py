@@ -10,10 +10,10 @@ import scipy.stats
 from helpers import assert_one_line, basis, cleared, normal, some
 
 import linfed as lf
-from linfed.numerics import trailing
+from linfed.numerics import linalg, trailing
 from linfed.theory.fedrep import second_order
-from linfed.theory.fedrep.round_moments import Fluctuations, HeadTensors, RoundLaw, mean_map, sine_and_cosine
-from linfed.theory.fedrep.state_evolution import RoundSizes
+from linfed.theory.fedrep.arguments import Clients
+from linfed.theory.fedrep.round_moments import Fluctuations, HeadTensors, OwnWeights, Round, RoundLaw, sine_and_cosine
 
 NAN = float("nan")
 SETTING = {"dim": 12, "n_samples": 9, "step_size": 0.5, "rounds": 6, "noise_std": 0.1}
@@ -22,11 +22,16 @@ SETTING = {"dim": 12, "n_samples": 9, "step_size": 0.5, "rounds": 6, "noise_std"
 # --- a round at exact heads, drawn without samples and without a solve ------------------------------------------
 
 
-def client_sums(S, G, W, *, n_samples, step_size, runs, rng, noise_std=0.0, participants=None, law="right"):
+def client_sums(
+    S, G, W, *, n_samples, step_size, runs, rng, noise_std=0.0, participants=None, weights=1.0, law="right"
+):
     """Return Y and Phi (runs, k, k) of a round: multivariate t heads, and what their residuals say outside B."""
     (n, k), m = W.shape, n_samples
     p = participants or n
     who = np.argsort(rng.random((runs, n)), axis=1)[:, :p]
+    m, noise_std, weights = (
+        np.broadcast_to(one, n)[who][..., None] for one in (m, noise_std, weights / np.mean(weights))
+    )
     s, a = (W @ S)[who], (W @ G)[who]
     tau = np.sqrt((s**2).sum(axis=-1, keepdims=True) + noise_std**2)
     freedom = {"m": m}.get(law, m - k + 1)
@@ -35,8 +40,8 @@ def client_sums(S, G, W, *, n_samples, step_size, runs, rng, noise_std=0.0, part
     if law != "h whole":
         h = h - s * (s * h).sum(axis=-1, keepdims=True) / (tau * (tau + noise_std))
     u = x * s - tau * np.sqrt(x) * h
-    f = step_size / (p * m)
-    return f * u.mT @ heads, f**2 * (heads * (tau**2 * x)).mT @ heads
+    f = step_size * weights / (p * m)
+    return (f * u).mT @ heads, (heads * (f**2 * tau**2 * x)).mT @ heads
 
 
 def exact_round(T, W, *, dim, runs, rng, **setting):
@@ -91,7 +96,22 @@ def test_explicit_rounds_have_this_law(explicit_round, law):
 
 # --- the moments of what clients send ---------------------------------------------------------------------------
 
-MOMENTS = {"everybody": (8, 2, 10, 0.3, None), "some": (9, 3, 11, 0.2, 4), "k = 1, no noise": (6, 1, 8, 0.0, 2)}
+MOMENTS = {
+    "everybody": (8, 2, {"n_samples": 10, "noise_std": 0.3, "participants": None}),
+    "some": (9, 3, {"n_samples": 11, "noise_std": 0.2, "participants": 4}),
+    "k = 1, no noise": (6, 1, {"n_samples": 8, "noise_std": 0.0, "participants": 2}),
+    "all differ": (
+        6,
+        2,
+        {
+            "n_samples": np.array([9, 12, 30, 10, 15, 11]),
+            "noise_std": np.array([0.0, 0.4, 0.1, 0.3, 0.0, 0.6]),
+            "participants": 3,
+            "weights": np.array([1.0, 2.0, 0.5, 3.0, 1.5, 0.7]),
+        },
+    ),
+    "other m": (9, 3, {"n_samples": np.arange(9, 18), "noise_std": 0.2, "participants": None}),
+}
 
 
 def squares(k, seed=4):
@@ -103,19 +123,24 @@ def squares(k, seed=4):
 @pytest.mark.parametrize("name", MOMENTS)
 def test_the_moments_are_those_of_the_draws(name):
     """Means and covariances of Y and Phi, each entry within 5 standard errors; and not those of other settings."""
-    n, k, m, noise_std, p = MOMENTS[name]
+    n, k, given = MOMENTS[name]
     W, T, runs = normal(n, k, seed=2), squares(k), 40_000
     S, G = sine_and_cosine(T[None])
-    given = {"n_samples": m, "step_size": 0.7, "noise_std": noise_std, "participants": p}
+    given = given | {"step_size": 0.7}
     sums = [
         one.reshape(runs, -1) for one in client_sums(S[0], G[0], W, runs=runs, rng=np.random.default_rng(1), **given)
     ]
 
     def off(**changes):
         law = moments_of(T, W, dim=20, **given | changes)
-        mean = 0.7 * (1 - k / m) * S[0] @ (W.T @ W / n) @ G[0]
-        Y, Phi = sums[0] - mean.ravel(), sums[1] - law.gram[0].ravel()
-        pairs = {"gram": (Phi, None), "inside": (Y, Y), "gram_covariance": (Phi, Phi), "cross": (Y, Phi)}
+        Y, Phi = sums[0] - law.mean[0].ravel(), sums[1] - law.gram[0].ravel()
+        pairs = {
+            "mean": (Y, None),
+            "gram": (Phi, None),
+            "inside": (Y, Y),
+            "gram_covariance": (Phi, Phi),
+            "cross": (Y, Phi),
+        }
         found = {}
         for what, (one, other) in pairs.items():
             values = one if other is None else (one[:, :, None] * other[:, None, :]).reshape(runs, -1)
@@ -123,17 +148,57 @@ def test_the_moments_are_those_of_the_draws(name):
             found[what] = np.abs((values.mean(axis=0) - expected) / values.std(axis=0)).max() * np.sqrt(runs)
         return found
 
+    def missed(**changes):
+        """Return the smallest deviation from other settings; neither noise nor participants change the mean of Y."""
+        found = off(**changes)
+        return min(value for what, value in found.items() if what != "mean" or "n_samples" in changes)
+
     assert max(off().values()) < 5
-    for changes in ({"noise_std": 0.8}, {"n_samples": m + 4}):
-        assert min(off(**changes).values()) > 5, changes
-    if p:
-        wrong = off(participants=p + 1)
-        assert min(wrong.values()) > 5
+    for changes in ({"noise_std": 0.8}, {"n_samples": given["n_samples"] + 4}):
+        assert missed(**changes) > 5, changes
+    if given["participants"]:
+        assert missed(participants=given["participants"] + 1) > 5
+    for what in ("n_samples", "noise_std", "weights"):
+        if np.ndim(given.get(what, 1.0)) and name == "all differ":
+            assert max(off(**{what: given[what][::-1]}).values()) > 5, what
 
 
-def moments_of(T, W, *, dim, n_samples, step_size, noise_std, participants):
-    setting = RoundSizes.checked(W, dim, n_samples, step_size, noise_std, participants)
-    return Fluctuations.of(*sine_and_cosine(T[None]), HeadTensors.of(W[None]), setting)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["some", "all differ"])
+def test_the_moments_are_those_of_drawn_samples(name):
+    """The sums of messages from samples x and labels, with a least-squares fit of each client."""
+    n, k, given = MOMENTS[name]
+    W, T, d, runs, rng = normal(n, k, seed=2), squares(k), 7, 20_000, np.random.default_rng(5)
+    S, G = (one[0] for one in sine_and_cosine(T[None]))
+    B = np.concatenate([G, S, np.zeros((d - 2 * k, k))])  # B* has the first axes
+    m, noise_std, weights = (np.broadcast_to(given.get(what, 1.0), n) for what in ("n_samples", "noise_std", "weights"))
+    p = given["participants"]
+    Y, Phi = np.zeros((2, runs, k, k))
+    taken = np.argsort(rng.random((runs, n)), axis=1).argsort(axis=1) < p
+    for i in range(n):
+        x = rng.standard_normal((runs, m[i], d))
+        y = x[..., :k] @ W[i] + noise_std[i] * rng.standard_normal((runs, m[i]))
+        Z = x @ B
+        heads = np.linalg.solve(Z.mT @ Z, (Z.mT @ y[..., None]))[..., 0]
+        r = y - np.einsum("rmk,rk->rm", Z, heads)
+        f = 0.7 * weights[i] / weights.mean() / (p * m[i]) * taken[:, i]
+        message = np.einsum("rmd,rm->rd", x, r)[:, :k]  # along B*: S u
+        Y += f[:, None, None] * np.linalg.solve(S, message.T).T[..., None] * heads[:, None]
+        Phi += (f**2 * (r**2).sum(axis=1))[:, None, None] * heads[..., None] * heads[:, None]
+    law = moments_of(T, W, dim=d, step_size=0.7, **given)
+    one, other = ((sums - mean).reshape(runs, -1) for sums, mean in ((Y, law.mean), (Phi, law.gram)))
+    for what, values in (("inside", (one, one)), ("cross", (one, other)), ("gram_covariance", (other, other))):
+        products = (values[0][:, :, None] * values[1][:, None]).reshape(runs, -1)
+        off = (products.mean(axis=0) - getattr(law, what)[0].ravel()) / products.std(axis=0) * np.sqrt(runs)
+        assert np.abs(off).max() < 5, what
+    for sums in (one, other):
+        assert np.abs(sums.mean(axis=0) / sums.std(axis=0)).max() * np.sqrt(runs) < 5
+
+
+def moments_of(T, W, *, dim, step_size, kind=None, **given):
+    clients = Clients.checked(*W.shape, dim, **given)
+    kind = kind or (OwnWeights if clients.differ else HeadTensors.of)
+    return Fluctuations.of(*sine_and_cosine(T[None]), kind(W[None]), clients, step_size)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
@@ -145,37 +210,41 @@ def test_weighted_moments_of_the_heads(k):
     for power, got in enumerate(tensors.weighted(P)):
         expected = np.einsum("tn,tna,tnb->tab", q**power, products, products) / 30
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-14)
-    np.testing.assert_allclose(tensors[1:].full()[0], tensors.full()[1], rtol=0)
+    np.testing.assert_array_equal(tensors[1:].weighted(P[1:])[:, 0], tensors.weighted(P)[:, 1])
 
 
-@pytest.mark.parametrize("noise_std", [0.3, 0.0])
-@pytest.mark.parametrize("participants", [None, 4])
-def test_the_mean_map_is_that_of_one_round_means(participants, noise_std):
-    W, T = along_axes(normal(9, 3, seed=5)), squares(3)
-    given = {"dim": 30, "n_samples": 9, "step_size": 0.8, "noise_std": noise_std, "participants": participants}
-    S, G = (one[0] for one in sine_and_cosine(T[None]))
-    N, Q = lf.theory.one_round_means(G, S @ S, W, **given)
-    tensors = HeadTensors.of(W[None])
-    setting = RoundSizes.checked(
-        W, *(given[name] for name in ("dim", "n_samples", "step_size", "noise_std", "participants"))
-    )
-    got = mean_map(T[None, ..., None], np.square(W).mean(axis=0)[None], tensors.full(), setting)[0, ..., 0]
-    np.testing.assert_allclose(got, next_tangents(N, Q), rtol=1e-12)
+@pytest.mark.parametrize("name", MOMENTS)
+def test_the_mean_map_is_that_of_one_round_means(name):
+    n, k, given = MOMENTS[name]
+    W, T = normal(2, n, k, seed=5), np.stack([squares(k), squares(k, 8)])
+    a_round, turn = Round.of(W, Clients.checked(n, k, 30, **given))
+    S, G = sine_and_cosine(T)
+    found = a_round.mean_map(T[..., None], 0.8)[..., 0]
+    for trial in range(2):
+        heads = W[trial] @ turn[trial]
+        N, Q = lf.theory.one_round_means(G[trial], S[trial] @ S[trial], heads, dim=30, step_size=0.8, **given)
+        np.testing.assert_allclose(found[trial], next_tangents(N, Q), rtol=1e-11)
+        np.testing.assert_array_equal(
+            a_round[trial : trial + 1].mean_map(T[[trial], ..., None], 0.8)[0, ..., 0], found[trial]
+        )
 
 
-def along_axes(W):
-    """Return heads whose second moment is diagonal."""
-    return W @ np.linalg.eigh(W.T @ W / len(W))[1]
+def along_axes(W, pull=1.0):
+    """Return heads whose second moment, with these factors of the clients, is diagonal."""
+    return W @ np.linalg.eigh((np.broadcast_to(pull, len(W)) * W.T) @ W / len(W))[1]
 
 
-def plain_fluctuations(S, G, W, setting):
+def plain_fluctuations(S, G, W, *, step_size, n_samples, noise_std, participants, weights=1.0):
     """Return the moments of `Fluctuations`, client by client, with every tensor written out."""
-    m, p, k = setting.n_samples, setting.participants, W.shape[1]
-    left, nu, f, unit = m - k, m - k - 1, setting.step_size / (p * m), np.eye(k)
+    (n, k), unit = W.shape, np.eye(W.shape[1])
+    p = participants or n
+    share = (n - p) / (p * (n - 1))
     drawn, means = {}, {}
-    for w in W:
+    own = [np.broadcast_to(one, n) for one in (n_samples, noise_std, weights / np.mean(weights))]
+    for w, m, sigma, weight in zip(W, *own, strict=True):
+        left, nu, f = m - k, m - k - 1, step_size * weight / (p * m)
         s, a = S @ w, G @ w
-        tau2 = s @ s + setting.noise_std**2
+        tau2 = s @ s + sigma**2
         two = np.outer(a, a) + tau2 / nu * unit  # moments of what a client fits
         three = np.einsum("b,c,d->bcd", a, a, a)
         pairs = [("b", "cd"), ("c", "bd"), ("d", "bc")]
@@ -206,29 +275,42 @@ def plain_fluctuations(S, G, W, setting):
         means.setdefault("Phi", []).append(Phi)
     Y, Phi = (np.mean(means[name], axis=0) for name in ("Y", "Phi"))
     whole = {"inside": (Y, Y), "cross": (Y, Phi), "gram_covariance": (Phi, Phi)}
-    found = {"gram": p * Phi}
+    found = {"mean": p * Y, "gram": p * Phi}
     for name, (one, other) in whole.items():
         chosen = np.mean(means[name], axis=0) - np.einsum("ab,cd->abcd", one, other)
-        found[name] = (p * np.mean(drawn[name], axis=0) + p**2 * setting.share * chosen).reshape(k * k, k * k)
+        found[name] = (p * np.mean(drawn[name], axis=0) + p**2 * share * chosen).reshape(k * k, k * k)
     return found
 
 
 @pytest.mark.parametrize("name", MOMENTS)
 def test_the_moments_are_the_sums_over_clients(name):
-    n, k, m, noise_std, p = MOMENTS[name]
+    n, k, given = MOMENTS[name]
     W, T = normal(n, k, seed=2), squares(k)
     S, G = (one[0] for one in sine_and_cosine(T[None]))
-    setting = RoundSizes.checked(W, 20, m, 0.7, noise_std, p)
-    got = moments_of(T, W, dim=20, n_samples=m, step_size=0.7, noise_std=noise_std, participants=p)
-    for what, expected in plain_fluctuations(S, G, W, setting).items():
-        np.testing.assert_allclose(getattr(got, what)[0], expected, rtol=1e-11, atol=1e-13 * np.abs(expected).max())
+    wanted = plain_fluctuations(S, G, W, step_size=0.7, **given)
+    kinds = (OwnWeights,) if np.ndim(given["n_samples"]) else (OwnWeights, HeadTensors.of)
+    for kind in kinds:
+        got = moments_of(T, W, dim=20, step_size=0.7, kind=kind, **given)
+        for what, expected in wanted.items():
+            np.testing.assert_allclose(getattr(got, what)[0], expected, rtol=1e-11, atol=1e-13 * np.abs(expected).max())
+
+
+def test_sums_in_blocks_of_clients_are_those_at_once(monkeypatch):
+    n, k, given = MOMENTS["all differ"]
+    W, T = normal(2, n, k, seed=2), np.stack([squares(k), squares(k, 8)])
+    clients = Clients.checked(n, k, 20, **given)
+    whole = OwnWeights(W).sums(T, clients, 0.7)
+    monkeypatch.setattr(linalg, "CACHE_VALUES", 6)  # two clients of three packed entries
+    for one, other in zip(OwnWeights(W).sums(T, clients, 0.7), whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13)
 
 
 def plain_evolution(W, *, delta, rounds, **given):
     """Return quantiles, spread and kick, (5, rounds + 1), with each point of each round computed by itself."""
     k, d = W.shape[1], given["dim"]
-    setting = RoundSizes.checked(W, d, *(given[x] for x in ("n_samples", "step_size", "noise_std", "participants")))
-    chart, tensors, lower = second_order.CholeskyChart.of(k), HeadTensors.of(W[None]), np.tril_indices(k)
+    clients = Clients.checked(*W.shape, **{what: value for what, value in given.items() if what != "step_size"})
+    heads = OwnWeights(W[None]) if clients.differ else HeadTensors.of(W[None])
+    chart, lower = second_order.CholeskyChart.of(k), np.tril_indices(k)
     tangent = delta / np.sqrt(1 - delta**2)
     points, centre, response = [tangent * np.eye(k)] * chart.draws, tangent**2 * np.eye(k), np.zeros(chart.linear)
     told = []
@@ -254,7 +336,7 @@ def plain_evolution(W, *, delta, rounds, **given):
             along = response.T @ np.array([v[a] * v[b] * (1 if a == b else 2) for a, b in zip(*lower, strict=True)])
             along /= max(np.linalg.norm(along), np.finfo(float).tiny)
             drawn[j] += (chart.scores[chart.reverse[ranks[j]] ^ mask] - along @ drawn[j]) * along
-        law = RoundLaw.at(centre[None], tensors, setting)
+        law = RoundLaw.at(centre[None], heads, clients, given["step_size"])
         S, G, gram, root = law.S[0], law.G[0], law.gram[0], law.root[0]
         halves, sums, roots_of_wishart = [], [], []
         for z in drawn:
@@ -309,8 +391,11 @@ def few_points(monkeypatch):
 def test_the_evolution_is_that_of_single_points(k, participants):
     W = normal(20, k, seed=3)
     given = {"dim": 2 * k + 9, "n_samples": k + 8, "step_size": 0.5, "noise_std": 0.2, "participants": participants}
+    if k == 2:
+        given |= {"n_samples": np.arange(8, 28), "weights": np.linspace(1.0, 3.0, 20)}
     found = lf.theory.second_order_evolution(W, delta=0.8, rounds=3, **given)
-    expected = plain_evolution(along_axes(W), delta=0.8, rounds=3, **given)
+    pull = (1 - k / np.asarray(given["n_samples"])) * given.get("weights", np.ones(1))
+    expected = plain_evolution(along_axes(W, pull), delta=0.8, rounds=3, **given)
     got = np.array([found.low, found.distance, found.high, found.log_std, [0.0, *found.round_log_variance]])
     np.testing.assert_allclose(got[:, 1:], expected[:, 1:], rtol=1e-10)
     np.testing.assert_allclose(got[:3, 0], 0.8, rtol=1e-14)
@@ -323,11 +408,9 @@ def test_drawn_rounds_have_the_moments_of_their_law(d):
     W, T, runs = normal(60, 2, seed=2), squares(2), 10_000
     given = {"n_samples": 12, "step_size": 0.7, "noise_std": 0.3, "participants": 40}
     exact = exact_round(T, W, dim=d, runs=runs, rng=np.random.default_rng(3), **given).reshape(runs, 4)
-    setting = RoundSizes.checked(
-        W, d, *(given[name] for name in ("n_samples", "step_size", "noise_std", "participants"))
-    )
+    clients = Clients.checked(*W.shape, d, n_samples=12, noise_std=0.3, participants=40)
     values = np.random.default_rng(4).standard_normal((1, runs, RoundLaw.values(2)))
-    X = RoundLaw.at(T[None], HeadTensors.of(W[None]), setting).next_factors(values.mT, np.eye(2)[None])[0]
+    X = RoundLaw.at(T[None], HeadTensors.of(W[None]), clients, 0.7).next_factors(values.mT, np.eye(2)[None])[0]
     drawn = np.einsum("abn,acn->nbc", X, X).reshape(runs, 4)
     variances = exact.var(axis=0) + drawn.var(axis=0)
     assert np.abs((exact - drawn).mean(axis=0) / np.sqrt(variances / runs)).max() < 5
@@ -349,8 +432,8 @@ def test_rounds_with_few_directions_outside_are_those_of_single_points(k, outsid
 def test_the_law_of_a_round_has_the_covariance_of_its_sums():
     """Of Y, and of Phi in the coordinates in which its mean is I."""
     k, W, T = 3, normal(9, 3, seed=2), squares(3)
-    setting = RoundSizes.checked(W, 20, 11, 0.7, 0.2, 4)
-    law = RoundLaw.at(T[None], HeadTensors.of(W[None]), setting)
+    clients = Clients.checked(9, 3, 20, 11, 0.2, 4)
+    law = RoundLaw.at(T[None], HeadTensors.of(W[None]), clients, 0.7)
     sums = moments_of(T, W, dim=20, n_samples=11, step_size=0.7, noise_std=0.2, participants=4)
     S, G = law.S[0], law.G[0]
     np.testing.assert_allclose(next_tangents(G, S @ S), T, rtol=1e-10)
@@ -550,6 +633,86 @@ def fourth_power(state, truth):
     return (np.square(B).sum(axis=(-2, -1)) / B.shape[-1]) ** 2
 
 
+# --- the stationary state ------------------------------------------------------------------------------------------
+
+FLOORS = {
+    "small step": ({"dim": 20, "n_samples": 8}, (20, 2, 3.0), 0.1),
+    "near the edge": ({"dim": 20, "n_samples": 8}, (20, 2, 3.0), 0.98),
+    "near the edge, large d": ({"dim": 200, "n_samples": 12}, (50, 3, 1.5), 0.98),
+    "few of many": ({"dim": 20, "n_samples": 8, "participants": 4}, (60, 2, 2.0), 0.95),
+    "own weights": ({"dim": 20, "n_samples": 8, "weights": np.geomspace(1.0, 30.0, 12)}, (12, 2, 2.0), 0.9),
+    "own samples": ({"dim": 60, "n_samples": np.arange(7, 37), "participants": 15}, (30, 3, 2.0), 0.9),
+}
+"""Settings, heads (clients, rank and condition number), and the share of the stability edge; noise of 0.03."""
+
+MEASURED_FLOORS = {
+    "small step": [0.002459, 0.002924, 0.003448],
+    "near the edge": [0.0238, 0.0381, 0.0667],
+    "near the edge, large d": [0.0657, 0.0785, 0.0945],
+    "few of many": [0.0349, 0.0511, 0.0856],
+    "own weights": [0.0238, 0.0338, 0.0545],
+    "own samples": [0.0227, 0.0296, 0.0405],
+}
+"""10 %, 50 % and 90 % quantiles of 600 runs from B*, in rounds 200 to 400.
+
+``python tests/test_second_order.py`` prints them.
+"""
+
+
+def at_share(name):
+    """Return heads, and arguments of a prediction of the floor."""
+    setting, heads, share = FLOORS[name]
+    W = heads_of(*heads)
+    return W, {**setting, "step_size": share * lf.theory.stability_edge(W, **setting), "noise_std": 0.03}
+
+
+def measured_floor(name):
+    """Return the quantiles of runs of the chain."""
+    W, given = at_share(name)
+    truth = lf.GivenTruth(B=basis(given["dim"], W.shape[1]), W=W, noise_std=0.03)
+    algorithm = lf.FedRep(
+        rank=W.shape[1], step_size=given["step_size"], init=lf.TrueSubspace(), weights=given.get("weights")
+    )
+    how = {"rounds": 400, "trials": 600, "seed": 11, "engine": "chain", "metrics": ["subspace_distance"]}
+    data, participation = lf.FreshSamples(given["n_samples"]), given.get("participants", 1.0)
+    result = lf.simulate(algorithm, truth, data=data, participation=participation, **how)
+    return np.quantile(result.metrics["subspace_distance"][:, 200:], [0.1, 0.5, 0.9])
+
+
+@pytest.mark.parametrize("name", some(FLOORS, 3))
+def test_the_floor_is_the_median_of_runs_up_to_the_edge(name):
+    """Where the mean square is above it."""
+    W, given = at_share(name)
+    found, measured = lf.theory.second_order_floor(W, **given), MEASURED_FLOORS[name]
+    assert found.distance == pytest.approx(measured[1], rel=0.04)
+    assert found.low == pytest.approx(measured[0], rel=0.04)
+    assert found.high == pytest.approx(measured[2], rel=0.04)
+    spread = np.log(measured[2] / measured[0]) / 2.563
+    assert found.log_std == pytest.approx(spread, rel=0.15)
+    mean_square = lf.theory.median_distance(lf.theory.near_truth_floor(W, **given), dim=given["dim"])
+    share = FLOORS[name][2]
+    assert (mean_square > 1.05 * measured[1]) == (share > 0.1)
+    assert share < 0.98 or mean_square > 1.15 * measured[1]
+
+
+def test_the_floor_is_the_end_of_the_evolution():
+    """At several step sizes, for clients that differ; from the other side."""
+    W, own = normal(2, 20, 2, seed=3), {"n_samples": np.arange(8, 28), "weights": np.linspace(1.0, 3.0, 20)}
+    sizes = {"dim": 20, "noise_std": 0.03} | own
+    edge = lf.theory.stability_edge(W, dim=20, **own).min()
+    for share in (0.3, 0.9):
+        found = lf.theory.second_order_floor(W, step_size=share * edge, **sizes)
+        late = lf.theory.second_order_evolution(W, step_size=share * edge, rounds=200, delta=0.0, **sizes)
+        assert found.distance.shape == (2,)
+        for name in ("distance", "low", "high"):
+            wanted = np.exp(np.log(getattr(late, name)[:, 100:]).mean(axis=1))
+            np.testing.assert_allclose(getattr(found, name), wanted, rtol=0.01)
+        np.testing.assert_allclose(found.log_std, late.log_std[:, 100:].mean(axis=1), rtol=0.03)
+        np.testing.assert_allclose(found.round_log_variance, late.round_log_variance[:, 100:].mean(axis=1), rtol=0.03)
+        alone = lf.theory.second_order_floor(W[1], step_size=share * edge, **sizes)
+        assert alone.distance == found.distance[1]
+
+
 # --- what it is asked, and how it answers --------------------------------------------------------------------------
 
 
@@ -702,5 +865,7 @@ def test_the_largest_eigenpair_of_small_and_large_matrices(scale):
 
 
 if __name__ == "__main__":
+    for name in FLOORS:
+        print(f'    "{name}": {[float(f"{value:.4g}") for value in measured_floor(name)]},')
     for name in RUNS:
         print(f'    "{name}": np.array({np.array2string(measured(name), separator=", ", precision=4)}),')

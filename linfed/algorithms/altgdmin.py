@@ -59,9 +59,9 @@ class AltGDmin(Algorithm):
         w_i &\leftarrow \arg\min_w \|Z_i w - y_i\|^2 \\
         B &\leftarrow \operatorname{qr}\Bigl(B - \eta \sum_i X_i^\top (Z_i w_i - y_i)\, w_i^\top\Bigr)
 
-    On the same samples this is `FedRep` with exact heads and another step size. The source proves convergence for
-    samples that are fresh in each round and half-round: fresh data with ``split=True``. Cost of a round ``O(p m (d k +
-    k^2))``.
+    On the same samples this is `FedRep` with exact heads and another step size; recorded heads are as there. The source
+    proves convergence for samples that are fresh in each round and half-round: fresh data with ``split=True``. Cost of
+    a round ``O(p m (d k + k^2))``.
 
     **Deviations**: the source's step size has ``s = sigma_max`` of the matrix of regressors, which a server does not
     know; the spectral norm of the local averages, with noise larger, takes its place. With partial participation the
@@ -96,7 +96,7 @@ class AltGDmin(Algorithm):
             init=optional(converted(as_initial)),
             split=check_bool,
         )
-        TruncatedAverages(threshold=self.threshold)
+        object.__setattr__(self, "threshold", TruncatedAverages(threshold=self.threshold).threshold)
 
     @property
     def requires(self) -> Requires:

@@ -15,7 +15,7 @@ from linfed.algorithms.initial import Initial, as_initial
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_integer
 from linfed.numerics.least_squares import NULL_TOLERANCE, pseudo_inverse
-from linfed.numerics.linalg import orthonormalize
+from linfed.numerics.linalg import qr_positive
 from linfed.numerics.streams import TrialRandom
 
 
@@ -45,7 +45,10 @@ class AltMin(Algorithm):
     .. math::
 
         w_i &\leftarrow \arg\min_w \tfrac{1}{2m} \|X_i B w - y_i\|^2 \\
-        B &\leftarrow \operatorname{qr}\Bigl(\arg\min_B \sum_{i \in I} \tfrac{1}{2m} \|X_i B w_i - y_i\|^2\Bigr)
+        B &\leftarrow \arg\min_B \sum_{i \in I} \tfrac{1}{2m} \|X_i B w_i - y_i\|^2
+
+    Then B is replaced by its Q factor and every head w by ``R w``, which keeps the predictors ``B w``. So on fixed
+    samples, with full participation and without `split`, the recorded training loss never rises.
 
     The second step solves a linear system of size ``d k``, which determines B only if ``p m >= d k``, with m the
     samples of this step. Otherwise the change of B has minimum norm, up to directions in which the eigenvalues of the
@@ -102,7 +105,9 @@ class AltMin(Algorithm):
         for _ in range(2):  # the second step corrects the rounding errors of the normal equations
             gradient = second.project(B).representation_gradient(W, 1.0)
             B = B - (inverse @ gradient.mT.reshape(len(B), -1, 1)).reshape(gradient.mT.shape).mT
-        return state.update(B=orthonormalize(B), W=W, active=batch.active)
+        B, R = qr_positive(B)
+        new = state.update(B=B, W=W, active=batch.active)
+        return new.update(W=new.array("W") @ R.mT)  # also of the other clients: the factorisation keeps every B w
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the floats of B (down) and of a client's head and normal equations (up)."""

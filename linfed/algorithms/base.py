@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices, Mask
-from linfed._values import Configuration, declared_last
+from linfed._values import Configuration, EqualByValue, declared_last
 from linfed.algorithms.initial import ChunkSizes, Initial, InitialFactors, Initialization
 from linfed.data.batch import Batch
 from linfed.errors import SizeError, check_instance, check_text, short_repr
@@ -23,7 +23,7 @@ from linfed.numerics.streams import TrialRandom
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class State:
+class State(EqualByValue):
     """State of an algorithm after a round: predictors ``theta_i = B w_i + s_i``, whose parts are all optional.
 
     Parameters

@@ -62,7 +62,8 @@ class MethodOfMoments(SpectralEstimator):
     Notes
     -----
     The estimate uses the samples of the round's participants; the heads are fitted by least squares on the same
-    samples, of minimum norm if m < k. One round on fixed samples is enough. For isotropic Gaussian x the mean of the
+    samples, of minimum norm if m < k. One round on fixed samples is enough; heads of clients that do not take part
+    belong to an earlier B. For isotropic Gaussian x the mean of the
     matrix is ``2 Gamma + (tr Gamma + sigma^2) I`` with ``Gamma = mean_i phi_i phi_i'``. Cost ``O(p m d^2 + d^3)``.
 
     **Deviations**: exact heads on the same samples are an addition.

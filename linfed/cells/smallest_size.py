@@ -21,6 +21,7 @@ from linfed.errors import (
     check_bool,
     check_integer,
     check_number,
+    check_text,
     is_integer,
     is_real,
     short_repr,
@@ -105,7 +106,7 @@ class SmallestSize(Configuration):
         self._check_path()
 
     def _check_path(self) -> None:
-        if self.path == ROUND and self._is_run:
+        if check_text("path", self.path) == ROUND and self._is_run:
             return
         check_path(self.base, self.path)
         if not self._is_run and "trials" not in {field.name for field in dataclasses.fields(self.base)}:
@@ -359,9 +360,9 @@ class PredictedRun(Configuration):
 
 
 def _size(name: str, value: Any) -> Any:
-    """Return the value; raise unless it is a positive number."""
-    check_number(name, value, positive=True)
-    return value
+    """Return the value as an int if it is an integer, else as a float; raise unless it is positive."""
+    number = check_number(name, value, positive=True)
+    return int(value) if is_integer(value) else number
 
 
 def _inside(name: str, value: Any) -> float:

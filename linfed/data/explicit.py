@@ -156,7 +156,7 @@ class ExplicitBatch(RowBatch):
 
     def least_squares(self, ridge: float = 0.0) -> Array:
         """Return the minimiser in the full dimension, (T, p, d); cost O(p m d min(m, d))."""
-        check_number("ridge", ridge, minimum=0.0)
+        ridge = check_number("ridge", ridge, minimum=0.0)
         trials, p, _, d = self.shape
         y, out = self.y, np.empty((trials, p, d))
         for t, c, rows in self.rows.blocks():
@@ -306,7 +306,7 @@ class ExplicitFeatures:
 
     def fit(self, ridge: float = 0.0) -> ExplicitFit:
         """Return the closed-form heads and their residuals; cost O(p m (d k + k^2))."""
-        check_number("ridge", ridge, minimum=0.0)
+        ridge = check_number("ridge", ridge, minimum=0.0)
         return self._batch.fit(self._B, ridge)
 
     def head_gradient(self, W: Array) -> Array:

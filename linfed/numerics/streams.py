@@ -2,7 +2,8 @@
 
 Every random number of a run belongs to one *stream* (truth, participation, x, noise, ...) of one *trial*. The generator
 of the pair is ``SeedSequence(seed, spawn_key=(stream, trial))``, so the random numbers of a trial do not depend on the
-other trials or on the process.
+other trials or on the process. The streams of a seed that is a tuple have other numbers: no tuple is equivalent to an
+integer.
 
 A stream that is read once per round is drawn ahead in blocks of whole rounds, value by value. A longer run therefore
 extends a shorter one, and the numbers depend neither on the number of trials nor on the length of a block.
@@ -52,6 +53,10 @@ class Stream(IntEnum):
     HELD_OUT = 19
 
 
+OF_TUPLES = 1 << 16
+"""Added to the number of a stream if the seed is a tuple."""
+
+
 def check_seed(seed: object) -> Seed:
     """Return `seed` as a non-negative int or a tuple of non-negative ints."""
     if isinstance(seed, tuple | list) and seed:
@@ -91,9 +96,11 @@ def generators(seed: Seed, stream: Stream, trials: Sequence[int]) -> list[Genera
         SFC64 generators, each a function of only (seed, stream, trial).
     """
     seed, trials = check_seed(seed), check_trials(trials, least=0)
-    # The length comes first: otherwise a tuple that ends in zeros would be equivalent to a shorter one.
-    entropy = (len(seed), *seed) if isinstance(seed, tuple) else seed
-    return trial_generators(entropy, int(stream), trials)
+    if not isinstance(seed, tuple):
+        return trial_generators(seed, int(stream), trials)
+    # NumPy joins the parts as words of 32 bits and fills up with zeros. The lengths tell where each part ends.
+    lengths = (part.bit_length() for part in seed)
+    return trial_generators((len(seed), *lengths, *seed), OF_TUPLES + int(stream), trials)
 
 
 class RoundStream:

@@ -114,13 +114,10 @@ class PanelGrid:
     def legend(self, title: str = "", *, ncols: int | None = None) -> None:
         """Add one legend above the figure, with the labels of all panels."""
         check_text("title", title)
-        if ncols is not None:
-            check_integer("ncols", ncols)
         found = [ax.get_legend_handles_labels() for ax in self.axes.ravel()]
         handles = {text: handle for pair in found for handle, text in zip(*pair, strict=True)}
-        self.figure.legend(
-            handles.values(), handles.keys(), loc="outside upper center", ncols=ncols or len(handles), title=title
-        )
+        columns = len(handles) if ncols is None else check_integer("ncols", ncols)
+        self.figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns, title=title)
 
 
 @contextmanager
@@ -184,7 +181,7 @@ def panels(
     check_instance("title", title or "", (str, Callable), "a text or a function")  # type: ignore[arg-type]
     size = inches(width), check_number("height", height, positive=True)
     if row is not None and not isinstance(row, str):
-        check_integer("row", row)
+        row = check_integer("row", row)
     import matplotlib.pyplot as plt
 
     from linfed.figures.figure import StyledFigure
@@ -300,7 +297,7 @@ def plot_curves(
 
     check_instance("ax", ax, Axes, "matplotlib Axes")
     check_instance("table", table, Table, "a lf.Table")
-    check_bool("band", band)
+    band = check_bool("band", band)
     for name, text in (("x", x), ("y", y), ("by", by)):
         check_text(name, text)
     for name, mapping in (("labels", labels), ("looks", looks)):

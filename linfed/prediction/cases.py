@@ -19,11 +19,15 @@ from linfed.data.samples import FreshSamples
 from linfed.errors import NoPredictionError, short_repr
 from linfed.numerics.linalg import qr_positive
 from linfed.problems import Problem, Truth
+from linfed.problems.designs import is_gaussian
 from linfed.simulation.job import Job
 from linfed.simulation.loop import first_state
 from linfed.theory.fedrep.any_heads import LocalMap
 from linfed.theory.fedrep.arguments import Clients, is_orthonormal
 from linfed.theory.fedrep.state_evolution import RoundMoments
+
+CLIPPED = 1e-3
+"""Mean number of clipped messages in a run below which clipping is ignored."""
 
 
 def heads_of(truth: Truth) -> tuple[Array, Array]:
@@ -72,10 +76,32 @@ class FedRepRun:
         """True if heads are exact, without a ridge."""
         return isinstance(self.algorithm.heads, ExactHeads) and self.algorithm.heads.ridge == 0
 
-    @property
+    @cached_property
     def clip(self) -> float | None:
-        """Largest norm of a client's message; None without clipping."""
-        return self.algorithm.clip if isinstance(self.algorithm, PrivateFedRep) else None
+        """Largest norm of a client's message; None without clipping, or if no message becomes so long."""
+        clip = self.algorithm.clip if isinstance(self.algorithm, PrivateFedRep) else None
+        return None if clip is None or self._clipped_at_most(clip) < CLIPPED else clip
+
+    def _clipped_at_most(self, clip: float) -> float:
+        """Return a bound on the mean number of clipped messages in a run; infinite if it is not known.
+
+        It is Markov's inequality for the squared length of a message with exact heads, ``||X'r||^2 ||what||^2/m^2``.
+        With ``l = m - k`` and ``tau^2 <= ||phi||^2 + sigma^2`` at any B, its mean is at most ``l (l + 1 + d - k) tau^2
+        (||phi||^2 + k tau^2/(l - 1))/m^2``.
+        """
+        k, d, data, design = self.algorithm.rank, self.job.sizes.dim, self.job.data, self.problem.design
+        gaussian = is_gaussian(design) and design.variance is not None
+        one_step = self.exact and self.algorithm.representation_steps == 1
+        if not (isinstance(data, FreshSamples) and gaussian and one_step and self.fewest > k + 1):
+            return np.inf
+        m, worst = np.asarray(data.n_samples, dtype=float), 0.0
+        left = m - k
+        for number in range(self.job.trials):
+            length = np.square(heads_of(self.problem.truth(self.job.seed, [number]))[0]).sum(axis=1)
+            tau = length + np.square(self.problem.noise_std)
+            squared = left * (left + 1 + d - k) * tau * (length + k * tau / (left - 1)) / m**2
+            worst = max(worst, float(squared.mean()))
+        return self.job.rounds * self.job.sizes.participants * worst / clip**2
 
     @property
     def message_noise_std(self) -> float:

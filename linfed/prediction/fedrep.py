@@ -23,6 +23,7 @@ from linfed.prediction.laws import (
     LARGEST_RANK,
     MEANS,
     SECOND_ORDER,
+    STEP_OF_MEANS,
     UNDER_PARAMETERISED,
     Law,
     near_truth,
@@ -62,7 +63,7 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
             rounds=rounds,
             _curves=_still(case),
         )
-    if isinstance(algorithm, CompressedFedRep):
+    if isinstance(algorithm, CompressedFedRep) and algorithm.kept_share != 1:
         return _compressed(case, algorithm, rounds)
     unchanged = case.exact and algorithm.representation_steps == 1 and case.clip is None and not case.message_noise_std
     if isinstance(job.data, FixedSamples) and unchanged:
@@ -105,7 +106,7 @@ def _compressed(case: FedRepRun, algorithm: CompressedFedRep, rounds: Indices) -
         source="theory.near_truth_factor and near_truth_floor with compression",
         validity=COMPRESSED,
         rounds=rounds,
-        warnings=tuple(step_doubts(case, MEANS.step)),
+        warnings=tuple(step_doubts(case, STEP_OF_MEANS)),
         _curves="no prediction of the distance is available for compressed messages",
         _quantities=near_truth(case),
     )
@@ -122,7 +123,7 @@ def laws_of(case: FedRepRun) -> list[Law]:
     if case.truth_rank > case.algorithm.rank:
         return [UNDER_PARAMETERISED]
     k = case.algorithm.rank
-    second = case.samples > k + 3 and k <= LARGEST_RANK and not case.differing and not case.message_noise_std
+    second = case.fewest > k + 3 and k <= LARGEST_RANK and not case.message_noise_std
     return [SECOND_ORDER, MEANS] if second else [MEANS]
 
 
@@ -218,7 +219,7 @@ def _edge_doubts(case: FedRepRun) -> Iterator[str]:
     """
     design, sizes, m, k = case.problem.design, case.job.sizes, case.samples, case.algorithm.rank
     n, d = sizes.n_clients, sizes.dim
-    if not is_gaussian(design) or design.variance is None or m <= k:
+    if not is_gaussian(design) or design.variance is None or m <= k or not case.steps.size:
         return
     W = heads_of(case.problem.truth(case.job.seed, [0]))[0]
     curvatures, last = np.linalg.eigvalsh(W.T @ W / len(W)), float(case.steps.ravel()[-1])

@@ -2,59 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from linfed.algorithms.heads import GradientHeads
 from linfed.errors import check_noise_std
 from linfed.prediction.cases import FedRepRun, Trial
-from linfed.prediction.prediction import Asked, Curves, Quantity, joined
+from linfed.prediction.prediction import Asked, Curves, Quantity, Slow, joined
 from linfed.theory.fedrep.any_heads import LocalMap
 from linfed.theory.fedrep.gradient_heads import gradient_heads_evolution
 from linfed.theory.fedrep.largest_angle import median_distance
-from linfed.theory.fedrep.second_order import second_order_evolution
+from linfed.theory.fedrep.second_order import second_order_evolution, second_order_floor
 from linfed.theory.fedrep.state_evolution import state_evolution
 from linfed.theory.fedrep.under_parameterized import under_parameterized_evolution, under_parameterized_floor
 
 FAR_START = 0.97
 """Initial distance above which the time of escape depends on chance."""
 
-DOUBTS = {
-    "round_log_variance": (
-        0.1,
-        "a round adds {:.2g} to the variance of log distance^2, above {}: second order is not enough",
-    ),
-    "log_std": (0.4, "log distance spreads by {:.2g} over runs, above {}: its tails are not Gaussian"),
-    "few": (0.0, "n_samples = {:g} is at most rank + 3: few and rare rounds dominate the means"),
-    "participants": (
-        0.4,
-        "participants add {:.2g} to the variance of log distance^2 in a round, above {}: the median may be more than "
-        "10 % off",
-    ),
-    "lost": (
-        1.0,
-        "participants add {:.2g} to the variance of log distance^2 in a round, above {}: few and rare batches or "
-        "clients dominate the means; run lf.simulate(..., trials=300) instead",
-    ),
-    "pull": (
-        0.6,
-        "step_size times the clients' largest second moment is {:.2g}, above {}: the prediction was not tested there",
-    ),
-    "end": (0.4, "the final distance is {:.2g}, above {}: far from U_k the prediction is 10 % too low"),
-    "chance": (
-        0.9,
-        "chance changes the part of B outside U_k by {:.2g}, above {}: single rounds may be off by a factor of 2",
-    ),
-}
-"""Largest reliable value of each fact, and the warning for larger values."""
+LARGEST_RANK = 16
+"""Largest rank for which the eighth moments of the heads fit into memory."""
+
+STEP_OF_MEANS = 1.4
+"""Largest multiple of the best step size for which the mean of a round is near its median."""
+
+LOST = 1.0
+"""Variance of log distance^2 that participants add in a round, above which means over gradient heads are wrong."""
+
+FEW = (0.0, "n_samples = {:g} is at most rank + 3: few and rare rounds dominate the means")
+"""Limit of the numbers of samples that `_few` returns."""
 
 HEADS = 2**22
 """Number of head entries, over all trials, that are processed together."""
-
-LARGEST_RANK = 16
-"""Largest rank for which the eighth moments of the heads fit into memory."""
 
 NEAR = "near B*, in mean square; single runs fall slightly faster, clearly so for small d"
 
@@ -64,6 +45,17 @@ COMPRESSED = (
 )
 
 NEAR_FLOOR = "step sizes below the edge: within 1 % of the median of runs up to a distance of 0.05, 7 % too high at 0.1"
+
+MEDIAN_FLOOR = "the median of runs within 4 %, step sizes up to 0.98 of the stability edge"
+
+
+Limits: TypeAlias = Mapping[str, tuple[float, str]]
+"""Largest reliable value of each fact, and the warning for larger values."""
+
+
+def doubts_of(facts: Mapping[str, float], limits: Limits) -> list[str]:
+    """Return the warnings of the facts above their limits."""
+    return [text.format(facts[name], limit) for name, (limit, text) in limits.items() if facts.get(name, 0.0) > limit]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +70,11 @@ class Law:
         Function that predicts the curves of some trials.
     near : callable
         Function that returns the predicted quantities near the limit of runs.
+    limits : mapping
+        Limits of the facts of these curves.
     participants, dim : int
         Smallest number of participants and smallest dimension for which the prediction holds.
-    step : float
+    step : float, optional
         Largest multiple of the best step size for which the prediction holds, if this is known.
     """
 
@@ -89,22 +83,22 @@ class Law:
     validity: str
     curves: Callable[[FedRepRun, Sequence[Trial]], Curves]
     near: Callable[[FedRepRun], dict[str, Asked]]
+    limits: Limits
     participants: int = 20
     dim: int = 1
-    step: float = 1.4
+    step: float | None = None
 
     def doubts(self, case: FedRepRun, curves: Curves) -> tuple[str, ...]:
         """Return warnings that the prediction may be inaccurate for a run."""
         p, d, start = case.job.sizes.participants, case.job.sizes.dim, float(np.max(curves.distance[..., 0]))
-        facts = [name for name, (limit, _) in DOUBTS.items() if curves.facts.get(name, 0.0) > limit]
-        found = [DOUBTS[name][1].format(curves.facts[name], DOUBTS[name][0]) for name in facts]
-        if self.near is near_truth:
+        found = doubts_of(curves.facts, self.limits)
+        if self.step is not None:
             found += step_doubts(case, self.step)
         if d < self.dim:
             found.append(f"dim = {d} is below {self.dim}: at 20 the median is within 5 %, the band within 7 and 13 %")
         if p < self.participants:
             found.append(f"a round has {p} participants, fewer than {self.participants}: rounds fluctuate too much")
-        if start > FAR_START:
+        if start > FAR_START + 1e-9:  # of an initial B, up to rounding error
             found.append(f"the initial distance {start:.3g} is above {FAR_START}: the time of escape depends on chance")
         return tuple(found)
 
@@ -130,6 +124,28 @@ def near_truth(case: FedRepRun) -> dict[str, Asked]:
         "stability_edge": quantity(lambda here: here.edge() / case.unit, "stability_edge"),
         "best_step": quantity(lambda here: here.best() / case.unit, "local_best_step"),
     }
+
+
+def _near_truth_median(case: FedRepRun) -> dict[str, Asked]:
+    """Return these quantities, with the stationary median as floor if labels have noise."""
+    quantities = near_truth(case)
+    if not np.any(case.problem.noise_std):
+        return quantities
+
+    def check() -> float:
+        step = case.step("the floor requires")
+        for here in case.maps:
+            here.floor(step)  # raises from the stability edge on
+        return step
+
+    def floor() -> Quantity:
+        step, W = check(), np.stack([trial.W for trial in case.trials])
+        found = second_order_floor(W, step_size=step, noise_std=case.problem.noise_std, **case.sizes)
+        facts = {name: float(np.max(getattr(found, name))) for name in SECOND_ORDER.limits}
+        valid = "; ".join(doubts_of(facts, SECOND_ORDER.limits)) or MEDIAN_FLOOR
+        return Quantity(found.distance, "theory.second_order_floor", valid, "subspace_distance")
+
+    return quantities | {"floor": Slow(floor, check)}
 
 
 def step_doubts(case: FedRepRun, limit: float) -> list[str]:
@@ -175,7 +191,7 @@ def _second_order(case: FedRepRun, trials: Sequence[Trial]) -> Curves:
 
 def _means(case: FedRepRun, trial: Trial) -> Curves:
     found = state_evolution(trial.W, **case.setting, message_noise_std=case.message_noise_std, **trial.start())
-    return Curves(found.distance, facts=_few(case))
+    return Curves(found.distance, facts=_few(case) | {"rank": float(case.algorithm.rank)})
 
 
 def _few(case: FedRepRun) -> dict[str, float]:
@@ -194,7 +210,7 @@ def _gradient_heads(case: FedRepRun, trial: Trial) -> Curves:
         trial.W, head_steps=heads.steps, head_step_size=size, **case.setting, **trial.start()
     )
     kick = float(found.round_log_variance.max(initial=0.0))
-    return Curves(found.distance, facts={"participants": kick if kick <= DOUBTS["lost"][0] else 0.0, "lost": kick})
+    return Curves(found.distance, facts={"participants": kick if kick <= LOST else 0.0, "lost": kick})
 
 
 def _under_parameterized(case: FedRepRun, trial: Trial) -> Curves:
@@ -238,7 +254,14 @@ SECOND_ORDER = Law(
     validity="the median within 2 %, the band within 3 %, for d >= 100, m > k + 3, 50 clients a round (within 4 % "
     "from 5 on), initial distances up to 0.97, step sizes up to 1.2 best_step, a spread of log distance up to 0.4",
     curves=_second_order,
-    near=near_truth,
+    near=_near_truth_median,
+    limits={
+        "round_log_variance": (
+            0.1,
+            "a round adds {:.2g} to the variance of log distance^2, above {}: second order is not enough",
+        ),
+        "log_std": (0.4, "log distance spreads by {:.2g} over runs, above {}: its tails are not Gaussian"),
+    },
     participants=5,
     dim=100,
     step=2.4,
@@ -248,9 +271,14 @@ MEANS = Law(
     name="means",
     source="theory.state_evolution: the exact means of a round, iterated",
     validity="20 clients a round or more, step sizes up to 1.1 best_step, initial distances up to 0.9: 1 to 15 % below "
-    "the median of runs, 17 % if clients differ; without a band",
+    "the median of runs; without a band",
     curves=singly(_means),
     near=near_truth,
+    limits={
+        "rank": (LARGEST_RANK, "rank = {:g} is above {}: the largest of many angles may be 40 % above the prediction"),
+        "few": FEW,
+    },
+    step=STEP_OF_MEANS,
 )
 
 GRADIENT_HEADS = Law(
@@ -261,6 +289,18 @@ GRADIENT_HEADS = Law(
     "settings, within 6 % in 95 % of them; without a band",
     curves=singly(_gradient_heads),
     near=lambda case: {},
+    limits={
+        "participants": (
+            0.4,
+            "participants add {:.2g} to the variance of log distance^2 in a round, above {}: the median may be more "
+            "than 10 % off",
+        ),
+        "lost": (
+            LOST,
+            "participants add {:.2g} to the variance of log distance^2 in a round, above {}: few and rare batches or "
+            "clients dominate the means; run lf.simulate(..., trials=300) instead",
+        ),
+    },
     participants=12,
 )
 
@@ -271,5 +311,18 @@ UNDER_PARAMETERISED = Law(
     "up to 0.6/lambda_1; without a band",
     curves=singly(_under_parameterized),
     near=_near_top_subspace,
+    limits={
+        "pull": (
+            0.6,
+            "step_size times the clients' largest second moment is {:.2g}, above {}: the prediction was not tested "
+            "there",
+        ),
+        "end": (0.4, "the final distance is {:.2g}, above {}: far from U_k the prediction is 10 % too low"),
+        "chance": (
+            0.9,
+            "chance changes the part of B outside U_k by {:.2g}, above {}: single rounds may be off by a factor of 2",
+        ),
+        "few": FEW,
+    },
     participants=40,
 )

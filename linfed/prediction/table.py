@@ -71,8 +71,7 @@ ENTRIES = (
     ),
     Entry(
         (FedRep,),
-        f"exact heads, fresh samples, m = k + 2 or k + 3, k > {LARGEST_RANK}, or clients that differ in m, noise or "
-        "weights",
+        f"exact heads, fresh samples, m = k + 2 or k + 3, or k > {LARGEST_RANK}",
         ("distance", *NEAR_END),
         MEANS.validity,
     ),

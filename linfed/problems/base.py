@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from linfed._types import Array, Indices
+from linfed._values import EqualByValue
 from linfed.errors import check_instance, check_integer, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize, qr_positive
 from linfed.numerics.streams import Seed, check_trials
@@ -21,7 +22,7 @@ from linfed.system.memory import check_fits
 
 
 @dataclass(frozen=True, kw_only=True)
-class Truth:
+class Truth(EqualByValue):
     """Ground truths of a chunk of trials, in factors: ``phi_i = B* w_i* + s_i*``.
 
     Parameters

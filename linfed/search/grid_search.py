@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed._values import Configuration
+from linfed._values import Configuration, EqualByValue
 from linfed.algorithms.base import Algorithm
 from linfed.data.samples import Data
 from linfed.errors import GridEdgeWarning, check_instance, check_sequence, check_unmasked, is_real, short_repr
@@ -45,7 +45,7 @@ EXTENSIONS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuningResult:
+class TuningResult(EqualByValue):
     """Result of `tune`: the chosen setting, and the scores and curves of all settings.
 
     Parameters

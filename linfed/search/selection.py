@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices
-from linfed._values import Configuration, takes
+from linfed._values import Configuration, check_fields, positive, takes
 from linfed.algorithms.base import Algorithm
-from linfed.errors import check_number, is_real, short_repr
+from linfed.errors import is_real, short_repr
 from linfed.simulation.metrics import SHARES
 from linfed.tables.grid import at_path, changed
 
@@ -91,7 +91,7 @@ class RoundsTo(Configuration):
     level: float
 
     def __post_init__(self) -> None:
-        check_number("level", self.level, positive=True)
+        check_fields(self, level=positive)
 
     def __call__(self, rounds: npt.ArrayLike, curve: npt.ArrayLike) -> float:
         """Return the score of a curve."""

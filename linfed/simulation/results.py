@@ -49,13 +49,8 @@ from linfed.system.extras import import_optional
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from linfed.prediction import Prediction
-
 NO_MEANS = ("subspace_distance", "parameter_error", "mean_truncation_error")
 """Metrics that are not a mean over clients."""
-
-PREDICTED_TRIALS = 5
-"""Number of trials whose predictions a plot averages."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -540,30 +535,6 @@ class Result:
         missing: dict[str, Any] = {name: self._or_nan(array.copy()) for name, array in state.arrays().items()}
         return state.update(**missing)
 
-    def predict(self, trials: int | None = None) -> Prediction:
-        """Return the prediction for this run, from `linfed.predict` with the arguments of the run.
-
-        Parameters
-        ----------
-        trials : int, optional
-            Number of trials to predict, starting with the first. By default only the first trial is predicted, without
-            a trial axis.
-
-        Returns
-        -------
-        Prediction
-
-        Raises
-        ------
-        NoPredictionError
-            If no prediction is available for the run.
-        """
-        from linfed.prediction import predict
-
-        setting: dict[str, Any] = {"data": self.data, "participation": self.participation, "seed": self.seed}
-        rounds = int(self.rounds[-1]) - self.has_final_step
-        return predict(self.algorithm, self.problem, rounds=rounds, trials=trials, **setting)
-
     def plot(
         self,
         metric: str,
@@ -571,7 +542,7 @@ class Result:
         ax: Axes | None = None,
         label: str | None = None,
         band: bool = True,
-        predicted: bool = False,
+        prediction: curves.PredictedCurve | None = None,
         **line_options: Any,
     ) -> Axes:
         """Plot a metric against rounds: the median over trials, with a 10-90 % band.
@@ -587,10 +558,10 @@ class Result:
             labels also contain the arguments that differ.
         band : bool
             If True, draw the 10-90 % band.
-        predicted : bool
-            If True, also draw the prediction of "subspace_distance", the median over the first five trials, as a thin
-            black line. Dotted lines are the predicted 10 and 90 % quantiles over runs with the same ground truth and
-            initialisation.
+        prediction : Prediction, optional
+            Prediction of "subspace_distance", such as ``lf.predict(result)``: its median over trials is drawn as a thin
+            black line, dashed if it has warnings. Dotted lines are the predicted 10 and 90 % quantiles over runs with
+            one ground truth and initialisation. The label says which trials are predicted.
         **line_options
             Options of a matplotlib line: color, linestyle, linewidth, marker, ...
 
@@ -606,14 +577,16 @@ class Result:
         from matplotlib.axes import Axes
 
         check_instance("ax", ax, (Axes, NoneType), "matplotlib Axes")
-        for name, value in (("band", band), ("predicted", predicted)):
-            check_bool(name, value)
+        check_bool("band", band)
+        kinds = (curves.PredictedCurve, NoneType)
+        check_instance("prediction", prediction, kinds, "a prediction, such as lf.predict(result)")
         check_instance("label", label, (str, NoneType), "a text")
         if check_text("metric", metric) not in self.metrics.absent:
             check_choice("metric", metric, list(self.metrics))
-        if predicted and metric != "subspace_distance":
-            raise ValueError(f"predicted = True requires metric = 'subspace_distance', got {metric!r}: leave it out")
+        if prediction is not None and metric != "subspace_distance":
+            raise ValueError(f"prediction= requires metric = 'subspace_distance', got {metric!r}: leave it out")
         values = self.metrics[metric]
+        distance = None if prediction is None else prediction.distance
         options = free_look(self.name, ax) | line_properties(line_options)
         ax = curves.draw_curve(
             self.rounds,
@@ -627,9 +600,10 @@ class Result:
         )
         if not label:
             tell_apart(ax, self.name, self._differences(metric))
-        if predicted:
-            found = self.predict(trials=min(self.trials, PREDICTED_TRIALS))
-            curves.draw_prediction(ax, found.rounds, found.distance, found.low, found.high)
+        if prediction is not None and distance is not None:
+            of, uncertain = curves.describe_trials(prediction.trials), bool(prediction.warnings)
+            band_ends = prediction.low, prediction.high
+            curves.draw_prediction(ax, prediction.rounds, distance, *band_ends, of=of, uncertain=uncertain)
         return ax
 
     def _differences(self, metric: str) -> list[dict[str, str]]:

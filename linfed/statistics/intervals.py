@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from linfed._types import Array, Generator, Mask
 from linfed.errors import (
+    SizeError,
     check_array,
     check_bool,
     check_integer,
@@ -65,7 +66,14 @@ def _pairs(first: object, second: object, *, some: bool = True) -> tuple[Array, 
 
 def checked_mask(name: str, values: npt.ArrayLike) -> Mask:
     """Return an array of truth values; raise if it contains other numbers than 0 and 1."""
-    array = np.asarray(check_unmasked(name, values))
+    try:
+        array = np.array(check_unmasked(name, values))
+    except MemoryError:
+        raise SizeError(f"{name} = {short_repr(values)} is too large: no memory is left for a copy") from None
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(f"{name} = {short_repr(values)} must be an array: its parts have different sizes") from None
     if array.dtype != bool and not np.isin(array, (0, 1)).all():
         raise ValueError(f"{name} = {short_repr(values)} must contain only True and False")
     return array.astype(bool)
@@ -711,7 +719,7 @@ def bootstrap_interval(
     if not isinstance(samples, Sequence) or not samples:
         raise ValueError(f"samples = {short_repr(samples)} must be a sequence of arrays (trials,)")
     arrays = [_trials(f"samples[{number}]", sample) for number, sample in enumerate(samples)]
-    check_bool("paired", paired), check_bool("vectorized", vectorized)
+    paired, vectorized = check_bool("paired", paired), check_bool("vectorized", vectorized)
     rng: Generator = np.random.default_rng(check_integer("seed", seed, minimum=0))
     confidence, resamples = _level(confidence), check_integer("resamples", resamples)
     if min(map(len, arrays)) < FEWEST:

@@ -13,6 +13,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from linfed._values import check_fields, optional
 from linfed.errors import WorkerError, check_bool, check_integer, check_progress, short_repr
 from linfed.system.processes import worker_pool
 from linfed.tables.grid import Cell
@@ -34,9 +35,7 @@ class ExecutionOptions:
     progress: bool | None = None
 
     def __post_init__(self) -> None:
-        check_integer("workers", self.workers)
-        if self.max_pending is not None:
-            check_integer("max_pending", self.max_pending)
+        check_fields(self, workers=check_integer, max_pending=optional(check_integer))
         check_progress(self.progress)
         if check_bool("reuse_stale", self.reuse_stale) & check_bool("recompute", self.recompute):
             raise ValueError("reuse_stale = True cannot be combined with recompute = True; set one of them")
@@ -49,7 +48,8 @@ class ExecutionOptions:
         if self.shard is not None:
             if not isinstance(self.shard, tuple | list) or len(self.shard) != 2:
                 raise ValueError(f"shard = {short_repr(self.shard)} must be (i, n), to run part i of n, 1 <= i <= n")
-            check_integer("shard[0]", self.shard[0], maximum=check_integer("shard[1]", self.shard[1]))
+            parts = check_integer("shard[1]", self.shard[1])
+            object.__setattr__(self, "shard", (check_integer("shard[0]", self.shard[0], maximum=parts), parts))
 
 
 class Task(NamedTuple):

@@ -19,7 +19,7 @@ from linfed.theory.fedrep.largest_angle import largest_sine, median_distance
 from linfed.theory.fedrep.near_truth import best_step_size, near_truth_threshold, noise_floor, one_round_factor
 from linfed.theory.fedrep.refitted import known_heads_bound, refitted_heads_limit
 from linfed.theory.fedrep.schedule import best_step_schedule, mean_squared_sine, schedule_asymptote
-from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution
+from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution, second_order_floor
 from linfed.theory.fedrep.similar import SimilarFloor, similar_floor
 from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
 from linfed.theory.fedrep.theorem1 import (
@@ -161,6 +161,7 @@ __all__ = [
     "scaffold_iteration_matrix",
     "schedule_asymptote",
     "second_order_evolution",
+    "second_order_floor",
     "shortcut_loss_rounds",
     "shortcut_repulsion",
     "shortcut_spectrum_hypothesis",

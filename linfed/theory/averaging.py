@@ -77,6 +77,7 @@ def fedavg_fixed_point(
     >>> theta.shape, bool(lf.theory.fedavg_rate(A, step_size=0.1, local_steps=5) < 1)
     ((1, 4), True)
     """
+    step_size = check_number("step_size", step_size, positive=True)
     A, Q, share = local_maps(A, step_size, local_steps, mu, weights)
     b = check_array("b", b, [("n", "d"), ("trials", "n", "d")])
     check_shape("b", b, A.shape[:-1], "A without its last axis")
@@ -147,6 +148,7 @@ def fedavg_iteration_matrix(
     (1, 4, 4)
     """
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
+    step_size = check_number("step_size", step_size, positive=True)
     A, Q, share = local_maps(A, step_size, local_steps, mu, weights)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.eye(A.shape[-1]) - server_step_size * step_size * (share * (Q @ A)).sum(axis=-3)
@@ -218,7 +220,6 @@ def local_maps(
 ) -> tuple[Array, Array, Array]:
     """Return A, ``Q_i = sum_{s<K} (I - eta (A_i + mu I))^s`` (.., n, d, d) and the shares (n, 1, 1)."""
     A = check_square("A", A, [("n", "d", "d"), ("trials", "n", "d", "d")])
-    step_size = check_number("step_size", step_size, positive=True)
     local_steps = check_integer("local_steps", local_steps)
     mu = check_number("mu", mu, minimum=0.0)
     shares = checked_weights(weights, A.shape[-3])

@@ -74,6 +74,7 @@ def fedrolex_cycle(
     """
     A, b = check_array("A", A, [("n", "d", "d")]), check_array("b", b, [("n", "d")])
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
+    step_size = check_number("step_size", step_size, positive=True)
     aggregation = check_choice("aggregation", aggregation, ("published", "zero-filled"))
     check_shape("A", A, (*b.shape, b.shape[1]), "(n, d, d) for b (n, d)")
     n, d = b.shape

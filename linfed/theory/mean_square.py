@@ -35,7 +35,8 @@ def mean_square_rate(
     participants : int
         Number of participants p of n clients, drawn uniformly without replacement in each round.
     weights : array_like (n,), optional
-        Weights of the clients; equal by default.
+        Numbers of samples of the clients, which are their weights. Required if ``algorithm.weights = "samples"``, and
+        only allowed then unless they are equal.
 
     Returns
     -------
@@ -47,7 +48,8 @@ def mean_square_rate(
     Raises
     ------
     ValueError
-        If shapes do not match, if values are out of range, or if the second moments are too many to compute.
+        If shapes do not match, if values are out of range, if `weights` contradicts ``algorithm.weights``, or if the
+        second moments are too many to compute.
 
     Notes
     -----
@@ -78,7 +80,7 @@ def mean_square_rate(
     [0.881, 0.88]
     """
     A = check_square("A", A, [("n", "d", "d")])
-    check_integer("participants", participants, maximum=len(A))
+    participants = check_integer("participants", participants, maximum=len(A))
     shares = None if weights is None else check_array("weights", weights, [("n",)])
     if shares is not None:
         check_shape("weights", shares, (len(A),), "(n,)")
@@ -95,6 +97,13 @@ def mean_square_rate(
         )
     if isinstance(algorithm, FedSCAVAR) and np.min(algorithm.model_share) < 1:
         raise ValueError(f"model_share = {short_repr(algorithm.model_share)} must be 1")
+    if algorithm.weights == "samples" and shares is None:
+        raise ValueError("weights is missing: algorithm.weights = 'samples' requires the clients' numbers of samples")
+    if algorithm.weights == "uniform" and shares is not None and np.ptp(shares) > 0:
+        raise ValueError(
+            f"weights = {short_repr(shares)} must be equal or omitted for algorithm.weights = 'uniform'; set "
+            "algorithm.weights = 'samples'"
+        )
     U = seen_directions(A, shares)
     moments = second_moments(algorithm, U.T @ A @ U, algorithm.step_size, participants, shares)
     return float(np.sqrt(spectral_radius(moments)))

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.errors import check_array, check_number, check_shape, check_square
+from linfed.theory.averaging import seen_directions
 
 MOST_ROWS = 400
 """Largest number n d of parameters of all clients; the moments are ``(n d)^2`` numbers."""
@@ -62,8 +63,8 @@ def l2gd_stationary_models(
     Raises
     ------
     ValueError
-        If shapes do not match or values are out of range (`mean_probability` must be below 1). If n d exceeds 400, or
-        the second moments grow without bound.
+        If shapes do not match or values are out of range (`mean_probability` must be below 1). If n d exceeds 400, if
+        the second moments grow without bound, or if they converge too slowly to be computed.
 
     Notes
     -----
@@ -75,8 +76,11 @@ def l2gd_stationary_models(
 
         S = (1-q) (M_0 S M_0^\top + r_0 r_0^\top) + q (M_1 S M_1^\top + r_1 r_1^\top)
 
-    exactly, a linear equation, which is solved iteratively (GMRES). Directions in which no sample has a component stay
-    0. Cost per iteration ``O(n^2 d^3)``.
+    exactly, a linear equation. M_0 and M_1 are symmetric, so the map of S is symmetric too, and conjugate gradients
+    solve the equation. The moments are bounded if the same equation with I in the place of the terms in r_0 and r_1 has
+    a positive definite solution. If one model
+    fits all samples, ``r_0 = r_1 = 0``: all models converge to it, and S is 0 up to rounding errors. Directions in
+    which no sample has a component stay 0. Cost per iteration ``O(n^2 d^3)``.
 
     **Deviations**: derived here.
 
@@ -93,7 +97,7 @@ def l2gd_stationary_models(
     >>> found.models.shape, found.covariance.shape, round(found.rate, 3)
     ((5, 4), (5, 4, 4), 0.974)
     """
-    from scipy.sparse.linalg import LinearOperator, gmres
+    from scipy.sparse.linalg import LinearOperator, cg, minres
 
     A = check_square("A", A, [("n", "d", "d")])
     b = check_array("b", b, [("n", "d")])
@@ -106,17 +110,19 @@ def l2gd_stationary_models(
     n, d = b.shape
     if n * d > MOST_ROWS:
         raise ValueError(f"A of {n} clients in {d} dimensions has n d = {n * d} parameters; at most {MOST_ROWS}")
-    eye = np.eye(d)
+    if not A.any():  # no sample has a component in any direction
+        return StationaryModels(np.zeros((n, d)), np.zeros((n, d, d)), 0.0)
+    seen = seen_directions(A)
+    A, b, eye = seen.T @ A @ seen, b @ seen, np.eye(seen.shape[1])
     inverse = np.linalg.inv(A + strength * eye)
-    centre = np.linalg.pinv((A @ inverse).mean(axis=0), rcond=1e-12) @ (inverse @ b[..., None]).mean(axis=0)[:, 0]
+    centre = np.linalg.solve((A @ inverse).mean(axis=0), (inverse @ b[..., None]).mean(axis=0)[:, 0])
     models = (inverse @ (b + strength * centre)[..., None])[..., 0]
-    centre = models.mean(axis=0)
     local, pull = eye - alpha / (1.0 - q) * A, alpha * strength / q
     r0 = -alpha / (1.0 - q) * ((A @ models[..., None])[..., 0] - b)
-    r1 = -pull * (models - centre)
+    r1 = -pull * (models - models.mean(axis=0))
 
     def moved(S: Array) -> Array:
-        """Return the moments after a round without the part that drives them, for S (n, n, d, d)."""
+        """Return the moments after a round without the part that drives them, for S (n, n, q, q)."""
         after = local[:, None] @ S @ local.mT[None]
         rows = (1.0 - pull) * S + pull * S.mean(axis=0, keepdims=True)
         both = (1.0 - pull) * rows + pull * rows.mean(axis=1, keepdims=True)
@@ -126,20 +132,21 @@ def l2gd_stationary_models(
         return r[:, None, :, None] * r[None, :, None, :]
 
     drive = (1.0 - q) * outer(r0) + q * outer(r1)
-    shape = drive.shape
-    operator = LinearOperator((drive.size, drive.size), lambda x: x - moved(x.reshape(shape)).ravel(), dtype=float)
-    found, failed = gmres(operator, drive.ravel(), rtol=TOLERANCE, restart=100, maxiter=ITERATIONS // 100)
-    S = found.reshape(shape)
-    whole = S.transpose(0, 2, 1, 3).reshape(n * d, n * d)
-    if failed or np.linalg.eigvalsh(whole + whole.T).min() < -1e-6 * max(np.trace(whole), 0.0):
-        raise ValueError(
-            f"step_size = {alpha:g} with mean_probability = {q:g}: the second moment grows without bound; use a "
-            "smaller step size"
-        )
-    round_mean = np.zeros((n, d, n, d))
+    shape, setting = drive.shape, f"step_size = {alpha:g} with mean_probability = {q:g}"
+    rest = LinearOperator((drive.size,) * 2, lambda x: x - moved(x.reshape(shape)).ravel(), dtype=float)
+    if max(float(np.abs(np.linalg.eigvalsh(local)).max()), abs(1.0 - pull)) > 1.0:  # otherwise no round expands
+        everywhere = (np.eye(n)[:, :, None, None] * eye).ravel()
+        driven = minres(rest, everywhere, rtol=TOLERANCE, maxiter=ITERATIONS)[0].reshape(shape)
+        whole = driven.transpose(0, 2, 1, 3).reshape(n * len(eye), -1)
+        if np.linalg.eigvalsh(whole + whole.T)[0] <= 0.0:
+            raise ValueError(f"{setting}: the second moment grows without bound; use a smaller step size")
+    found, failed = cg(rest, drive.ravel(), rtol=TOLERANCE, maxiter=ITERATIONS)
+    if failed:
+        raise ValueError(f"{setting} and strength = {strength:g}: the moments converge too slowly to be computed")
+    S = found.reshape(shape)[np.arange(n), np.arange(n)]
+    mean = np.zeros((n, len(eye), n, len(eye)))
     for i in range(n):
-        round_mean[i, :, i] += eye - alpha * (A[i] + strength * eye)
-        round_mean[i] += alpha * strength / n * eye[:, None]
-    values = np.abs(np.linalg.eigvals(round_mean.reshape(n * d, n * d)))
-    rate = float(values[values < 1.0 - 1e-12].max(initial=0.0)) if values.max() < 1.0 + 1e-12 else float(values.max())
-    return StationaryModels(models, np.ascontiguousarray(S[np.arange(n), np.arange(n)]), rate)
+        mean[i, :, i] += eye - alpha * (A[i] + strength * eye)
+        mean[i] += alpha * strength / n * eye[:, None]
+    rate = float(np.abs(np.linalg.eigvals(mean.reshape(n * len(eye), -1))).max())
+    return StationaryModels(models @ seen.T, np.ascontiguousarray(seen @ S @ seen.T), rate)

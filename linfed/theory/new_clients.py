@@ -138,7 +138,7 @@ def new_client_mean_risk(outside: npt.ArrayLike, *, noise_std: float, rank: int,
     >>> lf.theory.new_client_mean_risk([0.0, 0.5], noise_std=0.1, rank=2, n_samples=10).round(4)
     array([0.0064, 0.1671])
     """
-    rho2, tau2, noise_std = _lengths(outside, noise_std, rank, n_samples)
+    rho2, tau2, noise_std, rank, n_samples = _lengths(outside, noise_std, rank, n_samples)
     spare = n_samples - rank - 1
     fitted = rank * tau2 / spare if spare > 0 else np.where(tau2 > 0, np.inf, 0.0)
     return np.asarray(0.5 * (rho2 + fitted) + 0.5 * noise_std**2)
@@ -188,7 +188,7 @@ def new_client_excess_quantile(
     from scipy import optimize, stats
 
     q = check_number("q", q, minimum=0.0, maximum=1.0)
-    rho2, tau2, _ = _lengths(outside, noise_std, rank, n_samples)
+    rho2, tau2, _, rank, n_samples = _lengths(outside, noise_std, rank, n_samples)
     if not 0 < q < 1:
         raise ValueError(f"q = {q} must be inside (0, 1)")
     rho2, tau2 = rho2.ravel(), tau2.ravel()
@@ -211,11 +211,14 @@ def new_client_excess_quantile(
     return float(0.5 * np.exp(found))
 
 
-def _lengths(outside: npt.ArrayLike, noise_std: float, rank: int, n_samples: int) -> tuple[Array, Array, float]:
-    """Check the arguments and return rho^2, tau^2 and the noise's standard deviation."""
+def _lengths(
+    outside: npt.ArrayLike, noise_std: float, rank: int, n_samples: int
+) -> tuple[Array, Array, float, int, int]:
+    """Check the arguments and return rho^2, tau^2, the noise's standard deviation, k and m_new."""
     rho = check_numbers("outside", outside)
     if rho.size == 0 or not np.isfinite(rho).all() or rho.min() < 0:
         raise ValueError("outside must contain finite numbers of at least 0")
     noise_std = check_noise_std(noise_std)
-    check_integer("n_samples", n_samples, minimum=check_integer("rank", rank))
-    return rho**2, rho**2 + noise_std**2, noise_std
+    rank = check_integer("rank", rank)
+    n_samples = check_integer("n_samples", n_samples, minimum=rank)
+    return rho**2, rho**2 + noise_std**2, noise_std, rank, n_samples

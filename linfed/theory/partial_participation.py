@@ -78,6 +78,7 @@ def fedavg_stationary_covariance(
 
     A, b = check_array("A", A, [("n", "d", "d")]), check_array("b", b, [("n", "d")])
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
+    step_size = check_number("step_size", step_size, positive=True)
     n, phi = len(A), _sampling(participants, len(A))
     end = fedavg_fixed_point(A, b, step_size=step_size, local_steps=local_steps, mu=mu, stable=False)
     seen = seen_directions(A)
@@ -169,6 +170,7 @@ def scaffold_iteration_matrix(
     """
     A = check_square("A", A, [("n", "d", "d")])
     server_step_size = check_number("server_step_size", server_step_size, positive=True)
+    step_size = check_number("step_size", step_size, positive=True)
     A, Q, _ = local_maps(A, step_size, local_steps, mu, None)
     n, d = A.shape[:2]
     share = check_integer("participants", participants, maximum=n) / n

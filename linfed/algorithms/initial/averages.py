@@ -54,8 +54,8 @@ class TruncatedAverages(Initial):
     threshold: float = 9.0
 
     def __post_init__(self) -> None:
-        if not (is_real(self.threshold) and self.threshold == np.inf):
-            check_fields(self, threshold=positive)
+        infinite = is_real(self.threshold) and self.threshold == np.inf
+        check_fields(self, threshold=(lambda _, value: float(value)) if infinite else positive)
 
     def floats_per_trial(self, *, rank: int, n_clients: int, dim: int) -> int:
         """Return the size of the Gram matrix and its decomposition."""

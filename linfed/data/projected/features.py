@@ -51,7 +51,7 @@ class ProjectedFeatures:
 
     def fit(self, ridge: float = 0.0) -> ProjectedFit:
         """Return the closed-form heads and their message; cost O(p (k^2 + k r)) if m > k and ridge = 0."""
-        check_number("ridge", ridge, minimum=0.0)
+        ridge = check_number("ridge", ridge, minimum=0.0)
         return ProjectedFit(self, ridge, *self.fitted(ridge))
 
     def fitted(self, ridge: float, weights: Array | None = None) -> tuple[Array, Message]:

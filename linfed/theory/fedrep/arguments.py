@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -128,13 +128,25 @@ class Clients:
             rank=rank,
             n_clients=n_clients,
             participants=participants,
-            counts=values["n_samples"],
-            variances=np.asarray(variances, dtype=float),
-            weights=values["weights"],
+            counts=_common(values["n_samples"]),
+            variances=_common(np.asarray(variances, dtype=float)),
+            weights=_common(values["weights"]),
             message_variance=check_noise_std(message_noise_std, "message_noise_std") ** 2,
             compression=check_number("compression", compression, minimum=0.0),
             shared_mask=check_bool("shared_mask", shared_mask),
         )
+
+    @property
+    def differ(self) -> bool:
+        """True if clients have own numbers of samples, noise levels or weights."""
+        return any(each.ndim for each in (self.counts, self.variances, self.weights))
+
+    def some(self, block: slice) -> Clients:
+        """Return the numbers of some clients, for sums over all of them."""
+        counts, variances, weights = (
+            each[block] if each.ndim else each for each in (self.counts, self.variances, self.weights)
+        )
+        return replace(self, counts=counts, variances=variances, weights=weights)
 
     @property
     def share(self) -> float:
@@ -155,6 +167,11 @@ class Clients:
     def gain(self) -> Array:
         """``omega^2 c/(p m)``, the factor of the variance that samples add."""
         return np.asarray(self.weights**2 * self.fitted / (self.participants * self.counts))
+
+
+def _common(values: Array) -> Array:
+    """Return one number () for equal numbers of all clients."""
+    return np.asarray(values[0]) if values.ndim and np.ptp(values) == 0 else values
 
 
 def set_share(n: int, p: int) -> float:

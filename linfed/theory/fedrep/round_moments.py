@@ -10,6 +10,7 @@ import functools
 import itertools
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,56 @@ from linfed._types import Array, Indices
 from linfed.numerics import trailing as last
 from linfed.numerics.linalg import client_blocks, eigh
 from linfed.system.memory import check_fits
-from linfed.theory.fedrep.state_evolution import RoundSizes
+from linfed.theory.fedrep.arguments import Clients
+from linfed.theory.fedrep.state_evolution import RoundMoments, packing, weighted_moments
+
+
+class Sums(NamedTuple):
+    """Sums over clients that determine the fluctuations of a round, by the powers of the heads that they contain.
+
+    Parameters
+    ----------
+    fourth : ndarray (3, trials, k^2, k^2)
+        Weighted means of ``w_i w_i' (x) w_i w_i'``, pairs of indices along each side.
+    second : ndarray (7, trials, k, k)
+        Weighted means of ``w_i w_i'``.
+    scalar : ndarray (3, trials, 1, 1)
+        Weighted means of 1.
+    """
+
+    fourth: Array
+    second: Array
+    scalar: Array
+
+    @staticmethod
+    def weights(clients: Clients, step_size: float) -> tuple[list[tuple[Array, int]], ...]:
+        """Return each mean's weight () or (n,), and the power of tau^2 by which it is multiplied (see `Fluctuations`).
+
+        Samples add parts with the weight ``f^2 p (m - k)``. Client sampling adds parts with ``(f p (m - k))^2`` times
+        `Clients.share`.
+        """
+        p, nu, left = clients.participants, clients.spare, clients.counts - clients.rank
+        f = np.float64(step_size) * clients.weights / (p * clients.counts)
+        pull, drawn = p * f * left, p * f**2 * left
+        chosen = clients.share * pull**2
+        both, again = 2.0 * drawn + chosen, drawn * (left + 2.0) / nu
+        return (
+            [(drawn + chosen, 0), (f * both, 1), (f**2 * both, 2)],
+            [
+                (pull, 0),
+                (drawn * (left + 1.0) / nu, 1),
+                (drawn, 1),
+                (f * both / nu, 2),
+                (f * again, 2),
+                (f**2 * both / nu, 3),
+                (f**2 * again, 3),
+            ],
+            [
+                (drawn / nu, 2),
+                (f**2 * (both / (2.0 * nu) + again / (nu - 2.0)) / nu, 4),
+                (f**2 * again / (2.0 * (nu - 2.0)), 4),
+            ],
+        )
 
 
 @dataclass(frozen=True)
@@ -59,16 +109,31 @@ class HeadTensors:
                 eighth[t] += fours @ fours.T
         return cls(second / n, fourth / n, sixth / n, eighth / n)
 
-    def __getitem__(self, trials: slice) -> HeadTensors:
+    def __getitem__(self, trials: Indices) -> HeadTensors:
         """Return the moments of some trials."""
         return HeadTensors(self.second[trials], self.fourth[trials], self.sixth[trials], self.eighth[trials])
 
-    def full(self) -> Array:
-        """Return ``mean_i w_i w_i' (x) w_i w_i'`` as matrices (trials, k^2, k^2), pairs of indices along each side."""
-        return self._spread(self.fourth)
+    def sums(self, P: Array, clients: Clients, step_size: float) -> Sums:
+        """Return the sums over equal clients at ``P = S^2`` (trials, k, k)."""
+        k, variance = P.shape[-1], clients.variances
+        # Means of q^j w w' (x) w w', j = 0, 1, 2; of q^j w w', j = 0 .. 3; and of q^j, j = 0 .. 4; q = w'P w.
+        by, pair, scalar = self.weighted(P), np.empty((4, *P.shape)), np.ones((5, len(P), 1, 1))
+        pair[0], pair[1:] = self.second, (P.reshape(-1, 1, k * k) @ by).reshape(3, -1, k, k)
+        scalar[1:] = (pair * P).sum(axis=(-2, -1), keepdims=True)
+        if variance:  # tau^2 = q + sigma^2 for q
+            for moments in (by, pair, scalar):
+                for j in range(1, len(moments)):
+                    moments[j:] += variance * moments[j - 1 : -1]
+        weights = Sums.weights(clients, step_size)
+        return Sums(
+            *(
+                np.stack([weight * moments[power] for weight, power in each])
+                for each, moments in zip(weights, (by, pair, scalar), strict=True)
+            )
+        )
 
     def weighted(self, P: Array) -> Array:
-        """Return ``mean_i q_i^j w_i w_i' (x) w_i w_i'``, ``q_i = w_i'P w_i``, each as `full`, for j = 0, 1, 2."""
+        """Return ``mean_i q_i^j w_i w_i' (x) w_i w_i'`` (3, trials, k^2, k^2), ``q_i = w_i'P w_i``, for j = 0, 1, 2."""
         packing = Packing.of(P.shape[-1])
         twos = P[..., packing.twos[:, 0], packing.twos[:, 1]] * packing.times
         products = (twos[..., :, None] * twos[..., None, :]).reshape(*twos.shape[:-1], -1)
@@ -81,6 +146,48 @@ class HeadTensors:
     def _spread(self, packed: Array) -> Array:
         k = self.second.shape[-1]
         return np.take(packed, Packing.of(k).where, axis=-1).reshape(*packed.shape[:-1], k * k, k * k)
+
+
+@dataclass(frozen=True)
+class OwnWeights:
+    """Heads of clients with own numbers of samples, noise levels or weights, whose sums are computed at each T.
+
+    Each mean over clients has then its own weight, and no moments of the heads contain them all.
+
+    Parameters
+    ----------
+    W : ndarray (trials, n, k)
+    """
+
+    W: Array
+
+    def __getitem__(self, trials: Indices) -> OwnWeights:
+        """Return the heads of some trials."""
+        return OwnWeights(self.W[trials])
+
+    def sums(self, P: Array, clients: Clients, step_size: float) -> Sums:
+        """Return the sums over the clients at ``P = S^2`` (trials, k, k), in O(n k^4) time and bounded memory."""
+        found = [self._of_trial(W, one, clients, step_size) for W, one in zip(self.W, P, strict=True)]
+        return Sums(*(np.stack(each, axis=1) for each in zip(*found, strict=True)))
+
+    @staticmethod
+    def _of_trial(W: Array, P: Array, clients: Clients, step_size: float) -> Sums:
+        n, k = W.shape
+        rows, _, scale = packing(k)
+        found = [np.zeros((3, len(rows), len(rows))), np.zeros((7, k, k)), np.zeros((3, 1, 1))]
+        for _, block in client_blocks(1, n, len(rows)):
+            heads, some = W[block], clients.some(block)
+            tau = np.einsum("na,na->n", heads @ P, heads) + some.variances
+            weights = [
+                np.stack([np.broadcast_to(weight, len(tau)) * tau**power for weight, power in each])
+                for each in Sums.weights(some, step_size)
+            ]
+            second, fourth = weighted_moments(heads, weights[1], weights[0])
+            scalar = weights[2].mean(axis=1)[:, None, None]
+            for sums, part in zip(found, (fourth, second, scalar), strict=True):
+                sums += len(tau) / n * part
+        pairs, fourth = upper(k).ravel(), found[0] / (scale[:, None] * scale)
+        return Sums(fourth[:, pairs[:, None], pairs], found[1], found[2])
 
 
 @dataclass(frozen=True)
@@ -133,16 +240,15 @@ class Packing:
 _PACKINGS: dict[int, Packing] = {}
 
 
-def mean_map(T: Array, second: Array, fourth: Array, setting: RoundSizes) -> Array:
+def mean_map(T: Array, moments: RoundMoments, step_size: float) -> Array:
     """Return T computed from the mean of a round before QR, without the bias of order 1/p.
 
     Parameters
     ----------
     T : ndarray (trials, k, k, draws)
-    second : ndarray (trials, k)
-        Second moments Gamma of the heads along the axes, which are the eigenvectors of Gamma.
-    fourth : ndarray (trials, k^2, k^2)
-        `HeadTensors.full`.
+    moments : RoundMoments
+        With a trial axis. The axes are the eigenvectors of `RoundMoments.pull`.
+    step_size : float
 
     Returns
     -------
@@ -152,34 +258,33 @@ def mean_map(T: Array, second: Array, fourth: Array, setting: RoundSizes) -> Arr
     Notes
     -----
     In the frame in which ``N = (I + T)^{-1/2}`` the square roots cancel. With ``P = T (I + T)^{-1}`` and ``A = I + eta
-    c P Gamma`` the result is ``A^{-T} [(I - eta c Gamma (I - P)) T (I - eta c (I - P) Gamma) + eta^2 (..)] A^{-1}``.
-    The omitted part is V and F of `one_round_means` with w_i instead of a_i and ``I + T`` instead of I.
+    P Gamma`` the result is ``A^{-T} [(I - eta Gamma (I - P)) T (I - eta (I - P) Gamma) + eta^2 (..)] A^{-1}``, where
+    Gamma is `RoundMoments.pull`. The omitted part is V and F of `one_round_means` with w_i instead of a_i and ``I + T``
+    instead of I.
     """
-    (trials, k, _, draws), m, p, eta = T.shape, setting.n_samples, setting.participants, np.float64(setting.step_size)
-    c, variance, identity = 1.0 - k / m, setting.noise_std**2, eye(k)[..., None]
-    along = second[:, None, :, None]
+    k, clients, eta = T.shape[1], moments.clients, np.float64(step_size)
+    rows, columns, scale = packing(k)
+
+    def entries(A: Array) -> Array:
+        return np.asarray(A[..., rows, columns, :] * scale[:, None])
+
+    identity, pull = eye(k)[..., None], np.diagonal(moments.pull, axis1=-2, axis2=-1)[:, None, :, None]
     whole = identity + T
     kept = last.inverse(whole)  # I - P
     P = last.symmetric(last.times(kept, T))
     inside = last.symmetric(last.times(P, kept))
-    both = fourth @ np.concatenate([inside, P], axis=-1).reshape(trials, k * k, 2 * draws)
-    both = both.reshape(trials, k, k, 2 * draws)
-    by_inside, by_left = both[..., :draws], both[..., draws:]
-    spread = setting.dim - k - np.einsum("taan->tn", P)
-    across = (m - k + 1) * last.inner(inside, by_left) + spread * last.inner(P, by_left)
-    by_samples = spread[:, None, None] * by_left
-    if variance:
-        inside_left, left = (variance * np.einsum("taan,ta->tn", each, second) for each in (inside, P))
-        across += (m - k + 1) * inside_left + spread * (2.0 * left + variance**2)
-        np.einsum("taan->tan", by_samples)[:] += variance * spread[:, None] * second[..., None]
-    by_samples += by_inside
-    by_samples += (across / (m - k - 1))[:, None, None] * whole
-    moved = identity - eta * c * kept * along
-    Q = last.times(last.transposed(moved), last.times(T, moved))
-    Q += (eta**2 * c / (m * p)) * by_samples
-    if setting.share:
-        Q += (eta * c) ** 2 * setting.share * (by_inside - last.transposed(along) * inside * along)
-    back = last.inverse(identity + P * (eta * c * along))
+    spread = clients.dim - k - np.einsum("taan->tn", P)
+    one, other, noise = entries(inside), entries(P), entries(moments.noise[..., None])
+    by = moments.fourth[:, 1:4] @ other[:, None] + noise
+    across = (one * by[:, 1]).sum(axis=1)
+    across += spread * ((other * (by[:, 2] + noise[:, 2])).sum(axis=1) + moments.floor[:, None])
+    added, along = across[:, None, None] * whole, moments.fourth[:, 0] @ one + spread[:, None] * by[:, 0]
+    added += (along / scale[:, None])[:, upper(k)]
+    if clients.share:
+        added -= clients.share * (last.transposed(pull) * inside * pull)
+    moved = identity - eta * kept * pull
+    Q = last.times(last.transposed(moved), last.times(T, moved)) + eta**2 * added
+    back = last.inverse(identity + P * (eta * pull))
     return last.symmetric(last.times(last.transposed(back), last.times(Q, back)))
 
 
@@ -216,12 +321,11 @@ class RoundLaw:
     outside: int
 
     @classmethod
-    def at(cls, T: Array, tensors: HeadTensors, setting: RoundSizes) -> RoundLaw:
+    def at(cls, T: Array, heads: HeadTensors | OwnWeights, clients: Clients, step_size: float) -> RoundLaw:
         """Return the distribution of a round at T (trials, k, k)."""
         k = T.shape[-1]
         S, G = sine_and_cosine(T)
-        sums = Fluctuations.of(S, G, tensors, setting)
-        mean = setting.step_size * (1.0 - k / setting.n_samples) * S @ tensors.second @ G
+        sums = Fluctuations.of(S, G, heads, clients, step_size)
         gram = cholesky(sums.gram)
         inverse = np.asarray(np.linalg.inv(gram))
         relative = kron(inverse, inverse)[:, triangle(k)[2]]
@@ -233,7 +337,7 @@ class RoundLaw:
         scale = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
         scale = np.where(scale > 0, scale, 1.0)[..., None]  # angles may differ by orders of magnitude
         root = scale * cholesky(covariance / (scale * scale.mT), 1e-10)
-        return cls(S, G, mean, gram, root, setting.dim - 2 * k)
+        return cls(S, G, sums.mean, gram, root, clients.dim - 2 * k)
 
     @staticmethod
     def values(k: int) -> int:
@@ -287,60 +391,91 @@ class RoundLaw:
 class Fluctuations:
     """Moments of the sums over clients in a round, in the frame where ``N = G`` and ``E = S``.
 
+    The messages of two participants are uncorrelated given B. So every moment is a mean over clients of the client's
+    own, with ``f_i = eta omega_i/(p m_i)``, plus the variance due to client sampling.
+
     Parameters
     ----------
+    mean : ndarray (trials, k, k)
+        Mean of ``Y = sum_i f_i u_i what_i'``.
     inside : ndarray (trials, k^2, k^2)
-        Covariance of ``Y = (eta/(p m)) sum_i u_i what_i'``.
+        Covariance of Y.
     gram : ndarray (trials, k, k)
-        Mean of ``Phi = (eta/(p m))^2 sum_i ||r_i||^2 what_i what_i'``.
+        Mean of ``Phi = sum_i f_i^2 ||r_i||^2 what_i what_i'``.
     gram_covariance, cross : ndarray (trials, k^2, k^2)
         Covariances of Phi, and of Y (rows) with Phi (columns).
     """
 
+    mean: Array
     inside: Array
     gram: Array
     gram_covariance: Array
     cross: Array
 
     @classmethod
-    def of(cls, S: Array, G: Array, tensors: HeadTensors, setting: RoundSizes) -> Fluctuations:
+    def of(
+        cls, S: Array, G: Array, heads: HeadTensors | OwnWeights, clients: Clients, step_size: float
+    ) -> Fluctuations:
         """Compute the moments at sines S and cosines G (trials, k, k)."""
-        k, m, p, share = S.shape[-1], setting.n_samples, setting.participants, setting.share
-        nu, left, f = m - k - 1, m - k, np.float64(setting.step_size / (p * m))
-        variance, identity = setting.noise_std**2, eye(k)
-        P = S @ S
-        # Means of q^j w w' (x) w w', j = 0, 1, 2; of q^j w w', j = 0 .. 3; and of q^j, j = 0 .. 4; q = w'P w.
-        by, pair, scalar = tensors.weighted(P), np.empty((4, *P.shape)), np.ones((5, len(P), 1, 1))
-        pair[0], pair[1:] = tensors.second, (P.reshape(-1, 1, k * k) @ by).reshape(3, -1, k, k)
-        scalar[1:] = (pair * P).sum(axis=(-2, -1), keepdims=True)
-        if variance:  # tau^2 = q + sigma^2 for q
-            for moments in (by, pair, scalar):
-                for j in range(1, len(moments)):
-                    moments[j:] += variance * moments[j - 1 : -1]
-        SG, GG = kron(S, G), kron(G, G)
-        right = pair @ G
-        sines, cosines = S @ pair[1] @ S, G @ right[1]
-        by_samples, chosen = p * f**2 * left, (p * f * left) ** 2 * share  # due to samples, due to client sampling
+        fourth, second, scalar = heads.sums(S @ S, clients, step_size)
+        SG, GG, share = kron(S, G), kron(G, G), clients.share
+        right, scalar = second @ G, scalar * eye(S.shape[-1])
+        mean, gram = S @ right[0], G @ right[2] + scalar[0]
 
-        mean, mu = vec(S @ right[0]), cosines + scalar[2] / nu * identity
-        inside = (by_samples + chosen) * sandwich(SG, by[0]) - chosen * mean * mean.mT
-        add(inside, by_samples * (left + 1) / nu * sines, "tabcb->tacb")
-        add(inside, by_samples * mu, "tabad->tbda")
+        inside = sandwich(SG, fourth[0]) - share * vec(mean) * vec(mean).mT
+        add(inside, S @ second[1] @ S, "tabcb->tacb")
+        add(inside, gram, "tabad->tbda")
 
-        mixed, both = S @ right[2], f * (2 * by_samples + chosen)
-        cross = both * (SG @ by[1] @ GG.mT) - f * chosen * mean * vec(mu).mT
-        add(cross, both / nu * mixed, "tabcc->tabc")
-        add(cross, f * by_samples * (left + 2) / nu * mixed, "tabcb->tacb", "tabbd->tadb")
+        cross = SG @ fourth[1] @ GG.mT - share * vec(mean) * vec(gram).mT
+        add(cross, S @ right[3], "tabcc->tabc")
+        add(cross, S @ right[4], "tabcb->tacb", "tabbd->tadb")
 
-        mixed, both, twice = G @ right[3], f * both, f**2 * by_samples * (left + 2) / nu
-        gram_covariance = both * sandwich(GG, by[2]) - f**2 * chosen * vec(mu) * vec(mu).mT
-        traced = (
-            both * (mixed / nu + scalar[4] / (2 * nu**2) * identity) + twice * scalar[4] / (nu * (nu - 2)) * identity
-        )
-        add(gram_covariance, traced, "tabcc->tabc", "taacd->tcda")
-        paired = twice * (mixed + scalar[4] / (2 * (nu - 2)) * identity)
+        gram_covariance = sandwich(GG, fourth[2]) - share * vec(gram) * vec(gram).mT
+        add(gram_covariance, G @ right[5] + scalar[1], "tabcc->tabc", "taacd->tcda")
+        paired = G @ right[6] + scalar[2]
         add(gram_covariance, paired, "tabcb->tacb", "tabad->tbda", "tabbd->tadb", "tabca->tbca")
-        return cls(inside, by_samples * mu, gram_covariance, cross)
+        return cls(mean, inside, gram, gram_covariance, cross)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Round of given clients, with the heads of several trials along the eigenvectors of their pull.
+
+    Parameters
+    ----------
+    moments : RoundMoments
+        With a trial axis.
+    heads : HeadTensors or OwnWeights
+    """
+
+    moments: RoundMoments
+    heads: HeadTensors | OwnWeights
+
+    @classmethod
+    def of(cls, W: Array, clients: Clients) -> tuple[Round, Array]:
+        """Return the round of heads (trials, n, k), and its axes, in ascending order of eigenvalues."""
+        pull = np.broadcast_to(clients.weights * clients.fitted, W.shape[1])
+        turn = eigh(W.mT @ (pull[:, None] * W) / W.shape[1])[1]
+        W = W @ turn
+        heads = OwnWeights(W) if clients.differ else HeadTensors.of(W)
+        return cls(RoundMoments.of_trials(W, clients), heads), turn
+
+    def __getitem__(self, trials: Indices) -> Round:
+        """Return the round of some trials."""
+        return Round(self.moments[trials], self.heads[trials])
+
+    @property
+    def noisy(self) -> bool:
+        """True if the labels of some clients have noise."""
+        return bool(np.any(self.moments.clients.variances > 0))
+
+    def mean_map(self, T: Array, step_size: float) -> Array:
+        """Return `mean_map` at T (trials, k, k, draws)."""
+        return mean_map(T, self.moments, step_size)
+
+    def law(self, T: Array, step_size: float) -> RoundLaw:
+        """Return the distribution of a round at T (trials, k, k)."""
+        return RoundLaw.at(T, self.heads, self.moments.clients, step_size)
 
 
 def sine_and_cosine(T: Array) -> tuple[Array, Array]:
@@ -376,6 +511,15 @@ def lower(k: int) -> Indices:
     """Return the position of each entry of a symmetric matrix (k, k) in the lower triangle, row by row."""
     found = np.zeros((k, k), dtype=np.intp)
     rows, columns, _ = triangle(k)
+    found[rows, columns] = found[columns, rows] = range(len(rows))
+    return found
+
+
+@functools.cache
+def upper(k: int) -> Indices:
+    """Return the position of each entry of a symmetric matrix (k, k) in the upper triangle, row by row."""
+    found = np.zeros((k, k), dtype=np.intp)
+    rows, columns, _ = packing(k)
     found[rows, columns] = found[columns, rows] = range(len(rows))
     return found
 

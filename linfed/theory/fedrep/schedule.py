@@ -236,7 +236,8 @@ def schedule_asymptote(
 
 def _start(delta: float) -> float:
     """Check delta and return the initial squared sine."""
-    if not 0.0 < check_number("delta", delta) < 1.0:
+    delta = check_number("delta", delta)
+    if not 0.0 < delta < 1.0:
         raise ValueError(f"delta = {delta} must lie inside (0, 1)")
     return delta * delta
 

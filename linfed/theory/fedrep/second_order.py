@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Indices
-from linfed.errors import check_array
+from linfed.errors import check_array, check_number
 from linfed.numerics import trailing as last
 from linfed.numerics.linalg import eigh, quiet, symmetric
-from linfed.theory.fedrep.arguments import checked_steps, start_at, trial_count
-from linfed.theory.fedrep.round_moments import HeadTensors, RoundLaw, mean_map
-from linfed.theory.fedrep.state_evolution import RoundSizes, too_large
+from linfed.theory.fedrep.any_heads import LocalMap
+from linfed.theory.fedrep.arguments import Clients, checked_steps, start_at, trial_count
+from linfed.theory.fedrep.round_moments import Round, RoundLaw, cholesky
+from linfed.theory.fedrep.state_evolution import too_large
+from linfed.theory.fedrep.wishart import fixed_factors
 
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -29,6 +31,15 @@ TOGETHER = 32
 ROUNDS = 64
 """Number of rounds whose quantiles are computed together."""
 
+STATIONARY = (64, 256, 1024)
+"""Numbers of rounds after which the stationary state is sought, one after the other."""
+
+SETTLED = 0.01
+"""Largest change of the mean log distance from one quarter of the rounds to the next in the stationary state."""
+
+STARTED = 0.95
+"""Largest share of the stability edge at which the mean square is a start for the stationary state."""
+
 WIDEST = 1e-60
 """Smallest ratio of two draws' squared tangents at which lost digits are due to the step size, not to their spread."""
 
@@ -39,6 +50,8 @@ LINEAR = 1e-30
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SecondOrder:
     """Prediction of `second_order_evolution` for every round, from the initialisation on.
+
+    In a prediction of `second_order_floor` the arrays have no axis of rounds.
 
     Parameters
     ----------
@@ -73,11 +86,12 @@ def second_order_evolution(
     W: npt.ArrayLike,
     *,
     dim: int,
-    n_samples: int,
+    n_samples: int | npt.ArrayLike,
     step_size: float | npt.ArrayLike,
     rounds: int,
-    noise_std: float = 0.0,
+    noise_std: float | npt.ArrayLike = 0.0,
     participants: int | None = None,
+    weights: npt.ArrayLike | None = None,
     delta: float | None = None,
     B0: npt.ArrayLike | None = None,
     B_star: npt.ArrayLike | None = None,
@@ -86,10 +100,10 @@ def second_order_evolution(
 
     Parameters
     ----------
-    W, dim, rounds, noise_std, participants, B0, B_star
+    W, dim, rounds, noise_std, participants, weights, B0, B_star
         As in `state_evolution`.
-    n_samples : int
-        Fresh samples m >= k + 4 of each participant and round.
+    n_samples : int or array_like (n,)
+        Fresh samples m >= k + 4 of each participant and round, equal for all clients, or one number for each client.
     step_size : float or array_like (rounds,)
         Step size eta > 0 for B, one for all rounds or one per round.
     delta : float, optional
@@ -170,13 +184,9 @@ def second_order_evolution(
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     steps = checked_steps(step_size, rounds)
-    setting = RoundSizes.checked(heads, dim, n_samples, 1.0, noise_std, participants)
-    k = heads.shape[-1]
-    if setting.n_samples <= k + 3:
-        raise ValueError(
-            f"n_samples = {setting.n_samples} must be above rank + 3 = {k + 3}: otherwise a round has no fourth moments"
-        )
-    N, Q = start_at(delta, B0, B_star, dim=setting.dim, rank=k)
+    n, k = heads.shape[-2:]
+    clients = _with_fourth_moments(Clients.checked(n, k, dim, n_samples, noise_std, participants, weights))
+    N, Q = start_at(delta, B0, B_star, dim=clients.dim, rank=k)
     trials = trial_count("W, B0 and B_star", heads, N)
     with quiet():
         if not (np.linalg.svd(N, compute_uv=False)[..., -1] > 0).all():
@@ -184,55 +194,171 @@ def second_order_evolution(
         stacked = heads if heads.ndim == 3 else heads[None]
         if not stacked.any(axis=(-2, -1)).all():
             raise ValueError(f"W of shape {heads.shape} must not be 0 for all clients: B would learn no direction")
-        turn = eigh(stacked.mT @ stacked / stacked.shape[1])[1]  # axes in ascending order of eigenvalues
-        tensors = HeadTensors.of(stacked @ turn)
+        a_round, turn = Round.of(stacked, clients)
         across = _root(turn.mT @ symmetric(np.asarray(np.linalg.solve(N.mT, np.linalg.solve(N.mT, Q).mT))) @ turn)
         L = np.asarray(np.linalg.qr(across, mode="r")).mT
-        whole = max(len(L), len(stacked))
-        L, found = np.broadcast_to(L, (whole, k, k)), np.empty((5, whole, len(steps) + 1))
-        for start in range(0, whole, TOGETHER):
-            some = slice(start, start + TOGETHER)
-            found[:, some] = _evolved(L[some], tensors[some] if len(stacked) > 1 else tensors, setting, steps)
+        draws, whole = CholeskyChart.of(k).draws, max(len(L), len(stacked))
+        L = np.broadcast_to(L, (whole, k, k))
+
+        def start(some: Indices) -> tuple[Array, Array]:
+            return np.repeat(L[some][..., None], draws, axis=-1), L[some]
+
+        found = _in_parts(start, np.arange(whole), a_round, steps)
     low, median, high, spread, kick = found if trials is not None else found[:, 0]
     return SecondOrder(distance=median, low=low, high=high, log_std=spread, round_log_variance=kick[..., 1:])
 
 
-def _evolved(L: Array, tensors: HeadTensors, setting: RoundSizes, steps: Sequence[float]) -> Array:
-    """Compute quantiles, spread and kick of all rounds, (5, trials, rounds + 1)."""
-    k, trials = L.shape[-1], len(L)
-    chart, second, fourth = CholeskyChart.of(k), np.diagonal(tensors.second, axis1=-2, axis2=-1), tensors.full()
-    settled = (L == 0).all(axis=(-2, -1)) if setting.noise_std == 0 else np.zeros(trials, dtype=bool)
+def second_order_floor(
+    W: npt.ArrayLike,
+    *,
+    dim: int,
+    n_samples: int | npt.ArrayLike,
+    step_size: float,
+    noise_std: float | npt.ArrayLike,
+    participants: int | None = None,
+    weights: npt.ArrayLike | None = None,
+) -> SecondOrder:
+    """Predict the stationary median and 10-90 % band of FedRep's subspace distance under label noise.
+
+    Parameters
+    ----------
+    W, dim, n_samples, noise_std, participants, weights
+        As in `second_order_evolution`.
+    step_size : float
+        Step size eta > 0 for B, below `stability_edge`.
+
+    Returns
+    -------
+    SecondOrder
+        Arrays () or (trials,) if W has a trial axis: the stationary values, which are all 0 without noise.
+
+    Raises
+    ------
+    ValueError
+        As in `second_order_evolution` and `near_truth_floor`.
+
+    Notes
+    -----
+    It is the stationary state of `second_order_evolution`. Near the stability edge the mean square of
+    `near_truth_floor` lies far above typical runs, because few runs far from B* dominate it; the median does not. The
+    rounds start at Gaussian tangents with the mean square of `near_truth_floor`, at a step size of at most 0.95 times
+    the edge. There are 64 rounds, then 256 and 1,024, until the logarithms of the median in the third and in the last
+    quarter have means within 1 %. The values are means over the second half of the rounds, geometric for distances.
+
+    **Deviations**: derived here; the papers do not have it.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> heads = lf.SharedRepresentation(n_clients=20, dim=20, rank=2).truth(0, [0]).W[0]
+    >>> sizes = {"dim": 20, "n_samples": 8}
+    >>> step = 0.98 * lf.theory.stability_edge(heads, **sizes)
+    >>> X = lf.theory.near_truth_floor(heads, step_size=step, noise_std=0.03, **sizes)
+    >>> predicted = lf.theory.second_order_floor(heads, step_size=step, noise_std=0.03, **sizes)
+    >>> bool(predicted.low < predicted.distance < predicted.high)
+    True
+    >>> bool(predicted.distance < 0.8 * lf.theory.median_distance(X, dim=20))
+    True
+    """
+    heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
+    step_size = check_number("step_size", step_size, positive=True)
+    n, k = heads.shape[-2:]
+    clients = _with_fourth_moments(Clients.checked(n, k, dim, n_samples, noise_std, participants, weights))
+    stacked = heads if heads.ndim == 3 else heads[None]
+    found, left, chart = np.zeros((5, len(stacked))), np.arange(len(stacked)), CholeskyChart.of(k)
+    with quiet():
+        a_round, _ = Round.of(stacked, clients)
+        X = np.stack([_mean_square(LocalMap.of(a_round.moments[trial]), step_size) for trial in range(len(stacked))])
+        if not X.any():
+            left = left[:0]
+        factors = cholesky(X / (clients.dim - k))
+
+        def start(some: Indices) -> tuple[Array, Array]:
+            wishart = fixed_factors(k, clients.dim - k, chart.draws)
+            points = np.moveaxis(factors[some, None] @ wishart, 1, -1)
+            return points, chart.middle(points)
+
+        for rounds in STATIONARY:
+            paths = _in_parts(start, left, a_round, (step_size,) * rounds)[..., rounds // 2 + 1 :]
+            paths[:3] = np.log(paths[:3])
+            values = paths.mean(axis=-1)
+            quarters = [part.mean(axis=-1) for part in np.split(paths[1], 2, axis=-1)]
+            done = (np.abs(quarters[1] - quarters[0]) < SETTLED) | (rounds == STATIONARY[-1])
+            values[:3] = np.exp(values[:3])
+            found[:, left[done]] = values[:, done]
+            left = left[~done]
+            if not left.size:
+                break
+    low, median, high, spread, kick = found if heads.ndim == 3 else found[:, 0]
+    return SecondOrder(distance=median, low=low, high=high, log_std=spread, round_log_variance=kick)
+
+
+def _with_fourth_moments(clients: Clients) -> Clients:
+    """Return the clients, or raise if a round has no fourth moments."""
+    if clients.counts.min() <= clients.rank + 3:
+        raise ValueError(
+            f"n_samples = {clients.counts.min():g} must be above rank + 3 = {clients.rank + 3}: otherwise a round has "
+            "no fourth moments"
+        )
+    return clients
+
+
+def _mean_square(near: LocalMap, step_size: float) -> Array:
+    """Return the stationary mean square (k, k) at which the rounds of `second_order_floor` start."""
+    floor = near.floor(step_size)  # raises at the edge
+    return floor if step_size <= STARTED * near.edge() else near.floor(STARTED * near.edge())
+
+
+def _in_parts(
+    start: Callable[[Indices], tuple[Array, Array]], trials: Indices, a_round: Round, steps: Sequence[float]
+) -> Array:
+    """Compute quantiles, spread and kick of some trials in all rounds, (5, trials, rounds + 1).
+
+    `start` returns the initial points of trials and their centre.
+    """
+    found = np.empty((5, len(trials), len(steps) + 1))
+    for first in range(0, len(trials), TOGETHER):
+        some = trials[first : first + TOGETHER]
+        one = a_round if len(a_round.moments.pull) == 1 else a_round[some]
+        found[:, first : first + TOGETHER] = _evolved(*start(some), one, steps)
+    return found
+
+
+def _evolved(points: Array, middle: Array, a_round: Round, steps: Sequence[float]) -> Array:
+    """Compute quantiles, spread and kick of all rounds, (5, trials, rounds + 1).
+
+    The initial points (trials, k, k, draws) and their centre `middle` (trials, k, k) are lower triangular factors of T.
+    """
+    trials, k = points.shape[:2]
+    chart, noisy = CholeskyChart.of(k), a_round.noisy
+    settled = np.zeros(trials, dtype=bool) if noisy else (points == 0).all(axis=(1, 2, 3))
     if settled.all():  # at B*, without noise, nothing moves
         return np.zeros((5, trials, len(steps) + 1))
-    L = np.where(settled[:, None, None], np.eye(k), L)  # replaces settled trials
+    points = np.where(settled[:, None, None, None], np.eye(k)[..., None], points)  # replaces settled trials
+    middle = np.where(settled[:, None, None], np.eye(k), middle)
     units = np.ones(trials)  # of the tangents; without noise their squares would leave the range of floating point
-    points, centre, response = (
-        np.repeat(L[..., None], chart.draws, axis=-1),
-        L @ L.mT,
-        np.zeros((trials, *chart.linear)),
-    )
-    T = last.outer(points)
+    T, response = last.outer(points), np.zeros((trials, *chart.linear))
+    centre = middle @ middle.mT
     squared, direction = _largest(T)
     found = Statistics(trials, len(steps) + 1, chart.draws)
     found.add_round(0, squared, squared, units)
     for t, (step, (values, mask)) in enumerate(zip(steps, chart.rounds(), strict=False), 1):
-        setting = setting if step == setting.step_size else replace(setting, step_size=step)
-        if setting.noise_std == 0:
+        if not noisy:
             largest = squared.max(axis=-1)
             unit = np.where(largest < LINEAR**2, np.sqrt(largest / LINEAR), 1.0)
             units, T, centre = units * unit, T / unit[:, None, None, None] ** 2, centre / unit[:, None, None] ** 2
         try:
-            sent = last.cholesky(mean_map(np.concatenate([T, centre[..., None]], axis=-1), second, fourth, setting))
+            sent = last.cholesky(a_round.mean_map(np.concatenate([T, centre[..., None]], axis=-1), step))
             sent, base = sent[..., :-1], sent[..., -1]
             image = np.einsum("tabn,tan->tbn", sent, direction)
             before = np.einsum("tan,tan->tn", image, image)
             gaussians = chart.spread(values, mask, squared, image, response)
             inverse = np.asarray(np.linalg.inv(base))
-            relative = last.gram(RoundLaw.at(centre, tensors, setting).next_factors(gaussians, inverse.mT))
+            relative = last.gram(a_round.law(centre, step).next_factors(gaussians, inverse.mT))
             points = last.times(sent, last.cholesky(relative))
         except np.linalg.LinAlgError:
             raise _no_digits(float(step), t, squared) from None
-        moved = base @ chart.matrices(chart.coordinates(last.times(inverse[..., None], points)).mean(axis=-1))
+        moved = base @ chart.middle(last.times(inverse[..., None], points))
         centre = moved @ moved.mT
         entries = relative[:, chart.rows, chart.columns]
         response = (entries - entries.mean(axis=-1, keepdims=True)) @ gaussians.mT
@@ -372,6 +498,10 @@ class CholeskyChart:
         Y[..., self.rows, self.columns] = coordinates
         Y[..., range(k), range(k)] = np.exp(0.5 * coordinates[..., self.diagonal])
         return Y
+
+    def middle(self, Y: Array) -> Array:
+        """Return the matrices (trials, k, k) at the mean coordinates of Y (trials, k, k, draws)."""
+        return self.matrices(self.coordinates(Y).mean(axis=-1))
 
     def coordinates(self, Y: Array) -> Array:
         """Return the coordinates (trials, K, draws) of lower triangular matrices (trials, k, k, draws)."""

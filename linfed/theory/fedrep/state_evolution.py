@@ -278,15 +278,19 @@ class RoundMoments:
         Means of ``f_i f_i'`` with the weights ``g + share (omega c)^2``, g, ``g (m-k+1)/nu``, ``g/nu`` and ``(omega
         c)^2/p``, where f_i has the entries of ``w_i w_i'`` as in `packed`. Then ``f_i . packed(A) = w_i'A w_i`` for a
         symmetric A.
-    floor : float
+    floor : ndarray ()
         ``mean_i g_i sigma_i^4/nu_i``.
     clients : Clients
+
+    Notes
+    -----
+    The arrays of `of_trials` have a trial axis before these axes.
     """
 
     pull: Array
     noise: Array
     fourth: Array
-    floor: float
+    floor: Array
     clients: Clients
 
     @classmethod
@@ -299,8 +303,20 @@ class RoundMoments:
         others = gain, wide, gain / nu, pull**2 / clients.participants
         by_fourth = np.stack(np.broadcast_arrays(gain + clients.share * pull**2, *others))
         second, fourth = weighted_moments(W, by_second, by_fourth)
-        floor = float(np.mean(gain / nu * variance**2))
+        floor = np.asarray(np.mean(gain / nu * variance**2))
         return cls(pull=second[0], noise=second[1:], fourth=fourth, floor=floor, clients=clients)
+
+    @classmethod
+    def of_trials(cls, W: Array, clients: Clients) -> RoundMoments:
+        """Compute the means for the heads of several trials, (trials, n, k)."""
+        each = [cls.of(heads, clients) for heads in W]
+        names = ("pull", "noise", "fourth", "floor")
+        return cls(**{name: np.stack([getattr(one, name) for one in each]) for name in names}, clients=clients)
+
+    def __getitem__(self, trials: Indices | int) -> RoundMoments:
+        """Return the means of some trials of `of_trials`, or of one trial."""
+        pull, noise, fourth, floor = (each[trials] for each in (self.pull, self.noise, self.fourth, self.floor))
+        return RoundMoments(pull=pull, noise=noise, fourth=fourth, floor=np.asarray(floor), clients=self.clients)
 
     def weighted(self, A: Array, place: int) -> Array:
         """Return the mean of ``(w_i'A w_i) w_i w_i'`` (k, k) with a weight of `fourth`, for a symmetric A."""
@@ -417,7 +433,7 @@ def _means(N: Array, Q: Array, moments: RoundMoments, step_size: float) -> tuple
     by_samples, wide, narrow = moments.noise
     along = moments.weighted(inside, 0) + spread * (moments.weighted(P, 1) + by_samples)
     across = np.vdot(inside, moments.weighted(P, 2)) + np.vdot(inside, wide)
-    across += spread * (np.vdot(P, moments.weighted(P, 3)) + 2.0 * np.vdot(P, narrow) + moments.floor)
+    across += spread * (np.vdot(P, moments.weighted(P, 3)) + 2.0 * np.vdot(P, narrow) + float(moments.floor))
     across += (clients.dim - clients.rank) * clients.message_variance
     added = N.T @ along @ N + across * identity - clients.share * K @ Q @ K
     return N + eta * moved, symmetric(kept @ Q @ kept + eta * eta * added)

@@ -242,7 +242,8 @@ def fedrep_predicted_samples(
     eta, least = check_number("step_size", step_size, positive=True), check_number("smallest", smallest, positive=True)
     sine = check_number("start", start, positive=True, maximum=1.0)
     allowed = check_number("allowed", allowed, positive=True, maximum=0.5)
-    E0, room = 1.0 - sine**2, 1.0 - check_number("exponent", exponent, positive=True) / 2.0
+    exponent = check_number("exponent", exponent, positive=True)
+    E0, room = 1.0 - sine**2, 1.0 - exponent / 2.0
     if E0 <= 0.0 or room <= 0.0 or 2.0 - exponent * E0 - eta <= 0.0:
         raise ValueError(
             f"start = {start:g}, exponent = {exponent:g} and step_size = {eta:g} are out of range: start must be below "

@@ -87,6 +87,7 @@ def judge_theorem1(
     `linfed.theory.fedrep.theorem1_tail` estimates such probabilities.
     """
     failed, allowed = beyond_bound(run, exponent), run.allowed
+    resolution = check_number("resolution", resolution, positive=True)
     is_binding = (run.bound(exponent)[:, 1:] < 1.0).any()
     vacuous = "" if is_binding else "the bound is nowhere below 1"
     if allowed >= 1.0:
@@ -95,7 +96,7 @@ def judge_theorem1(
     who = _SAYS if exponent == PRINTED else _TO_T
     finding = judge_failures(
         failed,
-        allowed=max(allowed, check_number("resolution", resolution, positive=True)),
+        allowed=max(allowed, resolution),
         claim=f"dist_T <= (1 - eta E0 sigma_min^2 / 2)^({exponent_text}) dist_0 in every round"
         + (f", if m is the theorem's with C = {constant:g}" if assumed else ""),
         setting=setting,

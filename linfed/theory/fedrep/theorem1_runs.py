@@ -135,9 +135,10 @@ class Theorem1Run:
 
     def hypotheses(self, constant: float = 1.0) -> tuple[Hypothesis, ...]:
         """Return the hypotheses with C = `constant`, each evaluated at the trial closest to violating it."""
+        constant = check_number("constant", constant, positive=True)
         limit = float(np.min(fedrep_step_limit(self.largest)))
         step = limit if limit < self.step_size <= limit * (1.0 + STEP_TOLERANCE) else self.step_size
-        needed = float(np.max(self.sizes)) * check_number("constant", constant, positive=True)
+        needed = float(np.max(self.sizes)) * constant
         worst = int(np.argmax(self.condition))
         return (
             Hypothesis(text="noise std <= 0", left=self.noise_std, right=0.0),

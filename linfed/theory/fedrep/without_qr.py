@@ -93,7 +93,8 @@ def unnormalized_evolution(
     heads = check_array("W", W, [("n", "k")])
     k, rounds = heads.shape[1], check_integer("rounds", rounds, minimum=0)
     step_size = check_number("step_size", step_size, positive=True)
-    N, Q = start_at(delta, B0, B_star, dim=check_integer("dim", dim), rank=k)
+    dim = check_integer("dim", dim)
+    N, Q = start_at(delta, B0, B_star, dim=dim, rank=k)
     if N.ndim == 3:
         raise ValueError(f"B0 and B_star are for {len(N)} trials; give one B0 and one B_star without a trial axis")
     path, lengths = [(N, Q)], [1.0]

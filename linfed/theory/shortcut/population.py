@@ -163,8 +163,9 @@ def shortcut_repulsion(truth: Truth, B: Array, n_samples: int) -> Array:
     (1, 8, 2)
     """
     check_gaussian(truth, "the mean of the gradient requires")
-    trials, d, k = check_array("B", B, [("trials", "d", "k")]).shape
-    if check_integer("n_samples", n_samples) < k + 2:
+    B = check_array("B", B, [("trials", "d", "k")])
+    (trials, d, k), n_samples = B.shape, check_integer("n_samples", n_samples)
+    if n_samples < k + 2:
         raise ValueError(f"n_samples = {n_samples} must be at least k + 2 = {k + 2}")
     phi = truth.dense()
     if (trials, d) != (len(phi), phi.shape[-1]):

@@ -289,12 +289,17 @@ ALSO = dict.fromkeys(OF_COLUMNS, ["column", "axes"]) | {
 """Words that name an argument as well as its name does."""
 
 
+def words(name: str) -> list[str]:
+    """Return the words that name an argument in a message."""
+    return [name, *ALSO.get(name, [])]
+
+
 def method_case(chance: random.Random) -> tuple[str, Callable[[], Any], list[str]]:
     """Return a call of a method with one odd argument."""
     name = chance.choice(sorted(METHODS))
     called, valid = METHODS[name]
     shown, call, names = with_odd(name, called, valid, [chance.choice(sorted(valid))], chance)
-    return shown, call, [*names, *ALSO.get(names[0], [])]
+    return shown, call, words(names[0])
 
 
 def with_odd(
@@ -333,7 +338,7 @@ def call_case(chance: random.Random, known: Any) -> tuple[str, Callable[[], Any]
     called, valid, named = known[name]
     changed = chance.sample(named, min(len(named), 1 if chance.random() < 0.8 else 2))
     shown, call, names = with_odd(name, called, valid, changed, chance)
-    return shown, call, [word for one in names for word in (one, *ALSO.get(one, []))]
+    return shown, call, [word for one in names for word in words(one)]
 
 
 def given_case(chance: random.Random) -> tuple[str, Callable[[], Any], list[str]]:

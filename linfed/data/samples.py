@@ -488,6 +488,16 @@ class GivenSamples:
         """Root mean square label, (trials,) or (1,)."""
         return np.sqrt(((self.y if self.y.ndim == 3 else self.y[None]) ** 2).sum(axis=(-2, -1)) / self.counts.sum())
 
+    @property
+    def predictor_scale(self) -> Array:
+        """Scale of predictors, (trials,) or (1,): `scale` over the largest entry of the smallest column, if below 1.
+
+        Columns are those of single clients; columns of zeros do not count.
+        """
+        X = self.X if self.X.ndim == 4 else self.X[None]
+        largest = np.maximum(X.max(axis=2), -X.min(axis=2))
+        return np.asarray(self.scale / largest.min(axis=(1, 2), initial=1.0, where=largest > 0))
+
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return the number of floats in one trial's data in a round, in addition to the given arrays."""
         m, copies = int(self.X.shape[-2]), sizes.n_clients if self.X.ndim == 4 else 0

@@ -82,6 +82,13 @@ class Truth(EqualByValue):
             return low_rank
         return self.S if low_rank is None else np.asarray(low_rank + self.S)
 
+    @property
+    def dim(self) -> int:
+        """Ambient dimension d."""
+        part = self.S if self.B is None else self.B.mT
+        assert part is not None
+        return int(part.shape[-1])
+
     def reference(self, rank: int) -> Array:
         """Return an orthonormal basis of the reference subspace for a learned representation of `rank` columns.
 
@@ -102,7 +109,8 @@ class Truth(EqualByValue):
         Raises
         ------
         ValueError
-            If the covariance of x differs between clients and the ground truth does not lie in `rank` dimensions.
+            If `rank` is not from 1 to d, or if the covariance of x differs between clients and the ground truth does
+            not lie in `rank` dimensions.
 
         Notes
         -----
@@ -112,6 +120,7 @@ class Truth(EqualByValue):
         covariance the inverse is the pseudo-inverse: the risk does not depend on the part of B in the null space, and
         the reference has no such part.
         """
+        rank = check_integer("rank", rank, maximum=self.dim)
         if self.subspace is not None:
             return orthonormalize(self.subspace)
         if self.B is not None and self.W is not None and self.B.shape[-1] <= rank:
@@ -148,9 +157,9 @@ class Truth(EqualByValue):
 
         It is best in Frobenius norm (Eckart and Young 1936), for any distribution of x. In other norms, and for the
         risk under a covariance, it is a reference but not a lower bound (`reference` has the best subspace for the
-        risk).
+        risk). A `rank` that is not from 1 to d raises ValueError.
         """
-        rank = check_integer("rank", rank)
+        rank = check_integer("rank", rank, maximum=self.dim)
         if self.S is not None or self.B is None:
             Phi = self.dense()
             U = _top_subspace(None, Phi, rank)

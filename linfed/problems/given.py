@@ -13,7 +13,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, converted
 from linfed.errors import check_array, check_integer, check_noise_stds, check_shape, short_repr
-from linfed.numerics.linalg import RANK_TOLERANCE
+from linfed.numerics.linalg import RANK_TOLERANCE, column_rank
 from linfed.numerics.streams import Seed, check_trials
 from linfed.problems.base import NO_CLOSED_FORM, Truth, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
@@ -204,8 +204,7 @@ class GivenTruth(Configuration):
 
 def _check_full_rank(B: Array) -> None:
     """Raise if the columns of B (.., d, r) are linearly dependent; their lengths do not matter."""
-    lengths = np.abs(B).max(axis=-2, keepdims=True)
-    ranks = np.linalg.matrix_rank(np.divide(B, lengths, out=np.zeros_like(B), where=lengths > 0))
+    ranks = column_rank(B)
     short = np.flatnonzero(ranks < B.shape[-1])
     if short.size:
         where = f" in trial {short[0]}" if B.ndim == 3 else ""

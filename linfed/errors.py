@@ -6,7 +6,7 @@ import math
 import numbers
 import re
 import sys
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
@@ -259,6 +259,13 @@ def check_choice(name: str, value: object, allowed: Iterable[T]) -> T:
             return one
     listed, words = ", ".join(map(repr, choices)), [one for one in choices if isinstance(one, str)]
     raise ValueError(f"{name} = {short_repr(value)} is unknown{suggestion(value, words)}; allowed: {listed}")
+
+
+def is_several(value: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether `value` is a list, a tuple, another sequence or an array with axes; texts do not count."""
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | memoryview)
 
 
 def check_sequence(name: str, value: object, wanted: str) -> list[Any]:

@@ -109,7 +109,7 @@ EXTRA: dict[str, dict[str, Any]] = {
     "dirichlet_split": {"labels": np.arange(60) % 3},
     "find_smallest": {"path": "data.n_samples", "cells": CELL, "reaches": lf.below("subspace_distance", 0.5), "start": 8,
                       "upper": 16, "trials": 8},
-    **dict.fromkeys(("iterate", "predict"), {"problem": PROBLEM, "seed": 0}),
+    **dict.fromkeys(("iterate", "predict"), {"problem": PROBLEM, "data": DATA, "rounds": 2, "seed": 0}),
     "CompressedFedRep": {"kept_share": 0.5}, "Finding": {"claimed_low": 0.1, "claimed_high": 3.0},
     "GivenTruth": {"B": VALID["B"], "W": W, "noise_std": 0.1, "S": np.zeros((5, 6))},
     "shortcut_error": {"truth": SHORT, "state": lf.State(B=np.eye(6)[None, :, :2], W=W[None], S=np.ones((1, 5, 6)))},
@@ -283,9 +283,15 @@ OF_COLUMNS = ("name", "metric", "rows", "columns", "index", "by", "x", "y", "alo
 ALSO = dict.fromkeys(OF_COLUMNS, ["column", "axes"]) | {
     "path": ["cannot be written"],
     "table": ["formula"],
+    "rank": ["dim", "n_clients"],
     "by": ["column", "order"],
 }
 """Words that name an argument as well as its name does."""
+
+
+def words(name: str) -> list[str]:
+    """Return the words that name an argument in a message."""
+    return [name, *ALSO.get(name, [])]
 
 
 def method_case(chance: random.Random) -> tuple[str, Callable[[], Any], list[str]]:
@@ -293,7 +299,7 @@ def method_case(chance: random.Random) -> tuple[str, Callable[[], Any], list[str
     name = chance.choice(sorted(METHODS))
     called, valid = METHODS[name]
     shown, call, names = with_odd(name, called, valid, [chance.choice(sorted(valid))], chance)
-    return shown, call, [*names, *ALSO.get(names[0], [])]
+    return shown, call, words(names[0])
 
 
 def with_odd(
@@ -331,7 +337,8 @@ def call_case(chance: random.Random, known: Any) -> tuple[str, Callable[[], Any]
     name = chance.choice(sorted(known))
     called, valid, named = known[name]
     changed = chance.sample(named, min(len(named), 1 if chance.random() < 0.8 else 2))
-    return with_odd(name, called, valid, changed, chance)
+    shown, call, names = with_odd(name, called, valid, changed, chance)
+    return shown, call, [word for one in names for word in words(one)]
 
 
 def given_case(chance: random.Random) -> tuple[str, Callable[[], Any], list[str]]:

@@ -17,12 +17,16 @@ SEED = 7
 """Seed of the drawn calls."""
 
 
-def bad_calls(draw, count):
-    """Return the calls with a bad outcome among `count` drawn ones, with what happened."""
-    drawn = [draw(random.Random(f"{SEED} {number}")) for number in range(count)]
-    found = fuzz.outcomes([lambda call=call, names=names: fuzz.called(call, names) for _, call, names in drawn])
-    told = [(shown, *outcome) for (shown, _, _), outcome in zip(drawn, found, strict=True)]
+def bad(calls):
+    """Return the calls, as text, function and words for the arguments, with a bad outcome, and what happened."""
+    found = fuzz.outcomes([lambda call=call, names=names: fuzz.called(call, names) for _, call, names in calls])
+    told = [(shown, *outcome) for (shown, _, _), outcome in zip(calls, found, strict=True)]
     return [one for one in told if one[1].startswith("BAD") and not (one[1] in fuzz.LONG and fuzz.MUCH.search(one[0]))]
+
+
+def drawn(draw, count):
+    """Return drawn calls."""
+    return [draw(random.Random(f"{SEED} {number}")) for number in range(count)]
 
 
 @pytest.fixture(autouse=True)
@@ -30,13 +34,26 @@ def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+ODD = [5, "a\0b", "\ud800", object(), {"x": 1}, np.array(0.5), np.ones(3), fuzz.MATRIX]
+
+
+def test_odd_values_for_every_argument_of_every_method():
+    calls = [
+        (f"{name}({one}={odd!r})", lambda called=called, given=valid | {one: odd}: called(**given), fuzz.words(one))
+        for name, (called, valid) in fuzz.METHODS.items()
+        for one in valid
+        for odd in ODD
+    ]
+    assert bad(calls) == []
+
+
 def test_odd_arguments_of_methods():
-    assert not bad_calls(fuzz.method_case, 250)
+    assert bad(drawn(fuzz.method_case, 100)) == []
 
 
 def test_odd_arguments_of_functions_and_constructors():
     known = fuzz.targets()
-    assert not bad_calls(lambda chance: fuzz.call_case(chance, known), 200)
+    assert bad(drawn(lambda chance: fuzz.call_case(chance, known), 150)) == []
 
 
 def test_valid_arguments_of_methods_work():

@@ -21,6 +21,7 @@ from linfed.errors import (
     check_bool,
     check_integer,
     check_number,
+    check_text,
     is_integer,
     is_real,
     short_repr,
@@ -105,7 +106,7 @@ class SmallestSize(Configuration):
         self._check_path()
 
     def _check_path(self) -> None:
-        if self.path == ROUND and self._is_run:
+        if check_text("path", self.path) == ROUND and self._is_run:
             return
         check_path(self.base, self.path)
         if not self._is_run and "trials" not in {field.name for field in dataclasses.fields(self.base)}:

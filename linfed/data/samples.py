@@ -15,7 +15,7 @@ from linfed.data.compressed import factor_of
 from linfed.data.explicit import ExplicitBatch, normal_equations
 from linfed.data.sources import Counts, Sizes, draw_fixed, everybody
 from linfed.data.splits import dealt, held_out, owners_of
-from linfed.errors import check_array, check_bool, check_integer, check_number, check_shape, short_repr
+from linfed.errors import check_array, check_bool, check_integer, check_number, check_shape, is_several, short_repr
 from linfed.numerics.streams import Seed, check_seed, check_trials
 from linfed.problems import Problem, check_problem, n_classes
 from linfed.system.memory import check_copy, check_fits
@@ -604,7 +604,7 @@ def _axes(part: Any) -> int:
 
 def _padded(X: Sequence[Any], y: Any, prefix: str, name: str, *, some: bool) -> tuple[Array, Array, Array]:
     """Return zero-padded rows (n, m, d), labels (n, m) and counts (n,) from lists of arrays."""
-    if not isinstance(y, list | tuple | np.ndarray) or len(y) != len(X):
+    if not is_several(y) or len(y) != len(X):
         raise ValueError(f"{name} must be a sequence of n = {len(X)} arrays (m_i,), as X has n arrays (m_i, d)")
     if len(X) == 0:
         raise ValueError(f"{prefix}X is an empty sequence; it must contain at least one client")

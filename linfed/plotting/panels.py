@@ -114,13 +114,10 @@ class PanelGrid:
     def legend(self, title: str = "", *, ncols: int | None = None) -> None:
         """Add one legend above the figure, with the labels of all panels."""
         check_text("title", title)
-        if ncols is not None:
-            check_integer("ncols", ncols)
         found = [ax.get_legend_handles_labels() for ax in self.axes.ravel()]
         handles = {text: handle for pair in found for handle, text in zip(*pair, strict=True)}
-        self.figure.legend(
-            handles.values(), handles.keys(), loc="outside upper center", ncols=ncols or len(handles), title=title
-        )
+        columns = len(handles) if ncols is None else check_integer("ncols", ncols)
+        self.figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns, title=title)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 
 from linfed._types import Array, Generator, Mask
 from linfed._values import Configuration, check_fields, converted, optional, positive
-from linfed.errors import check_integer, short_repr
+from linfed.errors import check_integer, is_several, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize
 from linfed.numerics.streams import Seed, Stream, check_trials, generators
 from linfed.problems.base import Truth
@@ -187,7 +187,7 @@ class Classes(Configuration):
             design=converted(_checked_design),
         )
         self.design.check_sizes(self.dim, self.n_clients)
-        several = isinstance(self.classes_per_client, Sequence | np.ndarray)
+        several = is_several(self.classes_per_client)
         counts = checked_classes_per_client(self.classes_per_client, self.n_clients if several else 1, self.n_classes)
         object.__setattr__(self, "classes_per_client", counts if several else counts[0])
         most = min(self.dim, self.n_classes - 1)
@@ -249,7 +249,7 @@ def _checked_design(value: Design | str) -> Design:
 
 def checked_classes_per_client(value: object, n_clients: int, most: int) -> tuple[int, ...]:
     """Return each client's number of classes, given one number for all or one each, or raise if above `most`."""
-    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
+    if not is_several(value):
         return (check_integer("classes_per_client", value, maximum=most),) * n_clients
     if len(value) != n_clients:
         raise ValueError(

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from linfed._types import Array, Generator, Mask
 from linfed.errors import (
+    SizeError,
     check_array,
     check_bool,
     check_integer,
@@ -104,7 +105,14 @@ def _pairs(first: object, second: object, *, some: bool = True) -> tuple[Array, 
 
 def checked_mask(name: str, values: npt.ArrayLike) -> Mask:
     """Return an array of truth values; raise if it contains other numbers than 0 and 1."""
-    array = np.asarray(check_unmasked(name, values))
+    try:
+        array = np.array(check_unmasked(name, values))
+    except MemoryError:
+        raise SizeError(f"{name} = {short_repr(values)} is too large: no memory is left for a copy") from None
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(f"{name} = {short_repr(values)} must be an array: its parts have different sizes") from None
     if array.dtype != bool and not np.isin(array, (0, 1)).all():
         raise ValueError(f"{name} = {short_repr(values)} must contain only True and False")
     return array.astype(bool)

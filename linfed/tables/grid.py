@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from linfed.data.samples import GivenSamples
-from linfed.errors import SizeError, short_repr, suggestion
+from linfed.errors import SizeError, is_several, short_repr, suggestion
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -101,8 +101,7 @@ def grid(base: C, /, **axes: Sequence[Any]) -> list[C]:
 
 
 def _check_axis(axis: str, values: Sequence[Any]) -> None:
-    single = isinstance(values, np.ndarray) and not values.ndim
-    if isinstance(values, str | Mapping) or not isinstance(values, Sequence | np.ndarray) or single:
+    if not is_several(values):
         raise TypeError(
             f"{axis} = {short_repr(values)} must be a sequence of values, e.g. {axis}=({short_repr(values)},)"
         )

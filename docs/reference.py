@@ -116,6 +116,7 @@ GROUPS = {
             *(
                 "Run",
                 "grid",
+                "choice",
                 "sweep",
                 "Store",
                 "Table",

@@ -83,7 +83,7 @@ class FedRoD(FromOneHead, lf.FedRoD):
 class Contest(ABC):
     """One method in one setting; subclasses define the samples."""
 
-    method: str = FLUTE
+    method: str = lf.choice((*FLUTES, FEDREP, FEDREP_STAR, ROD, FEDAVG, TUNED_AVG, PER, LG, LOCAL_ONLY), FLUTE)
     n_clients: int = 50
     classes_per_client: int = 2
     rank: int = 4

@@ -21,8 +21,8 @@ PAPER, NOTEBOOK = "paper", "notebook"
 DRAWN = {PAPER: (1.0, "squared error of a {}"), NOTEBOOK: (0.5, "half the squared error")}
 """Factor on squared errors in figures, and their axis label: the notebook's errors carry the factor 1/2."""
 
-NOTEBOOK_STD = 1e-3
-"""Standard deviation of the notebook's label noise."""
+NOISE_VARIANCE = {PAPER: 1e-3, NOTEBOOK: 1e-6}
+"""Variance of each preset's label noise."""
 
 UNTUNED = ("LocalOnly", "Oracle")
 """Methods without a step size, which need only one round."""
@@ -43,23 +43,18 @@ QUICK: dict[str, Any] = {"trials": 8, "tuning_trials": 2, "rounds": 40, "steps":
 NOTEBOOK_RIDGE = 1e-5
 
 
-def true_noise(row: lf.Table) -> float:
-    """Return the variance of the label noise in a row's runs; the row's column holds only the paper's."""
-    return NOTEBOOK_STD**2 if row["preset"] == NOTEBOOK else float(row["noise_variance"])
-
-
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """One method in a setting of the FedRep paper, with the paper's or the notebook's conventions."""
 
-    preset: str = PAPER
-    method: str = "FedRep"
+    preset: str = lf.choice((PAPER, NOTEBOOK), PAPER)
+    method: str = lf.choice(("FedRep", "FedPer", "LocalOnly", "Oracle", *FEDAVG), "FedRep")
     n_clients: int
     dim: int
     rank: int = 2
     n_samples: int
     participation: float = 1.0
-    noise_variance: float = 1e-3
+    noise_variance: float = NOISE_VARIANCE[PAPER]
     rounds: int
     trials: int = 50
     seed: int = 0
@@ -69,11 +64,7 @@ class Setting:
         """The problem, as in the paper or as in the notebook."""
         options: dict[str, Any] = {"noise_std": math.sqrt(self.noise_variance)}
         if self.preset == NOTEBOOK:
-            options = {
-                "noise_std": NOTEBOOK_STD,
-                "head_norm": 1.0,
-                "design": lf.Gaussian(covariance=1.0 / self.n_samples),
-            }
+            options |= {"head_norm": 1.0, "design": lf.Gaussian(covariance=1.0 / self.n_samples)}
         return lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank, **options)
 
     def squared_error(self, risk: Any) -> Any:

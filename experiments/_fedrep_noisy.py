@@ -35,7 +35,7 @@ class Noisy:
     noise_std: float = 1.0
     condition: float = 1.0
     spread: float = 0.0  # std of the log lengths of the heads, at second moment I
-    design: str = "gaussian"
+    design: str = lf.choice(("gaussian", "rademacher", "cube", "sphere", "student"), "gaussian")
     delta: float = 0.5  # 1 stands for a random subspace
     rounds: int = 1000
     trials: int = 200

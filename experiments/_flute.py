@@ -15,8 +15,7 @@ FLUTE, FEDREP, FEDREP_RI = METHODS = ("FLUTE", "FedRep", "FedRep (RI)")
 
 RIVALS = (FEDREP, FEDREP_RI)
 
-TUNED = "tuned"
-SPEEDS = (TUNED, "0.03", "0.03, summed")
+TUNED, PLAIN, DOUBLED, SUMMED = SPEEDS = ("tuned", "0.03", "0.03, factor 2", "0.03, summed")
 """The step-size rules that are compared (`experiments._flute_compared`)."""
 
 FLUTE_STEP = 0.03
@@ -43,7 +42,7 @@ def spectrum(name: str, dim: int) -> tuple[float, ...] | None:
 class Setting:
     """One ground truth, sample size and rank; `spectrum` is a name from `SPECTRA`, empty for Gaussian phi_i."""
 
-    spectrum: str = ""
+    spectrum: str = lf.choice(("", SPECTRA[0], SPECTRA[1]), "")
     dim: int = 10
     n_clients: int
     n_samples: int

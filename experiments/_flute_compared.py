@@ -1,11 +1,13 @@
 """FLUTE against FedRep and FedRep (RI), for Figures 1 and 3 of the FLUTE paper: cells, figures and judges.
 
-All methods run on the same ground truths, data and random draws, at three speeds:
+All methods run on the same ground truths, data and random draws, at four speeds:
 
 - "tuned": each method has its own step size, chosen on separate trials over one common grid;
-- "0.03": all methods have the paper's step size. FLUTE sums over clients and FedRep averages, so that the same number
-  means different speeds;
-- "0.03, summed": the same step size, with FedRep summing over clients too.
+- "0.03": all methods have the paper's step size and the loss of its analysis, with 1/2. FLUTE sums over clients and
+  FedRep averages, so that the same number means different speeds;
+- "0.03, factor 2": the same step size, and for FLUTE the loss of the paper's main text, without 1/2, which doubles its
+  data gradient. FedRep keeps the loss of its own paper, with 1/2;
+- "0.03, summed": as "0.03", with FedRep summing over clients too.
 
 The claims compare numbers of rounds and final errors. A trial's number of rounds is NaN if there is no level to reach,
 and infinite if the run does not reach it.
@@ -25,7 +27,21 @@ from linfed.statistics import gains
 from linfed.statistics.findings import Finding, cite, join_notes
 from linfed.statistics.intervals import quantiles
 
-from ._flute import FEDREP, FEDREP_RI, FLUTE, FLUTE_STEP, METHODS, RIVALS, SPEEDS, STEP_SIZES, TUNED, Setting
+from ._flute import (
+    DOUBLED,
+    FEDREP,
+    FEDREP_RI,
+    FLUTE,
+    FLUTE_STEP,
+    METHODS,
+    PLAIN,
+    RIVALS,
+    SPEEDS,
+    STEP_SIZES,
+    SUMMED,
+    TUNED,
+    Setting,
+)
 
 WAY = (0.8, 0.95, 0.99)
 """Shares of the way from the initial error to the final one; claims are judged at the middle share."""
@@ -67,17 +83,17 @@ class Comparison(Setting):
     def algorithms(self, method: str) -> dict[str, tuple[lf.Algorithm, dict[str, Any]]]:
         """Return a method at each speed, with the columns of its tuning or its step size."""
 
-        def at(step: float, **aggregate: str) -> lf.Algorithm:
+        def at(step: float, speed: str = PLAIN) -> lf.Algorithm:
             if method == FLUTE:
-                return lf.FLUTE(rank=self.rank, step_size=step)
+                return lf.FLUTE(rank=self.rank, step_size=step, gradient_factor=2 if speed == DOUBLED else 1)
             init = "moments" if method == FEDREP else "random"
-            return lf.FedRep(rank=self.rank, step_size=step, init=init, **aggregate)
+            aggregate = "sum" if speed == SUMMED else "mean"
+            return lf.FedRep(rank=self.rank, step_size=step, init=init, aggregate=aggregate)
 
         grid = [at(step) for step in self.step_sizes]
         tuning = self.tune(grid, score="area", rounds=self.tuning_rounds, trials=self.tuning_trials)
-        fixed = {"step_size": FLUTE_STEP}
-        runs = (tuning.algorithm, tuning.columns()), (at(FLUTE_STEP), fixed), (at(FLUTE_STEP, aggregate="sum"), fixed)
-        return dict(zip(SPEEDS, runs, strict=True))
+        fixed = {speed: (at(FLUTE_STEP, speed), {"step_size": FLUTE_STEP}) for speed in SPEEDS if speed != TUNED}
+        return {TUNED: (tuning.algorithm, tuning.columns())} | fixed
 
     def run(self) -> list[dict[str, Any]]:
         """Tune every method on separate trials; return a row for each method at each speed, with reference errors."""

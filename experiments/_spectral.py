@@ -36,7 +36,9 @@ def spectral(rank: int) -> dict[str, SpectralEstimator]:
 class Estimates(Need):
     """Search for the smallest m with which half of the estimates are at a distance of at most `delta`."""
 
-    method: str = MOMENTS
+    panel: str = lf.choice(("n", "d", "noise"), "n", label=True)
+    asks: str = lf.choice(("data.n_samples",), "data.n_samples")
+    method: str = lf.choice(spectral(rank=1), MOMENTS)
     trials: int = 24
     resolution: float = 0.1
 

@@ -26,7 +26,7 @@ THEOREM, RIVAL, PREDICTED = KINDS[:3]
 class Setting:
     """Sizes, heads and initial distance; `step` is a share of the largest step size that the theorem allows."""
 
-    name: str = ""
+    name: str
     n_clients: int = 50
     dim: int = 50
     rank: int = 2

@@ -44,13 +44,6 @@ CLOSE, REACHED = 1e-8, 1e-6
 """Distances of the two figures that count as reached."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Start(lf.Run):
-    """A run, with the name of its method and start."""
-
-    method: str
-
-
 def methods() -> dict[str, lf.Algorithm]:
     """Return the algorithms by name."""
     return {
@@ -60,6 +53,13 @@ def methods() -> dict[str, lf.Algorithm]:
         FEDREP: lf.FedRep(rank=RANK, step_size=1.0, init="random"),
         ALTMIN: lf.AltMin(rank=RANK, init=lf.TruncatedAverages()),
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start(lf.Run):
+    """A run, with the name of its method and start."""
+
+    method: str = lf.choice(methods(), label=True)
 
 
 def cells(quick: bool) -> dict[str, list[Start]]:

@@ -115,7 +115,7 @@ class Setting:
 class Course(Setting):
     """Distance of one method against rounds; FedRep's step size is tuned on separate trials."""
 
-    method: str
+    method: str = lf.choice((ALTMIN, HALVES, FRESH, FEDREP, ALTGDMIN, MOMENTS, AVERAGES, RISK))
     n_samples: int = 15
     steps: tuple[float, ...] = (0.5, 0.7, 1.0, 1.2, 1.4, 1.7, 2.0, 2.4)
 
@@ -137,7 +137,7 @@ class Course(Setting):
 class End(Setting):
     """Final distances of the methods on the same data sets."""
 
-    panel: str
+    panel: str = lf.choice(("n", "sigma"), label=True)
     n_samples: int
     noise_std: float = 1.0
     most_clients: int = 400
@@ -347,7 +347,7 @@ def rivals(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:
         worst = int(ratios[:, 0].argmax())
         closer, farther = int(np.sum(ratios[:, 2] < 1.0)), int(np.sum(ratios[:, 1] > 1.0))
         yield judge(
-            largest_of(ratios.tolist()),
+            largest_of(median_ratio, [(row[ALTMIN], row[rival]) for row in rows]),
             claim=f"AltMin is as close to B* as {rival}, for every number of clients",
             setting=f"{setting}, noise std {rows[0]['noise_std']:g}",
             statistic="ratio of the median distances, worst number of clients",

@@ -84,7 +84,7 @@ OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
 class Setting:
     """Sizes, and the covariances of x."""
 
-    kind: str = COMMON
+    kind: str = lf.choice((COMMON, EACH), COMMON)
     condition: float = 10.0
     n_clients: int = 100
     n_samples: int = 30
@@ -113,8 +113,8 @@ class Setting:
 class Protocol(Setting):
     """One protocol with a tuned step."""
 
-    method: str = SAME
-    series: str = BASE
+    method: str = lf.choice(PROTOCOLS, SAME)
+    series: str = lf.choice((BASE, *SERIES), BASE, label=True)
     rounds: int = 200
     tuning_trials: int = 3
 
@@ -160,8 +160,8 @@ INDEPENDENT, UNEQUAL, PAST = "noise independent of x", "variance of noise depend
 class Messages(Setting):
     """Mean message at B*, outside of its span, over fresh draws."""
 
-    method: str = SAME
-    noise: str = INDEPENDENT
+    method: str = lf.choice((SAME, SPLIT, DFW), SAME)
+    noise: str = lf.choice((INDEPENDENT, UNEQUAL, PAST), INDEPENDENT)
     n_clients: int = 10
     draws: int = 2000
 

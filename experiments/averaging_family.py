@@ -96,11 +96,11 @@ LEVEL, EXACT = 1e-2, 1e-6
 class Family:
     """One algorithm in one setting."""
 
-    method: str = AVG
+    method: str = lf.choice(METHODS, AVG)
     local_steps: int = 5
     participants: int = 5
     heterogeneity: float = 1.0
-    counts: str = "equal"
+    counts: str = lf.choice(("equal", "unequal"), "equal")
     dim: int = D
     n_clients: int = N
     n_samples: int = M

@@ -45,7 +45,7 @@ LOOK = {name: line_style("", turn) for turn, name in enumerate((PLAIN, PAIR, OWN
 class Compressed:
     """Runs with one compression of messages."""
 
-    method: str = OWN_MASKS
+    method: str = lf.choice((PLAIN, PAIR, OWN_MASKS, ONE_MASK, QUANTISED), OWN_MASKS)
     strength: float = 0.25  # the share of kept entries, or the number of levels
     n_clients: int = 30
     dim: int = 50
@@ -53,6 +53,11 @@ class Compressed:
     n_samples: int = 20
     trials: int = 400
     seed: int = 0
+
+    def check(self) -> None:
+        """Raise if all entries are sent with a strength that has no effect."""
+        if self.method in (PLAIN, PAIR) and self.strength != 1:
+            raise ValueError(f"strength = {self.strength} must be 1 for method = {self.method!r}")
 
     @property
     def problem(self) -> lf.GivenTruth:

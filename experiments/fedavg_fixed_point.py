@@ -31,7 +31,7 @@ from linfed.plotting.panels import Figures, as_one
 from linfed.search.selection import at_grid_edge, smallest, within
 from linfed.statistics.findings import Finding
 
-from ._fedrep import FEDAVG, QUICK, Clients
+from ._fedrep import FEDAVG, PAPER, QUICK, Clients
 from .fedrep_fig1 import SIZES, more_samples
 
 SUMMARY = "FedAvg in the setting of the FedRep paper's Figure 1: error against rounds, predicted fixed points and rates"
@@ -42,6 +42,9 @@ ONE_LAYER = ("FedAvg, one layer", "FedAvg, one layer, K = 10")
 @dataclass(frozen=True, kw_only=True)
 class OneLayer(Clients):
     """FedAvg on the one-layer model: its clients' errors, its fixed point, and the distance from it."""
+
+    preset: str = lf.choice((PAPER,), PAPER)
+    method: str = lf.choice((name for name, options in FEDAVG.items() if "rank" in options), "FedAvg, one layer")
 
     def tuned(self, metric: Any, **world: Any) -> tuple[lf.Algorithm, dict[str, Any]]:
         """Return FedAvg at the step size with the fastest predicted rate in the worst separate trial, and columns."""

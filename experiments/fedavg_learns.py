@@ -77,11 +77,18 @@ ON_SAMPLES = {"K = 1": 1, "K = 2": 2, "K = 10": 10}
 class Averaged(Population):
     """FedAvg, or FedRep at the step size of the prediction; `scale` is ``eta B'B`` at the start."""
 
+    method: str = lf.choice((*SEVERAL, FEDREP, SAME, LARGE, BEST, SAMPLED, EQUAL))
     local_steps: int = 1
     step_size: float = 0.1
     scale: float = 1.0
     evaluations: int = 6000
     steps: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 2.0, 5.0)  # of K = 1
+
+    def check(self) -> None:
+        """Raise if the number of local steps is not the one in the method's name."""
+        named = {**SEVERAL, EQUAL: 5, FEDREP: self.local_steps}.get(self.method, 1)
+        if self.local_steps != named:
+            raise ValueError(f"local_steps = {self.local_steps} must be {named} for method = {self.method!r}")
 
     @property
     def cost(self) -> float:
@@ -118,6 +125,7 @@ class Averaged(Population):
 class Sampled(OnSamples):
     """FedAvg with K local steps, FedRep, or local least squares, on fixed samples with noise."""
 
+    method: str = lf.choice((*ON_SAMPLES, FEDREP, ALONE))
     steps: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4, 0.8)
     new_samples: tuple[int, ...] = (3, 5, 10, 20, 40)
 

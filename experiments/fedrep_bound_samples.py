@@ -70,6 +70,8 @@ FAILS = ("#CC6677", "#DDCC77", "#44AA99")
 class Least(Setting):
     """Search for the smallest m with which the bound holds."""
 
+    name: str = lf.choice((*LEAST, *PAIRS, DRAWN), DRAWN, label=True)
+
     def run(self) -> dict[str, Any]:
         """Search for the m from which no trial fails, and for the m up to which clearly too many fail."""
         problem = self.problem()
@@ -125,7 +127,7 @@ def random_settings(base: Least, count: int, seed: int = 15) -> list[Least]:
 class Sizes:
     """A figure of the paper, and the m that the theorem would require there."""
 
-    figure: str = "3"
+    figure: str = lf.choice(("1", "3", "4"), "3", label=True)
     n_clients: int = 100
     dim: int = 10
     m: int = 5

@@ -44,7 +44,7 @@ from linfed.reproduction.caveats import diverged_note, edge_note
 from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_smaller
 from linfed.statistics.intervals import clustered_share, median_ratio, nan_as_worst
 
-from ._fedrep import DRAWN, NOTEBOOK, PAPER, QUICK, UNTUNED, Clients, true_noise
+from ._fedrep import DRAWN, NOISE_VARIANCE, NOTEBOOK, PAPER, QUICK, UNTUNED, Clients
 
 SUMMARY = "FedRep paper, Figure 1: each client's error under Local only, FedAvg and FedRep, m = 5, 10, 20"
 
@@ -64,13 +64,15 @@ STUCK = 100.0
 
 def cells(quick: bool) -> dict[str, list[Clients]]:
     """Return each method at each m, with the paper's and with the notebook's conventions."""
-    points = [(preset, m, name) for preset in TUNED for m in SIZES for name in (*TUNED[preset], *UNTUNED)]
-    return {"clients": lf.grid(Clients(**(QUICK if quick else {})), **{"preset, n_samples, method": points})}
+    presets = NOISE_VARIANCE.items()
+    points = [(*preset, m, name) for preset in presets for m in SIZES for name in (*TUNED[preset[0]], *UNTUNED)]
+    base = Clients(**(QUICK if quick else {}))
+    return {"clients": lf.grid(base, **{"preset, noise_variance, n_samples, method": points})}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the errors with the paper's and with the notebook's conventions, and the tuning."""
-    table, figures = tables["clients"].assign(noise_variance=true_noise), {}
+    table, figures = tables["clients"], {}
     panels: dict[str, Any] = {"column": "n_samples", "title": "m = {}", "height": 2.3, "sharey": True}
     for preset, part in table.assign(ordered=ordered).groupby("preset"):
         factor, ylabel = DRAWN[preset]

@@ -40,7 +40,7 @@ from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_s
 from linfed.statistics.gains import factor_ratio
 from linfed.statistics.intervals import first_round_below
 
-from ._fedrep import NOTEBOOK, PAPER, Setting, true_noise
+from ._fedrep import NOISE_VARIANCE, NOTEBOOK, PAPER, Setting
 
 SUMMARY = "FedRep paper, Figure 3: distance against rounds, FedRep against gradient heads, n = 10 to 10,000"
 
@@ -54,6 +54,8 @@ SCALES = paper("GD-GD and 10GD-GD [...] do not scale properly with n")
 
 METHODS = ("FedRep", "10GD-GD", "GD-GD")
 OWN = " (own head step)"
+HEAD_STEPS = {"10GD-GD": 10, "GD-GD": 1, "10GD-GD" + OWN: 10, "GD-GD" + OWN: 1}
+"""Gradient steps on the heads in a round; FedRep fits its heads exactly."""
 NEAR = 0.01
 """Methods are tuned for, and judged by, the number of rounds to this distance."""
 LARGEST = {"10GD-GD": 0.7, "GD-GD": 1.0, "10GD-GD" + OWN: 3.0, "GD-GD" + OWN: 1.4}
@@ -72,6 +74,7 @@ need at most 85 % of them. All other tuning runs are as long as the runs themsel
 class Curve(Setting):
     """One method at one number of clients; the defaults are the paper's, or our choice where it gives none."""
 
+    method: str = lf.choice(("FedRep", *HEAD_STEPS), "FedRep")
     n_clients: int = 0
     dim: int = 10
     n_samples: int = 5
@@ -98,8 +101,7 @@ class Curve(Setting):
             return self.fedrep(step)
         if self.preset == NOTEBOOK:
             head_step *= self.n_samples  # heads are not summed
-        head_steps = 10 if self.method.startswith("10GD") else 1
-        return self.fedrep(step, lf.GradientHeads(steps=head_steps, step_size=head_step))
+        return self.fedrep(step, lf.GradientHeads(steps=HEAD_STEPS[self.method], step_size=head_step))
 
     def run(self) -> dict[str, Any]:
         """Tune the step sizes on separate trials, then run the trials."""
@@ -139,7 +141,8 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
     sizes = (100, 1000) if quick else (10, 100, 1000, 10_000)
     variants = tuple(method + OWN for method in METHODS[1:])
     curves = lf.grid(base, n_clients=sizes, method=(*METHODS, *variants))
-    curves += lf.grid(base, preset=[NOTEBOOK], n_clients=sizes, method=METHODS)
+    notebook = dataclasses.replace(base, preset=NOTEBOOK, noise_variance=NOISE_VARIANCE[NOTEBOOK])
+    curves += lf.grid(notebook, n_clients=sizes, method=METHODS)
     curves = [not_drawn(curve) if curve.method in variants else curve for curve in curves]
     return {"curves": curves if quick else [many(curve) if curve.n_clients >= 1000 else curve for curve in curves]}
 
@@ -163,7 +166,7 @@ def many(curve: Curve) -> Curve:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the distance with the paper's conventions, and its square with the notebook's."""
     figures = {}
-    drawn = tables["curves"].select(method=list(METHODS)).assign(noise_variance=true_noise)
+    drawn = tables["curves"].select(method=list(METHODS))
     for preset, table in drawn.groupby("preset"):
         power, preface = (1, "") if preset == PAPER else (2, "the notebook's conventions, ")
         with lf.panels(table, column="n_clients", title="n = {:,}", height=2.1, sharey=True) as sheet:

@@ -45,7 +45,7 @@ from linfed.reproduction.caveats import diverged_note, edge_note
 from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_smaller
 from linfed.statistics.intervals import median_interval, nan_as_worst
 
-from ._fedrep import DRAWN, NOTEBOOK, PAPER, QUICK, Tuned, true_noise
+from ._fedrep import DRAWN, NOISE_VARIANCE, NOTEBOOK, PAPER, QUICK, Tuned
 
 SUMMARY = "FedRep paper, Figure 4: risk on a new client against its samples, FedRep, FedAvg, Local only"
 
@@ -113,13 +113,13 @@ class NewClients(Tuned):
 def cells(quick: bool) -> dict[str, list[NewClients]]:
     """Return each method, with the paper's and with the notebook's conventions."""
     base = NewClients(**(QUICK | {"rounds": 100} if quick else {}))
-    points = [(preset, method) for preset in METHODS for method in METHODS[preset]]
-    return {"clients": lf.grid(base, **{"preset, method": points})}
+    points = [(*preset, method) for preset in NOISE_VARIANCE.items() for method in METHODS[preset[0]]]
+    return {"clients": lf.grid(base, **{"preset, noise_variance, method": points})}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the errors with the paper's and with the notebook's conventions, and the tuning."""
-    table, figures = tables["clients"].assign(noise_variance=true_noise), {}
+    table, figures = tables["clients"], {}
     for preset, part in table.groupby("preset"):
         factor, ylabel = DRAWN[preset]
         with lf.panels(part, width=COLUMN_WIDTH, height=3.0) as sheet:

@@ -29,7 +29,7 @@ from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, j
 from linfed.statistics.intervals import largest_factor, median_interval
 from linfed.system.memory import peak_memory
 
-from ._fedrep import Setting
+from ._fedrep import PAPER, Setting
 
 SUMMARY = "a million clients, d = 1000: distance against rounds, measured and predicted; time and memory of a round"
 
@@ -43,6 +43,8 @@ def clock(state: lf.State, truth: lf.Truth | None) -> Any:
 class Million(Setting):
     """All trials, run one after another so that only one is in memory."""
 
+    preset: str = lf.choice((PAPER,), PAPER)
+    method: str = lf.choice(("FedRep",), "FedRep")
     n_clients: int = 1_000_000
     dim: int = 1000
     rank: int = 5

@@ -35,10 +35,12 @@ from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, same_scale
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics import judge_exponent
 from linfed.statistics.findings import OWN_THRESHOLD, Finding, cite
+from linfed.statistics.intervals import Measured
 
 from ._fedrep_search import (
     BEST,
     MARGIN,
+    THEOREM,
     chosen,
     draw_measured,
     judge_predicted,
@@ -51,7 +53,7 @@ from ._fedrep_search import (
     settings,
     worst,
 )
-from ._spectral import AVERAGES, MOMENTS, PAIRS, TWO, Estimates
+from ._spectral import AVERAGES, MOMENTS, PAIRS, TWO, Estimates, spectral
 from ._spectral import COLOURS as SPECTRAL_COLOURS
 
 SUMMARY = "FedRep paper, initialisation: the smallest m of the moments and of FedRep, against n, d and k"
@@ -75,8 +77,9 @@ PANELS: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
 class Search(Estimates):
     """Search for the smallest m of an estimate, or of FedRep from one of its starts."""
 
-    method: str = FEDREP
-    step: str = BEST
+    panel: str = lf.choice(("base", *PANELS), "base", label=True)
+    method: str = lf.choice((*spectral(rank=1), FEDREP, ALGORITHM, FROM_RANDOM), FEDREP)
+    step: str = lf.choice((THEOREM, BEST), BEST)
     n_clients: int = 100
     dim: int = 100
     delta: float = 0.5
@@ -153,21 +156,25 @@ def moments(table: lf.Table) -> Iterator[Finding]:
         fields: dict[str, Any] = {"source": f"{MOMENTS_SUFFICE}; compared with {words}", "theorem": False}
         yield judge_exponent(fitted[name], claimed, kind="at most", margin=0.1, claim=text, setting=where, **fields)
     threshold = f"{OWN_THRESHOLD}: the paper names no constant"
-    ratios = [(over(row, row["claim"]), row) for row in rows.rows]
+    ratios = [(row, row["claim"]) for row in rows.rows]
     text = "Half of the estimates by the moments reach the distance with Theorem 1's m, c = 1"
     statistic = "smallest m of the moments divided by Theorem 1's, worst setting"
-    yield worst(ratios, claim=text, statistic=statistic, source=threshold, claimed_high=1.0)
-    both = [(ratio_of(one, other), one) for one, other in pairs(table, MOMENTS, FEDREP)]
+    yield worst(over, ratios, claim=text, statistic=statistic, source=threshold, claimed_high=1.0)
+    both = list(pairs(table, MOMENTS, FEDREP))
     if not both:
         return
     rounds = table.select(method=FEDREP).rows[0]["rounds"]
-    whole = [((a / rounds, b / rounds, c / rounds), row) for (a, b, c), row in both]
+
+    def of_all_rounds(one: dict[str, Any], other: dict[str, Any], **options: float) -> Measured:
+        ratio, low, high = ratio_of(one, other, **options)
+        return ratio / rounds, low / rounds, high / rounds
+
     text = "The moments need fewer samples than all rounds of a run of FedRep together"
     statistic = f"smallest m of the moments divided by {rounds} times FedRep's, worst setting"
-    yield worst(whole, claim=text, statistic=statistic, source=threshold, claimed_high=1.0)
+    yield worst(of_all_rounds, both, claim=text, statistic=statistic, source=threshold, claimed_high=1.0)
     text = "The moments need no more samples than one round of FedRep"
     statistic = "smallest m of the moments divided by FedRep's, worst setting"
-    yield worst(both, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.0)
+    yield worst(ratio_of, both, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.0)
 
 
 def searches(table: lf.Table) -> Iterator[Finding]:
@@ -179,10 +186,9 @@ def searches(table: lf.Table) -> Iterator[Finding]:
         (AVERAGES, MOMENTS, "Local averages need no more samples than the moments"),
     )
     for first, second, text in comparisons:
-        ratios = [(ratio_of(one, other), one) for one, other in pairs(table, first, second)]
-        if ratios:
+        if ratios := list(pairs(table, first, second)):
             statistic = f"smallest m of {first} divided by that of {second}, worst setting"
-            yield worst(ratios, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.1)
+            yield worst(ratio_of, ratios, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.1)
     for name in (MOMENTS, AVERAGES, PAIRS, TWO):
         known = [row for row in table.select(method=name).rows if not row["censored"] and lawful(row, "estimated")]
         if known:

@@ -66,7 +66,9 @@ class Point:
     dim: int = 40
     trials: int = 16
     iterations: int = 800
-    starts: tuple[str, ...] = (TRUTH, MOMENTS, PAIRS, RANDOM)
+    starts: tuple[str, ...] = lf.choice(
+        (TRUTH, *spectral(rank=1), RANDOM), (TRUTH, MOMENTS, PAIRS, RANDOM), several=True
+    )
     seed: int = 0
 
     @property

@@ -72,7 +72,7 @@ STATISTICS: dict[str, Any] = {
 class Refitted(Noisy):
     """FedRep with the best schedule in one setting."""
 
-    name: str = ""
+    name: str = lf.choice(SETTINGS, next(iter(SETTINGS)), label=True)
 
     def run(self) -> dict[str, Any]:
         """Return the angles along the rounds, and their predictions."""

@@ -106,8 +106,10 @@ TARGETS = {
 class Rule(Noisy):
     """One rule: a step-size schedule with a head update."""
 
-    panel: str = EQUAL
-    rule: str = BEST
+    panel: str = lf.choice((EQUAL, *CHANGES), EQUAL, label=True)
+    rule: str = lf.choice(
+        (BEST, CONSTANT, OVER_T, SHIFTED, AVERAGED, RARELY, REMEMBER, KEPT, KNOWN, MATRIX, BOTH), BEST
+    )
     tuning_trials: int = 6
     coarse: int = 1  # every how many values of a grid one is tried
 

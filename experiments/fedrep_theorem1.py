@@ -73,8 +73,9 @@ ALONE = {"one client of 50, k = 1": {"rank": 1, "participation": 0.02}}
 class Judged(Setting):
     """One setting at the theorem's m with C = 1, or at another m."""
 
+    name: str = lf.choice((GRID, FEW, *MOVES, *SPOILT, *ALONE, *PAIRS, *LARGE), GRID, label=True)
     m: int = 0
-    fixed: bool = False
+    fixed: bool = lf.choice((False, True), False)
     gradient_steps: int = 0
 
     def run(self) -> dict[str, Any]:
@@ -99,7 +100,7 @@ class Judged(Setting):
 class SameBatch:
     """A run whose QR factors are recorded."""
 
-    heads: str = "exact"
+    heads: str = lf.choice(("exact", "gradient"), "exact")
     m: int = 10
     rounds: int = 30
     trials: int = 20

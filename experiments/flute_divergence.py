@@ -74,10 +74,10 @@ OUTWARD = 2.0
 class Fate(Weighted):
     """Runs of one kind at every excess gamma1 - 2 gamma2, at one number of samples."""
 
-    start: str = ""
+    start: str = lf.choice(("paper", "small step", "far"), "paper", label=True)
     step_size: float = 0.0
     rounds: int = 0
-    spectrum: str = SPECTRA[0]
+    spectrum: str = lf.choice((SPECTRA[0], SPECTRA[1]), SPECTRA[0])
     weights: tuple[float, ...] = EXCESS
 
     def run(self) -> dict[str, Any]:

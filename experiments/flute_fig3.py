@@ -9,14 +9,12 @@ one fixed data set. All ranks of one (n, m), and both spectra, use the same draw
 `experiments.flute_fig1`, each from its own initialisation.
 
 "The learning rate is 0.03" leaves open whether it applies to FedRep, and FedRep averages over clients where FLUTE sums.
-Therefore all methods are shown at the step size 0.03, with both of FedRep's conventions, and at tuned step sizes. Both
-tuning and "fewer rounds" are as in `experiments.flute_fig1`.
+The paper's main text and its analysis differ by a factor 2 in FLUTE's data gradient. Therefore all methods are shown at
+the step size 0.03, with both of FedRep's conventions and with both of FLUTE's gradients, and at tuned step sizes
+(`experiments._flute_compared`). Both tuning and "fewer rounds" are as in `experiments.flute_fig1`.
 
 The error at a fixed spectrum falls with n by itself, like ||phi_i|| with n^(-1/2). The claim that more clients help is
 therefore judged on the error and on its ratio to the truncation's own error, (1/n) sum ||(Phi_k)_i - phi_i||.
-
-The ``factor`` table holds FLUTE at step size 0.03 with the data gradient of the paper's main text. This is twice the
-gradient of the paper's analysis, which everything else here uses. The table shows the share of trials that diverge.
 
 Figures
 -------
@@ -34,7 +32,7 @@ References: Liu, Shen and Yang 2024, Appendix C.1 and Figure 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +44,7 @@ from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_s
 from linfed.statistics.gains import lower_median
 from linfed.statistics.intervals import nan_as_worst, probability_smaller
 
-from ._flute import FLUTE, FLUTE_STEP, RIVALS, SPECTRA, SPEEDS, TUNED, Setting
+from ._flute import DOUBLED, FLUTE, FLUTE_STEP, RIVALS, SPECTRA, SPEEDS, SUMMED, TUNED
 from ._flute_compared import (
     FIG1,
     LEVEL,
@@ -69,33 +67,20 @@ FALLS_WITH_CLIENTS = cite(
 STEP = cite("FLUTE paper, C.1, with equations (3) and (5)", "The learning rate is set to eta = 0.03")
 
 FIGURES = dict(zip(SPECTRA, ("", "flat"), strict=True))
-SPEED_FIGURES = dict(zip(SPEEDS, ("tuned", "", "summed"), strict=True))
+SPEED_FIGURES = dict(zip(SPEEDS, ("tuned", "", "factor2", "summed"), strict=True))
 """Parts of figure names for each spectrum and each speed."""
 
 SIZES = ("spectrum", "n_clients", "n_samples")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Doubled(Setting):
-    """FLUTE at the paper's step size with the main text's gradient, twice that of its analysis."""
-
-    rounds: int = 600
-
-    def run(self) -> dict[str, Any]:
-        """Return the final errors, NaN for diverged trials."""
-        flute = lf.FLUTE(rank=self.rank, step_size=FLUTE_STEP, gradient_factor=2)
-        return {"final": self.final(flute, self.rounds)}
-
-
-def cells(quick: bool) -> dict[str, list[Any]]:
-    """Return the settings, and those with the doubled gradient; quick: one spectrum, two ranks and one m."""
+def cells(quick: bool) -> dict[str, list[Comparison]]:
+    """Return the settings; quick: one spectrum, two ranks and one m."""
     sizes: dict[str, Any] = {"spectrum": SPECTRA, "n_clients": (15, 30), "n_samples": (12, 20), "rank": (2, 4, 6, 8)}
-    base, doubled = (kind(n_clients=0, n_samples=0, rank=0) for kind in (Comparison, Doubled))
+    base = Comparison(n_clients=0, n_samples=0, rank=0)
     if quick:
         sizes |= {"spectrum": SPECTRA[:1], "n_samples": (20,), "rank": (2, 8)}
         base = replace(base, trials=20, rounds=200, tuning_trials=3, tuning_rounds=100, step_sizes=(FLUTE_STEP, 0.3))
-        doubled = replace(doubled, trials=12, rounds=100)
-    return {"runs": lf.grid(base, **sizes), "factor": lf.grid(doubled, **sizes)}
+    return {"runs": lf.grid(base, **sizes)}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -136,15 +121,15 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the paper's claims on Figure 3, for each spectrum, setting and speed."""
     runs, pattern = tables["runs"], "{spectrum}, n = {n_clients}, m = {n_samples}"
     pairs, settings = at_speeds(runs, pattern, *SIZES), at_speeds(runs, pattern + ", k = {rank}", *SIZES, "rank")
-    flute = runs.select(method=FLUTE, speed=list(SPEEDS[:2]))
-    grown = at_speeds(flute, "{spectrum}, m = {n_samples}, k = {rank}", "spectrum", "n_samples", "rank")
+    own = runs.select(method=FLUTE, speed=[speed for speed in SPEEDS if speed != SUMMED])  # FLUTE always sums
+    grown = at_speeds(own, "{spectrum}, m = {n_samples}, k = {rank}", "spectrum", "n_samples", "rank")
     grown = [(where, part) for where, part in grown if len(part.unique("n_clients")) == 2]
-    order = order_claims(settings)
+    order, doubled = order_claims(settings), runs.select(method=FLUTE, speed=DOUBLED)
     return [
         *(gains_more(*pair, rival, signed=False) for rival in RIVALS for pair in pairs),
         *(falls_with_n(*setting, relative=relative) for relative in (False, True) for setting in grown),
         *(replace(one, source=one.source.replace(FIG1, f"{FIG1}, asked of Figure 3's settings")) for one in order),
-        *(completes(pattern.format_map(part.rows[0]), part) for _, part in tables["factor"].groupby(*SIZES)),
+        *(completes(pattern.format_map(part.rows[0]), part) for _, part in doubled.groupby(*SIZES)),
     ]
 
 

@@ -58,8 +58,8 @@ TRUTHS = {SPECTRA[0]: "spectrum", "": "gaussian"}
 class Curve(Weighted):
     """The error of one pair of weights, at the paper's step size or at one tuned on separate trials."""
 
-    pair: str = BEST
-    step: str = "paper"
+    pair: str = lf.choice(PAIRS, BEST)
+    step: str = lf.choice(("paper", TUNED), "paper")
     rounds: int = 2000
     step_sizes: tuple[float, ...] = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07)
     tuning_trials: int = 10

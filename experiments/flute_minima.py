@@ -52,7 +52,7 @@ SAME_POINT, SAME_RISK = 1e-3, 1e-6
 class Ends:
     """All data sets and initialisations of one method in one setting, after Figure 1."""
 
-    method: str = FLUTE
+    method: str = lf.choice((FLUTE, FEDREP, FEDREP_RI), FLUTE)
     n_samples: int
     rank: int
     n_clients: int = 30

@@ -57,11 +57,25 @@ MARGIN = 0.03
 """Margin of a claimed exponent: if a bound is sharp, no interval lies on one side of its exponent."""
 
 
+MANY = {"n_samples": 100_000}
+SWEEPS = {
+    "m": ("n_samples", (300, 1_000, 3_000, 10_000, 30_000, 100_000), (300, 3_000, 30_000), {}),
+    "n below d": ("n_clients", (6, 9, 13, 20, 30), (6, 13, 30), MANY | {"dim": 100}),
+    "n above d": ("n_clients", (60, 120, 240, 480, 960), (60, 120, 240), MANY | {"dim": 6}),
+    "d above n": ("dim", (30, 50, 90, 160), (30, 50), {"n_clients": 6, "n_samples": 300_000}),
+    "d below n": ("dim", (6, 8, 12, 16), (6, 16), MANY | {"n_clients": 800}),
+    "Delta": ("gap", (0.1, 0.2, 0.4, 0.8, 1.6), (0.4, 0.8, 1.6), {"n_samples": 1_000_000}),
+    "n, noiseless": ("n_clients", (8, 16, 32, 64, 128), (8, 32, 128), {"noise_std": 0.0}),
+}
+"""Varied field of each sweep, its values, its values in a quick run, and changes from the base setting."""
+SLOW = "the theorem's step"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Floor:
     """One point of a sweep, run until it has converged."""
 
-    sweep: str = ""
+    sweep: str = lf.choice((*SWEEPS, SLOW), "m", label=True)
     n_clients: int = 20
     dim: int = 20
     n_samples: int = 10_000
@@ -108,21 +122,9 @@ class Floor:
         }
 
 
-MANY = {"n_samples": 100_000}
-SWEEPS = {
-    "m": ("n_samples", (300, 1_000, 3_000, 10_000, 30_000, 100_000), (300, 3_000, 30_000), {}),
-    "n below d": ("n_clients", (6, 9, 13, 20, 30), (6, 13, 30), MANY | {"dim": 100}),
-    "n above d": ("n_clients", (60, 120, 240, 480, 960), (60, 120, 240), MANY | {"dim": 6}),
-    "d above n": ("dim", (30, 50, 90, 160), (30, 50), {"n_clients": 6, "n_samples": 300_000}),
-    "d below n": ("dim", (6, 8, 12, 16), (6, 16), MANY | {"n_clients": 800}),
-    "Delta": ("gap", (0.1, 0.2, 0.4, 0.8, 1.6), (0.4, 0.8, 1.6), {"n_samples": 1_000_000}),
-    "n, noiseless": ("n_clients", (8, 16, 32, 64, 128), (8, 32, 128), {"noise_std": 0.0}),
-}
-"""Varied field of each sweep, its values, its values in a quick run, and changes from the base setting."""
 OTHER = ("Delta", "n, noiseless")
 """Sweeps whose spectrum, or noise, differs from that of the others."""
 LABELS = {"n_samples": "samples m", "n_clients": "clients n", "dim": "dimension d", "gap": "gap $\\Delta$"}
-SLOW = "the theorem's step"
 
 
 def cells(quick: bool) -> dict[str, list[Floor]]:

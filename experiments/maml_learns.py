@@ -90,10 +90,11 @@ RANDOM, NEAR = "random start", "start at distance 0.5"
 class Meta(Population):
     """One method at population losses; alpha is the clients' step size, and beta the server's."""
 
+    method: str = lf.choice((*META, AVERAGE, BEST, LONG, DRAWN, FEDREP, SMALL))
     alpha: float = 0.2
     beta: float = 0.2
     rounds: int = 900
-    start: str = RANDOM
+    start: str = lf.choice((RANDOM, NEAR), RANDOM)
     steps: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6)  # of the average loss
 
     @property
@@ -103,11 +104,10 @@ class Meta(Population):
 
     def algorithm(self, step: float) -> lf.Algorithm:
         """Return the method at a step size of the server."""
-        init: Any = ScaledSubspace(self.alpha**-0.5)
-        if self.start == NEAR:
-            init = self.near(0.5) * self.alpha**-0.5
+        length = 1.0 if self.method == FEDREP else self.alpha**-0.5
+        init: Any = self.near(0.5) * length if self.start == NEAR else ScaledSubspace(length)
         if self.method == FEDREP:
-            return lf.FedRep(rank=self.rank, step_size=self.alpha * step, init=ScaledSubspace())
+            return lf.FedRep(rank=self.rank, step_size=self.alpha * step, init=init)
         if self.method in RIVALS:
             return lf.FedAvg(rank=self.rank, step_size=step, init=init)
         kind, hessian = META[self.method.removesuffix(", a tenth of the step")]
@@ -146,7 +146,8 @@ class Meta(Population):
 class Sampled(OnSamples):
     """One method on fixed samples with noise; both of its steps use all of them, or each step uses one half."""
 
-    batches: str = "same"
+    method: str = lf.choice((*META, AVERAGE, FEDREP))
+    batches: str = lf.choice(("same", "split"), "same")
     alpha: float = 0.1
     rounds: int = 600
     steps: tuple[float, ...] = (0.2,)

@@ -48,7 +48,7 @@ TERMS = dict(zip(("contraction", "concentration", "shortcut", "noise"), KINDS, s
 class Equations:
     """One method at one noise level, recorded round by round."""
 
-    method: str = CLOSED
+    method: str = lf.choice(METHODS, CLOSED)
     noise_std: float = 0.0
     n_clients: int = 100
     dim: int = 20

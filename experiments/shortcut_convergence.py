@@ -75,9 +75,9 @@ FLOOR = 1e-3
 class Curve(Sized):
     """One method on one kind of data; all sizes are our choice, because the draft gives none."""
 
-    data: str = FIXED
+    data: str = lf.choice((FIXED, FRESH), FIXED)
     n_samples: int = 40
-    method: str = DRAFTED
+    method: str = lf.choice((DRAFTED, SMALL, JACOBI, SEIDEL, JOINT, "FedRep", "LocalOnly"), DRAFTED)
     rounds: int = 150
     step_sizes: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
     shortcut_step_sizes: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)

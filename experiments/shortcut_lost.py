@@ -49,8 +49,8 @@ THEORY = (("predicted", "predicted, fixed samples", 1.0, "-"), ("mean_alone", "$
 class Loss(Sized):
     """One method from one initial B, at one step size and number of samples; all sizes are our choice."""
 
-    method: str = CLOSED
-    kind: str = FIXED
+    method: str = lf.choice((*ORDERS, FEDREP), CLOSED)
+    kind: str = lf.choice((FIXED, FRESH), FIXED)
     n_samples: int = 10
     step_size: float = 0.3
     start: float = 0.3

@@ -70,8 +70,8 @@ class Map(Sized):
     `sizes` are those of the shortcuts; `values` are those of ``tau_s eta_s`` or of the ridge.
     """
 
-    family: str = GRADIENT
-    truth: str = "orthogonal"
+    family: str = lf.choice((GRADIENT, SEVERAL, JOINT, PLAIN), GRADIENT)
+    truth: str = lf.choice(("uncorrelated", "orthogonal", "any"), "orthogonal")
     sizes: tuple[float, ...] = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
     values: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     n_samples: int = 100

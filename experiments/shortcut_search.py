@@ -55,7 +55,7 @@ class Search(Sized):
     the fit.
     """
 
-    family: str = GRADIENT
+    family: str = lf.choice((GRADIENT, JOINT), GRADIENT)
     size: float = 0.5
     n_samples: int = 10
     steps: tuple[float, ...] = (0.1, 0.3, 0.5, 1.0)

@@ -69,7 +69,7 @@ class Similar(Compared):
 class Law(Similar):
     """Predicted risks at one deviation and one share of outliers."""
 
-    method: str = "predicted"
+    method: str = lf.choice(("predicted",), "predicted")
 
     def run(self) -> dict[str, Any]:
         """Return the predicted excess risks of FedRep and of the best ridge, for each trial."""

@@ -74,7 +74,7 @@ RATIO, RADIUS = 0.1, 0.9
 class Point:
     """All estimators on the same data sets, of one size."""
 
-    set: str
+    set: str = lf.choice(SETS, label=True)
     n_clients: int
     n_samples: int
     new_samples: int
@@ -92,7 +92,7 @@ class Point:
         """Return an estimator by name."""
         if name == RISK:
             return lf.BurerMonteiro(rank=self.rank, iterations=400, tolerance=1e-7)
-        return lf.MethodOfMoments(rank=self.rank) if name == MOMENTS else lf.LocalGram(rank=self.rank)
+        return {MOMENTS: lf.MethodOfMoments, AVERAGES: lf.LocalGram}[name](rank=self.rank)
 
     def problem(self, clients: int, first: int, trials: int, stream: int) -> lf.GivenTruth:
         """Return ground truths with heads N(0, I/k); no result depends on the direction of B*."""

@@ -52,7 +52,7 @@ OWN = f"{OWN_PREDICTION}; the range is {OWN_THRESHOLD}"
 class Wide:
     """FedRep with k columns on a ground truth of rank r, with fresh samples."""
 
-    method: str = FEDREP
+    method: str = lf.choice((FEDREP, FREE), FEDREP)
     rank: int = 2
     truth_rank: int = 2
     n_clients: int = 60
@@ -118,6 +118,7 @@ class Wide:
 class Forgotten(Wide):
     """Length of the extra directions under ANIL, or under FedRep without QR."""
 
+    method: str = lf.choice((SPLIT, SAME, FREE), SPLIT)
     rank: int = 6
     n_clients: int = 30
     dim: int = 20

@@ -47,6 +47,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from linfed import statistics as statistics
     from linfed import theory as theory
+    from linfed._values import choice as choice
     from linfed.algorithms import ALGORITHMS as ALGORITHMS
     from linfed.algorithms.altgdmin import AltGDmin as AltGDmin
     from linfed.algorithms.altmin import AltMin as AltMin

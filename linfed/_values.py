@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from linfed.errors import check_choice, check_instance, check_number, short_repr, suggestion
+from linfed.errors import check_bool, check_choice, check_instance, check_number, short_repr, suggestion
 
 A = TypeVar("A", bound=np.ndarray[Any, Any])
 
@@ -68,31 +68,64 @@ def _check_positions(cls: type[Any], args: tuple[Any, ...], kwargs: dict[str, An
     raise TypeError(f"{cls.__name__} takes {most}, got {len(args)}: {right}")
 
 
-class ByValue(Configuration):
-    """A configuration that equals another of its class if all fields are equal, arrays by their values."""
+class EqualByValue:
+    """An object that equals another of its class if all fields are equal, arrays by their values."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in ("__eq__", "__hash__"):  # the methods that `dataclass` adds fail for arrays
             if name not in vars(cls):
-                setattr(cls, name, getattr(ByValue, name))
+                setattr(cls, name, getattr(EqualByValue, name))
 
     def __eq__(self, other: object) -> bool:
-        return _value(self) == _value(other) if type(other) is type(self) else NotImplemented
+        return _fields(self) == _fields(other) if type(other) is type(self) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((type(self), _value(self)))
+        return hash((type(self), _fields(self)))
 
 
-def _value(configuration: Any) -> tuple[Any, ...]:
-    """Return the hashable values by which a configuration is compared; -0 counts as 0."""
-    is_dataclass = dataclasses.is_dataclass(configuration)
-    names = [field.name for field in dataclasses.fields(configuration)] if is_dataclass else sorted(vars(configuration))
-    values = (getattr(configuration, name) for name in names)
-    return tuple(
-        (value.shape, value.dtype.str, (value + 0).tobytes()) if isinstance(value, np.ndarray) else value
-        for value in values
-    )
+class ByValue(EqualByValue, Configuration):
+    """A configuration that equals another of its class if all fields are equal, arrays by their values."""
+
+
+def _fields(object_: Any) -> tuple[Any, ...]:
+    """Return the values by which an object is compared, in the order of its fields."""
+    is_dataclass = dataclasses.is_dataclass(object_)
+    names = [field.name for field in dataclasses.fields(object_)] if is_dataclass else sorted(vars(object_))
+    return tuple(_value(getattr(object_, name)) for name in names)
+
+
+def _value(value: Any) -> Any:
+    """Return a hashable value for an array, and for a list, tuple or dict that may contain arrays; -0 counts as 0."""
+    if isinstance(value, np.ndarray):
+        numbers = (value + 0).tobytes() if value.dtype.kind in "iufc" else _value(value.tolist())
+        return value.shape, value.dtype.str, numbers
+    if isinstance(value, list | tuple):
+        return tuple(map(_value, value))
+    if isinstance(value, dict):
+        return tuple((key, _value(part)) for key, part in value.items())
+    return value
+
+
+def owned(value: Any) -> Any:
+    """Return a copy of a list, a dict or an array that nobody else can change; copies of arrays are read-only."""
+    if isinstance(value, np.ndarray):
+        if value.flags.writeable or value.base is not None:
+            value = value.copy(order="K")
+            value.setflags(write=False)
+        return value
+    if type(value) in (list, tuple):
+        return type(value)(map(owned, value))
+    if type(value) is dict:
+        return {key: owned(part) for key, part in value.items()}
+    return value
+
+
+def is_from_linfed(part: object) -> bool:
+    """Return whether an object and all configurations in its fields have classes that linfed defines."""
+    if not type(part).__module__.startswith("linfed."):
+        return False
+    return all(is_from_linfed(value) for value in vars(part).values() if isinstance(value, Configuration))
 
 
 def declared_last(cls: type[Any], attribute: str, methods: Iterable[str]) -> bool:
@@ -136,6 +169,86 @@ non_negative: Check = partial(check_number, minimum=0.0)
 def one_of(*allowed: str) -> Check:
     """Return a check that the value is one of the allowed names."""
     return lambda name, value: check_choice(name, value, allowed)
+
+
+class Choice:
+    """Field of a dataclass that holds one of a few values, or a tuple of some of them; see `choice`."""
+
+    def __init__(self, allowed: Iterable[object], default: object, several: bool, label: bool) -> None:
+        check_instance("allowed", allowed, Iterable, "a sequence of the allowed values")
+        self.allowed = () if isinstance(allowed, str) else tuple(allowed)
+        if not self.allowed:
+            raise ValueError(f"allowed = {short_repr(allowed)} must be a sequence of at least one value")
+        self.several, self.label, self.name = check_bool("several", several), check_bool("label", label), "default"
+        self.default = default if default is dataclasses.MISSING else self.checked(default)
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> Any:
+        found = self.default if instance is None else vars(instance).get(self.name, dataclasses.MISSING)
+        if found is dataclasses.MISSING:
+            raise AttributeError(self.name)
+        return found
+
+    def __set__(self, instance: object, value: object) -> None:
+        vars(instance)[self.name] = self.checked(value)
+
+    def checked(self, value: Any) -> Any:
+        """Return a value of the field, or raise if it is not allowed."""
+        if not self.several:
+            return check_choice(self.name, value, self.allowed)
+        if not isinstance(value, tuple) or not value:
+            listed = ", ".join(map(repr, self.allowed))
+            raise ValueError(f"{self.name} = {short_repr(value)} must be a tuple of some of: {listed}")
+        return tuple(check_choice(f"{self.name}[{index}]", one, self.allowed) for index, one in enumerate(value))
+
+
+def choice(
+    allowed: Iterable[object], default: Any = dataclasses.MISSING, *, several: bool = False, label: bool = False
+) -> Any:
+    """Declare a field of a cell, or of another dataclass, that accepts only some values.
+
+    A cell with another value cannot be made: the constructor, `linfed.grid` and ``linfed reproduce --set`` raise an
+    error that lists the allowed values.
+
+    Parameters
+    ----------
+    allowed : iterable
+        The allowed values, usually words. Of a dict, these are its keys.
+    default : object, optional
+        Default of the field. Without it, the field is required.
+    several : bool, optional
+        If True, the field holds a tuple of one or more allowed values instead of a single one.
+    label : bool, optional
+        If True, the word only names what other fields say, so ``--set`` does not replace it.
+
+    Returns
+    -------
+    object
+        What to assign to the field in the body of the class.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there are no allowed values, or if `default` is not one of them.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import linfed as lf
+    >>> STEPS = {"FedRep": 0.5, "FedAvg": 0.1}
+    >>> @dataclass(frozen=True)
+    ... class Setting:
+    ...     method: str = lf.choice(STEPS, "FedRep")
+    >>> Setting().method
+    'FedRep'
+    >>> Setting("FedAvgs")
+    Traceback (most recent call last):
+        ...
+    ValueError: method = 'FedAvgs' is unknown (did you mean 'FedAvg'?); allowed: 'FedRep', 'FedAvg'
+    """
+    return Choice(allowed, default, several, label)
 
 
 def instance(kind: type[Any] | tuple[type[Any], ...], wanted: str) -> Check:

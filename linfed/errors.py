@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import numbers
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
-from linfed._types import Array
+from linfed._types import Array, Indices
 
 T = TypeVar("T")
 
@@ -207,26 +207,87 @@ def short_repr(value: object) -> str:
 
 
 def suggestion(value: object, allowed: Iterable[str]) -> str:
-    """Return ``" (did you mean 'x'?)"`` if `value` is close to an allowed name (ignoring case), else ``""``."""
-    names = {name.lower(): name for name in allowed}
-    close = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
-    return f" (did you mean {names[close[0]]!r}?)" if close else ""
+    """Return ``" (did you mean 'x'?)"`` if `value` is a mistyped or shortened allowed name, else ``""``.
+
+    Case and separators do not count. A word may be mistyped, but not be another word: ``batch_size`` is no
+    ``step_size``, ``FedPer`` no ``FedRep`` and ``fig2`` no ``fig1``.
+    """
+    given = _words(str(value)[:SHOWN])
+    near = [name for name in allowed if given and _is_near(given, _words(name))]
+    closest = min(near, key=lambda name: _edits("".join(given), "".join(_words(name))), default=None)
+    return "" if closest is None else f" (did you mean {closest!r}?)"
 
 
-def check_choice(name: str, value: object, allowed: Iterable[str]) -> str:
-    """Return `value` if it is one of the allowed names, else raise and suggest the nearest one."""
-    names = list(allowed)
-    if isinstance(value, str) and value in names:
-        return value
-    listed = ", ".join(repr(item) for item in names)
-    raise ValueError(f"{name} = {short_repr(value)} is unknown{suggestion(value, names)}; allowed: {listed}")
+def _words(name: str) -> list[str]:
+    """Return the words and numbers of a name in lower case, e.g. ["fed", "avg"] for "FedAvg"."""
+    return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+", name)]
+
+
+def _is_near(given: list[str], words: list[str]) -> bool:
+    """Return whether `given` are the words of a name with typing errors, or its first words."""
+    joined = "".join(given), "".join(words)
+    long = min(map(len, joined)) > 2
+    if long and words[: len(given)] == given:
+        return True
+    if [word for word in given if word.isdigit()] != [word for word in words if word.isdigit()]:
+        return False
+    mistyped = len(given) == len(words) and all(
+        _edits(*pair) <= min(2, (min(map(len, pair)) + 1) // 3) for pair in zip(given, words, strict=True)
+    )
+    return mistyped or (long and _edits(*joined) <= 1)
+
+
+def _edits(one: str, other: str) -> int:
+    """Return how many letters are inserted, removed, replaced, or swapped with their neighbours between two texts."""
+    rows = [[*range(len(other) + 1)]]
+    for i, letter in enumerate(one, start=1):
+        row = [i]
+        for j, wanted in enumerate(other, start=1):
+            row.append(min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (letter != wanted)))
+            if i > 1 and j > 1 and one[i - 2 : i] == other[j - 1] + other[j - 2]:
+                row[-1] = min(row[-1], rows[-2][j - 2] + 1)
+        rows.append(row)
+    return rows[-1][-1]
+
+
+def check_choice(name: str, value: object, allowed: Iterable[T]) -> T:
+    """Return the allowed value that `value` equals, also in its kind, else raise and suggest the nearest word."""
+    choices = list(allowed)
+    plain = value.item() if isinstance(value, np.generic) else value
+    for one in choices:
+        if isinstance(plain, type(one)) and isinstance(plain, bool) == isinstance(one, bool) and plain == one:
+            return one
+    listed, words = ", ".join(map(repr, choices)), [one for one in choices if isinstance(one, str)]
+    raise ValueError(f"{name} = {short_repr(value)} is unknown{suggestion(value, words)}; allowed: {listed}")
+
+
+def is_several(value: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether `value` is a list, a tuple, another sequence or an array with axes; texts do not count."""
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | memoryview)
+
+
+def check_sequence(name: str, value: object, wanted: str) -> list[Any]:
+    """Return the parts of a sequence, or raise if `value` is a single value, a text or a mapping."""
+    single = isinstance(value, str | bytes | memoryview | Mapping) or (isinstance(value, np.ndarray) and not value.ndim)
+    if single or not isinstance(value, Iterable):
+        raise TypeError(f"{name} = {short_repr(value)} must be {wanted}")
+    return list(value)
+
+
+def check_text(name: str, value: object) -> str:
+    """Return `value` if it is a string."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} = {short_repr(value)} must be a string")
+    return value
 
 
 def check_among(name: str, values: Iterable[T], allowed: Iterable[T], what: str) -> list[T]:
     """Return the allowed values of a sequence, or raise if it has no allowed value; the message calls them `what`."""
-    check_instance(name, values, Iterable, f"a sequence of {what}")
     allowed = list(allowed)
-    found = [value for value in values if value in allowed]
+    parts = check_sequence(name, values, f"a sequence of {what}")
+    found: list[T] = [value for value in parts if isinstance(value, Hashable) and value in allowed]
     if not found:
         raise ValueError(
             f"{name} = {short_repr(values)} must contain some of the {what}: {', '.join(map(str, allowed))}"
@@ -361,7 +422,7 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
         if reason:
             raise ValueError(reason)
         with np.errstate(over="ignore"):  # a longer float may overflow
-            array = np.array(value, dtype=np.float64)
+            array = np.array(value, dtype=np.float64, order="C")
     except MemoryError:
         raise SizeError(f"{name} = {short_repr(value)} is too large: no memory is left for a copy") from None
     except (OverflowError, TypeError, ValueError) as error:
@@ -474,6 +535,44 @@ def check_instance(name: str, value: object, kind: type[T] | tuple[type, ...], w
     """Raise unless `value` is an instance of `kind`; `wanted` describes it in the message."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} = {short_repr(value)} must be {wanted}")
+
+
+def check_clients(clients: object, n_clients: float) -> Indices:
+    """Return the argument `clients` as an array of distinct numbers from 0 to ``n_clients - 1``, in any order."""
+    check_unmasked("clients", clients)
+    try:
+        found = np.array(clients)
+    except ValueError:  # rows of different lengths
+        found = np.array(None)
+    if found.dtype.kind not in "iu" or found.ndim != 1:
+        raise ValueError(f"clients = {short_repr(clients)} must be a slice or a sequence of numbers of clients")
+    _check_range("clients", found, n_clients)
+    if len(np.unique(found)) < len(found):
+        raise ValueError(f"clients = {short_repr(clients)} contains a client twice")
+    return found.astype(np.intp)
+
+
+def check_active(active: object, trials: int, n_clients: float) -> None:
+    """Raise unless `active` (trials, p) has the participants of each trial, ascending.
+
+    The numbers in a read-only array are not checked: it is a batch's, and steps come here in every round.
+    """
+    if not (isinstance(active, np.ndarray) and active.dtype.kind in "iu" and active.ndim == 2):
+        raise ValueError(f"active = {short_repr(active)} must be an integer array (trials, p), e.g. batch.active")
+    if len(active) != trials:
+        raise ValueError(f"active has shape {active.shape}, expected (trials, p) = ({trials}, p)")
+    if active.flags.writeable:
+        _check_range("active", active, n_clients)
+        if (active[:, 1:] <= active[:, :-1]).any():
+            raise ValueError(f"active = {short_repr(active)} must be ascending in each trial, without repetitions")
+
+
+def _check_range(name: str, numbers: Indices, n_clients: float) -> None:
+    """Raise if a client's number is not from 0 to ``n_clients - 1``."""
+    wrong = numbers[(numbers < 0) | (numbers >= n_clients)]
+    if wrong.size:
+        most = f"to n_clients - 1 = {n_clients - 1}" if n_clients < math.inf else "or more"
+        raise ValueError(f"{name} contains the number {wrong.flat[0]}, allowed: 0 {most}")
 
 
 def check_returned(

@@ -17,6 +17,7 @@ from helpers import assert_one_line, each, normal
 import linfed as lf
 from linfed import theory
 from linfed._values import Configuration
+from linfed.errors import suggestion
 
 NAN, INF = float("nan"), float("inf")
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2)
@@ -462,6 +463,13 @@ CALLS = {
     "noise_std infinite": (lambda: truth(Phi=ones(3, 2), noise_std=INF), ["noise_std = inf", "finite"]),
     "head_norm 0": (lambda: shared(head_norm=0.0), ["head_norm = 0.0", "positive"]),
     "n_samples 0, fresh": (lambda: lf.FreshSamples(0), ["n_samples = 0", "integer of at least 1"]),
+    **{
+        f"fixed samples of different numbers, {kind.__name__}": (
+            lambda kind=kind: lf.FixedSamples(kind([8, 20])),
+            ["n_samples = ", "8, 20", "must be one integer", "lf.GivenSamples"],
+        )
+        for kind in (list, tuple, np.array)
+    },
     "n_samples 2.5, fixed": (lambda: lf.FixedSamples(2.5), ["n_samples = 2.5", "integer of at least 1"]),
     # --- given samples ---
     "X of two axes": (lambda: given(X=ones(3, 2)), ["X", "(3, 2)", "(n, m, d)", "(trials, n, m, d)"]),
@@ -932,6 +940,8 @@ def test_unknown_and_positional_fields_are_refused(kind):
         (lambda: lf.SharedRepresentation(d=9), "'d' (did you mean 'dim'?); allowed: n_clients, dim, "),
         (lambda: lf.FreshSamples(m=3), "'m' (did you mean 'n_samples'?); allowed: n_samples"),
         (lambda: lf.FedRep(rank=2, stepsize=0.1), "'stepsize' (did you mean 'step_size'?); allowed: rank, "),
+        (lambda: lf.FedRep(rank=2, batch_size=5), "'batch_size'; allowed: rank, "),
+        (lambda: lf.Ditto(penalty=0.1), "'penalty'; allowed: step_size, "),
         (lambda: lf.Oracle(k=2, eta=0.1), "'k' (did you mean 'rank'?); allowed: rank, ridge"),
         (lambda: lf.Oracle(rank=2, eta=0.1), "'eta'; allowed: rank, ridge"),  # it has no step size
     ],
@@ -940,6 +950,48 @@ def test_unknown_fields_are_answered_with_the_right_name(call, message):
     with pytest.raises(TypeError, match="got an unexpected keyword argument " + re.escape(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+MEANT = {
+    "step_size": ["stepsize", "step_sizes", "Step-Size", "stpe_size", "step", "step_szie"],
+    "n_clients": ["clients", "n_client", "nclients", "n_cleints"],
+    "sphere": ["sfere", "spheer", "Sphere"],
+    "FedRep": ["FedReb", "fedrep", "FEDREP", "Fed_Rep", "FedRpe"],
+    "SCAFFOLD": ["scafold", "Scaffold", "SCAFOLDD"],
+    "fedrep-fig3": ["fedrep_fig3", "fedrep-fg3", "ferdep-fig3"],
+    "gamma2": ["gama2", "gamma_2"],
+}
+"""Names, and what is typed for them."""
+
+OTHERS = {
+    "step_size": ["batch_size", "size", "epochs", "head_step_size", "server_step_size"],
+    "personal_steps": ["penalty", "local_steps"],
+    "FedRep": ["FedPer", "FedVARP", "FedAdam", "FedProx", "FedRep2", "Fed2Rep"],
+    "FedSCAVAR": ["FedAdam", "FedVARP"],
+    "FedVARP": ["FedNova", "FedRep", "FedAMP"],
+    "fedrep-fig3": ["fedrep-fig1", "fedrep-fig33", "flute-fig3"],
+    "gamma2": ["gamma1"],
+    "n_samples": ["n", "test_samples"],
+    "B": ["S", "n", "", "_", "5"],
+}
+"""Names, and words that mean something else."""
+
+
+@each("name", sorted({*MEANT, *OTHERS}))
+def test_suggestions_are_for_mistyped_words_and_not_for_other_words(name):
+    assert suggestion("", [name]) == suggestion("nothing", [name]) == ""
+    for typed in MEANT.get(name, []):
+        assert suggestion(typed, ["unrelated", name, "further"]) == f" (did you mean {name!r}?)", typed
+    for typed in OTHERS.get(name, []):
+        assert suggestion(typed, ["unrelated", name, "further"]) == "", typed
+
+
+def test_the_nearest_name_is_suggested_and_the_first_of_equally_near_ones():
+    assert suggestion("head", ["head_steps", "heads", "other"]) == " (did you mean 'heads'?)"
+    assert suggestion("fedrep", ["fedrep-fig1", "fedrep-fig3"]) == " (did you mean 'fedrep-fig1'?)"
+    assert (
+        suggestion(5, ["n_clients"]) == suggestion(None, ["n_clients"]) == suggestion("x" * 10**6, ["n_clients"]) == ""
+    )
 
 
 def test_a_field_of_any_name_is_left_to_the_class():

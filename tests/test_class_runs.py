@@ -241,7 +241,7 @@ def test_no_law_is_known_of_classes(name):
     algorithm = (LEARNERS | WITHOUT_B)[name]
     wanted = ["no prediction is available for 4 classes"]
     assert_one_line(lambda: lf.predict(algorithm, PROBLEM, data=DATA, rounds=3), wanted, lf.NoPredictionError)
-    assert_one_line(lambda: run(algorithm).predict(), wanted, lf.NoPredictionError)
+    assert_one_line(lambda: lf.predict(run(algorithm)), wanted, lf.NoPredictionError)
 
 
 def test_no_law_is_known_of_gradient_steps_alone():

@@ -1,5 +1,7 @@
 """`lf.predict`: which law serves a run, its numbers beside the theory's own and beside runs, and what is missing."""
 
+import copy
+import pickle
 from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from linfed.prediction.cases import FedRepRun, heads_of
 from linfed.prediction.dispatch import LAWS
 from linfed.prediction.fedrep import laws_of, truncation_metric
 from linfed.prediction.laws import step_doubts
-from linfed.prediction.prediction import Curves, joined
+from linfed.prediction.prediction import Curves, Prediction, Quantity, joined
 from linfed.prediction.prediction import _as_text as as_text
 from linfed.prediction.table import ENTRIES, markdown_table
 from linfed.simulation.job import checked_job
@@ -979,8 +981,9 @@ def test_a_prediction_needs_the_memory_of_a_truth_and_of_fixed_samples(monkeypat
         (lf.Ditto(step_size=0.1), lf.FixedSamples(9), [40 * (9 * 31 + 30 * 31)]),
     ):
         asked.clear()
-        lf.predict(algorithm, PROBLEM, data=data, rounds=1)
-        assert asked == [4 * PROBLEM.floats_per_trial(), *samples]
+        lf.predict(algorithm, PROBLEM, data=data, rounds=1, trials=3)
+        truth = PROBLEM.floats_per_trial()
+        assert asked == [4 * truth, 3 * (truth + 3 * 2), *samples]
 
 
 def test_numbers_are_told_to_four_digits_and_several_by_their_ends():
@@ -1068,7 +1071,7 @@ def test_a_prediction_tells_itself():
     assert "floor: computed when prediction.floor is read" in repr(found)
     assert f"{float(found.floor):.4g}" not in repr(predict())
     told = repr(found)
-    assert told.startswith("<Prediction 'second order', 3 rounds>\ndistance: from 0.6 to 0.")
+    assert told.startswith("<Prediction 'second order', 3 rounds of trial 0>\ndistance: from 0.6 to 0.")
     for part in (
         "10 and 90 % quantiles of runs",
         "floor: 0.",
@@ -1083,30 +1086,147 @@ def test_a_prediction_tells_itself():
     assert "distance" not in repr(predict(LOCAL))
 
 
-def test_a_result_says_what_was_predicted_of_it():
+def test_the_prediction_of_a_result_is_that_of_its_arguments():
     run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3, trials=3, participation=20, seed=2, record_every=2)
-    expected = predict(participation=20, seed=2)
-    assert np.array_equal(run.predict().distance, expected.distance)
-    assert run.predict(trials=3).distance.shape == (3, 4)
+    expected = predict(participation=20, seed=2, trials=3)
+    assert_same_prediction(lf.predict(run), expected)
+    assert_same_prediction(lf.predict(run, trials=2), predict(participation=20, seed=2, trials=2))
+    one = lf.predict(lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3))
+    assert one.distance.shape == (1, 4)
     personal = lf.simulate(lf.FedPer(rank=3, step_size=0.1), PROBLEM, data=FRESH, rounds=1)
-    assert_one_line(personal.predict, ["no prediction", "FedPer"], lf.NoPredictionError)
+    assert_one_line(lambda: lf.predict(personal), ["no prediction", "FedPer"], lf.NoPredictionError)
 
 
-def test_a_plot_shows_the_prediction():
+def test_a_final_step_is_no_round_of_a_prediction():
+    anil = lf.simulate(lf.FedAvg(step_size=0.1, fine_tune=None), FEW, data=FIXED, rounds=4)
+    tuned = replace(anil, algorithm=lf.PerFedAvg(step_size=0.1, adaptation_step_size=0.1), rounds=np.arange(6))
+    assert tuned.has_final_step
+    assert lf.predict(tuned).rounds.tolist() == [0, 1, 2, 3, 4]
+
+
+GIVEN_TWICE = {"problem": PROBLEM, "data": FRESH, "rounds": 3, "participation": 1.0, "seed": 0}
+
+
+@each("name", GIVEN_TWICE)
+def test_a_result_brings_its_own_arguments(name):
+    run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3)
+    words = [f"predict(result) takes {name} from the result", "only trials="]
+    assert_one_line(lambda: lf.predict(run, **{name: GIVEN_TWICE[name]}), words, TypeError)
+
+
+@each("name", ["data", "rounds"])
+def test_an_algorithm_needs_data_and_rounds(name):
+    rest = {key: value for key, value in {"data": FRESH, "rounds": 3}.items() if key != name}
+    assert_one_line(lambda: lf.predict(fedrep(), PROBLEM, **rest), ["requires data= and rounds="], TypeError)
+
+
+def test_a_prediction_says_which_trials_it_is_of():
+    for trials, words in (
+        (None, "3 rounds of trial 0>"),
+        (1, "3 rounds of trial 0>"),
+        (4, "3 rounds of trials 0 to 3>"),
+    ):
+        found = predict(trials=trials)
+        assert found.trials == trials
+        assert words in repr(found)
+        assert words[:-1] in found._repr_html_()
+
+
+@each("trials", [10**9, 10**18])
+@each("algorithm", [fedrep(), fedrep(heads=lf.GradientHeads()), lf.AltMin(rank=3), lf.FedAvg(step_size=0.1)])
+@each("data", [FRESH, FIXED, lf.GivenSamples(normal(40, 9, 30), normal(40, 9))])
+def test_more_trials_than_memory_are_refused(algorithm, data, trials):
+    problem = None if isinstance(data, lf.GivenSamples) and isinstance(algorithm, lf.FedAvg) else PROBLEM
+    words = [f"trials = {trials} with rounds = 3 would take", "fewer trials"]
+    assert_one_line(lambda: predict(algorithm, problem, data=data, trials=trials), words, lf.SizeError)
+
+
+# --- pickling ------------------------------------------------------------------------------------------------------
+
+
+def told(prediction, name):
+    """Return an attribute of a prediction as comparable values, or the message if it is not available."""
+    try:
+        found = getattr(prediction, name)
+    except lf.NoPredictionError as error:
+        return str(error)
+    if isinstance(found, Quantity):
+        return found.value.tolist(), found.source, found.validity, found.metric
+    return np.asarray(found).tolist()
+
+
+def assert_same_prediction(one, other):
+    names = [name for name in dir(Prediction) if not name.startswith("_")]
+    assert {"distance", "low", "high", "floor", "rate", "stability_edge", "best_step", "trials"} <= {*names}
+    for name in {*names, *(field.name for field in fields(Prediction) if not field.name.startswith("_"))}:
+        assert told(one, name) == told(other, name), name
+    assert repr(one) == repr(other)
+
+
+@each("trials", [None, 2])
+@each("number", range(len(ENTRIES)))
+def test_a_prediction_is_the_same_after_pickling(number, trials):
+    algorithms, problem, data = RUNS_OF_THE_TABLE[number]
+    for algorithm in algorithms:
+        found = lf.predict(algorithm, problem, data=data, rounds=3, trials=trials)
+        assert_same_prediction(
+            pickle.loads(pickle.dumps(found)), lf.predict(algorithm, problem, data=data, rounds=3, trials=trials)
+        )
+        assert_same_prediction(copy.deepcopy(found), found)
+        again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(found))))
+        assert_same_prediction(again, found)
+
+
+def test_a_prediction_of_functions_and_of_unstable_runs_is_pickled():
+    """A step size that is a function cannot be pickled, and past the edge there is no floor."""
+    for algorithm in (fedrep(step_size=lambda t: 0.5 / t), fedrep(step_size=3.0)):
+        found = predict(algorithm)
+        assert_same_prediction(pickle.loads(pickle.dumps(found)), found)
+        assert_one_line(lambda found=found: pickle.loads(pickle.dumps(found)).floor, ["floor"], lf.NoPredictionError)
+
+
+def test_a_quantity_without_memory_does_not_prevent_pickling():
+    def floor():
+        raise lf.SizeError("no memory for the floor")
+
+    found = replace(predict(), _quantities={"floor": floor, "rate": lambda: Quantity(np.ones(1), "source", "range")})
+    again = pickle.loads(pickle.dumps(found))
+    assert float(again.rate) == 1.0
+    assert_one_line(lambda: again.floor, ["no memory for the floor"], lf.NoPredictionError)
+
+
+# --- figures -------------------------------------------------------------------------------------------------------
+
+
+def test_a_plot_draws_the_prediction_that_it_is_given():
     run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3, trials=3)
-    ax = run.plot("subspace_distance", predicted=True)
-    found = run.predict(trials=3)
+    found = lf.predict(run)
+    assert found.warnings
+    ax = run.plot("subspace_distance", prediction=found)
     measured, low, high, median = ax.get_lines()
     assert np.array_equal(median.get_ydata(), np.median(found.distance, axis=0))
     assert np.array_equal(low.get_ydata(), np.median(found.low, axis=0))
     assert np.array_equal(high.get_ydata(), np.median(found.high, axis=0))
     assert {line.get_color() for line in (low, high, median)} == {"black"} != {measured.get_color()}
-    run.plot("subspace_distance", predicted=True, ax=ax)
-    assert ax.get_legend_handles_labels()[1].count("predicted") == 1
+    assert (median.get_label(), median.get_linestyle()) == ("predicted, trials 0 to 2, with warnings", "--")
+    run.plot("subspace_distance", prediction=found, ax=ax)
+    assert ax.get_legend_handles_labels()[1].count("predicted, trials 0 to 2, with warnings") == 1
+    first, longer = predict(rounds=5), predict(trials=7)
+    for given, words in ((first, "predicted, trial 0"), (longer, "predicted, trials 0 to 6")):
+        run.plot("subspace_distance", prediction=replace(given, warnings=()), ax=ax)
+        line = ax.get_lines()[-1]
+        assert (line.get_label(), line.get_linestyle()) == (words, "-")
+        assert np.array_equal(line.get_ydata(), np.median(np.atleast_2d(given.distance), axis=0))
     plain = plt.figure().subplots()
     run.plot("subspace_distance", ax=plain)
     assert len(plain.get_lines()) == 1
-    assert_one_line(lambda: run.plot("risk", predicted=True, ax=plain), ["predicted = True requires", "got 'risk'"])
+    words = ["prediction= requires metric = 'subspace_distance'", "got 'risk'"]
+    assert_one_line(lambda: run.plot("risk", prediction=found, ax=plain), words)
+    without = predict(LOCAL)
+    assert_one_line(
+        lambda: run.plot("subspace_distance", prediction=without, ax=plain), ["no prediction"], lf.NoPredictionError
+    )
+    assert len(plain.get_lines()) == 1
 
 
 def test_curves_show_a_predicted_column():

@@ -1001,22 +1001,6 @@ def test_frames_have_a_row_for_each_trial_and_round(monkeypatch):
     assert list(calm.to_xarray()[1]["attrs"]) == ["algorithm", "data", "engine"]
 
 
-def test_a_plot_shows_the_prediction_of_five_trials(monkeypatch):
-    asked = []
-
-    def predict(self, trials=None):
-        asked.append(trials)
-        curve = np.ones((trials, 3))
-        return SimpleNamespace(rounds=np.arange(3), distance=curve, low=curve / 2, high=curve)
-
-    monkeypatch.setattr(Result, "predict", predict)
-    for trials in (3, 7):
-        run(FEDREP, PROBLEM, lf.FreshSamples(8), 0, rounds=2, trials=trials).plot("subspace_distance", predicted=True)
-    assert asked == [3, 5]
-    run(FEDREP, PROBLEM, lf.FreshSamples(8), 0, rounds=2).plot("subspace_distance")
-    assert asked == [3, 5]
-
-
 def test_a_state_says_how_many_clients_there_are_if_nothing_else_does():
     result = run(lf.LocalOnly(), PROBLEM, lf.FixedSamples(5), 0)
     assert result._n_clients() == 5

@@ -165,6 +165,11 @@ def test_the_parts_of_a_ground_truth():
         np.testing.assert_allclose(truth.reference(rank), truth.B, atol=1e-14)
 
 
+@pytest.mark.parametrize(("share", "n"), [(0.29, 50), (0.145, 100)])
+def test_half_an_outlier_counts_as_one(share, n):
+    assert similar(n_clients=n, outliers=share).n_outliers == 15
+
+
 @pytest.mark.parametrize("n", [1, 7, 20])
 @each("share", [0.0, 0.05, 0.1, 0.25, 0.49])
 def test_the_number_of_outliers(share, n):

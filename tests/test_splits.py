@@ -110,6 +110,12 @@ def test_split_samples_are_those_of_their_clients():
         assert len(parts[1][1]) == np.floor(0.3 * len(numbers) + 0.5)
 
 
+@pytest.mark.parametrize(("share", "count"), [(0.29, 15), (0.57, 29), (0.58, 29), (1 / 6, 8)])
+def test_half_a_held_out_sample_counts_as_one(share, count):
+    held_out = lf.GivenSamples(np.ones((1, 50, 2)), np.ones((1, 50))).hold_out(share)
+    assert held_out.test.counts.tolist() == [count]
+
+
 def test_a_run_on_split_samples_is_the_run_on_each_trials_lists(tmp_path):
     y = X[:, 1] - X[:, 2]
     data = lf.GivenSamples.split(X[:, 1:], y, lf.feature_split(X[:, 1], n_clients=3, shares=[3, 2, 1], trials=2))

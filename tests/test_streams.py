@@ -1,7 +1,9 @@
 """Random streams: a trial's draws depend on (seed, stream, trial) alone, and participation has the law it states."""
 
 import itertools
+import math
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,11 +11,13 @@ from helpers import each
 from scipy import stats
 
 from linfed.numerics import streams
+from linfed.numerics.rounding import rounded_share
 from linfed.numerics.streams import RoundStream, Stream, TrialRandom, generators
 from linfed.simulation import participation
 from linfed.simulation.participation import Participants, n_participants
 
 SEEDS = [0, 1, 12345, (1, 2), (2, 1), (1, 2, 3), (0, 1)]
+LONG_SEEDS = [2**31, 2**32 - 1, 2**32, 2**200 + 3, (2**40, 1, 0, 2**70, 5)]
 
 # Each statistical test below rejects a correct program with this probability (before its seed was fixed).
 ERROR_RATE = 1e-3
@@ -31,23 +35,47 @@ def test_every_seed_stream_and_trial_has_draws_of_its_own():
     assert len(set(firsts)) == len(SEEDS) * len(Stream) * 50
 
 
+def sequence_of(seed, stream, trial):
+    """Return the documented seed sequence. Published numbers rest on it."""
+    if not isinstance(seed, tuple):
+        return np.random.SeedSequence(seed, spawn_key=(stream, trial))
+    lengths = (len(f"{part:b}") if part else 0 for part in seed)
+    return np.random.SeedSequence((len(seed), *lengths, *seed), spawn_key=(65536 + stream, trial))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_generator_is_its_documented_key(seed):
     (rng,) = generators(seed, Stream.NOISE, [7])
-    # Published numbers rest on the number of a stream, and a tuple is told from a shorter one by its length.
-    entropy = (len(seed), *seed) if isinstance(seed, tuple) else seed
-    key = np.random.SeedSequence(entropy, spawn_key=(4, 7))
+    key = sequence_of(seed, 4, 7)
     assert np.array_equal(rng.random(5), np.random.Generator(np.random.SFC64(key)).random(5))
 
 
-@each("seed", [*SEEDS, 2**31, 2**32 - 1, 2**32, 2**200 + 3, (2**40, 1, 0, 2**70, 5)])
+@each("seed", [*SEEDS, *LONG_SEEDS])
 @each("trials", [range(40), [5, 0, 2**32 - 1, *range(100, 120)], [2**32, *range(40)], range(3)])
 def test_generators_of_many_trials_are_those_of_numpys_seed_sequences(seed, trials):
-    entropy = (len(seed), *seed) if isinstance(seed, tuple) else seed
     for stream in (Stream.TRUTH, Stream.NEW_SHORTCUT):
         for trial, rng in zip(trials, generators(seed, stream, trials), strict=True):
-            key = np.random.SeedSequence(entropy, spawn_key=(int(stream), trial))
+            key = sequence_of(seed, int(stream), trial)
             assert rng.bit_generator.random_raw() == np.random.SFC64(key).random_raw()
+
+
+PARTS = [0, 1, 2, 3, 7, 2**32 - 1, 2**32, 2**32 + 5, 2**64 + 1, 2**96, 2**130 + 9]
+
+
+def test_no_two_seeds_are_one():
+    # NumPy reads a tuple of parts as their words in a row, filled up with zeros, and so reads an integer.
+    tuples = [parts for count in (1, 2, 3) for parts in itertools.product(PARTS, repeat=count)]
+    tuples += [(0,) * count for count in range(4, 12)] + [(1, 2, 0, 0), (5, 1 + 7 * 2**32), (2**32 + 5, 7)]
+    read = [sum(word << 32 * place for place, word in enumerate(words_of(parts))) for parts in tuples]
+    with_length = [len(parts) + (number << 32) for parts, number in zip(tuples, read, strict=True)]
+    seeds = {*range(300), *PARTS, *tuples, *read, *with_length}
+    first = {seed: generators(seed, Stream.X, [0])[0].bit_generator.random_raw() for seed in seeds}
+    assert len(set(first.values())) == len(seeds) > 3000
+
+
+def words_of(parts):
+    """Return the words of 32 bits of all parts, the lowest first."""
+    return [part >> 32 * place & 2**32 - 1 for part in parts for place in range(max(1, -(-part.bit_length() // 32)))]
 
 
 def test_a_generator_among_many_can_be_copied_and_has_children():
@@ -146,10 +174,26 @@ def test_an_algorithm_draws_from_each_trial_alone():
         (7, 7, 7),
         (np.int64(3), 7, 3),
         (np.float32(0.5), 7, 4),
+        (np.float32(0.29), 50, 15),
+        (np.float16(0.29), 50, 15),
+        (np.longdouble("0.29"), 50, 15),
+        (1 / 6, 9, 2),
+        (1.0, 10**15, 10**15),
     ],
 )
 def test_a_share_is_rounded_half_up_and_a_count_is_a_count(participation, n_clients, count):
     assert n_participants(participation, n_clients) == count
+
+
+def test_shares_are_rounded_as_they_are_written():
+    sizes = [1, 2, 3, 7, 10, 25, 50, 64, 99, 100, 200, 777, 1000, 10**4, 10**6]
+    shares = [(k / 1000, Fraction(k, 1000)) for k in range(1, 1001)]
+    shares += [(p / q, Fraction(p, q)) for q in (3, 6, 7, 14, 22, 49, 60) for p in range(1, q)]
+    shares += [(share, Fraction(str(share))) for share in np.random.default_rng(0).uniform(size=500)]
+    for share, exact in shares:
+        wanted = [math.floor(exact * n + Fraction(1, 2)) for n in sizes]
+        assert rounded_share(share, np.array(sizes)).tolist() == wanted
+        assert [n_participants(share, n) for n in sizes] == [max(1, count) for count in wanted]
 
 
 # --- who takes part ------------------------------------------------------------------------------------------

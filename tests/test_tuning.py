@@ -284,6 +284,20 @@ def test_tuning_trials_are_not_the_runs():
     assert not np.array_equal(nested.curves, tuning.curves)
 
 
+@pytest.mark.parametrize("seed", [0, 3, 2**32 - 1, 2**32, 2**70])
+def test_the_seed_of_tuning_trials_never_changes(seed):
+    keys = (np.random.SeedSequence(entropy, spawn_key=(3, 1)) for entropy in ((2, seed, 0x74756E65), tuning_seed(seed)))
+    first, second = (key.generate_state(4).tolist() for key in keys)
+    assert first == second
+
+
+def test_each_seed_has_tuning_trials_of_its_own():
+    seeds = [0, 1, 2, 2**32, 2**32 + 1, 2**64, (0,), (1,), (0, 0), (2**32,), (0, 1)]
+    made = [tuning_seed(seed) for seed in seeds]
+    assert len({*seeds, *made}) == 2 * len(seeds)
+    assert min(seed for seed in made if isinstance(seed, int)) > 2**94
+
+
 @pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")  # two values have no inside
 def test_all_combinations_and_listed_settings():
     algorithm = lf.FedRep(rank=2, step_size=0.5, heads=lf.GradientHeads())

@@ -132,7 +132,9 @@ def test_plots_of_a_result():
     result = RUN.simulate()
     assert_one_line(lambda: result.plot("risk", ax=5), ["ax = 5 must be matplotlib Axes"], TypeError)
     assert_one_line(lambda: result.plot("risk", band=5), ["band = 5 must be True or False"])
-    assert_one_line(lambda: result.plot("risk", predicted="yes"), ["predicted = 'yes' must be True or False"])
+    for wrong in (True, result, lf.predict, "lf.predict"):
+        words = ["prediction = ", "must be a prediction, such as lf.predict(result)"]
+        assert_one_line(lambda wrong=wrong: result.plot("subspace_distance", prediction=wrong), words, TypeError)
     ax = result.plot("risk", band=np.False_)
     assert len(ax.lines) == 1
     plt.close(ax.figure)

@@ -42,7 +42,7 @@ class AltGDmin(Algorithm):
     init : Initial, "moments", "random" or array_like (d, k) or (trials, d, k), optional
         Initial B, instead of truncated local averages.
     split : bool
-        If True, heads are fitted on the first half of a client's samples, and the gradient uses the second half.
+        If True, heads are fitted on the first half of a client's samples, and the gradient uses the others.
 
     Raises
     ------
@@ -59,9 +59,9 @@ class AltGDmin(Algorithm):
         w_i &\leftarrow \arg\min_w \|Z_i w - y_i\|^2 \\
         B &\leftarrow \operatorname{qr}\Bigl(B - \eta \sum_i X_i^\top (Z_i w_i - y_i)\, w_i^\top\Bigr)
 
-    On the same samples this is `FedRep` with exact heads and another step size. The source proves convergence for
-    samples that are fresh in each round and half-round: fresh data with ``split=True``. Cost of a round ``O(p m (d k +
-    k^2))``.
+    On the same samples this is `FedRep` with exact heads and another step size; recorded heads are as there. The source
+    proves convergence for samples that are fresh in each round and half-round: fresh data with ``split=True``. Cost of
+    a round ``O(p m (d k + k^2))``.
 
     **Deviations**: the source's step size has ``s = sigma_max`` of the matrix of regressors, which a server does not
     know; the spectral norm of the local averages, with noise larger, takes its place. With partial participation the
@@ -119,7 +119,7 @@ class AltGDmin(Algorithm):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         B = state.array("B")
-        first, second = batch.split() if self.split else (batch, batch)
+        first, second = batch.split(rest=True) if self.split else (batch, batch)
         fit = first.project(B).fit()
         if self.split:
             gradient = second.project(B).representation_gradient(fit.W, second.counts)

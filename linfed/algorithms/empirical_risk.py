@@ -52,8 +52,8 @@ class NuclearNorm(Algorithm):
 
     by accelerated proximal gradient steps (FISTA) with backtracking and adaptive restarts: each step decreases all
     singular values by the same amount, to at least 0. The solution is 0 if the weight is at least the spectral norm of
-    the gradient at 0. One round on fixed samples is enough; the other clients' rows stay as they are. Cost of an
-    iteration ``O(n m d + n d min(n, d))``.
+    the gradient at 0. One round on fixed samples is enough; the other clients' rows stay as they are, and with `rank`
+    their heads, which belong to an earlier B. Cost of an iteration ``O(n m d + n d min(n, d))``.
 
     **Deviations**: `rank` is an addition.
 
@@ -196,8 +196,8 @@ class BurerMonteiro(Algorithm):
 
     The penalty is 0 at balanced factors of any ``B W'`` and does not change the smallest loss; the start is balanced.
     The objective is not convex: the result can depend on `init`. B is then orthonormalised, and the heads with it. One
-    round on fixed samples is enough. With m <= k the initial heads already explain all samples, so B keeps its span.
-    Cost of an iteration ``O(p m (d k))``.
+    round on fixed samples is enough, with full participation: the heads of other clients belong to an earlier B. With m
+    <= k the initial heads already explain all samples, so B keeps its span. Cost of an iteration ``O(p m (d k))``.
 
     **Deviations**: the balancing penalty replaces the constraint of orthonormal columns.
 

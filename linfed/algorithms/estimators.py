@@ -14,7 +14,7 @@ from linfed.algorithms.base import Algorithm, Communication, InitContext, Requir
 from linfed.data.batch import Batch
 from linfed.data.row_batch import RowBatch
 from linfed.errors import check_bool, check_integer
-from linfed.numerics.linalg import top_eigenvectors
+from linfed.numerics.linalg import eigh, svd, top_eigenvectors
 from linfed.numerics.streams import TrialRandom
 
 
@@ -62,7 +62,8 @@ class MethodOfMoments(SpectralEstimator):
     Notes
     -----
     The estimate uses the samples of the round's participants; the heads are fitted by least squares on the same
-    samples, of minimum norm if m < k. One round on fixed samples is enough. For isotropic Gaussian x the mean of the
+    samples, of minimum norm if m < k. One round on fixed samples is enough; heads of clients that do not take part
+    belong to an earlier B. For isotropic Gaussian x the mean of the
     matrix is ``2 Gamma + (tr Gamma + sigma^2) I`` with ``Gamma = mean_i phi_i phi_i'``. Cost ``O(p m d^2 + d^3)``.
 
     **Deviations**: exact heads on the same samples are an addition.
@@ -203,8 +204,8 @@ class TwoReplica(SpectralEstimator):
         first, second = (_local_averages(half, dim) for half in batch.split())
         product = first.mT @ second
         if not self.symmetric:
-            return np.ascontiguousarray(np.linalg.svd(product)[0][..., : self.rank])
-        values, vectors = np.linalg.eigh(product + product.mT)
+            return np.ascontiguousarray(svd(product)[0][..., : self.rank])
+        values, vectors = eigh(product + product.mT)
         order = np.argsort(-np.abs(values), axis=-1)[..., None, : self.rank]
         return np.ascontiguousarray(np.take_along_axis(vectors, order, axis=-1))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from linfed._values import Configuration
+from linfed._values import ByValue, Configuration, check_fields, converted, owned
 from linfed.algorithms.base import Algorithm
 from linfed.data.samples import Data
 from linfed.errors import check_instance
@@ -26,7 +26,7 @@ from linfed.tables.labeled_array import LabeledArray
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Configuration):
+class Run(ByValue):
     """Cell for one run of `simulate`, with its arguments as fields; `grid` copies it and `sweep` runs it.
 
     Parameters
@@ -77,6 +77,7 @@ class Run(Configuration):
 
     def __post_init__(self) -> None:
         check_instance("algorithm", self.algorithm, (Algorithm, Tuned), "an algorithm, or lf.Tuned(base=..., grid=...)")
+        check_fields(self, **dict.fromkeys(("participation", "seed", "metrics"), converted(owned)))
 
     def check(self) -> None:
         """Raise if `simulate` would not accept the arguments; the options of a tuning are checked when it runs."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from linfed._types import Array, Generator, Indices
 from linfed.errors import check_array, check_integer, check_number, check_shape, check_whole, short_repr
+from linfed.numerics.rounding import rounded_share
 from linfed.numerics.streams import Seed, Stream, check_seed, generators
 from linfed.problems.classes import checked_classes_per_client, dealt_classes
 from linfed.system.memory import check_fits
@@ -309,7 +310,7 @@ def held_out(clients: Indices, labels: Array, share: float, seed: Seed) -> tuple
         order = rng.permutation(len(labels))
         order = order[owner[order] >= 0]
         place, counts = places(owner[order] * (classes.max() + 1) + classes[order])
-        is_test = place < np.minimum(np.floor(share * counts + 0.5), counts - 1)
+        is_test = place < np.minimum(rounded_share(share, counts), counts - 1)
         train.append(order[~is_test])
         test.append(order[is_test])
     return train, test

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -80,6 +80,29 @@ def draw_curve(
     return ax
 
 
+@runtime_checkable
+class PredictedCurve(Protocol):
+    """A predicted curve that figures can draw, such as a `linfed.prediction.Prediction`."""
+
+    @property
+    def rounds(self) -> Indices: ...  # noqa: D102
+    @property
+    def trials(self) -> int | None: ...  # noqa: D102
+    @property
+    def distance(self) -> Array: ...  # noqa: D102
+    @property
+    def low(self) -> Array | None: ...  # noqa: D102
+    @property
+    def high(self) -> Array | None: ...  # noqa: D102
+    @property
+    def warnings(self) -> tuple[str, ...]: ...  # noqa: D102
+
+
+def describe_trials(trials: int | None) -> str:
+    """Return which trials are predicted: the first one if `trials` is None."""
+    return "trial 0" if trials is None or trials == 1 else f"trials 0 to {trials - 1}"
+
+
 def draw_prediction(
     ax: Axes,
     rounds: Array | Indices,
@@ -87,6 +110,7 @@ def draw_prediction(
     low: Array | None = None,
     high: Array | None = None,
     *,
+    of: str = "",
     uncertain: bool = False,
 ) -> None:
     """Plot a prediction as thin black lines: the medians over trials of the distance and of the ends of its band.
@@ -99,10 +123,12 @@ def draw_prediction(
         Rounds, or other values of the horizontal axis.
     distance, low, high : ndarray (R,) or (trials, R)
         Predicted distance, and the ends of its band.
+    of : str, default ""
+        What is predicted, for the legend.
     uncertain : bool, default False
         If True, the prediction comes with warnings. Its line is dashed and has a separate entry in the legend.
     """
-    name = "predicted, with warnings" if uncertain else "predicted"
+    name = ", ".join(filter(None, ("predicted", of, "with warnings" if uncertain else "")))
     for values, line in ((low, ":"), (high, ":"), (distance, "-")):
         if values is not None:
             is_new = line == "-" and name not in [each.get_label() for each in ax.lines]

@@ -2,7 +2,8 @@
 
 Every random number of a run belongs to one *stream* (truth, participation, x, noise, ...) of one *trial*. The generator
 of the pair is ``SeedSequence(seed, spawn_key=(stream, trial))``, so the random numbers of a trial do not depend on the
-other trials or on the process.
+other trials or on the process. The streams of a seed that is a tuple have other numbers: no tuple is equivalent to an
+integer.
 
 A stream that is read once per round is drawn ahead in blocks of whole rounds, value by value. A longer run therefore
 extends a shorter one, and the numbers depend neither on the number of trials nor on the length of a block.
@@ -52,6 +53,10 @@ class Stream(IntEnum):
     HELD_OUT = 19
 
 
+OF_TUPLES = 1 << 16
+"""Added to the number of a stream if the seed is a tuple."""
+
+
 def check_seed(seed: object) -> Seed:
     """Return `seed` as a non-negative int or a tuple of non-negative ints."""
     if isinstance(seed, tuple | list) and seed:
@@ -61,6 +66,16 @@ def check_seed(seed: object) -> Seed:
             f"seed = {short_repr(seed)} must be a non-negative integer or a tuple of non-negative integers"
         )
     return int(seed)
+
+
+def check_trials(trials: object, least: int = 1) -> Sequence[int]:
+    """Return the numbers of trials, integers of at least 0, as a range or a list; raise for fewer than `least`."""
+    numbers = trials.tolist() if isinstance(trials, np.ndarray) and trials.ndim == 1 else trials
+    if isinstance(numbers, range | list | tuple) and len(numbers) >= least:
+        ends = (numbers[0], numbers[-1]) if isinstance(numbers, range) and numbers else numbers
+        if all(is_integer(one) and one >= 0 for one in ends):
+            return numbers if isinstance(numbers, range) else [int(one) for one in numbers]
+    raise ValueError(f"trials = {short_repr(trials)} must be a sequence of the trials' numbers, integers of at least 0")
 
 
 def generators(seed: Seed, stream: Stream, trials: Sequence[int]) -> list[Generator]:
@@ -80,9 +95,12 @@ def generators(seed: Seed, stream: Stream, trials: Sequence[int]) -> list[Genera
     list of numpy.random.Generator
         SFC64 generators, each a function of only (seed, stream, trial).
     """
-    # The length comes first: otherwise a tuple that ends in zeros would be equivalent to a shorter one.
-    entropy = (len(seed), *seed) if isinstance(seed, tuple) else seed
-    return trial_generators(entropy, int(stream), trials)
+    seed, trials = check_seed(seed), check_trials(trials, least=0)
+    if not isinstance(seed, tuple):
+        return trial_generators(seed, int(stream), trials)
+    # NumPy joins the parts as words of 32 bits and fills up with zeros. The lengths tell where each part ends.
+    lengths = (part.bit_length() for part in seed)
+    return trial_generators((len(seed), *lengths, *seed), OF_TUPLES + int(stream), trials)
 
 
 class RoundStream:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, overload
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from linfed.prediction.table import ENTRIES, table
 from linfed.problems import Problem
 from linfed.simulation.job import Job, checked_job
 from linfed.simulation.participation import Participation
+from linfed.simulation.results import Result
 from linfed.system.memory import check_fits
 
 PERSONAL: tuple[type[Algorithm], ...] = (Ditto, APFL, PFedMe, PerFedAvg, L2GD)
@@ -63,17 +65,26 @@ METHODS = ("initial_state", "step", "estimate", "finish")
 
 
 def _check_size(job: Job) -> None:
-    """Raise a `SizeError` if the ground truth of a trial, or the required fixed samples, do not fit into memory."""
+    """Raise a `SizeError` if ground truths, curves or the required fixed samples do not fit into memory."""
     sizes, n, d = job.sizes, job.sizes.n_clients, job.sizes.dim
+    truth = 0.0
     if job.problem is not None:
+        truth = float(job.problem.floats_per_trial())
         name = f"a ground truth with n_clients = {n} and dim = {d}"
-        check_fits(4.0 * job.problem.floats_per_trial(), name, "predict for fewer clients")
+        check_fits(4.0 * truth, name, "predict for fewer clients")
+    every = job.trials * (truth + 3.0 * (job.rounds + 1))
+    check_fits(every, f"trials = {job.trials} with rounds = {job.rounds}", "predict fewer trials")
     if isinstance(job.data, FixedSamples) and isinstance(job.algorithm, Averaging | PersonalModels):
         m = job.data.n_samples
         name = f"n_clients = {n} with {m} samples of dimension {sizes.dim} each"
         check_fits(float(n) * (m * (d + 1) + d * (d + 1)), name, "predict for fewer clients or samples")
 
 
+@overload
+def predict(algorithm: Result, *, trials: int | None = None) -> Prediction: ...
+
+
+@overload
 def predict(
     algorithm: Algorithm,
     problem: Problem | None = None,
@@ -83,17 +94,31 @@ def predict(
     participation: Participation = 1.0,
     trials: int | None = None,
     seed: Seed = 0,
+) -> Prediction: ...
+
+
+def predict(
+    algorithm: Algorithm | Result,
+    problem: Problem | None = None,
+    *,
+    data: Data | None = None,
+    rounds: int | None = None,
+    participation: Participation | None = None,
+    trials: int | None = None,
+    seed: Seed | None = None,
 ) -> Prediction:
     """Predict a run's distance from the ground truth, floor, rate, stability edge and best step, without running it.
 
     Parameters
     ----------
-    algorithm, problem, data, rounds, participation, seed
-        As in `simulate`.
+    algorithm : Algorithm or Result
+        Algorithm, or the result of a run, which contains all arguments of the run.
+    problem, data, rounds, participation, seed
+        As in `simulate`; with an algorithm, data and rounds are required.
     trials : int, optional
-        Number of trials to predict, each with its own ground truth and initialisation. The results then have a trial
-        axis. By default only the first trial is predicted, without a trial axis. If given arrays have a trial axis, all
-        their trials are predicted.
+        Number of trials to predict, from the first one on, each with its own ground truth and initialisation. The
+        prediction then has a trial axis. By default, all trials of a given result, or of given arrays with a trial
+        axis; otherwise only the first trial, without a trial axis.
 
     Returns
     -------
@@ -109,8 +134,13 @@ def predict(
 
     Notes
     -----
-    Heads and initialisation are those of the run, given by ``seed`` and trial. The method of moments draws its samples,
-    at a cost of O(n m d^2), and ``lf.AtDistance(delta)`` has no cost. Predicted quantities for each kind of run::
+    Heads and initialisation are those of the run, given by ``seed`` and trial. The prediction of a trial is for runs
+    with its ground truth and initialisation. Other trials may be far from it: compare the median over the trials of a
+    run with the median over the predictions of these trials. Predicting a trial costs up to about ten times as much as
+    simulating it.
+
+    The method of moments draws its samples, at a cost of O(n m d^2), and ``lf.AtDistance(delta)`` has no cost.
+    Predicted quantities for each kind of run::
 
         {table}
 
@@ -126,6 +156,7 @@ def predict(
     Examples
     --------
     >>> import linfed as lf
+    >>> import numpy as np
     >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=5)
     >>> algorithm = lf.FedRep(rank=5, step_size=0.8, init=lf.AtDistance(0.9))
     >>> prediction = lf.predict(algorithm, problem, data=lf.FreshSamples(20), rounds=30)
@@ -133,10 +164,37 @@ def predict(
     ((31,), True)
     >>> float(prediction.floor), bool(prediction.stability_edge > 2)
     (0.0, True)
+
+    Predict the trials of a run:
+
+    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(20), rounds=30, trials=4)
+    >>> found = lf.predict(result)
+    >>> found.distance.shape, float(np.median(found.distance / result.metrics["subspace_distance"]).round(1))
+    ((4, 31), 1.0)
+
+    Some runs have no prediction:
+
     >>> lf.predict(algorithm, problem, data=lf.FixedSamples(20), rounds=30).distance  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     linfed.errors.NoPredictionError: no prediction of FedRep's distance is available for FixedSamples: ...
     """
+    if isinstance(algorithm, Result):
+        run = {"problem": problem, "data": data, "rounds": rounds, "participation": participation, "seed": seed}
+        if given := [name for name, value in run.items() if value is not None]:
+            raise TypeError(f"predict(result) takes {', '.join(given)} from the result: only trials= can be given")
+        result = algorithm
+        return predict(
+            result.algorithm,
+            result.problem,
+            data=result.data,
+            rounds=int(result.rounds[-1]) - result.has_final_step,
+            participation=result.participation,
+            trials=result.trials if trials is None else trials,
+            seed=result.seed,
+        )
+    if data is None or rounds is None:
+        raise TypeError("predict requires data= and rounds= with an algorithm; only a result contains them")
+    participation, seed = 1.0 if participation is None else participation, 0 if seed is None else seed
     job = simplest(checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], 1, "auto"))
     if job.sizes.classes:
         raise NoPredictionError(
@@ -157,7 +215,7 @@ def predict(
             f"no prediction of {base.__name__} is available for clients with different numbers of fresh samples"
         )
     found = LAWS[base](job, job.algorithm)
-    return found.of_first() if trials is None and job.trials == 1 else found
+    return replace(found, trials=None if trials is None and job.trials == 1 else job.trials)
 
 
 if predict.__doc__:  # none with python -OO

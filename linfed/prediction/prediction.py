@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array, Indices
+from linfed._types import Array, Indices, MaybeNone
 from linfed.errors import NoPredictionError
 from linfed.figures import curves
 from linfed.figures import html as page
@@ -106,8 +106,8 @@ class Slow:
         return self.compute()
 
 
-Asked: TypeAlias = "Callable[[], Quantity] | Slow | str"
-"""Function that computes a quantity, or the message if it is not available."""
+Asked: TypeAlias = "Callable[[], Quantity] | Slow | Quantity | str"
+"""A quantity, a function that computes it, or the message if it is not available."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -130,11 +130,16 @@ class Prediction:
         Exact alternatives of similar cost.
     rounds : ndarray of int (rounds + 1,)
         Rounds from 0 to the last, as in the columns of a result's metrics.
+    trials : int or None
+        Number of predicted trials, from the first one on; arrays then have a trial axis. If None, only the first trial
+        is predicted, and arrays have no trial axis.
 
     Notes
     -----
     ``distance`` is that of a typical run: the root mean square for ``law = "means"``, exact if B does not move or is
-    the true subspace, and otherwise the median over runs. Arrays have a trial axis if `trials` was given to `predict`.
+    the true subspace, and otherwise the median over runs with the ground truth and the initialisation of the trial.
+
+    Pickling and copying compute all available quantities.
 
     Examples
     --------
@@ -154,7 +159,7 @@ class Prediction:
     notes: tuple[str, ...] = ()
     _curves: Curves | str
     _quantities: Mapping[str, Asked] = field(default_factory=dict)
-    _first: bool = False
+    trials: int | None = None
     _computed: dict[str, Quantity] = field(init=False, default_factory=dict)
 
     @property
@@ -163,7 +168,7 @@ class Prediction:
         return self._available_curves().distance
 
     @property
-    def low(self) -> Array | None:
+    def low(self) -> Array | MaybeNone:
         """10 % quantile of the distance over runs, as `distance`; None if fluctuations are not predicted.
 
         Its accuracy is part of `validity`. If `low` and `high` differ by a few per cent, the share of runs between them
@@ -172,7 +177,7 @@ class Prediction:
         return self._available_curves().low
 
     @property
-    def high(self) -> Array | None:
+    def high(self) -> Array | MaybeNone:
         """90 % quantile of the distance over runs, as `low`; None if fluctuations are not predicted."""
         return self._available_curves().high
 
@@ -203,14 +208,10 @@ class Prediction:
         """Step size with the smallest `rate`."""
         return self._quantity("best_step")
 
-    def of_first(self) -> Prediction:
-        """Return the prediction of the first trial, without a trial axis."""
-        return replace(self, _first=True)
-
     def _available_curves(self) -> Curves:
         if isinstance(self._curves, str):
             raise NoPredictionError(self._curves)
-        if not self._first:
+        if self.trials is not None:
             return self._curves
         distance, low, high, _ = self._curves
         return Curves(distance[0], None if low is None else low[0], None if high is None else high[0])
@@ -223,14 +224,25 @@ class Prediction:
             if isinstance(quantity, str):
                 raise NoPredictionError(quantity)
             try:
-                self._computed[name] = quantity()
+                self._computed[name] = quantity if isinstance(quantity, Quantity) else quantity()
             except ValueError as error:
                 raise NoPredictionError(str(error)) from None
         found = self._computed[name]
-        return replace(found, value=found.value[0]) if self._first else found
+        return replace(found, value=found.value[0]) if self.trials is None else found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields with the values of all quantities: functions that compute them cannot be pickled."""
+        found: dict[str, Asked] = {}
+        for name in self._quantities:
+            try:
+                self._quantity(name)
+                found[name] = self._computed[name]
+            except (MemoryError, ValueError) as error:
+                found[name] = str(error)
+        return self.__dict__ | {"_quantities": found}
 
     def __repr__(self) -> str:
-        lines = [f"<Prediction {self.law!r}, {self.rounds[-1]} rounds>"]
+        lines = [f"<Prediction {self.law!r}, {self._length()}>"]
         lines += [f"distance: {self._course()}"] if self._course() else []
         lines += [f"{name}: {value}" for name, value, *_ in self._numbers()]
         lines.append(f"range: {self.validity}")
@@ -239,7 +251,7 @@ class Prediction:
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: predicted quantities, their sources, and a figure of the distance."""
         facts = [
-            ("prediction", f"{self.law}, {self.rounds[-1]} rounds"),
+            ("prediction", f"{self.law}, {self._length()}"),
             ("distance", self._course() or str(self._curves)),
             ("source", self.source),
             ("range", self.validity),
@@ -263,6 +275,10 @@ class Prediction:
             ax.set(xlabel="round", ylabel="subspace distance", yscale="log" if np.all(distance > 0) else "linear")
 
         return page.figure(draw)
+
+    def _length(self) -> str:
+        """Return the numbers of rounds and trials as text."""
+        return f"{self.rounds[-1]} rounds of {curves.describe_trials(self.trials)}"
 
     def _course(self) -> str:
         """Return the initial and final distance as text; empty if the distance is not predicted."""

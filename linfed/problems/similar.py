@@ -12,6 +12,7 @@ import numpy as np
 from linfed._types import Generator
 from linfed._values import check_fields, non_negative
 from linfed.errors import check_number
+from linfed.numerics.rounding import rounded_share
 from linfed.numerics.streams import Seed, Stream, generators
 from linfed.problems.base import Truth
 from linfed.problems.shared import SharedRepresentation
@@ -111,7 +112,7 @@ class SimilarRepresentations(SharedRepresentation):
         return self._count(self.n_clients)
 
     def _count(self, clients: int) -> int:
-        return math.floor(self.outliers * clients + 0.5)
+        return int(rounded_share(self.outliers, clients))
 
     @property
     def truth_rank(self) -> int | None:  # type: ignore[override]

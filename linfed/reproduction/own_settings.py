@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import inspect
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from linfed._values import Configuration
+from linfed._values import Choice, Configuration
 from linfed.errors import SizeError, UsageError, is_real, short_repr, suggestion
 from linfed.search.tuning import Tuned
 from linfed.statistics.formulas import SYMBOLS
@@ -60,7 +61,8 @@ def with_settings(lists: CellLists, settings: Mapping[str, Any]) -> dict[str, li
         Cells by table.
     settings : mapping of str to value
         New values by field. A field is a dotted path, as in `linfed.grid`. Parts of the path can be left out, except
-        the last, if the rest matches only one field. Cells without the field stay unchanged.
+        the last, if the rest matches only one field. Cells without the field stay unchanged, and so do cells whose
+        field does not allow the value (`linfed.choice`) if another cell's field does.
 
     Returns
     -------
@@ -82,13 +84,19 @@ def with_settings(lists: CellLists, settings: Mapping[str, Any]) -> dict[str, li
             hint = suggestion(column if column in shorter else path, shorter)
             hint = hint or f"; choose from: {', '.join(all_paths)}"
             raise UsageError(f"--set {path}: no cell has this field{hint}")
+    fitting = {path for path, value in settings.items() if _fits_a_cell(path, value, fields)}
     found: dict[str, list[Any]] = {}
     for key, cells in lists.items():
         new = []
         for cell, cell_fields in zip(cells, fields[key], strict=True):
             paths = {path: _resolved(path, cell_fields) for path in settings}
-            changes = {full: settings[path] for path, full in paths.items() if full}
+            changes = {
+                full: settings[path]
+                for path, full in paths.items()
+                if full and (path not in fitting or _allows(cell_fields[full], settings[path]))
+            }
             for full, value in changes.items():
+                _check_label(full, value, cell_fields[full])
                 _check_value(full, value, cell_fields[full], least[key].get(full))
                 _check_not_tuned(full, cell)
             try:
@@ -141,6 +149,29 @@ def _resolved(path: str, cell_fields: Mapping[str, Field]) -> str | None:
     return found[0] if found else None
 
 
+def _fits_a_cell(path: str, value: Any, fields: Mapping[str, Sequence[Mapping[str, Field]]]) -> bool:
+    """Return whether a field that a shortened path matches allows a value in some cell."""
+    cells = (one for of_cells in fields.values() for one in of_cells)
+    return any(full and _allows(one[full], value) for one in cells if (full := _resolved(path, one)))
+
+
+def _allows(field: Field, value: Any) -> bool:
+    """Return whether the declaration of a field by `linfed.choice` allows a value; True without a declaration."""
+    declared = _declared(field)
+    try:
+        if declared is not None:
+            declared.checked(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _declared(field: Field) -> Choice | None:
+    """Return the declaration of a field by `linfed.choice`, or None."""
+    declared = inspect.getattr_static(field.owner, field.name, None)
+    return declared if isinstance(declared, Choice) else None
+
+
 def _least(of_cells: Sequence[Mapping[str, Field]]) -> dict[str, float]:
     """Return the smallest value of each numeric field over cells."""
     found: dict[str, float] = {}
@@ -154,9 +185,9 @@ def _least(of_cells: Sequence[Mapping[str, Field]]) -> dict[str, float]:
 def _check_value(path: str, value: Any, field: Field, least: float | None) -> None:
     """Raise `UsageError` if a value has the wrong type, or is too small for a count or a nonnegative number.
 
-    Configuration classes of linfed check their own fields.
+    Configuration classes of linfed and fields declared by `linfed.choice` check their own values.
     """
-    if isinstance(field.owner, Configuration):
+    if isinstance(field.owner, Configuration) or _declared(field) is not None:
         return
     try:
         hint = typing.get_type_hints(type(field.owner)).get(field.name, Any)
@@ -169,6 +200,13 @@ def _check_value(path: str, value: Any, field: Field, least: float | None) -> No
         lowest = 1 if isinstance(value, int) and isinstance(least, int) and least >= 1 else 0
         if least >= 0 and value < lowest:
             raise UsageError(f"--set: {path} = {short_repr(value)} must be at least {lowest}")
+
+
+def _check_label(path: str, value: Any, field: Field) -> None:
+    """Raise `UsageError` for another allowed word in a field that only names what other fields say."""
+    declared = _declared(field)
+    if declared is not None and declared.label and value != field.value and _allows(field, value):
+        raise UsageError(f"--set {path}: the field only names the values of other fields; set those instead")
 
 
 def _is_of(value: Any, hint: Any) -> bool:

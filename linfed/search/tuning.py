@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
-
 from linfed._types import Array, Indices
-from linfed._values import Check, Configuration, check_fields, non_negative, optional, takes
+from linfed._values import ByValue, Check, check_fields, converted, non_negative, optional, owned, takes
 from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.data.samples import Data, GivenSamples
 from linfed.errors import (
@@ -24,6 +22,7 @@ from linfed.errors import (
     check_integer,
     check_number,
     is_real,
+    is_several,
     short_repr,
     suggestion,
 )
@@ -53,7 +52,7 @@ TUNING_SEED = 0x74756E65
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuned(Configuration):
+class Tuned(ByValue):
     """Algorithm of an `lf.Run` that is tuned before it runs.
 
     Parameters
@@ -92,6 +91,7 @@ class Tuned(Configuration):
 
     def __post_init__(self) -> None:
         check_algorithm(self.base, "base")
+        check_fields(self, grid=converted(owned))
         _settings(self.base, self.grid)
         check_fields(
             self,
@@ -300,7 +300,11 @@ def _tuning_data(data: Data, validation_share: float | None, seed: Seed) -> Data
 def tuning_seed(seed: Seed) -> Seed:
     """Return the seed for the tuning trials, which are independent of the trials of a run with `seed`."""
     seed = check_seed(seed)
-    return (*seed, TUNING_SEED) if isinstance(seed, tuple) else (seed, TUNING_SEED)
+    if isinstance(seed, tuple):
+        return (*seed, TUNING_SEED)
+    # An integer above 2^94, whose words of 32 bits are 2, the seed and `TUNING_SEED`: published numbers rest on it.
+    words = max(1, -(-seed.bit_length() // 32))
+    return (((TUNING_SEED << 32 * words) + seed) << 32) + 2
 
 
 # --- checks of arguments -------------------------------------------------------------------------------------
@@ -364,7 +368,7 @@ def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:
     """Return the settings to try; raise unless they name fields of the algorithm."""
     if isinstance(grid, Mapping):
         for name, values in grid.items():
-            if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+            if not is_several(values):
                 raise ValueError(f"grid[{name!r}] = {short_repr(values)} must be a sequence of values to try")
             if len(values) == 0:
                 raise ValueError(f"grid[{name!r}] must have at least one value")
@@ -378,7 +382,7 @@ def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:
             )
         settings = [dict(setting) for setting in grid]
     if not settings or not settings[0]:
-        raise ValueError(f"grid = {grid!r} must name at least one hyper-parameter")
+        raise ValueError(f"grid = {short_repr(grid)} must name at least one hyper-parameter")
     for setting in settings:
         for name in setting:
             _check_field(algorithm, name)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from linfed._types import Indices
 from linfed.errors import check_unmasked, is_integer, short_repr
+from linfed.numerics.rounding import rounded_share
 from linfed.numerics.streams import BLOCK_VALUES, Seed, Stream, generators
 from linfed.system.memory import check_copy
 
@@ -49,12 +50,14 @@ def n_participants(participation: float | np.number[Any], n_clients: int) -> int
             f"participation = {short_repr(participation)} must be a share in (0, 1]; for a number of "
             f"clients give an int"
         )
-    share = float(participation) if isinstance(participation, float | np.floating) else math.nan
+    share = math.nan
+    if isinstance(participation, float | np.floating):  # a shorter float is taken as written: np.float32(0.29) is 0.29
+        share = float(str(participation) if isinstance(participation, np.floating) else participation)
     if not 0 < share <= 1:
         raise ValueError(
             f"participation = {participation!r} must be a share in (0, 1], or an int from 1 to {n_clients}"
         )
-    return max(1, int(np.floor(share * n_clients + 0.5)))
+    return max(1, int(rounded_share(share, n_clients)))
 
 
 class Participants:

@@ -19,7 +19,15 @@ from linfed._types import Array, Indices, Json
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
-from linfed.errors import DivergenceWarning, EngineError, check_bool, check_choice, check_instance, short_repr
+from linfed.errors import (
+    DivergenceWarning,
+    EngineError,
+    check_bool,
+    check_choice,
+    check_instance,
+    check_text,
+    short_repr,
+)
 from linfed.figures import curves, html
 from linfed.figures.style import free_look, line_properties, tell_apart
 from linfed.numerics.linalg import quiet
@@ -28,7 +36,7 @@ from linfed.numerics.streams import Seed
 from linfed.problems import Problem, n_classes
 from linfed.simulation import archive
 from linfed.simulation.class_metrics import class_values
-from linfed.simulation.engines import open_source
+from linfed.simulation.engines import open_source, undeclared
 from linfed.simulation.evaluation_samples import measured_samples
 from linfed.simulation.job import Job, checked_job
 from linfed.simulation.metrics import LOSSES, METRICS, SHARES, MetricTable, client_losses, client_risks, squared_errors
@@ -41,13 +49,8 @@ from linfed.system.extras import import_optional
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from linfed.prediction import Prediction
-
 NO_MEANS = ("subspace_distance", "parameter_error", "mean_truncation_error")
 """Metrics that are not a mean over clients."""
-
-PREDICTED_TRIALS = 5
-"""Number of trials whose predictions a plot averages."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,6 +147,7 @@ class Result:
             f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self._length()}, "
             f"{self.participants} clients a round, engine {self.engine}, seed {self.seed}, "
             f"{self.seconds:.2f} s: {self._outcomes()}",
+            *([note] if (note := self._undeclared()) else []),
         ]
         width = max([20, *map(len, self.metrics)])
         if self.metrics:
@@ -151,6 +155,9 @@ class Result:
         for name, *texts in self._last_values():
             lines.append(f"{name:<{width}} {' '.join(f'{text:>12}' for text in texts)}")
         return "\n".join(lines)
+
+    def _undeclared(self) -> str:
+        return undeclared(self.engine, self.algorithm, self.problem, self.data)
 
     def _problem_text(self) -> str:
         return "no ground truth" if self.problem is None else one_line_repr(self.problem)
@@ -184,7 +191,7 @@ class Result:
             ("problem", self._problem_text()),
             ("data", one_line_repr(self.data)),
             ("run", f"{self._length()}, {self.participants} clients a round, seed {short_repr(self.seed)}"),
-            ("engine", f"{self.engine}, {self.seconds:.2f} s"),
+            ("engine", "; ".join(filter(None, (f"{self.engine}, {self.seconds:.2f} s", self._undeclared())))),
             ("trials", self._outcomes()),
         ]
         last = html.table(("at the end", "median", "10 %", "90 %"), self._last_values()) if self.metrics else ""
@@ -532,30 +539,6 @@ class Result:
         missing: dict[str, Any] = {name: self._or_nan(array.copy()) for name, array in state.arrays().items()}
         return state.update(**missing)
 
-    def predict(self, trials: int | None = None) -> Prediction:
-        """Return the prediction for this run, from `linfed.predict` with the arguments of the run.
-
-        Parameters
-        ----------
-        trials : int, optional
-            Number of trials to predict, starting with the first. By default only the first trial is predicted, without
-            a trial axis.
-
-        Returns
-        -------
-        Prediction
-
-        Raises
-        ------
-        NoPredictionError
-            If no prediction is available for the run.
-        """
-        from linfed.prediction import predict
-
-        setting: dict[str, Any] = {"data": self.data, "participation": self.participation, "seed": self.seed}
-        rounds = int(self.rounds[-1]) - self.has_final_step
-        return predict(self.algorithm, self.problem, rounds=rounds, trials=trials, **setting)
-
     def plot(
         self,
         metric: str,
@@ -563,7 +546,7 @@ class Result:
         ax: Axes | None = None,
         label: str | None = None,
         band: bool = True,
-        predicted: bool = False,
+        prediction: curves.PredictedCurve | None = None,
         **line_options: Any,
     ) -> Axes:
         """Plot a metric against rounds: the median over trials, with a 10-90 % band.
@@ -579,10 +562,10 @@ class Result:
             labels also contain the arguments that differ.
         band : bool
             If True, draw the 10-90 % band.
-        predicted : bool
-            If True, also draw the prediction of "subspace_distance", the median over the first five trials, as a thin
-            black line. Dotted lines are the predicted 10 and 90 % quantiles over runs with the same ground truth and
-            initialisation.
+        prediction : Prediction, optional
+            Prediction of "subspace_distance", such as ``lf.predict(result)``: its median over trials is drawn as a thin
+            black line, dashed if it has warnings. Dotted lines are the predicted 10 and 90 % quantiles over runs with
+            one ground truth and initialisation. The label says which trials are predicted.
         **line_options
             Options of a matplotlib line: color, linestyle, linewidth, marker, ...
 
@@ -598,13 +581,16 @@ class Result:
         from matplotlib.axes import Axes
 
         check_instance("ax", ax, (Axes, NoneType), "matplotlib Axes")
-        for name, value in (("band", band), ("predicted", predicted)):
-            check_bool(name, value)
-        if metric not in self.metrics.absent:
+        check_bool("band", band)
+        kinds = (curves.PredictedCurve, NoneType)
+        check_instance("prediction", prediction, kinds, "a prediction, such as lf.predict(result)")
+        check_instance("label", label, (str, NoneType), "a text")
+        if check_text("metric", metric) not in self.metrics.absent:
             check_choice("metric", metric, list(self.metrics))
-        if predicted and metric != "subspace_distance":
-            raise ValueError(f"predicted = True requires metric = 'subspace_distance', got {metric!r}: leave it out")
+        if prediction is not None and metric != "subspace_distance":
+            raise ValueError(f"prediction= requires metric = 'subspace_distance', got {metric!r}: leave it out")
         values = self.metrics[metric]
+        distance = None if prediction is None else prediction.distance
         options = free_look(self.name, ax) | line_properties(line_options)
         ax = curves.draw_curve(
             self.rounds,
@@ -618,9 +604,10 @@ class Result:
         )
         if not label:
             tell_apart(ax, self.name, self._differences(metric))
-        if predicted:
-            found = self.predict(trials=min(self.trials, PREDICTED_TRIALS))
-            curves.draw_prediction(ax, found.rounds, found.distance, found.low, found.high)
+        if prediction is not None and distance is not None:
+            of, uncertain = curves.describe_trials(prediction.trials), bool(prediction.warnings)
+            band_ends = prediction.low, prediction.high
+            curves.draw_prediction(ax, prediction.rounds, distance, *band_ends, of=of, uncertain=uncertain)
         return ax
 
     def _differences(self, metric: str) -> list[dict[str, str]]:

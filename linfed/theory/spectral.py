@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.estimators import LocalGram, MethodOfMoments, SpectralEstimator, TwoReplica, UStatistic
-from linfed.errors import check_array, check_integer, check_noise_std
+from linfed.errors import check_array, check_integer, check_noise_std, short_repr
 from linfed.theory.fedrep.fixed_samples import Tangents
 from linfed.theory.fedrep.largest_angle import mean_distance
 
@@ -184,5 +184,6 @@ def _constants(estimator: SpectralEstimator, n: float, m: float) -> tuple[float,
         share = (0.5 if estimator.symmetric else 1.0) / (n * half**2)
         return 1.0, (half + 1.0) * share, share, 0.5 if estimator.symmetric else 1.0
     raise TypeError(
-        f"estimator = {estimator!r} must be an lf.MethodOfMoments, lf.UStatistic, lf.TwoReplica or lf.LocalGram"
+        f"estimator = {short_repr(estimator)} must be an lf.MethodOfMoments, lf.UStatistic, lf.TwoReplica or "
+        "lf.LocalGram"
     )

@@ -87,7 +87,7 @@ class BoundTerms(NamedTuple):
         return self.contraction + self.concentration + self.shortcut + self.noise
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ShortcutRound(RecordedRound):
     """One round of the shortcut variant in the draft's notation, created with `of` from a step of `lf.iterate`.
 

@@ -51,7 +51,7 @@ class Blocks(NamedTuple):
     E: Array
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RecordedRound:
     """One round of the shortcut variant in the draft's notation, with equations up to (18) and Lemmas 1 and 2.
 

@@ -18,7 +18,7 @@ from linfed.theory.shortcut.bound import ShortcutRound
 from linfed.theory.shortcut.identities import IDENTITY_TOLERANCE
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ShortcutTrace:
     """Terms of the shortcut draft's bound (22) in the recorded rounds of a run.
 

@@ -48,7 +48,7 @@ CSV_LIMIT = 100_000
 """Largest size of a published CSV file in bytes."""
 
 REGION = ("largest", "rest", "smallest")
-TRACE = ("error", "inside", "identity", "growth", "remainder", "alive", *REGION)
+TRACE = ("error", "rms", "inside", "identity", "growth", "remainder", "alive", *REGION)
 """Columns along rounds of the runs of FLUTE's theorems; those of `REGION` describe the region R."""
 TERMS = ("contraction", "concentration", "shortcut", "noise")
 """Columns of the shortcut draft's bound, drawn for runs with noise."""

@@ -32,6 +32,9 @@ NAMES = (BASE, "Delta = 0.7", "Delta = 0.7, alpha = 0.0001", "d = 40", "k = 4", 
 ALLOWED = 0.05
 """The delta that shares of failures are compared with; the theorem leaves it open."""
 
+RECORDED = ("error", "rms", "inside", "identity", "growth", "remainder", "alive")
+"""Columns along the rounds."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Followed:
@@ -72,9 +75,7 @@ class Followed:
             covered = flute.flute_covered_rounds(spectrum, k, step, m)
         steps = lf.iterate(algorithm, problem, data=data, rounds=self.rounds, engine=engine, **of_trials)
         trace = flute.flute_trace(steps, algorithm, truth, every=max(1, self.rounds // 600))
-        followed = {
-            name: getattr(trace, name) for name in ("error", "inside", "identity", "growth", "remainder", "alive")
-        }
+        followed = {name: getattr(trace, name) for name in RECORDED}
         followed |= dict(zip(flute.Region._fields, np.moveaxis(trace.region, -1, 0), strict=True))
         floor = {}
         if self.data != POPULATION:
@@ -120,8 +121,8 @@ def settings(quick: bool) -> list[Followed]:
 
 def trace_of(one: lf.Table) -> flute.FluteTrace:
     """Return the trace of a run, with the prescribed singular values; columns that it lacks are NaN."""
-    names = ("rank", "n_clients", "step_size", "error", "inside", "entry", "identity", "growth", "remainder", "alive")
     missing = np.full_like(one["error"], np.nan)
+    names = ("rank", "n_clients", "step_size", "entry", *RECORDED)
     fields = {name: one[name] if name in one.columns else missing for name in names}
     spectrum = np.tile(one["singular_value"], (one["trials"], 1))
     region = np.stack([one[name] for name in flute.Region._fields], axis=-1)

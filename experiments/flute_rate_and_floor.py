@@ -2,15 +2,17 @@
 
 The runs are those of `experiments._flute_followed`, without the negative controls. The predictions are the rate of the
 derivative, ``1 - eta Delta / 2`` (`linfed.theory.flute_local_rate`), and the floor to first order
-(`linfed.theory.truncation_floor`), on one data set and on fresh samples. The theorem's bound is drawn with the smallest
-constant with which it holds. Its proof takes fresh samples in every round; they are compared with the reused samples of
-Algorithm 1. The rival of the predicted gain is the rule that the error is averaged over ``4 / (eta Delta)`` rounds.
+(`linfed.theory.truncation_floor`), on one data set and on fresh samples. The floor is a root mean square over clients,
+and is compared with the measured root mean square; the theorem's error is a mean over clients. The theorem's bound is
+drawn with the smallest constant with which it holds. Its proof takes fresh samples in every round; they are compared
+with the reused samples of Algorithm 1. The rival of the predicted gain is the rule that the error is averaged over
+``4 / (eta Delta)`` rounds.
 
 Figures
 -------
 "" : Error against rounds on fixed and on fresh samples, and on the population. Dotted: predicted rate; short dashes:
-    predicted floors; long dashes: the theorem's bound with each run's own smallest constant, up to the round that its m
-    covers. Lines: median over trials; shaded: 10-90 %. Noise std 0.5.
+    predicted floors, which are root mean squares over clients; long dashes: the theorem's bound with each run's own
+    smallest constant, up to the round that its m covers. Lines: median over trials; shaded: 10-90 %. Noise std 0.5.
 
 References: Liu, Shen and Yang 2024, Theorem 5.5, Appendix A.
 """
@@ -64,7 +66,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 if one["data"] != POPULATION and "floor" in one.columns:
                     ends, level = np.array([0.62, 1.0]) * one["round"][-1], float(np.median(one["floor"]))
                     shape = {"color": "black", "linewidth": 0.8, "linestyle": (0, (2, 1.5))}
-                    ax.plot(ends, [level] * 2, label="floor, predicted", **shape)
+                    ax.plot(ends, [level] * 2, label="floor (root mean square), predicted", **shape)
             ax.plot(t, local, linestyle=":", label="rate $1-\\eta\\Delta/2$, predicted", **grey)
             ax.axvline(entered, color="0.7", linewidth=0.8, zorder=0)
             ax.annotate("$T_R$", (entered, 1.0), xytext=(3, 0), textcoords="offset points")
@@ -100,11 +102,8 @@ def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
     ]
     return [
         *(flute.judge_local_rate(trace, where) for trace, where in population if trace.near.any()),
-        *(flute.judge_floor(one["error"], one["floor"], one["setting"]) for one in table.select(data=FIXED)),
-        *(
-            flute.judge_floor(one["error"], one["floor"], one["setting"], fresh=True)
-            for one in table.select(data=FRESH)
-        ),
+        *(flute.judge_floor(one["rms"], one["floor"], one["setting"]) for one in table.select(data=FIXED)),
+        *(flute.judge_floor(one["rms"], one["floor"], one["setting"], fresh=True) for one in table.select(data=FRESH)),
         *gains,
         *(flute.judge_fresh(trace_of(one), fixed[one["n_samples"]], one["setting"]) for one in fresh),
     ]

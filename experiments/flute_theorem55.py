@@ -10,7 +10,9 @@ the error is the subject of `experiments.flute_rate_and_floor`.
 Two lemmas bound the growth before the entry: Lemma A.16 the growth of Theta_k from below, Lemma A.17 the growth of
 Theta_res from above. On the population, Lemma A.17 is also judged without its term for the noise of samples.
 
-**Deviations**: the fractions in the two lemmas follow from their proofs, because the text that we have lost them.
+**Deviations**: Lemma A.16 is judged in the form of its proof, with an additive term
+(`linfed.theory.ThetaCoordinates.growth_bound`), because its own form is false where ``sigma_k^2(Theta_k)`` is small.
+The fraction in Lemma A.17 follows from its proof, because the text that we have lost it.
 
 Figures
 -------

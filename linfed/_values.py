@@ -121,6 +121,13 @@ def owned(value: Any) -> Any:
     return value
 
 
+def is_from_linfed(part: object) -> bool:
+    """Return whether an object and all configurations in its fields have classes that linfed defines."""
+    if not type(part).__module__.startswith("linfed."):
+        return False
+    return all(is_from_linfed(value) for value in vars(part).values() if isinstance(value, Configuration))
+
+
 def declared_last(cls: type[Any], attribute: str, methods: Iterable[str]) -> bool:
     """Return whether a class defines attribute `attribute` at or below the latest definition of the methods `methods`.
 

@@ -6,12 +6,12 @@ import math
 import numbers
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
-from linfed._types import Array
+from linfed._types import Array, Indices
 
 T = TypeVar("T")
 
@@ -261,11 +261,26 @@ def check_choice(name: str, value: object, allowed: Iterable[T]) -> T:
     raise ValueError(f"{name} = {short_repr(value)} is unknown{suggestion(value, words)}; allowed: {listed}")
 
 
+def check_sequence(name: str, value: object, wanted: str) -> list[Any]:
+    """Return the parts of a sequence, or raise if `value` is a single value, a text or a mapping."""
+    single = isinstance(value, str | bytes | memoryview | Mapping) or (isinstance(value, np.ndarray) and not value.ndim)
+    if single or not isinstance(value, Iterable):
+        raise TypeError(f"{name} = {short_repr(value)} must be {wanted}")
+    return list(value)
+
+
+def check_text(name: str, value: object) -> str:
+    """Return `value` if it is a string."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} = {short_repr(value)} must be a string")
+    return value
+
+
 def check_among(name: str, values: Iterable[T], allowed: Iterable[T], what: str) -> list[T]:
     """Return the allowed values of a sequence, or raise if it has no allowed value; the message calls them `what`."""
-    check_instance(name, values, Iterable, f"a sequence of {what}")
     allowed = list(allowed)
-    found = [value for value in values if value in allowed]
+    parts = check_sequence(name, values, f"a sequence of {what}")
+    found: list[T] = [value for value in parts if isinstance(value, Hashable) and value in allowed]
     if not found:
         raise ValueError(
             f"{name} = {short_repr(values)} must contain some of the {what}: {', '.join(map(str, allowed))}"
@@ -400,7 +415,7 @@ def check_array(name: str, value: object, shapes: Iterable[tuple[str, ...]]) -> 
         if reason:
             raise ValueError(reason)
         with np.errstate(over="ignore"):  # a longer float may overflow
-            array = np.array(value, dtype=np.float64)
+            array = np.array(value, dtype=np.float64, order="C")
     except MemoryError:
         raise SizeError(f"{name} = {short_repr(value)} is too large: no memory is left for a copy") from None
     except (OverflowError, TypeError, ValueError) as error:
@@ -513,6 +528,44 @@ def check_instance(name: str, value: object, kind: type[T] | tuple[type, ...], w
     """Raise unless `value` is an instance of `kind`; `wanted` describes it in the message."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} = {short_repr(value)} must be {wanted}")
+
+
+def check_clients(clients: object, n_clients: float) -> Indices:
+    """Return the argument `clients` as an array of distinct numbers from 0 to ``n_clients - 1``, in any order."""
+    check_unmasked("clients", clients)
+    try:
+        found = np.array(clients)
+    except ValueError:  # rows of different lengths
+        found = np.array(None)
+    if found.dtype.kind not in "iu" or found.ndim != 1:
+        raise ValueError(f"clients = {short_repr(clients)} must be a slice or a sequence of numbers of clients")
+    _check_range("clients", found, n_clients)
+    if len(np.unique(found)) < len(found):
+        raise ValueError(f"clients = {short_repr(clients)} contains a client twice")
+    return found.astype(np.intp)
+
+
+def check_active(active: object, trials: int, n_clients: float) -> None:
+    """Raise unless `active` (trials, p) has the participants of each trial, ascending.
+
+    The numbers in a read-only array are not checked: it is a batch's, and steps come here in every round.
+    """
+    if not (isinstance(active, np.ndarray) and active.dtype.kind in "iu" and active.ndim == 2):
+        raise ValueError(f"active = {short_repr(active)} must be an integer array (trials, p), e.g. batch.active")
+    if len(active) != trials:
+        raise ValueError(f"active has shape {active.shape}, expected (trials, p) = ({trials}, p)")
+    if active.flags.writeable:
+        _check_range("active", active, n_clients)
+        if (active[:, 1:] <= active[:, :-1]).any():
+            raise ValueError(f"active = {short_repr(active)} must be ascending in each trial, without repetitions")
+
+
+def _check_range(name: str, numbers: Indices, n_clients: float) -> None:
+    """Raise if a client's number is not from 0 to ``n_clients - 1``."""
+    wrong = numbers[(numbers < 0) | (numbers >= n_clients)]
+    if wrong.size:
+        most = f"to n_clients - 1 = {n_clients - 1}" if n_clients < math.inf else "or more"
+        raise ValueError(f"{name} contains the number {wrong.flat[0]}, allowed: 0 {most}")
 
 
 def check_returned(

@@ -64,12 +64,15 @@ MUTATIONS = {
     ],
     "numerics/least_squares.py": [
         Mutation("dependence without lengths", "RANK_TOLERANCE * lengths).any", "RANK_TOLERANCE).any", "linalg"),
+        Mutation("columns of any unit", "RATIO = 2.0 **", "RATIO = 1e300 * 2.0 **", "linalg:unit"),
+        Mutation("small units first", "np.unique(units)[::-1]", "np.unique(units)", "linalg:unit"),
+        Mutation("large solutions last", "np.argsort(units,", "np.argsort(-units,", "linalg:unit"),
         Mutation("residual at m = k", "residual[:, counts <= k]", "residual[:, counts < k]", "linalg batch:exactly"),
         Mutation("normal equations of any condition", "SAFE_CONDITION = 1e5", "SAFE_CONDITION = 1e12", "linalg"),
         Mutation(
             "threshold of the shortest shortcut",
-            "(left, NULL_TOLERANCE * np.trace(A,",
-            "(left, NULL_TOLERANCE * np.trace(left,",
+            "semidefinite(left, np.diagonal(A,",
+            "semidefinite(left, np.diagonal(left,",
             "shortcut:shortest shortcut:ill_conditioned",
         ),
         Mutation(
@@ -812,6 +815,12 @@ MUTATIONS = {
     ],
     "simulation/engines.py": [
         Mutation("a block of one sample", "3.0 * setting.samples * (sizes", "3.0 * (sizes", "sizes"),
+        Mutation(
+            "other arrays in the chain's frame",
+            "return _other_coordinates(setting)",
+            'return ""',
+            "engines:other_arrays",
+        ),
         Mutation("the chain a dimension short", "if d < rank + 2 * k", "if d <= rank + 2 * k", "engines:plus_2k"),
         Mutation(
             "noise in the chain's frame", "if requires == Requires.COORDINATES", "if False", "private_fedrep:cannot"
@@ -824,6 +833,13 @@ MUTATIONS = {
         ),
     ],
     "simulation/loop.py": [
+        Mutation(
+            "states checked in the first round alone",
+            "or not has_form_of(returned, state)",
+            "or not isinstance(returned, State)",
+            "contract:every_round",
+        ),
+        Mutation("states in a buffer of the algorithm", "if self._may_keep:", "if False:", "contract:used_again"),
         Mutation("scale of the first trials", "scale[list(trials)]", "scale[: len(trials)]", "simulation"),
         Mutation("one finite array is enough", "fine & within", "fine | within", "iterate simulation"),
         Mutation(

@@ -297,6 +297,26 @@ def test_without_biases_other_heads_are_used():
         assert (nc2(H, holds, local=True) < 1e-4) == (not used)
 
 
+@each("penalty, cosine", [(1e-5, -0.7237), (0.01, -0.7912), (0.05, -0.8546)])
+def test_two_heads_are_opposite_only_with_biases(penalty, cosine):
+    """Two of three classes: all three heads add up to zero, and the third vanishes only with a bias."""
+
+    def without(x, *args):
+        loss, gradient = one_client(np.r_[x, np.zeros(3)], *args)
+        return loss, gradient[:-3]
+
+    held, penalties = np.array([0, 1]), (penalty, penalty)
+    options = {"maxiter": 4000, "maxfun": 16000, "ftol": 0.0, "gtol": 1e-12}
+    start = 0.5 * normal(2 * 3 + 3 * 3, seed=3)
+    run = minimize(without, start, args=(held, 3, 3, penalties), jac=True, method="L-BFGS-B", options=options)
+    H, with_biases = run.x[6:].reshape(3, 3), descend(held, 3, 3, penalties, seed=3)[2]
+    for heads, told in ((H, cosine), (with_biases, -1.0)):
+        np.testing.assert_allclose(heads.sum(axis=0), 0.0, atol=1e-5)
+        assert cosines(heads[:2])[0, 1] == pytest.approx(told, abs=1e-3)
+    assert np.linalg.norm(H[2]) > 0.4 * np.linalg.norm(H[0])
+    assert np.linalg.norm(with_biases[2]) < 1e-4
+
+
 def shared(x, pairs, k, penalties):
     """Return the clients' sum of (54), whose classes have one feature each, shared by all clients."""
     n, c = pairs.shape

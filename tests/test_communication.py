@@ -1,8 +1,10 @@
 """Floats between server and participants: of every algorithm, a column of every table, an axis of figures."""
 
+import inspect
+
 import numpy as np
 import pytest
-from helpers import Held
+from helpers import Held, each
 
 import linfed as lf
 
@@ -94,6 +96,37 @@ def test_a_result_of_classes_counts_its_heads():
     run = {"data": lf.FixedSamples(4), "rounds": 3, "participation": 0.5}
     found = lf.simulate(lf.GeneralFLUTE(rank=K, **STEP), problem, **run).floats_sent
     assert found.tolist() == [r * 4 * sum(OF_CLASSES["GeneralFLUTE"]) for r in range(4)]
+
+
+class Asks(lf.FedRep):
+    def communication(self, *, dim, classes=0):
+        return super().communication(dim=dim, classes=classes)
+
+
+class OfRegression(lf.FedRep):
+    def communication(self, *, dim):
+        return (dim, dim)
+
+
+@each("dim", [-3, 0, 1.5, float("nan"), "9", None, True])
+def test_sizes_that_cannot_be_are_refused_by_every_algorithm(dim):
+    own = [kind(rank=K, **STEP) for kind in (Asks, OfRegression)]
+    for algorithm in [*(one[0] for one in SENT.values()), *own]:
+        with pytest.raises(ValueError, match=r"^dim = .* must be an integer of at least 1$"):
+            algorithm.communication(dim=dim)
+        if type(algorithm) is not OfRegression:
+            with pytest.raises(ValueError, match=r"^classes = -1 must be an integer of at least 0$"):
+                algorithm.communication(dim=3, classes=-1)
+
+
+def test_sizes_are_given_by_name():
+    for algorithm in (lf.FedRep(rank=K, **STEP), Asks(rank=K, **STEP), OfRegression(rank=K, **STEP)):
+        assert inspect.signature(algorithm.communication).parameters["dim"].kind is inspect.Parameter.KEYWORD_ONLY
+        for wrong in ({}, {"dim": 3, "dims": 3}):
+            with pytest.raises(TypeError, match=r"communication\(\)"):
+                algorithm.communication(**wrong)
+        with pytest.raises(TypeError, match=r"communication\(\) takes 1 positional argument"):
+            algorithm.communication(3)
 
 
 def test_windows_train_as_many_parameters_as_are_sent():

@@ -7,6 +7,7 @@ import pytest
 from helpers import Held, each, normal, rounds_of
 
 import linfed as lf
+from linfed._values import is_from_linfed
 from linfed.algorithms.checked import check_state
 from linfed.algorithms.lgfedavg import LGFedAvgState
 from linfed.algorithms.personal.apfl import APFLState
@@ -49,7 +50,7 @@ STATE = {
     "state.B": lambda state, batch: scaled(state.B),
     "state.W": lambda state, batch: scaled(state.W),
     "part of state.B": lambda state, batch: scaled(state.B[:, 0]),
-    "state.take_clients": lambda state, batch: scaled(state.take_clients("W", np.arange(6)[None])),
+    "state.take_clients": lambda state, batch: scaled(state.take_clients("W", np.tile(np.arange(6), (TRIALS, 1)))),
     "state.update": lambda state, batch: scaled(state.update(W=state.W).B),
 }
 BATCH = {f"batch.{name}": in_place(name) for name in ("active", "counts")}
@@ -120,6 +121,70 @@ class Keeps(lf.LocalOnly):
 def test_an_algorithm_cannot_write_into_what_it_returned():
     with pytest.raises(ValueError, match="read-only"):
         run(Keeps())
+
+
+BUFFER = np.zeros((TRIALS, 6, 9))
+VIEWS = {
+    "a slice": lambda buffer: buffer[:],
+    "a view of a view": lambda buffer: buffer.reshape(-1)[:].reshape(buffer.shape),
+    "read-only": lambda buffer: np.broadcast_to(buffer, buffer.shape),
+    "memory of others": lambda buffer: np.frombuffer(memoryview(buffer)).reshape(buffer.shape),
+    "a transposed view": lambda buffer: buffer.mT.mT,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Buffered(lf.Algorithm):
+    """Returns views of one buffer, which the next step overwrites; trial 0 diverges in round 3."""
+
+    summary = "one gradient step"
+    view: object
+    diverges: bool = False
+
+    def initial_state(self, start):
+        BUFFER[:] = 0.0
+        return lf.State(S=self.view(BUFFER))
+
+    def step(self, state, batch, rng):
+        np.copyto(BUFFER, state.S - 0.1 * batch.gradient(state.S))
+        if self.diverges and batch.round == 3:
+            BUFFER[0] = np.inf
+        return lf.State(S=self.view(BUFFER))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plain(Buffered):
+    def initial_state(self, start):
+        return lf.State(S=np.zeros((TRIALS, 6, 9)))
+
+    def step(self, state, batch, rng):
+        S = state.S - 0.1 * batch.gradient(state.S)
+        if self.diverges and batch.round == 3:
+            S[0] = np.inf
+        return lf.State(S=S)
+
+
+@each("view", VIEWS.values(), ids=list(VIEWS))
+@pytest.mark.parametrize("diverges", [False, True])
+def test_a_buffer_that_is_used_again_changes_no_earlier_state(view, diverges):
+    arguments = {"problem": PROBLEM, "data": lf.FreshSamples(8), "rounds": 5, "trials": TRIALS}
+    right, found = (list(lf.iterate(kind(view=view, diverges=diverges), **arguments)) for kind in (Plain, Buffered))
+    assert len({step.after.S[1, 0, 0] for step in right}) == 6
+    for one, other in zip(right, found, strict=True):
+        np.testing.assert_array_equal(other.before.S, one.before.S)
+        np.testing.assert_array_equal(other.after.S, one.after.S)
+    finals = [lf.simulate(kind(view=view, diverges=diverges), **arguments).final.S for kind in (Plain, Buffered)]
+    np.testing.assert_array_equal(*finals)
+
+
+def test_an_algorithm_of_ones_own_inside_another_is_ones_own():
+    for algorithm, mine in (
+        (lf.FedRep(rank=2, step_size=0.1), True),
+        (lf.Personalized(base=lf.FedRep(rank=2, step_size=0.1), ridge=0.1), True),
+        (Keeps(), False),
+        (lf.Personalized(base=type("Own", (lf.FedRep,), {})(rank=2, step_size=0.1), ridge=0.1), False),
+    ):
+        assert is_from_linfed(algorithm) == mine
 
 
 def test_the_end_is_handed_nothing_to_write_into():
@@ -275,6 +340,118 @@ def test_an_update_of_other_rows_says_so(changes, said):
         state.update(active=np.array([[0, 3], [1, 2], [4, 5]]), **changes)
 
 
+ACTIVE = np.array([[0, 3], [1, 2], [4, 5]])
+WRONG_ACTIVE = {
+    "negative": (ACTIVE - 1, "active contains the number -1, allowed: 0 to n_clients - 1 = 5"),
+    "too large": (ACTIVE + 3, "active contains the number 6, allowed: 0 to n_clients - 1 = 5"),
+    "twice": (np.zeros((3, 2), dtype=int), "must be ascending in each trial, without repetitions"),
+    "descending": (ACTIVE[:, ::-1], "must be ascending in each trial"),
+    "all, descending": (np.tile(np.arange(6)[::-1], (3, 1)), "must be ascending in each trial"),
+    "of fewer trials": (ACTIVE[:1], r"active has shape \(1, 2\), expected \(trials, p\) = \(3, p\)"),
+    "of more trials": (np.tile(ACTIVE, (2, 1)), r"active has shape \(6, 2\), expected"),
+    "one trial": (ACTIVE[0], r"active = .* must be an integer array \(trials, p\)"),
+    "floats": (ACTIVE + 0.0, "must be an integer array"),
+    "truth values": (ACTIVE > 0, "must be an integer array"),
+    "a list": (ACTIVE.tolist(), "must be an integer array"),
+    "a number": (2, "must be an integer array"),
+    "nothing": (None, "must be an integer array"),
+}
+
+
+@each("name", WRONG_ACTIVE)
+def test_participants_that_cannot_be_are_named(name):
+    state = Momentum(S=normal(TRIALS, 1, 9), seen=normal(TRIALS, 6, 4))
+    active, said = WRONG_ACTIVE[name]
+    rows = normal(TRIALS, active.shape[-1] if isinstance(active, np.ndarray) else 2, 4)
+    asked = [lambda: state.take_clients("seen", active)]
+    asked += [lambda: state.update(seen=rows, active=active)] if active is not None else []
+    for question in asked:
+        with pytest.raises(ValueError, match=said):
+            question()
+
+
+def test_participants_of_a_shared_row_are_checked_as_far_as_they_are_known():
+    state = Momentum(S=normal(TRIALS, 1, 9), seen=normal(TRIALS, 6, 4))
+    assert state.take_clients("S", ACTIVE + 100) is state.S
+    for active in (ACTIVE - 1, ACTIVE[:2], np.zeros((3, 2), dtype=int)):
+        with pytest.raises(ValueError, match="active"):
+            state.take_clients("S", active)
+
+
+def full():
+    return Momentum(
+        B=normal(TRIALS, 9, 2),
+        W=normal(TRIALS, 6, 2),
+        S=normal(TRIALS, 6, 9),
+        M=normal(TRIALS, 4),
+        seen=normal(TRIALS, 6),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"W": normal(TRIALS, 6, 3)}, r"got W of shape \(3, 6, 3\), but the columns of W must fit B: .*Momentum\("),
+        ({"W": normal(TRIALS, 1, 1)}, r"got W of shape \(3, 1, 1\), but the columns of W must fit B"),
+        ({"B": normal(TRIALS, 9, 3)}, r"got B of shape \(3, 9, 3\), but the columns of W must fit B"),
+        ({"B": normal(TRIALS, 8, 2)}, r"got B of shape \(3, 8, 2\), but the columns of S must fit B"),
+        ({"S": normal(TRIALS, 6, 8)}, r"got S of shape \(3, 6, 8\), but the columns of S must fit B"),
+        ({"W": normal(2, 6, 2)}, r"got W of shape \(2, 6, 2\), but all arrays must have one number of trials"),
+        ({"M": normal(1, 4)}, r"got M of shape \(1, 4\), but all arrays must have one number of trials"),
+        ({"M": 3.0}, r"got M of shape \(\), but all arrays must have one number of trials"),
+        ({"B": normal(TRIALS)}, r"got B of shape \(3,\), but the columns of S must fit B"),
+        ({"W": normal(2, 2, 2), "active": ACTIVE}, r"a row for each of 2 participants: \(3, 2, 2\)"),
+        ({"W": normal(TRIALS, 2, 1), "active": ACTIVE}, r"a row for each of 2 participants: \(3, 2, 2\)"),
+    ],
+)
+def test_an_update_that_fits_no_more_says_so(changes, said):
+    with pytest.raises(ValueError, match=said) as caught:
+        full().update(**changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_update_of_everything_may_change_sizes():
+    new = full().update(B=normal(TRIALS, 7, 3), W=normal(TRIALS, 1, 3), S=normal(TRIALS, 6, 7), M=normal(TRIALS, 8, 8))
+    assert (new.dim, new.M.shape) == (7, (3, 8, 8))
+    assert full().update(S=None).S is None
+    heads = lf.State(B=normal(2, 5, 3), W=normal(2, 4, 3, 4), S=normal(2, 1, 3, 6))
+    assert heads.update(W=normal(2, 1, 3, 4), S=normal(2, 4, 3, 6)).classes == 3
+    with pytest.raises(ValueError, match="the columns of W must fit B"):
+        heads.update(W=normal(2, 1, 3, 3))
+
+
+@each(
+    "clients", [2, np.int64(2), np.array(2), [[0, 1]], [0.0], [True, False], "ab", ["a"], [], None, [[0], [0, 1]]][:-3]
+)
+def test_clients_are_numbers_in_a_row(clients):
+    state = full()
+    with pytest.raises(ValueError, match=r"^clients = .* must be a slice or a sequence of numbers of clients$"):
+        state.predictors(clients)
+
+
+def test_clients_are_chosen_one_by_one():
+    state = full()
+    whole = state.predictors()
+    for clients in ([5, 0, 2], (1,), np.array([3, 4], dtype=np.uint8), range(2, 4), slice(1, 4), slice(None), None):
+        chosen = whole if clients is None else whole[:, clients if isinstance(clients, slice) else list(clients)]
+        np.testing.assert_allclose(state.predictors(clients), chosen, rtol=1e-14)
+    for clients, said in (
+        ([-1], "number -1, allowed: 0 to n_clients - 1 = 5"),
+        ([2, 6], "number 6"),
+        ([1, 1], "a client twice"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            state.predictors(clients)
+    one = lf.State(S=S[:, :1])
+    np.testing.assert_array_equal(one.predictors([7, 3]), one.S)
+    with pytest.raises(ValueError, match="number -1, allowed: 0 or more"):
+        one.predictors([7, -1])
+    for wrong in (0, [0], np.array([True, False, True]), None):
+        with pytest.raises(TypeError, match=r"^chosen = .* must be a slice$"):
+            state.trials(wrong)
+    np.testing.assert_array_equal(state.trials(slice(1, 3)).predictors(), whole[1:])
+
+
 B, W, S = normal(TRIALS, 9, 2), normal(TRIALS, 6, 2), normal(TRIALS, 6, 9)
 RIGHT = {
     "B, W": lf.State(B=B, W=W),
@@ -372,6 +549,46 @@ def test_a_step_that_forgets_to_return_later_is_named_as_well():
 
     with pytest.raises(TypeError, match=r"Forgets.step returned None, expected a lf.State"):
         run(Forgets())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Turns(lf.Algorithm):
+    """Returns one state until a round, and another from then on."""
+
+    first: object
+    later: object
+    at: int
+    rank: int = 2
+    requires = lf.Requires.FEATURES
+
+    def initial_state(self, start):
+        return self.first
+
+    def step(self, state, batch, rng):
+        return self.first if batch.round < self.at else self.later
+
+
+@each("name", WRONG)
+@pytest.mark.parametrize("at", [2, 3, 5])
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_a_wrong_state_is_named_in_every_round(name, at, one_by_one):
+    first = RIGHT["a subclass"] if type(WRONG[name][0]) is Momentum else RIGHT["B, W"]
+    algorithm, seen = Turns(first=first, later=WRONG[name][0], at=at), []
+
+    def look():
+        steps = lf.iterate(algorithm, PROBLEM, data=lf.FixedSamples(12), rounds=5, trials=TRIALS)
+        seen.extend(step.number for step in steps)
+
+    with pytest.raises((TypeError, ValueError), match=r"^Turns\.step returned ") as caught:
+        look() if one_by_one else run(algorithm, rounds=5)
+    assert "\n" not in str(caught.value)
+    assert seen == (list(range(at)) if one_by_one else [])
+
+
+@pytest.mark.parametrize("name", ["B, one head", "single precision"])
+def test_a_right_state_of_another_form_passes_in_every_round(name):
+    result = run(Turns(first=RIGHT["B, W"], later=RIGHT[name], at=3), rounds=4)
+    assert result.final.W.shape == RIGHT[name].W.shape
 
 
 def test_the_first_round_is_checked_under_the_chain():

@@ -2,9 +2,10 @@
 
 import dataclasses
 import gc
+import re
 import tracemalloc
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -532,7 +533,9 @@ class Momentum(lf.FedRep):
 @pytest.mark.parametrize("d", [9, 6])  # 6 = r + 2k, where the shapes would agree
 def test_the_chain_refuses_states_with_other_arrays_of_d_rows(d):
     run = {"problem": shared(d=d), "data": lf.FreshSamples(5)}
-    wanted = rf"chain.*extra of shape \(3, {d}, 2\) along the d = {d} coordinates; use 'auto', 'projected'$"
+    wanted = (
+        rf"chain.*extra of shape \(trials, {d}, 2\) along the d = {d} coordinates; use 'auto', 'explicit', 'projected'$"
+    )
     with pytest.raises(lf.EngineError, match=wanted):
         simulate(Momentum(**PLAIN, shape=(d, 2)), **run, engine="chain")
     simulate(Momentum(**PLAIN, shape=(d, 2)), **run, engine="projected")
@@ -578,8 +581,9 @@ QUESTIONS = {
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_projected_batch_names_the_engines_that_can_answer(question):
     batch = batch_of("projected", truth(), lf.FreshSamples(5))
-    able = "'explicit'" if question in ("minibatches", "split") else "'compressed' or 'explicit'"
-    with pytest.raises(lf.EngineError, match=f"engine = 'projected'.*{question}; use engine = {able}$"):
+    requires = "ROWS" if question in ("minibatches", "split") else "QUADRATIC"
+    wanted = f"engine = 'projected'.*{question}; use engine = 'explicit', or .* requires = lf.Requires.{requires} if"
+    with pytest.raises(lf.EngineError, match=wanted):
         QUESTIONS[question](batch)
 
 
@@ -590,7 +594,8 @@ def test_a_compressed_batch_has_no_single_samples(data, question):
     features = batch.project(at(basis(9, 2)))
     shifted = batch.shifted(np.zeros((4, 1, 9)))
     for one in (batch, shifted, shifted.shifted(np.zeros((4, 1, 9))), features.fit().shifted()):
-        with pytest.raises(lf.EngineError, match=f"engine = 'compressed'.*{question}; use engine = 'explicit'$"):
+        wanted = f"engine = 'compressed'.*{question}; use engine = 'explicit', or .* requires = lf.Requires.ROWS if"
+        with pytest.raises(lf.EngineError, match=wanted):
             QUESTIONS[question](one)
 
 
@@ -601,6 +606,86 @@ def test_an_algorithm_that_asks_for_more_than_it_says_is_told_so():
 
     with pytest.raises(lf.EngineError, match=r"does not support batch\.gradient"):
         simulate(Liar(), truth(), lf.FreshSamples(12), engine="projected")
+
+
+ROWS_OF = {
+    "X": lambda batch, B: batch.X,
+    "y": lambda batch, B: batch.y,
+    "shape": lambda batch, B: batch.shape,
+    "features.Z": lambda batch, B: batch.project(B).Z,
+    "fit.residual": lambda batch, B: batch.project(B).fit().residual,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reads(lf.FedRep):
+    """FedRep that declares features, and reads a part of the samples."""
+
+    part: object
+    requires = lf.Requires.FEATURES
+
+    def step(self, state, batch, rng):
+        self.part(batch, state.B)
+        return super().step(state, batch, rng)
+
+
+@pytest.mark.parametrize("part", ROWS_OF)
+@pytest.mark.parametrize("engine", ["auto", "projected", "chain"])
+def test_a_step_that_reads_samples_is_told_to_declare_it(part, engine):
+    run = {"problem": shared(n=100, d=60), "data": lf.FreshSamples(30), "rounds": 1}
+    algorithm = Reads(**PLAIN, part=ROWS_OF[part])
+    wanted = rf"engine = '(projected|{engine})' .*{part}; use engine = 'explicit', or .* requires = lf.Requires.ROWS if"
+    with pytest.raises(lf.EngineError, match=wanted):
+        simulate(algorithm, **run, engine=engine)
+    assert simulate(algorithm, **run, engine="explicit").engine == "explicit"
+
+    class Declares(Reads):
+        requires = lf.Requires.ROWS
+
+    assert simulate(Declares(**PLAIN, part=ROWS_OF[part]), **run).engine == "explicit"
+
+
+def test_other_names_are_missing_as_usual():
+    batch = batch_of("projected", truth(), lf.FreshSamples(5))
+    features = batch.project(at(basis(9, 2)))
+    for part in (batch, features, features.fit()):
+        for name in ("Xs", "__array__", "_X", "_residual"):
+            assert not hasattr(part, name)
+
+
+def test_samples_that_are_not_drawn_are_in_no_engine():
+    batch = batch_of("compressed", truth(), lf.FixedSamples(12, in_law=True))
+    for question in ("minibatches", "split"):
+        with pytest.raises(lf.EngineError, match=f"{question}, and no other engine does: the samples .* are not drawn"):
+            QUESTIONS[question](batch)
+
+
+MOMENTUM = Momentum(**PLAIN, shape=(9, 2))
+PROPOSALS = [
+    (algorithm, problem, data)
+    for algorithm in (fedrep(), MOMENTUM, replace(MOMENTUM, shape=(3, 2)), lf.FedAvg(step_size=0.02), Own(),
+                      lf.FLUTE(**PLAIN), lf.CompressedFedRep(kept_share=0.5, **PLAIN),
+                      lf.FedBABU(rank=2, step_size=0.1), fedrep(representation_steps=2),
+                      lf.Personalized(base=lf.FedRep(**PLAIN), ridge=0.1), lf.LocalOnly())
+    for problem in (truth(), truth(design="cube"), truth(S=normal(6, 9)))
+    for data in (lf.FreshSamples(5), lf.FreshSamples(12), lf.FreshSamples((5, 12, 12, 12, 12, 12)), lf.FixedSamples(12),
+                 lf.FixedSamples(5), lf.FixedSamples(12, in_law=True))
+]  # fmt: skip
+
+
+@each("engine", ENGINES)
+@each(("algorithm", "problem", "data"), PROPOSALS)
+def test_the_engines_that_an_error_names_accept_and_no_others(algorithm, problem, data, engine):
+    def refusal(name):
+        try:
+            simulate(algorithm, problem, data, engine=name, rounds=1, trials=1)
+        except lf.EngineError as error:
+            return str(error)
+        return ""
+
+    if told := refusal(engine):
+        named = set(re.findall(r"'(\w+)'", told.rpartition("; use ")[2] if "; use 'auto'" in told else ""))
+        assert named == {name for name in ("auto", *ENGINES) if not refusal(name)}
 
 
 # --- reproducible trials -------------------------------------------------------------------------------------
@@ -1194,7 +1279,8 @@ class SecondFit(lf.FedRep):
 @pytest.mark.parametrize("algorithm", [SecondB(**PLAIN), SecondMessage(**PLAIN), SecondFit(**PLAIN)])
 @pytest.mark.parametrize("engine", ["projected", "chain"])
 def test_what_has_another_law_is_refused(algorithm, engine):
-    with pytest.raises(lf.EngineError, match=r"use engine = 'compressed' or 'explicit'"):
+    wanted = f"engine = {engine!r}.*; use engine = 'explicit', or .* requires = lf.Requires.QUADRATIC if a step"
+    with pytest.raises(lf.EngineError, match=wanted):
         simulate(algorithm, truth(), lf.FreshSamples(12), engine=engine)
 
 
@@ -1215,7 +1301,7 @@ def test_one_choice_of_weights_is_answered_again_and_no_other(heads):
     kept = first.copy()
     first *= 2.0
     np.testing.assert_array_equal(ask(weights.copy()), kept)
-    with pytest.raises(lf.EngineError, match="only one representation_gradient"):
+    with pytest.raises(lf.EngineError, match="a second representation_gradient in a round"):
         ask(2.0 * weights)
 
 

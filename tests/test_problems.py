@@ -262,6 +262,23 @@ def test_reference_of_a_truth_of_larger_rank_is_its_top_singular_subspace(learne
         np.testing.assert_allclose(reference.T @ reference, np.eye(learned), atol=1e-13)
 
 
+@each("rank", [-1, 0, 7, 1.0, True, None])
+def test_a_rank_that_cannot_be_is_refused(rank):
+    classes = lf.Classes(n_clients=4, dim=6, n_classes=3, classes_per_client=2, rank=2)
+    truths = [
+        lf.SharedRepresentation(n_clients=9, dim=6, rank=2).truth(0, [0]),
+        lf.UnderParameterized(n_clients=9, dim=6).truth(0, [0]),
+        lf.SharedWithShortcuts(n_clients=9, dim=6, rank=2, shortcut_norm=0.5).truth(0, [0]),
+        classes.truth(0, [0]),
+    ]
+    for truth in truths:
+        assert truth.dim == 6
+        for question in (truth.reference, truth.truncated)[: 1 if truth is truths[-1] else 2]:
+            with pytest.raises(ValueError, match=r"^rank = .* must be an integer (of at least 1|from 1 to 6)$"):
+                question(rank)
+            question(6)
+
+
 def test_reference_beside_full_dimensional_parts_is_the_shared_span():
     """With shortcuts the shared factor stays the reference; where fewer columns are learned, its best subspace."""
     truth = lf.GivenTruth(B=B, W=W, S=S).truth(0, [0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
@@ -16,7 +17,7 @@ from linfed._types import Array, Indices, Mask, MaybeNone
 from linfed._values import Configuration, EqualByValue, declared_last
 from linfed.algorithms.initial import ChunkSizes, Initial, InitialFactors, Initialization
 from linfed.data.batch import Batch
-from linfed.errors import SizeError, check_instance, short_repr
+from linfed.errors import SizeError, check_active, check_clients, check_instance, check_integer, check_text, short_repr
 from linfed.numerics.layers import composed, shape_of_client
 from linfed.numerics.linalg import put_clients, take_clients
 from linfed.numerics.streams import TrialRandom
@@ -94,13 +95,14 @@ class State(EqualByValue):
         return self
 
     def trials(self, chosen: slice) -> Self:
-        """Return the state of some trials."""
+        """Return the state of some trials; raises TypeError unless `chosen` is a slice."""
+        check_instance("chosen", chosen, slice, "a slice")
         changes: dict[str, Any] = {name: array[chosen] for name, array in self.arrays().items()}
         return replace(self, **changes)
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays that are not None, by name."""
-        return {name: value for name in _names(type(self)) if (value := getattr(self, name)) is not None}  # type: ignore[arg-type]  # a class is hashable
+        return {name: value for name in array_names(type(self)) if (value := getattr(self, name)) is not None}  # type: ignore[arg-type]  # a class is hashable
 
     def array(self, name: str) -> Array:
         """Return the array of a name.
@@ -110,9 +112,9 @@ class State(EqualByValue):
         ValueError
             If the state has no such array.
         """
-        value: Array | None = getattr(self, name, None)
+        value: Array | None = getattr(self, check_text("name", name), None)
         if value is None:
-            raise ValueError(f"{State.__repr__(self)} has no {name}")
+            raise ValueError(f"{State.__repr__(self)} has no {name!r}: name must be one of its arrays")
         return value
 
     def update(self, *, active: Indices | None = None, **changes: Array) -> Self:
@@ -124,7 +126,8 @@ class State(EqualByValue):
             Participants, ascending. Each per-client array in `changes` then has p rows, and all other clients keep
             their rows. An array whose single row is shared by all clients must have one row.
         **changes : ndarray
-            New values by name; arrays that are not per client are replaced as a whole.
+            New values by name; arrays that are not per client are replaced as a whole. Each has one entry per trial,
+            and the widths of B, W and S agree.
 
         Returns
         -------
@@ -134,27 +137,46 @@ class State(EqualByValue):
         Raises
         ------
         ValueError
-            If an array has the wrong number of rows.
+            If an array has the wrong number of trials, rows or columns, or `active` is invalid.
         """
         if active is not None:
             for name in self.per_client & changes.keys():
                 changes[name] = self._scattered(name, active, changes[name])
-        return replace(self, **changes)
+        new = replace(self, **changes)
+        if any(np.shape(array) != np.shape(getattr(self, name)) for name, array in changes.items()):
+            new._check_sizes(changes)
+        return new
+
+    def _check_sizes(self, changes: Iterable[str]) -> None:
+        """Raise unless all arrays have one number of trials, and W and S fit B; the message names the `changes`."""
+        shapes = {name: np.shape(array) for name, array in self.arrays().items()}
+        lengths = {shape[:1] for shape in shapes.values()}
+        wanted = "all arrays must have one number of trials" if len(lengths) > 1 or () in lengths else ""
+        if "B" in shapes and not wanted:
+            d, k = (0, *shapes["B"])[-2:]
+            for name, width in (("W", k), ("S", d)):
+                if name in shapes and shapes[name][-1] != width + (len(shapes[name]) == 4):
+                    wanted = f"the columns of {name} must fit B"
+        if wanted:
+            told = ", ".join(f"{name} of shape {shapes[name]}" for name in changes if name in shapes)
+            raise ValueError(f"update() got {told}, but {wanted}: the result would be {State.__repr__(self)}")
 
     def _scattered(self, name: str, active: Indices, new: Array) -> Array:
         """Return a per-client array with the participants' rows replaced, or the single shared row."""
         array = self.array(name)
+        _check_participants(active, array)
         rows = 1 if array.shape[1] == 1 else active.shape[-1]
-        if np.shape(new)[1:2] != (rows,):
+        if np.shape(new) != (expected := (len(array), rows, *array.shape[2:])):
             wanted = (
                 "1 row, which all clients share" if array.shape[1] == 1 else f"a row for each of {rows} participants"
             )
-            raise ValueError(f"update(active=) got {name} of shape {np.shape(new)}, expected {wanted}")
+            raise ValueError(f"update(active=) got {name} of shape {np.shape(new)}, expected {wanted}: {expected}")
         return put_clients(array, active, new) if array.shape[1] > 1 else new
 
     def take_clients(self, name: str, active: Indices) -> Array:
         """Return the participants' rows of a per-client array, (trials, p, ...), or the single shared row."""
         array = self.array(name)
+        _check_participants(active, array)
         return array if array.shape[1] == 1 else take_clients(array, active)
 
     def where(self, chosen: Mask, other: Self) -> Self:
@@ -163,13 +185,13 @@ class State(EqualByValue):
         mixed = {name: np.where(chosen[(...,) + (None,) * (a.ndim - 1)], a, its[name]) for name, a in mine.items()}
         return replace(self, **mixed)
 
-    def predictors(self, clients: slice | Indices | None = None) -> Array:
+    def predictors(self, clients: slice | Sequence[int] | Indices | None = None) -> Array:
         """Return the predictors theta_i as a dense array.
 
         Parameters
         ----------
-        clients : slice or index array, optional
-            Clients whose predictors to return; all by default.
+        clients : slice or sequence of int, optional
+            Clients whose predictors to return, each once; all by default.
 
         Returns
         -------
@@ -179,17 +201,22 @@ class State(EqualByValue):
 
         Raises
         ------
+        ValueError
+            If `clients` is neither a slice nor a sequence of numbers of clients.
         SizeError
             If the dense array would take more than 8 GB: pass fewer clients, or use the factors B, W, S.
         """
         served = self.for_prediction()
+        rows = {name: part for name, part in served.arrays().items() if name in ("W", "S")}
+        if clients is not None and not isinstance(clients, slice):
+            clients = check_clients(clients, _client_count(*rows.values()))
 
         def chosen(part: Array) -> Array:
             return part if part.shape[1] == 1 or clients is None else part[:, clients]
 
-        parts = {name: chosen(part) for name, part in served.arrays().items() if name in ("W", "S")}
-        trials, rows = (max(part.shape[axis] for part in parts.values()) for axis in (0, 1))
-        size = 8 * trials * rows * math.prod(shape_of_client(served.dim, served.classes))
+        parts = {name: chosen(part) for name, part in rows.items()}
+        trials, count = (max(part.shape[axis] for part in parts.values()) for axis in (0, 1))
+        size = 8 * trials * count * math.prod(shape_of_client(served.dim, served.classes))
         if size > 8e9:
             raise SizeError(
                 f"the dense predictors would take {size / 1e9:.3g} GB: pass fewer clients=, or use the factors B, W, S"
@@ -210,8 +237,28 @@ def frozen(state: S) -> S:
     return state
 
 
+def _check_participants(active: object, array: Array) -> None:
+    """Raise unless `active` fits a per-client array (trials, n, ..), or (trials, 1, ..) if all clients share a row."""
+    check_active(active, array.shape[0], _client_count(array))
+
+
+def _client_count(*arrays: Array) -> float:
+    """Return the number of clients n of per-client arrays; infinity if all have a single row, which clients share."""
+    most = max(array.shape[1] for array in arrays)
+    return most if most > 1 else math.inf
+
+
+def separate(state: S, earlier: State | None = None) -> S:
+    """Return a state with copies of its arrays, which the algorithm may write into, except arrays of `earlier`."""
+    kept = {} if earlier is None else earlier.arrays()
+    copies: dict[str, Any] = {
+        name: array.copy("K") for name, array in state.arrays().items() if array is not kept.get(name)
+    }
+    return replace(state, **copies)
+
+
 @functools.cache
-def _names(cls: type[Any]) -> tuple[str, ...]:
+def array_names(cls: type[Any]) -> tuple[str, ...]:
     """Return the names of a state class's arrays."""
     return tuple(field.name for field in fields(cls))
 
@@ -288,6 +335,16 @@ class Communication(NamedTuple):
     up: float
 
 
+def _with_checked_sizes(method: Callable[..., Communication]) -> Callable[..., Communication]:
+    """Return the method `communication` of a class with checks of its arguments, which every subclass needs."""
+
+    @functools.wraps(method)
+    def communication(self: Algorithm, **sizes: Any) -> Communication:
+        return method(self, **{n: check_integer(n, size, minimum=int(n == "dim")) for n, size in sizes.items()})
+
+    return communication
+
+
 class Algorithm(Configuration, ABC):
     """Base class of all algorithms: subclasses are frozen dataclasses whose fields are the hyper-parameters.
 
@@ -320,6 +377,11 @@ class Algorithm(Configuration, ABC):
 
     requires: ClassVar[Any] = Requires.ROWS
     """Operations that the steps require of a batch, a `Requires` or a property that returns one (see `requires_of`)."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "communication" in vars(cls):
+            cls.communication = _with_checked_sizes(cls.communication)  # type: ignore[method-assign]
 
     @property
     def learned_rank(self) -> int:
@@ -394,6 +456,7 @@ class Algorithm(Configuration, ABC):
             raise ValueError(f"{type(self).__name__} learns nothing that new clients can use")
         return State(S=state.S)
 
+    @_with_checked_sizes
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the number of floats that a participant and the server exchange in a round; by default B, both ways.
 

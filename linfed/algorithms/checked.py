@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from linfed.algorithms.base import State
+from linfed.algorithms.base import State, array_names
 from linfed.errors import check_returned, short_repr
 from linfed.numerics.layers import shape_of_client
 
@@ -66,6 +66,17 @@ def check_state(
         raise TypeError(f"{source} returned {short_repr(served)}, expected a lf.State")
     _check_predictor(served, source, trials=trials, n_clients=n_clients, dim=dim, columns=columns, classes=classes)
     return state
+
+
+def has_form_of(state: object, checked: State) -> bool:
+    """Return whether a state has the class of a checked one, and arrays of the same types, shapes and dtypes."""
+    if type(state) is not type(checked):
+        return False
+    for name in array_names(type(checked)):  # type: ignore[arg-type]  # a class is hashable
+        one, other = getattr(state, name), getattr(checked, name)
+        if one is not other and (type(one) is not type(other) or one.shape != other.shape or one.dtype != other.dtype):
+            return False
+    return True
 
 
 def _check_predictor(

@@ -12,7 +12,6 @@ from linfed._values import Configuration, check_fields, one_of, optional, positi
 from linfed.algorithms.heads import gradient_descent
 from linfed.data.batch import Batch
 from linfed.errors import check_integer
-from linfed.numerics.least_squares import joint_ridge
 
 
 class Solver(Configuration, ABC):
@@ -171,7 +170,7 @@ class ClosedForm(Solver):
     ) -> tuple[Array, Array]:
         """Return head and shortcut by least squares."""
         if self.order == "joint":
-            return joint_ridge(*batch.normal_equations(), B, ridge)
+            return batch.joint_least_squares(B, ridge)
         new_W = batch.shifted(S).project(B).fit().W
         seen = new_W if self.order == "gauss-seidel" else W
         return new_W, batch.shifted(seen @ B.mT).least_squares(ridge)

@@ -20,7 +20,6 @@ from linfed._types import Array, Generator, Indices
 from linfed.data.batch import Batch
 from linfed.data.projected import ProjectedSource
 from linfed.data.sources import Counts, Sizes, streamed_rows
-from linfed.errors import EngineError
 from linfed.numerics.linalg import qr_positive
 from linfed.numerics.streams import RoundStream, Seed, Stream, generators
 from linfed.problems import Truth
@@ -46,6 +45,8 @@ class ChainSource(ProjectedSource):
     sizes, columns, seed, trials
         As in `ProjectedSource`.
     """
+
+    engine = "chain"
 
     def __init__(
         self,
@@ -85,30 +86,18 @@ class ChainSource(ProjectedSource):
         return np.asarray(complete[..., :k] @ T)
 
     def to_frame(self, state: Any) -> Any:
-        """Return the initial state in the frame.
-
-        Raises
-        ------
-        EngineError
-            If the state has another array along the d coordinates than B.
-        """
-        for name, array in state.arrays().items():
-            if name != "B" and state.dim in array.shape[1 + (name in state.per_client) :]:
-                raise EngineError(
-                    f"engine = 'chain' does not support this run: it rotates only B; the state also has {name} of "
-                    f"shape {array.shape} along the d = {state.dim} coordinates; use 'auto', 'projected'"
-                )
+        """Return the initial state in the frame; B must be the only array along the d coordinates."""
         inside = self._basis.mT @ state.B
         outside = state.B - self._basis @ inside
         outside -= self._basis @ (self._basis.mT @ outside)
         R = qr_positive(outside)[1]
-        return state.update(B=np.concatenate([inside, R, np.zeros_like(R)], axis=-2))
+        return replace(state, B=np.concatenate([inside, R, np.zeros_like(R)], axis=-2))
 
     def reframe(self, state: Any) -> Any:
         """Return the state after rotating the frame so that B lies in its first r + k coordinates."""
         rank = self._basis.shape[-1]
         R = qr_positive(state.B[:, rank:])[1]
-        return state.update(B=np.concatenate([state.B[:, :rank], R, np.zeros_like(R)], axis=-2))
+        return replace(state, B=np.concatenate([state.B[:, :rank], R, np.zeros_like(R)], axis=-2))
 
     def truth_in_frame(self, truth: Truth) -> Truth:
         """Return the ground truth in the frame."""

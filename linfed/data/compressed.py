@@ -44,7 +44,7 @@ class CompressedBatch(ExplicitBatch):
         """Raise EngineError: the batch has no single samples."""
         self._refuse("minibatches")
 
-    def split(self, parts: int = 2) -> tuple[ExplicitBatch, ...]:
+    def split(self, parts: int = 2, *, rest: bool = False) -> tuple[ExplicitBatch, ...]:
         """Raise EngineError: the batch has no single samples."""
         self._refuse("split")
 
@@ -56,7 +56,8 @@ class CompressedBatch(ExplicitBatch):
     def _refuse(self, question: str) -> Never:
         """Raise EngineError for a method that requires single samples."""
         raise EngineError(
-            f"engine = {ENGINE!r} has no single samples and does not support batch.{question}; use engine = 'explicit'"
+            f"engine = {ENGINE!r} has no single samples and does not support batch.{question}; use engine = "
+            "'explicit', or declare requires = lf.Requires.ROWS if a step of the algorithm uses it"
         )
 
 
@@ -71,6 +72,15 @@ class GramBatch(CompressedBatch):
         out = (A @ theta[..., None])[..., 0]
         out -= b
         return np.asarray(out)
+
+    def _refuse(self, question: str) -> Never:
+        """Raise EngineError for a method that requires single samples."""
+        if self.source.is_drawn:
+            super()._refuse(question)
+        raise EngineError(
+            f"engine = {ENGINE!r} has no single samples and does not support batch.{question}, and no other engine "
+            "does: the samples of this run are not drawn (there are too many, or in_law = True)"
+        )
 
 
 class CompressedFixedSource(HeldSource):
@@ -90,6 +100,11 @@ class CompressedFixedSource(HeldSource):
         super().__init__(np.ascontiguousarray(R[..., :-1]), np.ascontiguousarray(R[..., -1]), counts)
         self._rows = rows
         self._normal: tuple[Array, Array] | None = None
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the samples exist or are drawn, so that another engine can store them."""
+        return self._rows is not None
 
     def round(self, active: Indices, number: int = 0) -> GramBatch:
         """Return the next round's batch."""

@@ -215,6 +215,11 @@ class GivenClasses(GivenSamples):
         """Ones, (trials,) or (1,): class labels have no scale."""
         return np.ones(1 if self.X.ndim == 3 else self.X.shape[0])
 
+    @property
+    def predictor_scale(self) -> Array:
+        """Ones, (trials,) or (1,)."""
+        return self.scale
+
 
 def checked_classes(labels: dict[str, Array], n_classes: int | None) -> int:
     """Check named arrays of labels, and return the number of classes."""

@@ -16,7 +16,7 @@ from linfed.data.explicit import ExplicitBatch, normal_equations
 from linfed.data.sources import Counts, Sizes, draw_fixed, everybody
 from linfed.data.splits import dealt, held_out, owners_of
 from linfed.errors import check_array, check_bool, check_integer, check_number, check_shape, short_repr
-from linfed.numerics.streams import Seed, check_seed
+from linfed.numerics.streams import Seed, check_seed, check_trials
 from linfed.problems import Problem, check_problem, n_classes
 from linfed.system.memory import check_copy, check_fits
 
@@ -457,7 +457,12 @@ class GivenSamples:
 
     def of_trials(self, trials: Sequence[int]) -> tuple[Array, Array, Array]:
         """Return X (T, n, m, d), y (T, n, m) and counts (T, n) of the given trials."""
+        trials = check_trials(trials)
         if self.X.ndim == 4:
+            if max(trials) >= len(self.X):
+                raise ValueError(
+                    f"trials = {short_repr(trials)} must be below {len(self.X)}, the number of trials of X"
+                )
             chosen = slice(trials.start, trials.stop, trials.step) if isinstance(trials, range) else list(trials)
             return self.X[chosen], self.y[chosen], np.broadcast_to(self.counts, self.X.shape[:2])[chosen]
         X, y, counts = (np.broadcast_to(array, (len(trials), *array.shape)) for array in (self.X, self.y, self.counts))
@@ -506,6 +511,16 @@ class GivenSamples:
     def scale(self) -> Array:
         """Root mean square label, (trials,) or (1,)."""
         return np.sqrt(((self.y if self.y.ndim == 3 else self.y[None]) ** 2).sum(axis=(-2, -1)) / self.counts.sum())
+
+    @property
+    def predictor_scale(self) -> Array:
+        """Scale of predictors, (trials,) or (1,): `scale` over the largest entry of the smallest column, if below 1.
+
+        Columns are those of single clients; columns of zeros do not count.
+        """
+        X = self.X if self.X.ndim == 4 else self.X[None]
+        largest = np.maximum(X.max(axis=2), -X.min(axis=2))
+        return np.asarray(self.scale / largest.min(axis=(1, 2), initial=1.0, where=largest > 0))
 
     def floats_per_trial(self, sizes: Sizes) -> int:
         """Return the number of floats in one trial's data in a round, in addition to the given arrays."""

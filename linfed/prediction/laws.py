@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from linfed.algorithms.heads import GradientHeads
-from linfed.errors import check_noise_std
+from linfed.errors import NoPredictionError, check_noise_std
 from linfed.prediction.cases import FedRepRun, Trial
 from linfed.prediction.prediction import Asked, Curves, Quantity, Slow, joined
 from linfed.theory.fedrep.any_heads import LocalMap
@@ -24,35 +25,14 @@ FAR_START = 0.97
 LARGEST_RANK = 16
 """Largest rank for which the eighth moments of the heads fit into memory."""
 
-DOUBTS = {
-    "round_log_variance": (
-        0.1,
-        "a round adds {:.2g} to the variance of log distance^2, above {}: second order is not enough",
-    ),
-    "log_std": (0.4, "log distance spreads by {:.2g} over runs, above {}: its tails are not Gaussian"),
-    "rank": (LARGEST_RANK, "rank = {:g} is above {}: the largest of many angles may be 40 % above the prediction"),
-    "few": (0.0, "n_samples = {:g} is at most rank + 3: few and rare rounds dominate the means"),
-    "participants": (
-        0.4,
-        "participants add {:.2g} to the variance of log distance^2 in a round, above {}: the median may be more than "
-        "10 % off",
-    ),
-    "lost": (
-        1.0,
-        "participants add {:.2g} to the variance of log distance^2 in a round, above {}: few and rare batches or "
-        "clients dominate the means; run lf.simulate(..., trials=300) instead",
-    ),
-    "pull": (
-        0.6,
-        "step_size times the clients' largest second moment is {:.2g}, above {}: the prediction was not tested there",
-    ),
-    "end": (0.4, "the final distance is {:.2g}, above {}: far from U_k the prediction is 10 % too low"),
-    "chance": (
-        0.9,
-        "chance changes the part of B outside U_k by {:.2g}, above {}: single rounds may be off by a factor of 2",
-    ),
-}
-"""Largest reliable value of each fact, and the warning for larger values."""
+STEP_OF_MEANS = 1.4
+"""Largest multiple of the best step size for which the mean of a round is near its median."""
+
+LOST = 1.0
+"""Variance of log distance^2 that participants add in a round, above which means over gradient heads are wrong."""
+
+FEW = (0.0, "n_samples = {:g} is at most rank + 3: few and rare rounds dominate the means")
+"""Limit of the numbers of samples that `_few` returns."""
 
 HEADS = 2**22
 """Number of head entries, over all trials, that are processed together."""
@@ -64,9 +44,24 @@ COMPRESSED = (
     "slightly faster"
 )
 
-NEAR_FLOOR = "step sizes below the edge: within 1 % of the median of runs up to a distance of 0.05, 7 % too high at 0.1"
+FLOOR_SHARE = 0.9
+"""Largest share of the stability edge at which the mean square at the floor is that of typical runs."""
+
+NEAR_FLOOR = (
+    f"step sizes up to {FLOOR_SHARE:g} of the stability edge: root mean square; within 1 % of the median of runs up to "
+    "half of the edge and a distance of 0.05, up to 10 % above it near the limit"
+)
 
 MEDIAN_FLOOR = "the median of runs within 4 %, step sizes up to 0.98 of the stability edge"
+
+
+Limits: TypeAlias = Mapping[str, tuple[float, str]]
+"""Largest reliable value of each fact, and the warning for larger values."""
+
+
+def doubts_of(facts: Mapping[str, float], limits: Limits) -> list[str]:
+    """Return the warnings of the facts above their limits."""
+    return [text.format(facts[name], limit) for name, (limit, text) in limits.items() if facts.get(name, 0.0) > limit]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +76,11 @@ class Law:
         Function that predicts the curves of some trials.
     near : callable
         Function that returns the predicted quantities near the limit of runs.
+    limits : mapping
+        Limits of the facts of these curves.
     participants, dim : int
         Smallest number of participants and smallest dimension for which the prediction holds.
-    step : float
+    step : float, optional
         Largest multiple of the best step size for which the prediction holds, if this is known.
     """
 
@@ -92,15 +89,16 @@ class Law:
     validity: str
     curves: Callable[[FedRepRun, Sequence[Trial]], Curves]
     near: Callable[[FedRepRun], dict[str, Asked]]
+    limits: Limits
     participants: int = 20
     dim: int = 1
-    step: float = 1.4
+    step: float | None = None
 
     def doubts(self, case: FedRepRun, curves: Curves) -> tuple[str, ...]:
         """Return warnings that the prediction may be inaccurate for a run."""
         p, d, start = case.job.sizes.participants, case.job.sizes.dim, float(np.max(curves.distance[..., 0]))
-        found = doubts_of(curves.facts)
-        if self.near in (near_truth, _near_truth_median):
+        found = doubts_of(curves.facts, self.limits)
+        if self.step is not None:
             found += step_doubts(case, self.step)
         if d < self.dim:
             found.append(f"dim = {d} is below {self.dim}: at 20 the median is within 5 %, the band within 7 and 13 %")
@@ -109,11 +107,6 @@ class Law:
         if start > FAR_START + 1e-9:  # of an initial B, up to rounding error
             found.append(f"the initial distance {start:.3g} is above {FAR_START}: the time of escape depends on chance")
         return tuple(found)
-
-
-def doubts_of(facts: Mapping[str, float]) -> list[str]:
-    """Return the warnings of the facts above their limits."""
-    return [text.format(facts[name], limit) for name, (limit, text) in DOUBTS.items() if facts.get(name, 0.0) > limit]
 
 
 def near_truth(case: FedRepRun) -> dict[str, Asked]:
@@ -126,7 +119,15 @@ def near_truth(case: FedRepRun) -> dict[str, Asked]:
         return lambda: Quantity(np.array([each(here) for here in case.maps]), f"theory.{source}", validity, metric)
 
     def floor(here: LocalMap) -> float:
-        return float(median_distance(here.floor(case.step("the floor requires")), dim=d))
+        step, edge = case.step("the floor requires"), here.edge()
+        found = float(median_distance(here.floor(step), dim=d))
+        if found and step > FLOOR_SHARE * edge:
+            size, edge = step / case.unit, edge / case.unit
+            raise NoPredictionError(
+                f"no prediction of the floor is available for step_size = {size:.4g}, above {FLOOR_SHARE:g} of "
+                f"stability_edge = {edge:.4g}: few runs dominate the mean square there"
+            )
+        return found
 
     def rate(here: LocalMap) -> float:
         return float(np.sqrt(here.factor(case.step("the rate requires"))))
@@ -154,8 +155,8 @@ def _near_truth_median(case: FedRepRun) -> dict[str, Asked]:
     def floor() -> Quantity:
         step, W = check(), np.stack([trial.W for trial in case.trials])
         found = second_order_floor(W, step_size=step, noise_std=case.problem.noise_std, **case.sizes)
-        doubts = doubts_of({name: float(np.max(getattr(found, name))) for name in ("round_log_variance", "log_std")})
-        valid = "; ".join(doubts) or MEDIAN_FLOOR
+        facts = {name: float(np.max(getattr(found, name))) for name in SECOND_ORDER.limits}
+        valid = "; ".join(doubts_of(facts, SECOND_ORDER.limits)) or MEDIAN_FLOOR
         return Quantity(found.distance, "theory.second_order_floor", valid, "subspace_distance")
 
     return quantities | {"floor": Slow(floor, check)}
@@ -223,7 +224,7 @@ def _gradient_heads(case: FedRepRun, trial: Trial) -> Curves:
         trial.W, head_steps=heads.steps, head_step_size=size, **case.setting, **trial.start()
     )
     kick = float(found.round_log_variance.max(initial=0.0))
-    return Curves(found.distance, facts={"participants": kick if kick <= DOUBTS["lost"][0] else 0.0, "lost": kick})
+    return Curves(found.distance, facts={"participants": kick if kick <= LOST else 0.0, "lost": kick})
 
 
 def _under_parameterized(case: FedRepRun, trial: Trial) -> Curves:
@@ -268,6 +269,13 @@ SECOND_ORDER = Law(
     "from 5 on), initial distances up to 0.97, step sizes up to 1.2 best_step, a spread of log distance up to 0.4",
     curves=_second_order,
     near=_near_truth_median,
+    limits={
+        "round_log_variance": (
+            0.1,
+            "a round adds {:.2g} to the variance of log distance^2, above {}: second order is not enough",
+        ),
+        "log_std": (0.4, "log distance spreads by {:.2g} over runs, above {}: its tails are not Gaussian"),
+    },
     participants=5,
     dim=100,
     step=2.4,
@@ -280,6 +288,17 @@ MEANS = Law(
     "the median of runs; without a band",
     curves=singly(_means),
     near=near_truth,
+    limits={
+        "rank": (LARGEST_RANK, "rank = {:g} is above {}: the largest of many angles may be 40 % above the prediction"),
+        "few": FEW,
+    },
+    step=STEP_OF_MEANS,
+)
+
+NOISY_MESSAGES = replace(
+    MEANS,
+    validity="near B*, in mean square; `distance` is the root mean square of the worst direction: once noise on "
+    "messages dominates, it is below the median of runs by a share of up to sqrt(k/d), and `floor` is not",
 )
 
 GRADIENT_HEADS = Law(
@@ -290,6 +309,18 @@ GRADIENT_HEADS = Law(
     "settings, within 6 % in 95 % of them; without a band",
     curves=singly(_gradient_heads),
     near=lambda case: {},
+    limits={
+        "participants": (
+            0.4,
+            "participants add {:.2g} to the variance of log distance^2 in a round, above {}: the median may be more "
+            "than 10 % off",
+        ),
+        "lost": (
+            LOST,
+            "participants add {:.2g} to the variance of log distance^2 in a round, above {}: few and rare batches or "
+            "clients dominate the means; run lf.simulate(..., trials=300) instead",
+        ),
+    },
     participants=12,
 )
 
@@ -300,5 +331,18 @@ UNDER_PARAMETERISED = Law(
     "up to 0.6/lambda_1; without a band",
     curves=singly(_under_parameterized),
     near=_near_top_subspace,
+    limits={
+        "pull": (
+            0.6,
+            "step_size times the clients' largest second moment is {:.2g}, above {}: the prediction was not tested "
+            "there",
+        ),
+        "end": (0.4, "the final distance is {:.2g}, above {}: far from U_k the prediction is 10 % too low"),
+        "chance": (
+            0.9,
+            "chance changes the part of B outside U_k by {:.2g}, above {}: single rounds may be off by a factor of 2",
+        ),
+        "few": FEW,
+    },
     participants=40,
 )

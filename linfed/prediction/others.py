@@ -31,6 +31,10 @@ from linfed.theory.spectral import spectral_floor
 
 SERVED = "mean over samples (may be infinite), after every client has participated"
 
+RIDGE = (
+    f"{SERVED}; the ridge to order 1/dim: the risk within 3 %, and within 8 % for n_samples near dim and a small ridge"
+)
+
 SPECTRAL = "mean subspace distance over samples; to first order in the noise of the matrix"
 
 NO_B = "no prediction of the distance is available for {}, which learns no representation B"
@@ -50,7 +54,7 @@ def of_local_only(job: Job, algorithm: LocalOnly) -> Prediction:
         risk = local_mean_risk(
             lengths, noise_std=check_noise_std(problem.noise_std), dim=d, n_samples=m, ridge=algorithm.ridge / v
         )
-        return Quantity(risk, "theory.local_mean_risk", SERVED, "risk")
+        return Quantity(risk, "theory.local_mean_risk", RIDGE if algorithm.ridge > 0 else SERVED, "risk")
 
     return Prediction(
         law="least squares",

@@ -14,10 +14,11 @@ import numpy as np
 
 from linfed._types import Array, Indices, MaybeNone
 from linfed._values import EqualByValue
-from linfed.errors import check_instance, short_repr
+from linfed.errors import check_instance, check_integer, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize, qr_positive
-from linfed.numerics.streams import Seed
+from linfed.numerics.streams import Seed, check_trials
 from linfed.problems.designs import Design, Gaussian
+from linfed.system.memory import check_fits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,13 @@ class Truth(EqualByValue):
             return low_rank
         return self.S if low_rank is None else np.asarray(low_rank + self.S)
 
+    @property
+    def dim(self) -> int:
+        """Ambient dimension d."""
+        part = self.S if self.B is None else self.B.mT
+        assert part is not None
+        return int(part.shape[-1])
+
     def reference(self, rank: int) -> Array:
         """Return an orthonormal basis of the reference subspace for a learned representation of `rank` columns.
 
@@ -101,7 +109,8 @@ class Truth(EqualByValue):
         Raises
         ------
         ValueError
-            If the covariance of x differs between clients and the ground truth does not lie in `rank` dimensions.
+            If `rank` is not from 1 to d, or if the covariance of x differs between clients and the ground truth does
+            not lie in `rank` dimensions.
 
         Notes
         -----
@@ -111,6 +120,7 @@ class Truth(EqualByValue):
         covariance the inverse is the pseudo-inverse: the risk does not depend on the part of B in the null space, and
         the reference has no such part.
         """
+        rank = check_integer("rank", rank, maximum=self.dim)
         if self.subspace is not None:
             return orthonormalize(self.subspace)
         if self.B is not None and self.W is not None and self.B.shape[-1] <= rank:
@@ -147,8 +157,9 @@ class Truth(EqualByValue):
 
         It is best in Frobenius norm (Eckart and Young 1936), for any distribution of x. In other norms, and for the
         risk under a covariance, it is a reference but not a lower bound (`reference` has the best subspace for the
-        risk).
+        risk). A `rank` that is not from 1 to d raises ValueError.
         """
+        rank = check_integer("rank", rank, maximum=self.dim)
         if self.S is not None or self.B is None:
             Phi = self.dense()
             U = _top_subspace(None, Phi, rank)
@@ -208,6 +219,19 @@ def _left_singular(B: Array | None, W: Array) -> tuple[Array | None, Array, Arra
     triangle = np.asarray(np.linalg.qr(W, mode="r")) if W.shape[-2] > W.shape[-1] else W
     U, values, _ = np.linalg.svd(np.swapaxes(triangle, -1, -2), full_matrices=False)
     return basis, U, values
+
+
+def check_new_clients(truth: object, clients: object, trials: object) -> tuple[Truth, int, Sequence[int]]:
+    """Return the checked arguments of `Problem.new_clients`: the ground truth, the number of clients, the trials."""
+    if not isinstance(truth, Truth):
+        raise TypeError(f"truth = {short_repr(truth)} must be what problem.truth(seed, trials) returns")
+    numbers, count = check_trials(trials), check_integer("clients", clients)
+    parts = [part for part in (truth.B, truth.W, truth.S) if part is not None]
+    if any(len(part) != len(numbers) for part in parts):
+        raise ValueError(f"trials has {len(numbers)} numbers, but truth has {len(parts[0])} trials")
+    width = max(part.shape[-1] for part in parts)
+    check_fits(float(len(numbers)) * count * width, f"clients = {count} new clients", "use fewer clients")
+    return truth, count, numbers
 
 
 class Problem(Protocol):

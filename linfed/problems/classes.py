@@ -13,7 +13,7 @@ from linfed._types import Array, Generator, Mask
 from linfed._values import Configuration, check_fields, converted, optional, positive
 from linfed.errors import check_integer, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize
-from linfed.numerics.streams import Seed, Stream, generators
+from linfed.numerics.streams import Seed, Stream, check_trials, generators
 from linfed.problems.base import Truth
 from linfed.problems.designs import Design, Gaussian, as_design, is_gaussian
 
@@ -59,6 +59,7 @@ class ClassTruth(Truth):
 
     def reference(self, rank: int) -> Array:
         """Return an orthonormal basis of the span of the `discriminants`, for any `rank`: B for isotropic x."""
+        check_integer("rank", rank, maximum=self.dim)
         assert self.B is not None
         return self.B if self.design.variance is not None else orthonormalize(self.discriminants)
 
@@ -208,7 +209,7 @@ class Classes(Configuration):
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> ClassTruth:
         """Return the mixtures of the given trials, drawn from each trial's ``TRUTH`` stream."""
-        r, c, n = self.subspace_rank, self.n_classes, self.n_clients
+        r, c, n, trials = self.subspace_rank, self.n_classes, self.n_clients, check_trials(trials)
         B, means = np.empty((len(trials), self.dim, r)), np.empty((len(trials), c, r))
         holds = np.empty((len(trials), n, c), dtype=bool)
         taken = checked_classes_per_client(self.classes_per_client, n, c)

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linfed.algorithms.base import Algorithm, Requires, declares_requires, requires_of
+from linfed._types import Array
+from linfed.algorithms.base import Algorithm, Requires, State, declares_requires, requires_of
+from linfed.algorithms.initial import Moments, TruncatedAverages
 from linfed.data.chain import ChainSource
 from linfed.data.class_sources import FixedClassSource, FreshClassSource, draw_fixed_classes
 from linfed.data.compressed import (
@@ -24,7 +26,8 @@ from linfed.data.projected import KEPT_VALUES, ProjectedClassSource, ProjectedSo
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import FixedSource, FreshSource, Sizes, Source, draw_fixed
 from linfed.errors import EngineError, check_choice
-from linfed.numerics.streams import Seed
+from linfed.numerics.layers import shape_of_client
+from linfed.numerics.streams import Seed, TrialRandom
 from linfed.problems import Classes, ClassTruth, Problem, Truth
 from linfed.problems.designs import is_gaussian
 
@@ -86,6 +89,11 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
             return f"compression saves nothing: m = {m} is at most d = {d}"
         if in_law and not gaussian:
             return "in_law = True requires Gaussian x"
+        if isinstance(data, FixedSamples) and gaussian and draws_factors(data, setting.sizes.n_clients, d):
+            init = setting.algorithm.initialization
+            if isinstance(init, Moments | TruncatedAverages) or (init is not None and init.needs_batch):
+                way_out = "use init = lf.AtDistance(delta) or 'random'"
+                return f"init = {init!r} requires samples, which are not drawn: {way_out}"
         return "fresh samples can be compressed only for Gaussian x" if fresh and not gaussian else ""
     if not fresh:
         return "fixed samples are used at more than one B"
@@ -110,7 +118,42 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
         return f"{name} uses the entries of B, which it keeps only up to a rotation"
     if d < rank + 2 * k:
         return f"it requires d >= r + 2k = {rank + 2 * k}, but d = {d}"
-    return "it does not support the final step of the algorithm" if setting.algorithm.finishes else ""
+    if setting.algorithm.finishes:
+        return "it does not support the final step of the algorithm"
+    return _other_coordinates(setting)
+
+
+def _other_coordinates(setting: EngineQuery) -> str:
+    """Return the reason if a state has another array along the d coordinates than B, or an empty string."""
+    state, d = setting.algorithm.initial_state(_Shapes(setting)), setting.sizes.dim
+    arrays = state.arrays() if isinstance(state, State) else {}
+    for name, array in arrays.items():
+        if name != "B" and d in np.shape(array)[1 + (name in state.per_client) :]:
+            shape = ", ".join(["trials", *map(str, np.shape(array)[1:])])
+            return f"it rotates only B; the state also has {name} of shape ({shape}) along the d = {d} coordinates"
+    return ""
+
+
+class _Shapes:
+    """Start of a single trial (`linfed.algorithms.base.InitContext`), for the shapes of an initial state."""
+
+    def __init__(self, setting: EngineQuery) -> None:
+        sizes = setting.sizes
+        self.trials, self.n_clients, self.dim, self.classes = 1, sizes.n_clients, sizes.dim, sizes.classes
+        self.counts = np.full((1, sizes.n_clients), float(setting.samples))
+        self.rng = TrialRandom([np.random.default_rng(0)])
+
+    def zeros(self, clients: int, columns: int) -> Array:
+        """Return heads or predictors that are all 0."""
+        return np.zeros((1, clients, *shape_of_client(columns, self.classes)))
+
+    def representation(self, init: object, rank: int) -> Array:
+        """Return orthonormal columns."""
+        return np.eye(self.dim, rank)[None]
+
+    def factors(self, init: object, rank: int) -> tuple[Array, Array]:
+        """Return orthonormal columns, and heads that are all 0."""
+        return self.representation(init, rank), np.zeros((1, self.n_clients, rank))
 
 
 def undeclared(engine: str, algorithm: object, problem: Problem | None, data: Data) -> str:
@@ -147,8 +190,7 @@ def choose_engine(wanted: str, setting: EngineQuery) -> str:
     EngineError
         If engine `wanted` does not support the run. The message gives the reason and the engines that do.
     """
-    if wanted != "auto":
-        check_choice("engine", wanted, ["auto", *ENGINES])
+    if check_choice("engine", wanted, ["auto", *ENGINES]) != "auto":
         reason = obstacle(wanted, setting)
         if reason:
             able = [repr(engine) for engine in ENGINES if not obstacle(engine, setting)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from linfed._types import Indices
+from linfed._values import is_from_linfed
 from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.algorithms.initial import Initialization, Moments, TruncatedAverages
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
@@ -127,6 +128,9 @@ def checked_job(
         held_out=data.test is not None if isinstance(data, GivenSamples) else classes > 0,
         classes=classes,
         argument=argument,
+    )
+    check_fits(
+        2.0 * rounds / record_every, f"rounds = {rounds}, of which each {record_every}th is recorded", "record fewer"
     )
     sizes = Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features, classes=classes)
     setting = EngineQuery(algorithm=algorithm, problem=problem, data=data, sizes=sizes)
@@ -282,8 +286,8 @@ def trial_threads(job: Job, budget: float) -> int:
     Functions and classes from outside linfed run in a single thread, as they may share data.
     """
     most = min(thread_count(), job.trials)
-    parts = (type(part).__module__ for part in (job.algorithm, job.problem) if part is not None)
-    if most == 1 or job.plan.functions or not all(module.startswith("linfed.") for module in parts):
+    parts = [part for part in (job.algorithm, job.problem) if part is not None]
+    if most == 1 or job.plan.functions or not all(map(is_from_linfed, parts)):
         return 1
     each = bytes_per_trial(job, budget)
     least = DRAWN_THREAD_BYTES if job.engine == "explicit" and isinstance(job.data, FreshSamples) else THREAD_BYTES

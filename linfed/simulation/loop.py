@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Array, Indices, Mask
-from linfed._values import readonly
-from linfed.algorithms.base import Algorithm, State, frozen
-from linfed.algorithms.checked import check_state
+from linfed._values import is_from_linfed, readonly
+from linfed.algorithms.base import Algorithm, State, frozen, separate
+from linfed.algorithms.checked import check_state, has_form_of
 from linfed.data.batch import Batch
 from linfed.data.samples import Data, GivenSamples
 from linfed.errors import LARGEST_INTEGER
@@ -33,7 +33,7 @@ from linfed.system.memory import budget_bytes, check_fits
 
 DIVERGENCE_MULTIPLE = 1e12
 """A trial has diverged if the norm of a parameter array exceeds this multiple of the scale of the ground truth (or of
-given labels), where the scale counts as at least 1."""
+predictors for given samples), where the scale counts as at least 1."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -162,11 +162,12 @@ class _Chunk:
             seed=job.seed,
         )
         self.alive = np.ones(len(trials), dtype=bool)
+        self._may_keep = not is_from_linfed(job.algorithm)
 
     def initial_state(self) -> State:
         """Return the state before the first round."""
         state = self._checked(self._job.algorithm.initial_state(self._start), "initial_state", self._job.sizes.dim)
-        state = self.source.to_frame(state)
+        state = self.source.to_frame(separate(frozen(state)) if self._may_keep else state)
         self.alive = _within(state, self._largest)
         return frozen(state)
 
@@ -199,9 +200,11 @@ class _Chunk:
         everyone = bool(self.alive.all())
         for number, batch, step in self._batches():
             returned = step(state, batch, self._start.rng)
-            if number in (1, self._job.rounds + 1) or not isinstance(returned, State):
+            if number in (1, self._job.rounds + 1) or not has_form_of(returned, state):
                 method = "step" if number <= self._job.rounds else "finish"
                 returned = self._checked(returned, method, state.dim, state)
+            if self._may_keep:
+                returned = separate(frozen(returned), state)
             new = self.source.reframe(returned)
             fine = _within(new, self._largest)
             if np.count_nonzero(fine) < len(fine):
@@ -272,7 +275,7 @@ def _scale(job: Job, truth: Truth | None, trials: range) -> Array:
     if truth is not None:
         return truth.scale
     assert isinstance(job.data, GivenSamples)
-    scale = job.data.scale
+    scale = job.data.predictor_scale
     return scale[list(trials)] if len(scale) > 1 else np.broadcast_to(scale, (len(trials),))
 
 

@@ -69,7 +69,7 @@ def new_client_risks(
         count = NEW_CLIENTS if clients is None else check_integer("clients", clients)
     else:
         family, count = check_problem(problem), problem.n_clients
-        if clients is not None and clients != count:
+        if clients is not None and check_integer("clients", clients) != count:
             raise ValueError(
                 f"clients = {short_repr(clients)} must be {count}, the number of clients of problem, or omitted"
             )

@@ -19,7 +19,15 @@ from linfed._types import Array, Indices, Json
 from linfed.algorithms.base import Algorithm, State
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
-from linfed.errors import DivergenceWarning, EngineError, check_bool, check_choice, check_instance, short_repr
+from linfed.errors import (
+    DivergenceWarning,
+    EngineError,
+    check_bool,
+    check_choice,
+    check_instance,
+    check_text,
+    short_repr,
+)
 from linfed.figures import curves, html
 from linfed.figures.style import free_look, line_properties, tell_apart
 from linfed.numerics.linalg import quiet
@@ -576,7 +584,8 @@ class Result:
         check_bool("band", band)
         kinds = (curves.PredictedCurve, NoneType)
         check_instance("prediction", prediction, kinds, "a prediction, such as lf.predict(result)")
-        if metric not in self.metrics.absent:
+        check_instance("label", label, (str, NoneType), "a text")
+        if check_text("metric", metric) not in self.metrics.absent:
             check_choice("metric", metric, list(self.metrics))
         if prediction is not None and metric != "subspace_distance":
             raise ValueError(f"prediction= requires metric = 'subspace_distance', got {metric!r}: leave it out")

@@ -517,7 +517,7 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
     Examples
     --------
     >>> from linfed.statistics import fit_exponent, judge_exponent
-    >>> m, errors = [10, 20, 40], [[scale, 0.5 * scale, 0.26 * scale] for scale in (0.8, 0.9, 1.0, 1.1, 1.2)]
+    >>> m, errors = [10, 20, 40], [[scale, 0.5 * scale, 0.26 * scale] for scale in (0.8, 0.9, 1.0, 1.0, 1.1, 1.2)]
     >>> finding = judge_exponent(fit_exponent(m, errors), -1.0, kind="equal", margin=0.1, claim="The error is 1/m",
     ...                          setting="n = 100", source="our prediction")
     >>> finding.claimed_range, finding.verdict.value

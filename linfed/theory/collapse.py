@@ -141,10 +141,12 @@ def collapsed_minimum(classes: int, *, feature_penalty: float, head_penalty: flo
     regularised squared loss. For cross-entropy it follows from Theorem 3.1 of Zhu et al. 2021 and from the proof above.
 
     The source derives Observation B.3 from the same theorem, which is on one classifier with all its classes. The
-    observation states that clients with some of the classes and shared features converge to cosines -1/(c-1). The
-    objective (54) excludes this. The derivatives of a softmax add up to zero over the classes, so ``lambda_2 1'H`` is
-    zero where the gradient with respect to H is zero. Heads therefore add up to zero for any features. The two heads of
-    a client with two classes become opposite, and the other heads vanish. Other cosines require the penalty NC.
+    observation states that clients with some of the classes and shared features converge to cosines -1/(c-1), with zero
+    heads for the other classes. The objective (54) excludes this. The derivatives of a softmax add up to zero over the
+    classes, so ``lambda_2 1'H`` is zero where the gradient with respect to H is zero. The heads of all classes
+    therefore add up to zero for any features. As the biases of the other classes tend to minus infinity, their heads
+    vanish, and the two heads of a client with two classes become opposite. Without biases they do not: their cosine is
+    -0.72 to -0.86 with a third class, and penalties from 1e-5 to 0.05.
 
     References
     ----------

@@ -23,9 +23,8 @@ from linfed._values import readonly
 from linfed.data.class_sources import ClassSource, counts_of
 from linfed.data.classes import ClassBatch, ClassFeatures, Predictors, SampleMeasure
 from linfed.data.projected.draws import fill_normals
-from linfed.data.projected.features import ENGINE
+from linfed.data.projected.features import unsupported
 from linfed.data.sources import Counts, Sizes, clear_padding, everybody
-from linfed.errors import EngineError
 from linfed.numerics.linalg import client_blocks, root_of_gram, take_clients
 from linfed.numerics.streams import RoundStream, Seed, Stream, generators
 from linfed.problems import ClassTruth
@@ -153,10 +152,7 @@ class ProjectedClassBatch(ClassBatch):
 
     def _unsupported(self, question: str) -> Never:
         """Raise EngineError for a method that requires more than features at one B."""
-        raise EngineError(
-            f"engine = {ENGINE!r} draws only features at one B and does not support batch.{question}; "
-            "use engine = 'explicit'"
-        )
+        raise unsupported("projected", f"batch.{question}", "ROWS")
 
 
 class ProjectedClassFeatures(ClassFeatures):

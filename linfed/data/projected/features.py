@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Never
 
 import numpy as np
 
 from linfed._types import Array, Mask
 from linfed._values import readonly
 from linfed.data.batch import Batch
+from linfed.data.explicit import ExplicitFeatures, ExplicitFit
 from linfed.data.projected.parts import Labels, Message, Pseudo, summed
 from linfed.errors import EngineError, check_number
 from linfed.numerics.least_squares import head_least_squares
@@ -18,13 +19,32 @@ from linfed.numerics.linalg import RANK_TOLERANCE, root_of_gram
 if TYPE_CHECKING:
     from linfed.data.projected.source import ProjectedBatch
 
-ENGINE = "projected"
-
 KEPT_VALUES = 2**24
 """Largest number of floats of pseudo-samples that gradient heads store within a round; above it they are redrawn."""
 
 
-class ProjectedFeatures:
+def unsupported(engine: str, question: str, requires: str) -> EngineError:
+    """Return the error of a question that a batch of projections does not answer; `requires` declares the question."""
+    return EngineError(
+        f"engine = {engine!r} draws only features at one B and does not support {question}; use engine = 'explicit', "
+        f"or declare requires = lf.Requires.{requires} if a step of the algorithm uses it"
+    )
+
+
+class Projected:
+    """Base class of a projected batch, its features and its fit: requests for samples raise an error with a remedy."""
+
+    engine: str
+    name: ClassVar[str]
+    explicit: ClassVar[type]
+
+    def __getattr__(self, part: str) -> Never:
+        if not part.startswith("_") and (hasattr(self.explicit, part) or part in self.explicit.__annotations__):
+            raise unsupported(self.engine, f"{self.name}.{part}", "ROWS")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {part!r}")
+
+
+class ProjectedFeatures(Projected):
     """Features of a projected batch at one B, drawn at the first access.
 
     Parameters
@@ -33,9 +53,12 @@ class ProjectedFeatures:
     B : ndarray (T, d, k)
     """
 
+    name, explicit = "features", ExplicitFeatures
+
     def __init__(self, batch: ProjectedBatch, B: Array) -> None:
         # No reference to the batch, which refers to these features: a cycle would delay freeing the memory of a round.
         self._source, self._active, self._singular = batch.source, batch.active, batch._singular
+        self.engine = batch.engine
         self._W, self._S, self.B = batch._W, batch._S, B
         self._counts = None if batch.source.unequal is None else batch.counts
         self._noise = batch.source.truth.noise_levels(batch.active)
@@ -105,10 +128,7 @@ class ProjectedFeatures:
     def message_sum(self, message: Message) -> Array:
         """Return ``sum_i X_i'r_i w_i'`` of standard Gaussian rows, (T, d, k), from its message; once per round."""
         if self._message_used:
-            raise EngineError(
-                f"engine = {ENGINE!r} supports only one representation_gradient per round; use engine = 'compressed' "
-                "or 'explicit'"
-            )
+            raise unsupported(self.engine, "a second representation_gradient in a round", "QUADRATIC")
         self._message_used = True
         P, k = self._frame.P, self.B.shape[-1]
         if self._frame.star is None:  # `inside` is the whole message: (T, k + d, k), the last d rows outside B
@@ -127,10 +147,7 @@ class ProjectedFeatures:
 
     def shifted(self, W: Array) -> Batch:
         """Raise EngineError: not supported by the projected engine."""
-        raise EngineError(
-            f"engine = {ENGINE!r} draws only features at one B and does not support features.shifted; "
-            "use engine = 'compressed' or 'explicit'"
-        )
+        raise unsupported(self.engine, "features.shifted", "QUADRATIC")
 
     # --- blocks of clients -----------------------------------------------------------------------------------
 
@@ -359,10 +376,13 @@ class ProjectedFeatures:
         return self._normal
 
 
-class ProjectedFit:
+class ProjectedFit(Projected):
     """Closed-form heads W (T, p, k) of a projected batch, with their message."""
 
+    name, explicit = "fit", ExplicitFit
+
     def __init__(self, features: ProjectedFeatures, ridge: float, W: Array, message: Message) -> None:
+        self.engine = features.engine
         self.W, self._features, self._ridge, self._message = W, features, ridge, message
         self._total: Array | None = None
         self._weighted: tuple[Array, Array] | None = None

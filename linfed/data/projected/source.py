@@ -10,11 +10,11 @@ import numpy as np
 from linfed._types import Array, Indices, Mask
 from linfed._values import readonly
 from linfed.data.batch import Batch
+from linfed.data.explicit import ExplicitBatch
 from linfed.data.projected.draws import Draws, fill_normals
-from linfed.data.projected.features import ENGINE, ProjectedFeatures
+from linfed.data.projected.features import Projected, ProjectedFeatures, unsupported
 from linfed.data.projected.parts import Frame
 from linfed.data.sources import Counts, DrawnSource, Sizes, Source
-from linfed.errors import EngineError
 from linfed.numerics.linalg import take_clients
 from linfed.numerics.streams import RoundStream, Seed, Stream, TrialRandom, generators
 from linfed.problems import Truth
@@ -34,6 +34,8 @@ class ProjectedSource(DrawnSource):
     columns : int
         Columns k of B.
     """
+
+    engine = "projected"
 
     def __init__(
         self,
@@ -85,10 +87,13 @@ class ProjectedSource(DrawnSource):
         return np.asarray(N - P @ (P.mT @ N))
 
 
-class ProjectedBatch:
-    """Batch of a round's projections at one B; all other methods raise EngineError."""
+class ProjectedBatch(Projected):
+    """Batch of a round's projections at one B; everything else raises EngineError."""
+
+    name, explicit = "batch", ExplicitBatch
 
     def __init__(self, source: ProjectedSource, active: Indices, number: int) -> None:
+        self.engine = source.engine
         self.source, self.active, self.round, self.n_clients = source, readonly(active), number, source.sizes.n_clients
         each = source.unequal
         self.counts = readonly(np.full(active.shape, float(source.n_samples)) if each is None else each[active])
@@ -110,12 +115,9 @@ class ProjectedBatch:
             self._refuse("project at a second B")
         return self._features
 
-    def _refuse(self, question: str, engines: str = "'compressed' or 'explicit'") -> Never:
+    def _refuse(self, question: str, requires: str = "QUADRATIC") -> Never:
         """Raise EngineError for a method that requires more than features at one B."""
-        raise EngineError(
-            f"engine = {ENGINE!r} draws only features at one B and does not support batch.{question}; "
-            f"use engine = {engines}"
-        )
+        raise unsupported(self.engine, f"batch.{question}", requires)
 
     def gradient(self, theta: Array) -> Array:
         """Raise EngineError: not supported by the projected engine."""
@@ -133,6 +135,10 @@ class ProjectedBatch:
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("pooled_least_squares")
 
+    def joint_least_squares(self, B: Array, ridge: float = 0.0) -> tuple[Array, Array]:
+        """Raise EngineError: not supported by the projected engine."""
+        self._refuse("joint_least_squares")
+
     def normal_equations(self) -> tuple[Array, Array]:
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("normal_equations")
@@ -145,8 +151,8 @@ class ProjectedBatch:
         self, size: int, order: Indices | None = None, *, rng: TrialRandom | None = None
     ) -> Iterator[Batch]:
         """Raise EngineError: not supported by the projected engine."""
-        self._refuse("minibatches", "'explicit'")
+        self._refuse("minibatches", "ROWS")
 
-    def split(self, parts: int = 2) -> tuple[Batch, ...]:
+    def split(self, parts: int = 2, *, rest: bool = False) -> tuple[Batch, ...]:
         """Raise EngineError: not supported by the projected engine."""
-        self._refuse("split", "'explicit'")
+        self._refuse("split", "ROWS")

@@ -110,6 +110,40 @@ class ThetaCoordinates:
         smallest = singular_values(theta[..., :k, :])[..., -1]
         return Region(spectral_norm(theta) ** 2, spectral_norm(theta[..., k:, :]) ** 2, smallest**2)
 
+    def growth_bound(self, theta: Array, step_size: float, remainder: Array) -> Array:
+        """Return a lower bound of ``sigma_k^2(Theta_k)`` after a round, from the proof of Lemma A.16.
+
+        Parameters
+        ----------
+        theta : ndarray (trials, 2 max(d, n), k)
+            Theta before the round, with ``sigma_1^2(Theta) <= 2 lambda_1'``.
+        step_size : float
+            Step size eta, at most ``Delta^2 / (16 lambda_1'^3)``.
+        remainder : ndarray (trials, 2 max(d, n), k)
+            Remainder R of the recursion in the round.
+
+        Returns
+        -------
+        ndarray (trials,)
+            ``(1 + eta (lambda_k' - sigma_1^2(Theta_res) - sigma_k^2(Theta_k))) sigma_k^2(Theta_k) - eta^2 lambda_1'^3 -
+            4 sqrt(lambda_1') sigma_1(R_k)``.
+
+        Notes
+        -----
+        The term ``eta^2 lambda_1'^3`` is additive, as in the proofs of Lemmas A.8 and A.16. Lemma A.16 itself replaces
+        it by ``eta Delta/4 sigma_k^2(Theta_k)``, which is at least as large if ``sigma_k^2(Theta_k) >= Delta/4``. For
+        smaller values the lemma has counterexamples.
+
+        The bound follows without the paper, too. On the population ``Theta_k = A`` becomes
+        ``(I + eta D/2) A (I + M) - eta D/2 A M``, with ``D = Lambda_k' - lambda_k' I`` and
+        ``M = eta/2 (lambda_k' I - Theta'Theta)``. The product grows at least by the bound's factor. The last term costs
+        at most ``eta^2 lambda_1'^3 / 4``.
+        """
+        region, k = self.region(theta), theta.shape[-1]
+        top, kth = 2.0 * self.spectrum[..., 0], 2.0 * self.spectrum[..., k - 1]
+        grown = (1.0 + step_size * (kth - region.rest - region.smallest)) * region.smallest
+        return grown - step_size**2 * top**3 - 4.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])
+
     def inside(self, region: Region, rank: int) -> Mask:
         """Return a mask of the trials in the region R, up to rounding errors.
 

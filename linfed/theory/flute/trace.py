@@ -19,7 +19,6 @@ from linfed.simulation.loop import Round
 from linfed.simulation.metrics import squared_errors
 from linfed.theory._assumptions import check_covariance
 from linfed.theory.flute.coordinates import ThetaCoordinates
-from linfed.theory.flute.theorems import flute_gap
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +37,8 @@ class FluteTrace:
         Recorded rounds.
     error : ndarray (trials, R)
         ``(1/n) sum_i ||B w_i - (Phi_k)_i||``; NaN after divergence.
+    rms : ndarray (trials, R)
+        ``sqrt((1/n) sum_i ||B w_i - (Phi_k)_i||^2)``, the root mean square over clients; NaN after divergence.
     inside : ndarray of bool (trials, R)
         True if Theta is in the region R.
     region : ndarray (trials, R, 3)
@@ -48,8 +49,8 @@ class FluteTrace:
         Largest entry of the difference between the two sides of the recursion, divided by the largest entry of Theta.
         NaN if not evaluated.
     growth : ndarray (trials, R)
-        Excess of Lemma A.16's lower bound over ``sigma_k^2(Theta_k)``, divided by ``sigma_k^2(Theta_k)``
-        before the round; at most 0 if the lemma holds. NaN if not evaluated, or if the bound is not positive.
+        Excess of `ThetaCoordinates.growth_bound` over ``sigma_k^2(Theta_k)``, divided by ``sigma_k^2(Theta_k)`` before
+        the round; at most 0 if the bound holds. NaN if not evaluated, or if the bound is not positive.
     remainder : ndarray (trials, R)
         ``sigma_1(R)`` of the recursion's remainder R in the round; NaN if not evaluated.
     alive : ndarray of bool (trials, R)
@@ -72,6 +73,7 @@ class FluteTrace:
     spectrum: Array
     rounds: Array
     error: Array
+    rms: Array
     inside: Mask
     region: Array
     entry: Array
@@ -112,8 +114,8 @@ def flute_trace(
     every : int
         Number of rounds between records; the last round is always recorded.
     identity : bool
-        If True, evaluate the Theta recursion and Lemma A.16 in recorded rounds. This requires another gradient from
-        the batch, which the engines "explicit" and "compressed" support.
+        If True, evaluate the Theta recursion and the bound of Lemma A.16 in recorded rounds. This requires another
+        gradient from the batch, which the engines "explicit" and "compressed" support.
 
     Returns
     -------
@@ -154,11 +156,12 @@ def flute_trace(
 
     def record(number: int, state: State, alive: Mask, checked: tuple[Array, Array, Array]) -> None:
         region = coordinates.region(coordinates.theta(state))
-        error = np.sqrt(squared_errors(state, cut)).mean(axis=-1)
+        squared = np.where(alive[:, None], squared_errors(state, cut), np.nan)
         rounds.append(number)
         columns.append(
             {
-                "error": np.where(alive, error, np.nan),
+                "error": np.sqrt(squared).mean(axis=-1),
+                "rms": np.sqrt(squared.mean(axis=-1)),
                 "inside": coordinates.inside(region, k) & alive,
                 "region": np.stack(region, axis=-1),
                 **dict(zip(("identity", "growth", "remainder"), checked, strict=True)),
@@ -190,6 +193,7 @@ def flute_trace(
         spectrum=coordinates.spectrum,
         rounds=np.array(rounds),
         error=stacked["error"],
+        rms=stacked["rms"],
         inside=np.asarray(stacked["inside"], dtype=bool),
         region=stacked["region"],
         entry=entry,
@@ -221,11 +225,8 @@ def _recursion_errors(coordinates: ThetaCoordinates, step: Round, step_size: flo
     expected = coordinates.population_step(theta, step_size) + remainder
     largest = np.abs(new - expected).max(axis=(-2, -1))
     found = largest / np.maximum(np.abs(expected).max(axis=(-2, -1)), np.finfo(float).tiny)
-    region, k = coordinates.region(theta), theta.shape[-1]
-    top, kth = 2.0 * coordinates.spectrum[:, 0], 2.0 * coordinates.spectrum[:, k - 1]
-    quarter = flute_gap(coordinates.spectrum, k) / 4.0
-    factor = 1.0 + step_size * (kth - region.rest - region.smallest - quarter)
-    bound = factor * region.smallest - 4.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])
-    excess = (bound - singular_values(new[..., :k, :])[..., -1] ** 2) / np.maximum(region.smallest, 1e-300)
+    smallest, k = coordinates.region(theta).smallest, theta.shape[-1]
+    bound = coordinates.growth_bound(theta, step_size, remainder)
+    excess = (bound - singular_values(new[..., :k, :])[..., -1] ** 2) / np.maximum(smallest, 1e-300)
     columns = found, np.where(bound > 0.0, excess, np.nan), spectral_norm(remainder)
     return tuple(np.where(step.alive, column, np.nan) for column in columns)  # type: ignore[return-value]

@@ -187,3 +187,13 @@ def test_a_missing_extra_is_one_line(monkeypatch):
     for thing in (run(), lf.Table([{"a": 1}])):
         for name, call in (("pandas", thing.to_pandas), ("xarray", thing.to_xarray)):
             assert_one_line(call, [f"to_{name}()", f"requires {name}", "pip install 'linfed[tables]'"], ImportError)
+
+
+@pytest.mark.long
+def test_latex_names_what_it_misses(monkeypatch):
+    pytest.importorskip("pandas")
+    summary = lf.Table([{"rule": "x", "error": np.arange(8.0)}]).summarize("error", rows="rule")
+    for package in ("jinja2", "pandas"):
+        monkeypatch.setitem(sys.modules, package, None)
+        words = [f"to_latex() requires {package}", "pip install 'linfed[tables]'"]
+        assert_one_line(summary.to_latex, words, ImportError)

@@ -132,6 +132,7 @@ class Summary:
             A ``tabular``, in a ``table`` if there is a caption, a label or a position.
         """
         pandas = import_optional("pandas", "tables", "to_latex()")
+        import_optional("jinja2", "tables", "to_latex()")  # pandas does not name it as a requirement
         texts, bold = [], []
         for row in self._keys(0):
             line = self._line(row)

@@ -10,7 +10,7 @@ from scipy import stats
 
 import linfed as lf
 from linfed.cells.smallest_size import SmallestSize
-from linfed.statistics.crossings import ThresholdSearch, crossing_of, replicates_of, verdict
+from linfed.statistics.crossings import ThresholdSearch, crossing_of, replicates_interval, replicates_of, verdict
 
 REACHES = lf.below("error", 1.0)
 
@@ -620,3 +620,19 @@ def test_the_failing_end_lies_below_the_succeeding_one():
     search = begun({4: NONE, 8: ALL, 16: NONE, 32: NONE, 64: ALL})
     assert (search.interval, search.violations) == ((4, 8), 2)
     assert (begun({4: SIX}).interval, begun({4: NONE}).violations) == ((0.0, math.inf), 0)
+
+
+def test_replicates_have_percentiles_and_beyond_them_the_ends_of_a_normal_law():
+    values = np.random.default_rng(0).lognormal(1.0, 0.2, size=400)
+    for confidence in (0.95, 0.5):
+        tail = 50 * (1 - confidence)
+        wanted = np.percentile(values, (tail, 100 - tail))
+        assert replicates_interval(values, confidence) == pytest.approx(tuple(wanted), rel=1e-12)
+    assert replicates_interval(values) == tuple(np.percentile(values, (2.5, 97.5)))
+    logs, confidence = np.log(values), 1 - 1e-6  # less than one of 400 replicates lies beyond
+    low, high = np.exp(logs.mean() + logs.std() * stats.norm.ppf([5e-7, 1 - 5e-7]))
+    assert replicates_interval(values, confidence) == pytest.approx((low, high), rel=1e-6)
+    assert low < values.min() < values.max() < high
+    values[0] = 0.1
+    assert replicates_interval(values, 0.999)[0] == pytest.approx(np.percentile(values, 0.05), rel=1e-12)  # it is lower
+    assert replicates_interval(np.full(400, 3.0), 0.999) == pytest.approx((3.0, 3.0), rel=1e-12)

@@ -197,6 +197,11 @@ def note_on(table: lf.Table, rival: str) -> str:
     return join_notes(*(note(table.select(rank=k, method=[FLUTE, rival])) for k in (min(ranks), max(ranks))))
 
 
+def lost(table: lf.Table) -> str:
+    """Return why nothing of FLUTE can be compared between sizes: all of its trials diverge; empty if some do not."""
+    return "FLUTE diverges in every trial" if np.all(table.select(method=FLUTE)["diverged"]) else ""
+
+
 def order_claims(settings: list[tuple[str, lf.Table]]) -> list[Finding]:
     """Return the findings on fewer rounds than FedRep (RI), and on smaller final errors than either FedRep."""
     ends = [ends_below(*setting, rival) for rival in RIVALS for setting in settings]
@@ -255,6 +260,7 @@ def gains_more(setting: str, table: lf.Table, rival: str, *, signed: bool) -> Fi
         "FLUTE's gain in rounds over {} is larger" if signed else "The gap between the speeds of FLUTE and {} shrinks"
     )
     none = f"FLUTE has no gain at k = {min(rounds)}: it needs as many rounds, or more"
+    empty = {"vacuous": lost(table)} if lost(table) else {}
     return gains.judge_more_speed(
         rounds,
         int(table["round"][-1]),
@@ -267,6 +273,7 @@ def gains_more(setting: str, table: lf.Table, rival: str, *, signed: bool) -> Fi
         "competitor's median rounds divided by FLUTE's"
         + ("" if signed else ", a gap the larger of the two divided by the smaller"),
         note=join_notes(none if signed and not mine < other else "", note_on(table, rival)),
+        **empty,
     )
 
 

@@ -52,6 +52,7 @@ from ._flute_compared import (
     at_speeds,
     curves_figure,
     gains_more,
+    lost,
     note,
     order_claims,
     tuning_figure,
@@ -149,6 +150,7 @@ def falls_with_n(setting: str, table: lf.Table, *, relative: bool) -> Finding:
         claimed_low=0.5,
         strict=True,
         detail=f"medians {float(lower_median(small)):.3g} and {float(lower_median(large)):.3g}",
+        vacuous=lost(table),
         note=join_notes(*(note(part) for part in table)),
     )
 

@@ -332,7 +332,7 @@ def asked(monkeypatch):
 
     def minimize(objective, start, **options):
         asked.update(options, objective=objective, start=start)
-        return SimpleNamespace(x=start)
+        return SimpleNamespace(x=start, status=0)
 
     monkeypatch.setattr("scipy.optimize.minimize", minimize)
     return asked

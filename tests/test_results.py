@@ -662,7 +662,7 @@ def test_summary():
     for name, values in result.metrics.items():
         (line,) = (line for line in text.splitlines() if line.startswith(name))
         assert f"{np.sort(values[[0, 2], -1])[1]:.4g}" in line  # the diverged trial counts as the worst
-    assert repr(result) == "<Result of FedRep: 3 trials, 20 rounds>"
+    assert repr(result) == "<Result of FedRep: 3 trials, 20 rounds, 1 DIVERGED>"
 
 
 def test_summary_of_a_run_without_a_truth_and_of_one_trial():

@@ -242,7 +242,7 @@ def test_a_grid_of_two_fields_stays_whole_as_it_widens():
 
 def test_a_grid_stops_widening():
     with pytest.warns(lf.GridEdgeWarning, match="is the largest value of its grid"):
-        tuning = extended("step_size", [1.0, 1.1], 1e6, margin=0.0)
+        tuning = extended("step_size", [0.1, 0.11], 1e6, margin=0.0)
     assert len(tuning.settings) == 2 + 10
     with pytest.warns(lf.GridEdgeWarning, match="the best heads.steps = 1 is the smallest"):
         tuning = extended("heads.steps", [1, 2, 3], 0.5, GRADIENT)

@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array
+from linfed._types import Array, Mask
 from linfed._values import check_fields, converted, optional, positive
 from linfed.algorithms.base import Algorithm, InitContext, Requires, State
 from linfed.algorithms.initial import Initial, TruncatedAverages, as_initial
+from linfed.algorithms.overshooting import overshoots_on_representation
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_integer
 from linfed.numerics.linalg import TINY, orthonormalize, singular_values
@@ -125,14 +126,21 @@ class AltGDmin(Algorithm):
             gradient = second.project(B).representation_gradient(fit.W, second.counts)
         else:
             gradient = fit.representation_gradient(batch.counts)
-        step: Array | float
-        if self.step_size is not None:
-            step = self.step_size
-        else:
-            assert isinstance(state, AltGDminState)
-            if not state.norm.any():
-                averages = batch.gradient(np.zeros((len(B), 1, state.dim)))
-                state = state.update(norm=singular_values(averages)[:, :1, None])
-            samples = second.counts.mean(axis=1)[:, None, None]
-            step = 0.5 / np.maximum(samples * np.square(state.array("norm")), TINY)
+        if isinstance(state, AltGDminState) and not state.norm.any():
+            averages = batch.gradient(np.zeros((len(B), 1, state.dim)))
+            state = state.update(norm=singular_values(averages)[:, :1, None])
+        step = self._step(state, second)
         return state.update(B=orthonormalize(B - step * gradient), W=fit.W, active=batch.active)
+
+    def _step(self, state: State, batch: Batch) -> Array | float:
+        """Return the step size of the summed gradient on a batch, (T, 1, 1) or a number."""
+        if self.step_size is not None:
+            return self.step_size
+        samples = batch.counts.mean(axis=1)[:, None, None]
+        return np.asarray(0.5 / np.maximum(samples * np.square(state.array("norm")), TINY))
+
+    def overshoots(self, state: State, batch: Batch, share: float, variance: float | None) -> Mask | None:
+        """Return the trials whose last step size exceeds the stability edge, which QR hides."""
+        step = np.broadcast_to(self._step(state, batch), (len(batch.counts), 1, 1))[..., 0]
+        counts = np.floor(batch.counts / 2) if self.split else batch.counts
+        return overshoots_on_representation(state, batch, share * batch.n_clients * step * counts, variance)

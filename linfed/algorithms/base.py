@@ -456,6 +456,31 @@ class Algorithm(Configuration, ABC):
             raise ValueError(f"{type(self).__name__} learns nothing that new clients can use")
         return State(S=state.S)
 
+    def overshoots(self, state: State, batch: Batch, share: float, variance: float | None) -> Mask | None:
+        """Return the trials whose last step size exceeds the stability edge, (T,), although all parameters are finite.
+
+        Parameters
+        ----------
+        state : State
+            State after the last round.
+        batch : Batch
+            Samples of the last round; fixed samples are those of all clients.
+        share : float
+            Share p/n of the clients that participate in a round.
+        variance : float or None
+            Mean variance of the coordinates of fresh x; None for fixed samples.
+
+        Returns
+        -------
+        ndarray of bool (T,) or None
+            By default None: not known, or parameters of a run with such a step diverge.
+        """
+        return None
+
+    def unfinished(self, state: State) -> Mask | None:
+        """Return the trials in which a minimiser stopped at its largest number of iterations; by default None."""
+        return None
+
     @_with_checked_sizes
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the number of floats that a participant and the server exchange in a round; by default B, both ways.

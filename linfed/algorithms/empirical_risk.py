@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array
+from linfed._types import Array, Mask
 from linfed._values import check_fields, converted, optional, positive
 from linfed.algorithms.base import Algorithm, Communication, InitContext, Requires, State
 from linfed.algorithms.initial import Initial, as_initial
@@ -18,9 +18,27 @@ from linfed.errors import check_integer
 from linfed.numerics.linalg import TINY, qr_positive, svd
 from linfed.numerics.streams import TrialRandom
 
+OUT_OF_ITERATIONS = 1
+"""SciPy's status of L-BFGS at the largest number of iterations, or of values of the objective."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MinimiserState(State):
+    """State with ``unfinished`` (trials, 1, 1): 1 if the iterations of the last round ended before the tolerance."""
+
+    unfinished: Array
+
+
+class Minimiser(Algorithm):
+    """Base class of algorithms whose rounds end at a tolerance or at a largest number of iterations."""
+
+    def unfinished(self, state: State) -> Mask | None:
+        """Return the trials whose iterations ended before the tolerance, (T,)."""
+        return state.array("unfinished")[:, 0, 0] > 0
+
 
 @dataclass(frozen=True, kw_only=True)
-class NuclearNorm(Algorithm):
+class NuclearNorm(Minimiser):
     r"""All clients' predictors jointly, with a nuclear-norm penalty: a convex relaxation of a shared representation.
 
     Parameters
@@ -99,9 +117,11 @@ class NuclearNorm(Algorithm):
 
     def initial_state(self, start: InitContext) -> State:
         """Return all predictors at 0, or a random B and all heads at 0."""
+        unfinished = np.zeros((start.trials, 1, 1))
         if self.rank is None:
-            return State(S=start.zeros(start.n_clients, start.dim))
-        return State(B=start.representation("random", self.rank), W=start.zeros(start.n_clients, self.rank))
+            return MinimiserState(S=start.zeros(start.n_clients, start.dim), unfinished=unfinished)
+        W = start.zeros(start.n_clients, self.rank)
+        return MinimiserState(B=start.representation("random", self.rank), W=W, unfinished=unfinished)
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with the participants' predictors."""
@@ -111,7 +131,8 @@ class NuclearNorm(Algorithm):
             weights = self.noise_std * (np.sqrt(n) + np.sqrt(d)) / (n * np.sqrt(samples))
         else:
             weights = np.full(len(batch.active), self.weight)
-        Theta = self._minimise(batch, d, weights[:, None, None])
+        Theta, done = self._minimise(batch, d, weights[:, None, None])
+        state = state.update(unfinished=np.where(done, 0.0, 1.0))
         if self.rank is None:
             return state.update(S=Theta, active=batch.active)
         rows = svd(Theta)[2]
@@ -120,8 +141,8 @@ class NuclearNorm(Algorithm):
         B = np.ascontiguousarray(rows[:, : self.rank].mT)
         return state.update(B=B, W=batch.project(B).fit().W, active=batch.active)
 
-    def _minimise(self, batch: Batch, dim: int, weights: Array) -> Array:
-        """Return Theta (T, p, d) for weights (T, 1, 1); a trial no longer changes after it has converged."""
+    def _minimise(self, batch: Batch, dim: int, weights: Array) -> tuple[Array, Mask]:
+        """Return Theta (T, p, d) for weights (T, 1, 1), and which trials have converged: these no longer change."""
         trials, p = batch.active.shape
         n = float(p)
         at_zero = batch.gradient(np.zeros((trials, 1, dim))) / n
@@ -154,7 +175,7 @@ class NuclearNorm(Algorithm):
             done = done | converged
             if done.all():
                 break
-        return Theta
+        return Theta, done
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the floats of a predictor, or of B (down), and of a client's normal equations (up)."""
@@ -166,7 +187,7 @@ class NuclearNorm(Algorithm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BurerMonteiro(Algorithm):
+class BurerMonteiro(Minimiser):
     r"""Joint minimisation of the clients' mean loss over B and all heads, by L-BFGS.
 
     Parameters
@@ -234,26 +255,27 @@ class BurerMonteiro(Algorithm):
     def initial_state(self, start: InitContext) -> State:
         """Return B from `init` and all heads at 0."""
         B = start.representation(self.init, self.rank)
-        return State(B=B, W=start.zeros(start.n_clients, self.rank))
+        W = start.zeros(start.n_clients, self.rank)
+        return MinimiserState(B=B, W=W, unfinished=np.zeros((start.trials, 1, 1)))
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with the minimiser that L-BFGS finds from B, trial by trial."""
         assert isinstance(batch, ExplicitBatch)
         B = state.array("B").copy()
         start = batch.project(B).fit().W
-        W = start.copy()
+        W, unfinished = start.copy(), np.zeros((len(B), 1, 1))
         for trial in range(len(B)):
             here = slice(trial, trial + 1)
             one = batch.plain(batch.X[here], batch.y[here], active=batch.active[here], counts=batch.counts[here])
-            B[here], W[here] = self._minimise(one, B[here], start[here])
-        return state.update(B=B, W=W, active=batch.active)
+            B[here], W[here], unfinished[trial] = self._minimise(one, B[here], start[here])
+        return state.update(B=B, W=W, unfinished=unfinished, active=batch.active)
 
-    def _minimise(self, batch: ExplicitBatch, B: Array, W: Array) -> tuple[Array, Array]:
-        """Return B (1, d, k) with orthonormal columns and W (1, p, k) of one trial."""
+    def _minimise(self, batch: ExplicitBatch, B: Array, W: Array) -> tuple[Array, Array, bool]:
+        """Return B (1, d, k) with orthonormal columns, W (1, p, k), and whether the iterations ended too early."""
         from scipy.optimize import minimize
 
         if not (np.isfinite(B).all() and np.isfinite(W).all()):
-            return B, W
+            return B, W, False
         d, k, p = B.shape[1], B.shape[2], W.shape[1]
 
         def parts(values: Array) -> tuple[Array, Array]:
@@ -284,7 +306,7 @@ class BurerMonteiro(Algorithm):
         )  # fmt: skip
         B, W = parts(found.x)
         B, R = qr_positive(B)
-        return B, W @ R.mT
+        return B, W @ R.mT, found.status == OUT_OF_ITERATIONS
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the floats of B (down) and of a client's normal equations and head (up)."""

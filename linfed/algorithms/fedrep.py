@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array
+from linfed._types import Array, Mask
 from linfed._values import check_fields, converted, instance, one_of, optional
 from linfed.algorithms.base import Communication, InitContext, Requires, State
 from linfed.algorithms.heads import AtHeads, ExactHeads, HeadSolver, check_heads_loss, update_representation
 from linfed.algorithms.initial import Initial, as_initial
+from linfed.algorithms.overshooting import overshoots_on_representation
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch, Fit
 from linfed.errors import check_bool, check_choice, check_integer, check_weights
@@ -215,6 +216,14 @@ class FedRep(Scheduled):
         B, R = qr_positive(moved)
         new = state.update(B=B, W=fit.W, active=batch.active)
         return new.update(W=new.array("W") @ R.mT)
+
+    def overshoots(self, state: State, batch: Batch, share: float, variance: float | None) -> Mask | None:
+        """Return the trials whose last step size exceeds the stability edge, which QR hides."""
+        if not self.orthonormalize or self.whiten is not None:
+            return None
+        summed = share * batch.n_clients if self.aggregate == "sum" else 1.0
+        weights = summed * self.step_in(batch) * np.broadcast_to(self.relative_weights, (batch.n_clients,))
+        return overshoots_on_representation(state, batch, weights[batch.active], variance)
 
     def _server_update(self, B: Array, fit: Fit | AtHeads, step_size: float, batch: Batch, rng: TrialRandom) -> Array:
         """Return B after the server's aggregation of the gradients on a batch, before any QR."""

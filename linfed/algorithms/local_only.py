@@ -7,8 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from linfed._types import Array, Mask
 from linfed._values import check_fields, non_negative, optional, positive
 from linfed.algorithms.base import Algorithm, Communication, InitContext, Requires, State
+from linfed.algorithms.overshooting import overshoots
 from linfed.data.batch import Batch
 from linfed.errors import check_integer
 from linfed.numerics.streams import TrialRandom
@@ -87,12 +89,32 @@ class LocalOnly(Algorithm):
         if self.step_size is None:
             return state.update(S=batch.least_squares(self.ridge), active=batch.active)
         theta = state.take_clients("S", batch.active)
-        shrunk = np.ones(theta.shape[-1])
-        if theta.ndim == 4:
-            shrunk[-1] = 0.0
         for _ in range(self.local_steps):
-            theta = theta - self.step_size * (batch.gradient(theta) + self.ridge * shrunk * theta)
+            theta = theta - self.step_size * self._gradient(theta, batch)
         return state.update(S=theta, active=batch.active)
+
+    def _gradient(self, theta: Array, batch: Batch) -> Array:
+        """Return the gradients of the penalised losses at the participants' predictors."""
+        return batch.gradient(theta) + self.ridge * _shrunk(theta)
+
+    def _loss(self, theta: Array, batch: Batch) -> Array:
+        """Return the penalised losses, (T, p)."""
+        squares = np.square(_shrunk(theta)).reshape(*theta.shape[:2], -1).sum(axis=-1)
+        return batch.loss(theta) + 0.5 * self.ridge * squares
+
+    def overshoots(self, state: State, batch: Batch, share: float, variance: float | None) -> Mask | None:
+        """Return the trials in which a step is too large for a participant's loss on fixed samples."""
+        if self.step_size is None or variance is not None:
+            return None
+        step_size = self.step_size
+
+        def look(theta: Array) -> tuple[Array, Array, Array]:
+            slope = self._gradient(theta, batch)
+            squares = np.square(slope).reshape(*slope.shape[:2], -1).sum(axis=-1)
+            return self._loss(theta, batch), step_size * squares, theta - step_size * slope
+
+        theta = state.take_clients("S", batch.active)
+        return np.asarray(overshoots(theta, look, self._loss(np.zeros_like(theta), batch)).any(axis=-1))
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the least-squares predictors of new clients, from their own samples only."""
@@ -105,3 +127,10 @@ class LocalOnly(Algorithm):
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of S."""
         return n_clients * dim
+
+
+def _shrunk(theta: Array) -> Array:
+    """Return predictors with biases of 0."""
+    if theta.ndim < 4:
+        return theta
+    return np.concatenate([theta[..., :-1], np.zeros_like(theta[..., -1:])], axis=-1)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from linfed._types import Array
+from linfed._types import Array, Mask
 from linfed._values import check_fields, positive
 from linfed.algorithms.base import Algorithm, Communication, InitContext, Requires, State, requires_of
 from linfed.algorithms.initial import Initialization
@@ -140,6 +140,14 @@ class Personalized(Algorithm):
         """Return the fits of new clients at B."""
         W, S = self._fit(state, batch)
         return State(B=state.B, W=W, S=S)
+
+    def overshoots(self, state: State, batch: Batch, share: float, variance: float | None) -> Mask | None:
+        """Return the trials in which the base's last step size exceeds the stability edge."""
+        return self.base.overshoots(state, batch, share, variance)
+
+    def unfinished(self, state: State) -> Mask | None:
+        """Return the trials in which a minimiser of the base stopped at its largest number of iterations."""
+        return self.base.unfinished(state)
 
     def _fit(self, state: State, batch: Batch) -> tuple[Array, Array]:
         """Return the heads and the full-dimensional parts of the batch's clients at B."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from linfed._types import Array
+from linfed._types import Array, Mask
 from linfed._values import check_fields, non_negative, optional, positive
-from linfed.algorithms.base import Algorithm, Requires
+from linfed.algorithms.base import Algorithm, Requires, State
 from linfed.algorithms.fedrep import FedRep
 from linfed.algorithms.heads import AtHeads, update_representation
 from linfed.data.batch import Batch, Fit
@@ -97,6 +97,10 @@ class PrivateFedRep(FedRep):
     def check_loss(self, classes: int) -> None:
         """Raise for classification."""
         Algorithm.check_loss(self, classes)
+
+    def overshoots(self, state: State, batch: Batch, share: float, variance: float | None) -> Mask | None:
+        """Return the trials whose last step size exceeds the stability edge; None if messages are clipped."""
+        return super().overshoots(state, batch, share, variance) if self.clip is None else None
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the number of floats in one trial's state and temporary arrays, with the messages to be clipped."""

@@ -8,10 +8,12 @@ from typing import ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from linfed._types import Mask
 from linfed._values import check_fields, converted, instance, non_negative, optional
 from linfed.algorithms.base import InitContext, Requires, State
 from linfed.algorithms.heads import AtHeads, update_representation
 from linfed.algorithms.initial import Initial, as_initial
+from linfed.algorithms.overshooting import overshoots_on_representation
 from linfed.algorithms.solvers import ClosedForm, GradientSteps, Solver
 from linfed.algorithms.step_size import (
     Schedule,
@@ -178,6 +180,14 @@ class FedRepShortcut(Scheduled):
         features = batch.shifted(S).project(B)
         moved = update_representation(B, AtHeads(features, W), step_size, self.representation_steps)
         return state.update(B=orthonormalize(moved), W=W, S=S, active=batch.active)
+
+    def overshoots(self, state: State, batch: Batch, share: float, variance: float | None) -> Mask | None:
+        """Return the trials whose last step size for B exceeds the stability edge on fixed samples, which QR hides."""
+        if variance is not None:
+            return None
+        weights = np.full(batch.active.shape, self.step_in(batch))
+        rest = batch.shifted(state.take_clients("S", batch.active))
+        return overshoots_on_representation(state, rest, weights, variance)
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with heads and shortcuts refitted at B, without the ridge."""

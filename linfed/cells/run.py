@@ -41,8 +41,7 @@ class Run(ByValue):
     The row of a run has a column for each field, such as ``problem.n_clients``, and the columns
 
     - the name of each metric: its values along ``round``;
-    - ``status``: the status of each trial, "COMPLETED", "DIVERGED" or "SINGULAR_HEAD" (see `Status`); ``diverged``:
-      whether it is "DIVERGED";
+    - ``status``: the name of each trial's `Status`, such as "COMPLETED"; ``diverged``: whether it is "DIVERGED";
     - ``participants``: the number of participants per round;
     - ``floats_sent``: the number of floats that server and participants have exchanged so far, along ``round``;
     - ``engine``: the engine used;

@@ -28,6 +28,7 @@ from linfed.simulation.job import MOST_PIECES, Job, checked_job, seconds_of_a_tr
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.simulation.run import simulate_trials
+from linfed.simulation.status import Status
 from linfed.tables.grid import Row, changed, plain
 from linfed.tables.labeled_array import LabeledArray
 
@@ -44,6 +45,10 @@ EXTENSIONS = 10
 """Maximum number of times that `tune` widens a grid."""
 
 
+MOST_DIVERGED = 20
+"""Number of times as many settings as in the grid that may diverge while `tune` looks for smaller ones."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TuningResult(EqualByValue):
     """Result of `tune`: the chosen setting, and the scores and curves of all settings.
@@ -55,7 +60,8 @@ class TuningResult(EqualByValue):
     settings : list of dict
         All settings tried: the grid, then the settings by which it was widened.
     scores : ndarray (settings,)
-        Score of each setting. Smaller is better; infinite if too many trials diverged (more than half, for the median).
+        Score of each setting. Smaller is better; infinite if too many trials diverged or are unstable (more than half,
+        for the median).
     best : int
         Index of the chosen setting: the smallest setting whose score is within the margin of the best score.
     rounds : ndarray of int (R,)
@@ -182,7 +188,8 @@ class Search:
         curves: list[Array] = []
         scores: list[float] = []
         lowest = np.inf  # over settings, trials and rounds
-        for widened in range(EXTENSIONS + 1):
+        widened = 0
+        while True:
             for values, at in (yield [changed(self.algorithm, one) for one in settings[len(curves) :]]):
                 values = np.where(np.isnan(values), np.inf, values)
                 lowest = min(lowest, float(values.min()))
@@ -190,6 +197,9 @@ class Search:
                 curves.append(curve)
                 scores.append(self._score(at, curve) if np.isfinite(curve[-1]) else np.inf)
             ties = within(scores, self.margin, logarithmic=self.judge is area)
+            if not ties and self.extend and (more := self._smaller(settings)):
+                settings = settings + more
+                continue
             if not ties:
                 raise ValueError(
                     f"every setting of the grid diverged or has no score: {short_repr(self.settings)}; try "
@@ -201,7 +211,7 @@ class Search:
             more = beyond(self.algorithm, settings, best, edges) if self.extend and widened < EXTENSIONS else []
             if not more:
                 break
-            settings = settings + more
+            settings, widened = settings + more, widened + 1
         found = TuningResult(
             algorithm=changed(self.algorithm, settings[best]),
             settings=settings,
@@ -222,6 +232,13 @@ class Search:
                 )
             )
         return found, found_warnings
+
+    def _smaller(self, settings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return settings below those tried, all of which diverged; none after too many."""
+        if len(settings) > MOST_DIVERGED * len(self.settings):
+            return []
+        least = smallest(settings, range(len(settings)))
+        return beyond(self.algorithm, settings, least, at_grid_edge(settings, [least]))
 
     def _score(self, rounds: Indices, curve: Array) -> float:
         """Return the score of a curve; raise if it is not a number."""
@@ -310,11 +327,14 @@ def recorded(metric: Any) -> list[Any]:
 
 def measured(result: Result, metric: str | Callable[..., Array]) -> tuple[Array, Indices]:
     """Return the values of the metric, (trials, R), and the rounds at which it was measured."""
+    unstable = [status is Status.UNSTABLE for status in result.status]
     if not of_results(metric):
         (values,) = result.metrics.values()
+        values = values.copy()
+        values[unstable, -1] = np.nan  # as if they had diverged: what QR holds together converges to nothing
         return values, result.rounds
     assert callable(metric)
     values = np.asarray(check_unmasked("values returned by metric", metric(result)), dtype=float)
     if values.shape != (result.trials,):
         raise ValueError(f"metric must return one value per trial, shape ({result.trials},), got shape {values.shape}")
-    return values[:, None], result.rounds[-1:]
+    return np.where(unstable, np.nan, values)[:, None], result.rounds[-1:]

@@ -243,8 +243,9 @@ def tune(
     keep the grid's order. NaN scores are never chosen. If the final values are rounding errors that differ by more than
     the margin, use "area", which scores the whole curve.
 
-    The grid is extended by its last ratio. It is extended by its last difference if it contains 0 or a negative number,
-    or if the field is an integer and the ratio does not give one.
+    Trials that are ``Status.UNSTABLE`` count as diverged. If all settings of an extended grid diverge, smaller ones are
+    tried. The grid is extended by its last ratio. It is extended by its last difference if it contains 0 or a negative
+    number, or if the field is an integer and the ratio does not give one.
 
     **Deviations**: the papers do not report how they chose their step sizes.
 

@@ -26,6 +26,7 @@ from linfed.simulation.engines import open_source
 from linfed.simulation.evaluation_samples import measured_samples
 from linfed.simulation.job import Job, bytes_per_trial, checked_job
 from linfed.simulation.metrics import Recorder
+from linfed.simulation.outcomes import doubts
 from linfed.simulation.participation import Participants, Participation
 from linfed.simulation.start import ResolvedStart
 from linfed.simulation.status import Status
@@ -253,7 +254,7 @@ def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda round
                     history[name][:, columns[round_]] = values if alive.all() else np.where(alive, values, np.nan)
 
         record(0)
-        done = 0
+        first, done = state, 0
         for number, batch, new in chunk.rounds(state):
             state = new
             if chunk.alive is not alive or np.count_nonzero(batch.singular):
@@ -263,6 +264,11 @@ def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda round
                     if status[trial] is Status.COMPLETED:
                         status[trial], status_round[trial] = Status.SINGULAR_HEAD, number
                 alive = chunk.alive
+            if number == job.rounds:
+                for outcome, those in doubts(job, first, state, batch, chunk.source, chunk.truth):
+                    for trial in np.flatnonzero(alive & those):
+                        if status[trial] is Status.COMPLETED:
+                            status[trial] = outcome
             record(number)
             if number <= job.rounds:
                 tick(1)

@@ -73,7 +73,7 @@ class Result:
     status : list of Status
         Outcome of each trial.
     status_round : ndarray of int (trials,)
-        Round of divergence, or of the first singular head; the number of rounds for a completed trial.
+        Round of divergence, or of the first singular head; otherwise the number of rounds.
     final : State
         Final B, W, S and ``predictors()``; for a diverged trial the last finite ones. If the algorithm has its own
         class of state, `final` is of this class, and ``for_prediction()`` returns the B, W, S of the clients'
@@ -163,8 +163,12 @@ class Result:
         return "no ground truth" if self.problem is None else one_line_repr(self.problem)
 
     def _outcomes(self) -> str:
+        """Return the number of trials of each status, as text."""
+        return ", ".join(f"{count} {name}" for name, count in self._counts().items())
+
+    def _counts(self) -> Counter[str]:
         """Return the number of trials of each status."""
-        return ", ".join(f"{count} {status.name}" for status, count in Counter(self.status).items())
+        return Counter(status.name for status in self.status)
 
     def _last_values(self) -> list[tuple[str, ...]]:
         """Return each metric's name and the median, 10 % and 90 % quantiles of its last values over trials."""
@@ -182,7 +186,8 @@ class Result:
         return isinstance(self.algorithm, Algorithm) and self.algorithm.finishes
 
     def __repr__(self) -> str:
-        return f"<Result of {self.name}: {self.trials} trials, {self._length()}>"
+        others = [f"{count} {name}" for name, count in self._counts().items() if name != Status.COMPLETED.name]
+        return f"<Result of {self.name}: {', '.join([f'{self.trials} trials', self._length(), *others])}>"
 
     def _repr_html_(self) -> str:
         """Return the arguments, the final metrics and a figure of the first metric as HTML, for notebooks."""

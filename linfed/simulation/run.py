@@ -110,8 +110,13 @@ def simulate(
     A trial diverges if a parameter array is infinite or NaN, or if its norm exceeds 1e12 times the scale of the ground
     truth (at least 1). For given samples the scale is that of the labels, divided by the smallest column of x. No error
     is raised: the trial's entry in `Result.status` is ``Status.DIVERGED``, `Result.status_round` has the round, its
-    state stays at the last finite one, and its metrics are NaN from that round on. ``Status.SINGULAR_HEAD`` marks a
-    completed trial with linearly dependent features.
+    state stays at the last finite one, and its metrics are NaN from that round on.
+
+    A trial that ran all rounds can have an outcome other than ``Status.COMPLETED``, too. ``SINGULAR_HEAD`` marks
+    linearly dependent features in an exact fit. ``UNSTABLE`` marks a last step size beyond the stability edge where QR,
+    or a bounded gradient, hides it: `FedRep` and its variants, `AltGDmin`, `FedRepShortcut`, and the gradient steps of
+    `LocalOnly`. This is known after 10 rounds or more. Large fixed samples are looked at again only after 50 rounds of
+    all clients. ``STALLED`` marks a B that could not move, and ``ITERATION_LIMIT`` a minimiser that ended too early.
 
     Large rounds are shared by threads: blocks of clients, or chunks of trials. BLAS uses one thread, because small
     stacks are faster this way. The numbers do not depend on the number of threads. The environment variable

@@ -29,5 +29,15 @@ class Status(Enum):
         "solution of minimum norm; check the data and the rank of B"
     )
 
+    UNSTABLE = (
+        "ran all rounds, but the step size exceeds the stability edge: at the end a step does not decrease the loss; "
+        "use a smaller step size, or divide the labels by their scale"
+    )
+    STALLED = (
+        "ran all rounds, but B did not move: no client has more samples than B has columns, so that its head explains "
+        "them all; use more samples or a smaller rank"
+    )
+    ITERATION_LIMIT = "ran all rounds, but the minimiser of the last one reached its largest number of iterations"
+
     def __repr__(self) -> str:
         return f"Status.{self.name}"

@@ -1,0 +1,77 @@
+"""Outcomes of trials that ran all rounds, from their last state and batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from linfed._types import Mask
+from linfed.algorithms.base import Algorithm, State
+from linfed.algorithms.oracle import Oracle
+from linfed.data.batch import Batch
+from linfed.data.samples import FreshSamples, GivenSamples
+from linfed.data.sources import Source
+from linfed.numerics.linalg import span_distance
+from linfed.problems import Truth
+from linfed.simulation.job import Job
+from linfed.simulation.status import Status
+
+CHEAP, MANY = 1_000_000, 50
+"""Numbers in all fixed samples, and rounds of all clients, from which on they are looked at again after the run."""
+
+FEWEST = 10
+"""Fewest rounds of a run whose last step is judged: earlier heads may be large for a while."""
+
+AT_REST = 1e-12
+"""A representation has not moved if the sine of the angle to its initial span is below this."""
+
+
+def doubts(
+    job: Job, first: State, last: State, batch: Batch, source: Source, truth: Truth | None
+) -> Iterator[tuple[Status, Mask]]:
+    """Yield the outcomes that cast doubt on a result, the weightiest first, and the trials (T,) that have them.
+
+    Parameters
+    ----------
+    job : Job
+    first, last : State
+        States before the first round and after the last one.
+    batch : Batch
+        Samples of the last round, whose buffers may be used again.
+    source : Source
+    truth : Truth, optional
+    """
+    sizes, few = job.sizes, (batch.counts <= job.algorithm.learned_rank).all(axis=1)
+    share, variance = sizes.participants / sizes.n_clients, None
+    known = job.rounds >= FEWEST and type(job.algorithm).overshoots is not Algorithm.overshoots
+    if known and isinstance(job.data, FreshSamples):
+        variance = _variance(truth)
+    elif known and _worthwhile(job):
+        batch = batch if share == 1.0 else source.all_clients(job.rounds)
+    else:
+        known = False
+    unstable = job.algorithm.overshoots(last, batch, share, variance) if known else None
+    if unstable is not None:
+        yield Status.UNSTABLE, unstable
+    learned = job.engine != "chain" and not isinstance(job.algorithm, Oracle)  # with coordinates that do not turn
+    if learned and few.any() and first.B is not None and last.B is not None and last.B.shape[-1] < last.B.shape[-2]:
+        yield Status.STALLED, few & (span_distance(first.B, last.B) < AT_REST)
+    unfinished = job.algorithm.unfinished(last)
+    if unfinished is not None:
+        yield Status.ITERATION_LIMIT, unfinished
+
+
+def _worthwhile(job: Job) -> bool:
+    """Return whether a few passes over the fixed samples of all clients take little time, or little of the run's."""
+    assert not isinstance(job.data, FreshSamples)
+    samples = job.data.X.shape[-2] if isinstance(job.data, GivenSamples) else job.data.n_samples
+    clients = job.sizes.n_clients
+    return clients * samples * job.sizes.dim <= CHEAP or job.rounds * job.sizes.participants >= MANY * clients
+
+
+def _variance(truth: Truth | None) -> float:
+    """Return the mean variance of the coordinates of x."""
+    covariance = None if truth is None else truth.design.covariance
+    value = np.asarray(1.0 if covariance is None else covariance)
+    return float(value.diagonal(axis1=-2, axis2=-1).mean() if value.ndim >= 2 else value.mean())

@@ -136,3 +136,7 @@ class AltGDmin(Algorithm):
             samples = second.counts.mean(axis=1)[:, None, None]
             step = 0.5 / np.maximum(samples * np.square(state.array("norm")), TINY)
         return state.update(B=orthonormalize(B - step * gradient), W=fit.W, active=batch.active)
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of divided samples."""
+        return participants * samples * (dim + 1) if self.split else 0

@@ -59,7 +59,7 @@ class ClassTruth(Truth):
 
     def reference(self, rank: int) -> Array:
         """Return an orthonormal basis of the span of the `discriminants`, for any `rank`: B for isotropic x."""
-        check_integer("rank", rank, maximum=self.dim)
+        rank = check_integer("rank", rank, maximum=self.dim)
         assert self.B is not None
         return self.B if self.design.variance is not None else orthonormalize(self.discriminants)
 

@@ -34,7 +34,7 @@ def normal_equations(X: Array, y: Array, counts: Array) -> tuple[Array, Array]:
 def _pooled_rows(X: Array, y: Array, scale: Array) -> tuple[Array, Array]:
     """Return rows (q, d) and labels (q,) with the least squares of all scaled rows (p, m, d) and labels (p, m).
 
-    They are the scaled rows of a single block of clients, or the triangular factor of all blocks: a scaled copy of all
+    They are the scaled rows of a single block of clients, or the triangular factor of all blocks. A scaled copy of all
     rows would take as much memory as the samples.
     """
     p, m, d = X.shape

@@ -133,15 +133,17 @@ class Compared:
         return columns | {"group": group, "excess": excess, "floats_sent": sent, "diverged": excess > 1e9}
 
 
-def ratios(part: lf.Table) -> dict[str, Measured]:
-    """Return each method's excess risk divided by that of the best method: median over trials with its interval.
-
-    The best method has the smallest median; the methods are in the order of their medians. The Oracle does not take
-    part.
-    """
+def ranking(part: lf.Table) -> dict[str, Array]:
+    """Return the excess risk of each method except the Oracle, (trials,), in the order of the medians."""
     excess: dict[str, Array] = {row["method"]: row["excess"] for row in part.rows if row["group"] != REFERENCE}
-    names = sorted(excess, key=lambda name: float(np.median(excess[name])))
-    return {name: median_interval(excess[name] / excess[names[0]]) for name in names}
+    return dict(sorted(excess.items(), key=lambda item: float(np.median(item[1]))))
+
+
+def ratios(part: lf.Table) -> dict[str, Measured]:
+    """Return each method's excess risk divided by that of the best method: median over trials with its interval."""
+    excess = ranking(part)
+    best = next(iter(excess.values()))
+    return {name: median_interval(one / best) for name, one in excess.items()}
 
 
 TIE = 1.02

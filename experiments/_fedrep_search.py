@@ -13,8 +13,9 @@ import linfed as lf
 from linfed.cells.smallest_size import SmallestSize
 from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, line_style, same_scale
 from linfed.plotting.panels import drawn_from
+from linfed.statistics.crossings import replicates_interval
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
-from linfed.statistics.intervals import largest_of
+from linfed.statistics.intervals import Measured, largest_of
 from linfed.theory.fedrep.arguments import set_share
 
 if TYPE_CHECKING:
@@ -183,24 +184,33 @@ def base_setting(quick: bool) -> Need:
 # --- judges --------------------------------------------------------------------------------------------------
 
 
-def over(row: dict[str, Any], law: float) -> tuple[float, float, float]:
+def over(row: dict[str, Any], law: float, *, confidence: float = 0.95) -> Measured:
     """Return a crossing divided by a predicted one, with its interval over trials."""
-    return (row["crossing"] / law, *(np.percentile(row["replicates"].values, (2.5, 97.5)) / law))
+    low, high = replicates_interval(row["replicates"].values, confidence)
+    return row["crossing"] / law, low / law, high / law
 
 
-def ratio_of(first: dict[str, Any], second: dict[str, Any]) -> tuple[float, float, float]:
+def ratio_of(first: dict[str, Any], second: dict[str, Any], *, confidence: float = 0.95) -> Measured:
     """Return the ratio of two smallest m with its interval over trials, which both share."""
     ratios = first["replicates"].values / second["replicates"].values
-    low, high = np.percentile(ratios, (2.5, 97.5))
-    return first["crossing"] / second["crossing"], float(low), float(high)
+    return (first["crossing"] / second["crossing"], *replicates_interval(ratios, confidence))
 
 
-def worst(ratios: list[tuple[tuple[float, float, float], dict[str, Any]]], **fields: Any) -> Finding:
-    """Return the finding for the largest ratio over settings."""
-    measured, row = largest_of([one for one, _ in ratios]), max(ratios, key=lambda one: one[0][0])[1]
-    lowest = min(one[0][0] for one in ratios)
+def worst(ratio: Callable[..., Measured], samples: list[tuple[dict[str, Any], Any]], **fields: Any) -> Finding:
+    """Return the finding for the largest ratio over settings; the first part of a sample is the setting's row."""
+    estimates = [ratio(*sample)[0] for sample in samples]
+    row, lowest = samples[int(np.argmax(estimates))][0], min(estimates)
     sizes = f"n = {row['n_clients']:,}, d = {row['dim']}, k = {row['rank']}"
-    return judge(measured, setting=f"{len(ratios)} settings", detail=f"{sizes}; smallest ratio {lowest:.2g}", **fields)
+    fields |= {"setting": f"{len(samples)} settings", "detail": f"{sizes}; smallest ratio {lowest:.2g}"}
+    return judge(largest_of(ratio, samples), **fields)
+
+
+def factor_off(row: dict[str, Any], law: float, *, confidence: float = 0.95) -> Measured:
+    """Return the factor between a crossing and a predicted one, with its interval over trials."""
+    logs = np.log(over(row, law, confidence=confidence))
+    signed = -logs if logs[0] < 0 else logs
+    factor, low, high = np.exp([signed[0], max(0.0, signed[1:].min()), np.abs(signed[1:]).max()])
+    return float(factor), float(low), float(high)
 
 
 def lawful(row: dict[str, Any], law: str = "predicted_crossing") -> bool:
@@ -236,14 +246,12 @@ def samples_of(table: lf.Table) -> str:
 def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> Finding:
     """Judge the factor by which a prediction is off in the worst setting of a table."""
     rows = [row for row in table.rows if not row["censored"] and lawful(row, column)]
-    logs = np.log([over(row, row[column]) for row in rows])
-    worst = int(np.abs(logs[:, 0]).argmax())
-    signed = np.where(logs[:, :1] < 0, -logs, logs)
-    factors = np.exp([signed[:, 0], signed[:, 1:].min(axis=1), np.abs(signed[:, 1:]).max(axis=1)]).T
-    typical = np.exp(np.median(np.abs(logs[:, 0])))
+    samples = [(row, row[column]) for row in rows]
+    off = np.array([abs(np.log(row["crossing"] / law)) for row, law in samples])
+    worst, typical = int(off.argmax()), np.exp(np.median(off))
     condition = f", {samples_of(table)}" if rows[worst]["path"] == "round" else ", predicted m >= k + 4"
     return judge(
-        largest_of(factors.tolist()),
+        largest_of(factor_off, samples),
         claim=text,
         claimed_high=most,
         source=f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}",

@@ -347,7 +347,7 @@ def rivals(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:
         worst = int(ratios[:, 0].argmax())
         closer, farther = int(np.sum(ratios[:, 2] < 1.0)), int(np.sum(ratios[:, 1] > 1.0))
         yield judge(
-            largest_of(ratios.tolist()),
+            largest_of(median_ratio, [(row[ALTMIN], row[rival]) for row in rows]),
             claim=f"AltMin is as close to B* as {rival}, for every number of clients",
             setting=f"{setting}, noise std {rows[0]['noise_std']:g}",
             statistic="ratio of the median distances, worst number of clients",

@@ -331,7 +331,7 @@ def ranking(table: lf.Table) -> Iterator[Finding]:
             closer, farther = int(np.sum(ratios[:, 2] < 1.0)), int(np.sum(ratios[:, 1] > 1.0))
             worst = int(ratios[:, 0].argmax())
             yield judge(
-                largest_of(ratios.tolist()),
+                largest_of(median_ratio, [(row[first], row[second]) for row in rows]),
                 claim=f"{first.capitalize()}: the estimate is as close to B* as with {second}, at every point",
                 setting=where(rows, panel),
                 statistic="ratio of the median distances at the worst point",

@@ -35,6 +35,7 @@ from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, same_scale
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics import judge_exponent
 from linfed.statistics.findings import OWN_THRESHOLD, Finding, cite
+from linfed.statistics.intervals import Measured
 
 from ._fedrep_search import (
     BEST,
@@ -155,21 +156,25 @@ def moments(table: lf.Table) -> Iterator[Finding]:
         fields: dict[str, Any] = {"source": f"{MOMENTS_SUFFICE}; compared with {words}", "theorem": False}
         yield judge_exponent(fitted[name], claimed, kind="at most", margin=0.1, claim=text, setting=where, **fields)
     threshold = f"{OWN_THRESHOLD}: the paper names no constant"
-    ratios = [(over(row, row["claim"]), row) for row in rows.rows]
+    ratios = [(row, row["claim"]) for row in rows.rows]
     text = "Half of the estimates by the moments reach the distance with Theorem 1's m, c = 1"
     statistic = "smallest m of the moments divided by Theorem 1's, worst setting"
-    yield worst(ratios, claim=text, statistic=statistic, source=threshold, claimed_high=1.0)
-    both = [(ratio_of(one, other), one) for one, other in pairs(table, MOMENTS, FEDREP)]
+    yield worst(over, ratios, claim=text, statistic=statistic, source=threshold, claimed_high=1.0)
+    both = list(pairs(table, MOMENTS, FEDREP))
     if not both:
         return
     rounds = table.select(method=FEDREP).rows[0]["rounds"]
-    whole = [((a / rounds, b / rounds, c / rounds), row) for (a, b, c), row in both]
+
+    def of_all_rounds(one: dict[str, Any], other: dict[str, Any], **options: float) -> Measured:
+        ratio, low, high = ratio_of(one, other, **options)
+        return ratio / rounds, low / rounds, high / rounds
+
     text = "The moments need fewer samples than all rounds of a run of FedRep together"
     statistic = f"smallest m of the moments divided by {rounds} times FedRep's, worst setting"
-    yield worst(whole, claim=text, statistic=statistic, source=threshold, claimed_high=1.0)
+    yield worst(of_all_rounds, both, claim=text, statistic=statistic, source=threshold, claimed_high=1.0)
     text = "The moments need no more samples than one round of FedRep"
     statistic = "smallest m of the moments divided by FedRep's, worst setting"
-    yield worst(both, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.0)
+    yield worst(ratio_of, both, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.0)
 
 
 def searches(table: lf.Table) -> Iterator[Finding]:
@@ -181,10 +186,9 @@ def searches(table: lf.Table) -> Iterator[Finding]:
         (AVERAGES, MOMENTS, "Local averages need no more samples than the moments"),
     )
     for first, second, text in comparisons:
-        ratios = [(ratio_of(one, other), one) for one, other in pairs(table, first, second)]
-        if ratios:
+        if ratios := list(pairs(table, first, second)):
             statistic = f"smallest m of {first} divided by that of {second}, worst setting"
-            yield worst(ratios, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.1)
+            yield worst(ratio_of, ratios, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.1)
     for name in (MOMENTS, AVERAGES, PAIRS, TWO):
         known = [row for row in table.select(method=name).rows if not row["censored"] and lawful(row, "estimated")]
         if known:

@@ -27,7 +27,7 @@ Figures
     samples).
 "complexity" : Top: smallest m with which the median excess risk is a tenth of the risk of predicting 0, against the
     number of clients. Bottom: FedRep's divided by each local baseline's, against (log(n) + d/n)/d. Bars: 95 %
-    intervals.
+    intervals; none towards a side on which the grid ends.
 "sections" : Excess risk against the number of clients, for some m and both noise levels: FedRep with its prediction
     (dotted), and the baselines. Markers: median over trials; bars: 10-90 %.
 
@@ -180,16 +180,25 @@ def medians(values: Iterable[Array]) -> Array:
     return np.stack([np.median(column[picks], axis=1) for column in stacked.T], axis=1)
 
 
-def interval(resampled: Resampled) -> Measured:
-    """Return a statistic with its 95 % percentile interval; infinite resamples are allowed."""
-    low, high = np.quantile(resampled[1:], (0.025, 0.975), method="inverted_cdf")
-    return float(resampled[0]), float(low), float(high)
+def interval(resampled: Resampled, low: Resampled | None = None, high: Resampled | None = None) -> Measured:
+    """Return a statistic with its 95 % percentile interval; infinite resamples are allowed.
+
+    `low` and `high` are bounds of resamples that are known only between bounds; by default `resampled`.
+    """
+    ends = ((resampled if low is None else low, 0.025), (resampled if high is None else high, 0.975))
+    least, most = (float(np.quantile(bound[1:], share, method="inverted_cdf")) for bound, share in ends)
+    return float(resampled[0]), least, most
+
+
+def lower(size: Resampled, sizes: Iterable[float]) -> Resampled:
+    """Return a lower bound of a size from `crossing`: 0 at the smallest of the sizes, which is only an upper bound."""
+    return np.where(size <= min(sizes), 0.0, size)
 
 
 def crossing(sizes: Any, values: Array) -> Any:
     """Return the size from which values (.., sizes) are negative, interpolated linearly in the log of the size.
 
-    It is the smallest size if all values are negative, and infinite if the last one is not.
+    It is the smallest size if all values are negative (see `lower`), and infinite if the last one is not.
     """
     sizes, above = np.asarray(sizes, dtype=float), values >= 0
     last = above.shape[-1] - 1 - np.argmax(above[..., ::-1], axis=-1)
@@ -209,9 +218,10 @@ def measured_lines(part: lf.Table, column: str = FEDREP) -> dict[int, Measured]:
     found = {}
     for m, row in part.groupby("n_samples"):
         logs = medians(np.log(one[column] / np.minimum(one[RIDGE], one[LEAST])) for one in row)
-        ends = interval(crossing([one["n_clients"] for one in row], logs))
-        if np.isfinite(ends[0]):
-            found[m] = ends
+        sizes = [one["n_clients"] for one in row]
+        number = crossing(sizes, logs)
+        if np.isfinite(number[0]):
+            found[m] = interval(number, low=lower(number, sizes))
     return found
 
 
@@ -305,15 +315,18 @@ def complexities(part: lf.Table, level: float) -> dict[str, dict[int, Resampled]
     return found
 
 
-def divided(m: Resampled, alone: Resampled) -> Resampled:
-    """Return the ratio of two sample complexities, NaN where neither is reached."""
-    with np.errstate(invalid="ignore"):
-        return m / alone
+def divided(m: Resampled, alone: Resampled, sizes: Iterable[float]) -> Measured:
+    """Return the ratio of two sample complexities with its interval, NaN where neither is reached.
+
+    The smallest of the sizes is only an upper bound of a complexity.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return interval(m / alone, low=lower(m, sizes) / alone, high=m / lower(alone, sizes))
 
 
 def helps(part: lf.Table, setting: str) -> list[Finding]:
     """Judge whether a client needs fewer samples with FedRep than without, for each n, and the break-even."""
-    d, out = part.rows[0]["dim"], []
+    d, tried, out = part.rows[0]["dim"], part.unique("n_samples"), []
     found = {name: complexities(part, level) for name, level in LEVELS.items()}
     for method, rival in {"least squares": LEAST, "the best ridge": RIDGE}.items():
         text = f"A client needs fewer samples with FedRep than with {method} without federation"
@@ -333,13 +346,15 @@ def helps(part: lf.Table, setting: str) -> list[Finding]:
                 fields["hypotheses"] = (
                     Hypothesis(text=f"log(n) + d/n <= d/{MUCH_LESS}", left=left, right=d / MUCH_LESS),
                 )
-                out.append(judge(interval(divided(m, alone)), claimed_high=1.0, strict=True, **fields))
+                out.append(judge(divided(m, alone, tried), claimed_high=1.0, strict=True, **fields))
         for name, every in found.items():
             n = break_even(every[FEDREP], every[rival])
             if not np.isnan(n[0]):
+                ends = np.where(np.isinf(n), 0.0, small(n, d))  # 0 if FedRep needs more on the whole grid
+                above = np.where(n <= min(every[FEDREP]), np.inf, ends)  # FedRep needs fewer on the whole grid
                 out.append(
                     judge(
-                        interval(np.where(np.isinf(n), 0.0, small(n, d))),  # 0 if FedRep needs more on the whole grid
+                        interval(ends, high=above),
                         claim=f"{text}, if (log(n) + d/n)/d <= 1/{MUCH_LESS}",
                         setting=f"{setting}, {name}",
                         statistic="(log(n) + d/n)/d at which both need the same m, for a share of predicting 0's risk",
@@ -354,8 +369,8 @@ def helps(part: lf.Table, setting: str) -> list[Finding]:
 def break_even(fedrep: dict[int, Resampled], alone: dict[int, Resampled]) -> Resampled:
     """Return the n from which a client needs fewer samples with FedRep, NaN if the grid does not reach the risk.
 
-    It is infinite if a client needs more even with the most clients. The largest n that do not reach the risk are left
-    out, because few m were run there.
+    It is infinite if a client needs more even with the most clients, and the smallest n if it needs fewer with all. The
+    largest n that do not reach the risk are left out, because few m were run there.
     """
     reached = [n for n in fedrep if np.isfinite([fedrep[n][0], alone[n][0]]).all()]
     sizes = [n for n in fedrep if n <= max(reached, default=0)]
@@ -435,8 +450,9 @@ def draw_complexity(table: lf.Table) -> Any:
             for method, needed in found.items():
                 draw_ends(ax, {n: interval(m) for n, m in needed.items()}, method)
             for rival in (LEAST, RIDGE):
-                ratios = {n: divided(m, found[rival][n]) for n, m in found[FEDREP].items()}
-                draw_ends(below, {small(n, d): interval(ratio) for n, ratio in ratios.items()}, rival)
+                pairs = {n: (m, found[rival][n]) for n, m in found[FEDREP].items()}
+                tried = part.unique("n_samples")
+                draw_ends(below, {small(n, d): divided(*pair, tried) for n, pair in pairs.items()}, rival)
             ax.set_xlabel("clients $n$")
             below.axhline(1.0, color="black", linewidth=0.7)
         sheet.label(
@@ -451,9 +467,10 @@ def draw_complexity(table: lf.Table) -> Any:
 
 
 def draw_ends(ax: Any, found: dict[float, Any], method: str) -> None:
-    """Draw finite statistics with their intervals."""
-    finite_ends = {x: ends for x, ends in found.items() if np.isfinite(ends).all()}
+    """Draw finite statistics with their intervals; there is no bar to an end that is 0 or infinite."""
+    finite_ends = {x: ends for x, ends in found.items() if np.isfinite(ends[0])}
     middle, low, high = np.array(list(finite_ends.values())).reshape(-1, 3).T
+    low, high = np.where(low > 0, low, middle), np.where(np.isfinite(high), high, middle)
     shape = line_style(method) | {"linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
     ax.errorbar(
         list(finite_ends), middle, yerr=np.maximum([middle - low, high - middle], 0), label=label(method), **shape

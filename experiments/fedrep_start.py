@@ -32,10 +32,10 @@ from linfed.algorithms.estimators import SpectralEstimator
 from linfed.algorithms.initial import Initial, InitialStart
 from linfed.figures.style import KINDS, Look
 from linfed.plotting.panels import Figures
-from linfed.statistics import median_interval, median_ratio
+from linfed.statistics import median_ratio
 from linfed.statistics.findings import OWN_THRESHOLD, Finding, judge
 from linfed.statistics.gains import lower_median
-from linfed.statistics.intervals import as_factor, first_round_below, largest_of
+from linfed.statistics.intervals import Measured, as_factor, first_round_below, largest_of, quantile_interval
 
 from ._spectral import AVERAGES, LOOKS, MOMENTS, PAIRS, TWO, spectral
 
@@ -189,15 +189,16 @@ def savings(part: lf.Table) -> Iterator[Finding]:
 
 def same_rounds(starts: dict[str, dict[str, Any]], curve: list[Any], **fields: Any) -> Finding:
     """Judge whether the rounds from an estimate are the rounds from a given distance, interpolated in its logarithm."""
-    factors = {
-        name: as_factor(median_interval(row["needed"] / np.interp(np.log(tangent(row["initial"])), *curve)))
-        for name, row in starts.items()
-    }
+    rounds = {name: row["needed"] / np.interp(np.log(tangent(row["initial"])), *curve) for name, row in starts.items()}
+
+    def factor(ratios: Array, *, confidence: float = 0.95) -> Measured:
+        return as_factor(quantile_interval(ratios, 0.5, confidence=confidence))
+
     return judge(
-        largest_of(list(factors.values())),
+        largest_of(factor, [(ratios,) for ratios in rounds.values()]),
         claim="The rounds from an estimate equal the rounds from a subspace at this distance from B*",
         statistic="factor between the rounds, median over trials, the estimate with the largest factor",
         claimed_high=1.1,
-        detail=max(factors, key=lambda one: factors[one][0]),
+        detail=max(rounds, key=lambda name: factor(rounds[name])[0]),
         **fields,
     )

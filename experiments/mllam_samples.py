@@ -128,11 +128,11 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     found = [one for panel in PANELS for one in growth(table.select(panel=panel, method=ALTMIN), panel)]
     rows = [row for row in table.select(method=FEDREP).rows if not row["censored"]]
     pairs = [(row, table.select(panel=row["panel"], method=ALTMIN, n_clients=row["n_clients"])) for row in rows]
-    ratios = [(ratio_of(row, mine.rows[0]), row) for row, mine in pairs if not mine["censored"]]
+    ratios = [(row, mine.rows[0]) for row, mine in pairs if not mine["censored"]]
     if ratios:
         text = "With four times the rounds, FedRep needs no more samples than AltMin"
         statistic = "FedRep's smallest m divided by AltMin's, largest"
-        found.append(worst(ratios, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.05))
+        found.append(worst(ratio_of, ratios, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.05))
     return found
 
 

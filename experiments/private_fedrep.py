@@ -43,7 +43,7 @@ from linfed.figures.style import PAGE_WIDTH, draw_level, line_style, plain_ticks
 from linfed.numerics.linalg import orthonormalize
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
-from linfed.statistics.intervals import bootstrap_interval, largest_factor, largest_of, median_interval
+from linfed.statistics.intervals import Measured, bootstrap_interval, largest_factor, largest_of, median_interval
 
 from ._fedrep_rivals import mean_square
 from ._fedrep_search import label_axes
@@ -333,7 +333,7 @@ RATIOS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         {"claimed_low": 1.05, "strict": True},
     ),
 )
-"""Step sizes, claim, the number of rounds whose radius is divided by the smallest one, and the range of the ratio."""
+"""Step sizes, claim, the number of rounds whose radius is divided by the smallest other one, and the claimed range."""
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
@@ -359,21 +359,20 @@ def radius(part: lf.Table, where: str) -> Finding:
 
 
 def worst(part: lf.Table, where: str, text: str, which: str, limits: dict[str, Any]) -> Finding:
-    """Judge the ratio of a radius to the smallest one over numbers of rounds, at the epsilon where it fails first."""
-    found = []
-    for _, rows in part.groupby("epsilon"):
-        _, squares, predicted = series(rows)
+    """Judge a radius divided by the smallest one at other numbers of rounds, at the epsilon where it fails first."""
+    sign = -1.0 if "claimed_low" in limits else 1.0  # the smallest ratio is the largest one with the other sign
 
-        def ratio(*columns: Any, predicted: Any = predicted) -> float:
+    def interval(squares: Any, predicted: Any, **options: float) -> Measured:
+        def ratio(*columns: Any) -> float:
             radii = np.sqrt([column.mean() for column in columns])
-            return float(radii[predicted.argmin() if which == PREDICTED else -1] / radii.min())
+            chosen = predicted.argmin() if which == PREDICTED else len(radii) - 1
+            return sign * float(radii[chosen] / np.delete(radii, chosen).min())
 
-        found.append((ratio(*squares.T), *bootstrap_interval(ratio, list(squares.T), resamples=500)))
-    measured = largest_of(found)
-    if "claimed_low" in limits:
-        estimate, _, high = min(found)
-        measured = estimate, min(low for _, low, _ in found), high
-    statistic = f"radius after {which} divided by the smallest one, mean square over trials, worst epsilon"
+        return (ratio(*squares.T), *bootstrap_interval(ratio, list(squares.T), resamples=500, **options))
+
+    found = largest_of(interval, [series(rows)[1:] for _, rows in part.groupby("epsilon")])
+    measured = found if sign > 0 else (-found[0], -found[2], -found[1])
+    statistic = f"radius after {which} divided by the smallest other one, mean square over trials, worst epsilon"
     return judge(measured, claim=text, setting=where, statistic=statistic, source=OWN, **limits)
 
 

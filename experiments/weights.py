@@ -27,6 +27,7 @@ References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithm 2; Duchi, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -300,19 +301,26 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     return [*out, *edges(tables["floors"]), *scheduled(tables["schedule"])]
 
 
-def ratio(first: Any, second: Any) -> Measured:
+def ratio(first: Any, second: Any, *, confidence: float = 0.95) -> Measured:
     """Return the ratio of the means over trials of two arrays, with its interval over paired trials."""
 
     def of(one: Any, other: Any, axis: int = 0) -> Any:
         return one.mean(axis=axis) / other.mean(axis=axis)
 
-    return (float(of(first, second)), *bootstrap_interval(of, (first, second), paired=True, vectorized=True))
+    options: dict[str, Any] = {"paired": True, "vectorized": True, "confidence": confidence}
+    return (float(of(first, second)), *bootstrap_interval(of, (first, second), **options))
 
 
-def worst(found: list[tuple[Measured, str]]) -> tuple[Measured, str]:
-    """Return the largest factor between measured and predicted values, and its text, from ratios with texts."""
-    factors = [(as_factor(ratio), text) for ratio, text in found]
-    return largest_of([factor for factor, _ in factors]), max(factors, key=lambda one: one[0][0])[1]
+def factor(ratios: Any, *, confidence: float = 0.95) -> Measured:
+    """Return the factor between the mean of measured and of predicted values, from their ratios."""
+    return as_factor(mean_interval(ratios, confidence=confidence))
+
+
+def worst(interval: Callable[..., Measured], found: list[tuple[Any, ...]]) -> tuple[Measured, str]:
+    """Return the largest of several estimates, and its text, from samples that end with a text."""
+    samples, texts = [one[:-1] for one in found], [one[-1] for one in found]
+    estimates = [interval(*sample)[0] for sample in samples]
+    return largest_of(interval, samples), texts[int(np.argmax(estimates))]
 
 
 def floors(part: lf.Table, population: str) -> list[Finding]:
@@ -323,7 +331,7 @@ def floors(part: lf.Table, population: str) -> list[Finding]:
     for column, text in (("predicted", "Runs settle at the predicted error"), ("of_equal_clients", same)):
         known = [row for row in rows if np.isfinite(row[column]) and (text != same or row["weights"] == UNIFORM)]
         if known:
-            found, where = worst([(mean_interval(row["measured"] / row[column]), at(row)) for row in known])
+            found, where = worst(factor, [(row["measured"] / row[column], at(row)) for row in known])
             statistic = "largest factor between the mean squared tangent and the prediction"
             detail = f"{where}; of {len(known)} runs with steps up to {SMALL:g} of the edge"
             out.append(judge(found, claim=text, setting=population, statistic=statistic, detail=detail, **NEAR))
@@ -356,9 +364,9 @@ def compared(part: lf.Table, population: str) -> list[Finding]:
     for row in part.rows if SETTLED in found else []:
         if row["weights"] != SETTLED:
             best = part.select(weights=SETTLED, rate=row["rate"]).rows[0]
-            others.append((ratio(best["measured"], row["measured"]), at(row)))
+            others.append((best["measured"], row["measured"], at(row)))
     if others:
-        measured, where = largest_of([ratio for ratio, _ in others]), max(others, key=lambda one: one[0][0])[1]
+        measured, where = worst(ratio, others)
         statistic = "mean squared tangent of the best weights at their floor over that of others, largest"
         fields: dict[str, Any] = {"statistic": statistic, "detail": where, "claimed_high": 1.05}
         text = "No weights settle at a smaller error than the best ones at their floor"
@@ -390,7 +398,7 @@ def scheduled(table: lf.Table) -> list[Finding]:
     out = []
     for column, text in (("predicted", "The schedule has the predicted error"),
                          ("limit", "The schedule reaches the limit for its weights")):  # fmt: skip
-        found, where = worst([(mean_interval(ends[name] / row[column]), str(name)) for name, row in rows.items()])
+        found, where = worst(factor, [(ends[name] / row[column], str(name)) for name, row in rows.items()])
         statistic = "largest factor between the final mean squared sine and the prediction"
         out.append(judge(found, claim=text, statistic=statistic, detail=f"weights: {where}", **fields))
     for name in (UNIFORM, SAMPLES):

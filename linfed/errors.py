@@ -6,7 +6,7 @@ import math
 import numbers
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
@@ -261,11 +261,33 @@ def check_choice(name: str, value: object, allowed: Iterable[T]) -> T:
     raise ValueError(f"{name} = {short_repr(value)} is unknown{suggestion(value, words)}; allowed: {listed}")
 
 
+def is_several(value: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether `value` is a list, a tuple, another sequence or an array with axes; texts do not count."""
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | memoryview)
+
+
+def check_sequence(name: str, value: object, wanted: str) -> list[Any]:
+    """Return the parts of a sequence, or raise if `value` is a single value, a text or a mapping."""
+    single = isinstance(value, str | bytes | memoryview | Mapping) or (isinstance(value, np.ndarray) and not value.ndim)
+    if single or not isinstance(value, Iterable):
+        raise TypeError(f"{name} = {short_repr(value)} must be {wanted}")
+    return list(value)
+
+
+def check_text(name: str, value: object) -> str:
+    """Return `value` if it is a string."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} = {short_repr(value)} must be a string")
+    return value
+
+
 def check_among(name: str, values: Iterable[T], allowed: Iterable[T], what: str) -> list[T]:
     """Return the allowed values of a sequence, or raise if it has no allowed value; the message calls them `what`."""
-    check_instance(name, values, Iterable, f"a sequence of {what}")
     allowed = list(allowed)
-    found = [value for value in values if value in allowed]
+    parts = check_sequence(name, values, f"a sequence of {what}")
+    found: list[T] = [value for value in parts if isinstance(value, Hashable) and value in allowed]
     if not found:
         raise ValueError(
             f"{name} = {short_repr(values)} must contain some of the {what}: {', '.join(map(str, allowed))}"

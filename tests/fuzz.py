@@ -26,6 +26,8 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from linfed.cli import main as command
 SECONDS, BYTES = 5, 4 << 30
 MASKED = np.ma.array([[1.0, 2.0], [3.0, 4.0]], mask=[[0, 1], [0, 0]])
 READ_ONLY = np.ones((2, 2))
+MATRIX = np.array([[1, 2]]).view(np.matrix)
 READ_ONLY.flags.writeable = False
 
 ODD: list[Any] = [
@@ -58,6 +61,8 @@ ODD: list[Any] = [
     *((0.1, 0.2), (1, "a"), {"step_size": (0.1,)}, {"x": 1}, range(3), lambda: 0.1, lambda *given: 0.1),
     *(lambda *given: "a", lambda *given: None, lf.FreshSamples, "\n", "a\0b", "moments", "random", "oracle", "risk"),
     *(np.random.default_rng(0), np.broadcast_to(1.0, (10**6, 10**3, 10**3)), lf.FedRep, "subspace_distance", 0.25),
+    *(Fraction(1, 2), Fraction(3), Decimal("0.5"), MATRIX, np.str_("m"), memoryview(b"ab"), slice(0, 1)),
+    *("\ud800", "a" * 300, "m", "round", ("m", "m"), [["m"]], {"m"}, np.array(["m"]), [0, 0], [-1], [0, 9], 10**18),
 ]
 
 PROBLEM = lf.SharedRepresentation(n_clients=5, dim=6, rank=2, noise_std=0.1)
@@ -70,6 +75,7 @@ LABELS = np.arange(40).reshape(5, 8) % 3
 TABLE = lf.Table([{"m": m, "error": lf.LabeledArray([[m, 1.0]], round=[0, 1])} for m in (5, 10)])
 CELL = lf.Run(algorithm=FEDREP, problem=PROBLEM, data=DATA, rounds=2, trials=2)
 RESULT = CELL.simulate()
+STATE = RESULT.final
 
 W = RNG.normal(size=(5, 2))
 TRUTH = lf.GivenTruth(B=np.eye(6)[:, :2], W=W, noise_std=0.1).truth(0, [0])
@@ -84,7 +90,7 @@ VALID: dict[str, Any] = {
     "alpha": 0.5, "beta": 0.5, "table": TABLE, "x": "m", "grid": {"step_size": (0.1, 0.3)}, "trials": 2, "seed": 0,
     "claim": "c", "setting": "s", "statistic": "t", "source": "p", "estimate": 1.0, "low": 0.5, "high": 2.0,
     "n": 5, "d": 6, "k": 2, "m": 8, "design": lf.Gaussian(), "result": RESULT, "low_rank": 2, "noise": 0.1, "gap": 1.0,
-    "state": RESULT.final, "truth": TRUTH, "participation": 1.0, "distance": 0.5, "participants": 5,
+    "state": STATE, "truth": TRUTH, "participation": 1.0, "distance": 0.5, "participants": 5,
     "B_star": np.eye(6)[:, 1:3], "contraction": 0.5, "local_steps": 1, "start": 0.5, "smallest": 0.5, "condition": 1.0,
     "q": 0.5, "outside": np.ones(5), "length": np.ones(5), "epsilon": 1.0, "sensitivity": 1.0, "classes": 3,
     "squared_sine": 0.1, "baseline_risk": 1.0, "A": np.eye(6)[None] * np.ones((5, 1, 1)), "Phi": np.ones((5, 6)),
@@ -103,7 +109,7 @@ EXTRA: dict[str, dict[str, Any]] = {
     "dirichlet_split": {"labels": np.arange(60) % 3},
     "find_smallest": {"path": "data.n_samples", "cells": CELL, "reaches": lf.below("subspace_distance", 0.5), "start": 8,
                       "upper": 16, "trials": 8},
-    **dict.fromkeys(("iterate", "predict"), {"problem": PROBLEM, "seed": 0}),
+    **dict.fromkeys(("iterate", "predict"), {"problem": PROBLEM, "data": DATA, "rounds": 2, "seed": 0}),
     "CompressedFedRep": {"kept_share": 0.5}, "Finding": {"claimed_low": 0.1, "claimed_high": 3.0},
     "GivenTruth": {"B": VALID["B"], "W": W, "noise_std": 0.1, "S": np.zeros((5, 6))},
     "shortcut_error": {"truth": SHORT, "state": lf.State(B=np.eye(6)[None, :, :2], W=W[None], S=np.ones((1, 5, 6)))},
@@ -147,6 +153,164 @@ def targets() -> dict[str, tuple[Callable[..., Any], dict[str, Any], list[str]]]
     return found
 
 
+GIVEN, CLASSES, TUNED = (
+    lf.GivenSamples(X, Y),
+    lf.GivenClasses(X, LABELS),
+    lf.Tuned(base=FEDREP, grid=VALID["grid"], trials=2),
+)
+GIVEN_TRUTH = lf.GivenTruth(B=VALID["B"], W=W, noise_std=0.1)
+PROBLEM_KINDS: dict[str, Any] = {
+    "SharedRepresentation": PROBLEM,
+    "SharedWithShortcuts": lf.SharedWithShortcuts(n_clients=5, dim=6, rank=2, shortcut_norm=1.0),
+    "SimilarRepresentations": lf.SimilarRepresentations(n_clients=5, dim=6, rank=2, deviation=0.1),
+    "UnderParameterized": lf.UnderParameterized(n_clients=5, dim=6, rank=2),
+    "GivenTruth": GIVEN_TRUTH,
+    "Classes": lf.Classes(n_clients=5, dim=6, n_classes=3, classes_per_client=2),
+}
+
+
+def drawn(method: str, **given: Any) -> Any:
+    """Call a method of a sheet of panels."""
+    with lf.panels(TABLE.assign(method=lambda row: "FedRep"), row="m") as sheet:
+        return getattr(sheet, method)(*given.pop("names", ()), **given)
+
+
+def tuning() -> lf.TuningResult:
+    """Return a small tuning."""
+    return TUNED.tune(PROBLEM, data=DATA, rounds=2)
+
+
+METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "Table.axes": (TABLE.axes, {"name": "error"}),
+    "Table.unique": (TABLE.unique, {"name": "m"}),
+    "Table.column": (lambda name: TABLE[name], {"name": "m"}),
+    "Table.groupby": (lambda name: list(TABLE.groupby(name)), {"name": "m"}),
+    "Table.select": (lambda m: TABLE.select(m=m), {"m": 5}),
+    "Table.of": (lf.Table.of, {"cells": [CELL], "results": [{"x": 1.0}]}),
+    "Table.summarize": (
+        TABLE.summarize,
+        {"metric": "error", "rows": "m", "columns": (), "statistic": "median", "best": "smallest"},
+    ),
+    "Table.to_records": (lambda along, short: TABLE.to_records(along, short=short), {"along": "round", "short": False}),
+    "Table.to_pandas": (lambda along, short: TABLE.to_pandas(along, short=short), {"along": "round", "short": False}),
+    "Table.to_xarray": (lambda index, short: TABLE.to_xarray(index, short=short), {"index": "m", "short": False}),
+    "Table.to_csv": (TABLE.to_csv, {"path": "t.csv", "short": False}),
+    "Table.save": (TABLE.save, {"path": "t.npz"}),
+    "Table.load": (lf.Table.load, {"path": "t.npz"}),
+    "LabeledArray": (
+        lambda values, round: lf.LabeledArray(values, round=round),
+        {"values": [[1.0, 2.0]], "round": [0, 1]},
+    ),
+    "Result.adapt": (RESULT.adapt, {"X": X, "y": Y}),
+    "Result.losses": (RESULT.losses, {"X": X, "y": Y}),
+    "Result.new_clients": (RESULT.new_clients, {"n_samples": [4], "clients": 5, "seed": 0, "problem": None}),
+    "Result.per_client": (RESULT.per_client, {"metric": "risk"}),
+    "Result.plot": (RESULT.plot, {"metric": "risk", "ax": None, "label": "a", "band": True}),
+    "Result.save": (RESULT.save, {"path": "r.npz"}),
+    "Result.load": (lf.Result.load, {"path": "r.npz"}),
+    "State.array": (STATE.array, {"name": "B"}),
+    "State.take_clients": (lambda name: STATE.take_clients(name, np.array([[0, 1], [2, 3]])), {"name": "W"}),
+    "Truth.truncated": (TRUTH.truncated, {"rank": 2}),
+    "Truth.noise_levels": (TRUTH.noise_levels, {"clients": np.array([0])}),
+    "Algorithm.for_rounds": (FEDREP.for_rounds, {"rounds": 2}),
+    "FixedSamples.draw": (lf.FixedSamples(8).draw, {"problem": PROBLEM, "trials": 2, "seed": 0}),
+    "GivenSamples.hold_out": (GIVEN.hold_out, {"share": 0.3, "seed": 0}),
+    "GivenSamples.population": (lf.GivenSamples.population, {"problem": PROBLEM, "trials": 2, "seed": 0}),
+    "GivenSamples.of_trials": (GIVEN.of_trials, {"trials": [0]}),
+    "GivenSamples.split": (
+        lf.GivenSamples.split,
+        {"X": X.reshape(40, 6), "y": Y.ravel(), "clients": np.arange(40)[None] % 5, "test_share": 0.2, "seed": 0},
+    ),
+    "GivenClasses.hold_out": (CLASSES.hold_out, {"share": 0.3, "seed": 0}),
+    "GivenClasses.of_trials": (CLASSES.of_trials, {"trials": [0]}),
+    "GivenClasses.split": (
+        lf.GivenClasses.split,
+        {
+            "X": X.reshape(40, 6),
+            "labels": LABELS.ravel(),
+            "clients": np.arange(40)[None] % 5,
+            "n_classes": 3,
+            "seed": 0,
+        },
+    ),
+    **{f"{name}.truth": (one.truth, {"seed": 0, "trials": [0, 1]}) for name, one in PROBLEM_KINDS.items()},
+    **{
+        f"{name}.new_clients": (
+            one.new_clients,
+            {"truth": one.truth(0, [0, 1]), "clients": 3, "seed": 0, "trials": [0, 1]},
+        )
+        for name, one in PROBLEM_KINDS.items()
+        if name not in ("Classes", "GivenTruth")  # they have no new clients
+    },
+    **{
+        f"{name}.no_reference": (one.no_reference, {"rank": 2})
+        for name, one in PROBLEM_KINDS.items()
+        if name != "Classes"
+    },
+    "Tuned.tune": (
+        TUNED.tune,
+        {"problem": PROBLEM, "rounds": 2, "data": DATA, "seed": 0, "participation": 1.0, "engine": "auto"},
+    ),
+    "TuningResult.columns": (lambda settings: tuning().columns(settings), {"settings": None}),
+    "Level.margins": (lf.below("risk", 0.5).margins, {"values": [[1.0, 0.2]]}),
+    "Level.misses": (lf.below("risk", 0.5).misses, {"values": [[1.0, 0.2]]}),
+    "Store.missing": (lambda cells: lf.Store("s").missing(cells), {"cells": [CELL]}),
+    "Store.records": (lambda cells: lf.Store("s").records(cells), {"cells": [CELL]}),
+    "Store.table": (
+        lambda cells, incomplete: lf.Store("s").table(cells, incomplete=incomplete),
+        {"cells": [CELL], "incomplete": True},
+    ),
+    "panels": (
+        lf.panels,
+        {"table": TABLE, "column": None, "row": "m", "title": "{}", "width": "page", "height": 2.0, "sharex": False},
+    ),
+    "Panels.curves": (
+        lambda **given: drawn("curves", **given),
+        {"x": "round", "y": "error", "by": "method", "order": ("FedRep",), "band": True, "labels": {}},
+    ),
+    "Panels.label": (lambda x: drawn("label", x=x), {"x": "t"}),
+    "Panels.legend": (lambda **given: drawn("legend", **given), {"title": "t", "ncols": 2}),
+    "grid": (lambda base, step_size: lf.grid(base, step_size=step_size), {"base": FEDREP, "step_size": (0.1, 0.2)}),
+    "fit_power_law": (
+        lf.fit_power_law,
+        {"formula": "y ~ x^a", "table": {"x": [1.0, 2.0, 4.0], "y": [[1.0, 1.1], [2.0, 2.1], [4.1, 4.2]]}},
+    ),
+}
+"""Methods of public objects, and functions that the calls leave out, with valid arguments."""
+
+
+OF_COLUMNS = ("name", "metric", "rows", "columns", "index", "by", "x", "y", "along")
+ALSO = dict.fromkeys(OF_COLUMNS, ["column", "axes"]) | {
+    "path": ["cannot be written"],
+    "table": ["formula"],
+    "rank": ["dim", "n_clients"],
+    "by": ["column", "order"],
+}
+"""Words that name an argument as well as its name does."""
+
+
+def words(name: str) -> list[str]:
+    """Return the words that name an argument in a message."""
+    return [name, *ALSO.get(name, [])]
+
+
+def method_case(chance: random.Random) -> tuple[str, Callable[[], Any], list[str]]:
+    """Return a call of a method with one odd argument."""
+    name = chance.choice(sorted(METHODS))
+    called, valid = METHODS[name]
+    shown, call, names = with_odd(name, called, valid, [chance.choice(sorted(valid))], chance)
+    return shown, call, words(names[0])
+
+
+def with_odd(
+    name: str, called: Callable[..., Any], valid: dict[str, Any], changed: list[str], chance: random.Random
+) -> tuple[str, Callable[[], Any], list[str]]:
+    """Return a call with odd values for some arguments, as text and as a function, and the names of these arguments."""
+    odd = {one: chance.choice(ODD) for one in changed}
+    shown = ", ".join(f"{one}={lf.errors.short_repr(value)}" for one, value in odd.items())
+    return f"{name}({shown})", lambda: used(called(**(valid | odd))), changed
+
+
 def used(value: Any) -> None:
     """Run a few rounds with what was constructed, because some arguments are judged by a run only."""
     short: dict[str, Any] = {"rounds": 2, "trials": 1}
@@ -173,9 +337,8 @@ def call_case(chance: random.Random, known: Any) -> tuple[str, Callable[[], Any]
     name = chance.choice(sorted(known))
     called, valid, named = known[name]
     changed = chance.sample(named, min(len(named), 1 if chance.random() < 0.8 else 2))
-    odd = {one: chance.choice(ODD) for one in changed}
-    shown = ", ".join(f"{one}={lf.errors.short_repr(value)}" for one, value in odd.items())
-    return f"{name}({shown})", lambda: used(called(**(valid | odd))), changed
+    shown, call, names = with_odd(name, called, valid, changed, chance)
+    return shown, call, [word for one in names for word in words(one)]
 
 
 def given_case(chance: random.Random) -> tuple[str, Callable[[], Any], list[str]]:
@@ -413,7 +576,7 @@ STREAMS = ["", "", "", "1 closed", "2 closed", "0 closed", "1 full", "2 full", "
 
 LONG = ("BAD: hang", "BAD: killed or above the processor time")
 MUCH = re.compile(
-    r"(trials|rounds|steps?|iterations|epochs|resamples|max_pending|budget|batch|clients|samples|dim)=\d{6}"
+    r"(trials|rounds|steps?|iterations|epochs|resamples|max_pending|budget|batch|clients|classes|samples|dim)=\d{6}"
 )
 
 
@@ -423,7 +586,16 @@ def limits() -> None:
 
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS + 1, SECONDS + 2))
+    more_time()
+
+
+def more_time() -> None:
+    """Limit the further processor time of this process, and its time by the clock."""
+    import resource  # not on Windows
+
+    used = int(time.process_time()) + SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (used + 1, resource.RLIM_INFINITY))
+    signal.alarm(6 * SECONDS)
 
 
 def called(call: Callable[[], Any], names: list[str]) -> tuple[str, str]:
@@ -432,7 +604,9 @@ def called(call: Callable[[], Any], names: list[str]) -> tuple[str, str]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             call()
-    except (ValueError, TypeError, OSError, lf.SizeError, lf.SweepError) as error:
+    except (ValueError, TypeError, KeyError, OSError, lf.SizeError, lf.SweepError) as error:
+        if isinstance(error, OSError) and error.filename is not None:  # of the system, which names the file
+            return "one line", f"{type(error).__name__}: {error}"
         text = f"{type(error).__name__}: {error}"
         frames = traceback.extract_tb(error.__traceback__)
         ours = [
@@ -530,18 +704,49 @@ def outcome(case: Callable[[], tuple[str, str]]) -> tuple[str, str]:
     return kind, told
 
 
+def outcomes(cases: list[Callable[[], tuple[str, str]]]) -> list[tuple[str, str]]:
+    """Return the outcomes of many cases, from one process with limits, and from another after each that ends it."""
+    found: list[tuple[str, str]] = []
+    while len(found) < len(cases):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(reader)
+            limits()
+            for case in cases[len(found) :]:
+                more_time()
+                try:
+                    text = json.dumps([each[:900] for each in case()])
+                except BaseException as error:
+                    text = json.dumps(("BAD: generator", repr(error)))
+                os.write(writer, f"{text}\n".encode())
+            os._exit(0)
+        os.close(writer)
+        with open(reader, encoding="utf-8") as pipe:
+            found += [tuple(json.loads(line)) for line in pipe]
+        os.waitpid(child, 0)
+        if len(found) < len(cases):
+            found.append(("BAD: killed or above the processor time", ""))
+    return found
+
+
 def one(seed: int, number: int, known: Any) -> tuple[str, str, str, str]:
     """Return family, input, class and text of one generated input."""
     chance = random.Random(f"{seed} {number}")
-    family = chance.choices(["call", "given", "archive", "record", "command"], [5, 1, 1, 2, 2])[0]
+    family = chance.choices(["call", "method", "given", "archive", "record", "command"], [5, 4, 1, 1, 2, 2])[0]
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "here")
         place.mkdir()
         os.chdir(place)
         try:
-            if family in ("call", "given"):
-                shown, call, names = call_case(chance, known) if family == "call" else given_case(chance)
+            if family in ("call", "method", "given"):
+                made = {
+                    "call": lambda: call_case(chance, known),
+                    "method": lambda: method_case(chance),
+                    "given": lambda: given_case(chance),
+                }
+                shown, call, names = made[family]()
                 kind, told = outcome(lambda: called(call, names))
                 if kind in LONG and MUCH.search(shown):
                     kind = "much work was asked for"

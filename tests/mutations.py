@@ -64,12 +64,15 @@ MUTATIONS = {
     ],
     "numerics/least_squares.py": [
         Mutation("dependence without lengths", "RANK_TOLERANCE * lengths).any", "RANK_TOLERANCE).any", "linalg"),
+        Mutation("columns of any unit", "RATIO = 2.0 **", "RATIO = 1e300 * 2.0 **", "linalg:unit"),
+        Mutation("small units first", "np.unique(units)[::-1]", "np.unique(units)", "linalg:unit"),
+        Mutation("large solutions last", "np.argsort(units,", "np.argsort(-units,", "linalg:unit"),
         Mutation("residual at m = k", "residual[:, counts <= k]", "residual[:, counts < k]", "linalg batch:exactly"),
         Mutation("normal equations of any condition", "SAFE_CONDITION = 1e5", "SAFE_CONDITION = 1e12", "linalg"),
         Mutation(
             "threshold of the shortest shortcut",
-            "(left, NULL_TOLERANCE * np.trace(A,",
-            "(left, NULL_TOLERANCE * np.trace(left,",
+            "semidefinite(left, np.diagonal(A,",
+            "semidefinite(left, np.diagonal(left,",
             "shortcut:shortest shortcut:ill_conditioned",
         ),
         Mutation(
@@ -1110,13 +1113,23 @@ MUTATIONS = {
             "flute_fresh:edge",
         ),
     ],
-    "theory/flute/trace.py": [
-        Mutation("a quarter of the gap", "k) / 4.0", "k) / 2.0", "flute_fresh:growth"),
+    "theory/flute/coordinates.py": [
+        Mutation(
+            "a fifth of the additive term", "step_size**2 * top**3", "0.2 * step_size**2 * top**3", "flute_fresh:growth"
+        ),
         Mutation(
             "half of the noise",
             "4.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])",
             "2.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])",
             "flute_fresh:growth",
+        ),
+    ],
+    "theory/flute/trace.py": [
+        Mutation(
+            "a mean of norms as their root mean square",
+            "np.sqrt(squared.mean(axis=-1))",
+            "np.sqrt(squared).mean(axis=-1)",
+            "flute_theory:root_mean_square",
         ),
     ],
     "theory/flute/judges.py": [

@@ -3,6 +3,9 @@
 Every function takes one trial. Samples are sequences with one array per client, so sample counts may differ.
 """
 
+import itertools
+from fractions import Fraction
+
 import numpy as np
 import scipy.linalg
 
@@ -24,6 +27,37 @@ def least_squares(A, y, ridge=0.0):
     if ridge > 0:
         return np.linalg.solve(A.T @ A + ridge * m * np.eye(width), A.T @ y) if m else np.zeros(width)
     return np.linalg.lstsq(A, y, rcond=RANK_TOLERANCE)[0]
+
+
+def fractions(values):
+    """Return an array of floats as exact fractions."""
+    return np.vectorize(Fraction, otypes=[object])(values)
+
+
+def exact_pseudo_inverse(X):
+    """Return the pseudo-inverse of a matrix of fractions, from its factors of full rank, and the rank."""
+
+    def reduced(A):
+        A, pivots = A.copy(), []
+        for column in range(A.shape[1]):
+            row = len(pivots)
+            nonzero = np.flatnonzero(A[row:, column])
+            if nonzero.size:
+                A[[row, row + nonzero[0]]] = A[[row + nonzero[0], row]]
+                A[row] = A[row] / A[row, column]
+                others = np.arange(len(A)) != row
+                A[others] = A[others] - np.outer(A[others, column], A[row])
+                pivots.append(column)
+        return A[: len(pivots)], pivots
+
+    def inverse(A):
+        return reduced(np.hstack([A, fractions(np.eye(len(A)))]))[0][:, len(A) :]
+
+    right, pivots = reduced(X)  # X = left @ right
+    if not pivots:
+        return 0 * X.T, 0
+    left = X[:, pivots]
+    return right.T @ inverse(right @ right.T) @ inverse(left.T @ left) @ left.T, len(pivots)
 
 
 def gradient(X, y, theta):
@@ -526,9 +560,9 @@ def perfedavg_round(theta, X, y, *, step_size, local_steps, adaptation_step_size
     """Return the server's model after a round."""
     averaged = []
     for X_i, y_i in zip(X, y, strict=True):
-        third = len(y_i) // 3
-        parts = [slice(j * third, (j + 1) * third) for j in range(3)] if batches == "split" else [slice(None)] * 3
-        (X_1, y_1), (X_2, y_2), (X_3, _) = ((X_i[part], y_i[part]) for part in parts)
+        number = 3 if hessian else 2
+        parts = _parts(X_i, y_i, number) if batches == "split" else [(X_i, y_i)] * number
+        (X_1, y_1), (X_2, y_2), (X_3, _) = (*parts, parts[0])[:3]
         theta_i = theta
         for _ in range(local_steps):
             slope = gradient(X_2, y_2, theta_i - adaptation_step_size * gradient(X_1, y_1, theta_i))
@@ -571,7 +605,7 @@ def altgdmin_round(B, W, X, y, active, *, step_size, split=False):
     """Return B and W after a round; the gradient is summed over clients and samples."""
     total, W = np.zeros_like(B), W.copy()
     for i, X_i, y_i in zip(active, X, y, strict=True):
-        (X_a, y_a), (X_b, y_b) = _halves(X_i, y_i) if split else [(X_i, y_i)] * 2
+        (X_a, y_a), (X_b, y_b) = _parts(X_i, y_i) if split else [(X_i, y_i)] * 2
         W[i] = least_squares(X_a @ B, y_a)
         total = total + np.outer(X_b.T @ (X_b @ B @ W[i] - y_b), W[i])
     return qr_positive(B - step_size * total)[0], W
@@ -584,7 +618,7 @@ def altmin_round(B, W, X, y, active, *, split=False):
     """
     rows, residuals, W = [], [], W.copy()
     for i, X_i, y_i in zip(active, X, y, strict=True):
-        (X_a, y_a), (X_b, y_b) = _halves(X_i, y_i) if split else [(X_i, y_i)] * 2
+        (X_a, y_a), (X_b, y_b) = _parts(X_i, y_i) if split else [(X_i, y_i)] * 2
         W[i] = least_squares(X_a @ B, y_a)
         for x, label in zip(X_b, y_b, strict=True):
             rows.append(np.outer(x, W[i]).ravel() / np.sqrt(len(y_b)))
@@ -600,7 +634,7 @@ def anil_round(B, w, X, y, *, step_size, adaptation_step_size, batches="same"):
     """Return B and the shared head after a round."""
     of_B, of_w = [], []
     for X_i, y_i in zip(X, y, strict=True):
-        (X_a, y_a), (X_b, y_b) = _halves(X_i, y_i) if batches == "split" else [(X_i, y_i)] * 2
+        (X_a, y_a), (X_b, y_b) = _parts(X_i, y_i) if batches == "split" else [(X_i, y_i)] * 2
         own = w - adaptation_step_size * B.T @ gradient(X_a, y_a, B @ w)
         slope = gradient(X_b, y_b, B @ own)
         of_B.append(np.outer(slope, own))
@@ -617,7 +651,7 @@ def maml_round(B, w, X, y, *, step_size, adaptation_step_size, hessian=False, ba
     theta = np.concatenate([B.ravel(), w])
     moves = np.arange(d * k + k) >= (0 if adapts == "both" else d * k)
     for X_i, y_i in zip(X, y, strict=True):
-        (X_a, y_a), (X_b, y_b) = _halves(X_i, y_i) if batches == "split" else [(X_i, y_i)] * 2
+        (X_a, y_a), (X_b, y_b) = _parts(X_i, y_i) if batches == "split" else [(X_i, y_i)] * 2
         slope, curvature = two_layer_derivatives(theta, X_a, y_a, d, k)
         own, _ = two_layer_derivatives(theta - adaptation_step_size * moves * slope, X_b, y_b, d, k)
         total = total + (own - adaptation_step_size * curvature @ (moves * own) if hessian else own)
@@ -670,3 +704,9 @@ def tpgd_round(B, W, X, y, active, *, step_size, penalty):
 def _halves(X, y):
     half = len(y) // 2
     return (X[:half], y[:half]), (X[half : 2 * half], y[half : 2 * half])
+
+
+def _parts(X, y, parts=2):
+    """Return the first samples, the next ones, and so on; the last part has the rest."""
+    ends = [number * (len(y) // parts) for number in range(parts)] + [len(y)]
+    return [(X[start:stop], y[start:stop]) for start, stop in itertools.pairwise(ends)]

@@ -460,8 +460,8 @@ def test_a_workspace_has_one_array_of_a_name_and_shape():
 
 # --- the arguments of questions ------------------------------------------------------------------------------
 
-DEFAULTS = {"ridge": 0.0, "weights": None, "parts": 2, "order": None, "rng": None, "once": False, "own": False}
-DEFAULTS |= {"number": 0, "feature_penalty": 0.0, "out": None}
+DEFAULTS = {"ridge": 0.0, "weights": None, "parts": 2, "rest": False, "order": None, "rng": None, "once": False}
+DEFAULTS |= {"own": False, "number": 0, "feature_penalty": 0.0, "out": None}
 KINDS = [
     (Batch, (ExplicitBatch, CompressedBatch, ClassBatch, ProjectedBatch)),
     (Features, (ExplicitFeatures, ClassFeatures, ProjectedFeatures, ProjectedClassFeatures)),
@@ -586,20 +586,25 @@ def test_minibatches_in_a_drawn_order():
             assert np.array_equal(part.y, wanted.y)
 
 
+@pytest.mark.parametrize("rest", [False, True])
 @pytest.mark.parametrize("parts", [1, 2, 3])
 @pytest.mark.parametrize("counts", [[[9, 9, 9]], [[11, 11, 11]], [[3, 4, 9], [9, 5, 6], [7, 11, 3]]])
-def test_split_gives_as_many_parts_as_are_asked(counts, parts):
+def test_split_gives_as_many_parts_as_are_asked(counts, parts, rest):
     X, y, counts = draw(counts, 4)
-    found = explicit_batch(X, y, counts).split(parts)
+    batch = explicit_batch(X, y, counts)
+    found = batch.split(parts, rest=rest) if rest else batch.split(parts)
     assert len(found) == parts
     for part, batch in enumerate(found):
-        assert np.array_equal(batch.counts, counts // parts)
-        assert batch.X.shape == (TRIALS, 3, counts.max() // parts, 4)
+        start = part * (counts // parts)
+        sizes = counts - start if rest and part == parts - 1 else counts // parts
+        assert np.array_equal(batch.counts, sizes)
+        assert batch.X.shape == (TRIALS, 3, sizes.max(), 4)
         for t, i in np.ndindex(TRIALS, 3):
-            size = int(counts[t, i]) // parts
-            assert np.array_equal(batch.X[t, i, :size], X[t, i, part * size : (part + 1) * size])
-            assert np.array_equal(batch.y[t, i, :size], y[t, i, part * size : (part + 1) * size])
+            size, own = int(sizes[t, i]), slice(int(start[t, i]), int(start[t, i] + sizes[t, i]))
+            assert np.array_equal(batch.X[t, i, :size], X[t, i, own])
+            assert np.array_equal(batch.y[t, i, :size], y[t, i, own])
             assert not batch.X[t, i, size:].any()
+            assert not batch.y[t, i, size:].any()
 
 
 def test_split_refuses_a_single_sample():

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from linfed.statistics.findings import Verdict
 from linfed.statistics.gains import (
@@ -355,20 +356,20 @@ def test_points_of_a_line_are_counted_one_by_one():
         np.testing.assert_array_equal(counts[number], wanted)
 
 
-def test_a_line_is_judged_by_its_share_of_points_and_resampled_data_sets():
+def test_a_line_is_judged_by_its_share_of_points_with_students_interval_over_data_sets():
     rng = np.random.default_rng(5)
     points = np.stack([np.full(9, 10), rng.integers(1, 4, 9)])
     counts = np.stack([points, rng.binomial(points, 0.8), rng.binomial(points, 0.5)], axis=-1).transpose(1, 0, 2)
     counts[:3, 0, 1] = 10
 
-    def difference(points, line, other, axis=0):
-        return (line.sum(axis=axis) - other.sum(axis=axis)) / points.sum(axis=axis)
-
     found = line_findings(counts.reshape(3, 3, 2, 3), fixed="a threshold", claim="it begins there", setting="here")
     for place, one in enumerate(found):
         columns = list(counts[:, place].T.astype(float))
-        low, high = bootstrap_interval(difference, columns, paired=True, vectorized=True)
-        assert (one.estimate, one.low, one.high) == pytest.approx((difference(*columns), low, high), rel=1e-10)
+        gained = columns[1] - columns[2]
+        share = gained.sum() / columns[0].sum()
+        error = 3 * (gained - share * columns[0]).std(ddof=1) / columns[0].sum()  # the rests add up to 0
+        low, high = stats.t.interval(0.95, 8, share, error)
+        assert (one.estimate, one.low, one.high) == pytest.approx((share, low, high), rel=1e-10)
         total, line, other = (int(column.sum()) for column in columns)
         text = f"{100 * line / total:.1f} % against {100 * other / total:.1f} % of {total}"
         whole = (counts[:, 0, 1] == 10).mean()
@@ -378,6 +379,11 @@ def test_a_line_is_judged_by_its_share_of_points_and_resampled_data_sets():
         f"share of {which} that the line predicts, minus that of a threshold"
         for which in ("all points", "the two points on both sides of the line")
     ]
+
+
+def test_a_line_of_one_data_set_is_not_judged():
+    (found, _) = line_findings(np.array([[[5, 5, 4], [2, 2, 1]]]), fixed="f", claim="c", setting="s")
+    assert (found.verdict, found.low, found.high) == (Verdict.INCONCLUSIVE, -np.inf, np.inf)
 
 
 def test_a_line_without_points_near_it_says_nothing():

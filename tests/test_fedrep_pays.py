@@ -103,3 +103,18 @@ def test_a_huge_number_of_clients_takes_no_more_memory():
     draws = np.random.default_rng(0).exponential(size=(1, 2048))
     assert typical_mean(draws, 10**12) == typical_mean(draws, 10_000) == pytest.approx(draws.mean(), rel=0.01)
     assert 2e8 < lf.theory.fixed_sample_edge(dim=10_000, rank=3, n_samples=10, noise_std=30.0) < 3e8
+
+
+def test_what_lies_beyond_the_grid_has_a_one_sided_interval():
+    """The smallest n, and the smallest m, are bounds: no interval of length 0 ends there."""
+    by_size, findings = found(lambda n: 20.0)  # fewer samples for every n
+    (end,) = [one for one in findings if one.claim.startswith(f"{TEXT}, if") and one.setting.endswith("a tenth")]
+    least = (math.log(2) + DIM / 2) / DIM
+    assert (end.estimate, end.low, end.high) == (pytest.approx(least), pytest.approx(least), math.inf)
+    assert by_size["50"].low > 0
+    by_size, _ = found(lambda n: 2.0)  # the smallest m of the grid is sufficient
+    assert (by_size["50"].low, by_size["50"].verdict) == (0.0, Verdict.SUPPORTED)
+    assert SIZES[0] / ALONE * 0.9 < by_size["50"].high < SIZES[0] / ALONE * 1.1
+    lines = fedrep_pays.measured_lines(table(lambda n: 20.0 * (3.0 if n == 2 else 1.0)))
+    assert lines[25][:2] == (2.0, 0.0)
+    assert lines[50] == pytest.approx((2.0, 0.0, 2.0))

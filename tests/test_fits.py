@@ -246,7 +246,7 @@ def test_with_few_trials_the_intervals_do_not_come_from_them():
         "replicates": (m[:, None] * np.ones(200)).tolist(),
     }
     over = {}
-    for trials in (3, 5):
+    for trials in (3, 5, 6):
         counted = columns | {"count": [[trials, trials - 1]] * points}
         rows = [dict(zip(counted, row, strict=True)) for row in zip(*counted.values(), strict=True)]
         found = lf.fit_power_law("m ~ n^a", SimpleNamespace(rows=rows))
@@ -255,7 +255,55 @@ def test_with_few_trials_the_intervals_do_not_come_from_them():
         assert str(found).endswith(f"(95 % over {found.over})")
     half = lf.fit_power_law("m ~ n^a", SimpleNamespace(rows=rows), confidence=0.5)
     assert str(half).endswith("(50 % over trials)")
-    assert over == {3: "residuals", 5: "trials"}
+    assert over == {3: "residuals", 5: "residuals", 6: "trials"}
+
+
+def test_a_share_far_from_a_half_needs_more_trials():
+    """No replicate lies beyond the largest trial, which is below the 90 % quantile with probability 0.9^trials."""
+    m = np.array([8.0, 4.1, 2.0, 1.02])
+    few, many = "residuals", "trials"
+    for share, trials, over in ((0.5, 6, many), (0.9, 35, few), (0.9, 36, many), (0.1, 35, few), (0.1, 36, many)):
+        rows = [
+            {"n_clients": 50.0 * 2**i, "n_samples": m[i], "path": "data.n_samples", "crossing": m[i], "censored": "",
+             "low": m[i], "high": m[i], "replicates": m[i] * np.ones(200), "count": [trials], "share": share}
+            for i in range(4)
+        ]  # fmt: skip
+        assert lf.fit_power_law("m ~ n^a", SimpleNamespace(rows=rows)).over == over
+
+
+def test_a_column_of_bounds_is_used():
+    """m = d exactly, and for d = 64 only the bound m > 8 is known."""
+    table = {"d": [1, 2, 4, 8, 64], "m": [1, 2, 4, 8, 8], "censored": [""] * 4 + ["above"]}
+    rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+    for found in (lf.fit_power_law("m ~ d^a", table), lf.fit_power_law("m ~ d^a", lf.Table(rows))):
+        assert found.exponents["a"][0] == pytest.approx(1.0, abs=1e-3)
+        assert (found.reached, found.above) == (4, 1)
+    known = lf.fit_power_law("m ~ d^a", table, censored=[""] * 5)
+    assert (known.exponents["a"][0], known.reached) == (pytest.approx(0.491, abs=0.001), 5)
+    for bad in ([False] * 4 + [True], [""] * 4 + [np.nan], [""] * 4 + ["over"]):
+        with pytest.raises(ValueError, match=r"censored = .* must contain '', 'above' or 'below'"):
+            lf.fit_power_law("m ~ d^a", table | {"censored": bad})
+
+
+@pytest.mark.parametrize(
+    ("formula", "m", "smallest"),
+    [
+        ("m - k - 1 ~ d^a", [5, 5, 5, 8, 17], 3),
+        ("m - k - 1 ~ d^a", [6, 7, 8, 9, 17], 0),
+        ("m ~ d^a", [1, 1, 2, 3, 4], 2),
+        ("m ~ d^a", [5, 5, 5, 8, 17], 0),
+        ("m ~ d^a", [0.9, 0.8, 0.7, 0.5, 0.1], 0),  # no sizes
+        ("m - k + 3 ~ d^a", [0.5, 0.75, 1.0, 2.0, 4.0], 0),
+        ("m - k - 1 ~ d^a", [[5, 5, 5, 5, 6, 5], [6, 5, 5, 5, 5, 5], [6, 6, 6, 6, 6, 6], [9] * 6, [12] * 6], 2),
+    ],
+)
+def test_points_at_the_smallest_size_are_noted(formula, m, smallest):
+    found = lf.fit_power_law(formula, {"d": [10, 20, 40, 80, 160], "k": [3] * 5, "m": m})
+    note = f"; {smallest} at the smallest size (left side at most 1), which flattens the power law"
+    assert (found.smallest, note in str(found)) == (smallest, smallest > 0)
+    table = {"d": [10, 20, 40, 80, 160], "k": [3] * 5, "m": m}
+    bounded = lf.fit_power_law(formula, table, censored=["below", "", "", "", ""])
+    assert bounded.smallest == max(0, smallest - 1)
 
 
 # --- what is wrong -------------------------------------------------------------------------------------------

@@ -147,6 +147,37 @@ def test_the_floor_on_fresh_samples_has_a_range():
         lf.theory.truncation_floor(truth, 1, 2, step_size=0.1)
 
 
+NEAR_EDGE = {  # eta lambda_1, noise, singular values, and the measured floor divided by the predicted one
+    "far below the edge, large noise": (0.5, 4.0, [2.0, 1.0], (0.97, 1.03), ""),
+    "near the edge, little noise": (0.95, 0.2, [2.0, 1.0], (0.95, 1.07), ""),
+    "near the edge": (0.95, 1.0, [2.0, 1.0], (0.80, 0.90), "too high"),
+    "nearer": (0.98, 0.5, [2.0, 1.0, 0.5], (0.65, 0.85), "too high"),
+}
+
+
+@each("name", NEAR_EDGE)
+def test_the_floor_warns_of_large_noise_near_the_edge_and_only_there(name):
+    share, noise_std, spectrum, (low, high), words = NEAR_EDGE[name]
+    problem = lf.UnderParameterized(n_clients=5, dim=6, spectrum=spectrum, noise_std=noise_std)
+    truth = problem.truth(0, [0])
+    U, s, Vt = np.linalg.svd(truth.dense()[0].T, full_matrices=False)
+    cut = U[:, :2] * s[:2] @ Vt[:2]
+    step = share / s[0]
+
+    def squared(state, truth):
+        return np.square(state.predictors() - cut.T).sum(axis=-1).mean(axis=-1)
+
+    with warnings.catch_warnings(record=True) as records:
+        warnings.simplefilter("always")
+        floor = lf.theory.truncation_floor(truth, 2, 100, step_size=step)[0]
+    assert [words in str(one.message) for one in records] == [True] * bool(words)
+    given = lf.GivenTruth(B=U[:, :2], W=(s[:2, None] * Vt[:2]).T, S=truth.dense()[0] - cut.T, noise_std=noise_std)
+    algorithm = lf.FLUTE(rank=2, step_size=step, init=(U[:, :2] * np.sqrt(s[:2]), Vt[:2].T * np.sqrt(s[:2])))
+    run = {"data": lf.FreshSamples(100), "rounds": 500, "trials": 12, "metrics": [squared]}
+    values = lf.simulate(algorithm, given, **run).metrics["squared"][:, 150:]
+    assert low < np.sqrt(values.mean()) / floor < high
+
+
 def test_the_feedback_of_the_distance_to_the_noise_is_below_its_warning():
     """The index of the warning is at least the largest eigenvalue of the feedback, at small step sizes."""
     for name, (_, _, k, eta, _) in SETTINGS.items():

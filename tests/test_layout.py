@@ -108,6 +108,19 @@ def test_imports_go_from_later_rooms_to_earlier_ones():
     assert wrong_imports(PACKAGE) == set()
 
 
+RAISING = ("solve", "inv", "pinv", "lstsq", "svd", "svdvals", "eig", "eigh", "eigvals", "eigvalsh", "cholesky",
+           "matrix_rank", "cond")  # fmt: skip
+
+
+def test_algorithms_use_kernels_that_keep_the_other_trials():
+    """NumPy's decompositions raise for a whole stack if they fail for one matrix; those of `numerics` do not."""
+    for path in files(PACKAGE / "algorithms"):
+        called = {
+            ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+        }
+        assert not called & {f"{module}.linalg.{name}" for module in ("np", "scipy") for name in RAISING}, path
+
+
 def test_contributing_has_a_row_for_every_subpackage():
     text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)/` \|", text, flags=re.MULTILINE)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import references as ref
 import scipy.linalg
 from helpers import each, normal
 
@@ -518,11 +519,74 @@ def test_full_least_squares_against_a_solver_per_client(m, d, ridge, trouble):
         X[beyond], y[beyond] = 0.0, 0.0
     if trouble == "dependent":
         X[2] = normal(m, 1, seed=2) * normal(1, d, seed=3)
-    theta = least_squares.full_least_squares(X, y, counts, ridge)
+    theta, _ = least_squares.full_least_squares(X, y, counts, ridge)
     for item in range(4):
         extended = np.vstack([X[item], np.sqrt(ridge * counts[item]) * np.eye(d)])
         expected = np.linalg.lstsq(extended, np.append(y[item], np.zeros(d)), rcond=1e-12)[0]
         np.testing.assert_allclose(theta[item], expected, atol=1e-11)
+
+
+def whole_numbers(rng, kind):
+    """Return a matrix of small integers with at most six rows and five columns."""
+    m, d = rng.integers(1, 7), rng.integers(1, 6)
+    X = rng.integers(-8, 9, (m, d)).astype(float)
+    if kind == "dependent":
+        X[:, -1], X[:, d // 2] = 2 * X[:, 0], 0.0
+    elif kind == "rank 1":
+        X = X[:, :1] * rng.integers(-3, 4, d)
+    return X
+
+
+def some_units(rng, d, span):
+    """Return d powers of two between ``2**-span`` and ``2**span``; half of the time only both ends and 1."""
+    return 2.0 ** (rng.choice([-span, 0, span], d) if rng.random() < 0.5 else rng.integers(-span, span + 1, d))
+
+
+def scaled_error(found, wanted, units):
+    """Return the largest error in the units of each coordinate, as a share of the largest value."""
+    scale = np.abs(wanted * units).max()
+    return np.abs((found - wanted) * units).max() / scale if scale else np.abs(found).max()
+
+
+@each("kind", ["as drawn", "dependent", "rank 1"])
+@each("span", [0, 5, 9, 20, 40, 100])
+def test_the_units_of_columns_cost_no_digits(span, kind):
+    """Against exact arithmetic: the shortest solution, its rank, and the flag of dependent features."""
+    rng = np.random.default_rng(span)
+    for _ in range(40):
+        X = whole_numbers(rng, kind)
+        m, d = X.shape
+        X = np.where(X.any(axis=0), X * (units := some_units(rng, d, span)), 0.0)
+        units = np.where(X.any(axis=0), units, 0.0)
+        y = rng.integers(-8, 9, m).astype(float)
+        exact = ref.fractions(X)
+        inverse, rank = ref.exact_pseudo_inverse(exact)
+        wanted = (inverse @ ref.fractions(y)).astype(float)
+        solution, residual, found = outputs(least_squares.minimum_norm, X[None], y[None])
+        theta, deficient = outputs(least_squares.full_least_squares, X[None], y[None], np.array([float(m)]))
+        assert found == rank
+        assert deficient == (rank < d <= m)
+        for one in (solution[0], theta[0]):
+            assert scaled_error(one, wanted, units) < 1e-9
+        loss = np.sum(np.square(X @ theta[0] - y))
+        assert np.sum(np.square(residual)) == pytest.approx(loss, rel=1e-9, abs=1e-15 * np.sum(np.square(y)))
+        parts = least_squares.semidefinite(X.T @ X)
+        twice = (inverse @ inverse.T).astype(float)
+        assert scaled_error(parts.pseudo_inverse(), twice, np.outer(units, units)) < 1e-7
+        np.testing.assert_allclose(parts.projector(), (inverse @ exact).astype(float), rtol=0, atol=1e-8)
+        assert np.count_nonzero(parts.values) == rank
+
+
+@pytest.mark.parametrize("lengths", [(1e-8, 1.0, 1e8), (1e-100, 1.0, 1e100), (1e-200, 3.0, 2e-5), (1e8, 1e8, 1e8)])
+def test_the_lengths_of_columns_do_not_decide_a_rank(lengths):
+    Q = np.linalg.qr(normal(9, 6))[0]
+    A, C = Q[:, :3], np.cos(0.3) * Q[:, :3] + np.sin(0.3) * Q[:, 3:]
+    assert linalg.column_rank(A * lengths) == 3
+    assert linalg.column_rank(np.hstack([A * lengths, 7.0 * A[:, :1]])) == 3
+    assert lf.subspace_distance(A * lengths, A) == pytest.approx(0.0, abs=1e-12)
+    assert lf.subspace_distance(A * lengths, C) == pytest.approx(np.sin(0.3), abs=1e-12)
+    with pytest.raises(ValueError, match="must have full column rank"):
+        lf.subspace_distance(np.hstack([A * lengths, 7.0 * A[:, :1]]), A)
 
 
 # name: m, d, rows that are not zero, condition number (None: as drawn)
@@ -555,7 +619,7 @@ def test_full_least_squares_by_normal_equations_or_orthogonally(name, monkeypatc
         return right(X, *rest)
 
     monkeypatch.setattr(least_squares, "_orthogonal_least_squares", counted)
-    theta = least_squares.full_least_squares(X, y, np.full(20, float(count)))
+    theta, _ = least_squares.full_least_squares(X, y, np.full(20, float(count)))
     assert name not in NORMAL or len(taken) <= 5
     assert name not in ORTHOGONAL or len(taken) == 20
     orthogonal = {item.tobytes() for item in taken}
@@ -580,8 +644,8 @@ def test_full_least_squares_at_any_scale(scale):
     """What X'X cannot hold goes through the rows themselves."""
     X, y = normal(5, 12, 4), normal(5, 12, seed=1)
     X[3, :, 2] = X[3, :, 0]
-    wanted = least_squares.full_least_squares(X, y, np.full(5, 12.0))
-    (found,) = outputs(least_squares.full_least_squares, scale * X, y, np.full(5, 12.0))
+    wanted, _ = least_squares.full_least_squares(X, y, np.full(5, 12.0))
+    found, _ = outputs(least_squares.full_least_squares, scale * X, y, np.full(5, 12.0))
     np.testing.assert_allclose(found * scale, wanted, rtol=1e-9)
 
 
@@ -603,7 +667,7 @@ def test_a_neighbour_never_decides_what_an_item_takes(trouble, ridge):
         X[2, trouble == "one sample" :] = 0.0
     else:
         X[2, 3, 1] = {"NaN": np.nan, "infinity": np.inf, "1e9": 1e9}[trouble]
-    (theta,) = outputs(least_squares.full_least_squares, X, y, counts, ridge)
+    theta, _ = outputs(least_squares.full_least_squares, X, y, counts, ridge)
     for i in (0, 1, 3, 4, 5):
         assert theta[i].tobytes() == alone[i][0].tobytes()
     if trouble in ("NaN", "infinity"):
@@ -618,7 +682,7 @@ def test_each_system_is_solved_or_nan():
     A, right = normal(6, 3, 3), normal(6, 3, 2, seed=1)
     A[1], A[3, 0, 0], A[4, 2, 1], right[5, 0, 1] = 0.0, np.nan, np.inf, np.nan
     for chosen in ([0, 1, 2, 3, 4, 5], [0, 2, 3, 4, 5]):  # with and without one that is singular to the last bit
-        solved = least_squares._solve_each(A[chosen], right[chosen])
+        solved = linalg.solve(A[chosen], right[chosen])
         for item, found in zip(chosen, solved, strict=True):
             if item in (0, 2):
                 np.testing.assert_allclose(found, np.linalg.solve(A[item], right[item]), rtol=1e-13)
@@ -631,7 +695,7 @@ def test_few_samples_that_begin_as_the_probe_does():
     X, y = np.zeros((50, 7, 6)), np.zeros((50, 7))
     X[:, :2], y[:, :2] = normal(50, 2, 6, seed=3), normal(50, 2, seed=4)
     X[:, 0] = np.random.default_rng(0).standard_normal(6)
-    theta = least_squares.full_least_squares(X, y, np.full(50, 2.0))
+    theta, _ = least_squares.full_least_squares(X, y, np.full(50, 2.0))
     np.testing.assert_allclose(theta, least_squares.minimum_norm(X, y)[0], rtol=0, atol=1e-9)
 
 

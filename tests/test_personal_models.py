@@ -40,6 +40,10 @@ OPTIONS = {
         lf.PerFedAvg,
         {"step_size": 0.1, "local_steps": 3, "adaptation_step_size": 0.2, "hessian": True},
     ),
+    "Per-FedAvg, two parts": (
+        lf.PerFedAvg,
+        {"step_size": 0.1, "local_steps": 2, "adaptation_step_size": 0.2, "batches": "split"},
+    ),
     "Per-FedAvg, split": (
         lf.PerFedAvg,
         {"step_size": 0.1, "local_steps": 2, "adaptation_step_size": 0.2, "hessian": True, "batches": "split"},
@@ -247,7 +251,8 @@ def test_many_inner_steps_are_exact(world):
 @pytest.mark.parametrize("hessian", [False, True])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_perfedavg_ends_at_its_fixed_point(world, normal, steps, hessian, batches):
-    parts = [slice(3 * j, 3 * j + 3) for j in range(3)] if batches == "split" else [slice(0, 9)] * 3
+    thirds, halves = [slice(0, 3), slice(3, 6), slice(6, 9)], [slice(0, 4), slice(4, 9), slice(4, 9)]
+    parts = (thirds if hessian else halves) if batches == "split" else [slice(0, 9)] * 3
     X, y = np.array(world.X), np.array(world.y)
     (A, b), (A1, b1), (A2, _) = (
         (X[:, s].mT @ X[:, s] / X[:, s].shape[1], (X[:, s].mT @ y[:, s, None])[..., 0] / X[:, s].shape[1])

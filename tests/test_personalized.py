@@ -106,9 +106,9 @@ def test_the_length_of_the_columns_changes_no_prediction(m):
     """FLUTE's B begins at a thousandth and is as long as the truth at the end."""
     A, b = (array[None] for array in (normal(5, m, 6), normal(5, m)))
     B, moments = normal(1, 6, 2), (A.mT @ A / m, (b[:, :, None] @ A)[:, :, 0] / m)
-    W, S = joint_ridge(*moments, B, 0.1)
+    W, S, _ = joint_ridge(*moments, B, 0.1)
     for scale in (1e-7, 1e-3, 1e5):
-        head, shortcut = joint_ridge(*moments, scale * B, 0.1)
+        head, shortcut, _ = joint_ridge(*moments, scale * B, 0.1)
         np.testing.assert_allclose(shortcut, S, rtol=0, atol=1e-9)
         np.testing.assert_allclose(scale * head, W, rtol=0, atol=1e-9)
 

@@ -34,9 +34,9 @@ def test_the_transition_is_the_closed_form(noise):
     size = {"n_clients": n, "dim": d, "rank": k, "noise_std": noise, "delta": 0.9}
     fourth = (k + noise**2) ** 2
     found = Estimates(method=MOMENTS, **size).crossing_of("ratio", 1.0)
-    assert found == pytest.approx(0.75 * (d - k) * fourth / n, rel=1e-3)
+    assert 0.75 * (d - k) * fourth / (n * found) * (1 - k / (n * found)) == pytest.approx(1.0, rel=1e-3)
     m = Estimates(method=AVERAGES, **size).crossing_of("ratio", 1.0)
-    assert (d - k) * (m + 2) * fourth / (n * m**3 * (1 + 1 / m) ** 2) == pytest.approx(1.0, rel=0.02)
+    assert (d - k) * (m + 2) * fourth * (1 - k / n) / (n * m**3 * (1 + 1 / m) ** 2) == pytest.approx(1.0, rel=0.02)
     assert np.isnan(Estimates(method=AVERAGES, **size | {"n_clients": 5000}).crossing_of("ratio", 1.0))
 
 

@@ -42,7 +42,7 @@ class AltGDmin(Algorithm):
     init : Initial, "moments", "random" or array_like (d, k) or (trials, d, k), optional
         Initial B, instead of truncated local averages.
     split : bool
-        If True, heads are fitted on the first half of a client's samples, and the gradient uses the second half.
+        If True, heads are fitted on the first half of a client's samples, and the gradient uses the others.
 
     Raises
     ------
@@ -119,7 +119,7 @@ class AltGDmin(Algorithm):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         B = state.array("B")
-        first, second = batch.split() if self.split else (batch, batch)
+        first, second = batch.split(rest=True) if self.split else (batch, batch)
         fit = first.project(B).fit()
         if self.split:
             gradient = second.project(B).representation_gradient(fit.W, second.counts)

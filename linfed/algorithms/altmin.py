@@ -14,8 +14,8 @@ from linfed.algorithms.base import Algorithm, Communication, InitContext, Requir
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_integer
-from linfed.numerics.least_squares import NULL_TOLERANCE, pseudo_inverse
-from linfed.numerics.linalg import qr_positive
+from linfed.numerics.least_squares import semidefinite
+from linfed.numerics.linalg import RANK_TOLERANCE, qr_positive, solve
 from linfed.numerics.streams import TrialRandom
 
 
@@ -30,7 +30,7 @@ class AltMin(Algorithm):
     init : "moments", "random", Initial or array_like (d, k) or (trials, d, k)
         Initial B.
     split : bool
-        If True, heads are fitted on the first half of a client's samples, and B on the second half.
+        If True, heads are fitted on the first half of a client's samples, and B on the others.
 
     Raises
     ------
@@ -99,12 +99,12 @@ class AltMin(Algorithm):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         B = state.array("B")
-        first, second = batch.split() if self.split else (batch, batch)
+        first, second = batch.split(rest=True) if self.split else (batch, batch)
         W = first.project(B).fit().W
-        inverse = _inverse(second.normal_equations()[0], W)
+        inverse, R = _inverse(second.normal_equations()[0], W)
         for _ in range(2):  # the second step corrects the rounding errors of the normal equations
-            gradient = second.project(B).representation_gradient(W, 1.0)
-            B = B - (inverse @ gradient.mT.reshape(len(B), -1, 1)).reshape(gradient.mT.shape).mT
+            gradient = solve(R.mT, second.project(B).representation_gradient(W, 1.0).mT)
+            B = B - solve(R, (inverse @ gradient.reshape(len(B), -1, 1)).reshape(gradient.shape)).mT
         B, R = qr_positive(B)
         new = state.update(B=B, W=W, active=batch.active)
         return new.update(W=new.array("W") @ R.mT)  # also of the other clients: the factorisation keeps every B w
@@ -123,17 +123,29 @@ class AltMin(Algorithm):
         return 2 * participants * dim * dim + 6 * (dim * self.rank) ** 2 + copies
 
 
-def _inverse(A: Array, W: Array) -> Array:
-    """Return the pseudo-inverse of ``V -> sum_i A_i V w_i w_i'`` for V' as a vector, (T, k d, k d).
+def _inverse(A: Array, W: Array) -> tuple[Array, Array]:
+    """Return the pseudo-inverse of ``V -> sum_i A_i V q_i q_i'`` for V' as a vector, (T, k d, k d), and R (T, k, k).
 
-    Here A is (T, p, d, d) and W is (T, p, k).
+    Here A is (T, p, d, d) and W is (T, p, k), with ``w_i = R'q_i``. The q_i are orthonormal if the system is regular:
+    nearly parallel heads then cost no digits. Otherwise R is the identity, as the shortest change of B depends on it.
     """
-    trials, p, d = A.shape[:3]
+    trials, _, d = A.shape[:3]
     k = W.shape[-1]
-    inverse = np.empty((trials, k * d, k * d))
+    inverse, factors = np.empty((trials, k * d, k * d)), np.repeat(np.eye(k)[None], trials, axis=0)
     for trial in range(trials):  # one trial at a time, as a system has (k d)^2 entries
-        outer = (W[trial, :, :, None] * W[trial, :, None, :]).reshape(p, k * k)
-        blocks = (outer.T @ A[trial].reshape(p, d * d)).reshape(k, k, d, d)
-        system = blocks.transpose(0, 2, 1, 3).reshape(k * d, k * d)
-        inverse[trial] = pseudo_inverse(system, NULL_TOLERANCE * np.trace(system))
-    return inverse
+        Q, R = np.linalg.qr(W[trial])
+        if len(R) == k and (np.abs(R.diagonal()) > RANK_TOLERANCE * np.abs(R).max(axis=0)).all():
+            parts = semidefinite(_system(A[trial], Q))
+            if (parts.values > 0).all():
+                inverse[trial], factors[trial] = parts.pseudo_inverse(), R
+                continue
+        inverse[trial] = semidefinite(_system(A[trial], W[trial])).pseudo_inverse()
+    return inverse, factors
+
+
+def _system(A: Array, W: Array) -> Array:
+    """Return the matrix (k d, k d) of ``V -> sum_i A_i V w_i w_i'``, for A (p, d, d) and W (p, k)."""
+    (p, d, _), k = A.shape, W.shape[-1]
+    outer = (W[:, :, None] * W[:, None, :]).reshape(p, k * k)
+    blocks = (outer.T @ A.reshape(p, d * d)).reshape(k, k, d, d)
+    return blocks.transpose(0, 2, 1, 3).reshape(k * d, k * d)

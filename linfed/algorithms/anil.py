@@ -38,8 +38,8 @@ class ANIL(Scheduled):
     init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
         Initial B.
     batches : "same" or "split"
-        "same": one data set for both steps. "split": the first half of a client's samples for its own step, the second
-        half for the gradients after it.
+        "same": one data set for both steps. "split": the first half of a client's samples for its own step, the others
+        for the gradients after it.
 
     Raises
     ------
@@ -133,7 +133,7 @@ class ANIL(Scheduled):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         B, W = state.array("B"), state.array("W")
-        first, second = (batch, batch) if self.batches == "same" else batch.split()
+        first, second = (batch, batch) if self.batches == "same" else batch.split(rest=True)
         if self.hessian:
             of_B, of_head = gradients_after_step(
                 first, second, B, W, self.adaptation_step_size, all_layers=False, hessian=True

@@ -14,7 +14,7 @@ from linfed.algorithms.base import Algorithm, Communication, InitContext, Requir
 from linfed.data.batch import Batch
 from linfed.data.row_batch import RowBatch
 from linfed.errors import check_bool, check_integer
-from linfed.numerics.linalg import top_eigenvectors
+from linfed.numerics.linalg import eigh, svd, top_eigenvectors
 from linfed.numerics.streams import TrialRandom
 
 
@@ -209,8 +209,8 @@ class TwoReplica(SpectralEstimator):
         first, second = (_local_averages(half, dim) for half in batch.split())
         product = first.mT @ second
         if not self.symmetric:
-            return np.ascontiguousarray(np.linalg.svd(product)[0][..., : self.rank])
-        values, vectors = np.linalg.eigh(product + product.mT)
+            return np.ascontiguousarray(svd(product)[0][..., : self.rank])
+        values, vectors = eigh(product + product.mT)
         order = np.argsort(-np.abs(values), axis=-1)[..., None, : self.rank]
         return np.ascontiguousarray(np.take_along_axis(vectors, order, axis=-1))
 

@@ -18,7 +18,8 @@ from linfed.data.batch import Batch, Fit
 from linfed.data.rows import FEW_CLIENTS
 from linfed.errors import check_bool, check_choice, check_integer, check_weights
 from linfed.numerics.layers import composed, summed_outer
-from linfed.numerics.linalg import block_width, orthonormalize, qr_positive
+from linfed.numerics.least_squares import semidefinite
+from linfed.numerics.linalg import block_width, eigvalsh, orthonormalize, qr_positive
 from linfed.numerics.streams import TrialRandom
 from linfed.problems.designs import Design
 
@@ -239,7 +240,8 @@ class FedRep(Scheduled):
             return summed_outer(composed(B, fit.W) - batch.least_squares(), W)
         if self.whiten == "pooled":
             _check_samples("pooled", batch.counts.sum(axis=1).min(), d)
-            return np.linalg.solve(batch.normal_equations()[0].mean(axis=1), fit.representation_gradient(factors))
+            pooled = batch.normal_equations()[0].mean(axis=1)
+            return semidefinite(pooled).pseudo_inverse() @ fit.representation_gradient(factors)
         design = self.whiten
         assert isinstance(design, Design)
         design.check_sizes(d, batch.n_clients)
@@ -275,8 +277,8 @@ def _checked_whitening(name: str, value: Any) -> Any:
     if not isinstance(value, Design):
         return check_choice(name, value, ("own", "pooled"))
     if np.ndim(value.covariance) >= 2:  # type: ignore[arg-type]  # None has no axes
-        values = np.linalg.eigvalsh(np.asarray(value.covariance))
-        if np.any(values[..., 0] <= values.shape[-1] * np.finfo(float).eps * values[..., -1]):
+        values = eigvalsh(np.asarray(value.covariance))
+        if not np.all(values[..., 0] > values.shape[-1] * np.finfo(float).eps * values[..., -1]):
             raise ValueError(f"{name} requires a design with a regular covariance")
     return value
 

@@ -84,7 +84,7 @@ class MAML(ANIL):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         B, W = state.array("B"), state.array("W")
-        first, second = (batch, batch) if self.batches == "same" else batch.split()
+        first, second = (batch, batch) if self.batches == "same" else batch.split(rest=True)
         options = {"all_layers": True, "hessian": self.hessian}
         of_B, of_head = gradients_after_step(first, second, B, W, self.adaptation_step_size, **options)
         beta = self.step_in(batch)

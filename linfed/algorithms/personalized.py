@@ -13,7 +13,6 @@ from linfed.algorithms.base import Algorithm, Communication, InitContext, Requir
 from linfed.algorithms.initial import Initialization
 from linfed.data.batch import Batch
 from linfed.errors import check_instance, short_repr
-from linfed.numerics.least_squares import joint_ridge
 from linfed.numerics.streams import TrialRandom
 
 
@@ -144,7 +143,7 @@ class Personalized(Algorithm):
 
     def _fit(self, state: State, batch: Batch) -> tuple[Array, Array]:
         """Return the heads and the full-dimensional parts of the batch's clients at B."""
-        return joint_ridge(*batch.normal_equations(), state.array("B"), self.ridge)
+        return batch.joint_least_squares(state.array("B"), self.ridge)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the communication of the base."""

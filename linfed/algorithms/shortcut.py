@@ -25,7 +25,6 @@ from linfed.algorithms.step_size import (
 )
 from linfed.data.batch import Batch
 from linfed.errors import check_bool, check_integer, check_number
-from linfed.numerics.least_squares import joint_ridge, smallest_shortcut
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import TrialRandom
 
@@ -182,15 +181,14 @@ class FedRepShortcut(Scheduled):
 
     def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with heads and shortcuts refitted at B, without the ridge."""
-        W, S = smallest_shortcut(*batch.normal_equations(), state.array("B"))
+        W, S = batch.joint_least_squares(state.array("B"))
         return state.update(W=W, S=S)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' heads and shortcuts, fitted at B with the ridge; without a ridge as in `refit`."""
         B = state.array("B")
-        A, b = batch.normal_equations()
         ridge = 0.0 if self.refit else last_value(self.ridge, "ridge") / self._scales[1] ** 2
-        W, S = joint_ridge(A, b, B, ridge) if ridge > 0 else smallest_shortcut(A, b, B)
+        W, S = batch.joint_least_squares(B, ridge)
         return State(B=B, W=W, S=S)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:

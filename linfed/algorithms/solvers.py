@@ -12,7 +12,6 @@ from linfed._values import Configuration, check_fields, one_of, optional, positi
 from linfed.algorithms.heads import gradient_descent
 from linfed.data.batch import Batch
 from linfed.errors import check_integer
-from linfed.numerics.least_squares import joint_ridge
 
 
 class Solver(Configuration, ABC):
@@ -87,8 +86,8 @@ class GradientSteps(Solver):
     Examples
     --------
     >>> import linfed as lf
-    >>> lf.FedRepShortcut(rank=2, step_size=0.3, solver=lf.GradientSteps(shortcut_step_size=0.01)).solver.head_steps
-    1
+    >>> lf.FedRepShortcut(rank=2, step_size=0.3, solver=lf.GradientSteps(shortcut_step_size=0.01)).solver
+    GradientSteps(head_steps=1, head_step_size=None, shortcut_steps=1, shortcut_step_size=0.01, order='jacobi')
     """
 
     head_steps: int = 1
@@ -171,7 +170,7 @@ class ClosedForm(Solver):
     ) -> tuple[Array, Array]:
         """Return head and shortcut by least squares."""
         if self.order == "joint":
-            return joint_ridge(*batch.normal_equations(), B, ridge)
+            return batch.joint_least_squares(B, ridge)
         new_W = batch.shifted(S).project(B).fit().W
         seen = new_W if self.order == "gauss-seidel" else W
         return new_W, batch.shifted(seen @ B.mT).least_squares(ridge)

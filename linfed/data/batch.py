@@ -126,6 +126,13 @@ class Batch(Protocol):
         """Return the theta (T, 1, d), of minimum norm, that minimises ``sum_i weights_i loss_i``, weights (T, p)."""
         ...
 
+    def joint_least_squares(self, B: Array, ridge: float = 0.0) -> tuple[Array, Array]:
+        """Return the heads W (T, p, k) and shortcuts S (T, p, d) that minimise ``loss(B w + s) + (ridge/2)||s||^2``.
+
+        Without a ridge the shortcuts are the shortest ones.
+        """
+        ...
+
     def normal_equations(self) -> tuple[Array, Array]:
         """Return ``A_i = X_i'X_i/m_i`` (T, p, d, d) and ``b_i = X_i'y_i/m_i`` (T, p, d)."""
         ...
@@ -140,6 +147,9 @@ class Batch(Protocol):
         """Yield batches of at most `size` samples per client, in a given order (T, p, m) or in one drawn from `rng`."""
         ...
 
-    def split(self, parts: int = 2) -> tuple[Batch, ...]:
-        """Return batches of ``floor(m_i / parts)`` samples each: the first ones, the next ones, and so on."""
+    def split(self, parts: int = 2, *, rest: bool = False) -> tuple[Batch, ...]:
+        """Return batches of ``floor(m_i / parts)`` samples each: the first ones, the next ones, and so on.
+
+        With `rest` the last batch also has the remaining ``m_i mod parts`` samples; by default they are left out.
+        """
         ...

@@ -195,6 +195,10 @@ class ClassBatch(RowBatch):
         """Raise ValueError: supports only regression."""
         self._refuse("pooled_least_squares")
 
+    def joint_least_squares(self, B: Array, ridge: float = 0.0) -> Never:
+        """Raise ValueError: supports only regression."""
+        self._refuse("joint_least_squares")
+
     def normal_equations(self) -> Never:
         """Raise ValueError: supports only regression."""
         self._refuse("normal_equations")

@@ -44,7 +44,7 @@ class CompressedBatch(ExplicitBatch):
         """Raise EngineError: the batch has no single samples."""
         self._refuse("minibatches")
 
-    def split(self, parts: int = 2) -> tuple[ExplicitBatch, ...]:
+    def split(self, parts: int = 2, *, rest: bool = False) -> tuple[ExplicitBatch, ...]:
         """Raise EngineError: the batch has no single samples."""
         self._refuse("split")
 

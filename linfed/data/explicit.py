@@ -19,7 +19,7 @@ from linfed.data.labels import LabelLaw
 from linfed.data.row_batch import RowBatch
 from linfed.data.rows import Rows
 from linfed.errors import check_number
-from linfed.numerics.least_squares import full_least_squares, head_least_squares
+from linfed.numerics.least_squares import full_least_squares, head_least_squares, joint_ridge, smallest_shortcut
 from linfed.numerics.linalg import CACHE_VALUES, client_blocks, tall_product, weighted_messages
 
 R = TypeVar("R")
@@ -181,7 +181,8 @@ class ExplicitBatch(RowBatch):
             solved = full_least_squares(
                 rows.reshape(-1, *rows.shape[2:]), y[t, c].reshape(-1, y.shape[-1]), self.counts[t, c].ravel(), ridge
             )
-            out[t, c] = solved.reshape(*shape, d)
+            out[t, c] = solved.theta.reshape(*shape, d)
+            self._singular[t] |= solved.deficient.reshape(shape).any(axis=-1)
         return out
 
     def pooled_least_squares(self, weights: Array) -> Array:
@@ -191,8 +192,19 @@ class ExplicitBatch(RowBatch):
         scale = np.sqrt(weights / self.positive_counts)[..., None]
         for trial in range(trials):
             rows, labels = _pooled_rows(X[trial], y[trial], scale[trial])
-            out[trial] = full_least_squares(rows[None], labels[None], np.ones(1))
+            samples = np.array([self.counts[trial].sum()])
+            out[trial], deficient = full_least_squares(rows[None], labels[None], samples)
+            self._singular[trial] |= deficient[0]
         return out
+
+    def joint_least_squares(self, B: Array, ridge: float = 0.0) -> tuple[Array, Array]:
+        """Return the heads and shortcuts that minimise the loss, with a ridge on shortcuts; cost O(p (m d^2 + d^3))."""
+        ridge = check_number("ridge", ridge, minimum=0.0)
+        A, b = self.normal_equations()
+        found = joint_ridge(A, b, B, ridge) if ridge > 0 else smallest_shortcut(A, b, B)
+        if found.doubtful.any():  # the fits mark trials with dependent features, as the samples show them
+            self.fit(B, 0.0) if ridge > 0 else self.least_squares()
+        return found.W, found.S
 
     def normal_equations(self) -> tuple[Array, Array]:
         """Return ``A_i`` (T, p, d, d) and ``b_i`` (T, p, d); cost O(p m d^2)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -86,7 +87,7 @@ class GivenClasses(GivenSamples):
         labels: Samples,
         *,
         n_classes: int | None = None,
-        test: tuple[Samples, Samples] | None = None,
+        test: Sequence[Samples] | None = None,
     ) -> None:
         super().__init__(X, labels, test=test)
         self.number(n_classes)
@@ -213,6 +214,11 @@ class GivenClasses(GivenSamples):
     def scale(self) -> Array:
         """Ones, (trials,) or (1,): class labels have no scale."""
         return np.ones(1 if self.X.ndim == 3 else self.X.shape[0])
+
+    @property
+    def predictor_scale(self) -> Array:
+        """Ones, (trials,) or (1,)."""
+        return self.scale
 
 
 def checked_classes(labels: dict[str, Array], n_classes: int | None) -> int:

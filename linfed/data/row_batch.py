@@ -114,8 +114,11 @@ class RowBatch(ABC):
             left = np.clip(self.counts - start, 0.0, size)
             yield self._chosen(lying[..., start : start + size], left)
 
-    def split(self, parts: int = 2) -> tuple[Any, ...]:
-        """Return `parts` batches: the first ``floor(m_i / parts)`` samples of each client, the next ones, and so on."""
+    def split(self, parts: int = 2, *, rest: bool = False) -> tuple[Any, ...]:
+        """Return `parts` batches: the first ``floor(m_i / parts)`` samples of each client, the next ones, and so on.
+
+        With `rest` the last batch also has the remaining ``m_i mod parts`` samples; by default they are left out.
+        """
         parts = check_integer("parts", parts)
         size = np.floor(self.counts / parts)
         if size.min() < 1:
@@ -123,13 +126,19 @@ class RowBatch(ABC):
                 f"split({'' if parts == 2 else parts}) requires at least {parts} samples per client, got "
                 f"{int(self.counts.min())}"
             )
+        sizes = [size] * (parts - 1) + [self.counts - (parts - 1) * size if rest else size]
         if (self.counts == self.shape[2]).all():  # slices are faster
             m = int(size.flat[0])
-            return tuple(self._sliced(slice(part * m, (part + 1) * m), size) for part in range(parts))
-        steps = np.arange(int(size.max()))
-        inside = steps < size[..., None]
-        places = (np.where(inside, steps + part * size[..., None], 0).astype(np.intp) for part in range(parts))
-        return tuple(self._chosen(place, size) for place in places)
+            return tuple(
+                self._sliced(slice(part * m, part * m + int(counts.flat[0])), counts)
+                for part, counts in enumerate(sizes)
+            )
+        found = []
+        for part, counts in enumerate(sizes):
+            steps = np.arange(int(counts.max()))
+            places = np.where(steps < counts[..., None], steps + part * size[..., None], 0).astype(np.intp)
+            found.append(self._chosen(places, counts))
+        return tuple(found)
 
     def _sliced(self, rows: slice, counts: Array) -> Any:
         """Return a batch of the same rows of samples of every client, without padding."""

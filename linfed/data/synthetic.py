@@ -9,7 +9,7 @@ import numpy as np
 
 from linfed._types import Array, Generator, Indices
 from linfed.data.given_classes import GivenClasses
-from linfed.errors import check_bool, check_integer, check_number, short_repr
+from linfed.errors import check_bool, check_integer, check_number, is_several, short_repr
 from linfed.numerics.streams import Seed, Stream, check_seed, generators
 from linfed.system.memory import check_fits
 
@@ -134,7 +134,7 @@ Clients = tuple[Array, Array, Array]
 
 def _checked_counts(n_samples: object, n: int) -> Indices:
     """Return the numbers of samples, (n,)."""
-    if isinstance(n_samples, str) or not isinstance(n_samples, Sequence | np.ndarray):
+    if not is_several(n_samples):
         return np.full(n, check_integer("n_samples", n_samples))
     if len(n_samples) != n:
         raise ValueError(

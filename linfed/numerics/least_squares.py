@@ -6,16 +6,27 @@ a result that is not finite.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from linfed._types import Array, Mask
-from linfed.numerics.linalg import RANK_TOLERANCE, TINY, eigh, finite_items, svd
+from linfed.numerics.linalg import RANK_TOLERANCE, TINY, eigh, finite_items, solve, svd
 
 NULL_TOLERANCE = 1e-12
-"""Eigenvalues below this share of the trace count as 0."""
+"""Eigenvalues below this share of the trace count as 0, with all columns in equal units."""
+
+SAFE_SHARE = 1e-6
+"""Smallest share of a sample outside the span of the previous ones at which m < d samples are factored directly."""
+
+NEW_DIRECTION = 1e-8
+"""Smallest part of a direction that columns of a smaller unit must add."""
+
+STEP = 16
+"""Units are powers of 2**16."""
+
+RATIO = 2.0 ** (STEP // 2)
+"""Columns whose lengths are within this factor have the same unit."""
 
 PROBE = (20241127, 61)
 """Seed of the random vector that probes condition numbers; not used for data."""
@@ -63,8 +74,8 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *,
     residual at no extra cost. Cost O(C m k^2).
     """
     k, m, _ = Z.shape
-    solve = _householder if few and ridge == 0 and m > k else _gram_schmidt
-    W, residual, dependent = solve(Z, y, counts * ridge if ridge > 0 else None)
+    factor = _householder if few and ridge == 0 and m > k else _gram_schmidt
+    W, residual, dependent = factor(Z, y, counts * ridge if ridge > 0 else None)
     irregular = deficient = dependent
     if counts.min() <= k:
         short = counts < k
@@ -134,6 +145,46 @@ def _extended(X: Array, y: Array, ridges: Array) -> tuple[Array, Array]:
     return np.concatenate([X, extra], axis=1), np.concatenate([y, np.zeros((items, d))], axis=1)
 
 
+def _units(lengths: Array) -> Array:
+    """Return each column's unit, a power of 2**16 next to its length (..., d) as a share of the longest column.
+
+    All decisions on rank compare a column with its own length, so that they do not depend on units of measurement.
+    Columns that are shorter than the longest by less than a factor of `RATIO`, and columns of zeros, have unit 1.
+    Division by a unit is exact.
+    """
+    if lengths.size == 0 or RATIO * lengths.min() >= lengths.max():  # as usual
+        return np.ones(lengths.shape)
+    exponents = np.where(lengths > 0, np.frexp(lengths)[1], np.iinfo(np.int32).min // 2)
+    steps = (exponents - exponents.max(axis=-1, keepdims=True) + STEP // 2) // STEP
+    return np.where(lengths > 0, np.ldexp(1.0, STEP * np.maximum(steps, -1000 // STEP)), 1.0)
+
+
+def _shortest(rows: Array, units: Array, right: Array) -> tuple[Array, Array]:
+    """Return the shortest solution of ``(rows * units) v = right``, and an orthonormal basis of these rows' span.
+
+    Here `rows` (r, d) are orthonormal, `units` (d,) powers of two, and `right` is (r, n); v is (d, n), the basis (d,
+    r). The system is rotated so that each equation has columns of one unit and of smaller ones only. Equations of
+    smaller units come first in the factorisation, so that their large solutions do not meet the small ones of larger
+    units.
+    """
+    if len(rows) == len(units):
+        return rows.T @ right / units[:, None], np.eye(len(units))
+    turn, sizes = np.zeros((len(rows), 0)), np.zeros(0)
+    for unit in np.unique(units)[::-1]:
+        rest = rows[:, units == unit]
+        for _ in range(2):  # twice is enough
+            rest = rest - turn @ (turn.T @ rest)
+        directions, values, _ = svd(rest)
+        new = directions[:, values > NEW_DIRECTION]
+        turn, sizes = np.hstack([new, turn]), np.append(np.full(new.shape[1], unit), sizes)
+    size, order = sizes[:, None], np.argsort(units, kind="stable")
+    system = np.where(units > size, 0.0, turn.T @ rows) * (np.minimum(units, size) / size)
+    Q, R = np.linalg.qr(system[:, order].T)
+    basis = np.empty_like(Q)
+    basis[order] = Q
+    return basis @ solve(R.T, turn.T @ right / size), basis
+
+
 def minimum_norm(X: Array, y: Array) -> tuple[Array, Array, Array]:
     """Return the least-squares solution of minimum norm for each item of a stack, by SVD.
 
@@ -148,21 +199,33 @@ def minimum_norm(X: Array, y: Array) -> tuple[Array, Array, Array]:
     residual : ndarray (items, m)
         ``X solution - y``.
     rank : ndarray of float (items,)
-        Numerical rank; NaN for an item that is not finite.
+        Numerical rank, whatever the units of the columns; NaN for an item that is not finite.
     """
     good = finite_items(X) & np.isfinite(y).all(axis=-1)
-    U, s, Vt = svd(X)
+    units = _units(np.abs(X).max(axis=-2, initial=0.0))
+    U, s, Vt = svd(X / units[:, None, :])
     kept = s > RANK_TOLERANCE * np.maximum(s[:, :1], np.finfo(float).tiny)
     inverse = np.where(kept, 1.0 / np.where(kept, s, 1.0), 0.0)
-    projected = (y[:, None, :] @ U)[:, 0]
-    solution = ((projected * inverse)[:, None, :] @ Vt)[:, 0]
+    coordinates = (y[:, None, :] @ U)[:, 0] * inverse
+    solution = (coordinates[:, None, :] @ Vt)[:, 0]
+    if units.min(initial=1.0) < 1.0:
+        for item in np.flatnonzero(good & (units != 1.0).any(axis=-1)):
+            some = kept[item]
+            solution[item] = _shortest(Vt[item, some], units[item], coordinates[item, some, None])[0][:, 0]
     residual = (X @ solution[..., None])[..., 0] - y
     bad = ~good
     solution[bad], residual[bad] = np.nan, np.nan
     return solution, residual, np.where(good, kept.sum(axis=-1), np.nan)
 
 
-def full_least_squares(X: Array, y: Array, counts: Array, ridge: float = 0.0) -> Array:
+class FullSolution(NamedTuple):
+    """Least-squares vectors in the full dimension: `theta` (items, d), `deficient` (items,)."""
+
+    theta: Array
+    deficient: Mask
+
+
+def full_least_squares(X: Array, y: Array, counts: Array, ridge: float = 0.0) -> FullSolution:
     """Return each client's least-squares vector in the full dimension.
 
     Parameters
@@ -177,22 +240,26 @@ def full_least_squares(X: Array, y: Array, counts: Array, ridge: float = 0.0) ->
 
     Returns
     -------
-    ndarray (items, d)
-        The solution of minimum norm if it is not unique (m_i < d).
+    FullSolution
+        `theta` (items, d), the solution of minimum norm if it is not unique. `deficient` (items,) is True for clients
+        with at least d samples and dependent features.
 
     Notes
     -----
     Normal equations are used if m >= d and their condition number leaves ten accurate digits. Other items use a QR
     factorisation of X_i (m >= d) or of its transpose (m < d); with a ridge, X_i is extended by the rows
-    ``sqrt(ridge m_i) I``. Items without full rank use the SVD. The method for an item depends only on its samples.
+    ``sqrt(ridge m_i) I``. Items without full rank use the SVD, and so do m < d nearly dependent samples. The method for
+    an item depends only on its samples.
     """
     if X.shape[1] < X.shape[2]:
-        return _orthogonal_least_squares(X, y, counts, ridge)
-    solution, safe = _normal_least_squares(X, y, counts * ridge)
-    if not safe.all():
-        rest = ~safe
-        solution[rest] = _orthogonal_least_squares(X[rest], y[rest], counts[rest], ridge)
-    return solution
+        theta, dependent = _orthogonal_least_squares(X, y, counts, ridge)
+    else:
+        theta, safe = _normal_least_squares(X, y, counts * ridge)
+        dependent = np.zeros(len(X), dtype=bool)
+        if not safe.all():
+            rest = ~safe
+            theta[rest], dependent[rest] = _orthogonal_least_squares(X[rest], y[rest], counts[rest], ridge)
+    return FullSolution(theta, dependent & (counts >= X.shape[2]))
 
 
 def _normal_least_squares(X: Array, y: Array, ridges: Array) -> tuple[Array, Mask]:
@@ -204,39 +271,23 @@ def _normal_least_squares(X: Array, y: Array, ridges: Array) -> tuple[Array, Mas
     probe = np.random.default_rng(PROBE).standard_normal(d)  # a generic direction
     right = np.empty((*A.shape[:2], 2))
     right[..., 0], right[..., 1] = (y[:, None, :] @ X)[:, 0], probe
-    solved = _solve_each(A, right)
+    solved = solve(A, right)
     # The probe estimates the smallest eigenvalue, to a factor of order sqrt(d); this bounds the condition number below.
     least = np.linalg.norm(probe) / np.linalg.norm(solved[..., 1], axis=-1)
     safe = np.trace(A, axis1=-2, axis2=-1) < SAFE_CONDITION * least
     return np.ascontiguousarray(solved[..., 0]), safe
 
 
-def _solve_each(A: Array, right: Array) -> Array:
-    """Return ``A^{-1} right`` for each item, NaN for an item that is singular or not finite."""
-    good = finite_items(A) & finite_items(right)
-    safe = A if good.all() else np.where(good[:, None, None], A, np.eye(A.shape[-1]))
-    try:
-        solved = np.linalg.solve(safe, right)
-    except np.linalg.LinAlgError:  # an item is exactly singular: solve one by one
-        solved = np.empty_like(right)
-        for item, (matrix, columns) in enumerate(zip(safe, right, strict=True)):
-            try:
-                solved[item] = np.linalg.solve(matrix, columns)
-            except np.linalg.LinAlgError:
-                good[item] = False
-    solved[~good] = np.nan
-    return np.asarray(solved)
-
-
-def _orthogonal_least_squares(X: Array, y: Array, counts: Array, ridge: float) -> Array:
-    """Return the results of `full_least_squares` by orthogonal factorisations."""
+def _orthogonal_least_squares(X: Array, y: Array, counts: Array, ridge: float) -> tuple[Array, Mask]:
+    """Return solutions by orthogonal factorisations, and a mask of the items that are (nearly, if m < d) dependent."""
     if ridge > 0:
         X, y = _extended(X, y, counts * ridge)
     tall = X.shape[1] >= X.shape[2]
     Q, R = np.linalg.qr(X if tall else X.mT)
-    diagonal = np.abs(np.diagonal(R, axis1=-2, axis2=-1))
-    largest = diagonal.max(axis=-1)
-    regular = np.isfinite(largest) & (diagonal.min(axis=-1) > RANK_TOLERANCE * largest)
+    size = np.abs(R)
+    own = (RANK_TOLERANCE if tall else SAFE_SHARE) * size.max(axis=-2)  # of a column, or of a sample
+    finite = finite_items(R)
+    regular = finite & (size.diagonal(axis1=-2, axis2=-1) > own).all(axis=-1)
     safe = np.where(regular[:, None, None], R, np.eye(R.shape[-1]))
     if tall:
         solution = np.linalg.solve(safe, Q.mT @ y[..., None])[..., 0]
@@ -244,31 +295,68 @@ def _orthogonal_least_squares(X: Array, y: Array, counts: Array, ridge: float) -
         solution = (Q @ np.linalg.solve(safe.mT, y[..., None]))[..., 0]
     if not regular.all():
         solution[~regular] = minimum_norm(X[~regular], y[~regular])[0]
-    return np.asarray(solution)
+    return np.asarray(solution), finite & ~regular
 
 
-def pseudo_inverse(A: Array, threshold: Array) -> Array:
-    """Return the pseudo-inverse of symmetric positive semi-definite matrices (..., d, d).
+class Semidefinite(NamedTuple):
+    """Parts of symmetric positive semi-definite matrices (..., d, d), from `semidefinite`.
 
-    Eigenvalues of at most `threshold` (...) count as 0.
+    The pseudo-inverse is ``inverse diag(1 / values) inverse'``, and `basis` is orthonormal in the range. Values that
+    count as 0 are 0, and so are their columns of `inverse` and `basis`, both (..., d, d).
     """
-    return _of_eigenvalues(A, threshold, np.reciprocal)
+
+    values: Array
+    inverse: Array
+    basis: Array
+
+    def pseudo_inverse(self) -> Array:
+        """Return the pseudo-inverses, (..., d, d)."""
+        reciprocal = np.where(self.values > 0, 1.0 / np.where(self.values > 0, self.values, 1.0), 0.0)
+        return np.asarray((self.inverse * reciprocal[..., None, :]) @ self.inverse.mT)
+
+    def projector(self) -> Array:
+        """Return the projectors on the ranges, (..., d, d)."""
+        return np.asarray(self.basis @ self.basis.mT)
 
 
-def _range_of(A: Array, threshold: Array) -> Array:
-    """Return the projectors on the ranges of symmetric positive semi-definite matrices (..., d, d)."""
-    return _of_eigenvalues(A, threshold, np.ones_like)
+def semidefinite(A: Array, squares: Array | None = None) -> Semidefinite:
+    """Return the parts of symmetric positive semi-definite matrices, whatever the units of their columns.
+
+    Parameters
+    ----------
+    A : ndarray (..., d, d)
+    squares : ndarray (..., d), optional
+        Scale of each diagonal entry, to which rounding errors are relative: for X'X the squared lengths of X's columns.
+        By default the diagonal. Eigenvalues of at most `NULL_TOLERANCE` times their sum count as 0, with all columns in
+        equal units.
+    """
+    squares = np.diagonal(A, axis1=-2, axis2=-1) if squares is None else squares
+    units = np.sqrt(_units(squares))  # powers of 2**8
+    odd = (units != 1.0).any(axis=-1)
+    scaled = 0.5 * (A + A.mT)
+    if odd.any():
+        scaled, squares = scaled / units[..., :, None] / units[..., None, :], squares / units / units
+    values, vectors = eigh(scaled)
+    kept = values > NULL_TOLERANCE * squares.sum(axis=-1, keepdims=True)
+    inverse = basis = vectors * kept[..., None, :]
+    if odd.any():
+        basis = inverse.copy()
+        for item in map(tuple, np.argwhere(odd & finite_items(vectors))):
+            some = kept[item]
+            rows = vectors[item].T[some]
+            inverse[item][:, some], basis[item][:, some] = _shortest(rows, units[item], np.eye(len(rows)))
+    return Semidefinite(np.where(kept, values, 0.0), inverse, basis)
 
 
-def _of_eigenvalues(A: Array, threshold: Array, function: Callable[[Array], Array]) -> Array:
-    """Apply a function to the eigenvalues above a threshold, and set the others to 0; returns matrices (..., d, d)."""
-    values, vectors = eigh(0.5 * (A + A.mT))
-    kept = values > threshold[..., None]
-    changed = np.where(kept, function(np.where(kept, values, 1.0)), 0.0)
-    return (vectors * changed[..., None, :]) @ vectors.mT
+class JointSolution(NamedTuple):
+    """Heads `W` (T, p, k), shortcuts `S` (T, p, d), and whether the features may be dependent, `doubtful` (T, p)."""
+
+    W: Array
+    S: Array
+    doubtful: Mask
 
 
-def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Array]:
+def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> JointSolution:
     """Return the heads and shortcuts that jointly minimise each client's loss with a ridge on the shortcut.
 
     Parameters
@@ -283,8 +371,8 @@ def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Arra
 
     Returns
     -------
-    W : ndarray (T, p, k)
-    S : ndarray (T, p, d)
+    JointSolution
+        `doubtful` clients have features ``X_i B`` that are dependent, or nearly.
 
     Notes
     -----
@@ -294,23 +382,28 @@ def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> tuple[Array, Arra
     trials, p, d = b.shape
     k = B.shape[-1]
     right = np.concatenate([np.broadcast_to(B[:, None], (trials, p, d, k)), b[..., None]], axis=-1)
-    solved = _solve_each((A + ridge * np.eye(d)).reshape(-1, d, d), right.reshape(-1, d, k + 1))
+    solved = solve((A + ridge * np.eye(d)).reshape(-1, d, d), right.reshape(-1, d, k + 1))
     solved = solved.reshape(trials, p, d, k + 1)
     across = B.mT[:, None]
     gram = across @ (A @ solved[..., :k])
     # B'A B determines the directions of w that affect the samples; in B'A P B rounding errors are divided by the ridge.
-    length = (B**2).sum(axis=-2).max(axis=-1)[:, None]  # squared length of the longest column
-    seen = _range_of(across @ (A @ B[:, None]), NULL_TOLERANCE * length * np.trace(A, axis1=-2, axis2=-1))
+    parts = semidefinite(across @ (A @ B[:, None]), _squares_of_features(A, B))
+    seen = parts.projector()
     filler = np.maximum(np.trace(gram, axis1=-2, axis2=-1), TINY)[..., None, None] * (np.eye(k) - seen)
     moment = (seen @ (across @ solved[..., k:])).reshape(-1, k, 1)
-    inside = _solve_each((seen @ gram @ seen + filler).reshape(-1, k, k), moment)
+    inside = solve((seen @ gram @ seen + filler).reshape(-1, k, k), moment)
     W = (seen @ inside.reshape(trials, p, k, 1))[..., 0]
     # P A B w = B w - ridge P B w
     S = solved[..., k] + ridge * (solved[..., :k] @ W[..., None])[..., 0] - W @ B.mT
-    return W, S
+    return JointSolution(W, S, (parts.values == 0).any(axis=-1))
 
 
-def smallest_shortcut(A: Array, b: Array, B: Array) -> tuple[Array, Array]:
+def _squares_of_features(A: Array, B: Array) -> Array:
+    """Return the largest possible squared lengths of the columns of ``X_i B``, (T, p, k), for ``A_i = X_i'X_i/m_i``."""
+    return np.square(np.sqrt(np.diagonal(A, axis1=-2, axis2=-1)) @ np.abs(B))
+
+
+def smallest_shortcut(A: Array, b: Array, B: Array) -> JointSolution:
     """Return each client's least-squares head and shortest shortcut, the limit of `joint_ridge` as ridge -> 0.
 
     Parameters
@@ -320,8 +413,8 @@ def smallest_shortcut(A: Array, b: Array, B: Array) -> tuple[Array, Array]:
 
     Returns
     -------
-    W : ndarray (T, p, k)
-    S : ndarray (T, p, d)
+    JointSolution
+        `doubtful` clients have samples with dependent columns, or nearly.
 
     Notes
     -----
@@ -330,11 +423,14 @@ def smallest_shortcut(A: Array, b: Array, B: Array) -> tuple[Array, Array]:
     """
     across, AB = B.mT[:, None], A @ B[:, None]
     M = across @ AB
-    inverse = pseudo_inverse(M, NULL_TOLERANCE * np.trace(M, axis1=-2, axis2=-1))
+    inverse = semidefinite(M, _squares_of_features(A, B)).pseudo_inverse()
     projected = AB @ inverse  # A B M^+
     left = A - projected @ AB.mT
     rest = b[..., None] - projected @ (across @ b[..., None])
     # Rounding errors are small relative to A, but not relative to the part of A that remains without the head.
-    S = pseudo_inverse(left, NULL_TOLERANCE * np.trace(A, axis1=-2, axis2=-1)) @ rest
+    S = semidefinite(left, np.diagonal(A, axis1=-2, axis2=-1)).pseudo_inverse() @ rest
     W = inverse @ (across @ (b[..., None] - A @ S))
-    return W[..., 0], S[..., 0]
+    # Where M is nearly singular, rounding errors of its inverse are large: the shortcut explains what they leave.
+    parts = semidefinite(A)
+    S = S + parts.pseudo_inverse() @ (b[..., None] - A @ (B[:, None] @ W + S))
+    return JointSolution(W[..., 0], S[..., 0], (parts.values == 0).any(axis=-1))

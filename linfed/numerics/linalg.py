@@ -116,6 +116,28 @@ def eigvalsh(A: Array) -> Array:
     return np.asarray(np.linalg.eigvalsh(A))
 
 
+def solve(matrices: Array, right: Array) -> Array:
+    """Return ``A^{-1} b`` for each matrix A (..., s, s) and right side b (..., s, r).
+
+    The result is NaN for an item that is singular to the last bit, or not finite.
+    """
+    items = np.broadcast_shapes(matrices.shape[:-2], right.shape[:-2])
+    good = np.array(np.broadcast_to(finite_items(matrices) & finite_items(right), items))
+    safe = matrices if good.all() else np.where(good[..., None, None], matrices, np.eye(matrices.shape[-1]))
+    try:
+        solved = np.linalg.solve(safe, right)
+    except np.linalg.LinAlgError:  # an item is singular: solve one by one
+        safe, right = (np.broadcast_to(array, (*items, *array.shape[-2:])) for array in (safe, right))
+        solved = np.empty(right.shape)
+        for item in np.ndindex(items):
+            try:
+                solved[item] = np.linalg.solve(safe[item], right[item])
+            except np.linalg.LinAlgError:
+                good[item] = False
+    solved[~good] = np.nan
+    return np.asarray(solved)
+
+
 def take_clients(values: A, active: Indices) -> A:
     """Return ``values[t, active[t, i]]``, (trials, p, ...); without a copy if all clients are active."""
     if active.shape[-1] == values.shape[1]:  # `active` is distinct and ascending, so it is all clients in order
@@ -213,6 +235,12 @@ def _orthonormal_span(B: Array) -> Array:
         return B
     basis = np.where(B.any(axis=-2, keepdims=True), orthonormalize(B), 0.0)
     return np.where(good[..., None, None], B, basis)
+
+
+def column_rank(B: Array) -> Indices:
+    """Return the rank of each matrix (..., d, k), whatever the lengths of its columns."""
+    lengths = np.abs(B).max(axis=-2, keepdims=True)
+    return np.asarray(np.linalg.matrix_rank(np.divide(B, lengths, out=np.zeros_like(B), where=lengths > 0)))
 
 
 def root_of_gram(gram: Array) -> Array:

@@ -68,6 +68,16 @@ def check_seed(seed: object) -> Seed:
     return int(seed)
 
 
+def check_trials(trials: object, least: int = 1) -> Sequence[int]:
+    """Return the numbers of trials, integers of at least 0, as a range or a list; raise for fewer than `least`."""
+    numbers = trials.tolist() if isinstance(trials, np.ndarray) and trials.ndim == 1 else trials
+    if isinstance(numbers, range | list | tuple) and len(numbers) >= least:
+        ends = (numbers[0], numbers[-1]) if isinstance(numbers, range) and numbers else numbers
+        if all(is_integer(one) and one >= 0 for one in ends):
+            return numbers if isinstance(numbers, range) else [int(one) for one in numbers]
+    raise ValueError(f"trials = {short_repr(trials)} must be a sequence of the trials' numbers, integers of at least 0")
+
+
 def generators(seed: Seed, stream: Stream, trials: Sequence[int]) -> list[Generator]:
     """Return one generator per trial for a stream.
 
@@ -85,6 +95,7 @@ def generators(seed: Seed, stream: Stream, trials: Sequence[int]) -> list[Genera
     list of numpy.random.Generator
         SFC64 generators, each a function of only (seed, stream, trial).
     """
+    seed, trials = check_seed(seed), check_trials(trials, least=0)
     if not isinstance(seed, tuple):
         return trial_generators(seed, int(stream), trials)
     # NumPy joins the parts as words of 32 bits and fills up with zeros. The lengths tell where each part ends.

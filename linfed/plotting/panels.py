@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from linfed.errors import check_among, check_bool, check_instance, check_integer, check_number, short_repr
+from linfed.errors import (
+    check_among,
+    check_bool,
+    check_instance,
+    check_integer,
+    check_number,
+    check_text,
+    short_repr,
+)
 from linfed.figures.curves import draw_curve, draw_prediction
 from linfed.figures.style import (
     LOOKS,
@@ -104,11 +113,11 @@ class PanelGrid:
 
     def legend(self, title: str = "", *, ncols: int | None = None) -> None:
         """Add one legend above the figure, with the labels of all panels."""
+        check_text("title", title)
         found = [ax.get_legend_handles_labels() for ax in self.axes.ravel()]
         handles = {text: handle for pair in found for handle, text in zip(*pair, strict=True)}
-        self.figure.legend(
-            handles.values(), handles.keys(), loc="outside upper center", ncols=ncols or len(handles), title=title
-        )
+        columns = len(handles) if ncols is None else check_integer("ncols", ncols)
+        self.figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns, title=title)
 
 
 @contextmanager
@@ -289,6 +298,10 @@ def plot_curves(
     check_instance("ax", ax, Axes, "matplotlib Axes")
     check_instance("table", table, Table, "a lf.Table")
     band = check_bool("band", band)
+    for name, text in (("x", x), ("y", y), ("by", by)):
+        check_text(name, text)
+    for name, mapping in (("labels", labels), ("looks", looks)):
+        check_instance(name, mapping, (Mapping, NoneType), f"a mapping by the values of {by!r}")
     chosen = slice(None) if at is None else at
     if by == "method" and not any(name.rpartition(".")[2] == by for name in table.columns):
         words = [short_names(table.rows)[name] for name in distinguishing(table.rows)[:3]]

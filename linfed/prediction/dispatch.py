@@ -141,7 +141,9 @@ def predict(
 
     FedRep's predictions on fresh samples hold for isotropic Gaussian x, any noise level, any number of participants
     drawn at random, and step-size schedules; floor and rate require a constant step size. A predicted distance
-    continues to fall below the rounding error of runs, near 1e-15. Predictions have no fitted parameters. With exact
+    continues to fall below the rounding error of runs, near 1e-15. Equal numbers of all clients or rounds, given as an
+    array, are one number. FedRep also stands for PrivateFedRep without noise whose clip is never reached, and for
+    CompressedFedRep that keeps whole messages. Predictions have no fitted parameters. With exact
     heads and a given initial distance, the cost per round does not depend on d and m (see
     `linfed.theory.second_order_evolution`). Predictions for averaging and personalised algorithms draw the fixed
     samples.
@@ -149,6 +151,7 @@ def predict(
     Examples
     --------
     >>> import linfed as lf
+    >>> import numpy as np
     >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=5)
     >>> algorithm = lf.FedRep(rank=5, step_size=0.8, init=lf.AtDistance(0.9))
     >>> prediction = lf.predict(algorithm, problem, data=lf.FreshSamples(20), rounds=30)

@@ -22,6 +22,7 @@ from linfed.prediction.laws import (
     GRADIENT_HEADS,
     LARGEST_RANK,
     MEANS,
+    NOISY_MESSAGES,
     SECOND_ORDER,
     STEP_OF_MEANS,
     UNDER_PARAMETERISED,
@@ -43,6 +44,8 @@ CHAIN_CLIENTS = 1000
 
 CHAIN_TRIALS = 300
 
+STILL = "exact in every run in which no client has linearly dependent features (probability 1 for continuous x)"
+
 MINIMUM = "minimum of the empirical risk near B*, mean over samples; for a replicon radius of at most 0.9"
 
 
@@ -58,8 +61,7 @@ def predicted(job: Job, algorithm: FedRep) -> Prediction:
         return Prediction(
             law="no movement",
             source="the residual of exact heads on m <= k samples vanishes, and with it the gradient",
-            validity="exact in every run in which no client has linearly dependent features (probability 1 for "
-            "continuous x)",
+            validity=STILL,
             rounds=rounds,
             _curves=_still(case),
         )
@@ -122,9 +124,10 @@ def laws_of(case: FedRepRun) -> list[Law]:
     assert case.truth_rank is not None
     if case.truth_rank > case.algorithm.rank:
         return [UNDER_PARAMETERISED]
+    if case.message_noise_std:
+        return [NOISY_MESSAGES]
     k = case.algorithm.rank
-    second = case.fewest > k + 3 and k <= LARGEST_RANK and not case.message_noise_std
-    return [SECOND_ORDER, MEANS] if second else [MEANS]
+    return [SECOND_ORDER, MEANS] if case.fewest > k + 3 and k <= LARGEST_RANK else [MEANS]
 
 
 def _missing(case: FedRepRun) -> Iterator[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
 from linfed.algorithms.heads import GradientHeads
-from linfed.errors import check_noise_std
+from linfed.errors import NoPredictionError, check_noise_std
 from linfed.prediction.cases import FedRepRun, Trial
 from linfed.prediction.prediction import Asked, Curves, Quantity, Slow, joined
 from linfed.theory.fedrep.any_heads import LocalMap
@@ -44,7 +44,13 @@ COMPRESSED = (
     "slightly faster"
 )
 
-NEAR_FLOOR = "step sizes below the edge: within 1 % of the median of runs up to a distance of 0.05, 7 % too high at 0.1"
+FLOOR_SHARE = 0.9
+"""Largest share of the stability edge at which the mean square at the floor is that of typical runs."""
+
+NEAR_FLOOR = (
+    f"step sizes up to {FLOOR_SHARE:g} of the stability edge: root mean square; within 1 % of the median of runs up to "
+    "half of the edge and a distance of 0.05, up to 10 % above it near the limit"
+)
 
 MEDIAN_FLOOR = "the median of runs within 4 %, step sizes up to 0.98 of the stability edge"
 
@@ -113,7 +119,15 @@ def near_truth(case: FedRepRun) -> dict[str, Asked]:
         return lambda: Quantity(np.array([each(here) for here in case.maps]), f"theory.{source}", validity, metric)
 
     def floor(here: LocalMap) -> float:
-        return float(median_distance(here.floor(case.step("the floor requires")), dim=d))
+        step, edge = case.step("the floor requires"), here.edge()
+        found = float(median_distance(here.floor(step), dim=d))
+        if found and step > FLOOR_SHARE * edge:
+            size, edge = step / case.unit, edge / case.unit
+            raise NoPredictionError(
+                f"no prediction of the floor is available for step_size = {size:.4g}, above {FLOOR_SHARE:g} of "
+                f"stability_edge = {edge:.4g}: few runs dominate the mean square there"
+            )
+        return found
 
     def rate(here: LocalMap) -> float:
         return float(np.sqrt(here.factor(case.step("the rate requires"))))
@@ -279,6 +293,12 @@ MEANS = Law(
         "few": FEW,
     },
     step=STEP_OF_MEANS,
+)
+
+NOISY_MESSAGES = replace(
+    MEANS,
+    validity="near B*, in mean square; `distance` is the root mean square of the worst direction: once noise on "
+    "messages dominates, it is below the median of runs by a share of up to sqrt(k/d), and `floor` is not",
 )
 
 GRADIENT_HEADS = Law(

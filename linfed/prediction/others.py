@@ -31,6 +31,10 @@ from linfed.theory.spectral import spectral_floor
 
 SERVED = "mean over samples (may be infinite), after every client has participated"
 
+RIDGE = (
+    f"{SERVED}; the ridge to order 1/dim: the risk within 3 %, and within 8 % for n_samples near dim and a small ridge"
+)
+
 SPECTRAL = "mean subspace distance over samples; to first order in the noise of the matrix"
 
 NO_B = "no prediction of the distance is available for {}, which learns no representation B"
@@ -50,7 +54,7 @@ def of_local_only(job: Job, algorithm: LocalOnly) -> Prediction:
         risk = local_mean_risk(
             lengths, noise_std=check_noise_std(problem.noise_std), dim=d, n_samples=m, ridge=algorithm.ridge / v
         )
-        return Quantity(risk, "theory.local_mean_risk", SERVED, "risk")
+        return Quantity(risk, "theory.local_mean_risk", RIDGE if algorithm.ridge > 0 else SERVED, "risk")
 
     return Prediction(
         law="least squares",
@@ -103,7 +107,7 @@ def of_spectral(job: Job, algorithm: SpectralEstimator) -> Prediction:
         for truth in _truths(job):
             if truth.S is not None or truth.B is None or truth.B.shape[-1] != k:
                 raise NoPredictionError(f"no prediction of {name} is available: regressors must be B* w with rank {k}")
-            heads = truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T * np.sqrt(v)  # type: ignore[index]
+            heads = truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T * np.sqrt(v)
             with warnings.catch_warnings(record=True) as records:
                 warnings.simplefilter("always")
                 sizes = {"dim": job.sizes.dim, "n_samples": job.setting.samples}

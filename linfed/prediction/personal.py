@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -221,14 +221,14 @@ def _pfedme(algorithm: PFedMe, batch: ExplicitBatch, step: float) -> Round:
 
 def _perfedavg(algorithm: PerFedAvg, batch: ExplicitBatch, step: float) -> Round:
     alpha = algorithm.adaptation_step_size
-    parts = (batch,) * 3 if algorithm.batches == "same" else batch.split(3)
-    first, second, (third, _) = _slope(parts[0]), _slope(parts[1]), _normal(parts[2])
+    parts: tuple[Any, ...] = algorithm.parts(batch)  # of explicit samples
+    first, second, (last, _) = _slope(parts[0]), _slope(parts[1]), _normal(parts[-1])
     theta, _ = _start(batch)
     local = theta
     for _ in range(algorithm.local_steps):
         slope = second(local - alpha * first(local))
         if algorithm.hessian:
-            slope = slope - alpha * third @ slope
+            slope = slope - alpha * last @ slope
         local = local - step * slope
     return Round(local, np.zeros_like(theta), theta - alpha * _slope(batch)(theta))
 

@@ -17,12 +17,13 @@ from linfed.algorithms.local_only import LocalOnly
 from linfed.algorithms.oracle import Oracle
 from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
 from linfed.algorithms.private_fedrep import PrivateFedRep
-from linfed.prediction.fedrep import MINIMUM
+from linfed.prediction.fedrep import MINIMUM, STILL
 from linfed.prediction.laws import (
     COMPRESSED,
     GRADIENT_HEADS,
     LARGEST_RANK,
     MEANS,
+    NOISY_MESSAGES,
     SECOND_ORDER,
     UNDER_PARAMETERISED,
 )
@@ -65,13 +66,13 @@ FAMILY = (FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR)
 ENTRIES = (
     Entry(
         (FedRep,),
-        f"exact heads, fresh samples, m >= k + 4, k <= {LARGEST_RANK}",
+        f"exact heads, fresh samples, m >= k + 4 for all clients, k <= {LARGEST_RANK}",
         ("distance", "low", "high", *NEAR_END),
         SECOND_ORDER.validity,
     ),
     Entry(
         (FedRep,),
-        f"exact heads, fresh samples, m = k + 2 or k + 3, or k > {LARGEST_RANK}",
+        f"exact heads, fresh samples, m = k + 2 or k + 3 for a client, or k > {LARGEST_RANK}",
         ("distance", *NEAR_END),
         MEANS.validity,
     ),
@@ -79,8 +80,7 @@ ENTRIES = (
         (PrivateFedRep,),
         "noise on messages without clipping, exact heads, fresh samples, m >= k + 2",
         ("distance", *NEAR_END),
-        "near B*, in mean square; `distance` is the root mean square of the worst direction: once noise on messages "
-        "dominates, it is below the median of runs by a share of up to sqrt(k/d), and `floor` is not",
+        NOISY_MESSAGES.validity,
     ),
     Entry(
         (CompressedFedRep,),
@@ -95,7 +95,7 @@ ENTRIES = (
         ("distance", "floor", "rate"),
         f"distance from the top-k subspace; {UNDER_PARAMETERISED.validity}",
     ),
-    Entry((FedRep,), "exact heads, m <= k", ("distance",), "exact: B does not move"),
+    Entry((FedRep, PrivateFedRep, CompressedFedRep), "exact heads, m <= k, no noise on messages", ("distance",), STILL),
     Entry(
         (FedRep,),
         "exact heads, fixed samples",

@@ -12,12 +12,13 @@ from typing import Protocol
 
 import numpy as np
 
-from linfed._types import Array, Indices
+from linfed._types import Array, Indices, MaybeNone
 from linfed._values import EqualByValue
 from linfed.errors import check_instance, check_integer, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize, qr_positive
-from linfed.numerics.streams import Seed
+from linfed.numerics.streams import Seed, check_trials
 from linfed.problems.designs import Design, Gaussian
+from linfed.system.memory import check_fits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +50,10 @@ class Truth(EqualByValue):
     (3, 6, 1)
     """
 
-    B: Array | None = None
-    W: Array | None = None
-    S: Array | None = None
-    subspace: Array | None = None
+    B: Array | MaybeNone = None
+    W: Array | MaybeNone = None
+    S: Array | MaybeNone = None
+    subspace: Array | MaybeNone = None
     noise_std: float | Sequence[float] = 0.0
     design: Design = field(default_factory=Gaussian)
 
@@ -220,6 +221,19 @@ def _left_singular(B: Array | None, W: Array) -> tuple[Array | None, Array, Arra
     return basis, U, values
 
 
+def check_new_clients(truth: object, clients: object, trials: object) -> tuple[Truth, int, Sequence[int]]:
+    """Return the checked arguments of `Problem.new_clients`: the ground truth, the number of clients, the trials."""
+    if not isinstance(truth, Truth):
+        raise TypeError(f"truth = {short_repr(truth)} must be what problem.truth(seed, trials) returns")
+    numbers, count = check_trials(trials), check_integer("clients", clients)
+    parts = [part for part in (truth.B, truth.W, truth.S) if part is not None]
+    if any(len(part) != len(numbers) for part in parts):
+        raise ValueError(f"trials has {len(numbers)} numbers, but truth has {len(parts[0])} trials")
+    width = max(part.shape[-1] for part in parts)
+    check_fits(float(len(numbers)) * count * width, f"clients = {count} new clients", "use fewer clients")
+    return truth, count, numbers
+
+
 class Problem(Protocol):
     """Family of ground truths: sizes, noise, the distribution of x, and a ground truth for each trial.
 
@@ -227,9 +241,10 @@ class Problem(Protocol):
     -----
     A custom problem is any object with these attributes; it need not subclass this protocol. The ground truth of a
     trial must be a function of (seed, trial): `linfed.numerics.streams.generators` returns one generator per trial.
-    Only `Result.new_clients` calls `new_clients`. A method ``no_reference(rank)`` is optional. It returns an empty
-    string if a unique reference subspace (`Truth.reference`) of `rank` columns exists, else the reason on one line; the
-    metric "subspace_distance" is then absent for this reason.
+    Two further methods are optional. ``new_clients(truth, clients, seed, trials)`` returns the ground truths of
+    `clients` new clients, given the ground truths `truth` of these trials, for `Result.new_clients`.
+    ``no_reference(rank)`` returns an empty string if a unique reference subspace (`Truth.reference`) of `rank` columns
+    exists, else the reason on one line; the metric "subspace_distance" is then absent for this reason.
 
     Examples
     --------
@@ -292,10 +307,6 @@ class Problem(Protocol):
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
         """Return the ground truths of the given trials."""
-        ...
-
-    def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
-        """Return the ground truths of `clients` new clients, given the ground truths `truth` of these trials."""
         ...
 
     def floats_per_trial(self) -> int:

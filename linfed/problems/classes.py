@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Never
+from typing import Never
 
 import numpy as np
 
 from linfed._types import Array, Generator, Mask
 from linfed._values import Configuration, check_fields, converted, optional, positive
-from linfed.errors import check_integer, short_repr
+from linfed.errors import check_integer, is_several, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize
-from linfed.numerics.streams import Seed, Stream, generators
+from linfed.numerics.streams import Seed, Stream, check_trials, generators
 from linfed.problems.base import Truth
 from linfed.problems.designs import Design, Gaussian, as_design, is_gaussian
 
@@ -176,9 +176,6 @@ class Classes(Configuration):
     test_samples: int = 100
     design: Design = field(default_factory=Gaussian)
 
-    noise_std: ClassVar[float] = 0.0
-    truth_rank: ClassVar[int | None] = None
-
     def __post_init__(self) -> None:
         check_fields(
             self,
@@ -190,11 +187,20 @@ class Classes(Configuration):
             design=converted(_checked_design),
         )
         self.design.check_sizes(self.dim, self.n_clients)
-        several = isinstance(self.classes_per_client, Sequence | np.ndarray)
+        several = is_several(self.classes_per_client)
         counts = checked_classes_per_client(self.classes_per_client, self.n_clients if several else 1, self.n_classes)
         object.__setattr__(self, "classes_per_client", counts if several else counts[0])
         most = min(self.dim, self.n_classes - 1)
         check_fields(self, rank=optional(partial(check_integer, maximum=most)))
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of label noise: 0, because the labels are classes."""
+        return 0.0
+
+    @property
+    def truth_rank(self) -> None:
+        """None: the ground truth has no regressors."""
 
     @property
     def subspace_rank(self) -> int:
@@ -203,7 +209,7 @@ class Classes(Configuration):
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> ClassTruth:
         """Return the mixtures of the given trials, drawn from each trial's ``TRUTH`` stream."""
-        r, c, n = self.subspace_rank, self.n_classes, self.n_clients
+        r, c, n, trials = self.subspace_rank, self.n_classes, self.n_clients, check_trials(trials)
         B, means = np.empty((len(trials), self.dim, r)), np.empty((len(trials), c, r))
         holds = np.empty((len(trials), n, c), dtype=bool)
         taken = checked_classes_per_client(self.classes_per_client, n, c)
@@ -243,7 +249,7 @@ def _checked_design(value: Design | str) -> Design:
 
 def checked_classes_per_client(value: object, n_clients: int, most: int) -> tuple[int, ...]:
     """Return each client's number of classes, given one number for all or one each, or raise if above `most`."""
-    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray):
+    if not is_several(value):
         return (check_integer("classes_per_client", value, maximum=most),) * n_clients
     if len(value) != n_clients:
         raise ValueError(

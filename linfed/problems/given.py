@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, converted
-from linfed.errors import check_array, check_noise_stds, check_shape
-from linfed.numerics.linalg import RANK_TOLERANCE
-from linfed.numerics.streams import Seed
+from linfed.errors import check_array, check_integer, check_noise_stds, check_shape, short_repr
+from linfed.numerics.linalg import RANK_TOLERANCE, column_rank
+from linfed.numerics.streams import Seed, check_trials
 from linfed.problems.base import NO_CLOSED_FORM, Truth, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
 from linfed.system.memory import check_copy
@@ -159,6 +159,7 @@ class GivenTruth(Configuration):
 
     def no_reference(self, rank: int) -> str:
         """Return the reason why no unique reference subspace of `rank` columns exists, or an empty string."""
+        rank = check_integer("rank", rank)
         if self.B is not None and (self.Phi is not None or self.subspace_rank <= rank):
             return ""
         if self.design.per_client:
@@ -172,6 +173,9 @@ class GivenTruth(Configuration):
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
         """Return the given ground truth for each of the trials; `seed` is not used."""
+        trials = check_trials(trials)
+        if self.n_trials is not None and max(trials) >= self.n_trials:
+            raise ValueError(f"trials = {short_repr(trials)} must be below {self.n_trials}, the number of its trials")
         chosen = {
             name: array[list(trials)] if array.ndim == 3 else np.broadcast_to(array, (len(trials), *array.shape))
             for name, array in self._arrays().items()
@@ -200,8 +204,7 @@ class GivenTruth(Configuration):
 
 def _check_full_rank(B: Array) -> None:
     """Raise if the columns of B (.., d, r) are linearly dependent; their lengths do not matter."""
-    lengths = np.abs(B).max(axis=-2, keepdims=True)
-    ranks = np.linalg.matrix_rank(np.divide(B, lengths, out=np.zeros_like(B), where=lengths > 0))
+    ranks = column_rank(B)
     short = np.flatnonzero(ranks < B.shape[-1])
     if short.size:
         where = f" in trial {short[0]}" if B.ndim == 3 else ""

@@ -13,8 +13,8 @@ from linfed._types import Array, Generator
 from linfed._values import Configuration, check_fields, converted, optional, positive
 from linfed.errors import check_integer, check_noise_stds, check_number
 from linfed.numerics.linalg import orthonormalize
-from linfed.numerics.streams import Seed, Stream, generators
-from linfed.problems.base import NO_CLOSED_FORM, Truth, not_unique
+from linfed.numerics.streams import Seed, Stream, check_trials, generators
+from linfed.problems.base import NO_CLOSED_FORM, Truth, check_new_clients, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
 
 LARGEST_CONDITION = 1e12
@@ -135,6 +135,7 @@ class SharedRepresentation(Configuration):
 
     def no_reference(self, rank: int) -> str:
         """Return the reason why no unique reference subspace of `rank` columns exists, or an empty string."""
+        rank = check_integer("rank", rank)
         if self.design.per_client and rank < self.rank:
             return NO_CLOSED_FORM
         equal = self.condition_number == 1.0 and self.design.variance is not None
@@ -142,6 +143,7 @@ class SharedRepresentation(Configuration):
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
         """Return the ground truths of the given trials, drawn from each trial's ``TRUTH`` stream."""
+        trials = check_trials(trials)
         B = np.empty((len(trials), self.dim, self.rank))
         W = np.empty((len(trials), self.n_clients, self.rank))
         for index, rng in enumerate(generators(seed, Stream.TRUTH, trials)):
@@ -155,6 +157,7 @@ class SharedRepresentation(Configuration):
         With a given condition number this is the distribution of the training clients' heads given their second moment:
         rows of equal length with the Gram matrix of ``W*``.
         """
+        truth, clients, trials = check_new_clients(truth, clients, trials)
         assert truth.W is not None
         heads = []
         for rng, W in zip(generators(seed, Stream.NEW_TRUTH, trials), truth.W, strict=True):

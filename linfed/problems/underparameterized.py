@@ -13,8 +13,8 @@ from linfed._types import Array, Generator
 from linfed._values import Configuration, check_fields, converted, optional, positive
 from linfed.errors import check_array, check_integer, check_noise_stds, short_repr
 from linfed.numerics.linalg import orthonormalize
-from linfed.numerics.streams import Seed, Stream, generators
-from linfed.problems.base import NO_CLOSED_FORM, Truth, not_unique
+from linfed.numerics.streams import Seed, Stream, check_trials, generators
+from linfed.problems.base import NO_CLOSED_FORM, Truth, check_new_clients, not_unique
 from linfed.problems.designs import Design, Gaussian, as_design
 
 
@@ -139,6 +139,7 @@ class UnderParameterized(Configuration):
 
     def no_reference(self, rank: int) -> str:
         """Return the reason why no unique reference subspace of `rank` columns exists, or an empty string."""
+        rank = check_integer("rank", rank)
         if self.design.per_client:
             return "" if self._factored and self.truth_size <= rank else NO_CLOSED_FORM
         if self.spectrum is None or self.design.variance is None:
@@ -147,7 +148,7 @@ class UnderParameterized(Configuration):
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
         """Return the ground truths of the given trials, drawn from each trial's ``TRUTH`` stream."""
-        factors = [self._draw(rng) for rng in generators(seed, Stream.TRUTH, trials)]
+        factors = [self._draw(rng) for rng in generators(seed, Stream.TRUTH, check_trials(trials))]
         if not self._factored:
             return Truth(S=np.stack([S for S, _ in factors]), noise_std=self.noise_std, design=self.design)
         B, W = (np.stack(parts) for parts in zip(*factors, strict=True))
@@ -183,6 +184,7 @@ class UnderParameterized(Configuration):
 
     def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
         """Return the ground truths of new clients: Gaussian, with the training clients' covariance."""
+        truth, clients, trials = check_new_clients(truth, clients, trials)
         rngs = generators(seed, Stream.NEW_TRUTH, trials)
         if not self._factored:
             S = np.stack([rng.standard_normal((clients, self.dim)) for rng in rngs])

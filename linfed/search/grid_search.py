@@ -18,7 +18,7 @@ from linfed._types import Array, Indices
 from linfed._values import Configuration, EqualByValue
 from linfed.algorithms.base import Algorithm
 from linfed.data.samples import Data
-from linfed.errors import GridEdgeWarning, check_unmasked, is_real, short_repr
+from linfed.errors import GridEdgeWarning, check_instance, check_sequence, check_unmasked, is_real, short_repr
 from linfed.figures import html as page
 from linfed.figures.style import KINDS
 from linfed.numerics.streams import Seed
@@ -79,7 +79,7 @@ class TuningResult(EqualByValue):
     ({'step_size': 1.5}, 1, (3,), (3, 31))
     """
 
-    algorithm: Algorithm
+    algorithm: Any  # of the class that was tuned
     settings: list[dict[str, Any]]
     scores: Array
     best: int
@@ -140,7 +140,12 @@ class TuningResult(EqualByValue):
             From column names to values.
         """
         if settings is not None:
-            dicts = [dict(setting) for setting in settings]
+            listed = check_sequence("settings", settings, "a sequence of mappings")
+            for index, setting in enumerate(listed):
+                check_instance(f"settings[{index}]", setting, Mapping, "a mapping from names to values")
+            if len(listed) != len(self.settings):
+                raise ValueError(f"settings has {len(listed)} mappings, but must have {len(self.settings)}")
+            dicts = [dict(setting) for setting in listed]
             return dataclasses.replace(self, settings=dicts, at_grid_edge=at_grid_edge(dicts, [self.best])).columns()
         chosen, numbers = self.settings[self.best], range(len(self.settings))
         tried = {name: _column([plain(setting[name]) for setting in self.settings]) for name in chosen}

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, one_of, positive, takes
-from linfed.errors import check_bool, short_repr
+from linfed.errors import check_bool, check_numbers, short_repr
 from linfed.simulation.metrics import Metric
 
 BELOW, ABOVE = "below", "above"
@@ -63,13 +63,15 @@ class Level(Configuration):
         Negative values count as 0.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
-            decades = np.log10(np.maximum(np.asarray(values, dtype=float), 0.0) / self.level)
+            decades = np.log10(np.maximum(check_numbers("values", values), 0.0) / self.level)
         decades = np.where(np.isnan(decades), -np.inf if self.side == ABOVE else np.inf, decades)
         return decades if self.side == BELOW else -decades
 
     def misses(self, values: npt.ArrayLike) -> Array:
         """Return the margin of each trial, (trials,), for values of shape (trials,) or (trials, rounds)."""
-        margins = self.margins(values)
+        margins = self.margins(check_numbers("values", values, axes=1))
+        if margins.ndim > 2:
+            raise ValueError(f"values has shape {margins.shape}, expected (trials,) or (trials, rounds)")
         if margins.ndim == 1:
             return margins
         return np.asarray(margins.min(axis=1) if self.ever else margins[:, -1])

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
-
 from linfed._types import Array, Indices
 from linfed._values import ByValue, Check, check_fields, converted, non_negative, optional, owned, takes
 from linfed.algorithms.base import Algorithm, check_algorithm
@@ -24,6 +22,7 @@ from linfed.errors import (
     check_integer,
     check_number,
     is_real,
+    is_several,
     short_repr,
     suggestion,
 )
@@ -369,7 +368,7 @@ def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:
     """Return the settings to try; raise unless they name fields of the algorithm."""
     if isinstance(grid, Mapping):
         for name, values in grid.items():
-            if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+            if not is_several(values):
                 raise ValueError(f"grid[{name!r}] = {short_repr(values)} must be a sequence of values to try")
             if len(values) == 0:
                 raise ValueError(f"grid[{name!r}] must have at least one value")
@@ -383,7 +382,7 @@ def _settings(algorithm: Algorithm, grid: Grid) -> list[dict[str, Any]]:
             )
         settings = [dict(setting) for setting in grid]
     if not settings or not settings[0]:
-        raise ValueError(f"grid = {grid!r} must name at least one hyper-parameter")
+        raise ValueError(f"grid = {short_repr(grid)} must name at least one hyper-parameter")
     for setting in settings:
         for name in setting:
             _check_field(algorithm, name)

@@ -136,6 +136,9 @@ def checked_job(
         classes=classes,
         argument=argument,
     )
+    check_fits(
+        2.0 * rounds / record_every, f"rounds = {rounds}, of which each {record_every}th is recorded", "record fewer"
+    )
     sizes = Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features, classes=classes)
     setting = EngineQuery(algorithm=algorithm, problem=problem, data=data, sizes=sizes)
     return Job(

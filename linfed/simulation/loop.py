@@ -33,7 +33,7 @@ from linfed.system.memory import budget_bytes, check_fits
 
 DIVERGENCE_MULTIPLE = 1e12
 """A trial has diverged if the norm of a parameter array exceeds this multiple of the scale of the ground truth (or of
-given labels), where the scale counts as at least 1."""
+predictors for given samples), where the scale counts as at least 1."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -275,7 +275,7 @@ def _scale(job: Job, truth: Truth | None, trials: range) -> Array:
     if truth is not None:
         return truth.scale
     assert isinstance(job.data, GivenSamples)
-    scale = job.data.scale
+    scale = job.data.predictor_scale
     return scale[list(trials)] if len(scale) > 1 else np.broadcast_to(scale, (len(trials),))
 
 

@@ -21,7 +21,7 @@ from linfed.data.classes import ClassBatch
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.projected import ProjectedHeldOut
 from linfed.errors import check_array, check_choice, check_instance, check_returned, short_repr, suggestion
-from linfed.numerics.linalg import distance_from, factored_squared_lengths, span_distance
+from linfed.numerics.linalg import column_rank, distance_from, factored_squared_lengths, span_distance
 from linfed.problems import Truth
 from linfed.simulation.class_metrics import (
     CLASS_METRICS,
@@ -31,7 +31,7 @@ from linfed.simulation.class_metrics import (
     mean_of_those,
 )
 
-Metric: TypeAlias = Callable[[State, Truth | None], Array]
+Metric: TypeAlias = Callable[[Any, Any], npt.NDArray[Any]]
 """Custom metric: a function of the state of some trials and their ground truth (or None) that returns one number per
 trial."""
 
@@ -265,7 +265,7 @@ def subspace_distance(B1: npt.ArrayLike, B2: npt.ArrayLike) -> Array:
     if bases[0].shape[-2] != bases[1].shape[-2]:
         raise ValueError(f"B1 and B2 have shapes {bases[0].shape} and {bases[1].shape}; their d must agree")
     for name, basis in zip(("B1", "B2"), bases, strict=True):
-        if np.any(np.linalg.matrix_rank(basis) < basis.shape[-1]):
+        if np.any(column_rank(basis) < basis.shape[-1]):
             raise ValueError(f"{name} of shape {basis.shape} must have full column rank")
     with np.errstate(over="ignore", invalid="ignore"):  # squares of large lengths overflow
         return span_distance(*bases)

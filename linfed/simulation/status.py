@@ -23,7 +23,7 @@ class Status(Enum):
     """
 
     COMPLETED = "ran all rounds"
-    DIVERGED = "became infinite or too large; try a smaller step size, unless the objective is unbounded below"
+    DIVERGED = "became infinite or too large: its step size was too large, or its objective is unbounded below"
     SINGULAR_HEAD = (
         "ran all rounds, but the features of a client with enough samples were linearly dependent, so its head was the "
         "solution of minimum norm; check the data and the rank of B"

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_choice, check_instance, check_number, check_unmasked, is_real, short_repr
+from linfed.errors import check_bool, check_choice, check_instance, check_number, check_unmasked, is_real, short_repr
 from linfed.statistics.intervals import (
     Measured,
     binomial_share,
@@ -261,7 +261,7 @@ def cite(place: str, words: str, *, threshold: bool = False) -> str:
     >>> cite("FedRep paper, Theorem 1", "decays exponentially")
     'FedRep paper, Theorem 1: "decays exponentially"'
     """
-    return f'{place}: "{words}"' + (f"; the number is {OWN_THRESHOLD}" if threshold else "")
+    return f'{place}: "{words}"' + (f"; the number is {OWN_THRESHOLD}" if check_bool("threshold", threshold) else "")
 
 
 def join_notes(*notes: str) -> str:
@@ -355,7 +355,7 @@ def judge_smaller(first: Array, second: Array, *, paired: bool = True, **fields:
     >>> finding.detail, finding.verdict.value
     ('8 of 8', 'SUPPORTED')
     """
-    if not paired:
+    if not check_bool("paired", paired):
         return judge(probability_smaller(first, second), **{"claimed_low": 0.5, "strict": True} | fields)
     found, detail = share_smaller(first, second)
     tied = f"all {len(first)} trials tie" if np.isnan(found[0]) else ""
@@ -517,7 +517,7 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
     Examples
     --------
     >>> from linfed.statistics import fit_exponent, judge_exponent
-    >>> m, errors = [10, 20, 40], [[scale, 0.5 * scale, 0.26 * scale] for scale in (0.8, 0.9, 1.0, 1.1, 1.2)]
+    >>> m, errors = [10, 20, 40], [[scale, 0.5 * scale, 0.26 * scale] for scale in (0.8, 0.9, 1.0, 1.0, 1.1, 1.2)]
     >>> finding = judge_exponent(fit_exponent(m, errors), -1.0, kind="equal", margin=0.1, claim="The error is 1/m",
     ...                          setting="n = 100", source="our prediction")
     >>> finding.claimed_range, finding.verdict.value

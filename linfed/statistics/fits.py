@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -59,6 +60,9 @@ class PowerLawFit:
         or if there are not more points than coefficients.
     reached, above, below : int
         Numbers of points that are known, censored above and censored below.
+    smallest : int
+        Number of known points whose left side is at most 1 while its sizes are whole numbers, e.g. m = k + 2 in
+        ``m - k - 1``. No smaller size is possible there, so such points flatten the power law.
     over : {"trials", "residuals"}
         Source of the variation behind the intervals.
     confidence : float
@@ -84,6 +88,7 @@ class PowerLawFit:
     reached: int
     above: int
     below: int
+    smallest: int = 0
     over: str
     confidence: float
 
@@ -110,6 +115,8 @@ class PowerLawFit:
         found = "".join(f", {k} = {v:.3f} [{low:.3f}, {high:.3f}]" for k, (v, low, high) in self.exponents.items())
         sides = ", ".join(f"{count} {side}" for side, count in (("above", self.above), ("below", self.below)) if count)
         reached = f"{self.reached} of {self.points} reached" + (f" ({sides})" if sides else "")
+        if self.smallest:
+            reached += f"; {self.smallest} at the smallest size (left side at most 1), which flattens the power law"
         bends = ", ".join(f"{k} by {self.curvature[k][0]:+.2f}" for k in self.curved)
         bent = f"; curvature: {bends}" if bends else "; no curvature detected" if self.curvature else ""
         lack = "" if np.isnan(self.p_value) else f", p = {self.p_value:.2g}"
@@ -140,7 +147,7 @@ def fit_power_law(
         One column of the left side may be (points, trials); its median is fitted.
     censored : sequence of str, optional
         For each point "", "above" if the given value is only a lower bound, or "below" if it is only an upper bound.
-        Not needed for a table of `lf.find_smallest`.
+        By default the column "censored" of the table, if it has one, as a table of `lf.find_smallest` does.
     confidence : float
         Confidence level of the intervals.
 
@@ -163,7 +170,8 @@ def fit_power_law(
     Intervals are percentiles of a bootstrap over trials, resampled together at all points. Their measured coverage at
     95 % is 0.94 to 0.97 with 10, 20 and 50 lognormal trials. They measure how well the trials determine the exponents
     of *this* power law; `residuals`, `p_value` and `curvature` measure whether a power law fits. Without trials,
-    or with fewer than five, the intervals are Student's, from the residuals.
+    or with fewer than six, the intervals are Student's, from the residuals. They are so too for the smallest sizes of
+    a share far from 1/2, which need more trials (36 for a share of 0.9) to have bounds.
 
     `p_value` belongs to the sum of squared residuals. If the power law is true, this sum is a weighted sum of chi^2,
     since trials vary more at some points than at others and may be shared between points. Its mean and variance follow
@@ -225,6 +233,7 @@ def fit_power_law(
         reached=int(uncensored.sum()),
         above=int(np.sum(left.sides == ABOVE)),
         below=int(np.sum(left.sides == BELOW)),
+        smallest=left.smallest,
         over="residuals" if resampled is None else "trials",
         confidence=confidence,
     )
@@ -248,7 +257,7 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
     estimate, low, high : float
         Slope of the least-squares line through ``(log x, log median)`` and its 95 % percentile bootstrap interval over
         trials. The measured coverage for lognormal trials at four sizes is 0.94 to 0.97 with 10, 20 and 50 trials. With
-        fewer than five trials it is unbounded.
+        fewer than six trials it is unbounded.
 
     Raises
     ------
@@ -288,11 +297,15 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
 
 
 class _Left(NamedTuple):
-    """Logarithms of the left side and of its replicates; a point whose side is not 0 is a bound."""
+    """Logarithms of the left side and of its replicates; a point whose side is not 0 is a bound.
+
+    `smallest` is the number of known points at the smallest of whole sizes.
+    """
 
     logs: Array
     sides: npt.NDArray[np.intp]
     replicates: Array | None
+    smallest: int
 
 
 def _left(model: Formula, columns: Columns, censored: Sequence[str] | None) -> _Left:
@@ -300,16 +313,17 @@ def _left(model: Formula, columns: Columns, censored: Sequence[str] | None) -> _
     if len(grows) > 1:
         raise ValueError(f"formula = {short_repr(model.text)}: only one column may have trials, but {grows} have")
     points = len(next(iter(columns.values.values())))
-    words = [""] * points if censored is None else list(censored)
+    words = list(columns.values.get("censored", [""] * points) if censored is None else censored)
     replicates: Array | None = None
     middles = {name: columns.numbers(name) for name in formulas.names(model.left) if name not in grows}
     for name in grows:
         column = columns.name(name)
         if column == columns.answers:
-            words = columns.values["censored"]
+            words = list(columns.values["censored"])
             bounds = {"above": columns.values["low"], "below": columns.values["high"], "": columns.values["crossing"]}
             middles[name] = np.array([bounds[word][i] for i, word in enumerate(words)], dtype=float)
-            if min(np.max(counts, initial=0) for counts in columns.values.get("count", [FEWEST])) >= FEWEST:
+            counts = [np.max(counts, initial=0) for counts in columns.values.get("count", [math.inf])]
+            if min(counts) >= max(map(_fewest, columns.values.get("share", [0.5]))):
                 replicates = np.array(columns.values["replicates"], dtype=float)
         else:
             table = [np.asarray(one, dtype=float) for one in columns.values[column]]
@@ -320,7 +334,7 @@ def _left(model: Formula, columns: Columns, censored: Sequence[str] | None) -> _
             middles[name] = np.median(table, axis=1)
             if trials >= FEWEST:
                 replicates = np.array([np.median(one[chosen], axis=1) for one in table])
-    if len(words) != points or not set(words) <= {"", "above", "below"}:
+    if len(words) != points or not all(isinstance(word, str) and word in ("", "above", "below") for word in words):
         raise ValueError(
             f"censored = {short_repr(words)} must contain '', 'above' or 'below' for each of {points} points"
         )
@@ -332,7 +346,22 @@ def _left(model: Formula, columns: Columns, censored: Sequence[str] | None) -> _
         left = np.broadcast_to(formulas.value(model.left, several.__getitem__), replicates.shape)
         replicates = np.log(np.maximum(left, 1e-3 * np.exp(logs)[:, None]))
         replicates = np.where(sides[:, None] == 0, replicates, logs[:, None])
-    return _Left(logs, sides, replicates)
+    whole = all(_is_whole(columns, name) for name in formulas.names(model.left))
+    return _Left(logs, sides, replicates, int(np.sum((sides == 0) & (logs <= ROUNDING))) if whole else 0)
+
+
+def _is_whole(columns: Columns, name: str) -> bool:
+    """Return whether a column has whole numbers; of a table of `lf.find_smallest`, whether the searched sizes are."""
+    column = columns.name(name)
+    found = columns.values[column]
+    if column == columns.answers:
+        found = [one for one, word in zip(found, columns.values["censored"], strict=True) if not word]
+    return all(np.all(np.asarray(one, dtype=float) % 1 == 0) for one in found)
+
+
+def _fewest(share: float) -> float:
+    """Return the smallest number of trials that bound the size at which a share of them succeeds."""
+    return max(FEWEST, math.log(0.025) / math.log(max(share, 1.0 - share)))
 
 
 def _of_trials(columns: Columns, name: str) -> bool:

@@ -7,6 +7,7 @@ runs than the oracle threshold: the best single threshold for all data sets, cho
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from linfed._types import Array, Mask
 from linfed.statistics.findings import OWN_PREDICTION, Finding, judge
-from linfed.statistics.intervals import bootstrap_interval
+from linfed.statistics.intervals import Measured
 
 AMONG = ("all points", "the two points on both sides of the line")
 COUNTED = ("points", "line", "threshold")
@@ -79,22 +80,19 @@ def line_findings(counts: npt.ArrayLike, *, fixed: str, **fields: Any) -> list[F
     Returns
     -------
     list of Finding
-        Two findings, for all points and for the points near the line, with bootstrap intervals over data sets. VACUOUS
-        if both are right at equally many points of every data set. The measured coverage of the 95 % intervals is 0.92,
-        0.92 and 0.96 with 10, 20 and 50 data sets of ten points.
+        Two findings, for all points and for the points near the line, with Student's interval over data sets (of a
+        ratio of totals). VACUOUS if both are right at equally many points of every data set.
+
+    Notes
+    -----
+    If both are equally good, each verdict is false in at most 0.033 of the samples. This was measured with 5, 8, 20 and
+    50 data sets of 3, 10 and 30 points. Lines agreed with the threshold at nine points in ten, or only by chance.
     """
-
-    def difference(points: Array, line: Array, other: Array, axis: int = 0) -> Array:
-        return (line.sum(axis=axis) - other.sum(axis=axis)) / np.maximum(1.0, points.sum(axis=axis))
-
     out = []
     of_kind = np.moveaxis(np.reshape(counts, (-1, 2, 3)).astype(float), 0, -1)
-    for kind, samples in zip(AMONG, of_kind, strict=True):
-        points, line, other = samples
-        estimate, same = float(difference(*samples)), bool(np.all(line == other))
-        interval = (estimate, estimate)
-        if not same:
-            interval = bootstrap_interval(difference, tuple(samples), paired=True, vectorized=True)
+    for kind, (points, line, other) in zip(AMONG, of_kind, strict=True):
+        same = bool(np.all(line == other))
+        found = (0.0, 0.0, 0.0) if same else _share(line - other, points)
         shares = [f"{100 * part.sum() / max(1, points.sum()):.1f} %" for part in (line, other)]
         whole = f"; right at every point in {100 * np.mean(line == points):.0f} % of the {len(points)} data sets"
         defaults = {
@@ -105,5 +103,18 @@ def line_findings(counts: npt.ArrayLike, *, fixed: str, **fields: Any) -> list[F
             "detail": f"{' against '.join(shares)} of {points.sum():.0f}{whole if kind == AMONG[0] else ''}",
             "vacuous": "both are right at equally many points of every data set" if same else "",
         }
-        out.append(judge((estimate, *interval), **defaults | fields))
+        out.append(judge(found, **defaults | fields))
     return out
+
+
+def _share(gained: Array, points: Array) -> Measured:
+    """Return the number of points gained in all data sets divided by their number of points, with its interval."""
+    from scipy import special
+
+    sets, total = len(points), max(1.0, points.sum())
+    share = float(gained.sum() / total)
+    if sets < 2:
+        return share, -math.inf, math.inf
+    rest = gained - share * points
+    reach = float(special.stdtrit(sets - 1, 0.975)) * math.sqrt(sets / (sets - 1) * (rest @ rest)) / total
+    return share, share - reach, share + reach

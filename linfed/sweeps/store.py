@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from linfed._types import Json
-from linfed.errors import StoreWarning, short_repr
+from linfed.errors import StoreWarning, check_bool, short_repr
 from linfed.sweeps.code_hash import code_digest
 from linfed.sweeps.fingerprint import Fingerprint, text_of
 from linfed.system.files import replacing
@@ -133,7 +133,7 @@ class Store:
         """
         cells = checked_cells(cells)
         found = self.read(keys_of(cells))
-        if None in found and not incomplete:
+        if not check_bool("incomplete", incomplete) and None in found:
             raise ValueError(
                 f"{found.count(None)} of {len(found)} cells are missing in {self!r}; run lf.sweep, or set "
                 "incomplete=True"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from linfed.cells.run import Run
-from linfed.errors import DivergenceWarning, GridEdgeWarning, SweepError, ValidationWarning, short_repr
+from linfed.errors import DivergenceWarning, GridEdgeWarning, SweepError, ValidationWarning, check_bool
 from linfed.search.tuning import REUSED, Tuned
 from linfed.simulation.run import format_identical
 from linfed.simulation.status import LEFT_OUT
@@ -123,8 +123,8 @@ def sweep(
     """
     cells = checked_cells(cells)
     for name, value in (("reuse_stale", reuse_stale), ("recompute", recompute)):
-        if value and store is None:
-            raise ValueError(f"{name} = {short_repr(value)} requires store=")
+        if check_bool(name, value) and store is None:
+            raise ValueError(f"{name} = True requires store=")
     runs = [cell for cell in cells if isinstance(cell, Run) and isinstance(cell.algorithm, Tuned)]
     if any(run.algorithm.reuses_test(run.data) for run in runs if isinstance(run.algorithm, Tuned)):
         warnings.warn(REUSED, ValidationWarning, stacklevel=2)

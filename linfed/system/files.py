@@ -8,7 +8,7 @@ import os
 import uuid
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,7 +38,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a name that is too long, or a read-only file system
+            temporary.unlink(missing_ok=True)
         failed = WriteError(f"{str(path)!r} cannot be written: {error.strerror or repr(error)}")
         failed.errno = error.errno
         raise failed from None
@@ -57,6 +58,12 @@ def write_json(path: Path, value: Json) -> Path:
 def named_file(path: str | os.PathLike[str], suffix: str) -> Path:
     """Return a path as a `Path`, or raise if it has no file name before the suffix."""
     check_instance("path", path, (str, os.PathLike), "a path")
+    try:
+        possible = b"\0" not in os.fsencode(path)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        possible = False
+    if not possible:
+        raise ValueError(f"path = {str(path)!r} must not contain a null character or a lone surrogate")
     if Path(path).name in ("", suffix):
         raise ValueError(f"path = {str(path)!r} must name a file")
     return Path(path)

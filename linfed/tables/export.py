@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from linfed.errors import DivergenceWarning, short_repr
+from linfed.errors import DivergenceWarning, check_text, short_repr
 from linfed.figures import html as page
 from linfed.numerics.quantiles import quantiles
 from linfed.simulation.status import LEFT_OUT
@@ -84,6 +84,8 @@ def shapes(rows: Rows) -> list[tuple[str, ...]]:
 
 def records(rows: Rows, along: Sequence[str]) -> list[dict[str, Any]]:
     """Return a record for each row and trial, or for each point of axes (`Table.to_records`)."""
+    for axis in along:
+        check_text("along", axis)
     if along and tuple(along) not in shapes(rows):
         raise KeyError(f"no column has the axes {tuple(along)}; here: {', '.join(map(str, shapes(rows))) or 'no axes'}")
     if rows and not along and not _plain(rows):

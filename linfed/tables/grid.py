@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from linfed.data.samples import GivenSamples
-from linfed.errors import SizeError, short_repr, suggestion
+from linfed.errors import SizeError, is_several, short_repr, suggestion
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -31,7 +31,8 @@ class Cell(Protocol):
 
 def checked_cells(cells: Any) -> list[Cell]:
     """Return cells as a list; raise if an element is not a cell."""
-    if isinstance(cells, str) or not isinstance(cells, Iterable):
+    single = isinstance(cells, np.ndarray) and not cells.ndim
+    if single or isinstance(cells, str) or not isinstance(cells, Iterable):
         raise TypeError(
             f"cells = {short_repr(cells)} must be a sequence of cells, e.g. [lf.Run(...)] or lf.grid(run, ...)"
         )
@@ -100,7 +101,7 @@ def grid(base: C, /, **axes: Sequence[Any]) -> list[C]:
 
 
 def _check_axis(axis: str, values: Sequence[Any]) -> None:
-    if isinstance(values, str | Mapping) or not isinstance(values, Sequence | np.ndarray):
+    if not is_several(values):
         raise TypeError(
             f"{axis} = {short_repr(values)} must be a sequence of values, e.g. {axis}=({short_repr(values)},)"
         )

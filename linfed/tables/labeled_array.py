@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linfed.errors import check_unmasked
+from linfed.errors import check_unmasked, short_repr
 
 
 class LabeledArray:
@@ -29,12 +29,12 @@ class LabeledArray:
     """
 
     def __init__(self, values: npt.ArrayLike, /, **axes: npt.ArrayLike) -> None:
-        self.values = np.asarray(check_unmasked("values", values))
+        self.values = _array("values", values)
         if self.values.dtype.kind not in "biufU":
             raise TypeError(f"values must be numbers, Booleans or strings, got dtype {self.values.dtype}")
         if "trial" in axes:
             raise ValueError("axes must not contain 'trial', which is the first axis and has no labels")
-        self.axes = {name: np.asarray(check_unmasked(name, labels)) for name, labels in axes.items()}
+        self.axes = {name: _array(name, labels) for name, labels in axes.items()}
         for name, labels in self.axes.items():
             check_name("axes", name)
             if labels.ndim != 1 or labels.dtype.kind not in "biufU":
@@ -57,6 +57,16 @@ class LabeledArray:
 
     def __repr__(self) -> str:
         return f"LabeledArray({self.values.shape}, {', '.join(self.names)})"
+
+
+def _array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return values as an array; raise if they are masked or form none."""
+    try:
+        return np.asarray(check_unmasked(name, values))
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError(f"{name} = {short_repr(values)} must be an array: its parts have different sizes") from None
 
 
 def check_name(what: str, name: str) -> None:

@@ -15,11 +15,21 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Json
-from linfed.errors import check_choice, check_instance, check_unmasked, short_repr, suggestion
+from linfed.errors import (
+    check_bool,
+    check_choice,
+    check_instance,
+    check_sequence,
+    check_text,
+    check_unmasked,
+    short_repr,
+    suggestion,
+)
 from linfed.simulation.metrics import SHARES
 from linfed.system import files
+from linfed.system.memory import check_fits
 from linfed.tables import export
-from linfed.tables.grid import Row, fields_of, plain
+from linfed.tables.grid import Row, checked_cells, fields_of, plain
 from linfed.tables.labeled_array import LabeledArray, check_name, same_labels
 from linfed.tables.summary import BEST, STATISTICS, Summary, summary
 
@@ -74,12 +84,18 @@ class Table:
     def of(cls, cells: Sequence[object], results: Sequence[Row | Sequence[Row]]) -> Table:
         """Return the table of cells and their results, where each result is one row or a list of rows."""
         rows: list[Row] = []
-        for cell, found in zip(cells, results, strict=True):
+        made, rows_of_cells = checked_cells(cells), check_sequence("results", results, "a sequence of rows")
+        if len(made) != len(rows_of_cells):
+            raise ValueError(
+                f"results has {len(rows_of_cells)} values, but must have one for each of {len(made)} cells"
+            )
+        for cell, found in zip(made, rows_of_cells, strict=True):
             fields = dict(fields_of(cell))
             several = [found] if isinstance(found, Mapping) else found
             if not isinstance(several, list | tuple) or not all(isinstance(row, Mapping) for row in several):
                 raise TypeError(
-                    f"{type(cell).__name__}.run must return a mapping or a list of mappings, got {short_repr(found)}"
+                    f"results: {type(cell).__name__}.run must return a mapping or a list of mappings, got "
+                    f"{short_repr(found)}"
                 )
             rows += [{**fields, **row} for row in several]
         return cls(rows)
@@ -219,6 +235,7 @@ class Table:
     def _column(self, name: str) -> str:
         """Return the full name of a column, given the name or its last part; raise if it is unknown or ambiguous."""
         columns = self.columns
+        check_instance("column", name, str, "the name of a column")
         if name in columns:
             return name
         ending = [column for column in columns if column.endswith(f".{name}")]
@@ -328,10 +345,14 @@ class Table:
         error: median over 8 trials [confidence interval of level 0.95]; bold: ...
         """
         check_choice("statistic", statistic, STATISTICS)
-        best = check_choice("best", best or ("largest" if metric in SHARES else "smallest"), BEST)
         if not self.rows:
             raise ValueError("cannot summarize an empty table; did select() match no row?")
-        sides = [[self._key(name) for name in ([one] if isinstance(one, str) else one)] for one in (rows, columns)]
+        self._column(check_text("metric", metric))
+        best = check_choice("best", ("largest" if metric in SHARES else "smallest") if best is None else best, BEST)
+        sides = []
+        for side, given in (("rows", rows), ("columns", columns)):
+            listed = [given] if isinstance(given, str) else check_sequence(side, given, "one or several columns")
+            sides.append([self._key(check_text(f"{side}[{turn}]", name)) for turn, name in enumerate(listed)])
         values: dict[Any, Any] = {}
         for row in self:
             key = tuple(tuple(row.rows[0].get(name) for name in side) for side in sides)
@@ -396,13 +417,13 @@ class Table:
         DivergenceWarning
             If trials diverged. Their metrics are NaN, and averages in xarray skip NaN.
         """
-        names = export.short_names(self.rows) if short else {}
+        names = export.short_names(self.rows) if check_bool("short", short) else {}
         columns = {name: self._column(name) for name in index}
         return export.to_xarray(self._named(short), {name: names.get(one, one) for name, one in columns.items()})
 
     def _named(self, short: bool) -> Sequence[Row]:
         """Return the rows, with short or full names of their columns."""
-        return export.named(self.rows, export.short_names(self.rows)) if short else self.rows
+        return export.named(self.rows, export.short_names(self.rows)) if check_bool("short", short) else self.rows
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the table to one ``.npz`` file, atomically, and return its path."""
@@ -498,6 +519,7 @@ def _key_of(value: Any) -> Any:
 def _one_of(wanted: Any, value: Any) -> Any:
     """Return the allowed values of a column that contains `value`."""
     if isinstance(wanted, np.ndarray):
+        check_fits(4.0 * wanted.size, f"a list of {wanted.size} allowed values", "select by fewer values")
         wanted = wanted.tolist()  # the one value of an array without axes
     several = isinstance(wanted, list | range | set | frozenset)
     return wanted if several or (isinstance(wanted, tuple) and not isinstance(value, tuple)) else [wanted]

@@ -14,7 +14,7 @@ from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.base import Communication, State
 from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
 from linfed.data.batch import Batch
-from linfed.errors import check_number
+from linfed.errors import check_number, is_several
 from linfed.numerics.streams import TrialRandom
 
 ROUNDING = 1e-9
@@ -23,7 +23,7 @@ ROUNDING = 1e-9
 
 def checked_shares(name: str, value: Any) -> float | tuple[float, ...]:
     """Return valid shares of the model in (0, 1], one float or a tuple with one per client, or raise."""
-    if not isinstance(value, list | tuple | np.ndarray):
+    if not is_several(value):
         return check_number(name, value, positive=True, maximum=1.0)
     return tuple(check_number(f"{name}[{i}]", one, positive=True, maximum=1.0) for i, one in enumerate(value))
 

@@ -11,6 +11,7 @@ from linfed._types import Array
 from linfed._values import Check, check_fields
 from linfed.algorithms.initial.base import Initial, InitialFactors, InitialStart
 from linfed.errors import check_array
+from linfed.numerics.linalg import column_rank
 
 
 def _make_check(name: str, rows: str) -> Check:
@@ -69,7 +70,7 @@ class GivenSubspace(Initial):
 
     def independent(self) -> bool:
         """Return whether the columns are linearly independent."""
-        return bool((np.linalg.matrix_rank(self.array) == self.array.shape[-1]).all())
+        return bool((column_rank(self.array) == self.array.shape[-1]).all())
 
     def check(self, *, rank: int, n_clients: int, dim: int, samples: float, memory: float) -> None:
         """Raise if the shape does not fit the run."""

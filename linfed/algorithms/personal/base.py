@@ -13,6 +13,7 @@ from linfed.algorithms.base import Communication, InitContext, Requires, State
 from linfed.algorithms.models import LinearModel, client_weights, flat, weighted_mean
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
+from linfed.numerics.linalg import solve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,4 +58,4 @@ def vectors(state: State, batch: Batch) -> tuple[LinearModel, Array, Array]:
 def ridge_towards(batch: Batch, centre: Array, strength: Array | float) -> Array:
     """Return ``argmin_v f_i(v) + (strength/2) ||v - centre_i||^2`` for the participants, (T, p, d); regression only."""
     A, b = batch.normal_equations()
-    return np.asarray(np.linalg.solve(A + strength * np.eye(A.shape[-1]), (b + strength * centre)[..., None])[..., 0])
+    return np.asarray(solve(A + strength * np.eye(A.shape[-1]), (b + strength * centre)[..., None])[..., 0])

@@ -11,7 +11,7 @@ from linfed._types import Array
 from linfed._values import check_fields, non_negative, one_of, positive
 from linfed.algorithms.base import Algorithm, Communication, InitContext, Requires, State
 from linfed.data.batch import Batch
-from linfed.numerics.linalg import take_clients
+from linfed.numerics.linalg import eigh, solve, take_clients
 from linfed.numerics.streams import TrialRandom
 
 
@@ -114,13 +114,13 @@ class FedMTL(Algorithm):
         A, b = batch.normal_equations()
         root = _root(state.Omega)[:, None]
         inside = root @ A @ root + 2.0 * self.strength * np.eye(A.shape[-1])
-        return np.asarray((root @ np.linalg.solve(inside, root @ b[..., None]))[..., 0])
+        return np.asarray((root @ solve(inside, root @ b[..., None]))[..., 0])
 
     def _of_tasks(self, state: FedMTLState, batch: Batch) -> Array:
         """Return the participants' models at the relation of clients, given the other clients' models."""
         A, b = batch.normal_equations()
         trials, p, d = b.shape
-        penalty = np.asarray(2.0 * self.strength * np.linalg.inv(state.Omega), dtype=np.float64)
+        penalty = 2.0 * self.strength * solve(state.Omega, np.eye(state.Omega.shape[-1]))
         rows = take_clients(penalty, batch.active)  # (T, p, n)
         own = np.take_along_axis(rows, batch.active[:, None, :], axis=-1)
         # Other clients' models are constants: subtract the participants' part of the whole product.
@@ -130,7 +130,7 @@ class FedMTL(Algorithm):
         each = np.arange(p)
         system[:, each, :, each, :] += A.swapaxes(0, 1)
         flat = system.reshape(trials, p * d, p * d)
-        return np.linalg.solve(flat, (b - others).reshape(trials, -1, 1)).reshape(trials, p, d)
+        return solve(flat, (b - others).reshape(trials, -1, 1)).reshape(trials, p, d)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the models of new clients at the relation of features."""
@@ -157,5 +157,5 @@ class FedMTL(Algorithm):
 
 def _root(matrices: Array) -> Array:
     """Return the symmetric square roots of positive semidefinite matrices, (T, s, s)."""
-    values, vectors = np.linalg.eigh(matrices)
+    values, vectors = eigh(matrices)
     return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]) @ vectors.mT)

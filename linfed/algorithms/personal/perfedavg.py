@@ -30,14 +30,14 @@ class PerFedAvg(PersonalModels):
     hessian : bool
         If False, neglect the Hessian (first-order variant); if True, use it (exactly, for regression only).
     batches : "same" or "split"
-        "same": one data set for all gradients. "split": thirds of a client's samples, as separate batches for the
-        adaptation, the gradient after it, and the Hessian.
+        "same": one data set for all gradients. "split": separate parts of a client's samples for the adaptation, the
+        gradient after it, and, if it is used, the Hessian: halves or thirds, and the last part has the rest.
 
     Raises
     ------
     ValueError
         If a value is out of range; in `simulate` also for classification with ``hessian=True``, and for ``batches=
-        "split"`` with fewer than three samples.
+        "split"`` with fewer samples than parts.
 
     Notes
     -----
@@ -110,11 +110,16 @@ class PerFedAvg(PersonalModels):
         zeros = start.zeros(1, start.dim)
         return State(S=zeros, shared=zeros)
 
+    def parts(self, batch: Batch) -> tuple[Batch, ...]:
+        """Return a round's data D, D' and, with the Hessian, D''."""
+        count = 3 if self.hessian else 2
+        return (batch,) * count if self.batches == "same" else batch.split(count, rest=True)
+
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         model, alpha, beta = LinearModel.of(state), self.adaptation_step_size, self.step_in(batch)
-        first, second, third = (batch,) * 3 if self.batches == "same" else batch.split(3)
-        A = third.normal_equations()[0] if self.hessian else None
+        first, second, *more = self.parts(batch)
+        A = more[0].normal_equations()[0] if more else None
         server = model.shared(state)
         local: Array = server
         for _ in range(self.local_steps):

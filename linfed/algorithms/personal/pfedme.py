@@ -15,6 +15,7 @@ from linfed.algorithms.models import LinearModel
 from linfed.algorithms.personal.base import PersonalModels, ridge_towards, vectors
 from linfed.data.batch import Batch
 from linfed.errors import check_integer
+from linfed.numerics.linalg import solve
 from linfed.numerics.streams import TrialRandom
 
 Inner: TypeAlias = Callable[[Array, Array], Array]
@@ -122,7 +123,7 @@ class PFedMe(PersonalModels):
         """Return the function that updates the personal models (T, p, P), given the local models."""
         if self.inner_steps is None:
             A, b = batch.normal_equations()
-            inverse = np.linalg.inv(A + self.strength * np.eye(A.shape[-1]))
+            inverse = solve(A + self.strength * np.eye(A.shape[-1]), np.eye(A.shape[-1]))
             return lambda personal, local: (inverse @ (b + self.strength * local)[..., None])[..., 0]
         eta, steps = self.inner_step_size or self.step_in(batch), self.inner_steps
         return lambda personal, local: model.trained(

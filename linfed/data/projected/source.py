@@ -135,6 +135,10 @@ class ProjectedBatch(Projected):
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("pooled_least_squares")
 
+    def joint_least_squares(self, B: Array, ridge: float = 0.0) -> tuple[Array, Array]:
+        """Raise EngineError: not supported by the projected engine."""
+        self._refuse("joint_least_squares")
+
     def normal_equations(self) -> tuple[Array, Array]:
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("normal_equations")
@@ -149,6 +153,6 @@ class ProjectedBatch(Projected):
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("minibatches", "ROWS")
 
-    def split(self, parts: int = 2) -> tuple[Batch, ...]:
+    def split(self, parts: int = 2, *, rest: bool = False) -> tuple[Batch, ...]:
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("split", "ROWS")

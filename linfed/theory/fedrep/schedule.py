@@ -1,7 +1,7 @@
 """FedRep's best step size in every round, and the resulting error under label noise.
 
 Unless stated otherwise, heads are exact with length sqrt(k) and ``(1/n) sum_i w_i w_i' = I``, and samples are fresh and
-standard Gaussian. The state is the mean squared sine q of the principal angles between B and B*.
+standard Gaussian. The state is the mean squared sine q of the k principal angles between B and B*, in a typical run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def best_step_schedule(
     weights: npt.ArrayLike | None = None,
     message_noise_std: float = 0.0,
 ) -> Array:
-    """Return the step sizes for B that minimise the mean squared sine of the angles after every round.
+    """Return the step sizes for B that minimise a typical run's mean squared sine of the angles after every round.
 
     The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
     each round, for heads of length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``.
@@ -89,6 +89,10 @@ def best_step_schedule(
     The schedule requires knowledge of the length and isotropy of the true heads, of the noise and of the initial
     angles. For other heads no step size is the best one for all directions, see `refitted_heads_limit`.
 
+    The best step sizes are those of a typical run, as in `mean_squared_sine`. With few participants and a far
+    initialisation, smaller steps can have a smaller mean over runs: with 3 of 20 participants and ``delta = 0.9``, the
+    schedule for ``delta = 0.98`` ends with a mean that is lower by a third, and with the same median.
+
     **Deviations**: not in the paper.
 
     Examples
@@ -124,7 +128,7 @@ def mean_squared_sine(
     weights: npt.ArrayLike | None = None,
     message_noise_std: float = 0.0,
 ) -> Array:
-    """Predict the mean squared sine of FedRep's principal angles in every round for given step sizes.
+    """Predict the mean squared sine of FedRep's k principal angles in a typical run, in every round, for given steps.
 
     The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
     each round, for heads of length sqrt(k) with ``(1/n) sum_i w_i w_i' = I``.
@@ -139,7 +143,7 @@ def mean_squared_sine(
     Returns
     -------
     ndarray (rounds + 1,)
-        ``E ||(I - B*B*')B||_F^2 / k``, from the initial value on.
+        ``||(I - B*B*')B||_F^2 / k`` of a typical run, from the initial value on.
 
     Raises
     ------
@@ -151,6 +155,12 @@ def mean_squared_sine(
     This is the recursion of `best_step_schedule`, without fitted parameters. It equals `state_evolution` for k equal
     angles. The distance of a run, the sine of the largest angle, is `largest_sine` of this value once the angles are
     due to noise and no longer to the initial B.
+
+    The mean of a round is applied in every round, without the spread of q over runs. Compared with 300 runs in 17
+    settings, the result is within 3 % of their mean for ``delta <= 0.7`` and d of at least 4k. For ``delta = 0.9``, or
+    d = 2k, the median is up to 31 % higher in the first rounds, and from 1 % lower to 13 % higher at the end. The mean
+    then depends on rare slow runs: it is 2 to 2.4 times the result with 3 of 20 participants, and up to 5 times in
+    single settings.
 
     **Deviations**: not in the paper.
 

@@ -97,6 +97,8 @@ def similar_floor(
     a_i'C(I+C)^{-1}a_i``: the client's own part moves B towards itself. Twice its mean excess risk is ``r_i^2 +
     (r_i^2 + sigma^2) k/(m-k-1)``. With all ``rho_i = 0`` this is the first order of `fixed_sample_floor`. Terms of
     second order in ``(d-k) k/(n (m-k))`` are neglected, also those by which a training client differs from a new one.
+    Measured over 12 settings, where this number is up to 0.09: the distance is between 8 % too low and 2 % too high,
+    4 % too low on average, and the mean excess risk is between 2 % too low and 1 % too high.
 
     **Deviations**: derived here.
 

@@ -93,7 +93,10 @@ def shortcut_loss_rounds(
     def beyond(moves: float) -> float:
         return start**2 * math.exp(2.0 * rate * moves) + (wander * moves) ** 2 - level**2
 
-    return max(1.0, 2.0 * float(brentq(beyond, 0.0, level / wander)) - 1.0)  # the first move is in round 1
+    end = level / wander
+    if start > 0 and 2.0 * rate * end > 700.0:  # the exponential would overflow, and reaches the level alone
+        end = (1.0 + 1e-9) * math.log(level / start) / rate
+    return max(1.0, 2.0 * float(brentq(beyond, 0.0, end)) - 1.0)  # the first move is in round 1
 
 
 def judge_loss_rounds(lost: Array, predicted: Array, setting: str) -> Finding:

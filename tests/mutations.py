@@ -814,7 +814,7 @@ MUTATIONS = {
         Mutation("no memory for the batch at the end", "if job.algorithm.finishes:", "if False:", "simulation"),
     ],
     "simulation/engines.py": [
-        Mutation("a block of one sample", "3.0 * setting.samples * (sizes", "3.0 * (sizes", "sizes"),
+        Mutation("a block of one sample", "float(setting.samples) * (sizes", "1.0 * (sizes", "sizes"),
         Mutation(
             "other arrays in the chain's frame",
             "return _other_coordinates(setting)",

@@ -671,6 +671,14 @@ def test_normal_equations_hold_and_norms_are_least(shape, ridge):
 POOLS = {**SHAPES, "empty clients": ([[0, 4, 0, 9], [2, 0, 0, 9], [1, 1, 1, 9]], 5, 3), "n m < d": ([[2, 1, 3]], 9, 2)}
 
 
+@pytest.fixture(params=["one block", "a block for each client"])
+def blocks(request, monkeypatch):
+    """Read the rows in one block, or client by client."""
+    if request.param != "one block":
+        monkeypatch.setattr("linfed.numerics.linalg.CACHE_VALUES", 1)
+
+
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("shape", POOLS)
 def test_pooled_least_squares(shape):
     counts, d, k = POOLS[shape]
@@ -689,6 +697,7 @@ def test_pooled_least_squares(shape):
     np.testing.assert_allclose(batch.pooled_least_squares(alone)[:, 0], batch.least_squares()[:, -1], **TOLERANCE)
 
 
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("m", [3, 5, 9])
 def test_dependent_samples_give_the_shortest_pooled_least_squares(m):
     X, y, _ = draw([[m, m, m]], 5)

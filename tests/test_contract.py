@@ -331,7 +331,7 @@ def test_one_participant_is_not_everybody(clients):
         ({"seen": normal(TRIALS, 1, 4)}, r"seen of shape \(3, 1, 4\), expected a row for each of 2 participants"),
         ({"seen": normal(TRIALS, 6, 4)}, r"seen of shape \(3, 6, 4\), expected a row for each of 2 participants"),
         ({"seen": normal(TRIALS)}, r"seen of shape \(3,\), expected a row for each of 2 participants"),
-        ({"W": normal(TRIALS, 2, 2)}, r"Momentum\(S .*, seen .*\) has no W"),
+        ({"W": normal(TRIALS, 2, 2)}, r"Momentum\(S .*, seen .*\) has no 'W'"),
     ],
 )
 def test_an_update_of_other_rows_says_so(changes, said):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import math
 import re
 import tracemalloc
 import weakref
@@ -1629,7 +1630,8 @@ def test_the_budget_of_every_algorithm_is_near_what_it_takes(name, participation
     run = {"rounds": 2, "participation": participation, "engine": "explicit", "metrics": []}
     run |= {"data": lf.FixedSamples(12), "problem": shared(n=150, d=10)}
     algorithm = with_required(lf.ALGORITHMS[name])
-    assert 0.15 < taken(algorithm, more=4, **run) / budgeted(algorithm, **run) < 1.1
+    one = job.checked_job(algorithm, trials=1, seed=0, record_every=1, **run)
+    assert 0.15 < taken(algorithm, more=4, **run) / job.bytes_per_trial(one, math.inf) < 1.1
 
 
 FOOTPRINTS = {
@@ -1773,17 +1775,24 @@ def test_compression_needs_one_sample_more_than_dimensions():
 @pytest.mark.parametrize(
     ("engine", "data", "moments", "block", "first"),
     [
-        ("explicit", lf.FixedSamples(17), True, 3 * 17 * 8, 11 * 17 * 20),
+        ("explicit", lf.FixedSamples(17), True, 3 * 11 * 17 * 8, 11 * 17 * 20),
         ("explicit", lf.FixedSamples(17), False, 0, 11 * 17 * 20),
-        ("compressed", lf.FixedSamples(17), False, 3 * 17 * 8, 11 * 17 * 27),
+        ("compressed", lf.FixedSamples(17), False, 3 * 11 * 17 * 8, 11 * 17 * 27),
         ("compressed", lf.FixedSamples(17, in_law=True), False, 0, 11 * 17 * 27),
         ("compressed", lf.FreshSamples(17), False, 0, 11 * 17 * 27),
         ("explicit", lf.FreshSamples(17), False, 0, 11 * 17 * 27),
-        ("projected", lf.FreshSamples(17), True, 3 * 17 * 8, 11 * 17 * 27),
+        ("projected", lf.FreshSamples(17), True, 3 * 11 * 17 * 8, 11 * 17 * 27),
     ],
 )
 def test_blocks_of_rows_and_first_batches_are_counted(engine, data, moments, block, first):
-    """A block has one client's rows and labels, and two copies; a first batch all rows, unless they are stored."""
+    """A block has few clients' rows and labels, and two copies; a first batch all rows, unless they are stored."""
     setting = asked(THREE, ELEVEN, data)
     assert engines.block_floats(engine, setting, moments) == block
     assert engines.first_batch_floats(engine, setting) == first
+
+
+def test_a_block_has_at_least_one_client_and_else_no_more_than_the_cache(monkeypatch):
+    setting = asked(THREE, ELEVEN, lf.FixedSamples(17))
+    for cache, clients in ((10**6, 11), (4 * 17 * 8, 4), (10, 1)):
+        monkeypatch.setattr(engines, "CACHE_VALUES", cache)
+        assert engines.block_floats("compressed", setting, False) == 3 * clients * 17 * 8

@@ -64,14 +64,16 @@ def test_the_last_step_of_all_clients_is_counted():
     state = tuned.floats_per_trial(n_clients=6, dim=9, participants=1)
     metrics = 2 * 5  # also after the last step
     assert one.recorded.tolist() == [0, 4, 8, 10, 11]
-    assert job.bytes_per_trial(one, math.inf) == 8 * (6 * 12 * 33 + 3 * 45 + 6 * state + metrics)
+    assert job.bytes_per_trial(one, math.inf) == 8 * (7 * 12 * 33 + 3 * 45 + 6 * state + metrics)
+    one = made(tuned, participation=1)  # fixed samples are copied for the participants
+    assert job.bytes_per_trial(one, math.inf) == 8 * (7 * 12 * 33 + 3 * 45 + 6 * state + metrics)
 
 
 def test_a_budget_covers_a_trial_and_one_block_of_rows():
     one = made(dataclasses.replace(FEDREP, init="moments"))
-    each, block = job.bytes_per_trial(one, math.inf), 8 * 3 * 12 * (9 + 1)
+    each, block = job.bytes_per_trial(one, math.inf), 8 * 3 * 6 * 12 * (9 + 1)
     assert job.bytes_per_trial(one, each + block) == each
-    wanted = ["one trial needs about 35.9 kB at once", "data 33.3 kB, ground truth and state 2.52 kB"]
+    wanted = ["one trial needs about 50.3 kB at once", "data 47.7 kB, ground truth and state 2.52 kB"]
     assert_one_line(lambda: job.bytes_per_trial(one, each + block - 1), wanted, lf.SizeError)
 
 

@@ -144,3 +144,7 @@ class AltGDmin(Algorithm):
         step = np.broadcast_to(self._step(state, batch), (len(batch.counts), 1, 1))[..., 0]
         counts = np.floor(batch.counts / 2) if self.split else batch.counts
         return overshoots_on_representation(state, batch, share * batch.n_clients * step * counts, variance)
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of divided samples."""
+        return participants * samples * (dim + 1) if self.split else 0

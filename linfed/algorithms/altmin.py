@@ -114,8 +114,13 @@ class AltMin(Algorithm):
         return Communication(float(dim * self.rank), self.rank + dim * (dim + 1) / 2.0 + dim)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of B and W, of the participants' matrices, and of the linear system."""
-        return self.rank * (n_clients + dim) + 2 * participants * dim * dim + 4 * (dim * self.rank) ** 2
+        """Return the size of B and W."""
+        return self.rank * (n_clients + dim)
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of the participants' matrices, of the linear system, and of divided samples."""
+        copies = participants * samples * (dim + 1) if self.split else 0
+        return 2 * participants * dim * dim + 6 * (dim * self.rank) ** 2 + copies
 
 
 def _inverse(A: Array, W: Array) -> tuple[Array, Array]:

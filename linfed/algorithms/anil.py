@@ -172,3 +172,7 @@ class ANIL(Scheduled):
         head = classes * (self.rank + 1) if classes else self.rank
         size = float(dim * self.rank + head)
         return Communication(size, size)
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of divided samples."""
+        return participants * samples * (dim + 1) if self.batches == "split" else 0

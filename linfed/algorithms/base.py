@@ -502,8 +502,16 @@ class Algorithm(Configuration, ABC):
         return Communication(size, size)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the number of floats in one trial's state and in a step's temporary arrays; by default B and W."""
+        """Return the number of floats in one trial's state and in arrays of its size in a step; by default B and W."""
         return self.learned_rank * (n_clients + dim)
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the number of floats that a step adds for one trial: copies of samples, and matrices; by default 0.
+
+        The estimate of a run's memory counts them once, and `floats_per_trial` six times. `samples` is the largest
+        number of rows of a client.
+        """
+        return 0
 
 
 def check_algorithm(algorithm: object, name: str = "algorithm") -> None:

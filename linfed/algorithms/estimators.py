@@ -41,8 +41,13 @@ class SpectralEstimator(Algorithm):
         return state.update(B=B, W=batch.project(B).fit().W, active=batch.active)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of B, the heads, the matrix and its decomposition."""
-        return self.rank * (n_clients + dim) + 3 * dim * dim + 2 * participants * dim
+        """Return the size of B, the heads, and the local averages."""
+        return self.rank * (n_clients + dim) + 2 * participants * dim
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of the matrix and its decomposition, and of weighted or divided samples."""
+        copies = participants * samples * (dim + 1) if self.requires == Requires.ROWS else 0
+        return 4 * dim * dim + copies
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,10 +16,11 @@ from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.overshooting import overshoots_on_representation
 from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch, Fit
+from linfed.data.rows import FEW_CLIENTS
 from linfed.errors import check_bool, check_choice, check_integer, check_weights
 from linfed.numerics.layers import composed, summed_outer
 from linfed.numerics.least_squares import semidefinite
-from linfed.numerics.linalg import eigvalsh, orthonormalize, qr_positive
+from linfed.numerics.linalg import block_width, eigvalsh, orthonormalize, qr_positive
 from linfed.numerics.streams import TrialRandom
 from linfed.problems.designs import Design
 
@@ -263,9 +264,16 @@ class FedRep(Scheduled):
         return Communication(down, up + (dim * (dim + 1) / 2.0 if self.whiten == "pooled" else 0.0))
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of B, the heads, and the samples' covariances if they are used."""
+        """Return the size of B, the heads, and the messages if they are whitened."""
         size = super().floats_per_trial(n_clients=n_clients, dim=dim, participants=participants)
-        return size + participants * dim * (dim if self.whiten == "pooled" else 3 if self.whiten else 0)
+        return size + (3 * participants * dim if self.whiten else 0)
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of divided samples, and of the covariances of all clients or of a block."""
+        copies = participants * samples * (dim + 1) if self.split else 0
+        if self.whiten == "own":
+            return copies + 2 * block_width(participants, samples * dim, FEW_CLIENTS) * dim * dim
+        return copies + (3 * participants * dim * dim if self.whiten == "pooled" else 0)
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return new clients' exact heads at B, with the ridge of the last round."""

@@ -12,7 +12,9 @@ from linfed._values import check_fields, non_negative, optional, positive
 from linfed.algorithms.base import Algorithm, Communication, InitContext, Requires, State
 from linfed.algorithms.overshooting import overshoots
 from linfed.data.batch import Batch
+from linfed.data.rows import FEW_CLIENTS
 from linfed.errors import check_integer
+from linfed.numerics.linalg import block_width
 from linfed.numerics.streams import TrialRandom
 
 
@@ -127,6 +129,15 @@ class LocalOnly(Algorithm):
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of S."""
         return n_clients * dim
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of the factors of a block of clients' samples, or of its normal equations."""
+        if self.step_size is not None:
+            return 0
+        clients = block_width(participants, samples * dim, FEW_CLIENTS)
+        if samples >= dim:
+            return clients * (samples + 2 * dim) * dim
+        return clients * (5 * (samples + dim) if self.ridge else 4 * samples) * dim
 
 
 def _shrunk(theta: Array) -> Array:

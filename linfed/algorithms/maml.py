@@ -105,3 +105,7 @@ class MAML(ANIL):
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of the final models, and of the participants' gradients and heads."""
         return n_clients * (self.rank + dim) + self.rank * dim + participants * (4 * dim + 2 * self.rank)
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of divided samples."""
+        return participants * samples * (dim + 1) if self.batches == "split" else 0

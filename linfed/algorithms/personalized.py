@@ -158,6 +158,11 @@ class Personalized(Algorithm):
         return self.base.communication(dim=dim, classes=classes)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of the base's state, of every client's fit, and of all normal equations."""
+        """Return the size of the base's state, and of every client's fit."""
         base = self.base.floats_per_trial(n_clients=n_clients, dim=dim, participants=participants)
-        return base + n_clients * (self.learned_rank + dim + dim * dim)
+        return base + n_clients * (self.learned_rank + dim)
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of a step of the base, or of the normal equations of all clients if they are larger."""
+        sizes = {"n_clients": n_clients, "dim": dim, "participants": participants, "samples": samples}
+        return max(self.base.floats_per_step(**sizes), 5 * n_clients * dim * dim // 2)

@@ -11,6 +11,7 @@ from linfed._values import check_fields, one_of
 from linfed.algorithms.base import Algorithm, Communication, InitContext, Requires, State
 from linfed.algorithms.models import client_weights
 from linfed.data.batch import Batch
+from linfed.numerics.linalg import block_width
 from linfed.numerics.streams import TrialRandom
 
 
@@ -71,3 +72,7 @@ class PooledLeastSquares(Algorithm):
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of theta."""
         return dim
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of a block's scaled samples, with copies, and of the normal equations."""
+        return 4 * (block_width(participants, samples * dim) * samples + dim) * (dim + 1)

@@ -202,6 +202,11 @@ class FedRepShortcut(Scheduled):
         return State(B=B, W=W, S=S)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of B, W and S, and of the participants' normal equations."""
-        equations = participants * dim * dim if isinstance(self.solver, ClosedForm) or self.refit else 0
-        return self.rank * (n_clients + dim) + 2 * n_clients * dim + equations
+        """Return the size of B, W and S."""
+        return self.rank * (n_clients + dim) + 2 * n_clients * dim
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of the participants' normal equations, of all clients at the end."""
+        if self.refit:
+            return 6 * n_clients * dim * dim
+        return participants * dim * dim if isinstance(self.solver, ClosedForm) else 0

@@ -20,7 +20,7 @@ from linfed.data.row_batch import RowBatch
 from linfed.data.rows import Rows
 from linfed.errors import check_number
 from linfed.numerics.least_squares import full_least_squares, head_least_squares, joint_ridge, smallest_shortcut
-from linfed.numerics.linalg import CACHE_VALUES, tall_product, weighted_messages
+from linfed.numerics.linalg import CACHE_VALUES, client_blocks, tall_product, weighted_messages
 
 R = TypeVar("R")
 
@@ -29,6 +29,23 @@ def normal_equations(X: Array, y: Array, counts: Array) -> tuple[Array, Array]:
     """Return ``A_i = X_i'X_i/m_i`` (T, p, d, d) and ``b_i = X_i'y_i/m_i`` (T, p, d) of rows (T, p, m, d)."""
     m = counts[..., None]
     return X.mT @ X / m[..., None], (y[..., None, :] @ X)[..., 0, :] / m
+
+
+def _pooled_rows(X: Array, y: Array, scale: Array) -> tuple[Array, Array]:
+    """Return rows (q, d) and labels (q,) with the least squares of all scaled rows (p, m, d) and labels (p, m).
+
+    They are the scaled rows of a single block of clients, or the triangular factor of all blocks. A scaled copy of all
+    rows would take as much memory as the samples.
+    """
+    p, m, d = X.shape
+    blocks = [clients for _, clients in client_blocks(1, p, m * d)]
+    factor = np.empty((0, d + 1))
+    for c in blocks:
+        rows, labels = (scale[c, :, None] * X[c]).reshape(-1, d), (scale[c] * y[c]).ravel()
+        if len(blocks) == 1:
+            return rows, labels
+        factor = np.asarray(np.linalg.qr(np.concatenate([factor, np.column_stack([rows, labels])]), mode="r"))
+    return factor[:, :d], factor[:, d]
 
 
 class ExplicitBatch(RowBatch):
@@ -170,13 +187,13 @@ class ExplicitBatch(RowBatch):
 
     def pooled_least_squares(self, weights: Array) -> Array:
         """Return the minimiser of ``sum_i weights_i loss_i(theta)``, (T, 1, d); cost O(p m d^2)."""
-        trials, p, m, d = self.shape
+        trials, _, _, d = self.shape
         X, y, out = self.X, self.y, np.empty((trials, 1, d))
         scale = np.sqrt(weights / self.positive_counts)[..., None]
-        for trial in range(trials):  # one trial at a time, as the scaled rows are a copy
-            rows, labels = scale[trial, ..., None] * X[trial], scale[trial] * y[trial]
+        for trial in range(trials):
+            rows, labels = _pooled_rows(X[trial], y[trial], scale[trial])
             samples = np.array([self.counts[trial].sum()])
-            out[trial], deficient = full_least_squares(rows.reshape(1, p * m, d), labels.reshape(1, -1), samples)
+            out[trial], deficient = full_least_squares(rows[None], labels[None], samples)
             self._singular[trial] |= deficient[0]
         return out
 

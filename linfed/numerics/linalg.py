@@ -347,16 +347,21 @@ def weighted_messages(rows: Array, residual: Array, W: Array) -> Array:
     return np.asarray(W @ (residual[..., None, :] @ rows)[..., 0, :])
 
 
+def block_width(clients: int, values: int, few: int = 1) -> int:
+    """Return the number of clients in a block of `client_blocks`."""
+    # Up to two blocks are merged: fewer calls save more time than the cache.
+    whole = clients * values <= 2 * CACHE_VALUES
+    fitting, largest = CACHE_VALUES // max(1, values), 8 * CACHE_VALUES // max(1, values)
+    return clients if whole else min(clients, max(1, fitting, min(few, largest)))
+
+
 def client_blocks(trials: int, clients: int, values: int, few: int = 1) -> Iterator[tuple[slice, slice]]:
     """Yield slices (trials, clients) of blocks of about `CACHE_VALUES` floats, with `values` floats per client.
 
     Blocks of up to `few` clients may be eight times as large. The blocks of a trial depend only on its size, so that a
     sum over blocks does not depend on other trials.
     """
-    # Up to two blocks are merged: fewer calls save more time than the cache.
-    whole = clients * values <= 2 * CACHE_VALUES
-    fitting, largest = CACHE_VALUES // max(1, values), 8 * CACHE_VALUES // max(1, values)
-    width = clients if whole else max(1, fitting, min(few, largest))
+    width = block_width(clients, values, few)
     together = max(1, CACHE_VALUES // max(1, clients * values)) if width == clients else 1
     for t in range(0, trials, together):
         for c in range(0, clients, width):

@@ -27,6 +27,7 @@ from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import FixedSource, FreshSource, Sizes, Source, draw_fixed
 from linfed.errors import EngineError, check_choice
 from linfed.numerics.layers import shape_of_client
+from linfed.numerics.linalg import CACHE_VALUES
 from linfed.numerics.streams import Seed, TrialRandom
 from linfed.problems import Classes, ClassTruth, Problem, Truth
 from linfed.problems.designs import is_gaussian
@@ -293,7 +294,7 @@ def floats_per_trial(engine: str, setting: EngineQuery) -> float:
     if engine == "compressed":
         rows, p = min(m, d + 1), sizes.participants
         if isinstance(setting.data, FreshSamples):
-            return p * rows * (2 * d + sizes.features)
+            return p * rows * (5 * d // 2 + sizes.features)
         # The pseudo-samples, the participants' copies, and the normal equations.
         return (sizes.n_clients + sizes.gathered) * (rows * (d + 1) + d * (d + 1)) + p * rows * sizes.features
     if engine == "chain":
@@ -305,16 +306,23 @@ def floats_per_trial(engine: str, setting: EngineQuery) -> float:
     return kept + sizes.participants * (k * k + k) + 8 * d * (2 * k + outside)
 
 
+def rows_per_client(engine: str, setting: EngineQuery) -> int:
+    """Return the largest number of rows or pseudo-samples of a client in a batch."""
+    most = {"explicit": setting.samples, "compressed": setting.sizes.dim + 1}
+    return min(setting.samples, most.get(engine, setting.algorithm.learned_rank + 1))
+
+
 def block_floats(engine: str, setting: EngineQuery, moments: bool) -> float:
     """Return the number of floats in a block of rows, for samples that are read client by client and trial by trial.
 
-    The method of moments and the compression of drawn fixed samples read samples this way. A block holds at least one
-    client's rows and two copies of them.
+    The method of moments and the compression of drawn fixed samples read samples this way. A block holds about
+    `CACHE_VALUES` floats, or a client's rows if they are more, and there are two copies of it.
     """
     data, sizes = setting.data, setting.sizes
     draws_samples = isinstance(data, FixedSamples) and not draws_factors(data, sizes.n_clients, sizes.dim)
     reads = moments or (engine == "compressed" and draws_samples)
-    return 3.0 * setting.samples * (sizes.dim + 1) if reads else 0.0
+    each = float(setting.samples) * (sizes.dim + 1)
+    return 3.0 * max(each, min(each * sizes.n_clients, CACHE_VALUES)) if reads else 0.0
 
 
 def first_batch_floats(engine: str, setting: EngineQuery) -> float:

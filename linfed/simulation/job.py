@@ -18,7 +18,14 @@ from linfed.errors import SizeError, check_instance, check_integer
 from linfed.numerics.streams import Seed, check_seed
 from linfed.numerics.threads import thread_count
 from linfed.problems import Problem, check_problem, n_classes
-from linfed.simulation.engines import EngineQuery, block_floats, choose_engine, first_batch_floats, floats_per_trial
+from linfed.simulation.engines import (
+    EngineQuery,
+    block_floats,
+    choose_engine,
+    first_batch_floats,
+    floats_per_trial,
+    rows_per_client,
+)
 from linfed.simulation.metrics import Metric, Plan, plan_metrics
 from linfed.simulation.participation import Participation, check_participants, n_participants
 from linfed.system.memory import check_fits, format_bytes, physical_memory
@@ -230,29 +237,41 @@ def bytes_per_trial(job: Job, budget: float) -> float:
         n_clients=n * rows, dim=dim + bias, participants=job.sizes.participants * rows
     )
     data = floats_per_trial(job.engine, job.setting)
-    if job.algorithm.finishes:  # the final step uses a batch of all clients
-        everyone = replace(job.setting, sizes=replace(job.sizes, participants=n))
-        data = max(data, floats_per_trial(job.engine, everyone))
+    if job.algorithm.finishes:  # the final step uses a batch of all clients; fresh ones have arrays of their own
+        everyone = floats_per_trial(job.engine, replace(job.setting, sizes=replace(job.sizes, participants=n)))
+        data = data + everyone if isinstance(job.data, FreshSamples) else max(data, everyone)
+    data += job.algorithm.floats_per_step(
+        n_clients=n,
+        dim=dim,
+        participants=job.sizes.participants,
+        samples=rows_per_client(job.engine, job.setting),
+    )
     init = job.algorithm.initialization
     if init is not None:
         data += init.floats_per_trial(rank=job.algorithm.initial_columns, n_clients=n, dim=dim)
         data += first_batch_floats(job.engine, job.setting) if init.needs_batch else 0
     history = len(job.plan.names) * len(job.recorded)
-    block = block_floats(job.engine, job.setting, isinstance(init, Moments | TruncatedAverages))
+    block = block_bytes(job)
     # The factor 6 covers the state, the next and the previous one, and the temporary arrays of the metrics.
     each = 8.0 * max(1, data + 3 * truth + 6 * state + history)
-    if each + 8.0 * block > budget:
+    if each + block > budget:
         parts = (
-            f"data {format_bytes(8.0 * (data + block))}, ground truth and state "
+            f"data {format_bytes(8.0 * data + block)}, ground truth and state "
             f"{format_bytes(8.0 * (3 * truth + 6 * state))}"
         )
         raise SizeError(
-            f"one trial needs about {format_bytes(each + 8.0 * block)} at once ({parts}), but "
+            f"one trial needs about {format_bytes(each + block)} at once ({parts}), but "
             f"memory_budget is {format_bytes(budget)}: "
             "use fewer samples (n_samples), clients (n_clients, participation) or dimensions (dim), or a larger "
             "memory_budget"
         )
     return each
+
+
+def block_bytes(job: Job) -> float:
+    """Return the bytes of the block of rows that is read at a time, for any number of trials."""
+    moments = isinstance(job.algorithm.initialization, Moments | TruncatedAverages)
+    return 8.0 * block_floats(job.engine, job.setting, moments)
 
 
 @dataclass(frozen=True)
@@ -276,7 +295,7 @@ def trial_chunks(job: Job, workers: int, budget: float, chosen: range | None = N
     """Divide the trials, or the range `chosen`, into chunks that fit the budget, at least one for each worker."""
     trials = range(job.trials) if chosen is None else chosen
     each = bytes_per_trial(job, budget)
-    size = max(1, int(min(budget / workers, CHUNK_BYTES) // each))
+    size = max(1, int(min(budget / workers - block_bytes(job), CHUNK_BYTES) // each))
     return Chunks(len(trials), max(-(-len(trials) // size), min(workers, len(trials))), trials.start)
 
 
@@ -291,7 +310,7 @@ def trial_threads(job: Job, budget: float) -> int:
         return 1
     each = bytes_per_trial(job, budget)
     least = DRAWN_THREAD_BYTES if job.engine == "explicit" and isinstance(job.data, FreshSamples) else THREAD_BYTES
-    return max(1, int(min(most, job.trials * each / least, budget / each)))
+    return max(1, int(min(most, job.trials * each / least, budget / (each + block_bytes(job)))))
 
 
 def seconds_of_a_trial(job: Job) -> float:

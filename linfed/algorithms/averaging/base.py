@@ -184,3 +184,7 @@ class Averaging(Scheduled):
         """Return the size of the participants' parameters, of the stored vectors, and of fine-tuned heads or models."""
         tuned = tuned_floats(self.fine_tune, n_clients, rank=self.learned_rank, dim=dim)
         return (1 + participants + self.memory(n_clients)) * self.parameters(dim) + tuned
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of a round's minibatches, and of one that is being made."""
+        return 0 if self.batch_size is None else participants * (samples + min(self.batch_size, samples)) * (dim + 1)

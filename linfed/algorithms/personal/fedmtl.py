@@ -145,10 +145,14 @@ class FedMTL(Algorithm):
         return Communication(down, float(dim))
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of all models, of the relation, and of the linear systems."""
+        """Return the size of all models."""
+        return n_clients * dim
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of the relation and of the linear systems."""
         if self.relation == "features":
-            return n_clients * dim + 3 * dim * dim + 3 * participants * dim * dim
-        return n_clients * (dim + 2 * n_clients) + 2 * (participants * dim) ** 2
+            return 4 * (participants + 1) * dim * dim
+        return 4 * n_clients * n_clients + 2 * (participants * dim) ** 2
 
 
 def _root(matrices: Array) -> Array:

@@ -141,5 +141,10 @@ class PerFedAvg(PersonalModels):
         return State(S=model.predictors(own))
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of all models at the end, of the participants' models, and of their Hessians."""
-        return (n_clients + 3 * participants + 1) * dim + participants * dim * dim * self.hessian
+        """Return the size of all models at the end, and of the participants' models."""
+        return (n_clients + 3 * participants + 1) * dim
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of the participants' Hessians, and of divided samples."""
+        copies = participants * samples * (dim + 1) if self.batches == "split" else 0
+        return copies + 2 * participants * dim * dim * self.hessian

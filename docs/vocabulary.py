@@ -238,6 +238,11 @@ def counts(claim: Mapping[str, Any]) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", claim["detail"])]
 
 
+def tied(claims: Iterable[Mapping[str, Any]]) -> int:
+    """Return the number of trials that tie, from the details of findings: 22 for "5 smaller, 23 larger, 22 tied"."""
+    return sum(int(number) for one in claims for number in re.findall(r"(\d+) tied", one["detail"]))
+
+
 def all_counts(claims: Iterable[Mapping[str, Any]], place: int) -> list[int]:
     """Return the number at position `place` in the detail of each finding."""
     return [counts(one)[place] for one in claims]

@@ -1113,13 +1113,23 @@ MUTATIONS = {
             "flute_fresh:edge",
         ),
     ],
-    "theory/flute/trace.py": [
-        Mutation("a quarter of the gap", "k) / 4.0", "k) / 2.0", "flute_fresh:growth"),
+    "theory/flute/coordinates.py": [
+        Mutation(
+            "a fifth of the additive term", "step_size**2 * top**3", "0.2 * step_size**2 * top**3", "flute_fresh:growth"
+        ),
         Mutation(
             "half of the noise",
             "4.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])",
             "2.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])",
             "flute_fresh:growth",
+        ),
+    ],
+    "theory/flute/trace.py": [
+        Mutation(
+            "a mean of norms as their root mean square",
+            "np.sqrt(squared.mean(axis=-1))",
+            "np.sqrt(squared).mean(axis=-1)",
+            "flute_theory:root_mean_square",
         ),
     ],
     "theory/flute/judges.py": [

@@ -463,6 +463,13 @@ CALLS = {
     "noise_std infinite": (lambda: truth(Phi=ones(3, 2), noise_std=INF), ["noise_std = inf", "finite"]),
     "head_norm 0": (lambda: shared(head_norm=0.0), ["head_norm = 0.0", "positive"]),
     "n_samples 0, fresh": (lambda: lf.FreshSamples(0), ["n_samples = 0", "integer of at least 1"]),
+    **{
+        f"fixed samples of different numbers, {kind.__name__}": (
+            lambda kind=kind: lf.FixedSamples(kind([8, 20])),
+            ["n_samples = ", "8, 20", "must be one integer", "lf.GivenSamples"],
+        )
+        for kind in (list, tuple, np.array)
+    },
     "n_samples 2.5, fixed": (lambda: lf.FixedSamples(2.5), ["n_samples = 2.5", "integer of at least 1"]),
     # --- given samples ---
     "X of two axes": (lambda: given(X=ones(3, 2)), ["X", "(3, 2)", "(n, m, d)", "(trials, n, m, d)"]),

@@ -9,6 +9,7 @@ from helpers import each
 from scipy import stats
 
 import linfed as lf
+from linfed.cells.smallest_size import SmallestSize
 from linfed.statistics.crossings import ThresholdSearch, crossing_of, replicates_of, verdict
 
 REACHES = lf.below("error", 1.0)
@@ -334,6 +335,70 @@ def test_each_cell_may_have_its_own_range():
     )
     assert list(table["censored"]) == ["below", "below"]
     assert list(table["high"]) == [3, 5]
+    default = lf.find_smallest("data.n_samples", cells, start=lambda run: 9, **options)
+    for name in ("low", "high", "crossing", "censored", "total_trials"):
+        np.testing.assert_array_equal(default[name], table[name])
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromSeven(Curve):
+    size: int = 16
+
+    def __post_init__(self):
+        if self.size < 7:
+            raise ValueError("size must be at least 7")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromPi(FromSeven):
+    size: float = 16.0
+
+    def __post_init__(self):
+        if self.size < math.pi:
+            raise ValueError("size must be at least pi")
+
+
+def participating(count):
+    return replace(RUN, participation=count)
+
+
+POSSIBLE = {
+    "a rule of the step size": ("data.n_samples", RUN, {"step_size": lf.theory.best_step_size}, 4),
+    "at the start": ("data.n_samples", RUN, {"step_size": lf.theory.best_step_size, "start": 4}, 4),
+    "participants": ("problem.n_clients", participating(5), {}, 5),
+    "dimensions": ("problem.dim", replace(RUN, algorithm=replace(RUN.algorithm, init="random")), {}, 2),
+    "dimensions at a distance": ("problem.dim", RUN, {}, 4),
+    "a cell of a user": ("size", FromSeven(), {}, 7),
+    "no restriction": ("size", Curve(), {}, 1),
+    "a given end": ("size", Curve(), {"lower": 3}, 3),
+}
+
+
+@pytest.mark.parametrize("name", POSSIBLE)
+def test_the_range_begins_where_runs_are_possible(name):
+    path, cell, options, least = POSSIBLE[name]
+    search = SmallestSize(base=cell, path=path, reaches=REACHES if path == "size" else LEVEL, **options)
+    assert search._range[0] == least
+    assert search.lower == options.get("lower")  # as given: a store knows the search by it
+
+
+def test_a_real_range_begins_within_a_percent_of_the_first_possible_size():
+    search = SmallestSize(base=FromPi(), path="size", reaches=REACHES)
+    assert math.pi <= search._range[0] <= 1.011 * math.pi
+    assert SmallestSize(base=Curve(size=16.0), path="size", reaches=REACHES)._range[0] == 16.0 / 1024
+
+
+def test_a_start_or_an_end_at_which_no_run_is_possible_is_named():
+    rule = {"reaches": LEVEL, "step_size": lf.theory.best_step_size}
+    for changes, note in (
+        ({"start": 3}, "at the start, start = 3"),
+        ({"lower": 3}, "at the end of the range, lower = 3"),
+    ):
+        with pytest.raises(ValueError, match=r"n_samples = 3 must be at least rank \+ 2 = 4") as caught:
+            lf.find_smallest("data.n_samples", RUN, **changes, **rule)
+        assert caught.value.__notes__ == [note]
+    with pytest.raises(ValueError, match="size must be at least 7"):
+        lf.find_smallest("size", FromSeven(), lower=6, reaches=REACHES)
 
 
 def test_a_step_rule_of_another_signature_is_named():

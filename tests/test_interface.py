@@ -275,6 +275,73 @@ def test_fedrep_and_flute_learn_the_representation_of_classes(name, softmax):
     assert (best > 0.6).all()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Silent(lf.Algorithm):
+    """It uses features alone and does not say so."""
+
+    rank: int = 2
+    summary = "exact heads at one B"
+
+    def initial_state(self, start):
+        B = start.representation("random", self.rank)
+        return lf.State(B=B, W=start.zeros(start.n_clients, self.rank))
+
+    def step(self, state, batch, rng):
+        return state.update(W=batch.project(state.B).fit().W, active=batch.active)
+
+
+class SaysRows(Silent):
+    requires = lf.Requires.ROWS
+
+
+class OwnStep(lf.FedRep):
+    def step(self, state, batch, rng):
+        return super().step(state, batch, rng)
+
+
+FRESH = lf.FreshSamples(8)
+SPHERE = lf.SharedRepresentation(n_clients=12, dim=6, rank=2, design="sphere")
+DECLARED = {
+    "nothing declared": (Silent(), PROBLEM, FRESH, True),
+    "many fixed samples": (Silent(), PROBLEM, DATA, True),
+    "an own step": (OwnStep(rank=2, step_size=0.1), PROBLEM, FRESH, True),
+    "rows declared": (SaysRows(), PROBLEM, FRESH, False),
+    "features declared": (lf.FedRep(rank=2, step_size=0.1), PROBLEM, FRESH, False),
+    "x that is not Gaussian": (Silent(), SPHERE, FRESH, False),
+    "few fixed samples": (Silent(), PROBLEM, lf.FixedSamples(5), False),
+    "given samples": (Silent(), PROBLEM, DATA.draw(PROBLEM), False),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_a_summary_says_that_undeclared_requirements_cost_time(name, tmp_path):
+    algorithm, problem, data, told = DECLARED[name]
+    result = run(algorithm, 1, problem, data, trials=1)
+    words = f"{type(algorithm).__name__} declares no `requires`, so every sample is drawn (lf.Requires)"
+    assert (words in result.summary().splitlines()) is told
+    assert (f"; {words}" in result._repr_html_()) is told
+    assert (result.engine == "explicit") or not told
+    loaded = lf.Result.load(result.save(tmp_path / "run.npz"))
+    assert loaded.summary() == result.summary()
+
+
+def test_a_problem_without_new_clients_says_so():
+    class Alone:
+        n_clients, dim, noise_std, design, subspace_rank, truth_rank = 12, 6, 0.3, lf.Gaussian(), 2, 2
+
+        def truth(self, seed, trials):
+            return PROBLEM.truth(seed, trials)
+
+        def floats_per_trial(self):
+            return PROBLEM.floats_per_trial()
+
+    result = run(lf.FedRep(rank=2, step_size=0.1), 1, Alone())
+    with pytest.raises(ValueError, match="has no method new_clients: give problem=, of new clients"):
+        result.new_clients([3])
+    expected = run(lf.FedRep(rank=2, step_size=0.1), 1).new_clients([3], clients=12, problem=PROBLEM)
+    np.testing.assert_array_equal(result.new_clients([3], problem=PROBLEM), expected)
+
+
 def test_what_a_class_says_that_it_asks_must_be_one_of_asks():
     class Careless(lf.FedRep):
         requires = None

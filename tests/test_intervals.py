@@ -783,7 +783,7 @@ def test_a_ratio_of_medians_has_the_interval_of_its_paired_resamples(trials):
 
 @pytest.mark.parametrize("power", [1.0, -1.0])
 def test_the_largest_factor_has_the_interval_of_its_resamples(power, monkeypatch):
-    measured, predicted = np.random.default_rng(0).lognormal(sigma=0.3, size=(2, 9, 3)) ** power
+    measured, predicted = np.random.default_rng(0).lognormal(sigma=0.3, size=(2, 24, 3)) ** power
     measured[:, 1] *= 20.0**power
 
     def ratios(i, axis=-1):
@@ -793,7 +793,7 @@ def test_the_largest_factor_has_the_interval_of_its_resamples(power, monkeypatch
     def largest(i, axis=-1):
         return np.exp(np.abs(np.log(ratios(i, axis))).max(axis=-1))
 
-    trials = np.arange(9.0)
+    trials = np.arange(24.0)
     worst = int(np.abs(np.log(ratios(trials))).argmax())
     sign = np.sign(np.log(ratios(trials)[worst]))
     options = {"vectorized": True, "confidence": 1 - 0.05 / 6, "widened": True}

@@ -1,10 +1,12 @@
 """Claims on rivals: a method is compared with the best other one, and a rival that cannot win is a remark."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import linfed as lf
-from experiments import fedrep_state_evolution, heterogeneity, private_fedrep
+from experiments import fedrep_state_evolution, flute_fig1, flute_fig3, heterogeneity, private_fedrep
 from linfed.statistics.findings import Verdict
 
 TRIALS = 20
@@ -61,3 +63,25 @@ def test_a_prediction_that_ignores_the_regime_is_a_remark():
     ]
     assert found[0].note.startswith("as if labels had no noise, the predicted median is off by a factor of 1e+03")
     assert found[1].estimate == pytest.approx(1.2, rel=0.02)
+
+
+@pytest.mark.filterwarnings("ignore::linfed.errors.GridEdgeWarning")  # one step is tried
+@pytest.mark.parametrize("experiment", [flute_fig1, flute_fig3])
+def test_each_speed_of_flute_and_fedrep_has_one_other_option(experiment):
+    cell = replace(experiment.cells(True)["runs"][0], step_sizes=(0.05,), tuning_trials=2, tuning_rounds=2)
+    found = {name: cell.algorithms(name) for name in ("FLUTE", "FedRep", "FedRep (RI)")}
+    speeds = ("tuned", "0.03", "0.03, factor 2", "0.03, summed")
+    assert {tuple(one) for one in found.values()} == {speeds}
+    for name, one in found.items():
+        steps = [one[speed][0].step_size for speed in speeds]
+        assert steps == [0.05, 0.03, 0.03, 0.03], name
+    assert [found["FLUTE"][speed][0].gradient_factor for speed in speeds] == [1, 1, 2, 1]
+    for name in ("FedRep", "FedRep (RI)"):
+        assert [found[name][speed][0].aggregate for speed in speeds] == ["mean", "mean", "mean", "sum"]
+
+
+def test_ties_are_counted_from_the_details():
+    from docs.vocabulary import tied
+
+    details = ["5 of 28 that differ; 5 of all 50 smaller, 23 larger, 22 tied; median", "36 of 50; median", "3 tied"]
+    assert tied({"detail": detail} for detail in details) == 25

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array, Indices, Mask
+from linfed._types import Array, Indices, Mask, MaybeNone
 from linfed._values import Configuration, EqualByValue, declared_last
 from linfed.algorithms.initial import ChunkSizes, Initial, InitialFactors, Initialization
 from linfed.data.batch import Batch
@@ -56,10 +56,10 @@ class State(EqualByValue):
     (1, 5, 3)
     """
 
-    B: Array | None = None
-    W: Array | None = None
-    S: Array | None = None
-    shared: Array | None = None
+    B: Array | MaybeNone = None
+    W: Array | MaybeNone = None
+    S: Array | MaybeNone = None
+    shared: Array | MaybeNone = None
 
     per_client: ClassVar[frozenset[str]] = frozenset({"W", "S"})
 
@@ -375,15 +375,13 @@ class Algorithm(Configuration, ABC):
     summary: ClassVar[str]
     """One-line description for lists of algorithms."""
 
+    requires: ClassVar[Any] = Requires.ROWS
+    """Operations that the steps require of a batch, a `Requires` or a property that returns one (see `requires_of`)."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "communication" in vars(cls):
             cls.communication = _with_checked_sizes(cls.communication)  # type: ignore[method-assign]
-
-    @property
-    def requires(self) -> Requires:
-        """Operations that the steps require of a batch; by default the samples themselves (see `requires_of`)."""
-        return Requires.ROWS
 
     @property
     def learned_rank(self) -> int:
@@ -428,14 +426,14 @@ class Algorithm(Configuration, ABC):
         """Return the state before the first round."""
 
     @abstractmethod
-    def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+    def step(self, state: Any, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round with this batch; must not modify `state`."""
 
-    def finish(self, state: State, batch: Batch, rng: TrialRandom) -> State:
+    def finish(self, state: Any, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after the final step, which follows the last round and uses a batch of all clients."""
         return state
 
-    def adapt(self, state: State, batch: Batch) -> State:
+    def adapt(self, state: Any, batch: Batch) -> State:
         """Return the state of new clients, which took no part in the training, from a batch of their samples.
 
         By default new clients use the trained B and fit their heads exactly (minimum norm if m < k). Without a B they
@@ -500,4 +498,9 @@ def requires_of(algorithm: Algorithm) -> Requires:
     if not isinstance(requires, Requires):
         allowed = ", ".join(f"lf.Requires.{one.name}" for one in Requires)
         raise TypeError(f"{type(algorithm).__name__}.requires = {short_repr(requires)} must be one of {allowed}")
-    return requires if declared_last(type(algorithm), "requires", ("step", "finish")) else Requires.ROWS
+    return requires if declares_requires(algorithm) else Requires.ROWS
+
+
+def declares_requires(algorithm: Algorithm) -> bool:
+    """Return whether the class that defines `step` and `finish`, or a subclass, declares what they require."""
+    return declared_last(type(algorithm), "requires", ("step", "finish"))

@@ -100,7 +100,7 @@ class FedRoD(Averaging):
     >>> both = lf.simulate(lf.FedRoD(rank=2, step_size=0.1, personal=lf.ExactHeads()), problem, **run)
     >>> bool((both.final.B == generic.final.B).all() and (both.final.W == generic.final.W).all())
     True
-    >>> both.final.V.shape, bool(both.metrics["risk"][0, -1] < generic.metrics["risk"][0, -1])
+    >>> both.final.array("V").shape, bool(both.metrics["risk"][0, -1] < generic.metrics["risk"][0, -1])
     ((1, 50, 2), True)
     """
 

@@ -86,8 +86,8 @@ class GradientSteps(Solver):
     Examples
     --------
     >>> import linfed as lf
-    >>> lf.FedRepShortcut(rank=2, step_size=0.3, solver=lf.GradientSteps(shortcut_step_size=0.01)).solver.head_steps
-    1
+    >>> lf.FedRepShortcut(rank=2, step_size=0.3, solver=lf.GradientSteps(shortcut_step_size=0.01)).solver
+    GradientSteps(head_steps=1, head_step_size=None, shortcut_steps=1, shortcut_step_size=0.01, order='jacobi')
     """
 
     head_steps: int = 1

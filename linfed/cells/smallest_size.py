@@ -122,13 +122,11 @@ class SmallestSize(Configuration):
                 raise ValueError(f"{name} = {size:g} must be an integer, as {self.path} is")
         if not low <= start <= high:
             raise ValueError(f"start = {start:g} must be between lower = {low:g} and upper = {high:g}")
-        for name, end in (("lower", low), ("upper", high)):
+        for name, size in (("start", start), ("lower", low), ("upper", high)):
             try:
-                cell = self._at(end)
-                if isinstance(cell, Run):
-                    cell.check()
+                self._check_at(size)
             except (SizeError, TypeError, ValueError) as error:
-                error.add_note(f"at the end of the range, {name} = {end:g}")
+                error.add_note(f"at the {'start' if name == 'start' else 'end of the range'}, {name} = {size:g}")
                 raise
 
     @property
@@ -148,8 +146,31 @@ class SmallestSize(Configuration):
     @property
     def _range(self) -> tuple[float, float, float]:
         start = at_path(self.base, self.path) if self.start is None else self.start
-        least = (1 if self._whole else start / RANGE) if self.lower is None else self.lower
+        least = self._least(start) if self.lower is None else self.lower
         return least, start, start * RANGE if self.upper is None else self.upper
+
+    def _least(self, start: float) -> float:
+        """Return the default of `lower`, or the smallest size at which a run is possible if that is larger."""
+        low, high = (1, start) if self._whole else (start / RANGE, start)
+        if low >= high or self._possible(low) or not self._possible(high):
+            return low
+        while high - low > 1 if self._whole else high > 1.01 * low:  # larger sizes than a possible one are possible
+            middle = (low + high) // 2 if self._whole else math.sqrt(low * high)
+            low, high = (low, middle) if self._possible(middle) else (middle, high)
+        return high
+
+    def _possible(self, size: float) -> bool:
+        try:
+            self._check_at(size)
+        except (SizeError, TypeError, ValueError):
+            return False
+        return True
+
+    def _check_at(self, size: float) -> None:
+        """Raise if no cell, step size or run is possible at a size."""
+        cell = self._at(size)
+        if isinstance(cell, Run):
+            cell.check()
 
     # --- the search ------------------------------------------------------------------------------------------
 

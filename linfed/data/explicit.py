@@ -182,7 +182,7 @@ class ExplicitBatch(RowBatch):
 
     def joint_least_squares(self, B: Array, ridge: float = 0.0) -> tuple[Array, Array]:
         """Return the heads and shortcuts that minimise the loss, with a ridge on shortcuts; cost O(p (m d^2 + d^3))."""
-        check_number("ridge", ridge, minimum=0.0)
+        ridge = check_number("ridge", ridge, minimum=0.0)
         A, b = self.normal_equations()
         found = joint_ridge(A, b, B, ridge) if ridge > 0 else smallest_shortcut(A, b, B)
         if found.doubtful.any():  # the fits mark trials with dependent features, as the samples show them

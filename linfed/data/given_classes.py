@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -86,7 +87,7 @@ class GivenClasses(GivenSamples):
         labels: Samples,
         *,
         n_classes: int | None = None,
-        test: tuple[Samples, Samples] | None = None,
+        test: Sequence[Samples] | None = None,
     ) -> None:
         super().__init__(X, labels, test=test)
         self.number(n_classes)

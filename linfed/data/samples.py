@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -52,10 +52,15 @@ class FreshSamples(Configuration):
     'projected'
     """
 
-    n_samples: Counts
+    n_samples: Counts | Sequence[int] | npt.NDArray[np.integer[Any]]
 
     def __post_init__(self) -> None:
         check_fields(self, n_samples=check_counts)
+
+    @property
+    def counts(self) -> Counts:
+        """`n_samples`, as an int or a tuple."""
+        return cast("Counts", self.n_samples)
 
     @property
     def unequal(self) -> bool:
@@ -88,6 +93,16 @@ def check_counts(name: str, value: object) -> Counts:
     return tuple(check_integer(f"{name}[{client}]", count) for client, count in enumerate(value))
 
 
+def _check_count(name: str, value: object) -> int:
+    """Return a number of samples; a sequence of numbers raises with the class that supports it."""
+    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
+        raise ValueError(
+            f"{name} = {short_repr(value)} must be one integer for all clients; fixed samples of different numbers are "
+            "given as lf.GivenSamples (help(lf.FixedSamples) has an example)"
+        )
+    return check_integer(name, value)
+
+
 @dataclass(frozen=True)
 class FixedSamples(Configuration):
     """One local data set per client, drawn once and used in every round.
@@ -95,7 +110,8 @@ class FixedSamples(Configuration):
     Parameters
     ----------
     n_samples : int
-        Number of samples m of every client; for different numbers use `GivenSamples`.
+        Number of samples m of every client. For different numbers use `GivenSamples`, for example with the first m_i
+        samples of each client (see Examples).
     in_law : bool, optional
         If True, draw only triangular factors with the distribution of the samples' factors, at a cost independent of m.
         This requires Gaussian x, m > d, and an algorithm for quadratic losses, and does not support the method of
@@ -122,13 +138,21 @@ class FixedSamples(Configuration):
     >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, **run)
     >>> bool(result.metrics["train_loss"][0, -1] < 0.5 * 0.5**2 < result.metrics["risk"][0, -1])
     True
+
+    Clients with 5, 8 and 20 samples:
+
+    >>> problem = lf.SharedRepresentation(n_clients=3, dim=4, rank=2)
+    >>> drawn, counts = lf.FixedSamples(20).draw(problem), (5, 8, 20)
+    >>> samples = [[array[0, i, :m] for i, m in enumerate(counts)] for array in (drawn.X, drawn.y)]
+    >>> lf.GivenSamples(*samples)
+    GivenSamples(X of shape (3, 20, 4), samples per client 5 to 20)
     """
 
     n_samples: int
     in_law: bool | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, n_samples=check_integer, in_law=optional(check_bool))
+        check_fields(self, n_samples=_check_count, in_law=optional(check_bool))
 
     def draw(self, problem: Problem, *, trials: int = 1, seed: Seed = 0) -> GivenSamples:
         """Return the data sets of ``simulate(..., trials=trials, seed=seed)`` as given samples.
@@ -213,7 +237,7 @@ class GivenSamples:
     _labels = "y"  # the argument's name, for messages
     _stratified = False  # whether samples of each label are held out separately
 
-    def __init__(self, X: Samples, y: Samples, *, test: tuple[Samples, Samples] | None = None) -> None:
+    def __init__(self, X: Samples, y: Samples, *, test: Sequence[Samples] | None = None) -> None:
         self._hold(*_checked(type(self), X, y, "", some=False))
         if test is None:
             return

@@ -151,6 +151,7 @@ def predict(
     Examples
     --------
     >>> import linfed as lf
+    >>> import numpy as np
     >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=5)
     >>> algorithm = lf.FedRep(rank=5, step_size=0.8, init=lf.AtDistance(0.9))
     >>> prediction = lf.predict(algorithm, problem, data=lf.FreshSamples(20), rounds=30)

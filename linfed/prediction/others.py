@@ -107,7 +107,7 @@ def of_spectral(job: Job, algorithm: SpectralEstimator) -> Prediction:
         for truth in _truths(job):
             if truth.S is not None or truth.B is None or truth.B.shape[-1] != k:
                 raise NoPredictionError(f"no prediction of {name} is available: regressors must be B* w with rank {k}")
-            heads = truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T * np.sqrt(v)  # type: ignore[index]
+            heads = truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T * np.sqrt(v)
             with warnings.catch_warnings(record=True) as records:
                 warnings.simplefilter("always")
                 sizes = {"dim": job.sizes.dim, "n_samples": job.setting.samples}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array, Indices
+from linfed._types import Array, Indices, MaybeNone
 from linfed.errors import NoPredictionError
 from linfed.figures import curves
 from linfed.figures import html as page
@@ -168,12 +168,12 @@ class Prediction:
         return self._available_curves().distance
 
     @property
-    def low(self) -> Array | None:
+    def low(self) -> Array | MaybeNone:
         """10 % quantile of the distance over runs, as `distance`; None if fluctuations are not predicted."""
         return self._available_curves().low
 
     @property
-    def high(self) -> Array | None:
+    def high(self) -> Array | MaybeNone:
         """90 % quantile of the distance over runs, as `distance`; None if fluctuations are not predicted."""
         return self._available_curves().high
 

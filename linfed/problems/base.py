@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from linfed._types import Array, Indices
+from linfed._types import Array, Indices, MaybeNone
 from linfed._values import EqualByValue
 from linfed.errors import check_instance, check_integer, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize, qr_positive
@@ -50,10 +50,10 @@ class Truth(EqualByValue):
     (3, 6, 1)
     """
 
-    B: Array | None = None
-    W: Array | None = None
-    S: Array | None = None
-    subspace: Array | None = None
+    B: Array | MaybeNone = None
+    W: Array | MaybeNone = None
+    S: Array | MaybeNone = None
+    subspace: Array | MaybeNone = None
     noise_std: float | Sequence[float] = 0.0
     design: Design = field(default_factory=Gaussian)
 
@@ -241,9 +241,10 @@ class Problem(Protocol):
     -----
     A custom problem is any object with these attributes; it need not subclass this protocol. The ground truth of a
     trial must be a function of (seed, trial): `linfed.numerics.streams.generators` returns one generator per trial.
-    Only `Result.new_clients` calls `new_clients`. A method ``no_reference(rank)`` is optional. It returns an empty
-    string if a unique reference subspace (`Truth.reference`) of `rank` columns exists, else the reason on one line; the
-    metric "subspace_distance" is then absent for this reason.
+    Two further methods are optional. ``new_clients(truth, clients, seed, trials)`` returns the ground truths of
+    `clients` new clients, given the ground truths `truth` of these trials, for `Result.new_clients`.
+    ``no_reference(rank)`` returns an empty string if a unique reference subspace (`Truth.reference`) of `rank` columns
+    exists, else the reason on one line; the metric "subspace_distance" is then absent for this reason.
 
     Examples
     --------
@@ -306,10 +307,6 @@ class Problem(Protocol):
 
     def truth(self, seed: Seed, trials: Sequence[int]) -> Truth:
         """Return the ground truths of the given trials."""
-        ...
-
-    def new_clients(self, truth: Truth, clients: int, seed: Seed, trials: Sequence[int]) -> Truth:
-        """Return the ground truths of `clients` new clients, given the ground truths `truth` of these trials."""
         ...
 
     def floats_per_trial(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Never
+from typing import Never
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class ClassTruth(Truth):
 
     def reference(self, rank: int) -> Array:
         """Return an orthonormal basis of the span of the `discriminants`, for any `rank`: B for isotropic x."""
-        check_integer("rank", rank, maximum=self.dim)
+        rank = check_integer("rank", rank, maximum=self.dim)
         assert self.B is not None
         return self.B if self.design.variance is not None else orthonormalize(self.discriminants)
 
@@ -176,9 +176,6 @@ class Classes(Configuration):
     test_samples: int = 100
     design: Design = field(default_factory=Gaussian)
 
-    noise_std: ClassVar[float] = 0.0
-    truth_rank: ClassVar[int | None] = None
-
     def __post_init__(self) -> None:
         check_fields(
             self,
@@ -195,6 +192,15 @@ class Classes(Configuration):
         object.__setattr__(self, "classes_per_client", counts if several else counts[0])
         most = min(self.dim, self.n_classes - 1)
         check_fields(self, rank=optional(partial(check_integer, maximum=most)))
+
+    @property
+    def noise_std(self) -> float:
+        """Standard deviation of label noise: 0, because the labels are classes."""
+        return 0.0
+
+    @property
+    def truth_rank(self) -> None:
+        """None: the ground truth has no regressors."""
 
     @property
     def subspace_rank(self) -> int:

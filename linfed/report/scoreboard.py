@@ -47,8 +47,11 @@ class Sentence(NamedTuple):
 FIG1, FIG3, FIG4 = "fedrep-fig1", "fedrep-fig3", "fedrep-fig4"
 FEWER = "A client needs fewer samples with FedRep than with"
 AT_STEP = ("0.03: ", "all at the paper's step 0.03, FedRep averaging over clients")
+FACTOR_2 = ("0.03, factor 2: ", "all at the paper's step 0.03, FLUTE with its main text's gradient")
 SUMMED = ("0.03, summed: ", "all at the paper's step 0.03, FedRep summing over clients")
 TUNED = ("tuned: ", "every method at its best step")
+READINGS = tuple((f"0.03: {values}", f"{AT_STEP[1]}, singular values {values}") for values in ("2d/(i+1)", "2d-i+1"))
+ROUNDS = "FLUTE needs fewer rounds than FedRep (RI)"
 TIGHT = "Theorem 1's m is tight to a factor of 10: one c is sufficient in all settings, a tenth of it in none"
 SEARCHED = "The best setting found has a smaller parameter error than "
 
@@ -81,9 +84,12 @@ SENTENCES = (
     Sentence("fedrep-samples", "With many clients the smallest m grows at most like log(n) + d/n"),
     Sentence("fedrep-pays", f"{FEWER} least squares without federation", "noise std 0.3, n = 50"),
     Sentence("fedrep-pays", f"{FEWER} the best ridge without federation", "noise std 0.3, n = 50"),
-    Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", "0.03: main, k = 4", among=AT_STEP),
-    Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", "0.03, summed: main, k = 4", among=SUMMED),
-    Sentence("flute-fig1", "FLUTE needs fewer rounds than FedRep (RI)", "tuned: main, k = 4", among=TUNED),
+    Sentence("flute-fig1", ROUNDS, "0.03: main, k = 4", among=AT_STEP),
+    Sentence("flute-fig1", ROUNDS, "0.03, factor 2: main, k = 4", among=FACTOR_2),
+    Sentence("flute-fig1", ROUNDS, "0.03, summed: main, k = 4", among=SUMMED),
+    Sentence("flute-fig1", ROUNDS, "tuned: main, k = 4", among=TUNED),
+    *(Sentence("flute-fig3", ROUNDS, among=reading) for reading in READINGS),
+    *(Sentence("flute-fig3", ROUNDS, among=speed) for speed in (FACTOR_2, SUMMED, TUNED)),
     Sentence("flute-fig1", "FLUTE has a smaller final error than FedRep", among=AT_STEP),
     Sentence("flute-fig1", "FLUTE has a smaller final error than FedRep", among=TUNED),
     Sentence("flute-fig1", "FLUTE's gain in the final error over FedRep is larger for small k", among=AT_STEP),

@@ -79,7 +79,7 @@ class TuningResult(EqualByValue):
     ({'step_size': 1.5}, 1, (3,), (3, 31))
     """
 
-    algorithm: Algorithm
+    algorithm: Any  # of the class that was tuned
     settings: list[dict[str, Any]]
     scores: Array
     best: int

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from linfed._types import Array
-from linfed.algorithms.base import Algorithm, Requires, State, requires_of
+from linfed.algorithms.base import Algorithm, Requires, State, declares_requires, requires_of
 from linfed.algorithms.initial import Moments, TruncatedAverages
 from linfed.data.chain import ChainSource
 from linfed.data.class_sources import FixedClassSource, FreshClassSource, draw_fixed_classes
@@ -156,6 +156,18 @@ class _Shapes:
         return self.representation(init, rank), np.zeros((1, self.n_clients, rank))
 
 
+def undeclared(engine: str, algorithm: object, problem: Problem | None, data: Data) -> str:
+    """Return why a run draws every sample although another engine may support it, or an empty string."""
+    if engine != "explicit" or not isinstance(algorithm, Algorithm) or declares_requires(algorithm):
+        return ""
+    design = getattr(problem, "design", None)
+    if problem is None or design is None or not is_gaussian(design) or isinstance(data, GivenSamples):
+        return ""
+    if isinstance(data, FixedSamples) and data.n_samples <= problem.dim:
+        return ""
+    return f"{type(algorithm).__name__} declares no `requires`, so every sample is drawn (lf.Requires)"
+
+
 def draws_factors(data: FixedSamples, n_clients: int, dim: int) -> bool:
     """Return True if factors of fixed Gaussian samples are drawn instead of the samples.
 
@@ -241,17 +253,17 @@ def open_source(
         if isinstance(data, FixedSamples):
             return draw_fixed_classes(truth, data.n_samples, seed, trials)
         if engine == "projected":
-            return ProjectedClassSource(data.n_samples, truth, sizes, columns, seed, trials)
-        return FreshClassSource(data.n_samples, truth, sizes, seed, trials)
+            return ProjectedClassSource(data.counts, truth, sizes, columns, seed, trials)
+        return FreshClassSource(data.counts, truth, sizes, seed, trials)
     if isinstance(data, FixedSamples):
         return _open_fixed(engine, data, truth, sizes, seed, trials)
     if engine == "explicit":
-        return FreshSource(data.n_samples, truth, sizes, seed, trials)
+        return FreshSource(data.counts, truth, sizes, seed, trials)
     if engine == "compressed":
         assert isinstance(data.n_samples, int)
         return CompressedFreshSource(data.n_samples, truth, sizes, seed, trials)
     source = ChainSource if engine == "chain" else ProjectedSource
-    return source(data.n_samples, truth, sizes, columns, seed, trials)
+    return source(data.counts, truth, sizes, columns, seed, trials)
 
 
 def _open_fixed(

@@ -31,7 +31,7 @@ from linfed.simulation.class_metrics import (
     mean_of_those,
 )
 
-Metric: TypeAlias = Callable[[State, Truth | None], Array]
+Metric: TypeAlias = Callable[[Any, Any], npt.NDArray[Any]]
 """Custom metric: a function of the state of some trials and their ground truth (or None) that returns one number per
 trial."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -64,6 +64,8 @@ def new_client_risks(
                 "new_clients() requires problem=: noise_std has one number for each training client, and none for new "
                 "clients"
             )
+        if not hasattr(family, "new_clients"):
+            raise ValueError(f"problem = {short_repr(family)} has no method new_clients: give problem=, of new clients")
         count = NEW_CLIENTS if clients is None else check_integer("clients", clients)
     else:
         family, count = check_problem(problem), problem.n_clients
@@ -71,6 +73,7 @@ def new_client_risks(
             raise ValueError(
                 f"clients = {short_repr(clients)} must be {count}, the number of clients of problem, or omitted"
             )
+    draw: Callable[..., Truth] | None = getattr(family, "new_clients", None)
     given = getattr(family, "n_trials", None)
     if given is not None and given != n_trials:
         raise ValueError(f"problem has arrays for {given} trials, but the run had {n_trials}")
@@ -90,8 +93,8 @@ def new_client_risks(
         if family.design.per_client:
             raise ValueError("new_clients() requires a design with one covariance of x for all clients")
         with quiet():
-            if problem is None:
-                truth = family.new_clients(family.truth(trained_seed, trials), count, seed, trials)
+            if problem is None and draw is not None:
+                truth = draw(family.truth(trained_seed, trials), count, seed, trials)
             else:
                 truth = family.truth(seed, trials)
             out[start : trials.stop] = _risks(algorithm, chosen, truth, sizes, seed, trials)

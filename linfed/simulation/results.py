@@ -36,7 +36,7 @@ from linfed.numerics.streams import Seed
 from linfed.problems import Problem, n_classes
 from linfed.simulation import archive
 from linfed.simulation.class_metrics import class_values
-from linfed.simulation.engines import open_source
+from linfed.simulation.engines import open_source, undeclared
 from linfed.simulation.evaluation_samples import measured_samples
 from linfed.simulation.job import Job, checked_job
 from linfed.simulation.metrics import LOSSES, METRICS, SHARES, MetricTable, client_losses, client_risks, squared_errors
@@ -147,6 +147,7 @@ class Result:
             f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self._length()}, "
             f"{self.participants} clients a round, engine {self.engine}, seed {self.seed}, "
             f"{self.seconds:.2f} s: {self._outcomes()}",
+            *([note] if (note := self._undeclared()) else []),
         ]
         width = max([20, *map(len, self.metrics)])
         if self.metrics:
@@ -154,6 +155,9 @@ class Result:
         for name, *texts in self._last_values():
             lines.append(f"{name:<{width}} {' '.join(f'{text:>12}' for text in texts)}")
         return "\n".join(lines)
+
+    def _undeclared(self) -> str:
+        return undeclared(self.engine, self.algorithm, self.problem, self.data)
 
     def _problem_text(self) -> str:
         return "no ground truth" if self.problem is None else one_line_repr(self.problem)
@@ -187,7 +191,7 @@ class Result:
             ("problem", self._problem_text()),
             ("data", one_line_repr(self.data)),
             ("run", f"{self._length()}, {self.participants} clients a round, seed {short_repr(self.seed)}"),
-            ("engine", f"{self.engine}, {self.seconds:.2f} s"),
+            ("engine", "; ".join(filter(None, (f"{self.engine}, {self.seconds:.2f} s", self._undeclared())))),
             ("trials", self._outcomes()),
         ]
         last = html.table(("at the end", "median", "10 %", "90 %"), self._last_values()) if self.metrics else ""

@@ -257,7 +257,7 @@ def fit_exponent(x: npt.ArrayLike, values: npt.ArrayLike, *, paired: bool = True
     estimate, low, high : float
         Slope of the least-squares line through ``(log x, log median)`` and its 95 % percentile bootstrap interval over
         trials. The measured coverage for lognormal trials at four sizes is 0.94 to 0.97 with 10, 20 and 50 trials. With
-        fewer than five trials it is unbounded.
+        fewer than six trials it is unbounded.
 
     Raises
     ------

@@ -86,7 +86,7 @@ def gain_ratio(first: Array, second: Array, last: int, *, signed: bool = True) -
     measured : tuple of float
         Estimate, NaN if the ratio is known only between bounds, and a bootstrap interval that covers both bounds.
     reason : str
-        Reason why the ratio is not available; empty if at least five trials have a level to reach.
+        Reason why the ratio is not available; empty if at least six trials have a level to reach.
 
     Notes
     -----
@@ -279,7 +279,7 @@ def judge_more_reduction(finals: Mapping[int, Array], *, name: str, tie: float, 
     -------
     Finding
         Finding for the median reduction in per cent at the smallest size minus the reduction at the largest size. The
-        bootstrap interval is unbounded with fewer than five trials.
+        bootstrap interval is unbounded with fewer than six trials.
     """
     reductions = {size: 1 - np.divide(*nan_as_worst(pair)) for size, pair in finals.items()}
     per_cent = {size: 100 * np.where(np.abs(each) <= tie, 0.0, each) for size, each in reductions.items()}

@@ -51,8 +51,9 @@ def find_smallest(
         Share of the trials that must reach the level, between 0 and 1.
     start, lower, upper : float or callable, optional
         First size to try and the ends of the search range. Defaults: the cell's own size, 1 (for real-valued sizes
-        ``start / 1024``) and ``1024 * start``. A function of the cell sets a different value for each cell, such as
-        ``lower=lambda run: run.algorithm.rank + 2``.
+        ``start / 1024``) and ``1024 * start``. If a run is not possible at the default of `lower`, such as a number of
+        samples for which `step_size` has no value, `lower` is the smallest size at which it is possible. A function of
+        the cell sets a different value for each cell, such as ``lower=lambda run: run.algorithm.rank + 2``.
     resolution : float
         Target width of the confidence interval, relative to the size.
     confidence : float

@@ -137,7 +137,8 @@ class ClusterFedVARP(Clustering):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2)
     >>> algorithm = lf.ClusterFedVARP(step_size=0.1, local_steps=10, clusters=4)
-    >>> lf.simulate(algorithm, problem, data=lf.FixedSamples(30), rounds=9, participation=0.5).final.changes.shape
+    >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(30), rounds=9, participation=0.5)
+    >>> result.final.array("changes").shape
     (1, 4, 5)
     """
 

@@ -89,7 +89,7 @@ class APFL(PersonalModels):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2, noise_std=0.1)
     >>> result = lf.simulate(lf.APFL(step_size=0.3, mix_step_size=0.1), problem, data=lf.FixedSamples(10), rounds=100)
-    >>> result.final.mix.shape, bool((result.final.mix > 0.5).any())
+    >>> result.final.array("mix").shape, bool((result.final.array("mix") > 0.5).any())
     ((1, 20), True)
     """
 

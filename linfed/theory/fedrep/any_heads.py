@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array
+from linfed._types import Array, FloatOrArray
 from linfed.errors import check_array, check_number
 from linfed.numerics.linalg import eigvalsh, one_blas_thread, quiet
 from linfed.theory.fedrep.arguments import Clients
@@ -160,7 +160,7 @@ def near_truth_factor(
     weights: npt.ArrayLike | None = None,
     compression: float = 0.0,
     shared_mask: bool = False,
-) -> float | Array:
+) -> FloatOrArray:
     r"""Return the factor by which a round multiplies the mean squared sine of the angles near B*, for any heads.
 
     The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
@@ -254,7 +254,7 @@ def stability_edge(
     weights: npt.ArrayLike | None = None,
     compression: float = 0.0,
     shared_mask: bool = False,
-) -> float | Array:
+) -> FloatOrArray:
     """Return FedRep's stability edge near B*, the step size above which the mean squared sine does not contract.
 
     The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
@@ -308,7 +308,7 @@ def local_best_step(
     weights: npt.ArrayLike | None = None,
     compression: float = 0.0,
     shared_mask: bool = False,
-) -> float | Array:
+) -> FloatOrArray:
     """Return FedRep's best step size near B*, which minimises `near_truth_factor`.
 
     The result holds for exact heads, fresh standard Gaussian samples in every round, one local step on B, and QR after
@@ -418,7 +418,7 @@ def near_truth_floor(
     return np.asarray(found)
 
 
-def _of_trials(W: npt.ArrayLike, evaluate: Callable[[LocalMap], float | Array], **sizes: Any) -> float | Array:
+def _of_trials(W: npt.ArrayLike, evaluate: Callable[[LocalMap], float | Array], **sizes: Any) -> FloatOrArray:
     """Apply `evaluate` to the map of each trial; `sizes` are keyword arguments of `Clients.checked`."""
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     n, k = heads.shape[-2:]

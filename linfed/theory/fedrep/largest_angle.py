@@ -12,7 +12,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array
+from linfed._types import Array, FloatOrArray
 from linfed.errors import check_array, check_integer, check_numbers
 from linfed.theory.fedrep.wishart import gram_roots
 
@@ -26,7 +26,7 @@ LARGEST_MEAN, LARGEST_VARIANCE = -1.2065336, 1.6077810
 """Mean and variance of the Tracy-Widom distribution for real matrices."""
 
 
-def median_distance(X: npt.ArrayLike, *, dim: int) -> float | Array:
+def median_distance(X: npt.ArrayLike, *, dim: int) -> FloatOrArray:
     """Return the median subspace distance for Gaussian tangents with a given second moment.
 
     Parameters

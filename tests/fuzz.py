@@ -169,10 +169,18 @@ PROBLEM_KINDS: dict[str, Any] = {
 }
 
 
-def drawn(method: str, **given: Any) -> Any:
-    """Call a method of a sheet of panels."""
+FLOOR = lf.theory.fixed_sample_floor(W, dim=6, n_samples=40, noise_std=0.1)
+
+
+def sheet_of_panels() -> Any:
+    """Return a figure with two panels."""
     with lf.panels(TABLE.assign(method=lambda row: "FedRep"), row="m") as sheet:
-        return getattr(sheet, method)(*given.pop("names", ()), **given)
+        return sheet
+
+
+def drawn(method: str, **given: Any) -> Any:
+    """Call a method of a figure with two panels."""
+    return getattr(sheet_of_panels(), method)(**given)
 
 
 def tuning() -> lf.TuningResult:
@@ -209,7 +217,12 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Result.save": (RESULT.save, {"path": "r.npz"}),
     "Result.load": (lf.Result.load, {"path": "r.npz"}),
     "State.array": (STATE.array, {"name": "B"}),
-    "State.take_clients": (lambda name: STATE.take_clients(name, np.array([[0, 1], [2, 3]])), {"name": "W"}),
+    "State.predictors": (STATE.predictors, {"clients": [0, 1]}),
+    "State.take_clients": (STATE.take_clients, {"name": "W", "active": np.array([[0, 1], [2, 3]])}),
+    "State.trials": (STATE.trials, {"chosen": slice(0, 1)}),
+    "State.update": (STATE.update, {"active": np.array([[0, 1], [2, 3]]), "W": np.ones((2, 2, 2))}),
+    "Truth.reference": (TRUTH.reference, {"rank": 2}),
+    "Algorithm.communication": (FEDREP.communication, {"dim": 6, "classes": 0}),
     "Truth.truncated": (TRUTH.truncated, {"rank": 2}),
     "Truth.noise_levels": (TRUTH.noise_levels, {"clients": np.array([0])}),
     "Algorithm.for_rounds": (FEDREP.for_rounds, {"rounds": 2}),
@@ -270,6 +283,20 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "Panels.label": (lambda x: drawn("label", x=x), {"x": "t"}),
     "Panels.legend": (lambda **given: drawn("legend", **given), {"title": "t", "ncols": 2}),
+    "Panels.row": (lambda number: list(sheet_of_panels().row(number)), {"number": 0}),
+    "plot_curves": (
+        lambda **given: lf.plot_curves(**{"ax": sheet_of_panels().axes[0, 0]} | given),
+        {"table": TABLE.select(m=5), "x": "round", "y": "error", "by": "m", "at": None, "looks": {}, "predicted": None},
+    ),
+    "plot_runs": (
+        lambda **given: lf.plot_runs(**{"table": lf.sweep([CELL])} | given),
+        {"cells": [CELL], "metric": "risk", "width": None},
+    ),
+    "save_figure": (
+        lambda **given: lf.save_figure(**{"figure": sheet_of_panels().figure} | given),
+        {"stem": "figure", "metadata": None},
+    ),
+    "FixedSampleFloor.outside": (FLOOR.outside, {"W": W}),
     "grid": (lambda base, step_size: lf.grid(base, step_size=step_size), {"base": FEDREP, "step_size": (0.1, 0.2)}),
     "fit_power_law": (
         lf.fit_power_law,
@@ -279,9 +306,10 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 """Methods of public objects, and functions that the calls leave out, with valid arguments."""
 
 
-OF_COLUMNS = ("name", "metric", "rows", "columns", "index", "by", "x", "y", "along")
+OF_COLUMNS = ("name", "metric", "predicted", "rows", "columns", "index", "by", "x", "y", "along")
 ALSO = dict.fromkeys(OF_COLUMNS, ["column", "axes"]) | {
     "path": ["cannot be written"],
+    "stem": ["path", "cannot be written"],
     "table": ["formula"],
     "rank": ["dim", "n_clients"],
     "by": ["column", "order"],

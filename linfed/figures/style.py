@@ -7,14 +7,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 import linfed
-from linfed.errors import check_choice, check_instance, check_number, suggestion
-from linfed.system.files import replacing
+from linfed.errors import check_choice, check_instance, check_number, check_text, suggestion
+from linfed.system.files import named_file, replacing
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -211,7 +212,11 @@ def save_figure(
 
     whole: Any = getattr(figure, "figure", figure)
     check_instance("figure", whole, Figure, "a matplotlib Figure or Axes")
-    name = os.fspath(stem)
+    check_instance("metadata", metadata, (Mapping, NoneType), "a mapping of texts")
+    for field, text in (metadata or {}).items():
+        check_text(f"metadata[{field!r}]", text)
+    named_file(stem, "", name="stem")
+    name = os.fsdecode(stem)
     name = name.removesuffix(".png").removesuffix(".pdf")
     texts = {"Creator": f"linfed {linfed.__version__}", **(metadata or {})}
     paths, layout = [], whole.get_layout_engine()

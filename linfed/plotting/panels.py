@@ -95,6 +95,7 @@ class PanelGrid:
 
     def row(self, number: int) -> Iterator[tuple[Axes, Table]]:
         """Yield the panels of one row with their parts of the table; skip panels whose part is empty."""
+        number = check_integer("number", number, minimum=0, maximum=len(self.parts) - 1)
         return ((ax, part) for ax, part in zip(self.axes[number], self.parts[number], strict=True) if len(part))
 
     def curves(self, x: str, y: str, **options: Any) -> None:
@@ -314,6 +315,7 @@ def plot_curves(
         shape = (looks or {}).get(name, str(name) if str(name) in LOOKS else "")
         if not shape:
             shape = tuple(line_style("", turns.setdefault(name, len(turns))).values())
+        _check_places(chosen, len(parts[name][x]))
         values = scale(parts[name][y])[:, chosen]
         if not np.isfinite(values).any():  # all trials diverged
             continue
@@ -369,6 +371,16 @@ def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: 
         text = "; ".join(label(part.rows[0][by]) for part in parts)
         values = np.concatenate([part[y] for part in parts])
         draw_curve(parts[0][x], values, ax=ax, label=text, ylabel=y, log=y not in SHARES, method=parts[0].rows[0][by])
+
+
+def _check_places(at: Any, points: int) -> None:
+    """Raise unless indices choose some of a number of points along an axis."""
+    try:
+        fits = np.ndim(np.arange(points)[at]) == 1
+    except (IndexError, OverflowError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ValueError(f"at = {short_repr(at)} must be a slice or a sequence of indices below {points}")
 
 
 def _check_curve(part: Table, x: str, y: str, by: str, name: Any) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from linfed.cells.run import Run
-from linfed.errors import SizeError, check_instance, is_real
+from linfed.errors import SizeError, check_instance, check_text, is_real
 from linfed.figures.curves import draw_prediction
 from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, inches, line_style, shades
 from linfed.plotting.captions import sizes
@@ -134,7 +134,7 @@ def _metric(table: Table) -> str | None:
 
 def _checked_metric(table: Table, name: str) -> str:
     """Return the name of a column; raise if it is unknown or has no values along one axis."""
-    if not any(_along_an_axis(row, name) for row in table.rows):
+    if not any(_along_an_axis(row, check_text("metric", name)) for row in table.rows):
         raise ValueError(f"metric = {name!r} must have values along one axis, got the axes {table.axes(name)}")
     return name
 
@@ -297,7 +297,7 @@ def _draw(
         table,
         column="=column",
         row="=row",
-        title=lambda value: fill(_text(value), int(13 * width / len(columns))),
+        title=lambda value: fill(_text(value), max(1, int(13 * width / len(columns)))),
         width=width,
         height=0.75 + (2.2 if len(rows) == 1 else 1.8 * len(rows)),
         sharex="col",

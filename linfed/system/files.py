@@ -55,17 +55,17 @@ def write_json(path: Path, value: Json) -> Path:
     return path
 
 
-def named_file(path: str | os.PathLike[str], suffix: str) -> Path:
+def named_file(path: str | os.PathLike[str], suffix: str, name: str = "path") -> Path:
     """Return a path as a `Path`, or raise if it has no file name before the suffix."""
-    check_instance("path", path, (str, os.PathLike), "a path")
+    check_instance(name, path, (str, os.PathLike), "a path")
     try:
         possible = b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:  # half of a surrogate pair
         possible = False
     if not possible:
-        raise ValueError(f"path = {str(path)!r} must not contain a null character or a lone surrogate")
+        raise ValueError(f"{name} = {str(path)!r} must not contain a null character or a lone surrogate")
     if Path(path).name in ("", suffix):
-        raise ValueError(f"path = {str(path)!r} must name a file")
+        raise ValueError(f"{name} = {str(path)!r} must name a file")
     return Path(path)
 
 

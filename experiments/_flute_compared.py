@@ -6,7 +6,7 @@ All methods run on the same ground truths, data and random draws, at four speeds
 - "0.03": all methods have the paper's step size and the loss of its analysis, with 1/2. FLUTE sums over clients and
   FedRep averages, so that the same number means different speeds;
 - "0.03, factor 2": the same step size, and for FLUTE the loss of the paper's main text, without 1/2, which doubles its
-  data gradient. FedRep keeps the loss of its own paper, with 1/2;
+  data gradient. FedRep keeps the loss of the FedRep paper, with 1/2;
 - "0.03, summed": as "0.03", with FedRep summing over clients too.
 
 The claims compare numbers of rounds and final errors. A trial's number of rounds is NaN if there is no level to reach,

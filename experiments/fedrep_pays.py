@@ -467,7 +467,7 @@ def draw_complexity(table: lf.Table) -> Any:
 
 
 def draw_ends(ax: Any, found: dict[float, Any], method: str) -> None:
-    """Draw finite statistics with their intervals; there is no bar to an end that is 0 or infinite."""
+    """Draw finite statistics with their intervals, without bars to ends that are 0 or infinite."""
     finite_ends = {x: ends for x, ends in found.items() if np.isfinite(ends[0])}
     middle, low, high = np.array(list(finite_ends.values())).reshape(-1, 3).T
     low, high = np.where(low > 0, low, middle), np.where(np.isfinite(high), high, middle)

@@ -233,7 +233,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
 
 
 def ranked(part: lf.Table, where: str) -> Finding:
-    """Judge whether FedRep's risk is close to that of the best other method, or smaller."""
+    """Judge whether FedRep's risk is close to the risk of the best other method, or smaller."""
     excess = ranking(part)
     best = next(name for name in excess if name != FEDREP)
     fields: dict[str, Any] = {"setting": where, "source": TOP, "claimed_high": CLOSE}

@@ -209,8 +209,8 @@ def short_repr(value: object) -> str:
 def suggestion(value: object, allowed: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` if `value` is a mistyped or shortened allowed name, else ``""``.
 
-    Case and separators do not count. A word may be mistyped, but not be another word: ``batch_size`` is no
-    ``step_size``, ``FedPer`` no ``FedRep`` and ``fig2`` no ``fig1``.
+    Case and separators do not count. A word may be mistyped, but not be another word: ``batch_size`` does
+    not suggest ``step_size``, ``FedPer`` not ``FedRep`` and ``fig2`` not ``fig1``.
     """
     given = _words(str(value)[:SHOWN])
     near = [name for name in allowed if given and _is_near(given, _words(name))]

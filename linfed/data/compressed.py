@@ -78,8 +78,8 @@ class GramBatch(CompressedBatch):
         if self.source.is_drawn:
             super()._refuse(question)
         raise EngineError(
-            f"engine = {ENGINE!r} has no single samples and does not support batch.{question}, and no other engine "
-            "does: the samples of this run are not drawn (there are too many, or in_law = True)"
+            f"engine = {ENGINE!r} has no single samples and does not support batch.{question}; no other engine "
+            "can: the samples of this run are not drawn (too many, or in_law = True)"
         )
 
 

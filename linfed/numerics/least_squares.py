@@ -199,7 +199,7 @@ def minimum_norm(X: Array, y: Array) -> tuple[Array, Array, Array]:
     residual : ndarray (items, m)
         ``X solution - y``.
     rank : ndarray of float (items,)
-        Numerical rank, whatever the units of the columns; NaN for an item that is not finite.
+        Numerical rank, independent of the units of the columns; NaN for an item that is not finite.
     """
     good = finite_items(X) & np.isfinite(y).all(axis=-1)
     units = _units(np.abs(X).max(axis=-2, initial=0.0))
@@ -320,7 +320,7 @@ class Semidefinite(NamedTuple):
 
 
 def semidefinite(A: Array, squares: Array | None = None) -> Semidefinite:
-    """Return the parts of symmetric positive semi-definite matrices, whatever the units of their columns.
+    """Return the parts of symmetric positive semi-definite matrices, in any units of their columns.
 
     Parameters
     ----------

@@ -238,7 +238,7 @@ def _orthonormal_span(B: Array) -> Array:
 
 
 def column_rank(B: Array) -> Indices:
-    """Return the rank of each matrix (..., d, k), whatever the lengths of its columns."""
+    """Return the rank of each matrix (..., d, k), independent of the lengths of its columns."""
     lengths = np.abs(B).max(axis=-2, keepdims=True)
     return np.asarray(np.linalg.matrix_rank(np.divide(B, lengths, out=np.zeros_like(B), where=lengths > 0)))
 

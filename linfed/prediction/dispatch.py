@@ -134,7 +134,7 @@ def predict(
 
     Notes
     -----
-    Heads and initialisation are those of the run, given by ``seed`` and trial. The prediction of a trial is for runs
+    ``seed`` and trial give heads and initialisation, as in a run. The prediction of a trial is for runs
     with its ground truth and initialisation. Other trials may be far from it: compare the median over the trials of a
     run with the median over the predictions of these trials. Predicting a trial costs up to about ten times as much as
     simulating it.

@@ -49,7 +49,7 @@ COMPRESSED = (
 )
 
 FLOOR_SHARE = 0.9
-"""Largest share of the stability edge at which the mean square at the floor is that of typical runs."""
+"""Largest share of the stability edge at which typical runs have the mean square at the floor."""
 
 NEAR_FLOOR = (
     f"step sizes up to {FLOOR_SHARE:g} of the stability edge: root mean square; within 1 % of the median of runs up to "

@@ -136,8 +136,8 @@ class Prediction:
 
     Notes
     -----
-    ``distance`` is that of a typical run: the root mean square for ``law = "means"``, exact if B does not move or is
-    the true subspace, and otherwise the median over runs with the ground truth and the initialisation of the trial.
+    ``distance`` describes a typical run. It is the root mean square for ``law = "means"``, and exact if B does not move
+    or is the true subspace. Otherwise it is the median over runs with the ground truth and initialisation of the trial.
 
     Pickling and copying compute all available quantities.
 

@@ -46,7 +46,7 @@ EXTENSIONS = 10
 
 
 MOST_DIVERGED = 20
-"""Number of times as many settings as in the grid that may diverge while `tune` looks for smaller ones."""
+"""Largest number of diverged settings, in multiples of the grid, while `tune` looks for smaller ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +234,7 @@ class Search:
         return found, found_warnings
 
     def _smaller(self, settings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return settings below those tried, all of which diverged; none after too many."""
+        """Return smaller settings than the tried ones, which diverged; none after too many."""
         if len(settings) > MOST_DIVERGED * len(self.settings):
             return []
         least = smallest(settings, range(len(settings)))

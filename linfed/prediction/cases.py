@@ -193,9 +193,13 @@ class FedRepRun:
         return min(self.job.sizes.n_clients, self.job.sizes.dim) if plain else None
 
     @cached_property
-    def maps(self) -> list[LocalMap]:
-        """Linear map of a round near B* for the heads of every trial."""
+    def clients(self) -> Clients:
+        """Sizes of a round, and numbers of samples, noise variances and weights of the clients."""
         n, sizes = self.job.sizes.n_clients, self.sizes | {"noise_std": self.problem.noise_std}
         sizes |= {"message_noise_std": self.message_noise_std, **self.compression}
-        clients = Clients.checked(n, self.algorithm.rank, **sizes, near=True)
-        return [LocalMap.of(RoundMoments.of(trial.W, clients)) for trial in self.trials]
+        return Clients.checked(n, self.algorithm.rank, **sizes, near=True)
+
+    @cached_property
+    def maps(self) -> list[LocalMap]:
+        """Linear map of a round near B* for the heads of every trial."""
+        return [LocalMap.of(RoundMoments.of(trial.W, self.clients)) for trial in self.trials]

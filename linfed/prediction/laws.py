@@ -15,7 +15,7 @@ from linfed.prediction.prediction import Asked, Curves, Quantity, Slow, joined
 from linfed.theory.fedrep.any_heads import LocalMap
 from linfed.theory.fedrep.gradient_heads import gradient_heads_evolution
 from linfed.theory.fedrep.largest_angle import median_distance
-from linfed.theory.fedrep.second_order import second_order_evolution, second_order_floor
+from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution, second_order_floor
 from linfed.theory.fedrep.state_evolution import state_evolution
 from linfed.theory.fedrep.under_parameterized import under_parameterized_evolution, under_parameterized_floor
 from linfed.theory.fedrep.without_qr import unnormalized_evolution
@@ -29,10 +29,16 @@ LARGEST_RANK = 16
 STEP_OF_MEANS = 1.4
 """Largest multiple of the best step size for which the mean of a round is near its median."""
 
+SPREADS = ("round_log_variance", "log_std")
+"""Facts of `SecondOrder`."""
+
+FEWER = 12
+"""Number of participants below which gradient heads are predicted for smaller fluctuations only."""
+
 LOST = 1.0
 """Variance of log distance^2 that participants add in a round, above which means over gradient heads are wrong."""
 
-FEW = (0.0, "n_samples = {:g} is at most rank + 3: few and rare rounds dominate the means")
+FEW = (0.0, "n_samples = {} is at most rank + 3: few and rare rounds dominate the means")
 """Limit of the numbers of samples that `_few` returns."""
 
 UNEVEN = 4.0
@@ -48,15 +54,14 @@ COMPRESSED = (
     "slightly faster"
 )
 
-FLOOR_SHARE = 0.9
+FLOOR_SHARE = 0.8
 """Largest share of the stability edge at which typical runs have the mean square at the floor."""
 
 NEAR_FLOOR = (
-    f"step sizes up to {FLOOR_SHARE:g} of the stability edge: root mean square; within 1 % of the median of runs up to "
-    "half of the edge and a distance of 0.05, up to 10 % above it near the limit"
+    f"step sizes up to {FLOOR_SHARE:g} of the stability edge: root mean square, up to 5 % above the median of runs"
 )
 
-MEDIAN_FLOOR = "the median of runs within 4 %, step sizes up to 0.98 of the stability edge"
+MEDIAN_FLOOR = "the median of runs within 5 %, step sizes up to 0.98 of the stability edge"
 
 
 Limits: TypeAlias = Mapping[str, tuple[float, str]]
@@ -65,7 +70,18 @@ Limits: TypeAlias = Mapping[str, tuple[float, str]]
 
 def doubts_of(facts: Mapping[str, float], limits: Limits) -> list[str]:
     """Return the warnings of the facts above their limits."""
-    return [text.format(facts[name], limit) for name, (limit, text) in limits.items() if facts.get(name, 0.0) > limit]
+    return [
+        text.format(above(facts[name], limit), limit)
+        for name, (limit, text) in limits.items()
+        if facts.get(name, 0.0) > limit
+    ]
+
+
+def above(value: float, limit: float) -> str:
+    """Return a number above a limit with two digits, or as many as distinguish it from the limit."""
+    least = max(2, len(f"{value:.0f}"))
+    texts = (f"{value:.{digits}g}" for digits in range(least, 18))
+    return next((text for text in texts if float(text) > limit), f"{value}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +98,8 @@ class Law:
         Function that returns the predicted quantities near the limit of runs.
     limits : mapping
         Limits of the facts of these curves.
-    participants, dim : int
-        Smallest number of participants and smallest dimension for which the prediction holds.
+    participants : int
+        Smallest number of participants for which the prediction holds.
     step : float, optional
         Largest multiple of the best step size for which the prediction holds, if this is known.
     """
@@ -95,21 +111,19 @@ class Law:
     near: Callable[[FedRepRun], dict[str, Asked]]
     limits: Limits
     participants: int = 20
-    dim: int = 1
     step: float | None = None
 
     def doubts(self, case: FedRepRun, curves: Curves) -> tuple[str, ...]:
         """Return warnings that the prediction may be inaccurate for a run."""
-        p, d, start = case.job.sizes.participants, case.job.sizes.dim, float(np.max(curves.distance[..., 0]))
+        p, start = case.job.sizes.participants, float(np.max(curves.distance[..., 0]))
         found = doubts_of(curves.facts, self.limits)
         if self.step is not None:
             found += step_doubts(case, self.step)
-        if d < self.dim:
-            found.append(f"dim = {d} is below {self.dim}: at 20 the median is within 5 %, the band within 7 and 13 %")
         if p < self.participants:
             found.append(f"a round has {p} participants, fewer than {self.participants}: rounds fluctuate too much")
         if start > FAR_START + 1e-9:  # of an initial B, up to rounding error
-            found.append(f"the initial distance {start:.3g} is above {FAR_START}: the time of escape depends on chance")
+            told = above(start, FAR_START)
+            found.append(f"the initial distance {told} is above {FAR_START}: the time of escape depends on chance")
         return tuple(found)
 
 
@@ -167,7 +181,7 @@ def _near_truth_median(case: FedRepRun) -> dict[str, Asked]:
     def floor() -> Quantity:
         step, W = check(), np.stack([trial.W for trial in case.trials])
         found = second_order_floor(W, step_size=step, noise_std=case.problem.noise_std, **case.sizes)
-        facts = {name: float(np.max(getattr(found, name))) for name in SECOND_ORDER.limits}
+        facts = _facts(case, case.trials, [found])
         valid = "; ".join(doubts_of(facts, SECOND_ORDER.limits)) or MEDIAN_FLOOR
         return Quantity(found.distance, "theory.second_order_floor", valid, "subspace_distance")
 
@@ -188,7 +202,8 @@ def step_doubts(case: FedRepRun, limit: float) -> list[str]:
         return [f"{step} is not below stability_edge = {edge / case.unit:.4g}: not every angle falls in mean square"]
     if largest > limit * best:
         return [
-            f"{step} is {largest / best:.2g} times best_step, above {limit}: few and rare rounds dominate the means"
+            f"{step} is {above(largest / best, limit)} times best_step, above {limit}: few and rare rounds dominate "
+            "the means"
         ]
     return []
 
@@ -209,10 +224,26 @@ def _second_order(case: FedRepRun, trials: Sequence[Trial]) -> Curves:
     distance, low, high = (
         np.concatenate([getattr(one, name) for one in found]) for name in ("distance", "low", "high")
     )
-    kick, spread = (
-        max(float(getattr(one, name).max(initial=0.0)) for one in found) for name in ("round_log_variance", "log_std")
-    )
-    return Curves(distance, low, high, {"round_log_variance": kick, "log_std": spread})
+    return Curves(distance, low, high, _facts(case, trials, found))
+
+
+def _facts(case: FedRepRun, trials: Sequence[Trial], found: Sequence[SecondOrder]) -> dict[str, float]:
+    """Return the facts of second order: the largest values over rounds and trials.
+
+    Two of them are about the clients that are drawn, 0 if all clients participate. A client pulls B along its head by
+    ``eta/p`` times ``omega c ||w||^2``. "selection" is the relative variance of the mean of this pull over a round,
+    about 1/p for many equal clients, and "stride" is the largest pull.
+    """
+    clients = case.clients
+    facts = {name: max(float(np.max(getattr(one, name), initial=0.0)) for one in found) for name in SPREADS}
+    if not clients.share:
+        return facts
+    pulls = [clients.weights * clients.fitted * np.square(trial.W).sum(axis=1) for trial in trials]
+    step = float(np.max(case.steps, initial=0.0))
+    return facts | {
+        "selection": clients.share * max(float(np.mean(pull**2) / np.mean(pull) ** 2) for pull in pulls),
+        "stride": step / clients.participants * max(float(np.max(pull)) for pull in pulls),
+    }
 
 
 def _means(case: FedRepRun, trial: Trial) -> Curves:
@@ -234,10 +265,7 @@ def _without_qr(case: FedRepRun, trial: Trial) -> Curves:
         return Curves(found.distance, facts=facts | _few(case))
     steps = step / found.squared_length[:-1]
     median = second_order_evolution(trial.W, **case.setting | {"step_size": steps}, **start)
-    return Curves(
-        median.distance,
-        facts=facts | {name: float(getattr(median, name).max(initial=0.0)) for name in SECOND_ORDER.limits},
-    )
+    return Curves(median.distance, facts=facts | _facts(case, [trial], [median]))
 
 
 def _few(case: FedRepRun) -> dict[str, float]:
@@ -255,8 +283,9 @@ def _gradient_heads(case: FedRepRun, trial: Trial) -> Curves:
     found = gradient_heads_evolution(
         trial.W, head_steps=heads.steps, head_step_size=size, **case.setting, **trial.start()
     )
-    kick = float(found.round_log_variance.max(initial=0.0))
-    return Curves(found.distance, facts={"participants": kick if kick <= LOST else 0.0, "lost": kick})
+    kick, few = float(found.round_log_variance.max(initial=0.0)), case.job.sizes.participants < FEWER
+    shown = kick if kick <= LOST else 0.0
+    return Curves(found.distance, facts={"participants": shown, "fewer": shown if few else 0.0, "lost": kick})
 
 
 def _under_parameterized(case: FedRepRun, trial: Trial) -> Curves:
@@ -297,21 +326,28 @@ def _near_top_subspace(case: FedRepRun) -> dict[str, Asked]:
 SECOND_ORDER = Law(
     name="second order",
     source="theory.second_order_evolution: mean and covariance of a round, log-Cholesky closure",
-    validity="the median within 2 % (4 % for heads with heavy tails), the band within 3 %, for d >= 100, m > k + 3, "
-    "50 clients a round (within 4 % from 5 on), initial distances up to 0.97, step sizes up to 1.2 best_step, a "
-    "spread of log distance up to 0.4",
+    validity="the median within 5 % and the band within 10 %, within 2 and 5 % in most runs, for m > k + 3, initial "
+    "distances up to 0.97, rounds that add at most 0.2 to the variance of log distance^2, a spread of log distance up "
+    "to 0.4, and participants of which few do not decide a round",
     curves=_second_order,
     near=_near_truth_median,
     limits={
         "round_log_variance": (
-            0.1,
-            "a round adds {:.2g} to the variance of log distance^2, above {}: second order is not enough",
+            0.2,
+            "a round adds {} to the variance of log distance^2, above {}: second order is not enough",
         ),
-        "log_std": (0.4, "log distance spreads by {:.2g} over runs, above {}: its tails are not Gaussian"),
+        "log_std": (0.4, "log distance spreads by {} over runs, above {}: its tails are not Gaussian"),
+        "selection": (
+            0.3,
+            "the choice of participants changes the pull on B by a relative variance of {}, above {}: few clients "
+            "decide a round",
+        ),
+        "stride": (
+            0.35,
+            "a single participant moves B by {} of the way along its head, above {}: few clients decide a round",
+        ),
     },
-    participants=5,
-    dim=100,
-    step=2.4,
+    participants=1,
 )
 
 MEANS = Law(
@@ -322,7 +358,7 @@ MEANS = Law(
     curves=singly(_means),
     near=near_truth,
     limits={
-        "rank": (LARGEST_RANK, "rank = {:g} is above {}: the largest of many angles may be 40 % above the prediction"),
+        "rank": (LARGEST_RANK, "rank = {} is above {}: the largest of many angles may be 40 % above the prediction"),
         "few": FEW,
     },
     step=STEP_OF_MEANS,
@@ -344,7 +380,7 @@ NOISE_ALONE = Law(
     limits={
         "angles": (
             0.15,
-            "sqrt(rank/dim) is {:.2g}, above {}: the largest angle of single runs may be more than 10 % above the "
+            "sqrt(rank/dim) is {}, above {}: the largest angle of single runs may be more than 10 % above the "
             "prediction",
         ),
     },
@@ -362,7 +398,7 @@ WITHOUT_QR = Law(
         **SECOND_ORDER.limits,
         "uneven": (
             UNEVEN,
-            "the largest eigenvalue of the heads' second moment is {:.2g} times the smallest, above {}: the columns of "
+            "the largest eigenvalue of the heads' second moment is {} times the smallest, above {}: the columns of "
             "B grow unevenly",
         ),
         "few": FEW,
@@ -375,22 +411,27 @@ GRADIENT_HEADS = Law(
     source="theory.gradient_heads_evolution: means over a population of clients, the median over runs",
     validity="12 clients a round or more, k up to 5, initial distances up to 0.95, rounds in which participants add at "
     "most 0.4 to the variance of log distance^2: the median of runs within 10 % in 20 rounds of 342 of 343 random "
-    "settings, within 6 % in 95 % of them; without a band",
+    "settings, within 6 % in 95 % of them; with 5 to 11 clients, at most 0.2; without a band",
     curves=singly(_gradient_heads),
     near=lambda case: {},
     limits={
         "participants": (
             0.4,
-            "participants add {:.2g} to the variance of log distance^2 in a round, above {}: the median may be more "
+            "participants add {} to the variance of log distance^2 in a round, above {}: the median may be more "
             "than 10 % off",
+        ),
+        "fewer": (
+            0.2,
+            f"fewer than {FEWER} participants add {{}} to the variance of log distance^2 in a round, above {{}}: the "
+            "median may be more than 10 % off",
         ),
         "lost": (
             LOST,
-            "participants add {:.2g} to the variance of log distance^2 in a round, above {}: few and rare batches or "
+            "participants add {} to the variance of log distance^2 in a round, above {}: few and rare batches or "
             "clients dominate the means; run lf.simulate(..., trials=300) instead",
         ),
     },
-    participants=12,
+    participants=5,
 )
 
 UNDER_PARAMETERISED = Law(
@@ -403,13 +444,12 @@ UNDER_PARAMETERISED = Law(
     limits={
         "pull": (
             0.6,
-            "step_size times the clients' largest second moment is {:.2g}, above {}: the prediction was not tested "
-            "there",
+            "step_size times the clients' largest second moment is {}, above {}: the prediction was not tested there",
         ),
-        "end": (0.4, "the final distance is {:.2g}, above {}: far from U_k the prediction is 10 % too low"),
+        "end": (0.4, "the final distance is {}, above {}: far from U_k the prediction is 10 % too low"),
         "chance": (
             0.9,
-            "chance changes the part of B outside U_k by {:.2g}, above {}: single rounds may be off by a factor of 2",
+            "chance changes the part of B outside U_k by {}, above {}: single rounds may be off by a factor of 2",
         ),
         "few": FEW,
     },

@@ -166,6 +166,10 @@ def second_order_evolution(
       within 4 %.
     - With heads of heavy tails (Student's t with 2.5 degrees of freedom) and the largest of these steps, the median
       was up to 5 % too high. In one such design the band was narrow: 34 % of the runs were below it and 16 % above.
+    - In 278 settings of equal and of differing clients, d was 8 to 300, k up to 6 and n from 1, with all clients or
+      some of them. In 254 of them the median was within 5 % and the 10 % and 90 % quantiles within 10 %. The others had
+      a `round_log_variance` above 0.2, a `log_std` above 0.4, or few participants of many clients, of which single ones
+      moved B far.
     - From initial distances of 0.99 on, the escape is slow and its time depends on chance. The errors were 3 to 10 %
       for the median and up to 40 % for the 90 % quantile.
 

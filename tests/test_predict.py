@@ -1100,7 +1100,9 @@ def test_a_result_brings_its_own_arguments(name):
 @each("name", ["data", "rounds"])
 def test_an_algorithm_needs_data_and_rounds(name):
     rest = {key: value for key, value in {"data": FRESH, "rounds": 3}.items() if key != name}
-    assert_one_line(lambda: lf.predict(fedrep(), PROBLEM, **rest), ["requires data= and rounds="], TypeError)
+    assert_one_line(
+        lambda: lf.predict(fedrep(), PROBLEM, **rest), [f"{name} = None must be given with an algorithm"], TypeError
+    )
 
 
 def test_a_prediction_says_which_trials_it_is_of():

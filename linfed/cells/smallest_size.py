@@ -152,7 +152,7 @@ class SmallestSize(Configuration):
     def _least(self, start: float) -> float:
         """Return the default of `lower`, or the smallest size at which a run is possible if that is larger."""
         low, high = (1, start) if self._whole else (start / RANGE, start)
-        if low >= high or self._possible(low) or not self._possible(high):
+        if low >= high or self._possible(low):
             return low
         while high - low > 1 if self._whole else high > 1.01 * low:  # larger sizes than a possible one are possible
             middle = (low + high) // 2 if self._whole else math.sqrt(low * high)

@@ -193,7 +193,8 @@ def predict(
             seed=result.seed,
         )
     if data is None or rounds is None:
-        raise TypeError("predict requires data= and rounds= with an algorithm; only a result contains them")
+        missing = "data" if data is None else "rounds"
+        raise TypeError(f"{missing} = None must be given with an algorithm; only a result contains {missing}")
     participation, seed = 1.0 if participation is None else participation, 0 if seed is None else seed
     job = simplest(checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], 1, "auto"))
     if job.sizes.classes:

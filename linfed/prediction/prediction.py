@@ -239,7 +239,7 @@ class Prediction:
                 found[name] = self._computed[name]
             except (MemoryError, ValueError) as error:
                 found[name] = str(error)
-        return self.__dict__ | {"_quantities": found}
+        return self.__dict__ | {"_quantities": found, "_computed": {}}
 
     def __repr__(self) -> str:
         lines = [f"<Prediction {self.law!r}, {self._length()}>"]

@@ -141,7 +141,7 @@ def judge_farthest_off(
     Examples
     --------
     >>> from linfed.statistics import judge_farthest_off
-    >>> finding = judge_farthest_off([[1.0, 0.9], [1.1, 1.0], [0.9, 1.05]] * 2, [[1.0, 1.0]] * 6, claimed_low=0.8,
+    >>> finding = judge_farthest_off([[1.0, 0.9], [1.1, 1.0], [0.9, 1.05]] * 4, [[1.0, 1.0]] * 12, claimed_low=0.8,
     ...                              claimed_high=1.25, claim="The level is as predicted", setting="n = 100")
     >>> round(finding.estimate, 3), finding.verdict.value
     (0.985, 'HOLDS')

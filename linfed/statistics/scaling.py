@@ -63,7 +63,7 @@ def judge_predicted_exponent(
     -----
     The interval is a widened percentile bootstrap over trials (`bootstrap_interval`) of the difference of the two
     exponents. If the difference equals the margin, each side's verdict is false in at most 0.035 of the samples. This
-    was measured with 8, 20 and 50 trials, 3, 4 and 10 sizes, and equal and very unequal spreads. The predictions were
+    was measured with 8, 20 and 50 trials, 3 to 30 sizes, and equal and very unequal spreads. The predictions were
     exact, as noisy as the measurements, or followed each trial.
 
     Examples

@@ -439,10 +439,10 @@ def test_rate_and_floor_judges_reject_what_is_false(done):
     module, tables = of(done)
 
     def twice_the_floor(row):  # in every round, as runs that still fall are not judged
-        error = 0.0 * np.asarray(row["error"]) + 2.0 * np.reshape(row["floor"], (-1, 1))
-        return lf.LabeledArray(error, round=row["round"])
+        rms = 0.0 * np.asarray(row["rms"]) + 2.0 * np.reshape(row["floor"], (-1, 1))
+        return lf.LabeledArray(rms, round=row["round"])
 
-    false = tables["runs"].select(data=module.FIXED).assign(error=twice_the_floor)
+    false = tables["runs"].select(data=module.FIXED).assign(rms=twice_the_floor)
     claims = module.claims({"runs": false})
     floors = {claim.verdict for claim in claims if claim.claim.startswith("With m fixed the final error")}
     assert floors == {Verdict.VIOLATED}

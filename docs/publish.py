@@ -52,8 +52,8 @@ TRACE = ("error", "rms", "inside", "identity", "growth", "remainder", "alive", *
 """Columns along rounds of the runs of FLUTE's theorems; those of `REGION` describe the region R."""
 TERMS = ("contraction", "concentration", "shortcut", "noise")
 """Columns of the shortcut draft's bound, drawn for runs with noise."""
-COMPARED = ("least", "least_round", "rounds_to_0.8", "rounds_to_0.95", "rounds_to_0.99")
-"""Columns of the runs of FLUTE's figure 1."""
+COMPARED = ("least", "least_round", "rounds_to_0.8", "rounds_to_0.99", "length", "diverged")
+"""Columns of the runs of FLUTE's figures 1 and 3."""
 WEIGHED = (
     "score",
     *(f"tried_{name}" for name in ("step_size", "collapse_penalty", "server_step_size")),
@@ -89,8 +89,7 @@ DROPPED: dict[str, tuple[str, ...]] = {
     "similar-representations-similar": TUNED,
     "similar-representations-outliers": TUNED,
     "flute-divergence-phase": ("gradient", "limit", "diverged_counts", "outward_counts"),
-    "flute-fig1-runs": COMPARED,
-    "flute-fig3-runs": ("least", "least_round", "rounds_to_0.8", "rounds_to_0.99", "length"),
+    "flute-fig1-runs": (*COMPARED, "rounds_to_0.95", "final"),
     "flute-minima-ends": ("predictors",),
     "mllam-samples-samples": TRIED,
     "spectral-transition-samples": TRIED,
@@ -175,6 +174,8 @@ def dropped(key: str, row: dict[str, Any]) -> tuple[str, ...]:
         key == "flute-rate-and-floor-runs"
     ):  # the pictures show the errors of the base runs, and all columns of the population
         return TRACE if row["name"] != "base" else () if row["data"] == "population" else TRACE[1:]
+    if key == "flute-fig3-runs":  # the pictures show the final errors of tuned runs
+        return COMPARED if row["speed"] == "tuned" else (*COMPARED, "final")
     if key == "flute-theorem55-runs":  # the pictures show the region for the base runs
         has_region = row["name"] == "base" and row["data"] in ("population", "fixed")
         return tuple(name for name in TRACE if not (has_region and name in REGION))

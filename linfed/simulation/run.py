@@ -108,7 +108,7 @@ def simulate(
     is recorded as round ``rounds + 1``, so the last column of a metric always belongs to `final`.
 
     A trial diverges if a parameter array is infinite or NaN, or if its norm exceeds 1e12 times the scale of the ground
-    truth (at least 1). For given samples the scale is that of the labels, divided by the smallest column of x. No error
+    truth (at least 1). For given samples it is the scale of the labels, divided by the smallest column of x. No error
     is raised: the trial's entry in `Result.status` is ``Status.DIVERGED``, `Result.status_round` has the round, its
     state stays at the last finite one, and its metrics are NaN from that round on.
 

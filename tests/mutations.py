@@ -301,7 +301,9 @@ MUTATIONS = {
         ),
     ],
     "algorithms/local_only.py": [
-        Mutation("the ridge is on biases", "shrunk[-1] = 0.0", "pass", "class_algorithms:alone"),
+        Mutation(
+            "the ridge is on biases", "np.zeros_like(theta[..., -1:])", "theta[..., -1:]", "class_algorithms:alone"
+        ),
     ],
     "algorithms/models.py": [
         Mutation(
@@ -447,7 +449,12 @@ MUTATIONS = {
         Mutation("steps of equal length", "alpha / (1.0 - q) * model", "alpha * model", "personal_models:loops"),
     ],
     "algorithms/personal/perfedavg.py": [
-        Mutation("one batch after a split", "batch.split(3)", "(batch.split(3)[0],) * 3", "personal_models:loops"),
+        Mutation(
+            "one batch after a split",
+            "batch.split(count, rest=True)",
+            "(batch.split(count, rest=True)[0],) * count",
+            "personal_models:loops",
+        ),
     ],
     "algorithms/personal/fedmtl.py": [
         Mutation(
@@ -460,12 +467,17 @@ MUTATIONS = {
         Mutation("singular vectors of one side", "product + product.mT", "product @ product.mT", "estimators:loop"),
     ],
     "algorithms/altgdmin.py": [
-        Mutation("the step of every round's averages", "if not state.norm.any():", "if True:", "low_rank:loops"),
+        Mutation("the step of every round's averages", " and not state.norm.any():", ":", "low_rank:loops"),
         Mutation(
             "the mean over samples", "representation_gradient(batch.counts)", "representation_gradient(1.0)", "low_rank"
         ),
     ],
+    "algorithms/overshooting.py": [
+        Mutation("no curvature", "(4.0 * (1.0 - gain / promise))", "4.0", "outcomes:quadratic"),
+        Mutation("a single step", "range(STEPS)", "range(1)", "outcomes:smaller"),
+    ],
     "algorithms/altmin.py": [
+        Mutation("heads of participants only", 'new.array("W") @ R.mT', 'new.array("W")', "low_rank:loops"),
         Mutation(
             "the mean over clients", "representation_gradient(W, 1.0)", "representation_gradient(W)", "low_rank:loops"
         ),

@@ -545,7 +545,7 @@ def some_units(rng, d, span):
 def scaled_error(found, wanted, units):
     """Return the largest error in the units of each coordinate, as a share of the largest value."""
     scale = np.abs(wanted * units).max()
-    return np.abs((found - wanted) * units).max() / scale if scale else np.abs(found).max()
+    return np.abs((found - wanted) * units).max() / (scale if scale else 1.0)
 
 
 @each("kind", ["as drawn", "dependent", "rank 1"])

@@ -61,6 +61,16 @@ def test_a_step_is_unstable_where_smaller_ones_learn_far_more(step, factor):
     assert result.status == [UNSTABLE if excess > 1.5 else COMPLETED], excess
 
 
+@each("participation", [1.0, 0.5])
+@each("step", [0.9, 2.5])
+@each("name", ["FedRep, sum", "AltGDmin", "FedRep, schedule", "FedRep"])
+def test_equal_steps_have_equal_outcomes(name, step, participation):
+    """A sum over p clients takes steps p times as large as their mean."""
+    factor = 1.0 if name in ("FedRep", "FedRep, schedule") else 1.0 / participation
+    result = lf.simulate(HIDDEN[name](step * factor), data=given(), rounds=60, participation=participation)
+    assert result.status == [UNSTABLE if step > 2 else COMPLETED]
+
+
 @each("participation", [1.0, 5])
 @each("engine", ["explicit", "projected", "chain"])
 def test_steps_beyond_the_edge_are_found_with_fresh_samples(engine, participation):

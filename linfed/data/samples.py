@@ -516,7 +516,7 @@ class GivenSamples:
     def predictor_scale(self) -> Array:
         """Scale of predictors, (trials,) or (1,): `scale` over the largest entry of the smallest column, if below 1.
 
-        A column belongs to one client; columns of zeros do not count.
+        Each client has its own columns; columns of zeros do not count.
         """
         X = self.X if self.X.ndim == 4 else self.X[None]
         largest = np.maximum(X.max(axis=2), -X.min(axis=2))

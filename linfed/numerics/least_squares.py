@@ -16,7 +16,7 @@ from linfed.numerics.linalg import RANK_TOLERANCE, TINY, eigh, finite_items, sol
 NULL_TOLERANCE = 1e-12
 """Eigenvalues below this share of the trace count as 0, with all columns in equal units."""
 
-SAFE_SHARE = 1e-6
+SAFE_SHARE = 1e-3
 """Smallest share of a sample outside the span of the previous ones at which m < d samples are factored directly."""
 
 NEW_DIRECTION = 1e-8
@@ -199,7 +199,7 @@ def minimum_norm(X: Array, y: Array) -> tuple[Array, Array, Array]:
     residual : ndarray (items, m)
         ``X solution - y``.
     rank : ndarray of float (items,)
-        Numerical rank, independent of the units of the columns; NaN for an item that is not finite.
+        Numerical rank, in any units of the columns; NaN for an item that is not finite.
     """
     good = finite_items(X) & np.isfinite(y).all(axis=-1)
     units = _units(np.abs(X).max(axis=-2, initial=0.0))

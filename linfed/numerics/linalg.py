@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TypeVar
 
 import numpy as np
@@ -128,12 +128,10 @@ def solve(matrices: Array, right: Array) -> Array:
         solved = np.linalg.solve(safe, right)
     except np.linalg.LinAlgError:  # an item is singular: solve one by one
         safe, right = (np.broadcast_to(array, (*items, *array.shape[-2:])) for array in (safe, right))
-        solved = np.empty(right.shape)
+        solved = np.full(right.shape, np.nan)
         for item in np.ndindex(items):
-            try:
+            with suppress(np.linalg.LinAlgError):
                 solved[item] = np.linalg.solve(safe[item], right[item])
-            except np.linalg.LinAlgError:
-                good[item] = False
     solved[~good] = np.nan
     return np.asarray(solved)
 
@@ -238,7 +236,7 @@ def _orthonormal_span(B: Array) -> Array:
 
 
 def column_rank(B: Array) -> Indices:
-    """Return the rank of each matrix (..., d, k), independent of the lengths of its columns."""
+    """Return the rank of each matrix (..., d, k), for columns of any lengths."""
     lengths = np.abs(B).max(axis=-2, keepdims=True)
     return np.asarray(np.linalg.matrix_rank(np.divide(B, lengths, out=np.zeros_like(B), where=lengths > 0)))
 

@@ -30,8 +30,9 @@ class PerFedAvg(PersonalModels):
     hessian : bool
         If False, neglect the Hessian (first-order variant); if True, use it (exactly, for regression only).
     batches : "same" or "split"
-        "same": one data set for all gradients. "split": separate parts of a client's samples for the adaptation, the
-        gradient after it, and, if it is used, the Hessian: halves or thirds, and the last part has the rest.
+        "same": one data set for all gradients. "split": separate parts of a client's samples for the adaptation, for
+        the gradient after it, and for the Hessian if it is used. These are halves or thirds, and the last one has the
+        remaining samples.
 
     Raises
     ------

@@ -215,7 +215,7 @@ def choice(
     Parameters
     ----------
     allowed : iterable
-        The allowed values, usually words. Of a dict, these are its keys.
+        The allowed values, usually words; a dict stands for its keys.
     default : object, optional
         Default of the field. Without it, the field is required.
     several : bool, optional

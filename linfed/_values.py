@@ -215,7 +215,7 @@ def choice(
     Parameters
     ----------
     allowed : iterable
-        The allowed values, usually words; or a dict, whose keys are the allowed values.
+        The allowed values, usually words; a dict stands for its keys.
     default : object, optional
         Default of the field. Without it, the field is required.
     several : bool, optional

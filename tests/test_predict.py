@@ -253,6 +253,28 @@ def test_what_is_known_near_the_truth_is_the_theorys_own():
         assert_one_line(lambda name=name: getattr(scheduled, name), ["is a schedule", name], lf.NoPredictionError)
 
 
+@each(
+    "algorithm, m",
+    [
+        (fedrep(), 6),
+        (lf.PrivateFedRep(rank=3, step_size=0.5, message_noise_std=0.01), 10),
+        (lf.CompressedFedRep(rank=3, step_size=0.5, kept_share=0.5), 10),
+    ],
+)
+def test_a_floor_in_mean_square_ends_before_the_edge(algorithm, m):
+    """Without noise it is 0 up to the edge."""
+    data = lf.FreshSamples(m)
+    edge = float(predict(algorithm, data=data).stability_edge)
+    below, beyond = (replace(algorithm, step_size=share * edge) for share in (0.79, 0.81))
+    assert 0 < predict(below, data=data).floor < 1
+    refused = predict(beyond, data=data)
+    words = ["no prediction of the floor", f"{0.81 * edge:.4g}", "above 0.8 of", f"stability_edge = {edge:.4g}"]
+    assert_one_line(lambda: refused.floor, words, lf.NoPredictionError)
+    assert "floor:" not in repr(refused)
+    if not getattr(algorithm, "message_noise_std", 0.0):
+        assert predict(beyond, replace(PROBLEM, noise_std=0.0), data=data).floor == 0
+
+
 def test_m_up_to_k_is_no_movement():
     for init in (lf.AtDistance(0.6), "random"):
         found = predict(fedrep(init=init), data=lf.FixedSamples(3), trials=2)
@@ -339,7 +361,7 @@ SAME_FLOORS = {
     "FedAvg": (lf.FedAvg(step_size=0.1), {"step_size": [0.1] * 3}, {}),
     "Ditto": (lf.Ditto(step_size=0.1), {"step_size": lambda t: 0.1}, {}),
     "FLUTE": (lf.FLUTE(rank=3, step_size=0.001), {"step_size": [0.001] * 3}, {"noise_std": [0.1] * 40}),
-    "no round": (fedrep(step_size=lambda t: 0.5), {}, {}),
+    "no round": (fedrep(), {"step_size": lambda t: 0.5 / t}, {}),
 }
 
 

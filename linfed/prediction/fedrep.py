@@ -344,7 +344,7 @@ def _edge_doubts(case: FedRepRun) -> Iterator[str]:
     """
     design, sizes, m, k = case.problem.design, case.job.sizes, case.samples, case.algorithm.rank
     n, d = sizes.n_clients, sizes.dim
-    if not is_gaussian(design) or design.variance is None or m <= k or not case.steps.size:
+    if not is_gaussian(design) or design.variance is None or m <= k:
         return
     W = heads_of(case.problem.truth(case.job.seed, [0]))[0]
     curvatures, last = np.linalg.eigvalsh(W.T @ W / len(W)), float(case.steps.ravel()[-1])

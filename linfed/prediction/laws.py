@@ -58,7 +58,7 @@ FLOOR_SHARE = 0.8
 """Largest share of the stability edge at which typical runs have the mean square at the floor."""
 
 NEAR_FLOOR = (
-    f"step sizes up to {FLOOR_SHARE:g} of the stability edge: root mean square, up to 5 % above the median of runs"
+    f"step sizes up to {FLOOR_SHARE:g} of the stability edge: root mean square, within 5 % of the median of runs"
 )
 
 MEDIAN_FLOOR = "the median of runs within 5 %, step sizes up to 0.98 of the stability edge"

@@ -100,7 +100,7 @@ def algorithms(classes: frozenset[str]) -> set[str]:
     Nothing is returned if one of them is not an algorithm, or if linfed itself makes one.
     """
     of_linfed = [kind for kind in below(lf.Algorithm) if kind.__module__.startswith("linfed.")]
-    found = {one.__name__ for kind in of_linfed if kind.__name__ in classes for one in below(kind)}
+    found = {kind.__name__ for kind in of_linfed if classes & {one.__name__ for one in kind.__mro__}}
     return set() if called() & found or not classes <= found else found
 
 

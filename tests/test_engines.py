@@ -657,7 +657,7 @@ def test_other_names_are_missing_as_usual():
 def test_samples_that_are_not_drawn_are_in_no_engine():
     batch = batch_of("compressed", truth(), lf.FixedSamples(12, in_law=True))
     for question in ("minibatches", "split"):
-        with pytest.raises(lf.EngineError, match=f"{question}, and no other engine does: the samples .* are not drawn"):
+        with pytest.raises(lf.EngineError, match=f"{question}; no other engine can: the samples .* are not drawn"):
             QUESTIONS[question](batch)
 
 

@@ -418,7 +418,7 @@ def test_the_report_on_the_committed_results_is_whole_and_small():
     assert len(found.scoreboard) == len({(row.experiment, row.judged) for row in found.scoreboard})
     assert found.quick == []
     assert not any("open" in attrs for attrs in checked.all("details"))
-    assert len(text.encode()) <= 4_000_000
+    assert len(text.encode()) <= 1_180 * claims
     for name, described in found.records.items():
         stems = {f"{name}-{key}" if key else name for key in described.get("figures", {})}
         assert stems <= {one.stem for one in found.pictures[name]}, "run python docs/pictures.py"

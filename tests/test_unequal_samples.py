@@ -126,8 +126,8 @@ def test_equal_numbers_are_those_of_one_number():
             ["no prediction of FedRep's distance", "a client with n_samples = 2", "rank + 2 = 4"],
         ),
         (
-            lambda: lf.predict(lf.Oracle(rank=2), world(), data=lf.FreshSamples(COUNTS), rounds=1),
-            ["no prediction of Oracle", "different numbers of fresh samples"],
+            lambda: lf.predict(lf.FLUTE(rank=2, step_size=0.1), world(), data=lf.FreshSamples(COUNTS), rounds=1),
+            ["no prediction of FLUTE", "different numbers of fresh samples"],
         ),
     ],
 )

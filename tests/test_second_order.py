@@ -713,6 +713,13 @@ def test_the_floor_is_the_end_of_the_evolution():
         assert alone.distance == found.distance[1]
 
 
+def test_the_floor_without_noise_is_0():
+    for W in (normal(20, 2), normal(3, 20, 2)):
+        found = lf.theory.second_order_floor(W, dim=20, n_samples=8, step_size=0.1, noise_std=0.0)
+        for name in ("distance", "low", "high", "log_std", "round_log_variance"):
+            np.testing.assert_array_equal(getattr(found, name), np.zeros(W.shape[:-2]))
+
+
 # --- what it is asked, and how it answers --------------------------------------------------------------------------
 
 

@@ -302,24 +302,22 @@ def _gaussian_clients(job: Job, what: str) -> tuple[Problem, float]:
 
 def _spectrum(truth: Truth) -> Array:
     """Return the singular values of Phi of a trial."""
-    if truth.S is None:
-        assert truth.B is not None
-        assert truth.W is not None
-        rows = truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T
-    else:
-        rows = truth.dense()[0]
-    return np.linalg.svd(rows, compute_uv=False)
+    return np.linalg.svd(_rows(truth), compute_uv=False)
 
 
 def _squares(truth: Truth) -> Array:
     """Return the squared length of each phi_i of a trial, (n,)."""
-    if truth.S is None:
-        assert truth.B is not None
-        assert truth.W is not None
-        rows = truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T
-    else:
-        rows = truth.dense()[0]
+    rows = _rows(truth)
     return np.asarray(np.vecdot(rows, rows))
+
+
+def _rows(truth: Truth) -> Array:
+    """Return the phi_i of a trial as rows, in an orthonormal basis of B if they lie in its span."""
+    if truth.S is not None:
+        return truth.dense()[0]
+    assert truth.B is not None
+    assert truth.W is not None
+    return truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T
 
 
 def _squares_outside(truth: Truth, rank: int) -> Array:

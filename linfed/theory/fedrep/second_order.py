@@ -275,9 +275,9 @@ def second_order_floor(
     with quiet():
         a_round, _ = Round.of(stacked, clients)
         X = np.stack([_mean_square(LocalMap.of(a_round.moments[trial]), step_size) for trial in range(len(stacked))])
-        if not X.any():
+        if not X.any():  # without noise, B stays at B*
             left = left[:0]
-        factors = cholesky(X / (clients.dim - k))
+        factors = cholesky(X / (clients.dim - k)) if left.size else X
 
         def start(some: Indices) -> tuple[Array, Array]:
             wishart = fixed_factors(k, clients.dim - k, chart.draws)

@@ -317,7 +317,7 @@ def _rows(truth: Truth) -> Array:
         return truth.dense()[0]
     assert truth.B is not None
     assert truth.W is not None
-    return truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T
+    return np.asarray(truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T)
 
 
 def _squares_outside(truth: Truth, rank: int) -> Array:

@@ -302,7 +302,7 @@ def _gaussian_clients(job: Job, what: str) -> tuple[Problem, float]:
 
 def _spectrum(truth: Truth) -> Array:
     """Return the singular values of Phi of a trial."""
-    return np.linalg.svd(_rows(truth), compute_uv=False)
+    return np.asarray(np.linalg.svd(_rows(truth), compute_uv=False))
 
 
 def _squares(truth: Truth) -> Array:
@@ -317,7 +317,7 @@ def _rows(truth: Truth) -> Array:
         return truth.dense()[0]
     assert truth.B is not None
     assert truth.W is not None
-    return np.asarray(truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T)
+    return truth.W[0] @ np.asarray(np.linalg.qr(truth.B[0], mode="r")).T
 
 
 def _squares_outside(truth: Truth, rank: int) -> Array:

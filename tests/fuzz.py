@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -200,8 +201,6 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         {"metric": "error", "rows": "m", "columns": (), "statistic": "median", "best": "smallest"},
     ),
     "Table.to_records": (lambda along, short: TABLE.to_records(along, short=short), {"along": "round", "short": False}),
-    "Table.to_pandas": (lambda along, short: TABLE.to_pandas(along, short=short), {"along": "round", "short": False}),
-    "Table.to_xarray": (lambda index, short: TABLE.to_xarray(index, short=short), {"index": "m", "short": False}),
     "Table.to_csv": (TABLE.to_csv, {"path": "t.csv", "short": False}),
     "Table.save": (TABLE.save, {"path": "t.npz"}),
     "Table.load": (lf.Table.load, {"path": "t.npz"}),
@@ -304,6 +303,17 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
 }
 """Methods of public objects, and functions that the calls leave out, with valid arguments."""
+
+if find_spec("pandas"):
+    METHODS["Table.to_pandas"] = (
+        lambda along, short: TABLE.to_pandas(along, short=short),
+        {"along": "round", "short": False},
+    )
+if find_spec("xarray"):
+    METHODS["Table.to_xarray"] = (
+        lambda index, short: TABLE.to_xarray(index, short=short),
+        {"index": "m", "short": False},
+    )
 
 
 OF_COLUMNS = ("name", "metric", "predicted", "rows", "columns", "index", "by", "x", "y", "along")

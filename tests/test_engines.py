@@ -1339,7 +1339,7 @@ def test_exact_heads_on_at_most_k_samples_freeze_b(engine, m, noise):
     distances = last.metrics["subspace_distance"]
     assert np.ptp(distances, axis=1).max() < 1e-14
     assert last.final.W.any()
-    assert last.status == [Status.COMPLETED] * 3
+    assert last.status == [Status.STALLED if engine == "projected" else Status.COMPLETED] * 3
 
 
 @pytest.mark.parametrize("engine", DRAWING)

@@ -183,7 +183,7 @@ def test_the_noise_of_the_matrix_is_the_closed_form(name, m, sigma):
         if name == "two replicas":
             M = (M + M.mT) / 2
     M = M.mean(axis=1)
-    a, b, c, v = _constants(ESTIMATORS[name](rank=k), n, m)
+    a, b, c, _ = _constants(ESTIMATORS[name](rank=k), n, m)
     s2 = (W**2).sum(axis=1) + sigma**2
     V = b * (W * s2[:, None]).T @ W / n + c * np.mean(s2**2) * np.eye(k)
     rows = M[:, k:, :k]
@@ -191,8 +191,8 @@ def test_the_noise_of_the_matrix_is_the_closed_form(name, m, sigma):
     z = (products.mean(axis=(0, 1)) - V) / (products.mean(axis=1).std(axis=0) / np.sqrt(len(products)))
     assert np.abs(z).max() < 4
     outside = M[:, 2, 3] ** 2
-    assert abs(outside.mean() - v * np.mean(s2**2)) < 4 * outside.std() / np.sqrt(len(outside))
-    assert abs(outside.mean() - 1.5 * v * np.mean(s2**2)) > 4 * outside.std() / np.sqrt(len(outside))
+    assert abs(outside.mean() - c * np.mean(s2**2)) < 4 * outside.std() / np.sqrt(len(outside))
+    assert abs(outside.mean() - 1.5 * c * np.mean(s2**2)) > 4 * outside.std() / np.sqrt(len(outside))
     gain = (M[:, 0, 1] + M[:, 1, 0]) / 2
     assert abs(gain.mean() - a * (W.T @ W / n)[0, 1]) < 4 * gain.std() / np.sqrt(len(gain))
 

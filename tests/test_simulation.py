@@ -144,14 +144,15 @@ def test_a_trial_does_not_depend_on_the_chunk(case, how, nine, monkeypatch, caps
     monkeypatch.setenv(VARIABLE, "1")  # threads divide the budget
     if how == "chunk bytes":
         monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
-        result, wanted = run(case, progress=True), 9
+        result, wanted = run(case, progress=True), [9]
     else:
         with pytest.raises(lf.SizeError) as caught:
             run(case, memory_budget=1.0)
         number, unit = str(caught.value).split("about ")[1].split(" ")[:2]
         each = float(number) * 1000.0 ** ["B", "kB", "MB", "GB"].index(unit)
-        result, wanted = run(case, memory_budget=4.1 * each, progress=True), 3
-    assert chunks(capsys.readouterr().err, 6) == wanted
+        # All trials share a part of the memory of one, so two or three trials can need little more.
+        result, wanted = run(case, memory_budget=1.1 * each, progress=True), range(2, 10)
+    assert chunks(capsys.readouterr().err, 6) in wanted
     assert_same(result, nine(case))
 
 

@@ -118,10 +118,10 @@ def test_the_rows_of_one_client_are_counted_once_for_all_trials():
     """Rows are read client by client, trial by trial: what a trial needs beside the others does not grow."""
     enough = {"n_samples": 10_000, "in_law": False}
     run = {"data": lf.FixedSamples(**enough), "rounds": 1, "engine": "compressed"}
-    lf.simulate(RANDOM, PROBLEM, **run, trials=50, memory_budget=1.6e6)
+    lf.simulate(RANDOM, PROBLEM, **run, trials=50, memory_budget=3.6e6)
     assert_one_line(
-        lambda: lf.simulate(RANDOM, PROBLEM, **run, memory_budget=1e6),
-        ["one trial needs about", "memory_budget is 1 MB"],
+        lambda: lf.simulate(RANDOM, PROBLEM, **run, memory_budget=3e6),
+        ["one trial needs about", "memory_budget is 3 MB"],
         lf.SizeError,
     )
 

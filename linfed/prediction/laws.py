@@ -127,6 +127,15 @@ class Law:
         return tuple(found)
 
 
+def _check_spanned(case: FedRepRun) -> None:
+    """Raise a NoPredictionError if the heads of a trial leave a direction out."""
+    if not all(here.spanned for here in case.maps):
+        raise NoPredictionError(
+            f"heads span fewer than rank = {case.algorithm.rank} dimensions: along the others B is not learned, so "
+            "floor, rate, stability edge and best step do not exist"
+        )
+
+
 def near_truth(case: FedRepRun) -> dict[str, Asked]:
     """Return the predicted quantities near B* for exact heads and a ground truth of rank k."""
     d = case.job.sizes.dim
@@ -135,11 +144,7 @@ def near_truth(case: FedRepRun) -> dict[str, Asked]:
         each: Callable[[LocalMap], float], source: str, validity: str = NEAR, metric: str = ""
     ) -> Callable[[], Quantity]:
         def asked() -> Quantity:
-            if not all(here.spanned for here in case.maps):
-                raise NoPredictionError(
-                    f"heads span fewer than rank = {case.algorithm.rank} dimensions: along the others B is not "
-                    "learned, so floor, rate, stability edge and best step do not exist"
-                )
+            _check_spanned(case)
             return Quantity(np.array([each(here) for here in case.maps]), f"theory.{source}", validity, metric)
 
         return asked
@@ -173,6 +178,7 @@ def _near_truth_median(case: FedRepRun) -> dict[str, Asked]:
         return quantities
 
     def check() -> float:
+        _check_spanned(case)
         step = case.step("the floor requires")
         for here in case.maps:
             here.floor(step)  # raises from the stability edge on, and without an edge

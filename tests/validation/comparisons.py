@@ -303,7 +303,11 @@ def main():
             {name: getattr(one, name) for name in ("code", "run", "method", "quantity", "difference", "tolerance")}
             for one in replays()
         ],
-        "statistics": [{**one._asdict(), "z": one.z, "p_value": one.p_value} for run in RUNS for one in compare(*run)],
+        "statistics": [
+            {**one._asdict(), **{name: getattr(one, name) for name in ("z", "p_value", "relative_error")}}
+            for run in RUNS
+            for one in compare(*run)
+        ],
     }
     lines = ",\n".join(f" {json.dumps(key)}: " + listed(value) for key, value in found.items())
     WRITTEN.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")

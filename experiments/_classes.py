@@ -26,7 +26,7 @@ import numpy as np
 from scipy import stats
 
 import linfed as lf
-from linfed.algorithms.general_flute import random_heads
+from linfed.algorithms.representation.general_flute import random_heads
 from linfed.figures.style import label, line_style
 from linfed.plotting.panels import Figures
 from linfed.simulation.class_metrics import mean_of_those

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 import linfed as lf
-from linfed.algorithms.heads import AtHeads
-from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
+from linfed.algorithms.parts.heads import AtHeads
+from linfed.algorithms.parts.step_size import Scheduled, StepSize, checked_step_size
 from linfed.numerics.linalg import orthonormalize, qr_positive
 
 

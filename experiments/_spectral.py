@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import linfed as lf
-from linfed.algorithms.estimators import SpectralEstimator
+from linfed.algorithms.one_round.estimators import SpectralEstimator
 from linfed.cells.smallest_size import SmallestSize
 from linfed.figures.style import KINDS, Look
 

@@ -10,7 +10,7 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import KINDS
 from linfed.simulation.participation import n_participants
-from linfed.theory.fedrep import theorem1, theorem1_runs
+from linfed.theory.fedrep.theorem1.bound import bound, runs
 
 EDGE = 1.0 - 1e-9
 """Factor on the largest allowed step size, so that rounding errors do not push it beyond the limit."""
@@ -68,11 +68,11 @@ class Setting:
 
     def constants(self, problem: lf.GivenTruth) -> tuple[float, float, float]:
         """Return the step size, the m that the theorem requires with C = 1, and sigma_min bar of the median trial."""
-        smallest, largest, _ = theorem1_runs.theorem1_constants(problem, rank=self.rank, **self.world)
+        smallest, largest, _ = runs.theorem1_constants(problem, rank=self.rank, **self.world)
         sizes = {"dim": self.dim, "rank": self.rank, "participants": self.participants, "start": self.start}
         with np.errstate(divide="ignore"):
-            needed = theorem1.fedrep_least_samples(condition=largest / smallest, **sizes).max()
-        step = self.step * EDGE * float(theorem1.fedrep_step_limit(largest).min())
+            needed = bound.fedrep_least_samples(condition=largest / smallest, **sizes).max()
+        step = self.step * EDGE * float(bound.fedrep_step_limit(largest).min())
         return step, float(needed), float(np.median(smallest))
 
     def simulated(

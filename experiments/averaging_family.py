@@ -36,7 +36,7 @@ import numpy as np
 
 import linfed as lf
 from linfed.algorithms.averaging.scaffold import ScaffoldState
-from linfed.algorithms.models import weighted_mean
+from linfed.algorithms.parts.models import weighted_mean
 from linfed.figures.style import draw_level
 from linfed.numerics.linalg import take_clients
 from linfed.plotting.panels import Figures

@@ -38,7 +38,7 @@ import numpy as np
 
 import linfed as lf
 from linfed._types import Array
-from linfed.algorithms.estimators import SpectralEstimator
+from linfed.algorithms.one_round.estimators import SpectralEstimator
 from linfed.figures.style import KINDS, PAGE_WIDTH, Look, plain_ticks
 from linfed.plotting.panels import Figures, bars, drawn_from
 from linfed.statistics import judge_identity, judge_share, median_ratio

@@ -36,7 +36,7 @@ from linfed.plotting.panels import Figures, drawn_from
 from linfed.simulation.participation import n_participants
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, cite, judge, judge_share
 from linfed.statistics.intervals import least_passing, median_interval
-from linfed.theory.fedrep import theorem1, theorem1_judges, theorem1_runs, theorem1_tail
+from linfed.theory.fedrep.theorem1.bound import bound, judges, runs, tail
 
 from ._theorem1 import NAMES, PAIRS, PREDICTED, RIVAL, THEOREM, Setting, moved
 
@@ -78,13 +78,13 @@ class Least(Setting):
         step, needed, weak = self.constants(problem)
         top = math.ceil(self.rival)
         first = self.simulated(problem, step, lf.FreshSamples(top))
-        run, failed = theorem1_runs.theorem1_run(first), {}
+        run, failed = runs.theorem1_run(first), {}
 
         def count(m: int) -> int:
             if m not in failed:
                 result = first if m == first.data.n_samples else self.simulated(problem, step, lf.FreshSamples(m))
                 at_m = replace(run, distance=result.metrics["subspace_distance"])
-                failed[m] = int(theorem1_judges.beyond_bound(at_m).sum())
+                failed[m] = int(judges.beyond_bound(at_m).sum())
             return failed[m]
 
         while count(top):
@@ -95,7 +95,7 @@ class Least(Setting):
                 middle = min(max(low + 1, round(math.sqrt(low * high))), high - 1)
                 low, high = (low, middle) if count(middle) <= most else (middle, high)
         sizes = {"dim": self.dim, "rank": self.rank, "participants": self.participants, "start": self.start}
-        predicted = theorem1.fedrep_predicted_samples(step_size=step, smallest=weak, allowed=ALLOWED, **sizes)
+        predicted = bound.fedrep_predicted_samples(step_size=step, smallest=weak, allowed=ALLOWED, **sizes)
         tried = sorted(failed)
         least = least_passing(tried, [failed[m] for m in tried], self.trials, allowed=ALLOWED)
         counts = {"failed": lf.LabeledArray([failed[m] for m in tried], tried=tried)}
@@ -142,10 +142,10 @@ class Sizes:
         problem = lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank)
         p = n_participants(self.participation, self.n_clients)
         size = {"participation": self.participation, "trials": self.trials, "seed": self.seed}
-        seen = theorem1_runs.theorem1_constants(problem, rank=self.rank, rounds=self.rounds, **size)[:2]
+        seen = runs.theorem1_constants(problem, rank=self.rank, rounds=self.rounds, **size)[:2]
         kappas = {
             "": seen,
-            "_searched": theorem1.searched_singular_values(problem.truth(self.seed, range(self.trials)).W, p),
+            "_searched": bound.searched_singular_values(problem.truth(self.seed, range(self.trials)).W, p),
         }
         random = lf.FedRep(rank=self.rank, step_size=0.1, init="random")
         first = lf.simulate(
@@ -157,7 +157,7 @@ class Sizes:
             for name, (smallest, largest) in kappas.items():
                 out[f"kappa{name}"] = largest / smallest
                 for start, distance in (("random", out["first"]), ("half", np.full(self.trials, 0.5))):
-                    found = theorem1.fedrep_least_samples(condition=largest / smallest, start=distance, **sizes)
+                    found = bound.fedrep_least_samples(condition=largest / smallest, start=distance, **sizes)
                     out[f"needed_{start}{name}"] = found
         return out
 
@@ -174,11 +174,11 @@ class Tail:
     def run(self) -> dict[str, Any]:
         """Return the smallest m, by bisection, and the theorem's; the interval covers only the importance sampling."""
         sizes = {"dim": self.dim, "participants": self.n_clients, "start": self.start}
-        needed = float(theorem1.fedrep_least_samples(rank=1, condition=1.0, **sizes))
+        needed = float(bound.fedrep_least_samples(rank=1, condition=1.0, **sizes))
         allowed = -100.0 * min(math.log(self.n_clients), self.dim)
 
         def excess(m: int) -> tuple[float, float]:
-            found, error = theorem1_tail.first_round_failure(n_samples=m, draws=self.draws, **sizes)
+            found, error = tail.first_round_failure(n_samples=m, draws=self.draws, **sizes)
             return found - allowed, error
 
         low, high = 2, 4

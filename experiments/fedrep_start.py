@@ -28,8 +28,8 @@ import numpy as np
 
 import linfed as lf
 from linfed._types import Array
-from linfed.algorithms.estimators import SpectralEstimator
 from linfed.algorithms.initial import Initial, InitialStart
+from linfed.algorithms.one_round.estimators import SpectralEstimator
 from linfed.figures.style import KINDS, Look
 from linfed.plotting.panels import Figures
 from linfed.statistics import median_ratio

@@ -34,7 +34,7 @@ from linfed.figures.style import PAGE_WIDTH, plain_ticks, style
 from linfed.plotting.panels import Figures, bars, drawn_from
 from linfed.statistics.findings import OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import median_interval
-from linfed.theory.fedrep import theorem1, theorem1_judges, theorem1_runs
+from linfed.theory.fedrep.theorem1.bound import bound, judges, runs
 
 from ._theorem1 import NAMES, PAIRS, RIVAL, THEOREM, Setting, moved
 
@@ -85,7 +85,7 @@ class Judged(Setting):
         m = self.m or math.ceil(self.rival if self.name == FEW or needed == math.inf else needed)
         options = {"heads": lf.GradientHeads(steps=self.gradient_steps)} if self.gradient_steps else {}
         data, engine = (lf.FixedSamples(m), "auto") if self.fixed else (lf.FreshSamples(m), "chain")
-        run = theorem1_runs.theorem1_run(self.simulated(problem, step, data, engine, **options))
+        run = runs.theorem1_run(self.simulated(problem, step, data, engine, **options))
         predicted = {}
         if m > self.rank + 1 and not options and not self.fixed:
             setting = {"dim": self.dim, "n_samples": m, "rounds": self.rounds, "noise_std": self.noise_std}
@@ -112,7 +112,7 @@ class SameBatch:
         algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9), heads=heads)
         run = {"data": lf.FreshSamples(self.m), "rounds": self.rounds, "trials": self.trials, "participation": 0.5}
         steps = lf.iterate(algorithm, problem, engine="explicit", **run)
-        found = theorem1_judges.same_batch_gaps(steps, algorithm)
+        found = judges.same_batch_gaps(steps, algorithm)
         rounds = range(1, self.rounds + 1)
         return {name: lf.LabeledArray(x, round=rounds) for name, x in zip(("gap", "inverse"), found, strict=True)}
 
@@ -139,9 +139,9 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     }
 
 
-def run_of(row: lf.Table) -> theorem1_runs.Theorem1Run:
+def run_of(row: lf.Table) -> runs.Theorem1Run:
     """Return the run that is stored in a row."""
-    return theorem1_runs.Theorem1Run(
+    return runs.Theorem1Run(
         rounds=row["round"], distance=row["distance"], **{name: row[name] for name in (*PLAIN, *OF_TRIALS)}
     )
 
@@ -176,7 +176,7 @@ def curves(table: lf.Table) -> Any:
     for ax, row in zip(axes[0], rows, strict=True):
         run, name = run_of(row), row["name"]
         lf.plot_curves(ax, row, "round", "distance", by="name", labels={name: "measured"}, looks={name: "FedRep"})
-        for exponent, line, text in ((theorem1.PRINTED, "-", "bound, T/2"), (theorem1.SAME_BATCH, "--", "bound, T")):
+        for exponent, line, text in ((bound.PRINTED, "-", "bound, T/2"), (bound.SAME_BATCH, "--", "bound, T")):
             ax.plot(run.rounds, np.median(run.bound(exponent), axis=0), color="0.35", linestyle=line, label=text)
         ax.plot(run.rounds, row["predicted"], color="black", linewidth=0.9, linestyle=":", label="state evolution")
         first = (
@@ -199,9 +199,9 @@ def looseness(table: lf.Table) -> Any:
         rows = list(table.select(name=name))
         x = moved(ax, rows, name)
         for exponent, method, text in ((0.5, THEOREM, "exponent T/2"), (1.0, RIVAL, "exponent T")):
-            ratios = np.stack([theorem1_judges.rate_ratios(run_of(row), exponent) for row in rows], axis=1)
+            ratios = np.stack([judges.rate_ratios(run_of(row), exponent) for row in rows], axis=1)
             bars(ax, x, ratios, method, label=text)
-            expected = [np.median(theorem1_judges.rate_ratios(predicted_run(row), exponent)) for row in rows]
+            expected = [np.median(judges.rate_ratios(predicted_run(row), exponent)) for row in rows]
             ax.plot(x, expected, "k:", linewidth=1.5, zorder=5, label="" if exponent == 1.0 else "state evolution")
     plain_ticks(axes[0])
     axes[0].set_ylabel("log rate over the bound's")
@@ -209,7 +209,7 @@ def looseness(table: lf.Table) -> Any:
     return drawn_from(figure, table.select(name=list(MOVES)))
 
 
-def predicted_run(row: lf.Table) -> theorem1_runs.Theorem1Run:
+def predicted_run(row: lf.Table) -> runs.Theorem1Run:
     """Return a run with the distances that state evolution predicts."""
     return replace(run_of(row), distance=np.tile(row["predicted"], (row["trials"], 1)))
 
@@ -222,22 +222,20 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     runs = tables["runs"]
     rows = [row for row in runs if row["name"] in (GRID, *MOVES, *PAIRS, *ALONE, *LARGE)]
     spoilt = list(runs.select(name=list(SPOILT)))
-    out = [theorem1_judges.judge_theorem1(run_of(row), setting_text(row)) for row in rows + spoilt]
-    out += [
-        theorem1_judges.judge_theorem1(run_of(row), setting_text(row), exponent=theorem1.SAME_BATCH) for row in rows
-    ]
+    out = [judges.judge_theorem1(run_of(row), setting_text(row)) for row in rows + spoilt]
+    out += [judges.judge_theorem1(run_of(row), setting_text(row), exponent=bound.SAME_BATCH) for row in rows]
     for row in [*runs.select(name=FEW), *spoilt]:
-        alone = theorem1_judges.judge_theorem1(run_of(row), setting_text(row), assumed=False)
+        alone = judges.judge_theorem1(run_of(row), setting_text(row), assumed=False)
         out.append(replace(alone, claim=f"{alone.claim}, whether or not the hypotheses hold"))
     out.sort(
         key=lambda finding: (finding.claim, -finding.claimed_high)
     )  # keeps findings with the same claimed share together
     for name in MOVES:
         for row in runs.select(name=name):
-            out += [theorem1_judges.judge_looseness(run_of(row), setting_text(row), exponent=e) for e in (0.5, 1.0)]
+            out += [judges.judge_looseness(run_of(row), setting_text(row), exponent=e) for e in (0.5, 1.0)]
     out += rates(runs)
     for row in tables["same_batch"]:
-        out += theorem1_judges.judge_same_batch(row["gap"], row["inverse"], f"{row['heads']} heads, m = {row['m']}")
+        out += judges.judge_same_batch(row["gap"], row["inverse"], f"{row['heads']} heads, m = {row['m']}")
     return out
 
 
@@ -246,7 +244,7 @@ def rates(runs: lf.Table) -> list[Finding]:
     out = []
     for name in ("condition", "start"):
         rows = list(runs.select(name=name))
-        first, last = (theorem1_judges.rate_ratios(run_of(row)) for row in (rows[0], rows[-1]))
+        first, last = (judges.rate_ratios(run_of(row)) for row in (rows[0], rows[-1]))
         moved = (rows[-1]["smallest"] / rows[0]["smallest"]) ** 2 if name == "condition" else 1.0
         rules = {"the bound": last / first, "a bound with sigma_min = 1": moved * last / first}
         for text, ratio in list(rules.items())[: 2 if name == "condition" else 1]:

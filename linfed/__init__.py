@@ -44,14 +44,13 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from linfed._package import __version__ as __version__
+
 if TYPE_CHECKING:
     from linfed import statistics as statistics
     from linfed import theory as theory
     from linfed._values import choice as choice
     from linfed.algorithms import ALGORITHMS as ALGORITHMS
-    from linfed.algorithms.altgdmin import AltGDmin as AltGDmin
-    from linfed.algorithms.altmin import AltMin as AltMin
-    from linfed.algorithms.anil import ANIL as ANIL
     from linfed.algorithms.averaging import SCAFFOLD as SCAFFOLD
     from linfed.algorithms.averaging import ClusterFedVARP as ClusterFedVARP
     from linfed.algorithms.averaging import FedAvg as FedAvg
@@ -59,25 +58,10 @@ if TYPE_CHECKING:
     from linfed.algorithms.averaging import FedRolex as FedRolex
     from linfed.algorithms.averaging import FedSCAVAR as FedSCAVAR
     from linfed.algorithms.averaging import FedVARP as FedVARP
-    from linfed.algorithms.base import Algorithm as Algorithm
-    from linfed.algorithms.base import Requires as Requires
-    from linfed.algorithms.base import State as State
-    from linfed.algorithms.compressed_fedrep import CompressedFedRep as CompressedFedRep
-    from linfed.algorithms.empirical_risk import BurerMonteiro as BurerMonteiro
-    from linfed.algorithms.empirical_risk import NuclearNorm as NuclearNorm
-    from linfed.algorithms.estimators import LocalGram as LocalGram
-    from linfed.algorithms.estimators import MethodOfMoments as MethodOfMoments
-    from linfed.algorithms.estimators import TwoReplica as TwoReplica
-    from linfed.algorithms.estimators import UStatistic as UStatistic
-    from linfed.algorithms.fedbabu import FedBABU as FedBABU
-    from linfed.algorithms.fedper import FedPer as FedPer
-    from linfed.algorithms.fedrep import FedRep as FedRep
-    from linfed.algorithms.fedrod import FedRoD as FedRoD
-    from linfed.algorithms.fine_tuning import AllLayers as AllLayers
-    from linfed.algorithms.flute import FLUTE as FLUTE
-    from linfed.algorithms.general_flute import GeneralFLUTE as GeneralFLUTE
-    from linfed.algorithms.heads import ExactHeads as ExactHeads
-    from linfed.algorithms.heads import GradientHeads as GradientHeads
+    from linfed.algorithms.baselines.local_only import LocalOnly as LocalOnly
+    from linfed.algorithms.baselines.oracle import Oracle as Oracle
+    from linfed.algorithms.baselines.personalized import Personalized as Personalized
+    from linfed.algorithms.baselines.pooled import PooledLeastSquares as PooledLeastSquares
     from linfed.algorithms.initial import AtDistance as AtDistance
     from linfed.algorithms.initial import GivenFactors as GivenFactors
     from linfed.algorithms.initial import GivenSubspace as GivenSubspace
@@ -87,23 +71,41 @@ if TYPE_CHECKING:
     from linfed.algorithms.initial import SmallRandom as SmallRandom
     from linfed.algorithms.initial import TrueSubspace as TrueSubspace
     from linfed.algorithms.initial import TruncatedAverages as TruncatedAverages
-    from linfed.algorithms.lgfedavg import LGFedAvg as LGFedAvg
-    from linfed.algorithms.local_only import LocalOnly as LocalOnly
-    from linfed.algorithms.maml import MAML as MAML
-    from linfed.algorithms.oracle import Oracle as Oracle
+    from linfed.algorithms.one_round.empirical_risk import BurerMonteiro as BurerMonteiro
+    from linfed.algorithms.one_round.empirical_risk import NuclearNorm as NuclearNorm
+    from linfed.algorithms.one_round.estimators import LocalGram as LocalGram
+    from linfed.algorithms.one_round.estimators import MethodOfMoments as MethodOfMoments
+    from linfed.algorithms.one_round.estimators import TwoReplica as TwoReplica
+    from linfed.algorithms.one_round.estimators import UStatistic as UStatistic
+    from linfed.algorithms.parts.base import Algorithm as Algorithm
+    from linfed.algorithms.parts.base import Requires as Requires
+    from linfed.algorithms.parts.base import State as State
+    from linfed.algorithms.parts.fine_tuning import AllLayers as AllLayers
+    from linfed.algorithms.parts.heads import ExactHeads as ExactHeads
+    from linfed.algorithms.parts.heads import GradientHeads as GradientHeads
+    from linfed.algorithms.parts.solvers import ClosedForm as ClosedForm
+    from linfed.algorithms.parts.solvers import GradientSteps as GradientSteps
     from linfed.algorithms.personal import APFL as APFL
     from linfed.algorithms.personal import L2GD as L2GD
     from linfed.algorithms.personal import Ditto as Ditto
     from linfed.algorithms.personal import FedMTL as FedMTL
     from linfed.algorithms.personal import PerFedAvg as PerFedAvg
     from linfed.algorithms.personal import PFedMe as PFedMe
-    from linfed.algorithms.personalized import Personalized as Personalized
-    from linfed.algorithms.pooled import PooledLeastSquares as PooledLeastSquares
-    from linfed.algorithms.private_fedrep import PrivateFedRep as PrivateFedRep
-    from linfed.algorithms.shortcut import FedRepShortcut as FedRepShortcut
-    from linfed.algorithms.solvers import ClosedForm as ClosedForm
-    from linfed.algorithms.solvers import GradientSteps as GradientSteps
-    from linfed.algorithms.tpgd import TPGD as TPGD
+    from linfed.algorithms.representation.altgdmin import AltGDmin as AltGDmin
+    from linfed.algorithms.representation.altmin import AltMin as AltMin
+    from linfed.algorithms.representation.anil import ANIL as ANIL
+    from linfed.algorithms.representation.compressed_fedrep import CompressedFedRep as CompressedFedRep
+    from linfed.algorithms.representation.fedbabu import FedBABU as FedBABU
+    from linfed.algorithms.representation.fedper import FedPer as FedPer
+    from linfed.algorithms.representation.fedrep import FedRep as FedRep
+    from linfed.algorithms.representation.fedrod import FedRoD as FedRoD
+    from linfed.algorithms.representation.flute import FLUTE as FLUTE
+    from linfed.algorithms.representation.general_flute import GeneralFLUTE as GeneralFLUTE
+    from linfed.algorithms.representation.lgfedavg import LGFedAvg as LGFedAvg
+    from linfed.algorithms.representation.maml import MAML as MAML
+    from linfed.algorithms.representation.private_fedrep import PrivateFedRep as PrivateFedRep
+    from linfed.algorithms.representation.shortcut import FedRepShortcut as FedRepShortcut
+    from linfed.algorithms.representation.tpgd import TPGD as TPGD
     from linfed.cells.run import Run as Run
     from linfed.data.digits import load_digits as load_digits
     from linfed.data.given_classes import GivenClasses as GivenClasses
@@ -166,26 +168,24 @@ if TYPE_CHECKING:
     from linfed.tables.summary import Summary as Summary
     from linfed.tables.table import Table as Table
 
-__version__ = "0.1.0"
-
 
 @functools.cache
 def _public() -> dict[str, str]:
     """Return the module of each public name.
 
-    The imports above are the only list of public names. They are parsed, not executed: the first use of a name imports
-    its module, so that ``import linfed`` and ``linfed --help`` take milliseconds.
+    The imports above are the only list of public names. They are read from the compiled module, not executed: the first
+    use of a name imports its module, so that ``import linfed`` and ``linfed --help`` take milliseconds.
     """
-    import ast
-    import inspect
+    import dis
 
-    return {
-        alias.name: f"{node.module}.{alias.name}" if node.module == __name__ else node.module
-        for node in ast.walk(ast.parse(inspect.getsource(sys.modules[__name__])))
-        if isinstance(node, ast.ImportFrom) and node.module
-        for alias in node.names
-        if alias.asname
-    }
+    loader: Any = sys.modules[__name__].__loader__
+    names, module = {}, ""
+    for step in dis.get_instructions(loader.get_code(__name__)):
+        if step.opname == "IMPORT_NAME":
+            module = step.argval
+        elif step.opname == "IMPORT_FROM" and module.startswith(__name__) and not step.argval.startswith("_"):
+            names[step.argval] = f"{module}.{step.argval}" if module == __name__ else module
+    return names
 
 
 if not TYPE_CHECKING:  # type checkers report names that do not exist
@@ -197,7 +197,7 @@ if not TYPE_CHECKING:  # type checkers report names that do not exist
         if name.startswith("_"):
             raise AttributeError(f"module 'linfed' has no attribute {name!r}")
         if name not in _public():
-            from linfed.errors import suggestion
+            from linfed.checks import suggestion
 
             raise AttributeError(f"module 'linfed' has no attribute {name!r}{suggestion(name, _public())}")
         module = importlib.import_module(_public()[name])

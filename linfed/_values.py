@@ -11,7 +11,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from linfed.errors import check_bool, check_choice, check_instance, check_number, short_repr, suggestion
+from linfed.checks import check_bool, check_choice, check_instance, check_number, short_repr, suggestion
 
 A = TypeVar("A", bound=np.ndarray[Any, Any])
 

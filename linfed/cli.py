@@ -108,9 +108,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     top = parser()
     given = top.parse_args(arguments)
     if given.version:
-        import linfed
+        from linfed._package import __version__
 
-        print(linfed.__version__)
+        print(__version__)
         return 0
     if given.cite:
         from linfed.reproduction.citation import bibtex
@@ -120,7 +120,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     if given.command is None:
         top.print_help()
         return 2
-    from linfed.errors import SizeError, UsageError, WorkerError, WriteError, short_repr
+    from linfed.checks import short_repr
+    from linfed.errors import SizeError, UsageError, WorkerError, WriteError
 
     try:
         check_working_folder()

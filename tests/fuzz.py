@@ -345,7 +345,7 @@ def with_odd(
 ) -> tuple[str, Callable[[], Any], list[str]]:
     """Return a call with odd values for some arguments, as text and as a function, and the names of these arguments."""
     odd = {one: chance.choice(ODD) for one in changed}
-    shown = ", ".join(f"{one}={lf.errors.short_repr(value)}" for one, value in odd.items())
+    shown = ", ".join(f"{one}={lf.checks.short_repr(value)}" for one, value in odd.items())
     return f"{name}({shown})", lambda: used(called(**(valid | odd))), changed
 
 

@@ -239,7 +239,7 @@ MUTATIONS = {
         ),
         Mutation("Bayes without lengths", "bias = -0.5 *", "bias = -0.0 *", "classes:bayes"),
     ],
-    "algorithms/fedrep.py": [
+    "algorithms/representation/fedrep.py": [
         Mutation(
             "heads of the wrong half", "first, second = batch.split()", "second, first = batch.split()", "covariances"
         ),
@@ -262,7 +262,7 @@ MUTATIONS = {
         ),
         Mutation("a second message", "        self._was_sent = True\n", "", "projected_classes:refuses"),
     ],
-    "algorithms/general_flute.py": [
+    "algorithms/representation/general_flute.py": [
         Mutation(
             "one step from the sum over clients", "gradients(W, None,", "gradients(W, 1.0,", "class_algorithms:flute"
         ),
@@ -300,12 +300,12 @@ MUTATIONS = {
             "class_algorithms:flute",
         ),
     ],
-    "algorithms/local_only.py": [
+    "algorithms/baselines/local_only.py": [
         Mutation(
             "the ridge is on biases", "np.zeros_like(theta[..., -1:])", "theta[..., -1:]", "class_algorithms:alone"
         ),
     ],
-    "algorithms/models.py": [
+    "algorithms/parts/models.py": [
         Mutation(
             "biases belong to a unit", "np.ones((*each.shape[:-1], 1))", "each[..., :1]", "class_algorithms:family"
         ),
@@ -338,7 +338,7 @@ MUTATIONS = {
     "data/projected/source.py": [
         Mutation("outer noise inside the span", "N - P @ (P.mT @ N)", "N", "exact_law:noise_beyond"),
     ],
-    "algorithms/heads.py": [
+    "algorithms/parts/heads.py": [
         Mutation(
             "clipped by the length of a",
             "np.linalg.norm(a, axis=-1) * np.linalg.norm(W, axis=-1)",
@@ -360,7 +360,7 @@ MUTATIONS = {
         Mutation("the sum is a mean", "1.0 if summed else None", "None", "algorithms:loops algorithms:sum"),
         Mutation("the sum of local steps", "1.0 if summed else 1.0 /", "1.0 /", "algorithms:loops algorithms:sum"),
     ],
-    "algorithms/flute.py": [
+    "algorithms/representation/flute.py": [
         Mutation(
             "ratio of the steps",
             "self.server_step_size / (step_size * self.gradient_factor)",
@@ -368,7 +368,7 @@ MUTATIONS = {
             "flute:ratio",
         ),
     ],
-    "algorithms/fedrod.py": [
+    "algorithms/representation/fedrod.py": [
         Mutation(
             "balance is for numbers",
             "batch.balanced() if self.balanced and",
@@ -384,7 +384,7 @@ MUTATIONS = {
         Mutation("new clients without the generic head", 'W=state.array("W") + heads.adapt', "W=heads.adapt", "fedrod"),
         Mutation("fine-tuning is the round's", "self._fitted(self.fine_tune,", "self._fitted(self.personal,", "fedrod"),
     ],
-    "algorithms/fine_tuning.py": [
+    "algorithms/parts/fine_tuning.py": [
         Mutation(
             "the common model twice", "return tuned - model.predictors(shared) if", "return tuned if", "fine_tuning"
         ),
@@ -462,41 +462,41 @@ MUTATIONS = {
         ),
         Mutation("other clients are at 0", "(b - others).reshape", "b.reshape", "personal_models:fedmtl"),
     ],
-    "algorithms/estimators.py": [
+    "algorithms/one_round/estimators.py": [
         Mutation("a sample with itself", "1.0 / (m * (m - 1.0))", "0.0 * m", "estimators"),
         Mutation("singular vectors of one side", "product + product.mT", "product @ product.mT", "estimators:loop"),
     ],
-    "algorithms/altgdmin.py": [
+    "algorithms/representation/altgdmin.py": [
         Mutation("the step of every round's averages", " and not state.norm.any():", ":", "low_rank:loops"),
         Mutation(
             "the mean over samples", "representation_gradient(batch.counts)", "representation_gradient(1.0)", "low_rank"
         ),
     ],
-    "algorithms/overshooting.py": [
+    "algorithms/parts/overshooting.py": [
         Mutation("no curvature", "(4.0 * (1.0 - gain / promise))", "4.0", "outcomes:quadratic"),
         Mutation("a single step", "range(STEPS)", "range(1)", "outcomes:smaller"),
     ],
-    "algorithms/altmin.py": [
+    "algorithms/representation/altmin.py": [
         Mutation("heads of participants only", 'new.array("W") @ R.mT', 'new.array("W")', "low_rank:loops"),
         Mutation(
             "the mean over clients", "representation_gradient(W, 1.0)", "representation_gradient(W)", "low_rank:loops"
         ),
     ],
-    "algorithms/anil.py": [
+    "algorithms/representation/anil.py": [
         Mutation("gradients before the own step", "after.gradients(own)", "after.gradients(0 * own)", "low_rank:loops"),
     ],
-    "algorithms/meta.py": [
+    "algorithms/parts/meta.py": [
         Mutation("the own step on B is lost", "composed(B, own) + offsets", "composed(B, own)", "low_rank:loops"),
         Mutation("of the head before its step", "np.vecdot(heads, w)", "np.vecdot(w, w)", "low_rank:loops"),
         Mutation("the slope on the first B", "np.vecdot(g, r)[..., None] * w\n", "0.0 * w\n", "low_rank:loops"),
         Mutation("half of the Hessian", " + summed_outer(g, v))", ")", "low_rank:loops"),
     ],
-    "algorithms/tpgd.py": [
+    "algorithms/representation/tpgd.py": [
         Mutation(
             "a round too late", "batch.round > self.first_phase", "batch.round > self.first_phase + 1", "low_rank:loops"
         ),
     ],
-    "algorithms/empirical_risk.py": [
+    "algorithms/one_round/empirical_risk.py": [
         Mutation("the penalty once more", "weights / curvature)", "2.0 * weights / curvature)", "low_rank:nuclear"),
         Mutation("heads stay", "of_W - 0.5 * W @ difference", "0.0 * of_W", "low_rank:both_factors"),
         Mutation("finished trials go on", "np.where(done, Theta, new)", "new", "low_rank:trials"),
@@ -540,7 +540,7 @@ MUTATIONS = {
             "personal_models:predicted",
         ),
     ],
-    "algorithms/lgfedavg.py": [
+    "algorithms/representation/lgfedavg.py": [
         Mutation("the server's step", "W + self.server_step_size * change", "W + change", "lgfedavg"),
         Mutation(
             "a rank for no initialisation",
@@ -659,7 +659,7 @@ MUTATIONS = {
         Mutation("every direction is seen", "sizes > SINGULAR * sizes.max()", "sizes > -1.0", "fedrolex:no_window"),
         Mutation("zeros count", 'if aggregation == "published":', "if False:", "fedrolex"),
     ],
-    "algorithms/shortcut.py": [
+    "algorithms/representation/shortcut.py": [
         Mutation(
             "ridge of a mixed shortcut",
             "self.ridge_in(batch) / self._scales[1] ** 2",
@@ -714,7 +714,7 @@ MUTATIONS = {
             "intervals:difference",
         ),
     ],
-    "theory/fedrep/round_moments.py": [
+    "theory/fedrep/rounds/round_moments.py": [
         Mutation("one pair of indices twice", '"tabbd->tadb", "tabca->tbca")', '"tabbd->tadb")', "second_order:sums"),
         Mutation(
             "half the noise of the tangents",
@@ -873,7 +873,7 @@ MUTATIONS = {
     "simulation/new_clients.py": [
         Mutation("states of the first trials", "slice(trials.start, trials.stop)", "slice(len(trials))", "new_clients"),
     ],
-    "theory/fedrep/gradient_round.py": [
+    "theory/fedrep/rounds/gradient_round.py": [
         Mutation(
             "half the noise along what is there",
             "rows += 4.0 * (packing",
@@ -906,7 +906,7 @@ MUTATIONS = {
         ),
         Mutation("n - 1 as n", "(p * (n - 1))", "(p * n)", "state_evolution:loop state_evolution:explicit"),
     ],
-    "theory/fedrep/state_evolution.py": [
+    "theory/fedrep/rounds/state_evolution.py": [
         Mutation("m - k + 1 as m - k", "(m - k + 1) /", "(m - k) /", "state_evolution:loop state_evolution:explicit"),
         Mutation(
             "client sampling without squares",
@@ -918,7 +918,7 @@ MUTATIONS = {
             "one square of the noise", "gain / nu * variance**2", "gain / nu * variance", "differing_clients:means"
         ),
     ],
-    "theory/fedrep/under_parameterized.py": [
+    "theory/fedrep/rounds/under_parameterized.py": [
         Mutation(
             "rows below the top subspace are not pulled",
             "middle = kept + eta * c * (weights @ rows.values[k:]) / max(weights.sum(), TINY) * eye",
@@ -938,7 +938,7 @@ MUTATIONS = {
             "under_parameterized_evolution:rank_k_without_noise",
         ),
     ],
-    "theory/fedrep/second_order.py": [
+    "theory/fedrep/rounds/second_order.py": [
         Mutation(
             "each kick a round late",
             "round_log_variance=kick[..., 1:]",
@@ -950,7 +950,7 @@ MUTATIONS = {
             "a floor before it is reached", "STATIONARY = (64, 256, 1024)", "STATIONARY = (4,)", "second_order:floor"
         ),
     ],
-    "algorithms/private_fedrep.py": [
+    "algorithms/representation/private_fedrep.py": [
         Mutation(
             "noise without the step size",
             "step_size * self.message_noise_std",
@@ -958,7 +958,7 @@ MUTATIONS = {
             "private_fedrep:loop",
         ),
     ],
-    "algorithms/compressed_fedrep.py": [
+    "algorithms/representation/compressed_fedrep.py": [
         Mutation(
             "kept entries are not enlarged",
             "< self.kept_share) / self.kept_share",
@@ -981,7 +981,7 @@ MUTATIONS = {
             "private_fedrep:definition",
         ),
     ],
-    "theory/fedrep/any_heads.py": [
+    "theory/fedrep/near_truth/any_heads.py": [
         Mutation(
             "all of the error across span(B*)", "(d - k + 2.0) / (d + 2.0) * mean", "mean", "compressed_fedrep:round"
         ),
@@ -1005,20 +1005,20 @@ MUTATIONS = {
             "any_heads",
         ),
     ],
-    "theory/fedrep/schedule.py": [
+    "theory/fedrep/near_truth/schedule.py": [
         Mutation("one cross term of two", "(m - k + 1 + 2 * (d - k))", "(m - k + 1 + (d - k))", "schedule:logarithm"),
     ],
-    "theory/fedrep/weights.py": [
+    "theory/fedrep/near_truth/weights.py": [
         Mutation("heads without cross terms", "(m - k + 1 + 2 * rows)", "(m - k + 1)", "differing_clients:simple"),
         Mutation("participants are everybody", "(rows + 1 + chosen)", "(rows + 1)", "differing_clients:simple"),
         Mutation("the pull once", "symmetric(P @ V @ inverse)", "symmetric(P @ V)", "differing_clients:smaller_limit"),
     ],
-    "theory/fedrep/refitted.py": [
+    "theory/fedrep/near_truth/refitted.py": [
         Mutation(
             "weights without squares", "clients.weights**2 *", "clients.weights *", "differing_clients:information"
         ),
     ],
-    "theory/fedrep/covariances.py": [
+    "theory/fedrep/near_truth/covariances.py": [
         Mutation("a same batch at full speed", "-(1.0 - k / m) * (cov", "-(1.0 - 0.0 / m) * (cov", "covariances:draws"),
         Mutation(
             "one degree of freedom too many",
@@ -1039,7 +1039,7 @@ MUTATIONS = {
             "covariances:rates",
         ),
     ],
-    "theory/fedrep/similar.py": [
+    "theory/fedrep/fixed_samples/similar.py": [
         Mutation(
             "parts outside that are only label noise",
             "(m - k + 1) * rho2 + (d - k)",
@@ -1066,7 +1066,7 @@ MUTATIONS = {
         ),
         Mutation("models that are not pulled", "(b + strength * centre)", "(b + 0.0 * centre)", "personal_models:l2gd"),
     ],
-    "theory/fedrep/cavity.py": [
+    "theory/fedrep/fixed_samples/cavity.py": [
         Mutation(
             "heads of least squares",
             "noise[:, None, None] * root.T, -inside",

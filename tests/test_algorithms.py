@@ -10,9 +10,9 @@ import scipy.stats
 from helpers import each
 
 import linfed as lf
-from linfed.algorithms.fedrod import FedRoDState
 from linfed.algorithms.initial import as_initial
-from linfed.algorithms.lgfedavg import LGFedAvgState
+from linfed.algorithms.representation.fedrod import FedRoDState
+from linfed.algorithms.representation.lgfedavg import LGFedAvgState
 from linfed.data import sources
 from linfed.data.explicit import ExplicitBatch
 from linfed.numerics import linalg

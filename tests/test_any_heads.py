@@ -5,10 +5,10 @@ import pytest
 from helpers import assert_one_line, cleared, normal
 
 import linfed as lf
-from linfed.theory.fedrep import largest_angle
-from linfed.theory.fedrep.any_heads import LocalMap
 from linfed.theory.fedrep.arguments import Clients
-from linfed.theory.fedrep.state_evolution import RoundMoments, RoundSizes
+from linfed.theory.fedrep.fixed_samples.minimum import largest_angle
+from linfed.theory.fedrep.near_truth.any_heads import LocalMap
+from linfed.theory.fedrep.rounds.state_evolution import RoundMoments, RoundSizes
 
 SIZES = {"dim": 20, "n_samples": 8}
 FRESH = lf.FreshSamples(8)

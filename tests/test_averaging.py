@@ -9,7 +9,7 @@ from helpers import Held, Wrapped, assert_same, each, normal
 from test_algorithms import arrays_equal, draw_participants, draw_world
 
 import linfed as lf
-from linfed.algorithms.models import LinearModel
+from linfed.algorithms.parts.models import LinearModel
 from linfed.data import sources
 from linfed.data.explicit import ExplicitBatch
 from linfed.numerics import linalg

@@ -17,7 +17,7 @@ from helpers import assert_one_line, each, normal
 import linfed as lf
 from linfed import theory
 from linfed._values import Configuration
-from linfed.errors import suggestion
+from linfed.checks import suggestion
 
 NAN, INF = float("nan"), float("inf")
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2)

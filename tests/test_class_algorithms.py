@@ -9,7 +9,7 @@ from class_samples import TRIALS, Begin, C, D, K, draw, orders, random, run
 from helpers import assert_one_line, each, normal, some
 
 import linfed as lf
-from linfed.algorithms.general_flute import random_heads
+from linfed.algorithms.representation.general_flute import random_heads
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 ETA = 0.3

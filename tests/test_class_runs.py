@@ -10,7 +10,7 @@ import pytest
 from helpers import assert_one_line, assert_same, each
 
 import linfed as lf
-from linfed.algorithms.fedrod import FedRoDState
+from linfed.algorithms.representation.fedrod import FedRoDState
 from linfed.data.sources import Sizes
 from linfed.reproduction.experiments import load
 

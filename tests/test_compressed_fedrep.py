@@ -7,9 +7,9 @@ from helpers import assert_one_line, basis, each, normal
 
 import linfed as lf
 from linfed.numerics.streams import Stream, generators
-from linfed.theory.fedrep.any_heads import LocalMap
 from linfed.theory.fedrep.arguments import Clients
-from linfed.theory.fedrep.state_evolution import RoundMoments, packed, unpacked
+from linfed.theory.fedrep.near_truth.any_heads import LocalMap
+from linfed.theory.fedrep.rounds.state_evolution import RoundMoments, packed, unpacked
 
 D, K = 7, 2
 

@@ -8,9 +8,9 @@ from helpers import Held, each, normal, rounds_of
 
 import linfed as lf
 from linfed._values import is_from_linfed
-from linfed.algorithms.checked import check_state
-from linfed.algorithms.lgfedavg import LGFedAvgState
+from linfed.algorithms.parts.checked import check_state
 from linfed.algorithms.personal.apfl import APFLState
+from linfed.algorithms.representation.lgfedavg import LGFedAvgState
 
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=9, rank=2, noise_std=0.3)
 TRIALS = 3
@@ -622,7 +622,7 @@ def test_a_state_has_the_sizes_of_what_it_serves():
 
 
 def test_dense_predictors_of_more_than_8_gigabytes_are_refused(monkeypatch):
-    monkeypatch.setattr("linfed.algorithms.base.composed", lambda B, W: W)
+    monkeypatch.setattr("linfed.algorithms.parts.base.composed", lambda B, W: W)
     B = np.broadcast_to(0.0, (2, 10**6, 1))
     some, more = (lf.State(B=B, W=np.broadcast_to(0.0, (2, rows, 1))) for rows in (500, 501))
     assert some.predictors().shape == (2, 500, 1)

@@ -9,9 +9,9 @@ import scipy.optimize
 from helpers import assert_one_line, basis, each, normal, some
 
 import linfed as lf
-from linfed.theory.fedrep.any_heads import LocalMap
 from linfed.theory.fedrep.arguments import Clients
-from linfed.theory.fedrep.state_evolution import RoundMoments, packed
+from linfed.theory.fedrep.near_truth.any_heads import LocalMap
+from linfed.theory.fedrep.rounds.state_evolution import RoundMoments, packed
 
 COUNTS, LEVELS, WEIGHTS = (7, 30, 6, 12, 9, 18), (0.1, 0.2, 0.4, 0.8, 1.0, 0.3), (1.0, 3.0, 0.5, 2.0, 0.3, 1.0)
 

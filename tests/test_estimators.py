@@ -12,7 +12,7 @@ from helpers import assert_one_line, basis, each
 from test_algorithms import SHAPES, draw_participants, draw_world
 
 import linfed as lf
-from linfed.theory.fedrep.largest_angle import mean_distance
+from linfed.theory.fedrep.fixed_samples.largest_angle import mean_distance
 from linfed.theory.spectral import _constants
 
 ESTIMATORS = {

@@ -8,7 +8,7 @@ import pytest
 from helpers import basis, cleared, each, normal, some
 
 import linfed as lf
-from linfed.theory.fedrep import second_order
+from linfed.theory.fedrep.rounds import second_order
 
 theory = lf.theory
 
@@ -89,7 +89,7 @@ COURSES = {
 @pytest.fixture
 def few_draws(monkeypatch):
     """Medians over fewer fixed draws: what is asked here does not depend on how many."""
-    monkeypatch.setattr("linfed.theory.fedrep.truth_rows.VALUES", 1_000)
+    monkeypatch.setattr("linfed.theory.fedrep.rounds.truth_rows.VALUES", 1_000)
     monkeypatch.setattr(second_order, "DRAWS", 64)
     with cleared(second_order.CholeskyChart.of):
         yield

@@ -8,7 +8,7 @@ import pytest
 import linfed as lf
 from experiments import fedrep_pays
 from linfed.statistics.findings import Verdict
-from linfed.theory.fedrep.cavity import typical_mean
+from linfed.theory.fedrep.fixed_samples.cavity import typical_mean
 
 SIZES, CLIENTS = (5, 7, 10, 15, 25, 50, 75, 100, 200), (2, 4, 8, 50, 1000)
 DIM, RANK, TRIALS = 50, 3, 20

@@ -7,7 +7,7 @@ import pytest
 from helpers import each
 
 import linfed as lf
-from linfed.algorithms.fine_tuning import tuned_floats
+from linfed.algorithms.parts.fine_tuning import tuned_floats
 from tests import references as ref
 from tests.test_algorithms import draw_world
 from tests.test_personal_models import CLASSES

@@ -12,9 +12,9 @@ from helpers import assert_one_line, basis, normal, some
 from scipy import linalg
 
 import linfed as lf
-from linfed.theory.fedrep import gradient_round
-from linfed.theory.fedrep.gradient_round import HeadsRound
-from linfed.theory.fedrep.state_evolution import packed, unpacked
+from linfed.theory.fedrep.rounds import gradient_round
+from linfed.theory.fedrep.rounds.gradient_round import HeadsRound
+from linfed.theory.fedrep.rounds.state_evolution import packed, unpacked
 
 # --- one round, against samples ------------------------------------------------------------------------------
 

@@ -7,10 +7,10 @@ import pytest
 from helpers import Wrapped, assert_same, each, normal
 
 import linfed as lf
-from linfed.algorithms.estimators import SpectralEstimator
-from linfed.algorithms.heads import HeadSolver
 from linfed.algorithms.initial import InitialFactors
-from linfed.algorithms.solvers import Solver
+from linfed.algorithms.one_round.estimators import SpectralEstimator
+from linfed.algorithms.parts.heads import HeadSolver
+from linfed.algorithms.parts.solvers import Solver
 
 PROBLEM = lf.SharedRepresentation(n_clients=30, dim=8, rank=2, noise_std=0.1)
 FEDREP = lf.FedRep(rank=2, step_size=0.1, init="random")

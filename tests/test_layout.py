@@ -133,7 +133,7 @@ PLANTED = {
     "of the package": ("problems/base.py", "from linfed import search\n", "linfed.search"),
     "of a public name": ("problems/base.py", "from linfed import simulate\n", "linfed.simulation.run"),
     "by the top level": ("system/files.py", "import linfed as lf\nx = lf.tune\n", "linfed.search.tuning"),
-    "relative": ("algorithms/base.py", "from ..simulation import metrics\n", "linfed.simulation"),
+    "relative": ("algorithms/parts/base.py", "from ..simulation import metrics\n", "linfed.simulation"),
     "relative, in a room": ("data/__init__.py", "from ..figures.style import look\n", "linfed.figures.style"),
     "by name": ("errors.py", 'import importlib\nimportlib.import_module("linfed.cli")\n', "linfed.cli"),
     "for types": (

@@ -7,7 +7,7 @@ from helpers import assert_one_line, normal
 from test_algorithms import draw_participants, draw_world
 
 import linfed as lf
-from linfed.algorithms.models import LinearModel
+from linfed.algorithms.parts.models import LinearModel
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=7, rank=2, noise_std=0.2)

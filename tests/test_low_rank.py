@@ -10,7 +10,7 @@ from helpers import assert_one_line, basis, each, normal
 from test_algorithms import SHAPES, draw_participants, draw_world
 
 import linfed as lf
-from linfed.algorithms import empirical_risk
+from linfed.algorithms.one_round import empirical_risk
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 ROUNDS = 6

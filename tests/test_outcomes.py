@@ -5,7 +5,7 @@ import pytest
 from helpers import basis, each, normal
 
 import linfed as lf
-from linfed.algorithms.overshooting import overshot
+from linfed.algorithms.parts.overshooting import overshot
 
 N, M, D, K = 20, 30, 8, 2
 COMPLETED, UNSTABLE, STALLED = lf.Status.COMPLETED, lf.Status.UNSTABLE, lf.Status.STALLED

@@ -8,7 +8,7 @@ import references as ref
 from helpers import each, normal
 
 import linfed as lf
-from linfed.algorithms.base import requires_of
+from linfed.algorithms.parts.base import requires_of
 from linfed.data.explicit import ExplicitBatch
 from linfed.numerics.least_squares import joint_ridge
 

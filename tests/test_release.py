@@ -113,8 +113,8 @@ def test_files_that_are_not_committed(top, capsys):
 @pytest.mark.parametrize(
     ("module", "named", "line"),
     [
-        ("algorithms/tpgd.py", "lf.FedRep", "can be released"),
-        ("algorithms/tpgd.py", "lf.TPGD", "one: its code has changed"),
+        ("algorithms/representation/tpgd.py", "lf.FedRep", "can be released"),
+        ("algorithms/representation/tpgd.py", "lf.TPGD", "one: its code has changed"),
         ("data/rows.py", "lf.FedRep", "one: its code has changed"),
         ("plotting/curves.py", "lf.TPGD", "can be released"),
     ],

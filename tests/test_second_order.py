@@ -11,9 +11,16 @@ from helpers import assert_one_line, basis, cleared, normal, some
 
 import linfed as lf
 from linfed.numerics import linalg, trailing
-from linfed.theory.fedrep import second_order
 from linfed.theory.fedrep.arguments import Clients
-from linfed.theory.fedrep.round_moments import Fluctuations, HeadTensors, OwnWeights, Round, RoundLaw, sine_and_cosine
+from linfed.theory.fedrep.rounds import second_order
+from linfed.theory.fedrep.rounds.round_moments import (
+    Fluctuations,
+    HeadTensors,
+    OwnWeights,
+    Round,
+    RoundLaw,
+    sine_and_cosine,
+)
 
 NAN = float("nan")
 SETTING = {"dim": 12, "n_samples": 9, "step_size": 0.5, "rounds": 6, "noise_std": 0.1}

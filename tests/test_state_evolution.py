@@ -12,7 +12,7 @@ import scipy.stats
 from helpers import assert_one_line, basis, each, normal, some
 
 import linfed as lf
-from linfed.theory.fedrep.state_evolution import packed, unpacked, weighted_moments
+from linfed.theory.fedrep.rounds.state_evolution import packed, unpacked, weighted_moments
 
 NAN, INF = float("nan"), float("inf")
 

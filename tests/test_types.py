@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import linfed as lf
-from linfed.algorithms.base import InitContext
+from linfed.algorithms.parts.base import InitContext
 from linfed.data.batch import Batch
 
 

@@ -8,8 +8,8 @@ import pytest
 from helpers import assert_one_line, basis, normal
 
 import linfed as lf
-from linfed.theory.fedrep.state_evolution import RoundSizes
-from linfed.theory.fedrep.truth_rows import MedianDraws, Start, TruthRows
+from linfed.theory.fedrep.rounds.state_evolution import RoundSizes
+from linfed.theory.fedrep.rounds.truth_rows import MedianDraws, Start, TruthRows
 
 # --- one round -----------------------------------------------------------------------------------------------
 
@@ -515,7 +515,7 @@ def test_it_comes_to_rest_and_stays_there(name, start, monkeypatch):
 
     A start that is given determines rows below U_k as well.
     """
-    monkeypatch.setattr("linfed.theory.fedrep.truth_rows.VALUES", 10_000)
+    monkeypatch.setattr("linfed.theory.fedrep.rounds.truth_rows.VALUES", 10_000)
     r, dim = LONG[name]
     V = points(40, np.r_[3.0, np.geomspace(0.8, 0.02, r - 1)])
     setting = {"V": V, "rank": 2, "dim": dim, "n_samples": 12, "step_size": 0.25}

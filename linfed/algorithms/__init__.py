@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from linfed.algorithms.altgdmin import AltGDmin
-from linfed.algorithms.altmin import AltMin
-from linfed.algorithms.anil import ANIL
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
-from linfed.algorithms.base import Algorithm
-from linfed.algorithms.compressed_fedrep import CompressedFedRep
-from linfed.algorithms.empirical_risk import BurerMonteiro, NuclearNorm
-from linfed.algorithms.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
-from linfed.algorithms.fedbabu import FedBABU
-from linfed.algorithms.fedper import FedPer
-from linfed.algorithms.fedrep import FedRep
-from linfed.algorithms.fedrod import FedRoD
-from linfed.algorithms.flute import FLUTE
-from linfed.algorithms.general_flute import GeneralFLUTE
-from linfed.algorithms.lgfedavg import LGFedAvg
-from linfed.algorithms.local_only import LocalOnly
-from linfed.algorithms.maml import MAML
-from linfed.algorithms.oracle import Oracle
+from linfed.algorithms.baselines.local_only import LocalOnly
+from linfed.algorithms.baselines.oracle import Oracle
+from linfed.algorithms.baselines.personalized import Personalized
+from linfed.algorithms.baselines.pooled import PooledLeastSquares
+from linfed.algorithms.one_round.empirical_risk import BurerMonteiro, NuclearNorm
+from linfed.algorithms.one_round.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
+from linfed.algorithms.parts.base import Algorithm
 from linfed.algorithms.personal import APFL, L2GD, Ditto, FedMTL, PerFedAvg, PFedMe
-from linfed.algorithms.personalized import Personalized
-from linfed.algorithms.pooled import PooledLeastSquares
-from linfed.algorithms.private_fedrep import PrivateFedRep
-from linfed.algorithms.shortcut import FedRepShortcut
-from linfed.algorithms.tpgd import TPGD
+from linfed.algorithms.representation.altgdmin import AltGDmin
+from linfed.algorithms.representation.altmin import AltMin
+from linfed.algorithms.representation.anil import ANIL
+from linfed.algorithms.representation.compressed_fedrep import CompressedFedRep
+from linfed.algorithms.representation.fedbabu import FedBABU
+from linfed.algorithms.representation.fedper import FedPer
+from linfed.algorithms.representation.fedrep import FedRep
+from linfed.algorithms.representation.fedrod import FedRoD
+from linfed.algorithms.representation.flute import FLUTE
+from linfed.algorithms.representation.general_flute import GeneralFLUTE
+from linfed.algorithms.representation.lgfedavg import LGFedAvg
+from linfed.algorithms.representation.maml import MAML
+from linfed.algorithms.representation.private_fedrep import PrivateFedRep
+from linfed.algorithms.representation.shortcut import FedRepShortcut
+from linfed.algorithms.representation.tpgd import TPGD
 
 ALGORITHMS: dict[str, type[Algorithm]] = {
     cls.__name__: cls

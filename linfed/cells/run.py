@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from linfed._values import ByValue, Configuration, check_fields, converted, owned
-from linfed.algorithms.base import Algorithm
+from linfed.algorithms.parts.base import Algorithm
+from linfed.checks import check_instance
 from linfed.data.samples import Data
-from linfed.errors import check_instance
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
 from linfed.search.tuning import Tuned

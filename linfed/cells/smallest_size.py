@@ -13,11 +13,9 @@ import numpy as np
 
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, instance, optional, positive, takes
-from linfed.algorithms.base import Algorithm
+from linfed.algorithms.parts.base import Algorithm
 from linfed.cells.run import Part, Run
-from linfed.errors import (
-    NoPredictionError,
-    SizeError,
+from linfed.checks import (
     check_bool,
     check_integer,
     check_number,
@@ -26,6 +24,7 @@ from linfed.errors import (
     is_real,
     short_repr,
 )
+from linfed.errors import NoPredictionError, SizeError
 from linfed.prediction import predict
 from linfed.search.levels import Level
 from linfed.search.tuning import Tuned

@@ -61,6 +61,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def _near(given: str, allowed: list[str], cutoff: float = 0.5) -> str:
-    """Return a suggestion; `linfed.errors.suggestion` would import NumPy."""
+    """Return a suggestion; `linfed.checks.suggestion` would import NumPy."""
     close = difflib.get_close_matches(given, allowed, n=1, cutoff=cutoff)
     return f" (did you mean {close[0]!r}?)" if close else ""

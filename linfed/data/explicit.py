@@ -15,10 +15,10 @@ import numpy as np
 
 from linfed._types import Array
 from linfed._values import readonly
+from linfed.checks import check_number
 from linfed.data.labels import LabelLaw
 from linfed.data.row_batch import RowBatch
 from linfed.data.rows import Rows
-from linfed.errors import check_number
 from linfed.numerics.least_squares import full_least_squares, head_least_squares, joint_ridge, smallest_shortcut
 from linfed.numerics.linalg import CACHE_VALUES, client_blocks, tall_product, weighted_messages
 

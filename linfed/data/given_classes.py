@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Mask
+from linfed.checks import check_array, check_integer, check_shape, check_whole
 from linfed.data.classes import find_classes
 from linfed.data.samples import GivenSamples, Samples
 from linfed.data.sources import Sizes
 from linfed.data.splits import owners_of
-from linfed.errors import check_array, check_integer, check_shape, check_whole
 from linfed.numerics.streams import Seed
 from linfed.system.memory import check_fits
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from linfed._types import Array, Indices, Mask
 from linfed._values import readonly
+from linfed.checks import check_integer
 from linfed.data.rows import HeldRows, Rows, Workspace
-from linfed.errors import check_integer
 from linfed.numerics.streams import TrialRandom
 
 

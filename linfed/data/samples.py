@@ -11,11 +11,19 @@ import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed._values import Configuration, check_fields, optional
+from linfed.checks import (
+    check_array,
+    check_bool,
+    check_integer,
+    check_number,
+    check_shape,
+    is_several,
+    short_repr,
+)
 from linfed.data.compressed import factor_of
 from linfed.data.explicit import ExplicitBatch, normal_equations
 from linfed.data.sources import Counts, Sizes, draw_fixed, everybody
 from linfed.data.splits import dealt, held_out, owners_of
-from linfed.errors import check_array, check_bool, check_integer, check_number, check_shape, is_several, short_repr
 from linfed.numerics.streams import Seed, check_seed, check_trials
 from linfed.problems import Problem, check_problem, n_classes
 from linfed.system.memory import check_copy, check_fits

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator, Indices
-from linfed.errors import check_array, check_integer, check_number, check_shape, check_whole, short_repr
+from linfed.checks import check_array, check_integer, check_number, check_shape, check_whole, short_repr
 from linfed.numerics.rounding import rounded_share
 from linfed.numerics.streams import Seed, Stream, check_seed, generators
 from linfed.problems.classes import checked_classes_per_client, dealt_classes

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from linfed._types import Array, Generator, Indices
+from linfed.checks import check_bool, check_integer, check_number, is_several, short_repr
 from linfed.data.given_classes import GivenClasses
-from linfed.errors import check_bool, check_integer, check_number, is_several, short_repr
 from linfed.numerics.streams import Seed, Stream, check_seed, generators
 from linfed.system.memory import check_fits
 

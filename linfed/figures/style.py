@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-import linfed
-from linfed.errors import check_choice, check_instance, check_number, check_text, suggestion
+from linfed._package import __version__
+from linfed.checks import check_choice, check_instance, check_number, check_text, suggestion
 from linfed.system.files import named_file, replacing
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def save_figure(
     named_file(stem, "", name="stem")
     name = os.fsdecode(stem)
     name = name.removesuffix(".png").removesuffix(".pdf")
-    texts = {"Creator": f"linfed {linfed.__version__}", **(metadata or {})}
+    texts = {"Creator": f"linfed {__version__}", **(metadata or {})}
     paths, layout = [], whole.get_layout_engine()
     with style():
         try:

@@ -19,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 
 from linfed._types import Array, Generator, Indices
-from linfed.errors import check_integer, is_integer, short_repr
+from linfed.checks import check_integer, is_integer, short_repr
 from linfed.numerics.seeds import trial_generators
 
 Seed: TypeAlias = int | tuple[int, ...]

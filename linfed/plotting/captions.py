@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from linfed.errors import is_real
+from linfed.checks import is_real
 from linfed.plotting.panels import rows_of
 from linfed.system.files import replacing
 from linfed.tables.table import Table

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from linfed.errors import (
+from linfed.checks import (
     check_among,
     check_bool,
     check_instance,

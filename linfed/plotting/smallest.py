@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from linfed._types import Array
-from linfed.errors import check_instance
+from linfed.checks import check_instance
 from linfed.figures.style import label, line_style
 from linfed.plotting.panels import panels
 from linfed.statistics.formulas import SYMBOLS

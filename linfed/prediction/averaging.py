@@ -11,12 +11,13 @@ import numpy as np
 from linfed._types import Array
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
-from linfed.algorithms.base import State
-from linfed.algorithms.step_size import one_step
+from linfed.algorithms.parts.base import State
+from linfed.algorithms.parts.step_size import one_step
+from linfed.checks import short_repr
 from linfed.data.explicit import normal_equations
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import draw_fixed
-from linfed.errors import NoPredictionError, short_repr
+from linfed.errors import NoPredictionError
 from linfed.prediction.prediction import Asked, Prediction, Quantity
 from linfed.simulation.engines import draws_factors
 from linfed.simulation.job import Job

@@ -9,22 +9,23 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Array
-from linfed.algorithms.compressed_fedrep import CompressedFedRep
-from linfed.algorithms.fedrep import FedRep
-from linfed.algorithms.heads import ExactHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
-from linfed.algorithms.private_fedrep import PrivateFedRep
-from linfed.algorithms.step_size import one_step
+from linfed.algorithms.parts.heads import ExactHeads
+from linfed.algorithms.parts.step_size import one_step
+from linfed.algorithms.representation.compressed_fedrep import CompressedFedRep
+from linfed.algorithms.representation.fedrep import FedRep
+from linfed.algorithms.representation.private_fedrep import PrivateFedRep
+from linfed.checks import short_repr
 from linfed.data.samples import FreshSamples
-from linfed.errors import NoPredictionError, short_repr
+from linfed.errors import NoPredictionError
 from linfed.numerics.linalg import qr_positive
 from linfed.problems import Problem, Truth
 from linfed.problems.designs import is_gaussian
 from linfed.simulation.job import Job
 from linfed.simulation.loop import first_state
-from linfed.theory.fedrep.any_heads import LocalMap
 from linfed.theory.fedrep.arguments import Clients, is_orthonormal
-from linfed.theory.fedrep.state_evolution import RoundMoments
+from linfed.theory.fedrep.near_truth.any_heads import LocalMap
+from linfed.theory.fedrep.rounds.state_evolution import RoundMoments
 
 CLIPPED = 1e-3
 """Mean number of clipped messages in a run below which clipping is ignored."""

@@ -9,12 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from linfed._types import Indices
-from linfed.algorithms.compressed_fedrep import CompressedFedRep
-from linfed.algorithms.fedrep import FedRep
-from linfed.algorithms.heads import GradientHeads
 from linfed.algorithms.initial import AtDistance, TrueSubspace
+from linfed.algorithms.parts.heads import GradientHeads
+from linfed.algorithms.representation.compressed_fedrep import CompressedFedRep
+from linfed.algorithms.representation.fedrep import FedRep
+from linfed.checks import check_noise_std, short_repr
 from linfed.data.samples import FixedSamples, FreshSamples
-from linfed.errors import NoPredictionError, check_noise_std, short_repr
+from linfed.errors import NoPredictionError
 from linfed.numerics.linalg import distance_from
 from linfed.prediction.cases import FedRepRun, heads_of
 from linfed.prediction.laws import (
@@ -40,7 +41,7 @@ from linfed.problems.given import GivenTruth
 from linfed.simulation.engines import obstacle
 from linfed.simulation.job import Job, no_reference, seconds_of_a_trial
 from linfed.simulation.loop import first_state
-from linfed.theory.fedrep.fixed_samples import fixed_sample_floor
+from linfed.theory.fedrep.fixed_samples.minimum import fixed_sample_floor
 from linfed.theory.flute.low_rank import truncation_floor
 
 CHAIN_CLIENTS = 1000

@@ -8,17 +8,18 @@ from typing import TypeAlias
 
 import numpy as np
 
-from linfed.algorithms.heads import GradientHeads
-from linfed.errors import NoPredictionError, check_noise_std
+from linfed.algorithms.parts.heads import GradientHeads
+from linfed.checks import check_noise_std
+from linfed.errors import NoPredictionError
 from linfed.prediction.cases import FedRepRun, Trial
 from linfed.prediction.prediction import Asked, Curves, Quantity, Slow, joined
-from linfed.theory.fedrep.any_heads import LocalMap
-from linfed.theory.fedrep.gradient_heads import gradient_heads_evolution
-from linfed.theory.fedrep.largest_angle import median_distance
-from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution, second_order_floor
-from linfed.theory.fedrep.state_evolution import state_evolution
-from linfed.theory.fedrep.under_parameterized import under_parameterized_evolution, under_parameterized_floor
-from linfed.theory.fedrep.without_qr import unnormalized_evolution
+from linfed.theory.fedrep.fixed_samples.largest_angle import median_distance
+from linfed.theory.fedrep.near_truth.any_heads import LocalMap
+from linfed.theory.fedrep.near_truth.without_qr import unnormalized_evolution
+from linfed.theory.fedrep.rounds.gradient_heads import gradient_heads_evolution
+from linfed.theory.fedrep.rounds.second_order import SecondOrder, second_order_evolution, second_order_floor
+from linfed.theory.fedrep.rounds.state_evolution import state_evolution
+from linfed.theory.fedrep.rounds.under_parameterized import under_parameterized_evolution, under_parameterized_floor
 
 FAR_START = 0.97
 """Initial distance above which the time of escape depends on chance."""

@@ -9,15 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.algorithms.altmin import AltMin
-from linfed.algorithms.empirical_risk import BurerMonteiro
-from linfed.algorithms.estimators import SpectralEstimator
-from linfed.algorithms.flute import FLUTE
-from linfed.algorithms.local_only import LocalOnly
-from linfed.algorithms.oracle import Oracle
-from linfed.algorithms.step_size import one_step
+from linfed.algorithms.baselines.local_only import LocalOnly
+from linfed.algorithms.baselines.oracle import Oracle
+from linfed.algorithms.one_round.empirical_risk import BurerMonteiro
+from linfed.algorithms.one_round.estimators import SpectralEstimator
+from linfed.algorithms.parts.step_size import one_step
+from linfed.algorithms.representation.altmin import AltMin
+from linfed.algorithms.representation.flute import FLUTE
+from linfed.checks import check_noise_std, short_repr
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
-from linfed.errors import NoPredictionError, check_noise_std, short_repr
+from linfed.errors import NoPredictionError
 from linfed.prediction.fedrep import minimum_quantity, truncation_metric, truncation_quantity
 from linfed.prediction.prediction import Asked, Curves, Prediction, Quantity
 from linfed.problems import Problem, Truth

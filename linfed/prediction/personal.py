@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from linfed._types import Array
-from linfed.algorithms.base import State
+from linfed.algorithms.parts.base import State
+from linfed.algorithms.parts.step_size import one_step
 from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
 from linfed.algorithms.personal.base import PersonalModels
-from linfed.algorithms.step_size import one_step
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.sources import everybody
 from linfed.errors import NoPredictionError

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from linfed.algorithms.fedrep import FedRep
-from linfed.algorithms.heads import ExactHeads
+from linfed.algorithms.parts.heads import ExactHeads
+from linfed.algorithms.representation.fedrep import FedRep
 from linfed.data.samples import FreshSamples
 from linfed.simulation.job import Job
 

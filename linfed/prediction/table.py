@@ -5,18 +5,18 @@ from __future__ import annotations
 import textwrap
 from typing import NamedTuple
 
-from linfed.algorithms.altmin import AltMin
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
-from linfed.algorithms.base import Algorithm
-from linfed.algorithms.compressed_fedrep import CompressedFedRep
-from linfed.algorithms.empirical_risk import BurerMonteiro
-from linfed.algorithms.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
-from linfed.algorithms.fedrep import FedRep
-from linfed.algorithms.flute import FLUTE
-from linfed.algorithms.local_only import LocalOnly
-from linfed.algorithms.oracle import Oracle
+from linfed.algorithms.baselines.local_only import LocalOnly
+from linfed.algorithms.baselines.oracle import Oracle
+from linfed.algorithms.one_round.empirical_risk import BurerMonteiro
+from linfed.algorithms.one_round.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
+from linfed.algorithms.parts.base import Algorithm
 from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
-from linfed.algorithms.private_fedrep import PrivateFedRep
+from linfed.algorithms.representation.altmin import AltMin
+from linfed.algorithms.representation.compressed_fedrep import CompressedFedRep
+from linfed.algorithms.representation.fedrep import FedRep
+from linfed.algorithms.representation.flute import FLUTE
+from linfed.algorithms.representation.private_fedrep import PrivateFedRep
 from linfed.prediction.fedrep import MINIMUM, NARROW, STILL
 from linfed.prediction.laws import (
     COMPRESSED,

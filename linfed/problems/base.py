@@ -14,7 +14,7 @@ import numpy as np
 
 from linfed._types import Array, Indices, MaybeNone
 from linfed._values import EqualByValue
-from linfed.errors import check_instance, check_integer, short_repr
+from linfed.checks import check_instance, check_integer, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize, qr_positive
 from linfed.numerics.streams import Seed, check_trials
 from linfed.problems.designs import Design, Gaussian

@@ -11,7 +11,7 @@ import numpy as np
 
 from linfed._types import Array, Generator, Mask
 from linfed._values import Configuration, check_fields, converted, optional, positive
-from linfed.errors import check_integer, is_several, short_repr
+from linfed.checks import check_integer, is_several, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, orthonormalize
 from linfed.numerics.streams import Seed, Stream, check_trials, generators
 from linfed.problems.base import Truth

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from linfed._types import Array, Generator, Indices
 from linfed._values import ByValue, declared_last
-from linfed.errors import check_array, check_choice, short_repr
+from linfed.checks import check_array, check_choice, short_repr
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, converted
-from linfed.errors import check_array, check_integer, check_noise_stds, check_shape, short_repr
+from linfed.checks import check_array, check_integer, check_noise_stds, check_shape, short_repr
 from linfed.numerics.linalg import RANK_TOLERANCE, column_rank
 from linfed.numerics.streams import Seed, check_trials
 from linfed.problems.base import NO_CLOSED_FORM, Truth, not_unique

@@ -10,7 +10,7 @@ import numpy as np
 
 from linfed._types import Array, Generator
 from linfed._values import check_fields, non_negative, optional
-from linfed.errors import check_bool, check_integer
+from linfed.checks import check_bool, check_integer
 from linfed.numerics.streams import Seed, Stream, generators
 from linfed.problems.base import Truth
 from linfed.problems.shared import SharedRepresentation

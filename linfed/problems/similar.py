@@ -11,7 +11,7 @@ import numpy as np
 
 from linfed._types import Generator
 from linfed._values import check_fields, non_negative
-from linfed.errors import check_number
+from linfed.checks import check_number
 from linfed.numerics.rounding import rounded_share
 from linfed.numerics.streams import Seed, Stream, generators
 from linfed.problems.base import Truth

@@ -11,7 +11,7 @@ import numpy as np
 
 from linfed._types import Array, Generator
 from linfed._values import Configuration, check_fields, converted, optional, positive
-from linfed.errors import check_array, check_integer, check_noise_stds, short_repr
+from linfed.checks import check_array, check_integer, check_noise_stds, short_repr
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import Seed, Stream, check_trials, generators
 from linfed.problems.base import NO_CLOSED_FORM, Truth, check_new_clients, not_unique

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from linfed.errors import UsageError, suggestion
+from linfed.checks import suggestion
+from linfed.errors import UsageError
 from linfed.report.scoreboard import Record, measured, record, records
 from linfed.reproduction.records import is_judged
 from linfed.statistics.findings import required

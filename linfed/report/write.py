@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from linfed.errors import UsageError, check_progress
+from linfed.checks import check_progress
+from linfed.errors import UsageError
 from linfed.report import scoreboard
 from linfed.report.compare import compare, read
 from linfed.report.content import Content

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import linfed
+from linfed._package import FOLDER
 from linfed.sweeps.code_hash import SHIPPED
 
 FILE = "CITATION.cff"
@@ -16,7 +16,7 @@ FIELDS = {"title": "title", "version": "version", "date-released": "year", "doi"
 
 def citation_file() -> Path:
     """Return the path of ``CITATION.cff``: in the installed package, or next to the package in a checkout."""
-    package = Path(linfed.__file__).parent
+    package = FOLDER
     return next(path for path in (package / SHIPPED / FILE, package.parent / FILE) if path.is_file())
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from linfed.cells.run import Run
-from linfed.errors import SizeError, check_instance, check_text, is_real
+from linfed.checks import check_instance, check_text, is_real
+from linfed.errors import SizeError
 from linfed.figures.curves import draw_prediction
 from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, inches, line_style, shades
 from linfed.plotting.captions import sizes

@@ -20,8 +20,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import linfed
-from linfed.errors import UsageError, short_repr, suggestion
+from linfed._package import FOLDER
+from linfed.checks import short_repr, suggestion
+from linfed.errors import UsageError
 from linfed.sweeps.code_hash import SHIPPED
 from linfed.tables.grid import checked_cells
 
@@ -92,7 +93,7 @@ def _of_checkout(here: Path) -> list[Path]:
 
 def _of_package() -> list[Path]:
     """Return the possible folders of the experiments of linfed: in the package, and next to it in a checkout."""
-    package = Path(linfed.__file__).parent
+    package = FOLDER
     checkout_folders = [package.parent / "experiments"] if _is_linfed(package.parent / "pyproject.toml") else []
     return [package / SHIPPED / "experiments", *checkout_folders]
 

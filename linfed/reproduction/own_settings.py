@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from linfed._values import Choice, Configuration
-from linfed.errors import SizeError, UsageError, is_real, short_repr, suggestion
+from linfed.checks import is_real, short_repr, suggestion
+from linfed.errors import SizeError, UsageError
 from linfed.search.tuning import Tuned
 from linfed.statistics.formulas import SYMBOLS
 from linfed.tables.grid import changed

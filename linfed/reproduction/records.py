@@ -12,7 +12,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from linfed.errors import UsageError, short_repr, suggestion
+from linfed.checks import short_repr, suggestion
+from linfed.errors import UsageError
 from linfed.reproduction.committed import committed_runs
 from linfed.statistics.findings import Finding, Hypothesis, Verdict
 from linfed.system.files import refuse_pipe

@@ -21,8 +21,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-import linfed
-from linfed.errors import SweepError, UsageError, short_repr
+from linfed._package import __version__
+from linfed.checks import short_repr
+from linfed.errors import SweepError, UsageError
 from linfed.plotting.captions import captions, write_caption
 from linfed.reproduction.committed import Settings
 from linfed.reproduction.default_figure import default_figure
@@ -405,7 +406,7 @@ def source_hashes(module: ModuleType) -> dict[str, str]:
 
 def _metadata(described: Mapping[str, Any]) -> dict[str, str]:
     """Return the metadata of a run's figures: version, command, hashes of the code and commit."""
-    version = described.get("versions", {}).get("linfed", linfed.__version__)
+    version = described.get("versions", {}).get("linfed", __version__)
     texts = {"Creator": f"linfed {version}"}
     if "command" in described:
         texts["Subject"] = described["command"]

@@ -16,9 +16,10 @@ import numpy as np
 
 from linfed._types import Array, Indices
 from linfed._values import Configuration, EqualByValue
-from linfed.algorithms.base import Algorithm
+from linfed.algorithms.parts.base import Algorithm
+from linfed.checks import check_instance, check_sequence, check_unmasked, is_real, short_repr
 from linfed.data.samples import Data
-from linfed.errors import GridEdgeWarning, check_instance, check_sequence, check_unmasked, is_real, short_repr
+from linfed.errors import GridEdgeWarning
 from linfed.figures import html as page
 from linfed.figures.style import KINDS
 from linfed.numerics.streams import Seed

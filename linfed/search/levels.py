@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, one_of, positive, takes
-from linfed.errors import check_bool, check_numbers, short_repr
+from linfed.checks import check_bool, check_numbers, short_repr
 from linfed.simulation.metrics import Metric
 
 BELOW, ABOVE = "below", "above"

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed._values import Configuration, check_fields, positive, takes
-from linfed.algorithms.base import Algorithm
-from linfed.errors import is_real, short_repr
+from linfed.algorithms.parts.base import Algorithm
+from linfed.checks import is_real, short_repr
 from linfed.simulation.metrics import SHARES
 from linfed.tables.grid import at_path, changed
 

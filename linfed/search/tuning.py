@@ -13,10 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 from linfed._types import Array, Indices
 from linfed._values import ByValue, Check, check_fields, converted, non_negative, optional, owned, takes
-from linfed.algorithms.base import Algorithm, check_algorithm
-from linfed.data.samples import Data, GivenSamples
-from linfed.errors import (
-    ValidationWarning,
+from linfed.algorithms.parts.base import Algorithm, check_algorithm
+from linfed.checks import (
     check_bool,
     check_choice,
     check_integer,
@@ -26,6 +24,8 @@ from linfed.errors import (
     short_repr,
     suggestion,
 )
+from linfed.data.samples import Data, GivenSamples
+from linfed.errors import ValidationWarning
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
 from linfed.search.grid_search import Search, Tries, TuningResult, attempts, measured, recorded

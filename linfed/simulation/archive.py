@@ -13,11 +13,11 @@ import numpy as np
 from linfed._types import Array, Json
 from linfed._values import Configuration
 from linfed.algorithms import ALGORITHMS
-from linfed.algorithms.base import State, frozen
-from linfed.algorithms.fine_tuning import AllLayers
-from linfed.algorithms.heads import ExactHeads, GradientHeads
 from linfed.algorithms.initial import INITIALISATIONS
-from linfed.algorithms.solvers import ClosedForm, GradientSteps
+from linfed.algorithms.parts.base import State, frozen
+from linfed.algorithms.parts.fine_tuning import AllLayers
+from linfed.algorithms.parts.heads import ExactHeads, GradientHeads
+from linfed.algorithms.parts.solvers import ClosedForm, GradientSteps
 from linfed.data.given_classes import GivenClasses
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
 from linfed.problems import (

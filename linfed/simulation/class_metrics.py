@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 
 from linfed._types import Array, Mask
-from linfed.algorithms.base import State
+from linfed.algorithms.parts.base import State
 from linfed.data.classes import ClassBatch, SampleMeasure, is_correct, is_correct_among_held, sample_losses
 from linfed.data.projected import ProjectedHeldOut
 from linfed.errors import EngineError

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from linfed._types import Array
-from linfed.algorithms.base import Algorithm, Requires, State, declares_requires, requires_of
 from linfed.algorithms.initial import Moments, TruncatedAverages
+from linfed.algorithms.parts.base import Algorithm, Requires, State, declares_requires, requires_of
+from linfed.checks import check_choice
 from linfed.data.chain import ChainSource
 from linfed.data.class_sources import FixedClassSource, FreshClassSource, draw_fixed_classes
 from linfed.data.compressed import (
@@ -25,7 +26,7 @@ from linfed.data.compressed import (
 from linfed.data.projected import KEPT_VALUES, ProjectedClassSource, ProjectedSource
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import FixedSource, FreshSource, Sizes, Source, draw_fixed
-from linfed.errors import EngineError, check_choice
+from linfed.errors import EngineError
 from linfed.numerics.layers import shape_of_client
 from linfed.numerics.linalg import CACHE_VALUES
 from linfed.numerics.streams import Seed, TrialRandom
@@ -136,7 +137,7 @@ def _other_coordinates(setting: EngineQuery) -> str:
 
 
 class _Shapes:
-    """Start of a single trial (`linfed.algorithms.base.InitContext`), for the shapes of an initial state."""
+    """Start of a single trial (`linfed.algorithms.parts.base.InitContext`), for the shapes of an initial state."""
 
     def __init__(self, setting: EngineQuery) -> None:
         sizes = setting.sizes

@@ -10,11 +10,12 @@ import numpy as np
 
 from linfed._types import Indices
 from linfed._values import is_from_linfed
-from linfed.algorithms.base import Algorithm, check_algorithm
 from linfed.algorithms.initial import Initialization, Moments, TruncatedAverages
+from linfed.algorithms.parts.base import Algorithm, check_algorithm
+from linfed.checks import check_instance, check_integer
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples, check_truthless
 from linfed.data.sources import Sizes
-from linfed.errors import SizeError, check_instance, check_integer
+from linfed.errors import SizeError
 from linfed.numerics.streams import Seed, check_seed
 from linfed.numerics.threads import thread_count
 from linfed.problems import Problem, check_problem, n_classes

@@ -14,11 +14,11 @@ import numpy as np
 
 from linfed._types import Array, Indices, Mask
 from linfed._values import is_from_linfed, readonly
-from linfed.algorithms.base import Algorithm, State, frozen, separate
-from linfed.algorithms.checked import check_state, has_form_of
+from linfed.algorithms.parts.base import Algorithm, State, frozen, separate
+from linfed.algorithms.parts.checked import check_state, has_form_of
+from linfed.checks import LARGEST_INTEGER
 from linfed.data.batch import Batch
 from linfed.data.samples import Data, GivenSamples
-from linfed.errors import LARGEST_INTEGER
 from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed, TrialRandom
 from linfed.problems import Problem, Truth

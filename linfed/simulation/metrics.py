@@ -16,11 +16,18 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed._values import readonly, takes
-from linfed.algorithms.base import State
+from linfed.algorithms.parts.base import State
+from linfed.checks import (
+    check_array,
+    check_choice,
+    check_instance,
+    check_returned,
+    short_repr,
+    suggestion,
+)
 from linfed.data.classes import ClassBatch
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.projected import ProjectedHeldOut
-from linfed.errors import check_array, check_choice, check_instance, check_returned, short_repr, suggestion
 from linfed.numerics.linalg import column_rank, distance_from, factored_squared_lengths, span_distance
 from linfed.problems import Truth
 from linfed.simulation.class_metrics import (

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed.algorithms.base import Algorithm, State
+from linfed.algorithms.parts.base import Algorithm, State
+from linfed.checks import check_instance, check_integer, short_repr
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.labels import LabelLaw
 from linfed.data.samples import GivenSamples, given_batch
-from linfed.errors import check_instance, check_integer, short_repr
 from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed, Stream, check_seed, generators
 from linfed.problems import Problem, Truth, check_problem, n_classes

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from linfed._types import Mask
-from linfed.algorithms.base import Algorithm, State
-from linfed.algorithms.oracle import Oracle
+from linfed.algorithms.baselines.oracle import Oracle
+from linfed.algorithms.parts.base import Algorithm, State
 from linfed.data.batch import Batch
 from linfed.data.samples import FreshSamples, GivenSamples
 from linfed.data.sources import Source

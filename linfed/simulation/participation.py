@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Indices
-from linfed.errors import check_unmasked, is_integer, short_repr
+from linfed.checks import check_unmasked, is_integer, short_repr
 from linfed.numerics.rounding import rounded_share
 from linfed.numerics.streams import BLOCK_VALUES, Seed, Stream, generators
 from linfed.system.memory import check_copy

@@ -14,20 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import linfed
+from linfed._package import __version__
 from linfed._types import Array, Indices, Json
-from linfed.algorithms.base import Algorithm, State
+from linfed.algorithms.parts.base import Algorithm, State
+from linfed.checks import check_bool, check_choice, check_instance, check_text, short_repr
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
-from linfed.errors import (
-    DivergenceWarning,
-    EngineError,
-    check_bool,
-    check_choice,
-    check_instance,
-    check_text,
-    short_repr,
-)
+from linfed.errors import DivergenceWarning, EngineError
 from linfed.figures import curves, html
 from linfed.figures.style import free_look, line_properties, tell_apart
 from linfed.numerics.linalg import quiet
@@ -637,7 +630,7 @@ def _encode(result: Result) -> tuple[dict[str, Array], Json]:
     arrays |= {"rounds": result.rounds, "status_round": result.status_round}
     described = {
         "format": archive.FORMAT,
-        "version": linfed.__version__,
+        "version": __version__,
         "algorithm": archive.encode(result.algorithm, "algorithm", arrays),
         "problem": archive.encode(result.problem, "problem", arrays),
         "data": archive.encode(result.data, "data", arrays),

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Array
-from linfed.algorithms.base import Algorithm, State, frozen
+from linfed.algorithms.parts.base import Algorithm, State, frozen
+from linfed.checks import check_integer, check_progress
 from linfed.data.samples import Data, GivenSamples
-from linfed.errors import check_integer, check_progress
 from linfed.numerics.streams import Seed
 from linfed.numerics.threads import map_threads
 from linfed.problems import Problem

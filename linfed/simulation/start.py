@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.initial import Initial, InitialFactors, Initialization, Moments, as_factors, as_initial
+from linfed.checks import check_returned
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.samples import GivenSamples
 from linfed.data.sources import Source
-from linfed.errors import EngineError, check_returned
+from linfed.errors import EngineError
 from linfed.numerics.layers import shape_of_client
 from linfed.numerics.streams import Stream, TrialRandom, generators
 from linfed.problems import Truth
@@ -21,7 +22,7 @@ from linfed.simulation.job import Job, check_initialization, describe_initializa
 
 
 class ResolvedStart:
-    """Provider of an algorithm's initial arrays, sizes and random numbers (`linfed.algorithms.base.InitContext`)."""
+    """Provider of an algorithm's initial arrays, sizes and random numbers, the `InitContext` of a run."""
 
     def __init__(self, job: Job, trials: range, truth: Truth | None, source: Source) -> None:
         self._job, self._chunk = job, (trials, truth, source)

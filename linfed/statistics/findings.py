@@ -21,7 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_bool, check_choice, check_instance, check_number, check_unmasked, is_real, short_repr
+from linfed.checks import (
+    check_bool,
+    check_choice,
+    check_instance,
+    check_number,
+    check_unmasked,
+    is_real,
+    short_repr,
+)
 from linfed.statistics.intervals import (
     Measured,
     binomial_share,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_number, check_shape, short_repr
+from linfed.checks import check_array, check_number, check_shape, short_repr
 from linfed.statistics import formulas
 from linfed.statistics.formulas import Columns, Formula, format_number, logarithm
 from linfed.statistics.intervals import FEWEST, Measured, bootstrap_interval

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Array
-from linfed.errors import short_repr, suggestion
+from linfed.checks import short_repr, suggestion
 
 SYMBOLS = {
     "n": "n_clients",

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator, Mask
-from linfed.errors import (
-    SizeError,
+from linfed.checks import (
     check_array,
     check_bool,
     check_integer,
@@ -24,6 +23,7 @@ from linfed.errors import (
     check_unmasked,
     short_repr,
 )
+from linfed.errors import SizeError
 from linfed.numerics.quantiles import quantiles
 
 INFINITE = 1e150

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_shape
+from linfed.checks import check_array, check_shape
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, join_notes, judge
 from linfed.statistics.fits import fit_exponent
 from linfed.statistics.intervals import (

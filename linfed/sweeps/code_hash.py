@@ -22,8 +22,8 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-import linfed
-from linfed.errors import short_repr
+from linfed._package import FOLDER
+from linfed.checks import short_repr
 from linfed.sweeps.module_source import Part, digest_of, source_of
 
 STARTED = time.time()
@@ -152,7 +152,7 @@ def _of_linfed() -> Iterator[str]:
 
 def _counted_files(folder: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
     """Yield the files of linfed that count, each with its path relative to the package."""
-    with os.scandir(Path(linfed.__file__).parent / folder) as entries:
+    with os.scandir(FOLDER / folder) as entries:
         for entry in entries:
             name = f"{folder}{entry.name}"
             if entry.is_dir() and name not in NOT_COUNTED:
@@ -266,7 +266,7 @@ def _user_file(name: str) -> Path | None:
 
     The experiments shipped with linfed count as the user's, wherever linfed is installed.
     """
-    return _source_file(name, str(Path(linfed.__file__).parent / SHIPPED))
+    return _source_file(name, str(FOLDER / SHIPPED))
 
 
 @functools.lru_cache(maxsize=4096)

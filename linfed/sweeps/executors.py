@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from linfed._values import check_fields, optional
-from linfed.errors import WorkerError, check_bool, check_integer, check_progress, short_repr
+from linfed.checks import check_bool, check_integer, check_progress, short_repr
+from linfed.errors import WorkerError
 from linfed.system.processes import worker_pool
 from linfed.tables.grid import Cell
 

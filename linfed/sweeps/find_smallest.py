@@ -9,7 +9,7 @@ from typing import Any
 
 from linfed._values import takes
 from linfed.cells.smallest_size import SmallestSize
-from linfed.errors import short_repr, suggestion
+from linfed.checks import short_repr, suggestion
 from linfed.search.levels import Level
 from linfed.sweeps.sweep import sweep
 from linfed.tables.grid import Cell, checked_cells

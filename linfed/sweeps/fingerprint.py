@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Json
-from linfed.errors import short_repr
+from linfed.checks import short_repr
 
 DEPTH = 60
 """Maximum nesting depth; deeper values are assumed to contain themselves."""

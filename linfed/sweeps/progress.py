@@ -15,7 +15,7 @@ from tqdm.std import tqdm
 
 from linfed._types import Array
 from linfed.cells.run import Run
-from linfed.errors import check_progress, is_real
+from linfed.checks import check_progress, is_real
 from linfed.tables.grid import Cell, fields_of
 
 SIZES = ("trials", "rounds", "n_clients", "dim")

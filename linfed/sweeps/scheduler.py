@@ -19,7 +19,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from linfed.cells.run import Run
-from linfed.errors import WorkerError, short_repr
+from linfed.checks import short_repr
+from linfed.errors import WorkerError
 from linfed.numerics.linalg import one_blas_thread
 from linfed.search.tuning import SAY_EDGES
 from linfed.sweeps.code_hash import check_loaded, code_digest

@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from linfed._types import Json
-from linfed.errors import StoreWarning, check_bool, short_repr
+from linfed.checks import check_bool, short_repr
+from linfed.errors import StoreWarning
 from linfed.sweeps.code_hash import code_digest
 from linfed.sweeps.fingerprint import Fingerprint, text_of
 from linfed.system.files import replacing

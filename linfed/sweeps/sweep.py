@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from linfed.cells.run import Run
-from linfed.errors import DivergenceWarning, GridEdgeWarning, SweepError, ValidationWarning, check_bool
+from linfed.checks import check_bool
+from linfed.errors import DivergenceWarning, GridEdgeWarning, SweepError, ValidationWarning
 from linfed.search.tuning import REUSED, Tuned
 from linfed.simulation.run import format_identical
 from linfed.simulation.status import LEFT_OUT

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Json
-from linfed.errors import WriteError, check_instance
+from linfed.checks import check_instance
+from linfed.errors import WriteError
 from linfed.system.memory import check_fits
 
 LARGE = 1_000_000_000

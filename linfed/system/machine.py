@@ -13,7 +13,7 @@ from typing import Any
 
 import threadpoolctl
 
-import linfed
+from linfed._package import FOLDER, __version__
 
 
 def processors() -> int:
@@ -44,7 +44,7 @@ def provenance() -> dict[str, Any]:
     names = ("numpy", "scipy", "matplotlib")
     return {
         "versions": {
-            "linfed": linfed.__version__,
+            "linfed": __version__,
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in names},
         },
@@ -63,7 +63,7 @@ def commit(folder: Path | None = None) -> str | None:
 
     If tracked files of the folder or of linfed have uncommitted changes, "and changes" is appended.
     """
-    package = Path(linfed.__file__).parent
+    package = FOLDER
     found = _git(folder or package, "rev-parse", "HEAD")
     if not found or not _git(folder or package, "ls-files", "--", "."):  # installed within another project's checkout
         return None
@@ -76,7 +76,7 @@ def commit(folder: Path | None = None) -> str | None:
 def commit_date(commit: str) -> str:
     """Return the date of a commit in linfed's git checkout, e.g. ``2026-01-31``, or an empty text if it is unknown."""
     known = re.match("[0-9a-f]{40}", commit)
-    return _git(Path(linfed.__file__).parent, "show", "-s", "--format=%cs", known[0]) if known else ""
+    return _git(FOLDER, "show", "-s", "--format=%cs", known[0]) if known else ""
 
 
 def _git(folder: Path, *arguments: str) -> str:

@@ -8,7 +8,8 @@ import sys
 
 import numpy as np
 
-from linfed.errors import SizeError, check_number
+from linfed.checks import check_number
+from linfed.errors import SizeError
 
 
 def physical_memory() -> float:

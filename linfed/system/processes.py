@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any, ParamSpec, TypeVar
 
-from linfed.errors import WorkerError, short_repr
+from linfed.checks import short_repr
+from linfed.errors import WorkerError
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from linfed.errors import DivergenceWarning, check_text, short_repr
+from linfed.checks import check_text, short_repr
+from linfed.errors import DivergenceWarning
 from linfed.figures import html as page
 from linfed.numerics.quantiles import quantiles
 from linfed.simulation.status import LEFT_OUT

@@ -12,8 +12,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from linfed.checks import is_several, short_repr, suggestion
 from linfed.data.samples import GivenSamples
-from linfed.errors import SizeError, is_several, short_repr, suggestion
+from linfed.errors import SizeError
 
 Row: TypeAlias = Mapping[str, Any]
 

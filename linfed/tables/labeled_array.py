@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linfed.errors import check_unmasked, short_repr
+from linfed.checks import check_unmasked, short_repr
 
 
 class LabeledArray:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Json
-from linfed.errors import (
+from linfed.checks import (
     check_bool,
     check_choice,
     check_instance,

@@ -5,39 +5,44 @@ from __future__ import annotations
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, fedavg_rate
 from linfed.theory.collapse import CollapsedMinimum, collapsed_minimum, least_global_nc2, simplex_etf
 from linfed.theory.empirical_risk import AtExactHeads, at_exact_heads
-from linfed.theory.fedrep.any_heads import (
+from linfed.theory.fedrep.fixed_samples.break_even import break_even_clients, fixed_sample_edge
+from linfed.theory.fedrep.fixed_samples.largest_angle import largest_sine, median_distance
+from linfed.theory.fedrep.fixed_samples.minimum import FixedSampleFloor, fixed_sample_floor, fixed_samples_needed
+from linfed.theory.fedrep.fixed_samples.similar import SimilarFloor, similar_floor
+from linfed.theory.fedrep.near_truth.any_heads import (
     local_best_step,
     near_truth_factor,
     near_truth_floor,
     stability_edge,
 )
-from linfed.theory.fedrep.break_even import break_even_clients, fixed_sample_edge
-from linfed.theory.fedrep.covariances import LocalDrift, local_drift, mean_gradient
-from linfed.theory.fedrep.fixed_samples import FixedSampleFloor, fixed_sample_floor, fixed_samples_needed
-from linfed.theory.fedrep.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
-from linfed.theory.fedrep.largest_angle import largest_sine, median_distance
-from linfed.theory.fedrep.near_truth import best_step_size, near_truth_threshold, noise_floor, one_round_factor
-from linfed.theory.fedrep.refitted import known_heads_bound, refitted_heads_limit
-from linfed.theory.fedrep.schedule import best_step_schedule, mean_squared_sine, schedule_asymptote
-from linfed.theory.fedrep.second_order import SecondOrder, second_order_evolution, second_order_floor
-from linfed.theory.fedrep.similar import SimilarFloor, similar_floor
-from linfed.theory.fedrep.state_evolution import StateEvolution, one_round_means, state_evolution
-from linfed.theory.fedrep.theorem1 import (
+from linfed.theory.fedrep.near_truth.closed_forms import (
+    best_step_size,
+    near_truth_threshold,
+    noise_floor,
+    one_round_factor,
+)
+from linfed.theory.fedrep.near_truth.covariances import LocalDrift, local_drift, mean_gradient
+from linfed.theory.fedrep.near_truth.refitted import known_heads_bound, refitted_heads_limit
+from linfed.theory.fedrep.near_truth.schedule import best_step_schedule, mean_squared_sine, schedule_asymptote
+from linfed.theory.fedrep.near_truth.weights import optimal_weights
+from linfed.theory.fedrep.near_truth.without_qr import UnnormalizedEvolution, norm_growth, unnormalized_evolution
+from linfed.theory.fedrep.rounds.gradient_heads import GradientHeadsEvolution, gradient_heads_evolution
+from linfed.theory.fedrep.rounds.second_order import SecondOrder, second_order_evolution, second_order_floor
+from linfed.theory.fedrep.rounds.state_evolution import StateEvolution, one_round_means, state_evolution
+from linfed.theory.fedrep.rounds.under_parameterized import (
+    UnderParameterizedEvolution,
+    UnderParameterizedFloor,
+    under_parameterized_evolution,
+    under_parameterized_floor,
+)
+from linfed.theory.fedrep.theorem1.bound import (
     fedrep_bound,
     fedrep_bound_rounds,
     fedrep_least_samples,
     fedrep_predicted_samples,
     fedrep_step_limit,
 )
-from linfed.theory.fedrep.theorem1_runs import Theorem1Run, theorem1_run
-from linfed.theory.fedrep.under_parameterized import (
-    UnderParameterizedEvolution,
-    UnderParameterizedFloor,
-    under_parameterized_evolution,
-    under_parameterized_floor,
-)
-from linfed.theory.fedrep.weights import optimal_weights
-from linfed.theory.fedrep.without_qr import UnnormalizedEvolution, norm_growth, unnormalized_evolution
+from linfed.theory.fedrep.theorem1.runs import Theorem1Run, theorem1_run
 from linfed.theory.fedrolex import fedrolex_cycle
 from linfed.theory.flute import (
     FluteTrace,

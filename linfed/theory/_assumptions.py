@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linfed.errors import check_instance, short_repr
+from linfed.checks import check_instance, short_repr
 from linfed.problems import Truth
 from linfed.problems.designs import LAWS, Gaussian
 

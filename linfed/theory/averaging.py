@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_bool, check_integer, check_number, check_shape, check_square
+from linfed.checks import check_array, check_bool, check_integer, check_number, check_shape, check_square
 
 SINGULAR = 1e-12
 """Eigenvalues below this share of the largest count as 0; no sample has a component in their directions."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from linfed._types import Array
-from linfed.errors import check_integer, check_number
+from linfed.checks import check_integer, check_number
 
 
 def simplex_etf(classes: int, dim: int) -> Array:

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
+from linfed.checks import check_instance, check_numbers, check_shape
 from linfed.data.samples import GivenSamples
-from linfed.errors import check_instance, check_numbers, check_shape
 from linfed.numerics.linalg import orthonormalize
 
 

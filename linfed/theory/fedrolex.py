@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.algorithms.averaging.fedrolex import checked_shares, trained_units
-from linfed.errors import check_array, check_choice, check_number, check_shape
+from linfed.checks import check_array, check_choice, check_number, check_shape
 from linfed.theory.averaging import SINGULAR, checked_weights, local_maps
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_numbers
+from linfed.checks import check_array, check_integer, check_noise_std, check_number, check_numbers
 
 LARGEST_CORRECTION = 0.3
 """Largest next term of the expansion relative to the limit; above this share the expansion is not accurate."""

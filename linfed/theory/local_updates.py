@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_number, check_shape, short_repr
+from linfed.checks import check_array, check_integer, check_number, check_shape, short_repr
 from linfed.theory.fedrep.arguments import check_orthonormal, trial_count
 
 

@@ -9,7 +9,7 @@ from linfed._types import Array, Indices
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.averaging.clusterfedvarp import Clustering
-from linfed.errors import check_array, check_integer, check_shape, check_square, short_repr
+from linfed.checks import check_array, check_integer, check_shape, check_square, short_repr
 from linfed.theory.averaging import local_maps, seen_directions
 from linfed.theory.drawn_clients import drawn_moments
 

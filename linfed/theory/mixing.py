@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_number, check_shape, check_square
+from linfed.checks import check_array, check_number, check_shape, check_square
 from linfed.theory.averaging import seen_directions
 
 MOST_ROWS = 400

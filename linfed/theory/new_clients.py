@@ -6,8 +6,15 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.algorithms.base import State
-from linfed.errors import check_array, check_integer, check_noise_std, check_number, check_numbers, check_shape
+from linfed.algorithms.parts.base import State
+from linfed.checks import (
+    check_array,
+    check_integer,
+    check_noise_std,
+    check_number,
+    check_numbers,
+    check_shape,
+)
 from linfed.problems import Truth
 from linfed.simulation.metrics import client_risks
 from linfed.theory._assumptions import check_truth

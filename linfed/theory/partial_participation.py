@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer, check_number, check_square
+from linfed.checks import check_array, check_integer, check_number, check_square
 from linfed.theory.averaging import fedavg_fixed_point, local_maps, seen_directions
 
 CONVERGED, MOST = 1e-13, 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from linfed.errors import check_integer, check_number
+from linfed.checks import check_integer, check_number
 
 
 def gaussian_mechanism_noise(epsilon: float, delta: float, *, sensitivity: float, rounds: int = 1) -> float:

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.algorithms.estimators import LocalGram, MethodOfMoments, SpectralEstimator, TwoReplica, UStatistic
-from linfed.errors import check_array, check_integer, check_noise_std, short_repr
-from linfed.theory.fedrep.fixed_samples import Tangents
-from linfed.theory.fedrep.largest_angle import mean_distance
+from linfed.algorithms.one_round.estimators import LocalGram, MethodOfMoments, SpectralEstimator, TwoReplica, UStatistic
+from linfed.checks import check_array, check_integer, check_noise_std, short_repr
+from linfed.theory.fedrep.fixed_samples.largest_angle import mean_distance
+from linfed.theory.fedrep.fixed_samples.minimum import Tangents
 
 LARGEST_RATIO = 0.1
 """Largest `SpectralFloor.ratio` without a warning."""

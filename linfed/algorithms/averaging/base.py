@@ -10,14 +10,22 @@ import numpy.typing as npt
 
 from linfed._types import Array, Indices
 from linfed._values import check_fields, converted, instance, one_of, optional, positive
-from linfed.algorithms.base import Communication, InitContext, Requires, State
-from linfed.algorithms.fine_tuning import EXAMPLES, FINE_TUNING, AllLayers, adapted, fine_tuned, prepared, tuned_floats
-from linfed.algorithms.heads import HeadSolver, check_heads_loss, check_one_ridge
 from linfed.algorithms.initial import Initial, RandomSubspace, as_initial
-from linfed.algorithms.models import Direction, LinearModel, client_weights, weighted_mean, zero_model
-from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size, last_value, step_at
+from linfed.algorithms.parts.base import Communication, InitContext, Requires, State
+from linfed.algorithms.parts.fine_tuning import (
+    EXAMPLES,
+    FINE_TUNING,
+    AllLayers,
+    adapted,
+    fine_tuned,
+    prepared,
+    tuned_floats,
+)
+from linfed.algorithms.parts.heads import HeadSolver, check_heads_loss, check_one_ridge
+from linfed.algorithms.parts.models import Direction, LinearModel, client_weights, weighted_mean, zero_model
+from linfed.algorithms.parts.step_size import Scheduled, StepSize, checked_step_size, last_value, step_at
+from linfed.checks import check_integer, short_repr
 from linfed.data.batch import Batch
-from linfed.errors import check_integer, short_repr
 from linfed.numerics.linalg import take_clients
 from linfed.numerics.streams import TrialRandom
 

@@ -11,10 +11,10 @@ import numpy as np
 from linfed._types import Array, Indices
 from linfed._values import check_fields
 from linfed.algorithms.averaging.base import Averaging, WeightedState
-from linfed.algorithms.base import InitContext, State
-from linfed.algorithms.models import LinearModel
+from linfed.algorithms.parts.base import InitContext, State
+from linfed.algorithms.parts.models import LinearModel
+from linfed.checks import check_integer, short_repr
 from linfed.data.batch import Batch
-from linfed.errors import check_integer, short_repr
 from linfed.numerics.streams import TrialRandom
 
 Clusters = int | Sequence[int]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from linfed.algorithms.averaging.base import Averaging
-from linfed.algorithms.base import State
-from linfed.algorithms.models import LinearModel
+from linfed.algorithms.parts.base import State
+from linfed.algorithms.parts.models import LinearModel
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from linfed._values import check_fields, non_negative
 from linfed.algorithms.averaging.base import Averaging
-from linfed.algorithms.base import State
-from linfed.algorithms.models import LinearModel
+from linfed.algorithms.parts.base import State
+from linfed.algorithms.parts.models import LinearModel
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
 

@@ -11,10 +11,10 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import check_fields, one_of
 from linfed.algorithms.averaging.base import Averaging
-from linfed.algorithms.base import Communication, State
-from linfed.algorithms.models import LinearModel, client_weights, weighted_mean
+from linfed.algorithms.parts.base import Communication, State
+from linfed.algorithms.parts.models import LinearModel, client_weights, weighted_mean
+from linfed.checks import check_number, is_several
 from linfed.data.batch import Batch
-from linfed.errors import check_number, is_several
 from linfed.numerics.streams import TrialRandom
 
 ROUNDING = 1e-9

@@ -12,8 +12,8 @@ from linfed._values import check_fields, non_negative
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.averaging.clusterfedvarp import Clustered, Clustering
 from linfed.algorithms.averaging.fedrolex import Rolling
-from linfed.algorithms.base import Communication, InitContext, State
-from linfed.algorithms.models import LinearModel
+from linfed.algorithms.parts.base import Communication, InitContext, State
+from linfed.algorithms.parts.models import LinearModel
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from linfed._types import Array
 from linfed.algorithms.averaging.base import Averaging, WeightedState
-from linfed.algorithms.base import InitContext, State
-from linfed.algorithms.models import LinearModel
+from linfed.algorithms.parts.base import InitContext, State
+from linfed.algorithms.parts.models import LinearModel
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
 

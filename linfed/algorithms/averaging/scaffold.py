@@ -10,8 +10,8 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import check_fields, one_of
 from linfed.algorithms.averaging.base import Averaging, WeightedState
-from linfed.algorithms.base import Communication, InitContext, State
-from linfed.algorithms.models import LinearModel
+from linfed.algorithms.parts.base import Communication, InitContext, State
+from linfed.algorithms.parts.models import LinearModel
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
 

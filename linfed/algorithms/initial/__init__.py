@@ -11,7 +11,7 @@ from linfed.algorithms.initial.given import GivenFactors, GivenSubspace
 from linfed.algorithms.initial.moments import Moments
 from linfed.algorithms.initial.random import RandomSubspace, SmallRandom
 from linfed.algorithms.initial.truth import AtDistance, TrueSubspace
-from linfed.errors import check_choice, short_repr
+from linfed.checks import check_choice, short_repr
 
 INITIALISATIONS: dict[str, type[Initialization]] = {
     cls.__name__: cls

@@ -9,7 +9,7 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import check_fields, positive
 from linfed.algorithms.initial.base import Initial, InitialStart
-from linfed.errors import is_real
+from linfed.checks import is_real
 from linfed.numerics.linalg import top_eigenvectors
 
 

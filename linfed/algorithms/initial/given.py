@@ -10,7 +10,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed._values import Check, check_fields
 from linfed.algorithms.initial.base import Initial, InitialFactors, InitialStart
-from linfed.errors import check_array
+from linfed.checks import check_array
 from linfed.numerics.linalg import column_rank
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import check_fields, optional
 from linfed.algorithms.initial.base import Initial, InitialStart
-from linfed.errors import SizeError, check_integer
+from linfed.checks import check_integer
+from linfed.errors import SizeError
 from linfed.numerics.linalg import top_eigenvectors
 
 MOMENTS_WORK = 1e14

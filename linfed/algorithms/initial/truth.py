@@ -10,7 +10,7 @@ from typing import ClassVar
 from linfed._types import Array
 from linfed._values import check_fields
 from linfed.algorithms.initial.base import Initial, InitialStart
-from linfed.errors import check_number
+from linfed.checks import check_number
 from linfed.numerics.linalg import orthonormalize
 
 

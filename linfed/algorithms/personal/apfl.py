@@ -10,11 +10,11 @@ import numpy as np
 
 from linfed._types import Array
 from linfed._values import check_fields, one_of, optional, positive
-from linfed.algorithms.base import InitContext, State
-from linfed.algorithms.models import LinearModel, flat
+from linfed.algorithms.parts.base import InitContext, State
+from linfed.algorithms.parts.models import LinearModel, flat
 from linfed.algorithms.personal.base import PersonalModels
+from linfed.checks import check_integer, check_number
 from linfed.data.batch import Batch
-from linfed.errors import check_integer, check_number
 from linfed.numerics.linalg import take_clients
 from linfed.numerics.streams import TrialRandom
 

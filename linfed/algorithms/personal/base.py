@@ -9,9 +9,9 @@ import numpy as np
 
 from linfed._types import Array
 from linfed._values import check_fields
-from linfed.algorithms.base import Communication, InitContext, Requires, State
-from linfed.algorithms.models import LinearModel, client_weights, flat, weighted_mean
-from linfed.algorithms.step_size import Scheduled, StepSize, checked_step_size
+from linfed.algorithms.parts.base import Communication, InitContext, Requires, State
+from linfed.algorithms.parts.models import LinearModel, client_weights, flat, weighted_mean
+from linfed.algorithms.parts.step_size import Scheduled, StepSize, checked_step_size
 from linfed.data.batch import Batch
 from linfed.numerics.linalg import solve
 

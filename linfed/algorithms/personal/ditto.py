@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from linfed._values import check_fields, non_negative, optional, positive
-from linfed.algorithms.base import State
+from linfed.algorithms.parts.base import State
 from linfed.algorithms.personal.base import PersonalModels, ridge_towards, vectors
+from linfed.checks import check_integer
 from linfed.data.batch import Batch
-from linfed.errors import check_integer
 from linfed.numerics.streams import TrialRandom
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from linfed._types import Array
 from linfed._values import check_fields, non_negative, one_of, positive
-from linfed.algorithms.base import Algorithm, Communication, InitContext, Requires, State
+from linfed.algorithms.parts.base import Algorithm, Communication, InitContext, Requires, State
 from linfed.data.batch import Batch
 from linfed.numerics.linalg import eigh, solve, take_clients
 from linfed.numerics.streams import TrialRandom

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._values import check_fields, positive
-from linfed.algorithms.base import Communication, InitContext, State
-from linfed.algorithms.models import LinearModel, flat
+from linfed.algorithms.parts.base import Communication, InitContext, State
+from linfed.algorithms.parts.models import LinearModel, flat
+from linfed.algorithms.parts.step_size import checked_rounds, largest_value
 from linfed.algorithms.personal.base import PersonalModels
-from linfed.algorithms.step_size import checked_rounds, largest_value
+from linfed.checks import check_number, short_repr
 from linfed.data.batch import Batch
-from linfed.errors import check_number, short_repr
 from linfed.numerics.streams import TrialRandom
 
 

@@ -7,11 +7,11 @@ from typing import ClassVar, Literal
 
 from linfed._types import Array
 from linfed._values import check_fields, one_of, positive
-from linfed.algorithms.base import InitContext, Requires, State
-from linfed.algorithms.models import LinearModel
+from linfed.algorithms.parts.base import InitContext, Requires, State
+from linfed.algorithms.parts.models import LinearModel
 from linfed.algorithms.personal.base import PersonalModels
+from linfed.checks import check_bool, check_integer
 from linfed.data.batch import Batch
-from linfed.errors import check_bool, check_integer
 from linfed.numerics.streams import TrialRandom
 
 

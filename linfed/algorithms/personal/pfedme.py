@@ -10,11 +10,11 @@ import numpy as np
 
 from linfed._types import Array
 from linfed._values import check_fields, optional, positive
-from linfed.algorithms.base import State
-from linfed.algorithms.models import LinearModel
+from linfed.algorithms.parts.base import State
+from linfed.algorithms.parts.models import LinearModel
 from linfed.algorithms.personal.base import PersonalModels, ridge_towards, vectors
+from linfed.checks import check_integer
 from linfed.data.batch import Batch
-from linfed.errors import check_integer
 from linfed.numerics.linalg import solve
 from linfed.numerics.streams import TrialRandom
 

@@ -9,10 +9,11 @@ import numpy as np
 
 from linfed._types import Array, Mask
 from linfed._values import readonly
+from linfed.checks import check_number
 from linfed.data.batch import Batch
 from linfed.data.explicit import ExplicitFeatures, ExplicitFit
 from linfed.data.projected.parts import Labels, Message, Pseudo, summed
-from linfed.errors import EngineError, check_number
+from linfed.errors import EngineError
 from linfed.numerics.least_squares import head_least_squares
 from linfed.numerics.linalg import RANK_TOLERANCE, root_of_gram
 

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.algorithms.step_size import checked_rounds, checked_step_size
-from linfed.data.samples import check_counts
-from linfed.errors import (
+from linfed.algorithms.parts.step_size import checked_rounds, checked_step_size
+from linfed.checks import (
     check_array,
     check_bool,
     check_integer,
@@ -22,6 +21,7 @@ from linfed.errors import (
     check_weights,
     short_repr,
 )
+from linfed.data.samples import check_counts
 
 ORTHONORMAL_TOLERANCE = 1e-9
 """Tolerance for orthonormal columns, for each entry of their Gram matrix."""

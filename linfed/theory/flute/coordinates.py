@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from linfed._types import Array, Mask
-from linfed.algorithms.base import State
+from linfed.algorithms.parts.base import State
 from linfed.numerics.linalg import singular_values, spectral_norm
 from linfed.problems import Truth
 from linfed.theory.flute.theorems import flute_gap

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.algorithms.base import State
-from linfed.errors import check_array, check_integer, check_number, check_square, short_repr
+from linfed.algorithms.parts.base import State
+from linfed.checks import check_array, check_integer, check_number, check_square, short_repr
 from linfed.problems import Truth
 from linfed.simulation.metrics import squared_errors
 from linfed.theory._assumptions import check_covariance, check_gaussian, check_truth

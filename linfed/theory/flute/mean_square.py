@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from linfed._types import Array
-from linfed.errors import check_integer, short_repr
+from linfed.checks import check_integer, short_repr
 from linfed.problems import Truth
 from linfed.theory.flute.low_rank import singular_factors
 

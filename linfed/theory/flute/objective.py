@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_integer, check_number, check_numbers, check_square
+from linfed.checks import check_integer, check_number, check_numbers, check_square
 
 
 def flute_relative_gradient(

@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed.errors import check_choice, check_integer, check_number, check_numbers, check_times, short_repr
+from linfed.checks import (
+    check_choice,
+    check_integer,
+    check_number,
+    check_numbers,
+    check_times,
+    short_repr,
+)
 
 STEP_CONSTANTS = {"appendix": 288.0, "printed": 228.0}
 """Denominators of the step-size condition: ``Delta^2 / (36 lambda_1'^3)`` of Appendix A, and as in Theorem 5.1."""

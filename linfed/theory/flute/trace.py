@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Array, Mask
-from linfed.algorithms.base import State
-from linfed.algorithms.flute import FLUTE
-from linfed.algorithms.step_size import one_step
-from linfed.errors import check_integer
+from linfed.algorithms.parts.base import State
+from linfed.algorithms.parts.step_size import one_step
+from linfed.algorithms.representation.flute import FLUTE
+from linfed.checks import check_integer
 from linfed.numerics.linalg import singular_values, spectral_norm
 from linfed.problems import Truth
 from linfed.simulation.loop import Round

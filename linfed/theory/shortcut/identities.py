@@ -9,8 +9,8 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from linfed._types import Array, Indices, Mask
-from linfed.algorithms.shortcut import FedRepShortcut
-from linfed.errors import check_choice, check_number
+from linfed.algorithms.representation.shortcut import FedRepShortcut
+from linfed.checks import check_choice, check_number
 from linfed.numerics.linalg import singular_values, take_clients
 from linfed.problems import Truth
 from linfed.simulation.loop import Round

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Array
-from linfed.errors import check_integer, check_number
+from linfed.checks import check_integer, check_number
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, judge_exponent
 from linfed.statistics.fits import fit_exponent
 from linfed.statistics.intervals import median_interval

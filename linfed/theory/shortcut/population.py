@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from linfed._types import Array
-from linfed.errors import check_array, check_integer
+from linfed.checks import check_array, check_integer
 from linfed.numerics.linalg import orthonormalize, qr_positive, span_distance
 from linfed.problems import Truth
 from linfed.statistics.findings import Hypothesis

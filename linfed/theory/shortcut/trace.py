@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from linfed._types import Array, Indices
-from linfed.algorithms.shortcut import FedRepShortcut
-from linfed.algorithms.solvers import ClosedForm
-from linfed.errors import check_integer
+from linfed.algorithms.parts.solvers import ClosedForm
+from linfed.algorithms.representation.shortcut import FedRepShortcut
+from linfed.checks import check_integer
 from linfed.problems import Truth
 from linfed.simulation.loop import Round
 from linfed.statistics.findings import Finding, judge_identity

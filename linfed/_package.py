@@ -1,0 +1,8 @@
+"""The package's version and its folder; every module may import them."""
+
+from pathlib import Path
+
+__version__ = "0.1.0"
+
+FOLDER = Path(__file__).parent
+"""Folder of the package's files."""

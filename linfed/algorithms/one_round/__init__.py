@@ -1,0 +1,1 @@
+"""Estimators of the representation or the model that need one round."""

@@ -1,0 +1,1 @@
+"""Methods that learn a shared representation with personal heads over many rounds."""

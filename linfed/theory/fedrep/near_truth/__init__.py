@@ -1,0 +1,1 @@
+"""FedRep near B*: rates, floors, step sizes and weights in closed form."""

@@ -1,0 +1,178 @@
+"""FedRep without QR: growth of B under label noise, which decreases the effective step size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed._types import Array
+from linfed.checks import check_array, check_integer, check_noise_std, check_number
+from linfed.theory.fedrep.arguments import checked_isotropic_sizes, start_at
+from linfed.theory.fedrep.rounds.state_evolution import StateEvolution, one_round_means
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UnnormalizedEvolution(StateEvolution):
+    """Prediction of `unnormalized_evolution` for every round, from the initialisation on.
+
+    Parameters
+    ----------
+    distance, N, Q : ndarray
+        As in `StateEvolution`, for the Q factor of B.
+    squared_length : ndarray (rounds + 1,)
+        Mean of the squared singular values of B. The effective step size of a round is ``step_size / squared_length``.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2).truth(0, [0]).W[0]
+    >>> found = lf.theory.unnormalized_evolution(
+    ...     heads, dim=50, n_samples=10, step_size=0.5, rounds=10, noise_std=1.0, delta=0.3)
+    >>> found.squared_length.shape, bool(found.squared_length[-1] > found.squared_length[0])
+    ((11,), True)
+    """
+
+    squared_length: Array
+
+
+def unnormalized_evolution(
+    W: npt.ArrayLike,
+    *,
+    dim: int,
+    n_samples: int,
+    step_size: float,
+    rounds: int,
+    noise_std: float = 0.0,
+    participants: int | None = None,
+    delta: float | None = None,
+    B0: npt.ArrayLike | None = None,
+    B_star: npt.ArrayLike | None = None,
+) -> UnnormalizedEvolution:
+    """Predict the growth of B and the subspace distance of FedRep without normalisation of B.
+
+    Parameters
+    ----------
+    W : array_like (n, k)
+        True heads of all clients. Their second moment must be close to a multiple of I; otherwise the columns of B grow
+        unevenly.
+    dim, n_samples, step_size, rounds, noise_std, participants, delta
+        As in `state_evolution`. The initial B has orthonormal columns.
+    B0, B_star : array_like (d, k), optional
+        Initial B and ground truth as orthonormal bases. Used instead of `delta`.
+
+    Returns
+    -------
+    UnnormalizedEvolution
+
+    Raises
+    ------
+    ValueError
+        As in `state_evolution`.
+
+    Notes
+    -----
+    The prediction describes ``lf.FedRep(..., orthonormalize=False)`` with exact heads. With ``B = B_q R`` and
+    orthonormal B_q, a step eta on B is a step ``eta (R R')^{-1}`` on B_q. For ``R R' = s I`` a round is
+    `one_round_means` with step size ``eta/s``, and ``s+ = s tr(N~'N~ + Q~)/k``. The messages are orthogonal to B, so s
+    never falls. The median and the band of runs are given by `second_order_evolution` with the step sizes ``step_size /
+    squared_length``.
+
+    It was compared with 300 runs in 6 settings. From ``n_samples = k + 4`` on, the squared length is at most 4 % below
+    the mean of runs. At k + 3, with 12 clients and large noise, it is up to 12 % below. As in `state_evolution`, the
+    distance is below the median of runs: by 8 % for 100 clients and 50 dimensions, and by up to 24 % for 12 or 10
+    clients.
+
+    **Deviations**: not in the paper. Algorithm 2 of the FedRep paper, as printed, has no QR.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2, condition_number=1.0).truth(0, [0]).W[0]
+    >>> found = lf.theory.unnormalized_evolution(
+    ...     heads, dim=50, n_samples=10, step_size=0.5, rounds=200, noise_std=1.0, delta=0.3)
+    >>> found.squared_length[[0, 200]].round(2).tolist()
+    [1.0, 2.46]
+    """
+    heads = check_array("W", W, [("n", "k")])
+    k, rounds = heads.shape[1], check_integer("rounds", rounds, minimum=0)
+    step_size = check_number("step_size", step_size, positive=True)
+    dim = check_integer("dim", dim)
+    N, Q = start_at(delta, B0, B_star, dim=dim, rank=k)
+    if N.ndim == 3:
+        raise ValueError(f"B0 and B_star are for {len(N)} trials; give one B0 and one B_star without a trial axis")
+    path, lengths = [(N, Q)], [1.0]
+    for _ in range(rounds):
+        N, Q = one_round_means(
+            N,
+            Q,
+            heads,
+            dim=dim,
+            n_samples=n_samples,
+            step_size=step_size / lengths[-1],
+            noise_std=noise_std,
+            participants=participants,
+        )
+        gram = N.T @ N + Q
+        lengths.append(lengths[-1] * float(np.trace(gram)) / k)
+        L = np.linalg.cholesky(gram)
+        N, Q = np.linalg.solve(L, N.T).T, np.linalg.solve(L, np.linalg.solve(L, Q).T)
+        N, Q = np.asarray(N), np.asarray(0.5 * (Q + Q.T))
+        path.append((N, Q))
+    Ns, Qs = (np.array(one) for one in zip(*path, strict=True))
+    distance = np.sqrt(np.clip(np.linalg.eigvalsh(Qs)[:, -1], 0.0, 1.0))
+    return UnnormalizedEvolution(distance=distance, N=Ns, Q=Qs, squared_length=np.array(lengths))
+
+
+def norm_growth(
+    step_size: float,
+    *,
+    dim: int,
+    rank: int,
+    n_clients: int,
+    n_samples: int,
+    noise_std: float,
+    participants: int | None = None,
+) -> float:
+    """Return the growth rate C of B in FedRep without QR under label noise, in ``||B||^4 = 1 + C t`` after t rounds.
+
+    Parameters
+    ----------
+    step_size, dim, rank, n_clients, n_samples, noise_std, participants
+        As in `noise_floor`, with any step size.
+
+    Returns
+    -------
+    float
+        ``2 eta^2 c (d-k) sigma^2 (1 + sigma^2/(m-k-1)) / (p m)``, ``c = 1 - k/m``.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of range.
+
+    Notes
+    -----
+    This is the limit of `unnormalized_evolution` near B* for small step sizes, on fresh standard Gaussian samples, for
+    heads of length sqrt(k) with ``(1/n)
+    sum_i w_i w_i' = I``. There ``s+ = s + eta^2 v/s``, where v is the variance of the averaged message per column,
+    hence ``s^2 = 1 + 2 eta^2 v t``. The effective step size ``eta/s`` decreases, and the noise floor falls as
+    ``t^{-1/4}``. When B is at the floor, its distance adds a share of about ``c eta/(2 s)`` to v, so B initially grows
+    faster than C.
+
+    **Deviations**: not in the paper.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> sizes = {"dim": 200, "rank": 5, "n_clients": 400, "n_samples": 20}
+    >>> round(lf.theory.norm_growth(0.5, **sizes, noise_std=1.0), 5)
+    0.00979
+    """
+    step_size = check_number("step_size", step_size, positive=True)
+    noise_std = check_noise_std(noise_std)
+    dim, rank, _, n_samples, p = checked_isotropic_sizes(dim, rank, n_clients, n_samples, participants)
+    variance = noise_std * noise_std
+    growth = (1.0 - rank / n_samples) * (dim - rank) * variance * (1.0 + variance / (n_samples - rank - 1))
+    return 2.0 * step_size**2 * growth / (p * n_samples)

@@ -1,0 +1,1 @@
+"""Moments of one round of FedRep, and the state evolutions that iterate them."""

@@ -10,7 +10,7 @@ import numpy as np
 import linfed as lf
 from linfed.figures.style import KINDS
 from linfed.simulation.participation import n_participants
-from linfed.theory.fedrep.theorem1.bound import bound, runs
+from linfed.theory.fedrep.theorem1 import bound, runs
 
 EDGE = 1.0 - 1e-9
 """Factor on the largest allowed step size, so that rounding errors do not push it beyond the limit."""

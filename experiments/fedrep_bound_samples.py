@@ -36,7 +36,7 @@ from linfed.plotting.panels import Figures, drawn_from
 from linfed.simulation.participation import n_participants
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, cite, judge, judge_share
 from linfed.statistics.intervals import least_passing, median_interval
-from linfed.theory.fedrep.theorem1.bound import bound, judges, runs, tail
+from linfed.theory.fedrep.theorem1 import bound, judges, runs, tail
 
 from ._theorem1 import NAMES, PAIRS, PREDICTED, RIVAL, THEOREM, Setting, moved
 

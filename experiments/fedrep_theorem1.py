@@ -34,7 +34,7 @@ from linfed.figures.style import PAGE_WIDTH, plain_ticks, style
 from linfed.plotting.panels import Figures, bars, drawn_from
 from linfed.statistics.findings import OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import median_interval
-from linfed.theory.fedrep.theorem1.bound import bound, judges, runs
+from linfed.theory.fedrep.theorem1 import bound, judges, runs
 
 from ._theorem1 import NAMES, PAIRS, RIVAL, THEOREM, Setting, moved
 

@@ -6,7 +6,7 @@ from helpers import assert_one_line, cleared, normal
 
 import linfed as lf
 from linfed.theory.fedrep.arguments import Clients
-from linfed.theory.fedrep.fixed_samples.minimum import largest_angle
+from linfed.theory.fedrep.fixed_samples import largest_angle
 from linfed.theory.fedrep.near_truth.any_heads import LocalMap
 from linfed.theory.fedrep.rounds.state_evolution import RoundMoments, RoundSizes
 

@@ -101,7 +101,7 @@ def run(*arguments):
 @pytest.mark.parametrize(
     ("code", "most"),
     [
-        ("import linfed", 1),
+        ("import linfed", 2),
         ("import linfed.cli; linfed.cli.parser().format_help()", 14),
         ("import linfed.cli; linfed.cli.main(['--version'])", 14),
     ],
@@ -134,7 +134,8 @@ def installed(folder, monkeypatch):
     shipped.mkdir(parents=True)
     (shipped / "__init__.py").write_text("")
     (shipped / "toy_one.py").write_text(TOY)
-    monkeypatch.setattr(linfed, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr("linfed.reproduction.experiments.FOLDER", package)
+    monkeypatch.setattr(code_hash, "FOLDER", package)
     return shipped
 
 
@@ -309,7 +310,7 @@ def test_experiments_are_found_from_a_folder_of_the_checkout(monkeypatch, capsys
     below.mkdir()
     (tmp_path / "theirs" / "pyproject.toml").write_text('[project]\nname = "theirs"\n')
     monkeypatch.chdir(below)
-    monkeypatch.setattr(linfed, "__file__", str(tmp_path / "site" / "linfed" / "__init__.py"))
+    monkeypatch.setattr("linfed.reproduction.experiments.FOLDER", tmp_path / "site" / "linfed")
     assert run("reproduce", "fedrep-fig3") == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1
@@ -715,7 +716,7 @@ def test_own_experiments_without_a_package_are_said(tmp_path, monkeypatch, capsy
 )
 def test_absent_experiments_are_said_clearly(tmp_path, monkeypatch, capsys, arguments, told):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(linfed, "__file__", str(tmp_path / "site" / "linfed" / "__init__.py"))
+    monkeypatch.setattr("linfed.reproduction.experiments.FOLDER", tmp_path / "site" / "linfed")
     assert run("reproduce", "fedrep-fig3", *arguments) == 2
     assert re.fullmatch(f"linfed: {told}.*\n", capsys.readouterr().err)
 

@@ -12,8 +12,8 @@ from scipy import stats
 
 import linfed as lf
 from linfed.statistics.findings import Verdict
-from linfed.theory.fedrep.theorem1.bound import bound as theory
-from linfed.theory.fedrep.theorem1.bound import judges, runs, tail
+from linfed.theory.fedrep.theorem1 import bound as theory
+from linfed.theory.fedrep.theorem1 import judges, runs, tail
 
 ANGLES = np.arange(12) * np.pi / 12
 PROBLEM = lf.GivenTruth(B=basis(10, 2), W=math.sqrt(2) * np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1))

@@ -246,17 +246,17 @@ def test_failures_pass_on_what_else_is_said():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: judge((0.5, 0.4, 0.6), claim="c", setting="s"), "^judge requires statistic .*, source "),
-        (lambda: judge_smaller(np.zeros(2), np.ones(2), claim="c", setting="s"), "^judge_smaller requires statistic "),
-        (lambda: judge_share([True], 0.5, statistic="s"), r"^judge_share requires claim \(.*\), setting .*, source "),
+        (lambda: judge((0.5, 0.4, 0.6), claim="c", setting="s"), "^a finding requires statistic .*, source "),
+        (lambda: judge_smaller(np.zeros(2), np.ones(2), claim="c", setting="s"), "^a finding requires statistic "),
+        (lambda: judge_share([True], 0.5, statistic="s"), r"^a finding requires claim \(.*\), setting .*, source "),
         (
             lambda: judge_failures([True], allowed=0.1, claim="c"),
-            "^judge_failures requires setting .*, source [^,]*, or",
+            "^a finding requires setting .*, source [^,]*, or",
         ),
-        (lambda: judge_lower_end(np.ones((2, 3)), tie=0.1, claim="c"), "^judge_lower_end requires setting "),
+        (lambda: judge_lower_end(np.ones((2, 3)), tie=0.1, claim="c"), "^a finding requires setting "),
     ],
 )
-def test_a_judge_names_itself_and_the_missing_fields(call, message):
+def test_a_judge_names_the_missing_fields(call, message):
     with pytest.raises(TypeError, match=message):
         call()
 

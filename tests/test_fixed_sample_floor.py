@@ -9,7 +9,7 @@ from helpers import assert_one_line, cleared, normal
 from scipy import linalg, optimize, stats
 
 import linfed as lf
-from linfed.theory.fedrep.fixed_samples.minimum import break_even, cavity
+from linfed.theory.fedrep.fixed_samples import break_even, cavity
 from linfed.theory.fedrep.wishart import fixed_factors
 
 SIZES = {"dim": 40, "n_samples": 20, "noise_std": 0.3}

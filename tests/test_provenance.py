@@ -147,7 +147,7 @@ def test_authors_date_and_address_become_fields(tmp_path, monkeypatch):
 
 
 def test_an_installed_package_has_its_own_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(lf, "__file__", str(tmp_path / "linfed" / "__init__.py"))
+    monkeypatch.setattr("linfed.reproduction.citation.FOLDER", tmp_path / "linfed")
     shipped = tmp_path / "linfed" / "_shipped" / "CITATION.cff"
     shipped.parent.mkdir(parents=True)
     shipped.write_text("x")

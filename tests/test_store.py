@@ -403,7 +403,7 @@ def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text("x = 1\n")
         os.utime(package / name, (0, 0))
-    monkeypatch.setattr(linfed, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr("linfed.sweeps.code_hash.FOLDER", package)
     cells, store = [Square(1)], tmp_path / "store"
     assert [ran(cells, store), ran(cells, store)] == [1, 0]
     changes = (

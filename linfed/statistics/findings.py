@@ -10,11 +10,9 @@ reason.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -320,18 +318,9 @@ def judge(measured: Measured, **fields: Any) -> Finding:
     """
     if missing := [name for name in REQUIRED if name not in fields]:
         meanings = ", ".join(f"{name} ({REQUIRED[name]})" for name in missing)
-        raise TypeError(f"{_called_judge()} requires {meanings}")
+        raise TypeError(f"a finding requires {meanings}")
     estimate, low, high = measured
     return Finding(estimate=estimate, low=low, high=high, **fields)
-
-
-def _called_judge() -> str:
-    """Return the name of the judge that called `judge`, for a message; the outermost if judges call each other."""
-    frame: FrameType | None = sys._getframe(1)
-    name = "judge"
-    while frame is not None and (called := frame.f_code.co_name).startswith("judge"):
-        frame, name = frame.f_back, called
-    return name
 
 
 def judge_smaller(first: Array, second: Array, *, paired: bool = True, **fields: Any) -> Finding:

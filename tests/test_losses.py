@@ -475,7 +475,9 @@ def test_a_bad_call_says_what_is_wrong_in_one_line(name):
 
 
 def test_a_class_that_only_its_text_was_saved_of_does_not_adapt(tmp_path, monkeypatch):
-    monkeypatch.setattr("linfed.simulation.archive._class", lambda described: None)  # as in a process that never had it
+    monkeypatch.setattr(
+        "linfed.system.description._users_class", lambda name: None
+    )  # as in a process that never had it
     loaded = Result.load(run(Personal()).save(tmp_path / "a.npz"))
     with pytest.raises(TypeError, match=r"algorithm = Personal\(\) must be an algorithm whose class"):
         loaded.adapt(X, Y)

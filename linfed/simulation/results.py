@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 NO_MEANS = ("subspace_distance", "parameter_error", "mean_truncation_error")
 """Metrics that are not a mean over clients."""
 
+CONFIGURATION = ("algorithm", "problem", "data", "seed", "participation")
+"""Fields of a result that are configurations."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Result:
@@ -631,11 +634,7 @@ def _encode(result: Result) -> tuple[dict[str, Array], Json]:
     described = {
         "format": archive.FORMAT,
         "version": __version__,
-        "algorithm": archive.encode(result.algorithm, "algorithm", arrays),
-        "problem": archive.encode(result.problem, "problem", arrays),
-        "data": archive.encode(result.data, "data", arrays),
-        "seed": result.seed,
-        "participation": archive.encode(result.participation, "participation", arrays),
+        **{name: archive.encode(getattr(result, name), arrays) for name in CONFIGURATION},
         "participants": result.participants,
         "status": [status.name for status in result.status],
         "absent": result.metrics.absent,
@@ -649,15 +648,14 @@ def _encode(result: Result) -> tuple[dict[str, Array], Json]:
 
 def _decode(arrays: dict[str, Any], described: Json) -> dict[str, Any]:
     """Return the fields, except the status, of the result that `_encode` described."""
-    seed = described["seed"]
+    read = archive.decode
+    if described["format"] == 1:
+        read, seed = archive.decode_first, described["seed"]
+        described = described | {"seed": {"value": tuple(seed) if isinstance(seed, list) else seed}}
     metrics = {name: arrays[f"metrics/{name}"] for name in described["metrics"]}
     final = {key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")}
     return {
-        "algorithm": archive.decode(described["algorithm"], arrays),
-        "problem": archive.decode(described["problem"], arrays),
-        "data": archive.decode(described["data"], arrays),
-        "seed": tuple(seed) if isinstance(seed, list) else seed,
-        "participation": archive.decode(described["participation"], arrays),
+        **{name: read(described[name], arrays) for name in CONFIGURATION},
         "participants": described["participants"],
         "rounds": arrays["rounds"],
         "metrics": MetricTable(metrics, described["absent"]),

@@ -12,14 +12,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from linfed.errors import UsageError
 from linfed.reproduction.records import load_findings, read_record
-from linfed.statistics.findings import required
+from linfed.statistics.findings import NOT_JUDGED, Verdict, required
 
 Record: TypeAlias = Mapping[str, Any]
 """Contents of a run's ``NAME.json``."""
-
-
-NOT_JUDGED = ("VACUOUS", "HYPOTHESES FAIL")
-"""Verdicts on settings in which the claim could not be judged."""
 
 
 class Sentence(NamedTuple):
@@ -201,7 +197,7 @@ def rows(records: Mapping[str, Record]) -> list[Row]:
 
 
 def _row(sentence: Sentence, claims: list[Record]) -> Row:
-    judged = [claim for claim in claims if claim["verdict"] not in NOT_JUDGED] or claims
+    judged = [claim for claim in claims if Verdict(claim["verdict"]).kind != NOT_JUDGED] or claims
     example = next((claim for claim in judged if claim["setting"] == sentence.setting), judged[0])
     quoted = re.search(r'"(.+)"', example["source"])
     return Row(

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from linfed.report.scoreboard import NOT_JUDGED, Record, counted, measured
-from linfed.statistics.findings import OWN_PREDICTION, Verdict, required
+from linfed.report.scoreboard import Record, counted, measured
+from linfed.statistics.findings import AGAINST, FOR, NOT_JUDGED, OWN_PREDICTION, Verdict, required
 
 PAPERS = {
     "fedrep": "FedRep",
@@ -26,9 +26,6 @@ PAPERS = {
 
 OTHERS = "Other experiments"
 """Title of the section of experiments with another name."""
-
-FOR, AGAINST = ("SUPPORTED", "HOLDS"), ("NOT SUPPORTED", "VIOLATED")
-"""Verdicts that agree with a claim, and verdicts that contradict it."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +63,8 @@ class Statement:
     @property
     def worst(self) -> Record:
         """Claim in the setting that fails by the largest amount, or else is nearest to failing."""
-        judged = [claim for claim in self.claims if claim["verdict"] not in NOT_JUDGED]
-        failed = [claim for claim in judged if claim["verdict"] in AGAINST]
+        judged = [claim for claim in self.claims if Verdict(claim["verdict"]).kind != NOT_JUDGED]
+        failed = [claim for claim in judged if Verdict(claim["verdict"]).kind == AGAINST]
         return min(failed or judged or self.claims, key=slack)
 
     @property
@@ -125,7 +122,9 @@ def outcome(verdicts: Mapping[str, int]) -> str:
     >>> outcome({"HOLDS": 2, "INCONCLUSIVE": 2}), outcome({"SUPPORTED": 9, "NOT SUPPORTED": 1}), outcome({"VACUOUS": 1})
     ('agrees', 'contradicts', 'undecided')
     """
-    supported, contradicted = (sum(verdicts.get(verdict, 0) for verdict in kind) for kind in (FOR, AGAINST))
+    supported, contradicted = (
+        sum(count for verdict, count in verdicts.items() if Verdict(verdict).kind == kind) for kind in (FOR, AGAINST)
+    )
     if contradicted:
         return "contradicts"
     return "agrees" if supported and supported >= verdicts.get("INCONCLUSIVE", 0) else "undecided"

@@ -28,8 +28,21 @@ class Configuration:
         return super().__new__(cls)
 
 
-LETTERS = {"k": "rank", "d": "dim", "n": "n_clients", "m": "n_samples", "eta": "step_size", "lr": "step_size"}
-"""Fields by the letters of the papers, for messages."""
+SYMBOLS = {
+    "n": "n_clients",
+    "m": "n_samples",
+    "d": "dim",
+    "k": "rank",
+    "p": "participants",
+    "kappa": "condition_number",
+    "sigma": "noise_std",
+    "eta": "step_size",
+    "t": "round",
+}
+"""Fields and columns that the papers' letters stand for."""
+
+LETTERS = {**SYMBOLS, "lr": "step_size"}
+"""Fields by the letters of the papers and other short names, for messages."""
 
 
 @functools.cache

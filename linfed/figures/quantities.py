@@ -1,0 +1,20 @@
+"""How a quantity is shown, by its name: as a share or not, and with which label.
+
+A table's column has only a name: it may be a metric, a user's own metric or a column of a loaded file. So a convention
+for names decides, for all of them alike.
+"""
+
+from __future__ import annotations
+
+
+def is_share(name: str) -> bool:
+    """Return whether a quantity is a share whose best value is 1: the last word of its name is "accuracy".
+
+    Shares have a linear axis, because a logarithmic one would hide differences close to 1, and the largest is the best.
+    """
+    return name.replace(".", "_").rpartition("_")[2] == "accuracy"
+
+
+def axis_label(name: str) -> str:
+    """Return the label of a quantity on an axis: its name, without underscores."""
+    return name.replace("_", " ")

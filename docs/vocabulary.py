@@ -33,6 +33,7 @@ from linfed.report import scoreboard as board
 from linfed.report.markdown import table as markdown_table
 from linfed.report.statements import sections
 from linfed.reproduction.committed import committed_runs
+from linfed.reproduction.experiments import declared_in
 from linfed.sweeps.progress import format_duration
 
 TOP = Path(__file__).resolve().parent.parent
@@ -180,12 +181,12 @@ def comparisons() -> dict[str, Any]:
 
 def scoreboard() -> str:
     """Return the scoreboard as a Markdown table."""
-    return board.markdown(board.rows(board.records(COMMITTED)))
+    return board.markdown(board.rows(board.records(COMMITTED), declared_in(TOP / "experiments")))
 
 
 def theory() -> Mapping[str, Mapping[str, Any]]:
     """Return the theoretical claims by section and experiment."""
-    return sections(board.records(COMMITTED))
+    return sections(board.records(COMMITTED), declared_in(TOP / "experiments"))
 
 
 def code(path: str, name: str = "", *, before: str = "") -> str:

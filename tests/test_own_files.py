@@ -19,7 +19,7 @@ from linfed import cli
 from linfed.errors import UsageError
 from linfed.figures import style
 from linfed.reproduction.default_figure import default_figure
-from linfed.reproduction.experiments import cells_of, find, load_file, summary_of
+from linfed.reproduction.experiments import cells_of, declared_in, find, load_file
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
 from linfed.reproduction.records import read_saved
 from linfed.reproduction.run import ReproduceOptions, cells_ready
@@ -153,7 +153,7 @@ def test_a_name_and_its_file_in_a_folder_of_experiments_are_the_same(folder):
         assert run("reproduce", asked, "--quick", "--workers", 1, "--experiments", package) == 0
     assert read_saved("mine-one", Path("results/quick"))["reused"] == 4
     assert "file" not in read_saved("mine-one", Path("results/quick"))
-    assert summary_of("mine-one", package) == "my summary"
+    assert declared_in(package)["mine-one"].summary == "my summary"
 
 
 ALONE = OWN.replace("from beside import LARGE", "LARGE = 1.0")

@@ -12,6 +12,7 @@ from linfed.report.compare import Comparison
 from linfed.report.pictures import Picture
 from linfed.report.scoreboard import Record, Row
 from linfed.report.statements import ordered
+from linfed.reproduction.declarations import Declarations
 from linfed.reproduction.records import load_findings
 from linfed.system.machine import commit_date
 
@@ -31,8 +32,8 @@ class Content:
         Contents of each ``NAME.json``, by the name of the experiment.
     scoreboard : list of Row
         Rows of the scoreboard.
-    summaries : dict of str to str
-        Summary of each experiment; empty if unknown.
+    declared : dict of str to Declarations
+        Declarations of each experiment; empty ones if they are unknown.
     pictures : dict of str to list of Picture
         Figures of each experiment.
     moved : Comparison or None
@@ -44,7 +45,7 @@ class Content:
     folder: str
     records: Mapping[str, Record]
     scoreboard: list[Row]
-    summaries: Mapping[str, str]
+    declared: Mapping[str, Declarations]
     pictures: Mapping[str, list[Picture]]
     moved: Comparison | None = None
     against: str = ""

@@ -233,6 +233,11 @@ def is_judged(described: Mapping[str, Any]) -> bool:
     return bool(described["claims"]) or "judged" in described
 
 
+def is_partial(described: Mapping[str, Any]) -> bool:
+    """Return whether a run can lack claims or settings: a quick run, or one with changed fields."""
+    return bool(described.get("quick") or described.get("set"))
+
+
 def replot_command(described: Mapping[str, Any], folder: Path | None = None) -> str:
     """Return the command that redraws and judges a saved run in a folder; None for the default folder."""
     file, quick = described.get("file"), bool(described.get("quick"))

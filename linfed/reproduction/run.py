@@ -26,10 +26,18 @@ from linfed.checks import short_repr
 from linfed.errors import SweepError, UsageError
 from linfed.plotting.captions import captions, write_caption
 from linfed.reproduction.committed import Settings
+from linfed.reproduction.declarations import declarations_of
 from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, in_package, load_file, name_of
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
-from linfed.reproduction.records import captions_of, figure_stem, finding_to_dict, read_saved, replot_command
+from linfed.reproduction.records import (
+    captions_of,
+    figure_stem,
+    finding_to_dict,
+    is_partial,
+    read_saved,
+    replot_command,
+)
 from linfed.statistics.findings import Finding, by_sentence
 from linfed.sweeps.code_hash import source_digests
 from linfed.sweeps.executors import ExecutionOptions
@@ -164,7 +172,8 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     SweepError
         If cells failed; the others are saved.
     UsageError
-        If an option is invalid for the cells; raised before any computation.
+        If an option is invalid for the cells; raised before any computation. If a headline of the experiment matches no
+        claim; raised when everything is saved, and only a remark in quick runs and with changed fields.
 
     Notes
     -----
@@ -223,6 +232,11 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     described |= {"remarks": remarks} if remarks else {}
     _save_json(name, described, claims or [], out)
     files += figure_files
+    judged = [(claim.claim, claim.setting) for claim in claims or []]
+    if missing := declarations_of(vars(module), file).missing_headline(judged, partial=is_partial(described)):
+        if not is_partial(described):
+            raise UsageError(f"{file.name}: {missing}; correct it, and run {replot_command(described, out)}")
+        remarks.append(missing)
     seconds = time.perf_counter() - started
     quick = bool(described["quick"])
     settings = settings_of(tables, lists)

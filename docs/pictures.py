@@ -22,10 +22,12 @@ from linfed.figures.png import shrink_png, small_picture
 from linfed.figures.style import style
 from linfed.plotting.captions import drawn_sizes
 from linfed.reproduction.experiments import load
+from linfed.reproduction.record import ResultsFolder
 from linfed.reproduction.run import load_tables
 
 DOCS = Path(__file__).resolve().parent
 EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
+RUNS = ResultsFolder(COMMITTED)
 
 PICTURES: dict[str, tuple[str, str, int]] = {
     "altgdmin": ("altgdmin", "", 1400),
@@ -119,7 +121,7 @@ def draw(names: list[str]) -> None:
 
     with style(), mpl.rc_context({"figure.max_open_warning": 0}):
         for experiment in dict.fromkeys(PICTURES[name][0] for name in names):
-            tables = load_tables(experiment, COMMITTED)[1]
+            tables = load_tables(RUNS.read(experiment), RUNS)
             figures = load(experiment, EXPERIMENTS).plot(tables)
             for name in names:
                 if PICTURES[name][0] == experiment:
@@ -146,11 +148,10 @@ def save(figure: mpl.figure.Figure, name: str, sizes: str) -> None:
 
 def save_small(figure: mpl.figure.Figure, experiment: str, key: str) -> None:
     """Save a figure next to the committed tables, for `linfed report`."""
-    stem = f"{experiment}-{key}" if key else experiment
     with tempfile.TemporaryDirectory() as folder:
         figure.savefig(Path(folder, "figure.png"))
         data = small_picture(Path(folder, "figure.png"))[0]
-    (COMMITTED / f"{stem}.webp").write_bytes(data)
+    RUNS.figure(experiment, key, ".webp").write_bytes(data)
 
 
 def main(names: list[str]) -> int:

@@ -1,20 +1,22 @@
 """The scoreboard says what the committed runs found, and nothing else."""
 
-import json
 import math
 
 import pytest
 
-from docs.vocabulary import COMMITTED
-from linfed.report.scoreboard import SENTENCES, markdown, measured, number, records, rows
-from linfed.reproduction.records import finding_to_dict
-from linfed.reproduction.run import _plain
-from linfed.statistics.findings import judge
+from docs.vocabulary import RUNS
+from linfed.report.scoreboard import SENTENCES, markdown, measured, number, rows
+from linfed.reproduction.record import ResultsFolder, RunRecord
+from linfed.statistics.findings import Finding, judge
 
 
 @pytest.fixture(scope="module")
 def runs():
-    return records(COMMITTED)
+    return RUNS.records()
+
+
+def _record(name, *claims, quick=False):
+    return {name: RunRecord(experiment=name, quick=quick, claims=claims)}
 
 
 def test_every_sentence_is_judged_in_the_committed_runs(runs):
@@ -24,23 +26,23 @@ def test_every_sentence_is_judged_in_the_committed_runs(runs):
         assert (row.experiment, row.judged) == (sentence.experiment, sentence.claim + (f", {name}" if name else ""))
         claims = [
             claim
-            for claim in runs[row.experiment]["claims"]
-            if claim["claim"] == sentence.claim and claim["setting"].startswith(start)
+            for claim in runs[row.experiment].claims
+            if claim.claim == sentence.claim and claim.setting.startswith(start)
         ]
-        assert sum(row.verdicts.values()) == sum(claim["statistic"] == row.statistic for claim in claims)
-        assert len({claim["setting"] for claim in claims}) <= sum(row.verdicts.values())  # every setting counts
+        assert sum(row.verdicts.values()) == sum(claim.statistic == row.statistic for claim in claims)
+        assert len({claim.setting for claim in claims}) <= sum(row.verdicts.values())  # every setting counts
         assert sentence.setting in ("", row.setting)
-        assert row.setting in {claim["setting"] for claim in claims}
+        assert row.setting in {claim.setting for claim in claims}
 
 
 def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_something_was_judged(runs):
     text = SENTENCES[0].claim
     claims = [
-        _claim(text, "m = 5", "VACUOUS", None),
-        _claim(text, "m = 10", "SUPPORTED", 0.25),
-        _claim(text, "m = 20", "SUPPORTED", 1234.5),
+        _claim(text, "m = 5", math.nan),
+        _claim(text, "m = 10", 0.25),
+        _claim(text, "m = 20", 1234.5),
     ]
-    (row,) = rows({"fedrep-fig1": {"claims": [*claims, *_others("fedrep-fig1", text)]}})[:1]
+    (row,) = rows(_record("fedrep-fig1", *claims, *_others("fedrep-fig1", text)))[:1]
     assert row.verdict == "SUPPORTED 2, VACUOUS 1"
     assert (row.setting, row.measured) == ("m = 10", "0.25 [0.25, 0.25]")
     assert (row.paper, row.wording) == ("A paper, Figure 1", "“as 'it' says|so”")
@@ -49,32 +51,24 @@ def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_some
     assert rows({}) == []
 
 
-def _claim(text, where, verdict, value):
-    shown = {"estimate": value, "low": value, "high": value, "statistic": "a share"}
-    return {
-        "claim": text,
-        "setting": where,
-        "verdict": verdict,
-        "claimed_range": "at least 0.2",
-        "source": "A paper, Figure 1: \"as 'it' says|so\"",
-        **shown,
-    }
+def _claim(text, where, value):
+    source = "A paper, Figure 1: \"as 'it' says|so\""
+    shown = {"estimate": value, "low": value, "high": value, "statistic": "a share", "claimed_low": 0.2}
+    return Finding(claim=text, setting=where, source=source, **shown)
 
 
 def _others(experiment, text):
-    return [
-        _claim(one.claim, "", "HOLDS", 0.0) for one in SENTENCES if one.experiment == experiment and one.claim != text
-    ]
+    return [_claim(one.claim, "", 0.5) for one in SENTENCES if one.experiment == experiment and one.claim != text]
 
 
 def test_a_row_may_count_the_settings_of_one_kind_only():
     sentence = next(one for one in SENTENCES if one.among[0])
     claims = [
-        _claim(sentence.claim, "elsewhere: k = 2", "VIOLATED", 1.0),
-        _claim(sentence.claim, f"{sentence.among[0]}k = 2", "SUPPORTED", 0.5),
+        _claim(sentence.claim, "elsewhere: k = 2", 0.1),
+        _claim(sentence.claim, f"{sentence.among[0]}k = 2", 0.5),
     ]
     every = [*claims, *_others(sentence.experiment, sentence.claim)]
-    found = rows({sentence.experiment: {"quick": True, "claims": every}})
+    found = rows(_record(sentence.experiment, *every, quick=True))
     row = next(row for row in found if row.judged == f"{sentence.claim}, {sentence.among[1]}")
     assert (row.verdict, row.measured) == ("SUPPORTED", "0.5 [0.5, 0.5]")
 
@@ -82,9 +76,9 @@ def test_a_row_may_count_the_settings_of_one_kind_only():
 def test_a_kind_of_settings_that_is_not_there_is_told():
     """Of a full run: a quick one may lack it."""
     sentence = next(one for one in SENTENCES if one.among[0])
-    claims = [_claim(sentence.claim, "elsewhere", "HOLDS", 0.0), *_others(sentence.experiment, sentence.claim)]
+    claims = [_claim(sentence.claim, "elsewhere", 0.5), *_others(sentence.experiment, sentence.claim)]
     with pytest.raises(ValueError, match="has no setting that begins with"):
-        rows({sentence.experiment: {"claims": claims}})
+        rows(_record(sentence.experiment, *claims))
 
 
 def test_the_first_row_of_a_theorem_is_its_bound_not_the_constant_of_its_proof():
@@ -116,18 +110,18 @@ def test_numbers_have_three_digits_and_thousands_are_written_out(value, text):
     ("interval", "text"),
     [((math.nan, 0.0, math.inf), "- [0, inf]"), ((2.0, -math.inf, 3.0), "2 [-inf, 3]"), ((math.nan,) * 3, "- [-, -]")],
 )
-def test_infinite_ends_of_a_record_are_restored(interval, text):
+def test_infinite_ends_are_told(interval, text):
     found = judge(interval, claim="c", setting="s", statistic="t", source="o", claimed_low=0.5, claimed_high=9.0)
-    assert measured(_plain(finding_to_dict(found))) == text
+    assert measured(found) == text
 
 
 def test_a_sentence_that_its_experiment_no_longer_judges_is_told():
     with pytest.raises(ValueError, match="fedrep-fig1 has no claim"):
-        rows({"fedrep-fig1": {"claims": [_claim("something else", "", "HOLDS", 0.0)]}})
+        rows(_record("fedrep-fig1", _claim("something else", "", 0.5)))
 
 
 def test_other_files_of_a_folder_are_left_out(tmp_path):
     (tmp_path / "benchmarks.json").write_text("[]")
     (tmp_path / "sweep.json").write_text('{"quick": true}')
-    (tmp_path / "one.json").write_text(json.dumps({"experiment": "one", "claims": []}))
-    assert list(records(tmp_path)) == ["one"]
+    ResultsFolder(tmp_path).write(RunRecord(experiment="one", quick=False))
+    assert list(ResultsFolder(tmp_path).records()) == ["one"]

@@ -7,16 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from linfed.errors import UsageError
-from linfed.reproduction.records import load_findings, read_record
-from linfed.statistics.findings import required
-
-Record: TypeAlias = Mapping[str, Any]
-"""Contents of a run's ``NAME.json``."""
-
+from linfed.reproduction.record import RunRecord
+from linfed.statistics.findings import Finding, required
 
 NOT_JUDGED = ("VACUOUS", "HYPOTHESES FAIL")
 """Verdicts on settings in which the claim could not be judged."""
@@ -143,8 +137,8 @@ class Row:
         Measured quantity, the range that the claim requires, e.g. "> 0.5", and the setting.
     experiment : str
         Name of the experiment.
-    claims : list of mapping
-        Claims in the counted settings, as in ``NAME.json``.
+    claims : list of Finding
+        Claims in the counted settings.
     """
 
     paper: str
@@ -155,12 +149,12 @@ class Row:
     required: str
     setting: str
     experiment: str
-    claims: list[Record]
+    claims: list[Finding]
 
     @property
     def verdicts(self) -> dict[str, int]:
         """Number of settings with each verdict, the most frequent first."""
-        return dict(Counter(claim["verdict"] for claim in self.claims).most_common())
+        return dict(Counter(claim.verdict.value for claim in self.claims).most_common())
 
     @property
     def verdict(self) -> str:
@@ -168,13 +162,13 @@ class Row:
         return counted(self.verdicts)
 
 
-def rows(records: Mapping[str, Record]) -> list[Row]:
+def rows(records: Mapping[str, RunRecord]) -> list[Row]:
     """Return the rows of all claims that these runs judge.
 
     Parameters
     ----------
-    records : mapping of str to mapping
-        Contents of each ``NAME.json``, by the name of the experiment. Claims of other experiments are omitted.
+    records : mapping of str to RunRecord
+        Records by the name of the experiment. Claims of other experiments are omitted.
 
     Returns
     -------
@@ -188,32 +182,34 @@ def rows(records: Mapping[str, Record]) -> list[Row]:
     """
     found = []
     for sentence in SENTENCES:
-        claims = records.get(sentence.experiment, {}).get("claims", [])
-        every = [claim for claim in claims if claim["claim"] == sentence.claim]
-        if claims and not every:
+        record = records.get(sentence.experiment)
+        if record is None or not record.claims:
+            continue
+        every = [claim for claim in record.claims if claim.claim == sentence.claim]
+        if not every:
             raise ValueError(f"{sentence.experiment} has no claim {sentence.claim!r}")
-        candidates = [claim for claim in every if claim["setting"].startswith(sentence.among[0])]
-        if every and not candidates and not records[sentence.experiment].get("quick"):
+        candidates = [claim for claim in every if claim.setting.startswith(sentence.among[0])]
+        if not candidates and not record.quick:
             raise ValueError(f"{sentence.experiment} has no setting that begins with {sentence.among[0]!r}")
         if candidates:
             found.append(_row(sentence, candidates))
     return found
 
 
-def _row(sentence: Sentence, claims: list[Record]) -> Row:
-    judged = [claim for claim in claims if claim["verdict"] not in NOT_JUDGED] or claims
-    example = next((claim for claim in judged if claim["setting"] == sentence.setting), judged[0])
-    quoted = re.search(r'"(.+)"', example["source"])
+def _row(sentence: Sentence, claims: list[Finding]) -> Row:
+    judged = [claim for claim in claims if claim.verdict not in NOT_JUDGED] or claims
+    example = next((claim for claim in judged if claim.setting == sentence.setting), judged[0])
+    quoted = re.search(r'"(.+)"', example.source)
     return Row(
-        paper=place_of(example["source"]),
+        paper=place_of(example.source),
         wording=sentence.wording or (f"“{quoted[1]}”" if quoted else ""),
-        judged=", ".join(filter(None, (example["claim"], sentence.among[1]))),
+        judged=", ".join(filter(None, (example.claim, sentence.among[1]))),
         measured=measured(example),
-        statistic=example["statistic"],
-        required=required(example["claimed_range"]),
-        setting=example["setting"],
+        statistic=example.statistic,
+        required=required(example.claimed_range),
+        setting=example.setting,
         experiment=sentence.experiment,
-        claims=[claim for claim in claims if claim["statistic"] == example["statistic"]],
+        claims=[claim for claim in claims if claim.statistic == example.statistic],
     )
 
 
@@ -233,13 +229,9 @@ def counted(verdicts: Mapping[str, int]) -> str:
     return ", ".join(f"{verdict} {count}" for verdict, count in verdicts.items())
 
 
-def measured(claim: Record) -> str:
-    """Return the estimate and the interval of a claim as text; infinite ends, which the record lacks, are restored."""
-    estimate, low, high = claim["estimate"], claim["low"], claim["high"]
-    if None in (estimate, low, high):
-        found = load_findings({"claims": [claim]})[0]
-        estimate, low, high = found.estimate, found.low, found.high
-    return f"{number(estimate)} [{number(low)}, {number(high)}]"
+def measured(claim: Finding) -> str:
+    """Return the estimate and the interval of a claim as text."""
+    return f"{number(claim.estimate)} [{number(claim.low)}, {number(claim.high)}]"
 
 
 def number(value: float) -> str:
@@ -273,28 +265,3 @@ def markdown(table: Iterable[Row], link: str = "") -> str:
         cells = [f"{row.judged} ({row.paper}{wording})", statistic, row.measured, row.verdict, name]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
-
-
-def records(folder: Path) -> dict[str, Record]:
-    """Return the records of the runs in a folder by the name of the experiment, without other files.
-
-    Raises
-    ------
-    UsageError
-        If a file is not valid JSON.
-    """
-    found: dict[str, Record] = {}
-    for path in sorted(folder.glob("*.json")):
-        described = record(path)
-        if described is not None:
-            found[str(described["experiment"])] = described
-    return found
-
-
-def record(path: Path) -> Record | None:
-    """Return the record of a run in a file, or None if the file contains something else."""
-    try:
-        described = read_record(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{str(path)!r} is not a valid record of a run ({' '.join(str(error).split())})") from None
-    return described if isinstance(described, dict) and {"experiment", "claims"} <= described.keys() else None

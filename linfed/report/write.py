@@ -10,13 +10,13 @@ from tqdm import tqdm
 from linfed.checks import check_progress
 from linfed.errors import UsageError
 from linfed.report import scoreboard
-from linfed.report.compare import compare, read
+from linfed.report.compare import compare
 from linfed.report.content import Content
 from linfed.report.page import page
 from linfed.report.pictures import pictures
-from linfed.report.scoreboard import Record, Row
+from linfed.report.scoreboard import Row
 from linfed.reproduction.experiments import experiment_files, experiments_folder, summary_of
-from linfed.reproduction.run import writable_folder
+from linfed.reproduction.record import ResultsFolder, RunRecord, read_runs
 from linfed.system.files import replacing
 
 
@@ -43,7 +43,9 @@ def write(folder: str, *, out: str | None = None, against: str | None = None) ->
         If there are no saved runs, or the report cannot be written.
     """
     found = collected(folder, against=against)
-    path = writable_folder(out or str(read(folder)[0])) / "report.html"
+    target = ResultsFolder(Path(out)) if out else found.folder
+    target.create()
+    path = target.path / "report.html"
     with replacing(path) as file:
         file.write(page(found).encode())
     return path
@@ -51,33 +53,34 @@ def write(folder: str, *, out: str | None = None, against: str | None = None) ->
 
 def collected(folder: str, *, against: str | None = None) -> Content:
     """Return the contents of a report; the parameters are as in `write`."""
-    where, records = read(folder)
-    before = None if against is None else read(against, "--baseline")[1]
-    summaries = {name: _summary(name, described) for name, described in records.items()}
+    where, records = read_runs(folder)
+    before = None if against is None else read_runs(against, "--baseline")[1]
+    summaries = {name: _summary(record) for name, record in records.items()}
     return Content(
-        folder=folder,
+        path=folder,
+        folder=where,
         records=records,
         scoreboard=_scoreboard(records),
         summaries=summaries,
         pictures={
-            name: pictures(name, described, where, records, summaries[name])
-            for name, described in tqdm(records.items(), desc="figures", disable=check_progress(None))
+            name: pictures(record, where, records, summaries[name])
+            for name, record in tqdm(records.items(), desc="figures", disable=check_progress(None))
         },
         moved=None if before is None else compare(before, records),
         against=against or "",
     )
 
 
-def _summary(name: str, described: Record) -> str:
+def _summary(record: RunRecord) -> str:
     """Return the ``SUMMARY`` of an experiment in the experiments folder, or an empty text."""
     try:
-        folder = experiments_folder(None)
-        return summary_of(name, folder) if "file" not in described and name in experiment_files(folder) else ""
+        name, folder = record.experiment, experiments_folder(None)
+        return summary_of(name, folder) if record.file is None and name in experiment_files(folder) else ""
     except UsageError:
         return ""
 
 
-def _scoreboard(records: Mapping[str, Record]) -> list[Row]:
+def _scoreboard(records: Mapping[str, RunRecord]) -> list[Row]:
     """Return the rows of the scoreboard, without runs of older code that lack a claim."""
     try:
         return scoreboard.rows(records)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ OWN_CONJECTURE = "our conjecture, without a derivation"
 """Source of a claim that this project has not derived."""
 
 
-class Verdict(Enum):
+class Verdict(StrEnum):
     """Judgement of a claim; HOLDS and VIOLATED are for theorems.
 
     Examples

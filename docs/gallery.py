@@ -25,7 +25,7 @@ from linfed.report.scoreboard import measured
 from linfed.reproduction.committed import committed_runs
 from linfed.reproduction.experiments import experiment_files, load
 from linfed.reproduction.record import ResultsFolder, RunRecord
-from linfed.statistics.findings import Finding, required
+from linfed.statistics.findings import Finding, Verdict, required
 from linfed.sweeps.progress import format_duration
 
 DOCS = Path(__file__).resolve().parent
@@ -42,28 +42,19 @@ PAPERS = {
 """Title of each section of the gallery, by the first part of an experiment's name; "" for all others."""
 PLACES = ("Figure", "Table", "Example", "Theorem")
 """Kinds of places in a paper, in the order of the gallery."""
-COLOURS = {
-    "SUPPORTED": "success",
-    "HOLDS": "success",
-    "NOT SUPPORTED": "danger",
-    "VIOLATED": "danger",
-    "INCONCLUSIVE": "warning",
-    "HYPOTHESES FAIL": "secondary",
-    "VACUOUS": "secondary",
-}
 THUMB = (480, 300)
 NO_PICTURE = "The committed tables do not contain all data of its figures. `linfed reproduce {name}` draws them."
 
 
 def chip(verdict: str, count: int | None = None) -> str:
     """Return a verdict as a badge, with its count."""
-    return f"{{bdg-{COLOURS[verdict]}}}`{verdict if count is None else f'{verdict} {count}'}`"
+    return f"{{bdg-{Verdict(verdict).kind.site}}}`{verdict if count is None else f'{verdict} {count}'}`"
 
 
 def chips(claims: Iterable[Finding]) -> str:
     """Return a badge for each verdict among the claims."""
-    found = Counter(claim.verdict.value for claim in claims)
-    return " ".join(chip(verdict, found[verdict]) for verdict in COLOURS if verdict in found)
+    found = Counter(claim.verdict for claim in claims)
+    return " ".join(chip(verdict, found[verdict]) for verdict in Verdict if verdict in found)
 
 
 def table(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> str:

@@ -25,9 +25,9 @@ from linfed.errors import UsageError
 from linfed.figures.style import STYLE
 from linfed.report.page import page
 from linfed.report.scoreboard import SENTENCES, measured
-from linfed.report.statements import AGAINST, Statement, ordered, outcome, statements
+from linfed.report.statements import Statement, ordered, outcome, statements
 from linfed.report.write import collected
-from linfed.statistics.findings import MEANINGS
+from linfed.statistics.findings import AGAINST, Verdict
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = ROOT / "results" / "committed"
@@ -232,7 +232,7 @@ def alone(toy, tmp_path):
 
 
 def test_the_page_has_the_meanings_of_the_verdicts_that_occur(checked):
-    legend = {verdict.value: meaning in checked.text for verdict, meaning in MEANINGS.items()}
+    legend = {verdict.value: verdict.meaning in checked.text for verdict in Verdict}
     assert {name for name, listed in legend.items() if listed} >= {"SUPPORTED", "HYPOTHESES FAIL", "VACUOUS"}
     assert not legend["INCONCLUSIVE"]
 
@@ -327,7 +327,7 @@ def test_long_reports_list_the_scoreboard_and_count_other_claims():
         one = Statement(row.claims)
         assert one.verdicts == ordered(row.verdicts)
         assert f"{row.paper}; {one.setting}: {measured(one.worst)}; required: {one.required}; " in lists[kind]
-        assert (one.worst.verdict in AGAINST) == (kind == "contradicts")
+        assert (one.worst.verdict.kind == AGAINST) == (kind == "contradicts")
     others = sum(map(int, re.findall(r"<p>(\d+) other claims?: ", text)))
     main = {(sentence.experiment, sentence.claim) for sentence in SENTENCES}
     every = [(name, one.claim) for name, record in found.records.items() for one in statements(record)]

@@ -11,11 +11,8 @@ from linfed.report.compare import Pair
 from linfed.report.content import Content, commit_of, date_of, machine_of, totals
 from linfed.report.pictures import Picture
 from linfed.report.scoreboard import SENTENCES, measured, place_of
-from linfed.report.statements import AGAINST, FOR, Statement, ordered, outcome, paper_of, statements
-from linfed.statistics.findings import MEANINGS, Finding, Verdict, required
-
-KINDS = {**dict.fromkeys(FOR, "good"), **dict.fromkeys(AGAINST, "bad"), "INCONCLUSIVE": "open"}
-"""CSS classes of the verdicts' colours; other verdicts are grey."""
+from linfed.report.statements import Statement, ordered, outcome, paper_of, statements
+from linfed.statistics.findings import Finding, Verdict, required
 
 OUTCOMES = {"agrees": "What agrees", "contradicts": "What contradicts", "undecided": "What is undecided"}
 """Titles of the lists, by the outcomes that `outcome` returns."""
@@ -79,7 +76,7 @@ def _navigation(content: Content, sections: Iterable[str]) -> str:
 def _summary(content: Content) -> str:
     """Return the number of claims with each verdict, and the meanings of these verdicts."""
     found, plural = totals(content.records), "s" * (len(content.records) != 1)
-    meanings = "".join(f"<li>{_chip(name)} {escape(MEANINGS[Verdict(name)])}</li>" for name in found)
+    meanings = "".join(f"<li>{_chip(name)} {escape(Verdict(name).meaning)}</li>" for name in found)
     return (
         f'<p class="totals">{sum(found.values()):,} claims in {len(content.records)} experiment{plural}: '
         f"{_chips(found)}</p>"
@@ -98,7 +95,7 @@ def _chips(verdicts: Mapping[str, int]) -> str:
 
 def _chip(verdict: str, count: int | None = None) -> str:
     number = "" if count is None else f" <b>{count:,}</b>"
-    return f'<span class="verdict {KINDS.get(verdict, "none")}">{escape(verdict)}{number}</span>'
+    return f'<span class="verdict {Verdict(verdict).kind.report}">{escape(verdict)}{number}</span>'
 
 
 def _table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -195,7 +192,7 @@ def _experiments(content: Content) -> str:
     """Return the filter, and the folded experiments."""
     found = totals(content.records)
     buttons = "".join(
-        f'<button type="button" class="verdict {KINDS.get(verdict, "none")}" aria-pressed="false" '
+        f'<button type="button" class="verdict {Verdict(verdict).kind.report}" aria-pressed="false" '
         f'data-verdict="{escape(verdict)}">{escape(verdict)} <b>{count:,}</b></button>'
         for verdict, count in found.items()
     )
@@ -263,4 +260,4 @@ def _setting(claim: Finding, notes: Sequence[str], *, with_range: bool) -> str:
     detail = f" ({claim.detail})" if claim.detail else ""
     mark = f" ({notes.index(note) + 1})" if note else ""
     verdict, setting, text = claim.verdict, escape(claim.setting), escape(measured(claim) + detail + need + mark)
-    return f'<tr><td class="{KINDS.get(verdict, "none")}">{verdict}</td><td>{setting}</td><td>{text}</td></tr>'
+    return f'<tr><td class="{verdict.kind.report}">{verdict}</td><td>{setting}</td><td>{text}</td></tr>'

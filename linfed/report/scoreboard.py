@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from linfed.reproduction.record import RunRecord
-from linfed.statistics.findings import Finding, required
-
-NOT_JUDGED = ("VACUOUS", "HYPOTHESES FAIL")
-"""Verdicts on settings in which the claim could not be judged."""
+from linfed.statistics.findings import NOT_JUDGED, Finding, required
 
 
 class Sentence(NamedTuple):
@@ -197,7 +194,7 @@ def rows(records: Mapping[str, RunRecord]) -> list[Row]:
 
 
 def _row(sentence: Sentence, claims: list[Finding]) -> Row:
-    judged = [claim for claim in claims if claim.verdict not in NOT_JUDGED] or claims
+    judged = [claim for claim in claims if claim.verdict.kind != NOT_JUDGED] or claims
     example = next((claim for claim in judged if claim.setting == sentence.setting), judged[0])
     quoted = re.search(r'"(.+)"', example.source)
     return Row(

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from linfed.report.scoreboard import NOT_JUDGED, counted, measured
+from linfed.report.scoreboard import counted, measured
 from linfed.reproduction.record import RunRecord
-from linfed.statistics.findings import OWN_PREDICTION, Finding, Verdict, required
+from linfed.statistics.findings import AGAINST, FOR, NOT_JUDGED, OWN_PREDICTION, Finding, Verdict, required
 
 PAPERS = {
     "fedrep": "FedRep",
@@ -27,9 +27,6 @@ PAPERS = {
 
 OTHERS = "Other experiments"
 """Title of the section of experiments with another name."""
-
-FOR, AGAINST = ("SUPPORTED", "HOLDS"), ("NOT SUPPORTED", "VIOLATED")
-"""Verdicts that agree with a claim, and verdicts that contradict it."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +64,8 @@ class Statement:
     @property
     def worst(self) -> Finding:
         """Claim in the setting that fails by the largest amount, or else is nearest to failing."""
-        judged = [claim for claim in self.claims if claim.verdict not in NOT_JUDGED]
-        failed = [claim for claim in judged if claim.verdict in AGAINST]
+        judged = [claim for claim in self.claims if claim.verdict.kind != NOT_JUDGED]
+        failed = [claim for claim in judged if claim.verdict.kind == AGAINST]
         return min(failed or judged or self.claims, key=slack)
 
     @property
@@ -126,7 +123,9 @@ def outcome(verdicts: Mapping[str, int]) -> str:
     >>> outcome({"HOLDS": 2, "INCONCLUSIVE": 2}), outcome({"SUPPORTED": 9, "NOT SUPPORTED": 1}), outcome({"VACUOUS": 1})
     ('agrees', 'contradicts', 'undecided')
     """
-    supported, contradicted = (sum(verdicts.get(verdict, 0) for verdict in kind) for kind in (FOR, AGAINST))
+    supported, contradicted = (
+        sum(count for verdict, count in verdicts.items() if Verdict(verdict).kind == kind) for kind in (FOR, AGAINST)
+    )
     if contradicted:
         return "contradicts"
     return "agrees" if supported and supported >= verdicts.get("INCONCLUSIVE", 0) else "undecided"

@@ -7,14 +7,13 @@ their differences from the source, the figures, all claims with their verdicts, 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pictures
@@ -26,12 +25,13 @@ from linfed.report.scoreboard import measured
 from linfed.reproduction.committed import committed_runs
 from linfed.reproduction.declarations import Declarations, title
 from linfed.reproduction.experiments import declared_in, experiment_files, load
-from linfed.reproduction.records import figure_stem
-from linfed.statistics.findings import Verdict, required
+from linfed.reproduction.record import ResultsFolder, RunRecord
+from linfed.statistics.findings import Finding, Verdict, required
 from linfed.sweeps.progress import format_duration
 
 DOCS = Path(__file__).resolve().parent
 EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
+RUNS = ResultsFolder(COMMITTED)
 
 THUMB = (480, 300)
 NO_PICTURE = "The committed tables do not contain all data of its figures. `linfed reproduce {name}` draws them."
@@ -42,10 +42,10 @@ def chip(verdict: str, count: int | None = None) -> str:
     return f"{{bdg-{Verdict(verdict).kind.site}}}`{verdict if count is None else f'{verdict} {count}'}`"
 
 
-def chips(claims: Iterable[dict[str, Any]]) -> str:
+def chips(claims: Iterable[Finding]) -> str:
     """Return a badge for each verdict among the claims."""
-    found = Counter(claim["verdict"] for claim in claims)
-    return " ".join(chip(verdict.value, found[verdict.value]) for verdict in Verdict if verdict.value in found)
+    found = Counter(claim.verdict for claim in claims)
+    return " ".join(chip(verdict, found[verdict]) for verdict in Verdict if verdict in found)
 
 
 def table(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> str:
@@ -54,9 +54,9 @@ def table(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def quoted(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+def quoted(claims: Iterable[Finding]) -> list[tuple[str, str]]:
     """Return the places and words of the quotations in the sources of the claims, without repetitions."""
-    found = (re.match(r'(.*?): "(.*?)"(?:;|$)', claim["source"], re.DOTALL) for claim in claims)
+    found = (re.match(r'(.*?): "(.*?)"(?:;|$)', claim.source, re.DOTALL) for claim in claims)
     return list(dict.fromkeys((match[1], match[2]) for match in found if match))
 
 
@@ -78,28 +78,28 @@ def figures(name: str, declared: Declarations, module: ModuleType) -> list[str]:
         return ["## Figures\n", NO_PICTURE.format(name=name)] if hasattr(module, "plot") else []
     lines = ["## Figures\n"]
     for key in declared.pictures:
-        picture = figure_stem(name, key)
+        picture = RUNS.figure(name, key, "").name
         image = f"![{escaped(declared.summary)}](../../{picture}.png)\n"
         lines += [image, f"*{with_formulas(picture_caption(picture, key, module))}*\n"]
     return lines
 
 
-def judged(claims: list[dict[str, Any]]) -> list[str]:
+def judged(claims: Iterable[Finding]) -> list[str]:
     """Return the claims as tables, one per text and source."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[Finding]] = {}
     for claim in claims:
-        groups.setdefault((claim["claim"], claim["source"]), []).append(claim)
+        groups.setdefault((claim.claim, claim.source), []).append(claim)
     lines = ["## Claims\n"]
     for (text, source), group in groups.items():
         lines += [f"**{with_formulas(text)}** {chips(group)}\n", f"Source: {with_formulas(source)}\n"]
         rows = (
             (
-                chip(one["verdict"]),
-                with_formulas(one["setting"]),
-                with_formulas(one["statistic"]),
+                chip(one.verdict),
+                with_formulas(one.setting),
+                with_formulas(one.statistic),
                 escaped(measured(one)),
-                escaped(required(one["claimed_range"])),
-                with_formulas("; ".join(word for word in (one["detail"], one["note"], one["vacuous"]) if word)),
+                escaped(required(one.claimed_range)),
+                with_formulas("; ".join(word for word in (one.detail, one.note, one.vacuous) if word)),
             )
             for one in group
         )
@@ -107,21 +107,21 @@ def judged(claims: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def settings(record: dict[str, Any]) -> list[str]:
+def settings(record: RunRecord) -> list[str]:
     """Return the values that all rows of each table share."""
     lines = ["## Settings\n"]
-    for key, one in record["tables"].items():
-        shared = ", ".join(f"{name} = {setting_text(value)}" for name, value in one["shared"].items())
-        lines.append(f"- table `{key}`, {one['rows']} rows; common to all rows: {escaped(shared) or 'nothing'}")
+    for key, one in record.tables.items():
+        shared = ", ".join(f"{name} = {setting_text(value)}" for name, value in one.shared.items())
+        lines.append(f"- table `{key}`, {one.rows} rows; common to all rows: {escaped(shared) or 'nothing'}")
     return [*lines, ""]
 
 
-def setting_text(value: Any) -> str:
-    """Return a setting as text, lists with parentheses."""
-    return f"({', '.join(map(setting_text, value))})" if isinstance(value, list) else str(value)
+def setting_text(value: object) -> str:
+    """Return a setting as text, tuples with parentheses."""
+    return f"({', '.join(map(setting_text, value))})" if isinstance(value, tuple) else str(value)
 
 
-def as_csv(claims: list[dict[str, Any]]) -> str:
+def as_csv(claims: Iterable[Finding]) -> str:
     """Return the claims as CSV."""
     out = io.StringIO()
     columns = (
@@ -139,34 +139,37 @@ def as_csv(claims: list[dict[str, Any]]) -> str:
     )
     writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(claims)
+    for one in claims:
+        row = dataclasses.asdict(one) | {"claimed_range": one.claimed_range, "verdict": one.verdict.value}
+        missing = [name for name in ("estimate", "low", "high") if not np.isfinite(row[name])]
+        writer.writerow(row | dict.fromkeys(missing))
     return out.getvalue()
 
 
-def downloads(name: str, record: dict[str, Any]) -> list[str]:
+def downloads(name: str, record: RunRecord) -> list[str]:
     """Return the command that reproduces the run, its environment, and links to its files."""
     committed_url = "../../../results/committed/"
-    files = [f"{name}.json", *(f"{name}-{key}{end}" for key in record["tables"] for end in (".csv", ".npz"))]
+    files = [f"{name}.json", *(f"{name}-{key}{end}" for key in record.tables for end in (".csv", ".npz"))]
     links = [f"{{download}}`claims as CSV <{name}-claims.csv>`"]
     links += [f"{{download}}`{file} <{committed_url}{file}>`" for file in files if (COMMITTED / file).exists()]
-    versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
+    versions = ", ".join(f"{package} {version}" for package, version in record.versions.items())
     took = f"{format_duration(committed_runs()[name].seconds)} on two processors"
     return [
         "## Reproduce\n",
         f"```sh\nlinfed reproduce {name}\n```\n",
-        f"This run: {took}, {escaped(record['machine'])}, {escaped(versions)}, commit "
-        f"`{record['commit'][:10]}`. The npz files have reduced tables (read them with `lf.Table.load`); "
+        f"This run: {took}, {escaped(record.machine)}, {escaped(versions)}, commit "
+        f"`{(record.commit or 'unknown')[:10]}`. The npz files have reduced tables (read them with `lf.Table.load`); "
         "the claims were judged on the full tables.\n",
         *(f"- {link}" for link in links),
         "",
     ]
 
 
-def page(name: str, declared: Declarations, module: ModuleType, record: dict[str, Any]) -> str:
+def page(name: str, declared: Declarations, module: ModuleType, record: RunRecord) -> str:
     """Return the page of an experiment."""
     heading = title(name, declared)
     found_by = (name,) if heading == name else (name, declared.place[1])
-    sentences = quoted(record["claims"])
+    sentences = quoted(record.claims)
     quotations = [
         "## Claims of the source\n",
         *(f"> “{with_formulas(words)}” ({escaped(place)})\n" for place, words in sentences),
@@ -176,13 +179,13 @@ def page(name: str, declared: Declarations, module: ModuleType, record: dict[str
             f"```{{index}} {', '.join(f'! {word}' for word in found_by)}\n```\n",
             f"# {heading}\n",
             f"`{name}`: {escaped(declared.summary)}\n",
-            f"{chips(record['claims'])}\n",
+            f"{chips(record.claims)}\n",
             *figures(name, declared, module),
             *(quotations if sentences else []),
             "## Setup, and deviations from the source\n",
             described(module) + "\n",
             *settings(record),
-            *judged(record["claims"]),
+            *judged(record.claims),
             *code(name),
             *downloads(name, record),
         ]
@@ -239,7 +242,8 @@ def thumbnail(name: str, declared: Declarations, folder: Path) -> str:
     """Write the first panel of the experiment's first picture and return its name, or "" if there is no picture."""
     if not declared.pictures:
         return ""
-    with Image.open(DOCS / f"{figure_stem(name, next(iter(declared.pictures)))}.png") as image:
+    first = RUNS.figure(name, next(iter(declared.pictures))).name
+    with Image.open(DOCS / first) as image:
         panel = image.convert("RGB").crop(first_panel(image))
     small = ImageOps.pad(panel, THUMB, Image.Resampling.LANCZOS, color="white")
     buffer = io.BytesIO()
@@ -248,17 +252,17 @@ def thumbnail(name: str, declared: Declarations, folder: Path) -> str:
     return f"{name}-thumb.png"
 
 
-def card(name: str, declared: Declarations, record: dict[str, Any], thumb: str) -> str:
+def card(name: str, declared: Declarations, record: RunRecord, thumb: str) -> str:
     """Return the card of an experiment in the gallery."""
     image = f":img-top: {thumb}\n:img-alt: thumbnail of a figure of {name}\n" if thumb else ""
     paper, place = declared.place
     head = f":::{{grid-item-card}} {place or name}\n:link: {name}\n:link-type: doc\n{image}"
     about = declared.summary.removeprefix(f"{paper} paper, {place}").lstrip(":, ")
     code_name = f"`{name}`\n\n" if place else ""
-    return f"{head}\n{code_name}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{chips(record['claims'])}\n:::\n"
+    return f"{head}\n{code_name}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{chips(record.claims)}\n:::\n"
 
 
-def overview(cards: dict[str, str], catalog: dict[str, Declarations], claims: list[dict[str, Any]]) -> str:
+def overview(cards: dict[str, str], catalog: dict[str, Declarations], claims: list[Finding]) -> str:
     """Return the index page of the gallery."""
     lines = [
         "# Experiments\n",
@@ -288,10 +292,10 @@ def write(folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     cards, claims, catalog = {}, [], declared_in(EXPERIMENTS)
     for name, declared in catalog.items():
-        record = json.loads((COMMITTED / f"{name}.json").read_text(encoding="utf-8"))
-        claims += record["claims"]
+        record = RUNS.read(name)
+        claims += record.claims
         changed(folder / f"{name}.md", page(name, declared, load(name, EXPERIMENTS), record).encode())
-        changed(folder / f"{name}-claims.csv", as_csv(record["claims"]).encode())
+        changed(folder / f"{name}-claims.csv", as_csv(record.claims).encode())
         cards[name] = card(name, declared, record, thumbnail(name, declared, folder))
     changed(folder / "index.md", overview(cards, catalog, claims).encode())
     return list(cards)

@@ -22,14 +22,15 @@ from linfed.figures.png import shrink_png, small_picture
 from linfed.figures.style import style
 from linfed.plotting.captions import drawn_sizes
 from linfed.reproduction.experiments import declared_in, load
-from linfed.reproduction.records import figure_stem
+from linfed.reproduction.record import ResultsFolder
 from linfed.reproduction.run import load_tables
 
 DOCS = Path(__file__).resolve().parent
 EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
+RUNS = ResultsFolder(COMMITTED)
 
 PICTURES = {
-    figure_stem(name, key): (name, key, width)
+    RUNS.figure(name, key, "").name: (name, key, width)
     for name, declared in declared_in(EXPERIMENTS).items()
     for key, width in declared.pictures.items()
 }
@@ -54,7 +55,7 @@ def draw(names: list[str]) -> None:
 
     with style(), mpl.rc_context({"figure.max_open_warning": 0}):
         for experiment in dict.fromkeys(PICTURES[name][0] for name in names):
-            tables = load_tables(experiment, COMMITTED)[1]
+            tables = load_tables(RUNS.read(experiment), RUNS)
             figures = load(experiment, EXPERIMENTS).plot(tables)
             for name in names:
                 if PICTURES[name][0] == experiment:
@@ -84,7 +85,7 @@ def save_small(figure: mpl.figure.Figure, experiment: str, key: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         figure.savefig(Path(folder, "figure.png"))
         data = small_picture(Path(folder, "figure.png"))[0]
-    (COMMITTED / f"{figure_stem(experiment, key)}.webp").write_bytes(data)
+    RUNS.figure(experiment, key, ".webp").write_bytes(data)
 
 
 def main(names: list[str]) -> int:

@@ -17,7 +17,6 @@ from PIL import Image
 import linfed as lf
 from docs.vocabulary import COMMITTED, TOP
 from linfed.reproduction.experiments import experiment_files
-from linfed.reproduction.run import load_tables
 
 README, DOCS = "README.md", TOP / "docs"
 PAGES = [
@@ -220,8 +219,8 @@ def test_the_gallery_is_in_the_order_of_the_papers(site):
     catalog = gallery.declared_in(gallery.EXPERIMENTS)
     titles = [gallery.title(name, declared) for name, declared in catalog.items() if declared.section == "FLUTE"]
     assert titles[:3] == ["FLUTE, Figure 1", "FLUTE, Figure 3", "FLUTE, Figure 4"]
-    module, record = gallery.load("flute-theorem55", gallery.EXPERIMENTS), load_tables("flute-theorem55", COMMITTED)[0]
-    page = gallery.page("flute-theorem55", catalog["flute-theorem55"], module, record)
+    name = "flute-theorem55"
+    page = gallery.page(name, catalog[name], gallery.load(name, gallery.EXPERIMENTS), gallery.RUNS.read(name))
     assert page.startswith("```{index} ! flute-theorem55, ! Theorem 5.5\n```\n\n# FLUTE, Theorem 5.5\n")
     assert titles.index("FLUTE, Theorem 5.1") + 1 == titles.index("FLUTE, Theorem 5.5") < titles.index("flute-minima")
 

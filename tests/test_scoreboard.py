@@ -1,26 +1,32 @@
 """The scoreboard says what the committed runs found, and nothing else."""
 
-import json
 import math
 
 import pytest
 
-from docs.vocabulary import COMMITTED, TOP
+from docs.vocabulary import RUNS, TOP
 from linfed import cli
 from linfed.errors import UsageError
-from linfed.report.scoreboard import markdown, measured, number, records, rows
+from linfed.report.scoreboard import markdown, measured, number, rows
 from linfed.reproduction.declarations import SECTIONS, Declarations, Headline, declarations_of, page_order
 from linfed.reproduction.experiments import declared_by, declared_in
-from linfed.reproduction.records import finding_to_dict
-from linfed.reproduction.run import _plain
-from linfed.statistics.findings import judge
+from linfed.reproduction.record import ResultsFolder, RunRecord
+from linfed.statistics.findings import Finding, judge
 
 DECLARED = declared_in(TOP / "experiments")
 
 
 @pytest.fixture(scope="module")
 def runs():
-    return records(COMMITTED)
+    return RUNS.records()
+
+
+def _record(name, *claims, quick=False, **fields):
+    return {name: RunRecord(experiment=name, quick=quick, claims=claims, **fields)}
+
+
+def _declared(**headline):
+    return Declarations(headlines=(Headline(**headline),))
 
 
 def test_every_headline_is_judged_in_the_committed_runs(runs):
@@ -32,23 +38,23 @@ def test_every_headline_is_judged_in_the_committed_runs(runs):
         assert (row.experiment, row.judged) == (experiment, headline.claim + (f", {name}" if name else ""))
         claims = [
             claim
-            for claim in runs[row.experiment]["claims"]
-            if claim["claim"] == headline.claim and claim["setting"].startswith(start)
+            for claim in runs[row.experiment].claims
+            if claim.claim == headline.claim and claim.setting.startswith(start)
         ]
-        assert sum(row.verdicts.values()) == sum(claim["statistic"] == row.statistic for claim in claims)
-        assert len({claim["setting"] for claim in claims}) <= sum(row.verdicts.values())  # every setting counts
+        assert sum(row.verdicts.values()) == sum(claim.statistic == row.statistic for claim in claims)
+        assert len({claim.setting for claim in claims}) <= sum(row.verdicts.values())  # every setting counts
         assert headline.setting in ("", row.setting)
-        assert row.setting in {claim["setting"] for claim in claims}
+        assert row.setting in {claim.setting for claim in claims}
 
 
 def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_something_was_judged(runs):
     text = DECLARED["fedrep-fig1"].headlines[0].claim
     claims = [
-        _claim(text, "m = 5", "VACUOUS", None),
-        _claim(text, "m = 10", "SUPPORTED", 0.25),
-        _claim(text, "m = 20", "SUPPORTED", 1234.5),
+        _claim(text, "m = 5", math.nan),
+        _claim(text, "m = 10", 0.25),
+        _claim(text, "m = 20", 1234.5),
     ]
-    (row,) = rows({"fedrep-fig1": {"claims": [*claims, *_others("fedrep-fig1", text)]}}, DECLARED)[:1]
+    (row,) = rows(_record("fedrep-fig1", *claims, *_others("fedrep-fig1", text)), DECLARED)[:1]
     assert row.verdict == "SUPPORTED 2, VACUOUS 1"
     assert (row.setting, row.measured) == ("m = 10", "0.25 [0.25, 0.25]")
     assert (row.paper, row.wording) == ("A paper, Figure 1", "“as 'it' says|so”")
@@ -57,32 +63,22 @@ def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_some
     assert rows({}, DECLARED) == []
 
 
-def _claim(text, where, verdict, value):
-    shown = {"estimate": value, "low": value, "high": value, "statistic": "a share"}
-    return {
-        "claim": text,
-        "setting": where,
-        "verdict": verdict,
-        "claimed_range": "at least 0.2",
-        "source": "A paper, Figure 1: \"as 'it' says|so\"",
-        **shown,
-    }
+def _claim(text, where, value):
+    source = "A paper, Figure 1: \"as 'it' says|so\""
+    shown = {"estimate": value, "low": value, "high": value, "statistic": "a share", "claimed_low": 0.2}
+    return Finding(claim=text, setting=where, source=source, **shown)
 
 
 def _others(experiment, text):
-    return [_claim(one.claim, "", "HOLDS", 0.0) for one in DECLARED[experiment].headlines if one.claim != text]
+    return [_claim(one.claim, "", 0.5) for one in DECLARED[experiment].headlines if one.claim != text]
 
 
 def test_a_row_may_count_the_settings_of_one_kind_only():
-    among = ("0.03: ", "at the paper's step")
-    claims = [_claim("faster", "elsewhere: k = 2", "VIOLATED", 1.0), _claim("faster", "0.03: k = 2", "SUPPORTED", 0.5)]
-    (row,) = rows({"one": {"claims": claims}}, {"one": _declared(claim="faster", among=among)})
+    claims = [_claim("faster", "elsewhere: k = 2", 0.1), _claim("faster", "0.03: k = 2", 0.5)]
+    declared = {"one": _declared(claim="faster", among=("0.03: ", "at the paper's step"))}
+    (row,) = rows(_record("one", *claims), declared)
     assert row.judged == "faster, at the paper's step"
     assert (row.verdict, row.measured) == ("SUPPORTED", "0.5 [0.5, 0.5]")
-
-
-def _declared(**headline):
-    return Declarations(headlines=(Headline(**headline),))
 
 
 MISSING = {
@@ -96,20 +92,17 @@ MISSING = {
 def test_a_headline_that_matches_no_claim_is_an_error(name):
     """Of a full run: a quick one, or one with changed fields, may lack it."""
     headline, told = MISSING[name]
-    record = {"experiment": "one", "claims": [_claim("faster", "k = 2", "HOLDS", 0.0)]}
-    declared = {"one": _declared(**headline)}
+    claim, declared = _claim("faster", "k = 2", 0.5), {"one": _declared(**headline)}
     with pytest.raises(UsageError, match=rf"^one: HEADLINES\[0\]: {told}; linfed replot judges an older run again"):
-        rows({"one": record}, declared)
+        rows(_record("one", claim), declared)
     for partial in ({"quick": True}, {"set": {"rank": 3}}):
-        assert len(rows({"one": record | partial}, declared)) == (name == "setting")
+        assert len(rows(_record("one", claim, **partial), declared)) == (name == "setting")
 
 
 def test_the_first_row_of_a_theorem_is_its_bound_not_the_constant_of_its_proof():
     """A bound that says nothing in a setting is VACUOUS there, and its row says so."""
-    assert (
-        DECLARED["flute-theorem55"].headlines[0].claim
-        == "The error stays below 1,600 x the bound of Theorem 5.5 after T_R"
-    )
+    first = DECLARED["flute-theorem55"].headlines[0]
+    assert first.claim == "The error stays below 1,600 x the bound of Theorem 5.5 after T_R"
 
 
 def test_a_row_names_its_statistic_with_the_required_range(runs):
@@ -135,16 +128,16 @@ def test_numbers_have_three_digits_and_thousands_are_written_out(value, text):
     ("interval", "text"),
     [((math.nan, 0.0, math.inf), "- [0, inf]"), ((2.0, -math.inf, 3.0), "2 [-inf, 3]"), ((math.nan,) * 3, "- [-, -]")],
 )
-def test_infinite_ends_of_a_record_are_restored(interval, text):
+def test_infinite_ends_are_told(interval, text):
     found = judge(interval, claim="c", setting="s", statistic="t", source="o", claimed_low=0.5, claimed_high=9.0)
-    assert measured(_plain(finding_to_dict(found))) == text
+    assert measured(found) == text
 
 
 def test_other_files_of_a_folder_are_left_out(tmp_path):
     (tmp_path / "benchmarks.json").write_text("[]")
     (tmp_path / "sweep.json").write_text('{"quick": true}')
-    (tmp_path / "one.json").write_text(json.dumps({"experiment": "one", "claims": []}))
-    assert list(records(tmp_path)) == ["one"]
+    ResultsFolder(tmp_path).write(RunRecord(experiment="one", quick=False))
+    assert list(ResultsFolder(tmp_path).records()) == ["one"]
 
 
 # --- declarations --------------------------------------------------------------------------------------------
@@ -254,7 +247,7 @@ def test_a_planted_experiment_is_on_every_page_from_its_own_file(tmp_path, monke
     assert cli.main(["reproduce", "falling", *options]) == 0
     assert cli.main(["list", "--experiments", str(folder)]) == 0
     assert "Figure 9: errors that fall" in capsys.readouterr().out
-    found = rows(records(tmp_path / "out"), declared_in(folder))
+    found = rows(ResultsFolder(tmp_path / "out").records(), declared_in(folder))
     assert [(row.experiment, row.setting, row.verdict) for row in found] == [("falling", "size = 2", "SUPPORTED 2")]
     monkeypatch.setattr("linfed.report.write.experiments_folder", lambda given: folder)
     assert cli.main(["report", "out"]) == 0
@@ -266,7 +259,7 @@ def test_a_planted_experiment_is_on_every_page_from_its_own_file(tmp_path, monke
     assert cli.main(["reproduce", "wrong", *options]) == 2
     error = " ".join(capsys.readouterr().err.split())
     assert f"wrong.py: {missing}; correct it, and run linfed replot wrong --out out" in error
-    assert len(records(tmp_path / "out")["wrong"]["claims"]) == 2  # nothing is lost
+    assert len(ResultsFolder(tmp_path / "out").read("wrong").claims) == 2  # nothing is lost
     assert cli.main(["report", "out"]) == 2
     assert f"wrong: {missing}; linfed replot judges an older run again" in capsys.readouterr().err
     assert cli.main(["reproduce", "wrong", "--quick", *options]) == 0

@@ -7,16 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeAlias
 
 from linfed.errors import UsageError
 from linfed.reproduction.declarations import Declarations, Headline
-from linfed.reproduction.records import is_partial, load_findings, read_record
-from linfed.statistics.findings import NOT_JUDGED, Verdict, required
-
-Record: TypeAlias = Mapping[str, Any]
-"""Contents of a run's ``NAME.json``."""
+from linfed.reproduction.record import RunRecord
+from linfed.statistics.findings import NOT_JUDGED, Finding, required
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +33,8 @@ class Row:
         Measured quantity, the range that the claim requires, e.g. "> 0.5", and the setting.
     experiment : str
         Name of the experiment.
-    claims : list of mapping
-        Claims in the counted settings, as in ``NAME.json``.
+    claims : list of Finding
+        Claims in the counted settings.
     """
 
     paper: str
@@ -50,12 +45,12 @@ class Row:
     required: str
     setting: str
     experiment: str
-    claims: list[Record]
+    claims: list[Finding]
 
     @property
     def verdicts(self) -> dict[str, int]:
         """Number of settings with each verdict, the most frequent first."""
-        return dict(Counter(claim["verdict"] for claim in self.claims).most_common())
+        return dict(Counter(claim.verdict.value for claim in self.claims).most_common())
 
     @property
     def verdict(self) -> str:
@@ -63,13 +58,13 @@ class Row:
         return counted(self.verdicts)
 
 
-def rows(records: Mapping[str, Record], declared: Mapping[str, Declarations]) -> list[Row]:
+def rows(records: Mapping[str, RunRecord], declared: Mapping[str, Declarations]) -> list[Row]:
     """Return the rows of all headlines that these runs judge.
 
     Parameters
     ----------
-    records : mapping of str to mapping
-        Contents of each ``NAME.json``, by the name of the experiment.
+    records : mapping of str to RunRecord
+        Records by the name of the experiment.
     declared : mapping of str to Declarations
         Declarations of experiments by name, in the order of the rows. Those without a run have no rows.
 
@@ -84,37 +79,31 @@ def rows(records: Mapping[str, Record], declared: Mapping[str, Declarations]) ->
     """
     found = []
     for name, one in declared.items():
-        record = records.get(name, {})
-        claims = record.get("claims", [])
-        if claims and not is_partial(record):
-            judged = [(claim["claim"], claim["setting"]) for claim in claims]
-            if missing := one.missing_headline(judged, partial=False):
-                raise UsageError(f"{name}: {missing}; linfed replot judges an older run again")
+        record = records.get(name)
+        if record is None or not record.claims:
+            continue
+        if not record.is_partial and (missing := one.missing_headline(record.claims)):
+            raise UsageError(f"{name}: {missing}; linfed replot judges an older run again")
         for headline in one.headlines:
-            candidates = [
-                claim
-                for claim in claims
-                if claim["claim"] == headline.claim and claim["setting"].startswith(headline.among[0])
-            ]
-            if candidates:
-                found.append(_row(name, headline, candidates))
+            if claims := headline.found_in(record.claims):
+                found.append(_row(name, headline, claims))
     return found
 
 
-def _row(name: str, headline: Headline, claims: list[Record]) -> Row:
-    judged = [claim for claim in claims if Verdict(claim["verdict"]).kind != NOT_JUDGED] or claims
-    example = next((claim for claim in judged if claim["setting"] == headline.setting), judged[0])
-    quoted = re.search(r'"(.+)"', example["source"])
+def _row(name: str, headline: Headline, claims: list[Finding]) -> Row:
+    judged = [claim for claim in claims if claim.verdict.kind != NOT_JUDGED] or claims
+    example = next((claim for claim in judged if claim.setting == headline.setting), judged[0])
+    quoted = re.search(r'"(.+)"', example.source)
     return Row(
-        paper=place_of(example["source"]),
+        paper=place_of(example.source),
         wording=headline.wording or (f"“{quoted[1]}”" if quoted else ""),
-        judged=", ".join(filter(None, (example["claim"], headline.among[1]))),
+        judged=", ".join(filter(None, (example.claim, headline.among[1]))),
         measured=measured(example),
-        statistic=example["statistic"],
-        required=required(example["claimed_range"]),
-        setting=example["setting"],
+        statistic=example.statistic,
+        required=required(example.claimed_range),
+        setting=example.setting,
         experiment=name,
-        claims=[claim for claim in claims if claim["statistic"] == example["statistic"]],
+        claims=[claim for claim in claims if claim.statistic == example.statistic],
     )
 
 
@@ -134,13 +123,9 @@ def counted(verdicts: Mapping[str, int]) -> str:
     return ", ".join(f"{verdict} {count}" for verdict, count in verdicts.items())
 
 
-def measured(claim: Record) -> str:
-    """Return the estimate and the interval of a claim as text; infinite ends, which the record lacks, are restored."""
-    estimate, low, high = claim["estimate"], claim["low"], claim["high"]
-    if None in (estimate, low, high):
-        found = load_findings({"claims": [claim]})[0]
-        estimate, low, high = found.estimate, found.low, found.high
-    return f"{number(estimate)} [{number(low)}, {number(high)}]"
+def measured(claim: Finding) -> str:
+    """Return the estimate and the interval of a claim as text."""
+    return f"{number(claim.estimate)} [{number(claim.low)}, {number(claim.high)}]"
 
 
 def number(value: float) -> str:
@@ -174,28 +159,3 @@ def markdown(table: Iterable[Row], link: str = "") -> str:
         cells = [f"{row.judged} ({row.paper}{wording})", statistic, row.measured, row.verdict, name]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
-
-
-def records(folder: Path) -> dict[str, Record]:
-    """Return the records of the runs in a folder by the name of the experiment, without other files.
-
-    Raises
-    ------
-    UsageError
-        If a file is not valid JSON.
-    """
-    found: dict[str, Record] = {}
-    for path in sorted(folder.glob("*.json")):
-        described = record(path)
-        if described is not None:
-            found[str(described["experiment"])] = described
-    return found
-
-
-def record(path: Path) -> Record | None:
-    """Return the record of a run in a file, or None if the file contains something else."""
-    try:
-        described = read_record(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{str(path)!r} is not a valid record of a run ({' '.join(str(error).split())})") from None
-    return described if isinstance(described, dict) and {"experiment", "claims"} <= described.keys() else None

@@ -9,14 +9,14 @@ from tqdm import tqdm
 
 from linfed.checks import check_progress
 from linfed.errors import UsageError
-from linfed.report.compare import compare, read
+from linfed.report.compare import compare
 from linfed.report.content import Content
 from linfed.report.page import page
 from linfed.report.pictures import pictures
-from linfed.report.scoreboard import Record, rows
+from linfed.report.scoreboard import rows
 from linfed.reproduction.declarations import Declarations, page_order
 from linfed.reproduction.experiments import declared_by, experiment_files, experiments_folder
-from linfed.reproduction.run import writable_folder
+from linfed.reproduction.record import ResultsFolder, RunRecord, read_runs
 from linfed.system.files import replacing
 
 
@@ -43,7 +43,9 @@ def write(folder: str, *, out: str | None = None, against: str | None = None) ->
         If there are no saved runs, or the report cannot be written.
     """
     found = collected(folder, against=against)
-    path = writable_folder(out or str(read(folder)[0])) / "report.html"
+    target = ResultsFolder(Path(out)) if out else found.folder
+    target.create()
+    path = target.path / "report.html"
     with replacing(path) as file:
         file.write(page(found).encode())
     return path
@@ -51,29 +53,32 @@ def write(folder: str, *, out: str | None = None, against: str | None = None) ->
 
 def collected(folder: str, *, against: str | None = None) -> Content:
     """Return the contents of a report; the parameters are as in `write`."""
-    where, records = read(folder)
-    before = None if against is None else read(against, "--baseline")[1]
+    where, records = read_runs(folder)
+    before = None if against is None else read_runs(against, "--baseline")[1]
     declared = _declared(records)
     return Content(
-        folder=folder,
+        path=folder,
+        folder=where,
         records=records,
         scoreboard=rows(records, declared),
         declared=declared,
         pictures={
-            name: pictures(name, described, where, records, declared[name].summary)
-            for name, described in tqdm(records.items(), desc="figures", disable=check_progress(None))
+            name: pictures(record, where, records, declared[name].summary)
+            for name, record in tqdm(records.items(), desc="figures", disable=check_progress(None))
         },
         moved=None if before is None else compare(before, records),
         against=against or "",
     )
 
 
-def _declared(records: Mapping[str, Record]) -> dict[str, Declarations]:
+def _declared(records: Mapping[str, RunRecord]) -> dict[str, Declarations]:
     """Return the declarations of the runs' experiments in the order of the pages; empty ones if they are unknown."""
     try:
         files = experiment_files(experiments_folder(None))
     except UsageError:
         files = {}
-    known = [name for name, one in records.items() if "file" not in one and name in files]
-    found = {name: declared_by(files[name]) if name in known else Declarations() for name in records}
+    found = {
+        name: declared_by(files[name]) if record.file is None and name in files else Declarations()
+        for name, record in records.items()
+    }
     return {name: found[name] for name in page_order(found)}

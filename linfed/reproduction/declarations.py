@@ -20,6 +20,7 @@ from pathlib import Path
 
 from linfed.checks import short_repr, suggestion
 from linfed.errors import UsageError
+from linfed.statistics.findings import Finding
 
 NAMES = ("SUMMARY", "SECTION", "HEADLINES", "PICTURES")
 """Names of the declarations."""
@@ -55,6 +56,10 @@ class Headline:
     wording: str = ""
     among: tuple[str, str] = ("", "")
 
+    def found_in(self, claims: Iterable[Finding]) -> list[Finding]:
+        """Return the claims of a run that the headline is about, one per setting."""
+        return [one for one in claims if one.claim == self.claim and one.setting.startswith(self.among[0])]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Declarations:
@@ -83,26 +88,21 @@ class Declarations:
         found = re.match(rf"(\w+) paper, ((?:{'|'.join(PLACES)}) \d+(?:\.\d+)?)[:,]", self.summary)
         return (found[1], found[2]) if found else ("", "")
 
-    def missing_headline(self, claims: Iterable[tuple[str, str]], *, partial: bool) -> str:
-        """Return a text about the first headline that matches no claim; empty if all do.
+    def missing_headline(self, claims: Iterable[Finding], *, partial: bool = False) -> str:
+        """Return a text about the first headline that matches no claim of a run; empty if all do.
 
-        Parameters
-        ----------
-        claims : iterable of (str, str)
-            Text and setting of each claim of a run.
-        partial : bool
-            True if settings can be missing.
+        If `partial`, settings can be missing.
         """
         claims = list(claims)
         for number, headline in enumerate(self.headlines):
-            settings = [setting for claim, setting in claims if claim == headline.claim]
+            name, settings = f"HEADLINES[{number}]", [one.setting for one in claims if one.claim == headline.claim]
             if not settings:
-                near = suggestion(headline.claim, {claim for claim, _ in claims})
-                return f"HEADLINES[{number}]: no claim is {headline.claim!r}{near}"
-            if not partial and not any(one.startswith(headline.among[0]) for one in settings):
-                return f"HEADLINES[{number}]: {headline.claim!r} has no setting that begins with {headline.among[0]!r}"
+                near = suggestion(headline.claim, {one.claim for one in claims})
+                return f"{name}: no claim is {headline.claim!r}{near}"
+            if not partial and not headline.found_in(claims):
+                return f"{name}: {headline.claim!r} has no setting that begins with {headline.among[0]!r}"
             if not partial and headline.setting and headline.setting not in settings:
-                return f"HEADLINES[{number}]: {headline.claim!r} has no setting {headline.setting!r}"
+                return f"{name}: {headline.claim!r} has no setting {headline.setting!r}"
         return ""
 
 

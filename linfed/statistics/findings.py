@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ OPEN = Kind(terminal="33", report="open", site="warning")
 NOT_JUDGED = Kind(terminal="2", report="none", site="secondary")
 
 
-class Verdict(Enum):
+class Verdict(StrEnum):
     """Judgement of a claim; HOLDS and VIOLATED are for theorems.
 
     Lists and pages show verdicts in the order of this class.

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
+from linfed._names import LETTERS
 from linfed.checks import check_bool, check_choice, check_instance, check_number, short_repr, suggestion
 
 A = TypeVar("A", bound=np.ndarray[Any, Any])
@@ -26,23 +27,6 @@ class Configuration:
             _check_positions(cls, args, kwargs)
         _check_names(cls, kwargs)
         return super().__new__(cls)
-
-
-SYMBOLS = {
-    "n": "n_clients",
-    "m": "n_samples",
-    "d": "dim",
-    "k": "rank",
-    "p": "participants",
-    "kappa": "condition_number",
-    "sigma": "noise_std",
-    "eta": "step_size",
-    "t": "round",
-}
-"""Fields and columns that the papers' letters stand for."""
-
-LETTERS = {**SYMBOLS, "lr": "step_size"}
-"""Fields by the letters of the papers and other short names, for messages."""
 
 
 @functools.cache

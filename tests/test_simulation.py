@@ -12,8 +12,8 @@ from helpers import Held, assert_same, each, normal
 from scipy.linalg import subspace_angles
 
 import linfed as lf
+from linfed._names import is_share
 from linfed.errors import WorkerError
-from linfed.figures.quantities import is_share
 from linfed.numerics.streams import Stream, generators
 from linfed.numerics.threads import VARIABLE
 from linfed.simulation import job

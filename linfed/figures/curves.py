@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from linfed._names import axis_label
 from linfed._types import Array, Indices
-from linfed.figures.quantities import axis_label
 from linfed.figures.style import COLUMN_WIDTH, Look, line_style, style
 from linfed.numerics.quantiles import quantiles
 

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from linfed._names import is_share
 from linfed.checks import (
     check_among,
     check_bool,
@@ -21,7 +22,6 @@ from linfed.checks import (
     short_repr,
 )
 from linfed.figures.curves import draw_curve, draw_prediction
-from linfed.figures.quantities import is_share
 from linfed.figures.style import (
     LOOKS,
     PAGE_WIDTH,

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from linfed._names import SYMBOLS, axis_label
 from linfed._types import Array
-from linfed._values import SYMBOLS
 from linfed.checks import check_instance
-from linfed.figures.quantities import axis_label
 from linfed.figures.style import label, line_style
 from linfed.plotting.panels import panels
 from linfed.tables.table import Table

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from linfed._names import axis_label
 from linfed.cells.run import Run
 from linfed.checks import check_instance, check_text, is_real
 from linfed.errors import SizeError
 from linfed.figures.curves import draw_prediction
-from linfed.figures.quantities import axis_label
 from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, inches, line_style, shades
 from linfed.plotting.captions import sizes
 from linfed.plotting.panels import panels, plot_curves

@@ -12,7 +12,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from linfed._values import SYMBOLS, Choice, Configuration
+from linfed._names import SYMBOLS
+from linfed._values import Choice, Configuration
 from linfed.checks import is_real, short_repr, suggestion
 from linfed.errors import SizeError, UsageError
 from linfed.search.tuning import Tuned

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from linfed._names import axis_label, is_share
 from linfed._types import Array
 from linfed._values import readonly, takes
 from linfed.algorithms.parts.base import State
@@ -29,7 +30,6 @@ from linfed.checks import (
 from linfed.data.classes import ClassBatch
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.projected import ProjectedHeldOut
-from linfed.figures.quantities import axis_label, is_share
 from linfed.numerics.linalg import column_rank, distance_from, factored_squared_lengths, span_distance
 from linfed.problems import Truth
 from linfed.simulation.class_metrics import class_values, mean_of_those

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from linfed._names import axis_label, is_share
 from linfed._package import __version__
 from linfed._types import Array, Indices, Json
 from linfed.algorithms.parts.base import Algorithm, State
@@ -21,7 +22,6 @@ from linfed.data.explicit import ExplicitBatch
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
 from linfed.errors import EngineError, warn_diverged
 from linfed.figures import curves, html
-from linfed.figures.quantities import axis_label, is_share
 from linfed.figures.style import free_look, line_properties, tell_apart
 from linfed.numerics.linalg import quiet
 from linfed.numerics.quantiles import quantiles

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from linfed._names import SYMBOLS
 from linfed._types import Array
-from linfed._values import SYMBOLS
 from linfed.checks import short_repr, suggestion
 
 OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {

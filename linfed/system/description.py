@@ -27,6 +27,9 @@ from linfed._types import Array, Json
 from linfed._values import Configuration, EqualByValue
 from linfed.checks import short_repr
 
+FORMAT = 2
+"""Version of the descriptions. It must grow when a value gets another description."""
+
 DEPTH = 60
 """Maximum nesting depth; deeper values are assumed to contain themselves."""
 

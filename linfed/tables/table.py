@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from linfed._names import is_share
 from linfed._types import Json
 from linfed.checks import (
     check_bool,
@@ -25,7 +26,6 @@ from linfed.checks import (
     short_repr,
     suggestion,
 )
-from linfed.figures.quantities import is_share
 from linfed.system import files
 from linfed.system.memory import check_fits
 from linfed.tables import export

@@ -1,10 +1,26 @@
-"""How a quantity is shown, by its name: as a share or not, and with which label.
+"""What names mean: the letters of the papers, and how a quantity is shown.
 
 A table's column has only a name: it may be a metric, a user's own metric or a column of a loaded file. So a convention
-for names decides, for all of them alike.
+for names decides how it is shown, for all of them alike.
 """
 
 from __future__ import annotations
+
+SYMBOLS = {
+    "n": "n_clients",
+    "m": "n_samples",
+    "d": "dim",
+    "k": "rank",
+    "p": "participants",
+    "kappa": "condition_number",
+    "sigma": "noise_std",
+    "eta": "step_size",
+    "t": "round",
+}
+"""Fields and columns that the papers' letters stand for."""
+
+LETTERS = {**SYMBOLS, "lr": "step_size"}
+"""Fields by the letters of the papers and other short names, for messages."""
 
 
 def is_share(name: str) -> bool:

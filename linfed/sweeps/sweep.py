@@ -155,7 +155,7 @@ def _identical_trials(cell: Cell, table: Table | None) -> list[str]:
 
 def whole_table(done: SweepOutcome) -> Table:
     """Join the tables of finished cells; raise if cells failed, warn if trials diverged or a grid's edge was chosen."""
-    table = sum((one for one in done.tables if one is not None), Table())
+    table = Table.joined(one for one in done.tables if one is not None)
     if done.failures:
         raise SweepError(format_failures(done), done.failures, table) from done.failures[0].error
     if diverged := format_diverged(table.rows):

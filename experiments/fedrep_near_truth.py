@@ -100,7 +100,8 @@ class Threshold:
     trials: int = 64
     seed: int = 0
 
-    keeps_pieces = True
+    divides = True
+    keeps_parts = True
 
     @property
     def search(self) -> SmallestSize:

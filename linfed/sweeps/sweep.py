@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 
-from linfed.cells.run import Run
 from linfed.checks import check_bool
-from linfed.errors import DivergenceWarning, GridEdgeWarning, SweepError, ValidationWarning
-from linfed.search.tuning import REUSED, Tuned
-from linfed.simulation.run import format_identical
-from linfed.simulation.status import LEFT_OUT
+from linfed.errors import SweepError
 from linfed.sweeps.executors import ExecutionOptions
 from linfed.sweeps.scheduler import SweepOutcome, run_cells
 from linfed.sweeps.store import Store
-from linfed.tables.export import format_diverged
 from linfed.tables.grid import Cell, checked_cells
-from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
 
 SHOWN_FAILURES = 5
@@ -126,10 +119,7 @@ def sweep(
     for name, value in (("reuse_stale", reuse_stale), ("recompute", recompute)):
         if check_bool(name, value) and store is None:
             raise ValueError(f"{name} = True requires store=")
-    runs = [cell for cell in cells if isinstance(cell, Run) and isinstance(cell.algorithm, Tuned)]
-    if any(run.algorithm.reuses_test(run.data) for run in runs if isinstance(run.algorithm, Tuned)):
-        warnings.warn(REUSED, ValidationWarning, stacklevel=2)
-    means = ExecutionOptions(
+    options = ExecutionOptions(
         executor=executor,
         workers=workers,
         max_pending=max_pending,
@@ -138,40 +128,24 @@ def sweep(
         recompute=recompute,
         progress=progress,
     )
-    kept = store if isinstance(store, Store) or store is None else Store(store)
-    done = run_cells(cells, kept, means)
-    table = whole_table(done)
-    for note in dict.fromkeys(itertools.chain.from_iterable(map(_identical_trials, cells, done.tables))):
+    done = run_cells(cells, store if isinstance(store, Store) or store is None else Store(store), options)
+    table = sum((one for one in done.tables if one is not None), Table())
+    if done.failures:
+        raise SweepError(format_failures(done), done.failures, table) from done.failures[0].error
+    for note in _notes(cells, done.tables):
         warnings.warn(note, stacklevel=2)
     return table
 
 
-def _identical_trials(cell: Cell, table: Table | None) -> list[str]:
-    """Return notes on the rows of a `Run` whose trials are identical."""
-    if not isinstance(cell, Run) or table is None:
-        return []
-    metrics = [[v.values for v in row.values() if isinstance(v, LabeledArray) and v.trials] for row in table.rows]
-    return [note for arrays in metrics if (note := format_identical(cell.data, arrays))]
-
-
-def whole_table(done: SweepOutcome) -> Table:
-    """Join the tables of finished cells; raise if cells failed, warn if trials diverged or a grid's edge was chosen."""
-    table = sum((one for one in done.tables if one is not None), Table())
-    if done.failures:
-        raise SweepError(format_failures(done), done.failures, table) from done.failures[0].error
-    if diverged := format_diverged(table.rows):
-        warnings.warn(f"{diverged}: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
-    edges = [row for row in table.rows if row.get("at_grid_edge")]
-    if edges:
-        names = ", ".join(dict.fromkeys(str(row["at_grid_edge"]) for row in edges))
-        warnings.warn(
-            f"the best {names} is at the edge of its grid in {len(edges)} of {len(table)} rows (column "
-            f"'at_grid_edge'): the "
-            "optimum may lie outside; widen the grid",
-            GridEdgeWarning,
-            stacklevel=3,
-        )
-    return table
+def _notes(cells: Sequence[Cell], tables: Sequence[Table | None]) -> Iterator[Warning]:
+    """Yield the warnings about the cells and their tables that their classes have, in the function ``notes``."""
+    done: dict[Callable[[list[tuple[Cell, Table]]], list[Warning]], list[tuple[Cell, Table]]] = {}
+    for cell, table in zip(cells, tables, strict=True):
+        notes = getattr(type(cell), "notes", None)
+        if callable(notes) and table is not None:
+            done.setdefault(notes, []).append((cell, table))
+    for notes, pairs in done.items():
+        yield from notes(pairs)
 
 
 def format_failures(done: SweepOutcome) -> str:

@@ -7,14 +7,13 @@ their differences from the source, the figures, all claims with their verdicts, 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pictures
@@ -24,45 +23,29 @@ from PIL import Image, ImageOps
 from linfed.plotting.captions import caption
 from linfed.report.scoreboard import measured
 from linfed.reproduction.committed import committed_runs
-from linfed.reproduction.experiments import experiment_files, load
-from linfed.statistics.findings import required
+from linfed.reproduction.declarations import Declarations, title
+from linfed.reproduction.experiments import declared_in, experiment_files, load
+from linfed.reproduction.record import ResultsFolder, RunRecord
+from linfed.statistics.findings import Finding, Verdict, required
 from linfed.sweeps.progress import format_duration
 
 DOCS = Path(__file__).resolve().parent
 EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
+RUNS = ResultsFolder(COMMITTED)
 
-PAPERS = {
-    "fedrep": "The FedRep paper",
-    "flute": "The FLUTE paper",
-    "averaging": "The averaging family",
-    "shortcut": "The shortcut draft",
-    "": "Other published experiments",
-}
-"""Title of each section of the gallery, by the first part of an experiment's name; "" for all others."""
-PLACES = ("Figure", "Table", "Example", "Theorem")
-"""Kinds of places in a paper, in the order of the gallery."""
-COLOURS = {
-    "SUPPORTED": "success",
-    "HOLDS": "success",
-    "NOT SUPPORTED": "danger",
-    "VIOLATED": "danger",
-    "INCONCLUSIVE": "warning",
-    "HYPOTHESES FAIL": "secondary",
-    "VACUOUS": "secondary",
-}
 THUMB = (480, 300)
 NO_PICTURE = "The committed tables do not contain all data of its figures. `linfed reproduce {name}` draws them."
 
 
 def chip(verdict: str, count: int | None = None) -> str:
     """Return a verdict as a badge, with its count."""
-    return f"{{bdg-{COLOURS[verdict]}}}`{verdict if count is None else f'{verdict} {count}'}`"
+    return f"{{bdg-{Verdict(verdict).kind.site}}}`{verdict if count is None else f'{verdict} {count}'}`"
 
 
-def chips(claims: Iterable[dict[str, Any]]) -> str:
+def chips(claims: Iterable[Finding]) -> str:
     """Return a badge for each verdict among the claims."""
-    found = Counter(claim["verdict"] for claim in claims)
-    return " ".join(chip(verdict, found[verdict]) for verdict in COLOURS if verdict in found)
+    found = Counter(claim.verdict for claim in claims)
+    return " ".join(chip(verdict, found[verdict]) for verdict in Verdict if verdict in found)
 
 
 def table(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> str:
@@ -71,21 +54,10 @@ def table(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def quoted(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
+def quoted(claims: Iterable[Finding]) -> list[tuple[str, str]]:
     """Return the places and words of the quotations in the sources of the claims, without repetitions."""
-    found = (re.match(r'(.*?): "(.*?)"(?:;|$)', claim["source"], re.DOTALL) for claim in claims)
+    found = (re.match(r'(.*?): "(.*?)"(?:;|$)', claim.source, re.DOTALL) for claim in claims)
     return list(dict.fromkeys((match[1], match[2]) for match in found if match))
-
-
-def place(module: ModuleType) -> tuple[str, str]:
-    """Return the paper and the place in it that an experiment's summary names, like "FLUTE" and "Theorem 5.5"."""
-    found = re.match(rf"(\w+) paper, ((?:{'|'.join(PLACES)}) \d+(?:\.\d+)?)[:,]", module.SUMMARY)
-    return (found[1], found[2]) if found else ("", "")
-
-
-def title(name: str, module: ModuleType) -> str:
-    """Return the title of an experiment's page: the place in a paper if the name is that of the place, or the name."""
-    return ", ".join(place(module)) if re.search(r"-(fig|example|theorem)\d+$", name) else name
 
 
 def described(module: ModuleType) -> str:
@@ -100,34 +72,34 @@ def picture_caption(picture: str, key: str, module: ModuleType) -> str:
         return caption(module, key, image.info[pictures.SIZES])
 
 
-def figures(name: str, module: ModuleType) -> list[str]:
+def figures(name: str, declared: Declarations, module: ModuleType) -> list[str]:
     """Return the committed pictures with their captions, or the reason why there are none."""
-    keys = {picture: key for picture, (experiment, key, _) in pictures.PICTURES.items() if experiment == name}
-    if not keys:
+    if not declared.pictures:
         return ["## Figures\n", NO_PICTURE.format(name=name)] if hasattr(module, "plot") else []
     lines = ["## Figures\n"]
-    for picture, key in keys.items():
-        image = f"![{escaped(module.SUMMARY)}](../../{picture}.png)\n"
+    for key in declared.pictures:
+        picture = RUNS.figure(name, key, "").name
+        image = f"![{escaped(declared.summary)}](../../{picture}.png)\n"
         lines += [image, f"*{with_formulas(picture_caption(picture, key, module))}*\n"]
     return lines
 
 
-def judged(claims: list[dict[str, Any]]) -> list[str]:
+def judged(claims: Iterable[Finding]) -> list[str]:
     """Return the claims as tables, one per text and source."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[Finding]] = {}
     for claim in claims:
-        groups.setdefault((claim["claim"], claim["source"]), []).append(claim)
+        groups.setdefault((claim.claim, claim.source), []).append(claim)
     lines = ["## Claims\n"]
     for (text, source), group in groups.items():
         lines += [f"**{with_formulas(text)}** {chips(group)}\n", f"Source: {with_formulas(source)}\n"]
         rows = (
             (
-                chip(one["verdict"]),
-                with_formulas(one["setting"]),
-                with_formulas(one["statistic"]),
+                chip(one.verdict),
+                with_formulas(one.setting),
+                with_formulas(one.statistic),
                 escaped(measured(one)),
-                escaped(required(one["claimed_range"])),
-                with_formulas("; ".join(word for word in (one["detail"], one["note"], one["vacuous"]) if word)),
+                escaped(required(one.claimed_range)),
+                with_formulas("; ".join(word for word in (one.detail, one.note, one.vacuous) if word)),
             )
             for one in group
         )
@@ -135,21 +107,21 @@ def judged(claims: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def settings(record: dict[str, Any]) -> list[str]:
+def settings(record: RunRecord) -> list[str]:
     """Return the values that all rows of each table share."""
     lines = ["## Settings\n"]
-    for key, one in record["tables"].items():
-        shared = ", ".join(f"{name} = {setting_text(value)}" for name, value in one["shared"].items())
-        lines.append(f"- table `{key}`, {one['rows']} rows; common to all rows: {escaped(shared) or 'nothing'}")
+    for key, one in record.tables.items():
+        shared = ", ".join(f"{name} = {setting_text(value)}" for name, value in one.shared.items())
+        lines.append(f"- table `{key}`, {one.rows} rows; common to all rows: {escaped(shared) or 'nothing'}")
     return [*lines, ""]
 
 
-def setting_text(value: Any) -> str:
-    """Return a setting as text, lists with parentheses."""
-    return f"({', '.join(map(setting_text, value))})" if isinstance(value, list) else str(value)
+def setting_text(value: object) -> str:
+    """Return a setting as text, tuples with parentheses."""
+    return f"({', '.join(map(setting_text, value))})" if isinstance(value, tuple) else str(value)
 
 
-def as_csv(claims: list[dict[str, Any]]) -> str:
+def as_csv(claims: Iterable[Finding]) -> str:
     """Return the claims as CSV."""
     out = io.StringIO()
     columns = (
@@ -167,33 +139,37 @@ def as_csv(claims: list[dict[str, Any]]) -> str:
     )
     writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(claims)
+    for one in claims:
+        row = dataclasses.asdict(one) | {"claimed_range": one.claimed_range, "verdict": one.verdict.value}
+        missing = [name for name in ("estimate", "low", "high") if not np.isfinite(row[name])]
+        writer.writerow(row | dict.fromkeys(missing))
     return out.getvalue()
 
 
-def downloads(name: str, record: dict[str, Any]) -> list[str]:
+def downloads(name: str, record: RunRecord) -> list[str]:
     """Return the command that reproduces the run, its environment, and links to its files."""
     committed_url = "../../../results/committed/"
-    files = [f"{name}.json", *(f"{name}-{key}{end}" for key in record["tables"] for end in (".csv", ".npz"))]
+    files = [f"{name}.json", *(f"{name}-{key}{end}" for key in record.tables for end in (".csv", ".npz"))]
     links = [f"{{download}}`claims as CSV <{name}-claims.csv>`"]
     links += [f"{{download}}`{file} <{committed_url}{file}>`" for file in files if (COMMITTED / file).exists()]
-    versions = ", ".join(f"{package} {version}" for package, version in record["versions"].items())
+    versions = ", ".join(f"{package} {version}" for package, version in record.versions.items())
     took = f"{format_duration(committed_runs()[name].seconds)} on two processors"
     return [
         "## Reproduce\n",
         f"```sh\nlinfed reproduce {name}\n```\n",
-        f"This run: {took}, {escaped(record['machine'])}, {escaped(versions)}, commit "
-        f"`{record['commit'][:10]}`. The npz files have reduced tables (read them with `lf.Table.load`); "
+        f"This run: {took}, {escaped(record.machine)}, {escaped(versions)}, commit "
+        f"`{(record.commit or 'unknown')[:10]}`. The npz files have reduced tables (read them with `lf.Table.load`); "
         "the claims were judged on the full tables.\n",
         *(f"- {link}" for link in links),
         "",
     ]
 
 
-def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
+def page(name: str, declared: Declarations, module: ModuleType, record: RunRecord) -> str:
     """Return the page of an experiment."""
-    found_by = (name,) if title(name, module) == name else (name, place(module)[1])
-    sentences = quoted(record["claims"])
+    heading = title(name, declared)
+    found_by = (name,) if heading == name else (name, declared.place[1])
+    sentences = quoted(record.claims)
     quotations = [
         "## Claims of the source\n",
         *(f"> “{with_formulas(words)}” ({escaped(place)})\n" for place, words in sentences),
@@ -201,15 +177,15 @@ def page(name: str, module: ModuleType, record: dict[str, Any]) -> str:
     return "\n".join(
         [
             f"```{{index}} {', '.join(f'! {word}' for word in found_by)}\n```\n",
-            f"# {title(name, module)}\n",
-            f"`{name}`: {escaped(module.SUMMARY)}\n",
-            f"{chips(record['claims'])}\n",
-            *figures(name, module),
+            f"# {heading}\n",
+            f"`{name}`: {escaped(declared.summary)}\n",
+            f"{chips(record.claims)}\n",
+            *figures(name, declared, module),
             *(quotations if sentences else []),
             "## Setup, and deviations from the source\n",
             described(module) + "\n",
             *settings(record),
-            *judged(record["claims"]),
+            *judged(record.claims),
             *code(name),
             *downloads(name, record),
         ]
@@ -262,12 +238,12 @@ def beside(rows: np.ndarray, start: int, step: int) -> int:
     return min(max(start + ticks + last * step, 0), len(rows))
 
 
-def thumbnail(name: str, folder: Path) -> str:
+def thumbnail(name: str, declared: Declarations, folder: Path) -> str:
     """Write the first panel of the experiment's first picture and return its name, or "" if there is no picture."""
-    first = next((one for one, (experiment, _, _) in pictures.PICTURES.items() if experiment == name), None)
-    if first is None:
+    if not declared.pictures:
         return ""
-    with Image.open(DOCS / f"{first}.png") as image:
+    first = RUNS.figure(name, next(iter(declared.pictures))).name
+    with Image.open(DOCS / first) as image:
         panel = image.convert("RGB").crop(first_panel(image))
     small = ImageOps.pad(panel, THUMB, Image.Resampling.LANCZOS, color="white")
     buffer = io.BytesIO()
@@ -276,51 +252,33 @@ def thumbnail(name: str, folder: Path) -> str:
     return f"{name}-thumb.png"
 
 
-def card(name: str, module: ModuleType, record: dict[str, Any], thumb: str) -> str:
+def card(name: str, declared: Declarations, record: RunRecord, thumb: str) -> str:
     """Return the card of an experiment in the gallery."""
     image = f":img-top: {thumb}\n:img-alt: thumbnail of a figure of {name}\n" if thumb else ""
-    head = f":::{{grid-item-card}} {place(module)[1] or name}\n:link: {name}\n:link-type: doc\n{image}"
-    about = module.SUMMARY.removeprefix(", ".join(place(module)).replace(",", " paper,", 1)).lstrip(":, ")
-    code_name = f"`{name}`\n\n" if place(module)[1] else ""
-    return f"{head}\n{code_name}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{chips(record['claims'])}\n:::\n"
+    paper, place = declared.place
+    head = f":::{{grid-item-card}} {place or name}\n:link: {name}\n:link-type: doc\n{image}"
+    about = declared.summary.removeprefix(f"{paper} paper, {place}").lstrip(":, ")
+    code_name = f"`{name}`\n\n" if place else ""
+    return f"{head}\n{code_name}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{chips(record.claims)}\n:::\n"
 
 
-def ordered(modules: dict[str, ModuleType]) -> list[str]:
-    """Return the names of experiments by their places in the papers, then those of no place."""
-
-    def key(name: str) -> tuple[int, float, bool, str]:
-        kind, _, count = place(modules[name])[1].partition(" ")
-        own = title(name, modules[name]) == name
-        return PLACES.index(kind) if kind else len(PLACES), float(count or 0), own, name
-
-    return sorted(modules, key=key)
-
-
-def overview(cards: dict[str, str], modules: dict[str, ModuleType], claims: list[dict[str, Any]]) -> str:
+def overview(cards: dict[str, str], catalog: dict[str, Declarations], claims: list[Finding]) -> str:
     """Return the index page of the gallery."""
     lines = [
         "# Experiments\n",
         f"{len(claims)} claims in {len(cards)} experiments, each a full run: {chips(claims)}. "
         "[How to read a verdict](../../start.md#how-to-read-a-verdict).\n",
     ]
-    names: list[str] = []
-    for start, heading in PAPERS.items():
-        of_paper = ordered({name: module for name, module in modules.items() if paper_of(name) == start})
-        placed = [name for name in of_paper if place(modules[name])[1]]
-        others = [name for name in of_paper if name not in placed]
-        lines.append(f"## {heading}\n")
+    for section in dict.fromkeys(declared.section for declared in catalog.values()):
+        names = [name for name, declared in catalog.items() if declared.section == section]
+        placed = [name for name in names if catalog[name].place[1]]
+        others = [name for name in names if name not in placed]
+        lines.append(f"## {section}\n")
         for subheading, group in (("In the paper", placed), ("Beyond the paper", others)):
             if group:
                 lines += [f"### {subheading}\n"] if placed else []
                 lines += ["::::{grid} 1 2 3 3\n:gutter: 3\n", *(cards[name] for name in group), "::::\n"]
-        names += of_paper
-    return "\n".join([*lines, "```{toctree}\n:hidden:\n", *names, "```\n"])
-
-
-def paper_of(name: str) -> str:
-    """Return the section of an experiment."""
-    start = name.partition("-")[0]
-    return "averaging" if start == "fedavg" else start if start in PAPERS else ""
+    return "\n".join([*lines, "```{toctree}\n:hidden:\n", *catalog, "```\n"])
 
 
 def changed(path: Path, content: bytes) -> None:
@@ -332,13 +290,12 @@ def changed(path: Path, content: bytes) -> None:
 def write(folder: Path) -> list[str]:
     """Write the gallery to a folder and return the names of the experiments."""
     folder.mkdir(parents=True, exist_ok=True)
-    cards, modules, claims = {}, {}, []
-    for name in experiment_files(EXPERIMENTS):
-        modules[name] = module = load(name, EXPERIMENTS)
-        record = json.loads((COMMITTED / f"{name}.json").read_text(encoding="utf-8"))
-        claims += record["claims"]
-        changed(folder / f"{name}.md", page(name, module, record).encode())
-        changed(folder / f"{name}-claims.csv", as_csv(record["claims"]).encode())
-        cards[name] = card(name, module, record, thumbnail(name, folder))
-    changed(folder / "index.md", overview(cards, modules, claims).encode())
+    cards, claims, catalog = {}, [], declared_in(EXPERIMENTS)
+    for name, declared in catalog.items():
+        record = RUNS.read(name)
+        claims += record.claims
+        changed(folder / f"{name}.md", page(name, declared, load(name, EXPERIMENTS), record).encode())
+        changed(folder / f"{name}-claims.csv", as_csv(record.claims).encode())
+        cards[name] = card(name, declared, record, thumbnail(name, declared, folder))
+    changed(folder / "index.md", overview(cards, catalog, claims).encode())
     return list(cards)

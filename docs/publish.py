@@ -19,6 +19,7 @@ package includes; ``--record`` writes only this file, from ``results/committed/`
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import shutil
 import sys
@@ -31,8 +32,9 @@ import numpy as np
 
 import linfed as lf
 from linfed.errors import UsageError
-from linfed.reproduction.committed import Settings, write_record
+from linfed.reproduction.committed import FILE
 from linfed.reproduction.experiments import experiment_files, load
+from linfed.reproduction.record import ResultsFolder, RunRecord
 from linfed.reproduction.run import load_tables, settings_of
 from linfed.system import files
 
@@ -127,20 +129,19 @@ ABOUT = """# Full runs of every experiment
 """
 
 
-def refusals(runs: dict[str, dict[str, Any]], missing: dict[str, str], *, add: bool = False) -> list[str]:
+def refusals(runs: dict[str, RunRecord], missing: dict[str, str], *, add: bool = False) -> list[str]:
     """Return the reasons why runs must not be published, one line per reason."""
     reasons = [] if add else [f"{name}: {reason}" for name, reason in missing.items()]
-    for name, described in runs.items():
-        commit = described.get("commit")
-        if described["quick"]:
+    for name, record in runs.items():
+        if record.quick:
             reasons.append(f"{name}: a quick run")
-        if not described["claims"]:
+        if not record.claims:
             reasons.append(f"{name}: no claims, so the run is not finished")
-        if not commit:
+        if not record.commit:
             reasons.append(f"{name}: the commit is unknown")
-        elif " " in commit:
-            reasons.append(f"{name}: run at {commit}")
-    commits = {described.get("commit") for described in runs.values()}
+        elif " " in record.commit:
+            reasons.append(f"{name}: run at {record.commit}")
+    commits = {record.commit for record in runs.values()}
     if len(commits) > 1 and not add:
         reasons.append(f"runs of different commits: {', '.join(sorted(map(str, commits)))}")
     return reasons
@@ -244,52 +245,58 @@ def smaller(value: Any, deciles: bool = False, quantile_axis: bool = False) -> A
     return lf.LabeledArray(rounded(values), **axes)
 
 
-def publish(out: Path, names: list[str], to: Path, *, add: bool = False) -> list[Path]:
+def publish(run: ResultsFolder, names: list[str], published: ResultsFolder, *, add: bool = False) -> list[Path]:
     """Write the published files and return their paths.
 
     Files of earlier publications are removed: all of them, or with `add` only those of the experiments `names`.
     """
+    to = published.path
     to.mkdir(parents=True, exist_ok=True)
-    records = {} if not add else {path.stem: path for path in records_in(to)}
+    records = published.records() if add else {}
     kept = {
         path for name in records.keys() - set(names) for path in to.glob(f"{name}*") if owner(path, records) == name
     }
     written = []
     for name in names:
-        tables = load_tables(name, out)[1]
-        written.append(Path(shutil.copy(out / f"{name}.json", to)))
+        record = run.read(name)
+        tables = load_tables(record, run)
+        written.append(published.write(record))
         for key, table in tables.items():
             file = f"{name}-{key}"
             arrays, metadata = reduced(file, table).payload()
             left_out = sorted({column for row in table.rows for column in dropped(file, row) if column in row})
             without = ", ".join(left_out) or "none"
             metadata["reduced"] = f"{BITS} binary digits, at most {ROUNDS} rounds; without {without}"
-            written.append(files.write(to / f"{file}.npz", arrays, metadata, zipfile.ZIP_LZMA))
-            if (out / f"{file}.csv").stat().st_size <= CSV_LIMIT:
-                written.append(Path(shutil.copy(out / f"{file}.csv", to)))
+            written.append(files.write(published.table(name, key), arrays, metadata, zipfile.ZIP_LZMA))
+            if run.table(name, key, ".csv").stat().st_size <= CSV_LIMIT:
+                written.append(Path(shutil.copy(run.table(name, key, ".csv"), to)))
     for path in to.iterdir():
         if path.is_file() and path not in {*written, *kept} and path.name != BENCHMARKS:
             path.unlink()
     if to == COMMITTED:
-        written.append(write_record(committed(to)))
+        written.append(write_committed(published))
     about = to / "README.md"
-    about.write_text(ABOUT.format(rows=origins(to), bits=BITS, early=EARLY, rounds=ROUNDS), encoding="utf-8")
+    about.write_text(ABOUT.format(rows=origins(published), bits=BITS, early=EARLY, rounds=ROUNDS), encoding="utf-8")
     return [*written, about]
 
 
-def committed(folder: Path) -> list[tuple[dict[str, Any], Settings]]:
-    """Return for each published run its record and its settings."""
-    found = []
-    for path in records_in(folder):
-        run, tables = load_tables(path.stem, folder)
-        cells = load(path.stem, TOP / "experiments").cells(False)
-        found.append((run, settings_of(tables, cells)))
-    return found
-
-
-def records_in(folder: Path) -> list[Path]:
-    """Return the records of runs in a folder."""
-    return sorted(path for path in folder.glob("*.json") if path.name != BENCHMARKS)
+def write_committed(folder: ResultsFolder, path: Path = TOP / "linfed" / "reproduction" / FILE) -> Path:
+    """Write the seconds, settings and verdicts of the published runs for the package, and return the file's path."""
+    content = {}
+    for name, run in folder.records().items():
+        cells = load(name, TOP / "experiments").cells(False)
+        content[name] = {
+            "seconds": round(max(run.seconds, (run.processor_seconds or 0.0) / 2), 1),
+            "settings": settings_of(load_tables(run, folder), cells),
+            "claims": [
+                {"claim": one.claim, "statistic": one.statistic, "setting": one.setting, "verdict": one.verdict}
+                for one in run.claims
+            ],
+        }
+    text = json.dumps(content, separators=(",", ":"), sort_keys=True)
+    with files.replacing(path) as file:
+        file.write(gzip.compress(text.encode(), mtime=0))
+    return path
 
 
 def owner(path: Path, names: Iterable[str]) -> str:
@@ -297,15 +304,13 @@ def owner(path: Path, names: Iterable[str]) -> str:
     return max((name for name in names if path.stem == name or path.stem.startswith(f"{name}-")), key=len, default="")
 
 
-def origins(folder: Path) -> str:
+def origins(folder: ResultsFolder) -> str:
     """Return a table row for each commit, machine and set of versions, with its experiments."""
     found: dict[tuple[str, ...], list[str]] = {}
-    for path in records_in(folder):
-        described = json.loads(path.read_text(encoding="utf-8"))
-        versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
-        blas = "; ".join(dict.fromkeys(described.get("blas", [])))
-        key = (str(described.get("commit")), str(described.get("machine")), versions, blas)
-        found.setdefault(key, []).append(path.stem)
+    for name, run in folder.records().items():
+        versions = ", ".join(f"{package} {version}" for package, version in run.versions.items())
+        key = (str(run.commit), run.machine, versions, "; ".join(dict.fromkeys(run.blas)))
+        found.setdefault(key, []).append(name)
     return "\n".join(f"| {', '.join(names)} | {' | '.join(key)} |" for key, names in found.items())
 
 
@@ -322,22 +327,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="write only the record that the package includes")
     parser.add_argument("--anyway", action="store_true", help="publish even if there are reasons against it")
     options = parser.parse_args(arguments)
+    to = ResultsFolder(options.to)
     if options.record:
-        print(write_record(committed(options.to)))
+        print(write_committed(to))
         return 0
     if options.out is None:
         parser.error("OUT is missing: the folder of a full run")
-    runs, missing = {}, {}
+    folder, runs, missing, damaged = ResultsFolder(options.out), {}, {}, []
     for name in experiment_files(TOP / "experiments"):
-        try:
-            runs[name] = load_tables(name, options.out)[0]
-        except UsageError:
+        if not folder.record(name).exists():
             missing[name] = f"no run in {str(options.out)!r}"
-    reasons = refusals(runs, missing, add=options.add)
+            continue
+        try:
+            runs[name] = folder.read(name)
+            load_tables(runs[name], folder)
+        except UsageError as error:
+            damaged.append(f"{name}: {error}")
+    reasons = damaged + refusals(runs, missing, add=options.add)
     print(*reasons, sep="\n", end="\n" if reasons else "", file=sys.stderr)
     if (reasons and not options.anyway) or not runs:
         return 1
-    written = publish(options.out, list(runs), options.to, add=options.add)
+    written = publish(folder, list(runs), to, add=options.add)
     print(f"{len(written)} files, {sum(path.stat().st_size for path in written) / 1e6:.1f} MB in {options.to}")
     return 0
 

@@ -2,8 +2,7 @@
 
 Every function here can be called in an expression, ``span(values, 2)``, or used as a filter, ``values | span(2)``.
 
-A finding is a mapping with the keys of a claim in the JSON record of an experiment: ``claim``, ``setting``,
-``estimate``, ``low``, ``high``, ``verdict``, ``detail`` and others.
+A finding is a `linfed.statistics.Finding` of a committed record.
 """
 
 from __future__ import annotations
@@ -33,22 +32,23 @@ from linfed.report import scoreboard as board
 from linfed.report.markdown import table as markdown_table
 from linfed.report.statements import sections
 from linfed.reproduction.committed import committed_runs
+from linfed.reproduction.experiments import declared_in
+from linfed.reproduction.record import ResultsFolder, RunRecord
+from linfed.statistics.findings import Finding
 from linfed.sweeps.progress import format_duration
 
 TOP = Path(__file__).resolve().parent.parent
 COMMITTED = TOP / "results" / "committed"
+RUNS = ResultsFolder(COMMITTED)
 WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 # --- what is committed ---------------------------------------------------------------------------------------
 
 
 @functools.cache
-def record(experiment: str) -> dict[str, Any]:
-    """Return the committed record of an experiment, with NaN for numbers of findings that are not finite."""
-    found = json.loads((COMMITTED / f"{experiment}.json").read_text(encoding="utf-8"))
-    for one in found["claims"]:
-        one |= {key: np.nan for key in ("estimate", "low", "high", "claimed_low", "claimed_high") if one[key] is None}
-    return found
+def record(experiment: str) -> RunRecord:
+    """Return the committed record of an experiment."""
+    return RUNS.read(experiment)
 
 
 def matches(pattern: str, text: str) -> bool:
@@ -56,9 +56,7 @@ def matches(pattern: str, text: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text) is not None
 
 
-def claims(
-    experiment: str, text: str, *settings: str, without: str = "", statistic: str = "*"
-) -> list[Mapping[str, Any]]:
+def claims(experiment: str, text: str, *settings: str, without: str = "", statistic: str = "*") -> list[Finding]:
     """Return the findings on a claim, in all settings or in some of them.
 
     Parameters
@@ -76,7 +74,7 @@ def claims(
 
     Returns
     -------
-    list of mapping
+    list of Finding
 
     Raises
     ------
@@ -85,28 +83,26 @@ def claims(
     """
     found = [
         one
-        for one in record(experiment)["claims"]
-        if one["claim"] == text
-        and any(matches(setting, one["setting"]) for setting in settings or ["*"])
-        and not (without and matches(without, one["setting"]))
-        and matches(statistic, one["statistic"])
+        for one in record(experiment).claims
+        if one.claim == text
+        and any(matches(setting, one.setting) for setting in settings or ["*"])
+        and not (without and matches(without, one.setting))
+        and matches(statistic, one.statistic)
     ]
     if not found:
         raise LookupError(f"{experiment} has no claim {text!r} with setting {settings}, statistic {statistic!r}")
     return found
 
 
-def claim(experiment: str, text: str, *settings: str, **chosen: str) -> Mapping[str, Any]:
+def claim(experiment: str, text: str, *settings: str, **chosen: str) -> Finding:
     """Return the only finding of `claims`; raise a LookupError if there are several."""
     found = claims(experiment, text, *settings, **chosen)
     if len(found) > 1:
-        raise LookupError(
-            f"{experiment}: {text!r} was judged in {[one['setting'] for one in found]}: choose one setting"
-        )
+        raise LookupError(f"{experiment}: {text!r} was judged in {[one.setting for one in found]}: choose one setting")
     return found[0]
 
 
-def cited(experiments: Iterable[str], paper: str) -> list[Mapping[str, Any]]:
+def cited(experiments: Iterable[str], paper: str) -> list[Finding]:
     """Return the findings of experiments on claims whose source begins with `paper`, e.g. "FedRep paper".
 
     A paper's claim that is "asked of" another setting or method is not the paper's.
@@ -114,8 +110,8 @@ def cited(experiments: Iterable[str], paper: str) -> list[Mapping[str, Any]]:
     return [
         one
         for name in experiments
-        for one in record(name)["claims"]
-        if one["source"].startswith(paper) and "asked of" not in one["source"]
+        for one in record(name).claims
+        if one.source.startswith(paper) and "asked of" not in one.source
     ]
 
 
@@ -134,7 +130,7 @@ def table(name: str, **values: Any) -> lf.Table:
 
 def shared(experiment: str, table: str) -> Mapping[str, Any]:
     """Return the columns that are the same in all rows of a committed table, by name."""
-    return record(experiment)["tables"][table]["shared"]
+    return record(experiment).tables[table].shared
 
 
 def full_run_time(experiment: str) -> str:
@@ -180,12 +176,12 @@ def comparisons() -> dict[str, Any]:
 
 def scoreboard() -> str:
     """Return the scoreboard as a Markdown table."""
-    return board.markdown(board.rows(board.records(COMMITTED)))
+    return board.markdown(board.rows(RUNS.records(), declared_in(TOP / "experiments")))
 
 
 def theory() -> Mapping[str, Mapping[str, Any]]:
     """Return the theoretical claims by section and experiment."""
-    return sections(board.records(COMMITTED))
+    return sections(RUNS.records(), declared_in(TOP / "experiments"))
 
 
 def code(path: str, name: str = "", *, before: str = "") -> str:
@@ -233,17 +229,17 @@ def check(condition: object) -> str:
 # --- what is made of it --------------------------------------------------------------------------------------
 
 
-def counts(claim: Mapping[str, Any]) -> list[int]:
+def counts(claim: Finding) -> list[int]:
     """Return the whole numbers in the detail of a finding: [49, 50] for "49 of 50"."""
-    return [int(number) for number in re.findall(r"\d+", claim["detail"])]
+    return [int(number) for number in re.findall(r"\d+", claim.detail)]
 
 
-def tied(claims: Iterable[Mapping[str, Any]]) -> int:
+def tied(claims: Iterable[Finding]) -> int:
     """Return the number of trials that tie, from the details of findings: 22 for "5 smaller, 23 larger, 22 tied"."""
-    return sum(int(number) for one in claims for number in re.findall(r"(\d+) tied", one["detail"]))
+    return sum(int(number) for one in claims for number in re.findall(r"(\d+) tied", one.detail))
 
 
-def all_counts(claims: Iterable[Mapping[str, Any]], place: int) -> list[int]:
+def all_counts(claims: Iterable[Finding], place: int) -> list[int]:
     """Return the number at position `place` in the detail of each finding."""
     return [counts(one)[place] for one in claims]
 
@@ -256,25 +252,25 @@ def only(values: Iterable[Any]) -> Any:
     return different.pop()
 
 
-def verdict(claims: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> str:
+def verdict(claims: Finding | Iterable[Finding]) -> str:
     """Return the verdict of a finding, or the common verdict of several findings."""
-    return only(one["verdict"] for one in ([claims] if isinstance(claims, Mapping) else claims))
+    return only(one.verdict.value for one in ([claims] if isinstance(claims, Finding) else claims))
 
 
-def tally(claims: Iterable[Mapping[str, Any]], verdict: str) -> int:
+def tally(claims: Iterable[Finding], verdict: str) -> int:
     """Return the number of findings with a verdict."""
-    return sum(one["verdict"] == verdict for one in claims)
+    return sum(one.verdict == verdict for one in claims)
 
 
-def verdicts(claims: Iterable[Mapping[str, Any]]) -> str:
+def verdicts(claims: Iterable[Finding]) -> str:
     """Return the verdicts with their counts, the most frequent first: "SUPPORTED 6, INCONCLUSIVE 3"."""
-    found = Counter(one["verdict"] for one in claims)
+    found = Counter(one.verdict.value for one in claims)
     return ", ".join(f"{verdict} {count}" for verdict, count in found.most_common())
 
 
-def judged(claims: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def judged(claims: Iterable[Finding]) -> list[Finding]:
     """Return the findings for which the hypotheses of the claim hold."""
-    return [one for one in claims if one["verdict"] != "HYPOTHESES FAIL"]
+    return [one for one in claims if one.verdict != "HYPOTHESES FAIL"]
 
 
 def median(values: Any) -> float:
@@ -316,14 +312,14 @@ def percent(value: float, digits: int = 0) -> str:
     return fixed(value, digits, percent=True)
 
 
-def interval(claim: Mapping[str, Any], digits: int = 2, percent: bool = False) -> str:
+def interval(claim: Finding, digits: int = 2, percent: bool = False) -> str:
     """Return the interval of a finding: "[0.98, 1.03]"."""
-    return f"[{fixed(claim['low'], digits, percent)}, {fixed(claim['high'], digits, percent)}]"
+    return f"[{fixed(claim.low, digits, percent)}, {fixed(claim.high, digits, percent)}]"
 
 
-def measured(claim: Mapping[str, Any], digits: int = 2) -> str:
+def measured(claim: Finding, digits: int = 2) -> str:
     """Return the estimate of a finding with its interval: "1.02 [0.98, 1.03]"."""
-    return f"{fixed(claim['estimate'], digits)} {interval(claim, digits)}"
+    return f"{fixed(claim.estimate, digits)} {interval(claim, digits)}"
 
 
 def span(values: Iterable[float], digits: int | None = None, percent: bool = False) -> str:

@@ -44,6 +44,8 @@ from linfed.statistics.findings import OWN_PREDICTION, Finding, judge, judge_sha
 from linfed.statistics.intervals import first_round_below, median_ratio
 
 SUMMARY = "The averaging family: fixed points, drift, variance and floats sent of its seven algorithms"
+SECTION = "Averaging"
+PICTURES = {"": 2070, "floats": 2070, "own": 2070}
 
 N, D, M = 20, 10, 20
 COUNTS = tuple(range(5, 36, 2))[:N] + (35,) * (N - 16)

@@ -32,6 +32,12 @@ from ._classes_judged import judged
 from ._mixture import Mixture
 
 SUMMARY = "FLUTE paper, section 7.2, on Gaussian classes: FLUTE and FLUTE* against eight methods, and NC2"
+SECTION = "FLUTE"
+HEADLINES = (
+    {"claim": "FLUTE is more accurate than FedRep"},
+    {"claim": "FLUTE is more accurate than the best of the other baselines"},
+)
+PICTURES = {"": 2070, "nc2": 2070}
 
 
 def cells(quick: bool) -> dict[str, list[Mixture]]:

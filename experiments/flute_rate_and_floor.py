@@ -32,6 +32,9 @@ from linfed.theory import flute
 from ._flute_followed import ALLOWED, BASE, FIXED, FRESH, POPULATION, SPOILT, Followed, settings, trace_of
 
 SUMMARY = "FLUTE at Theorem 5.5's step size: predicted rate and floor of its error, and fresh against reused samples"
+SECTION = "FLUTE"
+HEADLINES = ({"claim": "Reused samples cost no more than fresh ones (the proof treats them as fresh)"},)
+PICTURES = {"": 1400}
 
 KINDS = {FIXED: "one fixed data set (the algorithm)", FRESH: "fresh samples every round (the proof)"}
 

@@ -31,6 +31,12 @@ from linfed.statistics.findings import Finding
 from linfed.theory import shortcut
 
 SUMMARY = "shortcut draft: its equations as identities over a run, and the terms of its bound (22)"
+SECTION = "The shortcut draft"
+HEADLINES = (
+    {"claim": "Equation (9) as printed is an identity over (2)-(5)"},
+    {"claim": "dist stays below the sum of its terms (22)"},
+)
+PICTURES = {"": 1400}
 
 CLOSED = "(2)-(5)"
 METHODS: dict[str, dict[str, Any]] = {

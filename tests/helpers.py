@@ -183,3 +183,10 @@ class Wrapped(lf.Algorithm):
 
     def initial_state(self, start):
         return self.inner.initial_state(start)
+
+
+def finding(claim="it is so", setting="n = 1", estimate=0.9, low=0.8, high=1.0, **changes):
+    """Return a finding, by default a supported one: at least 0.5."""
+    said = {"statistic": "share", "source": "a paper"} | changes
+    said |= {} if {"claimed_low", "claimed_high"} & said.keys() else {"claimed_low": 0.5}
+    return lf.Finding(claim=claim, setting=setting, estimate=estimate, low=low, high=high, **said)

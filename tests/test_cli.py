@@ -27,12 +27,13 @@ from linfed.commands.printed import banner, report, written
 from linfed.figures import style
 from linfed.reproduction import committed
 from linfed.reproduction.experiments import experiment_files, experiments_folder, load
-from linfed.reproduction.records import load_findings, read_saved
+from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
 from linfed.reproduction.run import Reproduction, load_tables, settings_of
 from linfed.sweeps import code_hash
 from linfed.sweeps.store import keys_of
 
 ROOT = Path(__file__).parent.parent
+COMMITTED_RUNS = ResultsFolder(ROOT / "results" / "committed")
 
 TOY = '''
 """An experiment small enough for a test."""
@@ -444,16 +445,17 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, whole_pictures, 
     with (folder / "toy-one-values.csv").open() as file:
         records = list(csv.DictReader(file))
     assert [float(record["value"]) for record in records] == [100.0, 100.0, 101.0, 101.0, 102.0, 102.0]
-    described, tables = load_tables("toy-one", folder)
+    record = ResultsFolder(folder).read("toy-one")
+    tables = load_tables(record, ResultsFolder(folder))
     assert tables["values"]["number"].tolist() == [0, 1, 2]
     np.testing.assert_array_equal(tables["values"].select(number=2)["value"], [102, 102])
-    assert described["tables"] == {"values": {"rows": 3, "shared": {"trials": 2, "seed": 0, "size": 100}}}
-    assert described["quick"] is False
-    assert described["claims"][0]["verdict"] == "SUPPORTED"
-    assert described["versions"]["numpy"] == np.__version__
-    assert described["seconds"] >= 0
-    assert described["processor_seconds"] >= 0
-    assert (described["cells"], described["reused"]) == (3, 0)
+    assert record.tables == {"values": TableRecord(rows=3, shared={"trials": 2, "seed": 0, "size": 100})}
+    assert record.quick is False
+    assert record.claims[0].verdict.value == "SUPPORTED"
+    assert record.versions["numpy"] == np.__version__
+    assert record.seconds >= 0
+    assert record.processor_seconds >= 0
+    assert (record.cells, record.reused) == (3, 0)
     lines = out.splitlines()
     assert "toy-one: 1 claim: 1 SUPPORTED" in lines
     assert lines[-1] == "9 files in there"
@@ -465,8 +467,8 @@ def test_reproduce_writes_everything_and_prints_the_claims(toy, whole_pictures, 
     table = out[out.index("values are large") : out.index("toy-one: 1 claim")]
     assert table in shown
     assert run(*call) == 0
-    again, _ = load_tables("toy-one", folder)
-    assert (again["reused"], again["processor_seconds"]) == (3, described["processor_seconds"])
+    again = ResultsFolder(folder).read("toy-one")
+    assert (again.reused, again.processor_seconds) == (3, record.processor_seconds)
 
 
 @pytest.mark.long
@@ -616,7 +618,7 @@ def test_json_is_strict(toy):
     module.write_text(module.read_text().replace("(low, low, low)", "(low, low, float('inf'))"))
     assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1, "--out", ".") == 0
     written = json.loads(Path("toy-one.json").read_text(), parse_constant=lambda name: pytest.fail(name))
-    assert written["claims"][0]["high"] is None
+    assert written["claims"][0]["high"] == "inf"
 
 
 def test_an_interrupt_is_one_line(toy, capsys, monkeypatch):
@@ -630,7 +632,7 @@ def test_an_interrupt_is_one_line(toy, capsys, monkeypatch):
     assert capsys.readouterr().err == (
         "linfed: interrupted; finished cells are saved; run the same command again to resume\n"
     )
-    monkeypatch.setattr("linfed.reproduction.records.read_saved", interrupted)
+    monkeypatch.setattr("linfed.reproduction.record.ResultsFolder.read", interrupted)
     assert run("show", "toy-one") == 130
     assert capsys.readouterr().err == "linfed: interrupted\n"
 
@@ -768,7 +770,7 @@ def test_a_record_that_is_none_is_said(content, toy, capsys):
     Path("results/toy-one.json").write_text(content)
     assert run("show", "toy-one") == 2
     message = capsys.readouterr().err
-    assert message.startswith("linfed: 'results/toy-one.json' is not the record of a run")
+    assert message.startswith("linfed: 'results/toy-one.json' is not a valid record of a run")
     assert message.endswith(": rewrite it with linfed reproduce toy-one\n")
     assert run("list", "--experiments", toy) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[:3] == ["toy-one", "-", "unreadable"]
@@ -790,10 +792,10 @@ def test_list_says_which_runs_there_are_and_how_long_they_take(toy, capsys, monk
     for runs in ({}, {"results": False}, {"results": False, "results/quick": True}):
         for folder, quick in runs.items():
             Path(folder).mkdir(exist_ok=True)
-            Path(folder, "toy-one.json").write_text(json.dumps({"quick": quick, "claims": [{}]}))
+            ResultsFolder(Path(folder)).write(RunRecord(experiment="toy-one", quick=quick, judged=""))
         assert run("list", "--experiments", toy) == 0
         found += re.findall(r"^  toy-one +4 min +(.+?)  +a toy$", capsys.readouterr().out, re.M)
-    Path("results/toy-one.json").write_text('{"quick": false, "claims": []}')
+    ResultsFolder().write(RunRecord(experiment="toy-one", quick=False))
     assert run("list", "--experiments", toy) == 0
     assert found == ["-", "full", "full, quick"]
     assert "unfinished, quick" in capsys.readouterr().out
@@ -819,7 +821,8 @@ def test_strict_tells_verdicts_that_are_not_the_committed_ones(toy, capsys, monk
 def test_strict_tells_other_settings_in_the_place_of_verdicts(toy, capsys, monkeypatch):
     """A toy of three sizes: one that was edited, one that was left out, fewer trials; and a field that is new."""
     assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1) == 0
-    (settings,) = [settings_of(load_tables("toy-one", Path("results"))[1], load("toy-one", toy).cells(False))]
+    tables = load_tables(ResultsFolder().read("toy-one"), ResultsFolder())
+    settings = settings_of(tables, load("toy-one", toy).cells(False))
     known = {("values are large", "least value", "toy"): ["INCONCLUSIVE"]}
 
     def strict(settings):
@@ -904,7 +907,7 @@ def test_a_claim_has_one_line_and_its_settings_are_verbose(toy, capsys):
 def test_the_claims_of_every_experiment_fit_on_forty_lines(name, capsys, monkeypatch):
     """A quick run judges the same claims in fewer settings."""
     monkeypatch.setenv("COLUMNS", "80")
-    claims = load_findings(read_saved(name, ROOT / "results" / "committed"))
+    claims = COMMITTED_RUNS.read(name).claims
     options = {"quick": True, "cells": 100, "reused": 50, "seconds": 1234.5, "captions": {}, "remarks": []}
     done = Reproduction(files=[Path(name)] * 30, claims=claims, settings={}, **options)
     text = "\n".join([banner(), report(name, done), written({name: done}, Path("results/quick"))])
@@ -937,15 +940,14 @@ def test_captions_are_shown_where_a_run_has_them(toy, capsys):
 
 def test_the_record_that_ships_is_that_of_the_committed_runs():
     known = committed.committed_runs()
-    runs = {path.stem: json.loads(path.read_text()) for path in (ROOT / "results" / "committed").glob("*.json")}
-    del runs["benchmarks"]
+    runs = COMMITTED_RUNS.records()
     assert {name: one.verdicts for name, one in known.items()} == {
-        name: committed.verdicts_of(told["claims"]) for name, told in runs.items()
+        name: committed.verdicts_of(told.claims) for name, told in runs.items()
     }, "run python docs/publish.py --record"
     for name, one in runs.items():
-        assert one["seconds"] <= known[name].seconds + 0.1
-        assert one["processor_seconds"] <= 2 * known[name].seconds + 0.1  # with the cells of earlier runs
-    tables = {name: set(told["tables"]) for name, told in runs.items()}
+        assert one.seconds <= known[name].seconds + 0.1
+        assert one.processor_seconds <= 2 * known[name].seconds + 0.1  # with the cells of earlier runs
+    tables = {name: set(told.tables) for name, told in runs.items()}
     assert {name: set(one.settings) for name, one in known.items()} == tables
     assert known["fedrep-fig4"].settings["clients"]["rank"] == ["2"]
     assert set(known) <= set(experiment_files(ROOT / "experiments"))
@@ -953,9 +955,7 @@ def test_the_record_that_ships_is_that_of_the_committed_runs():
 
 def test_claims_of_saved_runs_are_the_findings_that_they_were():
     for name in committed.committed_runs():
-        described = read_saved(name, ROOT / "results" / "committed")
-        for told, finding in zip(described["claims"], load_findings(described), strict=True):
-            assert (finding.verdict.value, finding.claimed_range) == (told["verdict"], told["claimed_range"]), (
-                name,
-                told,
-            )
+        told = json.loads(COMMITTED_RUNS.record(name).read_text())
+        record = RunRecord.from_json(told)
+        assert record.to_json() == told
+        assert [one.verdict.value for one in record.claims] == [one["verdict"] for one in told["claims"]]

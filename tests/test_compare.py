@@ -1,6 +1,7 @@
 """`linfed compare`: what moved between two runs."""
 
-import json
+import dataclasses
+import math
 import re
 from pathlib import Path
 
@@ -8,34 +9,29 @@ import pytest
 
 from linfed import cli
 from linfed.errors import UsageError
-from linfed.report.compare import compare, format_comparison, read
+from linfed.report.compare import compare, format_comparison
+from linfed.reproduction.record import ResultsFolder, RunRecord, read_runs
+from linfed.statistics.findings import Finding
 
 COMMITTED = Path(__file__).parent.parent / "results" / "committed"
 
 
-def claim(text="it falls", *, where="n = 1", verdict="SUPPORTED", estimate=0.9, low=0.8, high=1.0, **changes):
-    said = {
-        "statistic": "share",
-        "source": "a paper",
-        "claimed_low": 0.5,
-        "claimed_high": None,
-        "claimed_range": "at least 0.5",
-    }
-    numbers = {"estimate": estimate, "low": low, "high": high, "detail": "", "hypotheses": [], "note": ""}
-    return (
-        {"claim": text, "setting": where, "verdict": verdict, "theorem": False, "vacuous": ""}
-        | said
-        | numbers
-        | changes
-    )
+def claim(text="it falls", *, where="n = 1", **changes):
+    said = {"statistic": "share", "source": "a paper", "claimed_low": 0.5}
+    return Finding(**{"claim": text, "setting": where} | said | {"estimate": 0.9, "low": 0.8, "high": 1.0} | changes)
 
 
 def runs(*claims, name="one", quick=False):
-    return {name: {"experiment": name, "quick": quick, "claims": list(claims)}}
+    return {name: RunRecord(experiment=name, quick=quick, claims=claims)}
+
+
+def save(folder, *claims):
+    folder.mkdir()
+    ResultsFolder(folder).write(runs(*claims)["one"])
 
 
 def test_a_verdict_that_moved_is_told_once():
-    before, after = claim(), claim(verdict="INCONCLUSIVE", estimate=0.6, low=0.4, high=0.75)
+    before, after = claim(), claim(estimate=0.6, low=0.4, high=0.75)
     found = compare(runs(before), runs(after))
     assert [(pair.before, pair.after) for pair in found.verdicts] == [(before, after)]
     assert (found.estimates, found.claimed_range, found.compared) == ([], [], 1)
@@ -54,8 +50,9 @@ def test_a_verdict_that_moved_is_told_once():
         ({"estimate": 1.0, "low": 0.95, "high": 1.1}, None, False),
         ({"estimate": 0.85, "low": 0.84, "high": 0.86}, 0.05, True),
         ({"estimate": 0.85, "low": 0.84, "high": 0.86}, 0.06, False),
-        ({"estimate": None, "low": None, "high": None}, None, True),
-        ({"estimate": 0.7, "low": None, "high": None}, None, False),  # an end that is not finite bounds nothing
+        ({"estimate": math.nan}, None, True),
+        ({"estimate": math.inf, "high": math.inf}, None, True),
+        ({"estimate": 0.7, "high": math.inf}, None, False),  # an end that is not finite bounds nothing
     ],
 )
 def test_an_estimate_moved_beyond_both_intervals_or_by_a_share(changes, relative, moved):
@@ -67,27 +64,27 @@ def test_an_estimate_moved_beyond_both_intervals_or_by_a_share(changes, relative
 
 def test_rounding_is_no_move():
     """An identity's error is a thousand times smaller than what is said of it."""
-    before = claim(estimate=1e-15, low=1e-15, high=1e-15, claimed_low=None, claimed_high=1e-8)
-    after = before | {"estimate": 3e-15, "low": 3e-15, "high": 3e-15}
+    before = claim(estimate=1e-15, low=1e-15, high=1e-15, claimed_low=-math.inf, claimed_high=1e-8)
+    after = dataclasses.replace(before, estimate=3e-15, low=3e-15, high=3e-15)
     assert compare(runs(before), runs(after)).estimates == []
-    far = before | {"estimate": 3e-9, "low": 3e-9, "high": 3e-9}
+    far = dataclasses.replace(before, estimate=3e-9, low=3e-9, high=3e-9)
     assert len(compare(runs(before), runs(far)).estimates) == 1
 
 
 def test_what_is_said_otherwise_is_told():
-    found = compare(runs(claim()), runs(claim(claimed_low=0.6, claimed_range="at least 0.6")))
+    found = compare(runs(claim()), runs(claim(claimed_low=0.6)))
     assert len(found.claimed_range) == 1
     assert "required: >= 0.5 -> >= 0.6" in format_comparison(found, "A", "B")
 
 
 def test_claims_are_matched_by_what_names_them():
     same = [claim(where=where, estimate=estimate) for where, estimate in (("n = 1", 0.81), ("n = 2", 0.99))]
-    twice = [claim("twice"), claim("twice", verdict="VACUOUS")]
+    twice = [claim("twice"), claim("twice", vacuous="it cannot fail")]
     found = compare(runs(*same, *twice, claim("old")), runs(*twice, *same[::-1], claim("new")))
     assert found.compared == 4
     assert (found.verdicts, found.estimates) == ([], [])
-    assert [one["claim"] for one in found.before_only["one"]] == ["old"]
-    assert [one["claim"] for one in found.after_only["one"]] == ["new"]
+    assert [one.claim for one in found.before_only["one"]] == ["old"]
+    assert [one.claim for one in found.after_only["one"]] == ["new"]
     assert "only in A: 1 claim\n  one: old (n = 1; share): SUPPORTED" in format_comparison(found, "A", "B")
     other = compare(runs(claim(statistic="another")), runs(claim()))
     assert other.compared == 0
@@ -106,9 +103,9 @@ def test_experiments_of_one_run_alone_are_a_remark():
 
 
 def test_the_committed_results_are_themselves():
-    records = read(str(COMMITTED))[1]
+    records = read_runs(str(COMMITTED))[1]
     found = compare(records, records)
-    assert found.compared == sum(len(one["claims"]) for one in records.values()) > 1000
+    assert found.compared == sum(len(one.claims) for one in records.values()) > 1000
     assert [found.verdicts, found.estimates, found.claimed_range, found.before_only, found.after_only] == [
         [],
         [],
@@ -123,9 +120,8 @@ def test_the_committed_results_are_themselves():
 @pytest.mark.parametrize("moved", [False, True])
 def test_the_command_fails_of_a_moved_verdict_where_asked(strict, moved, tmp_path, capsys):
     names = ("before", "after")
-    for name, verdict in zip(names, ("SUPPORTED", "NOT SUPPORTED" if moved else "SUPPORTED"), strict=True):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "one.json").write_text(json.dumps(runs(claim(verdict=verdict))["one"]))
+    for name, high in zip(names, (1.0, 0.85 if moved else 1.0), strict=True):
+        save(tmp_path / name, claim(claimed_high=0.9, claimed_low=0.0, estimate=0.8, low=0.7, high=high))
     arguments = ["compare", str(tmp_path / "before"), str(tmp_path / "after" / "one.json"), *["--strict"] * strict]
     assert cli.main(arguments) == int(strict and moved)
     printed = capsys.readouterr().out
@@ -140,8 +136,7 @@ def test_the_command_fails_of_a_moved_verdict_where_asked(strict, moved, tmp_pat
 def test_strict_fails_if_only_one_run_has_a_claim(claims, status, tmp_path, capsys):
     texts = ["it falls", "it rises", "it stays"]
     for name, count in (("before", 2), ("after", claims)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "one.json").write_text(json.dumps(runs(*map(claim, texts[:count]))["one"]))
+        save(tmp_path / name, *map(claim, texts[:count]))
     assert cli.main(["compare", str(tmp_path / "before"), str(tmp_path / "after"), "--strict"]) == status
     alone = "1 claim in one run alone" if abs(claims - 2) == 1 else f"{2 - claims} claims in one run alone"
     assert f"0 changed verdicts, {alone}, so the exit status is {status}" in " ".join(capsys.readouterr().out.split())

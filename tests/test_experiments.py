@@ -21,6 +21,7 @@ from linfed import cli
 from linfed.figures import style
 from linfed.plotting.captions import entries, entry
 from linfed.reproduction.experiments import experiment_files, load
+from linfed.reproduction.record import ResultsFolder
 from linfed.reproduction.run import load_tables
 from linfed.statistics.findings import Verdict, by_sentence, judge
 from linfed.statistics.gains import factor_ratio
@@ -91,23 +92,24 @@ def speaks_of(name):
 
 def test_quick_run_is_whole(done):
     name, module, out, drawn = done
-    described, tables = load_tables(name, out)
+    record = ResultsFolder(out).read(name)
+    tables = load_tables(record, ResultsFolder(out))
     assert all(len(table) for table in tables.values())
     claims = by_sentence(module.claims(tables))
     assert claims
     assert all(len(claim.source) > 8 and claim.claimed_range for claim in claims)
-    assert [claim.verdict.value for claim in claims] == [claim["verdict"] for claim in described["claims"]]
+    assert [claim.verdict.value for claim in claims] == [claim.verdict.value for claim in record.claims]
     for key in drawn:
         stem = f"{name}{'-' + key if key else ''}"
         assert (out / f"{stem}.png").stat().st_size > (1000 if key == drawn[0] else 100)
         assert (out / f"{stem}.pdf").exists()
-        caption = described["figures"][key]
+        caption = record.figures[key]
         assert (out / f"{stem}.txt").read_text(encoding="utf-8") == f"{caption}\n"
         assert caption.startswith(entry(entries(module.__doc__), key) or "no entry")
         ranked = any("rank" in table.columns for table in tables.values())  # one layer has no k
         sizes = ("d = ", *(("k = ",) if ranked else ()), "n = ", "trials")
         assert all(re.search(rf"\b{size}", caption) for size in sizes)
-    assert list(described["figures"]) == drawn
+    assert list(record.figures) == drawn
 
 
 @functools.cache
@@ -137,14 +139,15 @@ class Poisoned:
 def test_claims_and_figures_are_of_the_tables_alone(done, monkeypatch):
     """No default of a cell is read, and no cell is made, once there are tables."""
     name, module, out, _ = done
-    described, tables = load_tables(name, out)
+    record = ResultsFolder(out).read(name)
+    tables = load_tables(record, ResultsFolder(out))
     for one in cell_classes():
         for default in [*one.__dataclass_fields__, "__init__"]:
             if default in vars(one) and hasattr(one, default):
                 monkeypatch.setattr(one, default, Poisoned())
     claims = by_sentence(module.claims(tables))
-    assert [claim.verdict.value for claim in claims] == [claim["verdict"] for claim in described["claims"]]
-    assert [*module.plot(tables)] == list(described["figures"])
+    assert [claim.verdict.value for claim in claims] == [claim.verdict.value for claim in record.claims]
+    assert [*module.plot(tables)] == list(record.figures)
     plt.close("all")
 
 
@@ -200,7 +203,7 @@ def judged(claims):
 
 def of(done):
     name, module, out, _ = done
-    return module, load_tables(name, out)[1]
+    return module, load_tables(ResultsFolder(out).read(name), ResultsFolder(out))
 
 
 @speaks_of("fedrep-fig1")

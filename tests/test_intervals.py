@@ -9,7 +9,7 @@ from helpers import assert_one_line
 from scipy import stats
 
 from linfed.report.scoreboard import measured
-from linfed.reproduction.records import finding_to_dict, load_findings
+from linfed.reproduction.record import RunRecord
 from linfed.statistics import intervals
 from linfed.statistics.findings import Finding, Verdict, findings_table, judge, judge_failures, judge_share
 from linfed.statistics.fits import fit_exponent, fit_power_law
@@ -415,13 +415,9 @@ def test_infinite_ends_are_judged_printed_and_kept():
         found = judge(smallest_constant(ratios, allowed=0.05), claimed_high=most, **said)
         assert (found.verdict, found.high) == (verdict, np.inf)
         assert "10  [8, inf]" in findings_table([found])
-        kept = {
-            k: None if isinstance(v, float) and not np.isfinite(v) else v for k, v in finding_to_dict(found).items()
-        }
-        kept = json.loads(json.dumps(kept, allow_nan=False))
-        assert measured(kept) == "10 [8, inf]"
-        again = load_findings({"claims": [kept]})[0]
-        assert (again.verdict, again.low, again.high) == (verdict, 8.0, np.inf)
+        assert measured(found) == "10 [8, inf]"
+        kept = json.dumps(RunRecord(experiment="one", quick=False, claims=(found,)).to_json(), allow_nan=False)
+        assert RunRecord.from_json(json.loads(kept)).claims == (found,)
     open_ = judge(median_interval(ratios[:5]), claimed_low=0.0, **said)
     assert (open_.verdict, open_.low, open_.high) == (Verdict.INCONCLUSIVE, -np.inf, np.inf)
     assert isinstance(open_, Finding)

@@ -97,7 +97,7 @@ def wrong_looks(figures):
 @pytest.mark.parametrize("name", NAMED)
 def test_a_method_has_one_look_and_nothing_else_has_it(name):
     """And what the pictures in docs/ carry of sizes, for their captions, is what they would be drawn from."""
-    tables = load_tables(name, COMMITTED)[1]
+    tables = load_tables(pictures.RUNS.read(name), pictures.RUNS)
     with style():
         figures = load(name, TOP / "experiments").plot(tables)
     wrong = wrong_looks(figures)

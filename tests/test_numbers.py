@@ -6,11 +6,13 @@ import re
 
 import numpy as np
 import pytest
+from helpers import finding
 from PIL import Image
 
 from docs import formulas, render, vocabulary
 from docs.vocabulary import COMMITTED, TOP, record
 from linfed.reproduction.experiments import experiment_files
+from linfed.statistics import Hypothesis
 
 PAGES = render.pages()
 
@@ -80,7 +82,7 @@ def test_claims_are_chosen_by_setting_and_statistic():
     assert len(vocabulary.claims(name, text)) == 8
     assert len(vocabulary.claims(name, text, "paper*")) == 4
     assert len(vocabulary.claims(name, text, "paper: m = 10*", "paper: m = 20*", without="*5")) == 2
-    assert vocabulary.claim(name, text, "paper: m = 20*", statistic="*mean client*")["verdict"] == "NOT SUPPORTED"
+    assert vocabulary.claim(name, text, "paper: m = 20*", statistic="*mean client*").verdict == "NOT SUPPORTED"
     with pytest.raises(LookupError, match="choose one setting"):
         vocabulary.claim(name, text, "paper*")
     with pytest.raises(ValueError, match="the values differ"):
@@ -88,19 +90,20 @@ def test_claims_are_chosen_by_setting_and_statistic():
 
 
 def test_what_is_counted():
-    found = [{"verdict": one} for one in ("HOLDS", "VACUOUS", "HOLDS", "HYPOTHESES FAIL")]
+    fails = Hypothesis(text="n > 1", left=2.0, right=1.0)
+    found = [finding(theorem=True, **one) for one in ({}, {"vacuous": "nothing"}, {}, {"hypotheses": (fails,)})]
     assert vocabulary.verdicts(found) == "HOLDS 2, VACUOUS 1, HYPOTHESES FAIL 1"
     assert vocabulary.tally(found, "HOLDS") == 2
     assert len(vocabulary.judged(found)) == 3
-    assert vocabulary.all_counts([{"detail": "49 of 50"}, {"detail": "7 of 50"}], 0) == [49, 7]
+    assert vocabulary.all_counts([finding(detail="49 of 50"), finding(detail="7 of 50")], 0) == [49, 7]
     assert vocabulary.median([np.nan, 1.0, np.nan]) == np.inf
 
 
 @pytest.mark.parametrize(
     ("shown", "text"),
     [
-        (vocabulary.measured({"estimate": 1.234, "low": 1.0, "high": 1.5}), "1.23 [1.00, 1.50]"),
-        (vocabulary.interval({"low": 0.894, "high": 0.98}, 0, percent=True), "[89, 98]"),
+        (vocabulary.measured(finding(estimate=1.234, low=1.0, high=1.5)), "1.23 [1.00, 1.50]"),
+        (vocabulary.interval(finding(low=0.894, high=0.98), 0, percent=True), "[89, 98]"),
         (vocabulary.span([0.3, 0.123], 2), "0.12 to 0.30"),
         (vocabulary.span([0.121, 0.119], 2), "0.12"),
         (vocabulary.scientific(5.92e-4), "5.9e-4"),
@@ -125,13 +128,13 @@ def test_the_committed_results_are_full_runs():
     names = experiment_files(TOP / "experiments")
     assert {path.stem for path in COMMITTED.glob("*.json")} - {"benchmarks"} == set(names)
     records = [record(name) for name in names]
-    assert not any(run["quick"] for run in records)
-    assert all(run["claims"] for run in records)
+    assert not any(run.quick for run in records)
+    assert all(run.claims for run in records)
     about = (COMMITTED / "README.md").read_text(encoding="utf-8")
     for name, run in zip(names, records, strict=True):
-        assert re.fullmatch("[0-9a-f]{40}", run["commit"])
-        assert re.search(rf"\|[^|]*\b{name}\b[^|]*\| {run['commit']} \|", about)
-    tables = {f"{name}-{key}" for name, run in zip(names, records, strict=True) for key in run["tables"]}
+        assert re.fullmatch("[0-9a-f]{40}", run.commit)
+        assert re.search(rf"\|[^|]*\b{name}\b[^|]*\| {run.commit} \|", about)
+    tables = {f"{name}-{key}" for name, run in zip(names, records, strict=True) for key in run.tables}
     assert {path.stem for path in COMMITTED.glob("*.npz")} == tables
     size = {kind: sum(path.stat().st_size for path in COMMITTED.glob(f"*{kind}")) for kind in (".webp", "")}
     assert size[".webp"] < 2.5e6  # pictures for the report

@@ -19,9 +19,9 @@ from linfed import cli
 from linfed.errors import UsageError
 from linfed.figures import style
 from linfed.reproduction.default_figure import default_figure
-from linfed.reproduction.experiments import cells_of, find, load_file, summary_of
+from linfed.reproduction.experiments import cells_of, declared_in, find, load_file
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
-from linfed.reproduction.records import read_saved
+from linfed.reproduction.record import ResultsFolder
 from linfed.reproduction.run import ReproduceOptions, cells_ready
 
 ROOT = Path(__file__).parent.parent
@@ -101,7 +101,7 @@ def test_a_file_with_cells_alone_leaves_a_table_a_figure_and_a_record(capsys):
     table = lf.Table.load("results/my-grid-runs.npz")
     wanted = lf.sweep(cells_of(load_file(Path("my_grid.py")), quick=False)["runs"])
     assert np.array_equal(table["subspace_distance"], wanted["subspace_distance"])
-    assert read_saved("my-grid", Path("results"))["cells"] == 4
+    assert ResultsFolder().read("my-grid").cells == 4
 
 
 def test_a_saved_file_is_drawn_shown_listed_and_reported_anew(capsys):
@@ -140,7 +140,7 @@ def test_shards_of_a_file_are_put_together(capsys):
     for shard in ("1/2", "2/2"):
         assert run("reproduce", "my_grid.py", "--workers", 1, "--shard", shard, "--quick") == 0
         assert ("shard 1/2 is done" in capsys.readouterr().out) is (shard == "1/2")
-    assert read_saved("my-grid", Path("results/quick"))["reused"] == 2
+    assert ResultsFolder(Path("results/quick")).read("my-grid").reused == 2
 
 
 @pytest.mark.long
@@ -151,9 +151,9 @@ def test_a_name_and_its_file_in_a_folder_of_experiments_are_the_same(folder):
     assert {find(asked, package).resolve() for asked in ("mine-one", "mine_one")} == {package / "mine_one.py"}
     for asked in ("mine-one", package / "mine_one.py"):
         assert run("reproduce", asked, "--quick", "--workers", 1, "--experiments", package) == 0
-    assert read_saved("mine-one", Path("results/quick"))["reused"] == 4
-    assert "file" not in read_saved("mine-one", Path("results/quick"))
-    assert summary_of("mine-one", package) == "my summary"
+    record = ResultsFolder(Path("results/quick")).read("mine-one")
+    assert (record.reused, record.file) == (4, None)
+    assert declared_in(package)["mine-one"].summary == "my summary"
 
 
 ALONE = OWN.replace("from beside import LARGE", "LARGE = 1.0")

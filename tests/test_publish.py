@@ -1,7 +1,6 @@
 """Publishing a full run: what is refused, and that reduced tables are the run's to the digits that are kept."""
 
 import importlib.util
-import json
 import zipfile
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.reproduction.records import finding_to_dict
+from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
 from linfed.reproduction.run import save_tables
 from linfed.statistics.findings import judge
 
@@ -48,27 +47,27 @@ def test_rounds_keep_the_early_ones_and_both_ends(publish, count):
     assert np.array_equal(kept[: publish.EARLY], np.arange(count)[: publish.EARLY])
 
 
-def described(**changes):
+def record(**changes):
     claim = judge(
         (1.0, 0.9, 1.1), claimed_low=0.5, claim="it is so", setting="n = 1", statistic="share", source="a paper"
     )
-    claims = [finding_to_dict(claim) | {"claimed_high": None, "hypotheses": []}]  # as JSON has them
-    return {"quick": False, "claims": claims, "commit": "a" * 40} | changes
+    known = {"experiment": "fedrep-fig1", "quick": False, "claims": (claim,), "commit": "a" * 40}
+    return RunRecord(**(known | {"versions": {"numpy": "2"}, "machine": "a machine"} | changes))
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"quick": True}, "one: a quick run"),
-        ({"claims": []}, "one: no claims, so the run is not finished"),
+        ({"claims": ()}, "one: no claims, so the run is not finished"),
         ({"commit": None}, "one: the commit is unknown"),
         ({"commit": "b and changes"}, "one: run at b and changes"),
         ({"commit": "b" * 40}, f"runs of different commits: {'a' * 40}, {'b' * 40}"),
     ],
 )
 def test_other_than_one_whole_run_is_refused(publish, changes, told):
-    assert publish.refusals({"one": described(), "other": described()}, {}) == []
-    assert told in publish.refusals({"one": described(**changes), "other": described()}, {})
+    assert publish.refusals({"one": record(), "other": record()}, {}) == []
+    assert told in publish.refusals({"one": record(**changes), "other": record()}, {})
 
 
 def test_a_missing_experiment_is_refused(publish, tmp_path, capsys):
@@ -79,20 +78,19 @@ def test_a_missing_experiment_is_refused(publish, tmp_path, capsys):
 
 def test_what_is_published(publish, tmp_path):
     """Tables reduced and marked so, the record as it was, small CSV files, and nothing of an earlier run."""
-    out, to = tmp_path / "out", tmp_path / "to"
-    out.mkdir()
+    out, to = ResultsFolder(tmp_path / "out"), tmp_path / "to"
+    out.create()
     to.mkdir()
     for stale in ("old.json", "old-table.npz", "benchmarks.json"):
         (to / stale).write_text("{}")
     distance = np.geomspace(1, 1e-9, 601) * np.ones((4, 1))
     row = {"n_samples": 5, "error": np.arange(4) / 3, "curve": lf.LabeledArray(distance, round=range(0, 1202, 2))}
     save_tables("fedrep-fig1", {"clients": lf.Table([row])}, out)
-    record = described(tables={"clients": {"rows": 1, "shared": {}}}, versions={"numpy": "2"}, machine="a machine")
-    (out / "fedrep-fig1.json").write_text(json.dumps(record))
-    publish.publish(out, ["fedrep-fig1"], to)
+    out.write(record(tables={"clients": TableRecord(rows=1)}))
+    publish.publish(out, ["fedrep-fig1"], ResultsFolder(to))
     names = {"README.md", "benchmarks.json", "fedrep-fig1.json", "fedrep-fig1-clients.csv", "fedrep-fig1-clients.npz"}
     assert {path.name for path in to.iterdir()} == names
-    assert json.loads((to / "fedrep-fig1.json").read_text()) == record
+    assert (to / "fedrep-fig1.json").read_text() == out.record("fedrep-fig1").read_text()
     found = lf.Table.load(to / "fedrep-fig1-clients.npz")
     assert found.columns == ("n_samples", "error")  # its curve is in no picture
     assert np.allclose(found["error"], row["error"], rtol=1e-4)
@@ -110,26 +108,19 @@ def test_more_experiments_are_added_to_those_that_are_published(publish, tmp_pat
     to = tmp_path / "to"
 
     def run(commit, names, key):
-        out = tmp_path / commit
-        out.mkdir()
+        out = ResultsFolder(tmp_path / commit)
+        out.create()
         for name in names:
             save_tables(name, {key: lf.Table([{"n_samples": 5}])}, out)
-            record = described(
-                tables={key: {"rows": 1, "shared": {}}},
-                versions={},
-                machine="a machine",
-                commit=commit,
-                experiment=name,
-            )
-            (out / f"{name}.json").write_text(json.dumps(record))
+            out.write(record(tables={key: TableRecord(rows=1)}, commit=commit, experiment=name))
         return out
 
     first, second = run("one", ["fedrep-fig1", "fedrep-fig3"], "old"), run("two", ["fedrep-fig3"], "new")
-    publish.publish(first, ["fedrep-fig1", "fedrep-fig3"], to)
-    publish.publish(second, ["fedrep-fig3"], to, add=True)
+    publish.publish(first, ["fedrep-fig1", "fedrep-fig3"], ResultsFolder(to))
+    publish.publish(second, ["fedrep-fig3"], ResultsFolder(to), add=True)
     assert {path.name for path in to.glob("*.npz")} == {"fedrep-fig1-old.npz", "fedrep-fig3-new.npz"}
     about = (to / "README.md").read_text()
     assert "| fedrep-fig1 | one |" in about
     assert "| fedrep-fig3 | two |" in about
-    runs = {name: described(commit=name * 40) for name in "ab"}
+    runs = {name: record(commit=name * 40) for name in "ab"}
     assert publish.refusals(runs, {"c": "no run"}, add=True) == []

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import png_alone
+from helpers import finding, png_alone
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -24,10 +24,10 @@ from linfed import cli
 from linfed.errors import UsageError
 from linfed.figures.style import STYLE
 from linfed.report.page import page
-from linfed.report.scoreboard import SENTENCES, measured
-from linfed.report.statements import AGAINST, Statement, ordered, outcome, statements
+from linfed.report.scoreboard import measured
+from linfed.report.statements import Statement, ordered, outcome, statements
 from linfed.report.write import collected
-from linfed.statistics.findings import MEANINGS
+from linfed.statistics.findings import AGAINST, Verdict
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = ROOT / "results" / "committed"
@@ -232,7 +232,7 @@ def alone(toy, tmp_path):
 
 
 def test_the_page_has_the_meanings_of_the_verdicts_that_occur(checked):
-    legend = {verdict.value: meaning in checked.text for verdict, meaning in MEANINGS.items()}
+    legend = {verdict.value: verdict.meaning in checked.text for verdict in Verdict}
     assert {name for name, listed in legend.items() if listed} >= {"SUPPORTED", "HYPOTHESES FAIL", "VACUOUS"}
     assert not legend["INCONCLUSIVE"]
 
@@ -327,10 +327,10 @@ def test_long_reports_list_the_scoreboard_and_count_other_claims():
         one = Statement(row.claims)
         assert one.verdicts == ordered(row.verdicts)
         assert f"{row.paper}; {one.setting}: {measured(one.worst)}; required: {one.required}; " in lists[kind]
-        assert (one.worst["verdict"] in AGAINST) == (kind == "contradicts")
+        assert (one.worst.verdict.kind == AGAINST) == (kind == "contradicts")
     others = sum(map(int, re.findall(r"<p>(\d+) other claims?: ", text)))
-    main = {(sentence.experiment, sentence.claim) for sentence in SENTENCES}
-    every = [(name, one.claim) for name, described in found.records.items() for one in statements(described)]
+    main = {(name, one.claim) for name, declared in found.declared.items() for one in declared.headlines}
+    every = [(name, one.claim) for name, record in found.records.items() for one in statements(record)]
     assert others == sum(one not in main for one in every) > 100
 
 
@@ -351,20 +351,18 @@ def test_one_contradiction_decides_the_outcome(verdicts, wanted):
 @pytest.mark.parametrize(
     ("ends", "intervals", "wanted"),
     [
-        ((0.0, None), [(-0.5, 0.1, "INCONCLUSIVE"), (-11.0, -9.0, "NOT SUPPORTED"), (-0.3, -0.2, "NOT SUPPORTED")], 1),
-        ((0.0, None), [(-5.0, 9.0, "INCONCLUSIVE"), (-0.2, -0.1, "NOT SUPPORTED")], 1),
-        ((0.0, None), [(3.0, 4.0, "SUPPORTED"), (1.0, 9.0, "SUPPORTED"), (None, None, "VACUOUS")], 1),
-        ((None, 1.1), [(1.0, 1.05, "SUPPORTED"), (1.0, 1.3, "INCONCLUSIVE")], 1),
-        ((0.9, 1.1), [(0.95, 1.05, "HOLDS"), (0.98, 1.09, "HOLDS"), (0.93, 1.0, "HOLDS")], 1),
-        ((None, 2.0), [(1.0, None, "INCONCLUSIVE"), (1.0, 5.0, "INCONCLUSIVE")], 0),
+        ((0.0, np.inf), [(-0.5, 0.1), (-11.0, -9.0), (-0.3, -0.2)], 1),
+        ((0.0, np.inf), [(-5.0, 9.0), (-0.2, -0.1)], 1),  # the first is undecided
+        ((0.0, np.inf), [(3.0, 4.0), (1.0, 9.0), (np.nan, np.nan)], 1),  # the last is vacuous
+        ((-np.inf, 1.1), [(1.0, 1.05), (1.0, 1.3)], 1),
+        ((0.9, 1.1), [(0.95, 1.05), (0.98, 1.09), (0.93, 1.0)], 1),
+        ((-np.inf, 2.0), [(1.0, np.inf), (1.0, 5.0)], 0),
     ],
 )
 def test_the_worst_setting_fails_by_most_or_is_nearest_to_failing(ends, intervals, wanted):
     least, most = ends
-    claims = [
-        {"low": low, "high": high, "claimed_low": least, "claimed_high": most, "verdict": verdict, "setting": str(i)}
-        for i, (low, high, verdict) in enumerate(intervals)
-    ]
+    ranges = {"claimed_low": least, "claimed_high": most}
+    claims = [finding(setting=str(i), low=low, high=high, **ranges) for i, (low, high) in enumerate(intervals)]
     assert Statement(claims).setting == str(wanted)
 
 
@@ -396,7 +394,9 @@ def test_the_command_says_what_it_wrote(written, checked):
 def test_mistakes_are_told_in_a_line(arguments, told, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results" / "quick").mkdir(parents=True)
-    (tmp_path / "results" / "quick" / "one.json").write_text('{"experiment": "one", "claims": []}')
+    (tmp_path / "results" / "quick" / "one.json").write_text(
+        '{"experiment": "one", "format": 2, "quick": true, "claims": []}'
+    )
     (tmp_path / "other.json").write_text("[]")
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "one.json").write_text("{")
@@ -411,7 +411,7 @@ def test_the_report_on_the_committed_results_is_whole_and_small():
     text = page(found)
     checked = Checked(text)
     assert checked.wrong == []
-    claims = sum(len(one["claims"]) for one in found.records.values())
+    claims = sum(len(one.claims) for one in found.records.values())
     assert claims > 1000
     assert len(checked.all("tr")) == claims
     assert f"{claims:,} claims in {len(found.records)} experiments" in plain_lines(checked.text)
@@ -419,8 +419,8 @@ def test_the_report_on_the_committed_results_is_whole_and_small():
     assert found.quick == []
     assert not any("open" in attrs for attrs in checked.all("details"))
     assert len(text.encode()) <= 1_180 * claims
-    for name, described in found.records.items():
-        stems = {f"{name}-{key}" if key else name for key in described.get("figures", {})}
+    for name, record in found.records.items():
+        stems = {f"{name}-{key}" if key else name for key in record.figures}
         assert stems <= {one.stem for one in found.pictures[name]}, "run python docs/pictures.py"
 
 
@@ -432,20 +432,33 @@ def test_the_report_on_the_committed_results_is_whole_and_small():
         ({"versions": None}, "versions = None has the wrong type"),
         ({"versions": [5]}, r"versions = \[5\] has the wrong type"),
         ({"blas": [5]}, r"blas\[0\] = 5 has the wrong type"),
-        ({"claims": [5]}, r"claims\[0\] is not an object"),
+        ({"claims": [5]}, r"claims\[0\] = 5 has the wrong type"),
+        ({"claims": {}}, r"claims = \{\} has the wrong type"),
+        ({"tables": {"a": {"rows": 2.5}}}, r"tables\.a\.rows = 2\.5 has the wrong type"),
+        ({"cells": True}, "cells = True has the wrong type"),
+        ({"machine": "\ud800"}, "machine = '.*' cannot be printed"),
+        ({"format": 1}, "its format is 1 instead of 2"),
         ({"estimate": "x"}, r"claims\[0\]\.estimate = 'x' has the wrong type"),
-        ({"verdict": 5}, r"claims\[0\]\.verdict = 5 has the wrong type"),
-        ({"verdict": "PERHAPS"}, r"claims\[0\]\.verdict = 'PERHAPS' is unknown"),
+        ({"verdict": 5}, r"claims\[0\]\.verdict = 5, but its numbers give SUPPORTED"),
+        ({"verdict": "NOT SUPPORTED"}, r"claims\[0\]\.verdict = 'NOT SUPPORTED', but its numbers give SUPPORTED"),
+        ({"low": 0.1}, r"claims\[0\]\.verdict = 'SUPPORTED', but its numbers give INCONCLUSIVE"),
+        ({"source": "\u2028"}, r"claims\[0\]: source = '.*' must name the source of the claim: .*"),
+        ({"claimed_high": 0.4}, r"claims\[0\]: claimed_low = 0\.5 must be at most claimed_high = 0\.4"),
+        ({"claimed_low": "-inf"}, r"claims\[0\]: claimed_low and claimed_high do not bound the statistic of .*"),
         ({"hypotheses": [{"text": "n > 1", "left": 1}]}, r"claims\[0\]\.hypotheses\[0\]\.right is missing"),
         ({"experiment": "<script>alert(1)</script>"}, "experiment = '<script>.* is not the name of an experiment"),
     ],
 )
 def test_an_odd_record_is_one_line(changes, told, toy, tmp_path):
+    """Its claims can be judged anew; the rest must be computed."""
     record = json.loads((toy[1] / "toy-fall.json").read_text())
     inside = changes.keys() & record["claims"][0].keys()
     (record["claims"][0] if inside else record).update(changes)
     (tmp_path / "toy-fall.json").write_text(json.dumps(record))
-    with pytest.raises(UsageError, match=rf"toy-fall\.json' is not a valid record of a run \({told}\)$"):
+    again = "replot" if inside or "claims" in changes or "format" in changes else "reproduce"
+    again = rf"linfed {again} toy-fall --out {re.escape(str(tmp_path))}"
+    told = rf"toy-fall\.json' is not a valid record of a run \({told}\): rewrite it with {again}$"
+    with pytest.raises(UsageError, match=told):
         collected(str(tmp_path))
 
 

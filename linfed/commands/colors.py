@@ -5,17 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-CODES = {
-    "SUPPORTED": "32",
-    "HOLDS": "32",
-    "NOT SUPPORTED": "31",
-    "VIOLATED": "31",
-    "INCONCLUSIVE": "33",
-    "VACUOUS": "2",
-    "HYPOTHESES FAIL": "2",
-    "QUICK": "35",
-}
-"""SGR escape codes by verdict; ``QUICK`` is the warning of quick runs."""
+QUICK = "35"
+"""SGR escape code of the warning of quick runs; `Verdict.kind` has those of verdicts."""
 
 
 def is_colored() -> bool:
@@ -27,6 +18,6 @@ def is_colored() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def painted(kind: str, text: str) -> str:
-    """Return a text in the colour of a verdict, or unchanged if the output has no colours."""
-    return f"\x1b[{CODES[kind]}m{text}\x1b[0m" if kind in CODES and is_colored() else text
+def painted(code: str, text: str) -> str:
+    """Return a text in the colour of an SGR escape code, or unchanged if the output has no colours."""
+    return f"\x1b[{code}m{text}\x1b[0m" if is_colored() else text

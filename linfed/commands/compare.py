@@ -29,11 +29,12 @@ def run(given: argparse.Namespace) -> int:
     """Print the differences between two runs, and return the exit status."""
     from linfed.commands.printed import wrapped
     from linfed.errors import UsageError
-    from linfed.report.compare import compare, format_comparison, read
+    from linfed.report.compare import compare, format_comparison
+    from linfed.reproduction.record import read_runs
 
     if given.rtol is not None and not given.rtol >= 0:
         raise UsageError(f"--rtol {given.rtol} must be at least 0")
-    found = compare(read(given.before, "A")[1], read(given.after, "B")[1], relative=given.rtol)
+    found = compare(read_runs(given.before, "A")[1], read_runs(given.after, "B")[1], relative=given.rtol)
     print(wrapped(format_comparison(found, given.before, given.after)))
     if not given.strict:
         return 0

@@ -6,9 +6,12 @@ import argparse
 import shutil
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from linfed.commands.options import add_experiments, results_folder
+
+if TYPE_CHECKING:
+    from linfed.reproduction.record import ResultsFolder
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,17 +30,17 @@ def run(given: argparse.Namespace) -> int:
     """Print the algorithms and the experiments."""
     from linfed.algorithms import ALGORITHMS
     from linfed.reproduction.committed import committed_runs
-    from linfed.reproduction.experiments import experiment_files, experiments_folder, summary_of
+    from linfed.reproduction.experiments import declared_in, experiment_files, experiments_folder
     from linfed.sweeps.progress import format_duration
 
     folder, results = experiments_folder(given.experiments), results_folder(given)
     _print_table("algorithms", [(name, algorithm.summary) for name, algorithm in ALGORITHMS.items()])
-    committed = committed_runs()
+    committed, declared = committed_runs(), declared_in(folder)
     rows = []
     for name in experiment_files(folder):
         time = format_duration(committed[name].seconds).removeprefix("about ") if name in committed else "-"
-        rows.append((name, time, _states(name, results), summary_of(name, folder)))
-    _print_table(f"experiments, time of a full run on two processors, and saved runs in {str(results)!r}", rows)
+        rows.append((name, time, _states(name, results), declared[name].summary))
+    _print_table(f"experiments, time of a full run on two processors, and saved runs in {str(results.path)!r}", rows)
     return 0
 
 
@@ -52,9 +55,7 @@ def _print_table(title: str, rows: Sequence[tuple[str, ...]]) -> None:
         print(textwrap.fill(text, width, initial_indent=start, subsequent_indent=further, break_on_hyphens=False))
 
 
-def _states(name: str, results: Path) -> str:
+def _states(name: str, results: ResultsFolder) -> str:
     """Return the kinds of an experiment's saved runs, e.g. ``full, quick``, or ``-`` without any."""
-    from linfed.reproduction.records import run_status
-
-    found = dict.fromkeys(run_status(name, folder) for folder in (results, results / "quick"))
+    found = dict.fromkeys(results.part(quick=quick).status(name) for quick in (False, True))
     return ", ".join(state for state in found if state) or "-"

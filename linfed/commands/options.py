@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import re
 import sys
 import warnings
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from linfed.errors import SweepError
+    from linfed.reproduction.record import ResultsFolder
     from linfed.sweeps.executors import ExecutionOptions
 
 SHARD_DONE = "shard {} is done; when all are, copy their cells into one folder and run the command without --shard"
@@ -42,24 +42,13 @@ def add_saved(command: argparse.ArgumentParser) -> None:
     command.add_argument("--out", metavar="DIR", help="folder of the saved run (default: results, or results/quick)")
 
 
-def results_folder(given: argparse.Namespace) -> Path:
+def results_folder(given: argparse.Namespace) -> ResultsFolder:
     """Return the folder of saved runs; raise `UsageError` if it cannot be read."""
-    folder = Path(given.out or ("results/quick" if given.quick else "results"))
-    check_readable(folder)
+    from linfed.reproduction.record import ResultsFolder
+
+    folder = ResultsFolder(Path(given.out)) if given.out else ResultsFolder().part(quick=given.quick)
+    folder.check_readable()
     return folder
-
-
-def check_readable(folder: Path) -> None:
-    """Raise `UsageError` if the path exists but is not a readable folder."""
-    from linfed.errors import UsageError
-
-    try:
-        if folder.exists():
-            os.scandir(folder).close()
-    except OSError as error:
-        raise UsageError(
-            f"{str(folder)!r} cannot be read ({error.strerror}): choose another folder with --out DIR"
-        ) from None
 
 
 def add_execution(command: argparse.ArgumentParser) -> None:

@@ -9,20 +9,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from linfed.commands import colors
 from linfed.commands.colors import painted
 from linfed.reproduction.run import Reproduction
-from linfed.statistics.findings import Finding, Verdict, findings_table
+from linfed.statistics.findings import AGAINST, Finding, Verdict, findings_table
 
 QUICK = "QUICK run: fewer trials and smaller sizes; a full run's verdicts may differ"
 """Warning printed with quick runs."""
 
-AGAINST = (Verdict.NOT_SUPPORTED, Verdict.VIOLATED)
-"""Verdicts that contradict the claim."""
-
 
 def banner() -> str:
     """Return the warning printed for quick runs."""
-    return painted("QUICK", wrapped(QUICK))
+    return painted(colors.QUICK, wrapped(QUICK))
 
 
 def wrapped(text: str) -> str:
@@ -39,7 +37,7 @@ def wrapped(text: str) -> str:
         lines += textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
     pattern = "|".join(sorted(words, key=len, reverse=True))
     text = "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
-    return re.sub(rf"\b({pattern})\b", lambda found: painted(found[0], found[0]), text)
+    return re.sub(rf"\b({pattern})\b", lambda found: painted(Verdict(found[0]).kind.terminal, found[0]), text)
 
 
 def report(name: str, done: Reproduction, *, verbose: bool = False) -> str:
@@ -94,7 +92,7 @@ def summary(runs: Mapping[str, Reproduction]) -> str:
     every = [claim for done in runs.values() for claim in done.claims or []]
     lines = [f"{len(runs)} experiments, {tally(every)}"]
     for name, done in runs.items():
-        found = Counter((one.verdict.value, one.claim) for one in done.claims or [] if one.verdict in AGAINST)
+        found = Counter((one.verdict.value, one.claim) for one in done.claims or [] if one.verdict.kind == AGAINST)
         lines += [f"  {name}: {verdict} {count}: {claim}" for (verdict, claim), count in found.items()]
     return wrapped("\n".join(lines))
 

@@ -16,7 +16,6 @@ from linfed.commands.options import (
     add_execution,
     add_experiments,
     add_names,
-    check_readable,
     execution_options,
     failed,
     results_folder,
@@ -68,7 +67,7 @@ def run(given: argparse.Namespace) -> int:
     from linfed.errors import UsageError
     from linfed.reproduction.experiments import experiment_files
     from linfed.reproduction.own_settings import read_settings
-    from linfed.reproduction.run import ReproduceOptions, cells_ready, writable_folder
+    from linfed.reproduction.run import ReproduceOptions, cells_ready
 
     for name, minimum in (("trials", 1), ("seed", 0)):
         value = getattr(given, name)
@@ -81,11 +80,10 @@ def run(given: argparse.Namespace) -> int:
     files = wanted(given, experiment_files)
     check_strict(given, files)
     options = ReproduceOptions(quick=given.quick, trials=given.trials, seed=given.seed, set=settings, out=given.out)
-    out = Path(options.folder)
     for file in files.values():
         cells_ready(file, options)
-    check_readable(out)
-    writable_folder(str(out))
+    options.folder.check_readable()
+    options.folder.create()
     with execution_options(given) as where, signals(interrupt):
         return through(files, dataclasses.replace(options, execution=where), given)
 
@@ -94,26 +92,25 @@ def redraw(given: argparse.Namespace) -> int:
     """Redraw and judge saved runs, and return the exit status; ``all`` means all saved runs."""
     from linfed.errors import UsageError
     from linfed.reproduction.experiments import experiment_files
-    from linfed.reproduction.records import own_files, run_status
-    from linfed.reproduction.run import ReproduceOptions, load_tables, writable_folder
+    from linfed.reproduction.run import ReproduceOptions, load_tables
 
     out = results_folder(given)
 
     def saved(folder: Path) -> dict[str, Path]:
-        of_folder = {name: file for name, file in experiment_files(folder).items() if run_status(name, out)}
-        return of_folder if given.strict else own_files(out) | of_folder  # no committed run of one's own file
+        of_folder = {name: file for name, file in experiment_files(folder).items() if out.status(name)}
+        return of_folder if given.strict else out.own_files() | of_folder  # no committed run of one's own file
 
     files = wanted(given, saved)
     check_strict(given, files)
     if not files:
         raise UsageError(
-            f"no saved run in {str(out.resolve())!r}: run linfed reproduce NAME, or choose a folder with --out DIR"
+            f"no saved run in {str(out.path.resolve())!r}: run linfed reproduce NAME, or choose a folder with --out DIR"
         )
     for name in files:
-        load_tables(name, out)
-    writable_folder(str(out))
+        load_tables(out.read(name, with_claims=False), out)
+    out.create()
     with signals(interrupt):
-        return through(files, ReproduceOptions(quick=given.quick, out=str(out), draw=True), given)
+        return through(files, ReproduceOptions(quick=given.quick, out=str(out.path), draw=True), given)
 
 
 def wanted(given: argparse.Namespace, every: Callable[[Path], Mapping[str, Path]]) -> dict[str, Path]:
@@ -181,7 +178,7 @@ def through(files: Mapping[str, Path], options: ReproduceOptions, given: argpars
     if len(runs) > 1:
         print(f"\n{summary(runs)}")
     if runs:
-        print(written(runs, Path(options.folder), verbose=given.verbose), flush=True)
+        print(written(runs, options.folder.path, verbose=given.verbose), flush=True)
     return max(status, _compared(runs)) if given.strict else status
 
 
@@ -205,7 +202,6 @@ def _compared(runs: dict[str, Reproduction]) -> int:
     """
     from linfed.errors import UsageError
     from linfed.reproduction.committed import differences, other_settings
-    from linfed.reproduction.records import finding_to_dict
 
     changed_verdicts, others = [], []
     for name, done in runs.items():
@@ -214,7 +210,7 @@ def _compared(runs: dict[str, Reproduction]) -> int:
         if other := other_settings(name, done.settings):
             others.append(other)
         else:
-            changed_verdicts += differences(name, [finding_to_dict(claim) for claim in done.claims or []])
+            changed_verdicts += differences(name, done.claims or [])
     print(*others, *changed_verdicts, sep="\n", end="\n" * bool(others or changed_verdicts), file=sys.stderr)
     differ = (
         f"{len(changed_verdicts)} verdict{'s differ' if len(changed_verdicts) > 1 else ' differs'} from"

@@ -25,33 +25,22 @@ def run(given: argparse.Namespace) -> int:
     """Print the captions and claims of saved runs, and return the exit status."""
     from linfed.commands.printed import banner, claims_text, wrapped
     from linfed.reproduction.experiments import name_of
-    from linfed.reproduction.records import (
-        captions_of,
-        figure_stem,
-        is_judged,
-        kind_of_run,
-        load_findings,
-        not_judged,
-        read_saved,
-    )
 
     folder = results_folder(given)
     names = [name_of(Path(name)) if name.endswith(".py") else name for name in given.names]
-    saved = {name: read_saved(name, folder) for name in names}
-    if any(described["quick"] for described in saved.values()):
+    saved = {name: folder.read(name) for name in names}
+    if any(record.quick for record in saved.values()):
         print(banner())
-    for name, described in saved.items():
+    for name, record in saved.items():
         print(end="\n" * (name != names[0]))
-        versions = described.get("versions") or {}
-        commit = f", commit {described['commit']}" if described.get("commit") else ""
-        print(wrapped(f"{name}: {kind_of_run(described)}, linfed {versions.get('linfed', '?')}{commit}"))
-        for key, caption in captions_of(described).items():
-            print(wrapped(f"{folder / figure_stem(name, key)}.png\n  {caption}"))
-        claims = load_findings(described)
-        if claims:
-            print(claims_text(name, claims, verbose=given.verbose))
-        elif not described.get("remarks"):
-            print(wrapped(f"{name}: {'no claims' if is_judged(described) else not_judged(described, folder)}"))
-        for remark in described.get("remarks", []):
+        commit = f", commit {record.commit}" if record.commit else ""
+        print(wrapped(f"{name}: {record.kind}, linfed {record.versions.get('linfed', '?')}{commit}"))
+        for key, caption in record.figures.items():
+            print(wrapped(f"{folder.figure(name, key)}\n  {caption}"))
+        if record.claims:
+            print(claims_text(name, record.claims, verbose=given.verbose))
+        elif not record.remarks:
+            print(wrapped(f"{name}: {'no claims' if record.is_judged else folder.not_judged(record)}"))
+        for remark in record.remarks:
             print(wrapped(f"{name}: {remark}"))
     return 0

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
-from linfed.checks import suggestion
 from linfed.errors import UsageError
-from linfed.report.scoreboard import Record, measured, record, records
-from linfed.reproduction.records import is_judged
-from linfed.statistics.findings import required
+from linfed.report.scoreboard import measured
+from linfed.reproduction.record import RunRecord
+from linfed.statistics.findings import Finding, required
 
 Key: TypeAlias = tuple[str, str, str, str, int]
 """Experiment, text, setting and statistic of a claim, and its number among the claims that share them."""
@@ -29,50 +27,52 @@ class Pair:
     ----------
     experiment : str
         Name of the experiment.
-    before, after : mapping
-        Claim in the ``NAME.json`` of each run.
+    before, after : Finding
+        Claim in each run.
     """
 
     experiment: str
-    before: Record
-    after: Record
+    before: Finding
+    after: Finding
 
     @property
     def verdict_moved(self) -> bool:
         """True if the verdicts differ."""
-        return bool(self.before["verdict"] != self.after["verdict"])
+        return self.before.verdict != self.after.verdict
 
     @property
     def range_moved(self) -> bool:
         """True if the claimed ranges differ."""
-        return bool(self.before["claimed_range"] != self.after["claimed_range"])
+        return self.before.claimed_range != self.after.claimed_range
 
     @property
     def change(self) -> float:
         """Change of the estimate, relative to the largest of both estimates and the ends of the claimed range."""
-        old, new = self.before["estimate"], self.after["estimate"]
-        if old is None or new is None:
-            return 0.0 if old is new else math.inf
-        ends = (self.before["claimed_low"], self.before["claimed_high"], old, new)
-        size = max(abs(end) for end in ends if end is not None)
-        return abs(new - old) / size if size else 0.0
+        old, new = self.before.estimate, self.after.estimate
+        if old == new or (math.isnan(old) and math.isnan(new)):
+            return 0.0
+        if not (math.isfinite(old) and math.isfinite(new)):
+            return math.inf
+        return abs(new - old) / max(
+            abs(end) for end in (self.before.claimed_low, self.before.claimed_high, old, new) if math.isfinite(end)
+        )
 
     def estimate_moved(self, relative: float | None = None) -> bool:
         """Return True if the estimate changed.
 
         An estimate has changed if each value lies outside the other's interval, if the relative change exceeds
-        `relative`, or if only one run has an estimate.
+        `relative`, or if only one of the values is finite.
         """
-        old, new = self.before["estimate"], self.after["estimate"]
-        if old is None or new is None:
-            return old is not new
+        old, new = self.before.estimate, self.after.estimate
+        if self.change == math.inf:
+            return True
         apart = _outside(new, self.before) and _outside(old, self.after)
         return (apart and self.change > ROUNDING) or (relative is not None and self.change > relative)
 
     @property
     def as_line(self) -> tuple[str, str]:
         """Verdict, estimate and interval as text, before and after."""
-        before, after = ((claim["verdict"], measured(claim)) for claim in (self.before, self.after))
+        before, after = ((claim.verdict.value, measured(claim)) for claim in (self.before, self.after))
         return " ".join(before), " ".join(after)
 
 
@@ -88,7 +88,7 @@ class Comparison:
         Other claims with a changed estimate.
     claimed_range : list of Pair
         Other claims with a changed range.
-    before_only, after_only : dict of str to list of mapping
+    before_only, after_only : dict of str to list of Finding
         Claims that only one run has, by experiment.
     remarks : list of str
         Remarks about the runs as a whole, e.g. quick runs, or experiments that only one run has.
@@ -99,57 +99,21 @@ class Comparison:
     verdicts: list[Pair]
     estimates: list[Pair]
     claimed_range: list[Pair]
-    before_only: dict[str, list[Record]]
-    after_only: dict[str, list[Record]]
+    before_only: dict[str, list[Finding]]
+    after_only: dict[str, list[Finding]]
     remarks: list[str]
     compared: int
 
 
-def read(path: str, argument: str = "FOLDER") -> tuple[Path, dict[str, Record]]:
-    """Return the folder and the records of a run.
-
-    Parameters
-    ----------
-    path : str
-        Folder of records, or one ``NAME.json``.
-    argument : str
-        Name of the argument in error messages.
-
-    Returns
-    -------
-    folder : Path
-    records : dict of str to mapping
-        Contents of each ``NAME.json``, by the name of the experiment.
-
-    Raises
-    ------
-    UsageError
-        If there are no records.
-    """
-    where = Path(path)
-    if where.is_dir():
-        found = records(where)
-        if not found:
-            inside = [part.name for part in sorted(where.iterdir()) if part.is_dir() and any(part.glob("*.json"))]
-            near = f"; these folders do: {', '.join(str(where / name) for name in inside)}" if inside else ""
-            raise UsageError(f"{argument} {path!r} does not contain a NAME.json from linfed reproduce{near}")
-        return where, found
-    if not where.exists():
-        siblings = [part.name for part in where.parent.iterdir()] if where.parent.is_dir() else []
-        raise UsageError(f"{argument} {path!r} does not exist{suggestion(where.name, siblings)}")
-    described = record(where)
-    if described is None:
-        raise UsageError(f"{argument} {path!r} is not a NAME.json from linfed reproduce")
-    return where.parent, {str(described["experiment"]): described}
-
-
-def compare(before: Mapping[str, Record], after: Mapping[str, Record], *, relative: float | None = None) -> Comparison:
+def compare(
+    before: Mapping[str, RunRecord], after: Mapping[str, RunRecord], *, relative: float | None = None
+) -> Comparison:
     """Return the differences between two runs.
 
     Parameters
     ----------
-    before, after : mapping of str to mapping
-        Contents of each ``NAME.json``, by the name of the experiment.
+    before, after : mapping of str to RunRecord
+        Records by the name of the experiment.
     relative : float, optional
         Relative change (`Pair.change`) above which an estimate counts as changed. By default it counts as changed only
         if each estimate lies outside the other's interval.
@@ -167,9 +131,9 @@ def compare(before: Mapping[str, Record], after: Mapping[str, Record], *, relati
     if not shared:
         raise UsageError(f"the runs have no experiment in common: {', '.join(before)}; {', '.join(after)}")
     pairs: list[Pair] = []
-    only: tuple[dict[str, list[Record]], dict[str, list[Record]]] = ({}, {})
+    only: tuple[dict[str, list[Finding]], dict[str, list[Finding]]] = ({}, {})
     for name in shared:
-        old, new = dict(_keyed(name, before[name])), dict(_keyed(name, after[name]))
+        old, new = dict(_keyed(before[name])), dict(_keyed(after[name]))
         pairs += [Pair(experiment=name, before=old[key], after=new[key]) for key in new if key in old]
         for claims, other, into in ((old, new, only[0]), (new, old, only[1])):
             left = [claim for key, claim in claims.items() if key not in other]
@@ -200,16 +164,16 @@ def format_comparison(found: Comparison, before: str, after: str) -> str:
             lines += ["", f"{title}: {len(pairs)}"]
         for pair in pairs:
             claim = pair.after
-            lines += [f"  {pair.experiment}: {claim['claim']}", f"    {claim['setting']}; {claim['statistic']}"]
+            lines += [f"  {pair.experiment}: {claim.claim}", f"    {claim.setting}; {claim.statistic}"]
             lines.append(f"    {pair.as_line[0]} -> {pair.as_line[1]}")
             if pair.range_moved:
-                before_range, after_range = (required(one["claimed_range"]) for one in (pair.before, pair.after))
+                before_range, after_range = (required(one.claimed_range) for one in (pair.before, pair.after))
                 lines.append(f"    required: {before_range} -> {after_range}")
     for name, only in ((before, found.before_only), (after, found.after_only)):
         number = sum(map(len, only.values()))
         lines += ["", f"only in {name}: {number} claim{'s' * (number != 1)}"] * bool(number)
         lines += [
-            f"  {experiment}: {claim['claim']} ({claim['setting']}; {claim['statistic']}): {claim['verdict']}"
+            f"  {experiment}: {claim.claim} ({claim.setting}; {claim.statistic}): {claim.verdict.value}"
             for experiment, claims in only.items()
             for claim in claims
         ]
@@ -218,31 +182,30 @@ def format_comparison(found: Comparison, before: str, after: str) -> str:
     return "\n".join(lines)
 
 
-def _outside(estimate: float, claim: Record) -> bool:
-    """Return True if a number lies outside a claim's interval; an end that is not finite has no effect."""
-    low, high = claim["low"], claim["high"]
-    return (low is not None and estimate < low) or (high is not None and estimate > high)
+def _outside(estimate: float, claim: Finding) -> bool:
+    """Return True if a number lies outside a claim's interval; NaN has no effect."""
+    return estimate < claim.low or estimate > claim.high
 
 
-def _keyed(name: str, described: Record) -> Iterator[tuple[Key, Record]]:
+def _keyed(record: RunRecord) -> Iterator[tuple[Key, Finding]]:
     """Yield the claims of a run with their keys."""
     seen: dict[tuple[str, str, str, str], int] = {}
-    for claim in described["claims"]:
-        key = (name, claim["claim"], claim["setting"], claim["statistic"])
+    for claim in record.claims:
+        key = (record.experiment, claim.claim, claim.setting, claim.statistic)
         seen[key] = seen.get(key, -1) + 1
         yield (*key, seen[key]), claim
 
 
-def _remarks(before: Mapping[str, Record], after: Mapping[str, Record], shared: list[str]) -> list[str]:
+def _remarks(before: Mapping[str, RunRecord], after: Mapping[str, RunRecord], shared: list[str]) -> list[str]:
     remarks = []
     for position, run, other in (("first", before, after), ("second", after, before)):
         left = [name for name in run if name not in other]
         if left:
             remarks.append(f"only the {position} run has {', '.join(left)}")
-    mixed = [name for name in shared if before[name].get("quick") != after[name].get("quick")]
+    mixed = [name for name in shared if before[name].quick != after[name].quick]
     if mixed:
         remarks.append(f"a quick run is compared with a full run, so numbers differ: {', '.join(mixed)}")
-    unfinished = [name for name in shared if not (is_judged(before[name]) and is_judged(after[name]))]
+    unfinished = [name for name in shared if not (before[name].is_judged and after[name].is_judged)]
     if unfinished:
         remarks.append(f"one of the runs is not finished: {', '.join(unfinished)}")
     return remarks

@@ -6,13 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from linfed.report.compare import Comparison
 from linfed.report.pictures import Picture
-from linfed.report.scoreboard import Record, Row
+from linfed.report.scoreboard import Row
 from linfed.report.statements import ordered
-from linfed.reproduction.records import load_findings
+from linfed.reproduction.declarations import Declarations
+from linfed.reproduction.record import ResultsFolder, RunRecord
 from linfed.system.machine import commit_date
 
 HASH = 12
@@ -25,14 +25,16 @@ class Content:
 
     Parameters
     ----------
-    folder : str
-        Folder of the runs, or one ``NAME.json`` in it.
-    records : dict of str to mapping
-        Contents of each ``NAME.json``, by the name of the experiment.
+    path : str
+        Folder of the runs, or one ``NAME.json`` in it, as it was given.
+    folder : ResultsFolder
+        Folder of the runs.
+    records : dict of str to RunRecord
+        Records by the name of the experiment.
     scoreboard : list of Row
         Rows of the scoreboard.
-    summaries : dict of str to str
-        Summary of each experiment; empty if unknown.
+    declared : dict of str to Declarations
+        Declarations of each experiment; empty ones if they are unknown.
     pictures : dict of str to list of Picture
         Figures of each experiment.
     moved : Comparison or None
@@ -41,24 +43,19 @@ class Content:
         Name of the run to compare with.
     """
 
-    folder: str
-    records: Mapping[str, Record]
+    path: str
+    folder: ResultsFolder
+    records: Mapping[str, RunRecord]
     scoreboard: list[Row]
-    summaries: Mapping[str, str]
+    declared: Mapping[str, Declarations]
     pictures: Mapping[str, list[Picture]]
     moved: Comparison | None = None
     against: str = ""
 
     @property
-    def where(self) -> Path:
-        """The folder; that of the file if `folder` is one ``NAME.json``."""
-        path = Path(self.folder)
-        return path if path.is_dir() else path.parent
-
-    @property
     def quick(self) -> list[str]:
         """Names of the experiments with a quick run."""
-        return [name for name, described in self.records.items() if described.get("quick")]
+        return [name for name, record in self.records.items() if record.quick]
 
     @property
     def title(self) -> str:
@@ -74,24 +71,19 @@ class Content:
         kind = "Full" if not self.quick else "Quick" if len(self.quick) == len(self.records) else "Full and quick"
         days = sorted(filter(None, {date_of(one) for one in self.records.values()}))
         when = f" of {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
-        commits = dict.fromkeys(short(str(one.get("commit") or "unknown")) for one in self.records.values())
+        commits = dict.fromkeys(short(one.commit or "unknown") for one in self.records.values())
         which = f"commit{'s' * (len(commits) > 1)} {', '.join(commits)}"
-        return f"{kind} run{'s' * (len(self.records) > 1)}{when} in {self.folder}; {which}. Nothing was recomputed."
+        return f"{kind} run{'s' * (len(self.records) > 1)}{when} in {self.path}; {which}. Nothing was recomputed."
 
 
-def totals(records: Mapping[str, Record]) -> dict[str, int]:
+def totals(records: Mapping[str, RunRecord]) -> dict[str, int]:
     """Return the number of claims with each verdict, in the order of `Verdict`."""
-    return ordered(Counter(claim["verdict"] for described in records.values() for claim in described["claims"]))
+    return ordered(Counter(claim.verdict.value for record in records.values() for claim in record.claims))
 
 
-def remarks(claim: Record) -> str:
-    """Return the remarks about a claim: its note, the reason why it is vacuous, and the failed hypotheses."""
-    return load_findings({"claims": [claim]})[0].remarks
-
-
-def date_of(described: Record) -> str:
+def date_of(record: RunRecord) -> str:
     """Return the date of a run, or of its commit if the record has no date."""
-    return str(described.get("date") or commit_date(str(described.get("commit") or "")))
+    return record.date or commit_date(record.commit or "")
 
 
 def short(commit: str) -> str:
@@ -99,14 +91,13 @@ def short(commit: str) -> str:
     return re.sub(f"(?<=[0-9a-f]{{{HASH}}})[0-9a-f]+", "", commit)
 
 
-def commit_of(described: Record) -> str:
+def commit_of(record: RunRecord) -> str:
     """Return the commit of a run, and the commit that judged it if it is another one."""
-    commit, judged = str(described.get("commit") or "unknown"), described.get("judged")
-    return short(commit if judged in (None, commit) else f"{commit}, judged by {judged}")
+    commit = record.commit or "unknown"
+    return short(f"{commit}, judged by {record.judged}" if record.judged not in (None, "", commit) else commit)
 
 
-def machine_of(described: Record) -> str:
+def machine_of(record: RunRecord) -> str:
     """Return the machine, versions and BLAS of a run."""
-    versions = ", ".join(f"{name} {version}" for name, version in described.get("versions", {}).items())
-    blas = "; ".join(dict.fromkeys(described.get("blas", [])))
-    return "; ".join(part for part in (str(described.get("machine") or ""), versions, blas) if part)
+    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
+    return "; ".join(filter(None, (record.machine, versions, "; ".join(dict.fromkeys(record.blas)))))

@@ -8,21 +8,14 @@ from html import escape
 from importlib import resources
 
 from linfed.report.compare import Pair
-from linfed.report.content import Content, commit_of, date_of, machine_of, remarks, totals
+from linfed.report.content import Content, commit_of, date_of, machine_of, totals
 from linfed.report.pictures import Picture
-from linfed.report.scoreboard import SENTENCES, Record, measured, place_of
-from linfed.report.statements import AGAINST, FOR, Statement, ordered, outcome, paper_of, statements
-from linfed.reproduction.records import is_judged, kind_of_run, not_judged, replot_command
-from linfed.statistics.findings import MEANINGS, Verdict, required
-
-KINDS = {**dict.fromkeys(FOR, "good"), **dict.fromkeys(AGAINST, "bad"), "INCONCLUSIVE": "open"}
-"""CSS classes of the verdicts' colours; other verdicts are grey."""
+from linfed.report.scoreboard import measured, place_of
+from linfed.report.statements import Statement, ordered, outcome, statements
+from linfed.statistics.findings import Finding, Verdict, required
 
 OUTCOMES = {"agrees": "What agrees", "contradicts": "What contradicts", "undecided": "What is undecided"}
 """Titles of the lists, by the outcomes that `outcome` returns."""
-
-MAIN = {(sentence.experiment, sentence.claim) for sentence in SENTENCES}
-"""Experiment and text of the claims of the scoreboard."""
 
 FEW = 3
 """Largest number of experiments of a report that lists all statements and unfolds the experiments."""
@@ -80,7 +73,7 @@ def _navigation(content: Content, sections: Iterable[str]) -> str:
 def _summary(content: Content) -> str:
     """Return the number of claims with each verdict, and the meanings of these verdicts."""
     found, plural = totals(content.records), "s" * (len(content.records) != 1)
-    meanings = "".join(f"<li>{_chip(name)} {escape(MEANINGS[Verdict(name)])}</li>" for name in found)
+    meanings = "".join(f"<li>{_chip(name)} {escape(Verdict(name).meaning)}</li>" for name in found)
     return (
         f'<p class="totals">{sum(found.values()):,} claims in {len(content.records)} experiment{plural}: '
         f"{_chips(found)}</p>"
@@ -99,7 +92,7 @@ def _chips(verdicts: Mapping[str, int]) -> str:
 
 def _chip(verdict: str, count: int | None = None) -> str:
     number = "" if count is None else f" <b>{count:,}</b>"
-    return f'<span class="verdict {KINDS.get(verdict, "none")}">{escape(verdict)}{number}</span>'
+    return f'<span class="verdict {Verdict(verdict).kind.report}">{escape(verdict)}{number}</span>'
 
 
 def _table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -114,27 +107,30 @@ def _link(name: str) -> str:
 
 
 def _list(content: Content, kind: str) -> str:
-    """Return the claims with an outcome, by paper.
+    """Return the claims with an outcome, by section.
 
     These are the claims of the scoreboard, with the setting that is nearest to failing. In a report on few experiments
     all other statements follow; otherwise they are counted.
     """
+    main = {(name, one.claim) for name, declared in content.declared.items() for one in declared.headlines}
     papers: dict[str, list[str]] = {}
     for row in content.scoreboard:
         if outcome(row.verdicts) == kind:
             place = _place(row.paper, Statement(row.claims))
-            papers.setdefault(paper_of(row.experiment), []).append(
+            papers.setdefault(content.declared[row.experiment].section, []).append(
                 _entry(row.judged, ordered(row.verdicts), place, row.experiment)
             )
     others: dict[str, int] = {}
-    for name, described in content.records.items():
-        for one in statements(described):
-            if outcome(one.verdicts) != kind or (name, one.claim) in MAIN:
+    for name, record in content.records.items():
+        for one in statements(record):
+            if outcome(one.verdicts) != kind or (name, one.claim) in main:
                 continue
             others[name] = others.get(name, 0) + 1
             if len(content.records) <= FEW:
                 place = _place(place_of(one.source), one)
-                papers.setdefault(paper_of(name), []).append(_entry(one.claim, one.verdicts, place, name))
+                papers.setdefault(content.declared[name].section, []).append(
+                    _entry(one.claim, one.verdicts, place, name)
+                )
     parts = [f"<h3>{escape(paper)}</h3><ul>{''.join(entries)}</ul>" for paper, entries in papers.items()]
     if others and len(content.records) > FEW:
         count = sum(others.values())
@@ -172,7 +168,7 @@ def _differences(content: Content) -> str:
     for title, only in ((f"Only in {content.against}", found.before_only), ("Only in this run", found.after_only)):
         if only:
             rows = [
-                (_link(name), f"{escape(one['claim'])} ({escape(one['setting'])})", _chip(one["verdict"]))
+                (_link(name), f"{escape(one.claim)} ({escape(one.setting)})", _chip(one.verdict))
                 for name, claims in only.items()
                 for one in claims
             ]
@@ -182,11 +178,11 @@ def _differences(content: Content) -> str:
 
 def _moved(pair: Pair) -> tuple[str, ...]:
     claim = pair.after
-    place = f"{escape(claim['setting'])}; {escape(claim['statistic'])}"
-    text = f'{escape(claim["claim"])}<br><span class="source">{place}</span>'
+    place = f"{escape(claim.setting)}; {escape(claim.statistic)}"
+    text = f'{escape(claim.claim)}<br><span class="source">{place}</span>'
     sides = (
-        f"{_chip(one['verdict'])}<br>{escape(measured(one))}<br>"
-        f'<span class="source">required: {escape(required(one["claimed_range"]))}</span>'
+        f"{_chip(one.verdict)}<br>{escape(measured(one))}<br>"
+        f'<span class="source">required: {escape(required(one.claimed_range))}</span>'
         for one in (pair.before, pair.after)
     )
     return (_link(pair.experiment), text, *sides)
@@ -196,7 +192,7 @@ def _experiments(content: Content) -> str:
     """Return the filter, and the folded experiments."""
     found = totals(content.records)
     buttons = "".join(
-        f'<button type="button" class="verdict {KINDS.get(verdict, "none")}" aria-pressed="false" '
+        f'<button type="button" class="verdict {Verdict(verdict).kind.report}" aria-pressed="false" '
         f'data-verdict="{escape(verdict)}">{escape(verdict)} <b>{count:,}</b></button>'
         for verdict, count in found.items()
     )
@@ -211,27 +207,21 @@ def _experiments(content: Content) -> str:
 
 def _experiment(content: Content, name: str) -> str:
     """Return an experiment: its summary, verdicts, figures and statements."""
-    described, pictures = content.records[name], content.pictures[name]
-    found = totals({name: described})
-    verdicts = _chips(found) or escape("no claims" if is_judged(described) else not_judged(described, content.where))
-    quick = ' <span class="verdict open">QUICK</span>' if described.get("quick") else ""
-    seconds = f"{described['seconds']:,.0f} s" if described.get("seconds") else ""
-    parts = (
-        kind_of_run(described),
-        date_of(described),
-        seconds,
-        f"commit {commit_of(described)}",
-        machine_of(described),
-    )
-    missing = f"No figures next to the record; {replot_command(described, content.where)} draws them."
-    notes = described.get("remarks") or [missing] * (not pictures)
+    record, pictures = content.records[name], content.pictures[name]
+    found = totals({name: record})
+    verdicts = _chips(found) or escape("no claims" if record.is_judged else content.folder.not_judged(record))
+    quick = ' <span class="verdict open">QUICK</span>' if record.quick else ""
+    seconds = f"{record.seconds:,.0f} s" if record.seconds else ""
+    parts = (record.kind, date_of(record), seconds, f"commit {commit_of(record)}", machine_of(record))
+    missing = f"No figures next to the record; {content.folder.replot(record)} draws them."
+    notes = record.remarks or (missing,) * (not pictures)
     return (
         f'<details class="experiment" id="{escape(name)}"{" open" * (len(content.records) <= FEW)}>'
-        f"<summary><h3>{escape(name)}{quick}</h3> {verdicts}<br>{escape(content.summaries[name])}</summary>"
+        f"<summary><h3>{escape(name)}{quick}</h3> {verdicts}<br>{escape(content.declared[name].summary)}</summary>"
         f'<p class="source">{escape("; ".join(filter(None, parts)))}</p>'
         + "".join(f"<p>{escape(note)}</p>" for note in notes)
         + "".join(map(_figure, pictures))
-        + "".join(map(_statement, statements(described)))
+        + "".join(map(_statement, statements(record)))
         + "</details>\n"
     )
 
@@ -248,26 +238,26 @@ def _figure(picture: Picture) -> str:
 
 def _statement(one: Statement) -> str:
     """Return a statement: its verdicts and source, and a folded table of its settings."""
-    ranges = list(dict.fromkeys(required(claim["claimed_range"]) for claim in one.claims))
+    ranges = list(dict.fromkeys(required(claim.claimed_range) for claim in one.claims))
     need = f"; required: {ranges[0]}" if len(ranges) == 1 else ""
-    notes = list(dict.fromkeys(filter(None, map(remarks, one.claims))))
+    notes = list(dict.fromkeys(claim.remarks for claim in one.claims if claim.remarks))
     rows = "".join(_setting(claim, notes, with_range=len(ranges) > 1) for claim in one.claims)
     numbered = "".join(f"<li>{escape(note)}</li>" for note in notes)
     place = one.setting if len(one.claims) == 1 else f"nearest to failing: {one.setting}"
     return (
         f'<details class="statement"><summary>{escape(one.claim)} {_chips(one.verdicts)}<br><span class="source">'
-        f"{escape(one.claims[0]['statistic'] + need)}; {escape(place)}: {escape(measured(one.worst))}</span></summary>"
+        f"{escape(one.claims[0].statistic + need)}; {escape(place)}: {escape(measured(one.worst))}</span></summary>"
         f'<p class="source">{escape(one.source)}</p><table><tbody>{rows}</tbody></table>'
         + (f"<ol>{numbered}</ol>" if numbered else "")
         + "</details>"
     )
 
 
-def _setting(claim: Record, notes: Sequence[str], *, with_range: bool) -> str:
+def _setting(claim: Finding, notes: Sequence[str], *, with_range: bool) -> str:
     """Return a row for a claim in one setting, with the number of its note."""
-    note = remarks(claim)
-    need = f"; required: {required(claim['claimed_range'])}" if with_range else ""
-    detail = f" ({claim['detail']})" if claim["detail"] else ""
+    note = claim.remarks
+    need = f"; required: {required(claim.claimed_range)}" if with_range else ""
+    detail = f" ({claim.detail})" if claim.detail else ""
     mark = f" ({notes.index(note) + 1})" if note else ""
-    verdict, setting, text = claim["verdict"], escape(claim["setting"]), escape(measured(claim) + detail + need + mark)
-    return f'<tr><td class="{KINDS.get(verdict, "none")}">{verdict}</td><td>{setting}</td><td>{text}</td></tr>'
+    verdict, setting, text = claim.verdict, escape(claim.setting), escape(measured(claim) + detail + need + mark)
+    return f'<tr><td class="{verdict.kind.report}">{verdict}</td><td>{setting}</td><td>{text}</td></tr>'

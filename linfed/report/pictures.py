@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from linfed.errors import UsageError
 from linfed.figures.png import small_picture
-from linfed.report.scoreboard import Record
-from linfed.reproduction.records import captions_of, figure_stem, replot_command
+from linfed.reproduction.record import ResultsFolder, RunRecord
 
 SUFFIXES = (".png", ".webp")
 """Suffixes of picture files; the first one that exists is shown."""
@@ -38,19 +36,17 @@ class Picture:
     height: int
 
 
-def pictures(name: str, described: Record, folder: Path, names: Iterable[str], summary: str = "") -> list[Picture]:
+def pictures(record: RunRecord, folder: ResultsFolder, names: Iterable[str], summary: str = "") -> list[Picture]:
     """Return the figures of a saved run, in the order of the captions in its record.
 
     Parameters
     ----------
-    name : str
-        Name of the experiment.
-    described : mapping
-        Contents of ``NAME.json``.
-    folder : Path
+    record : RunRecord
+        Record of the run.
+    folder : ResultsFolder
         Folder of the picture files ``NAME.png`` and ``NAME-KEY.png``, or ``.webp``.
     names : iterable of str
-        Names of all experiments, to exclude the files of experiments whose names begin with `name`.
+        Names of all experiments, to exclude the files of experiments whose names begin with this one.
     summary : str
         Caption of the figures without a caption in the record.
 
@@ -63,23 +59,22 @@ def pictures(name: str, described: Record, folder: Path, names: Iterable[str], s
     UsageError
         If a file is not a complete picture.
     """
+    name = record.experiment
     longer = tuple(f"{other}-" for other in names if other.startswith(f"{name}-"))
-    texts = captions_of(described)
-    stems = {figure_stem(name, key): text for key, text in texts.items()}
-    for path in sorted(folder.glob(f"{name}*")):
+    stems = {folder.figure(name, key, "").name: text for key, text in record.figures.items()}
+    for path in sorted(folder.path.glob(f"{name}*")):
         if path.stem == name or (path.stem.startswith(f"{name}-") and not f"{path.stem}-".startswith(longer)):
             stems.setdefault(path.stem, summary or name)
     found = []
     for stem, caption in stems.items():
-        file = next((path for path in (folder / f"{stem}{suffix}" for suffix in SUFFIXES) if path.is_file()), None)
+        file = next((path for path in (folder.figure(stem, "", suffix) for suffix in SUFFIXES) if path.is_file()), None)
         if file is not None:
             try:
                 data, width, height = small_picture(file)
             except (OSError, SyntaxError) as error:  # Pillow raises both
                 reason = " ".join(str(error).split())
                 raise UsageError(
-                    f"{str(file)!r} is not a complete picture ({reason}): draw it again with "
-                    f"{replot_command(described, folder)}"
+                    f"{str(file)!r} is not a complete picture ({reason}): draw it again with {folder.replot(record)}"
                 ) from None
             found.append(Picture(stem=stem, caption=caption, data=data, width=width, height=height))
     return found

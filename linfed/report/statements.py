@@ -12,23 +12,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from linfed.report.scoreboard import NOT_JUDGED, Record, counted, measured
-from linfed.statistics.findings import OWN_PREDICTION, Verdict, required
-
-PAPERS = {
-    "fedrep": "FedRep",
-    "flute": "FLUTE",
-    "shortcut": "The shortcut draft",
-    "fedavg": "Averaging",
-    "averaging": "Averaging",
-}
-"""Title of each section, by the first part of an experiment's name."""
-
-OTHERS = "Other experiments"
-"""Title of the section of experiments with another name."""
-
-FOR, AGAINST = ("SUPPORTED", "HOLDS"), ("NOT SUPPORTED", "VIOLATED")
-"""Verdicts that agree with a claim, and verdicts that contradict it."""
+from linfed.report.scoreboard import counted, measured
+from linfed.reproduction.declarations import Declarations
+from linfed.reproduction.record import RunRecord
+from linfed.statistics.findings import AGAINST, FOR, NOT_JUDGED, OWN_PREDICTION, Finding, Verdict, required
 
 
 @dataclass(frozen=True)
@@ -37,26 +24,26 @@ class Statement:
 
     Parameters
     ----------
-    claims : list of mapping
-        Claims as in ``NAME.json``; at least one.
+    claims : list of Finding
+        Claims; at least one.
     """
 
-    claims: list[Record]
+    claims: list[Finding]
 
     @property
     def claim(self) -> str:
         """Text of the claim."""
-        return str(self.claims[0]["claim"])
+        return self.claims[0].claim
 
     @property
     def source(self) -> str:
         """Source of the claim."""
-        return str(self.claims[0]["source"])
+        return self.claims[0].source
 
     @property
     def verdicts(self) -> dict[str, int]:
         """Number of settings with each verdict, in the order of `Verdict`."""
-        return ordered(Counter(claim["verdict"] for claim in self.claims))
+        return ordered(Counter(claim.verdict.value for claim in self.claims))
 
     @property
     def verdict(self) -> str:
@@ -64,54 +51,59 @@ class Statement:
         return counted(self.verdicts)
 
     @property
-    def worst(self) -> Record:
+    def worst(self) -> Finding:
         """Claim in the setting that fails by the largest amount, or else is nearest to failing."""
-        judged = [claim for claim in self.claims if claim["verdict"] not in NOT_JUDGED]
-        failed = [claim for claim in judged if claim["verdict"] in AGAINST]
+        judged = [claim for claim in self.claims if claim.verdict.kind != NOT_JUDGED]
+        failed = [claim for claim in judged if claim.verdict.kind == AGAINST]
         return min(failed or judged or self.claims, key=slack)
 
     @property
     def setting(self) -> str:
         """Setting that is nearest to failing."""
-        return str(self.worst["setting"])
+        return self.worst.setting
 
     @property
     def required(self) -> str:
         """Required range in the setting nearest to failing."""
-        return required(self.worst["claimed_range"])
+        return required(self.worst.claimed_range)
 
     @property
     def measured(self) -> str:
         """Statistic, estimate and interval in the setting nearest to failing, and the required range."""
-        return f"{self.worst['statistic']}: {measured(self.worst)}; required: {self.required}"
+        return f"{self.worst.statistic}: {measured(self.worst)}; required: {self.required}"
 
     @property
     def is_theoretical(self) -> bool:
         """True if the claim is judged as a theorem, its source is a theorem, or this project derived it."""
-        theorem = any(claim["theorem"] for claim in self.claims)
+        theorem = any(claim.theorem for claim in self.claims)
         return theorem or self.source.startswith(OWN_PREDICTION) or bool(re.search(r"Theorem \d", self.source))
 
 
-def statements(described: Record) -> list[Statement]:
+def statements(record: RunRecord) -> list[Statement]:
     """Return the statements of a run."""
-    found: dict[tuple[str, str, str], list[Record]] = {}
-    for claim in described["claims"]:
-        found.setdefault((claim["claim"], claim["source"], claim["statistic"]), []).append(claim)
+    found: dict[tuple[str, str, str], list[Finding]] = {}
+    for claim in record.claims:
+        found.setdefault((claim.claim, claim.source, claim.statistic), []).append(claim)
     return [Statement(group) for group in found.values()]
 
 
-def sections(records: Mapping[str, Record]) -> dict[str, dict[str, list[Statement]]]:
-    """Return the theoretical statements of runs by section and experiment, without experiments that have none."""
-    found: dict[str, dict[str, list[Statement]]] = {title: {} for title in (*PAPERS.values(), OTHERS)}
+def sections(
+    records: Mapping[str, RunRecord], declared: Mapping[str, Declarations]
+) -> dict[str, dict[str, list[Statement]]]:
+    """Return the theoretical statements of runs by section and experiment, without experiments that have none.
+
+    Parameters
+    ----------
+    records : mapping of str to RunRecord
+        Records by the name of the experiment.
+    declared : mapping of str to Declarations
+        Declarations of the experiments, in the order of the pages.
+    """
+    found: dict[str, dict[str, list[Statement]]] = {one.section: {} for one in declared.values()}
     for name in sorted(records):
         if group := [one for one in statements(records[name]) if one.is_theoretical]:
-            found[paper_of(name)][name] = group
-    return {title: groups for title, groups in found.items() if groups}
-
-
-def paper_of(experiment: str) -> str:
-    """Return the title of the section of an experiment."""
-    return PAPERS.get(experiment.partition("-")[0], OTHERS)
+            found[declared[name].section][name] = group
+    return {section: groups for section, groups in found.items() if groups}
 
 
 def ordered(verdicts: Mapping[str, int]) -> dict[str, int]:
@@ -125,19 +117,20 @@ def outcome(verdicts: Mapping[str, int]) -> str:
     >>> outcome({"HOLDS": 2, "INCONCLUSIVE": 2}), outcome({"SUPPORTED": 9, "NOT SUPPORTED": 1}), outcome({"VACUOUS": 1})
     ('agrees', 'contradicts', 'undecided')
     """
-    supported, contradicted = (sum(verdicts.get(verdict, 0) for verdict in kind) for kind in (FOR, AGAINST))
+    supported, contradicted = (
+        sum(count for verdict, count in verdicts.items() if Verdict(verdict).kind == kind) for kind in (FOR, AGAINST)
+    )
     if contradicted:
         return "contradicts"
     return "agrees" if supported and supported >= verdicts.get("INCONCLUSIVE", 0) else "undecided"
 
 
-def slack(claim: Record) -> float:
+def slack(claim: Finding) -> float:
     """Return the distance of the interval from the ends of the claimed range, relative to them if they are not 0.
 
     It is negative if the interval is not inside the range.
     """
-    low, high, least, most = (claim[name] for name in ("low", "high", "claimed_low", "claimed_high"))
-    size = max(abs(least or 0.0), abs(most or 0.0)) or 1.0
-    below = math.inf if least is None else -math.inf if low is None else (low - least) / size
-    above = math.inf if most is None else -math.inf if high is None else (most - high) / size
-    return min(below, above)
+    size = max(abs(end) for end in (0.0, claim.claimed_low, claim.claimed_high) if math.isfinite(end)) or 1.0
+    below = (claim.low - claim.claimed_low) / size if math.isfinite(claim.claimed_low) else math.inf
+    above = (claim.claimed_high - claim.high) / size if math.isfinite(claim.claimed_high) else math.inf
+    return -math.inf if math.isnan(below + above) else min(below, above)

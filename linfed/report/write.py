@@ -9,14 +9,14 @@ from tqdm import tqdm
 
 from linfed.checks import check_progress
 from linfed.errors import UsageError
-from linfed.report import scoreboard
-from linfed.report.compare import compare, read
+from linfed.report.compare import compare
 from linfed.report.content import Content
 from linfed.report.page import page
 from linfed.report.pictures import pictures
-from linfed.report.scoreboard import Record, Row
-from linfed.reproduction.experiments import experiment_files, experiments_folder, summary_of
-from linfed.reproduction.run import writable_folder
+from linfed.report.scoreboard import rows
+from linfed.reproduction.declarations import Declarations, page_order
+from linfed.reproduction.experiments import declared_by, experiment_files, experiments_folder
+from linfed.reproduction.record import ResultsFolder, RunRecord, read_runs
 from linfed.system.files import replacing
 
 
@@ -43,7 +43,9 @@ def write(folder: str, *, out: str | None = None, against: str | None = None) ->
         If there are no saved runs, or the report cannot be written.
     """
     found = collected(folder, against=against)
-    path = writable_folder(out or str(read(folder)[0])) / "report.html"
+    target = ResultsFolder(Path(out)) if out else found.folder
+    target.create()
+    path = target.path / "report.html"
     with replacing(path) as file:
         file.write(page(found).encode())
     return path
@@ -51,41 +53,32 @@ def write(folder: str, *, out: str | None = None, against: str | None = None) ->
 
 def collected(folder: str, *, against: str | None = None) -> Content:
     """Return the contents of a report; the parameters are as in `write`."""
-    where, records = read(folder)
-    before = None if against is None else read(against, "--baseline")[1]
-    summaries = {name: _summary(name, described) for name, described in records.items()}
+    where, records = read_runs(folder)
+    before = None if against is None else read_runs(against, "--baseline")[1]
+    declared = _declared(records)
     return Content(
-        folder=folder,
+        path=folder,
+        folder=where,
         records=records,
-        scoreboard=_scoreboard(records),
-        summaries=summaries,
+        scoreboard=rows(records, declared),
+        declared=declared,
         pictures={
-            name: pictures(name, described, where, records, summaries[name])
-            for name, described in tqdm(records.items(), desc="figures", disable=check_progress(None))
+            name: pictures(record, where, records, declared[name].summary)
+            for name, record in tqdm(records.items(), desc="figures", disable=check_progress(None))
         },
         moved=None if before is None else compare(before, records),
         against=against or "",
     )
 
 
-def _summary(name: str, described: Record) -> str:
-    """Return the ``SUMMARY`` of an experiment in the experiments folder, or an empty text."""
+def _declared(records: Mapping[str, RunRecord]) -> dict[str, Declarations]:
+    """Return the declarations of the runs' experiments in the order of the pages; empty ones if they are unknown."""
     try:
-        folder = experiments_folder(None)
-        return summary_of(name, folder) if "file" not in described and name in experiment_files(folder) else ""
+        files = experiment_files(experiments_folder(None))
     except UsageError:
-        return ""
-
-
-def _scoreboard(records: Mapping[str, Record]) -> list[Row]:
-    """Return the rows of the scoreboard, without runs of older code that lack a claim."""
-    try:
-        return scoreboard.rows(records)
-    except ValueError:
-        found = []
-        for name in records:
-            try:
-                found += scoreboard.rows({name: records[name]})
-            except ValueError:
-                continue
-        return found
+        files = {}
+    found = {
+        name: declared_by(files[name]) if record.file is None and name in files else Declarations()
+        for name, record in records.items()
+    }
+    return {name: found[name] for name in page_order(found)}

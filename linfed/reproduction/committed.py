@@ -9,20 +9,23 @@ import functools
 import gzip
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable
+from importlib import resources
+from typing import NamedTuple, TypeAlias
 
-from linfed.system.files import replacing
+from linfed.statistics.findings import Finding
 
-RECORD = Path(__file__).with_name("committed.json.gz")
-"""File with the seconds, the settings and the claims' verdicts of each experiment."""
+FILE = "committed.json.gz"
+"""File of the package with the seconds, the settings and the claims' verdicts of each experiment."""
 
 MOST_LISTED = 3
 """Largest number of a setting's values in a message."""
 
 Settings: TypeAlias = dict[str, dict[str, list[str]]]
 """For each table, the values of each field of its cells, and its number of rows under ``rows``; all as text."""
+
+Key: TypeAlias = tuple[str, str, str]
+"""Text, statistic and setting of a claim."""
 
 
 class Committed(NamedTuple):
@@ -40,51 +43,34 @@ class Committed(NamedTuple):
     """
 
     seconds: float
-    verdicts: dict[tuple[str, str, str], list[str]]
+    verdicts: dict[Key, list[str]]
     settings: Settings = {}  # noqa: RUF012  (a default that no code changes)
 
 
 @functools.cache
 def committed_runs() -> dict[str, Committed]:
     """Return the committed runs by the name of the experiment."""
-    records = json.loads(gzip.decompress(RECORD.read_bytes()))
+    runs = json.loads(gzip.decompress(resources.files(__package__).joinpath(FILE).read_bytes()))
     return {
-        name: Committed(record["seconds"], verdicts_of(record["claims"]), record.get("settings", {}))
-        for name, record in records.items()
+        name: Committed(
+            run["seconds"],
+            _by_key((one["claim"], one["statistic"], one["setting"], one["verdict"]) for one in run["claims"]),
+            run.get("settings", {}),
+        )
+        for name, run in runs.items()
     }
 
 
-def verdicts_of(claims: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], list[str]]:
+def verdicts_of(claims: Iterable[Finding]) -> dict[Key, list[str]]:
     """Return the verdicts of claims by claim, statistic and setting; several verdicts of one key keep their order."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    for claim in claims:
-        found.setdefault((claim["claim"], claim["statistic"], claim["setting"]), []).append(claim["verdict"])
+    return _by_key((one.claim, one.statistic, one.setting, one.verdict.value) for one in claims)
+
+
+def _by_key(verdicts: Iterable[tuple[str, str, str, str]]) -> dict[Key, list[str]]:
+    found: dict[Key, list[str]] = {}
+    for claim, statistic, setting, verdict in verdicts:
+        found.setdefault((claim, statistic, setting), []).append(verdict)
     return found
-
-
-def write_record(described: Iterable[tuple[dict[str, Any], Settings]], path: Path = RECORD) -> Path:
-    """Write the file of committed runs, and return its path.
-
-    Parameters
-    ----------
-    described : iterable of (dict, dict)
-        For each run the content of its JSON and its settings.
-    path : Path, optional
-        The file to write; by default the one in the package.
-    """
-    fields = ("claim", "statistic", "setting", "verdict")
-    record = {
-        run["experiment"]: {
-            "seconds": round(max(run["seconds"], run.get("processor_seconds", 0.0) / 2), 1),
-            "settings": settings,
-            "claims": [{name: claim[name] for name in fields} for claim in run["claims"]],
-        }
-        for run, settings in described
-    }
-    content = json.dumps(record, separators=(",", ":"), sort_keys=True).encode()
-    with replacing(path) as file:
-        file.write(gzip.compress(content, mtime=0))
-    return path
 
 
 def other_settings(name: str, settings: Settings) -> str:
@@ -107,7 +93,7 @@ def _listed(values: list[str], others: list[str]) -> str:
     return ", ".join(distinct[:MOST_LISTED]) + (", .." if len(distinct) > MOST_LISTED else "")
 
 
-def differences(name: str, claims: Iterable[Mapping[str, Any]]) -> list[str]:
+def differences(name: str, claims: Iterable[Finding]) -> list[str]:
     """Return a line for each claim whose verdicts differ from the committed run."""
     expected, found = committed_runs()[name].verdicts, verdicts_of(claims)
     lines = []

@@ -5,14 +5,12 @@ All tables are saved before anything is judged or drawn, so a saved run can be r
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-import json
-import math
 import shlex
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,10 +24,11 @@ from linfed.checks import short_repr
 from linfed.errors import SweepError, UsageError
 from linfed.plotting.captions import captions, write_caption
 from linfed.reproduction.committed import Settings
+from linfed.reproduction.declarations import declarations_of
 from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, in_package, load_file, name_of
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
-from linfed.reproduction.records import captions_of, figure_stem, finding_to_dict, read_saved, replot_command
+from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
 from linfed.statistics.findings import Finding, by_sentence
 from linfed.sweeps.code_hash import source_digests
 from linfed.sweeps.executors import ExecutionOptions
@@ -38,7 +37,6 @@ from linfed.sweeps.progress import log_status
 from linfed.sweeps.scheduler import run_cells
 from linfed.sweeps.store import Store
 from linfed.sweeps.sweep import format_failures
-from linfed.system.files import write_json
 from linfed.system.machine import commit, provenance
 from linfed.tables import export
 from linfed.tables.grid import fields_of
@@ -49,22 +47,10 @@ Tables: TypeAlias = dict[str, Table]
 """Tables of a run by name."""
 
 
-def writable_folder(out: str) -> Path:
-    """Create the output folder if needed and check that it is writable; raise `UsageError` if it is not."""
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UsageError(f"--out {str(folder)!r} cannot be written: {error.strerror}") from None
-    return folder
-
-
-def store_in(folder: Path) -> Store:
+def store_in(folder: ResultsFolder) -> Store:
     """Return the store of finished cells in an output folder; raise `UsageError` if it cannot be opened."""
     try:
-        return Store(folder / "cells")
+        return Store(folder.cells)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
@@ -82,7 +68,7 @@ class ReproduceOptions:
     set : mapping of str to value, optional
         Fields of the cells to replace, see `linfed.reproduction.own_settings.with_settings`.
     out : str or None, optional
-        Folder to write to; None for `default_folder`.
+        Folder to write to; None for the standard one of `ResultsFolder`.
     draw : bool, optional
         If True, redraw and judge the saved run in the folder instead of computing cells.
     execution : Means, optional
@@ -98,14 +84,11 @@ class ReproduceOptions:
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
 
     @property
-    def folder(self) -> str:
-        """Folder to write to: `out`, or `default_folder` if it is None."""
-        return self.out or default_folder(quick=self.quick, with_changes=bool(changes_of(self)))
-
-
-def default_folder(*, quick: bool, with_changes: bool = False) -> str:
-    """Return the default folder; quick runs and runs with changed fields do not overwrite the full run."""
-    return "/".join(("results", *["set"] * with_changes, *["quick"] * quick))
+    def folder(self) -> ResultsFolder:
+        """Folder to write to; by default, quick runs and runs with changed fields do not overwrite the full run."""
+        if self.out:
+            return ResultsFolder(Path(self.out))
+        return ResultsFolder().part(quick=self.quick, changed=bool(changes_of(self)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,31 +147,32 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     SweepError
         If cells failed; the others are saved.
     UsageError
-        If an option is invalid for the cells; raised before any computation.
+        If an option is invalid for the cells; raised before any computation. If a headline of the experiment matches no
+        claim; raised when everything is saved, and only a remark in quick runs and with changed fields.
 
     Notes
     -----
     Finished cells are stored in ``OUT/cells``, and reused by later runs with the same configuration.
     """
     started = time.perf_counter()
-    name, module = name_of(file), load_file(file)
-    out, remarks = writable_folder(options.folder), list[str]()
-    before = set[str]()
+    name, module, out, remarks = name_of(file), load_file(file), options.folder, list[str]()
+    out.create()
+    before: RunRecord | None = None
     if options.draw:
-        described, tables = load_tables(name, out)
-        described.pop("remarks", None)
-        lists = _lists(module, quick=described["quick"], changes=described.get("set", {}), saved=True)
+        record = dataclasses.replace(out.read(name, with_claims=False), remarks=())
+        tables = load_tables(record, out)
+        lists = _lists(module, quick=record.quick, changes=record.set, saved=True)
         cells, reused, files = 0, 0, list[Path]()
-        configuration = _configuration(lists)
-        if described.get("configuration", configuration) != configuration:
-            standard = default_folder(quick=described["quick"], with_changes=bool(described.get("set")))
-            where = "" if out == Path(standard) else f" --out {shlex.quote(str(out))}"
+        if record.configuration not in ("", _configuration(lists)):
+            standard = ResultsFolder().part(quick=record.quick, changed=bool(record.set))
+            where = "" if out == standard else f" --out {shlex.quote(str(out.path))}"
             remarks.append(
-                f"its cells have changed since the run was saved; run {described['command']}{where} to compute them"
+                f"its cells have changed since the run was saved; run {record.command}{where} to compute them"
             )
     else:
-        _check_same_file(out / f"{name}.json", file)
-        before = _drawn_before(name, out)
+        with suppress(UsageError):  # no record
+            before = out.read(name, with_claims=False)
+        _check_same_file(before, out, file)
         lists = cells_ready(file, options)
         everything = [cell for cells in lists.values() for cell in cells]
         done = run_cells(everything, store_in(out), options.execution, label=name)
@@ -199,40 +183,49 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         found = iter([table for table in done.tables if table is not None])
         tables = {key: sum((next(found) for _ in cell_list), Table()) for key, cell_list in lists.items()}
         cells, reused, files = len(everything), done.reused, save_tables(name, tables, out)
-        described = _described(file, module, options, tables) | {"configuration": _configuration(lists)}
-        described |= {"cells": cells, "reused": reused}
-        described["seconds"] = round(time.perf_counter() - started, 3)
-        if done.processor_seconds is not None:
-            described["processor_seconds"] = round(done.processor_seconds, 1)
-        _save_json(name, described, [], out)  # an error in claims or figures must not lose the results
+        record = dataclasses.replace(
+            _record(file, module, options, tables),
+            configuration=_configuration(lists),
+            cells=cells,
+            reused=reused,
+            seconds=round(time.perf_counter() - started, 3),
+            processor_seconds=None if done.processor_seconds is None else round(done.processor_seconds, 1),
+        )
+        out.write(record)  # an error in claims or figures must not lose the results
     claims: list[Finding] | None = None
     figure_files, texts = list[Path](), dict[str, str]()
     if hasattr(module, "claims"):
         log_status(name, "judging the claims", options.execution.progress)
-        with _errors_as_remarks("its claims cannot be judged", described, out, remarks):
+        with _errors_as_remarks("its claims cannot be judged", record, out, remarks):
             claims = by_sentence(_findings(file, module.claims(tables)))
-    described["judged"] = commit(file.parent)
-    files.append(_save_json(name, described, claims or [], out))
+    record = dataclasses.replace(record, judged=commit(file.parent) or "", claims=tuple(claims or ()))
+    files.append(out.write(record))
     log_status(name, "drawing the figures", options.execution.progress)
-    with _errors_as_remarks("its figures cannot be drawn", described, out, remarks):
-        figure_files, texts = _draw(file, module, tables, lists, out, _metadata(described))
-    described["figures"] = texts
-    for key in before.difference(texts):  # figures of the earlier run
+    with _errors_as_remarks("its figures cannot be drawn", record, out, remarks):
+        figure_files, texts = _draw(file, module, tables, lists, out, _metadata(record))
+    for key in before.figures.keys() - texts.keys() if before else ():  # figures of the earlier run
         for suffix in (".png", ".pdf", ".txt"):
-            (out / f"{figure_stem(name, key)}{suffix}").unlink(missing_ok=True)
-    described |= {"remarks": remarks} if remarks else {}
-    _save_json(name, described, claims or [], out)
-    files += figure_files
-    seconds = time.perf_counter() - started
-    quick = bool(described["quick"])
-    settings = settings_of(tables, lists)
-    other_fields: dict[str, Any] = {"quick": quick, "cells": cells, "reused": reused, "seconds": seconds}
-    other_fields |= {"captions": texts, "remarks": remarks}
-    return Reproduction(files=files, claims=claims, settings=settings, **other_fields)
+            out.figure(name, key, suffix).unlink(missing_ok=True)
+    out.write(dataclasses.replace(record, figures=texts, remarks=tuple(remarks)))
+    if missing := declarations_of(vars(module), file).missing_headline(record.claims, partial=record.is_partial):
+        if not record.is_partial:
+            raise UsageError(f"{file.name}: {missing}; correct it, and run {out.replot(record)}")
+        remarks.append(missing)
+    return Reproduction(
+        files=files + figure_files,
+        claims=claims,
+        captions=texts,
+        remarks=remarks,
+        settings=settings_of(tables, lists),
+        quick=record.quick,
+        cells=cells,
+        reused=reused,
+        seconds=time.perf_counter() - started,
+    )
 
 
 @contextmanager
-def _errors_as_remarks(what: str, described: Mapping[str, Any], out: Path, remarks: list[str]) -> Iterator[None]:
+def _errors_as_remarks(what: str, record: RunRecord, out: ResultsFolder, remarks: list[str]) -> Iterator[None]:
     """Return a context in which an error becomes a remark if fields were changed.
 
     A claim or figure can require all values of an axis, which ``--set`` replaces by one. `what` begins the remark.
@@ -244,19 +237,11 @@ def _errors_as_remarks(what: str, described: Mapping[str, Any], out: Path, remar
         raise
     except Exception as error:
         expected = isinstance(error, ArithmeticError | LookupError | TypeError | ValueError)
-        if not expected or not described.get("set", {}).keys() - {"seed"}:
-            error.add_note(f"The tables are saved: correct the error, and run {replot_command(described, out)}")
+        if not expected or not record.set.keys() - {"seed"}:
+            error.add_note(f"The tables are saved: correct the error, and run {out.replot(record)}")
             raise
         message = " ".join(str(error).split())
         remarks.append(f"{what} with these settings ({type(error).__name__}: {message})")
-
-
-def _drawn_before(name: str, out: Path) -> set[str]:
-    """Return the keys of the figures that the saved record of an experiment lists."""
-    try:
-        return set(captions_of(read_saved(name, out)))
-    except UsageError:  # no record
-        return set()
 
 
 def _findings(file: Path, found: Any) -> list[Finding]:
@@ -305,17 +290,11 @@ def _lists(module: ModuleType, *, quick: bool, changes: Mapping[str, Any], saved
         return lists
 
 
-def _check_same_file(record: Path, file: Path) -> None:
+def _check_same_file(record: RunRecord | None, out: ResultsFolder, file: Path) -> None:
     """Raise `UsageError` if the record is of another existing file of this name, whose results would be overwritten."""
-    try:
-        other = Path(json.loads(record.read_text(encoding="utf-8"))["file"])
-        same = not other.exists() or other.samefile(file)
-    except (OSError, ValueError, TypeError, KeyError):  # no record, or one without a file
-        return
-    if not same:
-        raise UsageError(
-            f"{str(record.parent)!r} has the results of {str(other)!r}: choose another folder with --out DIR"
-        )
+    other = Path(record.file) if record is not None and record.file is not None else file
+    if other.exists() and not other.samefile(file):
+        raise UsageError(f"{str(out.path)!r} has the results of {str(other)!r}: choose another folder with --out DIR")
 
 
 def settings_of(tables: Mapping[str, Table], cells: Mapping[str, Sequence[object]]) -> Settings:
@@ -341,31 +320,25 @@ def settings_of(tables: Mapping[str, Table], cells: Mapping[str, Sequence[object
     return found
 
 
-def save_tables(name: str, tables: Tables, out: Path) -> list[Path]:
+def save_tables(name: str, tables: Tables, out: ResultsFolder) -> list[Path]:
     """Write each table as CSV and npz, and return the paths."""
     files = []
     for key, table in tables.items():
-        files += [*table.to_csv(out / f"{name}-{key}.csv"), table.save(out / f"{name}-{key}.npz")]
+        files += [*table.to_csv(out.table(name, key, ".csv")), table.save(out.table(name, key))]
     return files
 
 
-def load_tables(name: str, out: Path) -> tuple[dict[str, Any], Tables]:
-    """Return the record and the tables of a saved run.
-
-    Raises
-    ------
-    UsageError
-        If the record or a table does not exist or cannot be read.
-    """
-    described = read_saved(name, out)
+def load_tables(record: RunRecord, out: ResultsFolder) -> Tables:
+    """Return the tables of a saved run; raise `UsageError` if one does not exist or cannot be read."""
+    name = record.experiment
     try:
-        loaded = {key: Table.load(out / f"{name}-{key}.npz") for key in described["tables"]}
+        loaded = {key: Table.load(out.table(name, key)) for key in record.tables}
     except (OSError, KeyError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UsageError(
-            f"{str(out)!r} must have the tables of {name} ({reason}): run linfed reproduce {name}"
+            f"{str(out.path)!r} must have the tables of {name} ({reason}): run linfed reproduce {name}"
         ) from None
-    return described, _SavedTables(name, loaded)
+    return _SavedTables(name, loaded)
 
 
 class _SavedTables(dict[str, Table]):
@@ -404,56 +377,39 @@ def source_hashes(module: ModuleType) -> dict[str, str]:
     return source_digests(function for function in functions if function is not None)
 
 
-def _metadata(described: Mapping[str, Any]) -> dict[str, str]:
+def _metadata(record: RunRecord) -> dict[str, str]:
     """Return the metadata of a run's figures: version, command, hashes of the code and commit."""
-    version = described.get("versions", {}).get("linfed", __version__)
-    texts = {"Creator": f"linfed {version}"}
-    if "command" in described:
-        texts["Subject"] = described["command"]
-    keywords = [f"source of the {name}: {digest}" for name, digest in described.get("source", {}).items()]
-    keywords += [f"commit: {described['commit']}"] if described.get("commit") else []
-    return texts | ({"Keywords": "; ".join(keywords)} if keywords else {})
+    keywords = [f"source of the {name}: {digest}" for name, digest in record.source.items()]
+    keywords += [f"commit: {record.commit}"] if record.commit else []
+    texts = {"Creator": f"linfed {record.versions.get('linfed', __version__)}", "Subject": record.command}
+    texts["Keywords"] = "; ".join(keywords)
+    return {name: text for name, text in texts.items() if text}
 
 
-def _described(file: Path, module: ModuleType, options: ReproduceOptions, tables: Tables) -> dict[str, Any]:
+def _record(file: Path, module: ModuleType, options: ReproduceOptions, tables: Tables) -> RunRecord:
     """Return the record of a run without its claims: options, values shared by all rows of a table, and versions."""
 
-    def shared(table: Table) -> dict[str, Any]:
+    def shared(table: Table) -> dict[str, object]:
         other = set(export.varying(table.rows)) if len(table) > 1 else set[str]()
         first = table.rows[0] if len(table) else {}
         numbers = {key: value for key, value in first.items() if key not in other}
         return {key: value for key, value in numbers.items() if not isinstance(value, LabeledArray | np.ndarray)}
 
-    changes = changes_of(options)
-    return {
-        "experiment": name_of(file),
-        **({} if in_package(file) else {"file": str(file.resolve())}),
-        "command": command_of(file, options),
-        "source": source_hashes(module),
-        "quick": options.quick,
-        **({"set": changes} if changes else {}),
-        "tables": {key: {"rows": len(table), "shared": shared(table)} for key, table in tables.items()},
-        "date": datetime.now(UTC).date().isoformat(),
-        "seconds": 0.0,
-        **provenance(),
-        "commit": commit(file.parent),
-    }
-
-
-def _save_json(name: str, described: dict[str, Any], claims: Sequence[Finding], out: Path) -> Path:
-    """Write the record of a run with its claims, and return the path."""
-    path = out / f"{name}.json"
-    whole = {**described, "claims": [finding_to_dict(claim) for claim in claims]}
-    return write_json(path, _plain(whole))
-
-
-def _plain(value: Any) -> Any:
-    """Return a value for strict JSON, with None for infinite numbers and NaN."""
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    machine = provenance()
+    return RunRecord(
+        experiment=name_of(file),
+        file=None if in_package(file) else str(file.resolve()),
+        command=command_of(file, options),
+        source=source_hashes(module),
+        quick=options.quick,
+        set=changes_of(options),
+        tables={key: TableRecord(rows=len(table), shared=shared(table)) for key, table in tables.items()},
+        date=datetime.now(UTC).date().isoformat(),
+        versions=machine["versions"],
+        blas=tuple(machine["blas"]),
+        machine=machine["machine"],
+        commit=commit(file.parent),
+    )
 
 
 def _draw(
@@ -461,7 +417,7 @@ def _draw(
     module: ModuleType,
     tables: Tables,
     lists: Mapping[str, list[Any]],
-    out: Path,
+    out: ResultsFolder,
     metadata: Mapping[str, str],
 ) -> tuple[list[Path], dict[str, str]]:
     """Write the figures and captions; return the paths, and the captions by the keys of the figures."""
@@ -491,7 +447,7 @@ def _draw(
                 {key: pair[1] for key, pair in found.items()},
             )
         for key, figure in figures.items():
-            stem = str(out / figure_stem(name_of(file), key))
-            files += [*save_figure(figure, stem, metadata=metadata), write_caption(Path(f"{stem}.txt"), texts[key])]
+            stem, caption = (out.figure(name_of(file), key, suffix) for suffix in ("", ".txt"))
+            files += [*save_figure(figure, str(stem), metadata=metadata), write_caption(caption, texts[key])]
             plt.close(figure)
     return files, texts

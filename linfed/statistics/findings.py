@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -47,8 +47,35 @@ OWN_CONJECTURE = "our conjecture, without a derivation"
 """Source of a claim that this project has not derived."""
 
 
-class Verdict(Enum):
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """Kind of a verdict, with its colour in each output.
+
+    Parameters
+    ----------
+    terminal : str
+        SGR escape code on a terminal.
+    report : str
+        CSS class in ``report.html``.
+    site : str
+        Colour of the badges on the site.
+    """
+
+    terminal: str
+    report: str
+    site: str
+
+
+FOR = Kind(terminal="32", report="good", site="success")
+AGAINST = Kind(terminal="31", report="bad", site="danger")
+OPEN = Kind(terminal="33", report="open", site="warning")
+NOT_JUDGED = Kind(terminal="2", report="none", site="secondary")
+
+
+class Verdict(StrEnum):
     """Judgement of a claim; HOLDS and VIOLATED are for theorems.
+
+    Lists and pages show verdicts in the order of this class.
 
     Examples
     --------
@@ -57,6 +84,8 @@ class Verdict(Enum):
     ...                      source="our prediction", estimate=0.2, low=0.1, high=0.3, claimed_high=1.0, strict=True)
     >>> finding.verdict
     <Verdict.SUPPORTED: 'SUPPORTED'>
+    >>> finding.verdict.meaning
+    'the whole interval lies inside the required range'
     """
 
     SUPPORTED = "SUPPORTED"
@@ -67,18 +96,33 @@ class Verdict(Enum):
     VACUOUS = "VACUOUS"
     HYPOTHESES_FAIL = "HYPOTHESES FAIL"
 
+    @property
+    def kind(self) -> Kind:
+        """Whether the verdict is for the claim, against it, open, or no judgement; with its colours."""
+        return _VERDICTS[self][0]
+
+    @property
+    def meaning(self) -> str:
+        """Meaning for legends."""
+        return _VERDICTS[self][1]
+
 
 INSIDE, OUTSIDE = (f"the whole interval lies {side} the required range" for side in ("inside", "outside"))
-MEANINGS = {
-    Verdict.SUPPORTED: INSIDE,
-    Verdict.NOT_SUPPORTED: OUTSIDE,
-    Verdict.HOLDS: f"{INSIDE} (for a theorem)",
-    Verdict.VIOLATED: f"{OUTSIDE} (for a theorem)",
-    Verdict.INCONCLUSIVE: "the interval lies partly inside the required range; more trials can decide",
-    Verdict.VACUOUS: "nothing could have refuted the claim, or nothing was measured; a note gives the reason",
-    Verdict.HYPOTHESES_FAIL: "a hypothesis of the theorem fails in this setting, so the theorem claims nothing",
+_VERDICTS = {
+    Verdict.SUPPORTED: (FOR, INSIDE),
+    Verdict.NOT_SUPPORTED: (AGAINST, OUTSIDE),
+    Verdict.HOLDS: (FOR, f"{INSIDE} (for a theorem)"),
+    Verdict.VIOLATED: (AGAINST, f"{OUTSIDE} (for a theorem)"),
+    Verdict.INCONCLUSIVE: (OPEN, "the interval lies partly inside the required range; more trials can decide"),
+    Verdict.VACUOUS: (
+        NOT_JUDGED,
+        "nothing could have refuted the claim, or nothing was measured; a note gives the reason",
+    ),
+    Verdict.HYPOTHESES_FAIL: (
+        NOT_JUDGED,
+        "a hypothesis of the theorem fails in this setting, so the theorem claims nothing",
+    ),
 }
-"""Meaning of each verdict, for legends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -583,7 +627,7 @@ def findings_table(findings: Sequence[Finding]) -> str:
     occur = {finding.verdict for finding in findings}
     lines += [
         "",
-        *(f"{verdict.value}: {meaning}." for verdict, meaning in MEANINGS.items() if verdict in occur),
+        *(f"{verdict.value}: {verdict.meaning}." for verdict in Verdict if verdict in occur),
         "Intervals are 95 % confidence intervals over trials, each for one claim: about one in twenty may be wrong.",
         *(f"({number}) {note}" for number, note in enumerate(notes, start=1)),
     ]

@@ -27,6 +27,7 @@ from linfed.sweeps.code_hash import _counted_files, code_digest, statements
 from linfed.sweeps.fingerprint import Fingerprint
 from linfed.sweeps.scheduler import run_cells
 from linfed.sweeps.store import keys_of
+from linfed.system.files import replacing
 from tests.helpers import assert_one_line, each
 
 RAN = []
@@ -665,6 +666,35 @@ def test_a_store_that_cannot_be_written_is_one_line_and_keeps_what_is_there(tmp_
         )
     assert lf.Store(tmp_path).missing(CELLS) == CELLS[1:]
     assert values(lf.sweep(CELLS, store=tmp_path)) == [9, 1, 4]
+
+
+def test_a_finished_store_is_read_where_nothing_can_be_written(tmp_path, monkeypatch):
+    lf.sweep(CELLS, store=tmp_path)
+
+    def refuses(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    kept = Path.open
+    monkeypatch.setattr(
+        Path, "open", lambda path, mode="r", *more: refuses() if "w" in mode else kept(path, mode, *more)
+    )
+    for name in ("replace", "unlink"):
+        monkeypatch.setattr(os, name, refuses)
+    assert values(lf.sweep(CELLS, store=tmp_path)) == [9, 1, 4]
+    assert_one_line(
+        lambda: lf.sweep([*CELLS, Square(5)], store=tmp_path), ["cannot be written: Read-only file system"], WriteError
+    )
+
+
+def test_an_unfinished_file_that_cannot_be_removed_hides_no_error(tmp_path, monkeypatch):
+    def refuses(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuses)
+    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "file"):
+        raise KeyboardInterrupt
+    with pytest.raises(WriteError, match="cannot be written: No space left"), replacing(tmp_path / "file"):
+        raise OSError(28, "No space left on device")
 
 
 # --- what a sweep does ---------------------------------------------------------------------------------------

@@ -27,10 +27,9 @@ from linfed.data.samples import Data, GivenSamples
 from linfed.errors import ValidationWarning
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
-from linfed.search.grid_search import Attempt, Search, Tries, TuningResult, attempts, measured, recorded
+from linfed.search.grid_search import Attempt, Search, Tries, TuningResult, attempts, measured
 from linfed.search.parts import is_in_cell, parts_are_spread, run_parts
-from linfed.search.selection import MARGIN, SCORES, check_made_small, of_results
-from linfed.simulation.job import checked_job
+from linfed.search.selection import MARGIN, SCORES, check_made_small
 from linfed.simulation.participation import Participation
 from linfed.simulation.run import simulate_job
 from linfed.tables.grid import at_path, changed, check_count, check_path, differing
@@ -116,7 +115,7 @@ class Tuned(ByValue):
         return _reuses_test(data, self.metric, self.validation_share)
 
     def tries(self, problem: Problem | None, *, rounds: int, seed: Seed, data: Data, **options: Any) -> Tries:
-        """Return a cell that runs all settings of the grid with a run's problem, rounds and other options."""
+        """Return the cell that a tuning divides and runs first: all settings of the grid, with a run's options."""
         return Tries(
             algorithms=tuple(self.algorithms()),
             problem=problem,
@@ -248,25 +247,26 @@ def tune(
     if not is_in_cell() and _reuses_test(data, metric, validation_share):
         warnings.warn(REUSED, ValidationWarning, stacklevel=2)
     search = _search(algorithm, grid, score, quantile, margin, extend)
-    wanted: dict[str, Any] = {
-        "problem": problem,
-        "data": _tuning_data(data, validation_share, seed),
-        "rounds": rounds,
-        "participation": participation,
-        "trials": trials,
-        "seed": tuning_seed(seed),
-        "engine": engine,
-    }
-    every = rounds if of_results(metric) and rounds else record_every
+    tries = Tries(
+        algorithms=(),
+        problem=problem,
+        data=_tuning_data(data, validation_share, seed),
+        rounds=rounds,
+        participation=participation,
+        trials=trials,
+        seed=tuning_seed(seed),
+        metric=metric,
+        record_every=record_every,
+        engine=engine,
+        first=0,
+        last=trials,
+    )
 
     def attempt(tried: list[Algorithm]) -> list[Attempt]:
-        if parts_are_spread():
-            tries = Tries(
-                algorithms=tuple(tried), metric=metric, record_every=record_every, first=0, last=trials, **wanted
-            ).divided()
-            return attempts(tries, run_parts(tries))
-        options: dict[str, Any] = {**wanted, "metrics": recorded(metric), "record_every": every, "argument": "metric"}
-        return [measured(simulate_job(checked_job(one, **options), workers), metric) for one in tried]
+        if not parts_are_spread():
+            return [measured(simulate_job(tries.job(one), workers), metric) for one in tried]
+        parts = dataclasses.replace(tries, algorithms=tuple(tried)).divided()
+        return attempts(parts, run_parts(parts))
 
     tuning, notes = search.run(attempt)
     for note in [] if is_in_cell() else notes:  # a cell's row has the column `at_grid_edge`

@@ -37,7 +37,7 @@ def sweep(
     ----------
     cells : sequence of cells
         `Run` objects, or custom frozen dataclasses with a method ``run()``; `grid` makes them. If cells have an
-        attribute ``cost``, the most expensive ones start first.
+        attribute ``cost``, the most expensive ones start first; the cost of a `Run` is its estimated run time.
     store : Store or path, optional
         Folder in which every finished cell is saved, so that an interrupted sweep resumes. A cell is recomputed if its
         fields have changed, or the code that can change its numbers: linfed, the cell's classes and functions, and
@@ -69,13 +69,14 @@ def sweep(
     Raises
     ------
     TypeError, ValueError
-        If an element is not a cell, or the arguments of a `Run` are invalid. Nothing has been run then.
+        If an element is not a cell, or its method ``check()`` raises, e.g. if the arguments of a `Run` are invalid.
+        Nothing has been run then.
     SweepError
         If cells raised. All other cells have been finished and saved: they are in the error's ``table``, the failed
         ones in its ``failures``.
     linfed.errors.WorkerError
-        If worker processes cannot start. If a worker dies later, the cells it was computing run again; a cell whose
-        worker dies twice counts as failed.
+        If worker processes cannot start. If a worker dies, the pending cells are repeated one at a time; a cell whose
+        worker dies again counts as failed.
     WriteError
         If the store cannot be written.
 
@@ -90,13 +91,15 @@ def sweep(
     StoreWarning
         If a file in the store is damaged, foreign or renamed. It is set aside, and its cell recomputed.
     UserWarning
-        If given data without a trial axis make all trials of a `Run` identical.
+        If given data without a trial axis make all trials of a `Run` identical. If a row of a custom cell has a column
+        with the name of a field: the table has the field. Also the warnings of a custom class's function ``notes``.
 
     Notes
     -----
     Cells with the same seed and the same sizes have the same ground truth and participants, and the same samples unless
-    an engine is exact only in distribution. The table does not depend on where the cells run, to the last bit. A long
-    `Run`, including its tuning, is split into tasks of about one second, and the results are joined.
+    an engine is exact only in distribution. The table does not depend on where the cells run, to the last bit. With a
+    store or workers, a `Run` of more than a second, including its tuning, is divided into parts of about one second,
+    which are spread over the workers, saved and resumed. `run_parts` does the same in a custom cell.
 
     Examples
     --------

@@ -24,9 +24,9 @@ from linfed.cells.smallest_size import SmallestSize
 from linfed.errors import WriteError
 from linfed.sweeps import code_hash
 from linfed.sweeps.code_hash import _counted_files, code_digest, statements
-from linfed.sweeps.fingerprint import Fingerprint
 from linfed.sweeps.scheduler import run_cells
 from linfed.sweeps.store import keys_of
+from linfed.system.description import describe
 from linfed.system.files import replacing
 from tests.helpers import assert_one_line, each
 
@@ -147,13 +147,13 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("one", "other"), EQUAL)
 def test_equal_values_have_one_text(one, other):
-    assert Fingerprint(one).text == Fingerprint(other).text
-    json.loads(Fingerprint(one).text, parse_constant=pytest.fail)
+    assert describe(one).text == describe(other).text
+    json.loads(describe(one).text, parse_constant=pytest.fail)
 
 
 @each(("one", "other"), DIFFERENT)
 def test_different_values_have_different_texts(one, other):
-    assert Fingerprint(one).text != Fingerprint(other).text
+    assert describe(one).text != describe(other).text
 
 
 def test_what_cannot_be_told_from_others_is_refused(tmp_path):
@@ -168,11 +168,11 @@ def test_what_cannot_be_told_from_others_is_refused(tmp_path):
 
     wrapped = functools.wraps(ran)(lambda: 1)
     for value in (lambda: 1, inner, Inner, Inner(), wrapped, type("Square", (), {"__module__": __name__})):
-        assert_one_line(lambda v=value: Fingerprint(v), ["store= cannot identify", "level of a module"], TypeError)
-    assert_one_line(lambda: Fingerprint(np.random.default_rng(0)), ["Generator", "pass a seed"], TypeError)
-    assert_one_line(lambda: Fingerprint(itself), ["contain itself"], TypeError)
+        assert_one_line(lambda v=value: describe(v).text, ["store= cannot identify", "level of a module"], TypeError)
+    assert_one_line(lambda: describe(np.random.default_rng(0)), ["Generator", "pass a seed"], TypeError)
+    assert_one_line(lambda: describe(itself), ["contain itself"], TypeError)
     with (tmp_path / "open").open("w") as file:
-        assert_one_line(lambda: Fingerprint(file), ["store= cannot describe", "TextIOWrapper"], TypeError)
+        assert_one_line(lambda: describe(file), ["store= cannot describe", "TextIOWrapper"], TypeError)
     assert_one_line(lambda: lf.sweep([Of(lambda: 1)], store=tmp_path), ["store= cannot identify"], TypeError)
     assert values(lf.sweep([Of(lambda: 1)])) == [1]
 

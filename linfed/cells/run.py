@@ -14,7 +14,7 @@ from linfed._values import ByValue, Configuration, check_fields, converted, owne
 from linfed.algorithms.parts.base import Algorithm
 from linfed.checks import check_instance
 from linfed.data.samples import Data
-from linfed.errors import DivergenceWarning, GridEdgeWarning, ValidationWarning
+from linfed.errors import GridEdgeWarning, ValidationWarning, diverged_warning
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
 from linfed.search.parts import parts_are_spread, run_parts
@@ -23,7 +23,7 @@ from linfed.simulation.job import Job, check_joined, checked_job, seconds_of_a_t
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.simulation.run import format_identical, simulate, simulate_job, simulate_trials
-from linfed.simulation.status import LEFT_OUT, Status
+from linfed.simulation.status import Status
 from linfed.tables.export import format_diverged
 from linfed.tables.grid import Row
 from linfed.tables.labeled_array import LabeledArray
@@ -126,7 +126,7 @@ class Run(ByValue):
         if any(isinstance(run.algorithm, Tuned) and run.algorithm.reuses_test(run.data) for run, _ in done):
             found.append(ValidationWarning(REUSED))
         if diverged := format_diverged(rows):
-            found.append(DivergenceWarning(f"{diverged}: {LEFT_OUT}"))
+            found.append(diverged_warning(diverged))
         identical = (format_identical(run.data, _metrics(row)) for run, table in done for row in table.rows)
         return [*found, *edge_notes(rows), *(UserWarning(note) for note in dict.fromkeys(identical) if note)]
 

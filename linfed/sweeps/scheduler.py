@@ -27,9 +27,9 @@ from linfed.errors import WorkerError
 from linfed.numerics.linalg import one_blas_thread
 from linfed.search.parts import in_cell, one_by_one, without_fields
 from linfed.sweeps.executors import ExecutionOptions, run_tasks
-from linfed.sweeps.fingerprint import Fingerprint
 from linfed.sweeps.progress import cost_of, progress_bar
 from linfed.sweeps.store import CellKey, Store, StoredCell, check_code, checked_keys, keys_of, seed_of
+from linfed.system.description import describe
 from linfed.system.machine import provenance
 from linfed.tables.grid import Cell, Row, field_names, fields_of, plain
 from linfed.tables.table import Table
@@ -262,7 +262,7 @@ class _Sweep:
         self.waiting.pop(index, None)
         if self.store is not None and not isinstance(outcome, Exception):
             try:
-                if Fingerprint(self.cells[index]).text != self.keys[index].text:
+                if describe(self.cells[index]).text != self.keys[index].text:
                     raise ValueError("run() has changed the cell's fields, which identify it; copy them first")
                 self.store.write(self.keys[index], outcome)
             except (TypeError, ValueError) as error:

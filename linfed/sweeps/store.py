@@ -1,6 +1,6 @@
 """Store of a sweep: a folder with one file per finished cell, whose content is verified when it is read.
 
-A file is named after the hashes of the cell's configuration (`linfed.sweeps.fingerprint`) and of the code that computed
+A file is named after the hashes of the cell's configuration (`linfed.system.description`) and of the code that computed
 it (`linfed.sweeps.code_hash`). It is written under a temporary name and renamed, and begins with a hash of the rest. If
 a crash, a copy or another program has damaged a file, this is detected on reading: the file is set aside, and its cell
 recomputed. To merge two stores, copy the files of one into the other.
@@ -27,7 +27,7 @@ from linfed._types import Json
 from linfed.checks import check_bool, short_repr
 from linfed.errors import StoreWarning
 from linfed.sweeps.code_hash import check_loaded, code_digest
-from linfed.sweeps.fingerprint import Fingerprint, text_of
+from linfed.system.description import describe, text_of
 from linfed.system.files import replacing
 from linfed.tables.grid import Cell, checked_cells, plain
 from linfed.tables.table import Table
@@ -333,7 +333,7 @@ def checked_keys(cells: Sequence[Cell], codes: dict[frozenset[Any], str]) -> lis
 
 def check_code(cell: Cell, code: str) -> None:
     """Raise if this process, a worker, has other code for a cell than the code in the cell's key."""
-    owners = frozenset(Fingerprint(cell).owners)
+    owners = frozenset(describe(cell).owners)
     if any(owner.__module__ in ("__main__", "__mp_main__") for owner in owners):
         return  # sent with the cell
     check_loaded(owners)
@@ -344,7 +344,7 @@ def check_code(cell: Cell, code: str) -> None:
 
 
 def _key(cell: Cell, codes: dict[frozenset[Any], str]) -> CellKey:
-    described = Fingerprint(cell)
+    described = describe(cell)
     owners = frozenset(described.owners)
     if owners not in codes:
         codes[owners] = code_digest(owners)[:DIGITS]

@@ -266,7 +266,7 @@ def listed(name: str) -> Iterator[str]:
     value = operator.attrgetter(name)(lf)
     yield from (name, "-" * len(name), "", f".. py:data:: linfed.{name}", "")
     for key, about in value.items():
-        yield f"   - ``{key!r}``: {about if isinstance(about, str) else about.summary}"
+        yield f"   - ``{key!r}``: {getattr(about, 'summary', about)}"
     yield ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 
@@ -140,6 +141,12 @@ class DivergenceWarning(UserWarning):
     >>> set(frame["status"].dropna())
     {'DIVERGED'}
     """
+
+
+def warn_diverged(found: str, stacklevel: int) -> None:
+    """Issue a `DivergenceWarning`; `found` says how many trials diverged, and `stacklevel` is as in `warnings.warn`."""
+    left_out = "their metrics are NaN, and averages in pandas and xarray skip NaN"
+    warnings.warn(f"{found}: {left_out}", DivergenceWarning, stacklevel=stacklevel + 1)
 
 
 class StoreWarning(UserWarning):

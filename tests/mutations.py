@@ -1182,7 +1182,7 @@ MUTATIONS = {
             "a function of some trials", "count = 1 if of_results(self.metric) else ", "count = ", "store:bit_for_bit"
         ),
     ],
-    "sweeps/fingerprint.py": [
+    "system/description.py": [
         Mutation("floats to fifteen digits", '{"float": value.hex()}', '{"float": f"{value:.15g}"}', "store:texts"),
         Mutation(
             "sets in their order",

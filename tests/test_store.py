@@ -165,7 +165,7 @@ def test_what_cannot_be_told_from_others_is_refused(tmp_path):
 
     wrapped = functools.wraps(ran)(lambda: 1)
     for value in (lambda: 1, inner, Inner, Inner(), wrapped, type("Square", (), {"__module__": __name__})):
-        assert_one_line(lambda v=value: Fingerprint(v), ["store= cannot identify", "level of a module"], TypeError)
+        assert_one_line(lambda v=value: Fingerprint(v).text, ["store= cannot identify", "level of a module"], TypeError)
     assert_one_line(lambda: Fingerprint(np.random.default_rng(0)), ["Generator", "pass a seed"], TypeError)
     assert_one_line(lambda: Fingerprint(itself), ["contain itself"], TypeError)
     with (tmp_path / "open").open("w") as file:

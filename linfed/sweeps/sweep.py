@@ -10,10 +10,9 @@ from concurrent.futures import Executor
 
 from linfed.cells.run import Run
 from linfed.checks import check_bool
-from linfed.errors import DivergenceWarning, GridEdgeWarning, SweepError, ValidationWarning
+from linfed.errors import GridEdgeWarning, SweepError, ValidationWarning, warn_diverged
 from linfed.search.tuning import REUSED, Tuned
 from linfed.simulation.run import format_identical
-from linfed.simulation.status import LEFT_OUT
 from linfed.sweeps.executors import ExecutionOptions
 from linfed.sweeps.scheduler import SweepOutcome, run_cells
 from linfed.sweeps.store import Store
@@ -160,7 +159,7 @@ def whole_table(done: SweepOutcome) -> Table:
     if done.failures:
         raise SweepError(format_failures(done), done.failures, table) from done.failures[0].error
     if diverged := format_diverged(table.rows):
-        warnings.warn(f"{diverged}: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
+        warn_diverged(diverged, stacklevel=3)
     edges = [row for row in table.rows if row.get("at_grid_edge")]
     if edges:
         names = ", ".join(dict.fromkeys(str(row["at_grid_edge"]) for row in edges))

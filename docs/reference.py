@@ -118,6 +118,7 @@ GROUPS = {
                 "grid",
                 "choice",
                 "sweep",
+                "run_parts",
                 "Store",
                 "Table",
                 "LabeledArray",

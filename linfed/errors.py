@@ -143,10 +143,14 @@ class DivergenceWarning(UserWarning):
     """
 
 
+def diverged_warning(found: str) -> DivergenceWarning:
+    """Return the warning about diverged trials; `found` says how many trials diverged."""
+    return DivergenceWarning(f"{found}: their metrics are NaN, and averages in pandas and xarray skip NaN")
+
+
 def warn_diverged(found: str, stacklevel: int) -> None:
-    """Issue a `DivergenceWarning`; `found` says how many trials diverged, and `stacklevel` is as in `warnings.warn`."""
-    left_out = "their metrics are NaN, and averages in pandas and xarray skip NaN"
-    warnings.warn(f"{found}: {left_out}", DivergenceWarning, stacklevel=stacklevel + 1)
+    """Issue the warning about diverged trials; `stacklevel` is as in `warnings.warn`."""
+    warnings.warn(diverged_warning(found), stacklevel=stacklevel + 1)
 
 
 class StoreWarning(UserWarning):

@@ -42,6 +42,36 @@ def test_a_buffer_that_is_used_again_changes_no_table(options, tmp_path):
     assert numbers(lf.sweep(cells, store=tmp_path, **options)) == expected
 
 
+@dataclass(frozen=True)
+class Part:
+    number: int
+
+    def run(self):
+        BUFFER[:] = self.number
+        return {"each": BUFFER, "path": lf.LabeledArray(BUFFER[:, None], step=BUFFER[:1])}
+
+
+@dataclass(frozen=True)
+class Whole:
+    parts: int
+    divides = True
+
+    def run(self):
+        rows = lf.run_parts([Part(number) for number in range(self.parts)])
+        return {name: np.array([getattr(row[name], "values", row[name]).sum() for row in rows]) for name in rows[0]}
+
+
+@pytest.mark.parametrize("options", [{}, {"workers": 2}])
+def test_a_buffer_that_is_used_again_changes_no_part(options, tmp_path):
+    expected = [[0.0, 3.0, 6.0]] * 2
+    tables = [lf.sweep([Whole(3)], **options), *(lf.sweep([Whole(3)], store=tmp_path, **options) for _ in range(2))]
+    rows = [
+        {name: row[name] for name in ("each", "path")} for row in (Whole(3).run(), *(table.rows[0] for table in tables))
+    ]
+    for row in rows:
+        assert [row["each"].tolist(), row["path"].tolist()] == expected
+
+
 def test_arrays_are_copied_into_a_table():
     given = {"each": normal(3), "word": np.array(["a", "b", "c"]), "fixed": normal(3, seed=1)}
     given["fixed"].setflags(write=False)

@@ -20,7 +20,17 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 class Cell(Protocol):
-    """Unit of a sweep: a frozen dataclass whose result is a pure function of its fields."""
+    """Unit of a sweep: a frozen dataclass whose result is a pure function of its fields.
+
+    A class of cells may also have
+
+    - ``check()``, which raises if the fields are invalid; it is called before any cell of a sweep runs;
+    - ``cost``, a number: cells with a larger cost start first, and the progress bar counts costs;
+    - ``divides = True``, if ``run()`` calls `linfed.run_parts`, and ``keeps_parts = True``, if the parts stay in the
+      store when the cell is finished;
+    - ``notes(done)``, a static function that returns a list of warnings, given the (cell, table) pairs of a sweep;
+    - ``overrides_fields = True``, if rows may have columns with names of fields.
+    """
 
     def run(self) -> Row | Sequence[Row]:
         """Compute the cell and return one row of the table, a mapping from column names to values, or several rows.
@@ -181,18 +191,26 @@ def _equal(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def fields_of(value: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def fields_of(value: object) -> Iterator[tuple[str, Any]]:
     """Yield the dotted names and values of a dataclass's fields, and of the fields of these.
 
     The value of a field that is a dataclass is the name of its class. Other values are converted with `plain`.
     """
+    for name, inner in _fields(value):
+        yield name, type(inner).__name__ if dataclasses.is_dataclass(inner) else plain(inner)
+
+
+def field_names(value: object) -> set[str]:
+    """Return the dotted names of a dataclass's fields, and of the fields of these."""
+    return {name for name, _ in _fields(value)}
+
+
+def _fields(value: object, prefix: str = "") -> Iterator[tuple[str, object]]:
     for field in dataclasses.fields(value):  # type: ignore[arg-type]
         name, inner = f"{prefix}{field.name}", getattr(value, field.name)
+        yield name, inner
         if dataclasses.is_dataclass(inner):
-            yield name, type(inner).__name__
-            yield from fields_of(inner, f"{name}.")
-        else:
-            yield name, plain(inner)
+            yield from _fields(inner, f"{name}.")
 
 
 PLAIN = (bool, int, float, str)

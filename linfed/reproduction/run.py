@@ -185,7 +185,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         if None in done.tables:
             return None
         found = iter([table for table in done.tables if table is not None])
-        tables = {key: sum((next(found) for _ in cell_list), Table()) for key, cell_list in lists.items()}
+        tables = {key: Table.joined(next(found) for _ in cell_list) for key, cell_list in lists.items()}
         cells, reused, files = len(everything), done.reused, save_tables(name, tables, out)
         record = dataclasses.replace(
             _record(file, module, options, tables),

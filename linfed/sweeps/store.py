@@ -142,7 +142,7 @@ class Store:
                 f"{found.count(None)} of {len(found)} cells are missing in {self!r}; run lf.sweep, or set "
                 "incomplete=True"
             )
-        return sum((done.table for done in found if done is not None), Table())
+        return Table.joined(done.table for done in found if done is not None)
 
     def records(self, cells: Sequence[Cell]) -> list[dict[str, Any] | None]:
         """Return each cell's record: config, seed, versions, commit, BLAS, machine, times; None for missing cells."""

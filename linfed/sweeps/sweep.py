@@ -132,7 +132,7 @@ def sweep(
         progress=progress,
     )
     done = run_cells(cells, store if isinstance(store, Store) or store is None else Store(store), options)
-    table = sum((one for one in done.tables if one is not None), Table())
+    table = Table.joined(one for one in done.tables if one is not None)
     if done.failures:
         raise SweepError(format_failures(done), done.failures, table) from done.failures[0].error
     for note in _notes(cells, done.tables):

@@ -1226,13 +1226,12 @@ MUTATIONS = {
         Mutation("seconds as costs are", "CERTAINTY * SLOPE) / (x @ x + CERTAINTY)", "1e9) / 1e9", "progress"),
         Mutation("one cell as long as any", "sum(weights ** max(slope, 0.0))", "sum(weights**0)", "progress"),
     ],
-    "reproduction/records.py": [
+    "reproduction/record.py": [
         Mutation(
-            "the first ends, whatever the verdict",
-            'if finding.verdict.value == claim["verdict"]',
-            "if finding.verdict",
-            "cli:findings_that_they_were",
+            "a verdict is believed", 'if written.get("verdict") != claim', "if None is claim", "record:contradicts"
         ),
+        Mutation("infinite numbers are NaN", "return float(value)\n", "return math.nan\n", "record:comes_back"),
+        Mutation("halves of pairs are let in", "HALF_PAIR.search(value)", "False", "report:odd_record"),
     ],
     "reproduction/committed.py": [
         Mutation("claims that are gone are not told", "{**expected, **found}", "found", "cli:strict"),

@@ -48,10 +48,10 @@ def file(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_the_record_and_the_figures_have_the_command_and_the_hashes(file):
-    assert cli.main(["reproduce", "own.py", "--quick", "--set", "n_clients=16", "--seed", "3"]) == 0
+    assert cli.main(["reproduce", "own.py", "--quick", "--set", "problem.n_clients=16", "--seed", "3"]) == 0
     folder = Path("results/set/quick")
     record = json.loads((folder / "own.json").read_text())
-    assert record["command"] == "linfed reproduce own.py --quick --seed 3 --set n_clients=16"
+    assert record["command"] == "linfed reproduce own.py --quick --seed 3 --set problem.n_clients=16"
     assert record["versions"]["linfed"] == lf.__version__
     assert {*record["source"]} == {"experiment", "linfed"}
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in record["source"].values())

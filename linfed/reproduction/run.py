@@ -229,6 +229,11 @@ def _errors_as_remarks(what: str, record: RunRecord, out: ResultsFolder, remarks
         yield
     except UsageError:
         raise
+    except SystemExit as error:
+        raise UsageError(
+            f"{record.experiment}: {what} (SystemExit: {error}). The tables are saved: correct the error, and run "
+            f"{out.replot(record)}"
+        ) from error
     except Exception as error:
         expected = isinstance(error, ArithmeticError | LookupError | TypeError | ValueError)
         if not expected or not record.set.keys() - {"seed"}:

@@ -23,7 +23,8 @@ from PIL import Image, ImageOps
 from linfed.plotting.captions import caption
 from linfed.report.scoreboard import measured
 from linfed.reproduction.committed import committed_runs
-from linfed.reproduction.experiments import experiment_files, load
+from linfed.reproduction.declarations import Declarations, title
+from linfed.reproduction.experiments import declared_in, experiment_files, load
 from linfed.reproduction.record import ResultsFolder, RunRecord
 from linfed.statistics.findings import Finding, Verdict, required
 from linfed.sweeps.progress import format_duration
@@ -32,16 +33,6 @@ DOCS = Path(__file__).resolve().parent
 EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
 RUNS = ResultsFolder(COMMITTED)
 
-PAPERS = {
-    "fedrep": "The FedRep paper",
-    "flute": "The FLUTE paper",
-    "averaging": "The averaging family",
-    "shortcut": "The shortcut draft",
-    "": "Other published experiments",
-}
-"""Title of each section of the gallery, by the first part of an experiment's name; "" for all others."""
-PLACES = ("Figure", "Table", "Example", "Theorem")
-"""Kinds of places in a paper, in the order of the gallery."""
 THUMB = (480, 300)
 NO_PICTURE = "The committed tables do not contain all data of its figures. `linfed reproduce {name}` draws them."
 
@@ -69,17 +60,6 @@ def quoted(claims: Iterable[Finding]) -> list[tuple[str, str]]:
     return list(dict.fromkeys((match[1], match[2]) for match in found if match))
 
 
-def place(module: ModuleType) -> tuple[str, str]:
-    """Return the paper and the place in it that an experiment's summary names, like "FLUTE" and "Theorem 5.5"."""
-    found = re.match(rf"(\w+) paper, ((?:{'|'.join(PLACES)}) \d+(?:\.\d+)?)[:,]", module.SUMMARY)
-    return (found[1], found[2]) if found else ("", "")
-
-
-def title(name: str, module: ModuleType) -> str:
-    """Return the title of an experiment's page: the place in a paper if the name is that of the place, or the name."""
-    return ", ".join(place(module)) if re.search(r"-(fig|example|theorem)\d+$", name) else name
-
-
 def described(module: ModuleType) -> str:
     """Return a docstring without its first line and the section on figures, as Markdown."""
     text = (module.__doc__ or "").strip().partition("\n")[2].strip()
@@ -92,14 +72,14 @@ def picture_caption(picture: str, key: str, module: ModuleType) -> str:
         return caption(module, key, image.info[pictures.SIZES])
 
 
-def figures(name: str, module: ModuleType) -> list[str]:
+def figures(name: str, declared: Declarations, module: ModuleType) -> list[str]:
     """Return the committed pictures with their captions, or the reason why there are none."""
-    keys = {picture: key for picture, (experiment, key, _) in pictures.PICTURES.items() if experiment == name}
-    if not keys:
+    if not declared.pictures:
         return ["## Figures\n", NO_PICTURE.format(name=name)] if hasattr(module, "plot") else []
     lines = ["## Figures\n"]
-    for picture, key in keys.items():
-        image = f"![{escaped(module.SUMMARY)}](../../{picture}.png)\n"
+    for key in declared.pictures:
+        picture = RUNS.figure(name, key, "").name
+        image = f"![{escaped(declared.summary)}](../../{picture}.png)\n"
         lines += [image, f"*{with_formulas(picture_caption(picture, key, module))}*\n"]
     return lines
 
@@ -185,9 +165,10 @@ def downloads(name: str, record: RunRecord) -> list[str]:
     ]
 
 
-def page(name: str, module: ModuleType, record: RunRecord) -> str:
+def page(name: str, declared: Declarations, module: ModuleType, record: RunRecord) -> str:
     """Return the page of an experiment."""
-    found_by = (name,) if title(name, module) == name else (name, place(module)[1])
+    heading = title(name, declared)
+    found_by = (name,) if heading == name else (name, declared.place[1])
     sentences = quoted(record.claims)
     quotations = [
         "## Claims of the source\n",
@@ -196,10 +177,10 @@ def page(name: str, module: ModuleType, record: RunRecord) -> str:
     return "\n".join(
         [
             f"```{{index}} {', '.join(f'! {word}' for word in found_by)}\n```\n",
-            f"# {title(name, module)}\n",
-            f"`{name}`: {escaped(module.SUMMARY)}\n",
+            f"# {heading}\n",
+            f"`{name}`: {escaped(declared.summary)}\n",
             f"{chips(record.claims)}\n",
-            *figures(name, module),
+            *figures(name, declared, module),
             *(quotations if sentences else []),
             "## Setup, and deviations from the source\n",
             described(module) + "\n",
@@ -257,12 +238,12 @@ def beside(rows: np.ndarray, start: int, step: int) -> int:
     return min(max(start + ticks + last * step, 0), len(rows))
 
 
-def thumbnail(name: str, folder: Path) -> str:
+def thumbnail(name: str, declared: Declarations, folder: Path) -> str:
     """Write the first panel of the experiment's first picture and return its name, or "" if there is no picture."""
-    first = next((one for one, (experiment, _, _) in pictures.PICTURES.items() if experiment == name), None)
-    if first is None:
+    if not declared.pictures:
         return ""
-    with Image.open(DOCS / f"{first}.png") as image:
+    first = RUNS.figure(name, next(iter(declared.pictures))).name
+    with Image.open(DOCS / first) as image:
         panel = image.convert("RGB").crop(first_panel(image))
     small = ImageOps.pad(panel, THUMB, Image.Resampling.LANCZOS, color="white")
     buffer = io.BytesIO()
@@ -271,51 +252,33 @@ def thumbnail(name: str, folder: Path) -> str:
     return f"{name}-thumb.png"
 
 
-def card(name: str, module: ModuleType, record: RunRecord, thumb: str) -> str:
+def card(name: str, declared: Declarations, record: RunRecord, thumb: str) -> str:
     """Return the card of an experiment in the gallery."""
     image = f":img-top: {thumb}\n:img-alt: thumbnail of a figure of {name}\n" if thumb else ""
-    head = f":::{{grid-item-card}} {place(module)[1] or name}\n:link: {name}\n:link-type: doc\n{image}"
-    about = module.SUMMARY.removeprefix(", ".join(place(module)).replace(",", " paper,", 1)).lstrip(":, ")
-    code_name = f"`{name}`\n\n" if place(module)[1] else ""
+    paper, place = declared.place
+    head = f":::{{grid-item-card}} {place or name}\n:link: {name}\n:link-type: doc\n{image}"
+    about = declared.summary.removeprefix(f"{paper} paper, {place}").lstrip(":, ")
+    code_name = f"`{name}`\n\n" if place else ""
     return f"{head}\n{code_name}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{chips(record.claims)}\n:::\n"
 
 
-def ordered(modules: dict[str, ModuleType]) -> list[str]:
-    """Return the names of experiments by their places in the papers, then those of no place."""
-
-    def key(name: str) -> tuple[int, float, bool, str]:
-        kind, _, count = place(modules[name])[1].partition(" ")
-        own = title(name, modules[name]) == name
-        return PLACES.index(kind) if kind else len(PLACES), float(count or 0), own, name
-
-    return sorted(modules, key=key)
-
-
-def overview(cards: dict[str, str], modules: dict[str, ModuleType], claims: list[Finding]) -> str:
+def overview(cards: dict[str, str], catalog: dict[str, Declarations], claims: list[Finding]) -> str:
     """Return the index page of the gallery."""
     lines = [
         "# Experiments\n",
         f"{len(claims)} claims in {len(cards)} experiments, each a full run: {chips(claims)}. "
         "[How to read a verdict](../../start.md#how-to-read-a-verdict).\n",
     ]
-    names: list[str] = []
-    for start, heading in PAPERS.items():
-        of_paper = ordered({name: module for name, module in modules.items() if paper_of(name) == start})
-        placed = [name for name in of_paper if place(modules[name])[1]]
-        others = [name for name in of_paper if name not in placed]
-        lines.append(f"## {heading}\n")
+    for section in dict.fromkeys(declared.section for declared in catalog.values()):
+        names = [name for name, declared in catalog.items() if declared.section == section]
+        placed = [name for name in names if catalog[name].place[1]]
+        others = [name for name in names if name not in placed]
+        lines.append(f"## {section}\n")
         for subheading, group in (("In the paper", placed), ("Beyond the paper", others)):
             if group:
                 lines += [f"### {subheading}\n"] if placed else []
                 lines += ["::::{grid} 1 2 3 3\n:gutter: 3\n", *(cards[name] for name in group), "::::\n"]
-        names += of_paper
-    return "\n".join([*lines, "```{toctree}\n:hidden:\n", *names, "```\n"])
-
-
-def paper_of(name: str) -> str:
-    """Return the section of an experiment."""
-    start = name.partition("-")[0]
-    return "averaging" if start == "fedavg" else start if start in PAPERS else ""
+    return "\n".join([*lines, "```{toctree}\n:hidden:\n", *catalog, "```\n"])
 
 
 def changed(path: Path, content: bytes) -> None:
@@ -327,13 +290,12 @@ def changed(path: Path, content: bytes) -> None:
 def write(folder: Path) -> list[str]:
     """Write the gallery to a folder and return the names of the experiments."""
     folder.mkdir(parents=True, exist_ok=True)
-    cards, modules, claims = {}, {}, []
-    for name in experiment_files(EXPERIMENTS):
-        modules[name] = module = load(name, EXPERIMENTS)
+    cards, claims, catalog = {}, [], declared_in(EXPERIMENTS)
+    for name, declared in catalog.items():
         record = RUNS.read(name)
         claims += record.claims
-        changed(folder / f"{name}.md", page(name, module, record).encode())
+        changed(folder / f"{name}.md", page(name, declared, load(name, EXPERIMENTS), record).encode())
         changed(folder / f"{name}-claims.csv", as_csv(record.claims).encode())
-        cards[name] = card(name, module, record, thumbnail(name, folder))
-    changed(folder / "index.md", overview(cards, modules, claims).encode())
+        cards[name] = card(name, declared, record, thumbnail(name, declared, folder))
+    changed(folder / "index.md", overview(cards, catalog, claims).encode())
     return list(cards)

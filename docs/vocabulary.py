@@ -32,6 +32,7 @@ from linfed.report import scoreboard as board
 from linfed.report.markdown import table as markdown_table
 from linfed.report.statements import sections
 from linfed.reproduction.committed import committed_runs
+from linfed.reproduction.experiments import declared_in
 from linfed.reproduction.record import ResultsFolder, RunRecord
 from linfed.statistics.findings import Finding
 from linfed.sweeps.progress import format_duration
@@ -175,12 +176,12 @@ def comparisons() -> dict[str, Any]:
 
 def scoreboard() -> str:
     """Return the scoreboard as a Markdown table."""
-    return board.markdown(board.rows(RUNS.records()))
+    return board.markdown(board.rows(RUNS.records(), declared_in(TOP / "experiments")))
 
 
 def theory() -> Mapping[str, Mapping[str, Any]]:
     """Return the theoretical claims by section and experiment."""
-    return sections(RUNS.records())
+    return sections(RUNS.records(), declared_in(TOP / "experiments"))
 
 
 def code(path: str, name: str = "", *, before: str = "") -> str:

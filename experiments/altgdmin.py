@@ -36,6 +36,8 @@ from linfed.statistics.findings import OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import binomial_share, first_round_below
 
 SUMMARY = "AltGDmin at d = n = 600: a spectral start against a random one, in rounds and in samples"
+SECTION = "Other experiments"
+PICTURES = {"": 1400, "samples": 1400}
 
 RANK = 4
 SPECTRAL, RANDOM, MOMENTS = "truncated averages", "random start", "method of moments"

@@ -52,6 +52,8 @@ from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, j
 from linfed.statistics.intervals import largest_factor, largest_of
 
 SUMMARY = "alternating minimisation (MLLAM): distance against rounds, floats, clients and noise, with FedRep's"
+SECTION = "Other experiments"
+PICTURES = {"": 1400, "ends": 1400}
 
 ALTMIN, HALVES, FRESH = "AltMin", "AltMin, halves", "AltMin, fresh samples"
 FEDREP, ALTGDMIN, MOMENTS = "FedRep", "AltGDmin", "moments"

@@ -36,6 +36,8 @@ from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, j
 from linfed.statistics.intervals import Measured, bootstrap_interval, mean_interval
 
 SUMMARY = "FedRep with sparsified or quantised messages: the rate near B*, and the floats sent until B is near B*"
+SECTION = "FedRep"
+PICTURES = {"": 1005, "floats": 2070}
 
 PLAIN, PAIR, OWN_MASKS, ONE_MASK, QUANTISED = "all entries", "a and w", "own masks", "one mask", "quantised"
 LOOK = {name: line_style("", turn) for turn, name in enumerate((PLAIN, PAIR, OWN_MASKS, ONE_MASK, QUANTISED))}

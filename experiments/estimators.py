@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SUMMARY = "spectral estimators, empirical risk and nuclear norm: distance from B* against m, n and noise"
+SECTION = "Other experiments"
+PICTURES = {"": 2070, "ranking": 1400}
 
 RISK, UNDETERMINED, NUCLEAR = "empirical risk", "empirical risk, random start", "nuclear norm"
 LOOKS: dict[str, Look] = {name: (*look[:2], "-") for name, look in SPECTRAL_LOOKS.items()}

@@ -41,6 +41,8 @@ from linfed.theory.fedrep.theorem1 import bound, judges, runs, tail
 from ._theorem1 import NAMES, PAIRS, PREDICTED, RIVAL, THEOREM, Setting, moved
 
 SUMMARY = "FedRep paper, Theorem 1: how many samples its bound needs, compared with the m that it requires"
+SECTION = "FedRep"
+PICTURES = {"rules": 1400}
 
 ALLOWED = 0.05
 """Share of trials that may fail at the smallest C."""

@@ -47,6 +47,13 @@ from linfed.statistics.intervals import clustered_share, median_ratio, nan_as_wo
 from ._fedrep import DRAWN, NOISE_VARIANCE, NOTEBOOK, PAPER, QUICK, UNTUNED, Clients
 
 SUMMARY = "FedRep paper, Figure 1: each client's error under Local only, FedAvg and FedRep, m = 5, 10, 20"
+SECTION = "FedRep"
+HEADLINES = (
+    {"claim": "FedRep has the smallest of the three errors, client by client"},
+    {"claim": "FedAvg hardly improves with m: by less than a tenth"},
+)
+PICTURES = {"": 2070}
+REDUCED = {"clients": {"without": ("curve",)}}
 
 paper = partial(cite, "FedRep paper, Figure 1")
 FEDREP_SMALL = paper("FedRep exploits a common representation of the clients to achieve small error in all cases")

@@ -43,6 +43,14 @@ from linfed.statistics.intervals import first_round_below
 from ._fedrep import NOISE_VARIANCE, NOTEBOOK, PAPER, Setting
 
 SUMMARY = "FedRep paper, Figure 3: distance against rounds, FedRep against gradient heads, n = 10 to 10,000"
+SECTION = "FedRep"
+HEADLINES = (
+    {"claim": "FedRep converges in fewer rounds with more clients"},
+    {"claim": "FedRep needs fewer rounds than 10GD-GD", "setting": "paper: n = 100"},
+    {"claim": "10GD-GD needs fewer rounds than GD-GD", "setting": "paper: n = 100"},
+    {"claim": "GD-GD gains less from more clients than FedRep"},
+)
+PICTURES = {"": 2070, "notebook": 2070}
 
 paper = partial(cite, "FedRep paper, section 5.1, Figure 3")
 MORE_CLIENTS = paper("by increasing the number of nodes n, clients converge to the true representation faster")

@@ -48,6 +48,13 @@ from linfed.statistics.intervals import median_interval, nan_as_worst
 from ._fedrep import DRAWN, NOISE_VARIANCE, NOTEBOOK, PAPER, QUICK, Tuned
 
 SUMMARY = "FedRep paper, Figure 4: risk on a new client against its samples, FedRep, FedAvg, Local only"
+SECTION = "FedRep"
+HEADLINES = (
+    {"claim": "FedRep's error on a new client is small once m_new >= k"},
+    {"claim": "FedAvg's error on a new client stays high", "setting": "paper: m_new = 20"},
+    {"claim": "FedAvg, K = 10's error on a new client stays high", "setting": "paper: m_new = 20"},
+)
+PICTURES = {"": 1005}
 
 paper = partial(cite, "FedRep paper, section 5.1, Figure 4", threshold=True)
 ACCURATE = paper(

@@ -32,6 +32,8 @@ from linfed.system.memory import peak_memory
 from ._fedrep import PAPER, Setting
 
 SUMMARY = "a million clients, d = 1000: distance against rounds, measured and predicted; time and memory of a round"
+SECTION = "FedRep"
+PICTURES = {"": 1005}
 
 
 def clock(state: lf.State, truth: lf.Truth | None) -> Any:

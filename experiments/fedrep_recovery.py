@@ -43,6 +43,8 @@ from linfed.statistics.intervals import mean_interval, median_interval
 from ._spectral import LOOKS, MOMENTS, PAIRS, spectral
 
 SUMMARY = "fixed samples that determine B*: local recovery, the minimum with noise, and the starts that reach it"
+SECTION = "FedRep"
+PICTURES = {"": 1400}
 
 TRUTH, RANDOM = "near B*", "random start"
 LOOK: dict[str, Look] = {TRUTH: KINDS[2], MOMENTS: LOOKS[MOMENTS], PAIRS: LOOKS[PAIRS], RANDOM: KINDS[-1]}

@@ -30,6 +30,8 @@ from linfed.statistics.findings import Finding, judge
 from ._fedrep_noisy import NEAR, OWN, Noisy, over, price
 
 SUMMARY = "Sample cost of heads refitted in every round, over k, m, p, noise, initial B and distributions of x"
+SECTION = "FedRep"
+PICTURES = {"": 1005}
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "k = 1, m = k + 4": {"rank": 1, "n_samples": 5},

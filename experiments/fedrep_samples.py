@@ -52,6 +52,18 @@ from ._fedrep_search import (
 )
 
 SUMMARY = "FedRep paper, Theorem 1: the smallest m against n, d, k, kappa, p, noise, step size and rounds"
+SECTION = "FedRep"
+HEADLINES = (
+    {"claim": "With Theorem 1's m, c = 1, half of the runs go from distance 0.9 to 0.01 in all settings"},
+    {"claim": "Theorem 1's m is tight to a factor of 10: one c is sufficient in all settings, a tenth of it in none"},
+    {"claim": "The smallest m grows in kappa at most as fast as Theorem 1's"},
+    {"claim": "Theorem 1's m is tight in kappa"},
+    {"claim": "Over rounds that grow like kappa^2 the samples per client grow like kappa^4"},
+    {"claim": "Where d / p dominates, the samples per client over a fixed number of rounds grow like k"},
+    {"claim": "With many clients the smallest m grows at most like log(n) + d/n"},
+)
+PICTURES = {"": 1400}
+REDUCED = {"samples": {"without": ("margin", "reached", "count")}}
 
 paper = partial(cite, "FedRep paper, section 4.2")
 SCALES = paper("the sample complexity scales as Theta(log(n) + d/n)")

@@ -38,6 +38,8 @@ from ._fedrep_noisy import NEAR, OWN, Noisy, at_the_end, over
 from ._fedrep_rivals import Averaged, KnownHeads, MatrixStep, RefittedEvery
 
 SUMMARY = "FedRep with label noise: the best step size in every round, against other schedules and head updates"
+SECTION = "FedRep"
+PICTURES = {"": 1400}
 
 BEST, CONSTANT, OVER_T, SHIFTED, AVERAGED = ("best schedule", "constant step", "a/t", "a/(t + t0)", "averaged iterates")
 RARELY, REMEMBER, KNOWN, MATRIX = ("heads every 10 rounds", "gradient heads", "known heads", "matrix step")

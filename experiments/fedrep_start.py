@@ -40,6 +40,8 @@ from linfed.statistics.intervals import Measured, as_factor, first_round_below, 
 from ._spectral import AVERAGES, LOOKS, MOMENTS, PAIRS, TWO, spectral
 
 SUMMARY = "FedRep's initialisation: rounds from spectral estimates, from a random start and from given distances"
+SECTION = "FedRep"
+PICTURES = {"": 1400}
 
 RANDOM, GIVEN = "random start", "given distance"
 STARTS = (RANDOM, MOMENTS, AVERAGES, PAIRS, TWO)

@@ -39,6 +39,16 @@ from linfed.theory.fedrep.theorem1 import bound, judges, runs
 from ._theorem1 import NAMES, PAIRS, RIVAL, THEOREM, Setting, moved
 
 SUMMARY = "FedRep paper, Theorem 1: the verdict on its bound over a grid, and how loose it is"
+SECTION = "FedRep"
+HEADLINES = (
+    {
+        "claim": "dist_T <= (1 - eta E0 sigma_min^2 / 2)^(T/2) dist_0 in every round, if m is the theorem's with C = 1",
+        "wording": "the distance falls geometrically, by (10)",
+    },
+)
+PICTURES = {"looseness": 1400}
+CURVES = ("step", "condition", "start", "at the rival's m")  # their curves are drawn
+REDUCED = {"runs": {"without": lambda row: () if row["name"] in CURVES else ("distance",)}}
 
 PLAIN = ("dim", "rank", "n_clients", "participants", "n_samples", "step_size", "noise_std")
 PLAIN += ("batch_rounds", "head_steps", "ridge")

@@ -36,6 +36,8 @@ from ._mixture import HELD_OUT, Mixture
 UNPAIRED = "mean difference in accuracy between the largest and the smallest dimension, percentage points"
 
 SUMMARY = "FLUTE against FedRep on Gaussian classes in up to 10,000 dimensions, with fresh samples"
+SECTION = "FLUTE"
+PICTURES = {"": 2070}
 
 
 @dataclass(frozen=True, kw_only=True)

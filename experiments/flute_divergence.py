@@ -44,6 +44,13 @@ from linfed.theory.flute import judge_divergence, judge_unbounded
 from ._flute import FLUTE_STEP, GAMMA2, SPECTRA, Weighted
 
 SUMMARY = "FLUTE paper, Appendix C.1: divergence for gamma1 > 2 gamma2, against an objective that is unbounded below"
+SECTION = "FLUTE"
+HEADLINES = (
+    {"claim": "gamma1 > 2 gamma2 usually diverges"},
+    {"claim": "gamma1 > 2 gamma2 usually diverges, beyond the paper's m"},
+)
+PICTURES = {"": 1400}
+REDUCED = {"phase": {"without": ("gradient", "limit", "diverged_counts", "outward_counts")}}
 
 USUALLY_DIVERGES = cite(
     "FLUTE paper, C.1, Figure 4",

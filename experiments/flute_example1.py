@@ -52,6 +52,12 @@ from linfed.statistics.intervals import first_round_below, quantiles
 from ._flute import FLUTE_STEP, spectrum
 
 SUMMARY = "FLUTE paper, Example 1: which averages of local representations recover the top direction"
+SECTION = "FLUTE"
+HEADLINES = (
+    {"claim": "With w = sqrt(lambda/M) the average is closer to u_1 than with w = lambda"},
+    {"claim": "The average with w = sqrt(lambda/M) recovers u_1"},
+)
+PICTURES = {"": 1400}
 
 POWERS = {"w = lambda": 1.0, "w = sqrt(lambda/M)": 0.5, "w = 1": 0.0}
 """Name of each average, and the power p in ``w_i ~ lambda_i^p``."""

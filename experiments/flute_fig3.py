@@ -48,6 +48,7 @@ from ._flute import DOUBLED, FLUTE, FLUTE_STEP, RIVALS, SPECTRA, SPEEDS, SUMMED,
 from ._flute_compared import (
     FIG1,
     LEVEL,
+    NOT_DRAWN,
     Comparison,
     at_speeds,
     curves_figure,
@@ -59,6 +60,42 @@ from ._flute_compared import (
 )
 
 SUMMARY = "FLUTE paper, Figure 3: mean client error against rounds on a given spectrum, k = 2 to 8, 15 and 30 clients"
+SECTION = "FLUTE"
+HEADLINES = (
+    {
+        "claim": "FLUTE needs fewer rounds than FedRep (RI)",
+        "among": (
+            "0.03: 2d/(i+1)",
+            "all at the paper's step 0.03, FedRep averaging over clients, singular values 2d/(i+1)",
+        ),
+    },
+    {
+        "claim": "FLUTE needs fewer rounds than FedRep (RI)",
+        "among": (
+            "0.03: 2d-i+1",
+            "all at the paper's step 0.03, FedRep averaging over clients, singular values 2d-i+1",
+        ),
+    },
+    {
+        "claim": "FLUTE needs fewer rounds than FedRep (RI)",
+        "among": ("0.03, factor 2: ", "all at the paper's step 0.03, FLUTE with its main text's gradient"),
+    },
+    {
+        "claim": "FLUTE needs fewer rounds than FedRep (RI)",
+        "among": ("0.03, summed: ", "all at the paper's step 0.03, FedRep summing over clients"),
+    },
+    {"claim": "FLUTE needs fewer rounds than FedRep (RI)", "among": ("tuned: ", "every method at its best step")},
+    {
+        "claim": "FLUTE's final error falls with n",
+        "among": ("0.03: ", "all at the paper's step 0.03, FedRep averaging over clients"),
+    },
+    {
+        "claim": "FLUTE's final error falls with n, relative to the truncation's own",
+        "among": ("0.03: ", "all at the paper's step 0.03, FedRep averaging over clients"),
+    },
+)
+PICTURES = {"": 1400, "ranks": 1400}
+REDUCED = {"runs": {"without": lambda row: NOT_DRAWN if row["speed"] == TUNED else (*NOT_DRAWN, "final")}}
 
 FALLS_WITH_CLIENTS = cite(
     "FLUTE paper, C.1, Figure 3",

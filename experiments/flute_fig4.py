@@ -40,6 +40,9 @@ from linfed.statistics.intervals import nan_as_worst, quantiles
 from ._flute import FLUTE_STEP, GAMMA2, SPECTRA, TUNED, Weighted
 
 SUMMARY = "FLUTE paper, Figure 4: gamma1 against gamma2, three pairs of weights"
+SECTION = "FLUTE"
+HEADLINES = ({"claim": "gamma1 = gamma2 has a smaller error than gamma1 = 2 gamma2"},)
+PICTURES = {"": 1400}
 
 EQUAL_BEST = cite(
     "FLUTE paper, C.1, Figure 4",

@@ -39,6 +39,9 @@ from linfed.statistics.scaling import judge_farthest_off, judge_one_constant, ju
 from linfed.theory.flute import flute_step_limit
 
 SUMMARY = "FLUTE paper, Theorem 5.1: exponents of the floor in m, n, d and Delta, measured and predicted"
+SECTION = "FLUTE"
+HEADLINES = ({"claim": "The error falls at least like m^-1/2"},)
+PICTURES = {"": 1400}
 
 REMARKS = "FLUTE paper, Remark 5.2"
 SAMPLES = cite(REMARKS, "the per-client sample complexity scales in O(max{d, M} / (M eps^2))")

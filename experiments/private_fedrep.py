@@ -49,6 +49,8 @@ from ._fedrep_rivals import mean_square
 from ._fedrep_search import label_axes
 
 SUMMARY = "FedRep with the Gaussian mechanism: radius, best number of rounds and clip against epsilon"
+SECTION = "FedRep"
+PICTURES = {"": 1400}
 
 PUBLISHED, LARGER, MORE = "published sizes", "larger d and k", "more samples"
 CONSTANT, BEST = "constant step", "best schedule"

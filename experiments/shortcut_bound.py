@@ -31,6 +31,12 @@ from linfed.statistics.findings import Finding
 from linfed.theory import shortcut
 
 SUMMARY = "shortcut draft: its equations as identities over a run, and the terms of its bound (22)"
+SECTION = "The shortcut draft"
+HEADLINES = (
+    {"claim": "Equation (9) as printed is an identity over (2)-(5)"},
+    {"claim": "dist stays below the sum of its terms (22)"},
+)
+PICTURES = {"": 1400}
 
 CLOSED = "(2)-(5)"
 METHODS: dict[str, dict[str, Any]] = {
@@ -42,6 +48,13 @@ METHODS: dict[str, dict[str, Any]] = {
 SERIES = [field.name for field in fields(shortcut.ShortcutTrace) if field.name != "rounds"]
 TERMS = dict(zip(("contraction", "concentration", "shortcut", "noise"), KINDS, strict=False))
 """Colour and marker of each term of (22)."""
+UNUSED = ("inverse", "identity", "heads", "printed", "shortcuts")
+REDUCED = {
+    "terms": {  # the figures show the terms of the runs with noise
+        "without": lambda row: UNUSED if row["noise_std"] else (*UNUSED, *TERMS, "distance"),
+        "deciles": (*TERMS, "distance"),
+    }
+}
 
 
 @dataclass(frozen=True, kw_only=True)

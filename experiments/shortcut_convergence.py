@@ -58,6 +58,9 @@ from linfed.statistics.intervals import bootstrap_interval, nan_as_worst, quanti
 from ._shortcut import LEARNED, Sized
 
 SUMMARY = "Shortcut draft: Algorithm 1, (2)-(5) and a joint ridge against FedRep and Local only, m below and above d"
+SECTION = "The shortcut draft"
+HEADLINES = ({"claim": "(2)-(5) learns B"},)
+PICTURES = {"": 1500}
 
 DRAFTED, SMALL = "Algorithm 1", "Algorithm 1, small"
 JACOBI, SEIDEL, JOINT = "(2)-(5)", "(2)-(5), gauss-seidel", "joint ridge"

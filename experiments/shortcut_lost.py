@@ -36,6 +36,8 @@ from linfed.theory.shortcut import judge_loss_exponent, judge_loss_rounds, short
 from ._shortcut import LEARNED, Sized
 
 SUMMARY = "Shortcut draft: how fast (2) to (5) lose a B near B*, over m and eta, measured and predicted"
+SECTION = "The shortcut draft"
+PICTURES = {"": 1400}
 
 FIXED, FRESH = ("fixed", "fresh")
 WORDS = {FIXED: "fixed", FRESH: "new"}

@@ -53,6 +53,8 @@ from linfed.statistics.thresholds import AMONG, COUNTED, line_counts, line_findi
 from ._shortcut import LEARNED, Sized
 
 SUMMARY = "Shortcut draft: where B is learned, over the size of the shortcuts, their step size, and a ridge on them"
+SECTION = "The shortcut draft"
+PICTURES = {"": 1500}
 
 TRUTHS = {
     "uncorrelated": "orthogonal, exactly uncorrelated",

@@ -44,6 +44,8 @@ from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, j
 from linfed.statistics.intervals import largest_factor
 
 SUMMARY = "a published experiment: moments, empirical risk and local averages against B*, and new clients"
+SECTION = "Other experiments"
+PICTURES = {"": 2070, "samples": 1400}
 
 MOMENTS, RISK, AVERAGES, ALONE = "MethodOfMoments", "BurerMonteiro", "LocalGram", "LocalOnly"
 ESTIMATORS = (MOMENTS, RISK, AVERAGES)

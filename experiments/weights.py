@@ -43,6 +43,8 @@ from linfed.statistics.intervals import Measured, as_factor, bootstrap_interval,
 from ._fedrep_rivals import mean_square
 
 SUMMARY = "FedRep where samples and noise differ by client: floors, edges and the limit for several weights"
+SECTION = "FedRep"
+PICTURES = {"": 1400}
 
 UNIFORM, SAMPLES, PAIRS, INVERSE = "equal", "proportional to m", "U-statistic's", "m/sigma^2"
 MANY, SETTLED = "best, many rounds", "best at its floor"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, MutableSequence
 from functools import partial
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
+from linfed._names import LETTERS
 from linfed.checks import check_bool, check_choice, check_instance, check_number, short_repr, suggestion
 
 A = TypeVar("A", bound=np.ndarray[Any, Any])
@@ -26,10 +27,6 @@ class Configuration:
             _check_positions(cls, args, kwargs)
         _check_names(cls, kwargs)
         return super().__new__(cls)
-
-
-LETTERS = {"k": "rank", "d": "dim", "n": "n_clients", "m": "n_samples", "eta": "step_size", "lr": "step_size"}
-"""Fields by the letters of the papers, for messages."""
 
 
 @functools.cache
@@ -108,15 +105,20 @@ def _value(value: Any) -> Any:
 
 
 def owned(value: Any) -> Any:
-    """Return a copy of a list, a dict or an array that nobody else can change; copies of arrays are read-only."""
+    """Return a copy of a sequence, a mapping or an array that nobody else can change; copies of arrays are read-only.
+
+    The copy of a mapping is a dict, and the copy of a sequence other than a tuple is a list.
+    """
     if isinstance(value, np.ndarray):
         if value.flags.writeable or value.base is not None:
             value = value.copy(order="K")
             value.setflags(write=False)
         return value
-    if type(value) in (list, tuple):
-        return type(value)(map(owned, value))
-    if type(value) is dict:
+    if type(value) is tuple:
+        return tuple(map(owned, value))
+    if isinstance(value, MutableSequence) and not isinstance(value, bytearray):
+        return list(map(owned, value))
+    if isinstance(value, Mapping):
         return {key: owned(part) for key, part in value.items()}
     return value
 

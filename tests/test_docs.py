@@ -216,10 +216,11 @@ def test_the_gallery_has_every_experiment_with_all_its_claims(site, tmp_path):
 
 def test_the_gallery_is_in_the_order_of_the_papers(site):
     gallery = site["gallery"]
-    modules = {name: gallery.load(name, gallery.EXPERIMENTS) for name in EXPERIMENTS if name.startswith("flute-")}
-    titles = [gallery.title(name, modules[name]) for name in gallery.ordered(modules)]
+    catalog = gallery.declared_in(gallery.EXPERIMENTS)
+    titles = [gallery.title(name, declared) for name, declared in catalog.items() if declared.section == "FLUTE"]
     assert titles[:3] == ["FLUTE, Figure 1", "FLUTE, Figure 3", "FLUTE, Figure 4"]
-    page = gallery.page("flute-theorem55", modules["flute-theorem55"], gallery.RUNS.read("flute-theorem55"))
+    name = "flute-theorem55"
+    page = gallery.page(name, catalog[name], gallery.load(name, gallery.EXPERIMENTS), gallery.RUNS.read(name))
     assert page.startswith("```{index} ! flute-theorem55, ! Theorem 5.5\n```\n\n# FLUTE, Theorem 5.5\n")
     assert titles.index("FLUTE, Theorem 5.1") + 1 == titles.index("FLUTE, Theorem 5.5") < titles.index("flute-minima")
 

@@ -20,7 +20,7 @@ from linfed.checks import check_integer
 from linfed.errors import UsageError
 from linfed.figures import style
 from linfed.reproduction.default_figure import default_figure
-from linfed.reproduction.experiments import cells_of, find, load_file, summary_of
+from linfed.reproduction.experiments import cells_of, declared_in, find, load_file
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
 from linfed.reproduction.record import ResultsFolder
 from linfed.reproduction.run import ReproduceOptions, cells_ready
@@ -154,7 +154,7 @@ def test_a_name_and_its_file_in_a_folder_of_experiments_are_the_same(folder):
         assert run("reproduce", asked, "--quick", "--workers", 1, "--experiments", package) == 0
     record = ResultsFolder(Path("results/quick")).read("mine-one")
     assert (record.reused, record.file) == (4, None)
-    assert summary_of("mine-one", package) == "my summary"
+    assert declared_in(package)["mine-one"].summary == "my summary"
 
 
 ALONE = OWN.replace("from beside import LARGE", "LARGE = 1.0")
@@ -413,6 +413,17 @@ def test_settings_that_the_cells_reject_are_one_line(own, capsys):
     assert said.startswith("Traceback") == own
     if not own:
         assert said == "linfed: picky: 4 cells cannot run with size = 5: size = 5 must be at least 9\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("claims", "its claims cannot be judged"), ("plot", "its figures cannot be")]
+)
+def test_claims_and_figures_that_exit_are_an_error(name, what, capsys):
+    write("leaves.py", OWN.replace("from beside import LARGE", "LARGE = 1") + f"\ndef {name}(tables):\n    exit(0)\n")
+    assert run("reproduce", "leaves.py", "--workers", 1) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"linfed: leaves: {what}")
+    assert told.endswith("(SystemExit: 0). The tables are saved: correct the error, and run linfed replot leaves.py\n")
 
 
 def test_all_saved_runs_include_own_files(capsys):

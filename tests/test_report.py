@@ -24,7 +24,7 @@ from linfed import cli
 from linfed.errors import UsageError
 from linfed.figures.style import STYLE
 from linfed.report.page import page
-from linfed.report.scoreboard import SENTENCES, measured
+from linfed.report.scoreboard import measured
 from linfed.report.statements import Statement, ordered, outcome, statements
 from linfed.report.write import collected
 from linfed.statistics.findings import AGAINST, Verdict
@@ -329,7 +329,7 @@ def test_long_reports_list_the_scoreboard_and_count_other_claims():
         assert f"{row.paper}; {one.setting}: {measured(one.worst)}; required: {one.required}; " in lists[kind]
         assert (one.worst.verdict.kind == AGAINST) == (kind == "contradicts")
     others = sum(map(int, re.findall(r"<p>(\d+) other claims?: ", text)))
-    main = {(sentence.experiment, sentence.claim) for sentence in SENTENCES}
+    main = {(name, one.claim) for name, declared in found.declared.items() for one in declared.headlines}
     every = [(name, one.claim) for name, record in found.records.items() for one in statements(record)]
     assert others == sum(one not in main for one in every) > 100
 

@@ -4,10 +4,16 @@ import math
 
 import pytest
 
-from docs.vocabulary import RUNS
-from linfed.report.scoreboard import SENTENCES, markdown, measured, number, rows
+from docs.vocabulary import RUNS, TOP
+from linfed import cli
+from linfed.errors import UsageError
+from linfed.report.scoreboard import markdown, measured, number, rows
+from linfed.reproduction.declarations import SECTIONS, Declarations, Headline, declarations_of, page_order
+from linfed.reproduction.experiments import declared_by, declared_in
 from linfed.reproduction.record import ResultsFolder, RunRecord
 from linfed.statistics.findings import Finding, judge
+
+DECLARED = declared_in(TOP / "experiments")
 
 
 @pytest.fixture(scope="module")
@@ -15,40 +21,46 @@ def runs():
     return RUNS.records()
 
 
-def _record(name, *claims, quick=False):
-    return {name: RunRecord(experiment=name, quick=quick, claims=claims)}
+def _record(name, *claims, quick=False, **fields):
+    return {name: RunRecord(experiment=name, quick=quick, claims=claims, **fields)}
 
 
-def test_every_sentence_is_judged_in_the_committed_runs(runs):
-    found = rows(runs)
-    for row, sentence in zip(found, SENTENCES, strict=True):
-        start, name = sentence.among
-        assert (row.experiment, row.judged) == (sentence.experiment, sentence.claim + (f", {name}" if name else ""))
+def _declared(**headline):
+    return Declarations(headlines=(Headline(**headline),))
+
+
+def test_every_headline_is_judged_in_the_committed_runs(runs):
+    found = rows(runs, DECLARED)
+    headlines = [(name, headline) for name, declared in DECLARED.items() for headline in declared.headlines]
+    assert len(headlines) > 50
+    for row, (experiment, headline) in zip(found, headlines, strict=True):
+        start, name = headline.among
+        assert (row.experiment, row.judged) == (experiment, headline.claim + (f", {name}" if name else ""))
         claims = [
             claim
             for claim in runs[row.experiment].claims
-            if claim.claim == sentence.claim and claim.setting.startswith(start)
+            if claim.claim == headline.claim and claim.setting.startswith(start)
         ]
         assert sum(row.verdicts.values()) == sum(claim.statistic == row.statistic for claim in claims)
         assert len({claim.setting for claim in claims}) <= sum(row.verdicts.values())  # every setting counts
-        assert sentence.setting in ("", row.setting)
+        assert headline.setting in ("", row.setting)
         assert row.setting in {claim.setting for claim in claims}
 
 
 def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_something_was_judged(runs):
-    text = SENTENCES[0].claim
+    text = DECLARED["fedrep-fig1"].headlines[0].claim
     claims = [
         _claim(text, "m = 5", math.nan),
         _claim(text, "m = 10", 0.25),
         _claim(text, "m = 20", 1234.5),
     ]
-    (row,) = rows(_record("fedrep-fig1", *claims, *_others("fedrep-fig1", text)))[:1]
+    (row,) = rows(_record("fedrep-fig1", *claims, *_others("fedrep-fig1", text)), DECLARED)[:1]
     assert row.verdict == "SUPPORTED 2, VACUOUS 1"
     assert (row.setting, row.measured) == ("m = 10", "0.25 [0.25, 0.25]")
     assert (row.paper, row.wording) == ("A paper, Figure 1", "“as 'it' says|so”")
     assert "says\\|so" in markdown([row])
     assert "(https://a/fedrep-fig1/)" in markdown([row], "https://a/{}/")
-    assert rows({}) == []
+    assert rows({}, DECLARED) == []
 
 
 def _claim(text, where, value):
@@ -58,42 +70,48 @@ def _claim(text, where, value):
 
 
 def _others(experiment, text):
-    return [_claim(one.claim, "", 0.5) for one in SENTENCES if one.experiment == experiment and one.claim != text]
+    return [_claim(one.claim, "", 0.5) for one in DECLARED[experiment].headlines if one.claim != text]
 
 
 def test_a_row_may_count_the_settings_of_one_kind_only():
-    sentence = next(one for one in SENTENCES if one.among[0])
-    claims = [
-        _claim(sentence.claim, "elsewhere: k = 2", 0.1),
-        _claim(sentence.claim, f"{sentence.among[0]}k = 2", 0.5),
-    ]
-    every = [*claims, *_others(sentence.experiment, sentence.claim)]
-    found = rows(_record(sentence.experiment, *every, quick=True))
-    row = next(row for row in found if row.judged == f"{sentence.claim}, {sentence.among[1]}")
+    claims = [_claim("faster", "elsewhere: k = 2", 0.1), _claim("faster", "0.03: k = 2", 0.5)]
+    declared = {"one": _declared(claim="faster", among=("0.03: ", "at the paper's step"))}
+    (row,) = rows(_record("one", *claims), declared)
+    assert row.judged == "faster, at the paper's step"
     assert (row.verdict, row.measured) == ("SUPPORTED", "0.5 [0.5, 0.5]")
 
 
-def test_a_kind_of_settings_that_is_not_there_is_told():
-    """Of a full run: a quick one may lack it."""
-    sentence = next(one for one in SENTENCES if one.among[0])
-    claims = [_claim(sentence.claim, "elsewhere", 0.5), *_others(sentence.experiment, sentence.claim)]
-    with pytest.raises(ValueError, match="has no setting that begins with"):
-        rows(_record(sentence.experiment, *claims))
+MISSING = {
+    "claim": ({"claim": "fastr"}, r"no claim is 'fastr' \(did you mean 'faster'\?\)"),
+    "setting": ({"claim": "faster", "setting": "k = 3"}, "'faster' has no setting 'k = 3'"),
+    "settings": ({"claim": "faster", "among": ("tuned", "all")}, "'faster' has no setting that begins with 'tuned'"),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_a_headline_that_matches_no_claim_is_an_error(name):
+    """Of a full run: a quick one, or one with changed fields, may lack it."""
+    headline, told = MISSING[name]
+    claim, declared = _claim("faster", "k = 2", 0.5), {"one": _declared(**headline)}
+    with pytest.raises(UsageError, match=rf"^one: HEADLINES\[0\]: {told}; linfed replot judges an older run again"):
+        rows(_record("one", claim), declared)
+    for partial in ({"quick": True}, {"set": {"rank": 3}}):
+        assert len(rows(_record("one", claim, **partial), declared)) == (name == "setting")
 
 
 def test_the_first_row_of_a_theorem_is_its_bound_not_the_constant_of_its_proof():
     """A bound that says nothing in a setting is VACUOUS there, and its row says so."""
-    first = next(one.claim for one in SENTENCES if one.experiment == "flute-theorem55")
-    assert first == "The error stays below 1,600 x the bound of Theorem 5.5 after T_R"
+    first = DECLARED["flute-theorem55"].headlines[0]
+    assert first.claim == "The error stays below 1,600 x the bound of Theorem 5.5 after T_R"
 
 
 def test_a_row_names_its_statistic_with_the_required_range(runs):
     """Without the setting, the statistic and the range, a number in the table would mean nothing."""
-    header, _, *lines = markdown(rows(runs)).splitlines()
+    header, _, *lines = markdown(rows(runs, DECLARED)).splitlines()
     assert (
         header == "| claim | statistic and required range | measured (95 % CI) | verdicts over settings | experiment |"
     )
-    for row, line in zip(rows(runs), lines, strict=True):
+    for row, line in zip(rows(runs, DECLARED), lines, strict=True):
         assert f"; required: {row.required} | {row.measured} | {row.verdict} | {row.experiment} |" in line
         assert row.statistic.replace("|", "\\|") in line
 
@@ -115,13 +133,134 @@ def test_infinite_ends_are_told(interval, text):
     assert measured(found) == text
 
 
-def test_a_sentence_that_its_experiment_no_longer_judges_is_told():
-    with pytest.raises(ValueError, match="fedrep-fig1 has no claim"):
-        rows(_record("fedrep-fig1", _claim("something else", "", 0.5)))
-
-
 def test_other_files_of_a_folder_are_left_out(tmp_path):
     (tmp_path / "benchmarks.json").write_text("[]")
     (tmp_path / "sweep.json").write_text('{"quick": true}')
     ResultsFolder(tmp_path).write(RunRecord(experiment="one", quick=False))
     assert list(ResultsFolder(tmp_path).records()) == ["one"]
+
+
+# --- declarations --------------------------------------------------------------------------------------------
+
+
+def test_every_experiment_declares_its_section_and_one_line():
+    for name, declared in DECLARED.items():
+        source = (TOP / "experiments" / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
+        assert "\nSECTION = " in source, name
+        assert declared.section in SECTIONS, name
+        assert declared.summary, name
+    sections = [declared.section for declared in DECLARED.values()]
+    assert list(dict.fromkeys(sections)) == list(SECTIONS)
+    for name in ("private-fedrep", "anisotropy", "weights", "compression", "wider-rank"):
+        assert DECLARED[name].section == "FedRep"
+
+
+def test_pages_are_ordered_by_section_place_and_name():
+    """At one place, the experiment with the place in its name comes first; own sections come last."""
+    declared = {
+        name: Declarations(summary=summary, section=section)
+        for name, summary, section in (
+            ("mine", "", "Mine"),
+            ("flute-b", "", "FLUTE"),
+            ("flute-a", "FLUTE, a setting", "FLUTE"),
+            ("bounds", "FLUTE paper, Theorem 5.5, bounds", "FLUTE"),
+            ("flute-theorem55", "FLUTE paper, Theorem 5.5: a bound", "FLUTE"),
+            ("flute-theorem51", "FLUTE paper, Theorem 5.1: rates", "FLUTE"),
+            ("flute-fig10", "FLUTE paper, Figure 10: errors", "FLUTE"),
+            ("flute-fig2", "FLUTE paper, Figure 2: errors", "FLUTE"),
+            ("zero", "", "FedRep"),
+        )
+    }
+    wanted = "zero flute-fig2 flute-fig10 flute-theorem51 flute-theorem55 bounds flute-a flute-b mine"
+    assert page_order(declared) == wanted.split()
+
+
+WRONG = {
+    "summary": ("SUMMARY = ('one', 'two')", "SUMMARY = ('one', 'two') must be one line of text"),
+    "lines": ("SUMMARY = 'one\\ntwo'", "SUMMARY = 'one\\ntwo' must be one line of text"),
+    "section": ("SECTION = None", "SECTION = None must be one line of text"),
+    "one headline": ("HEADLINES = 'it falls'", "HEADLINES = 'it falls' must be a tuple of dicts"),
+    "a text": ("HEADLINES = ('it falls',)", "HEADLINES[0] = 'it falls' must be a dict with 'claim' and some of"),
+    "a field": ("HEADLINES = ({'claim': 'x', 'seting': 'y'},)", "must be a dict with 'claim' and some of 'setting',"),
+    "no claim": ("HEADLINES = ({'setting': 'y'},)", "HEADLINES[0] = {'setting': 'y'} must be a dict with 'claim'"),
+    "a type": ("HEADLINES = ({'claim': 3},)", "HEADLINES[0]['claim'] = 3 must be a text"),
+    "among": ("HEADLINES = ({'claim': 'x', 'among': 'ab'},)", "HEADLINES[0]['among'] = 'ab' must be a pair of texts"),
+    "pictures": ("PICTURES = ['']", "PICTURES = [''] must be a dict from keys of figures to widths in pixels"),
+    "a key": ("PICTURES = {0: 1400}", "PICTURES = {0: 1400} must be a dict from keys of figures to widths in pixels"),
+    "a width": ("PICTURES = {'a': 0.5}", "PICTURES['a'] = 0.5 must be a width in pixels"),
+    "syntax": ("SUMMARY = ", "one.py, line 2: SyntaxError: "),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_declaration_is_one_line(name, tmp_path):
+    line, told = WRONG[name]
+    (tmp_path / "one.py").write_text(f"def cells(): return []\n{line}\n")
+    with pytest.raises(UsageError) as caught:
+        declared_by(tmp_path / "one.py")
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_declaration_of_a_loaded_module_is_checked_too(tmp_path):
+    with pytest.raises(UsageError, match=r"one\.py: SECTION = 3 must be one line of text"):
+        declarations_of({"SECTION": 3, "OTHER": 4}, tmp_path / "one.py")
+
+
+PLANTED = """
+from dataclasses import dataclass
+import linfed as lf
+
+SUMMARY = "FedRep paper, Figure 9: errors that fall"
+SECTION = "FedRep"
+HEADLINES = ({"claim": "The error falls", "setting": "size = 2"},)
+
+@dataclass(frozen=True)
+class Cell:
+    size: int = 1
+
+    def run(self):
+        return {"error": 1 / self.size}
+
+def cells(quick):
+    return lf.grid(Cell(), size=(1, 2))
+
+def claims(tables):
+    for row in tables["runs"]:
+        yield lf.Finding(
+            claim="The error falls", setting=f"size = {row['size']}", statistic="error", source="our prediction",
+            estimate=row["error"], low=row["error"], high=row["error"], claimed_high=1.0,
+        )
+"""
+
+
+def test_a_planted_experiment_is_on_every_page_from_its_own_file(tmp_path, monkeypatch, capsys):
+    """No other file names it: not the list, not the report, not the scoreboard. A wrong headline is told at once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = tmp_path / "planted_experiments"  # a name of its own: modules are cached by name
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "falling.py").write_text(PLANTED)
+    (folder / "wrong.py").write_text(PLANTED.replace('{"claim": "The error falls"', '{"claim": "The error fals"'))
+    options = ("--experiments", str(folder), "--out", "out", "--workers", "1")
+    assert cli.main(["reproduce", "falling", *options]) == 0
+    assert cli.main(["list", "--experiments", str(folder)]) == 0
+    assert "Figure 9: errors that fall" in capsys.readouterr().out
+    found = rows(ResultsFolder(tmp_path / "out").records(), declared_in(folder))
+    assert [(row.experiment, row.setting, row.verdict) for row in found] == [("falling", "size = 2", "SUPPORTED 2")]
+    monkeypatch.setattr("linfed.report.write.experiments_folder", lambda given: folder)
+    assert cli.main(["report", "out"]) == 0
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "<h3>FedRep</h3><ul><li>The error falls" in page
+    assert "Figure 9: errors that fall" in page
+    capsys.readouterr()
+    missing = "HEADLINES[0]: no claim is 'The error fals' (did you mean 'The error falls'?)"
+    assert cli.main(["reproduce", "wrong", *options]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert f"wrong.py: {missing}; correct it, and run linfed replot wrong --out out" in error
+    assert len(ResultsFolder(tmp_path / "out").read("wrong").claims) == 2  # nothing is lost
+    assert cli.main(["report", "out"]) == 2
+    assert f"wrong: {missing}; linfed replot judges an older run again" in capsys.readouterr().err
+    assert cli.main(["reproduce", "wrong", "--quick", *options]) == 0
+    assert missing in " ".join(capsys.readouterr().out.split())

@@ -30,16 +30,16 @@ def run(given: argparse.Namespace) -> int:
     """Print the algorithms and the experiments."""
     from linfed.algorithms import ALGORITHMS
     from linfed.reproduction.committed import committed_runs
-    from linfed.reproduction.experiments import experiment_files, experiments_folder, summary_of
+    from linfed.reproduction.experiments import declared_in, experiment_files, experiments_folder
     from linfed.sweeps.progress import format_duration
 
     folder, results = experiments_folder(given.experiments), results_folder(given)
     _print_table("algorithms", [(name, algorithm.summary) for name, algorithm in ALGORITHMS.items()])
-    committed = committed_runs()
+    committed, declared = committed_runs(), declared_in(folder)
     rows = []
     for name in experiment_files(folder):
         time = format_duration(committed[name].seconds).removeprefix("about ") if name in committed else "-"
-        rows.append((name, time, _states(name, results), summary_of(name, folder)))
+        rows.append((name, time, _states(name, results), declared[name].summary))
     _print_table(f"experiments, time of a full run on two processors, and saved runs in {str(results.path)!r}", rows)
     return 0
 

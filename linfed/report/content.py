@@ -11,6 +11,7 @@ from linfed.report.compare import Comparison
 from linfed.report.pictures import Picture
 from linfed.report.scoreboard import Row
 from linfed.report.statements import ordered
+from linfed.reproduction.declarations import Declarations
 from linfed.reproduction.record import ResultsFolder, RunRecord
 from linfed.system.machine import commit_date
 
@@ -32,8 +33,8 @@ class Content:
         Records by the name of the experiment.
     scoreboard : list of Row
         Rows of the scoreboard.
-    summaries : dict of str to str
-        Summary of each experiment; empty if unknown.
+    declared : dict of str to Declarations
+        Declarations of each experiment; empty ones if they are unknown.
     pictures : dict of str to list of Picture
         Figures of each experiment.
     moved : Comparison or None
@@ -46,7 +47,7 @@ class Content:
     folder: ResultsFolder
     records: Mapping[str, RunRecord]
     scoreboard: list[Row]
-    summaries: Mapping[str, str]
+    declared: Mapping[str, Declarations]
     pictures: Mapping[str, list[Picture]]
     moved: Comparison | None = None
     against: str = ""

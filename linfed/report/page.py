@@ -10,15 +10,12 @@ from importlib import resources
 from linfed.report.compare import Pair
 from linfed.report.content import Content, commit_of, date_of, machine_of, totals
 from linfed.report.pictures import Picture
-from linfed.report.scoreboard import SENTENCES, measured, place_of
-from linfed.report.statements import Statement, ordered, outcome, paper_of, statements
+from linfed.report.scoreboard import measured, place_of
+from linfed.report.statements import Statement, ordered, outcome, statements
 from linfed.statistics.findings import Finding, Verdict, required
 
 OUTCOMES = {"agrees": "What agrees", "contradicts": "What contradicts", "undecided": "What is undecided"}
 """Titles of the lists, by the outcomes that `outcome` returns."""
-
-MAIN = {(sentence.experiment, sentence.claim) for sentence in SENTENCES}
-"""Experiment and text of the claims of the scoreboard."""
 
 FEW = 3
 """Largest number of experiments of a report that lists all statements and unfolds the experiments."""
@@ -110,27 +107,30 @@ def _link(name: str) -> str:
 
 
 def _list(content: Content, kind: str) -> str:
-    """Return the claims with an outcome, by paper.
+    """Return the claims with an outcome, by section.
 
     These are the claims of the scoreboard, with the setting that is nearest to failing. In a report on few experiments
     all other statements follow; otherwise they are counted.
     """
+    main = {(name, one.claim) for name, declared in content.declared.items() for one in declared.headlines}
     papers: dict[str, list[str]] = {}
     for row in content.scoreboard:
         if outcome(row.verdicts) == kind:
             place = _place(row.paper, Statement(row.claims))
-            papers.setdefault(paper_of(row.experiment), []).append(
+            papers.setdefault(content.declared[row.experiment].section, []).append(
                 _entry(row.judged, ordered(row.verdicts), place, row.experiment)
             )
     others: dict[str, int] = {}
     for name, record in content.records.items():
         for one in statements(record):
-            if outcome(one.verdicts) != kind or (name, one.claim) in MAIN:
+            if outcome(one.verdicts) != kind or (name, one.claim) in main:
                 continue
             others[name] = others.get(name, 0) + 1
             if len(content.records) <= FEW:
                 place = _place(place_of(one.source), one)
-                papers.setdefault(paper_of(name), []).append(_entry(one.claim, one.verdicts, place, name))
+                papers.setdefault(content.declared[name].section, []).append(
+                    _entry(one.claim, one.verdicts, place, name)
+                )
     parts = [f"<h3>{escape(paper)}</h3><ul>{''.join(entries)}</ul>" for paper, entries in papers.items()]
     if others and len(content.records) > FEW:
         count = sum(others.values())
@@ -217,7 +217,7 @@ def _experiment(content: Content, name: str) -> str:
     notes = record.remarks or (missing,) * (not pictures)
     return (
         f'<details class="experiment" id="{escape(name)}"{" open" * (len(content.records) <= FEW)}>'
-        f"<summary><h3>{escape(name)}{quick}</h3> {verdicts}<br>{escape(content.summaries[name])}</summary>"
+        f"<summary><h3>{escape(name)}{quick}</h3> {verdicts}<br>{escape(content.declared[name].summary)}</summary>"
         f'<p class="source">{escape("; ".join(filter(None, parts)))}</p>'
         + "".join(f"<p>{escape(note)}</p>" for note in notes)
         + "".join(map(_figure, pictures))

@@ -13,20 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from linfed.report.scoreboard import counted, measured
+from linfed.reproduction.declarations import Declarations
 from linfed.reproduction.record import RunRecord
 from linfed.statistics.findings import AGAINST, FOR, NOT_JUDGED, OWN_PREDICTION, Finding, Verdict, required
-
-PAPERS = {
-    "fedrep": "FedRep",
-    "flute": "FLUTE",
-    "shortcut": "The shortcut draft",
-    "fedavg": "Averaging",
-    "averaging": "Averaging",
-}
-"""Title of each section, by the first part of an experiment's name."""
-
-OTHERS = "Other experiments"
-"""Title of the section of experiments with another name."""
 
 
 @dataclass(frozen=True)
@@ -98,18 +87,23 @@ def statements(record: RunRecord) -> list[Statement]:
     return [Statement(group) for group in found.values()]
 
 
-def sections(records: Mapping[str, RunRecord]) -> dict[str, dict[str, list[Statement]]]:
-    """Return the theoretical statements of runs by section and experiment, without experiments that have none."""
-    found: dict[str, dict[str, list[Statement]]] = {title: {} for title in (*PAPERS.values(), OTHERS)}
+def sections(
+    records: Mapping[str, RunRecord], declared: Mapping[str, Declarations]
+) -> dict[str, dict[str, list[Statement]]]:
+    """Return the theoretical statements of runs by section and experiment, without experiments that have none.
+
+    Parameters
+    ----------
+    records : mapping of str to RunRecord
+        Records by the name of the experiment.
+    declared : mapping of str to Declarations
+        Declarations of the experiments, in the order of the pages.
+    """
+    found: dict[str, dict[str, list[Statement]]] = {one.section: {} for one in declared.values()}
     for name in sorted(records):
         if group := [one for one in statements(records[name]) if one.is_theoretical]:
-            found[paper_of(name)][name] = group
-    return {title: groups for title, groups in found.items() if groups}
-
-
-def paper_of(experiment: str) -> str:
-    """Return the title of the section of an experiment."""
-    return PAPERS.get(experiment.partition("-")[0], OTHERS)
+            found[declared[name].section][name] = group
+    return {section: groups for section, groups in found.items() if groups}
 
 
 def ordered(verdicts: Mapping[str, int]) -> dict[str, int]:

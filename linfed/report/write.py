@@ -9,13 +9,13 @@ from tqdm import tqdm
 
 from linfed.checks import check_progress
 from linfed.errors import UsageError
-from linfed.report import scoreboard
 from linfed.report.compare import compare
 from linfed.report.content import Content
 from linfed.report.page import page
 from linfed.report.pictures import pictures
-from linfed.report.scoreboard import Row
-from linfed.reproduction.experiments import experiment_files, experiments_folder, summary_of
+from linfed.report.scoreboard import rows
+from linfed.reproduction.declarations import Declarations, page_order
+from linfed.reproduction.experiments import declared_by, experiment_files, experiments_folder
 from linfed.reproduction.record import ResultsFolder, RunRecord, read_runs
 from linfed.system.files import replacing
 
@@ -55,15 +55,15 @@ def collected(folder: str, *, against: str | None = None) -> Content:
     """Return the contents of a report; the parameters are as in `write`."""
     where, records = read_runs(folder)
     before = None if against is None else read_runs(against, "--baseline")[1]
-    summaries = {name: _summary(record) for name, record in records.items()}
+    declared = _declared(records)
     return Content(
         path=folder,
         folder=where,
         records=records,
-        scoreboard=_scoreboard(records),
-        summaries=summaries,
+        scoreboard=rows(records, declared),
+        declared=declared,
         pictures={
-            name: pictures(record, where, records, summaries[name])
+            name: pictures(record, where, records, declared[name].summary)
             for name, record in tqdm(records.items(), desc="figures", disable=check_progress(None))
         },
         moved=None if before is None else compare(before, records),
@@ -71,24 +71,14 @@ def collected(folder: str, *, against: str | None = None) -> Content:
     )
 
 
-def _summary(record: RunRecord) -> str:
-    """Return the ``SUMMARY`` of an experiment in the experiments folder, or an empty text."""
+def _declared(records: Mapping[str, RunRecord]) -> dict[str, Declarations]:
+    """Return the declarations of the runs' experiments in the order of the pages; empty ones if they are unknown."""
     try:
-        name, folder = record.experiment, experiments_folder(None)
-        return summary_of(name, folder) if record.file is None and name in experiment_files(folder) else ""
+        files = experiment_files(experiments_folder(None))
     except UsageError:
-        return ""
-
-
-def _scoreboard(records: Mapping[str, RunRecord]) -> list[Row]:
-    """Return the rows of the scoreboard, without runs of older code that lack a claim."""
-    try:
-        return scoreboard.rows(records)
-    except ValueError:
-        found = []
-        for name in records:
-            try:
-                found += scoreboard.rows({name: records[name]})
-            except ValueError:
-                continue
-        return found
+        files = {}
+    found = {
+        name: declared_by(files[name]) if record.file is None and name in files else Declarations()
+        for name, record in records.items()
+    }
+    return {name: found[name] for name in page_order(found)}

@@ -1,9 +1,9 @@
 """Find and load experiments: by name from a folder, or as your own Python file.
 
-An experiment is a module with a function ``cells(quick)``, which returns a list of cells, or a dict from
-names of tables to lists of cells. ``plot(tables)``, ``claims(tables)`` and ``SUMMARY`` are optional; figures and
-findings depend only on the tables. The name of the experiment is the name of the file with hyphens instead of
-underscores.
+An experiment is a module with a function ``cells(quick)``, which returns a list of cells, or a dict from names of
+tables to lists of cells. ``plot(tables)``, ``claims(tables)`` and the declarations for lists and pages
+(`linfed.reproduction.declarations`) are optional; figures and findings depend only on the tables. The name of the
+experiment is the name of the file with hyphens instead of underscores.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 from linfed._package import FOLDER
 from linfed.checks import short_repr, suggestion
 from linfed.errors import UsageError
+from linfed.reproduction.declarations import NAMES, Declarations, declarations_of, page_order
 from linfed.sweeps.code_hash import SHIPPED
 from linfed.tables.grid import checked_cells
 
@@ -121,15 +122,35 @@ def experiment_files(folder: Path) -> dict[str, Path]:
     return {name_of(path): path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")}
 
 
-def summary_of(name: str, folder: Path) -> str:
-    """Return the ``SUMMARY`` of an experiment; the module is imported only if ``SUMMARY`` is not a literal."""
-    for node in ast.parse(experiment_files(folder)[name].read_bytes()).body:
-        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["SUMMARY"]:
-            try:
-                return str(ast.literal_eval(node.value))
-            except ValueError:  # an expression with other names
-                return str(load(name, folder).SUMMARY)
-    return ""
+def declared_by(file: Path) -> Declarations:
+    """Return the declarations of the experiment in a file.
+
+    The module is imported only if a declaration is not a literal.
+
+    Raises
+    ------
+    UsageError
+        If a declaration has a wrong form, or if the file is not valid Python.
+    """
+    try:
+        body = ast.parse(file.read_bytes(), filename=str(file.resolve())).body
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(_error_in(file, error)) from error
+    values: dict[str, object] = {}
+    for node in body:
+        for name in NAMES:
+            if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+                try:
+                    values[name] = ast.literal_eval(node.value)
+                except ValueError:  # an expression with other names
+                    values[name] = getattr(load_file(file), name)
+    return declarations_of(values, file)
+
+
+def declared_in(folder: Path) -> dict[str, Declarations]:
+    """Return the declarations of a folder's experiments by name, in the order of the pages."""
+    found = {name: declared_by(file) for name, file in experiment_files(folder).items()}
+    return {name: found[name] for name in page_order(found)}
 
 
 def find(name_or_file: str, folder: Path) -> Path:
@@ -183,7 +204,8 @@ def load_file(file: Path) -> ModuleType:
     Raises
     ------
     UsageError
-        If the import fails, if the module has no ``cells``, or if a required package is not installed.
+        If the import fails, if the module has no ``cells``, if a declaration has a wrong form, or if a required package
+        is not installed.
     """
     module_name = _importable(file.resolve())
     try:
@@ -201,6 +223,7 @@ def load_file(file: Path) -> ModuleType:
         raise UsageError(
             f"{str(file)!r} must have a function cells(quick) that returns a list of cells, e.g. lf.grid(...)"
         )
+    declarations_of(vars(module), file)
     return module
 
 

@@ -8,11 +8,11 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
+from linfed._names import SYMBOLS
 from linfed._values import Choice
 from linfed.checks import short_repr, suggestion
 from linfed.errors import SizeError, UsageError
 from linfed.search.tuning import Tuned
-from linfed.statistics.formulas import SYMBOLS
 from linfed.tables.grid import at_path, changed
 
 CellLists: TypeAlias = Mapping[str, Sequence[Any]]

@@ -106,6 +106,11 @@ class RunRecord:
         return bool(self.claims) or self.judged is not None
 
     @property
+    def is_partial(self) -> bool:
+        """Whether claims or settings can be missing: in quick runs, and in runs with changed fields."""
+        return self.quick or bool(self.set)
+
+    @property
     def kind(self) -> str:
         """``full run`` or ``quick run``, followed by the changed fields."""
         changes = "".join(f", {name} = {value}" for name, value in self.set.items())

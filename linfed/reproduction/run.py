@@ -24,6 +24,7 @@ from linfed.checks import short_repr
 from linfed.errors import SweepError, UsageError
 from linfed.plotting.captions import captions, write_caption
 from linfed.reproduction.committed import Settings
+from linfed.reproduction.declarations import declarations_of
 from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, in_package, load_file, name_of
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
@@ -31,16 +32,19 @@ from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
 from linfed.statistics.findings import Finding, by_sentence
 from linfed.sweeps.code_hash import source_digests
 from linfed.sweeps.executors import ExecutionOptions
-from linfed.sweeps.fingerprint import Fingerprint
 from linfed.sweeps.progress import log_status
 from linfed.sweeps.scheduler import run_cells
 from linfed.sweeps.store import Store
 from linfed.sweeps.sweep import format_failures
+from linfed.system.description import FORMAT, describe
 from linfed.system.machine import commit, provenance
 from linfed.tables import export
 from linfed.tables.grid import fields_of
 from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
+
+DESCRIBED = f"{FORMAT}-"
+"""Beginning of the hash of a run's configurations; hashes of other versions of the descriptions cannot be compared."""
 
 Tables: TypeAlias = dict[str, Table]
 """Tables of a run by name."""
@@ -146,7 +150,8 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     SweepError
         If cells failed; the others are saved.
     UsageError
-        If an option is invalid for the cells; raised before any computation.
+        If an option is invalid for the cells; raised before any computation. If a headline of the experiment matches no
+        claim; raised when everything is saved, and only a remark in quick runs and with changed fields.
 
     Notes
     -----
@@ -161,7 +166,8 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         tables = load_tables(record, out)
         lists = _lists(module, quick=record.quick, changes=record.set, saved=True)
         cells, reused, files = 0, 0, list[Path]()
-        if record.configuration not in ("", _configuration(lists)):
+        is_comparable = record.configuration.startswith(DESCRIBED)
+        if is_comparable and record.configuration != _configuration(lists):
             standard = ResultsFolder().part(quick=record.quick, changed=bool(record.set))
             where = "" if out == standard else f" --out {shlex.quote(str(out.path))}"
             remarks.append(
@@ -179,7 +185,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         if None in done.tables:
             return None
         found = iter([table for table in done.tables if table is not None])
-        tables = {key: sum((next(found) for _ in cell_list), Table()) for key, cell_list in lists.items()}
+        tables = {key: Table.joined(next(found) for _ in cell_list) for key, cell_list in lists.items()}
         cells, reused, files = len(everything), done.reused, save_tables(name, tables, out)
         record = dataclasses.replace(
             _record(file, module, options, tables),
@@ -205,6 +211,10 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         for suffix in (".png", ".pdf", ".txt"):
             out.figure(name, key, suffix).unlink(missing_ok=True)
     out.write(dataclasses.replace(record, figures=texts, remarks=tuple(remarks)))
+    if missing := declarations_of(vars(module), file).missing_headline(record.claims, partial=record.is_partial):
+        if not record.is_partial:
+            raise UsageError(f"{file.name}: {missing}; correct it, and run {out.replot(record)}")
+        remarks.append(missing)
     return Reproduction(
         files=files + figure_files,
         claims=claims,
@@ -364,10 +374,8 @@ def command_of(file: Path, options: ReproduceOptions) -> str:
 
 def _configuration(lists: Mapping[str, Sequence[Any]]) -> str:
     """Return a hash of the configurations of all cells."""
-    texts = [
-        f"{key}: {text}" for key, cells in lists.items() for text in sorted(Fingerprint(one).text for one in cells)
-    ]
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    texts = [f"{key}: {text}" for key, cells in lists.items() for text in sorted(describe(one).text for one in cells)]
+    return DESCRIBED + hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def source_hashes(module: ModuleType) -> dict[str, str]:

@@ -786,21 +786,19 @@ MUTATIONS = {
             "the numbers of both runs are shifted alike, and are compared with each other alone",
         ),
     ],
-    "report/statements.py": [
+    "report/cards.py": [
         Mutation(
             "most settings decide the outcome",
-            "    if contradicted:",
-            "    if contradicted > supported:",
+            "        if kinds[AGAINST]:",
+            "        if kinds[AGAINST] > kinds[FOR]:",
             "report:outcome",
         ),
+        Mutation("a thousand in powers of ten", "if 1000 <= abs", "if 1000 < abs", "scoreboard:thousands"),
     ],
     "prediction/dispatch.py": [
         Mutation(
             "a class with its own step is predicted", "is not getattr(base, name, None)", "is None", "predict:subclass"
         ),
-    ],
-    "report/scoreboard.py": [
-        Mutation("a thousand in powers of ten", "if 1000 <= abs", "if 1000 < abs", "scoreboard:thousands"),
     ],
     "data/given_classes.py": [
         Mutation(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from linfed.errors import UsageError
-from linfed.report.scoreboard import measured
+from linfed.report.cards import measured
 from linfed.reproduction.record import RunRecord
 from linfed.statistics.findings import Finding, required
 

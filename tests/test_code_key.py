@@ -110,6 +110,10 @@ EXPERIMENT = """
 from dataclasses import dataclass
 
 SUMMARY = "an experiment"
+SECTION = "FedRep"
+HEADLINES = ({"claim": "it falls"},)
+PICTURES = {"": 1400}
+REDUCED = {"runs": {"without": lambda row: ("curve",)}}
 SIZES = (1, 2)
 
 @dataclass(frozen=True)
@@ -201,6 +205,10 @@ def test_modules_without_source_count_by_their_bytes(imported, folder):
 
 EDITS = [
     ("an experiment", "one more experiment"),
+    ('"FedRep"', '"FLUTE"'),
+    ("it falls", "it rises"),
+    ("1400", "2070"),
+    ("curve", "path"),
     ("for n in SIZES", "for n in (1, 2, 3)"),
     ("from drawings import draw", "return tables"),
     ('("a", "b"),', '("a", "c"),'),

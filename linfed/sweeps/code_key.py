@@ -37,7 +37,10 @@ NOT_COUNTED = (SHIPPED, "commands", "figures", "plotting", "report", "reproducti
 NOT_COUNTED_FILES = ("__init__.py", "__main__.py", "_package.py", "_sources.py", "cli.py")
 """Top-level modules of linfed that cannot change a cell's numbers either."""
 
-DECLARED = {"cells", "derived", "claims", "plot", "CLAIMS", "SUMMARY", "SECTION", "HEADLINES", "PICTURES", "CAPTIONS"}
+DECLARED = {
+    *("cells", "derived", "claims", "plot", "CLAIMS", "CAPTIONS"),
+    *("SUMMARY", "SECTION", "HEADLINES", "PICTURES", "REDUCED"),
+}
 """Names in an experiment, a module with a function ``cells``, that choose, judge and draw cells."""
 
 FUNCTION = {

@@ -24,7 +24,7 @@ from linfed._package import FOLDER
 from linfed.checks import short_repr, suggestion
 from linfed.errors import UsageError
 from linfed.reproduction.declarations import NAMES, Declarations, declarations_of, page_order
-from linfed.sweeps.code_hash import SHIPPED
+from linfed.sweeps.code_key import SHIPPED
 from linfed.tables.grid import checked_cells
 
 EXTRAS = {

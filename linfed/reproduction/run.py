@@ -30,7 +30,7 @@ from linfed.reproduction.experiments import cells_of, in_package, load_file, nam
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
 from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
 from linfed.statistics.findings import Finding, by_sentence
-from linfed.sweeps.code_hash import source_digests
+from linfed.sweeps.code_key import source_digests
 from linfed.sweeps.executors import ExecutionOptions
 from linfed.sweeps.progress import log_status
 from linfed.sweeps.scheduler import run_cells

@@ -5,7 +5,7 @@ unfinished runs, missing experiments, and runs of different commits or of change
 ``--anyway`` publishes them. It writes for each experiment NAME:
 
 - ``NAME.json`` as in OUT: claims, sizes, seconds, versions, machine, commit;
-- ``NAME-TABLE.npz``, reduced (`reduced`) and compressed by LZMA: enough for the pictures and the numbers in ``docs/``;
+- ``NAME-TABLE.npz``, reduced (`Reduction`) and compressed by LZMA: enough for pictures and numbers in ``docs/``;
 - ``NAME-TABLE.csv`` as in OUT, if the file is small.
 
 With ``--add``, published experiments that are not in OUT stay published. Each experiment is of one commit, which the
@@ -24,7 +24,9 @@ import json
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -48,64 +50,6 @@ ROUNDS, EARLY = 350, 100
 """Number of points to keep along a longer axis of rounds, and how many of them are the first ones."""
 CSV_LIMIT = 100_000
 """Largest size of a published CSV file in bytes."""
-
-REGION = ("largest", "rest", "smallest")
-TRACE = ("error", "rms", "inside", "identity", "growth", "remainder", "alive", *REGION)
-"""Columns along rounds of the runs of FLUTE's theorems; those of `REGION` describe the region R."""
-TERMS = ("contraction", "concentration", "shortcut", "noise")
-"""Columns of the shortcut draft's bound, drawn for runs with noise."""
-COMPARED = ("least", "least_round", "rounds_to_0.8", "rounds_to_0.99", "length", "diverged")
-"""Columns of the runs of FLUTE's figures 1 and 3."""
-WEIGHED = (
-    "score",
-    *(f"tried_{name}" for name in ("step_size", "collapse_penalty", "server_step_size")),
-    *("tried_feature_penalty", "tried_head_penalty", "final_global_nc2", "final_local_nc2"),
-)
-"""Columns of comparisons of classifiers: tried hyper-parameters, and final values that the curves contain."""
-TUNED = ("score", "diverged", *(f"tried_{name}" for name in ("step_size", "mu", "ridge", "strength", "mix", "weight")))
-"""Columns of comparisons of all methods: tried hyper-parameters, and what the excess risk contains."""
-FINE = ("tried_adaptation_step_size", "tried_fine_tune.steps", "tried_fine_tune.step_size")
-COLLAPSE = ("global_nc2", "local_nc2")
-CONTESTS = {"flute-digits-runs": (4, (50, 100)), "flute-classification-runs": (3, (20, 100))}
-"""Comparisons of classifiers: the rank for which NC2 is drawn, and the numbers of clients that are drawn."""
-TRIED = ("margin", "reached", "count")
-"""Columns of searches with values at every tested size."""
-DROPPED: dict[str, tuple[str, ...]] = {
-    "anisotropy-rounds": TUNED,
-    "anisotropy-runs": TUNED,
-    "fedavg-fixed-point-curves": ("squared_error",),
-    "fedavg-learns-scales": ("distance", "predicted"),
-    "maml-learns-samples": ("distance",),
-    "maml-learns-shifts": ("distance", "predicted"),
-    "fedrep-fig1-clients": ("curve",),
-    "fedrep-floor-points": ("gradient",),
-    "fedrep-fixed-samples-fixed": TRIED,
-    "fedrep-moments-samples": TRIED,
-    "fedrep-near-truth-near": TRIED,
-    "fedrep-pays-map": ("gradient", "best"),
-    "fedrep-rounds-rounds": TRIED,
-    "fedrep-samples-samples": TRIED,
-    "fedrep-state-evolution-curves": ("growth", "fourth_power"),
-    "heterogeneity-heads": (*TUNED, *FINE),
-    "heterogeneity-sizes": (*TUNED, *FINE),
-    "similar-representations-similar": TUNED,
-    "similar-representations-outliers": TUNED,
-    "flute-divergence-phase": ("gradient", "limit", "diverged_counts", "outward_counts"),
-    "flute-fig1-runs": (*COMPARED, "rounds_to_0.95", "final"),
-    "flute-minima-ends": ("predictors",),
-    "mllam-samples-samples": TRIED,
-    "spectral-transition-samples": TRIED,
-    "shortcut-bound-terms": ("inverse", "identity", "heads", "printed", "shortcuts"),
-    "wider-rank-width": ("rival",),
-}
-"""Large columns of each table that no picture and no number needs."""
-DECILES = {
-    "averaging-family-runs": ("to_best", "to_own", "end", "settled", "spread", "drift"),
-    "fedrep-state-evolution-curves": ("distance",),
-    "flute-theorem55-runs": REGION,  # along a separate axis, because other columns keep the trials
-    "shortcut-bound-terms": (*TERMS, "distance"),
-}
-"""Columns for which the minimum, the deciles and the maximum over trials replace the trials, for bands in pictures."""
 
 ABOUT = """# Full runs of every experiment
 
@@ -167,52 +111,54 @@ def kept_rounds(count: int) -> np.ndarray:
     return np.r_[:EARLY, np.linspace(EARLY, count - 1, ROUNDS - EARLY).round().astype(int)]
 
 
-def dropped(key: str, row: dict[str, Any]) -> tuple[str, ...]:
-    """Return the columns to omit from a row of a table."""
-    if key == "fedrep-theorem1-runs":  # the pictures show rates and some curves
-        return () if row["name"] in ("step", "condition", "start", "at the rival's m") else ("distance",)
-    if (
-        key == "flute-rate-and-floor-runs"
-    ):  # the pictures show the errors of the base runs, and all columns of the population
-        return TRACE if row["name"] != "base" else () if row["data"] == "population" else TRACE[1:]
-    if key == "flute-fig3-runs":  # the pictures show the final errors of tuned runs
-        return COMPARED if row["speed"] == "tuned" else (*COMPARED, "final")
-    if key == "flute-theorem55-runs":  # the pictures show the region for the base runs
-        has_region = row["name"] == "base" and row["data"] in ("population", "fixed")
-        return tuple(name for name in TRACE if not (has_region and name in REGION))
-    if key == "shortcut-bound-terms" and not row["noise_std"]:  # the pictures show the runs with noise
-        return (*DROPPED[key], *TERMS, "distance")
-    if key == "averaging-family-runs":  # the pictures show curves of four settings and some methods
-        in_pictures = row["heterogeneity"] == 1.0 and row["participants"] > 2 and row["local_steps"] > 1
-        return ("reached",) if in_pictures and "," not in row["method"] else ("reached", "to_best", "to_own")
-    if key in CONTESTS:  # the pictures show curves of some methods
-        rank, clients = CONTESTS[key]
-        in_pictures = row["n_clients"] in clients
-        curved = in_pictures and row["method"] in ("FedAvg", "FedRep", "FedRep*", "FLUTE", "FLUTE*", "LocalOnly")
-        collapsing = in_pictures and row["rank"] == rank and "F" in row["method"] and "Avg" not in row["method"]
-        return (*WEIGHED, *(() if curved else ("accuracy",)), *(() if collapsing else COLLAPSE))
-    return DROPPED.get(key, ())
+@dataclass(frozen=True, kw_only=True)
+class Reduction:
+    """Reduction of a published table, as its experiment declares it: ``REDUCED = {TABLE: {...}}`` with these fields.
+
+    Parameters
+    ----------
+    without : tuple of str, or callable
+        Columns, or patterns of columns, that no picture and no number needs; or a function of a row that returns them.
+    deciles : tuple of str
+        Columns in which the minimum, the deciles and the maximum over trials replace the trials, for bands in pictures.
+    quantile_axis : bool
+        If True, the deciles get a separate axis, because other columns keep the trials.
+    first_rounds : int or None
+        Number of first points along the rounds that the pictures show; None for all.
+    """
+
+    without: Sequence[str] | Callable[[dict[str, Any]], Sequence[str]] = ()
+    deciles: Sequence[str] = ()
+    quantile_axis: bool = False
+    first_rounds: int | None = None
+
+    def left_out(self, row: dict[str, Any]) -> list[str]:
+        """Return the columns of a row to omit."""
+        patterns = self.without(row) if callable(self.without) else self.without
+        return [name for name in row if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+    def row(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a row with fewer digits, fewer rounds and without large columns."""
+        found, without = {}, self.left_out(row)
+        for name, value in row.items():
+            if name not in without:
+                kept = value if self.first_rounds is None else begun(value, self.first_rounds)
+                found[name] = smaller(kept, name in self.deciles, quantile_axis=self.quantile_axis)
+        return found
 
 
-FIRST = {"averaging-family-runs": 41}
-"""Number of first points along the rounds that the pictures show."""
+def reductions(name: str, tables: Iterable[str]) -> dict[str, Reduction]:
+    """Return the reduction of each table of an experiment.
 
-
-def reduced(key: str, table: lf.Table) -> lf.Table:
-    """Return a table with fewer digits, fewer rounds and without large columns (`dropped`)."""
-    decile_columns = DECILES.get(key, ())
-    if key in FIRST:
-        table = lf.Table([{name: begun(value, FIRST[key]) for name, value in row.items()} for row in table.rows])
-    return lf.Table(
-        [
-            {
-                name: smaller(value, name in decile_columns, quantile_axis=key == "flute-theorem55-runs")
-                for name, value in row.items()
-                if name not in dropped(key, row)
-            }
-            for row in table.rows
-        ]
-    )
+    Raises
+    ------
+    ValueError
+        If the experiment declares a reduction of a table that it does not have.
+    """
+    declared = getattr(load(name, TOP / "experiments"), "REDUCED", {})
+    if unknown := declared.keys() - set(tables):
+        raise ValueError(f"{name}: REDUCED has unknown tables: {', '.join(sorted(unknown))}")
+    return {key: Reduction(**declared.get(key, {})) for key in tables}
 
 
 def begun(value: Any, count: int) -> Any:
@@ -261,10 +207,10 @@ def publish(run: ResultsFolder, names: list[str], published: ResultsFolder, *, a
         record = run.read(name)
         tables = load_tables(record, run)
         written.append(published.write(record))
-        for key, table in tables.items():
-            file = f"{name}-{key}"
-            arrays, metadata = reduced(file, table).payload()
-            left_out = sorted({column for row in table.rows for column in dropped(file, row) if column in row})
+        for key, reduction in reductions(name, tables).items():
+            table = tables[key]
+            arrays, metadata = lf.Table([reduction.row(row) for row in table.rows]).payload()
+            left_out = sorted({column for row in table.rows for column in reduction.left_out(row)})
             without = ", ".join(left_out) or "none"
             metadata["reduced"] = f"{BITS} binary digits, at most {ROUNDS} rounds; without {without}"
             written.append(files.write(published.table(name, key), arrays, metadata, zipfile.ZIP_LZMA))

@@ -118,6 +118,7 @@ GROUPS = {
                 "grid",
                 "choice",
                 "sweep",
+                "run_parts",
                 "Store",
                 "Table",
                 "LabeledArray",
@@ -266,7 +267,7 @@ def listed(name: str) -> Iterator[str]:
     value = operator.attrgetter(name)(lf)
     yield from (name, "-" * len(name), "", f".. py:data:: linfed.{name}", "")
     for key, about in value.items():
-        yield f"   - ``{key!r}``: {about if isinstance(about, str) else about.summary}"
+        yield f"   - ``{key!r}``: {getattr(about, 'summary', about)}"
     yield ""
 
 

@@ -190,6 +190,15 @@ def figures(runs: lf.Table) -> Figures:
     return {"": accuracies(ends), "curves": accuracy.figure, "nc2": collapse.figure}
 
 
+def not_drawn(row: dict[str, Any], rank: int, clients: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the columns that no figure shows: NC2 is drawn at one rank, curves for some numbers of clients."""
+    drawn, method = row["n_clients"] in clients, row["method"]
+    curved = drawn and method in (FEDAVG, FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, LOCAL_ONLY)
+    collapsing = drawn and row["rank"] == rank and "F" in method and "Avg" not in method
+    nc2 = () if collapsing else ("global_nc2", "local_nc2")
+    return ("score", "tried_*", "final_*_nc2", *(() if curved else ("accuracy",)), *nc2)
+
+
 def along_rounds(runs: lf.Table, row: str | int, lines: int) -> Any:
     """Return a grid of panels with a column for each partition and `lines` rows."""
     return lf.panels(runs, column="partition", row=row, title="{}", height=0.9 + 1.6 * lines, sharey="row")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,8 @@ class Need:
     trials: int = 32
     seed: int = 0
 
-    keeps_pieces = True
+    divides = True
+    keeps_parts = True
 
     @property
     def cost(self) -> float:
@@ -133,11 +134,6 @@ class Need:
     def run(self) -> dict[str, Any]:
         """Return the result of `lf.find_smallest` with the columns of predictions."""
         return {**self.search.run(), **self.predictions}
-
-    def stages(self) -> Generator[Sequence[Any], Sequence[Any], dict[str, Any]]:
-        """Run the same search in stages, which a sweep can resume."""
-        row = yield from self.search.stages()
-        return {**row, **self.predictions}
 
     @property
     def predictions(self) -> dict[str, Any]:

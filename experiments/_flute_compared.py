@@ -49,6 +49,9 @@ WAY = (0.8, 0.95, 0.99)
 LEVEL = f"rounds_to_{WAY[1]}"
 """The column of rounds on which claims are judged."""
 
+NOT_DRAWN = ("least", "least_round", "rounds_to_0.8", "rounds_to_0.99", "length", "diverged")
+"""Columns that no figure shows."""
+
 TIE = 1e-3
 """Final errors within this relative distance count as equal: both runs are at the same stationary point."""
 

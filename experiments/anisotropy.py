@@ -47,6 +47,7 @@ from linfed.statistics.intervals import largest_factor, nan_as_worst
 SUMMARY = "x with a covariance, common or per client: which protocols of FedRep are biased, and which are slower"
 SECTION = "FedRep"
 PICTURES = {"": 2070, "mechanism": 1400}
+REDUCED = {table: {"without": ("score", "tried_*")} for table in ("rounds", "runs")}
 
 SAME, SPLIT, DFW = "FedRep", "split", "split, own samples"
 TRUE, POOLED, SAME_POOLED = "split, true covariance", "split, pooled samples", "same batch, pooled samples"

@@ -46,6 +46,20 @@ from linfed.statistics.intervals import first_round_below, median_ratio
 SUMMARY = "The averaging family: fixed points, drift, variance and floats sent of its seven algorithms"
 SECTION = "Averaging"
 PICTURES = {"": 2070, "floats": 2070, "own": 2070}
+REDUCED = {
+    "runs": {  # the figures show the first curves of four settings and of methods without further options
+        "first_rounds": 41,
+        "deciles": ("to_best", "to_own", "end", "settled", "spread", "drift"),
+        "without": lambda row: (
+            ("reached",)
+            if row["heterogeneity"] == 1.0
+            and row["participants"] > 2
+            and row["local_steps"] > 1
+            and "," not in row["method"]
+            else ("reached", "to_best", "to_own")
+        ),
+    }
+}
 
 N, D, M = 20, 10, 20
 COUNTS = tuple(range(5, 36, 2))[:N] + (35,) * (N - 16)

@@ -37,6 +37,7 @@ from .fedrep_fig1 import SIZES, more_samples
 SUMMARY = "FedAvg in the setting of the FedRep paper's Figure 1: error against rounds, predicted fixed points and rates"
 SECTION = "Averaging"
 PICTURES = {"": 2070}
+REDUCED = {"curves": {"without": ("squared_error",)}}
 
 ONE_LAYER = ("FedAvg, one layer", "FedAvg, one layer, K = 10")
 

@@ -63,6 +63,7 @@ from ._learns import (
 SUMMARY = "FedAvg learns the representation by local updates: K steps against one, diversity, scale, new clients"
 SECTION = "Averaging"
 PICTURES = {"": 1400}
+REDUCED = {"scales": {"without": ("distance", "predicted")}}
 
 ABSTRACT = "Collins, Hassani, Mokhtari and Shakkottai 2022, abstract"
 THRESHOLD = f"{ABSTRACT}; the number is {OWN_THRESHOLD}"

@@ -53,6 +53,7 @@ HEADLINES = (
     {"claim": "FedAvg hardly improves with m: by less than a tenth"},
 )
 PICTURES = {"": 2070}
+REDUCED = {"clients": {"without": ("curve",)}}
 
 paper = partial(cite, "FedRep paper, Figure 1")
 FEDREP_SMALL = paper("FedRep exploits a common representation of the clients to achieve small error in all cases")

@@ -42,6 +42,7 @@ from ._fedrep_search import (
 SUMMARY = "FedRep on fixed samples: the smallest m against n, d and k, with its Marchenko-Pastur prediction"
 SECTION = "FedRep"
 PICTURES = {"": 1400}
+REDUCED = {"fixed": {"without": ("margin", "reached", "count")}}
 
 FIXED_IN: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
     "n": ("n_clients", (10, 40, 80), 40, "clients n"),

@@ -44,6 +44,7 @@ from linfed.statistics.intervals import mean_interval
 SUMMARY = "the range of the predicted minimum on fixed samples, over n, m, noise and the condition number of the heads"
 SECTION = "FedRep"
 PICTURES = {"": 2070}
+REDUCED = {"points": {"without": ("gradient",)}}
 
 STABLE, MEAN, NEAR, FAR = 0.9, 1.05, 1.1, 0.3
 """Largest replicon radius, claimed factors of the mean and of each setting, and claimed distance without a solution."""

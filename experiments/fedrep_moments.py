@@ -59,6 +59,7 @@ from ._spectral import COLOURS as SPECTRAL_COLOURS
 SUMMARY = "FedRep paper, initialisation: the smallest m of the moments and of FedRep, against n, d and k"
 SECTION = "FedRep"
 PICTURES = {"": 1400}
+REDUCED = {"samples": {"without": ("margin", "reached", "count")}}
 
 FEDREP, ALGORITHM, FROM_RANDOM = "FedRep, given distance", "FedRep, moments", "FedRep, random start"
 COLOURS = {**SPECTRAL_COLOURS, FEDREP: LOOKS["FedRep"][0], ALGORITHM: KINDS[8][0], FROM_RANDOM: KINDS[10][0]}

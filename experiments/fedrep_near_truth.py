@@ -34,6 +34,7 @@ from ._fedrep_search import over
 SUMMARY = "FedRep near B*: the smallest m with which single runs do not leave it, measured to 1 % and predicted"
 SECTION = "FedRep"
 PICTURES = {"": 1400}
+REDUCED = {"near": {"without": ("margin", "reached", "count")}}
 
 SETTINGS: tuple[dict[str, int], ...] = (
     {"n_clients": 50, "dim": 1000, "rank": 3},
@@ -102,7 +103,8 @@ class Threshold:
     trials: int = 64
     seed: int = 0
 
-    keeps_pieces = True
+    divides = True
+    keeps_parts = True
 
     @property
     def search(self) -> SmallestSize:

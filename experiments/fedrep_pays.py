@@ -66,6 +66,7 @@ HEADLINES = (
     },
 )
 PICTURES = {"": 1400, "complexity": 1400}
+REDUCED = {"map": {"without": ("gradient", "best")}}
 
 LIMIT = 8_000
 """Largest total number of samples: points with more are far from all lines and not run."""

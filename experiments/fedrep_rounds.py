@@ -38,6 +38,7 @@ from ._fedrep_search import (
 SUMMARY = "FedRep paper, Theorem 1: the fewest rounds against n, d, k, kappa, p, m, noise and step size"
 SECTION = "FedRep"
 PICTURES = {"": 1400}
+REDUCED = {"rounds": {"without": ("margin", "reached", "count")}}
 
 ROUNDS_IN = {
     **PANELS,

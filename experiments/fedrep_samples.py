@@ -63,6 +63,7 @@ HEADLINES = (
     {"claim": "With many clients the smallest m grows at most like log(n) + d/n"},
 )
 PICTURES = {"": 1400}
+REDUCED = {"samples": {"without": ("margin", "reached", "count")}}
 
 paper = partial(cite, "FedRep paper, section 4.2")
 SCALES = paper("the sample complexity scales as Theta(log(n) + d/n)")

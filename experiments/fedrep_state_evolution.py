@@ -36,6 +36,7 @@ from linfed.statistics.intervals import Measured, bootstrap_interval, median_int
 SUMMARY = "predicted and measured distances of FedRep in eight regimes"
 SECTION = "FedRep"
 PICTURES = {"": 1400, "steps": 1400}
+REDUCED = {"curves": {"without": ("growth", "fourth_power"), "deciles": ("distance",)}}
 
 ISOTROPIC, EVERYBODY, NOISELESS = "heads were isotropic", "all took part", "labels had no noise"
 EXACT, RANK, RATE, NORMALISED = "heads were exact", "the rank were k", "the mean square ruled", "there were QR"

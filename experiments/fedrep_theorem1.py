@@ -47,6 +47,8 @@ HEADLINES = (
     },
 )
 PICTURES = {"looseness": 1400}
+CURVES = ("step", "condition", "start", "at the rival's m")  # their curves are drawn
+REDUCED = {"runs": {"without": lambda row: () if row["name"] in CURVES else ("distance",)}}
 
 PLAIN = ("dim", "rank", "n_clients", "participants", "n_samples", "step_size", "noise_std")
 PLAIN += ("batch_rounds", "head_steps", "ridge")

@@ -22,12 +22,13 @@ References: Liu, Shen and Yang 2024, sections 6 and 7.2, Appendices B and C.2.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import linfed as lf
 from linfed.plotting.panels import Figures
 from linfed.statistics.findings import Finding
 
-from ._classes import METHODS, WEIGHTS, figures
+from ._classes import METHODS, WEIGHTS, figures, not_drawn
 from ._classes_judged import judged
 from ._mixture import Mixture
 
@@ -38,6 +39,7 @@ HEADLINES = (
     {"claim": "FLUTE is more accurate than the best of the other baselines"},
 )
 PICTURES = {"": 2070, "nc2": 2070}
+REDUCED = {"runs": {"without": partial(not_drawn, rank=3, clients=(20, 100))}}
 
 
 def cells(quick: bool) -> dict[str, list[Mixture]]:

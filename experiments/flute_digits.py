@@ -24,14 +24,14 @@ References: Liu, Shen and Yang 2024, section 7.2, Table 1 and Appendix C.2.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import linfed as lf
 from linfed.plotting.panels import Figures
 from linfed.statistics.findings import Finding
 
-from ._classes import METHODS, WEIGHTS, Contest, figures
+from ._classes import METHODS, WEIGHTS, Contest, figures, not_drawn
 from ._classes_judged import judged
 
 SUMMARY = "FLUTE paper, Table 1, on real digits: accuracies of FLUTE, FLUTE* and eight others, and NC2"
@@ -43,6 +43,7 @@ HEADLINES = (
     {"claim": "FLUTE is more accurate than the same algorithm without its penalty on neural collapse"},
 )
 PICTURES = {"": 2070, "nc2": 2070}
+REDUCED = {"runs": {"without": partial(not_drawn, rank=4, clients=(50, 100))}}
 
 TEST_SHARE, PIXELS = 0.25, 64
 

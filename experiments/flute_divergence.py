@@ -50,6 +50,7 @@ HEADLINES = (
     {"claim": "gamma1 > 2 gamma2 usually diverges, beyond the paper's m"},
 )
 PICTURES = {"": 1400}
+REDUCED = {"phase": {"without": ("gradient", "limit", "diverged_counts", "outward_counts")}}
 
 USUALLY_DIVERGES = cite(
     "FLUTE paper, C.1, Figure 4",

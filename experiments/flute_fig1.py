@@ -35,7 +35,16 @@ from linfed.plotting.panels import Figures
 from linfed.statistics.findings import Finding
 
 from ._flute import FEDREP_RI, RIVALS, SPEEDS
-from ._flute_compared import Comparison, at_speeds, curves_figure, ends_lower, gains_more, order_claims, tuning_figure
+from ._flute_compared import (
+    NOT_DRAWN,
+    Comparison,
+    at_speeds,
+    curves_figure,
+    ends_lower,
+    gains_more,
+    order_claims,
+    tuning_figure,
+)
 
 SUMMARY = "FLUTE paper, Figure 1: mean client error against rounds, FLUTE, FedRep and FedRep (RI), k = 2 to 8"
 SECTION = "FLUTE"
@@ -75,6 +84,7 @@ HEADLINES = (
     },
 )
 PICTURES = {"": 1400}
+REDUCED = {"runs": {"without": (*NOT_DRAWN, "rounds_to_0.95", "final")}}
 
 RANKS = (2, 4, 6, 8)
 VARIATIONS: dict[str, dict[str, Any]] = {

@@ -48,6 +48,7 @@ from ._flute import DOUBLED, FLUTE, FLUTE_STEP, RIVALS, SPECTRA, SPEEDS, SUMMED,
 from ._flute_compared import (
     FIG1,
     LEVEL,
+    NOT_DRAWN,
     Comparison,
     at_speeds,
     curves_figure,
@@ -94,6 +95,7 @@ HEADLINES = (
     },
 )
 PICTURES = {"": 1400, "ranks": 1400}
+REDUCED = {"runs": {"without": lambda row: NOT_DRAWN if row["speed"] == TUNED else (*NOT_DRAWN, "final")}}
 
 FALLS_WITH_CLIENTS = cite(
     "FLUTE paper, C.1, Figure 3",

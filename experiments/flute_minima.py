@@ -43,6 +43,7 @@ from ._flute import FEDREP, FEDREP_RI, FLUTE, METHODS
 SUMMARY = "FLUTE paper, Figure 1's setting: how many minima there are, and which of them FLUTE and FedRep reach"
 SECTION = "FLUTE"
 PICTURES = {"": 1400}
+REDUCED = {"ends": {"without": ("predictors",)}}
 
 CHANGE, GRADIENT, HEADS = 1e-9, 1e-6, 1e-6
 """Limits for a settled run: change of the risk over a block, relative gradient, FLUTE's distance to exact heads."""

@@ -29,12 +29,22 @@ from linfed.figures.style import shades
 from linfed.plotting.panels import Figures
 from linfed.theory import flute
 
-from ._flute_followed import ALLOWED, BASE, FIXED, FRESH, POPULATION, SPOILT, Followed, settings, trace_of
+from ._flute_followed import ALLOWED, BASE, FIXED, FRESH, POPULATION, RECORDED, SPOILT, Followed, settings, trace_of
 
 SUMMARY = "FLUTE at Theorem 5.5's step size: predicted rate and floor of its error, and fresh against reused samples"
 SECTION = "FLUTE"
 HEADLINES = ({"claim": "Reused samples cost no more than fresh ones (the proof treats them as fresh)"},)
 PICTURES = {"": 1400}
+FOLLOWED = (*RECORDED, *flute.Region._fields)
+REDUCED = {
+    "runs": {  # the figures show the errors of the base runs, and all columns of the population
+        "without": lambda row: (
+            ()
+            if (row["name"], row["data"]) == (BASE, POPULATION)
+            else [one for one in FOLLOWED if row["name"] != BASE or one != "error"]
+        )
+    }
+}
 
 KINDS = {FIXED: "one fixed data set (the algorithm)", FRESH: "fresh samples every round (the proof)"}
 

@@ -65,6 +65,7 @@ from ._compared import (
 SUMMARY = "all methods against the heterogeneity of the clients and the numbers of clients and samples: a ranking"
 SECTION = "Other experiments"
 PICTURES = {"": 2070, "map": 1400, "ranking": 1400}
+REDUCED = {table: {"without": ("score", "diverged", "tried_*")} for table in ("heads", "sizes")}
 
 TOP = cite(
     "FedRep paper, section 5.2, of neural networks, asked of a linear representation",

@@ -70,6 +70,7 @@ from ._learns import (
 SUMMARY = "MAML and ANIL recover B* exponentially fast, the average loss does not: diversity, shifted heads, samples"
 SECTION = "Other experiments"
 PICTURES = {"rates": 1400}
+REDUCED = {"samples": {"without": ("distance",)}, "shifts": {"without": ("distance", "predicted")}}
 
 PAPER = "Collins, Mokhtari, Oh and Shakkottai 2022"
 THRESHOLD = f"{PAPER}, abstract and Figure 1; the number is {OWN_THRESHOLD}"

@@ -49,6 +49,7 @@ from ._fedrep_search import (
 SUMMARY = "alternating minimisation (MLLAM): the smallest m against d and n, with FedRep's"
 SECTION = "Other experiments"
 PICTURES = {"": 1400}
+REDUCED = {"samples": {"without": ("margin", "reached", "count")}}
 
 ALTMIN, FEDREP = "AltMin", "FedRep"
 COLOURS = {ALTMIN: KINDS[1][0], FEDREP: LOOKS["FedRep"][0]}

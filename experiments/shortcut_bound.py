@@ -48,6 +48,13 @@ METHODS: dict[str, dict[str, Any]] = {
 SERIES = [field.name for field in fields(shortcut.ShortcutTrace) if field.name != "rounds"]
 TERMS = dict(zip(("contraction", "concentration", "shortcut", "noise"), KINDS, strict=False))
 """Colour and marker of each term of (22)."""
+UNUSED = ("inverse", "identity", "heads", "printed", "shortcuts")
+REDUCED = {
+    "terms": {  # the figures show the terms of the runs with noise
+        "without": lambda row: UNUSED if row["noise_std"] else (*UNUSED, *TERMS, "distance"),
+        "deciles": (*TERMS, "distance"),
+    }
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,7 @@ from ._compared import FEDREP, JOINT, ORACLE, POOLED, RIDGE, Compared
 SUMMARY = "similar instead of equal representations, and outliers: where FedRep is still better than no federation"
 SECTION = "Other experiments"
 PICTURES = {"": 1400}
+REDUCED = {table: {"without": ("score", "diverged", "tried_*")} for table in ("similar", "outliers")}
 
 METHODS = (FEDREP, RIDGE, JOINT, "Ditto", "nuclear norm", POOLED, ORACLE)
 OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"

@@ -41,6 +41,7 @@ from ._spectral import AVERAGES, COLOURS, MOMENTS, SPECTRAL, Estimates
 SUMMARY = "spectral estimators: the smallest m with which they find B*, against n and d, and its predicted transition"
 SECTION = "Other experiments"
 PICTURES = {"": 1400}
+REDUCED = {"samples": {"without": ("margin", "reached", "count")}}
 
 PANELS = {"n": "clients n", "d": "dimension d, with n = d", "noise": "clients n, with growing noise"}
 NEAR = 1.25

@@ -43,6 +43,7 @@ from linfed.statistics.intervals import Measured, first_round_below
 SUMMARY = "B with more columns than the truth: FedRep's price in samples, and how fast ANIL forgets the extra columns"
 SECTION = "FedRep"
 PICTURES = {"": 1400}
+REDUCED = {"width": {"without": ("rival",)}}
 
 FEDREP, FREE = "FedRep", "FedRep without QR"
 SPLIT, SAME = "ANIL, other samples", "ANIL, same samples"

@@ -148,6 +148,7 @@ if TYPE_CHECKING:
     from linfed.search.grid_search import TuningResult as TuningResult
     from linfed.search.levels import above as above
     from linfed.search.levels import below as below
+    from linfed.search.parts import run_parts as run_parts
     from linfed.search.selection import RoundsTo as RoundsTo
     from linfed.search.tuning import Tuned as Tuned
     from linfed.search.tuning import tune as tune

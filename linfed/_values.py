@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
+from linfed._names import LETTERS
 from linfed.checks import check_bool, check_choice, check_instance, check_number, short_repr, suggestion
 
 A = TypeVar("A", bound=np.ndarray[Any, Any])
@@ -26,10 +27,6 @@ class Configuration:
             _check_positions(cls, args, kwargs)
         _check_names(cls, kwargs)
         return super().__new__(cls)
-
-
-LETTERS = {"k": "rank", "d": "dim", "n": "n_clients", "m": "n_samples", "eta": "step_size", "lr": "step_size"}
-"""Fields by the letters of the papers, for messages."""
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 
@@ -140,6 +141,16 @@ class DivergenceWarning(UserWarning):
     >>> set(frame["status"].dropna())
     {'DIVERGED'}
     """
+
+
+def diverged_warning(found: str) -> DivergenceWarning:
+    """Return the warning about diverged trials; `found` says how many trials diverged."""
+    return DivergenceWarning(f"{found}: their metrics are NaN, and averages in pandas and xarray skip NaN")
+
+
+def warn_diverged(found: str, stacklevel: int) -> None:
+    """Issue the warning about diverged trials; `stacklevel` is as in `warnings.warn`."""
+    warnings.warn(diverged_warning(found), stacklevel=stacklevel + 1)
 
 
 class StoreWarning(UserWarning):

@@ -1172,11 +1172,11 @@ MUTATIONS = {
         Mutation("no warning of one set for both", "and validation_share is None", "and False", "tuning:said_to_be"),
         Mutation(
             "tuning on the run's own trials",
-            'wanted |= {"seed": tuning_seed(seed),',
-            'wanted |= {"seed": seed,',
+            "participation=participation,\n        trials=trials,\n        seed=tuning_seed(seed),",
+            "participation=participation,\n        trials=trials,\n        seed=seed,",
             "tuning",
         ),
-        Mutation("the same in pieces", "seed=tuning_seed(seed),", "seed=seed,", "store:bit_for_bit"),
+        Mutation("the tuning in a cell warns", "[] if is_in_cell() else notes", "notes", "study:said_once"),
     ],
     "search/grid_search.py": [
         Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "tuning"),
@@ -1186,7 +1186,7 @@ MUTATIONS = {
             "a function of some trials", "count = 1 if of_results(self.metric) else ", "count = ", "store:bit_for_bit"
         ),
     ],
-    "sweeps/fingerprint.py": [
+    "system/description.py": [
         Mutation("floats to fifteen digits", '{"float": value.hex()}', '{"float": f"{value:.15g}"}', "store:texts"),
         Mutation(
             "sets in their order",
@@ -1223,12 +1223,13 @@ MUTATIONS = {
         Mutation("torn files are believed", "!= words[1]:", "== b'':", "store:set_aside"),
         Mutation("renamed files are believed", "if text != key.text or ", "if False and ", "store:set_aside"),
         Mutation("the newest of other code", "return -(self.folder", "return (self.folder", "store:keep"),
-        Mutation("a file that tries the folder stays", 'f".tried', 'f"tried', "store:tries_the_folder"),
+        Mutation(
+            "a file that tries the folder stays", "{SUFFIX}.probe", "{SUFFIX[1:]}.probe", "store:tries_the_folder"
+        ),
+        Mutation("files of running sweeps are removed", "now - path.stat()", "4e9 - path.stat()", "store:clock"),
     ],
     "sweeps/progress.py": [
-        Mutation("work of cells that run is told twice", "max(0.0, total - begun)", "total", "progress"),
-        Mutation("seconds as costs are", "CERTAINTY * SLOPE) / (x @ x + CERTAINTY)", "1e9) / 1e9", "progress"),
-        Mutation("one cell as long as any", "sum(weights ** max(slope, 0.0))", "sum(weights**0)", "progress"),
+        Mutation("infinite costs", "0 < cost < math.inf", "0 < cost", "progress"),
     ],
     "reproduction/records.py": [
         Mutation(
@@ -1248,27 +1249,32 @@ MUTATIONS = {
         ),
     ],
     "sweeps/executors.py": [
-        Mutation("cells of a worker that died are lost", "again.extend(line.lost)", "pass", "executors:dies"),
-        Mutation("any number pending", "len(running) < max_pending and", "", "executors:pending"),
+        Mutation("cells of a worker that died are lost", "self.lost += running.values()", "pass", "executors:dies"),
+        Mutation("any number pending", "len(running) < self.options.pending and", "", "executors:pending"),
+        Mutation(
+            "whoever dies first ends the sweep",
+            "self._alone(partial(_receive, call))",
+            "raise",
+            "executors:die_at_once",
+        ),
     ],
     "sweeps/scheduler.py": [
         Mutation(
             "a shard sets the others' cells aside",
-            "self.keys[index] for index in share]",
+            "self.keys[index] for index in mine]",
             "self.keys[index] for index in range(len(self.keys))]",
             "store:recompute store_states",
         ),
-        Mutation("pieces as they end", "found[piece.part] =", "found[long.found.index(None)] =", "executors:ends"),
+        Mutation("all shards run the same", "[number - 1 :: count]", "[::count]", "store:merge"),
+        Mutation("any number of BLAS threads", "with one_blas_thread(), ", "with ", "executors:blas"),
         Mutation(
-            "all shards run the same", "order = order[number - 1 :: count]", "order = order[::count]", "store:merge"
+            "a failed cell's parts go on",
+            "for task in self.ready if task.index != index",
+            "for task in self.ready",
+            "store:of_no_use",
         ),
-        Mutation("any number of BLAS threads", "with one_blas_thread():", "with suppress():", "executors:blas"),
-        Mutation(
-            "a failed cell's pieces go on",
-            "not in self.failed:\n                return",
-            "!= -1:\n                return",
-            "store:stages",
-        ),
+        Mutation("cells of the sweep are removed as parts", "if key.name not in self.names", "", "store:themselves"),
+        Mutation("cells of others are removed as parts", 'and "temporary" in task.done.record', "", "store:themselves"),
     ],
     "tables/export.py": [
         Mutation("survivors in silence", "if along:\n        _warn", "if not along:\n        _warn", "diverged"),

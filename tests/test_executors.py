@@ -87,7 +87,7 @@ class Backwards:
 
 def test_parts_are_joined_in_their_order_whichever_ends_first(monkeypatch):
     monkeypatch.setattr(job, "SECONDS_PER_FLOAT", 1.0)
-    assert len(next(RUN.stages())) == 3
+    assert RUN.divides
     whole = lf.sweep([RUN])
     assert bits(lf.sweep([RUN], executor=Backwards(3))) == bits(whole)
     assert len(np.unique(whole["risk"][:, -1])) == 3
@@ -254,6 +254,73 @@ def test_a_worker_that_dies_costs_what_it_was_computing(tmp_path):
     assert lf.Store(tmp_path / "store").missing(cells) == [cells[5]]
     assert (cells[3].times(), cells[5].times()) == (2, 2)
     assert sum(cell.times() for cell in cells) <= 9 + 2 * 2  # no more than were pending
+
+
+@pytest.mark.long
+def test_cells_whose_workers_die_at_once_cost_no_other_cell(tmp_path):
+    """Before any cell has finished: a call that does nothing shows that workers can start."""
+    cells = [Waits(str(tmp_path), number, deaths=99 if number < 2 else 0) for number in range(6)]
+    with pytest.raises(lf.SweepError, match=r"2 of 6 cells raised.*WorkerError: .* died twice.*Waits.*Waits") as caught:
+        lf.sweep(cells, workers=2, store=tmp_path / "store")
+    assert [failure.cell for failure in caught.value.failures] == cells[:2]
+    assert lf.Store(tmp_path / "store").missing(cells) == cells[:2]
+    assert [cell.times() for cell in cells[:2]] == [2, 2]
+
+
+@dataclass(frozen=True)
+class InParts:
+    """A long cell, with a part that may end its process."""
+
+    folder: str
+    deaths: int
+
+    divides = True
+
+    def run(self):
+        parts = [Waits(self.folder, 10 + number, deaths=self.deaths if number == 1 else 0) for number in range(4)]
+        pids = {row["pid"] for row in lf.run_parts(parts)}
+        return {"value": os.getpid() not in pids}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("deaths", [1, 99])
+def test_a_part_whose_worker_dies_is_repeated_alone(deaths, tmp_path):
+    """Its cell is not computed by workers: they have no class of this name."""
+    cells = [InParts(str(tmp_path), deaths), Waits(str(tmp_path), 0)]
+    if deaths == 1:
+        assert lf.sweep(cells, workers=2, store=tmp_path / "store")["value"].tolist() == [True, 0]
+        return
+    with pytest.raises(lf.SweepError, match=r"1 of 2 cells raised.*WorkerError: .* died twice.*InParts"):
+        lf.sweep(cells, workers=2, store=tmp_path / "store")
+    parts = [Waits(str(tmp_path), 10 + number, deaths=deaths if number == 1 else 0) for number in range(4)]
+    assert lf.Store(tmp_path / "store").missing([*parts, cells[1]]) == [parts[1]]
+
+
+def in_a_daemon(connection):
+    said = []
+    for call in (
+        lambda: lf.sweep([RUN, RUN], workers=2),
+        lambda: lf.simulate(RUN.algorithm, RUN.problem, data=RUN.data, rounds=2, trials=4, workers=2),
+    ):
+        try:
+            call()
+        except WorkerError as error:
+            said.append(str(error))
+    connection.send(said)
+
+
+@pytest.mark.long
+def test_workers_of_a_daemon_are_refused_in_one_line():
+    context = get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=in_a_daemon, args=(there,), daemon=True)
+    process.start()
+    assert here.poll(60)
+    one, other = here.recv()
+    process.join()
+    assert one == other
+    assert one.startswith("workers = 2 cannot be used in a worker of multiprocessing.Pool")
+    assert one.endswith("use workers = 1")
 
 
 NO_MODULE = """

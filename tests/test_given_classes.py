@@ -13,8 +13,8 @@ from linfed.data import splits
 from linfed.data.class_sources import FixedClassSource
 from linfed.data.samples import given_batch
 from linfed.data.sources import Sizes
-from linfed.sweeps.fingerprint import Fingerprint
 from linfed.system import memory
+from linfed.system.description import describe
 
 datasets = pytest.importorskip("sklearn.datasets")
 pytestmark = pytest.mark.long
@@ -173,7 +173,7 @@ def test_it_can_be_copied_sent_and_told_from_others():
         assert np.array_equal(other.test.counts, data.test.counts)
     again = lf.GivenClasses.split(np.arange(1.0, 41)[:, None] * [1.0, -1.0], labels, clients)
     more = lf.GivenClasses.split(np.arange(1.0, 41)[:, None] * [1.0, -1.0], labels, clients, n_classes=4)
-    texts = [Fingerprint(one).text for one in (data, again, more)]
+    texts = [describe(one).text for one in (data, again, more)]
     assert texts[0] == texts[1] != texts[2]
 
 

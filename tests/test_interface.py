@@ -11,8 +11,8 @@ from helpers import rounds_of
 
 import linfed as lf
 from linfed.numerics.linalg import orthonormalize
-from linfed.simulation import archive
 from linfed.simulation.engines import ENGINES
+from linfed.system import description
 
 PROBLEM = lf.SharedRepresentation(n_clients=12, dim=6, rank=2, noise_std=0.3)
 DATA = lf.FixedSamples(20)
@@ -125,7 +125,7 @@ def test_what_is_served_is_measured_and_told(tmp_path, monkeypatch):
     np.testing.assert_allclose(result.new_clients([3], clients=7)[:, 0], risks, rtol=1e-12)
     loaded = lf.Result.load(result.save(tmp_path / "mixed.npz"))
     np.testing.assert_array_equal(loaded.final.predictors(), mix.S)
-    monkeypatch.setattr(archive, "_class", lambda described: None)  # as in a process that never had it
+    monkeypatch.setattr(description, "_users_class", lambda name: None)  # as in a process that never had it
     unknown = lf.Result.load(tmp_path / "mixed.npz")
     np.testing.assert_array_equal(unknown.final.own, result.final.own)
     with pytest.raises(ValueError, match=r"Mixed of the final state is not imported, .*: import it"):

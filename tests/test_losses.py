@@ -11,7 +11,7 @@ from helpers import Held, assert_one_line, assert_same, each, normal
 import linfed as lf
 from linfed.numerics import linalg
 from linfed.simulation import job
-from linfed.simulation.class_metrics import CLASS_METRICS
+from linfed.simulation.metrics import classification
 from linfed.simulation.results import Result
 
 mpl.use("Agg")
@@ -186,7 +186,7 @@ def test_what_is_recorded():
     X, y = DATA["arrays"][0]
     truth = lf.GivenTruth(Phi=PHI)
     assert list(run(data=lf.GivenSamples(X, y)).metrics) == ["train_loss"]
-    of_numbers = [name for name in lf.METRICS if name not in CLASS_METRICS]
+    of_numbers = [name for name in lf.METRICS if classification not in lf.METRICS[name].needs]
     assert list(run(problem=truth).metrics) == [name for name in of_numbers if "loss" not in name]
     asked = run(problem=truth, metrics=["test_loss", "risk"])
     assert list(asked.metrics) == ["test_loss", "risk"]
@@ -475,7 +475,9 @@ def test_a_bad_call_says_what_is_wrong_in_one_line(name):
 
 
 def test_a_class_that_only_its_text_was_saved_of_does_not_adapt(tmp_path, monkeypatch):
-    monkeypatch.setattr("linfed.simulation.archive._class", lambda described: None)  # as in a process that never had it
+    monkeypatch.setattr(
+        "linfed.system.description._users_class", lambda name: None
+    )  # as in a process that never had it
     loaded = Result.load(run(Personal()).save(tmp_path / "a.npz"))
     with pytest.raises(TypeError, match=r"algorithm = Personal\(\) must be an algorithm whose class"):
         loaded.adapt(X, Y)

@@ -385,7 +385,7 @@ def test_a_file_is_the_text_alone_of_a_users_own_classes_where_they_are_unknown(
     known = Result.load(fedrep(problem=OwnProblem(**sizes)).save(tmp_path / "problem.npz"))
     assert known.client_risks().shape == (3, 6)
     monkeypatch.setattr(
-        "linfed.simulation.archive._class", lambda described: None
+        "linfed.system.description._users_class", lambda name: None
     )  # as in a process that never had them
     own = Result.load(fedrep(problem=OwnProblem(**sizes)).save(tmp_path / "problem.npz"))
     for call in (lambda: own.new_clients([3]), own.client_risks):

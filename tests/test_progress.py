@@ -1,7 +1,5 @@
-"""What is left of a sweep: long cells first, costs that are no seconds, several workers; and what is shown of it."""
+"""What is shown of a sweep: a bar over the costs of its cells, and messages."""
 
-import heapq
-import re
 import sys
 import time
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ import pytest
 
 import linfed as lf
 from linfed.sweeps.executors import ExecutionOptions
-from linfed.sweeps.progress import ProgressBar, WorkEstimate, cost_of, format_duration, is_shown, log_status, weight_of
+from linfed.sweeps.progress import cost_of, format_duration, is_shown, log_status
 from linfed.sweeps.scheduler import run_cells
 
 
@@ -20,97 +18,46 @@ class Costly:
     cost: float
 
     def run(self):
+        if self.cost == 13:
+            raise RuntimeError("unlucky")
         return {"value": self.cost}
 
 
 @dataclass(frozen=True)
-class Sized:
-    trials: int = 2
-    rounds: int = 3
-    name: str = "x"
+class Free:
+    number: int
 
     def run(self):
-        return {"value": self.trials}
+        return {"value": self.number}
 
 
-class Other(Costly):
-    pass
+@dataclass(frozen=True)
+class Odd:
+    def run(self):
+        return {}
+
+    @property
+    def cost(self):
+        raise ValueError("not known")
 
 
-def replay(cells, seconds, workers):
-    """Return (true seconds left, those that were said, those by the number of cells) at the end of each cell but one.
-
-    Long cells are started first, and told as they end.
-    """
-    order = sorted(range(len(cells)), key=lambda i: -cost_of(cells[i]))
-    free, ends = [0.0] * workers, []
-    for i in order:
-        end = heapq.heappop(free) + seconds[i]
-        heapq.heappush(free, end)
-        ends.append((end, i))
-    work, found = WorkEstimate(dict(enumerate(cells)), workers), []
-    for count, (end, i) in enumerate(sorted(ends)[:-1], start=1):
-        work.finished(i, seconds[i])
-        found.append((max(free) - end, work.left(end), end * (len(cells) - count) / count))
-    return np.array(found)
+def test_costs_of_cells():
+    assert cost_of(Costly(3.0)) == 3.0
+    assert [cost_of(Costly(cost)) for cost in (0.0, -1.0, np.inf, np.nan, "large", True)] == [0.0] * 6
+    assert cost_of(Free(1)) == cost_of(Odd()) == 0.0
 
 
-@pytest.mark.parametrize("workers", [1, 2, 7])
-@pytest.mark.parametrize("exponent", [0.3, 0.5, 1.0])
-def test_what_is_left_is_right_where_seconds_are_a_power_of_the_cost(workers, exponent):
-    costs = np.repeat([1000.0, 300.0, 100.0, 30.0, 10.0], 12)
-    seconds = 5 * (costs / 1000.0) ** exponent
-    found = replay([Costly(cost) for cost in costs], seconds, workers)
-    true, said, counted = found[len(found) // 4 : -workers].T
-    assert np.median(np.abs(np.log(said / true))) < np.log(1.25)
-    assert np.median(np.abs(np.log(said / true))) < np.median(np.abs(np.log(counted / true)))
-
-
-def test_costs_that_say_little_are_believed_little():
-    """Seconds with a spread of a factor of two about the square root of the cost."""
-    rng = np.random.default_rng(0)
-    costs = 10.0 ** rng.uniform(0, 4, 60)
-    seconds = costs**0.5 * np.exp(0.7 * rng.standard_normal(60))
-    true, said, counted = replay([Costly(cost) for cost in costs], seconds, 2)[10:50].T
-    assert np.median(np.abs(np.log(said / true))) < np.log(1.6) < np.median(np.abs(np.log(counted / true)))
-
-
-def test_nothing_is_said_before_anything_has_ended_but_what_an_earlier_run_knows():
-    cells = {0: Costly(4.0), 1: Costly(4.0)}
-    assert WorkEstimate(cells, 1).left(3.0) is None
-    work = WorkEstimate(cells, 2)
-    work.add_timing(Costly(4.0), 10.0)
-    assert work.left(0.0) == pytest.approx(10.0)
-    assert work.left(4.0) == pytest.approx(6.0)  # both are running
-    work.failed(0)
-    work.finished(1, 10.0)
-    assert work.left(10.0) == 0.0
-
-
-def test_a_class_of_which_nothing_has_ended_takes_the_mean_of_all_that_have():
-    work = WorkEstimate({0: Costly(1.0), 1: Costly(1.0), 2: Other(1e9)}, 1)
-    work.finished(0, 3.0)
-    assert work.left(3.0) == pytest.approx(6.0)
-
-
-def test_where_nobody_knows_the_workers_the_work_done_tells():
-    work = WorkEstimate({i: Costly(1.0) for i in range(40)}, None)
-    for i in range(20):
-        work.finished(i, 10.0)
-    assert work.left(20.0) == pytest.approx(20.0)
-
-
-def test_weights_of_cells():
-    assert weight_of(Costly(3.0)) == 3.0
-    assert [weight_of(Costly(cost)) for cost in (0.0, -1.0, np.inf, np.nan)] == [1.0] * 4
-    assert weight_of(Sized()) == 6.0
+def test_the_cost_of_a_run_is_its_seconds():
     data, problem = lf.FreshSamples(6), lf.SharedRepresentation(n_clients=20, dim=8, rank=2)
-    runs = [
+    one, two = [
         lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.5), problem=problem, data=data, rounds=10, trials=trials)
         for trials in (5, 10)
     ]
-    assert weight_of(runs[1]) == pytest.approx(2 * weight_of(runs[0]))
-    assert 0 < weight_of(runs[0]) == runs[0].seconds()
+    assert 0 < cost_of(one) < 1
+    assert cost_of(two) == pytest.approx(2 * cost_of(one))
+    tuned = lf.Tuned(base=one.algorithm, grid={"step_size": (0.1, 0.2, 0.3)}, trials=5)
+    run = lf.Run(algorithm=tuned, problem=problem, data=data, rounds=10, trials=5)
+    assert cost_of(run) == pytest.approx(4 * cost_of(one), rel=0.02)
 
 
 @pytest.mark.parametrize("progress", [True, False, None])
@@ -124,12 +71,31 @@ def test_the_bar_of_a_sweep(progress, capsys):
         assert shown == ""
 
 
-def test_the_bar_says_how_long_it_still_takes(capsys):
-    cells = {i: Costly(1.0) for i in range(10)}
-    known = [(Costly(1.0), 600.0)]
-    bar = ProgressBar("ten", cells, known, done=1, total=11, workers=2, progress=True)
-    bar.close()
-    assert "1 of 11 cells, about 50 min left" in capsys.readouterr().err
+def test_the_bar_counts_costs_and_cells(capsys, tmp_path):
+    """Cells without a cost count as the mean of the others, equal cells as several, failed cells as ended."""
+    shares = []
+
+    @dataclass(frozen=True)
+    class Looks(Free):
+        def run(self):
+            shares.append(capsys.readouterr().err.split("\r")[-1])
+            time.sleep(0.15)  # the bar moves at most every 0.1 s
+            return super().run()
+
+    store = lf.Store(tmp_path)
+    lf.sweep([Costly(2.0)], store=store)
+    cells = [Costly(7.0), Costly(2.0), Costly(13.0), Costly(7.0), Free(1)]
+    run_cells(cells, store, ExecutionOptions(progress=True))
+    assert "5 of 5 cells" in capsys.readouterr().err
+    run_cells([Costly(1.0), Costly(3.0), Looks(0), Looks(1)], options=ExecutionOptions(progress=True))
+    assert shares[1].startswith(" 75%")
+    assert "3 of 4 cells" in shares[1]
+
+
+def test_nothing_is_shown_if_nothing_is_computed(capsys, tmp_path):
+    lf.sweep([Costly(2.0)], store=tmp_path)
+    lf.sweep([Costly(2.0)], store=tmp_path, progress=True)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -148,17 +114,3 @@ def test_what_is_done_now_is_said_on_a_terminal_only(capsys, monkeypatch):
     assert not is_shown(False)
     log_status("toy", "judging")
     assert capsys.readouterr().err == "toy: judging\n"
-
-
-@pytest.mark.long
-def test_the_bar_moves_while_the_first_cell_runs(capsys):
-    bar = ProgressBar("one", {0: Costly(1.0)}, [], done=0, total=1, workers=1, progress=True)
-    time.sleep(2.0)
-    moved = capsys.readouterr().err.split("\r")[-1]
-    bar.close()
-    assert re.search(r"\b00:0[1-9]\b", moved)
-    assert "0 of 1 cell" in moved
-    shown = capsys.readouterr().err
-    time.sleep(1.2)
-    assert capsys.readouterr().err == ""
-    assert shown

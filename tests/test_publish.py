@@ -1,8 +1,7 @@
 """Publishing a full run: what is refused, and that reduced tables are the run's to the digits that are kept."""
 
-import importlib.util
+import importlib
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,15 +11,10 @@ from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
 from linfed.reproduction.run import save_tables
 from linfed.statistics.findings import judge
 
-PATH = Path(__file__).parent.parent / "docs" / "publish.py"
-
 
 @pytest.fixture(scope="module")
 def publish():
-    spec = importlib.util.spec_from_file_location("publish", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("docs.publish")
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-300, 1e200])
@@ -115,12 +109,52 @@ def test_more_experiments_are_added_to_those_that_are_published(publish, tmp_pat
             out.write(record(tables={key: TableRecord(rows=1)}, commit=commit, experiment=name))
         return out
 
-    first, second = run("one", ["fedrep-fig1", "fedrep-fig3"], "old"), run("two", ["fedrep-fig3"], "new")
-    publish.publish(first, ["fedrep-fig1", "fedrep-fig3"], ResultsFolder(to))
+    first, second = run("one", ["fedrep-fig4", "fedrep-fig3"], "old"), run("two", ["fedrep-fig3"], "new")
+    publish.publish(first, ["fedrep-fig4", "fedrep-fig3"], ResultsFolder(to))
     publish.publish(second, ["fedrep-fig3"], ResultsFolder(to), add=True)
-    assert {path.name for path in to.glob("*.npz")} == {"fedrep-fig1-old.npz", "fedrep-fig3-new.npz"}
+    assert {path.name for path in to.glob("*.npz")} == {"fedrep-fig4-old.npz", "fedrep-fig3-new.npz"}
     about = (to / "README.md").read_text()
-    assert "| fedrep-fig1 | one |" in about
+    assert "| fedrep-fig4 | one |" in about
     assert "| fedrep-fig3 | two |" in about
     runs = {name: record(commit=name * 40) for name in "ab"}
     assert publish.refusals(runs, {"c": "no run"}, add=True) == []
+
+
+def test_every_declared_reduction_is_of_a_table_of_its_experiment(publish):
+    """And each column that a committed table leaves out is declared by the table's experiment."""
+    runs, declared = publish.ResultsFolder(publish.COMMITTED), 0
+    for name, record in runs.records().items():
+        for key, reduction in publish.reductions(name, record.tables).items():
+            declared += reduction != publish.Reduction()
+            _, told = publish.files.read(runs.table(name, key))
+            left_out = told["reduced"].partition("without ")[2].split(", ")
+            rows = [row | dict.fromkeys(left_out) for row in lf.Table.load(runs.table(name, key)).rows]
+            assert {column for row in rows for column in reduction.left_out(row)} == set(left_out) - {"none"}
+    assert declared > 20
+
+
+@pytest.mark.parametrize(
+    ("reduced", "told"),
+    [({"runs": {}}, "fedrep-fig1: REDUCED has unknown tables: runs"), ({"clients": {"wihout": ()}}, "'wihout'")],
+)
+def test_a_wrong_reduction_is_told(publish, monkeypatch, reduced, told):
+    monkeypatch.setattr(publish.load("fedrep-fig1", publish.TOP / "experiments"), "REDUCED", reduced)
+    with pytest.raises((TypeError, ValueError), match=told):
+        publish.reductions("fedrep-fig1", ["clients"])
+
+
+def test_columns_are_left_out_by_pattern_or_by_row_and_trials_become_deciles(publish):
+    trials = np.arange(101.0)
+    curves = lf.LabeledArray(np.tile(trials[:, None], 50), round=range(50))
+    row = {"method": "a", "tried_x": 1, "tried_y.z": 2, "error": trials, "curve": curves}
+    found = publish.Reduction(without=("tried_*",), deciles=("error", "curve"), first_rounds=20).row(row)
+    assert list(found) == ["method", "error", "curve"]
+    assert found["error"].tolist() == np.linspace(0, 100, 11).tolist()
+    assert found["curve"].values.shape == (11, 20)
+    axis = publish.Reduction(deciles=("curve",), quantile_axis=True).row(row)["curve"]
+    assert axis.names == ("quantile", "round")
+    by_row = publish.Reduction(without=lambda row: ("error",) if row["method"] == "a" else ("curve",))
+    assert [list(by_row.row(row | {"method": one})) for one in "ab"] == [
+        ["method", "tried_x", "tried_y.z", "curve"],
+        ["method", "tried_x", "tried_y.z", "error"],
+    ]

@@ -1,19 +1,21 @@
 """Results: their file, their text, their picture, and what they say when asked for something else."""
 
 import dataclasses
+import functools
 import importlib
 import json
 import os
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from dataclasses import dataclass
 from types import SimpleNamespace
 
 import matplotlib as mpl
 import numpy as np
 import pytest
-from helpers import assert_one_line, each, normal
+from helpers import assert_one_line, basis, each, normal
 
 import linfed as lf
 from linfed.figures import style as plotting
@@ -21,6 +23,7 @@ from linfed.simulation import archive
 from linfed.simulation.metrics import MetricTable
 from linfed.simulation.results import Result
 from linfed.system import files
+from linfed.system.description import describe, rebuild
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -87,6 +90,15 @@ class OwnLaw(lf.Gaussian):
 # --- the file ------------------------------------------------------------------------------------------------
 
 PROBLEM = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A configuration of a user's own."""
+
+    value: object
+
+
 FEDREP = lf.FedRep(rank=2, step_size=0.3)
 B, W, S = normal(4, 2), normal(5, 2, seed=1), normal(5, 4, seed=2)
 X, Y = normal(5, 3, 4), normal(5, 3)
@@ -439,7 +451,9 @@ def test_numbers_come_back_where_the_classes_are_unknown(elsewhere, tmp_path, mo
     result = run(algorithm, problem, lf.FixedSamples(5), 0)
     path = result.save(tmp_path / "own.npz")
     forget()
-    monkeypatch.setattr("linfed.simulation.archive._class", lambda described: None)  # as in a process that never had it
+    monkeypatch.setattr(
+        "linfed.system.description._users_class", lambda name: None
+    )  # as in a process that never had it
     loaded = Result.load(path)
     assert_same_numbers(result, loaded)
     assert (loaded.name, repr(loaded.algorithm)) == ("Foreign", repr(algorithm))
@@ -502,19 +516,70 @@ def test_what_cannot_be_described_comes_back_as_its_text(tmp_path):
     assert (again.name, repr(again.algorithm)) == ("Scheduled", repr(loaded.algorithm))
 
 
-def test_files_that_name_a_states_class_alone_are_read(tmp_path):
-    """As they were written first."""
-    for algorithm in (FEDREP, Own(step_size=0.25)):
-        result = run(algorithm, PROBLEM, lf.FixedSamples(5), 0)
-        path = result.save(tmp_path / "own.npz")
-        with np.load(path) as file:
-            arrays = dict(file)
-        described = json.loads(str(arrays.pop("description")))
-        described["state"] = described["state"]["class"]
-        np.savez(path, description=np.array(json.dumps(described)), **arrays)
-        loaded = Result.load(path)
-        assert_same_numbers(result, loaded)
-        assert type(loaded.final) is type(result.final)
+def first_format(fields, module=None, cls="FedRep"):
+    """Return the description of a configuration of numbers in a file of format 1."""
+    origin = {} if module is None else {"module": module, "qualname": cls}
+    values = {name: value if isinstance(value, dict) else {"value": value} for name, value in fields.items()}
+    return {"class": cls, **origin, "fields": values, "text": f"{cls}()"}
+
+
+def test_files_of_the_first_format_are_read(tmp_path):
+    """As 0.1.0 wrote them."""
+    data = lf.GivenSamples(X, Y, test=(X[:, :2], Y[:, :2]))
+    who = np.tile(np.arange(5), (3, 1))
+    given = lf.GivenTruth(B=basis(4, 2), W=W, design=lf.UniformSphere())
+    algorithm = lf.FedRep(rank=2, step_size=0.3, heads=lf.GradientHeads(steps=2), weights=(1.0, 2.0, 1.0, 1.0, 1.0))
+    result = lf.simulate(algorithm, given, data=data, rounds=3, seed=(4, 5), participation=who, metrics=["risk"])
+    arrays, described = files.read(result.save(tmp_path / "new.npz"))
+    arrays |= {"problem/B": given.B, "problem/W": given.W, "participation": who}
+    for name, samples in (("data", data), ("data/test", data.test)):
+        arrays |= {f"{name}/{part}": getattr(samples, part) for part in ("X", "y", "counts")}
+    parts = {"B": {"array": "problem/B"}, "W": {"array": "problem/W"}, "design": first_format({}, cls="UniformSphere")}
+    heads = first_format({"steps": 2, "step_size": None}, cls="GradientHeads")
+    weights = {"tuple": [{"value": one} for one in (1.0, 2.0, 1.0, 1.0, 1.0)]}
+    first = {
+        "format": 1,
+        "algorithm": first_format({"rank": 2, "step_size": 0.3, "heads": heads, "weights": weights}),
+        "problem": first_format(parts, cls="GivenTruth"),
+        "data": {"samples": "data", "test": {"samples": "data/test", "test": {"value": None}}},
+        "participation": {"array": "participation"},
+        "seed": [4, 5],
+    }
+    loaded = Result.load(files.write(tmp_path / "first.npz", arrays, described | first))
+    assert_same_numbers(result, loaded)
+    assert (loaded.algorithm, repr(loaded.problem), loaded.seed) == (algorithm, repr(given), (4, 5))
+    assert np.array_equal(loaded.participation, who)
+    assert np.array_equal(loaded.data.test.X, X[:, :2])
+    assert np.array_equal(loaded.per_client("test_loss"), result.per_client("test_loss"))
+    own = {"algorithm": first_format({"rate": 0.5}, "elsewhere", "Gone"), "data": {"repr": "<data>", "name": "Data"}}
+    unknown = Result.load(files.write(tmp_path / "own.npz", arrays, described | first | own))
+    assert (unknown.name, repr(unknown.algorithm), repr(unknown.data)) == ("Gone", "Gone()", "<data>")
+    again = Result.load(unknown.save(tmp_path / "again.npz"))
+    assert (repr(again.algorithm), repr(again.data)) == ("Gone()", "<data>")
+    assert_same_numbers(result, again)
+    lists = {"list": [{"value": 1}, {"tuple": []}]}
+    values = first_format({"value": lists}, __name__, "Held")
+    held = Result.load(files.write(tmp_path / "held.npz", arrays, described | first | {"algorithm": values}))
+    assert held.algorithm == Held([1, ()])
+
+
+def test_given_classes_of_the_first_format_are_read(tmp_path):
+    data = lf.GivenClasses(X, np.arange(15).reshape(5, 3) % 3)
+    result = lf.simulate(lf.FedAvg(rank=2, step_size=0.1), data=data, rounds=2)
+    arrays, described = files.read(result.save(tmp_path / "new.npz"))
+    arrays |= {f"data/{part}": getattr(data, part) for part in ("X", "y", "counts")}
+    first = {
+        "format": 1,
+        "algorithm": {"repr": "FedAvg()", "name": "FedAvg"},
+        "problem": {"value": None},
+        "data": {"samples": "data", "classes": 3},  # the oldest have no field for held-out samples
+        "participation": {"value": 1.0},
+        "seed": 0,
+    }
+    loaded = Result.load(files.write(tmp_path / "first.npz", arrays, described | first))
+    assert repr(loaded.data) == repr(data)
+    assert np.array_equal(loaded.data.holds, data.holds)
+    assert (loaded.data.test, loaded.problem, loaded.participation, loaded.seed) == (None, None, 1.0, 0)
 
 
 @pytest.mark.parametrize(("given", "written"), [("a.npz", "a.npz"), ("a", "a.npz"), ("a.b", "a.b.npz")])
@@ -598,14 +663,14 @@ def with_format(path, **changes):
 @pytest.mark.parametrize(
     ("changes", "fragments"),
     [
-        ({"format": None, "version": None}, ["by an earlier linfed", "no format number", "reads format 1", "run it"]),
-        ({"format": 0, "version": "0.0.9"}, ["by linfed 0.0.9", "has format 0,", "reads format 1"]),
+        ({"format": None, "version": None}, ["by an earlier linfed", "no format number", "formats 1 and 2", "run it"]),
+        ({"format": 0, "version": "0.0.9"}, ["by linfed 0.0.9", "has format 0,", "reads formats 1 and 2"]),
         (
             {"format": 7, "version": "9.9"},
-            ["by linfed 9.9", "format 7, but this version reads only format 1", "a newer linfed"],
+            ["by linfed 9.9", "format 7, but this version reads only formats up to 2", "a newer linfed"],
         ),
-        ({"format": 7, "problem": {"kind": "of the future"}}, ["format 7, but this version reads only format 1"]),
-        ({"format": "x"}, ["has format x,", "reads format 1"]),
+        ({"format": 7, "problem": {"kind": "of the future"}}, ["format 7, but this version reads only"]),
+        ({"format": "x"}, ["has format x,", "reads formats 1 and 2"]),
     ],
 )
 def test_a_file_of_another_format_is_told_so(changes, fragments, tmp_path):
@@ -1030,16 +1095,32 @@ def test_a_state_whose_class_is_missing_has_arrays_and_no_predictors():
 def test_what_a_file_describes_is_the_same_again():
     arrays = {}
     value = ((1, (np.float64(2.5), None)), [np.int64(3), "a", np.True_, [np.arange(3.0)]], UNEQUAL)
-    described = json.loads(json.dumps(archive.encode(value, "x", arrays)))
-    assert sorted(arrays) == ["x/1/3/0", "x/2/X", "x/2/counts", "x/2/y"]
+    described = json.loads(json.dumps(archive.encode(value, arrays)))
     one, (three, text, truth, (array,)), samples = archive.decode(described, arrays)
     assert (one, three, text, truth) == ((1, (2.5, None)), 3, "a", True)
-    assert [type(part) for part in (one[1][0], three, truth)] == [float, int, bool]
+    assert [type(part) for part in (one[1][0], three, truth)] == [np.float64, np.int64, np.bool_]
     assert np.array_equal(array, np.arange(3.0))
+    assert not array.flags.writeable
     assert repr(samples) == repr(UNEQUAL)
-    described["tuple"][2].pop("test")  # as in older files
-    assert archive.decode(described, arrays)[2].test is None
-    described["tuple"][0] = archive.encode(lambda: 1, "y", arrays)
-    unknown = archive.decode(described, arrays)[0]
-    assert (unknown.name, repr(unknown)[:10]) == ("function", "<function ")
-    assert archive.encode(unknown, "z", {}) == described["tuple"][0]
+    assert np.array_equal(samples.X, UNEQUAL.X)
+    with open(os.devnull) as file:
+        for code in (lambda: 1, print, file):
+            described = archive.encode((code, UNEQUAL), arrays)
+            unknown = archive.decode(described, arrays)
+            assert (unknown.name, repr(unknown)) == ("tuple", repr((code, UNEQUAL)))
+            assert archive.encode(unknown, {}) == described
+
+
+def test_a_file_runs_no_code_and_reads_no_other_class():
+    for value in (print, functools.partial(print, "ran"), [].append, slice(3), np.dtype(float), Counter("ab")):
+        found = describe(value)
+        with pytest.raises(LookupError):
+            rebuild(found.json, found.arrays)
+    with pytest.raises(LookupError, match="cannot be rebuilt"):
+        rebuild({"path": "subprocess", "parts": []}, {})
+    with pytest.raises(LookupError, match="not a dataclass"):
+        rebuild({"is": f"{__name__}.NoDataclass", "holds": {"x": 1}}, {})
+
+
+class NoDataclass:
+    """A class that no file restores."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
@@ -17,6 +18,7 @@ from linfed.simulation.metrics import MetricTable
 from linfed.simulation.results import Result
 from linfed.sweeps.store import Store, keys_of
 from linfed.system import files
+from linfed.system.description import describe, rebuild, text_of
 
 
 @pytest.mark.long
@@ -224,10 +226,19 @@ def test_results(tmp_path_factory, result):
 def test_configurations_of_unknown_classes_are_saved_again_unchanged(content):
     """As a process does that has not imported the class."""
     stored = {}
-    described = archive.encode(Word(value=(content, Word(value=content))), "algorithm", stored)
-    described["qualname"] = "Gone"
+    described = archive.encode(Word(value=(content, Word(value=content))), stored)
+    described["value"]["is"] = "elsewhere.Gone"
     loaded = archive.decode(described, stored)
     assert isinstance(loaded, archive.Unknown)
     again = {}
-    assert repr(archive.encode(loaded, "algorithm", again)) == repr(described)
+    assert archive.encode(loaded, again) == described
     assert again.keys() == stored.keys()
+
+
+@pytest.mark.long
+@given(contents)
+def test_what_is_described_is_rebuilt(content):
+    found = describe(content)
+    back = rebuild(json.loads(text_of(found.json)), found.arrays)
+    assert_same_content(back, content)
+    assert text_of(describe(back).json) == text_of(found.json)

@@ -12,17 +12,19 @@ from helpers import Held, assert_same, each, normal
 from scipy.linalg import subspace_angles
 
 import linfed as lf
+from linfed._names import is_share
 from linfed.errors import WorkerError
 from linfed.numerics.streams import Stream, generators
 from linfed.numerics.threads import VARIABLE
 from linfed.simulation import job
-from linfed.simulation.class_metrics import CLASS_METRICS, mean_of_those
+from linfed.simulation.class_metrics import mean_of_those
 from linfed.simulation.loop import run_chunk
-from linfed.simulation.metrics import plan_metrics
+from linfed.simulation.metrics import MetricFacts, classification, plan_metrics
 from linfed.system import memory
 from linfed.system.processes import in_order
 
 EPS = np.finfo(float).eps
+OF_CLASSES = {name for name, metric in lf.METRICS.items() if classification in metric.needs}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -507,7 +509,7 @@ def test_given_data_need_no_truth():
     result = lf.simulate(EXACT, data=lf.GivenSamples(normal(8, 5, 6), normal(8, 5)), rounds=3)
     assert result.final.B.shape == (1, 6, 2)
     assert list(result.metrics) == ["train_loss"]
-    for name in lf.METRICS.keys() - {"train_loss", "test_loss", *CLASS_METRICS}:
+    for name in lf.METRICS.keys() - {"train_loss", "test_loss", *OF_CLASSES}:
         with pytest.raises(KeyError, match="absent: it requires the ground truth"):
             result.metrics[name]
 
@@ -551,7 +553,7 @@ def test_a_run_warns_if_given_data_make_its_trials_identical():
 def test_a_metric_that_does_not_apply_is_absent(algorithm, absent):
     result = lf.simulate(algorithm, PROBLEM, data=lf.FreshSamples(5), rounds=1)
     absent = absent | dict.fromkeys(["train_loss", "test_loss"], "samples are fresh")
-    assert set(result.metrics) == set(lf.METRICS) - set(absent) - set(CLASS_METRICS)
+    assert set(result.metrics) == set(lf.METRICS) - set(absent) - OF_CLASSES
     for name, reason in absent.items():
         with pytest.raises(KeyError, match=f"absent: .*{reason}"):
             result.metrics[name]
@@ -812,22 +814,39 @@ def test_a_mean_is_over_those_with_a_value():
 
 
 def test_a_plan_is_for_regression_and_a_unique_subspace_by_default():
-    given = {"truth": True, "reference": True, "columns": 2, "truth_rank": 3, "fixed": True, "held_out": True}
-    plan = plan_metrics(None, **given)
+    run = MetricFacts(truth=True, reference=True, columns=2, truth_rank=3, fixed=True, held_out=True)
+
+    def plan(wanted=None, argument="metrics", **changes):
+        return plan_metrics(wanted, dataclasses.replace(run, **changes), argument=argument)
+
     errors = ("subspace_distance", "parameter_error", "mean_client_error", "mean_truncation_error", "risk")
-    assert (plan.names, plan.functions) == (errors, {})
-    assert plan == plan_metrics(None, **given, no_reference="", classes=0, argument="metrics")
-    wider = plan_metrics(None, **given | {"truth_rank": 2})
+    assert (plan().names, plan().functions) == (errors, {})
+    assert plan() == plan(no_reference="", classes=0)
+    wider = plan(truth_rank=2)
     assert wider.names == tuple(name for name in errors if name != "mean_truncation_error")
-    assert plan_metrics(None, **given | {"truth_rank": None}).names == errors
-    assert plan_metrics(None, **given | {"columns": 1, "truth_rank": 2}).names == errors
-    alone = plan_metrics(None, **given | {"truth": False, "reference": False})
+    assert plan(truth_rank=None).names == errors
+    assert plan(columns=1, truth_rank=2).names == errors
+    alone = plan(truth=False, reference=False)
     assert alone.names == ("train_loss", "test_loss")
     with pytest.raises(ValueError, match=r"^metrics = 'accuracy' does not apply: it exists only for classification$"):
-        plan_metrics(["accuracy"], **given)
+        plan(["accuracy"])
     wanted = r"^metric = 'accuracy' does not apply: .*; use metric = 'subspace_distance' or .* or 'test_loss'$"
     with pytest.raises(ValueError, match=wanted):
-        plan_metrics(["accuracy"], **given, argument="metric")
+        plan(["accuracy"], argument="metric")
     for name in ("subspace_distance", "mean_truncation_error"):
-        assert plan_metrics(None, **given, no_reference="equal").absent[name] == "equal"
-        assert "no representation B" in plan_metrics(None, **given | {"columns": 0}).absent[name]
+        assert plan(no_reference="equal").absent[name] == "equal"
+        assert "no representation B" in plan(columns=0).absent[name]
+
+
+def test_metrics_say_what_they_are():
+    """The label and the axis of a metric follow from its name, so that a table of a file has them, too."""
+    assert {name for name, metric in lf.METRICS.items() if metric.is_share} == {
+        "accuracy",
+        "own_class_accuracy",
+        "train_accuracy",
+    }
+    for name, metric in lf.METRICS.items():
+        assert (metric.name, metric.label) == (name, name.replace("_", " "))
+    assert [is_share(name) for name in ("of.accuracy", "my_accuracy", "inaccuracy", "accuracy_of")] == [1, 1, 0, 0]
+    with pytest.raises(TypeError):
+        lf.METRICS["risk"] = None

@@ -11,7 +11,7 @@ import references as ref
 import linfed as lf
 from linfed.errors import UsageError
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
-from linfed.sweeps.fingerprint import Fingerprint
+from linfed.system.description import describe
 
 ROUNDS = 6
 SETTING = {"rounds": ROUNDS, "trials": 2, "seed": 3, "participation": 0.5}
@@ -112,7 +112,7 @@ def test_schedules_are_values():
     assert one == same == pickle.loads(pickle.dumps(one))
     assert hash(one) == hash(same)
     assert one != other
-    assert Fingerprint(one).text == Fingerprint(same).text != Fingerprint(other).text
+    assert describe(one).text == describe(same).text != describe(other).text
     assert one.step_size == STEPS
     array = np.array(STEPS)
     kept = lf.FedRep(rank=2, step_size=array)
@@ -123,11 +123,11 @@ def test_schedules_are_values():
 def test_a_function_is_kept_by_name_and_a_result_knows_its_numbers(tmp_path):
     algorithm = lf.FedRep(rank=2, step_size=falling, init="random")
     assert algorithm == lf.FedRep(rank=2, step_size=falling, init="random")
-    described = Fingerprint(algorithm)
+    described = describe(algorithm)
     assert "falling" in described.text
     assert falling in described.owners  # its code counts
     with pytest.raises(TypeError, match=r"store= cannot identify .*lambda"):
-        Fingerprint(lf.FedRep(rank=2, step_size=lambda round_: 0.4 / round_))
+        _ = describe(lf.FedRep(rank=2, step_size=lambda round_: 0.4 / round_)).text
     result = lf.simulate(algorithm, PROBLEM, data=DATA, **SETTING)
     assert result.algorithm.step_size == tuple(falling(round_) for round_ in range(1, ROUNDS + 1))
     loaded = lf.Result.load(result.save(tmp_path / "run.npz"))

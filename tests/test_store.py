@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -18,13 +19,15 @@ import pytest
 
 import linfed
 import linfed as lf
+from linfed.cells.run import Part
 from linfed.cells.smallest_size import SmallestSize
 from linfed.errors import WriteError
 from linfed.sweeps import code_hash
 from linfed.sweeps.code_hash import _counted_files, code_digest, statements
-from linfed.sweeps.fingerprint import Fingerprint
 from linfed.sweeps.scheduler import run_cells
 from linfed.sweeps.store import keys_of
+from linfed.system.description import describe
+from linfed.system.files import replacing
 from tests.helpers import assert_one_line, each
 
 RAN = []
@@ -144,13 +147,13 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("one", "other"), EQUAL)
 def test_equal_values_have_one_text(one, other):
-    assert Fingerprint(one).text == Fingerprint(other).text
-    json.loads(Fingerprint(one).text, parse_constant=pytest.fail)
+    assert describe(one).text == describe(other).text
+    json.loads(describe(one).text, parse_constant=pytest.fail)
 
 
 @each(("one", "other"), DIFFERENT)
 def test_different_values_have_different_texts(one, other):
-    assert Fingerprint(one).text != Fingerprint(other).text
+    assert describe(one).text != describe(other).text
 
 
 def test_what_cannot_be_told_from_others_is_refused(tmp_path):
@@ -165,11 +168,11 @@ def test_what_cannot_be_told_from_others_is_refused(tmp_path):
 
     wrapped = functools.wraps(ran)(lambda: 1)
     for value in (lambda: 1, inner, Inner, Inner(), wrapped, type("Square", (), {"__module__": __name__})):
-        assert_one_line(lambda v=value: Fingerprint(v), ["store= cannot identify", "level of a module"], TypeError)
-    assert_one_line(lambda: Fingerprint(np.random.default_rng(0)), ["Generator", "pass a seed"], TypeError)
-    assert_one_line(lambda: Fingerprint(itself), ["contain itself"], TypeError)
+        assert_one_line(lambda v=value: describe(v).text, ["store= cannot identify", "level of a module"], TypeError)
+    assert_one_line(lambda: describe(np.random.default_rng(0)), ["Generator", "pass a seed"], TypeError)
+    assert_one_line(lambda: describe(itself), ["contain itself"], TypeError)
     with (tmp_path / "open").open("w") as file:
-        assert_one_line(lambda: Fingerprint(file), ["store= cannot describe", "TextIOWrapper"], TypeError)
+        assert_one_line(lambda: describe(file), ["store= cannot describe", "TextIOWrapper"], TypeError)
     assert_one_line(lambda: lf.sweep([Of(lambda: 1)], store=tmp_path), ["store= cannot identify"], TypeError)
     assert values(lf.sweep([Of(lambda: 1)])) == [1]
 
@@ -607,6 +610,15 @@ def test_missing_cells_and_the_table_of_what_is_there(tmp_path):
         assert_one_line(lambda path=path: lf.Store(path), ["store = ", "must be a folder"])
 
 
+def test_a_clock_that_is_ahead_removes_nothing_of_a_running_sweep(tmp_path, monkeypatch):
+    lf.Store(tmp_path)
+    young = tmp_path / ".1-1.cell.12.34"
+    young.write_text("half")
+    monkeypatch.setattr(time, "time", lambda: 4e9)
+    assert ran(CELLS, tmp_path) == 3
+    assert young.exists()
+
+
 def test_stores_merge_by_copying(tmp_path):
     one, other = (lf.sweep(CELLS, store=tmp_path / str(i), shard=(i, 2)) for i in (1, 2))
     assert (values(one), values(other)) == ([9, 4], [1])
@@ -623,13 +635,14 @@ def test_what_a_killed_process_was_writing_is_removed_when_it_is_old(tmp_path):
         path.write_text("half")
     os.utime(old, (0, 0))
     assert ran(CELLS, tmp_path) == 0
+    assert old.exists()  # nothing was to be written
+    assert ran([*CELLS, Square(5)], tmp_path) == 1
     assert (old.exists(), young.exists()) == (False, True)
 
 
 def test_the_file_that_tries_the_folder_is_removed_if_its_process_is_killed(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", lambda *_, **__: None)  # as if another process had ended before
-        patch.setattr(os, "getpid", lambda: 0)
         lf.Store(tmp_path).prepare()
     (left,) = tmp_path.iterdir()
     os.utime(left, (0, 0))
@@ -653,6 +666,35 @@ def test_a_store_that_cannot_be_written_is_one_line_and_keeps_what_is_there(tmp_
         )
     assert lf.Store(tmp_path).missing(CELLS) == CELLS[1:]
     assert values(lf.sweep(CELLS, store=tmp_path)) == [9, 1, 4]
+
+
+def test_a_finished_store_is_read_where_nothing_can_be_written(tmp_path, monkeypatch):
+    lf.sweep(CELLS, store=tmp_path)
+
+    def refuses(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    kept = Path.open
+    monkeypatch.setattr(
+        Path, "open", lambda path, mode="r", *more: refuses() if "w" in mode else kept(path, mode, *more)
+    )
+    for name in ("replace", "unlink"):
+        monkeypatch.setattr(os, name, refuses)
+    assert values(lf.sweep(CELLS, store=tmp_path)) == [9, 1, 4]
+    assert_one_line(
+        lambda: lf.sweep([*CELLS, Square(5)], store=tmp_path), ["cannot be written: Read-only file system"], WriteError
+    )
+
+
+def test_an_unfinished_file_that_cannot_be_removed_hides_no_error(tmp_path, monkeypatch):
+    def refuses(*_, **__):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuses)
+    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "file"):
+        raise KeyboardInterrupt
+    with pytest.raises(WriteError, match="cannot be written: No space left"), replacing(tmp_path / "file"):
+        raise OSError(28, "No space left on device")
 
 
 # --- what a sweep does ---------------------------------------------------------------------------------------
@@ -764,7 +806,7 @@ def test_the_pieces_of_a_long_run_are_joined_bit_for_bit(run, pieces, slow, made
     for name, array in whole.payload()[0].items():
         assert array.tobytes() == again.payload()[0][name].tobytes()
     assert [path.name for path in tmp_path.iterdir()] == [keys_of([run])[0].name]
-    assert lf.Store(tmp_path).records([run])[0]["pieces"] == len(pieces)
+    assert lf.Store(tmp_path).records([run])[0]["parts"] == len(pieces)
 
 
 @pytest.mark.long
@@ -784,14 +826,14 @@ def test_short_settings_go_together(made, monkeypatch, tmp_path):
     run = replace(TUNED, algorithm=replace(TUNED.algorithm, grid={"step_size": tuple(np.geomspace(0.01, 20, 12))}))
     each = 5 * job.seconds_of_a_trial(RUN._job())
     monkeypatch.setattr(job, "SECONDS_PER_FLOAT", 0.24 / each * job.SECONDS_PER_FLOAT)
-    pieces = next(run.stages())
-    assert [len(piece.algorithms) for piece in pieces] == [4, 4, 4]
+    tries = run.algorithm.tries(run.problem, rounds=run.rounds, **run._shared())
+    assert [len(part.algorithms) for part in tries.divided()] == [4, 4, 4]
     assert lf.sweep([run], store=tmp_path)["score"].tobytes() == lf.sweep([run])["score"].tobytes()
 
 
 @pytest.mark.long
 def test_the_pieces_of_a_run_that_was_stopped_are_taken_up(slow, made, tmp_path):
-    pieces = next(RUN.stages())
+    pieces = [Part(part_of=RUN, part_first=one, part_last=two) for one, two in [(0, 1), (1, 3), (3, 5), (5, 7)]]
     lf.sweep([*pieces[:2], pieces[3]], store=tmp_path)
     made.clear()
     known = lf.Store(tmp_path).records([*pieces[:2], pieces[3]])
@@ -808,42 +850,145 @@ def test_the_pieces_of_a_run_that_was_stopped_are_taken_up(slow, made, tmp_path)
 
 
 def test_a_short_run_is_not_cut():
-    assert RUN.stages() is None
-    assert TUNED.stages() is None
+    assert not RUN.divides
+    assert not TUNED.divides
 
 
 @dataclass(frozen=True)
-class Staged:
-    """A long cell of one's own, which may raise on its way."""
+class Sum:
+    """A long cell of one's own, which may raise on its way, or go on after a part that raises."""
 
     raises: int = -1
+    goes_on: bool = False
+
+    divides = True
 
     def run(self):
-        raise NotImplementedError
-
-    def stages(self):
         total = 0
         for stage in range(3):
             if self.raises == stage:
                 raise RuntimeError("unlucky")
-            rows = yield [Square(10 * stage + n, fails=self.raises == 10 * stage + n) for n in range(stage)]
-            total += sum(row["value"] for row in rows)
+            squares = [Square(10 * stage + n, fails=self.raises == 10 * stage + n) for n in range(stage)]
+            try:
+                total += sum(row["value"] for row in lf.run_parts(squares))
+            except RuntimeError:
+                if not self.goes_on:
+                    raise
         return {"total": total}
 
 
-@pytest.mark.long
-def test_a_cell_of_ones_own_in_stages(tmp_path):
-    assert lf.sweep([Staged()], store=tmp_path)["total"] == 100 + 400 + 441 - 100 + 100
-    assert RAN == [10, 20, 21]
-    assert ran([Staged()], tmp_path) == 0
-    for raises in (0, 1, 10, 21):
-        with pytest.raises(lf.SweepError, match=r"1 of 2 cells raised.*unlucky") as caught:
-            lf.sweep([Staged(raises), Square(3)], store=tmp_path / str(raises))
-        assert values(caught.value.table) == [9]
-    RAN.clear()
+class KeepingSum(Sum):
+    keeps_parts = True
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_cell_of_ones_own_in_parts(threads, tmp_path):
+    with ThreadPoolExecutor(2) as executor:
+        options = {"executor": executor if threads else None}
+        assert lf.sweep([Sum()], store=tmp_path, **options)["total"] == 100 + 400 + 441
+        assert sorted(RAN) == [10, 20, 21]
+        assert len(list(tmp_path.iterdir())) == 1  # the parts are removed
+        assert ran([Sum()], tmp_path) == 0
+        for raises in (0, 1, 10, 21):
+            with pytest.raises(
+                lf.SweepError, match=r"1 of 2 cells raised.*unlucky \(.*test_store.py:\d+\), in"
+            ) as caught:
+                lf.sweep([Sum(raises), Square(3)], store=tmp_path / str(raises), **options)
+            assert values(caught.value.table) == [9]
+
+
+def test_parts_that_are_of_no_use_are_not_computed(tmp_path):
     with pytest.raises(lf.SweepError):
-        lf.sweep([Staged(20), Square(3)], store=tmp_path)
-    assert RAN == [10, 20, 3]  # and not 21, which would be of no use
+        lf.sweep([Sum(20), Square(3)], store=tmp_path)
+    assert RAN == [10, 20, 3]  # and not 21
+
+
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_cell_may_handle_the_error_of_a_part(store, threads, tmp_path):
+    """Alone, and in every sweep."""
+    assert Sum(10, goes_on=True).run() == {"total": 400 + 441}
+    with ThreadPoolExecutor(2) as executor:
+        options = {"executor": executor if threads else None, "store": tmp_path if store else None}
+        assert lf.sweep([Sum(10, goes_on=True)], **options)["total"] == 400 + 441
+
+
+def test_parts_are_spread_and_saved_only_if_there_is_where(tmp_path):
+    threads = []
+
+    @dataclass(frozen=True)
+    class Where:
+        divides = True
+
+        def run(self):
+            threads.append(threading.current_thread())
+            return {"values": len(lf.run_parts([Square(1)]))}
+
+    lf.sweep([Where()])
+    with ThreadPoolExecutor(1) as executor:
+        lf.sweep([Where()], executor=executor)
+    assert [one is threading.main_thread() for one in threads] == [True, False]
+    assert not threads[1].is_alive()
+
+
+def test_parts_that_are_kept_or_that_are_cells_themselves_stay(tmp_path):
+    lf.sweep([Square(20)], store=tmp_path)
+    lf.sweep([Sum(), Square(10)], store=tmp_path)
+    assert sorted(RAN) == [10, 10, 20, 21]  # 10 as a part and as a cell
+    assert lf.Store(tmp_path).missing([Square(10), Square(20), Square(21)]) == [Square(21)]
+    lf.sweep([KeepingSum()], store=tmp_path)
+    assert ran([Square(10), Square(20), Square(21)], tmp_path) == 0
+
+
+def test_a_part_has_one_row(tmp_path):
+    @dataclass(frozen=True)
+    class Two:
+        divides = True
+
+        def run(self):
+            return {"value": len(lf.run_parts([Square(1), Does("has_two_rows")]))}
+
+    with pytest.raises(TypeError, match="must return a mapping"):
+        Two().run()
+    with ThreadPoolExecutor(1) as executor, pytest.raises(lf.SweepError, match="a part of a cell must return one row"):
+        lf.sweep([Two()], executor=executor)
+
+
+@dataclass(frozen=True)
+class Renames:
+    number: int
+    other: float = float("nan")
+
+    def run(self):
+        if self.number < 0:
+            return [{"number": self.number, "value": 1}, {"number": 2 * self.number, "value": 2}]
+        return {"number": 10 * self.number, "other": self.other, "value": 1}
+
+
+def test_a_column_with_the_name_of_a_field_is_refused(tmp_path):
+    with pytest.warns(UserWarning, match=r"^run\(\) of Renames returned a column 'number', which is a field") as caught:
+        table = lf.sweep([Renames(5), Renames(6), Renames(-1)], store=tmp_path)
+    assert (len(caught), caught[0].filename) == (1, __file__)  # and not of 'other', which is the same
+    assert table["number"].tolist() == [5, 6, -1, -1]
+    assert values(table) == [1, 1, 1, 2]
+    lf.sweep([Square(3)])  # a warning would be an error
+    assert lf.sweep([RUN])["engine"] != RUN.engine  # the one that was used
+
+
+class Noted(Square):
+    """A cell that warns of its rows."""
+
+    @staticmethod
+    def notes(done):
+        return [UserWarning(f"{len(done)} cells of {sum(row['value'] for _, table in done for row in table.rows)}")]
+
+
+def test_a_class_of_cells_warns_of_its_rows_once(tmp_path):
+    with pytest.warns(UserWarning, match=r"^2 cells of 13$") as caught:
+        lf.sweep([Noted(2), Square(9), Noted(3)], store=tmp_path)
+    assert (len(caught), caught[0].filename) == (1, __file__)
+    with pytest.warns(UserWarning, match=r"^2 cells of 13$"):
+        lf.sweep([Noted(2), Noted(3)], store=tmp_path)
 
 
 @dataclass(frozen=True)
@@ -867,6 +1012,9 @@ class Does:
 
     def is_long(self):
         raise ValueError("a word " * 1000)
+
+    def has_two_rows(self):
+        return [{"value": 1}, {"value": 2}]
 
     def has_a_number_for_a_name(self):
         return {1: 2.0}
@@ -960,16 +1108,16 @@ def test_threads_do_not_silence_what_comes_after(tmp_path):
 
 
 def test_a_worker_with_other_code_is_refused(tmp_path, monkeypatch):
-    from linfed.sweeps import scheduler as schedule
+    from linfed.sweeps import store
 
     with ThreadPoolExecutor(1) as executor:
         assert len(lf.sweep([Square(1)], store=tmp_path, executor=executor)) == 1
-        sent = schedule.code_digest
+        sent = store.code_digest
 
         def other(owners):
             return sent(owners) if threading.current_thread() is threading.main_thread() else "of yesterday"
 
-        monkeypatch.setattr(schedule, "code_digest", other)
+        monkeypatch.setattr(store, "code_digest", other)
         with pytest.raises(lf.SweepError, match="this worker runs a different version of the code"):
             lf.sweep([Square(2)], store=tmp_path, executor=executor)
 

@@ -38,6 +38,7 @@ MODULE = "cells_of_states"
 TEXT = '''"""Cells whose numbers depend on the version of this file."""
 from dataclasses import dataclass
 import numpy as np
+from linfed import run_parts
 
 VERSION = {version}
 DURING = []
@@ -58,12 +59,11 @@ class Long:
     number: int
     seed: int = 0
 
-    def run(self):
-        raise NotImplementedError
+    divides = True
 
-    def stages(self):
-        rows = yield [Cell(10, self.seed)]
-        more = yield [Cell(11, self.seed), Cell(12, self.seed)]
+    def run(self):
+        rows = run_parts([Cell(10, self.seed)])
+        more = run_parts([Cell(11, self.seed), Cell(12, self.seed)])
         total = sum(row["value"] for row in [*rows, *more])
         return {{"value": total, "each": total + np.arange(3.0)}}
 
@@ -133,10 +133,8 @@ class States(RuleBasedStateMachine):
         exec(compile(path.read_text(), str(path), "exec"), vars(self.module))
         for name in ALL:
             self.names[version, name] = keys_of([self.cell(name)])[0].name
-        for name, stages in PIECES.items():  # a piece has the code of its long cell
-            code = keys_of([self.cell(name)])[0].code
-            for piece in itertools.chain(*stages):
-                self.names[version, piece] = keys_of([self.cell(piece)])[0]._replace(code=code).name
+        for piece in itertools.chain(*itertools.chain(*PIECES.values())):
+            self.names[version, piece] = keys_of([self.cell(piece)])[0].name
 
     def cell(self, name):
         return (self.module.Long if name[0] == LONG else self.module.Cell)(*name)
@@ -417,10 +415,10 @@ class States(RuleBasedStateMachine):
 
     @rule()
     def an_hour_passes(self):
-        """The next sweep removes what killed processes left."""
+        """The next sweep that writes removes what killed processes left."""
         for path in self.folder.glob(".*"):
             os.utime(path, (0, 0))
-        self.sweep([])
+        lf.Store(self.folder).prepare()
         self.unfinished = 0
 
     @rule(names=chosen)

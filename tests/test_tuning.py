@@ -598,10 +598,9 @@ def test_a_tuned_run_of_a_sweep_is_validated_likewise():
 
 
 class OneSecond(lf.Run):
-    """A run that is divided into tasks, however short it is."""
+    """A run that is divided into parts, however short it is."""
 
-    def stages(self):
-        return self._stages()
+    divides = True
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, "some"])

@@ -1,28 +1,33 @@
-"""Cell for one run of `simulate`, which a sweep can split into tasks of about one second."""
+"""Cell for one run of `simulate`, which a sweep can divide into parts of about one second."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
+from linfed._types import Array
 from linfed._values import ByValue, Configuration, check_fields, converted, owned
 from linfed.algorithms.parts.base import Algorithm
 from linfed.checks import check_instance
 from linfed.data.samples import Data
+from linfed.errors import GridEdgeWarning, ValidationWarning, diverged_warning
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
-from linfed.search.tuning import Tuned
+from linfed.search.parts import parts_are_spread, run_parts
+from linfed.search.tuning import REUSED, Tuned
 from linfed.simulation.job import Job, check_joined, checked_job, seconds_of_a_trial, trials_of_a_second
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
-from linfed.simulation.run import simulate, simulate_job, simulate_trials
+from linfed.simulation.run import format_identical, simulate, simulate_job, simulate_trials
 from linfed.simulation.status import Status
-from linfed.tables.grid import Cell, Row
+from linfed.tables.export import format_diverged
+from linfed.tables.grid import Row
 from linfed.tables.labeled_array import LabeledArray
+from linfed.tables.table import Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +68,8 @@ class Run(ByValue):
     (5, 41)
     """
 
+    overrides_fields = True  # the row has the trials and the engine that were used
+
     algorithm: Algorithm | Tuned
     problem: Problem | None = None
     data: Data
@@ -88,40 +95,40 @@ class Run(ByValue):
 
     def run(self) -> Row:
         """Run `simulate`, after tuning if the algorithm is `Tuned`, and return the row."""
-        algorithm, tuned = self._tuned()
-        return _merge(tuned, self._row(simulate_job(checked_job(algorithm, **self._options()))))
+        algorithm, columns = self._tuned()
+        if not parts_are_spread():
+            return _merge(columns, self._row(simulate_job(checked_job(algorithm, **self._options()))))
+        run = dataclasses.replace(self, algorithm=algorithm)
+        chunks = trials_of_a_second(run._job())
+        rows = run_parts([Part(part_of=run, part_first=trials.start, part_last=trials.stop) for trials in chunks])
+        return _merge(columns, {name: _joined(name, [row[name] for row in rows]) for name in rows[0]})
 
-    def stages(self) -> Generator[Sequence[Cell], Sequence[Row], Row] | None:
-        """Split a run of more than one second into tasks of about one second.
-
-        Returns
-        -------
-        generator or None
-            Yields lists of cells, first for the tuning, then for the run's trials. It receives their rows and returns
-            the row of the run. None if the run is short, or a subclass replaces `run` or `Tuned.tune`.
-        """
-        tuned = isinstance(self.algorithm, Tuned) and type(self.algorithm).tune is not Tuned.tune
-        if type(self).run is not Run.run or tuned:  # a subclass may run something else
-            return None
-        return self._stages() if self.seconds() > 1.0 else None
-
-    def seconds(self) -> float:
-        """Estimate the run time in seconds from the sizes, including the tuning."""
+    @property
+    def cost(self) -> float:
+        """Estimated run time in seconds, from the sizes, including the tuning; a sweep starts long runs first."""
         job = self._job()
         seconds = job.trials * seconds_of_a_trial(job)
         if not isinstance(self.algorithm, Tuned):
             return seconds
         return seconds + self.algorithm.tries(self.problem, rounds=self.rounds, **self._shared()).seconds()
 
-    def _stages(self) -> Generator[Sequence[Cell], Sequence[Row], Row]:
-        algorithm, columns = self.algorithm, dict[str, Any]()
-        if isinstance(algorithm, Tuned):
-            tuning = yield from algorithm.stages(self.problem, rounds=self.rounds, **self._shared())
-            algorithm, columns = tuning.algorithm, tuning.columns()
-        run = dataclasses.replace(self, algorithm=algorithm)
-        chunks = trials_of_a_second(run._job())
-        rows = yield [Part(part_of=run, part_first=trials.start, part_last=trials.stop) for trials in chunks]
-        return _merge(columns, {name: _joined(name, [row[name] for row in rows]) for name in rows[0]})
+    @property
+    def divides(self) -> bool:
+        """Whether a sweep divides the run: if it takes more than a second, and no subclass has another ``run``."""
+        tuned = isinstance(self.algorithm, Tuned) and type(self.algorithm).tune is not Tuned.tune
+        return type(self).run is Run.run and not tuned and self.cost > 1.0
+
+    @staticmethod
+    def notes(done: Sequence[tuple[Run, Table]]) -> list[Warning]:
+        """Return warnings about runs and their rows: tuned on test samples, diverged, at an edge, identical trials."""
+        rows = [row for _, table in done for row in table.rows]
+        found: list[Warning] = []
+        if any(isinstance(run.algorithm, Tuned) and run.algorithm.reuses_test(run.data) for run, _ in done):
+            found.append(ValidationWarning(REUSED))
+        if diverged := format_diverged(rows):
+            found.append(diverged_warning(diverged))
+        identical = (format_identical(run.data, _metrics(row)) for run, table in done for row in table.rows)
+        return [*found, *edge_notes(rows), *(UserWarning(note) for note in dict.fromkeys(identical) if note)]
 
     def _row(self, result: Result) -> Row:
         """Return the columns for a result."""
@@ -168,6 +175,23 @@ class Part(Configuration):
     def run(self) -> Row:
         """Run these trials and return their row."""
         return self.part_of._row(simulate_trials(self.part_of._job(), range(self.part_first, self.part_last)))
+
+
+def edge_notes(rows: Sequence[Row]) -> list[Warning]:
+    """Return a warning if the chosen values of tuned hyper-parameters are at the edge of their grids."""
+    edges = [str(row["at_grid_edge"]) for row in rows if row.get("at_grid_edge")]
+    if not edges:
+        return []
+    return [
+        GridEdgeWarning(
+            f"the best {', '.join(dict.fromkeys(edges))} is at the edge of its grid in {len(edges)} of {len(rows)} "
+            "rows (column 'at_grid_edge'): the optimum may lie outside; widen the grid"
+        )
+    ]
+
+
+def _metrics(row: Row) -> list[Array]:
+    return [value.values for value in row.values() if isinstance(value, LabeledArray) and value.trials]
 
 
 def _merge(columns: Row, row: Row) -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,7 +14,7 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, instance, optional, positive, takes
 from linfed.algorithms.parts.base import Algorithm
-from linfed.cells.run import Part, Run
+from linfed.cells.run import Part, Run, edge_notes
 from linfed.checks import (
     check_bool,
     check_integer,
@@ -27,11 +27,13 @@ from linfed.checks import (
 from linfed.errors import NoPredictionError, SizeError
 from linfed.prediction import predict
 from linfed.search.levels import Level
+from linfed.search.parts import run_parts
 from linfed.search.tuning import Tuned
 from linfed.simulation.participation import n_participants
 from linfed.statistics.crossings import ThresholdSearch, crossing_of, replicates_of
 from linfed.tables.grid import Cell, Row, at_path, changed, check_path, checked_cells
 from linfed.tables.labeled_array import LabeledArray
+from linfed.tables.table import Table
 
 ROUND = "round"
 """Path that stands for the number of rounds, which a single run is enough to find."""
@@ -42,8 +44,8 @@ UNBOUNDED = 2**62
 RANGE = 1024
 """By default, sizes are searched up to ``start * RANGE``: real-valued ones from ``start / RANGE``, integers from 1."""
 
-Rows: TypeAlias = Generator[Sequence[Cell], Sequence[Row], Any]
-"""Generator that yields cells and receives their rows."""
+Predictions: TypeAlias = tuple[ThresholdSearch, dict[float, str]]
+"""A search over predictions, and the reasons why there is no prediction, by size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,9 @@ class SmallestSize(Configuration):
         As in `lf.find_smallest`.
     """
 
-    keeps_pieces = True  # a search with another level or budget reuses the runs
+    divides = True
+    keeps_parts = True  # a search with another level or budget reuses the runs
+    overrides_fields = True  # the row has the step size, and the predicted size
 
     base: Any
     path: str
@@ -174,27 +178,19 @@ class SmallestSize(Configuration):
     # --- the search ------------------------------------------------------------------------------------------
 
     def run(self) -> Row:
-        """Run the whole search in this process and return its row."""
-        steps = self.stages()
-        cells = next(steps)
-        while True:
-            try:
-                cells = steps.send([_row(cell) for cell in cells])
-            except StopIteration as end:
-                row: Row = end.value
-                return row
+        """Run the search, one batch of trials at a time, and return its row."""
+        row = self._rounds() if self.path == ROUND else self._sizes()
+        return row | self._predicted(row) if self.predicted else row
 
-    def stages(self) -> Rows:
-        """Yield the runs that the search needs, one batch of trials at a time; return the row of the search."""
-        row = yield from (self._rounds() if self.path == ROUND else self._sizes())
-        if self.predicted:
-            row |= yield from self._predicted(row)
-        return row
+    @staticmethod
+    def notes(done: Sequence[tuple[SmallestSize, Table]]) -> list[Warning]:
+        """Return a warning if tuned values are at the edge of their grids."""
+        return edge_notes([row for _, table in done for row in table.rows])
 
-    def _rounds(self) -> Rows:
+    def _rounds(self) -> dict[str, Any]:
         """Search over the rounds of a single run."""
-        run, columns = yield from self._ready(self.base)
-        (row,) = yield [self._trials_of(run, 0, self.trials)]
+        run, columns = self._ready(self.base)
+        (row,) = run_parts([self._trials_of(run, 0, self.trials)])
         search = self._of_rounds(row)
         return {**self._search_columns(search), **columns}
 
@@ -209,15 +205,15 @@ class SmallestSize(Configuration):
         search.stop_reason = "trials"
         return search
 
-    def _sizes(self) -> Rows:
+    def _sizes(self) -> dict[str, Any]:
         search = self._search()
         chosen: dict[float, Row] = {}
         ready: dict[float, Any] = {}
         while (wanted := search.wanted()) is not None:
             size, first, last = wanted
             if size not in ready:
-                ready[size], chosen[size] = yield from self._ready(self._at(size))
-            (row,) = yield [self._trials_of(ready[size], first, last)]
+                ready[size], chosen[size] = self._ready(self._at(size))
+            (row,) = run_parts([self._trials_of(ready[size], first, last)])
             search.take(size, self._margins(row, first, last))
         found = self._search_columns(search)
         near = min(chosen, key=lambda size: (size < min(found["crossing"], max(chosen)), size))
@@ -244,7 +240,7 @@ class SmallestSize(Configuration):
             cell if self.step_size is None else changed(cell, {"algorithm.step_size": _by_rule(self.step_size, cell)})
         )
 
-    def _ready(self, cell: Any) -> Generator[Sequence[Cell], Sequence[Row], tuple[Any, Row]]:
+    def _ready(self, cell: Any) -> tuple[Any, Row]:
         """Return a cell with a tuned algorithm and the required metric, and columns with the chosen step size."""
         if not isinstance(cell, Run):
             return cell, {}
@@ -257,7 +253,7 @@ class SmallestSize(Configuration):
             wanted["record_every"] = max(1, cell.rounds)
         algorithm, columns = cell.algorithm, dict[str, Any]()
         if isinstance(algorithm, Tuned):
-            tuning = yield from algorithm.stages(cell.problem, rounds=cell.rounds, **cell._shared())
+            tuning = algorithm.tune(cell.problem, rounds=cell.rounds, **cell._shared())
             algorithm = tuning.algorithm
             columns = {name: one for name, one in tuning.columns().items() if not isinstance(one, LabeledArray)}
         elif is_real(step := getattr(algorithm, "step_size", None)):
@@ -313,11 +309,11 @@ class SmallestSize(Configuration):
 
     # --- predictions -----------------------------------------------------------------------------------------
 
-    def _predicted(self, row: Row) -> Rows:
+    def _predicted(self, row: Row) -> dict[str, Any]:
         """Search over predictions for the ground truths of the measured trials, as over runs, in batches."""
         predicted_of = int(row["count"].values.max())
         options = {"batch": min(self.batch, predicted_of), "trials": predicted_of, "near": True, "budget": UNBOUNDED}
-        search, missing = yield from (
+        search, missing = (
             self._predicted_rounds(options) if self.path == ROUND else self._predicted_sizes(row["crossing"], options)
         )
         found = self._search_columns(search)
@@ -327,7 +323,7 @@ class SmallestSize(Configuration):
         reason = missing[max(failing, default=min(missing))]
         return {"predicted": found[self.path.rpartition(".")[2]], **columns, "missing_prediction": reason}
 
-    def _predicted_sizes(self, measured: float, options: dict[str, Any]) -> Rows:
+    def _predicted_sizes(self, measured: float, options: dict[str, Any]) -> Predictions:
         """Search over predictions at several sizes, starting at the measured size unless it is censored."""
         least, start, most = self._range
         start = start if math.isnan(measured) else min(max(self._round_up(measured), least), most)
@@ -335,22 +331,22 @@ class SmallestSize(Configuration):
         missing: dict[float, str] = {}
         while (wanted := search.wanted()) is not None:
             size, first, last = wanted
-            run, _ = yield from self._ready(self._at(size))
-            (row,) = yield [PredictedRun(of=run, trials=last)]
+            run, _ = self._ready(self._at(size))
+            (row,) = run_parts([PredictedRun(of=run, trials=last)])
             search.take(size, self.reaches.misses(row["subspace_distance"].values)[first:])
             missing[size] = row["missing_prediction"]
         return search, missing
 
-    def _predicted_rounds(self, options: dict[str, Any]) -> Rows:
+    def _predicted_rounds(self, options: dict[str, Any]) -> Predictions:
         """Predict all rounds, for more and more trials until the interval is narrow enough or all trials are used."""
-        run, _ = yield from self._ready(self.base)
+        run, _ = self._ready(self.base)
         trials = options["batch"]
         while True:
-            (row,) = yield [PredictedRun(of=run, trials=trials)]
+            (row,) = run_parts([PredictedRun(of=run, trials=trials)])
             search = self._of_rounds(row, **options)
             wanted = search.wanted()
             if wanted is None or trials == options["trials"]:
-                return search, dict.fromkeys(search.margins, row["missing_prediction"])
+                return search, dict.fromkeys(search.margins, str(row["missing_prediction"]))
             trials = wanted[2]
 
 
@@ -391,14 +387,6 @@ def _inside(name: str, value: Any) -> float:
     if number >= 1:
         raise ValueError(f"{name} = {short_repr(value)} must be above 0 and below 1")
     return number
-
-
-def _row(cell: Cell) -> Row:
-    """Run a cell and return its row; raise unless it is a single mapping."""
-    row = cell.run()
-    if not isinstance(row, Mapping):
-        raise TypeError(f"{short_repr(cell)}: run() must return a mapping, got {short_repr(row)}")
-    return row
 
 
 def _by_rule(rule: Callable[..., float], cell: Any) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from linfed._names import axis_label
 from linfed._types import Array, Indices
 from linfed.figures.style import COLUMN_WIDTH, Look, line_style, style
 from linfed.numerics.quantiles import quantiles
@@ -64,7 +65,7 @@ def draw_curve(
             size = (COLUMN_WIDTH, 0.75 * COLUMN_WIDTH)
             ax = plt.figure(FigureClass=StyledFigure, figsize=size, layout="constrained").subplots()
             ax.set_xlabel("round")
-            ax.set_ylabel(ylabel.replace("_", " "))
+            ax.set_ylabel(axis_label(ylabel))
             if band and values.shape[0] > 1:
                 ax.set_title(f"median and 10-90 % of {values.shape[0]} trials")
         every = max(1, len(rounds) // 8)

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from linfed._names import is_share
 from linfed.checks import (
     check_among,
     check_bool,
@@ -34,7 +35,6 @@ from linfed.figures.style import (
     style,
 )
 from linfed.numerics.quantiles import quantiles
-from linfed.simulation.metrics import SHARES
 from linfed.tables.export import distinguishing, short_names, varying
 from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
@@ -325,7 +325,7 @@ def plot_curves(
             ax=ax,
             label=(labels or {}).get(name, label(name) if isinstance(name, str) else f"{by} = {name}"),
             ylabel=y,
-            log=y not in SHARES,
+            log=not is_share(y),
             band=band,
             method=shape,
             options=line_options,
@@ -370,7 +370,7 @@ def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: 
     if parts:
         text = "; ".join(label(part.rows[0][by]) for part in parts)
         values = np.concatenate([part[y] for part in parts])
-        draw_curve(parts[0][x], values, ax=ax, label=text, ylabel=y, log=y not in SHARES, method=parts[0].rows[0][by])
+        draw_curve(parts[0][x], values, ax=ax, label=text, ylabel=y, log=not is_share(y), method=parts[0].rows[0][by])
 
 
 def _check_places(at: Any, points: int) -> None:

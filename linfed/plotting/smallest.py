@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from linfed._names import SYMBOLS, axis_label
 from linfed._types import Array
 from linfed.checks import check_instance
 from linfed.figures.style import label, line_style
 from linfed.plotting.panels import panels
-from linfed.statistics.formulas import SYMBOLS
 from linfed.tables.table import Table
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def plot_smallest(
 def _letter(column: str) -> str:
     """Return the letter of a column, or its name without underscores."""
     name = column.rpartition(".")[2]
-    return LETTERS.get(name, name.replace("_", " "))
+    return LETTERS.get(name, axis_label(name))
 
 
 def _columns(part: Table, x: str) -> dict[str, Array]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from linfed._names import axis_label
 from linfed.cells.run import Run
 from linfed.checks import check_instance, check_text, is_real
 from linfed.errors import SizeError
@@ -313,7 +314,7 @@ def _draw(
             if x == "round":
                 ax.locator_params(axis="x", integer=True)
         _cut_off([ax for ax, _ in sheet], table, y)
-        what = y.replace("_", " ")
+        what = axis_label(y)
         sheet.label(x, *(f"{fill(_text(row), 28)}\n{what}" if row else what for row in rows))
         entries = len(lines) + len({bool(one.warnings) for one in predictions.values()})
         entry_width = 0.55 + 0.056 * max(map(len, lines))  # inches

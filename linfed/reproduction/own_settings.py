@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from linfed._names import SYMBOLS
 from linfed._values import Choice, Configuration
 from linfed.checks import is_real, short_repr, suggestion
 from linfed.errors import SizeError, UsageError
 from linfed.search.tuning import Tuned
-from linfed.statistics.formulas import SYMBOLS
 from linfed.tables.grid import changed
 
 CellLists: TypeAlias = Mapping[str, Sequence[Any]]

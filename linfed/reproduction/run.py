@@ -32,16 +32,19 @@ from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
 from linfed.statistics.findings import Finding, by_sentence
 from linfed.sweeps.code_hash import source_digests
 from linfed.sweeps.executors import ExecutionOptions
-from linfed.sweeps.fingerprint import Fingerprint
 from linfed.sweeps.progress import log_status
 from linfed.sweeps.scheduler import run_cells
 from linfed.sweeps.store import Store
 from linfed.sweeps.sweep import format_failures
+from linfed.system.description import FORMAT, describe
 from linfed.system.machine import commit, provenance
 from linfed.tables import export
 from linfed.tables.grid import fields_of
 from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
+
+DESCRIBED = f"{FORMAT}-"
+"""Beginning of the hash of a run's configurations; hashes of other versions of the descriptions cannot be compared."""
 
 Tables: TypeAlias = dict[str, Table]
 """Tables of a run by name."""
@@ -163,7 +166,8 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         tables = load_tables(record, out)
         lists = _lists(module, quick=record.quick, changes=record.set, saved=True)
         cells, reused, files = 0, 0, list[Path]()
-        if record.configuration not in ("", _configuration(lists)):
+        is_comparable = record.configuration.startswith(DESCRIBED)
+        if is_comparable and record.configuration != _configuration(lists):
             standard = ResultsFolder().part(quick=record.quick, changed=bool(record.set))
             where = "" if out == standard else f" --out {shlex.quote(str(out.path))}"
             remarks.append(
@@ -365,10 +369,8 @@ def command_of(file: Path, options: ReproduceOptions) -> str:
 
 def _configuration(lists: Mapping[str, Sequence[Any]]) -> str:
     """Return a hash of the configurations of all cells."""
-    texts = [
-        f"{key}: {text}" for key, cells in lists.items() for text in sorted(Fingerprint(one).text for one in cells)
-    ]
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    texts = [f"{key}: {text}" for key, cells in lists.items() for text in sorted(describe(one).text for one in cells)]
+    return DESCRIBED + hashlib.sha256("\n".join(texts).encode()).hexdigest()
 
 
 def source_hashes(module: ModuleType) -> dict[str, str]:

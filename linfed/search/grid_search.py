@@ -1,14 +1,11 @@
-"""Grid search over an algorithm's settings, as a generator that yields settings and receives their metrics.
-
-The caller evaluates the settings: `lf.tune` in this process, a sweep in tasks of about one second.
-"""
+"""Grid search over an algorithm's settings, and the cell that evaluates settings in parts of about one second."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -183,15 +180,15 @@ class Search:
     margin: float
     extend: bool
 
-    def steps(self) -> Generator[list[Algorithm], Sequence[Attempt], tuple[TuningResult, list[Warning]]]:
-        """Yield algorithms to try, receive their outcomes, and return the `TuningResult` and warnings."""
+    def run(self, attempt: Callable[[list[Algorithm]], Sequence[Attempt]]) -> tuple[TuningResult, list[Warning]]:
+        """Return the `TuningResult` and warnings; `attempt` returns the outcome of each of some algorithms."""
         settings = self.settings
         curves: list[Array] = []
         scores: list[float] = []
         lowest = np.inf  # over settings, trials and rounds
         widened = 0
         while True:
-            for values, at in (yield [changed(self.algorithm, one) for one in settings[len(curves) :]]):
+            for values, at in attempt([changed(self.algorithm, one) for one in settings[len(curves) :]]):
                 values = np.where(np.isnan(values), np.inf, values)
                 lowest = min(lowest, float(values.min()))
                 curve = np.quantile(values, self.quantile, axis=0, method="inverted_cdf")
@@ -297,7 +294,7 @@ class Tries(Configuration):
         return (self.last - self.first) * sum(seconds_of_a_trial(self.job(one)) for one in self.algorithms)
 
     def divided(self) -> list[Tries]:
-        """Split the cell into tasks of about one second: whole settings, or some trials of one setting."""
+        """Split the cell into parts of about one second: whole settings, or some trials of one setting."""
         if len(self.algorithms) > 1:
             count = min(len(self.algorithms), max(1, math.ceil(self.seconds())))
             groups = [list(part) for part in np.array_split(np.arange(len(self.algorithms)), count)]
@@ -309,7 +306,7 @@ class Tries(Configuration):
 
 
 def attempts(pieces: Sequence[Tries], rows: Sequence[Row]) -> list[Attempt]:
-    """Return the outcome of each setting, assembled from the rows of all tasks."""
+    """Return the outcome of each setting, assembled from the rows of all parts."""
     parts: dict[int, list[Array]] = {}
     number = -1
     for piece, row in zip(pieces, rows, strict=True):

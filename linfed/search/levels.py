@@ -10,7 +10,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed._values import Configuration, check_fields, one_of, positive, takes
 from linfed.checks import check_bool, check_numbers, short_repr
-from linfed.simulation.metrics import Metric
+from linfed.simulation.metrics import MetricFunction
 
 BELOW, ABOVE = "below", "above"
 
@@ -32,7 +32,7 @@ class Level(Configuration):
         If True, it is enough to reach the level in any recorded round; otherwise the last round counts.
     """
 
-    metric: str | Metric
+    metric: str | MetricFunction
     level: float
     side: str
     ever: bool
@@ -77,7 +77,7 @@ class Level(Configuration):
         return np.asarray(margins.min(axis=1) if self.ever else margins[:, -1])
 
 
-def below(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
+def below(metric: str | MetricFunction, level: float, *, ever: bool = False) -> Level:
     """Return the requirement that a metric is at or below a level, for `lf.find_smallest`.
 
     Parameters
@@ -111,7 +111,7 @@ def below(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
     return Level(metric=metric, level=level, side=BELOW, ever=ever)
 
 
-def above(metric: str | Metric, level: float, *, ever: bool = False) -> Level:
+def above(metric: str | MetricFunction, level: float, *, ever: bool = False) -> Level:
     """Return the requirement that a metric is at or above a level, for `lf.find_smallest`.
 
     Parameters

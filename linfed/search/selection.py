@@ -15,7 +15,7 @@ from linfed._types import Array, Indices
 from linfed._values import Configuration, check_fields, positive, takes
 from linfed.algorithms.parts.base import Algorithm
 from linfed.checks import is_real, short_repr
-from linfed.simulation.metrics import SHARES
+from linfed.simulation.metrics import METRICS
 from linfed.tables.grid import at_path, changed
 
 MARGIN = 0.01
@@ -54,7 +54,7 @@ def check_made_small(metric: object) -> None:
         raise TypeError(
             f"metric = {short_repr(metric)} must be a function of state and truth, as in simulate, or of the result"
         )
-    if metric in SHARES:
+    if isinstance(metric, str) and metric in METRICS and METRICS[metric].is_share:
         raise ValueError(
             f"metric = {metric!r} must be a metric to minimise, but larger values are better; use 'test_loss', or a "
             f"function that returns 1 - np.nanmean(result.per_client({metric!r}), axis=1)"

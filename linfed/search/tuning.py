@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -28,24 +27,21 @@ from linfed.data.samples import Data, GivenSamples
 from linfed.errors import ValidationWarning
 from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
-from linfed.search.grid_search import Search, Tries, TuningResult, attempts, measured, recorded
-from linfed.search.selection import MARGIN, SCORES, check_made_small, of_results
-from linfed.simulation.job import checked_job
+from linfed.search.grid_search import Attempt, Search, Tries, TuningResult, attempts, measured
+from linfed.search.parts import is_in_cell, parts_are_spread, run_parts
+from linfed.search.selection import MARGIN, SCORES, check_made_small
 from linfed.simulation.participation import Participation
 from linfed.simulation.run import simulate_job
-from linfed.tables.grid import Row, at_path, changed, check_count, check_path, differing
+from linfed.tables.grid import at_path, changed, check_count, check_path, differing
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
-
-SAY_EDGES: ContextVar[bool] = ContextVar("SAY_EDGES", default=True)
-"""Whether `tune` warns if a value is at the edge of its grid; a sweep warns once for all its cells instead."""
 
 REUSED = (
     "metric = 'test_loss' chooses the setting by its loss on the test samples, so the test loss of the chosen setting "
     "is too small: hold out training samples with validation_share=0.25, or set validation_share=0 if the test samples "
     "are a validation set"
 )
-"""Message of the `ValidationWarning`."""
+"""Message of a `ValidationWarning`."""
 
 TUNING_SEED = 0x74756E65
 """Number added to the seed, so that tuning never uses the trials that `simulate` runs with the same seed."""
@@ -119,7 +115,7 @@ class Tuned(ByValue):
         return _reuses_test(data, self.metric, self.validation_share)
 
     def tries(self, problem: Problem | None, *, rounds: int, seed: Seed, data: Data, **options: Any) -> Tries:
-        """Return a cell that runs all settings of the grid with a run's problem, rounds and other options."""
+        """Return the cell that a tuning divides and runs first: all settings of the grid, with a run's options."""
         return Tries(
             algorithms=tuple(self.algorithms()),
             problem=problem,
@@ -133,20 +129,6 @@ class Tuned(ByValue):
             last=self.trials,
             **options,
         )
-
-    def stages(self, problem: Problem | None, **options: Any) -> Generator[list[Tries], Sequence[Row], TuningResult]:
-        """Yield the tasks of a tuning in batches, receive their rows, and return the same result as `tune`."""
-        every = self.tries(problem, **options)
-        steps = _search(self.base, self.grid, self.score, self.quantile, self.margin, self.extend).steps()
-        tried = next(steps)
-        while True:
-            pieces = dataclasses.replace(every, algorithms=tuple(tried)).divided()
-            rows = yield pieces
-            try:
-                tried = steps.send(attempts(pieces, rows))
-            except StopIteration as end:
-                found: TuningResult = end.value[0]
-                return found
 
 
 def tune(
@@ -262,23 +244,34 @@ def tune(
     algorithm, grid = _candidates(algorithm, grid)
     check_made_small(metric)
     validation_share = optional(_check_share)("validation_share", validation_share)
-    if SAY_EDGES.get() and _reuses_test(data, metric, validation_share):
+    if not is_in_cell() and _reuses_test(data, metric, validation_share):
         warnings.warn(REUSED, ValidationWarning, stacklevel=2)
-    data = _tuning_data(data, validation_share, seed)
-    steps = _search(algorithm, grid, score, quantile, margin, extend).steps()
-    wanted: dict[str, Any] = {"data": data, "rounds": rounds, "participation": participation, "trials": trials}
-    wanted |= {"seed": tuning_seed(seed), "engine": engine, "metrics": recorded(metric)}
-    wanted |= {"record_every": rounds if of_results(metric) and rounds else record_every, "argument": "metric"}
-    tried = next(steps)
-    while True:
-        found = [measured(simulate_job(checked_job(one, problem, **wanted), workers), metric) for one in tried]
-        try:
-            tried = steps.send(found)
-        except StopIteration as end:
-            tuning: TuningResult = end.value[0]
-            for warning in end.value[1] if SAY_EDGES.get() else ():
-                warnings.warn(warning, stacklevel=2)
-            return tuning
+    search = _search(algorithm, grid, score, quantile, margin, extend)
+    tries = Tries(
+        algorithms=(),
+        problem=problem,
+        data=_tuning_data(data, validation_share, seed),
+        rounds=rounds,
+        participation=participation,
+        trials=trials,
+        seed=tuning_seed(seed),
+        metric=metric,
+        record_every=record_every,
+        engine=engine,
+        first=0,
+        last=trials,
+    )
+
+    def attempt(tried: list[Algorithm]) -> list[Attempt]:
+        if not parts_are_spread():
+            return [measured(simulate_job(tries.job(one), workers), metric) for one in tried]
+        parts = dataclasses.replace(tries, algorithms=tuple(tried)).divided()
+        return attempts(parts, run_parts(parts))
+
+    tuning, notes = search.run(attempt)
+    for note in [] if is_in_cell() else notes:  # a cell's row has the column `at_grid_edge`
+        warnings.warn(note, stacklevel=2)
+    return tuning
 
 
 def _reuses_test(data: Data, metric: Any, validation_share: float | None) -> bool:

@@ -1,58 +1,27 @@
-"""Conversion of configurations and states to arrays and a JSON description, stored without pickles, and back."""
+"""Result files: configurations and states as arrays and a JSON description, stored without pickles, and back."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from linfed._types import Array, Json
-from linfed._values import Configuration
-from linfed.algorithms import ALGORITHMS
-from linfed.algorithms.initial import INITIALISATIONS
 from linfed.algorithms.parts.base import State, frozen
-from linfed.algorithms.parts.fine_tuning import AllLayers
-from linfed.algorithms.parts.heads import ExactHeads, GradientHeads
-from linfed.algorithms.parts.solvers import ClosedForm, GradientSteps
 from linfed.data.given_classes import GivenClasses
-from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
-from linfed.problems import (
-    Classes,
-    GivenTruth,
-    SharedRepresentation,
-    SharedWithShortcuts,
-    SimilarRepresentations,
-    UnderParameterized,
-)
-from linfed.problems.designs import LAWS
+from linfed.data.samples import GivenSamples
+from linfed.system.description import NotRestorableError, class_named, describe, made, rebuild
 
-FORMAT = 1
+FORMAT = 2
 """Format number of a result's file. It must grow whenever older and newer versions of linfed cannot read each other's
-files."""
+files. This version also reads format 1."""
 
-_LISTED: tuple[type[Any], ...] = (
-    *ALGORITHMS.values(),
-    *INITIALISATIONS.values(),
-    *LAWS.values(),
-    AllLayers,
-    Classes,
-    ClosedForm,
-    ExactHeads,
-    FixedSamples,
-    FreshSamples,
-    GivenTruth,
-    GradientHeads,
-    GradientSteps,
-    SharedRepresentation,
-    SharedWithShortcuts,
-    SimilarRepresentations,
-    UnderParameterized,
-)
-_KNOWN = {cls.__name__: cls for cls in _LISTED}
+PREFIX = "arrays/"
+"""Beginning of the names of a configuration's arrays in a file; the rest is their hash."""
+
+NO_VALUE: Json = {"named": ""}
+"""Description of an object that cannot be described, such as an open file; only its text is stored."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,103 +34,77 @@ class Unknown:
     name: str
     text: str
     described: Json = dataclasses.field(default=None, compare=False)
-    arrays: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)
+    arrays: dict[str, Array] = dataclasses.field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         return self.text
 
 
-def encode(value: Any, name: str, arrays: dict[str, Array]) -> Json:
-    """Return a JSON description of a configuration; add its arrays to `arrays` under names that begin with `name`."""
+def encode(value: object, arrays: dict[str, Array]) -> Json:
+    """Return a JSON description of a configuration, with the name of its class and its text; add its arrays."""
     if isinstance(value, Unknown):
         arrays |= value.arrays
-        return value.described
-    if isinstance(value, np.ndarray):
-        arrays[name] = value
-        return {"array": name}
-    if isinstance(value, GivenSamples):
-        for part in ("X", "y", "counts"):
-            arrays[f"{name}/{part}"] = getattr(value, part)
-        classes = {"classes": value.n_classes} if isinstance(value, GivenClasses) else {}
-        return {"samples": name, "test": encode(value.test, f"{name}/test", arrays), **classes}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        cls = type(value)
-        origin = {} if _KNOWN.get(cls.__name__) is cls else {"module": cls.__module__, "qualname": cls.__qualname__}
-        given = (field.name for field in dataclasses.fields(value) if field.init)
-        fields = {part: encode(getattr(value, part), f"{name}/{part}", arrays) for part in given}
-        if not any("repr" in part for part in fields.values()):
-            return {"class": cls.__name__, **origin, "fields": fields, "text": repr(value)}
-    if isinstance(value, np.bool_ | np.integer | np.floating):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | float | str):
-        return {"value": value}
-    if isinstance(value, tuple | list):
-        parts = [encode(part, f"{name}/{index}", arrays) for index, part in enumerate(value)]
-        if not any("repr" in part for part in parts):
-            return {"tuple" if isinstance(value, tuple) else "list": parts}
-    return {"repr": repr(value), "name": type(value).__name__}
+        return {"name": value.name, "text": value.text, "value": value.described}
+    try:
+        found = describe(value)
+        described = found.json
+        arrays |= {f"{PREFIX}{digest}": array for digest, array in found.arrays.items()}
+    except TypeError:  # what has no description, such as an open file, has a text only
+        described = NO_VALUE
+    return {"name": type(value).__name__, "text": repr(value), "value": described}
 
 
 def decode(described: Json, arrays: dict[str, Any]) -> Any:
     """Return the configuration that `encode` described, or an `Unknown` if its class is not imported."""
+    stored = {key.removeprefix(PREFIX): array for key, array in arrays.items() if key.startswith(PREFIX)}
+    try:
+        return rebuild(described["value"], stored)
+    except NotRestorableError:
+        kept = {f"{PREFIX}{digest}": stored[digest] for digest in _digests(described["value"])}
+        return Unknown(described["name"], described["text"], described["value"], kept)
+
+
+def _digests(described: Json) -> Iterator[str]:
+    """Yield the hashes of the arrays that belong to a description."""
+    if isinstance(described, dict):
+        yield from [described["array"]] if "array" in described else []
+        described = list(described.values())
+    for part in described if isinstance(described, list) else ():
+        yield from _digests(part)
+
+
+def decode_first(described: Json, arrays: dict[str, Any]) -> Any:
+    """Return the configuration that a file of format 1 describes, or an `Unknown` with its text."""
+    try:
+        return _first(described, arrays)
+    except NotRestorableError:
+        name = described.get("class", described.get("name", "object"))
+        return Unknown(name, described.get("text", described.get("repr", name)), NO_VALUE)
+
+
+def _first(described: Json, arrays: dict[str, Any]) -> Any:
     if "array" in described:
         return arrays[described["array"]]
     for kind in (tuple, list):
         if kind.__name__ in described:
-            return kind(decode(part, arrays) for part in described[kind.__name__])
+            return kind(_first(part, arrays) for part in described[kind.__name__])
     if "samples" in described:
-        of_classes = "classes" in described
-        samples = GivenClasses.__new__(GivenClasses) if of_classes else GivenSamples.__new__(GivenSamples)
+        samples = GivenClasses.__new__(GivenClasses) if "classes" in described else GivenSamples.__new__(GivenSamples)
         for part in ("X", "y", "counts"):
             array = arrays[f"{described['samples']}/{part}"]
             array.setflags(write=False)
             setattr(samples, part, array)
-        samples.test = decode(described["test"], arrays) if "test" in described else None  # missing in older files
+        samples.test = _first(described["test"], arrays) if "test" in described else None  # missing in the oldest
         if isinstance(samples, GivenClasses):
             samples.number(described["classes"])
         return samples
     if "class" in described:
-        parts = {name: decode(part, arrays) for name, part in described["fields"].items()}
-        found = _class(described) if "module" in described else _KNOWN.get(described["class"])
-        if found is not None and not any(isinstance(part, Unknown) for part in parts.values()):
-            try:
-                return found(**parts)
-            except (TypeError, ValueError):  # the fields of the class have changed
-                if "text" not in described:
-                    raise
-        return _unknown(described["class"], described.get("text", described["class"]), described, arrays)
+        module = described.get("module", "linfed")
+        name = f"{module}.{described['qualname']}" if module != "linfed" else f"linfed.{described['class']}"
+        return made(name, {part: _first(value, arrays) for part, value in described["fields"].items()})
     if "repr" in described:
-        return _unknown(described["name"], described["repr"], described, arrays)
+        raise NotRestorableError(described["repr"])
     return described["value"]
-
-
-def _unknown(name: str, text: str, described: Json, arrays: dict[str, Any]) -> Unknown:
-    return Unknown(name, text, described, {name: arrays[name] for name in _array_names(described)})
-
-
-def _array_names(described: Json) -> Iterator[str]:
-    """Yield the names of the arrays that belong to a description."""
-    if "array" in described:
-        yield described["array"]
-    elif "samples" in described:
-        yield from (f"{described['samples']}/{part}" for part in ("X", "y", "counts"))
-    else:
-        for part in [*described.get("fields", {}).values(), *described.get("tuple", []), *described.get("list", [])]:
-            yield from _array_names(part)
-
-
-def _class(described: Json) -> type[Any] | None:
-    """Return the user-defined dataclass that a description names, or None; this imports no module."""
-    module, path = described["module"], described["qualname"]
-    found: Any = sys.modules.get(module)
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    if isinstance(found, type):
-        return found if dataclasses.is_dataclass(found) else None
-    bases: list[type[Any]] = [Configuration, State]  # the class may be defined inside a function
-    for base in bases:
-        bases += [cls for cls in base.__subclasses__() if "_placeholder" not in vars(cls) and cls not in bases]
-    return next((cls for cls in reversed(bases) if (cls.__module__, cls.__qualname__) == (module, path)), None)
 
 
 def encode_state(state: State) -> Json:
@@ -178,14 +121,8 @@ def encode_state(state: State) -> Json:
 
 def decode_state(described: Json, arrays: dict[str, Any]) -> State:
     """Return a state of the class that `encode_state` described, or of a new placeholder class if it is unknown."""
-    if isinstance(described, str):  # the oldest files contain only the name
-        classes: list[type[State]] = [State]
-        for base in classes:
-            classes += base.__subclasses__()
-        found = next((cls for cls in classes if cls.__name__ == described), None)
-        described = {"class": described, "module": None, "qualname": described, "per_client": State.per_client}
-    else:
-        found = _class(described)
+    in_linfed = described["module"].partition(".")[0] == "linfed"  # whichever module it is in now
+    found = class_named(f"{'linfed' if in_linfed else described['module']}.{described['qualname']}")
     if found is not None and issubclass(found, State):
         try:
             return frozen(found(**arrays))
@@ -218,7 +155,7 @@ def _not_for_prediction(state: State) -> State:
 
 
 def check_format(path: str | os.PathLike[str], described: Json) -> None:
-    """Raise unless a result has the current format.
+    """Raise unless a result has a format that this version reads.
 
     Raises
     ------
@@ -226,12 +163,13 @@ def check_format(path: str | os.PathLike[str], described: Json) -> None:
         If the format is older or newer. The message states which and how to load the file.
     """
     found = described.get("format")
-    if found == FORMAT:
+    if found in (1, FORMAT):
         return
     by = f"linfed {described['version']}" if "version" in described else "an earlier linfed"
     if isinstance(found, int) and found > FORMAT:
-        what = f"format {found}, but this version reads only format {FORMAT}: load it with a newer linfed"
+        what = f"format {found}, but this version reads only formats up to {FORMAT}: load it with a newer linfed"
     else:
-        what = f"{'no format number' if found is None else f'format {found}'}, but this version reads format {FORMAT}"
+        what = "no format number" if found is None else f"format {found}"
+        what += f", but this version reads formats 1 and {FORMAT}"
         what += ": load it with the version that wrote it, or run it again"
     raise ValueError(f"path = {str(path)!r} was written by {by} and has {what}")

@@ -13,17 +13,6 @@ from linfed.data.projected import ProjectedHeldOut
 from linfed.errors import EngineError
 from linfed.numerics.collapse import nc2
 
-CLASS_METRICS: dict[str, str] = {
-    "accuracy": "share of a client's held-out samples that are classified correctly, among all classes; mean over "
-    "clients",
-    "own_class_accuracy": "`accuracy` if each client chooses only among the classes of its training samples",
-    "train_accuracy": "`accuracy` on the training samples",
-    "global_nc2": "(1/n) sum_i ||H_i H_i'/||H_i H_i'||_F - (u u') o (I - 11'/c)/sqrt(c - 1)||_F, row j of H_i the head "
-    "of class j, u 1 at the client's classes; without clients whose heads are 0",
-    "local_nc2": "`global_nc2` with the client's number of classes c_i instead of c; without clients of one class",
-}
-"""Definition of each classification metric."""
-
 OF_SAMPLES: dict[str, dict[str, SampleMeasure]] = {
     "train": {"train_loss": sample_losses, "train_accuracy": is_correct},
     "test": {"test_loss": sample_losses, "accuracy": is_correct, "own_class_accuracy": is_correct_among_held},

@@ -27,7 +27,7 @@ from linfed.simulation.engines import (
     floats_per_trial,
     rows_per_client,
 )
-from linfed.simulation.metrics import Metric, Plan, plan_metrics
+from linfed.simulation.metrics import MetricFacts, MetricFunction, Plan, plan_metrics
 from linfed.simulation.participation import Participation, check_participants, n_participants
 from linfed.system.memory import check_fits, format_bytes, physical_memory
 
@@ -80,7 +80,7 @@ def checked_job(
     participation: Participation,
     trials: int | None,
     seed: Seed,
-    metrics: Sequence[str | Metric] | None,
+    metrics: Sequence[str | MetricFunction] | None,
     record_every: int,
     engine: str,
     *,
@@ -125,8 +125,7 @@ def checked_job(
     features = (
         4 * (algorithm.learned_rank + ((problem.truth_rank or 0) if problem is not None else 0)) + 4 + 4 * classes
     )
-    plan = plan_metrics(
-        metrics,
+    facts = MetricFacts(
         truth=problem is not None,
         reference=problem is not None and problem.subspace_rank is not None,
         no_reference=no_reference(problem, algorithm.learned_rank),
@@ -135,8 +134,8 @@ def checked_job(
         fixed=not isinstance(data, FreshSamples),
         held_out=data.test is not None if isinstance(data, GivenSamples) else classes > 0,
         classes=classes,
-        argument=argument,
     )
+    plan = plan_metrics(metrics, facts, argument=argument)
     check_fits(
         2.0 * rounds / record_every, f"rounds = {rounds}, of which each {record_every}th is recorded", "record fewer"
     )

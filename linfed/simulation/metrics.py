@@ -9,11 +9,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from linfed._names import axis_label, is_share
 from linfed._types import Array
 from linfed._values import readonly, takes
 from linfed.algorithms.parts.base import State
@@ -30,43 +32,236 @@ from linfed.data.explicit import ExplicitBatch
 from linfed.data.projected import ProjectedHeldOut
 from linfed.numerics.linalg import column_rank, distance_from, factored_squared_lengths, span_distance
 from linfed.problems import Truth
-from linfed.simulation.class_metrics import (
-    CLASS_METRICS,
-    OF_HEADS,
-    OF_SAMPLES,
-    class_values,
-    mean_of_those,
-)
+from linfed.simulation.class_metrics import class_values, mean_of_those
 
-Metric: TypeAlias = Callable[[Any, Any], npt.NDArray[Any]]
+MetricFunction: TypeAlias = Callable[[Any, Any], npt.NDArray[Any]]
 """Custom metric: a function of the state of some trials and their ground truth (or None) that returns one number per
 trial."""
 
 Measured: TypeAlias = ExplicitBatch | ClassBatch | ProjectedHeldOut
 """Samples on which a metric is measured."""
 
-METRICS: dict[str, str] = {
-    "subspace_distance": "sine of the largest principal angle between B and B* (FedRep paper, Definition 1)",
-    "parameter_error": "||B W' + S' - Phi||_F, all clients together",
-    "mean_client_error": "(1/n) sum_i ||theta_i - phi_i||, unsquared (the metric of FLUTE's figures)",
-    "mean_truncation_error": "(1/n) sum_i ||theta_i - (Phi_k)_i||, Phi_k the best approximation of Phi of rank k",
-    "risk": "(1/n) sum_i (1/2)(theta_i - phi_i)' Cov (theta_i - phi_i) + noise_std^2 / 2; the papers' MSE is twice it",
-    "train_loss": "(1/n) sum_i (1/2m_i) ||X_i theta_i - y_i||^2 on the clients' fixed or given samples; in "
-    "classification the mean cross-entropy",
-    "test_loss": "`train_loss` on the held-out samples of lf.GivenSamples(..., test=(X, y)), without clients that have "
-    "none",
-    **CLASS_METRICS,
-}
-"""Definition of each metric."""
 
-LOSSES = ("train_loss", "test_loss")
-"""Metrics that require no ground truth; recording one in a round reads all clients' samples."""
+@dataclass(frozen=True)
+class MetricFacts:
+    """Facts about a run that decide which metrics apply.
 
-SHARES = ("accuracy", "own_class_accuracy", "train_accuracy")
-"""Metrics with best value 1, shown on a linear axis because a logarithmic one would hide differences close to 1."""
+    Parameters
+    ----------
+    truth : bool
+        If True, the run has a ground truth.
+    reference : bool
+        If True, the ground truth has a reference subspace.
+    columns : int
+        Number of columns k of the representation B in the state; 0 without a representation.
+    truth_rank : int or None
+        Rank of the ground truth, if known.
+    fixed : bool
+        If True, the clients' samples are the same in every round.
+    held_out : bool
+        If True, there are held-out samples.
+    no_reference : str
+        Reason why the reference subspace of k columns is not unique; empty if it is unique.
+    classes : int
+        Number of classes c of the samples; 0 for regression.
+    """
 
-OF_SQUARES = ("parameter_error", "mean_client_error", "mean_truncation_error", "risk")
-"""Metrics that exist only for regression."""
+    truth: bool
+    reference: bool
+    columns: int
+    truth_rank: int | None
+    fixed: bool
+    held_out: bool
+    no_reference: str = ""
+    classes: int = 0
+
+
+Need: TypeAlias = Callable[[MetricFacts], str]
+"""Requirement of a metric: a function that returns why a run does not meet it, or an empty string."""
+
+
+def classification(run: MetricFacts) -> str:
+    """Require classification."""
+    return "" if run.classes else "it exists only for classification"
+
+
+def regression(run: MetricFacts) -> str:
+    """Require regression."""
+    return f"it exists only for regression, but the samples have {run.classes} classes" if run.classes else ""
+
+
+def ground_truth(run: MetricFacts) -> str:
+    """Require a ground truth."""
+    if run.truth:
+        return ""
+    return "it requires the ground truth, but the data were given without one (problem=lf.GivenTruth(...))"
+
+
+def representation(run: MetricFacts) -> str:
+    """Require an algorithm that learns a representation."""
+    return "" if run.columns else "the algorithm learns no representation B"
+
+
+def reference(run: MetricFacts) -> str:
+    """Require a ground truth with a reference subspace."""
+    return "" if run.reference else "the ground truth has no reference subspace (give lf.GivenTruth(..., B=...))"
+
+
+def unique_reference(run: MetricFacts) -> str:
+    """Require a unique reference subspace of k columns."""
+    return run.no_reference
+
+
+def truncation(run: MetricFacts) -> str:
+    """Require a ground truth of larger rank than the representation."""
+    if run.truth_rank is None or run.truth_rank > run.columns:
+        return ""
+    return f"it equals mean_client_error: the ground truth has rank {run.truth_rank} <= k = {run.columns}"
+
+
+RISK = "'risk' is the expected loss on new samples"
+"""What to use instead of a loss on samples that are fresh in every round."""
+
+
+def fixed_samples(run: MetricFacts) -> str:
+    """Require training samples that are the same in every round."""
+    if run.fixed:
+        return ""
+    held_out = "use 'test_loss' or 'accuracy', on held-out samples"
+    return f"samples are fresh in every round; {held_out if run.classes else RISK}"
+
+
+def held_out_samples(run: MetricFacts) -> str:
+    """Require held-out samples; in regression, only given samples have them."""
+    if not run.classes and not run.fixed:
+        return fixed_samples(run)
+    given = "lf.GivenClasses" if run.classes else "lf.GivenSamples"
+    return "" if run.held_out else f"there are no held-out samples ({given}(..., test=(X, y)))"
+
+
+def shared_heads(run: MetricFacts) -> str:
+    """Require heads at a shared representation."""
+    return "" if run.columns else "the algorithm learns no heads at a shared representation B"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of the clients' predictors that every run can record; its text is its definition.
+
+    Parameters
+    ----------
+    name : str
+        Name of the metric.
+    definition : str
+        Formula or explanation.
+    needs : tuple of function
+        Requirements of the metric, in the order in which they are checked; each returns why a run does not meet it.
+    per_client : bool
+        If True, the metric is a mean over clients.
+    loss : bool
+        If True, the metric is measured on all clients' samples even if there is a ground truth, at a cost of O(n m d)
+        in each recorded round. Runs of regression with a ground truth record it only on request.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> metric = lf.METRICS["train_accuracy"]
+    >>> str(metric), metric.label, metric.is_share
+    ('`accuracy` on the training samples', 'train accuracy', True)
+    """
+
+    name: str
+    definition: str
+    needs: tuple[Need, ...]
+    per_client: bool = True
+    loss: bool = False
+
+    @property
+    def label(self) -> str:
+        """Label of an axis."""
+        return axis_label(self.name)
+
+    @property
+    def is_share(self) -> bool:
+        """True if the best value is 1; shown on a linear axis."""
+        return is_share(self.name)
+
+    def obstacle(self, run: MetricFacts) -> str:
+        """Return why the metric does not apply to a run, or an empty string."""
+        return next(filter(None, (need(run) for need in self.needs)), "")
+
+    def __str__(self) -> str:
+        return self.definition
+
+
+_MEASURED = (
+    Metric(
+        "subspace_distance",
+        "sine of the largest principal angle between B and B* (FedRep paper, Definition 1)",
+        (ground_truth, representation, reference, unique_reference),
+        per_client=False,
+    ),
+    Metric(
+        "parameter_error",
+        "||B W' + S' - Phi||_F, all clients together",
+        (regression, ground_truth),
+        per_client=False,
+    ),
+    Metric(
+        "mean_client_error",
+        "(1/n) sum_i ||theta_i - phi_i||, unsquared (the metric of FLUTE's figures)",
+        (regression, ground_truth),
+    ),
+    Metric(
+        "mean_truncation_error",
+        "(1/n) sum_i ||theta_i - (Phi_k)_i||, Phi_k the best approximation of Phi of rank k",
+        (regression, ground_truth, representation, truncation, unique_reference),
+        per_client=False,
+    ),
+    Metric(
+        "risk",
+        "(1/n) sum_i (1/2)(theta_i - phi_i)' Cov (theta_i - phi_i) + noise_std^2 / 2; the papers' MSE is twice it",
+        (regression, ground_truth),
+    ),
+    Metric(
+        "train_loss",
+        "(1/n) sum_i (1/2m_i) ||X_i theta_i - y_i||^2 on the clients' fixed or given samples; in classification the "
+        "mean cross-entropy",
+        (fixed_samples,),
+        loss=True,
+    ),
+    Metric(
+        "test_loss",
+        "`train_loss` on the held-out samples of lf.GivenSamples(..., test=(X, y)), without clients that have none",
+        (held_out_samples,),
+        loss=True,
+    ),
+    Metric(
+        "accuracy",
+        "share of a client's held-out samples that are classified correctly, among all classes; mean over clients",
+        (classification, held_out_samples),
+    ),
+    Metric(
+        "own_class_accuracy",
+        "`accuracy` if each client chooses only among the classes of its training samples",
+        (classification, held_out_samples),
+    ),
+    Metric("train_accuracy", "`accuracy` on the training samples", (classification, fixed_samples)),
+    Metric(
+        "global_nc2",
+        "(1/n) sum_i ||H_i H_i'/||H_i H_i'||_F - (u u') o (I - 11'/c)/sqrt(c - 1)||_F, row j of H_i the head of class "
+        "j, u 1 at the client's classes; without clients whose heads are 0",
+        (classification, shared_heads),
+    ),
+    Metric(
+        "local_nc2",
+        "`global_nc2` with the client's number of classes c_i instead of c; without clients of one class",
+        (classification, shared_heads),
+    ),
+)
+
+METRICS: Mapping[str, Metric] = MappingProxyType({metric.name: metric for metric in _MEASURED})
+"""The metrics by name."""
 
 
 class MetricTable(Mapping[str, Array]):
@@ -113,44 +308,18 @@ class Plan:
 
     names: tuple[str, ...]
     absent: dict[str, str]
-    functions: dict[str, Metric] = field(default_factory=dict)
+    functions: dict[str, MetricFunction] = field(default_factory=dict)
 
 
-def plan_metrics(
-    wanted: Sequence[str | Metric] | None,
-    *,
-    truth: bool,
-    reference: bool,
-    columns: int,
-    truth_rank: int | None,
-    fixed: bool,
-    held_out: bool,
-    no_reference: str = "",
-    classes: int = 0,
-    argument: str = "metrics",
-) -> Plan:
+def plan_metrics(wanted: Sequence[str | MetricFunction] | None, run: MetricFacts, *, argument: str = "metrics") -> Plan:
     """Return the metrics to record.
 
     Parameters
     ----------
     wanted : sequence of str or function, or None
-        Names and functions; None selects all names that apply, without the losses if there is a ground truth.
-    truth : bool
-        If True, the run has a ground truth.
-    reference : bool
-        If True, the ground truth has a reference subspace.
-    columns : int
-        Number of columns k of the representation B in the state; 0 without a representation.
-    truth_rank : int or None
-        Rank of the ground truth, if known.
-    fixed : bool
-        If True, the clients' samples are the same in every round.
-    held_out : bool
-        If True, there are held-out samples.
-    no_reference : str
-        Reason why the reference subspace of k columns is not unique; empty if it is unique.
-    classes : int
-        Number of classes c of the samples; 0 for regression.
+        Names and functions; None selects all names that apply, without the losses if a regression has a ground truth.
+    run : MetricFacts
+        The run.
     argument : str
         Name of the argument in messages: "metrics", or "metric" of a tuning.
 
@@ -169,38 +338,12 @@ def plan_metrics(
         raise TypeError(
             f"metrics = {short_repr(wanted)} must be a sequence of names or functions; allowed: {', '.join(METRICS)}"
         )
-    absent: dict[str, str] = {}
-    for name in METRICS:
-        if name in CLASS_METRICS and not classes:
-            absent[name] = "it exists only for classification"
-        elif name in OF_SQUARES and classes:
-            absent[name] = f"it exists only for regression, but the samples have {classes} classes"
-        elif name in (*LOSSES, *CLASS_METRICS):
-            if not fixed and name in (OF_SAMPLES["train"] if classes else LOSSES):
-                of_new = "use 'test_loss' or 'accuracy', on held-out samples"
-                better = of_new if classes else "'risk' is the expected loss on new samples"
-                absent[name] = f"samples are fresh in every round; {better}"
-            elif name in OF_SAMPLES["test"] and not held_out:
-                given = "lf.GivenClasses" if classes else "lf.GivenSamples"
-                absent[name] = f"there are no held-out samples ({given}(..., test=(X, y)))"
-            elif name in OF_HEADS and columns == 0:
-                absent[name] = "the algorithm learns no heads at a shared representation B"
-        elif not truth:
-            absent[name] = (
-                "it requires the ground truth, but the data were given without one (problem=lf.GivenTruth(...))"
-            )
-        elif name in ("subspace_distance", "mean_truncation_error") and columns == 0:
-            absent[name] = "the algorithm learns no representation B"
-        elif name == "mean_truncation_error" and truth_rank is not None and truth_rank <= columns:
-            absent[name] = f"it equals mean_client_error: the ground truth has rank {truth_rank} <= k = {columns}"
-        elif name == "subspace_distance" and not reference:
-            absent[name] = "the ground truth has no reference subspace (give lf.GivenTruth(..., B=...))"
-        elif name in ("subspace_distance", "mean_truncation_error") and no_reference:
-            absent[name] = no_reference
+    absent = {name: reason for name, metric in METRICS.items() if (reason := metric.obstacle(run))}
     if wanted is None:
-        wanted = [name for name in METRICS if name not in absent and not (truth and not classes and name in LOSSES)]
+        only_errors = run.truth and not run.classes
+        wanted = [name for name in METRICS if name not in absent and not (only_errors and METRICS[name].loss)]
     names: list[str] = []
-    functions: dict[str, Metric] = {}
+    functions: dict[str, MetricFunction] = {}
     for one in wanted:
         if callable(one):
             name = _name_of(one, functions)
@@ -210,7 +353,7 @@ def plan_metrics(
         else:
             name = check_choice(argument, one, METRICS)
             if name in absent:
-                tuned = [other for other in METRICS if other not in absent and other not in SHARES]
+                tuned = [other for other in METRICS if other not in absent and not METRICS[other].is_share]
                 instead = f"; use metric = {' or '.join(map(repr, tuned))}" if argument == "metric" else ""
                 raise ValueError(f"{argument} = {name!r} does not apply: {absent[name]}{instead}")
         names.append(name)
@@ -220,7 +363,7 @@ def plan_metrics(
     return Plan(tuple(dict.fromkeys(names)), absent, functions)
 
 
-def _name_of(metric: Metric, others: Mapping[str, Metric]) -> str:
+def _name_of(metric: MetricFunction, others: Mapping[str, MetricFunction]) -> str:
     """Return the name under which a function's values are recorded, after checking that it is not taken."""
     name = getattr(metric, "__name__", None)
     if not isinstance(name, str) or not name.isidentifier():
@@ -320,7 +463,7 @@ def shortcut_error(state: State, truth: Truth | None) -> Array:
     return np.asarray(np.linalg.norm((0.0 if state.S is None else state.S) - truth.S, axis=(-2, -1)))
 
 
-def check_sendable(functions: Mapping[str, Metric]) -> None:
+def check_sendable(functions: Mapping[str, MetricFunction]) -> None:
     """Raise unless the functions can be sent to worker processes, that is, pickled by module and name."""
     for name, metric in functions.items():
         try:
@@ -355,7 +498,7 @@ class Recorder:
         truth: Truth | None,
         rank: int,
         samples: Mapping[str, Measured] | None = None,
-        functions: Mapping[str, Metric] | None = None,
+        functions: Mapping[str, MetricFunction] | None = None,
     ) -> None:
         self._names, self._truth, self._samples, self._functions = names, truth, samples or {}, functions or {}
         self._readonly_truth = _unwritable(truth) if truth is not None and self._functions else None

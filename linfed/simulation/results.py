@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from linfed._names import axis_label, is_share
 from linfed._package import __version__
 from linfed._types import Array, Indices, Json
 from linfed.algorithms.parts.base import Algorithm, State
 from linfed.checks import check_bool, check_choice, check_instance, check_text, short_repr
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.samples import Data, GivenSamples, Samples, some_samples
-from linfed.errors import DivergenceWarning, EngineError
+from linfed.errors import EngineError, warn_diverged
 from linfed.figures import curves, html
 from linfed.figures.style import free_look, line_properties, tell_apart
 from linfed.numerics.linalg import quiet
@@ -32,18 +32,18 @@ from linfed.simulation.class_metrics import class_values
 from linfed.simulation.engines import open_source, undeclared
 from linfed.simulation.evaluation_samples import measured_samples
 from linfed.simulation.job import Job, checked_job
-from linfed.simulation.metrics import LOSSES, METRICS, SHARES, MetricTable, client_losses, client_risks, squared_errors
+from linfed.simulation.metrics import METRICS, MetricTable, client_losses, client_risks, squared_errors
 from linfed.simulation.new_clients import adapted, losses_on, new_client_risks, require_problem
 from linfed.simulation.participation import Participation
-from linfed.simulation.status import LEFT_OUT, Status
+from linfed.simulation.status import Status
 from linfed.system import files
 from linfed.system.extras import import_optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NO_MEANS = ("subspace_distance", "parameter_error", "mean_truncation_error")
-"""Metrics that are not a mean over clients."""
+CONFIGURATION = ("algorithm", "problem", "data", "seed", "participation")
+"""Fields of a result that are configurations."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -204,10 +204,10 @@ class Result:
             return ""
 
         def draw(ax: Axes) -> None:
-            curves.draw_curve(self.rounds[at], values, ax=ax, label=self.name, ylabel=name, log=name not in SHARES)
+            curves.draw_curve(self.rounds[at], values, ax=ax, label=self.name, ylabel=name, log=not is_share(name))
             margin = 0.04 * (self.rounds[-1] - self.rounds[0])
             ax.set_xlim(self.rounds[0] - margin, self.rounds[-1] + margin)  # if all trials diverged, too
-            ax.set(xlabel="round", ylabel=name.replace("_", " "))
+            ax.set(xlabel="round", ylabel=axis_label(name))
 
         return html.figure(draw)
 
@@ -265,7 +265,7 @@ class Result:
         """Warn if trials diverged, with the caller of the calling method as the place of the warning."""
         n_diverged = self.status.count(Status.DIVERGED)
         if n_diverged:
-            warnings.warn(f"{n_diverged} of {self.trials} trials diverged: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
+            warn_diverged(f"{n_diverged} of {self.trials} trials diverged", stacklevel=3)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the result to one ``.npz`` file without pickles, atomically.
@@ -342,7 +342,7 @@ class Result:
             If the metric has another name or does not apply.
         """
         self._check_coordinates("per_client()")
-        check_choice("metric", metric, [name for name in METRICS if name not in NO_MEANS])
+        check_choice("metric", metric, [name for name in METRICS if METRICS[name].per_client])
         if metric in ("mean_client_error", "risk") and not n_classes(self.problem, self.data):
             problem = require_problem(self.problem, f"per_client({metric!r}) requires the ground truth")
             truth = problem.truth(self.seed, range(self.trials))
@@ -351,7 +351,7 @@ class Result:
                 exact = client_risks(state, truth) if metric == "risk" else np.sqrt(squared_errors(state, truth))
             return self._or_nan(exact)
         rounds = int(self.rounds[-1]) - self.has_final_step
-        engine = "explicit" if metric in LOSSES and not n_classes(self.problem, self.data) else self.engine
+        engine = "explicit" if METRICS[metric].loss and not n_classes(self.problem, self.data) else self.engine
         who = (self.problem, self.data, rounds, self.participation, self.trials, self.seed)
         job = checked_job(self.algorithm, *who, [metric], max(1, rounds), engine)
         # Trial by trial, so that memory holds the samples of only one trial.
@@ -596,7 +596,7 @@ class Result:
             ax=ax,
             label=label or self.name,
             ylabel=metric,
-            log=metric not in SHARES,
+            log=not is_share(metric),
             band=band,
             options=options,
         )
@@ -631,11 +631,7 @@ def _encode(result: Result) -> tuple[dict[str, Array], Json]:
     described = {
         "format": archive.FORMAT,
         "version": __version__,
-        "algorithm": archive.encode(result.algorithm, "algorithm", arrays),
-        "problem": archive.encode(result.problem, "problem", arrays),
-        "data": archive.encode(result.data, "data", arrays),
-        "seed": result.seed,
-        "participation": archive.encode(result.participation, "participation", arrays),
+        **{name: archive.encode(getattr(result, name), arrays) for name in CONFIGURATION},
         "participants": result.participants,
         "status": [status.name for status in result.status],
         "absent": result.metrics.absent,
@@ -649,15 +645,14 @@ def _encode(result: Result) -> tuple[dict[str, Array], Json]:
 
 def _decode(arrays: dict[str, Any], described: Json) -> dict[str, Any]:
     """Return the fields, except the status, of the result that `_encode` described."""
-    seed = described["seed"]
+    read = archive.decode
+    if described["format"] == 1:
+        read, seed = archive.decode_first, described["seed"]
+        described = described | {"seed": {"value": tuple(seed) if isinstance(seed, list) else seed}}
     metrics = {name: arrays[f"metrics/{name}"] for name in described["metrics"]}
     final = {key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")}
     return {
-        "algorithm": archive.decode(described["algorithm"], arrays),
-        "problem": archive.decode(described["problem"], arrays),
-        "data": archive.decode(described["data"], arrays),
-        "seed": tuple(seed) if isinstance(seed, list) else seed,
-        "participation": archive.decode(described["participation"], arrays),
+        **{name: read(described[name], arrays) for name in CONFIGURATION},
         "participants": described["participants"],
         "rounds": arrays["rounds"],
         "metrics": MetricTable(metrics, described["absent"]),

@@ -21,7 +21,7 @@ from linfed.numerics.threads import map_threads
 from linfed.problems import Problem
 from linfed.simulation.job import Chunks, Job, check_joined, checked_job, trial_chunks, trial_threads
 from linfed.simulation.loop import ChunkResult, run_chunk
-from linfed.simulation.metrics import Metric, MetricTable, check_sendable
+from linfed.simulation.metrics import MetricFunction, MetricTable, check_sendable
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.system.memory import budget_bytes
@@ -37,7 +37,7 @@ def simulate(
     participation: Participation = 1.0,
     trials: int | None = None,
     seed: Seed = 0,
-    metrics: Sequence[str | Metric] | None = None,
+    metrics: Sequence[str | MetricFunction] | None = None,
     record_every: int = 1,
     engine: str = "auto",
     workers: int = 1,

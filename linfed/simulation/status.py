@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-LEFT_OUT = "their metrics are NaN, and averages in pandas and xarray skip NaN"
-"""Text about diverged trials, for warnings."""
-
 
 class Status(Enum):
     """Outcome of a trial; the value explains it and suggests what to do.

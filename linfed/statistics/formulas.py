@@ -12,21 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from linfed._names import SYMBOLS
 from linfed._types import Array
 from linfed.checks import short_repr, suggestion
-
-SYMBOLS = {
-    "n": "n_clients",
-    "m": "n_samples",
-    "d": "dim",
-    "k": "rank",
-    "p": "participants",
-    "kappa": "condition_number",
-    "sigma": "noise_std",
-    "eta": "step_size",
-    "t": "round",
-}
-"""Columns that the papers' letters stand for, if no column has the letter as its name."""
 
 OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,

@@ -1,23 +1,26 @@
 """Run the tasks of a sweep in worker processes or on any executor with a method ``submit``.
 
-Only a bounded number of tasks is pending at a time. If a worker process dies, the pending tasks are run again one by
-one, to find out which of them kills its worker.
+Only a bounded number of tasks is pending at a time. If a worker process dies, each pending task is repeated alone, in a
+process of its own, so that only the task that kills its worker fails.
 """
 
 from __future__ import annotations
 
 import queue
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 from linfed._values import check_fields, optional
 from linfed.checks import check_bool, check_integer, check_progress, short_repr
 from linfed.errors import WorkerError
 from linfed.system.processes import worker_pool
-from linfed.tables.grid import Cell
+
+T = TypeVar("T")
+R = TypeVar("R")
+S = TypeVar("S")
 
 PENDING_IF_UNKNOWN = 1000
 """Maximum number of pending tasks on an executor that does not report its number of workers."""
@@ -52,40 +55,41 @@ class ExecutionOptions:
             parts = check_integer("shard[1]", self.shard[1])
             object.__setattr__(self, "shard", (check_integer("shard[0]", self.shard[0], maximum=parts), parts))
 
+    @property
+    def spread(self) -> bool:
+        """Whether cells run elsewhere than in this thread."""
+        return self.executor is not None or self.workers > 1
 
-class Task(NamedTuple):
-    """A task: the index of a cell in the sweep, the cell or a part of a long cell, and the index of this part."""
-
-    place: int
-    cell: Cell
-    part: int | None = None
-
-
-class TaskCallbacks(NamedTuple):
-    """Callbacks of the scheduler, which owns the tasks.
-
-    Parameters
-    ----------
-    next_task : callable
-        Return the next task, or None if none is ready now.
-    make_call : callable
-        Return the picklable function that a worker calls for a task.
-    on_result : callable
-        Store the result of a finished task, given a function that returns the result or raises the task's error.
-    on_failure : callable
-        Mark a cell, given by its index, as failed.
-    check_restart : callable
-        Raise if the tasks may not be run again, e.g. because the code has changed.
-    """
-
-    next_task: Callable[[], Task | None]
-    make_call: Callable[[Task], Callable[[], Any]]
-    on_result: Callable[[Task, Callable[[], Any]], None]
-    on_failure: Callable[[int, BaseException], None]
-    check_restart: Callable[[], None]
+    @property
+    def pending(self) -> int:
+        """Maximum number of tasks that are submitted and not finished."""
+        workers = self.workers if self.executor is None else getattr(self.executor, "_max_workers", None)
+        if self.max_pending is not None:
+            return self.max_pending
+        return 2 * workers if isinstance(workers, int) and workers > 0 else PENDING_IF_UNKNOWN
 
 
-def run_tasks(options: ExecutionOptions, callbacks: TaskCallbacks) -> None:
+class Tasks(Protocol[T, R]):
+    """Tasks of a sweep: the scheduler hands them out and takes their results."""
+
+    def next_task(self) -> T | None:
+        """Return the next task, or None if none is ready now."""
+        ...
+
+    def call_of(self, task: T) -> Callable[[], R]:
+        """Return the picklable function that a worker calls for a task."""
+        ...
+
+    def take(self, task: T, outcome: R | Exception) -> None:
+        """Take the result of a task, or its error."""
+        ...
+
+    def check_restart(self) -> None:
+        """Raise if the tasks may not be run in new processes, e.g. because the code has changed."""
+        ...
+
+
+def run_tasks(options: ExecutionOptions, tasks: Tasks[T, R]) -> None:
     """Run all tasks, on the given executor or in worker processes.
 
     Raises
@@ -93,92 +97,112 @@ def run_tasks(options: ExecutionOptions, callbacks: TaskCallbacks) -> None:
     linfed.errors.WorkerError
         If worker processes cannot start, or the executor is broken.
     """
+    dispatcher = _Dispatcher(options, tasks)
     if options.executor is None:
-        _run_in_processes(options, callbacks)
+        dispatcher.run_in_processes()
         return
     try:
-        _Dispatcher(callbacks).run(
-            options.executor, options.max_pending or 2 * (n_workers(options) or PENDING_IF_UNKNOWN // 2)
-        )
+        dispatcher.run_on(options.executor)
     except BrokenExecutor as error:
         raise WorkerError(f"executor = {short_repr(options.executor)} is broken: {short_repr(error)}") from None
 
 
-class _Dispatcher:
-    """Submits tasks to an executor and returns their results to the scheduler.
+class _Dispatcher(Generic[T, R]):
+    """Submits tasks and returns their outcomes to the scheduler.
 
-    After an error, `lost` holds the submitted but unfinished tasks. `answered` is True once any result has come back.
+    After an error, `lost` has the tasks that were submitted and are not finished. `answered` is True once any outcome
+    has come back.
     """
 
-    def __init__(self, callbacks: TaskCallbacks) -> None:
-        self.callbacks = callbacks
+    def __init__(self, options: ExecutionOptions, tasks: Tasks[T, R]) -> None:
+        self.options, self.tasks = options, tasks
+        self.lost: list[T] = []
         self.answered = False
-        self.lost: list[Task] = []
 
-    def run(self, executor: Executor, max_pending: int) -> None:
-        """Submit all tasks, with at most `max_pending` of them unfinished at a time."""
-        finished: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
-        running: dict[Future[Any], Task] = {}
-        sent: list[Task] = []
+    def run_on(self, executor: Executor) -> None:
+        """Run all tasks on an executor."""
+        finished: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
+        running: dict[Future[R], T] = {}
         try:
             while True:
-                while len(running) < max_pending and (piece := self.callbacks.next_task()) is not None:
-                    sent.append(piece)
-                    future = self._submit(executor, piece)
-                    running[future] = sent.pop()
-                    future.add_done_callback(finished.put)
-                    if not finished.empty():  # save results before submitting more
+                # results are taken, and saved, before more is submitted
+                while len(running) < self.options.pending and finished.empty():
+                    task = self.tasks.next_task()
+                    if task is None:
                         break
+                    self.lost.append(task)
+                    future = _submit(executor, self.tasks.call_of(task))
+                    running[future] = self.lost.pop()
+                    future.add_done_callback(finished.put)
                 if not running:
                     return
                 future = finished.get()
-                self.callbacks.on_result(running[future], future.result)
+                outcome = _outcome(future)
                 self.answered = True
-                del running[future]
+                self.tasks.take(running.pop(future), outcome)
         except BaseException:
-            self.lost = [*running.values(), *sent]
+            self.lost += running.values()
             for future in running:
                 future.cancel()
             raise
 
-    def _submit(self, executor: Executor, task: Task) -> Future[Any]:
-        try:
-            future: Any = executor.submit(self.callbacks.make_call(task))
-        except BrokenExecutor:
-            raise
-        except RuntimeError as error:  # the executor has been shut down
-            raise WorkerError(f"executor = {short_repr(executor)} accepts no more tasks: {error}") from None
-        if not callable(getattr(future, "add_done_callback", None)):
-            raise TypeError(f"executor = {short_repr(executor)}: submit must return a future, got {short_repr(future)}")
-        return future
-
-
-def _run_in_processes(options: ExecutionOptions, callbacks: TaskCallbacks) -> None:
-    """Run the tasks in worker processes; after a worker dies, rerun the pending tasks one at a time."""
-    everything, again = _Dispatcher(callbacks), deque[Task]()
-    suspects = _Dispatcher(callbacks._replace(next_task=lambda: again.popleft() if again else None))
-    while True:
-        line, size = (suspects, 1) if again else (everything, options.workers)
-        try:
-            with worker_pool(options.workers, size) as executor:
-                line.run(executor, 1 if line is suspects else options.max_pending or 2 * size)
-        except WorkerError as error:
-            if line is everything:
-                again.extend(line.lost)
-            elif everything.answered or suspects.answered:
-                for piece in line.lost:
-                    callbacks.on_failure(piece.place, error)
-            else:  # no task has ever returned: the workers cannot start
-                raise
-            callbacks.check_restart()
-        else:
-            if line is everything:
+    def run_in_processes(self) -> None:
+        """Run all tasks in worker processes; those that are lost when a worker dies are repeated one at a time."""
+        while True:
+            try:
+                with worker_pool(self.options.workers, self.options.workers) as pool:
+                    self.run_on(pool)
                 return
+            except WorkerError:
+                if not self.lost:
+                    raise
+            while self.lost:
+                self.tasks.check_restart()
+                self._repeat(self.lost.pop(0))
+
+    def _repeat(self, task: T) -> None:
+        """Run a task alone; if its worker dies again, the task has failed, unless workers cannot start at all."""
+        call = self.tasks.call_of(task)
+        outcome: R | Exception
+        try:
+            outcome = self._alone(call)
+        except WorkerError:
+            if not self.answered:
+                self._alone(partial(_receive, call))
+            outcome = WorkerError(
+                f"workers = {self.options.workers}: a worker process died twice, the second time with no other task "
+                "beside it: it was killed, or ran out of memory"
+            )
+        self.answered = True
+        self.tasks.take(task, outcome)
+
+    def _alone(self, call: Callable[[], S]) -> S | Exception:
+        with worker_pool(self.options.workers, 1) as pool:
+            return _outcome(pool.submit(call))
 
 
-def n_workers(options: ExecutionOptions) -> int | None:
-    """Return the number of cells that run at the same time; None if the executor does not report it."""
-    if options.executor is None:
-        return options.workers
-    workers = getattr(options.executor, "_max_workers", None)
-    return workers if isinstance(workers, int) and workers > 0 else None
+def _submit(executor: Executor, call: Callable[[], R]) -> Future[R]:
+    try:
+        future: Any = executor.submit(call)
+    except BrokenExecutor:
+        raise
+    except RuntimeError as error:  # the executor has been shut down
+        raise WorkerError(f"executor = {short_repr(executor)} accepts no more tasks: {error}") from None
+    if not callable(getattr(future, "add_done_callback", None)):
+        raise TypeError(f"executor = {short_repr(executor)}: submit must return a future, got {short_repr(future)}")
+    found: Future[R] = future
+    return found
+
+
+def _outcome(future: Future[R]) -> R | Exception:
+    """Return the result of a future, or its error; raise if the executor is broken."""
+    try:
+        return future.result()
+    except BrokenExecutor:
+        raise
+    except Exception as error:
+        return error
+
+
+def _receive(call: object) -> None:
+    """Do nothing, in a worker that could start and find the classes and functions of a call."""

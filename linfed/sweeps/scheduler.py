@@ -1,36 +1,40 @@
-"""Scheduler of a sweep: it selects the cells to compute, splits long cells into tasks and saves the results.
+"""Scheduler of a sweep: it runs the cells that the store lacks, the most expensive first, and saves their results.
 
-Only this process writes into the store, as soon as a cell has finished. If a cell raises, the other cells still run.
-`linfed.sweeps.executors` runs the tasks.
+Only this thread writes into the store, as soon as a cell has finished. If a cell raises, the other cells still run.
+`linfed.sweeps.executors` runs the tasks: a cell, or a part of a cell that calls `linfed.search.parts.run_parts`.
 """
 
 from __future__ import annotations
 
+import math
 import pickle
+import queue
+import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import BrokenExecutor
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Future
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from linfed.cells.run import Run
 from linfed.checks import short_repr
 from linfed.errors import WorkerError
 from linfed.numerics.linalg import one_blas_thread
-from linfed.search.tuning import SAY_EDGES
-from linfed.sweeps.code_hash import check_loaded, code_digest
-from linfed.sweeps.executors import ExecutionOptions, Task, TaskCallbacks, n_workers, run_tasks
-from linfed.sweeps.fingerprint import Fingerprint
-from linfed.sweeps.progress import ProgressBar, cost_of
-from linfed.sweeps.store import CellKey, Store, StoredCell, keys_of, seed_of
+from linfed.search.parts import in_cell, one_by_one, without_fields
+from linfed.sweeps.executors import ExecutionOptions, run_tasks
+from linfed.sweeps.progress import cost_of, progress_bar
+from linfed.sweeps.store import CellKey, Store, StoredCell, check_code, checked_keys, keys_of, seed_of
+from linfed.system.description import describe
 from linfed.system.machine import provenance
-from linfed.tables.grid import Cell, Row, fields_of
+from linfed.tables.grid import Cell, Row, field_names, fields_of, plain
 from linfed.tables.table import Table
+
+T = TypeVar("T")
 
 SHOWN_ERROR = 500
 """Maximum number of characters shown of an error message."""
@@ -81,281 +85,311 @@ def run_cells(
     Parameters
     ----------
     cells : sequence of Cell
-        Picklable cells. Cells with the largest attribute ``cost``, if they have one, start first. A long cell has a
-        method ``stages()`` that returns a generator. The generator yields lists of cells, receives their rows, and
-        returns the row of the long cell.
+        Picklable cells; `Cell` lists the methods and attributes that they may have.
     store : Store, optional
         Store in which each finished cell is saved; by default nothing is saved.
-    options : Means, optional
+    options : ExecutionOptions, optional
         Where and how the cells are run.
     label : str
         Text before the progress bar.
 
     Raises
     ------
-    TypeError, ValueError
-        If the arguments of a `Run` that must be computed are invalid.
+    Exception
+        What ``check()`` of a cell that must be computed raises.
     linfed.errors.WorkerError
         If worker processes cannot start, or an executor is broken.
     WriteError
         If the store cannot be written; the cells finished before are saved.
     """
-    return _Sweep(cells, store, options or ExecutionOptions()).run(label)
+    state = _Sweep(cells, store, options or ExecutionOptions())
+    outcome = state.run(label)
+    for kind, name in sorted(state.refused):
+        warnings.warn(
+            f"run() of {kind} returned a column {name!r}, which is a field of the cell: the column is refused, and the "
+            "table has the field; rename the column",
+            stacklevel=3,
+        )
+    return outcome
 
 
-class Times(NamedTuple):
-    """Run time and processor time in seconds; None if it is not known."""
+@dataclass(eq=False)
+class Task:
+    """A cell to compute: a cell of the sweep, given by its index, or a part of this cell. `done` is its result."""
 
-    run: float = 0.0
-    processor: float | None = 0.0
-
-    def with_those_of(self, done: StoredCell) -> Times:
-        """Return the sums of these times and those of a finished cell."""
-        more = done.record.get("processor_seconds")
-        processor = None if self.processor is None or more is None else self.processor + more
-        return Times(self.run + done.record["seconds"], processor)
+    index: int
+    cell: Cell
+    key: CellKey | None
+    is_part: bool = False
+    done: StoredCell | None = None
 
 
-@dataclass
-class LongCell:
-    """Long cell in progress: the cells of its current stage, their results, and the store keys of all its cells."""
-
-    steps: Generator[Sequence[Cell], Sequence[Row], Row]
-    cells: Sequence[Cell] = ()
-    found: list[StoredCell | None] = field(default_factory=list)
-    current: list[CellKey] = field(default_factory=list)
-    keys: list[CellKey] = field(default_factory=list)
-    begun: bool = False
-    times: Times = field(default_factory=Times)
-    count: int = 0
+Steps: TypeAlias = Generator[list[Task], None, tuple[StoredCell, list[CellKey]]]
+"""Computation of a cell: it yields the tasks that must finish next, and returns the cell and the keys of its parts."""
 
 
 class _Sweep:
-    """State of one call of `run_cells`."""
+    """State of one call of `run_cells`: the cells in progress, and the tasks that each of them waits for."""
 
     def __init__(self, cells: Sequence[Cell], store: Store | None, options: ExecutionOptions) -> None:
         self.cells, self.store, self.options = cells, store, options
         self.codes: dict[frozenset[Any], str] = {}
-        self.keys: list[CellKey] = [] if store is None else keys_of(cells, self.codes)
-        if store is not None:
-            check_loaded({owner for owners in self.codes for owner in owners})
-        self.tables: list[Table | None] = [None] * len(cells)
-        self.times = Times()
+        self.keys: list[CellKey] = [] if store is None else checked_keys(cells, self.codes)
+        self.names = {key.name for key in self.keys}
         first: dict[str | int, int] = {}
-        self.twins: dict[int, list[int]] = {}
-        for index in range(len(cells)):
-            place = first.setdefault(self.keys[index].name if self.keys else index, index)
-            self.twins.setdefault(place, []).append(index)
+        self.same = [first.setdefault(self.keys[i].name if self.keys else i, i) for i in range(len(cells))]
+        self.twins = Counter(self.same)
         self.wanted: deque[int] = deque()
         self.ready: deque[Task] = deque()
-        self.stages: dict[int, LongCell] = {}
-        self.failed: dict[int, BaseException] = {}
-        self.meant: dict[frozenset[Any], str | None] = {}
-        self.bar = ProgressBar("", {}, [], done=0, total=0, workers=1, progress=False)
+        self.running: dict[int, Steps] = {}
+        self.waiting: dict[int, set[Task]] = {}
+        self.found: dict[int, StoredCell] = {}
+        self.failed: dict[int, Exception] = {}
+        self.refused: set[tuple[str, str]] = set()
 
     def run(self, label: str) -> SweepOutcome:
         """Run the missing cells and return the outcome."""
-        share = self._share()
-        found: list[StoredCell | None] = [None] * len(self.cells)
+        mine = [index for index in self._shard() if self.same[index] == index]
+        if self.store is not None:
+            if self.options.recompute:  # so that an interrupted sweep can resume without the option
+                self.store.prepare()
+                self.store.set_aside([self.keys[index] for index in mine])
+            stored = self.store.read(self.keys, reuse_stale=self.options.reuse_stale)
+            self.found = {i: done for i, done in enumerate(stored) if done is not None and self.same[i] == i}
+        reused = sum(place in self.found for place in self.same)
+        self.ended = self.total = reused
+        if missing := [index for index in mine if index not in self.found]:
+            self._compute(missing, label)
+        return SweepOutcome(
+            tables=[self.found[place].table if place in self.found else None for place in self.same],
+            reused=reused,
+            failures=[CellFailure(self.cells[index], error) for index, error in sorted(self.failed.items())],
+            processor_seconds=_total([done.record for done in self.found.values()], "processor_seconds"),
+        )
+
+    def _shard(self) -> Sequence[int]:
+        """Return the indices of this shard's cells, of all cells: other shards may have finished some."""
+        if self.options.shard is None:
+            return range(len(self.cells))
+        number, count = self.options.shard
+        return sorted(range(len(self.cells)), key=lambda index: -cost_of(self.cells[index]))[number - 1 :: count]
+
+    def _compute(self, missing: list[int], label: str) -> None:
+        """Compute cells, the most expensive ones first."""
+        for index in missing:
+            _check(self.cells[index], index)
         if self.store is not None:
             self.store.prepare()
-            if self.options.recompute:  # so that an interrupted sweep can resume without the option
-                self.store.set_aside([self.keys[index] for index in share])
-            found = self.store.read(self.keys, reuse_stale=self.options.reuse_stale)
-            self.tables = [None if done is None else done.table for done in found]
-            for index in self.twins:  # equal cells count once
-                done = found[index]
-                self.times = self.times if done is None else self.times.with_those_of(done)
-        reused = len(self.cells) - self.tables.count(None)
-        self.wanted.extend(index for index in share if self.tables[index] is None)
-        for index in self.wanted:
-            _check(self.cells[index], index)
-        total = reused + sum(len(self.twins[index]) for index in self.wanted)
-        self.bar = ProgressBar(
-            label,
-            {index: self.cells[index] for index in self.wanted},
-            [(cell, done.record["seconds"]) for cell, done in zip(self.cells, found, strict=True) if done is not None],
-            done=reused,
-            total=total,
-            workers=n_workers(self.options),
-            progress=self.options.progress,
-        )
-        with closing(self.bar):
-            self._run_tasks()
-        failures = [CellFailure(self.cells[index], error) for index, error in sorted(self.failed.items())]
-        return SweepOutcome(self.tables, reused, failures, self.times.processor)
-
-    # --- tasks to run ----------------------------------------------------------------------------------------
-
-    def _share(self) -> list[int]:
-        """Return the indices of this shard's cells, the most expensive first; of equal cells, the first one."""
-        order = sorted(range(len(self.cells)), key=lambda index: -cost_of(self.cells[index]))
-        if self.options.shard is not None:
-            number, count = self.options.shard
-            order = order[number - 1 :: count]  # of all cells: other shards may have finished some
-        return [index for index in order if index in self.twins]
-
-    def _next(self) -> Task | None:
-        """Return the next task, or None if none is ready now; a long cell starts when it is next."""
-        while self.ready or self.wanted:
-            if not self.ready:
-                self._begin(self.wanted.popleft())
-                continue
-            piece = self.ready.popleft()
-            if piece.place not in self.failed:
-                return piece
-        return None
-
-    def _begin(self, index: int) -> None:
-        cell = self.cells[index]
-        divided = self.store is not None or self.options.executor is not None or self.options.workers > 1
-        try:
-            stages: Any = getattr(type(cell), "stages", None)
-            steps = stages(cell) if divided and stages is not None else None
-        except Exception as error:
-            self._on_failure(index, error)
-            return
-        if steps is None:
-            self.ready.append(Task(index, cell))
-        else:
-            self.stages[index] = LongCell(steps)
-            self._advance(index)
-
-    def _advance(self, index: int) -> None:
-        """Start the next stage of a long cell whose current stage has finished."""
-        long = self.stages[index]
-        while None not in long.found:
+        costs = {index: cost_of(self.cells[index]) for index in missing}
+        self.wanted.extend(sorted(missing, key=lambda index: -costs[index]))
+        known = [cost for cost in costs.values() if cost]
+        mean = sum(known) / len(known) if known else 1.0
+        self.costs = {index: cost or mean for index, cost in costs.items()}
+        self.total += sum(self.twins[index] for index in missing)
+        alone = len(missing) == 1 and self.options.executor is None and not self._divides(missing[0])
+        with one_blas_thread(), progress_bar(label, math.fsum(self.costs.values()), self.options.progress) as self.bar:
             try:
-                rows = [
-                    _result_row(cell, one) for cell, one in zip(long.cells, long.found, strict=True) if one is not None
-                ]
-                long.cells = long.steps.send(rows) if long.begun else next(long.steps)
-                long.begun = True
-            except StopIteration as end:
-                self._join(index, end.value)
-                return
-            except Exception as error:
-                self._on_failure(index, error)
-                return
-            long.count += len(long.cells)
-            long.found = [None] * len(long.cells)
-            if self.store is not None:
-                self._check_code(index)
-                code = self.keys[index].code
-                long.current = [key._replace(code=code) for key in keys_of(long.cells, self.codes)]
-                long.keys += long.current
-                if self.options.recompute:
-                    self.store.set_aside(long.current)
-                long.found = self.store.read(long.current)
-                for done in long.found:
-                    long.times = long.times if done is None else long.times.with_those_of(done)
-            self.ready.extend(
-                Task(index, long.cells[number], number) for number, done in enumerate(long.found) if done is None
-            )
+                if self.options.spread and not alone:
+                    run_tasks(self.options, self)
+                else:
+                    while (task := self.next_task()) is not None:
+                        self.take(task, _attempt(task.cell))
+            finally:
+                for steps in self.running.values():
+                    steps.close()
 
-    def _run_tasks(self) -> None:
-        """Run all tasks, in this process or as the options require."""
-        first = self._next()
-        if first is None:
-            return
-        self.ready.appendleft(first)
-        several = bool(self.wanted or self.stages or len(self.ready) > 1)
-        if self.options.executor is not None or (self.options.workers > 1 and several):
-            run_tasks(
-                self.options,
-                TaskCallbacks(self._next, self._make_call, self._on_result, self._on_failure, self._check_code),
-            )
-            return
-        while (piece := self._next()) is not None:
-            self._on_result(piece, partial(compute, piece.cell))
+    # --- tasks -----------------------------------------------------------------------------------------------
 
-    def _make_call(self, piece: Task) -> partial[StoredCell]:
+    def next_task(self) -> Task | None:
+        """Return the next task, or None if none is ready now; a cell is begun when all earlier tasks are taken."""
+        while not self.ready and self.wanted:
+            index = self.wanted.popleft()
+            self.running[index] = self._steps(index)
+            self._resume(index)
+        return self.ready.popleft() if self.ready else None
+
+    def call_of(self, task: Task) -> partial[StoredCell]:
         """Return the call that a worker makes for a task; on a given executor, with the hash of the expected code."""
-        if self.options.executor is None or self.store is None:
-            return partial(compute, piece.cell)
-        owners = frozenset(Fingerprint(piece.cell).owners)
-        by_value = any(owner.__module__ in ("__main__", "__mp_main__") for owner in owners)
-        if owners not in self.meant:
-            self.meant[owners] = None if by_value else code_digest(owners)
-        return partial(compute, piece.cell, self.meant[owners])
+        checked = self.options.executor is not None and task.key is not None
+        return partial(compute, task.cell, task.key.code if checked and task.key else None)
 
-    def _check_code(self, *places: int) -> None:
-        """Raise if the code or the fields of cells (by default, all) have changed since the sweep began."""
-        chosen = places or range(len(self.cells))
-        if self.store is not None and keys_of([self.cells[i] for i in chosen]) != [self.keys[i] for i in chosen]:
+    def take(self, task: Task, outcome: StoredCell | Exception) -> None:
+        """Take the result of a task, or its error; its cell goes on once it waits for no other task."""
+        waiting = self.waiting.get(task.index, set())
+        if isinstance(outcome, Exception):
+            if task in waiting:  # no other task of the cell has raised before
+                self._resume(task.index, outcome)
+            return
+        if task.is_part and self.store is not None and task.key is not None:
+            if not getattr(self.cells[task.index], "keeps_parts", False):
+                outcome = outcome._replace(record={**outcome.record, "temporary": True})
+            self.store.write(task.key, outcome)
+        task.done = outcome
+        if task in waiting:
+            waiting.remove(task)
+            if waiting:
+                self.bar.update(0)  # the time
+            else:
+                self._resume(task.index)
+
+    def check_restart(self) -> None:
+        """Raise if the code or the fields of cells have changed since the sweep began."""
+        if self.store is not None and keys_of(self.cells) != self.keys:
             raise WorkerError("the code, or the fields of a cell, have changed since the sweep began; restart Python")
 
-    # --- results ---------------------------------------------------------------------------------------------
+    # --- cells -----------------------------------------------------------------------------------------------
 
-    def _on_result(self, piece: Task, result: Callable[[], StoredCell]) -> None:
-        """Save the result of a task, or record its error."""
+    def _resume(self, index: int, error: Exception | None = None) -> None:
+        """Let a cell go on, after its tasks have finished or one has raised, until it has other tasks or has ended."""
+        steps = self.running[index]
+        if error is not None:
+            self.ready = deque(task for task in self.ready if task.index != index)
         try:
-            done = result()
-        except BrokenExecutor:
-            raise
-        except Exception as error:
-            self._on_failure(piece.place, error)
-            return
-        if piece.part is None:
-            self._keep(piece.place, done)
-            return
-        long = self.stages[piece.place]
-        if self.store is not None:
-            self.store.write(long.current[piece.part], done)
-        if piece.place not in self.failed:
-            long.found[piece.part] = done
-            long.times = long.times.with_those_of(done)
-            self.bar.tick()
-            self._advance(piece.place)
+            tasks = next(steps) if error is None else steps.throw(error)
+            while not tasks:  # the store has all of them
+                tasks = next(steps)
+        except StopIteration as end:
+            self._end(index, *end.value)
+        except Exception as raised:
+            self._end(index, raised)
+        else:
+            self.waiting[index] = set(tasks)
+            self.ready.extend(tasks)
 
-    def _join(self, index: int, row: Row) -> None:
-        """Save a long cell that has finished; remove its tasks from the store unless it has ``keeps_pieces = True``."""
-        long = self.stages.pop(index)
-        try:
-            table = Table.of([self.cells[index]], [row])
-        except Exception as error:
-            self._on_failure(index, error)
-            return
-        self._keep(index, StoredCell(table, {**_record(self.cells[index], long.times), "pieces": long.count}))
-        if self.store is not None and not getattr(self.cells[index], "keeps_pieces", False):
-            self.store.remove(long.keys)
-
-    def _keep(self, index: int, done: StoredCell) -> None:
-        if self.store is not None:
+    def _end(self, index: int, outcome: StoredCell | Exception, parts: Sequence[CellKey] = ()) -> None:
+        """Save a cell and remove its temporary parts, or record its error."""
+        del self.running[index]
+        self.waiting.pop(index, None)
+        if self.store is not None and not isinstance(outcome, Exception):
             try:
-                if Fingerprint(self.cells[index]).text != self.keys[index].text:
+                if describe(self.cells[index]).text != self.keys[index].text:
                     raise ValueError("run() has changed the cell's fields, which identify it; copy them first")
-                self.store.write(self.keys[index], done)
+                self.store.write(self.keys[index], outcome)
             except (TypeError, ValueError) as error:
-                self._on_failure(index, error)
-                return
-        self.times = self.times.with_those_of(done)
-        for twin in self.twins[index]:
-            self.tables[twin] = done.table
-        self.bar.finished(index, len(self.twins[index]), done.record["seconds"])
+                outcome = error
+            else:
+                self.store.remove([key for key in parts if key.name not in self.names])
+        if isinstance(outcome, Exception):
+            self.failed[index] = outcome
+        else:
+            self.found[index] = outcome
+            self.refused |= {(type(self.cells[index]).__name__, name) for name in outcome.record.get("refused", ())}
+        self.ended += self.twins[index]
+        self.bar.set_postfix_str(f"{self.ended} of {self.total} cells", refresh=False)
+        self.bar.update(self.costs[index])
 
-    def _on_failure(self, index: int, error: BaseException) -> None:
-        if index not in self.failed:
-            self.failed[index] = error
-            self.bar.failed(index, len(self.twins[index]))
+    def _divides(self, index: int) -> bool:
+        """Return whether ``run()`` of a cell is called here, and its parts are tasks."""
+        if self.store is None and not self.options.spread:
+            return False
+        with suppress(Exception):  # an invalid cell raises when it runs
+            return bool(getattr(self.cells[index], "divides", False))
+        return False
+
+    def _steps(self, index: int) -> Steps:
+        cell, tasks = self.cells[index], list[Task]()
+        if not self._divides(index):
+            task = Task(index, cell, self.keys[index] if self.keys else None)
+            yield [task]
+            assert task.done is not None
+            return task.done, []
+        with closing(_in_thread(partial(_table_of, cell))) as run:
+            try:
+                cells = next(run)
+                while True:
+                    try:
+                        batch = self._parts(index, cells)
+                        tasks += batch
+                        yield [task for task in batch if task.done is None]
+                        rows = [_result_row(task) for task in batch]
+                    except Exception as error:  # of a part; run() may handle it
+                        cells = run.throw(error)
+                    else:
+                        cells = run.send(rows)
+            except StopIteration as end:
+                table, refused = end.value
+        records = [task.done.record for task in tasks if task.done is not None]
+        seconds, processor = _total(records, "seconds"), _total(records, "processor_seconds")
+        temporary = [task.key for task in tasks if task.key and task.done and "temporary" in task.done.record]
+        return StoredCell(table, {**_record(cell, seconds, processor, refused), "parts": len(tasks)}), temporary
+
+    def _parts(self, index: int, cells: Sequence[Cell]) -> list[Task]:
+        """Return tasks for the parts of a cell; those that the store contains are done."""
+        if self.store is None:
+            return [Task(index, cell, None, is_part=True) for cell in cells]
+        keys = checked_keys(cells, self.codes)
+        if self.options.recompute:
+            self.store.set_aside(keys)
+        found = self.store.read(keys)
+        parts = zip(cells, keys, found, strict=True)
+        return [Task(index, cell, key, is_part=True, done=done) for cell, key, done in parts]
 
 
 def _check(cell: Cell, index: int) -> None:
-    """Raise if a cell is a `Run` with invalid arguments."""
-    if isinstance(cell, Run):
+    """Call a cell's ``check()``, if it has one."""
+    check = getattr(cell, "check", None)
+    if callable(check):
         try:
-            cell.check()
+            check()
         except Exception as error:
             error.add_note(f"in cells[{index}] = {short_repr(cell)}")
             raise
 
 
-def _result_row(cell: Cell, done: StoredCell) -> Row:
-    """Return the row that a task's ``run()`` returned, without the cell's fields."""
-    fields = dict(fields_of(cell))
-    if len(done.table) != 1:
-        raise ValueError(f"a cell of stages() must return one row, but {short_repr(cell)} returned {len(done.table)}")
-    return {name: value for name, value in done.table.rows[0].items() if name not in fields}
+def _result_row(task: Task) -> Row:
+    """Return the row that a part's ``run()`` returned, without the cell's fields."""
+    assert task.done is not None
+    rows = task.done.table.rows
+    if len(rows) != 1:
+        raise TypeError(f"a part of a cell must return one row, but {short_repr(task.cell)} returned {len(rows)}")
+    return without_fields(task.cell, rows[0])
+
+
+def _in_thread(function: Callable[[], T]) -> Generator[Sequence[Cell], list[Row], T]:
+    """Call a function in a thread; yield the cells that it passes to `run_parts`, and receive their rows.
+
+    Only one of the two threads works at a time. If the generator is closed, `run_parts` raises `GeneratorExit`.
+    """
+    asks: queue.SimpleQueue[Sequence[Cell] | Future[T]] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[list[Row] | BaseException] = queue.SimpleQueue()
+    raised: list[BaseException] = []
+
+    def ask(cells: Sequence[Cell]) -> list[Row]:
+        asks.put(cells)
+        answer = answers.get()
+        if isinstance(answer, BaseException):
+            raised.append(answer)
+            raise answer
+        return answer
+
+    def call() -> None:
+        end: Future[T] = Future()
+        try:
+            with in_cell(ask):
+                end.set_result(function())
+        except BaseException as error:
+            end.set_exception(error if error in raised else _sendable(error))
+        asks.put(end)
+
+    threading.Thread(target=call, daemon=True).start()
+    try:
+        while not isinstance(asked := asks.get(), Future):
+            try:
+                rows = yield asked
+            except Exception as error:
+                answers.put(error)
+            else:
+                answers.put(rows)
+        return asked.result()
+    finally:
+        answers.put(GeneratorExit())
+
+
+def _attempt(cell: Cell) -> StoredCell | Exception:
+    try:
+        return compute(cell)
+    except Exception as error:
+        return error
 
 
 def compute(cell: Cell, code: str | None = None) -> StoredCell:
@@ -368,37 +402,49 @@ def compute(cell: Cell, code: str | None = None) -> StoredCell:
         Hash of the code that the worker must have; by default, it is not checked.
     """
     started, used = time.perf_counter(), time.process_time()
-    token = SAY_EDGES.set(False)  # the column `at_grid_edge` records it
     try:
-        with one_blas_thread():
+        with in_cell(one_by_one), one_blas_thread():
             if code is not None:
-                _check_worker(cell, code)
-            table = Table.of([cell], [cell.run()])
+                check_code(cell, code)
+            table, refused = _table_of(cell)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise _sendable(error) from None
-    finally:
-        SAY_EDGES.reset(token)
-    return StoredCell(table, _record(cell, Times(time.perf_counter() - started, time.process_time() - used)))
+    return StoredCell(table, _record(cell, time.perf_counter() - started, time.process_time() - used, refused))
 
 
-def _check_worker(cell: Cell, code: str) -> None:
-    """Raise if this process has different code than the one that started the sweep."""
-    owners = frozenset(Fingerprint(cell).owners)
-    check_loaded(owners)
-    if code_digest(owners) != code:
-        raise RuntimeError(
-            "this worker runs a different version of the code, NumPy or SciPy than the sweep; restart the worker"
-        )
+def _table_of(cell: Cell) -> tuple[Table, list[str]]:
+    """Run a cell; return its table, and the returned columns that are left out because they are fields of the cell."""
+    result = cell.run()
+    table = Table.of([cell], [result])
+    rows = [result] if isinstance(result, Mapping) else result
+    taken = {name for row in rows for name in row} & field_names(cell)
+    if not taken or getattr(cell, "overrides_fields", False):
+        return table, []
+    fields = {name: value for name, value in fields_of(cell) if name in taken}
+    refused = [name for name in fields if any(_differs(plain(row[name]), fields[name]) for row in rows if name in row)]
+    return Table([{**row, **{name: fields[name] for name in refused}} for row in table.rows]), refused
 
 
-def _record(cell: Cell, times: Times) -> dict[str, Any]:
+def _differs(one: object, other: object) -> bool:
+    """Return whether two plain values differ; NaN is equal to NaN."""
+    return one != other and (one == one or other == other)
+
+
+def _total(records: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """Return the sum of an entry of several records, None if a record does not have it."""
+    known = [float(record[name]) for record in records if record.get(name) is not None]
+    return sum(known) if len(known) == len(records) else None
+
+
+def _record(cell: Cell, seconds: float | None, processor_seconds: float | None, refused: list[str]) -> dict[str, Any]:
     """Return the record of how this process computed a cell."""
+    times = {"seconds": seconds, "processor_seconds": processor_seconds}
+    rounded = {name: None if value is None else round(value, 4) for name, value in times.items()}
     ended = datetime.now(UTC).isoformat(timespec="seconds")
-    processor = None if times.processor is None else round(times.processor, 4)
-    seconds = {"seconds": round(times.run, 4), "processor_seconds": processor}
-    return {"seed": seed_of(cell), **seconds, "ended": ended, **provenance()}
+    record = {"seed": seed_of(cell), **rounded, "ended": ended, **provenance()}
+    return record | {"refused": refused} if refused else record
 
 
 def _sendable(error: BaseException) -> Exception:

@@ -1,6 +1,6 @@
 """Store of a sweep: a folder with one file per finished cell, whose content is verified when it is read.
 
-A file is named after the hashes of the cell's configuration (`linfed.sweeps.fingerprint`) and of the code that computed
+A file is named after the hashes of the cell's configuration (`linfed.system.description`) and of the code that computed
 it (`linfed.sweeps.code_hash`). It is written under a temporary name and renamed, and begins with a hash of the rest. If
 a crash, a copy or another program has damaged a file, this is detected on reading: the file is set aside, and its cell
 recomputed. To merge two stores, copy the files of one into the other.
@@ -14,7 +14,7 @@ import json
 import math
 import os
 import stat
-import time
+import uuid
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,8 +26,8 @@ import numpy as np
 from linfed._types import Json
 from linfed.checks import check_bool, short_repr
 from linfed.errors import StoreWarning
-from linfed.sweeps.code_hash import code_digest
-from linfed.sweeps.fingerprint import Fingerprint, text_of
+from linfed.sweeps.code_hash import check_loaded, code_digest
+from linfed.system.description import describe, text_of
 from linfed.system.files import replacing
 from linfed.tables.grid import Cell, checked_cells, plain
 from linfed.tables.table import Table
@@ -36,6 +36,9 @@ FORMAT = 1
 """Version of the file format."""
 
 SUFFIX = ".cell"
+
+DIGITS = 12
+"""Number of digits of the code's hash in a file's name."""
 
 MAGIC = b"linfed cell "
 
@@ -161,13 +164,13 @@ class Store:
             If True, also return cells that other versions of the code computed, the newest one, if the current version
             has not computed them. A warning gives their number.
         """
-        names = self._names()
+        names = self._names() if reuse_stale else set()
         cells_by_name: dict[str, StoredCell | None] = {}
         kept = 0
         for key in keys:
             if key.name in cells_by_name:
                 continue
-            done = self._verified(key.name, key) if key.name in names else None
+            done = self._verified(key.name, key)
             if done is None and reuse_stale:
                 others = [name for name in names if name.startswith(f"{key.config}-") and name != key.name]
                 for name in sorted(others, key=self._age):
@@ -227,13 +230,14 @@ class Store:
             If the folder cannot be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        tried = self.folder / f".tried{SUFFIX}.{os.getpid()}"  # of a process killed here, removed below as well
-        with replacing(tried) as file:
+        probe = self.folder / f".{uuid.uuid4().hex}{SUFFIX}.probe"
+        with replacing(probe) as file:
             file.write(b"")
-        tried.unlink(missing_ok=True)
+        now = probe.stat().st_mtime  # of the clock that dates the other files
+        probe.unlink()
         for path in self.folder.glob(f".*{SUFFIX}.*"):
             with suppress(OSError):
-                if time.time() - path.stat().st_mtime > STALE:
+                if now - path.stat().st_mtime > STALE:
                     path.unlink()
 
     def _names(self) -> set[str]:
@@ -319,11 +323,31 @@ def keys_of(cells: Sequence[Cell], codes: dict[frozenset[Any], str] | None = Non
     return [_key(cell, codes) for cell in cells]
 
 
+def checked_keys(cells: Sequence[Cell], codes: dict[frozenset[Any], str]) -> list[CellKey]:
+    """Return the key of each cell, as `keys_of`; raise if code that is new in `codes` differs from the running code."""
+    known = set(codes)
+    keys = keys_of(cells, codes)
+    check_loaded({owner for owners in codes.keys() - known for owner in owners})
+    return keys
+
+
+def check_code(cell: Cell, code: str) -> None:
+    """Raise if this process, a worker, has other code for a cell than the code in the cell's key."""
+    owners = frozenset(describe(cell).owners)
+    if any(owner.__module__ in ("__main__", "__mp_main__") for owner in owners):
+        return  # sent with the cell
+    check_loaded(owners)
+    if code_digest(owners)[:DIGITS] != code:
+        raise RuntimeError(
+            "this worker runs a different version of the code, NumPy or SciPy than the sweep; restart the worker"
+        )
+
+
 def _key(cell: Cell, codes: dict[frozenset[Any], str]) -> CellKey:
-    described = Fingerprint(cell)
+    described = describe(cell)
     owners = frozenset(described.owners)
     if owners not in codes:
-        codes[owners] = code_digest(owners)[:12]
+        codes[owners] = code_digest(owners)[:DIGITS]
     text = described.text
     return CellKey(_config_digest(text), codes[owners], text)
 

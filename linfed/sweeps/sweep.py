@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 
-from linfed.cells.run import Run
 from linfed.checks import check_bool
-from linfed.errors import DivergenceWarning, GridEdgeWarning, SweepError, ValidationWarning
-from linfed.search.tuning import REUSED, Tuned
-from linfed.simulation.run import format_identical
-from linfed.simulation.status import LEFT_OUT
+from linfed.errors import SweepError
 from linfed.sweeps.executors import ExecutionOptions
 from linfed.sweeps.scheduler import SweepOutcome, run_cells
 from linfed.sweeps.store import Store
-from linfed.tables.export import format_diverged
 from linfed.tables.grid import Cell, checked_cells
-from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
 
 SHOWN_FAILURES = 5
@@ -44,7 +37,7 @@ def sweep(
     ----------
     cells : sequence of cells
         `Run` objects, or custom frozen dataclasses with a method ``run()``; `grid` makes them. If cells have an
-        attribute ``cost``, the most expensive ones start first.
+        attribute ``cost``, the most expensive ones start first; the cost of a `Run` is its estimated run time.
     store : Store or path, optional
         Folder in which every finished cell is saved, so that an interrupted sweep resumes. A cell is recomputed if its
         fields have changed, or the code that can change its numbers: linfed, the cell's classes and functions, and
@@ -76,13 +69,14 @@ def sweep(
     Raises
     ------
     TypeError, ValueError
-        If an element is not a cell, or the arguments of a `Run` are invalid. Nothing has been run then.
+        If an element is not a cell, or its method ``check()`` raises, e.g. if the arguments of a `Run` are invalid.
+        Nothing has been run then.
     SweepError
         If cells raised. All other cells have been finished and saved: they are in the error's ``table``, the failed
         ones in its ``failures``.
     linfed.errors.WorkerError
-        If worker processes cannot start. If a worker dies later, the cells it was computing run again; a cell whose
-        worker dies twice counts as failed.
+        If worker processes cannot start. If a worker dies, the pending cells are repeated one at a time; a cell whose
+        worker dies again counts as failed.
     WriteError
         If the store cannot be written.
 
@@ -97,13 +91,15 @@ def sweep(
     StoreWarning
         If a file in the store is damaged, foreign or renamed. It is set aside, and its cell recomputed.
     UserWarning
-        If given data without a trial axis make all trials of a `Run` identical.
+        If given data without a trial axis make all trials of a `Run` identical. If a row of a custom cell has a column
+        with the name of a field: the table has the field. Also the warnings of a custom class's function ``notes``.
 
     Notes
     -----
     Cells with the same seed and the same sizes have the same ground truth and participants, and the same samples unless
-    an engine is exact only in distribution. The table does not depend on where the cells run, to the last bit. A long
-    `Run`, including its tuning, is split into tasks of about one second, and the results are joined.
+    an engine is exact only in distribution. The table does not depend on where the cells run, to the last bit. With a
+    store or workers, a `Run` of more than a second, including its tuning, is divided into parts of about one second,
+    which are spread over the workers, saved and resumed. `run_parts` does the same in a custom cell.
 
     Examples
     --------
@@ -126,10 +122,7 @@ def sweep(
     for name, value in (("reuse_stale", reuse_stale), ("recompute", recompute)):
         if check_bool(name, value) and store is None:
             raise ValueError(f"{name} = True requires store=")
-    runs = [cell for cell in cells if isinstance(cell, Run) and isinstance(cell.algorithm, Tuned)]
-    if any(run.algorithm.reuses_test(run.data) for run in runs if isinstance(run.algorithm, Tuned)):
-        warnings.warn(REUSED, ValidationWarning, stacklevel=2)
-    means = ExecutionOptions(
+    options = ExecutionOptions(
         executor=executor,
         workers=workers,
         max_pending=max_pending,
@@ -138,40 +131,24 @@ def sweep(
         recompute=recompute,
         progress=progress,
     )
-    kept = store if isinstance(store, Store) or store is None else Store(store)
-    done = run_cells(cells, kept, means)
-    table = whole_table(done)
-    for note in dict.fromkeys(itertools.chain.from_iterable(map(_identical_trials, cells, done.tables))):
+    done = run_cells(cells, store if isinstance(store, Store) or store is None else Store(store), options)
+    table = sum((one for one in done.tables if one is not None), Table())
+    if done.failures:
+        raise SweepError(format_failures(done), done.failures, table) from done.failures[0].error
+    for note in _notes(cells, done.tables):
         warnings.warn(note, stacklevel=2)
     return table
 
 
-def _identical_trials(cell: Cell, table: Table | None) -> list[str]:
-    """Return notes on the rows of a `Run` whose trials are identical."""
-    if not isinstance(cell, Run) or table is None:
-        return []
-    metrics = [[v.values for v in row.values() if isinstance(v, LabeledArray) and v.trials] for row in table.rows]
-    return [note for arrays in metrics if (note := format_identical(cell.data, arrays))]
-
-
-def whole_table(done: SweepOutcome) -> Table:
-    """Join the tables of finished cells; raise if cells failed, warn if trials diverged or a grid's edge was chosen."""
-    table = sum((one for one in done.tables if one is not None), Table())
-    if done.failures:
-        raise SweepError(format_failures(done), done.failures, table) from done.failures[0].error
-    if diverged := format_diverged(table.rows):
-        warnings.warn(f"{diverged}: {LEFT_OUT}", DivergenceWarning, stacklevel=3)
-    edges = [row for row in table.rows if row.get("at_grid_edge")]
-    if edges:
-        names = ", ".join(dict.fromkeys(str(row["at_grid_edge"]) for row in edges))
-        warnings.warn(
-            f"the best {names} is at the edge of its grid in {len(edges)} of {len(table)} rows (column "
-            f"'at_grid_edge'): the "
-            "optimum may lie outside; widen the grid",
-            GridEdgeWarning,
-            stacklevel=3,
-        )
-    return table
+def _notes(cells: Sequence[Cell], tables: Sequence[Table | None]) -> Iterator[Warning]:
+    """Yield the warnings about the cells and their tables that their classes have, in the function ``notes``."""
+    done: dict[Callable[[list[tuple[Cell, Table]]], list[Warning]], list[tuple[Cell, Table]]] = {}
+    for cell, table in zip(cells, tables, strict=True):
+        notes = getattr(type(cell), "notes", None)
+        if callable(notes) and table is not None:
+            done.setdefault(notes, []).append((cell, table))
+    for notes, pairs in done.items():
+        yield from notes(pairs)
 
 
 def format_failures(done: SweepOutcome) -> str:

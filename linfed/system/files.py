@@ -38,15 +38,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         with temporary.open("wb") as file:
             yield file
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:
         with suppress(OSError):  # a name that is too long, or a read-only file system
             temporary.unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         failed = WriteError(f"{str(path)!r} cannot be written: {error.strerror or repr(error)}")
         failed.errno = error.errno
         raise failed from None
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def write_json(path: Path, value: Json) -> Path:

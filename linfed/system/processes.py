@@ -31,13 +31,19 @@ def worker_pool(workers: int, tasks: int) -> Iterator[Executor]:
     Raises
     ------
     linfed.errors.WorkerError
-        If a worker process dies; the message gives the likely cause.
+        If a worker process dies; the message gives the likely cause. If this process is itself a daemonic worker, which
+        cannot start processes.
 
     Notes
     -----
     The workers end with the main process in all cases, and immediately if the context ends with an error. In a notebook
     or at a prompt the pool is loky's, if installed, because it can send locally defined classes and functions.
     """
+    if multiprocessing.current_process().daemon:
+        raise WorkerError(
+            f"workers = {workers} cannot be used in a worker of multiprocessing.Pool, which cannot start processes; "
+            "use workers = 1"
+        )
     by_value = _is_interactive() and importlib.util.find_spec("loky") is not None
     with _loky_pool(workers, tasks) if by_value else _process_pool(workers, tasks) as pool:
         try:
@@ -91,7 +97,8 @@ def _process_pool(workers: int, tasks: int) -> Iterator[Executor]:
 
 def _is_interactive() -> bool:
     """Return whether Python runs a notebook or a prompt, whose definitions other processes cannot import."""
-    return not hasattr(sys.modules["__main__"], "__file__")
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    return file is None or file == "<stdin>"
 
 
 def in_order(pool: Executor, function: Callable[[T], R], items: Iterable[T], ahead: int) -> Iterator[R]:

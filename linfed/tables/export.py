@@ -14,10 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from linfed.checks import check_text, short_repr
-from linfed.errors import DivergenceWarning
+from linfed.errors import warn_diverged
 from linfed.figures import html as page
 from linfed.numerics.quantiles import quantiles
-from linfed.simulation.status import LEFT_OUT
 from linfed.system.extras import import_optional
 from linfed.system.files import named_file, replacing
 from linfed.tables.grid import Row
@@ -208,7 +207,7 @@ def _left_out(rows: Rows) -> str:
 def _warn_of_divergence(rows: Rows) -> None:
     """Warn the caller of a table's method if trials diverged."""
     if found := format_diverged(rows):
-        warnings.warn(f"{found}: {LEFT_OUT}", DivergenceWarning, stacklevel=4)
+        warn_diverged(found, stacklevel=4)
 
 
 def format_diverged(rows: Rows) -> str:

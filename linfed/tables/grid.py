@@ -13,14 +13,24 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from linfed.checks import is_several, short_repr, suggestion
-from linfed.data.samples import GivenSamples
 from linfed.errors import SizeError
+from linfed.system.description import describe
 
 Row: TypeAlias = Mapping[str, Any]
 
 
 class Cell(Protocol):
-    """Unit of a sweep: a frozen dataclass whose result is a pure function of its fields."""
+    """Unit of a sweep: a frozen dataclass whose result is a pure function of its fields.
+
+    A class of cells may also have
+
+    - ``check()``, which raises if the fields are invalid; it is called before any cell of a sweep runs;
+    - ``cost``, a number: cells with a larger cost start first, and the progress bar counts costs;
+    - ``divides = True``, if ``run()`` calls `linfed.run_parts`, and ``keeps_parts = True``, if the parts stay in the
+      store when the cell is finished;
+    - ``notes(done)``, a static function that returns a list of warnings, given the (cell, table) pairs of a sweep;
+    - ``overrides_fields = True``, if rows may have columns with names of fields.
+    """
 
     def run(self) -> Row | Sequence[Row]:
         """Compute the cell and return one row of the table, a mapping from column names to values, or several rows.
@@ -181,18 +191,26 @@ def _equal(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def fields_of(value: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def fields_of(value: object) -> Iterator[tuple[str, Any]]:
     """Yield the dotted names and values of a dataclass's fields, and of the fields of these.
 
     The value of a field that is a dataclass is the name of its class. Other values are converted with `plain`.
     """
+    for name, inner in _fields(value):
+        yield name, type(inner).__name__ if dataclasses.is_dataclass(inner) else plain(inner)
+
+
+def field_names(value: object) -> set[str]:
+    """Return the dotted names of a dataclass's fields, and of the fields of these."""
+    return {name for name, _ in _fields(value)}
+
+
+def _fields(value: object, prefix: str = "") -> Iterator[tuple[str, object]]:
     for field in dataclasses.fields(value):  # type: ignore[arg-type]
         name, inner = f"{prefix}{field.name}", getattr(value, field.name)
+        yield name, inner
         if dataclasses.is_dataclass(inner):
-            yield name, type(inner).__name__
-            yield from fields_of(inner, f"{name}.")
-        else:
-            yield name, plain(inner)
+            yield from _fields(inner, f"{name}.")
 
 
 PLAIN = (bool, int, float, str)
@@ -217,7 +235,9 @@ def plain(value: Any) -> Any:
 
 def _text(value: Any) -> str:
     """Return the text of a value, with a checksum if different values may have the same text."""
-    arrays = [value] if isinstance(value, np.ndarray) else [value.X, value.y] if isinstance(value, GivenSamples) else []
-    whole = b"".join(np.ascontiguousarray(array).tobytes() for array in arrays) or repr(value).encode()
     text = short_repr(value)
-    return f"{text} #{zlib.crc32(whole):08x}" if arrays or text.endswith("...") else text
+    try:
+        found = describe(value)
+    except TypeError:  # an open file, for example, has no description
+        return f"{text} #{zlib.crc32(repr(value).encode()):08x}" if text.endswith("...") else text
+    return f"{text} #{found.digest[:8]}" if found.arrays or text.endswith("...") else text

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from linfed._names import is_share
 from linfed._types import Json
 from linfed.checks import (
     check_bool,
@@ -25,7 +26,6 @@ from linfed.checks import (
     short_repr,
     suggestion,
 )
-from linfed.simulation.metrics import SHARES
 from linfed.system import files
 from linfed.system.memory import check_fits
 from linfed.tables import export
@@ -348,7 +348,7 @@ class Table:
         if not self.rows:
             raise ValueError("cannot summarize an empty table; did select() match no row?")
         self._column(check_text("metric", metric))
-        best = check_choice("best", ("largest" if metric in SHARES else "smallest") if best is None else best, BEST)
+        best = check_choice("best", ("largest" if is_share(metric) else "smallest") if best is None else best, BEST)
         sides = []
         for side, given in (("rows", rows), ("columns", columns)):
             listed = [given] if isinstance(given, str) else check_sequence(side, given, "one or several columns")

@@ -1368,12 +1368,12 @@ def test_a_subclass_with_its_own_step_has_no_prediction():
         lf.predict(Normalised(rank=2, step_size=0.1), problem, **given)
 
 
-class Renamed(lf.FedRep):
-    """FedRep by another name."""
-
-
-def test_a_subclass_with_the_same_methods_has_the_same_prediction():
-    problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2)
-    own = {"rank": 2, "step_size": 0.1, "init": lf.AtDistance(0.5)}
-    one, other = (lf.predict(kind(**own), problem, data=FRESH, rounds=2) for kind in (lf.FedRep, Renamed))
-    assert np.array_equal(one.distance, other.distance)
+@each("kind", LAWS)
+def test_a_subclass_with_the_same_methods_has_the_same_prediction(kind):
+    """For every algorithm of the table."""
+    algorithms, problem, data = RUNS_OF_THE_TABLE[kind]
+    for algorithm in algorithms:
+        renamed = type("Renamed", (type(algorithm),), {})(**vars_of(algorithm))
+        one, other = (lf.predict(each, problem, data=data, rounds=2) for each in (algorithm, renamed))
+        for name in kind.gives:
+            assert np.array_equal(getattr(one, name), getattr(other, name)), (algorithm, name)

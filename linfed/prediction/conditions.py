@@ -121,7 +121,7 @@ def rank_k(run: FedRepRun) -> str:
 
 
 def two_rank(run: FedRepRun) -> str:
-    """Require that no angle between B and B* is 0 by their dimensions."""
+    """Require d >= 2k: with fewer dimensions some angles between B and B* are 0."""
     d, k = run.job.sizes.dim, run.algorithm.rank
     return f"for dim = {d} below 2 rank = {2 * k}" if d < 2 * k else ""
 

@@ -109,11 +109,10 @@ class InRounds(FedRepLaw):
     def curves(self) -> Curves | str:
         """Return the distance, or the message from a right angle."""
         found = self.evolution()
-        if np.max(found.distance[..., 0]) <= 1.0 - 1e-12:
-            return found
-        if self.quantities():
-            return RIGHT_ANGLE
-        raise NoPredictionError(RIGHT_ANGLE)
+        orthogonal = bool(np.max(found.distance[..., 0]) > 1.0 - 1e-12)
+        if orthogonal and not self.quantities():
+            raise NoPredictionError(RIGHT_ANGLE)
+        return RIGHT_ANGLE if orthogonal else found
 
     def doubts(self, curves: Curves | str) -> Iterator[str]:
         """Yield warnings about facts, step sizes, few participants and a far start."""

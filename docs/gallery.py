@@ -10,8 +10,7 @@ import csv
 import dataclasses
 import io
 import re
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -21,12 +20,12 @@ from formulas import escaped, with_formulas
 from PIL import Image, ImageOps
 
 from linfed.plotting.captions import caption
-from linfed.report.scoreboard import measured
+from linfed.report.cards import Card, cards_of, counts, measured
+from linfed.report.markdown import table
 from linfed.reproduction.committed import committed_runs
-from linfed.reproduction.declarations import Declarations, title
-from linfed.reproduction.experiments import declared_in, experiment_files, load
-from linfed.reproduction.record import ResultsFolder, RunRecord
-from linfed.statistics.findings import Finding, Verdict, required
+from linfed.reproduction.experiments import experiment_files, load
+from linfed.reproduction.record import ResultsFolder
+from linfed.statistics.findings import Finding, Verdict, join_notes, required
 from linfed.sweeps.progress import format_duration
 
 DOCS = Path(__file__).resolve().parent
@@ -37,27 +36,14 @@ THUMB = (480, 300)
 NO_PICTURE = "The committed tables do not contain all data of its figures. `linfed reproduce {name}` draws them."
 
 
-def chip(verdict: str, count: int | None = None) -> str:
+def chip(verdict: Verdict, count: int | None = None) -> str:
     """Return a verdict as a badge, with its count."""
-    return f"{{bdg-{Verdict(verdict).kind.site}}}`{verdict if count is None else f'{verdict} {count}'}`"
+    return f"{{bdg-{verdict.kind.site}}}`{verdict if count is None else f'{verdict} {count}'}`"
 
 
-def chips(claims: Iterable[Finding]) -> str:
-    """Return a badge for each verdict among the claims."""
-    found = Counter(claim.verdict for claim in claims)
-    return " ".join(chip(verdict, found[verdict]) for verdict in Verdict if verdict in found)
-
-
-def table(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def quoted(claims: Iterable[Finding]) -> list[tuple[str, str]]:
-    """Return the places and words of the quotations in the sources of the claims, without repetitions."""
-    found = (re.match(r'(.*?): "(.*?)"(?:;|$)', claim.source, re.DOTALL) for claim in claims)
-    return list(dict.fromkeys((match[1], match[2]) for match in found if match))
+def chips(verdicts: Mapping[Verdict, int]) -> str:
+    """Return a badge for each verdict."""
+    return " ".join(chip(verdict, count) for verdict, count in verdicts.items())
 
 
 def described(module: ModuleType) -> str:
@@ -72,53 +58,45 @@ def picture_caption(picture: str, key: str, module: ModuleType) -> str:
         return caption(module, key, image.info[pictures.SIZES])
 
 
-def figures(name: str, declared: Declarations, module: ModuleType) -> list[str]:
+def figures(card: Card, module: ModuleType) -> list[str]:
     """Return the committed pictures with their captions, or the reason why there are none."""
-    if not declared.pictures:
-        return ["## Figures\n", NO_PICTURE.format(name=name)] if hasattr(module, "plot") else []
+    if not card.declared.pictures:
+        return ["## Figures\n", NO_PICTURE.format(name=card.name)] if hasattr(module, "plot") else []
     lines = ["## Figures\n"]
-    for key in declared.pictures:
-        picture = RUNS.figure(name, key, "").name
-        image = f"![{escaped(declared.summary)}](../../{picture}.png)\n"
+    for key in card.declared.pictures:
+        picture = RUNS.figure(card.name, key, "").name
+        image = f"![{escaped(card.declared.summary)}](../../{picture}.png)\n"
         lines += [image, f"*{with_formulas(picture_caption(picture, key, module))}*\n"]
     return lines
 
 
-def judged(claims: Iterable[Finding]) -> list[str]:
-    """Return the claims as tables, one per text and source."""
-    groups: dict[tuple[str, str], list[Finding]] = {}
-    for claim in claims:
-        groups.setdefault((claim.claim, claim.source), []).append(claim)
+def judged(card: Card) -> list[str]:
+    """Return the statements, each with a table of its settings."""
     lines = ["## Claims\n"]
-    for (text, source), group in groups.items():
-        lines += [f"**{with_formulas(text)}** {chips(group)}\n", f"Source: {with_formulas(source)}\n"]
+    for one in card.statements:
+        lines += [f"**{with_formulas(one.claim)}** {chips(one.verdicts)}\n", f"Source: {with_formulas(one.source)}\n"]
         rows = (
             (
-                chip(one.verdict),
-                with_formulas(one.setting),
-                with_formulas(one.statistic),
-                escaped(measured(one)),
-                escaped(required(one.claimed_range)),
-                with_formulas("; ".join(word for word in (one.detail, one.note, one.vacuous) if word)),
+                chip(claim.verdict),
+                with_formulas(claim.setting),
+                with_formulas(claim.statistic),
+                escaped(measured(claim)),
+                escaped(required(claim.claimed_range)),
+                with_formulas(join_notes(claim.detail, claim.remarks)),
             )
-            for one in group
+            for claim in one.claims
         )
         lines += [table(("verdict", "setting", "statistic", "measured", "required", "note"), rows), ""]
     return lines
 
 
-def settings(record: RunRecord) -> list[str]:
+def settings(card: Card) -> list[str]:
     """Return the values that all rows of each table share."""
-    lines = ["## Settings\n"]
-    for key, one in record.tables.items():
-        shared = ", ".join(f"{name} = {setting_text(value)}" for name, value in one.shared.items())
-        lines.append(f"- table `{key}`, {one.rows} rows; common to all rows: {escaped(shared) or 'nothing'}")
-    return [*lines, ""]
-
-
-def setting_text(value: object) -> str:
-    """Return a setting as text, tuples with parentheses."""
-    return f"({', '.join(map(setting_text, value))})" if isinstance(value, tuple) else str(value)
+    lines = [
+        f"- table `{key}`, {card.record.tables[key].rows} rows; common to all rows: {escaped(shared) or 'nothing'}"
+        for key, shared in card.settings.items()
+    ]
+    return ["## Settings\n", *lines, ""]
 
 
 def as_csv(claims: Iterable[Finding]) -> str:
@@ -146,18 +124,17 @@ def as_csv(claims: Iterable[Finding]) -> str:
     return out.getvalue()
 
 
-def downloads(name: str, record: RunRecord) -> list[str]:
+def downloads(card: Card) -> list[str]:
     """Return the command that reproduces the run, its environment, and links to its files."""
-    committed_url = "../../../results/committed/"
-    files = [f"{name}.json", *(f"{name}-{key}{end}" for key in record.tables for end in (".csv", ".npz"))]
+    name, record = card.name, card.record
+    files = [RUNS.record(name), *(RUNS.table(name, key, end) for key in record.tables for end in (".csv", ".npz"))]
     links = [f"{{download}}`claims as CSV <{name}-claims.csv>`"]
-    links += [f"{{download}}`{file} <{committed_url}{file}>`" for file in files if (COMMITTED / file).exists()]
-    versions = ", ".join(f"{package} {version}" for package, version in record.versions.items())
+    links += [f"{{download}}`{file.name} <../../../results/committed/{file.name}>`" for file in files if file.exists()]
     took = f"{format_duration(committed_runs()[name].seconds)} on two processors"
     return [
         "## Reproduce\n",
         f"```sh\nlinfed reproduce {name}\n```\n",
-        f"This run: {took}, {escaped(record.machine)}, {escaped(versions)}, commit "
+        f"This run: {took}, {escaped(record.machine)}, {escaped(card.versions)}, commit "
         f"`{(record.commit or 'unknown')[:10]}`. The npz files have reduced tables (read them with `lf.Table.load`); "
         "the claims were judged on the full tables.\n",
         *(f"- {link}" for link in links),
@@ -165,29 +142,24 @@ def downloads(name: str, record: RunRecord) -> list[str]:
     ]
 
 
-def page(name: str, declared: Declarations, module: ModuleType, record: RunRecord) -> str:
+def page(card: Card, module: ModuleType) -> str:
     """Return the page of an experiment."""
-    heading = title(name, declared)
-    found_by = (name,) if heading == name else (name, declared.place[1])
-    sentences = quoted(record.claims)
-    quotations = [
-        "## Claims of the source\n",
-        *(f"> “{with_formulas(words)}” ({escaped(place)})\n" for place, words in sentences),
-    ]
+    found_by = (card.name,) if card.title == card.name else (card.name, card.declared.place[1])
+    quotations = [f"> “{with_formulas(words)}” ({escaped(place)})\n" for place, words in card.quotations]
     return "\n".join(
         [
             f"```{{index}} {', '.join(f'! {word}' for word in found_by)}\n```\n",
-            f"# {heading}\n",
-            f"`{name}`: {escaped(declared.summary)}\n",
-            f"{chips(record.claims)}\n",
-            *figures(name, declared, module),
-            *(quotations if sentences else []),
+            f"# {card.title}\n",
+            f"`{card.name}`: {escaped(card.declared.summary)}\n",
+            f"{chips(card.verdicts)}\n",
+            *figures(card, module),
+            *(["## Claims of the source\n", *quotations] if quotations else []),
             "## Setup, and deviations from the source\n",
             described(module) + "\n",
-            *settings(record),
-            *judged(record.claims),
-            *code(name),
-            *downloads(name, record),
+            *settings(card),
+            *judged(card),
+            *code(card.name),
+            *downloads(card),
         ]
     )
 
@@ -238,47 +210,49 @@ def beside(rows: np.ndarray, start: int, step: int) -> int:
     return min(max(start + ticks + last * step, 0), len(rows))
 
 
-def thumbnail(name: str, declared: Declarations, folder: Path) -> str:
+def thumbnail(card: Card, folder: Path) -> str:
     """Write the first panel of the experiment's first picture and return its name, or "" if there is no picture."""
-    if not declared.pictures:
+    if not card.declared.pictures:
         return ""
-    first = RUNS.figure(name, next(iter(declared.pictures))).name
+    first = RUNS.figure(card.name, next(iter(card.declared.pictures))).name
     with Image.open(DOCS / first) as image:
         panel = image.convert("RGB").crop(first_panel(image))
     small = ImageOps.pad(panel, THUMB, Image.Resampling.LANCZOS, color="white")
     buffer = io.BytesIO()
     small.quantize(64, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
-    changed(folder / f"{name}-thumb.png", buffer.getvalue())
-    return f"{name}-thumb.png"
+    changed(folder / f"{card.name}-thumb.png", buffer.getvalue())
+    return f"{card.name}-thumb.png"
 
 
-def card(name: str, declared: Declarations, record: RunRecord, thumb: str) -> str:
-    """Return the card of an experiment in the gallery."""
+def grid_card(card: Card, thumb: str) -> str:
+    """Return the card of an experiment on the index page."""
+    name, (paper, place) = card.name, card.declared.place
     image = f":img-top: {thumb}\n:img-alt: thumbnail of a figure of {name}\n" if thumb else ""
-    paper, place = declared.place
     head = f":::{{grid-item-card}} {place or name}\n:link: {name}\n:link-type: doc\n{image}"
-    about = declared.summary.removeprefix(f"{paper} paper, {place}").lstrip(":, ")
+    about = card.declared.summary.removeprefix(f"{paper} paper, {place}").lstrip(":, ")
     code_name = f"`{name}`\n\n" if place else ""
-    return f"{head}\n{code_name}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{chips(record.claims)}\n:::\n"
+    return f"{head}\n{code_name}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{chips(card.verdicts)}\n:::\n"
 
 
-def overview(cards: dict[str, str], catalog: dict[str, Declarations], claims: list[Finding]) -> str:
+def overview(cards: Mapping[str, Card], thumbs: Mapping[str, str]) -> str:
     """Return the index page of the gallery."""
+    claims = [claim for card in cards.values() for claim in card.record.claims]
     lines = [
         "# Experiments\n",
-        f"{len(claims)} claims in {len(cards)} experiments, each a full run: {chips(claims)}. "
+        f"{len(claims)} claims in {len(cards)} experiments, each a full run: {chips(counts(claims))}. "
         "[How to read a verdict](../../start.md#how-to-read-a-verdict).\n",
     ]
-    for section in dict.fromkeys(declared.section for declared in catalog.values()):
-        names = [name for name, declared in catalog.items() if declared.section == section]
-        placed = [name for name in names if catalog[name].place[1]]
-        others = [name for name in names if name not in placed]
+    for section in dict.fromkeys(card.declared.section for card in cards.values()):
+        group = [card for card in cards.values() if card.declared.section == section]
+        placed = [card for card in group if card.declared.place[1]]
+        others = [card for card in group if card not in placed]
         lines.append(f"## {section}\n")
-        for subheading, group in (("In the paper", placed), ("Beyond the paper", others)):
-            if group:
+        for subheading, part in (("In the paper", placed), ("Beyond the paper", others)):
+            if part:
                 lines += [f"### {subheading}\n"] if placed else []
-                lines += ["::::{grid} 1 2 3 3\n:gutter: 3\n", *(cards[name] for name in group), "::::\n"]
-    return "\n".join([*lines, "```{toctree}\n:hidden:\n", *catalog, "```\n"])
+                found = (grid_card(card, thumbs[card.name]) for card in part)
+                lines += ["::::{grid} 1 2 3 3\n:gutter: 3\n", *found, "::::\n"]
+    return "\n".join([*lines, "```{toctree}\n:hidden:\n", *cards, "```\n"])
 
 
 def changed(path: Path, content: bytes) -> None:
@@ -290,12 +264,10 @@ def changed(path: Path, content: bytes) -> None:
 def write(folder: Path) -> list[str]:
     """Write the gallery to a folder and return the names of the experiments."""
     folder.mkdir(parents=True, exist_ok=True)
-    cards, claims, catalog = {}, [], declared_in(EXPERIMENTS)
-    for name, declared in catalog.items():
-        record = RUNS.read(name)
-        claims += record.claims
-        changed(folder / f"{name}.md", page(name, declared, load(name, EXPERIMENTS), record).encode())
-        changed(folder / f"{name}-claims.csv", as_csv(record.claims).encode())
-        cards[name] = card(name, declared, record, thumbnail(name, declared, folder))
-    changed(folder / "index.md", overview(cards, catalog, claims).encode())
+    cards = cards_of(RUNS.records(), EXPERIMENTS)
+    for name, card in cards.items():
+        changed(folder / f"{name}.md", page(card, load(name, EXPERIMENTS)).encode())
+        changed(folder / f"{name}-claims.csv", as_csv(card.record.claims).encode())
+    thumbs = {name: thumbnail(card, folder) for name, card in cards.items()}
+    changed(folder / "index.md", overview(cards, thumbs).encode())
     return list(cards)

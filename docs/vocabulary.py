@@ -29,10 +29,9 @@ from docs.algorithm_table import for_classes as for_classes
 from docs.formulas import with_formulas
 from linfed.numerics.quantiles import quantiles
 from linfed.report import scoreboard as board
+from linfed.report.cards import Card, Statement, cards_of, sections
 from linfed.report.markdown import table as markdown_table
-from linfed.report.statements import sections
 from linfed.reproduction.committed import committed_runs
-from linfed.reproduction.experiments import declared_in
 from linfed.reproduction.record import ResultsFolder, RunRecord
 from linfed.statistics.findings import Finding
 from linfed.sweeps.progress import format_duration
@@ -174,14 +173,19 @@ def comparisons() -> dict[str, Any]:
     return json.loads((TOP / "tests" / "validation" / "comparisons.json").read_text(encoding="utf-8"))
 
 
+def cards() -> dict[str, Card]:
+    """Return the cards of the committed runs, in the order of the pages."""
+    return cards_of(RUNS.records(), TOP / "experiments")
+
+
 def scoreboard() -> str:
     """Return the scoreboard as a Markdown table."""
-    return board.markdown(board.rows(RUNS.records(), declared_in(TOP / "experiments")))
+    return board.markdown(board.rows(cards()))
 
 
-def theory() -> Mapping[str, Mapping[str, Any]]:
+def theory() -> Mapping[str, Mapping[str, Sequence[Statement]]]:
     """Return the theoretical claims by section and experiment."""
-    return sections(RUNS.records(), declared_in(TOP / "experiments"))
+    return sections(cards())
 
 
 def code(path: str, name: str = "", *, before: str = "") -> str:
@@ -372,7 +376,7 @@ def fill(text: str, width: int) -> str:
     return "".join(textwrap.fill(line, **options) + "\n" for line in text.splitlines())
 
 
-def statements_table(statements: Sequence[Any]) -> str:
+def statements_table(statements: Sequence[Statement]) -> str:
     """Return theoretical claims as a Markdown table."""
     header = ("claim", "source", "verdicts", "measured in the setting nearest to failing", "setting")
     rows = [

@@ -44,6 +44,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from linfed import _sources as _sources  # from here on, notes the source of each module that is imported
 from linfed._package import __version__ as __version__
 
 if TYPE_CHECKING:

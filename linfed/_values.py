@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, MutableSequence
 from functools import partial
 from typing import Any, Self, TypeAlias, TypeVar
 
@@ -105,15 +105,20 @@ def _value(value: Any) -> Any:
 
 
 def owned(value: Any) -> Any:
-    """Return a copy of a list, a dict or an array that nobody else can change; copies of arrays are read-only."""
+    """Return a copy of a sequence, a mapping or an array that nobody else can change; copies of arrays are read-only.
+
+    The copy of a mapping is a dict, and the copy of a sequence other than a tuple is a list.
+    """
     if isinstance(value, np.ndarray):
         if value.flags.writeable or value.base is not None:
             value = value.copy(order="K")
             value.setflags(write=False)
         return value
-    if type(value) in (list, tuple):
-        return type(value)(map(owned, value))
-    if type(value) is dict:
+    if type(value) is tuple:
+        return tuple(map(owned, value))
+    if isinstance(value, MutableSequence) and not isinstance(value, bytearray):
+        return list(map(owned, value))
+    if isinstance(value, Mapping):
         return {key: owned(part) for key, part in value.items()}
     return value
 

@@ -434,7 +434,8 @@ def odd_json(chance: random.Random, value: Any) -> Any:
             value[key] = odd_json(chance, value[key])
         return value
     wrong = [None, 5, -1, 1e308, "", "<script>", "../x", [], [5], {}, {"": None}, True, "a\nb", "\ud800", 10**30]
-    return chance.choice([*wrong, float("nan"), "x" * 10**5, "DEEP"])
+    contradictory = [" ", "\u2028", "nan", "inf", "-inf", 0.5, "HOLDS"]  # for a claim
+    return chance.choice([*wrong, *contradictory, float("nan"), "x" * 10**5, "DEEP"])
 
 
 def odd_text(chance: random.Random, value: Any) -> str:

@@ -786,13 +786,14 @@ MUTATIONS = {
             "the numbers of both runs are shifted alike, and are compared with each other alone",
         ),
     ],
-    "report/statements.py": [
+    "report/cards.py": [
         Mutation(
             "most settings decide the outcome",
-            "    if contradicted:",
-            "    if contradicted > supported:",
+            "        if kinds[AGAINST]:",
+            "        if kinds[AGAINST] > kinds[FOR]:",
             "report:outcome",
         ),
+        Mutation("a thousand in powers of ten", "if 1000 <= abs", "if 1000 < abs", "scoreboard:thousands"),
     ],
     "prediction/law.py": [
         Mutation("the next law predicts another kind of run", "if law.or_next:", "if True:", "predict:missing"),
@@ -802,9 +803,6 @@ MUTATIONS = {
         Mutation(
             "a class with its own step is predicted", "is not getattr(base, name, None)", "is None", "predict:subclass"
         ),
-    ],
-    "report/scoreboard.py": [
-        Mutation("a thousand in powers of ten", "if 1000 <= abs", "if 1000 < abs", "scoreboard:thousands"),
     ],
     "data/given_classes.py": [
         Mutation(
@@ -1196,28 +1194,24 @@ MUTATIONS = {
         ),
         Mutation("names that mean another", "found is not value", "found is None", "store:told_from_others"),
     ],
-    "sweeps/code_hash.py": [
-        Mutation("shipped experiments count not", "Path(shipped).resolve() in path.parents or ", "", "cli:by_cell"),
-        Mutation("all shipped experiments count for each cell", "    SHIPPED,\n", "", "cli:by_cell store:own_code"),
-        Mutation("linfed's own code left out", "*_of_linfed(), ", "", "store:linfeds_own"),
-        Mutation("the cell's own code left out", ", *texts]", "]", "store:the_code_that_counts"),
+    "_sources.py": [
         Mutation(
-            "old code in a new file's name",
-            'raise _changed(file, f"{module}.{code',
-            'print(f"{module}.{code',
-            "store:refused",
+            "modules imported before", "for _name, _module in list(sys.modules.items())", "for _ in ()", "code_key:"
+        ),
+        Mutation(
+            "reloaded modules", "if spec is not None", "if spec is not None and target is None", "code_key:changed"
         ),
     ],
-    "sweeps/module_source.py": [
-        Mutation(
-            "what a statement changes", "ast.Attribute | ast.Subscript", "ast.Attribute", "store:code_that_counts"
-        ),
-        Mutation(
-            "imports within functions", "if node is not self.nodes[number]:", "if False:", "store:code_that_counts"
-        ),
-        Mutation(
-            "what registers itself", "names |= _loaded(other).keys() & assigned", "pass", "store:code_that_counts"
-        ),
+    "sweeps/code_key.py": [
+        Mutation("all shipped experiments count for each cell", "(SHIPPED, ", "(", "cli:by_cell code_key:own_code"),
+        Mutation("linfed's own code left out", "*_lines(_own_files()), ", "", "code_key:linfeds_own"),
+        Mutation("the cell's own code left out", ", *_lines(files)]", "]", "code_key:edits_that_count"),
+        Mutation("names of modules in strings", ", *strings}", "}", "code_key:edits_that_count"),
+        Mutation("packages above a module", '{file.module.rpartition(".")[0], ', "{", "code_key:edits_that_count"),
+        Mutation("binaries of the user", "return content if path", "return b'' if not path", "code_key:without_source"),
+        Mutation("the main block that is used", "left -= needed", "break", "code_key:an_experiment"),
+        Mutation("old code in a new file's name", "if loaded != content and", "if False and", "code_key:changed"),
+        Mutation("replaced methods", "if module not in (kind", "if False and module not in (kind", "code_key:replaced"),
     ],
     "sweeps/store.py": [
         Mutation("torn files are believed", "!= words[1]:", "== b'':", "store:set_aside"),
@@ -1231,13 +1225,12 @@ MUTATIONS = {
     "sweeps/progress.py": [
         Mutation("infinite costs", "0 < cost < math.inf", "0 < cost", "progress"),
     ],
-    "reproduction/records.py": [
+    "reproduction/record.py": [
         Mutation(
-            "the first ends, whatever the verdict",
-            'if finding.verdict.value == claim["verdict"]',
-            "if finding.verdict",
-            "cli:findings_that_they_were",
+            "a verdict is believed", 'if written.get("verdict") != claim', "if None is claim", "record:contradicts"
         ),
+        Mutation("infinite numbers are NaN", "return float(value)\n", "return math.nan\n", "record:comes_back"),
+        Mutation("halves of pairs are let in", "HALF_PAIR.search(value)", "False", "report:odd_record"),
     ],
     "reproduction/committed.py": [
         Mutation("claims that are gone are not told", "{**expected, **found}", "found", "cli:strict"),

@@ -26,8 +26,7 @@ from typing import Any
 import linfed as lf
 from linfed.reproduction.experiments import experiment_files, load_file
 from linfed.reproduction.run import source_hashes
-from linfed.sweeps.code_hash import _counted_files
-from linfed.sweeps.module_source import ModuleSource
+from linfed.sweeps.code_key import _own_files, _text
 
 TOP = Path(__file__).resolve().parent.parent
 
@@ -64,15 +63,17 @@ def sources(top: Path) -> dict[str, dict[str, str]]:
 @functools.cache
 def changed_statements(top: Path, commit: str) -> frozenset[str]:
     """Return the counted statements of linfed that differ from a commit: the names of classes, else the module."""
-    found, counted = set(), {f"linfed/{name}" for name, _ in _counted_files()}
+    found, package = set(), Path(lf.__file__).parent
+    counted = {f"linfed/{Path(file.path).relative_to(package).as_posix()}" for file in _own_files().values()}
     for name in git(top, "diff", "--name-only", "--no-renames", commit, "--", "linfed").split():
         if not (top / name).exists():
             found.add(name)
         elif name in counted:
             now = (top / name).read_text(encoding="utf-8")
             before = git(top, "show", f"{commit}:{name}") if git(top, "ls-tree", commit, name) else ""
-            modules = [ModuleSource(ast.parse(text), "", main=False) for text in (now, before)]
-            mine, theirs = (dict(zip(one.texts, one.nodes, strict=True)) for one in modules)
+            mine, theirs = (
+                {_text(ast.Module([node], [])): node for node in ast.parse(text).body} for text in (now, before)
+            )
             nodes = [(mine | theirs)[text] for text in mine.keys() ^ theirs.keys()]
             found |= {node.name if isinstance(node, ast.ClassDef) else name for node in nodes}
     return frozenset(found)

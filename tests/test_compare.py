@@ -94,12 +94,27 @@ def test_experiments_of_one_run_alone_are_a_remark():
     both = runs(claim()) | runs(claim(), name="two")
     assert compare(both, runs(claim())).remarks == ["only the first run has two"]
     assert compare(runs(claim()), both).remarks == ["only the second run has two"]
-    assert compare(runs(claim()), runs(claim(), quick=True)).remarks == [
-        "a quick run is compared with a full run, so numbers differ: one"
-    ]
     assert compare(runs(claim()), runs()).remarks == ["one of the runs is not finished: one"]
     with pytest.raises(UsageError, match="no experiment in common: one; two"):
         compare(runs(claim()), runs(claim(), name="two"))
+
+
+def test_runs_with_other_settings_are_told_in_a_line(tmp_path, capsys):
+    """Nothing is listed of them: their claims are on other settings."""
+    before, moved = runs(claim())["one"], claim("other", estimate=0.1, low=0.0, high=0.2)
+    for changes, kind in (({"quick": True}, "quick run"), ({"set": {"trials": 3, "dim": 9}}, "full run, trials = 3, ")):
+        after = dataclasses.replace(before, claims=(claim(high=0.4), moved), **changes)
+        both = runs(claim(), name="two")
+        found = compare({"one": before} | both, {"one": after} | both)
+        assert (found.other_settings, found.compared, found.verdicts, found.after_only) == (["one"], 1, [], {})
+        (remark,) = found.remarks
+        assert remark.startswith(f"one: the settings differ (full run; {kind}")
+        assert format_comparison(found, "A", "B") == f"A -> B: 1 claim compared\n  {remark}"
+        for name, record in (("a", before), ("b", after)):
+            (tmp_path / name).mkdir(exist_ok=True)
+            ResultsFolder(tmp_path / name).write(record)
+        assert cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--strict"]) == 1
+        assert "1 experiment with other settings, so the exit status is 1" in capsys.readouterr().out
 
 
 def test_the_committed_results_are_themselves():

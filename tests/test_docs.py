@@ -216,11 +216,11 @@ def test_the_gallery_has_every_experiment_with_all_its_claims(site, tmp_path):
 
 def test_the_gallery_is_in_the_order_of_the_papers(site):
     gallery = site["gallery"]
-    catalog = gallery.declared_in(gallery.EXPERIMENTS)
-    titles = [gallery.title(name, declared) for name, declared in catalog.items() if declared.section == "FLUTE"]
+    cards = gallery.cards_of(gallery.RUNS.records(), gallery.EXPERIMENTS)
+    titles = [card.title for card in cards.values() if card.declared.section == "FLUTE"]
     assert titles[:3] == ["FLUTE, Figure 1", "FLUTE, Figure 3", "FLUTE, Figure 4"]
     name = "flute-theorem55"
-    page = gallery.page(name, catalog[name], gallery.load(name, gallery.EXPERIMENTS), gallery.RUNS.read(name))
+    page = gallery.page(cards[name], gallery.load(name, gallery.EXPERIMENTS))
     assert page.startswith("```{index} ! flute-theorem55, ! Theorem 5.5\n```\n\n# FLUTE, Theorem 5.5\n")
     assert titles.index("FLUTE, Theorem 5.1") + 1 == titles.index("FLUTE, Theorem 5.5") < titles.index("flute-minima")
 

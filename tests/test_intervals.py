@@ -8,7 +8,7 @@ import pytest
 from helpers import assert_one_line
 from scipy import stats
 
-from linfed.report.scoreboard import measured
+from linfed.report.cards import measured
 from linfed.reproduction.record import RunRecord
 from linfed.statistics import intervals
 from linfed.statistics.findings import Finding, Verdict, findings_table, judge, judge_failures, judge_share

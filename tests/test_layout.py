@@ -11,7 +11,7 @@ import linfed as lf
 PACKAGE = Path(lf.__file__).parent
 
 ORDER = [
-    {"_names", "_package", "_types", "_values", "checks", "errors"},
+    {"_names", "_package", "_sources", "_types", "_values", "checks", "errors"},
     {"system"},
     {"numerics"},
     {"statistics"},

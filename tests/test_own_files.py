@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 import linfed as lf
 from linfed import cli
+from linfed.checks import check_integer
 from linfed.errors import UsageError
 from linfed.figures import style
 from linfed.reproduction.default_figure import default_figure
@@ -175,6 +176,8 @@ MISTAKES = {
     "error": ("a6.py", PROBLEM, [], ["a6.py, line 2: ValueError: rank = 2 must be at most dim = 1"]),
     "error in cells": ("a7.py", "def cells(quick):\n    return y", [], ["a7.py, line 2: NameError", "'y'"]),
     "exit": ("a8.py", "import sys\nsys.exit(3)", [], ["a8.py, line 2: SystemExit: 3"]),
+    "exit in cells": ("a10.py", "def cells(quick):\n    exit(0)", [], ["a10.py, line 2: SystemExit: 0"]),
+    "exit in a generator": ("a11.py", "def cells(quick):\n    yield\n    exit(0)", [], ["a11.py"]),
     "package": ("a9.py", "import nothing_like_it", [], ["'a9' requires nothing_like_it"]),
     "quick": ("b1.py", "def cells(): return []", ["--quick"], ["b1.py: cells() does not support --quick"]),
     "taken name": ("json.py", GRID, [], ["'json' is the name of another module; rename the file"]),
@@ -188,18 +191,28 @@ MISTAKES = {
         ["rank = 9 must be at most dim"],
     ),
     "strict": ("b4.py", GRID, ["--strict"], ["--strict requires a committed run, but there is none of 'b4'"]),
-    "set": ("b5.py", GRID, ["--set", "dims=3"], ["--set dims: no cell has this field (did you mean 'dim'?)"]),
-    "set letter": ("b0.py", GRID, ["--set", "m=3"], ["--set m: no cell has this field (did you mean 'n_samples'?)"]),
+    "set": (
+        "b5.py",
+        GRID,
+        ["--set", "problem.dims=3"],
+        ["--set problem.dims: no cell has this field (did you mean 'problem.dim'?)"],
+    ),
+    "set letter": (
+        "b0.py",
+        GRID,
+        ["--set", "m=3"],
+        ["--set m: no cell has this field (did you mean 'data.n_samples'?)"],
+    ),
     "set what": ("b6.py", GRID, ["--set", "dim"], ["--set 'dim' must be FIELD=VALUE"]),
     "set twice": ("b7.py", GRID, ["--set", "dim=3", "--set", "dim=4"], ["--set dim is given twice"]),
     "set unclear": (
         "b8.py",
         GRID,
         ["--set", "rank=3"],
-        ["--set rank is ambiguous: use algorithm.rank or problem.rank"],
+        ["--set rank: no cell has this field (did you mean 'algorithm.rank' or 'problem.rank'?)"],
     ),
-    "set size": ("b9.py", GRID, ["--set", "dim=0"], ["--set: dim = 0 must be an integer of at least 1"]),
-    "set word": ("c1.py", GRID, ["--set", "dim=3O"], ["--set: dim = '3O' must be an integer"]),
+    "set size": ("b9.py", GRID, ["--set", "problem.dim=0"], ["--set: dim = 0 must be an integer of at least 1"]),
+    "set word": ("c1.py", GRID, ["--set", "problem.dim=3O"], ["--set: dim = '3O' must be an integer"]),
     "set rank": ("c2.py", GRID, ["--set", "algorithm.rank=9"], ["rank = 9 must be at most dim = 8, in the cell"]),
     "set and option": (
         "c4.py",
@@ -213,7 +226,6 @@ MISTAKES = {
         ["--set", "rank=4"],
         ["rank = 4 must"],
     ),
-    "own type": ("c6.py", ALONE, ["--set", "dim=2.5"], ["an integer"]),
 }
 
 
@@ -278,6 +290,9 @@ class Plain:
     some: int | None = None
     problem: lf.SharedRepresentation = SMALL
 
+    def __post_init__(self):
+        check_integer("size", self.size)
+
     def run(self):
         return {"value": self.size}
 
@@ -290,7 +305,7 @@ def test_values_are_literals_and_other_texts_words():
 
 def test_fields_are_replaced_where_they_are_and_equal_cells_are_one():
     lists = {"one": [Plain(size=n) for n in (1, 2)], "two": [lf.Run(**RUN, rounds=3)]}
-    found = with_settings(lists, {"size": 5, "dim": 7})
+    found = with_settings(lists, {"size": 5, "problem.dim": 7})
     assert found["one"] == [Plain(size=5, problem=lf.SharedRepresentation(n_clients=6, dim=7, rank=2))]
     assert found["two"][0].problem.dim == 7
     assert with_settings(lists, {"problem.n_clients": 9})["one"] != lists["one"]
@@ -300,45 +315,43 @@ def test_fields_are_replaced_where_they_are_and_equal_cells_are_one():
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("size", True, "an integer"),
-        ("size", 0, "at least 1"),
-        ("rate", "x", "a finite number"),
-        ("rate", float("inf"), "a finite number"),
-        ("rate", -0.1, "at least 0"),
-        ("word", 3, "a word"),
-        ("shape", 3, "of the type tuple"),
-        ("shape", (1, "b"), "of the type tuple"),
-        ("some", "x", "of the type int | None"),
-        ("problem", 3, "SharedRepresentation"),
+        ("size", 0, "size = 0 must be an integer of at least 1"),
+        ("size", "x", "size = 'x' must be an integer of at least 1"),
         ("problem.dim", 1, "rank = 2 must be at most dim = 1"),
+        ("problem.noise_std", -1, "noise_std = -1 must be a finite number of at least 0"),
+        ("problem.rank", None, "rank = None must be an integer"),
+        ("dim", 3, "--set dim: no cell has this field (did you mean 'problem.dim'?)"),
+        ("problem.dims", 3, "--set problem.dims: no cell has this field (did you mean 'problem.dim'?)"),
+        ("other", 3, "--set other: no cell has this field; choose from: size, shape, rate, word, some, problem, "),
     ],
 )
-def test_values_of_another_type_and_impossible_sizes_are_said(path, value, said):
-    with pytest.raises(UsageError, match=re.escape(said)):
+def test_what_a_cell_refuses_is_said_in_a_line(path, value, said):
+    with pytest.raises(UsageError, match=re.escape(said)) as told:
         with_settings({"cells": [Plain()]}, {path: value})
+    assert "\n" not in str(told.value)
     assert with_settings({"cells": [Plain()]}, {"rate": 1, "some": 4})["cells"][0].some == 4
 
 
 def test_a_tuned_algorithm_is_reached_and_what_it_chooses_is_not_set():
     tuned = lf.Tuned(base=FEDREP, grid={"step_size": (0.1, 0.3)}, trials=2)
     runs = [lf.Run(**(RUN | {"algorithm": one}), rounds=3) for one in (FEDREP, tuned)]
-    plain, found = with_settings({"runs": runs}, {"algorithm.rank": 3})["runs"]
-    assert (plain.algorithm.rank, found.algorithm.base.rank) == (3, 3)
+    plain, found = with_settings({"runs": runs}, {"algorithm.rank": 3, "algorithm.base.rank": 4})["runs"]
+    assert (plain.algorithm.rank, found.algorithm.base.rank) == (3, 4)
     with pytest.raises(UsageError, match=r"the field is tuned over algorithm.grid = \{'step_size'"):
-        with_settings({"runs": runs}, {"step_size": 1.0})
+        with_settings({"runs": runs}, {"algorithm.base.step_size": 1.0})
     with pytest.raises(UsageError, match="rank = 9 must be at most dim = 8"):
-        check_cells(with_settings({"runs": runs[1:]}, {"algorithm.rank": 9}))
+        check_cells(with_settings({"runs": runs[1:]}, {"algorithm.base.rank": 9}))
 
 
 @pytest.mark.long
 def test_own_settings_are_in_the_record_and_in_a_folder_of_their_own(capsys):
     write("my_grid.py", GRID)
-    own = ["--set", "n_clients=20", "--set", "data.n_samples=9", "--trials", 2]
+    own = ["--set", "problem.n_clients=20", "--set", "data.n_samples=9", "--trials", 2]
     assert run("reproduce", "my_grid.py", "--quick", *own, "--workers", 1) == 0
     where = Path("results/set/quick")
     assert json.loads((where / "my-grid.json").read_text())["set"] == {
         "trials": 2,
-        "n_clients": 20,
+        "problem.n_clients": 20,
         "data.n_samples": 9,
     }
     table = lf.Table.load(where / "my-grid-runs.npz")
@@ -349,7 +362,7 @@ def test_own_settings_are_in_the_record_and_in_a_folder_of_their_own(capsys):
     assert (where / "my-grid.txt").read_text() == before
     capsys.readouterr()
     assert run("show", "my-grid", "--out", where) == 0
-    said = "my-grid: quick run, trials = 2, n_clients = 20, data.n_samples = 9, linfed"
+    said = "my-grid: quick run, trials = 2, problem.n_clients = 20, data.n_samples = 9, linfed"
     assert capsys.readouterr().out.splitlines()[1].startswith(said)
     assert run("report", where) == 0
     assert "n_clients = 20" in (where / "report.html").read_text()
@@ -361,7 +374,7 @@ def test_claims_and_figures_that_need_all_of_an_axis_are_a_remark_under_own_sett
     write("my_grid.py", text)
     assert run("reproduce", "my_grid.py", "--quick", "--workers", 1) == 0
     assert "0 claims" in capsys.readouterr().out
-    assert run("reproduce", "my_grid.py", "--quick", "--workers", 1, "--set", "n_clients=9") == 0
+    assert run("reproduce", "my_grid.py", "--quick", "--workers", 1, "--set", "problem.n_clients=9") == 0
     out = capsys.readouterr().out
     assert "my-grid: its claims cannot be judged with these settings (ValueError: not enough values to unpack" in out
     assert "my-grid.png" in out
@@ -400,6 +413,17 @@ def test_settings_that_the_cells_reject_are_one_line(own, capsys):
     assert said.startswith("Traceback") == own
     if not own:
         assert said == "linfed: picky: 4 cells cannot run with size = 5: size = 5 must be at least 9\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("claims", "its claims cannot be judged"), ("plot", "its figures cannot be")]
+)
+def test_claims_and_figures_that_exit_are_an_error(name, what, capsys):
+    write("leaves.py", OWN.replace("from beside import LARGE", "LARGE = 1") + f"\ndef {name}(tables):\n    exit(0)\n")
+    assert run("reproduce", "leaves.py", "--workers", 1) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"linfed: leaves: {what}")
+    assert told.endswith("(SystemExit: 0). The tables are saved: correct the error, and run linfed replot leaves.py\n")
 
 
 def test_all_saved_runs_include_own_files(capsys):
@@ -620,7 +644,10 @@ def test_the_file_in_the_guide_runs(monkeypatch):
     assert len(table) == 8
     assert set(table["step_size"]) == {0.3, 0.9}
     assert (table["subspace_distance"][..., -1] < 0.1).mean() > 0.9
-    assert run("reproduce", "heads.py", *["--quick", "--set", "n_clients=40", "--set", "problem.noise_std=0.1"]) == 0
+    assert (
+        run("reproduce", "heads.py", *["--quick", "--set", "problem.n_clients=40", "--set", "problem.noise_std=0.1"])
+        == 0
+    )
     assert len(lf.Table.load("results/set/quick/heads-runs.npz")) == 4
 
 

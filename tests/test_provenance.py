@@ -16,7 +16,7 @@ import linfed as lf
 from linfed import cli
 from linfed.reproduction import citation
 from linfed.reproduction.run import ReproduceOptions, command_of
-from linfed.sweeps.code_hash import source_digests
+from linfed.sweeps.code_key import source_digests
 
 ROOT = Path(__file__).parent.parent
 
@@ -48,10 +48,10 @@ def file(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_the_record_and_the_figures_have_the_command_and_the_hashes(file):
-    assert cli.main(["reproduce", "own.py", "--quick", "--set", "n_clients=16", "--seed", "3"]) == 0
+    assert cli.main(["reproduce", "own.py", "--quick", "--set", "problem.n_clients=16", "--seed", "3"]) == 0
     folder = Path("results/set/quick")
     record = json.loads((folder / "own.json").read_text())
-    assert record["command"] == "linfed reproduce own.py --quick --seed 3 --set n_clients=16"
+    assert record["command"] == "linfed reproduce own.py --quick --seed 3 --set problem.n_clients=16"
     assert record["versions"]["linfed"] == lf.__version__
     assert {*record["source"]} == {"experiment", "linfed"}
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in record["source"].values())
@@ -79,9 +79,7 @@ def digests(changes):
         text = Path(name).read_text()
         assert old in text
         Path(name).write_text(text.replace(old, new))
-    code = (
-        "import json, own; from linfed.sweeps.code_hash import source_digests as s; print(json.dumps(s([own.cells])))"
-    )
+    code = "import json, own; from linfed.sweeps.code_key import source_digests as s; print(json.dumps(s([own.cells])))"
     return json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 
 
@@ -97,7 +95,7 @@ def test_the_hash_is_of_the_experiment_and_of_what_it_imports(file):
 
 def test_the_hash_of_linfed_is_of_its_files(monkeypatch):
     before = source_digests([])
-    monkeypatch.setattr("linfed.sweeps.code_hash.digest_of", lambda path, time: "0" * 64)
+    monkeypatch.setattr("linfed.sweeps.code_key._own_files", dict)
     assert source_digests([])["linfed"] != before["linfed"]
     assert source_digests([])["experiment"] == before["experiment"]
 

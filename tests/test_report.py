@@ -23,11 +23,10 @@ from PIL import Image
 from linfed import cli
 from linfed.errors import UsageError
 from linfed.figures.style import STYLE
+from linfed.report.cards import Statement, measured
 from linfed.report.page import page
-from linfed.report.scoreboard import measured
-from linfed.report.statements import Statement, ordered, outcome, statements
 from linfed.report.write import collected
-from linfed.statistics.findings import AGAINST, Verdict
+from linfed.statistics.findings import AGAINST, Hypothesis, Verdict
 
 ROOT = Path(__file__).parent.parent
 COMMITTED = ROOT / "results" / "committed"
@@ -322,16 +321,25 @@ def test_long_reports_list_the_scoreboard_and_count_other_claims():
     text = page(found)
     lists = {kind: part(text, kind) for kind in ("agrees", "contradicts", "undecided")}
     for row in found.scoreboard:
-        kind = outcome(row.verdicts)
+        one, kind = row.statement, row.statement.outcome
         assert row.judged in lists[kind]
-        one = Statement(row.claims)
-        assert one.verdicts == ordered(row.verdicts)
         assert f"{row.paper}; {one.setting}: {measured(one.worst)}; required: {one.required}; " in lists[kind]
         assert (one.worst.verdict.kind == AGAINST) == (kind == "contradicts")
     others = sum(map(int, re.findall(r"<p>(\d+) other claims?: ", text)))
-    main = {(name, one.claim) for name, declared in found.declared.items() for one in declared.headlines}
-    every = [(name, one.claim) for name, record in found.records.items() for one in statements(record)]
+    main = {(name, one.claim) for name, card in found.cards.items() for one in card.declared.headlines}
+    every = [(name, one.claim) for name, card in found.cards.items() for one in card.statements]
     assert others == sum(one not in main for one in every) > 100
+
+
+JUDGED = {
+    "SUPPORTED": finding(),
+    "HOLDS": finding(theorem=True),
+    "NOT SUPPORTED": finding(low=0.1, high=0.2),
+    "VIOLATED": finding(low=0.1, high=0.2, theorem=True),
+    "INCONCLUSIVE": finding(low=0.4),
+    "VACUOUS": finding(low=np.nan),
+    "HYPOTHESES FAIL": finding(hypotheses=(Hypothesis(text="eta <= 1", left=2.0, right=1.0),)),
+}
 
 
 @pytest.mark.parametrize(
@@ -345,7 +353,9 @@ def test_long_reports_list_the_scoreboard_and_count_other_claims():
     ],
 )
 def test_one_contradiction_decides_the_outcome(verdicts, wanted):
-    assert outcome(verdicts) == wanted
+    one = Statement([JUDGED[verdict] for verdict, count in verdicts.items() for _ in range(count)])
+    assert one.verdicts == verdicts
+    assert one.outcome == wanted
 
 
 @pytest.mark.parametrize(
@@ -411,16 +421,16 @@ def test_the_report_on_the_committed_results_is_whole_and_small():
     text = page(found)
     checked = Checked(text)
     assert checked.wrong == []
-    claims = sum(len(one.claims) for one in found.records.values())
+    claims = sum(len(card.record.claims) for card in found.cards.values())
     assert claims > 1000
     assert len(checked.all("tr")) == claims
-    assert f"{claims:,} claims in {len(found.records)} experiments" in plain_lines(checked.text)
+    assert f"{claims:,} claims in {len(found.cards)} experiments" in plain_lines(checked.text)
     assert len(found.scoreboard) == len({(row.experiment, row.judged) for row in found.scoreboard})
     assert found.quick == []
     assert not any("open" in attrs for attrs in checked.all("details"))
     assert len(text.encode()) <= 1_180 * claims
-    for name, record in found.records.items():
-        stems = {f"{name}-{key}" if key else name for key in record.figures}
+    for name, card in found.cards.items():
+        stems = {f"{name}-{key}" if key else name for key in card.record.figures}
         assert stems <= {one.stem for one in found.pictures[name]}, "run python docs/pictures.py"
 
 

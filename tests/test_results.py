@@ -1057,7 +1057,8 @@ def test_frames_have_a_row_for_each_trial_and_round(monkeypatch):
     assert [one.filename for one in caught] == [__file__]
     assert list(metrics) == list(result.metrics)
     for name, (axes, values) in metrics.items():
-        assert (axes, values is result.metrics[name]) == (("trial", "round"), True)
+        assert (axes, values is result.metrics[name]) == (("trial", "round"), False)
+        np.testing.assert_array_equal(values, result.metrics[name])
     assert more["coords"]["trial"].tolist() == [0, 1, 2]
     assert (more["coords"]["round"] is result.rounds, more["coords"]["status"]) == (True, ("trial", names))
     assert list(more["attrs"]) == ["algorithm", "data", "engine", "problem"]

@@ -7,30 +7,31 @@ import pytest
 from docs.vocabulary import RUNS, TOP
 from linfed import cli
 from linfed.errors import UsageError
-from linfed.report.scoreboard import markdown, measured, number, rows
+from linfed.report.cards import Card, cards_of, measured, number
+from linfed.report.scoreboard import markdown, rows
 from linfed.reproduction.declarations import SECTIONS, Declarations, Headline, declarations_of, page_order
 from linfed.reproduction.experiments import declared_by, declared_in
 from linfed.reproduction.record import ResultsFolder, RunRecord
-from linfed.statistics.findings import Finding, judge
+from linfed.statistics.findings import Finding, judge, required
 
 DECLARED = declared_in(TOP / "experiments")
 
 
 @pytest.fixture(scope="module")
-def runs():
-    return RUNS.records()
+def cards():
+    return cards_of(RUNS.records(), TOP / "experiments")
 
 
-def _record(name, *claims, quick=False, **fields):
-    return {name: RunRecord(experiment=name, quick=quick, claims=claims, **fields)}
+def _card(name, declared, *claims, quick=False, **fields):
+    return {name: Card(record=RunRecord(experiment=name, quick=quick, claims=claims, **fields), declared=declared)}
 
 
 def _declared(**headline):
     return Declarations(headlines=(Headline(**headline),))
 
 
-def test_every_headline_is_judged_in_the_committed_runs(runs):
-    found = rows(runs, DECLARED)
+def test_every_headline_is_judged_in_the_committed_runs(cards):
+    found = rows(cards)
     headlines = [(name, headline) for name, declared in DECLARED.items() for headline in declared.headlines]
     assert len(headlines) > 50
     for row, (experiment, headline) in zip(found, headlines, strict=True):
@@ -38,29 +39,31 @@ def test_every_headline_is_judged_in_the_committed_runs(runs):
         assert (row.experiment, row.judged) == (experiment, headline.claim + (f", {name}" if name else ""))
         claims = [
             claim
-            for claim in runs[row.experiment].claims
+            for claim in cards[row.experiment].record.claims
             if claim.claim == headline.claim and claim.setting.startswith(start)
         ]
-        assert sum(row.verdicts.values()) == sum(claim.statistic == row.statistic for claim in claims)
-        assert len({claim.setting for claim in claims}) <= sum(row.verdicts.values())  # every setting counts
-        assert headline.setting in ("", row.setting)
-        assert row.setting in {claim.setting for claim in claims}
+        counted = len(row.statement.claims)
+        assert counted == sum(claim.statistic == row.shown.statistic for claim in claims)
+        assert len({claim.setting for claim in claims}) <= counted  # every setting counts
+        assert headline.setting in ("", row.shown.setting)
+        assert row.shown in claims
 
 
-def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_something_was_judged(runs):
+def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_something_was_judged():
     text = DECLARED["fedrep-fig1"].headlines[0].claim
     claims = [
         _claim(text, "m = 5", math.nan),
         _claim(text, "m = 10", 0.25),
         _claim(text, "m = 20", 1234.5),
     ]
-    (row,) = rows(_record("fedrep-fig1", *claims, *_others("fedrep-fig1", text)), DECLARED)[:1]
+    card = _card("fedrep-fig1", DECLARED["fedrep-fig1"], *claims, *_others("fedrep-fig1", text))
+    (row,) = rows(card)[:1]
     assert row.verdict == "SUPPORTED 2, VACUOUS 1"
-    assert (row.setting, row.measured) == ("m = 10", "0.25 [0.25, 0.25]")
+    assert (row.shown.setting, measured(row.shown)) == ("m = 10", "0.25 [0.25, 0.25]")
     assert (row.paper, row.wording) == ("A paper, Figure 1", "“as 'it' says|so”")
     assert "says\\|so" in markdown([row])
     assert "(https://a/fedrep-fig1/)" in markdown([row], "https://a/{}/")
-    assert rows({}, DECLARED) == []
+    assert rows({}) == []
 
 
 def _claim(text, where, value):
@@ -75,10 +78,10 @@ def _others(experiment, text):
 
 def test_a_row_may_count_the_settings_of_one_kind_only():
     claims = [_claim("faster", "elsewhere: k = 2", 0.1), _claim("faster", "0.03: k = 2", 0.5)]
-    declared = {"one": _declared(claim="faster", among=("0.03: ", "at the paper's step"))}
-    (row,) = rows(_record("one", *claims), declared)
+    declared = _declared(claim="faster", among=("0.03: ", "at the paper's step"))
+    (row,) = rows(_card("one", declared, *claims))
     assert row.judged == "faster, at the paper's step"
-    assert (row.verdict, row.measured) == ("SUPPORTED", "0.5 [0.5, 0.5]")
+    assert (row.verdict, measured(row.shown)) == ("SUPPORTED", "0.5 [0.5, 0.5]")
 
 
 MISSING = {
@@ -92,11 +95,11 @@ MISSING = {
 def test_a_headline_that_matches_no_claim_is_an_error(name):
     """Of a full run: a quick one, or one with changed fields, may lack it."""
     headline, told = MISSING[name]
-    claim, declared = _claim("faster", "k = 2", 0.5), {"one": _declared(**headline)}
+    claim, declared = _claim("faster", "k = 2", 0.5), _declared(**headline)
     with pytest.raises(UsageError, match=rf"^one: HEADLINES\[0\]: {told}; linfed replot judges an older run again"):
-        rows(_record("one", claim), declared)
+        rows(_card("one", declared, claim))
     for partial in ({"quick": True}, {"set": {"rank": 3}}):
-        assert len(rows(_record("one", claim, **partial), declared)) == (name == "setting")
+        assert len(rows(_card("one", declared, claim, **partial))) == (name == "setting")
 
 
 def test_the_first_row_of_a_theorem_is_its_bound_not_the_constant_of_its_proof():
@@ -105,15 +108,16 @@ def test_the_first_row_of_a_theorem_is_its_bound_not_the_constant_of_its_proof()
     assert first.claim == "The error stays below 1,600 x the bound of Theorem 5.5 after T_R"
 
 
-def test_a_row_names_its_statistic_with_the_required_range(runs):
+def test_a_row_names_its_statistic_with_the_required_range(cards):
     """Without the setting, the statistic and the range, a number in the table would mean nothing."""
-    header, _, *lines = markdown(rows(runs, DECLARED)).splitlines()
+    header, _, *lines = markdown(rows(cards)).splitlines()
     assert (
         header == "| claim | statistic and required range | measured (95 % CI) | verdicts over settings | experiment |"
     )
-    for row, line in zip(rows(runs, DECLARED), lines, strict=True):
-        assert f"; required: {row.required} | {row.measured} | {row.verdict} | {row.experiment} |" in line
-        assert row.statistic.replace("|", "\\|") in line
+    for row, line in zip(rows(cards), lines, strict=True):
+        shown = f"; required: {required(row.shown.claimed_range)} | {measured(row.shown)}"
+        assert f"{shown} | {row.verdict} | {row.experiment} |" in line
+        assert row.shown.statistic.replace("|", "\\|") in line
 
 
 @pytest.mark.parametrize(
@@ -247,8 +251,10 @@ def test_a_planted_experiment_is_on_every_page_from_its_own_file(tmp_path, monke
     assert cli.main(["reproduce", "falling", *options]) == 0
     assert cli.main(["list", "--experiments", str(folder)]) == 0
     assert "Figure 9: errors that fall" in capsys.readouterr().out
-    found = rows(ResultsFolder(tmp_path / "out").records(), declared_in(folder))
-    assert [(row.experiment, row.setting, row.verdict) for row in found] == [("falling", "size = 2", "SUPPORTED 2")]
+    found = rows(cards_of(ResultsFolder(tmp_path / "out").records(), folder))
+    assert [(row.experiment, row.shown.setting, row.verdict) for row in found] == [
+        ("falling", "size = 2", "SUPPORTED 2")
+    ]
     monkeypatch.setattr("linfed.report.write.experiments_folder", lambda given: folder)
     assert cli.main(["report", "out"]) == 0
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

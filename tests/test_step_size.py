@@ -162,11 +162,11 @@ def test_a_schedule_is_told_in_a_line():
 
 def test_a_schedule_may_be_set_in_a_grid():
     run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.1, init="random"), problem=PROBLEM, data=DATA, rounds=ROUNDS)
-    lists = with_settings({"runs": [run]}, read_settings([f"step_size={list(STEPS)}"]))
+    lists = with_settings({"runs": [run]}, read_settings([f"algorithm.step_size={list(STEPS)}"]))
     check_cells(lists)
     assert lists["runs"][0].algorithm.step_size == STEPS
     with pytest.raises(UsageError, match="step_size has 2 values, expected one for each round: rounds = 6"):
-        check_cells(with_settings({"runs": [run]}, {"step_size": (0.1, 0.3)}))
+        check_cells(with_settings({"runs": [run]}, {"algorithm.step_size": (0.1, 0.3)}))
 
 
 @pytest.mark.parametrize(

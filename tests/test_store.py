@@ -1,6 +1,7 @@
 """The store: what names a cell, what is believed of its file, and what a sweep takes from it."""
 
 import functools
+import importlib
 import json
 import os
 import shutil
@@ -17,13 +18,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import linfed
 import linfed as lf
 from linfed.cells.run import Part
-from linfed.cells.smallest_size import SmallestSize
 from linfed.errors import WriteError
-from linfed.sweeps import code_hash
-from linfed.sweeps.code_hash import _counted_files, code_digest, statements
 from linfed.sweeps.scheduler import run_cells
 from linfed.sweeps.store import keys_of
 from linfed.system.description import describe
@@ -185,298 +182,49 @@ def test_a_cell_of_a_class_without_a_file_needs_no_store(tmp_path):
     assert_one_line(lambda: lf.sweep([own], store=tmp_path), ["store= requires the source file of", "which has none"])
 
 
-# --- what code counts ----------------------------------------------------------------------------------------
+# --- other code ----------------------------------------------------------------------------------------------
 
-OWN = '''"""A module of one's own."""
+OWN = """
 from dataclasses import dataclass
-import numpy as np
-from typing import TYPE_CHECKING
-from beside_it import helper, unused
-from beside_it import other_tool
-import further.below as below
-import wholly
-import passes
-import plugin
-from profile import stretch
-
-LABEL = "distance"
-FACTOR = 2
-TABLE = {}
-TABLE["a"] = 1
-
-def scaled(x):
-    """Return a product."""
-    return FACTOR * x  # here
-
-class Base:
-    def shifted(self):
-        return helper(1) + below.deep() + wholly.one()
 
 @dataclass(frozen=True)
-class Own(Base):
+class Own:
     n: int = 1
 
     def run(self):
-        from late import later
-        from lazily import slow
-        tools = TOOLS["add"]() + passes.given() + stretch(SHIFT)
-        return {"value": scaled(self.n) + self.shifted() + TABLE["a"] + later + slow() + tools}
-
-TOOLS = {}
-
-def tool(function):
-    TOOLS[function.__name__] = function
-    return function
-
-@tool
-def add():
-    return 1
-
-@other_tool
-def idle():
-    return 1
-
-if not TYPE_CHECKING:
-    SHIFT = 1
-
-def plot(tables):
-    return LABEL, unused()
-
-if __name__ == "__main__":
-    print(LABEL)
-'''
-MODULES = {
-    "own_cell.py": OWN,
-    "beside_it.py": (
-        "def helper(x):\n    return x + K\n\ndef other_tool(function):\n    return function\n\n"
-        "def unused():\n    return 0\n\nK = 1\n"
-    ),
-    "further/__init__.py": "",
-    "further/below.py": "def deep():\n    return 1\n\ndef other():\n    return 2\n",
-    "wholly.py": "from further.star import *\n\ndef one():\n    return STAR\n",
-    "further/star.py": "STAR = 1\n",
-    "late.py": "later = 1\n",
-    "lazily.py": "def slow():\n    return 1\n",  # not imported before the cell runs
-    "passes/__init__.py": (
-        "import importlib\n\ndef __getattr__(name):\n"
-        "    return getattr(importlib.import_module('passes.inner'), name)\n"
-    ),
-    "passes/inner.py": "def given():\n    return 1\n\ndef other():\n    return 2\n",
-    "plugin.py": "import wholly\nwholly.more = 1\n",
-    "profile.py": "def stretch(x):\n    return x\n",  # a name of Python's own
-}
-COUNTS = [
-    ("own_cell.py", "FACTOR = 2", "FACTOR = 3"),
-    ("own_cell.py", "return FACTOR * x", "return FACTOR * x * 1"),
-    ("own_cell.py", 'TABLE["a"] = 1', 'TABLE["a"] = 2'),
-    ("own_cell.py", "def shifted(self):", "def shifted(self, more=0):"),
-    ("own_cell.py", "self.n)", "self.n + 0)"),
-    ("own_cell.py", "LABEL = ", "TABLE.update(a=3)\nLABEL = "),
-    ("beside_it.py", "K = 1", "K = 2"),
-    ("further/below.py", "return 1", "return 3"),
-    ("further/star.py", "STAR = 1", "STAR = 2"),
-    ("late.py", "later = 1", "later = 2"),
-    ("lazily.py", "return 1", "return 2"),
-    ("passes/inner.py", "return 1", "return 3"),
-    ("plugin.py", "more = 1", "more = 2"),
-    ("profile.py", "return x", "return x + 1"),
-    ("own_cell.py", "def add():\n    return 1", "def add():\n    return 2"),
-    ("own_cell.py", "SHIFT = 1", "SHIFT = 2"),
-]
-COUNTS_NOT = [
-    ("own_cell.py", "# here", "# there"),
-    ("own_cell.py", "Return a product", "Say it otherwise"),
-    ("own_cell.py", '"distance"', '"error"'),
-    ("own_cell.py", "return LABEL, unused()", "return None"),
-    ("own_cell.py", "    print(LABEL)", "    print(1)"),
-    ("own_cell.py", "FACTOR * x", "FACTOR   *   x"),
-    ("own_cell.py", "A module of one", "The module of one"),
-    ("own_cell.py", "LABEL = ", "MORE = 1\nLABEL = "),
-    ("beside_it.py", "return 0", "return 1"),
-    ("further/below.py", "return 2", "return 3"),
-    ("passes/inner.py", "return 2", "return 4"),
-    ("own_cell.py", "def idle():\n    return 1", "def idle():\n    return 2"),
-]
+        return {{"value": {factor} * self.n}}
+"""
 
 
 @pytest.fixture
-def modules(tmp_path, monkeypatch):
-    """Return a folder of modules of one's own, imported anew."""
-    folder = tmp_path / "modules"
-    for name, text in MODULES.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    monkeypatch.syspath_prepend(folder)
-    import importlib
-    import sys
+def own_cells(tmp_path, monkeypatch):
+    """Return a function that writes and imports a cell whose value is a factor, and returns two cells."""
+    monkeypatch.syspath_prepend(tmp_path)
 
-    names = [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in MODULES]
-    for name in names:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    importlib.import_module("own_cell")
-    yield folder
-    for name in names:
-        sys.modules.pop(name, None)
+    def cells(factor):
+        (tmp_path / "own_cell.py").write_text(OWN.format(factor=factor))
+        sys.modules.pop("own_cell", None)
+        importlib.invalidate_caches()
+        return lf.grid(importlib.import_module("own_cell").Own(), n=(1, 2))
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield cells
+    sys.modules.pop("own_cell", None)
 
 
-def test_the_version_of_a_package_counts_whether_it_is_imported_or_not(monkeypatch):
-    """A cell may import a package only when it runs; an upgrade must not leave its stored rows."""
-    import importlib.metadata
-
-    import scipy
-
-    code_hash._version.cache_clear()
-    assert code_hash._version("scipy") == scipy.__version__
-    assert code_hash._version("PIL").lower().startswith("pillow ")  # its distribution has another name
-    code_hash._version.cache_clear()
-    with monkeypatch.context() as patch:
-        patch.delitem(sys.modules, "scipy")
-        assert code_hash._version("scipy") == importlib.metadata.version("scipy")
-    assert code_hash._version("no_such_package") == ""
-    code_hash._version.cache_clear()
-
-
-def written(path, old, new):
-    """Change a file's text, which has a new time."""
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-    os.utime(path, ns=(0, path.stat().st_mtime_ns + 10**9))
-
-
-@pytest.mark.parametrize("changed", [True, False])
-def test_the_code_that_counts(changed, modules):
-    import own_cell
-
-    for name, old, new in COUNTS if changed else COUNTS_NOT:
-        before = code_digest([own_cell.Own])
-        written(modules / name, old, new)
-        assert (code_digest([own_cell.Own]) != before) is changed, (name, old)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "old", "new", "told"),
-    [
-        ("own_cell.py", "FACTOR * x", "FACTOR + x", "own_cell.scaled"),
-        ("own_cell.py", "FACTOR = 2", "FACTOR = 3", "own_cell.FACTOR"),
-        ("own_cell.py", "return helper(1)", "return 2 * helper(1)", "own_cell.Base.shifted"),
-        ("beside_it.py", "return x + K", "return x - K", "beside_it.helper"),
-        ("own_cell.py", "# here", "# there", None),
-        ("own_cell.py", "Return a product", "Say it otherwise", None),
-        ("own_cell.py", '"distance"', '"error"', None),
-        ("own_cell.py", "return LABEL, unused()", "return None", None),
-    ],
-)
-def test_a_file_that_has_changed_since_it_was_imported_is_refused(name, old, new, told, modules, tmp_path):
-    """What runs is the old code, and must not be kept under the new one's name."""
-    import own_cell
-
-    lf.sweep([own_cell.Own()], store=tmp_path)
-    written(modules / name, old, new)
-    if told is None:
-        lf.sweep([own_cell.Own(n=2)], store=tmp_path)
-        return
-    fragments = [f"results of {told}", repr(str(modules / name)), "has changed since it was imported"]
-    assert_one_line(lambda: lf.sweep([own_cell.Own(n=2)], store=tmp_path), fragments)
-    assert lf.sweep([own_cell.Own(n=2)])["value"]
-
-
-def test_linfed_that_has_changed_since_it_was_imported_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("linfed.sweeps.code_hash.STARTED", 0.0)
-    assert_one_line(lambda: lf.sweep([Square(1)], store=tmp_path), ["cannot save", "this process", "restart"])
-
-
-def test_functions_and_what_partials_hold_count(modules):
-    import own_cell
-
-    assert {"own_cell", "beside_it"} <= statements([("own_cell", "plot")]).keys()
-    assert "passes.inner" not in statements([("own_cell", "plot")])
-    cells = [Of(functools.partial(own_cell.scaled, 1)), Of((own_cell.plot,)), Of({"a": own_cell.Own})]
-    before = keys_of(cells)
-    written(modules / "own_cell.py", "FACTOR * x", "FACTOR + x")
-    assert [one.code != other.code for one, other in zip(before, keys_of(cells), strict=True)] == [True, False, True]
-
-
-def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
-    package = tmp_path / "linfed"
-    shipped = "_shipped/experiments/toy.py"  # which counts where a cell is of it
-    files = ("data/batch.py", "figures/style.py", "plotting/panels.py", "search/tuning.py", "commands/show.py", shipped)
-    for name in (*files, "cli.py", "__init__.py"):
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_text("x = 1\n")
-        os.utime(package / name, (0, 0))
-    monkeypatch.setattr("linfed.sweeps.code_hash.FOLDER", package)
-    cells, store = [Square(1)], tmp_path / "store"
-    assert [ran(cells, store), ran(cells, store)] == [1, 0]
-    changes = (
-        ("data/batch.py", "x = 1  # said\n", 0),
-        ("data/batch.py", '"""Said."""\nx = 1\n', 0),
-        ("data/batch.py", "x = 2\n", 1),
-        ("search/tuning.py", "x = 2\n", 1),
-        ("figures/style.py", "x = 2\n", 0),
-        ("plotting/panels.py", "x = 2\n", 0),
-        ("cli.py", "x = 2\n", 0),
-        ("commands/show.py", "x = 2\n", 0),
-        (shipped, "x = 2\n", 0),
-        ("data/new.py", "x = 2\n", 1),
-    )
-    for second, (name, text, count) in enumerate(changes):
-        (package / name).write_text(text)
-        os.utime(package / name, ns=(0, 10**9 * (second + 1)))
-        assert ran(cells, store) == count, (name, text)
-
-
-def test_every_module_that_runs_while_a_cell_is_computed_counts():
-    """A module that moves into a subpackage that does not count would keep stale cells."""
-    problem, data = lf.SharedRepresentation(n_clients=4, dim=3, rank=1), lf.FreshSamples(n_samples=3)
-    tuned = lf.Tuned(base=lf.FedRep(rank=1, step_size=1.0), grid={"step_size": (1e-3, 1.0, 1e3)}, trials=2)
-    run = lf.Run(algorithm=lf.FedRep(rank=1, step_size=0.5), problem=problem, data=data, rounds=3, trials=2)
-    level = lf.below("subspace_distance", 0.5)
-    cells = [
-        replace(run, algorithm=tuned),
-        replace(run, data=lf.FixedSamples(n_samples=3)),
-        SmallestSize(base=run, path="data.n_samples", reaches=level, lower=2, upper=8, trials=8, batch=4),
-    ]
-    package, files = Path(linfed.__file__).parent, set()
-
-    def note(frame, event, _):
-        if event == "call":
-            files.add(frame.f_code.co_filename)
-
-    sys.setprofile(note)
-    try:
-        for cell in cells:
-            cell.run()
-    finally:
-        sys.setprofile(None)
-    executed = {Path(name).relative_to(package).as_posix() for name in files if name.startswith(f"{package}{os.sep}")}
-    assert {
-        "algorithms/representation/fedrep.py",
-        "cells/smallest_size.py",
-        "search/tuning.py",
-        "tables/grid.py",
-    } <= executed
-    assert executed <= {name for name, _ in _counted_files()}
-
-
-def test_keep_takes_the_newest_that_other_code_computed_and_says_so(modules, tmp_path, monkeypatch):
-    import own_cell
-
-    cells = lf.grid(own_cell.Own(), n=(1, 2))
-    first = values(lf.sweep(cells, store=tmp_path))
-    written(modules / "own_cell.py", "FACTOR = 2", "FACTOR = 5")
-    monkeypatch.setattr(own_cell, "FACTOR", 5)  # as if it were imported anew
-    second = values(lf.sweep(cells[:1], store=tmp_path))
-    assert second[0] != first[0]
-    written(modules / "own_cell.py", "FACTOR = 5", "FACTOR = 7")
-    monkeypatch.setattr(own_cell, "FACTOR", 7)
-    assert len(lf.Store(tmp_path).missing(cells)) == 2
+def test_keep_takes_the_newest_that_other_code_computed_and_says_so(own_cells, tmp_path):
+    store = tmp_path / "store"
+    first = own_cells(2)
+    assert values(lf.sweep(first, store=store)) == [2, 4]
+    second = own_cells(5)
+    assert values(lf.sweep(second[:1], store=store)) == [5]
+    third = own_cells(7)
+    assert len(lf.Store(store).missing(third)) == 2
     with pytest.warns(lf.StoreWarning, match="2 of 2 cells were computed by another version of the code"):
-        assert values(lf.sweep(cells, store=tmp_path, reuse_stale=True)) == [second[0], first[1]]
-    lf.sweep(cells[:1], store=tmp_path)
+        assert values(lf.sweep(third, store=store, reuse_stale=True)) == [5, 4]
+    lf.sweep(third[:1], store=store)
     with pytest.warns(lf.StoreWarning, match="1 of 2 cells"):
-        lf.sweep(cells, store=tmp_path, reuse_stale=True)
+        lf.sweep(third, store=store, reuse_stale=True)
 
 
 def test_fresh_computes_what_is_there(tmp_path):

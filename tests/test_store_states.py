@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 import shutil
 import signal
 import sys
 import tempfile
-import time
-import types
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -30,7 +29,7 @@ from hypothesis.stateful import (
 
 import linfed as lf
 from linfed.errors import WriteError
-from linfed.sweeps import code_hash
+from linfed.sweeps import code_key
 from linfed.sweeps.store import keys_of
 from linfed.system import files
 
@@ -107,7 +106,9 @@ class States(RuleBasedStateMachine):
         self.turn = 0
         self.closing = ExitStack()
         patch = self.closing.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr(code_hash, "_counted_files", lambda folder="": iter(()))  # linfed itself does not change here
+        patch.setattr(code_key, "_own_files", dict)  # linfed itself does not change here
+        patch.syspath_prepend(self.home)
+        patch.setattr(sys, "dont_write_bytecode", True)
 
     def teardown(self):
         self.closing.close()
@@ -126,11 +127,9 @@ class States(RuleBasedStateMachine):
         self.version, self.turn = version, self.turn + 1
         path = self.home / f"{MODULE}.py"
         path.write_text(TEXT.format(version=version))
-        os.utime(path, (time.time() + self.turn,) * 2)
-        self.module = types.ModuleType(MODULE)
-        self.module.__file__ = str(path)
-        sys.modules[MODULE] = self.module
-        exec(compile(path.read_text(), str(path), "exec"), vars(self.module))
+        sys.modules.pop(MODULE, None)
+        importlib.invalidate_caches()
+        self.module = importlib.import_module(MODULE)
         for name in ALL:
             self.names[version, name] = keys_of([self.cell(name)])[0].name
         for piece in itertools.chain(*itertools.chain(*PIECES.values())):

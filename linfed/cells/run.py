@@ -12,7 +12,7 @@ import numpy as np
 from linfed._types import Array
 from linfed._values import ByValue, Configuration, check_fields, converted, owned
 from linfed.algorithms.parts.base import Algorithm
-from linfed.checks import check_instance
+from linfed.checks import check_instance, is_several
 from linfed.data.samples import Data
 from linfed.errors import GridEdgeWarning, ValidationWarning, diverged_warning
 from linfed.numerics.streams import Seed
@@ -83,7 +83,9 @@ class Run(ByValue):
 
     def __post_init__(self) -> None:
         check_instance("algorithm", self.algorithm, (Algorithm, Tuned), "an algorithm, or lf.Tuned(base=..., grid=...)")
-        check_fields(self, **dict.fromkeys(("participation", "seed", "metrics"), converted(owned)))
+        check_fields(
+            self, **dict.fromkeys(("participation", "seed"), converted(owned)), metrics=converted(_owned_names)
+        )
 
     def check(self) -> None:
         """Raise if `simulate` would not accept the arguments; the options of a tuning are checked when it runs."""
@@ -175,6 +177,11 @@ class Part(Configuration):
     def run(self) -> Row:
         """Run these trials and return their row."""
         return self.part_of._row(simulate_trials(self.part_of._job(), range(self.part_first, self.part_last)))
+
+
+def _owned_names(metrics: Any) -> Any:
+    """Return several metrics as a tuple, so that equal cells have one key; a single one and None stay."""
+    return tuple(metrics) if is_several(metrics) else metrics
 
 
 def edge_notes(rows: Sequence[Row]) -> list[Warning]:

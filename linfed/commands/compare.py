@@ -20,7 +20,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "each other's interval"
     )
     command.add_argument("--rtol", type=float, metavar="SHARE", help=text)
-    text = "exit with status 1 if a verdict differs, or if only one run has a claim"
+    text = "exit with status 1 if a verdict or the settings differ, or if only one run has a claim"
     command.add_argument("--strict", action="store_true", help=text)
     command.set_defaults(run=run)
 
@@ -40,7 +40,9 @@ def run(given: argparse.Namespace) -> int:
         return 0
     count = len(found.verdicts)
     alone = sum(len(claims) for only in (found.before_only, found.after_only) for claims in only.values())
-    differ = int(count + alone > 0)
+    others = len(found.other_settings)
+    differ = int(count + alone + others > 0)
     counts = f"{count} changed verdict{'s' * (count != 1)}, {alone} claim{'s' * (alone != 1)} in one run alone"
+    counts += f", {others} experiment{'s' * (others != 1)} with other settings" * (others > 0)
     print(f"--strict: {counts}, so the exit status is {differ}", flush=True)
     return differ

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from linfed.commands.options import add_saved, results_folder
+
+if TYPE_CHECKING:
+    from linfed.reproduction.record import ResultsFolder, RunRecord
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -15,7 +19,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="print captions and claims of saved runs",
         description="Print the captions of the figures and the claims of saved runs. Nothing is computed or written.",
     )
-    command.add_argument("names", nargs="+", metavar="NAME", help="name of an experiment, or its FILE.py")
+    text = "name of an experiment, its FILE.py, or saved results: a folder or one NAME.json"
+    command.add_argument("names", nargs="+", metavar="NAME", help=text)
     add_saved(command)
     command.add_argument("--verbose", action="store_true", help="print the verdicts in each setting")
     command.set_defaults(run=run)
@@ -24,15 +29,13 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print the captions and claims of saved runs, and return the exit status."""
     from linfed.commands.printed import banner, claims_text, wrapped
-    from linfed.reproduction.experiments import name_of
 
-    folder = results_folder(given)
-    names = [name_of(Path(name)) if name.endswith(".py") else name for name in given.names]
-    saved = {name: folder.read(name) for name in names}
-    if any(record.quick for record in saved.values()):
+    saved = [run for argument in given.names for run in _runs(argument, results_folder(given))]
+    if any(record.quick for _, record in saved):
         print(banner())
-    for name, record in saved.items():
-        print(end="\n" * (name != names[0]))
+    for number, (folder, record) in enumerate(saved):
+        print(end="\n" * (number > 0))
+        name = record.experiment
         commit = f", commit {record.commit}" if record.commit else ""
         print(wrapped(f"{name}: {record.kind}, linfed {record.versions.get('linfed', '?')}{commit}"))
         for key, caption in record.figures.items():
@@ -44,3 +47,14 @@ def run(given: argparse.Namespace) -> int:
         for remark in record.remarks:
             print(wrapped(f"{name}: {remark}"))
     return 0
+
+
+def _runs(argument: str, folder: ResultsFolder) -> list[tuple[ResultsFolder, RunRecord]]:
+    """Return the runs that an argument names, with their folders."""
+    from linfed.reproduction.experiments import name_of
+    from linfed.reproduction.record import read_runs
+
+    if argument.endswith(".json") or (Path(argument).is_dir() and not folder.record(argument).exists()):
+        folder, records = read_runs(argument, "NAME")
+        return [(folder, record) for record in records.values()]
+    return [(folder, folder.read(name_of(Path(argument)) if argument.endswith(".py") else argument))]

@@ -91,7 +91,7 @@ def caption(module: ModuleType, key: str, sentence: str) -> str:
 
 def drawn_sizes(figure: Figure, tables: Mapping[str, Table]) -> str:
     """Return a sentence with the sizes of the drawn rows, or of all tables if these are not known."""
-    return sizes(rows_of(figure) or sum(tables.values(), Table()))
+    return sizes(rows_of(figure) or Table.joined(tables.values()))
 
 
 def entries(docstring: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from linfed.errors import UsageError
-from linfed.report.scoreboard import measured
+from linfed.report.cards import measured
 from linfed.reproduction.record import RunRecord
 from linfed.statistics.findings import Finding, required
 
@@ -90,8 +90,10 @@ class Comparison:
         Other claims with a changed range.
     before_only, after_only : dict of str to list of Finding
         Claims that only one run has, by experiment.
+    other_settings : list of str
+        Experiments whose runs have other settings, so that their claims are not compared.
     remarks : list of str
-        Remarks about the runs as a whole, e.g. quick runs, or experiments that only one run has.
+        Remarks about the runs as a whole, e.g. other settings, or experiments that only one run has.
     compared : int
         Number of claims that both runs have.
     """
@@ -101,6 +103,7 @@ class Comparison:
     claimed_range: list[Pair]
     before_only: dict[str, list[Finding]]
     after_only: dict[str, list[Finding]]
+    other_settings: list[str]
     remarks: list[str]
     compared: int
 
@@ -132,7 +135,8 @@ def compare(
         raise UsageError(f"the runs have no experiment in common: {', '.join(before)}; {', '.join(after)}")
     pairs: list[Pair] = []
     only: tuple[dict[str, list[Finding]], dict[str, list[Finding]]] = ({}, {})
-    for name in shared:
+    other_settings = [name for name in shared if before[name].kind != after[name].kind]
+    for name in (name for name in shared if name not in other_settings):
         old, new = dict(_keyed(before[name])), dict(_keyed(after[name]))
         pairs += [Pair(experiment=name, before=old[key], after=new[key]) for key in new if key in old]
         for claims, other, into in ((old, new, only[0]), (new, old, only[1])):
@@ -146,6 +150,7 @@ def compare(
         claimed_range=[pair for pair in same if pair.range_moved and not pair.estimate_moved(relative)],
         before_only=only[0],
         after_only=only[1],
+        other_settings=other_settings,
         remarks=_remarks(before, after, shared),
         compared=len(pairs),
     )
@@ -202,9 +207,10 @@ def _remarks(before: Mapping[str, RunRecord], after: Mapping[str, RunRecord], sh
         left = [name for name in run if name not in other]
         if left:
             remarks.append(f"only the {position} run has {', '.join(left)}")
-    mixed = [name for name in shared if before[name].quick != after[name].quick]
-    if mixed:
-        remarks.append(f"a quick run is compared with a full run, so numbers differ: {', '.join(mixed)}")
+    for name in shared:
+        if before[name].kind != after[name].kind:
+            kinds = f"{before[name].kind}; {after[name].kind}"
+            remarks.append(f"{name}: the settings differ ({kinds}), so its claims are not compared")
     unfinished = [name for name in shared if not (before[name].is_judged and after[name].is_judged)]
     if unfinished:
         remarks.append(f"one of the runs is not finished: {', '.join(unfinished)}")

@@ -7,14 +7,16 @@ from collections.abc import Iterable, Sequence
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    r"""Return a Markdown table with one line per row; line breaks in cells become spaces, and bars are escaped.
+    r"""Return a Markdown table with one line per row.
 
-    >>> print(table(("a", "b"), [("x | y", "two  lines")]))
+    Line breaks in cells become spaces. Bars are escaped unless they are already; other characters are Markdown.
+
+    >>> print(table(("a", "b"), [(r"x | y \| *z*", "two  lines")]))
     | a | b |
     |---|---|
-    | x \| y | two lines |
+    | x \| y \| *z* | two lines |
     """
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for row in rows:
-        lines.append("| " + " | ".join(re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in row) + " |")
+        lines.append("| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", re.sub(r"\s+", " ", cell)) for cell in row) + " |")
     return "\n".join(lines)

@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 
+from linfed.report.cards import Statement, measured, place_of
 from linfed.report.compare import Pair
-from linfed.report.content import Content, commit_of, date_of, machine_of, totals
+from linfed.report.content import Content
 from linfed.report.pictures import Picture
-from linfed.report.scoreboard import measured, place_of
-from linfed.report.statements import Statement, ordered, outcome, statements
 from linfed.statistics.findings import Finding, Verdict, required
 
 OUTCOMES = {"agrees": "What agrees", "contradicts": "What contradicts", "undecided": "What is undecided"}
-"""Titles of the lists, by the outcomes that `outcome` returns."""
+"""Titles of the lists, by `Statement.outcome`."""
 
 FEW = 3
 """Largest number of experiments of a report that lists all statements and unfolds the experiments."""
@@ -54,7 +53,7 @@ def _banner(content: Content) -> str:
     quick = content.quick
     if not quick:
         return ""
-    which = "" if len(quick) == len(content.records) else f": {', '.join(quick)}"
+    which = "" if len(quick) == len(content.cards) else f": {', '.join(quick)}"
     message = (
         f"<strong>QUICK runs{escape(which)}.</strong> They have fewer trials and smaller sizes; the verdicts of full "
         "runs may differ."
@@ -65,17 +64,17 @@ def _banner(content: Content) -> str:
 def _navigation(content: Content, sections: Iterable[str]) -> str:
     """Return the links to the sections and experiments, which stay in view."""
     links = "".join(f'<li><a href="#{name}">{name.capitalize()}</a></li>' for name in sections)
-    experiments = "".join(f"<li>{_link(name)}</li>" for name in content.records)
+    experiments = "".join(f"<li>{_link(name)}</li>" for name in content.cards)
     index = f'<ul class="index" aria-label="experiments">{experiments}</ul>'
     return f'<nav aria-label="sections"><ul>{links}</ul>{index}</nav>'
 
 
 def _summary(content: Content) -> str:
     """Return the number of claims with each verdict, and the meanings of these verdicts."""
-    found, plural = totals(content.records), "s" * (len(content.records) != 1)
-    meanings = "".join(f"<li>{_chip(name)} {escape(Verdict(name).meaning)}</li>" for name in found)
+    found, plural = content.totals, "s" * (len(content.cards) != 1)
+    meanings = "".join(f"<li>{_chip(verdict)} {escape(verdict.meaning)}</li>" for verdict in found)
     return (
-        f'<p class="totals">{sum(found.values()):,} claims in {len(content.records)} experiment{plural}: '
+        f'<p class="totals">{sum(found.values()):,} claims in {len(content.cards)} experiment{plural}: '
         f"{_chips(found)}</p>"
         "<p>A claim <b>agrees</b> if no setting contradicts it and at least half of the settings in which it could be "
         "judged support it. It is <b>contradicted</b> if at least one setting contradicts it. Numbers are estimates "
@@ -84,15 +83,15 @@ def _summary(content: Content) -> str:
     )
 
 
-def _chips(verdicts: Mapping[str, int]) -> str:
+def _chips(verdicts: Mapping[Verdict, int]) -> str:
     """Return coloured verdicts with their counts."""
     alone = sum(verdicts.values()) == 1
     return " ".join(_chip(verdict, None if alone else count) for verdict, count in verdicts.items())
 
 
-def _chip(verdict: str, count: int | None = None) -> str:
+def _chip(verdict: Verdict, count: int | None = None) -> str:
     number = "" if count is None else f" <b>{count:,}</b>"
-    return f'<span class="verdict {Verdict(verdict).kind.report}">{escape(verdict)}{number}</span>'
+    return f'<span class="verdict {verdict.kind.report}">{verdict}{number}</span>'
 
 
 def _table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -112,43 +111,34 @@ def _list(content: Content, kind: str) -> str:
     These are the claims of the scoreboard, with the setting that is nearest to failing. In a report on few experiments
     all other statements follow; otherwise they are counted.
     """
-    main = {(name, one.claim) for name, declared in content.declared.items() for one in declared.headlines}
+    main = {(name, one.claim) for name, card in content.cards.items() for one in card.declared.headlines}
     papers: dict[str, list[str]] = {}
     for row in content.scoreboard:
-        if outcome(row.verdicts) == kind:
-            place = _place(row.paper, Statement(row.claims))
-            papers.setdefault(content.declared[row.experiment].section, []).append(
-                _entry(row.judged, ordered(row.verdicts), place, row.experiment)
-            )
+        if row.statement.outcome == kind:
+            section = papers.setdefault(content.cards[row.experiment].declared.section, [])
+            section.append(_entry(row.judged, row.paper, row.statement, row.experiment))
     others: dict[str, int] = {}
-    for name, record in content.records.items():
-        for one in statements(record):
-            if outcome(one.verdicts) != kind or (name, one.claim) in main:
+    for name, card in content.cards.items():
+        for one in card.statements:
+            if one.outcome != kind or (name, one.claim) in main:
                 continue
             others[name] = others.get(name, 0) + 1
-            if len(content.records) <= FEW:
-                place = _place(place_of(one.source), one)
-                papers.setdefault(content.declared[name].section, []).append(
-                    _entry(one.claim, one.verdicts, place, name)
-                )
+            if len(content.cards) <= FEW:
+                entry = _entry(one.claim, place_of(one.source), one, name)
+                papers.setdefault(card.declared.section, []).append(entry)
     parts = [f"<h3>{escape(paper)}</h3><ul>{''.join(entries)}</ul>" for paper, entries in papers.items()]
-    if others and len(content.records) > FEW:
+    if others and len(content.cards) > FEW:
         count = sum(others.values())
         where = ", ".join(f"{_link(name)} {number}" for name, number in others.items())
         parts.append(f"<p>{count} other claim{'s' * (count != 1)}: {where}</p>")
     return "".join(parts) or "<p>None.</p>"
 
 
-def _place(paper: str, one: Statement) -> str:
-    """Return where a claim is from, and what was measured in the setting that is nearest to failing."""
-    return f"{paper}; {one.setting}: {measured(one.worst)}; required: {one.required}"
-
-
-def _entry(claim: str, verdicts: Mapping[str, int], place: str, experiment: str) -> str:
-    """Return a claim as an item of a list."""
-    return (
-        f'<li>{escape(claim)} {_chips(verdicts)} <span class="source">{escape(place)}; {_link(experiment)}</span></li>'
-    )
+def _entry(claim: str, paper: str, one: Statement, experiment: str) -> str:
+    """Return a claim as an item of a list, with its source and the setting that is nearest to failing."""
+    place = f"{paper}; {one.setting}: {measured(one.worst)}; required: {one.required}"
+    source = f'<span class="source">{escape(place)}; {_link(experiment)}</span>'
+    return f"<li>{escape(claim)} {_chips(one.verdicts)} {source}</li>"
 
 
 def _differences(content: Content) -> str:
@@ -190,10 +180,10 @@ def _moved(pair: Pair) -> tuple[str, ...]:
 
 def _experiments(content: Content) -> str:
     """Return the filter, and the folded experiments."""
-    found = totals(content.records)
+    found = content.totals
     buttons = "".join(
-        f'<button type="button" class="verdict {Verdict(verdict).kind.report}" aria-pressed="false" '
-        f'data-verdict="{escape(verdict)}">{escape(verdict)} <b>{count:,}</b></button>'
+        f'<button type="button" class="verdict {verdict.kind.report}" aria-pressed="false" '
+        f'data-verdict="{verdict}">{verdict} <b>{count:,}</b></button>'
         for verdict, count in found.items()
     )
     return (
@@ -201,27 +191,27 @@ def _experiments(content: Content) -> str:
         f'<div role="group" aria-label="verdicts to show; all if none is selected">{buttons}</div>'
         '<button type="button" id="unfold" aria-pressed="false">unfold all</button>'
         f'<output id="count" for="words">{sum(found.values()):,} claims</output></form>'
-        + "".join(_experiment(content, name) for name in content.records)
+        + "".join(_experiment(content, name) for name in content.cards)
     )
 
 
 def _experiment(content: Content, name: str) -> str:
     """Return an experiment: its summary, verdicts, figures and statements."""
-    record, pictures = content.records[name], content.pictures[name]
-    found = totals({name: record})
-    verdicts = _chips(found) or escape("no claims" if record.is_judged else content.folder.not_judged(record))
+    card, record, pictures = content.cards[name], content.cards[name].record, content.pictures[name]
+    none = "no claims" if record.is_judged else content.folder.not_judged(record)
     quick = ' <span class="verdict open">QUICK</span>' if record.quick else ""
     seconds = f"{record.seconds:,.0f} s" if record.seconds else ""
-    parts = (record.kind, date_of(record), seconds, f"commit {commit_of(record)}", machine_of(record))
+    parts = (record.kind, card.date, seconds, f"commit {card.commit}", card.machine)
     missing = f"No figures next to the record; {content.folder.replot(record)} draws them."
     notes = record.remarks or (missing,) * (not pictures)
     return (
-        f'<details class="experiment" id="{escape(name)}"{" open" * (len(content.records) <= FEW)}>'
-        f"<summary><h3>{escape(name)}{quick}</h3> {verdicts}<br>{escape(content.declared[name].summary)}</summary>"
+        f'<details class="experiment" id="{escape(name)}"{" open" * (len(content.cards) <= FEW)}>'
+        f"<summary><h3>{escape(name)}{quick}</h3> {_chips(card.verdicts) or escape(none)}"
+        f"<br>{escape(card.declared.summary)}</summary>"
         f'<p class="source">{escape("; ".join(filter(None, parts)))}</p>'
         + "".join(f"<p>{escape(note)}</p>" for note in notes)
         + "".join(map(_figure, pictures))
-        + "".join(map(_statement, statements(record)))
+        + "".join(map(_statement, card.statements))
         + "</details>\n"
     )
 
@@ -246,7 +236,7 @@ def _statement(one: Statement) -> str:
     place = one.setting if len(one.claims) == 1 else f"nearest to failing: {one.setting}"
     return (
         f'<details class="statement"><summary>{escape(one.claim)} {_chips(one.verdicts)}<br><span class="source">'
-        f"{escape(one.claims[0].statistic + need)}; {escape(place)}: {escape(measured(one.worst))}</span></summary>"
+        f"{escape(one.statistic + need)}; {escape(place)}: {escape(measured(one.worst))}</span></summary>"
         f'<p class="source">{escape(one.source)}</p><table><tbody>{rows}</tbody></table>'
         + (f"<ol>{numbered}</ol>" if numbered else "")
         + "</details>"

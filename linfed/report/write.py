@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from tqdm import tqdm
 
 from linfed.checks import check_progress
 from linfed.errors import UsageError
+from linfed.report.cards import cards_of
 from linfed.report.compare import compare
 from linfed.report.content import Content
 from linfed.report.page import page
 from linfed.report.pictures import pictures
 from linfed.report.scoreboard import rows
-from linfed.reproduction.declarations import Declarations, page_order
-from linfed.reproduction.experiments import declared_by, experiment_files, experiments_folder
-from linfed.reproduction.record import ResultsFolder, RunRecord, read_runs
+from linfed.reproduction.experiments import experiments_folder
+from linfed.reproduction.record import ResultsFolder, read_runs
 from linfed.system.files import replacing
 
 
@@ -55,30 +54,20 @@ def collected(folder: str, *, against: str | None = None) -> Content:
     """Return the contents of a report; the parameters are as in `write`."""
     where, records = read_runs(folder)
     before = None if against is None else read_runs(against, "--baseline")[1]
-    declared = _declared(records)
+    try:
+        experiments = experiments_folder(None)
+    except UsageError:
+        experiments = None
+    cards = cards_of(records, experiments)
     return Content(
         path=folder,
         folder=where,
-        records=records,
-        scoreboard=rows(records, declared),
-        declared=declared,
+        cards={name: cards[name] for name in records},
+        scoreboard=rows(cards),
         pictures={
-            name: pictures(record, where, records, declared[name].summary)
+            name: pictures(record, where, records, cards[name].declared.summary)
             for name, record in tqdm(records.items(), desc="figures", disable=check_progress(None))
         },
         moved=None if before is None else compare(before, records),
         against=against or "",
     )
-
-
-def _declared(records: Mapping[str, RunRecord]) -> dict[str, Declarations]:
-    """Return the declarations of the runs' experiments in the order of the pages; empty ones if they are unknown."""
-    try:
-        files = experiment_files(experiments_folder(None))
-    except UsageError:
-        files = {}
-    found = {
-        name: declared_by(files[name]) if record.file is None and name in files else Declarations()
-        for name, record in records.items()
-    }
-    return {name: found[name] for name in page_order(found)}

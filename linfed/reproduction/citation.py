@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from linfed._package import FOLDER
-from linfed.sweeps.code_hash import SHIPPED
+from linfed.sweeps.code_key import SHIPPED
 
 FILE = "CITATION.cff"
 

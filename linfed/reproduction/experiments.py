@@ -24,7 +24,7 @@ from linfed._package import FOLDER
 from linfed.checks import short_repr, suggestion
 from linfed.errors import UsageError
 from linfed.reproduction.declarations import NAMES, Declarations, declarations_of, page_order
-from linfed.sweeps.code_hash import SHIPPED
+from linfed.sweeps.code_key import SHIPPED
 from linfed.tables.grid import checked_cells
 
 EXTRAS = {
@@ -266,7 +266,7 @@ def cells_of(module: ModuleType, *, quick: bool) -> dict[str, list[Any]]:
     Raises
     ------
     UsageError
-        If ``cells`` raises, returns no cells or something else than cells, or does not support ``--quick``.
+        If ``cells`` raises or exits, returns no cells or something else than cells, or does not support ``--quick``.
     """
     file = Path(str(module.__file__))
     takes_quick = bool(inspect.signature(module.cells).parameters)
@@ -274,7 +274,7 @@ def cells_of(module: ModuleType, *, quick: bool) -> dict[str, list[Any]]:
         raise UsageError(f"{file.name}: cells() does not support --quick: leave it out, or define cells(quick)")
     try:
         found = module.cells(quick) if takes_quick else module.cells()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(_error_in(file, error)) from error
     tables = found if isinstance(found, Mapping) else {"runs": found}
     for key in tables:
@@ -286,6 +286,8 @@ def cells_of(module: ModuleType, *, quick: bool) -> dict[str, list[Any]]:
         lists: dict[str, list[Any]] = {key: list(checked_cells(cells)) for key, cells in tables.items()}
     except TypeError as error:
         raise UsageError(f"{file.name}: {error}") from None
+    except (Exception, SystemExit) as error:  # of a generator
+        raise UsageError(_error_in(file, error)) from error
     if not any(lists.values()):
         raise UsageError(f"{file.name}: cells() returned no cells")
     return lists

@@ -145,6 +145,9 @@ class RunRecord:
         record: RunRecord = _read(cls, value, "")
         if not re.fullmatch(r"\w[\w-]*", record.experiment):
             raise ValueError(f"experiment = {short_repr(record.experiment)} is not the name of an experiment")
+        for key in (*record.tables, *record.figures):
+            if re.search(r"[/\\\0]", key):  # a file of another folder
+                raise ValueError(f"{short_repr(key)} is not the name of a table or figure")
         for number, (claim, written) in enumerate(zip(record.claims, value.get("claims", []), strict=True)):
             if written.get("verdict") != claim.verdict.value:
                 found = short_repr(written.get("verdict"))

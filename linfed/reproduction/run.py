@@ -30,7 +30,7 @@ from linfed.reproduction.experiments import cells_of, in_package, load_file, nam
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
 from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
 from linfed.statistics.findings import Finding, by_sentence
-from linfed.sweeps.code_hash import source_digests
+from linfed.sweeps.code_key import source_digests
 from linfed.sweeps.executors import ExecutionOptions
 from linfed.sweeps.progress import log_status
 from linfed.sweeps.scheduler import run_cells
@@ -185,7 +185,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         if None in done.tables:
             return None
         found = iter([table for table in done.tables if table is not None])
-        tables = {key: sum((next(found) for _ in cell_list), Table()) for key, cell_list in lists.items()}
+        tables = {key: Table.joined(next(found) for _ in cell_list) for key, cell_list in lists.items()}
         cells, reused, files = len(everything), done.reused, save_tables(name, tables, out)
         record = dataclasses.replace(
             _record(file, module, options, tables),
@@ -239,6 +239,11 @@ def _errors_as_remarks(what: str, record: RunRecord, out: ResultsFolder, remarks
         yield
     except UsageError:
         raise
+    except SystemExit as error:
+        raise UsageError(
+            f"{record.experiment}: {what} (SystemExit: {error}). The tables are saved: correct the error, and run "
+            f"{out.replot(record)}"
+        ) from error
     except Exception as error:
         expected = isinstance(error, ArithmeticError | LookupError | TypeError | ValueError)
         if not expected or not record.set.keys() - {"seed"}:

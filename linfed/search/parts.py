@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from linfed.checks import short_repr
 from linfed.tables.grid import Cell, Row, field_names
+from linfed.tables.table import Table
 
 PartsRunner: TypeAlias = Callable[[Sequence[Cell]], list[Row]]
 
@@ -69,7 +70,7 @@ def one_by_one(cells: Sequence[Cell]) -> list[Row]:
         row = cell.run()
         if not isinstance(row, Mapping):
             raise TypeError(f"{short_repr(cell)}: run() must return a mapping, got {short_repr(row)}")
-        rows.append(without_fields(cell, row))
+        rows.append(without_fields(cell, Table([row]).rows[0]))  # a copy: the next cell may use the same arrays
     return rows
 
 

@@ -258,7 +258,7 @@ class Result:
             "round": self.rounds,
             "status": ("trial", [status.name for status in self.status]),
         }
-        metrics = {name: (("trial", "round"), values) for name, values in self.metrics.items()}
+        metrics = {name: (("trial", "round"), values.copy()) for name, values in self.metrics.items()}
         return xarray.Dataset(metrics, coords=coordinates, attrs=attributes)
 
     def _warn_of_divergence(self) -> None:

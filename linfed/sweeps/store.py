@@ -1,7 +1,7 @@
 """Store of a sweep: a folder with one file per finished cell, whose content is verified when it is read.
 
 A file is named after the hashes of the cell's configuration (`linfed.system.description`) and of the code that computed
-it (`linfed.sweeps.code_hash`). It is written under a temporary name and renamed, and begins with a hash of the rest. If
+it (`linfed.sweeps.code_key`). It is written under a temporary name and renamed, and begins with a hash of the rest. If
 a crash, a copy or another program has damaged a file, this is detected on reading: the file is set aside, and its cell
 recomputed. To merge two stores, copy the files of one into the other.
 """
@@ -26,7 +26,7 @@ import numpy as np
 from linfed._types import Json
 from linfed.checks import check_bool, short_repr
 from linfed.errors import StoreWarning
-from linfed.sweeps.code_hash import check_loaded, code_digest
+from linfed.sweeps.code_key import check_loaded, code_digest
 from linfed.system.description import describe, text_of
 from linfed.system.files import replacing
 from linfed.tables.grid import Cell, checked_cells, plain
@@ -142,7 +142,7 @@ class Store:
                 f"{found.count(None)} of {len(found)} cells are missing in {self!r}; run lf.sweep, or set "
                 "incomplete=True"
             )
-        return sum((done.table for done in found if done is not None), Table())
+        return Table.joined(done.table for done in found if done is not None)
 
     def records(self, cells: Sequence[Cell]) -> list[dict[str, Any] | None]:
         """Return each cell's record: config, seed, versions, commit, BLAS, machine, times; None for missing cells."""

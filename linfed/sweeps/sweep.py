@@ -40,9 +40,11 @@ def sweep(
         attribute ``cost``, the most expensive ones start first; the cost of a `Run` is its estimated run time.
     store : Store or path, optional
         Folder in which every finished cell is saved, so that an interrupted sweep resumes. A cell is recomputed if its
-        fields have changed, or the code that can change its numbers: linfed, the cell's classes and functions, and
-        everything that these use or import. Comments, docstrings and plotting code do not count. Data files and
-        environment variables are not tracked: pass what matters as a field.
+        fields have changed, or the code that can change its numbers: linfed, or a file that defines the cell's classes
+        and functions, or a local module that such a file imports or names in a string. Files count as a whole, without
+        comments, docstrings, the main block and, in an experiment, ``cells``, claims and ``plot``. Data files,
+        environment variables, other processes, modules whose names are computed and replaced functions of a module are
+        not covered: pass what matters as a field.
     executor : concurrent.futures.Executor, optional
         Any object with ``submit``, e.g. from loky, ``dask.distributed.Client(...).get_executor(pure=False)`` or
         ``mpi4py.futures.MPIPoolExecutor()``. It is not shut down.
@@ -70,7 +72,8 @@ def sweep(
     ------
     TypeError, ValueError
         If an element is not a cell, or its method ``check()`` raises, e.g. if the arguments of a `Run` are invalid.
-        Nothing has been run then.
+        With a store, also if a file has changed since it was imported, if a method was replaced at run time, or if a
+        class or linfed has no source file. Nothing has been run then.
     SweepError
         If cells raised. All other cells have been finished and saved: they are in the error's ``table``, the failed
         ones in its ``failures``.
@@ -132,7 +135,7 @@ def sweep(
         progress=progress,
     )
     done = run_cells(cells, store if isinstance(store, Store) or store is None else Store(store), options)
-    table = sum((one for one in done.tables if one is not None), Table())
+    table = Table.joined(one for one in done.tables if one is not None)
     if done.failures:
         raise SweepError(format_failures(done), done.failures, table) from done.failures[0].error
     for note in _notes(cells, done.tables):

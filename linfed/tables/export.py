@@ -174,9 +174,9 @@ def to_xarray(rows: Rows, index: Mapping[str, str]) -> Any:
             name: row[name] for name in others if not isinstance(row.get(name), LabeledArray | np.ndarray | None)
         }
         found = numbers | {
-            name: xarray.DataArray(value.values, dims=value.names, coords=dict(value.axes))
+            name: xarray.DataArray(value.values.copy(), dims=value.names, coords=dict(value.axes))
             if isinstance(value, LabeledArray)
-            else xarray.DataArray(value, dims="trial")
+            else xarray.DataArray(value.copy(), dims="trial")
             for name, value in row.items()
             if isinstance(value, LabeledArray | np.ndarray)
         }

@@ -21,6 +21,13 @@ class LabeledArray:
         Labels of each axis after the trials, in order, e.g. ``round=result.rounds``. In a table, they can be read like
         a column.
 
+    Attributes
+    ----------
+    values : ndarray
+        Read-only copy of the values.
+    axes : dict of str to ndarray
+        Read-only copies of the labels by the names of the axes.
+
     Examples
     --------
     >>> import linfed as lf
@@ -29,26 +36,45 @@ class LabeledArray:
     """
 
     def __init__(self, values: npt.ArrayLike, /, **axes: npt.ArrayLike) -> None:
-        self.values = _array("values", values)
-        if self.values.dtype.kind not in "biufU":
-            raise TypeError(f"values must be numbers, Booleans or strings, got dtype {self.values.dtype}")
+        self._hold(_copy("values", values), {name: _copy(name, labels) for name, labels in axes.items()})
+
+    @classmethod
+    def owning(cls, values: npt.NDArray[Any], axes: dict[str, npt.NDArray[Any]]) -> LabeledArray:
+        """Return an array that takes over its values and labels without a copy, because nobody else has them."""
+        out = cls.__new__(cls)
+        out._hold(values, axes)
+        return out
+
+    def _hold(self, values: npt.NDArray[Any], axes: dict[str, npt.NDArray[Any]]) -> None:
+        """Store arrays that nobody else can change, and check their shapes."""
+        self.values, self.axes = values, axes
+        if values.dtype.kind not in "biufU":
+            raise TypeError(f"values must be numbers, Booleans or strings, got dtype {values.dtype}")
         if "trial" in axes:
             raise ValueError("axes must not contain 'trial', which is the first axis and has no labels")
-        self.axes = {name: _array(name, labels) for name, labels in axes.items()}
-        for name, labels in self.axes.items():
+        for name, labels in axes.items():
             check_name("axes", name)
             if labels.ndim != 1 or labels.dtype.kind not in "biufU":
                 raise TypeError(
                     f"{name} must be one-dimensional, with numbers, Booleans or strings as labels, got shape "
                     f"{labels.shape} and dtype {labels.dtype}"
                 )
-        lengths = tuple(len(labels) for labels in self.axes.values())
-        self.trials = self.values.ndim == len(lengths) + 1
-        if not lengths or self.values.shape[1 if self.trials else 0 :] != lengths:
+        lengths = tuple(len(labels) for labels in axes.values())
+        self.trials = values.ndim == len(lengths) + 1
+        if not lengths or values.shape[1 if self.trials else 0 :] != lengths:
             raise ValueError(
                 f"values must have shape {lengths} along {', '.join(axes) or 'an axis'}, or this after an axis of "
-                f"trials, got shape {self.values.shape}"
+                f"trials, got shape {values.shape}"
             )
+        self._lock()
+
+    def _lock(self) -> None:
+        for array in (self.values, *self.axes.values()):
+            array.setflags(write=False)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._lock()  # pickle and copy make writable arrays
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,10 +85,10 @@ class LabeledArray:
         return f"LabeledArray({self.values.shape}, {', '.join(self.names)})"
 
 
-def _array(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return values as an array; raise if they are masked or form none."""
+def _copy(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return values as an array of which nobody else has a part; raise if they are masked or form none."""
     try:
-        return np.asarray(check_unmasked(name, values))
+        return np.array(check_unmasked(name, values), order="C")
     except ValueError as error:
         if "inhomogeneous" not in str(error):
             raise

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from linfed._types import Array
+from linfed._values import check_fields, converted
 from linfed.statistics.intervals import mean_interval, median_interval
 from linfed.system.extras import import_optional
 
@@ -78,6 +79,9 @@ class Summary:
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     entries: Mapping[tuple[tuple[Any, ...], tuple[Any, ...]], Entry]
+
+    def __post_init__(self) -> None:
+        check_fields(self, rows=converted(tuple), columns=converted(tuple), entries=converted(dict))
 
     @property
     def note(self) -> str:

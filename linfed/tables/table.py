@@ -3,6 +3,8 @@
 A column has one value in each row: a number, a string, an array with one number per trial, or an array along further
 axes. Rows are selected by value, not by position. In a table of one row, a column is its value; in a table of several
 rows, the values are stacked.
+
+A table owns its arrays: they are copied in and read-only, and `Table.__getitem__` returns a copy.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ class Table:
     The column for a field of a field has a dotted name, such as ``problem.n_clients``. Its last part is enough if no
     other column ends in it.
 
+    Arrays are copied in, and a column is a copy: writing into either changes no table.
+
     Examples
     --------
     >>> import numpy as np
@@ -101,10 +105,22 @@ class Table:
         return cls(rows)
 
     @classmethod
+    def joined(cls, tables: Iterable[Table]) -> Table:
+        """Return the rows of several tables; a table that occurs twice shares no row with itself."""
+        return cls._of_rows([dict(row) for table in tables for row in table.rows])
+
+    @classmethod
     def _of_rows(cls, rows: list[dict[str, Any]]) -> Table:
         out = cls()
         out.rows = rows
         return out
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        for row in self.rows:
+            for value in row.values():
+                if isinstance(value, np.ndarray):
+                    value.setflags(write=False)  # pickle and copy make writable arrays
 
     # --- rows ------------------------------------------------------------------------------------------------
 
@@ -192,7 +208,10 @@ class Table:
         )
 
     def __getitem__(self, name: str) -> Any:
-        """Return a column (the value of a single row, the stacked values of several rows) or the labels of an axis."""
+        """Return a column (the value of a single row, the stacked values of several rows) or the labels of an axis.
+
+        An array is a copy.
+        """
         check_instance("column", name, str, "the name of a column; to select rows, use select() or groupby()")
         if not self.rows:
             raise ValueError(f"cannot read column {name!r} of an empty table; did select() match no row?")
@@ -205,13 +224,13 @@ class Table:
         if labels and name not in self.columns:
             if any(not same_labels(labels[0], other) for other in labels[1:]):
                 raise ValueError(f"the rows have different labels along {name!r}; select rows with the same ones first")
-            return labels[0]
+            return labels[0].copy()
         column = self._column(name)
         if any(column not in row for row in self.rows):
             raise ValueError(f"some rows have no column {column!r}; select the others first")
         found = [row[column].values if isinstance(row[column], LabeledArray) else row[column] for row in self.rows]
         if len(found) == 1:
-            return found[0]
+            return found[0].copy() if isinstance(found[0], np.ndarray) else found[0]
         try:
             parts = [np.asarray(value) for value in found]
         except ValueError:  # of NumPy, which has no array of them
@@ -467,7 +486,7 @@ class Table:
 
     @classmethod
     def from_payload(cls, arrays: Mapping[str, Any], described: Json) -> Table:
-        """Return the table with this payload."""
+        """Return the table with this payload, which takes over its arrays."""
         return cls._of_rows(
             [
                 {name: _value(f"{i}/{name}", word, arrays) for name, word in row.items()}
@@ -541,7 +560,9 @@ def _checked(name: str, value: Any) -> Any:
                 f"{name} must have shape (trials,), got shape {value.shape}; for more axes, use "
                 "lf.LabeledArray(values, axis=labels)"
             )
-        return value
+        kept = np.array(value)
+        kept.setflags(write=False)
+        return kept
     if isinstance(value, np.ndarray):
         value = value.item()
     kept = plain(value)
@@ -556,7 +577,10 @@ def _value(key: str, word: Mapping[str, Any], arrays: Mapping[str, Any]) -> Any:
     if "value" in word:
         return _tuples(word["value"])
     axes = {axis: arrays[f"{key}//{axis}"] for axis in word["axes"]}
-    return LabeledArray(arrays[key], **axes) if axes else arrays[key]
+    if axes:
+        return LabeledArray.owning(arrays[key], axes)
+    arrays[key].setflags(write=False)
+    return arrays[key]
 
 
 def _tuples(value: Any) -> Any:

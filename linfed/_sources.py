@@ -1,0 +1,56 @@
+"""Source of each local module as Python read it, since a file may change after its import.
+
+The key of a stored cell (`linfed.sweeps.code_key`) is a hash of files, but the code that runs is the one that was
+imported. Python keeps neither the source nor the time of an import. ``import linfed`` therefore reads the files of the
+local modules that are already imported, and adds a finder to `sys.meta_path` that reads those which follow.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+from linfed._package import FOLDER
+
+SOURCES: dict[str, bytes] = {}
+"""Source of each imported module of linfed and of the user, by the name of the module."""
+
+PYTHON = tuple(f"{os.path.dirname(path)}{os.sep}" for path in (os.__file__, os.path.realpath(os.__file__)))
+"""Folder of the standard library, as it is imported and without links."""
+
+PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+"""Names of the folders of installed packages."""
+
+
+def is_installed(file: str) -> bool:
+    """Return whether a file belongs to Python or to an installed package."""
+    return file.startswith(PYTHON) or any(name in file for name in PACKAGES)
+
+
+class SourceFinder:
+    """Finder that reads the source of the modules that `PathFinder` finds, before they are executed."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return the same as `PathFinder`."""
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None:
+            _read(name, spec.origin)
+        return spec
+
+
+def _read(name: str, file: str | None) -> None:
+    if file and file.endswith(".py") and (not is_installed(file) or file.startswith(str(FOLDER))):
+        with suppress(OSError):
+            SOURCES[name] = Path(file).read_bytes()
+
+
+if PathFinder in sys.meta_path:
+    sys.meta_path.insert(sys.meta_path.index(PathFinder), SourceFinder)
+for _name, _module in list(sys.modules.items()):
+    _read(_name, getattr(_module, "__file__", None))

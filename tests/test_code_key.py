@@ -1,0 +1,486 @@
+"""The key of the code: which edits change it, which do not, and when a sweep with a store is refused."""
+
+import functools
+import importlib
+import importlib.metadata
+import os
+import py_compile
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import scipy
+
+import linfed
+import linfed as lf
+from linfed import _sources
+from linfed.cells.smallest_size import SmallestSize
+from linfed.sweeps import code_key
+from linfed.sweeps.code_key import check_loaded, code_digest, source_digests
+from tests.helpers import assert_one_line
+
+FILES = {
+    "own_cell.py": '''"""A module of the user."""
+import functools, importlib, runpy, sys
+from dataclasses import dataclass
+import aside, registers
+import packed
+import inner.below as below
+import compiled
+import archived
+from inner import *
+from base import Base
+from profile import stretch
+
+FACTOR = 2
+
+def scaled(x, power=1):
+    """Return a product."""
+    return FACTOR * x**power  # here
+
+@dataclass(frozen=True)
+class Own(Base):
+    n: int = 1
+
+    def run(self):
+        from late import later
+        if self.n > 100:
+            import later_still
+        sys.modules["looked_up"].f(), importlib.import_module("by_name"), runpy.run_path("script.py")
+        return {"value": scaled(self.n)}
+
+def unused():
+    return aside.f()
+
+if __name__ == "__main__":
+    print(FACTOR)
+''',
+    "base.py": "import looked_up\n\nclass Base:\n    K = 1\n    def shifted(self):\n        return self.K\n",
+    "aside.py": "def f(x=1):\n    return x\n",
+    "registers.py": "import aside\naside.K = 1\n",
+    "inner/__init__.py": "__all__ = ['starred']\n__all__ += ['starred_too']\nfrom . import relative\n",
+    "inner/below.py": "def deep():\n    return 1\n",
+    "inner/relative.py": "K = 1\n",
+    "inner/starred.py": "K = 1\n",
+    "inner/starred_too.py": "K = 1\n",
+    "packed/__init__.py": "import importlib\n\ndef get():\n    return importlib.import_module('.lazy', __name__)\n",
+    "packed/lazy.py": "K = 1\n",
+    "looked_up.py": "def f():\n    return 1\n",
+    "late.py": "later = 1\n",  # not imported before the cell runs
+    "later_still.py": "K = 1\n",
+    "by_name.py": "K = 1\n",
+    "script.py": "K = 1\n",
+    "profile.py": "def stretch(x):\n    return x\n",  # a name of Python's own
+    "main_block.py": "if __name__ == '__main__':\n    LATE = 1\n\ndef f():\n    return LATE\n",
+}
+COUNTS = [
+    ("own_cell.py", "FACTOR = 2", "FACTOR = 3"),
+    ("own_cell.py", "power=1", "power=2"),
+    ("own_cell.py", "FACTOR * x", "FACTOR + x"),
+    ("own_cell.py", "scaled(self.n)", "scaled(self.n + 0)"),
+    ("own_cell.py", "return aside.f()", "return None"),  # whole files count
+    ("own_cell.py", "FACTOR = 3", "FACTOR = 3\nMORE = 1"),
+    ("base.py", "K = 1", "K = 2"),
+    ("base.py", "return self.K", "return 2 * self.K"),
+    ("aside.py", "x=1", "x=2"),
+    ("registers.py", "K = 1", "K = 2"),
+    ("inner/__init__.py", "from . import relative", "from . import relative\nK = 1"),
+    ("inner/below.py", "return 1", "return 2"),
+    *((f"inner/{name}.py", "K = 1", "K = 2") for name in ("relative", "starred", "starred_too")),
+    ("packed/lazy.py", "K = 1", "K = 2"),
+    ("looked_up.py", "return 1", "return 2"),
+    ("late.py", "later = 1", "later = 2"),
+    *((f"{name}.py", "K = 1", "K = 2") for name in ("later_still", "by_name", "script")),
+    ("profile.py", "return x", "return x + 1"),
+]
+COUNTS_NOT = [
+    ("own_cell.py", "# here", "# there"),
+    ("own_cell.py", "Return a product", "Multiply"),
+    ("own_cell.py", "FACTOR * x", "FACTOR   *   x"),
+    ("own_cell.py", "A module of the user", "A module"),
+    ("own_cell.py", "print(FACTOR)", "print(1)"),
+    ("own_cell.py", "FACTOR = 2", "FACTOR = 2\n'''The factor.'''"),
+    ("base.py", "class Base:", "class Base:\n    '''A class.'''"),
+    ("main_block.py", "LATE = 1", "LATE = 2"),  # which nothing imports
+]
+EXPERIMENT = """
+from dataclasses import dataclass
+
+SUMMARY = "an experiment"
+SECTION = "FedRep"
+HEADLINES = ({"claim": "it falls"},)
+PICTURES = {"": 1400}
+REDUCED = {"runs": {"without": lambda row: ("curve",)}}
+SIZES = (1, 2)
+
+@dataclass(frozen=True)
+class Point:
+    n: int = 1
+
+    def run(self):
+        return {"value": self.n * len(SIZES)}
+
+def cells(quick):
+    return [Point(n) for n in SIZES]
+
+def plot(tables):
+    from drawings import draw
+
+CLAIMS = [
+    ("a", "b"),
+]
+
+def claims(tables):
+    return CLAIMS
+
+if __name__ == "__main__":
+    START = 1
+    print(cells(True))
+"""
+
+
+def write(path, text):
+    """Write a file that Python imports anew, whatever the clock says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    importlib.invalidate_caches()
+    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
+        compiled.unlink()
+
+
+def edit(path, old, new):
+    assert old in path.read_text()
+    write(path, path.read_text().replace(old, new))
+
+
+def compile_to(path, text):
+    path.with_suffix(".txt").write_text(text)
+    py_compile.compile(path.with_suffix(".txt"), cfile=path, doraise=True)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of modules of the user, whose imports are undone afterwards."""
+    before = dict(sys.modules)
+    for name in FILES:
+        monkeypatch.delitem(sys.modules, Path(name).parts[0].removesuffix(".py"), raising=False)
+        write(tmp_path / name, FILES[name])
+    compile_to(tmp_path / "compiled.pyc", "K = 1")
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr("archived.py", "K = 1")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "archive.zip"), *sys.path])
+    yield tmp_path
+    for name in sys.modules.keys() - before.keys():
+        del sys.modules[name]
+
+
+def digest_of(name, *classes):
+    module = importlib.import_module(name)
+    return code_digest([getattr(module, one) for one in classes])
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_the_edits_that_count(counts, folder):
+    for name, old, new in COUNTS if counts else COUNTS_NOT:
+        before = digest_of("own_cell", "Own")
+        edit(folder / name, old, new)
+        assert (digest_of("own_cell", "Own") != before) is counts, (name, old)
+
+
+@pytest.mark.parametrize("imported", [True, False])
+def test_modules_without_source_count_by_their_bytes(imported, folder):
+    """Imported within a function, they count before they are imported."""
+    if not imported:
+        edit(folder / "own_cell.py", "import compiled\nimport archived", "def f():\n    import compiled, archived")
+    first = digest_of("own_cell", "Own")
+    compile_to(folder / "compiled.pyc", "K = 2")
+    second = digest_of("own_cell", "Own")
+    with zipfile.ZipFile(folder / "archive.zip", "w") as archive:
+        archive.writestr("archived.py", "K = 2")
+    assert len({first, second, digest_of("own_cell", "Own")}) == 3
+
+
+EDITS = [
+    ("an experiment", "one more experiment"),
+    ('"FedRep"', '"FLUTE"'),
+    ("it falls", "it rises"),
+    ("1400", "2070"),
+    ("curve", "path"),
+    ("for n in SIZES", "for n in (1, 2, 3)"),
+    ("from drawings import draw", "return tables"),
+    ('("a", "b"),', '("a", "c"),'),
+    ("return CLAIMS", "return ()"),
+    ("print(cells(True))", "print(cells(False))"),
+    ("START = 1", "START = 2"),
+    ("SIZES = (1, 2)", "SIZES = (1, 2, 3)"),
+    ("len(SIZES)", "len(SIZES) + 1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("uses", "counted"),
+    [
+        ("", []),
+        ("cells", ["for n in SIZES"]),
+        ("CLAIMS", ['("a", "b"),']),
+        ("START", ["START = 1", "print(cells(True))", "for n in SIZES"]),  # the main block as a whole, and its names
+    ],
+)
+def test_an_experiment_counts_without_what_chooses_and_judges_cells(uses, counted, folder):
+    """Unless code that counts uses it."""
+    text = EXPERIMENT.replace("len(SIZES)}", f"len(SIZES), 'used': lambda: {uses or None}}}")
+    path = folder / "small_experiment.py"
+    for old, new in EDITS:
+        write(path, text)
+        before = digest_of("small_experiment", "Point")
+        edit(path, old, new)
+        assert (digest_of("small_experiment", "Point") != before) is (old in [*counted, "SIZES = (1, 2)", "len(SIZES)"])
+
+
+def test_an_experiment_counts_as_a_whole_if_another_file_imports_it_and_in_a_record(folder):
+    write(folder / "small_experiment.py", EXPERIMENT)
+    write(folder / "other.py", "import small_experiment\n\nclass Cell:\n    pass\n")
+    point, cells = importlib.import_module("small_experiment").Point, importlib.import_module("small_experiment").cells
+    other = importlib.import_module("other").Cell
+
+    def keys():
+        return code_digest([point]), code_digest([other, point]), source_digests([cells])["experiment"]
+
+    before = keys()
+    edit(folder / "small_experiment.py", "return CLAIMS", "return None")
+    assert [one == two for one, two in zip(before, keys(), strict=True)] == [True, False, False]
+
+
+def test_functions_and_what_partials_hold_count(folder):
+    from linfed.system.description import describe
+
+    own = importlib.import_module("own_cell")
+    values = (functools.partial(own.scaled, 1), (own.unused,), {"a": own.Own}, own.Own())
+    owners = [describe(value).owners for value in values]
+    before = [code_digest(one) for one in owners]
+    edit(folder / "own_cell.py", "FACTOR * x", "FACTOR + x")
+    assert not set(before) & {code_digest(one) for one in owners}
+
+
+def test_the_versions_of_packages_count_whether_they_are_imported_or_not(folder, monkeypatch):
+    """A cell may import a package only when it runs; an upgrade must not leave its stored rows."""
+    code_key._version.cache_clear()
+    assert code_key._version("scipy") == scipy.__version__
+    assert code_key._version("PIL").lower().startswith("pillow ")  # its distribution has another name
+    assert code_key._version("no_such_package") == ""
+    before = digest_of("own_cell", "Own")
+    edit(folder / "late.py", "later = 1", "later = 1\ndef f():\n    import PIL")
+    second = digest_of("own_cell", "Own")
+    monkeypatch.setattr(code_key, "_version", lambda name: "2" if name == "PIL" else "1")
+    assert len({before, second, digest_of("own_cell", "Own")}) == 3
+    assert code_key._user_files([sys.modules["own_cell"].Own])[1] == {"PIL"}
+
+
+def test_a_module_beside_the_packages_that_belongs_to_none_counts_by_its_file(folder):
+    write(folder / "site-packages" / "loose.py", "K = 1\n")
+    sys.path.append(str(folder / "site-packages"))
+    edit(folder / "late.py", "later = 1", "import loose")
+    before = digest_of("own_cell", "Own")
+    edit(folder / "site-packages" / "loose.py", "K = 1", "K = 2")
+    assert digest_of("own_cell", "Own") != before
+
+
+# --- linfed's own files ----------------------------------------------------------------------------------------------
+
+
+def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
+    package = tmp_path / "linfed"
+    shipped = "_shipped/experiments/toy.py"  # which counts where a cell is of it
+    files = ("data/batch.py", "figures/style.py", "plotting/panels.py", "search/tuning.py", "commands/show.py", shipped)
+    for name in (*files, "cli.py", "__init__.py"):
+        write(package / name, "x = 1\n")
+    monkeypatch.setattr(code_key, "FOLDER", package)
+    changes = (
+        ("data/batch.py", "x = 1  # said\n", False),
+        ("data/batch.py", '"""Said."""\nx = 1\n', False),
+        ("data/batch.py", "x = 2\n", True),
+        ("search/tuning.py", "x = 2\n", True),
+        ("figures/style.py", "x = 2\n", False),
+        ("plotting/panels.py", "x = 2\n", False),
+        ("cli.py", "x = 2\n", False),
+        ("commands/show.py", "x = 2\n", False),
+        (shipped, "x = 2\n", False),
+        ("data/new.py", "x = 2\n", True),
+    )
+    for name, text, counts in changes:
+        before = code_digest([]), source_digests([])
+        write(package / name, text)
+        assert ((code_digest([]), source_digests([])) != before) is counts, (name, text)
+
+
+def test_every_module_that_runs_while_a_cell_is_computed_counts():
+    """A module that moves into a subpackage that does not count would keep stale cells."""
+    problem, data = lf.SharedRepresentation(n_clients=4, dim=3, rank=1), lf.FreshSamples(n_samples=3)
+    tuned = lf.Tuned(base=lf.FedRep(rank=1, step_size=1.0), grid={"step_size": (1e-3, 1.0, 1e3)}, trials=2)
+    run = lf.Run(algorithm=lf.FedRep(rank=1, step_size=0.5), problem=problem, data=data, rounds=3, trials=2)
+    level = lf.below("subspace_distance", 0.5)
+    cells = [
+        replace(run, algorithm=tuned),
+        replace(run, data=lf.FixedSamples(n_samples=3)),
+        SmallestSize(base=run, path="data.n_samples", reaches=level, lower=2, upper=8, trials=8, batch=4),
+    ]
+    package, files = Path(linfed.__file__).parent, set()
+
+    def note(frame, event, _):
+        if event == "call":
+            files.add(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        for cell in cells:
+            cell.run()
+    finally:
+        sys.setprofile(None)
+    executed = {name for name in files if name.startswith(f"{package}{os.sep}")} - {_sources.__file__}  # it imports
+    counted = {file.path for file in code_key._own_files().values()}
+    assert {"search/tuning.py", "tables/grid.py"} <= {Path(one).relative_to(package).as_posix() for one in executed}
+    assert executed <= counted
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+def refused(owners, *fragments):
+    assert_one_line(lambda: check_loaded(owners), ["store= cannot save results of", *fragments])
+
+
+@pytest.mark.parametrize("swept_before", [True, False])
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("own_cell.py", "FACTOR * x", "FACTOR + x"),
+        ("own_cell.py", "FACTOR = 2", "FACTOR = 3"),
+        ("own_cell.py", "power=1", "power=2"),
+        ("base.py", "K = 1", "K = 2"),
+        ("aside.py", "return x", "return x + 1"),
+    ],
+)
+def test_a_file_that_has_changed_since_it_was_imported_is_refused(name, old, new, swept_before, folder):
+    """What runs is the old code, whose rows must not get the key of the new one."""
+    own = importlib.import_module("own_cell")
+    if swept_before:
+        check_loaded([own.Own])
+    edit(folder / name, "\n", "  # a comment\n")
+    check_loaded([own.Own])
+    edit(folder / name, old, new)
+    refused([own.Own], f"{Path(name).stem!r}", repr(str(folder / name)), "has changed since it was imported", "reload")
+    importlib.reload(sys.modules[Path(name).stem])
+    check_loaded([own.Own])
+
+
+def test_no_clock_is_asked(folder):
+    """A module written by a notebook is newer than the process, and the clock of a file server may differ."""
+    for seconds in (0, 2**32 - 1):
+        for name in FILES:
+            os.utime(folder / name, (seconds, seconds))
+        own = importlib.import_module("own_cell")
+        check_loaded([own.Own])
+        os.utime(folder / "own_cell.py")
+        check_loaded([own.Own])
+
+
+def test_a_module_that_was_imported_before_linfed_is_refused_too(tmp_path):
+    write(tmp_path / "early.py", "class Early:\n    k = 1\n")
+    code = (
+        "import early, pathlib\n"
+        "from linfed.sweeps.code_key import check_loaded\n"
+        "pathlib.Path('early.py').write_text('class Early:\\n    k = 2\\n')\n"
+        "check_loaded([early.Early])\n"
+    )
+    done = run_code(["-c", code], tmp_path)
+    assert "results of 'early'" in done.stderr.splitlines()[-1]
+
+
+def run_code(arguments, folder):
+    environment = {**os.environ, "PYTHONPATH": str(Path(linfed.__file__).parents[1])}
+    return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, env=environment)
+
+
+def test_linfed_that_has_changed_since_it_was_imported_is_refused(monkeypatch):
+    check_loaded([])
+    monkeypatch.setitem(code_key.SOURCES, "linfed.data.batch", b"other = 1\n")
+    refused([], "'linfed.data.batch'", "has changed since it was imported; restart Python")
+
+
+def test_a_file_that_has_gone_is_refused(folder):
+    own = importlib.import_module("own_cell")
+    (folder / "aside.py").unlink()
+    assert_one_line(lambda: code_digest([own.Own]), ["store= requires the source file of 'aside'", "has none"])
+
+
+class Other:
+    """What replaces methods."""
+
+    def step(self, *_):
+        raise NotImplementedError
+
+
+def given(*_):
+    raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Mine:
+    """A cell of this module."""
+
+    def run(self):
+        return {"value": 1}
+
+
+REPLACED = [
+    (lf.FedRep, "step", given),
+    (lf.FedRep, "step", lambda *_: None),
+    (lf.FedRep, "step", functools.wraps(lf.FedRep.step)(lambda *_: None)),
+    (lf.FedRep, "step", functools.partialmethod(Other.step)),
+    (lf.FedRep, "rank", property(given)),
+    (lf.Algorithm, "step", staticmethod(given)),
+    (lf.State, "anything", classmethod(given)),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "value"), REPLACED)
+def test_a_method_of_linfed_that_was_replaced_is_refused(kind, name, value, monkeypatch):
+    monkeypatch.setattr(kind, name, value, raising=False)
+    refused([], f"{kind.__name__}'>: its method {name} was replaced", f"{__name__!r}", "define a subclass")
+
+
+def test_a_method_of_the_user_may_come_from_a_file_that_counts(folder, monkeypatch):
+    own, aside = importlib.import_module("own_cell"), importlib.import_module("aside")
+    monkeypatch.setattr(own.Own, "run", aside.f)
+    check_loaded([own.Own])
+    monkeypatch.setattr(own.Own, "run", given)
+    refused([own.Own], "its method run was replaced by code of the module", repr(__name__))
+    monkeypatch.setattr(sys.modules["base"].Base, "shifted", Mine.run)
+    refused([own.Own], "replaced")
+    check_loaded([Mine])
+
+
+def test_a_script_that_replaces_a_method_and_a_prompt_are_refused(tmp_path):
+    """Without a file, nothing would count of the code."""
+    code = (
+        "import linfed as lf\n"
+        "lf.FedRep.step = lambda self, state, batch, rng: state\n"
+        "run = lf.Run(algorithm=lf.FedRep(rank=1, step_size=0.5), data=lf.FreshSamples(4), rounds=1,\n"
+        "             problem=lf.SharedRepresentation(n_clients=4, dim=3, rank=1))\n"
+        "lf.sweep([run], store='store')\n"
+    )
+    (tmp_path / "script.py").write_text(code)
+    for arguments in (["script.py"], ["-c", code]):
+        done = run_code(arguments, tmp_path)
+        assert done.stderr.splitlines()[-1].startswith("ValueError: store= cannot save results of <class")
+        assert "its method step was replaced by code of the module '__main__'" in done.stderr
+
+
+def test_without_the_source_of_linfed_a_store_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(code_key, "FOLDER", tmp_path / "archive.zip" / "linfed")
+    fragments = ["store= requires the source files of linfed", "omit store="]
+    assert_one_line(lambda: lf.sweep([Mine()], store=tmp_path), fragments)
+    assert lf.sweep([Mine()])["value"] == 1

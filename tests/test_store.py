@@ -1,9 +1,11 @@
 """The store: what names a cell, what is believed of its file, and what a sweep takes from it."""
 
 import functools
+import hashlib
 import importlib
 import json
 import os
+import pkgutil
 import shutil
 import sys
 import threading
@@ -18,7 +20,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import linfed
 import linfed as lf
+from linfed._values import Configuration, EqualByValue
 from linfed.cells.run import Part
 from linfed.errors import WriteError
 from linfed.sweeps.scheduler import run_cells
@@ -153,6 +157,30 @@ def test_different_values_have_different_texts(one, other):
     assert describe(one).text != describe(other).text
 
 
+def test_a_description_is_the_same_everywhere():
+    """On every machine, in every process, and wherever a class of linfed stands."""
+    array = np.arange(3, dtype="<i4")
+    content = hashlib.sha256(b"<i4 [3] \0\0\0\0\1\0\0\0\2\0\0\0").hexdigest()
+    assert describe((lf.FreshSamples(5), 0.5, {"b": None, "a": array})).text == (
+        '{"tuple":[{"fields":{"n_samples":5},"is":"linfed.FreshSamples"},{"float":"0x1.0000000000000p-1"},'
+        '{"dict":[["b",null],["a",{"array":"' + content + '","of":"<i4","scalar":false,"shape":[3]}]]}]}'
+    )
+    names = [cls.__qualname__ for cls in configurations()]
+    assert len(names) == len({*names}) > 80
+
+
+def configurations():
+    """Return the classes of linfed whose objects can be part of a configuration."""
+    for module in pkgutil.walk_packages(linfed.__path__, "linfed."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    bases, found = [Configuration, EqualByValue, lf.GivenSamples], set()
+    for base in bases:
+        found.add(base)
+        bases += base.__subclasses__()
+    return [cls for cls in found if cls.__module__.startswith("linfed.")]
+
+
 def test_what_cannot_be_told_from_others_is_refused(tmp_path):
     def inner():
         pass
@@ -210,6 +238,17 @@ def own_cells(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     yield cells
     sys.modules.pop("own_cell", None)
+
+
+def test_cells_of_an_earlier_version_are_computed_again_and_named_once(tmp_path):
+    cells = [Square(number) for number in range(3)]
+    assert ran(cells, tmp_path) == 3
+    for path in tmp_path.glob("*.cell"):
+        path.rename(tmp_path / path.name.replace(".2.cell", ".cell"))
+    with pytest.warns(lf.StoreWarning, match=r"3 cells of an earlier version .*can be deleted") as caught:
+        assert ran(cells, tmp_path) == 3
+    assert len(caught) == 1
+    assert ran(cells, tmp_path) == 0  # nothing is missing, and nothing is said
 
 
 def test_keep_takes_the_newest_that_other_code_computed_and_says_so(own_cells, tmp_path):
@@ -731,9 +770,13 @@ class Noted(Square):
         return [UserWarning(f"{len(done)} cells of {sum(row['value'] for _, table in done for row in table.rows)}")]
 
 
+class Annotated(Noted):
+    notes = staticmethod(lambda done: Noted.notes(done))
+
+
 def test_a_class_of_cells_warns_of_its_rows_once(tmp_path):
-    with pytest.warns(UserWarning, match=r"^2 cells of 13$") as caught:
-        lf.sweep([Noted(2), Square(9), Noted(3)], store=tmp_path)
+    with pytest.warns(UserWarning, match=r"^5 cells of 119$") as caught:
+        lf.sweep([Noted(2), Square(9), Noted(3), Annotated(4), Annotated(3)], store=tmp_path)
     assert (len(caught), caught[0].filename) == (1, __file__)
     with pytest.warns(UserWarning, match=r"^2 cells of 13$"):
         lf.sweep([Noted(2), Noted(3)], store=tmp_path)

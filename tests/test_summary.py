@@ -1,10 +1,15 @@
 """Tables for a paper: the statistic and its interval, diverged trials, what is bold, and the three formats."""
 
+import re
+
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import example, given
 
 import linfed as lf
 from linfed.statistics import mean_interval, median_interval
+from linfed.tables.escaping import latex, markdown, one_line
 
 
 def table(**changes):
@@ -154,3 +159,82 @@ def test_the_mean_has_students_interval():
     found = mean_interval(values, confidence=0.9)
     assert found == pytest.approx((values.mean(), interval.low, interval.high))
     assert mean_interval([3.0]) == (3.0, -np.inf, np.inf)
+
+
+# --- texts of any characters -------------------------------------------------------------------------------------
+
+SPECIAL = "\\`*[]<>|~$&_^%#{}!-+=\"'()@:;,.\n\r\t\u2028\x0b\x00 "
+odd_texts = st.text(st.sampled_from(SPECIAL) | st.characters(exclude_categories=["Cs"]), max_size=12)
+EXAMPLES = (
+    "m^2",
+    "a~b",
+    "[0.1, 0.3]",
+    "*",
+    "two\nlines",
+    "a\\|b",
+    "&amp;",
+    "__x__",
+    "[a](b)",
+    "~~x~~",
+    "$x$ and $y$",
+    "",
+)
+
+
+def with_examples(test):
+    for text in EXAMPLES:
+        test = example(text)(test)
+    return given(odd_texts)(test)
+
+
+@with_examples
+def test_markdown_prints_the_text_itself(text):
+    reader = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    tokens = reader.parse(f"| x {markdown(text)} x | y |\n| --- | --- |\n| {markdown(text)} | z |\n")
+    cells = [token.children for token in tokens if token.type == "inline"]
+    shown = ["".join(part.content for part in cell) for cell in cells]
+    assert [part.type for cell in cells for part in cell if part.type != "text" and part.type != "text_special"] == []
+    assert shown == [one_line(f"x {text} x") if one_line(text) else "x  x", "y", one_line(text), "z"]
+
+
+def printed_by_latex(text):
+    """Return what LaTeX prints; every special character must be part of a known command."""
+    names = {"textbackslash": "\\", "textasciicircum": "^", "textasciitilde": "~", "textless": "<", "textgreater": ">"}
+    names["textbar"] = "|"
+    known = re.compile(r"\\(text[a-z]+)\{\}|\\([{}&%$#_])|(\{\})(?=[*\[])|([^\\{}&%$#_^~<>|])")
+    out, end = "", 0
+    for found in known.finditer(text):
+        assert found.start() == end, text
+        command, escaped, group, plain = found.groups()
+        out += names[command] if command else "" if group else escaped or plain
+        end = found.end()
+    assert end == len(text), text
+    return out
+
+
+@with_examples
+def test_latex_prints_the_text_itself(text):
+    assert printed_by_latex(latex(text)) == one_line(text)
+    assert not latex(text).startswith(("[", "*"))
+
+
+@with_examples
+def test_a_summary_of_any_words_has_its_rows_and_cells(text):
+    pytest.importorskip("jinja2")
+    metric = f"error {text.replace('//', '')}".rstrip("/").replace("\0", "")
+    keys = [(text, text + "'"), (text + "'", text)]
+    rows = [{"a": a, "b": b, "n": n, metric: np.arange(8.0)} for a, b in keys for n in (text, "other")]
+    found = lf.Table(rows).summarize(metric, rows=("a", "b"), columns="n")
+    columns = 2 + len({text, "other"})
+    *lines, empty, note = found.to_markdown().split("\n")
+    assert (len(lines), empty) == (2 + len(keys), "")
+    assert [len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in lines] == [columns + 1] * len(lines)
+    assert note.startswith("error")
+    tex = found.to_latex().split("\n")
+    inner = tex[tex.index(r"\toprule") + 1 : tex.index(r"\bottomrule")]
+    inner.remove(r"\midrule")
+    assert len(inner) == 1 + len(keys)
+    for line in inner:
+        assert line.endswith(r" \\")
+        assert not line.startswith(("[", "*"))
+        assert len(re.findall(r"(?<!\\)&", line)) == columns - 1

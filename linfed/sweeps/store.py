@@ -32,10 +32,13 @@ from linfed.system.files import replacing
 from linfed.tables.grid import Cell, checked_cells, plain
 from linfed.tables.table import Table
 
-FORMAT = 1
-"""Version of the file format."""
+FORMAT = 2
+"""Version of the file format and of the keys."""
 
-SUFFIX = ".cell"
+ANY_FORMAT = ".cell"
+"""End of the name of a cell's file of any version."""
+
+SUFFIX = f".{FORMAT}{ANY_FORMAT}"
 
 DIGITS = 12
 """Number of digits of the code's hash in a file's name."""
@@ -228,6 +231,11 @@ class Store:
         ------
         WriteError
             If the folder cannot be written.
+
+        Warns
+        -----
+        StoreWarning
+            If the folder contains cells of an earlier version of linfed, which are not read.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         probe = self.folder / f".{uuid.uuid4().hex}{SUFFIX}.probe"
@@ -235,14 +243,22 @@ class Store:
             file.write(b"")
         now = probe.stat().st_mtime  # of the clock that dates the other files
         probe.unlink()
-        for path in self.folder.glob(f".*{SUFFIX}.*"):
+        for path in self.folder.glob(f".*{ANY_FORMAT}.*"):
             with suppress(OSError):
                 if now - path.stat().st_mtime > STALE:
                     path.unlink()
+        if earlier := [name for name in self._names(ANY_FORMAT) if not name.endswith(SUFFIX)]:
+            warnings.warn(
+                f"{self!r}: {len(earlier)} cells of an earlier version of linfed (such as {min(earlier)!r}) are not "
+                "read, because the keys of cells have changed; the files can be deleted",
+                StoreWarning,
+                stacklevel=2,
+            )
 
-    def _names(self) -> set[str]:
+    def _names(self, suffix: str = SUFFIX) -> set[str]:
+        """Return the names of the files of cells."""
         try:
-            return {entry.name for entry in os.scandir(self.folder) if entry.name.endswith(SUFFIX)}
+            return {entry.name for entry in os.scandir(self.folder) if entry.name.endswith(suffix)}
         except OSError:  # the folder has been deleted
             return set()
 

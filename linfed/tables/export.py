@@ -19,6 +19,7 @@ from linfed.figures import html as page
 from linfed.numerics.quantiles import quantiles
 from linfed.system.extras import import_optional
 from linfed.system.files import named_file, replacing
+from linfed.tables.escaping import one_line
 from linfed.tables.grid import Row
 from linfed.tables.labeled_array import LabeledArray
 
@@ -268,4 +269,4 @@ def _brief(value: Any) -> str:
         if array.dtype.kind == "U":
             return ", ".join(f"{count} {word}" for word, count in Counter(array.tolist()).most_common(SHOWN_WORDS))
         return f"{quantiles(array)[0]:.4g}" if array.dtype.kind in "fiu" else short_repr(array)
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else one_line(str(value))

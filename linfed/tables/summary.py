@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from linfed._names import axis_label
 from linfed._types import Array
 from linfed._values import check_fields, converted
 from linfed.statistics.intervals import mean_interval, median_interval
 from linfed.system.extras import import_optional
+from linfed.tables.escaping import latex, markdown, one_line
 
 STATISTICS = {"median": median_interval, "mean": mean_interval}
 """Functions of the trials' values that return a statistic with its 95 % confidence interval."""
@@ -86,12 +88,15 @@ class Summary:
     @property
     def note(self) -> str:
         """Sentence that explains the entries, for a caption."""
+        return self._explained(one_line(self.metric))
+
+    def _explained(self, metric: str) -> str:
         counts = sorted({entry.trials for entry in self.entries.values()})
         trials = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         open_ends = any(math.isinf(end) for entry in self.entries.values() for end in (entry.low, entry.high))
         few = "; an end is infinite if trials are too few or diverge" if open_ends else ""
         return (
-            f"{self.metric.replace('_', ' ')}: {self.statistic} over {trials} trials [confidence interval of level "
+            f"{axis_label(metric)}: {self.statistic} over {trials} trials [confidence interval of level "
             f"0.95]; bold: the {self.best} value of the column, if its interval overlaps no other{few}."
         )
 
@@ -114,12 +119,13 @@ class Summary:
 
     def to_markdown(self) -> str:
         """Return the table in Markdown, with `note` below it."""
-        lines = [[_escaped(word, "|") for word in self._head()]]
+        lines = [[markdown(word) for word in self._head()]]
         lines.append(["---"] * len(lines[0]))
         for row in self._keys(0):
             texts = [f"**{_text(one, False)}**" if one and one.best else _text(one, False) for one in self._line(row)]
-            lines.append([*(_escaped(_key(value), "|") for value in row), *texts])
-        return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", self.note])
+            lines.append([*(markdown(_key(value)) for value in row), *texts])
+        note = self._explained(markdown(self.metric))
+        return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", note])
 
     def to_latex(self, **options: Any) -> str:
         r"""Return the table in LaTeX, with the rules of the package booktabs (extra ``tables``).
@@ -140,9 +146,9 @@ class Summary:
         texts, bold = [], []
         for row in self._keys(0):
             line = self._line(row)
-            texts.append([*(_escaped_latex(_key(value)) for value in row), *(_text(entry, True) for entry in line)])
+            texts.append([*(latex(_key(value)) for value in row), *(_text(entry, True) for entry in line)])
             bold.append([""] * len(row) + ["bfseries:;boldmath:;" if entry and entry.best else "" for entry in line])
-        titles = [_escaped_latex(title) for title in self._head()]
+        titles = [latex(title) for title in self._head()]
         styled = pandas.DataFrame(texts).style.hide(axis="index")
         styled.apply(lambda _: np.array(bold, dtype=object), axis=None)
         styled.format_index(lambda number: titles[number], axis=1)
@@ -206,7 +212,7 @@ def _diverged(entry: Entry) -> str:
     return f", {entry.diverged} of {entry.trials} diverged" if entry.diverged else ""
 
 
-def _text(entry: Entry | None, latex: bool) -> str:
+def _text(entry: Entry | None, in_latex: bool) -> str:
     """Return an entry as text: three digits of the statistic, and its interval with the same decimals."""
     if entry is None:
         return ""
@@ -215,15 +221,7 @@ def _text(entry: Entry | None, latex: bool) -> str:
     shared = 0 if power in PLAIN_POWERS else power
     decimals = max(0, 2 + shared - power)
     estimate, low, high = (f"{value / 10.0**shared:.{decimals}f}" for value in entry[:3])
-    if not latex:
+    if not in_latex:
         return f"{estimate} [{low}, {high}]{f' x 1e{shared}' if shared else ''}{_diverged(entry)}"
     factor = rf" \cdot 10^{{{shared}}}" if shared else ""
     return rf"${estimate}\ [{low}, {high}]{factor}$".replace("inf", r"\infty") + _diverged(entry)
-
-
-def _escaped(text: str, special: str) -> str:
-    return "".join(f"\\{one}" if one in special else one for one in text)
-
-
-def _escaped_latex(text: str) -> str:
-    return _escaped(text.replace("\\", r"\textbackslash "), "&%$#_{}")

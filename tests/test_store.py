@@ -770,9 +770,13 @@ class Noted(Square):
         return [UserWarning(f"{len(done)} cells of {sum(row['value'] for _, table in done for row in table.rows)}")]
 
 
+class Annotated(Noted):
+    notes = staticmethod(lambda done: Noted.notes(done))
+
+
 def test_a_class_of_cells_warns_of_its_rows_once(tmp_path):
-    with pytest.warns(UserWarning, match=r"^2 cells of 13$") as caught:
-        lf.sweep([Noted(2), Square(9), Noted(3)], store=tmp_path)
+    with pytest.warns(UserWarning, match=r"^5 cells of 119$") as caught:
+        lf.sweep([Noted(2), Square(9), Noted(3), Annotated(4), Annotated(3)], store=tmp_path)
     assert (len(caught), caught[0].filename) == (1, __file__)
     with pytest.warns(UserWarning, match=r"^2 cells of 13$"):
         lf.sweep([Noted(2), Noted(3)], store=tmp_path)

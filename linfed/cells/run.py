@@ -25,7 +25,7 @@ from linfed.simulation.results import Result
 from linfed.simulation.run import format_identical, simulate, simulate_job, simulate_trials
 from linfed.simulation.status import Status
 from linfed.tables.export import format_diverged
-from linfed.tables.grid import Row
+from linfed.tables.grid import Cell, Row
 from linfed.tables.labeled_array import LabeledArray
 from linfed.tables.table import Table
 
@@ -121,16 +121,16 @@ class Run(ByValue):
         return type(self).run is Run.run and not tuned and self.cost > 1.0
 
     @staticmethod
-    def notes(done: Sequence[tuple[Run, Table]]) -> list[Warning]:
-        """Return warnings about runs and their rows: tuned on test samples, diverged, at an edge, identical trials."""
-        rows = [row for _, table in done for row in table.rows]
-        found: list[Warning] = []
-        if any(isinstance(run.algorithm, Tuned) and run.algorithm.reuses_test(run.data) for run, _ in done):
+    def notes(done: Sequence[tuple[Cell, Table]]) -> list[Warning]:
+        """Return the warnings of a sweep: tuned on test samples, diverged, at the edge of a grid, identical trials."""
+        rows, found = [row for _, table in done for row in table.rows], list[Warning]()
+        runs = [(cell, table) for cell, table in done if isinstance(cell, Run)]
+        if any(isinstance(run.algorithm, Tuned) and run.algorithm.reuses_test(run.data) for run, _ in runs):
             found.append(ValidationWarning(REUSED))
         if diverged := format_diverged(rows):
             found.append(diverged_warning(diverged))
-        identical = (format_identical(run.data, _metrics(row)) for run, table in done for row in table.rows)
-        return [*found, *edge_notes(rows), *(UserWarning(note) for note in dict.fromkeys(identical) if note)]
+        identical = [format_identical(run.data, _metrics(row)) for run, table in runs for row in table.rows]
+        return [*found, *edge_notes(done), *(UserWarning(note) for note in dict.fromkeys(identical) if note)]
 
     def _row(self, result: Result) -> Row:
         """Return the columns for a result."""
@@ -184,8 +184,9 @@ def _owned_names(metrics: Any) -> Any:
     return tuple(metrics) if is_several(metrics) else metrics
 
 
-def edge_notes(rows: Sequence[Row]) -> list[Warning]:
+def edge_notes(done: Sequence[tuple[Cell, Table]]) -> list[Warning]:
     """Return a warning if the chosen values of tuned hyper-parameters are at the edge of their grids."""
+    rows = [row for _, table in done for row in table.rows]
     edges = [str(row["at_grid_edge"]) for row in rows if row.get("at_grid_edge")]
     if not edges:
         return []

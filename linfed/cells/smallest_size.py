@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -33,7 +33,6 @@ from linfed.simulation.participation import n_participants
 from linfed.statistics.crossings import ThresholdSearch, crossing_of, replicates_of
 from linfed.tables.grid import Cell, Row, at_path, changed, check_path, checked_cells
 from linfed.tables.labeled_array import LabeledArray
-from linfed.tables.table import Table
 
 ROUND = "round"
 """Path that stands for the number of rounds, which a single run is enough to find."""
@@ -63,6 +62,7 @@ class SmallestSize(Configuration):
     divides = True
     keeps_parts = True  # a search with another level or budget reuses the runs
     overrides_fields = True  # the row has the step size, and the predicted size
+    notes = staticmethod(edge_notes)
 
     base: Any
     path: str
@@ -181,11 +181,6 @@ class SmallestSize(Configuration):
         """Run the search, one batch of trials at a time, and return its row."""
         row = self._rounds() if self.path == ROUND else self._sizes()
         return row | self._predicted(row) if self.predicted else row
-
-    @staticmethod
-    def notes(done: Sequence[tuple[SmallestSize, Table]]) -> list[Warning]:
-        """Return a warning if tuned values are at the edge of their grids."""
-        return edge_notes([row for _, table in done for row in table.rows])
 
     def _rounds(self) -> dict[str, Any]:
         """Search over the rounds of a single run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from linfed.checks import check_bool
@@ -143,15 +143,12 @@ def sweep(
     return table
 
 
-def _notes(cells: Sequence[Cell], tables: Sequence[Table | None]) -> Iterator[Warning]:
-    """Yield the warnings about the cells and their tables that their classes have, in the function ``notes``."""
-    done: dict[Callable[[list[tuple[Cell, Table]]], list[Warning]], list[tuple[Cell, Table]]] = {}
-    for cell, table in zip(cells, tables, strict=True):
-        notes = getattr(type(cell), "notes", None)
-        if callable(notes) and table is not None:
-            done.setdefault(notes, []).append((cell, table))
-    for notes, pairs in done.items():
-        yield from notes(pairs)
+def _notes(cells: Sequence[Cell], tables: Sequence[Table | None]) -> list[Warning]:
+    """Return the warnings that the classes of cells give in their function ``notes``."""
+    done = [(cell, table) for cell, table in zip(cells, tables, strict=True) if table is not None]
+    functions = dict.fromkeys(getattr(type(cell), "notes", None) for cell, _ in done)
+    found = [note for notes in functions if callable(notes) for note in notes(done)]
+    return list({(type(note), str(note)): note for note in found}.values())
 
 
 def format_failures(done: SweepOutcome) -> str:

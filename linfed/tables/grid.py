@@ -28,7 +28,7 @@ class Cell(Protocol):
     - ``cost``, a number: cells with a larger cost start first, and the progress bar counts costs;
     - ``divides = True``, if ``run()`` calls `linfed.run_parts`, and ``keeps_parts = True``, if the parts stay in the
       store when the cell is finished;
-    - ``notes(done)``, a static function that returns a list of warnings, given the (cell, table) pairs of a sweep;
+    - ``notes(done)``, a static function that returns a list of warnings, given all (cell, table) pairs of a sweep;
     - ``overrides_fields = True``, if rows may have columns with names of fields.
     """
 

@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from contextlib import closing, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -178,7 +179,7 @@ class _Sweep:
         """Compute cells, the most expensive ones first."""
         for index in missing:
             _check(self.cells[index], index)
-        if self.store is not None:
+        if self.store is not None and not self.options.recompute:  # it is prepared already
             self.store.prepare()
         costs = {index: cost_of(self.cells[index]) for index in missing}
         self.wanted.extend(sorted(missing, key=lambda index: -costs[index]))
@@ -371,7 +372,7 @@ def _in_thread(function: Callable[[], T]) -> Generator[Sequence[Cell], list[Row]
             end.set_exception(error if error in raised else _sendable(error))
         asks.put(end)
 
-    threading.Thread(target=call, daemon=True).start()
+    threading.Thread(target=copy_context().run, args=(call,), daemon=True).start()
     try:
         while not isinstance(asked := asks.get(), Future):
             try:

@@ -1,5 +1,6 @@
 """The store: what names a cell, what is believed of its file, and what a sweep takes from it."""
 
+import contextvars
 import functools
 import hashlib
 import importlib

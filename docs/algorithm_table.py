@@ -13,7 +13,7 @@ import numpy as np
 
 import linfed as lf
 from linfed.data.sources import Sizes
-from linfed.prediction.table import ENTRIES
+from linfed.prediction.dispatch import LAWS
 from linfed.report.markdown import table
 from linfed.simulation.engines import ENGINES, EngineQuery, obstacle
 
@@ -55,7 +55,7 @@ def for_classes() -> str:
 def row(kind: type[lf.Algorithm]) -> tuple[str, ...]:
     """Return the row of an algorithm."""
     algorithm = with_required(kind)
-    predicted = dict.fromkeys(name for entry in ENTRIES if kind in entry.algorithms for name in entry.predicted)
+    predicted = dict.fromkeys(name for law in LAWS if kind in law.algorithms for name in law.gives)
     sent = " / ".join(dict.fromkeys(floats(kind)))
     return (
         f"`lf.{kind.__name__}`",

@@ -637,8 +637,8 @@ MUTATIONS = {
     "prediction/averaging.py": [
         Mutation(
             "a window among whole models",
-            "np.min(algorithm.model_share) < 1",
-            "np.max(algorithm.model_share) < 1",
+            "np.min(share) < 1",
+            "np.max(share) < 1",
             "predict_averaging:known",
         ),
         Mutation(
@@ -794,6 +794,10 @@ MUTATIONS = {
             "report:outcome",
         ),
         Mutation("a thousand in powers of ten", "if 1000 <= abs", "if 1000 < abs", "scoreboard:thousands"),
+    ],
+    "prediction/law.py": [
+        Mutation("the next law predicts another kind of run", "if law.or_next:", "if True:", "predict:missing"),
+        Mutation("a law whose formulas fail ends the search", "if law.or_next:", "if False:", "predict:missing"),
     ],
     "prediction/dispatch.py": [
         Mutation(

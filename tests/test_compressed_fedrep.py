@@ -303,8 +303,8 @@ LARGER = lf.UnderParameterized(n_clients=40, dim=30, gap=4.0, gap_after=2)
         (compressed(), PROBLEM, None, "no prediction of the distance"),
         (compressed(kept_share=None, levels=3), PROBLEM, None, "for levels = 3"),
         (compressed(), PROBLEM, lf.FixedSamples(8), "for FixedSamples"),
-        (compressed(), LARGER, None, "ground truth of rank k"),
-        (compressed(heads=lf.GradientHeads()), PROBLEM, None, "exact heads"),
+        (compressed(), LARGER, None, "for a ground truth of rank 30 and rank = 2"),
+        (compressed(heads=lf.GradientHeads()), PROBLEM, None, "for heads = GradientHeads("),
     ],
 )
 def test_what_cannot_be_predicted_is_named(algorithm, problem, data, words):

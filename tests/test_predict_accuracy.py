@@ -14,14 +14,14 @@ import references as ref
 import scipy.stats
 
 import linfed as lf
-from linfed.prediction import laws
+from linfed.prediction.fedrep_rounds import GradientDescentHeads, Means, SecondOrder
 
 RUNS = 400
 
 TOLERANCES = {
-    "second order": (laws.SECOND_ORDER, "the median within 5 % and the band within 10 %", 1.05, 1.1),
-    "means": (laws.MEANS, "1 to 15 % below the median", 1.15, None),
-    "gradient heads": (laws.GRADIENT_HEADS, "the median of runs within 10 %", 1.1, None),
+    "second order": (SecondOrder, "the median within 5 % and the band within 10 %", 1.05, 1.1),
+    "means": (Means, "1 to 15 % below the median", 1.15, None),
+    "gradient heads": (GradientDescentHeads, "the median of runs within 10 %", 1.1, None),
 }
 """Law, words of its range, and the factors by which median and band may be off."""
 

@@ -868,6 +868,29 @@ def test_runs_spread_over_too_many_decades_are_one_line():
         lf.theory.second_order_evolution(W, step_size=step, rounds=20_000, **sizes)
 
 
+TINY = {"dim": 8, "n_samples": 8, "step_size": 0.5}
+
+
+@pytest.mark.usefixtures("few_points")
+@pytest.mark.parametrize("noise_std", [1e-80, 1e-99, 1e-120, 1e-155, (1e-100,) * 6 + (1e-90,) * 6])
+def test_noise_below_the_range_of_floating_point_is_one_line(noise_std):
+    """The step size is far below its edge: the message must not blame it."""
+    words = [f"noise_std = {np.max(noise_std):.3g} is too small", "1e-75", "0 or larger"]
+    assert_one_line(lambda: lf.theory.second_order_floor(normal(12, 2), noise_std=noise_std, **TINY), words)
+    if noise_std == 1e-99:
+        some = {"delta": 0.5, "rounds": 1200, "noise_std": noise_std}
+        assert_one_line(lambda: lf.theory.second_order_evolution(normal(12, 2), **some, **TINY), words)
+
+
+@pytest.mark.usefixtures("few_points")
+def test_noise_within_the_range_of_floating_point_has_its_floor():
+    one, ten, none = (lf.theory.second_order_floor(normal(12, 2), noise_std=s, **TINY) for s in (1e-72, 1e-71, 0.0))
+    assert ten.distance == pytest.approx(10 * one.distance, rel=1e-9)
+    assert none.distance == 0
+    from_truth = lf.theory.second_order_evolution(normal(12, 2), delta=0.0, rounds=3, noise_std=0.1, **TINY)
+    assert (from_truth.distance[1:] > 0.001).all()
+
+
 @pytest.mark.parametrize("scale", [1e-170, 1.0, 1e150])
 def test_the_largest_eigenpair_of_small_and_large_matrices(scale):
     A = normal(3, 2, 2, 50)

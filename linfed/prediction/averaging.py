@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from linfed._types import Array
 from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
-from linfed.algorithms.parts.base import State
+from linfed.algorithms.parts.base import Algorithm, State
 from linfed.algorithms.parts.step_size import one_step
 from linfed.checks import short_repr
 from linfed.data.explicit import normal_equations
-from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
+from linfed.data.samples import FreshSamples, GivenSamples
 from linfed.data.sources import draw_fixed
 from linfed.errors import NoPredictionError
-from linfed.prediction.prediction import Asked, Prediction, Quantity
-from linfed.simulation.engines import draws_factors
+from linfed.prediction.conditions import drawn_samples
+from linfed.prediction.law import Law, Run, no_representation
+from linfed.prediction.prediction import Quantity
 from linfed.simulation.job import Job
 from linfed.simulation.metrics import client_risks
 from linfed.theory.averaging import fedavg_fixed_point, fedavg_iteration_matrix, seen_directions
@@ -32,8 +33,6 @@ from linfed.theory.mean_square import (
     spectral_radius,
 )
 from linfed.theory.partial_participation import fedavg_stationary_covariance
-
-NO_B = "no prediction of the distance is available for one-layer {}, which learns no representation B"
 
 MEAN = "asymptotically exact for the distance from the limit; full participation"
 
@@ -61,79 +60,140 @@ COARSE, FINE, ONE = 1e-4, 1e-8, 1e-9
 """Tolerances of a mean-square rate far from the edge and near it, and the rounding error allowed in a rate of 1."""
 
 
-def of_averaging(job: Job, algorithm: Averaging) -> Prediction:
-    """Predict floor, rate, stability edge and best step size, in mean square if p < n."""
-    name = type(algorithm).__name__
-    _check(job, algorithm, name)
-    step = one_step(algorithm.step_size, f"predictions of {name} require", NoPredictionError)
-    everybody = job.sizes.participants == job.sizes.n_clients
-    runs: list[OneTrial] = []
+def one_layer(run: Run[Averaging]) -> str:
+    """Require a model of one layer."""
+    return "" if run.algorithm.rank is None else f"for rank = {run.algorithm.rank}: the model must have one layer"
 
-    def trials() -> list[OneTrial]:
-        if not runs:
-            runs.extend(_trials(job, algorithm))
-        return runs
 
-    def each(measure: Callable[[OneTrial], float], source: str, validity: str) -> Callable[[], Quantity]:
-        return lambda: Quantity(np.array([measure(one) for one in trials()]), source, validity)
+def no_fine_tuning(run: Run[Averaging]) -> str:
+    """Require the server's model at the end."""
+    tuned = run.algorithm.fine_tune
+    return "" if tuned is None else f"for fine_tune = {short_repr(tuned)}: use None"
 
-    def rate() -> Quantity:
-        found = np.array([one.rate(step, FINE) for one in trials()])
-        if everybody:
-            return Quantity(found, RATES.get(type(algorithm), "theory.fedavg_rate"), MEAN)
-        means = sorted(one.mean_rate(step) for one in trials())
+
+def full_gradients(run: Run[Averaging]) -> str:
+    """Require gradients of all samples."""
+    epochs = run.algorithm.local_epochs
+    return "" if epochs is None else f"for local_epochs = {epochs}: gradients must be full"
+
+
+def samples_of_one_model(run: Run[Averaging]) -> str:
+    """Require fixed samples that can be drawn again."""
+    if isinstance(run.job.data, FreshSamples):
+        return "for FreshSamples (theory.single_model_floor bounds the risk of every single model)"
+    return drawn_samples(run)
+
+
+def drawn_participants(run: Run[Averaging]) -> str:
+    """Require participants that are drawn at random."""
+    given = not run.everybody and not isinstance(run.job.participation, int | float)
+    return "for given participants; use a share or a count" if given else ""
+
+
+def whole_models(run: Run[Averaging]) -> str:
+    """Require FedSCAVAR without windows."""
+    share = run.algorithm.model_share if isinstance(run.algorithm, FedSCAVAR) else 1.0
+    return f"for model_share = {short_repr(share)}: it must be 1" if np.min(share) < 1 else ""
+
+
+def everybody_in_a_cycle(run: Run[Averaging]) -> str:
+    """Require full participation for a limit cycle."""
+    p, n = run.job.sizes.participants, run.job.sizes.n_clients
+    why = "its mean square has not been derived; the mean's stability edge is only an upper bound"
+    return "" if run.everybody else f"for {p} of {n} participants: {why}"
+
+
+PLAIN = (one_layer, no_fine_tuning, full_gradients, samples_of_one_model, drawn_participants)
+
+
+class FixedPoint(Law[Run[Averaging]]):
+    """Floor, rate, stability edge and best step size at the fixed point, in mean square if p < n."""
+
+    algorithms: ClassVar[tuple[type[Algorithm], ...]] = (FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR)
+    runs = "one layer, fixed or given samples, full gradients"
+    gives = ("floor", "rate", "stability_edge", "best_step")
+    name = "fixed point"
+    validity = "one layer, full gradients, fixed samples"
+    range = "exact for these samples; with partial participation, in mean square over participants"
+    conditions = (*PLAIN, whole_models)
+    limit, rate_source = "theory.fedavg_fixed_point", "theory.fedavg_rate"
+
+    def __init__(self, run: Run[Averaging]) -> None:
+        super().__init__(run)
+        self.step = one_step(run.algorithm.step_size, f"predictions of {self.subject} require", NoPredictionError)
+        if isinstance(run.algorithm, CORRECTED):
+            self.limit, self.rate_source = "the pooled least squares", "theory.scaffold_iteration_matrix"
+        self.source = self.limit if run.everybody else "theory.mean_square_rate"
+
+    @classmethod
+    def run_of(cls, job: Job) -> Run[Averaging]:
+        """Return the run of a job."""
+        assert isinstance(job.algorithm, Averaging)
+        return Run(job, job.algorithm)
+
+    @cached_property
+    def trials(self) -> list[OneTrial]:
+        """Normal equations of every trial."""
+        weighted, p = self.run.algorithm.weights == "samples", self.run.job.sizes.participants
+        found = []
+        for X, y, counts, weights in samples_of_trials(self.run.job):
+            A, b = normal_equations(X[0], y[0], counts[0])
+            found.append(OneTrial(self.run.algorithm, A, b, weights if weighted else None, p))
+        return found
+
+    def curves(self) -> str:
+        """Return that there is no distance."""
+        return no_representation(f"one-layer {self.subject}")
+
+    def floor(self) -> Quantity:
+        """Return the mean risk at the limit."""
+        job, values = self.run.job, []
+        if job.problem is None:
+            raise NoPredictionError("the risk requires a ground truth: give problem=")
+        for truth, one in zip(self.run.truths(), self.trials, strict=True):
+            one.check_stable(self.step)
+            risk = float(client_risks(State(S=one.end(self.step, job.rounds)[None, None]), truth).mean())
+            rows = one.spread(self.step)
+            shaped = np.square(job.problem.design.root_apply(rows.T)).sum(axis=(-2, -1))
+            values.append(risk + 0.5 * float(np.mean(shaped)))
+        return Quantity(np.array(values), self.limit, "exact on average, for these samples", "risk")
+
+    def rate(self) -> Quantity:
+        """Return the factor per round, in root mean square if p < n."""
+        found = np.array([one.rate(self.step, FINE) for one in self.trials])
+        if self.run.everybody:
+            return Quantity(found, self.rate_source, MEAN)
+        means = sorted(one.mean_rate(self.step) for one in self.trials)
         rates = f"{means[0]:.4g}" + (f" to {means[-1]:.4g}" if means[-1] > means[0] else "")
         return Quantity(found, "theory.mean_square_rate", SQUARE.format(rates))
 
-    def floor() -> Quantity:
-        if job.problem is None:
-            raise NoPredictionError("the risk requires a ground truth: give problem=")
-        values = []
-        for trial, one in enumerate(trials()):
-            truth = job.problem.truth(job.seed, [trial])
-            one.check_stable(step)
-            risk = float(client_risks(State(S=one.end(step, job.rounds)[None, None]), truth).mean())
-            rows = one.spread(step)
-            shaped = np.square(job.problem.design.root_apply(rows.T)).sum(axis=(-2, -1))
-            values.append(risk + 0.5 * float(np.mean(shaped)))
-        return Quantity(np.array(values), SOURCES[type(algorithm)], "exact on average, for these samples", "risk")
+    def stability_edge(self) -> Quantity:
+        """Return the step size at which the rate is 1."""
+        valid = MEAN_EDGE if self.run.everybody else SQUARE_EDGE
+        return Quantity(np.array([one.edge for one in self.trials]), self.source, valid)
 
-    source = SOURCES[type(algorithm)] if everybody else "theory.mean_square_rate"
-    wanders = not everybody and not _settles(algorithm, job.sizes.n_clients)
-    quantities: dict[str, Asked] = {
-        "rate": rate,
-        "floor": floor,
-        "stability_edge": each(lambda one: one.edge, source, MEAN_EDGE if everybody else SQUARE_EDGE),
-        "best_step": each(
-            lambda one: one.best, source, SPREADS if wanders else MEAN_EDGE if everybody else SQUARE_EDGE
-        ),
-    }
-    return Prediction(
-        law="cycle" if isinstance(algorithm, FedRolex) else "fixed point",
-        source=source,
-        validity="one layer, full gradients, fixed samples",
-        rounds=np.arange(job.rounds + 1),
-        _curves=NO_B.format(name),
-        _quantities=quantities,
-    )
+    def best_step(self) -> Quantity:
+        """Return the step size of the smallest rate."""
+        wanders = not self.run.everybody and not _settles(self.run.algorithm, self.run.job.sizes.n_clients)
+        valid = SPREADS if wanders else MEAN_EDGE if self.run.everybody else SQUARE_EDGE
+        return Quantity(np.array([one.best for one in self.trials]), self.source, valid)
 
 
-SOURCES: dict[type[Averaging], str] = {
-    FedAvg: "theory.fedavg_fixed_point",
-    FedProx: "theory.fedavg_fixed_point",
-    FedVARP: "theory.fedavg_fixed_point",
-    ClusterFedVARP: "theory.fedavg_fixed_point",
-    SCAFFOLD: "the pooled least squares",
-    FedSCAVAR: "the pooled least squares",
-    FedRolex: "theory.fedrolex_cycle",
-}
-"""Source of the limit of each algorithm."""
+class Cycle(FixedPoint):
+    """The same at the limit cycle of FedRolex's windows."""
 
-RATES: dict[type[Averaging], str] = {
-    **dict.fromkeys((SCAFFOLD, FedSCAVAR), "theory.scaffold_iteration_matrix"),
-    FedRolex: "theory.fedrolex_cycle",
-}
+    algorithms = (FedRolex,)
+    name = "cycle"
+    range = "exact for these samples, for the limit cycle of the windows"
+    conditions = (*PLAIN, everybody_in_a_cycle)
+    limit = rate_source = "theory.fedrolex_cycle"
+
+
+AVERAGING: tuple[type[Law[Run[Averaging]]], ...] = (FixedPoint, Cycle)
+"""All laws of averaging algorithms."""
+
 CORRECTED = (SCAFFOLD, FedSCAVAR)
+"""Algorithms with control variates, whose runs end at the pooled least squares."""
 
 
 def _settles(algorithm: Averaging, n_clients: int) -> bool:
@@ -141,46 +201,6 @@ def _settles(algorithm: Averaging, n_clients: int) -> bool:
     if isinstance(algorithm, ClusterFedVARP):
         return algorithm.n_clusters == n_clients
     return isinstance(algorithm, (*CORRECTED, FedVARP))
-
-
-def _check(job: Job, algorithm: Averaging, name: str) -> None:
-    """Raise unless the run can be predicted."""
-    some = job.sizes.participants < job.sizes.n_clients
-    if algorithm.rank is not None:
-        raise NoPredictionError(
-            f"no prediction of {name} is available for rank = {algorithm.rank}: the model must have one layer"
-        )
-    if algorithm.fine_tune is not None:
-        raise NoPredictionError(
-            f"no prediction of {name} is available for fine_tune = {short_repr(algorithm.fine_tune)}: use None"
-        )
-    if algorithm.local_epochs is not None:
-        raise NoPredictionError(
-            f"no prediction of {name} is available for local_epochs = {algorithm.local_epochs}: gradients must be full"
-        )
-    check_fixed_samples(job, name, " (theory.single_model_floor bounds the risk of every single model)")
-    if some and not isinstance(job.participation, int | float):
-        raise NoPredictionError(f"no prediction of {name} is available for given participants; use a share or a count")
-    if isinstance(algorithm, FedRolex) and some:
-        raise NoPredictionError(
-            f"FedRolex with {job.sizes.participants} of {job.sizes.n_clients} participants is not supported: "
-            "its mean square has not been derived; the mean's stability edge is only an upper bound"
-        )
-    if isinstance(algorithm, FedSCAVAR) and np.min(algorithm.model_share) < 1:
-        raise NoPredictionError(
-            f"no prediction of FedSCAVAR is available for model_share = "
-            f"{short_repr(algorithm.model_share)}: it must be 1"
-        )
-
-
-def check_fixed_samples(job: Job, name: str, hint: str = "") -> None:
-    """Raise unless the samples are fixed and can be drawn again."""
-    if isinstance(job.data, FreshSamples):
-        raise NoPredictionError(f"no prediction of {name} is available for FreshSamples{hint}")
-    if isinstance(job.data, FixedSamples) and draws_factors(job.data, job.sizes.n_clients, job.sizes.dim):
-        raise NoPredictionError(
-            f"no prediction of {name} is available for in_law = True: its fixed point requires drawn samples"
-        )
 
 
 class OneTrial:
@@ -341,13 +361,6 @@ class OneTrial:
             lambda log: self.rate(float(np.exp(log))), bounds=(low, high), method="bounded", options={"xatol": 1e-3}
         )
         return float(np.exp(found.x))
-
-
-def _trials(job: Job, algorithm: Averaging) -> Iterator[OneTrial]:
-    """Yield the normal equations of every trial."""
-    for X, y, counts, weights in samples_of_trials(job):
-        A, b = normal_equations(X[0], y[0], counts[0])
-        yield OneTrial(algorithm, A, b, weights if algorithm.weights == "samples" else None, job.sizes.participants)
 
 
 def samples_of_trials(job: Job) -> Iterator[tuple[Array, Array, Array, Array]]:

@@ -19,7 +19,8 @@ from linfed.checks import short_repr
 from linfed.data.samples import FreshSamples
 from linfed.errors import NoPredictionError
 from linfed.numerics.linalg import qr_positive
-from linfed.problems import Problem, Truth
+from linfed.prediction.law import Run
+from linfed.problems import Truth
 from linfed.problems.designs import is_gaussian
 from linfed.simulation.job import Job
 from linfed.simulation.loop import first_state
@@ -65,13 +66,19 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class FedRepRun:
+class FedRepRun(Run[FedRep]):
     """Run of FedRep to be predicted; its step sizes count `scale` times."""
 
-    job: Job
-    algorithm: FedRep
-    problem: Problem
     scale: float = 1.0
+
+    @classmethod
+    def of(cls, job: Job) -> FedRepRun:
+        """Return the run of a job, or raise a NoPredictionError for options without predictions."""
+        assert isinstance(job.algorithm, FedRep)
+        run = cls(job, job.algorithm)
+        if run.algorithm.split or run.algorithm.whiten is not None:
+            raise NoPredictionError("no prediction is available for split = True or a whitened gradient")
+        return run
 
     @property
     def exact(self) -> bool:

@@ -1,65 +1,44 @@
-"""The function `predict`, which selects the prediction for a run."""
+"""The function `predict`, which asks the laws of an algorithm for the prediction of a run."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, overload
+from typing import overload
 
-import numpy as np
-
-from linfed.algorithms.averaging import SCAFFOLD, ClusterFedVARP, FedAvg, FedProx, FedRolex, FedSCAVAR, FedVARP
 from linfed.algorithms.averaging.base import Averaging
-from linfed.algorithms.baselines.local_only import LocalOnly
-from linfed.algorithms.baselines.oracle import Oracle
-from linfed.algorithms.one_round.empirical_risk import BurerMonteiro
-from linfed.algorithms.one_round.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
 from linfed.algorithms.parts.base import Algorithm
-from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
 from linfed.algorithms.personal.base import PersonalModels
-from linfed.algorithms.representation.altmin import AltMin
-from linfed.algorithms.representation.compressed_fedrep import CompressedFedRep
-from linfed.algorithms.representation.fedrep import FedRep
-from linfed.algorithms.representation.flute import FLUTE
-from linfed.algorithms.representation.private_fedrep import PrivateFedRep
 from linfed.checks import short_repr
-from linfed.data.samples import Data, FixedSamples, FreshSamples
+from linfed.data.samples import Data, FixedSamples
 from linfed.errors import NoPredictionError
 from linfed.numerics.streams import Seed
-from linfed.prediction import averaging, fedrep, others, personal
+from linfed.prediction.averaging import AVERAGING
+from linfed.prediction.fedrep import FEDREP
+from linfed.prediction.flute import FreshTruncation, Truncation
+from linfed.prediction.law import Law, Run, first_prediction, table
+from linfed.prediction.others import LeastSquares, Minimiser, SpectralFloor, TrueSubspace
+from linfed.prediction.personal import PERSONAL
 from linfed.prediction.prediction import Prediction
 from linfed.prediction.simplest import simplest
-from linfed.prediction.table import ENTRIES, table
 from linfed.problems import Problem
 from linfed.simulation.job import Job, checked_job
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
 from linfed.system.memory import check_fits
 
-PERSONAL: tuple[type[Algorithm], ...] = (Ditto, APFL, PFedMe, PerFedAvg, L2GD)
-
-LAWS: dict[type[Algorithm], Callable[[Job, Any], Prediction]] = {
-    FedRep: fedrep.predicted,
-    PrivateFedRep: fedrep.predicted,
-    CompressedFedRep: fedrep.predicted,
-    FLUTE: others.of_flute,
-    **dict.fromkeys((FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR, FedRolex), averaging.of_averaging),
-    **dict.fromkeys(PERSONAL, personal.of_personal),
-    **dict.fromkeys((MethodOfMoments, UStatistic, TwoReplica, LocalGram), others.of_spectral),
-    **dict.fromkeys((AltMin, BurerMonteiro), others.of_minimiser),
-    LocalOnly: others.of_local_only,
-    Oracle: others.of_oracle,
-}
-"""Function that predicts runs of each algorithm."""
-
-FEDREP: tuple[type[Algorithm], ...] = (FedRep, PrivateFedRep, CompressedFedRep)
-
-UNEQUAL = (*FEDREP, LocalOnly, Oracle)
-"""Algorithms whose predictions use one number of fresh samples for each client."""
-
-HETEROGENEOUS = (*UNEQUAL, FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedSCAVAR, FedRolex, *PERSONAL)
-"""Algorithms whose predictions use given samples, or one noise level for each client."""
+LAWS: tuple[type[Law[Run[Algorithm]]], ...] = (
+    *FEDREP,
+    Minimiser,
+    FreshTruncation,
+    Truncation,
+    *AVERAGING,
+    *PERSONAL,
+    SpectralFloor,
+    LeastSquares,
+    TrueSubspace,
+)
+"""All laws, in the order in which they are asked and shown."""
 
 METHODS = ("initial_state", "step", "estimate", "finish")
 """Methods that define what an algorithm computes: a subclass that overrides one of them has no prediction."""
@@ -141,7 +120,7 @@ def predict(
     simulating it.
 
     The method of moments draws its samples, at a cost of O(n m d^2), and ``lf.AtDistance(delta)`` has no cost.
-    Predicted quantities for each kind of run::
+    Predicted quantities for each kind of run, of which the first that fits applies::
 
         {table}
 
@@ -203,22 +182,21 @@ def predict(
             f"no prediction is available for {job.sizes.classes} classes: predictions require regression"
         )
     _check_size(job)
-    kind = type(algorithm)
-    base = next((supported for supported in kind.__mro__ if supported in LAWS), None)
-    if base is None or any(getattr(kind, name, None) is not getattr(base, name, None) for name in METHODS):
-        names = dict.fromkeys(each.__name__ for entry in ENTRIES for each in entry.algorithms)
-        raise NoPredictionError(
-            f"no prediction is available for algorithm = {short_repr(algorithm)}, only for {', '.join(names)}"
-        )
-    if base not in HETEROGENEOUS and np.ndim(getattr(job.problem, "noise_std", 0.0)):
-        raise NoPredictionError(f"no prediction of {base.__name__} is available for clients with different noise_std")
-    if base not in UNEQUAL and isinstance(job.data, FreshSamples) and job.data.unequal:
-        raise NoPredictionError(
-            f"no prediction of {base.__name__} is available for clients with different numbers of fresh samples"
-        )
-    found = LAWS[base](job, job.algorithm)
+    laws = laws_for(job.algorithm)
+    found = first_prediction(laws[0].run_of(job), laws)
     return replace(found, trials=None if trials is None and job.trials == 1 else job.trials)
 
 
+def laws_for(algorithm: Algorithm) -> list[type[Law[Run[Algorithm]]]]:
+    """Return the laws of an algorithm, or raise a NoPredictionError."""
+    kind = type(algorithm)
+    known = dict.fromkeys(each for law in LAWS for each in law.algorithms)
+    base = next((each for each in kind.__mro__ if each in known), None)
+    if base is None or any(getattr(kind, name, None) is not getattr(base, name, None) for name in METHODS):
+        names = ", ".join(each.__name__ for each in known)
+        raise NoPredictionError(f"no prediction is available for algorithm = {short_repr(algorithm)}, only for {names}")
+    return [law for law in LAWS if issubclass(base, law.algorithms)]
+
+
 if predict.__doc__:  # none with python -OO
-    predict.__doc__ = predict.__doc__.replace("{table}", textwrap.indent(table(), " " * 8).strip())
+    predict.__doc__ = predict.__doc__.replace("{table}", textwrap.indent(table(LAWS), " " * 8).strip())

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from linfed._types import Array
-from linfed.algorithms.parts.base import State
+from linfed.algorithms.parts.base import Algorithm, State
 from linfed.algorithms.parts.step_size import one_step
 from linfed.algorithms.personal import APFL, L2GD, Ditto, PerFedAvg, PFedMe
 from linfed.algorithms.personal.base import PersonalModels
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.sources import everybody
 from linfed.errors import NoPredictionError
-from linfed.prediction.averaging import check_fixed_samples, samples_of_trials
-from linfed.prediction.prediction import Asked, Prediction, Quantity
+from linfed.prediction.averaging import samples_of_trials
+from linfed.prediction.conditions import all_participate, drawn_samples
+from linfed.prediction.law import Law, Run, no_representation
+from linfed.prediction.prediction import Quantity
 from linfed.simulation.job import Job
 from linfed.simulation.metrics import client_risks
 from linfed.theory.mixing import MOST_ROWS, l2gd_stationary_models
 
-SOURCE = "the fixed point of the round, an affine map"
 VALID = "exact; full participation, full gradients, fixed samples"
-MIXED, MIXED_VALID = "theory.l2gd_stationary_models", f"mean over the coins, up to n d = {MOST_ROWS}; {VALID}"
 
 TINY = 1e-10
 """Distance from 1 of the eigenvalues in directions that no sample of a client sees."""
@@ -50,38 +51,66 @@ class Round(NamedTuple):
     served: Array
 
 
-def of_personal(job: Job, algorithm: PersonalModels) -> Prediction:
-    """Predict the floor and the rate of a personalised algorithm with full participation."""
-    name = type(algorithm).__name__
-    check_fixed_samples(job, name)
-    if job.sizes.participants < job.sizes.n_clients:
-        raise NoPredictionError(
-            f"no prediction of {name} is available for {job.sizes.participants} of {job.sizes.n_clients} participants: "
-            "all clients must participate"
-        )
-    if isinstance(algorithm, APFL) and algorithm.mix_step_size is not None:
-        raise NoPredictionError(
-            f"no prediction of APFL is available for mix_step_size = {algorithm.mix_step_size:g}: the mix must be fixed"
-        )
-    if isinstance(algorithm, L2GD) and algorithm.coins is not None:
-        raise NoPredictionError("no prediction of L2GD is available for given coins: leave coins= out")
-    step = one_step(algorithm.step_size, f"predictions of {name} require", NoPredictionError)
-    source, valid = (MIXED, MIXED_VALID) if isinstance(algorithm, L2GD) else (SOURCE, VALID)
-    found: list[End] = []
+def fixed_mix(run: Run[PersonalModels]) -> str:
+    """Require APFL with a fixed mix."""
+    size = run.algorithm.mix_step_size if isinstance(run.algorithm, APFL) else None
+    return "" if size is None else f"for mix_step_size = {size:g}: the mix must be fixed"
 
-    def ends() -> list[End]:
-        if not found:
-            found.extend(_ends(job, algorithm, step))
+
+def drawn_coins(run: Run[PersonalModels]) -> str:
+    """Require L2GD with coins that are drawn."""
+    given = isinstance(run.algorithm, L2GD) and run.algorithm.coins is not None
+    return "for given coins: leave coins= out" if given else ""
+
+
+class PersonalFixedPoint(Law[Run[PersonalModels]]):
+    """Floor and rate of a personalised algorithm, at the fixed point of a round."""
+
+    algorithms: ClassVar[tuple[type[Algorithm], ...]] = (Ditto, APFL, PFedMe, PerFedAvg)
+    runs = "fixed or given samples, all clients participate"
+    gives = ("floor", "rate")
+    name = "fixed point"
+    source, validity = "the fixed point of the round, an affine map", VALID
+    conditions = (drawn_samples, all_participate, fixed_mix, drawn_coins)
+
+    def __init__(self, run: Run[PersonalModels]) -> None:
+        super().__init__(run)
+        self.step = one_step(run.algorithm.step_size, f"predictions of {self.subject} require", NoPredictionError)
+
+    @classmethod
+    def run_of(cls, job: Job) -> Run[PersonalModels]:
+        """Return the run of a job."""
+        assert isinstance(job.algorithm, PersonalModels)
+        return Run(job, job.algorithm)
+
+    @cached_property
+    def ends(self) -> list[End]:
+        """Ends of every trial."""
+        found = []
+        for X, y, counts, _ in samples_of_trials(self.run.job):
+            found.append(self.end(ExplicitBatch(X, y, active=everybody(*counts.shape), counts=counts)))
         return found
 
-    def floor() -> Quantity:
-        if job.problem is None:
+    def end(self, batch: ExplicitBatch) -> End:
+        """Return the end of a trial with these samples."""
+        algorithm = self.run.algorithm
+        affine = next(affine for kind, affine in ROUNDS.items() if isinstance(algorithm, kind))
+        return _limit(affine(algorithm, batch, self.step))
+
+    def curves(self) -> str:
+        """Return that there is no distance."""
+        return no_representation(self.subject)
+
+    def floor(self) -> Quantity:
+        """Return the mean risk of the served predictors."""
+        if self.run.job.problem is None:
             raise NoPredictionError("the risk requires a ground truth: give problem=")
         values = []
-        for trial, (served, rate, covariance) in enumerate(ends()):
+        for truth, (served, rate, covariance) in zip(self.run.truths(), self.ends, strict=True):
             if rate >= 1.0:
-                raise NoPredictionError(f"step_size = {step:g} is too large: {name} diverges with rate {rate:.4g}")
-            truth = job.problem.truth(job.seed, [trial])
+                raise NoPredictionError(
+                    f"step_size = {self.step:g} is too large: {self.subject} diverges with rate {rate:.4g}"
+                )
             risk = float(client_risks(State(S=served[None]), truth).mean())
             if covariance is not None:
                 root = truth.design.root_apply(np.eye(served.shape[1]))
@@ -89,40 +118,34 @@ def of_personal(job: Job, algorithm: PersonalModels) -> Prediction:
                 spread = np.trace(roots @ covariance @ roots.mT, axis1=-2, axis2=-1)
                 risk += 0.5 * float(spread.mean())
             values.append(risk)
-        return Quantity(np.array(values), source, valid, "risk")
+        return Quantity(np.array(values), self.source, self.validity, "risk")
 
-    quantities: dict[str, Asked] = {
-        "floor": floor,
-        "rate": lambda: Quantity(np.array([end.rate for end in ends()]), source, valid),
-    }
-    return Prediction(
-        law="fixed point",
-        source=source,
-        validity=valid,
-        rounds=np.arange(job.rounds + 1),
-        _curves=f"no prediction of the distance is available for {name}, which learns no representation B",
-        _quantities=quantities,
-    )
+    def rate(self) -> Quantity:
+        """Return the factor per round."""
+        return Quantity(np.array([end.rate for end in self.ends]), self.source, self.validity)
 
 
-def _ends(job: Job, algorithm: PersonalModels, step: float) -> Iterator[End]:
-    """Yield the ends of every trial."""
-    for X, y, counts, _ in samples_of_trials(job):
-        batch = ExplicitBatch(X, y, active=everybody(*counts.shape), counts=counts)
-        if isinstance(algorithm, L2GD):
-            yield _mixed(algorithm, batch, step)
-        else:
-            yield _limit(ROUNDS[type(algorithm)](algorithm, batch, step))
+class MeanOverCoins(PersonalFixedPoint):
+    """The same for L2GD, in the mean over its coins."""
+
+    algorithms = (L2GD,)
+    runs = f"fixed or given samples, all clients participate, n d <= {MOST_ROWS}"
+    source, validity = "theory.l2gd_stationary_models", f"mean over the coins, up to n d = {MOST_ROWS}; {VALID}"
+
+    def end(self, batch: ExplicitBatch) -> End:
+        """Return the mean models of a trial with these samples, their rate and covariances."""
+        algorithm = self.run.algorithm
+        assert isinstance(algorithm, L2GD)
+        options = {"strength": algorithm.strength, "mean_probability": algorithm.mean_probability}
+        try:
+            found = l2gd_stationary_models(*_normal(batch), step_size=self.step, **options)
+        except ValueError as reason:
+            raise NoPredictionError(f"no prediction of L2GD is available: {reason}") from None
+        return End(found.models, found.rate, found.covariance)
 
 
-def _mixed(algorithm: L2GD, batch: ExplicitBatch, step: float) -> End:
-    """Return the mean models of L2GD, their rate and covariances."""
-    options = {"strength": algorithm.strength, "mean_probability": algorithm.mean_probability}
-    try:
-        found = l2gd_stationary_models(*_normal(batch), step_size=step, **options)
-    except ValueError as reason:
-        raise NoPredictionError(f"no prediction of L2GD is available: {reason}") from None
-    return End(found.models, found.rate, found.covariance)
+PERSONAL: tuple[type[Law[Run[PersonalModels]]], ...] = (PersonalFixedPoint, MeanOverCoins)
+"""All laws of personalised algorithms."""
 
 
 def _limit(done: Round) -> End:

@@ -43,6 +43,9 @@ STARTED = 0.95
 WIDEST = 1e-60
 """Smallest ratio of two draws' squared tangents at which lost digits are due to the step size, not to their spread."""
 
+SMALLEST = 1e-150
+"""Squared tangents of runs with noise below which squares of them leave the range of floating point."""
+
 LINEAR = 1e-30
 """Squared tangents below which a round without noise is linear in T up to rounding error."""
 
@@ -277,6 +280,8 @@ def second_order_floor(
         X = np.stack([_mean_square(LocalMap.of(a_round.moments[trial]), step_size) for trial in range(len(stacked))])
         if not X.any():  # without noise, B stays at B*
             left = left[:0]
+        elif (X.max(axis=(-2, -1)) < SMALLEST).any():
+            raise _too_small(clients)
         factors = cholesky(X / (clients.dim - k)) if left.size else X
 
         def start(some: Indices) -> tuple[Array, Array]:
@@ -363,7 +368,7 @@ def _evolved(points: Array, middle: Array, a_round: Round, steps: Sequence[float
             relative = last.gram(a_round.law(centre, step).next_factors(gaussians, inverse.mT))
             points = last.times(sent, last.cholesky(relative))
         except np.linalg.LinAlgError:
-            raise _no_digits(float(step), t, squared) from None
+            raise _no_digits(float(step), t, squared, a_round.moments.clients) from None
         moved = base @ chart.middle(last.times(inverse[..., None], points))
         centre = moved @ moved.mT
         entries = relative[:, chart.rows, chart.columns]
@@ -371,20 +376,32 @@ def _evolved(points: Array, middle: Array, a_round: Round, steps: Sequence[float
         T = last.outer(points)
         previous, (squared, direction) = squared, _largest(T)
         if not found.add_round(t, squared, before, units):
-            raise _no_digits(float(step), t, previous)
+            raise _no_digits(float(step), t, previous, a_round.moments.clients)
     statistics = found.filled()
     statistics[:, settled] = 0.0
     return statistics
 
 
-def _no_digits(step_size: float, number: int, squared: Array) -> ValueError:
+def _no_digits(step_size: float, number: int, squared: Array, clients: Clients) -> ValueError:
     """Return the error of a round, given the squared tangents (trials, draws) of the round before."""
+    moved = squared.max(axis=-1) > np.finfo(float).tiny  # no start at B*
+    if np.any(clients.variances) and (moved & (squared.min(axis=-1) < SMALLEST)).any():
+        return _too_small(clients)
     if (squared.min(axis=-1) < WIDEST * squared.max(axis=-1)).any():
         return ValueError(
             f"rounds must be below {number}: from this round on the distances of runs are spread over more than "
             f"{-0.5 * np.log10(WIDEST):.0f} decades, which second order cannot predict"
         )
     return too_large(step_size, number)
+
+
+def _too_small(clients: Clients) -> ValueError:
+    """Return the error for noise that is neither 0 nor large enough."""
+    noise_std = float(np.sqrt(np.max(clients.variances)))
+    return ValueError(
+        f"noise_std = {noise_std:.3g} is too small: at distances below {np.sqrt(SMALLEST):.0g} second order has no "
+        "correct digits; it must be 0 or larger"
+    )
 
 
 def _largest(T: Array) -> tuple[Array, Array]:

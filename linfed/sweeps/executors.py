@@ -161,7 +161,7 @@ class _Dispatcher(Generic[T, R]):
                 self._repeat(self.lost.pop(0))
 
     def _repeat(self, task: T) -> None:
-        """Run a task with no other task running; if its worker dies again, the task has failed, unless workers cannot start at all."""
+        """Run a task with no other task running; it fails if its worker dies again, unless no worker can start."""
         call = self.tasks.call_of(task)
         outcome: R | Exception
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from linfed.tables.escaping import MARKDOWN
+
 GREEK = (
     "Delta|Gamma|Lambda|Omega|Phi|Pi|Theta|alpha|beta|chi|delta|eps|eta|gamma|kappa|lambda|mu|nu|phi|pi|rho|sigma|tau|"
     "theta|xi"
@@ -46,8 +48,8 @@ def with_formulas(text: str) -> str:
     $C = 1$ is sufficient for $m \ge c(\kappa^{4} k^{3} \log(rn)/E_{0}^{2})$
     >>> print(with_formulas("The smallest m - k grows like m^-1/2 near B*, in `lf.predict` too"))
     The smallest $m - k$ grows like $m^{-1/2}$ near $B^*$, in `lf.predict` too
-    >>> print(with_formulas("A run at a step_size of 10 to 90 %"))
-    A run at a step\_size of 10 to 90 %
+    >>> print(with_formulas("A run at a step_size of *10* to 90 %"))
+    A run at a step_size of \*10\* to 90 %
     """
     parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
     return "".join(part if turn % 2 else _with_formulas(part) for turn, part in enumerate(parts))
@@ -71,8 +73,8 @@ def formula(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text with all special characters of Markdown escaped, also for tables."""
-    return re.sub(r"([\\`*_{}\[\]<>|#$~&])", r"\\\1", text)
+    """Return a text with the special characters of Markdown escaped, also for tables."""
+    return MARKDOWN.sub(r"\\\g<0>", text)
 
 
 def _with_formulas(text: str) -> str:

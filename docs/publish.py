@@ -35,7 +35,7 @@ import numpy as np
 import linfed as lf
 from linfed.errors import UsageError
 from linfed.reproduction.committed import FILE
-from linfed.reproduction.experiments import experiment_files, load
+from linfed.reproduction.experiments import cells_of, experiment_files, load
 from linfed.reproduction.record import ResultsFolder, RunRecord
 from linfed.reproduction.run import load_tables, settings_of
 from linfed.system import files
@@ -230,7 +230,7 @@ def write_committed(folder: ResultsFolder, path: Path = TOP / "linfed" / "reprod
     """Write the seconds, settings and verdicts of the published runs for the package, and return the file's path."""
     content = {}
     for name, run in folder.records().items():
-        cells = load(name, TOP / "experiments").cells(False)
+        cells = cells_of(load(name, TOP / "experiments"), quick=False)
         content[name] = {
             "seconds": round(max(run.seconds, (run.processor_seconds or 0.0) / 2), 1),
             "settings": settings_of(load_tables(run, folder), cells),

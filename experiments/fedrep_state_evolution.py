@@ -12,9 +12,9 @@ defines the regime shows how much this feature matters. It could not win, so its
 
 Figures
 -------
-"*" : Top: subspace distance to B* against rounds, with the predicted median and 10-90 % band. Bottom: predicted divided
-    by measured, with a prediction that ignores the defining feature of the regime. Lines: median over runs; shaded:
-    10-90 %.
+"", "steps" : Top: subspace distance to B* against rounds, with the predicted median and 10-90 % band. Bottom: predicted
+    divided by measured, with a prediction that ignores the defining feature of the regime. Lines: median over runs;
+    shaded: 10-90 %.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithms 1 and 2; docs/exact-law.md.
 """

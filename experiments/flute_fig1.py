@@ -17,8 +17,9 @@ across k.
 
 Figures
 -------
-"*" : Mean client error of FLUTE, FedRep and FedRep (RI) against rounds, for each k, at tuned step sizes and at the
-    paper's 0.03. Factor 2: FLUTE has twice the data gradient. Lines: median over trials; shaded: 10-90 %.
+"", "m100", "noiseless", "doubled" : Mean client error of FLUTE, FedRep and FedRep (RI) against rounds, for each k, at
+    tuned step sizes and at the paper's 0.03. Factor 2: FLUTE has twice the data gradient. Lines: median over trials;
+    shaded: 10-90 %.
 "tuning" : Tuning criterion against step size: the 90 % quantile over separate tuning trials of the mean of log10 error
     over rounds. Circled: the selected step size; thin line: 0.03.
 

@@ -18,14 +18,14 @@ therefore judged on the error and on its ratio to the truncation's own error, (1
 
 Figures
 -------
-"*tuning" : Tuning criterion against step size: the 90 % quantile over separate tuning trials of the mean of log10 error
-    over rounds. Circled: the selected step size; thin line: 0.03.
-"*ranks" : Rounds to 95 % of the way at each speed (above the last round: not reached), and final errors at tuned step
-    sizes divided by the truncation's own, against k. Markers: median over trials; bars: 10-90 %.
-"flat*" : Mean client error of FLUTE, FedRep and FedRep (RI) against rounds on the singular values 2d-i+1, for each k, n
-    and m. Lines: median over trials; shaded: 10-90 %.
-"*" : Mean client error of FLUTE, FedRep and FedRep (RI) against rounds on the singular values 2d/(i+1), for each k, n
-    and m. Lines: median over trials; shaded: 10-90 %.
+"tuning", "flat-tuning" : Tuning criterion against step size: the 90 % quantile over separate tuning trials of the mean
+    of log10 error over rounds. Circled: the selected step size; thin line: 0.03.
+"ranks", "flat-ranks" : Rounds to 95 % of the way at each speed (above the last round: not reached), and final errors at
+    tuned step sizes divided by the truncation's own, against k. Markers: median over trials; bars: 10-90 %.
+"flat", "flat-tuned", "flat-factor2", "flat-summed" : Mean client error of FLUTE, FedRep and FedRep (RI) against rounds
+    on the singular values 2d-i+1, for each k, n and m. Lines: median over trials; shaded: 10-90 %.
+"", "tuned", "factor2", "summed" : Mean client error of FLUTE, FedRep and FedRep (RI) against rounds on the singular
+    values 2d/(i+1), for each k, n and m. Lines: median over trials; shaded: 10-90 %.
 
 References: Liu, Shen and Yang 2024, Appendix C.1 and Figure 3.
 """

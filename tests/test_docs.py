@@ -11,12 +11,16 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from helpers import each
+from helpers import each, finding
 from PIL import Image
 
 import linfed as lf
 from docs.vocabulary import COMMITTED, TOP
+from linfed.report import page as report_page
+from linfed.report.content import Content
 from linfed.reproduction.experiments import experiment_files
+from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
+from linfed.statistics import Hypothesis
 
 README, DOCS = "README.md", TOP / "docs"
 PAGES = [
@@ -212,6 +216,38 @@ def test_the_gallery_has_every_experiment_with_all_its_claims(site, tmp_path):
             assert (DOCS / "_generated" / "experiments" / link).resolve().exists(), link
         for file in re.findall(r"(?:`[^`<]*<|literalinclude\} )([^`>\s]+)(?:>`|\n)", page):
             assert (tmp_path / file).exists() or (DOCS / "_generated" / "experiments" / file).resolve().exists(), file
+
+
+def test_report_and_gallery_show_one_card(site):
+    """The same statements with the same verdicts, and why claims were not judged; the settings of every table."""
+    gallery = site["gallery"]
+    claims = (
+        finding(claim="it falls", setting="n = 1", statistic="share", detail="9 of 10"),
+        finding(claim="it falls", setting="n = 2", statistic="share", theorem=True, hypotheses=(FAILS,)),
+        finding(claim="it falls", setting="n = 1", statistic="ratio", low=np.nan, note="few | trials"),
+    )
+    table = TableRecord(rows=3, shared={"rank": 2, "sizes": (1, (2, 3))})
+    record = RunRecord(experiment="fedrep-fig1", quick=False, tables={"runs": table}, claims=claims)
+    card = gallery.cards_of({"fedrep-fig1": record}, gallery.EXPERIMENTS)["fedrep-fig1"]
+    page, report = "\n".join([*gallery.settings(card), *gallery.judged(card)]), report_on(card)
+    assert [list(one.verdicts) for one in card.statements] == [["SUPPORTED", "HYPOTHESES FAIL"], ["VACUOUS"]]
+    assert "- table `runs`, 3 rows; common to all rows: rank = 2, sizes = (1, (2, 3))" in page
+    assert page.count("**it falls**") == report.count('<details class="statement"><summary>it falls') == 2
+    for part in ("9 of 10", "fails: $n \\le m$: 2 > 1", "few \\| trials; vacuous: nothing was measured"):
+        assert part.replace(">", "\\>") in page
+    for part in ("(9 of 10)", "fails: n &lt;= m: 2 &gt; 1", "few | trials; vacuous: nothing was measured"):
+        assert part in report
+
+
+FAILS = Hypothesis(text="n <= m", left=2.0, right=1.0)
+
+
+def report_on(card):
+    """Return the report on one card."""
+    folder = ResultsFolder(COMMITTED)
+    return report_page.page(
+        Content(path="", folder=folder, cards={card.name: card}, scoreboard=[], pictures={card.name: []})
+    )
 
 
 def test_the_gallery_is_in_the_order_of_the_papers(site):

@@ -1,5 +1,6 @@
 """Every page with numbers is what its template makes of the committed results, which are full runs."""
 
+import dataclasses
 import doctest
 import importlib.util
 import re
@@ -28,11 +29,10 @@ def test_formulas_of_plain_texts_are_tex():
     assert doctest.testmod(formulas).attempted >= 5
     assert doctest.testmod(formulas).failed == 0
     texts = {
-        claim[key]
+        getattr(claim, key)
         for name in experiment_files(TOP / "experiments")
-        for claim in record(name)["claims"]
-        for key in claim
-        if key in ("claim", "source", "setting", "statistic", "detail")
+        for claim in record(name).claims
+        for key in ("claim", "source", "setting", "statistic", "detail")
     }
     assert len(texts) > 1000
     for text in texts:
@@ -43,13 +43,15 @@ def test_formulas_of_plain_texts_are_tex():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("spoiled", [{"estimate": 0.123}, {"verdict": "INCONCLUSIVE"}, {"low": 0.0123}])
+@pytest.mark.parametrize("spoiled", [{"estimate": 0.123}, {"claimed_low": 0.0}, {"low": 0.0123}])
 def test_a_page_follows_a_changed_result(spoiled, monkeypatch):
     """And nothing of the page but the sentence on it."""
     claim = vocabulary.claim("flute-theorem51", "As the gap closes the error grows at most like Delta^-5")
     before = (TOP / "docs/findings.md").read_text(encoding="utf-8").splitlines()
-    for key, value in spoiled.items():
-        monkeypatch.setitem(claim, key, value)
+    record = vocabulary.record("flute-theorem51")
+    claims = tuple(dataclasses.replace(one, **spoiled) if one is claim else one for one in record.claims)
+    changed_record, other = dataclasses.replace(record, claims=claims), vocabulary.record
+    monkeypatch.setattr(vocabulary, "record", lambda name: changed_record if name == "flute-theorem51" else other(name))
     after = render.render(PAGES["docs/findings.md"]).splitlines()
     changed = [line for line, other in zip(before, after, strict=True) if line != other]
     assert len(changed) == 1

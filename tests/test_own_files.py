@@ -292,6 +292,7 @@ class Plain:
 
     def __post_init__(self):
         check_integer("size", self.size)
+        assert self.problem or 1 / 0
 
     def run(self):
         return {"value": self.size}
@@ -320,6 +321,7 @@ def test_fields_are_replaced_where_they_are_and_equal_cells_are_one():
         ("problem.dim", 1, "rank = 2 must be at most dim = 1"),
         ("problem.noise_std", -1, "noise_std = -1 must be a finite number of at least 0"),
         ("problem.rank", None, "rank = None must be an integer"),
+        ("problem", 0, "--set: problem = 0: ZeroDivisionError: division by zero"),
         ("dim", 3, "--set dim: no cell has this field (did you mean 'problem.dim'?)"),
         ("problem.dims", 3, "--set problem.dims: no cell has this field (did you mean 'problem.dim'?)"),
         ("other", 3, "--set other: no cell has this field; choose from: size, shape, rate, word, some, problem, "),
@@ -399,7 +401,11 @@ def test_figures_of_other_settings_are_removed_and_the_remark_is_shown(capsys):
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_settings_that_the_cells_reject_are_one_line(own, capsys):
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [("5", "size = 5 must be at least 9"), ("word", "'<' not supported between instances of 'str' and 'int'")],
+)
+def test_settings_that_the_cells_reject_are_one_line(own, size, reason, capsys):
     """For a file of one's own there is a traceback, because its code may be wrong."""
     write("given/__init__.py", "")
     check = "if self.size < 9:\n            raise ValueError(f'size = {self.size} must be at least 9')"
@@ -408,11 +414,11 @@ def test_settings_that_the_cells_reject_are_one_line(own, capsys):
     )
     named = [write("picky.py", text)] if own else ["picky", "--experiments", "given"]
     write("given/picky.py", text)
-    assert run("reproduce", *named, "--workers", 1, "--set", "size=5") == 1
+    assert run("reproduce", *named, "--workers", 1, "--set", f"size={size}") == 1
     said = capsys.readouterr().err
     assert said.startswith("Traceback") == own
     if not own:
-        assert said == "linfed: picky: 4 cells cannot run with size = 5: size = 5 must be at least 9\n"
+        assert said == f"linfed: picky: 4 cells cannot run with size = {size}: {reason}\n"
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,18 @@ def test_a_row_names_its_statistic_with_the_required_range(cards):
         header == "| claim | statistic and required range | measured (95 % CI) | verdicts over settings | experiment |"
     )
     for row, line in zip(rows(cards), lines, strict=True):
+        text = line.replace("\\", "")
         shown = f"; required: {required(row.shown.claimed_range)} | {measured(row.shown)}"
-        assert f"{shown} | {row.verdict} | {row.experiment} |" in line
-        assert row.shown.statistic.replace("|", "\\|") in line
+        assert f"{shown} | {row.verdict} | {row.experiment} |" in text
+        assert row.shown.statistic in text
+
+
+def test_texts_of_a_row_are_escaped():
+    claim = _claim("*falls* | [x] <b>", "n = 1\n| end", 0.5)
+    (row,) = rows(_card("one", _declared(claim=claim.claim), claim))
+    line = markdown([row]).splitlines()[2]
+    assert line.startswith(r"| \*falls\* \| \[x\] \<b\> (")
+    assert r"a share; setting: n = 1 \| end; required: \>= 0.2 | 0.5 \[0.5, 0.5\] | SUPPORTED | one |" in line
 
 
 @pytest.mark.parametrize(

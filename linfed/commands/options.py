@@ -132,9 +132,9 @@ def failed(name: str, error: SweepError, changes: Mapping[str, object]) -> int:
     """
     import traceback
 
-    if changes.keys() - {"seed"} and all(
-        isinstance(failure.error, TypeError | ValueError) for failure in error.failures
-    ):
+    rejected = all(isinstance(failure.error, TypeError | ValueError) for failure in error.failures)
+    another_seed = all(name == "seed" and isinstance(value, int) for name, value in changes.items())
+    if rejected and not another_seed:
         settings = ", ".join(f"{field} = {value}" for field, value in changes.items())
         reason = " ".join(str(error.failures[0].error).split())
         cells = f"{len(error.failures)} cell{'s' * (len(error.failures) > 1)}"

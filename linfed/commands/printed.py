@@ -11,6 +11,7 @@ from pathlib import Path
 
 from linfed.commands import colors
 from linfed.commands.colors import painted
+from linfed.report.cards import counted, counts
 from linfed.reproduction.run import Reproduction
 from linfed.statistics.findings import AGAINST, Finding, Verdict, findings_table
 
@@ -66,24 +67,13 @@ def claims_text(name: str, claims: Sequence[Finding], *, verbose: bool) -> str:
     found: dict[str, list[Finding]] = {}
     for claim in claims:
         found.setdefault(claim.claim, []).append(claim)
-    lines = [f"  {_counted(group)}: {text}" for text, group in found.items()]
+    lines = [f"  {counted(counts(group))}: {text}" for text, group in found.items()]
     return wrapped("\n".join([*lines, f"{name}: {tally(claims)}"]))
-
-
-def _counted(claims: Sequence[Finding]) -> str:
-    """Return the verdicts of a claim with the number of settings, if there are several."""
-    counts = Counter(claim.verdict for claim in claims)
-    return ", ".join(
-        f"{verdict.value} {counts[verdict]}" if len(claims) > 1 else verdict.value
-        for verdict in Verdict
-        if counts[verdict]
-    )
 
 
 def tally(claims: Sequence[Finding]) -> str:
     """Return how many claims have each verdict, e.g. ``3 claims: 2 SUPPORTED, 1 INCONCLUSIVE``."""
-    counted = Counter(claim.verdict for claim in claims)
-    parts = [f"{counted[verdict]} {verdict.value}" for verdict in Verdict if counted[verdict]]
+    parts = [f"{count} {verdict}" for verdict, count in counts(claims).items()]
     return f"{len(claims)} claim{'s' * (len(claims) != 1)}{': ' * bool(parts)}{', '.join(parts)}"
 
 

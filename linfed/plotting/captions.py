@@ -1,22 +1,18 @@
 """Captions of figures, from the docstring of an experiment and the sizes of the drawn rows.
 
-The docstring of an experiment's module has a section ``Figures``. It has an entry for each key of the dict that
-``plot`` returns, or for each pattern of keys, in quotation marks::
+The docstring of an experiment's module has a section ``Figures``, which ends with an empty line. Each entry begins with
+its figures' keys in the dict that ``plot`` returns, in quotation marks::
 
     Figures
     -------
     "" : The error of every client, in ascending order; a panel for each m.
-    "*-tuning" : The final error against the step size.
-
-The section ends with an empty line. An entry for the key itself takes precedence over patterns, and the first matching
-pattern takes precedence over later ones.
+    "tuning", "noise-tuning" : The final error against the step size.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from linfed.checks import is_real
@@ -85,7 +81,7 @@ def captions(
 def caption(module: ModuleType, key: str, sentence: str) -> str:
     """Return the caption of one figure: its entry in the docstring or the summary, followed by `sentence`."""
     summary = getattr(module, "SUMMARY", "")
-    text = entry(entries(module.__doc__ or ""), key) or (f"{summary}." if summary else "")
+    text = entries(module.__doc__ or "").get(key) or (f"{summary}." if summary else "")
     return f"{text} {sentence}".strip()
 
 
@@ -95,17 +91,13 @@ def drawn_sizes(figure: Figure, tables: Mapping[str, Table]) -> str:
 
 
 def entries(docstring: str) -> dict[str, str]:
-    """Return the entries of a docstring's section ``Figures`` by key or pattern, each as one line."""
+    """Return the entries of a docstring's section ``Figures`` by key, each as one line."""
     section = re.search(r"(?ms)^Figures\n-+\n(.*?)(?:\n\s*\n|\Z)", docstring)
-    parts = re.split(r'(?m)^"([^"\n]*)" : ', section[1]) if section else [""]
-    if parts[0].strip():
-        raise ValueError(f'the section Figures begins with {parts[0].strip()!r}, but must begin with an entry "key" : ')
-    return {key: " ".join(text.split()) for key, text in zip(parts[1::2], parts[2::2], strict=True)}
-
-
-def entry(texts: Mapping[str, str], key: str) -> str:
-    """Return the entry of a key, or of the first pattern that matches it; empty without one."""
-    return texts[key] if key in texts else next((texts[one] for one in texts if fnmatchcase(key, one)), "")
+    first, *parts = re.split(r'(?m)^("[^"\n]*"(?:, "[^"\n]*")*) : ', section[1]) if section else [""]
+    if first.strip():
+        raise ValueError(f'the section Figures begins with {first.strip()!r}, but must begin with an entry "key" : ')
+    texts = zip(parts[::2], parts[1::2], strict=True)
+    return {key: " ".join(text.split()) for keys, text in texts for key in re.findall('"(.*?)"', keys)}
 
 
 def sizes(table: Table) -> str:

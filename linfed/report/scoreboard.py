@@ -12,6 +12,7 @@ from linfed.report.cards import Card, Statement, counted, measured, place_of
 from linfed.report.markdown import table
 from linfed.reproduction.declarations import Headline
 from linfed.statistics.findings import NOT_JUDGED, Finding, required
+from linfed.tables import escaping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +101,7 @@ def markdown(rows: Iterable[Row], link: str = "") -> str:
         setting = f"; setting: {row.shown.setting}" if row.shown.setting else ""
         statistic = f"{row.shown.statistic}{setting}; required: {required(row.shown.claimed_range)}"
         name = f"[{row.experiment}]({link.format(row.experiment)})" if link else row.experiment
-        lines.append((f"{row.judged} ({row.paper}{wording})", statistic, measured(row.shown), row.verdict, name))
+        texts = (f"{row.judged} ({row.paper}{wording})", statistic, measured(row.shown), row.verdict)
+        lines.append((*map(escaping.markdown, texts), name))
     header = ("claim", "statistic and required range", "measured (95 % CI)", "verdicts over settings", "experiment")
     return table(header, lines)

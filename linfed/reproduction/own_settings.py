@@ -133,8 +133,11 @@ def _replaced(cell: Any, settings: Mapping[str, Any], fitting: Set[str]) -> Any:
     try:
         new = changed(cell, changes)
         getattr(new, "problem", None)  # building the problem checks the sizes
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+    except ValueError as error:
         raise UsageError(f"--set: {_one_line(error)}") from None
+    except (ArithmeticError, LookupError, TypeError) as error:
+        given = ", ".join(f"{path} = {short_repr(value)}" for path, value in changes.items())
+        raise UsageError(f"--set: {given}: {type(error).__name__}: {_one_line(error)}") from None
     return new
 
 

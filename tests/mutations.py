@@ -679,6 +679,28 @@ MUTATIONS = {
         Mutation("other columns compete", "if column == key[1] and", "if", "summary:bold"),
         Mutation("a power for each end", "value / 10.0**shared", "value", "summary:same_numbers"),
     ],
+    "tables/escaping.py": [
+        Mutation("powers are raised", r'"^": r"\textasciicircum{}"', '"^": "^"', "summary:latex"),
+        Mutation("a star is an argument", '.startswith(("[", "*"))', '.startswith("[")', "summary:latex"),
+        Mutation("emphasis between letters", "(?<![^\\W_])_|", "", "summary:markdown"),
+    ],
+    "tables/labeled_array.py": [
+        Mutation(
+            "values stay the caller's",
+            'np.array(check_unmasked(name, values), order="C")',
+            "np.asarray(check_unmasked(name, values))",
+            "ownership",
+        ),
+        Mutation("copies can be written", "        self._lock()  # pickle", "        # pickle", "ownership:pickled"),
+    ],
+    "tables/table.py": [
+        Mutation("arrays stay the caller's", "kept = np.array(value)", "kept = np.asarray(value)", "ownership"),
+        Mutation("a column is the table's", "found[0].copy() if", "found[0] if", "ownership:read_from"),
+        Mutation("equal cells share a row", "[dict(row) for table in", "[row for table in", "ownership:equal"),
+    ],
+    "search/parts.py": [
+        Mutation("parts share a buffer", "Table([row]).rows[0])", "row)", "ownership:part"),
+    ],
     "plotting/smallest.py": [
         Mutation("bounds on the wrong side", '("above", "^", low)', '("above", "^", high)', "plots:smallest"),
         Mutation("x in the order of the table", "values[order] for name", "values for name", "plots:smallest"),
@@ -870,6 +892,18 @@ MUTATIONS = {
             "0.5 * np.square(truth.noise_std)",
             "0.5 * np.abs(truth.noise_std)",
             "simulation",
+        ),
+        Mutation(
+            "a truncation of every rank",
+            "run.truth_rank is None or run.truth_rank > run.columns",
+            "run.truth_rank is None or run.truth_rank >= run.columns",
+            "simulation:plan",
+        ),
+        Mutation("losses by default", "(only_errors and METRICS[name].loss)", "False", "simulation:plan"),
+    ],
+    "_names.py": [
+        Mutation(
+            "any accuracy", '.rpartition("_")[2] == "accuracy"', '.endswith("accuracy")', "simulation:metrics_say"
         ),
     ],
     "simulation/new_clients.py": [
@@ -1193,6 +1227,8 @@ MUTATIONS = {
             "store:one_text",
         ),
         Mutation("names that mean another", "found is not value", "found is None", "store:told_from_others"),
+        Mutation("a class has its module", 'return f"linfed.{name}" if', "return name if", "store:everywhere"),
+        Mutation("files run any class", "if cls is None or not _is_linfed(cls):", "if cls is None:", "results:runs_no"),
     ],
     "_sources.py": [
         Mutation(

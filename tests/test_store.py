@@ -1,5 +1,6 @@
 """The store: what names a cell, what is believed of its file, and what a sweep takes from it."""
 
+import contextvars
 import functools
 import hashlib
 import importlib
@@ -716,6 +717,21 @@ def test_parts_are_spread_and_saved_only_if_there_is_where(tmp_path):
         lf.sweep([Where()], executor=executor)
     assert [one is threading.main_thread() for one in threads] == [True, False]
     assert not threads[1].is_alive()
+
+
+def test_run_of_a_cell_in_parts_has_the_context_of_the_sweep(tmp_path):
+    said = contextvars.ContextVar("said", default="")
+
+    @dataclass(frozen=True)
+    class Where:
+        divides = True
+
+        def run(self):
+            return {"said": said.get(), "value": len(lf.run_parts([Square(1)]))}
+
+    said.set("outside")
+    with ThreadPoolExecutor(1) as executor:
+        assert lf.sweep([Where()], executor=executor)["said"] == "outside"
 
 
 def test_parts_that_are_kept_or_that_are_cells_themselves_stay(tmp_path):

@@ -102,7 +102,7 @@ def sweep(
     Cells with the same seed and the same sizes have the same ground truth and participants, and the same samples unless
     an engine is exact only in distribution. The table does not depend on where the cells run, to the last bit. With a
     store or workers, a `Run` of more than a second, including its tuning, is divided into parts of about one second,
-    which are spread over the workers, saved and resumed. `run_parts` does the same in a custom cell.
+    which are spread over the workers, saved and resumed. `run_parts` divides a custom cell.
 
     Examples
     --------

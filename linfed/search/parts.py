@@ -39,8 +39,8 @@ def run_parts(cells: Sequence[Cell]) -> list[Row]:
     -----
     `linfed.sweep` calls ``run()`` of a cell with an attribute ``divides = True`` in a thread of the main process, if it
     has a store or workers. The cells passed to `run_parts` are then computed like cells of the sweep: spread over the
-    workers and saved one by one, so that an interrupted sweep resumes within the long cell. What ``run()`` does between
-    two calls should be quick. Everywhere else the cells run here, one by one. The rows are the same.
+    workers and saved one by one, so that an interrupted sweep resumes within the long cell. All else in ``run()``
+    should be quick. Everywhere else the cells run here, one by one, with equal rows.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Run the tasks of a sweep in worker processes or on any executor with a method ``submit``.
 
-Only a bounded number of tasks is pending at a time. If a worker process dies, each pending task is repeated alone, in a
-process of its own, so that only the task that kills its worker fails.
+Only a bounded number of tasks is pending at a time. If a worker process dies, each pending task is repeated in a new
+process, with no other task running, so that only the task that kills its worker fails.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class _Dispatcher(Generic[T, R]):
             raise
 
     def run_in_processes(self) -> None:
-        """Run all tasks in worker processes; those that are lost when a worker dies are repeated one at a time."""
+        """Run all tasks in worker processes; tasks that are lost when a worker dies are repeated one at a time."""
         while True:
             try:
                 with worker_pool(self.options.workers, self.options.workers) as pool:
@@ -161,7 +161,7 @@ class _Dispatcher(Generic[T, R]):
                 self._repeat(self.lost.pop(0))
 
     def _repeat(self, task: T) -> None:
-        """Run a task alone; if its worker dies again, the task has failed, unless workers cannot start at all."""
+        """Run a task with no other task running; it fails if its worker dies again, unless no worker can start."""
         call = self.tasks.call_of(task)
         outcome: R | Exception
         try:
@@ -171,7 +171,7 @@ class _Dispatcher(Generic[T, R]):
                 self._alone(partial(_receive, call))
             outcome = WorkerError(
                 f"workers = {self.options.workers}: a worker process died twice, the second time with no other task "
-                "beside it: it was killed, or ran out of memory"
+                "running: it was killed, or ran out of memory"
             )
         self.answered = True
         self.tasks.take(task, outcome)

@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from contextlib import closing, suppress
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -178,8 +179,10 @@ class _Sweep:
         """Compute cells, the most expensive ones first."""
         for index in missing:
             _check(self.cells[index], index)
-        if self.store is not None:
+        if self.store is not None and not self.options.recompute:  # it is prepared already
             self.store.prepare()
+            if not self.options.recompute:
+                self.store.warn_of_other_code([self.keys[index] for index in missing])
         costs = {index: cost_of(self.cells[index]) for index in missing}
         self.wanted.extend(sorted(missing, key=lambda index: -costs[index]))
         known = [cost for cost in costs.values() if cost]
@@ -214,7 +217,7 @@ class _Sweep:
         return partial(compute, task.cell, task.key.code if checked and task.key else None)
 
     def take(self, task: Task, outcome: StoredCell | Exception) -> None:
-        """Take the result of a task, or its error; its cell goes on once it waits for no other task."""
+        """Take the result of a task, or its error; its cell continues once it waits for no other task."""
         waiting = self.waiting.get(task.index, set())
         if isinstance(outcome, Exception):
             if task in waiting:  # no other task of the cell has raised before
@@ -240,7 +243,7 @@ class _Sweep:
     # --- cells -----------------------------------------------------------------------------------------------
 
     def _resume(self, index: int, error: Exception | None = None) -> None:
-        """Let a cell go on, after its tasks have finished or one has raised, until it has other tasks or has ended."""
+        """Continue a cell, after its tasks have finished or one has raised, until it has other tasks or has ended."""
         steps = self.running[index]
         if error is not None:
             self.ready = deque(task for task in self.ready if task.index != index)
@@ -314,7 +317,7 @@ class _Sweep:
         return StoredCell(table, {**_record(cell, seconds, processor, refused), "parts": len(tasks)}), temporary
 
     def _parts(self, index: int, cells: Sequence[Cell]) -> list[Task]:
-        """Return tasks for the parts of a cell; those that the store contains are done."""
+        """Return tasks for the parts of a cell; tasks that the store contains are done."""
         if self.store is None:
             return [Task(index, cell, None, is_part=True) for cell in cells]
         keys = checked_keys(cells, self.codes)
@@ -371,7 +374,7 @@ def _in_thread(function: Callable[[], T]) -> Generator[Sequence[Cell], list[Row]
             end.set_exception(error if error in raised else _sendable(error))
         asks.put(end)
 
-    threading.Thread(target=call, daemon=True).start()
+    threading.Thread(target=copy_context().run, args=(call,), daemon=True).start()
     try:
         while not isinstance(asked := asks.get(), Future):
             try:

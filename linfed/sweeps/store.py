@@ -191,6 +191,17 @@ class Store:
             )
         return [cells_by_name[key.name] for key in keys]
 
+    def warn_of_other_code(self, keys: Sequence[CellKey]) -> None:
+        """Warn if cells that must be computed have files of other code."""
+        configs = {name.partition("-")[0] for name in self._names()}
+        if stale := sum(key.config in configs for key in keys):
+            warnings.warn(
+                f"{self!r}: {stale} of {len(keys)} cells were computed by another version of the code and are "
+                "recomputed; reuse_stale=True reuses them",
+                StoreWarning,
+                stacklevel=2,
+            )
+
     def write(self, key: CellKey, done: StoredCell) -> None:
         """Write a finished cell into the store.
 
@@ -215,9 +226,8 @@ class Store:
     def set_aside(self, keys: Sequence[CellKey]) -> None:
         """Move the files of cells into the subfolder ``aside``, which sweeps do not read."""
         for key in keys:
-            if (self.folder / key.name).exists():
-                (self.folder / "aside").mkdir(exist_ok=True)
-                os.replace(self.folder / key.name, self.folder / "aside" / key.name)
+            with suppress(FileNotFoundError):
+                self._set_aside(key.name)
 
     def remove(self, keys: Sequence[CellKey]) -> None:
         """Remove the files of cells."""
@@ -255,6 +265,13 @@ class Store:
                 stacklevel=2,
             )
 
+    def _set_aside(self, name: str) -> Path:
+        path, aside = self.folder / name, self.folder / "aside"
+        if path.exists():
+            aside.mkdir(exist_ok=True)
+        os.replace(path, aside / name)
+        return aside
+
     def _names(self, suffix: str = SUFFIX) -> set[str]:
         """Return the names of the files of cells."""
         try:
@@ -282,11 +299,8 @@ class Store:
             return None
         except (KeyError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())
-        aside = self.folder / "aside" / name
         try:
-            aside.parent.mkdir(exist_ok=True)
-            os.replace(path, aside)
-            done = f"set aside in {str(aside.parent)!r}"
+            done = f"set aside in {str(self._set_aside(name))!r}"
         except OSError as error:
             done = f"cannot be moved ({error.strerror})"
         warnings.warn(f"{str(path)!r} {reason}: {done}, its cell counts as missing", StoreWarning, stacklevel=2)

@@ -92,7 +92,8 @@ def sweep(
     ValidationWarning
         If an `lf.Tuned` algorithm is tuned on the test samples, see `lf.tune`.
     StoreWarning
-        If a file in the store is damaged, foreign or renamed. It is set aside, and its cell recomputed.
+        If a file in the store is damaged, foreign or renamed. It is set aside, and its cell recomputed. Also if the
+        recomputed cells have files of other code, and if files are of an earlier version of the store.
     UserWarning
         If given data without a trial axis make all trials of a `Run` identical. If a row of a custom cell has a column
         with the name of a field: the table has the field. Also the warnings of a custom class's function ``notes``.
@@ -102,7 +103,7 @@ def sweep(
     Cells with the same seed and the same sizes have the same ground truth and participants, and the same samples unless
     an engine is exact only in distribution. The table does not depend on where the cells run, to the last bit. With a
     store or workers, a `Run` of more than a second, including its tuning, is divided into parts of about one second,
-    which are spread over the workers, saved and resumed. `run_parts` does the same in a custom cell.
+    which are spread over the workers, saved and resumed. `run_parts` divides a custom cell.
 
     Examples
     --------

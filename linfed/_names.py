@@ -1,4 +1,4 @@
-"""What names mean: the letters of the papers, and how a quantity is shown.
+"""Meanings of names: the letters of the papers, and how a quantity is shown.
 
 A table's column has only a name: it may be a metric, a user's own metric or a column of a loaded file. So a convention
 for names decides how it is shown, for all of them alike.

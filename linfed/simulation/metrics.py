@@ -124,7 +124,7 @@ RISK = "'risk' is the expected loss on new samples"
 
 
 def fixed_samples(run: MetricFacts) -> str:
-    """Require training samples that are the same in every round."""
+    """Require fixed or given training samples."""
     if run.fixed:
         return ""
     held_out = "use 'test_loss' or 'accuracy', on held-out samples"

@@ -1,10 +1,11 @@
 """One description of a value: for the key of a stored cell, for a result's file, and for the text in a table's row.
 
 `describe` turns a value into JSON and arrays, and `rebuild` turns these into the value again. Equal values have the
-same JSON in every process and on every machine. Numbers are described by value and type (floats in hexadecimal), arrays
-by a hash of their content, dataclasses and plain objects by their class and attributes, and other objects by the
-arguments from which pickle would rebuild them. Sets are sorted. Mappings keep their order, because it may affect
-results. A class of linfed has a name without its module, so that moving it within linfed changes no description.
+same JSON in every process and on every machine. Numbers are described by value and type (floats in hexadecimal), and
+arrays by a hash of their content. Dataclasses and plain objects are described by their class and attributes, other
+objects by the arguments from which pickle would rebuild them. Sets are sorted. Mappings keep their order, because it
+may affect results. A class of linfed has a name without its module, so that moving it within linfed changes no
+description.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class LabeledArray:
 
 
 def _copy(name: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return values as an array of which nobody else has a part; raise if they are masked or form none."""
+    """Return a copy of values as an array; raise if they are masked or do not form an array."""
     try:
         return np.array(check_unmasked(name, values), order="C")
     except ValueError as error:

@@ -1278,11 +1278,11 @@ MUTATIONS = {
         ),
     ],
     "sweeps/executors.py": [
-        Mutation("cells of a worker that died are lost", "self.lost += running.values()", "pass", "executors:dies"),
-        Mutation("any number pending", "len(running) < self.options.pending and", "", "executors:pending"),
+        Mutation("cells of a worker that died are lost", "lost.extend(running.values())", "pass", "executors:dies"),
+        Mutation("any number pending", "len(running) < pending and", "", "executors:pending"),
         Mutation(
             "whoever dies first ends the sweep",
-            "self._alone(partial(_receive, call))",
+            "_alone(workers, partial(_receive, call))",
             "raise",
             "executors:die_at_once",
         ),

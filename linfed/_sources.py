@@ -18,7 +18,7 @@ from types import ModuleType
 from linfed._package import FOLDER
 
 SOURCES: dict[str, bytes] = {}
-"""Source of each imported module of linfed and of the user, by the name of the module."""
+"""Content of the file of each imported module of linfed and of the user, by the name of the module."""
 
 PYTHON = tuple(f"{os.path.dirname(path)}{os.sep}" for path in (os.__file__, os.path.realpath(os.__file__)))
 """Folder of the standard library, as it is imported and without links."""
@@ -45,8 +45,9 @@ class SourceFinder:
 
 
 def _read(name: str, file: str | None) -> None:
-    if file and file.endswith(".py") and (not is_installed(file) or file.startswith(str(FOLDER))):
-        with suppress(OSError):
+    if file and (not is_installed(file) or file.startswith(str(FOLDER))):
+        SOURCES.pop(name, None)
+        with suppress(OSError):  # in an archive
             SOURCES[name] = Path(file).read_bytes()
 
 

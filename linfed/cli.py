@@ -129,6 +129,9 @@ def _run(arguments: Sequence[str] | None) -> int:
     except (SizeError, UsageError) as error:
         print(f"linfed: {error}", file=sys.stderr)
         return 2
+    except SystemExit as error:  # a command returns its status, so this is from the code of an experiment
+        print(f"linfed: the experiment ended the command (SystemExit: {error})", file=sys.stderr)
+        return 2
     except (WorkerError, WriteError) as error:
         return stopped(str(error), 1, arguments)
     except OSError as error:

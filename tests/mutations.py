@@ -1244,10 +1244,12 @@ MUTATIONS = {
         Mutation("the cell's own code left out", ", *_lines(files)]", "]", "code_key:edits_that_count"),
         Mutation("names of modules in strings", ", *strings}", "}", "code_key:edits_that_count"),
         Mutation("packages above a module", '{file.module.rpartition(".")[0], ', "{", "code_key:edits_that_count"),
-        Mutation("binaries of the user", "return content if path", "return b'' if not path", "code_key:without_source"),
+        Mutation(
+            "binaries of the user", "Code(hashlib.sha256(content).hexdigest())", 'Code("")', "code_key:without_source"
+        ),
         Mutation("the main block that is used", "left -= needed", "break", "code_key:an_experiment"),
         Mutation("old code in a new file's name", "if loaded != content and", "if False and", "code_key:changed"),
-        Mutation("replaced methods", "if module not in (kind", "if False and module not in (kind", "code_key:replaced"),
+        Mutation("replaced methods", "if module in sys.modules and", "if False and", "code_key:replaced"),
     ],
     "sweeps/store.py": [
         Mutation("torn files are believed", "!= words[1]:", "== b'':", "store:set_aside"),

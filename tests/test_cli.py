@@ -490,6 +490,24 @@ def test_draw_takes_the_tables_of_an_earlier_run(toy, capsys):
     assert Path("ran.txt").read_text().split() == ["0", "1", "2"]
 
 
+def test_a_run_of_an_earlier_format_is_judged_again(toy, capsys):
+    """In the first format, null stood for infinite numbers and NaN."""
+    assert run("reproduce", "toy-one", "--experiments", toy, "--workers", 1) == 0
+    record = ResultsFolder().record("toy-one")
+    text = record.read_text()
+    old = json.loads(text)
+    del old["format"]
+    old["claims"] = [one | {"claimed_high": None, "claimed_range": "at least 50"} for one in old["claims"]]
+    record.write_text(json.dumps(old))
+    for command in (["show", "toy-one"], ["report"]):
+        capsys.readouterr()
+        assert run(*command) == 2
+        told = "is not a valid record of a run (its format is 1 instead of 2): rewrite it with linfed replot toy-one\n"
+        assert capsys.readouterr().err == f"linfed: 'results/toy-one.json' {told}"
+    assert run("replot", "toy-one", "--experiments", toy) == 0
+    assert record.read_text() == text
+
+
 @pytest.mark.long
 def test_draw_goes_on_where_a_claim_was_wrong(toy):
     """Tables and what they are of are saved before anything is judged."""

@@ -432,6 +432,13 @@ def test_claims_and_figures_that_exit_are_an_error(name, what, capsys):
     assert told.endswith("(SystemExit: 0). The tables are saved: correct the error, and run linfed replot leaves.py\n")
 
 
+def test_a_check_that_exits_is_an_error(capsys):
+    text = OWN.replace("from beside import LARGE", "LARGE = 1")
+    write("leaves.py", text.replace("    def run(self)", "    def check(self):\n        exit(0)\n\n    def run(self)"))
+    assert run("reproduce", "leaves.py", "--workers", 1) == 2
+    assert capsys.readouterr().err == "linfed: the experiment ended the command (SystemExit: 0)\n"
+
+
 def test_all_saved_runs_include_own_files(capsys):
     write("my_grid.py", GRID)
     assert run("reproduce", "my_grid.py", "--quick", "--workers", 1) == 0

@@ -954,7 +954,9 @@ MISSING = {
     ),
     "FedAvg in law": lacks(["in_law = True"], ONE_LAYER, data=lf.FixedSamples(40, in_law=True)),
     "FedAvg, scheduled": lacks(
-        ["is a schedule", "FedAvg"], lf.FedAvg(step_size=lambda t: 0.1 / t), data=lf.FixedSamples(9)
+        ["FedAvg", "step_size = (0.1, 0.05,", "a schedule", "one number for all rounds"],
+        lf.FedAvg(step_size=lambda t: 0.1 / t),
+        data=lf.FixedSamples(9),
     ),
     "FedAvg diverges": lacks(["diverges"], lf.FedAvg(step_size=9.0), data=lf.FixedSamples(9), ask="floor"),
     "FedAvg without a truth": (

@@ -178,6 +178,9 @@ class States(RuleBasedStateMachine):
         if recompute:
             self.set_aside(mine)
         versions = {name: self.looked_at(name, reuse_stale) for name in dict.fromkeys(names)}
+        missing = [name for name in mine if versions[name] is None]
+        files = [] if recompute else [name for version, name in {*self.saved, *self.damaged} if version != self.version]
+        self.others = len([name for name in missing if name in files]), len(missing)
         computed, failed = [], []
         for name in mine:
             if versions[name] is not None:
@@ -243,7 +246,13 @@ class States(RuleBasedStateMachine):
     def check_warnings(self, distinct):
         wanted = ["set aside in"] * self.damages
         if self.stale:
-            wanted.append(f"{self.stale} of {distinct} cells were computed by another version of the code")
+            wanted.append(
+                f"{self.stale} of {distinct} cells were computed by another version of the code and are reused"
+            )
+        if self.others[0]:
+            wanted.append(
+                "{} of {} cells were computed by another version of the code and are recomputed".format(*self.others)
+            )
         assert len(self.said) == len(wanted), self.said
         assert all(sum(text in line for line in self.said) == wanted.count(text) for text in wanted), self.said
 
@@ -422,7 +431,7 @@ class States(RuleBasedStateMachine):
 
     @rule(names=chosen)
     def read_without_computing(self, names):
-        self.damages = self.stale = 0
+        self.damages, self.stale, self.others = 0, 0, (0, 0)
         versions = {name: self.looked_at(name) for name in dict.fromkeys(names)}
         cells, store = [self.cell(name) for name in names], lf.Store(self.folder)
         with warnings.catch_warnings(record=True) as said:

@@ -18,7 +18,7 @@ from linfed.data.explicit import normal_equations
 from linfed.data.samples import FreshSamples, GivenSamples
 from linfed.data.sources import draw_fixed
 from linfed.errors import NoPredictionError
-from linfed.prediction.conditions import drawn_samples
+from linfed.prediction.conditions import constant_step, drawn_samples
 from linfed.prediction.law import Law, Run, no_representation
 from linfed.prediction.prediction import Quantity
 from linfed.simulation.job import Job
@@ -103,7 +103,7 @@ def everybody_in_a_cycle(run: Run[Averaging]) -> str:
     return "" if run.everybody else f"for {p} of {n} participants: {why}"
 
 
-PLAIN = (one_layer, no_fine_tuning, full_gradients, samples_of_one_model, drawn_participants)
+PLAIN = (one_layer, no_fine_tuning, full_gradients, samples_of_one_model, drawn_participants, constant_step)
 
 
 class FixedPoint(Law[Run[Averaging]]):
@@ -120,7 +120,6 @@ class FixedPoint(Law[Run[Averaging]]):
 
     def __init__(self, run: Run[Averaging]) -> None:
         super().__init__(run)
-        self.step = one_step(run.algorithm.step_size, f"predictions of {self.subject} require", NoPredictionError)
         if isinstance(run.algorithm, CORRECTED):
             self.limit, self.rate_source = "the pooled least squares", "theory.scaffold_iteration_matrix"
         self.source = self.limit if run.everybody else "theory.mean_square_rate"
@@ -130,6 +129,11 @@ class FixedPoint(Law[Run[Averaging]]):
         """Return the run of a job."""
         assert isinstance(job.algorithm, Averaging)
         return Run(job, job.algorithm)
+
+    @cached_property
+    def step(self) -> float:
+        """Step size."""
+        return one_step(self.run.algorithm.step_size, f"predictions of {self.subject} require")
 
     @cached_property
     def trials(self) -> list[OneTrial]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from linfed.algorithms.parts.base import Algorithm
 from linfed.algorithms.parts.heads import GradientHeads
+from linfed.algorithms.parts.step_size import Scheduled
 from linfed.algorithms.representation.compressed_fedrep import CompressedFedRep
 from linfed.checks import short_repr
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
@@ -26,6 +27,13 @@ def all_participate(run: Run[Algorithm]) -> str:
     """Require full participation."""
     p, n = run.job.sizes.participants, run.job.sizes.n_clients
     return f"for {p} of {n} participants: all clients must participate" if p < n else ""
+
+
+def constant_step(run: Run[Scheduled]) -> str:
+    """Require one step size for all rounds."""
+    size = run.algorithm.step_size
+    schedule = f"for step_size = {short_repr(size)}, a schedule: it must be one number for all rounds"
+    return "" if isinstance(size, float) else schedule
 
 
 def equal_noise(run: Run[Algorithm]) -> str:

@@ -14,7 +14,7 @@ from linfed.algorithms.representation.flute import FLUTE
 from linfed.checks import short_repr
 from linfed.data.samples import FixedSamples, FreshSamples
 from linfed.errors import NoPredictionError
-from linfed.prediction.conditions import all_participate, equal_noise, equal_samples
+from linfed.prediction.conditions import all_participate, constant_step, equal_noise, equal_samples
 from linfed.prediction.fedrep import truncation_metric, truncation_quantity
 from linfed.prediction.law import Law, Run
 from linfed.prediction.others import rows
@@ -50,19 +50,23 @@ class Truncation(Law[Run[FLUTE]]):
     source = "theory.flute_local_rate, theory.truncation_floor"
     validity = "near the truncation Phi_k; the approach to it is not predicted"
     range = "near the truncation to rank k, at population; the floor to first order in 1/m"
-    conditions = (equal_noise, equal_samples, plain_weights, all_participate, white)
-
-    def __init__(self, run: Run[FLUTE]) -> None:
-        super().__init__(run)
-        size = one_step(run.algorithm.step_size, f"predictions of {self.subject} require", NoPredictionError)
-        self.factor = run.algorithm.gradient_factor
-        self.step = size * self.factor
+    conditions = (equal_noise, equal_samples, constant_step, plain_weights, all_participate, white)
 
     @classmethod
     def run_of(cls, job: Job) -> Run[FLUTE]:
         """Return the run of a job."""
         assert isinstance(job.algorithm, FLUTE)
         return Run(job, job.algorithm)
+
+    @property
+    def factor(self) -> float:
+        """Factor of the gradient."""
+        return self.run.algorithm.gradient_factor
+
+    @cached_property
+    def step(self) -> float:
+        """Step size along the gradient."""
+        return one_step(self.run.algorithm.step_size, f"predictions of {self.subject} require") * self.factor
 
     @cached_property
     def spectra(self) -> Array:

@@ -17,7 +17,7 @@ from linfed.data.explicit import ExplicitBatch
 from linfed.data.sources import everybody
 from linfed.errors import NoPredictionError
 from linfed.prediction.averaging import samples_of_trials
-from linfed.prediction.conditions import all_participate, drawn_samples
+from linfed.prediction.conditions import all_participate, constant_step, drawn_samples
 from linfed.prediction.law import Law, Run, no_representation
 from linfed.prediction.prediction import Quantity
 from linfed.simulation.job import Job
@@ -71,17 +71,18 @@ class PersonalFixedPoint(Law[Run[PersonalModels]]):
     gives = ("floor", "rate")
     name = "fixed point"
     source, validity = "the fixed point of the round, an affine map", VALID
-    conditions = (drawn_samples, all_participate, fixed_mix, drawn_coins)
-
-    def __init__(self, run: Run[PersonalModels]) -> None:
-        super().__init__(run)
-        self.step = one_step(run.algorithm.step_size, f"predictions of {self.subject} require", NoPredictionError)
+    conditions = (drawn_samples, all_participate, fixed_mix, drawn_coins, constant_step)
 
     @classmethod
     def run_of(cls, job: Job) -> Run[PersonalModels]:
         """Return the run of a job."""
         assert isinstance(job.algorithm, PersonalModels)
         return Run(job, job.algorithm)
+
+    @cached_property
+    def step(self) -> float:
+        """Step size."""
+        return one_step(self.run.algorithm.step_size, f"predictions of {self.subject} require")
 
     @cached_property
     def ends(self) -> list[End]:

@@ -31,11 +31,11 @@ from linfed.checks import short_repr
 SHIPPED = "_shipped"
 """Folder of the installed package that holds ``experiments/``; in a checkout they lie next to the package."""
 
-NOT_COUNTED = (SHIPPED, "commands", "figures", "plotting", "report", "reproduction", "sweeps")
-"""Subpackages whose code cannot change a cell's numbers. Shipped experiments count only for their own cells."""
-
-NOT_COUNTED_FILES = ("__init__.py", "__main__.py", "_package.py", "_sources.py", "cli.py")
-"""Top-level modules of linfed that cannot change a cell's numbers either."""
+NOT_COUNTED = (
+    *(SHIPPED, "commands", "figures", "plotting", "report", "reproduction", "sweeps"),
+    *("__init__.py", "__main__.py", "_package.py", "_sources.py", "cli.py"),
+)
+"""Subpackages and modules whose code cannot change a cell's numbers. Shipped experiments count for their own cells."""
 
 DECLARED = {
     *("cells", "derived", "claims", "plot", "CLAIMS", "CAPTIONS"),
@@ -43,28 +43,14 @@ DECLARED = {
 }
 """Names in an experiment, a module with a function ``cells``, that choose, judge and draw cells."""
 
-FUNCTION = {
-    property: "fget",
-    classmethod: "__func__",
-    staticmethod: "__func__",
-    functools.cached_property: "func",
-    functools.partial: "func",
-    functools.partialmethod: "func",
-}
+FUNCTION = {property: "fget", classmethod: "__func__", staticmethod: "__func__", functools.cached_property: "func"}
 """Attribute of a descriptor that holds its function."""
-
-FIELDS = {
-    kind: tuple(name for name in kind._fields if name not in ("ctx", "kind", "type_comment"))
-    for kind in vars(ast).values()
-    if isinstance(kind, type) and issubclass(kind, ast.AST)
-}
-"""Fields of each kind of node that change what code does."""
 
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class File(NamedTuple):
-    """File of a module.
+    """File of a module; an archive or a compiled module counts by its bytes.
 
     Attributes
     ----------
@@ -77,16 +63,15 @@ class File(NamedTuple):
     module: str
     whole: bool = True
 
-    @property
-    def content(self) -> bytes:
-        """The source; a null byte and a hash if the file is not a source file."""
-        found = os.stat(self.path)
-        return _content(self.path, (found.st_mtime_ns, found.st_ctime_ns, found.st_size))
-
     def code(self, content: bytes | None = None) -> Code:
         """Return what counts of the file, or of another content."""
-        is_package = self.path.endswith("__init__.py")
-        return _code(self.content if content is None else content, self.module, is_package, self.whole)
+        return _code(self.content if content is None else content, self.path, self.module, self.whole)
+
+    @property
+    def content(self) -> bytes:
+        """The file's bytes."""
+        found = os.stat(self.path)
+        return _read(self.path, (found.st_mtime_ns, found.st_ctime_ns, found.st_size))
 
 
 class Code(NamedTuple):
@@ -133,7 +118,7 @@ def check_loaded(owners: Iterable[Any]) -> None:
     owners = list(owners)
     own, files = _own_files(), _user_files(owners)[0]
     for file in [*own.values(), *files.values()]:
-        if file.path.endswith(".py") and file.module in sys.modules:
+        if file.module in sys.modules:
             content = file.content
             loaded = SOURCES.setdefault(file.module, content)
             if loaded != content and file.code(loaded) != file.code():
@@ -146,26 +131,21 @@ def check_loaded(owners: Iterable[Any]) -> None:
         values = vars(sys.modules[module]).values()
         classes |= {one for one in values if isinstance(one, type) and one.__module__ == module}
     for kind in classes:
-        allowed = files.keys() if kind.__module__ in files else ()
+        counted = files.keys() if kind.__module__ in files else ()
         for name, value in vars(kind).items():
-            module = _home(value)
-            if module not in (kind.__module__, *allowed) and _is_users(module):
+            function = getattr(value, FUNCTION.get(type(value), ""), value)
+            module = function.__globals__.get("__name__", "") if isinstance(function, FunctionType) else ""
+            if module in sys.modules and module not in (kind.__module__, *counted) and _is_users(module):
                 raise ValueError(
                     f"store= cannot save results of {short_repr(kind)}: its method {name} was replaced by code of the "
                     f"module {module!r}; define a subclass instead"
                 )
 
 
-def _home(value: object) -> str:
-    """Return the name of the module that defines a method; an empty name for other attributes of a class."""
-    function = getattr(value, FUNCTION.get(type(value), ""), value)
-    return str(function.__globals__.get("__name__")) if isinstance(function, FunctionType) else ""
-
-
 def _is_users(module: str) -> bool:
     """Return whether an imported module is neither of linfed, nor of Python, nor of an installed package."""
-    path = _file_of(module) if module in sys.modules else ""
-    return module.partition(".")[0] != "linfed" and (module == "__main__" if not path else _is_local(path))
+    path = _file_of(module)
+    return module.partition(".")[0] != "linfed" and (module == "__main__" if path is None else _is_local(path))
 
 
 def _hash(lines: Iterable[str]) -> str:
@@ -184,10 +164,10 @@ def _own_files(folder: str = "") -> dict[str, File]:
     found = dict[str, File]()
     for entry in os.scandir(FOLDER / folder) if FOLDER.is_dir() else ():
         name = f"{folder}{entry.name}"
-        if name.endswith(".py") and name not in NOT_COUNTED_FILES:
-            module = f"linfed/{name}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        module = f"linfed/{name}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        if name.endswith(".py") and name not in NOT_COUNTED:
             found[module] = File(entry.path, module)
-        elif "." not in name and name not in NOT_COUNTED and entry.is_dir():
+        elif entry.is_dir() and name not in NOT_COUNTED:
             found |= _own_files(f"{name}/")
     if not (found or folder):
         raise ValueError(
@@ -279,24 +259,20 @@ def _version(package: str) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _content(path: str, changed: tuple[int, ...]) -> bytes:
+def _read(path: str, changed: tuple[int, ...]) -> bytes:
     """Read a file; `changed` differs if the file has changed."""
-    content = Path(path).read_bytes()
-    return content if path.endswith(".py") else b"\0" + hashlib.sha256(content).digest()
+    return Path(path).read_bytes()
 
 
 @functools.lru_cache(maxsize=4096)
-def _code(content: bytes, module: str, is_package: bool, whole: bool) -> Code:
+def _code(content: bytes, path: str, module: str, whole: bool) -> Code:
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError):  # not a source file
         return Code(hashlib.sha256(content).hexdigest())
     tree.body = _counted(tree.body, whole)
     digest = hashlib.sha256(_text(tree).encode(errors="surrogatepass")).hexdigest()
-    if module.partition(".")[0] == "linfed":
-        return Code(digest)
-    package = getattr(sys.modules.get(module), "__package__", None)
-    return Code(digest, *_named(tree, package or (module if is_package else module.rpartition(".")[0]), is_package))
+    return Code(digest) if module.startswith("linfed.") else Code(digest, *_named(tree, path, module))
 
 
 def _text(tree: ast.AST) -> str:
@@ -306,10 +282,7 @@ def _text(tree: ast.AST) -> str:
     while waiting:
         node = waiting.pop()
         parts.append(type(node).__name__)
-        if not isinstance(node, ast.AST):  # in a list: a name, or None
-            parts.append(repr(node))
-            continue
-        for name in FIELDS[type(node)]:
+        for name in getattr(node, "_fields", ()):
             value = getattr(node, name)
             if type(value) is list:
                 if value:  # empty lists do not count, since later versions of Python have more of them
@@ -317,10 +290,13 @@ def _text(tree: ast.AST) -> str:
                     parts.append(f"{name} {len(nodes)}")
                     waiting += nodes
             elif isinstance(value, ast.AST):
-                parts.append(name)
-                waiting.append(value)
+                if name != "ctx":
+                    parts.append(name)
+                    waiting.append(value)
             elif value is not None:
                 parts.append(f"{name}={value!r}")
+        if type(node) is str:  # in a list of names
+            parts.append(node)
     return " ".join(parts)
 
 
@@ -364,19 +340,20 @@ def _used(node: ast.stmt) -> set[str]:
     return used | {name for one in nodes if isinstance(one, ast.Global) for name in one.names}
 
 
-def _named(tree: ast.Module, package: str, is_package: bool) -> tuple[frozenset[str], frozenset[str]]:
+def _named(tree: ast.Module, path: str, module: str) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names of the modules that a file imports, and its strings that may name modules."""
+    is_package = path.endswith("__init__.py")
+    package = getattr(sys.modules.get(module), "__package__", None)
+    package = package or (module if is_package else module.rpartition(".")[0])
     imports, strings = set[str](), set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             imports |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             above = package.rsplit(".", node.level - 1)[0] if node.level else ""
-            module = ".".join(part for part in (above, node.module) if part)
-            imports |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+            source = ".".join(part for part in (above, node.module) if part)
+            imports |= {source, *(f"{source}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             name = node.value.removesuffix(".py")
-            strings.add(name)
-            if is_package or name.startswith("."):
-                strings.add(f"{package}.{name.lstrip('.')}")
+            strings |= {name, f"{package}.{name.lstrip('.')}"} if is_package or name.startswith(".") else {name}
     return frozenset(imports), frozenset(strings)

@@ -181,6 +181,8 @@ class _Sweep:
             _check(self.cells[index], index)
         if self.store is not None and not self.options.recompute:  # it is prepared already
             self.store.prepare()
+            if not self.options.recompute:
+                self.store.warn_of_other_code([self.keys[index] for index in missing])
         costs = {index: cost_of(self.cells[index]) for index in missing}
         self.wanted.extend(sorted(missing, key=lambda index: -costs[index]))
         known = [cost for cost in costs.values() if cost]

@@ -191,6 +191,17 @@ class Store:
             )
         return [cells_by_name[key.name] for key in keys]
 
+    def warn_of_other_code(self, keys: Sequence[CellKey]) -> None:
+        """Warn if cells that must be computed have files of other code."""
+        configs = {name.partition("-")[0] for name in self._names()}
+        if stale := sum(key.config in configs for key in keys):
+            warnings.warn(
+                f"{self!r}: {stale} of {len(keys)} cells were computed by another version of the code and are "
+                "recomputed; reuse_stale=True reuses them",
+                StoreWarning,
+                stacklevel=2,
+            )
+
     def write(self, key: CellKey, done: StoredCell) -> None:
         """Write a finished cell into the store.
 

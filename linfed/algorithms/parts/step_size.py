@@ -93,10 +93,10 @@ def step_at(step_size: StepSize, round_: int) -> float:
     return value_at(step_size, round_, "step_size", positive)
 
 
-def one_step(step_size: StepSize, what: str, error: type[ValueError] = ValueError) -> float:
-    """Return the constant step size, or raise `error` for a schedule; `what` starts the reason in the message."""
+def one_step(step_size: StepSize, what: str) -> float:
+    """Return the constant step size, or raise for a schedule; `what` starts the reason in the message."""
     if not isinstance(step_size, float):
-        raise error(f"step_size = {short_repr(step_size)} is a schedule: {what} one step size for all rounds")
+        raise ValueError(f"step_size = {short_repr(step_size)} is a schedule: {what} one step size for all rounds")
     return step_size
 
 

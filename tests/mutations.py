@@ -799,7 +799,7 @@ MUTATIONS = {
         Mutation("a tie of the larger", "tie * np.minimum(mine", "tie * np.maximum(mine", "comparisons:ends"),
     ],
     "report/compare.py": [
-        Mutation("an end is outside", "estimate < low)", "estimate <= low)", "compare:estimate"),
+        Mutation("an end is outside", "estimate < claim.low", "estimate <= claim.low", "compare:estimate"),
         Mutation(
             "claims counted from another number",
             "seen.get(key, -1)",

@@ -192,6 +192,31 @@ def test_accuracies_are_drawn_on_a_linear_axis():
     plt.close("all")
 
 
+def own_accuracy(state, truth):
+    """A user's own share of each trial."""
+    return np.full(len(state.W), 0.5)
+
+
+def test_an_accuracy_of_a_loaded_table_is_drawn_like_that_of_a_run(tmp_path):
+    cell = lf.Run(
+        algorithm=FLUTE, problem=PROBLEM, data=DATA, rounds=3, trials=6, metrics=["accuracy", "test_loss", own_accuracy]
+    )
+    table = lf.Table.load(lf.sweep([cell]).save(tmp_path / "table.npz"))
+    scales = {}
+    for name in ("accuracy", "test_loss", "own_accuracy"):
+        with lf.panels(table) as sheet:
+            lf.plot_curves(sheet.axes[0, 0], table, "round", name, by="algorithm")
+        scales[name] = sheet.axes[0, 0].get_yscale()
+    assert scales == {"accuracy": "linear", "test_loss": "log", "own_accuracy": "linear"}
+    best = {name: table.summarize(name, rows="algorithm").best for name in scales}
+    assert best == {"accuracy": "largest", "test_loss": "smallest", "own_accuracy": "largest"}
+    result = cell.simulate()
+    result.save(tmp_path / "run.npz")
+    ax = lf.Result.load(tmp_path / "run.npz").plot("own_accuracy")
+    assert (ax.get_yscale(), ax.get_ylabel()) == ("linear", "own accuracy")
+    plt.close("all")
+
+
 @pytest.mark.long
 def test_trials_in_workers_are_those_of_one_process():
     for data in (DATA, lf.FreshSamples(9)):

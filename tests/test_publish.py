@@ -1,7 +1,11 @@
 """Publishing a full run: what is refused, and that reduced tables are the run's to the digits that are kept."""
 
+import dataclasses
+import gzip
 import importlib
+import json
 import zipfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -158,3 +162,23 @@ def test_columns_are_left_out_by_pattern_or_by_row_and_trials_become_deciles(pub
         ["method", "tried_x", "tried_y.z", "curve"],
         ["method", "tried_x", "tried_y.z", "error"],
     ]
+
+
+def test_an_experiment_may_return_a_plain_list_of_cells(publish, tmp_path, monkeypatch):
+    """The settings in the package's file are those of its fields."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Cell:
+        size: int
+
+        def run(self):
+            return {}
+
+    module = SimpleNamespace(__file__="one.py", cells=lambda quick: [Cell(1), Cell(2)])
+    monkeypatch.setattr(publish, "load", lambda name, folder: module)
+    folder = publish.ResultsFolder(tmp_path)
+    save_tables("one", {"runs": lf.Table([{"size": 1}, {"size": 2}])}, folder)
+    folder.write(RunRecord(experiment="one", quick=False, tables={"runs": TableRecord(rows=2)}))
+    path = publish.write_committed(folder, tmp_path / "committed.json.gz")
+    content = json.loads(gzip.decompress(path.read_bytes()))
+    assert content["one"]["settings"] == {"runs": {"size": ["1", "2"], "rows": ["2"]}}

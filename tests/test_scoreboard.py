@@ -9,8 +9,8 @@ from linfed import cli
 from linfed.errors import UsageError
 from linfed.report.cards import Card, cards_of, measured, number
 from linfed.report.scoreboard import markdown, rows
-from linfed.reproduction.declarations import SECTIONS, Declarations, Headline, declarations_of, page_order
-from linfed.reproduction.experiments import declared_by, declared_in
+from linfed.reproduction.declarations import SECTIONS, Declarations, Headline, page_order
+from linfed.reproduction.experiments import declared_by, declared_in, load_file
 from linfed.reproduction.record import ResultsFolder, RunRecord
 from linfed.statistics.findings import Finding, judge, required
 
@@ -215,9 +215,14 @@ def test_a_wrong_declaration_is_one_line(name, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_declaration_of_a_loaded_module_is_checked_too(tmp_path):
-    with pytest.raises(UsageError, match=r"one\.py: SECTION = 3 must be one line of text"):
-        declarations_of({"SECTION": 3, "OTHER": 4}, tmp_path / "one.py")
+def test_declarations_are_checked_when_a_module_is_loaded(tmp_path, monkeypatch):
+    """Also those that are not literals; nothing is computed."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, line in (("wrong_section", "SECTION = 3"), ("computed_section", "SECTION = 1 + len('ab')")):
+        (tmp_path / f"{name}.py").write_text(f"def cells(): return []\n{line}\n")
+        for read in (load_file, declared_by):
+            with pytest.raises(UsageError, match=rf"{name}\.py: SECTION = 3 must be one line of text"):
+                read(tmp_path / f"{name}.py")
 
 
 PLANTED = """

@@ -192,7 +192,7 @@ def _user_files(owners: Iterable[Any]) -> tuple[dict[str, File], set[str]]:
         known = files.get(file.module)
         if not file.path or top == "linfed" or (known is not None and known.whole >= file.whole):
             continue
-        if not _is_local(file.path) and (top in sys.stdlib_module_names or _version(top)):  # not a shipped experiment
+        if not _is_local(file.path) and (top in sys.stdlib_module_names or _version(top)):
             packages.add(top)
             continue
         if not os.path.isfile(file.path):
@@ -213,8 +213,8 @@ def _without_source(what: object) -> ValueError:
 
 @functools.lru_cache(maxsize=4096)
 def _is_local(path: str) -> bool:
-    """Return whether a file is the user's."""
-    return not is_installed(os.path.realpath(path))
+    """Return whether a file is the user's; the experiments shipped with linfed are, wherever it is installed."""
+    return f"{os.sep}{SHIPPED}{os.sep}" in path or not is_installed(os.path.realpath(path))
 
 
 def _file_of(module: str) -> str | None:

@@ -1297,7 +1297,12 @@ MUTATIONS = {
             "store:recompute store_states",
         ),
         Mutation("all shards run the same", "[number - 1 :: count]", "[::count]", "store:merge"),
-        Mutation("any number of BLAS threads", "with one_blas_thread(), ", "with ", "executors:blas"),
+        Mutation(
+            "any number of BLAS threads",
+            "in_cell(one_by_one), one_blas_thread():",
+            "in_cell(one_by_one):",
+            "executors:blas",
+        ),
         Mutation(
             "a failed cell's parts go on",
             "for task in self.ready if task.index != index",

@@ -23,6 +23,7 @@ import pytest
 import linfed as lf
 from linfed.errors import WorkerError
 from linfed.simulation import job
+from linfed.sweeps.scheduler import compute
 from linfed.system import processes
 from tests.helpers import assert_one_line
 from tests.some_cells import CELLS, RUN, Raises, Waits
@@ -234,6 +235,7 @@ def test_one_blas_thread_in_each_cell():
 
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         assert lf.sweep([Threads()])["threads"] == 1
+        assert compute(Threads()).table["threads"] == 1  # as in a worker
 
 
 @pytest.mark.long

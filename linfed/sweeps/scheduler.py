@@ -227,7 +227,7 @@ class _Sweep:
                 self._resume(task.index, outcome)
             return
         if task.is_part and self.store is not None and task.key is not None:
-            if not getattr(self.cells[task.index], "keeps_parts", False):
+            if task.key.name not in self.names and not getattr(self.cells[task.index], "keeps_parts", False):
                 outcome = outcome._replace(record={**outcome.record, "temporary": True})
             self.store.write(task.key, outcome)
         task.done = outcome

@@ -194,7 +194,7 @@ def test_the_reference_is_written(site, tmp_path):
     assert {path.stem for path in tmp_path.iterdir()} == {*reference.GROUPS, "index", "command-line", "benchmarks"}
     assert "linfed reproduce" in (tmp_path / "command-line.md").read_text()
     rows = json.loads((COMMITTED / "benchmarks.json").read_text())["rows"]
-    assert (tmp_path / "benchmarks.md").read_text().count("\n| ") == 2 + len(rows)
+    assert (tmp_path / "benchmarks.md").read_text().count("\n| ") == 1 + len(rows)
 
 
 # --- the gallery ---------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """One look for each method in all figures, no other thing in it, and logarithmic axes with enough ticks."""
 
-import importlib.util
 import io
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from matplotlib.container import ErrorbarContainer
 from PIL import Image
 
 import linfed as lf
+from docs import pictures
 from linfed.figures.style import KINDS, LABELS, LEAST_TICKS, LOOKS, line_style, plain_ticks, same_scale, shades, style
 from linfed.plotting.captions import drawn_sizes
 from linfed.plotting.panels import as_one
@@ -20,7 +20,6 @@ from linfed.reproduction.experiments import experiment_files, load
 from linfed.reproduction.run import load_tables
 
 TOP = Path(__file__).parent.parent
-COMMITTED = TOP / "results" / "committed"
 
 NAMES = {LABELS.get(name, name): name for name in LOOKS}
 NAMES |= {
@@ -105,25 +104,18 @@ def test_a_method_has_one_look_and_nothing_else_has_it(name):
     for figure in figures.values():
         plt.close(figure)
     assert not wrong
-    told = [(picture, key) for picture, (experiment, key, _) in pictures().PICTURES.items() if experiment == name]
+    told = [(picture, key) for picture, (experiment, key, _) in pictures.PICTURES.items() if experiment == name]
     assert [one for one in told if carried(one[0]) != sizes[one[1]]] == [], "run python docs/pictures.py"
-
-
-def pictures():
-    """Return the script that draws the pictures of docs/."""
-    spec = importlib.util.spec_from_file_location("pictures", TOP / "docs" / "pictures.py")
-    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
-    return module
 
 
 def carried(picture):
     """Return the sizes that a picture of docs/ carries."""
     with Image.open(TOP / "docs" / f"{picture}.png") as image:
-        return image.info[pictures().SIZES]
+        return image.info[pictures.SIZES]
 
 
 def test_every_experiment_has_a_picture():
-    assert {experiment for experiment, _, _ in pictures().PICTURES.values()} == {*experiment_files(TOP / "experiments")}
+    assert {experiment for experiment, _, _ in pictures.PICTURES.values()} == {*experiment_files(TOP / "experiments")}
 
 
 def table(*methods, by="method"):
@@ -190,7 +182,7 @@ def test_the_methods_of_an_experiment_differ_without_red_or_green():
 
 
 def committed_with_methods():
-    tables = [lf.Table.load(path) for path in sorted(COMMITTED.glob("*.npz"))]
+    tables = [lf.Table.load(path) for path in sorted(pictures.COMMITTED.glob("*.npz"))]
     return [table for table in tables if "method" in table.columns]
 
 

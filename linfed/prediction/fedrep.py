@@ -160,7 +160,6 @@ class Narrow(FedRepLaw):
     runs = "exact heads, fresh samples, ground truth of rank r < k, m >= k + 2 (low and high from k + 4 on), d >= k + r"
     gives = SecondOrder.gives
     name = SecondOrder.name
-    source = SecondOrder.source
     validity = f"{NARROW}{SecondOrder.validity}"
     conditions = (*ROUND, no_message_noise, equal_clients, second_moments, wide_enough)
 

@@ -124,7 +124,7 @@ def check_loaded(owners: Iterable[Any]) -> None:
             if loaded != content and file.code(loaded) != file.code():
                 raise ValueError(
                     f"store= cannot save results of {file.module!r}: the code in {file.path!r} has changed since it "
-                    "was imported; restart Python, or reload the module"
+                    "was imported; restart Python, or call importlib.reload"
                 )
     classes = {base for owner in owners for base in getattr(owner, "__mro__", ()) if base.__module__ in files}
     for module in own.keys() & sys.modules.keys():

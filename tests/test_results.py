@@ -1112,6 +1112,27 @@ def test_what_a_file_describes_is_the_same_again():
             assert archive.encode(unknown, {}) == described
 
 
+@pytest.mark.parametrize(
+    ("name", "described"),
+    [
+        ("algorithm", {"float": "x"}),
+        ("algorithm", {"array": "gone", "scalar": False}),
+        ("problem", {"shape": [2], "objects": [1]}),
+        ("data", {"set": [[1]]}),
+        ("seed", [{"dict": [1]}]),
+        ("participation", {"bytes": "zz"}),
+    ],
+)
+def test_a_description_that_contradicts_itself_is_named(name, described, tmp_path):
+    arrays, whole = files.read(run(*SAVED["defaults"]).save(tmp_path / "whole.npz"))
+    whole[name]["value"] = described
+    path = files.write(tmp_path / "odd.npz", arrays, whole)
+    assert_one_line(lambda: Result.load(path), ["odd.npz' is not a result written by linfed"])
+    whole["state"] |= {"module": 5}
+    path = files.write(tmp_path / "odd.npz", arrays, whole)
+    assert_one_line(lambda: Result.load(path), ["odd.npz' is not a result written by linfed"])
+
+
 def test_a_file_runs_no_code_and_reads_no_other_class():
     for value in (print, functools.partial(print, "ran"), [].append, slice(3), np.dtype(float), Counter("ab")):
         found = describe(value)

@@ -317,7 +317,7 @@ class Result:
         try:
             fields = _decode(arrays, described)
             return Result(**fields, status=[Status[name] for name in described["status"]])
-        except (KeyError, TypeError) as error:
+        except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
             raise files.not_ours(path, error) from None
 
     def per_client(self, metric: str) -> Array:

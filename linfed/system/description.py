@@ -272,11 +272,11 @@ def rebuild(described: Json, arrays: Mapping[str, Array]) -> Any:
             return objects.reshape(shape)
         case {"path": str() as kind, "parts": parts} if issubclass(getattr(pathlib, kind, str), pathlib.PurePath):
             return getattr(pathlib, kind)(*parts)
-        case {"is": name, "fields": fields} if "tuple" not in described:
+        case {"is": str() as name, "fields": dict() as fields} if "tuple" not in described:
             return made(name, {field: within(part) for field, part in fields.items()})
-        case {"is": name, "holds": parts} if "by" not in described:
+        case {"is": str() as name, "holds": dict() as parts} if "by" not in described:
             return _with_attributes(name, {field: within(part) for field, part in parts.items()})
-        case {"is": name, "value": value}:
+        case {"is": str() as name, "value": value}:
             cls = class_named(name)
             if cls is not None and issubclass(cls, enum.Enum):
                 return cls(within(value))

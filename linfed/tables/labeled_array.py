@@ -40,7 +40,19 @@ class LabeledArray:
 
     @classmethod
     def owning(cls, values: npt.NDArray[Any], axes: dict[str, npt.NDArray[Any]]) -> LabeledArray:
-        """Return an array that takes over its values and labels without a copy, because nobody else has them."""
+        """Return an array that takes over its values and labels without a copy, because nobody else has them.
+
+        Parameters
+        ----------
+        values : ndarray (trials, len(axis), ..) or (len(axis), ..)
+        axes : dict of str to ndarray
+            Labels by the name of the axis.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for a new array.
+        """
         out = cls.__new__(cls)
         out._hold(values, axes)
         return out

@@ -106,7 +106,18 @@ class Table:
 
     @classmethod
     def joined(cls, tables: Iterable[Table]) -> Table:
-        """Return the rows of several tables; a table that occurs twice shares no row with itself."""
+        """Return one table with the rows of several tables, in their order.
+
+        Rows are copied, so a table that occurs twice shares no row with itself. Arrays are shared; they are read-only.
+
+        Parameters
+        ----------
+        tables : iterable of Table
+
+        Returns
+        -------
+        Table
+        """
         return cls._of_rows([dict(row) for table in tables for row in table.rows])
 
     @classmethod

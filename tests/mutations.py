@@ -1280,11 +1280,11 @@ MUTATIONS = {
         ),
     ],
     "sweeps/executors.py": [
-        Mutation("cells of a worker that died are lost", "self.lost += running.values()", "pass", "executors:dies"),
-        Mutation("any number pending", "len(running) < self.options.pending and", "", "executors:pending"),
+        Mutation("cells of a worker that died are lost", "lost.extend(running.values())", "pass", "executors:dies"),
+        Mutation("any number pending", "len(running) < pending and", "", "executors:pending"),
         Mutation(
             "whoever dies first ends the sweep",
-            "self._alone(partial(_receive, call))",
+            "_alone(workers, partial(_receive, call))",
             "raise",
             "executors:die_at_once",
         ),
@@ -1297,7 +1297,12 @@ MUTATIONS = {
             "store:recompute store_states",
         ),
         Mutation("all shards run the same", "[number - 1 :: count]", "[::count]", "store:merge"),
-        Mutation("any number of BLAS threads", "with one_blas_thread(), ", "with ", "executors:blas"),
+        Mutation(
+            "any number of BLAS threads",
+            "in_cell(one_by_one), one_blas_thread():",
+            "in_cell(one_by_one):",
+            "executors:blas",
+        ),
         Mutation(
             "a failed cell's parts go on",
             "for task in self.ready if task.index != index",

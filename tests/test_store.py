@@ -740,6 +740,10 @@ def test_parts_that_are_kept_or_that_are_cells_themselves_stay(tmp_path):
     lf.sweep([Sum(), Square(10)], store=tmp_path)
     assert sorted(RAN) == [10, 10, 20, 21]  # 10 as a part and as a cell
     assert lf.Store(tmp_path).missing([Square(10), Square(20), Square(21)]) == [Square(21)]
+    with pytest.raises(lf.SweepError):
+        lf.sweep([Sum(20)], store=tmp_path / "other")
+    lf.sweep([Sum(), Square(10)], store=tmp_path / "other")  # which has 10 as a part of an unfinished cell
+    assert lf.Store(tmp_path / "other").missing([Square(10), Square(20)]) == [Square(20)]
     lf.sweep([KeepingSum()], store=tmp_path)
     assert ran([Square(10), Square(20), Square(21)], tmp_path) == 0
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 QUICK = "35"
-"""SGR escape code of the warning of quick runs; `Verdict.kind` has those of verdicts."""
+"""SGR escape code of the warning of quick runs; `Verdict.kind` has the codes of verdicts."""
 
 
 def is_colored() -> bool:

@@ -181,7 +181,7 @@ def cards_of(records: Mapping[str, RunRecord], experiments: Path | None) -> dict
     records : mapping of str to RunRecord
         Records by the name of the experiment.
     experiments : Path or None
-        Folder of the experiments' modules; None if there is none.
+        Folder of the experiments' modules; None if it does not exist.
     """
     files = {} if experiments is None else experiment_files(experiments)
     declared = {

@@ -64,7 +64,7 @@ def rows(cards: Mapping[str, Card]) -> list[Row]:
     Raises
     ------
     UsageError
-        If a run has claims, but not that of a headline. Quick runs and runs with changed fields may lack claims.
+        If a run has claims, but no claim of a headline. Quick runs and runs with changed fields may lack claims.
     """
     found = []
     for name, card in cards.items():

@@ -134,7 +134,7 @@ class Hypothesis:
     text : str
         Formula of the hypothesis, e.g. ``"eta <= Delta^2 / (288 lambda_1^3)"``.
     left, right : float
-        Values of the two sides; for several trials, those of the trial that is nearest to failing.
+        Values of the two sides; for several trials, the values of the trial nearest to failing.
 
     Examples
     --------
@@ -185,7 +185,7 @@ class Finding:
     hypotheses : tuple of Hypothesis
         Hypotheses of a theorem.
     vacuous : str
-        Reason why the claim could not have failed or was not measured; empty if there is none.
+        Reason why the claim could not have failed or was not measured; empty without one.
     detail : str
         Counts behind the estimate, e.g. ``"11 of 12"``.
     note : str

@@ -7,11 +7,11 @@ process, with no other task running, so that only the task that kills its worker
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from linfed._values import check_fields, optional
 from linfed.checks import check_bool, check_integer, check_progress, short_repr
@@ -20,7 +20,6 @@ from linfed.system.processes import worker_pool
 
 T = TypeVar("T")
 R = TypeVar("R")
-S = TypeVar("S")
 
 PENDING_IF_UNKNOWN = 1000
 """Maximum number of pending tasks on an executor that does not report its number of workers."""
@@ -69,116 +68,112 @@ class ExecutionOptions:
         return 2 * workers if isinstance(workers, int) and workers > 0 else PENDING_IF_UNKNOWN
 
 
-class Tasks(Protocol[T, R]):
-    """Tasks of a sweep: the scheduler hands them out and takes their results."""
+def run_tasks(
+    options: ExecutionOptions,
+    next_task: Callable[[], T | None],
+    call_of: Callable[[T], Callable[[], R]],
+    check_restart: Callable[[], None],
+) -> Generator[tuple[T, R | Exception], None, None]:
+    """Run tasks on the given executor or in worker processes; yield each with its result or its error.
 
-    def next_task(self) -> T | None:
-        """Return the next task, or None if none is ready now."""
-        ...
-
-    def call_of(self, task: T) -> Callable[[], R]:
-        """Return the picklable function that a worker calls for a task."""
-        ...
-
-    def take(self, task: T, outcome: R | Exception) -> None:
-        """Take the result of a task, or its error."""
-        ...
-
-    def check_restart(self) -> None:
-        """Raise if the tasks may not be run in new processes, e.g. because the code has changed."""
-        ...
-
-
-def run_tasks(options: ExecutionOptions, tasks: Tasks[T, R]) -> None:
-    """Run all tasks, on the given executor or in worker processes.
+    Parameters
+    ----------
+    options : ExecutionOptions
+    next_task : callable
+        Return the next task, or None if none is ready now.
+    call_of : callable
+        Return the picklable function that a worker calls for a task.
+    check_restart : callable
+        Raise if the tasks may not be run in new processes, e.g. because the code has changed.
 
     Raises
     ------
     linfed.errors.WorkerError
         If worker processes cannot start, or the executor is broken.
     """
-    dispatcher = _Dispatcher(options, tasks)
     if options.executor is None:
-        dispatcher.run_in_processes()
+        yield from _run_in_processes(options, next_task, call_of, check_restart)
         return
     try:
-        dispatcher.run_on(options.executor)
+        yield from _run_on(options.executor, options.pending, next_task, call_of, [])
     except BrokenExecutor as error:
         raise WorkerError(f"executor = {short_repr(options.executor)} is broken: {short_repr(error)}") from None
 
 
-class _Dispatcher(Generic[T, R]):
-    """Submits tasks and returns their outcomes to the scheduler.
-
-    After an error, `lost` has the tasks that were submitted and are not finished. `answered` is True once any outcome
-    has come back.
-    """
-
-    def __init__(self, options: ExecutionOptions, tasks: Tasks[T, R]) -> None:
-        self.options, self.tasks = options, tasks
-        self.lost: list[T] = []
-        self.answered = False
-
-    def run_on(self, executor: Executor) -> None:
-        """Run all tasks on an executor."""
-        finished: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
-        running: dict[Future[R], T] = {}
-        try:
-            while True:
-                # results are taken, and saved, before more is submitted
-                while len(running) < self.options.pending and finished.empty():
-                    task = self.tasks.next_task()
-                    if task is None:
-                        break
-                    self.lost.append(task)
-                    future = _submit(executor, self.tasks.call_of(task))
-                    running[future] = self.lost.pop()
-                    future.add_done_callback(finished.put)
-                if not running:
-                    return
-                future = finished.get()
-                outcome = _outcome(future)
-                self.answered = True
-                self.tasks.take(running.pop(future), outcome)
-        except BaseException:
-            self.lost += running.values()
-            for future in running:
-                future.cancel()
-            raise
-
-    def run_in_processes(self) -> None:
-        """Run all tasks in worker processes; tasks that are lost when a worker dies are repeated one at a time."""
+def _run_on(
+    executor: Executor,
+    pending: int,
+    next_task: Callable[[], T | None],
+    call_of: Callable[[T], Callable[[], R]],
+    lost: list[T],
+) -> Generator[tuple[T, R | Exception], None, None]:
+    """Run tasks on an executor; after an error, `lost` has the tasks that were submitted and are not finished."""
+    finished: queue.SimpleQueue[Future[R]] = queue.SimpleQueue()
+    running: dict[Future[R], T] = {}
+    try:
         while True:
-            try:
-                with worker_pool(self.options.workers, self.options.workers) as pool:
-                    self.run_on(pool)
+            # results are yielded, and saved, before more is submitted
+            while len(running) < pending and finished.empty() and (task := next_task()) is not None:
+                lost.append(task)
+                future = _submit(executor, call_of(task))
+                running[future] = lost.pop()
+                future.add_done_callback(finished.put)
+            if not running:
                 return
-            except WorkerError:
-                if not self.lost:
-                    raise
-            while self.lost:
-                self.tasks.check_restart()
-                self._repeat(self.lost.pop(0))
+            future = finished.get()
+            outcome = _outcome(future)
+            yield running.pop(future), outcome
+    except BaseException:
+        lost.extend(running.values())
+        for future in running:
+            future.cancel()
+        raise
 
-    def _repeat(self, task: T) -> None:
-        """Run a task with no other task running; it fails if its worker dies again, unless no worker can start."""
-        call = self.tasks.call_of(task)
-        outcome: R | Exception
+
+def _run_in_processes(
+    options: ExecutionOptions,
+    next_task: Callable[[], T | None],
+    call_of: Callable[[T], Callable[[], R]],
+    check_restart: Callable[[], None],
+) -> Generator[tuple[T, R | Exception], None, None]:
+    """Run tasks in worker processes; tasks that are lost when a worker dies are repeated one at a time."""
+    answered, lost = False, list[T]()
+    while True:
         try:
-            outcome = self._alone(call)
+            with worker_pool(options.workers, options.workers) as pool:
+                for done in _run_on(pool, options.pending, next_task, call_of, lost):
+                    answered = True
+                    yield done
+            return
         except WorkerError:
-            if not self.answered:
-                self._alone(partial(_receive, call))
-            outcome = WorkerError(
-                f"workers = {self.options.workers}: a worker process died twice, the second time with no other task "
-                "running: it was killed, or ran out of memory"
-            )
-        self.answered = True
-        self.tasks.take(task, outcome)
+            if not lost:
+                raise
+        while lost:
+            check_restart()
+            task = lost.pop(0)
+            yield task, _repeated(options.workers, call_of(task), answered)
+            answered = True
 
-    def _alone(self, call: Callable[[], S]) -> S | Exception:
-        with worker_pool(self.options.workers, 1) as pool:
-            return _outcome(pool.submit(call))
+
+def _repeated(workers: int, call: Callable[[], R], answered: bool) -> R | Exception:
+    """Return the result of a call with no other task running; an error if its worker dies again.
+
+    If no task has been answered, raise unless a worker can start and receive the call.
+    """
+    try:
+        return _alone(workers, call)
+    except WorkerError:
+        if not answered:
+            _alone(workers, partial(_receive, call))
+        return WorkerError(
+            f"workers = {workers}: a worker process died, and again when its task was repeated with no other task "
+            "running: it was killed, or ran out of memory"
+        )
+
+
+def _alone(workers: int, call: Callable[[], R]) -> R | Exception:
+    with worker_pool(workers, 1) as pool:
+        return _outcome(pool.submit(call))
 
 
 def _submit(executor: Executor, call: Callable[[], R]) -> Future[R]:

@@ -191,19 +191,22 @@ class _Sweep:
         self.total += sum(self.twins[index] for index in missing)
         alone = len(missing) == 1 and self.options.executor is None and not self._divides(missing[0])
         with one_blas_thread(), progress_bar(label, math.fsum(self.costs.values()), self.options.progress) as self.bar:
+            outcomes = (
+                run_tasks(self.options, self._next, self._call_of, self._check_restart)
+                if self.options.spread and not alone
+                else ((task, _attempt(task.cell)) for task in iter(self._next, None))
+            )
             try:
-                if self.options.spread and not alone:
-                    run_tasks(self.options, self)
-                else:
-                    while (task := self.next_task()) is not None:
-                        self.take(task, _attempt(task.cell))
+                with closing(outcomes):
+                    for task, outcome in outcomes:
+                        self._take(task, outcome)
             finally:
                 for steps in self.running.values():
                     steps.close()
 
     # --- tasks -----------------------------------------------------------------------------------------------
 
-    def next_task(self) -> Task | None:
+    def _next(self) -> Task | None:
         """Return the next task, or None if none is ready now; a cell is begun when all earlier tasks are taken."""
         while not self.ready and self.wanted:
             index = self.wanted.popleft()
@@ -211,12 +214,12 @@ class _Sweep:
             self._resume(index)
         return self.ready.popleft() if self.ready else None
 
-    def call_of(self, task: Task) -> partial[StoredCell]:
+    def _call_of(self, task: Task) -> partial[StoredCell]:
         """Return the call that a worker makes for a task; on a given executor, with the hash of the expected code."""
         checked = self.options.executor is not None and task.key is not None
         return partial(compute, task.cell, task.key.code if checked and task.key else None)
 
-    def take(self, task: Task, outcome: StoredCell | Exception) -> None:
+    def _take(self, task: Task, outcome: StoredCell | Exception) -> None:
         """Take the result of a task, or its error; its cell continues once it waits for no other task."""
         waiting = self.waiting.get(task.index, set())
         if isinstance(outcome, Exception):
@@ -224,7 +227,7 @@ class _Sweep:
                 self._resume(task.index, outcome)
             return
         if task.is_part and self.store is not None and task.key is not None:
-            if not getattr(self.cells[task.index], "keeps_parts", False):
+            if task.key.name not in self.names and not getattr(self.cells[task.index], "keeps_parts", False):
                 outcome = outcome._replace(record={**outcome.record, "temporary": True})
             self.store.write(task.key, outcome)
         task.done = outcome
@@ -235,7 +238,7 @@ class _Sweep:
             else:
                 self._resume(task.index)
 
-    def check_restart(self) -> None:
+    def _check_restart(self) -> None:
         """Raise if the code or the fields of cells have changed since the sweep began."""
         if self.store is not None and keys_of(self.cells) != self.keys:
             raise WorkerError("the code, or the fields of a cell, have changed since the sweep began; restart Python")

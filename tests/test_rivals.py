@@ -1,6 +1,7 @@
 """Claims on rivals: a method is compared with the best other one, and a rival that cannot win is a remark."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -84,4 +85,4 @@ def test_ties_are_counted_from_the_details():
     from docs.vocabulary import tied
 
     details = ["5 of 28 that differ; 5 of all 50 smaller, 23 larger, 22 tied; median", "36 of 50; median", "3 tied"]
-    assert tied({"detail": detail} for detail in details) == 25
+    assert tied(SimpleNamespace(detail=detail) for detail in details) == 25

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TypeAlias
 
 from linfed.checks import short_repr
-from linfed.tables.grid import Cell, Row, field_names
+from linfed.tables.grid import Cell, Row, field_names, checked_cells
 from linfed.tables.table import Table
 
 PartsRunner: TypeAlias = Callable[[Sequence[Cell]], list[Row]]
@@ -33,7 +33,7 @@ def run_parts(cells: Sequence[Cell]) -> list[Row]:
     Raises
     ------
     TypeError
-        If a cell returns several rows.
+        If an element is not a cell, or a cell returns several rows.
 
     Notes
     -----
@@ -60,7 +60,7 @@ def run_parts(cells: Sequence[Cell]) -> list[Row]:
     >>> lf.sweep([SumOfSquares((1, 2, 3))])["sum"]
     14
     """
-    return (_RUNNER.get() or one_by_one)(cells)
+    return (_RUNNER.get() or one_by_one)(checked_cells(cells))
 
 
 def one_by_one(cells: Sequence[Cell]) -> list[Row]:

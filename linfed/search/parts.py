@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TypeAlias
 
 from linfed.checks import short_repr
-from linfed.tables.grid import Cell, Row, field_names, checked_cells
+from linfed.tables.grid import Cell, Row, checked_cells, field_names
 from linfed.tables.table import Table
 
 PartsRunner: TypeAlias = Callable[[Sequence[Cell]], list[Row]]

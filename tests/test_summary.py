@@ -220,6 +220,7 @@ def test_latex_prints_the_text_itself(text):
 
 @with_examples
 def test_a_summary_of_any_words_has_its_rows_and_cells(text):
+    pytest.importorskip("pandas")
     pytest.importorskip("jinja2")
     metric = f"error {text.replace('//', '')}".rstrip("/").replace("\0", "")
     keys = [(text, text + "'"), (text + "'", text)]

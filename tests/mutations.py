@@ -1309,8 +1309,15 @@ MUTATIONS = {
             "for task in self.ready",
             "store:of_no_use",
         ),
-        Mutation("cells of the sweep are removed as parts", "if key.name not in self.names", "", "store:themselves"),
-        Mutation("cells of others are removed as parts", 'and "temporary" in task.done.record', "", "store:themselves"),
+        Mutation(
+            "parts are files of others",
+            "keys = [key.part_of(self.keys[index]) for key in keys]",
+            "pass",
+            "store:belong_to_their_cell",
+        ),
+        Mutation(
+            "threads share answers", "if threading.current_thread() is not thread", "if False", "store:themselves"
+        ),
     ],
     "tables/export.py": [
         Mutation("survivors in silence", "if along:\n        _warn", "if not along:\n        _warn", "diverged"),

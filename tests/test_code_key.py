@@ -233,6 +233,9 @@ EDITS = [
         ("", []),
         ("cells", ["for n in SIZES"]),
         ("CLAIMS", ['("a", "b"),']),
+        ("globals()['CLAIMS']", ['("a", "b"),']),
+        ("small_experiment.CLAIMS", ['("a", "b"),']),
+        ("(lambda CLAIMS: CLAIMS)(1)", ['("a", "b"),']),  # a local name may hide another use
         ("START", ["START = 1", "print(cells(True))", "for n in SIZES"]),  # the main block as a whole, and its names
     ],
 )

@@ -103,7 +103,7 @@ def test_runs_with_other_settings_are_told_in_a_line(tmp_path, capsys):
     """Nothing is listed of them: their claims are on other settings."""
     before, moved = runs(claim())["one"], claim("other", estimate=0.1, low=0.0, high=0.2)
     for changes, kind in (({"quick": True}, "quick run"), ({"set": {"trials": 3, "dim": 9}}, "full run, trials = 3, ")):
-        after = dataclasses.replace(before, claims=(claim(high=0.4), moved), **changes)
+        after = dataclasses.replace(before, claims=(claim(low=0.3, high=0.4), moved), **changes)
         both = runs(claim(), name="two")
         found = compare({"one": before} | both, {"one": after} | both)
         assert (found.other_settings, found.compared, found.verdicts, found.after_only) == (["one"], 1, [], {})

@@ -143,6 +143,7 @@ DIFFERENT = [
     (b"1", "1"),
     ("\ud83d", "?"),
     (np.sin, np.cos),
+    (np.zeros(2, [("a", float)]), np.zeros(2, [("a", float)]).view(np.recarray)),
     (1j, 1.0),
 ]
 
@@ -193,7 +194,8 @@ def test_what_cannot_be_told_from_others_is_refused(tmp_path):
         pass
 
     wrapped = functools.wraps(ran)(lambda: 1)
-    for value in (lambda: 1, inner, Inner, Inner(), wrapped, type("Square", (), {"__module__": __name__})):
+    unnamed = (lambda: 1, inner, Inner, Inner(), wrapped, type("Square", (), {"__module__": __name__}))
+    for value in (*unnamed, np.frompyfunc(lambda x: 2 * x, 1, 1), functools.cache(lambda: 1)):
         assert_one_line(lambda v=value: describe(v).text, ["store= cannot identify", "level of a module"], TypeError)
     assert_one_line(lambda: describe(np.random.default_rng(0)), ["Generator", "pass a seed"], TypeError)
     assert_one_line(lambda: describe(itself), ["contain itself"], TypeError)
@@ -620,19 +622,29 @@ def test_short_settings_go_together(made, monkeypatch, tmp_path):
     assert lf.sweep([run], store=tmp_path)["score"].tobytes() == lf.sweep([run])["score"].tobytes()
 
 
+def left_of(cell, parts, folder):
+    """Save parts like a sweep that was stopped within a cell, and return their records."""
+    lf.sweep(parts, store=folder)
+    store, owner = lf.Store(folder), keys_of([cell])[0]
+    for key, done in zip(keys_of(parts), store.read(keys_of(parts)), strict=True):
+        store.write(key.part_of(owner), done)
+    known = store.records(parts)
+    store.remove(keys_of(parts))
+    return known
+
+
 @pytest.mark.long
 def test_the_pieces_of_a_run_that_was_stopped_are_taken_up(slow, made, tmp_path):
     pieces = [Part(part_of=RUN, part_first=one, part_last=two) for one, two in [(0, 1), (1, 3), (3, 5), (5, 7)]]
-    lf.sweep([*pieces[:2], pieces[3]], store=tmp_path)
+    known = left_of(RUN, [*pieces[:2], pieces[3]], tmp_path)
     made.clear()
-    known = lf.Store(tmp_path).records([*pieces[:2], pieces[3]])
     table = lf.sweep([RUN], store=tmp_path)
     assert made == [range(3, 5)]
     record = lf.Store(tmp_path).records([RUN])[0]
     for name in ("seconds", "processor_seconds"):
         assert record[name] > sum(one[name] for one in known) > 0
     assert table["risk"].tobytes() == lf.sweep([RUN])["risk"].tobytes()
-    lf.sweep(pieces, store=tmp_path / "all")
+    left_of(RUN, pieces, tmp_path / "all")
     made.clear()
     assert lf.sweep([RUN], store=tmp_path / "all")["risk"].tobytes() == table["risk"].tobytes()
     assert made == []
@@ -735,17 +747,71 @@ def test_run_of_a_cell_in_parts_has_the_context_of_the_sweep(tmp_path):
         assert lf.sweep([Where()], executor=executor)["said"] == "outside"
 
 
-def test_parts_that_are_kept_or_that_are_cells_themselves_stay(tmp_path):
+def test_parts_belong_to_their_cell_unless_they_are_kept(tmp_path):
+    parts = [Square(10), Square(20), Square(21)]
     lf.sweep([Square(20)], store=tmp_path)
     lf.sweep([Sum(), Square(10)], store=tmp_path)
-    assert sorted(RAN) == [10, 10, 20, 21]  # 10 as a part and as a cell
-    assert lf.Store(tmp_path).missing([Square(10), Square(20), Square(21)]) == [Square(21)]
+    assert sorted(RAN) == [10, 10, 20, 20, 21]  # 10 and 20 as parts and as cells
+    assert lf.Store(tmp_path).missing(parts) == [Square(21)]
     with pytest.raises(lf.SweepError):
         lf.sweep([Sum(20)], store=tmp_path / "other")
-    lf.sweep([Sum(), Square(10)], store=tmp_path / "other")  # which has 10 as a part of an unfinished cell
-    assert lf.Store(tmp_path / "other").missing([Square(10), Square(20)]) == [Square(20)]
+    lf.sweep([Square(10)], store=tmp_path / "other")  # which has 10 as a part of an unfinished cell
+    lf.sweep([Sum(20, goes_on=True)], store=tmp_path / "other")
+    assert lf.Store(tmp_path / "other").missing(parts) == [Square(20), Square(21)]
     lf.sweep([KeepingSum()], store=tmp_path)
-    assert ran([Square(10), Square(20), Square(21)], tmp_path) == 0
+    assert ran(parts, tmp_path) == 0
+
+
+@dataclass(frozen=True)
+class Threaded:
+    numbers: tuple[int, ...] = (2, 1, 5, 3, 4)
+    divides = True
+
+    def run(self):
+        with ThreadPoolExecutor(5) as threads:
+            call = contextvars.copy_context
+            asked = [threads.submit(call().run, lf.run_parts, [Square(n)]) for n in self.numbers]
+            return {"values": str([one.result()[0]["value"] for one in asked])}
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_threads_of_a_cell_run_their_parts_themselves(store, tmp_path):
+    with ThreadPoolExecutor(2) as executor:
+        found = lf.sweep([Threaded()], executor=None if store else executor, store=tmp_path if store else None)
+    assert found["values"] == "[4, 1, 25, 9, 16]"
+
+
+@dataclass(frozen=True)
+class Stops:
+    divides = True
+
+    def run(self):
+        return next(iter(()))
+
+
+def test_a_cell_that_stops_an_iteration_has_failed(tmp_path):
+    with pytest.raises(lf.SweepError, match=r"StopIteration: \(.*test_store.py:\d+\), in"):
+        lf.sweep([Stops(), Square(3)], store=tmp_path)
+
+
+@dataclass(frozen=True)
+class Huge:
+    def run(self):
+        return {"value": 10**5000}
+
+
+@dataclass(frozen=True)
+class AsksForHuge:
+    divides = True
+
+    def run(self):
+        return {"value": len(lf.run_parts([Huge()]))}
+
+
+def test_a_part_that_no_file_can_hold_fails_alone(tmp_path):
+    with pytest.raises(lf.SweepError, match="1 of 2 cells raised") as caught:
+        lf.sweep([AsksForHuge(), Square(3)], store=tmp_path)
+    assert values(caught.value.table) == [9]
 
 
 def test_a_part_has_one_row(tmp_path):

@@ -132,8 +132,10 @@ class States(RuleBasedStateMachine):
         self.module = importlib.import_module(MODULE)
         for name in ALL:
             self.names[version, name] = keys_of([self.cell(name)])[0].name
-        for piece in itertools.chain(*itertools.chain(*PIECES.values())):
-            self.names[version, piece] = keys_of([self.cell(piece)])[0].name
+        for name, stages in PIECES.items():
+            owner, *keys = keys_of([self.cell(one) for one in (name, *itertools.chain(*stages))])
+            for piece, key in zip(itertools.chain(*stages), keys, strict=True):
+                self.names[version, piece] = key.part_of(owner).name
 
     def cell(self, name):
         return (self.module.Long if name[0] == LONG else self.module.Cell)(*name)

@@ -174,6 +174,7 @@ def through(files: Mapping[str, Path], options: ReproduceOptions, given: argpars
         if done.quick and not (options.quick or any(one.quick for one in runs.values())):
             print(banner())
         runs[name] = done
+        status = status if done.complete else 2
         print(report(name, done, verbose=given.verbose), flush=True)
     if len(runs) > 1:
         print(f"\n{summary(runs)}")

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from linfed.errors import UsageError
 from linfed.report.cards import Card, Statement, counted, measured, place_of
 from linfed.report.markdown import table
 from linfed.reproduction.declarations import Headline
@@ -61,22 +60,21 @@ class Row:
 def rows(cards: Mapping[str, Card]) -> list[Row]:
     """Return the rows of all headlines that the runs judge, in the order of the cards.
 
-    Raises
-    ------
-    UsageError
-        If a run has claims, but no claim of a headline. Quick runs and runs with changed fields may lack claims.
+    A headline without a claim has no row; `missing` names it.
     """
-    found = []
-    for name, card in cards.items():
-        record, declared = card.record, card.declared
-        if not record.claims:
-            continue
-        if not record.is_partial and (missing := declared.missing_headline(record.claims)):
-            raise UsageError(f"{name}: {missing}; linfed replot judges an older run again")
-        for headline in declared.headlines:
-            if claims := headline.found_in(record.claims):
-                found.append(_row(name, headline, claims))
-    return found
+    judged = ((name, card, headline) for name, card in cards.items() for headline in card.declared.headlines)
+    found = ((name, headline, headline.found_in(card.record.claims)) for name, card, headline in judged)
+    return [_row(name, headline, claims) for name, headline, claims in found if claims]
+
+
+def missing(cards: Mapping[str, Card]) -> list[str]:
+    """Return a line for each run with claims, but no claim of one of its headlines.
+
+    Quick runs and runs with changed fields may lack claims.
+    """
+    full = ((name, card) for name, card in cards.items() if card.record.claims and not card.record.is_partial)
+    reasons = ((name, card.declared.missing_headline(card.record.claims)) for name, card in full)
+    return [f"{name}: {reason}" for name, reason in reasons if reason]
 
 
 def _row(name: str, headline: Headline, claims: list[Finding]) -> Row:

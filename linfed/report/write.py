@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from tqdm import tqdm
@@ -13,7 +14,7 @@ from linfed.report.compare import compare
 from linfed.report.content import Content
 from linfed.report.page import page
 from linfed.report.pictures import pictures
-from linfed.report.scoreboard import rows
+from linfed.report.scoreboard import missing, rows
 from linfed.reproduction.experiments import experiments_folder
 from linfed.reproduction.record import ResultsFolder, read_runs
 from linfed.system.files import replacing
@@ -59,6 +60,8 @@ def collected(folder: str, *, against: str | None = None) -> Content:
     except UsageError:
         experiments = None
     cards = cards_of(records, experiments)
+    for line in missing(cards):
+        print(f"linfed: {line}; the scoreboard leaves it out", file=sys.stderr)
     return Content(
         path=folder,
         folder=where,

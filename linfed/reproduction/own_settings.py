@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import json
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
@@ -35,6 +36,12 @@ def read_settings(given: Sequence[str]) -> dict[str, Any]:
             found[path] = _tuples(ast.literal_eval(value))
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             found[path] = value
+        try:
+            json.dumps(found[path])
+        except (TypeError, ValueError):
+            raise UsageError(
+                f"--set {text!r} must have a value that the record can hold: a number, a word, a list or a tuple"
+            ) from None
     return found
 
 

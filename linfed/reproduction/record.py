@@ -140,8 +140,9 @@ class RunRecord:
         """
         if not with_claims:
             value = {**value, "claims": []}
-        elif value.get("format", 1) != FORMAT:
-            raise ValueError(f"its format is {short_repr(value.get('format', 1))} instead of {FORMAT}")
+        written_as = value.get("format", 1)
+        if written_as not in (range(1, FORMAT + 1) if not with_claims else (FORMAT,)):
+            raise ValueError(f"its format is {short_repr(written_as)} instead of {FORMAT}")
         record: RunRecord = _read(cls, value, "")
         if not re.fullmatch(r"\w[\w-]*", record.experiment):
             raise ValueError(f"experiment = {short_repr(record.experiment)} is not the name of an experiment")
@@ -291,8 +292,15 @@ class ResultsFolder:
 
     def records(self) -> dict[str, RunRecord]:
         """Return the records by experiment, without other JSON files; raise `UsageError` if one cannot be read."""
-        found = [read_record(path) for path in sorted(self.path.glob("*.json"))]
-        return {record.experiment: record for record in found if record is not None}
+        found: dict[str, RunRecord] = {}
+        for path in sorted(self.path.glob("*.json")):
+            record = read_record(path)
+            if record is not None and record.experiment in found:
+                raise UsageError(
+                    f"{str(path)!r} is a second record of {record.experiment!r} in this folder: move one of them away"
+                )
+            found |= {} if record is None else {record.experiment: record}
+        return found
 
     def status(self, name: str) -> str:
         """Return ``full``, ``quick``, ``unfinished``, ``unreadable``, or an empty text without a run."""

@@ -117,6 +117,8 @@ class Reproduction:
         Number of cells, and the number of them reused from earlier runs.
     seconds : float
         Run time.
+    complete : bool
+        Whether each headline of the experiment matches a claim; True for quick runs and runs with changed fields.
     """
 
     files: list[Path]
@@ -128,6 +130,7 @@ class Reproduction:
     cells: int
     reused: int
     seconds: float
+    complete: bool = True
 
 
 def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
@@ -212,9 +215,9 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
             out.figure(name, key, suffix).unlink(missing_ok=True)
     out.write(dataclasses.replace(record, figures=texts, remarks=tuple(remarks)))
     if missing := declarations_of(vars(module), file).missing_headline(record.claims, partial=record.is_partial):
-        if not record.is_partial:
-            raise UsageError(f"{file.name}: {missing}; correct it, and run {out.replot(record)}")
-        remarks.append(missing)
+        remarks.append(
+            missing if record.is_partial else f"{file.name}: {missing}; correct it, and run {out.replot(record)}"
+        )
     return Reproduction(
         files=files + figure_files,
         claims=claims,
@@ -225,6 +228,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         cells=cells,
         reused=reused,
         seconds=time.perf_counter() - started,
+        complete=record.is_partial or not missing,
     )
 
 

@@ -40,7 +40,10 @@ def run_parts(cells: Sequence[Cell]) -> list[Row]:
     `linfed.sweep` calls ``run()`` of a cell with an attribute ``divides = True`` in a thread of the main process, if it
     has a store or workers. The cells passed to `run_parts` are then computed like cells of the sweep: spread over the
     workers and saved one by one, so that an interrupted sweep resumes within the long cell. All else in ``run()``
-    should be quick. Everywhere else the cells run here, one by one, with equal rows.
+    should be quick, and must not change the state of the process, such as filters of warnings, around `run_parts`:
+    other cells run in between. Everywhere else, also in other threads, the cells run here, one by one, with equal rows.
+    The saved parts belong to the cell and are removed when it has finished. With ``keeps_parts = True`` they are stored
+    like cells of a sweep, shared with all others, and remain.
 
     Examples
     --------

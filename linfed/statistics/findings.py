@@ -24,6 +24,8 @@ from linfed.checks import (
     check_choice,
     check_instance,
     check_number,
+    check_sequence,
+    check_text,
     check_unmasked,
     is_real,
     short_repr,
@@ -150,6 +152,14 @@ class Hypothesis:
     left: float
     right: float
 
+    def __post_init__(self) -> None:
+        check_text("text", self.text)
+        for name in ("left", "right"):
+            value = getattr(self, name)
+            if not is_real(value):
+                raise ValueError(f"{name} = {short_repr(value)} must be a number")
+            object.__setattr__(self, name, float(value))
+
     @property
     def holds(self) -> bool:
         """True if the hypothesis holds; sides that are equal up to rounding errors count as equal."""
@@ -232,8 +242,16 @@ class Finding:
             if not is_real(value):
                 raise ValueError(f"{name} = {short_repr(value)} must be a number")
             object.__setattr__(self, name, float(value))
-        check_instance("hypotheses", self.hypotheses, (tuple, list), "a tuple of lf.statistics.Hypothesis")
-        object.__setattr__(self, "hypotheses", tuple(self.hypotheses))
+        for name in ("claim", "setting", "statistic", "vacuous", "detail", "note"):
+            check_text(name, getattr(self, name))
+        for name in ("strict", "theorem"):
+            object.__setattr__(self, name, check_bool(name, getattr(self, name)))
+        if self.low > self.high:
+            raise ValueError(f"low = {self.low:g} must be at most high = {self.high:g}")
+        parts = check_sequence("hypotheses", self.hypotheses, "a tuple of lf.statistics.Hypothesis")
+        for part in parts:
+            check_instance("hypotheses", part, Hypothesis, "a tuple of lf.statistics.Hypothesis")
+        object.__setattr__(self, "hypotheses", tuple(parts))
         if np.isinf(self.claimed_low) and np.isinf(self.claimed_high):
             raise ValueError(
                 f"claimed_low and claimed_high do not bound the statistic of {short_repr(self.claim)}; give one"

@@ -6,8 +6,8 @@ modules without source count by their bytes, installed packages by their version
 nor does the block ``if __name__ == "__main__":``, nor the parts of an experiment that choose, judge and draw, unless
 code that counts uses a name which they define.
 
-Data files, environment variables, code that another process runs, modules whose names are computed and functions of
-modules that are replaced at run time are not covered.
+Data files, environment variables, code that another process runs, modules whose names are computed, and functions,
+constants and class attributes that are replaced at run time are not covered.
 """
 
 from __future__ import annotations
@@ -318,7 +318,8 @@ def _is_main(node: ast.stmt) -> bool:
 
 
 def _is_declaration(node: ast.stmt) -> bool:
-    return isinstance(node, ast.FunctionDef | ast.Assign | ast.AnnAssign) and set() < _bound(node) <= DECLARED
+    declares = isinstance(node, ast.FunctionDef | ast.Assign | ast.AnnAssign) and set() < _bound(node) <= DECLARED
+    return declares and not any(isinstance(one, ast.Global) for one in ast.walk(node))
 
 
 def _bound(node: ast.stmt) -> set[str]:
@@ -330,13 +331,11 @@ def _bound(node: ast.stmt) -> set[str]:
 
 
 def _used(node: ast.stmt) -> set[str]:
-    """Return the names of its module that a statement uses."""
+    """Return the names that a statement uses, or may use: local names, attributes in capitals and strings count."""
     nodes = list(ast.walk(node))
-    names = [one for one in nodes if isinstance(one, ast.Name)]
-    used = {one.id for one in names if isinstance(one.ctx, ast.Load)}
-    if isinstance(node, DEFINITIONS):  # without local names
-        used -= {one.id for one in names if isinstance(one.ctx, ast.Store)}
-        used -= {one.arg for one in nodes if isinstance(one, ast.arg)}
+    used = {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    used |= {one.value for one in nodes if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    used |= {one.attr for one in nodes if isinstance(one, ast.Attribute) and one.attr.isupper()}  # of the module itself
     return used | {name for one in nodes if isinstance(one, ast.Global) for name in one.names}
 
 

@@ -136,7 +136,6 @@ class _Sweep:
         self.cells, self.store, self.options = cells, store, options
         self.codes: dict[frozenset[Any], str] = {}
         self.keys: list[CellKey] = [] if store is None else checked_keys(cells, self.codes)
-        self.names = {key.name for key in self.keys}
         first: dict[str | int, int] = {}
         self.same = [first.setdefault(self.keys[i].name if self.keys else i, i) for i in range(len(cells))]
         self.twins = Counter(self.same)
@@ -227,9 +226,11 @@ class _Sweep:
                 self._resume(task.index, outcome)
             return
         if task.is_part and self.store is not None and task.key is not None:
-            if task.key.name not in self.names and not getattr(self.cells[task.index], "keeps_parts", False):
-                outcome = outcome._replace(record={**outcome.record, "temporary": True})
-            self.store.write(task.key, outcome)
+            try:
+                self.store.write(task.key, outcome)
+            except (TypeError, ValueError) as error:  # of a value that no file can hold
+                self._take(task, error)
+                return
         task.done = outcome
         if task in waiting:
             waiting.remove(task)
@@ -263,7 +264,7 @@ class _Sweep:
             self.ready.extend(tasks)
 
     def _end(self, index: int, outcome: StoredCell | Exception, parts: Sequence[CellKey] = ()) -> None:
-        """Save a cell and remove its temporary parts, or record its error."""
+        """Save a cell and remove its own parts, or record its error."""
         del self.running[index]
         self.waiting.pop(index, None)
         if self.store is not None and not isinstance(outcome, Exception):
@@ -274,7 +275,7 @@ class _Sweep:
             except (TypeError, ValueError) as error:
                 outcome = error
             else:
-                self.store.remove([key for key in parts if key.name not in self.names])
+                self.store.remove(parts)
         if isinstance(outcome, Exception):
             self.failed[index] = outcome
         else:
@@ -316,14 +317,16 @@ class _Sweep:
                 table, refused = end.value
         records = [task.done.record for task in tasks if task.done is not None]
         seconds, processor = _total(records, "seconds"), _total(records, "processor_seconds")
-        temporary = [task.key for task in tasks if task.key and task.done and "temporary" in task.done.record]
-        return StoredCell(table, {**_record(cell, seconds, processor, refused), "parts": len(tasks)}), temporary
+        owned = [] if getattr(cell, "keeps_parts", False) else [task.key for task in tasks if task.key]
+        return StoredCell(table, {**_record(cell, seconds, processor, refused), "parts": len(tasks)}), owned
 
     def _parts(self, index: int, cells: Sequence[Cell]) -> list[Task]:
         """Return tasks for the parts of a cell; tasks that the store contains are done."""
         if self.store is None:
             return [Task(index, cell, None, is_part=True) for cell in cells]
         keys = checked_keys(cells, self.codes)
+        if not getattr(self.cells[index], "keeps_parts", False):  # then no other cell or sweep has these files
+            keys = [key.part_of(self.keys[index]) for key in keys]
         if self.options.recompute:
             self.store.set_aside(keys)
         found = self.store.read(keys)
@@ -354,13 +357,16 @@ def _result_row(task: Task) -> Row:
 def _in_thread(function: Callable[[], T]) -> Generator[Sequence[Cell], list[Row], T]:
     """Call a function in a thread; yield the cells that it passes to `run_parts`, and receive their rows.
 
-    Only one of the two threads works at a time. If the generator is closed, `run_parts` raises `GeneratorExit`.
+    Only one of the two threads works at a time. If the generator is closed, `run_parts` raises `GeneratorExit`. Other
+    threads that the function starts run their cells themselves.
     """
     asks: queue.SimpleQueue[Sequence[Cell] | Future[T]] = queue.SimpleQueue()
     answers: queue.SimpleQueue[list[Row] | BaseException] = queue.SimpleQueue()
     raised: list[BaseException] = []
 
     def ask(cells: Sequence[Cell]) -> list[Row]:
+        if threading.current_thread() is not thread:
+            return one_by_one(cells)
         asks.put(cells)
         answer = answers.get()
         if isinstance(answer, BaseException):
@@ -377,7 +383,8 @@ def _in_thread(function: Callable[[], T]) -> Generator[Sequence[Cell], list[Row]
             end.set_exception(error if error in raised else _sendable(error))
         asks.put(end)
 
-    threading.Thread(target=copy_context().run, args=(call,), daemon=True).start()
+    thread = threading.Thread(target=copy_context().run, args=(call,), daemon=True)
+    thread.start()
     try:
         while not isinstance(asked := asks.get(), Future):
             try:
@@ -458,8 +465,8 @@ def _sendable(error: BaseException) -> Exception:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     note = f"{frame.filename}:{frame.lineno}"
     try:
-        # The scheduler would take a BrokenExecutor raised by a cell for an error of its own executor.
-        if isinstance(error, Exception) and not isinstance(error, BrokenExecutor):
+        # The scheduler would take these for an error of its own executor, and for the end of a generator.
+        if isinstance(error, Exception) and not isinstance(error, BrokenExecutor | StopIteration):
             error.add_note(note)
             pickle.loads(pickle.dumps(error))
             return error

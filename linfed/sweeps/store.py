@@ -61,6 +61,11 @@ class CellKey(NamedTuple):
         """The file's name."""
         return f"{self.config}-{self.code}{SUFFIX}"
 
+    def part_of(self, owner: CellKey) -> CellKey:
+        """Return the key of a part that belongs to another cell alone, whose sweep may remove it."""
+        text = text_of({"part of": owner.config, "cell": json.loads(self.text)})
+        return CellKey(_config_digest(text), self.code, text)
+
 
 class StoredCell(NamedTuple):
     """A finished cell: its table, and the record of how it was computed."""

@@ -18,6 +18,7 @@ import hashlib
 import inspect
 import json
 import pathlib
+import pickle
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -117,7 +118,7 @@ class Description:
             return {kind.__name__: sorted((within(part) for part in value), key=text_of)}
         if kind is dict:  # in its order, which may affect results: ties between the settings of a grid
             return {"dict": [[within(key), within(part)] for key, part in value.items()]}
-        if isinstance(value, np.ndarray | np.generic) and kind.__module__ == "numpy":
+        if kind in (np.ndarray, np.memmap) or (isinstance(value, np.generic) and kind.__module__ == "numpy"):
             if value.dtype.hasobject:
                 return {"shape": list(value.shape), "objects": within(value.ravel().tolist())}
             return self._array(value)
@@ -156,7 +157,9 @@ class Description:
         if isinstance(made, str):
             if hasattr(value, "__wrapped__"):  # a function with a cache
                 self.owners.add(inspect.unwrap(value))
-            return {"is": kind, "named": f"{getattr(value, '__module__', None)}.{made}"}
+            module: str = pickle.whichmodule(value, made)  # type: ignore[attr-defined]
+            self._check_name(value, module, made)
+            return {"is": kind, "named": f"{module}.{made}"}
         make, given, *rest = made
         if _is_plain(value, made):
             return {"is": kind, "holds": {name: self._of(part, depth) for name, part in _attributes(value)}}
@@ -180,18 +183,22 @@ class Description:
         self.arrays[digest] = np.asarray(value)
         return {"array": digest, "of": kind, "shape": shape, "scalar": isinstance(value, np.generic)}
 
-    def _named(self, value: Any) -> str:
-        """Return the full name of a class or a function; note if it is not the object of that name."""
-        module, name = getattr(value, "__module__", None) or "builtins", value.__qualname__
+    def _check_name(self, value: object, module: str, name: str) -> None:
+        """Note if a value is not the object of this name in an imported module."""
         found: Any = sys.modules.get(module)
         for part in name.split("."):
             found = getattr(found, part, None)
-        if module in sys.modules and found is not value and not inspect.isbuiltin(value):
+        if module in sys.modules and found is not value:
             self._anonymous = self._anonymous or (
                 f"store= cannot identify {short_repr(value)} by its name; define it at the top level of a module, "
                 "under its own name"
             )
+
+    def _named(self, value: Any) -> str:
+        """Return the full name of a class or a function; note if it is not the object of that name."""
+        module, name = getattr(value, "__module__", None) or "builtins", value.__qualname__
         if not inspect.isbuiltin(value):
+            self._check_name(value, module, name)
             self.owners.add(value)
         return f"linfed.{name}" if isinstance(value, type) and _is_linfed(value) else f"{module}.{name}"
 

@@ -43,7 +43,7 @@ def test_formulas_of_plain_texts_are_tex():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("spoiled", [{"estimate": 0.123}, {"claimed_low": 0.0}, {"low": 0.0123}])
+@pytest.mark.parametrize("spoiled", [{"estimate": 0.123}, {"claimed_low": 0.0}, {"low": -0.5678}])
 def test_a_page_follows_a_changed_result(spoiled, monkeypatch):
     """And nothing of the page but the sentence on it."""
     claim = vocabulary.claim("flute-theorem51", "As the gap closes the error grows at most like Delta^-5")

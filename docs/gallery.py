@@ -75,18 +75,18 @@ def judged(card: Card) -> list[str]:
     lines = ["## Claims\n"]
     for one in card.statements:
         lines += [f"**{with_formulas(one.claim)}** {chips(one.verdicts)}\n", f"Source: {with_formulas(one.source)}\n"]
+        lines.append(f"Statistic: {with_formulas(one.statistic)}\n")
         rows = (
             (
                 chip(claim.verdict),
                 with_formulas(claim.setting),
-                with_formulas(claim.statistic),
                 escaped(measured(claim)),
                 escaped(required(claim.claimed_range)),
                 with_formulas(join_notes(claim.detail, claim.remarks)),
             )
             for claim in one.claims
         )
-        lines += [table(("verdict", "setting", "statistic", "measured", "required", "note"), rows), ""]
+        lines += [table(("verdict", "setting", "measured", "required", "note"), rows), ""]
     return lines
 
 

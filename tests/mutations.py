@@ -1316,7 +1316,7 @@ MUTATIONS = {
             "store:belong_to_their_cell",
         ),
         Mutation(
-            "threads share answers", "if threading.current_thread() is not thread", "if False", "store:themselves"
+            "threads share answers", "if threading.current_thread() is not thread", "if False", "store:run_their_parts"
         ),
     ],
     "tables/export.py": [

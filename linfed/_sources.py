@@ -44,8 +44,8 @@ class SourceFinder:
         return spec
 
 
-def _read(name: str, file: str | None) -> None:
-    if file and (not is_installed(file) or file.startswith(str(FOLDER))):
+def _read(name: str, file: object) -> None:
+    if isinstance(file, str) and (not is_installed(file) or file.startswith(str(FOLDER))):
         SOURCES.pop(name, None)
         with suppress(OSError):  # in an archive
             SOURCES[name] = Path(file).read_bytes()
@@ -54,4 +54,5 @@ def _read(name: str, file: str | None) -> None:
 if PathFinder in sys.meta_path:
     sys.meta_path.insert(sys.meta_path.index(PathFinder), SourceFinder)
 for _name, _module in list(sys.modules.items()):
-    _read(_name, getattr(_module, "__file__", None))
+    with suppress(Exception):  # objects in place of modules, whose attributes may raise anything
+        _read(_name, getattr(_module, "__file__", None))

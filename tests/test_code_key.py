@@ -410,6 +410,17 @@ def test_a_module_that_was_imported_before_linfed_is_refused_too(tmp_path):
     assert "results of 'early'" in done.stderr.splitlines()[-1]
 
 
+def test_odd_objects_in_place_of_modules_do_not_hinder_the_import(tmp_path):
+    code = (
+        "import pathlib, sys, types\n"
+        "class Raises(types.ModuleType):\n"
+        "    def __getattr__(self, name): raise RuntimeError(name)\n"
+        "sys.modules |= {'raises': Raises('raises'), 'path': types.SimpleNamespace(__file__=pathlib.Path('x.py'))}\n"
+        "import linfed\n"
+    )
+    assert run_code(["-c", code], tmp_path).stderr == ""
+
+
 def run_code(arguments, folder):
     environment = {**os.environ, "PYTHONPATH": str(Path(linfed.__file__).parents[1])}
     return subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, env=environment)

@@ -622,6 +622,11 @@ def test_short_settings_go_together(made, monkeypatch, tmp_path):
     assert lf.sweep([run], store=tmp_path)["score"].tobytes() == lf.sweep([run])["score"].tobytes()
 
 
+def test_a_cell_that_another_sweep_has_just_finished_is_not_of_other_code(tmp_path):
+    lf.sweep([Square(1)], store=tmp_path)
+    lf.Store(tmp_path).warn_of_other_code(keys_of([Square(1), Square(2)]))  # a warning is an error here
+
+
 def left_of(cell, parts, folder):
     """Save parts like a sweep that was stopped within a cell, and return their records."""
     lf.sweep(parts, store=folder)

@@ -198,7 +198,8 @@ class Store:
 
     def warn_of_other_code(self, keys: Sequence[CellKey]) -> None:
         """Warn if cells that must be computed have files of other code."""
-        configs = {name.partition("-")[0] for name in self._names()}
+        others = self._names() - {key.name for key in keys}  # which another sweep may just have finished
+        configs = {name.partition("-")[0] for name in others}
         if stale := sum(key.config in configs for key in keys):
             warnings.warn(
                 f"{self!r}: {stale} of {len(keys)} cells were computed by another version of the code and are "

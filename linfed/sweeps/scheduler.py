@@ -188,10 +188,11 @@ class _Sweep:
         mean = sum(known) / len(known) if known else 1.0
         self.costs = {index: cost or mean for index, cost in costs.items()}
         self.total += sum(self.twins[index] for index in missing)
+        alone = len(missing) == 1 and self.options.executor is None and not self._divides(missing[0])
         with one_blas_thread(), progress_bar(label, math.fsum(self.costs.values()), self.options.progress) as self.bar:
             outcomes = (
                 run_tasks(self.options, self._next, self._call_of, self._check_restart)
-                if self.options.spread
+                if self.options.spread and not alone
                 else ((task, _attempt(task.cell)) for task in iter(self._next, None))
             )
             try:

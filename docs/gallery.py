@@ -23,7 +23,7 @@ from linfed.plotting.captions import caption
 from linfed.report.cards import Card, cards_of, counts, measured
 from linfed.report.markdown import table
 from linfed.reproduction.committed import committed_runs
-from linfed.reproduction.experiments import experiment_files, load
+from linfed.reproduction.experiments import experiment_files, load, shared_modules
 from linfed.reproduction.record import ResultsFolder
 from linfed.statistics.findings import Finding, Verdict, join_notes, required
 from linfed.sweeps.progress import format_duration
@@ -168,12 +168,12 @@ def code(name: str) -> list[str]:
     """Return the code of an experiment, folded, and links to the modules that experiments share."""
     path = experiment_files(EXPERIMENTS)[name]
     source = path.read_text(encoding="utf-8")
-    shared = sorted(set(re.findall(r"experiments\.(_\w+)", source)))
-    links = [f"- {{download}}`experiments/{one}.py <../../../experiments/{one}.py>`" for one in shared]
+    shared = [file.relative_to(EXPERIMENTS.parent).as_posix() for file in shared_modules(path)]
+    links = [f"- {{download}}`{one} <../../../{one}>`" for one in shared]
     return [
         "## Code\n",
-        f"::::{{dropdown}} experiments/{path.name}, {source.count(chr(10))} lines\n",
-        f"```{{literalinclude}} ../../../experiments/{path.name}\n:language: python\n```\n",
+        f"::::{{dropdown}} {path.relative_to(EXPERIMENTS.parent).as_posix()}, {source.count(chr(10))} lines\n",
+        f"```{{literalinclude}} ../../../{path.relative_to(EXPERIMENTS.parent).as_posix()}\n:language: python\n```\n",
         "::::\n",
         *(["It shares code with other experiments:\n", *links, ""] if links else []),
     ]

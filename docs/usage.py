@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gallery import EXPERIMENTS
 from tutorials import NOTEBOOKS, opening
 
-from linfed.reproduction.experiments import experiment_files
+from linfed.reproduction.experiments import experiment_files, imported_modules
 
 DOCS = Path(__file__).resolve().parent
 NAME = r"\b(?:lf\.theory|lf|theory)\.(\w+)"
@@ -30,13 +30,12 @@ class Part(NamedTuple):
 
 
 @cache
-def parts(stem: str) -> tuple[list[Part], set[str]]:
+def parts(file: Path) -> tuple[list[Part], set[Path]]:
     """Return the parts of a module of the experiments, and the modules of the experiments that it imports."""
-    source = (EXPERIMENTS / f"{stem}.py").read_text(encoding="utf-8")
+    source = file.read_text(encoding="utf-8")
     lines, body = source.splitlines(), ast.parse(source).body
     imports = [node for node in body if isinstance(node, ast.ImportFrom)]
     own = {alias.name for node in imports if (node.module or "").startswith("linfed") for alias in node.names}
-    shared = {node.module or alias.name for node in imports if node.level for alias in node.names}
     found = []
     for node in body:
         text = "\n".join(lines[node.lineno - 1 : node.end_lineno])
@@ -44,7 +43,7 @@ def parts(stem: str) -> tuple[list[Part], set[str]]:
         attributes = {name for root, name in re.findall(r"\b(\w+)\.(\w+)", text) if root in own}
         names = set() if isinstance(node, ast.ImportFrom) else attributes | own & words | set(re.findall(NAME, text))
         found.append(Part(defined(node), words, names))
-    return found, shared
+    return found, set(imported_modules(file))
 
 
 def defined(node: ast.stmt) -> set[str]:
@@ -55,9 +54,9 @@ def defined(node: ast.stmt) -> set[str]:
     return {target.id for target in targets if isinstance(target, ast.Name)}
 
 
-def used_by(stem: str) -> set[str]:
+def used_by(file: Path) -> set[str]:
     """Return the names of linfed that an experiment uses, itself or in code that it shares with other experiments."""
-    used, modules = list(parts(stem)[0]), set(parts(stem)[1])
+    used, modules = list(parts(file)[0]), set(parts(file)[1])
     for part in used:  # grows in the loop
         for other in sorted(modules):
             new = [one for one in parts(other)[0] if one.defines & part.words and one not in used]
@@ -83,7 +82,7 @@ def usage() -> dict[str, str]:
             pages[name].append(f":doc:`tutorial {opening(notebook)[0]} </_generated/tutorials/{path.stem}>`")
     experiments: dict[str, list[str]] = defaultdict(list)
     for experiment, path in experiment_files(EXPERIMENTS).items():
-        for name in used_by(path.stem):
+        for name in used_by(path):
             experiments[name].append(f":doc:`{experiment} </_generated/experiments/{experiment}>`")
     for name, found in experiments.items():
         more = [f":doc:`{len(found) - SHOWN} more experiments </_generated/experiments/index>`"]

@@ -57,7 +57,7 @@ class Quotation(NamedTuple):
 
 def quotations() -> list[Quotation]:
     """Return the quotations of experiments, judges and pages."""
-    files = [*sorted((TOP / "experiments").glob("*.py")), *sorted((TOP / "linfed").rglob("*.py"))]
+    files = [*sorted((TOP / "experiments").rglob("*.py")), *sorted((TOP / "linfed").rglob("*.py"))]
     found = [one for path in files if "cite" in path.read_text(encoding="utf-8") for one in of_module(path)]
     for page, paper in PAGES.items():
         quoted = re.findall(r'"([^"]+)"', (TOP / page).read_text(encoding="utf-8"))

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import linfed as lf
-from linfed.reproduction.experiments import experiment_files, load_file
+from linfed.reproduction.experiments import experiment_files, load_file, shared_modules
 from linfed.reproduction.run import source_hashes
 from linfed.sweeps.code_key import _own_files, _text
 
@@ -110,7 +110,8 @@ def may_differ(top: Path, experiment: str, commit: str) -> bool:
     names = algorithms(changed_statements(top, commit))
     if not names:
         return True
-    files = [experiment_files(top / "experiments")[experiment], *(top / "experiments").glob("_*.py")]
+    file = experiment_files(top / "experiments")[experiment]
+    files = [file, *shared_modules(file)]
     return any(re.search(rf"\b({'|'.join(names)})\b", file.read_text(encoding="utf-8")) for file in files)
 
 

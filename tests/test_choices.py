@@ -161,8 +161,8 @@ def test_a_method_in_a_copied_file_is_refused_before_anything_is_computed(tmp_pa
     copied = tmp_path / "copied"
     copied.mkdir()
     for file in ("__init__.py", "_fedrep.py"):
-        shutil.copy(FOLDER / file, copied)
-    text = (FOLDER / "fedrep_fig3.py").read_text(encoding="utf-8")
+        shutil.copy(FOLDER / "fedrep" / file, copied)
+    text = (FOLDER / "fedrep" / "fedrep_fig3.py").read_text(encoding="utf-8")
     methods = 'METHODS = ("FedRep", "10GD-GD", "GD-GD")'
     assert text.count(methods) == 1
     changed = text.replace(methods, 'METHODS = ("FedRep", "10GD-GD", "FedPer")')

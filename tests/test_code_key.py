@@ -114,7 +114,6 @@ EXPERIMENT = """
 from dataclasses import dataclass
 
 SUMMARY = "an experiment"
-SECTION = "FedRep"
 HEADLINES = ({"claim": "it falls"},)
 PICTURES = {"": 1400}
 REDUCED = {"runs": {"without": lambda row: ("curve",)}}
@@ -212,7 +211,6 @@ def test_modules_without_source_count_by_their_bytes(imported, folder):
 
 EDITS = [
     ("an experiment", "one more experiment"),
-    ('"FedRep"', '"FLUTE"'),
     ("it falls", "it rises"),
     ("1400", "2070"),
     ("curve", "path"),

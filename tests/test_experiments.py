@@ -1,11 +1,10 @@
 """Every experiment runs in --quick and draws from its saved tables alone."""
 
-import ast
 import functools
 import importlib
 import math
 import re
-from collections import Counter
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import linfed as lf
 from linfed import cli
 from linfed.figures import style
 from linfed.plotting.captions import entries
-from linfed.reproduction.experiments import experiment_files, load
+from linfed.reproduction.experiments import SHARED, experiment_files, load, shared_modules
 from linfed.reproduction.record import ResultsFolder
 from linfed.reproduction.run import load_tables
 from linfed.statistics.findings import Verdict, by_sentence, judge
@@ -112,20 +111,18 @@ def test_quick_run_is_whole(done):
     assert list(record.figures) == drawn
 
 
-@functools.cache
-def imported_from(path):
-    """Return the modules of the folder that a module needs, also through others."""
-    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom) and node.level]
-    names = {name for node in nodes for name in ([node.module] if node.module else [one.name for one in node.names])}
-    return names.union(*(imported_from(FOLDER / f"{name}.py") for name in names))
-
-
-@pytest.mark.long
-def test_a_helper_module_serves_at_least_two_experiments():
-    needed = Counter(name for path in experiment_files(FOLDER).values() for name in imported_from(path))
-    helpers = {path.stem for path in FOLDER.glob("_*.py")} - {"__init__"}
+def test_a_helper_module_serves_experiments_of_its_room_or_of_several():
+    users = defaultdict(list)
+    for path in experiment_files(FOLDER).values():
+        for helper in shared_modules(path):
+            users[helper].append(path)
+    helpers = {path for path in FOLDER.rglob("*.py") if path not in experiment_files(FOLDER).values()}
+    helpers = {path for path in helpers if path.name != "__init__.py"}
     assert helpers
-    assert {name for name in helpers if needed[name] < 2} == set()
+    assert {path for path in helpers if len(users[path]) < 2} == set()
+    for path in helpers:
+        rooms = {user.parent for user in users[path]}
+        assert rooms == {path.parent} if path.parent.name != SHARED else len(rooms) > 1, path
 
 
 class Poisoned:
@@ -173,7 +170,7 @@ PAPERS = {
 
 @pytest.mark.parametrize("figure", PAPERS)
 def test_cells_are_the_papers(figure):
-    module = importlib.import_module(f"experiments.fedrep_{figure}")
+    module = importlib.import_module(f"experiments.fedrep.fedrep_{figure}")
     (cells,) = module.cells(quick=False).values()
     assert {name: {getattr(cell, name) for cell in cells} for name in PAPERS[figure]} == PAPERS[figure]
     assert {(cell.preset, cell.noise_variance) for cell in cells} == {("paper", 1e-3), ("notebook", 1e-6)}
@@ -184,7 +181,7 @@ def test_cells_are_the_papers(figure):
 
 @pytest.mark.parametrize("figure", PAPERS)
 def test_the_noise_of_a_cell_is_the_noise_of_its_run(figure):
-    module = importlib.import_module(f"experiments.fedrep_{figure}")
+    module = importlib.import_module(f"experiments.fedrep.fedrep_{figure}")
     (cells,) = module.cells(quick=True).values()
     for cell in cells:
         for variance in (cell.noise_variance, 0.04):
@@ -239,7 +236,7 @@ def test_fig1_some_trials_stay_away_from_the_truth():
 
     Rounding, and so the processor, decides when a trial leaves a plateau.
     """
-    cell = importlib.import_module("experiments._fedrep").Clients(n_samples=5)
+    cell = importlib.import_module("experiments.fedrep._fedrep").Clients(n_samples=5)
     run = {"data": lf.FixedSamples(5), "trials": cell.trials, "seed": (cell.seed, 5)}
     result = lf.simulate(
         cell.algorithm(0.3),
@@ -310,7 +307,7 @@ def test_fig3_methods_see_the_same_trials(done):
 
 def test_fig3_notebook_preset_is_the_paper_rescaled():
     """With noise, heads, data and QR made equal, the notebook's scaling is a change of units."""
-    module = importlib.import_module("experiments.fedrep_fig3")
+    module = importlib.import_module("experiments.fedrep.fedrep_fig3")
     cell = module.Curve(preset="notebook", n_clients=20, method="GD-GD")
     scaled, problem = cell.at(0.3, 0.2), cell.problem
     truth = problem.truth(0, [0])
@@ -550,7 +547,7 @@ def test_shortcut_lost_judges_reject_what_is_false(done):
 
 @pytest.mark.parametrize(("power", "verdict"), [(0.5, Verdict.SUPPORTED), (1.0, Verdict.NOT_SUPPORTED)])
 def test_shortcut_lost_tells_a_root_from_a_straight_line(power, verdict):
-    module = importlib.import_module("experiments.shortcut_lost")
+    module = importlib.import_module("experiments.shortcut.shortcut_lost")
     cells = module.cells(quick=False)["rounds"]
     found = []
     for c in cells:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from experiments import fedrep_pays
+from experiments.fedrep import fedrep_pays
 from linfed.statistics.findings import Verdict
 from linfed.theory.fedrep.fixed_samples.cavity import typical_mean
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from experiments import fedrep_near_truth, fedrep_samples
-from experiments._fedrep_search import BEST, FIXED, Need
+from experiments.fedrep import fedrep_near_truth, fedrep_samples
+from experiments.shared.smallest import BEST, FIXED, Need
 from linfed.statistics.findings import Verdict
 
 

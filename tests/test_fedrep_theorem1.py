@@ -546,8 +546,8 @@ def test_tail_has_the_error_of_its_seeds_and_its_defaults():
         assert_one_line(lambda one={name: value}: tail.first_round_failure(**given | one), [f"{name} = {value}"])
 
 
-BOUND = importlib.import_module("experiments.fedrep_theorem1")
-SAMPLES = importlib.import_module("experiments.fedrep_bound_samples")
+BOUND = importlib.import_module("experiments.fedrep.fedrep_theorem1")
+SAMPLES = importlib.import_module("experiments.fedrep.fedrep_bound_samples")
 
 
 def least_row(**own):

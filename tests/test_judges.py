@@ -25,7 +25,8 @@ MARKERS = ("POPULATION",)
 def modules():
     """Return all modules of the experiments by name, those that they share too."""
     load(EXPERIMENTS[0], FOLDER)  # their folder becomes importable
-    names = [f"{FOLDER.name}.{path.stem}" for path in FOLDER.glob("*.py") if path.stem != "__init__"]
+    paths = [path.relative_to(FOLDER.parent) for path in FOLDER.rglob("*.py") if path.stem != "__init__"]
+    names = [".".join(path.with_suffix("").parts) for path in paths]
     return {name: importlib.import_module(name) for name in names}
 
 
@@ -57,8 +58,9 @@ def forbidden(module):
     """
     found = {n: "a class of cells" for n, v in vars(module).items() if inspect.isclass(v) and v in cell_classes()}
     for node in ast.parse(inspect.getsource(module)).body:
-        if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module:
-            theirs = forbidden(modules()[f"{FOLDER.name}.{node.module}"])
+        if isinstance(node, ast.ImportFrom) and node.level and node.module:
+            name = importlib.util.resolve_name("." * node.level + node.module, module.__package__)
+            theirs = forbidden(modules()[name])
             found |= {one.asname or one.name: theirs[one.name] for one in node.names if one.name in theirs}
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -118,7 +120,7 @@ def read(function, module, name, seen):
 @pytest.mark.long
 @each("name", EXPERIMENTS)
 def test_no_judge_reads_a_default(name):
-    module = modules()[f"{FOLDER.name}.{name.replace('-', '_')}"]
+    module = modules()[load(name, FOLDER).__name__]
     seen = set()
     assert [*reads(module.claims, seen), *reads(module.plot, seen)] == []
 
@@ -127,7 +129,7 @@ WRONG = """
 import functools
 from dataclasses import dataclass
 
-from .flute_theorem51 import SWEEPS
+from ..flute.flute_theorem51 import SWEEPS
 from .shortcut_lost import Loss
 from . import shortcut_lost
 
@@ -178,7 +180,7 @@ def right(tables):
 
 def test_a_default_that_is_read_is_found(monkeypatch, tmp_path):
     (tmp_path / "wrong.py").write_text(WRONG)
-    name = f"{FOLDER.name}.wrong"
+    name = f"{FOLDER.name}.shortcut.wrong"
     spec = importlib.util.spec_from_file_location(name, tmp_path / "wrong.py")
     module, known = importlib.util.module_from_spec(spec), modules()
     monkeypatch.setitem(sys.modules, name, module)
@@ -194,7 +196,7 @@ def test_a_default_that_is_read_is_found(monkeypatch, tmp_path):
 @pytest.mark.filterwarnings("ignore::linfed.errors.GridEdgeWarning")  # two steps are tried
 def test_claims_of_figure_4_are_of_the_tables_sizes():
     """Another k and d: what is said begins at these, and k is among the samples of a new client."""
-    module = modules()["experiments.fedrep_fig4"]
+    module = modules()["experiments.fedrep.fedrep_fig4"]
     cells = [cell for cell in module.cells(True)["clients"] if cell.preset == module.PAPER]
     cells = [replace(cell, dim=7, rank=4, trials=3, rounds=5, steps=cell.steps[:2]) for cell in cells]
     table = lf.Table.of(cells, [cell.run() for cell in cells])
@@ -210,7 +212,7 @@ def test_claims_of_figure_4_are_of_the_tables_sizes():
 
 
 def test_the_sizes_in_theorem_51s_places_are_the_tables():
-    module = modules()["experiments.flute_theorem51"]
+    module = modules()["experiments.flute.flute_theorem51"]
     sizes = {"n_clients": [30, 40], "dim": [30, 30], "noise_std": [0.5, 0.5]}
     rows = [dict(zip(sizes, row, strict=True)) for row in zip(*sizes.values(), strict=True)]
     assert module.stays_at(lf.Table(rows)) == "d = 30"

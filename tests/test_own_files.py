@@ -20,7 +20,7 @@ from linfed.checks import check_integer
 from linfed.errors import UsageError
 from linfed.figures import style
 from linfed.reproduction.default_figure import default_figure
-from linfed.reproduction.experiments import cells_of, declared_in, find, load_file
+from linfed.reproduction.experiments import cells_of, declared_in, experiment_files, find, load_file
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
 from linfed.reproduction.record import ResultsFolder
 from linfed.reproduction.run import ReproduceOptions, cells_ready
@@ -516,7 +516,7 @@ def test_claims_that_raise_are_not_judged(capsys):
 
 @pytest.mark.long
 def test_fields_of_every_experiment_can_be_set():
-    for file in sorted((ROOT / "experiments").glob("[a-z]*.py")):
+    for file in experiment_files(ROOT / "experiments").values():
         lists = cells_ready(file, ReproduceOptions(quick=True, set={"trials": 7}))
         cells = [cell for own in lists.values() for cell in own]
         assert {cell.trials for cell in cells if hasattr(cell, "trials")} == {7}, file
@@ -668,5 +668,5 @@ def test_the_commands_in_the_guide_can_be_meant():
     page = (ROOT / "docs" / "guide" / "sweeps.md").read_text(encoding="utf-8")
     (settings,) = re.findall(r"linfed reproduce fedrep-fig1 --quick (.*)", page)
     options = ReproduceOptions(quick=True, set=read_settings(settings.replace("--set", "").split()))
-    cells = cells_ready(ROOT / "experiments" / "fedrep_fig1.py", options)["clients"]
+    cells = cells_ready(ROOT / "experiments" / "fedrep" / "fedrep_fig1.py", options)["clients"]
     assert {(cell.dim, cell.rank) for cell in cells} == {(30, 4)}

@@ -105,7 +105,7 @@ def test_the_command_gives_the_same_settings(value):
     from linfed.reproduction.own_settings import read_settings
 
     options = ReproduceOptions(trials=4, set={"inner.field": value})
-    words = shlex.split(command_of(ROOT / "experiments" / "fedrep_fig4.py", options))
+    words = shlex.split(command_of(ROOT / "experiments" / "fedrep" / "fedrep_fig4.py", options))
     assert words[:5] == ["linfed", "reproduce", "fedrep-fig4", "--trials", "4"]
     assert words[5] == "--set"
     assert read_settings(words[6:]) == {"inner.field": value}
@@ -164,7 +164,7 @@ def test_the_archives_are_complete(tmp_path):
         assert content.read("linfed/_shipped/CITATION.cff") == (ROOT / "CITATION.cff").read_bytes()
         names = set(content.namelist())
         assert {name.split("/")[0] for name in names} == {"linfed", f"linfed-{lf.__version__}.dist-info"}
-        shipped = {f"linfed/_shipped/experiments/{path.name}" for path in (ROOT / "experiments").glob("*.py")}
+        shipped = {f"linfed/_shipped/{path.relative_to(ROOT)}" for path in (ROOT / "experiments").rglob("*.py")}
         assert shipped | {"linfed/py.typed", "linfed/reproduction/committed.json.gz"} <= names
     with tarfile.open(source) as content:
         inside = {name.partition("/")[2] for name in content.getnames()}

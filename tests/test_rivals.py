@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from experiments import fedrep_state_evolution, flute_fig1, flute_fig3, heterogeneity, private_fedrep
+from experiments.fedrep import fedrep_state_evolution, private_fedrep
+from experiments.flute import flute_fig1, flute_fig3
+from experiments.others import heterogeneity
 from linfed.statistics.findings import Verdict
 
 TRIALS = 20

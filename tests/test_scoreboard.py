@@ -10,7 +10,7 @@ from linfed import cli
 from linfed.errors import UsageError
 from linfed.report.cards import Card, cards_of, measured, number
 from linfed.report.scoreboard import markdown, missing, rows
-from linfed.reproduction.declarations import SECTIONS, Declarations, Headline, page_order
+from linfed.reproduction.declarations import OTHERS, SECTIONS, Declarations, Headline, page_order
 from linfed.reproduction.experiments import declared_by, declared_in, load_file
 from linfed.reproduction.record import ResultsFolder, RunRecord
 from linfed.statistics.findings import Finding, judge, required
@@ -162,24 +162,21 @@ def test_other_files_of_a_folder_are_left_out(tmp_path):
 # --- declarations --------------------------------------------------------------------------------------------
 
 
-def test_every_experiment_declares_its_section_and_one_line():
+def test_every_experiment_stands_in_a_section_and_declares_one_line():
     for name, declared in DECLARED.items():
-        source = (TOP / "experiments" / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
-        assert "\nSECTION = " in source, name
-        assert declared.section in SECTIONS, name
         assert declared.summary, name
     sections = [declared.section for declared in DECLARED.values()]
-    assert list(dict.fromkeys(sections)) == list(SECTIONS)
+    assert list(dict.fromkeys(sections)) == list(SECTIONS.values())
     for name in ("private-fedrep", "anisotropy", "weights", "compression", "wider-rank"):
         assert DECLARED[name].section == "FedRep"
 
 
 def test_pages_are_ordered_by_section_place_and_name():
-    """At one place, the experiment with the place in its name comes first; own sections come last."""
+    """At one place, the experiment with the place in its name comes first; your own come last."""
     declared = {
         name: Declarations(summary=summary, section=section)
         for name, summary, section in (
-            ("mine", "", "Mine"),
+            ("mine", "", OTHERS),
             ("flute-b", "", "FLUTE"),
             ("flute-a", "FLUTE, a setting", "FLUTE"),
             ("bounds", "FLUTE paper, Theorem 5.5, bounds", "FLUTE"),
@@ -197,7 +194,6 @@ def test_pages_are_ordered_by_section_place_and_name():
 WRONG = {
     "summary": ("SUMMARY = ('one', 'two')", "SUMMARY = ('one', 'two') must be one line of text"),
     "lines": ("SUMMARY = 'one\\ntwo'", "SUMMARY = 'one\\ntwo' must be one line of text"),
-    "section": ("SECTION = None", "SECTION = None must be one line of text"),
     "one headline": ("HEADLINES = 'it falls'", "HEADLINES = 'it falls' must be a tuple of dicts"),
     "a text": ("HEADLINES = ('it falls',)", "HEADLINES[0] = 'it falls' must be a dict with 'claim' and some of"),
     "a field": ("HEADLINES = ({'claim': 'x', 'seting': 'y'},)", "must be a dict with 'claim' and some of 'setting',"),
@@ -224,10 +220,10 @@ def test_a_wrong_declaration_is_one_line(name, tmp_path):
 def test_declarations_are_checked_when_a_module_is_loaded(tmp_path, monkeypatch):
     """Also those that are not literals; nothing is computed."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name, line in (("wrong_section", "SECTION = 3"), ("computed_section", "SECTION = 1 + len('ab')")):
+    for name, line in (("wrong_summary", "SUMMARY = 3"), ("computed_summary", "SUMMARY = 1 + len('ab')")):
         (tmp_path / f"{name}.py").write_text(f"def cells(): return []\n{line}\n")
         for read in (load_file, declared_by):
-            with pytest.raises(UsageError, match=rf"{name}\.py: SECTION = 3 must be one line of text"):
+            with pytest.raises(UsageError, match=rf"{name}\.py: SUMMARY = 3 must be one line of text"):
                 read(tmp_path / f"{name}.py")
 
 
@@ -236,7 +232,6 @@ from dataclasses import dataclass
 import linfed as lf
 
 SUMMARY = "FedRep paper, Figure 9: errors that fall"
-SECTION = "FedRep"
 HEADLINES = ({"claim": "The error falls", "setting": "size = 2"},)
 
 @dataclass(frozen=True)
@@ -263,10 +258,12 @@ def test_a_planted_experiment_is_on_every_page_from_its_own_file(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     folder = tmp_path / "planted_experiments"  # a name of its own: modules are cached by name
-    folder.mkdir()
-    (folder / "__init__.py").write_text("")
-    (folder / "falling.py").write_text(PLANTED)
-    (folder / "wrong.py").write_text(PLANTED.replace('{"claim": "The error falls"', '{"claim": "The error fals"'))
+    room = folder / "fedrep"
+    room.mkdir(parents=True)
+    for one in (folder, room):
+        (one / "__init__.py").write_text("")
+    (room / "falling.py").write_text(PLANTED)
+    (room / "wrong.py").write_text(PLANTED.replace('{"claim": "The error falls"', '{"claim": "The error fals"'))
     options = ("--experiments", str(folder), "--out", "out", "--workers", "1")
     assert cli.main(["reproduce", "falling", *options]) == 0
     assert cli.main(["list", "--experiments", str(folder)]) == 0

@@ -4,17 +4,9 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from experiments import (
-    altmin,
-    estimators,
-    fedrep_floor,
-    fedrep_moments,
-    fedrep_recovery,
-    fedrep_start,
-    mllam_samples,
-    spectral_transition,
-)
-from experiments._spectral import AVERAGES, MOMENTS, SPECTRAL, TWO, Estimates, spectral
+from experiments.fedrep import fedrep_floor, fedrep_moments, fedrep_recovery, fedrep_start
+from experiments.others import altmin, estimators, mllam_samples, spectral_transition
+from experiments.shared.spectral import AVERAGES, MOMENTS, SPECTRAL, TWO, Estimates, spectral
 from linfed.statistics.findings import Verdict
 
 TRIALS = 20

@@ -1,14 +1,13 @@
-"""Declarations of an experiment for lists and pages: its summary, section, headlines and pictures.
+"""Declarations of an experiment for lists and pages: its summary, headlines and pictures.
 
 They are assignments at the top level of the experiment's module, all of them optional::
 
     SUMMARY = "FedRep paper, Figure 1: each client's error under Local only, FedAvg and FedRep"
-    SECTION = "FedRep"
     HEADLINES = ({"claim": "FedRep has the smallest error", "setting": "m = 20"},)
     PICTURES = {"": 2070}
 
-``SECTION`` is the section of the pages that lists the experiment. ``HEADLINES`` are its claims for the scoreboard, each
-with the fields of `Headline`. ``PICTURES`` are the figures that the site shows, each with its width in pixels.
+``HEADLINES`` are its claims for the scoreboard, each with the fields of `Headline`. ``PICTURES`` are the figures that
+the site shows, each with its width in pixels. The section of the pages is that of the experiment's folder (`SECTIONS`).
 """
 
 from __future__ import annotations
@@ -22,14 +21,20 @@ from linfed.checks import short_repr, suggestion
 from linfed.errors import UsageError
 from linfed.statistics.findings import Finding
 
-NAMES = ("SUMMARY", "SECTION", "HEADLINES", "PICTURES")
+NAMES = ("SUMMARY", "HEADLINES", "PICTURES")
 """Names of the declarations."""
 
 OTHERS = "Other experiments"
-"""Section of the experiments that declare none."""
+"""Section of the experiments in other folders."""
 
-SECTIONS = ("FedRep", "FLUTE", "The shortcut draft", "Averaging", OTHERS)
-"""Sections of the experiments of linfed, in the order of the pages; your own sections follow."""
+SECTIONS = {
+    "fedrep": "FedRep",
+    "flute": "FLUTE",
+    "shortcut": "The shortcut draft",
+    "averaging": "Averaging",
+    "others": OTHERS,
+}
+"""Section of the pages for each folder of experiments, in the order of the pages; other folders have none."""
 
 PLACES = ("Figure", "Table", "Example", "Theorem")
 """Kinds of places in a paper, in the order of the pages."""
@@ -121,11 +126,10 @@ def declarations_of(values: Mapping[str, object], file: Path) -> Declarations:
     UsageError
         If a declaration has a wrong form.
     """
-    summary, section = values.get("SUMMARY", ""), values.get("SECTION", OTHERS)
+    summary = values.get("SUMMARY", "")
     headlines, pictures = values.get("HEADLINES", ()), values.get("PICTURES", {})
-    for name, text in (("SUMMARY", summary), ("SECTION", section)):
-        if not isinstance(text, str) or "\n" in text:
-            raise _refused(file, name, text, "one line of text")
+    if not isinstance(summary, str) or "\n" in summary:
+        raise _refused(file, "SUMMARY", summary, "one line of text")
     if not isinstance(headlines, tuple | list):
         raise _refused(file, "HEADLINES", headlines, "a tuple of dicts with the fields of a headline")
     if not isinstance(pictures, dict) or not all(isinstance(key, str) for key in pictures):
@@ -134,7 +138,9 @@ def declarations_of(values: Mapping[str, object], file: Path) -> Declarations:
         if type(width) is not int or width < 1:
             raise _refused(file, f"PICTURES[{key!r}]", width, "a width in pixels")
     made = tuple(_headline(one, f"HEADLINES[{number}]", file) for number, one in enumerate(headlines))
-    return Declarations(summary=str(summary), section=str(section), headlines=made, pictures=pictures)
+    return Declarations(
+        summary=summary, section=SECTIONS.get(file.parent.name, OTHERS), headlines=made, pictures=pictures
+    )
 
 
 def _headline(values: object, name: str, file: Path) -> Headline:
@@ -161,12 +167,12 @@ def page_order(declared: Mapping[str, Declarations]) -> list[str]:
     At one place, the experiment with the place in its name comes first.
     """
 
-    def key(name: str) -> tuple[int, str, int, float, bool, str]:
+    def key(name: str) -> tuple[int, int, float, bool, str]:
         one = declared[name]
         kind, _, number = one.place[1].partition(" ")
-        section = SECTIONS.index(one.section) if one.section in SECTIONS else len(SECTIONS)
+        section = list(SECTIONS.values()).index(one.section)
         rank = PLACES.index(kind) if kind else len(PLACES)
-        return section, one.section, rank, float(number or 0), title(name, one) == name, name
+        return section, rank, float(number or 0), title(name, one) == name, name
 
     return sorted(declared, key=key)
 

@@ -27,6 +27,9 @@ from linfed.reproduction.declarations import NAMES, Declarations, declarations_o
 from linfed.sweeps.code_key import SHIPPED
 from linfed.tables.grid import checked_cells
 
+SHARED = "shared"
+"""Name of the subpackage for code that experiments of several rooms share."""
+
 EXTRAS = {
     "dask": "cluster",
     "distributed": "cluster",
@@ -79,9 +82,9 @@ def _is_package(folder: Path) -> bool:
 
 
 def _has_experiments(folder: Path) -> bool:
-    """Return whether a folder contains a module with a function ``cells``."""
+    """Return whether a folder, or a folder in it, contains a module with a function ``cells``."""
     try:
-        return any(re.search(rb"(?m)^def cells\(", path.read_bytes()) for path in folder.glob("*.py"))
+        return any(re.search(rb"(?m)^def cells\(", path.read_bytes()) for path in folder.glob("**/*.py"))
     except OSError:
         return False
 
@@ -118,8 +121,35 @@ def in_package(file: Path) -> bool:
 
 
 def experiment_files(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder's experiments by name."""
-    return {name_of(path): path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")}
+    """Return the files of a folder's experiments by name, those in its rooms too.
+
+    Rooms are the subpackages except ``shared``. Modules that begin with an underscore are not experiments.
+    """
+    rooms = [one.parent for one in folder.glob("*/__init__.py") if one.parent.name != SHARED]
+    files = [path for room in (folder, *rooms) for path in room.glob("*.py") if not path.stem.startswith("_")]
+    return {name_of(path): path for path in sorted(files, key=lambda path: path.stem)}
+
+
+def imported_modules(file: Path) -> list[Path]:
+    """Return the modules that a module of an experiment imports by relative imports, such as ``from ._tuned import x``.
+
+    Those that these import are not followed.
+    """
+    found = dict[Path, None]()
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            folder = file.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            paths = [folder.with_suffix(".py")] if node.module else [folder / f"{one.name}.py" for one in node.names]
+            found |= dict.fromkeys(path for path in paths if path.is_file())
+    return list(found)
+
+
+def shared_modules(file: Path) -> list[Path]:
+    """Return all modules that an experiment shares with others: those that it imports, and those that these import."""
+    found = imported_modules(file)
+    for one in found:  # grows in the loop
+        found += [path for path in imported_modules(one) if path not in found]
+    return found
 
 
 def declared_by(file: Path) -> Declarations:
@@ -236,6 +266,8 @@ def _importable(file: Path) -> str:
         If another module has the name, or if it is not a valid name.
     """
     package, folder = in_package(file), file.parent
+    while package and _is_package(folder.parent):
+        folder = folder.parent
     top = folder.name if package else file.stem
     location = f"--experiments {folder}" if package else str(file)
     wanted, kind = (folder / "__init__.py", "folder") if package else (file, "file")
@@ -247,7 +279,7 @@ def _importable(file: Path) -> str:
     root = str(folder.parent if package else folder)
     if root not in sys.path:
         sys.path.insert(0, root)
-    return f"{top}.{file.stem}" if package else top
+    return ".".join([top, *file.relative_to(folder).with_suffix("").parts]) if package else top
 
 
 def _error_in(file: Path, error: BaseException) -> str:

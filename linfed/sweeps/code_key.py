@@ -39,7 +39,7 @@ NOT_COUNTED = (
 
 DECLARED = {
     *("cells", "derived", "claims", "plot", "CLAIMS", "CAPTIONS"),
-    *("SUMMARY", "SECTION", "HEADLINES", "PICTURES", "REDUCED"),
+    *("SUMMARY", "HEADLINES", "PICTURES", "REDUCED"),
 }
 """Names in an experiment, a module with a function ``cells``, that choose, judge and draw cells."""
 

@@ -235,7 +235,7 @@ class Comparison(NamedTuple):
 
 def sets():
     """Return the stored numbers of Tripuraneni, Jin and Jordan, one mapping per set."""
-    return json.loads((HERE.parents[1] / "experiments/tripuraneni.json").read_text(encoding="utf-8"))["sets"]
+    return json.loads((HERE.parents[1] / "experiments/others/tripuraneni.json").read_text(encoding="utf-8"))["sets"]
 
 
 def is_tested(run):

@@ -1,0 +1,1 @@
+"""Experiments on federated averaging and on meta-learning."""

@@ -1,0 +1,279 @@
+"""Representations that are wider than the ground truth: what FedRep and ANIL do with the extra columns.
+
+The ground truth has rank r = 2, and B has k > r columns. The distance is the sine of the largest angle between span(B*)
+and span(B). Of the k directions of span(B), k - r have no part in span(B*). FedRep's mean step does not move them, so
+a wider B costs samples but does not learn less. To first order, FedRep with k columns is FedRep with r columns on
+``m - (k-r)`` samples in ``d - (k-r)`` dimensions, with the step size multiplied by ``(m - (k-r))/m``, from the same
+initial angles. `lf.predict` for this narrow run is the prediction. Its rival is the prediction that ignores the extra
+columns, with all samples and dimensions.
+
+Yueksel, Boursier and Flammarion study first-order ANIL with k > r. They find that it learns span(B*) and unlearns its
+complement. Its own step from m samples has noise of variance ``v = mean_i (||phi_i||^2 + sigma^2)/m``. With other
+samples for the second step, an extra direction of length s shrinks as ``s <- s - beta alpha^2 v s^3``. The rival is
+FedRep without QR, and ANIL on the same samples for both steps is the control.
+
+**Deviations**: all sizes, step sizes and thresholds are ours. The clients are fixed, all take part in each round, and
+samples are fresh.
+
+Figures
+-------
+"" : Left: distance of FedRep against rounds for each number of columns k. Right: root mean square length of the k - r
+    extra directions of B outside span(B*), divided by the initial one. Lines: median over trials; shaded: 10-90 %;
+    dotted: predicted. Noise std 0.5.
+
+References: Yueksel, Boursier and Flammarion 2023, "First-order ANIL provably learns representations despite
+overparametrization"; Collins, Hassani, Mokhtari and Shakkottai 2021.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed._types import Array
+from linfed.figures.style import KINDS, PAGE_WIDTH, plain_ticks, shades
+from linfed.plotting.panels import Figures, drawn_from
+from linfed.statistics import median_interval
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
+from linfed.statistics.intervals import Measured, first_round_below
+
+SUMMARY = "B with more columns than the truth: FedRep's price in samples, and how fast ANIL forgets the extra columns"
+PICTURES = {"": 1400}
+REDUCED = {"width": {"without": ("rival",)}}
+
+FEDREP, FREE = "FedRep", "FedRep without QR"
+SPLIT, SAME = "ANIL, other samples", "ANIL, same samples"
+PAPER = f"Yueksel, Boursier and Flammarion 2023, in our words; the factor is {OWN_THRESHOLD}"
+OWN = f"{OWN_PREDICTION}; the range is {OWN_THRESHOLD}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wide:
+    """FedRep with k columns on a ground truth of rank r, with fresh samples."""
+
+    method: str = lf.choice((FEDREP, FREE), FEDREP)
+    rank: int = 2
+    truth_rank: int = 2
+    n_clients: int = 60
+    dim: int = 60
+    n_samples: int = 24
+    noise_std: float = 0.5
+    step_size: float = 0.5
+    rounds: int = 100
+    trials: int = 30
+    seed: int = 0
+
+    @property
+    def cost(self) -> float:
+        """Relative run time: long runs start first."""
+        return float(self.rounds * self.trials * self.n_samples * self.dim * self.n_clients)
+
+    @property
+    def problem(self) -> lf.SharedRepresentation:
+        """The problem."""
+        sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.truth_rank}
+        return lf.SharedRepresentation(noise_std=self.noise_std, **sizes)  # type: ignore[arg-type]
+
+    def start(self) -> Array:
+        """Return random initial B with orthonormal columns, (trials, d, k)."""
+        rng = np.random.default_rng((self.seed, self.dim, self.rank))
+        return np.linalg.qr(rng.standard_normal((self.trials, self.dim, self.rank)))[0]
+
+    def run(self) -> dict[str, Any]:
+        """Return the distances with the prediction of the narrow run and its rival."""
+        if self.rank < self.truth_rank:
+            raise ValueError(f"rank = {self.rank} must be at least truth_rank = {self.truth_rank}")
+        B0, extra = self.start(), self.rank - self.truth_rank
+        algorithm = lf.FedRep(rank=self.rank, step_size=self.step_size, init=B0, orthonormalize=self.method != FREE)
+        fixed: dict[str, Any] = {"rounds": self.rounds, "seed": self.seed}
+        data = lf.FreshSamples(self.n_samples)
+        found = lf.simulate(
+            algorithm, self.problem, data=data, trials=self.trials, metrics=["subspace_distance"], **fixed
+        )
+        distance = found.metrics["subspace_distance"]
+        at = {"round": np.arange(self.rounds + 1)}
+        curves = {"distance": distance}
+        if self.method == FEDREP:
+            curves |= {"predicted": self.narrow(B0, extra), "rival": self.narrow(B0, 0)}
+        return {name: lf.LabeledArray(value, **at) for name, value in curves.items()}
+
+    def narrow(self, B0: Array, extra: int) -> Array:
+        """Return the predicted distance (trials, rounds + 1) of r columns without `extra` dimensions and samples."""
+        truth, r, d = self.problem.truth(self.seed, range(self.trials)), self.truth_rank, self.dim - extra
+        assert truth.B is not None
+        assert truth.W is not None
+        m = self.n_samples - extra
+        left, cosines, _ = np.linalg.svd(truth.B.mT @ B0, full_matrices=False)  # B* has orthonormal columns
+        init = np.zeros((self.trials, d, r))
+        init[:, :r] = left * cosines[:, None]
+        init[:, r : 2 * r] = np.sqrt(1.0 - cosines[:, :, None] ** 2) * np.eye(r)
+        problem = lf.GivenTruth(B=np.eye(d)[:, :r], W=truth.W, noise_std=self.noise_std)
+        algorithm = lf.FedRep(rank=r, step_size=self.step_size * m / self.n_samples, init=init)
+        run: dict[str, Any] = {"data": lf.FreshSamples(m), "rounds": self.rounds, "trials": self.trials}
+        return lf.predict(algorithm, problem, **run).distance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgotten(Wide):
+    """Length of the extra directions under ANIL, or under FedRep without QR."""
+
+    method: str = lf.choice((SPLIT, SAME, FREE), SPLIT)
+    rank: int = 6
+    n_clients: int = 30
+    dim: int = 20
+    n_samples: int = 20
+    step_size: float = 0.3
+    alpha: float = 0.3
+    rounds: int = 400
+    trials: int = 10
+
+    def run(self) -> dict[str, Any]:
+        """Return the lengths of the extra directions relative to the start, and their prediction for other samples."""
+        k, r, every = self.rank, self.truth_rank, max(1, self.rounds // 60)
+        if k <= r:
+            raise ValueError(f"rank = {k} must be above truth_rank = {r}: no extra direction exists")
+        truth = self.problem.truth(self.seed, range(self.trials))
+        assert truth.B is not None
+        first, count = 1.0 / self.alpha, self.n_samples
+        if self.method == FREE:
+            first, algorithm = 1.0, lf.FedRep(rank=k, step_size=self.step_size, init=self.start(), orthonormalize=False)
+        else:
+            kinds = {SPLIT: "split", SAME: "same"}
+            count *= 2 if self.method == SPLIT else 1  # both steps have m samples
+            algorithm = lf.ANIL(
+                rank=k,
+                step_size=self.step_size,
+                adaptation_step_size=self.alpha,
+                init=first**0.5 * self.start(),
+                batches=kinds[self.method],
+            )
+        rounds, lengths, data = [], [], lf.FreshSamples(count)
+        run: dict[str, Any] = {"rounds": self.rounds, "trials": self.trials, "seed": self.seed}
+        for step in lf.iterate(algorithm, self.problem, data=data, **run):
+            if step.number % every == 0:
+                B = step.after.array("B")
+                outside = np.linalg.svd(B - truth.B @ (truth.B.mT @ B), compute_uv=False)[:, : k - r]
+                lengths.append(np.sqrt((outside**2).mean(axis=1) / first))
+                rounds.append(step.number)
+        power = (truth.dense() ** 2).sum(axis=-1).mean(axis=-1) + self.noise_std**2
+        pull = 2.0 * self.step_size * self.alpha**2 * first * power / self.n_samples
+        predicted = 1.0 / np.sqrt(1.0 + pull[:, None] * np.array(rounds))
+        return {
+            "length": lf.LabeledArray(np.stack(lengths, axis=1), round=rounds),
+            "predicted": lf.LabeledArray(predicted, round=rounds),
+        }
+
+
+def cells(quick: bool) -> dict[str, list[Any]]:
+    """Return FedRep over its number of columns, and the methods that could forget the extra ones; quick: fewer."""
+    base, forgotten = (Wide(trials=10), Forgotten(rounds=200, trials=6)) if quick else (Wide(), Forgotten())
+    ranks = (2, 16) if quick else (2, 4, 8, 16)
+    return {
+        "width": [
+            *lf.grid(base, rank=ranks),
+            *lf.grid(base, method=[FREE], rank=ranks[-1:]),
+        ],
+        "extra": [
+            *lf.grid(forgotten, method=(SPLIT, SAME, FREE)),
+            *([] if quick else lf.grid(forgotten, method=[SPLIT], n_samples=[40])),
+        ],
+    }
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Draw the distances for each number of columns, and the lengths of the extra directions."""
+    import matplotlib.pyplot as plt
+
+    width, extra = tables["width"], tables["extra"]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE_WIDTH, 3.0), layout="constrained")
+    looks = shades(width.unique("rank"))
+    for one in width:
+        free = one["method"] == FREE
+        text = f"k = {one['rank']}" + (", without QR" if free else "")
+        shape = {"color": "0.4" if free else looks[one["rank"]][0], "linestyle": "--" if free else "-"}
+        draw(left, one, "distance", text, shape, predicted=not free)
+    for one, (colour, _, _) in zip(extra, KINDS, strict=False):
+        several = len(extra.select(method=one["method"])) > 1
+        text = one["method"] + (f", m = {one['n_samples']}" if several else "")
+        draw(right, one, "length", text, {"color": colour}, predicted=one["method"] == SPLIT)
+    for ax in (left, right):
+        ax.plot([], [], ":", color="black", linewidth=1.0, label="predicted")
+    left.set(xlabel="round", ylabel="subspace distance", yscale="log")
+    right.set(xlabel="round", ylabel="length of extra directions", yscale="log")
+    left.legend(loc="best", fontsize="small")
+    right.legend(loc="upper right", bbox_to_anchor=(1.0, 0.95), fontsize="small")
+    for ax in (left, right):
+        plain_ticks(ax)
+    return {"": drawn_from(figure, lf.Table([*width.rows, *extra.rows]))}
+
+
+def draw(ax: Any, one: lf.Table, column: str, text: str, shape: dict[str, Any], *, predicted: bool) -> None:
+    """Draw the median and the deciles of a curve over trials, and the median of its prediction."""
+    low, middle, high = np.quantile(one[column], (0.1, 0.5, 0.9), axis=0)
+    ax.plot(one["round"], middle, label=text, linewidth=1.1, **shape)
+    ax.fill_between(one["round"], low, high, color=shape["color"], alpha=0.15, linewidth=0)
+    if predicted:
+        ax.plot(one["round"], np.median(one["predicted"], axis=0), ":", color="black", linewidth=1.0, zorder=5)
+
+
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Judge the narrow run as a prediction of a wide one, and what is left of the extra directions."""
+    found = []
+    for one in tables["width"].select(method=FEDREP):
+        sizes = f"k = {one['rank']}, r = {one['truth_rank']}, m = {one['n_samples']}"
+        if one["rank"] > one["truth_rank"]:
+            for text, column in (("the prediction for r columns and fewer samples", "predicted"),
+                                 ("the prediction for r columns and all samples", "rival")):  # fmt: skip
+                for what, measured in (("rounds to distance 0.3", rounds_ratio(one, column)),
+                                       ("final distance", floor_ratio(one, column))):  # fmt: skip
+                    found.append(
+                        judge(
+                            measured,
+                            claim=f"FedRep with k > r columns has the {what} of {text}",
+                            setting=sizes,
+                            statistic="measured divided by predicted, median over trials",
+                            source=OWN,
+                            claimed_low=0.87,
+                            claimed_high=1.15,
+                        )
+                    )
+    for one in tables["extra"]:
+        sizes = f"{one['method']}, k = {one['rank']}, r = {one['truth_rank']}, m = {one['n_samples']}"
+        if one["method"] == SPLIT:
+            found.append(
+                judge(
+                    median_interval(one["length"][:, -1] / one["predicted"][:, -1]),
+                    claim="ANIL on other samples forgets the extra directions at the predicted speed",
+                    setting=sizes,
+                    statistic="final length divided by the predicted one, median over trials",
+                    source=OWN,
+                    claimed_low=0.95,
+                    claimed_high=1.05,
+                )
+            )
+        found.append(
+            judge(
+                median_interval(one["length"][:, -1]),
+                claim="The extra directions lose more than half of their length",
+                setting=sizes,
+                statistic="final length divided by the initial one, median over trials",
+                source=PAPER,
+                claimed_high=0.5,
+            )
+        )
+    return found
+
+
+def rounds_ratio(one: lf.Table, column: str) -> Measured:
+    """Return the median ratio of the measured to the predicted number of rounds to distance 0.3."""
+    measured, predicted = (first_round_below(one["round"], one[name], 0.3) for name in ("distance", column))
+    return median_interval(measured / predicted)
+
+
+def floor_ratio(one: lf.Table, column: str) -> Measured:
+    """Return the median ratio of the measured to the predicted distance, over the last quarter of the rounds."""
+    late = (3 * one["distance"].shape[1]) // 4
+    return median_interval(one["distance"][:, late:].mean(axis=1) / one[column][:, late:].mean(axis=1))

@@ -1,0 +1,238 @@
+"""FLUTE paper, Example 1: what averages of the clients' representations can recover, and what FLUTE recovers.
+
+The setting: ``Phi = [u_1 lambda_1 .. u_M lambda_M]`` with orthonormal u_i and lambda_1 > .. > lambda_M > 0, M = n <= d
+clients, k = 1. Client i recovers ``phi_i`` and factors it as ``B_i w_i``; the server averages the B_i. The direction to
+recover is u_1. The paper considers ``w_i = lambda_i`` and ``w_i = sqrt(lambda_i / M)``; it says that the first average
+"deviates significantly" from u_1, and that in the second u_1 has "a heavier weight", "which will eventually help
+recover" it.
+
+With ``w_i`` proportional to ``lambda_i^p`` the average is proportional to ``sum_i lambda_i^(1-p) u_i``, hence
+
+    cos^2 = lambda_1^(2-2p) / sum_i lambda_i^(2-2p),        dist = sqrt(1 - cos^2):
+
+``sqrt(1 - 1/M)`` for p = 1, whatever the spectrum, and ``cos^2 = lambda_1 / sum_i lambda_i`` for p = 1/2. On a
+geometric spectrum of ratio q the latter is ``(1 - q)/(1 - q^M)``, so its distance is about ``sqrt(q)``: below 0.1 only
+for q < 0.01. An average recovers u_1 as p -> -infinity; p = 0, the plain mean of the phi_i, is drawn as well.
+
+There are two sweeps: over M on the singular values 2d/(i+1) of the paper's Figure 3, and over q at M = d. In each the
+clients recover phi_i exactly (the population: ``A_i = I``, no noise), or by least squares from m samples with noise;
+then ``w_i`` is computed from the length of the estimate. On the same data, FLUTE (k = 1, the paper's step size 0.03)
+runs from its small Gaussian B and W. FedRep (k = 1) runs from the direction of that B, and from each of the averages.
+FedRep's step size is half the one that is best on u_1 itself, ``M / lambda_1^2``. All sizes except the example's own
+are our choice.
+
+Figures
+-------
+"" : Distance from u_1 of averages of the clients' representations, of FLUTE and of FedRep at k = 1, against the number
+    of clients and the spectrum's ratio. Markers: median over trials; bars: 10-90 %. Solid: closed form for exact phi_i.
+    Noise variance 0.3 with samples.
+"rounds" : Number of rounds in which FedRep at k = 1 reaches distance 0.1, from a random B and from each average,
+    against the number of clients and the spectrum's ratio. Markers: median over trials; bars: 10-90 %; above the last
+    round: not reached. Noise variance 0.3 with samples.
+
+References: Liu, Shen and Yang 2024, Example 1; their C.1 for the spectrum, the step and the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.figures.style import KINDS, draw_level, line_style
+from linfed.numerics.linalg import orthonormalize
+from linfed.plotting.panels import Figures
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, cite, judge_identity, judge_share, judge_smaller
+from linfed.statistics.intervals import first_round_below, quantiles
+
+from ._flute import FLUTE_STEP, spectrum
+
+SUMMARY = "FLUTE paper, Example 1: which averages of local representations recover the top direction"
+HEADLINES = (
+    {"claim": "With w = sqrt(lambda/M) the average is closer to u_1 than with w = lambda"},
+    {"claim": "The average with w = sqrt(lambda/M) recovers u_1"},
+)
+PICTURES = {"": 1400}
+
+POWERS = {"w = lambda": 1.0, "w = sqrt(lambda/M)": 0.5, "w = 1": 0.0}
+"""Name of each average, and the power p in ``w_i ~ lambda_i^p``."""
+FIRST, SECOND = tuple(POWERS)[:2]
+
+QUOTED = partial(cite, "FLUTE paper, Example 1", threshold=True)
+DEVIATES = QUOTED("B = [(1/M) sum_i u_i], which deviates significantly from the column space of B*")
+HEAVIER = QUOTED("u_1 will have a heavier weight in the aggregated representation, which will eventually help recover")
+
+RECOVERED, FAR = 0.1, 0.5
+"""A direction counts as recovered within the first distance, and as far beyond the second, 30 degrees."""
+POPULATION = 0
+"""The number of samples that stands for clients that recover their phi_i exactly."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """One spectrum, known exactly or from samples; the ratio is 0 for the spectrum 2d/(i+1).
+
+    The example fixes only k = 1 and M <= d; the other sizes are our choice.
+    """
+
+    n_samples: int = POPULATION
+    n_clients: int = 10
+    ratio: float = 0.0
+    dim: int = 10
+    rounds: int = 3000
+    fedrep_rounds: int = 600
+    trials: int = 50
+    seed: int = 0
+
+    def run(self) -> list[dict[str, Any]]:
+        """Return the distances from u_1 of averages, FLUTE and FedRep, and FedRep's rounds from each initial B."""
+        M, d = self.n_clients, self.dim
+        values = d * self.ratio ** np.arange(M) if self.ratio else np.array(spectrum("2d/(i+1)", d))[:M]
+        seed = (self.seed, M, round(1e6 * self.ratio))  # one ground truth for all sample counts
+        U = orthonormalize(np.random.default_rng(seed).standard_normal((self.trials, d, M)))
+        noise = 0.0 if self.n_samples == POPULATION else math.sqrt(0.3)
+        problem = lf.GivenTruth(B=U, W=np.diag(values), noise_std=noise)
+        of_trials: dict[str, Any] = {"trials": self.trials, "seed": seed}
+        draw = lf.FixedSamples(self.n_samples).draw if self.n_samples else lf.GivenSamples.population
+        given = {"problem": problem, "data": draw(problem, **of_trials), **of_trials}
+        theta = np.asarray(lf.simulate(lf.LocalOnly(), rounds=1, **given).final.S)
+        given["metrics"] = ["subspace_distance"]
+        rows, starts = dict[str, Any](), dict[str, Any]()
+        for name, power in POWERS.items():
+            average = (theta / np.linalg.norm(theta, axis=-1, keepdims=True) ** power).mean(axis=1)[..., None]
+            starts[name] = average / np.linalg.norm(average, axis=1, keepdims=True)
+            exact = lf.theory.average_direction_distance(values, power)
+            rows[name] = {"distance": lf.subspace_distance(average, U[..., :1]), "closed_form": exact}
+        flute = lf.FLUTE(rank=1, step_size=FLUTE_STEP)
+        result = lf.simulate(flute, rounds=self.rounds, record_every=self.rounds, **given)
+        rows["FLUTE"] = {"distance": result.metrics["subspace_distance"][:, -1]}
+        for name, init in {**starts, "FedRep": "random"}.items():
+            algorithm = lf.FedRep(rank=1, step_size=0.5 * M / values[0] ** 2, init=init)
+            result = lf.simulate(algorithm, rounds=self.fedrep_rounds, **given)
+            curve = result.metrics["subspace_distance"]
+            taken = first_round_below(result.rounds, np.nan_to_num(curve, nan=1.0), RECOVERED)
+            rows.setdefault(name, {"distance": curve[:, -1]})["rounds_to_0.1"] = taken
+        sweep = "ratio" if self.ratio else "clients"
+        return [{"sweep": sweep, "method": name, **row} for name, row in rows.items()]
+
+
+def cells(quick: bool) -> dict[str, list[Example]]:
+    """Return both sweeps, over M and over q."""
+    example, samples = Example(), (POPULATION, 100, 20)
+    clients, ratios = (2, 3, 4, 6, 8, 10), (0.002, 0.005, 0.02, 0.05, 0.15, 0.3, 0.5, 0.7, 0.9)
+    if quick:
+        example, samples = Example(trials=10, rounds=500, fedrep_rounds=100), (POPULATION, 20)
+        clients, ratios = (2, 10), (0.005, 0.5)
+    sweeps = [(M, 0.0) for M in clients] + [(example.dim, q) for q in ratios]
+    return {"directions": lf.grid(example, n_samples=samples, **{"n_clients, ratio": sweeps})}
+
+
+AVERAGES = dict(zip(POWERS, KINDS, strict=False))
+"""Colours and markers of the averages."""
+WEIGHTS = ("\\lambda", "\\sqrt{\\lambda/M}", "1")
+NAMES = {power: f"average, $w = {weight}$" for power, weight in zip(POWERS, WEIGHTS, strict=True)}
+LOWEST = 1e-4
+"""Smaller distances are drawn at this one."""
+SWEEPS = {
+    "clients": ("n_clients", "clients $M$, $\\lambda_i = 2d/(i+1)$", "linear", (2, 10)),
+    "ratio": ("ratio", "ratio $q$ of $\\lambda = d, dq, dq^2, \\ldots$; $M = d$", "log", (0.005, 0.15, 0.5, 0.9)),
+}
+"""Varied column of each sweep, axis, scale, and points of claims; the first average is judged at every M."""
+
+
+def title(samples: int) -> str:
+    """Return the name of the data in titles."""
+    return "φ known exactly" if samples == POPULATION else f"least squares, m = {samples}"
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Draw distances from u_1 against the number of clients and the spectrum's ratio, and FedRep's rounds."""
+    table = tables["directions"]
+    shape: dict[str, Any] = {"column": "n_samples", "row": "sweep", "title": title, "sharex": "row", "sharey": "row"}
+    of_trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
+    with lf.panels(table, height=4.4, **shape) as distances:
+        distances.label("", *["distance from $u_1$"] * 2)
+        for ax, part in distances:
+            logarithmic = part.rows[0]["sweep"] == "ratio"
+            ax.set(**({"yscale": "log", "ylim": (0.7 * LOWEST, 1.5)} if logarithmic else {"ylim": (-0.05, 1.05)}))
+            for name, line in part.groupby("method"):
+                x = _draw(ax, line, "distance", linestyle="none" if name in POWERS else ":")
+                if name in POWERS:
+                    ax.plot(x, np.maximum(line["closed_form"], LOWEST), color=AVERAGES[name][0], linewidth=1.0)
+            draw_level(ax, RECOVERED)
+        distances.legend(f"{of_trials}; solid: closed form for exact $\\phi$; below $10^{{-4}}$: drawn there")
+    last = table.rows[0]["fedrep_rounds"]
+    table = table.select(method=["FedRep", *POWERS])
+    table = table.assign(shown=lambda row: np.minimum(row["rounds_to_0.1"], 2.0 * last))
+    with lf.panels(table, height=4.2, **shape) as rounds:
+        rounds.label("", *["FedRep's rounds\nto distance 0.1"] * 2, yscale="symlog", ylim=(-0.5, 4.0 * last))
+        for ax, part in rounds:
+            for name in ("FedRep", *POWERS):
+                start_label = {"label": "FedRep, random start"} if name == "FedRep" else {}
+                _draw(ax, part.select(method=name), "shown", linestyle=":", **start_label)
+            draw_level(ax, last, "last round" if ax is rounds.axes[0, 0] else "")
+        rounds.legend(f"FedRep from each start: {of_trials}; above the last round: not reached")
+    return {"": distances.figure, "rounds": rounds.figure}
+
+
+def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
+    """Draw a method's finite medians with 10-90 % over its sweep; return the sweep's points."""
+    moves, xlabel, xscale, _ = SWEEPS[part.rows[0]["sweep"]]
+    method = part.rows[0]["method"]
+    ax.set(xlabel=xlabel, xscale=xscale)
+    x, found = np.atleast_1d(part[moves]), np.maximum(quantiles(np.atleast_2d(part[y]).T), LOWEST)
+    fine = np.isfinite(found[0])
+    if fine.any():
+        median, low, high = found[:, fine]
+        above = np.where(np.isfinite(high), high, median) - median
+        shape: dict[str, Any] = {"elinewidth": 0.7, "capsize": 1.5, "linewidth": 0.7}
+        shape |= line_style(AVERAGES.get(method, method)) | {"label": NAMES.get(method, method)}
+        if method == "FLUTE":  # FedRep's marks, which are nearly equal, stay visible inside
+            shape |= {"markersize": 9, "fillstyle": "none", "zorder": 1}
+        bars = [(median - low).tolist(), above.tolist()]  # lists: matplotlib takes an array of one for a number
+        ax.errorbar(x[fine], median, yerr=bars, **shape | options)
+    return x
+
+
+def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
+    """Judge the claims of Example 1, and the algorithms on its data."""
+    found = []
+    for (samples, sweep, clients, ratio), part in tables["directions"].groupby(
+        "n_samples", "sweep", "n_clients", "ratio"
+    ):
+        by_method = dict(part.groupby("method"))
+        at = {name: np.nan_to_num(rows["distance"], nan=1.0) for name, rows in by_method.items()}
+        where = f"{title(samples)}: M = {clients}" + (f", q = {ratio:g}" if sweep == "ratio" else "")
+        most, less = partial(judge_share, claimed_low=0.5, setting=where), partial(judge_smaller, setting=where)
+        if sweep == "clients":
+            text = f"The average with {FIRST} deviates significantly from u_1"
+            statistic = f"share of trials in which its distance is above {FAR:g} (30 degrees)"
+            found.append(most(at[FIRST] > FAR, source=DEVIATES, claim=text, statistic=statistic))
+        if part.rows[0][SWEEPS[sweep][0]] not in SWEEPS[sweep][-1]:
+            continue
+        if samples == POPULATION:
+            gaps = np.max([np.abs(at[name] - by_method[name]["closed_form"]) for name in POWERS], axis=0)
+            text = "The closed forms hold: sqrt(1 - cos^2), cos^2 = lambda_1^(2-2p) / sum lambda_i^(2-2p)"
+            fields = {
+                "source": OWN_PREDICTION,
+                "statistic": "largest difference of a distance from its closed form",
+            }
+            found.append(judge_identity(gaps, tolerance=1e-12, claim=text, setting=where, **fields))
+        text, paired = f"With {SECOND} the average is closer to u_1 than with {FIRST}", "share of paired trials with"
+        statistic = f"{paired} the smaller distance"
+        found.append(less(at[SECOND], at[FIRST], source=HEAVIER, claim=text, statistic=statistic))
+        statistic = f"share of trials in which the distance is below {RECOVERED:g}"
+        for name in (SECOND, "FLUTE", "FedRep"):  # the paper claims only that the weight helps to recover u_1
+            text = f"{'The average with ' if name in POWERS else ''}{name} recovers u_1"
+            found.append(most(at[name] < RECOVERED, source=OWN_THRESHOLD, claim=text, statistic=statistic))
+        text, statistic = f"FLUTE is closer to u_1 than the average with {SECOND}", f"{paired} the smaller distance"
+        found.append(less(at["FLUTE"], at[SECOND], source=OWN_THRESHOLD, claim=text, statistic=statistic))
+        text = f"The heavier weight helps: FedRep reaches u_1 sooner from the average with {SECOND} than with {FIRST}"
+        statistic = f"{paired} fewer rounds to distance {RECOVERED:g}"
+        taken = (by_method[name]["rounds_to_0.1"] for name in (SECOND, FIRST))
+        found.append(less(*taken, source=HEAVIER, claim=text, statistic=statistic))
+    return found

@@ -1,0 +1,207 @@
+"""FLUTE paper, Figure 3: the mean client error of FLUTE, FedRep and FedRep (RI) against rounds, on a given spectrum.
+
+The paper's parameters (Appendix C.1): d = 10, k in {2, 4, 6, 8}, n in {15, 30}, m in {12, 20}, noise variance 0.3, step
+size 0.03, alpha = 1/(10 d). Its text on the singular values has lost a character, "the i-th singular value to be
+2d i+1": both 2d/(i+1) and 2d-i+1 are shown. The paper does not give the number of rounds: 600 here. By then the tuned
+runs have converged for m = 20. For m = 12, hardly above d, FLUTE's error passes through a minimum and still rises at
+k = 6 and 8 (the claims on final errors have a note if a run has not converged). Every round has full participation, on
+one fixed data set. All ranks of one (n, m), and both spectra, use the same draws. The methods start as in
+`experiments.flute_fig1`, each from its own initialisation.
+
+"The learning rate is 0.03" leaves open whether it applies to FedRep, and FedRep averages over clients where FLUTE sums.
+The paper's main text and its analysis differ by a factor 2 in FLUTE's data gradient. Therefore all methods are shown at
+the step size 0.03, with both of FedRep's conventions and with both of FLUTE's gradients, and at tuned step sizes
+(`experiments._flute_compared`). Both tuning and "fewer rounds" are as in `experiments.flute_fig1`.
+
+The error at a fixed spectrum falls with n by itself, like ||phi_i|| with n^(-1/2). The claim that more clients help is
+therefore judged on the error and on its ratio to the truncation's own error, (1/n) sum ||(Phi_k)_i - phi_i||.
+
+Figures
+-------
+"tuning", "flat-tuning" : Tuning criterion against step size: the 90 % quantile over separate tuning trials of the mean
+    of log10 error over rounds. Circled: the selected step size; thin line: 0.03.
+"ranks", "flat-ranks" : Rounds to 95 % of the way at each speed (above the last round: not reached), and final errors at
+    tuned step sizes divided by the truncation's own, against k. Markers: median over trials; bars: 10-90 %.
+"flat", "flat-tuned", "flat-factor2", "flat-summed" : Mean client error of FLUTE, FedRep and FedRep (RI) against rounds
+    on the singular values 2d-i+1, for each k, n and m. Lines: median over trials; shaded: 10-90 %.
+"", "tuned", "factor2", "summed" : Mean client error of FLUTE, FedRep and FedRep (RI) against rounds on the singular
+    values 2d/(i+1), for each k, n and m. Lines: median over trials; shaded: 10-90 %.
+
+References: Liu, Shen and Yang 2024, Appendix C.1 and Figure 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.figures.style import draw_level
+from linfed.plotting.panels import Figures, bars
+from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_share
+from linfed.statistics.gains import lower_median
+from linfed.statistics.intervals import nan_as_worst, probability_smaller
+
+from ._flute import DOUBLED, FLUTE, FLUTE_STEP, RIVALS, SPECTRA, SPEEDS, SUMMED, TUNED
+from ._flute_compared import (
+    FIG1,
+    LEVEL,
+    NOT_DRAWN,
+    Comparison,
+    at_speeds,
+    curves_figure,
+    gains_more,
+    lost,
+    note,
+    order_claims,
+    tuning_figure,
+)
+
+SUMMARY = "FLUTE paper, Figure 3: mean client error against rounds on a given spectrum, k = 2 to 8, 15 and 30 clients"
+HEADLINES = (
+    {
+        "claim": "FLUTE needs fewer rounds than FedRep (RI)",
+        "among": (
+            "0.03: 2d/(i+1)",
+            "all at the paper's step 0.03, FedRep averaging over clients, singular values 2d/(i+1)",
+        ),
+    },
+    {
+        "claim": "FLUTE needs fewer rounds than FedRep (RI)",
+        "among": (
+            "0.03: 2d-i+1",
+            "all at the paper's step 0.03, FedRep averaging over clients, singular values 2d-i+1",
+        ),
+    },
+    {
+        "claim": "FLUTE needs fewer rounds than FedRep (RI)",
+        "among": ("0.03, factor 2: ", "all at the paper's step 0.03, FLUTE with its main text's gradient"),
+    },
+    {
+        "claim": "FLUTE needs fewer rounds than FedRep (RI)",
+        "among": ("0.03, summed: ", "all at the paper's step 0.03, FedRep summing over clients"),
+    },
+    {"claim": "FLUTE needs fewer rounds than FedRep (RI)", "among": ("tuned: ", "every method at its best step")},
+    {
+        "claim": "FLUTE's final error falls with n",
+        "among": ("0.03: ", "all at the paper's step 0.03, FedRep averaging over clients"),
+    },
+    {
+        "claim": "FLUTE's final error falls with n, relative to the truncation's own",
+        "among": ("0.03: ", "all at the paper's step 0.03, FedRep averaging over clients"),
+    },
+)
+PICTURES = {"": 1400, "ranks": 1400}
+REDUCED = {"runs": {"without": lambda row: NOT_DRAWN if row["speed"] == TUNED else (*NOT_DRAWN, "final")}}
+
+FALLS_WITH_CLIENTS = cite(
+    "FLUTE paper, C.1, Figure 3",
+    "increasing the number of clients M, we see a reduction in the average error of models generated by FLUTE",
+)
+
+STEP = cite("FLUTE paper, C.1, with equations (3) and (5)", "The learning rate is set to eta = 0.03")
+
+FIGURES = dict(zip(SPECTRA, ("", "flat"), strict=True))
+SPEED_FIGURES = dict(zip(SPEEDS, ("tuned", "", "factor2", "summed"), strict=True))
+"""Parts of figure names for each spectrum and each speed."""
+
+SIZES = ("spectrum", "n_clients", "n_samples")
+
+
+def cells(quick: bool) -> dict[str, list[Comparison]]:
+    """Return the settings; quick: one spectrum, two ranks and one m."""
+    sizes: dict[str, Any] = {"spectrum": SPECTRA, "n_clients": (15, 30), "n_samples": (12, 20), "rank": (2, 4, 6, 8)}
+    base = Comparison(n_clients=0, n_samples=0, rank=0)
+    if quick:
+        sizes |= {"spectrum": SPECTRA[:1], "n_samples": (20,), "rank": (2, 8)}
+        base = replace(base, trials=20, rounds=200, tuning_trials=3, tuning_rounds=100, step_sizes=(FLUTE_STEP, 0.3))
+    return {"runs": lf.grid(base, **sizes)}
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Draw the curves of each spectrum and speed, rounds and final errors against k, and the tuning."""
+    figures = {}
+    runs = tables["runs"].assign(sizes=lambda one: f"n = {one['n_clients']}, m = {one['n_samples']}")
+    for name, table in runs.groupby("spectrum"):
+        found = {SPEED_FIGURES[speed]: curves_figure(part, "sizes") for speed, part in table.groupby("speed")}
+        found |= {"ranks": ranks_figure(table), "tuning": tuning_figure(table, "sizes")}
+        figures |= {"-".join(part for part in (FIGURES[name], key) if part): one for key, one in found.items()}
+    return figures
+
+
+def ranks_figure(table: lf.Table) -> Any:
+    """Draw rounds to the level at each speed, and final errors divided by the truncation's own, against k."""
+    last, error = int(table["round"][-1]), "error / truncation's"
+    panels = table.assign(panel=lambda one: f"rounds, {one['speed']}")
+    panels += table.select(speed=TUNED).assign(panel=lambda one: error)
+    sizes = table.unique("sizes")
+    height = 0.9 + 1.35 * len(sizes)
+    with lf.panels(panels, column="panel", row="sizes", title="{}", height=height, sharex=True) as sheet:
+        for ax, part in sheet:
+            of_error = part.unique("panel") == [error]
+            for turn, (method, line) in enumerate(part.groupby("method")):
+                values = line["final"] / line["truncation"] if of_error else np.minimum(line[LEVEL], 2.0 * last)
+                ranks = np.atleast_1d(line["rank"]) + 0.15 * (turn - 1)
+                bars(ax, ranks, np.atleast_2d(values).T, method)
+            if not of_error:
+                ax.set_yscale("log")
+                ax.set_ylim(0.7, 3.0 * last)
+                draw_level(ax, last, "last round" if ax in sheet.axes[:, 0] else "")
+        sheet.label("k", *(f"{title}\nto 95 % of the way" for title in sizes), xticks=table.unique("rank"))
+        sheet.legend("median and 10-90 % of trials; above the last round: not reached; right: final errors, tuned")
+    return sheet.figure
+
+
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Judge the paper's claims on Figure 3, for each spectrum, setting and speed."""
+    runs, pattern = tables["runs"], "{spectrum}, n = {n_clients}, m = {n_samples}"
+    pairs, settings = at_speeds(runs, pattern, *SIZES), at_speeds(runs, pattern + ", k = {rank}", *SIZES, "rank")
+    own = runs.select(method=FLUTE, speed=[speed for speed in SPEEDS if speed != SUMMED])  # FLUTE always sums
+    grown = at_speeds(own, "{spectrum}, m = {n_samples}, k = {rank}", "spectrum", "n_samples", "rank")
+    grown = [(where, part) for where, part in grown if len(part.unique("n_clients")) == 2]
+    order, doubled = order_claims(settings), runs.select(method=FLUTE, speed=DOUBLED)
+    return [
+        *(gains_more(*pair, rival, signed=False) for rival in RIVALS for pair in pairs),
+        *(falls_with_n(*setting, relative=relative) for relative in (False, True) for setting in grown),
+        *(replace(one, source=one.source.replace(FIG1, f"{FIG1}, asked of Figure 3's settings")) for one in order),
+        *(completes(pattern.format_map(part.rows[0]), part) for _, part in doubled.groupby(*SIZES)),
+    ]
+
+
+def falls_with_n(setting: str, table: lf.Table, *, relative: bool) -> Finding:
+    """Judge whether FLUTE's error falls with n: the error itself, or divided by the truncation's."""
+    (few, small), (many, large) = (
+        (n, nan_as_worst(part["final"]) / (part["truncation"] if relative else 1.0))
+        for n, part in table.groupby("n_clients")
+    )
+    subject = "the error relative to the truncation's own" if relative else "the error"
+    return judge(
+        probability_smaller(large, small),
+        source="not claimed: another reading of the claim above" if relative else FALLS_WITH_CLIENTS,
+        claim="FLUTE's final error falls with n" + (", relative to the truncation's own" if relative else ""),
+        setting=setting,
+        statistic=f"P({subject} is smaller at n = {many} than at n = {few})",
+        claimed_low=0.5,
+        strict=True,
+        detail=f"medians {float(lower_median(small)):.3g} and {float(lower_median(large)):.3g}",
+        vacuous=lost(table),
+        note=join_notes(*(note(part) for part in table)),
+    )
+
+
+def completes(setting: str, table: lf.Table) -> Finding:
+    """Judge whether FLUTE with the main text's gradient completes at the paper's step size."""
+    lost = np.atleast_2d(np.isnan(table["final"]))
+    shares = lost.mean(axis=1)
+    percentages = ", ".join(f"{100 * each:.0f} %" for each in shares)
+    return judge_share(
+        ~lost[shares.argmax()],
+        0.5,
+        source=STEP,
+        claim="FLUTE with the main text's gradient (factor 2) does not diverge at the step size 0.03",
+        setting=setting,
+        statistic="share of trials that do not diverge, at the worst rank",
+        detail=f"diverged: {percentages} at k = {', '.join(str(k) for k in table.unique('rank'))}",
+    )

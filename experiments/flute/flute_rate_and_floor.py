@@ -1,0 +1,121 @@
+"""FLUTE at the step size of Theorem 5.5: rate and floor of its error, against predictions without fitted parameters.
+
+The runs are those of `experiments._flute_followed`, without the negative controls. The predictions are the rate of the
+derivative, ``1 - eta Delta / 2`` (`linfed.theory.flute_local_rate`), and the floor to first order
+(`linfed.theory.truncation_floor`), on one data set and on fresh samples. The floor is a root mean square over clients,
+and is compared with the measured root mean square; the theorem's error is a mean over clients. The theorem's bound is
+drawn with the smallest constant with which it holds. Its proof takes fresh samples in every round; they are compared
+with the reused samples of Algorithm 1. The rival of the predicted gain is the rule that the error is averaged over
+``4 / (eta Delta)`` rounds.
+
+Figures
+-------
+"" : Error against rounds on fixed and on fresh samples, and on the population. Dotted: predicted rate; short dashes:
+    predicted floors, which are root mean squares over clients; long dashes: the theorem's bound with each run's own
+    smallest constant, up to the round that its m covers. Lines: median over trials; shaded: 10-90 %. Noise std 0.5.
+
+References: Liu, Shen and Yang 2024, Theorem 5.5, Appendix A.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.figures.style import shades
+from linfed.plotting.panels import Figures
+from linfed.theory import flute
+
+from ._flute_followed import ALLOWED, BASE, FIXED, FRESH, POPULATION, RECORDED, SPOILT, Followed, settings, trace_of
+
+SUMMARY = "FLUTE at Theorem 5.5's step size: predicted rate and floor of its error, and fresh against reused samples"
+HEADLINES = ({"claim": "Reused samples cost no more than fresh ones (the proof treats them as fresh)"},)
+PICTURES = {"": 1400}
+FOLLOWED = (*RECORDED, *flute.Region._fields)
+REDUCED = {
+    "runs": {  # the figures show the errors of the base runs, and all columns of the population
+        "without": lambda row: (
+            ()
+            if (row["name"], row["data"]) == (BASE, POPULATION)
+            else [one for one in FOLLOWED if row["name"] != BASE or one != "error"]
+        )
+    }
+}
+
+KINDS = {FIXED: "one fixed data set (the algorithm)", FRESH: "fresh samples every round (the proof)"}
+
+
+def cells(quick: bool) -> dict[str, list[Followed]]:
+    """Return the runs without the negative controls; quick: few and short, but long enough to reach the floor."""
+    runs = [run for run in settings(quick) if run.name not in SPOILT]
+    return {"runs": [replace(run, rounds=3 * run.rounds) for run in runs if run.name == BASE] if quick else runs}
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Draw the errors on each kind of data and on the population, with the bound, the predicted rate and floors."""
+    base = tables["runs"].select(name=BASE)
+    looks = shades(sorted({m for m in base.unique("n_samples") if m}))
+    population, last = base.select(data=POPULATION), base.select(data=FIXED)["round"][-1]
+    trace, grey = trace_of(population), {"color": "0.45", "linewidth": 1.0}
+    spectrum, entry, entered = trace.spectrum[0], trace.entry.min(), float(np.median(trace.entry))
+    t = np.linspace(entry, last, 50)
+    start = float(np.interp(t[0], trace.rounds, np.median(trace.error, axis=0)))
+    local = start * flute.flute_local_rate(spectrum, trace.rank, trace.step_size) ** (t - t[0])
+    with lf.panels(base.select(data=[FIXED, FRESH]), column="data", title=KINDS.get, height=3.3, sharey=True) as sheet:
+        sheet.label("round", "mean distance from the truncation", yscale="log", ylim=(1e-8, 2), xlim=(0, last))
+        for ax, part in sheet:
+            for one in population + part:
+                size = f"m = {one['n_samples']:,}" if one["n_samples"] else POPULATION
+                colour = looks[one["n_samples"]][0] if one["n_samples"] else "black"
+                low, middle, high = np.quantile(one["error"], (0.1, 0.5, 0.9), axis=0)
+                ax.plot(one["round"], middle, color=colour, label=size)
+                ax.fill_between(one["round"], low, high, color=colour, alpha=0.2, linewidth=0)
+                shape = {"color": colour, "linewidth": 0.7, "linestyle": (0, (6, 2))}
+                ax.plot(*bound(one, trace), label="_bound" if one["n_samples"] else "the bound", **shape)
+                if one["data"] != POPULATION and "floor" in one.columns:
+                    ends, level = np.array([0.62, 1.0]) * one["round"][-1], float(np.median(one["floor"]))
+                    shape = {"color": "black", "linewidth": 0.8, "linestyle": (0, (2, 1.5))}
+                    ax.plot(ends, [level] * 2, label="floor (root mean square), predicted", **shape)
+            ax.plot(t, local, linestyle=":", label="rate $1-\\eta\\Delta/2$, predicted", **grey)
+            ax.axvline(entered, color="0.7", linewidth=0.8, zorder=0)
+            ax.annotate("$T_R$", (entered, 1.0), xytext=(3, 0), textcoords="offset points")
+        caption = "the bound: with each run's own least constant, up to the round that its m covers"
+        sheet.legend(f"median and 10-90 % of {base.rows[0]['trials']} trials; {caption}", ncols=4)
+    return {"": sheet.figure}
+
+
+def bound(one: lf.Table, population: flute.FluteTrace) -> tuple[Any, Any]:
+    """Return the rounds that the theorem covers, and its bound with the smallest constant that holds in them.
+
+    The run has the setting of the population's, whose trace supplies everything except rounds, error and entry time.
+    """
+    trace = replace(population, rounds=one["round"], error=one["error"], entry=one["entry"])
+    rounds = trace.rounds[(trace.rounds > trace.entry.min()) & (trace.rounds <= one["covered"])]
+    scale = flute.flute_bound(trace.spectrum[0], trace.rank, trace.step_size, trace.n_clients, rounds)
+    constant, _, _ = flute.least_constant(trace, allowed=ALLOWED, until=one["covered"])
+    return rounds, constant * scale
+
+
+def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
+    """Judge the rates and the floors against their predictions, and fresh samples against reused ones."""
+    table = tables["runs"]
+    population = [(trace_of(one), one["setting"]) for one in table.select(data=POPULATION)]
+    fixed = {one["n_samples"]: trace_of(one) for one in table.select(name=BASE, data=FIXED)}
+    floors = {one["n_samples"]: one["floor"] for one in table.select(name=BASE, data=FIXED)}
+    fresh = [one for one in table.select(data=FRESH) if one["n_samples"] in fixed]
+    gains = [
+        finding
+        for one in fresh
+        for m in [one["n_samples"]]
+        for finding in flute.judge_gain(trace_of(one), fixed[m], (one["floor"], floors[m]), one["setting"])
+    ]
+    return [
+        *(flute.judge_local_rate(trace, where) for trace, where in population if trace.near.any()),
+        *(flute.judge_floor(one["rms"], one["floor"], one["setting"]) for one in table.select(data=FIXED)),
+        *(flute.judge_floor(one["rms"], one["floor"], one["setting"], fresh=True) for one in table.select(data=FRESH)),
+        *gains,
+        *(flute.judge_fresh(trace_of(one), fixed[one["n_samples"]], one["setting"]) for one in fresh),
+    ]

@@ -1,0 +1,250 @@
+"""FLUTE paper, Theorem 5.1: how the final error depends on m, n, d and the gap, at a fixed spectrum.
+
+The theorem's per-client samples for an error epsilon grow like ``max(d, n) / (n epsilon^2) (lambda_1 / Delta)^10``, so
+the error should fall at least like ``sqrt(max(d, n) / (n m))`` and grow at most like ``Delta^-5``. Every run continues
+until it has converged, on one fixed data set per client. The final error is then the distance of the empirical risk's
+minimiser from the truncation, whatever the step size. Therefore the step size is one half instead of the theorem's; one
+setting uses the theorem's, to show that it converges to the same point.
+
+The spectrum is (1, 1, t, t, t), k = 2, ``t = 1 - Delta/2``, with Delta = 1.4 unless varied. Label noise of standard
+deviation 1 dominates the error of the rank-k model, except in the noiseless sweep, which is another regime. Samples are
+drawn in distribution (``in_law=True``), at a cost independent of m.
+
+The fitted exponents are compared with those of `linfed.theory.truncation_floor`, which has no fitted parameter: in
+homogeneous noise it is ``noise_std sqrt(k (d + n - k) / (n m))`` times a factor for close singular values.
+
+Figures
+-------
+"" : Final error of converged runs, against m, n, d and the gap, and the same divided by its prediction without fitted
+    parameters, with the exponents of both. Markers: median over trials; bars: 10-90 %.
+
+References: Liu, Shen and Yang 2024, Theorem 5.1 and Remarks 5.2, 5.3, 5.7.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.figures.laws import draw_law
+from linfed.figures.style import PAGE_WIDTH, same_scale
+from linfed.plotting.panels import Figures, drawn_from
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, cite, join_notes, judge_exponent, judge_identity
+from linfed.statistics.fits import fit_exponent
+from linfed.statistics.scaling import judge_farthest_off, judge_one_constant, judge_predicted_exponent
+from linfed.theory.flute import flute_step_limit
+
+SUMMARY = "FLUTE paper, Theorem 5.1: exponents of the floor in m, n, d and Delta, measured and predicted"
+HEADLINES = ({"claim": "The error falls at least like m^-1/2"},)
+PICTURES = {"": 1400}
+
+REMARKS = "FLUTE paper, Remark 5.2"
+SAMPLES = cite(REMARKS, "the per-client sample complexity scales in O(max{d, M} / (M eps^2))")
+INDEPENDENT = cite(REMARKS, "When d < M, the sample complexity of FLUTE becomes independent with M")
+CLOSING = cite("FLUTE paper, Remark 5.3", "O(max{d, M} / (M eps^2) (lambda_1 / [Delta])^10)")
+BOUNDS = {
+    "m": (-0.5, "at most", "The error falls at least like m^-1/2", SAMPLES),
+    "n above d": (0.0, "at most", "With more clients than dimensions the error does not grow with n", INDEPENDENT),
+    "d above n": (0.5, "at most", "With more dimensions than clients the error grows at most like d^1/2", SAMPLES),
+    "Delta": (-5.0, "at least", "As the gap closes the error grows at most like Delta^-5", CLOSING),
+    "n, noiseless": (0.0, "at most", "Without noise the error does not grow with n", INDEPENDENT),
+}
+"""Exponents of the theorem's bound, as limits on how the error falls or grows; text of the claim; quotation."""
+
+MARGIN = 0.03
+"""Margin of a claimed exponent: if a bound is sharp, no interval lies on one side of its exponent."""
+
+
+MANY = {"n_samples": 100_000}
+SWEEPS = {
+    "m": ("n_samples", (300, 1_000, 3_000, 10_000, 30_000, 100_000), (300, 3_000, 30_000), {}),
+    "n below d": ("n_clients", (6, 9, 13, 20, 30), (6, 13, 30), MANY | {"dim": 100}),
+    "n above d": ("n_clients", (60, 120, 240, 480, 960), (60, 120, 240), MANY | {"dim": 6}),
+    "d above n": ("dim", (30, 50, 90, 160), (30, 50), {"n_clients": 6, "n_samples": 300_000}),
+    "d below n": ("dim", (6, 8, 12, 16), (6, 16), MANY | {"n_clients": 800}),
+    "Delta": ("gap", (0.1, 0.2, 0.4, 0.8, 1.6), (0.4, 0.8, 1.6), {"n_samples": 1_000_000}),
+    "n, noiseless": ("n_clients", (8, 16, 32, 64, 128), (8, 32, 128), {"noise_std": 0.0}),
+}
+"""Varied field of each sweep, its values, its values in a quick run, and changes from the base setting."""
+SLOW = "the theorem's step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """One point of a sweep, run until it has converged."""
+
+    sweep: str = lf.choice((*SWEEPS, SLOW), "m", label=True)
+    n_clients: int = 20
+    dim: int = 20
+    n_samples: int = 10_000
+    gap: float = 1.4
+    noise_std: float = 1.0
+    step: float = 0.5
+    rank: int = 2
+    trials: int = 50
+    seed: int = 0
+
+    @property
+    def spectrum(self) -> tuple[float, ...]:
+        """Singular values of the ground truths."""
+        return (1.0,) * self.rank + (1.0 - self.gap / 2.0,) * 3
+
+    @property
+    def rounds(self) -> int:
+        """Rounds to leave the small initialisation, and to converge at rate ``1 - eta Delta / 2`` to nine digits."""
+        start = math.log(10.0 * self.dim) / math.log1p(self.step * (1.0 - self.gap / 4.0))
+        return math.ceil(3.0 * start + 21.0 / (self.step * self.gap / 2.0))
+
+    @property
+    def cost(self) -> float:
+        """Relative run time: long runs start first."""
+        return self.rounds * self.n_clients * self.dim**2
+
+    def run(self) -> dict[str, Any]:
+        """Return the measured and the predicted floor of every trial."""
+        sizes: dict[str, Any] = {"n_clients": self.n_clients, "dim": self.dim, "spectrum": self.spectrum}
+        problem = lf.UnderParameterized(**sizes, noise_std=self.noise_std)
+        algorithm = lf.FLUTE(rank=self.rank, step_size=self.step)
+        settings: dict[str, Any] = {"metrics": ["mean_truncation_error"], "record_every": max(1, self.rounds // 10)}
+        settings |= {"rounds": self.rounds, "trials": self.trials, "seed": self.seed}
+        result = lf.simulate(algorithm, problem, data=lf.FixedSamples(self.n_samples, in_law=True), **settings)
+        truth = problem.truth(self.seed, range(self.trials))
+        error = result.metrics["mean_truncation_error"]
+        difference = result.final.predictors() - truth.truncated(self.rank).dense()
+        return {
+            "error": error[:, -1],
+            "rms": np.sqrt(np.square(difference).sum(axis=(-2, -1)) / self.n_clients),
+            "moved": np.abs(error[:, -1] - error[:, -2]) / error[:, -1],
+            "predicted": lf.theory.truncation_floor(truth, self.rank, self.n_samples),
+            "diverged": np.isnan(error[:, -1]),
+        }
+
+
+OTHER = ("Delta", "n, noiseless")
+"""Sweeps whose spectrum, or noise, differs from that of the others."""
+LABELS = {"n_samples": "samples m", "n_clients": "clients n", "dim": "dimension d", "gap": "gap $\\Delta$"}
+
+
+def cells(quick: bool) -> dict[str, list[Floor]]:
+    """Return the points of every sweep, and one at the theorem's step size."""
+    base = Floor(trials=20) if quick else Floor()
+    floors = []
+    for sweep, (moves, values, few, stays) in SWEEPS.items():
+        floors += lf.grid(replace(base, sweep=sweep, **stays), **{moves: few if quick else values})
+    slow = replace(base, sweep=SLOW, n_samples=3_000)
+    return {"floors": [*floors, replace(slow, step=float(flute_step_limit(slow.spectrum, slow.rank)))]}
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Draw the floors of every sweep with their prediction."""
+    import matplotlib.pyplot as plt
+
+    table = tables["floors"]
+    figure, axes = plt.subplots(4, 4, figsize=(PAGE_WIDTH, 6.0), layout="constrained", height_ratios=(2, 1, 2, 1))
+    laws, ratios = axes[::2].ravel()[:-1], axes[1::2].ravel()[:-1]
+    for ax, below, (sweep, (moves, *_)) in zip(laws, ratios, SWEEPS.items(), strict=False):
+        part = table.select(sweep=sweep)
+        if len(part) > 1:  # of one point there is no slope
+            draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE", below=below)
+        ax.set_title(stays_at(part))
+        below.set_xlabel(LABELS[moves])
+    same_scale(laws)
+    same_scale(ratios)
+    for first in (0, 2):
+        axes[first, 0].set_ylabel("root mean square distance\nfrom the truncation")
+        axes[first + 1, 0].set_ylabel("measured /\npredicted")
+    title = f"median and 10-90 %\nof {table.rows[0]['trials']} trials;\nslope (predicted slope)"
+    for ax in axes[2:, -1]:
+        ax.set_axis_off()
+    axes[2, -1].legend(*axes[0, 0].get_legend_handles_labels(), loc="center", title=title)
+    return {"": drawn_from(figure, table)}
+
+
+def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
+    """Judge the theorem's exponents as bounds, its constant, the predictions, and the influence of the step size."""
+    table = tables["floors"]
+    bounds, predictions = [], []
+    for sweep, (moves, *_) in SWEEPS.items():
+        part = table.select(sweep=sweep)
+        if len(part) < 2:
+            continue
+        fixed = stays_at(part)
+        at, measured, predicted = part[moves], part["rms"].T, part["predicted"].T
+        lost, moved = int(part["diverged"].sum()), part["moved"].max()
+        warning = f"in the last tenth of the rounds the error still moved by up to {moved:.1g}" if moved > 1e-6 else ""
+        note = join_notes(f"{lost} trials diverged" if lost else "", warning)
+        if sweep in BOUNDS:
+            claimed, kind, text, source = BOUNDS[sweep]
+            fields = {
+                "claim": text,
+                "setting": fixed,
+                "source": f"{source}; the margin is {OWN_THRESHOLD}",
+                "note": note,
+            }
+            bounds.append(
+                judge_exponent(fit_exponent(at, part["error"].T), claimed, kind=kind, margin=MARGIN, **fields)
+            )
+        where = f"{sweep}: {fixed}"
+        exponent, floor = (f"The {what} is that of the first-order prediction" for what in ("exponent", "floor"))
+        predictions += [
+            judge_predicted_exponent(at, measured, predicted, margin=MARGIN, claim=exponent, setting=where, note=note),
+            judge_farthest_off(measured, predicted, claimed_low=0.9, claimed_high=1.1, claim=floor, setting=where),
+        ]
+    slow = table.select(sweep=SLOW)
+    fast = table.select(sweep="m", n_samples=slow["n_samples"])
+    step = judge_identity(
+        np.abs(slow["error"] / fast["error"] - 1.0),
+        tolerance=1e-6,
+        source=OWN_PREDICTION,
+        claim="The floor does not depend on the step size",
+        setting=f"eta = {slow['step']:.2g} against {fast['step']:g}, m = {slow['n_samples']:,}",
+        statistic="largest relative difference on the same data",
+    )
+    return [*bounds, _one_constant(table), *predictions, _power(table), step]
+
+
+def stays_at(part: lf.Table) -> str:
+    """Return the fixed numbers of clients and dimensions of a sweep, as text, and whether there is no noise."""
+    sizes = {name: part.unique(column) for name, column in (("n", "n_clients"), ("d", "dim"))}
+    values = {name: found[0] for name, found in sizes.items() if len(found) == 1}
+    words = [f"{name} = {value:,}" for name, value in values.items()]
+    if len(set(values.values())) == 1:
+        words = [f"{' = '.join(values)} = {next(iter(values.values())):,}"]
+    return ", ".join([*words, *(["no noise"] if part.unique("noise_std") == [0.0] else [])])
+
+
+def _power(table: lf.Table) -> lf.Finding:
+    """Judge the exponent of (d + n - k)/(n m) in the floor, over the sweeps in m, n above d and d above n."""
+    law = lf.fit_power_law("rms ~ ((d + n - k) / (n m))^a", table.select(sweep=["m", "n above d", "d above n"]))
+    return judge_exponent(
+        law.exponents["a"],
+        0.5,
+        kind="equal",
+        margin=0.05,
+        claim="FLUTE's floor is a power of (d + n - k)/(n m)",
+        setting=f"{law.points} settings",
+        source=f"{OWN_PREDICTION}; the margin is {OWN_THRESHOLD}",
+    )
+
+
+def _one_constant(table: lf.Table) -> lf.Finding:
+    """Judge whether one constant fits ``sqrt(max(d, n) / (n m))``, as far as the first-order prediction allows.
+
+    ``d + n - k`` lies between the maximum and twice the maximum, and singular values t below the first k contribute at
+    most the factor ``(1 + t^2) / (1 - t^2)^2``: constants may differ by the square root of the product.
+    """
+    alike = table.select(sweep=[sweep for sweep in SWEEPS if sweep not in OTHER])
+    (gap,) = alike.unique("gap")
+    t = 1.0 - gap / 2.0
+    most = math.sqrt(2.0 * (1.0 + t**2) / (1.0 - t**2) ** 2)
+    bound = np.sqrt(np.maximum(alike["dim"], alike["n_clients"]) / (alike["n_clients"] * alike["n_samples"]))
+    return judge_one_constant(
+        alike["error"].T / bound,
+        claimed_high=most,
+        source=f"{OWN_PREDICTION}: the first-order law lets constants differ by {most:.2f}",
+        claim="At a fixed spectrum and noise one constant fits sqrt(max(d, n) / (n m)) for all m, n and d",
+    )

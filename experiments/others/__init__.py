@@ -1,0 +1,1 @@
+"""Experiments on related papers and on all methods together."""

@@ -1,0 +1,291 @@
+"""The method with the smallest risk, over the heterogeneity of clients and the numbers of clients and samples.
+
+d = 20, k = 2, noise of standard deviation 0.5, and one fixed data set of m samples for each of n clients. Heads go from
+equal ones (heterogeneity 0, where one model fits all clients) to the independent ones of the FedRep paper (1).
+
+All methods for fixed data run on the same data sets. Each is tuned for the smallest median of the final risk on
+separate trials, over a grid that grows while the best value is at its edge. The tuning uses the ground truth; this
+favours no method. Methods with local steps take five of them in each of 100 rounds. `linfed.FedMTL` with a relation of
+tasks, whose rounds are costly, has 10 rounds and is not in the map. Methods that find B without a tuned step size are a
+group of their own: AltGDmin, alternating minimisation, the minimum of the empirical risk, and spectral estimators.
+
+The simplest rivals are run, too: ridge regression without federation, one least-squares model for all clients, and
+exact heads on the true B* (not a competitor). The predictions have no fitted parameter:
+`linfed.theory.single_model_floor`, `linfed.theory.local_mean_risk` with the best ridge, and
+`linfed.theory.fixed_sample_floor` for FedRep and other minimisers of the empirical risk.
+
+**Deviations**: the claim of the FedRep paper is about images and neural networks. All sizes, the numbers of rounds and
+of local steps, and "very close" as 10 % are our choice.
+
+Figures
+-------
+"" : Excess risk against the heterogeneity of the heads, in four groups of methods. Lines: median over trials. Dotted
+    black: predicted, from top left for the best single model, ridge regression, and FedRep twice.
+"ranking" : Excess risk of all methods, divided by that of the best method of the setting: median over paired trials,
+    with 95 % intervals. Filled: ties with the best, within 2 %.
+"map" : Group and name of the method with the smallest median risk, over the numbers of clients and samples, and the
+    number of methods that tie with it.
+
+References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 5.2 and Table 1; the sources of the methods.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.figures.style import PAGE_WIDTH, label, line_style
+from linfed.plotting.panels import Figures, drawn_from, heat_map
+from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, cite, judge
+from linfed.statistics.intervals import largest_factor, median_interval
+
+from ._compared import (
+    DIRECT,
+    FEDREP,
+    FEWER_ROUNDS,
+    ONE,
+    ORACLE,
+    OWN,
+    POOLED,
+    RIDGE,
+    RISK,
+    SHARED,
+    STEPS_FT,
+    Compared,
+    methods,
+    ranking,
+    ratios,
+    tied,
+)
+
+SUMMARY = "all methods against the heterogeneity of the clients and the numbers of clients and samples: a ranking"
+PICTURES = {"": 2070, "map": 1400, "ranking": 1400}
+REDUCED = {table: {"without": ("score", "diverged", "tried_*")} for table in ("heads", "sizes")}
+
+TOP = cite(
+    "FedRep paper, section 5.2, of neural networks, asked of a linear representation",
+    "In all cases, FedRep is either the top-performing method or is very close to the top-performing method",
+    threshold=True,
+)
+CLOSE = 1.1
+"""Ratio to the best method's excess risk that counts as very close."""
+GROUPS = (ONE, OWN, SHARED, DIRECT)
+STEEP = 0.37
+"""Sine of the largest angle up to which the prediction for FedRep is claimed."""
+LAWS = {ONE: ("single_model",), OWN: ("ridge",), SHARED: ("fedrep",), DIRECT: ("fedrep",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicted(Compared):
+    """Predicted excess risks in one setting."""
+
+    method: str = lf.choice(("predicted",), "predicted")
+
+    def run(self) -> dict[str, Any]:
+        """Return the predicted excess risk of the best single model, the best ridge, and FedRep, for each trial."""
+        truth, noise = self.problem.truth(self.seed, range(self.trials)), self.noise_std**2 / 2
+        assert truth.W is not None
+        sizes: dict[str, Any] = {"dim": self.dim, "n_samples": self.n_samples, "noise_std": self.noise_std}
+        lengths = np.linalg.norm(truth.W, axis=-1)
+        ridge = lf.theory.best_local_ridge(lengths, **sizes)
+        row = {
+            "single_model": lf.theory.single_model_floor(truth) - noise,
+            "ridge": lf.theory.local_mean_risk(lengths, ridge=ridge, **sizes).mean(axis=-1) - noise,
+            "fedrep": np.full(self.trials, np.nan),
+        }
+        spread = np.linalg.matrix_rank(truth.W).min() == self.rank
+        if spread and self.n_samples > self.rank + 3:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range, where the column is NaN
+                law = lf.theory.fixed_sample_floor(truth.W, **sizes)
+            row["fedrep"] = np.where(law.distance < STEEP, law.risk - noise, np.nan)
+        return row
+
+
+def cells(quick: bool) -> dict[str, list[Any]]:
+    """Return all methods over the heterogeneity, and over n and m at two of its values; quick: fewer of all."""
+    base = Compared(rounds=60, trials=8, tuning_trials=4, n_clients=20) if quick else Compared()
+    degrees, two = ((0.0, 1.0), (1.0,)) if quick else ((0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0), (0.3, 1.0))
+    counts, sizes = ((10, 40), (20,)) if quick else ((5, 10, 20, 40), (10, 30, 100))
+    names: tuple[str, ...] = tuple(methods(base.rank))
+    if quick:
+        names = (POOLED, "FedAvg", RIDGE, "Ditto", FEDREP, "FedPer", RISK, "moments", ORACLE)
+    heads = lf.grid(base, heterogeneity=degrees, method=names)
+    fast = [name for name in names if name not in FEWER_ROUNDS]
+    points = lf.grid(base, heterogeneity=two, n_clients=sizes, n_samples=counts, method=fast)
+    laws = [Predicted(**{f.name: getattr(one, f.name) for f in fields(one)} | {"method": "predicted"}) for one in
+            lf.grid(replace(base, method=FEDREP), heterogeneity=degrees)]  # fmt: skip
+    return {"heads": heads, "sizes": points, "law": laws}
+
+
+# --- figures -------------------------------------------------------------------------------------------------
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Draw the risks against the heterogeneity, the ranking, and the map of the best methods."""
+    heads, points = tables["heads"], tables["sizes"]
+    return {"": draw_risks(heads, tables["law"]), "ranking": draw_ranking(heads), "map": draw_map(points)}
+
+
+def draw_risks(table: lf.Table, law: lf.Table) -> Any:
+    """Draw the median excess risks of each group of methods against the heterogeneity, with predictions."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, 2, figsize=(PAGE_WIDTH, 5.4), layout="constrained", sharex=True, sharey=True)
+    for group, ax in zip(GROUPS, axes.ravel(), strict=True):
+        part = table.select(group=group)
+        for turn, (name, rows) in enumerate([*part.groupby("method"), *table.select(method=ORACLE).groupby("method")]):
+            x, values = medians(rows, "excess")
+            ax.plot(x, values, label=label(name), **line_style(name, turn) | {"markersize": 3})
+        for name in LAWS[group]:
+            x, values = medians(law, name)
+            shown = np.where(values > 0, values, np.nan)
+            ax.plot(x, shown, color="black", linewidth=1.4, linestyle=":", label="predicted", zorder=5)
+        ax.set(title=group, yscale="log")
+        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=6)
+    for ax in axes[-1]:
+        ax.set_xlabel("heterogeneity of the heads")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("excess risk")
+    every = [np.median(row["excess"]) for row in table.rows]
+    ridge = medians(table.select(method=RIDGE), "excess")[1]
+    axes[0, 0].set_ylim(0.7 * min(every), 3 * ridge.max())
+    return drawn_from(figure, table)
+
+
+def medians(table: lf.Table, column: str) -> tuple[Any, Any]:
+    """Return the degrees of heterogeneity, and the medians over trials of a column."""
+    rows = sorted(table.rows, key=lambda row: row["heterogeneity"])
+    return [row["heterogeneity"] for row in rows], np.array([np.median(row[column]) for row in rows])
+
+
+def draw_ranking(table: lf.Table) -> Any:
+    """Draw all methods' ratios to the best one at the least, middle and largest heterogeneity."""
+    degrees = sorted(table.unique("heterogeneity"))
+    degrees = list(dict.fromkeys([degrees[0], degrees[len(degrees) // 2], degrees[-1]]))
+    with lf.panels(table.select(heterogeneity=degrees), column="heterogeneity", title="heterogeneity {}", height=5.2,
+                   sharey=True) as sheet:  # fmt: skip
+        order = sorted(
+            ratios(table.select(heterogeneity=degrees[-1])).items(), key=lambda item: item[1][0], reverse=True
+        )
+        names = [name for name, _ in order]
+        for ax, part in sheet:
+            found = ratios(part)
+            ties = tied(found)
+            for name, (middle, low, high) in found.items():
+                y = names.index(name)
+                color = COLORS[part.select(method=name).rows[0]["group"]]
+                ax.plot([low, high], [y, y], color=color, linewidth=1.0)
+                ax.plot(middle, y, "o", color=color, markersize=4, fillstyle="full" if name in ties else "none")
+            ax.set_yticks(range(len(names)), [label(name) for name in names])
+            ax.axvline(1.0, color="0.5", linewidth=0.7)
+            ax.set(xscale="log", xlim=(0.9, 60))
+        sheet.label("excess risk / the best method's")
+        for group in GROUPS:
+            sheet.axes[0, 0].plot([], [], "o-", color=COLORS[group], markersize=4, label=group)
+        sheet.legend(f"median and 95 % interval of {table.rows[0]['trials']} paired trials", ncols=4)
+    return sheet.figure
+
+
+COLORS = {ONE: "#D55E00", OWN: "#000000", SHARED: "#2F6DB5", DIRECT: "#44AA99"}
+
+
+def draw_map(table: lf.Table) -> Any:
+    """Draw the method with the smallest median risk over n and m/d, coloured by its group."""
+    from matplotlib.colors import ListedColormap
+
+    with lf.panels(table, column="heterogeneity", title="heterogeneity {}", height=3.2, sharey=True) as sheet:
+        for ax, part in sheet:
+            counts, sizes = sorted(part.unique("n_samples")), sorted(part.unique("n_clients"))
+            values = np.full((len(sizes), len(counts)), np.nan)
+            for (n, m), point in part.groupby("n_clients", "n_samples"):
+                names = tied(ratios(point))
+                group = point.select(method=names[0]).rows[0]["group"]
+                row, column = sizes.index(n), counts.index(m)
+                values[row, column] = GROUPS.index(group)
+                others = f"\n+ {len(names) - 1} tie{'s' * (len(names) > 2)}" if len(names) > 1 else ""
+                ax.text(column, row, label(names[0]) + others, ha="center", va="center", fontsize=5.5)
+            shares = [f"{m / part.rows[0]['dim']:g}" for m in counts]
+            pale = ListedColormap([COLORS[group] for group in GROUPS])
+            heat_map(ax, values, shares, [f"{n:,}" for n in sizes], cmap=pale, vmin=-0.5, vmax=3.5, alpha=0.35)
+        sheet.label("$m/d$", "clients $n$")
+        for group in GROUPS:
+            sheet.axes[0, 0].plot([], [], "s", color=COLORS[group], alpha=0.35, label=group)
+        sheet.legend(f"smallest median of {table.rows[0]['trials']} trials, and ties within 2 %", ncols=4)
+    return sheet.figure
+
+
+# --- claims --------------------------------------------------------------------------------------------------
+
+
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Judge FedRep's rank, personal models against both of their ends, and the predictions."""
+    heads, points = tables["heads"], tables["sizes"]
+    settings = [(f"heterogeneity {h:g}", part) for h, part in heads.groupby("heterogeneity")]
+    out = [ranked(part, where) for where, part in settings]
+    for (h, n, m), part in points.groupby("heterogeneity", "n_clients", "n_samples"):
+        out.append(ranked(part, f"heterogeneity {h:g}, n = {n:,}, m/d = {m / part.rows[0]['dim']:g}"))
+    for where, part in settings:
+        out += between(part, where)
+    return [*out, *predictions(heads, tables["law"])]
+
+
+def ranked(part: lf.Table, where: str) -> Finding:
+    """Judge whether FedRep's risk is close to the risk of the best other method, or smaller."""
+    excess = ranking(part)
+    best = next(name for name in excess if name != FEDREP)
+    fields: dict[str, Any] = {"setting": where, "source": TOP, "claimed_high": CLOSE}
+    fields["statistic"] = "FedRep's excess risk divided by the best other method's, median over paired trials"
+    fields["detail"] = f"best other: {label(best)}"
+    text = "FedRep is the best method, or very close to the best"
+    return judge(median_interval(excess[FEDREP] / excess[best]), claim=text, **fields)
+
+
+def between(part: lf.Table, where: str) -> list[Finding]:
+    """Judge whether methods with a model per client are better than one model and than no federation."""
+    excess = {row["method"]: row["excess"] for row in part.rows if row["group"] in (ONE, OWN)}
+    end = min((POOLED, RIDGE), key=lambda name: float(np.median(excess[name])))
+    fields: dict[str, Any] = {"setting": where, "source": OWN_THRESHOLD, "detail": f"the better one: {label(end)}"}
+    fields |= {"statistic": "excess risk divided by that of the better of the two, median over paired trials"}
+    fields |= {"claimed_high": 1.0, "strict": True}
+    text = "{} has a smaller risk than pooled least squares and than ridge regression without federation"
+    return [
+        judge(median_interval(excess[name] / excess[end]), claim=text.format(name[0].upper() + name[1:]), **fields)
+        for name in PERSONAL
+        if name in excess
+    ]
+
+
+PERSONAL = (
+    STEPS_FT,
+    "Ditto",
+    "APFL",
+    "pFedMe",
+    "L2GD",
+    "Per-FedAvg",
+    "FedMTL, features",
+    "FedMTL, tasks",
+    "nuclear norm",
+)
+
+
+def predictions(heads: lf.Table, law: lf.Table) -> list[Finding]:
+    """Judge the predicted risks over the heterogeneity."""
+    out = []
+    for name, column in ((RIDGE, "ridge"), (FEDREP, "fedrep"), (RISK, "fedrep")):
+        measured, predicted = [], []
+        for h, row in law.groupby("heterogeneity"):
+            if np.isfinite(row[column]).all():
+                measured.append(heads.select(heterogeneity=h, method=name)["excess"])
+                predicted.append(row[column])
+        if measured:
+            fields: dict[str, Any] = {"setting": f"{len(measured)} degrees of heterogeneity", "claimed_high": 1.15}
+            fields |= {"statistic": "factor between the median over trials and the prediction, worst degree"}
+            fields |= {"source": f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"}
+            text = f"{label(name).capitalize() if name != FEDREP else name}: the risk is the predicted one"
+            out.append(judge(largest_factor(np.stack(measured, 1), np.stack(predicted, 1)), claim=text, **fields))
+    return out

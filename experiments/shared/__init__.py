@@ -1,0 +1,1 @@
+"""Cells and drawings that experiments of several rooms use."""

@@ -1,0 +1,116 @@
+"""The shortcut draft's proof, checked in runs: its identities (9) to (21), and the terms of its bound (22).
+
+n = 100, d = 20, k = 2, m = 60 fixed samples, heads of length sqrt 2, shortcuts of root mean square length 0.7, initial
+distance 0.5, eta = 0.3, without noise and with noise 0.1. The methods are the closed form (2) to (5) in both orders,
+the joint ridge, and gradient steps with a small shortcut step size. The identities of the heads, (9), (16), (17), and
+of the shortcuts, (18), follow from (2) and (3) and are judged only for these. Those of the update of B, (19) to (21),
+and the bound (22) hold for every solver. As printed, (7), (9) and (15) have a wrong sign: the printed (9) is judged as
+well.
+
+The bound's terms, each with its factor ||R^{-1}||, show what a proof has to control (`linfed.theory.shortcut`).
+
+Figures
+-------
+"" : Terms of the bound (22) against rounds, for each solver, with noise, and the subspace distance (black). Median over
+    trials.
+
+References: the shortcut draft, (7) to (22); docs/shortcut.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.figures.style import KINDS
+from linfed.plotting.panels import Figures
+from linfed.statistics.findings import Finding
+from linfed.theory import shortcut
+
+SUMMARY = "shortcut draft: its equations as identities over a run, and the terms of its bound (22)"
+HEADLINES = (
+    {"claim": "Equation (9) as printed is an identity over (2)-(5)"},
+    {"claim": "dist stays below the sum of its terms (22)"},
+)
+PICTURES = {"": 1400}
+
+CLOSED = "(2)-(5)"
+METHODS: dict[str, dict[str, Any]] = {
+    CLOSED: {"solver": lf.ClosedForm()},
+    "(2)-(5), gauss-seidel": {"solver": lf.ClosedForm(order="gauss-seidel")},
+    "joint ridge 1": {"solver": lf.ClosedForm(order="joint"), "ridge": 1.0},
+    "gradient, eta_s = 0.003": {"solver": lf.GradientSteps(shortcut_step_size=0.003)},
+}
+SERIES = [field.name for field in fields(shortcut.ShortcutTrace) if field.name != "rounds"]
+TERMS = dict(zip(("contraction", "concentration", "shortcut", "noise"), KINDS, strict=False))
+"""Colour and marker of each term of (22)."""
+UNUSED = ("inverse", "identity", "heads", "printed", "shortcuts")
+REDUCED = {
+    "terms": {  # the figures show the terms of the runs with noise
+        "without": lambda row: UNUSED if row["noise_std"] else (*UNUSED, *TERMS, "distance"),
+        "deciles": (*TERMS, "distance"),
+    }
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Equations:
+    """One method at one noise level, recorded round by round."""
+
+    method: str = lf.choice(METHODS, CLOSED)
+    noise_std: float = 0.0
+    n_clients: int = 100
+    dim: int = 20
+    rank: int = 2
+    n_samples: int = 60
+    rounds: int = 300
+    trials: int = 50
+    seed: int = 0
+
+    def run(self) -> dict[str, Any]:
+        """Run the method, and return both sides of every equation in every round."""
+        size = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
+        problem = lf.SharedWithShortcuts(**size, shortcut_norm=0.7, noise_std=self.noise_std)
+        algorithm = lf.FedRepShortcut(rank=self.rank, step_size=0.3, init=lf.AtDistance(0.5), **METHODS[self.method])
+        truth = problem.truth(self.seed, range(self.trials))
+        run = {"data": lf.FixedSamples(self.n_samples), "rounds": self.rounds, "trials": self.trials, "seed": self.seed}
+        steps = lf.iterate(algorithm, problem, **run)
+        trace = shortcut.shortcut_trace(steps, algorithm, truth, equations=self.method == CLOSED)
+        return {name: lf.LabeledArray(values, round=trace.rounds) for name, values in trace.series.items()}
+
+
+def cells(quick: bool) -> dict[str, list[Equations]]:
+    """Return every method, without and with noise."""
+    base = Equations(n_clients=40, rounds=40, trials=5) if quick else Equations()
+    return {"terms": lf.grid(base, method=tuple(METHODS), noise_std=(0.0, 0.1))}
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Draw the terms of (22) against rounds, with noise."""
+    table = tables["terms"].select(noise_std=max(tables["terms"].unique("noise_std")))
+    with lf.panels(table, column="method", title="{}", height=2.7, sharey=True) as sheet:
+        for ax, row in sheet:
+            # (2)-(5) updates B only in every second round, and with it its terms: dots instead of lines.
+            for term, (colour, _, _) in TERMS.items():
+                values = np.median(row[term], axis=0)
+                visible = values > 1e-7
+                ax.plot(row["round"][visible], values[visible], ".", markersize=2, color=colour, label=f"{term} term")
+            ax.plot(row["round"], np.median(row["distance"], axis=0), color="black", label="dist")
+        sheet.label("round", "terms of (22), dist", yscale="log", ylim=(3e-4, 2.0))
+        sheet.legend(f"median of {table.rows[0]['trials']} trials; terms below 1e-7 are left out")
+    return {"": sheet.figure}
+
+
+def claims(tables: dict[str, lf.Table]) -> list[Finding]:
+    """Judge the draft's equations."""
+    out = []
+    for row in tables["terms"]:
+        series = {name: row[name] for name in SERIES if name in row.columns}
+        trace, noise = shortcut.ShortcutTrace(rounds=row["round"], **series), f"noise {row['noise_std']:g}"
+        out += shortcut.judge_equations(trace, noise) if row["method"] == CLOSED else []
+        where = f"{row['method']}, {noise}"
+        out += [shortcut.judge_split(trace, where), shortcut.judge_bound(trace, where)]
+    return out

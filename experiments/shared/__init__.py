@@ -1,1 +1,1 @@
-"""Cells and drawings that experiments of several rooms use."""
+"""Cells and drawings that experiments of several folders use."""

@@ -28,7 +28,7 @@ from linfed.sweeps.code_key import SHIPPED
 from linfed.tables.grid import checked_cells
 
 SHARED = "shared"
-"""Name of the subpackage for code that experiments of several rooms share."""
+"""Name of the subpackage for code that experiments of several subpackages share."""
 
 EXTRAS = {
     "dask": "cluster",
@@ -121,20 +121,17 @@ def in_package(file: Path) -> bool:
 
 
 def experiment_files(folder: Path) -> dict[str, Path]:
-    """Return the files of a folder's experiments by name, those in its rooms too.
+    """Return the files of the experiments in a folder and in its subpackages except ``shared``, by name.
 
-    Rooms are the subpackages except ``shared``. Modules that begin with an underscore are not experiments.
+    A module whose name begins with an underscore is not an experiment.
     """
-    rooms = [one.parent for one in folder.glob("*/__init__.py") if one.parent.name != SHARED]
-    files = [path for room in (folder, *rooms) for path in room.glob("*.py") if not path.stem.startswith("_")]
+    inner = [one.parent for one in folder.glob("*/__init__.py") if one.parent.name != SHARED]
+    files = [path for part in (folder, *inner) for path in part.glob("*.py") if not path.stem.startswith("_")]
     return {name_of(path): path for path in sorted(files, key=lambda path: path.stem)}
 
 
 def imported_modules(file: Path) -> list[Path]:
-    """Return the modules that a module of an experiment imports by relative imports, such as ``from ._tuned import x``.
-
-    Those that these import are not followed.
-    """
+    """Return the modules that a module of an experiment itself imports by relative imports."""
     found = dict[Path, None]()
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.ImportFrom) and node.level:
@@ -145,7 +142,7 @@ def imported_modules(file: Path) -> list[Path]:
 
 
 def shared_modules(file: Path) -> list[Path]:
-    """Return all modules that an experiment shares with others: those that it imports, and those that these import."""
+    """Return all modules that an experiment imports by relative imports, directly or through other modules."""
     found = imported_modules(file)
     for one in found:  # grows in the loop
         found += [path for path in imported_modules(one) if path not in found]

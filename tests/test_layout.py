@@ -18,6 +18,7 @@ ORDER = [
     {"figures"},
     {"tables"},
     {"plotting"},
+    {"claims"},
     {"problems"},
     {"data"},
     {"algorithms"},

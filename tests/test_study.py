@@ -11,7 +11,7 @@ from helpers import assert_one_line, normal
 
 import linfed as lf
 from linfed.plotting.panels import bars, heat_map, level, median_level, place, steps
-from linfed.reproduction.caveats import diverged_note, edge_note, unsettled_note
+from linfed.claims.caveats import diverged_note, edge_note, unsettled_note
 
 # --- grids ---------------------------------------------------------------------------------------------------
 

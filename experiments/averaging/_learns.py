@@ -21,7 +21,7 @@ from linfed.statistics.intervals import Measured, binomial_share, first_round_be
 CLOSE = 1e-4
 """Distance that counts as recovered."""
 
-PREDICTED = f"{OWN_PREDICTION}; the range is {OWN_THRESHOLD}"
+PREDICTED = OWN_PREDICTION.adding(f"the range is {OWN_THRESHOLD}")
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,9 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.claims.caveats import edge_note
 from linfed.figures.style import draw_level, shades
 from linfed.plotting.panels import Figures, bars, drawn_from
-from linfed.reproduction.caveats import edge_note
 from linfed.statistics import judge_share, median_interval, median_ratio
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, judge_identity, judge_smaller
 

@@ -38,9 +38,9 @@ import numpy as np
 
 import linfed as lf
 from linfed._types import Array
+from linfed.claims.caveats import diverged_note, edge_note
 from linfed.figures.style import draw_level
 from linfed.plotting.panels import Figures, bars, drawn_from
-from linfed.reproduction.caveats import diverged_note, edge_note
 from linfed.statistics import judge_share, median_interval, median_ratio
 from linfed.statistics.findings import (
     OWN_PREDICTION,

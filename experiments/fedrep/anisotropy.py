@@ -79,7 +79,7 @@ LOSES = (
     f"{ABSTRACT}: without isotropic data the update is biased, and the noise no longer falls with the number of tasks; "
     f"the exponent is {OWN_THRESHOLD}"
 )
-OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
+OWN = OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}")
 
 
 @dataclass(frozen=True, kw_only=True)

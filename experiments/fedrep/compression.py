@@ -207,7 +207,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the predicted factors, and the floats up to the target distance."""
     out = []
     fields: dict[str, Any] = {"claimed_low": 0.97, "claimed_high": 1.03}
-    fields |= {"source": f"{OWN_PREDICTION}; 3 % is {OWN_THRESHOLD}"}
+    fields |= {"source": OWN_PREDICTION.adding(f"3 % is {OWN_THRESHOLD}")}
     fields["statistic"] = "mean factor of a round near B*, divided by the predicted one"
     for row in tables["factor"].rows:
         value, low, high = (each / row["predicted"] for each in factor(row))

@@ -59,7 +59,7 @@ DRAWN = "drawn"
 TAILS = ((2, 4), (2, 10), (2, 50), (5, 10), (10, 10), (10, 50), (20, 50))
 RULES = {"needed": "Theorem 1's m", "rival": "k + 2 + d k / p", "predicted": "`fedrep_predicted_samples`"}
 ASKS = cite("FedRep paper, Theorem 1", "Suppose that m >= c(kappa^4 k^3 log(rn)/E0^2 + kappa^4 k^2 d/(E0^2 rn))")
-TIGHT = f"{OWN_THRESHOLD}: the theorem states that its m suffices, not that fewer samples fail"
+TIGHT = OWN_THRESHOLD.adding("the theorem states that its m suffices, not that fewer samples fail", ": ")
 RIVALS = (("rival", RIVAL, "k + 2 + d k / p"), ("predicted", PREDICTED, "predicted"))
 """Rules other than the theorem's: column, line style and name."""
 

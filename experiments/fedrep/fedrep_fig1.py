@@ -38,9 +38,9 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.claims.caveats import diverged_note, edge_note
 from linfed.figures.style import draw_level, label, line_style
 from linfed.plotting.panels import Figures, as_one, tuning_figure
-from linfed.reproduction.caveats import diverged_note, edge_note
 from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_smaller
 from linfed.statistics.intervals import clustered_share, median_ratio, nan_as_worst
 

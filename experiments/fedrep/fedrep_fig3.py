@@ -33,10 +33,9 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
 from linfed.figures.style import draw_level
 from linfed.plotting.panels import Figures
-from linfed.reproduction.caveats import edge_note
-from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_smaller
 from linfed.statistics.gains import factor_ratio
 from linfed.statistics.intervals import first_round_below
 
@@ -51,7 +50,7 @@ HEADLINES = (
 )
 PICTURES = {"": 2070, "notebook": 2070}
 
-paper = partial(cite, "FedRep paper, section 5.1, Figure 3")
+paper = partial(c.cite, "FedRep paper, section 5.1, Figure 3")
 MORE_CLIENTS = paper("by increasing the number of nodes n, clients converge to the true representation faster")
 FASTEST = paper("FedRep [...] has the fastest rate compared to GD-GD and 10GD-GD")
 MORE_UPDATES = paper(
@@ -187,62 +186,71 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return figures
 
 
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the paper's claims on Figure 3, with its own conventions (preset ``paper``) and with the notebook's."""
-    found = []
-    for preset, table in tables["curves"].groupby("preset"):
-        fedrep = table.select(method="FedRep")
-        found += [
-            judge_smaller(
-                *(part["rounds_to_0.01"] for part in (after, before)),
-                paired=False,
-                claim="FedRep converges in fewer rounds with more clients",
-                source=MORE_CLIENTS,
-                setting=f"{preset}: n = {large:,} against {small:,}",
-                statistic="P(fewer rounds to distance 0.01)",
-                note=note(before) or note(after),
-            )
-            for (small, before), (large, after) in itertools.pairwise(fedrep.groupby("n_clients"))
-        ]
-        rivals = [name for name in table.unique("method") if name != "FedRep"]
-        found += [
-            judge_smaller(
-                *(part.select(method=name)["rounds_to_0.01"] for name in (first, second)),
-                source=FASTEST if first == "FedRep" else MORE_UPDATES,
-                claim=f"{first} needs fewer rounds than {second}",
-                setting=f"{preset}: n = {n:,}",
-                statistic="share of paired trials with fewer rounds to distance 0.01 (ties excluded)",
-                note=note(part),
-            )
-            for first, second in [METHODS[:2], METHODS[1:], *(("FedRep", name) for name in rivals[2:])]
-            for n, part in table.select(method=[first, second]).groupby("n_clients")
-        ]
-        sizes = [row["n_clients"] for row in fedrep.rows if row["participants"] >= row["rank"]]
-        if len(sizes) < 2:  # one size alone
-            continue
-        small, large = sizes[0], sizes[-1]
-        ends = table.select(n_clients=[small, large]).groupby("method")
-        to = {name: [row["rounds_to_0.01"] for row in part.rows] for name, part in ends}
-        shortest = {name: min(table.select(method=["FedRep", name]).unique("rounds")) for name in rivals}
-        gains = {name: factor_ratio(to["FedRep"], to[name], shortest[name]) for name in rivals}
-        found += [
-            judge(
-                measured,
-                claim=f"{name} gains less from more clients than FedRep",
-                source=SCALES,
-                setting=f"{preset}: n = {small:,} to {large:,}",
-                statistic=f"FedRep's reduction factor of the rounds to distance 0.01 divided by {name}'s",
-                claimed_low=1.0,
-                strict=True,
-                note=remark,
-            )
-            for name, (measured, remark) in gains.items()
-        ]
-    return found
+def note(*parts: lf.Table) -> str:
+    """Return a caveat on rows with too few participants for Theorem 1."""
+    p, k = parts[0].rows[0]["participants"], parts[0].rows[0]["rank"]
+    return (
+        f"p = {p} participant a round is fewer than k = {k}: sigma_min = 0, so Theorem 1 cannot apply" if p < k else ""
+    )
 
 
-def note(part: lf.Table) -> str:
-    """Return caveats on a setting: a hypothesis that fails, step sizes at the edge of the grid."""
-    p, k = part.rows[0]["participants"], part.rows[0]["rank"]
-    few = f"p = {p} participant a round is fewer than k = {k}: sigma_min = 0, so Theorem 1 cannot apply"
-    return join_notes(few if p < k else "", edge_note(part))
+def enough_participants(row: lf.Table) -> bool:
+    """Return whether Theorem 1 can apply to a row."""
+    return bool(row["participants"] >= row["rank"])
+
+
+def gains_less(rival: str) -> c.Statistic:
+    """Return FedRep's factor between the rounds at the smallest and at the largest n, divided by a rival's."""
+
+    def measure(small: lf.Table, large: lf.Table) -> c.Measurement | None:
+        if len(small) < 2 or len(large) < 2:
+            return None
+        mine, other = (
+            [part.select(method=name)["rounds_to_0.01"] for part in (small, large)] for name in ("FedRep", rival)
+        )
+        found, remark = factor_ratio(mine, other, min(small.unique("rounds") + large.unique("rounds")))
+        return c.Measurement(found, note=remark)
+
+    words = f"FedRep's reduction factor of the rounds to distance 0.01 divided by {rival}'s"
+    return c.measured(words, measure, c.above(1.0), rows=c.of(method=["FedRep", rival]))
+
+
+def fewer(first: str, second: str, source: c.Source) -> c.Claim:
+    """Return the claim that one method needs fewer rounds than another."""
+    words = "share of paired trials with fewer rounds to distance 0.01 (ties excluded)"
+    return c.Claim(
+        f"{first} needs fewer rounds than {second}",
+        source,
+        c.smaller("rounds_to_0.01", first, second, words),
+        over=c.each("preset", "n_clients"),
+        setting="{preset}: n = {n_clients:,}",
+        note=note,
+    )
+
+
+RIVALS = tuple(HEAD_STEPS)
+CLAIMS = (
+    c.Claim(
+        "FedRep converges in fewer rounds with more clients",
+        MORE_CLIENTS,
+        c.smaller_after("rounds_to_0.01", "P(fewer rounds to distance 0.01)"),
+        where=c.of(method="FedRep"),
+        over=c.successive("n_clients", c.each("preset")),
+        setting="{preset}: n = {1[n_clients]:,} against {0[n_clients]:,}",
+        note=note,
+    ),
+    fewer("FedRep", "10GD-GD", FASTEST),
+    fewer("10GD-GD", "GD-GD", MORE_UPDATES),
+    *(fewer("FedRep", rival, FASTEST) for rival in RIVALS[2:]),
+    *(
+        c.Claim(
+            f"{rival} gains less from more clients than FedRep",
+            SCALES,
+            gains_less(rival),
+            where=c.only(enough_participants),
+            over=c.ends("n_clients", c.each("preset")),
+            setting="{preset}: n = {0[n_clients]:,} to {1[n_clients]:,}",
+        )
+        for rival in RIVALS
+    ),
+)

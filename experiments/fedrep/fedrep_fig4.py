@@ -38,10 +38,10 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.claims.caveats import diverged_note, edge_note
 from linfed.figures.curves import draw_curve
 from linfed.figures.style import COLUMN_WIDTH, label
 from linfed.plotting.panels import Figures, tuning_figure
-from linfed.reproduction.caveats import diverged_note, edge_note
 from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_smaller
 from linfed.statistics.intervals import median_interval, nan_as_worst
 

@@ -48,8 +48,8 @@ REDUCED = {"points": {"without": ("gradient",)}}
 STABLE, MEAN, NEAR, FAR = 0.9, 1.05, 1.1, 0.3
 """Largest replicon radius, claimed factors of the mean and of each setting, and claimed distance without a solution."""
 
-CONJECTURE = f"{OWN_CONJECTURE}; {OWN_THRESHOLD}"
-OWN = f"{OWN_PREDICTION}; the numbers are {OWN_THRESHOLD}s"
+CONJECTURE = OWN_CONJECTURE.adding(OWN_THRESHOLD)
+OWN = OWN_PREDICTION.adding(f"the numbers are {OWN_THRESHOLD}s")
 
 
 @dataclass(frozen=True, kw_only=True)

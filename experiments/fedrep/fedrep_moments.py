@@ -157,7 +157,7 @@ def moments(table: lf.Table) -> Iterator[Finding]:
         text = f"The smallest m of the moments grows at most like {term}: in {letter}"
         fields: dict[str, Any] = {"source": f"{MOMENTS_SUFFICE}; compared with {words}", "theorem": False}
         yield judge_exponent(fitted[name], claimed, kind="at most", margin=0.1, claim=text, setting=where, **fields)
-    threshold = f"{OWN_THRESHOLD}: the paper names no constant"
+    threshold = OWN_THRESHOLD.adding("the paper names no constant", ": ")
     ratios = [(row, row["claim"]) for row in rows.rows]
     text = "Half of the estimates by the moments reach the distance with Theorem 1's m, c = 1"
     statistic = "smallest m of the moments divided by Theorem 1's, worst setting"

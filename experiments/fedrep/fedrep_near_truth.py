@@ -160,7 +160,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
                 claim="Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), for p = n",
                 setting=f"{sizes}, k = {row['rank']}",
                 statistic="m at which the angles of single runs neither grow nor shrink, divided by the predicted one",
-                source=f"{OWN_PREDICTION}; the range is {OWN_THRESHOLD}",
+                source=OWN_PREDICTION.adding(f"the range is {OWN_THRESHOLD}"),
                 claimed_low=RANGE[0],
                 claimed_high=RANGE[1],
                 detail=f"{row['crossing']:.2f} against {row['law']:.2f}",

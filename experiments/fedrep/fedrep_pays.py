@@ -73,7 +73,7 @@ LIMIT = 8_000
 FEDREP, LEAST, RIDGE, POOLED, ORACLE = "FedRep", "LocalOnly", "ridge", "PooledLeastSquares", "Oracle"
 LAW, COUNT, PAPER = "the law", "more samples than unknowns", "log(n) + d/n, best constants"
 HELPS = cite("FedRep paper, section 4.2", "so long as log(n) + d/n << d, federation helps", threshold=True)
-OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
+OWN = OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}")
 STABLE = 0.9
 """Largest replicon radius at which the risk is claimed."""
 NEAR = 1.25
@@ -494,7 +494,9 @@ def draw_ends(ax: Any, found: dict[float, Any], method: str) -> None:
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the break-even of FedRep, the predicted risks, and the sample complexities with and without it."""
-    shape = f"{OWN_THRESHOLD}: the FedRep paper's complexity, Theta(log(n) + d/n), taken for a rule of where it pays"
+    shape = OWN_THRESHOLD.adding(
+        "the FedRep paper's complexity, Theta(log(n) + d/n), taken for a rule of where it pays", ": "
+    )
     texts = {
         LAW: ("FedRep breaks even at the predicted number of clients", OWN),
         COUNT: ("FedRep breaks even at as many samples as unknowns", OWN_THRESHOLD),

@@ -52,8 +52,8 @@ RECOVERED, SAME, STABLE, NEAR = 1e-3, 1.0001, 0.9, 1.1
 """Distance that counts as recovery, largest ratio of empirical risks of the same minimum, largest radius, and claimed
 factor of the predicted distance."""
 
-OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
-CONJECTURE = f"{OWN_CONJECTURE}; {OWN_THRESHOLD}"
+OWN = OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}")
+CONJECTURE = OWN_CONJECTURE.adding(OWN_THRESHOLD)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,7 +63,7 @@ def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the exponents of the fewest rounds in n and in kappa, and the prediction."""
     table = tables["rounds"]
     many, at = many_clients(table), samples_of(table)
-    source = f"{OWN_PREDICTION}; {MARGIN}"
+    source = OWN_PREDICTION.adding(MARGIN)
     return [
         judge_exponent(
             lf.fit_power_law("t ~ n^a", many).exponents["a"],

@@ -72,7 +72,7 @@ TOTAL = cite(
     "samples required per client [...] is Theta(m log (1/[eps])), which is "
     "Theta((kappa^4 k^3 log(rn) + kappa^4 kd/rn) log (1/[eps]))",
 )
-TIGHT = f"{OWN_THRESHOLD}: the theorem states that its m suffices, not that fewer samples fail"
+TIGHT = OWN_THRESHOLD.adding("the theorem states that its m suffices, not that fewer samples fail", ": ")
 
 JOINT = ("base", "n", "d", "k", "p")
 """Panels whose points are fitted jointly."""
@@ -124,7 +124,7 @@ def exponents(samples: lf.Table) -> list[Finding]:
     cubed, plain = (lf.fit_power_law(f"m - k - 1 ~ d {k} / p", part) for k in ("k^3", "k"))
     logarithmic = lf.fit_power_law("m - k - 1 ~ p^a d^b k^c log(n)^e", part)
     where = f"best step, m >= k + 4: {law.reached} of {law.points} settings reached"
-    setting_fields = {"setting": where, "source": f"{OWN_PREDICTION}; {MARGIN}"}
+    setting_fields = {"setting": where, "source": OWN_PREDICTION.adding(MARGIN)}
     shared_fields: dict[str, Any] = {"margin": 0.1, "kind": "equal", **setting_fields}
     found = [
         judge_exponent(
@@ -234,7 +234,7 @@ def kappa(samples: lf.Table) -> list[Finding]:
             margin=0.1,
             claim="The smallest m does not grow with kappa",
             setting=where,
-            source=f"{OWN_PREDICTION}; {MARGIN}",
+            source=OWN_PREDICTION.adding(MARGIN),
         ),
     ]
 

@@ -61,7 +61,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {
     MORE: ({"n_clients": 10_000, "n_samples": 20, "dim": 30, "noise_std": 0.5, "clip": 3.0, "trials": 60}, (0.5, 4.0)),
 }
 """Changes of the published setting, and levels of epsilon."""
-OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
+OWN = OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}")
 DOTS: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.2, "zorder": 5}
 
 

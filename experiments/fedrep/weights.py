@@ -68,7 +68,7 @@ POPULATIONS: dict[str, tuple[tuple[int, ...], tuple[float, ...]]] = {
 }
 """Numbers of samples and noise levels of the eight groups of clients."""
 
-OWN = f"{OWN_PREDICTION}; 10 % is {OWN_THRESHOLD}"
+OWN = OWN_PREDICTION.adding(f"10 % is {OWN_THRESHOLD}")
 NEAR: dict[str, Any] = {"claimed_high": 1.1, "source": OWN}
 SMALL = 0.3
 """Share of the stability edge up to which the law of small errors is claimed."""

@@ -47,7 +47,7 @@ REDUCED = {"width": {"without": ("rival",)}}
 FEDREP, FREE = "FedRep", "FedRep without QR"
 SPLIT, SAME = "ANIL, other samples", "ANIL, same samples"
 PAPER = f"Yueksel, Boursier and Flammarion 2023, in our words; the factor is {OWN_THRESHOLD}"
-OWN = f"{OWN_PREDICTION}; the range is {OWN_THRESHOLD}"
+OWN = OWN_PREDICTION.adding(f"the range is {OWN_THRESHOLD}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 import linfed as lf
-from linfed.reproduction.caveats import diverged_note
+from linfed.claims.caveats import diverged_note
 from linfed.statistics.findings import OWN_PREDICTION, Finding, cite, join_notes, judge
 
 from ._classes import (

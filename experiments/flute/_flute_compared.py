@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from linfed.claims.caveats import diverged_note, edge_note, unsettled_note
 from linfed.plotting.panels import steps
-from linfed.reproduction.caveats import diverged_note, edge_note, unsettled_note
 from linfed.statistics import gains
 from linfed.statistics.findings import Finding, cite, join_notes
 from linfed.statistics.intervals import quantiles

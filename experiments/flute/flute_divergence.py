@@ -189,7 +189,9 @@ def usually(phase: lf.Table) -> list[Finding]:
         judge_share(
             part["diverged"][:, at],
             0.5,
-            source=USUALLY_DIVERGES if m <= PAPERS_MOST else f"{OWN_THRESHOLD}: the paper has m = 8 to {PAPERS_MOST}",
+            source=USUALLY_DIVERGES
+            if m <= PAPERS_MOST
+            else OWN_THRESHOLD.adding(f"the paper has m = 8 to {PAPERS_MOST}", ": "),
             claim="gamma1 > 2 gamma2 usually diverges" + (", beyond the paper's m" if m > PAPERS_MOST else ""),
             setting=f"excess {rows[at]:g}: m = {m:,}",
             statistic="share of trials that diverged, from the paper's initialisation at its step size",

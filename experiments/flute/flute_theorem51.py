@@ -227,7 +227,7 @@ def _power(table: lf.Table) -> lf.Finding:
         margin=0.05,
         claim="FLUTE's floor is a power of (d + n - k)/(n m)",
         setting=f"{law.points} settings",
-        source=f"{OWN_PREDICTION}; the margin is {OWN_THRESHOLD}",
+        source=OWN_PREDICTION.adding(f"the margin is {OWN_THRESHOLD}"),
     )
 
 
@@ -245,6 +245,6 @@ def _one_constant(table: lf.Table) -> lf.Finding:
     return judge_one_constant(
         alike["error"].T / bound,
         claimed_high=most,
-        source=f"{OWN_PREDICTION}: the first-order law lets constants differ by {most:.2f}",
+        source=OWN_PREDICTION.adding(f"the first-order law lets constants differ by {most:.2f}", ": "),
         claim="At a fixed spectrum and noise one constant fits sqrt(max(d, n) / (n m)) for all m, n and d",
     )

@@ -286,7 +286,7 @@ def limits(rows: list[dict[str, Any]]) -> Iterator[Finding]:
         claim=f"AltMin's final distance is that predicted for the empirical risk, up to a sine of {SINE}",
         setting=f"{len(rows)} points",
         statistic="factor between the median over trials and the prediction, worst point",
-        source=f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}",
+        source=OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}"),
         claimed_high=1.1,
     )
     for (m, name), known in {

@@ -80,7 +80,7 @@ PAIRED += [(TWO, ONE_SIDED), (RISK, AVERAGES), (RISK, NUCLEAR)]
 """Pairs of estimators, the one first that is claimed to be closer."""
 TIE = 1.05
 """Ratio of distances up to which two estimators count as equally close."""
-OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
+OWN = OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +314,7 @@ def undetermined(table: lf.Table) -> Iterator[Finding]:
             claim=f"{name.capitalize()}: where m <= k, the distance falls like one over the root of the clients",
             setting=f"{where(short, 'short')}, n = {close[0]['n_clients']:,} to {close[-1]['n_clients']:,}",
             statistic="fitted exponent of the distance in n",
-            source=f"{OWN_PREDICTION}; the margin is {OWN_THRESHOLD}",
+            source=OWN_PREDICTION.adding(f"the margin is {OWN_THRESHOLD}"),
             claimed_low=-0.6,
             claimed_high=-0.4,
         )

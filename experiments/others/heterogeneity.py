@@ -285,7 +285,7 @@ def predictions(heads: lf.Table, law: lf.Table) -> list[Finding]:
         if measured:
             fields: dict[str, Any] = {"setting": f"{len(measured)} degrees of heterogeneity", "claimed_high": 1.15}
             fields |= {"statistic": "factor between the median over trials and the prediction, worst degree"}
-            fields |= {"source": f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"}
+            fields |= {"source": OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}")}
             text = f"{label(name).capitalize() if name != FEDREP else name}: the risk is the predicted one"
             out.append(judge(largest_factor(np.stack(measured, 1), np.stack(predicted, 1)), claim=text, **fields))
     return out

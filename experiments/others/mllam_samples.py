@@ -151,5 +151,5 @@ def growth(part: lf.Table, panel: str) -> Iterator[Finding]:
     yield judge_exponent(exponent, 1.0, margin=0.25, claim=text, source=SUFFICE[panel], **fields)
     exponent = lf.fit_power_law(f"m ~ {panel}^a", part).exponents["a"]
     text = f"The smallest m does not grow with {panel}"
-    source = f"{OWN_THRESHOLD}: the source states that its m suffices"
+    source = OWN_THRESHOLD.adding("the source states that its m suffices", ": ")
     yield judge_exponent(exponent, 0.0, margin=0.05, claim=text, source=source, theorem=False, **fields)

@@ -45,7 +45,7 @@ PICTURES = {"": 1400}
 REDUCED = {table: {"without": ("score", "diverged", "tried_*")} for table in ("similar", "outliers")}
 
 METHODS = (FEDREP, RIDGE, JOINT, "Ditto", "nuclear norm", POOLED, ORACLE)
-OWN = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
+OWN = OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}")
 NEAR = 1.1
 """The claimed accuracy of predictions, as a factor."""
 

@@ -106,7 +106,7 @@ def exponents(table: lf.Table) -> Iterator[Finding]:
             margin=0.15,
             claim=f"{name.capitalize()}: the smallest m falls like {law}",
             setting=f"d = {part.rows[0]['dim']}, n = {sizes[0]} to {sizes[-1]}",
-            source=f"{OWN_PREDICTION}; {MARGIN}",
+            source=OWN_PREDICTION.adding(MARGIN),
             theorem=False,
         )
 
@@ -120,7 +120,7 @@ def predictions(table: lf.Table) -> Iterator[Finding]:
             claim=f"{name.capitalize()}: the smallest m is the predicted one",
             setting=f"d = {row['dim']}, n = {row['n_clients']:,}, noise std {row['noise_std']:.2g}",
             statistic="smallest m divided by the predicted m",
-            source=f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}",
+            source=OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}"),
             claimed_low=1 / NEAR,
             claimed_high=NEAR,
             detail=f"{row['crossing']:.2f} against {row['estimated']:.2f}",

@@ -249,7 +249,7 @@ RATE = (
     "Tripuraneni, Jin and Jordan 2021, theorem on the method of moments: an upper bound of order (n m)^(-1/2); the "
     f"range is {OWN_THRESHOLD}"
 )
-PREDICTED = f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}"
+PREDICTED = OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}")
 
 
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:

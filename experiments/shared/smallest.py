@@ -251,7 +251,7 @@ def judge_predicted(table: lf.Table, column: str, *, text: str, most: float) -> 
         largest_of(factor_off, samples),
         claim=text,
         claimed_high=most,
-        source=f"{OWN_PREDICTION}; the factor is {OWN_THRESHOLD}",
+        source=OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}"),
         statistic="factor between measured and predicted, worst setting",
         setting=f"{len(rows)} settings{condition}",
         detail=f"{rows[worst]['panel']} at {rows[worst]['crossing']:.4g}; the median factor is {typical:.3f}",

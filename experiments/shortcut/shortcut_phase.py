@@ -185,7 +185,7 @@ def draw(ax: Any, row: lf.Table) -> Any:
 def claims(tables: dict[str, lf.Table]) -> list[Finding]:
     """Judge the predictions, the condition for learning B, and the corners of the maps."""
     agree, lines, conditions, corners = [], [], [], []
-    threshold_source = {"source": f"{OWN_PREDICTION}; the 0.9 is {OWN_THRESHOLD}"}
+    threshold_source = {"source": OWN_PREDICTION.adding(f"the 0.9 is {OWN_THRESHOLD}")}
     for row in tables["map"]:
         family, where = row["family"], f"{row['family']}: {row['truth']}"
         dist, predicted, sizes, values = (row[name] for name in ("dist", "predicted", "size", "value"))

@@ -81,7 +81,8 @@ def captions(
 def caption(module: ModuleType, key: str, sentence: str) -> str:
     """Return the caption of one figure: its entry in the docstring or the summary, followed by `sentence`."""
     summary = getattr(module, "SUMMARY", "")
-    text = entries(module.__doc__ or "").get(key) or (f"{summary}." if summary else "")
+    told = entries(module.__doc__ or "") | getattr(module, "CAPTIONS", {})
+    text = told.get(key) or (f"{summary}." if summary else "")
     return f"{text} {sentence}".strip()
 
 

@@ -405,6 +405,41 @@ def bars(ax: Axes, x: Any, values: Any, method: str, *, label: str = "", **optio
     ax.errorbar(x, middle, yerr=(middle - low, high - middle), label=label or method, **shape)
 
 
+def intervals(ax: Axes, x: Any, values: Any, method: str | Look, *, label: str = "", **options: Any) -> None:
+    """Plot estimates with their intervals against x (X,), without ends that are 0 or infinite.
+
+    Parameters
+    ----------
+    ax : Axes
+        Matplotlib axes to plot into.
+    x : array_like (X,)
+        Places of the points.
+    values : array_like (X, 3)
+        Estimate, lower and upper end at each place, as the intervals of `linfed.statistics`. Points without a finite
+        estimate are left out.
+    method : str or Look
+        Method whose look the points have.
+    label : str, optional
+        Label in the legend; by default the name of the method.
+    **options
+        Properties of the points, as in `matplotlib.axes.Axes.errorbar`.
+    """
+    places, found = np.asarray(x), np.reshape(values, (-1, 3))
+    known = np.isfinite(found[:, 0])
+    middle, low, high = found[known].T
+    ends = np.where(low > 0, low, middle), np.where(np.isfinite(high), high, middle)
+    reach = np.maximum([middle - ends[0], ends[1] - middle], 0.0)
+    shape = {"elinewidth": 0.7, "capsize": 1.5, **line_style(method), "linestyle": "none", **options}
+    ax.errorbar(places[known], middle, yerr=reach, label=label or str(method), **shape)
+
+
+def draw_predicted(ax: Axes, x: Any, values: Any, *, label: str = "predicted", **options: Any) -> None:
+    """Plot predictions (X,) against x as a dotted black line, in the order of x."""
+    order = np.argsort(x)
+    shape = {"color": "black", "linewidth": 0.9, "linestyle": ":", "zorder": 3, **options}
+    ax.plot(np.asarray(x)[order], np.asarray(values)[order], label=label, **shape)
+
+
 def steps(
     ax: Axes,
     table: Table,

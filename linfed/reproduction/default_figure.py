@@ -19,13 +19,13 @@ import numpy as np
 from linfed._names import axis_label
 from linfed.cells.run import Run
 from linfed.checks import check_instance, check_text, is_real
+from linfed.claims.caveats import edge_note
 from linfed.errors import SizeError
 from linfed.figures.curves import draw_prediction
 from linfed.figures.style import COLUMN_WIDTH, LOOKS, PAGE_WIDTH, Look, inches, line_style, shades
 from linfed.plotting.captions import sizes
 from linfed.plotting.panels import panels, plot_curves
 from linfed.prediction import Prediction, predict
-from linfed.reproduction.caveats import edge_note
 from linfed.search.tuning import Tuned
 from linfed.tables.export import format_diverged, short_names, varying
 from linfed.tables.grid import changed, checked_cells, fields_of

@@ -46,7 +46,7 @@ def read_settings(given: Sequence[str]) -> dict[str, Any]:
 
 
 def with_settings(lists: CellLists, settings: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return cells with replaced fields; of equal cells in a table, only the first is kept.
+    """Return cells with replaced fields; of cells that then differ only in numbers of trials, one is kept.
 
     Parameters
     ----------
@@ -159,11 +159,24 @@ def _check_not_tuned(path: str, cell: Any) -> None:
 
 
 def _different(cells: list[Any]) -> list[Any]:
-    """Return the different cells, in the order of their first appearance."""
-    try:
-        return list(dict.fromkeys(cells))
-    except TypeError:  # fields that are not hashable
-        return [cell for place, cell in enumerate(cells) if cell not in cells[:place]]
+    """Return the different cells, in the order of their first appearance.
+
+    Sizes can have their own numbers of trials. Of cells that differ only in these, the one with the most is returned.
+    """
+    found: list[Any] = []
+    for cell in cells:
+        same = next((place for place, one in enumerate(found) if _without_trials(one) == _without_trials(cell)), None)
+        if same is None:
+            found.append(cell)
+        elif getattr(cell, "trials", None) is not None and cell.trials > found[same].trials:
+            found[same] = cell
+    return found
+
+
+def _without_trials(cell: Any) -> Any:
+    """Return a cell's class and fields, except numbers of trials."""
+    named = [(one.name, getattr(cell, one.name)) for one in dataclasses.fields(cell)]
+    return type(cell), [(name, value) for name, value in named if not name.endswith("trials")]
 
 
 def _tuples(value: Any) -> Any:

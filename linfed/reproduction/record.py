@@ -12,6 +12,7 @@ import shlex
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import EnumType
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -166,7 +167,7 @@ def _written(value: Json) -> Json:
 
 
 def _read(kind: Any, value: Json, place: str) -> Any:
-    """Return a JSON value as an object of a type: a dataclass, tuple, dict, optional or plain type.
+    """Return a JSON value as an object of a type: a dataclass, tuple, dict, enumeration, optional or plain type.
 
     Raises
     ------
@@ -182,6 +183,8 @@ def _read(kind: Any, value: Json, place: str) -> Any:
         return tuple(_read(parts[0], one, f"{place}[{number}]") for number, one in enumerate(value))
     if container is dict and isinstance(value, dict):
         return {_read(str, key, place): _read(parts[1], one, f"{place}.{key}") for key, one in value.items()}
+    if isinstance(kind, EnumType) and value in [one.value for one in kind]:
+        return kind(value)
     if kind is object and isinstance(value, dict | list):
         return _read(dict[str, object] if isinstance(value, dict) else tuple[object, ...], value, place)
     if kind is float and (value in ("nan", "inf", "-inf") or type(value) is int):

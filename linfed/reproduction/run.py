@@ -21,6 +21,7 @@ import numpy as np
 
 from linfed._package import __version__
 from linfed.checks import short_repr
+from linfed.claims.claim import Claim
 from linfed.errors import SweepError, UsageError
 from linfed.plotting.captions import captions, write_caption
 from linfed.reproduction.committed import Settings
@@ -103,7 +104,7 @@ class Reproduction:
     files : list of Path
         Written files, in the order of writing.
     claims : list of Finding or None
-        Judged claims; None if the experiment has no ``claims``.
+        Judged claims; None if the experiment has neither ``CLAIMS`` nor ``claims``.
     captions : mapping of str to str
         Captions by the keys of the figures.
     remarks : list of str
@@ -199,12 +200,13 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
             processor_seconds=None if done.processor_seconds is None else round(done.processor_seconds, 1),
         )
         out.write(record)  # an error in claims or figures must not lose the results
-    claims: list[Finding] | None = None
-    figure_files, texts = list[Path](), dict[str, str]()
-    if hasattr(module, "claims"):
-        log_status(name, "judging the claims", options.execution.progress)
-        with _errors_as_remarks("its claims cannot be judged", record, out, remarks):
-            claims = by_sentence(_findings(file, module.claims(tables)))
+    figure_files, texts, settings = list[Path](), dict[str, str](), settings_of(tables, lists)
+    log_status(name, "judging the claims", options.execution.progress)
+    with _errors_as_remarks("its claims cannot be judged", record, out, remarks):
+        tables |= _derived(file, module, tables)
+    claims, not_asked = _judged(file, module, tables, record, out, remarks)
+    if not_asked and record.is_partial:
+        remarks.append(f"not asked with these settings: {'; '.join(not_asked)}")
     record = dataclasses.replace(record, judged=commit(file.parent) or "", claims=tuple(claims or ()))
     files.append(out.write(record))
     log_status(name, "drawing the figures", options.execution.progress)
@@ -214,6 +216,11 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         for suffix in (".png", ".pdf", ".txt"):
             out.figure(name, key, suffix).unlink(missing_ok=True)
     out.write(dataclasses.replace(record, figures=texts, remarks=tuple(remarks)))
+    if not_asked and not record.is_partial:
+        raise UsageError(
+            f"{file.name}: no rows of the tables fit the claim {not_asked[0]!r}: correct it, and run "
+            f"{out.replot(record)}"
+        )
     if missing := declarations_of(vars(module), file).missing_headline(record.claims, partial=record.is_partial):
         remarks.append(
             missing if record.is_partial else f"{file.name}: {missing}; correct it, and run {out.replot(record)}"
@@ -223,7 +230,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         claims=claims,
         captions=texts,
         remarks=remarks,
-        settings=settings_of(tables, lists),
+        settings=settings,
         quick=record.quick,
         cells=cells,
         reused=reused,
@@ -255,6 +262,44 @@ def _errors_as_remarks(what: str, record: RunRecord, out: ResultsFolder, remarks
             raise
         message = " ".join(str(error).split())
         remarks.append(f"{what} with these settings ({type(error).__name__}: {message})")
+
+
+def _derived(file: Path, module: ModuleType, tables: Tables) -> Tables:
+    """Return the tables that an experiment computes from those of its cells, by ``derived(tables)``."""
+    found = module.derived(tables) if hasattr(module, "derived") else {}
+    if not isinstance(found, dict) or not all(isinstance(one, Table) for one in found.values()):
+        raise UsageError(f"{file.name}: derived(tables) must return a dict of lf.Table, got {short_repr(found)}")
+    if again := found.keys() & tables.keys():
+        raise UsageError(f"{file.name}: derived(tables) must not return the table {min(again)!r}, which cells has")
+    return found
+
+
+def _judged(
+    file: Path, module: ModuleType, tables: Tables, record: RunRecord, out: ResultsFolder, remarks: list[str]
+) -> tuple[list[Finding] | None, list[str]]:
+    """Return the findings of ``CLAIMS`` and ``claims(tables)``, and the sentences that no rows of the tables fit.
+
+    With changed fields, an error in one claim becomes a remark, and the other claims are judged.
+    """
+    declared, found = claims_of(file, module), dict[str, list[Finding]]()
+    for claim in declared:
+        with _errors_as_remarks(f"its claim {claim.sentence!r} cannot be judged", record, out, remarks):
+            found.setdefault(claim.sentence, []).extend(claim.findings(tables))
+    every = [finding for findings in found.values() for finding in findings]
+    if hasattr(module, "claims"):
+        with _errors_as_remarks("its claims cannot be judged", record, out, remarks):
+            every += _findings(file, module.claims(tables))
+    elif not declared:
+        return None, []
+    return by_sentence(every), [sentence for sentence, findings in found.items() if not findings]
+
+
+def claims_of(file: Path, module: ModuleType) -> tuple[Claim, ...]:
+    """Return the claims that an experiment declares in ``CLAIMS``; raise `UsageError` if it has another form."""
+    declared = getattr(module, "CLAIMS", ())
+    if not isinstance(declared, tuple | list) or not all(isinstance(one, Claim) for one in declared):
+        raise UsageError(f"{file.name}: CLAIMS must be a tuple of linfed.claims.Claim, got {short_repr(declared)}")
+    return tuple(declared)
 
 
 def _findings(file: Path, found: Any) -> list[Finding]:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from linfed.statistics.findings import (
+    OWN_CONJECTURE,
+    OWN_PREDICTION,
+    OWN_THRESHOLD,
     Hypothesis,
+    Origin,
+    Source,
     Verdict,
     cite,
     judge,
@@ -12,6 +17,7 @@ from linfed.statistics.findings import (
     judge_identity,
     judge_share,
     judge_smaller,
+    reading,
 )
 from linfed.statistics.fits import PowerLawFit, fit_exponent
 from linfed.statistics.intervals import (
@@ -29,8 +35,13 @@ from linfed.statistics.intervals import (
 from linfed.statistics.scaling import judge_farthest_off, judge_one_constant, judge_predicted_exponent
 
 __all__ = [
+    "OWN_CONJECTURE",
+    "OWN_PREDICTION",
+    "OWN_THRESHOLD",
     "Hypothesis",
+    "Origin",
     "PowerLawFit",
+    "Source",
     "Verdict",
     "binomial_share",
     "bootstrap_interval",
@@ -52,5 +63,6 @@ __all__ = [
     "median_ratio",
     "probability_smaller",
     "quantile_interval",
+    "reading",
     "share_smaller",
 ]

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -39,13 +39,64 @@ from linfed.statistics.intervals import (
     share_smaller,
 )
 
-OWN_PREDICTION = "our prediction"
+
+class Origin(StrEnum):
+    """Whose a claim is."""
+
+    QUOTED = "quoted"
+    READING = "our reading"
+    PREDICTION = "our prediction"
+    THRESHOLD = "our threshold"
+    CONJECTURE = "our conjecture"
+
+    @property
+    def is_paper(self) -> bool:
+        """Whether the claim is of a paper, in its words or in ours."""
+        return self in (Origin.QUOTED, Origin.READING)
+
+
+class Source(str):
+    """Source of a claim: a text that knows whose the claim is.
+
+    Parameters
+    ----------
+    text : str
+        The source as it is printed.
+    origin : Origin
+        Whose the claim is.
+
+    Examples
+    --------
+    >>> from linfed.statistics import OWN_PREDICTION
+    >>> source = OWN_PREDICTION.adding("the factor is our threshold")
+    >>> str(source), source.origin.value
+    ('our prediction; the factor is our threshold', 'our prediction')
+    """
+
+    __slots__ = ("origin",)
+    origin: Origin
+
+    def __new__(cls, text: str, origin: Origin) -> Self:
+        """Return the source."""
+        self = super().__new__(cls, text)
+        self.origin = Origin(origin)
+        return self
+
+    def __getnewargs__(self) -> tuple[str, Origin]:  # type: ignore[override]  # for copies
+        return str(self), self.origin
+
+    def adding(self, text: str, separator: str = "; ") -> Source:
+        """Return the source with an addition to its text."""
+        return Source(f"{self}{separator}{text}", self.origin)
+
+
+OWN_PREDICTION = Source("our prediction", Origin.PREDICTION)
 """Source of a claim that this project derived."""
 
-OWN_THRESHOLD = "our threshold"
+OWN_THRESHOLD = Source("our threshold", Origin.THRESHOLD)
 """Source of a claim whose numbers this project chose."""
 
-OWN_CONJECTURE = "our conjecture, without a derivation"
+OWN_CONJECTURE = Source("our conjecture, without a derivation", Origin.CONJECTURE)
 """Source of a claim that this project has not derived."""
 
 
@@ -200,6 +251,8 @@ class Finding:
         Counts behind the estimate, e.g. ``"11 of 12"``.
     note : str
         Remark for the reader.
+    origin : Origin, optional
+        Whose the claim is; by default that of the source if this is a `Source`, and unknown for other texts.
 
     Raises
     ------
@@ -231,8 +284,11 @@ class Finding:
     vacuous: str = ""
     detail: str = ""
     note: str = ""
+    origin: Origin | None = None
 
     def __post_init__(self) -> None:
+        if self.origin is None and isinstance(self.source, Source):
+            object.__setattr__(self, "origin", self.source.origin)
         if not isinstance(self.source, str) or not self.source.strip():
             raise ValueError(
                 f"source = {short_repr(self.source)} must name the source of the claim: a quotation, or OWN_PREDICTION"
@@ -262,15 +318,7 @@ class Finding:
     @property
     def claimed_range(self) -> str:
         """Claimed range in words, e.g. "at least 0.5"."""
-        if self.claimed_low > -np.inf and self.claimed_high < np.inf:
-            return (
-                f"between {self.claimed_low:g} and {self.claimed_high:g}"
-                if self.strict
-                else f"{self.claimed_low:g} to {self.claimed_high:g}"
-            )
-        if self.claimed_low > -np.inf:
-            return f"{'above' if self.strict else 'at least'} {self.claimed_low:g}"
-        return f"{'below' if self.strict else 'at most'} {self.claimed_high:g}"
+        return range_words(self.claimed_low, self.claimed_high, self.strict)
 
     @property
     def why_vacuous(self) -> str:
@@ -311,7 +359,16 @@ class Finding:
         return join_notes(self.note, vacuous, *(f"fails: {hypothesis}" for hypothesis in self.failed_hypotheses))
 
 
-def cite(place: str, words: str, *, threshold: bool = False) -> str:
+def range_words(low: float, high: float, strict: bool) -> str:
+    """Return a range in words; `strict` if the ends do not belong to it."""
+    if low > -np.inf and high < np.inf:
+        return f"between {low:g} and {high:g}" if strict else f"{low:g} to {high:g}"
+    if low > -np.inf:
+        return f"{'above' if strict else 'at least'} {low:g}"
+    return f"{'below' if strict else 'at most'} {high:g}"
+
+
+def cite(place: str, words: str, *, threshold: bool = False) -> Source:
     """Return the source of a claim as a quotation from a paper.
 
     Parameters
@@ -329,7 +386,20 @@ def cite(place: str, words: str, *, threshold: bool = False) -> str:
     >>> cite("FedRep paper, Theorem 1", "decays exponentially")
     'FedRep paper, Theorem 1: "decays exponentially"'
     """
-    return f'{place}: "{words}"' + (f"; the number is {OWN_THRESHOLD}" if check_bool("threshold", threshold) else "")
+    source = Source(f'{place}: "{words}"', Origin.QUOTED)
+    return source.adding(f"the number is {OWN_THRESHOLD}") if check_bool("threshold", threshold) else source
+
+
+def reading(text: str) -> Source:
+    """Return the source of a claim that is our reading of a paper, without a quotation; the text begins with the place.
+
+    Examples
+    --------
+    >>> from linfed.statistics import reading
+    >>> reading("FLUTE paper, Theorem 5.5").origin.value
+    'our reading'
+    """
+    return Source(text, Origin.READING)
 
 
 def join_notes(*notes: str) -> str:

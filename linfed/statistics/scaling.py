@@ -92,7 +92,7 @@ def judge_predicted_exponent(
         "claimed_low": -margin,
         "claimed_high": margin,
         "theorem": True,
-        "source": f"{OWN_PREDICTION}; the margin is {OWN_THRESHOLD}",
+        "source": OWN_PREDICTION.adding(f"the margin is {OWN_THRESHOLD}"),
         "statistic": "fitted exponent minus the predicted one",
         "detail": f"measured {own:.3f}, predicted {theirs:.3f}",
     }
@@ -162,7 +162,7 @@ def judge_farthest_off(
         farthest = float(roots[np.abs(np.log(roots)).argmax()])
     defaults = {
         "theorem": True,
-        "source": f"{OWN_PREDICTION}; the range is {OWN_THRESHOLD}",
+        "source": OWN_PREDICTION.adding(f"the range is {OWN_THRESHOLD}"),
         "statistic": "measured divided by predicted root mean square, at the worst point",
     }
     claimed = {"claimed_low": claimed_low, "claimed_high": claimed_high}

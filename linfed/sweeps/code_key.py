@@ -32,7 +32,7 @@ SHIPPED = "_shipped"
 """Folder of the installed package that holds ``experiments/``; in a checkout they lie next to the package."""
 
 NOT_COUNTED = (
-    *(SHIPPED, "commands", "figures", "plotting", "report", "reproduction", "sweeps"),
+    *(SHIPPED, "claims", "commands", "figures", "plotting", "report", "reproduction", "sweeps"),
     *("__init__.py", "__main__.py", "_package.py", "_sources.py", "cli.py"),
 )
 """Subpackages and modules whose code cannot change a cell's numbers. Shipped experiments count for their own cells."""

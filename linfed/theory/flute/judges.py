@@ -190,7 +190,7 @@ def judge_rest(trace: FluteTrace, setting: str, *, allowed: float, extra: bool =
         noisy = trace.remainder > (trace.step_size * gap / 8.0)[:, None] * np.sqrt(rest[:, :1])
     covered = ~np.maximum.accumulate(noisy | np.isnan(trace.remainder) & (trace.rounds > 0), axis=1)
     binding = (bound < (kth - gap / 2.0)[:, None]) & (trace.rounds > 0) & covered
-    source = f"{OWN_PREDICTION}: Lemma A.17 of the FLUTE paper has Delta/8 more, for the noise of samples"
+    source = OWN_PREDICTION.adding("Lemma A.17 of the FLUTE paper has Delta/8 more, for the noise of samples", ": ")
     return judge_failures(
         (binding & ~(rest <= bound * (1.0 + 1e-10))).any(axis=1),
         premise=binding.any(axis=1),
@@ -290,7 +290,7 @@ def judge_constant(
         least_constant(trace, allowed=allowed, until=until),
         claimed_low=4.0 * PROOF_CONSTANT / 10.0,
         claimed_high=4.0 * PROOF_CONSTANT,
-        source=f"{OWN_THRESHOLD}: the theorem says that there is a constant, not that its proof's is tight",
+        source=OWN_THRESHOLD.adding("the theorem says that there is a constant, not that its proof's is tight", ": "),
         claim=f"The constant of Theorem 5.5's proof, 4 x {PROOF_CONSTANT:g}, is tight to a factor of 10",
         setting=setting,
         statistic=(
@@ -344,7 +344,7 @@ def judge_local_rate(trace: FluteTrace, place: str) -> Finding:
         claimed_low=0.99,
         claimed_high=1.01,
         theorem=True,
-        source=f"{OWN_PREDICTION}; the 1 % is {OWN_THRESHOLD}",
+        source=OWN_PREDICTION.adding(f"the 1 % is {OWN_THRESHOLD}"),
         claim="Near the truncation the error falls by the factor 1 - eta Delta / 2 a round",
         setting=place,
         statistic="measured log rate divided by the predicted one, median over trials",
@@ -399,7 +399,7 @@ def judge_floor(rms: npt.ArrayLike, predicted: npt.ArrayLike, setting: str, *, f
         claimed_low=0.95,
         claimed_high=1.05,
         theorem=True,
-        source=f"{OWN_PREDICTION}; the range is {OWN_THRESHOLD}",
+        source=OWN_PREDICTION.adding(f"the range is {OWN_THRESHOLD}"),
         vacuous=f"the error fell by {fallen:.0%} over the last quarter of the rounds" if falling else "",
         claim="On fresh samples the final error is the predicted stationary one"
         if fresh
@@ -461,7 +461,7 @@ def judge_gain(
             measured(predicted),
             claimed_low=0.93,
             claimed_high=1.07,
-            source=f"{OWN_PREDICTION}; the 7 % is {OWN_THRESHOLD}",
+            source=OWN_PREDICTION.adding(f"the 7 % is {OWN_THRESHOLD}"),
             claim=f"Fresh samples reduce FLUTE's final error by {text}",
             setting=setting,
             statistic="ratio of the root mean squares, over clients and trials, divided by the predicted one",

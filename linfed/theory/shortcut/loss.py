@@ -119,7 +119,7 @@ def judge_loss_rounds(lost: Array, predicted: Array, setting: str) -> Finding:
         claim="The prediction without a fitted parameter gives the rounds, to a constant between 1 and 2",
         setting=setting,
         statistic="updates until dist > 0.5 divided by those predicted, median of all runs, censored ones infinite",
-        source=f"{OWN_PREDICTION}; the constants are {OWN_THRESHOLD}s",
+        source=OWN_PREDICTION.adding(f"the constants are {OWN_THRESHOLD}s"),
         detail=f"{np.isinf(ratios).sum()} of {len(ratios)} censored",
     )
 

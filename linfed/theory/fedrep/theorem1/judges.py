@@ -35,7 +35,7 @@ RESOLUTION = 0.05
 IDENTITY_TOLERANCE = 1e-10
 
 _SAYS = cite("FedRep paper, Theorem 1, (10)", "Then for any t and any eta <= 1/(4 sigma_max^2), we have")
-_TO_T = f"{OWN_PREDICTION}: Theorem 1 with ||R^-1|| <= 1, under the same events"
+_TO_T = OWN_PREDICTION.adding("Theorem 1 with ||R^-1|| <= 1, under the same events", ": ")
 _EXPONENTS = {PRINTED: "T/2", SAME_BATCH: "T"}
 
 
@@ -207,7 +207,7 @@ def same_batch_gaps(steps: Iterable[Round], algorithm: FedRep) -> tuple[Array, A
 
 def judge_same_batch(gaps: Array, inverse: Array, setting: str) -> list[Finding]:
     """Judge ``R'R = I + eta^2 G'G`` and ``||R^{-1}|| <= 1`` in all rounds and trials, from `same_batch_gaps`."""
-    source = f"{OWN_PREDICTION}: the normal equations of exact heads on the same batch"
+    source = OWN_PREDICTION.adding("the normal equations of exact heads on the same batch", ": ")
     return [
         judge_identity(
             gaps,

@@ -11,8 +11,16 @@ from linfed.tables.table import Table
 
 
 def edge_note(table: Table, by: str = "method") -> str:
-    """Return a note on the methods whose best step size is at the edge of its grid; empty without one."""
-    names = [label(str(row[by])) for row in table.rows if row.get("at_grid_edge")]
+    """Return a note on the methods whose best step size is at the edge of its grid; empty without one.
+
+    Parameters
+    ----------
+    table : Table
+        Rows with the columns of a tuning (`TuningResult.columns`); other rows have no note.
+    by : str, optional
+        Column with the names of the methods.
+    """
+    names = [label(str(row[by])) if by in row else "a method" for row in table.rows if row.get("at_grid_edge")]
     return f"the best step of {' and '.join(dict.fromkeys(names))} lies at the edge of the grid" if names else ""
 
 

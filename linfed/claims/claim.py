@@ -1,0 +1,117 @@
+"""Claims, and the findings that a run gives for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from linfed.claims.caveats import edge_note
+from linfed.claims.ranges import Range
+from linfed.claims.rows import Over, Where, whole
+from linfed.claims.statistic import Statistic, formatted
+from linfed.statistics.findings import Finding, Hypothesis, Source, join_notes, range_words, required
+from linfed.tables.table import Table
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence, its source, the statistic that judges it, and the range that the sentence requires.
+
+    Parameters
+    ----------
+    sentence : str
+        Precise wording.
+    source : Source
+        Whose the sentence is: `cite`, `reading`, `OWN_PREDICTION`, `OWN_THRESHOLD` or `OWN_CONJECTURE`.
+    statistic : Statistic
+        What is measured.
+    required : Range, optional
+        Required range of the statistic; by default that of the statistic.
+    table : str
+        Name of the table; the first one by default.
+    where : function or tuple of functions
+        Choice of rows that the sentence is about, e.g. ``of(method="FedRep")``; several apply one after the other.
+    over : function
+        Groups of rows that give one finding each, e.g. ``each("n_clients")``; one finding for all rows by default.
+    setting : str or function
+        Setting of a finding, with the columns of its rows in braces (`linfed.claims.statistic.formatted`), or a
+        function of the rows.
+    note, detail : function, optional
+        Remark on a finding, and counts behind its estimate; functions of the rows. A remark on hyper-parameters at the
+        edge of their grid is added to each finding.
+    hypotheses : function, optional
+        Hypotheses of a theorem; a function of the rows.
+    theorem : bool, optional
+        Whether the verdicts are HOLDS and VIOLATED; by default the statistic decides.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> table = lf.Table([{"n": n, "method": method, "error": [scale / n] * 8}
+    ...                   for n in (10, 20) for method, scale in (("A", 1.0), ("B", 2.0))])
+    >>> claim = c.Claim("A has a smaller error than B", c.OWN_PREDICTION,
+    ...                 c.smaller("error", "A", "B", "share of trials"), over=c.each("n"), setting="n = {n}")
+    >>> [(one.setting, one.verdict.value) for one in c.judged([claim], {"runs": table})]
+    [('n = 10', 'SUPPORTED'), ('n = 20', 'SUPPORTED')]
+    """
+
+    sentence: str
+    source: Source
+    statistic: Statistic
+    required: Range | None = None
+    _: KW_ONLY
+    table: str = ""
+    where: Where | tuple[Where, ...] = ()
+    over: Over = whole
+    setting: str | Callable[..., str] = ""
+    note: Callable[..., str] | None = None
+    detail: Callable[..., str] | None = None
+    hypotheses: Callable[..., tuple[Hypothesis, ...]] | None = None
+    theorem: bool | None = None
+
+    def findings(self, tables: Mapping[str, Table]) -> Iterator[Finding]:
+        """Yield the findings on the tables of a run; none if their rows do not suffice."""
+        rows = tables[self.table] if self.table else next(iter(tables.values()))
+        for choose in self.where if isinstance(self.where, tuple) else (self.where,):
+            rows = choose(rows)
+        for parts in self.over(rows) if len(rows) else ():
+            used = [self.statistic.rows(part) for part in parts]
+            found = self.statistic.judge(*used, **self._fields(parts, edge_note(Table.joined(used))))
+            if found is not None:
+                yield found
+
+    def _fields(self, parts: tuple[Table, ...], edges: str) -> dict[str, Any]:
+        """Return the fields of a finding that do not depend on the measured value; `edges` is added to its note."""
+        fields: dict[str, Any] = {
+            "claim": self.sentence,
+            "setting": formatted(self.setting, parts),
+            "source": self.source,
+            "statistic": formatted(self.statistic.words, parts),
+        }
+        wanted = self.required or self.statistic.required
+        if wanted is not None:
+            fields |= {"claimed_low": wanted.low, "claimed_high": wanted.high, "strict": wanted.strict}
+        more = {
+            "note": join_notes(self.note(*parts) if self.note else "", edges),
+            "detail": self.detail(*parts) if self.detail else "",
+            "hypotheses": self.hypotheses(*parts) if self.hypotheses else (),
+        }
+        fields |= {name: value for name, value in more.items() if value}
+        return fields if self.theorem is None else fields | {"theorem": self.theorem}
+
+
+def judged(claims: Iterable[Claim], tables: Mapping[str, Table]) -> list[Finding]:
+    """Return the findings of claims on the tables of a run, in the order of the claims."""
+    return [finding for claim in claims for finding in claim.findings(tables)]
+
+
+def claims_text(claims: Iterable[Claim]) -> str:
+    """Return claims as text, without a run: each sentence with its source, its statistic and the required range."""
+    lines = []
+    for one in claims:
+        wanted = one.required or one.statistic.required
+        text = "as the statistic requires" if wanted is None else required(range_words(*wanted))
+        lines += [one.sentence, f"  {one.source}", f"  {one.statistic.words}; required: {text}", ""]
+    return "\n".join(lines[:-1])

@@ -1,0 +1,349 @@
+"""Statistics that a claim measures on its rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from linfed.claims.ranges import MOST, Range, at_least, at_most, near
+from linfed.claims.rows import Parts, Where, of
+from linfed.statistics.findings import (
+    Finding,
+    join_notes,
+    judge,
+    judge_exponent,
+    judge_failures,
+    judge_share,
+    judge_smaller,
+)
+from linfed.statistics.fits import fit_exponent
+from linfed.statistics.intervals import Measured, largest_of, median_ratio
+from linfed.tables.table import Table
+
+Judge: TypeAlias = Callable[..., "Finding | None"]
+"""Function of the rows of a finding, and of the other fields of the finding as keywords.
+
+It returns None if the rows do not suffice, e.g. if they lack one of two methods; then the claim is not asked of them.
+"""
+
+
+def _all(table: Table) -> Table:
+    return table
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What a claim measures.
+
+    Parameters
+    ----------
+    words : str
+        Name of the statistic, with the columns of its rows in braces, as in `Claim.setting`.
+    judge : function
+        Returns the finding for the rows of a setting, or None if they do not suffice. It is called with these rows and
+        with the fields ``claim``, ``setting``, ``source``, ``statistic`` and the required range as keywords, as the
+        judges of `linfed.statistics` are.
+    required : Range, optional
+        Range that a claim with this statistic requires, unless the claim has another one. Without any, the judge
+        supplies the range.
+    rows : function, optional
+        Chooses the rows of a setting that the statistic uses, e.g. ``of(method=["FedRep", "FedAvg"])``; all by default.
+    """
+
+    words: str
+    judge: Judge
+    required: Range | None = None
+    rows: Where = _all
+
+
+class Measurement(NamedTuple):
+    """Value of a statistic, with more than its interval.
+
+    Parameters
+    ----------
+    value : tuple of float
+        Estimate, and lower and upper end of the 95 % confidence interval.
+    detail, note, vacuous : str
+        As in `Finding`.
+    """
+
+    value: Measured
+    detail: str = ""
+    note: str = ""
+    vacuous: str = ""
+
+
+def measured(
+    words: str,
+    measure: Callable[..., Measured | Measurement | None],
+    required: Range | None = None,
+    *,
+    rows: Where = _all,
+) -> Statistic:
+    """Return a statistic from a function of the rows.
+
+    Parameters
+    ----------
+    words : str
+        Name of the statistic.
+    measure : function
+        Takes the rows of a finding, and returns the estimate with its interval, a `Measurement`, or None if the rows do
+        not suffice.
+    required, rows
+        As in `Statistic`.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> from linfed.statistics import median_interval
+    >>> claim = c.Claim("The error is small", c.OWN_THRESHOLD,
+    ...                 c.measured("median error", lambda row: median_interval(row["error"])), c.at_most(0.1))
+    >>> table = lf.Table([{"error": [0.01, 0.02, 0.03, 0.02, 0.01, 0.02]}])
+    >>> c.judged([claim], {"runs": table})[0].verdict.value
+    'SUPPORTED'
+    """
+
+    def found(*parts: Table, **fields: Any) -> Finding | None:
+        value = measure(*parts)
+        if value is None:
+            return None
+        one = value if isinstance(value, Measurement) else Measurement(value)
+        more = {name: text for name, text in one._asdict().items() if name != "value" and text}
+        note = join_notes(one.note, fields.get("note", ""))
+        return judge(one.value, **more | fields | {"note": note})
+
+    return Statistic(words, found, required, rows)
+
+
+# --- two methods -----------------------------------------------------------------------------------------------------
+
+
+def compared(
+    words: str, first: Any, second: Any, judge: Judge, required: Range | None = None, *, by: str = "method"
+) -> Statistic:
+    """Return a statistic of the rows of two methods; the rows do not suffice unless each method has exactly one.
+
+    Parameters
+    ----------
+    words : str
+        Name of the statistic.
+    first, second : object
+        Values of the column `by`.
+    judge : function
+        Returns the finding for the two rows, see `Statistic`.
+    required : Range, optional
+    by : str, optional
+        Column with the names of the methods.
+    """
+
+    def found(part: Table, **fields: Any) -> Finding | None:
+        rows = part.select(**{by: first}), part.select(**{by: second})
+        return judge(*rows, **fields) if all(len(one) == 1 for one in rows) else None
+
+    return Statistic(words, found, required, of(**{by: [first, second]}))
+
+
+def smaller(column: str, first: Any, second: Any, words: str, *, by: str = "method") -> Statistic:
+    """Return the share of paired trials in which the first method has the smaller value; ties are left out.
+
+    The required range is above 0.5 unless the claim has another one.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> table = lf.Table([{"method": "A", "error": [1.0] * 8}, {"method": "B", "error": [2.0] * 8}])
+    >>> claim = c.Claim("A has a smaller error than B", c.OWN_PREDICTION,
+    ...                 c.smaller("error", "A", "B", "share of trials"))
+    >>> c.judged([claim], {"runs": table})[0].detail
+    '8 of 8'
+    """
+
+    def judge(one: Table, other: Table, **fields: Any) -> Finding:
+        return judge_smaller(one[column], other[column], **fields)
+
+    return compared(words, first, second, judge, MOST, by=by)
+
+
+def ratio(
+    column: str,
+    first: Any,
+    second: Any,
+    words: str,
+    required: Range | None = None,
+    *,
+    by: str = "method",
+    measure: Callable[..., Measured] = median_ratio,
+) -> Statistic:
+    """Return the ratio of a column of two methods: of the medians over trials, or another `measure` of two arrays."""
+
+    def judge_ratio(one: Table, other: Table, **fields: Any) -> Finding:
+        return judge(measure(one[column], other[column]), **fields)
+
+    return compared(words, first, second, judge_ratio, required, by=by)
+
+
+def smaller_after(column: str, words: str) -> Statistic:
+    """Return the probability of a smaller value in the second of two rows, whose trials are independent.
+
+    The required range is above 0.5 unless the claim has another one.
+    """
+
+    def judge(before: Table, after: Table, **fields: Any) -> Finding | None:
+        if not len(before) == len(after) == 1:
+            return None
+        return judge_smaller(after[column], before[column], paired=False, **fields)
+
+    return Statistic(words, judge, MOST)
+
+
+# --- many trials or rows ---------------------------------------------------------------------------------------------
+
+
+def share(
+    hits: Callable[..., Any],
+    words: str,
+    required: Range | None = None,
+    *,
+    clusters: Callable[..., npt.ArrayLike] | None = None,
+) -> Statistic:
+    """Return the share of hits; VACUOUS without any point.
+
+    Parameters
+    ----------
+    hits : function
+        Returns for the rows of a finding a boolean array (points,) or (clusters, ..), or None if the rows do not
+        suffice.
+    words : str
+        Name of the statistic.
+    required : Range, optional
+    clusters : function, optional
+        Returns the cluster of each point, or of each row of the hits, for points that are not independent, as in
+        `linfed.statistics.judge_share`.
+    """
+
+    def judge(*parts: Table, **fields: Any) -> Finding | None:
+        found = hits(*parts)
+        if found is None:
+            return None
+        low = fields.pop("claimed_low", -math.inf)
+        return judge_share(found, low, clusters=None if clusters is None else clusters(*parts), **fields)
+
+    return Statistic(words, judge, required)
+
+
+def failures(
+    failed: Callable[..., Any], words: str, allowed: float, *, premise: Callable[..., Any] | None = None
+) -> Statistic:
+    """Return the share of trials in which a bound fails, which may be at most `allowed`.
+
+    Parameters
+    ----------
+    failed : function
+        Returns for the rows of a finding a boolean array (trials,), or None if the rows do not suffice.
+    words : str
+        Name of the statistic.
+    allowed : float
+        Largest allowed share.
+    premise : function, optional
+        Returns the trials in which the premise holds; the others do not count.
+    """
+
+    def judge(*parts: Table, **fields: Any) -> Finding | None:
+        found = failed(*parts)
+        if found is None:
+            return None
+        return judge_failures(found, allowed=allowed, premise=None if premise is None else premise(*parts), **fields)
+
+    return Statistic(words, judge, at_most(allowed))
+
+
+def worst(
+    interval: Callable[..., Measured],
+    samples: Callable[[Table], Sequence[Any] | None],
+    at: Callable[[Table], str] | str,
+    words: str,
+    required: Range | None = None,
+) -> Statistic:
+    """Return the largest of a statistic over rows, with an interval that holds for all rows together.
+
+    Parameters
+    ----------
+    interval : function
+        Takes samples and ``confidence=``, and returns an estimate with its interval, e.g.
+        `linfed.statistics.median_ratio`.
+    samples : function
+        Returns the arguments of `interval` for one row, or None if the row does not count.
+    at : str or function
+        Text about the row with the largest estimate, with the columns of the row in braces, or a function of the row.
+    words : str
+        Name of the statistic.
+    required : Range, optional
+
+    Notes
+    -----
+    See `linfed.statistics.largest_of` for the interval.
+    """
+
+    def measure(part: Table) -> Measurement | None:
+        found = [(row, values) for row in part if (values := samples(row)) is not None]
+        if not found:
+            return None
+        estimates = [interval(*values)[0] for _, values in found]
+        row = found[int(np.nanargmax(estimates)) if not np.isnan(estimates).all() else 0][0]
+        text = formatted(at, (row,))
+        return Measurement(largest_of(interval, [tuple(values) for _, values in found]), text)
+
+    return measured(words, measure, required)
+
+
+def exponent(y: str, x: str, claimed: float, margin: float, kind: str = "equal") -> Statistic:
+    """Return the fitted exponent of a column in another one; one row does not suffice.
+
+    Parameters
+    ----------
+    y, x : str
+        Columns with positive numbers: measurements (trials,), and sizes.
+    claimed, margin, kind
+        Claimed exponent, tolerance and side, as in `linfed.statistics.judge_exponent`.
+    """
+
+    def judge(part: Table, **fields: Any) -> Finding | None:
+        if len(part) < 2:
+            return None
+        fitted = fit_exponent([row[x] for row in part], np.stack([row[y] for row in part], axis=1))
+        return judge_exponent(fitted, claimed, kind=kind, margin=margin, **fields)
+
+    required = {"at most": at_most(claimed + margin), "at least": at_least(claimed - margin)}
+    words = f"fitted exponent ({kind} {claimed:g}, up to {margin:g})"
+    return Statistic(words, judge, required.get(kind, near(claimed, margin)))
+
+
+def formatted(pattern: str | Callable[..., str], parts: Parts) -> str:
+    """Return a text with columns of the rows.
+
+    Parameters
+    ----------
+    pattern : str or function
+        Format with columns of the first row (``{n_clients}``), of the first row of each table (``{1[n_clients]}``), of
+        the last row (``{last[n_clients]}``), or the number of rows (``{points}``). A dotted column such as
+        ``problem.dim`` is also known by its last part. A function is called with the tables.
+    parts : tuple of Table
+        Rows of a finding.
+    """
+    if callable(pattern):
+        return pattern(*parts)
+    if "{" not in pattern:
+        return pattern
+    rows = [_short(part.rows[0]) for part in parts]
+    return pattern.format(*rows, points=len(parts[0]), last=_short(parts[-1].rows[-1]), **rows[0])
+
+
+def _short(row: Any) -> dict[str, Any]:
+    return {name.rpartition(".")[2]: value for name, value in row.items()} | dict(row)

@@ -10,8 +10,8 @@ import pytest
 from helpers import assert_one_line, normal
 
 import linfed as lf
-from linfed.plotting.panels import bars, heat_map, level, median_level, place, steps
 from linfed.claims.caveats import diverged_note, edge_note, unsettled_note
+from linfed.plotting.panels import bars, heat_map, level, median_level, place, steps
 
 # --- grids ---------------------------------------------------------------------------------------------------
 

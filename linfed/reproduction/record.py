@@ -183,8 +183,9 @@ def _read(kind: Any, value: Json, place: str) -> Any:
         return tuple(_read(parts[0], one, f"{place}[{number}]") for number, one in enumerate(value))
     if container is dict and isinstance(value, dict):
         return {_read(str, key, place): _read(parts[1], one, f"{place}.{key}") for key, one in value.items()}
-    if isinstance(kind, EnumType) and value in [one.value for one in kind]:
-        return kind(value)
+    if isinstance(kind, EnumType):
+        with suppress(ValueError):
+            return kind(value)
     if kind is object and isinstance(value, dict | list):
         return _read(dict[str, object] if isinstance(value, dict) else tuple[object, ...], value, place)
     if kind is float and (value in ("nan", "inf", "-inf") or type(value) is int):

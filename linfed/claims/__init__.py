@@ -7,7 +7,7 @@ table can be read without a run: ``linfed show NAME --claims`` prints it.
 from linfed.claims.caveats import diverged_note, edge_note, unsettled_note
 from linfed.claims.claim import Claim, claims_text, judged
 from linfed.claims.ranges import MOST, Range, above, at_least, at_most, below, near, within
-from linfed.claims.rows import each, ends, largest, of, only, smallest, sorted_by, successive, whole
+from linfed.claims.rows import each, each_row, ends, largest, of, only, smallest, sorted_by, successive, whole
 from linfed.claims.statistic import (
     Measurement,
     Statistic,
@@ -54,6 +54,7 @@ __all__ = [
     "compared",
     "diverged_note",
     "each",
+    "each_row",
     "edge_note",
     "ends",
     "exponent",

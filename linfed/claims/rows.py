@@ -26,6 +26,19 @@ def whole(table: Table) -> Iterator[Parts]:
     yield (table,)
 
 
+def each_row(table: Table) -> Iterator[Parts]:
+    """Yield the rows one by one: one finding for each.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> [row["n"] for (row,) in c.each_row(lf.Table([{"n": 10}, {"n": 20}]))]
+    [10, 20]
+    """
+    yield from ((row,) for row in table)
+
+
 def each(*columns: str) -> Over:
     """Return a function that yields the rows of each combination of the columns' values, the first one outermost.
 

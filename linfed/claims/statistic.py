@@ -18,6 +18,7 @@ from linfed.statistics.findings import (
     judge,
     judge_exponent,
     judge_failures,
+    judge_identity,
     judge_share,
     judge_smaller,
 )
@@ -262,6 +263,40 @@ def failures(
         return judge_failures(found, allowed=allowed, premise=None if premise is None else premise(*parts), **fields)
 
     return Statistic(words, judge, at_most(allowed))
+
+
+def identity(gaps: Callable[..., Any], words: str, tolerance: float) -> Statistic:
+    """Return the largest violation of an identity or inequality in any trial, which rounding errors must explain.
+
+    Parameters
+    ----------
+    gaps : function
+        Returns for the rows of a finding the violations (trials, ..), NaN where they were not evaluated; or None if the
+        rows do not suffice.
+    words : str
+        Name of the statistic.
+    tolerance : float
+        Largest violation that rounding errors can cause.
+
+    Notes
+    -----
+    The verdicts are HOLDS and VIOLATED; with ``theorem=False`` in the claim, SUPPORTED and NOT SUPPORTED.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> claim = c.Claim("Both sides are equal", c.OWN_PREDICTION,
+    ...                 c.identity(lambda row: row["gap"], "largest difference", 1e-10))
+    >>> c.judged([claim], {"runs": lf.Table([{"gap": [1e-15, 3e-16]}])})[0].verdict.value
+    'HOLDS'
+    """
+
+    def judge(*parts: Table, **fields: Any) -> Finding | None:
+        found = gaps(*parts)
+        return None if found is None else judge_identity(found, tolerance=tolerance, **fields)
+
+    return Statistic(words, judge, at_most(tolerance))
 
 
 def worst(

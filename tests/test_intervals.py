@@ -26,6 +26,7 @@ from linfed.statistics.intervals import (
     largest_of,
     least_passing,
     mean_interval,
+    mean_ratio,
     median_interval,
     median_ratio,
     nan_as_worst,
@@ -775,6 +776,22 @@ def test_a_ratio_of_medians_has_the_interval_of_its_paired_resamples(trials):
 
     wanted = bootstrap_interval(ratio, (first, second), paired=True, vectorized=True)
     assert median_ratio(first, second) == pytest.approx((ratio(first, second), *wanted), rel=1e-12)
+
+
+def test_a_ratio_of_means_has_the_interval_of_its_paired_resamples():
+    first, second = np.random.default_rng(0).lognormal(size=(2, 12))
+
+    def ratio(a, b, axis=0):
+        return a.mean(axis=axis) / b.mean(axis=axis)
+
+    wanted = bootstrap_interval(ratio, (first, second), paired=True, vectorized=True)
+    assert mean_ratio(first, second) == (ratio(first, second), *wanted)
+    of_mean = bootstrap_interval(lambda a, axis: a.mean(axis=axis), (first,), vectorized=True)
+    assert mean_ratio(first, 0.5) == pytest.approx((2 * first.mean(), *np.multiply(2, of_mean)), rel=1e-12)
+    assert mean_ratio(3 * first, first, confidence=0.5) == pytest.approx((3.0, 3.0, 3.0), rel=1e-12)
+    first[0] = np.nan
+    for pair in ((first, second), (second, first), (first, 2.0)):
+        assert mean_ratio(*pair) == pytest.approx((np.nan, -np.inf, np.inf), nan_ok=True)
 
 
 @pytest.mark.parametrize("power", [1.0, -1.0])

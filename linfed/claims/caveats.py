@@ -13,15 +13,33 @@ from linfed.tables.table import Table
 def edge_note(table: Table, by: str = "method") -> str:
     """Return a note on the methods whose best step size is at the edge of its grid; empty without one.
 
+    If only other hyper-parameters are at the edges of their grids, the note names these.
+
     Parameters
     ----------
     table : Table
         Rows with the columns of a tuning (`TuningResult.columns`); other rows have no note.
     by : str, optional
         Column with the names of the methods.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> c.edge_note(lf.Table([{"method": "FedAvg", "at_grid_edge": "step_size"}, {"at_grid_edge": "t0"}]))
+    'the best step of FedAvg lies at the edge of the grid; the best t0 lies at the edge of the grid'
     """
-    names = [label(str(row[by])) if by in row else "a method" for row in table.rows if row.get("at_grid_edge")]
-    return f"the best step of {' and '.join(dict.fromkeys(names))} lies at the edge of the grid" if names else ""
+    methods: dict[str, dict[str, None]] = {}
+    for row in table.rows:
+        if names := row.get("at_grid_edge"):
+            tuned = "step" if "step_size" in names else names.replace(", ", " and ")
+            methods.setdefault(tuned, {})[label(str(row.get(by, "")))] = None
+    return join_notes(
+        *(
+            f"the best {tuned}{' of ' * any(found)}{' and '.join(filter(None, found))} lies at the edge of the grid"
+            for tuned, found in methods.items()
+        )
+    )
 
 
 def diverged_note(table: Table, place: str = "its best step", by: str = "method") -> str:

@@ -639,6 +639,43 @@ def median_ratio(first: Array, second: Array, *, confidence: float = 0.95) -> Me
     return float(ratio(first, second)), max(low, 0.0), high
 
 
+def mean_ratio(first: Array, second: Array | float, *, confidence: float = 0.95) -> Measured:
+    """Return the mean of the first divided by that of the second, over paired trials, with its bootstrap interval.
+
+    Parameters
+    ----------
+    first : ndarray (trials,)
+        Values.
+    second : ndarray (trials,) or float
+        Values of the same trials, or a number without an error, such as a prediction.
+    confidence : float
+        Confidence level of the interval.
+
+    Returns
+    -------
+    estimate, low, high : float
+        Ratio and its percentile bootstrap interval; the whole line with fewer than six trials. If a value is NaN (a
+        diverged trial) or infinite, the ratio is NaN and the interval is the whole line.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from linfed.statistics.intervals import mean_ratio
+    >>> ratio, low, high = mean_ratio(np.array([2.0, 2.2, 1.8, 2.1, 1.9, 2.0]), 2.0)
+    >>> ratio, low < 1.0 < high
+    (1.0, True)
+    """
+    samples = _pairs(first, second) if isinstance(second, np.ndarray) else (_trials("first", first),)
+    if not np.isfinite(samples).all():
+        return math.nan, -math.inf, math.inf
+
+    def ratio(*means: Array, axis: int = 0) -> Any:
+        return means[0].mean(axis=axis) / (means[1].mean(axis=axis) if means[1:] else second)
+
+    ends = bootstrap_interval(ratio, samples, paired=True, vectorized=True, confidence=confidence)
+    return (float(ratio(*samples)), *ends)
+
+
 def largest_factor(measured: Array, predicted: Array) -> Measured:
     """Return the largest factor between the median curve over trials and the median prediction.
 

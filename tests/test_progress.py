@@ -9,7 +9,7 @@ import pytest
 
 import linfed as lf
 from linfed.sweeps.executors import ExecutionOptions
-from linfed.sweeps.progress import cost_of, format_duration, is_shown, log_status
+from linfed.sweeps.progress import costs_of, format_duration, is_shown, log_status
 from linfed.sweeps.scheduler import run_cells
 
 
@@ -41,10 +41,31 @@ class Odd:
         raise ValueError("not known")
 
 
+@dataclass(frozen=True)
+class Sizes:
+    n_clients: int = 20
+    rounds: int = 10
+    seed: int = 7
+    n_samples: int = 0
+    noise_std: float = 3.0
+    fixed: bool = True
+    method: str = "FedRep"
+    grid: tuple[int, ...] = (5, 6)
+
+    def run(self):
+        return {}
+
+
 def test_costs_of_cells():
-    assert cost_of(Costly(3.0)) == 3.0
-    assert [cost_of(Costly(cost)) for cost in (0.0, -1.0, np.inf, np.nan, "large", True)] == [0.0] * 6
-    assert cost_of(Free(1)) == cost_of(Odd()) == 0.0
+    assert costs_of([Costly(3.0)]) == [3.0]
+    assert costs_of([Sizes(), Sizes(n_clients=50), Free(4), Free(-3), Odd()]) == [200.0, 500.0, 4.0, 1.0, 1.0]
+    assert costs_of([Free(10**400), Free(10**308)]) == [1.0, 1e308]
+    assert costs_of([]) == []
+
+
+def test_estimated_costs_are_scaled_to_given_ones():
+    assert costs_of([Costly(4.0), Sizes(), Costly(8.0), Sizes(rounds=30)]) == [4.0, 3.0, 8.0, 9.0]
+    assert costs_of([Costly(4.0), *map(Costly, (0.0, -1.0, np.inf, np.nan, "large", True)), Odd()]) == [4.0] * 8
 
 
 def test_the_cost_of_a_run_is_its_seconds():
@@ -53,11 +74,12 @@ def test_the_cost_of_a_run_is_its_seconds():
         lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.5), problem=problem, data=data, rounds=10, trials=trials)
         for trials in (5, 10)
     ]
-    assert 0 < cost_of(one) < 1
-    assert cost_of(two) == pytest.approx(2 * cost_of(one))
     tuned = lf.Tuned(base=one.algorithm, grid={"step_size": (0.1, 0.2, 0.3)}, trials=5)
     run = lf.Run(algorithm=tuned, problem=problem, data=data, rounds=10, trials=5)
-    assert cost_of(run) == pytest.approx(4 * cost_of(one), rel=0.02)
+    short, long, longest = costs_of([one, two, run])
+    assert 0 < short < 1
+    assert long == pytest.approx(2 * short)
+    assert longest == pytest.approx(4 * short, rel=0.02)
 
 
 @pytest.mark.parametrize("progress", [True, False, None])
@@ -72,7 +94,7 @@ def test_the_bar_of_a_sweep(progress, capsys):
 
 
 def test_the_bar_counts_costs_and_cells(capsys, tmp_path):
-    """Cells without a cost count as the mean of the others, equal cells as several, failed cells as ended."""
+    """Equal cells count as several, failed cells as ended."""
     shares = []
 
     @dataclass(frozen=True)
@@ -87,9 +109,9 @@ def test_the_bar_counts_costs_and_cells(capsys, tmp_path):
     cells = [Costly(7.0), Costly(2.0), Costly(13.0), Costly(7.0), Free(1)]
     run_cells(cells, store, ExecutionOptions(progress=True))
     assert "5 of 5 cells" in capsys.readouterr().err
-    run_cells([Costly(1.0), Costly(3.0), Looks(0), Looks(1)], options=ExecutionOptions(progress=True))
-    assert shares[1].startswith(" 75%")
-    assert "3 of 4 cells" in shares[1]
+    run_cells([Costly(1.0), Costly(3.0), Looks(0), Looks(-1)], options=ExecutionOptions(progress=True))
+    assert shares[1].startswith(" 62%")
+    assert "2 of 4 cells" in shares[1]
 
 
 def test_nothing_is_shown_if_nothing_is_computed(capsys, tmp_path):

@@ -28,7 +28,7 @@ from linfed.errors import WorkerError
 from linfed.numerics.linalg import one_blas_thread
 from linfed.search.parts import in_cell, one_by_one, without_fields
 from linfed.sweeps.executors import ExecutionOptions, run_tasks
-from linfed.sweeps.progress import cost_of, progress_bar
+from linfed.sweeps.progress import costs_of, progress_bar
 from linfed.sweeps.store import CellKey, Store, StoredCell, check_code, checked_keys, keys_of, seed_of
 from linfed.system.description import describe
 from linfed.system.machine import provenance
@@ -172,7 +172,8 @@ class _Sweep:
         if self.options.shard is None:
             return range(len(self.cells))
         number, count = self.options.shard
-        return sorted(range(len(self.cells)), key=lambda index: -cost_of(self.cells[index]))[number - 1 :: count]
+        costs = costs_of(self.cells)
+        return sorted(range(len(self.cells)), key=lambda index: -costs[index])[number - 1 :: count]
 
     def _compute(self, missing: list[int], label: str) -> None:
         """Compute cells, the most expensive ones first."""
@@ -182,11 +183,9 @@ class _Sweep:
             self.store.prepare()
             if not self.options.recompute:
                 self.store.warn_of_other_code([self.keys[index] for index in missing])
-        costs = {index: cost_of(self.cells[index]) for index in missing}
+        costs = costs_of(self.cells)
         self.wanted.extend(sorted(missing, key=lambda index: -costs[index]))
-        known = [cost for cost in costs.values() if cost]
-        mean = sum(known) / len(known) if known else 1.0
-        self.costs = {index: cost or mean for index, cost in costs.items()}
+        self.costs = {index: costs[index] for index in missing}
         self.total += sum(self.twins[index] for index in missing)
         alone = len(missing) == 1 and self.options.executor is None and not self._divides(missing[0])
         with one_blas_thread(), progress_bar(label, math.fsum(self.costs.values()), self.options.progress) as self.bar:

@@ -36,8 +36,9 @@ def sweep(
     Parameters
     ----------
     cells : sequence of cells
-        `Run` objects, or custom frozen dataclasses with a method ``run()``; `grid` makes them. If cells have an
-        attribute ``cost``, the most expensive ones start first; the cost of a `Run` is its estimated run time.
+        `Run` objects, or custom frozen dataclasses with a method ``run()``; `grid` makes them. The most
+        expensive cells start first. A `Run` has its estimated run time as the cost, and a custom cell its attribute
+        ``cost`` or, without one, the product of its positive whole numbers except the seed.
     store : Store or path, optional
         Folder in which every finished cell is saved, so that an interrupted sweep resumes. A cell is recomputed if its
         fields have changed, or the code that can change its numbers: linfed, or a file that defines the cell's classes

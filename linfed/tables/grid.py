@@ -25,7 +25,8 @@ class Cell(Protocol):
     A class of cells may also have
 
     - ``check()``, which raises if the fields are invalid; it is called before any cell of a sweep runs;
-    - ``cost``, a number: cells with a larger cost start first, and the progress bar counts costs;
+    - ``cost``, a number: cells with a larger cost start first, and the progress bar counts costs; by default, the
+      product of the positive whole numbers among the fields (numbers of clients, rounds, trials) except ``seed``;
     - ``divides = True``, if ``run()`` calls `linfed.run_parts`, and ``keeps_parts = True``, if the parts stay in the
       store when the cell is finished;
     - ``notes(done)``, a static function that returns a list of warnings, given all (cell, table) pairs of a sweep;

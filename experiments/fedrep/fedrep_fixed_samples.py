@@ -25,19 +25,9 @@ from linfed.figures.style import PAGE_WIDTH, same_scale
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics.findings import Finding
 
-from ..shared.smallest import (
-    COLOURS,
-    FIXED,
-    THEOREM,
-    Need,
-    base_setting,
-    draw_measured,
-    judge_predicted,
-    label_axes,
-    legend_entries,
-    panels_on_axis,
-    settings,
-)
+from ..shared.smallest import FIXED, THEOREM, Need, base_setting, settings
+from ..shared.smallest_drawn import COLOURS, draw_measured, label_axes, legend_entries, panels_on_axis
+from ..shared.smallest_judged import judge_predicted
 
 SUMMARY = "FedRep on fixed samples: the smallest m against n, d and k, with its Marchenko-Pastur prediction"
 PICTURES = {"": 1400}

@@ -37,22 +37,9 @@ from linfed.statistics import judge_exponent
 from linfed.statistics.findings import OWN_THRESHOLD, Finding, cite
 from linfed.statistics.intervals import Measured
 
-from ..shared.smallest import (
-    BEST,
-    MARGIN,
-    THEOREM,
-    chosen,
-    draw_measured,
-    judge_predicted,
-    label_axes,
-    lawful,
-    legend_entries,
-    over,
-    panels_on_axis,
-    ratio_of,
-    settings,
-    worst,
-)
+from ..shared.smallest import BEST, THEOREM, settings
+from ..shared.smallest_drawn import draw_measured, label_axes, legend_entries, panels_on_axis
+from ..shared.smallest_judged import MARGIN, chosen, judge_predicted, lawful, over, ratio_of, worst
 from ..shared.spectral import AVERAGES, MOMENTS, PAIRS, TWO, Estimates, spectral
 from ..shared.spectral import COLOURS as SPECTRAL_COLOURS
 

@@ -29,7 +29,7 @@ from linfed.figures.style import PAGE_WIDTH, line_style
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 
-from ..shared.smallest import over
+from ..shared.smallest_judged import over
 
 SUMMARY = "FedRep near B*: the smallest m with which single runs do not leave it, measured to 1 % and predicted"
 PICTURES = {"": 1400}

@@ -21,19 +21,9 @@ import linfed as lf
 from linfed.plotting.panels import Figures
 from linfed.statistics.findings import OWN_PREDICTION, Finding, judge_exponent
 
-from ..shared.smallest import (
-    MARGIN,
-    PANELS,
-    THEOREM,
-    Need,
-    base_setting,
-    clients_of,
-    judge_predicted,
-    many_clients,
-    panels_page,
-    samples_of,
-    settings,
-)
+from ..shared.smallest import PANELS, THEOREM, Need, base_setting, settings
+from ..shared.smallest_drawn import panels_page
+from ..shared.smallest_judged import MARGIN, clients_of, judge_predicted, many_clients, samples_of
 
 SUMMARY = "FedRep paper, Theorem 1: the fewest rounds against n, d, k, kappa, p, m, noise and step size"
 PICTURES = {"": 1400}

@@ -33,23 +33,9 @@ from linfed.plotting.panels import Figures
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, cite, judge, judge_exponent
 from linfed.statistics.intervals import Measured
 
-from ..shared.smallest import (
-    BEST,
-    MARGIN,
-    PANELS,
-    THEOREM,
-    Need,
-    base_setting,
-    chosen,
-    clients_of,
-    covered,
-    judge_predicted,
-    lawful,
-    many_clients,
-    over,
-    panels_page,
-    settings,
-)
+from ..shared.smallest import BEST, PANELS, THEOREM, Need, base_setting, settings
+from ..shared.smallest_drawn import panels_page
+from ..shared.smallest_judged import MARGIN, chosen, clients_of, covered, judge_predicted, lawful, many_clients, over
 
 SUMMARY = "FedRep paper, Theorem 1: the smallest m against n, d, k, kappa, p, noise, step size and rounds"
 HEADLINES = (

@@ -45,7 +45,7 @@ from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import Measured, bootstrap_interval, largest_factor, largest_of, median_interval
 
-from ..shared.smallest import label_axes
+from ..shared.smallest_drawn import label_axes
 from ._fedrep_rivals import mean_square
 
 SUMMARY = "FedRep with the Gaussian mechanism: radius, best number of rounds and clip against epsilon"

@@ -46,7 +46,7 @@ from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, j
 from linfed.statistics.fits import fit_exponent
 from linfed.statistics.intervals import largest_factor, largest_of
 
-from ..shared.smallest import legend_entries
+from ..shared.smallest_drawn import legend_entries
 from ..shared.spectral import AVERAGES, MOMENTS, ONE_SIDED, SPECTRAL, TWO, spectral
 from ..shared.spectral import LOOKS as SPECTRAL_LOOKS
 

@@ -33,18 +33,9 @@ from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics import judge_exponent
 from linfed.statistics.findings import OWN_THRESHOLD, Finding
 
-from ..shared.smallest import (
-    BEST,
-    FIXED,
-    MARGIN,
-    THEOREM,
-    Need,
-    draw_measured,
-    label_axes,
-    legend_entries,
-    ratio_of,
-    worst,
-)
+from ..shared.smallest import BEST, FIXED, THEOREM, Need
+from ..shared.smallest_drawn import draw_measured, label_axes, legend_entries
+from ..shared.smallest_judged import MARGIN, ratio_of, worst
 
 SUMMARY = "alternating minimisation (MLLAM): the smallest m against d and n, with FedRep's"
 PICTURES = {"": 1400}

@@ -35,7 +35,9 @@ from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics import judge_exponent
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 
-from ..shared.smallest import FIXED, MARGIN, chosen, draw_measured, label_axes, legend_entries, over
+from ..shared.smallest import FIXED
+from ..shared.smallest_drawn import draw_measured, label_axes, legend_entries
+from ..shared.smallest_judged import MARGIN, chosen, over
 from ..shared.spectral import AVERAGES, COLOURS, MOMENTS, SPECTRAL, Estimates
 
 SUMMARY = "spectral estimators: the smallest m with which they find B*, against n and d, and its predicted transition"

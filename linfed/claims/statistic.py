@@ -22,7 +22,7 @@ from linfed.statistics.findings import (
     judge_share,
     judge_smaller,
 )
-from linfed.statistics.fits import fit_exponent
+from linfed.statistics.fits import UndeterminedError, fit_exponent, fit_power_law
 from linfed.statistics.intervals import Measured, largest_of, median_ratio
 from linfed.tables.table import Table
 
@@ -349,15 +349,59 @@ def exponent(y: str, x: str, claimed: float, margin: float, kind: str = "equal")
         Claimed exponent, tolerance and side, as in `linfed.statistics.judge_exponent`.
     """
 
-    def judge(part: Table, **fields: Any) -> Finding | None:
+    def fitted(part: Table) -> Measured | None:
         if len(part) < 2:
             return None
-        fitted = fit_exponent([row[x] for row in part], np.stack([row[y] for row in part], axis=1))
-        return judge_exponent(fitted, claimed, kind=kind, margin=margin, **fields)
+        return fit_exponent([row[x] for row in part], np.stack([row[y] for row in part], axis=1))
+
+    return _exponent(fitted, claimed, margin, kind)
+
+
+def power_law(
+    formula: str, name: str, claimed: float, margin: float, kind: str = "equal", *, rows: Where = _all
+) -> Statistic:
+    """Return an exponent of a power law, fitted jointly with others; rows that do not determine it do not suffice.
+
+    Parameters
+    ----------
+    formula : str
+        Power law, as in `linfed.fit_power_law`.
+    name : str
+        Name of the exponent in the formula.
+    claimed, margin, kind
+        Claimed exponent, tolerance and side, as in `linfed.statistics.judge_exponent`.
+    rows : function, optional
+        As in `Statistic`.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> claim = c.Claim("m grows like d", c.OWN_PREDICTION, c.power_law("m ~ d^a", "a", 1.0, 0.1))
+    >>> table = lf.Table([{"d": d, "m": [0.9 * d, d, 1.1 * d]} for d in (10, 20, 40)])
+    >>> c.judged([claim], {"runs": table})[0].verdict.value
+    'HOLDS'
+    """
+
+    def fitted(part: Table) -> Measured | None:
+        try:
+            return fit_power_law(formula, part).exponents[name]
+        except UndeterminedError:
+            return None
+
+    return _exponent(fitted, claimed, margin, kind, rows)
+
+
+def _exponent(
+    fit: Callable[[Table], Measured | None], claimed: float, margin: float, kind: str, rows: Where = _all
+) -> Statistic:
+    def judge(part: Table, **fields: Any) -> Finding | None:
+        fitted = fit(part)
+        return None if fitted is None else judge_exponent(fitted, claimed, kind=kind, margin=margin, **fields)
 
     required = {"at most": at_most(claimed + margin), "at least": at_least(claimed - margin)}
     words = f"fitted exponent ({kind} {claimed:g}, up to {margin:g})"
-    return Statistic(words, judge, required.get(kind, near(claimed, margin)))
+    return Statistic(words, judge, required.get(kind, near(claimed, margin)), rows)
 
 
 def formatted(pattern: str | Callable[..., str], parts: Parts) -> str:

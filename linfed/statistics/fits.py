@@ -31,6 +31,10 @@ ROUNDING = 1e-10
 BELOW, ABOVE = -1, 1
 
 
+class UndeterminedError(ValueError):
+    """Raised if the points do not determine an exponent of a power law."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PowerLawFit:
     """Power law fitted by `fit_power_law`.
@@ -159,7 +163,7 @@ def fit_power_law(
     ------
     ValueError
         If the formula is invalid, a name is not a column, a side is not positive, or the points do not determine all
-        exponents.
+        exponents (`UndeterminedError`, a subclass).
 
     Notes
     -----
@@ -385,10 +389,10 @@ def _design(model: Formula, columns: Columns, points: int) -> tuple[Array, dict[
 
 def _check_rank(design: Array, exponents: list[str], points: str) -> None:
     if not len(design):
-        raise ValueError("every point is censored; a law needs points that are not")
+        raise UndeterminedError("every point is censored; a law needs points that are not")
     for number, name in enumerate(exponents, start=1):
         if np.linalg.matrix_rank(design[:, : number + 1]) <= number:
-            raise ValueError(
+            raise UndeterminedError(
                 f"the exponent {name!r} is not determined: {points} its factor is constant, or a product of powers of "
                 "the factors before it; use more points or fewer exponents"
             )

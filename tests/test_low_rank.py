@@ -38,10 +38,15 @@ OPTIONS = {
 META = (lf.ANIL, lf.MAML)
 
 
-def loop(kind, options, world, W0, participants):
-    """Return B and W after every round of the loops."""
+def loop(kind, options, world, W0, participants, exact=()):
+    """Return B and W after every round of the loops.
+
+    If `exact` has B and W when a round begins, they replace the loop's own: an ill-conditioned round multiplies the
+    rounding errors of the earlier ones.
+    """
     B, W, shared, size = world.B, W0.copy(), np.zeros(W0.shape[1]), 0.0
     for number, active in enumerate(participants, start=1):
+        B, W = exact or (B, W)
         active = np.sort(active)
         X, y = [world.X[i] for i in active], [world.y[i] for i in active]
         if kind is lf.AltGDmin:
@@ -84,10 +89,11 @@ def test_rounds_are_the_loops(name, shape):
         made(kind, options, world.B, W0), data=world.data(), rounds=ROUNDS, participation=np.sort(participants)
     )
     next(steps)
-    compared = 0
-    for step, (B, W) in zip(steps, loop(kind, options, world, W0, participants), strict=False):
+    compared, exact = 0, []
+    for step, (B, W) in zip(steps, loop(kind, options, world, W0, participants, exact), strict=False):
         np.testing.assert_allclose(step.after.B[0], B, **TOLERANCE)
         np.testing.assert_allclose(step.after.W[0], W, **TOLERANCE)
+        exact[:] = [step.after.B[0], step.after.W[0]] if kind is lf.AltMin else []
         compared += 1
     assert compared == ROUNDS or (kind is lf.AltMin and shape not in ("plain", "one takes part", "n == 1"))
     if not compared:

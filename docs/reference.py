@@ -1,7 +1,7 @@
 """Reference pages of the site: every public name by topic, the command line and the benchmarks.
 
-`GROUPS` must contain every name of `linfed`, `linfed.statistics` and `linfed.theory` once; `tests/test_docs.py` checks
-this.
+`GROUPS` must contain every name of `linfed`, `linfed.claims`, `linfed.statistics` and `linfed.theory` once;
+`tests/test_docs.py` checks this.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ class Group(NamedTuple):
     about: str
     names: tuple[str, ...]
 
+
+OF_CLAIMS = sorted({*lf.claims.__all__} - {*lf.__all__, *lf.statistics.__all__} | {"above", "below"})
+"""Names of `linfed.claims`, without those of `linfed` and `linfed.statistics` that it also has."""
 
 GROUPS = {
     "running": Group(
@@ -135,11 +138,20 @@ GROUPS = {
             *("RoundsTo", "Summary"),
         ),
     ),
+    "claims": Group(
+        "Claims",
+        "Claims that an experiment declares, and the words for their statistics, ranges and rows.",
+        (
+            *(f"claims.{name}" for name in OF_CLAIMS),
+            *("statistics.cite", "statistics.reading", "statistics.OWN_PREDICTION", "statistics.OWN_THRESHOLD"),
+            *("statistics.OWN_CONJECTURE", "statistics.Source", "statistics.Origin"),
+        ),
+    ),
     "statistics": Group(
         "Intervals and judges",
         "Confidence intervals over trials, and claims judged by them.",
         (
-            *("Finding", "statistics.Verdict", "statistics.Hypothesis", "statistics.cite"),
+            *("Finding", "statistics.Verdict", "statistics.Hypothesis"),
             *("statistics.judge", "statistics.judge_smaller", "statistics.judge_share", "statistics.judge_failures"),
             *("statistics.judge_identity", "statistics.judge_exponent", "statistics.judge_predicted_exponent"),
             *("statistics.judge_farthest_off", "statistics.judge_one_constant"),
@@ -240,9 +252,12 @@ GROUPS = {
         ),
     ),
 }
-CONSTANTS = ("ALGORITHMS", "simulation.engines.ENGINES", "METRICS")
-"""Public names that are dictionaries."""
-MODULES = ("statistics", "theory")
+CONSTANTS = (
+    *("ALGORITHMS", "simulation.engines.ENGINES", "METRICS", "claims.MOST"),
+    *("statistics.OWN_PREDICTION", "statistics.OWN_THRESHOLD", "statistics.OWN_CONJECTURE"),
+)
+"""Public names that are constants: dictionaries, sources of claims and a range."""
+MODULES = ("claims", "statistics", "theory")
 """Public names that are modules; the groups contain the names in these modules."""
 
 FURTHER = (
@@ -258,7 +273,8 @@ FURTHER = (
 
 def public() -> set[str]:
     """Return every public name, in the form used in `GROUPS`."""
-    within = (f"{module}.{name}" for module in MODULES for name in getattr(lf, module).__all__)
+    names = {"claims": OF_CLAIMS, "statistics": lf.statistics.__all__, "theory": lf.theory.__all__}
+    within = (f"{module}.{name}" for module in MODULES for name in names[module])
     return {*lf.__all__, *within, *FURTHER} - {*MODULES}
 
 
@@ -266,8 +282,10 @@ def listed(name: str) -> Iterator[str]:
     """Yield the documentation of a constant with its entries, as lines of reStructuredText."""
     value = operator.attrgetter(name)(lf)
     yield from (name, "-" * len(name), "", f".. py:data:: linfed.{name}", "")
-    for key, about in value.items():
-        yield f"   - ``{key!r}``: {getattr(about, 'summary', about)}"
+    if isinstance(value, dict):
+        yield from (f"   - ``{key!r}``: {getattr(about, 'summary', about)}" for key, about in value.items())
+    else:
+        yield f"   ``{value!r}``"
     yield ""
 
 

@@ -48,6 +48,7 @@ from linfed import _sources as _sources  # from here on, notes the source of eac
 from linfed._package import __version__ as __version__
 
 if TYPE_CHECKING:
+    from linfed import claims as claims
     from linfed import statistics as statistics
     from linfed import theory as theory
     from linfed._values import choice as choice

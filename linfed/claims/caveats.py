@@ -43,7 +43,15 @@ def edge_note(table: Table, by: str = "method") -> str:
 
 
 def diverged_note(table: Table, place: str = "its best step", by: str = "method") -> str:
-    """Return a note with the number of diverged trials of each method; empty without one."""
+    """Return a note with the number of diverged trials of each method; empty without one.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> c.diverged_note(lf.Table([{"method": "FedAvg", "diverged": [True, False, True]}]))
+    '2 trials of FedAvg diverged at its best step'
+    """
     counts = [(label(str(row[by])), int(np.sum(row["diverged"]))) for row in table.rows]
     return join_notes(*(f"{count} trials of {name} diverged at {place}" for name, count in counts if count))
 
@@ -52,6 +60,14 @@ def unsettled_note(table: Table, column: str, *, by: str = "method", change: flo
     """Return a note on the methods whose median still changes by more than a share `change`; empty without one.
 
     The change is measured over the second half of the rounds.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> error = lf.LabeledArray([[1.0, 0.5, 0.4, 0.3, 0.2]] * 3, round=range(5))
+    >>> c.unsettled_note(lf.Table([{"method": "FedAvg", "error": error}]), "error")
+    'not converged: over the second half of the rounds the error of FedAvg falls'
     """
     trends = []
     for row in table:

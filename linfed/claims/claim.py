@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from linfed.claims.caveats import edge_note
 from linfed.claims.ranges import Range
 from linfed.claims.rows import Over, Where, whole
 from linfed.claims.statistic import Statistic, formatted
-from linfed.statistics.findings import Finding, Hypothesis, Source, join_notes, range_words, required
+from linfed.statistics.findings import Finding, Hypothesis, Source, count_origins, join_notes, range_words, required
 from linfed.tables.table import Table
 
 
@@ -78,12 +78,13 @@ class Claim:
             rows = choose(rows)
         for parts in self.over(rows) if len(rows) else ():
             used = [self.statistic.rows(part) for part in parts]
-            found = self.statistic.judge(*used, **self._fields(parts, edge_note(Table.joined(used))))
+            found = self.statistic.judge(*used, **self._fields(parts))
             if found is not None:
-                yield found
+                edges = edge_note(Table.joined(used))
+                yield replace(found, note=found.note if edges in found.note else join_notes(found.note, edges))
 
-    def _fields(self, parts: tuple[Table, ...], edges: str) -> dict[str, Any]:
-        """Return the fields of a finding that do not depend on the measured value; `edges` is added to its note."""
+    def _fields(self, parts: tuple[Table, ...]) -> dict[str, Any]:
+        """Return the fields of a finding that do not depend on the measured value."""
         fields: dict[str, Any] = {
             "claim": self.sentence,
             "setting": formatted(self.setting, parts),
@@ -94,7 +95,7 @@ class Claim:
         if wanted is not None:
             fields |= {"claimed_low": wanted.low, "claimed_high": wanted.high, "strict": wanted.strict}
         more = {
-            "note": join_notes(self.note(*parts) if self.note else "", edges),
+            "note": self.note(*parts) if self.note else "",
             "detail": self.detail(*parts) if self.detail else "",
             "hypotheses": self.hypotheses(*parts) if self.hypotheses else (),
         }
@@ -103,15 +104,44 @@ class Claim:
 
 
 def judged(claims: Iterable[Claim], tables: Mapping[str, Table]) -> list[Finding]:
-    """Return the findings of claims on the tables of a run, in the order of the claims."""
+    """Return the findings of claims on the tables of a run, in the order of the claims.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> claim = c.Claim("Few runs diverge", c.OWN_THRESHOLD,
+    ...                 c.failures(lambda row: row["diverged"], "share of diverged trials", 0.1))
+    >>> [one.detail for one in c.judged([claim], {"runs": lf.Table([{"diverged": np.full(50, False)}])})]
+    ['0 of 50']
+    """
     return [finding for claim in claims for finding in claim.findings(tables)]
 
 
 def claims_text(claims: Iterable[Claim]) -> str:
-    """Return claims as text, without a run: each sentence with its source, its statistic and the required range."""
-    lines = []
-    for one in claims:
-        wanted = one.required or one.statistic.required
-        text = "as the statistic requires" if wanted is None else required(range_words(*wanted))
-        lines += [one.sentence, f"  {one.source}", f"  {one.statistic.words}; required: {text}", ""]
-    return "\n".join(lines[:-1])
+    """Return claims as text, without a run: their origins, and each sentence with its source, statistic and range.
+
+    Examples
+    --------
+    >>> from linfed import claims as c
+    >>> claim = c.Claim("A has a smaller error than B", c.cite("FedRep paper, Figure 1", "A is better than B"),
+    ...                 c.smaller("error", "A", "B", "share of trials"))
+    >>> print(c.claims_text([claim]))
+    1 sentence: 1 quoted
+    <BLANKLINE>
+    A has a smaller error than B
+      quoted: FedRep paper, Figure 1: "A is better than B"
+      share of trials; required: > 0.5
+    """
+    found = {_text(one): one.source.origin for one in claims}
+    count = f"{len(found)} sentence{'s' * (len(found) != 1)}"
+    return "\n\n".join([f"{count}: {count_origins(found.values())}" if found else count, *found])
+
+
+def _text(claim: Claim) -> str:
+    """Return a claim as lines: its sentence, whose it is, and its statistic with the required range."""
+    wanted, whose = claim.required or claim.statistic.required, claim.source.origin.value
+    needed = "by the statistic" if wanted is None else required(range_words(*wanted))
+    source = claim.source if claim.source.startswith(whose) else f"{whose}: {claim.source}"
+    return f"{claim.sentence}\n  {source}\n  {claim.statistic.words}; required: {needed}"

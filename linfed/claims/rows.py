@@ -22,7 +22,16 @@ Where: TypeAlias = Callable[[Table], Table]
 
 
 def whole(table: Table) -> Iterator[Parts]:
-    """Yield the table: one finding for all rows."""
+    """Yield the table: one finding for all rows.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> table = lf.Table([{"method": "A", "n": 10}, {"method": "B", "n": 10}, {"method": "A", "n": 20}])
+    >>> [len(rows) for (rows,) in c.whole(table)]
+    [3]
+    """
     yield (table,)
 
 
@@ -75,7 +84,16 @@ def successive(column: str, within: Over = whole, *, descending: bool = False) -
 
 
 def ends(column: str, within: Over = whole) -> Over:
-    """Return a function that yields the rows of the smallest and of the largest value of a column, if they differ."""
+    """Return a function that yields the rows of the smallest and of the largest value of a column, if they differ.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> table = lf.Table([{"n": 10}, {"n": 40}, {"n": 20}])
+    >>> [(small["n"], large["n"]) for small, large in c.ends("n")(table)]
+    [(10, 40)]
+    """
 
     def over(table: Table) -> Iterator[Parts]:
         for (part,) in within(table):
@@ -94,25 +112,70 @@ def _groups(table: Table, column: str, *, descending: bool = False) -> list[Tabl
 
 
 def of(**values: Any) -> Where:
-    """Return a function that chooses rows by the values of columns, as `Table.select` does."""
+    """Return a function that chooses rows by the values of columns, as `Table.select` does.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> table = lf.Table([{"method": "A", "n": 10}, {"method": "B", "n": 10}, {"method": "A", "n": 20}])
+    >>> c.of(method="A")(table)["n"].tolist()
+    [10, 20]
+    """
     return lambda table: table.select(**values)
 
 
 def only(holds: Callable[[Table], Any]) -> Where:
-    """Return a function that chooses the rows for which a condition holds; it is called with one row at a time."""
+    """Return a function that chooses the rows for which a condition holds; it is called with one row at a time.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> table = lf.Table([{"method": "A", "n": 10}, {"method": "B", "n": 10}, {"method": "A", "n": 20}])
+    >>> c.only(lambda row: row["n"] > 10)(table).unique("method")
+    ['A']
+    """
     return lambda table: Table([row for row, one in zip(table.rows, table, strict=True) if holds(one)])
 
 
 def smallest(column: str) -> Where:
-    """Return a function that chooses the rows with the smallest value of a column."""
+    """Return a function that chooses the rows with the smallest value of a column.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> table = lf.Table([{"method": "A", "n": 10}, {"method": "B", "n": 10}, {"method": "A", "n": 20}])
+    >>> c.smallest("n")(table).unique("method")
+    ['A', 'B']
+    """
     return lambda table: table.select(**{column: min(table.unique(column))}) if len(table) else table
 
 
 def largest(column: str) -> Where:
-    """Return a function that chooses the rows with the largest value of a column."""
+    """Return a function that chooses the rows with the largest value of a column.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> table = lf.Table([{"method": "A", "n": 10}, {"method": "B", "n": 10}, {"method": "A", "n": 20}])
+    >>> c.largest("n")(table).unique("method")
+    ['A']
+    """
     return lambda table: table.select(**{column: max(table.unique(column))}) if len(table) else table
 
 
 def sorted_by(column: str) -> Where:
-    """Return a function that sorts the rows by a column."""
+    """Return a function that sorts the rows by a column.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> table = lf.Table([{"n": 20}, {"n": 10}])
+    >>> c.sorted_by("n")(table)["n"].tolist()
+    [10, 20]
+    """
     return lambda table: Table([part.rows[0] for part in sorted(table, key=lambda one: one[column])])

@@ -54,6 +54,17 @@ class Statistic:
         supplies the range.
     rows : function, optional
         Chooses the rows of a setting that the statistic uses, e.g. ``of(method=["FedRep", "FedAvg"])``; all by default.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> from linfed.statistics import judge, median_interval
+    >>> def judge_small(row, **fields):
+    ...     return judge(median_interval(row["error"]), claimed_high=0.1, **fields)
+    >>> claim = c.Claim("The error is small", c.OWN_THRESHOLD, c.Statistic("median error", judge_small))
+    >>> c.judged([claim], {"runs": lf.Table([{"error": [0.01, 0.02, 0.03, 0.02, 0.01, 0.02]}])})[0].claimed_range
+    'at most 0.1'
     """
 
     words: str
@@ -71,6 +82,13 @@ class Measurement(NamedTuple):
         Estimate, and lower and upper end of the 95 % confidence interval.
     detail, note, vacuous : str
         As in `Finding`.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> c.Measurement((0.2, 0.1, 0.3), detail="11 of 55").note
+    ''
     """
 
     value: Measured
@@ -141,6 +159,20 @@ def compared(
     required : Range, optional
     by : str, optional
         Column with the names of the methods.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> from linfed.statistics import judge, median_interval
+    >>> def judge_difference(one, other, **fields):
+    ...     return judge(median_interval(other["error"] - one["error"]), **fields)
+    >>> claim = c.Claim("B has a larger error than A", c.OWN_PREDICTION,
+    ...                 c.compared("difference", "A", "B", judge_difference, c.above(0.0)))
+    >>> table = lf.Table([{"method": "A", "error": np.full(8, 1.0)}, {"method": "B", "error": np.full(8, 2.0)}])
+    >>> c.judged([claim], {"runs": table})[0].estimate
+    1.0
     """
 
     def found(part: Table, **fields: Any) -> Finding | None:
@@ -182,7 +214,18 @@ def ratio(
     by: str = "method",
     measure: Callable[..., Measured] = median_ratio,
 ) -> Statistic:
-    """Return the ratio of a column of two methods: of the medians over trials, or another `measure` of two arrays."""
+    """Return the ratio of a column of two methods: of the medians over trials, or another `measure` of two arrays.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> table = lf.Table([{"method": "A", "error": [1.0] * 8}, {"method": "B", "error": [2.0] * 8}])
+    >>> claim = c.Claim("B has twice the error of A", c.OWN_PREDICTION,
+    ...                 c.ratio("error", "B", "A", "ratio of the medians", c.near(2.0, 0.1)))
+    >>> c.judged([claim], {"runs": table})[0].estimate
+    2.0
+    """
 
     def judge_ratio(one: Table, other: Table, **fields: Any) -> Finding:
         return judge(measure(one[column], other[column]), **fields)
@@ -194,6 +237,16 @@ def smaller_after(column: str, words: str) -> Statistic:
     """Return the probability of a smaller value in the second of two rows, whose trials are independent.
 
     The required range is above 0.5 unless the claim has another one.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> table = lf.Table([{"n": 10, "error": [2.0, 2.1] * 8}, {"n": 20, "error": [1.0, 1.1] * 8}])
+    >>> claim = c.Claim("More clients have a smaller error", c.OWN_PREDICTION,
+    ...                 c.smaller_after("error", "P(smaller error)"), over=c.successive("n"))
+    >>> c.judged([claim], {"runs": table})[0].verdict.value
+    'SUPPORTED'
     """
 
     def judge(before: Table, after: Table, **fields: Any) -> Finding | None:
@@ -227,6 +280,16 @@ def share(
     clusters : function, optional
         Returns the cluster of each point, or of each row of the hits, for points that are not independent, as in
         `linfed.statistics.judge_share`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> claim = c.Claim("Most runs converge", c.OWN_THRESHOLD,
+    ...                 c.share(lambda row: row["error"] < 0.1, "share of trials", c.at_least(0.5)))
+    >>> c.judged([claim], {"runs": lf.Table([{"error": np.repeat([0.01, 0.2], [19, 1])}])})[0].detail
+    '19 of 20'
     """
 
     def judge(*parts: Table, **fields: Any) -> Finding | None:
@@ -254,6 +317,16 @@ def failures(
         Largest allowed share.
     premise : function, optional
         Returns the trials in which the premise holds; the others do not count.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> claim = c.Claim("The bound holds with probability 0.9", c.reading("FedRep paper, Theorem 1"),
+    ...                 c.failures(lambda row: row["error"] > row["bound"], "share of trials above the bound", 0.1))
+    >>> c.judged([claim], {"runs": lf.Table([{"error": np.full(50, 0.1), "bound": np.full(50, 0.2)}])})[0].verdict.value
+    'HOLDS'
     """
 
     def judge(*parts: Table, **fields: Any) -> Finding | None:
@@ -324,6 +397,17 @@ def worst(
     Notes
     -----
     See `linfed.statistics.largest_of` for the interval.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> from linfed.statistics import median_ratio
+    >>> table = lf.Table([{"n": n, "error": [scale] * 8, "bound": [1.0] * 8} for n, scale in ((10, 0.2), (20, 0.1))])
+    >>> largest = c.worst(median_ratio, lambda row: (row["error"], row["bound"]), "n = {n}", "largest ratio")
+    >>> claim = c.Claim("The error is below the bound", c.OWN_PREDICTION, largest, c.below(1.0))
+    >>> c.judged([claim], {"runs": table})[0].detail
+    'n = 10'
     """
 
     def measure(part: Table) -> Measurement | None:
@@ -347,6 +431,16 @@ def exponent(y: str, x: str, claimed: float, margin: float, kind: str = "equal")
         Columns with positive numbers: measurements (trials,), and sizes.
     claimed, margin, kind
         Claimed exponent, tolerance and side, as in `linfed.statistics.judge_exponent`.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> scales = (0.8, 0.9, 1.0, 1.0, 1.1, 1.2)
+    >>> table = lf.Table([{"m": m, "error": [scale / m for scale in scales]} for m in (10, 20, 40)])
+    >>> claim = c.Claim("The error is 1/m", c.OWN_PREDICTION, c.exponent("error", "m", -1.0, 0.1))
+    >>> c.judged([claim], {"runs": table})[0].claimed_range
+    '-1.1 to -0.9'
     """
 
     def fitted(part: Table) -> Measured | None:
@@ -421,7 +515,7 @@ def formatted(pattern: str | Callable[..., str], parts: Parts) -> str:
     if "{" not in pattern:
         return pattern
     rows = [_short(part.rows[0]) for part in parts]
-    return pattern.format(*rows, points=len(parts[0]), last=_short(parts[-1].rows[-1]), **rows[0])
+    return pattern.format(*rows, **rows[0] | {"points": len(parts[0]), "last": _short(parts[-1].rows[-1])})
 
 
 def _short(row: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``linfed show``: print the captions and claims of saved runs, read from their JSON records."""
+"""``linfed show``: print captions and claims of saved runs, or the claims that an experiment declares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from linfed.commands.options import add_saved, results_folder
+from linfed.commands.options import add_experiments, add_saved, results_folder
 
 if TYPE_CHECKING:
     from linfed.reproduction.record import ResultsFolder, RunRecord
@@ -17,17 +17,25 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "show",
         help="print captions and claims of saved runs",
-        description="Print the captions of the figures and the claims of saved runs. Nothing is computed or written.",
+        description="Print the captions of the figures and the claims of saved runs, or with --claims those that an "
+        "experiment declares. Nothing is computed or written.",
     )
     text = "name of an experiment, its FILE.py, or saved results: a folder or one NAME.json"
     command.add_argument("names", nargs="+", metavar="NAME", help=text)
     add_saved(command)
     command.add_argument("--verbose", action="store_true", help="print the verdicts in each setting")
+    text = (
+        "print the claims that the experiment declares: sentence, source, statistic and required range; without a run"
+    )
+    command.add_argument("--claims", action="store_true", help=text)
+    add_experiments(command)
     command.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the captions and claims of saved runs, and return the exit status."""
+    """Print captions and claims of saved runs, or declared claims, and return the exit status."""
+    if given.claims:
+        return _declared(given)
     from linfed.commands.printed import banner, claims_text, wrapped
 
     saved = [run for argument in given.names for run in _runs(argument, results_folder(given))]
@@ -46,6 +54,28 @@ def run(given: argparse.Namespace) -> int:
             print(wrapped(f"{name}: {'no claims' if record.is_judged else folder.not_judged(record)}"))
         for remark in record.remarks:
             print(wrapped(f"{name}: {remark}"))
+    return 0
+
+
+def _declared(given: argparse.Namespace) -> int:
+    """Print the claims that experiments declare, and return the exit status."""
+    from linfed.claims import claims_text
+    from linfed.commands.printed import wrapped
+    from linfed.commands.reproduce import wanted
+    from linfed.errors import UsageError
+    from linfed.reproduction.experiments import experiment_files, load_file
+    from linfed.reproduction.run import claims_of
+
+    if given.quick or given.out or given.verbose:
+        raise UsageError("--claims prints what an experiment declares: leave out --quick, --out and --verbose")
+    for number, (name, file) in enumerate(wanted(given, experiment_files).items()):
+        module = load_file(file)
+        computed = "its function claims(tables) judges them after a run" if hasattr(module, "claims") else "no claims"
+        claims = claims_of(file, module)
+        print(end="\n" * (number > 0))
+        print(wrapped(f"{name}: {claims_text(claims) if claims else computed}"))
+        if claims and hasattr(module, "claims"):
+            print(wrapped(f"\n{name}: further claims: {computed}"))
     return 0
 
 

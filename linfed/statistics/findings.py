@@ -10,6 +10,7 @@ reason.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -41,7 +42,14 @@ from linfed.statistics.intervals import (
 
 
 class Origin(StrEnum):
-    """Whose a claim is."""
+    """Whose a claim is.
+
+    Examples
+    --------
+    >>> from linfed.statistics import cite
+    >>> cite("FedRep paper, Theorem 1", "decays exponentially").origin.is_paper
+    True
+    """
 
     QUOTED = "quoted"
     READING = "our reading"
@@ -53,6 +61,21 @@ class Origin(StrEnum):
     def is_paper(self) -> bool:
         """Whether the claim is of a paper, in its words or in ours."""
         return self in (Origin.QUOTED, Origin.READING)
+
+
+def count_origins(origins: Iterable[Origin | None]) -> str:
+    """Return how many claims have each origin as text; None is an unknown origin.
+
+    Examples
+    --------
+    >>> from linfed.statistics.findings import Origin, count_origins
+    >>> count_origins([Origin.QUOTED, Origin.READING, Origin.QUOTED, Origin.READING])
+    '2 quoted, 2 our readings'
+    """
+    found = Counter(origins)
+    words = {one: one.value if one is Origin.QUOTED else one.value + "s" * (found[one] != 1) for one in Origin}
+    parts = [f"{found[one]} {words[one]}" for one in Origin if found[one]]
+    return ", ".join([*parts, *([f"{found[None]} of unknown origin"] if found[None] else [])])
 
 
 class Source(str):
@@ -403,7 +426,14 @@ def reading(text: str) -> Source:
 
 
 def join_notes(*notes: str) -> str:
-    """Return the notes as one text, without repetitions and empty notes."""
+    """Return the notes as one text, without repetitions and empty notes.
+
+    Examples
+    --------
+    >>> from linfed.statistics.findings import join_notes
+    >>> join_notes("two trials diverged", "", "two trials diverged")
+    'two trials diverged'
+    """
     return "; ".join(dict.fromkeys(note for note in notes if note))
 
 
@@ -578,7 +608,7 @@ def judge_failures(
     defaults = {"statistic": "share of trials that fail", "detail": detail, "claimed_high": allowed, "theorem": True}
     if trials == 0:
         defaults["vacuous"] = f"the premise occurred in none of {mask.size} trials"
-    given = {name: value for name, value in fields.items() if value != ""}
+    given = {name: value for name, value in fields.items() if value != "" or name not in defaults}
     return judge(binomial_share(count, trials), **defaults | given)
 
 

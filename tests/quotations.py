@@ -69,9 +69,11 @@ def of_module(path: Path) -> Iterator[Quotation]:
     """Yield the quotations of a module: arguments of `cite`, and of partials of it, must be known when it loads."""
     names = vars(importlib.import_module(".".join(path.relative_to(TOP).with_suffix("").parts)))
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        if not isinstance(node, ast.Call):
             continue
-        called, given = names.get(node.func.id), [ast.unparse(argument) for argument in node.args]
+        name = ast.unparse(node.func)  # cite, a partial of it, or c.cite
+        called = names.get(name) or getattr(names.get("c"), name.removeprefix("c."), None)
+        given = [ast.unparse(argument) for argument in node.args]
         if called is findings.cite:
             place, words = (eval(text, dict(names)) for text in given)
             yield Quotation(place, words)

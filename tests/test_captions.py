@@ -87,7 +87,8 @@ def test_every_experiment_tells_its_figures(name):
     """Of each figure by its key: the quick runs (`test_quick_run_is_whole`), and here those of the docs."""
     spec = importlib.util.spec_from_file_location("pictures", TOP / "docs" / "pictures.py")
     spec.loader.exec_module(pictures := importlib.util.module_from_spec(spec))
-    told = entries(load(name, TOP / "experiments").__doc__)
+    module = load(name, TOP / "experiments")
+    told = entries(module.__doc__) | getattr(module, "CAPTIONS", {})
     assert all(len(text) > 40 and text.endswith(".") for text in told.values())
     keys = {key for experiment, key, _ in pictures.PICTURES.values() if experiment == name}
     assert told

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
+import linfed.claims as c
 from experiments.fedrep import fedrep_near_truth, fedrep_samples
 from experiments.shared.smallest import BEST, FIXED, Need
 from linfed.statistics.findings import Verdict
@@ -137,9 +138,9 @@ def near():
 
 @pytest.mark.long
 def test_the_threshold_near_the_truth_is_judged(near):
-    (found,) = fedrep_near_truth.claims({"near": near})
+    (found,) = c.judged(fedrep_near_truth.CLAIMS, {"near": near})
     assert found.verdict is Verdict.SUPPORTED
-    (found,) = fedrep_near_truth.claims({"near": scaled(near, lambda row: 1.1)})
+    (found,) = c.judged(fedrep_near_truth.CLAIMS, {"near": scaled(near, lambda row: 1.1)})
     assert found.verdict is Verdict.NOT_SUPPORTED
 
 

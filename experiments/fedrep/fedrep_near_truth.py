@@ -6,34 +6,28 @@ the threshold in mean square (`linfed.theory.near_truth_threshold`), which has n
 
 **Deviations**: an addition; the FedRep paper has no threshold near B*.
 
-Figures
--------
-"" : Number of samples at which the angles of single runs near B* neither grow nor shrink, divided by the predicted
-    threshold, setting by setting. Bars: 95 % intervals; shaded: the claimed range.
-
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1, for the step.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import linfed as lf
+import linfed.claims as c
 from linfed.cells.smallest_size import SmallestSize
-from linfed.figures.style import PAGE_WIDTH, line_style
-from linfed.plotting.panels import Figures, drawn_from
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
-
-from ..shared.smallest_judged import over
+from linfed.plotting.panels import Figures, intervals
+from linfed.statistics.crossings import replicates_interval
 
 SUMMARY = "FedRep near B*: the smallest m with which single runs do not leave it, measured to 1 % and predicted"
 PICTURES = {"": 1400}
 REDUCED = {"near": {"without": ("margin", "reached", "count")}}
+CAPTIONS = {
+    "": "Number of samples at which the angles of single runs near B* neither grow nor shrink, divided by the "
+    "predicted threshold, setting by setting. Bars: 95 % intervals; shaded: the claimed range.",
+}
 
 SETTINGS: tuple[dict[str, int], ...] = (
     {"n_clients": 50, "dim": 1000, "rank": 3},
@@ -68,18 +62,13 @@ class Growth:
     trials: int = 64
     seed: int = 0
 
-    @property
-    def p(self) -> int:
-        """Number of participants in a round."""
-        return self.n_clients if self.participants is None else self.participants
-
     def run(self) -> dict[str, Any]:
         """Return the growth factor of each run."""
         result = lf.simulate(
             lf.FedRep(rank=self.rank, step_size=self.eta, init=lf.AtDistance(self.delta)),
             lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank, condition_number=1.0),
             data=lf.FreshSamples(self.n_samples),
-            participation=self.p,
+            participation=self.participants or 1.0,
             rounds=self.rounds,
             trials=self.trials,
             seed=(self.seed, self.n_clients, self.dim, self.rank),
@@ -108,16 +97,23 @@ class Threshold:
     @property
     def search(self) -> SmallestSize:
         """The search, which starts just above the predicted threshold."""
-        sizes = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "trials"}
-        base = Growth(**sizes, n_samples=math.ceil(self.law) + 1)
+        base = Growth(
+            n_clients=self.n_clients,
+            participants=self.participants,
+            dim=self.dim,
+            rank=self.rank,
+            n_samples=math.ceil(self.law) + 1,
+            seed=self.seed,
+        )
         reaches = lf.below("growth", 1.0)
         return SmallestSize(base=base, path="n_samples", reaches=reaches, resolution=0.01, trials=self.trials)
 
     @property
     def law(self) -> float:
         """The predicted threshold, in mean square."""
-        sizes = {"dim": self.dim, "rank": self.rank, "n_clients": self.n_clients}
-        return lf.theory.near_truth_threshold(Growth.eta, participants=self.participants, **sizes)
+        return lf.theory.near_truth_threshold(
+            Growth.eta, dim=self.dim, rank=self.rank, n_clients=self.n_clients, participants=self.participants
+        )
 
     def run(self) -> dict[str, Any]:
         """Return the measured and the predicted threshold."""
@@ -130,40 +126,43 @@ def cells(quick: bool) -> dict[str, list[Threshold]]:
     return {"near": [Threshold(**sizes, trials=trials) for sizes in SETTINGS[: 1 if quick else None]]}
 
 
+def participants(row: lf.Table) -> int:
+    """Return the number of participants in a round."""
+    return int(row["participants"] or row["n_clients"])
+
+
+def over_predicted(row: lf.Table) -> tuple[float, float, float]:
+    """Return the measured threshold divided by the predicted one, with its interval over trials."""
+    low, high = replicates_interval(row["replicates"])
+    return row["crossing"] / row["law"], low / row["law"], high / row["law"]
+
+
+CLAIMS = (
+    c.Claim(
+        "Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), for p = n",
+        c.OWN_PREDICTION.adding(f"the range is {c.OWN_THRESHOLD}"),
+        c.measured(
+            "m at which the angles of single runs neither grow nor shrink, divided by the predicted one", over_predicted
+        ),
+        c.within(*RANGE),
+        over=c.each_row,
+        setting=lambda row: f"n = {row['n_clients']}, p = {participants(row)}, d = {row['dim']:,}, k = {row['rank']}",
+        detail=lambda row: f"{row['crossing']:.2f} against {row['law']:.2f}",
+    ),
+)
+
+
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the measured thresholds divided by the predicted ones."""
-    import matplotlib.pyplot as plt
-
     table = tables["near"]
-    middle, low, high = np.transpose([over(row, row["law"]) for row in table.rows])
-    places = np.arange(len(middle))
-    figure, ax = plt.subplots(figsize=(PAGE_WIDTH, 2.6), layout="constrained")
-    ax.errorbar(places, middle, yerr=(middle - low, high - middle), **line_style("FedRep") | {"linestyle": "none"})
-    ax.axhspan(*RANGE, color="0.9")
-    ax.axhline(1.0, color="black", linewidth=0.7, linestyle=":")
-    labels = [
-        f"n = {row['n_clients']}\np = {row['participants'] or row['n_clients']}\nd = {row['dim']:,}\nk = {row['rank']}"
-        for row in table.rows
-    ]
-    ax.set(ylim=(0.96, 1.04), xticks=places, xticklabels=labels, ylabel="threshold near B*,\nmeasured / predicted")
-    return {"": drawn_from(figure, table)}
-
-
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge whether the threshold is the predicted one, setting by setting."""
-    found = []
-    for row in tables["near"].rows:
-        sizes = f"n = {row['n_clients']}, p = {row['participants'] or row['n_clients']}, d = {row['dim']:,}"
-        found.append(
-            judge(
-                over(row, row["law"]),
-                claim="Near B* angles neither grow nor shrink at p m = (d-k+1) k / (7 + k/m), for p = n",
-                setting=f"{sizes}, k = {row['rank']}",
-                statistic="m at which the angles of single runs neither grow nor shrink, divided by the predicted one",
-                source=OWN_PREDICTION.adding(f"the range is {OWN_THRESHOLD}"),
-                claimed_low=RANGE[0],
-                claimed_high=RANGE[1],
-                detail=f"{row['crossing']:.2f} against {row['law']:.2f}",
-            )
-        )
-    return found
+    with lf.panels(table, height=2.6) as sheet:
+        ax = sheet.axes[0, 0]
+        intervals(ax, range(len(table)), [over_predicted(row) for row in table], "FedRep")
+        ax.axhspan(*RANGE, color="0.9")
+        ax.axhline(1.0, color="black", linewidth=0.7, linestyle=":")
+        labels = [
+            f"n = {row['n_clients']}\np = {participants(row)}\nd = {row['dim']:,}\nk = {row['rank']}" for row in table
+        ]
+        ax.set_xticks(range(len(table)), labels)
+        sheet.label("", "threshold near B*,\nmeasured / predicted", ylim=(0.96, 1.04))
+    return {"": sheet.figure}

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
+import linfed.claims as c
 from experiments.fedrep import fedrep_state_evolution, private_fedrep
 from experiments.flute import flute_fig1, flute_fig3
 from experiments.others import heterogeneity
@@ -57,9 +58,9 @@ def test_a_prediction_that_ignores_the_regime_is_a_remark():
     distance = curve * np.exp(np.random.default_rng(1).normal(0.0, 0.01, (50, 1)))
     along = {"distance": distance, "predicted": curve, "first": 1.2 * curve, "rival_predicted": 1e-3 * curve}
     sizes = {"regime": "label noise", "rival": fedrep_state_evolution.NOISELESS, "trials": 50}
-    sizes |= {"dim": 5, "rank": 2, "n_samples": 9, "noise_std": 0.5}
+    sizes |= {"dim": 5, "rank": 2, "n_samples": 9, "noise_std": 0.5, "rounds": 30}
     row = sizes | {name: lf.LabeledArray(values, round=rounds) for name, values in along.items()}
-    found = fedrep_state_evolution.claims({"curves": lf.Table([row])})
+    found = c.judged(fedrep_state_evolution.CLAIMS, {"curves": lf.Table([row])})
     assert [one.claim for one in found] == [
         "The median run is as predicted",
         "A prediction without fluctuations is less accurate",

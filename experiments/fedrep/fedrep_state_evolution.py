@@ -10,41 +10,43 @@ falling.
 Every prediction is compared with state evolution without fluctuations. A prediction that ignores the feature that
 defines the regime shows how much this feature matters. It could not win, so its error is a remark and no claim.
 
-Figures
--------
-"", "steps" : Top: subspace distance to B* against rounds, with the predicted median and 10-90 % band. Bottom: predicted
-    divided by measured, with a prediction that ignores the defining feature of the regime. Lines: median over runs;
-    shaded: 10-90 %.
-
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithms 1 and 2; docs/exact-law.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
 from linfed import theory
 from linfed.figures.style import KINDS
 from linfed.plotting.panels import Figures
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import Measured, bootstrap_interval, median_interval
 
 SUMMARY = "predicted and measured distances of FedRep in eight regimes"
 PICTURES = {"": 1400, "steps": 1400}
 REDUCED = {"curves": {"without": ("growth", "fourth_power"), "deciles": ("distance",)}}
+CURVES = (
+    "Top: subspace distance to B* against rounds, with the predicted median and 10-90 % band. Bottom: predicted "
+    "divided by measured, with a prediction that ignores the defining feature of the regime. Lines: median over runs; "
+    "shaded: 10-90 %."
+)
+CAPTIONS = {"": CURVES, "steps": CURVES}
 
 ISOTROPIC, EVERYBODY, NOISELESS = "heads were isotropic", "all took part", "labels had no noise"
 EXACT, RANK, RATE, NORMALISED = "heads were exact", "the rank were k", "the mean square ruled", "there were QR"
 """The assumption under which a prediction ignores the feature of the regime, as in "as if heads were exact"."""
 
-WITHIN = {"predicted": (0.5, 1.05), "low": (0.1, 1.07), "high": (0.9, 1.12)}
-"""The quantile that a curve predicts, and its claimed factor; for a median with gradient heads that is 1.1."""
+LEVELS = {"predicted": 0.5, "low": 0.1, "high": 0.9}
+"""The quantile that a curve predicts; 0.5 for all others."""
 
-SMALLEST, TOLD = 1e-8, 10
+SMALLEST, COMPARED = 1e-8, 10
 """The smallest distance that is judged, and the number of rounds at which curves are compared."""
 
 
@@ -96,8 +98,7 @@ class Regime:
         """Return measured and predicted distances, and the growth of B if it is not normalised."""
         truth = self.truth()
         W = np.asarray(truth.W)
-        sizes = {name: getattr(self, name) for name in ("dim", "rank", "n_clients", "n_samples", "participants")}
-        best = theory.best_step_size(**sizes) / float(np.linalg.eigvalsh(W.T @ W / len(W))[-1])
+        best = self.of_round(theory.best_step_size) / float(np.linalg.eigvalsh(W.T @ W / len(W))[-1])
         step = self.relative_step * best
         result = lf.simulate(
             lf.FedRep(
@@ -117,67 +118,173 @@ class Regime:
             metrics=["subspace_distance", fourth_power],
         )
         curves = {"distance": result.metrics["subspace_distance"]} | self.predictions(W, step)
-        if self.rival == RATE:
-            rate = theory.one_round_factor(step, **sizes)
-            curves["rival_predicted"] = np.minimum(self.delta * rate ** (result.rounds / 2), 1.0)
+        curves["rival_predicted"] = self.rival_prediction(W, step)
         if self.rival == NORMALISED:
-            constant = theory.norm_growth(step, noise_std=self.noise_std, **sizes)
+            constant = self.of_round(theory.norm_growth, step, noise_std=self.noise_std)
             curves |= {"growth": result.metrics["fourth_power"], "claimed_growth": 1.0 + constant * result.rounds}
         along = {name: lf.LabeledArray(curve, round=result.rounds) for name, curve in curves.items()}
         return {"step_size": step, "engine": result.engine, **along}
 
     def truth(self) -> lf.GivenTruth:
         """Return B* and the heads that all runs share."""
-        sizes: dict[str, Any] = {"n_clients": self.n_clients, "dim": self.dim}
+        problem: lf.Problem = lf.SharedRepresentation(
+            n_clients=self.n_clients, dim=self.dim, rank=self.rank, condition_number=self.condition_number
+        )
         if self.spectrum:
-            truth = lf.UnderParameterized(spectrum=self.spectrum, **sizes).truth(self.seed, [0])
-        else:
-            shared = lf.SharedRepresentation(rank=self.rank, condition_number=self.condition_number, **sizes)
-            truth = shared.truth(self.seed, [0])
+            problem = lf.UnderParameterized(n_clients=self.n_clients, dim=self.dim, spectrum=self.spectrum)
+        truth = problem.truth(self.seed, [0])
         return lf.GivenTruth(B=truth.B[0], W=truth.W[0], noise_std=self.noise_std)
 
+    def of_round(self, function: Callable[..., float], *step: float, **options: float) -> float:
+        """Return the value of a function of `linfed.theory` about one round, at the sizes of the regime."""
+        return function(
+            *step,
+            n_clients=self.n_clients,
+            dim=self.dim,
+            rank=self.rank,
+            n_samples=self.n_samples,
+            participants=self.participants,
+            **options,
+        )
+
+    def evolution(self, of: Callable[..., Any], W: Any, step: Any, **options: int) -> Any:
+        """Return the evolution from a function of `linfed.theory`, at the sizes of the regime."""
+        return of(
+            W,
+            dim=self.dim,
+            n_samples=self.n_samples,
+            participants=self.participants,
+            noise_std=self.noise_std,
+            delta=self.delta,
+            step_size=step,
+            rounds=self.rounds,
+            **options,
+        )
+
     def predictions(self, W: Any, step: float) -> dict[str, Any]:
-        """Return the prediction with its band, and the competing predictions, each (rounds + 1,)."""
-        names = ("dim", "n_samples", "noise_std", "participants", "rounds", "delta")
-        given: dict[str, Any] = {name: getattr(self, name) for name in names}
+        """Return the prediction with its band, and the one without fluctuations, each (rounds + 1,)."""
         if self.rival == EXACT:
-            law = theory.gradient_heads_evolution(W, head_steps=self.head_steps, step_size=step, **given)
-            return {"predicted": law.distance, "rival_predicted": self.rival_prediction(W, step, given)}
+            return {
+                "predicted": self.evolution(
+                    theory.gradient_heads_evolution, W, step, head_steps=self.head_steps
+                ).distance
+            }
         if self.rival == RANK:
-            path = theory.under_parameterized_evolution(W, rank=self.rank, step_size=step, **given)
-            return {"predicted": path.distance, "rival_predicted": self.rival_prediction(W, step, given)}
+            return {"predicted": self.evolution(theory.under_parameterized_evolution, W, step, rank=self.rank).distance}
         if self.rival == NORMALISED:
-            means = theory.unnormalized_evolution(W, step_size=step, **given)
-            first, lengths = means.distance, means.squared_length
+            first = self.evolution(theory.unnormalized_evolution, W, step)
+            lengths = first.squared_length
         else:
-            first = theory.state_evolution(W, step_size=step, **given).distance
+            first = self.evolution(theory.state_evolution, W, step)
             lengths = np.ones(self.rounds + 1)
-        found = theory.second_order_evolution(W, step_size=step / lengths[:-1], **given)
+        found = self.evolution(theory.second_order_evolution, W, step / lengths[:-1])
         return {
             "predicted": found.distance,
             "low": found.low,
             "high": found.high,
-            "first": first,
+            "first": first.distance,
             "predicted_growth": lengths**2,
-            "rival_predicted": self.rival_prediction(W, step, given),
         }
 
-    def rival_prediction(self, W: Any, step: float, given: dict[str, Any]) -> Any:
+    def rival_prediction(self, W: Any, step: float) -> Any:
         """Return the prediction that ignores the feature of the regime: as if heads were exact, B normalised, .."""
+        if self.rival == RATE:
+            rate = self.of_round(theory.one_round_factor, step)
+            return np.minimum(self.delta * rate ** (np.arange(self.rounds + 1) / 2), 1.0)
         values, vectors = np.linalg.eigh(W.T @ W / len(W))
         if self.rival == RANK:
             W = W @ vectors[:, -self.rank :]
         if self.rival == ISOTROPIC:
             W = W @ (vectors * np.sqrt(values.mean() / values))
-        changes = {EVERYBODY: {"participants": None}, NOISELESS: {"noise_std": 0.0}}.get(self.rival, {})
-        return theory.second_order_evolution(W, step_size=step, **given | changes).distance
+        simpler = replace(
+            self,
+            participants=None if self.rival == EVERYBODY else self.participants,
+            noise_std=0.0 if self.rival == NOISELESS else self.noise_std,
+        )
+        return simpler.evolution(theory.second_order_evolution, W, step).distance
 
 
 def cells(quick: bool) -> dict[str, list[Regime]]:
     """Return the eight regimes; quick: smaller, with few runs and rounds."""
-    less: dict[str, Any] = {"n_clients": 60, "dim": 60, "rounds": 6, "trials": 30} if quick else {}
     regimes = [Regime(regime=name, **changes) for name, changes in REGIMES.items()]
-    return {"curves": [replace(regime, **less) for regime in regimes] if quick else regimes}
+    small = [replace(regime, n_clients=60, dim=60, rounds=6, trials=30) for regime in regimes]
+    return {"curves": small if quick else regimes}
+
+
+def off(row: lf.Table, name: str, over: str = "") -> Measured | None:
+    """Return the largest factor between a prediction and the measured curve, or its ratio to another's factor.
+
+    None if the regime does not have the prediction.
+    """
+    if name not in row.columns:
+        return None
+    typical = np.median(row["distance"], axis=0)
+    rounds = np.flatnonzero(typical > SMALLEST)[1:]
+    rounds = rounds[np.unique(np.linspace(0, len(rounds) - 1, COMPARED).astype(int))]
+    values = row["distance"][:, rounds]
+
+    def factor(chosen: Any, curve: str) -> Any:
+        measured = np.quantile(chosen, LEVELS.get(curve, 0.5), axis=-2)
+        return np.exp(np.abs(np.log(row[curve][rounds] / measured)).max(axis=-1))
+
+    def worst_factor(trials: Any, axis: int = -1) -> Any:
+        chosen = values[np.asarray(trials, dtype=int)]
+        return factor(chosen, name) / (factor(chosen, over) if over else 1.0)
+
+    everyone = np.arange(float(len(values)))
+    return float(worst_factor(everyone)), *bootstrap_interval(worst_factor, (everyone,), vectorized=True, resamples=300)
+
+
+def growth(row: lf.Table, name: str) -> Measured | None:
+    """Return the growth of ||B||^4 divided by a predicted one; None if B is normalised."""
+    if "growth" not in row.columns:
+        return None
+    return median_interval((row["growth"][:, -1] - 1) / (row[name][-1] - 1))
+
+
+def ignoring(row: lf.Table) -> str:
+    """Return a note on the error of the prediction that ignores the feature of the regime."""
+    factor, *_ = off(row, "rival_predicted") or (np.nan,)
+    return f"as if {row['rival']}, the predicted median is off by a factor of {factor:.3g}"
+
+
+WHERE = "{regime}: d = {dim}, k = {rank}, m = {n_samples}, {trials} runs"
+Judged = partial(c.Claim, over=c.each("regime"), setting=WHERE)
+NOT_FITTED = c.OWN_PREDICTION.adding(f"nothing is fitted; the factor is {c.OWN_THRESHOLD}", ", ")
+
+
+def predicted(what: str, name: str, most: float, **fields: Any) -> c.Claim:
+    """Return the claim that a quantile of the distances is the predicted one, to a factor."""
+    words = f"factor between measured and predicted {100 * LEVELS[name]:.0f} % quantile, worst round"
+    statistic = c.measured(words, lambda row: off(row, name), c.at_most(most))
+    return Judged(f"The {what} is as predicted", NOT_FITTED, statistic, **fields)
+
+
+def grown(sentence: str, name: str, margin: float) -> c.Claim:
+    """Return the claim that B grows as predicted, up to a margin."""
+    words = "growth of ||B||^4 in {rounds} rounds divided by that predicted, median run"
+    statistic = c.measured(words, lambda row: growth(row, name), c.within(1 - margin, 1 + margin))
+    return Judged(sentence, c.OWN_PREDICTION, statistic)
+
+
+CLAIMS = (
+    predicted("median run", "predicted", 1.05, where=c.only(lambda row: row["rival"] != EXACT), note=ignoring),
+    predicted("median run", "predicted", 1.1, where=c.of(rival=EXACT), note=ignoring),
+    predicted("10-90 % band", "low", 1.07),
+    predicted("10-90 % band", "high", 1.12),
+    Judged(
+        "A prediction without fluctuations is less accurate",
+        c.OWN_PREDICTION,
+        c.measured(
+            "its largest factor from the measured median, divided by the prediction's",
+            lambda row: off(row, "first", "predicted"),
+            c.above(1.0),
+        ),
+        setting=f"as if nothing fluctuated; {WHERE}",
+    ),
+    grown("Without QR ||B||^4 = 1 + C t", "claimed_growth", 0.2),
+    grown("The growth of ||B|| follows round by round from the predicted means", "predicted_growth", 0.05),
+)
 
 
 RIVAL, FIRST = KINDS[4][0], KINDS[0][0]
@@ -201,88 +308,20 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 def regimes_figure(table: lf.Table, names: list[Any]) -> Any:
     """Draw the named regimes."""
-    some = lf.Table([row for row in table.rows if row["regime"] in names])
-    measured: dict[str, Any] = {"by": "engine", "labels": {"chain": "measured"}, "looks": {"chain": "FedRep"}}
+    some = table.select(regime=names)
     with lf.panels(some, column="regime", row=2, title="{}", height=3.7, sharex="col") as sheet:
         for (ax, row), (below, _) in zip(sheet.row(0), sheet.row(1), strict=True):
-            lf.plot_curves(ax, row, "round", "distance", **measured)
+            engine = row["engine"]
+            lf.plot_curves(
+                ax, row, "round", "distance", by="engine", labels={engine: "measured"}, looks={engine: "FedRep"}
+            )
             for name in (name for name in LINES if name in row.columns):
                 colour, line, text = LINES[name]
-                shape: dict[str, Any] = {"color": colour, "linestyle": line, "linewidth": 0.9}
-                ax.plot(row["round"], row[name], label=text, **shape)
-                level, _ = WITHIN.get(name, WITHIN["predicted"])
-                below.plot(row["round"], row[name] / np.quantile(row["distance"], level, axis=0), **shape)
+                measured = np.quantile(row["distance"], LEVELS.get(name, 0.5), axis=0)
+                ax.plot(row["round"], row[name], label=text, color=colour, linestyle=line, linewidth=0.9)
+                below.plot(row["round"], row[name] / measured, color=colour, linestyle=line, linewidth=0.9)
             below.set_title(f"as if {row['rival']}", color=RIVAL, fontsize=7)
             below.set(ylim=(0.75, 1.25))
         sheet.label("round", "subspace distance to B*", "predicted / measured")
         sheet.legend(f"median and 10-90 % of {' or '.join(map(str, some.unique('trials')))} runs", ncols=3)
     return sheet.figure
-
-
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the predictions and the competing ones in the worst round, and the growth of B without QR."""
-    found = []
-    for regime, row in tables["curves"].groupby("regime"):
-        where = f"{regime}: d = {row['dim']}, k = {row['rank']}, m = {row['n_samples']}, {row['trials']} runs"
-        fields = {"setting": where, "source": OWN_PREDICTION}
-        ignores = (
-            f"as if {row['rival']}, the predicted median is off by a factor of {off(row, 'rival_predicted')[0]:.3g}"
-        )
-        for name in (name for name in WITHIN if name in row.columns):
-            level, most = WITHIN[name]
-            found.append(
-                judge(
-                    off(row, name),
-                    claim=f"The {'median run' if name == 'predicted' else '10-90 % band'} is as predicted",
-                    statistic=f"factor between measured and predicted {100 * level:.0f} % quantile, worst round",
-                    claimed_high=1.1 if row["rival"] == EXACT else most,
-                    note=ignores if name == "predicted" else "",
-                    **fields | {"source": f"{OWN_PREDICTION}, nothing is fitted; the factor is {OWN_THRESHOLD}"},
-                )
-            )
-        if "first" in row.columns:
-            found.append(
-                judge(
-                    off(row, "first", "predicted"),
-                    claim="A prediction without fluctuations is less accurate",
-                    statistic="its largest factor from the measured median, divided by the prediction's",
-                    claimed_low=1.0,
-                    strict=True,
-                    **fields | {"setting": f"as if nothing fluctuated; {where}"},
-                )
-            )
-        if "growth" in row.columns:
-            found += [
-                judge(
-                    median_interval((row["growth"][:, -1] - 1) / (row[name][-1] - 1)),
-                    claim=text,
-                    statistic=f"growth of ||B||^4 in {row['rounds']} rounds divided by that predicted, median run",
-                    claimed_low=1 - margin,
-                    claimed_high=1 + margin,
-                    **fields,
-                )
-                for name, text, margin in (
-                    ("claimed_growth", "Without QR ||B||^4 = 1 + C t", 0.2),
-                    ("predicted_growth", "The growth of ||B|| follows round by round from the predicted means", 0.05),
-                )
-            ]
-    return found
-
-
-def off(row: lf.Table, name: str, over: str = "") -> Measured:
-    """Return the largest factor between a prediction and the measured curve, or its ratio to another's factor."""
-    typical = np.median(row["distance"], axis=0)
-    rounds = np.flatnonzero(typical > SMALLEST)[1:]
-    rounds = rounds[np.unique(np.linspace(0, len(rounds) - 1, TOLD).astype(int))]
-    values = row["distance"][:, rounds]
-
-    def factor(chosen: Any, curve: str) -> Any:
-        measured = np.quantile(chosen, WITHIN.get(curve, WITHIN["predicted"])[0], axis=-2)
-        return np.exp(np.abs(np.log(row[curve][rounds] / measured)).max(axis=-1))
-
-    def worst_factor(trials: Any, axis: int = -1) -> Any:
-        chosen = values[np.asarray(trials, dtype=int)]
-        return factor(chosen, name) / (factor(chosen, over) if over else 1.0)
-
-    everyone = np.arange(float(len(values)))
-    return float(worst_factor(everyone)), *bootstrap_interval(worst_factor, (everyone,), vectorized=True, resamples=300)

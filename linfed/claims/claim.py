@@ -78,7 +78,7 @@ class Claim:
             rows = choose(rows)
         for parts in self.over(rows) if len(rows) else ():
             used = [self.statistic.rows(part) for part in parts]
-            found = self.statistic.judge(*used, **self._fields(parts))
+            found = self.statistic.judge(*used, **self._fields(parts)) if all(map(len, used)) else None
             if found is not None:
                 edges = edge_note(Table.joined(used))
                 yield replace(found, note=found.note if edges in found.note else join_notes(found.note, edges))

@@ -11,11 +11,6 @@ them. All competitors are tuned on separate trials; the sizes are our choice. B 
 all runs. With known heads B is not rotated against B*, so that the true heads belong to its columns. Heads that take
 gradient steps start at 0.
 
-Figures
--------
-"" : Mean squared sine of the principal angles to B*, divided by the bound for known heads, against rounds. Top:
-    step-size schedules. Bottom: uses of the heads. One column of panels per client population.
-
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Algorithms 1 and 2; Polyak and Juditsky 1992.
 """
 
@@ -29,16 +24,24 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
+from linfed._types import Array
 from linfed.figures.style import draw_level, line_style
 from linfed.numerics.linalg import orthonormalize
 from linfed.plotting.panels import Figures, label_ends
-from linfed.statistics.findings import Finding, judge
+from linfed.statistics import judge
+from linfed.statistics.intervals import mean_ratio
 
-from ._fedrep_noisy import NEAR, OWN, Noisy, at_the_end, over
+from ._fedrep_noisy import Noisy, end
 from ._fedrep_rivals import Averaged, KnownHeads, MatrixStep, RefittedEvery
 
 SUMMARY = "FedRep with label noise: the best step size in every round, against other schedules and head updates"
 PICTURES = {"": 1400}
+CAPTIONS = {
+    "": "Mean squared sine of the principal angles to B*, divided by the bound for known heads, against rounds. Top: "
+    "step-size schedules. Bottom: uses of the heads. One column of panels per client population."
+}
+OWN = c.OWN_PREDICTION.adding("without a free parameter; 10 % is our threshold", ", ")
 
 BEST, CONSTANT, OVER_T, SHIFTED, AVERAGED = ("best schedule", "constant step", "a/t", "a/(t + t0)", "averaged iterates")
 RARELY, REMEMBER, KNOWN, MATRIX = ("heads every 10 rounds", "gradient heads", "known heads", "matrix step")
@@ -50,11 +53,6 @@ RULES = {
     UNEQUAL: (BEST, SHIFTED, AVERAGED, MATRIX, REMEMBER, BOTH),
     SOME: (BEST, SHIFTED, REMEMBER, KEPT),
 }
-SHOWN = ((BEST, CONSTANT, OVER_T, SHIFTED, AVERAGED, MATRIX), (RARELY, REMEMBER, KEPT, BOTH, KNOWN))
-"""Rules in the first row of panels, and in the second."""
-SHORT = {BEST: "best for equal heads", RARELY: "every 10 rounds", REMEMBER: "gradient", KEPT: "gradient, step 0.2"}
-SHORT |= {BOTH: "gradient, averaged", KNOWN: "known", CONSTANT: "constant", AVERAGED: "averaged", MATRIX: "matrix"}
-"""Labels of rules at the ends of lines."""
 CHANGES: dict[str, dict[str, Any]] = {UNEQUAL: {"condition": 3.0}, SOME: {"n_clients": 50, "participants": 5}}
 
 SCALES, SHIFTS = (0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6), (1, 3, 10, 30)
@@ -67,40 +65,6 @@ GRIDS: dict[str, tuple[tuple[float, ...], tuple[int, ...]]] = {
     **dict.fromkeys((SHIFTED, RARELY, REMEMBER, KEPT), (SCALES, SHIFTS)),
 }
 """The tuned values of a and t0 for each rule; for averages t0 is the round after which they start."""
-
-ABOVE, BELOW = {"claimed_low": 1.0, "strict": True}, {"claimed_high": 1.0, "strict": True}
-NO_STEP = "No step size is the best for all directions: {} stays above the limit"
-GRADIENT = "Heads with one gradient step a round"
-SAID: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
-    (EQUAL, BEST, "limit", "The best schedule reaches the limit of refitted heads", NEAR),
-    (EQUAL, CONSTANT, BEST, "The best schedule has a smaller final angle than every constant step size", ABOVE),
-    (EQUAL, OVER_T, BEST, "a/t, with a tuned, is as good as the best schedule", NEAR),
-    (EQUAL, SHIFTED, BEST, "a/(t + t0), with both tuned, is as good as the best schedule", NEAR),
-    (EQUAL, AVERAGED, "limit", "Averaged iterates of a constant step size reach the limit", NEAR),
-    (EQUAL, RARELY, "limit", "Fitting the heads less often costs more samples, not fewer", ABOVE),
-    (EQUAL, REMEMBER, "limit", f"{GRADIENT} get below the limit", BELOW),
-    (EQUAL, REMEMBER, "bound", f"{GRADIENT} reach the bound of known heads", NEAR),
-    (EQUAL, KEPT, "limit", f"{GRADIENT}, of fixed size, get below the limit", BELOW),
-    (EQUAL, KNOWN, "bound", "Gradient steps with known heads reach the bound of known heads", NEAR),
-    (UNEQUAL, BEST, "limit", NO_STEP.format("the schedule for equal heads"), ABOVE),
-    (UNEQUAL, SHIFTED, "limit", NO_STEP.format("a/(t + t0)"), ABOVE),
-    (UNEQUAL, SHIFTED, "limit_of_a", "The final angle of a/(t + t0) is the predicted one", NEAR),
-    (UNEQUAL, MATRIX, "limit", "A matrix step reaches the limit", NEAR),
-    (UNEQUAL, AVERAGED, "limit", "Averaged iterates of a constant step size reach the limit", NEAR),
-    (UNEQUAL, REMEMBER, "limit", f"{GRADIENT} get below the limit", BELOW),
-    (UNEQUAL, BOTH, "bound", f"{GRADIENT}, with averaged iterates, reach the bound of known heads", NEAR),
-    (SOME, BEST, "limit", "The best schedule reaches the limit of refitted heads", NEAR),
-    (SOME, SHIFTED, BEST, "a/(t + t0), with both tuned, is as good as the best schedule", NEAR),
-    (SOME, REMEMBER, "limit", f"{GRADIENT} get below the limit", BELOW),
-    (SOME, KEPT, "limit", f"{GRADIENT}, of fixed size, get below the limit", BELOW),
-)
-"""The claims: panel, rule, what its final angle is divided by, text, and claimed range of the ratio."""
-TARGETS = {
-    BEST: "that of the best schedule",
-    "limit": "the limit of refitted heads",
-    "limit_of_a": "the limit of its own a",
-    "bound": "the bound of known heads",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,35 +79,30 @@ class Rule(Noisy):
     coarse: int = 1  # every how many values of a grid one is tried
 
     @property
-    def cost(self) -> float:
-        """Relative run time: long runs start first."""
-        return super().cost * (1.0 + self.tuning_trials * len(self.tried) / self.trials)
-
-    @property
     def tried(self) -> list[dict[str, Any]]:
         """The tuning grid of a rule, empty if it is not tuned."""
         scales, shifts = (part[:: self.coarse] for part in GRIDS.get(self.rule, ((), ())))
         return [{"a": a, "t0": t0} for a, t0 in itertools.product(scales, shifts)]
 
     @property
-    def world(self) -> dict[str, Any]:
-        """Arguments of `lf.simulate`; averages of B need an engine without a rotating frame."""
-        return super().world | ({"engine": "projected"} if self.rule in (AVERAGED, BOTH) else {})
+    def engine(self) -> str:
+        """Engine of the runs: averages of B need one without a rotating frame."""
+        return "projected" if self.rule in (AVERAGED, BOTH) else super().engine
 
-    def steps(self, a: float = 1.0, t0: float = 0) -> Any:
+    def steps(self, a: float, t0: float) -> Any:
         """Return the step size of every round, or one for all."""
         if self.rule == BEST:
-            return lf.theory.best_step_schedule(**self.whole)
+            return self.predicted(lf.theory.best_step_schedule)
         if self.rule in (CONSTANT, AVERAGED, BOTH):
             return a
         forget = self.rule not in (REMEMBER, KEPT, RARELY, KNOWN)  # exact fits absorb k/m of the residual
         return a / ((1.0 - forget * self.rank / self.n_samples) * (np.arange(1.0, self.rounds + 1) + t0))
 
-    def algorithm(self, a: float = 1.0, t0: float = 0) -> lf.Algorithm:
+    def algorithm(self, a: float = 1.0, t0: float = 0.0) -> Any:
         """Return the rule's algorithm."""
         made: dict[str, Any] = {
-            AVERAGED: partial(Averaged, after=t0),
-            BOTH: partial(Averaged, after=t0, heads=lf.GradientHeads()),
+            AVERAGED: partial(Averaged, after=int(t0)),
+            BOTH: partial(Averaged, after=int(t0), heads=lf.GradientHeads()),
             RARELY: RefittedEvery,
             REMEMBER: partial(lf.FedRep, heads=lf.GradientHeads()),
             KEPT: partial(lf.FedRep, heads=lf.GradientHeads(step_size=HEAD_STEP)),
@@ -151,31 +110,53 @@ class Rule(Noisy):
             MATRIX: partial(MatrixStep, spread=self.noise_std**2 / (self.n_samples - self.rank - 1)),
         }
         init: Any = self.untwisted if self.rule == KNOWN else self.init
-        options = {"rank": self.rank, "step_size": self.steps(a, t0), "init": init}
-        algorithm: lf.Algorithm = made.get(self.rule, lf.FedRep)(**options)
-        return algorithm
+        return made.get(self.rule, lf.FedRep)(rank=self.rank, step_size=self.steps(a, t0), init=init)
 
     @property
     def untwisted(self) -> lf.GivenFactors:
         """B at its distance from B* without a rotation, and the true heads, which then belong to its columns."""
-        truth, rng = self.problem.truth(self.world["seed"], range(self.trials)), np.random.default_rng(self.seed)
+        truth, rng = self.problem.truth(self.run_seed, range(self.trials)), np.random.default_rng(self.seed)
         outside = rng.standard_normal(truth.B.shape)
         outside = orthonormalize(outside - truth.B @ (truth.B.mT @ outside))
         return lf.GivenFactors(np.sqrt(1.0 - self.delta**2) * truth.B + self.delta * outside, truth.W)
 
     def run(self) -> dict[str, Any]:
         """Tune the rule; return the angles along the rounds, and their predictions."""
-        chosen, columns = dict[str, Any](), dict[str, Any]()
+        a, t0, columns = 1.0, 0.0, dict[str, Any]()
         if self.tried:
-            world = self.world | {"trials": self.tuning_trials}
-            algorithms = [self.algorithm(**one) for one in self.tried]
-            tuning = lf.tune(algorithms, self.problem, metric=at_the_end, score="final", quantile=0.9, **world)
-            chosen, columns = self.tried[tuning.best], tuning.columns(self.tried)
+            tuning = lf.tune(
+                [self.algorithm(**one) for one in self.tried],
+                self.problem,
+                data=lf.FreshSamples(self.n_samples),
+                rounds=self.rounds,
+                participation=self.participation,
+                trials=self.tuning_trials,
+                seed=self.run_seed,
+                engine=self.engine,
+                metric=at_the_end,
+                score="final",
+                quantile=0.9,
+            )
+            a, t0 = self.tried[tuning.best].values()
+            columns = tuning.columns(self.tried)
         elif self.rule == KNOWN:  # the best t0 of its own recursion: c = 1, heads without noise
             first = (self.dim - self.rank) * self.noise_std**2 * (1.0 - self.delta**2) / self.delta**2
-            chosen = {"t0": (self.rank * (self.dim + 2) + first) / (self.n_clients * self.n_samples)}
+            t0 = (self.rank * (self.dim + 2) + first) / (self.n_clients * self.n_samples)
         predicted = self.panel != UNEQUAL and self.rule in (BEST, CONSTANT, OVER_T, SHIFTED)
-        return columns | self.measured(self.algorithm(**chosen), scale=chosen.get("a", 1.0), predicted=predicted)
+        return columns | self.measured(self.algorithm(a, t0), scale=a, predicted=predicted)
+
+
+def at_the_end(result: lf.Result) -> Array:
+    """Return the mean squared sines at the end of a run, (trials,)."""
+    B = orthonormalize(result.final.for_prediction().array("B"))
+    if result.engine == "chain":  # the first axes of its frame span B*
+        outside = B[:, result.algorithm.learned_rank :]
+    else:
+        assert result.problem is not None
+        truth = result.problem.truth(result.seed, range(result.trials))
+        outside = B - truth.B @ (truth.B.mT @ B)
+    squares: Array = np.square(outside).sum(axis=(-2, -1)) / B.shape[-1]
+    return squares
 
 
 def cells(quick: bool) -> dict[str, list[Rule]]:
@@ -183,6 +164,66 @@ def cells(quick: bool) -> dict[str, list[Rule]]:
     base = Rule(rounds=20, trials=8, tuning_trials=2, coarse=7) if quick else Rule()
     points = [(panel, rule) for panel, rules in RULES.items() for rule in rules]
     return {"rules": [replace(base, panel=panel, rule=rule, **CHANGES.get(panel, {})) for panel, rule in points]}
+
+
+LIMIT, LIMIT_OF_A, BOUND = "limit", "limit_of_a", "bound"
+TARGETS = {
+    BEST: "that of the best schedule",
+    LIMIT: "the limit of refitted heads",
+    LIMIT_OF_A: "the limit of its own a",
+    BOUND: "the bound of known heads",
+}
+
+
+def over(rule: str, target: str) -> c.Statistic:
+    """Return the final mean squared sine of a rule, divided by that of the best schedule, or by a column."""
+    words = f"final mean squared sine, {rule}, divided by {TARGETS[target]}"
+    if target != BEST:
+        return c.measured(words, lambda row: mean_ratio(end(row), row[target]), rows=c.of(rule=rule))
+
+    def against(one: lf.Table, best: lf.Table, **fields: Any) -> c.Finding:
+        return judge(mean_ratio(end(one), end(best)), **fields)
+
+    return c.compared(words, rule, BEST, against, by="rule")
+
+
+def asked(panel: str, sentence: str, rule: str, target: str, required: c.Range) -> c.Claim:
+    """Return a claim on the final angle of a rule, divided by a target."""
+    return c.Claim(sentence, OWN, over(rule, target), required, where=c.of(panel=panel), setting="{panel}")
+
+
+NEAR, ABOVE, BELOW = c.within(0.9, 1.1), c.above(1.0), c.below(1.0)
+NO_STEP = "No step size is the best for all directions: {} stays above the limit"
+GRADIENT = "Heads with one gradient step a round"
+CLAIMS = (
+    asked(EQUAL, "The best schedule reaches the limit of refitted heads", BEST, LIMIT, NEAR),
+    asked(EQUAL, "The best schedule has a smaller final angle than every constant step size", CONSTANT, BEST, ABOVE),
+    asked(EQUAL, "a/t, with a tuned, is as good as the best schedule", OVER_T, BEST, NEAR),
+    asked(EQUAL, "a/(t + t0), with both tuned, is as good as the best schedule", SHIFTED, BEST, NEAR),
+    asked(EQUAL, "Averaged iterates of a constant step size reach the limit", AVERAGED, LIMIT, NEAR),
+    asked(EQUAL, "Fitting the heads less often costs more samples, not fewer", RARELY, LIMIT, ABOVE),
+    asked(EQUAL, f"{GRADIENT} get below the limit", REMEMBER, LIMIT, BELOW),
+    asked(EQUAL, f"{GRADIENT} reach the bound of known heads", REMEMBER, BOUND, NEAR),
+    asked(EQUAL, f"{GRADIENT}, of fixed size, get below the limit", KEPT, LIMIT, BELOW),
+    asked(EQUAL, "Gradient steps with known heads reach the bound of known heads", KNOWN, BOUND, NEAR),
+    asked(UNEQUAL, NO_STEP.format("the schedule for equal heads"), BEST, LIMIT, ABOVE),
+    asked(UNEQUAL, NO_STEP.format("a/(t + t0)"), SHIFTED, LIMIT, ABOVE),
+    asked(UNEQUAL, "The final angle of a/(t + t0) is the predicted one", SHIFTED, LIMIT_OF_A, NEAR),
+    asked(UNEQUAL, "A matrix step reaches the limit", MATRIX, LIMIT, NEAR),
+    asked(UNEQUAL, "Averaged iterates of a constant step size reach the limit", AVERAGED, LIMIT, NEAR),
+    asked(UNEQUAL, f"{GRADIENT} get below the limit", REMEMBER, LIMIT, BELOW),
+    asked(UNEQUAL, f"{GRADIENT}, with averaged iterates, reach the bound of known heads", BOTH, BOUND, NEAR),
+    asked(SOME, "The best schedule reaches the limit of refitted heads", BEST, LIMIT, NEAR),
+    asked(SOME, "a/(t + t0), with both tuned, is as good as the best schedule", SHIFTED, BEST, NEAR),
+    asked(SOME, f"{GRADIENT} get below the limit", REMEMBER, LIMIT, BELOW),
+    asked(SOME, f"{GRADIENT}, of fixed size, get below the limit", KEPT, LIMIT, BELOW),
+)
+
+SHOWN = ((BEST, CONSTANT, OVER_T, SHIFTED, AVERAGED, MATRIX), (RARELY, REMEMBER, KEPT, BOTH, KNOWN))
+"""Rules in the first row of panels, and in the second."""
+SHORT = {BEST: "best for equal heads", RARELY: "every 10 rounds", REMEMBER: "gradient", KEPT: "gradient, step 0.2"}
+SHORT |= {BOTH: "gradient, averaged", KNOWN: "known", CONSTANT: "constant", AVERAGED: "averaged", MATRIX: "matrix"}
+"""Labels of rules at the ends of lines."""
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -207,16 +248,3 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         sheet.label("round", *[f"{what}\n{above}" for what in ("step-size schedules", "uses of the heads")])
         sheet.legend(f"mean of {table.rows[0]['trials']} trials")
     return {"": sheet.figure}
-
-
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the final angle of every rule."""
-    out = []
-    for panel, rule, target, text, limits in SAID:
-        row, best = (tables["rules"].select(panel=panel, rule=one) for one in (rule, BEST))
-        edge = "a" in str(row.rows[0].get("at_grid_edge") or "").split(", ")
-        fields: dict[str, Any] = {"claim": text, "setting": panel, **OWN, **limits}
-        fields |= {"statistic": f"final mean squared sine, {rule}, divided by {TARGETS[target]}"}
-        fields |= {"note": f"the tuned a of {rule} lies at the edge of its grid" if edge else ""}
-        out.append(judge(over(row, best if target == BEST else row[target]), **fields))
-    return out

@@ -1,4 +1,4 @@
-"""Claims as declarations: what an experiment asks, of whom, what is measured, and what would refute it.
+"""Claims as declarations: sentences with their sources, the statistics that judge them, and the required ranges.
 
 An experiment lists its claims in a table ``CLAIMS``, which `linfed reproduce` judges on the experiment's tables. The
 table can be read without a run: ``linfed show NAME --claims`` prints it.

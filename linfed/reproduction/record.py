@@ -158,12 +158,13 @@ class RunRecord:
 
 
 def _written(value: Json) -> Json:
-    """Return a value for strict JSON, with infinite numbers and NaN as text."""
+    """Return a value for strict JSON, with infinite numbers and NaN as text, and subclasses of str as str."""
     if isinstance(value, dict):
         return {key: _written(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_written(part) for part in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    is_text = isinstance(value, str) or (isinstance(value, float) and not math.isfinite(value))
+    return str(value) if is_text else value
 
 
 def _read(kind: Any, value: Json, place: str) -> Any:

@@ -267,6 +267,8 @@ def test_settings_are_formats_of_columns_or_functions():
     assert settings(over=two, setting="{method}: {n} to {1[n]}, d = {1[problem.dim]}")[0] == "A: 10 to 20, d = 100"
     assert settings(setting="{points} points to n = {last[n]}") == ["6 points to n = 20"]
     assert settings(over=two, setting="{points}, {last[n]}")[1] == "1, 40"
+    uneven = lambda rows: [(rows.select(method="A"), rows.select(method="B", n=10))]  # noqa: E731
+    assert settings(over=uneven, setting="{points}") == ["3"]
     assert settings(over=two, setting=lambda one, other: f"{len(one)} {other['n']}")[0] == "1 20"
     assert settings(lf.Table([{"points": 3, "last": "x"}]), setting="{points} {0[last]}") == ["1 x"]
     with pytest.raises(KeyError):
@@ -318,6 +320,7 @@ def test_notes_of_diverged_and_unsettled_curves():
     assert c.diverged_note(table) == "2 trials of A diverged at its best step"
     assert c.diverged_note(table, "n = 10") == "2 trials of A diverged at n = 10"
     curves = {"A": np.linspace(2, 1, 11), "B": np.linspace(1, 1.001, 11), "C": np.linspace(1, 2, 11)}
+    curves["D"] = np.maximum(curves["A"], 1.5)  # flat in the second half
     table = lf.Table(
         [
             {"method": method, "risk": lf.LabeledArray(np.tile(curve, (8, 1)), round=range(11))}

@@ -80,7 +80,7 @@ class Claim:
             used = [self.statistic.rows(part) for part in parts]
             found = self.statistic.judge(*used, **self._fields(parts)) if all(map(len, used)) else None
             if found is not None:
-                edges = edge_note(Table.joined(used))
+                edges = edge_note(Table.joined(used), self.statistic.by)
                 yield replace(found, note=found.note if edges in found.note else join_notes(found.note, edges))
 
     def _fields(self, parts: tuple[Table, ...]) -> dict[str, Any]:

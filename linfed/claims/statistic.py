@@ -54,6 +54,8 @@ class Statistic:
         supplies the range.
     rows : function, optional
         Chooses the rows of a setting that the statistic uses, e.g. ``of(method=["FedRep", "FedAvg"])``; all by default.
+    by : str, optional
+        Column with the names of the methods, for the remark on hyper-parameters at the edge of their grid.
 
     Examples
     --------
@@ -71,6 +73,7 @@ class Statistic:
     judge: Judge
     required: Range | None = None
     rows: Where = _all
+    by: str = "method"
 
 
 class Measurement(NamedTuple):
@@ -179,7 +182,7 @@ def compared(
         rows = part.select(**{by: first}), part.select(**{by: second})
         return judge(*rows, **fields) if all(len(one) == 1 for one in rows) else None
 
-    return Statistic(words, found, required, of(**{by: [first, second]}))
+    return Statistic(words, found, required, of(**{by: [first, second]}), by)
 
 
 def smaller(column: str, first: Any, second: Any, words: str, *, by: str = "method") -> Statistic:
@@ -196,6 +199,13 @@ def smaller(column: str, first: Any, second: Any, words: str, *, by: str = "meth
     ...                 c.smaller("error", "A", "B", "share of trials"))
     >>> c.judged([claim], {"runs": table})[0].detail
     '8 of 8'
+
+    Methods may stand in another column, here with a tuned step size:
+
+    >>> rows = [{"pair": pair, "error": [pair == "B"] * 8, "at_grid_edge": "step_size"} for pair in ("A", "B")]
+    >>> claim = c.Claim("A is better", c.OWN_PREDICTION, c.smaller("error", "A", "B", "share of trials", by="pair"))
+    >>> c.judged([claim], {"runs": lf.Table(rows)})[0].note
+    'the best step of A and B lies at the edge of the grid'
     """
 
     def judge(one: Table, other: Table, **fields: Any) -> Finding:

@@ -202,7 +202,7 @@ def smaller(column: str, first: Any, second: Any, words: str, *, by: str = "meth
 
     Methods may stand in another column, here with a tuned step size:
 
-    >>> rows = [{"pair": pair, "error": [pair == "B"] * 8, "at_grid_edge": "step_size"} for pair in ("A", "B")]
+    >>> rows = [{"pair": pair, "error": [1 + (pair == "B")] * 8, "at_grid_edge": "step_size"} for pair in ("A", "B")]
     >>> claim = c.Claim("A is better", c.OWN_PREDICTION, c.smaller("error", "A", "B", "share of trials", by="pair"))
     >>> c.judged([claim], {"runs": lf.Table(rows)})[0].note
     'the best step of A and B lies at the edge of the grid'

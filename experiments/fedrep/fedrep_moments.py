@@ -38,7 +38,7 @@ from linfed.statistics.findings import OWN_THRESHOLD, Finding, cite
 from linfed.statistics.intervals import Measured
 
 from ..shared.smallest import BEST, THEOREM, settings
-from ..shared.smallest_drawn import draw_measured, label_axes, legend_entries, panels_on_axis
+from ..shared.smallest_drawn import draw_measured, label_axes, legend_entries
 from ..shared.smallest_judged import MARGIN, chosen, judge_predicted, lawful, over, ratio_of, worst
 from ..shared.spectral import AVERAGES, MOMENTS, PAIRS, TWO, Estimates, spectral
 from ..shared.spectral import COLOURS as SPECTRAL_COLOURS
@@ -100,7 +100,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     table = tables["samples"]
     figure, axes = plt.subplots(1, len(PANELS), figsize=(PAGE_WIDTH, 3.2), layout="constrained", sharey=True)
     for ax, (panel, (field, *_, text)) in zip(axes, PANELS.items(), strict=True):
-        rows = sorted(table.select(panel=panels_on_axis(panel)).rows, key=lambda row: row[field])
+        rows = sorted(table.select(panel=["base", panel]).rows, key=lambda row: row[field])
         for name in table.unique("method"):
             law = "predicted_crossing" if name == FEDREP else "estimated"
             part = [row for row in rows if row["method"] == name]

@@ -11,31 +11,45 @@ Theorem 1 says that a number of samples is sufficient, and is judged from above:
 refute it. How tight it is, is our own question. Statements that the paper prints with Theta, in section 4.2 and (11),
 are judged from both sides.
 
-Figures
--------
-"" : Top: smallest m with which half of the runs go from distance 0.9 to 0.01, against each size. Dotted: prediction of
-    `lf.predict` for the measured ground truths, without a fitted constant; shaded: its 95 % interval. Dashed: Theorem
-    1's m with the constant fitted at the base setting. Bottom: measured divided by predicted.
+A second table has the smallest m on one fixed data set per client, in 100 rounds without noise. It is compared with the
+prediction from the Marchenko-Pastur distribution (`linfed.theory.fixed_samples_needed`), which has no fitted parameter,
+and with a count of equations and unknowns.
 
-References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1, section 4.2 and (11).
+**Deviations**: the FedRep paper draws fresh samples in every round.
+
+References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1, section 4.2 and (11); Marchenko and Pastur 1967.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
+from linfed._types import Array
 from linfed.plotting.panels import Figures
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, cite, judge, judge_exponent
-from linfed.statistics.intervals import Measured
 
-from ..shared.smallest import BEST, PANELS, THEOREM, Need, base_setting, settings
-from ..shared.smallest_drawn import panels_page
-from ..shared.smallest_judged import MARGIN, chosen, clients_of, covered, judge_predicted, lawful, many_clients, over
+from ..shared.smallest import BEST, FIXED, PANELS, THEOREM, Need, Panels, base_setting, settings
+from ..shared.smallest_drawn import AXES, COLOURS, draw_measured, label_axes, panels_page, panels_row, rows_of
+from ..shared.smallest_judged import (
+    FACTOR,
+    MARGIN,
+    clients_of,
+    covered,
+    has_prediction,
+    lawful,
+    many_clients,
+    over,
+    predicted,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SUMMARY = "FedRep paper, Theorem 1: the smallest m against n, d, k, kappa, p, noise, step size and rounds"
 HEADLINES = (
@@ -47,197 +61,220 @@ HEADLINES = (
     {"claim": "Where d / p dominates, the samples per client over a fixed number of rounds grow like k"},
     {"claim": "With many clients the smallest m grows at most like log(n) + d/n"},
 )
-PICTURES = {"": 1400}
-REDUCED = {"samples": {"without": ("margin", "reached", "count")}}
+PICTURES = {"": 1400, "fixed": 1400}
+REDUCED = {table: {"without": ("margin", "reached", "count")} for table in ("samples", "fixed")}
+CAPTIONS = {
+    "": "Top: smallest m with which half of the runs go from distance 0.9 to 0.01, against each size. Dotted: "
+    "prediction of `lf.predict` for the measured ground truths, without a fitted constant; shaded: its 95 % interval. "
+    "Dashed: Theorem 1's m with the constant fitted at the base setting. Bottom: measured divided by predicted.",
+    "fixed": "Smallest m with which half of the runs go from distance 0.9 to 0.01 on fixed samples, against clients, "
+    "dimension and rank. Dotted: prediction from the Marchenko-Pastur distribution; dashed: m with as many equations "
+    "as unknowns.",
+}
 
-paper = partial(cite, "FedRep paper, section 4.2")
-SCALES = paper("the sample complexity scales as Theta(log(n) + d/n)")
-CLAIMED = cite("FedRep paper, Theorem 1", "m >= c(kappa^4 k^3 log(rn)/E_0^2 + kappa^4 k^2 d/(E_0^2 rn))")
-TOTAL = cite(
+SCALES = c.cite("FedRep paper, section 4.2", "the sample complexity scales as Theta(log(n) + d/n)")
+CLAIMED = c.cite("FedRep paper, Theorem 1", "m >= c(kappa^4 k^3 log(rn)/E_0^2 + kappa^4 k^2 d/(E_0^2 rn))")
+TOTAL = c.cite(
     "FedRep paper, (11)",
     "samples required per client [...] is Theta(m log (1/[eps])), which is "
     "Theta((kappa^4 k^3 log(rn) + kappa^4 kd/rn) log (1/[eps]))",
 )
-TIGHT = OWN_THRESHOLD.adding("the theorem states that its m suffices, not that fewer samples fail", ": ")
+TIGHT = c.OWN_THRESHOLD.adding("the theorem states that its m suffices, not that fewer samples fail", ": ")
 
-JOINT = ("base", "n", "d", "k", "p")
-"""Panels whose points are fitted jointly."""
-SAMPLES_IN = {**PANELS, "T": ("rounds", (20, 80, 160, 640), 80, "rounds T")}
+SAMPLES_IN: Panels = {**PANELS, "T": ("rounds", (20, 80, 160, 640), 80)}
+JOINT: Panels = {panel: PANELS[panel] for panel in ("n", "d", "k", "p")}
+"""The sizes that vary at the best step size, whose points are fitted jointly."""
+FIXED_IN: Panels = {
+    "n": ("n_clients", (10, 40, 80), 40),
+    "d": ("dim", (20, 40, 160), 40),
+    "k": ("rank", (1, 4), 4),
+}
 
 
 def cells(quick: bool) -> dict[str, list[Need]]:
-    """Return the searches at the theorem's and at the best step size; quick: few points, trials and clients."""
+    """Return the searches with fresh samples, at both step sizes, and those on fixed samples; quick: few of them."""
     base = base_setting(quick)
-    joint = {panel: PANELS[panel] for panel in JOINT[1:]}
+    fixed = replace(base, trials=32, samples=FIXED, n_clients=20, dim=60, rank=2, rounds=100, start=8)
     return {
         "samples": [
             *settings(SAMPLES_IN, base, ("n", "kappa", "k") if quick else None),
-            *settings(joint, replace(base, step=BEST), JOINT if quick else None),
-        ]
+            *settings(JOINT, replace(base, step=BEST), tuple(JOINT) if quick else None),
+        ],
+        "fixed": settings(FIXED_IN, fixed, ("n",) if quick else None),
     }
-
-
-def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Draw the smallest m against each size, with its prediction and the theorem's m."""
-    table = tables["samples"]
-    base = table.select(panel="base", step=THEOREM)
-    constant = base["crossing"] / base["claim"]
-    claim = f"Theorem 1 with c = {constant:.2g}, that of the base setting"
-    return {"": panels_page(table, SAMPLES_IN, "smallest m", claim, lambda row: constant * row["claim"], "local")}
 
 
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the exponents of the smallest m, Theorem 1's constants, and the predictions."""
-    table = tables["samples"]
-    text = "lf.predict predicts the smallest m"
-    return [
-        *exponents(table),
-        *constants(table),
-        logarithm(table),
-        *kappa(table),
-        judge_predicted(table, "predicted_crossing", text=text, most=1.1),
-        *beyond_threshold(table),
-    ]
+def in_k(table: lf.Table) -> lf.Table:
+    """Return the settings at the theorem's step that differ in k."""
+    return table.select(step=THEOREM, panel=["base", "k"])
 
 
-def exponents(samples: lf.Table) -> list[Finding]:
-    """Judge the joint exponents of m - k - 1, and the exponent in k against the paper's."""
-    part = chosen(samples, lambda row: row["step"] == BEST and row["panel"] in JOINT and lawful(row))
-    law = lf.fit_power_law("m - k - 1 ~ p^a d^b k^c", part)
-    cubed, plain = (lf.fit_power_law(f"m - k - 1 ~ d {k} / p", part) for k in ("k^3", "k"))
-    logarithmic = lf.fit_power_law("m - k - 1 ~ p^a d^b k^c log(n)^e", part)
-    where = f"best step, m >= k + 4: {law.reached} of {law.points} settings reached"
-    setting_fields = {"setting": where, "source": OWN_PREDICTION.adding(MARGIN)}
-    shared_fields: dict[str, Any] = {"margin": 0.1, "kind": "equal", **setting_fields}
-    found = [
-        judge_exponent(
-            law.exponents[name], claimed, claim=f"m - k - 1 grows like d k / p: in {letter}", **shared_fields
-        )
-        for name, letter, claimed in (("a", "p", -1.0), ("b", "d", 1.0), ("c", "k", 1.0))
-    ]
-    fits = (
-        f"m - k - 1 is within a factor {plain.max_factor:.2f} of a constant times d k / p, "
-        f"{cubed.max_factor:.2f} of d k^3 / p"
-    )
-    in_k = chosen(samples, lambda row: row["step"] == THEOREM and row["panel"] in ("base", "k") and lawful(row))
-    ranks = lf.fit_power_law("m - k - 1 ~ k^c", in_k)
-    where = f"the theorem's step, where d / p dominates: {ranks.reached} of {ranks.points} settings reached"
-    found += bounded(ranks.exponents["c"], 2.0, "k", margin=0.25, setting=where, detail=fits)
-    linear = "Where d / p dominates, the samples per client over a fixed number of rounds grow like k"
-    fields: dict[str, Any] = {"margin": 0.25, "kind": "equal", "theorem": False, "setting": where}
-    source = f"{TOTAL}, asked of m - k - 1 at a fixed number of rounds; {MARGIN}"
-    found.append(judge_exponent(ranks.exponents["c"], 1.0, claim=linear, source=source, **fields))
-    text = "m - k - 1 has no power of log n besides d k / p"
-    found.append(judge_exponent(logarithmic.exponents["e"], 0.0, claim=text, **shared_fields | {"margin": 0.25}))
-    return found
+def fitted(words: str, rows: Callable[[lf.Table], lf.Table]) -> Callable[[lf.Table], str]:
+    """Return the setting of a fit: some words, and how many of the settings were reached."""
+
+    def setting(table: lf.Table) -> str:
+        part = rows(table)
+        return f"{words}: {sum(not row['censored'] for row in part.rows)} of {len(part)} settings reached"
+
+    return setting
 
 
-def bounded(exponent: Measured, claimed: float, letter: str, **fields: Any) -> list[Finding]:
-    """Judge whether the smallest m grows in a size at most as fast as the theorem's, and whether as fast."""
-    texts = f"The smallest m grows in {letter} at most as fast as Theorem 1's", f"Theorem 1's m is tight in {letter}"
-    sources = f"{CLAIMED}; {MARGIN}", TIGHT
-    return [
-        judge_exponent(exponent, claimed, claim=text, kind=kind, source=source, theorem=kind == "at most", **fields)
-        for text, kind, source in zip(texts, ("at most", "equal"), sources, strict=True)
-    ]
+def factors(table: lf.Table) -> str:
+    """Return how far the jointly fitted settings are from the paper's law, and from one that is linear in k."""
+    part = table.select(step=BEST)
+    plain, cubed = (lf.fit_power_law(f"m - k - 1 ~ d {k} / p", part).max_factor for k in ("k", "k^3"))
+    return f"m - k - 1 is within a factor {plain:.2f} of a constant times d k / p, {cubed:.2f} of d k^3 / p"
 
 
-def constants(samples: lf.Table) -> list[Finding]:
-    """Judge whether Theorem 1's m is sufficient with c = 1, and whether one c is tight in all settings."""
-    rows = [row for row in samples.rows if covered(row) and not row["censored"]]
-    measured = np.array([row["crossing"] / row["claim"] for row in rows])
-    resampled = np.array([row["replicates"].values / row["claim"] for row in rows])
+def constants(words: str, statistic: Callable[[Array], Array], most: float) -> c.Statistic:
+    """Return a statistic of the constants c of all settings (settings, ..), with which half of the runs succeed."""
 
-    def ends(values: Any) -> tuple[float, float]:
-        low, high = np.percentile(values, (2.5, 97.5))
-        return float(low), float(high)
+    def measure(part: lf.Table) -> c.Measurement:
+        found = np.array([row["crossing"] / row["claim"] for row in part])
+        low, high = np.percentile(statistic(np.array([row["replicates"] / row["claim"] for row in part])), (2.5, 97.5))
+        detail = f"constants from {found.min():.2g} to {found.max():.2g}"
+        return c.Measurement((float(statistic(found)), float(low), float(high)), detail)
 
-    fields = {
-        "setting": f"{len(measured)} settings, the theorem's step",
-        "detail": f"constants from {measured.min():.2g} to {measured.max():.2g}",
-    }
-    return [
-        judge(
-            (float(measured.max()), *ends(resampled.max(axis=0))),
-            claim="With Theorem 1's m, c = 1, half of the runs go from distance 0.9 to 0.01 in all settings",
-            statistic="smallest c with which half of the runs do, the largest over settings",
-            source=f"{CLAIMED}; half of the runs, the distances, the rounds and the 1 are {OWN_THRESHOLD}s",
-            claimed_high=1.0,
-            **fields,
-        ),
-        judge(
-            (float(measured.max() / measured.min()), *ends(resampled.max(axis=0) / resampled.min(axis=0))),
-            claim="Theorem 1's m is tight to a factor of 10: "
-            "one c is sufficient in all settings, a tenth of it in none",
-            statistic="smallest sufficient c of each setting, the largest divided by the smallest",
-            source=TIGHT,
-            claimed_high=10.0,
-            **fields,
-        ),
-    ]
+    return c.measured(words, measure, c.at_most(most))
 
 
-def logarithm(samples: lf.Table) -> Finding:
-    """Judge whether with many clients the smallest m grows at most like log(n) + d/n."""
-    m = many_clients(samples)
-    return judge_exponent(
-        lf.fit_power_law("m ~ (log(n) + d / n)^e", m).exponents["e"],
-        1.0,
-        kind="at most",
-        margin=0.25,
-        claim="With many clients the smallest m grows at most like log(n) + d/n",
-        setting=clients_of(m),
-        source=f"{SCALES}; {MARGIN}",
+def beyond(row: lf.Table) -> c.Measurement:
+    """Return the smallest m of a whole run divided by the threshold near B*."""
+    return c.Measurement(over(row, row["local"]), f"{row['crossing']:.2f} against {row['local']:.2f}")
+
+
+OWN = c.OWN_PREDICTION.adding(MARGIN)
+PRODUCT, LOGARITHMIC = "m - k - 1 ~ p^a d^b k^c", "m - k - 1 ~ p^a d^b k^c log(n)^e"
+OF_CONSTANT = partial(
+    c.Claim,
+    where=c.only(lambda row: covered(row) and not row["censored"]),
+    setting="{points} settings, the theorem's step",
+)
+OF_JOINT = partial(
+    c.Claim,
+    where=(c.of(step=BEST), c.only(lawful)),
+    setting=fitted("best step, m >= k + 4", lambda table: table),
+)
+OF_K = partial(
+    c.Claim,
+    where=c.only(lawful),
+    setting=fitted("the theorem's step, where d / p dominates", in_k),
+)
+OF_KAPPA = partial(
+    c.Claim,
+    where=c.of(panel=["base", "kappa"], step=THEOREM),
+    setting="the theorem's step, {rounds} kappa^2 rounds",
+)
+CLAIMS = (
+    OF_JOINT("m - k - 1 grows like d k / p: in p", OWN, c.power_law(PRODUCT, "a", -1.0, 0.1)),
+    OF_JOINT("m - k - 1 grows like d k / p: in d", OWN, c.power_law(PRODUCT, "b", 1.0, 0.1)),
+    OF_JOINT("m - k - 1 grows like d k / p: in k", OWN, c.power_law(PRODUCT, "c", 1.0, 0.1)),
+    OF_K(
+        "The smallest m grows in k at most as fast as Theorem 1's",
+        CLAIMED.adding(MARGIN),
+        c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25, "at most", rows=in_k),
+        detail=factors,
+    ),
+    OF_K(
+        "Theorem 1's m is tight in k",
+        TIGHT,
+        c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25, rows=in_k),
+        detail=factors,
         theorem=False,
-    )
-
-
-def kappa(samples: lf.Table) -> list[Finding]:
-    """Judge the exponents of kappa in m, and in m times the rounds."""
-    of_kappa = samples.select(panel=["base", "kappa"], step=THEOREM)
-    m, total = (lf.fit_power_law(f"{left} ~ kappa^a", of_kappa).exponents["a"] for left in ("m", "m * rounds"))
-    where = f"the theorem's step, {samples.select(panel='base', step=THEOREM)['rounds']} kappa^2 rounds"
-    rounds_rule = "asked at kappa^2 times the rounds of kappa = 1"
-    return [
-        *bounded(m, 4.0, "kappa", margin=0.25, setting=where),
-        judge_exponent(
-            total,
-            4.0,
-            kind="equal",
-            margin=0.25,
-            claim="Over rounds that grow like kappa^2 the samples per client grow like kappa^4",
-            setting=where,
-            source=f"{TOTAL}, {rounds_rule}; {MARGIN}",
-            theorem=False,
+    ),
+    OF_K(
+        "Where d / p dominates, the samples per client over a fixed number of rounds grow like k",
+        TOTAL.adding(f"asked of m - k - 1 at a fixed number of rounds; {MARGIN}", ", "),
+        c.power_law("m - k - 1 ~ k^c", "c", 1.0, 0.25, rows=in_k),
+        theorem=False,
+    ),
+    OF_JOINT("m - k - 1 has no power of log n besides d k / p", OWN, c.power_law(LOGARITHMIC, "e", 0.0, 0.25)),
+    OF_CONSTANT(
+        "With Theorem 1's m, c = 1, half of the runs go from distance 0.9 to 0.01 in all settings",
+        CLAIMED.adding(f"half of the runs, the distances, the rounds and the 1 are {c.OWN_THRESHOLD}s"),
+        constants(
+            "smallest c with which half of the runs do, the largest over settings", lambda found: found.max(axis=0), 1.0
         ),
-        judge_exponent(
-            m,
-            0.0,
-            kind="at most",
-            margin=0.1,
-            claim="The smallest m does not grow with kappa",
-            setting=where,
-            source=OWN_PREDICTION.adding(MARGIN),
+    ),
+    OF_CONSTANT(
+        "Theorem 1's m is tight to a factor of 10: one c is sufficient in all settings, a tenth of it in none",
+        TIGHT,
+        constants(
+            "smallest sufficient c of each setting, the largest divided by the smallest",
+            lambda found: found.max(axis=0) / found.min(axis=0),
+            10.0,
         ),
-    ]
+    ),
+    c.Claim(
+        "With many clients the smallest m grows at most like log(n) + d/n",
+        SCALES.adding(MARGIN),
+        c.power_law("m ~ (log(n) + d / n)^e", "e", 1.0, 0.25, "at most"),
+        where=many_clients,
+        setting=clients_of,
+        theorem=False,
+    ),
+    OF_KAPPA(
+        "The smallest m grows in kappa at most as fast as Theorem 1's",
+        CLAIMED.adding(MARGIN),
+        c.power_law("m ~ kappa^a", "a", 4.0, 0.25, "at most"),
+    ),
+    OF_KAPPA("Theorem 1's m is tight in kappa", TIGHT, c.power_law("m ~ kappa^a", "a", 4.0, 0.25), theorem=False),
+    OF_KAPPA(
+        "Over rounds that grow like kappa^2 the samples per client grow like kappa^4",
+        TOTAL.adding(f"asked at kappa^2 times the rounds of kappa = 1; {MARGIN}", ", "),
+        c.power_law("m * rounds ~ kappa^a", "a", 4.0, 0.25),
+        theorem=False,
+    ),
+    OF_KAPPA("The smallest m does not grow with kappa", OWN, c.power_law("m ~ kappa^a", "a", 0.0, 0.1, "at most")),
+    c.Claim(
+        "lf.predict predicts the smallest m",
+        FACTOR,
+        predicted("predicted_crossing", 1.1),
+        where=has_prediction("predicted_crossing"),
+        setting="{points} settings, predicted m >= k + 4",
+    ),
+    c.Claim(
+        "A whole run needs a larger m than the threshold near B*",
+        c.OWN_PREDICTION,
+        c.measured("smallest m divided by the threshold near B*", beyond, c.above(1.0)),
+        where=(c.of(panel=["base", "T"], step=THEOREM), c.only(lambda row: not row["censored"])),
+        over=c.each_row,
+        setting="{rounds} rounds from {delta:g} to {level:g}",
+    ),
+    c.Claim(
+        "The Marchenko-Pastur distribution predicts the smallest m on fixed samples",
+        FACTOR,
+        predicted("spectral", 1.15),
+        table="fixed",
+        where=has_prediction("spectral"),
+        setting="{points} settings, predicted m >= k + 4",
+    ),
+)
+
+# --- figures -------------------------------------------------------------------------------------------------
 
 
-def beyond_threshold(samples: lf.Table) -> list[Finding]:
-    """Judge the smallest m of a whole run, divided by the threshold near B*, for each number of rounds."""
-    return [
-        judge(
-            over(row, row["local"]),
-            claim="A whole run needs a larger m than the threshold near B*",
-            setting=f"{row['rounds']} rounds from {row['delta']:g} to {row['level']:g}",
-            statistic="smallest m divided by the threshold near B*",
-            source=OWN_PREDICTION,
-            claimed_low=1.0,
-            strict=True,
-            detail=f"{row['crossing']:.2f} against {row['local']:.2f}",
-        )
-        for row in samples.select(panel=["base", "T"], step=THEOREM).rows
-        if not row["censored"]
-    ]
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Draw the smallest m against each size, with its prediction and the theorem's m, and that on fixed samples."""
+    table, fixed = tables["samples"], tables["fixed"]
+    base = table.select(panel="base", step=THEOREM)
+    constant = base["crossing"] / base["claim"]
+    claim = f"Theorem 1 with c = {constant:.2g}, that of the base setting"
+
+    def draw(ax: Axes, panel: str) -> None:
+        field = FIXED_IN[panel][0]
+        rows = rows_of(fixed, panel, field)
+        sizes = [row[field] for row in rows]
+        draw_measured(ax, rows, field, "measured", "predicted: Marchenko-Pastur law", "spectral", COLOURS[THEOREM])
+        counted = [row["rank"] + (row["dim"] - row["rank"]) * row["rank"] / row["p"] for row in rows]
+        ax.plot(sizes, counted, "--", color="0.5", label="as many equations as unknowns")
+        label_axes(ax, sizes, "clients n" if panel == "n" else AXES[field])
+
+    ylabel = f"smallest m, {fixed.rows[0]['rounds']} rounds"
+    return {
+        "": panels_page(table, SAMPLES_IN, "smallest m", claim, lambda row: float(constant * row["claim"]), "local"),
+        "fixed": panels_row(fixed, FIXED_IN, draw, ylabel, height=2.6, ncols=3),
+    }

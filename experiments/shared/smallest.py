@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,16 +17,18 @@ FRESH, FIXED = "fresh", "fixed"
 THEOREM, BEST = "theorem's step", "best step"
 MANY, START = (10_000, 100_000), 8
 """Numbers of clients for which 8 trials are enough, and the m at which the largest one's search for m starts."""
-PANELS: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
-    "n": ("n_clients", (10, 30, 100, 300, 1000, 10_000, 100_000), 100, "clients n = p"),
-    "d": ("dim", (50, 100, 300, 3000, 10_000), 1500, "dimension d"),
-    "k": ("rank", (1, 2, 5, 8, 12), 1, "rank k"),
-    "p": ("participants", (5, 10, 20, 50, 100), 30, "participants p of n = 100"),
-    "kappa": ("kappa", (1.5, 2.0, 3.0, 4.0), 1.2, "condition number $\\kappa$"),
-    "sigma": ("noise_std", (0.003, 0.01, 0.03, 0.1, 0.3), 0.03, "noise $\\sigma$"),
-    "eta": ("eta", (0.15, 0.2, 0.5, 1.0), 0.5, "step $\\eta$"),
+Panels: TypeAlias = Mapping[str, tuple[Any, ...]]
+"""The size that varies in each panel: its field, its values, and the value of a quick run."""
+
+PANELS: Panels = {
+    "n": ("n_clients", (10, 30, 100, 300, 1000, 10_000, 100_000), 100),
+    "d": ("dim", (50, 100, 300, 3000, 10_000), 1500),
+    "k": ("rank", (1, 2, 5, 8, 12), 1),
+    "p": ("participants", (5, 10, 20, 50, 100), 30),
+    "kappa": ("kappa", (1.5, 2.0, 3.0, 4.0), 1.2),
+    "sigma": ("noise_std", (0.003, 0.01, 0.03, 0.1, 0.3), 0.03),
+    "eta": ("eta", (0.15, 0.2, 0.5, 1.0), 0.5),
 }
-"""The size that varies in each panel: its field, values, value in a quick run, and axis label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +63,6 @@ class Need:
     keeps_parts = True
 
     @property
-    def cost(self) -> float:
-        """Relative run time: long searches start first."""
-        return self.n_clients * self.rounds * (self.dim if self.samples == FIXED else 1)
-
-    @property
     def p(self) -> int:
         """Number of participants in a round."""
         return self.n_clients if self.participants is None else self.participants
@@ -83,22 +80,28 @@ class Need:
 
     def step_size(self, run: lf.Run) -> float:
         """Return the step size for the number of samples of a run."""
+        assert isinstance(run.data, lf.FreshSamples | lf.FixedSamples)
         m, k = run.data.n_samples, self.rank
+        assert isinstance(m, int)
         if self.step == THEOREM or m <= k:
             return self.eta / self.largest
         c, g = 1.0 - k / m, (self.dim - k + 1) * k / (self.p * m)
-        f = (k - 1) * set_share(self.n_clients, self.p)
+        f = float((k - 1) * set_share(self.n_clients, self.p))
         return 1.0 / (c * (1.0 + f) + g)
 
     @property
     def search(self) -> SmallestSize:
         """The search for the smallest m or the fewest rounds."""
-        kappa = self.kappa if self.rank > 1 else 1.0
-        sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
         fresh = self.samples == FRESH
         run = lf.Run(
             algorithm=lf.FedRep(rank=self.rank, step_size=self.eta, init=lf.AtDistance(self.delta)),
-            problem=lf.SharedRepresentation(**sizes, noise_std=self.noise_std, condition_number=kappa),
+            problem=lf.SharedRepresentation(
+                n_clients=self.n_clients,
+                dim=self.dim,
+                rank=self.rank,
+                noise_std=self.noise_std,
+                condition_number=self.kappa if self.rank > 1 else 1.0,
+            ),
             data=lf.FreshSamples(self.start) if fresh else lf.FixedSamples(self.start),
             participation=self.p,
             rounds=self.rounds,
@@ -123,40 +126,47 @@ class Need:
     @property
     def predictions(self) -> dict[str, Any]:
         """Predictions: Theorem 1's m (with constant 1) and rounds, the threshold near B*, and m on fixed samples."""
-        theory, sizes = lf.theory, {"dim": self.dim, "rank": self.rank}
-        way = {"step_size": self.eta / self.largest, "start": self.delta, "smallest": math.sqrt(self.smallest)}
-        claim = theory.fedrep_least_samples(participants=self.p, condition=self.kappa, start=self.delta, **sizes)
-        sizes["n_clients"] = self.n_clients
-        fixed = {"rounds": self.rounds, "delta": self.delta, "level": self.level}
-        spectral = theory.fixed_samples_needed(self.eta, **sizes, **fixed) if self.samples == FIXED else math.nan
-        local = theory.near_truth_threshold(self.eta, participants=self.p, **sizes)
+        n, d, k, p = self.n_clients, self.dim, self.rank, self.p
+        theory, step, root = lf.theory, self.eta / self.largest, math.sqrt(self.smallest)
+        local = theory.near_truth_threshold(self.eta, dim=d, rank=k, n_clients=n, participants=p)
+        spectral = math.nan
+        if self.samples == FIXED:
+            spectral = theory.fixed_samples_needed(
+                self.eta, dim=d, rank=k, n_clients=n, rounds=self.rounds, delta=self.delta, level=self.level
+            )
         return {
             "path": self.asks,
-            "p": self.p,
-            "claim": float(claim),
-            "bound": theory.fedrep_bound_rounds(self.level, **way),
-            "local": local if self.rank + 2 < local < math.inf else math.nan,
+            "p": p,
+            "claim": float(
+                theory.fedrep_least_samples(dim=d, rank=k, participants=p, condition=self.kappa, start=self.delta)
+            ),
+            "bound": theory.fedrep_bound_rounds(self.level, step_size=step, start=self.delta, smallest=root),
+            "local": local if k + 2 < local < math.inf else math.nan,
             "spectral": spectral,
         }
 
 
-def settings(panels: dict[str, Any], base: Need, chosen: Sequence[str] | None = None) -> list[Need]:
+def settings(panels: Panels, base: Need, chosen: Sequence[str] | None = None) -> list[Need]:
     """Return the base setting and its variations along every panel.
 
     If `chosen` is given, only these panels vary, each by the value of a quick run.
     """
     found = [replace(base, panel="base")]
-    for panel, (field, values, few, _) in panels.items():
+    for panel, (field, values, few, *_) in panels.items():
         for value in values if chosen is None else [few] if panel in chosen else []:
-            changes = {"n_clients": 100} if panel == "p" else {}
-            changes |= {"rounds": math.ceil(base.rounds * value**2)} if panel == "kappa" else {}
-            changes |= {"trials": 8} if panel == "n" and value in MANY else {}
-            changes |= {"start": START} if panel == "n" and value == MANY[-1] and base.asks != "round" else {}
-            found.append(replace(base, panel=panel, **{field: value, **changes}))
+            one = replace(base, panel=panel, **{field: value})
+            if panel == "p":
+                one = replace(one, n_clients=100)
+            elif panel == "kappa":
+                one = replace(one, rounds=math.ceil(base.rounds * value**2))
+            elif panel == "n" and value in MANY:
+                one = replace(one, trials=8, start=START if value == MANY[-1] and base.asks != "round" else base.start)
+            found.append(one)
     return found
 
 
 def base_setting(quick: bool) -> Need:
     """Return the base setting, which every panel varies by one size; quick: small, with few trials."""
-    few: dict[str, Any] = {"dim": 800, "rank": 2, "level": 0.1, "start": 24, "trials": 8, "resolution": 0.3}
-    return Need(**few, rounds=14) if quick else Need()
+    if quick:
+        return Need(dim=800, rank=2, level=0.1, start=24, trials=8, resolution=0.3, rounds=14)
+    return Need()

@@ -2,38 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, line_style, same_scale
-from linfed.plotting.panels import drawn_from
+from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, same_scale
+from linfed.plotting.panels import drawn_from, intervals
 
-from .smallest import BEST, THEOREM
+from .smallest import BEST, THEOREM, Panels
 from .smallest_judged import covered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLOURS = {THEOREM: LOOKS["FedRep"][0], BEST: KINDS[1][0]}
 """Colours of FedRep's step sizes."""
 RATIOS = (0.6, 1.4)
 """Limits of the vertical axis for measured divided by predicted."""
+AXES = {
+    "n_clients": "clients n = p",
+    "dim": "dimension d",
+    "rank": "rank k",
+    "participants": "participants p of n = 100",
+    "kappa": "condition number $\\kappa$",
+    "noise_std": "noise $\\sigma$",
+    "eta": "step $\\eta$",
+    "rounds": "rounds T",
+    "start": "samples m",
+}
+"""Texts of the horizontal axes by field."""
 
 
 def panels_page(
-    table: lf.Table, panels: Any, ylabel: str, claim: str, claimed: Callable[[Any], float], near: str
-) -> Any:
-    """Return a figure with a panel for each size that varies."""
+    table: lf.Table, panels: Panels, ylabel: str, claim: str, claimed: Callable[[dict[str, Any]], float], near: str = ""
+) -> Figure:
+    """Return a figure with a panel for each size that varies, above its measured values divided by the predictions.
+
+    Parameters
+    ----------
+    table : Table
+        Searches at one or both step sizes.
+    panels : mapping
+        The eight sizes that vary.
+    ylabel : str
+        Text of the vertical axes.
+    claim : str
+        Label of the theorem's line.
+    claimed : function
+        Value of the theorem's line for a row.
+    near : str, optional
+        Column with the threshold near B*, which is drawn in the panel of the rounds.
+    """
     import matplotlib.pyplot as plt
 
-    shape: dict[str, Any] = {"layout": "constrained", "height_ratios": (3, 1, 3, 1), "sharey": "row"}
-    figure, axes = plt.subplots(4, 4, figsize=(PAGE_WIDTH, 6.4), **shape)
-    for ax, below, (panel, (field, *_, text)) in zip(axes[::2].flat, axes[1::2].flat, panels.items(), strict=True):
+    figure, axes = plt.subplots(
+        4, 4, figsize=(PAGE_WIDTH, 6.4), layout="constrained", height_ratios=(3, 1, 3, 1), sharey="row"
+    )
+    for ax, below, (panel, (field, *_)) in zip(axes[::2].flat, axes[1::2].flat, panels.items(), strict=True):
         below.sharex(ax)
-        rows = sorted(table.select(panel=panels_on_axis(panel)).rows, key=lambda row: row[field])
+        rows = rows_of(table, panel, field)
         if not table.select(panel=panel):
             alone = "base setting alone" if rows else "not run"
             ax.text(0.5, 0.9, alone, ha="center", transform=ax.transAxes, fontsize=7)
@@ -44,13 +74,11 @@ def panels_page(
                     ax, at_step, field, f"measured, {step}", f"lf.predict, {step}", "predicted_crossing", colour
                 )
                 draw_ratio(below, at_step, field, colour)
-        claimed_rows = [row for row in rows if covered(row)]
-        ax.plot(
-            [row[field] for row in claimed_rows], [claimed(row) for row in claimed_rows], "--", color="0.5", label=claim
-        )
+        stated = [row for row in rows if covered(row)]
+        ax.plot([row[field] for row in stated], [claimed(row) for row in stated], "--", color="0.5", label=claim)
         if near and panel == "T":
-            ax.axhline(claimed_rows[0][near], color="0.35", linestyle="-.", label="the threshold near B*")
-        for one, xlabel in ((ax, ""), (below, text)):
+            ax.axhline(stated[0][near], color="0.35", linestyle="-.", label="the threshold near B*")
+        for one, xlabel in ((ax, ""), (below, AXES[field])):
             label_axes(one, [row[field] for row in rows], xlabel)
         ax.tick_params(labelbottom=False)
         below.set(yscale="linear", ylim=RATIOS)
@@ -59,6 +87,22 @@ def panels_page(
         axes[first, 0].set_ylabel(ylabel)
         axes[first + 1, 0].set_ylabel("measured /\npredicted")
     figure.legend(*legend_entries(axes), loc="outside upper center", ncols=2)
+    return drawn_from(figure, table)
+
+
+def panels_row(
+    table: lf.Table, panels: Iterable[str], draw: Callable[[Axes, str], None], ylabel: str, *, height: float, ncols: int
+) -> Figure:
+    """Return a figure with one row of panels of the same vertical scale; `draw` draws and labels a panel by its key."""
+    import matplotlib.pyplot as plt
+
+    keys = list(panels)
+    figure, axes = plt.subplots(1, len(keys), figsize=(PAGE_WIDTH, height), layout="constrained", sharey=True)
+    for ax, panel in zip(axes, keys, strict=True):
+        draw(ax, panel)
+    same_scale(list(axes))
+    axes[0].set_ylabel(ylabel)
+    figure.legend(*legend_entries(axes), loc="outside upper center", ncols=ncols)
     return drawn_from(figure, table)
 
 
@@ -84,42 +128,42 @@ def label_axes(ax: Axes, sizes: Sequence[float], text: str) -> None:
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-def panels_on_axis(panel: str) -> list[str]:
-    """Return the panels whose rows share an axis: the panel and the base setting, except for p, which has n = 100."""
-    return [panel] if panel == "p" else ["base", panel]
+def rows_of(table: lf.Table, panel: str, field: str) -> list[dict[str, Any]]:
+    """Return the rows of a panel in the order of its field, with the base setting except for p, which has n = 100."""
+    return sorted(table.select(panel=[panel] if panel == "p" else ["base", panel]).rows, key=lambda row: row[field])
 
 
-def draw_measured(ax: Axes, rows: Sequence[Any], field: str, text: str, law: str, column: str, colour: str) -> None:
+def draw_measured(
+    ax: Axes, rows: Sequence[dict[str, Any]], field: str, text: str, law: str, column: str, colour: str
+) -> None:
     """Draw crossings with their intervals, censored ones as arrows at their bounds, and the predictions."""
-    reached = [row for row in rows if not row["censored"]]
-    ends = np.array([[row["crossing"] - row["low"], row["high"] - row["crossing"]] for row in reached]).reshape(-1, 2).T
-    shape = {**line_style("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
-    x, y = ([row[name] for row in reached] for name in (field, "crossing"))
-    ax.errorbar(x, y, yerr=np.maximum(ends, 0), label=text, **shape)
+    draw_ends(ax, [row for row in rows if not row["censored"]], field, text, colour)
     for row in rows:
         if row["censored"]:
             marker, at = ("^", row["low"]) if row["censored"] == "above" else ("v", row["high"])
             ax.plot(row[field], at, marker, color=colour, fillstyle="none", label="not reached up to here")
-    ax.plot([row[field] for row in rows], [row[column] for row in rows], ":", color=colour, label=law)
+    x = [row[field] for row in rows]
+    ax.plot(x, [row[column] for row in rows], ":", color=colour, label=law)
     if column == "predicted_crossing":
         low, high = (np.array([row[name] for row in rows]) for name in ("predicted_low", "predicted_high"))
-        seen = ax.dataLim.frozen()
-        shape = {"color": colour, "alpha": 0.15, "linewidth": 0}
         within = [not row["predicted_censored"] for row in rows]  # elsewhere one end lies beyond the searched range
-        ax.fill_between([row[field] for row in rows], low, np.minimum(high, 1e9), where=within, **shape)
+        seen = ax.dataLim.frozen()
+        ax.fill_between(x, low, np.minimum(high, 1e9), where=within, color=colour, alpha=0.15, linewidth=0)
         ax.dataLim.set(seen)  # a band that is open above ends at the top of the panel
         ax.autoscale_view()
 
 
-def draw_ratio(ax: Axes, rows: Sequence[Any], field: str, colour: str) -> None:
+def draw_ratio(ax: Axes, rows: Sequence[dict[str, Any]], field: str, colour: str) -> None:
     """Draw crossings divided by their predictions, with intervals, for rows whose every size has a prediction."""
-    reached = [
-        row for row in rows if not (row["censored"] or row["missing_prediction"]) and row["predicted_crossing"] > 0
-    ]
-    ratios = np.array(
-        [[row[name] / row["predicted_crossing"] for name in ("crossing", "low", "high")] for row in reached]
-    )
-    middle, low, high = ratios.reshape(-1, 3).T
-    shape = {**line_style("FedRep"), "color": colour, "linestyle": "none", "elinewidth": 0.7, "capsize": 1.5}
-    ax.errorbar([row[field] for row in reached], middle, yerr=np.maximum([middle - low, high - middle], 0), **shape)
+    reached = [row for row in rows if not (row["censored"] or row["missing_prediction"])]
+    known = [row for row in reached if row["predicted_crossing"] > 0]
+    draw_ends(ax, known, field, "_ratio", colour, law="predicted_crossing")
     ax.axhline(1.0, color="black", linewidth=0.7, linestyle=":")
+
+
+def draw_ends(
+    ax: Axes, rows: Sequence[dict[str, Any]], field: str, text: str, colour: str, law: str | None = None
+) -> None:
+    """Draw crossings, divided by a prediction if one is given, with their intervals."""
+    ends = [[row[name] / (row[law] if law else 1.0) for name in ("crossing", "low", "high")] for row in rows]
+    intervals(ax, [row[field] for row in rows], ends, "FedRep", label=text, color=colour)

@@ -1,4 +1,4 @@
-"""Statistics of searches for the smallest m, or the fewest rounds, divided by predictions and by each other."""
+"""Claims on searches for the smallest m, or the fewest rounds: their size divided by predictions and by each other."""
 
 from __future__ import annotations
 
@@ -8,27 +8,111 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
+from linfed.claims.rows import Where
 from linfed.statistics.crossings import replicates_interval
 from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
-from linfed.statistics.intervals import Measured, largest_of
+from linfed.statistics.intervals import Measured, as_factor, largest_of
 
 from .smallest import THEOREM
 
-MARGIN = f"the margin is {OWN_THRESHOLD}"
+MARGIN = f"the margin is {c.OWN_THRESHOLD}"
+FACTOR = c.OWN_PREDICTION.adding(f"the factor is {c.OWN_THRESHOLD}")
 MANY_CLIENTS = 10
 """Clients per dimension from which log n dominates log(n) + d/n."""
 
 
-def over(row: dict[str, Any], law: float, *, confidence: float = 0.95) -> Measured:
+# --- statistics ----------------------------------------------------------------------------------------------
+
+
+def over(row: lf.Table, law: float, *, confidence: float = 0.95) -> Measured:
     """Return a crossing divided by a predicted one, with its interval over trials."""
-    low, high = replicates_interval(row["replicates"].values, confidence)
+    low, high = replicates_interval(replicates(row), confidence)
     return row["crossing"] / law, low / law, high / law
 
 
-def ratio_of(first: dict[str, Any], second: dict[str, Any], *, confidence: float = 0.95) -> Measured:
+def ratio_of(first: lf.Table, second: lf.Table, *, confidence: float = 0.95) -> Measured:
     """Return the ratio of two smallest m with its interval over trials, which both share."""
-    ratios = first["replicates"].values / second["replicates"].values
+    ratios = replicates(first) / replicates(second)
     return (first["crossing"] / second["crossing"], *replicates_interval(ratios, confidence))
+
+
+def worst_ratio(
+    ratio: Callable[..., Measured], samples: Callable[[lf.Table], list[tuple[lf.Table, ...]]], words: str, high: float
+) -> c.Statistic:
+    """Return the largest ratio over settings; the first part of a sample is the setting's row."""
+
+    def measure(part: lf.Table) -> c.Measurement | None:
+        found = samples(part)
+        if not found:
+            return None
+        estimates = [ratio(*sample)[0] for sample in found]
+        row = found[int(np.argmax(estimates))][0]
+        sizes = f"n = {row['n_clients']:,}, d = {row['dim']}, k = {row['rank']}"
+        return c.Measurement(largest_of(ratio, found), f"{sizes}; smallest ratio {min(estimates):.2g}")
+
+    return c.measured(words, measure, c.at_most(high))
+
+
+def predicted(law: str, most: float) -> c.Statistic:
+    """Return the factor between measured and predicted sizes in the worst setting.
+
+    Parameters
+    ----------
+    law : str
+        Column with the predictions.
+    most : float
+        Largest factor that a claim allows.
+    """
+
+    def factor(row: lf.Table, *, confidence: float = 0.95) -> Measured:
+        return as_factor(over(row, row[law], confidence=confidence))
+
+    def measure(part: lf.Table) -> c.Measurement:
+        factors = [factor(row)[0] for row in part]
+        row = part.rows[int(np.argmax(factors))]
+        typical = np.exp(np.median(np.log(factors)))
+        detail = f"{row['panel']} at {row['crossing']:.4g}; the median factor is {typical:.3f}"
+        return c.Measurement(largest_of(factor, [(one,) for one in part]), detail)
+
+    return c.measured("factor between measured and predicted, worst setting", measure, c.at_most(most))
+
+
+# --- rows ----------------------------------------------------------------------------------------------------
+
+
+def lawful(row: lf.Table, law: str = "predicted_crossing") -> bool:
+    """Return whether there is a prediction, at an m at which heads have the moments that it needs."""
+    return bool(row[law] > (row["rank"] + 4 if row["path"] != "round" else 0))
+
+
+def has_prediction(law: str) -> Where:
+    """Return the choice of the searches that found the size, for which a column has a prediction."""
+    return c.only(lambda row: not row["censored"] and lawful(row, law))
+
+
+def covered(row: lf.Table | dict[str, Any]) -> bool:
+    """Return whether Theorem 1 applies to a setting: its step size, no noise, and eta at most 1/4."""
+    return bool(row["step"] == THEOREM and row["noise_std"] == 0 and row["eta"] <= 0.25)
+
+
+def many_clients(table: lf.Table) -> lf.Table:
+    """Return the settings with many clients at the theorem's step size, or all settings without any such."""
+    table = table.select(panel=["base", "n"], step=THEOREM)
+    return c.only(lambda row: row["n_clients"] >= MANY_CLIENTS * row["dim"])(table) or table
+
+
+def clients_of(table: lf.Table) -> str:
+    """Return the numbers of clients in a table, as text."""
+    return f"n = {', '.join(f'{n:,}' for n in sorted(table.unique('n_clients')))}"
+
+
+# --- until fedrep_moments and spectral_transition declare their claims ------------------------------------------
+
+
+def replicates(row: Any) -> Any:
+    """Return the replicates of a row."""
+    return getattr(row["replicates"], "values", row["replicates"])
 
 
 def worst(ratio: Callable[..., Measured], samples: list[tuple[dict[str, Any], Any]], **fields: Any) -> Finding:
@@ -48,30 +132,9 @@ def factor_off(row: dict[str, Any], law: float, *, confidence: float = 0.95) -> 
     return float(factor), float(low), float(high)
 
 
-def lawful(row: dict[str, Any], law: str = "predicted_crossing") -> bool:
-    """Return whether there is a prediction, at an m at which heads have the moments that it needs."""
-    return row[law] > (row["rank"] + 4 if row["path"] != "round" else 0)
-
-
 def chosen(table: lf.Table, wanted: Callable[[dict[str, Any]], bool]) -> lf.Table:
     """Return the rows for which a condition holds."""
     return lf.Table([row for row in table.rows if wanted(row)])
-
-
-def covered(row: dict[str, Any]) -> bool:
-    """Return whether Theorem 1 applies to a setting: its step size, no noise, and eta at most 1/4."""
-    return bool(row["step"] == THEOREM and row["noise_std"] == 0 and row["eta"] <= 0.25)
-
-
-def many_clients(table: lf.Table) -> lf.Table:
-    """Return the settings with many clients at the theorem's step size, or all settings without any such."""
-    table = table.select(panel=["base", "n"], step=THEOREM)
-    return chosen(table, lambda row: row["n_clients"] >= MANY_CLIENTS * row["dim"]) or table
-
-
-def clients_of(table: lf.Table) -> str:
-    """Return the numbers of clients in a table, as text."""
-    return f"n = {', '.join(f'{n:,}' for n in sorted(table['n_clients']))}"
 
 
 def samples_of(table: lf.Table) -> str:

@@ -9,9 +9,11 @@ import references as ref
 from helpers import each, rounds_of
 
 import linfed as lf
+from experiments.shortcut import shortcut_bound, shortcut_lost
+from linfed.claims import judged
 from linfed.numerics.linalg import spectral_norm
 from linfed.problems import Truth
-from linfed.statistics.findings import Verdict
+from linfed.statistics.findings import Verdict, judge_identity
 from linfed.theory import shortcut as theory
 
 EXACT = 1e-10
@@ -428,6 +430,26 @@ SETTINGS = {
 }
 
 
+def equations(trace):
+    """Return the findings of `experiments.shortcut_bound` on a trace of (2) to (5)."""
+    series = {name: lf.LabeledArray(values, round=trace.rounds) for name, values in trace.series.items()}
+    rows = lf.Table([{"method": shortcut_bound.CLOSED, "noise_std": 0.0, **series}])
+    return [one for one in judged(shortcut_bound.CLAIMS[:3], {"terms": rows})]
+
+
+FIELDS = {"claim": "It holds", "setting": "here", "statistic": "largest violation", "source": "our prediction"}
+
+
+def split(trace):
+    """Return the finding on the identities (19) to (21)."""
+    return judge_identity(trace.identity, tolerance=theory.IDENTITY_TOLERANCE, **FIELDS)
+
+
+def bound(trace):
+    """Return the finding on the bound (22)."""
+    return theory.judge_bound(trace.distance, trace.bound, **FIELDS)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("noise_std", [0.0, 0.3])
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -440,8 +462,8 @@ def test_the_bound_holds_in_every_round_and_is_tight(setting, noise_std):
     assert (trace.distance <= trace.bound * (1 + EXACT)).all()
     assert (trace.bound < 3 * trace.distance).mean() > 0.5
     assert (trace.noise > 1e-6).any() == (noise_std > 0)
-    assert theory.judge_split(trace, "here").verdict is Verdict.HOLDS
-    assert theory.judge_bound(trace, "here").verdict is Verdict.HOLDS
+    assert split(trace).verdict is Verdict.HOLDS
+    assert bound(trace).verdict is Verdict.HOLDS
     whole = lf.simulate(
         algorithm, problem, data=lf.FixedSamples(25), rounds=30, trials=3, seed=3, engine="explicit", participation=0.5
     )
@@ -481,31 +503,27 @@ def test_R_can_shrink_what_it_normalises():
 def test_judges_see_failures():
     trace = traced(algorithm_of(2), made(6, 8, 2), lf.FixedSamples(20), rounds=3)
     broken = dataclasses.replace(trace, distance=trace.bound * 1.01)
-    assert theory.judge_bound(broken, "here").verdict is Verdict.VIOLATED
+    assert bound(broken).verdict is Verdict.VIOLATED
     distance, identity = trace.distance.copy(), trace.identity.copy()
     distance[1, 2], identity[1, 2] = 1.01 * trace.bound[1, 2], 1e-9  # one round of one trial
-    assert theory.judge_bound(dataclasses.replace(trace, distance=distance), "x").verdict is Verdict.VIOLATED
-    assert theory.judge_split(dataclasses.replace(trace, identity=identity), "x").verdict is Verdict.VIOLATED
+    assert bound(dataclasses.replace(trace, distance=distance)).verdict is Verdict.VIOLATED
+    assert split(dataclasses.replace(trace, identity=identity)).verdict is Verdict.VIOLATED
     loose = dataclasses.replace(trace, contraction=trace.contraction + 9.0)
-    assert theory.judge_bound(loose, "here").verdict is Verdict.VACUOUS
-    assert (
-        theory.judge_split(dataclasses.replace(trace, identity=trace.identity + 1e-9), "x").verdict is Verdict.VIOLATED
-    )
+    assert bound(loose).verdict is Verdict.VACUOUS
+    assert split(dataclasses.replace(trace, identity=trace.identity + 1e-9)).verdict is Verdict.VIOLATED
     nothing = dataclasses.replace(trace, identity=np.full_like(trace.identity, np.nan))
-    assert theory.judge_split(nothing, "here").verdict is Verdict.VACUOUS
+    assert split(nothing).verdict is Verdict.VACUOUS
 
 
 def test_the_equations_are_judged_by_each_trials_worst_round():
     trace = traced(algorithm_of(2), made(6, 8, 2), lf.FixedSamples(20), rounds=4, equations=True)
-    found = {claim.claim.split(" is ")[0]: claim for claim in theory.judge_equations(trace, "here")}
+    found = {claim.claim.split(" is ")[0]: claim for claim in equations(trace)}
     assert [claim.verdict for claim in found.values()] == [Verdict.HOLDS, Verdict.VIOLATED, Verdict.HOLDS]
     assert found["Equation (18)"].detail == "the worst of 3 trials, 3 values"
     shortcuts = trace.shortcuts.copy()
     shortcuts[1, 2], shortcuts[1, 3] = 1e-3, np.nan  # before it diverges
-    broken = theory.judge_equations(dataclasses.replace(trace, shortcuts=shortcuts), "here")
+    broken = equations(dataclasses.replace(trace, shortcuts=shortcuts))
     assert [claim.verdict for claim in broken] == [Verdict.HOLDS, Verdict.VIOLATED, Verdict.VIOLATED]
-    with pytest.raises(ValueError, match="equations = True"):
-        theory.judge_equations(traced(algorithm_of(2), made(6, 8, 2), lf.FixedSamples(20), rounds=1), "here")
     for solver in (lf.ClosedForm(order="gauss-seidel"), lf.GradientSteps()):
         other = dataclasses.replace(algorithm_of(2), solver=solver)
         with pytest.raises(ValueError, match=r"equations = True requires solver = ClosedForm\(\)"):
@@ -527,8 +545,8 @@ def test_a_diverged_trial_leaves_nan_and_the_others_alone():
         assert np.isnan(other[1, 2:]).all()
         np.testing.assert_array_equal(one[0], other[0])
         np.testing.assert_array_equal(one[1, :2], other[1, :2])
-    assert theory.judge_bound(cut, "here").verdict is theory.judge_bound(whole, "here").verdict
-    assert theory.judge_split(cut, "here").verdict is Verdict.HOLDS
+    assert bound(cut).verdict is bound(whole).verdict
+    assert split(cut).verdict is Verdict.HOLDS
 
 
 def test_a_trace_refuses_a_refit_and_nothing():
@@ -648,11 +666,20 @@ def test_the_predicted_loss_is_where_mean_and_wander_pass_the_level():
             theory.shortcut_loss_rounds(0.3, **{**SIZES, **changes})
 
 
+def over_predicted(lost, predicted):
+    """Return the finding of `experiments.shortcut_lost` on the predicted rounds."""
+    row = {"method": shortcut_lost.CLOSED, "kind": shortcut_lost.FIXED, "step_size": 0.3, "start": 0.3, "n_clients": 50}
+    (found,) = judged(
+        shortcut_lost.CLAIMS[-1:], {"rounds": lf.Table([row | {"lost": lost, "predicted": predicted[0]}])}
+    )
+    return found
+
+
 @pytest.mark.parametrize(("factor", "verdict"), [(1.5, Verdict.SUPPORTED), (3.0, Verdict.NOT_SUPPORTED)])
 def test_the_predicted_loss_is_judged_to_a_factor_of_two(factor, verdict):
     predicted = np.full(16, 40.0)
-    assert theory.judge_loss_rounds(factor * (predicted + 1) - 1, predicted, "here").verdict is verdict
-    assert theory.judge_loss_rounds(predicted * np.inf, predicted, "x").detail == "16 of 16 censored"
+    assert over_predicted(factor * (predicted + 1) - 1, predicted).verdict is verdict
+    assert over_predicted(predicted * np.inf, predicted).detail == "16 of 16 censored"
 
 
 @pytest.mark.parametrize("step_size", [0.3, 1.4])
@@ -684,7 +711,7 @@ def test_the_predicted_loss_of_generic_sizes(level, step_size):
 )
 def test_the_constant_of_the_predicted_loss_is_between_1_and_2(factor, verdict):
     predicted = np.full(16, 5.0)
-    assert theory.judge_loss_rounds(factor * (predicted + 1) - 1, predicted, "here").verdict is verdict
+    assert over_predicted(factor * (predicted + 1) - 1, predicted).verdict is verdict
 
 
 def test_a_size_counts_if_fifteen_percent_of_its_runs_ended_before():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import linfed as lf
 
 LEARNED = 0.5
 """B counts as learned if its distance is below one half; a random B has a distance of 0.98 or more."""
+
+KINDS = ("any", "orthogonal", "uncorrelated")
+"""Shortcuts independent of B*; orthogonal to it; and also exactly uncorrelated with the heads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,15 +22,23 @@ class Sized:
     rank: int = 2
     noise_std: float = 0.1
 
-    @property
-    def whole(self) -> dict[str, int]:
-        """The sizes by name, as arguments of problems."""
-        return {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
+    def with_shortcuts(self, norm: float, *, kind: str = "any") -> lf.SharedWithShortcuts:
+        """Return a problem whose shortcuts have a root mean square length and one of the `KINDS` of directions."""
+        return lf.SharedWithShortcuts(
+            n_clients=self.n_clients,
+            dim=self.dim,
+            rank=self.rank,
+            shortcut_norm=norm,
+            orthogonal=kind != "any",
+            uncorrelated=kind == "uncorrelated",
+            noise_std=self.noise_std,
+        )
 
-    def algorithm_1(self, step_size: float, **options: Any) -> lf.FedRepShortcut:
-        """Return the draft's Algorithm 1 from a random subspace."""
-        return lf.FedRepShortcut(rank=self.rank, step_size=step_size, init="random", **options)
+    def algorithm_1(self, step_size: float, solver: lf.GradientSteps | lf.ClosedForm) -> lf.FedRepShortcut:
+        """Return the draft's Algorithm 1 from a random subspace, or its closed form."""
+        return lf.FedRepShortcut(rank=self.rank, step_size=step_size, solver=solver, init="random")
 
     def joint(self, step_size: float, ridge: float) -> lf.FedRepShortcut:
         """Return the closed form that minimises jointly over head and shortcut, with a ridge on the shortcut."""
-        return self.algorithm_1(step_size, solver=lf.ClosedForm(order="joint"), ridge=ridge)
+        solver = lf.ClosedForm(order="joint")
+        return lf.FedRepShortcut(rank=self.rank, step_size=step_size, solver=solver, ridge=ridge, init="random")

@@ -9,42 +9,47 @@ well.
 
 The bound's terms, each with its factor ||R^{-1}||, show what a proof has to control (`linfed.theory.shortcut`).
 
-Figures
--------
-"" : Terms of the bound (22) against rounds, for each solver, with noise, and the subspace distance (black). Median over
-    trials.
-
 References: the shortcut draft, (7) to (22); docs/shortcut.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
+from linfed._types import Array
 from linfed.figures.style import KINDS
 from linfed.plotting.panels import Figures
-from linfed.statistics.findings import Finding
 from linfed.theory import shortcut
+from linfed.theory.shortcut import IDENTITY_TOLERANCE
 
 SUMMARY = "shortcut draft: its equations as identities over a run, and the terms of its bound (22)"
 HEADLINES = (
     {"claim": "Equation (9) as printed is an identity over (2)-(5)"},
     {"claim": "dist stays below the sum of its terms (22)"},
 )
+CAPTIONS = {
+    "": (
+        "Terms of the bound (22) against rounds, for each solver, with noise, and the subspace distance (black). "
+        "Median over trials."
+    ),
+}
 PICTURES = {"": 1400}
 
 CLOSED = "(2)-(5)"
-METHODS: dict[str, dict[str, Any]] = {
-    CLOSED: {"solver": lf.ClosedForm()},
-    "(2)-(5), gauss-seidel": {"solver": lf.ClosedForm(order="gauss-seidel")},
-    "joint ridge 1": {"solver": lf.ClosedForm(order="joint"), "ridge": 1.0},
-    "gradient, eta_s = 0.003": {"solver": lf.GradientSteps(shortcut_step_size=0.003)},
+METHODS: dict[str, tuple[lf.ClosedForm | lf.GradientSteps, float]] = {
+    CLOSED: (lf.ClosedForm(), 0.0),
+    "(2)-(5), gauss-seidel": (lf.ClosedForm(order="gauss-seidel"), 0.0),
+    "joint ridge 1": (lf.ClosedForm(order="joint"), 1.0),
+    "gradient, eta_s = 0.003": (lf.GradientSteps(shortcut_step_size=0.003), 0.0),
 }
-SERIES = [field.name for field in fields(shortcut.ShortcutTrace) if field.name != "rounds"]
+"""Solver and ridge of each method."""
 TERMS = dict(zip(("contraction", "concentration", "shortcut", "noise"), KINDS, strict=False))
 """Colour and marker of each term of (22)."""
 UNUSED = ("inverse", "identity", "heads", "printed", "shortcuts")
@@ -72,12 +77,15 @@ class Equations:
 
     def run(self) -> dict[str, Any]:
         """Run the method, and return both sides of every equation in every round."""
-        size = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
-        problem = lf.SharedWithShortcuts(**size, shortcut_norm=0.7, noise_std=self.noise_std)
-        algorithm = lf.FedRepShortcut(rank=self.rank, step_size=0.3, init=lf.AtDistance(0.5), **METHODS[self.method])
-        truth = problem.truth(self.seed, range(self.trials))
-        run = {"data": lf.FixedSamples(self.n_samples), "rounds": self.rounds, "trials": self.trials, "seed": self.seed}
-        steps = lf.iterate(algorithm, problem, **run)
+        problem = lf.SharedWithShortcuts(
+            n_clients=self.n_clients, dim=self.dim, rank=self.rank, shortcut_norm=0.7, noise_std=self.noise_std
+        )
+        solver, ridge = METHODS[self.method]
+        algorithm = lf.FedRepShortcut(
+            rank=self.rank, step_size=0.3, init=lf.AtDistance(0.5), solver=solver, ridge=ridge
+        )
+        data, truth = lf.FixedSamples(self.n_samples), problem.truth(self.seed, range(self.trials))
+        steps = lf.iterate(algorithm, problem, data=data, rounds=self.rounds, trials=self.trials, seed=self.seed)
         trace = shortcut.shortcut_trace(steps, algorithm, truth, equations=self.method == CLOSED)
         return {name: lf.LabeledArray(values, round=trace.rounds) for name, values in trace.series.items()}
 
@@ -104,13 +112,44 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"": sheet.figure}
 
 
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the draft's equations."""
-    out = []
-    for row in tables["terms"]:
-        series = {name: row[name] for name in SERIES if name in row.columns}
-        trace, noise = shortcut.ShortcutTrace(rounds=row["round"], **series), f"noise {row['noise_std']:g}"
-        out += shortcut.judge_equations(trace, noise) if row["method"] == CLOSED else []
-        where = f"{row['method']}, {noise}"
-        out += [shortcut.judge_split(trace, where), shortcut.judge_bound(trace, where)]
-    return out
+def worst_round(column: str) -> Callable[[lf.Table], Array]:
+    """Return a function that returns the largest value of each trial, without rounds after it diverged."""
+    return lambda row: np.fmax.reduce(row[column], axis=1)
+
+
+def below_the_terms(row: lf.Table, **fields: Any) -> c.Finding:
+    """Judge the inequality (22) in every round."""
+    return shortcut.judge_bound(row["distance"], sum(row[term] for term in TERMS), **fields)
+
+
+def equation(number: str, column: str, note: str = "") -> c.Claim:
+    """Return the claim that an equation about (2) to (5) is an identity."""
+    words = "largest relative difference of the two sides in any round"
+    return c.Claim(
+        f"Equation {number} is an identity over (2)-(5)",
+        c.reading(f"shortcut draft, equations {number}"),
+        c.identity(worst_round(column), words, IDENTITY_TOLERANCE),
+        where=c.of(method=CLOSED),
+        over=c.each_row,
+        setting="noise {noise_std:g}",
+        note=lambda _: note,
+    )
+
+
+OfEach = partial(c.Claim, over=c.each_row, setting="{method}, noise {noise_std:g}")
+CLAIMS = (
+    equation("(9), (16), (17)", "heads"),
+    equation("(9) as printed", "printed", note="the sign of h_i"),
+    equation("(18)", "shortcuts"),
+    OfEach(
+        "The split (19) to (21) of B is an identity",
+        c.reading("shortcut draft, equations (19) to (21)"),
+        c.identity(lambda row: row["identity"], "largest relative difference of the two sides", IDENTITY_TOLERANCE),
+    ),
+    OfEach(
+        "dist stays below the sum of its terms (22)",
+        c.reading("shortcut draft, equation (22)"),
+        c.Statistic("dist divided by the sum of the terms, minus 1, worst round", below_the_terms),
+        c.at_most(IDENTITY_TOLERANCE),
+    ),
+)

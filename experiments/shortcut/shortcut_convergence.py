@@ -18,17 +18,6 @@ error after the last round (before the refit). The joint method's step size is t
 because the ridge slows B by that factor. (2)-(5) alternates between two states (docs/shortcut.md): only even rounds are
 recorded.
 
-Figures
--------
-"" : Subspace distance, parameter error and the shortcuts' error against rounds, on fixed data with noise, for each m.
-    Lines: median over trials; shaded: 10-90 %. Circles: refitted without the ridge.
-"noiseless" : Subspace distance, parameter error and the shortcuts' error against rounds, on fixed data without noise,
-    for each m. Lines: median over trials; shaded: 10-90 %. Circles: refitted without the ridge.
-"fresh" : Subspace distance, parameter error and the shortcuts' error against rounds, on new samples in every round.
-    Lines: median over trials; shaded: 10-90 %. Circles: refitted without the ridge.
-"tuning" : Tuning criterion against step size: the 90 % quantile of the final parameter error over separate tuning
-    trials, at the best values of the other parameters. Circled: the selected step size.
-
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
 
@@ -36,29 +25,43 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
+from linfed._types import Array
 from linfed.figures.curves import draw_curve
 from linfed.figures.style import draw_level, label, line_style, numbered_ticks
-from linfed.plotting.panels import Figures, tuning_figure
-from linfed.statistics.findings import (
-    OWN_PREDICTION,
-    OWN_THRESHOLD,
-    Finding,
-    join_notes,
-    judge,
-    judge_share,
-    judge_smaller,
-)
-from linfed.statistics.intervals import bootstrap_interval, nan_as_worst, quantiles
+from linfed.numerics.quantiles import quantiles
+from linfed.plotting.panels import Figures, PanelGrid, tuning_figure
+from linfed.statistics import bootstrap_interval, judge_smaller
+from linfed.statistics.intervals import Measured, nan_as_worst
 
 from ._shortcut import LEARNED, Sized
 
 SUMMARY = "Shortcut draft: Algorithm 1, (2)-(5) and a joint ridge against FedRep and Local only, m below and above d"
 HEADLINES = ({"claim": "(2)-(5) learns B"},)
+CAPTIONS = {
+    "": (
+        "Subspace distance, parameter error and the shortcuts' error against rounds, on fixed data with noise, for "
+        "each m. Lines: median over trials; shaded: 10-90 %. Circles: refitted without the ridge."
+    ),
+    "noiseless": (
+        "Subspace distance, parameter error and the shortcuts' error against rounds, on fixed data without noise, for"
+        " each m. Lines: median over trials; shaded: 10-90 %. Circles: refitted without the ridge."
+    ),
+    "fresh": (
+        "Subspace distance, parameter error and the shortcuts' error against rounds, on new samples in every round. "
+        "Lines: median over trials; shaded: 10-90 %. Circles: refitted without the ridge."
+    ),
+    "tuning": (
+        "Tuning criterion against step size: the 90 % quantile of the final parameter error over separate tuning "
+        "trials, at the best values of the other parameters. Circled: the selected step size."
+    ),
+}
 PICTURES = {"": 1500}
 
 DRAFTED, SMALL = "Algorithm 1", "Algorithm 1, small"
@@ -96,7 +99,9 @@ class Curve(Sized):
         axes |= {"ridge": self.ridges} if self.method == JOINT else {}
         return [dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())]
 
-    def at(self, step_size: float = 1.0, ridge: float = 0.0, **shortcut: float) -> lf.Algorithm:
+    def at(
+        self, step_size: float = 1.0, ridge: float = 0.0, shortcut_step_size: float | None = None
+    ) -> lf.FedRepShortcut | lf.FedRep | lf.LocalOnly:
         """Return the method at a setting; the joint form's step size is the grid's times (1 + ridge) / ridge."""
         if self.method == "LocalOnly":
             return lf.LocalOnly()
@@ -105,31 +110,44 @@ class Curve(Sized):
         if self.method == JOINT:
             return self.joint(step_size / (ridge / (1.0 + ridge)), ridge)
         if self.method in (DRAFTED, SMALL):
-            return self.algorithm_1(step_size, solver=lf.GradientSteps(**shortcut))
-        order: Any = "jacobi" if self.method == JACOBI else "gauss-seidel"
-        return self.algorithm_1(step_size, solver=lf.ClosedForm(order=order))
+            return self.algorithm_1(step_size, lf.GradientSteps(shortcut_step_size=shortcut_step_size))
+        return self.algorithm_1(step_size, lf.ClosedForm(order="jacobi" if self.method == JACOBI else "gauss-seidel"))
 
     def run(self) -> dict[str, Any]:
         """Tune on separate trials, then run the trials; the errors after the refit are separate columns."""
-        problem = lf.SharedWithShortcuts(**self.whole, shortcut_norm=0.5, noise_std=self.noise_std)
+        problem, seed = self.with_shortcuts(0.5), (self.seed, self.n_samples)
         data = (lf.FixedSamples if self.data == FIXED else lf.FreshSamples)(self.n_samples)
-        world: dict[str, Any] = {"data": data, "seed": (self.seed, self.n_samples)}
         algorithm: Any
         row: dict[str, Any]
         if not self.settings:
             algorithm, row = self.at(), {}
         else:
-            score: dict[str, Any] = {"metric": ERROR, "score": "final", "quantile": 0.9}
-            effort = {"rounds": self.rounds, "record_every": self.rounds, "trials": self.tuning_trials}
-            tuning = lf.tune([self.at(**setting) for setting in self.settings], problem, **score, **effort, **world)
+            tuning = lf.tune(
+                [self.at(**setting) for setting in self.settings],
+                problem,
+                metric=ERROR,
+                score="final",
+                quantile=0.9,
+                data=data,
+                rounds=self.rounds,
+                record_every=self.rounds,
+                trials=self.tuning_trials,
+                seed=seed,
+            )
             algorithm, row = tuning.algorithm, tuning.columns(self.settings)
         if self.method == JOINT:
             algorithm = replace(algorithm, refit=True)
         alone = self.method == "LocalOnly"
-        metrics = [*([] if alone else [DIST]), ERROR, lf.shortcut_error]
-        rounds = 1 if alone and self.data == FIXED else self.rounds
-        effort = {"rounds": rounds, "record_every": 6, "trials": self.trials}
-        result = lf.simulate(algorithm, problem, metrics=metrics, **effort, **world)
+        result = lf.simulate(
+            algorithm,
+            problem,
+            metrics=[*([] if alone else [DIST]), ERROR, lf.shortcut_error],
+            data=data,
+            rounds=1 if alone and self.data == FIXED else self.rounds,
+            record_every=6,
+            trials=self.trials,
+            seed=seed,
+        )
         kept = result.rounds <= self.rounds
         row |= {name: lf.LabeledArray(v[:, kept], round=result.rounds[kept]) for name, v in result.metrics.items()}
         if not kept.all():
@@ -139,48 +157,70 @@ class Curve(Sized):
 
 def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return every method on fixed data and, for one m with noise, on new samples."""
-    grid: dict[str, Any] = {"n_samples": (10, 40, 100), "noise_std": (0.0, 0.1), "method": METHODS}
     if quick:
-        tried = {"step_sizes": (0.03, 0.3), "shortcut_step_sizes": (0.003, 0.03), "ridges": (0.01, 0.1)}
-        base = Curve(trials=10, tuning_trials=2, rounds=60, **tried)
-        return {"curves": lf.grid(base, **grid | {"n_samples": (10,)})}
-    return {"curves": lf.grid(Curve(), **grid) + lf.grid(Curve(data=FRESH), method=grid["method"])}
+        base = Curve(
+            trials=10,
+            tuning_trials=2,
+            rounds=60,
+            step_sizes=(0.03, 0.3),
+            shortcut_step_sizes=(0.003, 0.03),
+            ridges=(0.01, 0.1),
+        )
+        return {"curves": lf.grid(base, n_samples=(10,), noise_std=(0.0, 0.1), method=METHODS)}
+    fixed = lf.grid(Curve(), n_samples=(10, 40, 100), noise_std=(0.0, 0.1), method=METHODS)
+    return {"curves": fixed + lf.grid(Curve(data=FRESH), method=METHODS)}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw distances and errors against rounds with noise, without, and on new samples, and the tuning."""
     table, below = tables["curves"], f"; errors below {FLOOR:g} are drawn there"
     fixed, found = table.select(data=FIXED), {}
-    side_by_side = {"column": "n_samples", "row": "quantity", "title": "m = {}", "sharex": True, "sharey": "row"}
     for noise, key, more in ((0.1, "", ""), (0.0, "noiseless", below)):
-        kind = f"fixed data, noise std {noise:g}"
-        found[key] = _curves(fixed.select(noise_std=noise), kind, more, height=5.6, **side_by_side)
+        rows = by_quantity(fixed.select(noise_std=noise))
+        with lf.panels(
+            rows, column="n_samples", row="quantity", title="m = {}", height=5.6, sharex=True, sharey="row"
+        ) as sheet:
+            draw(sheet, f"fixed data, noise std {noise:g}", *QUANTITIES.values(), more=more)
+        found[key] = sheet.figure
     if fresh := table.select(data=FRESH):
         kind = f"m = {fresh.rows[0]['n_samples']}, new samples each round, noise std {fresh.rows[0]['noise_std']:g}"
-        found["fresh"] = _curves(fresh, kind, height=2.6, column="quantity", title=QUANTITIES.get)
-    tuned = fixed.select(noise_std=0.1, method=[name for name in METHODS if name not in (SEIDEL, "LocalOnly")])
+        with lf.panels(by_quantity(fresh), column="quantity", title=lambda name: QUANTITIES[name], height=2.6) as sheet:
+            draw(sheet, kind)
+        found["fresh"] = sheet.figure
     caption = "at the best of the other parameters; 90 % of the tuning trials lie below; circled: chosen\n"
-    caption += "(joint ridge: the step is $\\eta$ times (1 + ridge) / ridge)"
-    shape = {"xlabel": "step size $\\eta$", "legend_title": caption, "ncols": 4, "log": True, "height": 2.4}
-    looks = {"column": "n_samples", "title": "m = {}", "labels": NAMES}
-    return found | {"tuning": tuning_figure(tuned, "final parameter error", **shape, **looks)}
+    found["tuning"] = tuning_figure(
+        fixed.select(noise_std=0.1, method=[name for name in METHODS if name not in (SEIDEL, "LocalOnly")]),
+        "final parameter error",
+        column="n_samples",
+        title="m = {}",
+        xlabel="step size $\\eta$",
+        legend_title=caption + "(joint ridge: the step is $\\eta$ times (1 + ridge) / ridge)",
+        labels=NAMES,
+        ncols=4,
+        log=True,
+        height=2.4,
+    )
+    return found
 
 
-def _curves(table: lf.Table, kind: str, more: str = "", **panels: Any) -> Any:
-    """Draw the three quantities against rounds."""
-    three = sum((table.assign(quantity=lambda _, name=name: name) for name in QUANTITIES), lf.Table())
-    with lf.panels(three, **panels) as sheet:
-        for ax, part in sheet:
-            _draw(ax, part, part.rows[0]["quantity"])
-        for ax, part in sheet:  # after all panels are drawn, the shared scales are fixed
-            if (name := part.rows[0]["quantity"]) != ERROR or "row" not in panels:
-                numbered_ticks(ax)
-            if name == DIST:
-                ax.set_ylim(0.04, 1.3)
-                draw_level(ax, LEARNED)
-        sheet.label("round", *(QUANTITIES.values() if "row" in panels else ()))
-        sheet.legend(f"{kind}; median and 10-90 % of {table.rows[0]['trials']} trials{more}", ncols=4)
-    return sheet.figure
+def by_quantity(table: lf.Table) -> lf.Table:
+    """Return the rows once for each quantity, which a column names."""
+    return lf.Table([row | {"quantity": name} for name in QUANTITIES for row in table.rows])
+
+
+def draw(sheet: PanelGrid, kind: str, *ylabels: str, more: str = "") -> None:
+    """Draw the quantity of each panel against rounds; `ylabels` name the rows of panels."""
+    for ax, part in sheet:
+        _draw(ax, part, part.rows[0]["quantity"])
+    for ax, part in sheet:  # after all panels are drawn, the shared scales are fixed
+        if (name := part.rows[0]["quantity"]) != ERROR or not ylabels:
+            numbered_ticks(ax)
+        if name == DIST:
+            ax.set_ylim(0.04, 1.3)
+            draw_level(ax, LEARNED)
+        trials = part.rows[0]["trials"]
+    sheet.label("round", *ylabels)
+    sheet.legend(f"{kind}; median and 10-90 % of {trials} trials{more}", ncols=4)
 
 
 def _draw(ax: Any, part: lf.Table, quantity: str) -> None:
@@ -201,48 +241,96 @@ def _draw(ax: Any, part: lf.Table, quantity: str) -> None:
 
 TUNED = "steps and ridge are tuned for the parameter error, not for dist"
 LAST = "on new samples gradient steps average over the rounds; Local only and the closed forms fit only the last batch"
-AIM = "the draft's aim"
-LEARNT = f"{AIM}; what counts as learned is {OWN_THRESHOLD}"
+AIM = c.reading("the draft's aim")
+LEARNT = AIM.adding(f"what counts as learned is {c.OWN_THRESHOLD}")
 
 
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge which methods learn B, which have smaller errors, and the effect of the refit."""
-    learned, errors, falling, refit = [], [], [], []
-    for (data, d, m, noise), part in tables["curves"].groupby("data", "dim", "n_samples", "noise_std"):
-        where = f"m = {m}, noise {noise:g}{', fresh' if data == FRESH else ''}"
-        found = dict(part.groupby("method"))
-        end = {name: nan_as_worst(one[ERROR][:, -1]) for name, one in found.items()}
-        counts = {name: int(one["diverged"].sum()) for name, one in found.items()}
-        notes = {name: f"{count} trials of {name} diverged" if count else "" for name, count in counts.items()}
-        for name in METHODS[:-1]:
-            dist, note = found[name][DIST], notes[name] or (TUNED if name in (DRAFTED, SMALL, JOINT) else "")
-            fields = {"claim": f"{NAMES[name]} learns B", "setting": where, "source": LEARNT, "note": note}
-            statistic = "share of trials whose final dist is below half the initial one"
-            learned.append(judge_share(dist[:, -1] < LEARNED * dist[:, 0], 0.5, statistic=statistic, **fields))
-        for name, rival in itertools.product((DRAFTED, SMALL, JOINT), ("FedRep", "LocalOnly")):
-            text, edges = (
-                f"{NAMES[name]} has a smaller parameter error than {NAMES[rival]}",
-                found[name]["at_grid_edge"],
-            )
-            at_grid_edge = f"{NAMES[name]}: chosen at the edge of its grid: {edges}" if edges else ""
-            note = join_notes(notes[name], LAST if data == FRESH else "", at_grid_edge)
-            statistic = "share of paired trials in which the final error is smaller"
-            fields = {"claim": text, "setting": where, "source": AIM, "note": note}
-            errors.append(judge_smaller(end[name], end[rival], statistic=statistic, **fields))
-        if noise == 0 and m >= d:  # only then can the error keep falling
-            values = found[SMALL][ERROR]
-            gained = -np.log10(nan_as_worst(values[:, -1] / values[:, values.shape[1] // 2]))
-            measured = (float(np.median(gained)), *bootstrap_interval(np.median, (gained,)))
-            text = "Without noise the parameter error of Alg. 1, small shortcut steps, keeps falling"
-            statistic = "factors of ten gained over the second half of the rounds, median"
-            fields = {"claim": text, "setting": where, "source": OWN_THRESHOLD}
-            falling.append(judge(measured, statistic=statistic, claimed_low=0.1, **fields))
-        before, after = found[JOINT][ERROR][:, -1], found[JOINT][f"refitted_{ERROR}"]
-        local = found["LocalOnly"][ERROR][:, -1]
-        gap = np.max(np.abs(after - local) / np.maximum(local, 1e-12))
-        same = data == FIXED and m >= d and (gap < 1e-6 or noise == 0)
-        note = "m >= d: the refitted predictor is Local only's, whatever B" if same else ""
-        fields = {"claim": "The refit lowers the parameter error of the joint ridge", "setting": where, "note": note}
-        statistic = "share of trials in which the error is smaller after the refit"
-        refit.append(judge_smaller(after, before, statistic=statistic, source=OWN_PREDICTION, **fields))
-    return learned + errors + falling + refit
+def place(part: lf.Table) -> str:
+    """Return the setting of a finding."""
+    row = part.rows[0]
+    return f"m = {row['n_samples']}, noise {row['noise_std']:g}{', fresh' if row['data'] == FRESH else ''}"
+
+
+def diverged(part: lf.Table, name: str) -> str:
+    """Return a note on the diverged trials of a method."""
+    count = sum(int(row["diverged"].sum()) for row in part.select(method=name))
+    return f"{count} trials of {name} diverged" if count else ""
+
+
+def last_error(row: lf.Table) -> Array:
+    """Return the final parameter errors; a diverged trial has the largest."""
+    return nan_as_worst(row[ERROR][:, -1])
+
+
+def gained(row: lf.Table) -> Measured:
+    """Return the median factors of ten by which the error falls over the second half of the rounds."""
+    values = row[ERROR]
+    factors = -np.log10(nan_as_worst(values[:, -1] / values[:, values.shape[1] // 2]))
+    return float(np.median(factors)), *bootstrap_interval(np.median, (factors,))
+
+
+def refitted_is_local_only(part: lf.Table) -> str:
+    """Return a note if the refitted predictor does not depend on B."""
+    joint, local = part.select(method=JOINT), part.select(method="LocalOnly")
+    if not (len(joint) == len(local) == 1 and joint["data"] == FIXED and joint["n_samples"] >= joint["dim"]):
+        return ""
+    after, alone = joint[f"refitted_{ERROR}"], local[ERROR][:, -1]
+    gap = np.max(np.abs(after - alone) / np.maximum(alone, 1e-12))
+    same = gap < 1e-6 or joint["noise_std"] == 0
+    return "m >= d: the refitted predictor is Local only's, whatever B" if same else ""
+
+
+def learns(name: str) -> c.Claim:
+    """Return the claim that a method learns B."""
+    remark = TUNED if name in (DRAFTED, SMALL, JOINT) else ""
+    return OfEach(
+        f"{NAMES[name]} learns B",
+        LEARNT,
+        c.share(
+            lambda row: row[DIST][:, -1] < LEARNED * row[DIST][:, 0],
+            "share of trials whose final dist is below half the initial one",
+            c.MOST,
+        ),
+        where=c.of(method=name),
+        note=lambda part: diverged(part, name) or remark,
+    )
+
+
+def smaller_error(name: str, rival: str) -> c.Claim:
+    """Return the claim that a method has a smaller final error than a competitor."""
+    return OfEach(
+        f"{NAMES[name]} has a smaller parameter error than {NAMES[rival]}",
+        AIM,
+        c.compared(
+            "share of paired trials in which the final error is smaller",
+            name,
+            rival,
+            lambda one, other, **fields: judge_smaller(last_error(one), last_error(other), **fields),
+            c.MOST,
+        ),
+        note=lambda part: c.join_notes(diverged(part, name), LAST if part.rows[0]["data"] == FRESH else ""),
+    )
+
+
+OfEach = partial(c.Claim, over=c.each("data", "n_samples", "noise_std"), setting=place)
+CLAIMS = (
+    *(learns(name) for name in METHODS[:-1]),
+    *(smaller_error(name, rival) for name in (DRAFTED, SMALL, JOINT) for rival in ("FedRep", "LocalOnly")),
+    OfEach(
+        "Without noise the parameter error of Alg. 1, small shortcut steps, keeps falling",
+        c.OWN_THRESHOLD,
+        c.measured("factors of ten gained over the second half of the rounds, median", gained, c.at_least(0.1)),
+        where=c.only(lambda row: row["method"] == SMALL and row["noise_std"] == 0 and row["n_samples"] >= row["dim"]),
+    ),
+    OfEach(
+        "The refit lowers the parameter error of the joint ridge",
+        c.OWN_PREDICTION,
+        c.Statistic(
+            "share of trials in which the error is smaller after the refit",
+            lambda row, **fields: judge_smaller(row[f"refitted_{ERROR}"], row[ERROR][:, -1], **fields),
+            c.MOST,
+            rows=c.of(method=JOINT),
+        ),
+        note=refitted_is_local_only,
+    ),
+)

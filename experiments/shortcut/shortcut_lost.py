@@ -10,32 +10,35 @@ two ways. The mean of the updates would take about ``m/(eta (k + 1))`` rounds. T
 round, would take ``sqrt(m n)/eta``. The shorter of the two counts. (On new samples the random parts of different
 updates are independent.)
 
-Figures
--------
-"" : Number of rounds until the updates (2)-(5), started near B*, exceed subspace distance 0.5, against m, for several
-    step sizes. Markers: median over trials; bars: 10-90 %; lines: prediction.
-
 References: shortcut draft, (2) to (5); docs/shortcut.md, section 2.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
 from linfed.figures.style import draw_level, shades
 from linfed.numerics.linalg import span_distance
 from linfed.plotting.panels import Figures, bars
-from linfed.statistics.findings import OWN_PREDICTION, Finding, judge_share
-from linfed.theory.shortcut import judge_loss_exponent, judge_loss_rounds, shortcut_loss_rounds
+from linfed.statistics import median_interval
+from linfed.theory.shortcut import judge_loss_exponent, shortcut_loss_rounds
 
 from ._shortcut import LEARNED, Sized
 
 SUMMARY = "Shortcut draft: how fast (2) to (5) lose a B near B*, over m and eta, measured and predicted"
+CAPTIONS = {
+    "": (
+        "Number of rounds until the updates (2)-(5), started near B*, exceed subspace distance 0.5, against m, for "
+        "several step sizes. Markers: median over trials; bars: 10-90 %; lines: prediction."
+    ),
+}
 PICTURES = {"": 1400}
 
 FIXED, FRESH = ("fixed", "fresh")
@@ -61,22 +64,34 @@ class Loss(Sized):
 
     def run(self) -> dict[str, Any]:
         """Run until every trial has exceeded distance `LEARNED`, or to the last round."""
-        problem = lf.SharedWithShortcuts(**self.whole, noise_std=self.noise_std, shortcut_norm=0.5)
+        problem, seed = self.with_shortcuts(0.5), (self.seed, self.n_clients, self.n_samples)
         data = (lf.FixedSamples if self.kind == FIXED else lf.FreshSamples)(self.n_samples)
-        world: dict[str, Any] = {"trials": self.trials, "seed": (self.seed, self.n_clients, self.n_samples)}
-        shared: dict[str, Any] = {"rank": self.rank, "step_size": self.step_size, "init": lf.AtDistance(self.start)}
-        algorithm: lf.Algorithm = lf.FedRep(**shared)
+        algorithm: lf.Algorithm = lf.FedRep(rank=self.rank, step_size=self.step_size, init=lf.AtDistance(self.start))
         if self.method in ORDERS:
-            algorithm = lf.FedRepShortcut(**shared, solver=lf.ClosedForm(order=ORDERS[self.method]))
-        B_star, lost = problem.truth(world["seed"], range(self.trials)).B, np.full(self.trials, np.inf)
-        for step in lf.iterate(algorithm, problem, data=data, rounds=self.rounds, **world):
-            dist = span_distance(step.after.B, B_star)
+            algorithm = lf.FedRepShortcut(
+                rank=self.rank,
+                step_size=self.step_size,
+                init=lf.AtDistance(self.start),
+                solver=lf.ClosedForm(order=ORDERS[self.method]),
+            )
+        B_star, lost = problem.truth(seed, range(self.trials)).B, np.full(self.trials, np.inf)
+        assert B_star is not None
+        for step in lf.iterate(algorithm, problem, data=data, rounds=self.rounds, trials=self.trials, seed=seed):
+            dist = span_distance(step.after.array("B"), B_star)
             lost[np.isinf(lost) & (dist > LEARNED)] = step.number
             if np.isfinite(lost).all():
                 break
-        setting = {"n_samples": self.n_samples, "step_size": self.step_size, "level": LEARNED}
-        has_prediction = (self.method, self.kind) == (CLOSED, FIXED)
-        predicted = shortcut_loss_rounds(self.start, **self.whole, **setting) if has_prediction else math.nan
+        predicted = math.nan
+        if (self.method, self.kind) == (CLOSED, FIXED):
+            predicted = shortcut_loss_rounds(
+                self.start,
+                n_clients=self.n_clients,
+                n_samples=self.n_samples,
+                dim=self.dim,
+                rank=self.rank,
+                step_size=self.step_size,
+                level=LEARNED,
+            )
         alone = self.n_samples / (self.step_size * (self.rank + 1))
         return {"lost": lost, "dist": dist, "predicted": predicted, "mean_alone": alone}
 
@@ -89,8 +104,8 @@ def cells(quick: bool) -> dict[str, list[Loss]]:
     found = lf.grid(base, start=starts, step_size=steps, n_samples=samples)
     found += lf.grid(base, kind=[FRESH], step_size=steps, n_samples=samples)
     found += lf.grid(base, n_clients=[many], step_size=[steps[-2]], n_samples=some)
-    rival = {"method": (SEIDEL, FEDREP), "kind": (FIXED, FRESH), "rounds": [rival_rounds]}
-    return {"rounds": found + lf.grid(base, **rival, n_samples=some)}
+    found += lf.grid(base, method=(SEIDEL, FEDREP), kind=(FIXED, FRESH), rounds=[rival_rounds], n_samples=some)
+    return {"rounds": found}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -104,16 +119,26 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             for eta, line in part.groupby("step_size"):
                 colour, marker, _ = looks[eta]
                 m, runs = np.atleast_1d(line["n_samples"]), np.minimum(np.atleast_2d(line["lost"]).T, 2.0 * last)
-                dots = {"color": colour, "linestyle": "none", "marker": marker, "markersize": 3, "elinewidth": None}
                 late = np.median(runs, axis=0) > last
                 for part_of, filled in ((~late, "full"), (late, "none")):
                     if part_of.any():
-                        text = f"$\\eta$ = {eta:g}" if filled == "full" else "_late"
-                        bars(ax, m[part_of], runs[:, part_of], text, fillstyle=filled, **dots)
+                        bars(
+                            ax,
+                            m[part_of],
+                            runs[:, part_of],
+                            f"$\\eta$ = {eta:g}" if filled == "full" else "_late",
+                            color=colour,
+                            linestyle="none",
+                            marker=marker,
+                            markersize=3,
+                            fillstyle=filled,
+                            elinewidth=None,
+                        )
                 for name, text, width, dashes in THEORY:
                     if np.isfinite(line[name]).all() and (eta < 1 or name == "predicted"):
-                        shape = {"color": colour, "linewidth": width, "linestyle": dashes}
-                        ax.plot(m, np.atleast_1d(line[name]), label=text if eta == min(looks) else None, **shape)
+                        told = text if eta == min(looks) else None
+                        values = np.atleast_1d(line[name])
+                        ax.plot(m, values, color=colour, linewidth=width, linestyle=dashes, label=told)
             draw_level(ax, last, "last round" if ax is sheet.axes[0, 0] else "")
             ax.axvline(part.rows[0]["dim"], color="0.35", linewidth=0.7, linestyle=":", label="$m = d$")
             ax.set(xscale="log", yscale="log", ylim=(0.7, 3.0 * last))
@@ -124,55 +149,91 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"": sheet.figure}
 
 
-def fewest(table: lf.Table) -> lf.Table:
-    """Return the rows with the fewest clients; the others only show whether the number of clients matters."""
-    return table.select(n_clients=min(table.unique("n_clients")))
+fewest = c.smallest("n_clients")
+"""Choice of the rows with the fewest clients; the others only show whether the number of clients matters."""
 
 
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge whether B is lost, on which time scale in m and eta, and whether competitors lose it."""
-    table = tables["rounds"]
-    closed, rivals = fewest(table.select(method=CLOSED)), table.select(method=[SEIDEL, FEDREP])
-    slow = closed.select(step_size=[eta for eta in closed.unique("step_size") if eta < 1])
-    fixed = slow.select(kind=FIXED)
-    many = slow.select(kind=FRESH, n_samples=[m for m in closed.unique("n_samples") if m > closed.rows[0]["dim"]])
-    out = []
-    for (kind, start, eta), part in closed.groupby("kind", "start", "step_size"):
-        where = f"{kind} samples, start {start:g}, eta {eta:g}"
-        passed = {m: np.isfinite(runs["lost"]) for m, runs in sorted(part.groupby("n_samples"))}
-        few = [f"m = {m}: {runs.sum()} of {len(runs)}" for m, runs in passed.items() if not runs.all()]
-        fields = {"setting": where, "note": f"{where}: some are censored; passed: {', '.join(few)}" if few else ""}
-        fields |= {
-            "statistic": "share of runs, over all m, that passed 0.5 within the rounds",
-            "source": OWN_PREDICTION,
-        }
-        out.append(judge_share(np.isfinite(part["lost"]), 0.9, claim="(2) to (5) lose a B near B*", **fields))
-    for (method, kind), part in rivals.groupby("method", "kind"):
-        fields = {"setting": f"{method}, {kind} samples", "source": OWN_PREDICTION}
-        fields |= {"statistic": f"share of runs that have not passed 0.5 within {part.rows[0]['rounds']} rounds"}
-        out.append(
-            judge_share(np.isinf(part["lost"]), 0.9, claim="From the same B a competitor does not lose it", **fields)
-        )
-    out += exponents(fixed, "n_samples", 0.5, "grow like sqrt(m) on fixed samples")
-    out += exponents(many, "n_samples", 1.0, "grow like m on new samples, m > d")
-    out += exponents(fixed, "step_size", -1.0, "scale like (1 - eta)/eta on fixed samples")
-    closed_form = table.select(method=CLOSED, kind=FIXED, step_size=slow.unique("step_size"))
-    for (n, start, eta), part in closed_form.groupby("n_clients", "start", "step_size"):
-        lost = part["lost"]
-        predicted = np.repeat(part["predicted"], lost.shape[-1])
-        out.append(judge_loss_rounds(lost.ravel(), predicted, f"n = {n}, start {start:g}, eta {eta:g}"))
-    return out
+def censored(part: lf.Table) -> str:
+    """Return a note on the numbers of samples at which runs ended before they passed 0.5."""
+    passed = {m: np.isfinite(runs["lost"]) for m, runs in sorted(part.groupby("n_samples"))}
+    few = [f"m = {m}: {runs.sum()} of {len(runs)}" for m, runs in passed.items() if not runs.all()]
+    return f"{LOSS.format(**part.rows[0])}: some are censored; passed: {', '.join(few)}" if few else ""
 
 
-def exponents(table: lf.Table, along: str, claimed: float, law: str) -> list[Finding]:
-    """Judge the exponent of the updates in m or in eta/(1 - eta), for each initial distance and step size, or m."""
-    out, in_step = [], along == "step_size"
-    for (start, other), part in sorted(table.groupby("start", "n_samples" if in_step else "step_size")):
-        where = f"start {start:g}, {f'm = {other}' if in_step else f'eta {other:g}'}"
-        fields = {"claim": f"The rounds until B is lost {law}", "setting": where, "last": part.rows[0]["rounds"]}
-        every, lost = (
-            (2 if part.rows[0]["kind"] == FIXED else 1),
-            {size: row["lost"] for size, row in part.groupby(along)},
-        )
-        out.append(judge_loss_exponent(lost, claimed, in_step=in_step, every=every, **fields))
-    return [finding for finding in out if finding]
+def updates_over_predicted(part: lf.Table) -> c.Measurement:
+    """Return the updates until B is lost divided by those predicted; 1 is added for the first update, in round 1."""
+    lost = part["lost"]
+    ratios = (lost.ravel() + 1.0) / (np.repeat(part["predicted"], lost.shape[-1]) + 1.0)
+    return c.Measurement(median_interval(ratios), f"{np.isinf(ratios).sum()} of {len(ratios)} censored")
+
+
+def exponent(along: str, claimed: float) -> c.Statistic:
+    """Return the exponent of the updates in m, or in eta/(1 - eta)."""
+
+    def judge(part: lf.Table, **fields: Any) -> c.Finding | None:
+        row, lost = part.rows[0], {size: rows["lost"] for size, rows in part.groupby(along)}
+        every = 2 if row["kind"] == FIXED else 1
+        in_step = along == "step_size"
+        return judge_loss_exponent(lost, claimed, last=row["rounds"], in_step=in_step, every=every, **fields)
+
+    return c.Statistic(f"fitted exponent (equal {claimed:g}, up to 0.2)", judge, c.near(claimed, 0.2))
+
+
+def grows(law: str, along: str, claimed: float, *rows: Callable[[lf.Table], lf.Table]) -> c.Claim:
+    """Return the claim that the rounds until B is lost follow a power law in a size."""
+    other, text = ("n_samples", "m = {n_samples}") if along == "step_size" else ("step_size", "eta {step_size}")
+    return c.Claim(
+        f"The rounds until B is lost {law}",
+        c.OWN_PREDICTION,
+        exponent(along, claimed),
+        where=(c.of(method=CLOSED), fewest, slow, *rows, c.sorted_by(other), c.sorted_by("start")),
+        over=c.each("start", other),
+        setting=f"start {{start:g}}, {text}",
+    )
+
+
+LOSS = "{kind} samples, start {start:g}, eta {step_size:g}"
+slow = c.only(lambda row: row["step_size"] < 1)
+above_d = c.only(lambda row: row["n_samples"] > row["dim"])
+CLAIMS = (
+    c.Claim(
+        "(2) to (5) lose a B near B*",
+        c.OWN_PREDICTION,
+        c.share(
+            lambda part: np.isfinite(part["lost"]),
+            "share of runs, over all m, that passed 0.5 within the rounds",
+            c.above(0.9),
+        ),
+        where=(c.of(method=CLOSED), fewest),
+        over=c.each("kind", "start", "step_size"),
+        setting=LOSS,
+        note=censored,
+    ),
+    c.Claim(
+        "From the same B a competitor does not lose it",
+        c.OWN_PREDICTION,
+        c.share(
+            lambda part: np.isinf(part["lost"]),
+            "share of runs that have not passed 0.5 within {rounds} rounds",
+            c.above(0.9),
+        ),
+        where=c.of(method=[SEIDEL, FEDREP]),
+        over=c.each("method", "kind"),
+        setting="{method}, {kind} samples",
+    ),
+    grows("grow like sqrt(m) on fixed samples", "n_samples", 0.5, c.of(kind=FIXED)),
+    grows("grow like m on new samples, m > d", "n_samples", 1.0, c.of(kind=FRESH), above_d),
+    grows("scale like (1 - eta)/eta on fixed samples", "step_size", -1.0, c.of(kind=FIXED)),
+    c.Claim(
+        "The prediction without a fitted parameter gives the rounds, to a constant between 1 and 2",
+        c.OWN_PREDICTION.adding(f"the constants are {c.OWN_THRESHOLD}s"),
+        c.measured(
+            "updates until dist > 0.5 divided by those predicted, median of all runs, censored ones infinite",
+            updates_over_predicted,
+            c.within(1.0, 2.0),
+        ),
+        where=(c.of(method=CLOSED, kind=FIXED), slow),
+        over=c.each("n_clients", "start", "step_size"),
+        setting="n = {n_clients}, start {start:g}, eta {step_size:g}",
+    ),
+)

@@ -22,15 +22,6 @@ shortcut steps in a round, with the same product.
 Every prediction is compared with the best that a rule independent of the data set could do, chosen in hindsight. The
 best settings are searched for in `experiments.shortcut_search`.
 
-Figures
--------
-"" : Final subspace distance over the size of the shortcuts and over the parameter that limits the learned ones, for
-    each kind of ground truth. Numbers and colours: median over trials; lines: where it passes 0.5, measured and
-    predicted.
-"steps" : Final subspace distance over the size of the shortcuts and over the parameter that limits the learned ones,
-    with several shortcut steps in a round, and with the ridge at a plain step size. Numbers and colours: median over
-    trials; lines: where it passes 0.5, measured and predicted.
-
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
 
@@ -38,21 +29,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
+from linfed._types import Array, Mask
 from linfed.figures.style import KINDS
 from linfed.numerics.linalg import singular_values
-from linfed.plotting.panels import Figures, heat_map
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, judge_share
-from linfed.statistics.intervals import median_interval, quantiles
+from linfed.numerics.quantiles import quantiles
+from linfed.plotting.panels import Figures, PanelGrid, heat_map
+from linfed.statistics import median_interval
 from linfed.statistics.thresholds import AMONG, COUNTED, line_counts, line_findings
 
 from ._shortcut import LEARNED, Sized
 
 SUMMARY = "Shortcut draft: where B is learned, over the size of the shortcuts, their step size, and a ridge on them"
+CAPTIONS = {
+    "": (
+        "Final subspace distance over the size of the shortcuts and over the parameter that limits the learned ones, "
+        "for each kind of ground truth. Numbers and colours: median over trials; lines: where it passes 0.5, measured"
+        " and predicted."
+    ),
+    "steps": (
+        "Final subspace distance over the size of the shortcuts and over the parameter that limits the learned ones, "
+        "with several shortcut steps in a round, and with the ridge at a plain step size. Numbers and colours: median"
+        " over trials; lines: where it passes 0.5, measured and predicted."
+    ),
+}
 PICTURES = {"": 1500}
 
 TRUTHS = {
@@ -86,76 +92,88 @@ class Map(Sized):
         if self.family in CLOSED:
             return self.joint(self.step_size / (value / (1.0 + value) if self.family == JOINT else 1.0), value)
         steps = 3 if self.family == SEVERAL else 1
-        solver = lf.GradientSteps(shortcut_steps=steps, shortcut_step_size=value / steps)
-        return self.algorithm_1(self.step_size, solver=solver)
+        return self.algorithm_1(
+            self.step_size, lf.GradientSteps(shortcut_steps=steps, shortcut_step_size=value / steps)
+        )
 
-    def ends(self, worlds: Sequence[tuple[Any, Any]]) -> list[Any]:
+    def ends(self, worlds: Sequence[tuple[lf.Problem, Any]]) -> tuple[Array, Array]:
         """Return final distance and parameter error, each (trials, size, value), for one problem and data per size."""
-        run: dict[str, Any] = {"rounds": self.rounds, "record_every": self.rounds}
-        run |= {"trials": self.trials, "seed": self.seed, "metrics": ["subspace_distance", "parameter_error"]}
         columns = [self.algorithm(value) for value in self.values]
-        found = [[lf.simulate(one, problem, data=data, **run).metrics for one in columns] for problem, data in worlds]
-        ends = ([[point[name][:, -1] for point in line] for line in found] for name in run["metrics"])
-        return [np.moveaxis(np.array(values), -1, 0) for values in ends]
+        names = ["subspace_distance", "parameter_error"]
+        found = [
+            [
+                lf.simulate(
+                    one,
+                    problem,
+                    data=data,
+                    rounds=self.rounds,
+                    record_every=self.rounds,
+                    trials=self.trials,
+                    seed=self.seed,
+                    metrics=names,
+                ).metrics
+                for one in columns
+            ]
+            for problem, data in worlds
+        ]
+        dist, error = (np.array([[point[name][:, -1] for point in line] for line in found]) for name in names)
+        return np.moveaxis(dist, -1, 0), np.moveaxis(error, -1, 0)
 
     def run(self) -> dict[str, Any]:
         """Run every point of the map, and its predictions, from the same initial B."""
-        kind = {
-            "orthogonal": self.truth != "any",
-            "uncorrelated": self.truth == "uncorrelated",
-            "noise_std": self.noise_std,
-        }
-        problems = [lf.SharedWithShortcuts(**self.whole, shortcut_norm=size, **kind) for size in self.sizes]
+        problems = [self.with_shortcuts(size, kind=self.truth) for size in self.sizes]
         truths = [problem.truth(self.seed, range(self.trials)) for problem in problems]
         dist, error = self.ends([(problem, lf.FixedSamples(self.n_samples)) for problem in problems])
-        limit = np.stack([lf.subspace_distance(truth.truncated(self.rank).B, truth.B) for truth in truths], axis=1)
+        limits = [lf.subspace_distance(np.asarray(one.truncated(self.rank).B), np.asarray(one.B)) for one in truths]
+        limit = np.stack(limits, axis=1)
         if self.family in CLOSED:
             predicted = np.repeat(limit[..., None], len(self.values), axis=-1)
         else:
-            whole = {"trials": self.trials, "seed": self.seed}
-            predicted, _ = self.ends([(problem, lf.GivenSamples.population(problem, **whole)) for problem in problems])
-        spectra = [singular_values(truth.W)[:, -1] / singular_values(truth.S)[:, 0] for truth in truths]
-        critical = self.sizes * np.stack(spectra, axis=1)  # lambda_min(Gamma) = lambda_max(mean s s')
-        points = {"dist": dist, "error": error, "predicted": predicted}
-        maps = {name: lf.LabeledArray(values, size=self.sizes, value=self.values) for name, values in points.items()}
-        of_truths = {
-            "limit": lf.LabeledArray(limit, size=self.sizes),
-            "critical": lf.LabeledArray(critical, size=self.sizes),
-        }
+            population = partial(lf.GivenSamples.population, trials=self.trials, seed=self.seed)
+            predicted, _ = self.ends([(problem, population(problem)) for problem in problems])
+        spectra = [
+            singular_values(np.asarray(one.W))[:, -1] / singular_values(np.asarray(one.S))[:, 0] for one in truths
+        ]
         lost, predicted_lost = (~(values < LEARNED).swapaxes(1, 2) for values in (dist, predicted))
-        return (
-            maps
-            | of_truths
-            | {"line_counts": lf.LabeledArray(line_counts(lost, predicted_lost), among=AMONG, count=COUNTED)}
-        )
+        return {
+            "dist": lf.LabeledArray(dist, size=self.sizes, value=self.values),
+            "error": lf.LabeledArray(error, size=self.sizes, value=self.values),
+            "predicted": lf.LabeledArray(predicted, size=self.sizes, value=self.values),
+            "limit": lf.LabeledArray(limit, size=self.sizes),
+            # lambda_min(Gamma) = lambda_max(mean s s')
+            "critical": lf.LabeledArray(self.sizes * np.stack(spectra, axis=1), size=self.sizes),
+            "line_counts": lf.LabeledArray(line_counts(lost, predicted_lost), among=AMONG, count=COUNTED),
+        }
 
 
 def cells(quick: bool) -> dict[str, list[Map]]:
     """Return the maps: both families on every kind of ground truth, several steps and a plain step on one kind."""
     steps, ridges = Map(), Map(family=JOINT, step_size=0.5, values=(0.01, 0.03, 0.1, 0.3, 1.0), rounds=100)
     if quick:
-        few: dict[str, Any] = {"sizes": (0.5, 4.0), "dim": 10, "n_samples": 60, "trials": 30}
-        steps = replace(steps, values=(0.003, 0.3), rounds=50, **few)
-        ridges = replace(ridges, values=(0.1, 1.0), rounds=20, **few)
+        steps = Map(sizes=(0.5, 4.0), dim=10, n_samples=60, trials=30, values=(0.003, 0.3), rounds=50)
+        ridges = replace(steps, family=JOINT, step_size=0.5, values=(0.1, 1.0), rounds=20)
     maps = [*lf.grid(steps, truth=tuple(TRUTHS)), replace(steps, family=SEVERAL)]
     return {"map": [*maps, *lf.grid(ridges, truth=tuple(TRUTHS)), replace(ridges, family=PLAIN)]}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the maps for the three kinds of ground truth, and those with several shortcut steps and a plain step."""
-    table, size, figures = tables["map"], "root mean square length of $s_i^*$", {}
-    main: dict[str, Any] = {"column": "truth", "row": "family", "title": TRUTHS.get, "height": 5.4}
-    steps: dict[str, Any] = {"column": "family", "title": "{}", "height": 3.2}
-    for key, families, panels in (("", [GRADIENT, JOINT], main), ("steps", [SEVERAL, PLAIN], steps)):
-        with lf.panels(table.select(family=families), **panels) as sheet:
-            sheet.label("", *([size] if key else [f"{family}\n{size}" for family in families]))
-            for ax, row in sheet:
-                image = draw(ax, row)
-            text = "dist$(B, B^*)$ at the end, median"
-            sheet.figure.colorbar(image, ax=sheet.axes, label=text, pad=0.02, aspect=30)
-            sheet.legend(f"{row['trials']} trials; rows and columns are not evenly spaced")
-        figures[key] = sheet.figure
-    return figures
+    table, size = tables["map"], "root mean square length of $s_i^*$"
+    families = table.select(family=[GRADIENT, JOINT])
+    with lf.panels(families, column="truth", row="family", title=lambda kind: TRUTHS[kind], height=5.4) as sheet:
+        finish(sheet, *(f"{family}\n{size}" for family in (GRADIENT, JOINT)))
+    with lf.panels(table.select(family=[SEVERAL, PLAIN]), column="family", title="{}", height=3.2) as steps:
+        finish(steps, size)
+    return {"": sheet.figure, "steps": steps.figure}
+
+
+def finish(sheet: PanelGrid, *ylabels: str) -> None:
+    """Draw the map of each panel, with labels, a colour bar and a legend."""
+    sheet.label("", *ylabels)
+    for ax, row in sheet:
+        image, trials = draw(ax, row), row["trials"]
+    sheet.figure.colorbar(image, ax=sheet.axes, label="dist$(B, B^*)$ at the end, median", pad=0.02, aspect=30)
+    sheet.legend(f"{trials} trials; rows and columns are not evenly spaced")
 
 
 def draw(ax: Any, row: lf.Table) -> Any:
@@ -167,7 +185,7 @@ def draw(ax: Any, row: lf.Table) -> Any:
     columns = [f"{value:g}".replace("0.", ".") for value in row["value"]]
     image = heat_map(ax, np.minimum(dist, 1.0), columns, [f"{value:g}" for value in sizes])
     for (i, j), value in np.ndenumerate(dist):
-        box = {"facecolor": image.cmap(image.norm(min(value, 1.0))), "edgecolor": "none", "pad": 0.5}
+        box = {"facecolor": image.cmap(image.norm(np.minimum(value, 1.0))), "edgecolor": "none", "pad": 0.5}
         centred = {"ha": "center", "va": "center", "fontsize": 5, "zorder": 5, "bbox": box}  # lines pass behind it
         ax.text(j, i, f"{value:.2f}", color="white" if value > 0.55 else "0.2", **centred)
     for values, colour, line, of in ((dist, "black", "-", "measured"), (predicted, KINDS[0][0], "--", "population")):
@@ -182,45 +200,106 @@ def draw(ax: Any, row: lf.Table) -> Any:
     return image
 
 
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the predictions, the condition for learning B, and the corners of the maps."""
-    agree, lines, conditions, corners = [], [], [], []
-    threshold_source = {"source": OWN_PREDICTION.adding(f"the 0.9 is {OWN_THRESHOLD}")}
-    for row in tables["map"]:
-        family, where = row["family"], f"{row['family']}: {row['truth']}"
-        dist, predicted, sizes, values = (row[name] for name in ("dist", "predicted", "size", "value"))
-        ridge = " with a ridge: dist(U_k, B*) whatever the ridge" if family in CLOSED else ""
-        text = f"The population predicts where B is learned{ridge}"
-        statistic = "share of the map's points, in each trial, on the same side of dist = 0.5"
-        detail = f"median |difference| {np.median(np.abs(dist - predicted)):.2g}"
-        note = "small ridges slow B: the rounds are too few" if family == PLAIN else ""
-        hits, fields = (
-            (dist < LEARNED) == (predicted < LEARNED),
-            {"claim": text, "setting": where, "statistic": statistic},
-        )
-        trials = range(len(hits))
-        agree.append(judge_share(hits, 0.9, clusters=trials, detail=detail, note=note, **fields, **threshold_source))
-        text = "The population of each data set's own truth predicts better than any common size where B is learned"
-        common = "the best size common to all data sets, in hindsight and for each column of the map"
-        lines += line_findings(row["line_counts"], fixed=common, claim=text, setting=where)
-        if family not in (GRADIENT, JOINT):
-            continue
-        most, least, knob = (0, -1, "tau_s eta_s =") if family == GRADIENT else (-1, 0, "ridge")
-        holds, learned = sizes < row["critical"], dist[..., most] < LEARNED
-        text = "B is learned where lambda_min(Gamma) > lambda_max(mean s s'), and only there"
-        statistic = "share of sizes, in each trial, for which both agree; strongest limit on the shortcut"
-        short = np.sum((dist[..., most] >= LEARNED) & holds)
-        detail = f"the condition holds and B is not learned: {short} of {holds.sum()}"
-        fields = {"claim": text, "setting": where, "statistic": statistic}
-        conditions.append(
-            judge_share(learned == holds, 0.9, clusters=trials, detail=detail, **fields, **threshold_source)
-        )
-        if row["truth"] != "orthogonal":
-            continue
-        places = {"small and strongly limited": (0, most), "small and weakly limited": (0, least)}
-        for place, (i, j) in {**places, "large and strongly limited": (-1, most)}.items():
-            measured = median_interval(np.nan_to_num(dist[:, i, j], nan=1.0))
-            fields = {"claim": f"B is learned where shortcuts are {place}", "statistic": "median dist"}
-            fields |= {"setting": f"{family}: size {sizes[i]:g}, {knob} {values[j]:g}", "source": OWN_THRESHOLD}
-            corners.append(judge(measured, claimed_high=LEARNED, strict=True, **fields))
-    return agree + lines + conditions + corners
+NINE_TENTHS = c.OWN_PREDICTION.adding(f"the 0.9 is {c.OWN_THRESHOLD}")
+
+
+def trial_numbers(row: lf.Table) -> range:
+    """Return the trial of each row of points: the points of a trial share its data."""
+    return range(len(row["dist"]))
+
+
+def same_side(row: lf.Table) -> Mask:
+    """Return whether a point and its prediction lie on the same side of 0.5."""
+    return np.asarray((row["dist"] < LEARNED) == (row["predicted"] < LEARNED))
+
+
+def predicts(ending: str, families: list[str]) -> c.Claim:
+    """Return the claim that the population predicts where B is learned."""
+    return OfEach(
+        f"The population predicts where B is learned{ending}",
+        NINE_TENTHS,
+        c.share(
+            same_side,
+            "share of the map's points, in each trial, on the same side of dist = 0.5",
+            c.above(0.9),
+            clusters=trial_numbers,
+        ),
+        where=c.of(family=families),
+        detail=lambda row: f"median |difference| {np.median(np.abs(row['dist'] - row['predicted'])):.2g}",
+        note=lambda row: "small ridges slow B: the rounds are too few" if row["family"] == PLAIN else "",
+    )
+
+
+def line_gain(number: int) -> c.Claim:
+    """Return the claim that the line of each data set predicts more points than the best common size."""
+    words = f"share of {AMONG[number]} that the line predicts, minus that of {COMMON}"
+    return OfEach(
+        "The population of each data set's own truth predicts better than any common size where B is learned",
+        c.OWN_PREDICTION,
+        c.Statistic(words, lambda row, **fields: line_findings(row["line_counts"], fixed=COMMON, **fields)[number]),
+        c.above(0.0),
+    )
+
+
+def strongest(row: lf.Table) -> Mask:
+    """Return whether B is learned with the strongest limit on the shortcut, (trials, size)."""
+    return np.asarray(row["dist"][..., 0 if row["family"] == GRADIENT else -1] < LEARNED)
+
+
+def condition(row: lf.Table) -> Mask:
+    """Return whether lambda_min(Gamma) > lambda_max(mean s s'), (trials, size)."""
+    return np.asarray(row["size"] < row["critical"])
+
+
+def not_learned(row: lf.Table) -> str:
+    """Return the number of points at which the condition holds and B is not learned."""
+    holds = condition(row)
+    return f"the condition holds and B is not learned: {np.sum(~strongest(row) & holds)} of {holds.sum()}"
+
+
+def corner(words: str, size: int, *, strong: bool) -> c.Claim:
+    """Return the claim that B is learned in a corner of the map: at a size, with a strong or weak limit."""
+
+    def place(row: lf.Table) -> int:
+        return 0 if (row["family"] == GRADIENT) == strong else -1
+
+    def setting(row: lf.Table) -> str:
+        knob = "tau_s eta_s =" if row["family"] == GRADIENT else "ridge"
+        return f"{row['family']}: size {row['size'][size]:g}, {knob} {row['value'][place(row)]:g}"
+
+    return c.Claim(
+        f"B is learned where shortcuts are {words}",
+        c.OWN_THRESHOLD,
+        c.measured(
+            "median dist", lambda row: median_interval(np.nan_to_num(row["dist"][:, size, place(row)], nan=1.0))
+        ),
+        c.below(LEARNED),
+        where=c.of(family=[GRADIENT, JOINT], truth="orthogonal"),
+        over=c.each_row,
+        setting=setting,
+    )
+
+
+COMMON = "the best size common to all data sets, in hindsight and for each column of the map"
+OfEach = partial(c.Claim, over=c.each_row, setting="{family}: {truth}")
+CLAIMS = (
+    predicts("", [GRADIENT, SEVERAL]),
+    predicts(" with a ridge: dist(U_k, B*) whatever the ridge", [JOINT, PLAIN]),
+    line_gain(0),
+    line_gain(1),
+    OfEach(
+        "B is learned where lambda_min(Gamma) > lambda_max(mean s s'), and only there",
+        NINE_TENTHS,
+        c.share(
+            lambda row: strongest(row) == condition(row),
+            "share of sizes, in each trial, for which both agree; strongest limit on the shortcut",
+            c.above(0.9),
+            clusters=trial_numbers,
+        ),
+        where=c.of(family=[GRADIENT, JOINT]),
+        detail=not_learned,
+    ),
+    corner("small and strongly limited", 0, strong=True),
+    corner("small and weakly limited", 0, strong=False),
+    corner("large and strongly limited", -1, strong=True),
+)

@@ -10,28 +10,27 @@ pairs of step sizes and ridges; FedRep without a fit has the same step sizes. Th
 times (1 + ridge) / ridge, because the ridge slows B by that factor. The joint form is refitted without the ridge at the
 end, and measured before and after.
 
-Figures
--------
-"" : Final parameter error of the best settings found, for two forms of the shortcut, two sizes of the true shortcuts,
-    and m below and above d, against FedRep with one personal ridge fit, FedRep, and Local only. Markers: median over
-    trials; bars: 10-90 %.
-
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
+from linfed._types import Array
 from linfed.figures.style import KINDS, LOOKS, label, line_style
+from linfed.numerics.quantiles import quantiles
 from linfed.plotting.panels import Figures
-from linfed.statistics.findings import OWN_THRESHOLD, Finding, join_notes, judge
-from linfed.statistics.intervals import median_interval, nan_as_worst, quantiles
+from linfed.statistics import Origin, median_interval
+from linfed.statistics.intervals import Measured, nan_as_worst
 
 from ._shortcut import Sized
 
@@ -40,6 +39,13 @@ HEADLINES = (
     {"claim": "The best setting found has a smaller parameter error than FedRep"},
     {"claim": "The best setting found has a smaller parameter error than one personal fit at FedRep's B"},
 )
+CAPTIONS = {
+    "": (
+        "Final parameter error of the best settings found, for two forms of the shortcut, two sizes of the true "
+        "shortcuts, and m below and above d, against FedRep with one personal ridge fit, FedRep, and Local only. "
+        "Markers: median over trials; bars: 10-90 %."
+    ),
+}
 PICTURES = {"": 1400}
 
 FAMILIES = GRADIENT, JOINT = ("Algorithm 1", "joint ridge")
@@ -48,8 +54,8 @@ OWN, FIT, FEDREP, LOCAL = "shortcuts", "fit", "FedRep", "LocalOnly"
 METHODS = (OWN, FIT, FEDREP, LOCAL)
 DRAWN = {FIT: KINDS[1]}
 """Colour and marker of the method that the package's styles do not cover."""
-SEARCHED = {OWN: "the shortcuts' setting", FIT: "the fit's setting", FEDREP: "FedRep's setting"}
-"""The tuned methods, and their names in notes."""
+SEARCHED = (OWN, FIT, FEDREP)
+"""The tuned methods."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,26 +87,40 @@ class Search(Sized):
         if method == OWN and self.family == JOINT:
             return self.joint(step_size * (1.0 + value) / value, value)
         if method == OWN:
-            return self.algorithm_1(step_size, solver=lf.GradientSteps(shortcut_step_size=value))
+            return self.algorithm_1(step_size, lf.GradientSteps(shortcut_step_size=value))
         fedrep = lf.FedRep(rank=self.rank, step_size=step_size, init="random")
         return lf.Personalized(base=fedrep, ridge=value) if method == FIT else fedrep
 
     def run(self) -> list[dict[str, Any]]:
         """Find the settings with the smallest final parameter error on separate trials; run them and Local only."""
-        problem = lf.SharedWithShortcuts(**self.whole, shortcut_norm=self.size, noise_std=self.noise_std)
-        world: dict[str, Any] = {"data": lf.FixedSamples(self.n_samples), "seed": (self.seed, self.n_samples)}
-        world |= {"rounds": self.rounds, "record_every": self.rounds}
-        # No margin for ties: the differences of interest are smaller.
-        score: dict[str, Any] = {"metric": ERROR, "score": "final", "margin": 0.0}
-        alone = lf.simulate(lf.LocalOnly(), problem, trials=self.trials, metrics=[ERROR], **world)
-        rows = [{"method": LOCAL, "error": alone.metrics[ERROR][:, -1]}]
+        problem = self.with_shortcuts(self.size)
+        run = partial(
+            lf.simulate,
+            problem=problem,
+            data=lf.FixedSamples(self.n_samples),
+            rounds=self.rounds,
+            record_every=self.rounds,
+            trials=self.trials,
+            seed=(self.seed, self.n_samples),
+        )
+        rows = [{"method": LOCAL, "error": run(lf.LocalOnly(), metrics=[ERROR]).metrics[ERROR][:, -1]}]
         for method in SEARCHED:
             grid = self.settings(method)
-            settings = [self.at(method, **setting) for setting in grid]
-            tuning = lf.tune(settings, problem, trials=self.tuning_trials, **score, **world)
+            tuning = lf.tune(
+                [self.at(method, **setting) for setting in grid],
+                problem,
+                metric=ERROR,
+                score="final",
+                margin=0.0,  # no ties: the differences of interest are smaller
+                data=lf.FixedSamples(self.n_samples),
+                rounds=self.rounds,
+                record_every=self.rounds,
+                trials=self.tuning_trials,
+                seed=(self.seed, self.n_samples),
+            )
             refits = method == OWN and self.family == JOINT
             best: Any = replace(tuning.algorithm, refit=True) if refits else tuning.algorithm
-            ends = lf.simulate(best, problem, trials=self.trials, metrics=[ERROR, DIST], **world).metrics
+            ends = run(best, metrics=[ERROR, DIST]).metrics
             error, row = ends[ERROR], {"method": method, **tuning.columns(grid), "dist": ends[DIST][:, -1]}
             row |= {"error": error[:, 1], "refitted_error": error[:, -1]} if refits else {"error": error[:, -1]}
             rows.append(row)
@@ -109,13 +129,12 @@ class Search(Sized):
 
 def cells(quick: bool) -> dict[str, list[Search]]:
     """Return a search for each family, number of samples and size."""
-    grid: dict[str, Any] = {"size": (0.5, 1.0), "n_samples": (10, 40)}
-    base, rounds, steps = Search(), (200, 100), Search().values
     if quick:
-        grid, rounds, steps = {"size": (0.5,), "n_samples": (10,)}, (60, 20), (0.001, 0.003)
-        base = Search(steps=(0.3,), ridges=(0.1, 0.3), tuning_trials=2, trials=6)
-    families = list(zip(FAMILIES, (steps, base.ridges), rounds, strict=True))
-    return {"search": lf.grid(base, **{"family, values, rounds": families}, **grid)}
+        few = Search(steps=(0.3,), ridges=(0.1, 0.3), tuning_trials=2, trials=6)
+        families = [(GRADIENT, (0.001, 0.003), 60), (JOINT, few.ridges, 20)]
+        return {"search": lf.grid(few, **{"family, values, rounds": families}, size=(0.5,), n_samples=(10,))}
+    families = [(GRADIENT, Search().values, 200), (JOINT, Search().ridges, 100)]
+    return {"search": lf.grid(Search(), **{"family, values, rounds": families}, size=(0.5, 1.0), n_samples=(10, 40))}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -139,45 +158,87 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"": sheet.figure}
 
 
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the best setting found against Local only, FedRep, and one personal fit at FedRep's B."""
-    out = []
-    for (family, size, m), part in tables["search"].groupby("family", "size", "n_samples"):
-        best = {method: part.select(method=method) for method in SEARCHED}
-        found_best, fit = best[OWN], best[FIT]
-        edges = [f"{SEARCHED[name]} found at the edge of its grid" for name, one in best.items() if one["at_grid_edge"]]
-        fields = {"setting": f"m = {m}, size {size:g}: {family}", "note": join_notes(*edges)}
-        found = f"eta {found_best['step_size']:g}, {'ridge' if family == JOINT else 'eta_s'} {found_best['value']:g}"
-        medians = {method: f"{quantiles(one['error'])[0]:.3g}" for method, one in best.items()}
-        trained, fitted, alone = (nan_as_worst(one["error"]) for one in best.values())
-        setting = f"{found}; dist {quantiles(found_best['dist'])[0]:.2g}"
-        fits = f"{medians[FIT]} against {medians[OWN]}; the fit: eta {fit['step_size']:g}, ridge {fit['value']:g}"
-        for name, statistic, theirs, detail in (
-            (
-                "Local only",
-                "Local only's error divided by its error, median",
-                part.select(method=LOCAL)["error"],
-                setting,
-            ),
-            ("FedRep", "FedRep's error divided by its error, median", best[FEDREP]["error"], setting),
-            (
-                "one personal fit at FedRep's B",
-                "the fit's error divided by its error, median of paired trials",
-                fitted,
-                fits,
-            ),
-        ):
-            text = f"The best setting found has a smaller parameter error than {name}"
-            source = "the draft's aim" if theirs is not fitted else "not claimed: the simplest rival of the draft's aim"
-            entries = {"claim": text, "statistic": statistic, "source": source, "detail": detail, **fields}
-            out.append(judge(median_interval(theirs / trained), claimed_low=1.0, strict=True, **entries))
-        gain = alone - trained
-        kept = np.where(gain > 0, (alone - fitted) / np.where(gain > 0, gain, 1.0), np.inf)
-        text = "One personal fit at FedRep's B keeps at least nine tenths of the shortcuts' gain over FedRep"
-        statistic = (
+AIM = c.reading("the draft's aim")
+NOT_CLAIMED = c.Source("not claimed: the simplest rival of the draft's aim", Origin.CONJECTURE)
+
+
+def error_of(part: lf.Table, method: str) -> Array:
+    """Return a method's errors; a diverged trial has the largest."""
+    return nan_as_worst(part.select(method=method)["error"])
+
+
+def median(part: lf.Table, method: str) -> str:
+    """Return a method's median error as text."""
+    return f"{quantiles(part.select(method=method)['error'])[0]:.3g}"
+
+
+def best_setting(part: lf.Table) -> str:
+    """Return the best setting found of the shortcuts, and its distance."""
+    row = part.select(method=OWN)
+    knob = "ridge" if row["family"] == JOINT else "eta_s"
+    return f"eta {row['step_size']:g}, {knob} {row['value']:g}; dist {quantiles(row['dist'])[0]:.2g}"
+
+
+def best_fit(part: lf.Table) -> str:
+    """Return the median errors of the fit and of the shortcuts, and the best setting of the fit."""
+    row = part.select(method=FIT)
+    found = f"the fit: eta {row['step_size']:g}, ridge {row['value']:g}"
+    return f"{median(part, FIT)} against {median(part, OWN)}; {found}"
+
+
+def gains(part: lf.Table) -> str:
+    """Return FedRep's median error, and the number of trials in which the shortcuts gain nothing."""
+    gain = error_of(part, FEDREP) - error_of(part, OWN)
+    return f"FedRep {median(part, FEDREP)}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain"
+
+
+def kept_gain(part: lf.Table) -> Measured:
+    """Return the share of the shortcuts' gain over FedRep that the fit has; infinite where they gain nothing."""
+    alone, fitted, trained = (error_of(part, method) for method in (FEDREP, FIT, OWN))
+    gain = alone - trained
+    return median_interval(np.where(gain > 0, (alone - fitted) / np.where(gain > 0, gain, 1.0), np.inf))
+
+
+def smaller_than(rival: str, method: str, source: c.Source, words: str, detail: Callable[..., str]) -> c.Claim:
+    """Return the claim that the best setting found has a smaller error than a competitor."""
+    return OfEach(
+        f"The best setting found has a smaller parameter error than {rival}",
+        source,
+        c.ratio(
+            "error",
+            method,
+            OWN,
+            words,
+            measure=lambda theirs, mine: median_interval(nan_as_worst(theirs) / nan_as_worst(mine)),
+        ),
+        c.above(1.0),
+        detail=detail,
+    )
+
+
+OfEach = partial(
+    c.Claim, over=c.each("family", "size", "n_samples"), setting="m = {n_samples}, size {size:g}: {family}"
+)
+CLAIMS = (
+    smaller_than("Local only", LOCAL, AIM, "Local only's error divided by its error, median", best_setting),
+    smaller_than("FedRep", FEDREP, AIM, "FedRep's error divided by its error, median", best_setting),
+    smaller_than(
+        "one personal fit at FedRep's B",
+        FIT,
+        NOT_CLAIMED,
+        "the fit's error divided by its error, median of paired trials",
+        best_fit,
+    ),
+    OfEach(
+        "One personal fit at FedRep's B keeps at least nine tenths of the shortcuts' gain over FedRep",
+        c.OWN_THRESHOLD,
+        c.measured(
             "the fit's gain over FedRep in the parameter error, divided by the shortcuts'; median of paired trials, "
-        )
-        entries = {"claim": text, "statistic": statistic + "infinite where they gain nothing", "source": OWN_THRESHOLD}
-        entries |= {"detail": f"FedRep {medians[FEDREP]}; {np.sum(gain <= 0)} of {len(gain)} trials without a gain"}
-        out.append(judge(median_interval(kept), claimed_low=0.9, **entries, **fields))
-    return out
+            "infinite where they gain nothing",
+            kept_gain,
+            c.at_least(0.9),
+            rows=c.of(method=SEARCHED),
+        ),
+        detail=gains,
+    ),
+)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from linfed.theory.shortcut.bound import BoundTerms, ShortcutRound
 from linfed.theory.shortcut.identities import IDENTITY_TOLERANCE, READINGS, Blocks, Sides
-from linfed.theory.shortcut.loss import judge_loss_exponent, judge_loss_rounds, shortcut_loss_rounds
+from linfed.theory.shortcut.loss import judge_loss_exponent, shortcut_loss_rounds
 from linfed.theory.shortcut.population import shortcut_repulsion, shortcut_spectrum_hypothesis, top_subspace_distance
-from linfed.theory.shortcut.trace import ShortcutTrace, judge_bound, judge_equations, judge_split, shortcut_trace
+from linfed.theory.shortcut.trace import ShortcutTrace, judge_bound, shortcut_trace
 
 __all__ = [
     "IDENTITY_TOLERANCE",
@@ -17,10 +17,7 @@ __all__ = [
     "ShortcutTrace",
     "Sides",
     "judge_bound",
-    "judge_equations",
     "judge_loss_exponent",
-    "judge_loss_rounds",
-    "judge_split",
     "shortcut_loss_rounds",
     "shortcut_repulsion",
     "shortcut_spectrum_hypothesis",

@@ -1,7 +1,7 @@
-"""Prediction of the round in which B loses B* under (2) to (5) of the shortcut draft on fixed samples, and its tests.
+"""Prediction of the round in which B loses B* under the shortcut draft's (2) to (5), and the judge of its exponents.
 
-Every second head is 0, and B moves in every second round, by ``-eta mean Pi_i B w_i w_i'`` (docs/shortcut.md, section
-2). Within span(B) this scales B by ``1 - eta``, since the second moment of the heads is I. QR magnifies the part
+On fixed samples every second head is 0, and B moves in every second round, by ``-eta mean Pi_i B w_i w_i'``
+(docs/shortcut.md, section 2). Within span(B) this scales B by ``1 - eta``, since the second moment of the heads is I. QR magnifies the part
 outside span(B) by ``1/(1 - eta)``, without bound at eta = 1. The outside part has two components:
 
 - The mean is Oja's step with the opposite sign (`shortcut_repulsion`). It is proportional to the distance and grows at
@@ -25,9 +25,8 @@ import numpy as np
 
 from linfed._types import Array
 from linfed.checks import check_integer, check_number
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge, judge_exponent
+from linfed.statistics.findings import OWN_PREDICTION, Finding, judge_exponent
 from linfed.statistics.fits import fit_exponent
-from linfed.statistics.intervals import median_interval
 
 
 def shortcut_loss_rounds(
@@ -97,31 +96,6 @@ def shortcut_loss_rounds(
     if start > 0 and 2.0 * rate * end > 700.0:  # the exponential would overflow, and reaches the level alone
         end = (1.0 + 1e-9) * math.log(level / start) / rate
     return max(1.0, 2.0 * float(brentq(beyond, 0.0, end)) - 1.0)  # the first move is in round 1
-
-
-def judge_loss_rounds(lost: Array, predicted: Array, setting: str) -> Finding:
-    """Judge whether B takes one to two times as many moves as predicted until the distance exceeds 0.5.
-
-    Parameters
-    ----------
-    lost : ndarray (runs,)
-        Round in which the distance exceeded 0.5; infinite if the run ended before.
-    predicted : ndarray (runs,)
-        Prediction of `shortcut_loss_rounds` for each run.
-    setting : str
-        Setting of the runs.
-    """
-    ratios = (lost + 1.0) / (predicted + 1.0)
-    return judge(
-        median_interval(ratios),
-        claimed_low=1.0,
-        claimed_high=2.0,
-        claim="The prediction without a fitted parameter gives the rounds, to a constant between 1 and 2",
-        setting=setting,
-        statistic="updates until dist > 0.5 divided by those predicted, median of all runs, censored ones infinite",
-        source=OWN_PREDICTION.adding(f"the constants are {OWN_THRESHOLD}s"),
-        detail=f"{np.isinf(ratios).sum()} of {len(ratios)} censored",
-    )
 
 
 def judge_loss_exponent(

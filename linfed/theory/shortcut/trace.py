@@ -1,9 +1,10 @@
-"""Equations of the shortcut draft and terms of its bound (22) over a run, and their tests."""
+"""Equations of the shortcut draft and terms of its bound (22) over a run, and the judge of the bound."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -146,56 +147,26 @@ def shortcut_trace(
     )
 
 
-def judge_equations(trace: ShortcutTrace, setting: str) -> list[Finding]:
-    """Judge whether (9), (16) to (18), and (9) as printed, are identities over (2) to (5), in the worst rounds."""
-    out = []
-    for gaps, equation, note in (
-        (trace.heads, "(9), (16), (17)", ""),
-        (trace.printed, "(9) as printed", "the sign of h_i"),
-        (trace.shortcuts, "(18)", ""),
-    ):
-        if gaps is None:
-            raise ValueError("trace contains no equations; record it with equations = True")
-        finding = judge_identity(
-            np.fmax.reduce(gaps, axis=1),
-            tolerance=IDENTITY_TOLERANCE,
-            claim=f"Equation {equation} is an identity over (2)-(5)",
-            setting=setting,
-            statistic="largest relative difference of the two sides in any round",
-            source=f"shortcut draft, equations {equation}",
-            note=note,
-        )
-        out.append(finding)
-    return out
-
-
-def judge_split(trace: ShortcutTrace, setting: str) -> Finding:
-    """Judge whether (19) to (21) are identities, to 1e-10 in every recorded round of every trial."""
-    return judge_identity(
-        trace.identity,
-        tolerance=IDENTITY_TOLERANCE,
-        claim="The split (19) to (21) of B is an identity",
-        setting=setting,
-        statistic="largest relative difference of the two sides",
-        source="shortcut draft, equations (19) to (21)",
-    )
-
-
-def judge_bound(trace: ShortcutTrace, setting: str) -> Finding:
+def judge_bound(distance: Array, bound: Array, **fields: Any) -> Finding:
     """Judge whether the deterministic inequality (22) holds in every recorded round of every trial.
 
-    The finding is VACUOUS if the sum of the terms never falls below 1, which the distance cannot exceed.
+    Parameters
+    ----------
+    distance, bound : ndarray (trials, R)
+        ``dist(B, B*)`` and the right side of (22).
+    **fields
+        Other fields of `Finding`. Required: `claim`, `setting`, `statistic`, `source`. The verdict is HOLDS or
+        VIOLATED.
+
+    Returns
+    -------
+    Finding
+        Finding for the largest ratio of both sides, minus 1. VACUOUS if the sum of the terms never falls below 1, which
+        the distance cannot exceed.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
-        excess = trace.distance / trace.bound - 1.0
-        excess = np.where(trace.distance <= trace.bound + 1e-14, np.minimum(excess, 0.0), excess)
-        is_binding = trace.bound < 1.0
-    return judge_identity(
-        excess,
-        tolerance=IDENTITY_TOLERANCE,
-        claim="dist stays below the sum of its terms (22)",
-        setting=setting,
-        statistic="dist divided by the sum of the terms, minus 1, worst round",
-        source="shortcut draft, equation (22)",
-        vacuous="" if is_binding.any() else "the sum is nowhere below 1",
-    )
+        excess = distance / bound - 1.0
+        excess = np.where(distance <= bound + 1e-14, np.minimum(excess, 0.0), excess)
+        is_binding = bound < 1.0
+    vacuous = "" if is_binding.any() else "the sum is nowhere below 1"
+    return judge_identity(excess, tolerance=IDENTITY_TOLERANCE, **{"vacuous": vacuous} | fields)

@@ -12,6 +12,7 @@ import references as ref
 from matplotlib.figure import Figure
 
 import linfed as lf
+from linfed.claims import judged
 
 
 def normal(*shape, seed=0):
@@ -190,3 +191,18 @@ def finding(claim="it is so", setting="n = 1", estimate=0.9, low=0.8, high=1.0, 
     said = {"statistic": "share", "source": "a paper"} | changes
     said |= {} if {"claimed_low", "claimed_high"} & said.keys() else {"claimed_low": 0.5}
     return lf.Finding(claim=claim, setting=setting, estimate=estimate, low=low, high=high, **said)
+
+
+def whole(module, tables):
+    """Return the tables of an experiment with those that it derives from them."""
+    return tables | (module.derived(tables) if hasattr(module, "derived") else {})
+
+
+def findings(module, tables):
+    """Return an experiment's findings on tables: those of ``CLAIMS``, and those of ``claims(tables)``.
+
+    Claims on other tables are left out.
+    """
+    tables = whole(module, tables)
+    declared = [one for one in getattr(module, "CLAIMS", ()) if (one.table or next(iter(tables))) in tables]
+    return judged(declared, tables) + (list(module.claims(tables)) if hasattr(module, "claims") else [])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import png_alone
+from helpers import findings, png_alone, whole
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from test_judges import cell_classes
@@ -94,7 +94,7 @@ def test_quick_run_is_whole(done):
     record = ResultsFolder(out).read(name)
     tables = load_tables(record, ResultsFolder(out))
     assert all(len(table) for table in tables.values())
-    claims = by_sentence(module.claims(tables))
+    claims = by_sentence(findings(module, tables))
     assert claims
     assert all(len(claim.source) > 8 and claim.claimed_range for claim in claims)
     assert [claim.verdict.value for claim in claims] == [claim.verdict.value for claim in record.claims]
@@ -104,7 +104,7 @@ def test_quick_run_is_whole(done):
         assert (out / f"{stem}.pdf").exists()
         caption = record.figures[key]
         assert (out / f"{stem}.txt").read_text(encoding="utf-8") == f"{caption}\n"
-        assert caption.startswith(entries(module.__doc__).get(key, "no entry"))
+        assert caption.startswith((entries(module.__doc__) | getattr(module, "CAPTIONS", {})).get(key, "no entry"))
         ranked = any("rank" in table.columns for table in tables.values())  # one layer has no k
         sizes = ("d = ", *(("k = ",) if ranked else ()), "n = ", "trials")
         assert all(re.search(rf"\b{size}", caption) for size in sizes)
@@ -142,9 +142,9 @@ def test_claims_and_figures_are_of_the_tables_alone(done, monkeypatch):
         for default in [*one.__dataclass_fields__, "__init__"]:
             if default in vars(one) and hasattr(one, default):
                 monkeypatch.setattr(one, default, Poisoned())
-    claims = by_sentence(module.claims(tables))
+    claims = by_sentence(findings(module, tables))
     assert [claim.verdict.value for claim in claims] == [claim.verdict.value for claim in record.claims]
-    assert [*module.plot(tables)] == list(record.figures)
+    assert [*module.plot(whole(module, tables))] == list(record.figures)
     plt.close("all")
 
 
@@ -258,7 +258,7 @@ def test_fig1_some_trials_stay_away_from_the_truth():
 @speaks_of("fedrep-fig1")
 def test_fig1_judge_rejects_what_is_false(done):
     module, tables = of(done)
-    verdicts = judged(module.claims({"clients": exchanged(tables["clients"], "FedRep", "FedAvg")}))
+    verdicts = judged(findings(module, {"clients": exchanged(tables["clients"], "FedRep", "FedAvg")}))
     assert verdicts["FedRep has a smaller error than FedAvg", "paper: m = 20"] is Verdict.NOT_SUPPORTED
     smallest = "FedRep has the smallest of the three errors, client by client"
     assert verdicts[smallest, "paper: m = 20"] is Verdict.NOT_SUPPORTED
@@ -291,7 +291,7 @@ def test_fig4_methods_meet_the_same_new_clients(done):
 @speaks_of("fedrep-fig4")
 def test_fig4_judge_rejects_what_is_false(done):
     module, tables = of(done)
-    verdicts = judged(module.claims({"clients": exchanged(tables["clients"], "FedRep", "FedAvg")}))
+    verdicts = judged(findings(module, {"clients": exchanged(tables["clients"], "FedRep", "FedAvg")}))
     small = "FedRep's error on a new client is small once m_new >= k"
     assert verdicts[small, "paper: m_new = 20"] is Verdict.NOT_SUPPORTED
     assert verdicts["FedAvg's error on a new client stays high", "paper: m_new = 20"] is Verdict.NOT_SUPPORTED
@@ -327,7 +327,7 @@ def test_fig3_notebook_preset_is_the_paper_rescaled():
 def test_fig3_judge_rejects_what_is_false(done):
     """With the methods' names exchanged, the claims on their order must fail."""
     module, tables = of(done)
-    verdicts = judged(module.claims({"curves": exchanged(tables["curves"], "FedRep", "GD-GD")}))
+    verdicts = judged(findings(module, {"curves": exchanged(tables["curves"], "FedRep", "GD-GD")}))
     assert verdicts["FedRep needs fewer rounds than 10GD-GD", "paper: n = 1,000"] is Verdict.NOT_SUPPORTED
 
 
@@ -386,14 +386,14 @@ def spoiled(table, column, value, **where):
 def test_shortcut_bound_judges_by_the_worst_trial(done):
     module, tables = of(done)
     text, where = "Equation (9), (16), (17) is an identity over (2)-(5)", "noise 0"
-    assert judged(module.claims(tables))[text, where] is Verdict.HOLDS
+    assert judged(findings(module, tables))[text, where] is Verdict.HOLDS
     false = spoiled(tables["terms"], "heads", 1e-3, method=module.CLOSED, noise_std=0.0)
-    assert judged(module.claims({"terms": false}))[text, where] is Verdict.VIOLATED
+    assert judged(findings(module, {"terms": false}))[text, where] is Verdict.VIOLATED
     printed = "Equation (9) as printed is an identity over (2)-(5)"
-    assert judged(module.claims(tables))[printed, where] is Verdict.VIOLATED
+    assert judged(findings(module, tables))[printed, where] is Verdict.VIOLATED
     for column, text in (("identity", "The split (19) to (21) of B is an identity"), ("distance", "dist stays below")):
         false = spoiled(tables["terms"], column, 5.0, method=module.CLOSED, noise_std=0.0)
-        verdicts = judged(module.claims({"terms": false}))
+        verdicts = judged(findings(module, {"terms": false}))
         (found,) = [v for (t, w), v in verdicts.items() if t.startswith(text) and w == f"{module.CLOSED}, noise 0"]
         assert found is Verdict.VIOLATED
 
@@ -406,7 +406,7 @@ def test_theorem51_judges_by_the_worst_trial(done):
         (tables["floors"], Verdict.HOLDS),
         (spoiled(tables["floors"], "error", 1.0, sweep=module.SLOW), Verdict.VIOLATED),
     ):
-        assert {claim.verdict for claim in module.claims({"floors": table}) if claim.claim == said} == {verdict}
+        assert {claim.verdict for claim in findings(module, {"floors": table}) if claim.claim == said} == {verdict}
 
 
 @speaks_of("flute-theorem51")
@@ -417,7 +417,7 @@ def test_theorem51_judges_reject_what_is_false(done):
         return lambda row: row[column] * ((row["n_samples"] / 300.0) ** 0.3 if row["sweep"] == "m" else 1.0)
 
     false = tables["floors"].assign(error=grown("error"), rms=grown("rms"))
-    claims = module.claims({"floors": false})
+    claims = findings(module, {"floors": false})
     verdicts = judged(claims)
     assert verdicts["The error falls at least like m^-1/2", "n = d = 20"] is Verdict.VIOLATED
     assert verdicts["The exponent is that of the first-order prediction", "m: n = d = 20"] is Verdict.VIOLATED
@@ -430,7 +430,7 @@ def test_theorem51_judges_reject_what_is_false(done):
 def test_theorem55_judges_reject_what_is_false(done):
     module, tables = of(done)
     false = spoiled(tables["runs"], "identity", 1e-3, name=module.BASE, data=module.POPULATION)
-    verdicts = judged(module.claims({"runs": false}))
+    verdicts = judged(findings(module, {"runs": false}))
     assert verdicts["The Theta recursion (13) is an identity", module.POPULATION] is Verdict.VIOLATED
 
 
@@ -443,7 +443,7 @@ def test_rate_and_floor_judges_reject_what_is_false(done):
         return lf.LabeledArray(rms, round=row["round"])
 
     false = tables["runs"].select(data=module.FIXED).assign(rms=twice_the_floor)
-    claims = module.claims({"runs": false})
+    claims = findings(module, {"runs": false})
     floors = {claim.verdict for claim in claims if claim.claim.startswith("With m fixed the final error")}
     assert floors == {Verdict.VIOLATED}
 
@@ -476,7 +476,7 @@ def test_million_judges_reject_what_is_false(done):
         seconds=thrice(2.0, lambda row: np.broadcast_to(row["round"], row["seconds"].shape)),
         peak_gigabytes=lambda row: 4.3,
     )
-    assert [claim.verdict for claim in module.claims({"curves": false})] == [Verdict.NOT_SUPPORTED] * 3
+    assert [claim.verdict for claim in findings(module, {"curves": false})] == [Verdict.NOT_SUPPORTED] * 3
 
 
 @speaks_of("flute-divergence")
@@ -484,7 +484,7 @@ def test_phase_lines_are_judged_by_data_set(done):
     """A trial's points share its data: with few trials not even a perfect share lies above 95 %."""
     module, tables = of(done)
     phase = tables["phase"].assign(diverged=lambda row: lf.LabeledArray(row["unbounded"], excess=row["excess"]))
-    same = [c for c in module.claims({"phase": phase}) if c.statistic == "share of (data set, excess) pairs"]
+    same = [c for c in findings(module, {"phase": phase}) if c.statistic == "share of (data set, excess) pairs"]
     sets = phase.select(start="far")["threshold"].size
     assert len(same) == 4
     for claim in same:
@@ -504,7 +504,7 @@ def test_shortcut_search_judges_the_fit_as_a_rival(done):
         table = tables["search"]
         trial = np.arange(table.rows[0]["trials"])
         false = table.assign(error=lambda row: errors.get(row["method"], 1.0) + 0.0 * trial)
-        return {claim.claim: claim for claim in module.claims({"search": false})}
+        return {claim.claim: claim for claim in findings(module, {"search": false})}
 
     for fit, first, second in (
         (2.5, Verdict.SUPPORTED, Verdict.NOT_SUPPORTED),
@@ -536,7 +536,7 @@ def test_shortcut_lost_judges_reject_what_is_false(done):
 
     def verdicts(factor):
         false = closed.assign(lost=lambda row: np.full(row["trials"], factor * (1.5 * row["predicted"] + 0.5)))
-        return {(claim.claim, claim.verdict) for claim in module.claims({"rounds": false})}
+        return {(claim.claim, claim.verdict) for claim in findings(module, {"rounds": false})}
 
     constant = "The prediction without a fitted parameter gives the rounds, to a constant between 1 and 2"
     lost = "(2) to (5) lose a B near B*"
@@ -553,7 +553,7 @@ def test_shortcut_lost_tells_a_root_from_a_straight_line(power, verdict):
     for c in cells:
         moves = 0.05 * c.n_samples**power * (1.0 / c.step_size - 0.999) * (1 + 0.01 * np.arange(c.trials))
         found.append({"lost": 2 * moves - 1, "predicted": 1.0})
-    claims = module.claims({"rounds": lf.Table.of(cells, found)})
+    claims = findings(module, {"rounds": lf.Table.of(cells, found)})
     grows = [c for c in claims if c.claim == "The rounds until B is lost grow like sqrt(m) on fixed samples"]
     assert len(grows) == 6
     assert {claim.verdict for claim in grows} == {verdict}

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers import cleared, each
+from helpers import cleared, each, findings
 
 import linfed as lf
+from linfed.claims import Claim, Statistic
 from linfed.reproduction.experiments import experiment_files, load
 
 FOLDER = Path(__file__).parent.parent / "experiments"
@@ -82,11 +83,15 @@ def codes(code):
 
 
 def parts(value):
-    """Yield a value and what lies within it: values of dictionaries, of sequences and of partial functions."""
+    """Yield a value and what lies within it: of dictionaries, sequences, partial functions, claims and closures."""
     yield value
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     if isinstance(value, functools.partial):
         inner = [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, Claim | Statistic):
+        inner = vars(value).values()
+    if isinstance(value, types.FunctionType):
+        inner = [cell.cell_contents for cell in value.__closure__ or ()]
     for one in inner:
         yield from parts(one)
 
@@ -122,7 +127,10 @@ def read(function, module, name, seen):
 def test_no_judge_reads_a_default(name):
     module = modules()[load(name, FOLDER).__name__]
     seen = set()
-    assert [*reads(module.claims, seen), *reads(module.plot, seen)] == []
+    judging = [vars(module)[one] for one in ("CLAIMS", "claims", "derived", "plot") if one in vars(module)]
+    functions = [one for one in parts(judging) if isinstance(one, types.FunctionType) and one.__module__ in modules()]
+    assert functions
+    assert [wrong for function in functions for wrong in reads(function, seen)] == []
 
 
 WRONG = """
@@ -201,7 +209,7 @@ def test_claims_of_figure_4_are_of_the_tables_sizes():
     cells = [replace(cell, dim=7, rank=4, trials=3, rounds=5, steps=cell.steps[:2]) for cell in cells]
     table = lf.Table.of(cells, [cell.run() for cell in cells])
     places = {}
-    for claim in module.claims({"clients": table}):
+    for claim in findings(module, {"clients": table}):
         places.setdefault(claim.claim, []).append(int(claim.setting.rpartition(" ")[2]))
     tried = [1, 2, 4, 5, 7, 10, 14, 20]
     assert table["n_new"].tolist() == tried

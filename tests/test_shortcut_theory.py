@@ -434,7 +434,7 @@ def equations(trace):
     """Return the findings of `experiments.shortcut_bound` on a trace of (2) to (5)."""
     series = {name: lf.LabeledArray(values, round=trace.rounds) for name, values in trace.series.items()}
     rows = lf.Table([{"method": shortcut_bound.CLOSED, "noise_std": 0.0, **series}])
-    return [one for one in judged(shortcut_bound.CLAIMS[:3], {"terms": rows})]
+    return judged(shortcut_bound.CLAIMS[:3], {"terms": rows})
 
 
 FIELDS = {"claim": "It holds", "setting": "here", "statistic": "largest violation", "source": "our prediction"}

@@ -1,8 +1,9 @@
 """Prediction of the round in which B loses B* under the shortcut draft's (2) to (5), and the judge of its exponents.
 
 On fixed samples every second head is 0, and B moves in every second round, by ``-eta mean Pi_i B w_i w_i'``
-(docs/shortcut.md, section 2). Within span(B) this scales B by ``1 - eta``, since the second moment of the heads is I. QR magnifies the part
-outside span(B) by ``1/(1 - eta)``, without bound at eta = 1. The outside part has two components:
+(docs/shortcut.md, section 2). Within span(B) this scales B by ``1 - eta``, since the second moment of the heads is I.
+QR magnifies the part outside span(B) by ``1/(1 - eta)``, without bound at eta = 1. The outside part has two
+components:
 
 - The mean is Oja's step with the opposite sign (`shortcut_repulsion`). It is proportional to the distance and grows at
   rate ``r = eta (k + 1)/(m (1 - eta))`` per move.

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
+import linfed.claims as c
 from experiments.fedrep import fedrep_floor, fedrep_moments, fedrep_recovery, fedrep_start
 from experiments.others import altmin, estimators, mllam_samples, spectral_transition
 from experiments.shared.spectral import AVERAGES, MOMENTS, SPECTRAL, TWO, Estimates, spectral
@@ -122,7 +123,7 @@ def searched(crossing, **columns):
 def test_a_growing_number_of_samples_is_found(power, verdicts_of):
     sizes = (20, 80, 320, 1280)
     rows = [searched(5.0 * (n / 20) ** power, n_clients=n, method=mllam_samples.ALTMIN) for n in sizes]
-    found = mllam_samples.growth(lf.Table(rows), "n")
+    found = c.judged(mllam_samples.growth("n", mllam_samples.LOG_N), {"samples": lf.Table(rows)})
     assert " ".join(one.verdict.value for one in found) == verdicts_of
 
 

@@ -11,46 +11,47 @@ from above: a smaller sufficient number does not refute them. Whether m has to g
 **Deviations**: the sizes are ours. The source draws other samples in each half of a round. Heads have length sqrt(k)
 and ``(1/n) sum_i w_i w_i' = I``. We know the source's results from its abstract.
 
-Figures
--------
-"" : Smallest m with which half of the runs reach distance 0.01, against the dimension d with n = 4 d, and against the
-    clients n. Bars: 95 % intervals; open triangles: bounds. Dotted: m with equal numbers of equations and unknowns.
-
 References: Thekumparampil, Jain, Netrapalli and Oh 2021, "Sample efficient linear meta-learning by alternating
 minimization".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import linfed as lf
+import linfed.claims as c
 from linfed.cells.smallest_size import SmallestSize
-from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, same_scale
-from linfed.plotting.panels import Figures, drawn_from
-from linfed.statistics import judge_exponent
-from linfed.statistics.findings import OWN_THRESHOLD, Finding
+from linfed.figures.style import KINDS, LOOKS
+from linfed.plotting.panels import Figures
 
 from ..shared.smallest import BEST, FIXED, THEOREM, Need
-from ..shared.smallest_drawn import draw_measured, label_axes, legend_entries
-from ..shared.smallest_judged import MARGIN, ratio_of, worst
+from ..shared.smallest_drawn import draw_measured, label_axes, panels_row
+from ..shared.smallest_judged import MARGIN, both, number_of, ratio_of, worst_ratio
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SUMMARY = "alternating minimisation (MLLAM): the smallest m against d and n, with FedRep's"
 PICTURES = {"": 1400}
 REDUCED = {"samples": {"without": ("margin", "reached", "count")}}
+CAPTIONS = {
+    "": "Smallest m with which half of the runs reach distance 0.01, against the dimension d with n = 4 d, and against "
+    "the clients n. Bars: 95 % intervals; open triangles: bounds. Dotted: m with equal numbers of equations and "
+    "unknowns."
+}
 
 ALTMIN, FEDREP = "AltMin", "FedRep"
 COLOURS = {ALTMIN: KINDS[1][0], FEDREP: LOOKS["FedRep"][0]}
 PANELS = {"d": ("dim", "dimension d, with n = 4 d"), "n": ("n_clients", "clients n")}
 PER_DIM = 4
 """Clients per dimension where the dimension grows."""
-SOURCE = "Thekumparampil, Jain, Netrapalli and Oh 2021, abstract: {}; " + MARGIN
-SUFFICE = {
-    "d": SOURCE.format("order log d samples per task suffice for a constant k"),
-    "n": SOURCE.format("the samples per task grow like the logarithm of the number of tasks"),
-}
+abstract = "Thekumparampil, Jain, Netrapalli and Oh 2021, abstract"
+LOG_D = c.reading(f"{abstract}: order log d samples per task suffice for a constant k")
+LOG_N = c.reading(f"{abstract}: the samples per task grow like the logarithm of the number of tasks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,59 +89,64 @@ class Search(Need):
 
 def cells(quick: bool) -> dict[str, list[Search]]:
     """Return the searches along both panels; quick: few and small sizes, AltMin only."""
-    base = Search()
-    dims, clients, methods = (10, 20, 40, 80), (20, 40, 80, 160, 320, 640, 1280), (ALTMIN, FEDREP)
-    if quick:
-        base = replace(base, dim=16, trials=8, resolution=0.3, rounds=20)
-        dims, clients, methods = (8, 16), (16, 64), (ALTMIN,)
-    along_d = [replace(base, panel="d", dim=d, n_clients=PER_DIM * d) for d in dims]
+    base = Search(dim=16, trials=8, resolution=0.3, rounds=20) if quick else Search()
+    along_d = [replace(base, panel="d", dim=d, n_clients=PER_DIM * d) for d in ((8, 16) if quick else (10, 20, 40, 80))]
+    clients = (16, 64) if quick else (20, 40, 80, 160, 320, 640, 1280)
     along_n = [replace(base, panel="n", n_clients=n) for n in clients]
+    methods = (ALTMIN,) if quick else (ALTMIN, FEDREP)
     return {"samples": [replace(one, method=name) for one in along_d + along_n for name in methods]}
+
+
+def along(panel: str) -> Callable[[lf.Table], str]:
+    """Return the setting of a claim on the sizes of a panel."""
+
+    def setting(part: lf.Table) -> str:
+        row, sizes = part.rows[0], sorted(part.unique(PANELS[panel][0]))
+        others = f"n = {row['n_clients'] // row['dim']} d" if panel == "d" else f"d = {row['dim']}"
+        return f"{panel} = {sizes[0]} to {sizes[-1]:,}, {others}"
+
+    return setting
+
+
+def growth(panel: str, suffices: c.Source) -> tuple[c.Claim, c.Claim]:
+    """Return the claims that the smallest m grows like the logarithm of d or n, and not at all."""
+    claim = partial(c.Claim, where=c.of(panel=panel, method=ALTMIN), setting=along(panel))
+    return (
+        claim(
+            f"The smallest m grows at most like log {panel}",
+            suffices.adding(MARGIN),
+            c.power_law(f"m ~ log({panel})^a", "a", 1.0, 0.25, "at most"),
+        ),
+        claim(
+            f"The smallest m does not grow with {panel}",
+            c.OWN_THRESHOLD.adding("the source states that its m suffices", ": "),
+            c.power_law(f"m ~ {panel}^a", "a", 0.0, 0.05, "at most"),
+            theorem=False,
+        ),
+    )
+
+
+CLAIMS = (
+    *growth("d", LOG_D),
+    *growth("n", LOG_N),
+    c.Claim(
+        "With four times the rounds, FedRep needs no more samples than AltMin",
+        c.OWN_THRESHOLD,
+        worst_ratio(ratio_of, both(FEDREP, ALTMIN), "FedRep's smallest m divided by AltMin's, largest", 1.05),
+        setting=number_of(both(FEDREP, ALTMIN)),
+    ),
+)
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the smallest m against d and against n."""
-    import matplotlib.pyplot as plt
-
     table = tables["samples"]
-    figure, axes = plt.subplots(1, len(PANELS), figsize=(PAGE_WIDTH, 2.8), layout="constrained", sharey=True)
-    for ax, (panel, (field, text)) in zip(axes, PANELS.items(), strict=True):
-        for name, part in table.select(panel=panel).groupby("method"):
-            rows = sorted(part.rows, key=lambda row: row[field])
+
+    def draw(ax: Axes, panel: str) -> None:
+        part, (field, text) = table.select(panel=panel), PANELS[panel]
+        for name, of_method in part.groupby("method"):
+            rows = sorted(of_method.rows, key=lambda row: row[field])
             draw_measured(ax, rows, field, name, "equations and unknowns", "counted", COLOURS[name])
-        label_axes(ax, [row[field] for row in table.select(panel=panel).rows], text)
-    same_scale(list(axes))
-    axes[0].set_ylabel("smallest m")
-    figure.legend(*legend_entries(axes), loc="outside upper center", ncols=4)
-    return {"": drawn_from(figure, table)}
+        label_axes(ax, [row[field] for row in part.rows], text)
 
-
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge how the smallest m grows, and FedRep's against AltMin's."""
-    table = tables["samples"]
-    found = [one for panel in PANELS for one in growth(table.select(panel=panel, method=ALTMIN), panel)]
-    rows = [row for row in table.select(method=FEDREP).rows if not row["censored"]]
-    pairs = [(row, table.select(panel=row["panel"], method=ALTMIN, n_clients=row["n_clients"])) for row in rows]
-    ratios = [(row, mine.rows[0]) for row, mine in pairs if not mine["censored"]]
-    if ratios:
-        text = "With four times the rounds, FedRep needs no more samples than AltMin"
-        statistic = "FedRep's smallest m divided by AltMin's, largest"
-        found.append(worst(ratio_of, ratios, claim=text, statistic=statistic, source=OWN_THRESHOLD, claimed_high=1.05))
-    return found
-
-
-def growth(part: lf.Table, panel: str) -> Iterator[Finding]:
-    """Judge how the smallest m grows with d or n."""
-    sizes = sorted(row[PANELS[panel][0]] for row in part.rows)
-    if len(sizes) < 2:
-        return
-    row = part.rows[0]
-    others = f"n = {row['n_clients'] // row['dim']} d" if panel == "d" else f"d = {row['dim']}"
-    fields: dict[str, Any] = {"setting": f"{panel} = {sizes[0]} to {sizes[-1]:,}, {others}", "kind": "at most"}
-    exponent = lf.fit_power_law(f"m ~ log({panel})^a", part).exponents["a"]
-    text = f"The smallest m grows at most like log {panel}"
-    yield judge_exponent(exponent, 1.0, margin=0.25, claim=text, source=SUFFICE[panel], **fields)
-    exponent = lf.fit_power_law(f"m ~ {panel}^a", part).exponents["a"]
-    text = f"The smallest m does not grow with {panel}"
-    source = OWN_THRESHOLD.adding("the source states that its m suffices", ": ")
-    yield judge_exponent(exponent, 0.0, margin=0.05, claim=text, source=source, theorem=False, **fields)
+    return {"": panels_row(table, PANELS, draw, "smallest m", height=2.8, ncols=4)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,11 @@ MARGIN = f"the margin is {c.OWN_THRESHOLD}"
 FACTOR = c.OWN_PREDICTION.adding(f"the factor is {c.OWN_THRESHOLD}")
 MANY_CLIENTS = 10
 """Clients per dimension from which log n dominates log(n) + d/n."""
+SETTING = ("panel", "n_clients", "dim", "rank")
+"""Columns that two methods share in one setting."""
+
+Samples: TypeAlias = Callable[[lf.Table], list[tuple[lf.Table, ...]]]
+"""Function of a table that returns the arguments of a ratio for each setting."""
 
 
 # --- statistics ----------------------------------------------------------------------------------------------
@@ -37,10 +42,8 @@ def ratio_of(first: lf.Table, second: lf.Table, *, confidence: float = 0.95) -> 
     return (first["crossing"] / second["crossing"], *replicates_interval(ratios, confidence))
 
 
-def worst_ratio(
-    ratio: Callable[..., Measured], samples: Callable[[lf.Table], list[tuple[lf.Table, ...]]], words: str, high: float
-) -> c.Statistic:
-    """Return the largest ratio over settings; the first part of a sample is the setting's row."""
+def worst_ratio(ratio: Callable[..., Measured], samples: Samples, words: str, high: float) -> c.Statistic:
+    """Return the largest ratio over settings, e.g. `ratio_of` over `both`; a sample begins with the setting's row."""
 
     def measure(part: lf.Table) -> c.Measurement | None:
         found = samples(part)
@@ -76,6 +79,25 @@ def predicted(law: str, most: float) -> c.Statistic:
         return c.Measurement(largest_of(factor, [(one,) for one in part]), detail)
 
     return c.measured("factor between measured and predicted, worst setting", measure, c.at_most(most))
+
+
+def both(first: str, second: str) -> Samples:
+    """Return a function that gives the rows of two methods in the same settings, where both sizes are known."""
+
+    def samples(table: lf.Table) -> list[tuple[lf.Table, ...]]:
+        return [
+            (one, other)
+            for one in table.select(method=first)
+            for other in table.select(method=second, **{name: one[name] for name in SETTING})
+            if not (one["censored"] or other["censored"])
+        ]
+
+    return samples
+
+
+def number_of(samples: Samples) -> Callable[[lf.Table], str]:
+    """Return the setting of a claim: the number of samples."""
+    return lambda table: f"{len(samples(table))} settings"
 
 
 # --- rows ----------------------------------------------------------------------------------------------------

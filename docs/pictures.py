@@ -44,8 +44,8 @@ SIZES = "sizes"
 def digest(name: str) -> str:
     """Return the hash of an experiment's committed tables."""
     found = hashlib.sha256()
-    for path in sorted(COMMITTED.glob(f"{name}-*.npz")):
-        found.update(path.read_bytes())
+    for table in sorted(RUNS.read(name).tables):
+        found.update((COMMITTED / f"{name}-{table}.npz").read_bytes())
     return found.hexdigest()
 
 

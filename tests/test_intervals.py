@@ -25,6 +25,7 @@ from linfed.statistics.intervals import (
     largest_factor,
     largest_of,
     least_passing,
+    mean_factor,
     mean_interval,
     mean_ratio,
     median_interval,
@@ -825,6 +826,8 @@ def test_a_ratio_becomes_a_factor_of_at_least_1():
     assert as_factor((2.0, 1.0, 4.0)) == (2.0, 1.0, 4.0)
     assert as_factor((0.5, 0.0, 0.8)) == (2.0, 1.25, np.inf)
     assert as_factor((-1.0, -2.0, 3.0)) == (np.inf, 1.0, np.inf)
+    values = np.random.default_rng(0).lognormal(size=9)
+    assert mean_factor(values, 2.0, confidence=0.5) == as_factor(mean_interval(values / 2.0, confidence=0.5))
 
 
 def test_what_is_no_number_counts_as_the_largest_error():

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from linfed._types import Array
 from linfed.claims.ranges import MOST, Range, at_least, at_most, near
 from linfed.claims.rows import Parts, Where, of
 from linfed.statistics.findings import (
@@ -31,6 +32,15 @@ Judge: TypeAlias = Callable[..., "Finding | None"]
 
 It returns None if the rows do not suffice, e.g. if they lack one of two methods; then the claim is not asked of them.
 """
+
+
+Column: TypeAlias = str | Callable[[Table], Array]
+"""Values of a row: the name of a column, or a function of the row."""
+
+
+def _values(row: Table, column: Column) -> Array:
+    values: Array = column(row) if callable(column) else row[column]
+    return values
 
 
 def _all(table: Table) -> Table:
@@ -185,10 +195,10 @@ def compared(
     return Statistic(words, found, required, of(**{by: [first, second]}), by)
 
 
-def smaller(column: str, first: Any, second: Any, words: str, *, by: str = "method") -> Statistic:
+def smaller(column: Column, first: Any, second: Any, words: str, *, by: str = "method") -> Statistic:
     """Return the share of paired trials in which the first method has the smaller value; ties are left out.
 
-    The required range is above 0.5 unless the claim has another one.
+    The column is a name, or a function of a row. The required range is above 0.5 unless the claim has another one.
 
     Examples
     --------
@@ -209,13 +219,13 @@ def smaller(column: str, first: Any, second: Any, words: str, *, by: str = "meth
     """
 
     def judge(one: Table, other: Table, **fields: Any) -> Finding:
-        return judge_smaller(one[column], other[column], **fields)
+        return judge_smaller(_values(one, column), _values(other, column), **fields)
 
     return compared(words, first, second, judge, MOST, by=by)
 
 
 def ratio(
-    column: str,
+    column: Column,
     first: Any,
     second: Any,
     words: str,
@@ -226,6 +236,8 @@ def ratio(
 ) -> Statistic:
     """Return the ratio of a column of two methods: of the medians over trials, or another `measure` of two arrays.
 
+    The column is a name, or a function of a row.
+
     Examples
     --------
     >>> import linfed as lf
@@ -235,18 +247,26 @@ def ratio(
     ...                 c.ratio("error", "B", "A", "ratio of the medians", c.near(2.0, 0.1)))
     >>> c.judged([claim], {"runs": table})[0].estimate
     2.0
+
+    A function of a row, here the error after the last round:
+
+    >>> curves = lf.Table([{"method": name, "error": lf.LabeledArray([[1.0, end]] * 8, round=[0, 1])}
+    ...                    for name, end in (("A", 0.1), ("B", 0.3))])
+    >>> last = c.ratio(lambda row: row["error"][:, -1], "A", "B", "ratio of the final errors", c.below(1.0))
+    >>> round(c.judged([c.Claim("A is better", c.OWN_PREDICTION, last)], {"runs": curves})[0].estimate, 3)
+    0.333
     """
 
     def judge_ratio(one: Table, other: Table, **fields: Any) -> Finding:
-        return judge(measure(one[column], other[column]), **fields)
+        return judge(measure(_values(one, column), _values(other, column)), **fields)
 
     return compared(words, first, second, judge_ratio, required, by=by)
 
 
-def smaller_after(column: str, words: str) -> Statistic:
+def smaller_after(column: Column, words: str) -> Statistic:
     """Return the probability of a smaller value in the second of two rows, whose trials are independent.
 
-    The required range is above 0.5 unless the claim has another one.
+    The column is a name, or a function of a row. The required range is above 0.5 unless the claim has another one.
 
     Examples
     --------
@@ -262,7 +282,7 @@ def smaller_after(column: str, words: str) -> Statistic:
     def judge(before: Table, after: Table, **fields: Any) -> Finding | None:
         if not len(before) == len(after) == 1:
             return None
-        return judge_smaller(after[column], before[column], paired=False, **fields)
+        return judge_smaller(_values(after, column), _values(before, column), paired=False, **fields)
 
     return Statistic(words, judge, MOST)
 
@@ -400,6 +420,7 @@ def worst(
         Returns the arguments of `interval` for one row, or None if the row does not count.
     at : str or function
         Text about the row with the largest estimate, with the columns of the row in braces, or a function of the row.
+        ``{points}`` is the number of rows that count.
     words : str
         Name of the statistic.
     required : Range, optional
@@ -414,10 +435,11 @@ def worst(
     >>> from linfed import claims as c
     >>> from linfed.statistics import median_ratio
     >>> table = lf.Table([{"n": n, "error": [scale] * 8, "bound": [1.0] * 8} for n, scale in ((10, 0.2), (20, 0.1))])
-    >>> largest = c.worst(median_ratio, lambda row: (row["error"], row["bound"]), "n = {n}", "largest ratio")
+    >>> largest = c.worst(median_ratio, lambda row: (row["error"], row["bound"]), "n = {n}, of {points} n",
+    ...                   "largest ratio")
     >>> claim = c.Claim("The error is below the bound", c.OWN_PREDICTION, largest, c.below(1.0))
     >>> c.judged([claim], {"runs": table})[0].detail
-    'n = 10'
+    'n = 10, of 2 n'
     """
 
     def measure(part: Table) -> Measurement | None:
@@ -426,7 +448,8 @@ def worst(
             return None
         estimates = [interval(*values)[0] for _, values in found]
         row = found[int(np.nanargmax(estimates)) if not np.isnan(estimates).all() else 0][0]
-        text = formatted(at, (row,))
+        others = [one for one, _ in found if one is not row]
+        text = at(row) if callable(at) else formatted(at, (Table.joined([row, *others]),))
         return Measurement(largest_of(interval, [tuple(values) for _, values in found]), text)
 
     return measured(words, measure, required)

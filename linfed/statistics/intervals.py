@@ -242,6 +242,32 @@ def as_factor(ratio: Measured) -> Measured:
     return estimate, 1.0 if ratio[1] <= 1.0 <= ratio[2] else min(ends), max(ends)
 
 
+def mean_factor(values: npt.ArrayLike, predicted: float, *, confidence: float = 0.95) -> Measured:
+    """Return the factor by which the mean over trials differs from a prediction, in either direction.
+
+    Parameters
+    ----------
+    values : array_like (trials,)
+        Values, as in `mean_interval`.
+    predicted : float
+        Predicted mean, a positive number.
+    confidence : float
+        Confidence level of the interval.
+
+    Returns
+    -------
+    estimate, low, high : float
+        Factor, at least 1, and its interval (`as_factor`).
+
+    Examples
+    --------
+    >>> from linfed.statistics.intervals import mean_factor
+    >>> mean_factor([0.5, 0.5, 0.5], 1.0)
+    (2.0, 2.0, 2.0)
+    """
+    return as_factor(mean_interval(np.asarray(values) / predicted, confidence=confidence))
+
+
 def share_smaller(first: Array, second: Array, *, confidence: float = 0.95) -> tuple[Measured, str]:
     """Return the share of paired trials in which the first value is smaller, among the trials that differ.
 

@@ -20,7 +20,7 @@ from formulas import escaped, with_formulas
 from PIL import Image, ImageOps
 
 from linfed.plotting.captions import caption
-from linfed.report.cards import Card, cards_of, counts, measured
+from linfed.report.cards import Card, cards_of, counts, measured, origins
 from linfed.report.markdown import table
 from linfed.reproduction.committed import committed_runs
 from linfed.reproduction.experiments import experiment_files, load, shared_modules
@@ -112,6 +112,7 @@ def as_csv(claims: Iterable[Finding]) -> str:
         "claimed_range",
         "verdict",
         "source",
+        "origin",
         "detail",
         "note",
     )
@@ -152,6 +153,7 @@ def page(card: Card, module: ModuleType) -> str:
             f"# {card.title}\n",
             f"`{card.name}`: {escaped(card.declared.summary)}\n",
             f"{chips(card.verdicts)}\n",
+            f"{origins(card.record.claims)}\n",
             *figures(card, module),
             *(["## Claims of the source\n", *quotations] if quotations else []),
             "## Setup, and deviations from the source\n",

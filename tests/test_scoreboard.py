@@ -13,7 +13,7 @@ from linfed.report.scoreboard import markdown, missing, rows
 from linfed.reproduction.declarations import OTHERS, SECTIONS, Declarations, Headline, page_order
 from linfed.reproduction.experiments import declared_by, declared_in, load_file
 from linfed.reproduction.record import ResultsFolder, RunRecord
-from linfed.statistics.findings import Finding, judge, required
+from linfed.statistics.findings import Finding, cite, judge, required
 
 DECLARED = declared_in(TOP / "experiments")
 
@@ -68,7 +68,7 @@ def test_verdicts_are_counted_over_settings_and_a_setting_is_shown_in_which_some
 
 
 def _claim(text, where, value):
-    source = "A paper, Figure 1: \"as 'it' says|so\""
+    source = cite("A paper, Figure 1", "as 'it' says|so")
     shown = {"estimate": value, "low": value, "high": value, "statistic": "a share", "claimed_low": 0.2}
     return Finding(claim=text, setting=where, source=source, **shown)
 

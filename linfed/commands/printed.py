@@ -11,7 +11,7 @@ from pathlib import Path
 
 from linfed.commands import colors
 from linfed.commands.colors import painted
-from linfed.report.cards import counted, counts
+from linfed.report.cards import counted, counts, origins
 from linfed.reproduction.run import Reproduction
 from linfed.statistics.findings import AGAINST, Finding, Verdict, findings_table
 
@@ -58,17 +58,18 @@ def report(name: str, done: Reproduction, *, verbose: bool = False) -> str:
 
 
 def claims_text(name: str, claims: Sequence[Finding], *, verbose: bool) -> str:
-    """Return the claims of a run as text, and how many have each verdict.
+    """Return the claims of a run as text, whose they are, and how many have each verdict.
 
     A claim has one line with the number of settings for each verdict; if `verbose`, it has a line for each setting.
     """
+    whose = [f"  {text}" for text in [origins(claims)] if text]
     if verbose:
-        return wrapped(f"\n{findings_table(claims)}\n\n{name}: {tally(claims)}")
+        return wrapped("\n".join([*whose, "", findings_table(claims), "", f"{name}: {tally(claims)}"]))
     found: dict[str, list[Finding]] = {}
     for claim in claims:
         found.setdefault(claim.claim, []).append(claim)
     lines = [f"  {counted(counts(group))}: {text}" for text, group in found.items()]
-    return wrapped("\n".join([*lines, f"{name}: {tally(claims)}"]))
+    return wrapped("\n".join([*whose, *lines, f"{name}: {tally(claims)}"]))
 
 
 def tally(claims: Sequence[Finding]) -> str:

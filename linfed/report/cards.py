@@ -17,7 +17,7 @@ from pathlib import Path
 from linfed.reproduction.declarations import Declarations, page_order, title
 from linfed.reproduction.experiments import declared_by, experiment_files
 from linfed.reproduction.record import RunRecord
-from linfed.statistics.findings import AGAINST, FOR, NOT_JUDGED, OWN_PREDICTION, Finding, Verdict, required
+from linfed.statistics.findings import AGAINST, FOR, NOT_JUDGED, Finding, Origin, Verdict, count_origins, required
 from linfed.system.machine import commit_date
 
 HASH = 12
@@ -94,8 +94,13 @@ class Statement:
     @property
     def is_theoretical(self) -> bool:
         """True if the claim is judged as a theorem, its source is a theorem, or this project derived it."""
-        theorem = any(claim.theorem for claim in self.claims)
-        return theorem or self.source.startswith(OWN_PREDICTION) or bool(re.search(r"Theorem \d", self.source))
+        theorem = any(claim.theorem for claim in self.claims) or bool(re.search(r"Theorem \d", self.source))
+        return theorem or self.origin is Origin.PREDICTION
+
+    @property
+    def origin(self) -> Origin | None:
+        """Whose the claim is; None if unknown."""
+        return self.claims[0].origin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,16 +136,12 @@ class Card:
     @property
     def statements(self) -> list[Statement]:
         """Statements that the run judges."""
-        found: dict[tuple[str, str, str], list[Finding]] = {}
-        for claim in self.record.claims:
-            found.setdefault((claim.claim, claim.source, claim.statistic), []).append(claim)
-        return [Statement(group) for group in found.values()]
+        return statements(self.record.claims)
 
     @property
     def quotations(self) -> list[tuple[str, str]]:
         """Places and words of the quotations in the sources of the claims, without repetitions."""
-        found = (re.match(r'(.*?): "(.*?)"(?:;|$)', claim.source, re.DOTALL) for claim in self.record.claims)
-        return list(dict.fromkeys((match[1], match[2]) for match in found if match))
+        return [one for one in dict.fromkeys(claim.quotation for claim in self.record.claims) if any(one)]
 
     @property
     def settings(self) -> dict[str, str]:
@@ -198,6 +199,24 @@ def sections(cards: Mapping[str, Card]) -> dict[str, dict[str, list[Statement]]]
         if group := [one for one in card.statements if one.is_theoretical]:
             found[card.declared.section][name] = group
     return {section: groups for section, groups in found.items() if groups}
+
+
+def statements(claims: Iterable[Finding]) -> list[Statement]:
+    """Return the statements of claims."""
+    found: dict[tuple[str, str, str], list[Finding]] = {}
+    for claim in claims:
+        found.setdefault((claim.claim, claim.source, claim.statistic), []).append(claim)
+    return [Statement(group) for group in found.values()]
+
+
+def origins(claims: Iterable[Finding]) -> str:
+    """Return the number of statements of each origin, e.g. ``3 statements: 1 quoted, 2 our predictions``.
+
+    The text is empty if no origin is known.
+    """
+    found = [one.origin for one in statements(claims)]
+    count = f"{len(found)} statement{'s' * (len(found) != 1)}"
+    return f"{count}: {count_origins(found)}" if any(found) else ""
 
 
 def counts(claims: Iterable[Finding]) -> dict[Verdict, int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 
-from linfed.report.cards import Statement, measured, place_of
+from linfed.report.cards import Statement, measured, origins, place_of
 from linfed.report.compare import Pair
 from linfed.report.content import Content
 from linfed.report.pictures import Picture
@@ -209,6 +209,7 @@ def _experiment(content: Content, name: str) -> str:
         f"<summary><h3>{escape(name)}{quick}</h3> {_chips(card.verdicts) or escape(none)}"
         f"<br>{escape(card.declared.summary)}</summary>"
         f'<p class="source">{escape("; ".join(filter(None, parts)))}</p>'
+        + "".join(f"<p>{escape(whose)}</p>" for whose in [origins(record.claims)] if whose)
         + "".join(f"<p>{escape(note)}</p>" for note in notes)
         + "".join(map(_figure, pictures))
         + "".join(map(_statement, card.statements))

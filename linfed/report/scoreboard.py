@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -43,8 +42,8 @@ class Row:
     @property
     def wording(self) -> str:
         """Wording of the claim, in quotation marks if it is a quotation; empty if `judged` contains it."""
-        quoted = re.search(r'"(.+)"', self.shown.source)
-        return self.headline.wording or (f"“{quoted[1]}”" if quoted else "")
+        quoted = self.shown.quotation[1]
+        return self.headline.wording or (f"“{quoted}”" if quoted else "")
 
     @property
     def judged(self) -> str:

@@ -10,6 +10,7 @@ reason.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -342,6 +343,12 @@ class Finding:
     def claimed_range(self) -> str:
         """Claimed range in words, e.g. "at least 0.5"."""
         return range_words(self.claimed_low, self.claimed_high, self.strict)
+
+    @property
+    def quotation(self) -> tuple[str, str]:
+        """Place and words of a quoted source, as given to `cite`; empty texts for other sources."""
+        found = re.fullmatch(r'(.*?): "(.*?)"(?:[;,].*)?', self.source, re.DOTALL)
+        return (found[1], found[2]) if found and self.origin is Origin.QUOTED else ("", "")
 
     @property
     def why_vacuous(self) -> str:

@@ -10,30 +10,24 @@ the spectral estimates.
 **Deviations**: the sizes are ours. Heads have length sqrt(k) and ``(1/n) sum_i w_i w_i' = I``. The FedRep paper starts
 from the moments and draws fresh samples in every round.
 
-Figures
--------
-"" : Rounds of FedRep against the tangent of its initial distance, for each number of samples and noise level. Markers:
-    median over trials of each start; bars: 10-90 %. Line: starts at given distances.
-
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 4.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
 from linfed._types import Array
 from linfed.algorithms.initial import Initial, InitialStart
 from linfed.algorithms.one_round.estimators import SpectralEstimator
 from linfed.figures.style import KINDS, Look
 from linfed.plotting.panels import Figures
-from linfed.statistics import median_ratio
-from linfed.statistics.findings import OWN_THRESHOLD, Finding, judge
 from linfed.statistics.gains import lower_median
 from linfed.statistics.intervals import Measured, as_factor, first_round_below, largest_of, quantile_interval
 
@@ -41,10 +35,14 @@ from ..shared.spectral import AVERAGES, LOOKS, MOMENTS, PAIRS, TWO, spectral
 
 SUMMARY = "FedRep's initialisation: rounds from spectral estimates, from a random start and from given distances"
 PICTURES = {"": 1400}
+CAPTIONS = {
+    "": "Rounds of FedRep against the tangent of its initial distance, for each number of samples and noise level. "
+    "Markers: median over trials of each start; bars: 10-90 %. Line: starts at given distances.",
+}
 
 RANDOM, GIVEN = "random start", "given distance"
-STARTS = (RANDOM, MOMENTS, AVERAGES, PAIRS, TWO)
-LOOK: dict[str, Look] = {**LOOKS, RANDOM: KINDS[-1], GIVEN: KINDS[2]}
+ESTIMATES = (MOMENTS, AVERAGES, PAIRS, TWO)
+LOOK: dict[str, Look] = {RANDOM: KINDS[-1], **LOOKS, GIVEN: KINDS[2]}
 
 CLOSE, NEAR = 1e-6, 1.05
 """Distance to which rounds are counted without noise, and factor above the smallest final distance with noise."""
@@ -74,21 +72,21 @@ class Point:
     rank: int = 4
     rounds: int = 300
     trials: int = 20
-    starts: tuple[str, ...] = lf.choice((RANDOM, *spectral(rank=1)), STARTS, several=True)
+    starts: tuple[str, ...] = lf.choice((RANDOM, *spectral(rank=1)), (RANDOM, *ESTIMATES), several=True)
     deltas: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
     seed: int = 0
 
     def run(self) -> list[dict[str, Any]]:
         """Return a row for each start: initial distances, rounds to the level, and the upload in rounds."""
         k, spare = self.rank, max(self.n_samples - self.rank, 1)
-        sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": k, "noise_std": self.noise_std}
-        problem = lf.SharedRepresentation(**sizes, condition_number=1.0)
         largest = (1.0 + ((self.dim - k) * k / (self.n_clients * spare)) ** 0.5) ** 2
         fedrep = lf.FedRep(rank=k, step_size=1.2 * self.n_samples / spare / largest)
         sent = sum(fedrep.communication(dim=self.dim))
         run = lf.Run(
             algorithm=fedrep,
-            problem=problem,
+            problem=lf.SharedRepresentation(
+                n_clients=self.n_clients, dim=self.dim, rank=k, noise_std=self.noise_std, condition_number=1.0
+            ),
             data=lf.FixedSamples(self.n_samples),
             rounds=self.rounds,
             trials=self.trials,
@@ -116,41 +114,11 @@ class Point:
 
 def cells(quick: bool) -> dict[str, list[Point]]:
     """Return the points; quick: one number of samples, few trials and starts, small sizes."""
-    base, counts = Point(), (12, 20, 40)
+    base = Point()
     if quick:
-        base = replace(base, dim=20, rank=2, n_clients=50, rounds=80, trials=8, starts=STARTS[:3], deltas=(0.3, 0.9))
-        counts = (12,)
-    return {"runs": lf.grid(base, n_samples=counts, noise_std=(0.0, 1.0))}
-
-
-def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Draw the rounds against the initial distance."""
-    table = tables["runs"]
-    with lf.panels(table, column="n_samples", row="noise_std", title="m = {}", height=4.4, sharex=True) as sheet:
-        for ax, part in sheet:
-            for name in (*STARTS, GIVEN):
-                rows = part.select(method=name).rows
-                if not rows:
-                    continue
-                at = [lower_median(row["initial"]) for row in rows]
-                values = np.quantile([row["needed"] for row in rows], (0.1, 0.5, 0.9), axis=1, method="inverted_cdf")
-                low, middle, high = np.minimum(values, rows[0]["rounds"])
-                colour, marker, _ = LOOK[name]
-                look = {"color": colour, "marker": "" if name == GIVEN else marker, "markerfacecolor": "none"}
-                look |= {"linestyle": "-" if name == GIVEN else "none", "linewidth": 0.8, "elinewidth": 0.7}
-                ax.errorbar(tangent(np.array(at)), middle, yerr=[middle - low, high - middle], label=name, **look)
-            ax.set(xscale="log")
-        for ax, noise in zip(sheet.axes[:, 0], table.unique("noise_std"), strict=True):
-            ax.set_ylabel(f"rounds, noise std {noise:g}")
-        for ax in sheet.axes[-1]:
-            ax.set_xlabel("tangent of the initial distance")
-        sheet.legend(ncols=6)
-    return {"": sheet.figure}
-
-
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the rounds from each start, for each number of samples and noise level."""
-    return [one for _, part in tables["runs"].groupby("n_samples", "noise_std") for one in savings(part)]
+        base = replace(base, dim=20, rank=2, n_clients=50, rounds=80, trials=8, deltas=(0.3, 0.9))
+        base = replace(base, starts=(RANDOM, MOMENTS, AVERAGES))
+    return {"runs": lf.grid(base, n_samples=(12,) if quick else (12, 20, 40), noise_std=(0.0, 1.0))}
 
 
 def tangent(sine: Array) -> Array:
@@ -158,48 +126,95 @@ def tangent(sine: Array) -> Array:
     return np.asarray(sine / np.sqrt(np.maximum(1.0 - sine**2, 1e-12)))
 
 
-def savings(part: lf.Table) -> Iterator[Finding]:
-    """Judge the rounds from each start, with the floats of the start counted in rounds."""
+def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
+    """Return the rounds from each start, with the floats of its upload counted in rounds."""
+    return {"starts": tables["runs"].assign(total=lambda row: row["needed"] + row["upload"])}
+
+
+def rounds(first: str, second: str, required: c.Range) -> c.Statistic:
+    """Return the ratio of the rounds from two starts, uploads included."""
+    words = f"median rounds divided by those from {'a random start' if second == RANDOM else second}"
+    return c.ratio("total", first, second, words, required)
+
+
+def counts(part: lf.Table, start: str) -> str:
+    """Return the rounds from a start without its upload, and those from a random start; empty without such runs."""
+    found = [f"{lower_median(row['needed']):g}" for name in (start, RANDOM) for row in part.select(method=name)]
+    return f"{found[0]} rounds without the upload, {found[1]} at random" if len(found) == 2 else ""
+
+
+def as_at_distance(part: lf.Table) -> c.Measurement | None:
+    """Return the largest factor between the rounds from an estimate and those from a subspace at its distance.
+
+    The rounds from given distances are interpolated in the logarithm of their tangents.
+    """
+    given = c.sorted_by("delta")(part.select(method=GIVEN))
+    if len(given) < 2:
+        return None
+    curve = np.log(tangent(given["delta"])), [lower_median(row["needed"]) for row in given]
+    ratios = {
+        row["method"]: row["needed"] / np.interp(np.log(tangent(row["initial"])), *curve)
+        for row in part.select(method=list(ESTIMATES))
+    }
+
+    def factor(values: Array, *, confidence: float = 0.95) -> Measured:
+        return as_factor(quantile_interval(values, 0.5, confidence=confidence))
+
+    worst = max(ratios, key=lambda name: factor(ratios[name])[0])
+    return c.Measurement(largest_of(factor, [(values,) for values in ratios.values()]), worst)
+
+
+def setting(part: lf.Table) -> str:
+    """Return the setting of a claim in words."""
     row = part.rows[0]
-    starts = {one["method"]: one for one in part.rows if one["method"] != GIVEN}
-    total = {name: one["needed"] + one["upload"] for name, one in starts.items()}
     aim = f"{NEAR} times the smallest final distance" if row["noise_std"] else f"distance {CLOSE:g}"
-    fields: dict[str, Any] = {"setting": f"m = {row['n_samples']}, noise std {row['noise_std']:g}, to {aim}"}
-    fields["source"] = OWN_THRESHOLD
-    for name, one in starts.items():
-        if name != RANDOM:
-            text = f"A start from {name} saves rounds of FedRep compared with a random start, its upload included"
-            statistic = "median rounds divided by those from a random start"
-            detail = (
-                f"{lower_median(one['needed']):g} rounds without the upload, {lower_median(total[RANDOM]):g} at random"
-            )
-            ratio = median_ratio(total[name], total[RANDOM])
-            yield judge(ratio, claim=text, statistic=statistic, claimed_high=1.0, strict=True, detail=detail, **fields)
-        if name not in (RANDOM, AVERAGES):
-            text = f"From local averages FedRep needs no more rounds than from {name}, uploads included"
-            ratio, statistic = median_ratio(total[AVERAGES], total[name]), f"median rounds divided by those from {name}"
-            yield judge(ratio, claim=text, statistic=statistic, claimed_high=NEAR, **fields)
-    given = sorted(part.select(method=GIVEN).rows, key=lambda one: one["delta"])
-    if len(given) > 1 and not row["noise_std"]:
-        curve = [
-            np.log(tangent(np.array([one["delta"] for one in given]))),
-            [lower_median(one["needed"]) for one in given],
-        ]
-        yield same_rounds({name: one for name, one in starts.items() if name != RANDOM}, curve, **fields)
+    return f"m = {row['n_samples']}, noise std {row['noise_std']:g}, to {aim}"
 
 
-def same_rounds(starts: dict[str, dict[str, Any]], curve: list[Any], **fields: Any) -> Finding:
-    """Judge whether the rounds from an estimate are the rounds from a given distance, interpolated in its logarithm."""
-    rounds = {name: row["needed"] / np.interp(np.log(tangent(row["initial"])), *curve) for name, row in starts.items()}
+Claim = partial(c.Claim, table="starts", over=c.each("n_samples", "noise_std"), setting=setting)
+CLAIMS = (
+    *(
+        Claim(
+            f"A start from {start} saves rounds of FedRep compared with a random start, its upload included",
+            c.OWN_THRESHOLD,
+            rounds(start, RANDOM, c.below(1.0)),
+            detail=partial(counts, start=start),
+        )
+        for start in ESTIMATES
+    ),
+    *(
+        Claim(
+            f"From local averages FedRep needs no more rounds than from {start}, uploads included",
+            c.OWN_THRESHOLD,
+            rounds(AVERAGES, start, c.at_most(NEAR)),
+        )
+        for start in (MOMENTS, PAIRS, TWO)
+    ),
+    Claim(
+        "The rounds from an estimate equal the rounds from a subspace at this distance from B*",
+        c.OWN_THRESHOLD,
+        c.measured(
+            "factor between the rounds, median over trials, the estimate with the largest factor", as_at_distance
+        ),
+        c.at_most(1.1),
+        where=c.of(noise_std=0.0),
+    ),
+)
 
-    def factor(ratios: Array, *, confidence: float = 0.95) -> Measured:
-        return as_factor(quantile_interval(ratios, 0.5, confidence=confidence))
 
-    return judge(
-        largest_of(factor, [(ratios,) for ratios in rounds.values()]),
-        claim="The rounds from an estimate equal the rounds from a subspace at this distance from B*",
-        statistic="factor between the rounds, median over trials, the estimate with the largest factor",
-        claimed_high=1.1,
-        detail=max(rounds, key=lambda name: factor(rounds[name])[0]),
-        **fields,
-    )
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Draw the rounds against the initial distance."""
+    table = tables["runs"]
+    with lf.panels(table, column="n_samples", row="noise_std", title="m = {}", height=4.4, sharex=True) as sheet:
+        for ax, part in sheet:
+            for name in (one for one in LOOK if one in part.unique("method")):
+                rows, (colour, marker, _) = part.select(method=name), LOOK[name]
+                at = tangent(np.array([lower_median(row["initial"]) for row in rows]))
+                values = [np.quantile(row["needed"], (0.1, 0.5, 0.9), method="inverted_cdf") for row in rows]
+                low, middle, high = np.minimum(values, part.rows[0]["rounds"]).T
+                line, ends = "-" if name == GIVEN else marker, [middle - low, high - middle]
+                ax.errorbar(at, middle, ends, fmt=line, color=colour, label=name, lw=0.8, elinewidth=0.7, mfc="none")
+        labels = [f"rounds, noise std {noise:g}" for noise in table.unique("noise_std")]
+        sheet.label("tangent of the initial distance", *labels, xscale="log")
+        sheet.legend(ncols=6)
+    return {"": sheet.figure}

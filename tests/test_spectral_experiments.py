@@ -14,6 +14,11 @@ TRIALS = 20
 SPREAD = np.exp(np.random.default_rng(0).normal(0.0, 0.05, TRIALS))
 
 
+def judged(module, tables):
+    """Return the findings of an experiment's claims on tables of its cells."""
+    return c.judged(module.CLAIMS, tables | (module.derived(tables) if hasattr(module, "derived") else {}))
+
+
 def verdicts(findings):
     return {(one.claim, one.setting): one.verdict for one in findings}
 
@@ -92,14 +97,14 @@ def starts(needed, upload=0.0):
 
 @pytest.mark.parametrize(("upload", "verdict"), [(1.0, Verdict.SUPPORTED), (30.0, Verdict.NOT_SUPPORTED)])
 def test_an_upload_can_cost_more_than_a_start_saves(upload, verdict):
-    found = {one.claim: one.verdict for one in fedrep_start.savings(starts({AVERAGES: 40.0}, upload))}
+    found = {one.claim: one.verdict for one in judged(fedrep_start, {"runs": starts({AVERAGES: 40.0}, upload)})}
     text = "A start from local averages saves rounds of FedRep compared with a random start, its upload included"
     assert found[text] is verdict
 
 
 @pytest.mark.parametrize(("needed", "verdict"), [(40.0, Verdict.SUPPORTED), (60.0, Verdict.NOT_SUPPORTED)])
 def test_rounds_are_compared_at_the_same_distance(needed, verdict):
-    *_, found = fedrep_start.savings(starts({AVERAGES: 40.0, TWO: needed}))
+    *_, found = judged(fedrep_start, {"runs": starts({AVERAGES: 40.0, TWO: needed})})
     assert found.claim.startswith("The rounds from an estimate equal")
     assert found.verdict is verdict
 
@@ -168,44 +173,44 @@ def test_rounds_and_floats_of_alternating_minimisation_are_judged():
 
 
 def recovery(distances, *, equations=(0.8, 0.9, 1.1, 1.5), **changes):
-    """Return rows of one setting, with the distances from a start near B* for each number of equations."""
-    rows = []
-    for number, distance in zip(equations, distances, strict=True):
-        row = {"equations": number, "n_clients": 40, "n_samples": 6, "rank": 2, "dim": 40, "noise_std": 0.0}
-        row |= {fedrep_recovery.TRUTH: np.full(TRIALS, distance), f"{fedrep_recovery.TRUTH} risk": np.full(TRIALS, 1.0)}
-        rows.append(row | changes)
-    return rows
+    """Return a table of one setting, with the distances from a start near B* for each number of equations."""
+    near = fedrep_recovery.TRUTH
+    row = {"n_clients": 40, "n_samples": 6, "rank": 2, "dim": 40, "noise_std": 0.0, "setting": "k = 2"}
+    row |= {f"{near} risk": np.full(TRIALS, 1.0), "law": np.full(TRIALS, np.nan), "radius": np.full(TRIALS, np.nan)}
+    pairs = zip(equations, distances, strict=True)
+    return lf.Table([row | {"equations": number, near: np.full(TRIALS, one)} | changes for number, one in pairs])
 
 
-def test_recovery_is_judged_on_both_sides_of_the_threshold():
-    for distances, expected in (
-        ((0.1, 0.1, 1e-6, 1e-6), ("SUPPORTED", "SUPPORTED", "NOT SUPPORTED")),
-        ((0.1, 0.1, 0.1, 0.1), ("NOT SUPPORTED", "SUPPORTED", "NOT SUPPORTED")),
-        ((1e-6,) * 4, ("SUPPORTED", "NOT SUPPORTED", "SUPPORTED")),
-    ):
-        found = list(fedrep_recovery.threshold(recovery(distances), "k = 2"))
-        assert tuple(one.verdict.value for one in found) == expected
+@pytest.mark.parametrize(
+    ("distances", "expected"),
+    [
+        ((0.1, 0.1, 1e-6, 1e-6), ["SUPPORTED", "SUPPORTED", "NOT SUPPORTED"]),
+        ((0.1, 0.1, 0.1, 0.1), ["NOT SUPPORTED", "SUPPORTED", "NOT SUPPORTED"]),
+        ((1e-6,) * 4, ["SUPPORTED", "NOT SUPPORTED", "SUPPORTED"]),
+    ],
+)
+def test_recovery_is_judged_on_both_sides_of_the_threshold(distances, expected):
+    found = judged(fedrep_recovery, {"points": recovery(distances)})
+    assert [one.verdict.value for one in found] == expected
 
 
-def test_a_start_is_judged_by_its_empirical_risk():
-    for risk, expected in ((1.00005, "SUPPORTED"), (1.01, "NOT SUPPORTED")):
-        other = {
-            fedrep_recovery.RANDOM: np.full(TRIALS, 0.5),
-            f"{fedrep_recovery.RANDOM} risk": np.full(TRIALS, risk),
-            "noise_std": 0.5,
-        }
-        rows = recovery((0.1,) * 4, **other)
-        (found,) = fedrep_recovery.starts(rows, "k = 2", "with noise", lambda row: True)
-        assert found.verdict.value == expected
+@pytest.mark.parametrize(("risk", "expected"), [(1.00005, "SUPPORTED"), (1.01, "NOT SUPPORTED")])
+def test_a_start_is_judged_by_its_empirical_risk(risk, expected):
+    start = fedrep_recovery.RANDOM
+    row = {start: np.full(TRIALS, 0.5), f"{start} risk": np.full(TRIALS, risk), "radius": np.full(TRIALS, 0.5)}
+    (found,) = judged(fedrep_recovery, {"points": recovery((0.1,) * 4, noise_std=0.5, **row)})
+    assert found.verdict.value == expected
 
 
-def test_predicted_distances_are_judged_inside_the_range_only():
-    inside, outside = np.full(TRIALS, 0.5), np.full(TRIALS, 2.0)
-    rows = recovery((0.2, 0.2), equations=(2.0, 4.0), law=np.full(TRIALS, 0.2), first=np.full(TRIALS, 0.15))
-    rows[0] |= {"radius": outside, "law": np.full(TRIALS, 0.9)}
-    rows[1]["radius"] = inside
-    found = [one.verdict.value for one in fedrep_recovery.distances(rows, "k = 2")]
-    assert found == ["SUPPORTED", "NOT SUPPORTED", "SUPPORTED"]
+@pytest.mark.parametrize(("law", "expected"), [(0.9, "SUPPORTED"), (0.1, "NOT SUPPORTED")])
+def test_the_unstable_solution_is_judged_beyond_the_range_only(law, expected):
+    row = {"noise_std": 0.5, "law": np.full(TRIALS, law)}
+    inside = recovery((0.2,), equations=(4.0,), radius=np.full(TRIALS, 0.5), **row)
+    assert not judged(fedrep_recovery, {"points": inside})
+    beyond = recovery((0.2,), equations=(2.0,), radius=np.full(TRIALS, 2.0), **row)
+    (found,) = judged(fedrep_recovery, {"points": inside + beyond})
+    assert found.verdict.value == expected
+    assert found.setting == "k = 2, radius 2"
 
 
 # --- fedrep-floor ------------------------------------------------------------------------------------------------
@@ -219,7 +224,7 @@ def test_the_range_of_the_floor_is_judged_by_settings():
 
     lost = settings(3.0, np.nan, np.nan)
     for inside, outside, expected in ((1.0, 0.8, "SUPPORTED"), (1.2, 1.1, "NOT SUPPORTED")):
-        found = fedrep_floor.claims({"points": lf.Table([*settings(inside, 0.5), *settings(outside, 2.0), *lost])})
+        found = judged(fedrep_floor, {"points": lf.Table([*settings(inside, 0.5), *settings(outside, 2.0), *lost])})
         verdicts = {one.claim: one.verdict.value for one in found}
         assert verdicts["Inside the declared range, the minimum is at the predicted distance"] == expected
         assert verdicts["Inside the declared range, the minimum is at the predicted distance, on average"] == expected

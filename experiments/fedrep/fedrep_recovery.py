@@ -7,19 +7,14 @@ samples, and at random.
 Without noise, there are n m equations for n k + k (d-k) unknowns: the heads and the subspace. So B* is an isolated
 solution from ``n (m-k) = k (d-k)``, if the heads are in general position. With noise of standard deviation 0.5, the
 distance of the minimum near B* is predicted without a fitted parameter by `linfed.theory.fixed_sample_floor`. The
-prediction is claimed up to a replicon radius of 0.9. The simplest rivals are the count n m = k d without the heads, and
-the prediction of first order (`linfed.theory.similar_floor` without parts outside).
+prediction is claimed up to a replicon radius of 0.9, which `experiments.fedrep.fedrep_floor` judges. The simplest
+rivals are the count n m = k d without the heads, and the prediction of first order (`linfed.theory.similar_floor`
+without parts outside).
 
 A start reaches the minimum if its empirical risk is at most 1.0001 times the one from the start near B*. Which starts
 reach it is a conjecture: no derivation is known.
 
 **Deviations**: the sizes are ours, and so are all claims.
-
-Figures
--------
-"" : Top: without noise, share of trials that end within 0.001 of B*, against equations per unknown,
-    ``n (m-k)/(k (d-k))``. Bottom: distance with noise. Markers: median over trials of each start; bars: 10-90 %. Black
-    line: predicted, dotted above a replicon radius of 0.9; green, dashed: first order.
 
 References: Du, Hu, Kakade, Lee and Lei 2021; Duchi, Feldman, Hu and Talwar 2022, for the U-statistic.
 """
@@ -27,33 +22,40 @@ References: Du, Hu, Kakade, Lee and Lei 2021; Duchi, Feldman, Hu and Talwar 2022
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
+from linfed._types import Array
+from linfed.claims.rows import Where
 from linfed.figures.style import KINDS, Look
-from linfed.plotting.panels import Figures
+from linfed.plotting.panels import Figures, intervals
 from linfed.statistics import binomial_share
-from linfed.statistics.findings import OWN_CONJECTURE, OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
-from linfed.statistics.intervals import mean_interval, median_interval
+from linfed.statistics.intervals import median_interval
 
 from ..shared.spectral import LOOKS, MOMENTS, PAIRS, spectral
 
 SUMMARY = "fixed samples that determine B*: local recovery, the minimum with noise, and the starts that reach it"
 PICTURES = {"": 1400}
+CAPTIONS = {
+    "": "Top: without noise, share of trials that end within 0.001 of B*, against equations per unknown, "
+    "``n (m-k)/(k (d-k))``. Bottom: distance with noise. Markers: median over trials of each start; bars: 10-90 %. "
+    "Black line: predicted, dotted above a replicon radius of 0.9; green, dashed: first order.",
+}
 
 TRUTH, RANDOM = "near B*", "random start"
 LOOK: dict[str, Look] = {TRUTH: KINDS[2], MOMENTS: LOOKS[MOMENTS], PAIRS: LOOKS[PAIRS], RANDOM: KINDS[-1]}
 
-RECOVERED, SAME, STABLE, NEAR = 1e-3, 1.0001, 0.9, 1.1
-"""Distance that counts as recovery, largest ratio of empirical risks of the same minimum, largest radius, and claimed
-factor of the predicted distance."""
+RECOVERED, SAME, STABLE = 1e-3, 1.0001, 0.9
+"""Distance that counts as recovery, largest ratio of empirical risks of the same minimum, and largest radius."""
 
-OWN = OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}")
-CONJECTURE = OWN_CONJECTURE.adding(OWN_THRESHOLD)
+OWN = c.OWN_PREDICTION.adding(f"the factor is {c.OWN_THRESHOLD}")
+CONJECTURE = c.OWN_CONJECTURE.adding(c.OWN_THRESHOLD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +75,6 @@ class Point:
     seed: int = 0
 
     @property
-    def cost(self) -> float:
-        """Relative run time: long runs start first."""
-        return self.rank * self.per_unknown
-
-    @property
     def n_clients(self) -> int:
         """Number of clients for the given number of equations per unknown."""
         unknowns = self.rank * (self.dim - self.rank)
@@ -91,42 +88,162 @@ class Point:
         truth = problem.truth(seed, range(self.trials))
         data = lf.FixedSamples(m).draw(problem, trials=self.trials, seed=seed)
         given = lf.GivenTruth(B=truth.B, W=truth.W, noise_std=self.noise_std)
-        run = {"data": data, "rounds": 1, "trials": self.trials, "metrics": ["subspace_distance"], "seed": seed}
+
+        def run(algorithm: lf.Algorithm) -> lf.Result:
+            metrics = ["subspace_distance"]
+            return lf.simulate(algorithm, given, data=data, rounds=1, trials=self.trials, metrics=metrics, seed=seed)
+
         starts: dict[str, Any] = {TRUTH: lf.AtDistance(0.1), RANDOM: "random"}
-        estimates = [name for name in spectral(k) if name in self.starts]
-        starts |= {name: lf.simulate(spectral(k)[name], given, **run).final.B for name in estimates}
+        starts |= {name: run(one).final.B for name, one in spectral(k).items() if name in self.starts}
         row: dict[str, Any] = {"n_clients": n, "setting": f"k = {k}, m = {m}"}
         row["equations"] = n * (m - k) / (k * (self.dim - k))
         for name in self.starts:
-            minimiser = lf.BurerMonteiro(rank=k, init=starts[name], iterations=self.iterations, tolerance=1e-8)
-            found = lf.simulate(minimiser, given, **run)
+            found = run(lf.BurerMonteiro(rank=k, init=starts[name], iterations=self.iterations, tolerance=1e-8))
             row[name] = found.metrics["subspace_distance"][:, -1]
             row[f"{name} risk"] = lf.theory.at_exact_heads(data, found.final.B).risk
         return row | self.predicted(truth.W)
 
     def predicted(self, W: Any) -> dict[str, Any]:
         """Return the predicted distances and the radius, (trials,), NaN without noise or without a solution."""
-        row = {name: np.full(self.trials, np.nan) for name in ("law", "radius", "first")}
         if not self.noise_std:
-            return row
-        sizes: dict[str, Any] = {"dim": self.dim, "n_samples": self.n_samples, "noise_std": self.noise_std}
+            return {name: np.full(self.trials, np.nan) for name in ("law", "radius", "first")}
+        d, m, sigma = self.dim, self.n_samples, self.noise_std
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range of the predictions
-            law = lf.theory.fixed_sample_floor(W, **sizes)
-            first = lf.theory.similar_floor(W, np.zeros(W.shape[:2]), **sizes)
+            law = lf.theory.fixed_sample_floor(W, dim=d, n_samples=m, noise_std=sigma)
+            first = lf.theory.similar_floor(W, np.zeros(W.shape[:2]), dim=d, n_samples=m, noise_std=sigma)
         return {"law": law.distance, "radius": law.replicon, "first": first.distance}
 
 
 def cells(quick: bool) -> dict[str, list[Point]]:
     """Return the points without and with noise; quick: one rank, small sizes and few trials."""
     base, settings = Point(), [(1, 4), (2, 6), (3, 12)]
-    shares, noisy = (0.7, 0.85, 0.95, 1.05, 1.2, 1.6, 2.5, 5.0), (1.5, 2.2, 3.0, 4.5, 7.0, 12.0)
+    shares, noisy = [0.7, 0.85, 0.95, 1.05, 1.2, 1.6, 2.5, 5.0], [1.5, 2.2, 3.0, 4.5, 7.0, 12.0]
     if quick:
         base = replace(base, dim=24, trials=8, iterations=200, starts=(TRUTH, PAIRS, RANDOM))
-        settings, shares, noisy = [(2, 8)], (0.7, 0.85, 1.2, 5.0), (4.0, 8.0)
-    every = lf.grid(base, **{"rank, n_samples": settings})
-    points = [replace(one, per_unknown=share) for one in every for share in shares]
-    return {"points": points + [replace(one, per_unknown=share, noise_std=0.5) for one in every for share in noisy]}
+        settings, shares, noisy = [(2, 8)], [0.7, 0.85, 1.2, 5.0], [4.0, 8.0]
+    points = lf.grid(base, **{"rank, n_samples": settings}, per_unknown=shares)
+    return {
+        "points": points + lf.grid(replace(base, noise_std=0.5), **{"rank, n_samples": settings}, per_unknown=noisy)
+    }
+
+
+# --- claims --------------------------------------------------------------------------------------------------
+
+
+def share_of(hits: Callable[[lf.Table], Array], words: str, required: c.Range) -> c.Statistic:
+    """Return the share of hits among the trials of several rows, which are independent."""
+
+    def measure(part: lf.Table) -> c.Measurement:
+        every = np.concatenate([hits(row) for row in part])
+        counts = f"{every.sum()} of {every.size} trials, {len(part)} numbers of clients"
+        return c.Measurement(binomial_share(int(every.sum()), every.size), counts)
+
+    return c.measured(words, measure, required)
+
+
+def recovered(row: lf.Table) -> Array:
+    """Return whether a start near B* ends at B*, in each trial."""
+    return np.asarray(row[TRUTH] < RECOVERED)
+
+
+def reached(row: lf.Table, name: str) -> Array:
+    """Return whether a start ends at the minimum near B*, or lower, in each trial."""
+    at_truth = row[name] < RECOVERED if not row["noise_std"] else False
+    return np.asarray((row[f"{name} risk"] <= SAME * row[f"{TRUTH} risk"]) | at_truth)
+
+
+def exact_rows(holds: Callable[[lf.Table], bool]) -> Where:
+    """Return the choice of the rows without noise for which a condition holds."""
+    return c.only(lambda row: row["noise_std"] == 0.0 and holds(row))
+
+
+def determined(row: lf.Table, start: str) -> bool:
+    """Return whether a start was run, and the samples determine B*: enough equations, or with noise a small radius."""
+    enough = np.median(row["radius"]) <= 1.0 if row["noise_std"] else row["equations"] >= 1.0
+    return start in row.columns and bool(enough)
+
+
+def unstable(row: lf.Table) -> bool:
+    """Return whether the predicted minimum exists, but has a radius above 1."""
+    return bool(np.isfinite(row["law"]).all() and np.median(row["radius"]) > 1.0)
+
+
+def farthest(part: lf.Table) -> lf.Table:
+    """Return the row with the largest radius."""
+    return max(part, key=lambda row: float(np.median(row["radius"])))
+
+
+def case(part: lf.Table) -> str:
+    """Return the setting of a claim on starts in words."""
+    noisy = part.rows[0]["noise_std"] > 0.0
+    words = "with noise, radius at most 1" if noisy else "no noise, more equations than unknowns"
+    return f"{part.rows[0]['setting']}, {words}"
+
+
+WITHIN = f"share of trials within {RECOVERED:g} of B*"
+Exact = partial(c.Claim, over=c.each("setting"), setting="{setting}, no noise")
+CLAIMS = (
+    Exact(
+        "From a start near B*, the minimum is B* with more equations than unknowns, n (m-k) > k (d-k)",
+        OWN,
+        share_of(recovered, WITHIN, c.at_least(0.75)),
+        where=exact_rows(lambda row: row["equations"] >= 1.04),
+    ),
+    Exact(
+        "From a start near B*, the minimum is not B* with fewer equations than unknowns",
+        OWN,
+        share_of(recovered, WITHIN, c.at_most(0.25)),
+        where=exact_rows(lambda row: row["equations"] <= 0.96),
+    ),
+    Exact(
+        "From a start near B*, the minimum is B* with n m >= k d samples",
+        c.OWN_THRESHOLD,
+        share_of(recovered, WITHIN, c.at_least(0.75)),
+        where=exact_rows(
+            lambda row: row["equations"] <= 0.96 and row["n_clients"] * row["n_samples"] >= row["rank"] * row["dim"]
+        ),
+    ),
+    c.Claim(
+        "Beyond a radius of 1, the minimum is nearer to B* than the unstable solution",
+        CONJECTURE,
+        c.measured(
+            "median over trials of the distance divided by the predicted one",
+            lambda part: median_interval(farthest(part)[TRUTH] / farthest(part)["law"]),
+            c.below(1.0),
+        ),
+        where=c.only(unstable),
+        over=c.each("setting"),
+        setting=lambda part: f"{part.rows[0]['setting']}, radius {np.median(farthest(part)['radius']):.2g}",
+    ),
+    Exact(
+        "Some random starts end at other minima with n m >= 6 d k samples",
+        CONJECTURE,
+        share_of(
+            lambda row: np.logical_not(reached(row, RANDOM)),
+            "share of trials with a larger empirical risk than from the start near B*",
+            c.above(0.0),
+        ),
+        where=exact_rows(
+            lambda row: RANDOM in row.columns and row["n_clients"] * row["n_samples"] >= 6 * row["dim"] * row["rank"]
+        ),
+    ),
+    *(
+        c.Claim(
+            f"From the {name} L-BFGS reaches the minimum near B*",
+            CONJECTURE,
+            share_of(
+                partial(reached, name=name),
+                "share of trials with the empirical risk of the start near B*",
+                c.at_least(0.9),
+            ),
+            where=c.only(partial(determined, start=name)),
+            over=c.each("setting", "noise_std"),
+            setting=case,
+        )
+        for name in (PAIRS, MOMENTS, RANDOM)
+    ),
+)
 
 
 # --- figure --------------------------------------------------------------------------------------------------
@@ -134,15 +251,17 @@ def cells(quick: bool) -> dict[str, list[Point]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the shares of recovery without noise, and the distances with noise."""
-    table = tables["points"]
+    table = c.sorted_by("equations")(tables["points"])
     with lf.panels(table, column="setting", row=2, title="{}", height=4.4, sharex=True, sharey="row") as sheet:
         for (ax, part), (below, _) in zip(sheet.row(0), sheet.row(1), strict=True):
-            rows, noisy = in_order(part)
+            exact, noisy = part.select(noise_std=0.0), c.only(lambda row: row["noise_std"] > 0.0)(part)
             ax.axvline(1.0, color="black", linewidth=0.7)
-            for name, (colour, marker, line) in drawn(rows):
-                shares = [np.mean(row[name] < RECOVERED) for row in rows]
-                shape: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": "none"}
-                ax.plot([row["equations"] for row in rows], shares, linestyle=line, linewidth=0.9, **shape)
+            for name in drawn(exact):
+                colour, marker, line = LOOK[name]
+                shares = [np.mean(row[name] < RECOVERED) for row in exact]
+                ax.plot(
+                    exact["equations"], shares, line, color=colour, marker=marker, markerfacecolor="none", linewidth=0.9
+                )
             draw_noisy(below, noisy)
         sheet.label("equations per unknown", "share within 0.001 of B*", "distance", xscale="log")
         for below, _ in sheet.row(1):
@@ -151,131 +270,20 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"": sheet.figure}
 
 
-def draw_noisy(ax: Any, rows: list[dict[str, Any]]) -> None:
+def draw_noisy(ax: Any, part: lf.Table) -> None:
     """Draw the distances from all starts, and the predictions."""
-    if not rows:
+    if not part:
         return
-    x = np.array([row["equations"] for row in rows])
-    for turn, (name, (colour, marker, _)) in enumerate(drawn(rows)):
-        low, middle, high = np.quantile([row[name] for row in rows], (0.1, 0.5, 0.9), axis=1)
-        look: dict[str, Any] = {"color": colour, "marker": marker, "markerfacecolor": "none", "linestyle": "none"}
-        at = x * 1.03 ** (turn - 1.5)
-        ax.errorbar(at, middle, yerr=[middle - low, high - middle], elinewidth=0.7, label=name, **look)
-    law, radius, first = (np.array([np.median(row[name]) for row in rows]) for name in ("law", "radius", "first"))
+    x = part["equations"]
+    for turn, name in enumerate(drawn(part)):
+        found = np.quantile(part[name], (0.5, 0.1, 0.9), axis=1).T
+        intervals(ax, x * 1.03 ** (turn - 1.5), found, LOOK[name], label=name, capsize=0, markerfacecolor="none")
+    law, radius, first = (np.median(part[name], axis=1) for name in ("law", "radius", "first"))
     ax.plot(x, np.where(np.isnan(radius), np.nan, law), color="black", linestyle=":", linewidth=1.0)
     ax.plot(x, np.where(radius <= STABLE, law, np.nan), color="black", linewidth=1.2, label="predicted")
     ax.plot(x, first, color=KINDS[6][0], linestyle="--", linewidth=0.9, label="first order")
 
 
-def drawn(rows: list[dict[str, Any]]) -> list[tuple[str, Look]]:
-    """Return the starts of some rows with their looks."""
-    return [(name, look) for name, look in LOOK.items() if rows and name in rows[0]]
-
-
-def in_order(part: lf.Table) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the rows without and with noise, in the order of their equations per unknown."""
-    rows = sorted(part.rows, key=lambda row: row["equations"])
-    return [row for row in rows if not row["noise_std"]], [row for row in rows if row["noise_std"]]
-
-
-# --- claims --------------------------------------------------------------------------------------------------
-
-
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the threshold without noise, the predicted distances with noise, and the starts."""
-    out = []
-    for setting, part in tables["points"].groupby("setting"):
-        rows, noisy = in_order(part)
-        out += [*threshold(rows, setting), *distances(noisy, setting), *spurious(rows, setting)]
-        out += starts(rows, setting, "no noise", lambda row: row["equations"] >= 1.0)
-        out += starts(noisy, setting, "with noise", lambda row: np.median(row["radius"]) <= 1.0)
-    return out
-
-
-def share_of(hits: list[Any], **fields: Any) -> Iterator[Finding]:
-    """Judge a share of the trials of several rows, which are independent; nothing without rows."""
-    if hits:
-        every = np.concatenate(hits)
-        counts = f"{every.sum()} of {every.size} trials, {len(hits)} numbers of clients"
-        yield judge(binomial_share(int(every.sum()), every.size), detail=counts, **fields)
-
-
-def threshold(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:
-    """Judge the recovery of B* from starts near it, on both sides of equal numbers of equations and unknowns."""
-    above = [row[TRUTH] < RECOVERED for row in rows if row["equations"] >= 1.04]
-    below = [row[TRUTH] < RECOVERED for row in rows if row["equations"] <= 0.96]
-    fields: dict[str, Any] = {"setting": f"{setting}, no noise", "source": OWN}
-    fields["statistic"] = f"share of trials within {RECOVERED:g} of B*"
-    text = "From a start near B*, the minimum is B* with more equations than unknowns, n (m-k) > k (d-k)"
-    yield from share_of(above, claim=text, claimed_low=0.75, **fields)
-    text = "From a start near B*, the minimum is not B* with fewer equations than unknowns"
-    yield from share_of(below, claim=text, claimed_high=0.25, **fields)
-    naive = [
-        row[TRUTH] < RECOVERED
-        for row in rows
-        if row["equations"] <= 0.96 and row["n_clients"] * row["n_samples"] >= row["rank"] * row["dim"]
-    ]
-    text = "From a start near B*, the minimum is B* with n m >= k d samples"
-    yield from share_of(naive, claim=text, claimed_low=0.75, **fields | {"source": OWN_THRESHOLD})
-
-
-def distances(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:
-    """Judge the predicted distances of the minimum near B*."""
-    inside = [row for row in rows if np.median(row["radius"]) <= STABLE]
-    if not inside:
-        return
-    fields: dict[str, Any] = {"setting": f"{setting}, noise std {rows[0]['noise_std']:g}, radius at most {STABLE}"}
-    fields["statistic"] = "mean over trials and numbers of clients of the distance divided by the predicted one"
-    for name, text, source in (
-        ("law", "The minimum near B* is at the predicted distance", OWN),
-        ("first", "The minimum near B* is at the distance of first order", OWN_THRESHOLD),
-    ):
-        ratios = np.stack([row[TRUTH] / row[name] for row in inside])
-        ends = ratios.mean(axis=1)
-        detail = f"{len(inside)} numbers of clients, from {ends.min():.3g} to {ends.max():.3g}"
-        claimed: dict[str, Any] = {"claimed_low": 1 / NEAR, "claimed_high": NEAR}
-        yield judge(mean_interval(ratios.mean(axis=0)), claim=text, source=source, detail=detail, **claimed, **fields)
-    far = [row for row in rows if np.isfinite(row["law"]).all() and np.median(row["radius"]) > 1.0]
-    if far:
-        worst = max(far, key=lambda row: float(np.median(row["radius"])))
-        fields |= {"setting": f"{setting}, radius {np.median(worst['radius']):.2g}", "source": CONJECTURE}
-        fields["statistic"] = "median over trials of the distance divided by the predicted one"
-        text = "Beyond a radius of 1, the minimum is nearer to B* than the unstable solution"
-        yield judge(median_interval(worst[TRUTH] / worst["law"]), claim=text, claimed_high=1.0, strict=True, **fields)
-
-
-def starts(rows: list[dict[str, Any]], setting: str, where: str, chosen: Callable[[Any], Any]) -> Iterator[Finding]:
-    """Judge whether each start reaches the minimum that a start near B* reaches."""
-    inside = [row for row in rows if chosen(row)]
-    if not inside:
-        return
-    limit = "more equations than unknowns" if where == "no noise" else "radius at most 1"
-    for name in (one for one in (PAIRS, MOMENTS, RANDOM) if one in inside[0]):
-        yield from share_of(
-            [reached(row, name) for row in inside],
-            claim=f"From the {name} L-BFGS reaches the minimum near B*",
-            setting=f"{setting}, {where}, {limit}",
-            statistic="share of trials with the empirical risk of the start near B*",
-            source=CONJECTURE,
-            claimed_low=0.9,
-        )
-
-
-def reached(row: dict[str, Any], name: str) -> Any:
-    """Return whether a start ends at the minimum near B*, or lower, in each trial."""
-    near, other = row[f"{TRUTH} risk"], row[f"{name} risk"]
-    return (other <= SAME * near) | (row[name] < RECOVERED if not row["noise_std"] else False)
-
-
-def spurious(rows: list[dict[str, Any]], setting: str) -> Iterator[Finding]:
-    """Judge whether random starts end at other minima with many samples."""
-    many = [row for row in rows if row["n_clients"] * row["n_samples"] >= 6 * row["dim"] * row["rank"]]
-    yield from share_of(
-        [~reached(row, RANDOM) for row in many if RANDOM in row],
-        claim="Some random starts end at other minima with n m >= 6 d k samples",
-        setting=f"{setting}, no noise",
-        statistic="share of trials with a larger empirical risk than from the start near B*",
-        source=CONJECTURE,
-        claimed_low=0.0,
-        strict=True,
-    )
+def drawn(part: lf.Table) -> list[str]:
+    """Return the starts of some rows, in the order of their looks."""
+    return [name for name in LOOK if name in part.columns]

@@ -1210,8 +1210,16 @@ MUTATIONS = {
         ),
         Mutation("the tuning in a cell warns", "[] if is_in_cell() else notes", "notes", "study:said_once"),
     ],
-    "search/grid_search.py": [
+    "search/selection.py": [
         Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "tuning"),
+    ],
+    "search/race.py": [
+        Mutation("a race that ends with a tie", "if last <= limit:", "if last < self.best:", "race"),
+        Mutation("a setting that diverges later wins", "score > last or has_diverged", "score > last", "race"),
+        Mutation("an unstable setting wins", "without_unstable(values, status)", "values", "race"),
+    ],
+    "search/grid_search.py": [
+        Mutation("scores beyond the stop", "curve[count:] = np.nan", "pass", "race"),
         Mutation("shown as chosen", '"chosen" if place == self.best', '"chosen" if place != self.best', "views:tuning"),
         Mutation("settings mixed up", "values[:, place]", "values[:, 0]", "store:together"),
         Mutation(

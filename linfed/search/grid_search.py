@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from linfed._types import Array, Indices
+from linfed._types import Array, Indices, Mask
 from linfed._values import Configuration, EqualByValue
 from linfed.algorithms.parts.base import Algorithm
 from linfed.checks import check_instance, check_sequence, check_unmasked, is_real, short_repr
@@ -21,7 +21,18 @@ from linfed.figures import html as page
 from linfed.figures.style import KINDS
 from linfed.numerics.streams import Seed
 from linfed.problems import Problem
-from linfed.search.selection import RoundsTo, area, at_grid_edge, beyond, edge_message, of_results, smallest, within
+from linfed.search.selection import (
+    RoundsTo,
+    area,
+    at_grid_edge,
+    beyond,
+    edge_message,
+    of_results,
+    quantile_curve,
+    smallest,
+    tie_limit,
+    within,
+)
 from linfed.simulation.job import MOST_PIECES, Job, checked_job, seconds_of_a_trial
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
@@ -59,19 +70,24 @@ class TuningResult(EqualByValue):
         All settings tried: the grid, then the settings by which it was widened.
     scores : ndarray (settings,)
         Score of each setting. Smaller is better; infinite if too many trials diverged or are unstable (more than half,
-        for the median).
+        for the median). For a setting that was stopped it is a lower bound.
     best : int
         Index of the chosen setting: the smallest setting whose score is within the margin of the best score.
     rounds : ndarray of int (R,)
         Recorded rounds.
     curves : ndarray (settings, R)
-        Quantile of the metric over the tuning trials, by default the median.
+        Quantile of the metric over the tuning trials, by default the median. NaN in the rounds after a setting was
+        stopped.
     at_grid_edge : tuple of str
         Hyper-parameters whose chosen value is the smallest or the largest one tried.
 
     Notes
     -----
     The median of an even number of trials is the lower of the two middle values, as in every figure.
+
+    With ``score=lf.RoundsTo(level)``, a setting is stopped in the first recorded round in which it can no longer be
+    chosen: the best score, with the margin, is smaller than the number of rounds. Its score is then the number of
+    rounds that it needed or, if it has not reached the level, the number of rounds that it ran.
 
     Examples
     --------
@@ -96,13 +112,21 @@ class TuningResult(EqualByValue):
         """The chosen setting, as field names and values."""
         return dict(self.settings[self.best])
 
+    @property
+    def stopped(self) -> Mask:
+        """Whether each setting was stopped before the last round, (settings,)."""
+        return np.isnan(self.curves[:, -1])
+
     def __repr__(self) -> str:
         return f"<TuningResult of {type(self.algorithm).__name__}: {'; '.join(self._describe())}>"
 
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: the chosen setting, the settings with the best scores, and all curves."""
         best = {self.best, *np.argsort(self.scores, kind="stable")[:SHOWN_SETTINGS].tolist()}
-        signs = ["chosen" if place == self.best else "" for place in range(len(self.settings))]
+        signs = [
+            "chosen" if place == self.best else "stopped" * int(self.stopped[place])
+            for place in range(len(self.settings))
+        ]
         rows = [
             [*(str(plain(value)) for value in self.settings[place].values()), f"{self.scores[place]:.4g}", signs[place]]
             for place in sorted(best)
@@ -133,6 +157,8 @@ class TuningResult(EqualByValue):
     def columns(self, settings: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
         """Return columns for a table: the chosen values, the fields at an edge, and all settings along ``setting``.
 
+        If some settings were stopped, the column ``stopped`` tells which: their scores are lower bounds.
+
         Parameters
         ----------
         settings : sequence of mapping, optional
@@ -158,6 +184,7 @@ class TuningResult(EqualByValue):
             "best": self.best,
             "at_grid_edge": ", ".join(self.at_grid_edge),
             "score": LabeledArray(self.scores, setting=numbers),
+            **({"stopped": LabeledArray(self.stopped, setting=numbers)} if self.stopped.any() else {}),
             **{f"tried_{name}": LabeledArray(values, setting=numbers) for name, values in tried.items()},
         }
 
@@ -180,20 +207,30 @@ class Search:
     margin: float
     extend: bool
 
-    def run(self, attempt: Callable[[list[Algorithm]], Sequence[Attempt]]) -> tuple[TuningResult, list[Warning]]:
-        """Return the `TuningResult` and warnings; `attempt` returns the outcome of each of some algorithms."""
+    @property
+    def is_race(self) -> bool:
+        """Whether settings are stopped once they cannot be chosen."""
+        return type(self.judge) is RoundsTo
+
+    def run(self, attempt: Callable[[list[Algorithm], float], Sequence[Attempt]]) -> tuple[TuningResult, list[Warning]]:
+        """Return the `TuningResult` and warnings.
+
+        ``attempt(algorithms, best)`` returns the outcome of each algorithm, where `best` is the best score before. In a
+        race it may be NaN in the rounds that decide nothing (`linfed.search.race`).
+        """
         settings = self.settings
         curves: list[Array] = []
         scores: list[float] = []
         lowest = np.inf  # over settings, trials and rounds
         widened = 0
         while True:
-            for values, at in attempt([changed(self.algorithm, one) for one in settings[len(curves) :]]):
-                values = np.where(np.isnan(values), np.inf, values)
-                lowest = min(lowest, float(values.min()))
-                curve = np.quantile(values, self.quantile, axis=0, method="inverted_cdf")
+            found = attempt(
+                [changed(self.algorithm, one) for one in settings[len(curves) :]], min(scores, default=np.inf)
+            )
+            lowest = min(lowest, *(float(np.nanmin(values, initial=np.inf)) for values, _ in found))
+            for curve, score in self._scored(found, min(scores, default=np.inf)):
                 curves.append(curve)
-                scores.append(self._score(at, curve) if np.isfinite(curve[-1]) else np.inf)
+                scores.append(score)
             ties = within(scores, self.margin, logarithmic=self.judge is area)
             if not ties and self.extend and (more := self._smaller(settings)):
                 settings = settings + more
@@ -206,16 +243,17 @@ class Search:
                 )
             best = smallest(settings, ties)
             edges = at_grid_edge(settings, [best])
+            rounds = found[0][1]
             more = beyond(self.algorithm, settings, best, edges) if self.extend and widened < EXTENSIONS else []
             if not more:
                 break
             settings, widened = settings + more, widened + 1
-        found = TuningResult(
+        tuning = TuningResult(
             algorithm=changed(self.algorithm, settings[best]),
             settings=settings,
             scores=np.array(scores),
             best=best,
-            rounds=at,
+            rounds=rounds,
             curves=np.array(curves),
             at_grid_edge=edges,
         )
@@ -225,11 +263,29 @@ class Search:
         if isinstance(self.judge, RoundsTo) and lowest > self.judge.level:
             found_warnings.append(
                 UserWarning(
-                    f"no setting reaches {self.judge.level:g} in {at[-1]} rounds: the score compares how near the "
+                    f"no setting reaches {self.judge.level:g} in {rounds[-1]} rounds: the score compares how near the "
                     "settings come to it; use a larger level or more rounds"
                 )
             )
-        return found, found_warnings
+        return tuning, found_warnings
+
+    def _scored(self, found: Sequence[Attempt], best: float) -> list[tuple[Array, float]]:
+        """Return the curve and the score of each setting; `best` is the best score of the settings before."""
+        curves = [quantile_curve(values, self.quantile) for values, _ in found]
+        rounds = found[0][1]
+        scores = [self._score(rounds, curve) if np.isfinite(curve[-1]) else np.inf for curve in curves]
+        if not self.is_race:
+            return list(zip(curves, scores, strict=True))
+        limit = tie_limit(min(best, *scores), self.margin)
+        count = int(np.searchsorted(rounds, limit, side="right")) + 1  # up to the first round beyond the limit
+        if count >= len(rounds):
+            return list(zip(curves, scores, strict=True))
+        for place, curve in enumerate(curves):
+            score = self._score(rounds[:count], curve[:count])
+            if score > limit:
+                scores[place] = min(score, float(rounds[count - 1])) if np.isfinite(curve[count - 1]) else np.inf
+                curve[count:] = np.nan
+        return list(zip(curves, scores, strict=True))
 
     def _smaller(self, settings: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return smaller settings than the tried ones, which diverged; none after too many."""
@@ -323,16 +379,20 @@ def recorded(metric: Any) -> list[Any]:
     return [] if of_results(metric) else [metric]
 
 
+def without_unstable(values: Array, status: Sequence[Status]) -> Array:
+    """Return a copy of values (trials, R) in which unstable trials end with NaN, as if they had diverged."""
+    values = values.copy()
+    values[[one is Status.UNSTABLE for one in status], -1] = np.nan  # what QR holds together converges to nothing
+    return values
+
+
 def measured(result: Result, metric: str | Callable[..., Array]) -> tuple[Array, Indices]:
     """Return the values of the metric, (trials, R), and the rounds at which it was measured."""
-    unstable = [status is Status.UNSTABLE for status in result.status]
     if not of_results(metric):
         (values,) = result.metrics.values()
-        values = values.copy()
-        values[unstable, -1] = np.nan  # as if they had diverged: what QR holds together converges to nothing
-        return values, result.rounds
+        return without_unstable(values, result.status), result.rounds
     assert callable(metric)
     values = np.asarray(check_unmasked("values returned by metric", metric(result)), dtype=float)
     if values.shape != (result.trials,):
         raise ValueError(f"metric must return one value per trial, shape ({result.trials},), got shape {values.shape}")
-    return np.where(unstable, np.nan, values)[:, None], result.rounds[-1:]
+    return without_unstable(values[:, None], result.status), result.rounds[-1:]

@@ -130,10 +130,20 @@ def within(scores: Sequence[float] | Array, margin: float = MARGIN, *, logarithm
     found = table[table < np.inf]
     if not found.size:
         return []
-    least = float(found.min())
-    slack = math.log10(1.0 + margin) if logarithmic else margin * abs(least)
-    limit = least + slack if math.isfinite(least) else least
+    limit = tie_limit(float(found.min()), margin, logarithmic=logarithmic)
     return [int(index) for index in np.flatnonzero(table <= limit)]
+
+
+def tie_limit(best: float, margin: float, *, logarithmic: bool = False) -> float:
+    """Return the largest score that ties with the best one; the arguments are as in `within`."""
+    slack = math.log10(1.0 + margin) if logarithmic else margin * abs(best)
+    return best + slack if math.isfinite(best) else best
+
+
+def quantile_curve(values: Array, quantile: float) -> Array:
+    """Return the quantile over trials, (R,), of values (trials, R), in which NaN counts as infinite."""
+    known = np.where(np.isnan(values), np.inf, values)
+    return np.asarray(np.quantile(known, quantile, axis=0, method="inverted_cdf"))
 
 
 def smallest(settings: Sequence[Mapping[str, Any]], ties: Sequence[int]) -> int:

@@ -29,7 +29,8 @@ from linfed.numerics.streams import Seed, check_seed
 from linfed.problems import Problem
 from linfed.search.grid_search import Attempt, Search, Tries, TuningResult, attempts, measured
 from linfed.search.parts import is_in_cell, parts_are_spread, run_parts
-from linfed.search.selection import MARGIN, SCORES, check_made_small
+from linfed.search.race import race_of
+from linfed.search.selection import MARGIN, SCORES, check_made_small, of_results
 from linfed.simulation.participation import Participation
 from linfed.simulation.run import simulate_job
 from linfed.tables.grid import at_path, changed, check_count, check_path, differing
@@ -229,6 +230,12 @@ def tune(
     tried. The grid is extended by its last ratio. It is extended by its last difference if it contains 0 or a negative
     number, or if the field is an integer and the ratio does not give one.
 
+    With ``score=lf.RoundsTo(level)`` all settings run in turns. Once the best score, with the margin, is smaller than
+    the number of rounds, only the settings that have reached the level by then run to the end. The choice is that of
+    complete runs, and so are the scores of the settings that are not stopped (`TuningResult`). With several workers, or
+    if the settings do not fit in memory together, each setting runs to the end, with an equal result. A function such
+    as ``lambda rounds, curve: lf.RoundsTo(0.01)(rounds, curve)`` gives complete curves.
+
     **Deviations**: the papers do not report how they chose their step sizes.
 
     Examples
@@ -262,10 +269,16 @@ def tune(
         last=trials,
     )
 
-    def attempt(tried: list[Algorithm]) -> list[Attempt]:
-        if not parts_are_spread():
-            return [measured(simulate_job(tries.job(one), workers), metric) for one in tried]
-        parts = dataclasses.replace(tries, algorithms=tuple(tried)).divided()
+    can_race = search.is_race and not of_results(metric) and check_integer("workers", workers) == 1
+
+    def attempt(tried: list[Algorithm], best: float) -> list[Attempt]:
+        cell = dataclasses.replace(tries, algorithms=tuple(tried))
+        if can_race and (race := race_of(cell, search, best)).fits():
+            parts: Sequence[Tries] = [race]
+        elif parts_are_spread():
+            parts = cell.divided()
+        else:
+            return [measured(simulate_job(cell.job(one), workers), metric) for one in tried]
         return attempts(parts, run_parts(parts))
 
     tuning, notes = search.run(attempt)

@@ -299,6 +299,19 @@ def trial_chunks(job: Job, workers: int, budget: float, chosen: range | None = N
     return Chunks(len(trials), max(-(-len(trials) // size), min(workers, len(trials))), trials.start)
 
 
+def bytes_at_once(jobs: Sequence[Job]) -> float:
+    """Return the bytes of all trials of several jobs at once; fixed samples count once for each engine."""
+    total, held = max(map(block_bytes, jobs)), set[str]()
+    for job in jobs:
+        each = bytes_per_trial(job, math.inf)
+        if job.engine in held:
+            each -= 8.0 * floats_per_trial(job.engine, job.setting)
+        if not isinstance(job.data, FreshSamples):
+            held.add(job.engine)
+        total += job.trials * each
+    return total
+
+
 def trial_threads(job: Job, budget: float) -> int:
     """Return the number of threads that share the trials of a job; small rounds have one.
 

@@ -1,14 +1,14 @@
 """The loop over rounds, for all trials and clients of a chunk at once.
 
-Trials and clients are array axes; the only Python loop is over rounds. `run_chunk` runs all rounds and records metrics,
-`iterate` yields every round.
+Trials and clients are array axes; the only Python loop is over rounds. `run_in_turns` records metrics and yields after
+every round, `run_chunk` runs it to the end, and `iterate` yields states and batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from linfed.algorithms.parts.base import Algorithm, State, frozen, separate
 from linfed.algorithms.parts.checked import check_state, has_form_of
 from linfed.checks import LARGEST_INTEGER
 from linfed.data.batch import Batch
-from linfed.data.samples import Data, GivenSamples
+from linfed.data.samples import Data, FreshSamples, GivenSamples
+from linfed.data.sources import Source
 from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed, TrialRandom
 from linfed.problems import Problem, Truth
@@ -35,6 +36,10 @@ from linfed.system.memory import budget_bytes, check_fits
 DIVERGENCE_MULTIPLE = 1e12
 """A trial has diverged if the norm of a parameter array exceeds this multiple of the scale of the ground truth (or of
 predictors for given samples), where the scale counts as at least 1."""
+
+
+Held: TypeAlias = dict[tuple[str, range], tuple[Truth | None, Source]]
+"""Ground truths and held samples by engine and trials, which jobs that differ only in their algorithm share."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -145,12 +150,9 @@ def _quiet_rounds(job: Job) -> Iterator[Round]:
 class _Chunk:
     """Chunk of a job's trials, with ground truth, data and participants."""
 
-    def __init__(self, job: Job, trials: range) -> None:
+    def __init__(self, job: Job, trials: range, held: Held | None = None) -> None:
         self._job = job
-        self.truth = None if job.problem is None else job.problem.truth(job.seed, trials)
-        self.source = open_source(
-            job.engine, job.data, self.truth, job.sizes, job.algorithm.learned_rank, job.seed, trials
-        )
+        self.truth, self.source = _opened(job, trials) if held is None else _shared(job, trials, held)
         self._start = ResolvedStart(job, trials, self.truth, self.source)
         limit = DIVERGENCE_MULTIPLE * np.maximum(1.0, _scale(job, self.truth, trials))
         self._largest = np.minimum(limit**2, np.finfo(float).max)
@@ -233,48 +235,88 @@ def first_state(job: Job, trial: int) -> State:
 
 def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda rounds: None) -> ChunkResult:
     """Run all rounds of some trials; call `tick` with the number of completed rounds."""
-    count = len(trials)
+    done = 0
     with quiet():
-        chunk = _Chunk(job, trials)
-        state = chunk.initial_state()
-        seen = None if chunk.truth is None else chunk.source.truth_in_frame(chunk.truth)
-        learned = state.for_prediction().B
-        rank = 0 if learned is None else learned.shape[-1]
-        samples = measured_samples(job, chunk.truth, chunk.source, trials)
-        recorder = Recorder(job.plan.names, seen, rank, samples, job.plan.functions)
-        history = {name: np.full((count, len(job.recorded)), np.nan) for name in job.plan.names}
-        alive = chunk.alive
-        status = [Status.COMPLETED if fine else Status.DIVERGED for fine in alive]
-        status_round = np.where(alive, job.rounds, 0)
-        columns = {int(round_): column for column, round_ in enumerate(job.recorded)}
-
-        def record(round_: int) -> None:
-            if round_ in columns:
-                for name, values in recorder.measure(state).items():
-                    history[name][:, columns[round_]] = values if alive.all() else np.where(alive, values, np.nan)
-
-        record(0)
-        first, done = state, 0
-        for number, batch, new in chunk.rounds(state):
-            state = new
-            if chunk.alive is not alive or np.count_nonzero(batch.singular):
-                for trial in np.flatnonzero(alive & ~chunk.alive):
-                    status[trial], status_round[trial] = Status.DIVERGED, number
-                for trial in np.flatnonzero(chunk.alive & batch.singular):
-                    if status[trial] is Status.COMPLETED:
-                        status[trial], status_round[trial] = Status.SINGULAR_HEAD, number
-                alive = chunk.alive
-            if number == job.rounds:
-                for outcome, those in doubts(job, first, state, batch, chunk.source, chunk.truth):
-                    for trial in np.flatnonzero(alive & those):
-                        if status[trial] is Status.COMPLETED:
-                            status[trial] = outcome
-            record(number)
-            if number <= job.rounds:
+        for number, result in run_in_turns(job, trials):
+            found = result
+            if done < number <= job.rounds:
                 tick(1)
                 done = number
         tick(job.rounds - done)
-    return ChunkResult(metrics=history, status=status, status_round=status_round, final=state)
+    return found
+
+
+def run_in_turns(job: Job, trials: range, held: Held | None = None) -> Iterator[tuple[int, ChunkResult]]:
+    """Run some trials, and yield each round's number, from 0 on, and the results so far.
+
+    The caller may advance several jobs in turns, or stop early. It calls this within `quiet`.
+
+    Parameters
+    ----------
+    job : Job
+    trials : range
+        Numbers of the trials.
+    held : dict, optional
+        Fixed samples of other jobs, which may differ only in their algorithm; those of this job are added.
+
+    Yields
+    ------
+    int, ChunkResult
+        Metrics are NaN in the rounds to come, and all results share their arrays. The last result is complete.
+    """
+    count = len(trials)
+    chunk = _Chunk(job, trials, held)
+    state = chunk.initial_state()
+    seen = None if chunk.truth is None else chunk.source.truth_in_frame(chunk.truth)
+    learned = state.for_prediction().B
+    rank = 0 if learned is None else learned.shape[-1]
+    samples = measured_samples(job, chunk.truth, chunk.source, trials)
+    recorder = Recorder(job.plan.names, seen, rank, samples, job.plan.functions)
+    history = {name: np.full((count, len(job.recorded)), np.nan) for name in job.plan.names}
+    alive = chunk.alive
+    status = [Status.COMPLETED if fine else Status.DIVERGED for fine in alive]
+    status_round = np.where(alive, job.rounds, 0)
+    columns = {int(round_): column for column, round_ in enumerate(job.recorded)}
+
+    def record(round_: int) -> ChunkResult:
+        if round_ in columns:
+            for name, values in recorder.measure(state).items():
+                history[name][:, columns[round_]] = values if alive.all() else np.where(alive, values, np.nan)
+        return ChunkResult(metrics=history, status=status, status_round=status_round, final=state)
+
+    yield 0, record(0)
+    first = state
+    for number, batch, new in chunk.rounds(state):
+        state = new
+        if chunk.alive is not alive or np.count_nonzero(batch.singular):
+            for trial in np.flatnonzero(alive & ~chunk.alive):
+                status[trial], status_round[trial] = Status.DIVERGED, number
+            for trial in np.flatnonzero(chunk.alive & batch.singular):
+                if status[trial] is Status.COMPLETED:
+                    status[trial], status_round[trial] = Status.SINGULAR_HEAD, number
+            alive = chunk.alive
+        if number == job.rounds:
+            for outcome, those in doubts(job, first, state, batch, chunk.source, chunk.truth):
+                for trial in np.flatnonzero(alive & those):
+                    if status[trial] is Status.COMPLETED:
+                        status[trial] = outcome
+        yield number, record(number)
+
+
+def _opened(job: Job, trials: range) -> tuple[Truth | None, Source]:
+    """Return the ground truth and the samples of some trials."""
+    truth = None if job.problem is None else job.problem.truth(job.seed, trials)
+    return truth, open_source(job.engine, job.data, truth, job.sizes, job.algorithm.learned_rank, job.seed, trials)
+
+
+def _shared(job: Job, trials: range, held: Held) -> tuple[Truth | None, Source]:
+    """Return the ground truth and the samples of some trials, from `held` if they are fixed; add new ones to it."""
+    if isinstance(job.data, FreshSamples):
+        return _opened(job, trials)
+    place = job.engine, trials
+    if place not in held:
+        held[place] = _opened(job, trials)
+    return held[place]
 
 
 def _scale(job: Job, truth: Truth | None, trials: range) -> Array:

@@ -20,10 +20,11 @@ from linfed.numerics.streams import Seed
 from linfed.numerics.threads import map_threads
 from linfed.problems import Problem
 from linfed.simulation.job import Chunks, Job, check_joined, checked_job, trial_chunks, trial_threads
-from linfed.simulation.loop import ChunkResult, run_chunk
+from linfed.simulation.loop import ChunkResult, Held, run_chunk, run_in_turns
 from linfed.simulation.metrics import MetricFunction, MetricTable, check_sendable
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
+from linfed.simulation.status import Status
 from linfed.system.memory import budget_bytes
 from linfed.system.processes import in_order, worker_pool
 
@@ -183,6 +184,45 @@ def simulate_trials(job: Job, trials: range) -> Result:
     """Return the result of a range of a job's trials, bit-equal to these trials in the complete run."""
     started = time.perf_counter()
     return _result(job, trial_chunks(job, 1, budget_bytes(), trials), 1, 1, True, started)
+
+
+class Turns:
+    """Run of a job that the caller advances, in turns with others; its metrics are those of `simulate_job`.
+
+    Parameters
+    ----------
+    job : Job
+    chunks : Chunks
+        All trials of the job.
+    threads : int
+        Number of threads that share the chunks.
+    held : dict
+        Fixed samples, shared with runs of jobs that differ only in their algorithm.
+    """
+
+    def __init__(self, job: Job, chunks: Chunks, threads: int, held: Held) -> None:
+        self._names, self._threads = job.plan.names, threads
+        self._runs = [run_in_turns(job, trials, held) for trials in chunks]
+        self._found: list[ChunkResult | None] = [None] * len(chunks)
+
+    def advance(self, last: int) -> None:
+        """Run all rounds up to `last`; the caller does this within `quiet`, with increasing values."""
+
+        def advance_chunk(place: int) -> None:
+            for number, found in self._runs[place]:
+                self._found[place] = found
+                if number >= last:
+                    break
+
+        places = range(len(self._runs))
+        for _ in map_threads(advance_chunk, places, self._threads) if self._threads > 1 else map(advance_chunk, places):
+            pass
+
+    def outcome(self) -> tuple[dict[str, Array], list[Status]]:
+        """Return the metrics so far, (trials, R), NaN in the rounds to come, and the trials' status so far."""
+        found = [piece for piece in self._found if piece is not None]
+        metrics = {name: np.concatenate([piece.metrics[name] for piece in found]) for name in self._names}
+        return metrics, [status for piece in found for status in piece.status]
 
 
 def format_identical(data: Data, arrays: Sequence[Array]) -> str:

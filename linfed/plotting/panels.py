@@ -451,13 +451,15 @@ def steps(
 ) -> None:
     """Plot each method's tuning score against the settings tried (`TuningResult.columns`), with the chosen one circled.
 
-    Methods without tuning and settings that diverged are left out. If several settings have the same x, the best score
-    is shown.
+    Methods without tuning and settings that diverged or were stopped are left out. If several settings have the same x,
+    the best score is shown.
     """
     for name, part in table.groupby(by):
         if "score" not in part.columns:
             continue
         tried, scores, best = np.asarray(part[x]), part["score"], int(part["best"])
+        if "stopped" in part.columns:
+            scores = np.where(part["stopped"], np.inf, scores)
         shape = line_style((looks or {}).get(name, str(name)))
         at = np.unique(tried)
         least = np.array([np.min(scores[tried == step]) for step in at])

@@ -85,9 +85,9 @@ class TuningResult(EqualByValue):
     -----
     The median of an even number of trials is the lower of the two middle values, as in every figure.
 
-    With ``score=lf.RoundsTo(level)``, a setting is stopped in the first recorded round in which it can no longer be
-    chosen: the best score, with the margin, is smaller than the number of rounds. Its score is then the number of
-    rounds that it needed or, if it has not reached the level, the number of rounds that it ran.
+    With ``score=lf.RoundsTo(level)``, a setting is stopped in the first recorded round that exceeds the best score,
+    with the margin: it can no longer be chosen. Its score is then the number of rounds to the level or, if it has not
+    reached the level, the number of rounds run.
 
     Examples
     --------
@@ -157,7 +157,7 @@ class TuningResult(EqualByValue):
     def columns(self, settings: Sequence[Mapping[str, Any]] | None = None) -> dict[str, Any]:
         """Return columns for a table: the chosen values, the fields at an edge, and all settings along ``setting``.
 
-        If some settings were stopped, the column ``stopped`` tells which: their scores are lower bounds.
+        If any setting was stopped, the column ``stopped`` marks these settings: their scores are lower bounds.
 
         Parameters
         ----------

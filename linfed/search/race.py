@@ -35,13 +35,13 @@ class Race(Tries):
     judge : RoundsTo
     quantile, margin : float
     best : float
-        Best score of the settings that were tried before; infinite if there are none.
+        Best score of the settings that were tried before, or infinity.
 
     Notes
     -----
     A setting that has not reached the level has a score of at least the number of rounds so far. If that exceeds the
     best score, with the margin, it cannot be chosen. The best settings run to the end, because one that diverges later
-    has an infinite score; the others then go on.
+    has an infinite score; the others then continue.
     """
 
     judge: RoundsTo

@@ -231,10 +231,10 @@ def tune(
     number, or if the field is an integer and the ratio does not give one.
 
     With ``score=lf.RoundsTo(level)`` all settings run in turns. Once the best score, with the margin, is smaller than
-    the number of rounds, only the settings that have reached the level by then run to the end. The choice is that of
-    complete runs, and so are the scores of the settings that are not stopped (`TuningResult`). With several workers, or
-    if the settings do not fit in memory together, each setting runs to the end, with an equal result. A function such
-    as ``lambda rounds, curve: lf.RoundsTo(0.01)(rounds, curve)`` gives complete curves.
+    the number of rounds, only the settings that may be chosen run to the end; the others are stopped. The choice and
+    its score are as in complete runs, and the scores of stopped settings are lower bounds (`TuningResult`). With
+    several workers, or if the settings do not fit in memory together, each one runs to the end, and the result is
+    equal. For complete curves, use ``score=lambda rounds, curve: lf.RoundsTo(0.01)(rounds, curve)``.
 
     **Deviations**: the papers do not report how they chose their step sizes.
 

@@ -257,7 +257,7 @@ def run_in_turns(job: Job, trials: range, held: Held | None = None) -> Iterator[
     trials : range
         Numbers of the trials.
     held : dict, optional
-        Fixed samples of other jobs, which may differ only in their algorithm; those of this job are added.
+        Fixed samples of other jobs, which may differ only in their algorithm. New ones are added.
 
     Yields
     ------

@@ -187,7 +187,7 @@ def simulate_trials(job: Job, trials: range) -> Result:
 
 
 class Turns:
-    """Run of a job that the caller advances, in turns with others; its metrics are those of `simulate_job`.
+    """Run of a job that the caller advances, in turns with others; it has the metrics of `simulate_job`.
 
     Parameters
     ----------

@@ -1214,12 +1214,16 @@ MUTATIONS = {
         Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "tuning"),
     ],
     "search/race.py": [
-        Mutation("a race that ends with a tie", "if last <= limit:", "if last < self.best:", "race"),
-        Mutation("a setting that diverges later wins", "score > last or has_diverged", "score > last", "race"),
-        Mutation("an unstable setting wins", "without_unstable(values, status)", "values", "race"),
+        Mutation(
+            "a race that ends with a tie", "if last <= limit:", "if last < limit / (1 + self.margin):", "race:run_to"
+        ),
+        Mutation("a setting that diverges later wins", "score > last or has_diverged", "score > last", "race:run_to"),
+        Mutation(
+            "an unstable setting wins", "without_unstable(values, status)", "values", "race:unstable race:complete_ones"
+        ),
     ],
     "search/grid_search.py": [
-        Mutation("scores beyond the stop", "curve[count:] = np.nan", "pass", "race"),
+        Mutation("scores beyond the stop", "curve[count:] = np.nan", "pass", "race:run_to"),
         Mutation("shown as chosen", '"chosen" if place == self.best', '"chosen" if place != self.best', "views:tuning"),
         Mutation("settings mixed up", "values[:, place]", "values[:, 0]", "store:together"),
         Mutation(

@@ -29,7 +29,6 @@ from linfed._types import Array
 from linfed.figures.style import draw_level, line_style
 from linfed.numerics.linalg import orthonormalize
 from linfed.plotting.panels import Figures, label_ends
-from linfed.statistics import judge
 from linfed.statistics.intervals import mean_ratio
 
 from ._fedrep_noisy import Noisy, end
@@ -178,13 +177,9 @@ TARGETS = {
 def over(rule: str, target: str) -> c.Statistic:
     """Return the final mean squared sine of a rule, divided by that of the best schedule, or by a column."""
     words = f"final mean squared sine, {rule}, divided by {TARGETS[target]}"
-    if target != BEST:
-        return c.measured(words, lambda row: mean_ratio(end(row), row[target]), rows=c.of(rule=rule))
-
-    def against(one: lf.Table, best: lf.Table, **fields: Any) -> c.Finding:
-        return judge(mean_ratio(end(one), end(best)), **fields)
-
-    return c.compared(words, rule, BEST, against, by="rule")
+    if target == BEST:
+        return c.ratio(end, rule, BEST, words, by="rule", measure=mean_ratio)
+    return c.measured(words, lambda row: mean_ratio(end(row), row[target]), rows=c.of(rule=rule))
 
 
 def asked(panel: str, sentence: str, rule: str, target: str, required: c.Range) -> c.Claim:

@@ -208,6 +208,16 @@ def test_settings_that_do_not_fit_together_run_one_by_one(monkeypatch):
     assert ran == []
 
 
+@pytest.mark.parametrize("data", [lf.FreshSamples(8), lf.FixedSamples(12)])
+def test_threads_share_the_trials(data, monkeypatch):
+    options = {"score": lf.RoundsTo(0.2), "trials": 5, **SETTING, "data": data}
+    first, _ = tuned(FEDREP, PROBLEM, **options)
+    for name in ("THREAD_BYTES", "DRAWN_THREAD_BYTES"):
+        monkeypatch.setattr(f"linfed.simulation.job.{name}", 1.0)
+    monkeypatch.setenv("LINFED_NUM_THREADS", "2")
+    assert tuned(FEDREP, PROBLEM, **options)[0] == first
+
+
 def test_workers_run_all_settings_to_the_end():
     options = {"score": lf.RoundsTo(0.2), "trials": 4, **SETTING, "grid": {"step_size": (0.02, 0.6, 0.9)}}
     assert tuned(FEDREP, PROBLEM, workers=2, **options)[0] == tuned(FEDREP, PROBLEM, **options)[0]

@@ -10,6 +10,8 @@ from helpers import each, normal, rounds_of
 from scipy import stats
 
 import linfed as lf
+import linfed.claims as c
+from experiments.flute import flute_divergence
 from linfed.errors import EngineError
 from linfed.statistics.findings import Verdict
 from linfed.theory import flute as theory
@@ -948,24 +950,41 @@ def test_a_run_comes_to_rest_where_the_relative_gradient_vanishes():
 def test_divergence_is_judged_on_both_sides_of_each_data_sets_own_threshold():
     excess, threshold = np.linspace(-0.1, 0.3, 9), np.linspace(0.0, 0.2, 200).reshape(2, 100)
     above = excess > threshold[..., None]
-    both, near, whole, needed, enough = theory.judge_divergence(
-        above, excess, threshold, "all", margin=0.03, notes=("no", "")
-    )
+
+    def judged(start, diverged, outward=above):
+        rows = [
+            {
+                "start": start,
+                "threshold": threshold[m],
+                "step_edge": 0.4,
+                "unbounded": lf.LabeledArray(above[m], excess=excess),
+                "diverged": lf.LabeledArray(diverged[m], excess=excess),
+                "outward": lf.LabeledArray(outward[m], excess=excess),
+                "gradient": lf.LabeledArray(np.ones_like(excess) * above[m], excess=excess),
+                "limit": lf.LabeledArray(np.zeros_like(excess) * above[m], excess=excess),
+            }
+            for m in (0, 1)
+        ]
+        claims = [one for one in flute_divergence.CLAIMS if one.table == "phase" and "any common" not in one.sentence]
+        return c.judged(claims, {"phase": lf.Table(rows)})
+
+    both, near, whole, needed, enough = judged("paper", above)
     for finding, count in ((both, 1800), (whole, 200), (needed, above.sum()), (enough, (~above).sum())):
         assert finding.verdict is Verdict.SUPPORTED
         assert finding.detail.startswith(f"{count} of {count}")
-    assert (needed.note, enough.note) == ("no", "")
-    close = (abs(excess - threshold[..., None]) < 0.03).sum()
-    assert near.detail == f"{close} of {close} in 200 data sets"
+    assert (needed.note, enough.note) == ("", "")
+    close = abs(excess - threshold[..., None]) < flute_divergence.MARGIN
+    assert near.detail == f"{close.sum()} of {close.sum()} in {close.any(axis=-1).sum()} data sets"
     # A run that diverges at one point below its threshold, in each data set.
     wrong = above.copy()
     wrong[..., 0] = True
-    both, near, whole, needed, enough = theory.judge_divergence(wrong, excess, threshold, "all", margin=0.03)
+    both, near, whole, needed, enough = judged("paper", wrong)
     assert both.estimate == pytest.approx(8 / 9)
     assert (near.estimate, whole.estimate, needed.estimate) == (1.0, 0.0, 1.0)
     assert enough.verdict is Verdict.NOT_SUPPORTED
-    (outward, *_) = theory.judge_unbounded(~above, excess, threshold, "far", text="outward", margin=0.03)
-    assert (outward.claim, outward.setting, outward.estimate) == ("outward", "far", 0.0)
+    assert enough.note.endswith("0 of the 200 lie above the step's limit at the population's minimum")
+    (outward, *_) = judged("far", above, outward=~above)[5:]
+    assert (outward.setting, outward.estimate) == ("far start", 0.0)
 
 
 @pytest.mark.long

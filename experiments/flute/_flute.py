@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -62,19 +63,39 @@ class Setting:
         """Seed of the trials: all ranks share ground truths and data; other sizes have their own."""
         return (self.seed, self.dim, self.n_clients, self.n_samples)
 
-    def simulate(self, algorithm: lf.Algorithm, rounds: int, **options: Any) -> lf.Result:
+    def simulate(self, algorithm: lf.Algorithm, rounds: int, record_every: int = 1) -> lf.Result:
         """Run an algorithm on one fixed data set, and measure the mean client error."""
-        given = {"problem": self.problem, "data": lf.FixedSamples(self.n_samples), "metrics": ["mean_client_error"]}
-        return lf.simulate(algorithm, rounds=rounds, trials=self.trials, seed=self.streams, **(given | options))
+        return lf.simulate(
+            algorithm,
+            self.problem,
+            data=lf.FixedSamples(self.n_samples),
+            rounds=rounds,
+            trials=self.trials,
+            seed=self.streams,
+            metrics=["mean_client_error"],
+            record_every=record_every,
+        )
 
     def final(self, algorithm: lf.Algorithm, rounds: int = 1) -> Any:
         """Return the mean client errors after some rounds, (trials,); NaN where a trial diverged."""
         return self.simulate(algorithm, rounds).metrics["mean_client_error"][:, -1]
 
-    def tune(self, algorithm: lf.Algorithm, **options: Any) -> lf.TuningResult:
-        """Tune an algorithm's step size on separate trials, by the 90 % quantile of the score."""
-        given = {"data": lf.FixedSamples(self.n_samples), "metric": "mean_client_error", "seed": self.streams}
-        return lf.tune(algorithm, self.problem, quantile=0.9, **given, **options)
+    def tune(
+        self, candidates: Sequence[lf.Algorithm], score: Literal["area", "final"], rounds: int, trials: int
+    ) -> lf.TuningResult:
+        """Choose one of several algorithms on separate trials, by the 90 % quantile of the score."""
+        return lf.tune(
+            candidates,
+            self.problem,
+            data=lf.FixedSamples(self.n_samples),
+            metric="mean_client_error",
+            score=score,
+            quantile=0.9,
+            rounds=rounds,
+            record_every=rounds if score == "final" else 1,
+            trials=trials,
+            seed=self.streams,
+        )
 
     @property
     def truncation(self) -> tuple[Any, Any]:

@@ -15,37 +15,28 @@ paper's main text in FLUTE, twice as large as in its analysis; and with a sum ov
 of the three tuned methods. Thus one level serves all speeds, every tuned method reaches it, and levels are comparable
 across k.
 
-Figures
--------
-"", "m100", "noiseless", "doubled" : Mean client error of FLUTE, FedRep and FedRep (RI) against rounds, for each k, at
-    tuned step sizes and at the paper's 0.03. Factor 2: FLUTE has twice the data gradient. Lines: median over trials;
-    shaded: 10-90 %.
-"tuning" : Tuning criterion against step size: the 90 % quantile over separate tuning trials of the mean of log10 error
-    over rounds. Circled: the selected step size; thin line: 0.03.
-
 References: Liu, Shen and Yang 2024, section 7.1 and Figure 1.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import linfed as lf
+import linfed.claims as c
 from linfed.plotting.panels import Figures
-from linfed.statistics.findings import Finding
 
 from ._flute import FEDREP_RI, RIVALS, SPEEDS
-from ._flute_compared import (
-    NOT_DRAWN,
-    Comparison,
-    at_speeds,
-    curves_figure,
-    ends_lower,
-    gains_more,
+from ._flute_compared import Comparison
+from ._flute_compared_claims import (
+    SMALL_RANK,
+    gain_note,
+    lost_against,
+    more_reduction,
+    more_speed,
     order_claims,
-    tuning_figure,
 )
+from ._flute_compared_figures import NOT_DRAWN, curves_figure, tuning_figure
 
 SUMMARY = "FLUTE paper, Figure 1: mean client error against rounds, FLUTE, FedRep and FedRep (RI), k = 2 to 8"
 HEADLINES = (
@@ -83,17 +74,26 @@ HEADLINES = (
         "among": ("tuned: ", "every method at its best step"),
     },
 )
+CURVES = (
+    "Mean client error of FLUTE, FedRep and FedRep (RI) against rounds, for each k, at tuned step sizes and at the "
+    "paper's 0.03. Factor 2: FLUTE has twice the data gradient. Lines: median over trials; shaded: 10-90 %."
+)
+CAPTIONS = {
+    **dict.fromkeys(("", "m100", "noiseless", "doubled"), CURVES),
+    "tuning": "Tuning criterion against step size: the 90 % quantile over separate tuning trials of the mean of log10 "
+    "error over rounds. Circled: the selected step size; thin line: 0.03.",
+}
 PICTURES = {"": 1400}
 REDUCED = {"runs": {"without": (*NOT_DRAWN, "rounds_to_0.95", "final")}}
 
 RANKS = (2, 4, 6, 8)
-VARIATIONS: dict[str, dict[str, Any]] = {
-    "main": {},
-    "m = 100": {"n_samples": [100]},
-    "noiseless": {"noise_variance": [0.0]},
-    "doubled": {"dim": [20], "n_clients": [60], "n_samples": [40], "rank": [2 * k for k in RANKS]},
+VARIATIONS = {
+    "main": (10, 30, 20, 0.3),
+    "m = 100": (10, 30, 100, 0.3),
+    "noiseless": (10, 30, 20, 0.0),
+    "doubled": (20, 60, 40, 0.3),
 }
-"""Sizes of each variation that differ from the main setting's; none are given in the paper."""
+"""d, n, m and the noise variance of each variation; none are given in the paper. The ranks grow with d."""
 
 FIGURES = {"main": "", "m = 100": "m100"}
 """Suffixes of figure names, for variations whose suffix is not their own name."""
@@ -108,18 +108,17 @@ class Variation(Comparison):
     """A variation of the main setting, at one rank."""
 
     variation: str = lf.choice(VARIATIONS, "main", label=True)
-    n_clients: int = 30
-    n_samples: int = 20
 
 
 def cells(quick: bool) -> dict[str, list[Variation]]:
     """Return the variations; quick: fewer trials, rounds and step sizes, two ranks and one variation."""
-    base, ranks, names = Variation(rank=0), RANKS, list(VARIATIONS)
+    base, ranks, names = Variation(n_clients=0, n_samples=0, rank=0), list(RANKS), list(VARIATIONS)
     if quick:
         base = replace(base, trials=36, rounds=250, tuning_trials=3, tuning_rounds=100, step_sizes=(0.05, 0.5))
-        ranks, names = RANKS[:: len(RANKS) - 1], ["m = 100"]
-    settings = [{"variation": [name], "rank": ranks} | VARIATIONS[name] for name in names]
-    return {"runs": [cell for setting in settings for cell in lf.grid(base, **setting)]}
+        ranks, names = [min(RANKS), max(RANKS)], ["m = 100"]
+    sizes = "variation, dim, n_clients, n_samples, noise_variance, rank"
+    points = [(name, *VARIATIONS[name], k * VARIATIONS[name][0] // 10) for name in names for k in ranks]
+    return {"runs": lf.grid(base, **{sizes: points})}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -129,12 +128,25 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {**figures, "tuning": tuning_figure(runs, "variation")}
 
 
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the paper's claims on Figure 1, for each variation, rank and speed."""
-    settings = at_speeds(tables["runs"], "{variation}, k = {rank}", "variation", "rank")
-    variations = at_speeds(tables["runs"], "{variation}", "variation")
-    return [
-        *order_claims(settings),
-        *(gains_more(*variation, FEDREP_RI, signed=True) for variation in variations),
-        *(ends_lower(*variation, rival) for rival in RIVALS for variation in variations),
-    ]
+CLAIMS = (
+    *order_claims("{speed}: {variation}, k = {rank}", "variation", "rank"),
+    c.Claim(
+        f"FLUTE's gain in rounds over {FEDREP_RI} is larger for small k",
+        SMALL_RANK,
+        more_speed(FEDREP_RI, signed=True),
+        over=c.each("speed", "variation"),
+        setting="{speed}: {variation}",
+        note=gain_note,
+    ),
+    *(
+        c.Claim(
+            f"FLUTE's gain in the final error over {rival} is larger for small k",
+            SMALL_RANK,
+            more_reduction(rival),
+            over=c.each("speed", "variation"),
+            setting="{speed}: {variation}",
+            note=lost_against(rival),
+        )
+        for rival in RIVALS
+    ),
+)

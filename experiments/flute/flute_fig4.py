@@ -12,30 +12,23 @@ FLUTE minimises ``sum_i f_i(theta_i) + (2 gamma2 - gamma1) ||Theta||^2`` over Th
 a ridge of ``2 (2 gamma2 - gamma1)`` per client, and Local only with this ridge is the same without the limit on the
 rank.
 
-Figures
--------
-"" : Mean client error of FLUTE against rounds for three pairs of weights and each m, at the paper's step size and at
-    tuned ones, on the singular values 2d/(i+1). Lines: median over trials; shaded: 10-90 %. Horizontal: references.
-"gaussian" : Mean client error of FLUTE against rounds for three pairs of weights and each m, at the paper's step size
-    and at tuned ones, for Gaussian phi_i. Lines: median over trials; shaded: 10-90 %. Horizontal: references.
-"tuning" : Tuning criterion of each pair against step size: the 90 % quantile of the final error over separate tuning
-    trials. Circled: the selected step size.
-
 References: Liu, Shen and Yang 2024, Appendix C.1 ("Varying gamma1 and gamma2") and Figure 4.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
 from linfed.figures.style import line_style, shades
+from linfed.numerics.quantiles import quantiles
 from linfed.plotting.panels import Figures, tuning_figure
-from linfed.statistics.findings import OWN_THRESHOLD, Finding, cite, join_notes, judge_smaller
-from linfed.statistics.intervals import nan_as_worst, quantiles
+from linfed.statistics import Origin, judge_smaller
 
 from ._flute import FLUTE_STEP, GAMMA2, SPECTRA, TUNED, Weighted
 
@@ -43,16 +36,29 @@ SUMMARY = "FLUTE paper, Figure 4: gamma1 against gamma2, three pairs of weights"
 HEADLINES = ({"claim": "gamma1 = gamma2 has a smaller error than gamma1 = 2 gamma2"},)
 PICTURES = {"": 1400}
 
-EQUAL_BEST = cite(
+CURVES = (
+    "Mean client error of FLUTE against rounds for three pairs of weights and each m, at the paper's step size and at "
+    "tuned ones, {}. Lines: median over trials; shaded: 10-90 %. Horizontal: references."
+)
+CAPTIONS = {
+    "": CURVES.format("on the singular values 2d/(i+1)"),
+    "gaussian": CURVES.format("for Gaussian phi_i"),
+    "tuning": "Tuning criterion of each pair against step size: the 90 % quantile of the final error over separate "
+    "tuning trials. Circled: the selected step size.",
+}
+
+EQUAL_BEST = c.cite(
     "FLUTE paper, C.1, Figure 4",
     "when N = 8, 9, or 10, gamma_1 = gamma_2 shows the best performance among the three settings",
 )
+CLAIMED = (8, 9, 10)
+"""The numbers of samples of the quoted claim."""
+SIMPLEST = c.Source("not claimed: the simplest rival of the claim above", Origin.CONJECTURE)
 
 PAIRS = {"gamma1 = 2 gamma2": 2.0, "gamma1 = gamma2": 1.0, "gamma1 = (2/3) gamma2": 2.0 / 3.0}
 """The paper's three pairs: gamma1 in units of gamma2."""
 
 BEST = "gamma1 = gamma2"
-BEYOND = ", at an m that the paper's claim does not cover"
 TRUTHS = {SPECTRA[0]: "spectrum", "": "gaussian"}
 
 
@@ -68,12 +74,11 @@ class Curve(Weighted):
 
     def run(self) -> dict[str, Any]:
         """Tune the step size if asked to, then run the trials and the references."""
-        weights = {"gamma1": PAIRS[self.pair] * GAMMA2, "gamma2": GAMMA2}
-        algorithm: lf.Algorithm = lf.FLUTE(rank=self.rank, step_size=FLUTE_STEP, **weights)
+        algorithm = lf.FLUTE(rank=self.rank, step_size=FLUTE_STEP, gamma1=PAIRS[self.pair] * GAMMA2, gamma2=GAMMA2)
         columns: dict[str, Any] = {"step_size": FLUTE_STEP}
         if self.step == TUNED:
-            lengths = {"rounds": self.rounds, "record_every": self.rounds, "trials": self.tuning_trials}
-            tuning = self.tune(lf.grid(algorithm, step_size=self.step_sizes), score="final", **lengths)
+            candidates = lf.grid(algorithm, step_size=self.step_sizes)
+            tuning = self.tune(candidates, "final", self.rounds, self.tuning_trials)
             algorithm, columns = tuning.algorithm, tuning.columns()
         result = self.simulate(algorithm, self.rounds, record_every=10)
         error = result.metrics["mean_client_error"]
@@ -100,8 +105,6 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
     }
 
 
-# --- figures -------------------------------------------------------------------------------------------------
-
 LOOKS = shades(PAIRS)
 """Colours and markers of FLUTE's pairs, by gamma1."""
 
@@ -118,8 +121,15 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the paper's figure, the same for Gaussian phi_i, and the tuning."""
     curves = tables["curves"]
-    panels = {"column": "n_samples", "title": "m = {}", "by": "pair", "labels": SYMBOLS, "looks": LOOKS}
-    tried = tuning_figure(curves.select(spectrum=SPECTRA[0], step=TUNED), "final mean client error", **panels)
+    tried = tuning_figure(
+        curves.select(spectrum=SPECTRA[0], step=TUNED),
+        "final mean client error",
+        column="n_samples",
+        title="m = {}",
+        by="pair",
+        labels=SYMBOLS,
+        looks=LOOKS,
+    )
     figures = {key: curves_figure(curves.select(spectrum=name)) for name, key in ((SPECTRA[0], ""), ("", "gaussian"))}
     return {**figures, "tuning": tried}
 
@@ -145,39 +155,55 @@ def curves_figure(table: lf.Table) -> Any:
     return sheet.figure
 
 
-# --- claims --------------------------------------------------------------------------------------------------
+def setting(part: lf.Table) -> str:
+    """Return the setting of a finding."""
+    row = part.rows[0]
+    return f"{TRUTHS[row['spectrum']]}, {row['step']} step: m = {row['n_samples']}"
 
 
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the paper's claims on Figure 4, and FLUTE against a local ridge."""
-    found = []
-    for (spectrum, step, m), part in tables["curves"].groupby("spectrum", "step", "n_samples"):
-        best, edge = part.select(pair=BEST), [row["pair"] for row in part.rows if row.get("at_grid_edge")]
-        claimed = m in (8, 9, 10)
-        fields = {
-            "setting": f"{TRUTHS[spectrum]}, {step} step: m = {m}",
-            "note": join_notes(
-                "" if claimed else "the paper's claim covers m = 8, 9, 10",
-                f"best step at the edge of the grid: {', '.join(edge)}" if edge else "",
-            ),
-        }
-        beats = f"{BEST} has a smaller error than"
-        sentences = [
-            (
-                f"{beats} {rival}{'' if claimed else BEYOND}",
-                EQUAL_BEST if claimed else OWN_THRESHOLD,
-                column,
-                part.select(pair=rival)[column],
-            )
-            for column in ("final", "least")
-            for rival in PAIRS
-            if rival != BEST
-        ]
-        local = f"FLUTE at {beats} a local ridge of the same strength, without federation"
-        sentences.append((local, "not claimed: the simplest rival of the claim above", "final", best["ridge"]))
-        for text, source, column, errors in sentences:
-            kind = "final" if column == "final" else "smallest recorded"
-            statistic = f"share of paired trials in which the {kind} error is smaller"
-            pair = nan_as_worst(best[column]), nan_as_worst(errors)
-            found.append(judge_smaller(*pair, claim=text, source=source, statistic=statistic, **fields))
-    return found
+def is_claimed(row: lf.Table) -> bool:
+    """Return whether the paper's claim covers the number of samples."""
+    return row["n_samples"] in CLAIMED
+
+
+def not_claimed_note(part: lf.Table) -> str:
+    """Return the caveat on numbers of samples that the paper's claim does not cover."""
+    return "" if part.rows[0]["n_samples"] in CLAIMED else "the paper's claim covers m = 8, 9, 10"
+
+
+def below_ridge(best: lf.Table, **fields: Any) -> c.Finding:
+    """Judge the final error against that of a local ridge."""
+    return judge_smaller(best["final"], best["ridge"], **fields)
+
+
+Asked = partial(c.Claim, over=c.each("spectrum", "step", "n_samples"), setting=setting, note=not_claimed_note)
+SHARE = "share of paired trials in which the {} error is smaller"
+ERRORS = {"final": SHARE.format("final"), "least": SHARE.format("smallest recorded")}
+RIVALS = [pair for pair in PAIRS if pair != BEST]
+CLAIMS = (
+    *(
+        Asked(
+            f"{BEST} has a smaller error than {rival}",
+            EQUAL_BEST,
+            c.smaller(error, BEST, rival, words, by="pair"),
+            where=c.only(is_claimed),
+        )
+        for rival in RIVALS
+        for error, words in ERRORS.items()
+    ),
+    Asked(
+        f"FLUTE at {BEST} has a smaller error than a local ridge of the same strength, without federation",
+        SIMPLEST,
+        c.Statistic(ERRORS["final"], below_ridge, c.MOST, c.of(pair=BEST), by="pair"),
+    ),
+    *(
+        Asked(
+            f"{BEST} has a smaller error than {rival}, at an m that the paper's claim does not cover",
+            c.OWN_THRESHOLD,
+            c.smaller(error, BEST, rival, words, by="pair"),
+            where=c.only(lambda row: not is_claimed(row)),
+        )
+        for rival in RIVALS
+        for error, words in ERRORS.items()
+    ),
+)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from linfed._types import Array, Mask
+from linfed._types import Array
 from linfed.statistics.findings import (
     OWN_PREDICTION,
     OWN_THRESHOLD,
@@ -23,7 +23,6 @@ from linfed.statistics.findings import (
     judge,
     judge_failures,
     judge_identity,
-    judge_share,
 )
 from linfed.statistics.intervals import (
     Measured,
@@ -472,83 +471,3 @@ def judge_gain(
             ("sqrt(4 / (eta Delta)), the average over 4 / (eta Delta) rounds", averaged),
         )
     ]
-
-
-# --- divergence ----------------------------------------------------------------------------------------------
-
-
-def judge_unbounded(
-    happened: Mask, excess: Array, threshold: Array, setting: str, *, text: str, margin: float
-) -> list[Finding]:
-    """Judge whether an event happens in runs exactly when FLUTE's objective on their data is unbounded below.
-
-    Parameters
-    ----------
-    happened : ndarray of bool (m, trials, E)
-        True if the event happened in the run on a data set, for each number of samples, trial and excess.
-    excess : ndarray (E,)
-        ``gamma1 - 2 gamma2``.
-    threshold : ndarray (m, trials)
-        Threshold of each data set (`linfed.theory.flute_divergence_threshold`).
-    setting, text : str
-        Setting and claim.
-    margin : float
-        Pairs whose excess is this close to the threshold of the data set are also judged separately.
-
-    Returns
-    -------
-    list of Finding
-        Findings that the share of agreement is above 95 %: among all pairs, among pairs close to the threshold, and
-        among whole data sets.
-    """
-    line = threshold[..., None]
-    sets = np.broadcast_to(np.arange(line.size).reshape(line.shape), happened.shape)
-    same, near = happened == (excess > line), np.abs(excess - line) < margin
-    fields = {"claim": text, "setting": setting, "source": OWN_PREDICTION}
-    whole = "share of data sets (m, trial) for which this holds at every excess of the grid"
-    return [
-        judge_share(same.ravel(), 0.95, clusters=sets.ravel(), statistic="share of (data set, excess) pairs", **fields),
-        judge_share(
-            same[near],
-            0.95,
-            clusters=sets[near],
-            statistic=f"share of pairs within {margin:g} of the threshold",
-            **fields,
-        ),
-        judge_share(same.all(axis=-1), 0.95, statistic=whole, **fields),
-    ]
-
-
-def judge_divergence(
-    diverged: Mask, excess: Array, threshold: Array, setting: str, *, margin: float, notes: tuple[str, str] = ("", "")
-) -> list[Finding]:
-    """Judge whether runs of FLUTE diverge if and only if the objective on their data is unbounded below.
-
-    Parameters
-    ----------
-    diverged : ndarray of bool (m, trials, E)
-    excess, threshold, setting, margin
-        As in `judge_unbounded`.
-    notes : pair of str
-        Notes for the reader on runs that did not diverge above the threshold, and on runs that diverged below it.
-
-    Returns
-    -------
-    list of Finding
-        Findings of `judge_unbounded`, then one finding for each direction.
-    """
-    both = "A run diverges iff the objective is unbounded below"
-    above = excess > threshold[..., None]
-    sets = np.broadcast_to(np.arange(threshold.size).reshape(threshold.shape)[..., None], above.shape)
-    found = judge_unbounded(diverged, excess, threshold, setting, text=both, margin=margin)
-    for text, side, hits, among, note in (
-        ("unbounded below the run diverges", "above", diverged, above, notes[0]),
-        ("bounded below the run does not diverge", "at or below", ~diverged, ~above, notes[1]),
-    ):
-        shared_fields = {
-            "claim": f"Where the objective is {text}",
-            "statistic": f"share of the pairs {side} the threshold",
-        }
-        fields = {"setting": setting, "source": OWN_PREDICTION, "note": note}
-        found.append(judge_share(hits[among], 0.95, clusters=sets[among], **shared_fields, **fields))
-    return found

@@ -22,6 +22,7 @@ from linfed.figures.png import shrink_png, small_picture
 from linfed.figures.style import style
 from linfed.plotting.captions import drawn_sizes
 from linfed.reproduction.experiments import declared_in, load
+from linfed.reproduction.judging import derived_tables
 from linfed.reproduction.record import ResultsFolder
 from linfed.reproduction.run import load_tables
 
@@ -56,7 +57,9 @@ def draw(names: list[str]) -> None:
     with style(), mpl.rc_context({"figure.max_open_warning": 0}):
         for experiment in dict.fromkeys(PICTURES[name][0] for name in names):
             tables = load_tables(RUNS.read(experiment), RUNS)
-            figures = load(experiment, EXPERIMENTS).plot(tables)
+            module = load(experiment, EXPERIMENTS)
+            tables |= derived_tables(module, tables)
+            figures = module.plot(tables)
             for name in names:
                 if PICTURES[name][0] == experiment:
                     figure = figures[PICTURES[name][1]]

@@ -9,6 +9,9 @@ from linfed.numerics.quantiles import quantiles
 from linfed.statistics.findings import join_notes
 from linfed.tables.table import Table
 
+EDGE = "at the edge of the grid"
+"""Words of every note on a hyper-parameter whose chosen value is the smallest or largest one of its grid."""
+
 
 def edge_note(table: Table, by: str = "method") -> str:
     """Return a note on the methods whose best step size is at the edge of its grid; empty without one.
@@ -36,7 +39,7 @@ def edge_note(table: Table, by: str = "method") -> str:
             methods.setdefault(tuned, {})[label(str(row.get(by, "")))] = None
     return join_notes(
         *(
-            f"the best {tuned}{' of ' * any(found)}{' and '.join(filter(None, found))} lies at the edge of the grid"
+            f"the best {tuned}{' of ' * any(found)}{' and '.join(filter(None, found))} lies {EDGE}"
             for tuned, found in methods.items()
         )
     )

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from linfed.claims.caveats import EDGE
 from linfed.commands import colors
 from linfed.commands.colors import painted
 from linfed.report.cards import counted, counts, origins
@@ -68,8 +69,14 @@ def claims_text(name: str, claims: Sequence[Finding], *, verbose: bool) -> str:
     found: dict[str, list[Finding]] = {}
     for claim in claims:
         found.setdefault(claim.claim, []).append(claim)
-    lines = [f"  {counted(counts(group))}: {text}" for text, group in found.items()]
+    lines = [f"  {counted(counts(group))}: {text}{_at_edge(group)}" for text, group in found.items()]
     return wrapped("\n".join([*whose, *lines, f"{name}: {tally(claims)}"]))
+
+
+def _at_edge(claims: Sequence[Finding]) -> str:
+    """Return a remark on the settings with a tuning at the edge of its grid; empty without any."""
+    edges = sum(EDGE in claim.note for claim in claims)
+    return f" (tuned {EDGE}{f' in {edges} of {len(claims)} settings' if len(claims) > 1 else ''})" if edges else ""
 
 
 def tally(claims: Sequence[Finding]) -> str:

@@ -64,7 +64,7 @@ def _declared(given: argparse.Namespace) -> int:
     from linfed.commands.reproduce import wanted
     from linfed.errors import UsageError
     from linfed.reproduction.experiments import experiment_files, load_file
-    from linfed.reproduction.run import claims_of
+    from linfed.reproduction.judging import claims_of
 
     if given.quick or given.out or given.verbose:
         raise UsageError("--claims prints what an experiment declares: leave out --quick, --out and --verbose")

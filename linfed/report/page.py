@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 
+from linfed.claims.caveats import EDGE
 from linfed.report.cards import Statement, measured, origins, place_of
 from linfed.report.compare import Pair
 from linfed.report.content import Content
 from linfed.report.pictures import Picture
-from linfed.statistics.findings import Finding, Verdict, required
+from linfed.statistics.findings import Finding, Verdict, join_notes, required
 
 OUTCOMES = {"agrees": "What agrees", "contradicts": "What contradicts", "undecided": "What is undecided"}
 """Titles of the lists, by `Statement.outcome`."""
@@ -137,6 +138,7 @@ def _list(content: Content, kind: str) -> str:
 def _entry(claim: str, paper: str, one: Statement, experiment: str) -> str:
     """Return a claim as an item of a list, with its source and the setting that is nearest to failing."""
     place = f"{paper}; {one.setting}: {measured(one.worst)}; required: {one.required}"
+    place = join_notes(place, one.worst.note if EDGE in one.worst.note else "")
     source = f'<span class="source">{escape(place)}; {_link(experiment)}</span>'
     return f"<li>{escape(claim)} {_chips(one.verdicts)} {source}</li>"
 

@@ -9,28 +9,29 @@ import dataclasses
 import hashlib
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from linfed._package import __version__
 from linfed.checks import short_repr
-from linfed.claims.claim import Claim
 from linfed.errors import SweepError, UsageError
 from linfed.plotting.captions import captions, write_caption
 from linfed.reproduction.committed import Settings
-from linfed.reproduction.declarations import declarations_of
+from linfed.reproduction.declarations import Declarations, declarations_of
 from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, in_package, load_file, name_of
+from linfed.reproduction.judging import Judgement, Tables, edge_remarks, judge_claims
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
 from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
-from linfed.statistics.findings import Finding, by_sentence
+from linfed.statistics.findings import Finding
 from linfed.sweeps.code_key import source_digests
 from linfed.sweeps.executors import ExecutionOptions
 from linfed.sweeps.progress import log_status
@@ -46,9 +47,6 @@ from linfed.tables.table import Table
 
 DESCRIBED = f"{FORMAT}-"
 """Beginning of the hash of a run's configurations; hashes of other versions of the descriptions cannot be compared."""
-
-Tables: TypeAlias = dict[str, Table]
-"""Tables of a run by name."""
 
 
 def store_in(folder: ResultsFolder) -> Store:
@@ -108,8 +106,8 @@ class Reproduction:
     captions : mapping of str to str
         Captions by the keys of the figures.
     remarks : list of str
-        Reasons why claims or figures are missing with changed fields, and a remark if the cells of a redrawn run have
-        changed since.
+        Reasons why claims or figures are missing, rows with hyper-parameters at the edge of their grid, and a remark if
+        the cells of a redrawn run have changed since.
     settings : dict
         Settings by table, see `settings_of`.
     quick : bool
@@ -119,7 +117,8 @@ class Reproduction:
     seconds : float
         Run time.
     complete : bool
-        Whether each headline of the experiment matches a claim; True for quick runs and runs with changed fields.
+        Whether each declared claim has a finding, and each headline matches a claim; True for quick runs and runs with
+        changed fields.
     """
 
     files: list[Path]
@@ -154,8 +153,8 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     SweepError
         If cells failed; the others are saved.
     UsageError
-        If an option is invalid for the cells; raised before any computation. If a headline of the experiment matches no
-        claim; raised when everything is saved, and only a remark in quick runs and with changed fields.
+        If an option is invalid for the cells; raised before any computation. If ``derived``, ``claims`` or ``plot``
+        returns something else than tables, findings or figures; raised when the tables are saved.
 
     Notes
     -----
@@ -202,29 +201,26 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         out.write(record)  # an error in claims or figures must not lose the results
     figure_files, texts, settings = list[Path](), dict[str, str](), settings_of(tables, lists)
     log_status(name, "judging the claims", options.execution.progress)
-    with _errors_as_remarks("its claims cannot be judged", record, out, remarks):
-        tables |= _derived(file, module, tables)
-    claims, not_asked = _judged(file, module, tables, record, out, remarks)
-    if not_asked and record.is_partial:
-        remarks.append(f"not asked with these settings: {'; '.join(not_asked)}")
+    tolerant = partial(_errors_as_remarks, record, out, remarks)
+    judgement = judge_claims(file, module, tables, tolerant)
+    claims = judgement.findings
+    remarks += edge_remarks(tables, lists) if judgement.lacks_edge_notes else []
+    if record.is_partial and judgement.not_asked:
+        where = "with these settings" if record.set else "in a quick run"
+        remarks.append(f"not asked {where}: {'; '.join(judgement.not_asked)}")
     record = dataclasses.replace(record, judged=commit(file.parent) or "", claims=tuple(claims or ()))
     files.append(out.write(record))
     log_status(name, "drawing the figures", options.execution.progress)
-    with _errors_as_remarks("its figures cannot be drawn", record, out, remarks):
+    with tolerant("its figures cannot be drawn"):
         figure_files, texts = _draw(file, module, tables, lists, out, _metadata(record))
     for key in before.figures.keys() - texts.keys() if before else ():  # figures of the earlier run
         for suffix in (".png", ".pdf", ".txt"):
             out.figure(name, key, suffix).unlink(missing_ok=True)
     out.write(dataclasses.replace(record, figures=texts, remarks=tuple(remarks)))
-    if not_asked and not record.is_partial:
-        raise UsageError(
-            f"{file.name}: no rows of the tables fit the claim {not_asked[0]!r}: correct it, and run "
-            f"{out.replot(record)}"
-        )
-    if missing := declarations_of(vars(module), file).missing_headline(record.claims, partial=record.is_partial):
-        remarks.append(
-            missing if record.is_partial else f"{file.name}: {missing}; correct it, and run {out.replot(record)}"
-        )
+    missing = _missing(declarations_of(vars(module), file), record, judgement)
+    if missing:
+        correct = f"; correct it, and run {out.replot(record)}"
+        remarks.append(missing if record.is_partial else f"{file.name}: {missing}{correct}")
     return Reproduction(
         files=files + figure_files,
         claims=claims,
@@ -240,7 +236,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
 
 
 @contextmanager
-def _errors_as_remarks(what: str, record: RunRecord, out: ResultsFolder, remarks: list[str]) -> Iterator[None]:
+def _errors_as_remarks(record: RunRecord, out: ResultsFolder, remarks: list[str], what: str) -> Iterator[None]:
     """Return a context in which an error becomes a remark if fields were changed.
 
     A claim or figure can require all values of an axis, which ``--set`` replaces by one. `what` begins the remark.
@@ -264,53 +260,13 @@ def _errors_as_remarks(what: str, record: RunRecord, out: ResultsFolder, remarks
         remarks.append(f"{what} with these settings ({type(error).__name__}: {message})")
 
 
-def _derived(file: Path, module: ModuleType, tables: Tables) -> Tables:
-    """Return the tables that an experiment computes from those of its cells, by ``derived(tables)``."""
-    found = module.derived(tables) if hasattr(module, "derived") else {}
-    if not isinstance(found, dict) or not all(isinstance(one, Table) for one in found.values()):
-        raise UsageError(f"{file.name}: derived(tables) must return a dict of lf.Table, got {short_repr(found)}")
-    if again := found.keys() & tables.keys():
-        raise UsageError(f"{file.name}: derived(tables) must not return the table {min(again)!r}, which cells has")
-    return found
-
-
-def _judged(
-    file: Path, module: ModuleType, tables: Tables, record: RunRecord, out: ResultsFolder, remarks: list[str]
-) -> tuple[list[Finding] | None, list[str]]:
-    """Return the findings of ``CLAIMS`` and ``claims(tables)``, and the sentences that no rows of the tables fit.
-
-    With changed fields, an error in one claim becomes a remark, and the other claims are judged.
-    """
-    declared, found = claims_of(file, module), dict[str, list[Finding]]()
-    for claim in declared:
-        with _errors_as_remarks(f"its claim {claim.sentence!r} cannot be judged", record, out, remarks):
-            found.setdefault(claim.sentence, []).extend(claim.findings(tables))
-    every = [finding for findings in found.values() for finding in findings]
-    if hasattr(module, "claims"):
-        with _errors_as_remarks("its claims cannot be judged", record, out, remarks):
-            every += _findings(file, module.claims(tables))
-    elif not declared:
-        return None, []
-    return by_sentence(every), [sentence for sentence, findings in found.items() if not findings]
-
-
-def claims_of(file: Path, module: ModuleType) -> tuple[Claim, ...]:
-    """Return the claims that an experiment declares in ``CLAIMS``; raise `UsageError` if it has another form."""
-    declared = getattr(module, "CLAIMS", ())
-    if not isinstance(declared, tuple | list) or not all(isinstance(one, Claim) for one in declared):
-        raise UsageError(f"{file.name}: CLAIMS must be a tuple of linfed.claims.Claim, got {short_repr(declared)}")
-    return tuple(declared)
-
-
-def _findings(file: Path, found: Any) -> list[Finding]:
-    """Return the value of ``claims(tables)`` as a list; raise `UsageError` if it is not an iterable of findings."""
-    findings = list(found) if isinstance(found, Iterable) else None
-    if findings is None or not all(isinstance(one, Finding) for one in findings):
-        raise UsageError(
-            f"{file.name}: claims(tables) must return a list of lf.Finding, got "
-            f"{short_repr(found if findings is None else findings)}"
-        )
-    return findings
+def _missing(declared: Declarations, record: RunRecord, judgement: Judgement) -> str:
+    """Return a text about a claim without findings in a full run, or a headline without a claim; empty without any."""
+    if judgement.not_asked and not record.is_partial:
+        return f"no rows of the tables fit the claim {judgement.not_asked[0]!r}"
+    lost = {*judgement.not_asked, *judgement.failed}
+    headlines = tuple(one for one in declared.headlines if one.claim not in lost)
+    return dataclasses.replace(declared, headlines=headlines).missing_headline(record.claims, partial=record.is_partial)
 
 
 def cells_ready(file: Path, options: ReproduceOptions) -> dict[str, list[Any]]:
@@ -429,7 +385,7 @@ def _configuration(lists: Mapping[str, Sequence[Any]]) -> str:
 
 def source_hashes(module: ModuleType) -> dict[str, str]:
     """Return the hashes of the code of an experiment and of linfed."""
-    functions = (getattr(module, name, None) for name in ("cells", "claims", "plot"))
+    functions = (getattr(module, name, None) for name in ("cells", "derived", "claims", "plot"))
     return source_digests(function for function in functions if function is not None)
 
 

@@ -210,9 +210,9 @@ def test_a_verdict_of_a_tuning_at_the_edge_carries_its_remark(capsys):
         if command is not None:
             assert run(*command) == 0
             out = capsys.readouterr().out
-        assert "  SUPPORTED 2: A has a smaller error than B (tuned at the edge of the grid in 1 of 2 settings)\n" in out
-        assert "  SUPPORTED: More clients help (tuned at the edge of the grid)\n" in out
-        assert "  SUPPORTED: The gain is large\n" in out
+        assert "  SUPPORTED 2: A has a smaller error than B [grid edge: 1 of 2]\n" in out
+        assert "  SUPPORTED: More clients help [grid edge]\n" in out
+        assert "  SUPPORTED: The gain is large\n  [grid edge]: a tuned value is at the edge of its grid;" in out
     assert run("show", "own", "--out", "out", "--verbose") == 0
     assert f"(1) {REMARK}" in capsys.readouterr().out
     assert run("report", "out") == 0

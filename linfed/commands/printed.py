@@ -70,13 +70,18 @@ def claims_text(name: str, claims: Sequence[Finding], *, verbose: bool) -> str:
     for claim in claims:
         found.setdefault(claim.claim, []).append(claim)
     lines = [f"  {counted(counts(group))}: {text}{_at_edge(group)}" for text, group in found.items()]
-    return wrapped("\n".join([*whose, *lines, f"{name}: {tally(claims)}"]))
+    marks = (
+        ["  [grid edge]: a tuned value is at the edge of its grid; a better one may lie outside"]
+        if _at_edge(claims)
+        else []
+    )
+    return wrapped("\n".join([*whose, *lines, *marks, f"{name}: {tally(claims)}"]))
 
 
 def _at_edge(claims: Sequence[Finding]) -> str:
-    """Return a remark on the settings with a tuning at the edge of its grid; empty without any."""
+    """Return a mark with the number of settings in which a tuned value is at the edge of its grid, or no text."""
     edges = sum(EDGE in claim.note for claim in claims)
-    return f" (tuned {EDGE}{f' in {edges} of {len(claims)} settings' if len(claims) > 1 else ''})" if edges else ""
+    return f" [grid edge{f': {edges} of {len(claims)}' if edges < len(claims) else ''}]" if edges else ""
 
 
 def tally(claims: Sequence[Finding]) -> str:

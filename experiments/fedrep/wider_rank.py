@@ -15,12 +15,6 @@ FedRep without QR, and ANIL on the same samples for both steps is the control.
 **Deviations**: all sizes, step sizes and thresholds are ours. The clients are fixed, all take part in each round, and
 samples are fresh.
 
-Figures
--------
-"" : Left: distance of FedRep against rounds for each number of columns k. Right: root mean square length of the k - r
-    extra directions of B outside span(B*), divided by the initial one. Lines: median over trials; shaded: 10-90 %;
-    dotted: predicted. Noise std 0.5.
-
 References: Yueksel, Boursier and Flammarion 2023, "First-order ANIL provably learns representations despite
 overparametrization"; Collins, Hassani, Mokhtari and Shakkottai 2021.
 """
@@ -28,26 +22,33 @@ overparametrization"; Collins, Hassani, Mokhtari and Shakkottai 2021.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
 from linfed._types import Array
 from linfed.figures.style import KINDS, PAGE_WIDTH, plain_ticks, shades
 from linfed.plotting.panels import Figures, drawn_from
 from linfed.statistics import median_interval
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import Measured, first_round_below
 
 SUMMARY = "B with more columns than the truth: FedRep's price in samples, and how fast ANIL forgets the extra columns"
 PICTURES = {"": 1400}
 REDUCED = {"width": {"without": ("rival",)}}
+CAPTIONS = {
+    "": "Left: distance of FedRep against rounds for each number of columns k. Right: root mean square length of the "
+    "k - r extra directions of B outside span(B*), divided by the initial one. Lines: median over trials; shaded: "
+    "10-90 %; dotted: predicted. Noise std 0.5."
+}
+
+PAPER = c.reading("Yueksel, Boursier and Flammarion 2023, in our words").adding("the factor is our threshold")
+OWN = c.OWN_PREDICTION.adding("the range is our threshold")
 
 FEDREP, FREE = "FedRep", "FedRep without QR"
 SPLIT, SAME = "ANIL, other samples", "ANIL, same samples"
-PAPER = f"Yueksel, Boursier and Flammarion 2023, in our words; the factor is {OWN_THRESHOLD}"
-OWN = OWN_PREDICTION.adding(f"the range is {OWN_THRESHOLD}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,15 +68,11 @@ class Wide:
     seed: int = 0
 
     @property
-    def cost(self) -> float:
-        """Relative run time: long runs start first."""
-        return float(self.rounds * self.trials * self.n_samples * self.dim * self.n_clients)
-
-    @property
     def problem(self) -> lf.SharedRepresentation:
         """The problem."""
-        sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.truth_rank}
-        return lf.SharedRepresentation(noise_std=self.noise_std, **sizes)  # type: ignore[arg-type]
+        return lf.SharedRepresentation(
+            n_clients=self.n_clients, dim=self.dim, rank=self.truth_rank, noise_std=self.noise_std
+        )
 
     def start(self) -> Array:
         """Return random initial B with orthonormal columns, (trials, d, k)."""
@@ -86,19 +83,21 @@ class Wide:
         """Return the distances with the prediction of the narrow run and its rival."""
         if self.rank < self.truth_rank:
             raise ValueError(f"rank = {self.rank} must be at least truth_rank = {self.truth_rank}")
-        B0, extra = self.start(), self.rank - self.truth_rank
-        algorithm = lf.FedRep(rank=self.rank, step_size=self.step_size, init=B0, orthonormalize=self.method != FREE)
-        fixed: dict[str, Any] = {"rounds": self.rounds, "seed": self.seed}
-        data = lf.FreshSamples(self.n_samples)
-        found = lf.simulate(
-            algorithm, self.problem, data=data, trials=self.trials, metrics=["subspace_distance"], **fixed
+        B0 = self.start()
+        result = lf.simulate(
+            lf.FedRep(rank=self.rank, step_size=self.step_size, init=B0, orthonormalize=self.method != FREE),
+            self.problem,
+            data=lf.FreshSamples(self.n_samples),
+            rounds=self.rounds,
+            trials=self.trials,
+            seed=self.seed,
+            metrics=["subspace_distance"],
         )
-        distance = found.metrics["subspace_distance"]
-        at = {"round": np.arange(self.rounds + 1)}
-        curves = {"distance": distance}
+        curves = {"distance": result.metrics["subspace_distance"]}
         if self.method == FEDREP:
-            curves |= {"predicted": self.narrow(B0, extra), "rival": self.narrow(B0, 0)}
-        return {name: lf.LabeledArray(value, **at) for name, value in curves.items()}
+            curves["predicted"] = self.narrow(B0, self.rank - self.truth_rank)
+            curves["rival"] = self.narrow(B0, 0)
+        return {name: lf.LabeledArray(value, round=np.arange(self.rounds + 1)) for name, value in curves.items()}
 
     def narrow(self, B0: Array, extra: int) -> Array:
         """Return the predicted distance (trials, rounds + 1) of r columns without `extra` dimensions and samples."""
@@ -112,8 +111,8 @@ class Wide:
         init[:, r : 2 * r] = np.sqrt(1.0 - cosines[:, :, None] ** 2) * np.eye(r)
         problem = lf.GivenTruth(B=np.eye(d)[:, :r], W=truth.W, noise_std=self.noise_std)
         algorithm = lf.FedRep(rank=r, step_size=self.step_size * m / self.n_samples, init=init)
-        run: dict[str, Any] = {"data": lf.FreshSamples(m), "rounds": self.rounds, "trials": self.trials}
-        return lf.predict(algorithm, problem, **run).distance
+        data = lf.FreshSamples(m)
+        return lf.predict(algorithm, problem, data=data, rounds=self.rounds, trials=self.trials).distance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,29 +136,30 @@ class Forgotten(Wide):
             raise ValueError(f"rank = {k} must be above truth_rank = {r}: no extra direction exists")
         truth = self.problem.truth(self.seed, range(self.trials))
         assert truth.B is not None
-        first, count = 1.0 / self.alpha, self.n_samples
+        first, m = 1.0 / self.alpha, self.n_samples
+        algorithm: lf.Algorithm
         if self.method == FREE:
             first, algorithm = 1.0, lf.FedRep(rank=k, step_size=self.step_size, init=self.start(), orthonormalize=False)
         else:
-            kinds = {SPLIT: "split", SAME: "same"}
-            count *= 2 if self.method == SPLIT else 1  # both steps have m samples
             algorithm = lf.ANIL(
                 rank=k,
                 step_size=self.step_size,
                 adaptation_step_size=self.alpha,
                 init=first**0.5 * self.start(),
-                batches=kinds[self.method],
+                batches="split" if self.method == SPLIT else "same",
             )
-        rounds, lengths, data = [], [], lf.FreshSamples(count)
-        run: dict[str, Any] = {"rounds": self.rounds, "trials": self.trials, "seed": self.seed}
-        for step in lf.iterate(algorithm, self.problem, data=data, **run):
+        data = lf.FreshSamples(2 * m if self.method == SPLIT else m)  # both steps have m samples
+        rounds, lengths = [], []
+        for step in lf.iterate(
+            algorithm, self.problem, data=data, rounds=self.rounds, trials=self.trials, seed=self.seed
+        ):
             if step.number % every == 0:
                 B = step.after.array("B")
                 outside = np.linalg.svd(B - truth.B @ (truth.B.mT @ B), compute_uv=False)[:, : k - r]
                 lengths.append(np.sqrt((outside**2).mean(axis=1) / first))
                 rounds.append(step.number)
         power = (truth.dense() ** 2).sum(axis=-1).mean(axis=-1) + self.noise_std**2
-        pull = 2.0 * self.step_size * self.alpha**2 * first * power / self.n_samples
+        pull = 2.0 * self.step_size * self.alpha**2 * first * power / m
         predicted = 1.0 / np.sqrt(1.0 + pull[:, None] * np.array(rounds))
         return {
             "length": lf.LabeledArray(np.stack(lengths, axis=1), round=rounds),
@@ -183,6 +183,69 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     }
 
 
+def rounds_ratio(row: lf.Table, column: str) -> Measured:
+    """Return the median ratio of the measured to the predicted number of rounds to distance 0.3."""
+    measured, predicted = (first_round_below(row["round"], row[name], 0.3) for name in ("distance", column))
+    return median_interval(measured / predicted)
+
+
+def floor_ratio(row: lf.Table, column: str) -> Measured:
+    """Return the median ratio of the measured to the predicted distance, over the last quarter of the rounds."""
+    late = (3 * row["distance"].shape[1]) // 4
+    return median_interval(row["distance"][:, late:].mean(axis=1) / row[column][:, late:].mean(axis=1))
+
+
+def final_length(row: lf.Table) -> Measured:
+    """Return the median final length of the extra directions, divided by the initial one."""
+    return median_interval(row["length"][:, -1])
+
+
+def final_length_ratio(row: lf.Table) -> Measured:
+    """Return the median final length of the extra directions, divided by the predicted one."""
+    return median_interval(row["length"][:, -1] / row["predicted"][:, -1])
+
+
+def wide(what: str, measure: Any, columns: str, prediction: str) -> c.Claim:
+    """Return the claim that FedRep with k > r columns is as predicted for r columns."""
+    return c.Claim(
+        f"FedRep with k > r columns has the {what} of the prediction for r columns and {columns}",
+        OWN,
+        c.measured("measured divided by predicted, median over trials", partial(measure, column=prediction)),
+        c.within(0.87, 1.15),
+        table="width",
+        where=(c.of(method=FEDREP), c.only(lambda row: row["rank"] > row["truth_rank"])),
+        over=c.each("rank"),
+        setting="k = {rank}, r = {truth_rank}, m = {n_samples}",
+    )
+
+
+Forgets = partial(
+    c.Claim,
+    table="extra",
+    over=c.each("n_samples", "method"),
+    setting="{method}, k = {rank}, r = {truth_rank}, m = {n_samples}",
+)
+CLAIMS = (
+    wide("rounds to distance 0.3", rounds_ratio, "fewer samples", "predicted"),
+    wide("final distance", floor_ratio, "fewer samples", "predicted"),
+    wide("rounds to distance 0.3", rounds_ratio, "all samples", "rival"),
+    wide("final distance", floor_ratio, "all samples", "rival"),
+    Forgets(
+        "ANIL on other samples forgets the extra directions at the predicted speed",
+        OWN,
+        c.measured("final length divided by the predicted one, median over trials", final_length_ratio),
+        c.within(0.95, 1.05),
+        where=c.of(method=SPLIT),
+    ),
+    Forgets(
+        "The extra directions lose more than half of their length",
+        PAPER,
+        c.measured("final length divided by the initial one, median over trials", final_length),
+        c.at_most(0.5),
+    ),
+)
+
+
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the distances for each number of columns, and the lengths of the extra directions."""
     import matplotlib.pyplot as plt
@@ -193,12 +256,12 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     for one in width:
         free = one["method"] == FREE
         text = f"k = {one['rank']}" + (", without QR" if free else "")
-        shape = {"color": "0.4" if free else looks[one["rank"]][0], "linestyle": "--" if free else "-"}
-        draw(left, one, "distance", text, shape, predicted=not free)
+        colour = "0.4" if free else looks[one["rank"]][0]
+        draw(left, one, "distance", text, colour, "--" if free else "-", predicted=not free)
     for one, (colour, _, _) in zip(extra, KINDS, strict=False):
         several = len(extra.select(method=one["method"])) > 1
         text = one["method"] + (f", m = {one['n_samples']}" if several else "")
-        draw(right, one, "length", text, {"color": colour}, predicted=one["method"] == SPLIT)
+        draw(right, one, "length", text, colour, predicted=one["method"] == SPLIT)
     for ax in (left, right):
         ax.plot([], [], ":", color="black", linewidth=1.0, label="predicted")
     left.set(xlabel="round", ylabel="subspace distance", yscale="log")
@@ -210,70 +273,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"": drawn_from(figure, lf.Table([*width.rows, *extra.rows]))}
 
 
-def draw(ax: Any, one: lf.Table, column: str, text: str, shape: dict[str, Any], *, predicted: bool) -> None:
+def draw(ax: Any, one: lf.Table, column: str, text: str, colour: Any, linestyle: str = "-", *, predicted: bool) -> None:
     """Draw the median and the deciles of a curve over trials, and the median of its prediction."""
     low, middle, high = np.quantile(one[column], (0.1, 0.5, 0.9), axis=0)
-    ax.plot(one["round"], middle, label=text, linewidth=1.1, **shape)
-    ax.fill_between(one["round"], low, high, color=shape["color"], alpha=0.15, linewidth=0)
+    ax.plot(one["round"], middle, label=text, linewidth=1.1, color=colour, linestyle=linestyle)
+    ax.fill_between(one["round"], low, high, color=colour, alpha=0.15, linewidth=0)
     if predicted:
         ax.plot(one["round"], np.median(one["predicted"], axis=0), ":", color="black", linewidth=1.0, zorder=5)
-
-
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the narrow run as a prediction of a wide one, and what is left of the extra directions."""
-    found = []
-    for one in tables["width"].select(method=FEDREP):
-        sizes = f"k = {one['rank']}, r = {one['truth_rank']}, m = {one['n_samples']}"
-        if one["rank"] > one["truth_rank"]:
-            for text, column in (("the prediction for r columns and fewer samples", "predicted"),
-                                 ("the prediction for r columns and all samples", "rival")):  # fmt: skip
-                for what, measured in (("rounds to distance 0.3", rounds_ratio(one, column)),
-                                       ("final distance", floor_ratio(one, column))):  # fmt: skip
-                    found.append(
-                        judge(
-                            measured,
-                            claim=f"FedRep with k > r columns has the {what} of {text}",
-                            setting=sizes,
-                            statistic="measured divided by predicted, median over trials",
-                            source=OWN,
-                            claimed_low=0.87,
-                            claimed_high=1.15,
-                        )
-                    )
-    for one in tables["extra"]:
-        sizes = f"{one['method']}, k = {one['rank']}, r = {one['truth_rank']}, m = {one['n_samples']}"
-        if one["method"] == SPLIT:
-            found.append(
-                judge(
-                    median_interval(one["length"][:, -1] / one["predicted"][:, -1]),
-                    claim="ANIL on other samples forgets the extra directions at the predicted speed",
-                    setting=sizes,
-                    statistic="final length divided by the predicted one, median over trials",
-                    source=OWN,
-                    claimed_low=0.95,
-                    claimed_high=1.05,
-                )
-            )
-        found.append(
-            judge(
-                median_interval(one["length"][:, -1]),
-                claim="The extra directions lose more than half of their length",
-                setting=sizes,
-                statistic="final length divided by the initial one, median over trials",
-                source=PAPER,
-                claimed_high=0.5,
-            )
-        )
-    return found
-
-
-def rounds_ratio(one: lf.Table, column: str) -> Measured:
-    """Return the median ratio of the measured to the predicted number of rounds to distance 0.3."""
-    measured, predicted = (first_round_below(one["round"], one[name], 0.3) for name in ("distance", column))
-    return median_interval(measured / predicted)
-
-
-def floor_ratio(one: lf.Table, column: str) -> Measured:
-    """Return the median ratio of the measured to the predicted distance, over the last quarter of the rounds."""
-    late = (3 * one["distance"].shape[1]) // 4
-    return median_interval(one["distance"][:, late:].mean(axis=1) / one[column][:, late:].mean(axis=1))

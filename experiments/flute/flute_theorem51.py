@@ -13,54 +13,44 @@ drawn in distribution (``in_law=True``), at a cost independent of m.
 The fitted exponents are compared with those of `linfed.theory.truncation_floor`, which has no fitted parameter: in
 homogeneous noise it is ``noise_std sqrt(k (d + n - k) / (n m))`` times a factor for close singular values.
 
-Figures
--------
-"" : Final error of converged runs, against m, n, d and the gap, and the same divided by its prediction without fitted
-    parameters, with the exponents of both. Markers: median over trials; bars: 10-90 %.
-
 References: Liu, Shen and Yang 2024, Theorem 5.1 and Remarks 5.2, 5.3, 5.7.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
 from linfed.figures.laws import draw_law
 from linfed.figures.style import PAGE_WIDTH, same_scale
 from linfed.plotting.panels import Figures, drawn_from
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, cite, join_notes, judge_exponent, judge_identity
-from linfed.statistics.fits import fit_exponent
 from linfed.statistics.scaling import judge_farthest_off, judge_one_constant, judge_predicted_exponent
 from linfed.theory.flute import flute_step_limit
 
 SUMMARY = "FLUTE paper, Theorem 5.1: exponents of the floor in m, n, d and Delta, measured and predicted"
 HEADLINES = ({"claim": "The error falls at least like m^-1/2"},)
+CAPTIONS = {
+    "": "Final error of converged runs, against m, n, d and the gap, and the same divided by its prediction without "
+    "fitted parameters, with the exponents of both. Markers: median over trials; bars: 10-90 %.",
+}
 PICTURES = {"": 1400}
 
 REMARKS = "FLUTE paper, Remark 5.2"
-SAMPLES = cite(REMARKS, "the per-client sample complexity scales in O(max{d, M} / (M eps^2))")
-INDEPENDENT = cite(REMARKS, "When d < M, the sample complexity of FLUTE becomes independent with M")
-CLOSING = cite("FLUTE paper, Remark 5.3", "O(max{d, M} / (M eps^2) (lambda_1 / [Delta])^10)")
-BOUNDS = {
-    "m": (-0.5, "at most", "The error falls at least like m^-1/2", SAMPLES),
-    "n above d": (0.0, "at most", "With more clients than dimensions the error does not grow with n", INDEPENDENT),
-    "d above n": (0.5, "at most", "With more dimensions than clients the error grows at most like d^1/2", SAMPLES),
-    "Delta": (-5.0, "at least", "As the gap closes the error grows at most like Delta^-5", CLOSING),
-    "n, noiseless": (0.0, "at most", "Without noise the error does not grow with n", INDEPENDENT),
-}
-"""Exponents of the theorem's bound, as limits on how the error falls or grows; text of the claim; quotation."""
-
+SAMPLES = c.cite(REMARKS, "the per-client sample complexity scales in O(max{d, M} / (M eps^2))")
+INDEPENDENT = c.cite(REMARKS, "When d < M, the sample complexity of FLUTE becomes independent with M")
+CLOSING = c.cite("FLUTE paper, Remark 5.3", "O(max{d, M} / (M eps^2) (lambda_1 / [Delta])^10)")
 MARGIN = 0.03
 """Margin of a claimed exponent: if a bound is sharp, no interval lies on one side of its exponent."""
 
-
 MANY = {"n_samples": 100_000}
-SWEEPS = {
+SWEEPS: dict[str, tuple[str, tuple[float, ...], tuple[float, ...], dict[str, Any]]] = {
     "m": ("n_samples", (300, 1_000, 3_000, 10_000, 30_000, 100_000), (300, 3_000, 30_000), {}),
     "n below d": ("n_clients", (6, 9, 13, 20, 30), (6, 13, 30), MANY | {"dim": 100}),
     "n above d": ("n_clients", (60, 120, 240, 480, 960), (60, 120, 240), MANY | {"dim": 6}),
@@ -99,19 +89,21 @@ class Floor:
         start = math.log(10.0 * self.dim) / math.log1p(self.step * (1.0 - self.gap / 4.0))
         return math.ceil(3.0 * start + 21.0 / (self.step * self.gap / 2.0))
 
-    @property
-    def cost(self) -> float:
-        """Relative run time: long runs start first."""
-        return self.rounds * self.n_clients * self.dim**2
-
     def run(self) -> dict[str, Any]:
         """Return the measured and the predicted floor of every trial."""
-        sizes: dict[str, Any] = {"n_clients": self.n_clients, "dim": self.dim, "spectrum": self.spectrum}
-        problem = lf.UnderParameterized(**sizes, noise_std=self.noise_std)
-        algorithm = lf.FLUTE(rank=self.rank, step_size=self.step)
-        settings: dict[str, Any] = {"metrics": ["mean_truncation_error"], "record_every": max(1, self.rounds // 10)}
-        settings |= {"rounds": self.rounds, "trials": self.trials, "seed": self.seed}
-        result = lf.simulate(algorithm, problem, data=lf.FixedSamples(self.n_samples, in_law=True), **settings)
+        problem = lf.UnderParameterized(
+            n_clients=self.n_clients, dim=self.dim, spectrum=self.spectrum, noise_std=self.noise_std
+        )
+        result = lf.simulate(
+            lf.FLUTE(rank=self.rank, step_size=self.step),
+            problem,
+            data=lf.FixedSamples(self.n_samples, in_law=True),
+            rounds=self.rounds,
+            trials=self.trials,
+            seed=self.seed,
+            metrics=["mean_truncation_error"],
+            record_every=max(1, self.rounds // 10),
+        )
         truth = problem.truth(self.seed, range(self.trials))
         error = result.metrics["mean_truncation_error"]
         difference = result.final.predictors() - truth.truncated(self.rank).dense()
@@ -124,8 +116,6 @@ class Floor:
         }
 
 
-OTHER = ("Delta", "n, noiseless")
-"""Sweeps whose spectrum, or noise, differs from that of the others."""
 LABELS = {"n_samples": "samples m", "n_clients": "clients n", "dim": "dimension d", "gap": "gap $\\Delta$"}
 
 
@@ -164,47 +154,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"": drawn_from(figure, table)}
 
 
-def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
-    """Judge the theorem's exponents as bounds, its constant, the predictions, and the influence of the step size."""
-    table = tables["floors"]
-    bounds, predictions = [], []
-    for sweep, (moves, *_) in SWEEPS.items():
-        part = table.select(sweep=sweep)
-        if len(part) < 2:
-            continue
-        fixed = stays_at(part)
-        at, measured, predicted = part[moves], part["rms"].T, part["predicted"].T
-        lost, moved = int(part["diverged"].sum()), part["moved"].max()
-        warning = f"in the last tenth of the rounds the error still moved by up to {moved:.1g}" if moved > 1e-6 else ""
-        note = join_notes(f"{lost} trials diverged" if lost else "", warning)
-        if sweep in BOUNDS:
-            claimed, kind, text, source = BOUNDS[sweep]
-            fields = {
-                "claim": text,
-                "setting": fixed,
-                "source": f"{source}; the margin is {OWN_THRESHOLD}",
-                "note": note,
-            }
-            bounds.append(
-                judge_exponent(fit_exponent(at, part["error"].T), claimed, kind=kind, margin=MARGIN, **fields)
-            )
-        where = f"{sweep}: {fixed}"
-        exponent, floor = (f"The {what} is that of the first-order prediction" for what in ("exponent", "floor"))
-        predictions += [
-            judge_predicted_exponent(at, measured, predicted, margin=MARGIN, claim=exponent, setting=where, note=note),
-            judge_farthest_off(measured, predicted, claimed_low=0.9, claimed_high=1.1, claim=floor, setting=where),
-        ]
-    slow = table.select(sweep=SLOW)
-    fast = table.select(sweep="m", n_samples=slow["n_samples"])
-    step = judge_identity(
-        np.abs(slow["error"] / fast["error"] - 1.0),
-        tolerance=1e-6,
-        source=OWN_PREDICTION,
-        claim="The floor does not depend on the step size",
-        setting=f"eta = {slow['step']:.2g} against {fast['step']:g}, m = {slow['n_samples']:,}",
-        statistic="largest relative difference on the same data",
-    )
-    return [*bounds, _one_constant(table), *predictions, _power(table), step]
+# --- claims --------------------------------------------------------------------------------------------------
 
 
 def stays_at(part: lf.Table) -> str:
@@ -217,34 +167,109 @@ def stays_at(part: lf.Table) -> str:
     return ", ".join([*words, *(["no noise"] if part.unique("noise_std") == [0.0] else [])])
 
 
-def _power(table: lf.Table) -> lf.Finding:
-    """Judge the exponent of (d + n - k)/(n m) in the floor, over the sweeps in m, n above d and d above n."""
-    law = lf.fit_power_law("rms ~ ((d + n - k) / (n m))^a", table.select(sweep=["m", "n above d", "d above n"]))
-    return judge_exponent(
-        law.exponents["a"],
-        0.5,
-        kind="equal",
-        margin=0.05,
-        claim="FLUTE's floor is a power of (d + n - k)/(n m)",
-        setting=f"{law.points} settings",
-        source=OWN_PREDICTION.adding(f"the margin is {OWN_THRESHOLD}"),
-    )
+def note(part: lf.Table) -> str:
+    """Return the caveats on a sweep: diverged trials, runs that have not converged."""
+    lost, moved = int(part["diverged"].sum()), part["moved"].max()
+    warning = f"in the last tenth of the rounds the error still moved by up to {moved:.1g}" if moved > 1e-6 else ""
+    return c.join_notes(f"{lost} trials diverged" if lost else "", warning)
 
 
-def _one_constant(table: lf.Table) -> lf.Finding:
+def judge_predicted(part: lf.Table, **fields: Any) -> c.Finding | None:
+    """Judge the measured exponent of a sweep against the predicted one."""
+    if len(part) < 2:
+        return None
+    moves, *_ = SWEEPS[part.rows[0]["sweep"]]
+    return judge_predicted_exponent(part[moves], part["rms"].T, part["predicted"].T, margin=MARGIN, **fields)
+
+
+def judge_floor(part: lf.Table, **fields: Any) -> c.Finding | None:
+    """Judge the measured root mean square at the point where it is farthest from the predicted one."""
+    return judge_farthest_off(part["rms"].T, part["predicted"].T, **fields) if len(part) > 1 else None
+
+
+def judge_constant(part: lf.Table, **fields: Any) -> c.Finding | None:
     """Judge whether one constant fits ``sqrt(max(d, n) / (n m))``, as far as the first-order prediction allows.
 
     ``d + n - k`` lies between the maximum and twice the maximum, and singular values t below the first k contribute at
     most the factor ``(1 + t^2) / (1 - t^2)^2``: constants may differ by the square root of the product.
     """
-    alike = table.select(sweep=[sweep for sweep in SWEEPS if sweep not in OTHER])
-    (gap,) = alike.unique("gap")
-    t = 1.0 - gap / 2.0
+    if len(part) < 2:
+        return None
+    t = 1.0 - min(part.unique("gap")) / 2.0
     most = math.sqrt(2.0 * (1.0 + t**2) / (1.0 - t**2) ** 2)
-    bound = np.sqrt(np.maximum(alike["dim"], alike["n_clients"]) / (alike["n_clients"] * alike["n_samples"]))
-    return judge_one_constant(
-        alike["error"].T / bound,
-        claimed_high=most,
-        source=OWN_PREDICTION.adding(f"the first-order law lets constants differ by {most:.2f}", ": "),
-        claim="At a fixed spectrum and noise one constant fits sqrt(max(d, n) / (n m)) for all m, n and d",
+    fields["source"] = fields["source"].adding(f"the first-order law lets constants differ by {most:.2f}", ": ")
+    bound = np.sqrt(np.maximum(part["dim"], part["n_clients"]) / (part["n_clients"] * part["n_samples"]))
+    return judge_one_constant(part["error"].T / bound, claimed_high=most, **fields)
+
+
+def both_steps(table: lf.Table) -> Iterator[tuple[lf.Table, lf.Table]]:
+    """Yield the run at the theorem's step size, and that at the usual one on the same data."""
+    for slow in table.select(sweep=SLOW):
+        fast = table.select(sweep="m", n_samples=slow["n_samples"])
+        if len(fast):
+            yield slow, fast
+
+
+def bound(sentence: str, source: c.Source, sweep: str, claimed: float, kind: str) -> c.Claim:
+    """Return the claim that the theorem's bound limits the exponent of the error in a sweep."""
+    return c.Claim(
+        sentence,
+        source.adding(f"the margin is {c.OWN_THRESHOLD}"),
+        c.exponent("error", SWEEPS[sweep][0], claimed, MARGIN, kind),
+        where=c.of(sweep=sweep),
+        setting=stays_at,
+        note=note,
     )
+
+
+Swept = partial(
+    c.Claim,
+    where=c.of(sweep=list(SWEEPS)),
+    over=c.each("sweep"),
+    setting=lambda part: f"{part.rows[0]['sweep']}: {stays_at(part)}",
+)
+CLAIMS = (
+    bound("The error falls at least like m^-1/2", SAMPLES, "m", -0.5, "at most"),
+    bound("With more clients than dimensions the error does not grow with n", INDEPENDENT, "n above d", 0.0, "at most"),
+    bound("With more dimensions than clients the error grows at most like d^1/2", SAMPLES, "d above n", 0.5, "at most"),
+    bound("As the gap closes the error grows at most like Delta^-5", CLOSING, "Delta", -5.0, "at least"),
+    bound("Without noise the error does not grow with n", INDEPENDENT, "n, noiseless", 0.0, "at most"),
+    c.Claim(
+        "At a fixed spectrum and noise one constant fits sqrt(max(d, n) / (n m)) for all m, n and d",
+        c.OWN_PREDICTION,
+        c.Statistic("largest constant divided by the smallest", judge_constant),
+        where=c.only(lambda row: row["sweep"] not in ("Delta", "n, noiseless", SLOW)),
+        setting="{points} settings",
+    ),
+    Swept(
+        "The exponent is that of the first-order prediction",
+        c.OWN_PREDICTION.adding(f"the margin is {c.OWN_THRESHOLD}"),
+        c.Statistic("fitted exponent minus the predicted one", judge_predicted),
+        c.within(-MARGIN, MARGIN),
+        note=note,
+    ),
+    Swept(
+        "The floor is that of the first-order prediction",
+        c.OWN_PREDICTION.adding(f"the range is {c.OWN_THRESHOLD}"),
+        c.Statistic("measured divided by predicted root mean square, at the worst point", judge_floor),
+        c.within(0.9, 1.1),
+    ),
+    c.Claim(
+        "FLUTE's floor is a power of (d + n - k)/(n m)",
+        c.OWN_PREDICTION.adding(f"the margin is {c.OWN_THRESHOLD}"),
+        c.power_law("rms ~ ((d + n - k) / (n m))^a", "a", 0.5, 0.05),
+        where=c.of(sweep=["m", "n above d", "d above n"]),
+        setting="{points} settings",
+    ),
+    c.Claim(
+        "The floor does not depend on the step size",
+        c.OWN_PREDICTION,
+        c.identity(
+            lambda slow, fast: np.abs(slow["error"] / fast["error"] - 1.0),
+            "largest relative difference on the same data",
+            1e-6,
+        ),
+        over=both_steps,
+        setting="eta = {0[step]:.2g} against {1[step]:g}, m = {n_samples:,}",
+    ),
+)

@@ -1,4 +1,4 @@
-"""What `fedrep-pays` says of sample complexities, on risks whose smallest sufficient m is known."""
+"""The judgements of `fedrep-pays-samples`, on risks whose smallest sufficient m is known."""
 
 import math
 
@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from experiments.fedrep import fedrep_pays
+import linfed.claims as c
+from experiments.fedrep import _pays_resampled as resampled
+from experiments.fedrep import fedrep_pays, fedrep_pays_samples
 from linfed.statistics.findings import Verdict
 from linfed.theory.fedrep.fixed_samples.cavity import typical_mean
 
@@ -20,7 +22,7 @@ TEXT = "A client needs fewer samples with FedRep than with least squares without
 
 @pytest.fixture(autouse=True)
 def _few_resamples(monkeypatch):
-    monkeypatch.setattr(fedrep_pays, "RESAMPLES", 200)
+    monkeypatch.setattr(resampled, "RESAMPLES", 200)
 
 
 def table(needed, sizes=SIZES):
@@ -37,17 +39,18 @@ def table(needed, sizes=SIZES):
 
 
 def found(needed, **changes):
-    findings = fedrep_pays.helps(table(needed, **changes), "noise std 0.3")
+    tables = {"map": table(needed, **changes)}
+    findings = c.judged(fedrep_pays_samples.CLAIMS, tables | fedrep_pays_samples.derived(tables))
     return {one.setting.split("n = ")[1]: one for one in findings if one.claim == TEXT}, findings
 
 
 def test_the_smallest_sufficient_samples_are_interpolated_in_logarithms():
-    needed = fedrep_pays.complexities(table(lambda n: 20.0 + n / 100), fedrep_pays.LEVEL)
+    needed = fedrep_pays_samples.complexities(table(lambda n: 20.0 + n / 100), 1 / 10)
     for n in CLIENTS:
-        middle, low, high = fedrep_pays.interval(needed["FedRep"][n])
+        middle, low, high = resampled.interval(needed[n]["FedRep"])
         assert middle == pytest.approx(20.0 + n / 100, rel=0.02)
         assert low < middle < high
-        assert fedrep_pays.interval(needed["LocalOnly"][n])[0] == pytest.approx(ALONE, rel=0.02)
+        assert resampled.interval(needed[n]["LocalOnly"])[0] == pytest.approx(ALONE, rel=0.02)
 
 
 def test_federation_helps_though_it_loses_with_fewer_samples_than_it_needs():
@@ -95,7 +98,7 @@ def test_a_risk_that_the_grid_does_not_reach_is_not_judged():
 
 def test_a_crossing_is_the_last_one():
     values = np.array([[1.0, -1.0, 1.0, -1.0], [-1.0, -1.0, -1.0, -1.0], [-1.0, -1.0, -1.0, 1.0]])
-    np.testing.assert_allclose(fedrep_pays.crossing([1, 2, 4, 16], values), [8.0, 1.0, np.inf])
+    np.testing.assert_allclose(resampled.crossing([1, 2, 4, 16], values), [8.0, 1.0, np.inf])
 
 
 def test_a_huge_number_of_clients_takes_no_more_memory():

@@ -1,0 +1,123 @@
+"""Points of the map of FedRep against local baselines, over samples, clients and noise."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+from linfed.theory import at_exact_heads
+
+LIMIT = 8_000
+"""Largest total number of samples: points with more are far from all lines and not run."""
+STABLE = 0.9
+"""Largest replicon radius at which the risk is claimed."""
+
+FEDREP, LEAST, RIDGE, POOLED, ORACLE = "FedRep", "LocalOnly", "ridge", "PooledLeastSquares", "Oracle"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One point of the map: all methods on the same data sets."""
+
+    noise_std: float = 0.3
+    n_samples: int
+    n_clients: int
+    dim: int = 50
+    rank: int = 3
+    most_rounds: int = 1000
+    trials: int = 50
+    law_trials: int = 8
+    seed: int = 0
+
+    def schedule(self) -> tuple[float, int]:
+        """Return FedRep's step size and number of rounds."""
+        spare = max(self.n_samples - self.rank, 1)
+        wide = math.sqrt((self.dim - self.rank) * self.rank / (self.n_clients * spare))
+        near = math.sqrt(self.rank / self.n_clients)
+        largest, least = (1 + wide) * (1 + near), abs((1 - wide) * (1 - near))
+        rounds = max(30, round(8 * (largest / max(least, 0.1)) ** 2))
+        return 1.2 * self.n_samples / spare / largest**2, min(self.most_rounds, rounds)
+
+    def run(self) -> dict[str, Any]:
+        """Return every method's excess risk, simulated in blocks of trials that fit into memory, and predictions."""
+        m, d, k, noise = self.n_samples, self.dim, self.rank, self.noise_std
+        length, theory = math.sqrt(k), lf.theory
+        ridge = theory.best_local_ridge(length, noise_std=noise, dim=d, n_samples=m)
+        least, best = (
+            float(theory.local_mean_risk(length, ridge=one, noise_std=noise, dim=d, n_samples=m))
+            for one in (0.0, ridge)
+        )
+        edge = theory.fixed_sample_edge(rank=k, noise_std=noise, dim=d, n_samples=m)
+        pays_from = theory.break_even_clients(min(least, best), rank=k, noise_std=noise, dim=d, n_samples=m)
+        block = max(1, min(self.trials, 2**22 // (self.n_clients * m * d)))
+        firsts = range(0, self.trials, block)
+        parts = [self.block(min(block, self.trials - first), (self.seed, first), ridge) for first in firsts]
+        return {
+            "edge": edge if math.isfinite(edge) else math.nan,
+            "pays_from": pays_from if math.isfinite(pays_from) else math.nan,
+            "predicted_ridge": best - noise**2 / 2,
+            "law": np.full(self.trials, self.law() if self.n_clients >= edge else math.nan),
+            **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
+        }
+
+    def law(self) -> float:
+        """Return the predicted excess risk of FedRep, the median over the first trials; NaN outside its range."""
+        problem = lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank)
+        W = problem.truth((self.seed, 0), range(min(self.law_trials, self.trials))).W
+        assert W is not None
+        if self.n_samples <= self.rank + 4:  # the mean over clients is that of single clients
+            return math.nan
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # outside the range of the prediction
+            found = lf.theory.fixed_sample_floor(W, dim=self.dim, n_samples=self.n_samples, noise_std=self.noise_std)
+        inside = found.replicon <= STABLE
+        return float(np.median(found.risk)) - self.noise_std**2 / 2 if inside.all() else math.nan
+
+    def block(self, trials: int, seed: tuple[int, int], ridge: float) -> dict[str, Any]:
+        """Return the columns of one block of trials."""
+        problem = lf.SharedRepresentation(
+            n_clients=self.n_clients, dim=self.dim, rank=self.rank, noise_std=self.noise_std
+        )
+        truth, floor = problem.truth(seed, range(trials)), self.noise_std**2 / 2
+        data = lf.FixedSamples(self.n_samples).draw(problem, trials=trials, seed=seed)
+        given = lf.GivenTruth(B=truth.B, W=truth.W, noise_std=self.noise_std)
+
+        def result(algorithm: lf.Algorithm, rounds: int = 1) -> lf.Result:
+            every = max(1, rounds // 20)
+            return lf.simulate(
+                algorithm, given, data=data, metrics=["risk"], rounds=rounds, trials=trials, record_every=every
+            )
+
+        step, rounds = self.schedule()
+        fedrep = result(lf.FedRep(rank=self.rank, step_size=step), rounds)
+        course = fedrep.metrics["risk"] - floor
+        rivals = {
+            LEAST: lf.LocalOnly(),
+            RIDGE: lf.LocalOnly(ridge=ridge),
+            POOLED: lf.PooledLeastSquares(),
+            ORACLE: lf.Oracle(rank=self.rank),
+        }
+        return {
+            **{name: result(one).metrics["risk"][:, -1] - floor for name, one in rivals.items()},
+            FEDREP: course[:, -1],
+            "best": course.min(axis=1),
+            "gradient": at_exact_heads(data, fedrep.final.B).gradient,
+        }
+
+
+def points(quick: bool) -> list[Point]:
+    """Return the points of the map; at noise 1 the local baselines need up to 300 samples."""
+    if quick:
+        base = Point(n_samples=5, n_clients=2, trials=10, most_rounds=250, law_trials=2)
+        pairs, sizes = [(0.3, 10), (0.3, 75), (1.0, 15), (1.0, 75)], [2, 8, 16, 50]
+    else:
+        base = Point(n_samples=5, n_clients=2)
+        pairs = [(noise, m) for noise in (0.3, 1.0) for m in (5, 7, 10, 15, 25, 35, 50, 60, 75, 100, 200)]
+        pairs, sizes = [*pairs, (1.0, 300)], [2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 50, 80, 140, 250, 500, 1000]
+    found = lf.grid(base, **{"noise_std, n_samples": pairs}, n_clients=sizes)
+    return [one for one in found if one.n_clients * one.n_samples <= LIMIT]

@@ -43,7 +43,11 @@ if TYPE_CHECKING:
 
 SUMMARY = "break-even of FedRep with local least squares and ridge, over m/d and n, measured and predicted"
 PICTURES = {"": 1400}
-REDUCED = {"map": {"without": ("gradient", "best")}}
+SECTIONS = (7, 10, 25, 75)
+"""Numbers of samples of the sections through the map, which alone show all methods."""
+REDUCED = {
+    "map": {"without": lambda row: ("gradient", "best", *(() if row["n_samples"] in SECTIONS else (POOLED, ORACLE)))}
+}
 CAPTIONS = {
     "": "Median excess risk of FedRep divided by the better local baseline's (ridge or least squares), over samples "
     "per client and number of clients. Lines: measured break-even (ratio 1) and its predictions. Blank: not run (too "
@@ -211,7 +215,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         bar.set_ticklabels(["0.01", "0.1", "1", "10", "100"])
         blank = f"blank: more than {LIMIT:,} samples, not run"
         sheet.legend(f"{trials}; {blank}; rows and columns are not evenly spaced", ncols=4)
-    chosen = table.select(n_samples=[7, 10, 25, 75])
+    chosen = table.select(n_samples=SECTIONS)
     with lf.panels(chosen, column="n_samples", row="noise_std", title="m = {}", height=4.2, sharey="row") as second:
         second.label("clients $n$", *(f"excess risk, noise std {s}" for s in table.unique("noise_std")), xscale="log")
         for ax, part in second:

@@ -397,12 +397,12 @@ def _check_curve(part: Table, x: str, y: str, by: str, name: Any) -> None:
         raise ValueError(f"{y!r} must have the axes ('trial', {x!r}), got {axes}")
 
 
-def bars(ax: Axes, x: Any, values: Any, method: str, *, label: str = "", **options: Any) -> None:
+def bars(ax: Axes, x: Any, values: Any, method: str | Look, *, label: str = "", **options: Any) -> None:
     """Plot medians with 10-90 % bars against x (X,), over the trials of values (trials, X) that are not NaN."""
     found = [np.quantile(part[~np.isnan(part)], (0.1, 0.5, 0.9), method="inverted_cdf") for part in values.T]
     low, middle, high = np.array(found).T
     shape = {"elinewidth": 0.7, "capsize": 1.5, **line_style(method), **options}
-    ax.errorbar(x, middle, yerr=(middle - low, high - middle), label=label or method, **shape)
+    ax.errorbar(x, middle, yerr=(middle - low, high - middle), label=label or str(method), **shape)
 
 
 def intervals(ax: Axes, x: Any, values: Any, method: str | Look, *, label: str = "", **options: Any) -> None:

@@ -1,0 +1,66 @@
+"""Alternating minimisation and its competitors: a problem with heads of equal length, and a run of each method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import linfed as lf
+
+ALTMIN, HALVES, FRESH = "AltMin", "AltMin, halves", "AltMin, fresh samples"
+FEDREP, ALTGDMIN, MOMENTS = "FedRep", "AltGDmin", "moments"
+AVERAGES, RISK = "local averages", "empirical risk"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Sizes of a problem, and the methods by name."""
+
+    n_clients: int = 100
+    dim: int = 40
+    rank: int = 3
+    noise_std: float = 0.0
+    rounds: int = 60
+    trials: int = 20
+    seed: int = 0
+
+    @property
+    def problem(self) -> lf.SharedRepresentation:
+        """The problem: heads of equal length with second moment I."""
+        return lf.SharedRepresentation(
+            n_clients=self.n_clients,
+            dim=self.dim,
+            rank=self.rank,
+            noise_std=self.noise_std,
+            condition_number=1.0,
+        )
+
+    def algorithms(self, n_samples: int) -> dict[str, tuple[lf.Algorithm, int]]:
+        """Return the algorithms and their numbers of rounds by name.
+
+        FedRep's step size follows from the largest eigenvalue near B* without noise.
+        """
+        k, spare = self.rank, max(n_samples - self.rank, 1)
+        largest = (1.0 + ((self.dim - k) * k / (self.n_clients * spare)) ** 0.5) ** 2
+        return {
+            ALTMIN: (lf.AltMin(rank=k), self.rounds),
+            HALVES: (lf.AltMin(rank=k, split=True), self.rounds),
+            FRESH: (lf.AltMin(rank=k, split=True), self.rounds),
+            FEDREP: (lf.FedRep(rank=k, step_size=1.2 * n_samples / spare / largest), 4 * self.rounds),
+            ALTGDMIN: (lf.AltGDmin(rank=k, init="moments"), 4 * self.rounds),
+            MOMENTS: (lf.MethodOfMoments(rank=k), 1),
+            AVERAGES: (lf.LocalGram(rank=k), 1),
+            RISK: (lf.BurerMonteiro(rank=k, iterations=400, tolerance=1e-8), 1),
+        }
+
+    def plain_run(self, name: str, n_samples: int) -> lf.Run:
+        """Return a run of a method."""
+        algorithm, rounds = self.algorithms(n_samples)[name]
+        return lf.Run(
+            algorithm=algorithm,
+            problem=self.problem,
+            data=(lf.FreshSamples if name == FRESH else lf.FixedSamples)(n_samples),
+            rounds=rounds,
+            trials=self.trials,
+            seed=self.seed,
+            metrics=["subspace_distance"],
+        )

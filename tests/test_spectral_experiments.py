@@ -8,7 +8,6 @@ import linfed.claims as c
 from experiments.fedrep import fedrep_floor, fedrep_moments, fedrep_recovery, fedrep_start
 from experiments.others import altmin, estimators, mllam_samples, spectral_transition
 from experiments.shared.spectral import AVERAGES, MOMENTS, SPECTRAL, TWO, Estimates, spectral
-from linfed.claims import judged
 from linfed.statistics.findings import Verdict
 
 TRIALS = 20
@@ -162,7 +161,7 @@ def courses(rounds):
 
 def test_rounds_and_floats_of_alternating_minimisation_are_judged():
     table = courses({altmin.ALTMIN: 10, altmin.FEDREP: 5, altmin.ALTGDMIN: 40})
-    found = {one.claim: one.verdict for one in judged(altmin.CLAIMS, {"curves": table})}
+    found = {one.claim: one.verdict for one in judged(altmin, {"curves": table})}
     assert found["AltMin needs fewer rounds than FedRep with a tuned step"] is Verdict.NOT_SUPPORTED
     assert found["AltMin needs fewer rounds than AltGDmin with its published step"] is Verdict.SUPPORTED
     assert found["FedRep sends fewer floats than AltMin"] is Verdict.SUPPORTED

@@ -301,13 +301,7 @@ def smaller_error(name: str, rival: str) -> c.Claim:
     return OfEach(
         f"{NAMES[name]} has a smaller parameter error than {NAMES[rival]}",
         AIM,
-        c.compared(
-            "share of paired trials in which the final error is smaller",
-            name,
-            rival,
-            lambda one, other, **fields: judge_smaller(last_error(one), last_error(other), **fields),
-            c.MOST,
-        ),
+        c.smaller(last_error, name, rival, "share of paired trials in which the final error is smaller"),
         note=lambda part: c.join_notes(diverged(part, name), LAST if part.rows[0]["data"] == FRESH else ""),
     )
 

@@ -53,7 +53,9 @@ def test_a_record_comes_back_from_its_file(tmp_path):
     empty = RunRecord(experiment="two", quick=True)
     folder.write(empty)
     assert folder.read("two") == empty
-    assert (folder.status("one"), folder.status("two"), folder.status("three")) == ("full", "unfinished", "")
+    assert (folder.status("one"), folder.status("two"), folder.status("three")) == ("", "unfinished", "")
+    folder.write(dataclasses.replace(RECORD, file=None))
+    assert folder.status("one") == "full"  # a run of one's own file does not count
 
 
 def test_fields_of_later_versions_are_left_out_and_missing_ones_have_their_defaults(tmp_path):
@@ -125,7 +127,7 @@ def test_the_commands_name_the_folder_where_it_is_not_the_default():
     assert results.command("replot", "one") == "linfed replot one"
     assert results.part(quick=True).command("replot", "one") == "linfed replot one --quick"
     assert results.part(quick=True, changed=True).command("show", "one") == "linfed show one --out results/set/quick"
-    assert ResultsFolder(Path("a b")).replot(RECORD) == "linfed replot one.py --out 'a b'"
+    assert ResultsFolder(Path("a b")).replot(RECORD) == "linfed replot /a/one.py --out 'a b'"
     assert results.figure("one", "ends") == Path("results/one-ends.png")
     assert results.figure("one", "", ".txt") == Path("results/one.txt")
 

@@ -17,6 +17,6 @@ from types import ModuleType
 
 def modules() -> list[ModuleType]:
     """Return the modules of the commands, in the order of ``linfed --help``."""
-    from linfed.commands import compare, listing, replot, report, reproduce, show
+    from linfed.commands import compare, copy, listing, replot, report, reproduce, show
 
-    return [listing, reproduce, replot, show, report, compare]
+    return [listing, reproduce, replot, show, report, compare, copy]

@@ -52,7 +52,9 @@ def _print_table(title: str, rows: Sequence[tuple[str, ...]]) -> None:
     for *cells, text in rows:
         start = "  " + "".join(f"{cell:<{size + 2}}" for cell, size in zip(cells, columns, strict=True))
         further = " " * min(len(start), width // 2)
-        print(textwrap.fill(text, width, initial_indent=start, subsequent_indent=further, break_on_hyphens=False))
+        print(
+            textwrap.fill(text or "-", width, initial_indent=start, subsequent_indent=further, break_on_hyphens=False)
+        )
 
 
 def _states(name: str, results: ResultsFolder) -> str:

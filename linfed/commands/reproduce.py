@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,7 +98,7 @@ def redraw(given: argparse.Namespace) -> int:
 
     def saved(folder: Path) -> dict[str, Path]:
         of_folder = {name: file for name, file in experiment_files(folder).items() if out.status(name)}
-        return of_folder if given.strict else out.own_files() | of_folder  # no committed run of one's own file
+        return of_folder if given.strict else of_folder | out.own_files()  # no committed run of one's own file
 
     files = wanted(given, saved)
     check_strict(given, files)
@@ -135,17 +135,18 @@ def wanted(given: argparse.Namespace, every: Callable[[Path], Mapping[str, Path]
     return files
 
 
-def check_strict(given: argparse.Namespace, names: Iterable[str]) -> None:
+def check_strict(given: argparse.Namespace, files: Mapping[str, Path]) -> None:
     """Raise `UsageError` if ``--strict`` is given but there are no committed verdicts to compare with."""
     from linfed.errors import UsageError
     from linfed.reproduction.committed import committed_runs
+    from linfed.reproduction.experiments import is_named
 
     if not given.strict:
         return
     if given.quick:
         raise UsageError("--strict compares the verdicts of full runs: leave out --quick")
-    for name in names:
-        if name not in committed_runs():
+    for name, file in files.items():
+        if name not in committed_runs() or not is_named(file):
             raise UsageError(f"--strict requires a committed run, but there is none of {name!r}: leave it out")
 
 
@@ -153,7 +154,7 @@ def through(files: Mapping[str, Path], options: ReproduceOptions, given: argpars
     """Run experiments in turn, print the report of each and a summary, and return the exit status."""
     from linfed.commands.printed import banner, report, summary, written
     from linfed.errors import SweepError
-    from linfed.reproduction.experiments import in_package
+    from linfed.reproduction.experiments import is_named
     from linfed.reproduction.run import changes_of, reproduce
     from linfed.sweeps.progress import log_status
 
@@ -162,11 +163,15 @@ def through(files: Mapping[str, Path], options: ReproduceOptions, given: argpars
     if options.quick:
         print(banner(), flush=True)
     for number, (name, file) in enumerate(files.items(), start=1):
-        log_status(name, _ahead(name, options, f"{number} of {len(files)}"), options.execution.progress)
+        log_status(
+            name,
+            _ahead(name if is_named(file) else "", options, f"{number} of {len(files)}"),
+            options.execution.progress,
+        )
         try:
             done = reproduce(file, options)
         except SweepError as error:
-            status = failed(name, error, changes_of(options) if in_package(file) else {})
+            status = failed(name, error, changes_of(options) if is_named(file) else {})
             continue
         if done is None:
             print(f"{name}: {SHARD_DONE.format(given.shard)}", flush=True)

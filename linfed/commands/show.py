@@ -37,6 +37,7 @@ def run(given: argparse.Namespace) -> int:
     if given.claims:
         return _declared(given)
     from linfed.commands.printed import banner, claims_text, wrapped
+    from linfed.reproduction.experiments import relative_path
 
     saved = [run for argument in given.names for run in _runs(argument, results_folder(given))]
     if any(record.quick for _, record in saved):
@@ -45,7 +46,8 @@ def run(given: argparse.Namespace) -> int:
         print(end="\n" * (number > 0))
         name = record.experiment
         commit = f", commit {record.commit}" if record.commit else ""
-        print(wrapped(f"{name}: {record.kind}, linfed {record.versions.get('linfed', '?')}{commit}"))
+        file = f", {relative_path(record.file)}" if record.file else ""
+        print(wrapped(f"{name}: {record.kind}, linfed {record.versions.get('linfed', '?')}{commit}{file}"))
         for key, caption in record.figures.items():
             print(wrapped(f"{folder.figure(name, key)}\n  {caption}"))
         if record.claims:
@@ -87,4 +89,9 @@ def _runs(argument: str, folder: ResultsFolder) -> list[tuple[ResultsFolder, Run
     if argument.endswith(".json") or (Path(argument).is_dir() and not folder.record(argument).exists()):
         folder, records = read_runs(argument, "NAME")
         return [(folder, record) for record in records.values()]
-    return [(folder, folder.read(name_of(Path(argument)) if argument.endswith(".py") else argument))]
+    if not argument.endswith(".py"):
+        return [(folder, folder.read(argument))]
+    record = folder.read(name_of(Path(argument)))
+    if Path(argument).is_file():
+        folder.check_same_file(record, Path(argument))
+    return [(folder, record)]

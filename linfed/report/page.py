@@ -12,6 +12,7 @@ from linfed.report.cards import Statement, measured, origins, place_of
 from linfed.report.compare import Pair
 from linfed.report.content import Content
 from linfed.report.pictures import Picture
+from linfed.reproduction.experiments import relative_path
 from linfed.statistics.findings import Finding, Verdict, join_notes, required
 
 OUTCOMES = {"agrees": "What agrees", "contradicts": "What contradicts", "undecided": "What is undecided"}
@@ -203,7 +204,8 @@ def _experiment(content: Content, name: str) -> str:
     none = "no claims" if record.is_judged else content.folder.not_judged(record)
     quick = ' <span class="verdict open">QUICK</span>' if record.quick else ""
     seconds = f"{record.seconds:,.0f} s" if record.seconds else ""
-    parts = (record.kind, card.date, seconds, f"commit {card.commit}", card.machine)
+    file = relative_path(record.file) if record.file else ""
+    parts = (record.kind, file, card.date, seconds, f"commit {card.commit}", card.machine)
     missing = f"No figures next to the record; {content.folder.replot(record)} draws them."
     notes = record.remarks or (missing,) * (not pictures)
     return (

@@ -120,6 +120,23 @@ def in_package(file: Path) -> bool:
     return _is_package(file.parent)
 
 
+def is_named(file: Path) -> bool:
+    """Return whether an experiment is found by its name: it belongs to a folder, and is not a copy of another one.
+
+    A copy has the name of an experiment in the working folder, in the checkout that contains it or in linfed.
+    """
+    folders = [folder for folder in (*_of_checkout(Path.cwd()), *_of_package()) if _is_package(folder)]
+    known = [experiment_files(folder).get(name_of(file)) for folder in folders]
+    others = [one for one in known if one is not None]
+    return in_package(file) and (not others or any(one.samefile(file) for one in others))
+
+
+def relative_path(path: str | Path) -> str:
+    """Return the path of a file for a command: relative to the working folder if the file is below it."""
+    full = Path(path).resolve()
+    return str(full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else full)
+
+
 def experiment_files(folder: Path) -> dict[str, Path]:
     """Return the files of the experiments in a folder and in its subpackages except ``shared``, by name.
 
@@ -147,6 +164,12 @@ def shared_modules(file: Path) -> list[Path]:
     for one in found:  # grows in the loop
         found += [path for path in imported_modules(one) if path not in found]
     return found
+
+
+def copied_files(file: Path) -> list[Path]:
+    """Return the files of which a copy of an experiment consists: its modules, and data files with their names."""
+    modules = [file, *shared_modules(file)]
+    return [path for one in modules for path in sorted(one.parent.glob(f"{one.stem}.*"))]
 
 
 def declared_by(file: Path) -> Declarations:

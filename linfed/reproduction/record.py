@@ -21,6 +21,7 @@ from linfed._types import Json
 from linfed.checks import short_repr, suggestion
 from linfed.errors import UsageError
 from linfed.reproduction.committed import committed_runs
+from linfed.reproduction.experiments import is_named, relative_path
 from linfed.statistics.findings import Finding
 from linfed.system.files import refuse_pipe, write_json
 
@@ -48,7 +49,7 @@ class RunRecord:
     experiment : str
         Name of the experiment.
     file : str or None
-        Path of your own file; None for an experiment of a folder.
+        Path of your own file or of a copy; None for an experiment that is found by its name.
     command, date, machine, configuration : str
         Command, day and machine of the run, and the hash of its cells' fields.
     commit : str or None
@@ -308,13 +309,18 @@ class ResultsFolder:
         return found
 
     def status(self, name: str) -> str:
-        """Return ``full``, ``quick``, ``unfinished``, ``unreadable``, or an empty text without a run."""
+        """Return ``full``, ``quick``, ``unfinished``, ``unreadable``, or an empty text without a run.
+
+        A run of your own file or of a copy, which may have the name, does not count.
+        """
         if not self.record(name).exists():
             return ""
         try:
             record = self.read(name)
         except UsageError:
             return "unreadable"
+        if record.file is not None:
+            return ""
         return ("quick" if record.quick else "full") if record.is_judged else "unfinished"
 
     def own_files(self) -> dict[str, Path]:
@@ -336,7 +342,18 @@ class ResultsFolder:
 
     def replot(self, record: RunRecord) -> str:
         """Return the command that draws and judges a saved run again."""
-        return self.command("replot", Path(record.file).name if record.file else record.experiment)
+        return self.command("replot", relative_path(record.file) if record.file else record.experiment)
+
+    def check_same_file(self, record: RunRecord, file: Path) -> None:
+        """Raise `UsageError` if a record in this folder is not of the experiment in a file, but of another one.
+
+        The other one has the same name: it is a copy, or an experiment that is found by its name.
+        """
+        own = record.file is None if is_named(file) else record.file is not None
+        if own and (record.file is None or not Path(record.file).exists() or Path(record.file).samefile(file)):
+            return
+        other = relative_path(record.file) if record.file else f"experiment {record.experiment}"
+        raise UsageError(f"{str(self.path)!r} has the results of {other!r}: choose another folder with --out DIR")
 
     def not_judged(self, record: RunRecord) -> str:
         """Return a sentence for a run without verdicts: why it has none, and the command that judges it."""

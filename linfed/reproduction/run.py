@@ -27,7 +27,7 @@ from linfed.plotting.captions import captions, write_caption
 from linfed.reproduction.committed import Settings
 from linfed.reproduction.declarations import Declarations, declarations_of
 from linfed.reproduction.default_figure import default_figure
-from linfed.reproduction.experiments import cells_of, in_package, load_file, name_of
+from linfed.reproduction.experiments import cells_of, is_named, load_file, name_of, relative_path
 from linfed.reproduction.judging import Judgement, Tables, edge_remarks, judge_claims
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
 from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
@@ -166,6 +166,7 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     before: RunRecord | None = None
     if options.draw:
         record = dataclasses.replace(out.read(name, with_claims=False), remarks=())
+        out.check_same_file(record, file)
         tables = load_tables(record, out)
         lists = _lists(module, quick=record.quick, changes=record.set, saved=True)
         cells, reused, files = 0, 0, list[Path]()
@@ -179,7 +180,8 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
     else:
         with suppress(UsageError):  # no record
             before = out.read(name, with_claims=False)
-        _check_same_file(before, out, file)
+        if before is not None:
+            out.check_same_file(before, file)
         lists = cells_ready(file, options)
         everything = [cell for cells in lists.values() for cell in cells]
         done = run_cells(everything, store_in(out), options.execution, label=name)
@@ -304,13 +306,6 @@ def _lists(module: ModuleType, *, quick: bool, changes: Mapping[str, Any], saved
         return lists
 
 
-def _check_same_file(record: RunRecord | None, out: ResultsFolder, file: Path) -> None:
-    """Raise `UsageError` if the record is of another existing file of this name, whose results would be overwritten."""
-    other = Path(record.file) if record is not None and record.file is not None else file
-    if other.exists() and not other.samefile(file):
-        raise UsageError(f"{str(out.path)!r} has the results of {str(other)!r}: choose another folder with --out DIR")
-
-
 def settings_of(tables: Mapping[str, Table], cells: Mapping[str, Sequence[object]]) -> Settings:
     """Return the settings of a run.
 
@@ -368,7 +363,12 @@ class _SavedTables(dict[str, Table]):
 
 def command_of(file: Path, options: ReproduceOptions) -> str:
     """Return the command that computes a run with these options, without the options that do not change its numbers."""
-    words = ["linfed", "reproduce", name_of(file) if in_package(file) else file.name, *["--quick"] * options.quick]
+    words = [
+        "linfed",
+        "reproduce",
+        name_of(file) if is_named(file) else relative_path(file),
+        *["--quick"] * options.quick,
+    ]
     for name, value in (("trials", options.trials), ("seed", options.seed)):
         words += [] if value is None else [f"--{name}", str(value)]
     for name, value in options.set.items():
@@ -410,7 +410,7 @@ def _record(file: Path, module: ModuleType, options: ReproduceOptions, tables: T
     machine = provenance()
     return RunRecord(
         experiment=name_of(file),
-        file=None if in_package(file) else str(file.resolve()),
+        file=None if is_named(file) else str(file.resolve()),
         command=command_of(file, options),
         source=source_hashes(module),
         quick=options.quick,

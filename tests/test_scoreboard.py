@@ -167,7 +167,15 @@ def test_every_experiment_stands_in_a_section_and_declares_one_line():
         assert declared.summary, name
     sections = [declared.section for declared in DECLARED.values()]
     assert list(dict.fromkeys(sections)) == list(SECTIONS.values())
-    for name in ("private-fedrep", "anisotropy", "weights", "weights-schedule", "compression", "wider-rank"):
+    for name in (
+        "private-fedrep",
+        "anisotropy",
+        "weights",
+        "weights-schedule",
+        "compression",
+        "compression-floats",
+        "wider-rank",
+    ):
         assert DECLARED[name].section == "FedRep"
 
 

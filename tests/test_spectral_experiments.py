@@ -1,13 +1,15 @@
 """Experiments on spectral estimators, starts of FedRep and alternating minimisation reject what is false."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import linfed as lf
 import linfed.claims as c
 from experiments.fedrep import fedrep_floor, fedrep_moments, fedrep_recovery, fedrep_start
-from experiments.others import altmin, estimators, mllam_samples, spectral_transition
-from experiments.shared.spectral import AVERAGES, MOMENTS, SPECTRAL, TWO, Estimates, spectral
+from experiments.others import altmin, estimators, mllam_samples
+from experiments.shared.spectral import AVERAGES, MOMENTS, SPECTRAL, TWO, spectral
 from linfed.statistics.findings import Verdict
 
 TRIALS = 20
@@ -29,13 +31,13 @@ def verdicts(findings):
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_the_transition_is_the_closed_form(noise):
     n, d, k = 60, 100, 4
-    size = {"n_clients": n, "dim": d, "rank": k, "noise_std": noise, "delta": 0.9}
+    search = fedrep_moments.Search(n_clients=n, dim=d, rank=k, noise_std=noise)
     fourth = (k + noise**2) ** 2
-    found = Estimates(method=MOMENTS, **size).crossing_of("ratio", 1.0)
+    found = search.crossing_of(spectral(k)[MOMENTS], "ratio", 1.0)
     assert 0.75 * (d - k) * fourth / (n * found) * (1 - k / (n * found)) == pytest.approx(1.0, rel=1e-3)
-    m = Estimates(method=AVERAGES, **size).crossing_of("ratio", 1.0)
+    m = search.crossing_of(spectral(k)[AVERAGES], "ratio", 1.0)
     assert (d - k) * (m + 2) * fourth * (1 - k / n) / (n * m**3 * (1 + 1 / m) ** 2) == pytest.approx(1.0, rel=0.02)
-    assert np.isnan(Estimates(method=AVERAGES, **size | {"n_clients": 5000}).crossing_of("ratio", 1.0))
+    assert np.isnan(replace(search, n_clients=5000).crossing_of(spectral(k)[AVERAGES], "ratio", 1.0))
 
 
 @pytest.mark.parametrize("name", SPECTRAL)
@@ -135,15 +137,16 @@ def test_a_growing_number_of_samples_is_found(power, verdicts_of):
 @pytest.mark.parametrize(("power", "verdict"), [(-0.5, Verdict.SUPPORTED), (-1.0, Verdict.NOT_SUPPORTED)])
 def test_the_transition_tells_a_root_from_a_power(power, verdict):
     rows = [searched(100.0 * n**power, n_clients=n, method=AVERAGES) for n in (25, 100, 400)]
-    (found,) = spectral_transition.exponents(lf.Table(rows))
+    (found,) = judged(fedrep_moments, {"samples": lf.Table(), "transition": lf.Table(rows)})
     assert found.verdict is verdict
 
 
 @pytest.mark.parametrize(("power", "verdict"), [(2.0, Verdict.SUPPORTED), (3.0, Verdict.NOT_SUPPORTED)])
 def test_moments_that_need_more_than_the_theorems_term_are_found(power, verdict):
     settings = [(n, d, k) for n in (20, 80) for d in (50, 200) for k in (1, 4)]
-    rows = [searched(d * k**power / n, n_clients=n, dim=d, rank=k, method=MOMENTS, claim=100.0) for n, d, k in settings]
-    found = verdicts(fedrep_moments.moments(lf.Table(rows)))
+    columns = {"method": MOMENTS, "claim": 100.0, "estimated": np.nan}
+    rows = [searched(d * k**power / n, n_clients=n, dim=d, rank=k, **columns) for n, d, k in settings]
+    found = verdicts(judged(fedrep_moments, {"samples": lf.Table(rows), "transition": lf.Table()}))
     text = "The smallest m of the moments grows at most like k^2 d/n: in k"
     assert found[text, "8 settings, distance 0.5"] is verdict
 

@@ -38,7 +38,8 @@ from linfed.plotting.panels import Figures, intervals
 from linfed.statistics import binomial_share
 from linfed.statistics.intervals import median_interval
 
-from ..shared.spectral import LOOKS, MOMENTS, PAIRS, spectral
+from ..shared.spectral import MOMENTS, PAIRS, spectral
+from ..shared.spectral_drawn import LOOKS
 
 SUMMARY = "fixed samples that determine B*: local recovery, the minimum with noise, and the starts that reach it"
 PICTURES = {"": 1400}

@@ -31,7 +31,8 @@ from linfed.plotting.panels import Figures
 from linfed.statistics.gains import lower_median
 from linfed.statistics.intervals import Measured, as_factor, first_round_below, largest_of, quantile_interval
 
-from ..shared.spectral import AVERAGES, LOOKS, MOMENTS, PAIRS, TWO, spectral
+from ..shared.spectral import AVERAGES, MOMENTS, PAIRS, TWO, spectral
+from ..shared.spectral_drawn import LOOKS
 
 SUMMARY = "FedRep's initialisation: rounds from spectral estimates, from a random start and from given distances"
 PICTURES = {"": 1400}

@@ -10,7 +10,7 @@ d = 50 and k = 4, one data set of m standard Gaussian samples for each of n clie
   m <= k also this minimum from a random subspace, and FedRep's B after 50 rounds from local averages.
 
 Predictions have no fitted parameter: `linfed.theory.spectral_floor` and `linfed.theory.fixed_sample_floor`. The
-experiment `spectral-transition` has the number of samples from which spectral estimators find B*.
+experiment `fedrep-moments` has the number of samples from which spectral estimators find B*.
 
 **Deviations**: the sizes are ours. The sources of the U-statistic and of the two replicas treat noise and designs that
 differ between clients. There the Gram matrix of local averages is biased; here all clients are alike. The nuclear norm
@@ -48,7 +48,7 @@ from linfed.statistics.intervals import largest_factor, largest_of
 
 from ..shared.smallest_drawn import legend_entries
 from ..shared.spectral import AVERAGES, MOMENTS, ONE_SIDED, SPECTRAL, TWO, spectral
-from ..shared.spectral import LOOKS as SPECTRAL_LOOKS
+from ..shared.spectral_drawn import LOOKS as SPECTRAL_LOOKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

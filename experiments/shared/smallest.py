@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,9 @@ PANELS: Panels = {
     "sigma": ("noise_std", (0.003, 0.01, 0.03, 0.1, 0.3), 0.03),
     "eta": ("eta", (0.15, 0.2, 0.5, 1.0), 0.5),
 }
+
+
+N = TypeVar("N", bound="Need")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +149,7 @@ class Need:
         }
 
 
-def settings(panels: Panels, base: Need, chosen: Sequence[str] | None = None) -> list[Need]:
+def settings(panels: Panels, base: N, chosen: Sequence[str] | None = None) -> list[N]:
     """Return the base setting and its variations along every panel.
 
     If `chosen` is given, only these panels vary, each by the value of a quick run.

@@ -116,7 +116,7 @@ def spectral_floor(
     with n from k to 4k, it was 6 % too low to 7 % too high for ratios up to 0.02. From there on, it was up to 22 % too
     low or too high in single settings with lengths that differ by a factor of 30. The spectrum of the noise assumes
     many clients, n >> d: with n = d, the m at which an estimate reaches a distance of 0.8 is up to 1.5 times the
-    predicted one, and with n = 16 d up to 1.3 times (`experiments.others.spectral_transition`).
+    predicted one, and with n = 16 d up to 1.3 times (`experiments.fedrep.fedrep_moments`).
 
     **Deviations**: derived here. The sources state rates without constants, except for the transition of the local
     averages.

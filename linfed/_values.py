@@ -16,6 +16,12 @@ from linfed.checks import check_bool, check_choice, check_instance, check_number
 
 A = TypeVar("A", bound=np.ndarray[Any, Any])
 
+COLUMN = "column"
+"""Key in the metadata of a field that only names its object: the column of the name in tables.
+
+An empty name has no column, and does not count in the description of the object.
+"""
+
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 

@@ -313,6 +313,26 @@ def test_fields_are_replaced_where_they_are_and_equal_cells_are_one():
     assert lists["one"] == [Plain(size=1), Plain(size=2)]
 
 
+@dataclass(frozen=True)
+class Several:
+    n: int = 10
+    trials: int | None = 50
+    tuning_trials: int = 10
+    rounds: int = 5
+
+    def run(self):
+        return {"value": self.n}
+
+
+def test_cells_that_then_differ_only_in_numbers_of_trials_are_one_with_the_most_trials():
+    cells = [Several(), Several(100, None, 20), Several(1000, 20, 4), Several(1000, 20, 4, rounds=7)]
+    assert with_settings({"runs": cells}, {"n": 300})["runs"] == [Several(300), Several(300, 20, 4, rounds=7)]
+    assert with_settings({"runs": cells[1:]}, {"n": 300})["runs"][0] == Several(300, 20, 4)
+    assert with_settings({"runs": cells}, {"rounds": 7})["runs"][-1] == Several(1000, 20, 4, rounds=7)
+    assert len(with_settings({"runs": cells}, {"rounds": 7})["runs"]) == 3
+    assert len(with_settings({"runs": cells}, {"trials": 3})["runs"]) == 4
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [

@@ -11,7 +11,10 @@ from helpers import assert_one_line, normal
 
 import linfed as lf
 from linfed.claims.caveats import diverged_note, edge_note, unsettled_note
+from linfed.errors import UsageError
 from linfed.plotting.panels import bars, heat_map, level, median_level, place, steps
+from linfed.reproduction.own_settings import with_settings
+from linfed.system.description import describe, rebuild
 
 # --- grids ---------------------------------------------------------------------------------------------------
 
@@ -292,6 +295,36 @@ def test_a_run_is_simulate_with_its_arguments():
     assert row["diverged"].tolist() == [False] * 3
     assert (row["problem.n_clients"], row["n_samples"], row["step_size"], row["algorithm"]) == (20, 6, 0.5, "FedRep")
     assert RUN.simulate().metrics["risk"].tobytes() == result.metrics["risk"].tobytes()
+
+
+def test_a_run_may_have_the_name_of_its_method(tmp_path):
+    steps = {"small steps": 0.1, "large steps": 0.5}
+    axis = [(name, replace(RUN.algorithm, step_size=step)) for name, step in steps.items()]
+    cells = lf.grid(RUN, **{"name, algorithm": axis, "problem.n_clients": (10, 20)})
+    table = lf.sweep(cells, store=tmp_path)
+    assert table.unique("method") == [*steps]
+    assert "name" not in table.columns
+    assert table.select(method="large steps")["step_size"].tolist() == [0.5, 0.5]
+    with lf.panels(table, column="n_clients") as sheet:
+        for ax, part in sheet:
+            lf.plot_curves(ax, part, "round", "risk", by="method")
+    assert [line.get_label() for line in sheet.axes.ravel()[0].lines] == [*steps]
+    plt.close(sheet.figure)
+    stored = lf.Store(tmp_path).table(cells)
+    assert stored["risk"].tolist() == table["risk"].tolist()
+    assert stored.unique("method") == [*steps]
+    assert describe(cells[0]).text != describe(replace(cells[0], name="")).text
+    assert rebuild(describe(cells[0]).json, describe(cells[0]).arrays) == cells[0] != replace(cells[0], name="")
+    with pytest.raises(TypeError, match="name = 3 must be a string"):
+        replace(RUN, name=3)
+    with pytest.raises(UsageError, match=r"^--set name: the field only names"):
+        with_settings({"runs": cells}, {"name": "other"})
+
+
+def test_a_run_without_a_name_has_no_column_and_no_other_description():
+    assert not {"name", "method"} & {*lf.sweep([RUN]).columns}
+    assert "name" not in describe(RUN).json["fields"]
+    assert rebuild(describe(RUN).json, describe(RUN).arrays) == RUN
 
 
 def test_diverged_trials_are_told():

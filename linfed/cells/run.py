@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from linfed._types import Array
-from linfed._values import ByValue, Configuration, check_fields, converted, owned
+from linfed._values import COLUMN, ByValue, Configuration, check_fields, converted, owned
 from linfed.algorithms.parts.base import Algorithm
-from linfed.checks import check_instance, is_several
+from linfed.checks import check_instance, check_text, is_several
 from linfed.data.samples import Data
 from linfed.errors import GridEdgeWarning, ValidationWarning, diverged_warning
 from linfed.numerics.streams import Seed
@@ -40,6 +40,8 @@ class Run(ByValue):
         The algorithm; ``lf.Tuned(base=..., grid=...)`` is tuned first, on separate trials.
     problem, data, rounds, participation, trials, seed, metrics, record_every, engine
         As in `simulate`. They are checked when the cell is run, not when it is created.
+    name : str, optional
+        Name of the method in tables and figures: the column ``method``, which a run without a name does not have.
 
     Notes
     -----
@@ -66,6 +68,11 @@ class Run(ByValue):
     >>> table = lf.sweep(lf.grid(run, **{"problem.n_clients": (50, 100), "data.n_samples": (6, 12)}))
     >>> table.select(n_clients=100, n_samples=12)["subspace_distance"].shape      # (trials, rounds + 1)
     (5, 41)
+    >>> named = lf.grid(run, **{"name, algorithm": [
+    ...     ("small steps", lf.FedRep(rank=2, step_size=0.1)), ("large steps", lf.FedRep(rank=2, step_size=0.5))]})
+    >>> table = lf.sweep(named)
+    >>> table.unique("method"), table.select(method="large steps")["step_size"]
+    (['small steps', 'large steps'], 0.5)
     """
 
     overrides_fields = True  # the row has the trials and the engine that were used
@@ -80,8 +87,10 @@ class Run(ByValue):
     metrics: Sequence[Any] | None = None
     record_every: int = 1
     engine: str = "auto"
+    name: str = field(default="", metadata={COLUMN: "method"})
 
     def __post_init__(self) -> None:
+        check_text("name", self.name)
         check_instance("algorithm", self.algorithm, (Algorithm, Tuned), "an algorithm, or lf.Tuned(base=..., grid=...)")
         check_fields(
             self, **dict.fromkeys(("participation", "seed"), converted(owned)), metrics=converted(_owned_names)
@@ -138,7 +147,7 @@ class Run(ByValue):
         status = np.array([status.name for status in result.status])
         columns = {"trials": result.trials, "participants": result.participants, "engine": result.engine}
         columns["floats_sent"] = LabeledArray(result.floats_sent, round=result.rounds)
-        names = {*columns, "status", "diverged", "round", *(field.name for field in fields(self))}
+        names = {*columns, "status", "diverged", "round", *(one.name for one in fields(self))}
         _merge(dict.fromkeys(names), metrics)
         return {**columns, "status": status, "diverged": status == Status.DIVERGED.name, **metrics}
 
@@ -154,7 +163,7 @@ class Run(ByValue):
         return {name: getattr(self, name) for name in ("data", "participation", "seed", "engine")}
 
     def _options(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(Run) if field.name != "algorithm"}
+        return {one.name: getattr(self, one.name) for one in fields(Run) if one.name not in ("algorithm", "name")}
 
     def _job(self) -> Job:
         algorithm = self.algorithm.base if isinstance(self.algorithm, Tuned) else self.algorithm

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
 from linfed._names import SYMBOLS
-from linfed._values import Choice
+from linfed._values import COLUMN, Choice
 from linfed.checks import short_repr, suggestion
 from linfed.errors import SizeError, UsageError
 from linfed.search.tuning import Tuned
@@ -135,7 +135,7 @@ def _replaced(cell: Any, settings: Mapping[str, Any], fitting: Set[str]) -> Any:
         if declared is not None and not _allows(cell, path, value):
             if path in fitting:
                 del changes[path]
-        elif declared is not None and declared.label and value != at_path(cell, path):
+        elif _is_label(own[path], path, declared) and value != at_path(cell, path):
             raise UsageError(f"--set {path}: the field only names the values of other fields; set those instead")
     try:
         new = changed(cell, changes)
@@ -146,6 +146,12 @@ def _replaced(cell: Any, settings: Mapping[str, Any], fitting: Set[str]) -> Any:
         given = ", ".join(f"{path} = {short_repr(value)}" for path, value in changes.items())
         raise UsageError(f"--set: {given}: {type(error).__name__}: {_one_line(error)}") from None
     return new
+
+
+def _is_label(owner: Any, path: str, declared: Choice | None) -> bool:
+    """Return whether a field only names its object, or the values of other fields."""
+    names = {one.name for one in dataclasses.fields(owner) if COLUMN in one.metadata}
+    return (declared is not None and declared.label) or path.rpartition(".")[2] in names
 
 
 def _check_not_tuned(path: str, cell: Any) -> None:
@@ -168,7 +174,7 @@ def _different(cells: list[Any]) -> list[Any]:
         same = next((place for place, one in enumerate(found) if _without_trials(one) == _without_trials(cell)), None)
         if same is None:
             found.append(cell)
-        elif getattr(cell, "trials", None) is not None and cell.trials > found[same].trials:
+        elif (getattr(cell, "trials", None) or 0) > (getattr(found[same], "trials", None) or 0):
             found[same] = cell
     return found
 

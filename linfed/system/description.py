@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from linfed._types import Array, Json
-from linfed._values import Configuration, EqualByValue
+from linfed._values import COLUMN, Configuration, EqualByValue
 from linfed.checks import short_repr
 
 FORMAT = 2
@@ -137,8 +137,10 @@ class Description:
         if isinstance(value, functools.partial):
             return {"partial": [within(value.func), within(value.args), within(value.keywords)]}
         if dataclasses.is_dataclass(value):
-            names = [field.name for field in dataclasses.fields(value)]
-            description = {"is": self._named(kind), "fields": {name: within(getattr(value, name)) for name in names}}
+            names = {field.name: field.metadata.get(COLUMN) for field in dataclasses.fields(value)}
+            fields = {name: getattr(value, name) for name in names}
+            kept = {name: within(part) for name, part in fields.items() if not (names[name] and part == "")}
+            description = {"is": self._named(kind), "fields": kept}
             attributes = {name: within(part) for name, part in _attributes(value) if name not in names}
             base = within(tuple(value)) if isinstance(value, tuple) else None
             return description | ({"holds": attributes} if attributes else {}) | ({"tuple": base} if base else {})

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from linfed._values import COLUMN
 from linfed.checks import is_several, short_repr, suggestion
 from linfed.errors import SizeError
 from linfed.system.description import describe
@@ -208,7 +209,10 @@ def field_names(value: object) -> set[str]:
 
 def _fields(value: object, prefix: str = "") -> Iterator[tuple[str, object]]:
     for field in dataclasses.fields(value):  # type: ignore[arg-type]
-        name, inner = f"{prefix}{field.name}", getattr(value, field.name)
+        inner, column = getattr(value, field.name), field.metadata.get(COLUMN)
+        if column and inner == "":
+            continue
+        name = f"{prefix}{column or field.name}"
         yield name, inner
         if dataclasses.is_dataclass(inner):
             yield from _fields(inner, f"{name}.")

@@ -177,10 +177,7 @@ CLAIMS = (
         PAPER,
     ),
     breaks_even(
-        "Stopped at its best round, in hindsight, FedRep breaks even at the predicted number of clients",
-        OWN,
-        LAW,
-        BEST,
+        "Stopped at its best round, in hindsight, FedRep breaks even at the predicted number of clients", OWN, LAW, BEST
     ),
     AT_NOISE(
         f"Up to a replicon radius of {STABLE:g}, FedRep's risk is the predicted one",
@@ -239,8 +236,8 @@ def draw_map(ax: Axes, part: lf.Table, even: lf.Table) -> AxesImage:
         places = [place(list(np.log(sizes)), np.log(row["line"])) for row in inside]
         level(ax, [counts.index(row["n_samples"]) for row in inside], places, color=colour, linestyle=style, label=rule)
     measured = [row for row in even.select(rule=LAW).rows if np.isfinite(row["n"])]
-    ends = np.log([[row[name] for name in ("n", "low", "high")] for row in measured])
-    at = np.interp(ends, np.log(sizes), range(len(sizes)))
+    ends = np.array([[row[name] for name in ("n", "low", "high")] for row in measured])
+    at = np.interp(np.log(np.maximum(ends, sizes[0])), np.log(sizes), range(len(sizes)))
     level(
         ax,
         [counts.index(row["n_samples"]) for row in measured],

@@ -102,11 +102,7 @@ def complexities(part: lf.Table, level: float) -> dict[int, dict[str, Resampled]
             rows = [row for row in part.select(n_samples=m) if row["n_clients"] <= n]
             nearest += [max(rows, key=lambda row: row["n_clients"])] if rows else []
         of_size = [row for row in nearest if row["n_clients"] == n]
-        found[n] = {
-            FEDREP: smallest(of_size, FEDREP),
-            LEAST: smallest(nearest, LEAST),
-            RIDGE: smallest(nearest, RIDGE),
-        }
+        found[n] = {FEDREP: smallest(of_size, FEDREP), LEAST: smallest(nearest, LEAST), RIDGE: smallest(nearest, RIDGE)}
     return found
 
 

@@ -84,11 +84,7 @@ TIGHT = c.OWN_THRESHOLD.adding("the theorem states that its m suffices, not that
 SAMPLES_IN: Panels = {**PANELS, "T": ("rounds", (20, 80, 160, 640), 80)}
 JOINT: Panels = {panel: PANELS[panel] for panel in ("n", "d", "k", "p")}
 """The sizes that vary at the best step size, whose points are fitted jointly."""
-FIXED_IN: Panels = {
-    "n": ("n_clients", (10, 40, 80), 40),
-    "d": ("dim", (20, 40, 160), 40),
-    "k": ("rank", (1, 4), 4),
-}
+FIXED_IN: Panels = {"n": ("n_clients", (10, 40, 80), 40), "d": ("dim", (20, 40, 160), 40), "k": ("rank", (1, 4), 4)}
 
 
 def cells(quick: bool) -> dict[str, list[Need]]:
@@ -154,19 +150,11 @@ OF_CONSTANT = partial(
     setting="{points} settings, the theorem's step",
 )
 OF_JOINT = partial(
-    c.Claim,
-    where=(c.of(step=BEST), c.only(lawful)),
-    setting=fitted("best step, m >= k + 4", lambda table: table),
+    c.Claim, where=(c.of(step=BEST), c.only(lawful)), setting=fitted("best step, m >= k + 4", lambda table: table)
 )
-OF_K = partial(
-    c.Claim,
-    where=c.only(lawful),
-    setting=fitted("the theorem's step, where d / p dominates", in_k),
-)
+OF_K = partial(c.Claim, where=c.only(lawful), setting=fitted("the theorem's step, where d / p dominates", in_k))
 OF_KAPPA = partial(
-    c.Claim,
-    where=c.of(panel=["base", "kappa"], step=THEOREM),
-    setting="the theorem's step, {rounds} kappa^2 rounds",
+    c.Claim, where=c.of(panel=["base", "kappa"], step=THEOREM), setting="the theorem's step, {rounds} kappa^2 rounds"
 )
 CLAIMS = (
     OF_JOINT("m - k - 1 grows like d k / p: in p", OWN, c.power_law(PRODUCT, "a", -1.0, 0.1)),

@@ -134,6 +134,21 @@ def test_an_exponent_requires_the_range_of_its_judge(kind):
     assert kind in found.statistic
 
 
+@pytest.mark.parametrize("kind", ["equal", "at most", "at least"])
+def test_an_exponent_of_a_power_law_is_fitted_jointly(kind):
+    law = "error ~ n^a"
+    fitted = lf.fit_power_law(law, TABLE.select(method="A")).exponents["a"]
+    expected = judge_exponent(fitted, -0.9, kind=kind, margin=0.2, **FIELDS | {"statistic": "e"})
+    found = only_finding(c.power_law(law, "a", -0.9, 0.2, kind), where=c.of(method="A"))
+    assert found == replace(expected, statistic=f"fitted exponent ({kind} -0.9, up to 0.2)")
+
+
+def test_an_exponent_that_the_rows_do_not_determine_is_not_asked():
+    asked = c.Claim("t", c.OWN_PREDICTION, c.power_law("error ~ n^a", "a", -1.0, 0.1), where=c.of(n=10))
+    assert c.judged([asked], {"runs": TABLE}) == []
+    assert c.judged([replace(asked, where=c.of(n=10, method="A"))], {"runs": TABLE}) == []
+
+
 def test_a_share_over_clusters():
     table = lf.Table([{"hit": np.array([True, True, False, True]), "set": np.array([0, 0, 1, 1])}])
     found = only_finding(c.share(lambda one: one["hit"], "s", c.above(0.5), clusters=lambda one: one["set"]), table)

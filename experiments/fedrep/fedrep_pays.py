@@ -98,28 +98,19 @@ def lines(part: lf.Table, measured: dict[int, Measured]) -> dict[str, dict[int, 
 
 
 def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
-    """Return the break-even for each noise, rule and m: the line of the rule, and the measured number of clients."""
+    """Return for each noise and m the measured break-even, in the last and in the best round, and the rules'."""
     rows = []
     for noise, part in tables["map"].groupby("noise_std"):
-        measured = measured_lines(part)
-        rules = lines(part, measured)
-        found = {LAST: measured, **({BEST: measured_lines(part, BEST)} if BEST in part.columns else {})}
-        for column, numbers in found.items():
-            for rule, line in rules.items():
-                for m in part.unique("n_samples"):
-                    n, low, high = numbers.get(m, (np.nan,) * 3)
-                    row = {"noise_std": noise, "column": column, "rule": rule, "n_samples": m}
-                    rows.append(row | {"line": line.get(m, np.nan), "n": n, "low": low, "high": high})
+        measured = {column: measured_lines(part, column) for column in (LAST, BEST) if column in part.columns}
+        rules = lines(part, measured[LAST])
+        for m in part.unique("n_samples"):
+            numbers = {column: found.get(m, (np.nan,) * 3) for column, found in measured.items()}
+            row = {"noise_std": noise, "n_samples": m, **numbers}
+            rows.append(row | {rule: line.get(m, np.nan) for rule, line in rules.items()})
     return {"even": lf.Table(rows)}
 
 
 # --- claims --------------------------------------------------------------------------------------------------
-
-
-def on_line(row: lf.Table) -> c.Measurement:
-    """Return the measured break-even divided by that of the line."""
-    n, line = row["n"], row["line"]
-    return c.Measurement((n / line, row["low"] / line, row["high"] / line), f"{n:.3g} clients, for {line:.3g}")
 
 
 def stacked(part: lf.Table, column: str) -> Array:
@@ -149,16 +140,18 @@ def left(part: lf.Table) -> str:
 
 def breaks_even(sentence: str, source: c.Source, rule: str, column: str = LAST) -> c.Claim:
     """Return the claim that the measured break-even is near the line of a rule, for each m."""
+
+    def on_line(row: lf.Table) -> c.Measurement:
+        (n, low, high), line = row[column], row[rule]
+        return c.Measurement((n / line, low / line, high / line), f"{n:.3g} clients, for {line:.3g}")
+
+    words = "number of clients from which FedRep's excess risk is lower, divided by that of the line"
     return c.Claim(
         sentence,
         source,
-        c.measured(
-            "number of clients from which FedRep's excess risk is lower, divided by that of the line",
-            on_line,
-            c.within(1 / NEAR, NEAR),
-        ),
+        c.measured(words, on_line, c.within(1 / NEAR, NEAR)),
         table="even",
-        where=(c.of(column=column, rule=rule), c.only(lambda row: np.isfinite(row["n"] * row["line"]))),
+        where=c.only(lambda row: np.isfinite([row[column][0], row[rule]]).all()),
         over=c.each_row,
         setting="noise std {noise_std}, m = {n_samples}",
     )
@@ -230,23 +223,15 @@ def draw_map(ax: Axes, part: lf.Table, even: lf.Table) -> AxesImage:
         values[sizes.index(row["n_clients"]), counts.index(row["n_samples"])] = np.log10(ratio)
     shares = [f"{m / part.rows[0]['dim']:.2g}".replace("0.", ".") for m in counts]
     image = heat_map(ax, values, shares, [f"{n:,}" for n in sizes], cmap="RdBu_r", vmin=-2, vmax=2)
-    even = even.select(noise_std=part.rows[0]["noise_std"], column=LAST)
+    even = even.select(noise_std=part.rows[0]["noise_std"])
     for rule, (colour, style) in LINES.items():
-        inside = [row for row in even.select(rule=rule).rows if row["line"] <= sizes[-1]]
-        places = [place(list(np.log(sizes)), np.log(row["line"])) for row in inside]
+        inside = [row for row in even.rows if row[rule] <= sizes[-1]]
+        places = [place(list(np.log(sizes)), np.log(row[rule])) for row in inside]
         level(ax, [counts.index(row["n_samples"]) for row in inside], places, color=colour, linestyle=style, label=rule)
-    measured = [row for row in even.select(rule=LAW).rows if np.isfinite(row["n"])]
-    ends = np.array([[row[name] for name in ("n", "low", "high")] for row in measured])
-    at = np.interp(np.log(np.maximum(ends, sizes[0])), np.log(sizes), range(len(sizes)))
-    level(
-        ax,
-        [counts.index(row["n_samples"]) for row in measured],
-        at,
-        color="black",
-        marker="o",
-        linestyle="none",
-        label="measured",
-    )
+    measured = {counts.index(row["n_samples"]): row[LAST] for row in even.rows if np.isfinite(row[LAST][0])}
+    ends = np.maximum(list(measured.values()), sizes[0])
+    at = np.interp(np.log(ends), np.log(sizes), range(len(sizes)))
+    level(ax, list(measured), at, color="black", marker="o", linestyle="none", label="measured")
     return image
 
 

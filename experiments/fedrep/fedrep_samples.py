@@ -103,25 +103,14 @@ def cells(quick: bool) -> dict[str, list[Need]]:
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def in_k(table: lf.Table) -> lf.Table:
-    """Return the settings at the theorem's step that differ in k."""
-    return table.select(step=THEOREM, panel=["base", "k"])
-
-
-def fitted(words: str, rows: Callable[[lf.Table], lf.Table]) -> Callable[[lf.Table], str]:
+def reached(words: str) -> Callable[[lf.Table], str]:
     """Return the setting of a fit: some words, and how many of the settings were reached."""
-
-    def setting(table: lf.Table) -> str:
-        part = rows(table)
-        return f"{words}: {sum(not row['censored'] for row in part.rows)} of {len(part)} settings reached"
-
-    return setting
+    return lambda part: f"{words}: {sum(not row['censored'] for row in part.rows)} of {len(part)} settings reached"
 
 
 def factors(table: lf.Table) -> str:
-    """Return how far the jointly fitted settings are from the paper's law, and from one that is linear in k."""
-    part = table.select(step=BEST)
-    plain, cubed = (lf.fit_power_law(f"m - k - 1 ~ d {k} / p", part).max_factor for k in ("k", "k^3"))
+    """Return how far the settings are from a law that is linear in k, and from the paper's."""
+    plain, cubed = (lf.fit_power_law(f"m - k - 1 ~ d {k} / p", table).max_factor for k in ("k", "k^3"))
     return f"m - k - 1 is within a factor {plain:.2f} of a constant times d k / p, {cubed:.2f} of d k^3 / p"
 
 
@@ -149,34 +138,34 @@ OF_CONSTANT = partial(
     where=c.only(lambda row: covered(row) and not row["censored"]),
     setting="{points} settings, the theorem's step",
 )
-OF_JOINT = partial(
-    c.Claim, where=(c.of(step=BEST), c.only(lawful)), setting=fitted("best step, m >= k + 4", lambda table: table)
+OF_JOINT = partial(c.Claim, where=(c.of(step=BEST), c.only(lawful)), setting=reached("best step, m >= k + 4"))
+OF_K = partial(
+    c.Claim,
+    where=(c.of(step=THEOREM, panel=["base", "k"]), c.only(lawful)),
+    setting=reached("the theorem's step, where d / p dominates"),
 )
-OF_K = partial(c.Claim, where=c.only(lawful), setting=fitted("the theorem's step, where d / p dominates", in_k))
 OF_KAPPA = partial(
     c.Claim, where=c.of(panel=["base", "kappa"], step=THEOREM), setting="the theorem's step, {rounds} kappa^2 rounds"
 )
 CLAIMS = (
     OF_JOINT("m - k - 1 grows like d k / p: in p", OWN, c.power_law(PRODUCT, "a", -1.0, 0.1)),
     OF_JOINT("m - k - 1 grows like d k / p: in d", OWN, c.power_law(PRODUCT, "b", 1.0, 0.1)),
-    OF_JOINT("m - k - 1 grows like d k / p: in k", OWN, c.power_law(PRODUCT, "c", 1.0, 0.1)),
+    OF_JOINT("m - k - 1 grows like d k / p: in k", OWN, c.power_law(PRODUCT, "c", 1.0, 0.1), detail=factors),
     OF_K(
         "The smallest m grows in k at most as fast as Theorem 1's",
         CLAIMED.adding(MARGIN),
-        c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25, "at most", rows=in_k),
-        detail=factors,
+        c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25, "at most"),
     ),
     OF_K(
         "Theorem 1's m is tight in k",
         TIGHT,
-        c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25, rows=in_k),
-        detail=factors,
+        c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25),
         theorem=False,
     ),
     OF_K(
         "Where d / p dominates, the samples per client over a fixed number of rounds grow like k",
         TOTAL.adding(f"asked of m - k - 1 at a fixed number of rounds; {MARGIN}", ", "),
-        c.power_law("m - k - 1 ~ k^c", "c", 1.0, 0.25, rows=in_k),
+        c.power_law("m - k - 1 ~ k^c", "c", 1.0, 0.25),
         theorem=False,
     ),
     OF_JOINT("m - k - 1 has no power of log n besides d k / p", OWN, c.power_law(LOGARITHMIC, "e", 0.0, 0.25)),

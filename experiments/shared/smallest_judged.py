@@ -31,13 +31,13 @@ Samples: TypeAlias = Callable[[lf.Table], list[tuple[lf.Table, ...]]]
 
 def over(row: lf.Table, law: float, *, confidence: float = 0.95) -> Measured:
     """Return a crossing divided by a predicted one, with its interval over trials."""
-    low, high = replicates_interval(replicates(row), confidence)
+    low, high = replicates_interval(row["replicates"], confidence)
     return row["crossing"] / law, low / law, high / law
 
 
 def ratio_of(first: lf.Table, second: lf.Table, *, confidence: float = 0.95) -> Measured:
     """Return the ratio of two smallest m with its interval over trials, which both share."""
-    ratios = replicates(first) / replicates(second)
+    ratios = first["replicates"] / second["replicates"]
     return (first["crossing"] / second["crossing"], *replicates_interval(ratios, confidence))
 
 
@@ -126,8 +126,3 @@ def many_clients(table: lf.Table) -> lf.Table:
 def clients_of(table: lf.Table) -> str:
     """Return the numbers of clients in a table, as text."""
     return f"n = {', '.join(f'{n:,}' for n in sorted(table.unique('n_clients')))}"
-
-
-def replicates(row: Any) -> Any:
-    """Return the replicates of a row."""
-    return getattr(row["replicates"], "values", row["replicates"])

@@ -484,9 +484,7 @@ def exponent(y: str, x: str, claimed: float, margin: float, kind: str = "equal")
     return _exponent(fitted, claimed, margin, kind)
 
 
-def power_law(
-    formula: str, name: str, claimed: float, margin: float, kind: str = "equal", *, rows: Where = _all
-) -> Statistic:
+def power_law(formula: str, name: str, claimed: float, margin: float, kind: str = "equal") -> Statistic:
     """Return an exponent of a power law, fitted jointly with others; rows that do not determine it do not suffice.
 
     Parameters
@@ -497,8 +495,6 @@ def power_law(
         Name of the exponent in the formula.
     claimed, margin, kind
         Claimed exponent, tolerance and side, as in `linfed.statistics.judge_exponent`.
-    rows : function, optional
-        As in `Statistic`.
 
     Examples
     --------
@@ -516,19 +512,17 @@ def power_law(
         except UndeterminedError:
             return None
 
-    return _exponent(fitted, claimed, margin, kind, rows)
+    return _exponent(fitted, claimed, margin, kind)
 
 
-def _exponent(
-    fit: Callable[[Table], Measured | None], claimed: float, margin: float, kind: str, rows: Where = _all
-) -> Statistic:
+def _exponent(fit: Callable[[Table], Measured | None], claimed: float, margin: float, kind: str) -> Statistic:
     def judge(part: Table, **fields: Any) -> Finding | None:
         fitted = fit(part)
         return None if fitted is None else judge_exponent(fitted, claimed, kind=kind, margin=margin, **fields)
 
     required = {"at most": at_most(claimed + margin), "at least": at_least(claimed - margin)}
     words = f"fitted exponent ({kind} {claimed:g}, up to {margin:g})"
-    return Statistic(words, judge, required.get(kind, near(claimed, margin)), rows)
+    return Statistic(words, judge, required.get(kind, near(claimed, margin)))
 
 
 def formatted(pattern: str | Callable[..., str], parts: Parts) -> str:

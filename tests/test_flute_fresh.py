@@ -7,12 +7,14 @@ import warnings
 import numpy as np
 import pytest
 from helpers import each
-from test_flute_theory import balanced, hand_made, made
+from test_flute_theory import FAILS, balanced, hand_made, made, said
 
 import linfed as lf
 from linfed.statistics.findings import Verdict
 from linfed.theory import flute as theory
 from linfed.theory.flute.mean_square import FreshMoments
+
+GROWTH, GAIN, FRESH_FLOOR = map(said, ("After a round", "Fresh samples reduce", "On fresh samples"))
 
 # --- the floor ---------------------------------------------------------------------------------------------
 
@@ -415,22 +417,22 @@ def test_lemma_a16_with_a_factor_has_a_counterexample():
 
 def test_the_lemmas_hold_on_runs_and_false_ones_are_seen():
     trace, *_ = traced()
-    assert theory.judge_growth(trace, "here").verdict is Verdict.HOLDS
-    assert theory.judge_rest(trace, "here", allowed=0.75).verdict is Verdict.HOLDS
+    assert theory.judge_growth(trace, **GROWTH).verdict is Verdict.HOLDS
+    assert theory.judge_rest(trace, allowed=0.75, **FAILS).verdict is Verdict.HOLDS
     hopeless, *_ = traced(step_size=0.3, rounds=40)
-    assert theory.judge_growth(hopeless, "here").verdict is Verdict.HYPOTHESES_FAIL
-    assert theory.judge_rest(hopeless, "here", allowed=0.5).verdict is Verdict.HYPOTHESES_FAIL
+    assert theory.judge_growth(hopeless, **GROWTH).verdict is Verdict.HYPOTHESES_FAIL
+    assert theory.judge_rest(hopeless, allowed=0.5, **FAILS).verdict is Verdict.HYPOTHESES_FAIL
 
 
 def test_every_verdict_on_growth():
     growth = np.array([[np.nan, -0.1, -0.2, np.nan]] * 2)
     setting = {"step_size": 0.01}
-    assert theory.judge_growth(hand_made(growth=growth, **setting), "w").verdict is Verdict.HOLDS
-    assert theory.judge_growth(hand_made(growth=growth + 0.11, **setting), "w").verdict is Verdict.VIOLATED
-    assert theory.judge_growth(hand_made(**setting), "w").verdict is Verdict.VACUOUS
-    assert theory.judge_growth(hand_made(growth=growth, step_size=0.03), "w").verdict is Verdict.HYPOTHESES_FAIL
+    assert theory.judge_growth(hand_made(growth=growth, **setting), **GROWTH).verdict is Verdict.HOLDS
+    assert theory.judge_growth(hand_made(growth=growth + 0.11, **setting), **GROWTH).verdict is Verdict.VIOLATED
+    assert theory.judge_growth(hand_made(**setting), **GROWTH).verdict is Verdict.VACUOUS
+    assert theory.judge_growth(hand_made(growth=growth, step_size=0.03), **GROWTH).verdict is Verdict.HYPOTHESES_FAIL
     wide = np.full((2, 4, 3), 4.1)  # sigma_1^2(Theta) above 2 lambda_1'
-    assert theory.judge_growth(hand_made(growth=growth, region=wide), "w").verdict is Verdict.HYPOTHESES_FAIL
+    assert theory.judge_growth(hand_made(growth=growth, region=wide), **GROWTH).verdict is Verdict.HYPOTHESES_FAIL
 
 
 def test_every_verdict_on_the_rest():
@@ -442,13 +444,13 @@ def test_every_verdict_on_the_rest():
         remainder = noise + np.zeros((2, 4))
         region[..., 1] = start * (1 + 0.01 * rate) ** (2.0 * rounds)
         return theory.judge_rest(
-            hand_made(region=region, remainder=remainder, step_size=0.01), "w", allowed=allowed, **changes
+            hand_made(region=region, remainder=remainder, step_size=0.01), allowed=allowed, **changes, **FAILS
         ).verdict
 
     assert verdict(0.39) is Verdict.HOLDS
     assert verdict(0.41, allowed=0.1) is Verdict.VIOLATED
-    assert verdict(0.19, extra=False) is Verdict.SUPPORTED
-    assert verdict(0.21, extra=False, allowed=0.1) is Verdict.NOT_SUPPORTED
+    assert verdict(0.19, extra=False) is Verdict.HOLDS
+    assert verdict(0.21, extra=False, allowed=0.1) is Verdict.VIOLATED
     assert verdict(0.39, start=1.3) is Verdict.VACUOUS
     noise = np.zeros((2, 4))  # above eta Delta/8 sigma_1 at t = 0: only the rounds before are covered
     noise[:, 2:] = 1.01 * 0.01 * 1.6 / 8 * 0.1
@@ -462,11 +464,11 @@ def test_the_hypotheses_of_the_lemmas_by_hand():
     """Singular values 1 and 0.2 at k = 1: Delta = 1.6 and lambda_1' = 2."""
     growth, region = np.array([[np.nan, -0.1, -0.2, np.nan]] * 2), np.zeros((2, 4, 3))
     region[1, 2, 0], region[:, 3] = 3.0, 9.0  # the growth in a round depends on the state before it
-    step, size = theory.judge_growth(hand_made(growth=growth, region=region, step_size=0.01), "w").hypotheses
+    step, size = theory.judge_growth(hand_made(growth=growth, region=region, step_size=0.01), **GROWTH).hypotheses
     assert (step.left, step.right) == (0.01, pytest.approx(1.6**2 / 16 / 2**3, rel=1e-14))
     assert (size.left, size.right) == (1.5, 2.0)
     region[:, 0, 0] = 0.5, 3.0
-    step, size = theory.judge_rest(hand_made(region=region, step_size=0.01), "w", allowed=0.1).hypotheses
+    step, size = theory.judge_rest(hand_made(region=region, step_size=0.01), allowed=0.1, **FAILS).hypotheses
     assert (step.left, step.right) == (0.01, pytest.approx(1 / 12, rel=1e-14))
     assert (size.left, size.right) == (1.5, 2.0)
 
@@ -476,9 +478,7 @@ def test_the_note_on_the_rest_counts_covered_rounds():
     remainder[:, 0], remainder[0, 2], remainder[1, 3] = np.nan, np.nan, np.nan
     region[..., 1] = 0.01
     trace = hand_made(np.ones((3, 4)), region=region, remainder=remainder, entry=np.zeros(3))
-    found = theory.judge_rest(trace, "w", allowed=0.1)
-    assert found.source.startswith("FLUTE paper, Lemma A.17")
-    assert theory.judge_rest(trace, "w", allowed=0.1, extra=False).source.startswith("our prediction")
+    found = theory.judge_rest(trace, allowed=0.1, **FAILS)
     assert found.note == "the condition of its proof covers 2 of 3 recorded rounds"
 
 
@@ -488,11 +488,11 @@ def test_the_note_on_the_rest_counts_covered_rounds():
 def test_the_gain_is_judged_by_both_predictions():
     error = np.array([[9.0, 1.0, 1.0, 0.1]] * 6)
     fresh, reused = hand_made(error), hand_made(20.0 * error)
-    floors = np.full(6, 0.05), np.full(6, 1.0)
-    found = theory.judge_gain(fresh, reused, floors, "w")
+    predictions = np.full(6, 20.0), np.full(6, 2 / math.sqrt(0.0016))
+    found = [theory.judge_gain(fresh, reused, one, **GAIN) for one in predictions]
     assert [one.verdict for one in found] == [Verdict.SUPPORTED, Verdict.NOT_SUPPORTED]
-    assert [one.detail for one in found] == ["predicted gain 20", f"predicted gain {2 / math.sqrt(0.0016):.3g}"]
-    found = theory.judge_gain(hand_made(0.4 * error), reused, floors, "w")
+    assert [one.detail for one in found] == ["predicted gain 20", "predicted gain 50"]
+    found = [theory.judge_gain(hand_made(0.4 * error), reused, one, **GAIN) for one in predictions]
     assert [one.verdict for one in found] == [Verdict.NOT_SUPPORTED, Verdict.SUPPORTED]
 
 
@@ -508,16 +508,18 @@ def test_the_gain_is_that_of_the_last_quarter_and_judged_to_seven_percent():
     ):
         rms = math.sqrt((0.5**2 + 1.5**2) / 2)
         reused = hand_made(np.array([[9.0, 5.0, 3.0, 2.0, 2.0, 2.0, 1.0, 20.0 * rms * last]] * 6), **more)
-        found = theory.judge_gain(fresh, reused, (np.full(6, 0.05), np.full(6, 1.0)), "w")
-        assert found[0].verdict is verdict
-        assert found[0].estimate == pytest.approx(last, rel=1e-12)
+        found = theory.judge_gain(fresh, reused, np.full(6, 20.0), **GAIN)
+        assert found.verdict is verdict
+        assert found.estimate == pytest.approx(last, rel=1e-12)
 
 
 def test_the_floor_on_fresh_samples_is_judged_by_the_last_quarter():
     floor = np.linspace(1.0, 2.0, 20)
     rounds = np.r_[9.0, 5.0, 3.0, 2.0, 1.0, 1.0, 0.9, 1.0]
     for share, verdict in ((1.0, Verdict.HOLDS), (0.7, Verdict.VIOLATED), (1.3, Verdict.VIOLATED)):
-        found = theory.judge_floor(np.outer(share * floor, rounds), floor, "w", fresh=True)
+        found = theory.judge_floor(np.outer(share * floor, rounds), floor, fresh=True, **FRESH_FLOOR)
         assert found.verdict is verdict
-    falling = theory.judge_floor(np.outer(floor, [9.0, 5.0, 3.0, 2.0, 1.0, 1.0, 1.0, 0.8]), floor, "w", fresh=True)
+    falling = theory.judge_floor(
+        np.outer(floor, [9.0, 5.0, 3.0, 2.0, 1.0, 1.0, 1.0, 0.8]), floor, fresh=True, **FRESH_FLOOR
+    )
     assert falling.vacuous == "the error fell by 20% over the last quarter of the rounds"

@@ -11,11 +11,25 @@ from scipy import stats
 
 import linfed as lf
 import linfed.claims as c
-from experiments.flute import flute_divergence
+from experiments.flute import flute_divergence, flute_rate_and_floor, flute_theorem55
 from linfed.errors import EngineError
-from linfed.statistics.findings import Verdict
+from linfed.statistics.findings import Verdict, judge_identity
 from linfed.theory import flute as theory
 
+
+def said(beginning):
+    """Return the fields of the claim that begins with these words, as its statistic gives them to a judge."""
+    claims = (*flute_theorem55.CLAIMS, *flute_rate_and_floor.CLAIMS)
+    one = next(one for one in claims if one.sentence.startswith(beginning))
+    wanted = one.required or one.statistic.required
+    fields = {"claim": one.sentence, "setting": "w", "source": one.source, "statistic": one.statistic.words}
+    fields |= {"claimed_low": wanted.low, "claimed_high": wanted.high, "strict": wanted.strict}
+    return fields if one.theorem is None else fields | {"theorem": one.theorem}
+
+
+LOCAL_RATE, FLOOR, REUSED = map(said, ("Near the truncation", "With m fixed", "Reused samples"))
+FAILS = {"claim": "It holds", "setting": "w", "source": "our prediction"}
+"""Fields for judges of shares of failures."""
 SHAPES = {"n < d": (5, 8), "n == d": (6, 6), "n > d": (9, 4)}
 EXACT = {"rtol": 1e-12, "atol": 1e-13}
 
@@ -34,6 +48,11 @@ def balanced(cut):
 
 
 # --- the recursion -------------------------------------------------------------------------------------------
+
+
+def identity(trace):
+    """Return the finding on the recursion of a trace."""
+    return judge_identity(trace.identity, tolerance=theory.IDENTITY_TOLERANCE, **said("The Theta recursion"))
 
 
 def both_sides(B, W, new_B, new_W, A, b, Phi, eta, frames=None):
@@ -105,7 +124,7 @@ def test_the_theta_recursion_is_an_identity(shape, truth, samples):
         assert np.isnan(trace.identity[:, 0]).all()
         assert trace.identity[:, 1:].max() < 1e-13
         assert gap_of_sides(rounds_of(algorithm, problem, **run), known, 0.02) < 1e-13
-        judged = theory.judge_recursion(trace, "here")
+        judged = identity(trace)
         assert judged.verdict is Verdict.HOLDS
         assert judged.detail == "the worst of 2 trials, 10 values"
 
@@ -193,11 +212,11 @@ def test_a_wrong_message_is_judged_violated(monkeypatch):
     monkeypatch.setattr(theory.ThetaCoordinates, "remainder", lambda self, s, g, eta: honest(self, s, 2 * g, eta))
     steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(15), rounds=3, seed=1, engine="explicit")
     trace = theory.flute_trace(steps, algorithm, problem.truth(1, range(1)))
-    assert theory.judge_recursion(trace, "here").verdict is Verdict.VIOLATED
+    assert identity(trace).verdict is Verdict.VIOLATED
 
 
 def test_an_identity_that_was_not_evaluated_is_vacuous():
-    assert theory.judge_recursion(hand_made(), "here").verdict is Verdict.VACUOUS
+    assert identity(hand_made()).verdict is Verdict.VACUOUS
 
 
 # --- the coordinates and the region --------------------------------------------------------------------------
@@ -301,11 +320,9 @@ def test_at_population_the_region_is_entered_in_time_and_not_left():
     assert not trace.inside[:, 0].any()
     assert trace.alive.all()
     for judge in (theory.judge_entry, theory.judge_staying):
-        judged = judge(trace, "population", allowed=0.31, theorem=True)
+        judged = judge(trace, allowed=0.31, **FAILS)
         assert (judged.verdict, judged.detail) == (Verdict.HOLDS, "0 of 10")
-        assert (
-            judge(trace, "population", allowed=0.1, theorem=True).verdict is Verdict.INCONCLUSIVE
-        )  # ten trials cannot tell
+        assert judge(trace, allowed=0.1, **FAILS).verdict is Verdict.INCONCLUSIVE  # ten trials cannot tell
     assert np.isnan(trace.identity).all()
 
 
@@ -358,23 +375,22 @@ def test_a_diverged_trial_has_failed():
     assert np.isfinite(trace.error[trace.alive]).all()
     assert (trace.identity[:, 1:][trace.alive[:, 1:]] < 1e-10).all()
     assert np.isinf(theory.bound_ratios(trace)).all()
-    judged = theory.judge_rate(trace, "w", constant=1e9, allowed=0.1)
+    judged = theory.judge_rate(trace, constant=1e9, allowed=0.1, **FAILS)
     assert judged.verdict is Verdict.HYPOTHESES_FAIL
     assert judged.detail == "3 of 3"
-    assert theory.judge_entry(trace, "w", allowed=0.1, theorem=True).verdict is Verdict.HYPOTHESES_FAIL
+    assert theory.judge_entry(trace, allowed=0.1, **FAILS).verdict is Verdict.HYPOTHESES_FAIL
 
 
 def test_few_samples_violate_the_entry_and_the_staying():
     trace = long_run((4, 5), 7)
-    entry = theory.judge_entry(trace, "m = d + 2", allowed=0.1, theorem=True)
-    staying = theory.judge_staying(trace, "w", allowed=0.0, theorem=True)
+    entry = theory.judge_entry(trace, allowed=0.1, **FAILS)
+    staying = theory.judge_staying(trace, allowed=0.0, **FAILS)
     assert entry.verdict is staying.verdict is Verdict.VIOLATED
     assert entry.hypotheses[0].holds
     assert staying.estimate > 0.1
     for judge, allowed in ((theory.judge_entry, 0.1), (theory.judge_staying, 0.0)):  # 7 samples: nothing is claimed
-        found = judge(trace, "m = d + 2", allowed=allowed, theorem=False)
+        found = judge(trace, allowed=allowed, theorem=False, **FAILS)
         assert found.verdict is Verdict.NOT_SUPPORTED
-        assert "this is not claimed" in found.source
 
 
 def test_an_oversized_step_fails_the_hypotheses():
@@ -384,8 +400,8 @@ def test_an_oversized_step_fails_the_hypotheses():
     steps = lf.iterate(algorithm, problem, data=data, rounds=3, trials=2)
     trace = theory.flute_trace(steps, algorithm, problem.truth(0, range(2)))
     limit = float(lf.theory.flute_step_limit(SPECTRUM, 2))
-    judged = [judge(trace, "w", allowed=0.1, theorem=True) for judge in (theory.judge_entry, theory.judge_staying)]
-    for one in [*judged, theory.judge_rate(trace, "w", constant=1.0, allowed=0.1)]:
+    judged = [judge(trace, allowed=0.1, **FAILS) for judge in (theory.judge_entry, theory.judge_staying)]
+    for one in [*judged, theory.judge_rate(trace, constant=1.0, allowed=0.1, **FAILS)]:
         assert one.verdict is Verdict.HYPOTHESES_FAIL
         (failed,) = one.failed_hypotheses
         assert (failed.left, failed.right) == (0.01, pytest.approx(limit))
@@ -554,7 +570,7 @@ def test_every_verdict_of_the_rate():
     error = np.array([[9.0, 8.0, 3.0, 5.0]] * 2)
 
     def verdict(constant, allowed=0.1, **changes):
-        return theory.judge_rate(hand_made(**{"error": error} | changes), "w", constant=constant, allowed=allowed)
+        return theory.judge_rate(hand_made(**{"error": error} | changes), constant=constant, allowed=allowed, **FAILS)
 
     assert verdict(8.5 / bound, allowed=0.85).verdict is Verdict.HOLDS
     assert verdict(8.5 / bound).verdict is Verdict.INCONCLUSIVE
@@ -574,7 +590,7 @@ def test_the_entry_and_the_staying_of_hand_made_traces():
 
     def entry(rows, promised):
         trace = hand_made(inside=rows, entry=np.array(promised))
-        return theory.judge_entry(trace, "w", allowed=0.1, theorem=True).detail
+        return theory.judge_entry(trace, allowed=0.1, **FAILS).detail
 
     assert entry(inside([0, 1, 1, 1], [0, 0, 1, 1]), [10.0, 20.0]) == "0 of 2"
     assert entry(inside([0, 0, 1, 1], [0, 0, 0, 1]), [10.0, 20.0]) == "2 of 2"
@@ -582,12 +598,12 @@ def test_the_entry_and_the_staying_of_hand_made_traces():
     assert entry(inside([0, 1, 1, 1], [0, 0, 0, 0]), [10.0, 99.0]) == "0 of 1, of 2 trials"  # it ends before T_R
 
     def staying(*rows):
-        return theory.judge_staying(hand_made(inside=inside(*rows)), "w", allowed=0.1, theorem=True).detail
+        return theory.judge_staying(hand_made(inside=inside(*rows)), allowed=0.1, **FAILS).detail
 
     assert staying([0, 1, 1, 1], [0, 0, 0, 0]) == "0 of 1, of 2 trials"
     assert staying([0, 1, 0, 1], [1, 1, 1, 0]) == "2 of 2"
     outside = hand_made(inside=inside([0, 0, 0, 0], [0, 0, 0, 0]))
-    never = theory.judge_staying(outside, "w", allowed=0.1, theorem=True)
+    never = theory.judge_staying(outside, allowed=0.1, **FAILS)
     assert never.verdict is Verdict.VACUOUS
     assert "the premise occurred in none of 2 trials" in never.remarks
 
@@ -598,15 +614,16 @@ def test_the_proofs_constant_is_tight_or_not():
     def judged(error, trials=100, **changes):
         many = {"spectrum": np.array([[1.0, 0.2, 0.0]] * trials), "entry": np.tile([10.0, 0.0], trials // 2)}
         trace = hand_made([[9.0, 8.0, 3.0, error]] * trials, **many, **changes)
-        return theory.judge_constant(trace, "w", allowed=0.05)
+        least = theory.least_constant(trace, allowed=flute_theorem55.ALLOWED)
+        return lf.statistics.judge(least, hypotheses=(theory.step_hypothesis(trace),), **said("The constant of"))
 
     assert judged(170.0 * bound).verdict is Verdict.SUPPORTED
     few = judged(170.0 * bound, trials=70)
     assert (few.verdict, few.high) == (Verdict.INCONCLUSIVE, np.inf)  # any constant may fail in 5 % of the trials
     assert judged(170.0 * bound).estimate == pytest.approx(170.0)
     assert judged(150.0 * bound).verdict is Verdict.NOT_SUPPORTED
-    assert judged(150.0 * bound).source.startswith("our threshold")  # the theorem does not say that it is
     assert judged(1700.0 * bound).verdict is Verdict.NOT_SUPPORTED
+    assert (few.claimed_low, few.claimed_high) == (160.0, 1600.0)
     assert judged(np.nan).verdict is Verdict.NOT_SUPPORTED
     assert judged(1.0, step_size=0.1).verdict is Verdict.HYPOTHESES_FAIL
     assert "in 95 % of trials" in judged(1.0).statistic
@@ -615,7 +632,7 @@ def test_the_proofs_constant_is_tight_or_not():
 def test_a_bound_that_holds_no_longer_beyond_the_covered_round():
     for last, verdict, detail in ((2.0, Verdict.INCONCLUSIVE, "0 of 2"), (9.5, Verdict.NOT_SUPPORTED, "2 of 2")):
         trace = hand_made([[9.0, 8.0, 3.0, last]] * 2, entry=np.zeros(2))
-        found = theory.judge_beyond(trace, "w", until=20, allowed=0.1, note="m covers 20")
+        found = theory.judge_beyond(trace, until=20, allowed=0.1, note="m covers 20", theorem=False, **FAILS)
         assert (found.verdict, found.detail) == (verdict, detail)
         least = theory.least_constant(trace, allowed=0.1, until=20)[0]
         assert found.note == f"m covers 20; its smallest constant up to there is {least:.2g}"
@@ -631,21 +648,21 @@ def falling(rate, last=24_000, **changes):
 
 def test_the_local_rate_is_judged_where_runs_are_near():
     local = float(lf.theory.flute_local_rate([1.0, 0.2, 0.0], 1, 0.001))
-    found = theory.judge_local_rate(falling(local), "w")
+    found = theory.judge_local_rate(falling(local), **LOCAL_RATE)
     assert (found.verdict, found.detail[:9]) == (Verdict.HOLDS, "8.0 times")
     assert found.estimate == pytest.approx(1.0)
-    assert theory.judge_local_rate(falling(local**1.05), "w").verdict is Verdict.VIOLATED
-    assert theory.judge_local_rate(falling(local**0.95), "w").verdict is Verdict.VIOLATED
+    assert theory.judge_local_rate(falling(local**1.05), **LOCAL_RATE).verdict is Verdict.VIOLATED
+    assert theory.judge_local_rate(falling(local**0.95), **LOCAL_RATE).verdict is Verdict.VIOLATED
     far = falling(local, last=6000)
     assert not far.near.any()
-    assert theory.judge_local_rate(far, "w").verdict is Verdict.VACUOUS
+    assert theory.judge_local_rate(far, **LOCAL_RATE).verdict is Verdict.VACUOUS
 
 
 def test_the_local_rate_is_judged_to_one_percent():
     local = float(lf.theory.flute_local_rate([1.0, 0.2, 0.0], 1, 0.001))
     for power, verdict in ((0.992, Verdict.HOLDS), (1.008, Verdict.HOLDS), (0.988, Verdict.VIOLATED)):
-        assert theory.judge_local_rate(falling(local**power), "w").verdict is verdict
-    assert theory.judge_local_rate(falling(local**1.012), "w").verdict is Verdict.VIOLATED
+        assert theory.judge_local_rate(falling(local**power), **LOCAL_RATE).verdict is verdict
+    assert theory.judge_local_rate(falling(local**1.012), **LOCAL_RATE).verdict is Verdict.VIOLATED
 
 
 def test_three_rounds_between_a_thousandth_and_a_hundred_millionth_are_near():
@@ -665,20 +682,14 @@ def test_floors_are_judged_to_five_percent():
     wanted = ((0.951, Verdict.HOLDS), (1.049, Verdict.HOLDS), (0.949, Verdict.VIOLATED), (1.051, Verdict.VIOLATED))
     for share, verdict in wanted:
         error = np.outer(share * floor, [9.0, 3.0, 1.0, 1.0])
-        assert theory.judge_floor(error, floor, "w").verdict is verdict
+        assert theory.judge_floor(error, floor, **FLOOR).verdict is verdict
     for fresh, falls in ((False, (0.019, 0.021)), (True, (0.095, 0.105))):
         found = [
-            theory.judge_floor(np.outer(floor, [9.0] * 6 + [1.0, 1.0 - fall]), floor, "w", fresh=fresh).vacuous
+            theory.judge_floor(np.outer(floor, [9.0] * 6 + [1.0, 1.0 - fall]), floor, fresh=fresh, **FLOOR).vacuous
             for fall in falls
         ]
         assert found[0] == ""
         assert found[1].startswith("the error fell by")
-
-
-def test_the_proofs_constant_is_1600_and_tight_to_a_tenth():
-    found = theory.judge_constant(hand_made(), "w", allowed=0.1)
-    assert (found.claimed_low, found.claimed_high) == (160.0, 1600.0)
-    assert "in 90 % of trials" in found.statistic
 
 
 def test_rounding_errors_are_within_every_bound():
@@ -693,22 +704,24 @@ def test_floors_are_judged_by_their_prediction():
     wanted = ((0.98, Verdict.HOLDS), (0.7, Verdict.VIOLATED), (1.2, Verdict.VIOLATED), (np.nan, Verdict.VIOLATED))
     for share, verdict in wanted:
         error = np.outer(share * floor, [9.0, 3.0, 1.0, 1.0])
-        assert theory.judge_floor(error, floor, "w").verdict is verdict
+        assert theory.judge_floor(error, floor, **FLOOR).verdict is verdict
 
 
 def test_floors_are_compared_in_root_mean_square():
     """Over trials, and on fresh samples over the last quarter of the rounds: no mean of unsquared errors."""
     rng = np.random.default_rng(0)
     floor, spread = np.linspace(1.0, 2.0, 400), rng.exponential(size=400)
-    found = theory.judge_floor(np.outer(np.sqrt(spread) * floor, [9.0, 1.0, 1.0, 1.0]), floor, "w")
+    found = theory.judge_floor(np.outer(np.sqrt(spread) * floor, [9.0, 1.0, 1.0, 1.0]), floor, **FLOOR)
     assert found.estimate == pytest.approx(math.sqrt(spread.mean()), rel=1e-12)
     reach = 1.966 * spread.std(ddof=1) / 20  # Student's quantile with 399 degrees of freedom
     assert [found.low**2, found.high**2] == pytest.approx([spread.mean() - reach, spread.mean() + reach], rel=1e-4)
     rounds = [9.0] * 12 + [1.0, 3.0, 1.0, 3.0]
-    assert theory.judge_floor(np.outer(floor, rounds), floor, "w", fresh=True).estimate == pytest.approx(math.sqrt(5))
+    assert theory.judge_floor(np.outer(floor, rounds), floor, fresh=True, **FLOOR).estimate == pytest.approx(
+        math.sqrt(5)
+    )
     lost = np.outer(floor, [9.0, 1.0, 1.0, 1.0])
     lost[7, 2:] = np.nan
-    found = theory.judge_floor(lost, floor, "w")
+    found = theory.judge_floor(lost, floor, **FLOOR)
     assert (found.estimate, found.low, found.verdict) == (math.inf, math.inf, Verdict.VIOLATED)
 
 
@@ -725,7 +738,7 @@ def test_the_root_mean_square_of_a_trace_is_over_clients():
 def test_a_floor_that_runs_have_not_reached_is_not_judged():
     floor = np.linspace(1.0, 2.0, 20)
     for last, verdict in ((1.9, Verdict.VACUOUS), (1.97, Verdict.VIOLATED)):
-        found = theory.judge_floor(np.outer(floor, [9.0, 4.0, 3.0, 2.0, 2.0, 2.0, 2.0, last]), floor, "w")
+        found = theory.judge_floor(np.outer(floor, [9.0, 4.0, 3.0, 2.0, 2.0, 2.0, 2.0, last]), floor, **FLOOR)
         assert found.verdict is verdict
         assert found.vacuous == ("" if last > 1.95 else "the error fell by 5% over the last quarter of the rounds")
 
@@ -733,10 +746,12 @@ def test_a_floor_that_runs_have_not_reached_is_not_judged():
 def test_fresh_and_reused_samples_are_compared_after_as_many_rounds():
     reused = hand_made([[9.0, 5.0, 3.0, 1.0]] * 6)
     short = {"rounds": np.array([0, 10, 20]), "inside": np.ones((6, 3), dtype=bool)}
-    found = theory.judge_fresh(hand_made([[9.0, 5.0, 6.0]] * 6, **short), reused, "w")
+    found = theory.judge_fresh(hand_made([[9.0, 5.0, 6.0]] * 6, **short), reused, **REUSED)
     assert (found.verdict, found.estimate) == (Verdict.SUPPORTED, 2.0)
     assert found.detail == f"averaging over 4 / (eta Delta) rounds would give {math.sqrt(0.001 * 1.6 / 4):.2g}"
-    assert theory.judge_fresh(hand_made([[9.0, 5.0, 1.5]] * 6, **short), reused, "w").verdict is Verdict.NOT_SUPPORTED
+    assert (
+        theory.judge_fresh(hand_made([[9.0, 5.0, 1.5]] * 6, **short), reused, **REUSED).verdict is Verdict.NOT_SUPPORTED
+    )
 
 
 def test_the_covered_rounds_turn_the_condition_on_m_around():

@@ -53,11 +53,6 @@ class Followed:
     trials: int = 80  # with 50 trials, the interval for no failure would reach 0.071
     seed: int = 0
 
-    @property
-    def cost(self) -> float:
-        """Relative run time: long runs start first."""
-        return self.rounds * self.n_clients * self.dim**2
-
     def run(self) -> dict[str, Any]:
         """Return the theorem's quantities round by round, the last round that m covers, and the predicted floor."""
         m, k = self.n_samples, self.rank
@@ -65,15 +60,18 @@ class Followed:
         problem = lf.UnderParameterized(n_clients=self.n_clients, dim=self.dim, spectrum=spectrum, noise_std=0.5)
         step = self.step_factor * float(flute.flute_step_limit(spectrum, k))
         algorithm = lf.FLUTE(rank=k, step_size=step, init=lf.SmallRandom(self.alpha))
-        of_trials: dict[str, Any] = {"trials": self.trials, "seed": self.seed}
         truth = problem.truth(self.seed, range(self.trials))
         setting, covered, engine = f"{self.data}, m = {m:,}", math.inf, "compressed"
+        data: lf.GivenSamples | lf.FixedSamples | lf.FreshSamples
         if self.data == POPULATION:
-            setting, engine, data = self.data, "explicit", lf.GivenSamples.population(problem, **of_trials)
+            setting, engine = self.data, "explicit"
+            data = lf.GivenSamples.population(problem, trials=self.trials, seed=self.seed)
         else:
             data = lf.FixedSamples(m, in_law=True) if self.data == FIXED else lf.FreshSamples(m)
             covered = flute.flute_covered_rounds(spectrum, k, step, m)
-        steps = lf.iterate(algorithm, problem, data=data, rounds=self.rounds, engine=engine, **of_trials)
+        steps = lf.iterate(
+            algorithm, problem, data=data, rounds=self.rounds, trials=self.trials, seed=self.seed, engine=engine
+        )
         trace = flute.flute_trace(steps, algorithm, truth, every=max(1, self.rounds // 600))
         followed = {name: getattr(trace, name) for name in RECORDED}
         followed |= dict(zip(flute.Region._fields, np.moveaxis(trace.region, -1, 0), strict=True))

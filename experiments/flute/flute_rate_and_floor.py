@@ -8,23 +8,20 @@ drawn with the smallest constant with which it holds. Its proof takes fresh samp
 with the reused samples of Algorithm 1. The rival of the predicted gain is the rule that the error is averaged over
 ``4 / (eta Delta)`` rounds.
 
-Figures
--------
-"" : Error against rounds on fixed and on fresh samples, and on the population. Dotted: predicted rate; short dashes:
-    predicted floors, which are root mean squares over clients; long dashes: the theorem's bound with each run's own
-    smallest constant, up to the round that its m covers. Lines: median over trials; shaded: 10-90 %. Noise std 0.5.
-
 References: Liu, Shen and Yang 2024, Theorem 5.5, Appendix A.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
 from linfed.figures.style import shades
 from linfed.plotting.panels import Figures
 from linfed.theory import flute
@@ -33,6 +30,12 @@ from ._flute_followed import ALLOWED, BASE, FIXED, FRESH, POPULATION, RECORDED, 
 
 SUMMARY = "FLUTE at Theorem 5.5's step size: predicted rate and floor of its error, and fresh against reused samples"
 HEADLINES = ({"claim": "Reused samples cost no more than fresh ones (the proof treats them as fresh)"},)
+CAPTIONS = {
+    "": "Error against rounds on fixed and on fresh samples, and on the population. Dotted: predicted rate; short "
+    "dashes: predicted floors, which are root mean squares over clients; long dashes: the theorem's bound with each "
+    "run's own smallest constant, up to the round that its m covers. Lines: median over trials; shaded: 10-90 %. "
+    "Noise std 0.5.",
+}
 PICTURES = {"": 1400}
 FOLLOWED = (*RECORDED, *flute.Region._fields)
 REDUCED = {
@@ -45,7 +48,10 @@ REDUCED = {
     }
 }
 
-KINDS = {FIXED: "one fixed data set (the algorithm)", FRESH: "fresh samples every round (the proof)"}
+
+def data_title(kind: str) -> str:
+    """Return the title of a kind of data."""
+    return "one fixed data set (the algorithm)" if kind == FIXED else "fresh samples every round (the proof)"
 
 
 def cells(quick: bool) -> dict[str, list[Followed]]:
@@ -59,12 +65,12 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     base = tables["runs"].select(name=BASE)
     looks = shades(sorted({m for m in base.unique("n_samples") if m}))
     population, last = base.select(data=POPULATION), base.select(data=FIXED)["round"][-1]
-    trace, grey = trace_of(population), {"color": "0.45", "linewidth": 1.0}
+    trace = trace_of(population)
     spectrum, entry, entered = trace.spectrum[0], trace.entry.min(), float(np.median(trace.entry))
     t = np.linspace(entry, last, 50)
     start = float(np.interp(t[0], trace.rounds, np.median(trace.error, axis=0)))
     local = start * flute.flute_local_rate(spectrum, trace.rank, trace.step_size) ** (t - t[0])
-    with lf.panels(base.select(data=[FIXED, FRESH]), column="data", title=KINDS.get, height=3.3, sharey=True) as sheet:
+    with lf.panels(base.select(data=[FIXED, FRESH]), column="data", title=data_title, height=3.3, sharey=True) as sheet:
         sheet.label("round", "mean distance from the truncation", yscale="log", ylim=(1e-8, 2), xlim=(0, last))
         for ax, part in sheet:
             for one in population + part:
@@ -73,13 +79,13 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 low, middle, high = np.quantile(one["error"], (0.1, 0.5, 0.9), axis=0)
                 ax.plot(one["round"], middle, color=colour, label=size)
                 ax.fill_between(one["round"], low, high, color=colour, alpha=0.2, linewidth=0)
-                shape = {"color": colour, "linewidth": 0.7, "linestyle": (0, (6, 2))}
-                ax.plot(*bound(one, trace), label="_bound" if one["n_samples"] else "the bound", **shape)
+                text = "_bound" if one["n_samples"] else "the bound"
+                ax.plot(*bound(one, trace), label=text, color=colour, linewidth=0.7, linestyle=(0, (6, 2)))
                 if one["data"] != POPULATION and "floor" in one.columns:
                     ends, level = np.array([0.62, 1.0]) * one["round"][-1], float(np.median(one["floor"]))
-                    shape = {"color": "black", "linewidth": 0.8, "linestyle": (0, (2, 1.5))}
-                    ax.plot(ends, [level] * 2, label="floor (root mean square), predicted", **shape)
-            ax.plot(t, local, linestyle=":", label="rate $1-\\eta\\Delta/2$, predicted", **grey)
+                    text = "floor (root mean square), predicted"
+                    ax.plot(ends, [level] * 2, label=text, color="black", linewidth=0.8, linestyle=(0, (2, 1.5)))
+            ax.plot(t, local, linestyle=":", label="rate $1-\\eta\\Delta/2$, predicted", color="0.45", linewidth=1.0)
             ax.axvline(entered, color="0.7", linewidth=0.8, zorder=0)
             ax.annotate("$T_R$", (entered, 1.0), xytext=(3, 0), textcoords="offset points")
         caption = "the bound: with each run's own least constant, up to the round that its m covers"
@@ -99,23 +105,89 @@ def bound(one: lf.Table, population: flute.FluteTrace) -> tuple[Any, Any]:
     return rounds, constant * scale
 
 
-def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
-    """Judge the rates and the floors against their predictions, and fresh samples against reused ones."""
-    table = tables["runs"]
-    population = [(trace_of(one), one["setting"]) for one in table.select(data=POPULATION)]
-    fixed = {one["n_samples"]: trace_of(one) for one in table.select(name=BASE, data=FIXED)}
-    floors = {one["n_samples"]: one["floor"] for one in table.select(name=BASE, data=FIXED)}
-    fresh = [one for one in table.select(data=FRESH) if one["n_samples"] in fixed]
-    gains = [
-        finding
-        for one in fresh
-        for m in [one["n_samples"]]
-        for finding in flute.judge_gain(trace_of(one), fixed[m], (one["floor"], floors[m]), one["setting"])
-    ]
-    return [
-        *(flute.judge_local_rate(trace, where) for trace, where in population if trace.near.any()),
-        *(flute.judge_floor(one["rms"], one["floor"], one["setting"]) for one in table.select(data=FIXED)),
-        *(flute.judge_floor(one["rms"], one["floor"], one["setting"], fresh=True) for one in table.select(data=FRESH)),
-        *gains,
-        *(flute.judge_fresh(trace_of(one), fixed[one["n_samples"]], one["setting"]) for one in fresh),
-    ]
+# --- claims --------------------------------------------------------------------------------------------------
+
+
+def judge_local_rate(row: lf.Table, **fields: Any) -> c.Finding | None:
+    """Judge the rate near the truncation; runs that do not come near it do not count."""
+    trace = trace_of(row)
+    return flute.judge_local_rate(trace, **fields) if trace.near.any() else None
+
+
+def judge_floor(row: lf.Table, **fields: Any) -> c.Finding:
+    """Judge the final error against the predicted floor."""
+    return flute.judge_floor(row["rms"], row["floor"], fresh=row["data"] == FRESH, **fields)
+
+
+def judge_fresh(fresh: lf.Table, reused: lf.Table, **fields: Any) -> c.Finding:
+    """Judge whether reused samples cost more than fresh ones."""
+    return flute.judge_fresh(trace_of(fresh), trace_of(reused), **fields)
+
+
+def judge_gain(fresh: lf.Table, reused: lf.Table, **fields: Any) -> c.Finding:
+    """Judge the gain of fresh samples against the ratio of the predicted floors."""
+    return flute.judge_gain(trace_of(fresh), trace_of(reused), reused["floor"] / fresh["floor"], **fields)
+
+
+def judge_rule(fresh: lf.Table, reused: lf.Table, **fields: Any) -> c.Finding:
+    """Judge the gain of fresh samples against that of an average over ``4 / (eta Delta)`` rounds."""
+    trace = trace_of(fresh)
+    averaged = 2.0 / np.sqrt(trace.step_size * flute.flute_gap(trace.spectrum, trace.rank))
+    return flute.judge_gain(trace, trace_of(reused), averaged, **fields)
+
+
+def fresh_and_reused(table: lf.Table) -> Iterator[tuple[lf.Table, lf.Table]]:
+    """Yield each run on fresh samples with the run on one data set of as many samples."""
+    for fresh in table.select(data=FRESH):
+        reused = table.select(name=BASE, data=FIXED, n_samples=fresh["n_samples"])
+        if len(reused):
+            yield fresh, reused
+
+
+RATE = "measured log rate divided by the predicted one, median over trials"
+FLOOR = "root mean square of the final error, over clients and trials, divided by the predicted one"
+GAIN = "ratio of the root mean squares, over clients and trials, divided by the predicted one"
+REUSED = "error with fresh samples divided by error with one data set, median over trials"
+Predicted = partial(c.Claim, over=c.each_row, setting="{setting}", theorem=True)
+Compared = partial(c.Claim, over=fresh_and_reused, setting="{setting}")
+CLAIMS = (
+    Predicted(
+        "Near the truncation the error falls by the factor 1 - eta Delta / 2 a round",
+        c.OWN_PREDICTION.adding(f"the 1 % is {c.OWN_THRESHOLD}"),
+        c.Statistic(RATE, judge_local_rate),
+        c.within(0.99, 1.01),
+        where=c.of(data=POPULATION),
+    ),
+    Predicted(
+        "With m fixed the final error is the floor that perturbation of the truncation predicts",
+        c.OWN_PREDICTION.adding(f"the range is {c.OWN_THRESHOLD}"),
+        c.Statistic(FLOOR, judge_floor),
+        c.within(0.95, 1.05),
+        where=c.of(data=FIXED),
+    ),
+    Predicted(
+        "On fresh samples the final error is the predicted stationary one",
+        c.OWN_PREDICTION.adding(f"the range is {c.OWN_THRESHOLD}"),
+        c.Statistic(FLOOR, judge_floor),
+        c.within(0.95, 1.05),
+        where=c.of(data=FRESH),
+    ),
+    Compared(
+        "Fresh samples reduce FLUTE's final error by the ratio of the two predicted floors",
+        c.OWN_PREDICTION.adding(f"the 7 % is {c.OWN_THRESHOLD}"),
+        c.Statistic(GAIN, judge_gain),
+        c.within(0.93, 1.07),
+    ),
+    Compared(
+        "Fresh samples reduce FLUTE's final error by sqrt(4 / (eta Delta)), the average over 4 / (eta Delta) rounds",
+        c.OWN_PREDICTION.adding(f"the 7 % is {c.OWN_THRESHOLD}"),
+        c.Statistic(GAIN, judge_rule),
+        c.within(0.93, 1.07),
+    ),
+    Compared(
+        "Reused samples cost no more than fresh ones (the proof treats them as fresh)",
+        c.reading("own reading of the proof of the FLUTE paper's Theorem 5.5, which treats samples as fresh"),
+        c.Statistic(REUSED, judge_fresh),
+        c.at_least(1.0),
+    ),
+)

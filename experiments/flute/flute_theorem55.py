@@ -14,33 +14,32 @@ Theta_res from above. On the population, Lemma A.17 is also judged without its t
 (`linfed.theory.ThetaCoordinates.growth_bound`), because its own form is false where ``sigma_k^2(Theta_k)`` is small.
 The fraction in Lemma A.17 follows from its proof, because the text that we have lost it.
 
-Figures
--------
-"region" : The three quantities that the theorem's region bounds, against rounds, on the population and on fixed samples
-    of the base setting. Lines: median over trials; dashed: the region's bounds; shaded: outside the region. Noise std
-    0.5.
-"constants" : Smallest constant with which the bound holds in 95 % of the trials up to the round that m covers, for each
-    setting, with 95 % intervals. Noise std 0.5.
-
 References: Liu, Shen and Yang 2024, Theorem 5.5, Appendix A.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
 from linfed.figures.style import PAGE_WIDTH, draw_level, line_style, plain_ticks, shades
 from linfed.plotting.panels import Figures, drawn_from
+from linfed.statistics import Origin
 from linfed.theory import flute
 
 from ._flute_followed import (
     ALLOWED,
     BASE,
     FIXED,
+    FRESH,
+    NAMES,
     POPULATION,
     RECORDED,
     SPOILT,
@@ -58,6 +57,13 @@ HEADLINES = (
     },
     {"claim": "The constant of Theorem 5.5's proof, 4 x 400, is tight to a factor of 10"},
 )
+CAPTIONS = {
+    "region": "The three quantities that the theorem's region bounds, against rounds, on the population and on fixed "
+    "samples of the base setting. Lines: median over trials; dashed: the region's bounds; shaded: outside the region. "
+    "Noise std 0.5.",
+    "constants": "Smallest constant with which the bound holds in 95 % of the trials up to the round that m covers, "
+    "for each setting, with 95 % intervals. Noise std 0.5.",
+}
 PICTURES = {"region": 1400, "constants": 1400}
 REGION = flute.Region._fields  # drawn for the base runs, as deciles along an axis; other columns keep the trials
 REDUCED = {
@@ -69,6 +75,14 @@ REDUCED = {
         "quantile_axis": True,
     }
 }
+
+RATE = c.cite("FLUTE paper, Theorem 5.5", "for all T_R < t <= T, with probability at least 1 - delta")
+RECURSION = c.reading("FLUTE paper, Appendix A.1, equation (13)")
+ENTERS = c.cite("FLUTE paper, Proposition A.2", "will enter region R for some t [...] T_R")
+STAYS = c.cite("FLUTE paper, proof of Theorem 5.5, step 2", "once Theta_t enters this region, it will stay in it")
+FEWER = "with m samples this is not claimed: the proof requires more, by a factor with an unnamed constant"
+GROWS = c.cite("FLUTE paper, proof of Lemma A.8", "From the intermediate result of Lemma A.16")
+REST = c.cite("FLUTE paper, Lemma A.17", "holds for all tau <= t")
 
 TITLES = {
     "largest": "$\\sigma_1^2(\\Theta)$ $\\leq 2\\lambda_1'$",
@@ -115,8 +129,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         ax.set(yscale="log", xscale="log", xlabel="round", title=title, xlim=(30, last), ylim=RANGE)
         ax.tick_params(labelleft=ax is axes[0])
         plain_ticks(ax)
-    shape = {"loc": "outside upper center", "title": f"median of {base.rows[0]['trials']} trials; shaded: outside"}
-    region.legend(*axes[0].get_legend_handles_labels(), ncols=3, **shape)
+    title = f"median of {base.rows[0]['trials']} trials; shaded: outside"
+    region.legend(*axes[0].get_legend_handles_labels(), ncols=3, loc="outside upper center", title=title)
     rows = list(table.select(step_factor=1.0))
     constants, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.5 + 0.17 * len(rows)), layout="constrained")
     for position, one in enumerate(reversed(rows)):
@@ -132,34 +146,121 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"region": drawn_from(region, base), "constants": drawn_from(constants, table.select(step_factor=1.0))}
 
 
-def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
-    """Judge the theorem's statements."""
-    table = tables["runs"]
-    found, beyond, constants = [], [], []
-    for one in table:
-        trace, until = trace_of(one), one["covered"]
-        start = flute.init_hypothesis(one["alpha"], one["dim"])
-        fields = {"setting": one["setting"], "allowed": ALLOWED, "hypotheses": (start,)}
-        note = "" if until == math.inf else "up to the round that m covers"
-        region = fields | {"theorem": one["data"] == POPULATION}
-        found += [
-            flute.judge_rate(trace, constant=4.0 * flute.PROOF_CONSTANT, until=until, note=note, **fields),
-            flute.judge_recursion(trace, one["setting"]),
-            flute.judge_entry(trace, **region),
-            flute.judge_staying(trace, **region),
-            flute.judge_growth(trace, one["setting"]),
-            flute.judge_rest(trace, one["setting"], allowed=ALLOWED),
-        ]
-        if one["data"] == POPULATION:
-            found.append(flute.judge_rest(trace, one["setting"], allowed=ALLOWED, extra=False))
-        if one["name"] == BASE and one["data"] == FIXED and until < trace.rounds[-1]:
-            coverage = f"m = {one['n_samples']:,} covers {until:,.0f} rounds"
-            beyond.append(flute.judge_beyond(trace, until=until, note=coverage, **fields))
-        if one["name"] not in SPOILT:
-            constants.append(flute.judge_constant(trace, until=until, **fields))
-    least = [finding.estimate for finding in constants]
-    moved = (
-        f"it moves from {min(least):.2g} to {max(least):.2g} over these settings; that it hardly moves with m "
+# --- claims --------------------------------------------------------------------------------------------------
+
+
+def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
+    """Return the runs except the negative controls, with the range of their smallest constants."""
+    runs = tables["runs"].select(name=[name for name in NAMES if name not in SPOILT])
+    found = [least_constant(one)[0] for one in runs]
+    return {"constants": runs.assign(least=lambda _: min(found), most=lambda _: max(found))}
+
+
+def failing(judge: Callable[..., c.Finding], **options: Any) -> c.Statistic:
+    """Return the share of trials that fail, by a judge of `linfed.theory.flute`."""
+    return c.Statistic(
+        "share of trials that fail",
+        lambda row, **fields: judge(trace_of(row), allowed=ALLOWED, **options, **fields),
+        c.at_most(ALLOWED),
+    )
+
+
+def judge_rate(row: lf.Table, **fields: Any) -> c.Finding:
+    """Judge the bound with the proof's constant, up to the round that m covers."""
+    constant = 4.0 * flute.PROOF_CONSTANT
+    return flute.judge_rate(trace_of(row), constant=constant, allowed=ALLOWED, until=row["covered"], **fields)
+
+
+def judge_beyond(row: lf.Table, **fields: Any) -> c.Finding:
+    """Judge the bound after the round that m covers."""
+    return flute.judge_beyond(trace_of(row), until=row["covered"], allowed=ALLOWED, **fields)
+
+
+def start(row: lf.Table) -> tuple[c.Hypothesis, ...]:
+    """Return the hypothesis on the initialisation."""
+    return (flute.init_hypothesis(row["alpha"], row["dim"]),)
+
+
+def range_note(row: lf.Table) -> str:
+    """Return the range of the smallest constants."""
+    return (
+        f"it moves from {row['least']:.2g} to {row['most']:.2g} over these settings; that it hardly moves with m "
         "is by the definition of the covered round: the bound falls to m^-1/2 of its scale there, as the floor does"
     )
-    return found + beyond + [replace(finding, note=moved) for finding in constants]
+
+
+Asked = partial(c.Claim, table="runs", over=c.each_row, setting="{setting}")
+SAMPLES = c.of(data=[FIXED, FRESH])
+ON_POPULATION = c.of(data=POPULATION)
+CLAIMS = (
+    Asked(
+        f"The error stays below {4.0 * flute.PROOF_CONSTANT:,g} x the bound of Theorem 5.5 after T_R",
+        RATE,
+        c.Statistic("share of trials that fail", judge_rate, c.at_most(ALLOWED)),
+        hypotheses=start,
+        note=lambda row: "" if row["covered"] == math.inf else "up to the round that m covers",
+    ),
+    Asked(
+        "The Theta recursion (13) is an identity",
+        RECURSION,
+        c.identity(
+            lambda row: row["identity"], "largest relative difference of its two sides", flute.IDENTITY_TOLERANCE
+        ),
+    ),
+    *(
+        Asked(
+            sentence,
+            source if where is ON_POPULATION else c.Source(f"{source}; {FEWER}", Origin.CONJECTURE),
+            failing(judge),
+            where=where,
+            hypotheses=start,
+            theorem=where is ON_POPULATION,
+        )
+        for sentence, source, judge in (
+            ("Theta enters the region R by round T_R", ENTERS, flute.judge_entry),
+            ("Once entered, the region R is not left", STAYS, flute.judge_staying),
+        )
+        for where in (ON_POPULATION, SAMPLES)
+    ),
+    Asked(
+        "After a round sigma_k^2(Theta_k) is at least the lower bound from the proof of Lemma A.16",
+        GROWS,
+        c.Statistic(
+            "largest excess of the lower bound, relative to sigma_k^2 before the round",
+            lambda row, **fields: flute.judge_growth(trace_of(row), **fields),
+            c.at_most(flute.IDENTITY_TOLERANCE),
+        ),
+    ),
+    Asked("sigma_1(Theta_res) grows at most by the factor of Lemma A.17 a round", REST, failing(flute.judge_rest)),
+    Asked(
+        "sigma_1(Theta_res) grows at most by the factor of Lemma A.17 a round, even without its term for samples",
+        c.OWN_PREDICTION.adding("Lemma A.17 of the FLUTE paper has Delta/8 more, for the noise of samples", ": "),
+        failing(flute.judge_rest, extra=False),
+        where=ON_POPULATION,
+        theorem=False,
+    ),
+    Asked(
+        "The bound continues to hold beyond the round that m covers (not claimed by the theorem)",
+        c.Source("not claimed: beyond the theorem", Origin.CONJECTURE),
+        c.Statistic("share of trials that fail", judge_beyond, c.at_most(ALLOWED)),
+        where=(c.of(name=BASE, data=FIXED), c.only(lambda row: row["covered"] < row["round"][-1])),
+        hypotheses=start,
+        note=lambda row: f"m = {row['n_samples']:,} covers {row['covered']:,.0f} rounds",
+        theorem=False,
+    ),
+    c.Claim(
+        f"The constant of Theorem 5.5's proof, 4 x {flute.PROOF_CONSTANT:g}, is tight to a factor of 10",
+        c.OWN_THRESHOLD.adding("the theorem says that there is a constant, not that its proof's is tight", ": "),
+        c.measured(
+            f"smallest constant with which the bound holds in {100 * (1 - ALLOWED):g} % of trials, "
+            "to the covered round",
+            least_constant,
+            c.within(0.4 * flute.PROOF_CONSTANT, 4.0 * flute.PROOF_CONSTANT),
+        ),
+        table="constants",
+        over=c.each_row,
+        setting="{setting}",
+        hypotheses=lambda row: (flute.step_hypothesis(trace_of(row)), *start(row)),
+        note=range_note,
+    ),
+)

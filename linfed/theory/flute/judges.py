@@ -1,24 +1,23 @@
 """Tests of Theorems 5.1 and 5.5 of the FLUTE paper on runs, and of predictions that go beyond Theorem 5.5.
 
-Theorem 5.5 does not specify its constant, the behaviour after the rounds that m covers, the rate near the truncation,
-or the floor. Its proof assumes fresh samples, so the effect of reused samples is open too.
+The claims are those of `experiments.flute_theorem55` and `experiments.flute_rate_and_floor`; their texts and ranges are
+fields of the judges. Theorem 5.5 does not specify its constant, the behaviour after the rounds that m covers, the rate
+near the truncation, or the floor. Its proof assumes fresh samples, so the effect of reused samples is open too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
 from linfed.statistics.findings import (
-    OWN_PREDICTION,
-    OWN_THRESHOLD,
     Finding,
     Hypothesis,
-    cite,
     join_notes,
     judge,
     judge_failures,
@@ -46,13 +45,6 @@ PROOF_CONSTANT = 400.0
 
 IDENTITY_TOLERANCE = 1e-10
 
-_ENTERS = cite("FLUTE paper, Proposition A.2", "will enter region R for some t [...] T_R")
-_STAYS = cite("FLUTE paper, proof of Theorem 5.5, step 2", "once Theta_t enters this region, it will stay in it")
-_FEWER = "; with m samples this is not claimed: the proof requires more, by a factor with an unnamed constant"
-_GROWS = cite("FLUTE paper, proof of Lemma A.8", "From the intermediate result of Lemma A.16")
-_REST = cite("FLUTE paper, Lemma A.17", "holds for all tau <= t")
-_RATE = cite("FLUTE paper, Theorem 5.5", "for all T_R < t <= T, with probability at least 1 - delta")
-
 
 def step_hypothesis(trace: FluteTrace, *, constant: str = "appendix") -> Hypothesis:
     """Return the step-size condition of the theorems, evaluated at the trial closest to violating it."""
@@ -67,76 +59,51 @@ def init_hypothesis(alpha: float, dim: int) -> Hypothesis:
     return Hypothesis(text="alpha <= 1 / (10 d)", left=alpha, right=1.0 / (10.0 * dim))
 
 
-def judge_recursion(trace: FluteTrace, setting: str) -> Finding:
-    """Judge whether the Theta recursion is an identity, to 1e-10 in every evaluated round of every trial.
-
-    This checks the step, its weights and the padding. It does not check the ground truth, which cancels between the
-    step and its remainder.
-    """
-    return judge_identity(
-        trace.identity,
-        tolerance=IDENTITY_TOLERANCE,
-        claim="The Theta recursion (13) is an identity",
-        setting=setting,
-        statistic="largest relative difference of its two sides",
-        source="FLUTE paper, Appendix A.1, equation (13)",
-    )
-
-
-def judge_entry(
-    trace: FluteTrace, setting: str, *, allowed: float, theorem: bool, hypotheses: Iterable[Hypothesis] = ()
-) -> Finding:
+def judge_entry(trace: FluteTrace, *, allowed: float, hypotheses: Iterable[Hypothesis] = (), **fields: Any) -> Finding:
     """Judge Proposition A.2, that Theta enters R by round T_R; runs that end earlier outside R do not count.
 
     Parameters
     ----------
     trace : FluteTrace
-    setting : str
     allowed : float
         Failure probability delta.
-    theorem : bool
-        True for runs on the population. False for runs on samples, whose required number has an unnamed constant.
     hypotheses : iterable of Hypothesis
         Further hypotheses.
+    **fields
+        Other fields of `Finding`, as in `linfed.statistics.judge_failures`.
     """
     # The entry is known only up to the interval between recorded rounds.
     due = np.array([trace.rounds[trace.rounds >= entry].min(initial=np.iinfo(int).max) for entry in trace.entry])
     return judge_failures(
         trace.entered > due,
         premise=np.isfinite(trace.entered) | (due <= trace.rounds[-1]),
-        theorem=theorem,
-        claim="Theta enters the region R by round T_R",
-        setting=setting,
-        source=_ENTERS if theorem else _ENTERS + _FEWER,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
+        **fields,
     )
 
 
 def judge_staying(
-    trace: FluteTrace, setting: str, *, allowed: float, theorem: bool, hypotheses: Iterable[Hypothesis] = ()
+    trace: FluteTrace, *, allowed: float, hypotheses: Iterable[Hypothesis] = (), **fields: Any
 ) -> Finding:
     """Judge Lemmas A.6 to A.9, that Theta does not leave the region R, over the trials that enter it.
 
     Parameters
     ----------
-    trace, setting, allowed, theorem, hypotheses
+    trace, allowed, hypotheses, **fields
         As in `judge_entry`.
     """
     entered = np.maximum.accumulate(trace.inside, axis=1)
     return judge_failures(
         (entered & ~trace.inside).any(axis=1),
         premise=entered.any(axis=1),
-        theorem=theorem,
-        claim="Once entered, the region R is not left",
-        setting=setting,
-        source=_STAYS if theorem else _STAYS + _FEWER,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
+        **fields,
     )
 
 
-def judge_growth(trace: FluteTrace, setting: str) -> Finding:
+def judge_growth(trace: FluteTrace, **fields: Any) -> Finding:
     """Judge the smallest growth of ``sigma_k^2(Theta_k)`` in every evaluated round of every trial.
 
     The bound is `ThetaCoordinates.growth_bound`, from the proof of Lemma A.16. The lemma's own form is false for small
@@ -147,10 +114,6 @@ def judge_growth(trace: FluteTrace, setting: str) -> Finding:
     return judge_identity(
         trace.growth,
         tolerance=IDENTITY_TOLERANCE,
-        claim="After a round sigma_k^2(Theta_k) is at least the lower bound from the proof of Lemma A.16",
-        setting=setting,
-        statistic="largest excess of the lower bound, relative to sigma_k^2 before the round",
-        source=_GROWS,
         hypotheses=(
             Hypothesis(
                 text="eta <= Delta^2 / (16 lambda_1'^3)",
@@ -159,10 +122,11 @@ def judge_growth(trace: FluteTrace, setting: str) -> Finding:
             ),
             Hypothesis(text="sigma_1^2(Theta) <= 2 lambda_1', in units of lambda_1'", left=float(largest), right=2.0),
         ),
+        **fields,
     )
 
 
-def judge_rest(trace: FluteTrace, setting: str, *, allowed: float, extra: bool = True) -> Finding:
+def judge_rest(trace: FluteTrace, *, allowed: float, extra: bool = True, **fields: Any) -> Finding:
     """Judge Lemma A.17, ``sigma_1(Theta_res) <= factor^t sigma_1(Theta_res at t = 0)``.
 
     The factor is ``1 + eta (lambda_{k+1}'/2 + Delta/8)``, from the lemma's proof, because the extract of the paper lost
@@ -173,11 +137,12 @@ def judge_rest(trace: FluteTrace, setting: str, *, allowed: float, extra: bool =
     Parameters
     ----------
     trace : FluteTrace
-    setting : str
     allowed : float
         Failure probability delta.
     extra : bool
         If False, judge the factor without ``Delta/8``, the part for the noise of samples. The lemma does not claim it.
+    **fields
+        Other fields of `Finding`, as in `linfed.statistics.judge_failures`.
     """
     top, kth = 2.0 * trace.spectrum[:, 0], 2.0 * trace.spectrum[:, trace.rank - 1]
     gap = flute_gap(trace.spectrum, trace.rank)
@@ -189,22 +154,20 @@ def judge_rest(trace: FluteTrace, setting: str, *, allowed: float, extra: bool =
         noisy = trace.remainder > (trace.step_size * gap / 8.0)[:, None] * np.sqrt(rest[:, :1])
     covered = ~np.maximum.accumulate(noisy | np.isnan(trace.remainder) & (trace.rounds > 0), axis=1)
     binding = (bound < (kth - gap / 2.0)[:, None]) & (trace.rounds > 0) & covered
-    source = OWN_PREDICTION.adding("Lemma A.17 of the FLUTE paper has Delta/8 more, for the noise of samples", ": ")
+    fields["note"] = join_notes(
+        f"the condition of its proof covers {int(np.median(covered.sum(axis=1)) - 1)} of {len(trace.rounds) - 1} "
+        "recorded rounds",
+        fields.get("note", ""),
+    )
     return judge_failures(
         (binding & ~(rest <= bound * (1.0 + 1e-10))).any(axis=1),
         premise=binding.any(axis=1),
-        theorem=extra,
-        claim="sigma_1(Theta_res) grows at most by the factor of Lemma A.17 a round"
-        + ("" if extra else ", even without its term for samples"),
-        setting=setting,
-        source=_REST if extra else source,
         allowed=allowed,
         hypotheses=(
             Hypothesis(text="eta <= 1 / (6 lambda_1')", left=trace.step_size, right=float((1.0 / top).min()) / 6.0),
             Hypothesis(text="sigma_1^2(Theta) <= 2 lambda_1' at the start", left=float((start / top).max()), right=2.0),
         ),
-        note=f"the condition of its proof covers {int(np.median(covered.sum(axis=1)) - 1)} of "
-        f"{len(trace.rounds) - 1} recorded rounds",
+        **fields,
     )
 
 
@@ -231,13 +194,12 @@ def bound_ratios(trace: FluteTrace, *, until: float = np.inf) -> Array:
 
 def judge_rate(
     trace: FluteTrace,
-    setting: str,
     *,
     constant: float,
     allowed: float,
     until: float = np.inf,
     hypotheses: Iterable[Hypothesis] = (),
-    note: str = "",
+    **fields: Any,
 ) -> Finding:
     """Judge whether Theorem 5.5's bound holds with a given constant in every round after T_R, up to round `until`.
 
@@ -253,13 +215,10 @@ def judge_rate(
     return judge_failures(
         failed,
         premise=is_binding | failed,
-        claim=f"The error stays below {constant:,g} x the bound of Theorem 5.5 after T_R",
-        setting=setting,
-        source=_RATE,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
         vacuous="" if (is_binding | failed).any() else "the bound is nowhere below the error of predicting 0",
-        note=note,
+        **fields,
     )
 
 
@@ -271,68 +230,30 @@ def least_constant(trace: FluteTrace, *, allowed: float, until: float = np.inf) 
     return smallest_constant(bound_ratios(trace, until=until), allowed=allowed)
 
 
-def judge_constant(
-    trace: FluteTrace,
-    setting: str,
-    *,
-    allowed: float,
-    until: float = np.inf,
-    hypotheses: Iterable[Hypothesis] = (),
-    note: str = "",
-) -> Finding:
-    """Judge the tightness of the proof's constant, from the smallest constant that holds up to round `until`.
-
-    The theorem does not claim that the constant is tight. `judge_rate` judges whether the bound holds with it. Most
-    runs are too short for a verdict, and a smaller constant then does not confirm the theorem.
-    """
-    return judge(
-        least_constant(trace, allowed=allowed, until=until),
-        claimed_low=4.0 * PROOF_CONSTANT / 10.0,
-        claimed_high=4.0 * PROOF_CONSTANT,
-        source=OWN_THRESHOLD.adding("the theorem says that there is a constant, not that its proof's is tight", ": "),
-        claim=f"The constant of Theorem 5.5's proof, 4 x {PROOF_CONSTANT:g}, is tight to a factor of 10",
-        setting=setting,
-        statistic=(
-            f"smallest constant with which the bound holds in {100 * (1 - allowed):g} % of trials, to the covered round"
-        ),
-        hypotheses=(step_hypothesis(trace), *hypotheses),
-        note=note,
-    )
-
-
 def judge_beyond(
-    trace: FluteTrace,
-    setting: str,
-    *,
-    until: float,
-    allowed: float,
-    hypotheses: Iterable[Hypothesis] = (),
-    note: str = "",
+    trace: FluteTrace, *, until: float, allowed: float, hypotheses: Iterable[Hypothesis] = (), **fields: Any
 ) -> Finding:
     """Judge whether the bound holds after round `until`, with the smallest constant that holds up to this round.
 
     Only the trials in which it holds up to this round count.
     """
     constant = least_constant(trace, allowed=allowed, until=until)[0]
+    fields["note"] = join_notes(fields.get("note", ""), f"its smallest constant up to there is {constant:.2g}")
     return judge_failures(
         bound_ratios(trace) > constant,
         premise=bound_ratios(trace, until=until) <= constant,
-        theorem=False,
-        claim="The bound continues to hold beyond the round that m covers (not claimed by the theorem)",
-        source="not claimed: beyond the theorem",
-        setting=setting,
         allowed=allowed,
         hypotheses=(step_hypothesis(trace), *hypotheses),
-        note=join_notes(note, f"its smallest constant up to there is {constant:.2g}"),
+        **fields,
     )
 
 
-def judge_local_rate(trace: FluteTrace, place: str) -> Finding:
+def judge_local_rate(trace: FluteTrace, **fields: Any) -> Finding:
     """Judge the rate near the truncation at population; VACUOUS if runs do not come near it (`FluteTrace.near`)."""
     from scipy import stats
 
-    setting = trace.spectrum, trace.rank, trace.step_size
-    predicted, promised = (np.array([math.log(r) for r in rate(*setting)]) for rate in (flute_local_rate, flute_rate))
+    at = trace.spectrum, trace.rank, trace.step_size
+    predicted, promised = (np.array([math.log(r) for r in rate(*at)]) for rate in (flute_local_rate, flute_rate))
     measured: Measured = (np.nan, np.nan, np.nan)
     if trace.near.any():
         runs = zip(trace.near, trace.error, strict=True)
@@ -340,14 +261,8 @@ def judge_local_rate(trace: FluteTrace, place: str) -> Finding:
         measured = median_interval(np.array(slopes) / predicted)
     return judge(
         measured,
-        claimed_low=0.99,
-        claimed_high=1.01,
-        theorem=True,
-        source=OWN_PREDICTION.adding(f"the 1 % is {OWN_THRESHOLD}"),
-        claim="Near the truncation the error falls by the factor 1 - eta Delta / 2 a round",
-        setting=place,
-        statistic="measured log rate divided by the predicted one, median over trials",
         detail=f"{np.median(predicted / promised):.1f} times faster than the theorem's 1 - eta Delta/16",
+        **fields,
     )
 
 
@@ -377,7 +292,7 @@ def _over_trials(ratios: Array) -> Measured:
     return math.sqrt(mean), math.sqrt(max(low, 0.0)), math.sqrt(high)
 
 
-def judge_floor(rms: npt.ArrayLike, predicted: npt.ArrayLike, setting: str, *, fresh: bool = False) -> Finding:
+def judge_floor(rms: npt.ArrayLike, predicted: npt.ArrayLike, *, fresh: bool = False, **fields: Any) -> Finding:
     """Compare the final root mean square error of runs with `truncation_floor`, (trials,).
 
     `rms` is `FluteTrace.rms`, (trials, rounds). On fresh samples the final error is the root mean square over the last
@@ -395,79 +310,42 @@ def judge_floor(rms: npt.ArrayLike, predicted: npt.ArrayLike, setting: str, *, f
     falling = fallen > (STILL_FALLING_FRESH if fresh else STILL_FALLING)
     return judge(
         _over_trials(last / np.asarray(predicted)),
-        claimed_low=0.95,
-        claimed_high=1.05,
-        theorem=True,
-        source=OWN_PREDICTION.adding(f"the range is {OWN_THRESHOLD}"),
         vacuous=f"the error fell by {fallen:.0%} over the last quarter of the rounds" if falling else "",
-        claim="On fresh samples the final error is the predicted stationary one"
-        if fresh
-        else "With m fixed the final error is the floor that perturbation of the truncation predicts",
-        setting=setting,
-        statistic="root mean square of the final error, over clients and trials, divided by the predicted one",
+        **fields,
     )
 
 
-def judge_fresh(fresh: FluteTrace, reused: FluteTrace, setting: str) -> Finding:
+def judge_fresh(fresh: FluteTrace, reused: FluteTrace, **fields: Any) -> Finding:
     """Judge whether reused samples give no larger error than fresh samples, in the last round of the fresh run."""
     after = np.searchsorted(reused.rounds[:-1], fresh.rounds[-1])
     averaged = math.sqrt(fresh.step_size * float(np.median(flute_gap(fresh.spectrum, fresh.rank))) / 4.0)
     return judge(
         median_interval(fresh.error[:, -1] / reused.error[:, after]),
-        claimed_low=1.0,
-        source="own reading of the proof of the FLUTE paper's Theorem 5.5, which treats samples as fresh",
-        claim="Reused samples cost no more than fresh ones (the proof treats them as fresh)",
-        setting=setting,
-        statistic="error with fresh samples divided by error with one data set, median over trials",
         detail=f"averaging over 4 / (eta Delta) rounds would give {averaged:.2g}",
+        **fields,
     )
 
 
-def judge_gain(
-    fresh: FluteTrace, reused: FluteTrace, floors: tuple[npt.ArrayLike, npt.ArrayLike], setting: str
-) -> list[Finding]:
-    """Compare the gain of fresh over reused samples with the floors that `truncation_floor` predicts, and with a rule.
+def judge_gain(fresh: FluteTrace, reused: FluteTrace, predicted: Array, **fields: Any) -> Finding:
+    """Compare the gain of fresh over reused samples with a prediction.
 
     Parameters
     ----------
     fresh, reused : FluteTrace
-        Runs on fresh samples in every round and on one data set, of the same trials.
-    floors : pair of array_like (trials,)
-        Predicted floors of the two runs, in this order.
-    setting : str
-
-    Returns
-    -------
-    list of Finding
-        Findings that the gain is the ratio of the floors, and that it is ``sqrt(4 / (eta Delta))``, the gain from the
-        average over ``4 / (eta Delta)`` rounds. Both allow 7 %, about half of their difference in the base setting. The
-        error on fresh samples is the root mean square over the last quarter of the rounds.
+        Runs on fresh samples in every round and on one data set, of the same trials. The error on fresh samples is the
+        root mean square over the last quarter of the rounds.
+    predicted : ndarray (trials,)
+        Predicted ratio of the error on one data set to that on fresh samples.
+    **fields
+        Other fields of `Finding`, as in `linfed.statistics.judge`.
     """
 
     def ratio_of_means(ratios: Array, others: Array, axis: int = -1) -> Array:
         return _root_mean_square(ratios, axis) / _root_mean_square(others, axis)
 
-    def measured(predicted: Array) -> Measured:
-        both = reused.rms[:, -1] / predicted, _root_mean_square(_last_quarter(fresh.rms))
-        if not np.isfinite(both).all():  # a trial has diverged
-            return math.nan, 0.0, math.inf
-        return float(ratio_of_means(*both)), *bootstrap_interval(ratio_of_means, both, paired=True, vectorized=True)
-
-    ratio = np.asarray(floors[1]) / np.asarray(floors[0])
-    averaged = 2.0 / np.sqrt(fresh.step_size * flute_gap(fresh.spectrum, fresh.rank))
-    return [
-        judge(
-            measured(predicted),
-            claimed_low=0.93,
-            claimed_high=1.07,
-            source=OWN_PREDICTION.adding(f"the 7 % is {OWN_THRESHOLD}"),
-            claim=f"Fresh samples reduce FLUTE's final error by {text}",
-            setting=setting,
-            statistic="ratio of the root mean squares, over clients and trials, divided by the predicted one",
-            detail=f"predicted gain {float(np.median(predicted)):.3g}",
-        )
-        for text, predicted in (
-            ("the ratio of the two predicted floors", ratio),
-            ("sqrt(4 / (eta Delta)), the average over 4 / (eta Delta) rounds", averaged),
-        )
-    ]
+    both = reused.rms[:, -1] / predicted, _root_mean_square(_last_quarter(fresh.rms))
+    measured: Measured = math.nan, 0.0, math.inf  # a trial has diverged
+    if np.isfinite(both).all():
+        interval = bootstrap_interval(ratio_of_means, both, paired=True, vectorized=True)
+        measured = float(ratio_of_means(*both)), *interval
+    return judge(measured, detail=f"predicted gain {float(np.median(predicted)):.3g}", **fields)

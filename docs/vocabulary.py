@@ -188,14 +188,20 @@ def theory() -> Mapping[str, Mapping[str, Sequence[Statement]]]:
     return sections(cards())
 
 
-def code(path: str, name: str = "", *, before: str = "") -> str:
-    """Return the code of a function of a file, or of all lines before a function."""
+def code(path: str, name: str = "", *, before: str = "", to: str = "") -> str:
+    """Return the code of a definition of a file, optionally up to a later one, or of all lines before a function."""
     text = (TOP / path).read_text(encoding="utf-8")
-    wanted = name or before
-    function = only(node for node in ast.parse(text).body if getattr(node, "name", "") == wanted)
-    lines = text.splitlines()
-    found = lines[function.lineno - 1 : function.end_lineno] if name else lines[: function.lineno - 1]
+    nodes = {defined(node): node for node in ast.parse(text).body}
+    first, last, lines = nodes[name or before], nodes[to or name or before], text.splitlines()
+    found = lines[first.lineno - 1 : last.end_lineno] if name else lines[: first.lineno - 1]
     return "\n".join(found).strip()
+
+
+def defined(node: ast.stmt) -> str:
+    """Return the name of the function, class or constant that a statement defines; empty for other statements."""
+    if isinstance(node, ast.Assign):
+        return ast.unparse(node.targets[0])
+    return getattr(node, "name", "")
 
 
 def module(name: str) -> Any:

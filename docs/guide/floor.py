@@ -1,17 +1,16 @@
-"""FedRep's noise floor against the rank k: the prediction, and the rule that it grows like sqrt(k).
-
-Figures
--------
-"" : Subspace distance at the noise floor against the rank k: medians over trials with 10-90 % bars, the prediction
-    (dotted) and the rule sqrt(k) (dashed), which is drawn through the first point.
-"""
+"""FedRep's noise floor against the rank k: the prediction, and the rule that it grows like sqrt(k)."""
 
 import numpy as np
 
 import linfed as lf
-from linfed.statistics import fit_exponent, judge_exponent, judge_farthest_off, judge_predicted_exponent
+import linfed.claims as c
+from linfed.statistics import judge_farthest_off, judge_predicted_exponent
 
 SUMMARY = "FedRep's noise floor against the rank k"
+CAPTIONS = {
+    "": "Subspace distance at the noise floor against the rank k: medians over trials with 10-90 % bars, the "
+    "prediction (dotted) and the rule sqrt(k) (dashed), which is drawn through the first point."
+}
 
 
 def cells(quick):
@@ -38,29 +37,38 @@ def floors(table):
     return table["problem.rank"], measured, np.broadcast_to(predicted, measured.shape)
 
 
-def claims(tables):
-    """Judge the exponent and the level of the prediction, and the exponent of the rule."""
-    ranks, measured, predicted = floors(tables["runs"])
-    row = tables["runs"].rows[0]
-    setting = {"setting": f"n = {row['problem.n_clients']}, d = {row['problem.dim']}, m = {row['data.n_samples']}"}
-    return [
-        judge_predicted_exponent(
-            ranks, measured, predicted, margin=0.05, claim="The floor grows with k as predicted", **setting
-        ),
-        judge_farthest_off(
-            measured, predicted, claimed_low=0.9, claimed_high=1.1, claim="The floor is as predicted", **setting
-        ),
-        judge_exponent(
-            fit_exponent(ranks, measured),
-            0.5,
-            kind="equal",
-            margin=0.05,
-            theorem=False,
-            claim="The floor grows like sqrt(k)",
-            source="rule of thumb: k directions have k times the noise",
-            **setting,
-        ),
-    ]
+def judge_growth(table, **fields):
+    """Judge the exponent of the measured floors in k, minus that of the predicted ones."""
+    return judge_predicted_exponent(*floors(table), margin=0.05, **fields)
+
+
+def judge_level(table, **fields):
+    """Judge the measured floors divided by the predicted ones."""
+    return judge_farthest_off(*floors(table)[1:], **fields)
+
+
+SETTING = "n = {n_clients}, d = {dim}, m = {n_samples}"
+CLAIMS = (
+    c.Claim(
+        "The floor grows with k as predicted",
+        c.OWN_PREDICTION.adding("the margin is our threshold"),
+        c.Statistic("measured minus predicted exponent in k", judge_growth, c.near(0.0, 0.05)),
+        setting=SETTING,
+    ),
+    c.Claim(
+        "The floor is as predicted",
+        c.OWN_PREDICTION.adding("the range is our threshold"),
+        c.Statistic("measured divided by predicted", judge_level, c.within(0.9, 1.1)),
+        setting=SETTING,
+    ),
+    c.Claim(
+        "The floor grows like sqrt(k)",
+        c.OWN_CONJECTURE.adding("k directions have k times the noise"),
+        c.exponent(lambda row: row["subspace_distance"][:, -1], "problem.rank", 0.5, 0.05),
+        setting=SETTING,
+        theorem=False,
+    ),
+)
 
 
 def plot(tables):

@@ -455,13 +455,15 @@ def worst(
     return measured(words, measure, required)
 
 
-def exponent(y: str, x: str, claimed: float, margin: float, kind: str = "equal") -> Statistic:
+def exponent(y: Column, x: str, claimed: float, margin: float, kind: str = "equal") -> Statistic:
     """Return the fitted exponent of a column in another one; one row does not suffice.
 
     Parameters
     ----------
-    y, x : str
-        Columns with positive numbers: measurements (trials,), and sizes.
+    y : str or function
+        Positive measurements (trials,): a column, or a function of a row.
+    x : str
+        Column with the sizes.
     claimed, margin, kind
         Claimed exponent, tolerance and side, as in `linfed.statistics.judge_exponent`.
 
@@ -479,7 +481,7 @@ def exponent(y: str, x: str, claimed: float, margin: float, kind: str = "equal")
     def fitted(part: Table) -> Measured | None:
         if len(part) < 2:
             return None
-        return fit_exponent([row[x] for row in part], np.stack([row[y] for row in part], axis=1))
+        return fit_exponent([row[x] for row in part], np.stack([_values(row, y) for row in part], axis=1))
 
     return _exponent(fitted, claimed, margin, kind)
 

@@ -11,6 +11,7 @@ import linfed.claims as c
 from experiments.fedrep import fedrep_state_evolution, private_fedrep
 from experiments.flute import flute_fig1, flute_fig3
 from experiments.others import heterogeneity
+from linfed.claims import judged
 from linfed.statistics.findings import Verdict
 
 TRIALS = 20
@@ -29,7 +30,8 @@ def test_fedrep_is_compared_with_the_best_other_method(fedrep, other, verdict):
         {"method": name, "group": groups.get(name, "reference"), "excess": level * spread}
         for (name, level), spread in zip(levels.items(), SPREAD, strict=True)
     ]
-    found = heterogeneity.ranked(lf.Table(rows), "here")
+    table = lf.Table([row | {"heterogeneity": 1.0} for row in rows])
+    (found,) = judged(heterogeneity.CLAIMS[:1], {"heads": table})
     ratio = levels["FedRep"] * SPREAD[0] / (2.0 * SPREAD[1])
     assert found.estimate == pytest.approx(np.sort(ratio)[TRIALS // 2 - 1])
     assert found.low < found.estimate < found.high

@@ -6,12 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import linfed as lf
-from linfed._types import Array
-from linfed.statistics import median_interval
-from linfed.statistics.intervals import Measured, nan_as_worst
+from linfed.statistics.intervals import nan_as_worst
 
 ONE, OWN, SHARED, DIRECT, REFERENCE = (
     "one model",
@@ -25,7 +21,7 @@ ONE, OWN, SHARED, DIRECT, REFERENCE = (
 POOLED, LOCAL, RIDGE, FEDREP, ORACLE = "PooledLeastSquares", "LocalOnly", "ridge", "FedRep", "Oracle"
 FT, STEPS_FT, JOINT, RISK = "FedAvg + FT", "FedAvg, fine-tuned", "joint ridge", "empirical risk"
 
-LOCAL_STEPS = 5
+STEP, LOCAL_STEPS = 0.1, 5
 STEPS, STRENGTHS = (0.1, 0.3), (0.1, 1.0, 10.0)
 """Where the grids begin; they grow while the best value is at their edge."""
 
@@ -34,45 +30,53 @@ Method = tuple[str, lf.Algorithm, Mapping[str, Sequence[float]]]
 
 def methods(rank: int) -> dict[str, Method]:
     """Return the group of each method, its algorithm, and the grid of its hyper-parameters."""
-    step: dict[str, Any] = {"step_size": 0.1}
-    local: dict[str, Any] = step | {"local_steps": LOCAL_STEPS}
-    layers: dict[str, Any] = local | {"rank": rank}
     steps, both = {"step_size": STEPS}, {"step_size": STEPS, "adaptation_step_size": STEPS}
     weights = {"strength": (0.01, 0.1, 1.0)}
-    joint = {"solver": lf.ClosedForm(order="joint"), "ridge": 1.0, "rank": rank}
     return {
         POOLED: (ONE, lf.PooledLeastSquares(), {}),
-        "FedAvg": (ONE, lf.FedAvg(**local), steps),
-        "FedProx": (ONE, lf.FedProx(mu=1.0, **local), steps | {"mu": STRENGTHS}),
-        "SCAFFOLD": (ONE, lf.SCAFFOLD(**local), steps),
+        "FedAvg": (ONE, lf.FedAvg(step_size=STEP, local_steps=LOCAL_STEPS), steps),
+        "FedProx": (ONE, lf.FedProx(mu=1.0, step_size=STEP, local_steps=LOCAL_STEPS), steps | {"mu": STRENGTHS}),
+        "SCAFFOLD": (ONE, lf.SCAFFOLD(step_size=STEP, local_steps=LOCAL_STEPS), steps),
         LOCAL: (OWN, lf.LocalOnly(), {}),
         RIDGE: (OWN, lf.LocalOnly(ridge=1.0), {"ridge": (0.3, 1.0, 3.0)}),
         STEPS_FT: (
             OWN,
-            lf.FedAvg(fine_tune=lf.AllLayers(steps=3, step_size=0.1), **local),
+            lf.FedAvg(fine_tune=lf.AllLayers(steps=3, step_size=0.1), step_size=STEP, local_steps=LOCAL_STEPS),
             steps | {"fine_tune.steps": (1, 3, 10), "fine_tune.step_size": (0.03, 0.1)},
         ),
-        "Ditto": (OWN, lf.Ditto(personal_steps=LOCAL_STEPS, **local), steps | {"strength": STRENGTHS}),
-        "APFL": (OWN, lf.APFL(**local), steps | {"mix": (0.25, 0.5, 0.75)}),
+        "Ditto": (
+            OWN,
+            lf.Ditto(personal_steps=LOCAL_STEPS, step_size=STEP, local_steps=LOCAL_STEPS),
+            steps | {"strength": STRENGTHS},
+        ),
+        "APFL": (OWN, lf.APFL(step_size=STEP, local_steps=LOCAL_STEPS), steps | {"mix": (0.25, 0.5, 0.75)}),
         "pFedMe": (
             OWN,
-            lf.PFedMe(inner_steps=None, **local),
+            lf.PFedMe(inner_steps=None, step_size=STEP, local_steps=LOCAL_STEPS),
             {"step_size": (0.01, 0.03, 0.1), "strength": (0.1, 1.0, 10.0)},
         ),
-        "L2GD": (OWN, lf.L2GD(**step), {"step_size": (0.03, 0.1), "strength": (0.1, 0.3, 1.0, 3.0)}),
-        "Per-FedAvg": (OWN, lf.PerFedAvg(adaptation_step_size=0.1, **local), both),
+        "L2GD": (OWN, lf.L2GD(step_size=STEP), {"step_size": (0.03, 0.1), "strength": (0.1, 0.3, 1.0, 3.0)}),
+        "Per-FedAvg": (OWN, lf.PerFedAvg(adaptation_step_size=0.1, step_size=STEP, local_steps=LOCAL_STEPS), both),
         "FedMTL, features": (OWN, lf.FedMTL(strength=1.0), weights),
         "FedMTL, tasks": (OWN, lf.FedMTL(strength=1.0, relation="tasks"), weights),
         "nuclear norm": (OWN, lf.NuclearNorm(weight=0.1), {"weight": (0.01, 0.03, 0.1)}),
-        FEDREP: (SHARED, lf.FedRep(rank=rank, **step), steps),
-        "FedPer": (SHARED, lf.FedPer(**layers), steps),
-        "LGFedAvg": (SHARED, lf.LGFedAvg(**layers), steps),
-        "FedRoD": (SHARED, lf.FedRoD(personal=lf.ExactHeads(), **layers), steps),
-        "FedBABU": (SHARED, lf.FedBABU(**layers), steps),
-        FT: (SHARED, lf.FedAvg(fine_tune=lf.ExactHeads(), **layers), steps),
+        FEDREP: (SHARED, lf.FedRep(rank=rank, step_size=STEP), steps),
+        "FedPer": (SHARED, lf.FedPer(rank=rank, step_size=STEP, local_steps=LOCAL_STEPS), steps),
+        "LGFedAvg": (SHARED, lf.LGFedAvg(rank=rank, step_size=STEP, local_steps=LOCAL_STEPS), steps),
+        "FedRoD": (
+            SHARED,
+            lf.FedRoD(personal=lf.ExactHeads(), rank=rank, step_size=STEP, local_steps=LOCAL_STEPS),
+            steps,
+        ),
+        "FedBABU": (SHARED, lf.FedBABU(rank=rank, step_size=STEP, local_steps=LOCAL_STEPS), steps),
+        FT: (SHARED, lf.FedAvg(fine_tune=lf.ExactHeads(), rank=rank, step_size=STEP, local_steps=LOCAL_STEPS), steps),
         "FLUTE": (SHARED, lf.FLUTE(rank=rank, step_size=0.01), {"step_size": (0.003, 0.01)}),
-        "ANIL": (SHARED, lf.ANIL(rank=rank, adaptation_step_size=0.1, **step), both),
-        JOINT: (SHARED, lf.FedRepShortcut(**joint, **step), steps | {"ridge": STRENGTHS}),
+        "ANIL": (SHARED, lf.ANIL(rank=rank, adaptation_step_size=STEP, step_size=STEP), both),
+        JOINT: (
+            SHARED,
+            lf.FedRepShortcut(rank=rank, step_size=STEP, solver=lf.ClosedForm(order="joint"), ridge=1.0),
+            steps | {"ridge": STRENGTHS},
+        ),
         "AltGDmin": (DIRECT, lf.AltGDmin(rank=rank), {}),
         "AltMin": (DIRECT, lf.AltMin(rank=rank), {}),
         RISK: (DIRECT, lf.BurerMonteiro(rank=rank), {}),
@@ -105,51 +109,47 @@ class Compared:
     seed: int = 0
 
     @property
-    def cost(self) -> float:
-        """Relative run time: long runs start first."""
-        return self.n_clients * min(self.n_samples, self.dim + 1) * (1 + 10 * (self.method not in ONE_ROUND))
-
-    @property
     def problem(self) -> lf.Problem:
         """The problem."""
-        sizes: dict[str, Any] = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
-        return lf.SharedRepresentation(heterogeneity=self.heterogeneity, noise_std=self.noise_std, **sizes)
+        return lf.SharedRepresentation(
+            n_clients=self.n_clients,
+            dim=self.dim,
+            rank=self.rank,
+            heterogeneity=self.heterogeneity,
+            noise_std=self.noise_std,
+        )
 
     def run(self) -> dict[str, Any]:
         """Return the excess risk after the last round, the floats sent by then, and the columns of the tuning."""
         group, algorithm, grid = methods(self.rank)[self.method]
-        run: dict[str, Any] = {"data": lf.FixedSamples(self.n_samples), "seed": self.seed}
-        run |= {"rounds": 1 if self.method in ONE_ROUND else self.rounds // FEWER_ROUNDS.get(self.method, 1)}
-        columns: dict[str, Any] = {}
+        rounds = 1 if self.method in ONE_ROUND else self.rounds // FEWER_ROUNDS.get(self.method, 1)
+        data, columns = lf.FixedSamples(self.n_samples), dict[str, Any]()
         if grid:
-            search: dict[str, Any] = {"grid": grid, "metric": "risk", "score": "final", "record_every": run["rounds"]}
-            search |= {"extend": True, "trials": self.tuning_trials, "margin": 0.0}
-            tuning = lf.tune(algorithm, self.problem, **search, **run)
+            tuning = lf.tune(
+                algorithm,
+                self.problem,
+                grid=grid,
+                extend=True,
+                metric="risk",
+                score="final",
+                margin=0.0,
+                data=data,
+                rounds=rounds,
+                record_every=rounds,
+                trials=self.tuning_trials,
+                seed=self.seed,
+            )
             algorithm, columns = tuning.algorithm, tuning.columns()
-        run |= {"metrics": ["risk"], "record_every": run["rounds"], "trials": self.trials}
-        result = lf.simulate(algorithm, self.problem, **run)
+        result = lf.simulate(
+            algorithm,
+            self.problem,
+            metrics=["risk"],
+            data=data,
+            rounds=rounds,
+            record_every=rounds,
+            trials=self.trials,
+            seed=self.seed,
+        )
         excess = nan_as_worst(result.metrics["risk"][:, -1] - self.noise_std**2 / 2)
         sent = float(result.floats_sent[-1])
         return columns | {"group": group, "excess": excess, "floats_sent": sent, "diverged": excess > 1e9}
-
-
-def ranking(part: lf.Table) -> dict[str, Array]:
-    """Return the excess risk of each method except the Oracle, (trials,), in the order of the medians."""
-    excess: dict[str, Array] = {row["method"]: row["excess"] for row in part.rows if row["group"] != REFERENCE}
-    return dict(sorted(excess.items(), key=lambda item: float(np.median(item[1]))))
-
-
-def ratios(part: lf.Table) -> dict[str, Measured]:
-    """Return each method's excess risk divided by that of the best method: median over trials with its interval."""
-    excess = ranking(part)
-    best = next(iter(excess.values()))
-    return {name: median_interval(one / best) for name, one in excess.items()}
-
-
-TIE = 1.02
-"""A method ties with the best if the interval of its ratio contains a smaller number."""
-
-
-def tied(found: Mapping[str, Measured]) -> list[str]:
-    """Return the methods that tie with the best, the best first."""
-    return [name for name, (_, low, _) in found.items() if low <= TIE]

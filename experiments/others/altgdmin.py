@@ -10,32 +10,33 @@ minimisation: 60)?
 **Deviations**: the source's step size and threshold are those of its theory up to constants, and its heads are
 Gaussian. Here ``(1/n) sum_i w_i w_i' = I``, and the spectral norm of the averages stands for that of the regressors.
 
-Figures
--------
-"" : Subspace distance against rounds for three starts of AltGDmin, and FedRep with twice its step size. Lines: median
-    over trials; shaded: 10-90 %.
-"samples" : Share of runs that reach distance 1e-6, against the samples per client. Bars: 95 % intervals. Dashed: as
-    many equations as unknowns.
-
 References: Nayer and Vaswani 2023; Thekumparampil, Jain, Netrapalli and Oh 2021.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 import linfed as lf
-from linfed._types import Array
+import linfed.claims as c
+from linfed._types import Array, Mask
 from linfed.figures.style import line_style
 from linfed.plotting.panels import Figures
-from linfed.statistics import judge_share, median_ratio
-from linfed.statistics.findings import OWN_THRESHOLD, Finding, judge
 from linfed.statistics.intervals import binomial_share, first_round_below
 
 SUMMARY = "AltGDmin at d = n = 600: a spectral start against a random one, in rounds and in samples"
+CAPTIONS = {
+    "": (
+        "Subspace distance against rounds for three starts of AltGDmin, and FedRep with twice its step size. Lines: "
+        "median over trials; shaded: 10-90 %."
+    ),
+    "samples": (
+        "Share of runs that reach distance 1e-6, against the samples per client. Bars: 95 % intervals. Dashed: as "
+        "many equations as unknowns."
+    ),
+}
 PICTURES = {"": 1400, "samples": 1400}
 
 RANK = 4
@@ -65,27 +66,29 @@ class Start(lf.Run):
 
 def cells(quick: bool) -> dict[str, list[Start]]:
     """Return the runs of both figures; quick: d = n = 60 and 40, few samples and trials."""
-    sizes = {"n_clients": 60, "dim": 60} if quick else {"n_clients": 600, "dim": 600}
     run = Start(
         method=SPECTRAL,
         algorithm=methods()[SPECTRAL],
-        problem=lf.SharedRepresentation(rank=RANK, condition_number=1.0, **sizes),
+        problem=square(60 if quick else 600),
         data=lf.FixedSamples(40 if quick else 198),
         rounds=120,
         trials=6,
         metrics=["subspace_distance"],
     )
     curves = [replace(run, method=name, algorithm=one) for name, one in methods().items() if name != ALTMIN]
-    sizes = dict.fromkeys(sizes, 40 if quick else 80)
-    small = replace(run, problem=lf.SharedRepresentation(rank=RANK, condition_number=1.0, **sizes))
-    counts: tuple[int, ...] = (12, 20) if quick else (7, 8, 9, 10, 12, 14, 17, 20, 25, 30)
+    small = replace(run, problem=square(40 if quick else 80), record_every=10)
     few = []
     for name in (SPECTRAL, RANDOM) if quick else (SPECTRAL, MOMENTS, RANDOM, ALTMIN):
         rounds, trials = (200, 6) if quick else (60, 10) if name == ALTMIN else (600, 20)
-        for m in counts:
-            options: dict[str, Any] = {"rounds": rounds, "trials": trials, "record_every": 10}
-            few.append(replace(small, method=name, algorithm=methods()[name], data=lf.FixedSamples(m), **options))
+        one = replace(small, method=name, algorithm=methods()[name], rounds=rounds, trials=trials)
+        counts = (12, 20) if quick else (7, 8, 9, 10, 12, 14, 17, 20, 25, 30)
+        few += [replace(one, data=lf.FixedSamples(m)) for m in counts]
     return {"curves": curves, "samples": few}
+
+
+def square(size: int) -> lf.SharedRepresentation:
+    """Return a problem with d = n."""
+    return lf.SharedRepresentation(n_clients=size, dim=size, rank=RANK, condition_number=1.0)
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -112,53 +115,57 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"": sheet.figure, "samples": second.figure}
 
 
-def end(row: lf.Table) -> Array:
+def end(row: lf.Table) -> Mask:
     """Return for each trial whether the distance fell below 1e-6."""
     return np.asarray(row["subspace_distance"][:, -1] < REACHED)
 
 
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge whether runs converge from each start, the rounds, and the share of runs with few samples."""
-    table, few = tables["curves"], tables["samples"]
-    row = next(iter(table))
-    where = f"d = n = {row['dim']}, m = {row['n_samples']}"
-    rounds: dict[str, Array] = {}
-    out = []
-    for name in (SPECTRAL, MOMENTS, RANDOM):
-        one = table.select(method=name)
-        values = one["subspace_distance"]
-        rounds[name] = first_round_below(np.asarray(one["round"]), values, CLOSE)
-        out.append(
-            judge_share(
-                values[:, -1] < CLOSE,
-                0.5,
-                claim=f"AltGDmin reaches distance {CLOSE:g}: {name}",
-                setting=where,
-                statistic=f"share of trials within {row['rounds']} rounds",
-                source=OWN_THRESHOLD,
-            )
+def rounds(row: lf.Table) -> Array:
+    """Return the rounds of each trial to distance 1e-8."""
+    return first_round_below(np.asarray(row["round"]), row["subspace_distance"], CLOSE)
+
+
+def random_starts(part: lf.Table) -> Mask | None:
+    """Return `end` of the runs from a random start, or None if not most runs from truncated averages reach 1e-6."""
+    spectral, drawn = part.select(method=SPECTRAL), part.select(method=RANDOM)
+    return end(drawn) if len(spectral) == len(drawn) == 1 and end(spectral).mean() >= 0.5 else None
+
+
+PLACE = "d = n = {dim}, m = {n_samples}"
+TIMES = f"median rounds to {CLOSE:g}, divided by those from truncated averages"
+CLAIMS = (
+    *(
+        c.Claim(
+            f"AltGDmin reaches distance {CLOSE:g}: {name}",
+            c.OWN_THRESHOLD,
+            c.share(
+                lambda row: row["subspace_distance"][:, -1] < CLOSE, "share of trials within {rounds} rounds", c.MOST
+            ),
+            where=c.of(method=name),
+            setting=PLACE,
         )
-    rival = first_round_below(np.asarray(row["round"]), table.select(method=FEDREP)["subspace_distance"], CLOSE)
-    fields: dict[str, Any] = {"setting": where, "source": OWN_THRESHOLD}
-    fields["statistic"] = f"median rounds to {CLOSE:g}, divided by those from truncated averages"
-    text = "A random start costs AltGDmin at most half as many rounds again"
-    out.append(judge(median_ratio(rounds[RANDOM], rounds[SPECTRAL]), claim=text, claimed_high=1.5, **fields))
-    text = "FedRep at random with twice the step needs fewer rounds than AltGDmin from its start"
-    out.append(judge(median_ratio(rival, rounds[SPECTRAL]), claim=text, claimed_high=1.0, strict=True, **fields))
-    starts = few.select(method=[SPECTRAL, RANDOM])
-    for m, rows in starts.groupby("n_samples"):
-        spectral, drawn = (end(rows.select(method=name)) for name in (SPECTRAL, RANDOM))
-        if spectral.mean() < 0.5:
-            continue
-        out.append(
-            judge_share(
-                drawn,
-                0.5,
-                claim="Where most runs from truncated averages reach 1e-6, most runs from a random start do",
-                setting=f"d = n = {next(iter(rows))['dim']}, m = {m}",
-                statistic="share of the runs from a random start",
-                source=OWN_THRESHOLD,
-                detail=f"{spectral.mean():.0%} from truncated averages",
-            )
-        )
-    return out
+        for name in (SPECTRAL, MOMENTS, RANDOM)
+    ),
+    c.Claim(
+        "A random start costs AltGDmin at most half as many rounds again",
+        c.OWN_THRESHOLD,
+        c.ratio(rounds, RANDOM, SPECTRAL, TIMES, c.at_most(1.5)),
+        setting=PLACE,
+    ),
+    c.Claim(
+        "FedRep at random with twice the step needs fewer rounds than AltGDmin from its start",
+        c.OWN_THRESHOLD,
+        c.ratio(rounds, FEDREP, SPECTRAL, TIMES, c.below(1.0)),
+        setting=PLACE,
+    ),
+    c.Claim(
+        "Where most runs from truncated averages reach 1e-6, most runs from a random start do",
+        c.OWN_THRESHOLD,
+        c.share(random_starts, "share of the runs from a random start", c.MOST),
+        table="samples",
+        where=c.of(method=[SPECTRAL, RANDOM]),
+        over=c.each("n_samples"),
+        setting=PLACE,
+        detail=lambda part: f"{end(part.select(method=SPECTRAL)).mean():.0%} from truncated averages",
+    ),
+)

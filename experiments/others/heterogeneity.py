@@ -17,31 +17,25 @@ exact heads on the true B* (not a competitor). The predictions have no fitted pa
 **Deviations**: the claim of the FedRep paper is about images and neural networks. All sizes, the numbers of rounds and
 of local steps, and "very close" as 10 % are our choice.
 
-Figures
--------
-"" : Excess risk against the heterogeneity of the heads, in four groups of methods. Lines: median over trials. Dotted
-    black: predicted, from top left for the best single model, ridge regression, and FedRep twice.
-"ranking" : Excess risk of all methods, divided by that of the best method of the setting: median over paired trials,
-    with 95 % intervals. Filled: ties with the best, within 2 %.
-"map" : Group and name of the method with the smallest median risk, over the numbers of clients and samples, and the
-    number of methods that tie with it.
-
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 5.2 and Table 1; the sources of the methods.
 """
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
+from linfed._types import Array
 from linfed.figures.style import PAGE_WIDTH, label, line_style
 from linfed.plotting.panels import Figures, drawn_from, heat_map
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, cite, judge
-from linfed.statistics.intervals import largest_factor, median_interval
+from linfed.statistics import median_interval
+from linfed.statistics.intervals import Measured, largest_factor
 
 from ._compared import (
     DIRECT,
@@ -51,28 +45,43 @@ from ._compared import (
     ORACLE,
     OWN,
     POOLED,
+    REFERENCE,
     RIDGE,
     RISK,
     SHARED,
     STEPS_FT,
     Compared,
     methods,
-    ranking,
-    ratios,
-    tied,
 )
+from ._compared_claims import over_better
 
 SUMMARY = "all methods against the heterogeneity of the clients and the numbers of clients and samples: a ranking"
+CAPTIONS = {
+    "": (
+        "Excess risk against the heterogeneity of the heads, in four groups of methods. Lines: median over trials. "
+        "Dotted black: predicted, from top left for the best single model, ridge regression, and FedRep twice."
+    ),
+    "ranking": (
+        "Excess risk of all methods, divided by that of the best method of the setting: median over paired trials, "
+        "with 95 % intervals. Filled: ties with the best, within 2 %."
+    ),
+    "map": (
+        "Group and name of the method with the smallest median risk, over the numbers of clients and samples, and the"
+        " number of methods that tie with it."
+    ),
+}
 PICTURES = {"": 2070, "map": 1400, "ranking": 1400}
 REDUCED = {table: {"without": ("score", "diverged", "tried_*")} for table in ("heads", "sizes")}
 
-TOP = cite(
+TOP = c.cite(
     "FedRep paper, section 5.2, of neural networks, asked of a linear representation",
     "In all cases, FedRep is either the top-performing method or is very close to the top-performing method",
     threshold=True,
 )
 CLOSE = 1.1
 """Ratio to the best method's excess risk that counts as very close."""
+TIE = 1.02
+"""A method ties with the best if the interval of its ratio contains a smaller number."""
 GROUPS = (ONE, OWN, SHARED, DIRECT)
 STEEP = 0.37
 """Sine of the largest angle up to which the prediction for FedRep is claimed."""
@@ -89,37 +98,54 @@ class Predicted(Compared):
         """Return the predicted excess risk of the best single model, the best ridge, and FedRep, for each trial."""
         truth, noise = self.problem.truth(self.seed, range(self.trials)), self.noise_std**2 / 2
         assert truth.W is not None
-        sizes: dict[str, Any] = {"dim": self.dim, "n_samples": self.n_samples, "noise_std": self.noise_std}
         lengths = np.linalg.norm(truth.W, axis=-1)
-        ridge = lf.theory.best_local_ridge(lengths, **sizes)
+        d, m, sigma = self.dim, self.n_samples, self.noise_std
+        ridge = lf.theory.best_local_ridge(lengths, dim=d, n_samples=m, noise_std=sigma)
+        alone = lf.theory.local_mean_risk(lengths, ridge=ridge, dim=d, n_samples=m, noise_std=sigma)
         row = {
             "single_model": lf.theory.single_model_floor(truth) - noise,
-            "ridge": lf.theory.local_mean_risk(lengths, ridge=ridge, **sizes).mean(axis=-1) - noise,
+            "ridge": alone.mean(axis=-1) - noise,
             "fedrep": np.full(self.trials, np.nan),
         }
         spread = np.linalg.matrix_rank(truth.W).min() == self.rank
-        if spread and self.n_samples > self.rank + 3:
+        if spread and m > self.rank + 3:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range, where the column is NaN
-                law = lf.theory.fixed_sample_floor(truth.W, **sizes)
+                law = lf.theory.fixed_sample_floor(truth.W, dim=d, n_samples=m, noise_std=sigma)
             row["fedrep"] = np.where(law.distance < STEEP, law.risk - noise, np.nan)
         return row
 
 
 def cells(quick: bool) -> dict[str, list[Any]]:
     """Return all methods over the heterogeneity, and over n and m at two of its values; quick: fewer of all."""
-    base = Compared(rounds=60, trials=8, tuning_trials=4, n_clients=20) if quick else Compared()
-    degrees, two = ((0.0, 1.0), (1.0,)) if quick else ((0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0), (0.3, 1.0))
-    counts, sizes = ((10, 40), (20,)) if quick else ((5, 10, 20, 40), (10, 30, 100))
-    names: tuple[str, ...] = tuple(methods(base.rank))
+    base, law = Compared(), Predicted()
+    names: Sequence[str] = tuple(methods(rank=1))
+    degrees: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+    two: Sequence[float] = (0.3, 1.0)
+    counts: Sequence[int] = (5, 10, 20, 40)
+    sizes: Sequence[int] = (10, 30, 100)
     if quick:
+        base = Compared(rounds=60, trials=8, tuning_trials=4, n_clients=20)
+        law = Predicted(rounds=60, trials=8, tuning_trials=4, n_clients=20)
+        degrees, two, counts, sizes = (0.0, 1.0), (1.0,), (10, 40), (20,)
         names = (POOLED, "FedAvg", RIDGE, "Ditto", FEDREP, "FedPer", RISK, "moments", ORACLE)
-    heads = lf.grid(base, heterogeneity=degrees, method=names)
     fast = [name for name in names if name not in FEWER_ROUNDS]
-    points = lf.grid(base, heterogeneity=two, n_clients=sizes, n_samples=counts, method=fast)
-    laws = [Predicted(**{f.name: getattr(one, f.name) for f in fields(one)} | {"method": "predicted"}) for one in
-            lf.grid(replace(base, method=FEDREP), heterogeneity=degrees)]  # fmt: skip
-    return {"heads": heads, "sizes": points, "law": laws}
+    return {
+        "heads": lf.grid(base, heterogeneity=degrees, method=names),
+        "sizes": lf.grid(base, heterogeneity=two, n_clients=sizes, n_samples=counts, method=fast),
+        "law": lf.grid(law, heterogeneity=degrees),
+    }
+
+
+def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
+    """Return the measured and predicted risks of each method with a prediction, in the settings that have one."""
+    found = []
+    for row in tables["law"]:
+        for name, column in ((RIDGE, "ridge"), (FEDREP, "fedrep"), (RISK, "fedrep")):
+            if np.isfinite(row[column]).all():
+                measured = tables["heads"].select(method=name, heterogeneity=row["heterogeneity"])
+                found += [one | {"predicted": row[column]} for one in measured.rows]
+    return {"predictions": lf.Table(found)}
 
 
 # --- figures -------------------------------------------------------------------------------------------------
@@ -161,6 +187,24 @@ def medians(table: lf.Table, column: str) -> tuple[Any, Any]:
     """Return the degrees of heterogeneity, and the medians over trials of a column."""
     rows = sorted(table.rows, key=lambda row: row["heterogeneity"])
     return [row["heterogeneity"] for row in rows], np.array([np.median(row[column]) for row in rows])
+
+
+def ranking(part: lf.Table) -> dict[str, Array]:
+    """Return the excess risk of each method except the Oracle, (trials,), in the order of the medians."""
+    excess: dict[str, Array] = {row["method"]: row["excess"] for row in part.rows if row["group"] != REFERENCE}
+    return dict(sorted(excess.items(), key=lambda item: float(np.median(item[1]))))
+
+
+def ratios(part: lf.Table) -> dict[str, Measured]:
+    """Return each method's excess risk divided by that of the best method: median over trials with its interval."""
+    excess = ranking(part)
+    best = next(iter(excess.values()))
+    return {name: median_interval(one / best) for name, one in excess.items()}
+
+
+def tied(found: Mapping[str, Measured]) -> list[str]:
+    """Return the methods that tie with the best, the best first."""
+    return [name for name, (_, low, _) in found.items() if low <= TIE]
 
 
 def draw_ranking(table: lf.Table) -> Any:
@@ -222,44 +266,60 @@ def draw_map(table: lf.Table) -> Any:
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge FedRep's rank, personal models against both of their ends, and the predictions."""
-    heads, points = tables["heads"], tables["sizes"]
-    settings = [(f"heterogeneity {h:g}", part) for h, part in heads.groupby("heterogeneity")]
-    out = [ranked(part, where) for where, part in settings]
-    for (h, n, m), part in points.groupby("heterogeneity", "n_clients", "n_samples"):
-        out.append(ranked(part, f"heterogeneity {h:g}, n = {n:,}, m/d = {m / part.rows[0]['dim']:g}"))
-    for where, part in settings:
-        out += between(part, where)
-    return [*out, *predictions(heads, tables["law"])]
+def fedrep_and_best(part: lf.Table) -> lf.Table:
+    """Return the rows of FedRep and of the best other method."""
+    best = next((name for name in ranking(part) if name != FEDREP), None)
+    return part.select(method=[FEDREP, best]) if best and FEDREP in part.unique("method") else lf.Table()
 
 
-def ranked(part: lf.Table, where: str) -> Finding:
-    """Judge whether FedRep's risk is close to the risk of the best other method, or smaller."""
-    excess = ranking(part)
-    best = next(name for name in excess if name != FEDREP)
-    fields: dict[str, Any] = {"setting": where, "source": TOP, "claimed_high": CLOSE}
-    fields["statistic"] = "FedRep's excess risk divided by the best other method's, median over paired trials"
-    fields["detail"] = f"best other: {label(best)}"
-    text = "FedRep is the best method, or very close to the best"
-    return judge(median_interval(excess[FEDREP] / excess[best]), claim=text, **fields)
+def over_best(part: lf.Table) -> c.Measurement:
+    """Return FedRep's excess risk divided by the best other method's."""
+    (best,) = {*part.unique("method")} - {FEDREP}
+    mine, other = (part.select(method=name)["excess"] for name in (FEDREP, best))
+    return c.Measurement(median_interval(mine / other), f"best other: {label(best)}")
 
 
-def between(part: lf.Table, where: str) -> list[Finding]:
-    """Judge whether methods with a model per client are better than one model and than no federation."""
-    excess = {row["method"]: row["excess"] for row in part.rows if row["group"] in (ONE, OWN)}
-    end = min((POOLED, RIDGE), key=lambda name: float(np.median(excess[name])))
-    fields: dict[str, Any] = {"setting": where, "source": OWN_THRESHOLD, "detail": f"the better one: {label(end)}"}
-    fields |= {"statistic": "excess risk divided by that of the better of the two, median over paired trials"}
-    fields |= {"claimed_high": 1.0, "strict": True}
-    text = "{} has a smaller risk than pooled least squares and than ridge regression without federation"
-    return [
-        judge(median_interval(excess[name] / excess[end]), claim=text.format(name[0].upper() + name[1:]), **fields)
-        for name in PERSONAL
-        if name in excess
-    ]
+def ranked(table: str, *columns: str, setting: str | Callable[..., str]) -> c.Claim:
+    """Return the claim that FedRep's risk is close to the risk of the best other method, or smaller."""
+    return c.Claim(
+        "FedRep is the best method, or very close to the best",
+        TOP,
+        c.measured(
+            "FedRep's excess risk divided by the best other method's, median over paired trials",
+            over_best,
+            c.at_most(CLOSE),
+            rows=fedrep_and_best,
+        ),
+        table=table,
+        over=c.each(*columns),
+        setting=setting,
+    )
 
 
+def at_size(part: lf.Table) -> str:
+    """Return the setting of a point of the map."""
+    row = part.rows[0]
+    share = row["n_samples"] / row["dim"]
+    return f"heterogeneity {row['heterogeneity']:g}, n = {row['n_clients']:,}, m/d = {share:g}"
+
+
+def predicted(name: str) -> c.Claim:
+    """Return the claim that a method has the predicted risk at all degrees of heterogeneity."""
+
+    def measure(part: lf.Table) -> Measured:
+        return largest_factor(*(np.stack([row[name] for row in part], axis=1) for name in ("excess", "predicted")))
+
+    return c.Claim(
+        f"{name if name == FEDREP else label(name).capitalize()}: the risk is the predicted one",
+        c.OWN_PREDICTION.adding(f"the factor is {c.OWN_THRESHOLD}"),
+        c.measured("factor between the median over trials and the prediction, worst degree", measure, c.at_most(1.15)),
+        table="predictions",
+        where=c.of(method=name),
+        setting="{points} degrees of heterogeneity",
+    )
+
+
+DEGREE = "heterogeneity {heterogeneity:g}"
 PERSONAL = (
     STEPS_FT,
     "Ditto",
@@ -271,21 +331,21 @@ PERSONAL = (
     "FedMTL, tasks",
     "nuclear norm",
 )
-
-
-def predictions(heads: lf.Table, law: lf.Table) -> list[Finding]:
-    """Judge the predicted risks over the heterogeneity."""
-    out = []
-    for name, column in ((RIDGE, "ridge"), (FEDREP, "fedrep"), (RISK, "fedrep")):
-        measured, predicted = [], []
-        for h, row in law.groupby("heterogeneity"):
-            if np.isfinite(row[column]).all():
-                measured.append(heads.select(heterogeneity=h, method=name)["excess"])
-                predicted.append(row[column])
-        if measured:
-            fields: dict[str, Any] = {"setting": f"{len(measured)} degrees of heterogeneity", "claimed_high": 1.15}
-            fields |= {"statistic": "factor between the median over trials and the prediction, worst degree"}
-            fields |= {"source": OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}")}
-            text = f"{label(name).capitalize() if name != FEDREP else name}: the risk is the predicted one"
-            out.append(judge(largest_factor(np.stack(measured, 1), np.stack(predicted, 1)), claim=text, **fields))
-    return out
+CLAIMS = (
+    ranked("heads", "heterogeneity", setting=DEGREE),
+    ranked("sizes", "heterogeneity", "n_clients", "n_samples", setting=at_size),
+    *(
+        c.Claim(
+            f"{name[0].upper() + name[1:]} has a smaller risk than pooled least squares and than ridge regression "
+            "without federation",
+            c.OWN_THRESHOLD,
+            over_better(name, (POOLED, RIDGE), "the better one"),
+            over=c.each("heterogeneity"),
+            setting=DEGREE,
+        )
+        for name in PERSONAL
+    ),
+    predicted(RIDGE),
+    predicted(FEDREP),
+    predicted(RISK),
+)

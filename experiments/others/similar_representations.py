@@ -14,38 +14,43 @@ parts outside the shared representation are label noise and a random rotation of
 **Deviations**: Tian, Gu and Feng study other estimators, and outliers that an adversary chooses. All sizes are our
 choice.
 
-Figures
--------
-"" : Top: excess risk against the relative root mean square length of the clients' own parts. Bottom: the same divided
-    by that of ridge regression. One column for each number of samples. Lines: median over trials; shaded: 10-90 %;
-    dotted black: predicted for FedRep.
-"outliers" : Mean excess risk of all clients against the share of outliers. Lines, shading and dots as in the other
-    figure.
-
 References: Tian, Gu and Feng 2025; Chua, Lei and Lee 2021.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import label
-from linfed.plotting.panels import Figures, plot_curves
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
-from linfed.statistics.intervals import bootstrap_interval, largest_factor, median_interval
+import linfed.claims as c
+from linfed._types import Array
+from linfed.plotting.panels import Figures, draw_predicted, plot_curves
+from linfed.statistics import bootstrap_interval
+from linfed.statistics.intervals import largest_factor
 
 from ._compared import FEDREP, JOINT, ORACLE, POOLED, RIDGE, Compared
+from ._compared_claims import over_better
 
 SUMMARY = "similar instead of equal representations, and outliers: where FedRep is still better than no federation"
+CAPTIONS = {
+    "": (
+        "Top: excess risk against the relative root mean square length of the clients' own parts. Bottom: the same "
+        "divided by that of ridge regression. One column for each number of samples. Lines: median over trials; "
+        "shaded: 10-90 %; dotted black: predicted for FedRep."
+    ),
+    "outliers": (
+        "Mean excess risk of all clients against the share of outliers. Lines, shading and dots as in the other figure."
+    ),
+}
 PICTURES = {"": 1400}
 REDUCED = {table: {"without": ("score", "diverged", "tried_*")} for table in ("similar", "outliers")}
 
 METHODS = (FEDREP, RIDGE, JOINT, "Ditto", "nuclear norm", POOLED, ORACLE)
-OWN = OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}")
 NEAR = 1.1
 """The claimed accuracy of predictions, as a factor."""
 
@@ -62,9 +67,15 @@ class Similar(Compared):
     @property
     def problem(self) -> lf.SimilarRepresentations:
         """The problem."""
-        sizes: dict[str, Any] = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
-        options = {"deviation": self.deviation, "outliers": self.outliers, "heterogeneity": self.heterogeneity}
-        return lf.SimilarRepresentations(noise_std=self.noise_std, **sizes, **options)
+        return lf.SimilarRepresentations(
+            n_clients=self.n_clients,
+            dim=self.dim,
+            rank=self.rank,
+            deviation=self.deviation,
+            outliers=self.outliers,
+            heterogeneity=self.heterogeneity,
+            noise_std=self.noise_std,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,36 +88,45 @@ class Law(Similar):
         """Return the predicted excess risks of FedRep and of the best ridge, for each trial."""
         truth, noise = self.problem.truth(self.seed, range(self.trials)), self.noise_std**2 / 2
         assert truth.B is not None
-        Phi, sizes = truth.dense(), {"dim": self.dim, "n_samples": self.n_samples, "noise_std": self.noise_std}
+        Phi, d, m, sigma = truth.dense(), self.dim, self.n_samples, self.noise_std
         inside = Phi @ truth.B
         outside = np.linalg.norm(Phi - inside @ truth.B.mT, axis=-1)
         lengths = np.linalg.norm(Phi, axis=-1)
-        best = lf.theory.best_local_ridge(lengths, **sizes)
-        alone = lf.theory.local_mean_risk(lengths, ridge=best, **sizes)
-        fedrep = lf.theory.similar_floor(inside, outside, **sizes).risk
+        best = lf.theory.best_local_ridge(lengths, dim=d, n_samples=m, noise_std=sigma)
+        alone = lf.theory.local_mean_risk(lengths, ridge=best, dim=d, n_samples=m, noise_std=sigma)
+        fedrep = lf.theory.similar_floor(inside, outside, dim=d, n_samples=m, noise_std=sigma).risk
         return {FEDREP: fedrep.mean(axis=-1) - noise, RIDGE: alone.mean(axis=-1) - noise}
 
 
 def cells(quick: bool) -> dict[str, list[Any]]:
     """Return the methods over deviations and samples, and over shares of outliers; quick: fewer of all."""
-    base = Similar(rounds=60, trials=8, tuning_trials=4) if quick else Similar()
-    names = (FEDREP, RIDGE, POOLED, ORACLE) if quick else METHODS
-    counts = (20,) if quick else (10, 20, 40)
-    degrees = (0.0, 0.2, 0.5) if quick else (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)
-    shares = (0.0, 0.2) if quick else (0.0, 0.02, 0.05, 0.1, 0.2, 0.3)
-    law = Law(**{name: getattr(base, name) for name in Law.__dataclass_fields__ if name != "method"})
-    near: dict[str, Any] = {"n_samples": counts, "deviation": degrees}
+    base, law = Similar(), Law()
+    names: Sequence[str] = METHODS
+    counts: Sequence[int] = (10, 20, 40)
+    degrees: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)
+    shares: Sequence[float] = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3)
+    if quick:
+        base, law = Similar(rounds=60, trials=8, tuning_trials=4), Law(rounds=60, trials=8, tuning_trials=4)
+        names, counts, degrees, shares = (FEDREP, RIDGE, POOLED, ORACLE), (20,), (0.0, 0.2, 0.5), (0.0, 0.2)
     return {
-        "similar": lf.grid(base, **near, method=names),
+        "similar": lf.grid(base, n_samples=counts, deviation=degrees, method=names),
         "outliers": lf.grid(base, outliers=shares, method=names),
-        "law": [*lf.grid(law, **near), *lf.grid(law, outliers=shares[1:])],
+        "law": lf.grid(law, n_samples=counts, deviation=degrees) + lf.grid(law, outliers=shares[1:]),
     }
 
 
-# --- figures -------------------------------------------------------------------------------------------------
+def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
+    """Return each method's risks along a series: over the deviation for each m, and over the share of outliers.
+
+    The rows of FedRep and ridge regression have a prediction, too.
+    """
+    law = tables["law"]
+    deviations = along(tables["similar"], law.select(outliers=0.0), "deviation")
+    outliers = along(tables["outliers"], law.select(deviation=0.0), "outliers")
+    return {"deviations": deviations, "shares": outliers}
 
 
-def along(table: lf.Table, x: str) -> lf.Table:
+def along(table: lf.Table, law: lf.Table, x: str) -> lf.Table:
     """Return one row per method and number of samples, with the excess risks of its rows along x, and their ratios."""
     out = []
     for m, part in table.groupby("n_samples"):
@@ -115,7 +135,8 @@ def along(table: lf.Table, x: str) -> lf.Table:
             excess = joined(rows, x)
             shared = {key: rows.rows[0][key] for key in ("n_clients", "dim", "rank", "noise_std", "rounds", "trials")}
             ratio = lf.LabeledArray(excess.values / ridge.values, **excess.axes)
-            out.append(shared | {"method": name, "n_samples": m, "excess": excess, "ratio": ratio})
+            predicted = {"predicted": joined(law.select(n_samples=m), x, name)} if name in (FEDREP, RIDGE) else {}
+            out.append(shared | {"method": name, "n_samples": m, "excess": excess, "ratio": ratio} | predicted)
     return lf.Table(out)
 
 
@@ -127,85 +148,34 @@ def joined(rows: lf.Table, x: str, column: str = "excess") -> lf.LabeledArray:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the risks and their ratios against the deviation, and the risks against the share of outliers."""
-    law = tables["law"]
-    table = along(tables["similar"], "deviation")
+    table = tables["deviations"]
     with lf.panels(table, column="n_samples", row=2, title="m = {}", height=4.2, sharey="row", sharex=True) as sheet:
         for line, y in enumerate(("excess", "ratio")):
             for ax, part in sheet.row(line):
-                names = part.unique("method")
-                plot_curves(ax, part, "deviation", y, order=[name for name in METHODS if name in names])
-                rows = law.select(n_samples=part.rows[0]["n_samples"], outliers=0.0)
-                x, values = predicted(rows, "deviation")
-                ax.plot(x, values[FEDREP] / (values[RIDGE] if line else 1.0), **DOTS)
+                draw(ax, part, "deviation", y)
         sheet.label("deviation", "excess risk", "excess risk / ridge's", yscale="log")
         sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials", ncols=4)
-    few = along(tables["outliers"], "outliers")
-    with lf.panels(few, title="", height=3.0, width="column") as second:
+    with lf.panels(tables["shares"], title="", height=3.0, width="column") as second:
         for ax, part in second:
-            plot_curves(
-                ax, part, "outliers", "excess", order=[name for name in METHODS if name in part.unique("method")]
-            )
-            x, values = predicted(law.select(deviation=0.0, n_samples=part.rows[0]["n_samples"]), "outliers")
-            ax.plot(x, values[FEDREP], **DOTS)
+            draw(ax, part, "outliers", "excess")
         second.label("share of outliers", "excess risk", yscale="log")
         second.legend(ncols=2)
     return {"": sheet.figure, "outliers": second.figure}
 
 
-DOTS: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 1.4, "zorder": 5, "label": "FedRep, predicted"}
-
-
-def predicted(rows: lf.Table, x: str) -> tuple[list[float], dict[str, Any]]:
-    """Return the values of x, and the medians over trials of the predictions."""
-    ordered = sorted(rows.rows, key=lambda row: row[x])
-    return [row[x] for row in ordered], {
-        name: np.array([np.median(row[name]) for row in ordered]) for name in (FEDREP, RIDGE)
-    }
+def draw(ax: Any, part: lf.Table, x: str, y: str) -> None:
+    """Draw the risks of all methods, or their ratios to ridge regression's, with the prediction for FedRep."""
+    names = part.unique("method")
+    plot_curves(ax, part, x, y, order=[name for name in METHODS if name in names])
+    laws = [np.median(part.select(method=name)["predicted"], axis=0) for name in (FEDREP, RIDGE)]
+    values = laws[0] / laws[1] if y == "ratio" else laws[0]
+    draw_predicted(ax, part.select(method=FEDREP)[x], values, label="FedRep, predicted", linewidth=1.4, zorder=5)
 
 
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the predicted risks and break-even deviations, and methods with a part for each client."""
-    out, law = [], tables["law"]
-    for m, part in tables["similar"].groupby("n_samples"):
-        rows = law.select(n_samples=m, outliers=0.0)
-        out += of_series(part, rows, "deviation", f"m/d = {m / part.rows[0]['dim']:g}, no outliers")
-        out += between(part, "deviation", f"m/d = {m / part.rows[0]['dim']:g}")
-    rows = law.select(deviation=0.0, n_samples=tables["outliers"].rows[0]["n_samples"])
-    out += of_series(tables["outliers"], rows, "outliers", "no deviation")
-    return [*out, *between(tables["outliers"], "outliers", "no deviation")]
-
-
-def of_series(part: lf.Table, law: lf.Table, x: str, where: str) -> list[Finding]:
-    """Judge the predicted risks of FedRep and ridge regression along a series, and where they are equal."""
-    out, curves, lines = [], {}, {}
-    for name in (FEDREP, RIDGE):
-        curves[name], lines[name] = (joined(rows, x, column).values for rows, column in
-                                     ((part.select(method=name), "excess"), (law, name)))  # fmt: skip
-        fields: dict[str, Any] = {"setting": where, "source": OWN, "claimed_high": NEAR}
-        fields["statistic"] = f"factor between the median over trials and the prediction, worst {x}"
-        text = f"{'The best ridge' if name == RIDGE else name} has the predicted risk"
-        out.append(judge(largest_factor(curves[name], lines[name]), claim=text, **fields))
-    values = np.asarray(joined(part.select(method=FEDREP), x).axes[x], dtype=float)
-    expected = crossing(values, np.median(lines[FEDREP], axis=0) / np.median(lines[RIDGE], axis=0))
-    if np.isfinite(expected) and expected > 0:
-
-        def ratio(trials: Any) -> float:
-            first, second = (np.median(curves[name][trials.astype(int)], axis=0) for name in (FEDREP, RIDGE))
-            return crossing(values, first / second) / expected
-
-        everyone = np.arange(float(len(curves[FEDREP])))
-        found = (ratio(everyone), *bootstrap_interval(ratio, (everyone,)))
-        text = "FedRep and ridge regression have the same risk where it is predicted"
-        fields = {"setting": where, "source": OWN, "claimed_low": 1 / NEAR, "claimed_high": NEAR}
-        fields |= {"statistic": f"measured {x} of equal risks, divided by the predicted one"}
-        out.append(judge(found, claim=text, detail=f"predicted: {expected:.3g}", **fields))
-    return out
-
-
-def crossing(x: Any, ratio: Any) -> float:
+def crossing(x: Array, ratio: Array) -> float:
     """Return the first x at which a ratio passes 1, linear in its logarithm; 0 if it starts above, else infinity."""
     logs = np.log(ratio)
     if logs[0] > 0:
@@ -218,24 +188,76 @@ def crossing(x: Any, ratio: Any) -> float:
     return float(x[after - 1] + part * (x[after] - x[after - 1]))
 
 
-def between(part: lf.Table, x: str, where: str) -> list[Finding]:
-    """Judge whether methods with a part for each client are better than FedRep and ridge regression."""
-    out = []
-    for value, rows in part.groupby(x):
-        excess = {row["method"]: row["excess"] for row in rows.rows}
-        end = min((FEDREP, RIDGE), key=lambda name: float(np.median(excess[name])))
-        for name in (JOINT, "Ditto", "nuclear norm"):
-            if name in excess:
-                out.append(
-                    judge(
-                        median_interval(excess[name] / excess[end]),
-                        claim=f"{name[0].upper() + name[1:]} has a smaller risk than FedRep and than ridge regression",
-                        setting=f"{where}, {x} {value:g}",
-                        statistic="excess risk divided by that of the better of the two, median over paired trials",
-                        source=OWN_THRESHOLD,
-                        claimed_high=1.0,
-                        strict=True,
-                        detail=f"the better of the two: {label(end)}",
-                    )
-                )
-    return out
+def equal_risks(part: lf.Table, x: str) -> c.Measurement | None:
+    """Return the x at which FedRep and ridge regression have the same risk, divided by the predicted one."""
+    fedrep, ridge = part.select(method=FEDREP), part.select(method=RIDGE)
+    values = np.asarray(fedrep[x], dtype=float)
+    expected = crossing(values, np.median(fedrep["predicted"], axis=0) / np.median(ridge["predicted"], axis=0))
+    if not (np.isfinite(expected) and expected > 0):
+        return None
+
+    def ratio(trials: Array) -> float:
+        first, second = (np.median(row["excess"][trials.astype(int)], axis=0) for row in (fedrep, ridge))
+        return crossing(values, first / second) / expected
+
+    everyone = np.arange(float(len(fedrep["excess"])))
+    found = (ratio(everyone), *bootstrap_interval(ratio, (everyone,)))
+    return c.Measurement(found, f"predicted: {expected:.3g}")
+
+
+def samples(part: lf.Table) -> str:
+    """Return m/d as text."""
+    return f"m/d = {part.rows[0]['n_samples'] / part.rows[0]['dim']:g}"
+
+
+def predictions(table: str, x: str, setting: str | Callable[..., str]) -> list[c.Claim]:
+    """Return the claims on the predicted risks of FedRep and ridge regression along a series, and on equal risks."""
+    OfEach = partial(c.Claim, table=table, over=c.each("n_samples"), setting=setting)
+    own = c.OWN_PREDICTION.adding(f"the factor is {c.OWN_THRESHOLD}")
+    factor = c.measured(
+        f"factor between the median over trials and the prediction, worst {x}",
+        lambda row: largest_factor(row["excess"], row["predicted"]),
+        c.at_most(NEAR),
+    )
+    return [
+        OfEach("FedRep has the predicted risk", own, factor, where=c.of(method=FEDREP)),
+        OfEach("The best ridge has the predicted risk", own, factor, where=c.of(method=RIDGE)),
+        OfEach(
+            "FedRep and ridge regression have the same risk where it is predicted",
+            own,
+            c.measured(
+                f"measured {x} of equal risks, divided by the predicted one",
+                lambda part: equal_risks(part, x),
+                c.within(1 / NEAR, NEAR),
+                rows=c.of(method=[FEDREP, RIDGE]),
+            ),
+        ),
+    ]
+
+
+def own_parts(table: str, *columns: str, setting: str | Callable[..., str]) -> list[c.Claim]:
+    """Return the claims that methods with a part for each client are better than FedRep and ridge regression."""
+    return [
+        c.Claim(
+            f"{name[0].upper() + name[1:]} has a smaller risk than FedRep and than ridge regression",
+            c.OWN_THRESHOLD,
+            over_better(name, (FEDREP, RIDGE), "the better of the two"),
+            table=table,
+            over=c.each(*columns),
+            setting=setting,
+        )
+        for name in (JOINT, "Ditto", "nuclear norm")
+    ]
+
+
+CLAIMS = (
+    *predictions("deviations", "deviation", lambda part: f"{samples(part)}, no outliers"),
+    *own_parts(
+        "similar",
+        "n_samples",
+        "deviation",
+        setting=lambda part: f"{samples(part)}, deviation {part.rows[0]['deviation']:g}",
+    ),
+    *predictions("shares", "outliers", "no deviation"),
+    *own_parts("outliers", "outliers", setting="no deviation, outliers {outliers:g}"),
+)

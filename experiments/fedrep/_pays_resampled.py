@@ -13,7 +13,7 @@ from linfed.statistics.intervals import Measured
 RESAMPLES = 2000
 
 Resampled: TypeAlias = Array
-"""A statistic of the trials, followed by that of each bootstrap resample, (1 + RESAMPLES,)."""
+"""A statistic of the trials, then of each bootstrap resample, (1 + RESAMPLES,)."""
 
 
 def medians(values: Iterable[Array]) -> Array:

@@ -7,7 +7,7 @@ heads on the true B*, are run on the same data. `fedrep-pays-samples` has the sa
 
 FedRep starts from the method of moments and runs until it converges. Its step size is the one that the spectra of
 samples and of heads allow, ``1.2/(c (1 + sqrt g)^2 (1 + sqrt(k/n))^2)`` with c = 1 - k/m and
-``g = (d-k) k/(n (m-k))``. It takes as many rounds as the slowest directions need, at most a thousand. The relative
+``g = (d-k) k/(n (m-k))``. The slowest directions determine the number of rounds, at most a thousand. The relative
 gradient that is left is a column of the table, and so is the risk of the best round, chosen in hindsight.
 
 The predicted break-even has no fitted parameter (`linfed.theory.break_even_clients`). It is compared with two rules.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 SUMMARY = "break-even of FedRep with local least squares and ridge, over m/d and n, measured and predicted"
 PICTURES = {"": 1400}
 SECTIONS = (7, 10, 25, 75)
-"""Numbers of samples of the sections through the map, which alone show all methods."""
+"""Numbers of samples of the sections through the map; only the sections show all methods."""
 REDUCED = {
     "map": {"without": lambda row: ("gradient", "best", *(() if row["n_samples"] in SECTIONS else (POOLED, ORACLE)))}
 }

@@ -1,7 +1,7 @@
 """Sample complexity per client: the smallest m with FedRep and without federation, against the number of clients.
 
-The runs are those of `fedrep-pays`: d = 50, k = 3, one fixed data set of m samples for each of n clients, two noise
-levels, and two local baselines, least squares and the best ridge regression.
+`fedrep-pays` describes the runs: d = 50, k = 3, one fixed data set of m samples for each of n clients, and two noise
+levels. The local baselines are least squares and the best ridge regression.
 
 The paper compares sample complexities per client: ``Theta(log(n) + d/n)`` with FedRep and ``Theta(d)`` without. Here
 the sample complexity is the smallest m from which the median excess risk is at most a tenth of the risk of predicting

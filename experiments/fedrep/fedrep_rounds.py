@@ -2,8 +2,8 @@
 
 The fewest rounds with which half of the runs go from distance 0.9 to 0.01, found by `lf.find_smallest`. Here m = 60,
 three times the smallest m of the base setting, and the step size is the theorem's, ``1/(4 sigma_max^2)``. The rounds
-are compared with Theorem 1's bound and with `lf.predict`, neither of which has a fitted constant. Samples are fresh in
-every round; they are simulated exactly in distribution, in a frame of 3k dimensions whatever d and m.
+are compared with Theorem 1's bound and with `lf.predict`, both without a fitted constant. Samples are fresh in every
+round; they are simulated exactly in distribution, in a frame of 3k dimensions whatever d and m.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1 and (10).
 """

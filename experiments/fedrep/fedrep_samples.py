@@ -1,10 +1,9 @@
 """FedRep paper, Theorem 1: how many samples m a run needs, against n, d, k, kappa, p, noise, step size and rounds.
 
-The smallest m per client and round with which half of the runs go from distance 0.9 to 0.01 in 40 rounds (kappa^2 times
-as many if heads are anisotropic). It is found by `lf.find_smallest`, at the theorem's step size ``1/(4 sigma_max^2)``
+The smallest m per client and round with which half of the runs go from distance 0.9 to 0.01 in 40 rounds (40 kappa^2
+rounds if heads are anisotropic). It is found by `lf.find_smallest`, at the theorem's step size ``1/(4 sigma_max^2)``
 and at the best step size near B*. It is compared with Theorem 1's m, whose constant c is fitted to the base setting,
-and with
-`lf.predict`, which has no fitted constant. Samples are fresh in every round; they are simulated exactly in
+and with `lf.predict`, which has no fitted constant. Samples are fresh in every round; they are simulated exactly in
 distribution, in a frame of 3k dimensions whatever d and m.
 
 Theorem 1 says that a number of samples is sufficient, and is judged from above: a smaller sufficient number does not

@@ -38,9 +38,10 @@ N = TypeVar("N", bound="Need")
 class Need:
     """Search for the smallest m, or the fewest rounds, with which half of the runs go from distance 0.9 to 0.01.
 
-    Heads have length ``sqrt(k)`` and geometric singular values with ratio kappa. There are two step sizes. "theorem's
-    step" is ``eta`` divided by the largest eigenvalue of Gamma; Theorem 1 allows eta = 1/4. "best step" is the best
-    step size near B* for kappa = 1 (`lf.theory.best_step_size`, whose formula is used at m = k + 1 as well).
+    Heads have length ``sqrt(k)`` and geometric singular values with ratio kappa. There are two step sizes. One,
+    "theorem's step", is ``eta`` divided by the largest eigenvalue of Gamma. Theorem 1 allows eta = 1/4. The other,
+    "best step", is the best step size near B* for kappa = 1. The formula of `lf.theory.best_step_size` is used at
+    m = k + 1 as well.
     """
 
     panel: str = lf.choice(("base", *PANELS, "T", "m"), "base", label=True)

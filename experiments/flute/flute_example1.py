@@ -21,15 +21,6 @@ runs from its small Gaussian B and W. FedRep (k = 1) runs from the direction of 
 FedRep's step size is half the one that is best on u_1 itself, ``M / lambda_1^2``. All sizes except the example's own
 are our choice.
 
-Figures
--------
-"" : Distance from u_1 of averages of the clients' representations, of FLUTE and of FedRep at k = 1, against the number
-    of clients and the spectrum's ratio. Markers: median over trials; bars: 10-90 %. Solid: closed form for exact phi_i.
-    Noise variance 0.3 with samples.
-"rounds" : Number of rounds in which FedRep at k = 1 reaches distance 0.1, from a random B and from each average,
-    against the number of clients and the spectrum's ratio. Markers: median over trials; bars: 10-90 %; above the last
-    round: not reached. Noise variance 0.3 with samples.
-
 References: Liu, Shen and Yang 2024, Example 1; their C.1 for the spectrum, the step and the noise.
 """
 
@@ -43,11 +34,12 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
 from linfed.figures.style import KINDS, draw_level, line_style
 from linfed.numerics.linalg import orthonormalize
+from linfed.numerics.quantiles import quantiles
 from linfed.plotting.panels import Figures
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, cite, judge_identity, judge_share, judge_smaller
-from linfed.statistics.intervals import first_round_below, quantiles
+from linfed.statistics.intervals import first_round_below
 
 from ._flute import FLUTE_STEP, spectrum
 
@@ -56,13 +48,21 @@ HEADLINES = (
     {"claim": "With w = sqrt(lambda/M) the average is closer to u_1 than with w = lambda"},
     {"claim": "The average with w = sqrt(lambda/M) recovers u_1"},
 )
+CAPTIONS = {
+    "": "Distance from u_1 of averages of the clients' representations, of FLUTE and of FedRep at k = 1, against the "
+    "number of clients and the spectrum's ratio. Markers: median over trials; bars: 10-90 %. Solid: closed form for "
+    "exact phi_i. Noise variance 0.3 with samples.",
+    "rounds": "Number of rounds in which FedRep at k = 1 reaches distance 0.1, from a random B and from each average, "
+    "against the number of clients and the spectrum's ratio. Markers: median over trials; bars: 10-90 %; above the "
+    "last round: not reached. Noise variance 0.3 with samples.",
+}
 PICTURES = {"": 1400}
 
 POWERS = {"w = lambda": 1.0, "w = sqrt(lambda/M)": 0.5, "w = 1": 0.0}
 """Name of each average, and the power p in ``w_i ~ lambda_i^p``."""
 FIRST, SECOND = tuple(POWERS)[:2]
 
-QUOTED = partial(cite, "FLUTE paper, Example 1", threshold=True)
+QUOTED = partial(c.cite, "FLUTE paper, Example 1", threshold=True)
 DEVIATES = QUOTED("B = [(1/M) sum_i u_i], which deviates significantly from the column space of B*")
 HEAVIER = QUOTED("u_1 will have a heavier weight in the aggregated representation, which will eventually help recover")
 
@@ -96,25 +96,36 @@ class Example:
         U = orthonormalize(np.random.default_rng(seed).standard_normal((self.trials, d, M)))
         noise = 0.0 if self.n_samples == POPULATION else math.sqrt(0.3)
         problem = lf.GivenTruth(B=U, W=np.diag(values), noise_std=noise)
-        of_trials: dict[str, Any] = {"trials": self.trials, "seed": seed}
         draw = lf.FixedSamples(self.n_samples).draw if self.n_samples else lf.GivenSamples.population
-        given = {"problem": problem, "data": draw(problem, **of_trials), **of_trials}
-        theta = np.asarray(lf.simulate(lf.LocalOnly(), rounds=1, **given).final.S)
-        given["metrics"] = ["subspace_distance"]
+        data = draw(problem, trials=self.trials, seed=seed)
+        alone = lf.simulate(lf.LocalOnly(), problem, data=data, rounds=1, trials=self.trials, seed=seed)
+        theta = np.asarray(alone.final.S)
         rows, starts = dict[str, Any](), dict[str, Any]()
         for name, power in POWERS.items():
             average = (theta / np.linalg.norm(theta, axis=-1, keepdims=True) ** power).mean(axis=1)[..., None]
             starts[name] = average / np.linalg.norm(average, axis=1, keepdims=True)
             exact = lf.theory.average_direction_distance(values, power)
             rows[name] = {"distance": lf.subspace_distance(average, U[..., :1]), "closed_form": exact}
-        flute = lf.FLUTE(rank=1, step_size=FLUTE_STEP)
-        result = lf.simulate(flute, rounds=self.rounds, record_every=self.rounds, **given)
-        rows["FLUTE"] = {"distance": result.metrics["subspace_distance"][:, -1]}
+
+        def distances(algorithm: lf.Algorithm, rounds: int, every: int = 1) -> Any:
+            """Return the distances after every few rounds, (trials, rounds)."""
+            run = lf.simulate(
+                algorithm,
+                problem,
+                data=data,
+                rounds=rounds,
+                trials=self.trials,
+                seed=seed,
+                metrics=["subspace_distance"],
+                record_every=every,
+            )
+            return run.metrics["subspace_distance"]
+
+        curve = distances(lf.FLUTE(rank=1, step_size=FLUTE_STEP), self.rounds, self.rounds)
+        rows["FLUTE"] = {"distance": curve[:, -1]}
         for name, init in {**starts, "FedRep": "random"}.items():
-            algorithm = lf.FedRep(rank=1, step_size=0.5 * M / values[0] ** 2, init=init)
-            result = lf.simulate(algorithm, rounds=self.fedrep_rounds, **given)
-            curve = result.metrics["subspace_distance"]
-            taken = first_round_below(result.rounds, np.nan_to_num(curve, nan=1.0), RECOVERED)
+            curve = distances(lf.FedRep(rank=1, step_size=0.5 * M / values[0] ** 2, init=init), self.fedrep_rounds)
+            taken = first_round_below(np.arange(curve.shape[1]), np.nan_to_num(curve, nan=1.0), RECOVERED)
             rows.setdefault(name, {"distance": curve[:, -1]})["rounds_to_0.1"] = taken
         sweep = "ratio" if self.ratio else "clients"
         return [{"sweep": sweep, "method": name, **row} for name, row in rows.items()]
@@ -122,11 +133,11 @@ class Example:
 
 def cells(quick: bool) -> dict[str, list[Example]]:
     """Return both sweeps, over M and over q."""
-    example, samples = Example(), (POPULATION, 100, 20)
-    clients, ratios = (2, 3, 4, 6, 8, 10), (0.002, 0.005, 0.02, 0.05, 0.15, 0.3, 0.5, 0.7, 0.9)
+    example, samples = Example(), [POPULATION, 100, 20]
+    clients, ratios = [2, 3, 4, 6, 8, 10], [0.002, 0.005, 0.02, 0.05, 0.15, 0.3, 0.5, 0.7, 0.9]
     if quick:
-        example, samples = Example(trials=10, rounds=500, fedrep_rounds=100), (POPULATION, 20)
-        clients, ratios = (2, 10), (0.005, 0.5)
+        example, samples = Example(trials=10, rounds=500, fedrep_rounds=100), [POPULATION, 20]
+        clients, ratios = [2, 10], [0.005, 0.5]
     sweeps = [(M, 0.0) for M in clients] + [(example.dim, q) for q in ratios]
     return {"directions": lf.grid(example, n_samples=samples, **{"n_clients, ratio": sweeps})}
 
@@ -152,9 +163,9 @@ def title(samples: int) -> str:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw distances from u_1 against the number of clients and the spectrum's ratio, and FedRep's rounds."""
     table = tables["directions"]
-    shape: dict[str, Any] = {"column": "n_samples", "row": "sweep", "title": title, "sharex": "row", "sharey": "row"}
+    panels = partial(lf.panels, column="n_samples", row="sweep", title=title, sharex="row", sharey="row")
     of_trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
-    with lf.panels(table, height=4.4, **shape) as distances:
+    with panels(table, height=4.4) as distances:
         distances.label("", *["distance from $u_1$"] * 2)
         for ax, part in distances:
             logarithmic = part.rows[0]["sweep"] == "ratio"
@@ -168,7 +179,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     last = table.rows[0]["fedrep_rounds"]
     table = table.select(method=["FedRep", *POWERS])
     table = table.assign(shown=lambda row: np.minimum(row["rounds_to_0.1"], 2.0 * last))
-    with lf.panels(table, height=4.2, **shape) as rounds:
+    with panels(table, height=4.2) as rounds:
         rounds.label("", *["FedRep's rounds\nto distance 0.1"] * 2, yscale="symlog", ylim=(-0.5, 4.0 * last))
         for ax, part in rounds:
             for name in ("FedRep", *POWERS):
@@ -198,41 +209,88 @@ def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
     return x
 
 
-def claims(tables: dict[str, lf.Table]) -> list[lf.Finding]:
-    """Judge the claims of Example 1, and the algorithms on its data."""
-    found = []
-    for (samples, sweep, clients, ratio), part in tables["directions"].groupby(
-        "n_samples", "sweep", "n_clients", "ratio"
-    ):
-        by_method = dict(part.groupby("method"))
-        at = {name: np.nan_to_num(rows["distance"], nan=1.0) for name, rows in by_method.items()}
-        where = f"{title(samples)}: M = {clients}" + (f", q = {ratio:g}" if sweep == "ratio" else "")
-        most, less = partial(judge_share, claimed_low=0.5, setting=where), partial(judge_smaller, setting=where)
-        if sweep == "clients":
-            text = f"The average with {FIRST} deviates significantly from u_1"
-            statistic = f"share of trials in which its distance is above {FAR:g} (30 degrees)"
-            found.append(most(at[FIRST] > FAR, source=DEVIATES, claim=text, statistic=statistic))
-        if part.rows[0][SWEEPS[sweep][0]] not in SWEEPS[sweep][-1]:
-            continue
-        if samples == POPULATION:
-            gaps = np.max([np.abs(at[name] - by_method[name]["closed_form"]) for name in POWERS], axis=0)
-            text = "The closed forms hold: sqrt(1 - cos^2), cos^2 = lambda_1^(2-2p) / sum lambda_i^(2-2p)"
-            fields = {
-                "source": OWN_PREDICTION,
-                "statistic": "largest difference of a distance from its closed form",
-            }
-            found.append(judge_identity(gaps, tolerance=1e-12, claim=text, setting=where, **fields))
-        text, paired = f"With {SECOND} the average is closer to u_1 than with {FIRST}", "share of paired trials with"
-        statistic = f"{paired} the smaller distance"
-        found.append(less(at[SECOND], at[FIRST], source=HEAVIER, claim=text, statistic=statistic))
-        statistic = f"share of trials in which the distance is below {RECOVERED:g}"
-        for name in (SECOND, "FLUTE", "FedRep"):  # the paper claims only that the weight helps to recover u_1
-            text = f"{'The average with ' if name in POWERS else ''}{name} recovers u_1"
-            found.append(most(at[name] < RECOVERED, source=OWN_THRESHOLD, claim=text, statistic=statistic))
-        text, statistic = f"FLUTE is closer to u_1 than the average with {SECOND}", f"{paired} the smaller distance"
-        found.append(less(at["FLUTE"], at[SECOND], source=OWN_THRESHOLD, claim=text, statistic=statistic))
-        text = f"The heavier weight helps: FedRep reaches u_1 sooner from the average with {SECOND} than with {FIRST}"
-        statistic = f"{paired} fewer rounds to distance {RECOVERED:g}"
-        taken = (by_method[name]["rounds_to_0.1"] for name in (SECOND, FIRST))
-        found.append(less(*taken, source=HEAVIER, claim=text, statistic=statistic))
-    return found
+# --- claims --------------------------------------------------------------------------------------------------
+
+
+def setting(part: lf.Table) -> str:
+    """Return the setting of a finding."""
+    row = part.rows[0]
+    return f"{title(row['n_samples'])}: M = {row['n_clients']}" + (f", q = {row['ratio']:g}" if row["ratio"] else "")
+
+
+def is_judged(row: lf.Table) -> bool:
+    """Return whether a row is a point of the claims."""
+    moves, *_, points = SWEEPS[row["sweep"]]
+    return row[moves] in points
+
+
+def distance(row: lf.Table) -> Any:
+    """Return the distance from u_1, 1 if the run diverged."""
+    return np.nan_to_num(row["distance"], nan=1.0)
+
+
+def recovered(row: lf.Table) -> Any:
+    """Return whether u_1 is recovered."""
+    return distance(row) < RECOVERED
+
+
+def gap(row: lf.Table) -> Any:
+    """Return the difference of a distance from its closed form."""
+    return np.abs(distance(row) - row["closed_form"])
+
+
+Asked = partial(c.Claim, over=c.each("n_samples", "sweep", "n_clients", "ratio"), setting=setting)
+NEARER, SOONER = (
+    "share of paired trials with the smaller distance",
+    "share of paired trials with fewer rounds to distance",
+)
+WITHIN = f"share of trials in which the distance is below {RECOVERED:g}"
+CLAIMS = (
+    Asked(
+        f"The average with {FIRST} deviates significantly from u_1",
+        DEVIATES,
+        c.share(
+            lambda row: distance(row) > FAR,
+            f"share of trials in which its distance is above {FAR:g} (30 degrees)",
+            c.MOST,
+        ),
+        where=c.of(sweep="clients", method=FIRST),
+    ),
+    Asked(
+        "The closed forms hold: sqrt(1 - cos^2), cos^2 = lambda_1^(2-2p) / sum lambda_i^(2-2p)",
+        c.OWN_PREDICTION,
+        c.identity(
+            lambda part: np.max([gap(row) for row in part], axis=0),
+            "largest difference of a distance from its closed form",
+            1e-12,
+        ),
+        where=(c.of(n_samples=POPULATION, method=list(POWERS)), c.only(is_judged)),
+    ),
+    Asked(
+        f"With {SECOND} the average is closer to u_1 than with {FIRST}",
+        HEAVIER,
+        c.smaller(distance, SECOND, FIRST, NEARER),
+        where=c.only(is_judged),
+    ),
+    *(  # the paper claims only that the weight helps to recover u_1
+        Asked(
+            f"{'The average with ' if method in POWERS else ''}{method} recovers u_1",
+            c.OWN_THRESHOLD,
+            c.share(recovered, WITHIN, c.MOST),
+            where=(c.of(method=method), c.only(is_judged)),
+        )
+        for method in (SECOND, "FLUTE", "FedRep")
+    ),
+    Asked(
+        f"FLUTE is closer to u_1 than the average with {SECOND}",
+        c.OWN_THRESHOLD,
+        c.smaller(distance, "FLUTE", SECOND, NEARER),
+        where=c.only(is_judged),
+    ),
+    Asked(
+        f"The heavier weight helps: FedRep reaches u_1 sooner from the average with {SECOND} than with {FIRST}",
+        HEAVIER,
+        c.smaller("rounds_to_0.1", SECOND, FIRST, SOONER),
+        where=c.only(is_judged),
+    ),
+)

@@ -240,10 +240,8 @@ def gap(row: lf.Table) -> Any:
 
 
 Asked = partial(c.Claim, over=c.each("n_samples", "sweep", "n_clients", "ratio"), setting=setting)
-NEARER, SOONER = (
-    "share of paired trials with the smaller distance",
-    "share of paired trials with fewer rounds to distance",
-)
+NEARER = "share of paired trials with the smaller distance"
+SOONER = f"share of paired trials with fewer rounds to distance {RECOVERED:g}"
 WITHIN = f"share of trials in which the distance is below {RECOVERED:g}"
 CLAIMS = (
     Asked(

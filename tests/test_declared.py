@@ -261,7 +261,7 @@ def test_claims_are_shown_without_a_run(capsys):
     assert printed.endswith("\nfour: no claims\n")
     assert [path.name for path in Path().iterdir() if path.is_dir()] in ([], ["__pycache__"])
     assert run("show", "own.py", "--claims", "--quick") == 2
-    assert "--claims prints what an experiment declares: leave out" in capsys.readouterr().err
+    assert "--claims prints declared claims: leave out" in capsys.readouterr().err
 
 
 def test_the_claims_of_a_shipped_experiment_are_shown(capsys, monkeypatch):

@@ -178,10 +178,10 @@ def test_every_public_name_has_an_example(site):
 @pytest.mark.long
 def test_pages_that_use_a_name_are_found(site):
     """In an experiment's own code, in code that experiments share, in a tutorial, and in the guide."""
-    usage = site["usage"]
-    assert "new_client_excess_quantile" in usage.used_by("fedrep_fig4")  # its own
-    assert "FedPer" in usage.used_by("fedrep_fig4")  # shared
-    assert "FedPer" not in usage.used_by("shortcut_bound")
+    usage, files = site["usage"], experiment_files(TOP / "experiments")
+    assert "new_client_excess_quantile" in usage.used_by(files["fedrep-fig4"])  # its own
+    assert "FedPer" in usage.used_by(files["fedrep-fig4"])  # shared
+    assert "FedPer" not in usage.used_by(files["shortcut-bound"])
     found = usage.usage()["FedRep"]
     for page in ("/guide/algorithms", "/_generated/tutorials/1_first_steps", "/_generated/experiments/anisotropy"):
         assert f"<{page}>`" in found

@@ -6,14 +6,13 @@ import importlib.util
 import inspect
 import sys
 import types
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import pytest
 from helpers import cleared, each, findings
 
 import linfed as lf
-from linfed.claims import Claim, Statistic
 from linfed.reproduction.experiments import experiment_files, load
 
 FOLDER = Path(__file__).parent.parent / "experiments"
@@ -82,18 +81,35 @@ def codes(code):
             yield from codes(constant)
 
 
-def parts(value):
-    """Yield a value and what lies within it: of dictionaries, sequences, partial functions, claims and closures."""
+def parts(value, seen=None):
+    """Yield a value and what lies within it.
+
+    These are the values of dictionaries, sequences, dataclasses (claims and their statistics) and partial functions,
+    and what functions keep: their defaults, and variables of the functions that made them.
+    """
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return
+    seen.add(id(value))
     yield value
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     if isinstance(value, functools.partial):
         inner = [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, Claim | Statistic):
-        inner = vars(value).values()
-    if isinstance(value, types.FunctionType):
-        inner = [cell.cell_contents for cell in value.__closure__ or ()]
+    elif isinstance(value, types.FunctionType):
+        kept = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
+        inner = [*kept, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    elif is_dataclass(value) and not isinstance(value, type):
+        inner = [getattr(value, one.name) for one in fields(value)]
     for one in inner:
-        yield from parts(one)
+        yield from parts(one, seen)
+
+
+def judged_by(module):
+    """Yield the names by which an experiment judges, and each name that the statement of ``CLAIMS`` reads."""
+    yield from (one for one in ("CLAIMS", "claims", "derived", "plot") if one in vars(module))
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CLAIMS":
+            yield from sorted(named(node.value) & vars(module).keys())
 
 
 def reads(function, seen):
@@ -107,19 +123,25 @@ def reads(function, seen):
             of = [module, *(one for one in map(vars(module).get, code.co_names) if one in modules().values())]
             for owner in of:
                 if name in vars(owner):
-                    yield from read(function, owner, name, seen)
+                    yield from read(function.__qualname__, owner, name, seen)
+    yield from within(function.__qualname__, list(parts(function))[1:], "its variables", seen)
 
 
-def read(function, module, name, seen):
+def read(reader, module, name, seen):
     """Yield what is wrong with reading a name of a module, and with the functions that are in its value."""
     if name in forbidden(module):
-        yield f"{function.__qualname__} reads {name}, {forbidden(module)[name]}"
-        return
-    for value in parts(vars(module)[name]):
+        yield f"{reader} reads {name}, {forbidden(module)[name]}"
+    else:
+        yield from within(reader, parts(vars(module)[name]), name, seen)
+
+
+def within(reader, values, name, seen):
+    """Yield what is wrong with values: classes of cells, and what functions among them read."""
+    for value in values:
         if isinstance(value, types.FunctionType) and value.__module__ in modules():
             yield from reads(value, seen)
         elif inspect.isclass(value) and value in cell_classes():
-            yield f"{function.__qualname__} reads {value.__name__}, in {name}"
+            yield f"{reader} reads {value.__name__}, in {name}"
 
 
 @pytest.mark.long
@@ -127,15 +149,15 @@ def read(function, module, name, seen):
 def test_no_judge_reads_a_default(name):
     module = modules()[load(name, FOLDER).__name__]
     seen = set()
-    judging = [vars(module)[one] for one in ("CLAIMS", "claims", "derived", "plot") if one in vars(module)]
-    functions = [one for one in parts(judging) if isinstance(one, types.FunctionType) and one.__module__ in modules()]
-    assert functions
-    assert [wrong for function in functions for wrong in reads(function, seen)] == []
+    assert [wrong for one in judged_by(module) for wrong in read("CLAIMS", module, one, seen)] == []
+    assert len(seen) > 1
 
 
 WRONG = """
 import functools
 from dataclasses import dataclass
+
+import linfed.claims as c
 
 from ..flute.flute_theorem51 import SWEEPS
 from .shortcut_lost import Loss
@@ -181,6 +203,17 @@ def a_default(tables):
 def further_on(tables):
     return HOW
 
+def kept(rate):
+    return lambda rows: (rate, FEW)
+
+def of_a_kept_function(tables):
+    return CLAIMS
+
+def of_a_default(tables, few=LATE, cell=Cell):
+    return few
+
+CLAIMS = [c.Claim("t", c.OWN_PREDICTION, c.measured("s", kept(0.1), c.at_most(1.0)))]
+
 def right(tables):
     return tables["runs"]["few"], SMALL, SWEEPS, shortcut_lost.THEORY
 """
@@ -197,7 +230,9 @@ def test_a_default_that_is_read_is_found(monkeypatch, tmp_path):
     functions = [value for value in vars(module).values() if inspect.isfunction(value) and value.__module__ == name]
     with cleared(cell_classes):
         wrong = {function.__name__ for function in functions if list(reads(function, set()))}
-    assert wrong == {function.__name__ for function in functions} - {"right"}
+        assert wrong == {function.__name__ for function in functions} - {"right"}
+        assert [*read("CLAIMS", module, "CLAIMS", set())] == ["kept.<locals>.<lambda> reads FEW, a default of Base"]
+        assert {*judged_by(module)} == {"CLAIMS", "c", "kept"}
 
 
 @pytest.mark.long

@@ -27,7 +27,7 @@ class Claim:
     statistic : Statistic
         What is measured.
     required : Range, optional
-        Required range of the statistic; by default that of the statistic.
+        Required range, if it is not the default of the statistic.
     table : str
         Name of the table; the first one by default.
     where : function or tuple of functions

@@ -49,7 +49,7 @@ def _all(table: Table) -> Table:
 
 @dataclass(frozen=True)
 class Statistic:
-    """What a claim measures.
+    """Measured quantity of a claim.
 
     Parameters
     ----------

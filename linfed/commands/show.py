@@ -17,8 +17,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "show",
         help="print captions and claims of saved runs",
-        description="Print the captions of the figures and the claims of saved runs, or with --claims those that an "
-        "experiment declares. Nothing is computed or written.",
+        description="Print the captions of the figures and the claims of saved runs. With --claims, print the declared "
+        "claims of experiments. Nothing is computed or written.",
     )
     text = "name of an experiment, its FILE.py, or saved results: a folder or one NAME.json"
     command.add_argument("names", nargs="+", metavar="NAME", help=text)
@@ -69,7 +69,7 @@ def _declared(given: argparse.Namespace) -> int:
     from linfed.reproduction.judging import claims_of
 
     if given.quick or given.out or given.verbose:
-        raise UsageError("--claims prints what an experiment declares: leave out --quick, --out and --verbose")
+        raise UsageError("--claims prints declared claims: leave out --quick, --out and --verbose")
     for number, (name, file) in enumerate(wanted(given, experiment_files).items()):
         module = load_file(file)
         computed = "its function claims(tables) judges them after a run" if hasattr(module, "claims") else "no claims"

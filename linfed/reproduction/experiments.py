@@ -167,7 +167,7 @@ def shared_modules(file: Path) -> list[Path]:
 
 
 def copied_files(file: Path) -> list[Path]:
-    """Return the files of which a copy of an experiment consists: its modules, and data files with their names."""
+    """Return the files that a copy of an experiment needs: its modules, and data files with their names."""
     modules = [file, *shared_modules(file)]
     return [path for one in modules for path in sorted(one.parent.glob(f"{one.stem}.*"))]
 

@@ -79,7 +79,7 @@ def judge_claims(file: Path, module: ModuleType, tables: Tables, tolerant: Toler
 
 
 def derived_tables(module: ModuleType, tables: Tables) -> Tables:
-    """Return the tables that an experiment computes from those of its cells, by its function ``derived(tables)``."""
+    """Return the further tables that an experiment computes by its function ``derived(tables)``."""
     found = module.derived(tables) if hasattr(module, "derived") else {}
     name = Path(str(module.__file__)).name
     if not isinstance(found, dict) or not all(isinstance(one, Table) for one in found.values()):

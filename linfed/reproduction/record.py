@@ -49,7 +49,7 @@ class RunRecord:
     experiment : str
         Name of the experiment.
     file : str or None
-        Path of your own file or of a copy; None for an experiment that is found by its name.
+        Path of the file if it is your own or a copy; None for an experiment that is found by its name.
     command, date, machine, configuration : str
         Command, day and machine of the run, and the hash of its cells' fields.
     commit : str or None
@@ -311,7 +311,7 @@ class ResultsFolder:
     def status(self, name: str) -> str:
         """Return ``full``, ``quick``, ``unfinished``, ``unreadable``, or an empty text without a run.
 
-        A run of your own file or of a copy, which may have the name, does not count.
+        A run of another file with this name, such as a copy, does not count.
         """
         if not self.record(name).exists():
             return ""

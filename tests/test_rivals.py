@@ -45,7 +45,9 @@ def test_a_number_of_rounds_is_compared_with_the_best_other_one(predicted_best):
         square = radius**2 * spread
         predicted = np.full(TRIALS, abs(rounds - (20 if predicted_best else 40)) + 1.0)
         rows.append({"epsilon": 1.0, "rounds": rounds, "square": square, "predicted": predicted})
-    found = private_fedrep.worst(lf.Table(rows), "here", "text", private_fedrep.PREDICTED, {"claimed_high": 1.05})
+    statistic = private_fedrep.over_best(private_fedrep.PREDICTED)
+    claim = c.Claim("As good as the best one", c.OWN_PREDICTION, statistic, c.at_most(1.05))
+    (found,) = c.judged([claim], {"rounds": lf.Table(rows)})
     radii = np.sqrt([row["square"].mean() for row in rows])
     wanted = radii[1] / radii[2] if predicted_best else radii[2] / radii[1]
     assert found.estimate == pytest.approx(wanted)

@@ -169,6 +169,7 @@ def test_every_experiment_stands_in_a_section_and_declares_one_line():
     assert list(dict.fromkeys(sections)) == list(SECTIONS.values())
     for name in (
         "private-fedrep",
+        "private-fedrep-published",
         "anisotropy",
         "weights",
         "weights-schedule",

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from linfed import claims
+
 TOP = Path(__file__).resolve().parent.parent
 
 MOST_MATCHES = 1.5
@@ -65,6 +67,8 @@ RULES = {
 }
 SECTIONS = ("Parameters", "Returns", "Yields", "Raises", "Warns", "Notes", "References", "Examples", "Figures")
 CLAIM_FIELDS = ("text", "claim", "statistic", "note", "where", "setting", "vacuous")
+VOCABULARY = {f"c.{name}" for name in claims.__all__} - {"c.cite", "c.reading"}
+"""Calls with words of claims; those of sources are a paper's."""
 GENERATED = ("scoreboard.md", "theory.md")
 
 
@@ -141,6 +145,13 @@ def _of_module(file: str, tree: ast.Module) -> Iterator[Text]:
             yield Text("command line", file, node.value.lineno, _fixed(node.value))
         elif isinstance(node, ast.keyword) and node.arg in CLAIM_FIELDS and own == "experiments":
             yield Text("claims", file, node.value.lineno, _fixed(node.value))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in VOCABULARY:
+            yield from (
+                Text("claims", file, one.lineno, _fixed(one)) for one in node.args if len(_fixed(one).split()) > 2
+            )
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CAPTIONS":
+            values = node.value.values if isinstance(node.value, ast.Dict) else []
+            yield from (Text(own, file, one.lineno, _without_code(_fixed(one))) for one in values)
 
 
 def _of_docstring(area: str, file: str, line: int, source: str) -> Iterator[Text]:

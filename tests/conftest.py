@@ -154,8 +154,8 @@ def group_of(nodeid):
 
     >>> group_of("tests/test_exact_law.py::test_the_law[one client, noiseless-chain]")
     'tests/test_exact_law.py::one client, noiseless'
-    >>> group_of("tests/test_experiments.py::test_minima[flute-minima-True]")
-    'tests/test_experiments.py::flute-minima'
+    >>> group_of("tests/test_experiments.py::test_false[flute-theorem51-True]")
+    'tests/test_experiments.py::flute-theorem51'
     >>> group_of("tests/test_linalg.py::test_one[a-b]")
     'tests/test_linalg.py'
     """

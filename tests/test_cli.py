@@ -883,7 +883,7 @@ def test_verdicts_are_coloured_where_that_is_wanted(variables, coloured, capsys,
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert run("show", "flute-minima", "--out", ROOT / "results" / "committed") == 0
+    assert run("show", "flute-divergence", "--out", ROOT / "results" / "committed") == 0
     printed = capsys.readouterr().out
     assert ("\x1b[31mNOT SUPPORTED" in printed) is ("\x1b[0m" in printed) is coloured
     assert "NOT SUPPORTED" in printed
@@ -948,12 +948,12 @@ def test_lines_end_at_the_width_of_the_terminal(width, capsys, monkeypatch):
 
 
 def test_captions_are_shown_where_a_run_has_them(toy, capsys):
-    described = json.loads((ROOT / "results" / "committed" / "flute-minima.json").read_text())
+    described = json.loads((ROOT / "results" / "committed" / "flute-fig4.json").read_text())
     Path("results").mkdir()
-    Path("results/flute-minima.json").write_text(json.dumps({**described, "figures": {"": "One.", "ends": "Two."}}))
-    assert run("show", "flute-minima") == 0
+    Path("results/flute-fig4.json").write_text(json.dumps({**described, "figures": {"": "One.", "ends": "Two."}}))
+    assert run("show", "flute-fig4") == 0
     printed = capsys.readouterr().out
-    assert "results/flute-minima.png\n  One.\nresults/flute-minima-ends.png\n  Two.\n" in printed
+    assert "results/flute-fig4.png\n  One.\nresults/flute-fig4-ends.png\n  Two.\n" in printed
 
 
 def test_the_record_that_ships_is_that_of_the_committed_runs():

@@ -559,36 +559,3 @@ def test_shortcut_lost_tells_a_root_from_a_straight_line(power, verdict):
     assert {claim.verdict for claim in grows} == {verdict}
     slow = [c for c in claims if "(1 - eta)/eta" in c.claim]
     assert {claim.verdict for claim in slow} == {Verdict.SUPPORTED}
-
-
-@pytest.mark.parametrize("same", [True, False])
-@speaks_of("flute-minima")
-def test_minima_judges_tell_one_from_many(done, same):
-    module, _ = of(done)
-
-    def pairs(same_of):
-        """Return pairs that have settled, two on each of many data sets: a quick run has few, and few that settle."""
-
-        def column(value):
-            return lf.LabeledArray(np.full((60, 2), value), couple=range(2))
-
-        columns = {"settled": column(True), "risk": column(-0.1), "error": column(0.1)}
-        kinds = (module.ACROSS, module.MOMENTS, *module.WITHIN.values())
-        return lf.Table([{"pair": pair, "same": column(same_of(pair)), **columns} for pair in kinds])
-
-    verdicts = {}
-    for claim in module.judged("here", pairs(lambda pair: same), "made up"):
-        verdicts.setdefault(claim.claim, set()).add(claim.verdict)
-    once = verdicts["Two runs on one data set settle at the same minimum"]
-    assert once <= {Verdict.INCONCLUSIVE, Verdict.SUPPORTED} if same else once == {Verdict.NOT_SUPPORTED}
-    (risk, error) = (
-        f"Where they differ, FLUTE's minimum has the lower {n}" for n in ("empirical risk", "mean client error")
-    )
-    assert verdicts[risk] == {Verdict.VACUOUS if same else Verdict.SUPPORTED}
-    assert verdicts[error] == {Verdict.VACUOUS if same else Verdict.NOT_SUPPORTED}
-    assert verdicts[
-        "FLUTE and FedRep from one start reach different minima as often as one method from two starts"
-    ] == {Verdict.SUPPORTED}
-    apart = module.judged("here", pairs(lambda pair: pair != module.ACROSS), "made up")
-    (by_method,) = [claim.verdict for claim in apart if "from one start" in claim.claim]
-    assert by_method is Verdict.NOT_SUPPORTED

@@ -14,7 +14,6 @@ help?".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from ._pays import FEDREP, LEAST, RIDGE, Point, points
 from ._pays_resampled import Resampled, crossing, interval, lower, medians
 
 SUMMARY = "smallest number of samples per client with FedRep and with local least squares and ridge, against n"
-FEWER = "A client needs fewer samples with FedRep than with {} without federation"
 HEADLINES = (
     {
         "claim": "A client needs fewer samples with FedRep than with least squares without federation",
@@ -65,13 +63,15 @@ def cells(quick: bool) -> dict[str, list[Point]]:
 
 
 def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
-    """Return the resampled complexity of each method for each noise, level and number of clients."""
+    """Return the resampled complexities, of FedRep and of a baseline, for each noise, level and number of clients."""
     rows = []
     for noise, part in tables["map"].groupby("noise_std"):
-        dim, least = part.rows[0]["dim"], min(part.unique("n_samples"))
-        for name, share in LEVELS.items():
+        sizes = {"noise_std": noise, "dim": part.rows[0]["dim"], "least": min(part.unique("n_samples"))}
+        for level, share in LEVELS.items():
             for n, found in complexities(part, share).items():
-                rows.append({"noise_std": noise, "level": name, "n_clients": n, "dim": dim, "least": least, **found})
+                for name in (LEAST, RIDGE):
+                    needed = {"baseline": name, "fedrep": found[FEDREP], "alone": found[name]}
+                    rows.append(sizes | {"level": level, "n_clients": n} | needed)
     return {"needed": lf.Table(rows)}
 
 
@@ -106,14 +106,14 @@ def complexities(part: lf.Table, level: float) -> dict[int, dict[str, Resampled]
     return found
 
 
-def divided(row: lf.Table, alone: str) -> Measured:
-    """Return FedRep's complexity divided by another one, with its interval, NaN where neither is reached.
+def divided(row: lf.Table) -> Measured:
+    """Return FedRep's complexity divided by the baseline's, with its interval, NaN where neither is reached.
 
     The smallest m of the grid is only an upper bound of a complexity.
     """
-    m, other, least = row[FEDREP], row[alone], row["least"]
+    m, alone, least = row["fedrep"], row["alone"], row["least"]
     with np.errstate(invalid="ignore", divide="ignore"):
-        return interval(m / other, low=lower(m, least) / other, high=m / lower(other, least))
+        return interval(m / alone, low=lower(m, least) / alone, high=m / lower(alone, least))
 
 
 def small(n: Any, d: int) -> Any:
@@ -121,23 +121,23 @@ def small(n: Any, d: int) -> Any:
     return (np.log(n) + d / n) / d
 
 
-def are_known(row: lf.Table, alone: str) -> bool:
-    """Return whether FedRep and a baseline reach the risk on the grid."""
-    return bool(np.isfinite([row[FEDREP][0], row[alone][0]]).all())
+def are_known(row: lf.Table) -> bool:
+    """Return whether FedRep and the baseline reach the risk on the grid."""
+    return bool(np.isfinite([row["fedrep"][0], row["alone"][0]]).all())
 
 
-def break_even(part: lf.Table, alone: str) -> Resampled | None:
+def break_even(part: lf.Table) -> Resampled | None:
     """Return the n from which a client needs fewer samples with FedRep, None if the grid does not reach the risk.
 
     It is infinite if a client needs more even with the most clients, and the smallest n if it needs fewer with all. The
     largest n that do not reach the risk are left out, because few m were run there.
     """
-    largest = max((row["n_clients"] for row in part if are_known(row, alone)), default=0)
+    largest = max((row["n_clients"] for row in part if are_known(row)), default=0)
     rows = [row for row in part if row["n_clients"] <= largest]
     if not rows:
         return None
     with np.errstate(invalid="ignore"):  # resamples in which neither is reached
-        logs = np.stack([np.log(row[FEDREP]) - np.log(row[alone]) for row in rows], axis=-1)
+        logs = np.stack([np.log(row["fedrep"]) - np.log(row["alone"]) for row in rows], axis=-1)
     return crossing((row["n_clients"] for row in rows), np.nan_to_num(logs, posinf=1e3, neginf=-1e3))
 
 
@@ -150,54 +150,44 @@ def much_less(row: lf.Table) -> tuple[c.Hypothesis, ...]:
     return (c.Hypothesis(text=f"log(n) + d/n <= d/{MUCH_LESS}", left=math.log(n) + d / n, right=d / MUCH_LESS),)
 
 
-def fewer(alone: str) -> Callable[[lf.Table], c.Measurement]:
-    """Return the measure of FedRep's complexity divided by a local baseline's."""
-
-    def measure(row: lf.Table) -> c.Measurement:
-        m, other, share = row[FEDREP][0], row[alone][0], small(row["n_clients"], row["dim"])
-        return c.Measurement(divided(row, alone), f"{m:.3g} for {other:.3g}; (log(n) + d/n)/d = {share:.3f}")
-
-    return measure
+def fewer(row: lf.Table) -> c.Measurement:
+    """Return FedRep's complexity divided by the baseline's."""
+    m, alone, share = row["fedrep"][0], row["alone"][0], small(row["n_clients"], row["dim"])
+    return c.Measurement(divided(row), f"{m:.3g} for {alone:.3g}; (log(n) + d/n)/d = {share:.3f}")
 
 
-def even_at(alone: str) -> Callable[[lf.Table], c.Measurement | None]:
-    """Return the measure of (log(n) + d/n)/d at the n from which FedRep needs fewer samples."""
-
-    def measure(part: lf.Table) -> c.Measurement | None:
-        n = break_even(part, alone)
-        if n is None or np.isnan(n[0]):
-            return None
-        ends = np.where(np.isinf(n), 0.0, small(n, part.rows[0]["dim"]))  # 0 if FedRep needs more on the whole grid
-        above = np.where(n <= min(part.unique("n_clients")), np.inf, ends)  # FedRep needs fewer on the whole grid
-        return c.Measurement(interval(ends, high=above), f"n = {n[0]:.3g}")
-
-    return measure
+def even_at(part: lf.Table) -> c.Measurement | None:
+    """Return (log(n) + d/n)/d at the n from which FedRep needs fewer samples."""
+    n = break_even(part)
+    if n is None or np.isnan(n[0]):
+        return None
+    ends = np.where(np.isinf(n), 0.0, small(n, part.rows[0]["dim"]))  # 0 if FedRep needs more on the whole grid
+    above = np.where(n <= min(part.unique("n_clients")), np.inf, ends)  # FedRep needs fewer on the whole grid
+    return c.Measurement(interval(ends, high=above), f"n = {n[0]:.3g}")
 
 
-def helps(alone: str, words: str) -> tuple[c.Claim, c.Claim]:
+def helps(baseline: str, words: str) -> tuple[c.Claim, c.Claim]:
     """Return the paper's claim that federation helps, and our claim on how small log(n) + d/n has to be."""
+    sentence = f"A client needs fewer samples with FedRep than with {words} without federation"
     return (
         c.Claim(
-            FEWER.format(words),
+            sentence,
             HELPS,
-            c.measured(
-                "smallest m for a tenth of the risk of predicting 0, divided by the local baseline's", fewer(alone)
-            ),
+            c.measured("smallest m for a tenth of the risk of predicting 0, divided by the local baseline's", fewer),
             c.below(1.0),
             table="needed",
-            where=(c.of(level=LEVEL), c.only(lambda row: are_known(row, alone))),
+            where=(c.of(level=LEVEL, baseline=baseline), c.only(are_known)),
             over=c.each_row,
             setting="noise std {noise_std}, n = {n_clients:,}",
             hypotheses=much_less,
         ),
         c.Claim(
-            f"{FEWER.format(words)}, if (log(n) + d/n)/d <= 1/{MUCH_LESS}",
+            f"{sentence}, if (log(n) + d/n)/d <= 1/{MUCH_LESS}",
             c.OWN_THRESHOLD,
-            c.measured(
-                "(log(n) + d/n)/d at which both need the same m, for a share of predicting 0's risk", even_at(alone)
-            ),
+            c.measured("(log(n) + d/n)/d at which both need the same m, for a share of predicting 0's risk", even_at),
             c.at_least(1 / MUCH_LESS),
             table="needed",
+            where=c.of(baseline=baseline),
             over=c.each("noise_std", "level"),
             setting="noise std {noise_std}, {level}",
         ),
@@ -215,13 +205,13 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     table, needed = tables["map"], tables["needed"].select(level=LEVEL)
     with lf.panels(table, column="noise_std", title="noise std {}", row=2, height=4.4, sharey="row") as sheet:
         for (ax, part), (below, _) in zip(sheet.row(0), sheet.row(1), strict=True):
-            rows = list(needed.select(noise_std=part.rows[0]["noise_std"]))
-            n = [row["n_clients"] for row in rows]
-            for method in (FEDREP, LEAST, RIDGE):
-                intervals(ax, n, [interval(row[method]) for row in rows], method, label=label(method))
-            shares = [small(row["n_clients"], row["dim"]) for row in rows]
-            for alone in (LEAST, RIDGE):
-                intervals(below, shares, [divided(row, alone) for row in rows], alone, label=label(alone))
+            at_noise = needed.select(noise_std=part.rows[0]["noise_std"])
+            for name, rows in at_noise.groupby("baseline"):
+                n = np.array(rows.unique("n_clients"))
+                if name == LEAST:
+                    intervals(ax, n, [interval(row["fedrep"]) for row in rows], FEDREP, label=label(FEDREP))
+                intervals(ax, n, [interval(row["alone"]) for row in rows], name, label=label(name))
+                intervals(below, small(n, part.rows[0]["dim"]), [divided(row) for row in rows], name, label=label(name))
             ax.set_xlabel("clients $n$")
             below.axhline(1.0, color="black", linewidth=0.7)
         sheet.label(

@@ -155,12 +155,7 @@ CLAIMS = (
         CLAIMED.adding(MARGIN),
         c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25, "at most"),
     ),
-    OF_K(
-        "Theorem 1's m is tight in k",
-        TIGHT,
-        c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25),
-        theorem=False,
-    ),
+    OF_K("Theorem 1's m is tight in k", TIGHT, c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25), theorem=False),
     OF_K(
         "Where d / p dominates, the samples per client over a fixed number of rounds grow like k",
         TOTAL.adding(f"asked of m - k - 1 at a fixed number of rounds; {MARGIN}", ", "),

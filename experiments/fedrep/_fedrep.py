@@ -11,8 +11,6 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 import linfed as lf
 from linfed.simulation.participation import n_participants
 
@@ -37,8 +35,7 @@ FEDAVG: dict[str, dict[str, Any]] = {
 """The options of FedAvg under each of its names."""
 
 STEPS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4)
-QUICK: dict[str, Any] = {"trials": 8, "tuning_trials": 2, "rounds": 40, "steps": STEPS[3::3]}
-"""Changes made by a quick run."""
+"""Step sizes that are tried, in the paper's normalisation."""
 
 NOTEBOOK_RIDGE = 1e-5
 
@@ -60,16 +57,31 @@ class Setting:
     seed: int = 0
 
     @property
+    def noise_std(self) -> float:
+        """Standard deviation of the label noise."""
+        return math.sqrt(self.noise_variance)
+
+    @property
+    def variance(self) -> float:
+        """Variance of a coordinate of x."""
+        return 1.0 if self.preset == PAPER else 1.0 / self.n_samples
+
+    @property
     def problem(self) -> lf.SharedRepresentation:
         """The problem, as in the paper or as in the notebook."""
-        options: dict[str, Any] = {"noise_std": math.sqrt(self.noise_variance)}
-        if self.preset == NOTEBOOK:
-            options |= {"head_norm": 1.0, "design": lf.Gaussian(covariance=1.0 / self.n_samples)}
-        return lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank, **options)
+        is_notebook = self.preset == NOTEBOOK
+        return lf.SharedRepresentation(
+            n_clients=self.n_clients,
+            dim=self.dim,
+            rank=self.rank,
+            noise_std=self.noise_std,
+            head_norm=1.0 if is_notebook else None,
+            design=lf.Gaussian(covariance=self.variance) if is_notebook else lf.Gaussian(),
+        )
 
     def squared_error(self, risk: Any) -> Any:
         """Return ``||theta - phi||^2`` for a risk."""
-        return (2 * risk - self.problem.noise_std**2) / self.problem.design.variance
+        return (2 * risk - self.noise_std**2) / self.variance
 
     def scaled(self, step: float) -> float:
         """Convert a step size on B from the paper's normalisation to the preset's.
@@ -84,10 +96,16 @@ class Setting:
 
     def fedrep(self, step: float, heads: lf.ExactHeads | lf.GradientHeads | None = None) -> lf.FedRep:
         """Return FedRep from a random subspace; `heads` are the preset's exact heads if None."""
-        options: dict[str, Any] = {"orthonormalize": False, "aggregate": "sum"} if self.preset == NOTEBOOK else {}
-        ridge = NOTEBOOK_RIDGE / self.n_samples if self.preset == NOTEBOOK else 0.0  # added to Z'Z/m, not to Z'Z
-        heads = heads or lf.ExactHeads(ridge=ridge)
-        return lf.FedRep(rank=self.rank, step_size=self.scaled(step), init="random", heads=heads, **options)
+        is_notebook = self.preset == NOTEBOOK
+        ridge = NOTEBOOK_RIDGE / self.n_samples if is_notebook else 0.0  # added to Z'Z/m, not to Z'Z
+        return lf.FedRep(
+            rank=self.rank,
+            step_size=self.scaled(step),
+            init="random",
+            heads=heads or lf.ExactHeads(ridge=ridge),
+            orthonormalize=not is_notebook,
+            aggregate="sum" if is_notebook else "mean",
+        )
 
     def algorithm(self, step: float = 1.0) -> lf.Algorithm:
         """Return the method at a step size in the paper's normalisation."""
@@ -99,8 +117,8 @@ class Setting:
             # B and heads share one step size: with sums over p participants B would move p times as fast as the heads.
             return lf.FedPer(rank=self.rank, step_size=step * self.n_samples)
         server = self.participation * self.n_clients if self.preset == NOTEBOOK else 1.0  # a sum instead of the mean
-        options = {"rank": self.rank, **FEDAVG[self.method]}
-        return lf.FedAvg(step_size=self.scaled(step), server_step_size=server, **options)
+        changed = {"rank": self.rank, **FEDAVG[self.method]}
+        return lf.FedAvg(step_size=self.scaled(step), server_step_size=server, **changed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,54 +126,42 @@ class Tuned(Setting):
     """A method whose step size is tuned on separate trials before it runs on fixed samples."""
 
     tuning_trials: int = 10
-    steps: tuple[float, ...] = STEPS  # in the paper's normalisation
+    steps: tuple[float, ...] = STEPS
 
-    @property
-    def cost(self) -> float:
-        """Relative run time: long runs start first."""
-        return 0 if self.method in UNTUNED else self.n_samples * FEDAVG.get(self.method, {}).get("local_steps", 1)
-
-    def tuned(self, metric: Any, **world: Any) -> tuple[lf.Algorithm, dict[str, Any]]:
+    def tuned(self, metric: Any, seed: Any) -> tuple[lf.Algorithm, dict[str, Any]]:
         """Return the method at its tuned step size, and the tuning's columns.
 
         The step size has the smallest 90 % quantile of the final metric over separate tuning trials.
         """
         if self.method in UNTUNED:
             return self.algorithm(), {}
-        world |= {"rounds": self.rounds, "trials": self.tuning_trials, "record_every": self.rounds}
-        algorithms = [self.algorithm(step) for step in self.steps]
-        tuning = lf.tune(algorithms, self.problem, metric=metric, score="final", quantile=0.9, **world)
+        tuning = lf.tune(
+            [self.algorithm(step) for step in self.steps],
+            self.problem,
+            data=lf.FixedSamples(self.n_samples),
+            participation=self.participation,
+            rounds=self.rounds,
+            trials=self.tuning_trials,
+            seed=seed,
+            metric=metric,
+            record_every=self.rounds,
+            score="final",
+            quantile=0.9,
+        )
         return tuning.algorithm, tuning.columns()
 
-    def trained(self, metric: Any, seed: Any, **options: Any) -> tuple[lf.Result, dict[str, Any]]:
+    def trained(self, metric: Any, seed: Any, *metrics: str, record_every: int = 1) -> tuple[lf.Result, dict[str, Any]]:
         """Tune the step size for a metric, then run the trials; return their result and the tuning's columns."""
-        world = {"data": lf.FixedSamples(self.n_samples), "participation": self.participation, "seed": seed}
-        algorithm, columns = self.tuned(metric, **world)
-        world |= {"rounds": 1 if self.method in UNTUNED else self.rounds, "trials": self.trials}
-        return lf.simulate(algorithm, self.problem, **{"metrics": [], **options, **world}), columns
-
-
-@dataclass(frozen=True, kw_only=True)
-class Clients(Tuned):
-    """The errors of all clients in Figure 1; the defaults are the paper's, or our choice where it gives none."""
-
-    n_clients: int = 100
-    dim: int = 20
-    n_samples: int = 5
-    rounds: int = 500
-    tuning_trials: int = 30  # ten trials are too few for a 90 % quantile
-
-    def run(self) -> dict[str, Any]:
-        """Return the clients' final errors, their mean in every recorded round, and the floor of a single model."""
-        seed = (self.seed, self.n_samples)
-        result, columns = self.trained("mean_client_error", seed, metrics=["risk"], record_every=5)
-        errors = self.squared_error(result.client_risks())
-        floor = lf.theory.single_model_floor(self.problem.truth(seed, range(self.trials)))
-        return columns | {
-            "curve": lf.LabeledArray(self.squared_error(result.metrics["risk"]), round=result.rounds),
-            "squared_error": lf.LabeledArray(errors, client=range(self.n_clients)),
-            "mean": errors.mean(axis=1),
-            "median": np.median(errors, axis=1),
-            "single_model_floor": self.squared_error(floor),
-            "diverged": np.isnan(errors[:, 0]),
-        }
+        algorithm, columns = self.tuned(metric, seed)
+        result = lf.simulate(
+            algorithm,
+            self.problem,
+            data=lf.FixedSamples(self.n_samples),
+            participation=self.participation,
+            rounds=1 if self.method in UNTUNED else self.rounds,
+            trials=self.trials,
+            seed=seed,
+            metrics=metrics,
+            record_every=record_every,
+        )
+        return result, columns

@@ -15,16 +15,6 @@ The ``notebook`` preset follows the authors' published linear notebook where it 
 
 Errors are ``||theta - phi||^2``. With the paper's conventions this is the MSE on new samples minus the noise variance.
 
-Figures
--------
-"" : Squared error of a client that did not take part in the training, against its number of samples, with the paper's
-    conventions. Lines: median over clients and trials; shaded: 10-90 %. Black dashes: predicted median.
-"notebook" : Half the squared error of a client that did not take part in the training, against its number of samples,
-    with the conventions of the authors' notebook, whose FedAvg is FedPer. Lines: median over clients and trials;
-    shaded: 10-90 %. Black dashes: predicted median.
-"tuning" : Tuning criterion against step size: the 90 % quantile over separate tuning trials of the median error of new
-    clients with d samples. Circled: the selected step size.
-
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 5.1 and Figure 4. Collins, Hassani, Mokhtari and
 Shakkottai 2022, "FedAvg with fine tuning: local updates lead to representation learning", for local steps.
 """
@@ -38,14 +28,13 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
-from linfed.claims.caveats import diverged_note, edge_note
+import linfed.claims as c
 from linfed.figures.curves import draw_curve
 from linfed.figures.style import COLUMN_WIDTH, label
 from linfed.plotting.panels import Figures, tuning_figure
-from linfed.statistics.findings import Finding, cite, join_notes, judge, judge_smaller
 from linfed.statistics.intervals import median_interval, nan_as_worst
 
-from ._fedrep import DRAWN, NOISE_VARIANCE, NOTEBOOK, PAPER, QUICK, Tuned
+from ._fedrep import DRAWN, NOISE_VARIANCE, NOTEBOOK, PAPER, STEPS, Tuned
 
 SUMMARY = "FedRep paper, Figure 4: risk on a new client against its samples, FedRep, FedAvg, Local only"
 HEADLINES = (
@@ -54,8 +43,17 @@ HEADLINES = (
     {"claim": "FedAvg, K = 10's error on a new client stays high", "setting": "paper: m_new = 20"},
 )
 PICTURES = {"": 1005}
+CAPTIONS = {
+    "": "Squared error of a client that did not take part in the training, against its number of samples, with the "
+    "paper's conventions. Lines: median over clients and trials; shaded: 10-90 %. Black dashes: predicted median.",
+    "notebook": "Half the squared error of a client that did not take part in the training, against its number of "
+    "samples, with the conventions of the authors' notebook, whose FedAvg is FedPer. Lines: median over clients and "
+    "trials; shaded: 10-90 %. Black dashes: predicted median.",
+    "tuning": "Tuning criterion against step size: the 90 % quantile over separate tuning trials of the median error "
+    "of new clients with d samples. Circled: the selected step size.",
+}
 
-paper = partial(cite, "FedRep paper, section 5.1, Figure 4", threshold=True)
+paper = partial(c.cite, "FedRep paper, section 5.1, Figure 4", threshold=True)
 ACCURATE = paper(
     "the representation learned by FedRep allows an accurate model to be found [...] as long as m_new >= k"
 )
@@ -100,7 +98,7 @@ class NewClients(Tuned):
             columns["distance"] = lf.subspace_distance(B, truth.B)
             rank, outside = self.rank, lf.theory.outside_length(B[kept], Phi[kept])
         # The error for x of variance v equals that for x of variance 1 with the noise divided by sqrt(v).
-        noise_std = self.problem.noise_std / np.sqrt(self.problem.design.variance)
+        noise_std = self.noise_std / np.sqrt(self.variance)
         law = partial(lf.theory.new_client_excess_quantile, outside=outside, noise_std=noise_std, rank=rank)
         predicted = [[2 * law(q, n_samples=m) if m >= rank else np.nan for q in QUANTILES] for m in self.n_new]
         length = self.rank if self.preset == PAPER else 1.0  # ||phi||^2 of every client
@@ -118,9 +116,67 @@ class NewClients(Tuned):
 
 def cells(quick: bool) -> dict[str, list[NewClients]]:
     """Return each method, with the paper's and with the notebook's conventions."""
-    base = NewClients(**(QUICK | {"rounds": 100} if quick else {}))
+    base = NewClients(trials=8, tuning_trials=2, rounds=100, steps=STEPS[3::3]) if quick else NewClients()
     points = [(*preset, method) for preset in NOISE_VARIANCE.items() for method in METHODS[preset[0]]]
     return {"clients": lf.grid(base, **{"preset, noise_variance, method": points})}
+
+
+def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
+    """Return the share of ``||phi||^2`` that a method leaves unexplained, a row for each number of samples."""
+    kept = ("preset", "method", "rank", "dim", "diverged", "at_grid_edge")
+    rows = [
+        {name: row[name] for name in kept if name in row.columns}
+        | {"n_new": int(m), "unexplained": nan_as_worst(unexplained)}
+        for row in tables["clients"]
+        for m, unexplained in zip(row["n_new"], row["unexplained"].T, strict=True)
+    ]
+    return {"sizes": lf.Table(rows)}
+
+
+# --- claims --------------------------------------------------------------------------------------------------
+
+Sized = partial(c.Claim, table="sizes", over=c.each("preset", "n_new"), setting="{preset}: m_new = {n_new}")
+FROM_K = c.only(lambda row: row["n_new"] >= row["rank"])
+BELOW_D = c.only(lambda row: row["n_new"] < row["dim"])
+FROM_D = c.only(lambda row: row["n_new"] >= row["dim"])
+
+
+def of_method(method: str, sentence: str, source: c.Source, required: c.Range, *where: Any) -> c.Claim:
+    """Return a claim on the error of a method, at some numbers of samples."""
+    words = "median client's squared error divided by ||phi||^2, median over trials"
+    statistic = c.measured(words, lambda row: median_interval(row["unexplained"]), required)
+    sentence = f"{label(method)}'s error {sentence}"
+    return Sized(sentence, source, statistic, where=(c.of(method=method), *where), note=c.diverged_note)
+
+
+def fedavg_stays_high(method: str) -> c.Claim:
+    """Return the paper's claim on FedAvg, which the paper does not make of the variants."""
+    asked = c.reading(LARGE.replace("Figure 4", f"Figure 4, asked of {label(method)}"))
+    return of_method(method, "on a new client stays high", LARGE if method == "FedAvg" else asked, c.at_least(SMALL))
+
+
+def fedrep_smaller(rival: str, source: c.Source) -> c.Claim:
+    """Return the claim that a new client has a smaller error with FedRep's representation."""
+    words = "share of paired trials in which the median new client's error is smaller"
+    return Sized(
+        f"A new client has a smaller error with FedRep's representation than with {label(rival)}",
+        source,
+        c.smaller("unexplained", "FedRep", rival, words),
+        where=FROM_K,
+    )
+
+
+CLAIMS = (
+    of_method("FedRep", "on a new client is small once m_new >= k", ACCURATE, c.at_most(SMALL), FROM_K),
+    *(fedavg_stays_high(method) for method in ("FedAvg", "FedAvg, K = 10", "FedPer")),
+    of_method("LocalOnly", "is not small below m_new = d", LOCAL, c.at_least(SMALL), BELOW_D),
+    of_method("LocalOnly", "is small from m_new = d on", LOCAL, c.at_most(SMALL), FROM_D),
+    fedrep_smaller("FedAvg", ACCURATE),
+    fedrep_smaller("LocalOnly", LOCAL),
+)
+
+
+# --- figures -------------------------------------------------------------------------------------------------
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -141,64 +197,15 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             ax.xaxis.minorticks_off()
             sheet.legend(f"median and 10-90 % of {len(clients):,} new clients", ncols=2)
         figures["" if preset == PAPER else preset] = sheet.figure
-    tuning_label = "squared error of the median\nnew client with d samples"
-    steps = {"xlabel": "step size (the paper's normalisation)", "x": "steps", "log": True, "sharey": False}
-    return figures | {"tuning": tuning_figure(table, tuning_label, column="preset", title="{}", height=2.4, **steps)}
-
-
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the paper's claims on Figure 4, with its own conventions (preset ``paper``) and with the notebook's."""
-    small, high = {"claimed_high": SMALL}, {"claimed_low": SMALL}
-    stays = "{}'s error on a new client stays high"
-    rules = [
-        ("FedRep", "from k on", small, "{}'s error on a new client is small once m_new >= k", ACCURATE),
-        *((name, "all", high, stays, of_fedavg(name)) for name in ("FedAvg", "FedAvg, K = 10", "FedPer")),
-        ("LocalOnly", "below d", high, "{}'s error is not small below m_new = d", LOCAL),
-        ("LocalOnly", "from d on", small, "{}'s error is small from m_new = d on", LOCAL),
-    ]
-    found = []
-    for preset, table in tables["clients"].groupby("preset"):
-        found += [
-            judge(
-                median_interval(unexplained(row, m)),
-                claim=text.format(label(name)),
-                setting=f"{preset}: m_new = {m}",
-                statistic="median client's squared error divided by ||phi||^2, median over trials",
-                source=source,
-                note=join_notes(diverged_note(row), edge_note(row)),
-                **limit,
-            )
-            for name, which, limit, text, source in rules
-            for row in table.select(method=name)
-            for m in sizes(row)[which]
-        ]
-        found += [
-            judge_smaller(
-                *(unexplained(table.select(method=name), m) for name in ("FedRep", rival)),
-                source=source,
-                claim=f"A new client has a smaller error with FedRep's representation than with {label(rival)}",
-                setting=f"{preset}: m_new = {m}",
-                statistic="share of paired trials in which the median new client's error is smaller",
-            )
-            for rival, source in (("FedAvg", ACCURATE), ("LocalOnly", LOCAL))
-            for m in sizes(table.select(method="FedRep"))["from k on"]
-        ]
-    return found
-
-
-def sizes(row: lf.Table) -> dict[str, list[int]]:
-    """Return the numbers of samples of a new client: all, those from k on, below d, and from d on."""
-    tried, k, d = row["n_new"].tolist(), row["rank"], row["dim"]
-    below, above = [m for m in tried if m < d], [m for m in tried if m >= d]
-    return {"all": tried, "from k on": [m for m in tried if m >= k], "below d": below, "from d on": above}
-
-
-def of_fedavg(name: str) -> str:
-    """Return the paper's claim on FedAvg, with the name of the variant if the paper does not have it."""
-    return LARGE if name == "FedAvg" else LARGE.replace("Figure 4", f"Figure 4, asked of {label(name)}")
-
-
-def unexplained(row: lf.Table, n_new: int) -> Any:
-    """Return the median client's error divided by ||phi||^2, (trials,)."""
-    (place,) = np.flatnonzero(row["n_new"] == n_new)
-    return nan_as_worst(row["unexplained"][:, place])
+    figures["tuning"] = tuning_figure(
+        table,
+        "squared error of the median\nnew client with d samples",
+        column="preset",
+        title="{}",
+        xlabel="step size (the paper's normalisation)",
+        x="steps",
+        log=True,
+        height=2.4,
+        sharey=False,
+    )
+    return figures

@@ -7,13 +7,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from helpers import assert_one_line, basis, normal
+from helpers import assert_one_line, basis, findings, normal
 from scipy import stats
 
 import linfed as lf
 from linfed.statistics.findings import Verdict
 from linfed.theory.fedrep.theorem1 import bound as theory
 from linfed.theory.fedrep.theorem1 import judges, runs, tail
+
+BOUND = importlib.import_module("experiments.fedrep.fedrep_theorem1")
+SAMPLES = importlib.import_module("experiments.fedrep.fedrep_bound_samples")
 
 ANGLES = np.arange(12) * np.pi / 12
 PROBLEM = lf.GivenTruth(B=basis(10, 2), W=math.sqrt(2) * np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1))
@@ -43,6 +46,17 @@ def made(distance, **fields):
 
 def falling(factor=0.9, trials=80, rounds=10, start=0.5):
     return np.tile(start * factor ** np.arange(rounds + 1), (trials, 1))
+
+
+HERE = {"claim": "the bound holds", "setting": "here", "source": "Theorem 1"}
+
+
+def judged_theorem1(run, **options):
+    return judges.judge_theorem1(run, **HERE | options)
+
+
+def judged_looseness(run, **options):
+    return judges.judge_looseness(run, **HERE | {"statistic": "ratio of the rates"} | options)
 
 
 # --- formulas ------------------------------------------------------------------------------------------------
@@ -281,13 +295,13 @@ SPOILT = {
 @pytest.mark.parametrize("name", SPOILT)
 def test_every_hypothesis_is_seen_to_fail(name):
     run = made(falling(), **SPOILT[name])
-    finding = judges.judge_theorem1(run, "here")
+    finding = judged_theorem1(run)
     assert finding.verdict is Verdict.HYPOTHESES_FAIL
     assert any(name in hypothesis.text for hypothesis in finding.failed_hypotheses)
     assert "fails: " in finding.remarks
     if name not in ("k <= p", "0 < sigma_min"):
         assert len(finding.failed_hypotheses) == 1
-    assert not judges.judge_theorem1(run, "here", assumed=False).failed_hypotheses
+    assert not judged_theorem1(run, assumed=False).failed_hypotheses
 
 
 def test_all_hypotheses_hold_where_they_do_and_the_constant_counts():
@@ -301,7 +315,7 @@ def test_all_hypotheses_hold_where_they_do_and_the_constant_counts():
 def test_the_trial_that_is_nearest_to_failing_decides():
     worst = np.ones(80)
     worst[7] = 1.1
-    (failed,) = judges.judge_theorem1(made(falling(), largest=worst), "here").failed_hypotheses
+    (failed,) = judged_theorem1(made(falling(), largest=worst)).failed_hypotheses
     assert failed.right == pytest.approx(1 / (4 * 1.21))
 
 
@@ -310,43 +324,40 @@ def test_the_trial_that_is_nearest_to_failing_decides():
 
 def test_verdicts_of_made_up_runs():
     """The bound falls by sqrt(1 - 0.25 * 0.75 / 2) = 0.952 a round, and by 0.906 with exponent T."""
-    holds = judges.judge_theorem1(made(falling(0.95)), "here")
+    holds = judged_theorem1(made(falling(0.95)))
     assert (holds.verdict, holds.detail) == (Verdict.HOLDS, "0 of 80")
-    assert judges.judge_theorem1(made(falling(0.95)), "here", exponent=1.0).verdict is Verdict.VIOLATED
-    assert judges.judge_theorem1(made(falling(0.9)), "here", exponent=1.0).verdict is Verdict.HOLDS
-    few = judges.judge_theorem1(made(falling(0.9, trials=20)), "here")
+    assert judged_theorem1(made(falling(0.95)), exponent=1.0).verdict is Verdict.VIOLATED
+    assert judged_theorem1(made(falling(0.9)), exponent=1.0).verdict is Verdict.HOLDS
+    few = judged_theorem1(made(falling(0.9, trials=20)))
     assert few.verdict is Verdict.INCONCLUSIVE  # twenty trials cannot tell 5 % from none
     spoilt = falling(0.9)
     spoilt[3, 5:] = 0.5  # one round of one trial
-    one = judges.judge_theorem1(made(spoilt), "here")
+    one = judged_theorem1(made(spoilt))
     assert (one.verdict, one.detail) == (Verdict.INCONCLUSIVE, "1 of 80")
     gone = falling(0.9)
     gone[:20, 5:] = np.nan
-    assert judges.judge_theorem1(made(gone), "here").verdict is Verdict.VIOLATED
-    partial = judges.judge_theorem1(made(gone, n_clients=40), "here")
+    assert judged_theorem1(made(gone)).verdict is Verdict.VIOLATED
+    partial = judged_theorem1(made(gone, n_clients=40))
     assert partial.verdict is Verdict.INCONCLUSIVE
     assert "did not occur" in partial.note
     assert {one.claimed_high, holds.claimed_high, few.claimed_high} == {0.05}  # whatever the runs are
-    assert judges.judge_theorem1(made(falling(0.9), n_clients=40), "here").verdict is Verdict.HOLDS
+    assert judged_theorem1(made(falling(0.9), n_clients=40)).verdict is Verdict.HOLDS
 
 
-def test_a_finding_says_its_exponent_and_what_is_left_out():
+def test_a_finding_has_the_defaults_and_its_notes():
     run = made(falling(0.95))
-    plain = judges.judge_theorem1(run, "here")
-    told = {"constant": 1.0, "exponent": 0.5, "assumed": True, "resolution": 0.05, "note": ""}
-    assert plain == judges.judge_theorem1(run, "here", **told)
-    for exponent, text in ((0.5, "^(T/2) dist_0"), (1.0, "^(T) dist_0"), (0.3, "^(0.3 T) dist_0")):
-        assert text in judges.judge_theorem1(run, "here", exponent=exponent).claim
-    assert "exponent T/2" in judges.judge_looseness(run, "here").claim
-    assert judges.judge_theorem1(run, "here", note="a note").note == "a note"
-    assert judges.judge_theorem1(run, "here", resolution=0.2).claimed_high == 0.2
+    plain = judged_theorem1(run)
+    told = {"constant": 1.0, "exponent": 0.5, "assumed": True, "resolution": 0.05}
+    assert plain == judged_theorem1(run, **told)
+    assert judged_theorem1(run, note="a note").note == "a note"
+    assert judged_theorem1(run, resolution=0.2).claimed_high == 0.2
     gone = falling(0.9)
     gone[:20, 5:] = np.nan
-    partial = judges.judge_theorem1(made(gone, n_clients=40), "here", note="a note")
+    partial = judged_theorem1(made(gone, n_clients=40), note="a note")
     assert partial.low == 0.0
     assert partial.note.startswith("a note")
-    assert "nowhere below 1" in judges.judge_theorem1(made(falling(rounds=0)), "here").vacuous
-    assert not judges.judge_theorem1(made(falling(rounds=1)), "here").vacuous
+    assert "nowhere below 1" in judged_theorem1(made(falling(rounds=0))).vacuous
+    assert not judged_theorem1(made(falling(rounds=1))).vacuous
 
 
 def test_a_run_on_its_bound_is_within_it():
@@ -358,11 +369,11 @@ def test_a_run_on_its_bound_is_within_it():
 
 
 def test_vacuous_where_nothing_is_said():
-    nowhere = judges.judge_theorem1(made(falling(start=1.0)), "here", assumed=False)
+    nowhere = judged_theorem1(made(falling(start=1.0)), assumed=False)
     assert nowhere.verdict is Verdict.VACUOUS
     assert "nowhere below 1" in nowhere.remarks
     alone = made(falling(), rank=1, n_clients=1, participants=1)
-    finding = judges.judge_theorem1(alone, "here")
+    finding = judged_theorem1(alone)
     assert finding.verdict is Verdict.VACUOUS
     assert "probability of 1" in finding.remarks
 
@@ -381,28 +392,28 @@ def test_rates():
     np.testing.assert_allclose(judges.rate_ratios(run, 1.0), -math.log(0.9) / bound / 2)
     floor = made(np.maximum(falling(0.01, rounds=30), 1e-15))  # five rounds above rounding
     np.testing.assert_allclose(judges.rate_ratios(floor), -math.log(0.01) / bound)
-    assert judges.judge_looseness(run, "here").verdict is Verdict.HOLDS
-    assert judges.judge_looseness(made(falling(0.99)), "here").verdict is Verdict.VIOLATED
+    assert judged_looseness(run).verdict is Verdict.HOLDS
+    assert judged_looseness(made(falling(0.99))).verdict is Verdict.VIOLATED
     gone = falling(0.9)
     gone[:60, 5:] = np.nan
-    assert judges.judge_looseness(made(gone), "here").estimate == -np.inf
+    assert judged_looseness(made(gone)).estimate == -np.inf
     gone[:60, 1:] = np.nan  # diverged before the first record
-    assert judges.judge_looseness(made(gone), "here").estimate == -np.inf
+    assert judged_looseness(made(gone)).estimate == -np.inf
     soon = falling(0.9)
     soon[:, 1:] = 1e-14
     np.testing.assert_allclose(judges.rate_ratios(made(soon)), math.log(1e11) / bound)  # at least this rate
-    assert judges.judge_looseness(made(soon), "here").verdict is Verdict.HOLDS
+    assert judged_looseness(made(soon)).verdict is Verdict.HOLDS
 
 
 def test_rates_are_judged_under_the_hypotheses_and_where_the_bound_falls():
-    noisy = judges.judge_looseness(made(falling(0.99), noise_std=0.1), "here")
+    noisy = judged_looseness(made(falling(0.99), noise_std=0.1))
     assert noisy.verdict is Verdict.HYPOTHESES_FAIL
     distance = falling(0.9)
     distance[:70] = 0.0  # they start at B*
-    found = judges.judge_looseness(made(distance), "here")
+    found = judged_looseness(made(distance))
     assert found.verdict is Verdict.HOLDS
     assert np.isnan(judges.rate_ratios(made(distance))).sum() == 70
-    nowhere = judges.judge_looseness(made(0 * distance), "here")
+    nowhere = judged_looseness(made(0 * distance))
     assert nowhere.verdict is Verdict.VACUOUS
     assert "does not fall" in nowhere.remarks
 
@@ -412,7 +423,7 @@ def test_rates_are_judged_under_the_hypotheses_and_where_the_bound_falls():
 
 def test_theorem_holds_on_a_run_and_the_engines_agree():
     needed = theory.fedrep_least_samples(dim=10, rank=2, participants=12, condition=1.0, start=0.5)
-    finding = judges.judge_theorem1(runs.theorem1_run(simulated(m=math.ceil(needed), engine="chain")), "here")
+    finding = judged_theorem1(runs.theorem1_run(simulated(m=math.ceil(needed), engine="chain")))
     assert finding.verdict is Verdict.HOLDS
     one, other = (runs.theorem1_run(simulated(trials=2, engine=engine)) for engine in ("explicit", "chain"))
     for name in ("smallest", "largest", "sizes", "unequal"):
@@ -430,10 +441,10 @@ FALSE = {
 def test_runs_that_break_a_hypothesis_break_the_bound(name):
     changes, text = FALSE[name]
     run = runs.theorem1_run(simulated(**changes))
-    judged = judges.judge_theorem1(run, "here")
+    judged = judged_theorem1(run)
     assert judged.verdict is Verdict.HYPOTHESES_FAIL
     assert [text in hypothesis.text for hypothesis in judged.failed_hypotheses] == [True]
-    assert judges.judge_theorem1(run, "here", assumed=False).verdict is Verdict.NOT_SUPPORTED  # nobody says so
+    assert judged_theorem1(run, assumed=False).verdict is Verdict.NOT_SUPPORTED  # nobody says so
 
 
 def test_with_m_up_to_k_nothing_moves():
@@ -458,7 +469,7 @@ def test_fixed_samples_gradient_heads_and_few_participants_are_hypotheses():
     alone = runs.theorem1_run(simulated(participation=1, rounds=3, trials=1))
     assert alone.smallest.tolist() == [0.0]
     assert alone.condition.tolist() == alone.sizes.tolist() == [np.inf]
-    failed = [hypothesis.text for hypothesis in judges.judge_theorem1(alone, "here").failed_hypotheses]
+    failed = [hypothesis.text for hypothesis in judged_theorem1(alone).failed_hypotheses]
     assert [text[:6] for text in failed] == ["k <= p", "0 < si", "eta <=", "1 kapp"]
 
 
@@ -480,7 +491,8 @@ def test_exact_heads_on_the_same_batch_keep_r_from_shrinking(heads, m, verdict):
     run = {"data": lf.FreshSamples(m), "rounds": 6, "trials": 2, "participation": 0.5}
     gaps, inverse = judges.same_batch_gaps(lf.iterate(algorithm, problem, engine="explicit", **run), algorithm)
     assert gaps.shape == inverse.shape == (2, 6)
-    identity, shrinking = judges.judge_same_batch(gaps, inverse, "here")
+    along = {name: lf.LabeledArray(one, round=range(6)) for name, one in (("gap", gaps), ("inverse", inverse))}
+    identity, shrinking = findings(BOUND, {"same_batch": lf.Table([along | {"heads": "some", "m": m}])})
     assert identity.verdict is verdict
     if verdict is Verdict.HOLDS:
         assert gaps.max() < 1e-13
@@ -546,10 +558,6 @@ def test_tail_has_the_error_of_its_seeds_and_its_defaults():
         assert_one_line(lambda one={name: value}: tail.first_round_failure(**given | one), [f"{name} = {value}"])
 
 
-BOUND = importlib.import_module("experiments.fedrep.fedrep_theorem1")
-SAMPLES = importlib.import_module("experiments.fedrep.fedrep_bound_samples")
-
-
 def least_row(**own):
     return {"name": "condition", "rank": 2, "trials": 100, "needed": 100.0, "rival": 10.0, "predicted": 12.0} | own
 
@@ -563,7 +571,7 @@ def test_experiment_rejects_a_bound_that_is_false():
         def slower(row):
             return lf.LabeledArray(0.5 + share * (row["distance"] - 0.5), round=row["round"])
 
-        found = BOUND.claims({"runs": table.assign(distance=slower), "same_batch": lf.Table()})
+        found = findings(BOUND, {"runs": table.assign(distance=slower)})
         return {finding.verdict for finding in found if "^(T/2)" in finding.claim}
 
     assert verdicts(1.0) == {Verdict.HOLDS}
@@ -576,9 +584,7 @@ def test_experiment_rejects_constants_that_are_false():
             least_row(condition=c, needed=needed, least=m, least_low=0.99 * m, least_high=1.01 * m)
             for c, m, needed in ((4.0, first, 100.0), (8.0, last, 1600.0))
         ]
-        nothing = {name: lf.Table() for name in ("tail", "sizes")}
-        claims = SAMPLES.claims({"least": lf.Table(rows), **nothing})
-        return {claim.claim: claim.verdict for claim in claims}
+        return {found.claim: found.verdict for found in findings(SAMPLES, {"least": lf.Table(rows)})}
 
     enough, tight = "C = 1 is sufficient", "Theorem 1's m is tight in kappa, up to half a power"
     bounded = "The smallest m - k grows with kappa at most half a power faster than Theorem 1's m"

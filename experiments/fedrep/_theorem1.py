@@ -16,8 +16,11 @@ EDGE = 1.0 - 1e-9
 """Factor on the largest allowed step size, so that rounding errors do not push it beyond the limit."""
 NAMES = {"step": "eta / limit", "condition": "kappa", "start": "dist_0", "rank": "k", "dim": "d"}
 NAMES |= {"n_clients": "n = p", "participation": "p / n"}
-TWO = {"n_clients": 2, "rank": 1, "rounds": 20}
-PAIRS = {"two clients, d = 4": {**TWO, "dim": 4}, "two clients, d = 10": {**TWO, "dim": 10, "trials": 3000}}
+TWO: dict[str, Any] = {"n_clients": 2, "rank": 1, "rounds": 20}
+PAIRS: dict[str, dict[str, Any]] = {
+    "two clients, d = 4": {**TWO, "dim": 4},
+    "two clients, d = 10": {**TWO, "dim": 10, "trials": 3000},
+}
 THEOREM, RIVAL, PREDICTED = KINDS[:3]
 """Colours and markers of the rules for m."""
 
@@ -39,15 +42,11 @@ class Setting:
     noise_std: float = 0.0
     seed: int = 0
 
-    @property
-    def cost(self) -> float:
-        """Relative run time: long runs start first."""
-        return self.n_clients * self.participation * self.rank * self.rounds * self.trials
-
     def problem(self) -> lf.GivenTruth:
         """Return the ground truths of all trials, drawn once: drawing heads with a given kappa is slow."""
-        size = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank}
-        law = lf.SharedRepresentation(**size, condition_number=self.condition)
+        law = lf.SharedRepresentation(
+            n_clients=self.n_clients, dim=self.dim, rank=self.rank, condition_number=self.condition
+        )
         truth = law.truth(self.seed, range(self.trials))
         return lf.GivenTruth(B=truth.B, W=truth.W, noise_std=self.noise_std)
 
@@ -57,31 +56,56 @@ class Setting:
         return n_participants(self.participation, self.n_clients)
 
     @property
-    def world(self) -> dict[str, Any]:
-        """Arguments of `lf.simulate` that all runs share."""
-        return {name: getattr(self, name) for name in ("participation", "rounds", "trials", "seed")}
-
-    @property
     def rival(self) -> float:
         """The m of a simple rule that uses only the sizes."""
         return self.rank + 2 + self.dim * self.rank / self.participants
 
-    def constants(self, problem: lf.GivenTruth) -> tuple[float, float, float]:
+    def singular_values(self, problem: lf.Problem) -> tuple[Any, Any]:
+        """Return sigma_min bar and sigma_max bar over the sets of participants that occur, each (trials,)."""
+        smallest, largest, _ = runs.theorem1_constants(
+            problem,
+            rank=self.rank,
+            participation=self.participation,
+            rounds=self.rounds,
+            trials=self.trials,
+            seed=self.seed,
+        )
+        return smallest, largest
+
+    def needed(self, kappa: Any, start: Any) -> Any:
+        """Return the m that the theorem requires with C = 1; infinite if kappa is."""
+        return bound.fedrep_least_samples(
+            dim=self.dim, rank=self.rank, participants=self.participants, condition=kappa, start=start
+        )
+
+    def constants(self, problem: lf.Problem) -> tuple[float, float, float]:
         """Return the step size, the m that the theorem requires with C = 1, and sigma_min bar of the median trial."""
-        smallest, largest, _ = runs.theorem1_constants(problem, rank=self.rank, **self.world)
-        sizes = {"dim": self.dim, "rank": self.rank, "participants": self.participants, "start": self.start}
+        smallest, largest = self.singular_values(problem)
         with np.errstate(divide="ignore"):
-            needed = bound.fedrep_least_samples(condition=largest / smallest, **sizes).max()
+            needed = self.needed(largest / smallest, self.start)
         step = self.step * EDGE * float(bound.fedrep_step_limit(largest).min())
-        return step, float(needed), float(np.median(smallest))
+        return step, float(needed.max()), float(np.median(smallest))
 
     def simulated(
-        self, problem: lf.GivenTruth, step: float, data: Any, engine: str = "chain", **options: Any
+        self,
+        problem: lf.GivenTruth,
+        step: float,
+        data: lf.FreshSamples | lf.FixedSamples,
+        heads: lf.ExactHeads | lf.GradientHeads | None = None,
     ) -> lf.Result:
-        """Simulate FedRep in this setting."""
-        algorithm = lf.FedRep(rank=self.rank, step_size=step, init=lf.AtDistance(self.start), **options)
-        run = {"data": data, "engine": engine, "metrics": ["subspace_distance"], **self.world}
-        return lf.simulate(algorithm, problem, **run)
+        """Simulate FedRep in this setting, by default with exact heads."""
+        init = lf.AtDistance(self.start)
+        return lf.simulate(
+            lf.FedRep(rank=self.rank, step_size=step, init=init, heads=heads or lf.ExactHeads()),
+            problem,
+            data=data,
+            participation=self.participation,
+            rounds=self.rounds,
+            trials=self.trials,
+            seed=self.seed,
+            metrics=["subspace_distance"],
+            engine="chain" if isinstance(data, lf.FreshSamples) else "auto",
+        )
 
 
 def moved(ax: Any, rows: list[lf.Table], name: str) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -12,18 +13,9 @@ from linfed.algorithms.representation.fedrep import FedRep
 from linfed.checks import check_number
 from linfed.numerics.linalg import qr_positive
 from linfed.simulation.loop import Round
-from linfed.statistics.findings import (
-    OWN_PREDICTION,
-    OWN_THRESHOLD,
-    Finding,
-    cite,
-    join_notes,
-    judge,
-    judge_failures,
-    judge_identity,
-)
+from linfed.statistics.findings import Finding, join_notes, judge, judge_failures
 from linfed.statistics.intervals import Measured, median_interval
-from linfed.theory.fedrep.theorem1.bound import PRINTED, SAME_BATCH
+from linfed.theory.fedrep.theorem1.bound import PRINTED
 from linfed.theory.fedrep.theorem1.runs import Theorem1Run
 
 ROUNDING = 1e-12
@@ -31,12 +23,6 @@ ROUNDING = 1e-12
 
 RESOLUTION = 0.05
 """Largest allowed share of failing trials: with at least 72 trials, the interval of 0 ends below it."""
-
-IDENTITY_TOLERANCE = 1e-10
-
-_SAYS = cite("FedRep paper, Theorem 1, (10)", "Then for any t and any eta <= 1/(4 sigma_max^2), we have")
-_TO_T = OWN_PREDICTION.adding("Theorem 1 with ||R^-1|| <= 1, under the same events", ": ")
-_EXPONENTS = {PRINTED: "T/2", SAME_BATCH: "T"}
 
 
 def beyond_bound(run: Theorem1Run, exponent: float = PRINTED) -> Mask:
@@ -48,21 +34,18 @@ def beyond_bound(run: Theorem1Run, exponent: float = PRINTED) -> Mask:
 
 def judge_theorem1(
     run: Theorem1Run,
-    setting: str,
     *,
     constant: float = 1.0,
     exponent: float = PRINTED,
     assumed: bool = True,
     resolution: float = RESOLUTION,
-    note: str = "",
+    **fields: Any,
 ) -> Finding:
     """Judge the claim of Theorem 1 that its bound holds in every recorded round, for nearly all trials.
 
     Parameters
     ----------
     run : Theorem1Run
-    setting : str
-        Setting of the run.
     constant : float
         C in the hypothesis on m. The theorem does not specify it. It is never chosen so that the bound holds.
     exponent : float
@@ -71,8 +54,8 @@ def judge_theorem1(
         If True, the hypotheses are part of the claim. If False, only the inequality is judged, for any run.
     resolution : float
         Largest allowed share of failing trials, unless the theorem allows a larger one.
-    note : str
-        Note for the reader.
+    **fields
+        Other fields of `Finding`. Required: `claim`, `setting`, `source`.
 
     Returns
     -------
@@ -92,25 +75,17 @@ def judge_theorem1(
     vacuous = "" if is_binding else "the bound is nowhere below 1"
     if allowed >= 1.0:
         vacuous = join_notes(vacuous, f"it allows a failure probability of {allowed:g}")
-    exponent_text = _EXPONENTS.get(exponent, f"{exponent:g} T")
-    who = _SAYS if exponent == PRINTED else _TO_T
     finding = judge_failures(
         failed,
         allowed=max(allowed, resolution),
-        claim=f"dist_T <= (1 - eta E0 sigma_min^2 / 2)^({exponent_text}) dist_0 in every round"
-        + (f", if m is the theorem's with C = {constant:g}" if assumed else ""),
-        setting=setting,
-        source=f"{who}; C = {constant:g} and the share {resolution:g} are {OWN_THRESHOLD}s"
-        if assumed
-        else f"not claimed: {who} only under its hypotheses",
         theorem=assumed,
         hypotheses=run.hypotheses(constant) if assumed else (),
         vacuous=vacuous,
-        note=note,
+        **fields,
     )
     if failed.any() and run.participants < run.n_clients:
         partial = "p < n: sets that did not occur may have a lower sigma_min, and so a higher bound"
-        return replace(finding, low=0.0, note=join_notes(note, partial))
+        return replace(finding, low=0.0, note=join_notes(finding.note, partial))
     return finding
 
 
@@ -136,26 +111,19 @@ def rate_ratios(run: Theorem1Run, exponent: float = PRINTED) -> Array:
     return np.where((run.start > ROUNDING) & (bounds[:, -1] < run.start), ratios, np.nan)
 
 
-def judge_looseness(run: Theorem1Run, setting: str, *, exponent: float = PRINTED, note: str = "") -> Finding:
+def judge_looseness(run: Theorem1Run, *, exponent: float = PRINTED, **fields: Any) -> Finding:
     """Judge whether the distance falls at least as fast as the bound; the statistic is the ratio of the rates.
 
     Only the trials in which the bound falls count. The finding is VACUOUS without such trials, and HYPOTHESES FAIL if a
-    hypothesis of the theorem fails, with C = 1.
+    hypothesis of the theorem fails, with C = 1. Of the `fields` of a finding, `claim`, `setting`, `statistic` and
+    `source` are required.
     """
     ratios = rate_ratios(run, exponent)
     ratios = ratios[~np.isnan(ratios)]
-    return judge(
-        _median(ratios) if len(ratios) else (np.nan, np.nan, np.nan),
-        claimed_low=1.0,
-        theorem=True,
-        hypotheses=run.hypotheses(),
-        vacuous="" if len(ratios) else "the bound does not fall in any trial",
-        claim=f"The distance falls at the bound's rate or faster, exponent {_EXPONENTS.get(exponent, exponent)}",
-        setting=setting,
-        statistic="log rate of the run divided by that of the bound, median over trials",
-        source=_SAYS if exponent == PRINTED else _TO_T,
-        note=note,
-    )
+    defaults = {"claimed_low": 1.0, "theorem": True, "hypotheses": run.hypotheses()}
+    if not len(ratios):
+        defaults["vacuous"] = "the bound does not fall in any trial"
+    return judge(_median(ratios) if len(ratios) else (np.nan, np.nan, np.nan), **defaults | fields)
 
 
 def _median(ratios: Array) -> Measured:
@@ -203,26 +171,3 @@ def same_batch_gaps(steps: Iterable[Round], algorithm: FedRep) -> tuple[Array, A
         gaps.append(np.maximum(gap, np.abs(step.after.array("B") - Q).max(axis=(-2, -1))))
         inverse.append(1.0 / np.linalg.svd(R, compute_uv=False)[..., -1])
     return np.stack(gaps, axis=1), np.stack(inverse, axis=1)
-
-
-def judge_same_batch(gaps: Array, inverse: Array, setting: str) -> list[Finding]:
-    """Judge ``R'R = I + eta^2 G'G`` and ``||R^{-1}|| <= 1`` in all rounds and trials, from `same_batch_gaps`."""
-    source = OWN_PREDICTION.adding("the normal equations of exact heads on the same batch", ": ")
-    return [
-        judge_identity(
-            gaps,
-            tolerance=IDENTITY_TOLERANCE,
-            claim="R'R = I + eta^2 G'G",
-            setting=setting,
-            statistic="largest relative difference of the two sides",
-            source=source,
-        ),
-        judge_identity(
-            inverse - 1.0,
-            tolerance=IDENTITY_TOLERANCE,
-            claim="||R^-1|| <= 1, so that T may replace T/2",
-            setting=setting,
-            statistic="largest ||R^-1|| - 1",
-            source=source,
-        ),
-    ]

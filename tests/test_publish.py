@@ -82,22 +82,28 @@ def test_what_is_published(publish, tmp_path):
     for stale in ("old.json", "old-table.npz", "benchmarks.json"):
         (to / stale).write_text("{}")
     distance = np.geomspace(1, 1e-9, 601) * np.ones((4, 1))
-    row = {"n_samples": 5, "error": np.arange(4) / 3, "curve": lf.LabeledArray(distance, round=range(0, 1202, 2))}
-    save_tables("fedrep-fig1", {"clients": lf.Table([row])}, out)
-    out.write(record(tables={"clients": TableRecord(rows=1)}))
-    publish.publish(out, ["fedrep-fig1"], ResultsFolder(to))
-    names = {"README.md", "benchmarks.json", "fedrep-fig1.json", "fedrep-fig1-clients.csv", "fedrep-fig1-clients.npz"}
+    row = {"n_samples": 5, "error": np.arange(4) / 3, "margin": lf.LabeledArray(distance, round=range(0, 1202, 2))}
+    save_tables("fedrep-near-truth", {"near": lf.Table([row])}, out)
+    out.write(record(experiment="fedrep-near-truth", tables={"near": TableRecord(rows=1)}))
+    publish.publish(out, ["fedrep-near-truth"], ResultsFolder(to))
+    names = {
+        "README.md",
+        "benchmarks.json",
+        "fedrep-near-truth.json",
+        "fedrep-near-truth-near.csv",
+        "fedrep-near-truth-near.npz",
+    }
     assert {path.name for path in to.iterdir()} == names
-    assert (to / "fedrep-fig1.json").read_text() == out.record("fedrep-fig1").read_text()
-    found = lf.Table.load(to / "fedrep-fig1-clients.npz")
-    assert found.columns == ("n_samples", "error")  # its curve is in no picture
+    assert (to / "fedrep-near-truth.json").read_text() == out.record("fedrep-near-truth").read_text()
+    found = lf.Table.load(to / "fedrep-near-truth-near.npz")
+    assert found.columns == ("n_samples", "error")  # its margins are in no picture
     assert np.allclose(found["error"], row["error"], rtol=1e-4)
-    with zipfile.ZipFile(to / "fedrep-fig1-clients.npz") as archive:
+    with zipfile.ZipFile(to / "fedrep-near-truth-near.npz") as archive:
         assert {part.compress_type for part in archive.infolist()} == {zipfile.ZIP_LZMA}
-    _, told = publish.files.read(to / "fedrep-fig1-clients.npz")
-    assert told["reduced"].endswith("without curve")
+    _, told = publish.files.read(to / "fedrep-near-truth-near.npz")
+    assert told["reduced"].endswith("without margin")
     about = (to / "README.md").read_text()
-    assert f"| fedrep-fig1 | {'a' * 40} | a machine | numpy 2 |" in about
+    assert f"| fedrep-near-truth | {'a' * 40} | a machine | numpy 2 |" in about
     assert "reduced" in about
 
 

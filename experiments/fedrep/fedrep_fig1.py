@@ -45,11 +45,12 @@ HEADLINES = (
     {"claim": "FedAvg hardly improves with m: by less than a tenth"},
 )
 PICTURES = {"": 2070, "fixed-points": 2070}
-FOLLOWED = ("FedRep", "FedAvg", "Oracle")
-"""Methods whose error is drawn against rounds, with the paper's conventions."""
+FOLLOWED = ((PAPER, "FedRep"), (PAPER, "FedAvg"))
+"""Conventions and methods whose error is drawn against rounds."""
+BANDS = {"deciles": ("curve",), "quantile_axis": True}
 REDUCED = {
-    "clients": {"without": lambda row: () if row["preset"] == PAPER and row["method"] in FOLLOWED else ("curve",)},
-    "one_layer": {"without": ("squared_error",)},
+    "clients": BANDS | {"without": lambda row: () if (row["preset"], row["method"]) in FOLLOWED else ("curve",)},
+    "one_layer": BANDS | {"without": ("squared_error",)},
 }
 CAPTIONS = {
     "": "Sorted client errors after the last round, with the paper's conventions. Lines: median over trials; shaded: "
@@ -181,8 +182,8 @@ def remarks(*methods: str) -> Callable[..., str]:
 
     def note(part: lf.Table, *_: lf.Table) -> str:
         rows = part.select(method=list(methods))
-        at_least = any(row["method"] == "FedAvg" and row["best"] == 0 for row in rows)
-        return c.join_notes(c.diverged_note(rows), "the less FedAvg moves from 0, the better" if at_least else "")
+        still = any(row["method"] == "FedAvg" and row["best"] == 0 for row in rows)
+        return c.join_notes(c.diverged_note(rows), "the less FedAvg moves from 0, the better" if still else "")
 
     return note
 
@@ -203,11 +204,10 @@ def larger_m(before: lf.Table, after: lf.Table) -> Measured:
 
 def fedrep_smaller(rival: str) -> c.Claim:
     """Return the claim that FedRep has a smaller error than another method."""
-    words = "share of paired trials in which the median client's error is smaller"
     return OfEachSize(
         f"FedRep has a smaller error than {label(rival)}",
         FEDREP_SMALL,
-        c.smaller("median", "FedRep", rival, words),
+        c.smaller("median", "FedRep", rival, "share of paired trials in which the median client's error is smaller"),
         note=remarks("FedRep", rival),
     )
 
@@ -243,11 +243,10 @@ def local_improves(client: str, caveat: str = "") -> c.Claim:
     def judge(before: lf.Table, after: lf.Table, **fields: Any) -> c.Finding:
         return judge_smaller(after[client], before[client], **fields)
 
-    words = f"share of trials in which the {client} client's error is smaller at the larger m"
     return c.Claim(
         "Local only improves with m",
         OWN_READING,
-        c.Statistic(words, judge, c.MOST),
+        c.Statistic(f"share of trials in which the {client} client's error is smaller at the larger m", judge, c.MOST),
         where=c.of(method="LocalOnly"),
         over=c.successive("n_samples", c.each("preset")),
         setting=against,
@@ -286,12 +285,11 @@ ONE_MODEL = ("FedAvg", "FedAvg + FT")
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the errors with the paper's and with the notebook's conventions, the tuning, and FedAvg's fixed points."""
     table = tables["clients"]
-    tried = tuning_figure(
-        table.select(preset=PAPER), "final client error", x="steps", log=True, column="n_samples", title="m = {}"
-    )
+    of_paper = table.select(preset=PAPER)
+    tried = tuning_figure(of_paper, "final client error", column="n_samples", title="m = {}", x="steps", log=True)
     errors = {"" if preset == PAPER else preset: errors_figure(part) for preset, part in table.groupby("preset")}
-    followed = table.select(preset=PAPER, method=list(FOLLOWED)) + tables["one_layer"]
-    return errors | {"tuning": tried, "fixed-points": fixed_points(followed), "rounds": rounds_figure(followed)}
+    drawn = of_paper.select(method=["FedRep", "FedAvg", "Oracle"]) + tables["one_layer"]
+    return errors | {"tuning": tried, "fixed-points": fixed_points(drawn), "rounds": rounds_figure(drawn)}
 
 
 def errors_figure(table: lf.Table) -> Any:
@@ -334,8 +332,8 @@ def fixed_points(table: lf.Table) -> Any:
                 text = f"fixed point, K = {FEDAVG[row['method']]['local_steps']}"
                 upper.axhline(float(np.median(row["fixed_point_squared_error"])), label=text, **dotted)
                 lf.plot_curves(lower, row, "round", "distance")
-                logs = row["round"] * np.log(row["rate"][:, None]) + np.log(row["distance"][:, :1])
-                fit = np.exp(np.median(logs, axis=0))
+                logs = np.median(row["round"] * np.log(row["rate"][:, None]), axis=0)
+                fit = np.exp(logs) * np.median(row["distance"][:, 0])
                 in_range = np.where((fit > 1e-16) & (fit < 1e16), fit, np.nan)
                 lower.plot(row["round"], in_range, color="black", linewidth=0.6, label="predicted rate")
             draw_floor(upper, part)

@@ -15,35 +15,42 @@ from the limit over the second half of the rounds; for FedAvg it is predicted by
 **Deviations**: the source has no experiment on a linear model and no sizes; all are our choice. The common step size is
 not tuned, so that claims about rounds hold only at this step size.
 
-Figures
--------
-"" : Distance of the server's model from the global least-squares solution, against rounds. Lines: median over trials;
-    shaded: 10-90 %. Dashed: predicted distance of FedAvg's fixed point.
-"own" : Distance from each algorithm's own limit, if it is known, against rounds. Lines: median over trials; shaded:
-    10-90 %. Dashed: predicted root mean square of FedAvg.
-"floats" : Distance from the global least-squares solution against the numbers sent by server and participants. Lines:
-    median over trials; shaded: 10-90 %. Dashed: predicted distance of FedAvg's fixed point.
-
 References: the averaging family's source, Algorithms 1 to 8.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
+from linfed._types import Array
 from linfed.algorithms.averaging.scaffold import ScaffoldState
 from linfed.algorithms.parts.models import weighted_mean
 from linfed.figures.style import draw_level
 from linfed.numerics.linalg import take_clients
 from linfed.plotting.panels import Figures
-from linfed.statistics.findings import OWN_PREDICTION, Finding, judge, judge_share, judge_smaller
-from linfed.statistics.intervals import first_round_below, median_ratio
+from linfed.statistics import Origin, first_round_below, median_ratio
 
 SUMMARY = "The averaging family: fixed points, drift, variance and floats sent of its seven algorithms"
+CAPTIONS = {
+    "": (
+        "Distance of the server's model from the global least-squares solution, against rounds. Lines: median over "
+        "trials; shaded: 10-90 %. Dashed: predicted distance of FedAvg's fixed point."
+    ),
+    "own": (
+        "Distance from each algorithm's own limit, if it is known, against rounds. Lines: median over trials; shaded:"
+        " 10-90 %. Dashed: predicted root mean square of FedAvg."
+    ),
+    "floats": (
+        "Distance from the global least-squares solution against the numbers sent by server and participants. Lines: "
+        "median over trials; shaded: 10-90 %. Dashed: predicted distance of FedAvg's fixed point."
+    ),
+}
 PICTURES = {"": 2070, "floats": 2070, "own": 2070}
 REDUCED = {
     "runs": {  # the figures show the first curves of four settings and of methods without further options
@@ -81,8 +88,6 @@ class PrintedState(ScaffoldState):
 @dataclass(frozen=True, kw_only=True)
 class PrintedScaffold(lf.SCAFFOLD):
     """SCAFFOLD with the weights printed in its source."""
-
-    requires = lf.SCAFFOLD.requires
 
     def initial_state(self, start: Any) -> PrintedState:
         """Return SCAFFOLD's initial state, with the printed mean."""
@@ -135,7 +140,7 @@ class Family:
         """The algorithm with its options."""
         kind, options = METHODS[self.method]
         weights = "uniform" if self.counts == "equal" else "samples"
-        return kind(**{"step_size": STEP, "local_steps": self.local_steps, "weights": weights, **options})
+        return kind(**{"step_size": STEP, "local_steps": self.local_steps, "weights": weights} | options)
 
     def data(self, trial: int) -> tuple[lf.GivenTruth, lf.GivenSamples]:
         """Return a trial's ground truth and samples, equal for all algorithms; fewer samples are a prefix of more."""
@@ -152,12 +157,12 @@ class Family:
 
     def run(self) -> dict[str, Any]:
         """Return both distances along the rounds, their final values and their predictions, trial by trial."""
-        found = [self.trial(trial) for trial in range(self.trials)]
+        trials = [self.trial(trial) for trial in range(self.trials)]
         rounds = np.arange(0, self.rounds + 1, 5)
         sent = rounds * self.participants * sum(self.algorithm.communication(dim=self.dim))
-        curves = {name: np.stack([one[name] for one in found]) for name in found[0]}
-        out = {name: lf.LabeledArray(curves.pop(name)[:, rounds], round=rounds) for name in ("to_best", "to_own")}
-        return {"setting": self.setting, **out, **curves, "floats_sent": lf.LabeledArray(sent, round=rounds)}
+        found = {name: np.stack([one[name] for one in trials]) for name in trials[0]}
+        curves = {name: lf.LabeledArray(found[name][:, rounds], round=rounds) for name in ("to_best", "to_own")}
+        return {"setting": self.setting} | found | curves | {"floats_sent": lf.LabeledArray(sent, round=rounds)}
 
     def trial(self, trial: int) -> dict[str, Any]:
         """Run one trial."""
@@ -166,43 +171,40 @@ class Family:
         weights = data.counts / data.counts.sum()
         best = np.linalg.solve(np.einsum("i,ijk->jk", weights, A), weights @ b)
         end, spread = self.predicted(A, b, weights, best)
-        run = {"data": data, "rounds": self.rounds, "participation": self.participants, "seed": (self.seed, trial)}
-        path = np.stack([step.after.S[0, 0] for step in lf.iterate(self.algorithm, problem, **run)])
+        run = partial(lf.iterate, participation=self.participants, seed=(self.seed, trial))
+        steps = run(self.algorithm, problem, data=data, rounds=self.rounds)
+        path = np.stack([step.after.array("S")[0, 0] for step in steps])
         path = np.concatenate([path, np.full((self.rounds + 1 - len(path), self.dim), np.nan)])  # diverged
         to_best, to_own = np.linalg.norm(path - best, axis=1), np.linalg.norm(path - end, axis=1)
         half = self.rounds // 2
         scores = {"settled": np.mean(to_own[half:] ** 2), "spread": spread, "drift": np.linalg.norm(end - best)}
-        reached = first_round_below(np.arange(len(path)), to_best[None], LEVEL)[0]
-        return {"to_best": to_best, "to_own": to_own, "end": np.median(to_best[half:]), "reached": reached, **scores}
+        reached = first_round_below(np.arange(float(len(path))), to_best[None], LEVEL)[0]
+        return {"to_best": to_best, "to_own": to_own, "end": np.median(to_best[half:]), "reached": reached} | scores
 
-    def predicted(self, A: Any, b: Any, weights: Any, best: Any) -> tuple[Any, float]:
+    def predicted(self, A: Array, b: Array, weights: Array, best: Array) -> tuple[Array, float]:
         """Return the limit of the mean and the mean square around it; NaN without a prediction."""
-        algorithm, none = self.algorithm, np.nan
         if self.method in OF_SCAFFOLD:
             return best, 0.0
         if self.method not in OF_FEDAVG:
-            return np.full(self.dim, none), none
-        steps = {"step_size": STEP, "local_steps": algorithm.local_steps, "mu": getattr(algorithm, "mu", 0.0)}
-        end = lf.theory.fedavg_fixed_point(A, b, weights=weights, **steps)
+            return np.full(self.dim, np.nan), np.nan
+        steps, mu = self.algorithm.local_steps, getattr(self.algorithm, "mu", 0.0)
+        end = lf.theory.fedavg_fixed_point(A, b, weights=weights, step_size=STEP, local_steps=steps, mu=mu)
         if self.method == VARP or self.participants == self.n_clients:
             return end, 0.0
         if self.method == CLUSTER or self.counts != "equal":
-            return end, none
-        covariance = lf.theory.fedavg_stationary_covariance(A, b, participants=self.participants, **steps)
+            return end, np.nan
+        covariance = lf.theory.fedavg_stationary_covariance(
+            A, b, participants=self.participants, step_size=STEP, local_steps=steps, mu=mu
+        )
         return end, float(np.trace(covariance))
 
 
 def cells(quick: bool) -> dict[str, list[Family]]:
     """Return every method in the base setting and in the settings that differ from it in one size."""
     base = Family(rounds=180, trials=12) if quick else Family()
-    varied: dict[str, tuple[Any, ...]] = {
-        "participants": (2, N),
-        "counts": ("unequal",),
-        "local_steps": (1, 20),
-        "heterogeneity": (0.0, 0.3),
-    }
-    others = {} if quick else varied
-    settings = [base, *(replace(base, **{name: value}) for name, values in others.items() for value in values)]
+    varied = [*lf.grid(base, participants=(2, N)), replace(base, counts="unequal")]
+    varied += lf.grid(base, local_steps=(1, 20)) + lf.grid(base, heterogeneity=(0.0, 0.3))
+    settings = [base] if quick else [base, *varied]
     return {"runs": [cell for setting in settings for cell in lf.grid(setting, method=tuple(METHODS))]}
 
 
@@ -221,36 +223,31 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the distances from the optimum and from the own limit against rounds, and the first against floats sent."""
     figures, runs = {}, tables["runs"]
     base, steps = runs.rows[0], max(runs.unique("local_steps"))
-    ends: dict[str, Any] = {"local_steps": steps, "participants": base["n_clients"], "counts": "unequal"}
-    varied = [row["setting"] for row in runs.rows if any(row[name] == end for name, end in ends.items())]
-    runs = runs.select(setting=[base["setting"], *varied])
-    runs = runs.assign(panel=lambda row: row["setting"].replace(", h = 1", ""))
+    varied = runs.select(local_steps=steps), runs.select(participants=base["n_clients"]), runs.select(counts="unequal")
+    drawn = runs.select(setting=[base["setting"], *lf.Table.joined(varied).unique("setting")])
+    drawn = drawn.assign(panel=lambda row: row["setting"].replace(", h = 1", ""))
     for key, x, y, ylabel in (
         ("", "round", "to_best", "distance from the optimum"),
         ("own", "round", "to_own", "distance from the own limit"),
         ("floats", "floats_sent", "to_best", "distance from the optimum"),
     ):
-        with lf.panels(runs, column="panel", row=2, title="{}", height=4.2, sharey="row") as sheet:
+        with lf.panels(drawn, column="panel", row=2, title="{}", height=4.2, sharey="row") as sheet:
             for line, names in enumerate(GROUPS[y]):
                 for ax, part in sheet.row(line):
+                    rows = part.select(method=list(names))
+                    lf.plot_curves(ax, rows, x, y, order=names, at=slice(0, DRAWN))
+                    if line == 1:
+                        ax.set(yscale="log", ylim=(LEAST, 1.0), xlim=(0, reached(rows, x, y)))
+                        continue
                     fedavg = part.select(method=AVG)
-                    lf.plot_curves(ax, part.select(method=list(names)), x, y, order=names, at=slice(0, DRAWN))
-                    if line == 0:
-                        level = fedavg["drift"] if y == "to_best" else np.sqrt(fedavg["spread"])
-                        if np.isfinite(level).all() and np.median(level) > 0:
-                            draw_level(
-                                ax,
-                                float(np.median(level)),
-                                "",
-                                label="FedAvg's drift, predicted" if y == "to_best" else "FedAvg's spread, predicted",
-                            )
-                        ax.set(yscale="log", ylim=(0.01, 1.0), xlim=(0, fedavg[x][EARLY]))
-                    else:
-                        ax.set(
-                            yscale="log", ylim=(LEAST, 1.0), xlim=(0, reached(part.select(method=list(names)), x, y))
-                        )
+                    what, level = (
+                        ("drift", fedavg["drift"]) if y == "to_best" else ("spread", np.sqrt(fedavg["spread"]))
+                    )
+                    if np.isfinite(level).all() and np.median(level) > 0:
+                        draw_level(ax, float(np.median(level)), label=f"FedAvg's {what}, predicted")
+                    ax.set(yscale="log", ylim=(0.01, 1.0), xlim=(0, fedavg[x][EARLY]))
             sheet.label("floats sent" if x == "floats_sent" else "round", ylabel, ylabel)
-            sheet.legend(f"median and 10-90 % of {runs.rows[0]['trials']} trials", ncols=4)
+            sheet.legend(f"median and 10-90 % of {drawn.rows[0]['trials']} trials", ncols=4)
         figures[key] = sheet.figure
     return figures
 
@@ -261,69 +258,89 @@ def reached(part: lf.Table, x: str, y: str) -> float:
     return min(float(np.max(ends)), max(float(row[x][:DRAWN][-1]) for row in part))
 
 
-KNOWN = [AVG, PROX, SCAFFOLD, VARP, CLUSTER, SCAVAR]
-SOURCE = "own expectation; the source prints the algorithm without a claim"
+EXPECTED = c.Source("own expectation; the source prints the algorithm without a claim", Origin.CONJECTURE)
+several_steps = c.only(lambda row: row["local_steps"] > 1)
+some_clients = c.only(lambda row: row["participants"] < row["n_clients"])
+has_prediction = c.only(lambda row: 0.0 < row["spread"].min() <= row["spread"].max() < np.inf)
+all_clients = c.only(lambda row: row["participants"] == row["n_clients"])
+OfEach = partial(c.Claim, over=c.each("setting"), setting="{setting}")
+OfSome = partial(OfEach, where=some_clients)
+NAMES = {SINGLE: "FedAvg with one local step", PRINTED: "SCAFFOLD with the printed weights"}
 
 
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Return the findings on each algorithm's purpose and on the predictions, in every setting."""
-    out = []
-    for where, part in tables["runs"].groupby("setting"):
-        row = {name: part.select(method=name) for name in METHODS}
-        some = part.rows[0]["participants"] < part.rows[0]["n_clients"]
-        end = {name: one["end"] for name, one in row.items()}
-        settled = {name: one["settled"] for name, one in row.items()}
-        same = part.rows[0]["local_steps"] == 1
+def algorithm(number: int) -> c.Source:
+    """Return the source of a claim on the purpose of one of the source's algorithms."""
+    return EXPECTED.adding(f"Algorithm {number}", ", ")
 
-        def lower(one: str, other: str, text: str, source: str, values: Any = end, setting: str = where) -> Finding:
-            return judge_smaller(values[one], values[other], claim=text, setting=setting, source=source,
-                           statistic="share of paired trials with the smaller final distance")  # fmt: skip
 
-        if not same and not some:
-            text = (
-                "With full participation FedAvg has a larger final distance from the optimum than with one local step"
-            )
-            out.append(lower(SINGLE, AVG, text, f"{SOURCE}, Algorithm 4"))
-        if not same:
-            text = "FedProx has a smaller final distance from the optimum than FedAvg"
-            out.append(lower(PROX, AVG, text, f"{SOURCE}, Algorithm 2"))
-            text = "FedAvg with one local step has a smaller final distance from the optimum than FedProx"
-            out.append(lower(SINGLE, PROX, text, OWN_PREDICTION))
-        for name in (*OF_SCAFFOLD, PRINTED):
-            called = "SCAFFOLD with the printed weights" if name == PRINTED else name
-            text, source = f"{called} converges to the optimum", f"{SOURCE}, Algorithm {8 if name == SCAVAR else 4}"
-            statistic = f"share of trials whose final distance from the optimum is below {EXACT:g}"
-            out.append(
-                judge_share(end[name] < EXACT, 0.9, claim=text, setting=where, source=source, statistic=statistic)
-            )
-        if some:
-            text = "FedVARP converges closer to its own limit than FedAvg"
-            out.append(lower(VARP, AVG, text, f"{SOURCE}, Algorithm 5", settled))
-            text = "ClusterFedVARP converges closer to its own limit than FedAvg"
-            out.append(lower(CLUSTER, AVG, text, f"{SOURCE}, Algorithm 6", settled))
-            text = "ClusterFedVARP stays further from its own limit than FedVARP"
-            out.append(lower(VARP, CLUSTER, text, OWN_PREDICTION, settled))
-        statistic = f"share of trials whose final mean square about FedAvg's fixed point is below {EXACT**2:g}"
-        text = "FedVARP converges to the fixed point of FedAvg with full participation"
-        fields = {"claim": text, "setting": where, "source": OWN_PREDICTION, "statistic": statistic}
-        out.append(judge_share(settled[VARP] < EXACT**2, 0.9, **fields))
-        for name in (AVG, PROX):
-            predicted = row[name]["spread"]
-            if np.isfinite(predicted).all() and predicted.min() > 0:
-                fields = {"claim": f"{name}'s stationary variance is the predicted one", "setting": where}
-                fields |= {
-                    "statistic": "mean square about the limit divided by the predicted one, median over trials",
-                    "source": OWN_PREDICTION,
-                }
-                out.append(judge(median_ratio(settled[name], predicted), claimed_low=0.9, claimed_high=1.1, **fields))
-        text = "FedRolex with half the model has a larger final distance from the optimum than FedAvg"
-        out.append(lower(AVG, ROLEX, text, f"{SOURCE}, Algorithm 7"))
-        reached = {name: row[name]["reached"] for name in OF_SCAFFOLD}
-        fields = {
-            "claim": "FedSCAVAR needs fewer rounds than SCAFFOLD",
-            "setting": where,
-            "source": f"{SOURCE}, Algorithm 8",
-        }
-        fields["statistic"] = f"share of paired trials with fewer rounds to a distance of {LEVEL:g} (ties excluded)"
-        out.append(judge_smaller(reached[SCAVAR], reached[SCAFFOLD], **fields))
-    return out
+def nearer(column: str, first: str, second: str) -> c.Statistic:
+    """Return the share of trials in which the first method has the smaller final distance."""
+    return c.smaller(column, first, second, "share of paired trials with the smaller final distance")
+
+
+def smaller_end(first: str, second: str, source: c.Source) -> c.Claim:
+    """Return the claim that a method ends nearer to the optimum than another."""
+    sentence = f"{NAMES.get(first, first)} has a smaller final distance from the optimum than {second}"
+    return OfEach(sentence, source, nearer("end", first, second), where=several_steps)
+
+
+def below(column: str, what: str, level: float) -> c.Statistic:
+    """Return the share of trials that end below a level."""
+    return c.share(lambda row: row[column] < level, f"share of trials whose final {what} is below {level:g}")
+
+
+def converges(method: str, source: c.Source) -> c.Claim:
+    """Return the claim that a method converges to the optimum."""
+    sentence, share = (
+        f"{NAMES.get(method, method)} converges to the optimum",
+        below("end", "distance from the optimum", EXACT),
+    )
+    return OfEach(sentence, source, share, c.above(0.9), where=c.of(method=method))
+
+
+def has_variance(method: str) -> c.Claim:
+    """Return the claim that a method has the predicted stationary variance."""
+    words = "mean square about the limit divided by the predicted one, median over trials"
+    ratio = c.measured(words, lambda row: median_ratio(row["settled"], row["spread"]), c.within(0.9, 1.1))
+    sentence = f"{method}'s stationary variance is the predicted one"
+    return OfEach(sentence, c.OWN_PREDICTION, ratio, where=(c.of(method=method), has_prediction))
+
+
+FEWER = f"share of paired trials with fewer rounds to a distance of {LEVEL:g} (ties excluded)"
+CLAIMS = (
+    smaller_end(PROX, AVG, algorithm(2)),
+    smaller_end(SINGLE, PROX, c.OWN_PREDICTION),
+    converges(SCAFFOLD, algorithm(4)),
+    converges(SCAVAR, algorithm(8)),
+    converges(PRINTED, algorithm(4)),
+    OfSome("FedVARP converges closer to its own limit than FedAvg", algorithm(5), nearer("settled", VARP, AVG)),
+    OfSome(
+        "ClusterFedVARP converges closer to its own limit than FedAvg", algorithm(6), nearer("settled", CLUSTER, AVG)
+    ),
+    OfSome(
+        "ClusterFedVARP stays further from its own limit than FedVARP",
+        c.OWN_PREDICTION,
+        nearer("settled", VARP, CLUSTER),
+    ),
+    OfEach(
+        "FedVARP converges to the fixed point of FedAvg with full participation",
+        c.OWN_PREDICTION,
+        below("settled", "mean square about FedAvg's fixed point", EXACT**2),
+        c.above(0.9),
+        where=c.of(method=VARP),
+    ),
+    has_variance(AVG),
+    has_variance(PROX),
+    OfEach(
+        "FedRolex with half the model has a larger final distance from the optimum than FedAvg",
+        algorithm(7),
+        nearer("end", AVG, ROLEX),
+    ),
+    OfEach("FedSCAVAR needs fewer rounds than SCAFFOLD", algorithm(8), c.smaller("reached", SCAVAR, SCAFFOLD, FEWER)),
+    OfEach(
+        "With full participation FedAvg has a larger final distance from the optimum than with one local step",
+        algorithm(4),
+        nearer("end", SINGLE, AVG),
+        where=(several_steps, all_clients),
+    ),
+)

@@ -27,11 +27,7 @@ class Setting:
     def problem(self) -> lf.SharedRepresentation:
         """The problem: heads of equal length with second moment I."""
         return lf.SharedRepresentation(
-            n_clients=self.n_clients,
-            dim=self.dim,
-            rank=self.rank,
-            noise_std=self.noise_std,
-            condition_number=1.0,
+            n_clients=self.n_clients, dim=self.dim, rank=self.rank, noise_std=self.noise_std, condition_number=1.0
         )
 
     def algorithms(self, n_samples: int) -> dict[str, tuple[lf.Algorithm, int]]:

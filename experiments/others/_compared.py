@@ -9,13 +9,7 @@ from typing import Any
 import linfed as lf
 from linfed.statistics.intervals import nan_as_worst
 
-ONE, OWN, SHARED, DIRECT, REFERENCE = (
-    "one model",
-    "own models",
-    "shared representation",
-    "no step size",
-    "reference",
-)
+ONE, OWN, SHARED, DIRECT, REFERENCE = ("one model", "own models", "shared representation", "no step size", "reference")
 """Groups of methods: one model for all, a model per client, B by tuned steps, and B without a tuned step size."""
 
 POOLED, LOCAL, RIDGE, FEDREP, ORACLE = "PooledLeastSquares", "LocalOnly", "ridge", "FedRep", "Oracle"

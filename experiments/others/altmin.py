@@ -37,7 +37,7 @@ CAPTIONS = {
     "": (
         "Distance from B* against rounds and against floats, without and with noise. Lines: median over trials; "
         "shaded: 10-90 %. Dashed: floats of the normal equations, sent once."
-    ),
+    )
 }
 PICTURES = {"": 1400}
 

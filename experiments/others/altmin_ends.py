@@ -38,7 +38,7 @@ CAPTIONS = {
     "": (
         "Final distance against clients for three m, and against the noise. Markers: median over trials; bars: 10-90 "
         "%. Dotted: prediction for the minimum of the empirical risk."
-    ),
+    )
 }
 PICTURES = {"": 1400}
 

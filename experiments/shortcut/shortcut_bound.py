@@ -38,7 +38,7 @@ CAPTIONS = {
     "": (
         "Terms of the bound (22) against rounds, for each solver, with noise, and the subspace distance (black). "
         "Median over trials."
-    ),
+    )
 }
 PICTURES = {"": 1400}
 

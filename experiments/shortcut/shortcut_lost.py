@@ -37,7 +37,7 @@ CAPTIONS = {
     "": (
         "Number of rounds until the updates (2)-(5), started near B*, exceed subspace distance 0.5, against m, for "
         "several step sizes. Markers: median over trials; bars: 10-90 %; lines: prediction."
-    ),
+    )
 }
 PICTURES = {"": 1400}
 

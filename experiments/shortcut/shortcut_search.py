@@ -44,7 +44,7 @@ CAPTIONS = {
         "Final parameter error of the best settings found, for two forms of the shortcut, two sizes of the true "
         "shortcuts, and m below and above d, against FedRep with one personal ridge fit, FedRep, and Local only. "
         "Markers: median over trials; bars: 10-90 %."
-    ),
+    )
 }
 PICTURES = {"": 1400}
 

@@ -7,7 +7,20 @@ table can be read without a run: ``linfed show NAME --claims`` prints it.
 from linfed.claims.caveats import diverged_note, edge_note, unsettled_note
 from linfed.claims.claim import Claim, claims_text, judged
 from linfed.claims.ranges import MOST, Range, above, at_least, at_most, below, near, within
-from linfed.claims.rows import each, each_row, ends, largest, of, only, smallest, sorted_by, successive, whole
+from linfed.claims.rows import (
+    Over,
+    Where,
+    each,
+    each_row,
+    ends,
+    largest,
+    of,
+    only,
+    smallest,
+    sorted_by,
+    successive,
+    whole,
+)
 from linfed.claims.statistic import (
     Measurement,
     Statistic,
@@ -44,9 +57,11 @@ __all__ = [
     "Finding",
     "Hypothesis",
     "Measurement",
+    "Over",
     "Range",
     "Source",
     "Statistic",
+    "Where",
     "above",
     "at_least",
     "at_most",

@@ -171,6 +171,7 @@ def test_every_experiment_stands_in_a_section_and_declares_one_line():
         "private-fedrep",
         "private-fedrep-published",
         "anisotropy",
+        "anisotropy-mechanism",
         "weights",
         "weights-schedule",
         "compression",

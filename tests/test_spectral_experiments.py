@@ -53,8 +53,9 @@ def test_a_start_is_the_estimate_from_the_same_samples(name):
 
 
 def point(**distances):
-    sizes = {"panel": "few", "n_clients": 50, "n_samples": 12, "noise_std": 1.0, "dim": 50, "rank": 4}
-    row = sizes | {name: np.full(TRIALS, np.nan) for name in (*estimators.LOOKS, "moved", "fedrep_moved")}
+    sizes = {"panel": "few", "n_clients": 50, "n_samples": 12, "noise_std": 1.0, "dim": 50, "rank": 4, "trials": TRIALS}
+    predicted = [f"{name} {what}" for name in SPECTRAL for what in ("law", "ratio")]
+    row = sizes | {name: np.full(TRIALS, np.nan) for name in (*estimators.LOOKS, *predicted, "moved", "fedrep_moved")}
     return row | {name: value * SPREAD for name, value in distances.items()}
 
 
@@ -68,7 +69,7 @@ def point(**distances):
 )
 def test_a_ranking_shows_ties(factor, verdict, counts):
     table = lf.Table([point(**{AVERAGES: 0.2 * factor, MOMENTS: 0.2})])
-    (found,) = estimators.ranking(table)
+    (found,) = judged(estimators, {"points": table})
     assert found.verdict is verdict
     assert counts in found.detail
 
@@ -78,7 +79,7 @@ def test_a_subspace_that_moves_at_m_up_to_k_is_found():
     still |= {name: np.full(TRIALS, 1e-14) for name in ("moved", "fedrep_moved")}
     moves = still | {"fedrep_moved": np.append(np.zeros(TRIALS - 1), 1e-3)}
     for columns, verdict in ((still, Verdict.HOLDS), (moves, Verdict.VIOLATED)):
-        found = {one.claim: one.verdict for one in estimators.undetermined(lf.Table([point() | columns]))}
+        found = {one.claim: one.verdict for one in judged(estimators, {"points": lf.Table([point() | columns])})}
         assert found["FedRep keeps its initial subspace where m <= k"] is verdict
         assert found["The minimum of the empirical risk keeps its initial subspace where m <= k"] is Verdict.HOLDS
 

@@ -9,19 +9,13 @@ d = 50 and k = 4, one data set of m standard Gaussian samples for each of n clie
 - the minimum of the empirical risk (Du et al.), to which L-BFGS converges from local averages, and the nuclear norm. At
   m <= k also this minimum from a random subspace, and FedRep's B after 50 rounds from local averages.
 
-Predictions have no fitted parameter: `linfed.theory.spectral_floor` and `linfed.theory.fixed_sample_floor`. The
-experiment `fedrep-moments` has the number of samples from which spectral estimators find B*.
+Predictions have no fitted parameter: `linfed.theory.spectral_floor` and `linfed.theory.fixed_sample_floor`, which the
+experiment `fedrep-floor` judges. The experiment `fedrep-moments` has the number of samples from which spectral
+estimators find B*.
 
 **Deviations**: the sizes are ours. The sources of the U-statistic and of the two replicas treat noise and designs that
 differ between clients. There the Gram matrix of local averages is biased; here all clients are alike. The nuclear norm
 has its default weight and is run for at most 200 clients.
-
-Figures
--------
-"" : Distance from B* of the estimators against samples, clients and noise. Markers: median over trials; bars: 10-90 %.
-    Lines: predictions, dotted where they are not claimed. Grey: m <= k.
-"ranking" : Distance of each estimator divided by the distance with local averages, on the same data sets. Bars: 95 %
-    intervals of the ratio of medians; an interval that contains 1 is a tie.
 
 References: Tripuraneni, Jin and Jordan 2021; Duchi, Feldman, Hu and Talwar 2022; Niu, Su, Xu and Yang 2024; Du, Hu,
 Kakade, Lee and Lei 2021.
@@ -30,21 +24,22 @@ Kakade, Lee and Lei 2021.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import linfed as lf
+import linfed.claims as c
 from linfed._types import Array
 from linfed.algorithms.one_round.estimators import SpectralEstimator
 from linfed.figures.style import KINDS, PAGE_WIDTH, Look, plain_ticks
-from linfed.plotting.panels import Figures, bars, drawn_from
-from linfed.statistics import judge_identity, judge_share, median_ratio
-from linfed.statistics.findings import OWN_PREDICTION, OWN_THRESHOLD, Finding, judge
+from linfed.plotting.panels import Figures, bars, drawn_from, intervals
+from linfed.statistics import median_ratio
 from linfed.statistics.fits import fit_exponent
-from linfed.statistics.intervals import largest_factor, largest_of
+from linfed.statistics.intervals import Measured, largest_factor, largest_of
 
 from ..shared.smallest_drawn import legend_entries
 from ..shared.spectral import AVERAGES, MOMENTS, ONE_SIDED, SPECTRAL, TWO, spectral
@@ -55,6 +50,12 @@ if TYPE_CHECKING:
 
 SUMMARY = "spectral estimators, empirical risk and nuclear norm: distance from B* against m, n and noise"
 PICTURES = {"": 2070, "ranking": 1400}
+CAPTIONS = {
+    "": "Distance from B* of the estimators against samples, clients and noise. Markers: median over trials; bars: "
+    "10-90 %. Lines: predictions, dotted where they are not claimed. Grey: m <= k.",
+    "ranking": "Distance of each estimator divided by the distance with local averages, on the same data sets. Bars: "
+    "95 % intervals of the ratio of medians; an interval that contains 1 is a tie.",
+}
 
 RISK, UNDETERMINED, NUCLEAR = "empirical risk", "empirical risk, random start", "nuclear norm"
 LOOKS: dict[str, Look] = {name: (*look[:2], "-") for name, look in SPECTRAL_LOOKS.items()}
@@ -80,7 +81,7 @@ PAIRED += [(TWO, ONE_SIDED), (RISK, AVERAGES), (RISK, NUCLEAR)]
 """Pairs of estimators, the one first that is claimed to be closer."""
 TIE = 1.05
 """Ratio of distances up to which two estimators count as equally close."""
-OWN = OWN_PREDICTION.adding(f"the factor is {OWN_THRESHOLD}")
+OWN = c.OWN_PREDICTION.adding(f"the factor is {c.OWN_THRESHOLD}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,11 +99,6 @@ class Point:
     seed: int = 0
 
     @property
-    def cost(self) -> float:
-        """Relative run time: long runs start first."""
-        return self.n_clients * self.n_samples
-
-    @property
     def spectral(self) -> dict[str, SpectralEstimator]:
         """The spectral estimators that this number of samples allows."""
         few = (MOMENTS, AVERAGES) if self.n_samples < 2 else SPECTRAL
@@ -110,19 +106,28 @@ class Point:
 
     def run(self) -> dict[str, Any]:
         """Return the distances of all estimators, the predictions, and how far B moves where m <= k."""
-        sizes = {"n_clients": self.n_clients, "dim": self.dim, "rank": self.rank, "noise_std": self.noise_std}
-        problem = lf.SharedRepresentation(**sizes, condition_number=1.0)
+        problem = lf.SharedRepresentation(
+            n_clients=self.n_clients, dim=self.dim, rank=self.rank, noise_std=self.noise_std, condition_number=1.0
+        )
 
         def run(algorithm: lf.Algorithm, rounds: int = 1) -> lf.Result:
-            options: dict[str, Any] = {"trials": self.trials, "seed": self.seed, "metrics": ["subspace_distance"]}
-            return lf.simulate(algorithm, problem, data=lf.FixedSamples(self.n_samples), rounds=rounds, **options)
+            return lf.simulate(
+                algorithm,
+                problem,
+                data=lf.FixedSamples(self.n_samples),
+                rounds=rounds,
+                trials=self.trials,
+                seed=self.seed,
+                metrics=["subspace_distance"],
+            )
 
         averages = lf.TruncatedAverages(threshold=np.inf)
         risk = lf.BurerMonteiro(rank=self.rank, iterations=400, tolerance=1e-7, init=averages)
         algorithms: dict[str, lf.Algorithm] = {**self.spectral, RISK: risk}
         if self.n_clients <= MOST_CLIENTS:
-            weight = {"noise_std": self.noise_std, "iterations": 300, "tolerance": 1e-4}
-            algorithms[NUCLEAR] = lf.NuclearNorm(rank=self.rank, **weight)
+            algorithms[NUCLEAR] = lf.NuclearNorm(
+                rank=self.rank, noise_std=self.noise_std, iterations=300, tolerance=1e-4
+            )
         few = self.n_samples <= self.rank
         if few:
             algorithms[UNDETERMINED] = replace(risk, init="random")
@@ -138,17 +143,17 @@ class Point:
 
     def predicted(self, W: Array | None) -> dict[str, Any]:
         """Return the predicted distances and ratios, (trials,), NaN without a prediction."""
-        sizes: dict[str, Any] = {"dim": self.dim, "n_samples": self.n_samples, "noise_std": self.noise_std}
+        d, m, sigma = self.dim, self.n_samples, self.noise_std
         row = {f"{name} {what}": np.full(self.trials, np.nan) for name in SPECTRAL for what in ("law", "ratio")}
         row |= {f"{RISK} {what}": np.full(self.trials, np.nan) for what in ("law", "radius")}
         assert W is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range of the predictions
             for name, estimator in self.spectral.items():
-                found = lf.theory.spectral_floor(estimator, W, **sizes)
+                found = lf.theory.spectral_floor(estimator, W, dim=d, n_samples=m, noise_std=sigma)
                 row |= {f"{name} law": found.distance, f"{name} ratio": found.ratio}
             if self.n_samples >= self.rank + 2:
-                minimum = lf.theory.fixed_sample_floor(W, **sizes)
+                minimum = lf.theory.fixed_sample_floor(W, dim=d, n_samples=m, noise_std=sigma)
                 row |= {f"{RISK} law": minimum.distance, f"{RISK} radius": minimum.replicon}
         return row
 
@@ -169,21 +174,122 @@ def cells(quick: bool) -> dict[str, list[Point]]:
     return {"points": points + lf.grid(noise, noise_std=(0.1, 0.2, 0.5, 1.0, 2.0, 4.0))}
 
 
-def rows_of(part: lf.Table, panel: str) -> list[dict[str, Any]]:
+def in_panel(table: lf.Table, panel: str) -> lf.Table:
     """Return the rows of a panel in the order of the size that varies."""
-    return sorted(part.select(panel=panel).rows, key=lambda row: row[PANELS[panel][0]])
+    return c.sorted_by(PANELS[panel][0])(table.select(panel=panel))
 
 
-def where(rows: list[dict[str, Any]], panel: str) -> str:
+def setting(part: lf.Table) -> str:
     """Return the setting of a panel in words."""
-    return PANELS[panel][2].format(**rows[0])
+    return PANELS[part.rows[0]["panel"]][2].format(**part.rows[0])
 
 
-def is_claimed(row: dict[str, Any], name: str) -> bool:
+def is_claimed(row: lf.Table, name: str) -> bool:
     """Return whether an estimator's prediction is claimed for all trials of a point."""
-    if name == RISK:
-        return bool((row[f"{RISK} radius"] <= RADIUS).all())
-    return bool((row[f"{name} ratio"] < RATIO).all())
+    return bool((row[f"{RISK} radius"] <= RADIUS).all() if name == RISK else (row[f"{name} ratio"] < RATIO).all())
+
+
+def is_run(row: lf.Table, *names: str) -> bool:
+    """Return whether estimators were run at a point."""
+    return not any(np.isnan(row[name]).any() for name in names)
+
+
+# --- claims --------------------------------------------------------------------------------------------------
+
+
+def columns(part: Iterable[lf.Table], name: str) -> Array:
+    """Return a column as an array (trials, points)."""
+    return np.stack([row[name] for row in part], axis=1)
+
+
+def is_close(row: lf.Table, name: str) -> bool:
+    """Return whether an estimator is close enough to B* for its rate in n."""
+    return bool(np.median(row[name]) < FOUND)
+
+
+def off(part: lf.Table, name: str) -> Measured:
+    """Return the factor between an estimator's median distance and the prediction, at the worst point."""
+    return largest_factor(columns(part, name), columns(part, f"{name} law"))
+
+
+def fall(part: lf.Table, name: str) -> Measured | None:
+    """Return the exponent of an estimator's distance in n."""
+    return fit_exponent(part["n_clients"], columns(part, name)) if len(part) > 1 else None
+
+
+def as_close(first: str, second: str) -> c.Claim:
+    """Return the claim that an estimator is as close to B* as another, at every point of a panel."""
+
+    def compared(row: lf.Table) -> bool:
+        return is_run(row, first, second) and (first != RISK or row["n_samples"] > row["rank"] + 1)
+
+    def measure(part: lf.Table) -> c.Measurement:
+        rows = in_panel(part, part.rows[0]["panel"])
+        pairs = [(row[first], row[second]) for row in rows]
+        ratios, size = np.array([median_ratio(*pair) for pair in pairs]), PANELS[part.rows[0]["panel"]][0]
+        worst = rows.rows[int(ratios[:, 0].argmax())][size]
+        closer, farther = int(np.sum(ratios[:, 2] < 1.0)), int(np.sum(ratios[:, 1] > 1.0))
+        counts = f"closer at {closer}, tied at {len(rows) - closer - farther}, farther at {farther} points"
+        return c.Measurement(largest_of(median_ratio, pairs), f"{size} = {worst:g}; {counts}")
+
+    return c.Claim(
+        f"{first.capitalize()}: the estimate is as close to B* as with {second}, at every point",
+        c.OWN_THRESHOLD,
+        c.measured("ratio of the median distances at the worst point", measure, c.at_most(TIE)),
+        where=c.only(compared),
+        over=c.each("panel"),
+        setting=setting,
+    )
+
+
+FewSamples = partial(c.Claim, where=c.only(lambda row: row["n_samples"] <= row["rank"]), setting="{points} points")
+CLAIMS = (
+    *(
+        c.Claim(
+            f"{name.capitalize()}: the distance is the predicted one, up to a ratio of {RATIO}",
+            OWN,
+            c.measured(
+                "factor between the median over trials and the prediction, worst point",
+                partial(off, name=name),
+                c.at_most(1.1),
+            ),
+            where=c.only(partial(is_claimed, name=name)),
+            setting="{points} points",
+        )
+        for name in SPECTRAL
+    ),
+    *(
+        FewSamples(
+            f"{words} its initial subspace where m <= k",
+            c.OWN_PREDICTION,
+            c.identity(
+                partial(columns, name=column), "largest distance between the initial and the final subspace", 1e-6
+            ),
+        )
+        for column, words in (("moved", "The minimum of the empirical risk keeps"), ("fedrep_moved", "FedRep keeps"))
+    ),
+    FewSamples(
+        "From a random start the empirical risk learns nothing where m <= k",
+        OWN,
+        c.share(
+            lambda part: columns(part, UNDETERMINED) > LOST,
+            f"share of trials with a distance above {LOST}",
+            c.above(0.8),
+            clusters=lambda part: np.arange(part.rows[0]["trials"]),  # the same ground truth at all points
+        ),
+    ),
+    *(
+        c.Claim(
+            f"{name.capitalize()}: where m <= k, the distance falls like one over the root of the clients",
+            c.OWN_PREDICTION.adding(f"the margin is {c.OWN_THRESHOLD}"),
+            c.measured("fitted exponent of the distance in n", partial(fall, name=name), c.near(-0.5, 0.1)),
+            where=(partial(in_panel, panel="short"), c.only(partial(is_close, name=name))),
+            setting="m = {n_samples}, n = {n_clients:,} to {last[n_clients]:,}",
+        )
+        for name in SPECTRAL
+    ),
+    *(as_close(first, second) for first, second in PAIRED),
+)
 
 
 # --- figures -------------------------------------------------------------------------------------------------
@@ -194,150 +300,55 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     import matplotlib.pyplot as plt
 
     table = tables["points"]
-    shape: dict[str, Any] = {"layout": "constrained", "sharey": True}
-    figure, axes = plt.subplots(2, 3, figsize=(PAGE_WIDTH, 5.0), **shape)
+    figure, axes = plt.subplots(2, 3, figsize=(PAGE_WIDTH, 5.0), layout="constrained", sharey=True)
     for ax, panel in zip(axes.flat, PANELS, strict=False):
-        draw_distances(ax, rows_of(table, panel), panel)
+        draw_distances(ax, in_panel(table, panel), panel)
     axes.flat[-1].set_axis_off()
     for ax in axes[:, 0]:
         ax.set_ylabel("distance from B*")
     axes.flat[-1].legend(*legend_entries(axes), loc="center")
-    second, columns = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.9), **shape)
-    for ax, panel in zip(columns.flat, ("few", "long", "noise"), strict=True):
-        draw_ranking(ax, rows_of(table, panel), panel)
-    columns[0].set_ylabel("distance divided by\nthat with local averages")
-    second.legend(*legend_entries(columns), loc="outside upper center", ncols=4)
+    second, below = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.9), layout="constrained", sharey=True)
+    for ax, panel in zip(below.flat, ("few", "long", "noise"), strict=True):
+        draw_ranking(ax, in_panel(table, panel), panel)
+    below[0].set_ylabel("distance divided by\nthat with local averages")
+    second.legend(*legend_entries(below), loc="outside upper center", ncols=4)
     return {"": drawn_from(figure, table), "ranking": drawn_from(second, table)}
 
 
-def draw_distances(ax: Axes, rows: list[dict[str, Any]], panel: str) -> None:
+def draw_distances(ax: Axes, part: lf.Table, panel: str) -> None:
     """Draw the distances and the predictions of one panel."""
     field, text, _ = PANELS[panel]
-    ax.set(xscale="log", yscale="log", xlabel=text, ylim=(0.015, 1.4))
-    if not rows:
-        ax.set_title("not run")
+    ax.set(xscale="log", yscale="log", xlabel=text, ylim=(0.015, 1.4), title=setting(part) if part else "not run")
+    if not part:
         return
-    ax.set_title(where(rows, panel))
     for name, look in LOOKS.items():
-        run = [row for row in rows if not np.isnan(row[name]).any()]
+        run = [row for row in part if is_run(row, name)]
         if run:
-            values = np.stack([row[name] for row in run], axis=1)
-            shape: dict[str, Any] = {"linestyle": "none", "markersize": 3.5, "markerfacecolor": "none"}
-            bars(ax, [row[field] for row in run], values, look, label=name, **shape)  # type: ignore[arg-type]
-        lines = [row for row in rows if f"{name} law" in row and np.median(row[f"{name} law"]) < 1.0]
+            x = [row[field] for row in run]
+            bars(ax, x, columns(run, name), look, label=name, linestyle="none", markerfacecolor="none")
+        lines = [row for row in part if f"{name} law" in row.columns and np.median(row[f"{name} law"]) < 1.0]
         x, law = [row[field] for row in lines], [np.median(row[f"{name} law"]) for row in lines]
         ax.plot(x, law, color=look[0], linewidth=0.8, linestyle=":", label=f"_{name}")
         law = [one if is_claimed(row, name) else np.nan for row, one in zip(lines, law, strict=True)]
         ax.plot(x, law, color=look[0], linewidth=1.2, label=f"_{name}")
-    k = rows[0]["rank"]
+    k = part.rows[0]["rank"]
     if field == "n_samples":
         ax.axvspan(0.8, k, color="0.93", zorder=0)
         ax.set_xlim(left=0.8)
-    elif rows[0]["n_samples"] <= k:
+    elif part.rows[0]["n_samples"] <= k:
         ax.set_facecolor("0.93")
     plain_ticks(ax)
 
 
-def draw_ranking(ax: Axes, rows: list[dict[str, Any]], panel: str) -> None:
+def draw_ranking(ax: Axes, part: lf.Table, panel: str) -> None:
     """Draw each estimator's distance divided by the distance with local averages, with intervals."""
     field, text, _ = PANELS[panel]
     ax.axhline(1.0, color="0.35", linewidth=0.8, linestyle="--")
-    ax.set(xscale="log", yscale="log", xlabel=text, title=where(rows, panel) if rows else "not run")
-    for name, look in LOOKS.items():
-        run = [row for row in rows if not np.isnan(row[name]).any()]
-        if not run or name in (AVERAGES, UNDETERMINED):
-            continue
-        middle, low, high = np.array([median_ratio(row[name], row[AVERAGES]) for row in run]).T
-        ends = np.maximum([middle - low, high - middle], 0.0)
-        x, shape = [row[field] for row in run], {"elinewidth": 0.7, "capsize": 1.5, "markersize": 3.5}
-        ax.errorbar(x, middle, yerr=ends, label=name, color=look[0], marker=look[1], linewidth=0.8, **shape)
+    ax.set(xscale="log", yscale="log", xlabel=text, title=setting(part) if part else "not run")
+    for name in (one for one in LOOKS if one not in (AVERAGES, UNDETERMINED)):
+        run = [row for row in part if is_run(row, name)]
+        ratios = [median_ratio(row[name], row[AVERAGES]) for row in run]
+        if run:
+            x = [row[field] for row in run]
+            intervals(ax, x, ratios, LOOKS[name], label=name, linestyle="-", linewidth=0.8)
     plain_ticks(ax)
-
-
-# --- claims --------------------------------------------------------------------------------------------------
-
-
-def claims(tables: dict[str, lf.Table]) -> list[Finding]:
-    """Judge the predictions, the behaviour at m <= k, and the ranking."""
-    table = tables["points"]
-    return [*predictions(table), *undetermined(table), *ranking(table)]
-
-
-def predictions(table: lf.Table) -> Iterator[Finding]:
-    """Judge the predicted distance of each estimator at the points where it is claimed."""
-    for name in (*SPECTRAL, RISK):
-        rows = [row for row in table.rows if is_claimed(row, name)]
-        if not rows:
-            continue
-        bound = f"a replicon radius of {RADIUS}" if name == RISK else f"a ratio of {RATIO}"
-        yield judge(
-            largest_factor(*(np.stack([row[column] for row in rows], axis=1) for column in (name, f"{name} law"))),
-            claim=f"{name.capitalize()}: the distance is the predicted one, up to {bound}",
-            setting=f"{len(rows)} points",
-            statistic="factor between the median over trials and the prediction, worst point",
-            source=OWN,
-            claimed_high=1.1,
-        )
-
-
-def undetermined(table: lf.Table) -> Iterator[Finding]:
-    """Judge whether B moves at m <= k, and whether the spectral estimators learn there."""
-    rows = [row for row in table.rows if row["n_samples"] <= row["rank"]]
-    if not rows:
-        return
-    for column, text in (("moved", "The minimum of the empirical risk keeps"), ("fedrep_moved", "FedRep keeps")):
-        yield judge_identity(
-            np.stack([row[column] for row in rows], axis=1),
-            tolerance=1e-6,
-            claim=f"{text} its initial subspace where m <= k",
-            setting=f"{len(rows)} points",
-            statistic="largest distance between the initial and the final subspace",
-            source=OWN_PREDICTION,
-        )
-    hits = np.stack([row[UNDETERMINED] for row in rows], axis=1) > LOST
-    yield judge_share(
-        hits,
-        0.8,
-        clusters=np.arange(len(hits)),  # a trial has the same ground truth at all points
-        claim="From a random start the empirical risk learns nothing where m <= k",
-        setting=f"{len(rows)} points",
-        statistic=f"share of trials with a distance above {LOST}",
-        source=OWN,
-    )
-    short = rows_of(table, "short")
-    for name in SPECTRAL:
-        close = [row for row in short if np.median(row[name]) < FOUND]
-        if len(close) < 2:
-            continue
-        yield judge(
-            fit_exponent([row["n_clients"] for row in close], np.stack([row[name] for row in close], axis=1)),
-            claim=f"{name.capitalize()}: where m <= k, the distance falls like one over the root of the clients",
-            setting=f"{where(short, 'short')}, n = {close[0]['n_clients']:,} to {close[-1]['n_clients']:,}",
-            statistic="fitted exponent of the distance in n",
-            source=OWN_PREDICTION.adding(f"the margin is {OWN_THRESHOLD}"),
-            claimed_low=-0.6,
-            claimed_high=-0.4,
-        )
-
-
-def ranking(table: lf.Table) -> Iterator[Finding]:
-    """Judge in each panel whether an estimator is at least as close to B* as another, at its worst point."""
-    for first, second in PAIRED:
-        for panel in table.unique("panel"):
-            rows = [row for row in rows_of(table, panel) if row["n_samples"] > row["rank"] + 1 or first != RISK]
-            rows = [row for row in rows if not (np.isnan(row[first]).any() or np.isnan(row[second]).any())]
-            if not rows:
-                continue
-            ratios = np.array([median_ratio(row[first], row[second]) for row in rows])
-            closer, farther = int(np.sum(ratios[:, 2] < 1.0)), int(np.sum(ratios[:, 1] > 1.0))
-            worst = int(ratios[:, 0].argmax())
-            yield judge(
-                largest_of(median_ratio, [(row[first], row[second]) for row in rows]),
-                claim=f"{first.capitalize()}: the estimate is as close to B* as with {second}, at every point",
-                setting=where(rows, panel),
-                statistic="ratio of the median distances at the worst point",
-                source=OWN_THRESHOLD,
-                claimed_high=TIE,
-                detail=f"{PANELS[panel][0]} = {rows[worst][PANELS[panel][0]]:g}; closer at {closer}, tied at "
-                f"{len(rows) - closer - farther}, farther at {farther} points",
-            )

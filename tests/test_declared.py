@@ -141,9 +141,11 @@ def test_other_fields_keep_the_claims_that_make_sense(capsys):
     assert settings(record) == [("A", "n = 30")]
     assert record.remarks == ("not asked with these settings: More clients help; The gain is large",)
     assert printed.out.count("not asked") == 1
-    record, _ = reproduced(capsys, OWN, "--set", "method=B")
+    assert "no rows" not in printed.out
+    record, printed = reproduced(capsys, OWN, "--set", "method=B")
     assert settings(record) == [("The", "")]  # its headline is one of the claims that are not asked
     assert record.remarks == ("not asked with these settings: A has a smaller error than B; More clients help",)
+    assert "HEADLINES" not in printed.out
 
 
 def test_a_claim_that_fails_with_other_fields_loses_only_itself(capsys):
@@ -216,7 +218,9 @@ def test_a_verdict_of_a_tuning_at_the_edge_carries_its_remark(capsys):
     assert run("show", "own", "--out", "out", "--verbose") == 0
     assert f"(1) {REMARK}" in capsys.readouterr().out
     assert run("report", "out") == 0
-    assert REMARK in Path("out/report.html").read_text()
+    page = Path("out/report.html").read_text()
+    assert re.search(f"<li>More clients help .*{REMARK}", page)  # in the list of claims, and in the table of settings
+    assert f"<li>{REMARK}</li>" in page
 
 
 def test_computed_claims_have_one_remark_for_each_table(capsys):

@@ -59,7 +59,7 @@ class Sizes:
 def test_costs_of_cells():
     assert costs_of([Costly(3.0)]) == [3.0]
     assert costs_of([Sizes(), Sizes(n_clients=50), Free(4), Free(-3), Odd()]) == [200.0, 500.0, 4.0, 1.0, 1.0]
-    assert costs_of([Free(10**400), Free(10**308)]) == [1.0, 1e308]
+    assert costs_of([Free(10**400), Free(10**308), Sizes(10**200, 10**200)]) == [1.0, 1e308, 1.0]
     assert costs_of([]) == []
 
 

@@ -98,7 +98,7 @@ def redraw(given: argparse.Namespace) -> int:
 
     def saved(folder: Path) -> dict[str, Path]:
         of_folder = {name: file for name, file in experiment_files(folder).items() if out.status(name)}
-        return of_folder if given.strict else of_folder | out.own_files()  # no committed run of one's own file
+        return of_folder if given.strict else out.own_files() | of_folder  # no committed run of one's own file
 
     files = wanted(given, saved)
     check_strict(given, files)

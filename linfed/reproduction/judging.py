@@ -33,7 +33,7 @@ class Judgement(NamedTuple):
     Attributes
     ----------
     findings : list of Finding or None
-        Findings; None if the experiment has neither ``CLAIMS`` nor ``claims``.
+        Findings; None if the experiment has no ``CLAIMS``, and no ``claims`` that could be judged.
     not_asked : list of str
         Sentences of ``CLAIMS`` for which the tables have no rows.
     failed : set of str
@@ -68,14 +68,15 @@ def judge_claims(file: Path, module: ModuleType, tables: Tables, tolerant: Toler
             failed.remove(claim.sentence)
     findings = [finding for part in found.values() for finding in part]
     not_asked = [sentence for sentence, part in found.items() if not part and sentence not in failed]
-    computed = list[Finding]()
+    computed: list[Finding] | None = None
     if hasattr(module, "claims"):
         with tolerant("its claims cannot be judged"):
             computed = _checked(file, module.claims(tables))
-    elif not declared:
+    if computed is None and not declared:
         return Judgement(None, [], set(), lacks_edge_notes=False)
-    lacks_edge_notes = bool(computed) and not any(EDGE in one.note for one in computed)
-    return Judgement(by_sentence([*findings, *computed]), not_asked, failed, lacks_edge_notes)
+    every = by_sentence([*findings, *(computed or ())])
+    lacks_edge_notes = bool(computed) and not any(EDGE in one.note for one in computed or ())
+    return Judgement(every, not_asked, failed, lacks_edge_notes)
 
 
 def derived_tables(module: ModuleType, tables: Tables) -> Tables:

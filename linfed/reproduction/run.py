@@ -102,7 +102,7 @@ class Reproduction:
     files : list of Path
         Written files, in the order of writing.
     claims : list of Finding or None
-        Judged claims; None if the experiment has neither ``CLAIMS`` nor ``claims``.
+        Judged claims; None if the experiment has no claims, or ``claims(tables)`` could not be judged.
     captions : mapping of str to str
         Captions by the keys of the figures.
     remarks : list of str

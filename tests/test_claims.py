@@ -144,9 +144,10 @@ def test_an_exponent_of_a_power_law_is_fitted_jointly(kind):
 
 
 def test_an_exponent_that_the_rows_do_not_determine_is_not_asked():
-    asked = c.Claim("t", c.OWN_PREDICTION, c.power_law("error ~ n^a", "a", -1.0, 0.1), where=c.of(n=10))
-    assert c.judged([asked], {"runs": TABLE}) == []
-    assert c.judged([replace(asked, where=c.of(n=10, method="A"))], {"runs": TABLE}) == []
+    for statistic in (c.exponent("error", "n", -1.0, 0.1), c.power_law("error ~ n^a", "a", -1.0, 0.1)):
+        asked = c.Claim("t", c.OWN_PREDICTION, statistic, where=c.of(n=10))
+        assert c.judged([asked], {"runs": TABLE}) == []
+        assert c.judged([replace(asked, where=c.of(n=10, method="A"))], {"runs": TABLE}) == []
 
 
 def test_a_share_over_clusters():

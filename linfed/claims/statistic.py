@@ -456,7 +456,7 @@ def worst(
 
 
 def exponent(y: Column, x: str, claimed: float, margin: float, kind: str = "equal") -> Statistic:
-    """Return the fitted exponent of a column in another one; one row does not suffice.
+    """Return the fitted exponent of a column in another one; rows of one size do not suffice.
 
     Parameters
     ----------
@@ -479,9 +479,10 @@ def exponent(y: Column, x: str, claimed: float, margin: float, kind: str = "equa
     """
 
     def fitted(part: Table) -> Measured | None:
-        if len(part) < 2:
+        sizes = [row[x] for row in part]
+        if len(set(sizes)) < 2:
             return None
-        return fit_exponent([row[x] for row in part], np.stack([_values(row, y) for row in part], axis=1))
+        return fit_exponent(sizes, np.stack([_values(row, y) for row in part], axis=1))
 
     return _exponent(fitted, claimed, margin, kind)
 

@@ -31,13 +31,14 @@ def verdicts(findings):
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_the_transition_is_the_closed_form(noise):
     n, d, k = 60, 100, 4
-    search = fedrep_moments.Search(n_clients=n, dim=d, rank=k, noise_std=noise)
+    search = fedrep_moments.Search(method=MOMENTS, n_clients=n, dim=d, rank=k, noise_std=noise)
     fourth = (k + noise**2) ** 2
-    found = search.crossing_of(spectral(k)[MOMENTS], "ratio", 1.0)
+    found = search.crossing_of("ratio", 1.0)
     assert 0.75 * (d - k) * fourth / (n * found) * (1 - k / (n * found)) == pytest.approx(1.0, rel=1e-3)
-    m = search.crossing_of(spectral(k)[AVERAGES], "ratio", 1.0)
+    search = replace(search, method=AVERAGES)
+    m = search.crossing_of("ratio", 1.0)
     assert (d - k) * (m + 2) * fourth * (1 - k / n) / (n * m**3 * (1 + 1 / m) ** 2) == pytest.approx(1.0, rel=0.02)
-    assert np.isnan(replace(search, n_clients=5000).crossing_of(spectral(k)[AVERAGES], "ratio", 1.0))
+    assert np.isnan(replace(search, n_clients=5000).crossing_of("ratio", 1.0))
 
 
 @pytest.mark.parametrize("name", SPECTRAL)

@@ -35,9 +35,8 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import linfed as lf
 import linfed.claims as c
@@ -62,9 +61,6 @@ from ..shared.smallest_judged import (
 )
 from ..shared.spectral import AVERAGES, MOMENTS, PAIRS, SPECTRAL, TWO, spectral
 from ..shared.spectral_drawn import COLOURS as SPECTRAL_COLOURS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SUMMARY = "FedRep paper, initialisation: the smallest m of spectral estimators and of FedRep, against n, d, k and noise"
 PICTURES = {"": 1400, "transition": 1400}
@@ -134,13 +130,17 @@ class Search(Need):
     @property
     def predictions(self) -> dict[str, Any]:
         """Columns besides the search: the m of the predicted distance delta, and of the transition."""
-        one = self.estimator
-        estimated = math.nan if one is None else self.crossing_of(one, "distance", self.delta)
-        transition = math.nan if one is None else self.crossing_of(one, "ratio", 1.0)
+        estimated, transition = self.crossing_of("distance", self.delta), self.crossing_of("ratio", 1.0)
         return super().predictions | {"estimated": estimated, "transition": transition}
 
-    def crossing_of(self, estimator: SpectralEstimator, quantity: str, level: float) -> float:
-        """Return the m at which a predicted quantity falls to a level, interpolated; NaN if it is smaller at m = 2."""
+    def crossing_of(self, quantity: str, level: float) -> float:
+        """Return the m at which a predicted quantity falls to a level, interpolated.
+
+        It is NaN if the quantity is smaller at m = 2, and for FedRep.
+        """
+        estimator = self.estimator
+        if estimator is None:
+            return math.nan
         problem = lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank, condition_number=1.0)
         W = problem.truth(self.seed, [0]).W
         assert W is not None
@@ -197,22 +197,15 @@ def largest_sizes(table: lf.Table) -> lf.Table:
     return lf.Table.joined(c.largest("n_clients")(part) for _, part in table.groupby("panel"))
 
 
-def needs(
-    first: str,
-    second: str,
-    sentence: str,
-    words: str = "smallest m of {} divided by that of {}, worst setting",
-    most: float = 1.1,
-    ratio: Callable[..., Measured] = ratio_of,
-    source: c.Source = c.OWN_THRESHOLD,
-) -> c.Claim:
-    """Return a claim on the ratio of the smallest m of two methods, in the worst setting."""
-    samples = both(first, second)
-    statistic = worst_ratio(ratio, samples, words.replace("{}", first, 1).replace("{}", second), most)
-    return c.Claim(sentence, source, statistic, setting=number_of(samples))
+def no_more(first: str, second: str, sentence: str) -> c.Claim:
+    """Return the claim that a method needs no more samples than another, up to 10 %."""
+    words = f"smallest m of {first} divided by that of {second}, worst setting"
+    statistic = worst_ratio(ratio_of, both(first, second), words, 1.1)
+    return c.Claim(sentence, c.OWN_THRESHOLD, statistic, setting=number_of(both(first, second)))
 
 
 NO_CONSTANT = c.OWN_THRESHOLD.adding("the paper names no constant", ": ")
+AGAINST = both(MOMENTS, FEDREP)
 known = c.only(lambda row: not row["censored"])
 CLAIMS = (
     *(
@@ -243,26 +236,24 @@ CLAIMS = (
         where=(c.of(method=MOMENTS), known),
         setting="{points} settings",
     ),
-    needs(
-        MOMENTS,
-        FEDREP,
+    c.Claim(
         "The moments need fewer samples than all rounds of a run of FedRep together",
-        "smallest m of the moments divided by {rounds} times FedRep's, worst setting",
-        1.0,
-        of_all_rounds,
         NO_CONSTANT,
+        worst_ratio(
+            of_all_rounds, AGAINST, "smallest m of the moments divided by {rounds} times FedRep's, worst setting", 1.0
+        ),
+        setting=number_of(AGAINST),
     ),
-    needs(
-        MOMENTS,
-        FEDREP,
+    c.Claim(
         "The moments need no more samples than one round of FedRep",
-        "smallest m of the moments divided by FedRep's, worst setting",
-        1.0,
+        c.OWN_THRESHOLD,
+        worst_ratio(ratio_of, AGAINST, "smallest m of the moments divided by FedRep's, worst setting", 1.0),
+        setting=number_of(AGAINST),
     ),
-    needs(ALGORITHM, FEDREP, "Algorithm 2 needs no more samples from its moments than from the given distance"),
-    needs(FROM_RANDOM, FEDREP, "FedRep needs no more samples from a random start than from the given distance"),
-    needs(ALGORITHM, FROM_RANDOM, "Algorithm 2 needs no more samples from its moments than from a random start"),
-    needs(AVERAGES, MOMENTS, "Local averages need no more samples than the moments"),
+    no_more(ALGORITHM, FEDREP, "Algorithm 2 needs no more samples from its moments than from the given distance"),
+    no_more(FROM_RANDOM, FEDREP, "FedRep needs no more samples from a random start than from the given distance"),
+    no_more(ALGORITHM, FROM_RANDOM, "Algorithm 2 needs no more samples from its moments than from a random start"),
+    no_more(AVERAGES, MOMENTS, "Local averages need no more samples than the moments"),
     *(
         c.Claim(
             f"{name.capitalize()}: the smallest m is the predicted one",
@@ -315,14 +306,14 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the smallest m against each size, without and with noise."""
     samples, noisy = tables["samples"], tables["transition"]
 
-    def exact(ax: Axes, panel: str) -> None:
+    def exact(ax: Any, panel: str) -> None:
         field = PANELS[panel][0]
         rows = rows_of(samples, panel, field)
         draw(ax, rows, field, AXES[panel])
         x, claimed = ([row[name] for row in rows if row["method"] == FEDREP] for name in (field, "claim"))
         ax.plot(x, claimed, "--", color="0.5", label="Theorem 1, c = 1")
 
-    def with_noise(ax: Axes, panel: str) -> None:
+    def with_noise(ax: Any, panel: str) -> None:
         draw(ax, rows_of(noisy, panel, "n_clients"), "n_clients", WITH_NOISE[panel], transition=True)
 
     return {
@@ -331,7 +322,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     }
 
 
-def draw(ax: Axes, rows: list[dict[str, Any]], field: str, text: str, *, transition: bool = False) -> None:
+def draw(ax: Any, rows: list[dict[str, Any]], field: str, text: str, *, transition: bool = False) -> None:
     """Draw the smallest m of each method against a size, and the transition of the moments and the local averages."""
     for name in dict.fromkeys(row["method"] for row in rows):
         part = [row for row in rows if row["method"] == name]

@@ -32,7 +32,6 @@ import numpy as np
 import linfed as lf
 import linfed.claims as c
 from linfed._types import Array
-from linfed.claims.rows import Where
 from linfed.figures.style import KINDS, Look
 from linfed.plotting.panels import Figures, intervals
 from linfed.statistics import binomial_share
@@ -154,9 +153,9 @@ def reached(row: lf.Table, name: str) -> Array:
     return np.asarray((row[f"{name} risk"] <= SAME * row[f"{TRUTH} risk"]) | at_truth)
 
 
-def exact_rows(holds: Callable[[lf.Table], bool]) -> Where:
-    """Return the choice of the rows without noise for which a condition holds."""
-    return c.only(lambda row: row["noise_std"] == 0.0 and holds(row))
+def per_entry(row: lf.Table) -> float:
+    """Return the number of samples of all clients for each entry of B, n m/(d k)."""
+    return float(row["n_clients"] * row["n_samples"] / (row["dim"] * row["rank"]))
 
 
 def determined(row: lf.Table, start: str) -> bool:
@@ -182,6 +181,7 @@ def case(part: lf.Table) -> str:
     return f"{part.rows[0]['setting']}, {words}"
 
 
+EXACT = c.of(noise_std=0.0)
 WITHIN = f"share of trials within {RECOVERED:g} of B*"
 Exact = partial(c.Claim, over=c.each("setting"), setting="{setting}, no noise")
 CLAIMS = (
@@ -189,21 +189,19 @@ CLAIMS = (
         "From a start near B*, the minimum is B* with more equations than unknowns, n (m-k) > k (d-k)",
         OWN,
         share_of(recovered, WITHIN, c.at_least(0.75)),
-        where=exact_rows(lambda row: row["equations"] >= 1.04),
+        where=(EXACT, c.only(lambda row: row["equations"] >= 1.04)),
     ),
     Exact(
         "From a start near B*, the minimum is not B* with fewer equations than unknowns",
         OWN,
         share_of(recovered, WITHIN, c.at_most(0.25)),
-        where=exact_rows(lambda row: row["equations"] <= 0.96),
+        where=(EXACT, c.only(lambda row: row["equations"] <= 0.96)),
     ),
     Exact(
         "From a start near B*, the minimum is B* with n m >= k d samples",
         c.OWN_THRESHOLD,
         share_of(recovered, WITHIN, c.at_least(0.75)),
-        where=exact_rows(
-            lambda row: row["equations"] <= 0.96 and row["n_clients"] * row["n_samples"] >= row["rank"] * row["dim"]
-        ),
+        where=(EXACT, c.only(lambda row: row["equations"] <= 0.96 and per_entry(row) >= 1)),
     ),
     c.Claim(
         "Beyond a radius of 1, the minimum is nearer to B* than the unstable solution",
@@ -225,9 +223,7 @@ CLAIMS = (
             "share of trials with a larger empirical risk than from the start near B*",
             c.above(0.0),
         ),
-        where=exact_rows(
-            lambda row: RANDOM in row.columns and row["n_clients"] * row["n_samples"] >= 6 * row["dim"] * row["rank"]
-        ),
+        where=(EXACT, c.only(lambda row: RANDOM in row.columns and per_entry(row) >= 6)),
     ),
     *(
         c.Claim(

@@ -27,7 +27,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -44,9 +44,6 @@ from linfed.statistics.intervals import Measured, largest_factor, largest_of
 from ..shared.smallest_drawn import legend_entries
 from ..shared.spectral import AVERAGES, MOMENTS, ONE_SIDED, SPECTRAL, TWO, spectral
 from ..shared.spectral_drawn import LOOKS as SPECTRAL_LOOKS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SUMMARY = "spectral estimators, empirical risk and nuclear norm: distance from B* against m, n and noise"
 PICTURES = {"": 2070, "ranking": 1400}
@@ -315,7 +312,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"": drawn_from(figure, table), "ranking": drawn_from(second, table)}
 
 
-def draw_distances(ax: Axes, part: lf.Table, panel: str) -> None:
+def draw_distances(ax: Any, part: lf.Table, panel: str) -> None:
     """Draw the distances and the predictions of one panel."""
     field, text, _ = PANELS[panel]
     ax.set(xscale="log", yscale="log", xlabel=text, ylim=(0.015, 1.4), title=setting(part) if part else "not run")
@@ -340,7 +337,7 @@ def draw_distances(ax: Axes, part: lf.Table, panel: str) -> None:
     plain_ticks(ax)
 
 
-def draw_ranking(ax: Axes, part: lf.Table, panel: str) -> None:
+def draw_ranking(ax: Any, part: lf.Table, panel: str) -> None:
     """Draw each estimator's distance divided by the distance with local averages, with intervals."""
     field, text, _ = PANELS[panel]
     ax.axhline(1.0, color="0.35", linewidth=0.8, linestyle="--")

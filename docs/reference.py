@@ -11,6 +11,7 @@ import inspect
 import json
 import operator
 import os
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,8 +35,13 @@ class Group(NamedTuple):
     names: tuple[str, ...]
 
 
-OF_CLAIMS = sorted({*lf.claims.__all__} - {*lf.__all__, *lf.statistics.__all__} | {"above", "below"})
-"""Names of `linfed.claims`, without those of `linfed` and `linfed.statistics` that it also has."""
+ELSEWHERE = {*lf.__all__, *lf.statistics.__all__} - {"above", "below"}
+OF_CLAIMS = [
+    name
+    for name, value in sorted(vars(lf.claims).items())
+    if name in {*lf.claims.__all__} - ELSEWHERE and not isinstance(value, types.GenericAlias)
+]
+"""Names of `linfed.claims` without types, and without those of `linfed` and `linfed.statistics` that it also has."""
 
 GROUPS = {
     "running": Group(

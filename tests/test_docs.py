@@ -258,7 +258,11 @@ def test_the_gallery_is_in_the_order_of_the_papers(site):
     name = "flute-theorem55"
     page = gallery.page(cards[name], gallery.load(name, gallery.EXPERIMENTS))
     assert page.startswith("```{index} ! flute-theorem55, ! Theorem 5.5\n```\n\n# FLUTE, Theorem 5.5\n")
-    assert titles.index("FLUTE, Theorem 5.1") + 1 == titles.index("FLUTE, Theorem 5.5") < titles.index("flute-rate-and-floor")
+    assert (
+        titles.index("FLUTE, Theorem 5.1") + 1
+        == titles.index("FLUTE, Theorem 5.5")
+        < titles.index("flute-rate-and-floor")
+    )
 
 
 def test_a_thumbnail_is_the_first_panel(site):

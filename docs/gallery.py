@@ -154,6 +154,7 @@ def page(card: Card, module: ModuleType) -> str:
             f"`{card.name}`: {escaped(card.declared.summary)}\n",
             f"{chips(card.verdicts)}\n",
             f"{origins(card.record.claims)}\n",
+            *(f"{escaped(remark)}\n" for remark in card.record.remarks),
             *figures(card, module),
             *(["## Claims of the source\n", *quotations] if quotations else []),
             "## Setup, and deviations from the source\n",

@@ -265,7 +265,8 @@ def _errors_as_remarks(record: RunRecord, out: ResultsFolder, remarks: list[str]
 def _missing(declared: Declarations, record: RunRecord, judgement: Judgement) -> str:
     """Return a text about a claim without findings in a full run, or a headline without a claim; empty without any."""
     if judgement.not_asked and not record.is_partial:
-        return f"no rows of the tables fit the claim {judgement.not_asked[0]!r}"
+        several = "s" * (len(judgement.not_asked) > 1)
+        return f"no rows of the tables fit the claim{several} {', '.join(map(repr, judgement.not_asked))}"
     lost = {*judgement.not_asked, *judgement.failed}
     headlines = tuple(one for one in declared.headlines if one.claim not in lost)
     return dataclasses.replace(declared, headlines=headlines).missing_headline(record.claims, partial=record.is_partial)

@@ -32,7 +32,7 @@ SPLIT = {
 }
 """Modules that are cut, and where a test's name has its experiment, setting or notebook: each is made by itself."""
 
-TOGETHER = {"flute-rate-and-floor": "flute-theorem55"}
+TOGETHER = {"flute-rate-and-floor": "flute-theorem55", "flute-collapse": "flute-classification"}
 """Experiments with cells of another: they are computed once."""
 
 FIRST = (*SPLIT, "test_cli", "test_executors", "test_processes", "test_faults")

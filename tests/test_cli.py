@@ -929,7 +929,7 @@ def test_the_claims_of_every_experiment_fit_on_forty_lines(name, capsys, monkeyp
     options = {"quick": True, "cells": 100, "reused": 50, "seconds": 1234.5, "captions": {}, "remarks": []}
     done = Reproduction(files=[Path(name)] * 30, claims=claims, settings={}, **options)
     text = "\n".join([banner(), report(name, done), written({name: done}, Path("results/quick"))])
-    comparisons = ("flute-classification", "flute-digits", "estimators")  # of many methods: more than twenty claims
+    comparisons = ("flute-classification", "estimators")  # of many methods: more than twenty claims
     assert len(text.splitlines()) <= (55 if name in comparisons else 40)
     assert max(map(len, text.splitlines())) <= 80
     for claim in claims:

@@ -1,5 +1,6 @@
 """Classification experiments in the setting of the FLUTE paper's Table 1, where each client holds some of the classes.
 
+There are two data sets, handwritten digits and Gaussian classes (`experiments.flute_classification` describes both).
 Ten methods of the paper and three further baselines run on the same splits. All start from the same B and from one
 random head, which all clients share (`FromOneHead`). The paper says only that the server initialises both.
 Local only has neither B nor head: its softmax regression starts at 0.
@@ -19,17 +20,21 @@ The further baselines:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 import linfed as lf
 from linfed.algorithms.representation.general_flute import random_heads
-from linfed.figures.style import label, line_style
-from linfed.plotting.panels import Figures
+from linfed.data.class_sources import held_out
+from linfed.numerics.layers import composed
 from linfed.simulation.class_metrics import mean_of_those
+
+DIGITS, GAUSSIAN = ("digits", "Gaussian classes")
+"""The data sets."""
 
 LOCAL, STAR = 5, 10
 """Local steps, and the head steps of FedRep* and FLUTE*."""
@@ -95,33 +100,37 @@ class Contest(ABC):
     seed: int = 0
 
     @property
-    @abstractmethod
     def partition(self) -> str:
         """The clients and their classes, as text."""
+        return f"n = {self.n_clients}, {self.classes_per_client} classes"
 
     @abstractmethod
-    def source(self, trials: int, seed: Any) -> dict[str, Any]:
-        """Return the problem and the data of `trials` trials, as arguments of `lf.simulate`."""
+    def source(self, trials: int, seed: Any) -> tuple[lf.Classes | None, lf.GivenClasses | lf.FixedSamples]:
+        """Return the problem and the data of some trials."""
 
     @property
     def algorithm(self) -> lf.Algorithm:
         """The method with a placeholder step size, which tuning replaces."""
-        common: dict[str, Any] = {"step_size": 1.0, "local_steps": LOCAL}
+        k, heads = self.rank, lf.GradientHeads
         if self.method == LOCAL_ONLY:
-            return lf.LocalOnly(**common)
-        common["rank"] = self.rank
+            return lf.LocalOnly(step_size=1.0, local_steps=LOCAL)
         if self.method in FLUTES:
-            return lf.GeneralFLUTE(head_steps=FLUTES[self.method], **common)
+            return lf.GeneralFLUTE(rank=k, step_size=1.0, local_steps=LOCAL, head_steps=FLUTES[self.method])
         if self.method in (FEDREP, FEDREP_STAR):
-            heads = lf.GradientHeads(steps=LOCAL if self.method == FEDREP else STAR)
-            of_b = {"init": "random", "representation_steps": LOCAL, "orthonormalize": False}
-            return FedRep(rank=self.rank, step_size=1.0, heads=heads, **of_b)
+            return FedRep(
+                rank=k,
+                step_size=1.0,
+                heads=heads(steps=LOCAL if self.method == FEDREP else STAR),
+                init="random",
+                representation_steps=LOCAL,
+                orthonormalize=False,
+            )
         if self.method == ROD:
-            return FedRoD(personal=lf.GradientHeads(steps=LOCAL), **common)
+            return FedRoD(rank=k, step_size=1.0, local_steps=LOCAL, personal=heads(steps=LOCAL))
         if self.method in (FEDAVG, TUNED_AVG):
-            heads = lf.GradientHeads(steps=STAR) if self.method == TUNED_AVG else None
-            return FedAvg(fine_tune=heads, **common)
-        return {PER: FedPer, LG: LGFedAvg}[self.method](**common)
+            fine_tune = heads(steps=STAR) if self.method == TUNED_AVG else None
+            return FedAvg(rank=k, step_size=1.0, local_steps=LOCAL, fine_tune=fine_tune)
+        return (FedPer if self.method == PER else LGFedAvg)(rank=k, step_size=1.0, local_steps=LOCAL)
 
     @property
     def grid(self) -> Any:
@@ -135,14 +144,28 @@ class Contest(ABC):
 
     def run(self) -> dict[str, Any]:
         """Tune the method on separate trials, run it, and return the accuracies and NC2 of each trial."""
-        search = {"metric": held_out_error, "score": "final", "rounds": self.rounds, "trials": self.tuning_trials}
-        wider = self.method not in FLUTES
+        problem, data = self.source(self.tuning_trials, (self.seed, 1))
         tuning = lf.tune(
-            self.algorithm, grid=self.grid, extend=wider, **search, **self.source(self.tuning_trials, (self.seed, 1))
+            self.algorithm,
+            problem,
+            data=data,
+            grid=self.grid,
+            extend=self.method not in FLUTES,
+            metric=held_out_error,
+            score="final",
+            rounds=self.rounds,
+            trials=self.tuning_trials,
         )
-        every = max(1, self.rounds // 20)
-        run = {"rounds": self.rounds, "record_every": every, "trials": self.trials, "seed": self.seed}
-        result = lf.simulate(tuning.algorithm, **run, **self.source(self.trials, self.seed))
+        problem, data = self.source(self.trials, self.seed)
+        result = lf.simulate(
+            tuning.algorithm,
+            problem,
+            data=data,
+            rounds=self.rounds,
+            trials=self.trials,
+            seed=self.seed,
+            record_every=max(1, self.rounds // 20),
+        )
         in_range = result.rounds <= self.rounds
         along = {"accuracy": 100.0, "global_nc2": 1.0, "local_nc2": 1.0}
         nothing = np.full((self.trials, len(result.rounds)), np.nan)
@@ -165,81 +188,87 @@ def held_out_error(result: lf.Result) -> Any:
     return 1.0 - mean_of_those(result.per_client("accuracy"))
 
 
-# --- figures -------------------------------------------------------------------------------------------------
+# --- the data sets -------------------------------------------------------------------------------------------
 
-NAMES = {"accuracy": "accuracy (%)", "global_nc2": "Global NC2", "local_nc2": "Local NC2"}
-
-
-def figures(runs: lf.Table) -> Figures:
-    """Draw final accuracies, accuracies against rounds, and NC2, for the fewest and the most clients."""
-    clients = runs.unique("n_clients")
-    ends = runs.select(n_clients=[min(clients), max(clients)])
-    methods, low = (FEDAVG, FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, LOCAL_ONLY), min(runs.unique("rank"))
-    ranks = [f"k = {rank}\n{NAMES['accuracy']}" for rank in runs.unique("rank")]
-    with along_rounds(ends, "rank", len(ranks)) as accuracy:
-        accuracy.curves("round", "accuracy", order=methods)
-        accuracy.label("round", *ranks, yscale="linear", ylim=(45, 101))
-        accuracy.legend(medians(runs))
-    kinds = ("global_nc2", "local_nc2")
-    with along_rounds(ends.select(rank=low, method=list(COLLAPSING)), len(kinds), len(kinds)) as collapse:
-        for line, name in enumerate(kinds):
-            for ax, part in collapse.row(line):
-                lf.plot_curves(ax, part, "round", name, order=COLLAPSING)
-        collapse.label("round", *(NAMES[name] for name in kinds), yscale="linear")
-        collapse.legend(f"k = {low}; {medians(runs)}")
-    return {"": accuracies(ends), "curves": accuracy.figure, "nc2": collapse.figure}
+TEST_SHARE, HELD_OUT = 0.25, 100
+"""Share of a client's images that is held out, and number of held-out samples of a Gaussian class's client."""
 
 
-def not_drawn(row: dict[str, Any], rank: int, clients: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the columns that no figure shows: NC2 is drawn at one rank, curves for some numbers of clients."""
-    drawn, method = row["n_clients"] in clients, row["method"]
-    curved = drawn and method in (FEDAVG, FEDREP, FEDREP_STAR, FLUTE, FLUTE_STAR, LOCAL_ONLY)
-    collapsing = drawn and row["rank"] == rank and "F" in method and "Avg" not in method
-    nc2 = () if collapsing else ("global_nc2", "local_nc2")
-    return ("score", "tried_*", "final_*_nc2", *(() if curved else ("accuracy",)), *nc2)
+@cache
+def split(n: int, classes: int, concentration: float, trials: int, seed: Any) -> lf.GivenClasses:
+    """Split the images over clients in each trial, by classes, or by a Dirichlet distribution if `classes` is 0."""
+    X, labels = lf.load_digits()
+    if classes:
+        clients = lf.classwise_split(labels, n_clients=n, classes_per_client=classes, trials=trials, seed=seed)
+    else:
+        clients = lf.dirichlet_split(labels, n_clients=n, concentration=concentration, trials=trials, seed=seed)
+    return lf.GivenClasses.split(X, labels, clients, test_share=TEST_SHARE, seed=seed)
 
 
-def along_rounds(runs: lf.Table, row: str | int, lines: int) -> Any:
-    """Return a grid of panels with a column for each partition and `lines` rows."""
-    return lf.panels(runs, column="partition", row=row, title="{}", height=0.9 + 1.6 * lines, sharey="row")
+@dataclass(frozen=True, kw_only=True)
+class Digits(Contest):
+    """One method on one partition of the digits; 0 classes per client stands for the Dirichlet distribution."""
+
+    data: str = lf.choice((DIGITS,), DIGITS, label=True)
+    concentration: float = 0.3
+
+    @property
+    def partition(self) -> str:
+        """The clients and their classes, as text."""
+        if self.classes_per_client:
+            return super().partition
+        return f"n = {self.n_clients}, Dirichlet {self.concentration:g}"
+
+    def source(self, trials: int, seed: Any) -> tuple[None, lf.GivenClasses]:
+        """Return the split images; they have no problem."""
+        return None, split(self.n_clients, self.classes_per_client, self.concentration, trials, seed)
 
 
-def medians(runs: lf.Table) -> str:
-    """Return the legend title for curves."""
-    return f"median and 10-90 % of {runs.rows[0]['trials']} trials"
+@dataclass(frozen=True, kw_only=True)
+class Mixture(Contest):
+    """One method on one family of mixtures of Gaussian classes."""
+
+    data: str = lf.choice((GAUSSIAN,), GAUSSIAN, label=True)
+    n_classes: int = 10
+    dim: int = 30
+    n_samples: int = 20
+    separation: float = 3.0
+
+    @property
+    def problem(self) -> lf.Classes:
+        """The problem, which draws the mixtures."""
+        return lf.Classes(
+            n_clients=self.n_clients,
+            n_classes=self.n_classes,
+            classes_per_client=self.classes_per_client,
+            dim=self.dim,
+            separation=self.separation,
+            test_samples=HELD_OUT,
+        )
+
+    def source(self, trials: int, seed: Any) -> tuple[lf.Classes, lf.FixedSamples]:
+        """Return the problem, and the data that it draws."""
+        return self.problem, lf.FixedSamples(self.n_samples)
+
+    def run(self) -> dict[str, Any]:
+        """Return the results of the method, and the accuracy of the best classifier on the same held-out samples."""
+        truth = self.problem.truth(self.seed, range(self.trials))
+        theta = composed(truth.B, truth.bayes())
+        best = held_out(truth, HELD_OUT, self.seed, range(self.trials)).accuracies(lambda t, c: theta[t, c])
+        return {**super().run(), "bayes": 100.0 * np.mean(best, axis=1)}
 
 
-def accuracies(runs: lf.Table) -> Any:
-    """Draw the mean accuracy of every method: a column of panels for each partition, a row for each rank."""
-    ranks, lines = runs.unique("rank"), {"own_classes": (4, 2), "bayes": (1, 1)}
-    height = 1.0 + 1.9 * len(ranks)
-    with lf.panels(runs, column="partition", row="rank", title="{}", height=height, sharex="col") as sheet:
-        for ax, part in sheet:
-            for place, row in enumerate(reversed(part.rows)):
-                mean, error = mean_error(row["final_accuracy"])
-                shape = line_style(str(row["method"])) | {"linestyle": "none", "capsize": 1.5, "markersize": 4}
-                ax.errorbar(mean, place, xerr=error, **shape)
-            (one,) = part.select(method=FEDAVG).rows
-            for name, dashes in lines.items():
-                if name in one:
-                    ax.axvline(np.nanmean(one[name]), color="0.4", linewidth=0.8, linestyle=(0, dashes), zorder=0)
-            ax.set_yticks(range(len(part)), [method_label(row["method"]) for row in reversed(part.rows)])
-            ax.label_outer(remove_inner_ticks=True)
-        sheet.label("accuracy (%)", *(f"k = {rank}" for rank in ranks))
-        bayes_note = "; dotted: the best classifier" if "bayes" in runs.rows[0] else ""
-        trials = f"mean and standard error of {runs.rows[0]['trials']} trials"
-        sheet.figure.suptitle(f"{trials}; dashed: FedAvg among own classes{bayes_note}", fontsize=8)
-    return sheet.figure
-
-
-def method_label(method: str) -> str:
-    """Return the name of a method in figures and findings."""
-    return method if method == PER else label(method)
-
-
-def mean_error(values: Any) -> tuple[float, float]:
-    """Return the mean over the trials that did not diverge, and its standard error."""
-    finite_values = values[~np.isnan(values)]
-    return (
-        (float(finite_values.mean()), float(stats.sem(finite_values))) if len(finite_values) > 1 else (np.nan, np.nan)
-    )
+def contests(quick: bool, methods: Sequence[str]) -> list[Contest]:
+    """Return methods on both data sets, in every setting at both ranks."""
+    digits, mixture = Digits(), Mixture()
+    partitions, digit_ranks = [(50, 2), (50, 5), (100, 2), (100, 5), (50, 0)], [4, 16]
+    clients, ranks = [20, 50, 100], [3, 9]
+    if quick:
+        digits = replace(digits, rounds=5, trials=3, tuning_trials=1, steps=(0.2,), weights=WEIGHTS[:1])
+        mixture = replace(mixture, rounds=5, trials=3, tuning_trials=1, steps=(0.2,), weights=WEIGHTS[:1])
+        partitions, digit_ranks = [(20, 2), (20, 5), (20, 0)], [4]
+        clients, ranks = [5, 10], [3]
+    return [
+        *lf.grid(digits, **{"n_clients, classes_per_client": partitions}, rank=digit_ranks, method=methods),
+        *lf.grid(mixture, n_clients=clients, classes_per_client=(2, 5), rank=ranks, method=methods),
+    ]

@@ -75,6 +75,22 @@ def test_every_word_has_the_verdict_of_its_judge():
             judge(median_ratio(a["error"], b["error"]), claimed_low=0.5, claimed_high=1.0, **FIELDS),
         ),
         (
+            c.compared(
+                "s",
+                "B",
+                "A",
+                lambda b, a, **more: judge(median_interval(b["error"] - a["error"]), **more),
+                c.above(0.0),
+            ),
+            {"where": at_10},
+            judge(median_interval(b["error"] - a["error"]), claimed_low=0.0, strict=True, **FIELDS),
+        ),
+        (
+            c.ratio(lambda one: 1 / one["error"], "A", "B", "s", c.above(1.0)),
+            {"where": at_10},
+            judge(median_ratio(1 / a["error"], 1 / b["error"]), claimed_low=1.0, strict=True, **FIELDS),
+        ),
+        (
             c.share(lambda one: one["error"] < 0.1, "s", c.at_least(0.2)),
             {"where": (of_a, at_10)},
             judge_share(a["error"] < 0.1, 0.2, strict=False, **FIELDS),

@@ -1,0 +1,137 @@
+"""Figures and claims that the experiments on local updates and own steps share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+import linfed.claims as c
+from linfed._types import Array, Mask
+from linfed.figures.style import PAGE_WIDTH, Look, plain_ticks, shades
+from linfed.plotting.panels import bars
+from linfed.statistics import judge_smaller
+from linfed.statistics.intervals import Measured, binomial_share, median_interval
+
+from . import _maml
+from ._fedavg import BEST, EQUAL, LARGE, SAME, SAMPLED, SEVERAL
+from ._learns import CLOSE
+
+FEDAVG_LOOKS: dict[str, Look] = shades(SEVERAL) | {
+    SAME: ("#CC6677", "v", "-."),
+    LARGE: ("#44AA99", "s", "--"),
+    BEST: ("#AA4499", "D", ":"),
+    SAMPLED: ("#332288", "P", "-"),
+    EQUAL: ("#999933", "d", "--"),
+    "K = 10": ("#44AA99", "s", "-"),
+}
+
+META_LOOKS: dict[str, Look] = {
+    "ANIL, first order": ("#332288", "o", "-"),
+    "ANIL, exact": ("#88CCEE", "s", "--"),
+    "MAML, first order": ("#CC6677", "^", "-."),
+    "MAML, exact": ("#AA4499", "D", ":"),
+    _maml.SMALL: ("#661100", "v", ":"),
+    _maml.AVERAGE: ("#999933", "v", "--"),
+    _maml.BEST: ("#44AA99", "d", "-."),
+    _maml.LONG: ("#888888", "P", ":"),
+    _maml.DRAWN: ("#117733", "X", "-"),
+    _maml.FEDREP: ("#0072B2", "o", "-"),
+}
+
+PREDICTED = c.OWN_PREDICTION.adding(f"the range is {c.OWN_THRESHOLD}")
+BELOW = f"share of trials that end below {CLOSE:g}"
+
+
+def some_panels(number: int) -> tuple[Any, Any]:
+    """Return a figure with a row of panels, and the panels."""
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(1, number, figsize=(PAGE_WIDTH, 2.7), layout="constrained")
+
+
+def draw_rates(ax: Any, table: lf.Table, looks: dict[str, Look]) -> None:
+    """Draw the rates of each method against the smallest eigenvalue of the heads' second moment, with predictions."""
+    for name, part in table.groupby("method"):
+        rows = sorted(part.rows, key=lambda row: row["diversity"])
+        x = np.array([np.median(row["smallest"]) for row in rows])
+        values = np.stack([row["rate"] for row in rows], axis=1)
+        kept = ~np.isnan(values).all(axis=0)
+        if kept.any():
+            bars(ax, x[kept], values[:, kept], looks[name], label=name, linestyle="none", markerfacecolor="none")
+        ax.plot(x, [np.median(row["law"]) for row in rows], color=looks[name][0], linewidth=1.0, label=f"_{name}")
+    ax.plot([], [], color="0.3", linewidth=1.0, label="predicted")
+    ax.set(xscale="log", yscale="log", ylabel="fall of the log distance per round")
+    ax.set_xlabel("smallest eigenvalue of\nthe heads' second moment")
+    plain_ticks(ax)
+
+
+def draw_shares(ax: Any, part: lf.Table, x: str, look: Look, label: str) -> None:
+    """Draw the share of runs that recover B* against a column, with its 95 % interval."""
+    middle, low, high = np.transpose([binomial_share(int(recovered(row).sum()), len(recovered(row))) for row in part])
+    shape = {"color": look[0], "marker": look[1], "linestyle": look[2], "capsize": 1.5, "elinewidth": 0.7}
+    ax.errorbar([row[x] for row in part], middle, yerr=(middle - low, high - middle), label=label, **shape)
+
+
+def recovered(row: lf.Table) -> Mask:
+    """Return for each trial whether its final distance is below 1e-4."""
+    return np.asarray(row["end"] < CLOSE)
+
+
+# --- claims --------------------------------------------------------------------------------------------------
+
+
+def rounds_ratio(first: Array, second: Array) -> Measured:
+    """Return the median over trials of a ratio of rounds; a trial in which one is infinite counts as infinite."""
+    known = np.isfinite(first) & np.isfinite(second)
+    return median_interval(np.divide(first, second, out=np.full(len(known), np.nan), where=known))
+
+
+def span_gap(row: lf.Table) -> Array:
+    """Return how far the distance is below the smallest one in the span of the start and the mean regressor."""
+    return np.asarray(row["floor"][:, None] - row["distance"])
+
+
+STAYS_IN_SPAN = c.identity(span_gap, "largest excess of the smallest distance in this span over the distance", 1e-6)
+
+
+def fewer_rounds(more: lf.Table, less: lf.Table, **fields: Any) -> c.Finding:
+    """Judge whether the first of two rows needs fewer rounds, in paired trials."""
+    return judge_smaller(more["reached"], less["reached"], **fields)
+
+
+def rate_claims(source: c.Source) -> tuple[c.Claim, ...]:
+    """Return the claims on rates and curves against their prediction, and on the effect of diverse heads.
+
+    The `source` is that of the last claim.
+    """
+    place, within = "{method}, mu = {diversity:g}", c.within(0.9, 1.1)
+    rate = "fall of the log distance from 1e-3 to 1e-9, divided by the predicted one, median over trials"
+    rounds = f"rounds to distance {CLOSE:g}, divided by the predicted ones, median over trials"
+    return (
+        c.Claim(
+            "The rate is the predicted one",
+            PREDICTED,
+            c.measured(rate, lambda row: median_interval(row["rate"] / row["law"]), within),
+            table="rates",
+            over=c.each_row,
+            setting=place,
+        ),
+        c.Claim(
+            "The rounds from a random start are the predicted ones",
+            PREDICTED,
+            c.measured(rounds, lambda row: rounds_ratio(row["reached"], row["reached_law"]), within),
+            table="rates",
+            over=c.each_row,
+            setting=place,
+        ),
+        c.Claim(
+            "Diverse heads speed the recovery of B* up",
+            source,
+            c.Statistic(f"share of paired trials with fewer rounds to distance {CLOSE:g}", fewer_rounds, c.MOST),
+            table="rates",
+            over=c.successive("diversity", c.each("method"), descending=True),
+            setting="{method}, mu = {0[diversity]:g} against {1[diversity]:g}",
+        ),
+    )

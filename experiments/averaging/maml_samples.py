@@ -1,0 +1,160 @@
+"""MAML and ANIL on fixed samples with noise: the same samples for both steps or halves, the average loss, and FedRep.
+
+n = 100 clients have fixed samples with noise. Both steps of MAML and ANIL use all samples, or each step uses one half.
+The step sizes are fixed. They hardly change the limits of ANIL, because ``(B, w, alpha)`` and ``(c B, w/c, alpha/c^2)``
+describe equal predictors of the clients.
+
+**Deviations**: all sizes, step sizes and thresholds are ours. The clients are fixed, and all take part in each round.
+
+References: Collins, Mokhtari, Oh and Shakkottai 2022, "MAML and ANIL provably learn representations".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import linfed as lf
+import linfed.claims as c
+from linfed.plotting.panels import Figures, bars
+from linfed.statistics import judge, judge_smaller, median_ratio
+
+from ._learns import OnSamples, ScaledSubspace
+from ._learns_shown import META_LOOKS
+from ._maml import AVERAGE, FEDREP, META
+
+SUMMARY = "MAML and ANIL on noisy samples: final distance against the samples, with the average loss and FedRep"
+CAPTIONS = {
+    "": (
+        "Fixed samples with noise: final distance against the samples of each client. Markers: median over trials; "
+        "bars: 10-90 %. Diverged runs count as distance 1."
+    )
+}
+REDUCED = {"samples": {"without": ("distance",)}}
+
+BOTH = {"same": "the same samples for both steps", "split": "half of the samples for each step"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled(OnSamples):
+    """One method on fixed samples with noise; both of its steps use all of them, or each step uses one half."""
+
+    method: str = lf.choice((*META, AVERAGE, FEDREP))
+    batches: str = lf.choice(("same", "split"), "same")
+    alpha: float = 0.1
+    rounds: int = 600
+    steps: tuple[float, ...] = (0.2,)
+
+    def algorithm(self, step: float) -> lf.Algorithm:
+        """Return the method at a step size."""
+        if self.method == FEDREP:
+            return lf.FedRep(rank=self.rank, step_size=step, init=ScaledSubspace())
+        init = ScaledSubspace(self.alpha**-0.5)
+        if self.method == AVERAGE:
+            return lf.FedAvg(rank=self.rank, step_size=step, init=init)
+        kind, hessian = META[self.method]
+        return kind(
+            rank=self.rank,
+            step_size=step,
+            adaptation_step_size=self.alpha,
+            batches="split" if self.batches == "split" else "same",
+            hessian=hessian,
+            init=init,
+        )
+
+
+def cells(quick: bool) -> dict[str, list[Sampled]]:
+    """Return all methods on the same samples, and two on halves; quick: small sizes, few trials and one method."""
+    base, split = Sampled(method=FEDREP), tuple(META)[:2]
+    counts: Sequence[int] = (10, 20, 40)
+    if quick:
+        base = Sampled(method=FEDREP, rounds=60, n_clients=30, dim=6, rank=2, trials=6)
+        counts, split = (10, 20), split[:1]
+    same = lf.grid(base, n_samples=counts, method=(*META, AVERAGE, FEDREP))
+    return {"samples": same + lf.grid(base, batches=["split"], n_samples=counts, method=split)}
+
+
+def plot(tables: dict[str, lf.Table]) -> Figures:
+    """Draw the final distances against the samples."""
+    with lf.panels(tables["samples"], column="batches", title=lambda name: BOTH[name], sharey=True) as sheet:
+        for ax, part in sheet:
+            for name, rows in part.groupby("method"):
+                x, values = np.array([row["n_samples"] for row in rows]), np.stack([row["end"] for row in rows], axis=1)
+                bars(ax, x, np.minimum(values, 1.0), META_LOOKS[name], label=name)
+            ax.set(xscale="log", yscale="log")
+            ax.set_xticks(x, [str(size) for size in x])
+            ax.xaxis.minorticks_off()
+        sheet.label("samples of a client", "final distance from B*")
+        sheet.legend(ncols=3)
+    return {"": sheet.figure}
+
+
+def beside(other: Callable[[lf.Table], dict[str, Any]], **rows: Any) -> c.Over:
+    """Return a function that yields each of the rows, chosen by columns, with the row that `other` names."""
+    return lambda table: ((row, match) for row in table.select(**rows) if len(match := table.select(**other(row))) == 1)
+
+
+def same(row: lf.Table, method: str = "", times: float = 1.0) -> dict[str, Any]:
+    """Return the columns of the row with the same samples for both steps: of a method, and times the samples."""
+    return {"method": method or row["method"], "batches": "same", "n_samples": times * row["n_samples"]}
+
+
+def smaller(row: lf.Table, other: lf.Table, **fields: Any) -> c.Finding:
+    """Judge whether the first row has the smaller final distances."""
+    return judge_smaller(row["end"], other["end"], **fields)
+
+
+def ratio(row: lf.Table, other: lf.Table, **fields: Any) -> c.Finding:
+    """Judge the ratio of the median final distances."""
+    return judge(median_ratio(row["end"], other["end"]), **fields)
+
+
+def diverged(*rows: lf.Table) -> str:
+    """Return a note on diverged trials."""
+    return c.join_notes(*(c.diverged_note(row, "this step") for row in rows))
+
+
+SMALLER = c.Statistic("share of paired trials with the smaller final distance", smaller, c.MOST)
+CLAIMS = (
+    c.Claim(
+        "On noisy samples, the method ends closer to B* than the average loss",
+        c.reading("Collins, Mokhtari, Oh and Shakkottai 2022; the comparison is ours"),
+        SMALLER,
+        over=beside(lambda row: same(row, AVERAGE), method=[*META], batches="same"),
+        setting="{method}, m = {n_samples}",
+        note=lambda row, _: diverged(row),
+    ),
+    c.Claim(
+        "On noisy samples, the method ends within 1.2 times FedRep's distance",
+        c.OWN_THRESHOLD,
+        c.Statistic("final distance divided by FedRep's, medians over trials", ratio, c.at_most(1.2)),
+        over=beside(lambda row: same(row, FEDREP), method=[*META], batches="same"),
+        setting="{method}, m = {n_samples}",
+        note=lambda row, _: diverged(row),
+    ),
+    c.Claim(
+        "One data set for both steps leaves a smaller distance than its two halves",
+        c.OWN_THRESHOLD,
+        SMALLER,
+        over=beside(
+            lambda row: {"method": row["method"], "batches": "split", "n_samples": row["n_samples"]}, batches="same"
+        ),
+        setting="{method}, m = {n_samples}",
+        note=lambda whole, halves: diverged(halves, whole),
+    ),
+    c.Claim(
+        "Splitting the samples costs half of them",
+        c.OWN_THRESHOLD,
+        c.Statistic(
+            "final distance divided by the one of half as many, unsplit samples, medians over trials",
+            ratio,
+            c.within(0.8, 1.25),
+        ),
+        over=beside(lambda row: same(row, times=0.5), batches="split"),
+        setting="{method}, split m = {0[n_samples]} against the same m = {1[n_samples]}",
+        note=lambda row, _: diverged(row),
+    ),
+)

@@ -31,6 +31,7 @@ CAPTIONS = {
         " 10-90 %."
     )
 }
+PICTURES = {"": 1400}
 
 ABSTRACT = c.reading("Collins, Hassani, Mokhtari and Shakkottai 2022, abstract")
 ON_SAMPLES = {"K = 1": 1, "K = 2": 2, "K = 10": 10}

@@ -32,6 +32,7 @@ CAPTIONS = {
         "of the initial B, with 95 % intervals."
     )
 }
+PICTURES = {"": 1400}
 REDUCED = {"scales": {"without": ("distance", "predicted")}}
 
 

@@ -34,6 +34,7 @@ CAPTIONS = {
         "left: 10-90 %."
     )
 }
+PICTURES = {"": 1400}
 
 THRESHOLD = c.reading("Collins, Mokhtari, Oh and Shakkottai 2022, abstract and Figure 1").adding(
     f"the number is {c.OWN_THRESHOLD}"

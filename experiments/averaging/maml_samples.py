@@ -33,6 +33,7 @@ CAPTIONS = {
         "bars: 10-90 %. Diverged runs count as distance 1."
     )
 }
+PICTURES = {"": 1400}
 REDUCED = {"samples": {"without": ("distance",)}}
 
 BOTH = {"same": "the same samples for both steps", "split": "half of the samples for each step"}

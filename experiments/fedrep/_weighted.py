@@ -59,7 +59,7 @@ class Weighted:
         return clients // 2 if self.population == HALF else clients
 
     def chosen(self, rate: float = 0.0) -> Array:
-        """Return the weights, with mean 1; the rate matters for those that are best at their floor."""
+        """Return the weights, with mean 1; the rate matters for the weights that are best at their floor."""
         m, noise = self.groups
         length = self.rank + noise**2
         fixed = {UNIFORM: 1.0 + 0.0 * m, SAMPLES: 1.0 * m, INVERSE: m / noise**2}

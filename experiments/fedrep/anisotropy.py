@@ -177,7 +177,7 @@ def with_clients(sentence: str, method: str, statistic: c.Statistic) -> c.Claim:
 
 
 def as_good_after(times: int, longer: str) -> c.Claim:
-    """Return the claim that the same batch is at least as good as DFW in some times as many rounds."""
+    """Return the claim that the same batch is at least as good as DFW after a multiple of its rounds."""
 
     def pairs(table: lf.Table) -> Iterator[tuple[lf.Table, lf.Table]]:
         for other in table.select(method=DFW):

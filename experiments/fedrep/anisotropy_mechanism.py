@@ -3,7 +3,7 @@
 FedRep fits heads and takes the gradient on B on the same batch, or on the two halves of it (split).
 `linfed.theory.mean_gradient` predicts the mean of a message at B* without a parameter. DFW also splits the batch, but
 whitens by own samples. `linfed.theory.local_drift` predicts the rate of the same batch near B*. Two cases in which x
-and noise depend on each other are outside of this law. The sizes are those of the experiment `anisotropy`.
+and noise depend on each other are outside of this law. The sizes are as in the experiment `anisotropy`.
 
 References: Zhang, Toso, Anderson and Matni 2024; Collins, Hassani, Mokhtari and Shakkottai 2021.
 """

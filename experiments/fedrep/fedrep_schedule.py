@@ -175,7 +175,7 @@ TARGETS = {
 
 
 def over(rule: str, target: str) -> c.Statistic:
-    """Return the final mean squared sine of a rule, divided by that of the best schedule, or by a column."""
+    """Return the final mean squared sine of a rule, divided by the best schedule's, or by a column."""
     words = f"final mean squared sine, {rule}, divided by {TARGETS[target]}"
     if target == BEST:
         return c.ratio(end, rule, BEST, words, by="rule", measure=mean_ratio)

@@ -182,22 +182,24 @@ def slope(low: lf.Table, high: lf.Table) -> c.Measurement:
 
 FACTOR = "factor between the median over trials and the prediction, worst number of rounds and epsilon"
 SLOPE = "exponent of epsilon in the radius at the best number of rounds"
-near, at_random = c.only(lambda row: row["start"] < 1), c.of(start=1.0)
+near = c.only(lambda row: row["start"] < 1)
 Near = partial(c.Claim, where=near, over=c.each("panel", "rule"), setting="{panel}, {rule}")
 Constant = partial(c.Claim, where=(near, c.of(rule=CONSTANT)), over=c.each("panel"), setting="{panel}")
-Random = partial(c.Claim, where=at_random, setting="{panel}, random start")
+Random = partial(c.Claim, where=c.of(start=1.0), setting="{panel}, random start")
 
 CLAIMS = (
     Near("The radius is the predicted one", OWN, c.measured(FACTOR, off_by), c.at_most(1.1)),
     Random("The radius is the predicted one", OWN, c.measured(FACTOR, off_by), c.at_most(1.1)),
     Constant("The predicted number of rounds is as good as the best one", OWN, over_best(PREDICTED), c.at_most(1.05)),
     Random("The predicted number of rounds is as good as the best one", OWN, over_best(PREDICTED), c.at_most(1.05)),
-    Constant(
+    c.Claim(
         "With the best schedule, the largest number of rounds is as good as the best one",
         OWN,
         over_best(LARGEST),
         c.at_most(1.05),
         where=(near, c.of(rule=BEST)),
+        over=c.each("panel"),
+        setting="{panel}",
     ),
     Constant("With a constant step size, too many rounds cost accuracy", OWN, over_best(LARGEST, -1.0), c.above(1.05)),
     Near(

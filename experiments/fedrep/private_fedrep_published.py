@@ -195,7 +195,7 @@ Chosen = partial(
 RADII = "ratio of radii, median over trials"
 
 
-def measured(words: str, start: str, measure: Any) -> c.Statistic:
+def from_start(words: str, start: str, measure: Any) -> c.Statistic:
     """Return a statistic of the runs from one start."""
     return c.measured(words, measure, rows=c.of(start=start))
 
@@ -210,7 +210,7 @@ CLAIMS = (
     Replayed(
         "The rounds bring the intended start nearer to B*",
         c.OWN_THRESHOLD,
-        measured(
+        from_start(
             "final over initial radius, median over trials",
             INTENDED,
             lambda row: ratios(end(row), row["radius"][:, 0]),
@@ -220,7 +220,7 @@ CLAIMS = (
     Replayed(
         "FedRep has a smaller risk than ridge regression",
         c.OWN_THRESHOLD,
-        measured("ratio of risks, median over trials", ROUNDING, lambda row: ratios(row["excess"], row["local"])),
+        from_start("ratio of risks, median over trials", ROUNDING, lambda row: ratios(row["excess"], row["local"])),
         c.at_most(1.0),
     ),
     Chosen(
@@ -232,7 +232,7 @@ CLAIMS = (
     Chosen(
         "The tuned run ends nearer to B* than the intended start, which is not private",
         c.OWN_THRESHOLD,
-        measured(RADII, TUNED_CLIP, lambda row: ratios(end(row), row["intended"])),
+        from_start(RADII, TUNED_CLIP, lambda row: ratios(end(row), row["intended"])),
         c.below(1.0),
     ),
 )

@@ -134,7 +134,7 @@ def off_by(column: str) -> c.Statistic:
 
 
 def none_better(part: lf.Table) -> c.Measurement | None:
-    """Return the error of the best weights at their floor divided by that of others, at the worst rate."""
+    """Return the error of the best weights at their floor divided by the error of others, for the worst of them."""
     best = {row["rate"]: row["measured"] for row in part.select(weights=SETTLED)}
     others = [row for row in part if row["weights"] != SETTLED and row["rate"] in best]
     if not others:
@@ -145,7 +145,7 @@ def none_better(part: lf.Table) -> c.Measurement | None:
 
 
 def as_good_at_its_floor(name: str) -> c.Statistic:
-    """Return the error of weights divided by that of the weights that are best at their floor."""
+    """Return the error of weights divided by the error of the weights that are best at their floor."""
 
     def against(row: lf.Table, best: lf.Table, **fields: Any) -> c.Finding:
         text = f"stable up to a rate of {row['edge']:.2g}, predicted; best at the floor: {best['edge']:.2g}"

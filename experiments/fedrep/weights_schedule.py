@@ -99,7 +99,7 @@ def off_by(column: str) -> c.Statistic:
 
 
 def over_best(name: str) -> c.Statistic:
-    """Return the final error of weights divided by that of the best weights."""
+    """Return the final error of weights divided by the final error of the best weights."""
     words = "final mean squared sine, divided by that of the best weights for many rounds"
     return c.ratio(end, name, MANY, words, by="weights", measure=mean_ratio)
 

@@ -118,7 +118,7 @@ def checked_mask(name: str, values: npt.ArrayLike) -> Mask:
     return array.astype(bool)
 
 
-def first_round_below(rounds: Array, values: Array, threshold: float) -> Array:
+def first_round_below(rounds: npt.ArrayLike, values: Array, threshold: float) -> Array:
     """Return the first recorded round in which each trial is at or below a threshold, infinite if there is none.
 
     Parameters

@@ -361,7 +361,8 @@ def test_fig3_notes_are_of_the_setting(done):
     assert "p = 1 participant" in module.note(table.assign(participants=lambda row: 1))
     assert "Theorem" not in module.note(table.select(n_clients=100))
     changed = table.assign(at_grid_edge=lambda row: "step_size" if row["method"] == "GD-GD" else "")
-    assert "GD-GD lies at the edge" in module.note(changed.select(n_clients=100))
+    found = findings(module, {"curves": changed.select(n_clients=100)})
+    assert any("GD-GD lies at the edge" in one.note for one in found)
 
 
 # --- statements about every run: one trial of many refutes them ----------------------------------------------

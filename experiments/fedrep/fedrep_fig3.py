@@ -51,8 +51,9 @@ MORE_UPDATES = paper(
 )
 SCALES = paper("GD-GD and 10GD-GD [...] do not scale properly with n")
 
-HEAD_STEPS = {"FedRep": 0, "10GD-GD": 10, "GD-GD": 1}
-"""Gradient steps on the heads in a round, by method; FedRep fits its heads exactly."""
+METHODS = ("FedRep", "10GD-GD", "GD-GD")
+HEAD_STEPS = {"10GD-GD": 10, "GD-GD": 1}
+"""Gradient steps on the heads in a round; FedRep fits its heads exactly."""
 NEAR = 0.01
 """Methods are tuned for, and judged by, the number of rounds to this distance."""
 
@@ -61,7 +62,7 @@ NEAR = 0.01
 class Curve(Setting):
     """One method at one number of clients; the defaults are the paper's, or our choice where it gives none."""
 
-    method: str = lf.choice(HEAD_STEPS, "FedRep")
+    method: str = lf.choice(("FedRep", *HEAD_STEPS), "FedRep")
     n_clients: int = 100
     dim: int = 10
     n_samples: int = 5
@@ -115,7 +116,7 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
     base = Curve(rounds=120, tuning_trials=2, steps=(0.1, 0.3, 0.7, 2.0)) if quick else Curve()
     sizes = ((100, 10), (1000, 10)) if quick else ((10, 50), (100, 50), (1000, 20), (10_000, 20))
     presets = list(NOISE_VARIANCE.items())
-    axes = {"preset, noise_variance": presets, "n_clients, trials": sizes, "method": tuple(HEAD_STEPS)}
+    axes = {"preset, noise_variance": presets, "n_clients, trials": sizes, "method": METHODS}
     return {"curves": lf.grid(base, **axes)}
 
 
@@ -183,7 +184,7 @@ CLAIMS = (
             over=c.ends("n_clients", c.each("preset")),
             setting="{preset}: n = {0[n_clients]:,} to {1[n_clients]:,}",
         )
-        for rival in ("10GD-GD", "GD-GD")
+        for rival in HEAD_STEPS
     ),
 )
 
@@ -202,7 +203,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         power, ylabel, preface = SHOWN[preset]
         with lf.panels(table, column="n_clients", title="n = {:,}", height=2.1, sharey=True) as sheet:
             for ax, part in sheet:
-                lf.plot_curves(ax, part, "round", "drawn", order=list(HEAD_STEPS))
+                lf.plot_curves(ax, part, "round", "drawn", order=METHODS)
                 draw_level(ax, NEAR**power, label=f"distance {NEAR:g}, the target of tuning")
             sheet.label("round", ylabel)
             trials = " or ".join(map(str, table.unique("trials")))

@@ -168,7 +168,7 @@ QUICK_AXES: dict[str, Any] = {
     "condition_number": (1.0, 3.0),
     "spare": (4, 8, 16),
 }
-"""Settings of the map, and those of a quick run."""
+"""Settings of the map, in a full and in a quick run."""
 
 
 # --- claims --------------------------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ def cells(quick: bool) -> dict[str, list[Search]]:
 
 
 def of_all_rounds(one: lf.Table, fedrep: lf.Table, *, confidence: float = 0.95) -> Measured:
-    """Return a smallest m divided by that of all rounds of FedRep together."""
+    """Return a smallest m divided by the samples of all rounds of FedRep together."""
     ratio, low, high = ratio_of(one, fedrep, confidence=confidence)
     return ratio / fedrep["rounds"], low / fedrep["rounds"], high / fedrep["rounds"]
 

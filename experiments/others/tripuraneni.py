@@ -1,15 +1,15 @@
 """Spectral and empirical-risk estimates of a shared representation, and new clients, in a published linear experiment.
 
-The sizes are those of the numbers that Tripuraneni, Jin and Jordan stored with their public notebook: d = 100, k = 5,
-heads N(0, I/k), noise of standard deviation 1, and x standard Gaussian. Either the samples per client grow, for n = 20
-and 5 clients, or the clients, for m = 25, 300 and 5 samples each. New clients fit a head on the learned representation,
-with 50, 25, 1000 or 2500 samples of their own.
+The sizes are from the numbers that Tripuraneni, Jin and Jordan stored with their public notebook: d = 100 and k = 5.
+Heads are N(0, I/k), the noise has standard deviation 1, and x is standard Gaussian. Either the samples per client grow,
+for n = 20 and 5 clients, or the clients, for m = 25, 300 and 5 samples each. New clients fit a head on the learned
+representation, with 50, 25, 1000 or 2500 samples.
 
-The estimators are the source's two, the method of moments and the minimum of the empirical risk
-(`linfed.BurerMonteiro` from the moments), and a plain rival, the Gram matrix of local averages (`linfed.LocalGram`).
-The baseline of new clients is least squares on their own samples. The predictions have no fitted parameter:
-`linfed.theory.spectral_floor`, `linfed.theory.fixed_sample_floor`, and from their covariances the median error of new
-clients. The experiment `fedrep-floor` judges the predicted distance of the minimum.
+The source has two estimators: the method of moments, and the minimum of the empirical risk (`linfed.BurerMonteiro`
+from the moments). A plain rival is the Gram matrix of local averages (`linfed.LocalGram`). The baseline of new clients
+is least squares on their own samples. The predictions have no fitted parameter: `linfed.theory.spectral_floor`,
+`linfed.theory.fixed_sample_floor`, and from their covariances the median error of new clients. The experiment
+`fedrep-floor` judges the predicted distance of the minimum.
 
 **Deviations**: 20 new clients per trial, where the source has one. The minimiser of the empirical risk is not run above
 50 million numbers of data. The source starts it at random.
@@ -64,7 +64,7 @@ SETS = {
     "n = 20": ("samples", 20, 50, 30),
     "n = 5": ("samples", 5, 50, 10),
 }
-"""What grows, the other size, the samples of a new client and the trials: the source's repetitions."""
+"""The growing size, the other size, the samples of a new client, and the trials: the source's repetitions."""
 
 SIZES = (100, 200, 400, 800, 1600, 3200, 6400)
 RATIO, RADIUS = 0.1, 0.9
@@ -172,8 +172,8 @@ def stored() -> dict[str, dict[str, Any]]:
     text = Path(__file__).with_name("tripuraneni.json").read_text(encoding="utf-8")
     found = {}
     for one in json.loads(text)["sets"]:
-        axis = "clients" if len(set(one["samples"])) == 1 else "samples"
-        found[f"m = {one['samples'][0]}" if axis == "clients" else f"n = {one['clients'][0]}"] = one | {"axis": axis}
+        same_samples = len(set(one["samples"])) == 1
+        found[f"m = {one['samples'][0]}" if same_samples else f"n = {one['clients'][0]}"] = one
     return found
 
 
@@ -191,10 +191,10 @@ def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
     """Return the largest size of each set with the empirical risk, with a row for each method."""
     rows = []
     for name, part in tables["points"].groupby("set"):
-        field = f"n_{SETS[name][0]}"
-        last = max((row for row in part.rows if np.isfinite(row[RISK]).all()), key=lambda row: row[field])
-        at = {"set": name, "size": f"{SETS[name][0]} {last[field]:,}"}
-        rows += [at | {"method": one, "distance": last.get(one, np.nan), "new": last[f"{one} new"]} for one in NAMES]
+        axis, run = SETS[name][0], c.only(lambda row: np.isfinite(row[RISK]).all())(part)
+        for row in c.largest(f"n_{axis}")(run).rows:
+            at = {"set": name, "size": f"{axis} {row[f'n_{axis}']:,}"}
+            rows += [at | {"method": one, "distance": row.get(one, np.nan), "new": row[f"{one} new"]} for one in NAMES]
     return {"largest": lf.Table(rows)}
 
 

@@ -33,7 +33,7 @@ from linfed.data.class_sources import held_out
 from linfed.numerics.layers import composed
 from linfed.simulation.class_metrics import mean_of_those
 
-DIGITS, GAUSSIAN = ("digits", "Gaussian classes")
+DIGITS, GAUSSIAN = DATA = ("digits", "Gaussian classes")
 """The data sets."""
 
 LOCAL, STAR = 5, 10
@@ -209,7 +209,7 @@ def split(n: int, classes: int, concentration: float, trials: int, seed: Any) ->
 class Digits(Contest):
     """One method on one partition of the digits; 0 classes per client stands for the Dirichlet distribution."""
 
-    data: str = lf.choice((DIGITS,), DIGITS, label=True)
+    data: str = lf.choice(DATA, DIGITS, label=True)
     concentration: float = 0.3
 
     @property
@@ -228,7 +228,7 @@ class Digits(Contest):
 class Mixture(Contest):
     """One method on one family of mixtures of Gaussian classes."""
 
-    data: str = lf.choice((GAUSSIAN,), GAUSSIAN, label=True)
+    data: str = lf.choice(DATA, GAUSSIAN, label=True)
     n_classes: int = 10
     dim: int = 30
     n_samples: int = 20

@@ -24,8 +24,8 @@ from ._classes_shown import Asked, along_rounds, difference, ends_of, medians
 
 SUMMARY = "FLUTE paper, Appendix C.2, on digits and Gaussian classes: neural collapse of the heads (NC2)"
 HEADLINES = (
-    {"claim": "FLUTE* has a smaller Local NC2 than FedRep*", "among": (f"{DIGITS}: ", "on digits")},
-    {"claim": "FLUTE* has a smaller Local NC2 than FedRep*", "among": (f"{GAUSSIAN}: ", "on Gaussian classes")},
+    {"claim": "FLUTE* has a smaller Local NC2 than FedRep*", "among": ("digits: ", "on digits")},
+    {"claim": "FLUTE* has a smaller Local NC2 than FedRep*", "among": ("Gaussian classes: ", "on Gaussian classes")},
 )
 CAPTIONS = {
     "": "Global and Local NC2 of the heads against rounds, at k = 3. Lines: median over trials; shaded: 10-90 %.",
@@ -139,10 +139,6 @@ CLAIMS = (
     Asked(
         "Global and Local NC2 are positively correlated along the rounds",
         TOGETHER,
-        c.measured(
-            "correlation along the rounds, mean over trials and methods",
-            correlation,
-            c.above(0.0),
-        ),
+        c.measured("correlation along the rounds, mean over trials and methods", correlation, c.above(0.0)),
     ),
 )

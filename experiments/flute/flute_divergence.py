@@ -46,14 +46,13 @@ HEADLINES = (
 )
 CAPTIONS = {
     "": "Share of trials that diverged, over m and the excess gamma1 - 2 gamma2, for three kinds of run. Line: the "
-    "excess above which the objective is unbounded below. k = 6 of 10 singular values.",
+    "excess above which the objective is unbounded below. k = 6 of 10 singular values."
 }
 PICTURES = {"": 1400}
 REDUCED = {"phase": {"without": ("gradient", "limit", "diverged_counts", "outward_counts")}}
 
 USUALLY_DIVERGES = c.cite(
-    "FLUTE paper, C.1, Figure 4",
-    "We do not set gamma_1 > 2 gamma_2 because in this setting, ||BW||_F usually diverges",
+    "FLUTE paper, C.1, Figure 4", "We do not set gamma_1 > 2 gamma_2 because in this setting, ||BW||_F usually diverges"
 )
 
 PAPERS = (8, 9, 10, 11)
@@ -152,9 +151,11 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         phase, column="start", title=lambda start: titles[start], height=3.4, sharex=True, sharey=True
     ) as sheet:
         for ax, part in sheet:
-            image = heat_map(ax, part["diverged"].mean(axis=1).T, [f"{m:,}" for m in sizes], [f"{e:g}" for e in rows])
+            shares = np.stack([row["diverged"].mean(axis=0) for row in part], axis=1)
+            image = heat_map(ax, shares, [f"{m:,}" for m in sizes], [f"{e:g}" for e in rows])
             ax.tick_params(axis="x", rotation=60)
-            places = np.interp(part["threshold"].T, rows, np.arange(len(rows)))
+            thresholds = np.stack([row["threshold"] for row in part], axis=1)
+            places = np.interp(thresholds, rows, np.arange(len(rows)))
             text, colour = "above: unbounded below (median and 10-90 %)", KINDS[0][0]
             bars(ax, range(len(sizes)), places, text, color=colour, **look)
             edge = part.rows[0]["step_edge"]

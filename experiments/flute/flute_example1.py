@@ -239,7 +239,9 @@ def gap(row: lf.Table) -> Any:
     return np.abs(distance(row) - row["closed_form"])
 
 
-Asked = partial(c.Claim, over=c.each("n_samples", "sweep", "n_clients", "ratio"), setting=setting)
+Asked = partial(
+    c.Claim, where=c.only(is_judged), over=c.each("n_samples", "sweep", "n_clients", "ratio"), setting=setting
+)
 NEARER = "share of paired trials with the smaller distance"
 SOONER = f"share of paired trials with fewer rounds to distance {RECOVERED:g}"
 WITHIN = f"share of trials in which the distance is below {RECOVERED:g}"
@@ -268,7 +270,6 @@ CLAIMS = (
         f"With {SECOND} the average is closer to u_1 than with {FIRST}",
         HEAVIER,
         c.smaller(distance, SECOND, FIRST, NEARER),
-        where=c.only(is_judged),
     ),
     *(  # the paper claims only that the weight helps to recover u_1
         Asked(
@@ -283,12 +284,10 @@ CLAIMS = (
         f"FLUTE is closer to u_1 than the average with {SECOND}",
         c.OWN_THRESHOLD,
         c.smaller(distance, "FLUTE", SECOND, NEARER),
-        where=c.only(is_judged),
     ),
     Asked(
         f"The heavier weight helps: FedRep reaches u_1 sooner from the average with {SECOND} than with {FIRST}",
         HEAVIER,
         c.smaller("rounds_to_0.1", SECOND, FIRST, SOONER),
-        where=c.only(is_judged),
     ),
 )

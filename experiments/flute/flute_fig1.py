@@ -28,14 +28,7 @@ from linfed.plotting.panels import Figures
 
 from ._flute import FEDREP_RI, RIVALS, SPEEDS
 from ._flute_compared import Comparison
-from ._flute_compared_claims import (
-    SMALL_RANK,
-    gain_note,
-    lost_against,
-    more_reduction,
-    more_speed,
-    order_claims,
-)
+from ._flute_compared_claims import SMALL_RANK, gain_note, lost_against, more_reduction, more_speed, order_claims
 from ._flute_compared_figures import NOT_DRAWN, curves_figure, tuning_figure
 
 SUMMARY = "FLUTE paper, Figure 1: mean client error against rounds, FLUTE, FedRep and FedRep (RI), k = 2 to 8"

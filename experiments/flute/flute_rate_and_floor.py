@@ -34,7 +34,7 @@ CAPTIONS = {
     "": "Error against rounds on fixed and on fresh samples, and on the population. Dotted: predicted rate; short "
     "dashes: predicted floors, which are root mean squares over clients; long dashes: the theorem's bound with each "
     "run's own smallest constant, up to the round that its m covers. Lines: median over trials; shaded: 10-90 %. "
-    "Noise std 0.5.",
+    "Noise std 0.5."
 }
 PICTURES = {"": 1400}
 FOLLOWED = (*RECORDED, *flute.Region._fields)

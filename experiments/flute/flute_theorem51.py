@@ -38,7 +38,7 @@ SUMMARY = "FLUTE paper, Theorem 5.1: exponents of the floor in m, n, d and Delta
 HEADLINES = ({"claim": "The error falls at least like m^-1/2"},)
 CAPTIONS = {
     "": "Final error of converged runs, against m, n, d and the gap, and the same divided by its prediction without "
-    "fitted parameters, with the exponents of both. Markers: median over trials; bars: 10-90 %.",
+    "fitted parameters, with the exponents of both. Markers: median over trials; bars: 10-90 %."
 }
 PICTURES = {"": 1400}
 

@@ -156,24 +156,14 @@ def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
     return {"constants": runs.assign(least=lambda _: min(found), most=lambda _: max(found))}
 
 
-def failing(judge: Callable[..., c.Finding], **options: Any) -> c.Statistic:
-    """Return the share of trials that fail, by a judge of `linfed.theory.flute`."""
-    return c.Statistic(
-        "share of trials that fail",
-        lambda row, **fields: judge(trace_of(row), allowed=ALLOWED, **options, **fields),
-        c.at_most(ALLOWED),
-    )
+def failing(judge: Callable[..., c.Finding], *, covered: bool = False, **options: Any) -> c.Statistic:
+    """Return the share of trials that fail, by a judge of `linfed.theory.flute`; `covered` if it asks what m covers."""
 
+    def judged(row: lf.Table, **fields: Any) -> c.Finding:
+        until = {"until": row["covered"]} if covered else {}
+        return judge(trace_of(row), allowed=ALLOWED, **until, **options, **fields)
 
-def judge_rate(row: lf.Table, **fields: Any) -> c.Finding:
-    """Judge the bound with the proof's constant, up to the round that m covers."""
-    constant = 4.0 * flute.PROOF_CONSTANT
-    return flute.judge_rate(trace_of(row), constant=constant, allowed=ALLOWED, until=row["covered"], **fields)
-
-
-def judge_beyond(row: lf.Table, **fields: Any) -> c.Finding:
-    """Judge the bound after the round that m covers."""
-    return flute.judge_beyond(trace_of(row), until=row["covered"], allowed=ALLOWED, **fields)
+    return c.Statistic("share of trials that fail", judged, c.at_most(ALLOWED))
 
 
 def start(row: lf.Table) -> tuple[c.Hypothesis, ...]:
@@ -196,7 +186,7 @@ CLAIMS = (
     Asked(
         f"The error stays below {4.0 * flute.PROOF_CONSTANT:,g} x the bound of Theorem 5.5 after T_R",
         RATE,
-        c.Statistic("share of trials that fail", judge_rate, c.at_most(ALLOWED)),
+        failing(flute.judge_rate, covered=True, constant=4.0 * flute.PROOF_CONSTANT),
         hypotheses=start,
         note=lambda row: "" if row["covered"] == math.inf else "up to the round that m covers",
     ),
@@ -242,7 +232,7 @@ CLAIMS = (
     Asked(
         "The bound continues to hold beyond the round that m covers (not claimed by the theorem)",
         c.Source("not claimed: beyond the theorem", Origin.CONJECTURE),
-        c.Statistic("share of trials that fail", judge_beyond, c.at_most(ALLOWED)),
+        failing(flute.judge_beyond, covered=True),
         where=(c.of(name=BASE, data=FIXED), c.only(lambda row: row["covered"] < row["round"][-1])),
         hypotheses=start,
         note=lambda row: f"m = {row['n_samples']:,} covers {row['covered']:,.0f} rounds",

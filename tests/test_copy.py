@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import re
 import sys
 from pathlib import Path
 
@@ -109,22 +110,35 @@ def test_a_copy_has_the_numbers_and_verdicts_of_its_experiment(name):
         assert repr(Table.load(paths[0]).to_records()) == repr(Table.load(paths[1]).to_records())
 
 
-def test_a_copy_is_changed(capsys):
-    file = copied("fedrep-fig3")
-    assert capsys.readouterr().out == (
-        "Change mine/fedrep_fig3.py, and run linfed reproduce mine/fedrep_fig3.py --out mine/results\n"
-    )
+def changed(file, page):
+    """Apply the changes of a page, a block with lines that begin with - or +, to a file."""
+    (block,) = re.findall(r"(?s)```diff\n(.*?)```", page)
     text = file.read_text(encoding="utf-8")
-    methods = 'METHODS = ("FedRep", "10GD-GD", "GD-GD")'
-    assert text.count(methods) == 1
-    file.write_text(text.replace(methods, 'METHODS = ("FedRep", "FedPer")'), encoding="utf-8")
-    told = refused(capsys, "reproduce", file, "--quick", "--out", "mine/results")
-    assert "method = 'FedPer' is unknown; allowed: 'FedRep', '10GD-GD'" in told
-    file.write_text(text.replace(methods, 'METHODS = ("FedRep", "GD-GD")'), encoding="utf-8")
-    forget(file.parent.resolve())
-    cells = cells_of(load_file(file), quick=True)
-    assert {cell.method for cell in cells["curves"]} >= {"FedRep", "GD-GD"}
-    assert "10GD-GD" not in {cell.method for cell in cells["curves"]}
+    for old, new in re.findall(r"(?m)^-(.*)\n((?:\+.*\n)+)", block):
+        assert text.count(f"\n{old}\n") == 1
+        text = text.replace(f"\n{old}\n", "\n" + re.sub(r"(?m)^\+", "", new))
+    file.write_text(text, encoding="utf-8")
+
+
+def test_the_guide_changes_a_copy(capsys):
+    """The commands and the changes of the guide; the run is of a small part."""
+    page = (FOLDER.parent / "docs" / "guide" / "paper-figure.md").read_text(encoding="utf-8")
+    copy, show, reproduce = re.findall(r"(?m)^linfed (copy .*|show mine.*|reproduce mine.*)$", page)
+    assert run(*copy.split(), "--experiments", FOLDER) == 0
+    said = "Change mine/fedrep_fig3.py, and run linfed reproduce mine/fedrep_fig3.py --out mine/results\n"
+    assert capsys.readouterr().out == said
+    changed(Path("mine/fedrep_fig3.py"), page)
+    assert run(*show.split()) == 0
+    shown = capsys.readouterr().out
+    assert "10GD-GD needs fewer rounds than 5GD-GD\n  our conjecture" in shown
+    small = ["--set", "n_clients=20", "--set", "rounds=20", "--set", "tuning_trials=1", "--trials", 6, "--workers", 1]
+    assert run(*reproduce.split(), *small) == 0
+    record = ResultsFolder(Path("mine/results")).read("fedrep-fig3")
+    assert [one.setting for one in record.claims if "5GD-GD" in one.claim] == ["paper: n = 20", "notebook: n = 20"]
+    assert Path("mine/results/fedrep-fig3.png").exists()
+    assert "method = 'FedPer' is unknown; allowed: 'FedRep', '10GD-GD', '5GD-GD', 'GD-GD'\n" in refused(
+        capsys, *reproduce.split(), "--set", "method=FedPer"
+    )
 
 
 SMALL = '''"""A small experiment."""

@@ -134,6 +134,9 @@ def declarations_of(values: Mapping[str, object], file: Path) -> Declarations:
         raise _refused(file, "HEADLINES", headlines, "a tuple of dicts with the fields of a headline")
     if not isinstance(pictures, dict) or not all(isinstance(key, str) for key in pictures):
         raise _refused(file, "PICTURES", pictures, "a dict from keys of figures to widths in pixels")
+    captions = values.get("CAPTIONS", {})
+    if not isinstance(captions, dict) or not all(isinstance(one, str) for pair in captions.items() for one in pair):
+        raise _refused(file, "CAPTIONS", captions, "a dict from keys of figures to captions")
     for key, width in pictures.items():
         if type(width) is not int or width < 1:
             raise _refused(file, f"PICTURES[{key!r}]", width, "a width in pixels")

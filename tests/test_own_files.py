@@ -333,6 +333,13 @@ def test_cells_that_then_differ_only_in_numbers_of_trials_are_one_with_the_most_
     assert len(with_settings({"runs": cells}, {"trials": 3})["runs"]) == 4
 
 
+def test_figure_3_at_another_number_of_clients_has_each_method_once():
+    lists = cells_of(load_file(experiment_files(ROOT / "experiments")["fedrep-fig3"]), quick=False)
+    found = with_settings(lists, {"n_clients": 300})["curves"]
+    assert len({(one.preset, one.method) for one in found}) == len(found) < len(lists["curves"])
+    assert {one.trials for one in found} == {max(one.trials for one in lists["curves"])}
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [

@@ -1,4 +1,4 @@
-"""What the experiments on the classes of the FLUTE paper's section 7.2 share: differences of means, and panels."""
+"""Differences of means, and panels, for the experiments on classification in the FLUTE paper's section 7.2."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """FLUTE paper, section 7.2 and Table 1, on digits and on Gaussian classes: accuracies of ten methods.
 
-Clients hold 2 or 5 of ten classes, and predict held-out samples of their own classes. There are two data sets.
+Clients hold 2 or 5 of ten classes, and predict held-out samples. There are two data sets.
 
 **Digits**: the 1797 images of 8 x 8 pixels of `lf.load_digits`, in [0, 1], which need scikit-learn. The representation
 is linear, ``B'x``, with k = 4 columns, below the number of classes, and k = 16, above it. In four partitions, as in the
@@ -10,10 +10,10 @@ Dirichlet distribution with concentration 0.3. A quarter of each client's images
 wider for new images.
 
 **Gaussian classes**: the means of ten classes lie in r = 9 of d = 30 dimensions, at a root mean square distance of 3
-from their centre. x has standard deviation 1 about its mean (`lf.Classes`). n = 20, 50 or 100 clients hold 2 or 5
-classes each and train on m = 20 samples; 100 more of each client are held out. The representation has k = 3 columns,
-fewer than the span of the means, or k = 9, as many. The accuracy of the best classifier at the true means is known
-(`ClassTruth.bayes`).
+from their centre. The samples have standard deviation 1 about their mean (`lf.Classes`). There are 20, 50 or 100
+clients, each with 2 or 5 classes, m = 20 samples for training and 100 held-out samples. The representation has k = 3
+columns, fewer than the dimensions of the means, or k = 9. The accuracy of the best classifier at the true means is
+known (`ClassTruth.bayes`).
 
 **Deviations**: the paper's images are CIFAR's and its representation is a convolutional network, which are out of
 scope; the Gaussian classes are our choice. Full-gradient steps replace epochs. The paper gives neither step sizes nor

@@ -1,8 +1,8 @@
 """FLUTE paper, Appendix C.2, on digits and on Gaussian classes: neural collapse of the heads, with FLUTE and FedRep.
 
-The paper's measure is NC2, the distance of the heads' cosines from those of neural collapse: global over all classes,
-local over the classes that a client holds. It falls if FLUTE's penalty works. The runs are those of
-`experiments.flute_classification`, of the methods whose NC2 is recorded.
+The paper's measure is NC2, the distance of the heads' cosines from neural collapse: global over all classes, local over
+the classes that a client holds. It falls if FLUTE's penalty works. The methods are FLUTE and FLUTE*, both also without
+their penalty, FedRep and FedRep*. `experiments.flute_classification` has the same runs.
 
 **Deviations**: as in `experiments.flute_classification`.
 
@@ -98,7 +98,7 @@ def smaller(far: str, near: str, kind: str) -> c.Statistic:
 
 
 def larger_in_local(part: lf.Table) -> c.Measurement | None:
-    """Return the gap in Local NC2 minus that in Global NC2; VACUOUS if there is no gap in Local NC2."""
+    """Return the gap in Local NC2 minus that in Global NC2; VACUOUS without a gap in Local NC2."""
     found = gaps(part, FEDREP_STAR, FLUTE_STAR)
     if not found:
         return None

@@ -195,7 +195,7 @@ def share_among(hits: Callable[[lf.Table], Any], points: Callable[[lf.Table], An
 
 
 def agreements(fate: str) -> tuple[c.Statistic, ...]:
-    """Return the shares of runs whose fate is that of the objective: of all, close to the threshold, by data set."""
+    """Return the shares of runs that agree with the objective: of all, close to the threshold, by data set."""
 
     def agrees(part: lf.Table) -> Any:
         return part[fate] == part["unbounded"]
@@ -212,7 +212,7 @@ def agreements(fate: str) -> tuple[c.Statistic, ...]:
 
 
 def rest_note(part: lf.Table) -> str:
-    """Return what the runs do that did not diverge above the threshold."""
+    """Return the number of runs that did not diverge above the threshold, converged or near the step's limit."""
     stuck = part["unbounded"] & ~part["diverged"]
     resting = stuck & (part["gradient"] < AT_REST)
     limited = stuck & ~resting & (part["limit"] >= AT_LIMIT)

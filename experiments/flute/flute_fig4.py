@@ -172,7 +172,7 @@ def not_claimed_note(part: lf.Table) -> str:
 
 
 def below_ridge(best: lf.Table, **fields: Any) -> c.Finding:
-    """Judge the final error against that of a local ridge."""
+    """Judge the final error against the error of a local ridge."""
     return judge_smaller(best["final"], best["ridge"], **fields)
 
 

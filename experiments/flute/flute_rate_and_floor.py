@@ -130,14 +130,14 @@ def judge_gain(fresh: lf.Table, reused: lf.Table, **fields: Any) -> c.Finding:
 
 
 def judge_rule(fresh: lf.Table, reused: lf.Table, **fields: Any) -> c.Finding:
-    """Judge the gain of fresh samples against that of an average over ``4 / (eta Delta)`` rounds."""
+    """Judge the gain of fresh samples against an average over ``4 / (eta Delta)`` rounds."""
     trace = trace_of(fresh)
     averaged = 2.0 / np.sqrt(trace.step_size * flute.flute_gap(trace.spectrum, trace.rank))
     return flute.judge_gain(trace, trace_of(reused), averaged, **fields)
 
 
 def fresh_and_reused(table: lf.Table) -> Iterator[tuple[lf.Table, lf.Table]]:
-    """Yield each run on fresh samples with the run on one data set of as many samples."""
+    """Yield each run on fresh samples with the run on one data set of the same size."""
     for fresh in table.select(data=FRESH):
         reused = table.select(name=BASE, data=FIXED, n_samples=fresh["n_samples"])
         if len(reused):

@@ -157,7 +157,7 @@ def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
 
 
 def failing(judge: Callable[..., c.Finding], *, covered: bool = False, **options: Any) -> c.Statistic:
-    """Return the share of trials that fail, by a judge of `linfed.theory.flute`; `covered` if it asks what m covers."""
+    """Return the share of trials that fail, by a judge that may need the round that m covers."""
 
     def judged(row: lf.Table, **fields: Any) -> c.Finding:
         until = {"until": row["covered"]} if covered else {}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -47,9 +46,8 @@ def chips(verdicts: Mapping[Verdict, int]) -> str:
 
 
 def described(module: ModuleType) -> str:
-    """Return a docstring without its first line and the section on figures, as Markdown."""
-    text = (module.__doc__ or "").strip().partition("\n")[2].strip()
-    return re.sub(r"(?ms)^Figures\n-+\n.*?(?:\n\s*\n|\Z)", "", text)
+    """Return a docstring without its first line, as Markdown."""
+    return (module.__doc__ or "").strip().partition("\n")[2].strip()
 
 
 def picture_caption(picture: str, key: str, module: ModuleType) -> str:

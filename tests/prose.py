@@ -65,7 +65,7 @@ RULES = {
     ),
     "room": r"\brooms?\b",
 }
-SECTIONS = ("Parameters", "Returns", "Yields", "Raises", "Warns", "Notes", "References", "Examples", "Figures")
+SECTIONS = ("Parameters", "Returns", "Yields", "Raises", "Warns", "Notes", "References", "Examples")
 CLAIM_FIELDS = ("text", "claim", "statistic", "note", "where", "setting", "vacuous")
 VOCABULARY = {f"c.{name}" for name in claims.__all__} - {"c.cite", "c.reading"}
 """Calls with words of claims; those of sources are a paper's."""

@@ -1,4 +1,4 @@
-"""Captions: an entry of the experiment's docstring, and the sizes of the rows that the figure was drawn from."""
+"""Captions: the text of the figure, and the sizes of the rows that it was drawn from."""
 
 import importlib.util
 from pathlib import Path
@@ -6,27 +6,16 @@ from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pytest
 from helpers import each
 
 import linfed as lf
-from linfed.plotting.captions import captions, entries, sizes
+from linfed.plotting.captions import captions, sizes
 from linfed.plotting.panels import drawn_from
 from linfed.reproduction.experiments import experiment_files, load
 
 TOP = Path(__file__).parent.parent
 
-DOCSTRING = """Two figures.
-
-Figures
--------
-"" : The error,
-    for each m.
-"x-tuning", "other" : Tuned.
-"y" : All others.
-
-References: none.
-"""
+CAPTIONS = {"": "The error, for each m.", "x-tuning": "Tuned.", "other": "Tuned.", "y": "All others."}
 
 
 def table(**columns):
@@ -41,10 +30,10 @@ def plot(tables):
     return {"": sheet.figure, "x-tuning": loose, "y": drawn_from(by_hand, tables["b"])}
 
 
-MODULE = SimpleNamespace(__doc__=DOCSTRING, SUMMARY="two figures", plot=plot)
+MODULE = SimpleNamespace(CAPTIONS=CAPTIONS, SUMMARY="two figures", plot=plot)
 
 
-def test_a_caption_is_the_entry_and_the_sizes_of_what_was_drawn():
+def test_a_caption_is_the_text_and_the_sizes_of_what_was_drawn():
     before = plt.get_fignums()
     found = captions(MODULE, {"a": table(), "b": table(trials=7, n_clients=30)})
     rest = "noise variance 0.001, 500 rounds,"
@@ -56,20 +45,9 @@ def test_a_caption_is_the_entry_and_the_sizes_of_what_was_drawn():
     assert plt.get_fignums() == before
 
 
-def test_an_experiment_without_entries_is_told_by_its_summary():
-    module = SimpleNamespace(__doc__="No section.", SUMMARY="two figures", plot=plot)
+def test_an_experiment_without_captions_is_told_by_its_summary():
+    module = SimpleNamespace(SUMMARY="two figures", plot=plot)
     assert captions(module, {"a": table(), "b": table()})["y"].startswith("two figures. Sizes: d = 20")
-
-
-def test_an_entry_names_the_keys_of_its_figures():
-    told = {"": "The error, for each m.", "x-tuning": "Tuned.", "other": "Tuned.", "y": "All others."}
-    assert entries(DOCSTRING) == told
-    assert entries("No section.") == {}
-
-
-def test_a_section_that_begins_without_a_key_is_refused():
-    with pytest.raises(ValueError, match="begins with 'The error'"):
-        entries("One.\n\nFigures\n-------\nThe error\n")
 
 
 def test_sizes_are_values_lists_or_ranges():
@@ -88,7 +66,7 @@ def test_every_experiment_tells_its_figures(name):
     spec = importlib.util.spec_from_file_location("pictures", TOP / "docs" / "pictures.py")
     spec.loader.exec_module(pictures := importlib.util.module_from_spec(spec))
     module = load(name, TOP / "experiments")
-    told = entries(module.__doc__) | getattr(module, "CAPTIONS", {})
+    told = module.CAPTIONS
     assert all(len(text) > 40 and text.endswith(".") for text in told.values())
     keys = {key for experiment, key, _ in pictures.PICTURES.values() if experiment == name}
     assert told

@@ -1,17 +1,10 @@
-"""Captions of figures, from the docstring of an experiment and the sizes of the drawn rows.
+"""Captions of figures, from the dictionary ``CAPTIONS`` of an experiment and the sizes of the drawn rows.
 
-The docstring of an experiment's module has a section ``Figures``, which ends with an empty line. Each entry begins with
-its figures' keys in the dict that ``plot`` returns, in quotation marks::
-
-    Figures
-    -------
-    "" : The error of every client, in ascending order; a panel for each m.
-    "tuning", "noise-tuning" : The final error against the step size.
+``CAPTIONS`` has the text of each figure by its key in the dictionary that ``plot`` returns.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +56,7 @@ def captions(
     Returns
     -------
     dict of str
-        One line for each figure: its entry in the docstring, or ``SUMMARY`` without one, and the sizes. The sizes come
+        One line for each figure: its text in ``CAPTIONS``, or ``SUMMARY`` without one, and the sizes. The sizes come
         from the table given to `lf.panels` (`linfed.plotting.panels.drawn_from`), or else from all tables.
     """
     if figures is None:
@@ -79,26 +72,15 @@ def captions(
 
 
 def caption(module: ModuleType, key: str, sentence: str) -> str:
-    """Return the caption of one figure: its entry in the docstring or the summary, followed by `sentence`."""
+    """Return the caption of one figure: its text in ``CAPTIONS`` or the summary, followed by `sentence`."""
     summary = getattr(module, "SUMMARY", "")
-    told = entries(module.__doc__ or "") | getattr(module, "CAPTIONS", {})
-    text = told.get(key) or (f"{summary}." if summary else "")
+    text = getattr(module, "CAPTIONS", {}).get(key) or (f"{summary}." if summary else "")
     return f"{text} {sentence}".strip()
 
 
 def drawn_sizes(figure: Figure, tables: Mapping[str, Table]) -> str:
     """Return a sentence with the sizes of the drawn rows, or of all tables if these are not known."""
     return sizes(rows_of(figure) or Table.joined(tables.values()))
-
-
-def entries(docstring: str) -> dict[str, str]:
-    """Return the entries of a docstring's section ``Figures`` by key, each as one line."""
-    section = re.search(r"(?ms)^Figures\n-+\n(.*?)(?:\n\s*\n|\Z)", docstring)
-    first, *parts = re.split(r'(?m)^("[^"\n]*"(?:, "[^"\n]*")*) : ', section[1]) if section else [""]
-    if first.strip():
-        raise ValueError(f'the section Figures begins with {first.strip()!r}, but must begin with an entry "key" : ')
-    texts = zip(parts[::2], parts[1::2], strict=True)
-    return {key: " ".join(text.split()) for keys, text in texts for key in re.findall('"(.*?)"', keys)}
 
 
 def sizes(table: Table) -> str:

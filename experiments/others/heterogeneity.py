@@ -23,7 +23,7 @@ References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 5.2 and Tabl
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,7 @@ from ._compared import (
     Compared,
     methods,
 )
-from ._compared_claims import over_better
+from ._compared_claims import over_best, over_better
 
 SUMMARY = "all methods against the heterogeneity of the clients and the numbers of clients and samples: a ranking"
 CAPTIONS = {
@@ -266,34 +266,9 @@ def draw_map(table: lf.Table) -> Any:
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def fedrep_and_best(part: lf.Table) -> lf.Table:
-    """Return the rows of FedRep and of the best other method."""
-    best = next((name for name in ranking(part) if name != FEDREP), None)
-    return part.select(method=[FEDREP, best]) if best and FEDREP in part.unique("method") else lf.Table()
-
-
-def over_best(part: lf.Table) -> c.Measurement:
-    """Return FedRep's excess risk divided by the best other method's."""
-    (best,) = {*part.unique("method")} - {FEDREP}
-    mine, other = (part.select(method=name)["excess"] for name in (FEDREP, best))
-    return c.Measurement(median_interval(mine / other), f"best other: {label(best)}")
-
-
-def ranked(table: str, *columns: str, setting: str | Callable[..., str]) -> c.Claim:
-    """Return the claim that FedRep's risk is close to the risk of the best other method, or smaller."""
-    return c.Claim(
-        "FedRep is the best method, or very close to the best",
-        TOP,
-        c.measured(
-            "FedRep's excess risk divided by the best other method's, median over paired trials",
-            over_best,
-            c.at_most(CLOSE),
-            rows=fedrep_and_best,
-        ),
-        table=table,
-        over=c.each(*columns),
-        setting=setting,
-    )
+def rivals(part: lf.Table) -> lf.Table:
+    """Return the rows of all methods that compete with FedRep."""
+    return lf.Table([row for row in part.rows if row["group"] != REFERENCE and row["method"] != FEDREP])
 
 
 def at_size(part: lf.Table) -> str:
@@ -309,16 +284,25 @@ def predicted(name: str) -> c.Claim:
     def measure(part: lf.Table) -> Measured:
         return largest_factor(*(np.stack([row[name] for row in part], axis=1) for name in ("excess", "predicted")))
 
+    words = "factor between the median over trials and the prediction, worst degree"
     return c.Claim(
         f"{name if name == FEDREP else label(name).capitalize()}: the risk is the predicted one",
         c.OWN_PREDICTION.adding(f"the factor is {c.OWN_THRESHOLD}"),
-        c.measured("factor between the median over trials and the prediction, worst degree", measure, c.at_most(1.15)),
+        c.measured(words, measure, c.at_most(1.15)),
         table="predictions",
         where=c.of(method=name),
         setting="{points} degrees of heterogeneity",
     )
 
 
+RANKED = "FedRep is the best method, or very close to the best"
+OVER_BEST = over_best(
+    FEDREP,
+    rivals,
+    "FedRep's excess risk divided by the best other method's, median over paired trials",
+    "best other",
+    c.at_most(CLOSE),
+)
 DEGREE = "heterogeneity {heterogeneity:g}"
 PERSONAL = (
     STEPS_FT,
@@ -331,13 +315,15 @@ PERSONAL = (
     "FedMTL, tasks",
     "nuclear norm",
 )
+BETTER = "has a smaller risk than pooled least squares and than ridge regression without federation"
 CLAIMS = (
-    ranked("heads", "heterogeneity", setting=DEGREE),
-    ranked("sizes", "heterogeneity", "n_clients", "n_samples", setting=at_size),
+    c.Claim(RANKED, TOP, OVER_BEST, over=c.each("heterogeneity"), setting=DEGREE),
+    c.Claim(
+        RANKED, TOP, OVER_BEST, table="sizes", over=c.each("heterogeneity", "n_clients", "n_samples"), setting=at_size
+    ),
     *(
         c.Claim(
-            f"{name[0].upper() + name[1:]} has a smaller risk than pooled least squares and than ridge regression "
-            "without federation",
+            f"{name[0].upper() + name[1:]} {BETTER}",
             c.OWN_THRESHOLD,
             over_better(name, (POOLED, RIDGE), "the better one"),
             over=c.each("heterogeneity"),

@@ -210,54 +210,49 @@ def samples(part: lf.Table) -> str:
     return f"m/d = {part.rows[0]['n_samples'] / part.rows[0]['dim']:g}"
 
 
-def predictions(table: str, x: str, setting: str | Callable[..., str]) -> list[c.Claim]:
-    """Return the claims on the predicted risks of FedRep and ridge regression along a series, and on equal risks."""
-    OfEach = partial(c.Claim, table=table, over=c.each("n_samples"), setting=setting)
-    own = c.OWN_PREDICTION.adding(f"the factor is {c.OWN_THRESHOLD}")
-    factor = c.measured(
-        f"factor between the median over trials and the prediction, worst {x}",
-        lambda row: largest_factor(row["excess"], row["predicted"]),
-        c.at_most(NEAR),
-    )
+OWN = c.OWN_PREDICTION.adding(f"the factor is {c.OWN_THRESHOLD}")
+
+
+def over_series(make: Callable[[str], c.Statistic], sentence: str, *rows: c.Where) -> list[c.Claim]:
+    """Return a claim on the predictions along both series; `make` returns its statistic for the column of x."""
+    OfEach = partial(c.Claim, sentence, OWN, where=rows, over=c.each("n_samples"))
     return [
-        OfEach("FedRep has the predicted risk", own, factor, where=c.of(method=FEDREP)),
-        OfEach("The best ridge has the predicted risk", own, factor, where=c.of(method=RIDGE)),
-        OfEach(
-            "FedRep and ridge regression have the same risk where it is predicted",
-            own,
-            c.measured(
-                f"measured {x} of equal risks, divided by the predicted one",
-                lambda part: equal_risks(part, x),
-                c.within(1 / NEAR, NEAR),
-                rows=c.of(method=[FEDREP, RIDGE]),
-            ),
-        ),
+        OfEach(make("deviation"), table="deviations", setting=lambda part: f"{samples(part)}, no outliers"),
+        OfEach(make("outliers"), table="shares", setting="no deviation"),
     ]
 
 
-def own_parts(table: str, *columns: str, setting: str | Callable[..., str]) -> list[c.Claim]:
-    """Return the claims that methods with a part for each client are better than FedRep and ridge regression."""
+def factor(x: str) -> c.Statistic:
+    """Return the largest factor between the measured and the predicted risk."""
+    words = f"factor between the median over trials and the prediction, worst {x}"
+    return c.measured(words, lambda row: largest_factor(row["excess"], row["predicted"]), c.at_most(NEAR))
+
+
+def break_even(x: str) -> c.Statistic:
+    """Return the x of equal risks divided by the predicted one."""
+    words, rows = f"measured {x} of equal risks, divided by the predicted one", c.of(method=[FEDREP, RIDGE])
+    return c.measured(words, lambda part: equal_risks(part, x), c.within(1 / NEAR, NEAR), rows=rows)
+
+
+def own_part(name: str) -> list[c.Claim]:
+    """Return the claim, for both series, that a method with a part for each client is better than both ends."""
+    sentence = f"{name[0].upper() + name[1:]} has a smaller risk than FedRep and than ridge regression"
+    better = over_better(name, (FEDREP, RIDGE), "the better of the two")
+    OfEach = partial(c.Claim, sentence, c.OWN_THRESHOLD, better)
     return [
-        c.Claim(
-            f"{name[0].upper() + name[1:]} has a smaller risk than FedRep and than ridge regression",
-            c.OWN_THRESHOLD,
-            over_better(name, (FEDREP, RIDGE), "the better of the two"),
-            table=table,
-            over=c.each(*columns),
-            setting=setting,
-        )
-        for name in (JOINT, "Ditto", "nuclear norm")
+        OfEach(
+            over=c.each("n_samples", "deviation"),
+            setting=lambda part: f"{samples(part)}, deviation {part.rows[0]['deviation']:g}",
+        ),
+        OfEach(table="outliers", over=c.each("outliers"), setting="no deviation, outliers {outliers:g}"),
     ]
 
 
 CLAIMS = (
-    *predictions("deviations", "deviation", lambda part: f"{samples(part)}, no outliers"),
-    *own_parts(
-        "similar",
-        "n_samples",
-        "deviation",
-        setting=lambda part: f"{samples(part)}, deviation {part.rows[0]['deviation']:g}",
-    ),
-    *predictions("shares", "outliers", "no deviation"),
-    *own_parts("outliers", "outliers", setting="no deviation, outliers {outliers:g}"),
+    *over_series(factor, "FedRep has the predicted risk", c.of(method=FEDREP)),
+    *over_series(factor, "The best ridge has the predicted risk", c.of(method=RIDGE)),
+    *over_series(break_even, "FedRep and ridge regression have the same risk where it is predicted"),
+    *own_part(JOINT),
+    *own_part("Ditto"),
+    *own_part("nuclear norm"),
 )

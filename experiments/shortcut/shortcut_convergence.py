@@ -158,14 +158,8 @@ class Curve(Sized):
 def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return every method on fixed data and, for one m with noise, on new samples."""
     if quick:
-        base = Curve(
-            trials=10,
-            tuning_trials=2,
-            rounds=60,
-            step_sizes=(0.03, 0.3),
-            shortcut_step_sizes=(0.003, 0.03),
-            ridges=(0.01, 0.1),
-        )
+        few = Curve(step_sizes=(0.03, 0.3), shortcut_step_sizes=(0.003, 0.03), ridges=(0.01, 0.1))
+        base = replace(few, trials=10, tuning_trials=2, rounds=60)
         return {"curves": lf.grid(base, n_samples=(10,), noise_std=(0.0, 0.1), method=METHODS)}
     fixed = lf.grid(Curve(), n_samples=(10, 40, 100), noise_std=(0.0, 0.1), method=METHODS)
     return {"curves": fixed + lf.grid(Curve(data=FRESH), method=METHODS)}
@@ -283,14 +277,11 @@ def refitted_is_local_only(part: lf.Table) -> str:
 def learns(name: str) -> c.Claim:
     """Return the claim that a method learns B."""
     remark = TUNED if name in (DRAFTED, SMALL, JOINT) else ""
+    words = "share of trials whose final dist is below half the initial one"
     return OfEach(
         f"{NAMES[name]} learns B",
         LEARNT,
-        c.share(
-            lambda row: row[DIST][:, -1] < LEARNED * row[DIST][:, 0],
-            "share of trials whose final dist is below half the initial one",
-            c.MOST,
-        ),
+        c.share(lambda row: row[DIST][:, -1] < LEARNED * row[DIST][:, 0], words, c.MOST),
         where=c.of(method=name),
         note=lambda part: diverged(part, name) or remark,
     )

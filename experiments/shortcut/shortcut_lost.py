@@ -66,14 +66,11 @@ class Loss(Sized):
         """Run until every trial has exceeded distance `LEARNED`, or to the last round."""
         problem, seed = self.with_shortcuts(0.5), (self.seed, self.n_clients, self.n_samples)
         data = (lf.FixedSamples if self.kind == FIXED else lf.FreshSamples)(self.n_samples)
-        algorithm: lf.Algorithm = lf.FedRep(rank=self.rank, step_size=self.step_size, init=lf.AtDistance(self.start))
+        k, eta, start = self.rank, self.step_size, lf.AtDistance(self.start)
+        algorithm: lf.Algorithm = lf.FedRep(rank=k, step_size=eta, init=start)
         if self.method in ORDERS:
-            algorithm = lf.FedRepShortcut(
-                rank=self.rank,
-                step_size=self.step_size,
-                init=lf.AtDistance(self.start),
-                solver=lf.ClosedForm(order=ORDERS[self.method]),
-            )
+            solver = lf.ClosedForm(order=ORDERS[self.method])
+            algorithm = lf.FedRepShortcut(rank=k, step_size=eta, init=start, solver=solver)
         B_star, lost = problem.truth(seed, range(self.trials)).B, np.full(self.trials, np.inf)
         assert B_star is not None
         for step in lf.iterate(algorithm, problem, data=data, rounds=self.rounds, trials=self.trials, seed=seed):
@@ -83,16 +80,11 @@ class Loss(Sized):
                 break
         predicted = math.nan
         if (self.method, self.kind) == (CLOSED, FIXED):
+            n, m, d = self.n_clients, self.n_samples, self.dim
             predicted = shortcut_loss_rounds(
-                self.start,
-                n_clients=self.n_clients,
-                n_samples=self.n_samples,
-                dim=self.dim,
-                rank=self.rank,
-                step_size=self.step_size,
-                level=LEARNED,
+                self.start, n_clients=n, n_samples=m, dim=d, rank=k, step_size=eta, level=LEARNED
             )
-        alone = self.n_samples / (self.step_size * (self.rank + 1))
+        alone = self.n_samples / (eta * (k + 1))
         return {"lost": lost, "dist": dist, "predicted": predicted, "mean_alone": alone}
 
 
@@ -122,23 +114,13 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 late = np.median(runs, axis=0) > last
                 for part_of, filled in ((~late, "full"), (late, "none")):
                     if part_of.any():
-                        bars(
-                            ax,
-                            m[part_of],
-                            runs[:, part_of],
-                            f"$\\eta$ = {eta:g}" if filled == "full" else "_late",
-                            color=colour,
-                            linestyle="none",
-                            marker=marker,
-                            markersize=3,
-                            fillstyle=filled,
-                            elinewidth=None,
-                        )
+                        told, dots = f"$\\eta$ = {eta:g}" if filled == "full" else "_late", (colour, marker, "none")
+                        x, y = m[part_of], runs[:, part_of]
+                        bars(ax, x, y, dots, label=told, markersize=3, fillstyle=filled, elinewidth=None)
                 for name, text, width, dashes in THEORY:
                     if np.isfinite(line[name]).all() and (eta < 1 or name == "predicted"):
-                        told = text if eta == min(looks) else None
-                        values = np.atleast_1d(line[name])
-                        ax.plot(m, values, color=colour, linewidth=width, linestyle=dashes, label=told)
+                        first, values = text if eta == min(looks) else None, np.atleast_1d(line[name])
+                        ax.plot(m, values, color=colour, linewidth=width, linestyle=dashes, label=first)
             draw_level(ax, last, "last round" if ax is sheet.axes[0, 0] else "")
             ax.axvline(part.rows[0]["dim"], color="0.35", linewidth=0.7, linestyle=":", label="$m = d$")
             ax.set(xscale="log", yscale="log", ylim=(0.7, 3.0 * last))
@@ -192,6 +174,9 @@ def grows(law: str, along: str, claimed: float, *rows: Callable[[lf.Table], lf.T
     )
 
 
+PASSED = "share of runs, over all m, that passed 0.5 within the rounds"
+NOT_PASSED = "share of runs that have not passed 0.5 within {rounds} rounds"
+UPDATES = "updates until dist > 0.5 divided by those predicted, median of all runs, censored ones infinite"
 LOSS = "{kind} samples, start {start:g}, eta {step_size:g}"
 slow = c.only(lambda row: row["step_size"] < 1)
 above_d = c.only(lambda row: row["n_samples"] > row["dim"])
@@ -199,11 +184,7 @@ CLAIMS = (
     c.Claim(
         "(2) to (5) lose a B near B*",
         c.OWN_PREDICTION,
-        c.share(
-            lambda part: np.isfinite(part["lost"]),
-            "share of runs, over all m, that passed 0.5 within the rounds",
-            c.above(0.9),
-        ),
+        c.share(lambda part: np.isfinite(part["lost"]), PASSED, c.above(0.9)),
         where=(c.of(method=CLOSED), fewest),
         over=c.each("kind", "start", "step_size"),
         setting=LOSS,
@@ -212,11 +193,7 @@ CLAIMS = (
     c.Claim(
         "From the same B a competitor does not lose it",
         c.OWN_PREDICTION,
-        c.share(
-            lambda part: np.isinf(part["lost"]),
-            "share of runs that have not passed 0.5 within {rounds} rounds",
-            c.above(0.9),
-        ),
+        c.share(lambda part: np.isinf(part["lost"]), NOT_PASSED, c.above(0.9)),
         where=c.of(method=[SEIDEL, FEDREP]),
         over=c.each("method", "kind"),
         setting="{method}, {kind} samples",
@@ -227,11 +204,7 @@ CLAIMS = (
     c.Claim(
         "The prediction without a fitted parameter gives the rounds, to a constant between 1 and 2",
         c.OWN_PREDICTION.adding(f"the constants are {c.OWN_THRESHOLD}s"),
-        c.measured(
-            "updates until dist > 0.5 divided by those predicted, median of all runs, censored ones infinite",
-            updates_over_predicted,
-            c.within(1.0, 2.0),
-        ),
+        c.measured(UPDATES, updates_over_predicted, c.within(1.0, 2.0)),
         where=(c.of(method=CLOSED, kind=FIXED), slow),
         over=c.each("n_clients", "start", "step_size"),
         setting="n = {n_clients}, start {start:g}, eta {step_size:g}",

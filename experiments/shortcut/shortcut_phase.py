@@ -27,7 +27,7 @@ References: shortcut draft, Algorithm 1 and (1) to (5).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -42,6 +42,7 @@ from linfed.numerics.linalg import singular_values
 from linfed.numerics.quantiles import quantiles
 from linfed.plotting.panels import Figures, PanelGrid, heat_map
 from linfed.statistics import median_interval
+from linfed.statistics.intervals import Measured
 from linfed.statistics.thresholds import AMONG, COUNTED, line_counts, line_findings
 
 from ._shortcut import LEARNED, Sized
@@ -92,30 +93,14 @@ class Map(Sized):
         if self.family in CLOSED:
             return self.joint(self.step_size / (value / (1.0 + value) if self.family == JOINT else 1.0), value)
         steps = 3 if self.family == SEVERAL else 1
-        return self.algorithm_1(
-            self.step_size, lf.GradientSteps(shortcut_steps=steps, shortcut_step_size=value / steps)
-        )
+        solver = lf.GradientSteps(shortcut_steps=steps, shortcut_step_size=value / steps)
+        return self.algorithm_1(self.step_size, solver)
 
     def ends(self, worlds: Sequence[tuple[lf.Problem, Any]]) -> tuple[Array, Array]:
         """Return final distance and parameter error, each (trials, size, value), for one problem and data per size."""
-        columns = [self.algorithm(value) for value in self.values]
-        names = ["subspace_distance", "parameter_error"]
-        found = [
-            [
-                lf.simulate(
-                    one,
-                    problem,
-                    data=data,
-                    rounds=self.rounds,
-                    record_every=self.rounds,
-                    trials=self.trials,
-                    seed=self.seed,
-                    metrics=names,
-                ).metrics
-                for one in columns
-            ]
-            for problem, data in worlds
-        ]
+        columns, names = [self.algorithm(value) for value in self.values], ["subspace_distance", "parameter_error"]
+        run = partial(lf.simulate, rounds=self.rounds, record_every=self.rounds, trials=self.trials, seed=self.seed)
+        found = [[run(one, problem, data=data, metrics=names).metrics for one in columns] for problem, data in worlds]
         dist, error = (np.array([[point[name][:, -1] for point in line] for line in found]) for name in names)
         return np.moveaxis(dist, -1, 0), np.moveaxis(error, -1, 0)
 
@@ -203,14 +188,9 @@ def draw(ax: Any, row: lf.Table) -> Any:
 NINE_TENTHS = c.OWN_PREDICTION.adding(f"the 0.9 is {c.OWN_THRESHOLD}")
 
 
-def trial_numbers(row: lf.Table) -> range:
-    """Return the trial of each row of points: the points of a trial share its data."""
-    return range(len(row["dist"]))
-
-
-def same_side(row: lf.Table) -> Mask:
-    """Return whether a point and its prediction lie on the same side of 0.5."""
-    return np.asarray((row["dist"] < LEARNED) == (row["predicted"] < LEARNED))
+def in_trials(hits: Callable[[lf.Table], Mask], words: str) -> c.Statistic:
+    """Return the share of hits, (trials, ..), above 0.9; the points of a trial share its data."""
+    return c.share(hits, words, c.above(0.9), clusters=lambda row: range(len(row["dist"])))
 
 
 def predicts(ending: str, families: list[str]) -> c.Claim:
@@ -218,11 +198,9 @@ def predicts(ending: str, families: list[str]) -> c.Claim:
     return OfEach(
         f"The population predicts where B is learned{ending}",
         NINE_TENTHS,
-        c.share(
-            same_side,
+        in_trials(
+            lambda row: (row["dist"] < LEARNED) == (row["predicted"] < LEARNED),
             "share of the map's points, in each trial, on the same side of dist = 0.5",
-            c.above(0.9),
-            clusters=trial_numbers,
         ),
         where=c.of(family=families),
         detail=lambda row: f"median |difference| {np.median(np.abs(row['dist'] - row['predicted'])):.2g}",
@@ -267,17 +245,12 @@ def corner(words: str, size: int, *, strong: bool) -> c.Claim:
         knob = "tau_s eta_s =" if row["family"] == GRADIENT else "ridge"
         return f"{row['family']}: size {row['size'][size]:g}, {knob} {row['value'][place(row)]:g}"
 
-    return c.Claim(
-        f"B is learned where shortcuts are {words}",
-        c.OWN_THRESHOLD,
-        c.measured(
-            "median dist", lambda row: median_interval(np.nan_to_num(row["dist"][:, size, place(row)], nan=1.0))
-        ),
-        c.below(LEARNED),
-        where=c.of(family=[GRADIENT, JOINT], truth="orthogonal"),
-        over=c.each_row,
-        setting=setting,
-    )
+    def distance(row: lf.Table) -> Measured:
+        return median_interval(np.nan_to_num(row["dist"][:, size, place(row)], nan=1.0))
+
+    rows, statistic = c.of(family=[GRADIENT, JOINT], truth="orthogonal"), c.measured("median dist", distance)
+    sentence = f"B is learned where shortcuts are {words}"
+    return OfEach(sentence, c.OWN_THRESHOLD, statistic, c.below(LEARNED), where=rows, setting=setting)
 
 
 COMMON = "the best size common to all data sets, in hindsight and for each column of the map"
@@ -290,11 +263,9 @@ CLAIMS = (
     OfEach(
         "B is learned where lambda_min(Gamma) > lambda_max(mean s s'), and only there",
         NINE_TENTHS,
-        c.share(
+        in_trials(
             lambda row: strongest(row) == condition(row),
             "share of sizes, in each trial, for which both agree; strongest limit on the shortcut",
-            c.above(0.9),
-            clusters=trial_numbers,
         ),
         where=c.of(family=[GRADIENT, JOINT]),
         detail=not_learned,

@@ -93,17 +93,15 @@ class Search(Sized):
 
     def run(self) -> list[dict[str, Any]]:
         """Find the settings with the smallest final parameter error on separate trials; run them and Local only."""
-        problem = self.with_shortcuts(self.size)
-        run = partial(
-            lf.simulate,
-            problem=problem,
-            data=lf.FixedSamples(self.n_samples),
-            rounds=self.rounds,
-            record_every=self.rounds,
-            trials=self.trials,
-            seed=(self.seed, self.n_samples),
+        problem, data, seed = (
+            self.with_shortcuts(self.size),
+            lf.FixedSamples(self.n_samples),
+            (self.seed, self.n_samples),
         )
-        rows = [{"method": LOCAL, "error": run(lf.LocalOnly(), metrics=[ERROR]).metrics[ERROR][:, -1]}]
+        run = partial(
+            lf.simulate, data=data, rounds=self.rounds, record_every=self.rounds, trials=self.trials, seed=seed
+        )
+        rows = [{"method": LOCAL, "error": run(lf.LocalOnly(), problem, metrics=[ERROR]).metrics[ERROR][:, -1]}]
         for method in SEARCHED:
             grid = self.settings(method)
             tuning = lf.tune(
@@ -112,15 +110,15 @@ class Search(Sized):
                 metric=ERROR,
                 score="final",
                 margin=0.0,  # no ties: the differences of interest are smaller
-                data=lf.FixedSamples(self.n_samples),
+                data=data,
                 rounds=self.rounds,
                 record_every=self.rounds,
                 trials=self.tuning_trials,
-                seed=(self.seed, self.n_samples),
+                seed=seed,
             )
             refits = method == OWN and self.family == JOINT
             best: Any = replace(tuning.algorithm, refit=True) if refits else tuning.algorithm
-            ends = run(best, metrics=[ERROR, DIST]).metrics
+            ends = run(best, problem, metrics=[ERROR, DIST]).metrics
             error, row = ends[ERROR], {"method": method, **tuning.columns(grid), "dist": ends[DIST][:, -1]}
             row |= {"error": error[:, 1], "refitted_error": error[:, -1]} if refits else {"error": error[:, -1]}
             rows.append(row)
@@ -201,44 +199,30 @@ def kept_gain(part: lf.Table) -> Measured:
 
 def smaller_than(rival: str, method: str, source: c.Source, words: str, detail: Callable[..., str]) -> c.Claim:
     """Return the claim that the best setting found has a smaller error than a competitor."""
-    return OfEach(
-        f"The best setting found has a smaller parameter error than {rival}",
-        source,
-        c.ratio(
-            "error",
-            method,
-            OWN,
-            words,
-            measure=lambda theirs, mine: median_interval(nan_as_worst(theirs) / nan_as_worst(mine)),
-        ),
-        c.above(1.0),
-        detail=detail,
-    )
+
+    def measure(theirs: Array, mine: Array) -> Measured:
+        return median_interval(nan_as_worst(theirs) / nan_as_worst(mine))
+
+    sentence = f"The best setting found has a smaller parameter error than {rival}"
+    return OfEach(sentence, source, c.ratio("error", method, OWN, words, c.above(1.0), measure=measure), detail=detail)
 
 
+FIT_WORDS = "the fit's error divided by its error, median of paired trials"
+KEPT = (
+    "the fit's gain over FedRep in the parameter error, divided by the shortcuts'; median of paired trials, "
+    "infinite where they gain nothing"
+)
 OfEach = partial(
     c.Claim, over=c.each("family", "size", "n_samples"), setting="m = {n_samples}, size {size:g}: {family}"
 )
 CLAIMS = (
     smaller_than("Local only", LOCAL, AIM, "Local only's error divided by its error, median", best_setting),
     smaller_than("FedRep", FEDREP, AIM, "FedRep's error divided by its error, median", best_setting),
-    smaller_than(
-        "one personal fit at FedRep's B",
-        FIT,
-        NOT_CLAIMED,
-        "the fit's error divided by its error, median of paired trials",
-        best_fit,
-    ),
+    smaller_than("one personal fit at FedRep's B", FIT, NOT_CLAIMED, FIT_WORDS, best_fit),
     OfEach(
         "One personal fit at FedRep's B keeps at least nine tenths of the shortcuts' gain over FedRep",
         c.OWN_THRESHOLD,
-        c.measured(
-            "the fit's gain over FedRep in the parameter error, divided by the shortcuts'; median of paired trials, "
-            "infinite where they gain nothing",
-            kept_gain,
-            c.at_least(0.9),
-            rows=c.of(method=SEARCHED),
-        ),
+        c.measured(KEPT, kept_gain, c.at_least(0.9), rows=c.of(method=SEARCHED)),
         detail=gains,
     ),
 )

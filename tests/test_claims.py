@@ -492,3 +492,17 @@ def test_claims_are_read_without_a_run():
     ]
     assert c.claims_text([]) == "0 sentences"
     assert math.isinf(c.MOST.high)
+
+
+def test_the_quotation_in_a_source_is_found():
+    quoted = c.cite("FedRep paper, (10)", 'for any "t" and eta').adding("the number is ours")
+    asked = c.reading("FedRep paper, (10), asked of FedAvg").adding('"for any t"', ": ")
+    for source, expected in (
+        (quoted, ("FedRep paper, (10)", 'for any "t" and eta')),
+        (quoted.adding("asked of m - k - 1", ", "), ("FedRep paper, (10)", 'for any "t" and eta')),
+        (asked, ("FedRep paper, (10), asked of FedAvg", "for any t")),
+        (c.reading("FedRep paper, (10)"), ("", "")),
+        (c.OWN_CONJECTURE.adding('"for any t"', ": "), ("", "")),
+        ('A colleague: "for any t"', ("", "")),
+    ):
+        assert judge((0.2, 0.1, 0.3), claimed_high=1.0, **FIELDS | {"source": source}).quotation == expected

@@ -1,17 +1,16 @@
 """Experiments that declare their claims: what is judged, what is not asked, remarks, and the table without a run."""
 
-import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
-from helpers import png_alone
+from helpers import each, png_alone
 from matplotlib.figure import Figure
 
-import linfed as lf
 from linfed import cli
 from linfed.figures import style
+from linfed.reproduction.experiments import experiment_files, load
 from linfed.reproduction.record import ResultsFolder
 from linfed.statistics import Origin
 
@@ -279,7 +278,12 @@ def test_the_claims_of_a_shipped_experiment_are_shown(capsys, monkeypatch):
     assert "did you mean" in capsys.readouterr().err
 
 
-def test_committed_records_know_whose_every_claim_is():
-    for path in sorted((ROOT / "results" / "committed").glob("*.json")):
-        for one in json.loads(path.read_text()).get("claims", ()):
-            assert lf.statistics.Origin(one["origin"])
+@each("name", experiment_files(ROOT / "experiments"))
+def test_committed_findings_are_of_the_declared_claims(name):
+    """Each sentence is judged, with its source, to which a judge may add, and whose it is."""
+    declared = load(name, ROOT / "experiments").CLAIMS
+    found = ResultsFolder(ROOT / "results" / "committed").read(name).claims
+    assert {one.claim for one in found} == {claim.sentence for claim in declared}
+    for one in found:
+        sources = [claim.source for claim in declared if claim.sentence == one.claim]
+        assert any(one.source.startswith(source) and one.origin is source.origin for source in sources), one

@@ -346,9 +346,9 @@ class Finding:
 
     @property
     def quotation(self) -> tuple[str, str]:
-        """Place and words of a quoted source, as given to `cite`; empty texts for other sources."""
+        """Place and words of a paper's quotation in the source, as given to `cite`; empty texts without any."""
         found = re.fullmatch(r'(.*?): "(.*?)"(?:[;,].*)?', self.source, re.DOTALL)
-        return (found[1], found[2]) if found and self.origin is Origin.QUOTED else ("", "")
+        return (found[1], found[2]) if found and self.origin is not None and self.origin.is_paper else ("", "")
 
     @property
     def why_vacuous(self) -> str:

@@ -32,7 +32,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="run experiments: write data and figures, print verdicts",
         description="Run experiments, write tables (CSV, npz), figures (PNG, PDF) and a record (JSON), and print the "
         "claims with their verdicts. FILE.py is your own experiment: a Python file with a function cells(quick) that "
-        "returns a list of cells; plot, claims and SUMMARY are optional.",
+        "returns a list of cells; CLAIMS, plot and SUMMARY are optional.",
     )
     add_names(command, "or all for all experiments")
     command.add_argument(

@@ -5,9 +5,11 @@ They are assignments at the top level of the experiment's module, all of them op
     SUMMARY = "FedRep paper, Figure 1: each client's error under Local only, FedAvg and FedRep"
     HEADLINES = ({"claim": "FedRep has the smallest error", "setting": "m = 20"},)
     PICTURES = {"": 2070}
+    CAPTIONS = {"": "Error of each client, in ascending order."}
 
 ``HEADLINES`` are its claims for the scoreboard, each with the fields of `Headline`. ``PICTURES`` are the figures that
-the site shows, each with its width in pixels. The section of the pages is that of the experiment's folder (`SECTIONS`).
+the site shows, each with its width in pixels. ``CAPTIONS`` are the captions of the figures by their keys
+(`linfed.plotting.captions`). The experiment's folder gives the section of the pages (`SECTIONS`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Find and load experiments: by name from a folder, or as your own Python file.
 
 An experiment is a module with a function ``cells(quick)``, which returns a list of cells, or a dict from names of
-tables to lists of cells. ``plot(tables)``, ``claims(tables)`` and the declarations for lists and pages
-(`linfed.reproduction.declarations`) are optional; figures and findings depend only on the tables. The name of the
-experiment is the name of the file with hyphens instead of underscores.
+tables to lists of cells. The claims ``CLAIMS``, ``derived(tables)``, ``plot(tables)``, ``claims(tables)`` and the
+declarations for lists and pages (`linfed.reproduction.declarations`) are optional. Figures and findings depend only on
+the tables. The name of the experiment is the name of the file with hyphens instead of underscores.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from linfed._types import Array
 from linfed.algorithms.initial import InitialStart
 from linfed.statistics.intervals import first_round_below, nan_as_worst
 
+tune = partial(lf.tune, score="final", margin=0.0)
 CLOSE = 1e-4
 """Distance that counts as recovered."""
 
@@ -68,17 +69,8 @@ class Population(Setting):
     def best_step(self, steps: Sequence[float], rounds: int) -> tuple[float, dict[str, Any]]:
         """Return the best step size on separate trials, and whether it is at the edge of the grid, as a column."""
         problem = self.problem(replace(self, trials=5, seed=self.seed + 1).heads())
-        tuning = lf.tune(
-            [self.algorithm(step) for step in steps],
-            problem,
-            score="final",
-            margin=0.0,
-            data=lf.GivenSamples.population(problem, trials=5),
-            rounds=rounds,
-            record_every=rounds,
-            trials=5,
-            seed=self.seed,
-        )
+        data, candidates = lf.GivenSamples.population(problem, trials=5), [self.algorithm(step) for step in steps]
+        tuning = tune(candidates, problem, data=data, rounds=rounds, record_every=rounds, trials=5, seed=self.seed)
         return steps[tuning.best], {"at_grid_edge": tuning.columns()["at_grid_edge"]}
 
     def follow(
@@ -154,18 +146,10 @@ class OnSamples(Setting):
         data, columns = lf.FixedSamples(self.n_samples), dict[str, Any]()
         algorithm = self.algorithm(self.steps[0])
         if len(self.steps) > 1:
-            tuning = lf.tune(
-                [self.algorithm(step) for step in self.steps],
-                problem,
-                score="final",
-                margin=0.0,
-                data=data,
-                rounds=self.rounds,
-                record_every=self.rounds,
-                trials=self.tuning_trials,
-                seed=self.seed,
-            )
-            algorithm = self.algorithm(self.steps[tuning.best])
+            candidates, last = [self.algorithm(step) for step in self.steps], self.rounds
+            run = partial(tune, data=data, rounds=last, record_every=last, trials=self.tuning_trials, seed=self.seed)
+            tuning = run(candidates, problem)
+            algorithm = candidates[tuning.best]
             columns = {"chosen_step": self.steps[tuning.best], "at_grid_edge": tuning.columns()["at_grid_edge"]}
         known = algorithm.learned_rank > 0  # without B one round is enough
         result = lf.simulate(

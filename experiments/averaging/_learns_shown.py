@@ -42,6 +42,9 @@ META_LOOKS: dict[str, Look] = {
 
 PREDICTED = c.OWN_PREDICTION.adding(f"the range is {c.OWN_THRESHOLD}")
 BELOW = f"share of trials that end below {CLOSE:g}"
+NOT_BELOW = f"share of trials that do not end below {CLOSE:g}"
+FEWER_ROUNDS = f"share of paired trials with fewer rounds to distance {CLOSE:g}"
+OVER_FEDREP = f"rounds to distance {CLOSE:g}, divided by FedRep's, median over trials"
 
 
 def some_panels(number: int) -> tuple[Any, Any]:
@@ -129,7 +132,7 @@ def rate_claims(source: c.Source) -> tuple[c.Claim, ...]:
         c.Claim(
             "Diverse heads speed the recovery of B* up",
             source,
-            c.Statistic(f"share of paired trials with fewer rounds to distance {CLOSE:g}", fewer_rounds, c.MOST),
+            c.Statistic(FEWER_ROUNDS, fewer_rounds, c.MOST),
             table="rates",
             over=c.successive("diversity", c.each("method"), descending=True),
             setting="{method}, mu = {0[diversity]:g} against {1[diversity]:g}",

@@ -31,7 +31,16 @@ from linfed.statistics import judge_smaller
 
 from ._fedavg import BEST, EQUAL, FEDREP, LARGE, RIVALS, SAME, SAMPLED, SEVERAL, Averaged
 from ._learns import CLOSE
-from ._learns_shown import BELOW, FEDAVG_LOOKS, PREDICTED, STAYS_IN_SPAN, recovered, rounds_ratio
+from ._learns_shown import (
+    BELOW,
+    FEDAVG_LOOKS,
+    NOT_BELOW,
+    OVER_FEDREP,
+    PREDICTED,
+    STAYS_IN_SPAN,
+    recovered,
+    rounds_ratio,
+)
 
 SUMMARY = "FedAvg learns the representation by local updates: K steps against one step, and against FedRep"
 CAPTIONS = {
@@ -101,7 +110,7 @@ def fewer(what: str, cost: str) -> c.Claim:
 
 def never(sentence: str, source: c.Source, *methods: str) -> c.Claim:
     """Return a claim that most runs do not recover B*."""
-    share = c.share(lambda row: ~recovered(row), f"share of trials that do not end below {CLOSE:g}", c.MOST)
+    share = c.share(lambda row: ~recovered(row), NOT_BELOW, c.MOST)
     return OfEach(sentence, source, share, where=c.of(method=methods))
 
 
@@ -128,14 +137,7 @@ CLAIMS = (
     c.Claim(
         "FedAvg takes the course of FedRep with step size (K - 1) eta^2",
         PREDICTED,
-        c.ratio(
-            "reached",
-            "K = 5",
-            FEDREP,
-            f"rounds to distance {CLOSE:g}, divided by FedRep's, median over trials",
-            c.within(0.9, 1.1),
-            measure=rounds_ratio,
-        ),
+        c.ratio("reached", "K = 5", FEDREP, OVER_FEDREP, c.within(0.9, 1.1), measure=rounds_ratio),
         setting=f"K = 5, {SIZES}",
     ),
 )

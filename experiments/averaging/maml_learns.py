@@ -22,8 +22,7 @@ import linfed.claims as c
 from linfed.figures.style import draw_level
 from linfed.plotting.panels import Figures
 
-from ._learns import CLOSE
-from ._learns_shown import BELOW, META_LOOKS, PREDICTED, STAYS_IN_SPAN, recovered, rounds_ratio
+from ._learns_shown import BELOW, META_LOOKS, NOT_BELOW, OVER_FEDREP, PREDICTED, STAYS_IN_SPAN, recovered, rounds_ratio
 from ._maml import AVERAGE, BEST, FEDREP, LONG, META, RIVALS, Meta
 
 SUMMARY = "MAML and ANIL recover B*, gradient descent on the average loss does not: distance against rounds"
@@ -87,7 +86,7 @@ CLAIMS = (
     c.Claim(
         "Minimising the average loss does not recover B*",
         THRESHOLD,
-        c.share(lambda row: ~recovered(row), f"share of trials that do not end below {CLOSE:g}", c.MOST),
+        c.share(lambda row: ~recovered(row), NOT_BELOW, c.MOST),
         where=c.of(method=RIVALS),
         over=c.each_row,
         setting="{method}",
@@ -104,14 +103,7 @@ CLAIMS = (
         c.Claim(
             "The method takes the course of FedRep with step size alpha beta",
             PREDICTED,
-            c.ratio(
-                "reached",
-                name,
-                FEDREP,
-                f"rounds to distance {CLOSE:g}, divided by FedRep's, median over trials",
-                c.within(0.9, 1.1),
-                measure=rounds_ratio,
-            ),
+            c.ratio("reached", name, FEDREP, OVER_FEDREP, c.within(0.9, 1.1), measure=rounds_ratio),
             setting=name,
         )
         for name in META

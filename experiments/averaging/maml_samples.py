@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,14 +58,8 @@ class Sampled(OnSamples):
         if self.method == AVERAGE:
             return lf.FedAvg(rank=self.rank, step_size=step, init=init)
         kind, hessian = META[self.method]
-        return kind(
-            rank=self.rank,
-            step_size=step,
-            adaptation_step_size=self.alpha,
-            batches="split" if self.batches == "split" else "same",
-            hessian=hessian,
-            init=init,
-        )
+        meta = partial(kind, batches="split" if self.batches == "split" else "same", hessian=hessian)
+        return meta(rank=self.rank, step_size=step, adaptation_step_size=self.alpha, init=init)
 
 
 def cells(quick: bool) -> dict[str, list[Sampled]]:
@@ -118,6 +113,7 @@ def diverged(*rows: lf.Table) -> str:
     return c.join_notes(*(c.diverged_note(row, "this step") for row in rows))
 
 
+OVER_HALF = "final distance divided by the one of half as many, unsplit samples, medians over trials"
 SMALLER = c.Statistic("share of paired trials with the smaller final distance", smaller, c.MOST)
 CLAIMS = (
     c.Claim(
@@ -149,11 +145,7 @@ CLAIMS = (
     c.Claim(
         "Splitting the samples costs half of them",
         c.OWN_THRESHOLD,
-        c.Statistic(
-            "final distance divided by the one of half as many, unsplit samples, medians over trials",
-            ratio,
-            c.within(0.8, 1.25),
-        ),
+        c.Statistic(OVER_HALF, ratio, c.within(0.8, 1.25)),
         over=beside(lambda row: same(row, times=0.5), batches="split"),
         setting="{method}, split m = {0[n_samples]} against the same m = {1[n_samples]}",
         note=lambda row, _: diverged(row),

@@ -116,6 +116,16 @@ def floats(row: lf.Table, mine: lf.Table) -> Array:
     return rounds(row, mine) * row["floats"][1]
 
 
+def over_altmin(row: lf.Table, mine: lf.Table, **fields: Any) -> c.Finding:
+    """Judge a method's floats divided by AltMin's."""
+    return judge(median_ratio(floats(row, mine), floats(mine, mine)), **fields)
+
+
+def over_equations(row: lf.Table, mine: lf.Table, **fields: Any) -> c.Finding:
+    """Judge a method's floats divided by those of the normal equations."""
+    return judge(median_interval(floats(row, mine) / equations(mine)), **fields)
+
+
 def fewer_rounds(rival: str) -> c.Statistic:
     """Return AltMin's median number of rounds divided by a competitor's."""
 
@@ -148,23 +158,13 @@ CLAIMS = (
     OfEach(
         "FedRep sends fewer floats than AltMin",
         c.OWN_THRESHOLD,
-        c.compared(
-            "median floats of a client divided by those of AltMin",
-            FEDREP,
-            ALTMIN,
-            lambda row, mine, **fields: judge(median_ratio(floats(row, mine), floats(mine, mine)), **fields),
-        ),
+        c.compared("median floats of a client divided by those of AltMin", FEDREP, ALTMIN, over_altmin),
         c.below(1),
     ),
     OfEach(
         "FedRep sends fewer floats than clients that send their normal equations once",
         c.OWN_THRESHOLD,
-        c.compared(
-            "median floats of a client divided by d (d + 3)/2",
-            FEDREP,
-            ALTMIN,
-            lambda row, mine, **fields: judge(median_interval(floats(row, mine) / equations(mine)), **fields),
-        ),
+        c.compared("median floats of a client divided by d (d + 3)/2", FEDREP, ALTMIN, over_equations),
         c.below(1),
     ),
 )

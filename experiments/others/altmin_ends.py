@@ -180,8 +180,18 @@ def optimal(what: str) -> c.Source:
     return c.reading(text).adding(f"the {what} is {c.OWN_THRESHOLD}")
 
 
-SMALL_NOISES = (c.of(panel="sigma"), c.only(lambda row: row["noise_std"] <= SMALL_NOISE), c.sorted_by("noise_std"))
-NOISES = "n = {n_clients}, m = {n_samples}, noise std {noise_std:g} to {last[noise_std]:g}"
+def in_noise(sentence: str, method: str, claimed: float) -> c.Claim:
+    """Return a claim on the exponent of a method's distance in small noise."""
+    return c.Claim(
+        sentence,
+        optimal("margin"),
+        c.exponent(method, "noise_std", claimed, 0.1),
+        where=(c.of(panel="sigma"), c.only(lambda row: row["noise_std"] <= SMALL_NOISE), c.sorted_by("noise_std")),
+        setting="n = {n_clients}, m = {n_samples}, noise std {noise_std:g} to {last[noise_std]:g}",
+        theorem=False,
+    )
+
+
 CLAIMS = (
     c.Claim(
         f"AltMin's final distance is that predicted for the empirical risk, up to a sine of {SINE}",
@@ -202,22 +212,8 @@ CLAIMS = (
         where=predictable,
         setting="{points} settings",
     ),
-    c.Claim(
-        "AltMin's distance is proportional to small noise",
-        optimal("margin"),
-        c.exponent(ALTMIN, "noise_std", 1.0, 0.1),
-        where=SMALL_NOISES,
-        setting=NOISES,
-        theorem=False,
-    ),
-    c.Claim(
-        "The distance of the moments does not fall with small noise",
-        optimal("margin"),
-        c.exponent(MOMENTS, "noise_std", 0.0, 0.1),
-        where=SMALL_NOISES,
-        setting=NOISES,
-        theorem=False,
-    ),
+    in_noise("AltMin's distance is proportional to small noise", ALTMIN, 1.0),
+    in_noise("The distance of the moments does not fall with small noise", MOMENTS, 0.0),
     c.Claim(
         "With m fixed, AltMin's distance falls at least as fast as one over the root of n",
         optimal("margin"),

@@ -176,7 +176,7 @@ def test_derived_tables_that_fail_with_other_fields_lose_the_claims_on_them(caps
     ("old", "new", "said"),
     [
         ("CLAIMS = (", "CLAIMS = 3\nOTHERS = (", "own.py: CLAIMS must be a tuple of linfed.claims.Claim, got 3"),
-        ("CLAIMS = (", "CAPTIONS = {'': 3}\nCLAIMS = (", "own.py: CAPTIONS = {'': 3} must be a dict from keys of figures"),
+        ("CLAIMS = (", "CAPTIONS = {'': 3}\nCLAIMS = (", "own.py: CAPTIONS = {'': 3} must be a dict from keys"),
         ('return {"sizes"', 'return {"runs"', "own.py: derived(tables) must not return the table 'runs', which cells"),
         (
             "tables):\n    sizes",

@@ -35,10 +35,10 @@ import numpy as np
 
 import linfed as lf
 import linfed.claims as c
-from linfed.figures.style import KINDS, draw_level, line_style
+from linfed.figures.style import KINDS, draw_level
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.quantiles import quantiles
-from linfed.plotting.panels import Figures
+from linfed.plotting.panels import Figures, intervals
 from linfed.statistics.intervals import first_round_below
 
 from ._flute import FLUTE_STEP, spectrum
@@ -195,17 +195,12 @@ def _draw(ax: Any, part: lf.Table, y: str, **options: Any) -> Any:
     moves, xlabel, xscale, _ = SWEEPS[part.rows[0]["sweep"]]
     method = part.rows[0]["method"]
     ax.set(xlabel=xlabel, xscale=xscale)
-    x, found = np.atleast_1d(part[moves]), np.maximum(quantiles(np.atleast_2d(part[y]).T), LOWEST)
-    fine = np.isfinite(found[0])
-    if fine.any():
-        median, low, high = found[:, fine]
-        above = np.where(np.isfinite(high), high, median) - median
-        shape: dict[str, Any] = {"elinewidth": 0.7, "capsize": 1.5, "linewidth": 0.7}
-        shape |= line_style(AVERAGES.get(method, method)) | {"label": NAMES.get(method, method)}
-        if method == "FLUTE":  # FedRep's marks, which are nearly equal, stay visible inside
-            shape |= {"markersize": 9, "fillstyle": "none", "zorder": 1}
-        bars = [(median - low).tolist(), above.tolist()]  # lists: matplotlib takes an array of one for a number
-        ax.errorbar(x[fine], median, yerr=bars, **shape | options)
+    x, found = np.atleast_1d(part[moves]), np.maximum(quantiles(np.atleast_2d(part[y]).T), LOWEST).T
+    if method == "FLUTE":  # FedRep's marks, which are nearly equal, stay visible inside
+        options |= {"markersize": 9, "fillstyle": "none", "zorder": 1}
+    if np.isfinite(found[:, 0]).any():
+        text = options.pop("label", NAMES.get(method, method))
+        intervals(ax, x, found, AVERAGES.get(method, method), label=text, linewidth=0.7, **options)
     return x
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import os
-import sys
 
 import numpy as np
 
@@ -18,16 +16,6 @@ def physical_memory() -> float:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):  # not available on all systems
         return 8e9
-
-
-def peak_memory() -> float:
-    """Return the peak memory of this process in bytes; NaN if the system does not report it."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return math.nan
-    # In bytes on macOS, in kilobytes elsewhere.
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * (1 if sys.platform == "darwin" else 1024)
 
 
 def budget_bytes(memory_budget: float | None = None) -> float:

@@ -559,7 +559,8 @@ def test_tail_has_the_error_of_its_seeds_and_its_defaults():
 
 
 def least_row(**own):
-    return {"name": "condition", "rank": 2, "trials": 100, "needed": 100.0, "rival": 10.0, "predicted": 12.0} | own
+    sizes = {"n_clients": 50, "dim": 50, "rank": 2, "participation": 1.0, "noise_std": 0.0, "rounds": 60, "trials": 100}
+    return sizes | {"name": "condition", "needed": 100.0, "rival": 10.0, "predicted": 12.0} | own
 
 
 def test_experiment_rejects_a_bound_that_is_false():

@@ -166,14 +166,10 @@ def constant(row: lf.Table, rule: str = "needed") -> Measured:
 
 def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
     """Return the smallest constant in front of each rule for m in each search, with its interval."""
+    kept = ("name", "n_clients", "dim", "rank", "participation", "noise_std", "rounds", "trials")
     rows = [
-        {
-            "rule": rule,
-            "name": row["name"],
-            "drawn": row["name"] == DRAWN,
-            "m": row[rule],
-            "constant": constant(row, rule),
-        }
+        {field: row[field] for field in kept}
+        | {"rule": rule, "rule_m": row[rule], "constant": constant(row, rule), "drawn": row["name"] == DRAWN}
         for rule in RULES
         for row in tables["least"]
     ]
@@ -342,8 +338,8 @@ def rules_figure(table: lf.Table) -> Any:
             for name in (name for name in looks if name in part.unique("name")):
                 rows = part.select(name=name)
                 label = "random settings" if name == DRAWN else f"{NAMES[name]} varied"
-                found = [row["m"] * np.array(row["constant"]) for row in rows]
-                intervals(ax, [row["m"] for row in rows], found, looks[name], label=label, capsize=0)
+                found = [row["rule_m"] * np.array(row["constant"]) for row in rows]
+                intervals(ax, [row["rule_m"] for row in rows], found, looks[name], label=label, capsize=0)
             ax.set(xscale="log", yscale="log", xlabel=f"$m$: {RULES[part.rows[0]['rule']][0]}")
             ends = 1.0, ax.get_ylim()[1]
             ax.plot(ends, ends, color="0.35", linewidth=0.7, zorder=1, label="equal")

@@ -24,7 +24,6 @@ from linfed.statistics.intervals import Measured, median_interval
 from linfed.theory.fedrep.theorem1 import bound, tail
 
 from ._theorem1 import RIVAL, THEOREM, Setting
-from .fedrep_bound_samples import ASKS
 
 SUMMARY = "FedRep paper, Theorem 1: the m that it requires at the sizes of the figures, and for its probability"
 PICTURES = {"": 1400}
@@ -157,6 +156,7 @@ def enough(start: str, text: str) -> c.Claim:
     )
 
 
+ASKS = c.cite("FedRep paper, Theorem 1", "Suppose that m >= c(kappa^4 k^3 log(rn)/E0^2 + kappa^4 k^2 d/(E0^2 rn))")
 CLAIMS = (
     c.Claim(
         "C = 1 is sufficient for the theorem's failure probability in the first round, k = 1",

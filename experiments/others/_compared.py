@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import linfed as lf
@@ -119,31 +120,12 @@ class Compared:
         rounds = 1 if self.method in ONE_ROUND else self.rounds // FEWER_ROUNDS.get(self.method, 1)
         data, columns = lf.FixedSamples(self.n_samples), dict[str, Any]()
         if grid:
-            tuning = lf.tune(
-                algorithm,
-                self.problem,
-                grid=grid,
-                extend=True,
-                metric="risk",
-                score="final",
-                margin=0.0,
-                data=data,
-                rounds=rounds,
-                record_every=rounds,
-                trials=self.tuning_trials,
-                seed=self.seed,
-            )
+            tune = partial(lf.tune, grid=grid, extend=True, metric="risk", score="final", margin=0.0, seed=self.seed)
+            run = partial(tune, data=data, rounds=rounds, record_every=rounds, trials=self.tuning_trials)
+            tuning = run(algorithm, self.problem)
             algorithm, columns = tuning.algorithm, tuning.columns()
-        result = lf.simulate(
-            algorithm,
-            self.problem,
-            metrics=["risk"],
-            data=data,
-            rounds=rounds,
-            record_every=rounds,
-            trials=self.trials,
-            seed=self.seed,
-        )
+        simulate = partial(lf.simulate, metrics=["risk"], trials=self.trials, seed=self.seed)
+        result = simulate(algorithm, self.problem, data=data, rounds=rounds, record_every=rounds)
         excess = nan_as_worst(result.metrics["risk"][:, -1] - self.noise_std**2 / 2)
         sent = float(result.floats_sent[-1])
         return columns | {"group": group, "excess": excess, "floats_sent": sent, "diverged": excess > 1e9}

@@ -122,32 +122,17 @@ class Curve(Sized):
         if not self.settings:
             algorithm, row = self.at(), {}
         else:
-            tuning = lf.tune(
-                [self.at(**setting) for setting in self.settings],
-                problem,
-                metric=ERROR,
-                score="final",
-                quantile=0.9,
-                data=data,
-                rounds=self.rounds,
-                record_every=self.rounds,
-                trials=self.tuning_trials,
-                seed=seed,
-            )
+            tune = partial(lf.tune, metric=ERROR, score="final", quantile=0.9, trials=self.tuning_trials, seed=seed)
+            candidates = [self.at(**setting) for setting in self.settings]
+            tuning = tune(candidates, problem, data=data, rounds=self.rounds, record_every=self.rounds)
             algorithm, row = tuning.algorithm, tuning.columns(self.settings)
         if self.method == JOINT:
             algorithm = replace(algorithm, refit=True)
         alone = self.method == "LocalOnly"
-        result = lf.simulate(
-            algorithm,
-            problem,
-            metrics=[*([] if alone else [DIST]), ERROR, lf.shortcut_error],
-            data=data,
-            rounds=1 if alone and self.data == FIXED else self.rounds,
-            record_every=6,
-            trials=self.trials,
-            seed=seed,
-        )
+        metrics: list[Any] = [*([] if alone else [DIST]), ERROR, lf.shortcut_error]
+        rounds = 1 if alone and self.data == FIXED else self.rounds
+        run = partial(lf.simulate, metrics=metrics, trials=self.trials, seed=seed)
+        result = run(algorithm, problem, data=data, rounds=rounds, record_every=6)
         kept = result.rounds <= self.rounds
         row |= {name: lf.LabeledArray(v[:, kept], round=result.rounds[kept]) for name, v in result.metrics.items()}
         if not kept.all():

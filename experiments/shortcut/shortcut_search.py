@@ -104,18 +104,10 @@ class Search(Sized):
         rows = [{"method": LOCAL, "error": run(lf.LocalOnly(), problem, metrics=[ERROR]).metrics[ERROR][:, -1]}]
         for method in SEARCHED:
             grid = self.settings(method)
-            tuning = lf.tune(
-                [self.at(method, **setting) for setting in grid],
-                problem,
-                metric=ERROR,
-                score="final",
-                margin=0.0,  # no ties: the differences of interest are smaller
-                data=data,
-                rounds=self.rounds,
-                record_every=self.rounds,
-                trials=self.tuning_trials,
-                seed=seed,
-            )
+            candidates = [self.at(method, **setting) for setting in grid]
+            # no margin for ties: the differences of interest are smaller
+            tune = partial(lf.tune, metric=ERROR, score="final", margin=0.0, trials=self.tuning_trials, seed=seed)
+            tuning = tune(candidates, problem, data=data, rounds=self.rounds, record_every=self.rounds)
             refits = method == OWN and self.family == JOINT
             best: Any = replace(tuning.algorithm, refit=True) if refits else tuning.algorithm
             ends = run(best, problem, metrics=[ERROR, DIST]).metrics

@@ -25,7 +25,7 @@ from linfed.statistics import (
     median_ratio,
 )
 from linfed.statistics.findings import count_origins
-from linfed.statistics.intervals import largest_of
+from linfed.statistics.intervals import largest_factor, largest_of
 
 RNG = np.random.default_rng(0)
 TRIALS = 12
@@ -200,6 +200,17 @@ def test_the_worst_row_leaves_out_rows_without_samples():
     assert found.detail == "row 20"
     expected = largest_of(median_ratio, [samples(one) for one in by_n if one["n"] > 10])
     assert (found.estimate, found.low, found.high) == expected
+
+
+def test_the_factor_to_a_prediction_is_the_largest_of_all_rows_and_points():
+    by_n = TABLE.select(method="A")
+    found = only_finding(c.factor("error", "bound", "s", c.at_most(2.0)), by_n)
+    one, other = (np.stack([row[name] for row in by_n], axis=1) for name in ("error", "bound"))
+    assert (found.estimate, found.low, found.high) == largest_factor(one, other)
+    curves = lf.Table(
+        [{"error": lf.LabeledArray(one, n=[10, 40, 20]), "bound": lf.LabeledArray(other, n=[10, 40, 20])}]
+    )
+    assert replace(found, claimed_high=2.0) == only_finding(c.factor("error", "bound", "s", c.at_most(2.0)), curves)
 
 
 def test_the_second_method_may_be_a_value_of_another_column():

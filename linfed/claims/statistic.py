@@ -24,7 +24,7 @@ from linfed.statistics.findings import (
     judge_smaller,
 )
 from linfed.statistics.fits import UndeterminedError, fit_exponent, fit_power_law
-from linfed.statistics.intervals import Measured, largest_of, median_ratio
+from linfed.statistics.intervals import Measured, largest_factor, largest_of, median_ratio
 from linfed.tables.table import Table
 
 Judge: TypeAlias = Callable[..., "Finding | None"]
@@ -453,6 +453,42 @@ def worst(
         return Measurement(largest_of(interval, [tuple(values) for _, values in found]), text)
 
     return measured(words, measure, required)
+
+
+def factor(column: str, predicted: str, words: str, required: Range | None = None, *, rows: Where = _all) -> Statistic:
+    """Return the largest factor, over rows, between the median over trials of a column and that of its prediction.
+
+    Parameters
+    ----------
+    column, predicted : str
+        Columns with measurements and predictions, positive, (trials,) or (trials, points).
+    words : str
+        Name of the statistic.
+    required : Range, optional
+    rows : function, optional
+        As in `Statistic`.
+
+    Notes
+    -----
+    See `linfed.statistics.intervals.largest_factor` for the interval. All rows have equally many trials, which are
+    resampled together.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> table = lf.Table([{"n": n, "error": [1.05 / n] * 8, "law": [1.0 / n] * 8} for n in (10, 20)])
+    >>> claim = c.Claim("The error is 1/n", c.OWN_PREDICTION,
+    ...                 c.factor("error", "law", "factor to the prediction, worst n", c.at_most(1.1)))
+    >>> round(c.judged([claim], {"runs": table})[0].estimate, 3)
+    1.05
+    """
+
+    def measure(part: Table) -> Measured:
+        found = ([np.asarray(row[name], dtype=float) for row in part] for name in (column, predicted))
+        return largest_factor(*(np.column_stack(values) for values in found))
+
+    return measured(words, measure, required, rows=rows)
 
 
 def exponent(y: Column, x: str, claimed: float, margin: float, kind: str = "equal") -> Statistic:

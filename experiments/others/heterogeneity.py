@@ -35,7 +35,7 @@ from linfed._types import Array
 from linfed.figures.style import PAGE_WIDTH, label, line_style
 from linfed.plotting.panels import Figures, drawn_from, heat_map
 from linfed.statistics import median_interval
-from linfed.statistics.intervals import Measured, largest_factor
+from linfed.statistics.intervals import Measured
 
 from ._compared import (
     DIRECT,
@@ -280,15 +280,11 @@ def at_size(part: lf.Table) -> str:
 
 def predicted(name: str) -> c.Claim:
     """Return the claim that a method has the predicted risk at all degrees of heterogeneity."""
-
-    def measure(part: lf.Table) -> Measured:
-        return largest_factor(*(np.stack([row[name] for row in part], axis=1) for name in ("excess", "predicted")))
-
     words = "factor between the median over trials and the prediction, worst degree"
     return c.Claim(
         f"{name if name == FEDREP else label(name).capitalize()}: the risk is the predicted one",
         c.OWN_PREDICTION.adding(f"the factor is {c.OWN_THRESHOLD}"),
-        c.measured(words, measure, c.at_most(1.15)),
+        c.factor("excess", "predicted", words, c.at_most(1.15)),
         table="predictions",
         where=c.of(method=name),
         setting="{points} degrees of heterogeneity",

@@ -31,7 +31,6 @@ import linfed.claims as c
 from linfed._types import Array
 from linfed.plotting.panels import Figures, draw_predicted, plot_curves
 from linfed.statistics import bootstrap_interval
-from linfed.statistics.intervals import largest_factor
 
 from ._compared import FEDREP, JOINT, ORACLE, POOLED, RIDGE, Compared
 from ._compared_claims import over_better
@@ -225,7 +224,7 @@ def over_series(make: Callable[[str], c.Statistic], sentence: str, *rows: c.Wher
 def factor(x: str) -> c.Statistic:
     """Return the largest factor between the measured and the predicted risk."""
     words = f"factor between the median over trials and the prediction, worst {x}"
-    return c.measured(words, lambda row: largest_factor(row["excess"], row["predicted"]), c.at_most(NEAR))
+    return c.factor("excess", "predicted", words, c.at_most(NEAR))
 
 
 def break_even(x: str) -> c.Statistic:

@@ -7,8 +7,8 @@ varied, n = d = 50 and k = 2, with 100 trials of 60 rounds under the engine "cha
 ``k + 2 + d k / p``, which depends neither on kappa nor on E_0 and has no logarithm.
 
 The theorem says that its m is sufficient, not that fewer samples are insufficient: how tight it is, is our own
-question. `experiments.fedrep_bound_sizes` asks what m the theorem requires at the sizes of the paper's figures, and for
-the failure probability that it states, which is too small for trials to measure.
+question. `experiments.fedrep.fedrep_bound_sizes` asks what m the theorem requires at the sizes of the paper's figures,
+and for the failure probability that it states, which is too small for trials to measure.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1.
 """

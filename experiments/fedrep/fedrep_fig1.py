@@ -11,8 +11,8 @@ the one of the grid with the fastest predicted convergence in the worst of separ
 within 1 % every method takes the smallest (`lf.tune`).
 
 The ``notebook`` preset follows the authors' published linear notebook where it differs from the paper
-(`experiments._fedrep`). The notebook's "FedAvg" keeps a local head, which is FedPer, and its error carries the factor
-1/2.
+(`experiments.fedrep._fedrep`). The notebook's "FedAvg" keeps a local head, which is FedPer, and its error carries the
+factor 1/2.
 
 Errors are ``||theta_i - phi_i||^2``. With the paper's conventions this is the MSE on new samples minus the noise
 variance.

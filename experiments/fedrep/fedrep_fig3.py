@@ -7,7 +7,7 @@ the fewest rounds to distance 0.01. As in the paper's Algorithm 1, heads and rep
 are 50 trials, and 20 for n >= 1,000, where trials differ less.
 
 The ``notebook`` preset follows the authors' published linear notebook where it differs from the paper
-(`experiments._fedrep`); its figure shows the squared distance.
+(`experiments.fedrep._fedrep`); its figure shows the squared distance.
 
 References: Collins, Hassani, Mokhtari and Shakkottai 2021, section 5.1 and Figure 3.
 """

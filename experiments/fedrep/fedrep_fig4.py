@@ -11,7 +11,7 @@ Further methods are the oracle (exact heads on B*) and FedAvg with ten local ste
 error is known (`linfed.theory.new_client_excess_quantile`); its median is drawn over the measurements.
 
 The ``notebook`` preset follows the authors' published linear notebook where it differs from the paper
-(`experiments._fedrep`); its "FedAvg" keeps local heads, which is FedPer.
+(`experiments.fedrep._fedrep`); its "FedAvg" keeps local heads, which is FedPer.
 
 Errors are ``||theta - phi||^2``. With the paper's conventions this is the MSE on new samples minus the noise variance.
 

@@ -7,7 +7,7 @@ radius of 0.9, or where its equations have no solution. Each setting has its own
 
 The numbers of clients follow from the equations per unknown without noise, ``n (m-k)/(k (d-k))``. The simplest rivals
 are the prediction of first order (`linfed.theory.similar_floor` without parts outside), and two equations per unknown
-as the range. Which starts reach the minimum is the question of `experiments.fedrep_recovery`.
+as the range. Which starts reach the minimum is the question of `experiments.fedrep.fedrep_recovery`.
 
 **Deviations**: all sizes are ours, and so are all claims. Without a solution L-BFGS has a quarter of the iterations. It
 can then stop before it has converged.

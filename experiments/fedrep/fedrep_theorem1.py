@@ -4,7 +4,7 @@ Every constant is computed from the runs. The unspecified C in the hypothesis on
 requires. Heads of equal length have a prescribed kappa over all clients (the kappa of sets of participants is larger),
 and B starts at the same distance in all directions. Unless varied, n = d = 50 and k = 2, with 100 trials of 60 rounds
 under the engine "chain". Negative controls each violate one hypothesis. The simplest baseline for the rate is a bound
-that treats all heads as isotropic. `experiments.fedrep_bound_samples` asks how many samples the bound needs.
+that treats all heads as isotropic. `experiments.fedrep.fedrep_bound_samples` asks how many samples the bound needs.
 
 The theorem's failure probability, below 1e-29 for two or more participants, is too small for trials to measure. The
 claims therefore allow a share of 5 %. Fewer failures contradict C = 1, but not the theorem, whose C is unspecified. No

@@ -17,7 +17,7 @@ FLUTE, FEDREP, FEDREP_RI = METHODS = ("FLUTE", "FedRep", "FedRep (RI)")
 RIVALS = (FEDREP, FEDREP_RI)
 
 TUNED, PLAIN, DOUBLED, SUMMED = SPEEDS = ("tuned", "0.03", "0.03, factor 2", "0.03, summed")
-"""The step-size rules that are compared (`experiments._flute_compared`)."""
+"""The step-size rules that are compared (`experiments.flute._flute_compared`)."""
 
 FLUTE_STEP = 0.03
 """The paper's step size (Appendix C.1)."""

@@ -18,7 +18,7 @@ known (`ClassTruth.bayes`).
 **Deviations**: the paper's images are CIFAR's and its representation is a convolutional network, which are out of
 scope; the Gaussian classes are our choice. Full-gradient steps replace epochs. The paper gives neither step sizes nor
 weights; all are tuned on five other splits or mixtures. FedCP is left out. All methods start from one random head, on
-which the paper says nothing. The methods and the further baselines are in `experiments._classes`.
+which the paper says nothing. The methods and the further baselines are in `experiments.flute._classes`.
 
 References: Liu, Shen and Yang 2024, sections 6 and 7.2, Table 1, Appendices B and C.2.
 """

@@ -2,9 +2,9 @@
 
 The paper's measure is NC2, the distance of the heads' cosines from neural collapse: global over all classes, local over
 the classes that a client holds. It falls if FLUTE's penalty works. The methods are FLUTE and FLUTE*, both also without
-their penalty, FedRep and FedRep*. `experiments.flute_classification` has the same runs.
+their penalty, FedRep and FedRep*. `experiments.flute.flute_classification` has the same runs.
 
-**Deviations**: as in `experiments.flute_classification`.
+**Deviations**: as in `experiments.flute.flute_classification`.
 
 References: Liu, Shen and Yang 2024, Appendix C.2 and Figures 5 to 12.
 """

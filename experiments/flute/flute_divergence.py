@@ -1,7 +1,7 @@
 """FLUTE paper, Appendix C.1: for which m and excess gamma1 - 2 gamma2 FLUTE diverges.
 
-The setting is that of `experiments.flute_fig4`: d = 10, k = 6, n = 10, singular values 2d/(i+1), noise variance 0.3,
-gamma2 = 1/8, here for m = 8 to 10,000.
+The setting is that of `experiments.flute.flute_fig4`: d = 10, k = 6, n = 10, singular values 2d/(i+1), noise variance
+0.3, gamma2 = 1/8, here for m = 8 to 10,000.
 
 The phase line: by the identity given there, the objective on data is unbounded below iff the excess
 ``gamma1 - 2 gamma2`` is above ``(1/2) min_i lambda_min(A_i)``, with ``A_i = X_i'X_i/m``. It falls along the worst ray:

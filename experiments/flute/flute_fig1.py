@@ -8,8 +8,8 @@ of moments, FedRep (RI) from the Q factor of FLUTE's B.
 
 The step size of each method is tuned on separate trials over one common grid, for the smallest 90 % quantile of the
 mean of log10 error over the first 300 rounds (fast and low). All methods also run at the step size 0.03 of the paper's
-Figure 3, in three ways (`experiments._flute_compared`): with FedRep's own mean over clients; with the gradient of the
-paper's main text in FLUTE, twice as large as in its analysis; and with a sum over clients in FedRep, as in FLUTE.
+Figure 3, in three ways (`experiments.flute._flute_compared`): with FedRep's own mean over clients; with the gradient of
+the paper's main text in FLUTE, twice as large as in its analysis; and with a sum over clients in FedRep, as in FLUTE.
 
 "Fewer rounds" means fewer rounds to 95 % of the way, trial by trial, from the error at B = 0 to the largest final error
 of the three tuned methods. Thus one level serves all speeds, every tuned method reaches it, and levels are comparable

@@ -6,12 +6,12 @@ size 0.03, alpha = 1/(10 d). Its text on the singular values has lost a characte
 runs have converged for m = 20. For m = 12, hardly above d, FLUTE's error passes through a minimum and still rises at
 k = 6 and 8 (the claims on final errors have a note if a run has not converged). Every round has full participation, on
 one fixed data set. All ranks of one (n, m), and both spectra, use the same draws. The methods start as in
-`experiments.flute_fig1`, each from its own initialisation.
+`experiments.flute.flute_fig1`, each from its own initialisation.
 
 "The learning rate is 0.03" leaves open whether it applies to FedRep, and FedRep averages over clients where FLUTE sums.
 The paper's main text and its analysis differ by a factor 2 in FLUTE's data gradient. Therefore all methods are shown at
 the step size 0.03, with both of FedRep's conventions and with both of FLUTE's gradients, and at tuned step sizes
-(`experiments._flute_compared`). Both tuning and "fewer rounds" are as in `experiments.flute_fig1`.
+(`experiments.flute._flute_compared`). Both tuning and "fewer rounds" are as in `experiments.flute.flute_fig1`.
 
 The error at a fixed spectrum falls with n by itself, like ||phi_i|| with n^(-1/2). The claim that more clients help is
 therefore judged on the error and on its ratio to the truncation's own error, (1/n) sum ||(Phi_k)_i - phi_i||.

@@ -20,7 +20,7 @@ the rounds are enough for all ridges; a further map keeps the plain step size. A
 shortcut steps in a round, with the same product.
 
 Every prediction is compared with the best that a rule independent of the data set could do, chosen in hindsight. The
-best settings are searched for in `experiments.shortcut_search`.
+best settings are searched for in `experiments.shortcut.shortcut_search`.
 
 References: shortcut draft, Algorithm 1 and (1) to (5).
 """

@@ -1,6 +1,6 @@
 """Tests of Theorems 5.1 and 5.5 of the FLUTE paper on runs, and of predictions that go beyond Theorem 5.5.
 
-`experiments.flute_theorem55` and `experiments.flute_rate_and_floor` declare the claims; their texts and ranges are
+`experiments.flute.flute_theorem55` and `flute_rate_and_floor` declare the claims; their texts and ranges are
 fields of the judges. Theorem 5.5 does not specify its constant, the behaviour after the rounds that m covers, the rate
 near the truncation, or the floor. Its proof assumes fresh samples, so the effect of reused samples is open too.
 """

@@ -32,6 +32,7 @@ class Logs:
     log: str
     number: int
     size: int = 1000
+    cost = 1.0  # cells run in their order
 
     def run(self):
         values = np.random.default_rng(self.number).standard_normal(self.size)

@@ -227,6 +227,22 @@ def test_a_wrong_declaration_is_one_line(name, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "SUMMARY = 'one line'\ndef cells(): return []\n",
+        "def cells(): return []\nSUMMARY = 'one line'\n",
+        "def cells(): return []\nx = 1; SUMMARY = 'one line'\n",
+        "'''\nclass of experiments\n'''\nSUMMARY = 'one line'\n",
+        "PAPER = '''\ndef of a term\n'''\nSUMMARY = 'one line'\nclass Cell: ...\n",
+        "default = 3\nSUMMARY = 'one line'\n",
+    ],
+)
+def test_a_declaration_is_read_wherever_it_stands(source, tmp_path):
+    (tmp_path / "one.py").write_text(source)
+    assert declared_by(tmp_path / "one.py").summary == "one line"
+
+
 def test_declarations_are_checked_when_a_module_is_loaded(tmp_path, monkeypatch):
     """Also those that are not literals; nothing is computed."""
     monkeypatch.syspath_prepend(str(tmp_path))

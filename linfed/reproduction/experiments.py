@@ -180,21 +180,35 @@ def declared_by(file: Path) -> Declarations:
     Raises
     ------
     UsageError
-        If a declaration has a wrong form, or if the file is not valid Python.
+        If a declaration has a wrong form, or if the declarations are not valid Python.
     """
     try:
-        body = ast.parse(file.read_bytes(), filename=str(file.resolve())).body
+        body = _declaring_part(file.read_bytes(), str(file.resolve())).body
     except (SyntaxError, ValueError) as error:
         raise UsageError(_error_in(file, error)) from error
     values: dict[str, object] = {}
     for node in body:
-        for name in NAMES:
-            if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if name in NAMES:
                 try:
-                    values[name] = ast.literal_eval(node.value)
+                    values[name] = ast.literal_eval(value)
                 except ValueError:  # an expression with other names
                     values[name] = getattr(load_file(file), name)
     return declarations_of(values, file)
+
+
+def _declaring_part(source: bytes, filename: str) -> ast.Module:
+    """Parse a module up to its first function or class, or all of it if a declaration can follow.
+
+    Declarations are at the beginning, and parsing only these is several times faster.
+    """
+    definition = re.search(rb"^(def|class|async|@)", source, re.MULTILINE)
+    if definition and not re.search("|".join(NAMES).encode(), source[definition.start() :]):
+        try:
+            return ast.parse(source[: definition.start()], filename)
+        except SyntaxError:  # e.g. the line is part of a string
+            pass
+    return ast.parse(source, filename)
 
 
 def declared_in(folder: Path) -> dict[str, Declarations]:

@@ -7,12 +7,13 @@ import math
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NoReturn, cast
-
-from tqdm.std import tqdm
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from linfed.checks import check_progress, is_real
 from linfed.tables.grid import Cell
+
+if TYPE_CHECKING:
+    from tqdm.std import tqdm
 
 FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}, {remaining} left{postfix}"
 
@@ -49,6 +50,8 @@ def size_of(cell: Cell) -> float:
 
 def progress_bar(label: str, total: float, progress: bool | None) -> tqdm[NoReturn]:
     """Return a progress bar over the total cost of the cells to run."""
+    from tqdm.std import tqdm
+
     return tqdm(total=total, desc=label, disable=not is_shown(progress), bar_format=FORMAT, smoothing=0.0, miniters=0)
 
 

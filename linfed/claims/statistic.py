@@ -170,6 +170,7 @@ def compared(
     judge : function
         Returns the finding for the two rows, see `Statistic`.
     required : Range, optional
+        Range that a claim requires, unless it has another one.
     by : str, optional
         Column with the names of the methods.
 
@@ -307,6 +308,7 @@ def share(
     words : str
         Name of the statistic.
     required : Range, optional
+        Range that a claim requires, unless it has another one.
     clusters : function, optional
         Returns the cluster of each point, or of each row of the hits, for points that are not independent, as in
         `linfed.statistics.judge_share`.
@@ -424,6 +426,7 @@ def worst(
     words : str
         Name of the statistic.
     required : Range, optional
+        Range that a claim requires, unless it has another one.
 
     Notes
     -----
@@ -465,6 +468,7 @@ def factor(column: str, predicted: str, words: str, required: Range | None = Non
     words : str
         Name of the statistic.
     required : Range, optional
+        Range that a claim requires, unless it has another one.
     rows : function, optional
         As in `Statistic`.
 

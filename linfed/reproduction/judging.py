@@ -54,13 +54,13 @@ def judge_claims(file: Path, module: ModuleType, tables: Tables, tolerant: Toler
     An error in one claim loses only this claim where `tolerant` turns it into a remark.
     """
     declared, found, failed = claims_of(file, module), dict[str, list[Finding]](), set[str]()
-    names = {*tables}
+    expected = {*tables}  # if derived(tables) fails, the claims on its tables are not asked
     with tolerant("its derived tables cannot be computed"):
         tables |= derived_tables(module, tables)
-        names = {*tables, *(claim.table for claim in declared)}  # a table that does not exist is then an error
+        expected |= {claim.table for claim in declared}  # a table that does not exist is an error
     for claim in declared:
         known = found.setdefault(claim.sentence, [])
-        if claim.table and claim.table not in names:
+        if claim.table and claim.table not in expected:
             continue
         failed.add(claim.sentence)
         with tolerant(f"its claim {claim.sentence!r} cannot be judged"):

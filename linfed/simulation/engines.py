@@ -87,8 +87,9 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
             return "clients have different numbers of fresh samples"
         if requires > Requires.QUADRATIC:
             return f"{name} may use single samples"
-        if m <= d:
-            return f"compression saves nothing: m = {m} is at most d = {d}"
+        few = _most_uncompressed(setting)
+        if m <= few:
+            return f"compression saves nothing: m = {m} is at most {'d' if few == d else 'd / 2'} = {few:g}"
         if in_law and not gaussian:
             return "in_law = True requires Gaussian x"
         if isinstance(data, FixedSamples) and gaussian and draws_factors(data, setting.sizes.n_clients, d):
@@ -123,6 +124,17 @@ def obstacle(engine: str, setting: EngineQuery) -> str:
     if setting.algorithm.finishes:
         return "it does not support the final step of the algorithm"
     return _other_coordinates(setting)
+
+
+def _most_uncompressed(setting: EngineQuery) -> float:
+    """Return the number of samples per client up to which compression saves nothing.
+
+    This is d, or d/2 for algorithms that only use the gradients of fixed samples: their normal equations need one
+    product of d^2 operations for each client, and the samples two products of m d.
+    """
+    drawn = isinstance(setting.data, FreshSamples) or (isinstance(setting.data, FixedSamples) and setting.data.in_law)
+    half = requires_of(setting.algorithm) <= Requires.GRADIENTS and not drawn
+    return setting.sizes.dim / 2 if half else setting.sizes.dim
 
 
 def _other_coordinates(setting: EngineQuery) -> str:
@@ -173,10 +185,13 @@ def undeclared(engine: str, algorithm: object, problem: Problem | None, data: Da
 def draws_factors(data: FixedSamples, n_clients: int, dim: int) -> bool:
     """Return True if factors of fixed Gaussian samples are drawn instead of the samples.
 
-    The field ``data.in_law`` decides; if it is None, the number of values per trial does.
+    The field ``data.in_law`` decides; if it is None, the number of values per trial does. Up to d samples have no
+    factors of fewer rows.
     """
     if data.in_law is not None:
         return data.in_law
+    if data.n_samples <= dim:
+        return False
     return float(n_clients) * data.n_samples * dim > MANY_VALUES
 
 

@@ -265,23 +265,19 @@ class ProjectedFeatures(Projected):
 
     def _pseudo(self, t: slice, labels: Labels, normals: Array, squares: Array) -> Pseudo:
         """Return the pseudo-samples of a block."""
-        source, k = self._source, labels.a.shape[1]
-        rows = k + 1 if source.triangular else source.n_samples
+        source, k, R = self._source, labels.a.shape[1], self._frame.R[t]
+        if not source.triangular:
+            return self._few_rows(labels, normals, source.n_samples, R)
+        rows = k + 1
         Z0: list[list[Array | None]] = [[None] * rows for _ in range(k)]
-        if source.triangular:
-            diagonal = np.sqrt(squares)
-            v = [*(normals[:, i] for i in range(k)), diagonal[:, k]]
-            position = k
-            for i in range(k):
-                Z0[i][i] = diagonal[:, i]
-                for j in range(i + 1, k):
-                    Z0[j][i] = normals[:, position]
-                    position += 1
-        else:
-            v = [normals[:, k * rows + row] for row in range(rows)]
-            for i in range(k):
-                Z0[i] = [normals[:, i * rows + row] for row in range(rows)]
-        R = self._frame.R[t]
+        diagonal = np.sqrt(squares)
+        v = [*(normals[:, i] for i in range(k)), diagonal[:, k]]
+        position = k
+        for i in range(k):
+            Z0[i][i] = diagonal[:, i]
+            for j in range(i + 1, k):
+                Z0[j][i] = normals[:, position]
+                position += 1
         Z = [
             [summed((one[row], R[:, i, j, None]) for i, one in enumerate(Z0[: j + 1])) for row in range(rows)]
             for j in range(k)
@@ -291,6 +287,17 @@ class ProjectedFeatures(Projected):
             signal = summed((one[row], labels.a[:, i]) for i, one in enumerate(Z0))
             y.append(labels.tau * v[row] if signal is None else labels.tau * v[row] + signal)
         return Pseudo(labels, Z0, Z, v, y, normals[:, source.inner :])
+
+    def _few_rows(self, labels: Labels, normals: Array, rows: int, R: Array) -> Pseudo:
+        """Return the samples of a block for m <= k, all of whose features are Gaussian."""
+        some, k, count = labels.a.shape
+        at_basis = normals[:, : k * rows].reshape(some, k, rows, count)
+        at_B = (R.mT @ at_basis.reshape(some, k, rows * count)).reshape(some, k, rows, count)
+        signals = np.einsum("tkrc,tkc->rtc", at_basis, labels.a)
+        v = [normals[:, k * rows + row] for row in range(rows)]
+        y = [labels.tau * noise + signal for noise, signal in zip(v, signals, strict=True)]
+        Z0, Z = ([[part[:, i, row] for row in range(rows)] for i in range(k)] for part in (at_basis, at_B))
+        return Pseudo(labels, Z0, Z, v, y, normals[:, self._source.inner :])
 
     def _general_heads(
         self,

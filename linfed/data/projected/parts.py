@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from linfed._types import Array
@@ -46,15 +46,15 @@ class Message(NamedTuple):
 
 
 class Pseudo(NamedTuple):
-    """Pseudo-samples of a block, as lists of columns; a column is a list of rows (t, c), with None for zeros.
+    """Pseudo-samples of a block, as sequences of columns; a column is a sequence of rows (t, c), with None for zeros.
 
     `Z0` are the features on the orthonormal basis, and `Z` the features at B. `v` is the part of the labels `y` that
     the features do not explain, and `g` (t, q, c) is the Gaussian part outside of B's span.
     """
 
     labels: Labels
-    Z0: list[list[Array | None]]
-    Z: list[list[Array | None]]
+    Z0: Sequence[Sequence[Array | None]]
+    Z: Sequence[Sequence[Array | None]]
     v: list[Array]
     y: list[Array]
     g: Array

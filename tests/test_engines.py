@@ -949,8 +949,7 @@ def test_compressed_rows_are_bartletts_factors(kind):
     problem, trials = truth(noise=LEVELS, S=normal(6, 9, seed=5), design=lf.Gaussian(covariance=np.arange(1.0, 10))), 2
     truths, who = problem.truth(7, range(trials)), [range(6)] * 2 if kind == "fixed" else [[0, 3, 4], [1, 2, 5]]
     if kind == "fixed":
-        factors = compressed.draw_factors(truths, (6, 12, 9), 7, range(trials))
-        X, y = factors[..., :-1], factors[..., -1]
+        X, y = compressed.draw_factors(truths, (6, 12, 9), 7, range(trials))
     else:
         sizes = Sizes(n_clients=6, dim=9, participants=3, rounds=2, features=20)
         source = open_source("compressed", lf.FreshSamples(12), truths, sizes, 2, 7, range(trials))

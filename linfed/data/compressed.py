@@ -20,7 +20,7 @@ from linfed.data.labels import restricted
 from linfed.data.rows import Workspace
 from linfed.data.sources import DrawnSource, HeldSource, Sizes, streamed_rows
 from linfed.errors import EngineError
-from linfed.numerics.linalg import take_clients
+from linfed.numerics.linalg import client_blocks, take_clients
 from linfed.numerics.streams import Seed, Stream, TrialRandom, generators
 from linfed.problems import Truth
 
@@ -88,16 +88,16 @@ class CompressedFixedSource(HeldSource):
 
     Parameters
     ----------
-    R : ndarray (T, n, q, d + 1)
-        Triangular factors of ``[X_i, y_i]``.
+    X, y : ndarray (T, n, q, d), (T, n, q)
+        Triangular factors of ``[X_i, y_i]``, without and with only the last column.
     counts : ndarray (T, n)
         Number of samples m_i of each client.
     rows : RowSource or None
         Source of the samples, for the method of moments; None if samples are not drawn.
     """
 
-    def __init__(self, R: Array, counts: Array, rows: RowSource | None) -> None:
-        super().__init__(np.ascontiguousarray(R[..., :-1]), np.ascontiguousarray(R[..., -1]), counts)
+    def __init__(self, X: Array, y: Array, counts: Array, rows: RowSource | None) -> None:
+        super().__init__(X, y, counts)
         self._rows = rows
         self._normal: tuple[Array, Array] | None = None
 
@@ -133,13 +133,13 @@ def factor_of(X: Array, y: Array) -> Array:
 def compressed(source: RowSource, shape: tuple[int, int, int, int], counts: Array) -> CompressedFixedSource:
     """Return the compressed source of the samples (T, n, m, d) of another source."""
     trials, n, m, d = shape
-    R = np.empty((trials, n, min(m, d + 1), d + 1))
+    X, y = np.empty((trials, n, min(m, d + 1), d)), np.empty((trials, n, min(m, d + 1)))
     everyone, filled = np.arange(n), np.zeros(trials, dtype=int)
-    for trial, X, y, _ in source.rows_for_moments(everyone):
-        start = int(filled[trial])
-        R[trial, start : start + len(X)] = factor_of(X, y)
-        filled[trial] += len(X)
-    return CompressedFixedSource(R, counts, source)
+    for trial, rows, labels, _ in source.rows_for_moments(everyone):
+        block, R = slice(int(filled[trial]), int(filled[trial]) + len(rows)), factor_of(rows, labels)
+        X[trial, block], y[trial, block] = R[..., :-1], R[..., -1]
+        filled[trial] += len(rows)
+    return CompressedFixedSource(X, y, counts, source)
 
 
 class DrawnFixedRows:
@@ -176,18 +176,25 @@ def triangular_rows(m: int, d: int, count: int, normals: Generator, gammas: Gene
     return R
 
 
-def draw_factors(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: Sequence[int]) -> Array:
-    """Draw triangular factors of ``[X_i, y_i]``, (T, n, d + 1, d + 1), of fixed Gaussian samples, sizes (n, m, d)."""
+def draw_factors(truth: Truth, shape: tuple[int, int, int], seed: Seed, trials: Sequence[int]) -> tuple[Array, Array]:
+    """Draw triangular factors of ``[X_i, y_i]`` of fixed Gaussian samples, sizes (n, m, d).
+
+    Returns
+    -------
+    X, y : ndarray (T, n, d + 1, d), (T, n, d + 1)
+        The factors without and with only the last column.
+    """
     n, m, d = shape
-    out = np.empty((len(trials), n, d + 1, d + 1))
+    out, labels = np.empty((len(trials), n, d + 1, d)), np.empty((len(trials), n, d + 1))
     rngs = (generators(seed, stream, trials) for stream in (Stream.X, Stream.NOISE))
-    everyone = np.arange(n)[None]
     for trial, (normals, gammas) in enumerate(zip(*rngs, strict=True)):
-        R = triangular_rows(m, d, n, normals, gammas)
-        X, noise = truth.design.shape_rows(R[..., :-1]), truth.noise_levels(everyone[0]) * R[..., -1]
-        batch = ExplicitBatch(X[None], restricted(truth, everyone, noise[None], trial), active=everyone)
-        out[trial, ..., :-1], out[trial, ..., -1] = X, batch.y[0]
-    return out
+        for _, some in client_blocks(1, n, d * d):
+            clients = np.arange(n)[None, some]
+            R = triangular_rows(m, d, clients.size, normals, gammas)
+            X, noise = truth.design.shape_rows(R[..., :-1]), truth.noise_levels(clients[0]) * R[..., -1]
+            batch = ExplicitBatch(X[None], restricted(truth, clients, noise[None], trial), active=clients)
+            out[trial, some], labels[trial, some] = X, batch.y[0]
+    return out, labels
 
 
 class CompressedFreshSource(DrawnSource):

@@ -291,7 +291,7 @@ def _open_fixed(
     if engine == "explicit":
         return FixedSource(*draw_fixed(truth, shape, seed, trials), counts)
     if is_gaussian(truth.design) and draws_factors(data, sizes.n_clients, sizes.dim):
-        return CompressedFixedSource(draw_factors(truth, shape, seed, trials), counts, None)
+        return CompressedFixedSource(*draw_factors(truth, shape, seed, trials), counts, None)
     return compressed(DrawnFixedRows(truth, shape, seed, trials), (len(trials), *shape), counts)
 
 

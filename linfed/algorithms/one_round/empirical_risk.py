@@ -313,8 +313,12 @@ class BurerMonteiro(Minimiser):
         return Communication(float(dim * self.rank), dim * (dim + 1) / 2.0 + dim + self.rank)
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of B and W, of the participants' predictors, and of the history of L-BFGS."""
-        return self.rank * (n_clients + dim) + 2 * participants * dim + 50 * self.rank * (participants + dim)
+        """Return the size of B and W, and of the participants' predictors."""
+        return self.rank * (n_clients + dim) + 2 * participants * dim
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of the history of L-BFGS."""
+        return 50 * self.rank * (participants + dim)
 
 
 def _squared_norm(values: Array) -> Array:

@@ -468,9 +468,37 @@ def test_heads_have_no_ridge_by_default():
         assert one.tobytes() == other.tobytes()
 
 
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
+def test_heads_of_nearly_dependent_features_have_twelve_digits(k):
+    m, count = 2 * k + 1, 2000
+    Z, y = normal(k, m, count), normal(m, count, seed=1)
+    shares = 10.0 ** np.random.default_rng(2).uniform(-1.7 / max(1, k - 1), 0.0, (k, 1, count))
+    for j in range(1, k):
+        Z[j] = Z[:j].sum(axis=0) + shares[j] * Z[j]
+    y += Z.sum(axis=0)
+    lengths = np.linalg.norm(Z, axis=1)
+    W = least_squares.head_least_squares(Z, y, np.full(count, float(m))).W
+    exact = np.stack([np.linalg.lstsq(Z[..., i].T, y[:, i], rcond=None)[0] for i in range(count)], axis=-1)
+    errors = np.linalg.norm((W - exact) * lengths, axis=0) / np.linalg.norm(exact * lengths, axis=0)
+    assert errors.max() < 1.3e-12
+
+
+def test_heads_are_right_where_the_normal_equations_overflow():
+    Z, y, counts = heads_case(2, 9)
+    plain = solve_heads(Z, y, counts)
+    for features, labels in ((1e150, 1.0), (1e-150, 1.0), (1e150, 1e200)):
+        W, residual, deficient = solve_heads(features * Z, labels * y, counts)
+        np.testing.assert_allclose(W * (features / labels), plain.W, rtol=1e-12)
+        np.testing.assert_allclose(residual / labels, plain.residual, atol=1e-12)
+        assert not deficient.any()
+
+
 @pytest.mark.parametrize("ridge", [0.0, 0.4])
 def test_the_heads_of_a_client_alone_have_the_bits_of_many(ridge):
     Z, y, counts = normal(4, 40, 5), normal(40, 5, seed=1), np.full(5, 40.0)
+    Z[1, :, 2] = Z[0, :, 2] + 1e-3 * Z[1, :, 2]  # nearly dependent
+    counts[3] = 6.0
+    Z[:, 6:, 3], y[6:, 3] = 0.0, 0.0
     together = least_squares.head_least_squares(Z, y, counts, ridge)
     for one in (slice(i, i + 1) for i in range(5)):
         alone = least_squares.head_least_squares(Z[..., one], y[:, one], counts[one], ridge)

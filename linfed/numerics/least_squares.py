@@ -34,6 +34,10 @@ PROBE = (20241127, 61)
 SAFE_CONDITION = 1e5
 """Largest condition number, approximately, at which normal equations are solved directly."""
 
+SAFE_DETERMINANT = 2e-3
+"""Smallest determinant of the Gram matrix of features of length 1 at which heads use normal equations. The condition
+number of this matrix is then at most ``e k / SAFE_DETERMINANT``."""
+
 
 class HeadSolution(NamedTuple):
     """Least-squares heads of a block, with clients last: `W` (k, C), `residual` (m, C), `deficient` (C,)."""
@@ -69,10 +73,52 @@ def head_least_squares(Z: Array, y: Array, counts: Array, ridge: float = 0.0, *,
 
     Notes
     -----
-    The method is a QR factorisation of ``[Z, y]``, by modified Gram-Schmidt or by LAPACK. Gram-Schmidt is a loop over k
-    with vector operations over the clients. It is as stable as Householder's method (Bjorck 1967) and gives the
-    residual at no extra cost. Cost O(C m k^2).
+    Clients with more than 2k samples and features far from dependent use normal equations, whose relative error is at
+    most about 1e-12. The others, and all with a ridge or if `few`, use a QR factorisation of ``[Z, y]``, by modified
+    Gram-Schmidt or by LAPACK. Gram-Schmidt is a loop over k with vector operations over the clients. It is as stable as
+    Householder's method (Bjorck 1967) and gives the residual at no extra cost. The method for a client depends only on
+    its samples. Cost O(C m k^2).
     """
+    k, m, count = Z.shape
+    if ridge > 0 or few or m <= 2 * k:
+        return _orthogonal_heads(Z, y, counts, ridge, few)
+    W, residual, safe = _normal_heads(Z, y)
+    safe &= counts > 2 * k
+    deficient = np.zeros(count, dtype=bool)
+    if np.count_nonzero(safe) < count:
+        rest = ~safe
+        parts = _orthogonal_heads(Z[..., rest], y[:, rest], counts[rest])
+        W[:, rest], residual[:, rest], deficient[rest] = parts
+    return HeadSolution(W, residual, deficient)
+
+
+def _normal_heads(Z: Array, y: Array) -> tuple[Array, Array, Mask]:
+    """Return heads (k, C) and residuals (m, C) by normal equations, and a mask of the clients that they suit."""
+    k, _, count = Z.shape
+    if count == 1:  # a single client is computed twice, as NumPy sums a single column in another order
+        W, residual, safe = _normal_heads(np.repeat(Z, 2, axis=-1), np.repeat(y, 2, axis=-1))
+        return W[:, :1], residual[:, :1], safe[:1]
+    Z, labels = np.ascontiguousarray(Z), np.ascontiguousarray(y)  # the order of sums depends on strides
+    system = np.empty((k, k + 1, count))  # [Z'Z, Z'y]
+    np.einsum("imc,jmc->ijc", Z, Z, out=system[:, :k])
+    np.einsum("imc,mc->ic", Z, labels, out=system[:, k])
+    pivots, W = system.diagonal()[:, :k].T, system[:, k]  # views (k, C)
+    squares = pivots + TINY / SAFE_DETERMINANT  # columns of zeros are not safe
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # clients that are not safe
+        for i in range(k - 1):
+            factors = system[i + 1 :, i] / pivots[i]
+            system[i + 1 :, i + 1 :] -= factors[:, None] * system[i, i + 1 :]
+        for i in reversed(range(k)):
+            W[i] /= pivots[i]
+            W[:i] -= system[:i, i] * W[i]
+        determinants = np.multiply.reduce(pivots / squares)
+        residual = np.einsum("kmc,kc->mc", Z, W)
+        residual -= labels
+    return W, residual, (determinants > SAFE_DETERMINANT) & np.isfinite(W[0])
+
+
+def _orthogonal_heads(Z: Array, y: Array, counts: Array, ridge: float = 0.0, few: bool = False) -> HeadSolution:
+    """Return `head_least_squares` by QR factorisations."""
     k, m, _ = Z.shape
     factor = _householder if few and ridge == 0 and m > k else _gram_schmidt
     W, residual, dependent = factor(Z, y, counts * ridge if ridge > 0 else None)

@@ -734,6 +734,7 @@ def test_parts_are_spread_and_saved_only_if_there_is_where(tmp_path):
     with ThreadPoolExecutor(1) as executor:
         lf.sweep([Where()], executor=executor)
     assert [one is threading.main_thread() for one in threads] == [True, False]
+    threads[1].join(60.0)
     assert not threads[1].is_alive()
 
 

@@ -125,12 +125,11 @@ class HeadTensors:
                 for j in range(1, len(moments)):
                     moments[j:] += variance * moments[j - 1 : -1]
         weights = Sums.weights(clients, step_size)
-        return Sums(
-            *(
-                np.stack([weight * moments[power] for weight, power in each])
-                for each, moments in zip(weights, (by, pair, scalar), strict=True)
-            )
-        )
+        found = []
+        for each, moments in zip(weights, (by, pair, scalar), strict=True):
+            factors, powers = zip(*each, strict=True)
+            found.append(np.array(factors)[:, None, None, None] * moments[list(powers)])
+        return Sums(*found)
 
     def weighted(self, P: Array) -> Array:
         """Return ``mean_i q_i^j w_i w_i' (x) w_i w_i'`` (3, trials, k^2, k^2), ``q_i = w_i'P w_i``, for j = 0, 1, 2."""

@@ -8,6 +8,7 @@ sines of the principal angles.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -360,6 +361,7 @@ def weighted_moments(W: Array, by_second: Array, by_fourth: Array) -> tuple[Arra
     return found[0], found[1]
 
 
+@functools.cache
 def packing(k: int) -> tuple[Indices, Indices, Array]:
     """Return rows and columns of the entries on and above the diagonal, and their factors (sqrt(2) above it)."""
     rows, columns = np.triu_indices(k)

@@ -205,7 +205,7 @@ def defined(node: ast.stmt) -> str:
 
 
 def module(name: str) -> Any:
-    """Return a module of ``docs`` or ``experiments``, for settings in its code."""
+    """Return a module, for settings and tables in its code."""
     return importlib.import_module(name)
 
 

@@ -407,6 +407,36 @@ def test_any_first_question_draws_the_rows_once(question, monkeypatch):
     assert drawn.rewinds == (question in ("finish", "exact heads"))
 
 
+@pytest.mark.parametrize("shape", ["m > d", "m < k", "k == 1", "one client", "unequal"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_fixed_samples_stored_by_column_give_the_same_heads(shape, shared):
+    counts, d, k = SHAPES[shape]
+    X, y, counts = draw(counts, d)
+    if shared:  # all trials have the rows of the first
+        X, y, counts = (np.broadcast_to(array[:1], array.shape) for array in (X, y, counts))
+    asked = Asked(X.shape[1], d, k)
+    batch = FixedSource(X, y, counts).round(everyone(X), 1)
+    assert_answers(batch, rows(X, y, counts), asked)
+    columns = batch.rows.columns_for(k)
+    assert columns.flags.c_contiguous != shared
+    np.testing.assert_array_equal(columns, X.transpose(0, 3, 2, 1))
+    fits = batch.project(asked.B).fit(), explicit_batch(X, y, counts).project(asked.B).fit()
+    for name in ("W", "residual", "gradient"):
+        np.testing.assert_allclose(*(getattr(fit, name) for fit in fits), **TOLERANCE)
+    alone = FixedSource(X[1:2], y[1:2], counts[1:2]).round(everyone(X[:1]), 1).project(asked.B[1:2]).fit()
+    for name in ("W", "residual", "gradient"):
+        assert np.array_equal(getattr(alone, name)[0], getattr(fits[0], name)[1])
+
+
+def test_rows_of_one_round_are_not_stored_by_column():
+    X, y, counts = draw(*SHAPES["m > d"][:2])
+    assert explicit_batch(X, y, counts).rows.columns_for(2) is None
+    source = FixedSource(X, y, counts)
+    assert source.round(everyone(X[:, :2]), 1).rows.columns_for(2) is None
+    assert source.round(everyone(X), 2).rows.columns_for(4) is None
+    assert HeldRows(np.zeros((1, 3, 100, 1000)), lasting=True).columns_for(2) is None
+
+
 def test_heads_at_two_bases_of_one_round_stay_valid():
     X, y, _ = draw([[6] * 4], 5)
     batch = ExplicitBatch(X, y, active=everyone(X))

@@ -18,7 +18,7 @@ from linfed._values import readonly
 from linfed.checks import check_number
 from linfed.data.labels import LabelLaw
 from linfed.data.row_batch import RowBatch
-from linfed.data.rows import Rows
+from linfed.data.rows import HeldRows, Rows
 from linfed.numerics.least_squares import full_least_squares, head_least_squares, joint_ridge, smallest_shortcut
 from linfed.numerics.linalg import CACHE_VALUES, client_blocks, tall_product, weighted_messages
 
@@ -233,12 +233,15 @@ class ExplicitBatch(RowBatch):
         """Return the closed-form heads, residuals and gradient.
 
         One thread computes them in one pass over the blocks. Several threads share the two products with the rows, but
-        not the heads between them, whose short operations would wait for each other.
+        not the heads between them, whose short operations would wait for each other. Small fixed samples have a second
+        copy, coordinate by coordinate: k products with long vectors are faster than one with a narrow matrix.
         """
         trials, p, m, d = self.shape
         k = B.shape[-1]
         W = np.empty((trials, p, k))
-        residual = np.empty((trials, p, m))  # not from the workspace, so that two fits in one round are both valid
+        columns = self.rows.columns_for(k) if isinstance(self.rows, HeldRows) else None
+        # Not from the workspace, so that two fits in one round are both valid.
+        residual = np.empty((trials, p, m)) if columns is None else np.empty((trials, m, p)).mT
 
         def solve(t: slice, c: slice, Z: Array, y: Array) -> Array:
             """Store the heads of a block and their residuals; return the heads divided by m_i, (t, k, c)."""
@@ -251,7 +254,17 @@ class ExplicitBatch(RowBatch):
             residual[t, c] = heads.residual.T.reshape(some, clients, m)
             return (heads.W * (1.0 / np.maximum(counts, 1.0))).reshape(k, some, clients).transpose(1, 0, 2)
 
-        if self.rows.threads > 1:
+        if columns is not None:
+            assert self._y is not None
+            sums = np.empty((trials, k, d))
+            for t, c in client_blocks(trials, p, m * d):  # all clients of some trials
+                X = columns[t].reshape(-1, 1, d, m * p)
+                Z = (X.mT @ B[t].mT[..., None]).reshape(-1, k, m, p)
+                scaled = solve(t, c, np.moveaxis(Z, 0, 2).reshape(k, m, -1), self._y[t].reshape(-1, m).T)
+                weighted = scaled[:, :, None] * residual[t].mT[:, None]
+                np.matmul(X, weighted.reshape(-1, k, m * p, 1), out=sums[t, ..., None])
+            gradient = sums.mT
+        elif self.rows.threads > 1:
             for t, c, Z, y in list(self.map_blocks(B, lambda t, c, rows, Z, y: (t, c, Z, y))):
                 solve(t, c, Z, y)
             gradient = self.weighted_messages(W, residual, 1.0)
@@ -289,12 +302,12 @@ class ExplicitFit:
     def representation_gradient(self, weights: Array | float | None = None) -> Array:
         """Return the gradient at these heads, (T, d, k); free unless weights differ between clients."""
         if isinstance(weights, np.ndarray):
-            return self.batch.weighted_messages(self.W, self.residual, weights)
+            return self.batch.weighted_messages(self.W, np.ascontiguousarray(self.residual), weights)
         return (1.0 / self.W.shape[1] if weights is None else weights) * self.gradient
 
     def shifted(self) -> ExplicitBatch:
         """Return the batch with these heads' residuals as labels, exactly zero for heads that interpolate."""
-        return self.batch.with_labels(-self.residual)
+        return self.batch.with_labels(np.ascontiguousarray(-self.residual))
 
 
 class ExplicitFeatures:

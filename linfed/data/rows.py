@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Protocol, TypeVar
 
 import numpy as np
 
 from linfed._types import Array
-from linfed.numerics.linalg import client_blocks
+from linfed.numerics.linalg import client_blocks, is_one_block
 from linfed.numerics.threads import map_threads, thread_count
 
 R = TypeVar("R")
@@ -67,6 +68,19 @@ class Rows(Protocol):
         ...
 
 
+def stores_columns(clients: int, values: int, k: int) -> bool:
+    """Return True if fixed rows are stored twice, because products with k columns of B are faster with the copy.
+
+    Parameters
+    ----------
+    clients, values : int
+        Number of clients, and of values of each client's rows.
+    k : int
+        Number of columns of B; 0 without a representation.
+    """
+    return 0 < k <= 3 and is_one_block(clients, values)
+
+
 class HeldRows:
     """Rows stored in an array.
 
@@ -74,10 +88,12 @@ class HeldRows:
     ----------
     X : ndarray (T, p, m, d)
         C-contiguous within a trial.
+    lasting : bool
+        If True, the rows serve many rounds.
     """
 
-    def __init__(self, X: Array) -> None:
-        self._X, self.shape = X, X.shape
+    def __init__(self, X: Array, *, lasting: bool = False) -> None:
+        self._X, self.shape, self._lasting = X, X.shape, lasting
 
     def blocks(self, *, once: bool = False) -> Iterator[Block]:
         """Yield all rows in blocks that fit into cache."""
@@ -97,6 +113,21 @@ class HeldRows:
         else:
             for block in self.blocks():
                 yield function(*block)
+
+    def columns_for(self, k: int) -> Array | None:
+        """Return the rows coordinate by coordinate, clients last, (T, d, m, p), or None if `stores_columns` is False.
+
+        Rows that serve a single round are not worth the copy.
+        """
+        _, p, m, d = self.shape
+        return self._columns if self._lasting and stores_columns(p, m * d, k) else None
+
+    @cached_property
+    def _columns(self) -> Array:
+        """Second copy of the rows, (T, d, m, p)."""
+        X = self._X[:1] if self._X.strides[0] == 0 else self._X  # the trials may share the rows
+        copy = np.ascontiguousarray(X.transpose(0, 3, 2, 1))
+        return np.broadcast_to(copy, (len(self._X), *copy.shape[1:]))
 
     def array(self) -> Array:
         """Return all rows."""

@@ -18,7 +18,7 @@ from linfed.data.batch import Batch
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.labels import LabelLaw, restricted
 from linfed.data.row_batch import RowBatch
-from linfed.data.rows import DrawnRows, Workspace
+from linfed.data.rows import DrawnRows, HeldRows, Rows, Workspace
 from linfed.numerics.linalg import CACHE_VALUES, take_clients
 from linfed.numerics.streams import RoundStream, Seed, Stream, generators
 from linfed.problems import Truth
@@ -286,6 +286,7 @@ class HeldSource(Source):
 
     def __init__(self, X: Array, y: Array, counts: Array) -> None:
         self._X, self._y, self._counts, self._workspace = X, y, counts, Workspace()
+        self._held = HeldRows(X, lasting=True)
 
     def all_clients(self, number: int = 0) -> Batch:
         """Return a batch of all clients."""
@@ -294,13 +295,14 @@ class HeldSource(Source):
     def _batch(self, kind: Callable[..., E], active: Indices, number: int) -> E:
         """Return the participants' batch, an instance of `kind`."""
         X, y, counts = self._X, self._y, self._counts
+        rows: Rows | Array = self._held
         if active.shape[-1] < X.shape[1]:
             gathered = self._workspace.array("X", (*active.shape, *X.shape[2:]))
             for trial, chosen in enumerate(active):
                 np.take(X[trial], chosen, axis=0, out=gathered[trial], mode="clip")
-            X, y, counts = gathered, take_clients(y, active), take_clients(counts, active)
-        n = self._X.shape[1]
-        return kind(X, y, active=active, counts=counts, workspace=self._workspace, round_number=number, n_clients=n)
+            rows, y, counts = gathered, take_clients(y, active), take_clients(counts, active)
+        n = X.shape[1]
+        return kind(rows, y, active=active, counts=counts, workspace=self._workspace, round_number=number, n_clients=n)
 
 
 class FixedSource(HeldSource):

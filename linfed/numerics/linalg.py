@@ -345,12 +345,15 @@ def weighted_messages(rows: Array, residual: Array, W: Array) -> Array:
     return np.asarray(W @ (residual[..., None, :] @ rows)[..., 0, :])
 
 
+def is_one_block(clients: int, values: int) -> bool:
+    """Return True if all clients of a trial share a block. Two blocks are merged: fewer calls outweigh the cache."""
+    return clients * values <= 2 * CACHE_VALUES
+
+
 def block_width(clients: int, values: int, few: int = 1) -> int:
     """Return the number of clients in a block of `client_blocks`."""
-    # Up to two blocks are merged: fewer calls save more time than the cache.
-    whole = clients * values <= 2 * CACHE_VALUES
     fitting, largest = CACHE_VALUES // max(1, values), 8 * CACHE_VALUES // max(1, values)
-    return clients if whole else min(clients, max(1, fitting, min(few, largest)))
+    return clients if is_one_block(clients, values) else min(clients, max(1, fitting, min(few, largest)))
 
 
 def client_blocks(trials: int, clients: int, values: int, few: int = 1) -> Iterator[tuple[slice, slice]]:

@@ -24,6 +24,7 @@ from linfed.data.compressed import (
     draw_factors,
 )
 from linfed.data.projected import KEPT_VALUES, ProjectedClassSource, ProjectedSource
+from linfed.data.rows import stores_columns
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import FixedSource, FreshSource, Sizes, Source, draw_fixed
 from linfed.errors import EngineError
@@ -306,13 +307,14 @@ def floats_per_trial(engine: str, setting: EngineQuery) -> float:
             return setting.data.floats_per_trial(sizes) + held_out
         return sizes.participants * m * (k + sizes.features) + 8 * d * k + held_out
     if engine == "explicit":
-        return setting.data.floats_per_trial(sizes)
+        return setting.data.floats_per_trial(sizes) + _second_copy(setting, m)
     if engine == "compressed":
         rows, p = min(m, d + 1), sizes.participants
         if isinstance(setting.data, FreshSamples):
             return p * rows * (5 * d // 2 + sizes.features)
         # The pseudo-samples, the participants' copies, and the normal equations.
-        return (sizes.n_clients + sizes.gathered) * (rows * (d + 1) + d * (d + 1)) + p * rows * sizes.features
+        held = (sizes.n_clients + sizes.gathered) * (rows * (d + 1) + d * (d + 1)) + p * rows * sizes.features
+        return held + _second_copy(setting, rows)
     if engine == "chain":
         d = (rank or k) + 2 * k
     outside = d if rank is None else rank
@@ -320,6 +322,15 @@ def floats_per_trial(engine: str, setting: EngineQuery) -> float:
     # Pseudo-samples are kept up to a limit; the normal equations of gradient heads are always kept.
     kept = min(sizes.participants * (2 * rows * k + 4 * rows + 4 * (k + outside)), 3 * KEPT_VALUES)
     return kept + sizes.participants * (k * k + k) + 8 * d * (2 * k + outside)
+
+
+def _second_copy(setting: EngineQuery, rows: int) -> int:
+    """Return the number of floats of a trial's second copy of fixed rows, if exact heads use it."""
+    data, n, values = setting.data, setting.sizes.n_clients, rows * setting.sizes.dim
+    shared = isinstance(data, GivenSamples) and data.X.ndim == 3  # one copy for all trials
+    if isinstance(data, FreshSamples) or shared or not stores_columns(n, values, setting.algorithm.learned_rank):
+        return 0
+    return n * values
 
 
 def rows_per_client(engine: str, setting: EngineQuery) -> int:

@@ -135,7 +135,8 @@ class FixedSamples(Configuration):
     Notes
     -----
     If m > d, triangular factors of at most d + 1 rows can replace the samples (``engine="compressed"``). They are
-    computed from the samples, or drawn directly (`in_law`). Runs with equal seeds and equal `in_law` have equal
+    computed from the samples, or drawn directly (`in_law`). For algorithms that only use gradients, they save time from
+    m > d/2. Runs with equal seeds and equal `in_law` have equal
     samples.
 
     Examples

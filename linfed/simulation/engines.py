@@ -36,8 +36,8 @@ from linfed.problems.designs import is_gaussian
 
 ENGINES = {
     "explicit": "all rows of X; supports any distribution of x and any algorithm",
-    "compressed": "at most d + 1 pseudo-samples per client; requires m > d, full-batch quadratic losses, and Gaussian "
-    "x if samples are fresh",
+    "compressed": "at most d + 1 pseudo-samples per client; requires m > d (with fixed samples of which only gradients "
+    "are used, m > d/2), full-batch quadratic losses, and Gaussian x if samples are fresh",
     "projected": "at most k + 1 pseudo-samples per client, or with classes k numbers per sample, none of dimension d; "
     "requires fresh Gaussian samples, used at one B per round",
     "chain": "as projected, in a frame of r + 2k dimensions; requires low-rank ground truths and isotropic x; keeps B "

@@ -225,7 +225,6 @@ def test_the_second_method_may_be_a_value_of_another_column():
     ("statistic", "how"),
     [
         (c.smaller("error", "A", "C", "s"), {"where": c.of(n=10)}),
-        (c.smaller("error", "A", "B", "s"), {}),  # each method has several rows
         (c.ratio("error", "C", "A", "s", c.at_most(1.0)), {"where": c.of(n=10)}),
         (c.smaller_after("error", "s"), {"over": c.ends("n")}),
         (c.exponent("error", "n", -1.0, 0.1), {"where": c.of(n=10, method="A")}),
@@ -239,6 +238,43 @@ def test_the_second_method_may_be_a_value_of_another_column():
 )
 def test_rows_that_do_not_suffice_give_no_finding(statistic, how):
     assert c.judged([c.Claim("t", c.OWN_PREDICTION, statistic, **how)], {"runs": TABLE}) == []
+
+
+def test_several_rows_of_a_method_are_an_error():
+    with pytest.raises(ValueError, match=r"\d rows have method = 'A': choose one of them with where= or over="):
+        c.judged([c.Claim("t", c.OWN_PREDICTION, c.smaller("error", "A", "B", "s"))], {"runs": TABLE})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"sentence": 7}, "sentence = 7 must be a string"),
+        ({"source": "our prediction"}, "source = 'our prediction' must be cite"),
+        ({"statistic": "error"}, "statistic = 'error' must be a Statistic"),
+        ({"required": (0, 2)}, r"required = \(0, 2\) must be a range"),
+        ({"table": None}, "table = None must be a string"),
+        ({"where": "n"}, "where = 'n' must be a function"),
+        ({"where": (c.of(n=10), 3)}, "where = 3 must be a function"),
+        ({"over": "n"}, "over = 'n' must be a function"),
+        ({"setting": 3}, "setting = 3 must be a function"),
+        ({"note": "few"}, "note = 'few' must be a function"),
+    ],
+)
+def test_a_claim_of_other_types_is_refused_when_it_is_made(changes, told):
+    right = {"sentence": "t", "source": c.OWN_PREDICTION, "statistic": c.smaller("error", "A", "B", "s")}
+    with pytest.raises(TypeError, match=told):
+        c.Claim(**right | changes)
+
+
+def test_wrong_arguments_of_the_words_are_refused_when_they_are_made():
+    for make, told in (
+        (lambda: c.within(2.0, 1.0), "low = 2 must be at most high = 1"),
+        (lambda: c.exponent("y", "x", -1.0, 0.1, "sometimes"), "kind = 'sometimes' is unknown"),
+        (lambda: c.failures(lambda row: [], "s", 1.5), "allowed = 1.5 must"),
+        (c.each, "each\\(\\) needs the name of a column"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            make()
 
 
 def test_no_rows_give_no_finding():
@@ -314,7 +350,7 @@ def test_settings_are_formats_of_columns_or_functions():
     assert settings(over=uneven, setting="{points}") == ["3"]
     assert settings(over=two, setting=lambda one, other: f"{len(one)} {other['n']}")[0] == "1 20"
     assert settings(lf.Table([{"points": 3, "last": "x"}]), setting="{points} {0[last]}") == ["1 x"]
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="has no values for its braces"):
         settings(setting="{m}")
 
 

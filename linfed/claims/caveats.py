@@ -14,9 +14,7 @@ EDGE = "at the edge of the grid"
 
 
 def edge_note(table: Table, by: str = "method") -> str:
-    """Return a note on the methods whose best step size is at the edge of its grid; empty without one.
-
-    If only other hyper-parameters are at the edges of their grids, the note names these.
+    """Return a note on the methods whose best hyper-parameters are at the edges of their grids; empty without one.
 
     Parameters
     ----------
@@ -35,7 +33,7 @@ def edge_note(table: Table, by: str = "method") -> str:
     methods: dict[str, dict[str, None]] = {}
     for row in table.rows:
         if names := row.get("at_grid_edge"):
-            tuned = "step" if "step_size" in names else names.replace(", ", " and ")
+            tuned = " and ".join("step" if name == "step_size" else name for name in names.split(", "))
             methods.setdefault(tuned, {})[label(str(row.get(by, "")))] = None
     return join_notes(
         *(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
+from linfed.checks import check_instance, check_text, short_repr
 from linfed.claims.caveats import edge_note
 from linfed.claims.ranges import Range
 from linfed.claims.rows import Over, Where, whole
@@ -45,6 +46,11 @@ class Claim:
     theorem : bool, optional
         Whether the verdicts are HOLDS and VIOLATED; by default the statistic decides.
 
+    Raises
+    ------
+    TypeError
+        If an argument has another type.
+
     Examples
     --------
     >>> import linfed as lf
@@ -70,6 +76,21 @@ class Claim:
     detail: Callable[..., str] | None = None
     hypotheses: Callable[..., tuple[Hypothesis, ...]] | None = None
     theorem: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("sentence", "table"):
+            check_text(name, getattr(self, name))
+        check_instance("source", self.source, Source, "cite(..), reading(..), OWN_PREDICTION or another Source")
+        check_instance("statistic", self.statistic, Statistic, "a Statistic such as smaller(..) or measured(..)")
+        if self.required is not None:
+            check_instance("required", self.required, Range, "a range such as at_most(..) or above(..)")
+        for choose in self.where if isinstance(self.where, tuple) else (self.where,):
+            _check_function("where", choose)
+        _check_function("over", self.over)
+        for name in ("setting", "note", "detail", "hypotheses"):
+            value = getattr(self, name)
+            if value is not None and not (name == "setting" and isinstance(value, str)):
+                _check_function(name, value)
 
     def findings(self, tables: Mapping[str, Table]) -> Iterator[Finding]:
         """Yield the findings on the tables of a run; none if their rows do not suffice."""
@@ -101,6 +122,11 @@ class Claim:
         }
         fields |= {name: value for name, value in more.items() if value}
         return fields if self.theorem is None else fields | {"theorem": self.theorem}
+
+
+def _check_function(name: str, value: object) -> None:
+    if not callable(value):
+        raise TypeError(f"{name} = {short_repr(value)} must be a function of tables")
 
 
 def judged(claims: Iterable[Claim], tables: Mapping[str, Table]) -> list[Finding]:

@@ -78,7 +78,7 @@ def above(low: float) -> Range:
 
 
 def within(low: float, high: float) -> Range:
-    """Return the range between two numbers.
+    """Return the range between two numbers; raise ValueError if the first one is larger.
 
     Examples
     --------
@@ -86,6 +86,8 @@ def within(low: float, high: float) -> Range:
     >>> c.within(0.8, 1.25)
     Range(low=0.8, high=1.25, strict=False)
     """
+    if not low <= high:
+        raise ValueError(f"low = {low:g} must be at most high = {high:g}")
     return Range(low=float(low), high=float(high))
 
 

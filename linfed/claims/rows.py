@@ -59,6 +59,8 @@ def each(*columns: str) -> Over:
     >>> [rows["n"] for (rows,) in c.each("n")(table)]
     [10, 20]
     """
+    if not columns:
+        raise ValueError("each() needs the name of a column")
 
     def over(table: Table) -> Iterator[Parts]:
         for _, part in table.groupby(columns[0]):

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
+from linfed.checks import check_choice, check_number
 from linfed.claims.ranges import MOST, Range, at_least, at_most, near
 from linfed.claims.rows import Parts, Where, of
 from linfed.statistics.findings import (
@@ -159,7 +160,9 @@ def measured(
 def compared(
     words: str, first: Any, second: Any, judge: Judge, required: Range | None = None, *, by: str = "method"
 ) -> Statistic:
-    """Return a statistic of the rows of two methods; the rows do not suffice unless each method has exactly one.
+    """Return a statistic of the rows of two methods; the rows do not suffice unless both methods have one.
+
+    Several rows of a method raise ValueError.
 
     Parameters
     ----------
@@ -191,7 +194,10 @@ def compared(
 
     def found(part: Table, **fields: Any) -> Finding | None:
         rows = part.select(**{by: first}), part.select(**{by: second})
-        return judge(*rows, **fields) if all(len(one) == 1 for one in rows) else None
+        for name, one in zip((first, second), rows, strict=True):
+            if len(one) > 1:
+                raise ValueError(f"{len(one)} rows have {by} = {name!r}: choose one of them with where= or over=")
+        return judge(*rows, **fields) if all(map(len, rows)) else None
 
     return Statistic(words, found, required, of(**{by: [first, second]}), by)
 
@@ -367,7 +373,7 @@ def failures(
             return None
         return judge_failures(found, allowed=allowed, premise=None if premise is None else premise(*parts), **fields)
 
-    return Statistic(words, judge, at_most(allowed))
+    return Statistic(words, judge, at_most(check_number("allowed", allowed, minimum=0.0, maximum=1.0)))
 
 
 def identity(gaps: Callable[..., Any], words: str, tolerance: float) -> Statistic:
@@ -563,6 +569,7 @@ def _exponent(fit: Callable[[Table], Measured | None], claimed: float, margin: f
         fitted = fit(part)
         return None if fitted is None else judge_exponent(fitted, claimed, kind=kind, margin=margin, **fields)
 
+    check_choice("kind", kind, ("at most", "at least", "equal"))
     required = {"at most": at_most(claimed + margin), "at least": at_least(claimed - margin)}
     words = f"fitted exponent ({kind} {claimed:g}, up to {margin:g})"
     return Statistic(words, judge, required.get(kind, near(claimed, margin)))
@@ -585,7 +592,11 @@ def formatted(pattern: str | Callable[..., str], parts: Parts) -> str:
     if "{" not in pattern:
         return pattern
     rows = [_short(part.rows[0]) for part in parts]
-    return pattern.format(*rows, **rows[0] | {"points": len(parts[0]), "last": _short(parts[-1].rows[-1])})
+    try:
+        return pattern.format(*rows, **rows[0] | {"points": len(parts[0]), "last": _short(parts[-1].rows[-1])})
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        message = f"{pattern!r} has no values for its braces in the columns ({type(error).__name__}: {error})"
+        raise ValueError(f"{message}; write {{{{ and }}}} for braces in the text") from error
 
 
 def _short(row: Any) -> dict[str, Any]:

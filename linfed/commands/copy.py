@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import keyword
 import re
-import sys
 from pathlib import Path
 
 from linfed.commands.options import add_experiments
@@ -23,14 +24,23 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.set_defaults(run=run)
 
 
+def _is_free(name: str) -> bool:
+    """Return whether a name can be that of a new package, and no other module has it."""
+    if not name.isidentifier() or keyword.iskeyword(name) or name == "experiments":
+        return False
+    try:
+        return importlib.util.find_spec(name) is None
+    except ValueError:  # __main__
+        return False
+
+
 def run(given: argparse.Namespace) -> int:
     """Copy the files, print how to run the copy, and return the exit status."""
     from linfed.errors import UsageError
     from linfed.reproduction.experiments import copied_files, experiments_folder, find
 
     file, folder = find(given.name, experiments_folder(given.experiments)), Path(given.folder)
-    taken = folder.name in sys.stdlib_module_names or folder.name in ("linfed", "experiments")
-    if not folder.name.isidentifier() or folder.exists() or taken:
+    if not _is_free(folder.name) or folder.exists():
         raise UsageError(f"DIR = {given.folder!r} must be a new folder with the name of a Python package, e.g. mine")
     try:
         folder.mkdir(parents=True)

@@ -287,6 +287,9 @@ def load_file(file: Path) -> ModuleType:
         raise UsageError(
             f"{str(file)!r} must have a function cells(quick) that returns a list of cells, e.g. lf.grid(...)"
         )
+    for name in ("derived", "claims", "plot"):
+        if not callable(getattr(module, name, len)):
+            raise UsageError(f"{str(file)!r}: {name} must be a function, got {short_repr(getattr(module, name))}")
     declarations_of(vars(module), file)
     return module
 

@@ -39,7 +39,8 @@ class Judgement(NamedTuple):
     failed : set of str
         Sentences of ``CLAIMS`` whose judge raised an error.
     lacks_edge_notes : bool
-        Whether findings come from ``claims(tables)`` and none has a note on a tuning at the edge of its grid.
+        Whether findings come from ``claims(tables)`` or from derived tables, whose rows need not say which tunings they
+        use, and no finding has a note on a tuning at the edge of its grid.
     """
 
     findings: list[Finding] | None
@@ -53,13 +54,15 @@ def judge_claims(file: Path, module: ModuleType, tables: Tables, tolerant: Toler
 
     An error in one claim loses only this claim where `tolerant` turns it into a remark.
     """
-    declared, found, failed = claims_of(file, module), dict[str, list[Finding]](), set[str]()
-    expected = {*tables}  # if derived(tables) fails, the claims on its tables are not asked
+    declared, failed = claims_of(file, module), set[str]()
+    found = dict[tuple[str, str, str], list[Finding]]()  # by sentence, statistic and table
+    saved = {*tables}
+    expected = {*saved}  # if derived(tables) fails, the claims on its tables are not asked
     with tolerant("its derived tables cannot be computed"):
         tables |= derived_tables(module, tables)
         expected |= {claim.table for claim in declared}  # a table that does not exist is an error
     for claim in declared:
-        known = found.setdefault(claim.sentence, [])
+        known = found.setdefault((claim.sentence, claim.statistic.words, claim.table), [])
         if claim.table and claim.table not in expected:
             continue
         failed.add(claim.sentence)
@@ -67,7 +70,7 @@ def judge_claims(file: Path, module: ModuleType, tables: Tables, tolerant: Toler
             known += _findings_of(file, claim, tables)
             failed.remove(claim.sentence)
     findings = [finding for part in found.values() for finding in part]
-    not_asked = [sentence for sentence, part in found.items() if not part and sentence not in failed]
+    lost = (sentence for (sentence, _, _), part in found.items() if not part and sentence not in failed)
     computed: list[Finding] | None = None
     if hasattr(module, "claims"):
         with tolerant("its claims cannot be judged"):
@@ -75,8 +78,9 @@ def judge_claims(file: Path, module: ModuleType, tables: Tables, tolerant: Toler
     if computed is None and not declared:
         return Judgement(None, [], set(), lacks_edge_notes=False)
     every = by_sentence([*findings, *(computed or ())])
-    lacks_edge_notes = bool(computed) and not any(EDGE in one.note for one in computed or ())
-    return Judgement(every, not_asked, failed, lacks_edge_notes)
+    unknown = bool(computed) or any(part and table not in {"", *saved} for (_, _, table), part in found.items())
+    lacks_edge_notes = unknown and not any(EDGE in one.note for one in every)
+    return Judgement(every, list(dict.fromkeys(lost)), failed, lacks_edge_notes)
 
 
 def derived_tables(module: ModuleType, tables: Tables) -> Tables:

@@ -28,7 +28,7 @@ from linfed.reproduction.committed import Settings
 from linfed.reproduction.declarations import Declarations, declarations_of
 from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, is_named, load_file, name_of, relative_path
-from linfed.reproduction.judging import Judgement, Tables, edge_remarks, judge_claims
+from linfed.reproduction.judging import Judgement, Tables, claims_of, edge_remarks, judge_claims
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
 from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
 from linfed.statistics.findings import Finding
@@ -211,6 +211,10 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         where = "with these settings" if record.set else "in a quick run"
         remarks.append(f"not asked {where}: {'; '.join(judgement.not_asked)}")
     record = dataclasses.replace(record, judged=commit(file.parent) or "", claims=tuple(claims or ()))
+    missing = _missing(declarations_of(vars(module), file), record, judgement)
+    if missing:
+        correct = f"; correct it, and run {out.replot(record)}"
+        remarks.append(missing if record.is_partial else f"{file.name}: {missing}{correct}")
     files.append(out.write(record))
     log_status(name, "drawing the figures", options.execution.progress)
     with tolerant("its figures cannot be drawn"):
@@ -219,10 +223,6 @@ def reproduce(file: Path, options: ReproduceOptions) -> Reproduction | None:
         for suffix in (".png", ".pdf", ".txt"):
             out.figure(name, key, suffix).unlink(missing_ok=True)
     out.write(dataclasses.replace(record, figures=texts, remarks=tuple(remarks)))
-    missing = _missing(declarations_of(vars(module), file), record, judgement)
-    if missing:
-        correct = f"; correct it, and run {out.replot(record)}"
-        remarks.append(missing if record.is_partial else f"{file.name}: {missing}{correct}")
     return Reproduction(
         files=files + figure_files,
         claims=claims,
@@ -278,10 +278,12 @@ def cells_ready(file: Path, options: ReproduceOptions) -> dict[str, list[Any]]:
     Raises
     ------
     UsageError
-        If a changed field does not exist, or has an invalid value.
+        If a changed field does not exist, or has an invalid value, or if ``CLAIMS`` has another form.
     """
-    lists = _lists(load_file(file), quick=options.quick, changes=changes_of(options))
+    module = load_file(file)
+    lists = _lists(module, quick=options.quick, changes=changes_of(options))
     check_cells(lists)
+    claims_of(file, module)
     return lists
 
 

@@ -1633,6 +1633,14 @@ def test_the_budget_of_every_algorithm_is_near_what_it_takes(name, participation
     assert 0.15 < taken(algorithm, more=4, **run) / job.bytes_per_trial(one, math.inf) < 1.1
 
 
+def test_the_second_copy_of_small_fixed_samples_is_budgeted():
+    small, large = (
+        budgeted(fedrep(d=16), shared(n=n, d=16), lf.FixedSamples(16), rounds=2, trials=1, engine="explicit")
+        for n in (1024, 1025)
+    )
+    assert small > large + 0.9 * 8 * 1024 * 16 * 16
+
+
 FOOTPRINTS = {
     "projected": ("projected", fedrep(d=40), shared(n=3000, d=40), lf.FreshSamples(10)),
     "projected, gradient heads": ("projected", fedrep(d=40, **GRADIENT), shared(n=3000, d=40), lf.FreshSamples(10)),

@@ -302,12 +302,12 @@ class ExplicitFit:
     def representation_gradient(self, weights: Array | float | None = None) -> Array:
         """Return the gradient at these heads, (T, d, k); free unless weights differ between clients."""
         if isinstance(weights, np.ndarray):
-            return self.batch.weighted_messages(self.W, np.ascontiguousarray(self.residual), weights)
+            return self.batch.weighted_messages(self.W, self.residual, weights)
         return (1.0 / self.W.shape[1] if weights is None else weights) * self.gradient
 
     def shifted(self) -> ExplicitBatch:
         """Return the batch with these heads' residuals as labels, exactly zero for heads that interpolate."""
-        return self.batch.with_labels(np.ascontiguousarray(-self.residual))
+        return self.batch.with_labels(-self.residual)
 
 
 class ExplicitFeatures:

@@ -114,12 +114,14 @@ def diverged(*rows: lf.Table) -> str:
 
 
 OVER_HALF = "final distance divided by the one of half as many, unsplit samples, medians over trials"
+noisy = c.only(lambda row: row["noise_std"] > 0.0)
 SMALLER = c.Statistic("share of paired trials with the smaller final distance", smaller, c.MOST)
 CLAIMS = (
     c.Claim(
         "On noisy samples, the method ends closer to B* than the average loss",
         c.reading("Collins, Mokhtari, Oh and Shakkottai 2022; the comparison is ours"),
         SMALLER,
+        where=noisy,
         over=beside(lambda row: same(row, AVERAGE), method=[*META], batches="same"),
         setting="{method}, m = {n_samples}",
         note=lambda row, _: diverged(row),
@@ -128,6 +130,7 @@ CLAIMS = (
         "On noisy samples, the method ends within 1.2 times FedRep's distance",
         c.OWN_THRESHOLD,
         c.Statistic("final distance divided by FedRep's, medians over trials", ratio, c.at_most(1.2)),
+        where=noisy,
         over=beside(lambda row: same(row, FEDREP), method=[*META], batches="same"),
         setting="{method}, m = {n_samples}",
         note=lambda row, _: diverged(row),

@@ -160,6 +160,7 @@ BETTER = "mean squared tangent of the best weights at their floor over that of o
 OWN = c.OWN_PREDICTION.adding("10 % is our threshold")
 NEAR = c.at_most(1.1)
 small = c.only(lambda row: row["share"] < SMALL)
+large = c.only(lambda row: row["share"] >= SMALL)
 Asked = partial(c.Claim, table="floors", over=c.each("population"), setting="{population}")
 
 CLAIMS = (
@@ -177,7 +178,7 @@ CLAIMS = (
             c.OWN_THRESHOLD,
             c.ratio("measured", name, MANY, OVER_BEST, by="weights", measure=mean_ratio),
             NEAR,
-            where=c.smallest("rate"),
+            where=(small, c.smallest("rate")),
             setting="{population}, rate {rate:g}",
         )
         for name in (UNIFORM, SAMPLES, PAIRS, INVERSE)
@@ -194,7 +195,7 @@ CLAIMS = (
             c.OWN_THRESHOLD,
             as_good_at_its_floor(name),
             NEAR,
-            where=(c.of(population=NOISE), c.largest("rate")),
+            where=(c.of(population=NOISE), large, c.largest("rate")),
             setting="{population}, rate {rate:g}",
         )
         for name in (UNIFORM, MANY)

@@ -210,13 +210,13 @@ def both_steps(table: lf.Table) -> Iterator[tuple[lf.Table, lf.Table]]:
             yield slow, fast
 
 
-def bound(sentence: str, source: c.Source, sweep: str, claimed: float, kind: str) -> c.Claim:
-    """Return the claim that the theorem's bound limits the exponent of the error in a sweep."""
+def bound(sentence: str, source: c.Source, sweep: str, claimed: float, kind: str, *rows: c.Where) -> c.Claim:
+    """Return the claim that the theorem's bound limits the exponent of the error in a sweep, or in some rows of it."""
     return c.Claim(
         sentence,
         source.adding(f"the margin is {c.OWN_THRESHOLD}"),
         c.exponent("error", SWEEPS[sweep][0], claimed, MARGIN, kind),
-        where=c.of(sweep=sweep),
+        where=(c.of(sweep=sweep), *rows),
         setting=stays_at,
         note=note,
     )
@@ -230,10 +230,31 @@ Swept = partial(
 )
 CLAIMS = (
     bound("The error falls at least like m^-1/2", SAMPLES, "m", -0.5, "at most"),
-    bound("With more clients than dimensions the error does not grow with n", INDEPENDENT, "n above d", 0.0, "at most"),
-    bound("With more dimensions than clients the error grows at most like d^1/2", SAMPLES, "d above n", 0.5, "at most"),
+    bound(
+        "With more clients than dimensions the error does not grow with n",
+        INDEPENDENT,
+        "n above d",
+        0.0,
+        "at most",
+        c.only(lambda row: row["n_clients"] > row["dim"]),
+    ),
+    bound(
+        "With more dimensions than clients the error grows at most like d^1/2",
+        SAMPLES,
+        "d above n",
+        0.5,
+        "at most",
+        c.only(lambda row: row["dim"] > row["n_clients"]),
+    ),
     bound("As the gap closes the error grows at most like Delta^-5", CLOSING, "Delta", -5.0, "at least"),
-    bound("Without noise the error does not grow with n", INDEPENDENT, "n, noiseless", 0.0, "at most"),
+    bound(
+        "Without noise the error does not grow with n",
+        INDEPENDENT,
+        "n, noiseless",
+        0.0,
+        "at most",
+        c.of(noise_std=0.0),
+    ),
     c.Claim(
         "At a fixed spectrum and noise one constant fits sqrt(max(d, n) / (n m)) for all m, n and d",
         c.OWN_PREDICTION,

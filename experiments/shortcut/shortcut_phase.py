@@ -248,7 +248,8 @@ def corner(words: str, size: int, *, strong: bool) -> c.Claim:
     def distance(row: lf.Table) -> Measured:
         return median_interval(np.nan_to_num(row["dist"][:, size, place(row)], nan=1.0))
 
-    rows, statistic = c.of(family=[GRADIENT, JOINT], truth="orthogonal"), c.measured("median dist", distance)
+    several = c.only(lambda row: min(len(row["size"]), len(row["value"])) > 1)  # otherwise all corners are one point
+    rows, statistic = (c.of(family=[GRADIENT, JOINT], truth="orthogonal"), several), c.measured("median dist", distance)
     sentence = f"B is learned where shortcuts are {words}"
     return OfEach(sentence, c.OWN_THRESHOLD, statistic, c.below(LEARNED), where=rows, setting=setting)
 

@@ -159,6 +159,24 @@ def test_an_exponent_of_a_power_law_is_fitted_jointly(kind):
     assert found == replace(expected, statistic=f"fitted exponent ({kind} -0.9, up to 0.2)")
 
 
+def test_factors_that_are_constant_are_left_out_of_a_joint_fit():
+    table = lf.Table([{"n": 10, "d": d, "k": k, "m": d * k / 10} for d, k in ((10, 1), (20, 2), (40, 1), (80, 3))])
+    law = "m ~ n^a d^b k^c log(n)^e"
+    for name in ("b", "c"):
+        assert only_finding(c.power_law(law, name, 1.0, 0.1), table).estimate == pytest.approx(1.0)
+    for name in ("a", "e"):
+        assert c.judged([c.Claim("t", c.OWN_PREDICTION, c.power_law(law, name, 1.0, 0.1))], {"runs": table}) == []
+    both = table.select(k=1)  # d alone varies
+    assert only_finding(c.power_law("m ~ k^d_power d^b", "b", 1.0, 0.1), both).estimate == pytest.approx(1.0)
+
+
+def test_factors_that_vary_together_are_not_asked():
+    table = lf.Table([{"d": d, "k": d**2, "m": d} for d in (10, 20, 40)])
+    for name in ("b", "c"):
+        claim = c.Claim("t", c.OWN_PREDICTION, c.power_law("m ~ d^b k^c", name, 1.0, 0.1))
+        assert c.judged([claim], {"runs": table}) == []
+
+
 def test_an_exponent_that_the_rows_do_not_determine_is_not_asked():
     for statistic in (c.exponent("error", "n", -1.0, 0.1), c.power_law("error ~ n^a", "a", -1.0, 0.1)):
         asked = c.Claim("t", c.OWN_PREDICTION, statistic, where=c.of(n=10))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -14,6 +15,7 @@ from linfed._types import Array
 from linfed.checks import check_choice, check_number
 from linfed.claims.ranges import MOST, Range, at_least, at_most, near
 from linfed.claims.rows import Parts, Where, of
+from linfed.statistics import formulas
 from linfed.statistics.findings import (
     Finding,
     join_notes,
@@ -536,6 +538,8 @@ def exponent(y: Column, x: str, claimed: float, margin: float, kind: str = "equa
 def power_law(formula: str, name: str, claimed: float, margin: float, kind: str = "equal") -> Statistic:
     """Return an exponent of a power law, fitted jointly with others; rows that do not determine it do not suffice.
 
+    Factors that are constant over the rows are left out of the fit, so they do not prevent the other exponents.
+
     Parameters
     ----------
     formula : str
@@ -557,11 +561,20 @@ def power_law(formula: str, name: str, claimed: float, margin: float, kind: str 
 
     def fitted(part: Table) -> Measured | None:
         try:
-            return fit_power_law(formula, part).exponents[name]
+            return fit_power_law(_of_varying(formula, part), part).exponents.get(name)
         except UndeterminedError:
             return None
 
     return _exponent(fitted, claimed, margin, kind)
+
+
+def _of_varying(formula: str, table: Table) -> str:
+    """Return a power law with exponent 0 in place of each free exponent whose factors are constant over the rows."""
+    model, numbers = formulas.parsed(formula), formulas.Columns.of(table).numbers
+    varying = {one.exponent for one in model.factors if np.ptp(formulas.value(one.base, numbers)) > 0}
+    for name in set(model.exponents) - varying:
+        formula = re.sub(rf"\^\s*{name}\b", "^0", formula)
+    return formula
 
 
 def _exponent(fit: Callable[[Table], Measured | None], claimed: float, margin: float, kind: str) -> Statistic:

@@ -431,7 +431,7 @@ SETTINGS = {
 
 
 def equations(trace):
-    """Return the findings of `experiments.shortcut_bound` on a trace of (2) to (5)."""
+    """Return the findings of `experiments.shortcut.shortcut_bound` on a trace of (2) to (5)."""
     series = {name: lf.LabeledArray(values, round=trace.rounds) for name, values in trace.series.items()}
     rows = lf.Table([{"method": shortcut_bound.CLOSED, "noise_std": 0.0, **series}])
     return judged(shortcut_bound.CLAIMS[:3], {"terms": rows})
@@ -667,7 +667,7 @@ def test_the_predicted_loss_is_where_mean_and_wander_pass_the_level():
 
 
 def over_predicted(lost, predicted):
-    """Return the finding of `experiments.shortcut_lost` on the predicted rounds."""
+    """Return the finding of `experiments.shortcut.shortcut_lost` on the predicted rounds."""
     row = {"method": shortcut_lost.CLOSED, "kind": shortcut_lost.FIXED, "step_size": 0.3, "start": 0.3, "n_clients": 50}
     (found,) = judged(
         shortcut_lost.CLAIMS[-1:], {"rounds": lf.Table([row | {"lost": lost, "predicted": predicted[0]}])}

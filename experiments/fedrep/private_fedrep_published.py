@@ -29,6 +29,7 @@ from linfed._types import Array
 from linfed.figures.style import draw_level, line_style
 from linfed.numerics.linalg import orthonormalize
 from linfed.plotting.panels import Figures
+from linfed.search.selection import at_grid_edge
 from linfed.statistics import median_interval
 from linfed.statistics.intervals import Measured
 
@@ -120,12 +121,10 @@ class Tuned(Replay):
     def run(self) -> dict[str, Any]:
         """Tune, and return the radii and risks of the chosen setting."""
         clips, found = self.clips if self.start == TUNED_CLIP else (self.clip,), []
+        pairs = list(itertools.product(clips, self.shares))
         for rounds in self.counts:
             tuning = lf.tune(
-                [
-                    self.algorithm("random", share * self.step, clip, self.noise(clip, rounds))
-                    for clip, share in itertools.product(clips, self.shares)
-                ],
+                [self.algorithm("random", share * self.step, clip, self.noise(clip, rounds)) for clip, share in pairs],
                 self.problem,
                 data=lf.FixedSamples(self.n_samples),
                 rounds=rounds,
@@ -136,10 +135,17 @@ class Tuned(Replay):
                 margin=0.0,
                 quantile=0.9,  # some random starts are slow
             )
-            found.append((float(tuning.scores[tuning.best]), rounds, tuning.algorithm))
-        _, rounds, best = min(found, key=lambda one: one[0])
-        chosen = {"chosen_clip": best.clip, "chosen_share": best.step_size / self.step, "chosen_rounds": rounds}
-        return self.measured(best, rounds) | chosen
+            found.append((float(tuning.scores[tuning.best]), rounds, tuning.algorithm, pairs[tuning.best]))
+        _, rounds, best, (clip, share) = min(found, key=lambda one: one[0])
+        tried = itertools.product(self.counts, pairs)
+        settings = [{"clip": one, "step_size": step, "rounds": count} for count, (one, step) in tried]
+        chosen = settings.index({"clip": clip, "step_size": share, "rounds": rounds})
+        return self.measured(best, rounds) | {
+            "chosen_clip": clip,
+            "chosen_share": best.step_size / self.step,
+            "chosen_rounds": rounds,
+            "at_grid_edge": ", ".join(at_grid_edge(settings, [chosen])),
+        }
 
 
 def cells(quick: bool) -> dict[str, list[Any]]:

@@ -21,7 +21,7 @@ def test_quotations_of_experiments_judges_and_pages_are_found():
     assert {
         "FedRep paper, Figure 1",  # of a partial
         "FedRep paper, Theorem 1",
-        "FLUTE paper, Theorem 5.5",  # of a judge
+        "FLUTE paper, Proposition A.2",
         "FLUTE paper",  # of a page
     } <= places
     assert all(any(place.startswith(paper) for paper in SOURCES) for place in places)

@@ -151,7 +151,7 @@ def enough(start: str, text: str) -> c.Claim:
         ),
         table="sizes",
         over=c.each_row,
-        setting=f"Figure {{name}}: n = {{n_clients:,}}, p = {{participants:,}}, {text}",
+        setting=f"Figure {{name}}: n = {{n_clients:,}}, p = {{participants:,}}, m = {{m}}, {text}",
         detail=detail,
     )
 

@@ -177,7 +177,11 @@ def setting_text(row: lf.Table) -> str:
 
 # --- claims --------------------------------------------------------------------------------------------------
 
-SAYS = c.cite("FedRep paper, Theorem 1, (10)", "Then for any t and any eta <= 1/(4 sigma_max^2), we have")
+SAYS = c.cite(
+    "FedRep paper, Theorem 1, (10)",
+    "Then for any t and any eta <= 1/(4 sigma_max^2), we have[:] dist(B_T, B*) <= (1 - eta E0 sigma_min^2/2)[^(T/2)] "
+    "dist(B_0, B*)",
+)
 TO_T = c.OWN_PREDICTION.adding("Theorem 1 with ||R^-1|| <= 1, under the same events", ": ")
 SAME = c.OWN_PREDICTION.adding("the normal equations of exact heads on the same batch", ": ")
 EXPONENTS = ((bound.PRINTED, "T/2", SAYS), (bound.SAME_BATCH, "T", TO_T))

@@ -76,13 +76,13 @@ REDUCED = {
     }
 }
 
-RATE = c.cite("FLUTE paper, Theorem 5.5", "for all T_R < t <= T, with probability at least 1 - delta")
+RATE = c.reading("FLUTE paper, Theorem 5.5")
 RECURSION = c.reading("FLUTE paper, Appendix A.1, equation (13)")
 ENTERS = c.cite("FLUTE paper, Proposition A.2", "will enter region R for some t [...] T_R")
 STAYS = c.cite("FLUTE paper, proof of Theorem 5.5, step 2", "once Theta_t enters this region, it will stay in it")
 FEWER = "with m samples this is not claimed: the proof requires more, by a factor with an unnamed constant"
-GROWS = c.cite("FLUTE paper, proof of Lemma A.8", "From the intermediate result of Lemma A.16")
-REST = c.cite("FLUTE paper, Lemma A.17", "holds for all tau <= t")
+GROWS = c.reading("FLUTE paper, proof of Lemma A.8, intermediate result of Lemma A.16")
+REST = c.reading("FLUTE paper, Lemma A.17, with the factor of its proof")
 
 TITLES = {
     "largest": "$\\sigma_1^2(\\Theta)$ $\\leq 2\\lambda_1'$",

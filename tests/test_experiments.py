@@ -562,3 +562,31 @@ def test_shortcut_lost_tells_a_root_from_a_straight_line(power, verdict):
     assert {claim.verdict for claim in grows} == {verdict}
     slow = [c for c in claims if "(1 - eta)/eta" in c.claim]
     assert {claim.verdict for claim in slow} == {Verdict.SUPPORTED}
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "rows", "changes", "sentence"),
+    [
+        ("weights", "floors", {"rate": 0.02}, {"share": 0.4}, "Equal weights settle at"),
+        ("weights", "floors", {"rate": 0.6}, {"share": 0.1}, "At a large rate"),
+        ("anisotropy", "runs", {"series": "base"}, {"condition": 1.0}, "FedRep on the same batch fails for mildly"),
+        ("flute-theorem51", "floors", {"sweep": "n above d"}, {"dim": 1000}, "With more clients than dimensions"),
+        ("flute-theorem51", "floors", {"sweep": "d above n"}, {"n_clients": 1000}, "With more dimensions than clients"),
+    ],
+)
+def test_a_claim_is_asked_only_of_the_sizes_that_its_sentence_names(name, table, rows, changes, sentence):
+    part = lf.Table.load(FOLDER.parent / "results" / "committed" / f"{name}-{table}.npz").select(**rows)
+    claims = [one for one in load(name, FOLDER).CLAIMS if one.sentence.startswith(sentence)]
+    assert lf.claims.judged(claims, {table: part})
+    assert not lf.claims.judged(claims, {table: lf.Table([row | changes for row in part.rows])})
+
+
+def test_small_and_large_shortcuts_are_asked_of_two_sizes():
+    def row(sizes, values):
+        dist = lf.LabeledArray(np.full((8, len(sizes), len(values)), 0.3), size=sizes, value=values)
+        return lf.Table([{"family": "Algorithm 1", "truth": "orthogonal", "dist": dist}])
+
+    claims = [one for one in load("shortcut-phase", FOLDER).CLAIMS if "B is learned where shortcuts" in one.sentence]
+    assert len(lf.claims.judged(claims, {"map": row([0.5, 2.0], [0.01, 0.1])})) == len(claims) == 3
+    assert not lf.claims.judged(claims, {"map": row([2.0], [0.01, 0.1])})
+    assert not lf.claims.judged(claims, {"map": row([0.5, 2.0], [0.1])})

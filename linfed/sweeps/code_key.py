@@ -127,11 +127,11 @@ def check_loaded(owners: Iterable[Any]) -> None:
                 )
     classes = {base for owner in owners for base in getattr(owner, "__mro__", ()) if base.__module__ in files}
     for module in own.keys() & sys.modules.keys():
-        values = vars(sys.modules[module]).values()
+        values = list(vars(sys.modules[module]).values())  # another thread may import from the module
         classes |= {one for one in values if isinstance(one, type) and one.__module__ == module}
     for kind in classes:
         counted = files.keys() if kind.__module__ in files else ()
-        for name, value in vars(kind).items():
+        for name, value in list(vars(kind).items()):
             function = getattr(value, FUNCTION.get(type(value), ""), value)
             module = function.__globals__.get("__name__", "") if isinstance(function, FunctionType) else ""
             if module in sys.modules and module not in (kind.__module__, *counted) and _is_users(module):

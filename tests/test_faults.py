@@ -165,6 +165,7 @@ import linfed as lf
 @dataclass(frozen=True)
 class Cell:
     number: int
+    cost = 1.0  # cells run in their order
 
     def run(self):
         if self.number > 1:

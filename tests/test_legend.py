@@ -17,6 +17,7 @@ from linfed.plotting.captions import drawn_sizes
 from linfed.plotting.panels import as_one
 from linfed.reproduction.default_figure import _looks
 from linfed.reproduction.experiments import experiment_files, load
+from linfed.reproduction.judging import derived_tables
 from linfed.reproduction.run import load_tables
 
 TOP = Path(__file__).parent.parent
@@ -96,9 +97,10 @@ def wrong_looks(figures):
 @pytest.mark.parametrize("name", NAMED)
 def test_a_method_has_one_look_and_nothing_else_has_it(name):
     """And what the pictures in docs/ carry of sizes, for their captions, is what they would be drawn from."""
-    tables = load_tables(pictures.RUNS.read(name), pictures.RUNS)
+    tables, module = load_tables(pictures.RUNS.read(name), pictures.RUNS), load(name, TOP / "experiments")
+    tables |= derived_tables(module, tables)
     with style():
-        figures = load(name, TOP / "experiments").plot(tables)
+        figures = module.plot(tables)
     wrong = wrong_looks(figures)
     sizes = {key: drawn_sizes(figure, tables) for key, figure in figures.items()}
     for figure in figures.values():

@@ -46,6 +46,7 @@ DURING = []
 class Cell:
     number: int
     seed: int = 0
+    cost = 1.0  # cells run in their order
 
     def run(self):
         for function in DURING:
@@ -58,6 +59,7 @@ class Long:
     number: int
     seed: int = 0
 
+    cost = 1.0
     divides = True
 
     def run(self):

@@ -2,12 +2,12 @@
 
 Clients hold 2 or 5 of ten classes, and predict held-out samples. There are two data sets.
 
-**Digits**: the 1797 images of 8 x 8 pixels of `lf.load_digits`, in [0, 1], which need scikit-learn. The representation
-is linear, ``B'x``, with k = 4 columns, below the number of classes, and k = 16, above it. In four partitions, as in the
-paper's for CIFAR-10, n = 50 or 100 clients hold 2 or 5 classes each. In a fifth, 50 clients hold shares drawn from a
-Dirichlet distribution with concentration 0.3. A quarter of each client's images is held out: a client trains on about
-27 images, or 13. Each trial has its own split of the same 1797 images: intervals cover only the split, and would be
-wider for new images.
+**Digits**: the 1797 images of 8 x 8 pixels of `lf.load_digits`, in [0, 1], which need scikit-learn and are left out
+without it. The representation is linear, ``B'x``, with k = 4 columns, below the number of classes, and k = 16, above
+it. In four partitions, as in the paper's for CIFAR-10, n = 50 or 100 clients hold 2 or 5 classes each. In a fifth, 50
+clients hold shares drawn from a Dirichlet distribution with concentration 0.3. A quarter of each client's images is
+held out: a client trains on about 27 images, or 13. Each trial has its own split of the same 1797 images: intervals
+cover only the split, and would be wider for new images.
 
 **Gaussian classes**: the means of ten classes lie in r = 9 of d = 30 dimensions, at a root mean square distance of 3
 from their centre. The samples have standard deviation 1 about their mean (`lf.Classes`). There are 20, 50 or 100

@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
+import importlib
 import inspect
 import os
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +15,7 @@ from matplotlib.figure import Figure
 
 import linfed as lf
 from linfed.claims import judged
+from linfed.figures import style
 
 
 def normal(*shape, seed=0):
@@ -38,6 +41,26 @@ def png_alone(figure, file, *, format, metadata, plain=Figure.savefig):
     """Save a figure, but for its PDF."""
     if format == "png":
         plain(figure, file, format=format, metadata=metadata)
+
+
+@contextlib.contextmanager
+def own_folder(tmp_path, monkeypatch, dpi=20):
+    """Work in a folder whose modules and path are gone afterwards; figures are coarse and have no PDF."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(style.STYLE, "savefig.dpi", dpi)
+    monkeypatch.setattr(Figure, "savefig", png_alone)
+    yield tmp_path
+    forget(tmp_path)
+
+
+def forget(folder):
+    """Remove the modules in a folder from those that are imported."""
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(folder)):
+            del sys.modules[name]
+    importlib.invalidate_caches()
 
 
 def some(cases, every):

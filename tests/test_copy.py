@@ -1,18 +1,15 @@
 """``linfed copy``: the copy of every experiment runs, can be changed, and is not mistaken for the experiment."""
 
 import dataclasses
-import importlib
 import re
 import sys
 from pathlib import Path
 
 import pytest
-from helpers import each, png_alone
-from matplotlib.figure import Figure
+from helpers import each, forget, own_folder
 
 from linfed import cli
 from linfed.errors import UsageError
-from linfed.figures import style
 from linfed.reproduction.experiments import cells_of, copied_files, experiment_files, is_named, load_file
 from linfed.reproduction.own_settings import check_cells, with_settings
 from linfed.reproduction.record import ResultsFolder
@@ -25,21 +22,8 @@ FILES = experiment_files(FOLDER)
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """The current folder, whose modules and path are gone afterwards."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setitem(style.STYLE, "savefig.dpi", 20)
-    monkeypatch.setattr(Figure, "savefig", png_alone)
-    yield tmp_path
-    forget(tmp_path)
-
-
-def forget(folder):
-    """Remove the modules in a folder from those that are imported."""
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(str(folder)):
-            del sys.modules[name]
-    importlib.invalidate_caches()
+    with own_folder(tmp_path, monkeypatch):
+        yield tmp_path
 
 
 def run(*arguments):

@@ -5,11 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import each, png_alone
-from matplotlib.figure import Figure
+from helpers import each, own_folder
 
 from linfed import cli
-from linfed.figures import style
 from linfed.reproduction.experiments import experiment_files, load
 from linfed.reproduction.record import ResultsFolder
 from linfed.statistics import Origin
@@ -66,16 +64,8 @@ def claims(tables):
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """The current folder, whose modules and path are gone afterwards."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setitem(style.STYLE, "savefig.dpi", 20)
-    monkeypatch.setattr(Figure, "savefig", png_alone)
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
+    with own_folder(tmp_path, monkeypatch):
+        yield tmp_path
 
 
 def run(*arguments):

@@ -11,14 +11,12 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from helpers import each, png_alone
-from matplotlib.figure import Figure
+from helpers import each, own_folder
 
 import linfed as lf
 from linfed import cli
 from linfed.checks import check_integer
 from linfed.errors import UsageError
-from linfed.figures import style
 from linfed.reproduction.default_figure import default_figure
 from linfed.reproduction.experiments import cells_of, declared_in, experiment_files, find, load_file
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
@@ -64,16 +62,8 @@ def cells():
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """The current folder, whose modules and path are gone afterwards; figures are coarse, and PDFs empty."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setitem(style.STYLE, "savefig.dpi", 40)
-    monkeypatch.setattr(Figure, "savefig", png_alone)
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
+    with own_folder(tmp_path, monkeypatch, dpi=40):
+        yield tmp_path
     plt.close("all")
 
 

@@ -186,7 +186,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             finite = np.isfinite(needed).all(axis=0)
             bars(ax, np.flatnonzero(finite), needed[:, finite], look, label=f"Theorem 1, {text}", linestyle="none")
         ax.plot([row["m"] for row in table], "_", color="black", markersize=12, label="m of the figure")
-        sizes = [f"Figure {row['name']}\nn = {row['n_clients']:,}\np = {row['participants']:,}" for row in table]
+        sizes = [
+            f"Figure {row['name']}\nn = {row['n_clients']:,}\np = {row['participants']:,}\nm = {row['m']}"
+            for row in table
+        ]
         ax.set_xticks(range(len(table)), sizes)
         sheet.label("", "samples m", yscale="log")
         sheet.legend(ncols=3)

@@ -59,7 +59,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
-    session.run("python", "-m", "tests.prose")
+    session.run("python", "-m", "tests.tools.prose")
 
 
 @nox.session(python=PYTHONS)
@@ -87,11 +87,11 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def mutants(session: nox.Session) -> None:
-    """Try a random sample of mutants; arguments go to ``python -m tests.mutants``, e.g. ``--sample 50``."""
+    """Try a random sample of mutants; arguments go to ``python -m tests.tools.mutants``, e.g. ``--sample 50``."""
     # With another release of cosmic-ray, a seed chooses another sample.
     session.install("-e", ".[test-all]", "cosmic-ray==8.7.0")
     session.run(
-        "python", "-m", "tests.mutants", *session.posargs, env={"MPLBACKEND": "Agg", "OPENBLAS_NUM_THREADS": "1"}
+        "python", "-m", "tests.tools.mutants", *session.posargs, env={"MPLBACKEND": "Agg", "OPENBLAS_NUM_THREADS": "1"}
     )
 
 
@@ -141,7 +141,7 @@ def build(session: nox.Session) -> None:
 def release(session: nox.Session) -> None:
     """Check that a release has one version, and that its results are those of its code."""
     session.install("-e", ".")
-    session.run("python", "-m", "tests.release")
+    session.run("python", "-m", "tests.tools.release")
 
 
 if __name__ == "__main__":

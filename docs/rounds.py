@@ -1,6 +1,6 @@
 """Draw docs/rounds.png: what the server and the clients hold and send in one round of four algorithms.
 
-Run ``python docs/rounds.py``. The picture carries the digest of this file, which `tests/test_docs.py` compares.
+Run ``python docs/rounds.py``. The picture carries the digest of this file, which `tests/docs/test_docs.py` compares.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def pytest_runtest_protocol(item):
     of pytest-cov's is none in the processes of pytest-xdist: the tracer of another of its controllers then goes on.)
     """
     tracer = sys.gettrace()
-    every = item.config.getoption("cov_context", None)  # `tests.mutants` asks which tests run a line
+    every = item.config.getoption("cov_context", None)  # `tests.tools.mutants` asks which tests run a line
     if tracer is None or every or (item.get_closest_marker("long") is None and item.path.stem not in UNTRACED):
         return (yield)
     sys.settrace(None)
@@ -152,12 +152,12 @@ def pytest_xdist_make_scheduler(config, log):
 def group_of(nodeid):
     """Return the name of the tests that run in one process, one after the other.
 
-    >>> group_of("tests/test_exact_law.py::test_the_law[one client, noiseless-chain]")
-    'tests/test_exact_law.py::one client, noiseless'
-    >>> group_of("tests/test_experiments.py::test_false[flute-theorem51-True]")
-    'tests/test_experiments.py::flute-theorem51'
-    >>> group_of("tests/test_linalg.py::test_one[a-b]")
-    'tests/test_linalg.py'
+    >>> group_of("tests/data/test_exact_law.py::test_the_law[one client, noiseless-chain]")
+    'tests/data/test_exact_law.py::one client, noiseless'
+    >>> group_of("tests/experiments/test_experiments.py::test_false[flute-theorem51-True]")
+    'tests/experiments/test_experiments.py::flute-theorem51'
+    >>> group_of("tests/numerics/test_linalg.py::test_one[a-b]")
+    'tests/numerics/test_linalg.py'
     """
     path, _, test = nodeid.partition("::")
     module = re.search(r"(\w+)\.py$", path)

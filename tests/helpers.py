@@ -7,15 +7,19 @@ import inspect
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
-import references as ref
 from matplotlib.figure import Figure
 
 import linfed as lf
 from linfed.claims import judged
 from linfed.figures import style
+from tests import references as ref
+
+ROOT = Path(__file__).resolve().parents[1]
+"""Folder of the repository."""
 
 
 def normal(*shape, seed=0):

@@ -4,7 +4,8 @@ import inspect
 import itertools
 
 import pytest
-from helpers import each
+
+from tests.helpers import each
 
 
 @pytest.mark.parametrize("everything", [False, True])

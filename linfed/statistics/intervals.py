@@ -729,7 +729,7 @@ def largest_factor(measured: Array, predicted: Array) -> Measured:
     the data choose among R rounds and two directions, its tail is divided by 2 R (Bonferroni), and then widened as in
     `bootstrap_interval`. It is 1 with fewer trials than `fewest_trials` gives, e.g. 11 for 20 rounds.
 
-    `tests/verdict_rates.py` measures how often an end lies on the wrong side of the largest true factor.
+    `tests/statistics/verdict_rates.py` measures how often an end lies on the wrong side of the largest true factor.
     """
     measured, predicted = not_negative("measured", measured, 2), not_negative("predicted", predicted, 2)
     check_shape("predicted", predicted, measured.shape, "the shape of measured")

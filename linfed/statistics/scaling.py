@@ -2,7 +2,7 @@
 
 A claim about every point, or about every pair of points, is supported if each of them supports it on its own: this
 needs no correction. It is refuted if a point refutes it in an interval that holds for all together (Bonferroni).
-`tests/verdict_rates.py` measures the rates of false verdicts that are stated here.
+`tests/statistics/verdict_rates.py` measures the rates of false verdicts that are stated here.
 """
 
 from __future__ import annotations

@@ -1,0 +1,403 @@
+"""Initialisations: what is named is resolved or refused, and one of a user's own sees a first batch."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from linfed.algorithms.initial import InitialFactors
+from linfed.algorithms.one_round.estimators import SpectralEstimator
+from linfed.algorithms.parts.heads import HeadSolver
+from linfed.algorithms.parts.solvers import Solver
+from tests.helpers import Wrapped, assert_same, each, normal
+
+PROBLEM = lf.SharedRepresentation(n_clients=30, dim=8, rank=2, noise_std=0.1)
+FEDREP = lf.FedRep(rank=2, step_size=0.1, init="random")
+FACTORS = normal(8, 2), normal(30, 2, seed=1)
+FIXED, FRESH = lf.FixedSamples(12), lf.FreshSamples(12)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Starts(lf.Algorithm):
+    """Asks for a representation or factors in its own way, says nothing of it, and stays there."""
+
+    begin: object = None
+    factors: object = None
+    rank: int = 2
+    init: object = "no business of the engine's"
+
+    def initial_state(self, start):
+        if self.factors is not None:
+            B, W = start.factors(self.factors, self.rank)
+            return lf.State(B=B, W=W)
+        B = start.representation(self.begin, self.rank)
+        return lf.State(B=B, W=np.zeros((start.trials, start.n_clients, self.rank)))
+
+    def step(self, state, batch, rng):
+        return state
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Says(Starts):
+    """The same, and says it."""
+
+    @property
+    def initialization(self):
+        return self.begin
+
+
+def started(algorithm, problem=PROBLEM, data=FIXED, **changes):
+    return lf.simulate(algorithm, problem, data=data, **{"rounds": 0, "trials": 3, "seed": 5} | changes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Truncated(lf.Initial):
+    """Truncated spectral start (AltGDmin): labels beyond C times the mean square are left out."""
+
+    factor: float = 9.0
+    needs_batch = True
+
+    def resolve(self, start, rank):
+        batch = start.batch()
+        mean = (batch.y**2).sum(axis=(1, 2), keepdims=True) / batch.counts.sum(axis=1)[:, None, None]
+        y = np.where(batch.y**2 <= self.factor * mean, batch.y, 0.0)
+        messages = (y[..., None, :] @ batch.X)[..., 0, :] / batch.counts[..., None]
+        return np.linalg.svd(messages.mT, full_matrices=False)[0][..., :rank]
+
+
+def truncated_by_loops(X, y, factor, rank):
+    """Return the projector on the start's span, client by client and sample by sample."""
+    mean = sum(float(label) ** 2 for labels in y for label in labels) / sum(len(labels) for labels in y)
+    columns = []
+    for rows, labels in zip(X, y, strict=True):
+        column = np.zeros(rows.shape[1])
+        for row, label in zip(rows, labels, strict=True):
+            if label**2 <= factor * mean:
+                column += row * label / len(labels)
+        columns.append(column)
+    U = np.linalg.svd(np.stack(columns, axis=1))[0][:, :rank]
+    return U @ U.T
+
+
+BASES = {
+    lf.Algorithm: {"initial_state", "step"},
+    SpectralEstimator: {"estimate"},
+    lf.Initial: {"resolve"},
+    InitialFactors: {"resolve"},
+    HeadSolver: {"solve"},
+    Solver: {"solve"},
+}
+
+
+@each(("kind", "names"), BASES.items())
+def test_a_base_class_needs_its_methods(kind, names):
+    for name in names:
+        own = type("Own", (kind,), dict.fromkeys(names - {name}))
+        with pytest.raises(TypeError, match=f"abstract .*{name}"):
+            own(**{"rank": 2} if kind is SpectralEstimator else {})
+
+
+# --- what is named is resolved, or refused -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("begin", "same"),
+    [("moments", lf.Moments()), ("random", lf.RandomSubspace()), (FACTORS[0].tolist(), FACTORS[0])],
+    ids=["moments", "random", "list"],
+)
+@pytest.mark.parametrize("data", [FIXED, FRESH])
+def test_names_and_arrays_are_what_they_say(begin, same, data):
+    wanted = started(lf.FedRep(rank=2, step_size=0.1, init=same), data=data).final.B
+    found = started(Starts(begin=begin), data=data).final.B
+    assert found.tobytes() == wanted.tobytes()
+    assert (wanted.tobytes() == started(FEDREP, data=data).final.B.tobytes()) == (begin == "random")
+
+
+def test_factors_are_what_they_say():
+    final = started(Starts(factors=FACTORS)).final
+    assert all(np.array_equal(final.arrays()[name][2], part) for name, part in zip("BW", FACTORS, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (Starts(begin="momets"), "init = 'momets' is unknown .did you mean 'moments'"),
+        (Starts(begin=3), "init = 3 must be 'moments', 'random'"),
+        (Starts(begin=None), "init = None must be 'moments', 'random'"),
+        (Starts(begin=lf.SmallRandom()), "init = SmallRandom.* must be 'moments', 'random'"),
+        (Starts(begin=lf.RandomSubspace), "init = <class .* must be 'moments', 'random'"),
+        (Starts(begin=normal(8, 3)), r"init has shape \(8, 3\), expected \(d, k\) = \(8, 2\)"),
+        (Starts(begin=normal(2, 8, 2)), "trials = 3 must be 2: init has arrays for 2 trials"),
+        (Starts(begin=lf.Moments(clients=31)), "clients = 31 of lf.Moments must be at most n_clients = 30"),
+        (Starts(begin=lf.AtDistance(0.5), rank=3), "requires rank = 3 to be at most the rank of the ground truth, 2"),
+        (Starts(factors="moments"), "init = 'moments' must be lf.SmallRandom"),
+        (Starts(factors=lf.RandomSubspace()), "init = RandomSubspace.* must be lf.SmallRandom"),
+        (Starts(factors=(normal(8, 2), normal(29, 2))), r"init W has shape \(29, 2\), expected \(30, 2\)"),
+    ],
+)
+def test_what_is_no_start_is_refused(algorithm, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        started(algorithm)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_truth_is_needed_where_it_is_asked_for():
+    given = FIXED.draw(PROBLEM, trials=3, seed=5)
+    for algorithm in (Starts(begin=lf.AtDistance(0.5)), Says(begin=lf.TrueSubspace())):
+        with pytest.raises(ValueError, match="requires a ground truth with a reference subspace"):
+            started(algorithm, None, given)
+    assert started(Starts(begin=lf.TrueSubspace())).metrics["subspace_distance"].max() < 1e-14
+
+
+def test_a_field_named_init_is_no_business_of_the_engines():
+    """`init` may be anything; what counts is what `initialization` returns, whatever it is called."""
+    assert started(Starts(begin="random", init=lf.Moments(clients=99))).trials == 3
+    with pytest.raises(lf.EngineError, match="dependent columns"):
+        started(Normalised(inner=Says(begin=np.ones((8, 2)))), data=FRESH, engine="chain")
+    with pytest.raises(ValueError, match="init has arrays for 2 trials"):
+        started(Says(begin=lf.FedRep(rank=2, step_size=1.0, init=normal(2, 8, 2)).init), trials=3)
+
+
+class Normalised(Wrapped):
+    """Normalises its B."""
+
+    orthonormalize = True
+    requires = lf.Requires.FEATURES
+
+    @property
+    def initialization(self):
+        return lf.FedRep(rank=2, step_size=1.0, init=self.inner.begin).init
+
+    def step(self, state, batch, rng):
+        return state
+
+
+@each(("dim", "rank", "delta"), [(4, 2, 0.6), (7, 3, 0.25), (2, 1, 1.0)])
+def test_all_principal_angles_have_the_given_sine(dim, rank, delta):
+    problem = lf.SharedRepresentation(n_clients=5, dim=dim, rank=rank)
+    B = started(lf.FedRep(rank=rank, step_size=0.1, init=lf.AtDistance(delta)), problem).final.B
+    np.testing.assert_allclose(B.mT @ B, np.broadcast_to(np.eye(rank), (3, rank, rank)), atol=1e-12)
+    cosines = np.linalg.svd(problem.truth(5, range(3)).B.mT @ B, compute_uv=False)
+    np.testing.assert_allclose(cosines, np.sqrt(1 - delta**2), atol=1e-12)
+
+
+def test_labels_at_the_threshold_count():
+    X, y = normal(2, 4, 6, 5), np.sign(normal(2, 4, 6, seed=1)) * [[[1.0]], [[3.0]]]
+    init, data = lf.TruncatedAverages(threshold=1.0), lf.GivenSamples(X, y)
+    B = lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=init), data=data, rounds=0).final.B
+    gram = lf.simulate(lf.LocalGram(rank=2), data=data, rounds=1).final.B
+    np.testing.assert_allclose(B @ B.mT, gram @ gram.mT, atol=1e-10)
+
+
+def test_given_arrays_are_copies_that_cannot_be_written_into():
+    B, W = (part.copy() for part in FACTORS)
+    init = lf.GivenFactors(B, W)
+    for kept, array in ((lf.GivenSubspace(B).B, B), (init.B, B), (init.W, W)):
+        assert not np.shares_memory(kept, array)
+        assert array.flags.writeable
+        assert not kept.flags.writeable
+
+
+def test_factors_have_one_number_of_trials():
+    for W in (FACTORS[1], normal(2, 30, 2)):
+        assert lf.GivenFactors(normal(2, 8, 2), W).n_trials == 2
+    with pytest.raises(ValueError, match=r"arrays for \[2, 3\] trials; B and W must agree"):
+        lf.GivenFactors(normal(2, 8, 2), normal(3, 30, 2))
+
+
+@each(("clients", "samples"), [(4, 2e8), (None, 1e8)])
+def test_moments_take_1e14_operations_and_three_matrices(clients, samples):
+    """Of dimension 1000, with the samples of half of the clients or of all."""
+    sizes = {"rank": 2, "n_clients": 8, "dim": 1000, "samples": samples, "memory": 24e6}
+    init = lf.Moments(clients=clients)
+    init.check(**sizes)
+    for large in ({"samples": 1.01 * samples}, {"memory": 24e6 - 1.0}):
+        with pytest.raises(lf.SizeError, match="a 1000 x 1000 matrix"):
+            init.check(**sizes | large)
+
+
+# --- one of a user's own -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["explicit", "compressed"])
+def test_a_truncated_spectral_start_is_that_of_the_loops(engine):
+    result = started(lf.FedRep(rank=2, step_size=0.1, init=Truncated(2.0)), engine=engine)
+    given = FIXED.draw(PROBLEM, trials=3, seed=5)
+    for B, X, y in zip(result.final.B, given.X, given.y, strict=True):
+        np.testing.assert_allclose(B @ B.T, truncated_by_loops(X, y, 2.0, 2), atol=1e-10)
+        assert np.abs(B @ B.T - truncated_by_loops(X, y, 1e9, 2)).max() > 1e-3  # some labels were left out
+
+
+def test_a_truncated_spectral_start_of_unequal_counts():
+    X = [normal(2 + i % 5, 8, seed=i) for i in range(30)]
+    y = [normal(len(rows), seed=100 + i) for i, rows in enumerate(X)]
+    result = started(lf.FedRep(rank=2, step_size=0.1, init=Truncated(1.0)), None, lf.GivenSamples(X, y), trials=1)
+    for B in result.final.B:
+        np.testing.assert_allclose(B @ B.T, truncated_by_loops(X, y, 1.0, 2), atol=1e-10)
+
+
+SERVED = [(lf.FixedSamples, engine) for engine in ("explicit", "compressed")]
+SERVED += [(lf.FreshSamples, engine) for engine in ("auto", "explicit", "compressed", "projected", "chain")]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "engine"), SERVED)
+def test_a_truncated_spectral_start_comes_near_and_serves_every_engine(kind, engine):
+    data = kind(40)
+    problem = lf.SharedRepresentation(n_clients=400, dim=8, rank=2)
+    algorithm = lf.FedRep(rank=2, step_size=0.5, init=Truncated())
+    result = lf.simulate(algorithm, problem, data=data, rounds=30, trials=3, engine=engine)
+    distance = result.metrics["subspace_distance"]
+    assert (distance[:, 0] < 0.2).all()
+    assert (distance[:, -1] < 1e-6).all()
+
+
+@dataclasses.dataclass(frozen=True)
+class MomentsByHand(lf.Initial):
+    """The method of moments from a first batch."""
+
+    needs_batch = True
+
+    def resolve(self, start, rank):
+        batch = start.batch()
+        assert batch.active.tolist() == [list(range(start.n_clients))] * start.trials
+        moment = np.einsum("tnm,tnmd,tnme->tde", batch.y**2 / batch.counts[..., None], batch.X, batch.X)
+        return np.linalg.eigh(moment)[1][..., : -rank - 1 : -1]
+
+
+@pytest.mark.parametrize(("kind", "engine"), SERVED[:-1])  # the chain's frame has signs of its own
+def test_the_first_batch_is_the_one_that_the_moments_see(kind, engine, monkeypatch):
+    data = kind(12)
+    monkeypatch.setattr("linfed.data.sources.CACHE_VALUES", 700)  # several blocks of clients
+    wanted, found = (
+        started(lf.FedRep(rank=2, step_size=0.1, init=init), data=data, engine=engine).final.B
+        for init in ("moments", MomentsByHand())
+    )
+    np.testing.assert_allclose(found @ found.mT, wanted @ wanted.mT, atol=1e-10)
+
+
+@pytest.mark.parametrize("data", [FIXED, FRESH])
+def test_a_first_batch_takes_nothing_from_the_rounds(data):
+    """The rounds see the samples that they see from any other start."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Looks(lf.Initial):
+        needs_batch = True
+
+        def resolve(self, start, rank):
+            start.batch().least_squares()
+            return lf.RandomSubspace().resolve(start, rank)
+
+    for engine in ("explicit", "compressed"):
+        runs = [
+            lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=init), PROBLEM, data=data, rounds=4, engine=engine)
+            for init in ("random", Looks())
+        ]
+        assert_same(*runs)
+
+
+def test_a_trial_does_not_depend_on_the_others(monkeypatch):
+    algorithm = lf.FedRep(rank=2, step_size=0.1, init=Truncated())
+    for data in (FIXED, FRESH):
+        wanted = started(algorithm, data=data, rounds=2)
+        with monkeypatch.context() as patch:
+            patch.setattr("linfed.simulation.job.CHUNK_BYTES", 1.0)
+            assert_same(started(algorithm, data=data, rounds=2), wanted)
+        assert_same(started(algorithm, data=data, rounds=2, trials=1), wanted, second=slice(1))
+
+
+def test_the_memory_of_a_first_batch_is_counted():
+    big = lf.SharedRepresentation(n_clients=100, dim=50, rank=2)
+    arguments = {"data": lf.FreshSamples(1000), "rounds": 1, "engine": "projected", "memory_budget": 2e7}
+    lf.simulate(FEDREP, big, **arguments)
+    with pytest.raises(lf.SizeError, match=r"one trial needs about 56\.1 MB"):  # 40 MB of them are the rows
+        lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=Truncated()), big, **arguments)
+    lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=lf.TruncatedAverages()), big, **arguments)  # reads blocks
+
+    @dataclasses.dataclass(frozen=True)
+    class Large(lf.Initial):
+        def floats_per_trial(self, *, rank, n_clients, dim):
+            return 10**7 * rank * n_clients // dim
+
+        def resolve(self, start, rank):
+            return start.random().standard_normal((start.dim, rank))
+
+    with pytest.raises(lf.SizeError, match="one trial needs about 320 MB"):
+        lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=Large()), big, **arguments | {"memory_budget": 1e8})
+
+
+def test_samples_that_are_not_drawn_cannot_be_seen():
+    algorithm = lf.FedRep(rank=2, step_size=0.1, init=Truncated())
+    with pytest.raises(lf.EngineError, match=r"init = Truncated\(factor=9.0\) requires samples, which are"):
+        started(algorithm, data=lf.FixedSamples(12, in_law=True))
+
+
+def test_a_first_batch_is_announced():
+    @dataclasses.dataclass(frozen=True)
+    class Silent(Truncated):
+        needs_batch = False
+
+    with pytest.raises(ValueError, match=r"requests a first batch: set Silent.needs_batch = True"):
+        started(lf.FedRep(rank=2, step_size=0.1, init=Silent()))
+    with pytest.raises(ValueError, match=r"memory was not counted: let Starts.initialization return it"):
+        started(Starts(begin=Truncated()))
+    assert_same(started(Says(begin=Truncated())), started(lf.FedRep(rank=2, step_size=0.1, init=Truncated())))
+
+
+RETURNS = {
+    "nothing": (None, TypeError, r"Own.resolve returned B = None, expected an array of shape \(trials, d, k\)"),
+    "one trial": (np.ones((8, 2)), ValueError, r"Own.resolve returned B of shape \(8, 2\), expected .* = \(3, 8, 2\)"),
+    "columns": (np.ones((3, 8, 3)), ValueError, r"returned B of shape \(3, 8, 3\), expected .* = \(3, 8, 2\)"),
+    "complex": (1j * np.ones((3, 8, 2)), TypeError, "returned B of dtype complex128, expected real"),
+    "a list": ([[1.0]], TypeError, r"Own.resolve returned B = \[\[1.0\]\], expected an array"),
+}
+
+
+@pytest.mark.parametrize("name", RETURNS)
+def test_what_an_initialisation_returns_is_checked(name):
+    value, kind, message = RETURNS[name]
+
+    class Own(lf.Initial):
+        def resolve(self, start, rank):
+            return value
+
+    with pytest.raises(kind, match=message):
+        started(lf.FedRep(rank=2, step_size=0.1, init=Own()))
+
+    class Own(InitialFactors):
+        def resolve(self, start, rank):
+            return value, np.ones((3, 30, 2))
+
+    with pytest.raises(kind, match=message):
+        started(lf.FLUTE(rank=2, step_size=0.1, init=Own()))
+
+
+def test_own_factors():
+    @dataclasses.dataclass(frozen=True)
+    class Balanced(InitialFactors):
+        needs_batch = True
+
+        def resolve(self, start, rank):
+            U, s, Vt = np.linalg.svd(start.batch().least_squares().mT, full_matrices=False)
+            root = np.sqrt(s[:, None, :rank])
+            return U[..., :rank] * root, Vt.mT[..., :rank] * root
+
+    result = started(lf.FLUTE(rank=2, step_size=0.01, init=Balanced()), data=lf.FixedSamples(40))
+    assert (result.metrics["subspace_distance"] < 0.05).all()
+    np.testing.assert_allclose(result.final.B.mT @ result.final.B, result.final.W.mT @ result.final.W, atol=1e-12)
+
+    class Own(InitialFactors):
+        def resolve(self, start, rank):
+            return np.ones((3, 8, 2))
+
+    with pytest.raises(TypeError, match=r"Own.resolve returned ndarray, expected a pair"):
+        started(lf.FLUTE(rank=2, step_size=0.1, init=Own()))
+
+
+def test_initialisations_are_compared_by_value():
+    assert lf.FedRep(rank=2, step_size=0.1, init=FACTORS[0]) == lf.FedRep(rank=2, step_size=0.1, init=FACTORS[0].copy())
+    assert lf.FedRep(rank=2, step_size=0.1, init=FACTORS[0]) != lf.FedRep(rank=2, step_size=0.1, init=-FACTORS[0])
+    assert lf.FLUTE(rank=2, step_size=0.1, init=FACTORS) == lf.FLUTE(rank=2, step_size=0.1, init=FACTORS)
+    assert Truncated(2.0) != Truncated(3.0)
+    assert len({lf.Moments(), lf.Moments(clients=3), lf.RandomSubspace(), lf.RandomSubspace(), Truncated()}) == 4

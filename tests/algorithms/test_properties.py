@@ -1,0 +1,354 @@
+"""Properties of every algorithm at random shapes, types and memory orders of its arrays, participants and seeds.
+
+``python -m pytest tests/algorithms/test_properties.py --all --hypothesis-profile=thorough`` runs many more examples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import assume, given
+
+import linfed as lf
+from linfed.data import rows
+from linfed.numerics import linalg
+from linfed.numerics.threads import VARIABLE
+from linfed.simulation import job as jobs
+from tests import references as ref
+from tests.helpers import assert_same
+
+pytestmark = pytest.mark.long
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """Sizes and samples of a run."""
+
+    counts: tuple[int, ...]
+    dim: int
+    rank: int
+    participants: int
+    noise: float
+    seed: int
+
+    @property
+    def n(self) -> int:
+        return len(self.counts)
+
+    @functools.cached_property
+    def arrays(self):
+        """Samples X, y of each client, initial B, true B and heads, and participants of three rounds."""
+        rng = np.random.default_rng(self.seed)
+        X = [rng.standard_normal((m, self.dim)) for m in self.counts]
+        B, B_star = (ref.qr_positive(rng.standard_normal((self.dim, self.rank)))[0] for _ in range(2))
+        W = rng.standard_normal((self.n, self.rank))
+        y = [X_i @ B_star @ w + self.noise * rng.standard_normal(len(X_i)) for X_i, w in zip(X, W, strict=True)]
+        active = np.array([rng.permutation(self.n)[: self.participants] for _ in range(3)])
+        return X, y, B, B_star, W, active
+
+
+@st.composite
+def cases(draw, *, most_samples=9):
+    dim = draw(st.integers(1, 6))
+    counts = draw(st.lists(st.integers(1, most_samples), min_size=1, max_size=6).map(tuple))
+    return Case(
+        counts=counts,
+        dim=dim,
+        rank=draw(st.integers(1, dim)),
+        participants=draw(st.integers(1, len(counts))),
+        noise=draw(st.sampled_from([0.0, 0.3, 10.0])),
+        seed=draw(st.integers(0, 10**6)),
+    )
+
+
+STEP = {"step_size": 0.05}
+LOCAL = STEP | {"local_steps": 2}
+MADE = {
+    "FedRep": lambda k, B: lf.FedRep(rank=k, init=B, **STEP),
+    "FedRep, gradient heads": lambda k, B: lf.FedRep(rank=k, init=B, heads=lf.GradientHeads(steps=3), **STEP),
+    "FedRep, ridge": lambda k, B: lf.FedRep(rank=k, init=B, heads=lf.ExactHeads(ridge=0.3), **STEP),
+    "FedRepShortcut": lambda k, B: lf.FedRepShortcut(rank=k, init=B, ridge=0.3, **STEP),
+    "FLUTE": None,  # its initial heads have a row per client
+    "FedPer": lambda k, B: lf.FedPer(rank=k, init=B, **LOCAL),
+    "FedBABU": lambda k, B: lf.FedBABU(rank=k, init=B, head=np.ones(k), **LOCAL),
+    "LGFedAvg": lambda k, B: lf.LGFedAvg(rank=k, init=B, **LOCAL),
+    "FedRoD": lambda k, B: lf.FedRoD(rank=k, init=B, **LOCAL),
+    "FedAvg": lambda k, B: lf.FedAvg(**LOCAL),
+    "FedAvg, two layers": lambda k, B: lf.FedAvg(rank=k, init=B, fine_tune=lf.GradientHeads(steps=2), **LOCAL),
+    "FedAvg, all layers": lambda k, B: lf.FedAvg(rank=k, init=B, fine_tune=lf.AllLayers(steps=2), **LOCAL),
+    "FedProx": lambda k, B: lf.FedProx(mu=0.5, **LOCAL),
+    "SCAFFOLD": lambda k, B: lf.SCAFFOLD(**LOCAL),
+    "FedVARP": lambda k, B: lf.FedVARP(**LOCAL),
+    "Ditto": lambda k, B: lf.Ditto(strength=0.5, **LOCAL),
+    "APFL": lambda k, B: lf.APFL(mix=0.3, **LOCAL),
+    "PFedMe": lambda k, B: lf.PFedMe(strength=1.0, inner_steps=None, **LOCAL),
+    "L2GD": lambda k, B: lf.L2GD(strength=0.5, coins=(True, False, True), **STEP),
+    "PerFedAvg": lambda k, B: lf.PerFedAvg(adaptation_step_size=0.1, hessian=True, **LOCAL),
+    "ANIL": lambda k, B: lf.ANIL(rank=k, init=B, adaptation_step_size=0.1, **STEP),
+    "MAML": lambda k, B: lf.MAML(rank=k, init=B, adaptation_step_size=0.1, hessian=True, **STEP),
+    "AltGDmin": lambda k, B: lf.AltGDmin(rank=k, init=B, **STEP),
+    "LocalOnly": lambda k, B: lf.LocalOnly(),
+    "LocalOnly, ridge": lambda k, B: lf.LocalOnly(ridge=0.3),
+    "PooledLeastSquares": lambda k, B: lf.PooledLeastSquares(),
+    "NuclearNorm": lambda k, B: lf.NuclearNorm(weight=0.3),
+    "FedMTL": lambda k, B: lf.FedMTL(strength=0.5, epsilon=0.1),
+    "FedMTL, tasks": lambda k, B: lf.FedMTL(strength=0.5, epsilon=0.1, relation="tasks"),
+    "ClusterFedVARP": lambda k, B: lf.ClusterFedVARP(clusters=1, **LOCAL),
+    "FedSCAVAR": lambda k, B: lf.FedSCAVAR(clusters=1, mu=0.3, **LOCAL),
+    "PrivateFedRep": lambda k, B: lf.PrivateFedRep(rank=k, init=B, clip=1.0, **STEP),
+    "Personalized": lambda k, B: lf.Personalized(base=lf.FedRep(rank=k, init=B, **STEP), ridge=0.3),
+}
+
+
+def made(name, case, B):
+    """Return the algorithm for a case, and FLUTE's initial heads."""
+    if name == "FLUTE":
+        heads = np.random.default_rng(case.seed + 1).standard_normal((case.n, case.rank))
+        return lf.FLUTE(rank=case.rank, init=(B, heads), step_size=0.01), heads
+    return MADE[name](case.rank, B), None
+
+
+def predictors(algorithm, X, y, active, *, n, **options):
+    """Return the clients' final predictors (n, d), or None if the run diverged."""
+    run = {"rounds": len(active), "participation": np.array(active), **options}
+    result = lf.simulate(algorithm, data=lf.GivenSamples(X, y), **run)
+    found = result.final.predictors()[0]
+    return np.broadcast_to(found, (n, found.shape[-1])) if result.status[0].name == "COMPLETED" else None
+
+
+def well_posed(case):
+    """Return whether no client's least squares is nearly singular: there, rounding decides."""
+    X, _, B, *_ = case.arrays
+    values = [np.linalg.svd(part, compute_uv=False) for X_i in X for part in (X_i, X_i @ B)]
+    return min(value[-1] / value[0] for value in values) > 1e-3
+
+
+def close(found, wanted):
+    assert (found is None) == (wanted is None)
+    if found is not None:
+        scale = max(1.0, np.abs(wanted).max())
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-7 * scale)
+
+
+@pytest.mark.parametrize("name", MADE)
+@given(case=cases(), turn=st.integers(0, 10**6))
+def test_an_orthogonal_change_of_basis_turns_the_predictors(name, case, turn):
+    assume(well_posed(case))
+    X, y, B, _, _, active = case.arrays
+    Q = ref.qr_positive(np.random.default_rng(turn).standard_normal((case.dim, case.dim)))[0]
+    one = predictors(made(name, case, B)[0], X, y, active, n=case.n)
+    two = predictors(made(name, case, Q @ B)[0], [X_i @ Q.T for X_i in X], y, active, n=case.n)
+    close(two, None if one is None else one @ Q.T)
+
+
+@pytest.mark.parametrize("name", MADE)
+@given(case=cases(), turn=st.integers(0, 10**6))
+def test_a_permutation_of_the_clients_permutes_the_predictors(name, case, turn):
+    assume(well_posed(case))
+    X, y, B, _, _, active = case.arrays
+    order = np.random.default_rng(turn).permutation(case.n)
+    algorithm, heads = made(name, case, B)
+    one = predictors(algorithm, X, y, active, n=case.n)
+    if heads is not None:
+        algorithm = dataclasses.replace(algorithm, init=(B, heads[order]))
+    moved = [X[i] for i in order], [y[i] for i in order]
+    two = predictors(algorithm, *moved, np.argsort(order)[active], n=case.n)
+    close(two, None if one is None else one[order])
+
+
+@pytest.mark.parametrize("name", MADE)
+@given(case=cases())
+def test_the_order_of_a_clients_samples_does_not_matter(name, case):
+    assume(well_posed(case))
+    X, y, B, _, _, active = case.arrays
+    algorithm = made(name, case, B)[0]
+    one = predictors(algorithm, X, y, active, n=case.n)
+    close(predictors(algorithm, [X_i[::-1] for X_i in X], [y_i[::-1] for y_i in y], active, n=case.n), one)
+
+
+@pytest.mark.parametrize("name", MADE)
+@given(case=cases())
+def test_engines_agree(name, case):
+    assume(well_posed(case))
+    X, y, B, _, _, active = case.arrays
+    algorithm = made(name, case, B)[0]
+    one = predictors(algorithm, X, y, active, n=case.n, engine="explicit")
+    least = case.dim / 2 if algorithm.requires == lf.Requires.GRADIENTS else case.dim
+    if max(case.counts) > least:
+        close(predictors(algorithm, X, y, active, n=case.n, engine="compressed"), one)
+    else:
+        with pytest.raises(lf.EngineError, match="compression saves nothing"):
+            predictors(algorithm, X, y, active, n=case.n, engine="compressed")
+
+
+@pytest.mark.parametrize("name", MADE)
+@given(case=cases(), others=st.integers(1, 3))
+def test_trials_are_independent_bit_for_bit(name, case, others):
+    X, y, B, _, _, active = case.arrays
+    m = min(case.counts)
+    X, y = np.array([X_i[:m] for X_i in X]), np.array([y_i[:m] for y_i in y])
+    rng = np.random.default_rng(case.seed)
+    stacked = np.concatenate([X[None], rng.standard_normal((others, *X.shape))])
+    labels = np.concatenate([y[None], rng.standard_normal((others, *y.shape))])
+    algorithm = made(name, case, B)[0]
+    run = {"rounds": 3, "participation": active}
+    alone = lf.simulate(algorithm, data=lf.GivenSamples(X, y), **run)
+    together = lf.simulate(algorithm, data=lf.GivenSamples(stacked, labels), **run)
+    for key, array in alone.final.arrays().items():
+        np.testing.assert_array_equal(together.final.arrays()[key][:1], array)
+
+
+LAYOUTS = {
+    "Fortran order": np.asfortranarray,
+    "a view with steps": lambda array: np.repeat(array, 2, axis=-1)[..., ::2],
+    "a reversed view": lambda array: array[..., ::-1].copy()[..., ::-1],
+    "a transposed view": lambda array: array.T.copy().T,
+    "read-only": lambda array: np.broadcast_to(array[None], (1, *array.shape))[0],
+    "the other byte order": lambda array: array.astype(array.dtype.newbyteorder()),
+    "lists": np.ndarray.tolist,
+}
+DTYPES = {"float32": np.float32, "float64": np.float64, "int": np.int16, "longdouble": np.longdouble}
+
+
+@pytest.mark.parametrize("name", MADE)
+@given(case=cases(), layout=st.sampled_from(list(LAYOUTS)), dtype=st.sampled_from(list(DTYPES)))
+def test_types_and_memory_orders_change_no_bit(name, case, layout, dtype):
+    X, y, B, _, _, active = case.arrays
+
+    def rounded(array):
+        return (4 * array).astype(DTYPES[dtype])
+
+    def laid(array):
+        return LAYOUTS[layout](rounded(array))
+
+    one, heads = made(name, case, B)
+    two = made(name, case, LAYOUTS[layout](B))[0]
+    if heads is not None:
+        two = dataclasses.replace(one, init=(LAYOUTS[layout](B), LAYOUTS[layout](heads)))
+    X, y = [X_i / 4 for X_i in X], [y_i / 40 for y_i in y]
+    plain = lf.GivenSamples([rounded(X_i).astype(float) for X_i in X], [rounded(y_i).astype(float) for y_i in y])
+    given_ = lf.GivenSamples([laid(X_i) for X_i in X], [laid(y_i) for y_i in y])
+    assert plain.X.tobytes() == given_.X.tobytes()
+    assert plain.y.tobytes() == given_.y.tobytes()
+    participants = LAYOUTS[layout](active.astype(np.int16))
+    run = {"rounds": len(active)}
+    wanted = lf.simulate(one, data=plain, participation=active, **run)
+    found = lf.simulate(two, data=given_, participation=participants, **run)
+    assert_same(found, wanted)
+
+
+@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout not in ("the other byte order", "lists")])
+@pytest.mark.parametrize("shape", [(12, 80, 40), (2, 12, 80, 40)])
+def test_samples_of_any_memory_order_are_stored_row_by_row(layout, shape):
+    rng, laid = np.random.default_rng(0), LAYOUTS[layout]
+    X, y, x, z = (rng.standard_normal(one) for one in (shape, shape[:-1], (*shape[:-2], 9, 40), (*shape[:-2], 9)))
+    plain, found = lf.GivenSamples(X, y, test=(x, z)), lf.GivenSamples(laid(X), laid(y), test=(laid(x), laid(z)))
+    labels = (y > 0).astype(float)
+    classes = lf.GivenClasses(laid(X), laid(labels), n_classes=2)
+    for array in (found.X, found.y, found.test.X, found.test.y, classes.X):
+        assert array.flags.c_contiguous
+    algorithms = lf.FedRep(rank=2, step_size=0.1, init=np.eye(40, 2)), lf.LocalOnly(ridge=0.1), lf.FedAvg(step_size=0.1)
+    for algorithm in algorithms:
+        results = [lf.simulate(algorithm, data=data, rounds=2) for data in (plain, found)]
+        assert_same(*results)
+        new = [result.adapt(x, z).predictors() for result in results[:1] if algorithm.learned_rank]
+        new += [result.adapt(laid(x), laid(z)).predictors() for result in results[1:] if algorithm.learned_rank]
+        assert not new or np.array_equal(*new)
+    assert_same(
+        *(
+            lf.simulate(lf.FedAvg(step_size=0.1), data=data, rounds=2)
+            for data in (lf.GivenClasses(X, labels, n_classes=2), classes)
+        )
+    )
+
+
+SCALED = {
+    **dict.fromkeys(["LocalOnly", "LocalOnly, ridge", "PooledLeastSquares", "FedAvg", "FedProx", "SCAFFOLD"], 0),
+    **dict.fromkeys(["FedVARP", "Ditto", "APFL", "PFedMe", "L2GD", "PerFedAvg", "ClusterFedVARP", "FedSCAVAR"], 0),
+    **dict.fromkeys(["FedRep", "FedRep, ridge", "AltGDmin"], 2),
+}
+"""Algorithms that are equivariant to the scale c of all labels, with step sizes divided by this power of c."""
+
+
+@pytest.mark.parametrize("name", SCALED)
+@given(case=cases(), scale=st.sampled_from([2.0**-7, 0.3, 5.0, 2.0**9]))
+def test_the_scale_of_the_labels_scales_the_predictors(name, case, scale):
+    assume(well_posed(case))
+    X, y, B, _, _, active = case.arrays
+    one = made(name, case, B)[0]
+    two = dataclasses.replace(one, step_size=one.step_size / scale ** SCALED[name]) if SCALED[name] else one
+    found = predictors(two, X, [scale * y_i for y_i in y], active, n=case.n)
+    wanted = predictors(one, X, y, active, n=case.n)
+    close(None if found is None else found / scale, wanted)
+
+
+@pytest.mark.parametrize("name", ["LocalOnly", "PooledLeastSquares", "FedRep", "FedAvg", "SCAFFOLD", "FedVARP"])
+@given(case=cases(), scale=st.sampled_from([2.0**-7, 0.3, 5.0, 2.0**9]))
+def test_the_scale_of_x_divides_the_predictors(name, case, scale):
+    """Of one layer, with step sizes divided by its square; exact heads leave the gradient of B as it is."""
+    assume(well_posed(case))
+    X, y, B, _, _, active = case.arrays
+    one = made(name, case, B)[0]
+    steps = name in ("FedAvg", "SCAFFOLD", "FedVARP")
+    two = dataclasses.replace(one, step_size=one.step_size / scale**2) if steps else one
+    found = predictors(two, [scale * X_i for X_i in X], y, active, n=case.n)
+    close(None if found is None else found * scale, predictors(one, X, y, active, n=case.n))
+
+
+DRAWN = [name for name in MADE if name not in ("FLUTE", "NuclearNorm")]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+@given(
+    case=cases(),
+    trials=st.integers(2, 5),
+    threads=st.sampled_from(["2", "3"]),
+    fresh=st.booleans(),
+    share=st.floats(0.05, 1.0),
+    seed=st.integers(0, 2**64) | st.tuples(st.integers(0, 9), st.integers(0, 9)),
+)
+def test_threads_chunks_and_the_number_of_trials_change_no_bit(name, case, trials, threads, fresh, share, seed):
+    problem = lf.SharedRepresentation(n_clients=case.n, dim=case.dim, rank=case.rank, noise_std=case.noise)
+    data = lf.FreshSamples(case.counts[0]) if fresh else lf.FixedSamples(case.counts[0])
+    _, _, B, *_ = case.arrays
+    algorithm = made(name, case, B)[0]
+    run = {"data": data, "rounds": 3, "participation": max(share, 1 / case.n), "seed": seed}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "THREAD_BYTES", 1.0)  # threads pay for the smallest run, and clients come in small blocks
+        patch.setattr(jobs, "DRAWN_THREAD_BYTES", 1.0)
+        patch.setattr(rows, "LARGE", 1)
+        patch.setattr(rows, "FEW_CLIENTS", 1)
+        patch.setattr(linalg, "CACHE_VALUES", 20)
+        patch.setenv(VARIABLE, "1")
+        together = lf.simulate(algorithm, problem, trials=trials, **run)
+        patch.setenv(VARIABLE, threads)
+        divided = lf.simulate(algorithm, problem, trials=trials, **run)
+        first = lf.simulate(algorithm, problem, trials=1, **run)
+    assert_same(divided, together)
+    assert_same(first, together, second=slice(0, 1))
+
+
+@given(case=cases())
+def test_metrics_are_those_of_their_definitions(case):
+    X, y, B, B_star, W, active = case.arrays
+    problem = lf.GivenTruth(B=B_star, W=W, noise_std=case.noise)
+    algorithm = lf.FedPer(rank=case.rank, init=B, **LOCAL)
+    names = ["subspace_distance", "parameter_error", "risk", "train_loss"]
+    run = {"rounds": 3, "participation": active, "metrics": names}
+    result = lf.simulate(algorithm, problem, data=lf.GivenSamples(X, y), **run)
+    assume(result.status[0] is not lf.Status.DIVERGED)
+    final, phi = result.final, W @ B_star.T
+    Theta = final.predictors()[0]
+    for name, wanted in {
+        "parameter_error": np.linalg.norm(Theta - phi),
+        "risk": (np.linalg.norm(Theta - phi, axis=1) ** 2 + case.noise**2).mean() / 2,
+        "train_loss": np.mean([np.mean((X_i @ t - y_i) ** 2) for X_i, y_i, t in zip(X, y, Theta, strict=True)]) / 2,
+    }.items():
+        np.testing.assert_allclose(result.metrics[name][0, -1], wanted, rtol=1e-9, atol=1e-12)
+    Q = ref.qr_positive(final.B[0])[0]
+    distance = np.linalg.norm((np.eye(case.dim) - Q @ Q.T) @ B_star, 2)
+    np.testing.assert_allclose(result.metrics["subspace_distance"][0, -1], distance, rtol=1e-7, atol=1e-12)

@@ -1,0 +1,320 @@
+"""Step sizes by round: equal to constant ones, to plain loops, and as they are kept, written and refused."""
+
+import dataclasses
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from linfed.errors import UsageError
+from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
+from linfed.system.description import describe
+from tests import references as ref
+
+ROUNDS = 6
+SETTING = {"rounds": ROUNDS, "trials": 2, "seed": 3, "participation": 0.5}
+PROBLEM = lf.SharedRepresentation(n_clients=8, dim=7, rank=2, noise_std=0.3)
+DATA = lf.FixedSamples(n_samples=5)
+STEPS = (0.3, 0.2, 0.5, 0.1, 0.4, 0.05)
+ALGORITHMS = {
+    "FedRep": lf.FedRep(rank=2, step_size=0.3, init="random"),
+    "gradient heads": lf.FedRep(rank=2, step_size=0.3, init="random", heads=lf.GradientHeads(steps=2)),
+    "local steps": lf.FedRep(rank=2, step_size=0.3, init="random", representation_steps=2),
+    "FedPer": lf.FedPer(rank=2, step_size=0.3),
+    "LG-FedAvg": lf.LGFedAvg(rank=2, step_size=0.3),
+    "FedRoD": lf.FedRoD(rank=2, step_size=0.3, fine_tune=lf.GradientHeads(steps=2)),
+    "FedAvg": lf.FedAvg(rank=2, step_size=0.3, local_steps=2, fine_tune=lf.GradientHeads(steps=2)),
+    "shortcut": lf.FedRepShortcut(rank=2, step_size=0.3, init="random"),
+    "FLUTE": lf.FLUTE(rank=2, step_size=0.03),
+    "personalised": lf.Personalized(base=lf.FedRep(rank=2, step_size=0.3, init="random"), ridge=0.1),
+}
+
+
+def falling(round_):
+    """Return a step that falls with the rounds."""
+    return 0.4 / round_
+
+
+def with_steps(algorithm, steps):
+    if isinstance(algorithm, lf.Personalized):
+        return dataclasses.replace(algorithm, base=with_steps(algorithm.base, steps))
+    return dataclasses.replace(algorithm, step_size=steps)
+
+
+def steps_of(algorithm):
+    return steps_of(algorithm.base) if isinstance(algorithm, lf.Personalized) else algorithm.step_size
+
+
+@pytest.fixture(params=ALGORITHMS)
+def algorithm(request):
+    return ALGORITHMS[request.param]
+
+
+def test_constant_schedules_are_the_constant_step_bit_for_bit(algorithm):
+    step = steps_of(algorithm)
+    plain = lf.simulate(algorithm, PROBLEM, data=DATA, **SETTING)
+    for steps in ([step] * ROUNDS, np.full(ROUNDS, step), lambda round_: np.float64(step)):
+        run = lf.simulate(with_steps(algorithm, steps), PROBLEM, data=DATA, **SETTING)
+        assert steps_of(run.algorithm) == (step,) * ROUNDS
+        for name, values in plain.metrics.items():
+            np.testing.assert_array_equal(run.metrics[name], values)
+        for name, array in plain.final.arrays().items():
+            np.testing.assert_array_equal(run.final.array(name), array)
+
+
+def test_each_round_takes_its_own_step(algorithm):
+    """A step of a run is that of the algorithm at the round's number; what comes after the last takes the last."""
+    steps = STEPS if not isinstance(algorithm, lf.FLUTE) else tuple(step / 10 for step in STEPS)
+    for schedule in (steps, lambda round_: steps[round_ - 1]):
+        for step in lf.iterate(with_steps(algorithm, schedule), PROBLEM, data=DATA, **SETTING):
+            if step.number == 0:
+                continue
+            one = with_steps(algorithm, steps[min(step.number, ROUNDS) - 1])
+            wanted = (one.step if step.number <= ROUNDS else one.finish)(step.before, step.batch, None)
+            for name, array in wanted.arrays().items():
+                np.testing.assert_array_equal(step.after.array(name), array)
+
+
+@pytest.mark.parametrize("options", [{}, {"heads": lf.GradientHeads(steps=2)}, {"representation_steps": 3}])
+def test_fedrep_is_the_loop_with_a_step_for_each_round(options):
+    algorithm = lf.FedRep(rank=2, step_size=STEPS, init="random", **options)
+    rows, states = [], []
+    for step in lf.iterate(algorithm, PROBLEM, data=DATA, engine="explicit", **SETTING):
+        states.append(step.after)
+        if step.number:
+            rows.append((step.batch.active[0].copy(), step.batch.X[0].copy(), step.batch.y[0].copy()))
+    B, W = states[0].B[0], states[0].W[0]
+    for eta, (active, X, y), state in zip(STEPS, rows, states[1:], strict=True):
+        B, W = ref.fedrep_round(B, W, X, y, active, step_size=eta, **options)
+        np.testing.assert_allclose(state.B[0], B, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(state.W[0], W, rtol=1e-10, atol=1e-10)
+
+
+def test_the_engines_that_are_exact_in_law_take_schedules():
+    algorithm = lf.FedRep(rank=2, step_size=0.3, init=lf.AtDistance(0.5))
+    for engine in ("projected", "chain"):
+        runs = [
+            lf.simulate(with_steps(algorithm, steps), PROBLEM, data=lf.FreshSamples(5), engine=engine, **SETTING)
+            for steps in (0.3, (0.3,) * ROUNDS, STEPS)
+        ]
+        plain, constant, other = (run.metrics["subspace_distance"] for run in runs)
+        np.testing.assert_array_equal(plain, constant)
+        np.testing.assert_array_equal(plain[:, 1], other[:, 1])  # the first step is the same
+        assert np.all(plain[:, 2:] != other[:, 2:])
+
+
+def test_schedules_are_values():
+    """They compare, hash, travel to workers, and are told apart where a store or a file names them."""
+    one, same = lf.FedRep(rank=2, step_size=np.array(STEPS)), lf.FedRep(rank=2, step_size=list(STEPS))
+    other = lf.FedRep(rank=2, step_size=STEPS[::-1])
+    assert one == same == pickle.loads(pickle.dumps(one))
+    assert hash(one) == hash(same)
+    assert one != other
+    assert describe(one).text == describe(same).text != describe(other).text
+    assert one.step_size == STEPS
+    array = np.array(STEPS)
+    kept = lf.FedRep(rank=2, step_size=array)
+    array[0] = 7.0
+    assert kept.step_size[0] == STEPS[0]
+
+
+def test_a_function_is_kept_by_name_and_a_result_knows_its_numbers(tmp_path):
+    algorithm = lf.FedRep(rank=2, step_size=falling, init="random")
+    assert algorithm == lf.FedRep(rank=2, step_size=falling, init="random")
+    described = describe(algorithm)
+    assert "falling" in described.text
+    assert falling in described.owners  # its code counts
+    with pytest.raises(TypeError, match=r"store= cannot identify .*lambda"):
+        _ = describe(lf.FedRep(rank=2, step_size=lambda round_: 0.4 / round_)).text
+    result = lf.simulate(algorithm, PROBLEM, data=DATA, **SETTING)
+    assert result.algorithm.step_size == tuple(falling(round_) for round_ in range(1, ROUNDS + 1))
+    loaded = lf.Result.load(result.save(tmp_path / "run.npz"))
+    assert loaded.algorithm == result.algorithm
+    again = lf.simulate(loaded.algorithm, PROBLEM, data=DATA, **SETTING)
+    np.testing.assert_array_equal(again.metrics["subspace_distance"], result.metrics["subspace_distance"])
+
+
+def test_schedules_in_a_sweep_and_a_tuning(tmp_path):
+    runs = lf.grid(
+        lf.Run(algorithm=ALGORITHMS["FedRep"], problem=PROBLEM, data=DATA, **SETTING),
+        **{"algorithm.step_size": [0.3, STEPS, falling]},
+    )
+    table = lf.sweep(runs, store=tmp_path / "store")
+    assert table.unique("algorithm.step_size") == [0.3, STEPS, "falling"]
+    for run, row in zip(runs, table, strict=True):
+        whole = lf.simulate(run.algorithm, PROBLEM, data=DATA, **SETTING)
+        np.testing.assert_array_equal(row["subspace_distance"], whole.metrics["subspace_distance"])
+    again = lf.sweep(runs, store=tmp_path / "store")
+    np.testing.assert_array_equal(again.select(step_size=STEPS)["risk"], table.select(step_size=STEPS)["risk"])
+    found = lf.tune(
+        runs[0].algorithm, PROBLEM, grid={"step_size": [(1e-3,) * ROUNDS, STEPS]}, data=DATA, rounds=ROUNDS, trials=3
+    )
+    assert found.algorithm.step_size == STEPS
+    assert len(found.columns()["tried_step_size"].values) == 2
+
+
+def test_a_schedule_is_told_in_a_line():
+    result = lf.simulate(lf.FedRep(rank=2, step_size=lambda r: 1 / r, init="random"), PROBLEM, data=DATA, rounds=50)
+    assert "step_size=<50 numbers, 1 to 0.02>" in str(result.summary())
+
+
+def test_a_schedule_may_be_set_in_a_grid():
+    run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.1, init="random"), problem=PROBLEM, data=DATA, rounds=ROUNDS)
+    lists = with_settings({"runs": [run]}, read_settings([f"algorithm.step_size={list(STEPS)}"]))
+    check_cells(lists)
+    assert lists["runs"][0].algorithm.step_size == STEPS
+    with pytest.raises(UsageError, match="step_size has 2 values, expected one for each round: rounds = 6"):
+        check_cells(with_settings({"runs": [run]}, {"algorithm.step_size": (0.1, 0.3)}))
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    {
+        "other rounds": (STEPS[:3], "step_size has 3 values, expected one for each round: rounds = 6"),
+        "more rounds": ([0.1] * 7, "step_size has 7 values, expected one for each round: rounds = 6"),
+        "one value": ([0.1], "step_size has 1 value, expected one for each round: rounds = 6"),
+        "negative": ([0.1, -0.2], r"step_size\[1\] = -0.2 must be a positive finite number"),
+        "NaN": ([0.1, math.nan], "step_size holds 1 value that is NaN"),
+        "empty": ([], r"step_size has shape \(0,\)"),
+        "matrix": (np.ones((2, 2)), r"step_size has shape \(2, 2\), expected \(rounds,\)"),
+        "no axis": (np.array(0.1), "step_size = array.* must be a positive finite number"),
+        "words": (["a"], "step_size must be an array of numbers"),
+        "function of no number": (lambda round_: None, r"step_size\(1\) = None must be a positive finite number"),
+        "function that ends": (lambda round_: 2.0 - round_, r"step_size\(2\) = 0.0 must be a positive finite number"),
+    }.values(),
+)
+def test_what_is_no_schedule_is_said_in_a_line(steps, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        lf.simulate(lf.FedRep(rank=2, step_size=steps), PROBLEM, data=DATA, **SETTING)
+    assert "\n" not in str(raised.value)
+
+
+def test_theorems_of_one_step_refuse_a_schedule():
+    truth = PROBLEM.truth(0, range(2))
+    steps = lf.iterate(lf.FLUTE(rank=2, step_size=0.03), PROBLEM, data=DATA, rounds=1, trials=2)
+    with pytest.raises(ValueError, match="is a schedule: the theorems require one step size for all rounds"):
+        lf.theory.flute_trace(steps, lf.FLUTE(rank=2, step_size=(0.03,)), truth)
+    assert lf.FLUTE(rank=2, step_size=(0.03, 0.02)).step_ratio == 1.0
+    with pytest.raises(ValueError, match="the ratio of step sizes requires one step size for all rounds"):
+        _ = lf.FLUTE(rank=2, step_size=(0.03, 0.02), server_step_size=0.1).step_ratio
+
+
+def test_state_evolution_takes_a_step_for_each_round():
+    setting = {"dim": 30, "n_samples": 9, "noise_std": 0.5, "participants": 7}
+    W = np.random.default_rng(0).standard_normal((12, 2))
+    plain = lf.theory.state_evolution(W, step_size=0.3, rounds=ROUNDS, delta=0.6, **setting)
+    constant = lf.theory.state_evolution(W, step_size=[0.3] * ROUNDS, rounds=ROUNDS, delta=0.6, **setting)
+    np.testing.assert_array_equal(constant.Q, plain.Q)
+    path = lf.theory.state_evolution(W, step_size=STEPS, rounds=ROUNDS, delta=0.6, **setting)
+    for t, eta in enumerate(STEPS):
+        N, Q = lf.theory.one_round_means(path.N[t], path.Q[t], W, step_size=eta, **setting)
+        L = np.linalg.cholesky(N.T @ N + Q)
+        np.testing.assert_allclose(path.Q[t + 1], np.linalg.solve(L, np.linalg.solve(L, Q).T), rtol=1e-10, atol=1e-14)
+    with pytest.raises(ValueError, match="step_size has 2 values, expected one for each round: rounds = 6"):
+        lf.theory.state_evolution(W, step_size=STEPS[:2], rounds=ROUNDS, delta=0.6, **setting)
+    with pytest.raises(ValueError, match=r"step_size = .* must be a positive finite number, or one for each round"):
+        lf.theory.state_evolution(W, step_size=falling, rounds=ROUNDS, delta=0.6, **setting)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+def test_a_function_has_a_value_for_each_round_and_for_at_least_one(rounds):
+    algorithm = lf.FedRep(rank=2, step_size=falling, heads=lf.ExactHeads(ridge=falling)).for_rounds(rounds)
+    values = {0: (0.4,), 1: (0.4,), 3: (0.4, 0.2, 0.4 / 3)}[rounds]
+    assert algorithm.step_size == algorithm.heads.ridge == values
+
+
+@pytest.mark.parametrize("rule", [lambda: 0.1, lambda t, s: 0.1])
+def test_a_schedule_of_another_signature_is_named(rule):
+    with pytest.raises(TypeError, match=r"step_size = .* must be a function of one argument, the round"):
+        lf.FedRep(rank=2, step_size=rule)
+    assert lf.FedRep(rank=2, step_size=lambda t, s=1.0: s / t).for_rounds(2).step_size == (1.0, 0.5)
+
+
+# --- ridges ------------------------------------------------------------------------------------------------------
+
+RIDGES = (0.0, 0.3, 0.1, 0.0, 1.0, 0.05)
+RIDGED = {
+    "exact heads": lambda ridge: lf.FedRep(rank=2, step_size=0.3, init="random", heads=lf.ExactHeads(ridge=ridge)),
+    "shortcut": lambda ridge: lf.FedRepShortcut(rank=2, step_size=0.3, init="random", ridge=ridge),
+    "closed form": lambda ridge: lf.FedRepShortcut(
+        rank=2, step_size=0.3, init="random", ridge=ridge, solver=lf.ClosedForm(order="gauss-seidel")
+    ),
+}
+
+
+def ridge_of(algorithm):
+    return algorithm.heads.ridge if isinstance(algorithm, lf.FedRep) else algorithm.ridge
+
+
+@pytest.mark.parametrize("name", RIDGED)
+@pytest.mark.parametrize("ridge", [0.0, 0.2])
+def test_constant_schedules_are_the_constant_ridge_bit_for_bit(name, ridge):
+    plain = lf.simulate(RIDGED[name](ridge), PROBLEM, data=DATA, **SETTING)
+    new = (np.random.default_rng(1).normal(size=(3, 9, 7)), np.ones((3, 9)))
+    for ridges in ([ridge] * ROUNDS, np.full(ROUNDS, ridge), lambda round_: np.float64(ridge)):
+        run = lf.simulate(RIDGED[name](ridges), PROBLEM, data=DATA, **SETTING)
+        assert ridge_of(run.algorithm) == (ridge,) * ROUNDS
+        for part in ("B", "W"):
+            assert np.array_equal(getattr(run.final, part), getattr(plain.final, part))
+        adapted = [result.adapt(*new) for result in (run, plain)]
+        assert np.array_equal(adapted[0].W, adapted[1].W)
+
+
+@pytest.mark.parametrize("name", RIDGED)
+def test_a_round_has_the_ridge_of_its_number(name):
+    """A run of one round from the state before it, with the constant ridge of the round, ends at the same state."""
+    from tests.helpers import rounds_of
+
+    for step in rounds_of(RIDGED[name](RIDGES), PROBLEM, data=DATA, **SETTING):
+        alone = RIDGED[name](RIDGES[step.number - 1]).step(step.before, step.batch, None)
+        assert np.array_equal(alone.B, step.after.B)
+        assert np.array_equal(alone.W, step.after.W)
+
+
+@pytest.mark.parametrize("name", RIDGED)
+def test_new_clients_have_the_last_ridge(name):
+    new = (np.random.default_rng(1).normal(size=(3, 9, 7)), np.ones((3, 9)))
+    run = lf.simulate(RIDGED[name](lambda round_: 0.1 * round_), PROBLEM, data=DATA, **SETTING)
+    ridges = ridge_of(run.algorithm)
+    assert ridges == tuple(0.1 * round_ for round_ in range(1, ROUNDS + 1))
+    last = dataclasses.replace(run, algorithm=RIDGED[name](ridges[-1]))
+    assert np.array_equal(run.adapt(*new).W, last.adapt(*new).W)
+
+
+@pytest.mark.parametrize("name", RIDGED)
+def test_ridges_that_are_none_are_refused(name):
+    make = RIDGED[name]
+    for ridge in (-0.1, [0.1, -0.1], "some", math.inf, [[0.1]]):
+        with pytest.raises((ValueError, TypeError), match="ridge"):
+            make(ridge)
+    with pytest.raises(TypeError, match="must be a function of one argument, the round"):
+        make(lambda: 0.1)
+    with pytest.raises(ValueError, match="ridge has 2 values, expected one for each round: rounds = 6"):
+        lf.simulate(make([0.1, 0.2]), PROBLEM, data=DATA, **SETTING)
+    with pytest.raises(ValueError, match=r"ridge\(2\) = -0\.1"):
+        lf.simulate(make(lambda round_: 0.3 - 0.2 * round_), PROBLEM, data=DATA, **SETTING)
+
+
+def test_a_joint_solution_needs_a_ridge_in_every_round():
+    joint = {"rank": 2, "step_size": 0.3, "init": "random", "solver": lf.ClosedForm(order="joint")}
+    lf.simulate(lf.FedRepShortcut(ridge=[0.1] * ROUNDS, **joint), PROBLEM, data=DATA, **SETTING)
+    for ridge in (RIDGES, lambda round_: 0.0):
+        with pytest.raises(ValueError, match="requires ridge > 0"):
+            lf.simulate(lf.FedRepShortcut(ridge=ridge, **joint), PROBLEM, data=DATA, **SETTING)
+
+
+def test_other_algorithms_have_one_ridge():
+    heads = lf.ExactHeads(ridge=[0.1, 0.2])
+    for make in (
+        lambda: lf.FedAvg(rank=2, step_size=0.1, fine_tune=heads),
+        lambda: lf.FedRoD(rank=2, step_size=0.1, personal=heads),
+    ):
+        with pytest.raises(ValueError, match="must have one ridge for all rounds; only FedRep supports a schedule"):
+            make()
+
+
+def test_nothing_is_predicted_of_ridges():
+    with pytest.raises(lf.NoPredictionError):
+        _ = lf.predict(RIDGED["exact heads"](RIDGES), PROBLEM, data=lf.FreshSamples(9), rounds=ROUNDS).distance

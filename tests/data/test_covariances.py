@@ -1,0 +1,565 @@
+"""FedRep under covariances of x: halves of a batch, whitening, covariances per client, and the laws of all of them."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import linfed as lf
+from tests import references as ref
+from tests.helpers import assert_one_line, basis, each, normal
+
+N, D, K, M, SIGMA = 3, 5, 2, 20, 0.8
+OPTIONS = {
+    "same": {},
+    "split": {"split": True},
+    "same, whitened": {"whiten": "design"},
+    "split, whitened": {"split": True, "whiten": "design"},
+    "same, own": {"whiten": "own"},
+    "split, own": {"split": True, "whiten": "own"},
+}
+
+
+def covariances(n, d, condition=9.0, seed=0):
+    """Return n covariances with the eigenvalues of a geometric sequence, and random axes."""
+    turns = np.stack([basis(d, d, seed=seed + i) for i in range(n)])
+    return turns @ (np.geomspace(1.0, condition, d)[:, None] * turns.mT)
+
+
+def problem(common, *, n=N, d=D, noise_std=SIGMA, condition=9.0, rank=K):
+    found = covariances(n, d, condition)
+    design = lf.Gaussian(covariance=found[0] if common else found)
+    return lf.SharedRepresentation(n_clients=n, dim=d, rank=rank, noise_std=noise_std, design=design)
+
+
+def chosen(name, design):
+    """Return the options of a name, with the true covariances for "design"."""
+    return {key: design if value == "design" else value for key, value in OPTIONS[name].items()}
+
+
+# --- FedRep --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 2.0, 0.5, 4.0, 1.5]], ids=["equal", "weights"])
+@pytest.mark.parametrize("heads", [lf.ExactHeads(), lf.GradientHeads(steps=2, step_size=0.1)])
+def test_rounds_with_halves_and_whitening_are_the_loops(heads, weights):
+    n, m, rounds = 5, 13, 3
+    matrices, vector = covariances(n, D), np.arange(1.0, D + 1)
+    X, y, B, participants = normal(n, m, D), normal(n, m, seed=1), basis(D, K), [[0, 2, 3], [1, 2, 4], [0, 3, 4]]
+    named = {
+        "common": (lf.Gaussian(covariance=matrices[0]), [matrices[0]] * n),
+        "each": (lf.Rademacher(covariance=matrices), matrices),
+        "diagonal": (lf.Gaussian(covariance=vector), [np.diag(vector)] * n),
+        "identity": (lf.Gaussian(), [np.eye(D)] * n),
+    }
+    for split in (False, True):
+        for name in (None, "own", "pooled", *named):
+            whiten, dense = named.get(name, (name, name))
+            fields = {"step_size": 0.2, "heads": heads, "split": split, "weights": weights}
+            fields["aggregate"] = "sum" if split else "mean"
+            algorithm = lf.FedRep(rank=K, init=B, whiten=whiten, **fields)
+            steps = lf.iterate(algorithm, data=lf.GivenSamples(X, y), rounds=rounds, participation=participants)
+            states = ref.fedrep(X, y, participants, B, whiten=dense, **fields)
+            for step, (B_t, W_t) in zip(steps, states, strict=True):
+                np.testing.assert_allclose(step.after.B[0], B_t, atol=1e-10)
+                np.testing.assert_allclose(step.after.W[0], W_t, atol=1e-10)
+
+
+def test_local_steps_on_the_second_half_are_the_loops():
+    X, y, B = normal(4, 12, D), normal(4, 12, seed=1), basis(D, K)
+    algorithm = lf.FedRep(rank=K, step_size=0.2, init=B, split=True, representation_steps=3)
+    states = lf.iterate(algorithm, data=lf.GivenSamples(X, y), rounds=2)
+    wanted = ref.fedrep(X, y, [range(4)] * 2, B, step_size=0.2, split=True, representation_steps=3)
+    for step, (B_t, _) in zip(states, wanted, strict=True):
+        np.testing.assert_allclose(step.after.B[0], B_t, atol=1e-10)
+
+
+def test_pooled_covariances_are_sent_to_the_server():
+    sent = {
+        name: lf.FedRep(rank=K, step_size=1.0, whiten=name).communication(dim=D) for name in (None, "own", "pooled")
+    }
+    assert sent[None] == sent["own"] == (D * K, D * K)
+    assert sent["pooled"] == (D * K, D * K + D * (D + 1) / 2)
+
+
+def test_a_half_of_one_batch_is_altgdmin():
+    same = {"rank": K, "init": basis(D, K), "split": True}
+    data = lf.FreshSamples(M)
+    one = lf.simulate(lf.FedRep(step_size=0.3, **same), problem(True), data=data, rounds=4)
+    other = lf.simulate(lf.AltGDmin(step_size=0.3 / (N * M // 2), **same), problem(True), data=data, rounds=4)
+    np.testing.assert_allclose(one.final.B, other.final.B, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("fields", "fragments"),
+    [
+        ({"whiten": "all"}, ("whiten", "'own'", "'pooled'")),
+        ({"whiten": "own", "representation_steps": 2}, ("whiten", "representation_steps")),
+        ({"whiten": lf.Gaussian(covariance=np.diag([1.0, 0.0]))}, ("whiten", "regular")),
+        ({"whiten": lf.Gaussian(covariance=np.array([np.eye(2), np.diag([1.0, 0.0])]))}, ("whiten", "regular")),
+        ({"split": 1}, ("split",)),
+    ],
+)
+def test_wrong_options_are_one_line(fields, fragments):
+    assert_one_line(lambda: lf.FedRep(rank=1, step_size=0.1, **fields), fragments)
+
+
+@pytest.mark.parametrize(
+    ("fields", "samples", "fragments"),
+    [
+        ({"whiten": "own"}, D - 1, ("'own'", "d = 5", "got 4")),
+        ({"whiten": "own", "split": True}, 2 * D - 1, ("'own'", "d = 5", "got 4")),
+        ({"whiten": "pooled"}, 1, ("'pooled'", "d = 5", "got 3")),
+        ({"whiten": lf.Gaussian(covariance=np.eye(4))}, M, ("covariance", "d = dim = 5")),
+        ({"whiten": lf.Gaussian(covariance=covariances(2, D))}, M, ("covariance", "n_clients = 3")),
+        ({"split": True}, 1, ("split", "got 1")),
+    ],
+)
+def test_too_few_samples_are_one_line(fields, samples, fragments):
+    algorithm = lf.FedRep(rank=1, step_size=0.1, init="random", **fields)
+    assert_one_line(lambda: lf.simulate(algorithm, problem(True), data=lf.FreshSamples(samples), rounds=1), fragments)
+
+
+@pytest.mark.parametrize(("whiten", "samples"), [("own", D), ("pooled", (1, 2, 2))])
+def test_as_many_samples_as_dimensions_are_enough(whiten, samples):
+    algorithm = lf.FedRep(rank=1, step_size=0.1, init="random", whiten=whiten)
+    result = lf.simulate(algorithm, problem(True), data=lf.FreshSamples(samples), rounds=1)
+    assert result.status == [lf.Status.COMPLETED]
+
+
+def test_a_small_covariance_is_regular():
+    design = lf.Gaussian(covariance=1e-9 * np.array([[2.0, 1.0], [1.0, 3.0]]))
+    assert lf.FedRep(rank=1, step_size=0.1, whiten=design).whiten == design
+
+
+def test_classes_can_be_split_but_not_whitened():
+    X, y = normal(3, 8, D), np.arange(24).reshape(3, 8) % 2
+    given = lf.GivenClasses(X, y)
+    algorithm = lf.FedRep(rank=K, step_size=0.1, init="random", heads=lf.GradientHeads(), split=True)
+    assert np.isfinite(lf.simulate(algorithm, data=given, rounds=2).metrics["train_loss"]).all()
+    whitened = dataclasses.replace(algorithm, whiten="own")
+    assert_one_line(lambda: lf.simulate(whitened, data=given, rounds=2), ("whiten", "2 classes"))
+
+
+def test_a_whitened_run_is_saved_and_has_no_prediction(tmp_path):
+    algorithm = lf.FedRep(rank=K, step_size=0.1, whiten=problem(False).design)
+    result = lf.simulate(algorithm, problem(False), data=lf.FreshSamples(M), rounds=2)
+    result.save(tmp_path / "run.npz")
+    assert lf.Result.load(tmp_path / "run.npz").algorithm == algorithm
+    with pytest.raises(lf.NoPredictionError, match="whitened"):
+        lf.predict(algorithm, problem(False), data=lf.FreshSamples(M), rounds=2)
+
+
+# --- covariances per client ----------------------------------------------------------------------------------
+
+DIAGONALS = np.array([[1.0, 4.0], [9.0, 16.0], [25.0, 36.0], [49.0, 64.0]])
+
+
+def signs(n=4):
+    """Return a problem whose samples show the client: the absolute values of x are roots of its covariance."""
+    design = lf.Rademacher(covariance=np.stack([np.diag(row) for row in DIAGONALS[:n]]))
+    return lf.SharedRepresentation(n_clients=n, dim=2, rank=1, design=design)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seen(lf.Algorithm):
+    """Keep the absolute values of each participant's samples."""
+
+    requires = lf.Requires.ROWS
+    initialization = None
+
+    def initial_state(self, start):
+        return lf.State(S=start.zeros(start.n_clients, start.dim))
+
+    def step(self, state, batch, rng):
+        sizes = np.abs(batch.X)
+        assert np.ptp(sizes, axis=2).max() < 1e-12
+        return state.update(S=sizes[:, :, 0], active=batch.active)
+
+
+@pytest.mark.parametrize("samples", [lf.FreshSamples(3), lf.FreshSamples(70_000), lf.FixedSamples(4)])
+def test_participants_have_their_own_covariances(samples):
+    """A small round is drawn ahead, a large one when it is read."""
+    states = lf.iterate(Seen(), signs(), data=samples, rounds=3, participation=[[1, 3], [0, 1], [2, 3]])
+    found = [step.after.S[0].copy() for step in states]
+    np.testing.assert_allclose(found[1], np.sqrt(DIAGONALS) * [[0], [1], [0], [1]], rtol=1e-12)
+    np.testing.assert_allclose(found[3], np.sqrt(DIAGONALS), rtol=1e-12)
+
+
+def test_initial_samples_and_population_have_the_clients_covariances():
+    given, Phi = lf.GivenSamples.population(signs()), signs().truth(0, [0]).dense()
+    np.testing.assert_allclose(given.X.mT @ given.X / 2, [[np.diag(row) for row in DIAGONALS]], atol=1e-12)
+    np.testing.assert_allclose(given.y, (given.X @ Phi[..., None])[..., 0])
+
+    @dataclasses.dataclass(frozen=True)
+    class First(lf.Initial):
+        """The absolute values of the first samples of clients 1 and 3, as columns."""
+
+        needs_batch = True
+
+        def resolve(self, start, rank):
+            return np.abs(start.batch().X[:, [1, 3], 0]).mT
+
+    for data in (lf.FreshSamples(3), lf.FixedSamples(3)):
+        algorithm = lf.FedRep(rank=2, step_size=1.0, init=First())
+        B = lf.simulate(algorithm, signs(), data=data, rounds=0).final.B[0]
+        np.testing.assert_allclose(B, np.sqrt(DIAGONALS[[1, 3]]).T)
+
+
+def test_the_risk_is_that_of_the_loop():
+    one = problem(False)
+    result = lf.simulate(lf.LocalOnly(ridge=0.1), one, data=lf.FixedSamples(9), rounds=1)
+    truth = one.truth(0, [0])
+    Sigma, missed = covariances(N, D), result.final.S[0] - truth.dense()[0]
+    wanted = np.mean([e @ A @ e for e, A in zip(missed, Sigma, strict=True)]) / 2 + SIGMA**2 / 2
+    np.testing.assert_allclose(result.metrics["risk"][0, -1], wanted, rtol=1e-12)
+
+
+def test_the_best_single_model_weighs_clients_by_their_covariances():
+    """The floor is the risk of pooled least squares on the population; that of the mean regressor is larger."""
+    one = problem(False)
+    given = lf.GivenSamples.population(one)
+    pooled = lf.simulate(lf.PooledLeastSquares(), one, data=given, rounds=1).metrics["risk"][0, -1]
+    floor = lf.theory.single_model_floor(one.truth(0, [0]))[0]
+    np.testing.assert_allclose(floor, pooled, rtol=1e-12)
+    Phi = one.truth(0, [0]).dense()[0]
+    missed = Phi.mean(axis=0) - Phi
+    wrong = np.mean([e @ A @ e for e, A in zip(missed, covariances(N, D), strict=True)]) / 2 + SIGMA**2 / 2
+    assert wrong > 1.05 * floor
+
+
+def test_compressed_fixed_samples_are_the_samples():
+    runs = [
+        lf.simulate(lf.FedRep(rank=K, step_size=0.1), problem(False), data=lf.FixedSamples(M), rounds=3, engine=engine)
+        for engine in ("explicit", "compressed")
+    ]
+    np.testing.assert_allclose(runs[0].final.B, runs[1].final.B, atol=1e-10)
+
+
+def test_what_covariances_per_client_do_not_allow_is_one_line():
+    def run(**fields):
+        options = {"data": lf.FreshSamples(M), "rounds": 1} | fields
+        return lf.simulate(lf.FedRep(rank=options.pop("rank", K), step_size=0.1), problem(False), **options)
+
+    assert_one_line(lambda: run(engine="projected"), ("differs between clients", "'explicit'"))
+    assert_one_line(lambda: run().new_clients([5]), ("new_clients()", "one covariance"))
+    assert_one_line(lambda: problem(False).truth(0, [0]).reference(1), ("covariance", "no closed form"))
+    assert "no closed form" in run(rank=1).metrics.absent["subspace_distance"]
+    design = lf.Gaussian(covariance=covariances(4, D))
+    wide = lf.UnderParameterized(n_clients=4, dim=D, design=design)
+    assert "no closed form" in wide.no_reference(2)
+    given = lf.GivenTruth(Phi=normal(4, D), design=design)
+    assert (given.subspace_rank, "no closed form" in given.no_reference(2)) == (4, True)
+    for make in (lf.SharedRepresentation, lf.UnderParameterized):
+        assert_one_line(lambda make=make: make(n_clients=7, dim=D, rank=2, design=design), ("n_clients = 7",))
+    assert_one_line(lambda: lf.Gaussian(covariance=normal(2, 3, 3)), ("symmetric", "per client"))
+    assert_one_line(lambda: lf.Gaussian(covariance=-covariances(2, 3)), ("semi-definite",))
+
+
+@pytest.mark.long
+def test_the_predicted_floor_of_fedavg_under_a_covariance_is_the_risk_at_its_fixed_point():
+    """A full covariance: the square root of the spread is 0, with other axes than the covariance."""
+    one = lf.SharedRepresentation(n_clients=6, dim=4, rank=2, design=lf.Gaussian(covariance=covariances(1, 4)[0]))
+    setting = {"data": lf.FixedSamples(8), "rounds": 1500}
+    for share in (1.0, 0.5):
+        algorithm = lf.FedAvg(step_size=0.02, local_steps=2)
+        floor = lf.predict(algorithm, one, participation=share, **setting).floor
+        result = lf.simulate(algorithm, one, participation=share, **setting)
+        measured = result.metrics["risk"][0, 500:].mean()
+        np.testing.assert_allclose(np.mean(floor), measured, rtol=1e-6 if share == 1 else 0.1)
+
+
+# --- the mean gradient ---------------------------------------------------------------------------------------
+
+
+def gradients(one, B, name, draws, m=M, rng=0):
+    """Return the gradient on B of each draw, (draws, d, k), from rows of one client at a time."""
+    truth, rng, out, options = one.truth(0, [0]), np.random.default_rng(rng), 0.0, OPTIONS[name]
+    for i, phi in enumerate(truth.dense()[0]):
+        Sigma = one.design.covariance if one.design.covariance.ndim == 2 else one.design.covariance[i]
+        X = rng.standard_normal((draws, m, D)) @ np.linalg.cholesky(Sigma).T
+        y = X @ phi + one.noise_std * rng.standard_normal((draws, m))
+        half = m // 2 if options.get("split") else m
+        first, second = (X[:, :half], y[:, :half]), (X[:, m - half :], y[:, m - half :])
+        Z = first[0] @ B
+        w = np.linalg.solve(Z.mT @ Z, Z.mT @ first[1][..., None])
+        message = second[0].mT @ (second[0] @ (B @ w) - second[1][..., None]) / half
+        if options.get("whiten"):
+            own = second[0].mT @ second[0] / half if options["whiten"] == "own" else Sigma
+            message = np.linalg.solve(own, message)
+        out = out + message @ w.mT / N
+    return out
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "common"), [*itertools.product(OPTIONS, [True, False])])
+def test_the_mean_gradient_is_that_of_draws(name, common):
+    """z-tests of all entries at a B far from B* and at B*: 240 in all, at 1e-3 together."""
+    one = problem(common)
+    truth = one.truth(0, [0])
+    threshold = stats.norm.isf(1e-3 / 2 / (12 * 2 * D * K))
+    for B in (basis(D, K, seed=9), truth.B[0]):
+        found = gradients(one, B, name, draws=10_000)
+        error = found.std(axis=0) / np.sqrt(len(found))
+        law = lf.theory.mean_gradient(B, truth, n_samples=M, **chosen(name, one.design))[0]
+        assert np.abs((found.mean(axis=0) - law) / error).max() < threshold
+        # Planted: twice as many samples, which changes 1 - k/m or 1/(m - k - 1), is rejected where they enter.
+        planted = lf.theory.mean_gradient(B, truth, n_samples=2 * M, **chosen(name, one.design))[0]
+        enters = "split" in name or (B is not truth.B[0] and B[0, 0] != truth.B[0, 0, 0])
+        if enters:
+            assert np.abs((found.mean(axis=0) - planted) / error).max() > threshold
+
+
+@pytest.mark.long
+def test_with_few_samples_for_heads():
+    """m_1 = k + 4, the fewest with a finite variance of the message; planted: m_1 - k instead of m_1 - k - 1."""
+    one, m = problem(False), 2 * (K + 4)
+    truth = one.truth(0, [0])
+    found = gradients(one, truth.B[0], "split", draws=40_000, m=m)
+    law = lf.theory.mean_gradient(truth.B, truth, n_samples=m, split=True)[0]
+    error = found.std(axis=0) / np.sqrt(len(found))
+    assert np.abs((found.mean(axis=0) - law) / error).max() < 4
+    assert np.abs((found.mean(axis=0) - law * (m // 2 - K - 1) / (m // 2 - K)) / error).max() > 6
+
+
+def test_one_client_and_no_complement():
+    """n = 1 < k has a mean gradient but no rate; d = k has no tangents."""
+    one = problem(True, n=1)
+    truth = one.truth(0, [0])
+    law = lf.theory.mean_gradient(truth.B, truth, n_samples=M, split=True)[0]
+    assert np.linalg.norm(law - truth.B[0] @ (truth.B[0].T @ law)) > 0.01
+    full = problem(True, d=K)
+    found = lf.theory.local_drift(full.truth(0, [0]), n_samples=M, split=True)
+    assert found.rates.shape == (1, 0)
+    assert found.distance[0] < 1e-12
+
+
+def gradient_by_clients(B, Phi, Sigma, name, m):
+    """Return the mean gradient of one trial by the closed forms, client by client."""
+    split, whiten = "split" in name, OPTIONS[name].get("whiten")
+    m, out = m // 2 if split else m, np.zeros_like(B)
+    for phi, A in zip(Phi, Sigma, strict=True):
+        heads = np.linalg.inv(B.T @ A @ B)
+        a = heads @ B.T @ A @ phi
+        e = phi - B @ a
+        noise = (e @ A @ e + (SIGMA**2 if split else 0.0)) / (m - K - 1)
+        if split or whiten == "own":
+            here = A @ (noise * B @ heads - np.outer(e, a))
+        else:
+            here = -(1 - K / m) * A @ np.outer(e, a)
+        out += (here if whiten is None else np.linalg.solve(A, here)) / len(Phi)
+    return out
+
+
+@pytest.mark.parametrize("common", [True, False])
+@each("name", list(OPTIONS))
+def test_the_mean_gradient_is_that_of_a_loop_over_clients(name, common):
+    """For bases that are not orthonormal, of each trial or of both."""
+    one, B = problem(common), normal(2, D, K, seed=5)
+    truth, Sigma = one.truth(0, [0, 1]), np.broadcast_to(one.design.covariance, (N, D, D))
+    options = {"n_samples": 21, **chosen(name, one.design)}
+    for given in (B, B[0]):
+        found = lf.theory.mean_gradient(given, truth, **options)
+        for t, own in enumerate(np.broadcast_to(given, (2, D, K))):
+            wanted = gradient_by_clients(own, truth.dense()[t], Sigma, name, 21)
+            np.testing.assert_allclose(found[t], wanted, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("options", "least"),
+    [({}, 4), ({"split": True}, 8), ({"whiten": "own"}, 7), ({"whiten": "own", "split": True}, 14)],
+)
+def test_the_fewest_samples_of_a_mean_gradient(options, least):
+    truth = problem(True).truth(0, [0])
+    assert np.isfinite(lf.theory.mean_gradient(truth.B, truth, n_samples=least, **options)).all()
+    words = [f"n_samples = {least - 1}", f"at least {least}"]
+    assert_one_line(lambda: lf.theory.mean_gradient(truth.B, truth, n_samples=least - 1, **options), words)
+
+
+def risk(B, truth, Sigma):
+    """Return half the mean squared error with the best heads, less the noise."""
+    out = 0.0
+    for phi, A in zip(truth.dense()[0], np.broadcast_to(Sigma, (N, D, D)), strict=True):
+        e = phi - B @ np.linalg.solve(B.T @ A @ B, B.T @ A @ phi)
+        out += e @ A @ e / 2 / N
+    return out
+
+
+@pytest.mark.parametrize("common", [True, False])
+def test_on_the_same_batch_it_is_the_gradient_of_the_risk(common):
+    one, B, step = problem(common), normal(D, K, seed=5), 1e-6
+    truth, slope = one.truth(0, [0]), np.zeros((D, K))
+    for entry in np.ndindex(D, K):
+        change = np.zeros((D, K))
+        change[entry] = step
+        slope[entry] = sum(sign * risk(B + sign * change, truth, one.design.covariance) for sign in (1, -1)) / step / 2
+    law = lf.theory.mean_gradient(B, truth, n_samples=M)[0]
+    np.testing.assert_allclose(law, (1 - K / M) * slope, atol=1e-7)
+
+
+@pytest.mark.parametrize("common", [True, False])
+@pytest.mark.parametrize("noise_std", [0.0, SIGMA])
+def test_at_the_truth_only_a_split_batch_is_biased(common, noise_std):
+    """The closed form at B*, client by client; condition numbers up to 1e4."""
+    for condition in (1.0, 100.0, 1e4):
+        one = problem(common, condition=condition, noise_std=noise_std)
+        truth = one.truth(0, [0])
+        B, Sigma = truth.B[0], np.broadcast_to(one.design.covariance, (N, D, D))
+        s = noise_std**2 / (M // 2 - K - 1)
+        wanted = sum(s * A @ B @ np.linalg.inv(B.T @ A @ B) for A in Sigma) / N
+        law = lf.theory.mean_gradient(B, truth, n_samples=M, split=True)[0]
+        np.testing.assert_allclose(law, wanted, atol=1e-11 * condition)
+        outside = np.abs(law - B @ (B.T @ law)).max()
+        assert (outside > 1e-3) == (condition > 1 and noise_std > 0)
+        for name in set(OPTIONS) - {"split"}:
+            law = lf.theory.mean_gradient(B, truth, n_samples=M, **chosen(name, one.design))[0]
+            assert np.abs(law - B @ (B.T @ law)).max() < 1e-10 * condition, name
+
+
+# --- near the truth, and where the mean gradient is 0 -----------------------------------------------------------
+
+
+@each("common", [True, False])
+@each("name", list(OPTIONS))
+def test_rates_are_those_of_the_numerical_derivative(name, common):
+    one, step = problem(common, n=6, condition=30.0), 1e-6
+    truth, options = one.truth(0, [0]), chosen(name, one.design)
+    B = truth.B[0]
+    perp = np.linalg.svd(B)[0][:, K:]
+
+    def drift(D_):
+        G = lf.theory.mean_gradient(B + perp @ D_, truth, n_samples=M, **options)[0]
+        return (perp.T @ G - D_ @ (B.T @ G)).ravel()
+
+    units = np.eye(K * (D - K)).reshape(-1, D - K, K) * step
+    J = np.stack([(drift(unit) - drift(-unit)) / (2 * step) for unit in units], axis=1)
+    found = lf.theory.local_drift(truth, n_samples=M, **options)
+    np.testing.assert_allclose(found.rates[0], np.sort(np.linalg.eigvals(J).real), atol=1e-6)
+    np.testing.assert_allclose(perp.T @ found.bias[0], drift(np.zeros((D - K, K))).reshape(D - K, K), atol=1e-12)
+
+
+@pytest.mark.long
+@each("common", [True, False])
+def test_the_stationary_subspace_is_where_mean_steps_end(common):
+    one = problem(common, n=6, condition=20.0, noise_std=1.0)
+    truth = one.truth(0, [0])
+    found = lf.theory.local_drift(truth, n_samples=M, split=True)
+    B = truth.B[0]
+    for _ in range(400):
+        B = ref.qr_positive(B - 0.05 * lf.theory.mean_gradient(B, truth, n_samples=M, split=True)[0])[0]
+    assert lf.subspace_distance(B, found.stationary[0]) < 1e-6
+    assert abs(lf.subspace_distance(B, truth.B[0]) - found.distance[0]) < 1e-6
+    first_order = np.linalg.norm(found.bias[0], 2)
+    assert found.distance[0] > (0.03 if common else 0.005)
+    assert abs(first_order / found.distance[0] - 1) > 0.2  # the bias of a message is not that of the subspace
+
+
+@pytest.mark.parametrize("common", [True, False])
+def test_a_stationary_subspace_contains_its_mean_gradient(common):
+    one = problem(common, n=6, condition=20.0, noise_std=1.0)
+    truth, run = one.truth(0, [0, 1]), {"n_samples": M, "split": True}
+    found = lf.theory.local_drift(truth, **run)
+    S, G = found.stationary, lf.theory.mean_gradient(found.stationary, truth, **run)
+    np.testing.assert_allclose(S @ (S.mT @ G), G, atol=1e-9)
+    np.testing.assert_allclose(S.mT @ S, [np.eye(K)] * 2, atol=1e-12)
+    np.testing.assert_allclose(found.distance, lf.subspace_distance(S, truth.B), rtol=1e-9)
+    assert (found.distance > 0.005).all()
+    for t in range(2):
+        alone = lf.theory.local_drift(one.truth(0, [t]), **run)
+        for name in ("rates", "bias", "distance"):
+            np.testing.assert_allclose(getattr(found, name)[t], getattr(alone, name)[0], rtol=1e-7, atol=1e-12)
+
+
+def test_without_noise_or_anisotropy_there_is_no_displacement():
+    for one in (problem(True, noise_std=0.0), problem(True, condition=1.0)):
+        assert lf.theory.local_drift(one.truth(0, [0]), n_samples=M, split=True).distance[0] < 1e-10
+    isotropic = lf.SharedRepresentation(n_clients=40, dim=6, rank=2, condition_number=1.0)
+    found = lf.theory.local_drift(isotropic.truth(0, [0]), n_samples=10)
+    np.testing.assert_allclose(found.rates, 1 - 2 / 10, rtol=1e-9)
+
+
+@pytest.mark.long
+def test_under_a_common_covariance_the_reference_is_the_only_stable_subspace():
+    """A truth of rank 5 and k = 2: mean steps end at L^-T times the top subspace of L'ML, not at that of M."""
+    matrix = covariances(1, D, 20.0)[0]
+    one = lf.UnderParameterized(n_clients=30, dim=D, design=lf.Gaussian(covariance=matrix), noise_std=0.5)
+    truth = one.truth(0, [0])
+    Phi, L = truth.dense()[0], np.linalg.cholesky(matrix)
+    axes = np.linalg.eigh(L.T @ Phi.T @ Phi @ L / 30)[1][:, ::-1]
+    np.testing.assert_allclose(
+        lf.subspace_distance(truth.reference(2), [np.linalg.solve(L.T, axes[:, :2])]), 0, atol=1e-9
+    )
+    for pair in ([0, 1], [0, 2], [1, 3]):  # every invariant subspace is stationary
+        B = np.linalg.solve(L.T, axes[:, pair])
+        assert np.abs(lf.theory.mean_gradient(B, truth, n_samples=M)).max() < 1e-11
+    top = np.linalg.eigh(Phi.T @ Phi)[1][:, -2:]
+    assert np.abs(lf.theory.mean_gradient(top, truth, n_samples=M)).max() > 0.01
+    B = ref.qr_positive(np.linalg.solve(L.T, axes[:, [0, 2]]) + 1e-3 * normal(D, 2))[0]
+    for _ in range(1500):
+        B = ref.qr_positive(B - 0.05 * lf.theory.mean_gradient(B, truth, n_samples=M)[0])[0]
+    assert lf.subspace_distance(truth.reference(2)[0], B) < 1e-6 < 0.05 < lf.subspace_distance(B, top)
+
+
+@pytest.mark.long
+def test_the_rate_is_that_of_runs():
+    """Noise-free, along the slowest direction: the distance falls by 1 - eta rate in a round, on average."""
+    one = lf.SharedRepresentation(
+        n_clients=200,
+        dim=6,
+        rank=2,
+        condition_number=1.0,
+        design=lf.Gaussian(covariance=covariances(1, 6, 20.0)[0] / 10),
+    )
+    truth = one.truth(0, [0])
+    found = lf.theory.local_drift(truth, n_samples=12)
+    given = lf.GivenTruth(B=truth.B[0], W=truth.W[0], design=one.design)
+    eta, rounds = 0.3 / found.rates[0, -1], 200
+    algorithm = lf.FedRep(rank=2, step_size=eta, init=lf.AtDistance(0.01))
+    result = lf.simulate(algorithm, given, data=lf.FreshSamples(12), rounds=rounds, trials=40)
+    half = result.metrics["subspace_distance"][:, [rounds // 2, rounds]]
+    measured = np.log(half[:, 0] / half[:, 1]).mean() / (rounds - rounds // 2)
+    wanted = -np.log1p(-eta * found.rates[0, 0])
+    assert abs(measured / wanted - 1) < 0.06
+    assert abs(measured / (wanted / (1 - 2 / 12)) - 1) > 0.1  # planted: without 1 - k/m
+
+
+@pytest.mark.parametrize(
+    ("call", "fragments"),
+    [
+        (lambda t: lf.theory.mean_gradient(t.B, t, n_samples=K + 1), ("n_samples = 3", "at least 4")),
+        (lambda t: lf.theory.mean_gradient(t.B, t, n_samples=7, split=True), ("n_samples = 7", "at least 8")),
+        (lambda t: lf.theory.mean_gradient(t.B, t, n_samples=6, whiten="own"), ("n_samples = 6", "at least 7")),
+        (lambda t: lf.theory.mean_gradient(t.B, t, n_samples=9, whiten="pooled"), ("whiten", "'own'")),
+        (lambda t: lf.theory.mean_gradient(t.B[0, :4], t, n_samples=9), ("B has shape", "d = 5")),
+        (
+            lambda t: lf.theory.mean_gradient(np.stack([t.B[0]] * 3), t, n_samples=9),
+            ("B has shape (3, 5, 2)", "(1, 5, 2)"),
+        ),
+        (
+            lambda t: lf.theory.local_drift(
+                dataclasses.replace(t, design=lf.Gaussian(covariance=np.diag([1.0, 1, 1, 1, 0]))), n_samples=9
+            ),
+            ("design", "regular covariance"),
+        ),
+        (lambda t: lf.theory.local_drift(dataclasses.replace(t, S=t.dense()), n_samples=9), ("form B* w_i*",)),
+        (
+            lambda t: lf.theory.local_drift(dataclasses.replace(t, design=lf.Rademacher()), n_samples=9),
+            ("design", "Gaussian"),
+        ),
+        (
+            lambda t: lf.theory.local_drift(dataclasses.replace(t, W=t.W[..., :1] * [1.0, 1.0]), n_samples=9),
+            ("heads of trial 0", "must span"),
+        ),
+    ],
+)
+def test_what_the_law_does_not_cover_is_one_line(call, fragments):
+    assert_one_line(lambda: call(problem(True).truth(0, [0])), fragments)
+
+
+def test_a_bias_that_is_too_large_is_a_warning():
+    one = problem(True, condition=1e4, noise_std=60.0, n=40)
+    with pytest.warns(RuntimeWarning, match="stationary subspace"):
+        found = lf.theory.local_drift(one.truth(0, [0]), n_samples=M, split=True)
+    assert found.rates[0, 0] < 0

@@ -1,0 +1,167 @@
+"""Every page with numbers is what its template makes of the committed results, which are full runs."""
+
+import dataclasses
+import doctest
+import importlib.util
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from docs import formulas, render, vocabulary
+from docs.vocabulary import COMMITTED, TOP, record
+from linfed.reproduction.experiments import experiment_files
+from linfed.statistics import Hypothesis
+from tests.helpers import finding
+
+PAGES = render.pages()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_what_its_template_makes_of_the_committed_results(page):
+    text = (TOP / page).read_text(encoding="utf-8")
+    assert text == render.render(PAGES[page]), "edit the template, and run python docs/render.py"
+
+
+@pytest.mark.long
+def test_formulas_of_plain_texts_are_tex():
+    assert doctest.testmod(formulas).attempted >= 5
+    assert doctest.testmod(formulas).failed == 0
+    texts = {
+        getattr(claim, key)
+        for name in experiment_files(TOP / "experiments")
+        for claim in record(name).claims
+        for key in ("claim", "source", "setting", "statistic", "detail")
+    }
+    assert len(texts) > 1000
+    for text in texts:
+        literal, tex = (formulas.with_formulas(text).split("$")[turn::2] for turn in (0, 1))
+        assert len(literal) == len(tex) + 1
+        assert not re.search(r"\b(kappa|sigma|lambda|eta|gamma1)\b", " ".join(literal)) or "`" in text, text
+        assert all(one.count("{") == one.count("}") and one.strip() == one for one in tex), text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("spoiled", [{"estimate": 0.123}, {"claimed_low": 0.0}, {"low": -0.5678}])
+def test_a_page_follows_a_changed_result(spoiled, monkeypatch):
+    """And nothing of the page but the sentence on it."""
+    claim = vocabulary.claim("flute-theorem51", "As the gap closes the error grows at most like Delta^-5")
+    before = (TOP / "docs/findings.md").read_text(encoding="utf-8").splitlines()
+    record = vocabulary.record("flute-theorem51")
+    claims = tuple(dataclasses.replace(one, **spoiled) if one is claim else one for one in record.claims)
+    changed_record, other = dataclasses.replace(record, claims=claims), vocabulary.record
+    monkeypatch.setattr(vocabulary, "record", lambda name: changed_record if name == "flute-theorem51" else other(name))
+    after = render.render(PAGES["docs/findings.md"]).splitlines()
+    changed = [line for line, other in zip(before, after, strict=True) if line != other]
+    assert len(changed) == 1
+    assert "Delta^" in changed[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("{{ nothing }}", "UndefinedError: 'nothing' is undefined"),
+        ("{{ claim('fedrep-fig1', 'no').verdict }}", "LookupError: fedrep-fig1 has no claim 'no' with setting"),
+        ("{{ table('fedrep-fig1-clients', n_samples=6)['median'] }}", "cannot read column 'median' of an empty table"),
+        ("{{ 1 | }}", "TemplateSyntaxError: "),
+        ("{% do check(1 > 2) %}", "AssertionError: the results no longer support this sentence"),
+    ],
+)
+def test_a_mistake_in_a_template_is_told_with_its_line(line, told, tmp_path):
+    (tmp_path / "page.md.jinja").write_text(f"# Title\n\nIt is {line}.\n")
+    with pytest.raises(ValueError, match=r"page\.md\.jinja:\n  line 3: It is ") as caught:
+        render.render("page.md.jinja", tmp_path)
+    assert f"It is {line}." in str(caught.value)
+    assert told in str(caught.value)
+
+
+# --- what expressions can use --------------------------------------------------------------------------------
+
+
+def test_claims_are_chosen_by_setting_and_statistic():
+    name, text = "fedrep-fig1", "Local only improves with m"
+    assert len(vocabulary.claims(name, text)) == 8
+    assert len(vocabulary.claims(name, text, "paper*")) == 4
+    assert len(vocabulary.claims(name, text, "paper: m = 10*", "paper: m = 20*", without="*5")) == 2
+    assert vocabulary.claim(name, text, "paper: m = 20*", statistic="*mean client*").verdict == "NOT SUPPORTED"
+    with pytest.raises(LookupError, match="choose one setting"):
+        vocabulary.claim(name, text, "paper*")
+    with pytest.raises(ValueError, match="the values differ"):
+        vocabulary.verdict(vocabulary.claims(name, text))
+
+
+def test_what_is_counted():
+    fails = Hypothesis(text="n > 1", left=2.0, right=1.0)
+    found = [finding(theorem=True, **one) for one in ({}, {"vacuous": "nothing"}, {}, {"hypotheses": (fails,)})]
+    assert vocabulary.verdicts(found) == "HOLDS 2, VACUOUS 1, HYPOTHESES FAIL 1"
+    assert vocabulary.tally(found, "HOLDS") == 2
+    assert len(vocabulary.judged(found)) == 3
+    assert vocabulary.all_counts([finding(detail="49 of 50"), finding(detail="7 of 50")], 0) == [49, 7]
+    assert vocabulary.median([np.nan, 1.0, np.nan]) == np.inf
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (vocabulary.measured(finding(estimate=1.234, low=1.0, high=1.5)), "1.23 [1.00, 1.50]"),
+        (vocabulary.interval(finding(low=0.894, high=0.98), 0, percent=True), "[89, 98]"),
+        (vocabulary.span([0.3, 0.123], 2), "0.12 to 0.30"),
+        (vocabulary.span([0.121, 0.119], 2), "0.12"),
+        (vocabulary.scientific(5.92e-4), "5.9e-4"),
+        (vocabulary.scientific(1e12, 0), "1e12"),
+        (vocabulary.scientific(vocabulary.next_power_of_ten(3e-15), 0), "1e-14"),
+        (" ".join(map(vocabulary.compact, (1.526, 0.0454, 5.92e-4))), "1.53 0.045 5.9e-4"),
+        (" ".join(map(vocabulary.times, (0.279, 7.71))), "0.28 7.7"),
+        (vocabulary.mean_and_error(np.array([1.0, np.nan, 3.0])), "2.0 ± 1.0 (2 of 3)"),
+        (vocabulary.word_after("rounds to distance 0.01; more", "distance"), "0.01"),
+        (vocabulary.word(0) + vocabulary.word(12), "nonetwelve"),
+        (vocabulary.fill("- one two three\n", 9), "- one two\n  three\n"),
+    ],
+)
+def test_how_numbers_are_shown(shown, text):
+    assert shown == text
+
+
+# --- what is committed ---------------------------------------------------------------------------------------
+
+
+def test_the_committed_results_are_full_runs():
+    names = experiment_files(TOP / "experiments")
+    assert {path.stem for path in COMMITTED.glob("*.json")} - {"benchmarks"} == set(names)
+    records = [record(name) for name in names]
+    assert not any(run.quick for run in records)
+    assert all(run.claims for run in records)
+    about = (COMMITTED / "README.md").read_text(encoding="utf-8")
+    for name, run in zip(names, records, strict=True):
+        assert re.fullmatch("[0-9a-f]{40}", run.commit)
+        assert re.search(rf"\|[^|]*\b{name}\b[^|]*\| {run.commit} \|", about)
+    tables = {f"{name}-{key}" for name, run in zip(names, records, strict=True) for key in run.tables}
+    assert {path.stem for path in COMMITTED.glob("*.npz")} == tables
+    size = {kind: sum(path.stat().st_size for path in COMMITTED.glob(f"*{kind}")) for kind in (".webp", "")}
+    assert size[".webp"] < 2.5e6  # pictures for the report
+    assert size[""] - size[".webp"] < 14e6
+
+
+def script(name):
+    """Return a script of docs/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, TOP / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_pictures_are_those_of_the_committed_tables():
+    pictures = script("pictures")
+    assert {path.stem for path in (TOP / "docs").glob("*.png")} == {
+        *pictures.PICTURES,
+        "exact-law",
+        "rounds",
+        "validation",
+    }
+    old = []
+    for name, (experiment, _, width) in pictures.PICTURES.items():
+        with Image.open(TOP / "docs" / f"{name}.png") as image:
+            if image.info.get(pictures.DIGEST) != pictures.digest(experiment) or image.width != width:
+                old.append(name)
+    assert not old, f"run python docs/pictures.py {' '.join(old)}"

@@ -1,0 +1,258 @@
+"""One look for each method in all figures, no other thing in it, and logarithmic axes with enough ticks."""
+
+import io
+
+import matplotlib.colors as mcolors
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.container import ErrorbarContainer
+from PIL import Image
+
+import linfed as lf
+from docs import pictures
+from linfed.figures.style import KINDS, LABELS, LEAST_TICKS, LOOKS, line_style, plain_ticks, same_scale, shades, style
+from linfed.plotting.captions import drawn_sizes
+from linfed.plotting.panels import as_one
+from linfed.reproduction.default_figure import _looks
+from linfed.reproduction.experiments import experiment_files, load
+from linfed.reproduction.judging import derived_tables
+from linfed.reproduction.run import load_tables
+from tests.helpers import ROOT
+
+NAMES = {LABELS.get(name, name): name for name in LOOKS}
+NAMES |= {
+    "Alg. 1, one step size": "Algorithm 1",
+    "Alg. 1, small shortcut steps": "Algorithm 1, small",
+    "FedRep, exact in distribution": "FedRep",
+    "FedRep, random start": "FedRep",
+    "FedRep, fixed samples": "FedRep",
+    "FedRep, same batch": "FedRep",
+    "FedRep, given distance": "FedRep",
+    "FedRep, step $(K - 1)\\,\\eta^2$, $K = 5$": "FedRep",
+    "FedRep, step $\\alpha\\beta$": "FedRep",
+}
+"""Methods by what legends call them."""
+
+
+NAMED = [*experiment_files(ROOT / "experiments")]
+
+
+def decades():
+    """Return figures with a logarithmic axis over three powers of ten: one of `lf.panels`, one of `Result.plot`."""
+    error = 10.0 ** -np.linspace(0, 3, 7) * np.array([[0.9], [1.1]])
+    with lf.panels(lf.Table([{"method": "FedRep", "error": lf.LabeledArray(error, round=range(7))}]), width=2) as sheet:
+        sheet.curves("round", "error")
+    problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2)
+    algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9))
+    result = lf.simulate(algorithm, problem, data=lf.FreshSamples(10), rounds=6, trials=2)
+    return sheet.figure, result.plot("subspace_distance").figure
+
+
+@pytest.mark.long
+def test_figures_keep_their_style_when_they_are_saved_later():
+    """Ticks take their sizes when they are first drawn, and PDF files their fonts when they are saved."""
+    for later, inside in zip(decades(), decades(), strict=True):
+        files = [io.BytesIO() for _ in range(3)]
+        later.savefig(files[0], format="png")
+        with style():
+            inside.savefig(files[1], format="png")
+        assert files[0].getvalue() == files[1].getvalue()
+        later.savefig(files[2], format="pdf")
+        assert b"/Type3" not in files[2].getvalue()
+        assert b"/Type0" in files[2].getvalue()
+        assert {tick.label1.get_size() for ax in later.axes for tick in ax.xaxis.get_major_ticks()} == {7.0}
+    plt.close("all")
+
+
+def handles(figure):
+    """Yield the label, colour and marker of everything in a figure that a legend names and that has a marker."""
+    for ax in figure.axes:
+        containers = [one for one in ax.containers if isinstance(one, ErrorbarContainer)]
+        parts = {id(one.lines[0]): one.get_label() for one in containers}
+        for line in ax.lines:
+            label = parts.get(id(line), line.get_label())
+            if line.get_marker() not in ("", "None", None) and not label.startswith("_"):
+                yield label, mcolors.to_hex(line.get_color()), line.get_marker()
+
+
+def wrong_looks(figures):
+    """Return the labels that have another look than their method's, or a method's without being it."""
+    methods = {(mcolors.to_hex(colour), marker): name for name, (colour, marker, _) in LOOKS.items()}
+    found = set()
+    for figure in figures.values():
+        for label, colour, marker in handles(figure):
+            own = NAMES.get(label.split("; ")[0].removesuffix(" (diverged)"))
+            if own and (colour, marker) != (mcolors.to_hex(LOOKS[own][0]), LOOKS[own][1]):
+                found.add(f"{label} does not look like {own}")
+            if not own and (colour, marker) in methods and "measured" not in label:
+                found.add(f"{label} looks like {methods[colour, marker]}")
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of tables in few digits
+@pytest.mark.parametrize("name", NAMED)
+def test_a_method_has_one_look_and_nothing_else_has_it(name):
+    """And what the pictures in docs/ carry of sizes, for their captions, is what they would be drawn from."""
+    tables, module = load_tables(pictures.RUNS.read(name), pictures.RUNS), load(name, ROOT / "experiments")
+    tables |= derived_tables(module, tables)
+    with style():
+        figures = module.plot(tables)
+    wrong = wrong_looks(figures)
+    sizes = {key: drawn_sizes(figure, tables) for key, figure in figures.items()}
+    for figure in figures.values():
+        plt.close(figure)
+    assert not wrong
+    told = [(picture, key) for picture, (experiment, key, _) in pictures.PICTURES.items() if experiment == name]
+    assert [one for one in told if carried(one[0]) != sizes[one[1]]] == [], "run python docs/pictures.py"
+
+
+def carried(picture):
+    """Return the sizes that a picture of docs/ carries."""
+    with Image.open(ROOT / "docs" / f"{picture}.png") as image:
+        return image.info[pictures.SIZES]
+
+
+def test_every_experiment_has_a_picture():
+    assert {experiment for experiment, _, _ in pictures.PICTURES.values()} == {*experiment_files(ROOT / "experiments")}
+
+
+def table(*methods, by="method"):
+    return lf.Table([{by: name, "error": lf.LabeledArray(np.ones((2, 3)), round=range(3))} for name in methods])
+
+
+def test_a_borrowed_look_is_found():
+    with lf.panels(table("FedRep", "FLUTE", "mine")) as sheet:
+        sheet.curves("round", "error", looks={"FLUTE": "FedRep", "mine": "GD-GD"})
+    found = wrong_looks({"": sheet.figure})
+    assert found == {"FLUTE does not look like FLUTE", "mine looks like GD-GD"}
+
+
+@pytest.mark.long
+def test_lines_without_a_look_have_none_of_a_methods():
+    """However many: the turns once came to FedRep's look at the second."""
+    with lf.panels(table("FedRep", *map(str, range(40)), "FLUTE")) as sheet:
+        sheet.curves("round", "error")
+    assert not wrong_looks({"": sheet.figure})
+    looks = [(colour, marker) for _, colour, marker in handles(sheet.figure)]
+    assert len(set(looks)) == len(looks) == 42
+
+
+def test_looks_are_different():
+    found = [(mcolors.to_hex(colour), marker) for colour, marker, _ in (*LOOKS.values(), *KINDS)]
+    assert len(set(found)) == len(found)
+    assert not {mcolors.to_hex(colour) for colour, _, _ in KINDS} & {mcolors.to_hex(one[0]) for one in LOOKS.values()}
+
+
+# Linear RGB as it looks without red or green cones (Machado, Oliveira and Fernandes 2009, Table 1, severity 1.0).
+WITHOUT_CONES = np.array(
+    [
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    ]
+)
+TO_XYZ = np.array([[0.4125, 0.3576, 0.1804], [0.2127, 0.7152, 0.0722], [0.0193, 0.1192, 0.9503]])
+
+
+def lab(linear):
+    """CIE 1976 L*a*b* of linear RGB colours (.., 3)."""
+    xyz = np.clip(linear, 0, 1) @ TO_XYZ.T / TO_XYZ.sum(axis=1)
+    x, y, z = np.moveaxis(np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116), -1, 0)
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=-1)
+
+
+def least_difference(colours):
+    """Least CIE 1976 difference of two of the colours, as readers without red or without green cones see them."""
+    rgb = np.array([mcolors.to_rgb(colour) for colour in colours])
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    seen = lab(linear @ WITHOUT_CONES.mT)
+    one, other = np.triu_indices(len(colours), 1)
+    return np.linalg.norm(seen[:, one] - seen[:, other], axis=-1).min()
+
+
+@pytest.mark.long
+def test_the_methods_of_an_experiment_differ_without_red_or_green():
+    together = {frozenset(LOOKS.keys() & table.unique("method")) for table in committed_with_methods()}
+    assert len(together) > 5
+    for methods in together:
+        colours = {LOOKS[name][0] for name in methods}
+        assert len(colours) < 2 or least_difference(sorted(colours)) > 10, methods
+    assert least_difference(["#882255", "#01665E"]) < 6
+
+
+def committed_with_methods():
+    tables = [lf.Table.load(path) for path in sorted(pictures.COMMITTED.glob("*.npz"))]
+    return [table for table in tables if "method" in table.columns]
+
+
+def lightness(colour):
+    return float(np.dot(mcolors.to_rgb(colour), (0.2126, 0.7152, 0.0722)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 12])
+def test_shades_go_from_dark_to_light(count):
+    found = shades(range(count))
+    light = [lightness(colour) for colour, _, _ in found.values()]
+    assert light == sorted(light)
+    assert len(found) == len(set(found.values())) == count
+
+
+def test_lines_of_a_default_figure_are_methods_or_shades_or_kinds():
+    def looks(*lines):
+        return _looks(lf.Table([{"=line": line} for line in lines]), lines)
+
+    assert looks("FedRep", "mine") == {"FedRep": LOOKS["FedRep"], "mine": KINDS[0]}
+    assert looks("m = 1", "m = 0.5") == shades(("m = 1", "m = 0.5"))
+
+
+def test_lines_on_each_other_are_drawn_as_one():
+    _, ax = plt.subplots()
+    both = table("FedAvg", "FedAvg + FT", "FedRep")
+    as_one(ax, both, "round", "error", ("FedAvg", "FedAvg + FT", "absent"))
+    (line,) = ax.lines
+    assert line.get_label() == "FedAvg; FedAvg + FT"
+    assert line.get_color() == line_style("FedAvg")["color"]
+    plt.close("all")
+
+
+def labelled(axis):
+    low, high = axis.get_view_interval()
+    found = zip(axis.get_ticklocs(), axis.get_ticklabels(), strict=True)
+    return [text.get_text() for at, text in found if low <= at <= high and text.get_text()]
+
+
+@pytest.mark.parametrize("ends", [(2.3, 3.2), (0.02, 0.3), (30, 1000), (3, 17), (0.99, 1.02), (1e-5, 3e-4)])
+def test_a_short_logarithmic_axis_has_three_labelled_ticks(ends):
+    figure, ax = plt.subplots()
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    plain_ticks(ax)
+    figure.canvas.draw()
+    for axis in (ax.xaxis, ax.yaxis):
+        assert LEAST_TICKS <= len(labelled(axis)) <= 9
+    plt.close(figure)
+
+
+def test_ticks_that_are_enough_or_chosen_stay():
+    figure, (ax, chosen) = plt.subplots(1, 2)
+    for one in (ax, chosen):
+        one.set(yscale="log", ylim=(1e-6, 1))
+    chosen.set(xscale="log", xlim=(5, 20))
+    chosen.set_xticks([5, 20], ["few", "many"])
+    before = ax.yaxis.get_major_locator()
+    for one in (ax, chosen):
+        plain_ticks(one)
+    assert ax.yaxis.get_major_locator() is before
+    assert [text.get_text() for text in chosen.get_xticklabels()] == ["few", "many"]
+    plt.close(figure)
+
+
+def test_panels_of_one_scale():
+    figure, axes = plt.subplots(1, 2)
+    for ax, ends in zip(axes, ((0.1, 0.2), (5.0, 40.0)), strict=True):
+        ax.plot([1, 2], ends)
+        ax.set_yscale("log")
+    low, high = axes[0].get_ylim()[0], axes[1].get_ylim()[1]
+    same_scale(axes)
+    assert all(ax.get_ylim() == (low, high) for ax in axes)
+    plt.close(figure)

@@ -1,0 +1,471 @@
+"""Heterogeneous clients: heads between one model and independent ones, similar representations, outliers."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import linfed as lf
+from linfed.numerics.linalg import orthonormalize
+from linfed.numerics.streams import Stream, generators
+from tests.helpers import assert_one_line, assert_same, each, some
+
+TRIALS = range(3)
+ERRORS = 5.0
+"""Standard errors that a mean may be off."""
+
+
+def shared(**changes):
+    return lf.SharedRepresentation(**{"n_clients": 12, "dim": 7, "rank": 3} | changes)
+
+
+def similar(**changes):
+    return lf.SimilarRepresentations(
+        **{"n_clients": 20, "dim": 7, "rank": 3, "deviation": 0.3, "outliers": 0.2} | changes
+    )
+
+
+def assert_mean(values, wanted):
+    """Assert that the mean of independent values (samples, ...) is the wanted one, within its error."""
+    error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
+    off = np.abs(values.mean(axis=0) - wanted)
+    assert (off <= ERRORS * error + 1e-12).all(), (values.mean(axis=0), wanted, error)
+
+
+# --- heterogeneity of the heads ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kappa", [None, 2.0])
+def test_heterogeneity_of_one_changes_no_bit(kappa):
+    truth = shared(condition_number=kappa, head_norm=1.5).truth(4, TRIALS)
+    same = shared(condition_number=kappa, head_norm=1.5, heterogeneity=1).truth(4, TRIALS)
+    assert (same.B.tobytes(), same.W.tobytes()) == (truth.B.tobytes(), truth.W.tobytes())
+    if kappa is None:  # as they were drawn before there was such a field
+        for t, rng in enumerate(generators(4, Stream.TRUTH, TRIALS)):
+            assert truth.B[t].tobytes() == orthonormalize(rng.standard_normal((7, 3))).tobytes()
+            rows = rng.standard_normal((12, 3))
+            unit = rows / np.sqrt(np.vecdot(rows, rows))[:, None]
+            assert truth.W[t].tobytes() == (1.5 * unit).tobytes()
+
+
+@pytest.mark.parametrize("norm", [None, 0.5])
+@pytest.mark.parametrize("h", [0.0, 1e-3, 0.4, 0.9])
+def test_heads_are_a_common_and_a_personal_part(h, norm):
+    length = math.sqrt(3) if norm is None else norm
+    own, mixed = (shared(head_norm=norm, heterogeneity=value).truth(1, TRIALS) for value in (1.0, h))
+    assert mixed.B.tobytes() == own.B.tobytes()
+    common = length * np.eye(3)[0]
+    np.testing.assert_allclose(mixed.W, math.sqrt(1 - h**2) * common + h * own.W, rtol=0, atol=1e-15)
+    if h == 0:
+        new = shared(head_norm=norm, heterogeneity=0).new_clients(mixed, 4, 9, TRIALS)
+        for W in (mixed.W, new.W):
+            assert np.array_equal(W, np.broadcast_to(common, W.shape))
+
+
+@each("rank", [1, 2, 4])
+@each("h", [0.2, 1 / math.sqrt(2), 0.9, 1.0])
+def test_moments_and_lengths_of_heads(rank, h):
+    """Of the training clients' heads, and of new clients'."""
+    problem = shared(n_clients=20_000, dim=5, rank=rank, head_norm=2.0, heterogeneity=h)
+    truth = problem.truth(0, [0])
+    near, far = (2.0 * abs(math.sqrt(1 - h**2) + sign * h) for sign in (-1, 1))
+    for W in (truth.W[0], problem.new_clients(truth, 20_000, 1, [0]).W[0]):
+        common = 2.0 * np.eye(rank)[0]
+        assert_mean(W, math.sqrt(1 - h**2) * common)
+        moment = (1 - h**2) * np.outer(common, common) + h**2 * 4.0 / rank * np.eye(rank)
+        assert_mean(W[:, :, None] * W[:, None], moment)
+        lengths = np.linalg.norm(W, axis=-1)
+        assert near - 1e-9 < lengths.min() < near + 0.2
+        assert far - 0.2 < lengths.max() < far + 1e-9
+        values = 4.0 * (1 - h**2 + h**2 / rank), *[h**2 * 4.0 / rank] * (rank - 1)
+        np.testing.assert_allclose(np.linalg.eigvalsh(moment)[::-1], values, rtol=1e-12)
+
+
+@pytest.mark.parametrize("h", [0.0, 0.3, 1.0])
+def test_the_risk_of_the_best_single_model(h):
+    problem = shared(n_clients=20, heterogeneity=h, head_norm=2.0, noise_std=0.5)
+    floors = lf.theory.single_model_floor(problem.truth(0, range(400)))
+    assert_mean(floors, 0.5 * h**2 * 4.0 * (1 - 1 / 20) + 0.125)  # the best model of 20 clients is fitted to them
+
+
+def test_a_trial_of_mixed_heads_depends_on_seed_and_trial_alone():
+    problem = shared(heterogeneity=0.5)
+    truth, alone = problem.truth(1, range(8)), problem.truth(1, [7])
+    assert truth.W[7].tobytes() == alone.W[0].tobytes()
+    new = problem.new_clients(truth, 5, 2, range(8)).W
+    assert problem.new_clients(alone, 5, 2, [7]).W[0].tobytes() == new[7].tobytes()
+    assert not np.isclose(new, problem.new_clients(truth, 5, 3, range(8)).W).any()
+    assert not np.isin(new, truth.W).any()
+
+
+def test_uncorrelated_shortcuts_of_equal_heads():
+    """All heads are equal: the shortcuts lose their mean, and no client loses its own."""
+    options = {"n_clients": 40, "dim": 9, "rank": 3, "shortcut_norm": 0.7, "heterogeneity": 0.0}
+    truth = lf.SharedWithShortcuts(**options, uncorrelated=True).truth(2, TRIALS)
+    drawn = lf.SharedWithShortcuts(**options).truth(2, TRIALS).S
+    np.testing.assert_allclose(truth.S.mT @ truth.W, 0, atol=1e-13)
+    centred = drawn - drawn.mean(axis=1, keepdims=True)
+    factors = np.linalg.norm(drawn, axis=(1, 2)) / np.linalg.norm(centred, axis=(1, 2))
+    np.testing.assert_allclose(truth.S, centred * factors[:, None, None], atol=1e-14)
+
+
+@pytest.mark.long
+def test_a_prediction_holds_for_mixed_heads():
+    """Predictions use the heads of the run, whose second moment is far from the identity."""
+    problem = shared(n_clients=100, dim=100, rank=2, heterogeneity=0.6)
+    algorithm = lf.FedRep(rank=2, step_size=0.4, init=lf.AtDistance(0.8))
+    run = {"data": lf.FreshSamples(10), "rounds": 60}
+    predicted = lf.predict(algorithm, problem, **run).distance
+    truth = problem.truth(0, [0])
+    given = lf.GivenTruth(B=truth.B[0], W=truth.W[0])
+    runs = lf.simulate(algorithm, given, **run, trials=300, engine="chain").metrics["subspace_distance"]
+    median = np.median(runs, axis=0)
+    assert 1e-6 < median[-1] < 0.3
+    np.testing.assert_allclose(predicted, median, rtol=0.05)
+
+
+# --- what the family promises exactly ------------------------------------------------------------------------
+
+
+@each("more", [{}, {"heterogeneity": 0.4}, {"condition_number": 2.0}, {"head_norm": 3.0, "noise_std": 0.2}])
+def test_without_deviations_and_outliers_it_is_the_shared_representation(more):
+    plain, problem = shared(**more), similar(n_clients=12, deviation=0, outliers=0, **more)
+    truths = [one.truth((3, 1), [0, 4]) for one in (plain, problem)]
+    pairs = [
+        truths,
+        [one.new_clients(truth, 6, 5, [0, 4]) for one, truth in zip((plain, problem), truths, strict=True)],
+    ]
+    for its, mine in pairs:
+        assert (mine.B.tobytes(), mine.W.tobytes(), mine.S) == (its.B.tobytes(), its.W.tobytes(), None)
+        assert (mine.noise_std, mine.design) == (its.noise_std, its.design)
+    assert (problem.truth_rank, problem.subspace_rank, problem.n_outliers) == (3, 3, 0)
+    assert problem.floats_per_trial() == plain.floats_per_trial()
+    run = {"data": lf.FreshSamples(9), "rounds": 5, "trials": 2}
+    fedrep = lf.FedRep(rank=2, step_size=0.1)
+    for engine in ("auto", "explicit", "projected"):
+        one, other = (lf.simulate(fedrep, each, **run, engine=engine) for each in (plain, problem))
+        assert_same(one, other)
+
+
+def test_the_parts_of_a_ground_truth():
+    problem = similar(head_norm=2.0, noise_std=0.5, design="cube")
+    truth, base = problem.truth(3, TRIALS), shared(n_clients=20, head_norm=2.0).truth(3, TRIALS)
+    assert problem.n_outliers == 4
+    assert truth.B.tobytes() == base.B.tobytes()
+    assert truth.W[:, :16].tobytes() == base.W[:, :16].tobytes()
+    assert not truth.W[:, 16:].any()
+    assert truth.S.shape == (3, 20, 7)
+    np.testing.assert_allclose(np.linalg.norm(truth.dense()[:, 16:], axis=-1), 2.0, rtol=1e-14)
+    assert (truth.noise_std, truth.design, truth.subspace) == (0.5, lf.UniformCube(), None)
+    assert (problem.truth_rank, problem.subspace_rank) == (None, 3)
+    assert problem.floats_per_trial() == truth.B[0].size + truth.W[0].size + truth.S[0].size
+    for rank in (3, 5):
+        np.testing.assert_allclose(truth.reference(rank), truth.B, atol=1e-14)
+
+
+@pytest.mark.parametrize(("share", "n"), [(0.29, 50), (0.145, 100)])
+def test_half_an_outlier_counts_as_one(share, n):
+    assert similar(n_clients=n, outliers=share).n_outliers == 15
+
+
+@pytest.mark.parametrize("n", [1, 7, 20])
+@each("share", [0.0, 0.05, 0.1, 0.25, 0.49])
+def test_the_number_of_outliers(share, n):
+    problem = similar(n_clients=n, outliers=share, deviation=0.0)
+    assert problem.n_outliers == math.floor(share * n + 0.5)
+    truth = problem.truth(0, TRIALS)
+    outside = truth.dense() - truth.dense() @ truth.B @ truth.B.mT
+    far = np.linalg.norm(outside, axis=-1) > 1e-12
+    assert far.tolist() == [[client >= n - problem.n_outliers for client in range(n)]] * 3
+    new = problem.new_clients(truth, 13, 0, TRIALS)
+    assert (~new.W.any(axis=-1)).sum(axis=-1).tolist() == [math.floor(share * 13 + 0.5)] * 3
+
+
+def test_sizes_of_the_differences_change_nothing_else():
+    """Further outliers leave the other clients as they are; deviations differ by a factor."""
+    truths = {share: similar(outliers=share).truth(2, TRIALS) for share in (0, 0.1, 0.4)}
+    for share, truth in truths.items():
+        near = 20 - round(20 * share)
+        assert truth.S[:, :near].tobytes() == truths[0].S[:, :near].tobytes()
+        assert truth.W[:, :near].tobytes() == truths[0].W[:, :near].tobytes()
+        assert truth.S[:, 18:].tobytes() == truths[0.1].S[:, 18:].tobytes() or share == 0
+    once, twice = (similar(deviation=h).truth(2, TRIALS).S for h in (0.3, 0.6))
+    np.testing.assert_allclose(once[:, :16] * 2, twice[:, :16], rtol=1e-14)
+    assert once[:, 16:].tobytes() == twice[:, 16:].tobytes()
+
+
+@pytest.mark.parametrize("more", [{"head_norm": 2.0}, {"condition_number": 3.0}, {"heterogeneity": 0.0}])
+def test_similar_representations_are_shortcuts(more):
+    """A client has one head, so of its deviation only ``h Delta_i w_i`` matters: a Gaussian vector."""
+    length = more.get("head_norm", math.sqrt(3))
+    mine = similar(outliers=0, **more)
+    its = lf.SharedWithShortcuts(n_clients=20, dim=7, rank=3, shortcut_norm=0.3 * length, **more)
+    truths = [one.truth(1, TRIALS) for one in (mine, its)]
+    np.testing.assert_allclose(truths[0].S, truths[1].S, rtol=1e-12)
+    assert truths[0].W.tobytes() == truths[1].W.tobytes()
+    new = [one.new_clients(truth, 9, 6, TRIALS).S for one, truth in zip((mine, its), truths, strict=True)]
+    np.testing.assert_allclose(new[0], new[1], rtol=1e-12)
+
+
+def test_a_trial_depends_on_seed_and_trial_alone():
+    problem = similar(heterogeneity=0.8)
+    truth, alone, other = problem.truth(1, range(8)), problem.truth(1, [7]), problem.truth(2, range(8))
+    for part in "BWS":
+        assert getattr(truth, part)[7].tobytes() == getattr(alone, part)[0].tobytes()
+    assert not np.isclose(truth.S, other.S).any()
+    new = problem.new_clients(truth, 12, 6, range(8))
+    for part in "BWS":
+        assert getattr(problem.new_clients(alone, 12, 6, [7]), part)[0].tobytes() == getattr(new, part)[7].tobytes()
+    assert np.array_equal(new.B, truth.B)
+    assert not np.isin(new.S, truth.S).any()
+    assert not np.isclose(problem.new_clients(truth, 12, 7, range(8)).S, new.S).any()
+
+
+# --- distributions -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_the_distribution_of_deviations_and_outliers(new):
+    n, d, k = 8000, 6, 3
+    problem = similar(n_clients=n, dim=d, rank=k, outliers=0.25, heterogeneity=0.5, head_norm=2.0)
+    truth = problem.truth(5, [0])
+    truth = problem.new_clients(truth, n, 5, [0]) if new else truth
+    W, S = truth.W[0, :6000], truth.S[0, :6000]
+    lengths = np.linalg.norm(W, axis=1)
+    assert np.ptp(lengths) > 0.5
+    assert_mean(np.square(S).sum(axis=1) / lengths**2, 0.3**2)
+    entries = S / lengths[:, None] * math.sqrt(d) / 0.3
+    assert stats.kstest(entries.ravel(), "norm").pvalue > 1e-4
+    assert_mean(entries[:, :, None] * W[:, None] / lengths[:, None, None], 0.0)
+    far = truth.S[0, 6000:] / 2.0
+    assert_mean(far, 0.0)
+    assert_mean(far[:, :, None] * far[:, None], np.eye(d) / d)
+    assert_mean(far[:, :1] ** 4, 3 / (d * (d + 2)))
+    assert stats.kstest(far[:, 0] ** 2, stats.beta(0.5, (d - 1) / 2).cdf).pvalue > 1e-4
+
+
+def test_deviations_of_representations_by_their_definition():
+    """Draw ``Delta_i`` itself, entry by entry: ``h Delta_i w_i`` has the distribution of the parts outside B*."""
+    problem = similar(n_clients=4000, dim=6, outliers=0.0)
+    truth = problem.truth(2, [0])
+    W, S = truth.W[0], truth.S[0]
+    Delta = np.random.default_rng(0).standard_normal((4000, 6, 3))
+    moved = (0.3 * Delta / math.sqrt(6) @ W[..., None])[..., 0]
+    lengths = np.linalg.norm(W, axis=1, keepdims=True)
+    for one, other in ((moved, S), (moved / lengths, S / lengths), (moved * W[:, :1], S * W[:, :1])):
+        assert stats.ks_2samp(one.ravel(), other.ravel()).pvalue > 1e-4
+    assert stats.ks_2samp((1.1 * moved).ravel(), S.ravel()).pvalue < 1e-4
+
+
+MOMENTS = {
+    "deviations": {"outliers": 0.0},
+    "outliers": {"deviation": 0.0},
+    "both": {},
+    "both, similar heads": {"heterogeneity": 0.4, "head_norm": 2.0},
+    "one model but for outliers": {"heterogeneity": 0.0, "deviation": 0.0},
+    "large": {"deviation": 1.5, "outliers": 0.45},
+}
+
+
+@pytest.mark.long
+@each("name", MOMENTS)
+def test_the_second_moment(name):
+    """Its mean given B*, in the coordinates of B* and of its complement."""
+    problem = similar(**MOMENTS[name])
+    (d, k), h, e = (problem.dim, problem.rank), problem.deviation, problem.n_outliers / problem.n_clients
+    squared, share = (problem.head_norm or math.sqrt(k)) ** 2, problem.heterogeneity**2
+    truth = problem.truth(0, range(1500))
+    frame = np.linalg.qr(np.concatenate([truth.B, np.random.default_rng(1).standard_normal((1500, d, d - k))], -1))[0]
+    frame[..., :k] = truth.B
+    phi = truth.dense() @ frame
+    M = phi.mT @ phi / problem.n_clients
+    inside = share * squared / k * np.eye(k)
+    inside[0, 0] += (1 - share) * squared
+    mean = ((1 - e) * h**2 + e) * squared / d * np.eye(d)
+    mean[:k, :k] += (1 - e) * inside
+    assert_mean(M, mean)
+    if problem.heterogeneity > 0:  # the top-k subspace of the mean is the span of B*
+        values = np.linalg.eigvalsh(mean)[::-1]
+        np.testing.assert_allclose(values[k - 1] - values[k], (1 - e) * share * squared / k, rtol=1e-12)
+
+
+@pytest.mark.long
+@each("name", ["deviations", "outliers", "both"])
+def test_the_top_subspace_of_finitely_many_clients(name):
+    """To first order in 1/n: each entry of the tangents has the documented variance."""
+    problem = similar(n_clients=4000, dim=15, rank=2, **MOMENTS[name])
+    (n, d, k), h, e = (4000, 15, 2), problem.deviation, problem.outliers
+    tangents = []
+    for start in range(0, 120, 20):
+        truth = problem.truth(0, range(start, start + 20))
+        U = np.linalg.eigh(truth.dense().mT @ truth.dense() / n)[1][..., -k:]
+        inside = truth.B.mT @ U
+        tangents.append((U - truth.B @ inside) @ np.linalg.inv(inside))
+    squares = np.square(np.concatenate(tangents)).sum(axis=(-2, -1))
+    v = k**2 / (n * d * (1 - e) ** 2) * ((1 - e) * h**2 * (1 / k + h**2 / d) + e / (d + 2))
+    assert_mean(squares, k * (d - k) * v)
+    assert squares.std() / math.sqrt(len(squares)) < 0.04 * squares.mean()  # the test has power
+    largest = np.linalg.norm(np.concatenate(tangents), 2, axis=(-2, -1))
+    assert np.median(largest) == pytest.approx(math.sqrt(v) * (math.sqrt(d - k) + math.sqrt(k)), rel=0.2)
+
+
+def test_the_risk_of_the_best_heads_at_the_span():
+    problem = similar(n_clients=10, dim=6, rank=2, head_norm=2.0, noise_std=0.3)
+    data = lf.GivenSamples.population(problem, trials=400)
+    risks = lf.simulate(lf.Oracle(rank=2), problem, data=data, rounds=1, trials=400).metrics["risk"][:, -1]
+    assert_mean(risks, (0.8 * 0.3**2 + 0.2) * (1 - 2 / 6) * 0.5 * 4.0 + 0.045)
+
+
+# --- runs ----------------------------------------------------------------------------------------------------
+
+RUNS = {
+    "explicit": (lf.FedRep(rank=3, step_size=0.1), lf.FreshSamples(9)),
+    "compressed": (lf.FedAvg(step_size=0.1, local_steps=2), lf.FixedSamples(9)),
+    "projected": (lf.FedRep(rank=3, step_size=0.1), lf.FreshSamples(9)),
+}
+
+
+@pytest.mark.parametrize("engine", RUNS)
+def test_runs_are_those_of_the_same_arrays(engine):
+    problem = similar(noise_std=0.1)
+    truth = problem.truth(0, TRIALS)
+    given = lf.GivenTruth(B=truth.B, W=truth.W, S=truth.S, noise_std=0.1)
+    algorithm, data = RUNS[engine]
+    run = {"data": data, "rounds": 4, "trials": 3, "participation": 0.5, "engine": engine}
+    one, other = (lf.simulate(algorithm, each, **run) for each in (problem, given))
+    assert_same(one, other)
+    alone = lf.simulate(algorithm, problem, **run | {"trials": 1})
+    assert_same(alone, one, slice(None), slice(1))
+
+
+def test_an_engine_of_low_rank_is_refused():
+    run = {"data": lf.FreshSamples(9), "rounds": 4, "engine": "chain"}
+    for changes in ({"outliers": 0}, {"deviation": 0}):
+        problem = similar(dim=20, **changes)
+        assert_one_line(
+            lambda problem=problem: lf.simulate(lf.FedRep(rank=2, step_size=0.1), problem, **run),
+            ["engine = 'chain'", "the ground truth must have the form B* w_i*"],
+            lf.EngineError,
+        )
+
+
+def test_new_clients_of_a_run():
+    problem = similar(n_clients=60, dim=10, rank=2, noise_std=0.1)
+    result = lf.simulate(lf.Oracle(rank=2), problem, data=lf.FreshSamples(9), rounds=1, trials=3)
+    risks = result.new_clients([400], clients=50)
+    assert risks.shape == (3, 1, 50)
+    truth = problem.new_clients(problem.truth(0, TRIALS), 50, 0, TRIALS)
+    outside = lf.theory.outside_length(truth.B, truth.dense())
+    np.testing.assert_allclose(risks[:, 0], 0.5 * outside**2 + 0.005, rtol=0.2)
+    assert risks[..., :40].max() < risks[..., 40:].min()
+
+
+# --- predictions ---------------------------------------------------------------------------------------------
+
+SIZES = {"n_clients": 30, "dim": 12, "rank": 2}
+WITH_PARTS = {
+    "similar": similar(**SIZES),
+    "outliers": similar(**SIZES, deviation=0.0),
+    "shortcuts": lf.SharedWithShortcuts(**SIZES, shortcut_norm=0.5),
+}
+
+
+def given(name):
+    """Return one ground truth for all trials."""
+    truth = WITH_PARTS[name].truth(0, [0])
+    return lf.GivenTruth(B=truth.B[0], W=truth.W[0], S=truth.S[0], noise_std=0.3)
+
+
+def with_a_subspace():
+    Phi = WITH_PARTS["similar"].truth(0, [0]).dense()[0]
+    return lf.GivenTruth(Phi=Phi, B=np.eye(12, 2), noise_std=0.3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("data", [lf.FreshSamples(8), lf.FixedSamples(8)])
+@pytest.mark.parametrize("name", [*WITH_PARTS, "a subspace"])
+def test_predicted_risks_with_a_full_dimensional_part(name, data):
+    """The oracle's heads are fitted at the reference subspace, which is not the best one of these regressors."""
+    problem = with_a_subspace() if name == "a subspace" else given(name)
+    for algorithm in (lf.Oracle(rank=2), lf.LocalOnly()):
+        floor = lf.predict(algorithm, problem, data=data, rounds=1).floor
+        risks = lf.simulate(algorithm, problem, data=data, rounds=1, trials=600).metrics["risk"][:, -1]
+        assert_mean(risks, float(floor))
+        assert risks.std() / math.sqrt(600) < 0.02 * risks.mean()
+
+
+REFUSED = {
+    "FedRep": (lf.FedRep(rank=2, step_size=0.1), lf.FreshSamples(9), "distance", "other than the top-k subspace"),
+    "FedRep, gradient heads": (
+        lf.FedRep(rank=2, step_size=0.1, heads=lf.GradientHeads()), lf.FreshSamples(9), "distance",
+        "other than the top-k subspace",
+    ),
+    "FedRep, fixed samples": (lf.FedRep(rank=2, step_size=0.1), lf.FixedSamples(9), "distance", "FixedSamples"),
+    "moments": (lf.MethodOfMoments(rank=2), lf.FreshSamples(9), "floor", "must be B* w with rank 2"),
+}  # fmt: skip
+
+
+@each("refused", REFUSED)
+@each("name", ["similar", "outliers"])
+def test_predictions_that_do_not_apply_are_refused_in_one_line(name, refused):
+    algorithm, data, quantity, reason = REFUSED[refused]
+    assert_one_line(
+        lambda: getattr(lf.predict(algorithm, WITH_PARTS[name], data=data, rounds=5), quantity),
+        [reason],
+        lf.NoPredictionError,
+    )
+
+
+@pytest.mark.parametrize("name", some(["similar", "outliers"], 2))
+def test_the_predicted_floor_on_fixed_samples_is_that_of_runs(name):
+    """From the truncation of all regressors to rank k, outliers included; to first order in 1/m."""
+    problem = given(name)
+    fedrep, data = lf.FedRep(rank=2, step_size=0.3, init=lf.TrueSubspace()), lf.FixedSamples(400)
+    floor = float(lf.predict(fedrep, problem, data=data, rounds=5).floor)
+    result = lf.simulate(fedrep, problem, data=data, rounds=100, trials=40, metrics=[truncation_error])
+    assert np.sqrt(np.square(result.metrics["truncation_error"][:, -1]).mean()) == pytest.approx(floor, rel=0.05)
+
+
+def truncation_error(state, truth):
+    """Return the root mean square distance of the clients' predictors from the truncation to rank 2."""
+    cut = truth.truncated(2).dense()
+    return np.sqrt(np.square(state.predictors() - cut).sum(axis=-1).mean(axis=-1))
+
+
+# --- errors --------------------------------------------------------------------------------------------------
+
+WRONG = {
+    "heterogeneity": [(value, "from 0 to 1") for value in (-0.1, 1.5, math.nan, None, True, "half")],
+    "deviation": [(value, "of at least 0") for value in (-0.1, math.inf, None, True)],
+    "outliers": [(value, "from 0 to 1") for value in (-0.1, 1.01, None, True)],
+}
+
+
+@each("name", WRONG)
+def test_values_out_of_range(name):
+    for value, allowed in WRONG[name]:
+        with pytest.raises(ValueError, match=rf"^{name} = {value!r} must be a finite number {allowed}$"):
+            similar(**{name: value})
+
+
+COMBINED = [
+    ({"heterogeneity": 0.5, "outliers": 0, "condition_number": 2.0}, "heterogeneity = 0.5 cannot be combined with"),
+    ({"heterogeneity": 0.5, "outliers": 0, "condition_number": 2.0}, "condition_number = 2"),
+    ({"outliers": 0.5, "condition_number": 2.0}, "outliers = 0.5 cannot be combined with condition_number = 2"),
+    ({"outliers": 1.0}, "outliers = 1 would make all n_clients = 20 clients outliers: it must be smaller"),
+    ({"outliers": 0.5, "n_clients": 1}, "outliers = 0.5 would make all n_clients = 1 clients outliers"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), COMBINED)
+def test_options_that_cannot_be_combined(changes, said):
+    assert_one_line(lambda: similar(**changes), [said])
+
+
+def test_it_is_a_value():
+    problem = similar(deviation=np.float64(0.25), outliers=np.float32(0.25), heterogeneity=1)
+    assert problem == similar(deviation=0.25, outliers=0.25)
+    assert dataclasses.replace(problem, outliers=0.0).n_outliers == 0
+    assert eval(repr(problem), {name: getattr(lf, name) for name in lf.__all__}) == problem

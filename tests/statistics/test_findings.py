@@ -1,0 +1,434 @@
+"""One rule for every verdict: the whole interval against what is said, and what every judge makes of it."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from linfed.statistics.findings import (
+    OWN_PREDICTION,
+    Finding,
+    Hypothesis,
+    Verdict,
+    by_sentence,
+    cite,
+    findings_table,
+    join_notes,
+    judge,
+    judge_exponent,
+    judge_failures,
+    judge_identity,
+    judge_share,
+    judge_smaller,
+)
+from linfed.statistics.gains import judge_lower_end
+from linfed.statistics.intervals import probability_smaller
+from tests.helpers import each
+
+HOLDING, FAILING = Hypothesis(text="a <= b", left=1.0, right=2.0), Hypothesis(text="c <= d", left=3.0, right=2.0)
+SAID = {"claim": "t", "setting": "w", "source": OWN_PREDICTION}
+
+
+def finding(low, high, **changes):
+    fields = {"statistic": "s", "estimate": (low + high) / 2, "low": low, "high": high, "claimed_low": 0.5}
+    return Finding(**SAID | fields | changes)
+
+
+RANGES = {
+    "at least": {"claimed_low": 0.5},
+    "at most": {"claimed_low": -np.inf, "claimed_high": 0.5},
+    "within": {"claimed_low": 0.4, "claimed_high": 0.6},
+}
+INTERVALS = [
+    ("at least", (0.6, 0.9), True),
+    ("at least", (0.5, 0.9), True),
+    ("at least", (0.4, 0.6), None),
+    ("at least", (0.1, 0.4), False),
+    ("at least", (0.1, 0.5), None),
+    ("at most", (0.5, 0.9), None),
+    ("within", (0.4, 0.6), True),
+    ("within", (0.6, 0.7), None),
+    ("within", (0.1, 0.4), None),
+    ("at most", (0.6, 0.9), False),
+    ("at most", (0.4, 0.6), None),
+    ("at most", (0.1, 0.5), True),
+    ("within", (0.45, 0.55), True),
+    ("within", (0.3, 0.55), None),
+    ("within", (0.45, 0.7), None),
+    ("within", (0.3, 0.7), None),
+    ("within", (0.61, 0.7), False),
+    ("within", (0.1, 0.39), False),
+]
+
+
+@each("theorem", [False, True])
+@each(("kind", "interval", "inside"), INTERVALS)
+def test_the_whole_interval_decides(kind, interval, inside, theorem):
+    """Papers and this project's own predictions bear the same burden: no interval that reaches out is a yes."""
+    words = (Verdict.HOLDS, Verdict.VIOLATED) if theorem else (Verdict.SUPPORTED, Verdict.NOT_SUPPORTED)
+    wanted = Verdict.INCONCLUSIVE if inside is None else words[not inside]
+    assert finding(*interval, **RANGES[kind], theorem=theorem).verdict is wanted
+
+
+def test_a_wider_interval_never_turns_into_a_yes():
+    """`at most 1.62`, measured 1.64 [1.53, 1.72]: fewer trials used to give more HOLDS."""
+    for width in (0.005, 0.05, 0.5):
+        said = finding(1.64 - width, 1.64 + width, claimed_low=-np.inf, claimed_high=1.62, theorem=True)
+        assert said.verdict is (Verdict.VIOLATED if width < 0.02 else Verdict.INCONCLUSIVE)
+
+
+def test_strict_ends_do_not_belong_to_the_range():
+    assert finding(1.0, 1.0, claimed_low=1.0).verdict is Verdict.SUPPORTED
+    assert finding(1.0, 1.0, claimed_low=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
+    assert finding(0.8, 1.0, claimed_low=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
+    assert finding(1.0, 1.2, claimed_low=1.0, strict=True).verdict is Verdict.INCONCLUSIVE
+    assert finding(1.0, 1.0, claimed_low=-np.inf, claimed_high=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
+    assert finding(0.8, 1.0, claimed_low=-np.inf, claimed_high=1.0, strict=True).verdict is Verdict.INCONCLUSIVE
+    assert finding(1.0, 1.2, claimed_low=-np.inf, claimed_high=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
+    within = {"claimed_low": 0.5, "claimed_high": 1.0, "strict": True}
+    assert finding(0.5, 0.9, **within).verdict is Verdict.INCONCLUSIVE
+    assert finding(0.6, 1.0, **within).verdict is Verdict.INCONCLUSIVE
+    assert finding(0.6, 0.9, **within).verdict is Verdict.SUPPORTED
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_nothing_is_said_of_an_infinite_end(strict):
+    assert finding(0.6, np.inf, claimed_low=0.5, strict=strict).verdict is Verdict.SUPPORTED
+    assert finding(0.4, np.inf, claimed_low=0.5, strict=strict).verdict is Verdict.INCONCLUSIVE
+    assert finding(-np.inf, 0.4, claimed_low=-np.inf, claimed_high=0.5, strict=strict).verdict is Verdict.SUPPORTED
+    assert finding(-np.inf, np.inf, claimed_low=0.5, strict=strict, estimate=np.nan).verdict is Verdict.INCONCLUSIVE
+    assert (
+        finding(np.inf, np.inf, claimed_low=-np.inf, claimed_high=0.5, strict=strict).verdict is Verdict.NOT_SUPPORTED
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"claimed_low": 0.5}, "at least 0.5"),
+        ({"claimed_low": 0.5, "strict": True}, "above 0.5"),
+        ({"claimed_low": -np.inf, "claimed_high": 2.0}, "at most 2"),
+        ({"claimed_low": -np.inf, "claimed_high": 2.0, "strict": True}, "below 2"),
+        ({"claimed_low": 0.8, "claimed_high": 1.1}, "0.8 to 1.1"),
+        ({"claimed_low": 0.8, "claimed_high": 1.1, "strict": True}, "between 0.8 and 1.1"),
+    ],
+)
+def test_what_is_said_has_a_direction(changes, said):
+    assert finding(0.0, 1.0, **changes).claimed_range == said
+
+
+def test_nothing_measured_is_vacuous_with_the_reason():
+    for low, high in ((np.nan, np.nan), (np.nan, 1.0), (0.0, np.nan)):
+        nothing = finding(low, high)
+        assert nothing.verdict is Verdict.VACUOUS
+        assert nothing.remarks == "vacuous: nothing was measured"
+    between = finding(0.6, 0.7, estimate=np.nan)  # known between bounds only
+    assert between.verdict is Verdict.SUPPORTED
+    assert finding(0.6, 0.7, vacuous="so", note="mind").remarks == "mind; vacuous: so"
+
+
+@pytest.mark.parametrize(("fails", "vacuous", "inside"), list(itertools.product([False, True], repeat=3)))
+def test_what_comes_first(fails, vacuous, inside):
+    interval = (0.6, 0.7) if inside else (0.1, 0.2)
+    hypotheses = (HOLDING, FAILING) if fails else (HOLDING,)
+    judged = finding(*interval, hypotheses=hypotheses, vacuous="no" if vacuous else "", theorem=True)
+    assert judged.failed_hypotheses == ((FAILING,) if fails else ())
+    if fails:
+        assert judged.verdict is Verdict.HYPOTHESES_FAIL
+        assert "fails: c <= d: 3 > 2" in judged.remarks
+    elif vacuous:
+        assert judged.verdict is Verdict.VACUOUS
+    else:
+        assert judged.verdict is (Verdict.HOLDS if inside else Verdict.VIOLATED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"source": " "}, "source = ' ' must name the source of the claim"),
+        ({"claimed_low": -np.inf}, "claimed_low and claimed_high do not bound the statistic of 't'"),
+        ({"claimed_low": 2.0, "claimed_high": 1.0}, "claimed_low = 2 must be at most claimed_high = 1"),
+    ],
+)
+def test_a_finding_says_something_and_who_says_it(changes, message):
+    with pytest.raises(ValueError, match=message):
+        finding(0.0, 1.0, **changes)
+
+
+def test_a_source_quotes_with_its_place():
+    assert cite("FedRep paper, Figure 3", "faster") == 'FedRep paper, Figure 3: "faster"'
+    assert cite("p", "w", threshold=True) == 'p: "w"; the number is our threshold'
+    assert join_notes("a", "", "b", "a") == "a; b"
+
+
+# --- judges --------------------------------------------------------------------------------------------------
+
+
+def test_a_share_without_ties_stands_beside_that_of_all_trials():
+    first = np.array([1.0] * 12 + [2.0] * 38)
+    second = np.array([2.0] * 12 + [2.0] * 38)
+    judged = judge_smaller(first, second, **SAID, statistic="s")
+    assert judged.verdict is Verdict.SUPPORTED
+    assert judged.detail == "12 of 12 that differ; 12 of all 50 smaller, 0 larger, 38 tied"
+    apart = judge_smaller(first, second, paired=False, **SAID, statistic="s")
+    assert (apart.estimate, apart.low, apart.high) == probability_smaller(first, second)
+    assert (apart.claimed_low, apart.strict, apart.detail) == (0.5, True, "")
+    tied = judge_smaller(first, first, **SAID, statistic="s")
+    assert tied.verdict is Verdict.VACUOUS
+    assert tied.vacuous == "all 50 trials tie"
+
+
+def test_a_share_of_clusters_is_judged_by_its_clusters():
+    """All 600 points of six data sets hit: by themselves they say above 0.9, six data sets do not."""
+    hits, clusters = np.ones(600, dtype=bool), np.repeat(np.arange(6), 100)
+    said = {**SAID, "statistic": "s"}
+    assert judge_share(hits, 0.9, **said).verdict is Verdict.SUPPORTED
+    judged = judge_share(hits, 0.9, clusters=clusters, **said)
+    assert judged.verdict is Verdict.INCONCLUSIVE
+    assert judged.detail == "600 of 600 in 6 data sets"
+    assert judge_share(hits.reshape(6, 4, 25), 0.9, clusters=range(6), **said) == judged
+    none = judge_share([], 0.9, **said)
+    assert (none.verdict, none.vacuous) == (Verdict.VACUOUS, "there is no such point")
+
+
+@pytest.mark.parametrize("trials", [1, 10, 57])
+def test_failures_have_their_exact_interval(trials):
+    for count in {0, 1, trials // 2, trials}:
+        failed = np.arange(trials) < count
+        judged = judge_failures(failed, **SAID, allowed=0.2)
+        low = 0.0 if count == 0 else stats.beta.ppf(0.025, count, trials - count + 1)
+        high = 1.0 if count == trials else stats.beta.ppf(0.975, count + 1, trials - count)
+        assert judged.estimate == count / trials
+        assert (judged.low, judged.high) == (pytest.approx(low, abs=1e-12), pytest.approx(high, abs=1e-12))
+        assert judged.detail == f"{count} of {trials}"
+        assert judged.claimed_range == "at most 0.2"
+        expected = Verdict.VIOLATED if low > 0.2 else Verdict.HOLDS if high <= 0.2 else Verdict.INCONCLUSIVE
+        assert judged.verdict is expected
+
+
+def test_more_trials_are_what_decides_a_share_of_failures():
+    few, some, many = (
+        judge_failures(np.arange(trials) < trials * 3 // 10, **SAID, allowed=0.2) for trials in (10, 40, 400)
+    )
+    assert few.estimate == some.estimate == many.estimate == 0.3
+    assert [one.verdict for one in (few, some, many)] == [Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE, Verdict.VIOLATED]
+    none = {trials: judge_failures([False] * trials, **SAID, allowed=0.05).verdict for trials in (50, 80)}
+    assert none == {50: Verdict.INCONCLUSIVE, 80: Verdict.HOLDS}
+    assert judge_failures([True] * 50, **SAID, allowed=1.0).verdict is Verdict.HOLDS
+
+
+def test_trials_without_the_premise_do_not_count():
+    failed, premise = [False] * 90 + [True] * 10, [False] * 90 + [True] * 10
+    judged = judge_failures(failed, premise=premise, **SAID, allowed=0.2)
+    assert (judged.estimate, judged.detail) == (1.0, "10 of 10, of 100 trials")
+    assert judged.verdict is Verdict.VIOLATED
+    assert judge_failures(failed, **SAID, allowed=0.2).verdict is Verdict.HOLDS
+    never = judge_failures([False] * 9, premise=[False] * 9, **SAID, allowed=0.2)
+    assert never.verdict is Verdict.VACUOUS
+    assert never.vacuous == "the premise occurred in none of 9 trials"
+    with pytest.raises(ValueError, match="failed is empty"):
+        judge_failures([], **SAID, allowed=0.2)
+
+
+def test_failures_pass_on_what_else_is_said():
+    judged = judge_failures([True] * 9, **SAID, allowed=0.1, hypotheses=(HOLDING, FAILING), note="n")
+    assert judged.hypotheses == (HOLDING, FAILING)
+    assert judged.verdict is Verdict.HYPOTHESES_FAIL
+    assert judged.note == "n"
+    assert judge_failures([True] * 9, **SAID, allowed=0.1, vacuous="so").verdict is Verdict.VACUOUS
+    for allowed in (-0.1, 1.1, np.nan):
+        with pytest.raises(ValueError, match="allowed"):
+            judge_failures([True], **SAID, allowed=allowed)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: judge((0.5, 0.4, 0.6), claim="c", setting="s"), "^a finding requires statistic .*, source "),
+        (lambda: judge_smaller(np.zeros(2), np.ones(2), claim="c", setting="s"), "^a finding requires statistic "),
+        (lambda: judge_share([True], 0.5, statistic="s"), r"^a finding requires claim \(.*\), setting .*, source "),
+        (
+            lambda: judge_failures([True], allowed=0.1, claim="c"),
+            "^a finding requires setting .*, source [^,]*, or",
+        ),
+        (lambda: judge_lower_end(np.ones((2, 3)), tie=0.1, claim="c"), "^a finding requires setting "),
+    ],
+)
+def test_a_judge_names_the_missing_fields(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_one_trial_refutes_an_identity():
+    """49 of 50 trials that miss it used to pass as an interval that reaches below the tolerance."""
+    said = {**SAID, "statistic": "s", "tolerance": 1e-10}
+    gaps = np.full((50, 3), 1e-15)
+    assert judge_identity(gaps, **said).verdict is Verdict.HOLDS
+    gaps[17, 2] = 2e-10
+    judged = judge_identity(gaps, **said)
+    assert judged.verdict is Verdict.VIOLATED
+    assert (judged.estimate, judged.low, judged.high) == (2e-10, 2e-10, 2e-10)
+    gaps[:49] = 1.0
+    assert judge_identity(gaps, **said).verdict is Verdict.VIOLATED
+    gaps[:] = np.nan
+    assert judge_identity(gaps, **said).verdict is Verdict.VACUOUS
+    gaps[3, 1] = 1e-12
+    assert judge_identity(gaps, **said).verdict is Verdict.HOLDS
+    assert judge_identity(gaps, **said).detail == "the worst of 1 trials, 1 values"
+    gaps[4, 1] = np.inf
+    assert judge_identity(gaps, **said).verdict is Verdict.VIOLATED
+    assert judge_identity([1e-15, 2e-15], **said).detail == "the worst of 2 trials, 2 values"
+
+
+EXPONENTS = [
+    ("at most", (-0.6, -0.7, -0.55), Verdict.HOLDS),
+    ("at most", (-0.52, -0.6, -0.45), Verdict.INCONCLUSIVE),
+    ("at most", (-0.5, -0.51, -0.49), Verdict.HOLDS),
+    ("at most", (-0.4, -0.45, -0.35), Verdict.VIOLATED),
+    ("at least", (-0.6, -0.7, -0.55), Verdict.VIOLATED),
+    ("at least", (-0.52, -0.6, -0.45), Verdict.INCONCLUSIVE),
+    ("at least", (-0.4, -0.45, -0.35), Verdict.HOLDS),
+    ("equal", (-0.6, -0.7, -0.55), Verdict.VIOLATED),
+    ("equal", (-0.5, -0.51, -0.49), Verdict.HOLDS),
+    ("equal", (-0.52, -0.6, -0.45), Verdict.INCONCLUSIVE),
+    ("equal", (-0.4, -0.45, -0.35), Verdict.VIOLATED),
+]
+
+
+@pytest.mark.parametrize(("kind", "fitted", "wanted"), EXPONENTS)
+def test_an_exponent_is_judged_by_its_interval(kind, fitted, wanted):
+    judged = judge_exponent(fitted, -0.5, kind=kind, margin=0.03, **SAID, note="n", detail="d")
+    assert judged.verdict is wanted
+    assert (judged.estimate, judged.low, judged.high) == fitted
+    assert judged.statistic == f"fitted exponent ({kind} -0.5, up to 0.03)"
+    assert (judged.note, judged.detail) == ("n", "d")
+    failing = judge_exponent(fitted, -0.5, kind=kind, margin=0.03, **SAID, hypotheses=(FAILING,))
+    assert failing.verdict is Verdict.HYPOTHESES_FAIL
+
+
+@pytest.mark.parametrize("kind", ["at most", "at least"])
+def test_an_exponent_that_could_not_be_fitted_says_nothing(kind):
+    assert judge_exponent((np.nan,) * 3, -0.5, kind=kind, margin=0.0, **SAID).verdict is Verdict.VACUOUS
+
+
+def test_an_unknown_kind_is_named():
+    with pytest.raises(ValueError, match="kind"):
+        judge_exponent((1.0, 0.9, 1.1), 1.0, kind="below", margin=0.0, **SAID)
+    with pytest.raises(ValueError, match="margin"):
+        judge_exponent((1.0, 0.9, 1.1), 1.0, kind="equal", margin=-1.0, **SAID)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "holds"),
+    [
+        (1.0, 1.0, True),
+        (0.1 + 0.2, 0.3, True),
+        (1.0 + 1e-10, 1.0, False),
+        (-1.0 + 1e-14, -1.0, True),
+        (-1.0 + 1e-10, -1.0, False),
+        (-1.0, -1.0, True),
+        (0.0, 0.0, True),
+        (1e-300, 0.0, False),
+        (np.nan, 1.0, False),
+        (1.0, np.nan, False),
+        (1.0, np.inf, True),
+        (np.inf, 1.0, False),
+    ],
+)
+def test_a_hypothesis_holds_up_to_rounding(left, right, holds):
+    hypothesis = Hypothesis(text="x <= y", left=left, right=right)
+    assert hypothesis.holds is holds
+    assert str(hypothesis) == f"x <= y: {left:.3g} {'<=' if holds else '>'} {right:.3g}"
+
+
+# --- the table -----------------------------------------------------------------------------------------------
+
+
+def test_the_table_says_each_sentence_once_with_its_source():
+    rows = [
+        judge((0.8, 0.6, 0.9), **SAID | {"claim": "A figure's sentence", "setting": "n = 1"}, statistic="share",
+              claimed_low=0.5, strict=True, detail="8 of 10"),
+        finding(0.6, 0.7, claim="A theorem's sentence", setting="here", note="so and so", theorem=True),
+        finding(0.1, 0.2, claim="A theorem's sentence", setting="there, with more", theorem=True),
+        finding(0.1, 0.2, claim="A theorem's sentence", setting="vacuous", vacuous="no premise", note="so and so"),
+        finding(0.4, 0.6, claim="A theorem's sentence", setting="failing", hypotheses=(FAILING,), estimate=np.nan),
+    ]  # fmt: skip
+    lines = findings_table(rows).splitlines()
+    assert lines[0]
+    assert lines.count("A figure's sentence") == lines.count("A theorem's sentence") == 1
+    assert "  share; required: > 0.5" in lines
+    assert "  s; required: >= 0.5" in lines
+    assert lines.count(f"  {OWN_PREDICTION}") == 2
+    (figures,) = [line for line in lines if "n = 1" in line]
+    assert figures.split()[0] == Verdict.SUPPORTED.value
+    assert "[0.6, 0.9]" in figures
+    assert figures.endswith("8 of 10")
+    for where, outcome in {
+        "here": "HOLDS",
+        "there, with more": "VIOLATED",
+        "vacuous": "VACUOUS",
+        "failing": "HYPOTHESES FAIL",
+    }.items():
+        (line,) = [line for line in lines if f" {where} " in line and line.startswith("    ")]
+        assert line.strip().startswith(outcome)
+    legend = [line.partition(":")[0] for line in lines if line.endswith(".") and ": " in line]
+    assert legend[:-1] == ["SUPPORTED", "HOLDS", "VIOLATED", "VACUOUS", "HYPOTHESES FAIL"]  # the last: intervals
+    assert "(1) so and so" in lines
+    assert "(2) so and so; vacuous: no premise" in lines
+    assert "  -  [" in findings_table(rows)
+    # The columns of both kinds are aligned.
+    assert len({line.index("[") for line in lines if "[" in line}) == 1
+
+
+def test_findings_of_one_sentence_come_together():
+    a, b = finding(0.0, 1.0), finding(0.0, 1.0, claim="u")
+    moved = dataclasses.replace(a, setting="v")
+    assert by_sentence([a, b, moved]) == [a, moved, b]
+
+
+def test_an_identity_of_no_trials_is_vacuous():
+    finding = judge_identity([], tolerance=1e-12, claim="a = b", setting="none", statistic="gap", source="ours")
+    assert finding.verdict.value == "VACUOUS"
+
+
+def test_a_claimed_range_may_be_one_number():
+    for interval, verdict in (((1.0, 1.0, 1.0), Verdict.HOLDS), ((1.1, 1.0, 1.2), Verdict.INCONCLUSIVE)):
+        judged = judge_exponent(interval, 1.0, kind="equal", margin=0.0, **SAID)
+        assert (judged.claimed_low, judged.claimed_high, judged.verdict) == (1.0, 1.0, verdict)
+
+
+def test_a_share_of_no_clusters_has_no_count():
+    judged = judge_share(np.ones((0, 3)), 0.9, clusters=[], **SAID, statistic="s")
+    assert (judged.detail, judged.vacuous, judged.verdict) == ("none", "there is no such point", Verdict.VACUOUS)
+
+
+def test_every_line_of_the_table():
+    rows = [
+        finding(0.6, 0.7, setting="n = 1", note="so"),
+        finding(0.4, 0.6, setting="n = 20", detail="3 of 4"),
+        finding(0.1, 0.2, setting="n = 3", vacuous="no"),
+        finding(0.75, 0.875, setting="n = 4", note="so"),
+        finding(0.1, 0.4, claim="u", claimed_low=-np.inf, claimed_high=0.5, strict=True),
+    ]
+    first, second, *_, last = findings_table(rows).split("\n\n")
+    assert first.splitlines() == [
+        "t",
+        f"  {OWN_PREDICTION}",
+        "  s; required: >= 0.5",
+        f"    {'SUPPORTED':13} {'n = 1':6} {'0.65':>8}  [0.6, 0.7]  (1)",
+        f"    {'INCONCLUSIVE':13} {'n = 20':6} {'0.5':>8}  [0.4, 0.6]  3 of 4",
+        f"    {'VACUOUS':13} {'n = 3':6} {'0.15':>8}  [0.1, 0.2]  (2)",
+        f"    {'SUPPORTED':13} {'n = 4':6} {'0.812':>8}  [0.75, 0.875]  (1)",
+    ]
+    assert second.splitlines()[0] == "u"
+    assert second.splitlines()[2:] == [
+        "  s; required: < 0.5",
+        f"    {'SUPPORTED':13} {'w':6} {'0.25':>8}  [0.1, 0.4]",
+    ]
+    assert last.splitlines()[-3:] == [
+        "Intervals are 95 % confidence intervals over trials, each for one claim: about one in twenty may be wrong.",
+        "(1) so",
+        "(2) vacuous: no",
+    ]

@@ -1,0 +1,305 @@
+"""Fitted exponents: exact laws, the coverage of the interval, and what is wrong is named."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from scipy import stats
+
+from linfed.figures.laws import draw_law
+from linfed.statistics.findings import Verdict
+from linfed.statistics.fits import fit_exponent
+from linfed.statistics.intervals import bootstrap_interval
+from linfed.statistics.scaling import judge_farthest_off, judge_one_constant, judge_predicted_exponent
+from tests.statistics import verdict_rates
+
+
+@pytest.mark.parametrize("exponent", [-0.5, 2.0])
+def test_an_exact_power_law_is_recovered(exponent):
+    sizes = np.array([3.0, 10.0, 21.0, 100.0])
+    found = fit_exponent(sizes, np.tile(7.0 * sizes**exponent, (6, 1)))
+    np.testing.assert_allclose(found, exponent, rtol=0, atol=1e-12)
+
+
+def test_sizes_come_in_any_order():
+    assert fit_exponent([4, 2, 3], [[1, 2, 4 / 3]] * 6) == pytest.approx((-1.0, -1.0, -1.0))
+
+
+def test_the_median_of_trials_is_fitted():
+    sizes = np.array([1.0, 2.0, 4.0, 8.0])
+    table = np.tile(sizes**-0.5, (9, 1))
+    table[0], table[1] = 1e6, 1e-6  # two outliers in a row do not move the median
+    table[2, 3] = 1e9
+    assert fit_exponent(sizes, table)[0] == pytest.approx(-0.5, abs=1e-12)
+    table[:5, 3] = 8.0
+    assert fit_exponent(sizes, table)[0] > 0
+
+
+def test_the_interval_covers_the_exponent_about_as_often_as_it_says():
+    """Of 16 seeded tables 95 % should; 11 or fewer happen with probability below 1e-3."""
+    sizes = np.array([1.0, 2.0, 4.0, 8.0])
+    covered, widths = 0, []
+    for seed in range(16):
+        noise = np.exp(0.3 * np.random.default_rng(seed).standard_normal((25, 4)))
+        _, low, high = fit_exponent(sizes, sizes**-0.5 * noise)
+        covered += low <= -0.5 <= high
+        widths.append(high - low)
+    assert covered >= 12
+    # Asymptotic width: 2 x 1.96 x sqrt(pi/2) 0.3 / sqrt(25) / sqrt(sum (log x - mean)^2).
+    logs = np.log(sizes)
+    wanted = 3.92 * np.sqrt(np.pi / 2) * 0.3 / 5 / np.sqrt(((logs - logs.mean()) ** 2).sum())
+    assert np.mean(widths) == pytest.approx(wanted, rel=0.2)
+
+
+def test_trials_at_several_sizes_are_resampled_together():
+    """What a trial has in common at all sizes does not move the exponent, and must not widen its interval."""
+    sizes = np.array([1.0, 2.0, 4.0, 8.0])
+    common = np.exp(np.random.default_rng(0).standard_normal((25, 1)))
+    paired = fit_exponent(sizes, sizes**-0.5 * common)
+    assert paired == pytest.approx((-0.5, -0.5, -0.5), abs=1e-12)
+    _, low, high = fit_exponent(sizes, sizes**-0.5 * common, paired=False)
+    assert high - low > 0.3
+
+
+def test_the_fit_is_a_function_of_its_input():
+    table = np.exp(np.random.default_rng(0).standard_normal((8, 3)))
+    kept = table.copy()
+    assert fit_exponent([1, 2, 4], table) == fit_exponent([1, 2, 4], table)
+    np.testing.assert_array_equal(table, kept)
+
+
+@pytest.mark.parametrize(
+    ("x", "values", "message"),
+    [
+        ([1, 2, 4], [[1.0, 2.0]] * 3, r"values has shape \(3, 2\)"),
+        ([1, 2], [1.0, 2.0], r"values has shape \(2,\)"),
+        ([[1, 2]], [[1.0, 2.0]] * 3, r"x has shape \(1, 2\)"),
+        ([0, 2], [[1.0, 2.0]] * 3, r"x contains 0, but must be positive"),
+        ([1, 2], [[1.0, 2.0], [1.0, -2.0]], r"values contains -2, but must be positive"),
+        ([1, 2], [[1.0, np.nan]] * 3, r"values"),
+        ([1, np.inf], [[1.0, 2.0]] * 3, r"x "),
+        ([2, 2], [[1.0, 2.0]] * 3, r"x = \[2\.0, 2\.0\] must contain at least two different sizes"),
+    ],
+)
+def test_what_is_wrong_is_named(x, values, message):
+    with pytest.raises(ValueError, match=message):
+        fit_exponent(x, values)
+
+
+SIZES = np.array([1.0, 3.0, 10.0])
+SAID = {"claim": "a law", "setting": "here"}
+
+
+def measured_with(exponent, level=1.0):
+    noise = np.exp(0.01 * np.random.default_rng(0).standard_normal((40, 3)))
+    return level * SIZES**exponent * noise
+
+
+def test_a_predicted_exponent_is_judged_whatever_its_level():
+    predicted = np.tile(SIZES**-0.5, (40, 1))
+    for exponent, verdict in ((-0.5, Verdict.HOLDS), (-0.4, Verdict.VIOLATED), (-0.6, Verdict.VIOLATED)):
+        found = judge_predicted_exponent(SIZES, measured_with(exponent, 7.0), predicted, margin=0.03, **SAID)
+        assert found.verdict is verdict
+        assert found.estimate == pytest.approx(exponent + 0.5, abs=0.01)
+
+
+def test_a_predicted_level_is_judged_where_it_is_farthest_off():
+    predicted = np.tile(SIZES**-0.5, (40, 1))
+    for factors, ratio, verdict in (
+        ((1.0, 1.0, 1.05), 1.05, Verdict.HOLDS),
+        ((1.3, 1.0, 1.0), 1.3, Verdict.VIOLATED),
+        ((1.3, 1.0, 0.5), 0.5, Verdict.VIOLATED),  # by its logarithm
+    ):
+        found = judge_farthest_off(measured_with(-0.5) * factors, predicted, claimed_low=0.9, claimed_high=1.1, **SAID)
+        assert found.verdict is verdict
+        assert found.estimate == pytest.approx(ratio, rel=0.01)
+
+
+def test_one_constant_is_judged_by_the_spread_of_many():
+    for factors, spread, verdict in (
+        ((2.0, 2.2, 2.0), 1.1, Verdict.HOLDS),
+        ((2.0, 6.0, 3.0), 3.0, Verdict.VIOLATED),
+    ):
+        ratios = measured_with(0.0) * factors
+        found = judge_one_constant(ratios, claimed_high=1.5, source="our prediction", claim="one constant serves")
+        assert (found.verdict, found.setting) == (verdict, "3 settings")
+        assert found.estimate == pytest.approx(spread, rel=0.01)
+
+
+def test_a_law_is_drawn_with_both_exponents():
+    figure, ax = plt.subplots()
+    draw_law(ax, SIZES, measured_with(-0.5), np.tile(2.0 * SIZES**-0.25, (40, 1)), method="FLUTE")
+    assert [text.get_text() for text in ax.texts] == ["-0.50 (-0.25)"]
+    assert ax.get_legend_handles_labels()[1] == ["predicted", "FLUTE, measured"]
+    predicted, measured = ax.lines[1], ax.containers[0].lines[0]
+    np.testing.assert_allclose(predicted.get_ydata(), 2.0 * SIZES**-0.25)
+    np.testing.assert_allclose(measured.get_ydata(), SIZES**-0.5, rtol=0.01)
+    assert ax.get_xscale() == ax.get_yscale() == "log"
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "3", "10"]
+    plt.close(figure)
+
+
+def test_an_exponent_is_the_slope_of_the_medians_and_their_resamples():
+    sizes, table = np.array([2.0, 3.0, 7.0, 20.0]), np.random.default_rng(0).lognormal(size=(6, 4))
+
+    def slope(*columns, axis=0):
+        medians = [np.log(np.median(column, axis=axis)) for column in columns]
+        logs = np.log(sizes)
+        return sum((x - logs.mean()) * y for x, y in zip(logs, medians, strict=True)) / (4 * logs.var())
+
+    assert slope(*table.T) == pytest.approx(np.polyfit(np.log(sizes), np.log(np.median(table, axis=0)), 1)[0])
+    for options in ({}, {"paired": True}, {"paired": False}):
+        pairs = options or {"paired": True}
+        wanted = bootstrap_interval(slope, list(table.T), vectorized=True, resamples=500, **pairs)
+        assert fit_exponent(sizes, table, **options) == pytest.approx((slope(*table.T), *wanted), rel=1e-10)
+
+
+def test_two_trials_have_an_exponent_and_one_has_none():
+    assert fit_exponent([1, 4], [[1.0, 2.0]] * 2) == (pytest.approx(0.5), -np.inf, np.inf)
+    with pytest.raises(ValueError, match=r"values has shape \(1, 2\), but must have at least two trials"):
+        fit_exponent([1, 4], [[1.0, 2.0]])
+
+
+def test_a_predicted_exponent_has_the_interval_of_differences_that_are_resampled_together():
+    measured, predicted = np.random.default_rng(0).lognormal(sigma=0.2, size=(2, 7, 3)) * [1.0, 1.5, 3.0]
+
+    def difference(trials, axis=0):
+        chosen = np.moveaxis(trials, axis, -1).astype(int)
+        slopes = [
+            np.polyfit(np.log(SIZES), np.log(np.median(one[chosen], axis=-2)).reshape(-1, 3).T, 1)[0]
+            for one in (measured, predicted)
+        ]
+        return (slopes[0] - slopes[1]).reshape(chosen.shape[:-1])
+
+    found = judge_predicted_exponent(SIZES, measured, predicted, margin=0.25, **SAID)
+    own, theirs = fit_exponent(SIZES, measured)[0], fit_exponent(SIZES, predicted)[0]
+    wanted = bootstrap_interval(difference, [np.arange(7.0)], vectorized=True, widened=True)
+    assert (found.estimate, found.low, found.high) == pytest.approx((own - theirs, *wanted), abs=1e-12)
+    assert (found.claimed_low, found.claimed_high, found.theorem) == (-0.25, 0.25, True)
+    assert found.detail == f"measured {own:.3f}, predicted {theirs:.3f}"
+    common = np.random.default_rng(1).lognormal(sigma=0.5, size=(9, 3))  # a prediction that follows the trial
+    same = judge_predicted_exponent(SIZES, 2 * common, common, margin=0.25, **SAID)
+    assert (same.estimate, same.low, same.high) == pytest.approx((0.0, 0.0, 0.0), abs=1e-12)
+
+
+def of_points(ratios, number):
+    """Return each point's own interval (number 1), or those of so many points together."""
+    squares, trials = ratios**2, len(ratios)
+    reach = stats.t.ppf(1 - 2 / 3 * 0.025 / number, (trials - 1) / 3) * stats.sem(squares) / squares.mean(axis=0)
+    return np.sqrt(squares.mean(axis=0) * np.exp([[-1.0], [1.0]] * reach))
+
+
+def test_a_level_is_judged_by_each_point_for_the_claim_and_by_all_together_against_it():
+    ratios = np.exp(0.1 * np.random.default_rng(0).standard_normal((20, 3))) * [1.0, 1.3, 0.8]
+    roots = np.sqrt((ratios**2).mean(axis=0))
+    (low, high), (least, most) = of_points(ratios, 1), of_points(ratios, 3)
+    assert (least < low).all()
+    for claimed, wanted in (
+        ((0.5, 2.0), (low.min(), high.max())),  # all points lie inside
+        ((0.5, 1.3), (low.min(), high.max())),  # one may lie outside
+        ((0.5, 1.1), (least.max(), high.max())),
+        ((0.9, 2.0), (low.min(), most.min())),
+    ):
+        options = dict(zip(("claimed_low", "claimed_high"), claimed, strict=True))
+        found = judge_farthest_off(2 * ratios, np.full(3, 2.0), **options, **SAID)
+        assert (found.estimate, found.low, found.high) == pytest.approx((roots[1], *wanted), rel=1e-10)
+        assert (found.claimed_low, found.claimed_high, found.theorem, found.note) == (*claimed, True, "")
+    between = judge_farthest_off(
+        ratios, np.ones(3), claimed_low=0.5, claimed_high=(low.max() + least.max()) / 2, **SAID
+    )
+    assert between.verdict is Verdict.INCONCLUSIVE  # one point alone would refute the claim
+
+
+def test_one_constant_has_simultaneous_ends_against_the_claim_and_pairs_for_it():
+    table = np.sort(np.random.default_rng(0).lognormal(sigma=0.2, size=(20, 3)) * [1.0, 1.5, 3.0], axis=0)
+    found = judge_one_constant(table, claimed_high=4.0, claim="one constant", source="our prediction")
+    medians = np.median(table, axis=0)
+
+    def ends(tail):  # order statistics
+        below = stats.binom.cdf(np.arange(20), 20, 0.5)
+        return table[below <= tail][-1], table[below >= 1 - tail][0]
+
+    (lows, highs), (least, most) = ends(0.025), ends(0.025 / 6)
+    apart = [
+        medians[i] / medians[j] * np.exp(np.hypot(np.log(highs[i] / medians[i]), np.log(medians[j] / lows[j])))
+        for i in range(3)
+        for j in range(3)
+        if i != j
+    ]
+    wanted = (medians.max() / medians.min(), least.max() / most.min(), max(apart))
+    assert (found.estimate, found.low, found.high) == pytest.approx(wanted, rel=1e-12)
+    assert found.detail == f"constants from {medians.min():.3g} to {medians.max():.3g}"
+    assert (found.claimed_high, found.theorem, found.setting, found.note) == (4.0, True, "3 settings", "")
+    one = judge_one_constant(table[:, :1], claimed_high=4.0, claim="one constant", source="our prediction")
+    assert (one.estimate, one.low, one.high) == (1.0, 1.0, 1.0)
+
+
+def few(trials, points):
+    """Return the findings of the three judges for ratios that are far from what is claimed."""
+    ratios = np.exp(0.01 * np.random.default_rng(0).standard_normal((trials, points)))
+    ratios[:, 0] *= 100.0
+    x, said = np.arange(1.0, points + 1), SAID | {"note": "so it was"}
+    return [
+        judge_one_constant(ratios, claimed_high=2.0, source="our prediction", **said),
+        judge_farthest_off(ratios, np.ones(points), claimed_low=0.5, claimed_high=2.0, **said),
+        judge_predicted_exponent(x, ratios, np.ones((trials, points)), margin=0.1, **said),
+    ]
+
+
+def test_too_few_trials_decide_nothing_and_the_judge_says_so():
+    for one in few(5, 3):
+        assert one.verdict is Verdict.INCONCLUSIVE
+        assert np.isinf(one.high)
+        assert one.note == "so it was; 5 trials are too few for an interval, which needs 6"
+    constant, farthest, exponent = few(8, 10)
+    for one, points, wanted in ((constant, "10 settings", 10), (farthest, "10 points", 9)):
+        assert one.verdict is Verdict.INCONCLUSIVE
+        assert np.isfinite(one.high)
+        said = f"so it was; 8 trials are too few to refute a claim about {points}, which needs {wanted}"
+        assert one.note == said
+    assert (exponent.verdict, exponent.note) == (Verdict.VIOLATED, "so it was")
+    assert {one.verdict for one in few(10, 10)} == {Verdict.VIOLATED}
+
+
+def test_judges_of_ratios_take_zeros_and_infinities_and_no_negative_values():
+    ones = np.ones((8, 2))
+    ranges, constant = {"claimed_low": 0.5, "claimed_high": 2.0}, {"claimed_high": 2.0, "source": "s", "claim": "c"}
+    for bad in (-ones, ones - 2 * np.eye(8, 2)):
+        for judged in (
+            lambda bad=bad: judge_one_constant(bad, **constant),
+            lambda bad=bad: judge_farthest_off(bad, ones, **ranges, **SAID),
+            lambda bad=bad: judge_farthest_off(ones, bad, **ranges, **SAID),
+        ):
+            with pytest.raises(ValueError, match="contains -1, but must not be negative"):
+                judged()
+    for values in ([0.0, 1.0], [1.0, np.inf], [1.0, np.nan], [0.0, 0.0], [np.inf, np.inf]):
+        table = ones * values
+        found = [judge_one_constant(table, **constant), judge_farthest_off(table, ones, **ranges, **SAID)]
+        for one in found:
+            assert np.isnan(one.estimate) or one.low <= one.estimate <= one.high
+            assert not np.isnan([one.low, one.high]).any()
+            assert one.verdict not in (Verdict.HOLDS, Verdict.VACUOUS)
+        assert np.isnan(found[0].estimate) or found[0].estimate == np.inf
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "samples"), [
+    ("judge_one_constant", 120),
+    ("judge_farthest_off", 300),
+    ("judge_predicted_exponent", 30),
+    ("largest_factor", 20),
+    ("line_findings", 300),
+])  # fmt: skip
+def test_verdicts_are_rarely_false_at_the_claimed_limit(name, samples):
+    """`tests.statistics.verdict_rates` has more samples, trials and points; this errs with probability 1e-4."""
+    for trials in (8, 20, 50):
+        for points in (3, 10):
+            for text, judged in verdict_rates.JUDGES[name]():
+                for count in verdict_rates.rates(judged, trials, points, samples):
+                    assert stats.binom.sf(count - 1, samples, verdict_rates.BAR) > 1e-5, (trials, points, text)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trials", list(verdict_rates.POWER))
+def test_judges_of_many_points_keep_their_power(trials):
+    for count in verdict_rates.supported(trials, 30, 100):
+        assert stats.binom.cdf(count, 100, 0.8) > 1e-3

@@ -1,0 +1,146 @@
+"""The check before a release finds each fault in a small repository."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import linfed as lf
+from tests.tools import release
+
+VERSION = lf.__version__
+CODE = '''import linfed as lf
+
+SUMMARY = "an experiment"
+
+
+def cells(quick):
+    """Return nothing to compute."""
+    return {"runs": lf.grid(lf.Run, seed=0)}
+'''
+
+
+def commit(top):
+    """Commit everything, and return the commit."""
+    for words in (["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one"]):
+        subprocess.run(["git", "-C", str(top), *words], check=True)
+    return release.git(top, "rev-parse", "HEAD")
+
+
+def write(top, name, text):
+    path = top / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def record(top, name, **values):
+    default = {"experiment": name, "commit": "a1", "judged": "a1", "source": release.sources(top)[name]}
+    write(top, f"results/committed/{name}.json", json.dumps(default | values))
+
+
+@pytest.fixture
+def top(tmp_path, monkeypatch):
+    """A repository that can be released."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    write(tmp_path, "pyproject.toml", f'[project]\nversion = "{VERSION}"\n')
+    write(tmp_path, "CITATION.cff", f"version: {VERSION}\ndate-released: 2027-01-31\n")
+    write(tmp_path, "CHANGELOG.md", f"# Changelog\n\n## {VERSION} (2027-01-31)\n\n## 0.0.1 (2026-01-31)\n")
+    for name in ("one", "two"):
+        write(tmp_path, f"experiments/{name}.py", CODE)
+        record(tmp_path, name)
+    write(tmp_path, "results/committed/benchmarks.json", "{}")
+    commit(tmp_path)
+    yield tmp_path
+    for name in ("one", "two"):
+        sys.modules.pop(name, None)
+
+
+def test_a_repository_without_faults(top, capsys):
+    assert release.main(top) == 0
+    assert capsys.readouterr().out == f"version {VERSION} can be released\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("pyproject.toml", '[project]\nversion = "9.9"\n', f"CITATION.cff has version {VERSION}, pyproject.toml 9.9"),
+        ("CITATION.cff", "version: 9.9\ndate-released: 2027-01-31\n", "CITATION.cff has version 9.9"),
+        ("CHANGELOG.md", "## 9.9 (2027-01-31)\n", "CHANGELOG.md has version 9.9"),
+        ("CHANGELOG.md", f"## {VERSION} (unreleased)\n", "CHANGELOG.md unreleased: both must be one date"),
+        ("CITATION.cff", f"version: {VERSION}\n", "date-released None"),
+        ("experiments/one.py", CODE.replace("seed=0", "seed=1"), "one: its code has changed since commit a1"),
+    ],
+)
+def test_a_fault_is_found(top, name, text, line, capsys):
+    write(top, name, text)
+    commit(top)
+    assert release.main(top) == 1
+    assert line in capsys.readouterr().out
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"commit": None}, "two: computed at commit None, judged at a1"),
+        ({"judged": "b2"}, "two: computed at commit a1, judged at b2"),
+        ({"source": None}, "two: its code has changed"),
+        ({"source": {"experiment": "1", "linfed": "2"}}, "two: its code has changed"),
+    ],
+)
+def test_records_of_other_code(top, changes, line, capsys):
+    record(top, "two", **changes)
+    commit(top)
+    assert release.main(top) == 1
+    assert line in capsys.readouterr().out
+
+
+def test_comments_of_an_experiment_may_change(top):
+    write(top, "experiments/one.py", f"# What it is about.\n{CODE}")
+    commit(top)
+    assert release.main(top) == 0
+
+
+def test_files_that_are_not_committed(top, capsys):
+    write(top, "notes.txt", "1")
+    assert release.main(top) == 1
+    assert "?? notes.txt" in capsys.readouterr().out
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("module", "named", "line"),
+    [
+        ("algorithms/representation/tpgd.py", "lf.FedRep", "can be released"),
+        ("algorithms/representation/tpgd.py", "lf.TPGD", "one: its code has changed"),
+        ("data/rows.py", "lf.FedRep", "one: its code has changed"),
+        ("plotting/curves.py", "lf.TPGD", "can be released"),
+    ],
+)
+def test_a_changed_algorithm_counts_for_experiments_that_name_it(top, module, named, line, capsys):
+    write(top, "experiments/one.py", f"{CODE}\n\nNAMED = {named}\n")
+    kind = "TPGD" if "algorithms" in module else "Rows"
+    code = f'"""Text."""\n\n\nclass {kind}:\n    """Text."""\n\n    first = 1\n'
+    write(top, f"linfed/{module}", code)
+    before = commit(top)
+    write(top, f"linfed/{module}", f"# A comment.\n{code.replace('Text', 'Words')}")
+    assert release.changed_statements(top, before) == set()
+    release.changed_statements.cache_clear()
+    write(top, f"linfed/{module}", code.replace("first = 1", "first = 2"))
+    other = release.sources(top)["one"] | ({} if "plotting" in module else {"linfed": "of the commit"})
+    for name in ("one", "two"):
+        record(top, name, commit=before, judged=before, source=release.sources(top)[name])
+    record(top, "one", commit=before, judged=before, source=other)
+    commit(top)
+    release.main(top)
+    assert line in capsys.readouterr().out
+
+
+def test_algorithms_are_those_below_a_class_and_never_made_by_linfed():
+    found = {name: release.algorithms(frozenset([name])) for name in ("Clustering", "FedRep", "State", "linfed/run.py")}
+    assert found["Clustering"] == {"Clustering", "ClusterFedVARP", "FedSCAVAR"}
+    assert {"FedRep", "PrivateFedRep", "CompressedFedRep"} <= found["FedRep"]
+    assert found["State"] == found["linfed/run.py"] == set()
+    assert release.algorithms(frozenset(["FedRep", "linfed/run.py"])) == set()

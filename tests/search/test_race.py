@@ -223,20 +223,6 @@ def test_workers_run_all_settings_to_the_end():
     assert tuned(FEDREP, PROBLEM, workers=2, **options)[0] == tuned(FEDREP, PROBLEM, **options)[0]
 
 
-@pytest.mark.parametrize("bytes_at_once", [race.MOST_BYTES, 1e5])
-def test_a_divided_run_has_an_equal_row(bytes_at_once, monkeypatch, tmp_path):
-    monkeypatch.setattr(race, "MOST_BYTES", bytes_at_once)
-    monkeypatch.setattr("linfed.simulation.job.SECONDS_PER_FLOAT", 1e-4)
-    algorithm = lf.Tuned(base=FEDREP, grid=SETTING["grid"], score=lf.RoundsTo(0.2), trials=4)
-    run = lf.Run(algorithm=algorithm, problem=PROBLEM, data=SETTING["data"], rounds=60, trials=2)
-    assert run.divides
-    whole, parts = lf.sweep([run]), lf.sweep([run], store=tmp_path)
-    assert repr(whole.payload()[1]) == repr(parts.payload()[1])
-    assert whole["stopped"].any()
-    for name, array in whole.payload()[0].items():
-        assert array.tobytes() == parts.payload()[0][name].tobytes()
-
-
 def test_fixed_samples_are_held_once():
     """Six settings take less than half as much memory again as one, and stay below the estimate."""
     problem, data = lf.SharedRepresentation(n_clients=100, dim=40, rank=2), lf.FixedSamples(80)

@@ -1,89 +1,113 @@
 """Tables for a paper: the statistic and its interval, diverged trials, what is bold, and the three formats."""
 
 import re
+import sys
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import example, given
 
 import linfed as lf
 from linfed.statistics import mean_interval, median_interval
-from linfed.tables.escaping import latex, markdown, one_line
+from tests.helpers import assert_one_line
+from tests.tables.test_escaping import any_text
+
+BY_METHOD = {"rows": "method", "columns": "n_clients"}
 
 
-def table(**changes):
+@pytest.fixture
+def table():
     """Two methods at two sizes; the error ends near 1e-5, or near 1e-6 for the second method at n = 9."""
     rows, rng = [], np.random.default_rng(0)
     for method in ("a_b", "c & d"):
         for n in (4, 9):
             last = (1e-6 if (method, n) == ("c & d", 9) else 1e-5) * np.exp(rng.normal(size=20) / 10)
             error = lf.LabeledArray(np.stack([np.ones(20), last], axis=1), round=[0, 5])
-            rows.append({"method": method, "problem.n_clients": n, "error": error} | changes)
+            rows.append({"method": method, "problem.n_clients": n, "error": error})
     return lf.Table(rows)
 
 
+def of_values(**values):
+    """Return a table with a row for each rule and its values."""
+    return lf.Table([{"rule": rule, "error": np.array(one)} for rule, one in values.items()])
+
+
 @pytest.mark.parametrize(("statistic", "interval"), [("median", median_interval), ("mean", mean_interval)])
-def test_an_entry_is_the_statistic_of_the_last_round(statistic, interval):
-    given = table()
-    found = given.summarize("error", rows="method", columns="n_clients", statistic=statistic)
+def test_an_entry_is_the_statistic_of_the_last_round(statistic, interval, table):
+    found = table.summarize("error", statistic=statistic, **BY_METHOD)
     for (method,), (n,) in found.entries:
-        values = given.select(method=method, n_clients=n)["error"][:, -1]
+        values = table.select(method=method, n_clients=n)["error"][:, -1]
         assert found.entries[(method,), (n,)][:3] == interval(values)
     assert (found.rows, found.columns) == (("method",), ("n_clients",))
 
 
-def test_bold_is_the_best_whose_interval_is_apart_from_all_others():
-    found = table().summarize("error", rows="method", columns="n_clients")
+def test_bold_is_the_best_whose_interval_is_apart_from_all_others(table):
+    found = table.summarize("error", **BY_METHOD)
     assert {key for key, entry in found.entries.items() if entry.best} == {(("c & d",), (9,))}
-    largest = table().summarize("error", rows="method", columns="n_clients", best="largest")
+    largest = table.summarize("error", best="largest", **BY_METHOD)
     assert {key for key, entry in largest.entries.items() if entry.best} == {(("a_b",), (9,))}
-    alone = table().select(method="a_b").summarize("error", rows="method", columns="n_clients")
+    alone = table.select(method="a_b").summarize("error", **BY_METHOD)
     assert not any(entry.best for entry in alone.entries.values())
 
 
 def test_the_best_accuracy_is_the_largest():
     accuracy = {"x": np.linspace(0.1, 0.2, 9), "y": np.linspace(0.8, 0.9, 9)}
-    given = lf.Table([{"rule": rule, "accuracy": values} for rule, values in accuracy.items()])
-    found = given.summarize("accuracy", rows="rule")
+    found = lf.Table([{"rule": rule, "accuracy": values} for rule, values in accuracy.items()])
+    found = found.summarize("accuracy", rows="rule")
     assert [entry.best for entry in found.entries.values()] == [False, True]
     assert found.entries[("y",), ()][:3] == pytest.approx(median_interval(accuracy["y"]))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("best", "worst"), [("smallest", np.inf), ("largest", -np.inf)])
-def test_diverged_trials_are_counted_and_are_the_worst(best, worst):
-    values = np.array([np.nan, np.nan, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    given = lf.Table([{"rule": "x", "error": values}])
-    entry = given.summarize("error", rows="rule", best=best).entries[("x",), ()]
-    assert (entry.trials, entry.diverged) == (8, 2)
-    assert entry.estimate == (4.0 if best == "smallest" else 3.0)
+@pytest.mark.parametrize(("best", "worst", "median"), [("smallest", np.inf, 4.0), ("largest", -np.inf, 3.0)])
+def test_diverged_trials_are_counted_and_are_the_worst(best, worst, median):
+    values = of_values(x=[np.nan, np.nan, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    entry = values.summarize("error", rows="rule", best=best).entries[("x",), ()]
+    assert (entry.trials, entry.diverged, entry.estimate) == (8, 2, median)
     assert (entry.high if best == "smallest" else entry.low) == worst
-    mean = given.summarize("error", rows="rule", best=best, statistic="mean")
+    mean = values.summarize("error", rows="rule", best=best, statistic="mean")
     assert mean.entries[("x",), ()][:3] == (worst, -np.inf, np.inf)
-    assert "2 of 8 diverged" in mean.to_markdown()
-    assert "2 of 8 diverged" in mean.to_latex()
+    assert f"| {worst} [-inf, inf], 2 of 8 diverged |" in mean.to_markdown()
 
 
 def test_infinite_values_have_not_diverged():
-    values = np.array(
-        [np.inf, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
-    )  # e.g. rounds to a level that a trial does not reach
-    entry = lf.Table([{"rule": "x", "rounds": values}]).summarize("rounds", rows="rule").entries[("x",), ()]
+    """Rounds to a level, for example, that a trial does not reach."""
+    values = of_values(x=[np.inf, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0])
+    entry = values.summarize("error", rows="rule").entries[("x",), ()]
     assert (entry.estimate, entry.high, entry.diverged) == (40.0, np.inf, 0)
 
 
-@pytest.mark.long
-def test_markdown_and_latex_have_the_same_numbers():
-    found = table().summarize("error", rows="method", columns="n_clients")
+NUMBERS = [
+    (123.456, "123 [62, 247]"),
+    (12.3456, "12.3 [6.2, 24.7]"),
+    (9999.0, "9999 [5000, 19998]"),
+    (12345.0, "1.23 [0.62, 2.47] x 1e4"),
+    (0.0012345, "0.00123 [0.00062, 0.00247]"),
+    (0.00012345, "1.23 [0.62, 2.47] x 1e-4"),
+    (-12.3456, "-12.3 [-6.2, -24.7]"),
+    (0.0, "0.00 [0.00, 0.00]"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), NUMBERS)
+def test_a_number_has_three_digits_and_its_interval_the_same_decimals(value, text):
+    summary = of_values(x=[1.0, 2.0]).summarize("error", rows="rule")
+    entry = next(iter(summary.entries.values()))._replace(estimate=value, low=value / 2, high=2 * value)
+    found = type(summary)("error", "median", "smallest", ["rule"], [], {(("x",), ()): entry})
+    assert f"| x | {text} |" in str(found)
+
+
+def test_markdown_and_latex_have_the_same_numbers(table):
+    pytest.importorskip("pandas")
+    pytest.importorskip("jinja2")
+    found = table.summarize("error", **BY_METHOD)
     bold = found.entries[("c & d",), (9,)]
-    mantissas = [f"{value / 1e-7:.2f}" if bold.estimate < 1e-6 else f"{value / 1e-6:.2f}" for value in bold[:3]]
     power = -7 if bold.estimate < 1e-6 else -6
+    mantissas = [f"{value / 10.0**power:.2f}" for value in bold[:3]]
     lines = found.to_markdown().splitlines()
     assert lines[0] == "| method | n_clients = 4 | n_clients = 9 |"
     assert f"**{mantissas[0]} [{mantissas[1]}, {mantissas[2]}] x 1e{power}**" in lines[3]
     latex = found.to_latex(caption="A caption", label="tab:a")
     assert all(rule in latex for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\caption{A caption}"))
+    assert r"\begin{tabular}{lrr}" in latex
     assert r"a\_b & " in latex
     assert r"c \& d & " in latex
     number = rf"${mantissas[0]}\ [{mantissas[1]}, {mantissas[2]}] \cdot 10^{{{power}}}$"
@@ -92,19 +116,27 @@ def test_markdown_and_latex_have_the_same_numbers():
     assert "%" not in found.note  # a comment in LaTeX
 
 
-@pytest.mark.long
-def test_the_frame_has_a_line_for_each_entry():
-    found = table().summarize("error", rows=("method", "n_clients"))
+@pytest.mark.parametrize("package", ["pandas", "jinja2"])
+def test_latex_names_the_package_that_is_missing(package, table, monkeypatch):
+    pytest.importorskip("pandas")
+    monkeypatch.setitem(sys.modules, package, None)
+    summary = table.summarize("error", **BY_METHOD)
+    assert_one_line(summary.to_latex, [f"to_latex() requires {package}", "linfed[tables]"], ImportError)
+
+
+def test_the_frame_has_a_line_for_each_entry(table):
+    pytest.importorskip("pandas")
+    found = table.summarize("error", rows=("method", "n_clients"))
     frame = found.to_pandas()
     assert list(frame.columns) == ["method", "n_clients", "estimate", "low", "high", "trials", "diverged", "best"]
     assert frame["estimate"].tolist() == [entry.estimate for entry in found.entries.values()]
     assert frame["best"].tolist() == [False, False, False, True]
 
 
-@pytest.mark.long
-def test_an_entry_without_a_row_is_empty():
-    given = lf.Table(table().rows[:3])
-    found = given.summarize("error", rows="method", columns="n_clients")
+def test_an_entry_without_a_row_is_empty(table):
+    pytest.importorskip("pandas")
+    pytest.importorskip("jinja2")
+    found = lf.Table(table.rows[:3]).summarize("error", **BY_METHOD)
     assert found.to_markdown().splitlines()[3].endswith("|  |")
     assert r" &  \\" in found.to_latex()
 
@@ -115,110 +147,53 @@ def test_a_row_without_the_column_is_a_row_of_its_own():
     assert [line.split("|")[1] for line in lines] == [" 0.5 ", "  "]
 
 
-@pytest.mark.long
-def test_too_few_trials_have_open_ends_and_the_note_says_so():
-    given = lf.Table([{"rule": "x", "error": np.arange(5.0)}])
-    found = given.summarize("error", rows="rule")
+def test_too_few_trials_have_open_ends_and_the_note_says_so(table):
+    pytest.importorskip("pandas")
+    pytest.importorskip("jinja2")
+    found = of_values(x=np.arange(5.0)).summarize("error", rows="rule")
     assert "[-inf, inf]" in str(found)
     assert r"[-\infty, \infty]" in found.to_latex()
     assert "too few" in found.note
-    assert "too few" not in table().summarize("error", rows="method", columns="n_clients").note
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            lambda t: t.summarize("error", rows="method"),
-            r"have method = 'a_b' and differ in n_clients; use select\(\), or name",
-        ),
-        (lambda t: t.summarize("n_clients", rows="method", columns="n_clients"), "must have one value per trial"),
-        (
-            lambda t: t.assign(client_error=per_client).summarize("client_error", rows="method"),
-            r"got the axes \(.*'client'",
-        ),
-        (lambda t: t.summarize("error", rows="method", statistic="mode"), "statistic = 'mode'"),
-        (lambda t: t.summarize("error", rows="method", best="low"), "best = 'low'"),
-        (lambda t: t.select(n_clients=1).summarize("error", rows="method"), "cannot summarize an empty table"),
-    ],
-)
-def test_what_cannot_be_summarized_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call(table())
+    assert "over 5 trials" in found.note
+    assert "too few" not in table.summarize("error", **BY_METHOD).note
+    assert "over 5 to 8 trials" in of_values(x=np.arange(5.0), y=np.arange(8.0)).summarize("error", rows="rule").note
 
 
 def per_client(row):
     return lf.LabeledArray(np.ones((len(row["error"]), 2)), client=[0, 1])
 
 
-def test_the_mean_has_students_interval():
-    values = np.random.default_rng(0).normal(size=12)
-    from scipy import stats
-
-    interval = stats.ttest_1samp(values, 0.0).confidence_interval(0.9)
-    found = mean_interval(values, confidence=0.9)
-    assert found == pytest.approx((values.mean(), interval.low, interval.high))
-    assert mean_interval([3.0]) == (3.0, -np.inf, np.inf)
-
-
-# --- texts of any characters -------------------------------------------------------------------------------------
-
-SPECIAL = "\\`*[]<>|~$&_^%#{}!-+=\"'()@:;,.\n\r\t\u2028\x0b\x00 "
-odd_texts = st.text(st.sampled_from(SPECIAL) | st.characters(exclude_categories=["Cs"]), max_size=12)
-EXAMPLES = (
-    "m^2",
-    "a~b",
-    "[0.1, 0.3]",
-    "*",
-    "two\nlines",
-    "a\\|b",
-    "&amp;",
-    "__x__",
-    "[a](b)",
-    "~~x~~",
-    "$x$ and $y$",
-    "",
-)
+INVALID = {
+    "two rows in an entry": (
+        lambda t: t.summarize("error", rows="method"),
+        ["method = 'a_b' and differ in n_clients", "select()"],
+    ),
+    "no values of trials": (lambda t: t.summarize("n_clients", **BY_METHOD), ["metric = 'n_clients'", "per trial"]),
+    "values of clients": (
+        lambda t: t.assign(client_error=per_client).summarize("client_error", **BY_METHOD),
+        ["metric = 'client_error'", "'client'"],
+    ),
+    "a statistic": (lambda t: t.summarize("error", rows="method", statistic="mode"), ["statistic = 'mode'"]),
+    "a best value": (lambda t: t.summarize("error", rows="method", best="low"), ["best = 'low'"]),
+    "an empty table": (lambda t: t.select(n_clients=1).summarize("error", rows="method"), ["empty table"]),
+}
 
 
-def with_examples(test):
-    for text in EXAMPLES:
-        test = example(text)(test)
-    return given(odd_texts)(test)
+@pytest.mark.parametrize("name", INVALID)
+def test_what_cannot_be_summarized_is_refused(name, table):
+    call, fragments = INVALID[name]
+    assert_one_line(lambda: call(table), fragments)
 
 
-@with_examples
-def test_markdown_prints_the_text_itself(text):
-    reader = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    tokens = reader.parse(f"| x {markdown(text)} x | y |\n| --- | --- |\n| {markdown(text)} | z |\n")
-    cells = [token.children for token in tokens if token.type == "inline"]
-    shown = ["".join(part.content for part in cell) for cell in cells]
-    assert [part.type for cell in cells for part in cell if part.type != "text" and part.type != "text_special"] == []
-    assert shown == [one_line(f"x {text} x") if one_line(text) else "x  x", "y", one_line(text), "z"]
+def test_a_summary_keeps_its_entries():
+    summary = of_values(a=np.arange(8.0)).summarize("error", rows="rule")
+    entries = dict(summary.entries)
+    own = type(summary)("error", "median", "smallest", ["rule"], [], entries)
+    entries.clear()
+    assert own.to_markdown() == summary.to_markdown()
 
 
-def printed_by_latex(text):
-    """Return what LaTeX prints; every special character must be part of a known command."""
-    names = {"textbackslash": "\\", "textasciicircum": "^", "textasciitilde": "~", "textless": "<", "textgreater": ">"}
-    names["textbar"] = "|"
-    known = re.compile(r"\\(text[a-z]+)\{\}|\\([{}&%$#_])|(\{\})(?=[*\[])|([^\\{}&%$#_^~<>|])")
-    out, end = "", 0
-    for found in known.finditer(text):
-        assert found.start() == end, text
-        command, escaped, group, plain = found.groups()
-        out += names[command] if command else "" if group else escaped or plain
-        end = found.end()
-    assert end == len(text), text
-    return out
-
-
-@with_examples
-def test_latex_prints_the_text_itself(text):
-    assert printed_by_latex(latex(text)) == one_line(text)
-    assert not latex(text).startswith(("[", "*"))
-
-
-@with_examples
+@any_text
 def test_a_summary_of_any_words_has_its_rows_and_cells(text):
     pytest.importorskip("pandas")
     pytest.importorskip("jinja2")

@@ -1,11 +1,10 @@
-"""Operations of tables at random tables, with pandas as the oracle."""
+"""Operations of tables on random tables do what pandas does."""
 
 from __future__ import annotations
 
 import csv
 import itertools
 import math
-from dataclasses import dataclass
 
 import hypothesis.strategies as st
 import numpy as np
@@ -13,10 +12,9 @@ import pytest
 from hypothesis import assume, given
 
 import linfed as lf
-from tests.tables.table_strategies import assert_same_value, names, rows, words
+from tests.tables.table_strategies import assert_same_value, names, rows
 
 pd = pytest.importorskip("pandas")
-pytestmark = pytest.mark.long
 NAN = float("nan")
 MISSING = "no such column"
 
@@ -241,36 +239,6 @@ def test_summaries_are_aggregates(data, statistic):
         assert line["low"] <= line["estimate"] <= line["high"]
         errors = frame[(frame["n"] == line["n"]) & (frame["rule"] == line["rule"])]["error"]
         assert (line["trials"], line["diverged"]) == (len(errors), errors.isna().sum())
-
-
-@dataclass(frozen=True)
-class Inner:
-    rate: float = 0.0
-
-
-@dataclass(frozen=True)
-class Outer:
-    n: int = 0
-    word: str = ""
-    inner: Inner = Inner()
-
-
-@given(
-    st.lists(st.integers(), min_size=1, max_size=4),
-    st.lists(words, min_size=1, max_size=3),
-    st.lists(st.floats(), min_size=1, max_size=3),
-)
-def test_grids_are_products(numbers, texts, rates):
-    cells = lf.grid(Outer(), n=numbers, word=texts, **{"inner.rate": rates})
-    index = pd.MultiIndex.from_product([range(len(numbers)), range(len(texts)), range(len(rates))])
-    wanted = [(numbers[i], texts[j], rates[k]) for i, j, k in index]
-    assert repr([(cell.n, cell.word, cell.inner.rate) for cell in cells]) == repr(wanted)
-    pairs = list(zip(numbers, texts, strict=False))
-    together = lf.grid(Outer(), **{"n, word": pairs, "inner.rate": rates})
-    index = pd.MultiIndex.from_product([range(len(pairs)), range(len(rates))])
-    assert repr([(cell.n, cell.word, cell.inner.rate) for cell in together]) == repr(
-        [(*pairs[i], rates[j]) for i, j in index]
-    )
 
 
 @given(st.lists(st.dictionaries(names, st.integers(), max_size=5), max_size=4))

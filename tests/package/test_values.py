@@ -1,5 +1,6 @@
-"""Which objects are equal, and that no caller can change a cell, a tuning or a claim through its arguments."""
+"""Configurations are equal by value, and no caller can change one through an object that it was made from."""
 
+import collections
 import copy
 import dataclasses
 import pickle
@@ -12,8 +13,8 @@ import pytest
 
 import linfed as lf
 from linfed._values import EqualByValue, owned
-from linfed.simulation.job import checked_job
-from tests.helpers import ROOT, each, normal
+from linfed.system.description import describe
+from tests.helpers import ROOT, finding, normal
 
 sys.path.insert(0, str(ROOT / "docs"))
 import reference
@@ -31,25 +32,23 @@ class Moving(lf.State):
     direction: np.ndarray
 
 
-def subclasses(kind):
-    found = type.__subclasses__(kind)
-    return [*found, *(each for one in found for each in subclasses(one))]
+def with_subclasses(kind):
+    return {kind, *(one for below in type.__subclasses__(kind) for one in with_subclasses(below))}
 
 
 def public_dataclasses():
-    names = [name for group in reference.GROUPS.values() for name in group.names]
-    objects = []
-    for name in names:
+    kinds = set()
+    for name in (name for group in reference.GROUPS.values() for name in group.names):
         found = lf
         for part in name.split("."):
             found = getattr(found, part)
-        objects.append(found)
-    kinds = {one for one in objects if isinstance(one, type)}
-    kinds |= {one for kind in (lf.State, lf.Truth, lf.Result, lf.Run) for one in (kind, *subclasses(kind))}
-    return sorted((one for one in kinds if dataclasses.is_dataclass(one)), key=lambda one: one.__qualname__)
+        kinds |= {found} if isinstance(found, type) else set()
+    for kind in (lf.State, lf.Truth, lf.Result, lf.Run):
+        kinds |= with_subclasses(kind)
+    return [one for one in kinds if dataclasses.is_dataclass(one)]
 
 
-def test_no_comparison_of_public_objects_compares_arrays_as_truth_values():
+def test_no_public_class_with_arrays_compares_them_as_truth_values():
     allowed = (object.__eq__, EqualByValue.__eq__, lf.prediction.Quantity.__eq__)  # a quantity compares as its array
     for kind in public_dataclasses():
         holds_arrays = any(ARRAYS.search(str(field.type)) for field in dataclasses.fields(kind))
@@ -60,6 +59,16 @@ def test_no_comparison_of_public_objects_compares_arrays_as_truth_values():
 def tuned(**changes):
     options = {"grid": {"step_size": (0.1, 0.3)}, "data": FRESH, "rounds": 3, "trials": 2} | changes
     return lf.tune(FEDREP, PROBLEM, extend=False, **options)
+
+
+RUN = lf.Run(
+    algorithm=FEDREP,
+    problem=PROBLEM,
+    data=FRESH,
+    rounds=3,
+    participation=np.array([[0], [1], [2]]),
+    metrics=["risk", "subspace_distance"],
+)
 
 
 COMPARED = {
@@ -83,18 +92,10 @@ COMPARED = {
         lambda one: replace(one, grid={"weights": [np.ones(6), np.arange(2.0, 8.0)]}),
     ),
 }
-RUN = lf.Run(
-    algorithm=FEDREP,
-    problem=PROBLEM,
-    data=FRESH,
-    rounds=3,
-    participation=np.array([[0], [1], [2]]),
-    metrics=["risk", "subspace_distance"],
-)
 
 
 @pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
-@each("name", COMPARED)
+@pytest.mark.parametrize("name", COMPARED)
 def test_equal_are_objects_with_equal_fields(name):
     make, change = COMPARED[name]
     one, other = make(), change(make())
@@ -120,8 +121,8 @@ def of_grid(grid):
     return lf.Tuned(base=FEDREP, grid=grid)
 
 
-def of_run(**changes):
-    return replace(RUN, **changes)
+def of_run(name):
+    return lambda value: replace(RUN, **{name: value})
 
 
 def change_list(value):
@@ -132,32 +133,26 @@ def change_array(value):
     value[...] = value[..., ::-1] + (value.shape[-1] == 1)
 
 
-def finding(hypotheses):
-    words = dict.fromkeys(("claim", "setting", "statistic", "source"), "text")
-    return lf.Finding(**words, estimate=1.0, low=0.5, high=2.0, claimed_low=0.1, hypotheses=hypotheses)
-
-
-OWN = {
-    "participants": (
-        lambda: np.array([[0, 1], [1, 2], [3, 4]]),
-        lambda value: of_run(participation=value),
-        change_array,
-    ),
-    "a view of participants": (
+HYPOTHESES = [lf.statistics.Hypothesis(text=text, left=1.0, right=2.0) for text in "mn"]
+HANDED_OVER = {
+    "an array": (lambda: np.array([[0, 1], [1, 2], [3, 4]]), of_run("participation"), change_array),
+    "a view": (
         lambda: np.arange(6).reshape(3, 2)[:, ::1],
-        lambda value: of_run(participation=value),
+        of_run("participation"),
         lambda value: change_array(value.base),
     ),
-    "lists of participants": (
-        lambda: [[0, 1], [1, 2], [3, 4]],
-        lambda value: of_run(participation=value),
-        lambda value: change_list(value[0]),
+    "lists": (lambda: [[0, 1], [1, 2], [3, 4]], of_run("participation"), lambda value: change_list(value[0])),
+    "a list": (lambda: ["risk", "subspace_distance"], of_run("metrics"), change_list),
+    "a user's list": (lambda: collections.UserList(["risk", "subspace_distance"]), of_run("metrics"), change_list),
+    "a seed": (lambda: [3, 4], of_run("seed"), change_list),
+    "a grid": (lambda: {"step_size": [0.1, 0.3]}, of_grid, lambda value: value.update(step_size=[0.5])),
+    "a user's mapping": (
+        lambda: collections.UserDict(step_size=[0.1, 0.3]),
+        of_grid,
+        lambda value: value.update(step_size=[0.5]),
     ),
-    "metrics": (lambda: ["risk", "subspace_distance"], lambda value: of_run(metrics=value), change_list),
-    "seed": (lambda: [3, 4], lambda value: of_run(seed=value), change_list),
-    "grid": (lambda: {"step_size": [0.1, 0.3]}, of_grid, lambda value: value.update(step_size=[0.5])),
     "values of a grid": (lambda: {"step_size": [0.1, 0.3]}, of_grid, lambda value: change_list(value["step_size"])),
-    "array of a grid": (
+    "an array of a grid": (
         lambda: {"step_size": np.array([0.1, 0.3])},
         of_grid,
         lambda value: change_array(value["step_size"]),
@@ -167,32 +162,35 @@ OWN = {
         of_grid,
         lambda value: value[0].update(step_size=0.7),
     ),
-    "array in settings": (
+    "an array in settings": (
         lambda: [{"weights": np.arange(1.0, 7.0)}],
         of_grid,
         lambda value: change_array(value[0]["weights"]),
     ),
-    "hypotheses": (
-        lambda: [lf.statistics.Hypothesis(text=text, left=1.0, right=2.0) for text in "mn"],
-        finding,
-        change_list,
-    ),
+    "hypotheses": (lambda: list(HYPOTHESES), lambda value: finding(hypotheses=value), change_list),
 }
 
 
-@each("name", OWN)
+@pytest.mark.parametrize("name", HANDED_OVER)
 def test_a_caller_cannot_change_what_it_has_handed_over(name):
-    make, build, change = OWN[name]
+    make, build, change = HANDED_OVER[name]
     value = make()
     made, expected = build(value), build(make())
     change(value)
     assert made == expected
     assert build(value) != expected
+    assert describe(made).text == describe(expected).text
+
+
+def test_a_run_with_a_list_has_the_key_of_one_with_a_tuple():
+    one, other = (replace(RUN, metrics=names) for names in (["risk"], ("risk",)))
+    assert one == other
+    assert describe(one).text == describe(other).text
 
 
 def test_a_run_uses_the_participants_it_was_made_with():
     given = np.array([[0, 1], [1, 2], [3, 4]])
-    run, before = of_run(participation=given), of_run(participation=given.copy()).run()
+    run, before = of_run("participation")(given), of_run("participation")(given.tolist()).run()
     given[:] = 5
     assert np.array_equal(run.run()["risk"].values, before["risk"].values)
     with pytest.raises(ValueError, match="read-only"):
@@ -207,13 +205,6 @@ def test_copies_are_read_only_and_made_once():
     assert one.dtype == array.dtype
     assert not one.flags.writeable
     assert array.flags.writeable
-    kept = {"a": [array, (array, 1)], "b": None}
-    found = owned(kept)
+    found = owned({"a": [array, (array, 1)], "b": None})
     assert [type(part) for part in (found, found["a"], found["a"][1])] == [dict, list, tuple]
     assert not any(part.flags.writeable for part in (found["a"][0], found["a"][1][0]))
-
-
-def test_a_run_with_lists_is_the_run_with_the_same_job():
-    job = checked_job(RUN.algorithm, **RUN._options())
-    assert np.array_equal(job.participation, RUN.participation)
-    assert of_run(participation=[[0], [1], [2]]).run()["risk"].values.tolist() == RUN.run()["risk"].values.tolist()

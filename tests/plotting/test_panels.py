@@ -1,0 +1,162 @@
+"""Figures of tables: a panel for each value of a column, the curves in it, and what else a panel may show."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+import linfed as lf
+from linfed.plotting.panels import bars, heat_map, level, median_level, place, steps
+from tests.helpers import assert_one_line, normal
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Curves of two numbers of samples and two numbers of clients."""
+    settings = [(m, n) for m in (3, 6) for n in (10, 20)]
+    return lf.Table(
+        [
+            {
+                "algorithm": "FedRep",
+                "algorithm.rank": 2,
+                "data.n_samples": m,
+                "problem.n_clients": n,
+                "problem.rank": 2,
+                "participants": n,
+                "diverged": np.zeros(3, dtype=bool),
+                "risk": lf.LabeledArray(np.exp(normal(3, 4, seed=m + n)), round=[0, 4, 8, 12]),
+            }
+            for m, n in settings
+        ]
+    )
+
+
+def test_there_is_a_panel_for_each_value(table):
+    with lf.panels(table, column="n_samples", row="n_clients", title="m = {}", height=3, sharex=True) as sheet:
+        for ax, part in sheet:
+            lf.plot_curves(ax, part, "round", "risk", by="algorithm")
+        sheet.label("round", "ten", "twenty", yscale="linear")
+        sheet.legend("legend")
+    assert sheet.axes.shape == (2, 2)
+    assert [ax.get_title() for ax in sheet.axes[0]] == ["$m$ = 3", "$m$ = 6"]
+    assert [ax.get_ylabel() for ax in sheet.axes[:, 0]] == ["ten", "twenty"]
+    assert [ax.get_xlabel() for ax in sheet.axes[1]] == ["round"] * 2
+    assert {ax.get_yscale() for ax in sheet.axes.ravel()} == {"linear"}
+    (legend,) = sheet.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["FedRep"]
+    line = sheet.axes[1, 0].lines[0]
+    values = table.select(n_samples=3, n_clients=20)["risk"]
+    np.testing.assert_array_equal(line.get_ydata(), np.sort(values, axis=0)[1])
+    assert list(line.get_xdata()) == [0, 4, 8, 12]
+
+
+def test_rows_may_be_of_one_table_and_panels_may_be_empty(table):
+    with lf.panels(table.select(n_clients=10), column="n_samples", row=2) as sheet:
+        assert [[part["n_samples"] for _, part in sheet.row(i)] for i in (0, 1)] == [[3, 6]] * 2
+    assert [ax.get_title() for ax in sheet.axes[0]] == ["n_samples = 3", "n_samples = 6"]
+    lacking = table.select(n_clients=10) + table.select(n_clients=20, n_samples=3)
+    with lf.panels(lacking, column="n_samples", row="n_clients", title=lambda m: f"<{m}>") as sheet:
+        assert len(list(sheet)) == 3
+    assert sheet.axes[0, 1].get_title() == "<6>"
+    with lf.panels(table, column="n_samples", title=r"$\frac{1}{2}$") as sheet:
+        pass
+    assert sheet.axes[0, 0].get_title() == r"$\frac{1}{2}$"
+
+
+def test_a_figure_is_closed_if_drawing_it_fails(table):
+    with pytest.raises(ValueError, match="must have at least one row"), lf.panels(table.select(n_clients=3)):
+        pass
+    with pytest.raises(RuntimeError, match="broken"), lf.panels(table):
+        raise RuntimeError("broken")
+    assert plt.get_fignums() == []
+
+
+def test_curves_have_the_order_the_scale_and_the_names_they_are_given(table):
+    with lf.panels(table.select(n_clients=10)) as sheet:
+        ((ax, part),) = sheet
+        options = {"labels": {3: "three"}, "looks": {6: "GD-GD"}, "order": [6, 3], "at": slice(1, None)}
+        lf.plot_curves(ax, part, "round", "risk", by="n_samples", scale=np.sqrt, band=False, linewidth=3.0, **options)
+    assert [line.get_label() for line in ax.lines] == ["n_samples = 6", "three"]
+    assert ax.lines[0].get_linewidth() == 3.0
+    assert not ax.collections
+    values = np.sqrt(table.select(n_clients=10, n_samples=6)["risk"])
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), np.sort(values, axis=0)[1][1:])
+
+
+def test_a_line_is_one_row_along_the_axis(table):
+    one = table.select(n_clients=10, n_samples=3)
+    several = ["4 rows have algorithm = 'FedRep'", "'data.n_samples' or 'problem.n_clients'"]
+    with lf.panels(table) as sheet:
+        ax = sheet.axes[0, 0]
+        for part, y, by, fragments, error in (
+            (table, "risk", "algorithm", several, ValueError),
+            (one, "diverged", "rank", ["'rank' may be"], KeyError),
+            (one, "diverged", "algorithm", ["'diverged' must have the axes", "'round'"], ValueError),
+            (one, "participants", "algorithm", ["'participants' must have the axes", "'round'"], ValueError),
+        ):
+            assert_one_line(lambda part=part, y=y, by=by: lf.plot_curves(ax, part, "round", y, by=by), fragments, error)
+
+
+def test_a_line_has_one_look_in_all_panels():
+    """In whatever order the panels meet it, and where it is missing."""
+    rows = [(10, "a"), (10, "b"), (20, "b"), (20, "a"), (30, "b")]
+    table = lf.Table([{"n": n, "rule": rule, "e": lf.LabeledArray(normal(3, 2), round=[0, 1])} for n, rule in rows])
+    with lf.panels(table, column="n") as sheet:
+        sheet.curves("round", "e", by="rule")
+    looks = {(line.get_label(), line.get_color(), line.get_marker()) for ax in sheet.axes[0] for line in ax.lines}
+    assert len(looks) == 2
+
+
+def test_cells_with_names_are_the_methods_of_a_legend():
+    rows = [
+        {"method": name, "e": lf.LabeledArray(normal(3, 2), round=[0, 1])} for name in ("small steps", "large steps")
+    ]
+    with lf.panels(lf.Table(rows)) as sheet:
+        ((ax, part),) = sheet
+        lf.plot_curves(ax, part, "round", "e", by="method")
+    assert [line.get_label() for line in ax.lines] == ["small steps", "large steps"]
+
+
+def test_tuning_curves_circle_the_chosen_step():
+    tried = lf.LabeledArray([0.1, 0.1, 0.2, 0.4], setting=range(4))
+    scores = {"FedRep": (2, [3.0, 2.0, 1.0, np.inf]), "FedAvg": (0, [np.inf] * 4)}
+    table = lf.Table(
+        [
+            {"method": name, "best": best, "tried_step_size": tried, "score": lf.LabeledArray(score, setting=range(4))}
+            for name, (best, score) in scores.items()
+        ]
+    )
+    with lf.panels(table) as sheet:
+        steps(sheet.axes[0, 0], table)
+    line, circle = sheet.axes[0, 0].lines
+    assert line.get_xydata().tolist() == [[0.1, 2.0], [0.2, 1.0]]
+    assert circle.get_xydata().tolist() == [[0.2, 1.0]]
+
+
+def test_a_level_is_named_in_the_first_column_of_panels():
+    table = lf.Table([{"m": m, "floor": m * np.array([1.0, 9.0, 3.0])} for m in (5, 10)])
+    with lf.panels(table, column="m", row=2) as sheet:
+        for ax, part in sheet:
+            median_level(ax, part, "floor", "floor", below=True)
+    assert [line.get_ydata()[0] for ax in sheet.axes[1] for line in ax.lines] == [15.0, 30.0]
+    assert [len(ax.texts) for ax in sheet.axes.ravel()] == [1, 0, 1, 0]
+    _, ax = plt.subplots()
+    median_level(ax, table.select(m=5), "floor", "floor")
+    assert ax.texts[0].get_text() == "floor"
+
+
+def test_heat_maps_bars_and_levels():
+    _, ax = plt.subplots()
+    heat_map(ax, np.zeros((2, 3)), ["a", "b", "c"], ["x", "y"])
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["a", "b", "c"]
+    assert place([0.0, 1.0, 10.0], np.array([5.5])).tolist() == [1.5] * 3
+    level(ax, [0, 1], [place([0.0, 1.0], np.array([0.2, 0.4, 0.9])), place([0.0, 1.0], 0.5)], color="black")
+    assert ax.lines[0].get_ydata().tolist() == [0.4, 0.5]
+    _, ax = plt.subplots()
+    bars(ax, [1, 2], np.array([[1.0, np.nan], [2.0, 5.0], [3.0, 6.0]]), "FedRep")
+    assert ax.lines[0].get_ydata().tolist() == [2.0, 5.0]

@@ -13,6 +13,7 @@ import linfed as lf
 
 RANK_TOLERANCE = 1e-12
 EXACT = lf.ExactHeads()
+GRADIENT_STEPS = lf.GradientSteps()
 
 
 def qr_positive(A):
@@ -288,6 +289,92 @@ def personalised(X, y, B, ridge):
     return np.array(W), np.array(S)
 
 
+def factors_of(mixing):
+    """Return what head and shortcut are multiplied by in the predictor."""
+    return (1.0, 1.0) if mixing is None else (1.0 - mixing, mixing)
+
+
+def shortcut_round(
+    B,
+    W,
+    S,
+    X,
+    y,
+    active,
+    *,
+    step_size,
+    solver=GRADIENT_STEPS,
+    representation_steps=1,
+    mixing=None,
+    ridge=0.0,
+):
+    """Return (B, W, S) after one round of the draft's Algorithm 1, or of its (2) to (5).
+
+    W and S are the w_i and s_i themselves: the predictor is ``a B w_i + c s_i``. X[j], y[j] are of client active[j].
+    """
+    a, c = factors_of(mixing)
+    W, S, local = W.copy(), S.copy(), []
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        m, (k, d) = len(y_i), B.T.shape
+        w, s = W[i].copy(), S[i].copy()
+        if solver.order == "joint":
+            rows = np.block([[a * X_i @ B, c * X_i], [np.zeros((d, k)), np.sqrt(ridge * m) * np.eye(d)]])
+            both = least_squares(rows, np.concatenate([y_i, np.zeros(d)]))
+            W[i], S[i] = both[:k], both[k:]
+        elif isinstance(solver, lf.ClosedForm):
+            W[i] = least_squares(a * X_i @ B, y_i - c * X_i @ s)
+            seen = W[i] if solver.order == "gauss-seidel" else w
+            S[i] = least_squares(c * X_i, y_i - a * X_i @ B @ seen, ridge)
+        else:
+            head_step = step_size if solver.head_step_size is None else solver.head_step_size
+            shortcut_step = step_size if solver.shortcut_step_size is None else solver.shortcut_step_size
+            for _ in range(solver.head_steps):
+                W[i] = W[i] - head_step * a * B.T @ gradient(X_i, y_i, a * B @ W[i] + c * s)
+            seen = W[i] if solver.order == "gauss-seidel" else w
+            for _ in range(solver.shortcut_steps):
+                S[i] = S[i] - shortcut_step * (c * gradient(X_i, y_i, a * B @ seen + c * S[i]) + ridge * S[i])
+        B_i = B
+        for _ in range(representation_steps):
+            B_i = B_i - step_size * np.outer(gradient(X_i, y_i, a * B_i @ W[i] + c * S[i]), a * W[i])
+        local.append(B_i)
+    return qr_positive(sum(local) / len(local))[0], W, S
+
+
+def flute_round(
+    B, W, X, y, active, *, step_size, server_step_size=None, gamma1=0.25, gamma2=0.125, gradient_factor=1, init=None
+):
+    """Return (B, W) after one round; X[j], y[j] are the samples of client active[j]."""
+    server = step_size if server_step_size is None else server_step_size
+    here = W[active]
+    total, heads = np.zeros_like(B), here.copy()
+    for j, (X_i, y_i, w) in enumerate(zip(X, y, here, strict=True)):
+        g = gradient_factor * X_i.T @ (X_i @ B @ w - y_i) / len(y_i)
+        total += np.outer(g, w)
+        heads[j] = w - step_size * B.T @ g
+    moved = B - step_size * total
+    moved = moved + server * (2 * gamma1 * B @ here.T @ here - 4 * gamma2 * B @ B.T @ B)
+    heads = heads + server * (2 * gamma1 * here @ B.T @ B - 4 * gamma2 * here @ here.T @ here)
+    W = W.copy()
+    W[active] = heads
+    return moved, W
+
+
+def shortest(X, y, B, rank=None):
+    """Return (w, s) that solve the least squares of ``[X B, X]``, with the shortest s, and then the shortest w.
+
+    All solutions are one plus the null space; the shortest s among them is one more least squares.
+    """
+    k = B.shape[1]
+    rows = np.hstack([X @ B, X])
+    U, values, Vt = np.linalg.svd(rows)
+    rank = np.linalg.matrix_rank(X) if rank is None else rank
+    start = Vt[:rank].T @ (U[:, :rank].T @ y / values[:rank])
+    null = Vt[rank:].T
+    s = start[k:] - null[k:] @ np.linalg.lstsq(null[k:], start[k:], rcond=1e-9)[0]
+    w = least_squares(X @ B, y - X @ s)
+    return w, s
+
+
 def stacked_least_squares(X, y, weights):
     """Return the theta of minimum norm that minimises ``sum_i weights_i (1/2m_i) ||X_i theta - y_i||^2``."""
     scales = [np.sqrt(weight / max(len(y_i), 1)) for weight, y_i in zip(weights, y, strict=True)]
@@ -493,8 +580,11 @@ def _mean(values):
     return sum(values) / len(values)
 
 
-def ditto_round(theta, V, X, y, active, *, step_size, local_steps, strength, personal_steps, personal_step_size):
+def ditto_round(
+    theta, V, X, y, active, *, step_size, local_steps=1, strength=1.0, personal_steps=1, personal_step_size=None
+):
     """Return the server's model and all personal models after a round; X and y are the participants' samples."""
+    personal_step_size = step_size if personal_step_size is None else personal_step_size
     V, averaged = V.copy(), []
     for i, X_i, y_i in zip(active, X, y, strict=True):
         for _ in range(personal_steps):
@@ -506,7 +596,7 @@ def ditto_round(theta, V, X, y, active, *, step_size, local_steps, strength, per
     return _mean(averaged), V
 
 
-def apfl_round(theta, V, a, X, y, active, *, step_size, local_steps, mix_step_size=None, variant="paper"):
+def apfl_round(theta, V, a, X, y, active, *, step_size, local_steps=1, mix_step_size=None, variant="paper"):
     """Return the server's model, the local models and the mixes after a round."""
     V, a, averaged = V.copy(), a.copy(), []
     for i, X_i, y_i in zip(active, X, y, strict=True):
@@ -526,7 +616,9 @@ def apfl_round(theta, V, a, X, y, active, *, step_size, local_steps, mix_step_si
     return _mean(averaged), V, a
 
 
-def pfedme_round(w, T, X, y, active, *, step_size, local_steps, strength, inner_steps, inner_step_size, server_mix):
+def pfedme_round(
+    w, T, X, y, active, *, step_size, local_steps, strength, inner_steps, inner_step_size=None, server_mix=1.0
+):
     """Return the server's model and the personal models after a round."""
     T, averaged = T.copy(), []
     for i, X_i, y_i in zip(active, X, y, strict=True):
@@ -556,7 +648,7 @@ def l2gd_round(V, coin, X, y, active, *, step_size, strength, mean_probability):
     return V
 
 
-def perfedavg_round(theta, X, y, *, step_size, local_steps, adaptation_step_size, hessian, batches):
+def perfedavg_round(theta, X, y, *, step_size, adaptation_step_size, local_steps=1, hessian=False, batches="same"):
     """Return the server's model after a round."""
     averaged = []
     for X_i, y_i in zip(X, y, strict=True):

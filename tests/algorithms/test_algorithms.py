@@ -16,6 +16,8 @@ from linfed.data.explicit import ExplicitBatch
 from linfed.numerics import linalg
 from tests import references as ref
 from tests.helpers import each
+from tests.loops import assert_rounds_are_the_loop
+from tests.worlds import LEARNERS, SHAPES, World, draw_participants, draw_world, names
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -162,45 +164,6 @@ def dense(arrays, n):
         return np.array([B_i @ arrays["W"][0] for B_i in arrays["own"]])
     Theta = ((arrays["W"] + arrays.get("V", 0.0)) @ arrays["B"].T if "B" in arrays else 0.0) + arrays.get("S", 0.0)
     return np.broadcast_to(Theta, (n, Theta.shape[1]))
-
-
-@dataclasses.dataclass
-class World:
-    """Samples of one trial, a list with one array per client, the truth, and an initial representation."""
-
-    X: list
-    y: list
-    B_star: np.ndarray
-    W_star: np.ndarray
-    B: np.ndarray
-
-    @property
-    def n(self):
-        return len(self.X)
-
-    @property
-    def Phi(self):
-        return self.W_star @ self.B_star.T
-
-    def data(self):
-        return lf.GivenSamples(self.X, self.y)
-
-    def problem(self, **more):
-        return lf.GivenTruth(B=self.B_star, W=self.W_star, **more)
-
-
-def draw_world(counts, d, k, *, noise=0.0, seed=0):
-    rng = np.random.default_rng(seed)
-    B_star, B = (scipy.linalg.orth(rng.standard_normal((d, k))) for _ in range(2))
-    W_star = rng.standard_normal((len(counts), k))
-    X = [rng.standard_normal((m, d)) for m in counts]
-    y = [X_i @ B_star @ w + noise * rng.standard_normal(len(X_i)) for X_i, w in zip(X, W_star, strict=True)]
-    return World(X, y, B_star, W_star, B)
-
-
-def draw_participants(n, p, rounds, seed=0):
-    rng = np.random.default_rng(seed)
-    return np.array([rng.permutation(n)[:p] for _ in range(rounds)])
 
 
 def arrays_equal(one, other):
@@ -421,23 +384,30 @@ def test_a_run_from_the_true_subspace_stays_there(name):
     assert result.metrics["subspace_distance"].max() < 1e-13
 
 
+# --- the table of learners -----------------------------------------------------------------------------------
+
+
+def test_every_algorithm_is_a_learner():
+    assert {one.kind for one in LEARNERS.values()} == {*lf.ALGORITHMS.values()}
+    assert {*names()} | {*names("classification")} == {*LEARNERS}
+    assert all(name.startswith(one.kind.__name__) for name, one in LEARNERS.items())
+
+
+@pytest.mark.parametrize("name", names(loop=True))
+def test_every_round_is_that_of_the_loop(name):
+    learner, compared = LEARNERS[name], 0
+    for shape in ("some take part", "one takes part", "n == k == d == m", "unequal", "m < k", "k == 1"):
+        counts, d, k, p = SHAPES[shape]
+        world = draw_world([max(m, learner.least) for m in counts], d, k, noise=0.3, seed=1)
+        run = {"data": world.data(), "rounds": 4, "participation": draw_participants(world.n, p, 4)}
+        compared += assert_rounds_are_the_loop(
+            learner, world.problem(noise_std=0.3), rank=k, init=world.B, worlds=[world], **run
+        )
+    assert compared >= (10 if learner.kind is lf.AltMin else 24)
+
+
 # --- equality with the loops ---------------------------------------------------------------------------------
 
-# name: samples of each client, d, k, participants a round
-SHAPES = {
-    "plain": ([7] * 6, 8, 3, 6),
-    "some take part": ([7] * 6, 8, 3, 4),
-    "one takes part": ([7] * 5, 6, 2, 1),
-    "n == k": ([7] * 3, 6, 3, 3),
-    "k == 1": ([4] * 5, 6, 1, 3),
-    "n == 1": ([8], 6, 2, 1),
-    "n == k == d == m": ([3] * 3, 3, 3, 3),
-    "k == d": ([6] * 4, 3, 3, 2),
-    "unequal": ([1, 2, 3, 12, 7, 5], 6, 3, 4),
-    "unequal, all above k": ([12, 4, 7, 5], 6, 3, 4),
-    "m < k": ([2] * 5, 6, 3, 3),
-    "m == k": ([3] * 5, 6, 3, 3),
-}
 ROUNDS = 12
 
 

@@ -14,8 +14,9 @@ from linfed.numerics.streams import Stream, generators
 from linfed.simulation import job
 from linfed.simulation.results import Result
 from tests import references as ref
-from tests.algorithms.test_algorithms import arrays_equal, draw_participants, draw_world
+from tests.algorithms.test_algorithms import arrays_equal
 from tests.helpers import Held, Wrapped, assert_same, each, normal
+from tests.worlds import draw_participants, draw_world
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 

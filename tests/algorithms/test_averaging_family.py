@@ -9,8 +9,8 @@ import pytest
 import linfed as lf
 from linfed.numerics.streams import Stream, TrialRandom, generators
 from tests import references as ref
-from tests.algorithms.test_algorithms import draw_participants, draw_world
 from tests.helpers import assert_one_line, covering, each, normal
+from tests.worlds import draw_participants, draw_world
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 CLUSTERS = [0, 1, 0, 2, 1]

@@ -12,8 +12,8 @@ import linfed as lf
 from linfed.theory.fedrep.fixed_samples.largest_angle import mean_distance
 from linfed.theory.spectral import _constants
 from tests import references as ref
-from tests.algorithms.test_algorithms import SHAPES, draw_participants, draw_world
 from tests.helpers import assert_one_line, basis, each
+from tests.worlds import SHAPES, draw_participants, draw_world
 
 ESTIMATORS = {
     "moments": lf.MethodOfMoments,

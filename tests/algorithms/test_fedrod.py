@@ -6,8 +6,8 @@ import scipy.linalg
 
 import linfed as lf
 from tests import references as ref
-from tests.algorithms.test_algorithms import draw_participants, draw_world
 from tests.helpers import each, normal
+from tests.worlds import draw_participants, draw_world
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=7, rank=2, noise_std=0.2)

@@ -5,8 +5,8 @@ import pytest
 
 import linfed as lf
 from tests import references as ref
-from tests.algorithms.test_algorithms import draw_world
 from tests.helpers import assert_one_line, each
+from tests.worlds import draw_world
 
 D = 4
 STEPS = {"step_size": 0.1, "local_steps": 3}

@@ -8,9 +8,9 @@ import pytest
 import linfed as lf
 from linfed.algorithms.parts.fine_tuning import tuned_floats
 from tests import references as ref
-from tests.algorithms.test_algorithms import draw_world
 from tests.algorithms.test_personal_models import CLASSES
 from tests.helpers import each
+from tests.worlds import draw_world
 
 TUNING = lf.AllLayers(steps=4, step_size=0.15)
 COMMON = {"step_size": 0.1, "local_steps": 2, "fine_tune": TUNING}

@@ -16,6 +16,7 @@ from linfed.data.sources import Sizes
 from linfed.numerics import linalg
 from linfed.numerics.linalg import qr_positive
 from linfed.simulation.engines import open_source
+from tests import references as ref
 from tests.data.laws import (
     FAMILY,
     SEEDS,
@@ -32,31 +33,12 @@ from tests.helpers import basis, covering, each, normal, rounds_of, some
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 
 
-def flute_round(
-    B, W, X, y, active, *, step_size, server_step_size=None, gamma1=0.25, gamma2=0.125, gradient_factor=1, init=None
-):
-    """Return (B, W) after one round; X[j], y[j] are the samples of client active[j]."""
-    server = step_size if server_step_size is None else server_step_size
-    here = W[active]
-    total, heads = np.zeros_like(B), here.copy()
-    for j, (X_i, y_i, w) in enumerate(zip(X, y, here, strict=True)):
-        g = gradient_factor * X_i.T @ (X_i @ B @ w - y_i) / len(y_i)
-        total += np.outer(g, w)
-        heads[j] = w - step_size * B.T @ g
-    moved = B - step_size * total
-    moved = moved + server * (2 * gamma1 * B @ here.T @ here - 4 * gamma2 * B @ B.T @ B)
-    heads = heads + server * (2 * gamma1 * here @ B.T @ B - 4 * gamma2 * here @ here.T @ here)
-    W = W.copy()
-    W[active] = heads
-    return moved, W
-
-
 def flute(X, y, participants, B, W, **options):
     """Return the states (B, W) of a run on fixed local data, the initial one first."""
     states = [(B, W)]
     for active in participants:
         chosen = [X[i] for i in active], [y[i] for i in active]
-        states.append(flute_round(*states[-1], *chosen, active, **options))
+        states.append(ref.flute_round(*states[-1], *chosen, active, **options))
     return states
 
 
@@ -173,7 +155,7 @@ def test_drawn_samples_replayed_through_the_loops(kind, engine, p, option, strea
         X, y = (np.sqrt(rows / m) * array for array in (step.batch.X, step.batch.y))
         seen.append(X.copy())
         for trial in range(2):
-            states[trial] = flute_round(
+            states[trial] = ref.flute_round(
                 *states[trial], X[trial], y[trial], active[trial], step_size=RATE, **OPTIONS[option]
             )
             np.testing.assert_allclose(step.after.B[trial], states[trial][0], **TOLERANCE)

@@ -9,8 +9,8 @@ import pytest
 import linfed as lf
 from linfed.algorithms.one_round import empirical_risk
 from tests import references as ref
-from tests.algorithms.test_algorithms import SHAPES, draw_participants, draw_world
 from tests.helpers import assert_one_line, basis, each, normal
+from tests.worlds import SHAPES, draw_participants, draw_world
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 ROUNDS = 6

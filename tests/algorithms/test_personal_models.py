@@ -7,8 +7,8 @@ import linfed as lf
 from linfed.numerics.streams import Stream, generators
 from linfed.theory import fedavg_fixed_point
 from tests import references as ref
-from tests.algorithms.test_algorithms import SHAPES, draw_participants, draw_world
 from tests.helpers import assert_one_line, each, some
+from tests.worlds import SHAPES, draw_participants, draw_world
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 ROUNDS = 5

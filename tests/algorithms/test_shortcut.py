@@ -23,57 +23,6 @@ JOINT = {"solver": lf.ClosedForm(order="joint")}
 # --- the loops -----------------------------------------------------------------------------------------------
 
 
-def factors_of(mixing):
-    """Return what head and shortcut are multiplied by in the predictor."""
-    return (1.0, 1.0) if mixing is None else (1.0 - mixing, mixing)
-
-
-def shortcut_round(
-    B,
-    W,
-    S,
-    X,
-    y,
-    active,
-    *,
-    step_size,
-    solver=STEPS,
-    representation_steps=1,
-    mixing=None,
-    ridge=0.0,
-):
-    """Return (B, W, S) after one round of the draft's Algorithm 1, or of its (2) to (5).
-
-    W and S are the w_i and s_i themselves: the predictor is ``a B w_i + c s_i``. X[j], y[j] are of client active[j].
-    """
-    a, c = factors_of(mixing)
-    W, S, local = W.copy(), S.copy(), []
-    for i, X_i, y_i in zip(active, X, y, strict=True):
-        m, (k, d) = len(y_i), B.T.shape
-        w, s = W[i].copy(), S[i].copy()
-        if solver.order == "joint":
-            rows = np.block([[a * X_i @ B, c * X_i], [np.zeros((d, k)), np.sqrt(ridge * m) * np.eye(d)]])
-            both = ref.least_squares(rows, np.concatenate([y_i, np.zeros(d)]))
-            W[i], S[i] = both[:k], both[k:]
-        elif isinstance(solver, lf.ClosedForm):
-            W[i] = ref.least_squares(a * X_i @ B, y_i - c * X_i @ s)
-            seen = W[i] if solver.order == "gauss-seidel" else w
-            S[i] = ref.least_squares(c * X_i, y_i - a * X_i @ B @ seen, ridge)
-        else:
-            head_step = step_size if solver.head_step_size is None else solver.head_step_size
-            shortcut_step = step_size if solver.shortcut_step_size is None else solver.shortcut_step_size
-            for _ in range(solver.head_steps):
-                W[i] = W[i] - head_step * a * B.T @ ref.gradient(X_i, y_i, a * B @ W[i] + c * s)
-            seen = W[i] if solver.order == "gauss-seidel" else w
-            for _ in range(solver.shortcut_steps):
-                S[i] = S[i] - shortcut_step * (c * ref.gradient(X_i, y_i, a * B @ seen + c * S[i]) + ridge * S[i])
-        B_i = B
-        for _ in range(representation_steps):
-            B_i = B_i - step_size * np.outer(ref.gradient(X_i, y_i, a * B_i @ W[i] + c * S[i]), a * W[i])
-        local.append(B_i)
-    return ref.qr_positive(sum(local) / len(local))[0], W, S
-
-
 def initial(B, n):
     return B, np.zeros((n, B.shape[1])), np.zeros((n, B.shape[0]))
 
@@ -164,7 +113,7 @@ def make(option, k, B, **changes):
 
 def assert_state(state, trial, wanted, mixing=None):
     """Assert that a state holds the contributions ``a w_i`` and ``c s_i`` of the loops' w_i and s_i."""
-    a, c = factors_of(mixing)
+    a, c = ref.factors_of(mixing)
     for name, array in zip("BWS", (wanted[0], a * wanted[1], c * wanted[2]), strict=True):
         np.testing.assert_allclose(getattr(state, name)[trial], array, **TOLERANCE, err_msg=name)
 
@@ -197,7 +146,7 @@ def test_every_state_equals_the_loops(shape, engine, option):
         assert_state(step.before, 0, wanted, mixing)
         active = participants[number - 1]
         chosen = [X[i] for i in active], [y[i] for i in active]
-        wanted = shortcut_round(*wanted, *chosen, active, step_size=RATE, **OPTIONS[option])
+        wanted = ref.shortcut_round(*wanted, *chosen, active, step_size=RATE, **OPTIONS[option])
         assert_state(step.after, 0, wanted, mixing)
         away = np.setdiff1d(np.arange(n), active)
         for name in ("W", "S"):
@@ -237,7 +186,7 @@ def test_drawn_samples_replayed_through_the_loops(kind, engine, p, option):
             if engine == "explicit":
                 noise = step.batch.y[trial] - np.vecdot(step.batch.X[trial], Phi[trial, active[trial], None])
                 assert 0.1 < noise.std() < 0.6
-            states[trial] = shortcut_round(
+            states[trial] = ref.shortcut_round(
                 *states[trial], X[trial], y[trial], active[trial], step_size=RATE, **OPTIONS[option]
             )
             assert_state(step.after, trial, states[trial], mixing)
@@ -263,7 +212,7 @@ def test_the_refit_is_one_more_round_of_all_clients(option, engine):
     assert last.number == 5
     assert np.array_equal(last.after.B, plain[-1].after.B)
     for i, (X_i, y_i) in enumerate(zip(X, y, strict=True)):
-        w, s = shortest(X_i, y_i, last.after.B[0])
+        w, s = ref.shortest(X_i, y_i, last.after.B[0])
         np.testing.assert_allclose(last.after.W[0, i], w, **TOLERANCE)
         np.testing.assert_allclose(last.after.S[0, i], s, **TOLERANCE)
 
@@ -299,7 +248,7 @@ def test_without_shortcut_steps_it_is_fedrep_with_gradient_heads(counts, order, 
     arguments = {"data": lf.GivenSamples(X, y), "rounds": 20, "participation": drawn_participants(6, 4, 20)}
     steps = lf.GradientSteps(head_steps=3, head_step_size=0.1, shortcut_steps=0, order=order)
     mine = lf.FedRepShortcut(**shared, solver=steps, mixing=mixing)
-    its = lf.FedRep(**shared, heads=lf.GradientHeads(steps=3, step_size=0.1 * factors_of(mixing)[0] ** 2))
+    its = lf.FedRep(**shared, heads=lf.GradientHeads(steps=3, step_size=0.1 * ref.factors_of(mixing)[0] ** 2))
     steps = assert_same_states(rounds_of(mine, **arguments), rounds_of(its, **arguments), 1e-13)
     assert not steps[-1].after.S.any()
     assert np.abs(steps[-1].after.B[0] - B).max() > 1e-3
@@ -338,22 +287,6 @@ def B_of(state):
 # --- head and shortcut together ------------------------------------------------------------------------------
 
 
-def shortest(X, y, B, rank=None):
-    """Return (w, s) that solve the least squares of ``[X B, X]``, with the shortest s, and then the shortest w.
-
-    All solutions are one plus the null space; the shortest s among them is one more least squares.
-    """
-    k = B.shape[1]
-    rows = np.hstack([X @ B, X])
-    U, values, Vt = np.linalg.svd(rows)
-    rank = np.linalg.matrix_rank(X) if rank is None else rank
-    start = Vt[:rank].T @ (U[:, :rank].T @ y / values[:rank])
-    null = Vt[rank:].T
-    s = start[k:] - null[k:] @ np.linalg.lstsq(null[k:], start[k:], rcond=1e-9)[0]
-    w = ref.least_squares(X @ B, y - X @ s)
-    return w, s
-
-
 def stacked(counts, d, k, seed=1):
     """Return A, b, B with one trial, and the samples."""
     X, y, B = draw(counts, d, k, seed=seed)
@@ -380,7 +313,7 @@ def test_the_refit_solves_the_least_squares_with_the_shortest_shortcut(shape):
     A, b, B, X, y = stacked(*TOGETHER[shape])
     W, S, _ = smallest_shortcut(A, b, B)
     for i, (X_i, y_i) in enumerate(zip(X, y, strict=True)):
-        w, s = shortest(X_i, y_i, B[0])
+        w, s = ref.shortest(X_i, y_i, B[0])
         np.testing.assert_allclose(S[0, i], s, rtol=0, atol=1e-9)
         np.testing.assert_allclose(W[0, i], w, rtol=0, atol=1e-9)
         best = np.linalg.lstsq(X_i, y_i, rcond=1e-12)[0]
@@ -455,7 +388,7 @@ def test_head_and_shortcut_of_ill_conditioned_and_deficient_samples(trouble):
     y = X @ normal(6, seed=10) + 0.1 * y * np.linalg.norm(X) / 10
     A, b = (X.T @ X / 12)[None, None], (X.T @ y / 12)[None, None]
     W, S, _ = smallest_shortcut(A, b, B[None])
-    w, s = shortest(X, y, B, rank)
+    w, s = ref.shortest(X, y, B, rank)
     scale = 1 + np.abs(s).max() + np.abs(w).max()
     np.testing.assert_allclose(S[0, 0], s, rtol=0, atol=scale * error)
     np.testing.assert_allclose(W[0, 0], w, rtol=0, atol=scale * error)
@@ -507,7 +440,7 @@ def test_clients_and_trials_do_not_depend_on_their_neighbours(solve, spoil):
 
 def objective(B, w, s, X, y, mixing, ridge):
     """Return one client's loss at its own w and s."""
-    a, c = factors_of(mixing)
+    a, c = ref.factors_of(mixing)
     return ref.loss(X, y, a * B @ w + c * s) + 0.5 * ridge * s @ s
 
 
@@ -532,7 +465,7 @@ def test_a_round_is_a_gradient_step_of_the_loss(counts, order, mixing, ridge):
     steps = lf.GradientSteps(head_step_size=0.04, shortcut_step_size=0.03, order=order)
     algorithm = lf.FedRepShortcut(rank=2, step_size=0.05, init=B, solver=steps, mixing=mixing, ridge=ridge)
     *_, last = rounds_of(algorithm, data=lf.GivenSamples(X, y), rounds=4)
-    a, c = factors_of(mixing)
+    a, c = ref.factors_of(mixing)
     (B, W, S), (new_B, new_W, new_S) = (
         (state.B[0], state.W[0] / a, state.S[0] / c) for state in (last.before, last.after)
     )
@@ -564,14 +497,14 @@ def test_new_clients_fit_as_the_training_ends(m, mixing, ridge, refit):
     state = algorithm.adapt(lf.State(B=B[None], W=normal(1, 9, 2), S=normal(1, 9, 6)), batch)
     assert (state.W.shape, state.S.shape) == ((1, 3, 2), (1, 3, 6))
     assert np.array_equal(state.B[0], B)
-    a, c = factors_of(mixing)
+    a, c = ref.factors_of(mixing)
     for i, (X_i, y_i) in enumerate(zip(X, y, strict=True)):
         if ridge and not refit:
             rows = np.block([[a * X_i @ B, c * X_i], [np.zeros((6, 2)), np.sqrt(ridge * m) * np.eye(6)]])
             both = ref.least_squares(rows, np.concatenate([y_i, np.zeros(6)]))
             w, s = a * both[:2], c * both[2:]
         else:
-            w, s = shortest(X_i, y_i, B)
+            w, s = ref.shortest(X_i, y_i, B)
         np.testing.assert_allclose(state.W[0, i], w, rtol=0, atol=1e-9)
         np.testing.assert_allclose(state.S[0, i], s, rtol=0, atol=1e-9)
 

@@ -9,8 +9,8 @@ import scipy.stats
 
 import linfed as lf
 from tests import references as ref
-from tests.algorithms.test_algorithms import draw_world
 from tests.helpers import assert_one_line, each, normal
+from tests.worlds import draw_world
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 NAN, INF = float("nan"), float("inf")

@@ -11,8 +11,8 @@ import linfed as lf
 from linfed.theory import mean_square
 from linfed.theory.averaging import seen_directions
 from linfed.theory.drawn_clients import drawn_moments
-from tests.algorithms.test_algorithms import draw_world
 from tests.helpers import assert_one_line, each, some
+from tests.worlds import draw_world
 
 N, D = 5, 2
 STEPS = {"step_size": 0.3, "local_steps": 3, "server_step_size": 1.2}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from tests.algorithms.test_algorithms import draw_world
 from tests.helpers import assert_one_line
+from tests.worlds import draw_world
 
 STEPS = {"step_size": 0.3, "local_steps": 4}
 

@@ -26,7 +26,6 @@ from linfed.figures.style import (
     LOOKS,
     PAGE_WIDTH,
     Look,
-    draw_level,
     format_texts,
     inches,
     label,
@@ -492,16 +491,6 @@ def tuning_figure(
         sheet.label(xlabel, ylabel, **({"yscale": "log"} if log else {}))
         sheet.legend(legend_title, ncols=ncols)
     return sheet.figure
-
-
-def median_level(ax: Axes, row: Table, column: str, text: str, **options: Any) -> None:
-    """Draw the median over trials of a column of one row as a horizontal line.
-
-    The line has its text only in the first column of panels. `options` are as in `linfed.figures.style.draw_level`.
-    """
-    place = ax.get_subplotspec()
-    named = place is None or place.is_first_col()
-    draw_level(ax, float(np.median(row[column])), text if named else "", **options)
 
 
 def heat_map(ax: Axes, values: Any, columns: Sequence[str], rows: Sequence[str], **options: Any) -> AxesImage:

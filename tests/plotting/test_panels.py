@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.plotting.panels import bars, heat_map, level, median_level, place, steps
+from linfed.plotting.panels import bars, heat_map, level, place, steps
 from tests.helpers import assert_one_line, normal
 
 
@@ -136,18 +136,6 @@ def test_tuning_curves_circle_the_chosen_step():
     line, circle = sheet.axes[0, 0].lines
     assert line.get_xydata().tolist() == [[0.1, 2.0], [0.2, 1.0]]
     assert circle.get_xydata().tolist() == [[0.2, 1.0]]
-
-
-def test_a_level_is_named_in_the_first_column_of_panels():
-    table = lf.Table([{"m": m, "floor": m * np.array([1.0, 9.0, 3.0])} for m in (5, 10)])
-    with lf.panels(table, column="m", row=2) as sheet:
-        for ax, part in sheet:
-            median_level(ax, part, "floor", "floor", below=True)
-    assert [line.get_ydata()[0] for ax in sheet.axes[1] for line in ax.lines] == [15.0, 30.0]
-    assert [len(ax.texts) for ax in sheet.axes.ravel()] == [1, 0, 1, 0]
-    _, ax = plt.subplots()
-    median_level(ax, table.select(m=5), "floor", "floor")
-    assert ax.texts[0].get_text() == "floor"
 
 
 def test_heat_maps_bars_and_levels():

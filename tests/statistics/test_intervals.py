@@ -17,7 +17,6 @@ from linfed.statistics.intervals import (
     as_factor,
     binomial_share,
     bootstrap_interval,
-    clustered_difference,
     clustered_share,
     fewest_trials,
     first_round_below,
@@ -233,19 +232,6 @@ def test_clustered_shares_cover(clusters, unequal):
     assert_covers(covered, 400)
 
 
-def test_clustered_differences_cover():
-    """The percentile bootstrap covered 0.79 of these."""
-    rng, covered = np.random.default_rng(0), 0
-    every = np.ones((10, 8), dtype=bool)
-    for _ in range(400):
-        (first, second), centres = rng.standard_normal((2, 10, 8)), rng.standard_normal((2, 10, 1))
-        hits = [(centre + own) / np.sqrt(2) for centre, own in zip(centres, (first, second), strict=True)]
-        pairs = [(each < stats.norm.ppf(share), every) for each, share in zip(hits, (0.97, 0.9), strict=True)]
-        low, high = clustered_difference(*pairs)[0][1:]
-        covered += low <= 0.07 <= high
-    assert_covers(covered, 400)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("clusters", [5, 20])
 def test_the_coverage_of_clustered_shares(clusters):
@@ -257,24 +243,6 @@ def test_the_coverage_of_clustered_shares(clusters):
             low, high = clustered_share(*beta_binomial(rng, clusters, share, correlation, unequal))[1:]
             covered += low <= share <= high
         assert_covers(covered, 400, least=0.94)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("clusters", [5, 20])
-def test_the_coverage_of_clustered_differences(clusters):
-    """At least 0.91 wherever measured; of 36 settings with 400 tables one errs with probability below 1 %."""
-    pairs, correlations = ((0.5, 0.5), (0.6, 0.5), (0.9, 0.8), (0.97, 0.9), (0.99, 0.99), (1.0, 0.9)), (0.0, 0.5, 0.9)
-    every = np.ones((clusters, 8), dtype=bool)
-    for (first, second), correlation, shared in itertools.product(pairs, correlations, (False, True)):
-        rng, covered = np.random.default_rng(1), 0
-        for _ in range(400):
-            centres = rng.standard_normal((2, clusters, 1))
-            centres[1] = centres[0] if shared else centres[1]
-            own = np.sqrt(correlation) * centres + np.sqrt(1 - correlation) * rng.standard_normal((2, clusters, 8))
-            hits = own < stats.norm.ppf([first, second])[:, None, None]
-            low, high = clustered_difference((hits[0], every), (hits[1], every))[0][1:]
-            covered += low - 1e-12 <= first - second <= high + 1e-12
-        assert_covers(covered, 400, least=0.91)
 
 
 def test_probability_smaller_counts_pairs():
@@ -482,33 +450,6 @@ def test_a_diverged_trial_has_an_infinite_ratio():
     assert not np.isnan(low)
 
 
-def test_a_difference_of_shares_is_taken_over_the_clusters_of_both():
-    rng = np.random.default_rng(0)
-    easy = rng.random((200, 1)) < 0.5
-    first, second = np.repeat(easy, 4, axis=1), np.repeat(easy, 3, axis=1)
-    second[:40] = False
-    every = np.ones(first.shape, dtype=bool), np.ones(second.shape, dtype=bool)
-    (estimate, low, high), detail = clustered_difference((first, every[0]), (second, every[1]))
-    assert estimate == pytest.approx(easy.mean() - easy[40:].sum() / 200)
-    assert low < estimate < high < 0.2  # what the clusters share does not widen it
-    assert detail == f"{100 * easy.mean():.0f} % against {100 * easy[40:].sum() / 200:.0f} %"
-    one_way = clustered_difference((second, every[1]), (first, every[0]))[0]
-    assert one_way == pytest.approx((-estimate, -high, -low))
-
-
-def test_points_that_do_not_count_say_nothing_of_a_difference():
-    hits, counted = np.array([[1, 1], [1, 0], [0, 1]], dtype=bool), np.array([[1, 0], [1, 1], [0, 0]], dtype=bool)
-    found, detail = clustered_difference((hits, counted), (hits, np.ones_like(hits)))
-    assert found[0] == pytest.approx(2 / 3 - 4 / 6)
-    assert detail == "67 % against 67 %"
-    none = np.zeros_like(hits)
-    found, detail = clustered_difference((hits, counted), (hits, none))
-    assert np.isnan(found).all()
-    assert detail == "67 % against -"
-    found, _ = clustered_difference((hits[:1], counted[:1]), (hits[:1], counted[:1]))
-    assert found == (0.0, -1.0, 1.0)
-
-
 def test_least_passing():
     tried, failed = [5, 3, 12, 4, 8, 6], [2, 100, 0, 40, 0, 3]
     assert least_passing(tried, failed, 100, allowed=0.05) == (5.0, 4.0, 8.0)
@@ -640,9 +581,6 @@ def test_other_numbers_than_0_and_1_are_no_hits(hits):
     assert_one_line(lambda: judge_failures(hits, allowed=0.5, **said), ["failed = ", "True and False"])
     assert_one_line(lambda: judge_failures([True, False], premise=hits, allowed=0.5, **said), ["premise = "])
     assert_one_line(lambda: clustered_share([hits]), ["hits = ", "True and False"])
-    everywhere = [[True, True]]
-    assert_one_line(lambda: clustered_difference(([hits], everywhere), (everywhere, everywhere)), ["hits = "])
-    assert_one_line(lambda: clustered_difference((everywhere, [hits]), (everywhere, everywhere)), ["counted = "])
     assert judge_share([0, 1, 1.0], 0.5, **said).detail == "2 of 3"
 
 
@@ -678,22 +616,6 @@ def test_a_share_has_students_interval_with_two_pseudo_clusters(sizes, confidenc
     assert found[0] == pytest.approx(hits.mean(), rel=1e-12)
     assert found[1:] == pytest.approx((min(found[0], centre - reach), max(found[0], centre + reach)), rel=1e-10)
     assert 0 < found[1] < found[2] < 1
-
-
-def test_a_difference_of_shares_has_students_interval_with_four_pseudo_clusters():
-    rng = np.random.default_rng(1)
-    hits, counted = rng.random((2, 12, 6)) < np.array([0.7, 0.5])[:, None, None], rng.random((2, 12, 6)) < 0.8
-    sizes, right = counted.sum(axis=2), (hits & counted).sum(axis=2)
-    means = (sizes**2).sum(axis=1) / sizes.sum(axis=1)
-    patterns = [(1, 1), (1, 0), (0, 1), (0, 0)]
-    totals = [[*right[j], *(pair[j] * means[j] / 2 for pair in patterns)] for j in (0, 1)]
-    points = [[*sizes[j], *[means[j] / 2] * 4] for j in (0, 1)]
-    freedom = (sizes.sum(axis=1) / means).min() - 1
-    for confidence in (0.6, 0.95):
-        (one, other), reach = students(totals, points, freedom, confidence)
-        found, _ = clustered_difference((hits[0], counted[0]), (hits[1], counted[1]), confidence=confidence)
-        assert found[0] == pytest.approx(right[0].sum() / sizes[0].sum() - right[1].sum() / sizes[1].sum(), rel=1e-12)
-        assert found[1:] == pytest.approx((one - other - reach, one - other + reach), rel=1e-10)
 
 
 def test_a_share_among_clusters_without_points_is_not_known():

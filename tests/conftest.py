@@ -72,7 +72,7 @@ UNTRACED = (
     "test_second_order",
     "test_shortcut",
     "test_shortcut_theory",
-    "test_simulation",
+    "test_run",
     "test_state_evolution",
     "test_under_parameterized_evolution",
 )

@@ -1,17 +1,167 @@
-"""Metrics of one's own: a function of state and truth among the names."""
+"""Metrics: their definitions, the runs that they apply to, and functions as metrics."""
 
-import functools
+import dataclasses
 
 import numpy as np
 import pytest
 
 import linfed as lf
+from linfed._names import is_share
+from linfed.simulation.class_metrics import mean_of_those
 from linfed.simulation.engines import ENGINES
-from tests.helpers import assert_one_line, assert_same, each, normal
+from linfed.simulation.metrics import MetricFacts, classification, plan_metrics
+from tests.helpers import Held, assert_one_line, assert_same, normal
 
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=9, rank=2, noise_std=0.1)
+
+
 FEDREP = lf.FedRep(rank=2, step_size=0.3)
+
+
 RUN = {"data": lf.FreshSamples(5), "rounds": 6, "trials": 5, "seed": 3, "participation": 0.5}
+
+
+def run(metrics, **changes):
+    arguments = RUN | changes
+    return lf.simulate(
+        arguments.pop("algorithm", FEDREP), arguments.pop("problem", PROBLEM), metrics=metrics, **arguments
+    )
+
+
+OF_CLASSES = {name for name, metric in lf.METRICS.items() if classification in metric.needs}
+
+
+# --- definitions -------
+
+
+STATE = {"B": normal(2, 5, 2), "W": normal(2, 4, 2, seed=1), "S": normal(2, 4, 5, seed=2)}
+TRUTH = {"B": normal(5, 3, seed=3), "W": normal(4, 3, seed=4), "S": normal(4, 5, seed=5), "Phi": normal(4, 5, seed=6)}
+COVARIANCES = {"none": None, "a number": 2.0, "a matrix": np.diag([1.0, 2.0, 0.5, 3.0, 0.0]) + 0.1}
+
+
+@pytest.mark.parametrize("parts", ["B W", "S", "B W S"])
+@pytest.mark.parametrize("truth", ["B W", "S", "B W S", "Phi B"])
+@pytest.mark.parametrize("covariance", COVARIANCES)
+def test_metrics_against_their_definitions(parts, truth, covariance):
+    """Every form of state against every form of truth, client by client."""
+    state = lf.State(**{name: STATE[name] for name in parts.split()})
+    design = lf.Gaussian(covariance=COVARIANCES[covariance])
+    problem = lf.GivenTruth(**{name: TRUTH[name] for name in truth.split()}, noise_std=0.3, design=design)
+    result = lf.simulate(Held(state=state), problem, data=lf.FreshSamples(2), rounds=0, trials=2)
+    A = {"none": np.eye(5), "a number": 2.0 * np.eye(5)}.get(covariance, COVARIANCES[covariance])
+    differences = state.predictors() - problem.truth(0, [0, 1]).dense()
+    for trial, gaps in enumerate(differences):
+        values = {name: result.metrics[name][trial, 0] for name in ("parameter_error", "mean_client_error", "risk")}
+        assert values["parameter_error"] == pytest.approx(np.linalg.norm(gaps), rel=1e-12)
+        assert values["mean_client_error"] == pytest.approx(np.mean([np.linalg.norm(gap) for gap in gaps]), rel=1e-12)
+        assert values["risk"] == pytest.approx(np.mean([gap @ A @ gap for gap in gaps]) / 2 + 0.045, rel=1e-12)
+
+
+def test_errors_do_not_stop_at_the_root_of_rounding():
+    """A state 1e-13 away from the truth reads 1e-13: squares of large numbers are never subtracted."""
+    B, W = np.linalg.qr(normal(6, 2))[0], normal(4, 2, seed=1)
+    gap = 1e-13 * normal(4, 2, seed=2)
+    state = lf.State(B=B[None], W=(W + gap)[None])
+    result = lf.simulate(Held(state=state), lf.GivenTruth(B=B, W=W), data=lf.FreshSamples(2), rounds=0)
+    assert result.metrics["parameter_error"][0, 0] == pytest.approx(np.linalg.norm(gap), abs=2e-15)
+
+
+@pytest.mark.parametrize("algorithm", [lf.LocalOnly(), lf.FedRep(rank=2, step_size=0.1)], ids=["local", "none"])
+def test_the_shortcut_error_is_of_the_full_dimensional_part_alone(algorithm):
+    problem = lf.SharedWithShortcuts(n_clients=8, dim=6, rank=2, shortcut_norm=0.5)
+    run = {"data": lf.FixedSamples(9), "rounds": 2, "trials": 3, "metrics": [lf.shortcut_error]}
+    result, S = lf.simulate(algorithm, problem, **run), problem.truth(0, range(3)).S
+    left = (result.final.predictors() if isinstance(algorithm, lf.LocalOnly) else 0.0) - S
+    wanted = np.sqrt(np.sum(left**2, axis=(1, 2)))
+    np.testing.assert_allclose(result.metrics["shortcut_error"][:, -1], wanted, rtol=1e-12)
+    with pytest.raises(ValueError, match="requires a ground truth with shortcuts"):
+        lf.shortcut_error(result.final, None)
+
+
+def test_a_mean_is_over_those_with_a_value():
+    found = mean_of_those(np.array([[1.0, np.nan, 4.0], [np.nan] * 3, [0.0, 0.0, 3.0]]))
+    np.testing.assert_array_equal(found, [2.5, np.nan, 1.0])
+
+
+# --- the runs that they apply to -------
+
+
+def test_a_subset_of_metrics_has_the_same_numbers():
+    every, some = run(None), run(["risk", "subspace_distance", "risk"])
+    assert list(some.metrics) == ["risk", "subspace_distance"]
+    for name in some.metrics:
+        assert np.array_equal(some.metrics[name], every.metrics[name])
+    with pytest.raises(KeyError, match="absent: it was not requested"):
+        some.metrics["parameter_error"]
+    assert list(run("risk", trials=1).metrics) == ["risk"]
+    assert list(run([], trials=1).metrics) == []
+
+
+def test_metrics_of_given_data_without_a_truth():
+    result = lf.simulate(FEDREP, data=lf.GivenSamples(normal(8, 5, 9), normal(8, 5)), rounds=3)
+    assert result.final.B.shape == (1, 9, 2)
+    assert list(result.metrics) == ["train_loss"]
+    for name in lf.METRICS.keys() - {"train_loss", "test_loss", *OF_CLASSES}:
+        with pytest.raises(KeyError, match="absent: it requires the ground truth"):
+            result.metrics[name]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "absent"),
+    [
+        (lf.LocalOnly(), {"subspace_distance": "no representation", "mean_truncation_error": "no representation"}),
+        (FEDREP, {"mean_truncation_error": "the ground truth has rank 2 <= k"}),
+    ],
+)
+def test_a_metric_that_does_not_apply_is_absent(algorithm, absent):
+    result = lf.simulate(algorithm, PROBLEM, data=lf.FreshSamples(5), rounds=1)
+    absent = absent | dict.fromkeys(["train_loss", "test_loss"], "samples are fresh")
+    assert set(result.metrics) == set(lf.METRICS) - set(absent) - OF_CLASSES
+    for name, reason in absent.items():
+        with pytest.raises(KeyError, match=f"absent: .*{reason}"):
+            result.metrics[name]
+
+
+def test_a_plan_is_for_regression_and_a_unique_subspace_by_default():
+    run = MetricFacts(truth=True, reference=True, columns=2, truth_rank=3, fixed=True, held_out=True)
+
+    def plan(wanted=None, argument="metrics", **changes):
+        return plan_metrics(wanted, dataclasses.replace(run, **changes), argument=argument)
+
+    errors = ("subspace_distance", "parameter_error", "mean_client_error", "mean_truncation_error", "risk")
+    assert (plan().names, plan().functions) == (errors, {})
+    assert plan() == plan(no_reference="", classes=0)
+    wider = plan(truth_rank=2)
+    assert wider.names == tuple(name for name in errors if name != "mean_truncation_error")
+    assert plan(truth_rank=None).names == errors
+    assert plan(columns=1, truth_rank=2).names == errors
+    alone = plan(truth=False, reference=False)
+    assert alone.names == ("train_loss", "test_loss")
+    with pytest.raises(ValueError, match=r"^metrics = 'accuracy' does not apply: it exists only for classification$"):
+        plan(["accuracy"])
+    wanted = r"^metric = 'accuracy' does not apply: .*; use metric = 'subspace_distance' or .* or 'test_loss'$"
+    with pytest.raises(ValueError, match=wanted):
+        plan(["accuracy"], argument="metric")
+    for name in ("subspace_distance", "mean_truncation_error"):
+        assert plan(no_reference="equal").absent[name] == "equal"
+        assert "no representation B" in plan(columns=0).absent[name]
+
+
+def test_metrics_say_what_they_are():
+    """The label and the axis of a metric follow from its name, so that a table of a file has them, too."""
+    assert {name for name, metric in lf.METRICS.items() if metric.is_share} == {
+        "accuracy",
+        "own_class_accuracy",
+        "train_accuracy",
+    }
+    for name, metric in lf.METRICS.items():
+        assert (metric.name, metric.label) == (name, name.replace("_", " "))
+    assert [is_share(name) for name in ("of.accuracy", "my_accuracy", "inaccuracy", "accuracy_of")] == [1, 1, 0, 0]
+    with pytest.raises(TypeError):
+        lf.METRICS["risk"] = None
+
+
+# --- functions as metrics -------
 
 
 def error_of_all(state, truth):
@@ -38,16 +188,6 @@ def spoils_truth(state, truth):
     return np.zeros(len(truth.B))
 
 
-def run(metrics, **changes):
-    arguments = RUN | changes
-    return lf.simulate(
-        arguments.pop("algorithm", FEDREP), arguments.pop("problem", PROBLEM), metrics=metrics, **arguments
-    )
-
-
-# --- what is recorded ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_function_is_recorded_beside_the_names(engine):
     data = lf.FixedSamples(12) if engine == "compressed" else lf.FreshSamples(5)
@@ -64,8 +204,6 @@ def test_a_function_alone_and_twice():
     assert list(run(error_of_all).metrics) == ["error_of_all"]
     result = run([error_of_all, "risk", error_of_all])
     assert list(result.metrics) == ["error_of_all", "risk"]
-    with pytest.raises(KeyError, match="subspace_distance' is absent: it was not requested"):
-        result.metrics["subspace_distance"]
     with pytest.raises(KeyError, match="did you mean 'error_of_all'"):
         result.metrics["eror_of_all"]
 
@@ -98,20 +236,17 @@ def test_the_end_is_measured():
     assert np.array_equal(result.metrics["largest_head"][:, -1], np.abs(result.final.W).max(axis=(-2, -1)))
 
 
-# --- trials are on their own ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("engine", ["explicit", "projected", "chain"])
-def test_chunks_and_numbers_of_trials_change_no_bit(engine, monkeypatch):
+def test_a_function_of_a_trial_does_not_depend_on_chunks_and_other_trials(engine, monkeypatch):
     wanted = [error_of_all, "risk", largest_head]
     whole = run(wanted, engine=engine)
-    assert_same(run(wanted, engine=engine, trials=2), whole, slice(None), slice(2))
+    assert_same(run(wanted, engine=engine, trials=2), whole, second=slice(2))
     monkeypatch.setattr("linfed.simulation.job.CHUNK_BYTES", 1.0)
     assert_same(run(wanted, engine=engine), whole)
 
 
 @pytest.mark.long
-def test_worker_processes_change_no_bit():
+def test_a_function_has_the_same_values_in_worker_processes():
     wanted = [error_of_all, "risk", largest_head]
     assert_same(run(wanted, engine="chain", workers=2), run(wanted, engine="chain"))
 
@@ -135,9 +270,6 @@ def test_a_metric_cannot_write(spoils, engine):
         run([spoils], engine=engine)
 
 
-# --- the result ----------------------------------------------------------------------------------------------
-
-
 def test_the_result_keeps_shows_and_draws_it(tmp_path):
     result = run([error_of_all, "risk"])
     loaded = lf.Result.load(result.save(tmp_path / "run.npz"))
@@ -152,33 +284,6 @@ def test_the_result_keeps_shows_and_draws_it(tmp_path):
     np.testing.assert_allclose(ax.lines[0].get_ydata(), np.median(result.metrics["error_of_all"], axis=0))
 
 
-def test_a_long_name_stands_in_its_column():
-    def a_metric_of_a_rather_long_name(state, truth):
-        return np.ones(len(state.W))
-
-    *_, head, first, second = run(["risk", a_metric_of_a_rather_long_name]).summary().splitlines()
-    assert len(head) == len(first) == len(second)
-
-
-# --- bad functions -------------------------------------------------------------------------------------------
-
-
-def risk(state, truth):
-    return np.zeros(len(state.W))
-
-
-@pytest.mark.parametrize("algorithm", [lf.LocalOnly(), lf.FedRep(rank=2, step_size=0.1)], ids=["local", "none"])
-def test_the_shortcut_error_is_of_the_full_dimensional_part_alone(algorithm):
-    problem = lf.SharedWithShortcuts(n_clients=8, dim=6, rank=2, shortcut_norm=0.5)
-    run = {"data": lf.FixedSamples(9), "rounds": 2, "trials": 3, "metrics": [lf.shortcut_error]}
-    result, S = lf.simulate(algorithm, problem, **run), problem.truth(0, range(3)).S
-    left = (result.final.predictors() if isinstance(algorithm, lf.LocalOnly) else 0.0) - S
-    wanted = np.sqrt(np.sum(left**2, axis=(1, 2)))
-    np.testing.assert_allclose(result.metrics["shortcut_error"][:, -1], wanted, rtol=1e-12)
-    with pytest.raises(ValueError, match="requires a ground truth with shortcuts"):
-        lf.shortcut_error(result.final, None)
-
-
 def returning(value):
     def own(state, truth):
         return value
@@ -191,34 +296,35 @@ class Callable:
         return np.zeros(5)
 
 
+def risk(state, truth):
+    return np.zeros(len(state.W))
+
+
 BAD = {
-    "a lambda": ([lambda state, truth: np.zeros(5)], ["metrics contains <function", "no name", "def"]),
-    "a partial": ([functools.partial(largest_head, truth=None)], ["metrics contains functools.partial", "no name"]),
+    "a lambda": ([lambda state, truth: np.zeros(5)], ["metrics contains <function", "no name"]),
     "an object": ([Callable()], ["metrics contains <", "no name"]),
-    "a name of linfed's": ([risk], ["'risk', a built-in metric", "rename the function"]),
-    "the function of that name": ([lf.subspace_distance], ["'subspace_distance', a built-in metric", "pass the name"]),
+    "a name of linfed's": ([risk], ["'risk', a built-in metric"]),
+    "the function of that name": ([lf.subspace_distance], ["'subspace_distance', a built-in metric"]),
     "two of one name": ([returning(1), returning(2)], ["two functions named 'own'"]),
     "a typo beside it": ([largest_head, "risks"], ["metrics = 'risks'", "did you mean 'risk'?"]),
-    "no function": ([largest_head, 3], ["metrics = 3", "allowed"]),
-    "a set": ({largest_head}, ["metrics = {", "names or functions"]),
+    "no function": ([largest_head, 3], ["metrics = 3"]),
+    "a set": ({largest_head}, ["metrics = {"]),
     "one number": ([returning(1.0)], ["metric 'own' returned values = 1.0", "(trials,) = (5,)"]),
     "a list": ([returning([0.0] * 5)], ["metric 'own' returned values = [0.0", "(trials,) = (5,)"]),
     "nothing": ([returning(None)], ["metric 'own' returned values = None"]),
     "a number per client": ([returning(np.zeros((5, 8)))], ["metric 'own' returned values of shape (5, 8)", "(5,)"]),
-    "too few": ([returning(np.zeros(4))], ["metric 'own' returned values of shape (4,)"]),
     "truth values": ([returning(np.zeros(5, dtype=bool))], ["metric 'own' returned values of dtype bool"]),
-    "complex": ([returning(np.zeros(5, dtype=complex))], ["metric 'own' returned values of dtype complex128"]),
     "texts": ([returning(np.array(["a"] * 5))], ["metric 'own' returned values of dtype <U1"]),
 }
 
 
-@each("name", BAD)
-def test_a_function_that_cannot_be_a_metric_raises_one_line(name):
+@pytest.mark.parametrize("name", BAD)
+def test_a_function_that_cannot_be_a_metric_is_refused(name):
     metrics, fragments = BAD[name]
-    assert_one_line(lambda: run(metrics), fragments, errors=(TypeError, ValueError))
+    assert_one_line(lambda: run(metrics), fragments, (TypeError, ValueError))
 
 
-def test_workers_cannot_be_told_of_a_local_function():
+def test_a_local_function_cannot_be_sent_to_workers():
     fragments = ["metrics contains 'own'", "workers = 1", "module"]
     assert_one_line(lambda: run([returning(np.zeros(5))], workers=2), fragments)
     assert_one_line(lambda: run([returning(1.0)], workers=1), ["metric 'own'"], errors=TypeError)

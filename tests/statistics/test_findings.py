@@ -1,19 +1,26 @@
-"""One rule for every verdict: the whole interval against what is said, and what every judge makes of it."""
+"""Findings: one rule turns an interval and a claimed range into a verdict, for every judge."""
 
+import copy
 import dataclasses
 import itertools
+import pickle
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from linfed.statistics.findings import (
+    OWN_CONJECTURE,
     OWN_PREDICTION,
+    OWN_THRESHOLD,
     Finding,
     Hypothesis,
+    Origin,
+    Source,
     Verdict,
     by_sentence,
     cite,
+    count_origins,
     findings_table,
     join_notes,
     judge,
@@ -22,10 +29,11 @@ from linfed.statistics.findings import (
     judge_identity,
     judge_share,
     judge_smaller,
+    reading,
 )
 from linfed.statistics.gains import judge_lower_end
 from linfed.statistics.intervals import probability_smaller
-from tests.helpers import each
+from tests.helpers import assert_one_line
 
 HOLDING, FAILING = Hypothesis(text="a <= b", left=1.0, right=2.0), Hypothesis(text="c <= d", left=3.0, right=2.0)
 SAID = {"claim": "t", "setting": "w", "source": OWN_PREDICTION}
@@ -41,6 +49,8 @@ RANGES = {
     "at most": {"claimed_low": -np.inf, "claimed_high": 0.5},
     "within": {"claimed_low": 0.4, "claimed_high": 0.6},
 }
+
+
 INTERVALS = [
     ("at least", (0.6, 0.9), True),
     ("at least", (0.5, 0.9), True),
@@ -63,34 +73,36 @@ INTERVALS = [
 ]
 
 
-@each("theorem", [False, True])
-@each(("kind", "interval", "inside"), INTERVALS)
-def test_the_whole_interval_decides(kind, interval, inside, theorem):
-    """Papers and this project's own predictions bear the same burden: no interval that reaches out is a yes."""
-    words = (Verdict.HOLDS, Verdict.VIOLATED) if theorem else (Verdict.SUPPORTED, Verdict.NOT_SUPPORTED)
-    wanted = Verdict.INCONCLUSIVE if inside is None else words[not inside]
-    assert finding(*interval, **RANGES[kind], theorem=theorem).verdict is wanted
+@pytest.mark.parametrize(("kind", "interval", "inside"), INTERVALS)
+def test_the_whole_interval_decides(kind, interval, inside):
+    """Theorems and this project's own predictions bear the same burden: no interval that reaches out is a yes."""
+    for theorem, words in (
+        (True, (Verdict.HOLDS, Verdict.VIOLATED)),
+        (False, (Verdict.SUPPORTED, Verdict.NOT_SUPPORTED)),
+    ):
+        wanted = Verdict.INCONCLUSIVE if inside is None else words[not inside]
+        assert finding(*interval, **RANGES[kind], theorem=theorem).verdict is wanted
 
 
-def test_a_wider_interval_never_turns_into_a_yes():
-    """`at most 1.62`, measured 1.64 [1.53, 1.72]: fewer trials used to give more HOLDS."""
-    for width in (0.005, 0.05, 0.5):
-        said = finding(1.64 - width, 1.64 + width, claimed_low=-np.inf, claimed_high=1.62, theorem=True)
-        assert said.verdict is (Verdict.VIOLATED if width < 0.02 else Verdict.INCONCLUSIVE)
+STRICT = [
+    ((1.0, 1.0), {"claimed_low": 1.0, "strict": False}, True),
+    ((1.0, 1.0), {"claimed_low": 1.0}, False),
+    ((0.8, 1.0), {"claimed_low": 1.0}, False),
+    ((1.0, 1.2), {"claimed_low": 1.0}, None),
+    ((1.0, 1.0), {"claimed_high": 1.0}, False),
+    ((0.8, 1.0), {"claimed_high": 1.0}, None),
+    ((1.0, 1.2), {"claimed_high": 1.0}, False),
+    ((0.5, 0.9), {"claimed_low": 0.5, "claimed_high": 1.0}, None),
+    ((0.6, 1.0), {"claimed_low": 0.5, "claimed_high": 1.0}, None),
+    ((0.6, 0.9), {"claimed_low": 0.5, "claimed_high": 1.0}, True),
+]
 
 
-def test_strict_ends_do_not_belong_to_the_range():
-    assert finding(1.0, 1.0, claimed_low=1.0).verdict is Verdict.SUPPORTED
-    assert finding(1.0, 1.0, claimed_low=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
-    assert finding(0.8, 1.0, claimed_low=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
-    assert finding(1.0, 1.2, claimed_low=1.0, strict=True).verdict is Verdict.INCONCLUSIVE
-    assert finding(1.0, 1.0, claimed_low=-np.inf, claimed_high=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
-    assert finding(0.8, 1.0, claimed_low=-np.inf, claimed_high=1.0, strict=True).verdict is Verdict.INCONCLUSIVE
-    assert finding(1.0, 1.2, claimed_low=-np.inf, claimed_high=1.0, strict=True).verdict is Verdict.NOT_SUPPORTED
-    within = {"claimed_low": 0.5, "claimed_high": 1.0, "strict": True}
-    assert finding(0.5, 0.9, **within).verdict is Verdict.INCONCLUSIVE
-    assert finding(0.6, 1.0, **within).verdict is Verdict.INCONCLUSIVE
-    assert finding(0.6, 0.9, **within).verdict is Verdict.SUPPORTED
+@pytest.mark.parametrize(("interval", "claimed", "inside"), STRICT)
+def test_strict_ends_do_not_belong_to_the_range(interval, claimed, inside):
+    fields = {"claimed_low": -np.inf, "strict": True} | claimed
+    wanted = {True: Verdict.SUPPORTED, False: Verdict.NOT_SUPPORTED, None: Verdict.INCONCLUSIVE}[inside]
+    assert finding(*interval, **fields).verdict is wanted
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -145,25 +157,18 @@ def test_what_comes_first(fails, vacuous, inside):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "fragments"),
     [
-        ({"source": " "}, "source = ' ' must name the source of the claim"),
-        ({"claimed_low": -np.inf}, "claimed_low and claimed_high do not bound the statistic of 't'"),
-        ({"claimed_low": 2.0, "claimed_high": 1.0}, "claimed_low = 2 must be at most claimed_high = 1"),
+        ({"source": " "}, ["source = ' '"]),
+        ({"claimed_low": -np.inf}, ["claimed_low", "claimed_high"]),
+        ({"claimed_low": 2.0, "claimed_high": 1.0}, ["claimed_low = 2", "claimed_high = 1"]),
     ],
 )
-def test_a_finding_says_something_and_who_says_it(changes, message):
-    with pytest.raises(ValueError, match=message):
-        finding(0.0, 1.0, **changes)
+def test_a_finding_has_a_source_and_a_claimed_range(changes, fragments):
+    assert_one_line(lambda: finding(0.0, 1.0, **changes), fragments)
 
 
-def test_a_source_quotes_with_its_place():
-    assert cite("FedRep paper, Figure 3", "faster") == 'FedRep paper, Figure 3: "faster"'
-    assert cite("p", "w", threshold=True) == 'p: "w"; the number is our threshold'
-    assert join_notes("a", "", "b", "a") == "a; b"
-
-
-# --- judges --------------------------------------------------------------------------------------------------
+# --- judges ---------
 
 
 def test_a_share_without_ties_stands_beside_that_of_all_trials():
@@ -189,8 +194,8 @@ def test_a_share_of_clusters_is_judged_by_its_clusters():
     assert judged.verdict is Verdict.INCONCLUSIVE
     assert judged.detail == "600 of 600 in 6 data sets"
     assert judge_share(hits.reshape(6, 4, 25), 0.9, clusters=range(6), **said) == judged
-    none = judge_share([], 0.9, **said)
-    assert (none.verdict, none.vacuous) == (Verdict.VACUOUS, "there is no such point")
+    for none in (judge_share([], 0.9, **said), judge_share(np.ones((0, 3)), 0.9, clusters=[], **said)):
+        assert (none.verdict, none.detail) == (Verdict.VACUOUS, "none")
 
 
 @pytest.mark.parametrize("trials", [1, 10, 57])
@@ -220,45 +225,20 @@ def test_more_trials_are_what_decides_a_share_of_failures():
 
 
 def test_trials_without_the_premise_do_not_count():
-    failed, premise = [False] * 90 + [True] * 10, [False] * 90 + [True] * 10
+    failed = premise = [False] * 90 + [True] * 10
     judged = judge_failures(failed, premise=premise, **SAID, allowed=0.2)
     assert (judged.estimate, judged.detail) == (1.0, "10 of 10, of 100 trials")
     assert judged.verdict is Verdict.VIOLATED
     assert judge_failures(failed, **SAID, allowed=0.2).verdict is Verdict.HOLDS
     never = judge_failures([False] * 9, premise=[False] * 9, **SAID, allowed=0.2)
     assert never.verdict is Verdict.VACUOUS
-    assert never.vacuous == "the premise occurred in none of 9 trials"
-    with pytest.raises(ValueError, match="failed is empty"):
-        judge_failures([], **SAID, allowed=0.2)
+    assert "9 trials" in never.vacuous
 
 
 def test_failures_pass_on_what_else_is_said():
     judged = judge_failures([True] * 9, **SAID, allowed=0.1, hypotheses=(HOLDING, FAILING), note="n")
-    assert judged.hypotheses == (HOLDING, FAILING)
-    assert judged.verdict is Verdict.HYPOTHESES_FAIL
-    assert judged.note == "n"
+    assert (judged.hypotheses, judged.verdict, judged.note) == ((HOLDING, FAILING), Verdict.HYPOTHESES_FAIL, "n")
     assert judge_failures([True] * 9, **SAID, allowed=0.1, vacuous="so").verdict is Verdict.VACUOUS
-    for allowed in (-0.1, 1.1, np.nan):
-        with pytest.raises(ValueError, match="allowed"):
-            judge_failures([True], **SAID, allowed=allowed)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: judge((0.5, 0.4, 0.6), claim="c", setting="s"), "^a finding requires statistic .*, source "),
-        (lambda: judge_smaller(np.zeros(2), np.ones(2), claim="c", setting="s"), "^a finding requires statistic "),
-        (lambda: judge_share([True], 0.5, statistic="s"), r"^a finding requires claim \(.*\), setting .*, source "),
-        (
-            lambda: judge_failures([True], allowed=0.1, claim="c"),
-            "^a finding requires setting .*, source [^,]*, or",
-        ),
-        (lambda: judge_lower_end(np.ones((2, 3)), tie=0.1, claim="c"), "^a finding requires setting "),
-    ],
-)
-def test_a_judge_names_the_missing_fields(call, message):
-    with pytest.raises(TypeError, match=message):
-        call()
 
 
 def test_one_trial_refutes_an_identity():
@@ -306,18 +286,34 @@ def test_an_exponent_is_judged_by_its_interval(kind, fitted, wanted):
     assert (judged.note, judged.detail) == ("n", "d")
     failing = judge_exponent(fitted, -0.5, kind=kind, margin=0.03, **SAID, hypotheses=(FAILING,))
     assert failing.verdict is Verdict.HYPOTHESES_FAIL
-
-
-@pytest.mark.parametrize("kind", ["at most", "at least"])
-def test_an_exponent_that_could_not_be_fitted_says_nothing(kind):
     assert judge_exponent((np.nan,) * 3, -0.5, kind=kind, margin=0.0, **SAID).verdict is Verdict.VACUOUS
 
 
-def test_an_unknown_kind_is_named():
-    with pytest.raises(ValueError, match="kind"):
-        judge_exponent((1.0, 0.9, 1.1), 1.0, kind="below", margin=0.0, **SAID)
-    with pytest.raises(ValueError, match="margin"):
-        judge_exponent((1.0, 0.9, 1.1), 1.0, kind="equal", margin=-1.0, **SAID)
+def test_a_claimed_range_may_be_one_number():
+    for interval, verdict in (((1.0, 1.0, 1.0), Verdict.HOLDS), ((1.1, 1.0, 1.2), Verdict.INCONCLUSIVE)):
+        judged = judge_exponent(interval, 1.0, kind="equal", margin=0.0, **SAID)
+        assert (judged.claimed_low, judged.claimed_high, judged.verdict) == (1.0, 1.0, verdict)
+
+
+CASE = {"claim": "c", "setting": "s"}
+BAD = {
+    "no source": (lambda: judge((0.5, 0.4, 0.6), **CASE), ["statistic", "source"]),
+    "no source of a comparison": (lambda: judge_smaller(np.zeros(2), np.ones(2), **CASE), ["statistic", "source"]),
+    "no setting": (lambda: judge_share([True], 0.5, statistic="s"), ["claim", "setting", "source"]),
+    "no setting of failures": (lambda: judge_failures([True], allowed=0.1, claim="c"), ["setting", "source"]),
+    "no setting of ends": (lambda: judge_lower_end(np.ones((2, 3)), tie=0.1, claim="c"), ["setting"]),
+    "no trials": (lambda: judge_failures([], **SAID, allowed=0.2), ["failed"]),
+    "a negative share": (lambda: judge_failures([True], **SAID, allowed=-0.1), ["allowed = -0.1"]),
+    "a share above 1": (lambda: judge_failures([True], **SAID, allowed=1.1), ["allowed = 1.1"]),
+    "no share": (lambda: judge_failures([True], **SAID, allowed=np.nan), ["allowed = nan"]),
+    "kind": (lambda: judge_exponent((1.0, 0.9, 1.1), 1.0, kind="below", margin=0.0, **SAID), ["kind = 'below'"]),
+    "margin": (lambda: judge_exponent((1.0, 0.9, 1.1), 1.0, kind="equal", margin=-1.0, **SAID), ["margin = -1"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_invalid_arguments_of_a_judge_are_named(name):
+    assert_one_line(*BAD[name], (TypeError, ValueError))
 
 
 @pytest.mark.parametrize(
@@ -343,92 +339,103 @@ def test_a_hypothesis_holds_up_to_rounding(left, right, holds):
     assert str(hypothesis) == f"x <= y: {left:.3g} {'<=' if holds else '>'} {right:.3g}"
 
 
-# --- the table -----------------------------------------------------------------------------------------------
+# --- sources -------
 
 
-def test_the_table_says_each_sentence_once_with_its_source():
-    rows = [
-        judge((0.8, 0.6, 0.9), **SAID | {"claim": "A figure's sentence", "setting": "n = 1"}, statistic="share",
-              claimed_low=0.5, strict=True, detail="8 of 10"),
-        finding(0.6, 0.7, claim="A theorem's sentence", setting="here", note="so and so", theorem=True),
-        finding(0.1, 0.2, claim="A theorem's sentence", setting="there, with more", theorem=True),
-        finding(0.1, 0.2, claim="A theorem's sentence", setting="vacuous", vacuous="no premise", note="so and so"),
-        finding(0.4, 0.6, claim="A theorem's sentence", setting="failing", hypotheses=(FAILING,), estimate=np.nan),
-    ]  # fmt: skip
-    lines = findings_table(rows).splitlines()
-    assert lines[0]
-    assert lines.count("A figure's sentence") == lines.count("A theorem's sentence") == 1
-    assert "  share; required: > 0.5" in lines
-    assert "  s; required: >= 0.5" in lines
-    assert lines.count(f"  {OWN_PREDICTION}") == 2
-    (figures,) = [line for line in lines if "n = 1" in line]
-    assert figures.split()[0] == Verdict.SUPPORTED.value
-    assert "[0.6, 0.9]" in figures
-    assert figures.endswith("8 of 10")
-    for where, outcome in {
-        "here": "HOLDS",
-        "there, with more": "VIOLATED",
-        "vacuous": "VACUOUS",
-        "failing": "HYPOTHESES FAIL",
-    }.items():
-        (line,) = [line for line in lines if f" {where} " in line and line.startswith("    ")]
-        assert line.strip().startswith(outcome)
-    legend = [line.partition(":")[0] for line in lines if line.endswith(".") and ": " in line]
-    assert legend[:-1] == ["SUPPORTED", "HOLDS", "VIOLATED", "VACUOUS", "HYPOTHESES FAIL"]  # the last: intervals
-    assert "(1) so and so" in lines
-    assert "(2) so and so; vacuous: no premise" in lines
-    assert "  -  [" in findings_table(rows)
-    # The columns of both kinds are aligned.
-    assert len({line.index("[") for line in lines if "[" in line}) == 1
+SOURCES = {
+    Origin.QUOTED: cite("FedRep paper, Theorem 1", "decays"),
+    Origin.READING: reading("FLUTE paper, Theorem 5.5"),
+    Origin.PREDICTION: OWN_PREDICTION,
+    Origin.THRESHOLD: OWN_THRESHOLD,
+    Origin.CONJECTURE: OWN_CONJECTURE,
+}
 
 
-def test_findings_of_one_sentence_come_together():
-    a, b = finding(0.0, 1.0), finding(0.0, 1.0, claim="u")
-    moved = dataclasses.replace(a, setting="v")
-    assert by_sentence([a, b, moved]) == [a, moved, b]
+@pytest.mark.parametrize("origin", Origin)
+def test_a_source_knows_whose_the_claim_is(origin):
+    source = SOURCES[origin]
+    assert source.origin is origin
+    assert origin.is_paper == (origin in (Origin.QUOTED, Origin.READING))
+    for copied in (pickle.loads(pickle.dumps(source)), copy.copy(source), copy.deepcopy(source)):
+        assert (copied, copied.origin, type(copied)) == (source, origin, Source)
+    added = source.adding("the factor is our threshold").adding("2023", ", ")
+    assert added == f"{source}; the factor is our threshold, 2023"
+    assert added.origin is origin
+    judged = finding(0.6, 0.7, source=source)
+    assert judged.origin is origin
+    assert dataclasses.replace(judged, source="another").origin is origin
 
 
-def test_an_identity_of_no_trials_is_vacuous():
-    finding = judge_identity([], tolerance=1e-12, claim="a = b", setting="none", statistic="gap", source="ours")
-    assert finding.verdict.value == "VACUOUS"
+def test_a_source_of_plain_text_has_no_origin():
+    assert finding(0.6, 0.7, source="a colleague").origin is None
+    with pytest.raises(ValueError, match="nonsense"):
+        Source("text", "nonsense")
 
 
-def test_a_claimed_range_may_be_one_number():
-    for interval, verdict in (((1.0, 1.0, 1.0), Verdict.HOLDS), ((1.1, 1.0, 1.2), Verdict.INCONCLUSIVE)):
-        judged = judge_exponent(interval, 1.0, kind="equal", margin=0.0, **SAID)
-        assert (judged.claimed_low, judged.claimed_high, judged.verdict) == (1.0, 1.0, verdict)
+def test_a_source_quotes_with_its_place():
+    assert cite("FedRep paper, Figure 3", "faster") == 'FedRep paper, Figure 3: "faster"'
+    assert cite("p", "w", threshold=True) == 'p: "w"; the number is our threshold'
+    assert join_notes("a", "", "b", "a") == "a; b"
 
 
-def test_a_share_of_no_clusters_has_no_count():
-    judged = judge_share(np.ones((0, 3)), 0.9, clusters=[], **SAID, statistic="s")
-    assert (judged.detail, judged.vacuous, judged.verdict) == ("none", "there is no such point", Verdict.VACUOUS)
+def test_origins_are_counted():
+    assert count_origins([]) == ""
+    every = [*Origin, Origin.CONJECTURE, Origin.QUOTED, None]
+    assert count_origins(every) == (
+        "2 quoted, 1 our reading, 1 our prediction, 1 our threshold, 2 our conjectures, 1 of unknown origin"
+    )
+
+
+def test_the_quotation_in_a_source_is_found():
+    quoted = cite("FedRep paper, (10)", 'for any "t" and eta').adding("the number is ours")
+    asked = reading("FedRep paper, (10), asked of FedAvg").adding('"for any t"', ": ")
+    for source, expected in (
+        (quoted, ("FedRep paper, (10)", 'for any "t" and eta')),
+        (quoted.adding("asked of m - k - 1", ", "), ("FedRep paper, (10)", 'for any "t" and eta')),
+        (asked, ("FedRep paper, (10), asked of FedAvg", "for any t")),
+        (reading("FedRep paper, (10)"), ("", "")),
+        (OWN_CONJECTURE.adding('"for any t"', ": "), ("", "")),
+        ('A colleague: "for any t"', ("", "")),
+    ):
+        assert finding(0.6, 0.7, source=source).quotation == expected
+
+
+# --- the table -------
 
 
 def test_every_line_of_the_table():
     rows = [
         finding(0.6, 0.7, setting="n = 1", note="so"),
         finding(0.4, 0.6, setting="n = 20", detail="3 of 4"),
-        finding(0.1, 0.2, setting="n = 3", vacuous="no"),
+        finding(0.1, 0.2, setting="n = 3", vacuous="no", note="so"),
         finding(0.75, 0.875, setting="n = 4", note="so"),
         finding(0.1, 0.4, claim="u", claimed_low=-np.inf, claimed_high=0.5, strict=True),
+        finding(0.4, 0.6, claim="u", setting="n = 5", theorem=True, hypotheses=(FAILING,), estimate=np.nan),
+        finding(0.6, 0.7, setting="n = 6", theorem=True),
     ]
-    first, second, *_, last = findings_table(rows).split("\n\n")
+    first, second, third, fourth, legend = findings_table(rows).split("\n\n")
     assert first.splitlines() == [
         "t",
         f"  {OWN_PREDICTION}",
         "  s; required: >= 0.5",
-        f"    {'SUPPORTED':13} {'n = 1':6} {'0.65':>8}  [0.6, 0.7]  (1)",
-        f"    {'INCONCLUSIVE':13} {'n = 20':6} {'0.5':>8}  [0.4, 0.6]  3 of 4",
-        f"    {'VACUOUS':13} {'n = 3':6} {'0.15':>8}  [0.1, 0.2]  (2)",
-        f"    {'SUPPORTED':13} {'n = 4':6} {'0.812':>8}  [0.75, 0.875]  (1)",
+        f"    {'SUPPORTED':16} {'n = 1':6} {'0.65':>8}  [0.6, 0.7]  (1)",
+        f"    {'INCONCLUSIVE':16} {'n = 20':6} {'0.5':>8}  [0.4, 0.6]  3 of 4",
+        f"    {'VACUOUS':16} {'n = 3':6} {'0.15':>8}  [0.1, 0.2]  (2)",
+        f"    {'SUPPORTED':16} {'n = 4':6} {'0.812':>8}  [0.75, 0.875]  (1)",
     ]
-    assert second.splitlines()[0] == "u"
+    assert second.splitlines()[0] == third.splitlines()[0] == "u"
     assert second.splitlines()[2:] == [
         "  s; required: < 0.5",
-        f"    {'SUPPORTED':13} {'w':6} {'0.25':>8}  [0.1, 0.4]",
+        f"    {'SUPPORTED':16} {'w':6} {'0.25':>8}  [0.1, 0.4]",
     ]
-    assert last.splitlines()[-3:] == [
-        "Intervals are 95 % confidence intervals over trials, each for one claim: about one in twenty may be wrong.",
-        "(1) so",
-        "(2) vacuous: no",
-    ]
+    assert f"{'HYPOTHESES FAIL':16} {'n = 5':6} {'-':>8}  [0.4, 0.6]  (3)" in third
+    assert fourth.splitlines()[-1] == f"    {'HOLDS':16} {'n = 6':6} {'0.65':>8}  [0.6, 0.7]"
+    words = [line.partition(":")[0] for line in legend.splitlines()]
+    assert words[:5] == ["SUPPORTED", "HOLDS", "INCONCLUSIVE", "VACUOUS", "HYPOTHESES FAIL"]
+    assert legend.splitlines()[-3:] == ["(1) so", "(2) so; vacuous: no", "(3) fails: c <= d: 3 > 2"]
+
+
+def test_findings_of_one_sentence_come_together():
+    a, b = finding(0.0, 1.0), finding(0.0, 1.0, claim="u")
+    moved = dataclasses.replace(a, setting="v")
+    assert by_sentence([a, b, moved]) == [a, moved, b]

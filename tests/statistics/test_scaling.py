@@ -1,89 +1,14 @@
-"""Fitted exponents: exact laws, the coverage of the interval, and what is wrong is named."""
+"""Judges of scaling laws: exponents, levels and one constant for all settings."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from scipy import stats
 
-from linfed.figures.laws import draw_law
 from linfed.statistics.findings import Verdict
 from linfed.statistics.fits import fit_exponent
 from linfed.statistics.intervals import bootstrap_interval
 from linfed.statistics.scaling import judge_farthest_off, judge_one_constant, judge_predicted_exponent
 from tests.statistics import verdict_rates
-
-
-@pytest.mark.parametrize("exponent", [-0.5, 2.0])
-def test_an_exact_power_law_is_recovered(exponent):
-    sizes = np.array([3.0, 10.0, 21.0, 100.0])
-    found = fit_exponent(sizes, np.tile(7.0 * sizes**exponent, (6, 1)))
-    np.testing.assert_allclose(found, exponent, rtol=0, atol=1e-12)
-
-
-def test_sizes_come_in_any_order():
-    assert fit_exponent([4, 2, 3], [[1, 2, 4 / 3]] * 6) == pytest.approx((-1.0, -1.0, -1.0))
-
-
-def test_the_median_of_trials_is_fitted():
-    sizes = np.array([1.0, 2.0, 4.0, 8.0])
-    table = np.tile(sizes**-0.5, (9, 1))
-    table[0], table[1] = 1e6, 1e-6  # two outliers in a row do not move the median
-    table[2, 3] = 1e9
-    assert fit_exponent(sizes, table)[0] == pytest.approx(-0.5, abs=1e-12)
-    table[:5, 3] = 8.0
-    assert fit_exponent(sizes, table)[0] > 0
-
-
-def test_the_interval_covers_the_exponent_about_as_often_as_it_says():
-    """Of 16 seeded tables 95 % should; 11 or fewer happen with probability below 1e-3."""
-    sizes = np.array([1.0, 2.0, 4.0, 8.0])
-    covered, widths = 0, []
-    for seed in range(16):
-        noise = np.exp(0.3 * np.random.default_rng(seed).standard_normal((25, 4)))
-        _, low, high = fit_exponent(sizes, sizes**-0.5 * noise)
-        covered += low <= -0.5 <= high
-        widths.append(high - low)
-    assert covered >= 12
-    # Asymptotic width: 2 x 1.96 x sqrt(pi/2) 0.3 / sqrt(25) / sqrt(sum (log x - mean)^2).
-    logs = np.log(sizes)
-    wanted = 3.92 * np.sqrt(np.pi / 2) * 0.3 / 5 / np.sqrt(((logs - logs.mean()) ** 2).sum())
-    assert np.mean(widths) == pytest.approx(wanted, rel=0.2)
-
-
-def test_trials_at_several_sizes_are_resampled_together():
-    """What a trial has in common at all sizes does not move the exponent, and must not widen its interval."""
-    sizes = np.array([1.0, 2.0, 4.0, 8.0])
-    common = np.exp(np.random.default_rng(0).standard_normal((25, 1)))
-    paired = fit_exponent(sizes, sizes**-0.5 * common)
-    assert paired == pytest.approx((-0.5, -0.5, -0.5), abs=1e-12)
-    _, low, high = fit_exponent(sizes, sizes**-0.5 * common, paired=False)
-    assert high - low > 0.3
-
-
-def test_the_fit_is_a_function_of_its_input():
-    table = np.exp(np.random.default_rng(0).standard_normal((8, 3)))
-    kept = table.copy()
-    assert fit_exponent([1, 2, 4], table) == fit_exponent([1, 2, 4], table)
-    np.testing.assert_array_equal(table, kept)
-
-
-@pytest.mark.parametrize(
-    ("x", "values", "message"),
-    [
-        ([1, 2, 4], [[1.0, 2.0]] * 3, r"values has shape \(3, 2\)"),
-        ([1, 2], [1.0, 2.0], r"values has shape \(2,\)"),
-        ([[1, 2]], [[1.0, 2.0]] * 3, r"x has shape \(1, 2\)"),
-        ([0, 2], [[1.0, 2.0]] * 3, r"x contains 0, but must be positive"),
-        ([1, 2], [[1.0, 2.0], [1.0, -2.0]], r"values contains -2, but must be positive"),
-        ([1, 2], [[1.0, np.nan]] * 3, r"values"),
-        ([1, np.inf], [[1.0, 2.0]] * 3, r"x "),
-        ([2, 2], [[1.0, 2.0]] * 3, r"x = \[2\.0, 2\.0\] must contain at least two different sizes"),
-    ],
-)
-def test_what_is_wrong_is_named(x, values, message):
-    with pytest.raises(ValueError, match=message):
-        fit_exponent(x, values)
-
 
 SIZES = np.array([1.0, 3.0, 10.0])
 SAID = {"claim": "a law", "setting": "here"}
@@ -123,40 +48,6 @@ def test_one_constant_is_judged_by_the_spread_of_many():
         found = judge_one_constant(ratios, claimed_high=1.5, source="our prediction", claim="one constant serves")
         assert (found.verdict, found.setting) == (verdict, "3 settings")
         assert found.estimate == pytest.approx(spread, rel=0.01)
-
-
-def test_a_law_is_drawn_with_both_exponents():
-    figure, ax = plt.subplots()
-    draw_law(ax, SIZES, measured_with(-0.5), np.tile(2.0 * SIZES**-0.25, (40, 1)), method="FLUTE")
-    assert [text.get_text() for text in ax.texts] == ["-0.50 (-0.25)"]
-    assert ax.get_legend_handles_labels()[1] == ["predicted", "FLUTE, measured"]
-    predicted, measured = ax.lines[1], ax.containers[0].lines[0]
-    np.testing.assert_allclose(predicted.get_ydata(), 2.0 * SIZES**-0.25)
-    np.testing.assert_allclose(measured.get_ydata(), SIZES**-0.5, rtol=0.01)
-    assert ax.get_xscale() == ax.get_yscale() == "log"
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "3", "10"]
-    plt.close(figure)
-
-
-def test_an_exponent_is_the_slope_of_the_medians_and_their_resamples():
-    sizes, table = np.array([2.0, 3.0, 7.0, 20.0]), np.random.default_rng(0).lognormal(size=(6, 4))
-
-    def slope(*columns, axis=0):
-        medians = [np.log(np.median(column, axis=axis)) for column in columns]
-        logs = np.log(sizes)
-        return sum((x - logs.mean()) * y for x, y in zip(logs, medians, strict=True)) / (4 * logs.var())
-
-    assert slope(*table.T) == pytest.approx(np.polyfit(np.log(sizes), np.log(np.median(table, axis=0)), 1)[0])
-    for options in ({}, {"paired": True}, {"paired": False}):
-        pairs = options or {"paired": True}
-        wanted = bootstrap_interval(slope, list(table.T), vectorized=True, resamples=500, **pairs)
-        assert fit_exponent(sizes, table, **options) == pytest.approx((slope(*table.T), *wanted), rel=1e-10)
-
-
-def test_two_trials_have_an_exponent_and_one_has_none():
-    assert fit_exponent([1, 4], [[1.0, 2.0]] * 2) == (pytest.approx(0.5), -np.inf, np.inf)
-    with pytest.raises(ValueError, match=r"values has shape \(1, 2\), but must have at least two trials"):
-        fit_exponent([1, 4], [[1.0, 2.0]])
 
 
 def test_a_predicted_exponent_has_the_interval_of_differences_that_are_resampled_together():
@@ -254,8 +145,8 @@ def test_too_few_trials_decide_nothing_and_the_judge_says_so():
     for one, points, wanted in ((constant, "10 settings", 10), (farthest, "10 points", 9)):
         assert one.verdict is Verdict.INCONCLUSIVE
         assert np.isfinite(one.high)
-        said = f"so it was; 8 trials are too few to refute a claim about {points}, which needs {wanted}"
-        assert one.note == said
+        assert one.note.startswith("so it was; 8 trials are too few to refute")
+        assert one.note.endswith(f"{points}, which needs {wanted}")
     assert (exponent.verdict, exponent.note) == (Verdict.VIOLATED, "so it was")
     assert {one.verdict for one in few(10, 10)} == {Verdict.VIOLATED}
 

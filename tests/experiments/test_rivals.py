@@ -1,7 +1,6 @@
 """Claims on rivals: a method is compared with the best other one, and a rival that cannot win is a remark."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,10 +85,3 @@ def test_each_speed_of_flute_and_fedrep_has_one_other_option(experiment):
     assert [found["FLUTE"][speed][0].gradient_factor for speed in speeds] == [1, 1, 2, 1]
     for name in ("FedRep", "FedRep (RI)"):
         assert [found[name][speed][0].aggregate for speed in speeds] == ["mean", "mean", "mean", "sum"]
-
-
-def test_ties_are_counted_from_the_details():
-    from docs.vocabulary import tied
-
-    details = ["5 of 28 that differ; 5 of all 50 smaller, 23 larger, 22 tied; median", "36 of 50; median", "3 tied"]
-    assert tied(SimpleNamespace(detail=detail) for detail in details) == 25

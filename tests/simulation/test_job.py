@@ -11,11 +11,17 @@ from linfed.simulation import job
 from linfed.simulation.engines import floats_per_trial
 from linfed.simulation.job import Chunks
 from linfed.system import memory
-from tests.helpers import assert_one_line, assert_same, normal
+from tests.helpers import assert_one_line, normal
 
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=9, rank=3)
+
+
 FEDREP = lf.FedRep(rank=2, step_size=0.3, init="random")
+
+
 FIXED, FRESH = lf.FixedSamples(12), lf.FreshSamples(12)
+
+
 COPY = 6 * 12 * 9
 """Floats of the second copy of few fixed samples, by feature."""
 
@@ -32,7 +38,7 @@ class Own(lf.FedRep):
     """FedRep in a module of the user's."""
 
 
-# --- memory ----------------------------------------------------------------------------------------------------
+# --- memory -------
 
 
 def test_a_trial_holds_its_samples_truth_states_and_metrics():
@@ -77,6 +83,8 @@ def test_a_budget_covers_a_trial_and_one_block_of_rows():
     assert job.bytes_per_trial(one, each + block) == each
     wanted = ["one trial needs about 55.5 kB at once", "data 52.9 kB, ground truth and state 2.52 kB"]
     assert_one_line(lambda: job.bytes_per_trial(one, each + block - 1), wanted, lf.SizeError)
+    run = {"data": FIXED, "rounds": 1, "memory_budget": 1e3}
+    assert_one_line(lambda: lf.simulate(FEDREP, PROBLEM, **run), ["memory_budget is 1 kB"], MemoryError)
 
 
 def test_results_are_joined_within_half_of_the_memory(monkeypatch):
@@ -102,7 +110,7 @@ def test_rounds_one_by_one_hold_all_trials_in_half_of_the_memory(monkeypatch):
 def test_recorded_rounds_fit_into_memory(monkeypatch):
     monkeypatch.setattr(job, "physical_memory", lambda: 800.0)
     assert len(made(rounds=100, record_every=1).recorded) == 101
-    wanted = ["record_every = 1 must be larger: with rounds = 101 the 101 recorded rounds"]
+    wanted = ["record_every = 1", "rounds = 101", "101 recorded rounds"]
     assert_one_line(lambda: made(rounds=101, record_every=1), wanted, lf.SizeError)
     assert len(made(rounds=201, record_every=2).recorded) == 102
 
@@ -112,7 +120,7 @@ def test_the_number_of_a_round_is_an_exact_float():
     assert_one_line(lambda: made(rounds=2**53 + 1, record_every=2**53), [f"must be at most {2**53}"])
 
 
-# --- chunks, threads and pieces --------------------------------------------------------------------------------
+# --- chunks, threads and pieces -------
 
 
 def test_chunks_are_ranges_of_nearly_equal_length():
@@ -143,6 +151,12 @@ def test_a_chunk_takes_at_most_two_to_the_27th_bytes():
     each = job.bytes_per_trial(made(), math.inf)
     many = dataclasses.replace(made(), trials=int(2.5 * 2**27 / each))
     assert len(job.trial_chunks(many, 1, math.inf)) == 3
+
+
+def test_chunks_are_made_when_their_turn_comes(monkeypatch):
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
+    chunks = job.trial_chunks(dataclasses.replace(made(), trials=10**12), 2, 1e9)
+    assert (len(chunks), next(iter(chunks))) == (10**12, range(1))
 
 
 @pytest.mark.parametrize(
@@ -198,15 +212,12 @@ def test_pieces_of_a_run_take_about_a_second(seconds, trials, most, number, monk
     assert (pieces.trials, pieces.number, pieces.first) == (trials, number, 0)
 
 
-# --- defaults --------------------------------------------------------------------------------------------------
-
-
-def test_a_run_has_these_arguments_by_default():
-    told = {"participation": 1.0, "trials": 1, "seed": 0, "engine": "auto"}
-    result = lf.simulate(FEDREP, PROBLEM, data=FRESH, rounds=3)
-    assert_same(lf.simulate(FEDREP, PROBLEM, data=FRESH, rounds=3, record_every=1, workers=1, **told), result)
-    assert (result.trials, result.participants, result.rounds.tolist(), result.seed) == (1, 6, [0, 1, 2, 3], 0)
-    *_, last = lf.iterate(FEDREP, PROBLEM, data=FRESH, rounds=3)
-    assert all(np.array_equal(array, result.final.arrays()[name]) for name, array in last.after.arrays().items())
-    *_, told_last = lf.iterate(FEDREP, PROBLEM, data=FRESH, rounds=3, **told)
-    assert np.array_equal(told_last.after.B, last.after.B)
+@pytest.mark.long
+def test_final_states_beyond_memory_are_found_after_the_first_chunk(monkeypatch):
+    """The size of a trial's result is known by then: B (9, 2) and W (6, 2), 30 numbers, and its status."""
+    arguments = {"data": FRESH, "rounds": 1, "metrics": [], "trials": 1000}
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1e5)
+    monkeypatch.setattr(memory, "physical_memory", lambda: 2 * 2 * 8 * 1000 * 31.9)
+    assert_one_line(lambda: lf.simulate(FEDREP, PROBLEM, **arguments), ["trials = 1000", "512 kB"], lf.SizeError)
+    monkeypatch.setattr(memory, "physical_memory", lambda: 2 * 2 * 8 * 1000 * 32.1)
+    assert lf.simulate(FEDREP, PROBLEM, **arguments).trials == 1000

@@ -35,8 +35,8 @@ COPIED = (
 class Mutation(NamedTuple):
     """A mistake: `old` is replaced by `new`.
 
-    `tests` are those that should see it, likely killers first: "linalg" is test_linalg.py, and "linalg:distance"
-    those of its tests whose names contain the word. `equivalent` is why none could.
+    `tests` are those that should see it, likely killers first: "linalg" is test_linalg.py, "tables/grid" is
+    tests/tables/test_grid.py, and "linalg:distance" those of its tests whose names contain the word. `equivalent` is why none could.
     """
 
     name: str
@@ -107,7 +107,9 @@ MUTATIONS = {
         Mutation("equal singular values", "kth - following <= least", "kth - following < 0", "reference"),
     ],
     "problems/given.py": [
-        Mutation("truths of the first trials", "array[list(trials)]", "array[: len(trials)]", "problems simulation"),
+        Mutation(
+            "truths of the first trials", "array[list(trials)]", "array[: len(trials)]", "problems simulation/run"
+        ),
     ],
     "problems/shared.py": [
         Mutation("new clients drawn as the old", "Stream.NEW_TRUTH", "Stream.TRUTH", "problems new_clients"),
@@ -140,7 +142,9 @@ MUTATIONS = {
         Mutation(
             "classes are not held out each", "labels if cls._stratified", "labels if False", "given_classes:rounding"
         ),
-        Mutation("samples of the first trials", "trials.start, trials.stop, trials.step", "len(trials)", "simulation"),
+        Mutation(
+            "samples of the first trials", "trials.start, trials.stop, trials.step", "len(trials)", "simulation/run"
+        ),
     ],
     "data/explicit.py": [
         Mutation(
@@ -671,7 +675,7 @@ MUTATIONS = {
         Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "intervals:median results"),
     ],
     "data/labels.py": [
-        Mutation("one sample is summed in another order", "if count == 1:", "if False:", "simulation:one_sample"),
+        Mutation("one sample is summed in another order", "if count == 1:", "if False:", "fixed_samples"),
     ],
     "tables/summary.py": [
         Mutation("touching intervals part", "entry.high < one.low if", "entry.low < one.high if", "summary:bold"),
@@ -718,22 +722,21 @@ MUTATIONS = {
         Mutation("weights are ignored", "np.cumsum(weights)", "np.cumsum(np.full(n, weights.mean()))", "splits:random"),
     ],
     "statistics/intervals.py": [
-        Mutation("a diverged trial is the best", "nan=HUGE", "nan=0.0", "comparisons"),
+        Mutation("a diverged trial is the best", "nan=HUGE", "nan=0.0", "gains"),
         Mutation(
             "a level reached is not below it", "curves <= check_number", "curves < check_number", "intervals:first"
         ),
         Mutation("one end for all the rest", ">= (1 + confidence) / 2)", ">= confidence)", "intervals:quantile"),
         Mutation("a rank too high", "ordered[short[-1]]", "ordered[short[-1] + 1]", "intervals:quantile"),
-        Mutation("the largest trial is an end", "if beyond.size else math.inf", "if True else 0", "intervals:open"),
+        Mutation("the largest trial is an end", "if beyond.size else math.inf", "if True else 0", "intervals:quantile"),
         Mutation(
-            "points are clusters", "float(sizes.sum()) / size - 1.0", "float(sizes.sum()) - 1.0", "intervals:large"
+            "points are clusters", "float(sizes.sum()) / size - 1.0", "float(sizes.sum()) - 1.0", "intervals:clusters"
         ),
-        Mutation("no pseudo-clusters", "2.0 / len(patterns) * size", "0.0 * size", "intervals:agree"),
         Mutation(
-            "shares of clusters without what they have in common",
-            "residuals += sign * (hits",
-            "residuals += (hits",
-            "intervals:difference",
+            "no pseudo-clusters",
+            "[size, 0.0]), np.append(sizes, [size, size])",
+            "[0.0, 0.0]), np.append(sizes, [0.0, 0.0])",
+            "intervals:agree",
         ),
     ],
     "theory/fedrep/rounds/round_moments.py": [
@@ -784,7 +787,7 @@ MUTATIONS = {
             "a degree more",
             "uncensored.sum()) - design.shape[1]\n",
             "uncensored.sum()) - design.shape[1] + 1\n",
-            "fits:students",
+            "fits:normal_equations",
         ),
         Mutation("rounding bends", "zip(low - rounding, high + rounding", "zip(low, high", "fits:rounding"),
         Mutation("spreads of single points", "np.sum(covariance**2)", "np.sum(np.diag(covariance)) ** 2", "fits:bent"),
@@ -796,7 +799,7 @@ MUTATIONS = {
         ),
     ],
     "statistics/gains.py": [
-        Mutation("a tie of the larger", "tie * np.minimum(mine", "tie * np.maximum(mine", "comparisons:ends"),
+        Mutation("a tie of the larger", "tie * np.minimum(mine", "tie * np.maximum(mine", "gains:ends"),
     ],
     "report/compare.py": [
         Mutation("an end is outside", "estimate < claim.low", "estimate <= claim.low", "compare:estimate"),
@@ -844,10 +847,15 @@ MUTATIONS = {
         Mutation("participants of the first trials", "given[list(trials)]", "given[: len(trials)]", "streams"),
     ],
     "simulation/start.py": [
-        Mutation("starts of the first trials", "[list(self._trials)]", "[: len(self._trials)]", "initial simulation"),
+        Mutation(
+            "starts of the first trials",
+            "[list(self._trials)]",
+            "[: len(self._trials)]",
+            "initial simulation/run simulation/start",
+        ),
     ],
     "simulation/job.py": [
-        Mutation("no memory for the batch at the end", "if job.algorithm.finishes:", "if False:", "simulation"),
+        Mutation("no memory for the batch at the end", "if job.algorithm.finishes:", "if False:", "job"),
     ],
     "simulation/engines.py": [
         Mutation("a block of one sample", "float(setting.samples) * (sizes", "1.0 * (sizes", "sizes"),
@@ -876,13 +884,13 @@ MUTATIONS = {
             "contract:every_round",
         ),
         Mutation("states in a buffer of the algorithm", "if self._may_keep:", "if False:", "contract:used_again"),
-        Mutation("scale of the first trials", "scale[list(trials)]", "scale[: len(trials)]", "simulation"),
-        Mutation("one finite array is enough", "fine & within", "fine | within", "iterate simulation"),
+        Mutation("scale of the first trials", "scale[list(trials)]", "scale[: len(trials)]", "loop"),
+        Mutation("one finite array is enough", "fine & within", "fine | within", "iterate loop"),
         Mutation(
             "singular heads of diverged trials",
             "(chunk.alive & batch.singular)",
             "(batch.singular)",
-            "simulation",
+            "loop",
             "a trial that is not alive has the status DIVERGED already, which the next line leaves alone",
         ),
     ],
@@ -891,20 +899,18 @@ MUTATIONS = {
             "noise that is not squared",
             "0.5 * np.square(truth.noise_std)",
             "0.5 * np.abs(truth.noise_std)",
-            "simulation",
+            "metrics",
         ),
         Mutation(
             "a truncation of every rank",
             "run.truth_rank is None or run.truth_rank > run.columns",
             "run.truth_rank is None or run.truth_rank >= run.columns",
-            "simulation:plan",
+            "metrics:plan",
         ),
-        Mutation("losses by default", "(only_errors and METRICS[name].loss)", "False", "simulation:plan"),
+        Mutation("losses by default", "(only_errors and METRICS[name].loss)", "False", "metrics:plan"),
     ],
     "_names.py": [
-        Mutation(
-            "any accuracy", '.rpartition("_")[2] == "accuracy"', '.endswith("accuracy")', "simulation:metrics_say"
-        ),
+        Mutation("any accuracy", '.rpartition("_")[2] == "accuracy"', '.endswith("accuracy")', "metrics:metrics_say"),
     ],
     "simulation/new_clients.py": [
         Mutation("states of the first trials", "slice(trials.start, trials.stop)", "slice(len(trials))", "new_clients"),
@@ -1194,7 +1200,7 @@ MUTATIONS = {
             "identical trials in silence",
             "or data.n_trials is not None or",
             "or True or",
-            "simulation:identical",
+            "simulation/run:identical",
         ),
     ],
     "search/tuning.py": [
@@ -1240,7 +1246,7 @@ MUTATIONS = {
         ),
         Mutation("names that mean another", "found is not value", "found is None", "store:told_from_others"),
         Mutation("a class has its module", 'return f"linfed.{name}" if', "return name if", "store:everywhere"),
-        Mutation("files run any class", "if cls is None or not _is_linfed(cls):", "if cls is None:", "results:runs_no"),
+        Mutation("files run any class", "if cls is None or not _is_linfed(cls):", "if cls is None:", "archive:runs_no"),
     ],
     "_sources.py": [
         Mutation(
@@ -1385,7 +1391,8 @@ def mutated(root: Path, file: str, mutation: Mutation) -> str:
 def first_failure(root: Path, tests: str, timeout: float) -> str:
     """Run tests in a copy; return the first that fails, else the last line of a pytest that failed, empty if none."""
     module, _, word = tests.partition(":")
-    file = next((root / "tests").rglob(f"test_{module}.py"))
+    folder, _, name = module.rpartition("/")
+    file = next((root / "tests" / folder).rglob(f"test_{name}.py"))
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", "--all", "-x", "-q", "--tb=no", "-rfE", str(file), "-k", word],
         cwd=root,

@@ -36,7 +36,8 @@ class Mutation(NamedTuple):
     """A mistake: `old` is replaced by `new`.
 
     `tests` are those that should see it, likely killers first: "linalg" is test_linalg.py, "tables/grid" is
-    tests/tables/test_grid.py, and "linalg:distance" those of its tests whose names contain the word. `equivalent` is why none could.
+    tests/tables/test_grid.py, and "linalg:distance" those of its tests whose names contain the word. `equivalent` is
+    why none could.
     """
 
     name: str

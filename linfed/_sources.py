@@ -27,9 +27,10 @@ PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 """Names of the folders of installed packages."""
 
 
-def is_installed(file: str) -> bool:
-    """Return whether a file belongs to Python or to an installed package."""
-    return file.startswith(PYTHON) or any(name in file for name in PACKAGES)
+def is_local(file: str) -> bool:
+    """Return whether a file is of linfed, its experiments or the user, and not of Python or an installed package."""
+    installed = file.startswith(PYTHON) or any(name in file for name in PACKAGES)
+    return file.startswith(str(FOLDER)) or not installed
 
 
 class SourceFinder:
@@ -45,7 +46,7 @@ class SourceFinder:
 
 
 def _read(name: str, file: object) -> None:
-    if isinstance(file, str) and (not is_installed(file) or file.startswith(str(FOLDER))):
+    if isinstance(file, str) and is_local(file):
         SOURCES.pop(name, None)
         with suppress(OSError):  # in an archive
             SOURCES[name] = Path(file).read_bytes()

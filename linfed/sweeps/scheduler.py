@@ -29,7 +29,7 @@ from linfed.numerics.linalg import one_blas_thread
 from linfed.search.parts import in_cell, one_by_one, without_fields
 from linfed.sweeps.executors import ExecutionOptions, run_tasks
 from linfed.sweeps.progress import costs_of, progress_bar
-from linfed.sweeps.store import CellKey, Store, StoredCell, check_code, checked_keys, keys_of, seed_of
+from linfed.sweeps.store import CellKey, Store, StoredCell, keys_of, seed_of
 from linfed.system.description import describe
 from linfed.system.machine import provenance
 from linfed.tables.grid import Cell, Row, field_names, fields_of, plain
@@ -135,7 +135,7 @@ class _Sweep:
     def __init__(self, cells: Sequence[Cell], store: Store | None, options: ExecutionOptions) -> None:
         self.cells, self.store, self.options = cells, store, options
         self.codes: dict[frozenset[Any], str] = {}
-        self.keys: list[CellKey] = [] if store is None else checked_keys(cells, self.codes)
+        self.keys: list[CellKey] = [] if store is None else keys_of(cells, self.codes)
         first: dict[str | int, int] = {}
         self.same = [first.setdefault(self.keys[i].name if self.keys else i, i) for i in range(len(cells))]
         self.twins = Counter(self.same)
@@ -152,7 +152,7 @@ class _Sweep:
         mine = [index for index in self._shard() if self.same[index] == index]
         if self.store is not None:
             if self.options.recompute:  # so that an interrupted sweep can resume without the option
-                self.store.prepare()
+                self.store.check_writable()
                 self.store.set_aside([self.keys[index] for index in mine])
             stored = self.store.read(self.keys, reuse_stale=self.options.reuse_stale)
             self.found = {i: done for i, done in enumerate(stored) if done is not None and self.same[i] == i}
@@ -179,10 +179,10 @@ class _Sweep:
         """Compute cells, the most expensive ones first."""
         for index in missing:
             _check(self.cells[index], index)
-        if self.store is not None and not self.options.recompute:  # it is prepared already
-            self.store.prepare()
+        if self.store is not None:
+            self.store.check_writable()
             if not self.options.recompute:
-                self.store.warn_of_other_code([self.keys[index] for index in missing])
+                self.store.warn_of_others([self.keys[index] for index in missing])
         costs = costs_of(self.cells)
         self.wanted.extend(sorted(missing, key=lambda index: -costs[index]))
         self.costs = {index: costs[index] for index in missing}
@@ -323,7 +323,7 @@ class _Sweep:
         """Return tasks for the parts of a cell; tasks that the store contains are done."""
         if self.store is None:
             return [Task(index, cell, None, is_part=True) for cell in cells]
-        keys = checked_keys(cells, self.codes)
+        keys = keys_of(cells, self.codes)
         if not getattr(self.cells[index], "keeps_parts", False):  # then no other cell or sweep has these files
             keys = [key.part_of(self.keys[index]) for key in keys]
         if self.options.recompute:
@@ -417,13 +417,23 @@ def compute(cell: Cell, code: str | None = None) -> StoredCell:
     try:
         with in_cell(one_by_one), one_blas_thread():
             if code is not None:
-                check_code(cell, code)
+                _check_code(cell, code)
             table, refused = _table_of(cell)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise _sendable(error) from None
     return StoredCell(table, _record(cell, time.perf_counter() - started, time.process_time() - used, refused))
+
+
+def _check_code(cell: Cell, code: str) -> None:
+    """Raise if this process, a worker, has other code for a cell than the code in the cell's key."""
+    if any(owner.__module__ in ("__main__", "__mp_main__") for owner in describe(cell).owners):
+        return  # sent with the cell
+    if keys_of([cell])[0].code != code:
+        raise RuntimeError(
+            "this worker runs a different version of the code, NumPy or SciPy than the sweep; restart the worker"
+        )
 
 
 def _table_of(cell: Cell) -> tuple[Table, list[str]]:

@@ -45,9 +45,6 @@ DIGITS = 12
 
 MAGIC = b"linfed cell "
 
-STALE = 3600.0
-"""Seconds after which an unfinished file is considered left over from a killed process."""
-
 
 class CellKey(NamedTuple):
     """Key of a cell: the hashes of its configuration and of its code, and the configuration as text."""
@@ -196,14 +193,26 @@ class Store:
             )
         return [cells_by_name[key.name] for key in keys]
 
-    def warn_of_other_code(self, keys: Sequence[CellKey]) -> None:
-        """Warn if cells that must be computed have files of other code."""
+    def warn_of_others(self, keys: Sequence[CellKey]) -> None:
+        """Warn if cells that must be computed have files of other code, and if cells are of an earlier version.
+
+        Warns
+        -----
+        StoreWarning
+        """
         others = self._names() - {key.name for key in keys}  # which another sweep may just have finished
         configs = {name.partition("-")[0] for name in others}
         if stale := sum(key.config in configs for key in keys):
             warnings.warn(
                 f"{self!r}: {stale} of {len(keys)} cells were computed by another version of the code and are "
                 "recomputed; reuse_stale=True reuses them",
+                StoreWarning,
+                stacklevel=2,
+            )
+        if earlier := [name for name in self._names(ANY_FORMAT) if not name.endswith(SUFFIX)]:
+            warnings.warn(
+                f"{self!r}: {len(earlier)} cells of an earlier version of linfed (such as {min(earlier)!r}) are not "
+                "read, because the keys of cells have changed; the files can be deleted",
                 StoreWarning,
                 stacklevel=2,
             )
@@ -240,36 +249,13 @@ class Store:
         for key in keys:
             (self.folder / key.name).unlink(missing_ok=True)
 
-    def prepare(self) -> None:
-        """Check that the folder can be written, and remove unfinished files of killed processes.
-
-        Raises
-        ------
-        WriteError
-            If the folder cannot be written.
-
-        Warns
-        -----
-        StoreWarning
-            If the folder contains cells of an earlier version of linfed, which are not read.
-        """
+    def check_writable(self) -> None:
+        """Raise a `WriteError` if the folder cannot be written."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        probe = self.folder / f".{uuid.uuid4().hex}{SUFFIX}.probe"
+        probe = self.folder / f".{uuid.uuid4().hex}"
         with replacing(probe) as file:
             file.write(b"")
-        now = probe.stat().st_mtime  # of the clock that dates the other files
         probe.unlink()
-        for path in self.folder.glob(f".*{ANY_FORMAT}.*"):
-            with suppress(OSError):
-                if now - path.stat().st_mtime > STALE:
-                    path.unlink()
-        if earlier := [name for name in self._names(ANY_FORMAT) if not name.endswith(SUFFIX)]:
-            warnings.warn(
-                f"{self!r}: {len(earlier)} cells of an earlier version of linfed (such as {min(earlier)!r}) are not "
-                "read, because the keys of cells have changed; the files can be deleted",
-                StoreWarning,
-                stacklevel=2,
-            )
 
     def _set_aside(self, name: str) -> Path:
         path, aside = self.folder / name, self.folder / "aside"
@@ -353,36 +339,17 @@ def keys_of(cells: Sequence[Cell], codes: dict[frozenset[Any], str] | None = Non
     TypeError
         If a field of a cell has no unique description, such as a lambda.
     ValueError
-        If the code of a cell is not in a file.
+        If the code of a cell is not in a file, or not the code that runs (`check_loaded`).
     """
     codes = {} if codes is None else codes
     return [_key(cell, codes) for cell in cells]
-
-
-def checked_keys(cells: Sequence[Cell], codes: dict[frozenset[Any], str]) -> list[CellKey]:
-    """Return the key of each cell, as `keys_of`; raise if code that is new in `codes` differs from the running code."""
-    known = set(codes)
-    keys = keys_of(cells, codes)
-    check_loaded({owner for owners in codes.keys() - known for owner in owners})
-    return keys
-
-
-def check_code(cell: Cell, code: str) -> None:
-    """Raise if this process, a worker, has other code for a cell than the code in the cell's key."""
-    owners = frozenset(describe(cell).owners)
-    if any(owner.__module__ in ("__main__", "__mp_main__") for owner in owners):
-        return  # sent with the cell
-    check_loaded(owners)
-    if code_digest(owners)[:DIGITS] != code:
-        raise RuntimeError(
-            "this worker runs a different version of the code, NumPy or SciPy than the sweep; restart the worker"
-        )
 
 
 def _key(cell: Cell, codes: dict[frozenset[Any], str]) -> CellKey:
     described = describe(cell)
     owners = frozenset(described.owners)
     if owners not in codes:
+        check_loaded(owners)
         codes[owners] = code_digest(owners)[:DIGITS]
     text = described.text
     return CellKey(_config_digest(text), codes[owners], text)

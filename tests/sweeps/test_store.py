@@ -10,7 +10,6 @@ import pkgutil
 import shutil
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -401,15 +400,6 @@ def test_missing_cells_and_the_table_of_what_is_there(tmp_path):
         assert_one_line(lambda path=path: lf.Store(path), ["store = ", "must be a folder"])
 
 
-def test_a_clock_that_is_ahead_removes_nothing_of_a_running_sweep(tmp_path, monkeypatch):
-    lf.Store(tmp_path)
-    young = tmp_path / ".1-1.cell.12.34"
-    young.write_text("half")
-    monkeypatch.setattr(time, "time", lambda: 4e9)
-    assert ran(CELLS, tmp_path) == 3
-    assert young.exists()
-
-
 def test_stores_merge_by_copying(tmp_path):
     one, other = (lf.sweep(CELLS, store=tmp_path / str(i), shard=(i, 2)) for i in (1, 2))
     assert (values(one), values(other)) == ([9, 1], [4])
@@ -419,26 +409,13 @@ def test_stores_merge_by_copying(tmp_path):
     assert values(lf.Store(tmp_path / "1").table(CELLS)) == [9, 1, 4]
 
 
-def test_what_a_killed_process_was_writing_is_removed_when_it_is_old(tmp_path):
-    lf.sweep(CELLS, store=tmp_path)
-    old, young = tmp_path / ".0-0.cell.12.34", tmp_path / ".1-1.cell.12.34"
-    for path in (old, young):
-        path.write_text("half")
-    os.utime(old, (0, 0))
-    assert ran(CELLS, tmp_path) == 0
-    assert old.exists()  # nothing was to be written
-    assert ran([*CELLS, Square(5)], tmp_path) == 1
-    assert (old.exists(), young.exists()) == (False, True)
-
-
-def test_the_file_that_tries_the_folder_is_removed_if_its_process_is_killed(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", lambda *_, **__: None)  # as if another process had ended before
-        lf.Store(tmp_path).prepare()
-    (left,) = tmp_path.iterdir()
-    os.utime(left, (0, 0))
-    lf.Store(tmp_path).prepare()
-    assert list(tmp_path.iterdir()) == []
+def test_what_another_process_is_writing_is_neither_read_nor_removed(tmp_path):
+    unfinished = tmp_path / f".{keys_of(CELLS)[0].name}.0123456789ab"
+    unfinished.write_text("half")
+    os.utime(unfinished, (0, 0))
+    assert [ran(CELLS, tmp_path), ran(CELLS, tmp_path)] == [3, 0]
+    assert unfinished.read_text() == "half"
+    assert len(list(tmp_path.iterdir())) == 4  # and nothing else is left
 
 
 def test_a_store_that_cannot_be_written_is_one_line_and_keeps_what_is_there(tmp_path, monkeypatch):
@@ -624,7 +601,7 @@ def test_short_settings_go_together(made, monkeypatch, tmp_path):
 
 def test_a_cell_that_another_sweep_has_just_finished_is_not_of_other_code(tmp_path):
     lf.sweep([Square(1)], store=tmp_path)
-    lf.Store(tmp_path).warn_of_other_code(keys_of([Square(1), Square(2)]))  # a warning is an error here
+    lf.Store(tmp_path).warn_of_others(keys_of([Square(1), Square(2)]))  # a warning is an error here
 
 
 def left_of(cell, parts, folder):

@@ -425,14 +425,6 @@ class States(RuleBasedStateMachine):
         self.damaged.clear()
         self.unfinished = 0
 
-    @rule()
-    def an_hour_passes(self):
-        """The next sweep that writes removes what killed processes left."""
-        for path in self.folder.glob(".*"):
-            os.utime(path, (0, 0))
-        lf.Store(self.folder).prepare()
-        self.unfinished = 0
-
     @rule(names=chosen)
     def read_without_computing(self, names):
         self.damages, self.stale, self.others = 0, 0, (0, 0)

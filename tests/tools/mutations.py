@@ -1261,12 +1261,11 @@ MUTATIONS = {
         Mutation("all shipped experiments count for each cell", "(SHIPPED, ", "(", "cli:by_cell code_key:own_code"),
         Mutation("linfed's own code left out", "*_lines(_own_files()), ", "", "code_key:linfeds_own"),
         Mutation("the cell's own code left out", ", *_lines(files)]", "]", "code_key:edits_that_count"),
-        Mutation("names of modules in strings", ", *strings}", "}", "code_key:edits_that_count"),
         Mutation("packages above a module", '{file.module.rpartition(".")[0], ', "{", "code_key:edits_that_count"),
         Mutation(
             "binaries of the user", "Code(hashlib.sha256(content).hexdigest())", 'Code("")', "code_key:without_source"
         ),
-        Mutation("the main block that is used", "left -= needed", "break", "code_key:an_experiment"),
+        Mutation("names that are used", "body if names & used else rest", "rest", "code_key:an_experiment"),
         Mutation("old code in a new file's name", "if loaded != content and", "if False and", "code_key:changed"),
         Mutation("replaced methods", "if module in sys.modules and", "if False and", "code_key:replaced"),
     ],
@@ -1274,10 +1273,7 @@ MUTATIONS = {
         Mutation("torn files are believed", "!= words[1]:", "== b'':", "store:set_aside"),
         Mutation("renamed files are believed", "if text != key.text or ", "if False and ", "store:set_aside"),
         Mutation("the newest of other code", "return -(self.folder", "return (self.folder", "store:keep"),
-        Mutation(
-            "a file that tries the folder stays", "{SUFFIX}.probe", "{SUFFIX[1:]}.probe", "store:tries_the_folder"
-        ),
-        Mutation("files of running sweeps are removed", "now - path.stat()", "4e9 - path.stat()", "store:clock"),
+        Mutation("a file that tries the folder stays", "        probe.unlink()\n", "", "store:another_process"),
     ],
     "sweeps/progress.py": [
         Mutation("infinite costs", "0 < cost < math.inf", "0 < cost", "progress"),

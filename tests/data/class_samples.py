@@ -69,6 +69,16 @@ def draw(counts="unequal", seed=0, d=D):
     return Samples(X, labels)
 
 
+def slope(function, at, step=1e-6):
+    """Return the central differences of a function of an array."""
+    out = np.zeros(at.shape)
+    for index in np.ndindex(at.shape):
+        moved = np.zeros(at.shape)
+        moved[index] = step
+        out[index] = (function(at + moved) - function(at - moved)) / (2 * step)
+    return out
+
+
 def orders(rounds, p, n=5, seed=3):
     """Return who takes part in each round, [rounds] (T, p), ascending."""
     rng = np.random.default_rng(seed)

@@ -1,25 +1,22 @@
-"""Batches of classes: the slope of the cross-entropy, padding, offsets, parts; layers; the Gaussian mixture."""
+"""Batches of classes: the slope of the cross-entropy, padding, offsets, minibatches and halves."""
 
 import numpy as np
 import pytest
 
-import linfed as lf
 from linfed.data.classes import ClassBatch, find_classes, of_classes, with_ones
 from linfed.data.explicit import ExplicitBatch
 from linfed.numerics import layers
-from linfed.numerics.softmax import cross_entropy, softmax_residual
-from linfed.problems.classes import dealt_labels
 from tests.algorithms import class_references as ref
-from tests.algorithms.test_class_algorithms import slope
-from tests.data.class_samples import CLASSES, COUNTS, TRIALS, C, D, K, draw
-from tests.helpers import assert_one_line, each, normal
+from tests.data.class_samples import CLASSES, COUNTS, TRIALS, C, D, K, draw, slope
+from tests.helpers import assert_one_line, normal
 
-TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 N = 5
+B = normal(TRIALS, D, K, seed=7)
+BS = normal(TRIALS, N, D, K, seed=8)
 
 
 def close(found, wanted):
-    np.testing.assert_allclose(found, wanted, **TOLERANCE)
+    np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-10)
 
 
 def slopes(found, wanted):
@@ -39,19 +36,14 @@ def heads(seed=6):
     return normal(TRIALS, N, C, K + 1, seed=seed)
 
 
-B = normal(TRIALS, D, K, seed=7)
-BS = normal(TRIALS, N, D, K, seed=8)
-
-
-# --- the cross-entropy ---------------------------------------------------------------------------------------
+KINDS = {
+    "plain": lambda batch: batch,
+    "balanced": lambda batch: batch.balanced(),
+    "shifted": lambda batch: batch.shifted(theta(seed=11)),
+}
 
 
 def test_large_logits_lose_nothing():
-    logits = np.array([[1e4, 0.0, -1e4], [0.0, 1e4, 1e4], [-1e4, 0.0, 1e4]])  # (c, m)
-    labels = np.array([0, 0, 1])
-    assert cross_entropy(logits, labels).tolist() == [0.0, 1e4, np.log(2)]
-    expected = [[0.0, -1.0, 0.0], [0.0, 1.0, -0.5], [0.0, 0.0, 0.5]]
-    assert softmax_residual(logits.copy(), labels).tolist() == expected
     batch = ClassBatch(
         with_ones(np.array([[[[1.0], [-1.0]]]]), np.array([[2.0]])), np.zeros((1, 1, 2)),
         holds=np.ones((1, 1, 3), dtype=bool), active=np.zeros((1, 1), dtype=int),
@@ -59,19 +51,6 @@ def test_large_logits_lose_nothing():
     large = np.array([[[[1e4, 0.0], [0.0, 0.0], [-1e4, 0.0]]]])
     assert batch.loss(large).tolist() == [[1e4]]
     assert batch.gradient(large).tolist() == [[[[0.5, -0.5], [0.0, 0.0], [-0.5, 0.5]]]]
-
-
-def test_stacks_of_logits_are_their_samples_one_by_one():
-    """A sample alone has the bits that it has among others."""
-    logits, labels = 3 * normal(2, 3, 40, 5), np.random.default_rng(1).integers(0, 40, (2, 3, 5))
-    residual, losses = softmax_residual(logits.copy(), labels), cross_entropy(logits, labels)
-    for t, i, j in np.ndindex(2, 3, 5):
-        one, label = logits[t, i, :, j], labels[t, i, j]
-        total = np.log(np.exp(one).sum())
-        close(losses[t, i, j], total - one[label])
-        close(residual[t, i, :, j], np.exp(one - total) - (np.arange(40) == label))
-        alone = softmax_residual(np.ascontiguousarray(one[:, None]), labels[t, i, j : j + 1])
-        assert alone.tobytes() == np.ascontiguousarray(residual[t, i, :, j]).tobytes()
 
 
 def test_loss_and_gradient_are_the_loops(samples):
@@ -103,8 +82,7 @@ def test_gradients_at_features_are_slopes(samples):
         slopes(weighed[t], np.einsum("i,ijk->jk", weights[t], by_B))
 
 
-@each("penalty", [0.0, 0.3])
-@each("own", [True, False])
+@pytest.mark.parametrize(("penalty", "own"), [(0.0, True), (0.3, True), (0.3, False)])
 def test_gradients_of_each_client_are_slopes(penalty, own):
     samples, W = draw(), heads()
     by_head, by_B = samples.batch().project(BS if own else B).gradients_of_clients(W, penalty)
@@ -165,9 +143,6 @@ def test_a_client_without_samples_has_no_gradient():
         assert not one.project(B[:1]).head_gradient(heads()[:1, :2]).any()
 
 
-# --- offsets and parts ---------------------------------------------------------------------------------------
-
-
 def test_shifted_batches_answer_as_at_the_sum(samples):
     batch, one, other, W, V = samples.batch(), theta(), theta(seed=11), heads(), heads(seed=12)
     for offset in (other, other[:, :1]):
@@ -189,13 +164,11 @@ def test_balanced_batches_add_the_logarithm_of_shares(samples):
             assert not batch.gradient(at)[t, i, np.isinf(added)].any()
 
 
-@each("kind", ["plain", "balanced", "shifted"])
-@each("ordered", [False, True])
+@pytest.mark.parametrize(("kind", "ordered"), [("plain", False), ("balanced", True), ("shifted", True)])
 def test_minibatches_hold_each_sample_once(kind, ordered):
     """So their gradients, weighed by their counts, have the mean of the whole, offsets and all."""
     samples, at = draw(), theta()
-    batch = samples.batch()
-    batch = {"plain": batch, "balanced": batch.balanced(), "shifted": batch.shifted(theta(seed=11))}[kind]
+    batch = KINDS[kind](samples.batch())
     rng = np.random.default_rng(1)
     order = rng.permuted(np.broadcast_to(np.arange(samples.m), (TRIALS, N, samples.m)), axis=-1) if ordered else None
     parts = list(batch.minibatches(4, order))
@@ -210,242 +183,32 @@ def test_minibatches_hold_each_sample_once(kind, ordered):
     close(total / batch.counts[..., None, None], batch.gradient(at))
 
 
-@each("kind", ["plain", "balanced", "shifted"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_halves_are_the_first_and_the_second(kind):
     samples = draw("equal")
-    batch, at = samples.batch(), theta()
-    batch = {"plain": batch, "balanced": batch.balanced(), "shifted": batch.shifted(theta(seed=11))}[kind]
+    batch, at = KINDS[kind](samples.batch()), theta()
     halves = batch.split()
     close(sum(half.gradient(at) for half in halves) / 2, batch.gradient(at))
     assert np.array_equal(np.concatenate([half.y for half in halves], axis=2), batch.y)
     assert_one_line(lambda: draw().batch().split(), ["at least 2 samples", "got 1"])
 
 
-@each(
-    "question",
-    [lambda b: b.least_squares(), lambda b: b.pooled_least_squares(np.ones((2, 5))), lambda b: b.normal_equations()],
-)
-def test_questions_of_squares_are_refused(question):
-    assert_one_line(lambda: question(draw().batch()), ["supports only regression, but the samples have 4 classes"])
+REFUSED = {
+    "least_squares": (lambda: draw().batch().least_squares(), ["supports only regression", "4 classes"]),
+    "pooled_least_squares": (
+        lambda: draw().batch().pooled_least_squares(np.ones((2, 5))),
+        ["supports only regression", "4 classes"],
+    ),
+    "normal_equations": (lambda: draw().batch().normal_equations(), ["supports only regression", "4 classes"]),
+    "fit": (lambda: draw().batch().project(B).fit(), ["fit()", "only regression", "lf.GradientHeads()"]),
+    "split": (lambda: draw().batch().split(), ["at least 2 samples", "got 1"]),
+    "of_classes": (
+        lambda: of_classes(ExplicitBatch(normal(1, 2, 3, 4), normal(1, 2, 3), active=np.array([[0, 1]])), "this"),
+        ["this supports only classification"],
+    ),
+}
 
 
-def test_heads_have_no_closed_form():
-    assert_one_line(
-        lambda: draw().batch().project(B).fit(), ["fit() supports only regression", "4 classes", "lf.GradientHeads()"]
-    )
-
-
-def test_who_needs_classes_says_so():
-    squares = ExplicitBatch(normal(1, 2, 3, 4), normal(1, 2, 3), active=np.array([[0, 1]]))
-    assert_one_line(
-        lambda: of_classes(squares, "this"), ["this supports only classification, but the samples are for regression"]
-    )
-
-
-# --- layers --------------------------------------------------------------------------------------------------
-
-
-@each("own", [True, False])
-def test_layers_are_loops_with_classes(own):
-    W, g = heads(), theta()
-    found, (by_B, by_H) = layers.composed(BS if own else B, W), layers.pulled_back(g, BS, W)
-    gram, summed = layers.head_gram(W), layers.summed_outer(g, W)
-    scaled = layers.scaled_by(gram, g)
-    for t in range(TRIALS):
-        total = np.zeros((D, K))
-        for i in range(N):
-            close(found[t, i], ref.predictor(BS[t, i] if own else B[t], W[t, i]))
-            wanted_B, wanted_H, products = np.zeros((D, K)), np.zeros((C, K + 1)), np.zeros((C, C))
-            for j in range(C):
-                wanted_B += np.outer(g[t, i, j, :-1], W[t, i, j, :-1])
-                wanted_H[j] = [*(BS[t, i].T @ g[t, i, j, :-1]), g[t, i, j, -1]]
-                for other in range(C):
-                    products[j, other] = W[t, i, j, :-1] @ W[t, i, other, :-1]
-            close(by_B[t, i], wanted_B)
-            close(by_H[t, i], wanted_H)
-            close(gram[t, i], products)
-            close(scaled[t, i], np.column_stack([products @ g[t, i, :, :-1], np.zeros(C)]))
-            total += wanted_B
-        close(summed[t], total)
-
-
-@each("own", [True, False])
-def test_layers_are_loops_with_numbers(own):
-    W, g = normal(TRIALS, N, K, seed=6), normal(TRIALS, N, D, seed=5)
-    found, (by_B, by_w) = layers.composed(BS if own else B, W), layers.pulled_back(g, BS, W)
-    scaled, summed = layers.scaled_by(layers.head_gram(W), g), layers.summed_outer(g, W)
-    for t in range(TRIALS):
-        for i in range(N):
-            close(found[t, i], (BS[t, i] if own else B[t]) @ W[t, i])
-            close(by_B[t, i], np.outer(g[t, i], W[t, i]))
-            close(by_w[t, i], BS[t, i].T @ g[t, i])
-            close(scaled[t, i], (W[t, i] @ W[t, i]) * g[t, i])
-        close(summed[t], sum(np.outer(g[t, i], W[t, i]) for i in range(N)))
-    assert layers.shape_of_client(3, 0) == (3,)
-    assert layers.shape_of_client(3, 7) == (7, 4)
-
-
-# --- the Gaussian mixture ------------------------------------------------------------------------------------
-
-PROBLEM = lf.Classes(n_clients=12, n_classes=5, classes_per_client=2, dim=9, rank=3, separation=2.5)
-
-
-def test_class_means_lie_in_the_subspace_at_the_stated_separation():
-    truth = PROBLEM.truth(1, range(4))
-    assert truth.B.shape == (4, 9, 3)
-    assert truth.means.shape == (4, 5, 3)
-    close(truth.B.mT @ truth.B, np.broadcast_to(np.eye(3), (4, 3, 3)))
-    np.testing.assert_allclose(truth.means.mean(axis=1), 0, atol=1e-14)
-    np.testing.assert_allclose(np.sqrt(np.mean(np.sum(truth.means**2, axis=-1), axis=-1)), 2.5, rtol=1e-14)
-    np.testing.assert_allclose(truth.scale, 2.5, rtol=1e-14)
-    assert (np.linalg.matrix_rank(truth.means) == 3).all()
-
-
-def test_samples_are_gaussian_about_their_class_mean():
-    X, labels = PROBLEM.truth(0, [0]).draw([np.random.default_rng(1)], PROBLEM.truth(0, [0]).holds, 4000)
-    truth = PROBLEM.truth(0, [0])
-    rest = X[0] - (truth.means[0] @ truth.B[0].T)[labels[0].astype(int)]
-    assert np.abs(rest.mean(axis=(0, 1))).max() < 5 / np.sqrt(48000)
-    assert np.abs(np.cov(rest.reshape(-1, 9).T) - np.eye(9)).max() < 5 * np.sqrt(2 / 48000)
-
-
-@each("own, holders", [(2, {4, 5}), (5, {12}), (1, {2, 3}), ([1, 2, 3, 4] * 3, {6})])
-def test_classes_have_equally_many_holders(own, holders):
-    problem = lf.Classes(n_clients=12, n_classes=5, classes_per_client=own, dim=9)
-    for holds in problem.truth(3, range(5)).holds:
-        assert holds.sum(axis=1).tolist() == np.broadcast_to(own, 12).tolist()
-        assert set(holds.sum(axis=0).tolist()) <= holders
-    first, second = problem.truth(3, range(2)).holds
-    assert own == 5 or not np.array_equal(first, second)
-
-
-def test_labels_go_through_the_classes_in_turn():
-    holds = np.array([[[True, False, True, True], [False, True, False, False]]])
-    assert dealt_labels(holds, 5).tolist() == [[[0, 2, 3, 0, 2], [1, 1, 1, 1, 1]]]
-    assert_one_line(lambda: dealt_labels(holds, 2), ["n_samples = 2", "classes_per_client = 3"])
-
-
-@each("data", [lf.FixedSamples(6), lf.FreshSamples(6)])
-def test_a_trial_is_the_same_whatever_their_number(data):
-    algorithm = lf.GeneralFLUTE(rank=2, step_size=0.3)
-    run = {"data": data, "rounds": 4, "seed": 5, "participation": 0.5}
-    one, many = (lf.simulate(algorithm, PROBLEM, trials=trials, **run) for trials in (1, 3))
-    for name, array in one.final.arrays().items():
-        assert array.tobytes() == many.final.arrays()[name][:1].tobytes()
-    for name in one.metrics:
-        assert one.metrics[name].tobytes() == many.metrics[name][:1].tobytes(), name
-    np.testing.assert_array_equal(PROBLEM.truth(5, range(3)).means[2:], PROBLEM.truth(5, [2]).means)
-
-
-def test_held_out_samples_are_others():
-    """What is learned by heart says little of what is held out."""
-    problem = lf.Classes(n_clients=4, n_classes=3, classes_per_client=3, dim=60, separation=0.3, test_samples=20)
-    result = lf.simulate(
-        lf.LocalOnly(step_size=0.5, local_steps=20), problem, data=lf.FixedSamples(20), rounds=20, trials=2
-    )
-    assert (result.metrics["train_accuracy"][:, -1] == 1).all()
-    assert (result.metrics["accuracy"][:, -1] < 0.7).all()
-    assert result.metrics["test_loss"][0, -1] > 10 * result.metrics["train_loss"][0, -1]
-
-
-@pytest.fixture(scope="module")
-def large():
-    """Return a fit of many samples at k = r, and the problem."""
-    problem = lf.Classes(
-        n_clients=10, n_classes=4, classes_per_client=3, dim=8, rank=2, separation=1.5, test_samples=2000
-    )
-    heads = lf.GradientHeads(steps=10, step_size=0.5)
-    algorithm = lf.FedRep(rank=2, step_size=2.0, init="random", heads=heads)
-    run = {"data": lf.FreshSamples(500), "rounds": 150, "record_every": 150, "trials": 2, "seed": 2}
-    return problem, lf.simulate(algorithm, problem, **run)
-
-
-@pytest.mark.long
-def test_no_model_beats_the_bayes_heads_and_large_samples_reach_them(large):
-    problem, learned = large
-    truth = problem.truth(2, range(2))
-    with np.errstate(invalid="ignore"):
-        bayes = lf.State(B=truth.B, W=truth.bayes())
-        accuracies = bayes_accuracies(problem, bayes)
-    best = accuracies.mean(axis=1)
-    error = 0.5 / np.sqrt(accuracies.shape[1] * problem.test_samples)  # at most, of the mean accuracy
-    assert (best > 0.6).all()
-    assert (best < 0.9).all()
-    own = learned.metrics["own_class_accuracy"][:, -1]
-    assert (own < best + 5 * error).all()
-    assert (own > best - 0.02).all()
-    others = [lf.FedAvg(step_size=0.5), lf.LocalOnly(step_size=0.5), lf.GeneralFLUTE(rank=2, step_size=0.5)]
-    for algorithm in others:
-        run = lf.simulate(algorithm, problem, data=lf.FixedSamples(30), rounds=60, record_every=60, trials=2, seed=2)
-        for name in ("accuracy", "own_class_accuracy"):
-            assert (run.metrics[name][:, -1] < best + 5 * error).all()
-
-
-def bayes_accuracies(problem, state):
-    """Return the accuracy of a state on the samples that a run of seed 2 holds out."""
-    from linfed.data.class_sources import held_out
-
-    batch = held_out(problem.truth(2, range(2)), problem.test_samples, 2, range(2))
-    return batch.accuracies(lambda t, c: state.trials(t).predictors(c), own=True)
-
-
-@pytest.mark.long
-def test_the_subspace_of_the_means_is_learned(large):
-    _, learned = large
-    distance = learned.metrics["subspace_distance"]
-    assert (distance[:, 0] > 0.5).all()
-    assert (distance[:, -1] < 0.1).all()
-
-
-def test_the_bayes_heads_are_the_law_of_the_labels():
-    """Their softmax is proportional to the densities of the client's classes, by scipy's."""
-    from scipy.stats import multivariate_normal
-
-    truth = PROBLEM.truth(0, [0])
-    W, x = truth.bayes()[0], normal(9, seed=4)
-    for i in (0, 7):
-        own = np.flatnonzero(truth.holds[0, i])
-        densities = [multivariate_normal.pdf(x, truth.B[0] @ truth.means[0, j], np.eye(9)) for j in own]
-        values = np.exp(ref.logits(W[i], truth.B[0].T @ x)[own])
-        np.testing.assert_allclose(values / values.sum(), densities / np.sum(densities), rtol=1e-12)
-        assert np.isneginf(W[i, ~truth.holds[0, i], -1]).all()
-
-
-SIZES = {"n_clients": 4, "n_classes": 3, "classes_per_client": 2, "dim": 5}
-
-
-@each(
-    "fragment, options",
-    [
-        ("n_classes = 1", {"n_classes": 1}),
-        ("classes_per_client = 0", {"classes_per_client": 0}),
-        ("classes_per_client = 4", {"classes_per_client": 4}),
-        ("classes_per_client[2] = 4", {"classes_per_client": [1, 2, 4, 3]}),
-        ("classes_per_client has 3 ", {"classes_per_client": [1, 2, 3]}),
-        ("classes_per_client = 'all'", {"classes_per_client": "all"}),
-        ("rank = 3", {"rank": 3}),
-        ("rank = 2", {"rank": 2, "dim": 1}),
-        ("separation = 0", {"separation": 0}),
-        ("separation = -1", {"separation": -1}),
-        ("separation = nan", {"separation": np.nan}),
-        ("test_samples = 0", {"test_samples": 0}),
-        (
-            "must have one covariance for all clients",
-            {"design": lf.Gaussian(covariance=np.broadcast_to(np.eye(5), (4, 5, 5)))},
-        ),
-    ],
-)
-def test_bad_sizes(fragment, options):
-    assert_one_line(lambda: lf.Classes(**SIZES | options), [fragment])
-
-
-def test_fewer_samples_than_classes_are_refused():
-    run = {"data": lf.FixedSamples(1), "rounds": 1}
-    wanted = ["n_samples = 1", "classes_per_client = 2"]
-    assert_one_line(lambda: lf.simulate(lf.FedAvg(step_size=0.1), lf.Classes(**SIZES), **run), wanted)
-
-
-def test_a_truth_of_classes_has_no_regressors():
-    truth = lf.Classes(**SIZES).truth(0, [0])
-    assert_one_line(lambda: truth.dense(), ["dense() supports only regression", "bayes()"])
-    assert_one_line(lambda: truth.truncated(1), ["supports only regression"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_classes_do_not_support_is_refused(name):
+    assert_one_line(*REFUSED[name])

@@ -30,7 +30,7 @@ from tests.data.laws import (
     two_degrees_off,
     without_complement,
 )
-from tests.helpers import Wrapped, basis, normal, some
+from tests.helpers import Wrapped, basis, normal
 
 ROUNDS, LONG = (1, 3), (1, 3, 8)
 STATISTICS = ("distance", "error", "head norms", "first head", "B", "B along B*", "predictor")
@@ -82,7 +82,7 @@ class Refitted(lf.FedRep):
         return self.step(state, batch, rng)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Setting:
     algorithm: lf.Algorithm
     problem: object
@@ -120,190 +120,128 @@ ALL = "projected chain compressed"
 DRAWN = lf.SharedRepresentation(n_clients=6, dim=9, rank=2, noise_std=0.3)
 
 SETTINGS = {
-    "exact, noiseless, m = k + 1": Setting(algorithm=fedrep(), problem=given(noise=0.0), m=3),
-    "exact, m = k + 1, some clients": Setting(rounds=LONG, algorithm=fedrep(), problem=given(), m=3, participation=0.3),
+    "exact, noiseless, m = k + 1": Setting(fedrep(), given(noise=0.0), m=3),
+    "exact, m = k + 1, some clients": Setting(fedrep(), given(), rounds=LONG, m=3, participation=0.3),
     "exact, noiseless, some clients": Setting(
-        rounds=LONG, algorithm=fedrep(), problem=given(noise=0.0), m=4, participation=0.3, engines="projected"
+        fedrep(), given(noise=0.0), rounds=LONG, m=4, participation=0.3, engines="projected"
     ),
-    "exact": Setting(rounds=LONG, algorithm=fedrep(), problem=given(), trials=1000),
-    "exact, loud": Setting(algorithm=fedrep(step_size=0.2), problem=given(noise=2.0)),
-    "exact, m > d + 1": Setting(rounds=LONG, algorithm=fedrep(), problem=given(), m=12, engines=ALL),
-    "gradient, noiseless, m = 1": Setting(algorithm=fedrep(**GRADIENT), problem=given(noise=0.0), m=1),
-    "gradient, m = k": Setting(rounds=LONG, algorithm=fedrep(**GRADIENT), problem=given(), m=2, participation=0.3),
+    "exact": Setting(fedrep(), given(), rounds=LONG, trials=1000),
+    "exact, m > d + 1": Setting(fedrep(), given(), rounds=LONG, m=12, engines=ALL),
+    "gradient, noiseless, m = 1": Setting(fedrep(**GRADIENT), given(noise=0.0), m=1),
+    "gradient, m = k": Setting(fedrep(**GRADIENT), given(), rounds=LONG, m=2, participation=0.3),
     "gradient, noiseless, m = k + 1": Setting(
-        rounds=LONG, algorithm=fedrep(**GRADIENT), problem=given(noise=0.0), m=3, participation=0.3, engines="projected"
+        fedrep(**GRADIENT), given(noise=0.0), rounds=LONG, m=3, participation=0.3, engines="projected"
     ),
-    "one gradient step, m > d + 1": Setting(
-        algorithm=fedrep(heads=lf.GradientHeads()), problem=given(), m=12, engines=ALL
-    ),
-    "ridge": Setting(algorithm=fedrep(heads=lf.ExactHeads(ridge=0.2)), problem=given(), trials=400),
-    "ridge, m = k": Setting(
-        algorithm=fedrep(heads=lf.ExactHeads(ridge=0.2)), problem=given(), m=2, trials=400, engines="projected"
-    ),
-    "ridge, noiseless, m = 1": Setting(
-        algorithm=fedrep(heads=lf.ExactHeads(ridge=0.2)), problem=given(noise=0.0), m=1, participation=0.3, trials=400
-    ),
-    "no QR, skew B": Setting(
-        algorithm=fedrep(init=SKEW, orthonormalize=False, step_size=0.1), problem=given(), participation=0.3
-    ),
+    "ridge": Setting(fedrep(heads=lf.ExactHeads(ridge=0.2)), given(), trials=400),
+    "ridge, m = k": Setting(fedrep(heads=lf.ExactHeads(ridge=0.2)), given(), m=2, trials=400, engines="projected"),
+    "no QR, skew B": Setting(fedrep(init=SKEW, orthonormalize=False, step_size=0.1), given(), participation=0.3),
     "no QR, skew B, gradient, m > d + 1": Setting(
-        algorithm=fedrep(init=SKEW, orthonormalize=False, step_size=0.1, **GRADIENT),
-        problem=given(noise=0.0),
-        m=12,
+        fedrep(init=SKEW, orthonormalize=False, step_size=0.1, **GRADIENT), given(noise=0.0), m=12
     ),
     "no QR, dependent columns": Setting(
-        algorithm=fedrep(init=np.repeat(basis(9, 1, seed=23), 2, axis=1), orthonormalize=False, step_size=0.1),
-        problem=given(),
+        fedrep(init=np.repeat(basis(9, 1, seed=23), 2, axis=1), orthonormalize=False, step_size=0.1),
+        given(),
         trials=400,
         without="distance",
     ),
     "heads rotate": Setting(
-        algorithm=fedrep(rotate_heads=True, step_size=0.1, **GRADIENT),
-        problem=given(noise=0.0),
-        participation=0.3,
-        engines="projected",
+        fedrep(rotate_heads=True, step_size=0.1, **GRADIENT), given(noise=0.0), participation=0.3, engines="projected"
     ),
-    "sum of gradients": Setting(
-        algorithm=fedrep(aggregate="sum", step_size=0.1), problem=given(), m=4, participation=0.3
-    ),
-    "k = 1": Setting(algorithm=fedrep(k=1), problem=given(r=1), m=3),
-    "k = 1, gradient": Setting(algorithm=fedrep(k=1, **GRADIENT), problem=given(r=1), m=1, participation=0.3),
-    "k = 3, d = r + 2k": Setting(algorithm=fedrep(k=3), problem=given(r=3), m=5),
-    "r > k": Setting(rounds=LONG, algorithm=fedrep(), problem=given(r=4), m=5, participation=0.3),
-    "r > k, gradient": Setting(algorithm=fedrep(**GRADIENT), problem=given(r=4, noise=0.0), m=4),
-    "r < k": Setting(algorithm=fedrep(), problem=given(r=1), m=5),
-    "skew B*": Setting(algorithm=fedrep(), problem=given(B=normal(9, 2, seed=25) * 0.5), engines="projected"),
-    "many dimensions": Setting(algorithm=fedrep(d=40), problem=given(d=40), m=6, rounds=(1, 3)),
-    "d < k + r": Setting(algorithm=fedrep(d=3), problem=given(d=3), engines="projected"),
-    "d = k": Setting(
-        algorithm=fedrep(d=2, orthonormalize=False, step_size=0.1), problem=given(d=2), engines="projected"
-    ),
-    "covariance v I": Setting(algorithm=fedrep(step_size=0.3), problem=given(design=lf.Gaussian(covariance=1.7))),
+    "sum of gradients": Setting(fedrep(aggregate="sum", step_size=0.1), given(), m=4, participation=0.3),
+    "k = 1, gradient": Setting(fedrep(k=1, **GRADIENT), given(r=1), m=1, participation=0.3),
+    "k = 3, d = r + 2k": Setting(fedrep(k=3), given(r=3), m=5),
+    "r > k": Setting(fedrep(), given(r=4), rounds=LONG, m=5, participation=0.3),
+    "skew B*": Setting(fedrep(), given(B=normal(9, 2, seed=25) * 0.5), engines="projected"),
+    "many dimensions": Setting(fedrep(d=40), given(d=40), m=6, rounds=(1, 3)),
+    "d < k + r": Setting(fedrep(d=3), given(d=3), engines="projected"),
+    "d = k": Setting(fedrep(d=2, orthonormalize=False, step_size=0.1), given(d=2), engines="projected"),
     "diagonal covariance": Setting(
-        algorithm=fedrep(), problem=given(design=DIAGONAL), m=12, engines="projected compressed", participation=0.3
+        fedrep(), given(design=DIAGONAL), m=12, engines="projected compressed", participation=0.3
     ),
-    "full covariance": Setting(algorithm=fedrep(), problem=given(design=FULL), engines="projected"),
-    "full covariance, gradient": Setting(
-        algorithm=fedrep(**GRADIENT), problem=given(design=FULL), m=3, engines="projected"
-    ),
-    "dense truth": Setting(algorithm=fedrep(), problem=dense(), engines="projected", participation=0.3),
+    "full covariance, gradient": Setting(fedrep(**GRADIENT), given(design=FULL), m=3, engines="projected"),
+    "dense truth": Setting(fedrep(), dense(), engines="projected", participation=0.3),
     "dense truth, gradient, diagonal covariance": Setting(
-        algorithm=fedrep(**GRADIENT), problem=dense(noise=0.0, design=DIAGONAL), m=3, engines="projected"
+        fedrep(**GRADIENT), dense(noise=0.0, design=DIAGONAL), m=3, engines="projected"
     ),
     "truth with a shortcut": Setting(
-        algorithm=fedrep(), problem=given(S=normal(6, 9, seed=26) * 0.3), m=12, engines="projected compressed"
+        fedrep(), given(S=normal(6, 9, seed=26) * 0.3), m=12, engines="projected compressed"
     ),
-    "drawn truth, moments": Setting(algorithm=lf.FedRep(rank=2, step_size=0.5), problem=DRAWN, m=6),
-    "drawn truth, at a distance": Setting(algorithm=fedrep(init=lf.AtDistance(0.6)), problem=DRAWN, m=6),
+    "drawn truth, moments": Setting(lf.FedRep(rank=2, step_size=0.5), DRAWN, m=6),
     "half heads, weighted": Setting(
-        algorithm=Weighted(rank=2, step_size=0.5, init=basis(9, 2, seed=23)), problem=given(), m=4, rounds=(1, 3)
+        Weighted(rank=2, step_size=0.5, init=basis(9, 2, seed=23)), given(), m=4, rounds=(1, 3)
     ),
     "half gradient heads, weighted, dense truth": Setting(
-        algorithm=Weighted(rank=2, step_size=0.5, init=basis(9, 2, seed=23), **GRADIENT),
-        problem=dense(),
+        Weighted(rank=2, step_size=0.5, init=basis(9, 2, seed=23), **GRADIENT),
+        dense(),
         m=2,
         rounds=(1, 2),
         participation=0.5,
         engines="projected",
     ),
     "everyone at the end": Setting(
-        algorithm=Refitted(rank=2, step_size=0.5, init=basis(9, 2, seed=23)),
-        problem=given(),
+        Refitted(rank=2, step_size=0.5, init=basis(9, 2, seed=23)),
+        given(),
         rounds=(1,),
         participation=0.5,
         engines="projected",
     ),
-    "oracle": Setting(algorithm=lf.Oracle(rank=2), problem=given(), m=4, participation=0.3, rounds=(1,)),
+    "oracle": Setting(lf.Oracle(rank=2), given(), m=4, participation=0.3, rounds=(1,)),
     "representation steps": Setting(
-        algorithm=fedrep(representation_steps=3, step_size=0.2),
-        problem=given(),
+        fedrep(representation_steps=3, step_size=0.2),
+        given(),
         m=11,
         participation=0.3,
         rounds=(1, 3),
         engines="compressed",
     ),
     "fixed samples": Setting(
-        algorithm=fedrep(),
-        problem=given(design=FULL),
-        m=11,
-        participation=0.3,
-        rounds=(1, 8),
-        engines="compressed",
-        fixed=True,
+        fedrep(), given(design=FULL), m=11, participation=0.3, rounds=(1, 8), engines="compressed", fixed=True
     ),
     "fixed samples, FedAvg": Setting(
-        algorithm=lf.FedAvg(step_size=0.15, local_steps=5),
-        problem=dense(design=DIAGONAL),
+        lf.FedAvg(step_size=0.15, local_steps=5),
+        dense(design=DIAGONAL),
         m=12,
         rounds=(1, 8),
         engines="compressed",
         fixed=True,
     ),
-    "FedAvg": Setting(
-        rounds=LONG, algorithm=lf.FedAvg(step_size=0.15, local_steps=5), problem=dense(), m=11, engines="compressed"
-    ),
+    "FedAvg": Setting(lf.FedAvg(step_size=0.15, local_steps=5), dense(), rounds=LONG, m=11, engines="compressed"),
     "FedAvg, two layers, gradient fine-tuning": Setting(
-        algorithm=lf.FedAvg(
-            step_size=0.1, local_steps=3, rank=2, init=basis(9, 2), fine_tune=lf.GradientHeads(steps=10)
-        ),
-        problem=given(design=FULL),
+        lf.FedAvg(step_size=0.1, local_steps=3, rank=2, init=basis(9, 2), fine_tune=lf.GradientHeads(steps=10)),
+        given(design=FULL),
         m=11,
         participation=0.3,
-        engines="compressed",
-    ),
-    "FedAvg, two layers, exact fine-tuning": Setting(
-        algorithm=lf.FedAvg(step_size=0.1, local_steps=2, rank=2, init=basis(9, 2), fine_tune=lf.ExactHeads()),
-        problem=given(),
-        m=14,
-        rounds=(1, 3),
         engines="compressed",
     ),
     "FedPer": Setting(
-        algorithm=lf.FedPer(rank=2, step_size=0.1, local_steps=2, init=basis(9, 2)),
-        problem=given(noise=0.0),
+        lf.FedPer(rank=2, step_size=0.1, local_steps=2, init=basis(9, 2)),
+        given(noise=0.0),
         m=11,
         participation=0.3,
         engines="compressed",
     ),
-    "local only": Setting(
-        algorithm=lf.LocalOnly(), problem=dense(), m=12, participation=0.3, rounds=(2,), engines="compressed"
-    ),
-    "local only, ridge": Setting(
-        algorithm=lf.LocalOnly(ridge=0.3), problem=given(design=FULL), m=11, rounds=(1,), engines="compressed"
-    ),
+    "local only": Setting(lf.LocalOnly(), dense(), m=12, participation=0.3, rounds=(2,), engines="compressed"),
     "pooled": Setting(
-        algorithm=lf.PooledLeastSquares(),
-        problem=dense(design=DIAGONAL),
-        m=11,
-        participation=0.3,
-        rounds=(1,),
-        engines="compressed",
+        lf.PooledLeastSquares(), dense(design=DIAGONAL), m=11, participation=0.3, rounds=(1,), engines="compressed"
     ),
 }
 
 # Clients that differ in numbers of samples, noise and weights.
 LEVELS, WEIGHTS, COUNTS = (0.1, 0.2, 0.4, 0.8, 1.6, 0.0), (1.0, 3.0, 0.5, 2.0, 0.2, 1.0), (3, 20, 4, 8, 5, 12)
 SETTINGS |= {
-    "differing clients": Setting(
-        algorithm=fedrep(weights=WEIGHTS), problem=given(noise=LEVELS), m=COUNTS, rounds=LONG, trials=1000
-    ),
-    "differing clients, some": Setting(
-        algorithm=fedrep(weights=WEIGHTS), problem=given(noise=LEVELS), m=COUNTS, participation=0.5
-    ),
+    "differing clients": Setting(fedrep(weights=WEIGHTS), given(noise=LEVELS), m=COUNTS, rounds=LONG, trials=1000),
+    "differing clients, some": Setting(fedrep(weights=WEIGHTS), given(noise=LEVELS), m=COUNTS, participation=0.5),
     "differing clients, gradient, some": Setting(
-        algorithm=fedrep(weights=WEIGHTS, **GRADIENT), problem=given(noise=LEVELS), m=COUNTS, participation=0.5
+        fedrep(weights=WEIGHTS, **GRADIENT), given(noise=LEVELS), m=COUNTS, participation=0.5
     ),
     "differing clients, ridge, dense truth, diagonal covariance": Setting(
-        algorithm=fedrep(weights=WEIGHTS, heads=lf.ExactHeads(ridge=0.2)),
-        problem=dense(noise=LEVELS, design=DIAGONAL),
+        fedrep(weights=WEIGHTS, heads=lf.ExactHeads(ridge=0.2)),
+        dense(noise=LEVELS, design=DIAGONAL),
         m=COUNTS,
         engines="projected",
     ),
-    "different noise and weights": Setting(
-        algorithm=fedrep(weights=WEIGHTS), problem=given(noise=LEVELS), m=12, engines=ALL, participation=0.5
-    ),
     "different noise, fixed samples": Setting(
-        algorithm=fedrep(), problem=given(noise=LEVELS), m=11, rounds=(1, 8), engines="compressed", fixed=True
+        fedrep(), given(noise=LEVELS), m=11, rounds=(1, 8), engines="compressed", fixed=True
     ),
 }
 
@@ -312,19 +250,36 @@ NEAR = linalg.orthonormalize(basis(9, 2, seed=20).sum(axis=1, keepdims=True) + 0
 ONCE = {"rounds": (1,), "trials": 5000}
 STEP = fedrep(k=1, init=NEAR, orthonormalize=False, step_size=1.5)
 SETTINGS |= {
-    "one client": Setting(algorithm=STEP, problem=given(W=[[1.5, 0.5]], noise=1.0), m=6, **ONCE),
-    "one client, noiseless": Setting(algorithm=STEP, problem=given(W=[[1.5, 0.5]], noise=0.0), m=6, **ONCE),
+    "one client": Setting(STEP, given(W=[[1.5, 0.5]], noise=1.0), m=6, **ONCE),
+    "one client, noiseless": Setting(STEP, given(W=[[1.5, 0.5]], noise=0.0), m=6, **ONCE),
     "one client, gradient": Setting(
-        algorithm=fedrep(orthonormalize=False, **GRADIENT), problem=given(W=[[1.5, 0.5]]), m=12, **ONCE, engines=ALL
+        fedrep(orthonormalize=False, **GRADIENT), given(W=[[1.5, 0.5]]), m=12, **ONCE, engines=ALL
     ),
-    "two clients": Setting(algorithm=STEP, problem=given(W=[[1.5, 1.0], [1.0, 1.5]], noise=1.0), m=6, **ONCE),
+    "two clients": Setting(STEP, given(W=[[1.5, 1.0], [1.0, 1.5]], noise=1.0), m=6, **ONCE),
     "two differing clients": Setting(
-        algorithm=dataclasses.replace(STEP, weights=(1.0, 2.0)),
-        problem=given(W=[[1.5, 1.0], [1.0, 1.5]], noise=(1.0, 0.3)),
+        dataclasses.replace(STEP, weights=(1.0, 2.0)),
+        given(W=[[1.5, 1.0], [1.0, 1.5]], noise=(1.0, 0.3)),
         m=(5, 12),
         **ONCE,
     ),
 }
+
+BY_DEFAULT = [
+    ("exact, m = k + 1, some clients", "projected"),
+    ("exact, m > d + 1", "chain"),
+    ("exact, m > d + 1", "compressed"),
+    ("gradient, noiseless, m = 1", "chain"),
+    ("ridge, m = k", "projected"),
+    ("no QR, skew B", "projected"),
+    ("r > k", "chain"),
+    ("full covariance, gradient", "projected"),
+    ("half gradient heads, weighted, dense truth", "projected"),
+    ("fixed samples", "compressed"),
+    ("FedAvg, two layers, gradient fine-tuning", "compressed"),
+    ("differing clients, some", "projected"),
+    ("two clients", "chain"),
+]
+"""Comparisons that run without ``--all``."""
 
 PAIRS = [(name, engine) for name, setting in SETTINGS.items() for engine in setting.engines.split()]
 IN_BLOCKS = [("exact, m = k + 1, some clients", "projected"), ("gradient, m = k", "projected"), ("exact", "chain")]
@@ -391,7 +346,9 @@ def explicit(name):
     return simulated(SETTINGS[name], "explicit")
 
 
-@pytest.mark.parametrize(("name", "engine"), some(PAIRS, 6))
+@pytest.mark.parametrize(
+    ("name", "engine"), [pytest.param(*pair, marks=[] if pair in BY_DEFAULT else pytest.mark.long) for pair in PAIRS]
+)
 def test_the_law_is_that_of_explicit_rows(name, engine):
     assert_same_law(simulated(SETTINGS[name], engine), explicit(name), LEVEL)
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal
 
 import linfed as lf
 from linfed.data.class_sources import FreshClassSource, draw_fixed_classes, held_out
@@ -16,7 +15,7 @@ from linfed.data.sources import Sizes, everybody
 from linfed.numerics.streams import Stream, generators
 from linfed.problems.classes import dealt_labels
 from tests.data.laws import FAMILY, p_values
-from tests.helpers import assert_one_line, assert_same, basis, each, normal
+from tests.helpers import assert_one_line, assert_same, basis, normal
 
 ROTATED = normal(7, 7, seed=5) @ normal(7, 7, seed=5).T / 7 + 0.3 * np.eye(7)
 COVARIANCES = {
@@ -71,8 +70,8 @@ def pair(covariance, counts, k=2, d=7, outer=None):
     return B, Q, ours, ClassBatch(with_ones(X * inside[..., None], counts), labels, **whose)
 
 
-@each("counts", [(6, 6, 6), (6, 3, 5)], ids=["equal", "unequal"])
-@each("name", COVARIANCES)
+@pytest.mark.parametrize("counts", [(6, 6, 6), (6, 3, 5)], ids=["equal", "unequal"])
+@pytest.mark.parametrize("name", COVARIANCES)
 def test_without_noise_outside_of_b_the_numbers_are_those_of_explicit_samples(name, counts):
     B, _, ours, wanted = pair(COVARIANCES[name], counts)
     W, weights = normal(2, 3, 4, 3, seed=3), np.linspace(0.5, 2.0, 6).reshape(2, 3)
@@ -86,7 +85,7 @@ def test_without_noise_outside_of_b_the_numbers_are_those_of_explicit_samples(na
     np.testing.assert_allclose(alone, explicit.representation_gradient(W), **close)
 
 
-@each("counts", [(6, 6, 6), (6, 3, 5)], ids=["equal", "unequal"])
+@pytest.mark.parametrize("counts", [(6, 6, 6), (6, 3, 5)], ids=["equal", "unequal"])
 def test_the_noise_outside_of_b_has_the_gram_matrix_of_the_slopes(counts):
     """With orthonormal columns outside of Q instead of N, the squares of the noise are exactly ``F'F``."""
 
@@ -120,7 +119,7 @@ def test_held_out_features_are_those_of_samples_in_the_span_of_b():
     np.testing.assert_allclose(held.at(B).X[..., :-1], X @ B[:, None], rtol=1e-12, atol=1e-12)
 
 
-@each("counts", [6, (3, 9, 4, 6, 12)])
+@pytest.mark.parametrize("counts", [6, (3, 9, 4, 6, 12)])
 def test_rounds_are_those_of_their_streams(counts):
     problem, trials, largest = mixture(), range(2), np.max(counts)
     truth, each_count = problem.truth(0, trials), np.broadcast_to(counts, 5)
@@ -172,7 +171,7 @@ def test_fixed_and_held_out_classes_are_those_of_their_streams():
 # --- in distribution -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Setting:
     """A run whose distributions are compared after some rounds."""
 
@@ -191,26 +190,24 @@ def fedrep(d=7, k=2, steps=2, **more):
 
 FLUTE = lf.GeneralFLUTE(rank=2, step_size=0.3, feature_penalty=0.2, head_penalty=0.1, init=normal(7, 2, seed=6) / 2)
 SETTINGS = {
-    "FedRep": Setting(algorithm=fedrep(), problem=mixture()),
+    "FedRep": Setting(fedrep(), mixture()),
     "some participants, unequal counts": Setting(
-        algorithm=fedrep(), problem=mixture(covariance=2.0), m=(3, 9, 4, 6, 12), participation=0.4, rounds=(1, 6)
+        fedrep(), mixture(covariance=2.0), m=(3, 9, 4, 6, 12), participation=0.4, rounds=(1, 6)
     ),
     "diagonal covariance, no QR": Setting(
-        algorithm=fedrep(orthonormalize=False, step_size=0.3, init=normal(7, 2, seed=6) / 2),
-        problem=mixture(covariance=COVARIANCES["diagonal"]),
+        fedrep(orthonormalize=False, step_size=0.3, init=normal(7, 2, seed=6) / 2),
+        mixture(covariance=COVARIANCES["diagonal"]),
     ),
-    "full covariance, sum": Setting(
-        algorithm=fedrep(k=3, aggregate="sum", step_size=0.2), problem=mixture(covariance=ROTATED)
-    ),
-    "k = d": Setting(algorithm=fedrep(d=3, k=3, init=np.eye(3)), problem=mixture(d=3, covariance=[0.5, 1.0, 2.0])),
+    "full covariance, sum": Setting(fedrep(k=3, aggregate="sum", step_size=0.2), mixture(covariance=ROTATED)),
+    "k = d": Setting(fedrep(d=3, k=3, init=np.eye(3)), mixture(d=3, covariance=[0.5, 1.0, 2.0])),
     "one client, one sample of each class, many rounds": Setting(
-        algorithm=fedrep(k=1, steps=1), problem=mixture(n=1, own=2), m=2, rounds=(1, 40), trials=600
+        fedrep(k=1, steps=1), mixture(n=1, own=2), m=2, rounds=(1, 40), trials=600
     ),
     "one client, two classes, no QR": Setting(
-        algorithm=fedrep(orthonormalize=False), problem=mixture(n=1, c=2, own=2, rank=1, covariance=2.0), m=3
+        fedrep(orthonormalize=False), mixture(n=1, c=2, own=2, rank=1, covariance=2.0), m=3
     ),
-    "one class, far": Setting(algorithm=fedrep(k=1), problem=mixture(own=1, n=4, rank=3), m=4),
-    "FLUTE": Setting(algorithm=FLUTE, problem=mixture(covariance=ROTATED), m=(3, 9, 4, 6, 12), participation=0.6),
+    "one class, far": Setting(fedrep(k=1), mixture(own=1, n=4, rank=3), m=4),
+    "FLUTE": Setting(FLUTE, mixture(covariance=ROTATED), m=(3, 9, 4, 6, 12), participation=0.6),
 }
 SETTINGS["FLUTE, many trials"] = replace(SETTINGS["FLUTE"], trials=5000)
 NOISY = "one client, two classes, no QR"
@@ -336,7 +333,7 @@ RUN = {"data": lf.FreshSamples(8), "rounds": 3, "trials": 2, "seed": 4}
 WIDE_FLUTE = lf.GeneralFLUTE(rank=2, step_size=0.3)
 
 
-@each("algorithm", [fedrep(init="random"), WIDE_FLUTE], ids=["FedRep", "FLUTE"])
+@pytest.mark.parametrize("algorithm", [fedrep(init="random"), WIDE_FLUTE], ids=["FedRep", "FLUTE"])
 def test_trials_are_independent_and_a_longer_run_extends_a_shorter_one(algorithm):
     runs = [
         lf.simulate(algorithm, WIDE, **RUN | change)
@@ -394,51 +391,47 @@ CHOICES = {
 }
 
 
-@each("name", CHOICES)
+@pytest.mark.parametrize("name", CHOICES)
 def test_auto_takes_the_engine_where_it_is_exact_and_cheaper(name):
     algorithm, d, wanted = CHOICES[name]
     found = lf.simulate(algorithm, mixture(d=d, kind=lf.Classes), **RUN | {"rounds": 1, "trials": 1, "metrics": []})
     assert found.engine == wanted
 
 
+QUESTIONS = {
+    "a second gradient": lambda batch, features, W, B: features.representation_gradient(2 * W),
+    "a second B": lambda batch, features, W, B: batch.project(2 * B),
+    "a B of each client": lambda batch, features, W, B: batch.project(B[:, None]),
+    "gradients of clients": lambda batch, features, W, B: features.gradients_of_clients(W),
+    "residuals": lambda batch, features, W, B: features.shifted(W),
+    "gradient": lambda batch, features, W, B: batch.gradient(THETA),
+    "loss": lambda batch, features, W, B: batch.loss(THETA),
+    "accuracies": lambda batch, features, W, B: batch.accuracies(lambda t, c: THETA),
+    "shifted": lambda batch, features, W, B: batch.shifted(THETA),
+    "balanced": lambda batch, features, W, B: batch.balanced(),
+    "minibatches": lambda batch, features, W, B: list(batch.minibatches(2)),
+    "split": lambda batch, features, W, B: batch.split(),
+    "samples": lambda batch, features, W, B: batch.X,
+}
+THETA = np.zeros((1, 1, 4, WIDE.dim + 1))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Greedy(lf.FedRep):
     """FedRep that asks for more than its `requires` allows."""
 
-    question: str
+    question: object
     requires = lf.Requires.FEATURES
 
     def step(self, state, batch, rng):
-        features = batch.project(state.B)
-        W = state.take_clients("W", batch.active)
+        features, W = batch.project(state.B), state.take_clients("W", batch.active)
         features.representation_gradient(W)
-        theta = np.zeros((1, 1, 4, state.dim + 1))
-        {
-            "a second gradient": lambda: features.representation_gradient(2 * W),
-            "a second B": lambda: batch.project(2 * state.B),
-            "a B of each client": lambda: batch.project(state.B[:, None]),
-            "gradients of clients": lambda: features.gradients_of_clients(W),
-            "residuals": lambda: features.shifted(W),
-            "gradient": lambda: batch.gradient(theta),
-            "loss": lambda: batch.loss(theta),
-            "accuracies": lambda: batch.accuracies(lambda t, c: theta),
-            "shifted": lambda: batch.shifted(theta),
-            "balanced": lambda: batch.balanced(),
-            "minibatches": lambda: list(batch.minibatches(2)),
-            "split": lambda: batch.split(),
-            "samples": lambda: batch.X,
-        }[self.question]()
+        self.question(batch, features, W, state.B)
 
 
-QUESTIONS = [
-    *("a second gradient", "a second B", "a B of each client", "gradients of clients", "residuals", "gradient", "loss"),
-    *("accuracies", "shifted", "balanced", "minibatches", "split", "samples"),
-]
-
-
-@each("question", QUESTIONS)
-def test_a_batch_refuses_in_one_line_what_is_not_exact(question):
-    algorithm = Greedy(question=question, rank=2, step_size=0.3, init="random", heads=lf.GradientHeads())
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_batch_refuses_what_is_not_exact(question):
+    algorithm = Greedy(question=QUESTIONS[question], rank=2, step_size=0.3, init="random", heads=lf.GradientHeads())
     assert_one_line(
         lambda: lf.simulate(algorithm, WIDE, **RUN, engine="projected"),
         ["engine = 'projected' draws only features at one B", "does not support batch.", "use engine = 'explicit'"],
@@ -450,22 +443,17 @@ REFUSED = {
     "local steps of FLUTE": (replace(WIDE_FLUTE, local_steps=2), {}, "GeneralFLUTE uses more than the features"),
     "fixed samples": (WIDE_FLUTE, {"data": lf.FixedSamples(8)}, "fixed samples are used at more than one B"),
     "no B": (type("Still", (lf.LocalOnly,), {"requires": lf.Requires.FEATURES})(step_size=0.1), {}, "no shared B"),
+    "compressed": (WIDE_FLUTE, {"engine": "compressed"}, "it does not support classification"),
+    "chain": (WIDE_FLUTE, {"engine": "chain"}, "it does not support classification"),
 }
 
 
-@each("name", REFUSED)
-def test_what_is_not_exact_is_refused_in_one_line(name):
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_exact_is_refused(name):
     algorithm, change, reason = REFUSED[name]
-    assert_one_line(
-        lambda: lf.simulate(algorithm, WIDE, **RUN | change, engine="projected"),
-        ["engine = 'projected' does not support this run", reason, "'explicit'"],
-    )
-
-
-@each("engine", ["compressed", "chain"])
-def test_other_engines_refuse_classes(engine):
-    wanted = ["it does not support classification", "use 'auto', 'explicit', 'projected'"]
-    assert_one_line(lambda: lf.simulate(WIDE_FLUTE, WIDE, **RUN, engine=engine), wanted)
+    run = RUN | {"engine": "projected"} | change
+    wanted = [f"engine = '{run['engine']}' does not support this run", reason, "'explicit'"]
+    assert_one_line(lambda: lf.simulate(algorithm, WIDE, **run), wanted)
 
 
 def test_predictors_with_a_full_part_have_no_held_out_projections():
@@ -476,31 +464,3 @@ def test_predictors_with_a_full_part_have_no_held_out_projections():
     algorithm = Full(rank=2, step_size=0.3, init="random", heads=lf.GradientHeads())
     wanted = ["engine = 'projected' has no held-out samples for predictors with a part S", "use 'explicit'"]
     assert_one_line(lambda: lf.simulate(algorithm, WIDE, **RUN, engine="projected"), wanted)
-
-
-# --- the covariance of the classes ---------------------------------------------------------------------------
-
-
-@each("name", COVARIANCES)
-def test_the_bayes_heads_have_the_densities_of_the_classes(name):
-    truth = mixture(covariance=COVARIANCES[name]).truth(0, [0])
-    Sigma = np.eye(7) if name == "identity" else np.asarray(COVARIANCES[name])
-    Sigma = np.diag(np.broadcast_to(Sigma, 7)) if Sigma.ndim < 2 else Sigma
-    x, W = normal(7, seed=4), truth.bayes()[0]
-    for i in range(5):
-        own = np.flatnonzero(truth.holds[0, i])
-        densities = [multivariate_normal.pdf(x, truth.B[0] @ truth.means[0, j], Sigma) for j in own]
-        logits = (W[i, own, :-1] @ truth.discriminants[0].T) @ x + W[i, own, -1]
-        np.testing.assert_allclose(np.exp(logits) / np.exp(logits).sum(), densities / np.sum(densities), rtol=1e-10)
-    assert lf.subspace_distance(truth.reference(2), truth.discriminants).max() < 1e-12
-    X, labels = truth.draw([np.random.default_rng(0)], np.ones((1, 1, 4), dtype=bool), 40_000)
-    rest = X[0, 0] - (truth.means[0] @ truth.B[0].T)[labels[0, 0].astype(int)]
-    np.testing.assert_allclose(np.cov(rest.T), Sigma, atol=0.1)
-
-
-@each("design", [lf.Rademacher(), "cube", lf.Gaussian(covariance=np.diag([1.0, 0.0])), lf.Gaussian(covariance=[1.0])])
-def test_classes_refuse_designs_without_densities(design):
-    assert_one_line(
-        lambda: lf.Classes(n_clients=3, n_classes=2, classes_per_client=2, dim=2, design=design),
-        ["design = " if not isinstance(design, lf.Gaussian) or design.covariance.ndim == 2 else "covariance has shape"],
-    )

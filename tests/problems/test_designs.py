@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 import linfed as lf
-from tests.helpers import each
 
 LAWS = {"gaussian": lf.Gaussian, "rademacher": lf.Rademacher, "cube": lf.UniformCube, "sphere": lf.UniformSphere}
 DIM, SAMPLES = 3, 200_000
@@ -45,7 +44,7 @@ def z_scores(values, expected):
 
 @pytest.mark.long
 @pytest.mark.parametrize("law", LAWS)
-@each("covariance", COVARIANCES)
+@pytest.mark.parametrize("covariance", COVARIANCES)
 def test_mean_and_covariance(law, covariance):
     x = draw(LAWS[law](covariance=COVARIANCES[covariance]), SAMPLES, DIM, seed=1)
     rows, columns = np.triu_indices(DIM)
@@ -85,7 +84,7 @@ def test_semi_definite_covariance_leaves_its_null_directions_empty(law):
 
 
 @pytest.mark.parametrize("law", LAWS)
-@each("covariance", COVARIANCES)
+@pytest.mark.parametrize("covariance", COVARIANCES)
 def test_numbers_do_not_depend_on_the_cut(law, covariance):
     design = LAWS[law](covariance=COVARIANCES[covariance])
     whole = draw(design, 12, 5, DIM)

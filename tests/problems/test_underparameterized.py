@@ -1,4 +1,4 @@
-"""Under-parameterised truths: what the family promises exactly, its laws, its truncations, and what it refuses."""
+"""Under-parameterised truths: what the family promises exactly, its laws, references and truncations."""
 
 import dataclasses
 import math
@@ -10,12 +10,12 @@ import scipy.linalg
 from scipy import stats
 
 import linfed as lf
-from linfed.simulation.results import Result
 from tests import references as ref
-from tests.helpers import each, normal
+from tests.helpers import assert_one_line, normal
 
 TRIALS = range(4)
 FAMILY = 1e-3
+NAN = float("nan")
 
 
 def problem(n=7, d=9, **more):
@@ -29,7 +29,11 @@ def svd(Phi):
 
 
 SIZES = {"n < d": (5, 9), "n == d": (7, 7), "n > d": (12, 6)}
+
+
 SPECTRUM = (4.0, 2.0, 2.0, 0.5)
+
+
 # name: the form, its rank if it is not min(n, d), and its singular values if they are prescribed
 FORMS = {
     "Gaussian": ({}, None, None),
@@ -44,6 +48,8 @@ FORMS = {
     "spectrum with the largest gap": ({"spectrum": SPECTRUM, "gap": 4.0, "gap_after": 3}, 4, [4.0, 2.0, 2.0, 0.0]),
     "ill-conditioned": ({"spectrum": np.geomspace(1.0, 1e-7, 5)}, 5, np.geomspace(1.0, 1e-7, 5)),
 }
+
+
 GAPS = {
     "Gaussian with a gap": {"gap": 0.4, "gap_after": 2},
     "Gaussian with a tiny gap": {"gap": 1e-9, "gap_after": 1},
@@ -51,11 +57,9 @@ GAPS = {
     "rank with a gap at once": {"rank": 2, "gap": 0.2, "gap_after": 1},
 }
 
-# --- what is promised exactly --------------------------------------------------------------------------------
 
-
-@each("sizes", SIZES)
-@each("form", FORMS)
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("form", FORMS)
 def test_every_form_has_its_sizes_rank_and_singular_values(form, sizes):
     (n, d), (options, rank, wanted) = SIZES[sizes], FORMS[form]
     made = problem(n, d, **options, noise_std=0.2, design="cube")
@@ -111,7 +115,7 @@ def test_a_gap_after_the_kth_value_of_a_spectrum():
         np.testing.assert_allclose(values[:4], spectrum, rtol=1e-13)
 
 
-@each("form", [*FORMS, *GAPS])
+@pytest.mark.parametrize("form", [*FORMS, *GAPS])
 def test_a_truth_depends_on_seed_and_trial_alone(form):
     options = FORMS[form][0] if form in FORMS else GAPS[form]
     made = problem(**options)
@@ -122,7 +126,7 @@ def test_a_truth_depends_on_seed_and_trial_alone(form):
     assert np.array_equal(noisy.truth(1, range(8)).dense(), eight.dense())
 
 
-@each("form", [*FORMS, *GAPS])
+@pytest.mark.parametrize("form", ["Gaussian", "spectrum and rank", "spectrum with a gap", "rank with a gap"])
 def test_a_problem_is_a_value(form):
     options = FORMS[form][0] if form in FORMS else GAPS[form]
     made = problem(**options)
@@ -245,8 +249,8 @@ def test_new_clients_are_others_at_the_seed_of_the_truth():
     assert not np.isclose(made.new_clients(truth, made.n_clients, 1, range(3)).S, truth.S).any()
 
 
-@each("form", NEW)
-@pytest.mark.parametrize("algorithm", [lf.FLUTE(rank=2, step_size=0.02), lf.Oracle(rank=2), lf.LocalOnly()])
+@pytest.mark.parametrize("form", ["Gaussian", "rank with a gap"])
+@pytest.mark.parametrize("algorithm", [lf.FLUTE(rank=2, step_size=0.02), lf.LocalOnly()])
 def test_a_result_meets_new_clients(form, algorithm):
     made = problem(**NEW[form][0], noise_std=0.1)
     result = lf.simulate(algorithm, made, data=lf.FixedSamples(12), rounds=3, trials=2)
@@ -264,6 +268,7 @@ def test_a_result_meets_new_clients(form, algorithm):
 
 # --- reference and truncation --------------------------------------------------------------------------------
 
+
 CUTS = {
     "spectrum": problem(spectrum=(5, 4, 3, 2, 1)),
     "ill-conditioned": problem(spectrum=np.geomspace(1.0, 1e-7, 6)),
@@ -274,8 +279,8 @@ CUTS = {
 }
 
 
-@each("k", range(1, 6))
-@each("name", CUTS)
+@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize("name", CUTS)
 def test_the_reference_of_a_spectrum_is_its_leading_u(name, k):
     truth = CUTS[name].truth(0, TRIALS)
     values = np.linalg.norm(truth.W, axis=1)
@@ -287,14 +292,16 @@ def test_the_reference_of_a_spectrum_is_its_leading_u(name, k):
         assert ref.subspace_distance(U[:, :k], reference) < allowed
 
 
-# --- under a covariance --------------------------------------------------------------------------------------
-
 TURN = np.linalg.qr(normal(6, 6, seed=11))[0]
+
+
 COVARIANCES = {
     "diagonal": np.geomspace(0.2, 5.0, 6),
     "full": (TURN * np.geomspace(0.2, 5.0, 6)) @ TURN.T,
     "singular": (TURN * [3.0, 0.0, 2.0, 1.0, 0.5, 0.0]) @ TURN.T,
 }
+
+
 SKEWED = {
     "dense": lambda design: lf.UnderParameterized(n_clients=20, dim=6, design=design),
     "factors": lambda design: lf.UnderParameterized(n_clients=20, dim=6, spectrum=(5, 4, 3, 1), design=design),
@@ -390,8 +397,8 @@ DENSE = {
 }
 
 
-@each("k", [1, 2, 4, 6])
-@each("name", DENSE)
+@pytest.mark.parametrize("k", [1, 2, 6])
+@pytest.mark.parametrize("name", DENSE)
 def test_the_truncation_is_that_of_the_singular_value_decomposition(name, k):
     truth = dataclasses.replace(DENSE[name], noise_std=0.2).truth(1, TRIALS)
     cut = truth.truncated(k)
@@ -401,82 +408,6 @@ def test_the_truncation_is_that_of_the_singular_value_decomposition(name, k):
         np.testing.assert_allclose(best, (right[:, :k] * values[:k]) @ left[:, :k].T, atol=1e-12)
         np.testing.assert_allclose(U.T @ U, np.eye(U.shape[1]), atol=1e-13)
         np.testing.assert_allclose(W, Phi @ U, atol=1e-12)
-
-
-def assert_dense_metric(result, problem_, k):
-    Phi = problem_.truth(result.seed, range(result.trials)).dense()
-    for trial in range(result.trials):
-        Theta = result.final.predictors()[trial]
-        left, values, right = svd(Phi[trial])
-        best = (right[:, :k] * values[:k]) @ left[:, :k].T
-        wanted = ref.mean_client_error(Theta, best)
-        assert result.metrics["mean_truncation_error"][trial, -1] == pytest.approx(wanted, rel=1e-11)
-        error = ref.mean_client_error(Theta, Phi[trial])
-        assert result.metrics["mean_client_error"][trial, -1] == pytest.approx(error, rel=1e-11)
-        assert abs(wanted - error) > 1e-6
-        if not (isinstance(problem_, lf.GivenTruth) and problem_.B is not None):
-            distance = ref.subspace_distance(left[:, :k], result.final.B[trial])
-            assert result.metrics["subspace_distance"][trial, -1] == pytest.approx(distance, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", DENSE)
-def test_the_error_to_the_truncation_is_the_dense_one(name):
-    algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
-    result = lf.simulate(algorithm, DENSE[name], data=lf.FixedSamples(12), rounds=4, trials=3, seed=2)
-    assert_dense_metric(result, DENSE[name], 2)
-
-
-def test_the_chain_measures_the_error_to_the_truncation():
-    """In its frame as in the full dimension: the first round is that of the projected engine."""
-    made = problem(7, 12, spectrum=(4, 3, 2, 1))
-    algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
-    results = [
-        lf.simulate(algorithm, made, data=lf.FreshSamples(5), rounds=0, trials=3, engine=engine)
-        for engine in ("chain", "projected")
-    ]
-    for name, values in results[1].metrics.items():
-        np.testing.assert_allclose(results[0].metrics[name], values, rtol=1e-12)
-    assert_dense_metric(results[1], made, 2)
-
-
-ABSENT = {
-    "of the learned rank": (
-        lf.FLUTE(rank=3, step_size=0.1),
-        problem(rank=3),
-        "it equals mean_client_error: the ground truth has rank 3 <= k = 3",
-    ),
-    "of a smaller rank": (
-        lf.FLUTE(rank=3, step_size=0.1),
-        problem(spectrum=[2, 1]),
-        "it equals mean_client_error: the ground truth has rank 2 <= k = 3",
-    ),
-    "shared": (lf.FedRep(rank=2, step_size=0.1), DENSE["shared"], None),
-    "no representation": (lf.LocalOnly(), problem(), "the algorithm learns no representation B"),
-    "not asked for": (lf.FLUTE(rank=2, step_size=0.1), problem(), "it was not requested"),
-}
-
-
-@pytest.mark.parametrize("name", ABSENT)
-def test_the_error_to_the_truncation_is_absent_for_a_reason(name):
-    algorithm, made, reason = ABSENT[name]
-    metrics = ["risk"] if name == "not asked for" else None
-    result = lf.simulate(algorithm, made, data=lf.FixedSamples(5), rounds=1, metrics=metrics)
-    if reason is None:
-        assert "mean_truncation_error" in result.metrics
-        return
-    assert "mean_truncation_error" not in result.metrics
-    with pytest.raises(KeyError, match=reason):
-        result.metrics["mean_truncation_error"]
-    if metrics is None:
-        with pytest.raises(ValueError, match=f"metrics = 'mean_truncation_error' does not apply: {reason}"):
-            lf.simulate(algorithm, made, data=lf.FixedSamples(5), rounds=1, metrics=["mean_truncation_error"])
-
-
-def test_without_a_truth_there_is_no_truncation():
-    data = lf.FixedSamples(5).draw(problem())
-    result = lf.simulate(lf.FLUTE(rank=2, step_size=0.01), data=data, rounds=1)
-    with pytest.raises(KeyError, match="the data were given without one"):
-        result.metrics["mean_truncation_error"]
 
 
 @pytest.mark.parametrize("name", ["Gaussian", "rank", "spectrum", "gap", "given Phi", "given S", "given B, W"])
@@ -495,78 +426,45 @@ def test_a_noiseless_truth_of_the_learned_rank_is_the_oracles():
     assert result.metrics["parameter_error"][:, -1].max() < 1e-10
 
 
-# --- the file ------------------------------------------------------------------------------------------------
+# --- wrong arguments -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("form", [*FORMS, *GAPS])
-def test_a_file_gives_the_problem_back(form, tmp_path):
-    options = FORMS[form][0] if form in FORMS else GAPS[form]
-    made = problem(**options, noise_std=0.25, design="sphere")
-    algorithm = lf.FLUTE(rank=2, step_size=0.02, gamma1=0.3, gradient_factor=2, init=lf.SmallRandom(0.3))
-    result = lf.simulate(algorithm, made, data=lf.FixedSamples(5), rounds=3, trials=2, seed=(1, 2))
-    loaded = Result.load(result.save(tmp_path / "x"))
-    assert loaded.problem == made
-    assert type(loaded.problem.spectrum) is type(made.spectrum)
-    assert loaded.algorithm == algorithm
-    assert loaded.summary() == result.summary()
-    again = lf.simulate(loaded.algorithm, loaded.problem, data=loaded.data, rounds=3, trials=2, seed=loaded.seed)
-    assert again.final.B.tobytes() == result.final.B.tobytes()
-    assert np.array_equal(loaded.new_clients([3], clients=4), result.new_clients([3], clients=4))
-
-
-# --- bad input -----------------------------------------------------------------------------------------------
-
-NAN, INF = float("nan"), float("inf")
-BAD = {
+WRONG = {
     **{
         f"{name} = {value!r}": ({name: value}, [f"{name} = {value!r}", "integer of at least 1"])
-        for name, values in (
-            ("n_clients", (0, -1, 2.0, True, None)),
-            ("dim", (0, 1.5, "9")),
-            ("rank", (0, -2, 2.0, True)),
-        )
+        for name, values in (("n_clients", (0, 2.0, True, None)), ("dim", (0, "9")), ("rank", (0, 2.0, True)))
         for value in values
     },
     "rank above the clients": ({"rank": 8}, ["rank = 8", "at most min(n_clients, dim) = 7"]),
     "rank above the dimension": ({"rank": 5, "dim": 4}, ["rank = 5", "at most min(n_clients, dim) = 4"]),
     "no spectrum": ({"spectrum": []}, ["spectrum", "(0,)", "(r,)"]),
-    "a number for a spectrum": ({"spectrum": 3.0}, ["spectrum", "()", "(r,)"]),
     "a matrix for a spectrum": ({"spectrum": np.ones((2, 2))}, ["spectrum", "(2, 2)", "(r,)"]),
     "a word for a spectrum": ({"spectrum": "geometric"}, ["spectrum", "array of numbers", "(r,)"]),
     "NaN in the spectrum": ({"spectrum": [2.0, NAN]}, ["spectrum", "1 value ", "(1,)"]),
-    "infinity in the spectrum": ({"spectrum": [INF, 1.0]}, ["spectrum", "1 value ", "(0,)"]),
     "complex spectrum": ({"spectrum": [1j]}, ["spectrum is complex", "real"]),
-    "ascending spectrum": ({"spectrum": [1.0, 2.0]}, ["spectrum = [1.0, 2.0]", "positive", "descending order"]),
+    "ascending spectrum": ({"spectrum": np.arange(1.0, 7.0)}, ["spectrum", "positive numbers in descending order"]),
     "zero in the spectrum": ({"spectrum": [1.0, 0.0]}, ["spectrum = [1.0, 0.0]", "positive"]),
-    "negative spectrum": ({"spectrum": [1.0, -1.0]}, ["spectrum = [1.0, -1.0]", "positive"]),
     "long spectrum": ({"spectrum": np.ones(8)}, ["spectrum has 8 values", "min(n_clients, dim) = 7"]),
-    "spectrum of another rank": (
-        {"spectrum": [2.0, 1.0], "rank": 3},
-        ["rank = 3", "spectrum has 2 values", "omit rank"],
-    ),
+    "spectrum of another rank": ({"spectrum": [2.0, 1.0], "rank": 3}, ["rank = 3", "spectrum has 2 values"]),
     "gap alone": ({"gap": 0.5}, ["gap = 0.5", "gap_after = None", "given together"]),
     "gap_after alone": ({"gap_after": 2}, ["gap = None", "gap_after = 2", "given together"]),
     **{
         f"gap = {value!r}": ({"gap": value, "gap_after": 2}, [f"gap = {value!r}", "positive finite number"])
-        for value in (0, -0.1, NAN, INF, "wide", True)
+        for value in (0, NAN, "wide", True)
     },
     **{
         f"gap_after = {value!r}": (
             {"gap": 0.5, "gap_after": value},
             [f"gap_after = {value!r}", "integer of at least 1"],
         )
-        for value in (0, -1, 1.5, True)
+        for value in (0, 1.5, True)
     },
     "gap after the last": ({"gap": 0.5, "gap_after": 7}, ["gap_after = 7", "below the rank 7"]),
     "gap after the rank": ({"gap": 0.5, "gap_after": 3, "rank": 3}, ["gap_after = 3", "below the rank 3"]),
-    "gap after the spectrum": (
-        {"gap": 0.5, "gap_after": 2, "spectrum": [2, 1]},
-        ["gap_after = 2", "below the rank 2"],
-    ),
+    "gap after the spectrum": ({"gap": 0.5, "gap_after": 2, "spectrum": [2, 1]}, ["gap_after = 2", "below the rank 2"]),
     "gap above the spectrum": (
         {"gap": 4.5, "gap_after": 1, "spectrum": [2, 1]},
-        ["gap = 4.5", "at most 2 lambda_k = 4", "k = 1"],
+        ["gap = 4.5", "at most 2 lambda_k = 4"],
     ),
     "noise_std": ({"noise_std": -1.0}, ["noise_std = -1.0", "at least 0"]),
     "design": ({"design": "sfere"}, ["design = 'sfere'", "did you mean 'sphere'?"]),
@@ -574,20 +472,10 @@ BAD = {
 }
 
 
-@each("name", BAD)
-def test_bad_input_says_what_is_right(name):
-    changes, wanted = BAD[name]
-    with pytest.raises(ValueError, match=r".") as caught:
-        lf.UnderParameterized(**{"n_clients": 7, "dim": 9} | changes)
-    message = str(caught.value)
-    assert all(part in message for part in wanted), message
-    assert "\n" not in message
-
-
-def test_a_long_spectrum_is_told_in_one_line():
-    with pytest.raises(ValueError, match="positive numbers in descending order") as caught:
-        lf.UnderParameterized(n_clients=50, dim=50, spectrum=np.arange(1.0, 51.0))
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_options_are_named(name):
+    changes, fragments = WRONG[name]
+    assert_one_line(lambda: lf.UnderParameterized(**{"n_clients": 7, "dim": 9} | changes), fragments)
 
 
 def test_a_gap_that_a_drawn_truth_does_not_allow():

@@ -1,11 +1,11 @@
-"""Exact fits of given samples: the units of columns, dependent columns, and trials whose numbers overflow."""
+"""Exact fits of algorithms to given samples: units of columns, dependent columns, trials that overflow, halves."""
 
 import numpy as np
 import pytest
 
 import linfed as lf
 from tests import references as ref
-from tests.helpers import basis, each, normal
+from tests.helpers import basis, normal
 
 N, M, D, K = 6, 30, 4, 2
 START = basis(D, K, seed=3)
@@ -29,8 +29,8 @@ UNITS = [
 ]  # fmt: skip
 
 
-@each("units", UNITS)
-@each("m", [M, 3])
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("m", [M, 3])
 def test_the_units_of_columns_do_not_matter_to_a_fit_of_all_parameters(units, m):
     X, y = samples(m)
     data = lf.GivenSamples(X * units, y)
@@ -52,7 +52,7 @@ def test_the_units_of_columns_do_not_matter_to_a_fit_of_all_parameters(units, m)
             np.testing.assert_allclose(result.final.S[0] * units, thetas[: len(result.final.S[0])], rtol=1e-7)
 
 
-@each("units", UNITS[:-2])
+@pytest.mark.parametrize("units", UNITS[:-2])
 def test_the_units_of_columns_do_not_matter_to_new_clients_with_shortcuts(units):
     X, y = samples()
     start = {"rank": K, "step_size": 1e-300, "init": START}
@@ -61,8 +61,8 @@ def test_the_units_of_columns_do_not_matter_to_new_clients_with_shortcuts(units)
     assert found == pytest.approx(mean_loss(X, y, [ref.least_squares(X_i, y_i) for X_i, y_i in zip(X, y, strict=True)]))
 
 
-@each("units", [units for units in UNITS if max(units) / min(units) < 1e8])  # else a head does not hold its digits
-@each("k", [K, 3])
+@pytest.mark.parametrize("units", UNITS[:5])  # of larger ratios a head does not hold its digits
+@pytest.mark.parametrize("k", [K, 3])
 def test_the_units_of_columns_do_not_matter_to_alternating_minimisation(units, k):
     """Against the least squares of the whole design, at the heads of the first half-round, with columns of length 1."""
     X, y = samples()
@@ -104,8 +104,10 @@ FITS = {
 }
 
 
-@each("name", DEPENDENT)
-@each("fit", FITS)
+@pytest.mark.parametrize(
+    ("fit", "name"),
+    [(fit, name) for number, fit in enumerate(FITS) for name in ([*DEPENDENT] * 2)[number % 4 : number % 4 + 2]],
+)
 def test_exactly_dependent_features_are_reported_by_every_exact_fit(fit, name):
     (X, y), some = samples(trials=3), DEPENDENT[name]
     X[1] = some(X[1]) if fit == "PooledLeastSquares" else np.concatenate([X[1, :-1], some(X[1, -1:])])
@@ -115,7 +117,7 @@ def test_exactly_dependent_features_are_reported_by_every_exact_fit(fit, name):
     assert np.isfinite(result.metrics["train_loss"]).all()
 
 
-@each("fit", [name for name in FITS if name != "FedRep, whitened by own samples"])
+@pytest.mark.parametrize("fit", [name for name in FITS if name != "FedRep, whitened by own samples"])
 def test_fewer_samples_than_columns_are_not_dependent_features(fit):
     X, y = samples(m=3)
     if fit == "PooledLeastSquares":
@@ -135,7 +137,7 @@ def test_a_ridge_makes_dependent_features_regular(ridge):
     assert result.status == [lf.Status.COMPLETED]
 
 
-@each("name", ["zero", "equal", "a sum"])
+@pytest.mark.parametrize("name", ["zero", "equal", "a sum"])
 def test_whitening_by_a_pooled_covariance_takes_its_pseudo_inverse(name):
     X, y = samples()
     X = DEPENDENT[name](X)
@@ -167,9 +169,8 @@ ALGORITHMS = {
 }
 
 
-@each("spoilt", ["X", "y"])
-@each("factor", [1e9, 1e155, 1e300, None])
-@each("name", ALGORITHMS)
+@pytest.mark.parametrize(("factor", "spoilt"), [(1e155, "X"), (1e300, "y"), (None, "X")])
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_trial_that_overflows_costs_the_others_nothing(name, factor, spoilt):
     """With None only two values are huge."""
     X, y = samples(trials=3)
@@ -199,8 +200,8 @@ SPLIT = {
 }  # fmt: skip
 
 
-@each("name", SPLIT)
-@each("m", [12, 13, 14])
+@pytest.mark.parametrize("name", SPLIT)
+@pytest.mark.parametrize("m", [12, 13])
 def test_separate_batches_use_every_sample(name, m):
     X, y = samples(m)
 

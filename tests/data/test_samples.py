@@ -1,0 +1,266 @@
+"""Given samples of regression: forms, trials, splits over clients, and samples that are held out of the training."""
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from linfed.data import given_classes, samples, splits, synthetic
+from tests.helpers import assert_one_line
+
+RNG = np.random.default_rng(0)
+NUMBERS = np.arange(41.0)
+X = np.column_stack([NUMBERS, RNG.normal(size=(41, 3))])
+KINDS = (lf.GivenSamples, lf.GivenClasses)
+
+
+def samples_of(part, trial, client):
+    """Return the rows and labels of one client, without padding."""
+    rows, y, counts = part.of_trials([trial])
+    count = int(counts[0, client])
+    assert not rows[0, client, count:].any()
+    assert not y[0, client, count:].any()
+    return rows[0, client, :count], y[0, client, :count]
+
+
+def test_split_samples_are_those_of_their_clients():
+    clients = lf.random_split(41, n_clients=5, shares=[1, 2, 3, 4, 5], trials=3)
+    data = lf.GivenSamples.split(X, 2 * NUMBERS, clients, test_share=0.3, seed=4)
+    assert data.counts.shape == data.test.counts.shape == (5,)
+    for trial, client in np.ndindex(3, 5):
+        parts = [samples_of(part, trial, client) for part in (data, data.test)]
+        rows, y = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        numbers = rows[:, 0].astype(int)
+        assert sorted(numbers) == np.flatnonzero(clients[trial] == client).tolist()
+        assert np.array_equal(rows, X[numbers])
+        assert np.array_equal(y, 2.0 * numbers)
+        assert len(parts[1][1]) == np.floor(0.3 * len(numbers) + 0.5)
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.29, 15), (0.57, 29), (0.58, 29), (1 / 6, 8)])
+def test_half_a_held_out_sample_counts_as_one(share, count):
+    held_out = lf.GivenSamples(np.ones((1, 50, 2)), np.ones((1, 50))).hold_out(share)
+    assert held_out.test.counts.tolist() == [count]
+
+
+def test_a_run_on_split_samples_is_the_run_on_each_trials_lists():
+    y = X[:, 1] - X[:, 2]
+    data = lf.GivenSamples.split(X[:, 1:], y, lf.feature_split(X[:, 1], n_clients=3, shares=[3, 2, 1], trials=2))
+    fedrep = lf.FedRep(rank=1, step_size=0.3)
+    together = lf.simulate(fedrep, data=data, rounds=5, trials=2)
+    for trial in range(2):
+        train, test = (
+            list(zip(*(samples_of(part, trial, i) for i in range(3)), strict=True)) for part in (data, data.test)
+        )
+        alone = lf.simulate(fedrep, data=lf.GivenSamples(*map(list, train), test=tuple(map(list, test))), rounds=5)
+        for name in ("train_loss", "test_loss"):
+            np.testing.assert_allclose(together.metrics[name][trial], alone.metrics[name][0], rtol=1e-9)
+
+
+def labelled(kind):
+    """Data of each form with samples whose first feature is their number, and whose test samples are negative."""
+    labels = np.arange(41) % 3
+    if kind == "lists":
+        parts = [X[:7], X[7:20], X[20:]]
+        return lf.GivenSamples(
+            parts, [part[:, 0] for part in parts], test=([-part for part in parts], [part[:, 0] for part in parts])
+        )
+    if kind == "arrays":
+        stack = X[:40].reshape(4, 10, 4)
+        return lf.GivenSamples(stack, stack[..., 0], test=(-stack, stack[..., 0]))
+    if kind == "split":
+        return lf.GivenSamples.split(X, NUMBERS, lf.random_split(41, n_clients=4, shares=[1, 1, 1, 2], trials=3))
+    clients = lf.dirichlet_split(labels, n_clients=3, concentration=1.0, min_samples=4, trials=3)
+    return lf.GivenClasses.split(X, labels, clients)
+
+
+@pytest.mark.parametrize("kind", ["lists", "arrays", "split", "classes"])
+def test_samples_are_held_out_of_the_training_samples_alone(kind):
+    data = labelled(kind)
+    divided = data.hold_out(0.25, seed=3)
+    assert type(divided) is type(data)
+    assert divided.n_trials == data.n_trials
+    for trial, client in np.ndindex(data.n_trials or 1, data.n_clients):
+        rows, y = samples_of(data, trial, client)
+        parts = [samples_of(part, trial, client) for part in (divided, divided.test)]
+        found, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        order, expected = np.argsort(found[:, 0]), np.argsort(rows[:, 0])
+        assert np.array_equal(found[order], rows[expected])
+        assert np.array_equal(labels[order], y[expected])
+        if kind == "classes":
+            assert set(parts[1][1]) <= set(parts[0][1])
+        else:
+            assert len(parts[1][1]) == np.floor(0.25 * len(rows) + 0.5)
+    if kind == "classes":
+        assert divided.n_classes == divided.test.n_classes == 3
+    again, other = data.hold_out(0.25, seed=3), data.hold_out(0.25, seed=4)
+    assert np.array_equal(again.X, divided.X)
+    assert not np.array_equal(other.X, divided.X)
+
+
+@pytest.mark.parametrize("trials", [range(3), range(1, 3), [2, 0], range(2, 0, -1)])
+@pytest.mark.parametrize("kind", ["lists", "arrays", "split", "classes"])
+def test_each_trial_has_its_samples_or_those_of_all(kind, trials):
+    data = labelled(kind)
+    for part in (data, data.test):
+        X, y, counts = part.of_trials(trials)
+        assert len(X) == len(y) == len(counts) == len(trials)
+        for t, trial in enumerate(trials):
+            for found, array, whole in ((X, part.X, 4), (y, part.y, 3), (counts, part.counts, 2)):
+                assert np.array_equal(found[t], array[trial] if array.ndim == whole else array)
+
+
+def test_the_scale_is_the_root_mean_square_label():
+    lists = lf.GivenSamples([X[:1], X[1:3]], [[3.0], [1.0, 2.0]])
+    np.testing.assert_allclose(lists.scale, [(14 / 3) ** 0.5], rtol=1e-14)
+    y = RNG.normal(size=(2, 4, 10))
+    of_trials = lf.GivenSamples(np.ones((2, 4, 10, 3)), y)
+    np.testing.assert_allclose(of_trials.scale, np.sqrt((y**2).mean(axis=(1, 2))), rtol=1e-14)
+
+
+def test_numbers_of_fresh_samples():
+    equal, unequal = lf.FreshSamples(5), lf.FreshSamples(np.array([4, 9, 3]))
+    assert (equal.unequal, equal.smallest, equal.largest) == (False, 5, 5)
+    assert (unequal.unequal, unequal.smallest, unequal.largest, unequal.n_samples) == (True, 3, 9, (4, 9, 3))
+
+
+def test_what_is_left_out_is_what_is_documented():
+    labels, few = np.arange(41) % 3, {"trials": 1, "seed": 0}
+    problem = lf.SharedRepresentation(n_clients=3, dim=4, rank=2)
+    several = {"n_clients": 6, "concentration": 0.7, "trials": 20}
+    splits_of = [
+        (lf.random_split(41, n_clients=3), lf.random_split(41, n_clients=3, shares=[1, 1, 1], **few)),
+        (lf.feature_split(labels, n_clients=3), lf.feature_split(labels, n_clients=3, shares=[1, 1, 1], **few)),
+        (lf.dirichlet_split(labels, **several), lf.dirichlet_split(labels, **several, seed=0, min_samples=2)),
+    ]
+    for split, more in (
+        (lf.classwise_split, {"n_clients": 4, "classes_per_client": 2}),
+        (lf.dirichlet_split, {"n_clients": 3, "concentration": 1.0}),
+    ):
+        splits_of.append((split(labels, **more), split(labels, **more, **few)))
+    for one, other in splits_of:
+        assert np.array_equal(one, other)
+    clients, data = splits_of[0][0], lf.GivenSamples(X[None], NUMBERS[None])
+    pairs = [(kind.split(X, labels, clients), kind.split(X, labels, clients, test_share=0.2, seed=0)) for kind in KINDS]
+    pairs += [
+        (data.hold_out(0.25), data.hold_out(0.25, seed=0)),
+        (lf.FixedSamples(5).draw(problem), lf.FixedSamples(5, in_law=None).draw(problem, **few)),
+        (lf.GivenSamples.population(problem), lf.GivenSamples.population(problem, **few)),
+    ]
+    for one, other in pairs:
+        for first, second in ((one, other), (one.test, other.test)) if one.test else ((one, other),):
+            assert np.array_equal(first.X, second.X)
+            assert np.array_equal(first.y, second.y)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_samples_of_nobody_are_in_no_part(kind):
+    labels, clients = np.arange(41) % 3, np.repeat(lf.random_split(41, n_clients=5), 2, axis=0)
+    clients[:, [0, 5, 40]] = -1
+    for share in (0.0, 0.3):
+        data = kind.split(X, labels, clients, test_share=share)
+        assert (data.test is None) == (share == 0)
+        parts = [data] if share == 0 else [data, data.test]
+        for trial in range(2):
+            found = [samples_of(part, trial, client) for part in parts for client in range(5)]
+            numbers = np.concatenate([rows[:, 0] for rows, _ in found]).astype(int)
+            assert sorted(numbers) == [j for j in range(41) if j not in (0, 5, 40)]
+            assert np.array_equal(np.concatenate([y for _, y in found]), labels[numbers])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_of_several_numbers_holds_out_by_trial(kind):
+    """Every trial as `held_out` chooses with the trial's number behind the seed."""
+    data = kind(np.repeat(X[None, :40].reshape(1, 4, 10, 4), 3, axis=0), np.tile(np.arange(10) % 2, (3, 4, 1)))
+    for seed, numbers in ((7, (7,)), ((7, 2), (7, 2))):
+        divided = data.hold_out(0.3, seed=seed)
+        for trial in range(3):
+            owner, strata = np.repeat(np.arange(4), 10)[None], np.tile(np.arange(10) % 2, 4) * (kind is KINDS[1])
+            _, (test,) = splits.held_out(owner, strata, 0.3, (*numbers, trial))
+            for client in range(4):
+                rows = samples_of(divided.test, trial, client)[0]
+                assert np.array_equal(rows[:, 0], test[owner[0, test] == client])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_list_of_held_out_samples_may_begin_with_an_empty_one(kind):
+    y = np.arange(41) % 2
+    for nothing in ([], np.zeros((0, 4))):
+        data = kind([X[:3], X[3:8]], [y[:3], y[3:8]], test=([nothing, X[8:12]], [[], y[8:12]]))
+        assert data.test.counts.tolist() == [0.0, 4.0]
+        assert np.array_equal(data.test.X, [np.zeros((4, 4)), X[8:12]])
+        assert np.array_equal(data.test.y, [np.zeros(4), y[8:12]])
+    wrong = ([np.zeros((0, 3)), X[8:12]], [[], y[8:12]])
+    assert_one_line(lambda: kind(X[:8].reshape(2, 4, 4), y[:8].reshape(2, 4), test=wrong), ["test X[0]", "(0, 3)"])
+
+
+WRONG = {
+    "labels": (lambda: split(y=NUMBERS[:5]), ["y"]),
+    "other numbers of samples": (
+        lambda: split([[0] * 40 + [1], [1] * 40 + [0]]),
+        ["clients: client 0 has 1 to 40"],
+    ),
+    "nothing held out": (lambda: split([range(41)]), ["test_share = 0.2 holds out no sample"]),
+    "a small share": (lambda: lf.GivenSamples(X[None], NUMBERS[None]).hold_out(0.001), ["share = 0.001 holds out no"]),
+    "no share": (lambda: lf.GivenSamples(X[None], NUMBERS[None]).hold_out(0.0), ["share = 0.0 must be"]),
+    "client -2": (
+        lambda: split([[-2, *range(40)]]),
+        ["clients holds -2.0 at index (0, 0)", "from -1 (unassigned) to 40"],
+    ),
+    "client 41": (lambda: split([[41, *range(40)]]), ["clients holds 41.0 at index (0, 0)", "to 40"]),
+    "half a client": (lambda: split([[0.5, *range(40)]]), ["clients holds 0.5 at index (0, 0)"]),
+    "nobody": (lambda: split([[-1] * 41]), ["contains only -1 (unassigned)"]),
+    "a gap": (lambda: split([[0, 2] * 20 + [0]]), ["no sample of client 1 in trial 0", "n = 3"]),
+    "a client left out of a trial": (
+        lambda: split([[0, 1] * 20 + [0], [0] * 41]),
+        ["clients has no sample of client 1 in trial 1", "n = 2"],
+    ),
+    "without trials": (lambda: split([0] * 41), ["clients has shape (41,)", "(trials, samples)"]),
+    "other samples": (lambda: split([[0] * 5]), ["clients has shape (1, 5)", "(1, 41)"]),
+    "X of trials": (lambda: split(rows=X[None]), ["X has shape (1, 41, 4)", "(samples, d)"]),
+    "a large share": (lambda: split(test_share=1.2), ["test_share = 1.2", "from 0 to 1"]),
+    "a seed": (lambda: split(seed=-1), ["seed = -1", "non-negative"]),
+}
+
+
+def split(clients=([0] * 41,), y=NUMBERS, rows=X, **changes):
+    return lf.GivenSamples.split(rows, y, clients, **changes)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arguments_are_named(name):
+    assert_one_line(*WRONG[name])
+
+
+def test_the_memory_that_is_checked_is_that_of_the_arrays(monkeypatch):
+    """A copy beside what is drawn, and what is held alone."""
+    checked = []
+    for module in (splits, samples, given_classes, synthetic):
+        monkeypatch.setattr(module, "check_fits", lambda values, *texts: checked.append(values))
+
+    def asked(call):
+        checked.clear()
+        return call(), list(checked)
+
+    problem = lf.SharedRepresentation(n_clients=3, dim=4, rank=2)
+    for split in (
+        lambda: lf.random_split(41, n_clients=3, trials=4),
+        lambda: lf.feature_split(NUMBERS, n_clients=3, trials=4),
+        lambda: lf.classwise_split(np.arange(41) % 3, n_clients=3, classes_per_client=2, trials=4),
+        lambda: lf.dirichlet_split(np.arange(41) % 3, n_clients=3, concentration=1.0, trials=4),
+    ):
+        clients, found = asked(split)
+        assert found == [clients.size]
+    clients = lf.random_split(41, n_clients=3, shares=[1, 2, 3], trials=4)
+    for kind in KINDS:
+        data, found = asked(lambda kind=kind: kind.split(X, np.arange(41) % 5, clients))
+        wanted = [part.X.size + part.y.size for part in (data, data.test)]
+        assert found == wanted + [part.holds.size for part in (data, data.test) if kind is lf.GivenClasses]
+    for draw in (
+        lambda: lf.FixedSamples(5).draw(problem, trials=2),
+        lambda: lf.GivenSamples.population(problem, trials=2),
+    ):
+        data, found = asked(draw)
+        assert found == [2 * (data.X.size + data.y.size) + 2 * problem.floats_per_trial()]
+    data, found = asked(lambda: lf.synthetic_classes(1.0, 1.0, n_clients=3, dim=4, n_samples=[5, 9, 2], trials=2))
+    arrays = [data.X.size, data.y.size, data.test.X.size, data.test.y.size]
+    assert found == [2 * sum(arrays), data.holds.size, data.test.holds.size]

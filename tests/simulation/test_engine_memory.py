@@ -1,0 +1,172 @@
+"""The memory of engines: nothing that is not needed, no cycles of references, and no more than is budgeted."""
+
+import gc
+import math
+import tracemalloc
+import weakref
+
+import pytest
+
+import linfed as lf
+from docs.algorithm_table import with_required
+from linfed.simulation import job
+from linfed.simulation.engines import ENGINES
+from tests.data.small import GRADIENT, simulate
+from tests.helpers import basis, normal, rounds_of
+from tests.worlds import fedrep, shared, truth
+
+DRAWING = ["projected", "chain"]
+
+
+@pytest.mark.parametrize("heads", [{}, {"heads": lf.GradientHeads()}])
+@pytest.mark.parametrize("engine", DRAWING)
+def test_nothing_of_the_size_of_clients_times_dimension(engine, heads):
+    n, d = 20_000, 500
+    algorithm, problem = fedrep(d=d, init="random", **heads), shared(n=n, d=d)
+    tracemalloc.start()
+    result = simulate(algorithm, problem, lf.FreshSamples(10), rounds=2, trials=1, engine=engine)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.3 * 8 * n * d
+    assert result.final.B.shape == (1, d if engine == "projected" else 6, 2)
+
+
+REGRESSION = {
+    "exact heads": fedrep(),
+    "gradient heads": fedrep(**GRADIENT),
+    "local steps": fedrep(representation_steps=3, step_size=0.1),
+    "FedAvg, fine-tuned": lf.FedAvg(step_size=0.02, rank=2, init=basis(9, 2), fine_tune=lf.ExactHeads()),
+    "FLUTE": lf.FLUTE(rank=2, step_size=0.01),
+    "shortcuts": lf.FedRepShortcut(rank=2, step_size=0.1, solver=lf.ClosedForm(order="joint"), ridge=0.5),
+    "AltMin": lf.AltMin(rank=2, split=True),
+    "local only": lf.LocalOnly(),
+    "pooled": lf.PooledLeastSquares(),
+    "two replicas": lf.TwoReplica(rank=2),
+    "oracle": lf.Oracle(rank=2),
+}
+CLASSES = {
+    "FLUTE of classes": lf.GeneralFLUTE(rank=2, step_size=0.1),
+    "FedRoD of classes": lf.FedRoD(rank=2, step_size=0.1),
+}
+FREED = [(name, "explicit") for name in (*REGRESSION, *CLASSES)]
+FREED += [(name, "projected") for name in ("exact heads", "gradient heads", "FLUTE", "oracle", "FLUTE of classes")]
+FREED += [(name, "chain") for name in ("exact heads", "gradient heads", "FLUTE")]
+FREED += [(name, "compressed") for name in ("exact heads", "local steps", "FedAvg, fine-tuned", "FLUTE", "local only")]
+
+
+@pytest.fixture
+def no_collector():
+    """Run without the collector of cycles."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize(("name", "engine"), FREED)
+def test_a_round_leaves_nothing_to_the_collector(name, engine, no_collector):
+    """Batches and features are freed by their reference counts, one round after the next."""
+    problem = truth() if name in REGRESSION else lf.Classes(n_clients=6, n_classes=3, classes_per_client=2, dim=9)
+    for data in [lf.FreshSamples(12)] + [lf.FixedSamples(12)] * (engine in ("explicit", "compressed")):
+        seen = []
+        run = {"data": data, "rounds": 4, "participation": 0.5, "engine": engine}
+        for step in rounds_of((REGRESSION | CLASSES)[name], problem, **run):
+            seen.append(weakref.ref(step.batch))
+            del step
+            assert sum(batch() is not None for batch in seen) <= 2  # the last round's, and the one of the end
+        assert len(seen) >= 4
+        assert [batch() for batch in seen] == [None] * len(seen)
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    gc.set_debug(0)
+    left = [type(thing).__name__ for thing in gc.garbage if type(thing).__module__.startswith("linfed")]
+    gc.garbage.clear()
+    assert left == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("heads", [{}, GRADIENT])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_memory_does_not_grow_with_the_rounds(engine, heads, no_collector):
+    peaks = []
+    for rounds in (4, 40):
+        tracemalloc.start()
+        simulate(
+            fedrep(**heads), shared(n=2000), lf.FreshSamples(12), rounds=rounds, trials=1, metrics=[], engine=engine
+        )
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + 2 * 8 * 2000 * 2  # twice the heads of one round
+
+
+def budgeted(algorithm, problem, data, **arguments):
+    """Return the estimated number of bytes of a trial, from the message of a run that may use one byte."""
+    with pytest.raises(lf.SizeError) as caught:
+        lf.simulate(algorithm, problem, data=data, memory_budget=1.0, **arguments)
+    number, unit = str(caught.value).split("about ")[1].split(" ")[:2]
+    return float(number) * 1000.0 ** ["B", "kB", "MB", "GB"].index(unit)
+
+
+def taken(algorithm, problem, data, more, **arguments):
+    """Return the number of bytes that each trial takes in addition to the first."""
+    peaks = []
+    lf.simulate(algorithm, problem, data=data, trials=1, **arguments)  # loads what it needs
+    for trials in (1, 1 + more):
+        tracemalloc.start()
+        lf.simulate(algorithm, problem, data=data, trials=trials, **arguments)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    return (peaks[1] - peaks[0]) / more
+
+
+@pytest.mark.parametrize(
+    ("name", "participation"),
+    [
+        *((name, 0.1) for name in lf.ALGORITHMS if name not in ("GeneralFLUTE", "Oracle")),
+        *((name, 1.0) for name in ("FedRep", "FLUTE", "FedAvg", "SCAFFOLD", "FedRepShortcut", "LocalOnly")),
+    ],
+)
+def test_the_budget_of_every_algorithm_is_near_what_it_takes(name, participation):
+    run = {"rounds": 2, "participation": participation, "engine": "explicit", "metrics": []}
+    run |= {"data": lf.FixedSamples(12), "problem": shared(n=150, d=10)}
+    algorithm = with_required(lf.ALGORITHMS[name])
+    one = job.checked_job(algorithm, trials=1, seed=0, record_every=1, **run)
+    assert 0.15 < taken(algorithm, more=4, **run) / job.bytes_per_trial(one, math.inf) < 1.1
+
+
+def test_the_second_copy_of_small_fixed_samples_is_budgeted():
+    small, large = (
+        budgeted(fedrep(d=16), shared(n=n, d=16), lf.FixedSamples(16), rounds=2, trials=1, engine="explicit")
+        for n in (1024, 1025)
+    )
+    assert small > large + 0.9 * 8 * 1024 * 16 * 16
+
+
+FOOTPRINTS = {
+    "projected": ("projected", fedrep(d=40), shared(n=3000, d=40), lf.FreshSamples(10)),
+    "projected, gradient heads": ("projected", fedrep(d=40, **GRADIENT), shared(n=3000, d=40), lf.FreshSamples(10)),
+    "projected, m = k": ("projected", fedrep(d=40), shared(n=3000, d=40), lf.FreshSamples(2)),
+    "projected, dense truth": (
+        "projected",
+        fedrep(d=40),
+        lf.GivenTruth(B=basis(40, 2), Phi=normal(3000, 40)),
+        lf.FreshSamples(10),
+    ),
+    "chain": ("chain", fedrep(d=4000), shared(n=3000, d=4000), lf.FreshSamples(10)),
+    "compressed, fresh": ("compressed", fedrep(d=40), shared(n=300, d=40), lf.FreshSamples(100)),
+    "compressed, fixed": ("compressed", fedrep(d=40), shared(n=300, d=40), lf.FixedSamples(100)),
+    "compressed, fixed, FedAvg": (
+        "compressed",
+        lf.FedAvg(step_size=0.1, local_steps=2),
+        shared(n=300, d=40),
+        lf.FixedSamples(100),
+    ),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", FOOTPRINTS)
+def test_a_trial_takes_no_more_memory_than_is_budgeted(name):
+    engine, algorithm, problem, data = FOOTPRINTS[name]
+    arguments = {"rounds": 3, "participation": 0.5, "engine": engine}
+    assert taken(algorithm, problem, data, 8, **arguments) < 1.5 * budgeted(algorithm, problem, data, **arguments)

@@ -1,0 +1,84 @@
+"""The metric `mean_truncation_error`: against dense arrays, and where it is absent."""
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from tests import references as ref
+from tests.problems.test_underparameterized import DENSE, problem, svd
+
+
+def assert_dense_metric(result, problem_, k):
+    Phi = problem_.truth(result.seed, range(result.trials)).dense()
+    for trial in range(result.trials):
+        Theta = result.final.predictors()[trial]
+        left, values, right = svd(Phi[trial])
+        best = (right[:, :k] * values[:k]) @ left[:, :k].T
+        wanted = ref.mean_client_error(Theta, best)
+        assert result.metrics["mean_truncation_error"][trial, -1] == pytest.approx(wanted, rel=1e-11)
+        error = ref.mean_client_error(Theta, Phi[trial])
+        assert result.metrics["mean_client_error"][trial, -1] == pytest.approx(error, rel=1e-11)
+        assert abs(wanted - error) > 1e-6
+        if not (isinstance(problem_, lf.GivenTruth) and problem_.B is not None):
+            distance = ref.subspace_distance(left[:, :k], result.final.B[trial])
+            assert result.metrics["subspace_distance"][trial, -1] == pytest.approx(distance, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_the_error_to_the_truncation_is_the_dense_one(name):
+    algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
+    result = lf.simulate(algorithm, DENSE[name], data=lf.FixedSamples(12), rounds=4, trials=3, seed=2)
+    assert_dense_metric(result, DENSE[name], 2)
+
+
+def test_the_chain_measures_the_error_to_the_truncation():
+    """In its frame as in the full dimension: the first round is that of the projected engine."""
+    made = problem(7, 12, spectrum=(4, 3, 2, 1))
+    algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
+    results = [
+        lf.simulate(algorithm, made, data=lf.FreshSamples(5), rounds=0, trials=3, engine=engine)
+        for engine in ("chain", "projected")
+    ]
+    for name, values in results[1].metrics.items():
+        np.testing.assert_allclose(results[0].metrics[name], values, rtol=1e-12)
+    assert_dense_metric(results[1], made, 2)
+
+
+ABSENT = {
+    "of the learned rank": (
+        lf.FLUTE(rank=3, step_size=0.1),
+        problem(rank=3),
+        "it equals mean_client_error: the ground truth has rank 3 <= k = 3",
+    ),
+    "of a smaller rank": (
+        lf.FLUTE(rank=3, step_size=0.1),
+        problem(spectrum=[2, 1]),
+        "it equals mean_client_error: the ground truth has rank 2 <= k = 3",
+    ),
+    "shared": (lf.FedRep(rank=2, step_size=0.1), DENSE["shared"], None),
+    "no representation": (lf.LocalOnly(), problem(), "the algorithm learns no representation B"),
+    "not asked for": (lf.FLUTE(rank=2, step_size=0.1), problem(), "it was not requested"),
+}
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_the_error_to_the_truncation_is_absent_for_a_reason(name):
+    algorithm, made, reason = ABSENT[name]
+    metrics = ["risk"] if name == "not asked for" else None
+    result = lf.simulate(algorithm, made, data=lf.FixedSamples(5), rounds=1, metrics=metrics)
+    if reason is None:
+        assert "mean_truncation_error" in result.metrics
+        return
+    assert "mean_truncation_error" not in result.metrics
+    with pytest.raises(KeyError, match=reason):
+        result.metrics["mean_truncation_error"]
+    if metrics is None:
+        with pytest.raises(ValueError, match=f"metrics = 'mean_truncation_error' does not apply: {reason}"):
+            lf.simulate(algorithm, made, data=lf.FixedSamples(5), rounds=1, metrics=["mean_truncation_error"])
+
+
+def test_without_a_truth_there_is_no_truncation():
+    data = lf.FixedSamples(5).draw(problem())
+    result = lf.simulate(lf.FLUTE(rank=2, step_size=0.01), data=data, rounds=1)
+    with pytest.raises(KeyError, match="the data were given without one"):
+        result.metrics["mean_truncation_error"]

@@ -64,12 +64,12 @@ MUTATIONS = {
         Mutation("pools of old", '_controller("scipy.linalg" in sys.modules)', "_controller(False)", "linalg"),
     ],
     "numerics/least_squares.py": [
-        Mutation("dependence without lengths", "RANK_TOLERANCE * lengths).any", "RANK_TOLERANCE).any", "linalg"),
-        Mutation("columns of any unit", "RATIO = 2.0 **", "RATIO = 1e300 * 2.0 **", "linalg:unit"),
-        Mutation("small units first", "np.unique(units)[::-1]", "np.unique(units)", "linalg:unit"),
-        Mutation("large solutions last", "np.argsort(units,", "np.argsort(-units,", "linalg:unit"),
-        Mutation("residual at m = k", "residual[:, counts <= k]", "residual[:, counts < k]", "linalg batch:exactly"),
-        Mutation("normal equations of any condition", "SAFE_CONDITION = 1e5", "SAFE_CONDITION = 1e12", "linalg"),
+        Mutation("dependence without lengths", "RANK_TOLERANCE * lengths).any", "RANK_TOLERANCE).any", "least_squares"),
+        Mutation("columns of any unit", "RATIO = 2.0 **", "RATIO = 1e300 * 2.0 **", "least_squares:unit"),
+        Mutation("small units first", "np.unique(units)[::-1]", "np.unique(units)", "least_squares:unit"),
+        Mutation("large solutions last", "np.argsort(units,", "np.argsort(-units,", "least_squares:unit"),
+        Mutation("residual at m = k", "residual[:, counts <= k]", "residual[:, counts < k]", "least_squares explicit:exactly"),
+        Mutation("normal equations of any condition", "SAFE_CONDITION = 1e5", "SAFE_CONDITION = 1e12", "least_squares"),
         Mutation(
             "threshold of the shortest shortcut",
             "semidefinite(left, np.diagonal(A,",
@@ -80,7 +80,7 @@ MUTATIONS = {
             "samples that a ridge explains",
             " & (ridge == 0)\n",
             "\n",
-            "linalg",
+            "least_squares",
             "a ridge gets there only where it is lost in rounding, and so is the residual that it leaves",
         ),
     ],
@@ -90,7 +90,7 @@ MUTATIONS = {
         Mutation("a tuple that is an integer", "OF_TUPLES + int(stream)", "int(stream)", "streams"),
     ],
     "numerics/rounding.py": [
-        Mutation("rounding errors below a half", " + 2.0**-50 * (product + 1.0)", "", "streams:as_they_are_written"),
+        Mutation("rounding errors below a half", " + 2.0**-50 * (product + 1.0)", "", "rounding:as_they_are_written"),
     ],
     "numerics/seeds.py": [
         Mutation("a long seed counted as one word", "max(1, -(-number.bit_length() // 32))", "1", "streams"),
@@ -100,7 +100,7 @@ MUTATIONS = {
     ],
     "problems/designs.py": [
         Mutation(
-            "covariances of other clients", "rows @ root[clients].mT", "rows @ root[clients - 1].mT", "covariances"
+            "covariances of other clients", "rows @ root[clients].mT", "rows @ root[clients - 1].mT", "designs_per_client"
         ),
     ],
     "problems/base.py": [
@@ -109,13 +109,13 @@ MUTATIONS = {
     ],
     "problems/given.py": [
         Mutation(
-            "truths of the first trials", "array[list(trials)]", "array[: len(trials)]", "problems simulation/run"
+            "truths of the first trials", "array[list(trials)]", "array[: len(trials)]", "given simulation/run"
         ),
     ],
     "problems/shared.py": [
-        Mutation("new clients drawn as the old", "Stream.NEW_TRUTH", "Stream.TRUTH", "problems new_clients"),
+        Mutation("new clients drawn as the old", "Stream.NEW_TRUTH", "Stream.TRUTH", "shared new_clients"),
         Mutation(
-            "another common part", "math.sqrt((1.0 - h) * (1.0 + h))", "(1.0 - h)", "similar:common similar:heads"
+            "another common part", "math.sqrt((1.0 - h) * (1.0 + h))", "(1.0 - h)", "shared:common shared:heads_are"
         ),
     ],
     "problems/similar.py": [
@@ -139,9 +139,9 @@ MUTATIONS = {
         Mutation("labels without biases", " + b[i], axis", ", axis", "synthetic:labels"),
     ],
     "data/samples.py": [
-        Mutation("trials are held out alike", "share, of_trial)", "share, 0)", "splits:training"),
+        Mutation("trials are held out alike", "share, of_trial)", "share, 0)", "samples:training"),
         Mutation(
-            "classes are not held out each", "labels if cls._stratified", "labels if False", "given_classes:rounding"
+            "classes are not held out each", "labels if cls._stratified", "labels if False", "splits:first_samples"
         ),
         Mutation(
             "samples of the first trials", "trials.start, trials.stop, trials.step", "len(trials)", "simulation/run"
@@ -149,34 +149,34 @@ MUTATIONS = {
     ],
     "data/explicit.py": [
         Mutation(
-            "pooled without sample counts", "sqrt(weights / self.positive_counts)", "sqrt(weights)", "batch:pooled"
+            "pooled without sample counts", "sqrt(weights / self.positive_counts)", "sqrt(weights)", "explicit:pooled"
         ),
     ],
     "data/row_batch.py": [
-        Mutation("the first half twice", "steps + part * size", "steps + 0 * size", "batch:split"),
-        Mutation("the last minibatch is full", "self.counts - start, 0.0", "self.counts, 0.0", "batch:minibatches"),
+        Mutation("the first half twice", "steps + part * size", "steps + 0 * size", "explicit:split"),
+        Mutation("the last minibatch is full", "self.counts - start, 0.0", "self.counts, 0.0", "explicit:minibatches"),
     ],
     "data/classes.py": [
-        Mutation("padding has a bias", "X.shape[-2]) < counts[..., None]", "X.shape[-2]) >= 0", "classes:padding"),
-        Mutation("padding is measured", "np.where(inside, measure(", "np.where(True, measure(", "classes:padding"),
-        Mutation("balance of all padding", "== j) * inside)", "== j) * 1.0)", "classes:balanced classes:padding"),
+        Mutation("padding has a bias", "X.shape[-2]) < counts[..., None]", "X.shape[-2]) >= 0", "data/classes:padding"),
+        Mutation("padding is measured", "np.where(inside, measure(", "np.where(True, measure(", "data/classes:padding"),
+        Mutation("balance of all padding", "== j) * inside)", "== j) * 1.0)", "data/classes:balanced data/classes:padding"),
         Mutation(
             "empty clients have balance",
             "self.counts[..., None] > 0, shares",
             "self.counts[..., None] >= 0, shares",
-            "classes:without_samples",
+            "data/classes:without_samples",
         ),
         Mutation(
             "parts forget the offset",
             "super()._chosen(index, counts)\n        if self._offset is None:",
             "super()._chosen(index, counts)\n        if True:",
-            "classes:minibatches",
+            "data/classes:minibatches",
         ),
         Mutation(
             "offsets in their old order",
             "np.take_along_axis(self._offset, index",
             "np.take_along_axis(self._offset, np.sort(index)",
-            "classes:minibatches",
+            "data/classes:minibatches",
         ),
         Mutation(
             "any class is one's own", "np.where(holds[..., None], logits, -np.inf)", "logits", "class_runs:metrics"
@@ -185,22 +185,22 @@ MUTATIONS = {
             "features of the bias",
             "out[..., -1] = rows[..., -1]",
             "out[..., -1] = 0.0",
-            "classes:slopes",
+            "data/classes:slopes",
         ),
         Mutation(
-            "half the feature penalty", "V += 2.0 * feature_penalty", "V += feature_penalty", "classes:each_client"
+            "half the feature penalty", "V += 2.0 * feature_penalty", "V += feature_penalty", "data/classes:each_client"
         ),
-        Mutation("sums for means over clients", "(1.0 / W.shape[1] if", "(1.0 if", "classes:slopes"),
+        Mutation("sums for means over clients", "(1.0 / W.shape[1] if", "(1.0 if", "data/classes:slopes"),
         Mutation(
             "no shares of counts",
             "else weights) / self._batch.positive_counts",
             "else weights) + 0.0 * self._batch.positive_counts",
-            "classes:slopes",
+            "data/classes:slopes",
         ),
     ],
     "data/class_sources.py": [
         Mutation(
-            "held out are those of the training", "Stream.TEST", "Stream.X", "classes:held_out class_runs:metrics"
+            "held out are those of the training", "Stream.TEST", "Stream.X", "problems/classes:held_out class_runs:metrics"
         ),
         Mutation(
             "classes of the first clients",
@@ -210,10 +210,10 @@ MUTATIONS = {
         ),
     ],
     "numerics/softmax.py": [
-        Mutation("softmax without the label", "flat[indices] -= 1.0", "flat[indices] -= 0.0", "classes:loss"),
-        Mutation("softmax of raw logits", "logits -= logits.max(axis=-2, keepdims=True)", "pass", "classes:large"),
+        Mutation("softmax without the label", "flat[indices] -= 1.0", "flat[indices] -= 0.0", "data/classes:loss"),
+        Mutation("softmax of raw logits", "logits -= logits.max(axis=-2, keepdims=True)", "pass", "softmax:large"),
         Mutation(
-            "cross-entropy of raw logits", "top = logits.max(axis=-2)", "top = 0 * logits.max(axis=-2)", "classes:large"
+            "cross-entropy of raw logits", "top = logits.max(axis=-2)", "top = 0 * logits.max(axis=-2)", "softmax:large"
         ),
     ],
     "numerics/layers.py": [
@@ -221,34 +221,34 @@ MUTATIONS = {
             "no gradient of biases",
             "[g[..., :d] @ B, g[..., d:]]",
             "[g[..., :d] @ B, 0.0 * g[..., d:]]",
-            "classes:layers",
+            "layers:layers",
         ),
-        Mutation("biases in the messages", "out[..., -1] = 0.0", "pass", "classes:layers class_algorithms:fedrep"),
+        Mutation("biases in the messages", "out[..., -1] = 0.0", "pass", "layers:layers class_algorithms:fedrep"),
         Mutation(
             "biases in the products",
             "W[..., :-1] @ W[..., :-1].mT",
             "W @ W.mT",
-            "classes:layers class_algorithms:fedrep",
+            "layers:layers class_algorithms:fedrep",
         ),
     ],
     "problems/classes.py": [
-        Mutation("means that are not centred", "v -= v.mean(axis=0)", "pass", "classes:separation"),
-        Mutation("largest for mean square", "np.vecdot(v, v).mean()", "np.vecdot(v, v).max()", "classes:separation"),
-        Mutation("labels of others' classes", "np.argsort(~holds", "np.argsort(holds", "classes:labels"),
-        Mutation("holders are not counted", "holders[chosen] += 1", "pass", "classes:holders"),
+        Mutation("means that are not centred", "v -= v.mean(axis=0)", "pass", "problems/classes:separation"),
+        Mutation("largest for mean square", "np.vecdot(v, v).mean()", "np.vecdot(v, v).max()", "problems/classes:separation"),
+        Mutation("labels of others' classes", "np.argsort(~holds", "np.argsort(holds", "problems/classes:labels"),
+        Mutation("holders are not counted", "holders[chosen] += 1", "pass", "problems/classes:holders"),
         Mutation(
             "means in place of discriminants",
             "else orthonormalize(self.discriminants)",
             "else self.B",
-            "projected_classes:bayes",
+            "problems/classes:bayes",
         ),
-        Mutation("Bayes without lengths", "bias = -0.5 *", "bias = -0.0 *", "classes:bayes"),
+        Mutation("Bayes without lengths", "bias = -0.5 *", "bias = -0.0 *", "problems/classes:bayes"),
     ],
     "algorithms/representation/fedrep.py": [
         Mutation(
-            "heads of the wrong half", "first, second = batch.split()", "second, first = batch.split()", "covariances"
+            "heads of the wrong half", "first, second = batch.split()", "second, first = batch.split()", "fedrep_whitening"
         ),
-        Mutation("whitened by a sum", "()[0].mean(axis=1)", "()[0].sum(axis=1)", "covariances"),
+        Mutation("whitened by a sum", "()[0].mean(axis=1)", "()[0].sum(axis=1)", "fedrep_whitening"),
     ],
     "data/projected/classes.py": [
         Mutation(
@@ -409,14 +409,14 @@ MUTATIONS = {
             "noise of the first clients",
             "noise *= self.truth.noise_levels(active)",
             "noise *= self.truth.noise_levels(np.arange(active.shape[1]))",
-            "differing_clients:own_noise",
+            "base:own_noise",
         ),
-        Mutation("padding is noise", "clear_padding(drawn, counts)", "pass", "unequal_samples"),
+        Mutation("padding is noise", "clear_padding(drawn, counts)", "pass", "sources"),
         Mutation(
             "counts of the first clients",
             "self._counts[active]",
             "self._counts[: active.shape[1]][None]",
-            "unequal_samples",
+            "sources",
         ),
     ],
     "algorithms/personal/ditto.py": [
@@ -592,19 +592,19 @@ MUTATIONS = {
         Mutation("shares round down", "shares * width + ROUNDING", "shares * width", "averaging_family"),
     ],
     "numerics/collapse.py": [
-        Mutation("the client's classes for all", "None, None] if local else", "None, None] if True else", "collapse"),
-        Mutation("only D's direction", "        D -= X\n", "", "collapse:gradient"),
-        Mutation("rounding has a direction", "norm <= ROUNDING", "norm < 0.0 * ROUNDING", "collapse:no_gradient"),
+        Mutation("the client's classes for all", "None, None] if local else", "None, None] if True else", "numerics/collapse"),
+        Mutation("only D's direction", "        D -= X\n", "", "numerics/collapse:gradient"),
+        Mutation("rounding has a direction", "norm <= ROUNDING", "norm < 0.0 * ROUNDING", "numerics/collapse:no_gradient"),
         Mutation(
             "a product of small heads",
             "scale = np.abs(_flat(H))",
             "scale = 1.0 + 0.0 * np.abs(_flat(H))",
-            "collapse:scale",
+            "numerics/collapse:scale",
         ),
     ],
     "theory/collapse.py": [
-        Mutation("every dimension counts", "(last if dim >= per_client else 0.0)", "last", "collapse:least"),
-        Mutation("penalties as one client's", "/ math.sqrt(c)\n", "/ c\n", "collapse:closed_form"),
+        Mutation("every dimension counts", "(last if dim >= per_client else 0.0)", "last", "theory/collapse:least"),
+        Mutation("penalties as one client's", "/ math.sqrt(c)\n", "/ c\n", "theory/collapse:closed_form"),
     ],
     "theory/partial_participation.py": [
         Mutation("participants with replacement", "(n - p) / (p * (n - 1))", "1.0 / p", "partial_participation"),
@@ -841,11 +841,11 @@ MUTATIONS = {
         ),
     ],
     "simulation/participation.py": [
-        Mutation("a share rounded down", "share * n_clients + 0.5", "share * n_clients", "streams"),
+        Mutation("a share rounded down", "share * n_clients + 0.5", "share * n_clients", "participation_draws"),
         Mutation(
-            "a half rounded to even", "np.floor(share * n_clients + 0.5)", "np.rint(share * n_clients)", "streams"
+            "a half rounded to even", "np.floor(share * n_clients + 0.5)", "np.rint(share * n_clients)", "participation_draws"
         ),
-        Mutation("participants of the first trials", "given[list(trials)]", "given[: len(trials)]", "streams"),
+        Mutation("participants of the first trials", "given[list(trials)]", "given[: len(trials)]", "participation_draws"),
     ],
     "simulation/start.py": [
         Mutation(
@@ -866,7 +866,7 @@ MUTATIONS = {
             'return ""',
             "engines:other_arrays",
         ),
-        Mutation("the chain a dimension short", "if d < rank + 2 * k", "if d <= rank + 2 * k", "engines:plus_2k"),
+        Mutation("the chain a dimension short", "if d < rank + 2 * k", "if d <= rank + 2 * k", "chain:plus_2k"),
         Mutation(
             "noise in the chain's frame", "if requires == Requires.COORDINATES", "if False", "private_fedrep:cannot"
         ),
@@ -874,7 +874,7 @@ MUTATIONS = {
             "rows of pseudo-samples",
             "requires > Requires.QUADRATIC",
             "requires > Requires.ROWS",
-            "engines:cannot engines:silence",
+            "engines:no_single engines:cannot",
         ),
     ],
     "simulation/loop.py": [

@@ -1,4 +1,4 @@
-"""Given samples of regression: forms, trials, splits over clients, and samples that are held out of the training."""
+"""Fresh, fixed and given samples of regression: forms, trials, splits over clients, and samples that are held out."""
 
 import numpy as np
 import pytest
@@ -115,6 +115,15 @@ def test_the_scale_is_the_root_mean_square_label():
     y = RNG.normal(size=(2, 4, 10))
     of_trials = lf.GivenSamples(np.ones((2, 4, 10, 3)), y)
     np.testing.assert_allclose(of_trials.scale, np.sqrt((y**2).mean(axis=(1, 2))), rtol=1e-14)
+
+
+def test_one_sample_of_one_client_has_its_label_in_any_number_of_trials():
+    """NumPy's einsum sums a single column in another order than several."""
+    for rank in (1, 3, 5, 8):
+        problem = lf.SharedRepresentation(n_clients=1, dim=9, rank=rank, noise_std=0.1)
+        for seed in range(8):
+            labels = {lf.FixedSamples(1).draw(problem, trials=trials, seed=seed).y[0].tobytes() for trials in (1, 2, 3)}
+            assert len(labels) == 1
 
 
 def test_numbers_of_fresh_samples():

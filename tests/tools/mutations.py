@@ -68,7 +68,9 @@ MUTATIONS = {
         Mutation("columns of any unit", "RATIO = 2.0 **", "RATIO = 1e300 * 2.0 **", "least_squares:unit"),
         Mutation("small units first", "np.unique(units)[::-1]", "np.unique(units)", "least_squares:unit"),
         Mutation("large solutions last", "np.argsort(units,", "np.argsort(-units,", "least_squares:unit"),
-        Mutation("residual at m = k", "residual[:, counts <= k]", "residual[:, counts < k]", "least_squares explicit:exactly"),
+        Mutation(
+            "residual at m = k", "residual[:, counts <= k]", "residual[:, counts < k]", "least_squares explicit:exactly"
+        ),
         Mutation("normal equations of any condition", "SAFE_CONDITION = 1e5", "SAFE_CONDITION = 1e12", "least_squares"),
         Mutation(
             "threshold of the shortest shortcut",
@@ -100,7 +102,10 @@ MUTATIONS = {
     ],
     "problems/designs.py": [
         Mutation(
-            "covariances of other clients", "rows @ root[clients].mT", "rows @ root[clients - 1].mT", "designs_per_client"
+            "covariances of other clients",
+            "rows @ root[clients].mT",
+            "rows @ root[clients - 1].mT",
+            "designs_per_client",
         ),
     ],
     "problems/base.py": [
@@ -108,9 +113,7 @@ MUTATIONS = {
         Mutation("equal singular values", "kth - following <= least", "kth - following < 0", "reference"),
     ],
     "problems/given.py": [
-        Mutation(
-            "truths of the first trials", "array[list(trials)]", "array[: len(trials)]", "given simulation/run"
-        ),
+        Mutation("truths of the first trials", "array[list(trials)]", "array[: len(trials)]", "given simulation/run"),
     ],
     "problems/shared.py": [
         Mutation("new clients drawn as the old", "Stream.NEW_TRUTH", "Stream.TRUTH", "shared new_clients"),
@@ -159,7 +162,9 @@ MUTATIONS = {
     "data/classes.py": [
         Mutation("padding has a bias", "X.shape[-2]) < counts[..., None]", "X.shape[-2]) >= 0", "data/classes:padding"),
         Mutation("padding is measured", "np.where(inside, measure(", "np.where(True, measure(", "data/classes:padding"),
-        Mutation("balance of all padding", "== j) * inside)", "== j) * 1.0)", "data/classes:balanced data/classes:padding"),
+        Mutation(
+            "balance of all padding", "== j) * inside)", "== j) * 1.0)", "data/classes:balanced data/classes:padding"
+        ),
         Mutation(
             "empty clients have balance",
             "self.counts[..., None] > 0, shares",
@@ -200,7 +205,10 @@ MUTATIONS = {
     ],
     "data/class_sources.py": [
         Mutation(
-            "held out are those of the training", "Stream.TEST", "Stream.X", "problems/classes:held_out class_runs:metrics"
+            "held out are those of the training",
+            "Stream.TEST",
+            "Stream.X",
+            "problems/classes:held_out class_runs:metrics",
         ),
         Mutation(
             "classes of the first clients",
@@ -233,7 +241,9 @@ MUTATIONS = {
     ],
     "problems/classes.py": [
         Mutation("means that are not centred", "v -= v.mean(axis=0)", "pass", "problems/classes:separation"),
-        Mutation("largest for mean square", "np.vecdot(v, v).mean()", "np.vecdot(v, v).max()", "problems/classes:separation"),
+        Mutation(
+            "largest for mean square", "np.vecdot(v, v).mean()", "np.vecdot(v, v).max()", "problems/classes:separation"
+        ),
         Mutation("labels of others' classes", "np.argsort(~holds", "np.argsort(holds", "problems/classes:labels"),
         Mutation("holders are not counted", "holders[chosen] += 1", "pass", "problems/classes:holders"),
         Mutation(
@@ -246,7 +256,10 @@ MUTATIONS = {
     ],
     "algorithms/representation/fedrep.py": [
         Mutation(
-            "heads of the wrong half", "first, second = batch.split()", "second, first = batch.split()", "fedrep_whitening"
+            "heads of the wrong half",
+            "first, second = batch.split()",
+            "second, first = batch.split()",
+            "fedrep_whitening",
         ),
         Mutation("whitened by a sum", "()[0].mean(axis=1)", "()[0].sum(axis=1)", "fedrep_whitening"),
     ],
@@ -592,9 +605,13 @@ MUTATIONS = {
         Mutation("shares round down", "shares * width + ROUNDING", "shares * width", "averaging_family"),
     ],
     "numerics/collapse.py": [
-        Mutation("the client's classes for all", "None, None] if local else", "None, None] if True else", "numerics/collapse"),
+        Mutation(
+            "the client's classes for all", "None, None] if local else", "None, None] if True else", "numerics/collapse"
+        ),
         Mutation("only D's direction", "        D -= X\n", "", "numerics/collapse:gradient"),
-        Mutation("rounding has a direction", "norm <= ROUNDING", "norm < 0.0 * ROUNDING", "numerics/collapse:no_gradient"),
+        Mutation(
+            "rounding has a direction", "norm <= ROUNDING", "norm < 0.0 * ROUNDING", "numerics/collapse:no_gradient"
+        ),
         Mutation(
             "a product of small heads",
             "scale = np.abs(_flat(H))",
@@ -843,9 +860,14 @@ MUTATIONS = {
     "simulation/participation.py": [
         Mutation("a share rounded down", "share * n_clients + 0.5", "share * n_clients", "participation_draws"),
         Mutation(
-            "a half rounded to even", "np.floor(share * n_clients + 0.5)", "np.rint(share * n_clients)", "participation_draws"
+            "a half rounded to even",
+            "np.floor(share * n_clients + 0.5)",
+            "np.rint(share * n_clients)",
+            "participation_draws",
         ),
-        Mutation("participants of the first trials", "given[list(trials)]", "given[: len(trials)]", "participation_draws"),
+        Mutation(
+            "participants of the first trials", "given[list(trials)]", "given[: len(trials)]", "participation_draws"
+        ),
     ],
     "simulation/start.py": [
         Mutation(

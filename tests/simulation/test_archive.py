@@ -90,6 +90,12 @@ SAVED = {
         FIXED,
         0,
     ),
+    "classes": (
+        lf.GeneralFLUTE(rank=2, step_size=0.2),
+        lf.Classes(n_clients=5, n_classes=4, classes_per_client=[1, 2, 3, 4, 2], dim=6, rank=2, test_samples=15),
+        FIXED,
+        0,
+    ),
     "truth S": (FEDREP, lf.GivenTruth(S=S, noise_std=0.1), FRESH, 0),
     "truth Phi, B of trials": (FEDREP, lf.GivenTruth(Phi=normal(2, 5, 4), B=B), FRESH, 0),
     "given samples": (FEDREP, None, lf.GivenSamples(X, Y), 0),

@@ -1,4 +1,4 @@
-"""Risks of clients, one by one: those of the training, and new ones that are fitted on few samples of their own."""
+"""Risks of clients, one by one: those of the training, and new ones that are fitted on a few samples of their own."""
 
 import dataclasses
 
@@ -12,43 +12,51 @@ from linfed.simulation import new_clients as evaluation
 from linfed.simulation.results import Result
 from linfed.system import memory
 from tests import references as ref
-from tests.helpers import assert_one_line, each, normal
+from tests.helpers import assert_one_line, normal
+from tests.worlds import LEARNERS
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+
+
 SIZES = [1, 2, 3, 9]
+
+
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=7, rank=3, noise_std=0.2)
-FAMILY = {
-    "FedRep": lf.FedRep(rank=2, step_size=0.2),
-    "FedRep, ridge": lf.FedRep(rank=2, step_size=0.2, heads=lf.ExactHeads(ridge=0.3)),
-    "FedRep, gradient heads": lf.FedRep(rank=2, step_size=0.2, heads=lf.GradientHeads()),
-    "FedRep, unnormalised": lf.FedRep(rank=3, step_size=0.2, orthonormalize=False),
-    "FedPer": lf.FedPer(rank=2, step_size=0.1),
-    "FedAvg": lf.FedAvg(step_size=0.2, local_steps=2),
-    "FedAvg, two layers": lf.FedAvg(step_size=0.1, rank=2),
-    "FedAvg + FT": lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.GradientHeads(steps=10)),
-    "FedAvg + FT, ridge": lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.ExactHeads(ridge=0.3)),
-    "local only": lf.LocalOnly(),
-    "local only, ridge": lf.LocalOnly(ridge=0.1),
-    "pooled": lf.PooledLeastSquares(),
-    "oracle": lf.Oracle(rank=3),
-    "oracle, truncated, ridge": lf.Oracle(rank=2, ridge=0.2),
-    "personalised": lf.Personalized(base=lf.FedRep(rank=2, step_size=0.2), ridge=0.4),
-}
-RIDGES = {"FedRep, ridge": 0.3, "FedAvg + FT, ridge": 0.3, "local only, ridge": 0.1, "oracle, truncated, ridge": 0.2}
 
 
-def run(algorithm, problem=PROBLEM, **changes):
+FAMILY = [
+    "FedRep",
+    "FedRep, ridge",
+    "FedRep, gradient heads",
+    "FedRep, no QR",
+    "FedPer",
+    "FedAvg",
+    "FedAvg, two layers",
+    "FedAvg, fine-tuned",
+    "FedAvg, fine-tuned, ridge",
+    "LocalOnly",
+    "LocalOnly, ridge",
+    "PooledLeastSquares",
+    "Oracle",
+    "Oracle, ridge",
+    "Personalized",
+]
+RIDGES = {"FedRep, ridge": 0.2, "FedAvg, fine-tuned, ridge": 0.2, "LocalOnly, ridge": 0.3, "Oracle, ridge": 0.3}
+
+
+def run(name="FedRep", problem=PROBLEM, **changes):
     arguments = {"data": lf.FixedSamples(5), "rounds": 3, "trials": 3, "seed": 4} | changes
+    algorithm = LEARNERS[name].make(step_size=0.2) if isinstance(name, str) else name
     return lf.simulate(algorithm, problem, **arguments)
 
 
 def adapted(name, arrays, X, y):
     """Return the predictor of a new client with samples X and y, from one trial's final arrays."""
     ridge = RIDGES.get(name, 0.0)
-    if "local only" in name:
+    if "LocalOnly" in name:
         return ref.least_squares(X, y, ridge)
-    if name == "personalised":
-        (w,), (s,) = ref.personalised([X], [y], arrays["B"], 0.4)
+    if name == "Personalized":
+        (w,), (s,) = ref.personalised([X], [y], arrays["B"], 0.3)
         return arrays["B"] @ w + s
     return arrays["B"] @ ref.least_squares(X @ arrays["B"], y, ridge) if "B" in arrays else arrays["S"][0]
 
@@ -83,50 +91,45 @@ class Watched(lf.FedRep):
         return super().adapt(state, batch)
 
 
-# --- clients of the training ---------------------------------------------------------------------------------
+# --- clients of the training -------
 
 
-@each("covariance", [None, np.diag(np.arange(1.0, 8.0)) + 0.5], ids=["I", "full"])
-@each("name", FAMILY)
-def test_the_risk_is_the_mean_over_clients(name, covariance):
-    problem = dataclasses.replace(PROBLEM, design=lf.Gaussian(covariance=covariance))
-    result = run(FAMILY[name], problem)
-    risks = result.client_risks()
-    assert risks.shape == (3, 6)
-    assert (np.ptp(risks, axis=1) > 0).all()
-    np.testing.assert_allclose(risks.mean(axis=1), result.metrics["risk"][:, -1], rtol=1e-13)
-    matrix = np.eye(7) if covariance is None else covariance
-    for t, Phi in enumerate(problem.truth(4, range(3)).dense()):
-        Theta = np.broadcast_to(result.final.predictors()[t], (6, 7))
-        np.testing.assert_allclose(risks[t], ref.client_risks(Theta, Phi, matrix, 0.2), **TOLERANCE)
-
-
-def diverging():
-    """Return a run of three trials of which the second diverges."""
-    W = normal(3, 6, 2) * np.array([1.0, 100.0, 1.0])[:, None, None]
-    algorithm = lf.FedPer(rank=2, step_size=0.2, init=normal(3, 7, 2, seed=1) / 3)
-    result = run(algorithm, lf.GivenTruth(B=np.eye(7)[:, :2], W=W), rounds=30)
-    assert result.status == [lf.Status.COMPLETED, lf.Status.DIVERGED, lf.Status.COMPLETED]
-    return result
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_risk_is_the_mean_over_clients(name):
+    for covariance in (np.eye(7), np.diag(np.arange(1.0, 8.0)) + 0.5):
+        problem = dataclasses.replace(PROBLEM, design=lf.Gaussian(covariance=covariance))
+        result = run(name, problem)
+        risks = result.client_risks()
+        assert risks.shape == (3, 6)
+        assert (np.ptp(risks, axis=1) > 0).all()
+        np.testing.assert_allclose(risks.mean(axis=1), result.metrics["risk"][:, -1], rtol=1e-13)
+        for t, Phi in enumerate(problem.truth(4, range(3)).dense()):
+            Theta = np.broadcast_to(result.final.predictors()[t], (6, 7))
+            np.testing.assert_allclose(risks[t], ref.client_risks(Theta, Phi, covariance, 0.2), **TOLERANCE)
 
 
 def test_a_diverged_trial_has_no_risks():
-    result = diverging()
-    assert np.isnan(result.client_risks()).tolist() == [[False] * 6, [True] * 6, [False] * 6]
+    W = normal(3, 6, 2) * np.array([1.0, 100.0, 1.0])[:, None, None]
+    algorithm = lf.FedPer(rank=2, step_size=0.2, init=normal(3, 7, 2, seed=1) / 3)
+    result = run(algorithm, lf.GivenTruth(B=np.eye(7)[:, :2], W=W), rounds=30)
+    assert [status is lf.Status.DIVERGED for status in result.status] == [False, True, False]
+    assert np.isnan(result.client_risks()).tolist() == [[trial == 1] * 6 for trial in range(3)]
     risks = result.new_clients([2, 5], problem=PROBLEM)
     assert np.isnan(risks).tolist() == [[[trial == 1] * 6] * 2 for trial in range(3)]
     assert all(np.isfinite(array).all() for array in result.final.arrays().values())
 
 
-# --- new clients, through a loop -----------------------------------------------------------------------------
+# --- new clients, through a loop -------
 
 
-@each("design", ["gaussian", "cube", lf.Gaussian(covariance=np.diag(np.arange(1.0, 8.0)) + 0.5)])
-@each("name", FAMILY)
-def test_risks_of_new_clients_equal_a_loop(name, design):
-    problem = dataclasses.replace(PROBLEM, design=design)
-    result = run(FAMILY[name], problem)
-    for seed, clients in ((None, 4), (9, 1), ((1, 2), 8)):
+FULL = lf.Gaussian(covariance=np.diag(np.arange(1.0, 8.0)) + 0.5)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_risks_of_new_clients_equal_a_loop(name):
+    for design, seed, clients in (("gaussian", None, 4), ("cube", 9, 1), (FULL, (1, 2), 8)):
+        problem = dataclasses.replace(PROBLEM, design=design)
+        result = run(name, problem)
         risks = result.new_clients(SIZES, clients=clients, seed=seed)
         seed = 4 if seed is None else seed
         truths = [problem.new_clients(problem.truth(4, [t]), clients, seed, [t]) for t in range(3)]
@@ -143,51 +146,43 @@ GIVEN = {
 }
 
 
-@each("form", GIVEN)
-@each("name", FAMILY)
-def test_new_clients_of_a_given_truth_equal_a_loop(name, form):
+@pytest.mark.parametrize("form", GIVEN)
+def test_new_clients_of_a_given_truth_equal_a_loop(form):
     problem = lf.GivenTruth(**GIVEN[form], noise_std=0.5, design="rademacher")
-    result = run(FAMILY[name])
-    risks = result.new_clients(SIZES, problem=problem)
-    assert risks.shape == (3, 4, problem.n_clients)
     truths = [problem.truth(4, [t]) for t in range(3)]
-    np.testing.assert_allclose(risks, brute_force(name, result, truths, SIZES, 4), **TOLERANCE)
-    assert np.array_equal(result.new_clients(SIZES, problem=problem, clients=problem.n_clients), risks)
+    for name in ("FedRep", "FedAvg", "Personalized"):
+        result = run(name)
+        risks = result.new_clients(SIZES, problem=problem)
+        assert risks.shape == (3, 4, problem.n_clients)
+        np.testing.assert_allclose(risks, brute_force(name, result, truths, SIZES, 4), **TOLERANCE)
+        assert np.array_equal(result.new_clients(SIZES, problem=problem, clients=problem.n_clients), risks)
 
 
-def test_new_clients_of_another_family_have_its_truths():
+def test_new_clients_of_another_problem():
+    """Of another family, or of the first problem of a run on given samples."""
     other = lf.SharedRepresentation(n_clients=5, dim=7, rank=2, noise_std=0.1)
-    result = run(FAMILY["FedRep"])
-    for seed in (4, 11):
+    data = lf.GivenSamples(normal(3, 6, 5, 7), normal(3, 6, 5, seed=1))
+    for result, seed in ((run(), 4), (run(), 11), (run(problem=None, data=data), 4)):
         risks = result.new_clients(SIZES, problem=other, seed=seed)
         truths = [other.truth(seed, [t]) for t in range(3)]
         np.testing.assert_allclose(risks, brute_force("FedRep", result, truths, SIZES, seed), **TOLERANCE)
 
 
-def test_a_run_on_given_samples_alone_may_meet_new_clients():
-    data = lf.GivenSamples(normal(3, 6, 5, 7), normal(3, 6, 5, seed=1))
-    result = run(FAMILY["FedRep, ridge"], None, data=data)
-    risks = result.new_clients(SIZES, problem=PROBLEM)
-    truths = [PROBLEM.truth(4, [t]) for t in range(3)]
-    np.testing.assert_allclose(risks, brute_force("FedRep, ridge", result, truths, SIZES, 4), **TOLERANCE)
-
-
-# --- which clients these are ---------------------------------------------------------------------------------
+# --- which clients these are -------
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", FAMILY)
 def test_risks_depend_on_neither_other_sizes_nor_other_trials(name, monkeypatch):
-    result = run(FAMILY[name])
+    result = run(name)
     together = result.new_clients([1, 5, 20])
     assert together.shape == (3, 3, 100)
     for column, size in enumerate([1, 5, 20]):
         np.testing.assert_allclose(result.new_clients([size])[:, 0], together[:, column], rtol=1e-10)
-    assert np.array_equal(run(FAMILY[name], trials=1).new_clients(np.array([1, 5, 20])), together[:1])
+    assert np.array_equal(run(name, trials=1).new_clients(np.array([1, 5, 20])), together[:1])
     monkeypatch.setattr(evaluation, "CHUNK_VALUES", 1)
     assert np.array_equal(result.new_clients([1, 5, 20]), together)
-    disordered = result.new_clients((5, 1, 5))
-    np.testing.assert_allclose(disordered, together[:, [1, 0, 1]], rtol=1e-10)
+    np.testing.assert_allclose(result.new_clients((5, 1, 5)), together[:, [1, 0, 1]], rtol=1e-10)
 
 
 def test_methods_of_one_seed_meet_the_same_new_clients():
@@ -210,22 +205,17 @@ def test_methods_of_one_seed_meet_the_same_new_clients():
     assert not np.isin(one[1][0], training.X).any()
 
 
-def test_the_seed_is_the_runs_unless_told_otherwise():
+def test_the_seed_is_the_runs_by_default():
     for seed in (4, (4, 1)):
-        result = run(FAMILY["FedRep"], seed=seed)
+        result = run(seed=seed)
         default = result.new_clients([3])
+        assert default.shape == (3, 1, evaluation.NEW_CLIENTS) == (3, 1, 100)
         assert np.array_equal(result.new_clients([3], seed=seed), default)
         assert not np.isin(result.new_clients([3], seed=77), default).any()
 
 
-def test_few_clients_are_told_apart_from_many_by_number_alone():
-    result = run(FAMILY["FedRep"])
-    assert result.new_clients([3]).shape == (3, 1, evaluation.NEW_CLIENTS) == (3, 1, 100)
-    assert result.new_clients([3], clients=1).shape == (3, 1, 1)
-
-
-def test_what_is_learned_is_left_alone(tmp_path):
-    result = run(FAMILY["FedAvg, two layers"])
+def test_the_final_state_stays_as_it_is(tmp_path):
+    result = run("FedAvg, two layers")
     before = {name: array.copy() for name, array in result.final.arrays().items()}
     risks = result.new_clients(SIZES)
     result.client_risks()
@@ -234,15 +224,15 @@ def test_what_is_learned_is_left_alone(tmp_path):
     assert np.array_equal(loaded.new_clients(SIZES), risks)
 
 
-def test_single_models_do_not_depend_on_the_samples():
-    for name in ("FedAvg", "pooled"):
-        risks = run(FAMILY[name]).new_clients([1, 50])
+def test_more_samples_help_all_but_single_models():
+    for name in ("FedAvg", "PooledLeastSquares"):
+        risks = run(name).new_clients([1, 50])
         assert np.array_equal(risks[:, 0], risks[:, 1])
-    for name in ("FedRep", "local only", "FedAvg, two layers"):
-        assert (np.median(run(FAMILY[name]).new_clients([7, 50]), axis=(0, 2)) @ [1, -1]) > 0
+    for name in ("FedRep", "LocalOnly", "FedAvg, two layers"):
+        assert (np.median(run(name).new_clients([7, 50]), axis=(0, 2)) @ [1, -1]) > 0
 
 
-# --- against theory ------------------------------------------------------------------------------------------
+# --- against theory -------
 
 
 def outside(problem, result, clients):
@@ -299,7 +289,34 @@ def test_directions_of_new_heads_are_uniform():
         assert scipy.stats.kstest(column, scipy.stats.uniform(-np.sqrt(3), 2 * np.sqrt(3)).cdf).pvalue > 1e-3 / 3
 
 
-# --- invalid calls -------------------------------------------------------------------------------------------
+# --- memory -------
+
+
+def test_new_clients_are_evaluated_some_trials_at_a_time(monkeypatch):
+    result = run()
+    together = result.new_clients([2, 5], clients=4)
+    risks = evaluation._risks
+    for values, lengths in ((2 * 4 * 5 * 7, [2, 1]), (2 * 4 * 5 * 7 - 1, [1, 1, 1]), (1, [1, 1, 1]), (10**6, [3])):
+        seen = []
+        monkeypatch.setattr(evaluation, "CHUNK_VALUES", values)
+        monkeypatch.setattr(
+            evaluation, "_risks", lambda *arguments, seen=seen: seen.append(len(arguments[-1])) or risks(*arguments)
+        )
+        assert np.array_equal(result.new_clients([2, 5], clients=4), together)
+        assert seen == lengths
+
+
+def test_three_copies_of_the_new_clients_samples_fit_into_memory(monkeypatch):
+    result = run()
+    needed = 8 * (3 * 4 * 5 * 7 + 3 * 2 * 4)
+    monkeypatch.setattr(memory, "physical_memory", lambda: 2.0 * needed)
+    assert result.new_clients([2, 5], clients=4).shape == (3, 2, 4)
+    monkeypatch.setattr(memory, "physical_memory", lambda: 2.0 * needed - 1)
+    wanted = ["n_samples up to 5", "4 new clients in dimension 7"]
+    assert_one_line(lambda: result.new_clients([2, 5], clients=4), wanted, lf.SizeError)
+
+
+# --- algorithms of a user, and invalid arguments -------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -318,84 +335,61 @@ class OwnProblem(lf.SharedRepresentation):
     """A user's problem."""
 
 
-def fedrep(**changes):
-    return run(FAMILY["FedRep"], **changes)
-
-
 BARE = lf.GivenSamples(normal(6, 5, 7), normal(6, 5))
 CALLS = {
-    "no problem": (
-        lambda: fedrep(problem=None, data=BARE, trials=1).new_clients([3]),
-        ["new_clients() requires a ground truth", "the run had none", "give problem="],
-    ),
-    "no problem, training clients": (
-        lambda: fedrep(problem=None, data=BARE, trials=1).client_risks(),
-        ["client_risks() requires the ground truth", "the run had none"],
-    ),
-    "a given truth": (
-        lambda: fedrep(problem=lf.GivenTruth(Phi=normal(6, 7))).new_clients([3]),
-        ["lf.GivenTruth requires problem=", "problem=lf.GivenTruth(B=..., W=...)"],
-    ),
+    "no problem": (lambda: run(problem=None, data=BARE, trials=1).new_clients([3]), ["new_clients()", "problem="]),
+    "no truth": (lambda: run(problem=None, data=BARE, trials=1).client_risks(), ["client_risks()", "ground truth"]),
+    "a given truth": (lambda: run(problem=lf.GivenTruth(Phi=normal(6, 7))).new_clients([3]), ["problem="]),
     "another dimension": (
-        lambda: fedrep().new_clients([3], problem=lf.GivenTruth(Phi=normal(6, 8))),
+        lambda: run().new_clients([3], problem=lf.GivenTruth(Phi=normal(6, 8))),
         ["dim = 8", "d = 7"],
     ),
     "clients beside a problem": (
-        lambda: fedrep().new_clients([3], clients=5, problem=PROBLEM),
-        ["clients = 5", "must be 6, the number of clients of problem"],
+        lambda: run().new_clients([3], clients=5, problem=PROBLEM),
+        ["clients = 5", "must be 6"],
     ),
-    "trials of a problem": (
-        lambda: fedrep().new_clients([3], problem=lf.GivenTruth(Phi=normal(2, 4, 7))),
+    "fewer trials of a problem": (
+        lambda: run().new_clients([3], problem=lf.GivenTruth(Phi=normal(2, 4, 7))),
         ["problem", "2 trials", "3"],
     ),
     "more trials of a problem": (
-        lambda: fedrep().new_clients([3], problem=lf.GivenTruth(Phi=normal(5, 4, 7))),
+        lambda: run().new_clients([3], problem=lf.GivenTruth(Phi=normal(5, 4, 7))),
         ["problem", "5 trials", "3"],
     ),
-    "a problem's name": (lambda: fedrep().new_clients([3], problem="shared"), ["problem = 'shared'"]),
-    "a problem's class": (lambda: fedrep().new_clients([3], problem=lf.GivenTruth), ["problem = <class"]),
-    "clients 0": (lambda: fedrep().new_clients([3], clients=0), ["clients = 0", "integer of at least 1"]),
-    "clients 2.5": (lambda: fedrep().new_clients([3], clients=2.5), ["clients = 2.5", "integer of at least 1"]),
-    "a bad seed": (lambda: fedrep().new_clients([3], seed=-1), ["seed = -1", "non-negative"]),
+    "a problem's name": (lambda: run().new_clients([3], problem="shared"), ["problem = 'shared'"]),
+    "a problem's class": (lambda: run().new_clients([3], problem=lf.GivenTruth), ["problem = <class"]),
+    "clients 0": (lambda: run().new_clients([3], clients=0), ["clients = 0"]),
+    "clients 2.5": (lambda: run().new_clients([3], clients=2.5), ["clients = 2.5"]),
+    "seed": (lambda: run().new_clients([3], seed=-1), ["seed = -1"]),
+    "nothing to take over": (lambda: run(Personal()).new_clients([3]), ["Personal learns nothing"]),
     **{
-        f"sizes {sizes!r}": (lambda sizes=sizes: fedrep().new_clients(sizes), ["n_samples", "sequence"])
-        for sizes in (5, "5", [], None, {3, 4}, np.array(5))
+        f"sizes {sizes!r}": (lambda sizes=sizes: run().new_clients(sizes), ["n_samples", "sequence"])
+        for sizes in (5, "5", [], None, {3, 4})
     },
     **{
-        f"sizes {sizes!r}": (
-            lambda sizes=sizes: fedrep().new_clients(sizes),
-            [f"n_samples[{len(sizes) - 1}] = ", "integer of at least 1"],
-        )
-        for sizes in ([0], [3, -1], [2.0], [1, True], ["3"], [[3]])
+        f"sizes {sizes!r}": (lambda sizes=sizes: run().new_clients(sizes), [f"n_samples[{len(sizes) - 1}] = "])
+        for sizes in ([0], [3, -1], [2.0], [1, True])
     },
-    "nothing to take over": (
-        lambda: run(Personal()).new_clients([3]),
-        ["Personal learns nothing that new clients can use"],
-    ),
 }
 
 
-@each("name", CALLS)
-def test_a_bad_call_says_what_is_wrong_in_one_line(name):
-    assert_one_line(*CALLS[name], errors=(ValueError, TypeError))
+@pytest.mark.parametrize("name", CALLS)
+def test_invalid_arguments_are_named(name):
+    assert_one_line(*CALLS[name], (ValueError, TypeError))
 
 
-def test_a_file_is_the_text_alone_of_a_users_own_classes_where_they_are_unknown(tmp_path, monkeypatch):
+def test_classes_of_a_user_that_are_unknown_have_no_new_clients(tmp_path, monkeypatch):
     sizes = {"n_clients": 6, "dim": 7, "rank": 3}
-    known = Result.load(fedrep(problem=OwnProblem(**sizes)).save(tmp_path / "problem.npz"))
-    assert known.client_risks().shape == (3, 6)
-    monkeypatch.setattr(
-        "linfed.system.description._users_class", lambda name: None
-    )  # as in a process that never had them
-    own = Result.load(fedrep(problem=OwnProblem(**sizes)).save(tmp_path / "problem.npz"))
+    result = run(problem=OwnProblem(**sizes))
+    assert Result.load(result.save(tmp_path / "problem.npz")).client_risks().shape == (3, 6)
+    monkeypatch.setattr("linfed.system.description._users_class", lambda name: None)  # as in another process
+    own = Result.load(tmp_path / "problem.npz")
     for call in (lambda: own.new_clients([3]), own.client_risks):
-        with pytest.raises(ValueError, match=r"only the text of OwnProblem\(n_clients=6.* was saved: give problem="):
-            call()
+        assert_one_line(call, ["only the text of OwnProblem(n_clients=6", "give problem="])
     assert own.new_clients([3], problem=PROBLEM).shape == (3, 1, 6)
     users = Result.load(run(Personal()).save(tmp_path / "algorithm.npz"))
     assert users.client_risks().shape == (3, 6)
-    with pytest.raises(TypeError, match=r"algorithm = Personal\(\) must be an algorithm whose class"):
-        users.new_clients([3])
+    assert_one_line(lambda: users.new_clients([3]), ["algorithm = Personal()"], TypeError)
 
 
 def test_a_users_algorithm_adapts_as_it_says():
@@ -405,30 +399,3 @@ def test_a_users_algorithm_adapts_as_it_says():
 
     risks = run(Adapting()).new_clients([1, 2], problem=lf.GivenTruth(Phi=np.zeros((4, 7))))
     np.testing.assert_allclose(risks, np.full((3, 2, 4), 3.5), rtol=1e-14)
-
-
-def test_new_clients_are_evaluated_some_trials_at_a_time(monkeypatch):
-    result = run(FAMILY["FedRep"])
-    together = result.new_clients([2, 5], clients=4)
-    for values, lengths in ((2 * 4 * 5 * 7, [2, 1]), (2 * 4 * 5 * 7 - 1, [1, 1, 1]), (1, [1, 1, 1]), (10**6, [3])):
-        seen, draw = [], evaluation._risks
-
-        def risks(*arguments, seen=seen, draw=draw):
-            seen.append(len(arguments[-1]))
-            return draw(*arguments)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(evaluation, "CHUNK_VALUES", values)
-            patch.setattr(evaluation, "_risks", risks)
-            assert np.array_equal(result.new_clients([2, 5], clients=4), together)
-        assert seen == lengths
-
-
-def test_three_copies_of_the_new_clients_samples_fit_into_memory(monkeypatch):
-    result = run(FAMILY["FedRep"])
-    needed = 8 * (3 * 4 * 5 * 7 + 3 * 2 * 4)
-    monkeypatch.setattr(memory, "physical_memory", lambda: 2.0 * needed)
-    assert result.new_clients([2, 5], clients=4).shape == (3, 2, 4)
-    monkeypatch.setattr(memory, "physical_memory", lambda: 2.0 * needed - 1)
-    wanted = ["n_samples up to 5 for 4 new clients in dimension 7 would take about"]
-    assert_one_line(lambda: result.new_clients([2, 5], clients=4), wanted, lf.SizeError)

@@ -57,7 +57,7 @@ MUTATIONS = {
             "linalg",
         ),
         Mutation("unequal ranks swapped", "Q1.shape[-1] < Q2", "Q1.shape[-1] > Q2", "linalg"),
-        Mutation("columns of zeros count", "if Q1.shape == Q2.shape and not", "if False and not", "reference"),
+        Mutation("columns of zeros count", "if Q1.shape == Q2.shape and not", "if False and not", "metrics_reference"),
         Mutation("null directions stay", "np.finfo(float).eps * values[", "0.0 * values[", "linalg"),
         Mutation("small directions go", "np.finfo(float).eps * values[", "1e-4 * values[", "linalg"),
         Mutation("a zero may count as negative", " + 0.0)[", ")[", "linalg"),
@@ -109,8 +109,10 @@ MUTATIONS = {
         ),
     ],
     "problems/base.py": [
-        Mutation("directions beyond the rank", "np.where(kept[..., None, :rank], U", "np.where(True, U", "reference"),
-        Mutation("equal singular values", "kth - following <= least", "kth - following < 0", "reference"),
+        Mutation(
+            "directions beyond the rank", "np.where(kept[..., None, :rank], U", "np.where(True, U", "metrics_reference"
+        ),
+        Mutation("equal singular values", "kth - following <= least", "kth - following < 0", "metrics_reference"),
     ],
     "problems/given.py": [
         Mutation("truths of the first trials", "array[list(trials)]", "array[: len(trials)]", "given simulation/run"),
@@ -184,7 +186,7 @@ MUTATIONS = {
             "data/classes:minibatches",
         ),
         Mutation(
-            "any class is one's own", "np.where(holds[..., None], logits, -np.inf)", "logits", "class_runs:metrics"
+            "any class is one's own", "np.where(holds[..., None], logits, -np.inf)", "logits", "class_metrics:loops"
         ),
         Mutation(
             "features of the bias",
@@ -208,7 +210,7 @@ MUTATIONS = {
             "held out are those of the training",
             "Stream.TEST",
             "Stream.X",
-            "problems/classes:held_out class_runs:metrics",
+            "problems/classes:held_out class_metrics:loops",
         ),
         Mutation(
             "classes of the first clients",
@@ -333,16 +335,16 @@ MUTATIONS = {
             "clients without a value count",
             "total / np.maximum(count, 1)",
             "total / values.shape[-1]",
-            "class_runs:metrics",
+            "class_metrics:loops",
         ),
         Mutation(
-            "biases collapse, too", 'state.array("W")[..., :-1]', 'state.array("W")[..., 1:]', "class_runs:metrics"
+            "biases collapse, too", 'state.array("W")[..., :-1]', 'state.array("W")[..., 1:]', "class_metrics:loops"
         ),
         Mutation(
             "local collapse is global",
             "batch.holds, local=OF_HEADS[name])",
             "batch.holds)",
-            "class_runs:metrics",
+            "class_metrics:loops",
         ),
     ],
     "data/compressed.py": [
@@ -908,7 +910,7 @@ MUTATIONS = {
         ),
         Mutation("states in a buffer of the algorithm", "if self._may_keep:", "if False:", "contract:used_again"),
         Mutation("scale of the first trials", "scale[list(trials)]", "scale[: len(trials)]", "loop"),
-        Mutation("one finite array is enough", "fine & within", "fine | within", "iterate loop"),
+        Mutation("one finite array is enough", "fine & within", "fine | within", "loop_iterate loop"),
         Mutation(
             "singular heads of diverged trials",
             "(chunk.alive & batch.singular)",

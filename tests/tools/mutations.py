@@ -691,11 +691,20 @@ MUTATIONS = {
             "shortcut:gradient",
         ),
     ],
+    "numerics/rounding.py": [
+        Mutation("a share rounded down", "np.floor(product + 0.5 + ", "np.floor(product + ", "rounding"),
+        Mutation(
+            "a half rounded to even",
+            "np.floor(product + 0.5 + 2.0**-50 * (product + 1.0))",
+            "np.rint(product)",
+            "rounding",
+        ),
+    ],
     "numerics/quantiles.py": [
         Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "intervals:median results"),
     ],
     "data/labels.py": [
-        Mutation("one sample is summed in another order", "if count == 1:", "if False:", "fixed_samples"),
+        Mutation("one sample is summed in another order", "if count == 1:", "if False:", "data/samples:one_sample"),
     ],
     "tables/summary.py": [
         Mutation("touching intervals part", "entry.high < one.low if", "entry.low < one.high if", "summary:bold"),
@@ -860,13 +869,6 @@ MUTATIONS = {
         ),
     ],
     "simulation/participation.py": [
-        Mutation("a share rounded down", "share * n_clients + 0.5", "share * n_clients", "participation_draws"),
-        Mutation(
-            "a half rounded to even",
-            "np.floor(share * n_clients + 0.5)",
-            "np.rint(share * n_clients)",
-            "participation_draws",
-        ),
         Mutation(
             "participants of the first trials", "given[list(trials)]", "given[: len(trials)]", "participation_draws"
         ),

@@ -93,6 +93,13 @@ MUTATIONS = {
     ],
     "numerics/rounding.py": [
         Mutation("rounding errors below a half", " + 2.0**-50 * (product + 1.0)", "", "rounding:as_they_are_written"),
+        Mutation("a share rounded down", "np.floor(product + 0.5 + ", "np.floor(product + ", "rounding"),
+        Mutation(
+            "a half rounded to even",
+            "np.floor(product + 0.5 + 2.0**-50 * (product + 1.0))",
+            "np.rint(product)",
+            "rounding",
+        ),
     ],
     "numerics/seeds.py": [
         Mutation("a long seed counted as one word", "max(1, -(-number.bit_length() // 32))", "1", "streams"),
@@ -689,15 +696,6 @@ MUTATIONS = {
             "self.ridge_in(batch) / self._scales[1] ** 2",
             "self.ridge_in(batch)",
             "shortcut:gradient",
-        ),
-    ],
-    "numerics/rounding.py": [
-        Mutation("a share rounded down", "np.floor(product + 0.5 + ", "np.floor(product + ", "rounding"),
-        Mutation(
-            "a half rounded to even",
-            "np.floor(product + 0.5 + 2.0**-50 * (product + 1.0))",
-            "np.rint(product)",
-            "rounding",
         ),
     ],
     "numerics/quantiles.py": [

@@ -3,8 +3,7 @@
 Run ``python docs/pictures.py`` (about two minutes), optionally with the names of some pictures. It also writes all
 figures of these experiments to ``results/committed/`` as small WebP files, for ``linfed report``. The ``plot`` of each
 experiment draws the committed tables, and the picture is saved with a palette of 256 colours. Each picture contains the
-hash of its tables, which `tests/docs/test_numbers.py` checks, and the sizes for its caption, which
-`tests/plotting/test_legend.py` checks.
+hash of its tables and the sizes for its caption, which `tests/docs/test_pictures.py` checks.
 """
 
 from __future__ import annotations

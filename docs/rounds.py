@@ -1,6 +1,7 @@
 """Draw docs/rounds.png: what the server and the clients hold and send in one round of four algorithms.
 
-Run ``python docs/rounds.py``. The picture carries the digest of this file, which `tests/docs/test_docs.py` compares.
+Run ``python docs/rounds.py``. The picture carries the digest of this file, which
+`tests/docs/test_pictures.py` compares.
 """
 
 from __future__ import annotations

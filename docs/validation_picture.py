@@ -1,7 +1,7 @@
 """Draw docs/validation.png: linfed's curves and means on those of published code, and the differences below.
 
 Run ``python docs/validation_picture.py`` after ``python -m tests.validation.comparisons``. The picture carries the hash
-of this file and of the comparisons, which `tests/docs/test_docs.py` checks.
+of this file and of the comparisons, which `tests/docs/test_pictures.py` checks.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The papers themselves are not in the repository. ``python -m tests.docs.quotations FOLDER`` looks for every quotation in
 extracts of them (``fedrep_paper.txt`` and ``flute_paper.txt`` in FOLDER), and writes ``tests/docs/quotations.json`` if
-all are there: a hash for each. `tests.test_quotations` fails if a quotation is added or changed without this check.
+all are there: a hash for each. `tests/docs/test_quotations.py` fails if a quotation is added or changed without it.
 
 Extracts lose signs, superscripts and ligatures. Only letters are compared, therefore, Greek ones by name and without
 spaces. Square brackets mark what is left out, or supplied by us; the parts between them must follow each other.

@@ -2,12 +2,10 @@
 
 import dataclasses
 import doctest
-import importlib.util
 import re
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from docs import formulas, render, vocabulary
 from docs.vocabulary import COMMITTED, TOP, record
@@ -138,30 +136,3 @@ def test_the_committed_results_are_full_runs():
         assert re.search(rf"\|[^|]*\b{name}\b[^|]*\| {run.commit} \|", about)
     tables = {f"{name}-{key}" for name, run in zip(names, records, strict=True) for key in run.tables}
     assert {path.stem for path in COMMITTED.glob("*.npz")} == tables
-    size = {kind: sum(path.stat().st_size for path in COMMITTED.glob(f"*{kind}")) for kind in (".webp", "")}
-    assert size[".webp"] < 2.5e6  # pictures for the report
-    assert size[""] - size[".webp"] < 14e6
-
-
-def script(name):
-    """Return a script of docs/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, TOP / "docs" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_pictures_are_those_of_the_committed_tables():
-    pictures = script("pictures")
-    assert {path.stem for path in (TOP / "docs").glob("*.png")} == {
-        *pictures.PICTURES,
-        "exact-law",
-        "rounds",
-        "validation",
-    }
-    old = []
-    for name, (experiment, _, width) in pictures.PICTURES.items():
-        with Image.open(TOP / "docs" / f"{name}.png") as image:
-            if image.info.get(pictures.DIGEST) != pictures.digest(experiment) or image.width != width:
-                old.append(name)
-    assert not old, f"run python docs/pictures.py {' '.join(old)}"

@@ -1,6 +1,5 @@
 """Captions: the text of the figure, and the sizes of the rows that it was drawn from."""
 
-import importlib.util
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
@@ -9,8 +8,6 @@ import numpy as np
 import linfed as lf
 from linfed.plotting.captions import captions, sizes
 from linfed.plotting.panels import drawn_from
-from linfed.reproduction.experiments import experiment_files, load
-from tests.helpers import ROOT, each
 
 CAPTIONS = {"": "The error, for each m.", "x-tuning": "Tuned.", "other": "Tuned.", "y": "All others."}
 
@@ -55,16 +52,3 @@ def test_sizes_are_values_lists_or_ranges():
     )
     assert sizes(given) == "Sizes: m = {exact moments, 100}, participation 0.1, noise std 0."
     assert sizes(lf.Table([{"method": "FedRep"}])) == ""
-
-
-@each("name", sorted(set(experiment_files(ROOT / "experiments")) - {"shortcut-search"}))
-def test_every_experiment_tells_its_figures(name):
-    """Of each figure by its key: the quick runs (`test_quick_run_is_whole`), and here those of the docs."""
-    spec = importlib.util.spec_from_file_location("pictures", ROOT / "docs" / "pictures.py")
-    spec.loader.exec_module(pictures := importlib.util.module_from_spec(spec))
-    module = load(name, ROOT / "experiments")
-    told = module.CAPTIONS
-    assert all(len(text) > 40 and text.endswith(".") for text in told.values())
-    keys = {key for experiment, key, _ in pictures.PICTURES.values() if experiment == name}
-    assert told
-    assert keys <= told.keys()

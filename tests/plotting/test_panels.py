@@ -1,11 +1,13 @@
 """Figures of tables: a panel for each value of a column, the curves in it, and what else a panel may show."""
 
+import matplotlib.colors as mcolors
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.plotting.panels import bars, heat_map, level, place, steps
+from linfed.figures.style import LOOKS, line_style
+from linfed.plotting.panels import as_one, bars, heat_map, level, place, steps
 from tests.helpers import assert_one_line, normal
 
 
@@ -148,3 +150,48 @@ def test_heat_maps_bars_and_levels():
     _, ax = plt.subplots()
     bars(ax, [1, 2], np.array([[1.0, np.nan], [2.0, 5.0], [3.0, 6.0]]), "FedRep")
     assert ax.lines[0].get_ydata().tolist() == [2.0, 5.0]
+
+
+def methods(*names):
+    error = lf.LabeledArray(np.ones((2, 3)), round=range(3))
+    return lf.Table([{"method": name, "error": error} for name in names])
+
+
+def looks_of(figure):
+    return [(mcolors.to_hex(line.get_color()), line.get_marker()) for ax in figure.axes for line in ax.lines]
+
+
+def test_lines_without_a_look_have_none_of_a_methods():
+    """However many: the turns once came to FedRep's look at the second."""
+    with lf.panels(methods("FedRep", *map(str, range(40)), "FLUTE")) as sheet:
+        sheet.curves("round", "error")
+    found = looks_of(sheet.figure)
+    assert len(set(found)) == len(found) == 42
+    looks = {(mcolors.to_hex(color), marker) for color, marker, _ in LOOKS.values()}
+    assert [look for look in found if look in looks] == [
+        (mcolors.to_hex(LOOKS[name][0]), LOOKS[name][1]) for name in ("FedRep", "FLUTE")
+    ]
+
+
+def test_lines_on_each_other_are_drawn_as_one():
+    _, ax = plt.subplots()
+    as_one(ax, methods("FedAvg", "FedAvg + FT", "FedRep"), "round", "error", ("FedAvg", "FedAvg + FT", "absent"))
+    (line,) = ax.lines
+    assert line.get_label() == "FedAvg; FedAvg + FT"
+    assert line.get_color() == line_style("FedAvg")["color"]
+
+
+def test_curves_without_a_column_of_methods_name_the_columns_that_differ():
+    table = lf.Table([{"data.n_samples": m, "risk": lf.LabeledArray([[1.0, 0.1]], round=[0, 1])} for m in (4, 8)])
+    ax = plt.figure().subplots()
+    with pytest.raises(KeyError, match=r"no column 'method': set by= to the column .*, e.g. 'n_samples'"):
+        lf.plot_curves(ax, table, "round", "risk")
+
+
+@pytest.mark.parametrize("width", ["columns", 0.0, -1.0, None])
+def test_a_width_is_a_number_or_a_name(width):
+    with (
+        pytest.raises((ValueError, TypeError), match="width = "),
+        lf.panels(lf.Table([{"n": 1}]), width=width),
+    ):
+        pass

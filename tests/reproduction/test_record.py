@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from linfed import cli
 from linfed.errors import UsageError
-from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord, read_record
+from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord, read_record, read_runs
 from linfed.statistics import Hypothesis
-from tests.helpers import finding
+from tests.helpers import ROOT, finding
 from tests.package.fuzz import odd_json
 
 CLAIMS = (
@@ -91,26 +90,96 @@ def test_a_record_of_the_first_format_is_read_without_claims(tmp_path):
     assert ResultsFolder(tmp_path).read("one", with_claims=False).tables == RECORD.tables
 
 
-@pytest.mark.parametrize("seed", range(150))
-def test_odd_json_is_a_record_or_one_line(seed, tmp_path):
+def test_odd_json_is_a_record_or_one_line(tmp_path):
     """Also values of the right type that contradict each other."""
-    chance = random.Random(seed)
-    value = json.loads(json.dumps(RECORD.to_json()))
-    if seed % 2:
-        claim, *others = chance.sample(value["claims"], len(CLAIMS))
-        for name in chance.sample(sorted(claim), 2):
-            claim[name] = chance.choice([*others[0].values(), " ", "-inf", "nan", 1])
-    else:
-        value = odd_json(chance, value)
     path = tmp_path / "one.json"
-    path.write_text(json.dumps(value).replace('"DEEP"', "[" * 10**5 + "]" * 10**5))
-    try:
-        found = read_record(path)
-    except UsageError as error:
-        found, told = None, str(error)
-        assert told.count("\n") == 0
-    if found is not None:
-        assert found.to_json() == RunRecord.from_json(found.to_json()).to_json()
+    for seed in range(150):
+        chance = random.Random(seed)
+        value = json.loads(json.dumps(RECORD.to_json()))
+        if seed % 2:
+            claim, *others = chance.sample(value["claims"], len(CLAIMS))
+            for name in chance.sample(sorted(claim), 2):
+                claim[name] = chance.choice([*others[0].values(), " ", "-inf", "nan", 1])
+        else:
+            value = odd_json(chance, value)
+        path.write_text(json.dumps(value).replace('"DEEP"', "[" * 10**5 + "]" * 10**5))
+        try:
+            found = read_record(path)
+        except UsageError as error:
+            found = str(error)
+        if isinstance(found, RunRecord):
+            assert found.to_json() == RunRecord.from_json(found.to_json()).to_json(), seed
+        else:
+            assert found is None or "\n" not in found, seed
+
+
+ODD = [
+    ({"seconds": None}, "seconds = None has the wrong type"),
+    ({"versions": [5]}, "versions = [5] has the wrong type"),
+    ({"blas": [5]}, "blas[0] = 5 has the wrong type"),
+    ({"claims": [5]}, "claims[0] = 5 has the wrong type"),
+    ({"claims": {}}, "claims = {} has the wrong type"),
+    ({"tables": {"a": {"rows": 2.5}}}, "tables.a.rows = 2.5 has the wrong type"),
+    ({"cells": True}, "cells = True has the wrong type"),
+    ({"machine": "\ud800"}, "machine = '\\ud800' cannot be printed"),
+    ({"format": 1}, "its format is 1 instead of 2"),
+    ({"estimate": "x"}, "claims[0].estimate = 'x' has the wrong type"),
+    ({"verdict": 5}, "claims[0].verdict = 5, but its numbers give SUPPORTED"),
+    ({"low": 0.1}, "claims[0].verdict = 'SUPPORTED', but its numbers give INCONCLUSIVE"),
+    ({"source": "\u2028"}, "claims[0]: source = '\\u2028' must name the source of the claim"),
+    ({"claimed_high": 0.4}, "claims[0]: claimed_low = 0.5 must be at most claimed_high = 0.4"),
+    ({"claimed_low": "-inf"}, "claims[0]: claimed_low and claimed_high do not bound the statistic of"),
+    ({"hypotheses": [{"text": "n > 1", "left": 1}]}, "claims[0].hypotheses[0].right is missing"),
+    ({"experiment": "<script>alert(1)</script>"}, "experiment = '<script>alert(1)</script>' is not the name of an exp"),
+]
+
+
+@pytest.mark.parametrize(("changes", "told"), ODD)
+def test_an_odd_record_is_one_line(changes, told, tmp_path):
+    """Its claims can be judged again from the saved tables; the rest must be computed."""
+    record = dataclasses.replace(RECORD, file=None, claims=(finding(), *CLAIMS)).to_json()
+    of_claim = changes.keys() & record["claims"][0].keys()
+    (record["claims"][0] if of_claim else record).update(changes)
+    (tmp_path / "one.json").write_text(json.dumps(record))
+    word = "replot" if of_claim or changes.keys() & {"claims", "format"} else "reproduce"
+    with pytest.raises(UsageError) as caught:
+        read_runs(str(tmp_path))
+    message = str(caught.value)
+    assert f"one.json' is not a valid record of a run ({told}" in message
+    assert message.endswith(f"): rewrite it with linfed {word} one --out {tmp_path}")
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("{", "Expecting property name"), ("[" * 100_000, "it is nested too deeply")]
+)
+def test_a_file_that_is_no_json_is_one_line(text, reason, tmp_path):
+    (tmp_path / "one.json").write_text(text)
+    with pytest.raises(UsageError, match=rf"one\.json' is not a valid record of a run \({reason}[^\n]*$"):
+        read_runs(str(tmp_path))
+    assert ResultsFolder(tmp_path).status("one") == "unreadable"
+
+
+def test_files_of_other_things_are_no_records(tmp_path):
+    folder = ResultsFolder(tmp_path)
+    for name, text in (("benchmarks", "[]"), ("sweep", '{"quick": true}')):
+        (tmp_path / f"{name}.json").write_text(text)
+    folder.write(RunRecord(experiment="one", quick=False))
+    assert list(folder.records()) == ["one"]
+    for name in ("benchmarks", "sweep"):
+        with pytest.raises(
+            UsageError, match=rf"{name}\.json' is not a valid record of a run: rewrite it with linfed re"
+        ):
+            folder.read(name)
+    (tmp_path / "again.json").write_text((tmp_path / "one.json").read_text())
+    with pytest.raises(UsageError, match=r"one\.json' is a second record of 'one' in this folder"):
+        folder.records()
+
+
+def test_committed_records_come_back_as_they_were_written():
+    folder = ResultsFolder(ROOT / "results" / "committed")
+    for name, record in folder.records().items():
+        assert record.to_json() == json.loads(folder.record(name).read_text(encoding="utf-8")), name
 
 
 @pytest.mark.parametrize("changes", [{"figures": {"/../x": "One."}}, {"tables": {"/../x": {"rows": 1}}}])
@@ -152,18 +221,39 @@ def test_a_run_in_another_folder_is_found(saved, asked, advice, tmp_path, monkey
         ResultsFolder(Path(asked)).read("fedrep-fig1")
 
 
-def test_show_takes_paths_as_report_does(tmp_path, monkeypatch, capsys):
+def test_runs_are_read_from_a_folder_or_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    folder = ResultsFolder(Path("elsewhere"))
+    folder = ResultsFolder(Path("results/quick"))
     folder.create()
     for name in ("one", "two"):
-        folder.write(dataclasses.replace(RECORD, experiment=name, file=None))
-    (folder.path / "benchmarks.json").write_text("[]")
-    assert cli.main(["show", "elsewhere"]) == 0
-    every = capsys.readouterr().out
-    assert [line[:14] for line in every.splitlines() if ", linfed ?" in line] == ["one: full run,", "two: full run,"]
-    assert cli.main(["show", "elsewhere/two.json"]) == 0
-    assert capsys.readouterr().out == every[every.index("two: full run") :]
-    assert cli.main(["show", "elsewhere/twoo.json"]) == 2
-    assert capsys.readouterr().err == "linfed: NAME 'elsewhere/twoo.json' does not exist (did you mean 'two.json'?)\n"
+        folder.write(dataclasses.replace(RECORD, experiment=name))
+    Path("other.json").write_text("[]")
+    assert [*read_runs("results/quick")[1]] == ["one", "two"]
+    where, records = read_runs("results/quick/two.json")
+    assert (where, [*records]) == (folder, ["two"])
+    for path, said in {
+        "nowhere": "A 'nowhere' does not exist",
+        "resluts": "A 'resluts' does not exist (did you mean 'results'?)",
+        "results": "A 'results' does not contain a NAME.json from linfed reproduce; these folders do: results/quick",
+        "other.json": "A 'other.json' is not a NAME.json from linfed reproduce",
+    }.items():
+        with pytest.raises(UsageError) as caught:
+            read_runs(path, "A")
+        assert str(caught.value) == said
+
+
+def test_a_folder_that_cannot_be_used_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"file' cannot be read \(Not a directory\): choose another folder with --out"):
+        ResultsFolder(tmp_path / "file").check_readable()
+    with pytest.raises(UsageError, match=r"--out .*below' cannot be written: "):
+        ResultsFolder(tmp_path / "file" / "below").create()
+
+
+def test_own_files_are_those_that_still_exist(tmp_path):
+    folder = ResultsFolder(tmp_path)
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "mine.py").touch()
+    for name, file in (("one", tmp_path / "mine.py"), ("gone", tmp_path / "gone.py"), ("named", None)):
+        folder.write(dataclasses.replace(RECORD, experiment=name, file=file and str(file)))
+    assert folder.own_files() == {"one": tmp_path / "mine.py"}

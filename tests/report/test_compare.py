@@ -1,4 +1,4 @@
-"""`linfed compare`: what moved between two runs."""
+"""The comparison of two runs: verdicts, estimates and claims that differ."""
 
 import dataclasses
 import math
@@ -6,28 +6,18 @@ import re
 
 import pytest
 
-from linfed import cli
 from linfed.errors import UsageError
 from linfed.report.compare import compare, format_comparison
-from linfed.reproduction.record import ResultsFolder, RunRecord, read_runs
-from linfed.statistics.findings import Finding
-from tests.helpers import ROOT
-
-COMMITTED = ROOT / "results" / "committed"
+from linfed.reproduction.record import RunRecord, read_runs
+from tests.helpers import ROOT, finding
 
 
-def claim(text="it falls", *, where="n = 1", **changes):
-    said = {"statistic": "share", "source": "a paper", "claimed_low": 0.5}
-    return Finding(**{"claim": text, "setting": where} | said | {"estimate": 0.9, "low": 0.8, "high": 1.0} | changes)
+def claim(text="it falls", **changes):
+    return finding(text, **changes)
 
 
-def runs(*claims, name="one", quick=False):
-    return {name: RunRecord(experiment=name, quick=quick, claims=claims)}
-
-
-def save(folder, *claims):
-    folder.mkdir()
-    ResultsFolder(folder).write(runs(*claims)["one"])
+def runs(*claims, name="one"):
+    return {name: RunRecord(experiment=name, quick=False, claims=claims)}
 
 
 def test_a_verdict_that_moved_is_told_once():
@@ -78,7 +68,7 @@ def test_what_is_said_otherwise_is_told():
 
 
 def test_claims_are_matched_by_what_names_them():
-    same = [claim(where=where, estimate=estimate) for where, estimate in (("n = 1", 0.81), ("n = 2", 0.99))]
+    same = [claim(setting=setting, estimate=estimate) for setting, estimate in (("n = 1", 0.81), ("n = 2", 0.99))]
     twice = [claim("twice"), claim("twice", vacuous="it cannot fail")]
     found = compare(runs(*same, *twice, claim("old")), runs(*twice, *same[::-1], claim("new")))
     assert found.compared == 4
@@ -99,7 +89,7 @@ def test_experiments_of_one_run_alone_are_a_remark():
         compare(runs(claim()), runs(claim(), name="two"))
 
 
-def test_runs_with_other_settings_are_told_in_a_line(tmp_path, capsys):
+def test_runs_with_other_settings_are_told_in_a_line():
     """Nothing is listed of them: their claims are on other settings."""
     before, moved = runs(claim())["one"], claim("other", estimate=0.1, low=0.0, high=0.2)
     for changes, kind in (({"quick": True}, "quick run"), ({"set": {"trials": 3, "dim": 9}}, "full run, trials = 3, ")):
@@ -110,51 +100,14 @@ def test_runs_with_other_settings_are_told_in_a_line(tmp_path, capsys):
         (remark,) = found.remarks
         assert remark.startswith(f"one: the settings differ (full run; {kind}")
         assert format_comparison(found, "A", "B") == f"A -> B: 1 claim compared\n  {remark}"
-        for name, record in (("a", before), ("b", after)):
-            (tmp_path / name).mkdir(exist_ok=True)
-            ResultsFolder(tmp_path / name).write(record)
-        assert cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--strict"]) == 1
-        assert "1 experiment with other settings, so the exit status is 1" in capsys.readouterr().out
 
 
 def test_the_committed_results_are_themselves():
-    records = read_runs(str(COMMITTED))[1]
+    records = read_runs(str(ROOT / "results" / "committed"))[1]
     found = compare(records, records)
     assert found.compared == sum(len(one.claims) for one in records.values()) > 1000
-    assert [found.verdicts, found.estimates, found.claimed_range, found.before_only, found.after_only] == [
-        [],
-        [],
-        [],
-        {},
-        {},
-    ]
+    assert not any([found.verdicts, found.estimates, found.claimed_range, found.before_only, found.after_only])
     assert found.remarks == []
-
-
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("moved", [False, True])
-def test_the_command_fails_of_a_moved_verdict_where_asked(strict, moved, tmp_path, capsys):
-    names = ("before", "after")
-    for name, high in zip(names, (1.0, 0.85 if moved else 1.0), strict=True):
-        save(tmp_path / name, claim(claimed_high=0.9, claimed_low=0.0, estimate=0.8, low=0.7, high=high))
-    arguments = ["compare", str(tmp_path / "before"), str(tmp_path / "after" / "one.json"), *["--strict"] * strict]
-    assert cli.main(arguments) == int(strict and moved)
-    printed = capsys.readouterr().out
-    assert ("changed verdicts: 1" in printed) is moved
-    assert ("no differences" in printed) is not moved
-    said = [line for line in printed.splitlines() if line.startswith("--strict: ")]
-    count = "1 changed verdict" if moved else "0 changed verdicts"
-    assert said == [f"--strict: {count}, 0 claims in one run alone, so the exit status is {int(moved)}"] * strict
-
-
-@pytest.mark.parametrize(("claims", "status"), [(2, 0), (1, 1), (0, 1), (3, 1)])
-def test_strict_fails_if_only_one_run_has_a_claim(claims, status, tmp_path, capsys):
-    texts = ["it falls", "it rises", "it stays"]
-    for name, count in (("before", 2), ("after", claims)):
-        save(tmp_path / name, *map(claim, texts[:count]))
-    assert cli.main(["compare", str(tmp_path / "before"), str(tmp_path / "after"), "--strict"]) == status
-    alone = "1 claim in one run alone" if abs(claims - 2) == 1 else f"{2 - claims} claims in one run alone"
-    assert f"0 changed verdicts, {alone}, so the exit status is {status}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_only_sections_with_differences_are_printed():

@@ -1,4 +1,4 @@
-"""One look for each method in all figures, no other thing in it, and logarithmic axes with enough ticks."""
+"""The common style: files for a paper, looks of methods that differ, shades, and labelled logarithmic axes."""
 
 import io
 
@@ -6,36 +6,11 @@ import matplotlib.colors as mcolors
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from matplotlib.container import ErrorbarContainer
 from PIL import Image
 
 import linfed as lf
-from docs import pictures
-from linfed.figures.style import KINDS, LABELS, LEAST_TICKS, LOOKS, line_style, plain_ticks, same_scale, shades, style
-from linfed.plotting.captions import drawn_sizes
-from linfed.plotting.panels import as_one
-from linfed.reproduction.default_figure import _looks
-from linfed.reproduction.experiments import experiment_files, load
-from linfed.reproduction.judging import derived_tables
-from linfed.reproduction.run import load_tables
+from linfed.figures.style import KINDS, LEAST_TICKS, LOOKS, plain_ticks, same_scale, shades, style
 from tests.helpers import ROOT
-
-NAMES = {LABELS.get(name, name): name for name in LOOKS}
-NAMES |= {
-    "Alg. 1, one step size": "Algorithm 1",
-    "Alg. 1, small shortcut steps": "Algorithm 1, small",
-    "FedRep, exact in distribution": "FedRep",
-    "FedRep, random start": "FedRep",
-    "FedRep, fixed samples": "FedRep",
-    "FedRep, same batch": "FedRep",
-    "FedRep, given distance": "FedRep",
-    "FedRep, step $(K - 1)\\,\\eta^2$, $K = 5$": "FedRep",
-    "FedRep, step $\\alpha\\beta$": "FedRep",
-}
-"""Methods by what legends call them."""
-
-
-NAMED = [*experiment_files(ROOT / "experiments")]
 
 
 def decades():
@@ -65,78 +40,30 @@ def test_figures_keep_their_style_when_they_are_saved_later():
     plt.close("all")
 
 
-def handles(figure):
-    """Yield the label, colour and marker of everything in a figure that a legend names and that has a marker."""
-    for ax in figure.axes:
-        containers = [one for one in ax.containers if isinstance(one, ErrorbarContainer)]
-        parts = {id(one.lines[0]): one.get_label() for one in containers}
-        for line in ax.lines:
-            label = parts.get(id(line), line.get_label())
-            if line.get_marker() not in ("", "None", None) and not label.startswith("_"):
-                yield label, mcolors.to_hex(line.get_color()), line.get_marker()
-
-
-def wrong_looks(figures):
-    """Return the labels that have another look than their method's, or a method's without being it."""
-    methods = {(mcolors.to_hex(colour), marker): name for name, (colour, marker, _) in LOOKS.items()}
-    found = set()
-    for figure in figures.values():
-        for label, colour, marker in handles(figure):
-            own = NAMES.get(label.split("; ")[0].removesuffix(" (diverged)"))
-            if own and (colour, marker) != (mcolors.to_hex(LOOKS[own][0]), LOOKS[own][1]):
-                found.add(f"{label} does not look like {own}")
-            if not own and (colour, marker) in methods and "measured" not in label:
-                found.add(f"{label} looks like {methods[colour, marker]}")
-    return found
+@pytest.mark.long
+@pytest.mark.parametrize(("width", "dots"), [("column", 1005), ("page", 2070), (2.0, 600)])
+def test_files_have_the_width_and_embed_truetype_fonts(tmp_path, width, dots):
+    with lf.panels(lf.Table([{"n": 1}]), width=width) as sheet:
+        sheet.label("x", "y")
+    png, pdf = lf.save_figure(sheet.figure, tmp_path / "name.pdf")
+    assert (png.name, pdf.name) == ("name.png", "name.pdf")
+    with Image.open(png) as image:
+        assert image.width == dots
+    assert b"/CIDFontType2" in pdf.read_bytes()
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of tables in few digits
-@pytest.mark.parametrize("name", NAMED)
-def test_a_method_has_one_look_and_nothing_else_has_it(name):
-    """And what the pictures in docs/ carry of sizes, for their captions, is what they would be drawn from."""
-    tables, module = load_tables(pictures.RUNS.read(name), pictures.RUNS), load(name, ROOT / "experiments")
-    tables |= derived_tables(module, tables)
-    with style():
-        figures = module.plot(tables)
-    wrong = wrong_looks(figures)
-    sizes = {key: drawn_sizes(figure, tables) for key, figure in figures.items()}
-    for figure in figures.values():
-        plt.close(figure)
-    assert not wrong
-    told = [(picture, key) for picture, (experiment, key, _) in pictures.PICTURES.items() if experiment == name]
-    assert [one for one in told if carried(one[0]) != sizes[one[1]]] == [], "run python docs/pictures.py"
-
-
-def carried(picture):
-    """Return the sizes that a picture of docs/ carries."""
-    with Image.open(ROOT / "docs" / f"{picture}.png") as image:
-        return image.info[pictures.SIZES]
-
-
-def test_every_experiment_has_a_picture():
-    assert {experiment for experiment, _, _ in pictures.PICTURES.values()} == {*experiment_files(ROOT / "experiments")}
-
-
-def table(*methods, by="method"):
-    return lf.Table([{by: name, "error": lf.LabeledArray(np.ones((2, 3)), round=range(3))} for name in methods])
-
-
-def test_a_borrowed_look_is_found():
-    with lf.panels(table("FedRep", "FLUTE", "mine")) as sheet:
-        sheet.curves("round", "error", looks={"FLUTE": "FedRep", "mine": "GD-GD"})
-    found = wrong_looks({"": sheet.figure})
-    assert found == {"FLUTE does not look like FLUTE", "mine looks like GD-GD"}
-
-
-@pytest.mark.long
-def test_lines_without_a_look_have_none_of_a_methods():
-    """However many: the turns once came to FedRep's look at the second."""
-    with lf.panels(table("FedRep", *map(str, range(40)), "FLUTE")) as sheet:
-        sheet.curves("round", "error")
-    assert not wrong_looks({"": sheet.figure})
-    looks = [(colour, marker) for _, colour, marker in handles(sheet.figure)]
-    assert len(set(looks)) == len(looks) == 42
+def test_a_figure_of_matplotlib_is_saved_with_truetype_fonts_too(tmp_path):
+    figure, ax = plt.subplots()
+    ax.set_title("title")
+    figure.savefig(tmp_path / "plain.pdf")
+    assert b"/Type3" in (tmp_path / "plain.pdf").read_bytes()
+    written = lf.save_figure(figure, tmp_path / "ours")[1].read_bytes()
+    assert b"/CIDFontType2" in written
+    assert b"/Type3" not in written
+    assert lf.save_figure(ax, tmp_path / "axes")[1].read_bytes() == written
+    with pytest.raises(TypeError, match=r"figure = 'name.png' must be a matplotlib Figure or Axes"):
+        lf.save_figure("name.png", tmp_path / "axes")
 
 
 def test_looks_are_different():
@@ -182,7 +109,7 @@ def test_the_methods_of_an_experiment_differ_without_red_or_green():
 
 
 def committed_with_methods():
-    tables = [lf.Table.load(path) for path in sorted(pictures.COMMITTED.glob("*.npz"))]
+    tables = [lf.Table.load(path) for path in sorted((ROOT / "results" / "committed").glob("*.npz"))]
     return [table for table in tables if "method" in table.columns]
 
 
@@ -196,24 +123,6 @@ def test_shades_go_from_dark_to_light(count):
     light = [lightness(colour) for colour, _, _ in found.values()]
     assert light == sorted(light)
     assert len(found) == len(set(found.values())) == count
-
-
-def test_lines_of_a_default_figure_are_methods_or_shades_or_kinds():
-    def looks(*lines):
-        return _looks(lf.Table([{"=line": line} for line in lines]), lines)
-
-    assert looks("FedRep", "mine") == {"FedRep": LOOKS["FedRep"], "mine": KINDS[0]}
-    assert looks("m = 1", "m = 0.5") == shades(("m = 1", "m = 0.5"))
-
-
-def test_lines_on_each_other_are_drawn_as_one():
-    _, ax = plt.subplots()
-    both = table("FedAvg", "FedAvg + FT", "FedRep")
-    as_one(ax, both, "round", "error", ("FedAvg", "FedAvg + FT", "absent"))
-    (line,) = ax.lines
-    assert line.get_label() == "FedAvg; FedAvg + FT"
-    assert line.get_color() == line_style("FedAvg")["color"]
-    plt.close("all")
 
 
 def labelled(axis):

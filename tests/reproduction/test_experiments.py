@@ -38,6 +38,7 @@ def installed(folder, monkeypatch):
     monkeypatch.setattr("linfed.reproduction.experiments.FOLDER", site)
     monkeypatch.setattr("linfed._sources.FOLDER", site)
     monkeypatch.setattr(code_key, "FOLDER", site)
+    write(site / "numbers.py", "")
     write(site / "_shipped" / "experiments" / "__init__.py", "")
     return write(site / "_shipped" / "experiments" / "toy_one.py", TOY).parent
 

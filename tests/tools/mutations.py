@@ -733,11 +733,11 @@ MUTATIONS = {
         Mutation("parts share a buffer", "Table([row]).rows[0])", "row)", "ownership:part"),
     ],
     "plotting/smallest.py": [
-        Mutation("bounds on the wrong side", '("above", "^", low)', '("above", "^", high)', "plots:smallest"),
-        Mutation("x in the order of the table", "values[order] for name", "values for name", "plots:smallest"),
+        Mutation("bounds on the wrong side", '("above", "^", low)', '("above", "^", high)', "smallest"),
+        Mutation("x in the order of the table", "values[order] for name", "values for name", "smallest"),
     ],
     "reproduction/citation.py": [
-        Mutation("the year is a date", 'fields["year"][:4]', 'fields["year"]', "provenance:authors"),
+        Mutation("the year is a date", 'fields["year"][:4]', 'fields["year"]', "citation:authors"),
     ],
     "data/splits.py": [
         Mutation(
@@ -829,12 +829,12 @@ MUTATIONS = {
         Mutation("a tie of the larger", "tie * np.minimum(mine", "tie * np.maximum(mine", "gains:ends"),
     ],
     "report/compare.py": [
-        Mutation("an end is outside", "estimate < claim.low", "estimate <= claim.low", "compare:estimate"),
+        Mutation("an end is outside", "estimate < claim.low", "estimate <= claim.low", "report/compare:estimate"),
         Mutation(
             "claims counted from another number",
             "seen.get(key, -1)",
             "seen.get(key, 0)",
-            "compare",
+            "report/compare",
             "the numbers of both runs are shifted alike, and are compared with each other alone",
         ),
     ],
@@ -843,9 +843,9 @@ MUTATIONS = {
             "most settings decide the outcome",
             "        if kinds[AGAINST]:",
             "        if kinds[AGAINST] > kinds[FOR]:",
-            "report:outcome",
+            "cards:outcome",
         ),
-        Mutation("a thousand in powers of ten", "if 1000 <= abs", "if 1000 < abs", "scoreboard:thousands"),
+        Mutation("a thousand in powers of ten", "if 1000 <= abs", "if 1000 < abs", "cards:thousands"),
     ],
     "prediction/law.py": [
         Mutation("the next law predicts another kind of run", "if law.or_next:", "if True:", "predict:missing"),
@@ -1282,7 +1282,12 @@ MUTATIONS = {
         ),
     ],
     "sweeps/code_key.py": [
-        Mutation("all shipped experiments count for each cell", "(SHIPPED, ", "(", "cli:by_cell code_key:own_code"),
+        Mutation(
+            "all shipped experiments count for each cell",
+            "(SHIPPED, ",
+            "(",
+            "reproduction/experiments:ones_own code_key:own_code",
+        ),
         Mutation("linfed's own code left out", "*_lines(_own_files()), ", "", "code_key:linfeds_own"),
         Mutation("the cell's own code left out", ", *_lines(files)]", "]", "code_key:edits_that_count"),
         Mutation("packages above a module", '{file.module.rpartition(".")[0], ', "{", "code_key:edits_that_count"),
@@ -1307,15 +1312,15 @@ MUTATIONS = {
             "a verdict is believed", 'if written.get("verdict") != claim', "if None is claim", "record:contradicts"
         ),
         Mutation("infinite numbers are NaN", "return float(value)\n", "return math.nan\n", "record:comes_back"),
-        Mutation("halves of pairs are let in", "HALF_PAIR.search(value)", "False", "report:odd_record"),
+        Mutation("halves of pairs are let in", "HALF_PAIR.search(value)", "False", "record:odd_record"),
     ],
     "reproduction/committed.py": [
-        Mutation("claims that are gone are not told", "{**expected, **found}", "found", "cli:strict"),
+        Mutation("claims that are gone are not told", "{**expected, **found}", "found", "committed:listed"),
         Mutation(
             "no setting but the number of rows is compared",
             "committed[key].keys() & settings[key].keys()",
             '("rows",)',
-            "cli:other_settings",
+            "committed:other_settings",
         ),
     ],
     "sweeps/executors.py": [

@@ -58,3 +58,13 @@ def test_largest_eigenpairs_along_the_last_axis(k):
     np.testing.assert_allclose(values, by_draw(lambda a: np.linalg.eigvalsh(a)[-1], A), atol=1e-13)
     np.testing.assert_allclose(np.einsum("tabn,tbn->tan", A, vectors), values[:, None] * vectors, atol=1e-13)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, rtol=1e-13)
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e150])
+def test_largest_eigenpairs_of_small_and_large_matrices(scale):
+    A = trailing.symmetric(normal(3, 2, 2, 50))
+    values, vectors = trailing.largest_eigenpair(scale * A)
+    wanted, _ = trailing.largest_eigenpair(A)
+    np.testing.assert_allclose(values / scale, wanted, atol=1e-14)
+    image = np.einsum("tabn,tbn->tan", A, vectors)
+    np.testing.assert_allclose(image, (values / scale)[:, None] * vectors, atol=1e-14)

@@ -1,0 +1,84 @@
+"""The experiments on Theorem 1 of the FedRep paper: their claims reject what is false."""
+
+import importlib
+from dataclasses import replace
+
+import pytest
+
+import linfed as lf
+from linfed.statistics.findings import Verdict
+from linfed.theory.fedrep.theorem1 import judges
+from tests.helpers import findings
+
+BOUND = importlib.import_module("experiments.fedrep.fedrep_theorem1")
+
+SAMPLES = importlib.import_module("experiments.fedrep.fedrep_bound_samples")
+
+
+@pytest.mark.parametrize(
+    ("heads", "m", "verdict"),
+    [
+        (lf.ExactHeads(), 15, Verdict.HOLDS),
+        (lf.ExactHeads(), 3, Verdict.HOLDS),
+        (lf.ExactHeads(ridge=0.1), 15, Verdict.VIOLATED),
+        (lf.GradientHeads(steps=3), 15, Verdict.VIOLATED),
+    ],
+)
+def test_exact_heads_on_the_same_batch_keep_r_from_shrinking(heads, m, verdict):
+    problem = lf.SharedRepresentation(n_clients=12, dim=10, rank=2, noise_std=0.3)
+    algorithm = lf.FedRep(rank=2, step_size=0.8, init=lf.AtDistance(0.7), heads=heads)
+    run = {"data": lf.FreshSamples(m), "rounds": 6, "trials": 2, "participation": 0.5}
+    gaps, inverse = judges.same_batch_gaps(lf.iterate(algorithm, problem, engine="explicit", **run), algorithm)
+    assert gaps.shape == inverse.shape == (2, 6)
+    along = {name: lf.LabeledArray(one, round=range(6)) for name, one in (("gap", gaps), ("inverse", inverse))}
+    identity, shrinking = findings(BOUND, {"same_batch": lf.Table([along | {"heads": "some", "m": m}])})
+    assert identity.verdict is verdict
+    if verdict is Verdict.HOLDS:
+        assert gaps.max() < 1e-13
+        assert inverse.max() <= 1 + 1e-14
+        assert shrinking.verdict is Verdict.HOLDS
+
+
+def least_row(**own):
+    sizes = {"n_clients": 50, "dim": 50, "rank": 2, "participation": 1.0, "noise_std": 0.0, "rounds": 60, "trials": 100}
+    return sizes | {"name": "condition", "needed": 100.0, "rival": 10.0, "predicted": 12.0} | own
+
+
+def test_experiment_rejects_a_bound_that_is_false():
+    base = BOUND.Judged(n_clients=12, dim=8, rank=1, rounds=10, trials=72)
+    cells = [replace(base, name=name) for name in ("grid", "condition", "condition", "start", "start")]
+    table = lf.Table.of(cells, [cell.run() for cell in cells])
+
+    def verdicts(share):
+        def slower(row):
+            return lf.LabeledArray(0.5 + share * (row["distance"] - 0.5), round=row["round"])
+
+        found = findings(BOUND, {"runs": table.assign(distance=slower)})
+        return {finding.verdict for finding in found if "^(T/2)" in finding.claim}
+
+    assert verdicts(1.0) == {Verdict.HOLDS}
+    assert verdicts(0.01) == {Verdict.VIOLATED}
+
+
+def test_experiment_rejects_constants_that_are_false():
+    def found(first, last):
+        rows = [
+            least_row(condition=c, needed=needed, least=m, least_low=0.99 * m, least_high=1.01 * m)
+            for c, m, needed in ((4.0, first, 100.0), (8.0, last, 1600.0))
+        ]
+        return {found.claim: found.verdict for found in findings(SAMPLES, {"least": lf.Table(rows)})}
+
+    enough, tight = "C = 1 is sufficient", "Theorem 1's m is tight in kappa, up to half a power"
+    bounded = "The smallest m - k grows with kappa at most half a power faster than Theorem 1's m"
+    asked = "The smallest m is proportional to Theorem 1's m, to a factor of 10"
+    true, loose = found(12.0, 162.0), found(120.0, 120.0)
+    assert {true[text] for text in (enough, tight, bounded, asked)} == {Verdict.SUPPORTED}
+    # Fewer samples than a sufficient condition asks for do not refute it: 120 of 1600.
+    assert (loose[enough], loose[bounded], loose[tight]) == (
+        Verdict.SUPPORTED,
+        Verdict.SUPPORTED,
+        Verdict.NOT_SUPPORTED,
+    )
+    assert found(12.0, 12.0)[asked] is Verdict.NOT_SUPPORTED
+    false = found(12.0, 1700.0)
+    assert (false[enough], false[bounded]) == (Verdict.NOT_SUPPORTED, Verdict.NOT_SUPPORTED)

@@ -1,0 +1,399 @@
+"""What `lf.predict` says of the averaging family, against runs."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from linfed.theory.mean_square import FullMoments
+from tests import references as ref
+from tests.helpers import assert_one_line
+
+PROBLEM = lf.SharedRepresentation(n_clients=6, dim=4, rank=2, noise_std=0.3, design=lf.Gaussian(covariance=0.5))
+STEPS = {"step_size": 0.4, "local_steps": 4, "server_step_size": 0.9}
+FAMILY = {
+    "FedAvg": lf.FedAvg(**STEPS),
+    "FedProx": lf.FedProx(mu=0.5, **STEPS),
+    "SCAFFOLD": lf.SCAFFOLD(**STEPS),
+    "FedVARP": lf.FedVARP(**STEPS),
+    "ClusterFedVARP": lf.ClusterFedVARP(clusters=6, **STEPS),
+    "ClusterFedVARP, C = 2": lf.ClusterFedVARP(clusters=(0, 0, 0, 1, 1, 0), **STEPS),
+    "FedSCAVAR": lf.FedSCAVAR(clusters=6, mu=0.3, **STEPS),
+}
+DATA = lf.FixedSamples(12).draw(PROBLEM)
+
+
+def of_one_truth():
+    """Return the problem of the data's truth, in every trial."""
+    truth = PROBLEM.truth(0, [0])
+    return lf.GivenTruth(B=truth.B[0], W=truth.W[0], noise_std=0.3, design=PROBLEM.design)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("participation", [3, 1.0])
+@pytest.mark.parametrize("name", FAMILY)
+def test_runs_end_at_the_floor(name, participation):
+    """Where a part takes part, of FedAvg on average over 3,000 trials on one data set, within 4 standard errors."""
+    wandering = participation == 3 and name in ("FedAvg", "FedProx", "ClusterFedVARP, C = 2")
+    rounds, trials = (60, 3000) if wandering else (900, 1)
+    given = {"data": lf.GivenSamples(DATA.X[0], DATA.y[0]), "rounds": rounds, "trials": trials}
+    floor, alone = (
+        float(lf.predict(FAMILY[name], of_one_truth(), data=given["data"], rounds=1, participation=some).floor)
+        for some in (participation, 1.0)
+    )
+    ends = lf.simulate(FAMILY[name], of_one_truth(), participation=participation, metrics=["risk"], **given)
+    ends = ends.metrics["risk"][:, -1]
+    error = ends.std() / np.sqrt(len(ends)) if wandering else 2.5e-11
+    assert abs(ends.mean() - floor) < 4 * error
+    assert (abs(ends.mean() - alone) > 8 * error) == wandering  # the mean alone would not do
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "SCAFFOLD", "FedSCAVAR"])
+def test_the_edge_is_where_the_rate_is_one_and_the_best_step_has_the_least(name):
+    def at(step_size):
+        algorithm = replace(FAMILY[name], step_size=step_size)
+        return lf.predict(algorithm, PROBLEM, data=DATA, rounds=1, participation=3)
+
+    edge, best = float(at(0.1).stability_edge), float(at(0.1).best_step)
+    assert float(at(0.1).rate) < 1
+    assert float(at(edge).rate) == pytest.approx(1.0, abs=1e-9)
+    assert float(at(1.01 * edge).rate) > 1 > float(at(0.99 * edge).rate)
+    rates = [float(at(share * best).rate) for share in (0.9, 1.0, 1.1)]
+    assert min(rates) == rates[1] < 1
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "SCAFFOLD", "FedSCAVAR"])
+def test_runs_fall_by_the_rate_in_the_end(name):
+    algorithm = replace(FAMILY[name], step_size=0.05)
+    ends = [lf.simulate(algorithm, PROBLEM, data=DATA, rounds=r).final.S[0, 0] for r in (4000, 150, 151)]
+    rate = float(lf.predict(algorithm, PROBLEM, data=DATA, rounds=1).rate)
+    fall = np.linalg.norm(ends[2] - ends[0]) / np.linalg.norm(ends[1] - ends[0])
+    assert fall == pytest.approx(rate, rel=1e-3)
+
+
+# --- some clients take part: runs at the steps that are predicted -------------------------------------------------
+
+
+def setting(n, d, m, seed=0, common=False, noise=0.3):
+    """Return a problem with its samples; with a common truth and no noise FedAvg settles too."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0.5, 1.5, (n, 1, 1)) * rng.standard_normal((n, m, d))
+    Phi = rng.standard_normal((1, d)) + (0.0 if common else 0.5) * rng.standard_normal((n, d))
+    y = np.einsum("imd,id->im", X, np.broadcast_to(Phi, (n, d)))
+    y += 0.0 if common else noise * rng.standard_normal((n, m))
+    return lf.GivenTruth(Phi=np.broadcast_to(Phi, (n, d))), lf.GivenSamples(X, y)
+
+
+def shrunk(algorithm, problem, data, p, rounds, trials):
+    """Return the distance from the end over that of the start, (trials,); infinite where a run diverged."""
+    A, b = data.normal_equations()
+    if isinstance(algorithm, lf.SCAFFOLD | lf.FedSCAVAR):
+        end = np.linalg.pinv(A.sum(axis=0)) @ b.sum(axis=0)
+    else:
+        mu = getattr(algorithm, "mu", 0.0)
+        options = {"step_size": algorithm.step_size, "local_steps": algorithm.local_steps, "mu": mu}
+        end = lf.theory.fedavg_fixed_point(A, b, stable=False, **options)
+    run = lf.simulate(algorithm, problem, data=data, rounds=rounds, participation=p, trials=trials, metrics=[])
+    away = np.linalg.norm(run.final.S[:, 0] - end, axis=1) / np.linalg.norm(end)
+    completed = np.array([status is lf.Status.COMPLETED for status in run.status])
+    return np.where(completed & np.isfinite(away), away, np.inf)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [lf.SCAFFOLD, lf.FedVARP])
+def test_the_means_edge_is_no_edge_of_runs(kind):
+    """n = 12, d = 5, m = 6, one of twelve in a round: runs diverge at half of it, and not at the best step."""
+    problem, data = setting(12, 5, 6)
+    told = {"data": data, "rounds": 1}
+    everybody = lf.predict(kind(step_size=0.1), problem, **told)
+    some = lf.predict(kind(step_size=0.1), problem, participation=1, **told)
+    assert float(some.best_step) < float(some.stability_edge) < 0.4 * float(everybody.stability_edge)
+    half = kind(step_size=0.5 * float(everybody.stability_edge))
+    assert not np.isfinite(shrunk(half, problem, data, 1, 20_000, 10)).any()
+    best = kind(step_size=float(some.best_step))
+    rate = float(lf.predict(best, problem, participation=1, **told).rate)
+    assert shrunk(best, problem, data, 1, int(12 / (1 - rate)), 10).max() < 1e-2
+    for share in (0.7, 1.4):
+        other = kind(step_size=share * float(some.best_step))
+        assert float(lf.predict(other, problem, participation=1, **told).rate) > rate
+
+
+KINDS = {
+    "FedAvg": lambda **steps: lf.FedAvg(**steps),
+    "FedProx": lambda **steps: lf.FedProx(mu=0.5, **steps),
+    "FedVARP": lambda **steps: lf.FedVARP(**steps),
+    "SCAFFOLD": lambda **steps: lf.SCAFFOLD(**steps),
+    "SCAFFOLD, gradient": lambda **steps: lf.SCAFFOLD(controls="gradient", **steps),
+    "ClusterFedVARP": lambda **steps: lf.ClusterFedVARP(clusters=3, **steps),
+    "FedSCAVAR": lambda **steps: lf.FedSCAVAR(clusters=3, mu=0.2, **steps),
+}
+DESIGNS = [*itertools.product(KINDS, range(3)), ("FedVARP", 3)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "seed"), DESIGNS)
+def test_all_runs_converge_a_little_below_the_edge(name, seed):
+    """50 of 50 at 0.95 of it, in as many rounds as the mean square takes to fall by exp(-16)."""
+    n, d, p, K, server = [(5, 3, 1, 2, 1.0), (7, 2, 3, 1, 1.5), (6, 3, 2, 5, 0.7), (8, 2, 1, 3, 1.0)][seed]
+    problem, data = setting(n, d, 4, seed=seed, common=name in ("FedAvg", "FedProx", "ClusterFedVARP"))
+    steps = {"local_steps": K, "server_step_size": server}
+
+    def at(step):
+        algorithm = KINDS[name](step_size=step, **steps)
+        return algorithm, lf.predict(algorithm, problem, data=data, rounds=1, participation=p)
+
+    edge = float(at(0.01)[1].stability_edge)
+    algorithm, found = at(0.95 * edge)
+    assert float(found.rate) < 1.0
+    rounds = int(8 / (1 - float(found.rate)))
+    assert shrunk(algorithm, problem, data, p, rounds, 50).max() < 0.1
+
+
+@pytest.mark.long
+def test_directions_that_no_sample_sees_are_left_out():
+    """Two clients with two samples each in eight dimensions: the edge by eigenvalues in the four that are seen."""
+    problem, data = setting(2, 8, 2)
+    steps = {"local_steps": 10, "server_step_size": 1.4}
+    A, _ = data.normal_equations()
+    basis = np.linalg.svd(A.sum(axis=0))[0][:, :4]
+
+    def rate(step):
+        once = np.eye(4) - step * basis.T @ A @ basis
+        values = np.linalg.eigvalsh(np.eye(4) - 1.4 * (np.eye(4) - np.linalg.matrix_power(once, 10)).mean(axis=0))
+        return np.abs(values).max()
+
+    found = lf.predict(lf.FedAvg(step_size=0.3, **steps), problem, data=data, rounds=1)
+    edge, best = float(found.stability_edge), float(found.best_step)
+    assert float(found.rate) == pytest.approx(rate(0.3), rel=1e-12)
+    assert rate(0.999 * edge) < 1.0 < rate(1.001 * edge)
+    grid = edge * np.geomspace(1e-4, 0.999, 300)
+    assert max(rate(step) for step in grid) < 1.0
+    assert rate(best) <= 1.001 * min(rate(step) for step in grid)
+    run = lf.simulate(lf.FedAvg(step_size=0.3, **steps), problem, data=data, rounds=2000, metrics=["risk"])
+    assert float(found.floor) == pytest.approx(run.metrics["risk"][0, -1], rel=1e-9)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("name", "n", "d", "m", "p"),
+    [
+        ("FedAvg", 2, 8, 2, 2),
+        ("FedAvg", 6, 9, 1, 1),
+        ("FedProx", 4, 4, 1, 4),
+        ("FedVARP", 3, 6, 1, 2),
+        ("SCAFFOLD", 2, 8, 2, 2),
+        ("SCAFFOLD", 3, 5, 1, 1),
+        ("SCAFFOLD, gradient", 3, 6, 1, 2),
+        ("ClusterFedVARP", 4, 6, 1, 1),
+        ("FedSCAVAR", 3, 5, 1, 2),
+    ],
+)
+def test_with_few_samples_the_edge_is_that_of_what_they_see(name, n, d, m, p):
+    problem, data = setting(n, d, m, seed=n)
+
+    def at(step):
+        return lf.predict(KINDS[name](step_size=step, local_steps=2), problem, data=data, rounds=1, participation=p)
+
+    found = at(0.005)
+    edge = float(found.stability_edge)
+    assert 0 < float(found.best_step) < edge
+    assert float(found.rate) < 1
+    assert float(found.floor) >= 0
+    above = at(1.01 * edge)
+    assert float(at(0.99 * edge).rate) < 1 < float(above.rate)
+    assert_one_line(
+        lambda: above.floor, ["step_size", "stability edge", "diverges", "smaller step"], lf.NoPredictionError
+    )
+
+
+def test_what_is_known_if_some_take_part():
+    problem, data = setting(5, 3, 6)
+    told = {"data": data, "rounds": 1}
+    some = lf.predict(lf.SCAFFOLD(step_size=0.1, local_steps=2), problem, participation=2, **told)
+    everybody = lf.predict(lf.SCAFFOLD(step_size=0.1, local_steps=2), problem, **told)
+    assert float(some.floor) == float(everybody.floor)  # no spread at all
+    assert "root mean square" in some.rate.validity
+    assert "the rate of the mean itself is 0." in some.rate.validity
+    assert "full participation" in everybody.rate.validity
+    assert "the mean square" in some.stability_edge.validity
+    wandering = lf.predict(lf.FedAvg(step_size=0.1), problem, participation=2, **told)
+    assert "the spread about the mean's end grows" in wandering.best_step.validity
+    windows = lf.FedSCAVAR(step_size=0.1, clusters=2, model_share=(0.5, 1.0, 1.0, 1.0, 1.0))
+    assert_one_line(lambda: lf.predict(windows, problem, **told), ["model_share", "must be 1"], lf.NoPredictionError)
+    large = lf.SharedRepresentation(n_clients=40, dim=20, rank=2)
+    found = lf.predict(
+        lf.SCAFFOLD(step_size=0.1, local_steps=2), large, data=lf.FixedSamples(9), rounds=1, participation=3
+    )
+    for name in ("rate", "stability_edge", "best_step", "floor"):
+        assert_one_line(lambda name=name: getattr(found, name), ["too large", "upper bound"], lf.NoPredictionError)
+
+
+def test_a_map_with_too_many_unknowns_is_refused():
+    problem = lf.SharedRepresentation(n_clients=400, dim=8, rank=2)
+    algorithm = lf.SCAFFOLD(step_size=0.01, local_steps=2)
+    found = lf.predict(algorithm, problem, data=lf.FixedSamples(10), rounds=1)
+    assert_one_line(lambda: found.rate, ["400 clients in 8", "n d = 3200", "at most 3000"], lf.NoPredictionError)
+    exact = lf.SCAFFOLD(step_size=0.01, local_steps=2, controls="gradient")
+    assert 0.9 < float(lf.predict(exact, problem, data=lf.FixedSamples(10), rounds=1).rate) < 1
+
+
+@pytest.mark.parametrize(("local_steps", "controls"), [(1, "change"), (1, "gradient"), (3, "gradient")])
+def test_overwritten_memories_have_the_rate_of_the_whole_map(local_steps, controls):
+    """With full participation, c is a function of theta, so the map of (theta, mean of c) has the same spectrum."""
+    problem, data = setting(7, 4, 9)
+    algorithm = lf.SCAFFOLD(step_size=0.1, local_steps=local_steps, controls=controls)
+    found = float(lf.predict(algorithm, problem, data=data, rounds=1).rate)
+    A, b = data.normal_equations()
+    whole = FullMoments(algorithm, A, 0.1, len(A), None, b).mean
+    assert found == pytest.approx(np.abs(np.linalg.eigvals(whole)).max(), rel=1e-9)
+
+
+# --- the numbers, beside closed forms and the theory's own ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [1, 3, 5])
+def test_edge_and_best_step_in_one_dimension_have_a_closed_form(p):
+    """The squared rate is ``(1 - s)^2 + r s^2`` at the step s in units of 1 over the mean curvature."""
+    problem, data = setting(5, 1, 4)
+    curvatures, server, step = data.normal_equations()[0].ravel(), 0.7, 0.3
+    unit = server * curvatures.mean()
+    r = (5 - p) / (p * 4) * curvatures.var() / curvatures.mean() ** 2
+    algorithm = lf.FedAvg(step_size=step, server_step_size=server)
+    found = lf.predict(algorithm, problem, data=data, rounds=1, participation=p)
+    assert found.rate == pytest.approx(np.sqrt((1 - unit * step) ** 2 + r * (unit * step) ** 2), rel=1e-9)
+    assert found.stability_edge == pytest.approx(2 / (1 + r) / unit, rel=1e-6)
+    assert found.best_step == pytest.approx(1 / (1 + r) / unit, rel=3e-3)
+
+
+@pytest.mark.parametrize("server", [0.5, 2.0])
+def test_edge_and_best_step_of_single_gradient_steps(server):
+    problem, data = setting(4, 3, 9)
+    values = np.linalg.eigvalsh(data.normal_equations()[0].mean(axis=0))
+    for kind in (lf.FedAvg, lf.FedVARP):
+        found = lf.predict(kind(step_size=0.1, server_step_size=server), problem, data=data, rounds=1)
+        assert found.stability_edge == pytest.approx(2 / values[-1] / server, rel=1e-6)
+        assert found.best_step == pytest.approx(2 / (values[0] + values[-1]) / server, rel=3e-3)
+
+
+GIVEN = lf.GivenSamples(DATA.X[0], DATA.y[0])
+COUNTS = [12, 5, 9, 20, 7, 8]
+
+
+def with_covariance():
+    """Return the problem of the data's truth with another covariance of new x, and the risk of a single model."""
+    problem = replace(of_one_truth(), design=lf.Gaussian(covariance=np.array([0.5, 1.0, 2.0, 0.2])))
+    Phi = problem.truth(0, [0]).dense()[0]
+    return problem, lambda theta: ref.risk([theta] * 6, Phi, np.diag([0.5, 1.0, 2.0, 0.2]), 0.3)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_rate_is_the_theorys_own(name):
+    algorithm, A = FAMILY[name], GIVEN.normal_equations()[0]
+    mu = getattr(algorithm, "mu", 0.0)
+    run = {"data": GIVEN, "rounds": 1}
+    if isinstance(algorithm, lf.SCAFFOLD | lf.FedSCAVAR):
+        matrix = lf.theory.scaffold_iteration_matrix(A, participants=6, mu=mu, **STEPS)
+        wanted = np.abs(np.linalg.eigvals(matrix)).max()
+    else:
+        wanted = lf.theory.fedavg_rate(A, mu=mu, **STEPS)
+    assert lf.predict(algorithm, of_one_truth(), **run).rate == pytest.approx(wanted, rel=1e-7)
+    some = lf.predict(algorithm, of_one_truth(), participation=3, **run).rate
+    assert some == pytest.approx(lf.theory.mean_square_rate(algorithm, A, participants=3), rel=1e-6)
+
+
+def test_the_rate_of_given_samples_is_that_of_drawn_ones():
+    algorithm, run = lf.FedAvg(step_size=0.3), {"problem": PROBLEM, "rounds": 3}
+    data = lf.FixedSamples(20).draw(PROBLEM)
+    rate = lf.theory.fedavg_rate(data.normal_equations()[0][0], step_size=0.3)
+    weighted = lf.FedAvg(step_size=0.3, weights="samples")
+    for found in (
+        lf.predict(algorithm, data=lf.FixedSamples(20), **run),
+        lf.predict(algorithm, data=data, **run),
+        lf.predict(weighted, data=data, **run),
+        lf.predict(algorithm, data=data, rounds=3),
+    ):
+        assert found.rate == pytest.approx(rate, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_floor_is_the_risk_at_the_end_and_that_of_the_spread(name):
+    """Of predictions for x of another covariance than the spread's."""
+    algorithm, (A, b), (problem, risk) = FAMILY[name], GIVEN.normal_equations(), with_covariance()
+    mu = getattr(algorithm, "mu", 0.0)
+    if isinstance(algorithm, lf.SCAFFOLD | lf.FedSCAVAR):
+        end = np.linalg.solve(A.sum(axis=0), b.sum(axis=0))
+    else:
+        end = lf.theory.fedavg_fixed_point(A, b, step_size=0.4, local_steps=4, mu=mu)
+    S = np.zeros((4, 4))
+    if name in ("FedAvg", "FedProx"):
+        S = lf.theory.fedavg_stationary_covariance(A, b, participants=3, mu=mu, **STEPS)
+    elif name == "ClusterFedVARP, C = 2":
+        S = FullMoments(algorithm, A, 0.4, 3, None, b).spread()
+    run = {"data": GIVEN, "rounds": 1}
+    assert lf.predict(algorithm, problem, **run).floor == pytest.approx(risk(end), rel=1e-9)
+    spread = 0.5 * np.diag(S) @ [0.5, 1.0, 2.0, 0.2]
+    some = lf.predict(algorithm, problem, participation=3, **run).floor
+    assert some == pytest.approx(risk(end) + spread, rel=1e-8)
+
+
+def unequal():
+    """Return samples of clients with different counts."""
+    rng = np.random.default_rng(2)
+    X = [rng.standard_normal((m, 4)) for m in COUNTS]
+    return lf.GivenSamples(X, [rng.standard_normal(m) for m in COUNTS])
+
+
+@pytest.mark.parametrize("p", [2, 6])
+def test_clients_that_count_by_their_samples(p):
+    data, (problem, risk) = unequal(), with_covariance()
+    A, b = data.normal_equations()
+    algorithm, weights = lf.FedAvg(weights="samples", step_size=0.1, local_steps=3), np.array(COUNTS, float)
+    moments = FullMoments(algorithm, A, 0.1, p, weights, b)
+    found = lf.predict(algorithm, problem, data=data, rounds=1, participation=p)
+    spread = 0.5 * np.diag(moments.spread()) @ [0.5, 1.0, 2.0, 0.2] if p < 6 else 0.0
+    assert found.floor == pytest.approx(risk(moments.fixed_point()[:4]) + spread, rel=1e-8)
+    rate = lf.theory.mean_square_rate(algorithm, A, participants=p, weights=weights)
+    assert found.rate == pytest.approx(rate, rel=1e-6)
+
+
+@pytest.mark.parametrize("rounds", [7, 8])
+def test_the_floor_of_windows_is_that_of_the_last_rounds_point_of_the_cycle(rounds):
+    data, (problem, risk) = unequal(), with_covariance()
+    options = {"step_size": 0.1, "local_steps": 3, "model_share": 0.6, "server_step_size": 0.8}
+    for aggregation, weights in itertools.product(("published", "zero-filled"), ("uniform", "samples")):
+        algorithm = lf.FedRolex(aggregation=aggregation, weights=weights, **options)
+        found = lf.predict(algorithm, problem, data=data, rounds=rounds)
+        shares = COUNTS if weights == "samples" else None
+        told = {"aggregation": aggregation, "weights": shares, **options}
+        cycle, rate = lf.theory.fedrolex_cycle(*data.normal_equations(), **told)
+        assert found.floor == pytest.approx(risk(cycle[rounds % 4]), rel=1e-10)
+        assert found.rate == pytest.approx(rate, rel=1e-12)
+
+
+def test_the_rates_of_the_mean_are_named_from_the_smallest_to_the_largest():
+    run = {"data": lf.FixedSamples(12), "rounds": 1, "participation": 3}
+    A, _ = lf.FixedSamples(12).draw(PROBLEM, trials=3).normal_equations()
+    means = sorted(float(rate) for rate in lf.theory.fedavg_rate(A, **STEPS))
+    found = lf.predict(FAMILY["FedAvg"], PROBLEM, trials=3, **run).rate
+    assert found.validity.endswith(f"the rate of the mean itself is {means[0]:.4g} to {means[-1]:.4g}")
+    first = lf.predict(FAMILY["FedAvg"], PROBLEM, **run).rate
+    assert first.validity.endswith(f"is {float(lf.theory.fedavg_rate(A[0], **STEPS)):.4g}")
+
+
+def test_a_step_at_which_only_the_mean_converges_has_no_floor():
+    problem, data = setting(5, 1, 4)
+    curvatures = data.normal_equations()[0].ravel()
+    r = curvatures.var() / curvatures.mean() ** 2
+    edge = 2 / (1 + r) / curvatures.mean()
+    for share, kept in ((0.9, True), (1.01, False)):
+        found = lf.predict(lf.FedAvg(step_size=share * edge), problem, data=data, rounds=1, participation=1)
+        if kept:
+            assert float(found.floor) > 0
+        else:
+            assert_one_line(
+                lambda found=found: found.floor, ["diverges in mean square with rate 1.0"], lf.NoPredictionError
+            )

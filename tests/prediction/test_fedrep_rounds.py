@@ -1,0 +1,433 @@
+"""Predictions of FedRep in every round: the theory's own curves, medians and bands of runs, and doubts."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from linfed.prediction import fedrep_rounds as rounds
+from linfed.prediction.cases import heads_of
+from linfed.prediction.prediction import Curves
+from tests.helpers import assert_one_line, basis, normal
+from tests.prediction.runs import FRESH, HIGHER, PROBLEM, case_of, distances, fedrep, given, predict
+
+
+def by_hand(law, problem, trial=0, *, seed=0, scale=1.0, **changes):
+    W = scale * problem.truth(seed, [trial]).W[0]
+    setting = {"dim": problem.dim, "n_samples": 10, "step_size": 0.5, "rounds": 3, "noise_std": problem.noise_std}
+    return law(W, **setting | changes)
+
+
+SECOND, MEANS = lf.theory.second_order_evolution, lf.theory.state_evolution
+
+GRADIENT = lf.theory.gradient_heads_evolution
+
+SERVED = {
+    "defaults": ({}, {}, SECOND, {"delta": 0.6}),
+    "some": ({}, {"participation": 0.5}, SECOND, {"delta": 0.6, "participants": 20}),
+    "few samples": ({}, {}, MEANS, {"delta": 0.6}),
+    "the truth": ({"init": lf.TrueSubspace()}, {}, SECOND, {"delta": 0.0}),
+    "the sum": ({"aggregate": "sum", "step_size": 0.5 / 40}, {}, SECOND, {"delta": 0.6}),
+    "a schedule": (
+        {"step_size": lambda t: 0.5 / t},
+        {},
+        SECOND,
+        {"delta": 0.6, "step_size": 0.5 / np.arange(1.0, 4.0)},
+    ),
+    "no round": ({"step_size": lambda t: 0.5 / t}, {"rounds": 0}, SECOND, {"delta": 0.6, "rounds": 0}),
+    "another seed": ({}, {"seed": (3, 1)}, SECOND, {"delta": 0.6, "seed": (3, 1)}),
+    "x of variance 2": ({}, {}, SECOND, {"delta": 0.6, "scale": 2**0.5}),
+    "gradient heads": (
+        {"heads": lf.GradientHeads(steps=3)},
+        {"participation": 30},
+        GRADIENT,
+        {"delta": 0.6, "head_steps": 3, "participants": 30},
+    ),
+    "gradient heads at variance 2": (
+        {"heads": lf.GradientHeads(step_size=0.2)},
+        {},
+        GRADIENT,
+        {"delta": 0.6, "head_step_size": 0.4, "scale": 2**0.5},
+    ),
+    "gradient heads of the sum": (
+        {"heads": lf.GradientHeads(), "aggregate": "sum", "step_size": 0.5 / 40},
+        {},
+        GRADIENT,
+        {"delta": 0.6, "head_step_size": 0.5 / 40},
+    ),
+}
+
+
+@pytest.mark.parametrize("rank", [1, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", SERVED)
+def test_the_law_that_serves_is_the_theorys_own(name, rank):
+    algorithm, run, law, changes = SERVED[name]
+    problem = replace(PROBLEM, rank=rank)
+    if name == "few samples":
+        run, changes = {"data": lf.FreshSamples(rank + 3)}, changes | {"n_samples": rank + 3}
+    if name.endswith("variance 2"):
+        problem = replace(problem, design=lf.Gaussian(covariance=2.0))
+    found = predict(fedrep(rank=rank, **algorithm), problem, **run)
+    expected = by_hand(law, problem, **changes)
+    assert found.law == {SECOND: "second order", MEANS: "means", GRADIENT: "gradient heads"}[law]
+    assert found.rounds.tolist() == list(range(run.get("rounds", 3) + 1))
+    assert found.distance == pytest.approx(expected.distance, rel=1e-9)
+    for end in ("low", "high"):
+        given_end = getattr(found, end)
+        assert (given_end is None) == (law is not SECOND)
+        assert given_end is None or given_end == pytest.approx(getattr(expected, end), rel=1e-9)
+
+
+STARTS = {
+    "random": "random",
+    "moments": "moments",
+    "given": np.linalg.qr(PROBLEM.truth(4, [0]).B[0] + 0.15 * normal(30, 3))[0],
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_the_start_is_that_of_the_run(name):
+    algorithm = fedrep(init=STARTS[name])
+    first = lf.simulate(algorithm, PROBLEM, data=FRESH, rounds=0, trials=2, seed=4)
+    found = predict(algorithm, trials=2, seed=4)
+    assert found.distance[:, 0] == pytest.approx(first.metrics["subspace_distance"][:, 0], rel=1e-9)
+    for trial in range(2):
+        truth = PROBLEM.truth(4, [trial])
+        expected = by_hand(SECOND, PROBLEM, trial, seed=4, B0=first.final.B[trial], B_star=truth.B[0])
+        assert found.distance[trial] == pytest.approx(expected.distance, rel=1e-7)
+
+
+def test_a_truth_in_other_coordinates_is_the_same():
+    truth, A = PROBLEM.truth(0, [0]), normal(3, 3)
+    other = lf.GivenTruth(B=truth.B[0] @ A, W=truth.W[0] @ np.linalg.inv(A).T, noise_std=0.1)
+    one, same = predict(), predict(problem=other)
+    assert same.distance == pytest.approx(one.distance, rel=1e-6)
+    assert same.rate == pytest.approx(one.rate, rel=1e-9)
+
+
+def test_trials_have_their_own_heads_and_the_first_stands_for_all():
+    one, three = predict(), predict(trials=3)
+    assert three.distance.shape == three.low.shape == three.high.shape == (3, 4)
+    assert one.distance.shape == (4,)
+    assert np.array_equal(one.distance, three.distance[0])
+    assert three.floor.value.shape == three.best_step.value.shape == (3,)
+    assert one.floor.value.shape == ()
+    assert float(one.floor) == three.floor.value[0]
+    assert len(np.unique(three.distance[:, -1])) == 3
+    given = lf.GivenTruth(B=basis(30, 3), W=normal(2, 40, 3))
+    assert predict(problem=given).distance.shape == (2, 4)
+
+
+MEASURED = {  # of 2,000 runs by the chain: 10, 50 and 90 % after 4, 8 and 16 rounds
+    "everybody": (
+        {"noise_std": 0.0, "m": 12, "step_size": 0.5, "participation": 1.0},
+        [[0.583, 0.364, 0.1121], [0.6134, 0.3934, 0.1245], [0.6403, 0.4214, 0.1374]],
+    ),
+    "half, with noise": (
+        {"noise_std": 0.1, "m": 12, "step_size": 0.5, "participation": 40},
+        [[0.5942, 0.3771, 0.1246], [0.6373, 0.4256, 0.1477], [0.6783, 0.4729, 0.174]],
+    ),
+    "m = k + 3": (
+        {"noise_std": 0.0, "m": 6, "step_size": 0.4, "participation": 1.0},
+        [[0.709, 0.5994, 0.3716], [0.7466, 0.6462, 0.4169], [0.7875, 0.6993, 0.4755]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_measured_medians_and_bands_lie_where_predicted(name):
+    setting, measured = MEASURED[name]
+    W = np.random.default_rng(5).standard_normal((80, 3)) * [1.3, 1.0, 0.7]
+    problem = lf.GivenTruth(B=np.eye(100, 3), W=W, noise_std=setting["noise_std"])
+    algorithm = fedrep(step_size=setting["step_size"], init=lf.AtDistance(0.8))
+    found = lf.predict(
+        algorithm, problem, data=lf.FreshSamples(setting["m"]), rounds=16, participation=setting["participation"]
+    )
+    low, median, high = np.array(measured)
+    chosen = [4, 8, 16]
+    assert found.distance[chosen] == pytest.approx(median, rel=0.03)
+    if found.low is not None:
+        assert found.low[chosen] == pytest.approx(low, rel=0.04)
+        assert found.high[chosen] == pytest.approx(high, rel=0.04)
+        assert np.all(abs(found.distance[chosen] / median - 1) < 0.5 * (high / low - 1))
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_from_a_right_angle_there_is_no_distance(rank, noise):
+    problem, run = given(40, 20, rank, noise_std=noise), {"data": lf.FreshSamples(rank + 6), "rounds": 20}
+    basis = np.concatenate([np.eye(20)[:, : rank - 1], np.eye(20)[:, -1:]], axis=1)  # one angle is right
+    for start in (lf.AtDistance(1.0), basis):
+        found = lf.predict(lf.FedRep(rank=rank, step_size=0.3, init=start), problem, **run)
+        assert_one_line(lambda f=found: f.distance, ["initial distance of 1", "chance"], errors=lf.NoPredictionError)
+        assert found.warnings == ()
+        assert found.rate < 1 < found.stability_edge
+        assert "distance: " not in repr(found)
+    heads = lf.GradientHeads(steps=3, step_size=0.3)
+    gradient = lf.FedRep(rank=rank, step_size=0.3, heads=heads, init=lf.AtDistance(1.0))
+    assert_one_line(lambda: lf.predict(gradient, problem, **run), ["distance of 1"], errors=lf.NoPredictionError)
+
+
+# --- a truth of a higher rank ------------------------------------------------------------------------------------
+
+UNDER = lf.theory.under_parameterized_evolution
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["factors", "wide", "tall"])
+def test_a_truth_of_a_higher_rank(name):
+    """In factors; and without, with more clients than dimensions and with fewer. The law's draws are worth 1 %."""
+    if name == "factors":
+        problem, (V, U) = HIGHER, (HIGHER.truth(0, [0]).W[0], HIGHER.truth(0, [0]).B[0])
+    else:
+        problem = lf.UnderParameterized(n_clients=25 if name == "tall" else 9, dim=14)
+        Phi = problem.truth(0, [0]).dense()[0]
+        left, values, U = np.linalg.svd(Phi, full_matrices=False)
+        V, U = left * values, U.T
+    setting = {"rank": 2, "dim": problem.dim, "n_samples": 10, "noise_std": problem.noise_std, "rounds": 4}
+    found = predict(fedrep(rank=2, step_size=0.2), problem, rounds=4)
+    assert found.law == "under-parameterised"
+    assert found.low is None
+    expected = UNDER(V, step_size=0.2, delta=0.6, **setting).distance
+    assert found.distance == pytest.approx(expected, rel=0.02)
+    start = np.linalg.qr(U[:, :2] + 0.1 * normal(problem.dim, 2))[0]
+    given = predict(fedrep(rank=2, step_size=0.2, init=start), problem, rounds=4)
+    assert given.distance == pytest.approx(UNDER(V, step_size=0.2, B0=start, U=U, **setting).distance, rel=0.02)
+    del setting["rounds"]
+    pulled = [text for text in found.warnings if "second moment" in text]
+    pull = 0.2 * np.linalg.norm(V, 2) ** 2 / len(V)
+    assert len(pulled) == (pull > 0.6)
+    assert all(f"is {pull:.2g}, above" in text for text in pulled)
+    floor = lf.theory.under_parameterized_floor(V, step_size=0.2, **setting)
+    assert found.floor == pytest.approx(floor.distance, rel=0.02)
+    lambdas = np.linalg.svd(V, compute_uv=False) ** 2 / len(V)
+    assert found.rate == pytest.approx(1 - 0.2 * 0.8 * (lambdas[1] - lambdas[2]))
+
+
+def test_the_facts_of_a_truth_of_a_higher_rank():
+    """The largest step counts, at the largest second moment of the clients."""
+    for m, few in ((10, {}), (6, {}), (5, {"few": 5.0})):
+        case = case_of(fedrep(rank=2, step_size=[0.1, 0.3, 0.2]), HIGHER, lf.FreshSamples(m))
+        found = rounds.UnderParameterised(case).curves()
+        assert found.facts["pull"] == pytest.approx(0.3 * 9.0**2 / 60, rel=1e-9)
+        assert found.facts["end"] == found.distance[0, -1]
+        assert {name: value for name, value in found.facts.items() if name == "few"} == few
+
+
+@pytest.mark.parametrize("step", [0.05, 1.7])
+def test_near_the_top_subspace_two_gaps_decide_the_rate(step):
+    """The one after the k-th value, and at large steps that of all; without values beyond the rank, and with them."""
+    for problem, below in ((HIGHER, 0.0), (lf.GivenTruth(Phi=normal(25, 6), noise_std=0.1), None)):
+        case = case_of(fedrep(rank=2, step_size=step), problem)
+        values = np.linalg.svd(problem.truth(0, [0]).dense()[0], compute_uv=False) ** 2 / problem.n_clients
+        if below is None:
+            below = values[5]
+        share = step * (1 - 2 / 10)
+        wanted = max(abs(1 - share * (values[1] - values[2])), abs(1 - share * (values[0] - below)))
+        found = rounds.UnderParameterised(case)
+        assert found.rate().value == pytest.approx([wanted], rel=1e-12)
+        if step < 1:
+            sizes = {"dim": problem.dim, "n_samples": 10, "participants": problem.n_clients}
+            W = heads_of(problem.truth(0, [0]))[0]
+            floor = lf.theory.under_parameterized_floor(W, rank=2, step_size=step, noise_std=0.1, **sizes).distance
+            assert found.floor().value == pytest.approx([floor], rel=1e-9)
+
+
+def test_a_prediction_says_where_chance_is_large():
+    problem = lf.UnderParameterized(n_clients=40, dim=20, spectrum=[20.0, 18.0, 4.0, 3.0])
+    setting = {"data": lf.FreshSamples(n_samples=12), "rounds": 30}
+    near, far = (
+        lf.predict(lf.FedRep(rank=2, step_size=0.02, init=lf.AtDistance(delta)), problem, **setting)
+        for delta in (0.8, 0.999)
+    )
+    assert not any("chance changes" in text for text in near.warnings)
+    assert any("chance changes the part of B outside U_k by" in text for text in far.warnings)
+
+
+# --- without QR --------------------------------------------------------------------------------------------------
+
+PLAIN = {  # n, d, k, m, noise, step size, participants, rounds, initial distance, lengths of the heads' columns
+    "noise": (100, 50, 2, 10, 1.0, 0.5, 100, 60, 0.3, None),
+    "far start": (60, 60, 2, 10, 0.5, 0.5, 60, 40, 0.9, None),
+    "some participants": (100, 60, 3, 14, 0.5, 0.8, 40, 60, 0.7, None),
+    "heads that differ": (100, 60, 2, 12, 1.0, 0.5, 100, 60, 0.5, [1.2, 0.8]),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_without_qr_the_median_is_that_of_runs(name):
+    n, d, k, m, noise, step, p, rounds, delta, scale = PLAIN[name]
+    problem, run = given(n, d, k, noise_std=noise, scale=scale), {"rounds": rounds, "participation": p}
+    algorithm = lf.FedRep(rank=k, step_size=step, orthonormalize=False, init=lf.AtDistance(delta))
+    found = lf.predict(algorithm, problem, data=lf.FreshSamples(m), **run)
+    measured = distances(algorithm, problem, lf.FreshSamples(m), trials=100, **run)
+    spread = np.log(measured[:, 1:]).std(axis=0) / np.sqrt(100)
+    assert (np.abs(np.log(found.distance / np.median(measured, axis=0)))[1:] < 0.05 + 4 * spread).all()
+    assert found.law == "without QR"
+    assert not found.warnings
+    normal = lf.predict(
+        lf.FedRep(rank=k, step_size=step, init=lf.AtDistance(delta)), problem, data=lf.FreshSamples(m), **run
+    )
+    assert abs(np.log(normal.distance[-1] / np.median(measured[:, -1]))) > 0.06
+
+
+def test_without_qr_doubts_begin():
+    run = {"data": lf.FreshSamples(10), "rounds": 5}
+    algorithm = lf.FedRep(rank=2, step_size=0.3, orthonormalize=False, init=lf.AtDistance(0.5))
+    uneven = lf.predict(algorithm, given(60, 60, 2, scale=[3.0, 1.0]), **run)
+    assert any("grow unevenly" in text for text in uneven.warnings)
+    few = lf.predict(algorithm, given(60, 60, 2), data=lf.FreshSamples(5), rounds=5)
+    assert any("at most rank + 3" in text for text in few.warnings)
+    assert_one_line(lambda: few.floor, ["no prediction of the floor"], errors=lf.NoPredictionError)
+
+
+# --- messages of noise alone -------------------------------------------------------------------------------------
+
+NOISE = {  # n, d, k, m, noise, step size, participants, initial distance, rounds
+    "small start": (20, 40, 2, 2, 0.05, 0.5, 20, 0.1, 30),
+    "fewer samples than columns": (20, 60, 3, 1, 0.1, 0.5, 5, 0.5, 30),
+    "one column": (10, 30, 1, 1, 0.05, 1.0, 10, 0.3, 20),
+}
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_messages_of_noise_turn_b_as_predicted(name):
+    """The largest angle is a little above the root mean square of all, which is exact for one column."""
+    n, d, k, m, noise, step, p, delta, rounds = NOISE[name]
+    problem, run = given(n, d, k, noise_std=0.3), {"rounds": rounds, "participation": p}
+    for aggregate, unit in (("mean", 1), ("sum", p)):
+        options = {"message_noise_std": noise, "init": lf.AtDistance(delta), "aggregate": aggregate}
+        algorithm = lf.PrivateFedRep(rank=k, step_size=step, **options)
+        found = lf.predict(algorithm, problem, data=lf.FreshSamples(m), **run)
+        measured = distances(algorithm, problem, lf.FreshSamples(m), trials=200, **run)
+        root = np.sqrt(np.square(measured).mean(axis=0))
+        low, high = (0.97, 1.03) if k == 1 else (0.88, 1.01)
+        assert ((low < found.distance / root) & (found.distance / root < high)).all()
+        assert found.law == "noise on messages"
+        planted = lf.PrivateFedRep(rank=k, step_size=1.3 * step, **options)
+        assert lf.predict(planted, problem, data=lf.FreshSamples(m), **run).distance[1] > 1.02 * found.distance[1]
+        assert unit >= 1
+
+
+# --- doubts ------------------------------------------------------------------------------------------------------
+
+LIMITS = {
+    "without QR": (
+        rounds.WithoutQR,
+        {"round_log_variance": 0.2, "log_std": 0.4, "selection": 0.3, "stride": 0.35, "uneven": 4.0, "few": 0.0},
+        12,
+    ),
+    "noise on messages": (rounds.NoiseAlone, {"angles": 0.15}, 1),
+    "second order": (
+        rounds.SecondOrder,
+        {"round_log_variance": 0.2, "log_std": 0.4, "selection": 0.3, "stride": 0.35},
+        1,
+    ),
+    "means": (rounds.Means, {"rank": 16, "few": 0.0}, 20),
+    "gradient heads": (rounds.GradientDescentHeads, {"participants": 0.4, "fewer": 0.2, "lost": 1.0}, 5),
+    "under-parameterised": (
+        rounds.UnderParameterised,
+        {"pull": 0.6, "end": 0.4, "chance": 0.9, "few": 0.0},
+        40,
+    ),
+}
+"""Facts up to which each law is not doubted, and its smallest number of participants."""
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_doubts_begin_beyond_the_range_of_a_law(name):
+    """Facts of another law are no doubts of this one."""
+    kind, limits, participants = LIMITS[name]
+    plain = type("Plain", (kind,), {"step": None})  # without warnings about the step size
+
+    def told(p=participants, start=0.5, **facts):
+        case = SimpleNamespace(job=SimpleNamespace(sizes=SimpleNamespace(participants=p)))
+        return tuple(plain(case).doubts(Curves(np.array([start, 0.1]), facts=facts)))
+
+    others = {fact: 9.0 for _, facts, *_ in LIMITS.values() for fact in facts if fact not in limits}
+    assert told(**limits, **others) == told(start=0.97) == told(start=0.97 + 1e-12) == ()
+    assert set(kind.limits) == set(limits)
+    for fact, limit in limits.items():
+        (text,) = told(**{fact: limit + 1.0})
+        assert f" {limit + 1:.2g}" in text
+        assert f"above {limit}" in text or fact == "few"
+        (text,) = told(**{fact: 1.0001 * limit + 1e-9})
+        assert f"{limit:g} is" not in text
+        assert f" {limit:g}, above" not in text
+        assert told(**{fact: 0.9 * limit}) == ()
+    (text,) = told(start=0.971)
+    assert text.startswith("the initial distance 0.971 is above 0.97")
+    if participants > 1:
+        (text,) = told(p=participants - 1)
+        assert text.startswith(f"a round has {participants - 1} participants, fewer than {participants}")
+
+
+LARGE = lf.SharedRepresentation(n_clients=60, dim=100, rank=2)
+
+DOUBTS = {
+    "few samples": ({}, {"data": lf.FreshSamples(4)}, "n_samples = 4 is at most rank + 3"),
+    "few clients": ({}, {"participation": 3}, "the choice of participants changes the pull on B"),
+    "a large step of few": ({"step_size": 2.4}, {"participation": 9}, "a single participant moves B by"),
+    "heavy clients": (
+        {"weights": np.r_[np.ones(57), np.full(3, 50.0)]},
+        {"participation": 20},
+        "the choice of participants changes the pull on B",
+    ),
+    "few clients for means": ({}, {"participation": 12, "data": lf.FreshSamples(5)}, "a round has 12 participants"),
+    "many angles": (
+        {"rank": 17},
+        {"problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=17), "data": lf.FreshSamples(60)},
+        "rank = 17 is above 16: the largest of many angles",
+    ),
+    "far": ({"init": lf.AtDistance(0.98)}, {}, "the initial distance 0.98 is above 0.97"),
+    "large step": ({"step_size": 1.3}, {"data": lf.FreshSamples(5)}, "step_size = 1.3 is 1."),
+    "past the edge": ({"step_size": 3.0}, {"data": lf.FreshSamples(5)}, "step_size = 3 is not below stability_edge ="),
+    "rough": ({"step_size": 1.2}, {"participation": 3}, "to the variance of log distance"),
+    "far from U_k": (
+        {"step_size": 0.3},
+        {"problem": lf.UnderParameterized(n_clients=60, dim=20)},
+        "far from U_k",
+    ),
+    "strong pull": ({"step_size": 1.0}, {"problem": HIGHER}, "was not tested there"),
+    "spread": ({"step_size": 1.2}, {"participation": 3, "rounds": 25}, "log distance spreads by"),
+    "long away": (
+        {"heads": lf.GradientHeads(steps=9, step_size=0.3)},
+        {"participation": 12, "rounds": 20, "problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=2)},
+        "participants add",
+    ),
+    "less long away": (
+        {"heads": lf.GradientHeads(steps=9, step_size=0.2)},
+        {"participation": 12, "rounds": 20, "problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=2)},
+        "above 0.4: the median may be more than 10 % off",
+    ),
+    "few long away": (
+        {"heads": lf.GradientHeads(steps=9, step_size=0.2)},
+        {"participation": 8, "rounds": 20, "problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=2)},
+        "fewer than 12 participants add",
+    ),
+    "large head steps": ({"heads": lf.GradientHeads(steps=9, step_size=0.9)}, {}, "above 1.0: few and rare batches"),
+}
+
+
+@pytest.mark.parametrize("name", DOUBTS)
+def test_where_the_picture_fails_it_says_so(name):
+    algorithm, run, said = DOUBTS[name]
+    problem, changes = run.get("problem", LARGE), {key: value for key, value in run.items() if key != "problem"}
+    found = predict(
+        lf.FedRep(**{"rank": 2, "step_size": 0.5, "init": lf.AtDistance(0.5)} | algorithm), problem, **changes
+    )
+    assert any(said in text for text in found.warnings)
+    assert said in repr(found)
+    assert not any("\n" in text for text in found.warnings)
+
+
+def test_without_doubts_it_says_where_the_chain_is_as_good():
+    algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.5))
+    found = predict(algorithm, LARGE)
+    assert found.warnings == ()
+    (note,) = found.notes
+    assert "trials=300, engine='chain'" in note
+    assert predict(algorithm, lf.SharedRepresentation(n_clients=1001, dim=100, rank=2)).notes == ()
+    assert predict(algorithm, lf.SharedRepresentation(n_clients=60, dim=5, rank=2)).notes == ()  # no frame fits

@@ -65,18 +65,17 @@ UNTRACED = (
     "test_explicit",
     "test_faults",
     "test_flute",
+    "test_identities",
     "test_interface",
     "test_legend",
     "test_numbers",
-    "test_predict_averaging",
     "test_report",
     "test_run",
     "test_schedule",
     "test_second_order",
     "test_shortcut",
-    "test_shortcut_theory",
     "test_state_evolution",
-    "test_under_parameterized_evolution",
+    "test_under_parameterized",
 )
 """Those of many runs, which a tracer makes half as long again: other tests run all but 1 % of what they run."""
 

@@ -125,17 +125,22 @@ MUTATIONS = {
         Mutation("truths of the first trials", "array[list(trials)]", "array[: len(trials)]", "given simulation/run"),
     ],
     "problems/shared.py": [
-        Mutation("new clients drawn as the old", "Stream.NEW_TRUTH", "Stream.TRUTH", "shared new_clients"),
+        Mutation("new clients drawn as the old", "Stream.NEW_TRUTH", "Stream.TRUTH", "shared simulation/new_clients"),
         Mutation(
             "another common part", "math.sqrt((1.0 - h) * (1.0 + h))", "(1.0 - h)", "shared:common shared:heads_are"
         ),
     ],
     "problems/similar.py": [
         Mutation(
-            "deviations of equal length", "np.sqrt(np.vecdot(W, W))[:, :near, None]", "self._norm", "similar:distrib"
+            "deviations of equal length",
+            "np.sqrt(np.vecdot(W, W))[:, :near, None]",
+            "self._norm",
+            "problems/similar:distrib",
         ),
-        Mutation("outliers keep their heads", "        W[:, near:] = 0.0\n", "", "similar:parts"),
-        Mutation("new clients drawn as the old", "Stream.NEW_SHORTCUT", "Stream.SHORTCUT", "similar:shortcuts"),
+        Mutation("outliers keep their heads", "        W[:, near:] = 0.0\n", "", "problems/similar:parts"),
+        Mutation(
+            "new clients drawn as the old", "Stream.NEW_SHORTCUT", "Stream.SHORTCUT", "problems/similar:shortcuts"
+        ),
     ],
     "problems/shortcuts.py": [
         Mutation("new clients drawn as the old", "Stream.NEW_SHORTCUT", "Stream.SHORTCUT", "shortcut:new_clients"),
@@ -382,7 +387,7 @@ MUTATIONS = {
             "new clients without the ridge",
             'features.fit(last_value(self.ridge, "ridge"))',
             "features.fit()",
-            "new_clients",
+            "simulation/new_clients",
         ),
         Mutation("the sum is a mean", "1.0 if summed else None", "None", "algorithms:loops algorithms:sum"),
         Mutation("the sum of local steps", "1.0 if summed else 1.0 /", "1.0 /", "algorithms:loops algorithms:sum"),
@@ -392,7 +397,7 @@ MUTATIONS = {
             "ratio of the steps",
             "self.server_step_size / (step_size * self.gradient_factor)",
             "self.server_step_size / step_size",
-            "flute:ratio",
+            "algorithms/flute:ratio",
         ),
     ],
     "algorithms/representation/fedrod.py": [
@@ -494,9 +499,12 @@ MUTATIONS = {
         Mutation("singular vectors of one side", "product + product.mT", "product @ product.mT", "estimators:loop"),
     ],
     "algorithms/representation/altgdmin.py": [
-        Mutation("the step of every round's averages", " and not state.norm.any():", ":", "low_rank:loops"),
+        Mutation("the step of every round's averages", " and not state.norm.any():", ":", "algorithms/low_rank:loops"),
         Mutation(
-            "the mean over samples", "representation_gradient(batch.counts)", "representation_gradient(1.0)", "low_rank"
+            "the mean over samples",
+            "representation_gradient(batch.counts)",
+            "representation_gradient(1.0)",
+            "algorithms/low_rank",
         ),
     ],
     "algorithms/parts/overshooting.py": [
@@ -504,32 +512,51 @@ MUTATIONS = {
         Mutation("a single step", "range(STEPS)", "range(1)", "outcomes:smaller"),
     ],
     "algorithms/representation/altmin.py": [
-        Mutation("heads of participants only", 'new.array("W") @ R.mT', 'new.array("W")', "low_rank:loops"),
+        Mutation("heads of participants only", 'new.array("W") @ R.mT', 'new.array("W")', "algorithms/low_rank:loops"),
         Mutation(
-            "the mean over clients", "representation_gradient(W, 1.0)", "representation_gradient(W)", "low_rank:loops"
+            "the mean over clients",
+            "representation_gradient(W, 1.0)",
+            "representation_gradient(W)",
+            "algorithms/low_rank:loops",
         ),
     ],
     "algorithms/representation/anil.py": [
-        Mutation("gradients before the own step", "after.gradients(own)", "after.gradients(0 * own)", "low_rank:loops"),
+        Mutation(
+            "gradients before the own step",
+            "after.gradients(own)",
+            "after.gradients(0 * own)",
+            "algorithms/low_rank:loops",
+        ),
     ],
     "algorithms/parts/meta.py": [
-        Mutation("the own step on B is lost", "composed(B, own) + offsets", "composed(B, own)", "low_rank:loops"),
-        Mutation("of the head before its step", "np.vecdot(heads, w)", "np.vecdot(w, w)", "low_rank:loops"),
-        Mutation("the slope on the first B", "np.vecdot(g, r)[..., None] * w\n", "0.0 * w\n", "low_rank:loops"),
-        Mutation("half of the Hessian", " + summed_outer(g, v))", ")", "low_rank:loops"),
+        Mutation(
+            "the own step on B is lost", "composed(B, own) + offsets", "composed(B, own)", "algorithms/low_rank:loops"
+        ),
+        Mutation("of the head before its step", "np.vecdot(heads, w)", "np.vecdot(w, w)", "algorithms/low_rank:loops"),
+        Mutation(
+            "the slope on the first B", "np.vecdot(g, r)[..., None] * w\n", "0.0 * w\n", "algorithms/low_rank:loops"
+        ),
+        Mutation("half of the Hessian", " + summed_outer(g, v))", ")", "algorithms/low_rank:loops"),
     ],
     "algorithms/representation/tpgd.py": [
         Mutation(
-            "a round too late", "batch.round > self.first_phase", "batch.round > self.first_phase + 1", "low_rank:loops"
+            "a round too late",
+            "batch.round > self.first_phase",
+            "batch.round > self.first_phase + 1",
+            "algorithms/low_rank:loops",
         ),
     ],
     "algorithms/one_round/empirical_risk.py": [
-        Mutation("the penalty once more", "weights / curvature)", "2.0 * weights / curvature)", "low_rank:nuclear"),
-        Mutation("heads stay", "of_W - 0.5 * W @ difference", "0.0 * of_W", "low_rank:both_factors"),
-        Mutation("finished trials go on", "np.where(done, Theta, new)", "new", "low_rank:trials"),
+        Mutation(
+            "the penalty once more", "weights / curvature)", "2.0 * weights / curvature)", "algorithms/low_rank:nuclear"
+        ),
+        Mutation("heads stay", "of_W - 0.5 * W @ difference", "0.0 * of_W", "algorithms/low_rank:both_factors"),
+        Mutation("finished trials go on", "np.where(done, Theta, new)", "new", "algorithms/low_rank:trials"),
     ],
     "algorithms/initial/averages.py": [
-        Mutation("all samples count", "np.abs(y) <= largest[trial]", "np.abs(y) >= 0.0", "low_rank:truncated"),
+        Mutation(
+            "all samples count", "np.abs(y) <= largest[trial]", "np.abs(y) >= 0.0", "algorithms/low_rank:truncated"
+        ),
     ],
     "theory/local_updates.py": [
         Mutation(
@@ -670,20 +697,20 @@ MUTATIONS = {
             "a window among whole models",
             "np.min(share) < 1",
             "np.max(share) < 1",
-            "predict_averaging:known",
+            "prediction/averaging:known",
         ),
         Mutation(
             "a search from the least eigenvalue",
             "np.linalg.eigvalsh(self.A).max()",
             "np.linalg.eigvalsh(self.A).min()",
-            "predict_averaging:few_samples",
+            "prediction/averaging:few_samples",
         ),
-        Mutation("floors beyond the edge", "if rate >= 1.0:", "if rate >= 1e9:", "predict_averaging:few_samples"),
+        Mutation("floors beyond the edge", "if rate >= 1.0:", "if rate >= 1e9:", "prediction/averaging:few_samples"),
         Mutation(
             "every direction is seen",
             "np.eye(len(A[0])) if isinstance(algorithm, FedRolex) else seen",
             "np.eye(len(A[0])) if True else seen",
-            "predict_averaging:no_sample",
+            "prediction/averaging:no_sample",
         ),
     ],
     "theory/fedrolex.py": [
@@ -767,20 +794,20 @@ MUTATIONS = {
         ),
     ],
     "theory/fedrep/rounds/round_moments.py": [
-        Mutation("one pair of indices twice", '"tabbd->tadb", "tabca->tbca")', '"tabbd->tadb")', "second_order:sums"),
+        Mutation("one pair of indices twice", '"tabbd->tadb", "tabca->tbca")', '"tabbd->tadb")', "round_moments:sums"),
         Mutation(
             "half the noise of the tangents",
             "(other * (by[:, 2] + noise[:, 2]))",
             "(other * by[:, 2])",
-            "second_order:mean_map",
+            "round_moments:mean_map",
         ),
         Mutation(
             "one participant's variance of heads",
             "(f * both, 1)",
             "(f * drawn, 1)",
-            "second_order:moments_are_the_sums",
+            "round_moments:moments_are_the_sums",
         ),
-        Mutation("clients of the first block alone", "len(tau) / n * part", "part", "second_order:blocks_of_clients"),
+        Mutation("clients of the first block alone", "len(tau) / n * part", "part", "round_moments:blocks_of_clients"),
     ],
     "cells/smallest_size.py": [
         Mutation("half of the budget", "16 * self.trials", "8 * self.trials", "find_smallest:budget"),
@@ -848,12 +875,19 @@ MUTATIONS = {
         Mutation("a thousand in powers of ten", "if 1000 <= abs", "if 1000 < abs", "cards:thousands"),
     ],
     "prediction/law.py": [
-        Mutation("the next law predicts another kind of run", "if law.or_next:", "if True:", "predict:missing"),
-        Mutation("a law whose formulas fail ends the search", "if law.or_next:", "if False:", "predict:missing"),
+        Mutation(
+            "the next law predicts another kind of run", "if law.or_next:", "if True:", "prediction/dispatch:missing"
+        ),
+        Mutation(
+            "a law whose formulas fail ends the search", "if law.or_next:", "if False:", "prediction/dispatch:missing"
+        ),
     ],
     "prediction/dispatch.py": [
         Mutation(
-            "a class with its own step is predicted", "is not getattr(base, name, None)", "is None", "predict:subclass"
+            "a class with its own step is predicted",
+            "is not getattr(base, name, None)",
+            "is None",
+            "prediction/dispatch:subclass",
         ),
     ],
     "data/given_classes.py": [
@@ -938,33 +972,43 @@ MUTATIONS = {
         Mutation("any accuracy", '.rpartition("_")[2] == "accuracy"', '.endswith("accuracy")', "metrics:metrics_say"),
     ],
     "simulation/new_clients.py": [
-        Mutation("states of the first trials", "slice(trials.start, trials.stop)", "slice(len(trials))", "new_clients"),
+        Mutation(
+            "states of the first trials",
+            "slice(trials.start, trials.stop)",
+            "slice(len(trials))",
+            "simulation/new_clients",
+        ),
     ],
     "theory/fedrep/rounds/gradient_round.py": [
         Mutation(
             "half the noise along what is there",
             "rows += 4.0 * (packing",
             "rows += 2.0 * (packing",
-            "gradient_heads_evolution:spread",
+            "gradient_round:single_messages gradient_heads:spread",
         ),
         Mutation(
             "half the turn by participants",
             "+ 2.0 * packing.outer(left @ tilt",
             "+ packing.outer(left @ tilt",
-            "gradient_heads_evolution:spread",
+            "gradient_round:single_messages gradient_heads:spread",
         ),
         Mutation(
             "noise along a client's own direction",
             "- absent @ absent.T / count",
             "",
-            "gradient_heads_evolution:spread",
+            "gradient_round:single_messages gradient_heads:spread",
         ),
-        Mutation("participants with replacement", "if p > 1:", "if False:", "gradient_heads_evolution:spread"),
+        Mutation(
+            "participants with replacement",
+            "if p > 1:",
+            "if False:",
+            "gradient_round:single_messages gradient_heads:spread",
+        ),
         Mutation(
             "tangents to first order",
             'lost = eta * pull + np.einsum("ijjl->il", both[0, :, :, 1])',
             "lost = eta * pull",
-            "gradient_heads_evolution:median",
+            "gradient_heads:median",
         ),
     ],
     "theory/fedrep/arguments.py": [
@@ -990,19 +1034,19 @@ MUTATIONS = {
             "rows below the top subspace are not pulled",
             "middle = kept + eta * c * (weights @ rows.values[k:]) / max(weights.sum(), TINY) * eye",
             "middle = kept",
-            "under_parameterized_evolution:first_round",
+            "under_parameterized:first_round",
         ),
         Mutation(
             "a floor at a factor of -1",
             "factors.min() <= -1.0",
             "factors.min() < -1.0",
-            "under_parameterized_evolution:minus_one",
+            "under_parameterized:minus_one",
         ),
         Mutation(
             "any rank above k",
             "<= RANK_TOLERANCE * rows.values[0]",
             "< 0.0",
-            "under_parameterized_evolution:rank_k_without_noise",
+            "under_parameterized:rank_k_without_noise",
         ),
     ],
     "theory/fedrep/rounds/second_order.py": [
@@ -1111,15 +1155,20 @@ MUTATIONS = {
             "parts outside that are only label noise",
             "(m - k + 1) * rho2 + (d - k)",
             "0.0 * rho2 + (d - k)",
-            "similar_floor",
+            "theory/fedrep/fixed_samples/similar",
         ),
         Mutation(
             "no parts outside in the Hessian",
             "rho2.mean(axis=-1)[..., None, None] / (d - k)",
             "0.0 / (d - k)",
-            "similar_floor",
+            "theory/fedrep/fixed_samples/similar",
         ),
-        Mutation("a client that does not move B towards itself", "1.0 - 2.0 * own", "1.0 - 0.0 * own", "similar_floor"),
+        Mutation(
+            "a client that does not move B towards itself",
+            "1.0 - 2.0 * own",
+            "1.0 - 0.0 * own",
+            "theory/fedrep/fixed_samples/similar",
+        ),
     ],
     "theory/mixing.py": [
         Mutation(
@@ -1138,25 +1187,25 @@ MUTATIONS = {
             "heads of least squares",
             "noise[:, None, None] * root.T, -inside",
             "noise[:, None, None] * root.T, -0.0 * inside",
-            "fixed_sample_floor:minimum",
+            "minimum:minimum cavity:total_least",
         ),
         Mutation(
             "an overlap without its noise",
             "np.vecdot(self.heads @ C, self.heads) + self.variance)\n        G",
             "0.0 * np.vecdot(self.heads @ C, self.heads) + self.variance)\n        G",
-            "fixed_sample_floor:equations",
+            "cavity:equations",
         ),
         Mutation(
             "a Hessian without narrow gaps",
             "own = self.spare - 1 + np.square(ratios)",
             "own = self.spare - 1 + 0.0 * np.square(ratios)",
-            "fixed_sample_floor:replicon",
+            "cavity:replicon",
         ),
         Mutation(
             "a radius without mixed terms",
             "mixed = ratios * (1.0 + ratios)",
             "mixed = ratios * ratios",
-            "fixed_sample_floor:replicon",
+            "cavity:replicon",
         ),
     ],
     "theory/flute/low_rank.py": [
@@ -1164,43 +1213,48 @@ MUTATIONS = {
             "modes of both signs alike",
             "slow, fast = step_size * (top - rest)",
             "slow, fast = step_size * (top + rest)",
-            "flute_fresh:floor",
+            "fresh_samples:floor",
         ),
         Mutation(
             "the block falls half as fast",
             "inner = step_size * (top + top.mT)",
             "inner = step_size * top + 0.0 * top.mT",
-            "flute_fresh:floor",
+            "fresh_samples:floor",
         ),
-        Mutation("a step too small to count", "alone / (2.0 - alone)", "alone / 2.0", "flute_fresh:floor"),
-        Mutation("a gap of the values", "* top / (top - following)", "* (top - following) / top", "flute_fresh:range"),
+        Mutation("a step too small to count", "alone / (2.0 - alone)", "alone / 2.0", "fresh_samples:floor"),
+        Mutation(
+            "a gap of the values", "* top / (top - following)", "* (top - following) / top", "fresh_samples:range"
+        ),
     ],
     "theory/flute/mean_square.py": [
         Mutation(
-            "a client's own direction left out", "second += np.trace", "second = np.trace", "flute_fresh:second_moments"
+            "a client's own direction left out",
+            "second += np.trace",
+            "second = np.trace",
+            "fresh_samples:second_moments",
         ),
         Mutation(
             "signs of the modes",
             "values[p] - sign * values[q]",
             "values[p] + sign * values[q]",
-            "flute_fresh:modes_are",
+            "fresh_samples:modes_are",
         ),
         Mutation(
             "weights of the decay",
             "h, f = step_size * self.weight",
             "h, f = step_size * self.decay",
-            "flute_fresh:edge",
+            "fresh_samples:edge",
         ),
     ],
     "theory/flute/coordinates.py": [
         Mutation(
-            "a fifth of the additive term", "step_size**2 * top**3", "0.2 * step_size**2 * top**3", "flute_fresh:growth"
+            "a fifth of the additive term", "step_size**2 * top**3", "0.2 * step_size**2 * top**3", "coordinates:growth"
         ),
         Mutation(
             "half of the noise",
             "4.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])",
             "2.0 * np.sqrt(top) * spectral_norm(remainder[..., :k, :])",
-            "flute_fresh:growth",
+            "coordinates:growth",
         ),
     ],
     "theory/flute/trace.py": [
@@ -1208,16 +1262,18 @@ MUTATIONS = {
             "a mean of norms as their root mean square",
             "np.sqrt(squared.mean(axis=-1))",
             "np.sqrt(squared).mean(axis=-1)",
-            "flute_theory:root_mean_square",
+            "theory/flute/trace:root_mean_square",
         ),
     ],
     "theory/flute/judges.py": [
-        Mutation("the value k + 1 as k", "rate = 0.5 * (kth - gap)", "rate = 0.5 * kth", "flute_fresh:rest"),
-        Mutation("the best trial decides a hypothesis", "np.min(flute_step", "np.max(flute_step", "flute_theory:step"),
-        Mutation("the best round decides a bound", "0.0).max(axis=1)", "0.0).min(axis=1)", "flute_theory:failed"),
+        Mutation("the value k + 1 as k", "rate = 0.5 * (kth - gap)", "rate = 0.5 * kth", "theory/flute/judges:rest"),
+        Mutation(
+            "the best trial decides a hypothesis", "np.min(flute_step", "np.max(flute_step", "theory/flute/judges:step"
+        ),
+        Mutation("the best round decides a bound", "0.0).max(axis=1)", "0.0).min(axis=1)", "theory/flute/trace:failed"),
     ],
     "theory/new_clients.py": [
-        Mutation("m - k - 1 as m - k", "n_samples - rank - 1", "n_samples - rank", "new_clients"),
+        Mutation("m - k - 1 as m - k", "n_samples - rank - 1", "n_samples - rank", "theory/new_clients"),
     ],
     "simulation/run.py": [
         Mutation("threads are not stopped", "stopped.set()", "None", "threads:stops"),

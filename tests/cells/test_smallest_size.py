@@ -178,20 +178,6 @@ def test_a_level_may_be_of_a_function_of_state_and_truth():
 # --- the range -------------------------------------------------------------------------------------------------------
 
 
-def test_each_cell_may_have_its_own_range():
-    """Ranks differ, and a step size may be defined from k + 2 samples on only."""
-    cells = lf.grid(RUN, **{"algorithm.rank, problem.rank": [(1, 1), (3, 3)]})
-    options = {"trials": 8, "step_size": lf.theory.best_step_size, "start": lambda run: 9}
-    with pytest.raises(ValueError, match=r"n_samples = 3 must be at least rank \+ 2 = 5"):
-        of_samples(cells, lower=3, **options)
-    table = of_samples(cells, lower=lambda run: run.algorithm.rank + 2, **options)
-    assert list(table["censored"]) == ["below", "below"]
-    assert list(table["high"]) == [3, 5]
-    default = of_samples(cells, **options)
-    for name in ("low", "high", "crossing", "censored", "total_trials"):
-        np.testing.assert_array_equal(default[name], table[name])
-
-
 @dataclass(frozen=True, kw_only=True)
 class FromSeven(Curve):
     def __post_init__(self):
@@ -271,9 +257,6 @@ INVALID = {
         TypeError,
         "step_size = .* must be a function of the cell",
     ),
-    "an end without a cell": (Curve(), {"lower": lambda: 3}, TypeError, "lower = .* must be a number or a function"),
-    "a negative end": (Curve(), {"lower": lambda cell: -1}, ValueError, "lower = -1 must be a positive"),
-    "an option of no sweep": (Curve(), {"nope": 3}, TypeError, "no argument 'nope'; lf.sweep allows store, executor"),
     "a cell without trials": (NoTrials(), {"path": "delta"}, TypeError, "must have a field 'trials'"),
     "an unknown column": (
         Curve(),

@@ -1,9 +1,11 @@
-"""Cells that other processes compute: in a module of their own, for what imports pytest takes them as long again."""
+"""Cells that several files of tests run, also in other processes, which import this module faster than a test."""
 
 import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 import linfed as lf
 
@@ -16,6 +18,33 @@ RUN = lf.Run(
 )
 TUNED = replace(RUN, algorithm=lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.01, 0.3, 9.0)}, trials=2))
 CELLS = [*lf.grid(RUN, **{"data.n_samples": (3, 5), "problem.n_clients": (12, 20)}), TUNED]
+
+RAN = []
+"""The numbers of the `Square` cells that this process has computed since the test began."""
+
+
+@dataclass(frozen=True)
+class Square:
+    number: int
+    fails: bool = False
+    seed: int = 0
+
+    def run(self):
+        RAN.append(self.number)
+        if self.fails:
+            raise RuntimeError("unlucky")
+        return {"value": self.number**2, "each": np.arange(3.0) * self.number}
+
+
+def values(table):
+    return [row["value"] for row in table]
+
+
+def computed(cells, store=None, **options):
+    """Return the numbers of the cells that a sweep computes, in its order."""
+    RAN.clear()
+    lf.sweep(cells, store=store, **options)
+    return RAN[:]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Sweeps that are killed, run twice at once, stopped, or out of room: nothing lost, nothing twice, nothing torn."""
+"""Sweeps that are killed, run twice at once, or stopped: nothing lost, nothing twice, nothing torn, nobody left."""
 
 import contextlib
 import io
@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 import warnings
 from dataclasses import dataclass
@@ -20,9 +19,14 @@ import pytest
 import linfed as lf
 from tests.helpers import ROOT
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")]
 
 KILLS = 20
+PATIENCE = 60.0
+"""Seconds to wait for what should take a few, on a busy machine."""
+
+
+# --- killed while it writes ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,7 @@ class Logs:
 
 def finished(cells, folder):
     """Return the numbers of the cells that a store holds; whatever is not what it says would warn."""
-    store = lf.Store(folder)
-    missing = {cell.number for cell in store.missing(cells)}
+    missing = {cell.number for cell in lf.Store(folder).missing(cells)}
     return {cell.number for cell in cells} - missing
 
 
@@ -54,17 +57,6 @@ def computed(cells):
     log = Path(cells[0].log)
     lines = log.read_text().split() if log.exists() else []
     return [lines.count(str(cell.number)) for cell in cells]
-
-
-@contextlib.contextmanager
-def forked(function, *arguments):
-    """Return a context with a process that calls a function; it is waited for."""
-    process = get_context("fork").Process(target=function, args=arguments)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # this process may have threads; the child needs none
-        process.start()
-    yield process
-    process.join()
 
 
 class Slow(io.FileIO):
@@ -86,14 +78,26 @@ def swept(cells, folder):
     lf.sweep(cells, store=folder)
 
 
-@pytest.mark.long
-def test_killed_at_twenty_random_moments(tmp_path):
-    cells = [Logs(str(tmp_path / "log"), number) for number in range(80)]
-    folder, moments = tmp_path / "store", random.Random(0)
-    lf.sweep(
-        [Logs(str(tmp_path / "other"), 0)], store=tmp_path / "other store"
-    )  # what is found once a process is known
-    finished_of_all = 0
+@contextlib.contextmanager
+def forked(function, *arguments):
+    """Return a context with a process that calls a function; it is waited for."""
+    process = get_context("fork").Process(target=function, args=arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # this process may have threads; the child needs none
+        process.start()
+    yield process
+    process.join()
+
+
+@pytest.fixture
+def cells(tmp_path):
+    """Cells, in a process that knows what it finds out once, such as the commit."""
+    lf.sweep([Logs(str(tmp_path / "other"), 0)], store=tmp_path / "other store")
+    return [Logs(str(tmp_path / "log"), number) for number in range(80)]
+
+
+def test_killed_at_twenty_random_moments(cells, tmp_path):
+    folder, moments, finished_of_all = tmp_path / "store", random.Random(0), 0
     for _ in range(KILLS):
         before, times = finished(cells, folder), computed(cells)
         with forked(swept, cells, folder) as process:
@@ -115,11 +119,8 @@ def test_killed_at_twenty_random_moments(tmp_path):
     assert not (folder / "aside").exists()  # nothing torn
 
 
-@pytest.mark.long
-def test_two_sweeps_in_one_store_at_once(tmp_path):
-    cells = [Logs(str(tmp_path / "log"), number) for number in range(40)]
-    folder = tmp_path / "store"
-    lf.sweep([Logs(str(tmp_path / "other"), 0)], store=tmp_path / "other store")
+def test_two_sweeps_in_one_store_at_once(cells, tmp_path):
+    cells, folder = cells[:40], tmp_path / "store"
     with forked(swept, cells, folder) as one, forked(swept, cells[::-1], folder) as other:
         pass
     assert (one.exitcode, other.exitcode) == (0, 0)
@@ -128,33 +129,11 @@ def test_two_sweeps_in_one_store_at_once(tmp_path):
     assert lf.sweep(cells, store=folder)["value"].tobytes() == lf.sweep(cells)["value"].tobytes()
 
 
-def limited(cells, folder, bytes_of_a_file):
-    import resource
+# --- stopped by a signal ---------------------------------------------------------------------------------------------
 
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_of_a_file, bytes_of_a_file))
-    try:
-        lf.sweep(cells, store=folder)
-    except OSError as error:
-        os._exit(9 if "cannot be written: File too large" in str(error) else 1)
-
-
-def test_files_that_the_system_refuses(tmp_path):
-    cells = [Logs(str(tmp_path / "log"), number, size=10 if number < 5 else 10_000) for number in range(10)]
-    folder = tmp_path / "store"
-    lf.Store(folder).missing(cells)
-    with forked(limited, cells, folder, 20_000) as process:
-        pass
-    assert process.exitcode == 9
-    assert finished(cells, folder) == set(range(5))
-    assert len(list(folder.iterdir())) == 5
-    lf.sweep(cells, store=folder)
-    assert finished(cells, folder) == set(range(10))
-
-
-SCRIPT = """
-import sys
-import time
+MODULE = '''
+"""Cells that do not end by themselves but for the first, and an experiment of them."""
+import multiprocessing, os, sys, time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -162,50 +141,185 @@ from tqdm import tqdm
 
 import linfed as lf
 
+def work():
+    tqdm(disable=True).close()  # as `lf.simulate` does: it makes a lock
+    Path(f"working-{os.getpid()}").touch()
+    time.sleep(600)
+
+@dataclass(frozen=True, kw_only=True)
+class Long(lf.FedRep):
+    def step(self, state, batch, rng):
+        work()
+
 @dataclass(frozen=True)
 class Cell:
     number: int
     cost = 1.0  # cells run in their order
 
     def run(self):
-        if self.number > 1:
-            tqdm(disable=True).close()  # as `lf.simulate` does: it makes a lock
-            Path(f"waits-{self.number}").touch()
-            time.sleep(600)
+        if self.number > 0:
+            work()
         return {"value": self.number}
 
+SUMMARY = "waits"
+def cells(quick):
+    return {"values": [Cell(number) for number in range(4)]}
+
+def wait(name):
+    if Path(f"wait-{name}").exists():
+        Path(f"waiting-{name}").touch()
+        time.sleep(600)
+
+wait("main" if multiprocessing.parent_process() is None else "worker")
+
 if __name__ == "__main__":
-    import script
-    lf.sweep([script.Cell(number) for number in range(9)], store="store", workers=int(sys.argv[1]))
-"""
+    from waiting import slow
+    what, workers = sys.argv[1], int(sys.argv[2])
+    if what == "simulate":
+        problem = lf.SharedRepresentation(n_clients=4, dim=4, rank=2)
+        algorithm = slow.Long(rank=2, step_size=0.1, init="random")
+        lf.simulate(algorithm, problem, data=lf.FreshSamples(3), rounds=2, trials=2, workers=workers)
+    else:
+        lf.sweep(slow.cells(False)["values"], store="out/cells", workers=workers)
+'''
+SCRIPT = ("waiting/slow.py",)
+COMMAND = ("-m", "linfed", "reproduce", "slow", "--experiments", "waiting", "--out", "out", "--workers")
+KEPT = "linfed: interrupted; finished cells are saved; run the same command again to resume\n"
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("sent", "workers"), [("SIGINT", 2), ("SIGINT", 1), ("SIGTERM", 2)])
-def test_a_script_that_is_stopped_ends_at_once_and_keeps_what_is_done(sent, workers, tmp_path):
-    (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
-    process = subprocess.Popen(
-        [sys.executable, "script.py", str(workers)],
-        cwd=tmp_path,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+@pytest.fixture
+def folder(tmp_path):
+    package = tmp_path / "waiting"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "slow.py").write_text(MODULE)
+    return tmp_path
+
+
+def is_running(pid):
+    """Return whether a process has not ended; one that nobody waits for stays as a zombie."""
     try:
-        end = time.monotonic() + 60
-        while time.monotonic() < end and not (
-            len(list(tmp_path.glob("waits-*"))) == workers and len(list(tmp_path.glob("store/*.cell"))) == 2
-        ):
-            time.sleep(0.02)
+        os.kill(pid, 0)
+        stat = Path(f"/proc/{pid}/stat")
+        return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for(what):
+    """Return the first true answer."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        if answer := what():
+            return answer
+        time.sleep(0.01)
+    return what()
+
+
+def interruptible():
+    """Let a child end by signals that its parent ignores: SIGINT in a shell's background, SIGHUP under ``nohup``."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+class Started:
+    """A process group of its own in a folder; ended whatever happens."""
+
+    def __init__(self, folder, *arguments):
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, *map(str, arguments)],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            preexec_fn=interruptible,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate()
+
+    def workers(self, count):
+        """Return the ids of the processes that have begun to work."""
+        found = wait_for(lambda: ids if len(ids := [*self.folder.glob("working-*")]) >= count else [])
+        assert len(found) == count, self.process.communicate(timeout=1) if self.process.poll() is not None else found
+        return [int(path.name.removeprefix("working-")) for path in found]
+
+    def wait_for_a_cell(self):
+        assert wait_for(lambda: [*self.folder.glob("out/cells/*.cell")])
+
+    def stored(self):
+        return [path.suffix for path in self.folder.glob("out/cells/*")]
+
+    def ended(self):
+        """Return the status and what was written on standard error."""
+        _, errors = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, errors
+
+
+@pytest.mark.parametrize("what", ["sweep", "simulate"])
+def test_workers_end_with_a_main_process_that_is_killed_alone(what, folder):
+    with Started(folder, *SCRIPT, what, 2) as started:
+        workers = started.workers(2)
+        assert started.process.pid not in workers
+        started.process.send_signal(signal.SIGKILL)
+        assert wait_for(lambda: not any(map(is_running, workers)))
+
+
+@pytest.mark.parametrize(("sent", "workers"), [("SIGINT", 2), ("SIGINT", 1), ("SIGTERM", 2)])
+def test_a_script_that_is_stopped_ends_at_once_and_keeps_what_is_done(sent, workers, folder):
+    with Started(folder, *SCRIPT, "sweep", workers) as started:
+        busy = started.workers(workers)
+        started.wait_for_a_cell()
         asked = time.monotonic()
-        process.send_signal(getattr(signal, sent))
-        _, said = process.communicate(timeout=60)
+        started.process.send_signal(getattr(signal, sent))
+        status, said = started.ended()
         assert time.monotonic() - asked < 10
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == -getattr(signal, sent)
+        assert wait_for(lambda: not any(map(is_running, busy)))
+    assert status == -getattr(signal, sent)
     assert sent == "SIGTERM" or "leaked" not in said  # SIGTERM ends Python at once, and leaves what it had
-    assert len(list(tmp_path.glob("store/*"))) == 2
+    assert started.stored() == [".cell"]
+
+
+@pytest.mark.parametrize(("workers", "sent", "status"), [(2, "SIGTERM", 143), (1, "SIGINT", 130), (1, "SIGHUP", 129)])
+def test_a_command_that_is_stopped_says_so_in_one_line_and_keeps_what_is_done(workers, sent, status, folder):
+    with Started(folder, *COMMAND, workers) as started:
+        busy = started.workers(workers)
+        started.wait_for_a_cell()
+        started.process.send_signal(getattr(signal, sent))
+        assert started.ended() == (status, KEPT)
+        assert wait_for(lambda: not any(map(is_running, busy)))
+    assert started.stored() == [".cell"]
+
+
+@pytest.mark.parametrize("process", ["main", "worker"])
+def test_an_interrupt_while_modules_are_imported_is_one_line(process, folder):
+    (folder / f"wait-{process}").touch()
+    with Started(folder, *COMMAND, 2) as started:
+        assert wait_for((folder / f"waiting-{process}").exists)
+        os.killpg(started.process.pid, signal.SIGINT)  # as a terminal does
+        assert started.ended() == (130, KEPT)
+
+
+def test_a_cell_whose_worker_is_killed_twice_is_named(folder):
+    """Whoever kills it, a memory that ran out, say: once is bad luck, and the cell is run again."""
+    (folder / "waiting" / "slow.py").write_text(MODULE.replace("range(4)", "range(2)"))
+    with Started(folder, *COMMAND, 2) as started:
+        for count in (1, 2):
+            (busy,) = wait_for(lambda count=count: [pid for pid in started.workers(count) if is_running(pid)])
+            started.wait_for_a_cell()
+            os.kill(busy, signal.SIGKILL)
+        status, errors = started.ended()
+    assert status == 1
+    *_, failed, last = errors.strip().splitlines()
+    assert failed.startswith("linfed: slow: WorkerError: workers = 2: a worker process died")
+    assert failed.endswith("in the cell Cell(number=1)")
+    assert last.startswith("linfed: slow: 1 of 2 cells raised; finished cells are saved")
+    assert started.stored() == [".cell"]

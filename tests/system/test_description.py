@@ -1,0 +1,147 @@
+"""Descriptions of values: equal for equal values, in every process, and different for all others."""
+
+import functools
+import hashlib
+import importlib
+import json
+import pkgutil
+from dataclasses import dataclass
+from enum import KEEP, Enum, Flag
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import linfed
+import linfed as lf
+from linfed._values import Configuration, EqualByValue
+from linfed.system.description import describe
+from tests.helpers import assert_one_line
+
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Kept(Flag, boundary=KEEP):
+    ONE = 1
+
+
+@dataclass(frozen=True)
+class One:
+    n: int
+
+
+class Other(One):
+    pass
+
+
+@dataclass(frozen=True)
+class Given:
+    n: int
+
+    def __init__(self, n, more):
+        object.__setattr__(self, "n", n)
+        object.__setattr__(self, "more", more)
+
+
+EQUAL = [
+    (frozenset([0, 8]), frozenset([8, 0])),  # in another order
+    ("a" * 30, "".join(["a"] * 30)),
+    (frozenset(["x", "yy", "zzz"]), frozenset(["zzz", "yy", "x"])),
+    (np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6.0).reshape(2, 3))),
+    (np.arange(3.0), np.arange(3.0).astype(">f8")),
+    ((lf.FedRep(rank=2, step_size=1),), (lf.FedRep(rank=2, step_size=1.0),)),
+    (float("nan"), -float("nan")),
+    (Fraction(2, 4), Fraction(1, 2)),
+    (Path("a/b"), Path("a") / "b"),
+]
+DIFFERENT = [
+    ({"a": 1, "b": 2.0}, {"b": 2.0, "a": 1}),  # the order of a grid's fields decides ties
+    (0.5, np.float32(0.5)),
+    (np.uint8(200), 200),
+    (np.timedelta64(5, "ns"), np.timedelta64(5, "s")),
+    (np.zeros(2, [("a", int), ("b", float)]), np.zeros(2, [("b", int), ("a", float)])),
+    (np.empty((0, 2), object), np.empty((0, 3), object)),
+    ({"a": 1}.get, {"a": 2}.get),
+    (np.arange(3).take, np.ones(3).take),
+    (Kept(8), Kept(16)),
+    (frozenset([1]), {1}),
+    (1, 1.0),
+    (1, True),
+    ("1", 1),
+    (None, "None"),
+    ((1, 2), [1, 2]),
+    (0.1, 0.1 + 2**-56),
+    ({"a": 1}, {"a": 2}),
+    (np.arange(3), np.arange(3.0)),
+    (np.arange(4.0), np.arange(4.0).reshape(2, 2)),
+    (Colour.RED, Colour.BLUE),
+    (One(1), Other(1)),
+    (Given(1, 2), Given(1, 3)),
+    (One, Other),
+    (len, max),
+    (functools.partial(max, 1), functools.partial(max, 2)),
+    (lf.FedRep(rank=2, step_size=1.0), lf.FedRep(rank=2, step_size=1.1)),
+    (Fraction(1, 2), Fraction(1, 3)),
+    (b"1", "1"),
+    ("\ud83d", "?"),
+    (np.sin, np.cos),
+    (np.zeros(2, [("a", float)]), np.zeros(2, [("a", float)]).view(np.recarray)),
+    (1j, 1.0),
+]
+
+
+def test_equal_values_have_one_text():
+    for one, other in EQUAL:
+        assert describe(one).text == describe(other).text, one
+        json.loads(describe(one).text, parse_constant=pytest.fail)
+
+
+def test_different_values_have_different_texts():
+    for one, other in DIFFERENT:
+        assert describe(one).text != describe(other).text, one
+
+
+def configurations():
+    """Return the classes of linfed whose objects can be part of a configuration."""
+    for module in pkgutil.walk_packages(linfed.__path__, "linfed."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    bases, found = [Configuration, EqualByValue, lf.GivenSamples], set()
+    for base in bases:
+        found.add(base)
+        bases += base.__subclasses__()
+    return [cls for cls in found if cls.__module__.startswith("linfed.")]
+
+
+def test_a_description_is_the_same_on_every_machine_and_wherever_a_class_of_linfed_stands():
+    array = np.arange(3, dtype="<i4")
+    content = hashlib.sha256(b"<i4 [3] \0\0\0\0\1\0\0\0\2\0\0\0").hexdigest()
+    assert describe((lf.FreshSamples(5), 0.5, {"b": None, "a": array})).text == (
+        '{"tuple":[{"fields":{"n_samples":5},"is":"linfed.FreshSamples"},{"float":"0x1.0000000000000p-1"},'
+        '{"dict":[["b",null],["a",{"array":"' + content + '","of":"<i4","scalar":false,"shape":[3]}]]}]}'
+    )
+    names = [cls.__qualname__ for cls in configurations()]
+    assert len(names) == len({*names}) > 80
+
+
+def test_what_cannot_be_told_from_others_is_refused(tmp_path):
+    def inner():
+        pass
+
+    class Inner:
+        pass
+
+    wrapped = functools.wraps(describe)(lambda: 1)
+    unnamed = (lambda: 1, inner, Inner, Inner(), wrapped, type("One", (), {"__module__": __name__}))
+    for value in (*unnamed, np.frompyfunc(lambda x: 2 * x, 1, 1), functools.cache(lambda: 1)):
+        assert_one_line(lambda v=value: describe(v).text, ["cannot identify", "level of a module"], TypeError)
+    itself = []
+    itself.append(itself)
+    assert_one_line(lambda: describe(np.random.default_rng(0)), ["Generator", "pass a seed"], TypeError)
+    assert_one_line(lambda: describe(itself), ["contain itself"], TypeError)
+    with (tmp_path / "open").open("w") as file:
+        assert_one_line(lambda: describe(file), ["cannot describe", "TextIOWrapper"], TypeError)

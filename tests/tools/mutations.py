@@ -738,26 +738,31 @@ MUTATIONS = {
         Mutation("a power for each end", "value / 10.0**shared", "value", "summary:same_numbers"),
     ],
     "tables/escaping.py": [
-        Mutation("powers are raised", r'"^": r"\textasciicircum{}"', '"^": "^"', "summary:latex"),
-        Mutation("a star is an argument", '.startswith(("[", "*"))', '.startswith("[")', "summary:latex"),
-        Mutation("emphasis between letters", "(?<![^\\W_])_|", "", "summary:markdown"),
+        Mutation("powers are raised", r'"^": r"\textasciicircum{}"', '"^": "^"', "escaping:latex"),
+        Mutation("a star is an argument", '.startswith(("[", "*"))', '.startswith("[")', "escaping:latex"),
+        Mutation("emphasis between letters", "(?<![^\\W_])_|", "", "escaping:markdown"),
     ],
     "tables/labeled_array.py": [
         Mutation(
             "values stay the caller's",
             'np.array(check_unmasked(name, values), order="C")',
             "np.asarray(check_unmasked(name, values))",
-            "ownership",
+            "tables/table:copied labeled_array",
         ),
-        Mutation("copies can be written", "        self._lock()  # pickle", "        # pickle", "ownership:pickled"),
+        Mutation("copies can be written", "        self._lock()  # pickle", "        # pickle", "labeled_array"),
     ],
     "tables/table.py": [
-        Mutation("arrays stay the caller's", "kept = np.array(value)", "kept = np.asarray(value)", "ownership"),
-        Mutation("a column is the table's", "found[0].copy() if", "found[0] if", "ownership:read_from"),
-        Mutation("equal cells share a row", "[dict(row) for table in", "[row for table in", "ownership:equal"),
+        Mutation(
+            "arrays stay the caller's",
+            "kept = np.array(value)",
+            "kept = np.asarray(value)",
+            "tables/table:copied labeled_array",
+        ),
+        Mutation("a column is the table's", "found[0].copy() if", "found[0] if", "tables/table:read_from"),
+        Mutation("equal cells share a row", "[dict(row) for table in", "[row for table in", "tables/table:joined"),
     ],
     "search/parts.py": [
-        Mutation("parts share a buffer", "Table([row]).rows[0])", "row)", "ownership:part"),
+        Mutation("parts share a buffer", "Table([row]).rows[0])", "row)", "scheduler:part"),
     ],
     "plotting/smallest.py": [
         Mutation("bounds on the wrong side", '("above", "^", low)', '("above", "^", high)', "smallest"),
@@ -810,22 +815,20 @@ MUTATIONS = {
         Mutation("clients of the first block alone", "len(tau) / n * part", "part", "round_moments:blocks_of_clients"),
     ],
     "cells/smallest_size.py": [
-        Mutation("half of the budget", "16 * self.trials", "8 * self.trials", "find_smallest:budget"),
+        Mutation("half of the budget", "16 * self.trials", "8 * self.trials", "smallest_size:budget"),
         Mutation(
-            "a few truths for all", "predicted_of = int(row", "predicted_of = 3 or int(row", "find_smallest:truths"
+            "a few truths for all", "predicted_of = int(row", "predicted_of = 3 or int(row", "smallest_size:truths"
         ),
     ],
     "statistics/crossings.py": [
+        Mutation("a tie with the level falls short", "np.sum(margins <= 0)", "np.sum(margins < 0)", "crossings:ties"),
+        Mutation("sizes tried again and again", "if middle not in self.margins:", "if True:", "crossings:covers"),
+        Mutation("no mistake at any look", "/ (2 * looks)", "/ 0.04", "crossings:covers crossings:spent"),
+        Mutation("one look", "/ (2 * looks)", "/ 2", "crossings:looks"),
+        Mutation("both mistakes as one", "/ (2 * looks)", "/ looks", "crossings:looks"),
+        Mutation("predictions sought by doubling", "if self.near else 1.0", "if False else 1.0", "crossings:near"),
         Mutation(
-            "a tie with the level falls short", "np.sum(margins <= 0)", "np.sum(margins < 0)", "find_smallest:ties"
-        ),
-        Mutation("sizes tried again and again", "if middle not in self.margins:", "if True:", "find_smallest:covers"),
-        Mutation("no mistake at any look", "/ (2 * looks)", "/ 0.04", "find_smallest:covers find_smallest:spent"),
-        Mutation("one look", "/ (2 * looks)", "/ 2", "find_smallest:looks"),
-        Mutation("both mistakes as one", "/ (2 * looks)", "/ looks", "find_smallest:looks"),
-        Mutation("predictions sought by doubling", "if self.near else 1.0", "if False else 1.0", "find_smallest:near"),
-        Mutation(
-            "known between far margins", "size=REPLICATES)\n    return", "size=1)\n    return", "find_smallest:between"
+            "known between far margins", "size=REPLICATES)\n    return", "size=1)\n    return", "crossings:between"
         ),
     ],
     "statistics/fits.py": [
@@ -1295,10 +1298,10 @@ MUTATIONS = {
             "participation=participation,\n        trials=trials,\n        seed=seed,",
             "tuning",
         ),
-        Mutation("the tuning in a cell warns", "[] if is_in_cell() else notes", "notes", "study:said_once"),
+        Mutation("the tuning in a cell warns", "[] if is_in_cell() else notes", "notes", "cells/run:said_once"),
     ],
     "search/selection.py": [
-        Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "tuning"),
+        Mutation("a diverged trial is the best", "values), np.inf", "values), -np.inf", "selection"),
     ],
     "search/race.py": [
         Mutation(
@@ -1311,22 +1314,27 @@ MUTATIONS = {
     ],
     "search/grid_search.py": [
         Mutation("scores beyond the stop", "curve[count:] = np.nan", "pass", "race:run_to"),
-        Mutation("shown as chosen", '"chosen" if place == self.best', '"chosen" if place != self.best', "views:tuning"),
-        Mutation("settings mixed up", "values[:, place]", "values[:, 0]", "store:together"),
+        Mutation("shown as chosen", '"chosen" if place == self.best', '"chosen" if place != self.best', "html:tuning"),
+        Mutation("settings mixed up", "values[:, place]", "values[:, 0]", "cells/run:together"),
         Mutation(
-            "a function of some trials", "count = 1 if of_results(self.metric) else ", "count = ", "store:bit_for_bit"
+            "a function of some trials",
+            "count = 1 if of_results(self.metric) else ",
+            "count = ",
+            "cells/run:bit_for_bit",
         ),
     ],
     "system/description.py": [
-        Mutation("floats to fifteen digits", '{"float": value.hex()}', '{"float": f"{value:.15g}"}', "store:texts"),
+        Mutation(
+            "floats to fifteen digits", '{"float": value.hex()}', '{"float": f"{value:.15g}"}', "description:texts"
+        ),
         Mutation(
             "sets in their order",
             "sorted((within(part) for part in value), key=text_of)",
             "[within(part) for part in value]",
-            "store:one_text",
+            "description:one_text",
         ),
-        Mutation("names that mean another", "found is not value", "found is None", "store:told_from_others"),
-        Mutation("a class has its module", 'return f"linfed.{name}" if', "return name if", "store:everywhere"),
+        Mutation("names that mean another", "found is not value", "found is None", "description:told_from_others"),
+        Mutation("a class has its module", 'return f"linfed.{name}" if', "return name if", "description:every_machine"),
         Mutation("files run any class", "if cls is None or not _is_linfed(cls):", "if cls is None:", "archive:runs_no"),
     ],
     "_sources.py": [
@@ -1357,7 +1365,7 @@ MUTATIONS = {
     "sweeps/store.py": [
         Mutation("torn files are believed", "!= words[1]:", "== b'':", "store:set_aside"),
         Mutation("renamed files are believed", "if text != key.text or ", "if False and ", "store:set_aside"),
-        Mutation("the newest of other code", "return -(self.folder", "return (self.folder", "store:keep"),
+        Mutation("the newest of other code", "return -(self.folder", "return (self.folder", "store:stale"),
         Mutation("a file that tries the folder stays", "        probe.unlink()\n", "", "store:another_process"),
     ],
     "sweeps/progress.py": [
@@ -1407,35 +1415,38 @@ MUTATIONS = {
             "a failed cell's parts go on",
             "for task in self.ready if task.index != index",
             "for task in self.ready",
-            "store:of_no_use",
+            "scheduler:of_no_use",
         ),
         Mutation(
             "parts are files of others",
             "keys = [key.part_of(self.keys[index]) for key in keys]",
             "pass",
-            "store:belong_to_their_cell",
+            "scheduler:belong_to_their_cell",
         ),
         Mutation(
-            "threads share answers", "if threading.current_thread() is not thread", "if False", "store:run_their_parts"
+            "threads share answers",
+            "if threading.current_thread() is not thread",
+            "if False",
+            "scheduler:run_their_parts",
         ),
     ],
     "tables/export.py": [
-        Mutation("survivors in silence", "if along:\n        _warn", "if not along:\n        _warn", "diverged"),
-        Mutation("words are not repeated", 'v.dtype.kind in "bU"', 'v.dtype.kind in ""', "diverged"),
+        Mutation("survivors in silence", "if along:\n        _warn", "if not along:\n        _warn", "tables/export"),
+        Mutation("words are not repeated", 'v.dtype.kind in "bU"', 'v.dtype.kind in ""', "tables/export"),
         Mutation(
             "NaN within tuples differs",
             "all(map(same, first, second))",
             "first == second",
-            "study:nan table_properties",
+            "tables/table:nan table_properties",
         ),
-        Mutation("two axes write one file", "if target in targets:", "if False:", "study:two_axes"),
+        Mutation("two axes write one file", "if target in targets:", "if False:", "tables/export:two_axes"),
     ],
     "cells/run.py": [
         Mutation(
             "every part has the first trials",
             "range(self.part_first, self.part_last)",
             "range(self.part_last - self.part_first)",
-            "store:pieces",
+            "cells/run:parts",
         ),
     ],
     "system/files.py": [

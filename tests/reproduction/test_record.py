@@ -11,8 +11,8 @@ import pytest
 from linfed.errors import UsageError
 from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord, read_record, read_runs
 from linfed.statistics import Hypothesis
+from tests.arguments import odd_json
 from tests.helpers import ROOT, finding
-from tests.package.fuzz import odd_json
 
 CLAIMS = (
     finding(estimate=np.nan, low=-np.inf, high=np.inf),

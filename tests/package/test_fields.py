@@ -1,0 +1,90 @@
+"""Every field of every configuration refuses what its annotation excludes, in one line with its name and value."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from tests.arguments import VALID
+from tests.helpers import assert_one_line
+
+NAN, INF = float("nan"), float("inf")
+NO_NUMBERS = (True, "2", b"3", 3j, np.ma.masked, np.timedelta64(3, "s"), np.datetime64("2024-01-01"))
+LEFT_OUT = (lf.Finding, lf.Result, lf.State, lf.Summary, lf.Truth, lf.TuningResult, lf.Run)
+"""What linfed makes itself, with checks of its own, and runs, which are checked when they begin."""
+
+NEEDED: Mapping[type, dict[str, object]] = {
+    lf.UnderParameterized: {"gap": 0.5, "gap_after": 1},
+    lf.ClusterFedVARP: {"clusters": [0, 0, 1, 1, 1]},
+    lf.FedSCAVAR: {"clusters": [0, 0, 1, 1, 1]},
+    lf.CompressedFedRep: {"kept_share": 0.5},
+    lf.GivenTruth: {"B": np.eye(6)[:, :2], "W": np.ones((5, 2))},
+    lf.Tuned: {"base": VALID["algorithm"], "metric": "risk"},
+}
+"""Arguments that a class needs besides those without a default."""
+
+EXCLUDED = {
+    "int": ((*NO_NUMBERS, 2.5, None), "integer"),
+    "int | None": ((*NO_NUMBERS, 2.5), "integer"),
+    "float": ((*NO_NUMBERS, None, NAN, "fast"), "number"),
+    "float | None": ((*NO_NUMBERS, NAN, "fast"), "number"),
+    "StepSize": ((*NO_NUMBERS, None, NAN, INF, -INF, 0, -0.1), "positive finite number"),
+    "Schedule": ((*NO_NUMBERS, None, NAN, -0.1), "number of at least 0"),
+    "bool": ((1, None, "yes"), "True or False"),
+    "bool | None": ((1, "yes"), "True or False"),
+    "Design": (("gausian", None, np.eye(6), lf.Rademacher), "gaussian|lf.Rademacher()"),
+    "HeadSolver": (("exact", None, lf.GradientHeads, 3), "lf.ExactHeads()"),
+    "HeadSolver | AllLayers | None": (("exact", True, lf.ExactHeads), "lf.ExactHeads()"),
+    "Solver": (("closed-form", None, lf.ClosedForm), "lf.ClosedForm("),
+    "Initial | str | npt.ArrayLike": (("momets", 3, np.ones(6), lf.SmallRandom()), "moments|(d, k)"),
+    "Algorithm": ((lf.FedRep, "FedRep", None), "algorithm"),
+}
+"""Values that an annotation excludes, and a word of the message."""
+
+BELOW = {"int": -1, "int | None": -1, "float": -1e-9, "float | None": -1e-9}
+"""A number below the range of every field with an annotation."""
+
+
+def fields(known):
+    """Return each field whose annotation is known, as a class and a field."""
+    kinds = [getattr(lf, name) for name in lf.__all__]
+    kinds = [kind for kind in kinds if isinstance(kind, type) and dataclasses.is_dataclass(kind)]
+    return [
+        pytest.param(kind, field, id=f"{kind.__name__}.{field.name}")
+        for kind in kinds
+        if kind not in LEFT_OUT
+        for field in dataclasses.fields(kind)
+        if field.init and known(field.type)
+    ]
+
+
+def made(kind, **changes):
+    """Return a configuration with one changed field."""
+    needed = [one.name for one in dataclasses.fields(kind) if one.init and one.default is dataclasses.MISSING]
+    valid = {name: VALID[name] for name in needed if name in VALID} | NEEDED.get(kind, {})
+    return kind(**valid | changes)
+
+
+@pytest.mark.parametrize(("kind", "field"), fields(lambda one: one in EXCLUDED or one.startswith("Literal")))
+def test_a_field_refuses_what_its_annotation_excludes(kind, field):
+    made(kind)
+    if field.type in EXCLUDED:
+        values, words = EXCLUDED[field.type]
+    else:
+        literal = re.match(r"Literal\[(.*?)\]", str(field.type))[1]
+        values, words = ("nonsense", 5, np.eye(2)), literal.split(", ")[0]
+    for value in values:
+        call = partial(made, kind, **{field.name: value})
+        message = assert_one_line(call, [field.name], (TypeError, ValueError))
+        assert any(word in message for word in words.split("|")), message
+
+
+@pytest.mark.parametrize(("kind", "field"), fields(lambda one: one in BELOW))
+def test_a_number_below_its_range_is_refused(kind, field):
+    value = BELOW[field.type]
+    message = assert_one_line(lambda: made(kind, **{field.name: value}), [f"{field.name} = {value!r}"])
+    assert re.search(r"at least|positive|inside|from \d|must be", message)

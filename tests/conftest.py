@@ -53,7 +53,6 @@ LONG_EXAMPLES = (
 UNTRACED = (
     "test_algorithms",
     "test_averaging",
-    "test_averaging_family",
     "test_class_algorithms",
     "test_collapse",
     "test_compressed",

@@ -234,7 +234,8 @@ def averaging_start(*vectors):
             counts = np.array([len(y_i) if weights == "samples" else 1.0 for y_i in world.y])
             state["shares"] = counts / counts.sum()
         if "changes" in vectors:
-            state["changes"] = np.zeros((clusters or world.n, size))
+            rows = max(clusters) + 1 if isinstance(clusters, list) else clusters or world.n
+            state["changes"] = np.zeros((rows, size))
         if "controls" in vectors:
             state |= {"controls": np.zeros((world.n, size)), "control": np.zeros((1, size))}
         return state

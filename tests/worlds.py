@@ -107,18 +107,12 @@ def draw_participants(n, p, rounds, seed=0):
 
 
 SHAPES = {
-    "plain": ([7] * 6, 8, 3, 6),
-    "some take part": ([7] * 6, 8, 3, 4),
-    "one takes part": ([7] * 5, 6, 2, 1),
-    "n == k": ([7] * 3, 6, 3, 3),
-    "k == 1": ([4] * 5, 6, 1, 3),
-    "n == 1": ([8], 6, 2, 1),
-    "n == k == d == m": ([3] * 3, 3, 3, 3),
-    "k == d": ([6] * 4, 3, 3, 2),
-    "unequal": ([1, 2, 3, 12, 7, 5], 6, 3, 4),
-    "unequal, all above k": ([12, 4, 7, 5], 6, 3, 4),
+    "k < m < d, some take part": ([7] * 6, 8, 3, 4),
     "m < k": ([2] * 5, 6, 3, 3),
-    "m == k": ([3] * 5, 6, 3, 3),
+    "k = 1, one takes part": ([7] * 4, 6, 1, 1),
+    "n = 1": ([8], 6, 2, 1),
+    "n = k = d = m": ([3] * 3, 3, 3, 3),
+    "unequal": ([1, 2, 3, 12, 7, 5], 6, 3, 4),
 }
 """Sizes that differ in kind: samples of each client, d, k, participants of a round."""
 

@@ -6,12 +6,11 @@ import scipy.linalg
 
 import linfed as lf
 from tests import references as ref
-from tests.helpers import each, normal
+from tests.helpers import normal
 from tests.worlds import draw_participants, draw_world
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=7, rank=2, noise_std=0.2)
-COUNTS = {"equal": [7] * 5, "unequal": [3, 9, 4, 2, 6]}
 PERSONAL = {
     "gradient": lf.GradientHeads(),
     "gradient, 4 steps": lf.GradientHeads(steps=4, step_size=0.2),
@@ -28,33 +27,13 @@ def fedrod(world, **changes):
     return lf.FedRoD(**{"rank": world.B.shape[1], "step_size": 0.1, "init": world.B} | changes)
 
 
-@each("personal", PERSONAL)
-def test_drawn_data_replayed_through_the_loop(personal):
-    """Fresh samples of several trials, some clients of whom take part in a round."""
-    options = {"step_size": 0.1, "local_steps": 3, "server_step_size": 0.7, "personal": PERSONAL[personal]}
-    run = {"data": lf.FreshSamples(6), "rounds": 10, "participation": 3, "trials": 2}
-    algorithm = lf.FedRoD(rank=2, **options)
-    for t in range(2):
-        for round_ in lf.iterate(algorithm, PROBLEM, **run):
-            if round_.number == 0:
-                B, w, V = round_.after.B[t], round_.after.W[t, 0], round_.after.V[t]
-                continue
-            samples = round_.batch.X[t], round_.batch.y[t], round_.batch.active[t]
-            B, w, V = ref.fedrod_round(B, w, V, *samples, **options)
-        np.testing.assert_allclose(round_.after.B[t], B, **TOLERANCE)
-        np.testing.assert_allclose(round_.after.W[t, 0], w, **TOLERANCE)
-        np.testing.assert_allclose(round_.after.V[t], V, **TOLERANCE)
-        np.testing.assert_allclose(round_.after.predictors()[t], (w + V) @ B.T, **TOLERANCE)
-
-
-@each(
+@pytest.mark.parametrize(
     "local", [{"local_steps": 3, "server_step_size": 0.7, "weights": "samples"}, {"local_epochs": 2, "batch_size": 2}]
 )
-@each("counts", COUNTS)
-@each("personal", PERSONAL)
-def test_the_averaged_model_is_that_of_fedavg(personal, counts, local):
+@pytest.mark.parametrize("personal", PERSONAL)
+def test_the_averaged_model_is_that_of_fedavg(personal, local):
     """Bit for bit, with minibatches, too: personal heads leave (B, w) and the order of the samples alone."""
-    world = draw_world(COUNTS[counts], 6, 2, noise=0.3)
+    world = draw_world([3, 9, 4, 2, 6], 6, 2, noise=0.3)
     participants = draw_participants(5, 3, 8)
     one = final(world, fedrod(world, personal=PERSONAL[personal], **local), 8, participants)
     other = final(world, lf.FedAvg(rank=2, step_size=0.1, init=world.B, **local), 8, participants)
@@ -63,7 +42,7 @@ def test_the_averaged_model_is_that_of_fedavg(personal, counts, local):
     assert one.V.any()
 
 
-@each("counts", [[7] * 5, [3, 9, 4, 2, 6]], ids=["equal", "unequal"])
+@pytest.mark.parametrize("counts", [[7] * 5, [3, 9, 4, 2, 6]], ids=["equal", "unequal"])
 def test_exact_heads_are_those_of_fedrep_at_the_rounds_representation(counts):
     world = draw_world(counts, 6, 2, noise=0.3)
     participants = draw_participants(5, 3, 9)
@@ -97,40 +76,6 @@ def test_a_ridge_holds_the_client_near_the_generic_head():
     assert sizes[2] < 1e-8
 
 
-def test_many_gradient_steps_reach_the_exact_heads():
-    world = draw_world([12] * 4, 6, 2, noise=0.3)
-    exact, few, some, many = (
-        final(world, fedrod(world, personal=way), 1).V
-        for way in (lf.ExactHeads(), *(lf.GradientHeads(steps=steps, step_size=0.3) for steps in (5, 50, 500)))
-    )
-    gaps = [np.abs(V - exact).max() for V in (few, some, many)]
-    assert gaps[0] > 10 * gaps[1] > 100 * gaps[2]
-    assert gaps[2] < 1e-10
-
-
-def test_gradient_heads_are_those_of_the_sum_of_both():
-    """A step on v of f(B(w + v)) is the step of GradientHeads on the head w + v."""
-    world = draw_world([7] * 5, 6, 2, noise=0.3)
-    before, after = (final(world, fedrod(world), r) for r in (8, 9))
-    u = (before.W + before.V)[0]
-    for i, (X, y) in enumerate(zip(world.X, world.y, strict=True)):
-        Z = X @ before.B[0]
-        np.testing.assert_allclose(before.W[0, 0] + after.V[0, i], u[i] - 0.1 * ref.gradient(Z, y, u[i]), **TOLERANCE)
-
-
-@each("how", PERSONAL)
-def test_fine_tuning_fits_the_personal_heads_at_the_end(how):
-    world = draw_world(COUNTS["unequal"], 6, 2, noise=0.3)
-    participants = draw_participants(5, 3, 8)
-    plain, tuned = (final(world, fedrod(world, fine_tune=tune), 8, participants) for tune in (None, PERSONAL[how]))
-    assert np.array_equal(plain.B, tuned.B)
-    assert np.array_equal(plain.W, tuned.W)
-    for X, y, old, new in zip(world.X, world.y, plain.V[0], tuned.V[0], strict=True):
-        Z = X @ plain.B[0]
-        wanted = ref.found_head(Z, y - Z @ plain.W[0, 0], old, PERSONAL[how], 0.1)
-        np.testing.assert_allclose(new, wanted, **TOLERANCE)
-
-
 def test_exact_fine_tuning_makes_it_fine_tuned_fedavg():
     world = draw_world([7] * 5, 6, 2, noise=0.3)
     both = (
@@ -141,8 +86,8 @@ def test_exact_fine_tuning_makes_it_fine_tuned_fedavg():
     np.testing.assert_allclose(one, other, **TOLERANCE)
 
 
-@each("name", PERSONAL)
-@each("fine_tune", [None, lf.ExactHeads(ridge=0.7)])
+@pytest.mark.parametrize("name", PERSONAL)
+@pytest.mark.parametrize("fine_tune", [None, lf.ExactHeads(ridge=0.7)])
 def test_new_clients_fit_a_head_beside_the_generic_one(name, fine_tune):
     algorithm = lf.FedRoD(rank=2, step_size=0.1, personal=PERSONAL[name], fine_tune=fine_tune)
     result = lf.simulate(algorithm, PROBLEM, data=lf.FixedSamples(5), rounds=6, trials=2)

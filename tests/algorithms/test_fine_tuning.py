@@ -1,15 +1,16 @@
-"""Fine-tuning of all layers after the last round, against loops over clients."""
+"""Fine-tuning after the last round: the steps of clients, and how the loop, its records and results treat them."""
 
-from __future__ import annotations
+import dataclasses
 
 import numpy as np
 import pytest
 
 import linfed as lf
 from linfed.algorithms.parts.fine_tuning import tuned_floats
+from linfed.numerics.streams import Stream, generators
+from linfed.simulation import job
 from tests import references as ref
-from tests.algorithms.test_personal_models import CLASSES
-from tests.helpers import each
+from tests.helpers import assert_same, normal
 from tests.worlds import draw_world
 
 TUNING = lf.AllLayers(steps=4, step_size=0.15)
@@ -52,7 +53,7 @@ def server(state):
 
 
 @pytest.mark.parametrize("counts", [[6] * 5, [3, 12, 5, 7, 2]], ids=str)
-@each("name", GLOBAL)
+@pytest.mark.parametrize("name", GLOBAL)
 def test_fine_tuning_of_all_layers_is_the_loop(name, counts):
     algorithm, world = GLOBAL[name], draw_world(counts, 7, 2, noise=0.3)
     *_, before, after = lf.iterate(algorithm, data=world.data(), rounds=3, participation=3)
@@ -95,10 +96,11 @@ def test_many_steps_end_at_each_clients_least_squares_and_one_tiny_step_at_the_c
 
 @pytest.mark.parametrize("rank", [None, 2])
 def test_classes_are_fine_tuned_by_cross_entropy(rank):
+    classes = lf.Classes(n_clients=5, n_classes=3, classes_per_client=2, dim=6)
     run = {"data": lf.FixedSamples(12), "rounds": 3}
     common = {"step_size": 0.3, "rank": rank}
-    one = lf.simulate(lf.FedAvg(**common), CLASSES, **run, metrics=["train_loss"])
-    two = lf.simulate(lf.FedAvg(**common, fine_tune=lf.AllLayers()), CLASSES, **run, metrics=["train_loss"])
+    one = lf.simulate(lf.FedAvg(**common), classes, **run, metrics=["train_loss"])
+    two = lf.simulate(lf.FedAvg(**common, fine_tune=lf.AllLayers()), classes, **run, metrics=["train_loss"])
     assert two.metrics["train_loss"][0, -1] < 0.8 * one.metrics["train_loss"][0, -1]
     assert two.final.predictors().shape == (1, 5, 3, one.final.predictors().shape[-1])
 
@@ -136,3 +138,155 @@ def test_fine_tuned_models_are_counted():
     assert tuned_floats(lf.ExactHeads(), 7, **sizes) == 7 * 2
     assert tuned_floats(lf.AllLayers(), 7, **sizes) == 7 * 3 * 2 * 6
     assert tuned_floats(lf.AllLayers(), 7, rank=0, dim=5) == 7 * 3 * 6
+
+
+# --- the round after the last one ----------------------------------------------------------------------------
+
+PROBLEM = lf.SharedRepresentation(n_clients=6, dim=5, rank=2, noise_std=0.1)
+
+
+def run(algorithm, data=None, **changes):
+    arguments = {
+        "data": data or lf.FixedSamples(4),
+        "rounds": 4,
+        "participation": 0.5,
+        "trials": 2,
+        "seed": 3,
+    } | changes
+    return lf.simulate(algorithm, PROBLEM, **arguments)
+
+
+TUNED = {
+    "gradient": lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.GradientHeads(steps=4)),
+    "exact": lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.ExactHeads()),
+}
+
+
+def plain(algorithm):
+    return lf.FedAvg(step_size=algorithm.step_size, rank=algorithm.rank, init=algorithm.init)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_fresh_samples_of_the_fine_tuning_come_from_streams_of_their_own(noise):
+    problem = lf.SharedRepresentation(n_clients=5, dim=7, rank=2, noise_std=noise, design="cube")
+    algorithm = lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.ExactHeads())
+    run = {"data": lf.FreshSamples(4), "rounds": 6, "participation": 3, "trials": 2, "seed": (4, 1)}
+    *rounds, X = [step.batch.X.copy() for step in lf.iterate(algorithm, problem, **run) if step.number]
+    *_, last = lf.iterate(algorithm, problem, **run)
+    assert len(rounds) == 6
+    assert not any(np.isin(one, X).any() for one in rounds)
+    assert np.array_equal(last.batch.active, np.tile(np.arange(5), (2, 1)))
+    for t, Phi in enumerate(problem.truth((4, 1), range(2)).dense()):
+        (x_rng,), (noise_rng,) = (generators((4, 1), s, [t]) for s in (Stream.FINISH_X, Stream.FINISH_NOISE))
+        rows = np.empty((5, 4, 7))
+        problem.design.fill(x_rng, rows)
+        assert np.array_equal(X[t], rows)
+        labels = np.vecdot(rows, Phi[:, None]) + noise * noise_rng.standard_normal((5, 4))
+        np.testing.assert_allclose(last.batch.y[t], labels, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("data", [lf.FreshSamples(4), lf.FreshSamples(6000), lf.FixedSamples(4)], ids=repr)
+@pytest.mark.parametrize(
+    ("rounds", "every", "recorded"),
+    [(4, 1, [0, 1, 2, 3, 4, 5]), (7, 3, [0, 3, 6, 7, 8]), (5, 3, [0, 3, 5, 6]), (2, 9, [0, 2, 3]), (0, 1, [0, 1])],
+)
+@pytest.mark.parametrize("how", TUNED)
+def test_fine_tuning_is_one_more_round_and_leaves_the_others_alone(how, rounds, every, recorded, data):
+    setting = {"rounds": rounds, "record_every": every, "participation": 0.4}
+    tuned, without = (run(each, data, **setting) for each in (TUNED[how], plain(TUNED[how])))
+    assert tuned.rounds.tolist() == recorded
+    assert without.rounds.tolist() == recorded[:-1]
+    assert tuned.status == [lf.Status.COMPLETED] * 2
+    assert tuned.status_round.tolist() == [rounds] * 2
+    assert np.array_equal(tuned.final.B, without.final.B)
+    assert (tuned.final.W.shape, without.final.W.shape) == ((2, 6, 2), (2, 1, 2))
+    truth = PROBLEM.truth(3, range(2))
+    for name, values in tuned.metrics.items():
+        assert np.array_equal(values[:, :-1], without.metrics[name])
+        assert (values[:, -1] != values[:, -2]).all() == (name != "subspace_distance")
+    for t, Phi in enumerate(truth.dense()):
+        Theta = tuned.final.W[t] @ tuned.final.B[t].T
+        wanted = {
+            "parameter_error": ref.parameter_error(Theta, Phi),
+            "mean_client_error": ref.mean_client_error(Theta, Phi),
+            "risk": ref.risk(Theta, Phi, np.eye(5), 0.1),
+            "subspace_distance": ref.subspace_distance(truth.B[t], tuned.final.B[t]),
+        }
+        for name, value in wanted.items():
+            np.testing.assert_allclose(tuned.metrics[name][t, -1], value, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("how", TUNED)
+def test_fine_tuning_needs_no_truth_and_no_round(how):
+    world = draw_world([5, 2, 8], 4, 2, noise=0.1)
+    result = lf.simulate(dataclasses.replace(TUNED[how], init=world.B), data=world.data(), rounds=0)
+    assert result.rounds.tolist() == [0, 1]
+    W = ref.fine_tuned(world.B, np.zeros(2), world.X, world.y, TUNED[how].fine_tune, 0.1)
+    np.testing.assert_allclose(result.final.W[0], W, rtol=1e-10, atol=1e-10)
+
+
+def wild(**more):
+    """Return a run of three trials of which the second has samples that are far too large."""
+    factor = np.array([1.0, 100.0, 1.0])[:, None, None, None]
+    X, B, W = factor * normal(3, 5, 6, 4), normal(3, 4, 2, seed=1), normal(3, 5, 2, seed=2)
+    data = lf.GivenSamples(X, np.einsum("tnmd,tdk,tnk->tnm", X, B, W))
+    algorithm = lf.FedAvg(step_size=0.1, rank=2, init=normal(3, 4, 2, seed=3) / 2, **more)
+    return lf.simulate(algorithm, lf.GivenTruth(B=B, W=W), data=data, rounds=25)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("chunks", ["one", "three"])
+@pytest.mark.parametrize("how", [lf.GradientHeads(steps=10), lf.ExactHeads()], ids=["gradient", "exact"])
+def test_a_trial_that_diverged_is_not_fine_tuned(how, chunks, monkeypatch):
+    without, whole = wild(), wild(fine_tune=how)
+    if chunks == "three":  # then every trial of one chunk has diverged
+        monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
+        assert_same(wild(fine_tune=how), whole)
+    result = wild(fine_tune=how)
+    assert result.status == without.status == [lf.Status.COMPLETED, lf.Status.DIVERGED, lf.Status.COMPLETED]
+    assert result.status_round.tolist() == without.status_round.tolist()
+    assert 1 < result.status_round[1] < 25
+    assert np.array_equal(result.final.W[1], np.tile(without.final.W[1], (5, 1)))
+    assert not np.isclose(result.final.W[[0, 2]], without.final.W[[0, 2]]).all(axis=-1).any()
+    assert np.array_equal(result.final.B, without.final.B)
+    for name, values in result.metrics.items():
+        assert np.array_equal(values[:, :-1], without.metrics[name], equal_nan=True)
+        assert np.isnan(values[:, -1]).tolist() == [False, True, False]
+
+
+def test_a_run_whose_trials_all_diverge_ends_in_the_shapes_of_a_fine_tuned_one():
+    algorithm = dataclasses.replace(TUNED["exact"], step_size=50.0)
+    result = run(algorithm, rounds=200)
+    assert result.status == [lf.Status.DIVERGED] * 2
+    assert (result.status_round < 200).all()
+    assert result.rounds[-1] == 201
+    assert result.final.W.shape == (2, 6, 2)
+    assert all(np.isfinite(array).all() for array in result.final.arrays().values())
+    assert all(np.isnan(values[:, -1]).all() for values in result.metrics.values())
+    assert "2 DIVERGED" in result.summary()
+
+
+def test_fine_tuning_itself_may_diverge():
+    result = run(dataclasses.replace(TUNED["gradient"], fine_tune=lf.GradientHeads(step_size=1e300)))
+    without = run(plain(TUNED["gradient"]))
+    assert result.status == [lf.Status.DIVERGED] * 2
+    assert result.status_round.tolist() == [5, 5]
+    assert np.array_equal(result.final.W, np.tile(without.final.W, (1, 6, 1)))
+    for name, values in result.metrics.items():
+        assert np.array_equal(values[:, :-1], without.metrics[name])
+        assert np.isnan(values[:, -1]).all()
+
+
+def test_dependent_features_at_the_end_are_an_outcome():
+    B = np.outer(normal(5), [1.0, 2.0])
+    result = run(dataclasses.replace(TUNED["exact"], init=B), rounds=0)
+    assert result.status == [lf.Status.SINGULAR_HEAD] * 2
+    assert result.status_round.tolist() == [1, 1]
+
+
+def test_the_text_tells_of_fine_tuning_apart_from_the_rounds():
+    tuned, without = run(TUNED["exact"]), run(plain(TUNED["exact"]))
+    assert "2 trials of 4 rounds and fine-tuning, 3 clients a round" in tuned.summary()
+    assert repr(tuned) == "<Result of FedAvg: 2 trials, 4 rounds and fine-tuning>"
+    assert "fine-tuning" not in without.summary()
+    assert repr(without) == "<Result of FedAvg: 2 trials, 4 rounds>"

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.algorithms.parts.models import LinearModel
 from tests import references as ref
 from tests.helpers import assert_one_line, normal
 from tests.worlds import draw_participants, draw_world
@@ -19,23 +18,6 @@ def final(world, algorithm, rounds, participation=1.0):
 
 def lgfedavg(world, **changes):
     return lf.LGFedAvg(**{"rank": 2, "step_size": 0.1, "init": world.B} | changes)
-
-
-@pytest.mark.parametrize("server_step_size", [1.0, 0.6])
-def test_drawn_data_replayed_through_the_loop(server_step_size):
-    """Fresh samples of several trials, some clients of whom take part in a round."""
-    options = {"step_size": 0.1, "local_steps": 3, "server_step_size": server_step_size}
-    run = {"data": lf.FreshSamples(6), "rounds": 10, "participation": 3, "trials": 2}
-    first, *rounds = lf.iterate(lf.LGFedAvg(rank=2, **options), PROBLEM, **run)
-    for t in range(2):
-        own, w = first.after.own[t], first.after.W[t, 0]
-        for round_ in lf.iterate(lf.LGFedAvg(rank=2, **options), PROBLEM, **run):
-            if round_.number:
-                samples = round_.batch.X[t], round_.batch.y[t], round_.batch.active[t]
-                own, w = ref.lgfedavg_round(own, w, *samples, **options)
-        np.testing.assert_allclose(rounds[-1].after.own[t], own, **TOLERANCE)
-        np.testing.assert_allclose(rounds[-1].after.W[t, 0], w, **TOLERANCE)
-        np.testing.assert_allclose(rounds[-1].after.predictors()[t], [B_i @ w for B_i in own], **TOLERANCE)
 
 
 @pytest.mark.parametrize("local_steps", [1, 4])
@@ -88,33 +70,12 @@ def test_a_point_without_gradients_stays():
     np.testing.assert_allclose(new.W, state.W, rtol=0, atol=1e-13)
 
 
-def test_with_one_step_it_is_gradient_descent_on_the_mean_of_the_losses():
-    """Of (B_1 .. B_n, w): the head's step is the mean's gradient, each B_i's n times its part of it."""
-    world, eta = draw_world([6, 2, 9], 4, 2, noise=0.5), 0.1
-    state = final(world, lgfedavg(world, step_size=eta), 20)
-    own, w = np.array([world.B] * 3), np.zeros(2)
-    for _ in range(20):
-        G = [ref.gradient(X, y, B_i @ w) for X, y, B_i in zip(world.X, world.y, own, strict=True)]
-        slopes = [B_i.T @ g for B_i, g in zip(own, G, strict=True)]
-        own, w = own - eta * np.einsum("id,k->idk", G, w), w - eta * np.mean(slopes, axis=0)
-    np.testing.assert_allclose(state.own[0], own, **TOLERANCE)
-    np.testing.assert_allclose(state.W[0, 0], w, **TOLERANCE)
-
-
 def test_the_first_round_moves_the_head_alone():
     world = draw_world([6, 2, 9], 4, 2, noise=0.5)
     for local_steps, moves in ((1, False), (2, True)):
         state = final(world, lgfedavg(world, local_steps=local_steps), 1)
         assert np.array_equal(state.own[0], [world.B] * 3) is not moves
         assert state.W.any()
-
-
-def test_who_is_away_keeps_the_representation_and_takes_the_new_head():
-    world = draw_world([6] * 4, 5, 2, noise=0.5)
-    before, after = (final(world, lgfedavg(world), r, [[0, 1, 2], [0, 3, 1]][:r]) for r in (1, 2))
-    assert np.array_equal(after.own[0, 2], before.own[0, 2])
-    np.testing.assert_allclose(after.predictors()[0, 2], before.own[0, 2] @ after.W[0, 0], **TOLERANCE)
-    assert np.abs(after.W - before.W).max() > 1e-3
 
 
 def test_there_is_no_distance_of_subspaces():
@@ -147,17 +108,3 @@ def test_new_clients_are_on_their_own():
     result = lf.simulate(lf.LGFedAvg(rank=2, step_size=0.1), PROBLEM, data=lf.FixedSamples(5), rounds=3)
     alone = lf.simulate(lf.LocalOnly(), PROBLEM, data=lf.FixedSamples(5), rounds=3)
     assert np.array_equal(result.new_clients([2, 9]), alone.new_clients([2, 9]))
-
-
-def test_vectors_of_representations_of_their_own():
-    own, W = normal(2, 5, 4, 3), normal(2, 5, 3, seed=1)
-    model = LinearModel(4, 3)
-    for heads in (W, W[:, :1]):
-        B, w = model.layers(model.vector(own, heads))
-        assert np.array_equal(B, own)
-        assert np.array_equal(w, np.broadcast_to(heads, W.shape))
-        np.testing.assert_allclose(
-            model.predictors(model.vector(own, heads)), np.einsum("tndk,tnk->tnd", own, w), **TOLERANCE
-        )
-    theta = normal(2, 5, 4)
-    assert np.array_equal(LinearModel(4, 0).predictors(theta), theta)

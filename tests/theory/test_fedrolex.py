@@ -5,7 +5,7 @@ import pytest
 
 import linfed as lf
 from tests import references as ref
-from tests.helpers import assert_one_line, each
+from tests.helpers import assert_one_line
 from tests.worlds import draw_world
 
 D = 4
@@ -25,8 +25,8 @@ def after(world, rounds, **options):
 
 
 @pytest.mark.long
-@each("weights", ["uniform", "samples"])
-@each("aggregation", ["published", "zero-filled"])
+@pytest.mark.parametrize("weights", ["uniform", "samples"])
+@pytest.mark.parametrize("aggregation", ["published", "zero-filled"])
 @pytest.mark.parametrize("share", SHARES)
 def test_runs_end_in_the_cycle_and_fall_by_the_rate(world, share, aggregation, weights):
     A, b = world.data().normal_equations()
@@ -57,8 +57,8 @@ def by_loops(world, options, d=D):
     return after, whole
 
 
-@each("weights", ["uniform", "samples"])
-@each("aggregation", ["published", "zero-filled"])
+@pytest.mark.parametrize("weights", ["uniform", "samples"])
+@pytest.mark.parametrize("aggregation", ["published", "zero-filled"])
 @pytest.mark.parametrize("share", SHARES)
 def test_a_round_of_the_loop_leads_from_point_to_point_of_the_cycle(world, share, aggregation, weights):
     A, b = world.data().normal_equations()
@@ -102,7 +102,7 @@ def test_the_whole_model_is_fedavg(world):
 
 
 @pytest.mark.long
-@each("share", [0.5, [0.3, 1.0]])
+@pytest.mark.parametrize("share", [0.5, [0.3, 1.0]])
 def test_directions_that_no_window_sees_stay_where_they_begin(share):
     """Two clients with one sample each, of which two of five coordinates are 0."""
     world, steps = draw_world([1, 1], 5, 2, noise=0.3, seed=0), {"step_size": 0.4, "local_steps": 3}

@@ -1,0 +1,159 @@
+"""Predictions of personal models: floor and rate are those of the affine map that the loops are."""
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from tests import references as ref
+from tests.helpers import assert_one_line
+from tests.loops import Round
+from tests.worlds import LEARNERS, Learner, draw_world
+
+NO_MIXING = {"local_steps": 2, "mix": 0.7}
+PREDICTED = {
+    "Ditto": Learner(lf.Ditto, {}, sent=10),
+    "Ditto, several steps": Learner(
+        lf.Ditto, {"local_steps": 3, "strength": 0.5, "personal_steps": 2, "personal_step_size": 0.15}, sent=10
+    ),
+    "APFL": Learner(lf.APFL, {"local_steps": 3}, sent=10),
+    "APFL, framework": Learner(lf.APFL, NO_MIXING | {"variant": "framework"}, sent=10),
+    "PFedMe": LEARNERS["PFedMe"],
+    "PFedMe, exact": LEARNERS["PFedMe, exact"],
+    "PFedMe, beta = 1.5": LEARNERS["PFedMe, beta = 1.5"],
+    "PerFedAvg": LEARNERS["PerFedAvg"],
+    "PerFedAvg, Hessian": LEARNERS["PerFedAvg, Hessian"],
+    "PerFedAvg, split": LEARNERS["PerFedAvg, split"],
+    "PerFedAvg, Hessian, split": LEARNERS["PerFedAvg, Hessian, split"],
+}
+SAMPLES = {"unequal samples": [3, 12, 5, 7], "more samples": [9] * 4, "fewer samples": [3] * 4, "one client": [8]}
+
+
+@pytest.fixture
+def world():
+    return draw_world([9] * 4, 3, 2, noise=0.4, seed=3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("samples", SAMPLES)
+@pytest.mark.parametrize("name", PREDICTED)
+def test_runs_end_at_the_predicted_floor_with_the_predicted_rate(name, samples):
+    algorithm = PREDICTED[name].make()
+    world = draw_world(SAMPLES[samples], 5, 2, noise=0.4, seed=4)
+    run = {"problem": world.problem(noise_std=0.4), "data": world.data()}
+    found = lf.predict(algorithm, rounds=10, **run)
+    rate = float(found.rate)
+    assert 0.5 < rate < 1.0
+    rounds = min(2000, round(np.log(1e-12) / np.log(rate)))
+    result = lf.simulate(algorithm, rounds=rounds, metrics=["risk"], record_every=rounds, **run)
+    if rate**rounds < 1e-9:
+        np.testing.assert_allclose(result.metrics["risk"][0, -1], found.floor, rtol=1e-7)
+    if algorithm.finishes:  # it serves personal models at the end alone
+        return
+    states = [step.after.predictors() for step in lf.iterate(algorithm, rounds=600, **run)]
+    late, later, latest = (np.linalg.norm(states[t + 1] - states[t]) for t in (299, 449, 599))
+    assert later < 1e-11 or (later / late) ** (1 / 150) == pytest.approx(rate, rel=0.02)
+    assert latest < 1e-11 or (latest / later) ** (1 / 150) == pytest.approx(rate, rel=0.01)
+
+
+def round_as_a_map(learner, world):
+    """Return matrix and offset of a round of the loop on the state without the mix, and how to unpack it."""
+    options, start = learner.options_at(2), learner.loop.start(world, **learner.options_at(2))
+    moved = {name: array.shape for name, array in start.items() if name != "mix"}
+    now = Round(world.X, world.y, np.arange(world.n), 1, world.n, max(map(len, world.y)), None)
+
+    def unpack(z):
+        parts = np.split(z, np.cumsum([np.prod(shape) for shape in moved.values()])[:-1])
+        return start | {name: part.reshape(shape) for (name, shape), part in zip(moved.items(), parts, strict=True)}
+
+    def after(z):
+        new = learner.loop.round(unpack(z), now, **options)
+        return np.concatenate([new[name].ravel() for name in moved])
+
+    size = sum(int(np.prod(shape)) for shape in moved.values())
+    offset = after(np.zeros(size))
+    return np.array([after(row) - offset for row in np.eye(size)]).T, offset, unpack, now
+
+
+@pytest.mark.parametrize("counts", [[7, 12, 5], [3, 3, 3], [8]], ids=["more samples", "fewer samples", "one client"])
+@pytest.mark.parametrize("name", PREDICTED)
+def test_floor_and_rate_are_those_of_the_map_of_the_loops(name, counts):
+    learner = PREDICTED[name]
+    d = 5 if counts[0] == 3 else 3
+    world = draw_world(counts, d, 2, noise=0.4, seed=4)
+    M, end, unpack, now = round_as_a_map(learner, world)
+    values = np.linalg.eigvals(M)
+    for _ in range(18):  # twice as many rounds each time, from 0
+        M, end = M @ M, M @ end + end
+    last = unpack(end)
+    if learner.loop.end:
+        last = learner.loop.end(last, now, **learner.options_at(2))
+    if learner.kind is lf.APFL:
+        a = learner.make().mix
+        last["S"] = a * last["own"] + (1 - a) * last["shared"]
+    covariance = np.diag(np.linspace(0.5, 2.0, d))
+    problem = world.problem(noise_std=0.4, design=lf.Gaussian(covariance=covariance))
+    found = lf.predict(learner.make(), problem, data=world.data(), rounds=10)
+    assert found.floor == pytest.approx(ref.risk(last["S"], world.Phi, covariance, 0.4), rel=1e-8)
+    assert found.rate == pytest.approx(np.abs(values[np.abs(values - 1) > 1e-9]).max(), rel=1e-8)
+
+
+def test_fixed_samples_are_predicted_as_the_same_samples_if_given():
+    problem = lf.SharedRepresentation(n_clients=4, dim=3, rank=2, noise_std=0.3)
+    run = {"rounds": 2, "seed": 5}
+    data = lf.FixedSamples(9).draw(problem, trials=2, seed=5)
+    for algorithm in (lf.Ditto(step_size=0.2, strength=0.5), lf.FedAvg(step_size=0.2, local_steps=3)):
+        drawn = lf.predict(algorithm, problem, data=lf.FixedSamples(9), trials=2, **run)
+        given = lf.predict(algorithm, problem, data=data, **run)
+        for name in ("floor", "rate"):
+            np.testing.assert_allclose(getattr(drawn, name), getattr(given, name), rtol=1e-12)
+            assert np.ptp(getattr(drawn, name)) > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "run", "words"),
+    [
+        (lf.Ditto(step_size=0.1), {"participation": 0.5}, ["2 of 4 participants", "all clients must participate"]),
+        (lf.APFL(step_size=0.1, mix_step_size=0.1), {}, ["mix_step_size = 0.1", "must be fixed"]),
+        (lf.PFedMe(step_size=[0.1, 0.2]), {}, ["schedule"]),
+        (lf.L2GD(step_size=0.1, coins=[True, False]), {}, ["given coins", "leave coins= out"]),
+    ],
+)
+def test_runs_without_a_prediction_are_one_line(world, algorithm, run, words):
+    call = {"data": world.data(), "rounds": 2, **run}
+    assert_one_line(lambda: lf.predict(algorithm, world.problem(), **call), words, errors=lf.NoPredictionError)
+
+
+def test_l2gd_without_a_stationary_law_is_one_line():
+    problem = lf.SharedRepresentation(n_clients=3, dim=4, rank=2, noise_std=0.3)
+    run = {"data": lf.FixedSamples(12), "rounds": 2}
+    call = lf.predict(lf.L2GD(step_size=0.9, strength=0.3, mean_probability=0.5), problem, **run)
+    assert_one_line(lambda: call.floor, ["step_size = 0.9", "grows without bound"], errors=lf.NoPredictionError)
+    large = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, noise_std=0.3)
+    call = lf.predict(lf.L2GD(step_size=0.01), large, **run)
+    assert_one_line(lambda: call.floor, ["n d = 1000", "at most 400"], errors=lf.NoPredictionError)
+
+
+def test_a_step_size_beyond_the_edge_has_a_rate_and_no_floor(world):
+    found = lf.predict(lf.Ditto(step_size=5.0), world.problem(), data=world.data(), rounds=2)
+    assert found.rate > 1
+    assert_one_line(lambda: found.floor, ["step_size = 5", "diverges with rate"], errors=lf.NoPredictionError)
+
+
+def test_l2gd_with_fewer_samples_than_parameters_has_a_floor():
+    """The samples of all clients together leave directions free; the coins then move no model at the end."""
+    problem = lf.SharedRepresentation(n_clients=3, dim=10, rank=2, noise_std=0.1)
+    algorithm = lf.L2GD(step_size=0.05, strength=1.0, mean_probability=0.3)
+    run = {"data": lf.FixedSamples(2), "rounds": 6000, "trials": 2}
+    found = lf.predict(algorithm, problem, **run)
+    result = lf.simulate(algorithm, problem, metrics=["risk"], record_every=6000, **run)
+    assert found.rate.value.max() ** 6000 < 1e-3
+    np.testing.assert_allclose(result.metrics["risk"][:, -1], found.floor.value, rtol=1e-3)
+
+
+@pytest.mark.parametrize("variant", ["paper", "framework"])
+def test_each_variant_of_apfl_ends_at_its_own_floor(variant):
+    world = draw_world([9] * 4, 5, 2, noise=0.4, seed=4)
+    run = {"problem": world.problem(noise_std=0.4), "data": world.data(), "rounds": 4000}
+    algorithm = lf.APFL(step_size=0.1, local_steps=2, mix=0.7, variant=variant)
+    result = lf.simulate(algorithm, **run, metrics=["risk"], record_every=4000)
+    np.testing.assert_allclose(result.metrics["risk"][0, -1], lf.predict(algorithm, **run).floor, rtol=1e-9)

@@ -1,0 +1,132 @@
+"""Recorded metrics equal their definitions on dense arrays, for every form of ground truth and state."""
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from tests import references as ref
+from tests.helpers import Held, normal
+from tests.worlds import draw_world
+
+TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-13, 1e-9, 1e-4, 0.3, 1.0])
+def test_a_distance_has_its_relative_accuracy(delta):
+    E = np.eye(9)
+    B = np.sqrt(1 - delta**2) * E[:, :3] + delta * E[:, 3:6] * [1.0, 0.5, 1.0]
+    B[:, 1] = np.sqrt(1 - delta**2 / 4) * E[:, 1] + delta / 2 * E[:, 4]
+    problem = lf.GivenTruth(B=E[:, :3], W=np.ones((2, 3)))
+    result = lf.simulate(lf.FedRep(rank=3, step_size=0.1, init=B), problem, data=lf.FreshSamples(4), rounds=0)
+    np.testing.assert_allclose(result.metrics["subspace_distance"], delta, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("rank", [3, 4])
+@pytest.mark.parametrize("stretch", [1.0, 1 + 4e-14, 1 + 1e-9, 3.0])
+def test_a_nearly_orthonormal_basis_costs_no_accuracy(stretch, rank):
+    E = np.eye(9)
+    init = stretch * np.hstack([E[:, :3] + 1e-14 * E[:, 3:6], E[:, 6:]])[:, :rank]
+    problem = lf.GivenTruth(B=E[:, :3] * stretch, W=np.ones((2, 3)))
+    result = lf.simulate(lf.FedRep(rank=rank, step_size=0.1, init=init), problem, data=lf.FreshSamples(4), rounds=0)
+    np.testing.assert_allclose(result.metrics["subspace_distance"], 1e-14, rtol=0, atol=1e-15)
+
+
+@pytest.mark.long
+def test_distance_falls_to_rounding_in_a_noiseless_run():
+    world, rounds, accuracy = draw_world([12] * 8, 6, 2, seed=2), 250, 3e-15
+    result = lf.simulate(
+        lf.FedRep(rank=2, step_size=0.3, init=world.B), world.problem(), data=world.data(), rounds=rounds
+    )
+    states = ref.fedrep(world.X, world.y, [range(8)] * rounds, world.B, step_size=0.3)
+    wanted = np.array([ref.subspace_distance(world.B_star, B) for B, _ in states])
+    got = result.metrics["subspace_distance"][0]
+    np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=accuracy)
+    assert ((got < 1e-12) & (got > 10 * accuracy)).sum() >= 10
+    falling = got[(got < 1e-2) & (got > 10 * accuracy)]
+    assert (np.diff(falling) < 0).all()
+    np.testing.assert_allclose(falling[1:] / falling[:-1], 0.853, atol=0.1)  # one rate all the way down
+    assert got[-1] < accuracy
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3, 4])
+@pytest.mark.parametrize("parts", ["BW", "B not orthonormal", "BW+S", "Phi", "Phi, B"])
+def test_metrics_of_any_truth_equal_the_dense_ones(parts, rank):
+    n, d, r, noise = 5, 8, 3, 0.4
+    rng = np.random.default_rng(2)
+    world = draw_world([6] * n, d, r)
+    B, W, S = world.B_star, world.W_star, rng.standard_normal((n, d))
+    if parts == "B not orthonormal":
+        B = B @ rng.standard_normal((r, r))
+    root = rng.standard_normal((d, d))
+    covariance = root @ root.T / d
+    arrays, Phi = {
+        "BW": ({"B": B, "W": W}, W @ B.T),
+        "B not orthonormal": ({"B": B, "W": W}, W @ B.T),
+        "BW+S": ({"B": B, "W": W, "S": S}, W @ B.T + S),
+        "Phi": ({"Phi": S}, S),
+        "Phi, B": ({"Phi": S, "B": B}, S),
+    }[parts]
+    problem = lf.GivenTruth(**arrays, noise_std=noise, design=lf.Gaussian(covariance=covariance))
+    init = rng.standard_normal((d, rank))
+    for algorithm in (lf.FedRep(rank=rank, step_size=0.05, init=init, orthonormalize=False), lf.LocalOnly()):
+        result = lf.simulate(algorithm, problem, data=world.data(), rounds=3, participation=[[0, 2], [1, 3], [2, 3]])
+        Theta = result.final.predictors()[0]
+        dense = {
+            "parameter_error": ref.parameter_error(Theta, Phi),
+            "mean_client_error": ref.mean_client_error(Theta, Phi),
+            "risk": ref.risk(Theta, Phi, covariance, noise),
+        }
+        if isinstance(algorithm, lf.FedRep):
+            # a truth of larger rank is held against the subspace of the learned rank and least risk
+            best = {"Phi": Phi, "Phi, B": None}.get(parts, W @ B.T if rank < r else None)
+            L = np.linalg.cholesky(covariance)
+            reference = B if best is None else np.linalg.solve(L.T, ref.top_left_subspace(best @ L, rank))
+            dense["subspace_distance"] = ref.subspace_distance(reference, result.final.B[0])
+            if rank < r or parts not in ("BW", "B not orthonormal"):
+                U = ref.top_left_subspace(Phi, rank)
+                dense["mean_truncation_error"] = ref.mean_client_error(Theta, Phi @ U @ U.T)
+        assert result.metrics.keys() == dense.keys()
+        for key, value in dense.items():
+            np.testing.assert_allclose(result.metrics[key][0, -1], value, **TOLERANCE)
+
+
+STATES = {
+    "B, one w": {"B": normal(2, 5, 2), "W": normal(2, 1, 2, seed=1)},
+    "one s": {"S": normal(2, 1, 5, seed=2)},
+    "B, one w, one s": {"B": normal(2, 5, 2), "W": normal(2, 1, 2, seed=1), "S": normal(2, 1, 5, seed=2)},
+    "B, one w, S": {"B": normal(2, 5, 2), "W": normal(2, 1, 2, seed=1), "S": normal(2, 4, 5, seed=2)},
+    "B, W, one s": {"B": normal(2, 5, 2), "W": normal(2, 4, 2, seed=1), "S": normal(2, 1, 5, seed=2)},
+    "B, W": {"B": normal(2, 5, 2), "W": normal(2, 4, 2, seed=1)},
+    "S": {"S": normal(2, 4, 5, seed=2)},
+}
+TRUTHS = {
+    "B, W": {"B": normal(5, 3, seed=3), "W": normal(4, 3, seed=4)},
+    "S": {"S": normal(4, 5, seed=5)},
+    "B, W, S": {"B": normal(5, 3, seed=3), "W": normal(4, 3, seed=4), "S": normal(4, 5, seed=5)},
+    "Phi, B": {"Phi": normal(4, 5, seed=6), "B": normal(5, 3, seed=3)},
+}
+
+
+@pytest.mark.parametrize("truth", TRUTHS)
+@pytest.mark.parametrize("form", STATES)
+def test_metrics_and_client_risks_of_shared_rows(form, truth):
+    arrays, state = TRUTHS[truth], lf.State(**STATES[form])
+    covariance = np.diag([1.0, 2.0, 0.5, 3.0, 0.0]) + 0.1
+    problem = lf.GivenTruth(**arrays, noise_std=0.3, design=lf.Gaussian(covariance=covariance))
+    result = lf.simulate(Held(state=state), problem, data=lf.FreshSamples(2), rounds=0, trials=2)
+    Phi = arrays.get("Phi", 0.0) + arrays.get("S", 0.0) + (arrays["W"] @ arrays["B"].T if "W" in arrays else 0.0)
+    for t in range(2):
+        Theta = np.zeros((4, 5))
+        if state.B is not None:
+            Theta = Theta + state.W[t] @ state.B[t].T
+        if state.S is not None:
+            Theta = Theta + state.S[t]
+        wanted = {
+            "parameter_error": ref.parameter_error(Theta, Phi),
+            "mean_client_error": ref.mean_client_error(Theta, Phi),
+            "risk": ref.risk(Theta, Phi, covariance, 0.3),
+        }
+        for name, value in wanted.items():
+            np.testing.assert_allclose(result.metrics[name][t, 0], value, **TOLERANCE)
+        np.testing.assert_allclose(result.client_risks()[t], ref.client_risks(Theta, Phi, covariance, 0.3), **TOLERANCE)
+        np.testing.assert_allclose(np.broadcast_to(state.predictors()[t], (4, 5)), Theta, **TOLERANCE)

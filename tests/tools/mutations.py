@@ -389,8 +389,15 @@ MUTATIONS = {
             "features.fit()",
             "simulation/new_clients",
         ),
-        Mutation("the sum is a mean", "1.0 if summed else None", "None", "algorithms:loops algorithms:sum"),
-        Mutation("the sum of local steps", "1.0 if summed else 1.0 /", "1.0 /", "algorithms:loops algorithms:sum"),
+        Mutation(
+            "the sum is a mean", "1.0 if summed else None", "None", "algorithms/algorithms:loop algorithms/fedrep:sum"
+        ),
+        Mutation(
+            "the sum of local steps",
+            "1.0 if summed else 1.0 /",
+            "1.0 /",
+            "algorithms/algorithms:loop algorithms/fedrep:sum",
+        ),
     ],
     "algorithms/representation/flute.py": [
         Mutation(
@@ -447,20 +454,20 @@ MUTATIONS = {
         ),
     ],
     "algorithms/personal/ditto.py": [
-        Mutation("no pull", "g + self.strength * (v - server)", "g", "personal_models:loops"),
+        Mutation("no pull", "g + self.strength * (v - server)", "g", "algorithms/algorithms:loop"),
     ],
     "algorithms/personal/apfl.py": [
         Mutation(
             "the new mix in the same step",
             "own, local, a = own - eta * a * slope",
             "own, local, a = own - eta * changed * slope",
-            "personal_models:loops",
+            "algorithms/algorithms:loop",
         ),
         Mutation(
             "the paper's order in the framework",
             'other = new if self.variant == "framework" else local',
             "other = local",
-            "personal_models:loops",
+            "algorithms/algorithms:loop",
         ),
     ],
     "algorithms/personal/pfedme.py": [
@@ -468,7 +475,7 @@ MUTATIONS = {
             "the local model is served",
             "S=model.predictors(personal)",
             "S=model.predictors(local)",
-            "personal_models:loops",
+            "algorithms/algorithms:loop",
         ),
     ],
     "algorithms/personal/l2gd.py": [
@@ -478,33 +485,31 @@ MUTATIONS = {
             "np.full(len(batch.active), True)",
             "personal_models:coin",
         ),
-        Mutation("steps of equal length", "alpha / (1.0 - q) * model", "alpha * model", "personal_models:loops"),
+        Mutation("steps of equal length", "alpha / (1.0 - q) * model", "alpha * model", "algorithms/algorithms:loop"),
     ],
     "algorithms/personal/perfedavg.py": [
         Mutation(
             "one batch after a split",
             "batch.split(count, rest=True)",
             "(batch.split(count, rest=True)[0],) * count",
-            "personal_models:loops",
+            "algorithms/algorithms:loop",
         ),
     ],
     "algorithms/personal/fedmtl.py": [
-        Mutation(
-            "half the penalty", "2.0 * self.strength * np.eye(A", "self.strength * np.eye(A", "personal_models:fedmtl"
-        ),
-        Mutation("other clients are at 0", "(b - others).reshape", "b.reshape", "personal_models:fedmtl"),
+        Mutation("half the penalty", "2.0 * self.strength * np.eye(A", "self.strength * np.eye(A", "fedmtl"),
+        Mutation("other clients are at 0", "(b - others).reshape", "b.reshape", "fedmtl"),
     ],
     "algorithms/one_round/estimators.py": [
         Mutation("a sample with itself", "1.0 / (m * (m - 1.0))", "0.0 * m", "estimators"),
         Mutation("singular vectors of one side", "product + product.mT", "product @ product.mT", "estimators:loop"),
     ],
     "algorithms/representation/altgdmin.py": [
-        Mutation("the step of every round's averages", " and not state.norm.any():", ":", "algorithms/low_rank:loops"),
+        Mutation("the step of every round's averages", " and not state.norm.any():", ":", "algorithms/algorithms:loop"),
         Mutation(
             "the mean over samples",
             "representation_gradient(batch.counts)",
             "representation_gradient(1.0)",
-            "algorithms/low_rank",
+            "algorithms/algorithms:loop",
         ),
     ],
     "algorithms/parts/overshooting.py": [
@@ -512,12 +517,12 @@ MUTATIONS = {
         Mutation("a single step", "range(STEPS)", "range(1)", "outcomes:smaller"),
     ],
     "algorithms/representation/altmin.py": [
-        Mutation("heads of participants only", 'new.array("W") @ R.mT', 'new.array("W")', "algorithms/low_rank:loops"),
+        Mutation("heads of participants only", 'new.array("W") @ R.mT', 'new.array("W")', "algorithms/algorithms:loop"),
         Mutation(
             "the mean over clients",
             "representation_gradient(W, 1.0)",
             "representation_gradient(W)",
-            "algorithms/low_rank:loops",
+            "algorithms/algorithms:loop",
         ),
     ],
     "algorithms/representation/anil.py": [
@@ -525,38 +530,39 @@ MUTATIONS = {
             "gradients before the own step",
             "after.gradients(own)",
             "after.gradients(0 * own)",
-            "algorithms/low_rank:loops",
+            "algorithms/algorithms:loop",
         ),
     ],
     "algorithms/parts/meta.py": [
         Mutation(
-            "the own step on B is lost", "composed(B, own) + offsets", "composed(B, own)", "algorithms/low_rank:loops"
+            "the own step on B is lost", "composed(B, own) + offsets", "composed(B, own)", "algorithms/algorithms:loop"
         ),
-        Mutation("of the head before its step", "np.vecdot(heads, w)", "np.vecdot(w, w)", "algorithms/low_rank:loops"),
+        Mutation("of the head before its step", "np.vecdot(heads, w)", "np.vecdot(w, w)", "algorithms/algorithms:loop"),
         Mutation(
-            "the slope on the first B", "np.vecdot(g, r)[..., None] * w\n", "0.0 * w\n", "algorithms/low_rank:loops"
+            "the slope on the first B", "np.vecdot(g, r)[..., None] * w\n", "0.0 * w\n", "algorithms/algorithms:loop"
         ),
-        Mutation("half of the Hessian", " + summed_outer(g, v))", ")", "algorithms/low_rank:loops"),
+        Mutation("half of the Hessian", " + summed_outer(g, v))", ")", "algorithms/algorithms:loop"),
     ],
     "algorithms/representation/tpgd.py": [
         Mutation(
             "a round too late",
             "batch.round > self.first_phase",
             "batch.round > self.first_phase + 1",
-            "algorithms/low_rank:loops",
+            "algorithms/algorithms:loop",
         ),
     ],
     "algorithms/one_round/empirical_risk.py": [
         Mutation(
-            "the penalty once more", "weights / curvature)", "2.0 * weights / curvature)", "algorithms/low_rank:nuclear"
+            "the penalty once more",
+            "weights / curvature)",
+            "2.0 * weights / curvature)",
+            "algorithms/empirical_risk:nuclear",
         ),
-        Mutation("heads stay", "of_W - 0.5 * W @ difference", "0.0 * of_W", "algorithms/low_rank:both_factors"),
-        Mutation("finished trials go on", "np.where(done, Theta, new)", "new", "algorithms/low_rank:trials"),
+        Mutation("heads stay", "of_W - 0.5 * W @ difference", "0.0 * of_W", "algorithms/empirical_risk:both_factors"),
+        Mutation("finished trials go on", "np.where(done, Theta, new)", "new", "algorithms/algorithms:trial"),
     ],
     "algorithms/initial/averages.py": [
-        Mutation(
-            "all samples count", "np.abs(y) <= largest[trial]", "np.abs(y) >= 0.0", "algorithms/low_rank:truncated"
-        ),
+        Mutation("all samples count", "np.abs(y) <= largest[trial]", "np.abs(y) >= 0.0", "algorithms/altmin:truncated"),
     ],
     "theory/local_updates.py": [
         Mutation(
@@ -570,14 +576,14 @@ MUTATIONS = {
     ],
     "theory/spectral.py": [
         Mutation(
-            "moments of Gaussian labels", "return 2.0, 12.0 / (n * m)", "return 2.0, 8.0 / (n * m)", "estimators:noise"
+            "moments of Gaussian labels", "return 2.0, 12.0 / (n * m)", "return 2.0, 8.0 / (n * m)", "spectral:noise"
         ),
-        Mutation("the averages' own samples", "(m + 3.0) * share", "(m + 2.0) * share", "estimators:noise"),
+        Mutation("the averages' own samples", "(m + 3.0) * share", "(m + 2.0) * share", "spectral:noise"),
         Mutation(
             "no transition",
             "1.0 / (1.0 - np.where(kept[..., None], ratios, 0.0))",
             "1.0 + 0.0 * ratios",
-            "estimators:transition",
+            "spectral:transition",
         ),
     ],
     "prediction/personal.py": [
@@ -585,13 +591,13 @@ MUTATIONS = {
             "the mix of the old model",
             "a * own + (1.0 - a) * other",
             "a * own + (1.0 - a) * theta",
-            "personal_models:predicted",
+            "prediction/personal:map",
         ),
         Mutation(
             "no client's own rate",
             "max(_rate(matrix[None]), _rate(by_own))",
             "_rate(matrix[None])",
-            "personal_models:predicted",
+            "prediction/personal:map",
         ),
     ],
     "algorithms/representation/lgfedavg.py": [
@@ -608,7 +614,7 @@ MUTATIONS = {
             "clients out of samples go on",
             "np.where(moves, model.trained",
             "np.where(moves | True, model.trained",
-            "averaging_family",
+            "algorithms/algorithms:loop",
         ),
     ],
     "algorithms/averaging/scaffold.py": [
@@ -616,29 +622,29 @@ MUTATIONS = {
             "the printed weights",
             "c + state.mean(new - controls, batch.active)",
             "c + self.average(batch, new - controls)",
-            "averaging_family",
+            "algorithms/algorithms:loop",
         ),
         Mutation(
             "controls of one step",
             "change / (taken * self.step_in(batch))",
             "change / self.step_in(batch)",
-            "averaging_family",
+            "algorithms/algorithms:loop",
         ),
     ],
     "algorithms/averaging/fedvarp.py": [
-        Mutation("nothing of the others", "(news + state.mean(state.changes))", "news", "averaging_family"),
+        Mutation("nothing of the others", "(news + state.mean(state.changes))", "news", "algorithms/algorithms:loop"),
     ],
     "algorithms/averaging/clusterfedvarp.py": [
         Mutation(
             "clusters that nobody was in forget",
             "np.where(count > 0, among @ change / np.maximum(count, 1.0), state.changes)",
             "among @ change / np.maximum(count, 1.0)",
-            "averaging_family",
+            "algorithms/algorithms:loop",
         ),
     ],
     "algorithms/averaging/fedrolex.py": [
-        Mutation("windows begin one later", "(round_ - 1)", "round_", "averaging_family fedrolex"),
-        Mutation("shares round down", "shares * width + ROUNDING", "shares * width", "averaging_family"),
+        Mutation("windows begin one later", "(round_ - 1)", "round_", "algorithms/algorithms:loop fedrolex"),
+        Mutation("shares round down", "shares * width + ROUNDING", "shares * width", "algorithms/algorithms:loop"),
     ],
     "numerics/collapse.py": [
         Mutation(
@@ -1178,12 +1184,10 @@ MUTATIONS = {
             "coins of the other side",
             "(1.0 - q) * after + q * both",
             "q * after + (1.0 - q) * both",
-            "personal_models:l2gd",
+            "mixing:l2gd",
         ),
-        Mutation(
-            "only the pull fluctuates", "(1.0 - q) * outer(r0) + q * outer(r1)", "q * outer(r1)", "personal_models:l2gd"
-        ),
-        Mutation("models that are not pulled", "(b + strength * centre)", "(b + 0.0 * centre)", "personal_models:l2gd"),
+        Mutation("only the pull fluctuates", "(1.0 - q) * outer(r0) + q * outer(r1)", "q * outer(r1)", "mixing:l2gd"),
+        Mutation("models that are not pulled", "(b + strength * centre)", "(b + 0.0 * centre)", "mixing:l2gd"),
     ],
     "theory/fedrep/fixed_samples/cavity.py": [
         Mutation(

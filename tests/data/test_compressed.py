@@ -18,8 +18,6 @@ from tests.helpers import basis, normal
 from tests.worlds import DATA, LEARNERS, draw_world, fedrep, names, shared, truth
 
 pytestmark = pytest.mark.filterwarnings("ignore:the 3 trials are identical")  # some data have no trial axis
-
-
 SAMPLES = [name for name in DATA if name != "fresh"]
 
 

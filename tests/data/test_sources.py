@@ -18,8 +18,6 @@ from tests.worlds import fedrep, truth
 X_NOISE = (streams.Stream.X, streams.Stream.NOISE)
 FINISH = (streams.Stream.FINISH_X, streams.Stream.FINISH_NOISE)
 INIT = (streams.Stream.INIT_X, streams.Stream.INIT_NOISE)
-
-
 VARIANCES = np.stack([np.diag(np.arange(1.0, 10.0) + i) for i in range(6)])
 
 

@@ -7,10 +7,10 @@ import pytest
 from scipy import stats
 
 import linfed as lf
-from docs.algorithm_table import with_required
 from linfed.data import synthetic
 from linfed.numerics.streams import Stream, generators
 from tests.helpers import assert_one_line
+from tests.worlds import LEARNERS, names
 
 
 def draw(alpha=1.0, beta=1.0, **changes):
@@ -160,42 +160,15 @@ def test_a_client_can_be_fitted_without_error():
     assert np.array_equal(local, data.test.y[0])
 
 
-STEP = {"step_size": 0.1}
-LEARNERS = {
-    "FedRep": lf.FedRep(rank=2, **STEP, init="random", heads=lf.GradientHeads()),
-    "FedBABU": lf.FedBABU(rank=2, **STEP, fine_tune=lf.GradientHeads()),
-    "FedAvg, two layers": lf.FedAvg(rank=2, **STEP, weights="samples", fine_tune=lf.GradientHeads()),
-    "FedProx": lf.FedProx(**STEP, mu=0.1),
-    "ClusterFedVARP": lf.ClusterFedVARP(**STEP, clusters=2),
-    "FedSCAVAR": lf.FedSCAVAR(**STEP, clusters=2),
-    "PerFedAvg": lf.PerFedAvg(**STEP, adaptation_step_size=0.1),
-    "ANIL": lf.ANIL(rank=2, **STEP, adaptation_step_size=0.1),
-    **{kind.__name__: kind(**STEP) for kind in (lf.FedAvg, lf.SCAFFOLD, lf.FedVARP, lf.FedRolex, lf.LocalOnly)},
-    **{kind.__name__: kind(**STEP) for kind in (lf.Ditto, lf.APFL, lf.PFedMe, lf.L2GD)},
-    **{kind.__name__: kind(rank=2, **STEP) for kind in (lf.GeneralFLUTE, lf.FedPer, lf.LGFedAvg, lf.FedRoD)},
-}
+ONE_OF_A_KIND = [*{LEARNERS[name].kind: name for name in names("classification")}.values()]
 
 
-def learns_classes(kind):
-    """Return whether an algorithm with its defaults supports classes."""
-    try:
-        with_required(kind).check_loss(4)
-    except ValueError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("name", ONE_OF_A_KIND)
 def test_algorithms_for_classes_run(name):
     data = draw(n_samples=[4, 9, 5, 6, 9, 7], trials=2, test_samples=4)
-    result = lf.simulate(LEARNERS[name], data=data, rounds=2)
+    result = lf.simulate(LEARNERS[name].make(step_size=0.1), data=data, rounds=2)
     assert result.metrics["accuracy"].shape == (2, len(result.rounds))
     assert np.isfinite(result.metrics["test_loss"]).all()
-
-
-def test_no_algorithm_for_classes_is_left_out():
-    kinds = {name for name, kind in lf.ALGORITHMS.items() if learns_classes(kind)}
-    assert kinds | {"FedRep", "FedBABU", "LocalOnly"} == {type(one).__name__ for one in LEARNERS.values()}
 
 
 WRONG = {

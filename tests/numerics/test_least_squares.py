@@ -277,8 +277,6 @@ STACKS = {
 
 
 NORMAL = {"tall", "zero rows", "condition 100", "m == d, condition 100", "zero rows, as many as columns"}
-
-
 ORTHOGONAL = {name for name in STACKS if "condition" in name and name.split()[-1] not in ("100", "1000")}
 
 

@@ -12,7 +12,6 @@ import linfed as lf
 
 LAWS = {"gaussian": lf.Gaussian, "rademacher": lf.Rademacher, "cube": lf.UniformCube, "sphere": lf.UniformSphere}
 DIM, SAMPLES = 3, 200_000
-
 A = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.5]])
 HALF = np.outer([1.0, 2.0, -1.0], [1.0, 2.0, -1.0])  # rank 1 of 3: semi-definite
 COVARIANCES = {"identity": None, "scalar": 0.25, "vector": [4.0, 1.0, 0.01], "matrix": A, "semi-definite": HALF}
@@ -130,15 +129,13 @@ def test_equality_hash_and_repr():
         assert law(covariance=A) != law(covariance=HALF)
         assert law(covariance=1.0) != law()
         assert "covariance=" in repr(law(covariance=A))
+    for name, law in LAWS.items():
+        assert lf.SharedRepresentation(n_clients=2, dim=3, rank=1, design=name).design == law()
     assert len({law() for law in LAWS.values()}) == len(LAWS)
+    plain, signed = lf.Gaussian(covariance=np.eye(2)), lf.Gaussian(covariance=[[1.0, -0.0], [-0.0, 1.0]])
+    assert (plain, hash(plain)) == (signed, hash(signed))
     assert lf.Gaussian() != lf.Rademacher()
     assert lf.Gaussian() != "gaussian"
-
-
-def test_equal_designs_have_equal_hashes_whatever_the_sign_of_zero():
-    plain, signed = lf.Gaussian(covariance=np.eye(2)), lf.Gaussian(covariance=[[1.0, -0.0], [-0.0, 1.0]])
-    assert plain == signed
-    assert hash(plain) == hash(signed)
 
 
 # --- a law of one's own --------------------------------------------------------------------------------------
@@ -277,8 +274,3 @@ def test_covariance_is_kept_apart_from_the_caller():
         design.covariance[0, 0] = 1.0
     with pytest.raises(AttributeError):
         design.covariance = None
-
-
-def test_names():
-    for name, law in LAWS.items():
-        assert lf.SharedRepresentation(n_clients=2, dim=3, rank=1, design=name).design == law()

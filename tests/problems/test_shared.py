@@ -13,8 +13,6 @@ from linfed.numerics.streams import Stream, generators
 from linfed.problems import shared as module
 
 TRIALS = range(4)
-
-
 ERRORS = 5.0
 """Standard errors that a mean may be off."""
 

@@ -29,19 +29,15 @@ def svd(Phi):
 
 
 SIZES = {"n < d": (5, 9), "n == d": (7, 7), "n > d": (12, 6)}
-
-
 SPECTRUM = (4.0, 2.0, 2.0, 0.5)
 
 
 # name: the form, its rank if it is not min(n, d), and its singular values if they are prescribed
 FORMS = {
     "Gaussian": ({}, None, None),
-    "Gaussian of full rank, by name": ({"rank": 5}, 5, None),
     "rank": ({"rank": 3}, 3, None),
     "rank 1": ({"rank": 1}, 1, None),
     "spectrum": ({"spectrum": SPECTRUM}, 4, SPECTRUM),
-    "spectrum of one value": ({"spectrum": [0.3]}, 1, [0.3]),
     "spectrum of full rank": ({"spectrum": [5, 4, 3, 2, 1]}, 5, [5, 4, 3, 2, 1]),
     "spectrum and rank": ({"spectrum": np.array(SPECTRUM), "rank": 4}, 4, SPECTRUM),
     "spectrum with a gap": ({"spectrum": SPECTRUM, "gap": 3.0, "gap_after": 1}, 4, [4.0, 2.5, 2.5, 0.625]),
@@ -105,14 +101,6 @@ def test_a_gap_scales_the_following_singular_values_together(form, sizes):
         # The singular vectors are those of the truth without a gap.
         scale = np.where(np.arange(r) < k, 1.0, values[k] / old[k])
         np.testing.assert_allclose(rows @ U[:, :r], others @ U[:, :r] * scale, atol=1e-11)
-
-
-def test_a_gap_after_the_kth_value_of_a_spectrum():
-    for k in (1, 2, 3):
-        values = svd(problem(spectrum=(5, 3, 2, 1), gap=0.5, gap_after=k).truth(0, [0]).dense()[0])[1]
-        spectrum = np.array([5.0, 3.0, 2.0, 1.0])
-        spectrum[k:] *= (spectrum[k - 1] - 0.25) / spectrum[k]
-        np.testing.assert_allclose(values[:4], spectrum, rtol=1e-13)
 
 
 @pytest.mark.parametrize("form", [*FORMS, *GAPS])
@@ -249,32 +237,13 @@ def test_new_clients_are_others_at_the_seed_of_the_truth():
     assert not np.isclose(made.new_clients(truth, made.n_clients, 1, range(3)).S, truth.S).any()
 
 
-@pytest.mark.parametrize("form", ["Gaussian", "rank with a gap"])
-@pytest.mark.parametrize("algorithm", [lf.FLUTE(rank=2, step_size=0.02), lf.LocalOnly()])
-def test_a_result_meets_new_clients(form, algorithm):
-    made = problem(**NEW[form][0], noise_std=0.1)
-    result = lf.simulate(algorithm, made, data=lf.FixedSamples(12), rounds=3, trials=2)
-    risks = result.new_clients([3, 4000], clients=5)
-    assert risks.shape == (2, 2, 5)
-    assert (risks >= 0.005).all()
-    new = made.new_clients(made.truth(0, range(2)), 5, 0, range(2)).dense()
-    if result.final.B is not None:  # with many samples, what lies outside B remains
-        U = np.linalg.qr(result.final.B)[0]
-        outside = new - new @ U @ np.swapaxes(U, -1, -2)
-        np.testing.assert_allclose(risks[:, 1], 0.5 * np.square(outside).sum(axis=-1) + 0.005, rtol=0.05)
-    else:
-        np.testing.assert_allclose(risks[:, 1], 0.005, rtol=0.02)
-
-
 # --- reference and truncation --------------------------------------------------------------------------------
 
 
 CUTS = {
     "spectrum": problem(spectrum=(5, 4, 3, 2, 1)),
     "ill-conditioned": problem(spectrum=np.geomspace(1.0, 1e-7, 6)),
-    "ill-conditioned, n < d": problem(6, 9, spectrum=np.geomspace(1.0, 1e-7, 6)),
     "ill-conditioned, n > d": problem(30, 6, spectrum=np.geomspace(1.0, 1e-7, 6)),
-    "ill-conditioned, large": problem(spectrum=1e9 * np.geomspace(1.0, 1e-7, 6)),
     "a gap": problem(spectrum=(5, 4, 3, 2, 1), gap=1e-3, gap_after=2),
 }
 
@@ -421,11 +390,6 @@ def test_the_oracle_has_the_leading_subspace(name):
     assert result.metrics["subspace_distance"].max() < 1e-12
 
 
-def test_a_noiseless_truth_of_the_learned_rank_is_the_oracles():
-    result = lf.simulate(lf.Oracle(rank=3), problem(rank=3), data=lf.FixedSamples(3), rounds=1, trials=3)
-    assert result.metrics["parameter_error"][:, -1].max() < 1e-10
-
-
 # --- wrong arguments -----------------------------------------------------------------------------------------
 
 
@@ -436,18 +400,15 @@ WRONG = {
         for value in values
     },
     "rank above the clients": ({"rank": 8}, ["rank = 8", "at most min(n_clients, dim) = 7"]),
-    "rank above the dimension": ({"rank": 5, "dim": 4}, ["rank = 5", "at most min(n_clients, dim) = 4"]),
     "no spectrum": ({"spectrum": []}, ["spectrum", "(0,)", "(r,)"]),
     "a matrix for a spectrum": ({"spectrum": np.ones((2, 2))}, ["spectrum", "(2, 2)", "(r,)"]),
     "a word for a spectrum": ({"spectrum": "geometric"}, ["spectrum", "array of numbers", "(r,)"]),
     "NaN in the spectrum": ({"spectrum": [2.0, NAN]}, ["spectrum", "1 value ", "(1,)"]),
     "complex spectrum": ({"spectrum": [1j]}, ["spectrum is complex", "real"]),
     "ascending spectrum": ({"spectrum": np.arange(1.0, 7.0)}, ["spectrum", "positive numbers in descending order"]),
-    "zero in the spectrum": ({"spectrum": [1.0, 0.0]}, ["spectrum = [1.0, 0.0]", "positive"]),
     "long spectrum": ({"spectrum": np.ones(8)}, ["spectrum has 8 values", "min(n_clients, dim) = 7"]),
     "spectrum of another rank": ({"spectrum": [2.0, 1.0], "rank": 3}, ["rank = 3", "spectrum has 2 values"]),
     "gap alone": ({"gap": 0.5}, ["gap = 0.5", "gap_after = None", "given together"]),
-    "gap_after alone": ({"gap_after": 2}, ["gap = None", "gap_after = 2", "given together"]),
     **{
         f"gap = {value!r}": ({"gap": value, "gap_after": 2}, [f"gap = {value!r}", "positive finite number"])
         for value in (0, NAN, "wide", True)
@@ -460,14 +421,12 @@ WRONG = {
         for value in (0, 1.5, True)
     },
     "gap after the last": ({"gap": 0.5, "gap_after": 7}, ["gap_after = 7", "below the rank 7"]),
-    "gap after the rank": ({"gap": 0.5, "gap_after": 3, "rank": 3}, ["gap_after = 3", "below the rank 3"]),
     "gap after the spectrum": ({"gap": 0.5, "gap_after": 2, "spectrum": [2, 1]}, ["gap_after = 2", "below the rank 2"]),
     "gap above the spectrum": (
         {"gap": 4.5, "gap_after": 1, "spectrum": [2, 1]},
         ["gap = 4.5", "at most 2 lambda_k = 4"],
     ),
     "noise_std": ({"noise_std": -1.0}, ["noise_std = -1.0", "at least 0"]),
-    "design": ({"design": "sfere"}, ["design = 'sfere'", "did you mean 'sphere'?"]),
     "design of another dimension": ({"design": lf.Gaussian(covariance=np.ones(3))}, ["covariance", "3", "9"]),
 }
 

@@ -11,7 +11,7 @@ from linfed.data.sources import Sizes
 from linfed.simulation import engines, job
 from linfed.simulation.engines import ENGINES, EngineQuery, floats_per_trial
 from linfed.simulation.status import Status
-from tests.data.small import GRADIENT, PLAIN, at, batch_of, simulate
+from tests.data.small import PLAIN, at, batch_of, simulate
 from tests.helpers import basis, normal
 from tests.worlds import draw_world, fedrep, shared, truth
 
@@ -79,62 +79,34 @@ class Own(lf.Algorithm):
 # --- the choice ----------------------------------------------------------------------------------------------
 
 
-BIG = shared(n=100, d=60)
-
-
-CUBE = shared(n=100, d=60, design="cube")
-
-
+EXACT, LOCAL, FEDAVG = lf.FedRep(**PLAIN), lf.FedRep(**PLAIN, representation_steps=3), lf.FedAvg(step_size=0.1)
+FLUTE, SHORTCUT = lf.FLUTE(**PLAIN), lf.FedRepShortcut(**PLAIN)
+BIG, CUBE = shared(n=100, d=60), shared(n=100, d=60, design="cube")
+DIAGONAL = shared(n=100, d=60, design=lf.Gaussian(covariance=np.linspace(1, 2, 60)))
+FRESH, FIXED = lf.FreshSamples, lf.FixedSamples
 CHOICES = {
-    "fresh Gaussian samples": (lf.FedRep(**PLAIN), BIG, lf.FreshSamples(30), "projected"),
-    "with gradient heads": (lf.FedRep(**PLAIN, **GRADIENT), BIG, lf.FreshSamples(30), "projected"),
-    "with a covariance": (
-        lf.FedRep(**PLAIN),
-        shared(n=100, d=60, design=lf.Gaussian(covariance=np.linspace(1, 2, 60))),
-        lf.FreshSamples(30),
-        "projected",
-    ),
-    "oracle": (lf.Oracle(rank=2), BIG, lf.FreshSamples(30), "projected"),
-    "FLUTE": (lf.FLUTE(**PLAIN), BIG, lf.FreshSamples(30), "projected"),
-    "FLUTE, many fixed samples": (lf.FLUTE(**PLAIN), BIG, lf.FixedSamples(5000), "compressed"),
-    "FLUTE, few fixed samples": (lf.FLUTE(**PLAIN), BIG, lf.FixedSamples(30), "explicit"),
-    "FLUTE, another law": (lf.FLUTE(**PLAIN), CUBE, lf.FreshSamples(30), "explicit"),
-    "shortcuts, many samples": (lf.FedRepShortcut(**PLAIN), BIG, lf.FreshSamples(5000), "compressed"),
-    "shortcuts, few samples": (lf.FedRepShortcut(**PLAIN), BIG, lf.FreshSamples(30), "explicit"),
-    "very many samples": (lf.FedRep(**PLAIN), BIG, lf.FreshSamples(10**7), "projected"),
-    "representation steps, many samples": (
-        lf.FedRep(**PLAIN, representation_steps=3),
-        BIG,
-        lf.FreshSamples(5000),
-        "compressed",
-    ),
-    "representation steps, few samples": (
-        lf.FedRep(**PLAIN, representation_steps=3),
-        BIG,
-        lf.FreshSamples(30),
-        "explicit",
-    ),
-    "FedAvg, many samples": (lf.FedAvg(step_size=0.1), BIG, lf.FreshSamples(5000), "compressed"),
-    "FedAvg, as many as compressed": (lf.FedAvg(step_size=0.1), BIG, lf.FreshSamples(61), "explicit"),
-    "FedAvg, few samples": (lf.FedAvg(step_size=0.1), BIG, lf.FreshSamples(30), "explicit"),
-    "another law": (lf.FedRep(**PLAIN), CUBE, lf.FreshSamples(30), "explicit"),
-    "another law, many samples": (lf.FedAvg(step_size=0.1), CUBE, lf.FreshSamples(5000), "explicit"),
-    "small sizes": (lf.FedRep(**PLAIN), shared(), lf.FreshSamples(3), "explicit"),
-    "fixed samples": (lf.FedRep(**PLAIN), BIG, lf.FixedSamples(30), "explicit"),
-    "many fixed samples": (lf.FedRep(**PLAIN), BIG, lf.FixedSamples(5000), "compressed"),
-    "many fixed samples of another law": (lf.FedRep(**PLAIN), CUBE, lf.FixedSamples(5000), "compressed"),
-    "an algorithm that says nothing": (Own(), BIG, lf.FreshSamples(5000), "explicit"),
-    "samples that need not be drawn": (
-        lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.5)),
-        BIG,
-        lf.FixedSamples(10**6),
-        "compressed",
-    ),
-    "a subclass with a step": (Stepping(**PLAIN), BIG, lf.FreshSamples(30), "explicit"),
-    "a subclass with a final step": (Finishing(**PLAIN), BIG, lf.FreshSamples(30), "projected"),
-    "a subclass without": (Renamed(**PLAIN), BIG, lf.FreshSamples(30), "projected"),
-    "a subclass that says what it asks": (Saying(**PLAIN), BIG, lf.FreshSamples(30), "projected"),
-    "a subclass of it that does not": (SayingLess(**PLAIN), BIG, lf.FreshSamples(30), "explicit"),
+    "fresh Gaussian samples": (EXACT, BIG, FRESH(30), "projected"),
+    "with a covariance": (EXACT, DIAGONAL, FRESH(30), "projected"),
+    "oracle": (lf.Oracle(rank=2), BIG, FRESH(30), "projected"),
+    "FLUTE": (FLUTE, BIG, FRESH(30), "projected"),
+    "FLUTE, many fixed samples": (FLUTE, BIG, FIXED(5000), "compressed"),
+    "shortcuts, many samples": (SHORTCUT, BIG, FRESH(5000), "compressed"),
+    "shortcuts, few samples": (SHORTCUT, BIG, FRESH(30), "explicit"),
+    "representation steps, many samples": (LOCAL, BIG, FRESH(5000), "compressed"),
+    "representation steps, few samples": (LOCAL, BIG, FRESH(30), "explicit"),
+    "FedAvg, many samples": (FEDAVG, BIG, FRESH(5000), "compressed"),
+    "FedAvg, as many as compressed": (FEDAVG, BIG, FRESH(61), "explicit"),
+    "FedAvg, few samples": (FEDAVG, BIG, FRESH(30), "explicit"),
+    "another law": (EXACT, CUBE, FRESH(30), "explicit"),
+    "fixed samples": (EXACT, BIG, FIXED(30), "explicit"),
+    "many fixed samples": (EXACT, BIG, FIXED(5000), "compressed"),
+    "samples that need not be drawn": (lf.FedRep(**PLAIN, init=lf.AtDistance(0.5)), BIG, FIXED(10**6), "compressed"),
+    "an algorithm that says nothing": (Own(), BIG, FRESH(5000), "explicit"),
+    "a subclass with a step": (Stepping(**PLAIN), BIG, FRESH(30), "explicit"),
+    "a subclass with a final step": (Finishing(**PLAIN), BIG, FRESH(30), "projected"),
+    "a subclass without": (Renamed(**PLAIN), BIG, FRESH(30), "projected"),
+    "a subclass that says what it asks": (Saying(**PLAIN), BIG, FRESH(30), "projected"),
+    "a subclass of it that does not": (SayingLess(**PLAIN), BIG, FRESH(30), "explicit"),
 }
 
 
@@ -156,75 +128,43 @@ def test_a_result_says_which_engine_it_was(engine):
 
 
 GIVEN, FEW = (draw_world(counts, 9, 2, noise=0.3).data() for counts in ([12] * 6, [3, 4, 5, 6, 7, 8]))
-OBSTACLES = {
-    "no such name": (fedrep(), truth(), lf.FreshSamples(12), "projektet", "did you mean 'projected'"),
-    "no name": (fedrep(), truth(), lf.FreshSamples(12), None, "engine = None is unknown.*'auto', 'explicit'"),
-    "compressed, few samples": (
-        fedrep(), truth(), lf.FreshSamples(9), "compressed", r"m = 9 is at most d = 9.*'explicit', 'projected'"
-    ),
-    "compressed, few given samples": (
-        fedrep(), truth(), FEW, "compressed", r"m = 8 is at most d = 9; use 'auto', 'explicit'$"
-    ),
-    "compressed, another law": (
-        fedrep(), truth(design="cube"), lf.FreshSamples(12), "compressed", "Gaussian x; use 'auto', 'explicit'$"
-    ),
-    "compressed, rows": (Own(), truth(), lf.FreshSamples(12), "compressed", "Own may use single samples"),
-    "projected, rows": (Own(), truth(), lf.FreshSamples(12), "projected", "Own uses more than the features at one B"),
-    "projected, quadratic": (
-        lf.FedAvg(step_size=0.1), truth(), lf.FreshSamples(12), "projected",
-        "FedAvg uses more than the features at one B; use 'auto', 'explicit', 'compressed'$",
-    ),
-    "projected, representation steps": (
-        fedrep(representation_steps=2), truth(), lf.FreshSamples(12), "projected", "FedRep uses more"
-    ),
-    "projected, fixed samples": (
-        fedrep(), truth(), lf.FixedSamples(12), "projected", "fixed samples are used at more than one B"
-    ),
-    "projected, given samples": (fedrep(), truth(), GIVEN, "projected", "fixed samples are used"),
-    "projected, another law": (
-        fedrep(), truth(design="sphere"), lf.FreshSamples(12), "projected", "it requires Gaussian x"
-    ),
-    "chain, another law": (fedrep(), truth(design="rademacher"), lf.FreshSamples(12), "chain", "requires Gaussian"),
-    "chain, fixed samples": (fedrep(), truth(), lf.FixedSamples(12), "chain", "fixed samples are used"),
-    "chain, dense truth": (
-        fedrep(), lf.GivenTruth(B=basis(9, 2), Phi=normal(6, 9)), lf.FreshSamples(5), "chain",
-        "the ground truth must have the form.*'explicit', 'projected'$",
-    ),
-    "chain, truth with a shortcut": (
-        fedrep(), truth(S=normal(6, 9)), lf.FreshSamples(5), "chain", "the ground truth must have the form"
-    ),
-    "chain, covariance": (
-        fedrep(), truth(design=lf.Gaussian(covariance=np.arange(1.0, 10.0))), lf.FreshSamples(5), "chain",
-        "x is not isotropic",
-    ),
-    "chain, small dimension": (
-        fedrep(d=5), truth(d=5), lf.FreshSamples(5), "chain", r"it requires d >= r \+ 2k = 6, but d = 5"
-    ),
-    "compressed, moments of samples that are not drawn": (
-        fedrep(init="moments"), shared(n=2000), lf.FixedSamples(10**6), "compressed",
+OBSTACLES = [
+    ("projektet", {}, "did you mean 'projected'"),
+    ("compressed", {"data": FRESH(9)}, r"m = 9 is at most d = 9.*'explicit', 'projected'"),
+    ("compressed", {"data": FEW}, r"m = 8 is at most d = 9; use 'auto', 'explicit'$"),
+    ("compressed", {"problem": truth(design="cube")}, "Gaussian x; use 'auto', 'explicit'$"),
+    ("compressed", {"algorithm": Stepping(**PLAIN)}, "Stepping .*; use 'auto', 'explicit'$"),
+    (
+        "compressed",
+        {"algorithm": fedrep(init="moments"), "problem": shared(n=2000), "data": FIXED(10**6)},
         r"init = Moments.*AtDistance\(delta\).*'random'",
     ),
-    "given samples without a truth": (fedrep(), None, GIVEN, "projected", "fixed samples"),
-    "chain, a final step": (
-        Finishing(**PLAIN), truth(), lf.FreshSamples(5), "chain", r"final step.*'explicit', 'projected'"
+    ("projected", {"algorithm": Own()}, "Own uses more than the features at one B"),
+    ("projected", {"algorithm": FEDAVG}, "FedAvg uses more than .*; use 'auto', 'explicit', 'compressed'$"),
+    ("projected", {"algorithm": Stepping(**PLAIN)}, "Stepping .*; use 'auto', 'explicit'$"),
+    ("projected", {"data": FIXED(12)}, "fixed samples are used at more than one B"),
+    ("projected", {"data": GIVEN, "problem": None}, "fixed samples"),
+    ("projected", {"problem": truth(design="sphere")}, "it requires Gaussian x"),
+    ("chain", {"problem": truth(design="rademacher")}, "requires Gaussian"),
+    (
+        "chain",
+        {"problem": lf.GivenTruth(B=basis(9, 2), Phi=normal(6, 9)), "data": FRESH(5)},
+        "the ground truth must have the form.*'explicit', 'projected'$",
     ),
-    **{
-        f"{engine}, another step": (
-            Stepping(**PLAIN), truth(), lf.FreshSamples(12), engine, "Stepping .*; use 'auto', 'explicit'$"
-        )
-        for engine in ("compressed", "projected", "chain")
-    },
-    "chain, dependent columns": (
-        fedrep(init=basis(9, 2) * [1.0, 0.0]), truth(), lf.FreshSamples(5), "chain", "dependent columns"
-    ),
-}  # fmt: skip
+    ("chain", {"problem": truth(S=normal(6, 9))}, "the ground truth must have the form"),
+    ("chain", {"problem": truth(design=lf.Gaussian(covariance=np.arange(1.0, 10.0)))}, "x is not isotropic"),
+    ("chain", {"algorithm": fedrep(d=5), "problem": truth(d=5)}, r"it requires d >= r \+ 2k = 6, but d = 5"),
+    ("chain", {"algorithm": Finishing(**PLAIN)}, r"final step.*'explicit', .*'projected'"),
+    ("chain", {"algorithm": Stepping(**PLAIN)}, "Stepping .*; use 'auto', 'explicit'$"),
+    ("chain", {"algorithm": fedrep(init=basis(9, 2) * [1.0, 0.0])}, "dependent columns"),
+]
+"""Engine, what differs from FedRep on 12 fresh samples of a given ground truth, and the reason."""
 
 
-@pytest.mark.parametrize("name", OBSTACLES)
-def test_an_engine_that_cannot_serve_says_why_and_which_can(name):
-    algorithm, problem, data, engine, message = OBSTACLES[name]
+@pytest.mark.parametrize(("engine", "changes", "message"), OBSTACLES)
+def test_an_engine_that_cannot_serve_says_why_and_which_can(engine, changes, message):
     with pytest.raises(ValueError, match=message) as caught:
-        simulate(algorithm, problem, data, engine=engine)
+        simulate(**{"algorithm": fedrep(), "problem": truth(), "data": FRESH(12)} | changes, engine=engine)
     if engine in ENGINES:
         assert isinstance(caught.value, lf.EngineError)
         assert "\n" not in str(caught.value)
@@ -389,82 +329,55 @@ def test_other_names_are_missing_as_usual():
 # --- what a trial costs, counted by hand -----------------------------------------------------------------------
 
 
-THREE = fedrep(d=7, k=3)
-
-
-MESSAGES = lf.FLUTE(rank=3, step_size=0.1)
-
-
+THREE, MESSAGES = fedrep(d=7, k=3), lf.FLUTE(rank=3, step_size=0.1)
 ELEVEN, UNSHARED = shared(n=11, d=7), lf.GivenTruth(B=basis(7, 2), Phi=normal(11, 7))
-
-
-OF_CLASSES = lf.Classes(n_clients=11, n_classes=4, classes_per_client=2, dim=7)
-
-
-SEVENTEEN = lf.GivenSamples(normal(11, 17, 7), normal(11, 17))
-
-
+OF_CLASSES = {
+    "algorithm": lf.GeneralFLUTE(rank=3, step_size=0.1),
+    "problem": lf.Classes(n_clients=11, n_classes=4, classes_per_client=2, dim=7),
+}
+SAMPLES, SEVENTEEN = FRESH(17), lf.GivenSamples(normal(11, 17, 7), normal(11, 17))
 ROUNDS, CLIENTS = 13, 5  # which take part
 
 
-COSTS = {
-    # Rows of 7 values, drawn in 8 ns each and met by 2 x 3 + 2 columns; then 3 x 3 products, and 8 ns for the label.
-    "fresh rows": ("explicit", THREE, ELEVEN, lf.FreshSamples(17), CLIENTS * 17 * (7 * (8 + 0.4 * 8) + 8 + 6 * 9)),
-    "unequal fresh rows": (
-        "explicit", THREE, ELEVEN, lf.FreshSamples((17, *[2] * 10)), CLIENTS * 17 * (7 * (8 + 0.4 * 8) + 8 + 6 * 9)
-    ),
-    "fresh rows, unknown rank": (
-        "explicit", THREE, UNSHARED, lf.FreshSamples(17), CLIENTS * 17 * (7 * (8 + 0.4 * 9) + 8 + 6 * 9)
-    ),
-    "fresh rows, no B": (
-        "explicit", lf.FedAvg(step_size=0.1), ELEVEN, lf.FreshSamples(17), CLIENTS * 17 * (7 * (8 + 0.4 * 4) + 8 + 6)
-    ),
-    "fresh rows, messages": ("explicit", MESSAGES, ELEVEN, lf.FreshSamples(17), CLIENTS * 17 * (7 * (8 + 1) + 8 + 54)),
-    "fresh pseudo-samples": (
-        "compressed", THREE, ELEVEN, lf.FreshSamples(17), CLIENTS * 8 * (7 * (9 + 0.4 * 8) + 54) + 20_000
-    ),
-    # 3 x 4 / 2 numbers of a triangle and 2 outside of B, at 9 ns.
-    "features": (
-        "projected", THREE, ELEVEN, lf.FreshSamples(17),
-        CLIENTS * (9 * (6 + 2) + 20 * 4 + 4 * 9 + 3 * 2 * 3) + 7 * 3 * (12 + 3 * (3 + 2)) + 30_000,
-    ),
-    "features of few samples": (
-        "projected", THREE, ELEVEN, lf.FreshSamples(3),
-        CLIENTS * (9 * (3 * 4 + 2) + 20 * 4 + 4 * 9 + 3 * 2 * 3) + 7 * 3 * (12 + 3 * (3 + 2)) + 30_000,
-    ),
-    "features, unknown rank": (
-        "projected", THREE, UNSHARED, lf.FreshSamples(17),
-        CLIENTS * (9 * (6 + 7) + 20 * 4 + 4 * 9 + 3 * 7 * 3) + 7 * 3 * (12 + 3 * (3 + 7)) + 30_000,
-    ),
-    "classes": (
-        "explicit", lf.GeneralFLUTE(rank=3, step_size=0.1), OF_CLASSES, lf.FreshSamples(17),
-        CLIENTS * 17 * 7 * (8 + 0.8 * 3),
-    ),
-    "features of classes": (
-        "projected", lf.GeneralFLUTE(rank=3, step_size=0.1), OF_CLASSES, lf.FreshSamples(17),
-        CLIENTS * 17 * (10 * 3 + 2 * 4) + 7 * 3 * (10 + 3) + 60_000,
-    ),
-    "given rows": ("explicit", THREE, ELEVEN, SEVENTEEN, CLIENTS * 17 * (7 * 0.4 * 8 + 54)),
-    "given pseudo-samples": ("compressed", THREE, ELEVEN, SEVENTEEN, CLIENTS * 8 * (7 * 0.4 * 8 + 54)),
-    "given rows, messages": ("explicit", MESSAGES, ELEVEN, SEVENTEEN, CLIENTS * 17 * 7),
-    "given second moments, messages": ("compressed", MESSAGES, ELEVEN, SEVENTEEN, CLIENTS * 7 * 7 / 2),
-    "fixed rows": ("explicit", THREE, ELEVEN, lf.FixedSamples(17), CLIENTS * 17 * (7 * 0.4 * 8 + 54)),
-    "fixed pseudo-samples": ("compressed", THREE, ELEVEN, lf.FixedSamples(17), CLIENTS * 8 * (7 * 0.4 * 8 + 54)),
-    "fixed pseudo-samples of 5": ("compressed", THREE, ELEVEN, lf.FixedSamples(5), CLIENTS * 5 * (7 * 0.4 * 8 + 54)),
-    "fixed factors": (
-        "compressed", THREE, ELEVEN, lf.FixedSamples(17, in_law=True), CLIENTS * 8 * (7 * 0.4 * 8 + 54)
-    ),
-    "fixed factors of another law": (
-        "compressed", THREE, shared(n=11, d=7, design="cube"), lf.FixedSamples(17, in_law=True),
-        CLIENTS * 8 * (7 * 0.4 * 8 + 54),
-    ),
-}  # fmt: skip
+def of_rows(columns, products=54):
+    """Rows of 7 values, drawn in 8 ns each and met by so many columns; then products, and 8 ns for the label."""
+    return CLIENTS * 17 * (7 * (8 + 0.4 * columns) + 8 + products)
 
+
+def of_features(numbers, rank):
+    """So many normal numbers at 9 ns for each client, and the part outside of B and a truth of this rank."""
+    return CLIENTS * (9 * numbers + 20 * 4 + 4 * 9 + 3 * rank * 3) + 7 * 3 * (12 + 3 * (3 + rank)) + 30_000
+
+
+STORED = 7 * 0.4 * 8 + 54
+COSTS = {
+    "fresh rows": ("explicit", {}, of_rows(2 * 3 + 2)),
+    "fresh rows, unknown rank": ("explicit", {"problem": UNSHARED}, of_rows(9)),
+    "fresh rows, no B": ("explicit", {"algorithm": FEDAVG}, of_rows(4, 6)),
+    "fresh rows, messages": ("explicit", {"algorithm": MESSAGES}, of_rows(2.5)),
+    "fresh pseudo-samples": ("compressed", {}, CLIENTS * 8 * (7 * (9 + 0.4 * 8) + 54) + 20_000),
+    "features": ("projected", {}, of_features(3 * 4 / 2 + 2, 2)),
+    "features of few samples": ("projected", {"data": FRESH(3)}, of_features(3 * 4 + 2, 2)),
+    "features, unknown rank": ("projected", {"problem": UNSHARED}, of_features(3 * 4 / 2 + 7, 7)),
+    "classes": ("explicit", OF_CLASSES, CLIENTS * 17 * 7 * (8 + 0.8 * 3)),
+    "features of classes": ("projected", OF_CLASSES, CLIENTS * 17 * (10 * 3 + 2 * 4) + 7 * 3 * (10 + 3) + 60_000),
+    "given rows, messages": ("explicit", {"algorithm": MESSAGES, "data": SEVENTEEN}, CLIENTS * 17 * 7),
+    "given second moments": ("compressed", {"algorithm": MESSAGES, "data": SEVENTEEN}, CLIENTS * 7 * 7 / 2),
+    "fixed rows": ("explicit", {"data": FIXED(17)}, CLIENTS * 17 * STORED),
+    "fixed pseudo-samples": ("compressed", {"data": FIXED(17)}, CLIENTS * 8 * STORED),
+    "fixed pseudo-samples of 5": ("compressed", {"data": FIXED(5)}, CLIENTS * 5 * STORED),
+    "fixed factors": ("compressed", {"data": FIXED(17, in_law=True)}, CLIENTS * 8 * STORED),
+    "fixed factors of another law": (
+        "compressed",
+        {"data": FIXED(17, in_law=True), "problem": shared(n=11, d=7, design="cube")},
+        CLIENTS * 8 * STORED,
+    ),
+}
+"""Engine, what differs from FedRep on 17 fresh samples, and the nanoseconds of a round."""
 
 ONCE = {
     "fixed rows": 8 * 11 * 17 * 7,
-    "given pseudo-samples": 11 * 17 * 7 * (2 * 7 + 10),
-    "given second moments, messages": 11 * 17 * 7 * (2 * 7 + 10),
+    "given second moments": 11 * 17 * 7 * (2 * 7 + 10),
     "fixed pseudo-samples": 11 * 17 * 7 * (2 * 7 + 10),
     "fixed pseudo-samples of 5": 11 * 5 * 7 * (2 * 7 + 10),
     "fixed factors": 11 * 8 * 7 * (2 * 7 + 10),
@@ -473,24 +386,24 @@ ONCE = {
 """Costs before the first round, of all 11 clients: rows that are drawn, and their factors."""
 
 
-def asked(algorithm, problem, data, **changes):
+def asked(algorithm=THREE, problem=ELEVEN, data=SAMPLES, **changes):
     """Return a run's properties: 5 of 11 clients in 13 rounds."""
-    classes = 4 if problem is OF_CLASSES else 0
-    told = {"n_clients": 11, "dim": 7, "participants": CLIENTS, "rounds": ROUNDS, "features": 20, "classes": classes}
-    return EngineQuery(algorithm=algorithm, problem=problem, data=data, sizes=Sizes(**told | changes))
+    classes = 4 if isinstance(problem, lf.Classes) else 0
+    sizes = {"n_clients": 11, "dim": 7, "participants": CLIENTS, "rounds": ROUNDS, "features": 20, "classes": classes}
+    return EngineQuery(algorithm=algorithm, problem=problem, data=data, sizes=Sizes(**sizes | changes))
 
 
 @pytest.mark.parametrize("name", COSTS)
 def test_the_time_of_a_trial_is_that_of_its_numbers(name):
-    engine, algorithm, problem, data, of_a_round = COSTS[name]
+    engine, changes, of_a_round = COSTS[name]
     for rounds, counted in ((ROUNDS, ROUNDS), (1, 1), (0, 1)):
-        found = engines._nanoseconds(engine, asked(algorithm, problem, data, rounds=rounds))
+        found = engines._nanoseconds(engine, asked(**changes, rounds=rounds))
         assert found == pytest.approx(ONCE.get(name, 0) + counted * of_a_round, rel=1e-12)
 
 
 def test_the_largest_number_of_samples_counts():
-    assert asked(THREE, ELEVEN, lf.FreshSamples((3, 9, 4, *[1] * 8))).samples == 9
-    assert asked(THREE, truth(), draw_world([1, 2, 3, 7, 13, 40], 9, 2, noise=0.3).data()).samples == 40
+    assert asked(data=lf.FreshSamples((3, 9, 4, *[1] * 8))).samples == 9
+    assert asked(problem=truth(), data=draw_world([1, 2, 3, 7, 13, 40], 9, 2, noise=0.3).data()).samples == 40
 
 
 def test_factors_are_drawn_above_two_to_the_28th_values():
@@ -501,10 +414,10 @@ def test_factors_are_drawn_above_two_to_the_28th_values():
 
 
 def test_compression_needs_one_sample_more_than_dimensions():
-    assert not engines.obstacle("compressed", asked(THREE, ELEVEN, lf.FreshSamples(8)))
-    assert "m = 7 is at most d = 7" in engines.obstacle("compressed", asked(THREE, ELEVEN, lf.FreshSamples(7)))
+    assert not engines.obstacle("compressed", asked(data=lf.FreshSamples(8)))
+    assert "m = 7 is at most d = 7" in engines.obstacle("compressed", asked(data=lf.FreshSamples(7)))
     for least, refused in ((3, True), (4, False)):
-        unequal = asked(THREE, ELEVEN, lf.FreshSamples((least, *[9] * 10)))
+        unequal = asked(data=lf.FreshSamples((least, *[9] * 10)))
         assert bool(engines.obstacle("projected", unequal)) is refused
 
 
@@ -522,13 +435,13 @@ def test_compression_needs_one_sample_more_than_dimensions():
 )
 def test_blocks_of_rows_and_first_batches_are_counted(engine, data, moments, block, first):
     """A block has few clients' rows and labels, and two copies; a first batch all rows, unless they are stored."""
-    setting = asked(THREE, ELEVEN, data)
+    setting = asked(data=data)
     assert engines.block_floats(engine, setting, moments) == block
     assert engines.first_batch_floats(engine, setting) == first
 
 
 def test_a_block_has_at_least_one_client_and_else_no_more_than_the_cache(monkeypatch):
-    setting = asked(THREE, ELEVEN, lf.FixedSamples(17))
+    setting = asked(data=lf.FixedSamples(17))
     for cache, clients in ((10**6, 11), (4 * 17 * 8, 4), (10, 1)):
         monkeypatch.setattr(engines, "CACHE_VALUES", cache)
         assert engines.block_floats("compressed", setting, False) == 3 * clients * 17 * 8

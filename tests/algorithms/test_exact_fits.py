@@ -6,6 +6,7 @@ import pytest
 import linfed as lf
 from tests import references as ref
 from tests.helpers import basis, normal
+from tests.worlds import LEARNERS
 
 N, M, D, K = 6, 30, 4, 2
 START = basis(D, K, seed=3)
@@ -104,17 +105,14 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("fit", "name"),
-    [(fit, name) for number, fit in enumerate(FITS) for name in ([*DEPENDENT] * 2)[number % 4 : number % 4 + 2]],
-)
-def test_exactly_dependent_features_are_reported_by_every_exact_fit(fit, name):
-    (X, y), some = samples(trials=3), DEPENDENT[name]
-    X[1] = some(X[1]) if fit == "PooledLeastSquares" else np.concatenate([X[1, :-1], some(X[1, -1:])])
-    run = {"data": lf.GivenSamples(X, y), "rounds": 2}
-    result = lf.simulate(FITS[fit], **run)
-    assert result.status == [lf.Status.COMPLETED, lf.Status.SINGULAR_HEAD, lf.Status.COMPLETED]
-    assert np.isfinite(result.metrics["train_loss"]).all()
+@pytest.mark.parametrize("fit", FITS)
+def test_exactly_dependent_features_are_reported_by_every_exact_fit(fit):
+    for name, some in DEPENDENT.items():
+        X, y = samples(trials=3)
+        X[1] = some(X[1]) if fit == "PooledLeastSquares" else np.concatenate([X[1, :-1], some(X[1, -1:])])
+        result = lf.simulate(FITS[fit], data=lf.GivenSamples(X, y), rounds=2)
+        assert result.status == [lf.Status.COMPLETED, lf.Status.SINGULAR_HEAD, lf.Status.COMPLETED], name
+        assert np.isfinite(result.metrics["train_loss"]).all()
 
 
 @pytest.mark.parametrize("fit", [name for name in FITS if name != "FedRep, whitened by own samples"])
@@ -153,24 +151,17 @@ def test_whitening_by_a_pooled_covariance_takes_its_pseudo_inverse(name):
 
 # --- overflow ------------------------------------------------------------------------------------------------
 
-ALGORITHMS = {
-    **FITS,
-    **{f"FedMTL of {relation}": lf.FedMTL(strength=0.1, relation=relation) for relation in ("features", "tasks")},
-    **{f"TwoReplica, {symmetric}": lf.TwoReplica(rank=K, symmetric=symmetric) for symmetric in (True, False)},
-    "FedRep, whitened by pooled samples": lf.FedRep(rank=K, step_size=0.1, whiten="pooled"),
-    "pFedMe": lf.PFedMe(step_size=0.01, inner_steps=None),
-    "NuclearNorm": lf.NuclearNorm(weight=0.1),
-    "BurerMonteiro": lf.BurerMonteiro(rank=K),
-    "MethodOfMoments": lf.MethodOfMoments(rank=K),
-    "UStatistic": lf.UStatistic(rank=K),
-    "LocalGram": lf.LocalGram(rank=K),
-    "AltGDmin": lf.AltGDmin(rank=K),
-    "Per-FedAvg": lf.PerFedAvg(step_size=0.1, adaptation_step_size=0.1, hessian=True),
-}
+SOLVERS = ["FedMTL", "FedMTL, tasks", "TwoReplica", "PFedMe, exact", "NuclearNorm", "BurerMonteiro", "MethodOfMoments"]
+SOLVERS += ["UStatistic", "LocalGram", "AltGDmin", "PerFedAvg, Hessian"]
+ALGORITHMS = FITS | {name: LEARNERS[name].make(init=START) for name in SOLVERS}
+ALGORITHMS["FedRep, whitened by pooled samples"] = lf.FedRep(rank=K, step_size=0.1, whiten="pooled")
 
 
-@pytest.mark.parametrize(("factor", "spoilt"), [(1e155, "X"), (1e300, "y"), (None, "X")])
-@pytest.mark.parametrize("name", ALGORITHMS)
+OVERFLOWS = [(name, *spoil) for name in ALGORITHMS for spoil in ((1e155, "X"), (1e300, "y"))]
+OVERFLOWS += [(name, None, "X") for name in FITS]
+
+
+@pytest.mark.parametrize(("name", "factor", "spoilt"), OVERFLOWS)
 def test_a_trial_that_overflows_costs_the_others_nothing(name, factor, spoilt):
     """With None only two values are huge."""
     X, y = samples(trials=3)
@@ -188,16 +179,7 @@ def test_a_trial_that_overflows_costs_the_others_nothing(name, factor, spoilt):
 
 # --- separate batches ----------------------------------------------------------------------------------------
 
-SPLIT = {
-    **{f"Per-FedAvg, {hessian}": lf.PerFedAvg(
-        step_size=0.05, adaptation_step_size=0.05, batches="split", hessian=hessian
-    ) for hessian in (False, True)},
-    **{f"{kind.__name__}, {hessian}": kind(
-        rank=K, step_size=0.05, adaptation_step_size=0.05, batches="split", hessian=hessian, init=START
-    ) for kind in (lf.ANIL, lf.MAML) for hessian in (False, True)},
-    "AltMin": lf.AltMin(rank=K, split=True, init=START),
-    "AltGDmin": lf.AltGDmin(rank=K, split=True, init=START, step_size=1e-3),
-}  # fmt: skip
+SPLIT = [name for name, learner in LEARNERS.items() if "split" in name and learner.kind is not lf.FedRep]
 
 
 @pytest.mark.parametrize("name", SPLIT)
@@ -206,7 +188,7 @@ def test_separate_batches_use_every_sample(name, m):
     X, y = samples(m)
 
     def learned(X, y):
-        *_, last = lf.iterate(SPLIT[name], data=lf.GivenSamples(X, y), rounds=3)
+        *_, last = lf.iterate(LEARNERS[name].make(init=START, step_size=0.05), data=lf.GivenSamples(X, y), rounds=3)
         state = last.before  # before the clients' own steps, which use all samples
         return state.shared if state.B is None else state.B
 

@@ -7,16 +7,7 @@ import pytest
 
 import linfed as lf
 from tests.helpers import assert_one_line
-
-ERRORS = 5.0
-"""Standard errors that a mean may be off."""
-
-
-def assert_mean(values, wanted):
-    """Assert that the mean of independent values (samples, ...) is the wanted one, within its error."""
-    error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
-    off = np.abs(values.mean(axis=0) - wanted)
-    assert (off <= ERRORS * error + 1e-12).all(), (values.mean(axis=0), wanted, error)
+from tests.problems.test_shared import assert_mean
 
 
 def similar(**changes):

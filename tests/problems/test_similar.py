@@ -9,27 +9,15 @@ from scipy import stats
 
 import linfed as lf
 from tests.helpers import assert_one_line, assert_same
+from tests.problems.test_shared import assert_mean, shared
 
 TRIALS = range(3)
-ERRORS = 5.0
-"""Standard errors that a mean may be off."""
-
-
-def shared(**changes):
-    return lf.SharedRepresentation(**{"n_clients": 12, "dim": 7, "rank": 3} | changes)
 
 
 def similar(**changes):
     return lf.SimilarRepresentations(
         **{"n_clients": 20, "dim": 7, "rank": 3, "deviation": 0.3, "outliers": 0.2} | changes
     )
-
-
-def assert_mean(values, wanted):
-    """Assert that the mean of independent values (samples, ...) is the wanted one, within its error."""
-    error = values.std(axis=0, ddof=1) / math.sqrt(len(values))
-    off = np.abs(values.mean(axis=0) - wanted)
-    assert (off <= ERRORS * error + 1e-12).all(), (values.mean(axis=0), wanted, error)
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,9 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import logsumexp, softmax
 
 import linfed as lf
-from linfed.numerics.collapse import nc2, nc_target
-from linfed.numerics.collapse import nc_gradient as gradient_to
+from linfed.numerics.collapse import nc2
 from tests.helpers import assert_one_line, normal
-
-# Classes, those of the client, and the dimension of the features.
-SIZES = [(5, 5, 5), (5, 5, 4), (5, 5, 2), (5, 3, 7), (5, 3, 3), (5, 3, 2), (5, 1, 3), (3, 2, 2), (2, 1, 1), (2, 2, 1)]
-
-
-def owned(c, own):
-    """Return the client's classes, not the first ones."""
-    return np.isin(np.arange(c), (np.arange(own) * 2 + 1) % c if c % 2 else np.arange(own))
+from tests.numerics.test_collapse import gradient, owned
 
 
 def gram(H):
@@ -30,17 +22,13 @@ def cosines(H):
     return gram(rows)
 
 
-def nc_gradient(H, holds):
-    return gradient_to(H, nc_target(holds))
-
-
 def least(c, holds, k, penalty=nc2, starts=3):
     """Return the least penalty over random starts and its heads; its square is smooth where it is 0."""
 
     def squared(x):
         H = x.reshape(c, k)
         value = float(penalty(H, holds))
-        return value**2, 2 * value * nc_gradient(H, holds).ravel()
+        return value**2, 2 * value * gradient(H, holds).ravel()
 
     options = {"ftol": 0.0, "gtol": 1e-13, "maxiter": 1000}
     first = [normal(c * k, seed=seed) for seed in range(starts)]
@@ -49,7 +37,10 @@ def least(c, holds, k, penalty=nc2, starts=3):
     return np.sqrt(best.fun), best.x.reshape(c, k)
 
 
-@pytest.mark.parametrize(("c", "own", "k"), SIZES)
+@pytest.mark.parametrize(
+    ("c", "own", "k"),
+    [(5, 5, 5), (5, 5, 4), (5, 5, 2), (5, 3, 7), (5, 3, 3), (5, 3, 2), (5, 1, 3), (3, 2, 2), (2, 1, 1), (2, 2, 1)],
+)
 def test_the_least_penalty(c, own, k):
     holds = owned(c, own)
     value, H = least(c, holds, k)
@@ -125,7 +116,7 @@ def test_wrong_arguments_are_named(name):
     assert_one_line(*WRONG[name])
 
 
-def one_client(x, labels, c, k, penalties, weights=None):
+def one_client(x, labels, c, k, penalties):
     """Return the objective (54) over features, heads and biases of one client, and its gradient."""
     m = len(labels)
     Z, H, b = np.split(x, [m * k, m * k + c * k])
@@ -141,16 +132,17 @@ def one_client(x, labels, c, k, penalties, weights=None):
     ]
 
 
-def descend(labels, c, k, penalties, seed=0, iterations=2000):
+def descend(labels, c, k, penalties, seed=0, iterations=2000, biases=True):
+    """Return the loss, features, heads and biases after a descent from random ones; biases may be fixed at 0."""
     m = len(labels)
-    run = minimize(
-        one_client,
-        normal(m * k + c * k + c, seed=seed),
-        args=(labels, c, k, penalties),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": iterations, "maxfun": 4 * iterations, "ftol": 0.0, "gtol": 1e-12, "maxcor": 30},
-    )
+    free = m * k + c * k + (c if biases else 0)
+
+    def objective(x):
+        loss, gradient = one_client(np.r_[x, np.zeros(0 if biases else c)], labels, c, k, penalties)
+        return loss, gradient[:free]
+
+    options = {"maxiter": iterations, "maxfun": 4 * iterations, "ftol": 0.0, "gtol": 1e-12, "maxcor": 30}
+    run = minimize(objective, normal(free, seed=seed), jac=True, method="L-BFGS-B", options=options)
     Z, H, b = np.split(run.x, [m * k, m * k + c * k])
     return run.fun, Z.reshape(m, k), H.reshape(c, k), b
 
@@ -215,45 +207,27 @@ def test_local_collapse_is_approached_where_classes_are_missing():
     assert b[~holds].max() < b[holds].min() - 15
 
 
-def test_without_biases_other_heads_are_used():
+@pytest.mark.parametrize(("penalties", "used"), [((0.01, 0.02), True), ((0.1, 0.1), False)])
+def test_without_biases_other_heads_are_used(penalties, used):
     """Unless penalties are strong: heads add up to zero over all classes, not over the client's."""
     held = np.array([0, 2, 3])
     holds = np.isin(np.arange(5), held)
-
-    def without(x, *args):
-        loss, gradient = one_client(np.r_[x, np.zeros(5)], *args)
-        return loss, gradient[:-5]
-
-    for penalties, used in (((0.01, 0.02), True), ((0.1, 0.1), False)):
-        told = lf.theory.collapsed_minimum(3, feature_penalty=penalties[0], head_penalty=penalties[1])
-        start = normal(3 * 5 + 5 * 5, seed=7)
-        options = {"maxiter": 2000, "ftol": 0.0, "gtol": 1e-12}
-        run = minimize(without, start, args=(held, 5, 5, penalties), jac=True, method="L-BFGS-B", options=options)
-        H = run.x[15:].reshape(5, 5)
-        assert run.fun > told.loss + 0.05
-        np.testing.assert_allclose(H.sum(axis=0), 0.0, atol=1e-6)
-        assert (np.linalg.norm(H[~holds], axis=1) > 0.1).all() == used
-        assert (nc2(H, holds, local=True) < 1e-4) == (not used)
+    told = lf.theory.collapsed_minimum(3, feature_penalty=penalties[0], head_penalty=penalties[1])
+    loss, _, H, _ = descend(held, 5, 5, penalties, seed=7, biases=False)
+    assert loss > told.loss + 0.05
+    np.testing.assert_allclose(H.sum(axis=0), 0.0, atol=1e-6)
+    assert (np.linalg.norm(H[~holds], axis=1) > 0.1).all() == used
+    assert (nc2(H, holds, local=True) < 1e-4) == (not used)
 
 
 @pytest.mark.parametrize(("penalty", "cosine"), [(1e-5, -0.7237), (0.01, -0.7912), (0.05, -0.8546)])
 def test_two_heads_are_opposite_only_with_biases(penalty, cosine):
     """Two of three classes: all three heads add up to zero, and the third vanishes only with a bias."""
-
-    def without(x, *args):
-        loss, gradient = one_client(np.r_[x, np.zeros(3)], *args)
-        return loss, gradient[:-3]
-
-    held, penalties = np.array([0, 1]), (penalty, penalty)
-    options = {"maxiter": 4000, "maxfun": 16000, "ftol": 0.0, "gtol": 1e-12}
-    start = 0.5 * normal(2 * 3 + 3 * 3, seed=3)
-    run = minimize(without, start, args=(held, 3, 3, penalties), jac=True, method="L-BFGS-B", options=options)
-    H, with_biases = run.x[6:].reshape(3, 3), descend(held, 3, 3, penalties, seed=3)[2]
-    for heads, told in ((H, cosine), (with_biases, -1.0)):
-        np.testing.assert_allclose(heads.sum(axis=0), 0.0, atol=1e-5)
-        assert cosines(heads[:2])[0, 1] == pytest.approx(told, abs=1e-3)
-    assert np.linalg.norm(H[2]) > 0.4 * np.linalg.norm(H[0])
-    assert np.linalg.norm(with_biases[2]) < 1e-4
+    for biases, told in ((False, cosine), (True, -1.0)):
+        H = descend(np.array([0, 1]), 3, 3, (penalty, penalty), seed=3, iterations=4000, biases=biases)[2]
+        np.testing.assert_allclose(H.sum(axis=0), 0.0, atol=1e-5)
+        assert cosines(H[:2])[0, 1] == pytest.approx(told, abs=1e-3)
+        assert np.linalg.norm(H[2]) < 1e-4 if biases else np.linalg.norm(H[2]) > 0.4 * np.linalg.norm(H[0])
 
 
 def shared(x, pairs, k, penalties):

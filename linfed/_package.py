@@ -6,3 +6,6 @@ __version__ = "0.1.0"
 
 FOLDER = Path(__file__).parent
 """Folder of the package's files."""
+
+SHIPPED = "_shipped"
+"""Folder of the installed package that holds ``experiments/``; in a checkout they lie next to the package."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from linfed._package import FOLDER
-from linfed.sweeps.code_key import SHIPPED
+from linfed._package import FOLDER, SHIPPED
 
 FILE = "CITATION.cff"
 

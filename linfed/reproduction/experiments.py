@@ -20,11 +20,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from linfed._package import FOLDER
+from linfed._package import FOLDER, SHIPPED
 from linfed.checks import short_repr, suggestion
 from linfed.errors import UsageError
 from linfed.reproduction.declarations import NAMES, Declarations, declarations_of, page_order
-from linfed.sweeps.code_key import SHIPPED
 from linfed.tables.grid import checked_cells
 
 SHARED = "shared"

@@ -21,18 +21,15 @@ import hashlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from linfed._package import FOLDER
+from linfed._package import FOLDER, SHIPPED
 from linfed._sources import SOURCES, is_local
 from linfed.checks import short_repr
-
-SHIPPED = "_shipped"
-"""Folder of the installed package that holds ``experiments/``; in a checkout they lie next to the package."""
 
 NOT_COUNTED = (
     *(SHIPPED, "claims", "commands", "figures", "plotting", "report", "reproduction", "sweeps"),
@@ -120,27 +117,35 @@ def check_loaded(owners: Iterable[Any]) -> None:
     own, files = _own_files(), _user_files(owners)[0]
     for file in [*own.values(), *files.values()]:
         if file.module in sys.modules:
-            content = file.content
-            loaded = SOURCES.setdefault(file.module, content)
-            if loaded != content and file.code(loaded) != file.code():
-                raise ValueError(
-                    f"store= cannot use results of {file.module!r}: the code in {file.path!r} has changed since it "
-                    "was imported; restart Python, or call importlib.reload"
-                )
-    classes = {base for owner in owners for base in getattr(owner, "__mro__", ()) if base.__module__ in files}
+            _check_file(file)
     for module in own.keys() & sys.modules.keys():
-        values = list(vars(sys.modules[module]).values())  # another thread may import from the module
-        classes |= {one for one in values if isinstance(one, type) and one.__module__ == module}
-    for kind in classes:
-        counted = files.keys() if kind.__module__ in files else ()
-        for name, value in list(vars(kind).items()):
-            function = getattr(value, FUNCTION.get(type(value), ""), value)
-            module = function.__globals__.get("__name__", "") if isinstance(function, FunctionType) else ""
-            if module in sys.modules and module not in (kind.__module__, *counted) and _is_users(module):
-                raise ValueError(
-                    f"store= cannot use results of {short_repr(kind)}: its method {name} was replaced by code of the "
-                    f"module {module!r}; define a subclass instead"
-                )
+        for kind in list(vars(sys.modules[module]).values()):  # another thread may import from the module
+            if isinstance(kind, type) and kind.__module__ == module:
+                _check_methods(kind, ())
+    for kind in {base for owner in owners for base in getattr(owner, "__mro__", ()) if base.__module__ in files}:
+        _check_methods(kind, files)
+
+
+def _check_file(file: File) -> None:
+    content = file.content
+    loaded = SOURCES.setdefault(file.module, content)
+    if loaded != content and file.code(loaded) != file.code():
+        raise ValueError(
+            f"store= cannot use results of {file.module!r}: the code in {file.path!r} has changed since it was "
+            "imported; restart Python, or call importlib.reload"
+        )
+
+
+def _check_methods(kind: type, counted: Container[str]) -> None:
+    """Raise if a method of a class is of another module of the user than the class and the given modules."""
+    for name, value in list(vars(kind).items()):
+        function = getattr(value, FUNCTION.get(type(value), ""), value)
+        module = function.__globals__.get("__name__", "") if isinstance(function, FunctionType) else kind.__module__
+        if module != kind.__module__ and module not in counted and _is_users(module):
+            raise ValueError(
+                f"store= cannot use results of {short_repr(kind)}: its method {name} was replaced by code of the "
+                f"module {module!r}; define a subclass instead"
+            )
 
 
 def _hash(lines: Iterable[str]) -> str:
@@ -179,7 +184,7 @@ def _user_files(owners: Iterable[Any], whole: bool = False) -> tuple[dict[str, F
         waiting.append(File(path or "", owner.__module__, whole))
     files, packages = dict[str, File](), set[str]()
     while waiting:
-        file = waiting.pop()
+        file = waiting.pop(0)
         top = file.module.partition(".")[0]
         known = files.get(file.module)
         if not file.path or top == "linfed" or (known is not None and known.whole >= file.whole):
@@ -202,9 +207,11 @@ def _without_source(what: object) -> ValueError:
 
 
 def _is_users(module: str) -> bool:
-    """Return whether an imported module is neither of linfed, nor of Python, nor of an installed package."""
+    """Return whether a module is imported, and not of linfed, of Python or of an installed package."""
+    if module not in sys.modules or module.partition(".")[0] == "linfed":
+        return False
     path = _file_of(module)
-    return module.partition(".")[0] != "linfed" and (module == "__main__" if path is None else is_local(path))
+    return module == "__main__" if path is None else is_local(path)
 
 
 def _file_of(module: str) -> str | None:

@@ -29,7 +29,7 @@ from linfed.numerics.linalg import one_blas_thread
 from linfed.search.parts import in_cell, one_by_one, without_fields
 from linfed.sweeps.executors import ExecutionOptions, run_tasks
 from linfed.sweeps.progress import costs_of, progress_bar
-from linfed.sweeps.store import CellKey, Store, StoredCell, keys_of, seed_of
+from linfed.sweeps.store import CellKey, Store, StoredCell, keys_of
 from linfed.system.description import describe
 from linfed.system.machine import provenance
 from linfed.tables.grid import Cell, Row, field_names, fields_of, plain
@@ -465,7 +465,7 @@ def _record(cell: Cell, seconds: float | None, processor_seconds: float | None, 
     times = {"seconds": seconds, "processor_seconds": processor_seconds}
     rounded = {name: None if value is None else round(value, 4) for name, value in times.items()}
     ended = datetime.now(UTC).isoformat(timespec="seconds")
-    record = {"seed": seed_of(cell), **rounded, "ended": ended, **provenance()}
+    record = {"seed": plain(getattr(cell, "seed", None)), **rounded, "ended": ended, **provenance()}
     return record | {"refused": refused} if refused else record
 
 

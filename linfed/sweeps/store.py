@@ -23,13 +23,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from linfed._types import Json
 from linfed.checks import check_bool, short_repr
 from linfed.errors import StoreWarning
 from linfed.sweeps.code_key import check_loaded, code_digest
 from linfed.system.description import describe, text_of
 from linfed.system.files import replacing
-from linfed.tables.grid import Cell, checked_cells, plain
+from linfed.tables.grid import Cell, checked_cells
 from linfed.tables.table import Table
 
 FORMAT = 2
@@ -357,8 +356,3 @@ def _key(cell: Cell, codes: dict[frozenset[Any], str]) -> CellKey:
 
 def _config_digest(text: str) -> str:
     return hashlib.sha256(f"{FORMAT} {text}".encode()).hexdigest()[:24]
-
-
-def seed_of(cell: Cell) -> Json:
-    """Return a cell's seed as written into its record; None if it has none."""
-    return plain(getattr(cell, "seed", None))

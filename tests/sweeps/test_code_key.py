@@ -26,7 +26,7 @@ FILES = {
     "own_cell.py": '''"""A module of the user."""
 import functools, importlib, runpy
 from dataclasses import dataclass
-import aside, registers
+import aside, either, registers, split
 import packed
 import inner.below as below
 import above.under
@@ -48,7 +48,7 @@ class Own(Base):
     def run(self):
         from late import later
         if self.n > 100:
-            import later_still, space.inner.deep
+            import later_still, lazy, space.inner.deep, split.far
         importlib.import_module("by_name"), runpy.run_path("script.py")
         return {"value": scaled(self.n)}
 
@@ -72,6 +72,11 @@ if __name__ == "__main__":
     "above_base.py": "def f():\n    return 1\n",
     "late.py": "later = 1\n",  # not imported before the cell runs
     "later_still.py": "K = 1\n",
+    "either.py": "if __name__ == '__main__':\n    K = 1\nelse:\n    K = 2\n",
+    "split/__init__.py": "__path__ = [__path__[0].replace('split', 'apart')]\n",
+    "apart/far.py": "K = 1\n",
+    "lazy/__init__.py": "from . import inside\n",
+    "lazy/inside.py": "K = 1\n",
     "space/inner/deep.py": "K = 1\n",  # in packages without __init__.py
     "by_name.py": "K = 1\n",
     "script.py": "K = 1\n",
@@ -95,7 +100,8 @@ COUNTS = [
     ("above/__init__.py", "K = 1", "K = 2"),
     ("above_base.py", "return 1", "return 2"),
     ("late.py", "later = 1", "later = 2"),
-    *((f"{name}.py", "K = 1", "K = 2") for name in ("later_still", "space/inner/deep")),
+    *((f"{name}.py", "K = 1", "K = 2") for name in ("later_still", "lazy/inside", "space/inner/deep", "apart/far")),
+    ("either.py", "K = 2", "K = 3"),
     ("profile.py", "return x", "return x + 1"),
 ]
 COUNTS_NOT = [
@@ -202,6 +208,16 @@ def test_modules_without_source_count_by_their_bytes(imported, folder):
     if imported:
         refused([sys.modules["own_cell"].Own], "'compiled'", "has changed since it was imported")
     assert first != second
+
+
+def test_a_module_that_python_runs_with_m_imports_from_its_package(folder, monkeypatch):
+    write(folder / "inner" / "below.py", "from .relative import K\n\nclass Cell:\n    pass\n")
+    below = importlib.import_module("inner.below")
+    monkeypatch.setitem(sys.modules, "__main__", below)
+    monkeypatch.setattr(below.Cell, "__module__", "__main__")
+    before = code_digest([below.Cell])
+    edit(folder / "inner" / "relative.py", "K = 1", "K = 2")
+    assert code_digest([below.Cell]) != before
 
 
 def test_a_module_in_an_archive_is_refused(folder):

@@ -1362,9 +1362,9 @@ MUTATIONS = {
         Mutation(
             "binaries of the user", "Code(hashlib.sha256(content).hexdigest())", 'Code("")', "code_key:without_source"
         ),
-        Mutation("names that are used", "body if names & used else rest", "rest", "code_key:an_experiment"),
+        Mutation("names that are used", "_defined(one) & used for one", "() for one", "code_key:an_experiment"),
         Mutation("old code in a new file's name", "if loaded != content and", "if False and", "code_key:changed"),
-        Mutation("replaced methods", "if module in sys.modules and", "if False and", "code_key:replaced"),
+        Mutation("replaced methods", "module != kind.__module__ and", "False and", "code_key:replaced"),
     ],
     "sweeps/store.py": [
         Mutation("torn files are believed", "!= words[1]:", "== b'':", "store:set_aside"),

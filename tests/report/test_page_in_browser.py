@@ -1,14 +1,8 @@
 """The report's page in a browser: what only a browser can say of it. Skipped where there is none."""
 
-import re
 import shutil
 
 import pytest
-
-from linfed import cli
-from tests.report.test_report import COMMITTED, toy, written
-
-assert all((toy, written))  # fixtures
 
 pytestmark = pytest.mark.long
 
@@ -60,12 +54,6 @@ def focused(page):
     return page.evaluate("document.activeElement.textContent.trim() || document.activeElement.id")
 
 
-def test_all_images_load(opened):
-    sizes = opened().evaluate("[...document.images].map((image) => [image.complete, image.naturalWidth])")
-    assert len(sizes) == 2
-    assert all(complete and width > 0 for complete, width in sizes)
-
-
 @pytest.mark.parametrize("width", [320, 390, 1280])
 def test_nothing_scrolls_sideways(opened, width):
     page = opened(width)
@@ -74,15 +62,6 @@ def test_nothing_scrolls_sideways(opened, width):
     inner = "[...document.querySelectorAll('main *')].filter((one) => one.scrollWidth > one.clientWidth + 1 && "
     inner += "getComputedStyle(one).overflowX === 'auto').length"
     assert page.evaluate(inner) == 0
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_navigation_stays_in_view(opened, width):
-    page = opened(width, 500)
-    page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
-    assert page.evaluate("window.scrollY") > 500
-    box = page.get_by_role("link", name="Contradicts").bounding_box()
-    assert 0 <= box["y"] < 500
 
 
 def test_the_keyboard_reaches_every_control(opened):
@@ -145,18 +124,6 @@ def test_a_link_unfolds_its_experiment(opened):
     assert page.locator(".experiment").evaluate("(one) => one.open")
 
 
-def test_the_dark_scheme_is_dark(opened):
-    light, dark = (
-        opened(color_scheme=scheme).evaluate(
-            "['backgroundColor', 'color'].map((name) => Math.max(...getComputedStyle(document.body)[name]"
-            ".match(/[0-9]+/g).map(Number)))"
-        )
-        for scheme in ("light", "dark")
-    )
-    assert light[0] > 200 > 100 > light[1]
-    assert dark[0] < 100 < 200 < dark[1]
-
-
 def test_figures_and_claims_are_printed(opened):
     page = opened()
     page.emulate_media(media="print")
@@ -164,16 +131,4 @@ def test_figures_and_claims_are_printed(opened):
     assert not page.locator(".filter").is_visible()
     assert page.locator("figure img").first.is_visible()
     assert page.locator(".statement > summary").first.is_visible()
-
-
-def test_a_quick_report_of_three_experiments_prints_on_six_pages(browser, tmp_path):
-    names = ("fedrep-fig4", "flute-theorem51", "fedrep-near-truth")
-    for name in names:
-        for path in COMMITTED.glob(f"{name}*"):
-            shutil.copy(path, tmp_path)
-    assert cli.main(["report", str(tmp_path)]) == 0
-    page = browser.new_page()
-    page.goto((tmp_path / "report.html").as_uri())
-    printed = page.pdf(format="A4")
-    page.close()
-    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 6
+    assert page.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth)")

@@ -12,8 +12,21 @@ import numpy as np
 import linfed as lf
 from linfed.theory import at_exact_heads
 
-LIMIT = 8_000
-"""Largest total number of samples: points with more are far from all lines and not run."""
+MOST_CLIENTS = {
+    5: 1000,
+    7: 1000,
+    10: 500,
+    15: 500,
+    25: 250,
+    35: 140,
+    50: 140,
+    60: 80,
+    75: 80,
+    100: 80,
+    200: 32,
+    300: 23,
+}
+"""Largest number of clients for each number of samples: points with more are far from all lines and not run."""
 STABLE = 0.9
 """Largest replicon radius at which the risk is claimed."""
 
@@ -117,7 +130,7 @@ def points(quick: bool) -> list[Point]:
         pairs, sizes = [(0.3, 10), (0.3, 75), (1.0, 15), (1.0, 75)], [2, 8, 16, 50]
     else:
         base = Point(n_samples=5, n_clients=2)
-        pairs = [(noise, m) for noise in (0.3, 1.0) for m in (5, 7, 10, 15, 25, 35, 50, 60, 75, 100, 200)]
-        pairs, sizes = [*pairs, (1.0, 300)], [2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 50, 80, 140, 250, 500, 1000]
+        pairs = [(noise, m) for noise, last in ((0.3, 200), (1.0, 300)) for m in MOST_CLIENTS if m <= last]
+        sizes = [2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 50, 80, 140, 250, 500, 1000]
     found = lf.grid(base, **{"noise_std, n_samples": pairs}, n_clients=sizes)
-    return [one for one in found if one.n_clients * one.n_samples <= LIMIT]
+    return [one for one in found if one.n_clients <= MOST_CLIENTS[one.n_samples]]

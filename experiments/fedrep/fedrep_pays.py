@@ -34,7 +34,7 @@ from linfed.figures.style import KINDS, label
 from linfed.plotting.panels import Figures, bars, heat_map, level, place
 from linfed.statistics.intervals import Measured, largest_factor
 
-from ._pays import FEDREP, LEAST, LIMIT, ORACLE, POOLED, RIDGE, STABLE, Point, points
+from ._pays import FEDREP, LEAST, ORACLE, POOLED, RIDGE, STABLE, Point, points
 from ._pays_resampled import crossing, interval, lower, medians
 
 if TYPE_CHECKING:
@@ -203,8 +203,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         text = "excess risk of FedRep over that of the better\nof ridge and least squares, median"
         bar = sheet.figure.colorbar(images[0], ax=sheet.axes, pad=0.02, aspect=30, ticks=[-2, -1, 0, 1, 2], label=text)
         bar.set_ticklabels(["0.01", "0.1", "1", "10", "100"])
-        blank = f"blank: more than {LIMIT:,} samples, not run"
-        sheet.legend(f"{trials}; {blank}; rows and columns are not evenly spaced", ncols=4)
+        sheet.legend(f"{trials}; blank: not run; rows and columns are not evenly spaced", ncols=4)
     chosen = table.select(n_samples=SECTIONS)
     with lf.panels(chosen, column="n_samples", row="noise_std", title="m = {}", height=4.2, sharey="row") as second:
         second.label("clients $n$", *(f"excess risk, noise std {s}" for s in table.unique("noise_std")), xscale="log")

@@ -15,6 +15,7 @@ ONE, OWN, SHARED, DIRECT, REFERENCE = ("one model", "own models", "shared repres
 
 POOLED, LOCAL, RIDGE, FEDREP, ORACLE = "PooledLeastSquares", "LocalOnly", "ridge", "FedRep", "Oracle"
 FT, STEPS_FT, JOINT, RISK = "FedAvg + FT", "FedAvg, fine-tuned", "joint ridge", "empirical risk"
+TASKS = "FedMTL, tasks"
 
 STEP, LOCAL_STEPS = 0.1, 5
 STEPS, STRENGTHS = (0.1, 0.3), (0.1, 1.0, 10.0)
@@ -53,7 +54,7 @@ def methods(rank: int) -> dict[str, Method]:
         "L2GD": (OWN, lf.L2GD(step_size=STEP), {"step_size": (0.03, 0.1), "strength": (0.1, 0.3, 1.0, 3.0)}),
         "Per-FedAvg": (OWN, lf.PerFedAvg(adaptation_step_size=0.1, step_size=STEP, local_steps=LOCAL_STEPS), both),
         "FedMTL, features": (OWN, lf.FedMTL(strength=1.0), weights),
-        "FedMTL, tasks": (OWN, lf.FedMTL(strength=1.0, relation="tasks"), weights),
+        TASKS: (OWN, lf.FedMTL(strength=1.0, relation="tasks"), weights),
         "nuclear norm": (OWN, lf.NuclearNorm(weight=0.1), {"weight": (0.01, 0.03, 0.1)}),
         FEDREP: (SHARED, lf.FedRep(rank=rank, step_size=STEP), steps),
         "FedPer": (SHARED, lf.FedPer(rank=rank, step_size=STEP, local_steps=LOCAL_STEPS), steps),
@@ -83,8 +84,8 @@ def methods(rank: int) -> dict[str, Method]:
 
 
 ONE_ROUND = (POOLED, LOCAL, RIDGE, "nuclear norm", RISK, "moments", "U-statistic", "local averages", ORACLE)
-FEWER_ROUNDS = {"FedMTL, tasks": 10}
-"""Methods with costly rounds, and the number by which those of the others are divided."""
+ROUNDS = dict.fromkeys(ONE_ROUND, 1) | {TASKS: 10}
+"""Numbers of rounds of the methods that do not run those of the setting; the rounds of `TASKS` are costly."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +118,7 @@ class Compared:
     def run(self) -> dict[str, Any]:
         """Return the excess risk after the last round, the floats sent by then, and the columns of the tuning."""
         group, algorithm, grid = methods(self.rank)[self.method]
-        rounds = 1 if self.method in ONE_ROUND else self.rounds // FEWER_ROUNDS.get(self.method, 1)
+        rounds = ROUNDS.get(self.method, self.rounds)
         data, columns = lf.FixedSamples(self.n_samples), dict[str, Any]()
         if grid:
             tune = partial(lf.tune, grid=grid, extend=True, metric="risk", score="final", margin=0.0, seed=self.seed)

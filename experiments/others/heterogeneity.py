@@ -40,7 +40,6 @@ from linfed.statistics.intervals import Measured
 from ._compared import (
     DIRECT,
     FEDREP,
-    FEWER_ROUNDS,
     ONE,
     ORACLE,
     OWN,
@@ -50,6 +49,7 @@ from ._compared import (
     RISK,
     SHARED,
     STEPS_FT,
+    TASKS,
     Compared,
     methods,
 )
@@ -129,7 +129,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
         law = Predicted(rounds=60, trials=8, tuning_trials=4, n_clients=20)
         degrees, two, counts, sizes = (0.0, 1.0), (1.0,), (10, 40), (20,)
         names = (POOLED, "FedAvg", RIDGE, "Ditto", FEDREP, "FedPer", RISK, "moments", ORACLE)
-    fast = [name for name in names if name not in FEWER_ROUNDS]
+    fast = [name for name in names if name != TASKS]
     return {
         "heads": lf.grid(base, heterogeneity=degrees, method=names),
         "sizes": lf.grid(base, heterogeneity=two, n_clients=sizes, n_samples=counts, method=fast),
@@ -308,7 +308,7 @@ PERSONAL = (
     "L2GD",
     "Per-FedAvg",
     "FedMTL, features",
-    "FedMTL, tasks",
+    TASKS,
     "nuclear norm",
 )
 BETTER = "has a smaller risk than pooled least squares and than ridge regression without federation"

@@ -15,13 +15,16 @@ from linfed.theory.fedrep.arguments import set_share
 
 FRESH, FIXED = "fresh", "fixed"
 THEOREM, BEST = "theorem's step", "best step"
-MANY, START = (10_000, 100_000), 8
-"""Numbers of clients for which 8 trials are enough, and the m at which the largest one's search for m starts."""
 Panels: TypeAlias = Mapping[str, tuple[Any, ...]]
-"""The size that varies in each panel: its field, its values, and the value of a quick run."""
+"""The size that varies in each panel: its field, its values, the value of a quick run, and other fields by value."""
 
 PANELS: Panels = {
-    "n": ("n_clients", (10, 30, 100, 300, 1000, 10_000, 100_000), 100),
+    "n": (
+        "n_clients",
+        (10, 30, 100, 300, 1000, 10_000, 100_000),
+        100,
+        {10_000: {"trials": 8}, 100_000: {"trials": 8, "start": 8}},
+    ),
     "d": ("dim", (50, 100, 300, 3000, 10_000), 1500),
     "k": ("rank", (1, 2, 5, 8, 12), 1),
     "p": ("participants", (5, 10, 20, 50, 100), 30),
@@ -156,15 +159,14 @@ def settings(panels: Panels, base: N, chosen: Sequence[str] | None = None) -> li
     If `chosen` is given, only these panels vary, each by the value of a quick run.
     """
     found = [replace(base, panel="base")]
-    for panel, (field, values, few, *_) in panels.items():
+    for panel, (field, values, few, *others) in panels.items():
         for value in values if chosen is None else [few] if panel in chosen else []:
-            one = replace(base, panel=panel, **{field: value})
+            more = others[0].get(value, {}) if others else {}
+            one = replace(base, panel=panel, **{field: value}, **more)
             if panel == "p":
                 one = replace(one, n_clients=100)
             elif panel == "kappa":
                 one = replace(one, rounds=math.ceil(base.rounds * value**2))
-            elif panel == "n" and value in MANY:
-                one = replace(one, trials=8, start=START if value == MANY[-1] and base.asks != "round" else base.start)
             found.append(one)
     return found
 

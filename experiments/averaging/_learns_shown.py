@@ -60,9 +60,7 @@ def draw_rates(ax: Any, table: lf.Table, looks: dict[str, Look]) -> None:
         rows = sorted(part.rows, key=lambda row: row["diversity"])
         x = np.array([np.median(row["smallest"]) for row in rows])
         values = np.stack([row["rate"] for row in rows], axis=1)
-        kept = ~np.isnan(values).all(axis=0)
-        if kept.any():
-            bars(ax, x[kept], values[:, kept], looks[name], label=name, linestyle="none", markerfacecolor="none")
+        bars(ax, x, values, looks[name], label=name, linestyle="none", markerfacecolor="none")
         ax.plot(x, [np.median(row["law"]) for row in rows], color=looks[name][0], linewidth=1.0, label=f"_{name}")
     ax.plot([], [], color="0.3", linewidth=1.0, label="predicted")
     ax.set(xscale="log", yscale="log", ylabel="fall of the log distance per round")

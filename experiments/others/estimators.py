@@ -36,12 +36,11 @@ import linfed.claims as c
 from linfed._types import Array
 from linfed.algorithms.one_round.estimators import SpectralEstimator
 from linfed.figures.style import KINDS, PAGE_WIDTH, Look, plain_ticks
-from linfed.plotting.panels import Figures, bars, drawn_from, intervals
+from linfed.plotting.panels import Figures, bars, drawn_from, intervals, legend_entries
 from linfed.statistics import median_ratio
 from linfed.statistics.fits import fit_exponent
 from linfed.statistics.intervals import Measured, largest_factor, largest_of
 
-from ..shared.smallest_drawn import legend_entries
 from ..shared.spectral import AVERAGES, MOMENTS, ONE_SIDED, SPECTRAL, TWO, spectral
 from ..shared.spectral_drawn import LOOKS as SPECTRAL_LOOKS
 
@@ -71,8 +70,8 @@ RATIO, RADIUS = 0.1, 0.9
 """Where the predictions are claimed: ratio of spectral estimators, and replicon radius of the minimum."""
 LOST, FOUND = 0.9, 0.5
 """Distance from which a direction counts as lost, and distance from which the rate in n is judged."""
-MOST_CLIENTS = 200
-"""Largest number of clients of the nuclear norm, whose iterations decompose an (n, d) matrix."""
+MOST_CLIENTS = {NUCLEAR: 200}
+"""Largest number of clients of a method; an iteration of the nuclear norm decomposes an (n, d) matrix."""
 PAIRED = [(AVERAGES, name) for name in SPECTRAL if name != AVERAGES]
 PAIRED += [(TWO, ONE_SIDED), (RISK, AVERAGES), (RISK, NUCLEAR)]
 """Pairs of estimators, the one first that is claimed to be closer."""
@@ -121,7 +120,7 @@ class Point:
         averages = lf.TruncatedAverages(threshold=np.inf)
         risk = lf.BurerMonteiro(rank=self.rank, iterations=400, tolerance=1e-7, init=averages)
         algorithms: dict[str, lf.Algorithm] = {**self.spectral, RISK: risk}
-        if self.n_clients <= MOST_CLIENTS:
+        if self.n_clients <= MOST_CLIENTS[NUCLEAR]:
             algorithms[NUCLEAR] = lf.NuclearNorm(
                 rank=self.rank, noise_std=self.noise_std, iterations=300, tolerance=1e-4
             )
@@ -156,7 +155,7 @@ class Point:
 
 
 def cells(quick: bool) -> dict[str, list[Point]]:
-    """Return the points of all panels; quick: a few sizes of three panels."""
+    """Return the points of all panels, with all estimators up to their `MOST_CLIENTS`; quick: a few sizes of three."""
     few, many = Point(panel="few", n_clients=50, n_samples=4), Point(panel="many", n_clients=1000, n_samples=4)
     short = replace(few, panel="short")
     if quick:
@@ -319,10 +318,8 @@ def draw_distances(ax: Any, part: lf.Table, panel: str) -> None:
     if not part:
         return
     for name, look in LOOKS.items():
-        run = [row for row in part if is_run(row, name)]
-        if run:
-            x = [row[field] for row in run]
-            bars(ax, x, columns(run, name), look, label=name, linestyle="none", markerfacecolor="none")
+        x = [row[field] for row in part]
+        bars(ax, x, columns(part, name), look, label=name, linestyle="none", markerfacecolor="none")
         lines = [row for row in part if f"{name} law" in row.columns and np.median(row[f"{name} law"]) < 1.0]
         x, law = [row[field] for row in lines], [np.median(row[f"{name} law"]) for row in lines]
         ax.plot(x, law, color=look[0], linewidth=0.8, linestyle=":", label=f"_{name}")

@@ -11,8 +11,8 @@ is least squares on their own samples. The predictions have no fitted parameter:
 `linfed.theory.fixed_sample_floor`, and from their covariances the median error of new clients. The experiment
 `fedrep-floor` judges the predicted distance of the minimum.
 
-**Deviations**: 20 new clients per trial, where the source has one. The minimiser of the empirical risk is not run above
-50 million numbers of data. The source starts it at random.
+**Deviations**: 20 new clients per trial, where the source has one. With m = 300, the empirical risk is minimised for up
+to 1600 clients. The source starts the minimiser at random.
 
 References: Tripuraneni, Jin and Jordan 2021, "Provable meta-learning of linear representations".
 """
@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,19 +54,29 @@ LOOKS[ALONE] = ("#888888", "D", "-")
 STORED = {MOMENTS: "moments", RISK: "erm"}
 """Names of the source's estimators in its stored numbers."""
 
-LARGEST = 50_000_000
-"""Largest number of floats n m d with which the empirical risk is minimised."""
+SIZES = (100, 200, 400, 800, 1600, 3200, 6400)
+
+
+class Sizes(NamedTuple):
+    """The growing size, the other one, the samples of a new client, and the trials: the source's repetitions.
+
+    The empirical risk is minimised up to the size `risk_until`.
+    """
+
+    axis: str
+    other: int
+    new_samples: int
+    trials: int
+    risk_until: int = SIZES[-1]
+
 
 SETS = {
-    "m = 5": ("clients", 5, 2500, 30),
-    "m = 25": ("clients", 25, 25, 30),
-    "m = 300": ("clients", 300, 1000, 10),
-    "n = 20": ("samples", 20, 50, 30),
-    "n = 5": ("samples", 5, 50, 10),
+    "m = 5": Sizes("clients", 5, 2500, 30),
+    "m = 25": Sizes("clients", 25, 25, 30),
+    "m = 300": Sizes("clients", 300, 1000, 10, risk_until=1600),
+    "n = 20": Sizes("samples", 20, 50, 30),
+    "n = 5": Sizes("samples", 5, 50, 10),
 }
-"""The growing size, the other size, the samples of a new client, and the trials: the source's repetitions."""
-
-SIZES = (100, 200, 400, 800, 1600, 3200, 6400)
 RATIO, RADIUS = 0.1, 0.9
 """Where the predictions are claimed: noise ratio of spectral estimates, and replicon radius of the minimum."""
 
@@ -83,6 +93,11 @@ class Point:
     rank: int = 5
     trials: int = 30
     seed: int = 0
+
+    @property
+    def size(self) -> int:
+        """The growing size."""
+        return self.n_clients if SETS[self.set].axis == "clients" else self.n_samples
 
     def estimator(self, name: str) -> lf.Algorithm:
         """Return an estimator by name."""
@@ -116,7 +131,7 @@ class Point:
             return np.median(np.sqrt(2.0 * result.new_clients([self.new_samples], problem=new)[:, 0] - 1.0), axis=-1)
 
         for name in ESTIMATORS:
-            if name == RISK and self.n_clients * self.n_samples * self.dim > LARGEST:
+            if name == RISK and self.size > SETS[self.set].risk_until:
                 row |= {name: np.full(trials, np.nan), f"{name} new": np.full(trials, np.nan)}
                 continue
             result = run(self.estimator(name), lf.FixedSamples(self.n_samples), rounds=1)
@@ -160,10 +175,11 @@ def cells(quick: bool) -> dict[str, list[Point]]:
     chosen = {"m = 25": (400, 800), "n = 20": (400,)} if quick else dict.fromkeys(SETS, SIZES)
     points = []
     for name, sizes in chosen.items():
-        axis, other, new, trials = SETS[name]
+        one = SETS[name]
+        trials = 6 if quick else one.trials
         for size in sizes:
-            n, m = (size, other) if axis == "clients" else (other, size)
-            points.append(Point(set=name, n_clients=n, n_samples=m, new_samples=new, trials=6 if quick else trials))
+            n, m = (size, one.other) if one.axis == "clients" else (one.other, size)
+            points.append(Point(set=name, n_clients=n, n_samples=m, new_samples=one.new_samples, trials=trials))
     return {"points": points}
 
 
@@ -191,7 +207,7 @@ def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
     """Return the largest size of each set with the empirical risk, with a row for each method."""
     rows = []
     for name, part in tables["points"].groupby("set"):
-        axis, run = SETS[name][0], c.only(lambda row: np.isfinite(row[RISK]).all())(part)
+        axis, run = SETS[name].axis, c.only(lambda row: np.isfinite(row[RISK]).all())(part)
         for row in c.largest(f"n_{axis}")(run).rows:
             at = {"set": name, "size": f"{axis} {row[f'n_{axis}']:,}"}
             rows += [at | {"method": one, "distance": row.get(one, np.nan), "new": row[f"{one} new"]} for one in NAMES]
@@ -212,7 +228,7 @@ def last_two(table: lf.Table) -> Iterator[tuple[lf.Table, lf.Table]]:
     """Yield in each set with growing n the last two sizes at which the moments are close to B*."""
     for _, part in table.groupby("set"):
         close = [row for row in c.sorted_by("n_clients")(part) if np.median(row[MOMENTS]) < 0.5]
-        if len(close) > 1 and SETS[part.rows[0]["set"]][0] == "clients":
+        if len(close) > 1 and SETS[part.rows[0]["set"]].axis == "clients":
             yield close[-2], close[-1]
 
 
@@ -273,7 +289,7 @@ CLAIMS = (
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw distances and errors of new clients against the clients, and against the samples."""
     table, axes = tables["points"], {"": "clients n", "samples": "samples m"}
-    found = {key: [name for name in table.unique("set") if SETS[name][0] in text] for key, text in axes.items()}
+    found = {key: [name for name in table.unique("set") if SETS[name].axis in text] for key, text in axes.items()}
     return {key: draw(table.select(set=names), axes[key]) for key, names in found.items() if names}
 
 
@@ -299,7 +315,7 @@ def draw(table: lf.Table, text: str) -> Any:
 def draw_column(ax: Any, part: lf.Table, suffix: str, key: str) -> None:
     """Draw a column of all estimators with its predictions, and the means that the source stored under a key."""
     name = part.rows[0]["set"]
-    axis, numbers = SETS[name][0], stored()[name]
+    axis, numbers = SETS[name].axis, stored()[name]
     part = c.sorted_by(f"n_{axis}")(part)
     x = np.array([row[f"n_{axis}"] for row in part])
     kept = np.isin(numbers[axis], x)
@@ -307,8 +323,7 @@ def draw_column(ax: Any, part: lf.Table, suffix: str, key: str) -> None:
         if method == ALONE and not suffix:
             continue
         values = np.stack([row[f"{method}{suffix}"] for row in part], axis=1)
-        run = ~np.isnan(values).any(axis=0)
-        bars(ax, x[run], values[:, run], look, label=NAMES[method], linestyle="none", markersize=4, mfc="none")
+        bars(ax, x, values, look, label=NAMES[method], linestyle="none", markersize=4, mfc="none")
         if method != ALONE:
             law = [np.median(row[f"{method}{suffix} law"]) for row in part]
             ax.plot(x, law, color=look[0], linewidth=1.2, label=f"_{method}")

@@ -9,7 +9,7 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, same_scale
-from linfed.plotting.panels import drawn_from, intervals
+from linfed.plotting.panels import drawn_from, intervals, legend_entries
 
 from .smallest import BEST, THEOREM, Panels
 from .smallest_judged import covered
@@ -104,13 +104,6 @@ def panels_row(
     axes[0].set_ylabel(ylabel)
     figure.legend(*legend_entries(axes), loc="outside upper center", ncols=ncols)
     return drawn_from(figure, table)
-
-
-def legend_entries(axes: Any) -> tuple[list[Any], list[str]]:
-    """Return the handles and labels of all panels, without repetition."""
-    found = [ax.get_legend_handles_labels() for ax in axes.ravel()]
-    handles = {text: handle for pair in found for handle, text in zip(*pair, strict=True)}
-    return list(handles.values()), list(handles)
 
 
 def label_axes(ax: Axes, sizes: Sequence[float], text: str) -> None:

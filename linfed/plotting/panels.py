@@ -114,10 +114,16 @@ class PanelGrid:
     def legend(self, title: str = "", *, ncols: int | None = None) -> None:
         """Add one legend above the figure, with the labels of all panels."""
         check_text("title", title)
-        found = [ax.get_legend_handles_labels() for ax in self.axes.ravel()]
-        handles = {text: handle for pair in found for handle, text in zip(*pair, strict=True)}
+        handles, texts = legend_entries(self.axes)
         columns = len(handles) if ncols is None else check_integer("ncols", ncols)
-        self.figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns, title=title)
+        self.figure.legend(handles, texts, loc="outside upper center", ncols=columns, title=title)
+
+
+def legend_entries(axes: Any) -> tuple[list[Any], list[str]]:
+    """Return the handles and labels of an array of panels, without repetition."""
+    found = [ax.get_legend_handles_labels() for ax in axes.ravel()]
+    handles = {text: handle for pair in found for handle, text in zip(*pair, strict=True)}
+    return list(handles.values()), list(handles)
 
 
 @contextmanager
@@ -397,11 +403,17 @@ def _check_curve(part: Table, x: str, y: str, by: str, name: Any) -> None:
 
 
 def bars(ax: Axes, x: Any, values: Any, method: str | Look, *, label: str = "", **options: Any) -> None:
-    """Plot medians with 10-90 % bars against x (X,), over the trials of values (trials, X) that are not NaN."""
-    found = [np.quantile(part[~np.isnan(part)], (0.1, 0.5, 0.9), method="inverted_cdf") for part in values.T]
+    """Plot medians with 10-90 % bars against x (X,), over the trials of values (trials, X) that are not NaN.
+
+    Points without such a trial are left out, and so is a method without any point.
+    """
+    known = ~np.isnan(values).all(axis=0)
+    if not known.any():
+        return
+    found = [np.quantile(part[~np.isnan(part)], (0.1, 0.5, 0.9), method="inverted_cdf") for part in values.T[known]]
     low, middle, high = np.array(found).T
     shape = {"elinewidth": 0.7, "capsize": 1.5, **line_style(method), **options}
-    ax.errorbar(x, middle, yerr=(middle - low, high - middle), label=label or str(method), **shape)
+    ax.errorbar(np.asarray(x)[known], middle, yerr=(middle - low, high - middle), label=label or str(method), **shape)
 
 
 def intervals(ax: Axes, x: Any, values: Any, method: str | Look, *, label: str = "", **options: Any) -> None:

@@ -150,6 +150,10 @@ def test_heat_maps_bars_and_levels():
     _, ax = plt.subplots()
     bars(ax, [1, 2], np.array([[1.0, np.nan], [2.0, 5.0], [3.0, 6.0]]), "FedRep")
     assert ax.lines[0].get_ydata().tolist() == [2.0, 5.0]
+    bars(ax, [1, 2], np.array([[np.nan, 1.0], [np.nan, 2.0]]), "FedAvg")
+    bars(ax, [1, 2], np.full((2, 2), np.nan), "Ditto")
+    assert ax.get_legend_handles_labels()[1] == ["FedRep", "FedAvg"]
+    assert ax.lines[-1].get_xdata().tolist() == [2]
 
 
 def methods(*names):

@@ -29,18 +29,20 @@ def edge_note(table: Table, by: str = "method") -> str:
     >>> from linfed import claims as c
     >>> c.edge_note(lf.Table([{"method": "FedAvg", "at_grid_edge": "step_size"}, {"at_grid_edge": "t0"}]))
     'the best step of FedAvg lies at the edge of the grid; the best t0 lies at the edge of the grid'
+    >>> c.edge_note(lf.Table([{"method": "FedAvg", "at_grid_edge": "step_size, fine_tune.steps, rank"}]))
+    'the best step, fine_tune.steps and rank of FedAvg lie at the edge of the grid'
     """
     methods: dict[str, dict[str, None]] = {}
     for row in table.rows:
         if names := row.get("at_grid_edge"):
-            tuned = " and ".join("step" if name == "step_size" else name for name in names.split(", "))
-            methods.setdefault(tuned, {})[label(str(row.get(by, "")))] = None
-    return join_notes(
-        *(
-            f"the best {tuned}{' of ' * any(found)}{' and '.join(filter(None, found))} lies {EDGE}"
-            for tuned, found in methods.items()
-        )
-    )
+            methods.setdefault(names, {})[label(str(row.get(by, "")))] = None
+    notes = []
+    for names, found in methods.items():
+        *others, last = ("step" if name == "step_size" else name for name in names.split(", "))
+        tuned, verb = (f"{', '.join(others)} and {last}", "lie") if others else (last, "lies")
+        whose = " and ".join(filter(None, found))
+        notes.append(f"the best {tuned}{' of ' * bool(whose)}{whose} {verb} {EDGE}")
+    return join_notes(*notes)
 
 
 def diverged_note(table: Table, place: str = "its best step", by: str = "method") -> str:

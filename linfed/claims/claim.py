@@ -10,7 +10,7 @@ from linfed.checks import check_instance, check_text, short_repr
 from linfed.claims.caveats import edge_note
 from linfed.claims.ranges import Range
 from linfed.claims.rows import Over, Where, whole
-from linfed.claims.statistic import Statistic, formatted
+from linfed.claims.statistic import Statistic, formatted, with_names
 from linfed.statistics.findings import Finding, Hypothesis, Source, count_origins, join_notes, range_words, required
 from linfed.tables.table import Table
 
@@ -148,6 +148,8 @@ def judged(claims: Iterable[Claim], tables: Mapping[str, Table]) -> list[Finding
 def claims_text(claims: Iterable[Claim]) -> str:
     """Return claims as text, without a run: their origins, and each sentence with its source, statistic and range.
 
+    Names of columns in angle brackets stand for values of a run.
+
     Examples
     --------
     >>> from linfed import claims as c
@@ -170,4 +172,4 @@ def _text(claim: Claim) -> str:
     wanted, whose = claim.required or claim.statistic.required, claim.source.origin.value
     needed = "by the statistic" if wanted is None else required(range_words(*wanted))
     source = claim.source if claim.source.startswith(whose) else f"{whose}: {claim.source}"
-    return f"{claim.sentence}\n  {source}\n  {claim.statistic.words}; required: {needed}"
+    return f"{claim.sentence}\n  {source}\n  {with_names(claim.statistic.words)}; required: {needed}"

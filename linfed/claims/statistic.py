@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -610,6 +611,24 @@ def formatted(pattern: str | Callable[..., str], parts: Parts) -> str:
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         message = f"{pattern!r} has no values for its braces in the columns ({type(error).__name__}: {error})"
         raise ValueError(f"{message}; write {{{{ and }}}} for braces in the text") from error
+
+
+def with_names(pattern: str) -> str:
+    """Return a format of `formatted` with the names of its columns in angle brackets instead of their values.
+
+    Examples
+    --------
+    >>> from linfed.claims.statistic import with_names
+    >>> with_names("risk after {rounds:,} rounds, n = {n_clients} to {last[n_clients]}")
+    'risk after <rounds> rounds, n = <n_clients> to <last n_clients>'
+    """
+    if "{" not in pattern:
+        return pattern
+    found = []
+    for text, name, *_ in string.Formatter().parse(pattern):
+        column = " ".join(re.findall(r"[\w.]+", name or ""))
+        found.append(f"{text}<{column}>" if column else text)
+    return "".join(found)
 
 
 def _short(row: Any) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def test_the_edge_of_a_grid_names_methods_and_parameters():
     table = lf.Table([row("A", at_grid_edge="step_size"), row("B", at_grid_edge="t0, t1"), row("B"), row("A")])
     assert c.edge_note(table).split("; ") == [
         "the best step of A lies at the edge of the grid",
-        "the best t0 and t1 of B lies at the edge of the grid",
+        "the best t0 and t1 of B lie at the edge of the grid",
     ]
     assert c.edge_note(TABLE) == ""
 
@@ -166,7 +166,11 @@ def test_claims_are_read_without_a_run():
     statistic = c.smaller("error", "A", "B", "share of trials")
     one = c.Claim("A is better", c.cite("FedRep paper, Theorem 1", "decays"), statistic)
     two = c.Claim("B is not much worse", c.OWN_THRESHOLD, statistic, c.at_least(0.2), over=c.each("n"))
-    own = c.Claim("C is near", c.reading("FLUTE paper"), c.Statistic("distance", lambda rows, **fields: None))
+    own = c.Claim(
+        "C is near",
+        c.reading("FLUTE paper"),
+        c.Statistic("distance for {n:,} to {last[n]:g} {{clients}}", lambda rows, **fields: None),
+    )
     assert c.claims_text([one, one, two, own]).split("\n") == [
         "3 sentences: 1 quoted, 1 our reading, 1 our threshold",
         "",
@@ -180,7 +184,7 @@ def test_claims_are_read_without_a_run():
         "",
         "C is near",
         "  our reading: FLUTE paper",
-        "  distance; required: by the statistic",
+        "  distance for <n> to <last n> {clients}; required: by the statistic",
     ]
     assert c.claims_text([]) == "0 sentences"
     assert math.isinf(c.MOST.high)

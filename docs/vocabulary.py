@@ -33,7 +33,7 @@ from linfed.report.cards import Card, Statement, cards_of, sections
 from linfed.report.markdown import table as markdown_table
 from linfed.reproduction.committed import committed_runs
 from linfed.reproduction.record import ResultsFolder, RunRecord
-from linfed.statistics.findings import Finding
+from linfed.statistics.findings import Finding, Origin
 from linfed.sweeps.progress import format_duration
 
 TOP = Path(__file__).resolve().parent.parent
@@ -102,15 +102,12 @@ def claim(experiment: str, text: str, *settings: str, **chosen: str) -> Finding:
 
 
 def cited(experiments: Iterable[str], paper: str) -> list[Finding]:
-    """Return the findings of experiments on claims whose source begins with `paper`, e.g. "FedRep paper".
-
-    A paper's claim that is "asked of" another setting or method is not the paper's.
-    """
+    """Return the findings of experiments on claims that are quoted from `paper`, e.g. "FedRep paper"."""
     return [
         one
         for name in experiments
         for one in record(name).claims
-        if one.source.startswith(paper) and "asked of" not in one.source
+        if one.source.startswith(paper) and one.origin is Origin.QUOTED
     ]
 
 

@@ -619,14 +619,14 @@ def with_names(pattern: str) -> str:
     Examples
     --------
     >>> from linfed.claims.statistic import with_names
-    >>> with_names("risk after {rounds:,} rounds, n = {n_clients} to {last[n_clients]}")
-    'risk after <rounds> rounds, n = <n_clients> to <last n_clients>'
+    >>> with_names("risk after {rounds:,} rounds, n = {0[n_clients]} to {1[n_clients]}")
+    'risk after <rounds> rounds, n = <first n_clients> to <second n_clients>'
     """
     if "{" not in pattern:
         return pattern
-    found = []
+    found, tables = [], {"0": "first", "1": "second"}
     for text, name, *_ in string.Formatter().parse(pattern):
-        column = " ".join(re.findall(r"[\w.]+", name or ""))
+        column = " ".join(tables.get(word, word) for word in re.findall(r"[\w.]+", name or ""))
         found.append(f"{text}<{column}>" if column else text)
     return "".join(found)
 

@@ -22,7 +22,6 @@ from linfed._types import Array
 from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, line_style, plain_ticks
 from linfed.plotting.panels import Figures, draw_predicted, drawn_from
 from linfed.statistics import mean_interval
-from linfed.statistics.intervals import Measured, largest_factor
 
 from ._anisotropic import COMMON, DFW, EACH, SAME, SPLIT, Setting
 
@@ -138,12 +137,6 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     }
 
 
-def off_by(part: lf.Table) -> Measured:
-    """Return the largest factor between measured and predicted rounds over condition numbers."""
-    measured, predicted = (np.stack([row[name] for row in part.rows], axis=1) for name in ("measured", "predicted"))
-    return largest_factor(measured, predicted)
-
-
 def where(row: lf.Table) -> str:
     """Return the setting of a message."""
     noise = "" if row["noise"] == INDEPENDENT else f", {row['noise']}, m = {row['n_samples']}"
@@ -184,7 +177,7 @@ CLAIMS = (
     c.Claim(
         "Near B* the same batch has the predicted rate",
         OWN,
-        c.measured("factor between measured and predicted rounds, worst condition number", off_by),
+        c.factor("measured", "predicted", "factor between measured and predicted rounds, worst condition number"),
         c.at_most(1.1),
         table="rates",
         over=c.each("kind"),

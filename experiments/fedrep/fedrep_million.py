@@ -19,7 +19,6 @@ import linfed as lf
 import linfed.claims as c
 from linfed.figures.style import COLUMN_WIDTH, line_style
 from linfed.plotting.panels import Figures
-from linfed.statistics.intervals import largest_factor
 
 from ._fedrep import PAPER, Setting
 
@@ -90,9 +89,10 @@ CLAIMS = (
     c.Claim(
         "State evolution predicts the distance",
         c.OWN_PREDICTION.adding(f"without a free parameter; the factor is {c.OWN_THRESHOLD}", ", "),
-        c.measured(
+        c.factor(
+            "distance",
+            "predicted",
             "factor between the measured median and the prediction, worst round",
-            lambda row: largest_factor(row["distance"], row["predicted"]),
             c.at_most(1.25),  # its stated error is 5 to 17 % a round, and errors accumulate
         ),
         setting="{engine} engine, {rounds} rounds",

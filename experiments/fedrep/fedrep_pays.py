@@ -29,10 +29,9 @@ import numpy as np
 
 import linfed as lf
 import linfed.claims as c
-from linfed._types import Array
 from linfed.figures.style import KINDS, label
 from linfed.plotting.panels import Figures, bars, heat_map, level, place
-from linfed.statistics.intervals import Measured, largest_factor
+from linfed.statistics.intervals import Measured
 
 from ._pays import FEDREP, LEAST, ORACLE, POOLED, RIDGE, STABLE, Point, points
 from ._pays_resampled import crossing, interval, lower, medians
@@ -113,20 +112,6 @@ def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def stacked(part: lf.Table, column: str) -> Array:
-    """Return a column of numbers or trials, (trials, points)."""
-    return np.stack([np.broadcast_to(row[column], np.shape(row[FEDREP])) for row in part], axis=1)
-
-
-def factor(measured: str, predicted: str) -> c.Statistic:
-    """Return the largest factor between the medians of two columns."""
-    return c.measured(
-        "factor between the median over trials and the prediction, worst point",
-        lambda part: largest_factor(stacked(part, measured), stacked(part, predicted)),
-        c.at_most(1.15),
-    )
-
-
 def holds(row: lf.Table) -> bool:
     """Return whether the prediction for FedRep's minimum is claimed at a point."""
     return bool(np.isfinite(row["law"]).all())
@@ -158,6 +143,7 @@ def breaks_even(sentence: str, source: c.Source, rule: str, column: str = LAST) 
 
 
 OWN = c.OWN_PREDICTION.adding(f"the factor is {c.OWN_THRESHOLD}")
+FACTOR = "factor between the median over trials and the prediction, worst point"
 AT_NOISE = partial(c.Claim, over=c.each("noise_std"), setting="noise std {noise_std}")
 CLAIMS = (
     breaks_even("FedRep breaks even at the predicted number of clients", OWN, LAW),
@@ -175,14 +161,14 @@ CLAIMS = (
     AT_NOISE(
         f"Up to a replicon radius of {STABLE:g}, FedRep's risk is the predicted one",
         OWN,
-        factor(FEDREP, "law"),
+        c.factor(FEDREP, "law", FACTOR, c.at_most(1.15)),
         where=c.only(holds),
         note=left,
     ),
     AT_NOISE(
         "The best ridge's risk is the predicted one",
         OWN,
-        factor(RIDGE, "predicted_ridge"),
+        c.factor(RIDGE, "predicted_ridge", FACTOR, c.at_most(1.15)),
         where=c.only(lambda row: row["n_clients"] >= 50),
     ),
 )

@@ -33,7 +33,7 @@ from linfed._types import Array
 from linfed.figures.style import PAGE_WIDTH, line_style, plain_ticks, shades, style
 from linfed.numerics.linalg import orthonormalize
 from linfed.plotting.panels import Figures, draw_predicted, drawn_from
-from linfed.statistics.intervals import Measured, bootstrap_interval, largest_factor, largest_of
+from linfed.statistics.intervals import Measured, bootstrap_interval, largest_of
 
 from ..shared.smallest_drawn import label_axes
 from ._fedrep_rivals import mean_square
@@ -134,12 +134,6 @@ def series(part: lf.Table) -> tuple[list[int], Array, Array]:
 PREDICTED, LARGEST = "the predicted number of rounds", "the largest number of rounds"
 
 
-def off_by(part: lf.Table) -> Measured:
-    """Return the largest factor between radii and predictions, over all numbers of rounds and levels."""
-    squares, predicted = (np.stack([row[name] for row in part.rows], axis=1) for name in ("square", "predicted"))
-    return largest_factor(np.sqrt(squares), np.sqrt(predicted))
-
-
 def over_best(which: str, sign: float = 1.0) -> c.Statistic:
     """Return a radius divided by the smallest one at other numbers of rounds, at the epsilon where it is largest.
 
@@ -187,9 +181,11 @@ Near = partial(c.Claim, where=near, over=c.each("panel", "rule"), setting="{pane
 Constant = partial(c.Claim, where=(near, c.of(rule=CONSTANT)), over=c.each("panel"), setting="{panel}")
 Random = partial(c.Claim, where=c.of(start=1.0), setting="{panel}, random start")
 
+OFF = c.factor(lambda row: np.sqrt(row["square"]), lambda row: np.sqrt(row["predicted"]), FACTOR, c.at_most(1.1))
+
 CLAIMS = (
-    Near("The radius is the predicted one", OWN, c.measured(FACTOR, off_by), c.at_most(1.1)),
-    Random("The radius is the predicted one", OWN, c.measured(FACTOR, off_by), c.at_most(1.1)),
+    Near("The radius is the predicted one", OWN, OFF),
+    Random("The radius is the predicted one", OWN, OFF),
     Constant("The predicted number of rounds is as good as the best one", OWN, over_best(PREDICTED), c.at_most(1.05)),
     Random("The predicted number of rounds is as good as the best one", OWN, over_best(PREDICTED), c.at_most(1.05)),
     c.Claim(

@@ -39,7 +39,7 @@ from linfed.figures.style import KINDS, PAGE_WIDTH, Look, plain_ticks
 from linfed.plotting.panels import Figures, bars, drawn_from, intervals, legend_entries
 from linfed.statistics import median_ratio
 from linfed.statistics.fits import fit_exponent
-from linfed.statistics.intervals import Measured, largest_factor, largest_of
+from linfed.statistics.intervals import Measured, largest_of
 
 from ..shared.spectral import AVERAGES, MOMENTS, ONE_SIDED, SPECTRAL, TWO, spectral
 from ..shared.spectral_drawn import LOOKS as SPECTRAL_LOOKS
@@ -203,11 +203,6 @@ def is_close(row: lf.Table, name: str) -> bool:
     return bool(np.median(row[name]) < FOUND)
 
 
-def off(part: lf.Table, name: str) -> Measured:
-    """Return the factor between an estimator's median distance and the prediction, at the worst point."""
-    return largest_factor(columns(part, name), columns(part, f"{name} law"))
-
-
 def fall(part: lf.Table, name: str) -> Measured | None:
     """Return the exponent of an estimator's distance in n."""
     return fit_exponent(part["n_clients"], columns(part, name)) if len(part) > 1 else None
@@ -244,9 +239,10 @@ CLAIMS = (
         c.Claim(
             f"{name.capitalize()}: the distance is the predicted one, up to a ratio of {RATIO}",
             OWN,
-            c.measured(
+            c.factor(
+                name,
+                f"{name} law",
                 "factor between the median over trials and the prediction, worst point",
-                partial(off, name=name),
                 c.at_most(1.1),
             ),
             where=c.only(partial(is_claimed, name=name)),

@@ -34,7 +34,7 @@ import linfed.claims as c
 from linfed._types import Array
 from linfed.plotting.panels import Figures, bars
 from linfed.statistics import median_interval
-from linfed.statistics.intervals import Measured, largest_factor
+from linfed.statistics.intervals import Measured
 
 SUMMARY = "a published experiment: moments, empirical risk and local averages against B*, and new clients"
 PICTURES = {"": 2070, "samples": 1400}
@@ -214,11 +214,6 @@ def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
     return {"largest": lf.Table(rows)}
 
 
-def off(part: lf.Table, name: str) -> Measured:
-    """Return the factor between a median over trials and its prediction, at the worst size."""
-    return largest_factor(*(np.stack([row[column] for row in part], axis=1) for column in (name, f"{name} law")))
-
-
 def is_claimed(row: lf.Table, method: str) -> bool:
     """Return whether an estimator was run, and its prediction is claimed."""
     return bool(np.isfinite(row[method]).all() and np.isfinite(row[f"{method} law"]).all())
@@ -243,9 +238,10 @@ CLAIMS = (
         c.Claim(
             f"{NAMES[method].capitalize()}: the {words} is the predicted one, up to {RANGES[method]}",
             PREDICTED,
-            c.measured(
+            c.factor(
+                f"{method}{suffix}",
+                f"{method}{suffix} law",
                 "factor between the median over trials and the prediction, worst size",
-                partial(off, name=f"{method}{suffix}"),
                 c.at_most(1.1),
             ),
             where=c.only(partial(is_claimed, method=method)),

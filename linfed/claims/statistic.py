@@ -467,13 +467,16 @@ def worst(
     return measured(words, measure, required)
 
 
-def factor(column: str, predicted: str, words: str, required: Range | None = None, *, rows: Where = _all) -> Statistic:
+def factor(
+    column: Column, predicted: Column, words: str, required: Range | None = None, *, rows: Where = _all
+) -> Statistic:
     """Return the largest factor, over rows, between the median over trials of a column and that of its prediction.
 
     Parameters
     ----------
-    column, predicted : str
-        Columns with measurements and predictions, positive, (trials,) or (trials, points).
+    column, predicted : str or function
+        Columns with measurements and predictions, positive, (trials,) or (trials, points), or functions of a row that
+        return them. A prediction may also be one number for all trials.
     words : str
         Name of the statistic.
     required : Range, optional
@@ -498,8 +501,9 @@ def factor(column: str, predicted: str, words: str, required: Range | None = Non
     """
 
     def measure(part: Table) -> Measured:
-        found = ([np.asarray(row[name], dtype=float) for row in part] for name in (column, predicted))
-        return largest_factor(*(np.column_stack(values) for values in found))
+        found = [np.asarray(_values(row, column), dtype=float) for row in part]
+        laws = [np.broadcast_to(_values(row, predicted), one.shape) for row, one in zip(part, found, strict=True)]
+        return largest_factor(np.column_stack(found), np.column_stack(laws).astype(float))
 
     return measured(words, measure, required, rows=rows)
 

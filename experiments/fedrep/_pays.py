@@ -12,21 +12,8 @@ import numpy as np
 import linfed as lf
 from linfed.theory import at_exact_heads
 
-MOST_CLIENTS = {
-    5: 1000,
-    7: 1000,
-    10: 500,
-    15: 500,
-    25: 250,
-    35: 140,
-    50: 140,
-    60: 80,
-    75: 80,
-    100: 80,
-    200: 32,
-    300: 23,
-}
-"""Largest number of clients for each number of samples: points with more are far from all lines and not run."""
+SAMPLES = {1000: (5, 7), 500: (10, 15), 250: (25,), 140: (35, 50), 80: (60, 75, 100), 32: (200,), 23: (300,)}
+"""Numbers of samples by their largest number of clients; points with more are far from all lines and not run."""
 STABLE = 0.9
 """Largest replicon radius at which the risk is claimed."""
 
@@ -85,8 +72,7 @@ class Point:
         assert W is not None
         if self.n_samples <= self.rank + 4:  # the mean over clients is that of single clients
             return math.nan
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # outside the range of the prediction
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # beyond the range
             found = lf.theory.fixed_sample_floor(W, dim=self.dim, n_samples=self.n_samples, noise_std=self.noise_std)
         inside = found.replicon <= STABLE
         return float(np.median(found.risk)) - self.noise_std**2 / 2 if inside.all() else math.nan
@@ -125,12 +111,13 @@ class Point:
 
 def points(quick: bool) -> list[Point]:
     """Return the points of the map; at noise 1 the local baselines need up to 300 samples."""
+    most = {m: clients for clients, counts in SAMPLES.items() for m in counts}
     if quick:
         base = Point(n_samples=5, n_clients=2, trials=10, most_rounds=250, law_trials=2)
         pairs, sizes = [(0.3, 10), (0.3, 75), (1.0, 15), (1.0, 75)], [2, 8, 16, 50]
     else:
         base = Point(n_samples=5, n_clients=2)
-        pairs = [(noise, m) for noise, last in ((0.3, 200), (1.0, 300)) for m in MOST_CLIENTS if m <= last]
+        pairs = [(noise, m) for noise, last in ((0.3, 200), (1.0, 300)) for m in most if m <= last]
         sizes = [2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 50, 80, 140, 250, 500, 1000]
     found = lf.grid(base, **{"noise_std, n_samples": pairs}, n_clients=sizes)
-    return [one for one in found if one.n_clients <= MOST_CLIENTS[one.n_samples]]
+    return [one for one in found if one.n_clients <= most[one.n_samples]]

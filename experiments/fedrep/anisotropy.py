@@ -110,8 +110,7 @@ class Protocol(Setting):
         )
         columns = tuning.columns() | {"distance": nan_as_worst(result.metrics["subspace_distance"][:, -1])}
         if self.method == SPLIT:
-            with warnings.catch_warnings():  # no stationary subspace near B*: NaN
-                warnings.simplefilter("ignore", RuntimeWarning)
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # no stationary subspace: NaN
                 truth = problem.truth(self.seed, range(self.trials))
                 law = lf.theory.local_drift(truth, n_samples=self.n_samples, split=True)
             columns["predicted"] = law.distance

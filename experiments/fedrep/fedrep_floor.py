@@ -79,8 +79,7 @@ class Setting:
     def predicted(self, W: Array) -> tuple[lf.theory.FixedSampleFloor, lf.theory.SimilarFloor]:
         """Return the prediction for the heads W, and the one of first order."""
         d, m, sigma = self.dim, self.n_samples, self.noise_std
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # beyond the ranges
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # beyond the range
             law = lf.theory.fixed_sample_floor(W, dim=d, n_samples=m, noise_std=sigma)
             return law, lf.theory.similar_floor(W, np.zeros(len(W)), dim=d, n_samples=m, noise_std=sigma)
 

@@ -148,8 +148,7 @@ class Search(Need):
 
         @functools.cache
         def excess(m: int) -> float:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range of the prediction
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # beyond the range
                 law = lf.theory.spectral_floor(estimator, W[0], dim=self.dim, n_samples=m, noise_std=self.noise_std)
             return math.log(float(getattr(law, quantity)) / level)
 

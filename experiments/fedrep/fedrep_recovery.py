@@ -108,8 +108,7 @@ class Point:
         if not self.noise_std:
             return {name: np.full(self.trials, np.nan) for name in ("law", "radius", "first")}
         d, m, sigma = self.dim, self.n_samples, self.noise_std
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range of the predictions
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # beyond the range
             law = lf.theory.fixed_sample_floor(W, dim=d, n_samples=m, noise_std=sigma)
             first = lf.theory.similar_floor(W, np.zeros(W.shape[:2]), dim=d, n_samples=m, noise_std=sigma)
         return {"law": law.distance, "radius": law.replicon, "first": first.distance}

@@ -74,8 +74,7 @@ class End(Setting):
         """Return the predicted distance of the minimum of the empirical risk."""
         W = self.problem.truth(self.seed, range(self.trials)).W
         assert W is not None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range of the prediction
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # beyond the range
             found = lf.theory.fixed_sample_floor(W, dim=self.dim, n_samples=self.n_samples, noise_std=self.noise_std)
         return found.distance
 

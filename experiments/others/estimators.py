@@ -143,8 +143,7 @@ class Point:
         row = {f"{name} {what}": np.full(self.trials, np.nan) for name in SPECTRAL for what in ("law", "ratio")}
         row |= {f"{RISK} {what}": np.full(self.trials, np.nan) for what in ("law", "radius")}
         assert W is not None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range of the predictions
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # beyond the range
             for name, estimator in self.spectral.items():
                 found = lf.theory.spectral_floor(estimator, W, dim=d, n_samples=m, noise_std=sigma)
                 row |= {f"{name} law": found.distance, f"{name} ratio": found.ratio}

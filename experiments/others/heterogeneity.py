@@ -109,8 +109,7 @@ class Predicted(Compared):
         }
         spread = np.linalg.matrix_rank(truth.W).min() == self.rank
         if spread and m > self.rank + 3:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range, where the column is NaN
+            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # NaN beyond the range
                 law = lf.theory.fixed_sample_floor(truth.W, dim=d, n_samples=m, noise_std=sigma)
             row["fedrep"] = np.where(law.distance < STEEP, law.risk - noise, np.nan)
         return row

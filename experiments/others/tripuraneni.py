@@ -142,8 +142,7 @@ class Point:
     def predicted(self, W: Array, new: Array) -> dict[str, Any]:
         """Return each estimator's predicted distance and median error of new clients, NaN where it is not claimed."""
         row: dict[str, Any] = {f"{name} {what}": [] for name in ESTIMATORS for what in ("law", "new law")}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # beyond the range, where the columns are NaN
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # NaN beyond the range
             for heads, clients in zip(W, new, strict=True):
                 for name in ESTIMATORS:
                     law = self._law(name, heads)

@@ -174,6 +174,10 @@ def test_the_factor_to_a_prediction_is_the_largest_of_all_rows_and_points():
         [{"error": lf.LabeledArray(one, n=[10, 40, 20]), "bound": lf.LabeledArray(other, n=[10, 40, 20])}]
     )
     assert replace(found, claimed_high=2.0) == only_finding(c.factor("error", "bound", "s", c.at_most(2.0)), curves)
+    squares = c.factor(lambda row: row["error"] ** 2, lambda row: row["n"] / 1e4, "s", c.at_most(2.0))
+    laws = np.broadcast_to(np.array([row["n"] / 1e4 for row in by_n]), one.shape)
+    again = only_finding(squares, by_n)
+    assert (again.estimate, again.low, again.high) == largest_factor(one**2, laws)
 
 
 def test_a_statistic_may_use_some_of_the_rows():

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 
 import linfed as lf
-from tests.tables.table_strategies import assert_same_value, names, rows
+from tests.tables.table_strategies import assert_identical, names, rows
 
 pd = pytest.importorskip("pandas")
 NAN = float("nan")
@@ -122,19 +122,6 @@ def test_joined_tables_and_columns(one, other):
         elif name != "pair":
             read = table[name] if len(rows) > 1 else np.array([table[name]])
             assert [repr(value) for value in read.tolist()] == [repr(value) for value in found]
-
-
-@given(keyed_rows())
-def test_assign(rows):
-    table, frame = lf.Table(rows), pd.DataFrame({"error": [row["error"] for row in rows]})
-    frame = frame.assign(worst=frame["error"].map(np.max), trials=frame["error"].map(len))
-    made = table.assign(worst=lambda one: one["error"].max(), trials=lambda one: len(one["error"]))
-    assert [repr(row["worst"]) for row in made.rows] == [repr(float(one)) for one in frame["worst"]]
-    assert [row["trials"] for row in made.rows] == list(frame["trials"])
-    for row, before in zip(made.rows, table.rows, strict=True):
-        for name, value in before.items():
-            assert_same_value(row[name], value)
-    assert "worst" not in table.columns  # the table itself stays
 
 
 @given(keyed_rows(), st.booleans())
@@ -247,3 +234,13 @@ def test_short_names_are_unique_and_have_the_values(rows):
     for long, short in zip(table.to_records(), table.to_records(short=True), strict=True):
         assert list(long.values()) == list(short.values())
         assert all(name == brief or name.endswith(f".{brief}") for name, brief in zip(long, short, strict=True))
+
+
+@given(st.lists(rows(), max_size=4))
+def test_a_saved_table_is_loaded_bit_for_bit(tmp_path_factory, rows):
+    table, path = lf.Table(rows), tmp_path_factory.mktemp("table") / "t\u00e4ble.npz"
+    assert table.save(path) == path
+    loaded = lf.Table.load(path)
+    assert_identical(table, loaded)
+    assert loaded.columns == table.columns
+    assert [path.name] == [one.name for one in path.parent.iterdir()]

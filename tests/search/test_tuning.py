@@ -8,6 +8,7 @@ import pytest
 
 import linfed as lf
 from linfed.search.tuning import tuning_seed
+from tests.helpers import basis, normal
 
 PROBLEM = lf.SharedRepresentation(n_clients=20, dim=8, rank=2)
 FEDREP = lf.FedRep(rank=2, step_size=9.0)
@@ -139,6 +140,22 @@ def test_settings_that_diverge_never_win(metric):
         tuned([1e6, 1e7], algorithm, metric=metric)
 
 
+def test_a_grid_is_extended_to_steps_that_fit_labels_of_another_unit():
+    """All three steps of the grid are unstable for labels a thousand times as large."""
+    X, B, W = normal(20, 30, 8), basis(8, 2, seed=1), normal(20, 2, seed=2)
+    y = np.einsum("nmd,dk,nk->nm", X, B, W) + 0.1 * normal(20, 30, seed=3)
+    losses = []
+    for factor in (1.0, 1000.0):
+        options = {"data": lf.GivenSamples(X, factor * y), "rounds": 60}
+        found = tuned([0.1, 0.3, 0.9], problem=None, metric="train_loss", trials=1, extend=True, **options)
+        losses.append(lf.simulate(found.algorithm, **options).metrics["train_loss"][0, -1] / factor**2)
+    assert losses[1] < 1.1 * losses[0]
+    assert found.at_grid_edge == ()
+    assert np.isinf(found.scores[:3]).all()
+    with pytest.raises(ValueError, match="every setting of the grid diverged"):
+        tuned([0.1, 0.3], problem=None, metric="train_loss", trials=1, **options)
+
+
 def test_a_level_that_no_setting_reaches_is_a_warning():
     """One trial of one setting that reaches the level is enough."""
 
@@ -242,6 +259,18 @@ def test_a_function_of_state_and_truth_has_a_curve_and_a_column():
     np.testing.assert_array_equal(table["outside"], plain)
 
 
+@pytest.mark.parametrize("metric", [lambda result: 1 - result.per_client("accuracy").mean(axis=1), "test_loss"])
+def test_classifiers_are_tuned_by_what_is_to_be_small(metric):
+    problem = lf.Classes(n_clients=5, n_classes=4, classes_per_client=[1, 2, 3, 4, 2], dim=6, rank=2, test_samples=15)
+    options = {"data": lf.FixedSamples(9), "rounds": 20, "trials": 2, "score": "final"}
+    fedper = lf.FedPer(rank=2, step_size=0.1)
+    assert tuned([0.01, 1.0, 1e250], fedper, problem, metric=metric, **options).algorithm.step_size == 1.0
+    message = "metric = 'accuracy' must be a metric to minimise.*'test_loss'"
+    for call in (lf.tune, lambda base, problem, grid, **_: lf.Tuned(base=base, grid=grid, metric="accuracy")):
+        with pytest.raises(ValueError, match=message):
+            call(fedper, problem, grid={"step_size": (0.01, 1.0)}, **options | {"metric": "accuracy"})
+
+
 # --- validation ------------------------------------------------------------------------------------------------------
 
 RIDGES = {"ridge": (0.01, 0.1, 1.0, 10.0)}
@@ -331,7 +360,6 @@ INVALID = {
     "an unknown score": ({"score": "finale"}, "did you mean 'final'"),
     "a score of rounds of one value": ({"score": lf.RoundsTo(0.1)} | of_metric(np.ones(5)), "RoundsTo requires"),
     "an unknown metric": ({"metric": "risks"}, "did you mean 'risk'"),
-    "a metric to maximise": ({"metric": "accuracy"}, "metric = 'accuracy' must be a metric to minimise"),
     "a metric of another shape": (of_metric(np.ones((5, 2))), r"shape \(5,\), got shape \(5, 2\)"),
     "a metric of other trials": (of_metric(np.ones(4)), r"shape \(5,\), got shape \(4,\)"),
     "a metric of one number": (of_metric(1.0), r"shape \(5,\), got shape \(\)"),

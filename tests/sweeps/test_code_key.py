@@ -22,11 +22,10 @@ from linfed.sweeps import code_key
 from linfed.sweeps.code_key import check_loaded, code_digest, source_digests
 from tests.helpers import assert_one_line
 
-FILES = {
-    "own_cell.py": '''"""A module of the user."""
+OWN_CELL = '''"""A module of the user."""
 import functools, importlib, runpy
 from dataclasses import dataclass
-import aside, either, registers, split
+import aside, registers
 import packed
 import inner.below as below
 import above.under
@@ -48,7 +47,7 @@ class Own(Base):
     def run(self):
         from late import later
         if self.n > 100:
-            import later_still, lazy, space.inner.deep, split.far
+            import later_still, space.inner.deep
         importlib.import_module("by_name"), runpy.run_path("script.py")
         return {"value": scaled(self.n)}
 
@@ -57,31 +56,22 @@ def unused():
 
 if __name__ == "__main__":
     print(FACTOR)
-''',
+'''
+IMPORTED = (
+    *("aside", "above/__init__", "above/under", "above_base", "inner/below", "inner/relative", "inner/sibling"),
+    *("late", "later_still", "space/inner/deep"),  # not before the cell runs, and in packages without __init__.py
+    "profile",  # a name of Python's own
+)
+NAMED = ("packed/lazy", "by_name", "script")
+"""Modules that strings name, which do not count."""
+
+FILES = {f"{name}.py": "K = 1\ndef f(x=1):\n    return x\nlater = stretch = f\n" for name in (*IMPORTED, *NAMED)} | {
+    "own_cell.py": OWN_CELL,
     "base.py": "import above_base\n\nclass Base:\n    K = 1\n    def shifted(self):\n        return self.K\n",
-    "aside.py": "def f(x=1):\n    return x\n",
     "registers.py": "import aside\naside.K = 1\n",
-    "inner/__init__.py": "from . import sibling\n",
-    "above/__init__.py": "K = 1\n",
-    "above/under.py": "K = 1\n",
-    "inner/below.py": "def deep():\n    return 1\n",
-    "inner/relative.py": "K = 1\n",
-    "inner/sibling.py": "K = 1\n",
+    "inner/__init__.py": "from . import sibling\nK = 1\n",
     "packed/__init__.py": "import importlib\n\ndef get():\n    return importlib.import_module('.lazy', __name__)\n",
-    "packed/lazy.py": "K = 1\n",
-    "above_base.py": "def f():\n    return 1\n",
-    "late.py": "later = 1\n",  # not imported before the cell runs
-    "later_still.py": "K = 1\n",
-    "either.py": "if __name__ == '__main__':\n    K = 1\nelse:\n    K = 2\n",
-    "split/__init__.py": "__path__ = [__path__[0].replace('split', 'apart')]\n",
-    "apart/far.py": "K = 1\n",
-    "lazy/__init__.py": "from . import inside\n",
-    "lazy/inside.py": "K = 1\n",
-    "space/inner/deep.py": "K = 1\n",  # in packages without __init__.py
-    "by_name.py": "K = 1\n",
-    "script.py": "K = 1\n",
-    "profile.py": "def stretch(x):\n    return x\n",  # a name of Python's own
-    "main_block.py": "if __name__ == '__main__':\n    LATE = 1\n\ndef f():\n    return LATE\n",
+    "main_block.py": "if __name__ == '__main__':\n    K = 1\n\ndef f():\n    return K\n",  # which nothing imports
 }
 COUNTS = [
     ("own_cell.py", "FACTOR = 2", "FACTOR = 3"),
@@ -90,19 +80,9 @@ COUNTS = [
     ("own_cell.py", "scaled(self.n)", "scaled(self.n + 0)"),
     ("own_cell.py", "return aside.f()", "return None"),  # whole files count
     ("own_cell.py", "FACTOR = 3", "FACTOR = 3\nMORE = 1"),
-    ("base.py", "K = 1", "K = 2"),
     ("base.py", "return self.K", "return 2 * self.K"),
     ("aside.py", "x=1", "x=2"),
-    ("registers.py", "K = 1", "K = 2"),
-    ("inner/__init__.py", "from . import sibling", "from . import sibling\nK = 1"),
-    ("inner/below.py", "return 1", "return 2"),
-    *((f"inner/{name}.py", "K = 1", "K = 2") for name in ("relative", "sibling")),
-    ("above/__init__.py", "K = 1", "K = 2"),
-    ("above_base.py", "return 1", "return 2"),
-    ("late.py", "later = 1", "later = 2"),
-    *((f"{name}.py", "K = 1", "K = 2") for name in ("later_still", "lazy/inside", "space/inner/deep", "apart/far")),
-    ("either.py", "K = 2", "K = 3"),
-    ("profile.py", "return x", "return x + 1"),
+    *((f"{name}.py", "K = 1", "K = 2") for name in (*IMPORTED, "base", "registers", "inner/__init__")),
 ]
 COUNTS_NOT = [
     ("own_cell.py", "# here", "# there"),
@@ -112,16 +92,12 @@ COUNTS_NOT = [
     ("own_cell.py", "print(FACTOR)", "print(1)"),
     ("own_cell.py", "FACTOR = 2", "FACTOR = 2\n'''The factor.'''"),
     ("base.py", "class Base:", "class Base:\n    '''A class.'''"),
-    ("main_block.py", "LATE = 1", "LATE = 2"),  # which nothing imports
-    *((f"{name}.py", "K = 1", "K = 2") for name in ("packed/lazy", "by_name", "script")),  # which strings name
+    *((f"{name}.py", "K = 1", "K = 2") for name in (*NAMED, "main_block")),
 ]
 EXPERIMENT = """
 from dataclasses import dataclass
 
 SUMMARY = "an experiment"
-HEADLINES = ({"claim": "it falls"},)
-PICTURES = {"": 1400}
-REDUCED = {"runs": {"without": lambda row: ("curve",)}}
 SIZES = (1, 2)
 
 @dataclass(frozen=True)
@@ -137,12 +113,7 @@ def cells(quick):
 def plot(tables):
     from drawings import draw
 
-CLAIMS = [
-    ("a", "b"),
-]
-
-def claims(tables):
-    return CLAIMS
+CLAIMS = [("a", "b")]
 
 if __name__ == "__main__":
     START = 1
@@ -224,19 +195,15 @@ def test_a_module_in_an_archive_is_refused(folder):
     with zipfile.ZipFile(folder / "archive.zip", "w") as archive:
         archive.writestr("archived.py", "K = 1")
     sys.path.append(str(folder / "archive.zip"))
-    edit(folder / "late.py", "later = 1", "import archived")
+    edit(folder / "late.py", "K = 1", "import archived")
     assert_one_line(lambda: digest_of("own_cell", "Own"), ["store= requires the source file of 'archived'"])
 
 
 EDITS = [
     ("an experiment", "one more experiment"),
-    ("it falls", "it rises"),
-    ("1400", "2070"),
-    ("curve", "path"),
     ("for n in SIZES", "for n in (1, 2, 3)"),
     ("from drawings import draw", "return tables"),
-    ('("a", "b"),', '("a", "c"),'),
-    ("return CLAIMS", "return ()"),
+    ('("a", "b")', '("a", "c")'),
     ("print(cells(True))", "print(cells(False))"),
     ("START = 1", "START = 2"),
     ("SIZES = (1, 2)", "SIZES = (1, 2, 3)"),
@@ -244,14 +211,8 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("uses", "counted"),
-    [
-        ("", ["SIZES = (1, 2)", "len(SIZES)"]),
-        *((uses, [old for old, _ in EDITS]) for uses in ("cells", "CLAIMS", "START", "(lambda CLAIMS: CLAIMS)(1)")),
-    ],
-)
-def test_an_experiment_counts_without_what_chooses_and_judges_cells(uses, counted, folder):
+@pytest.mark.parametrize("uses", ["", "cells", "CLAIMS", "START", "(lambda CLAIMS: CLAIMS)(1)"])
+def test_an_experiment_counts_without_what_chooses_and_judges_cells(uses, folder):
     """Unless other code uses a name from it: then the file counts as a whole."""
     text = EXPERIMENT.replace("len(SIZES)}", f"len(SIZES), 'used': lambda: {uses or None}}}")
     path = folder / "small_experiment.py"
@@ -259,7 +220,21 @@ def test_an_experiment_counts_without_what_chooses_and_judges_cells(uses, counte
         write(path, text)
         before = digest_of("small_experiment", "Point")
         edit(path, old, new)
-        assert (digest_of("small_experiment", "Point") != before) is (old in counted)
+        counts = uses != "" or old in ("SIZES = (1, 2)", "len(SIZES)")
+        assert (digest_of("small_experiment", "Point") != before) is counts, old
+
+
+def test_declarations_of_an_experiment_do_not_count(folder):
+    write(folder / "small_experiment.py", EXPERIMENT)
+    before = digest_of("small_experiment", "Point")
+    for name in ("CLAIMS", "CAPTIONS", "HEADLINES", "PICTURES", "REDUCED", "SUMMARY"):
+        write(folder / "small_experiment.py", f"{EXPERIMENT}\n{name} = 1\n")
+        assert digest_of("small_experiment", "Point") == before
+    for name in ("claims", "derived"):
+        write(folder / "small_experiment.py", f"{EXPERIMENT}\ndef {name}(tables):\n    return tables\n")
+        assert digest_of("small_experiment", "Point") == before
+    write(folder / "small_experiment.py", f"{EXPERIMENT}\nOTHER = 1\n")
+    assert digest_of("small_experiment", "Point") != before
 
 
 def test_an_experiment_counts_as_a_whole_if_another_file_imports_it_and_in_a_record(folder):
@@ -272,7 +247,7 @@ def test_an_experiment_counts_as_a_whole_if_another_file_imports_it_and_in_a_rec
         return code_digest([point]), code_digest([other, point]), source_digests([cells])["experiment"]
 
     before = keys()
-    edit(folder / "small_experiment.py", "return CLAIMS", "return None")
+    edit(folder / "small_experiment.py", '("a", "b")', '("a", "c")')
     assert [one == two for one, two in zip(before, keys(), strict=True)] == [True, False, False]
 
 
@@ -294,7 +269,7 @@ def test_the_versions_of_packages_count_whether_they_are_imported_or_not(folder,
     assert code_key._version("PIL").lower().startswith("pillow ")  # its distribution has another name
     assert code_key._version("no_such_package") == ""
     before = digest_of("own_cell", "Own")
-    edit(folder / "late.py", "later = 1", "later = 1\ndef f():\n    import PIL")
+    edit(folder / "late.py", "return x", "import PIL")
     second = digest_of("own_cell", "Own")
     monkeypatch.setattr(code_key, "_version", lambda name: "2" if name == "PIL" else "1")
     assert len({before, second, digest_of("own_cell", "Own")}) == 3
@@ -304,7 +279,7 @@ def test_the_versions_of_packages_count_whether_they_are_imported_or_not(folder,
 def test_a_module_beside_the_packages_that_belongs_to_none_counts_by_its_file(folder):
     write(folder / "site-packages" / "loose.py", "K = 1\n")
     sys.path.append(str(folder / "site-packages"))
-    edit(folder / "late.py", "later = 1", "import loose")
+    edit(folder / "late.py", "K = 1", "import loose")
     before = digest_of("own_cell", "Own")
     edit(folder / "site-packages" / "loose.py", "K = 1", "K = 2")
     assert digest_of("own_cell", "Own") != before

@@ -17,8 +17,6 @@ pytestmark = pytest.mark.long
 FOLDER = ROOT / "notebooks"
 PATHS = sorted(FOLDER.glob("*.ipynb"))
 SLIDER = "1_first_steps"
-LARGEST = 300_000
-"""Bytes of a notebook with its outputs."""
 LONGEST = 15
 """Lines of a code cell."""
 
@@ -168,42 +166,33 @@ def test_the_slider_is_a_picture_without_ipywidgets(monkeypatch):
     assert len(images(cells[-2])) == 1
 
 
-def test_there_are_eight():
-    """Their names begin with their numbers, and their links lead to notebooks."""
+def test_the_names_begin_with_their_numbers():
     assert [path.stem[:2] for path in PATHS] == [f"{number}_" for number in range(1, 9)]
-    for path in PATHS:
-        links = re.findall(r"\]\((\w+\.ipynb)\)", path.read_text(encoding="utf-8"))
-        assert all((FOLDER / link).is_file() for link in links), path.stem
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_cells_are_short(path):
+def test_a_notebook_is_stored_whole(path):
+    """Its cells are short, and its outputs are those of its code, without a trace of the machine."""
     notebook = nbformat.read(path, as_version=4)
-    for cell in code_cells(notebook):
-        assert len(cell.source.splitlines()) <= LONGEST, cell.source
-        assert "assert" not in cell.source, cell.source
+    nbformat.validate(notebook)
     first, last = (notebook.cells[end].source for end in (0, -1))
     assert "After this notebook you can" in first
     assert re.search(r"Reading\s+takes about \d+ minutes, running (one minute|two minutes)\.", first)
     assert "## What to read next" in last
-    assert any("lf.style()" in cell.source or "lf.panels(" in cell.source for cell in code_cells(notebook))
-
-
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_stored_outputs_are_whole(path):
-    """The outputs are those of the code, and contain no warning and no trace of the machine."""
-    assert path.stat().st_size < LARGEST
-    notebook = nbformat.read(path, as_version=4)
-    nbformat.validate(notebook)
-    assert notebook.metadata.language_info == {"name": "python"}
-    assert notebook.metadata.code_hash == code_hash(notebook), f"python notebooks/execute.py {path.stem}"
-    assert all(cell.metadata == {} for cell in notebook.cells)
     cells = code_cells(notebook)
+    assert any("lf.style()" in cell.source or "lf.panels(" in cell.source for cell in cells)
+    for cell in cells:
+        assert len(cell.source.splitlines()) <= LONGEST, cell.source
+        assert "assert" not in cell.source, cell.source
+        assert len(images(cell)) <= 1
+        assert not any(output.get("name") == "stderr" for output in cell.outputs)
+    assert notebook.metadata.code_hash == code_hash(notebook), f"python notebooks/execute.py {path.stem}"
+    assert notebook.metadata.language_info == {"name": "python"}
+    assert all(cell.metadata == {} for cell in notebook.cells)
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
     text = path.read_text(encoding="utf-8")
     assert not any(place in text for place in (str(FOLDER.parent), str(Path.home()), "ipykernel_", "widget-view"))
-    assert not any(output.get("name") == "stderr" for cell in cells for output in cell.outputs)
-    assert max(len(images(cell)) for cell in cells) == 1
+    assert all((FOLDER / link).is_file() for link in re.findall(r"\]\((\w+\.ipynb)\)", text))
 
 
 def run(sources, monkeypatch):

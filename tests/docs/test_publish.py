@@ -1,10 +1,10 @@
 """Publishing a full run: what is refused, and that reduced tables are the run's to the digits that are kept."""
 
-import dataclasses
 import gzip
 import importlib
 import json
 import zipfile
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,23 +13,25 @@ import pytest
 import linfed as lf
 from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
 from linfed.reproduction.run import save_tables
-from linfed.statistics.findings import judge
+from tests.helpers import finding
+
+publish = importlib.import_module("docs.publish")
 
 
-@pytest.fixture(scope="module")
-def publish():
-    return importlib.import_module("docs.publish")
+def record(name="one", **changes):
+    known = {"commit": "a" * 40, "versions": {"numpy": "2"}, "machine": "a machine", "claims": (finding(),)}
+    return RunRecord(**{"experiment": name, "quick": False} | known | changes)
+
+
+# --- reduced tables --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-300, 1e200])
-def test_numbers_are_rounded_to_the_digits_that_are_kept(publish, scale):
+def test_numbers_are_rounded_to_the_digits_that_are_kept(scale):
     values = scale * np.random.default_rng(0).standard_normal((50, 40))
     found = publish.rounded(values)
     assert np.allclose(found, values, rtol=0.5**publish.BITS / 2, atol=0)
     assert np.array_equal(publish.rounded(found), found)
-
-
-def test_what_is_no_number_stays(publish):
     special = np.array([np.nan, np.inf, -np.inf, 0.0, 1.0, 600.0])
     assert np.array_equal(publish.rounded(special), special, equal_nan=True)
     for other in (np.arange(5), np.array([True]), np.array(["word"])):
@@ -37,7 +39,7 @@ def test_what_is_no_number_stays(publish):
 
 
 @pytest.mark.parametrize("count", [1, 101, 350, 351, 606, 12_000])
-def test_rounds_keep_the_early_ones_and_both_ends(publish, count):
+def test_rounds_keep_the_early_ones_and_both_ends(count):
     kept = publish.kept_rounds(count)
     assert len(kept) == min(count, publish.ROUNDS)
     assert (np.diff(kept) > 0).all()
@@ -45,12 +47,47 @@ def test_rounds_keep_the_early_ones_and_both_ends(publish, count):
     assert np.array_equal(kept[: publish.EARLY], np.arange(count)[: publish.EARLY])
 
 
-def record(**changes):
-    claim = judge(
-        (1.0, 0.9, 1.1), claimed_low=0.5, claim="it is so", setting="n = 1", statistic="share", source="a paper"
-    )
-    known = {"experiment": "fedrep-fig1", "quick": False, "claims": (claim,), "commit": "a" * 40}
-    return RunRecord(**(known | {"versions": {"numpy": "2"}, "machine": "a machine"} | changes))
+def test_columns_are_left_out_by_pattern_or_by_row_and_trials_become_deciles():
+    trials = np.arange(101.0)
+    curves = lf.LabeledArray(np.tile(trials[:, None], 50), round=range(50))
+    row = {"method": "a", "tried_x": 1, "tried_y.z": 2, "error": trials, "curve": curves}
+    found = publish.Reduction(without=("tried_*",), deciles=("error", "curve"), first_rounds=20).row(row)
+    assert list(found) == ["method", "error", "curve"]
+    assert found["error"].tolist() == np.linspace(0, 100, 11).tolist()
+    assert found["curve"].values.shape == (11, 20)
+    axis = publish.Reduction(deciles=("curve",), quantile_axis=True).row(row)["curve"]
+    assert axis.names == ("quantile", "round")
+    by_row = publish.Reduction(without=lambda row: ("error",) if row["method"] == "a" else ("curve",))
+    left_out = [row.keys() - by_row.row(row | {"method": one}).keys() for one in "ab"]
+    assert left_out == [{"error"}, {"curve"}]
+
+
+def test_every_column_that_a_committed_table_lacks_is_declared():
+    """And every declared reduction is of a table of its experiment."""
+    runs, declared = ResultsFolder(publish.COMMITTED), 0
+    for name, run in runs.records().items():
+        for key, reduction in publish.reductions(name, run.tables).items():
+            declared += reduction != publish.Reduction()
+            with np.load(runs.table(name, key)) as arrays:
+                description = json.loads(str(arrays["description"]))
+            left_out = set(description["reduced"].partition("without ")[2].split(", ")) - {"none"}
+            rows = [{column: value.get("value") for column, value in row.items()} for row in description["table"]]
+            found = {column for row in rows for column in reduction.left_out(row | dict.fromkeys(left_out))}
+            assert found == left_out
+    assert declared > 20
+
+
+@pytest.mark.parametrize(
+    ("reduced", "told"),
+    [({"runs": {}}, "fedrep-fig1: REDUCED has unknown tables: runs"), ({"clients": {"wihout": ()}}, "'wihout'")],
+)
+def test_a_wrong_reduction_is_told(monkeypatch, reduced, told):
+    monkeypatch.setattr(publish.load("fedrep-fig1", publish.TOP / "experiments"), "REDUCED", reduced)
+    with pytest.raises((TypeError, ValueError), match=told):
+        publish.reductions("fedrep-fig1", ["clients"])
+
+
+# --- the folder ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -63,126 +100,71 @@ def record(**changes):
         ({"commit": "b" * 40}, f"runs of different commits: {'a' * 40}, {'b' * 40}"),
     ],
 )
-def test_other_than_one_whole_run_is_refused(publish, changes, told):
+def test_other_than_one_whole_run_is_refused(changes, told):
     assert publish.refusals({"one": record(), "other": record()}, {}) == []
     assert told in publish.refusals({"one": record(**changes), "other": record()}, {})
 
 
-def test_a_missing_experiment_is_refused(publish, tmp_path, capsys):
+def test_a_missing_experiment_is_refused(tmp_path, capsys):
     assert publish.main([str(tmp_path), "--to", str(tmp_path / "to")]) == 1
     assert f"fedrep-fig3: no run in '{tmp_path}'" in capsys.readouterr().err.splitlines()
     assert not (tmp_path / "to").exists()
+    runs = {"a": record(commit="a" * 40), "b": record(commit="b" * 40)}
+    assert publish.refusals(runs, {"c": "no run"}, add=True) == []
 
 
-def test_what_is_published(publish, tmp_path):
-    """Tables reduced and marked so, the record as it was, small CSV files, and nothing of an earlier run."""
+def test_a_table_is_published_reduced_and_says_so(tmp_path):
     out, to = ResultsFolder(tmp_path / "out"), tmp_path / "to"
     out.create()
     to.mkdir()
     for stale in ("old.json", "old-table.npz", "benchmarks.json"):
         (to / stale).write_text("{}")
-    distance = np.geomspace(1, 1e-9, 601) * np.ones((4, 1))
+    name, distance = "fedrep-near-truth", np.geomspace(1, 1e-9, 601) * np.ones((4, 1))
     row = {"n_samples": 5, "error": np.arange(4) / 3, "margin": lf.LabeledArray(distance, round=range(0, 1202, 2))}
-    save_tables("fedrep-near-truth", {"near": lf.Table([row])}, out)
-    out.write(record(experiment="fedrep-near-truth", tables={"near": TableRecord(rows=1)}))
-    publish.publish(out, ["fedrep-near-truth"], ResultsFolder(to))
-    names = {
-        "README.md",
-        "benchmarks.json",
-        "fedrep-near-truth.json",
-        "fedrep-near-truth-near.csv",
-        "fedrep-near-truth-near.npz",
-    }
-    assert {path.name for path in to.iterdir()} == names
-    assert (to / "fedrep-near-truth.json").read_text() == out.record("fedrep-near-truth").read_text()
-    found = lf.Table.load(to / "fedrep-near-truth-near.npz")
+    save_tables(name, {"near": lf.Table([row])}, out)
+    out.write(record(name, tables={"near": TableRecord(rows=1)}))
+    publish.publish(out, [name], ResultsFolder(to))
+    files = {f"{name}.json", f"{name}-near.csv", f"{name}-near.npz"}
+    assert {path.name for path in to.iterdir()} == {"README.md", "benchmarks.json", *files}
+    assert (to / f"{name}.json").read_text() == out.record(name).read_text()
+    found = lf.Table.load(to / f"{name}-near.npz")
     assert found.columns == ("n_samples", "error")  # its margins are in no picture
     assert np.allclose(found["error"], row["error"], rtol=1e-4)
-    with zipfile.ZipFile(to / "fedrep-near-truth-near.npz") as archive:
+    with zipfile.ZipFile(to / f"{name}-near.npz") as archive:
         assert {part.compress_type for part in archive.infolist()} == {zipfile.ZIP_LZMA}
-    _, told = publish.files.read(to / "fedrep-near-truth-near.npz")
+    _, told = publish.files.read(to / f"{name}-near.npz")
     assert told["reduced"].endswith("without margin")
-    about = (to / "README.md").read_text()
-    assert f"| fedrep-near-truth | {'a' * 40} | a machine | numpy 2 |" in about
-    assert "reduced" in about
+    assert f"| {name} | {'a' * 40} | a machine | numpy 2 |" in (to / "README.md").read_text()
 
 
-def test_more_experiments_are_added_to_those_that_are_published(publish, tmp_path):
+def test_more_experiments_are_added_to_those_that_are_published(tmp_path):
     """The others stay, with their commit; of those that come again nothing old is left."""
     to = tmp_path / "to"
-
-    def run(commit, names, key):
+    for commit, names, key in (("one", ["fedrep-fig4", "fedrep-fig3"], "old"), ("two", ["fedrep-fig3"], "new")):
         out = ResultsFolder(tmp_path / commit)
         out.create()
         for name in names:
             save_tables(name, {key: lf.Table([{"n_samples": 5}])}, out)
-            out.write(record(tables={key: TableRecord(rows=1)}, commit=commit, experiment=name))
-        return out
-
-    first, second = run("one", ["fedrep-fig4", "fedrep-fig3"], "old"), run("two", ["fedrep-fig3"], "new")
-    publish.publish(first, ["fedrep-fig4", "fedrep-fig3"], ResultsFolder(to))
-    publish.publish(second, ["fedrep-fig3"], ResultsFolder(to), add=True)
+            out.write(record(name, tables={key: TableRecord(rows=1)}, commit=commit))
+        publish.publish(out, names, ResultsFolder(to), add=commit == "two")
     assert {path.name for path in to.glob("*.npz")} == {"fedrep-fig4-old.npz", "fedrep-fig3-new.npz"}
     about = (to / "README.md").read_text()
     assert "| fedrep-fig4 | one |" in about
     assert "| fedrep-fig3 | two |" in about
-    runs = {name: record(commit=name * 40) for name in "ab"}
-    assert publish.refusals(runs, {"c": "no run"}, add=True) == []
 
 
-def test_every_declared_reduction_is_of_a_table_of_its_experiment(publish):
-    """And each column that a committed table leaves out is declared by the table's experiment."""
-    runs, declared = publish.ResultsFolder(publish.COMMITTED), 0
-    for name, record in runs.records().items():
-        for key, reduction in publish.reductions(name, record.tables).items():
-            declared += reduction != publish.Reduction()
-            _, told = publish.files.read(runs.table(name, key))
-            left_out = told["reduced"].partition("without ")[2].split(", ")
-            rows = [row | dict.fromkeys(left_out) for row in lf.Table.load(runs.table(name, key)).rows]
-            assert {column for row in rows for column in reduction.left_out(row)} == set(left_out) - {"none"}
-    assert declared > 20
+@dataclass(frozen=True)
+class Cell:
+    size: int
+
+    def run(self):
+        return {}
 
 
-@pytest.mark.parametrize(
-    ("reduced", "told"),
-    [({"runs": {}}, "fedrep-fig1: REDUCED has unknown tables: runs"), ({"clients": {"wihout": ()}}, "'wihout'")],
-)
-def test_a_wrong_reduction_is_told(publish, monkeypatch, reduced, told):
-    monkeypatch.setattr(publish.load("fedrep-fig1", publish.TOP / "experiments"), "REDUCED", reduced)
-    with pytest.raises((TypeError, ValueError), match=told):
-        publish.reductions("fedrep-fig1", ["clients"])
-
-
-def test_columns_are_left_out_by_pattern_or_by_row_and_trials_become_deciles(publish):
-    trials = np.arange(101.0)
-    curves = lf.LabeledArray(np.tile(trials[:, None], 50), round=range(50))
-    row = {"method": "a", "tried_x": 1, "tried_y.z": 2, "error": trials, "curve": curves}
-    found = publish.Reduction(without=("tried_*",), deciles=("error", "curve"), first_rounds=20).row(row)
-    assert list(found) == ["method", "error", "curve"]
-    assert found["error"].tolist() == np.linspace(0, 100, 11).tolist()
-    assert found["curve"].values.shape == (11, 20)
-    axis = publish.Reduction(deciles=("curve",), quantile_axis=True).row(row)["curve"]
-    assert axis.names == ("quantile", "round")
-    by_row = publish.Reduction(without=lambda row: ("error",) if row["method"] == "a" else ("curve",))
-    assert [list(by_row.row(row | {"method": one})) for one in "ab"] == [
-        ["method", "tried_x", "tried_y.z", "curve"],
-        ["method", "tried_x", "tried_y.z", "error"],
-    ]
-
-
-def test_an_experiment_may_return_a_plain_list_of_cells(publish, tmp_path, monkeypatch):
-    """The settings in the package's file are those of its fields."""
-
-    @dataclasses.dataclass(frozen=True)
-    class Cell:
-        size: int
-
-        def run(self):
-            return {}
-
+def test_the_file_of_the_package_has_the_settings_of_the_cells(tmp_path, monkeypatch):
     module = SimpleNamespace(__file__="one.py", cells=lambda quick: [Cell(1), Cell(2)])
     monkeypatch.setattr(publish, "load", lambda name, folder: module)
-    folder = publish.ResultsFolder(tmp_path)
+    folder = ResultsFolder(tmp_path)
     save_tables("one", {"runs": lf.Table([{"size": 1}, {"size": 2}])}, folder)
     folder.write(RunRecord(experiment="one", quick=False, tables={"runs": TableRecord(rows=2)}))
     path = publish.write_committed(folder, tmp_path / "committed.json.gz")

@@ -48,3 +48,18 @@ def spoiled(table, column, value, **where):
     labeled = isinstance(row[column], lf.LabeledArray)
     row[column] = lf.LabeledArray(values, **row[column].axes) if labeled else values
     return lf.Table(rows)
+
+
+def searched(crossing, **columns):
+    """Return the row of a search for the smallest m, whose crossing varies by 2 % over trials."""
+    replicates = crossing * (1 + 0.02 * np.random.default_rng(0).standard_normal(400))
+    found = {
+        "path": "data.n_samples",
+        "n_samples": np.ceil(crossing),
+        "censored": "",
+        "crossing": crossing,
+        "low": crossing - 1,
+        "high": crossing + 1,
+    }
+    sizes = {"panel": "n", "n_clients": 50, "dim": 40, "rank": 2, "noise_std": 0.0, "rounds": 40, "delta": 0.5}
+    return found | {"replicates": lf.LabeledArray(replicates, replicate=range(400))} | sizes | columns

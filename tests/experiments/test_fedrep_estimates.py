@@ -1,4 +1,4 @@
-"""Experiments on spectral estimators, starts of FedRep and alternating minimisation reject what is false."""
+"""Experiments on starts, moments, recovery and the floor of FedRep: their judges reject what is false."""
 
 from dataclasses import replace
 
@@ -6,23 +6,14 @@ import numpy as np
 import pytest
 
 import linfed as lf
-import linfed.claims as c
 from experiments.fedrep import fedrep_floor, fedrep_moments, fedrep_recovery, fedrep_start
-from experiments.others import altmin, estimators, mllam_samples
 from experiments.shared.spectral import AVERAGES, MOMENTS, SPECTRAL, TWO, spectral
 from linfed.statistics.findings import Verdict
+from tests.experiments.judged import searched, verdicts
+from tests.helpers import findings
 
 TRIALS = 20
 SPREAD = np.exp(np.random.default_rng(0).normal(0.0, 0.05, TRIALS))
-
-
-def judged(module, tables):
-    """Return the findings of an experiment's claims on tables of its cells."""
-    return c.judged(module.CLAIMS, tables | (module.derived(tables) if hasattr(module, "derived") else {}))
-
-
-def verdicts(findings):
-    return {(one.claim, one.setting): one.verdict for one in findings}
 
 
 # --- predictions and starts ----------------------------------------------------------------------------------
@@ -53,38 +44,6 @@ def test_a_start_is_the_estimate_from_the_same_samples(name):
 # --- judges --------------------------------------------------------------------------------------------------
 
 
-def point(**distances):
-    sizes = {"panel": "few", "n_clients": 50, "n_samples": 12, "noise_std": 1.0, "dim": 50, "rank": 4, "trials": TRIALS}
-    predicted = [f"{name} {what}" for name in SPECTRAL for what in ("law", "ratio")]
-    row = sizes | {name: np.full(TRIALS, np.nan) for name in (*estimators.LOOKS, *predicted, "moved", "fedrep_moved")}
-    return row | {name: value * SPREAD for name, value in distances.items()}
-
-
-@pytest.mark.parametrize(
-    ("factor", "verdict", "counts"),
-    [
-        (0.5, Verdict.SUPPORTED, "closer at 1, tied at 0, farther at 0"),
-        (1.0, Verdict.SUPPORTED, "closer at 0, tied at 1, farther at 0"),
-        (1.5, Verdict.NOT_SUPPORTED, "closer at 0, tied at 0, farther at 1"),
-    ],
-)
-def test_a_ranking_shows_ties(factor, verdict, counts):
-    table = lf.Table([point(**{AVERAGES: 0.2 * factor, MOMENTS: 0.2})])
-    (found,) = judged(estimators, {"points": table})
-    assert found.verdict is verdict
-    assert counts in found.detail
-
-
-def test_a_subspace_that_moves_at_m_up_to_k_is_found():
-    still = {"n_samples": 4, estimators.UNDETERMINED: np.ones(TRIALS)}
-    still |= {name: np.full(TRIALS, 1e-14) for name in ("moved", "fedrep_moved")}
-    moves = still | {"fedrep_moved": np.append(np.zeros(TRIALS - 1), 1e-3)}
-    for columns, verdict in ((still, Verdict.HOLDS), (moves, Verdict.VIOLATED)):
-        found = {one.claim: one.verdict for one in judged(estimators, {"points": lf.Table([point() | columns])})}
-        assert found["FedRep keeps its initial subspace where m <= k"] is verdict
-        assert found["The minimum of the empirical risk keeps its initial subspace where m <= k"] is Verdict.HOLDS
-
-
 def starts(needed, upload=0.0):
     row = {"n_samples": 10, "noise_std": 0.0, "rounds": 300}
     given = [
@@ -101,45 +60,22 @@ def starts(needed, upload=0.0):
 
 @pytest.mark.parametrize(("upload", "verdict"), [(1.0, Verdict.SUPPORTED), (30.0, Verdict.NOT_SUPPORTED)])
 def test_an_upload_can_cost_more_than_a_start_saves(upload, verdict):
-    found = {one.claim: one.verdict for one in judged(fedrep_start, {"runs": starts({AVERAGES: 40.0}, upload)})}
+    found = {one.claim: one.verdict for one in findings(fedrep_start, {"runs": starts({AVERAGES: 40.0}, upload)})}
     text = "A start from local averages saves rounds of FedRep compared with a random start, its upload included"
     assert found[text] is verdict
 
 
 @pytest.mark.parametrize(("needed", "verdict"), [(40.0, Verdict.SUPPORTED), (60.0, Verdict.NOT_SUPPORTED)])
 def test_rounds_are_compared_at_the_same_distance(needed, verdict):
-    *_, found = judged(fedrep_start, {"runs": starts({AVERAGES: 40.0, TWO: needed})})
+    *_, found = findings(fedrep_start, {"runs": starts({AVERAGES: 40.0, TWO: needed})})
     assert found.claim.startswith("The rounds from an estimate equal")
     assert found.verdict is verdict
-
-
-def searched(crossing, **columns):
-    """Return the row of a search whose crossing varies by 2 % over trials."""
-    replicates = crossing * (1 + 0.02 * np.random.default_rng(0).standard_normal(400))
-    found = {
-        "path": "data.n_samples",
-        "n_samples": np.ceil(crossing),
-        "censored": "",
-        "crossing": crossing,
-        "low": crossing - 1,
-        "high": crossing + 1,
-    }
-    sizes = {"panel": "n", "n_clients": 50, "dim": 40, "rank": 2, "noise_std": 0.0, "rounds": 40, "delta": 0.5}
-    return found | {"replicates": lf.LabeledArray(replicates, replicate=range(400))} | sizes | columns
-
-
-@pytest.mark.parametrize(("power", "verdicts_of"), [(-0.5, "HOLDS SUPPORTED"), (0.5, "VIOLATED NOT SUPPORTED")])
-def test_a_growing_number_of_samples_is_found(power, verdicts_of):
-    sizes = (20, 80, 320, 1280)
-    rows = [searched(5.0 * (n / 20) ** power, n_clients=n, method=mllam_samples.ALTMIN) for n in sizes]
-    found = c.judged(mllam_samples.growth("n", mllam_samples.LOG_N), {"samples": lf.Table(rows)})
-    assert " ".join(one.verdict.value for one in found) == verdicts_of
 
 
 @pytest.mark.parametrize(("power", "verdict"), [(-0.5, Verdict.SUPPORTED), (-1.0, Verdict.NOT_SUPPORTED)])
 def test_the_transition_tells_a_root_from_a_power(power, verdict):
     rows = [searched(100.0 * n**power, n_clients=n, method=AVERAGES) for n in (25, 100, 400)]
-    (found,) = judged(fedrep_moments, {"samples": lf.Table(), "transition": lf.Table(rows)})
+    (found,) = findings(fedrep_moments, {"samples": lf.Table(), "transition": lf.Table(rows)})
     assert found.verdict is verdict
 
 
@@ -148,30 +84,9 @@ def test_moments_that_need_more_than_the_theorems_term_are_found(power, verdict)
     settings = [(n, d, k) for n in (20, 80) for d in (50, 200) for k in (1, 4)]
     columns = {"method": MOMENTS, "claim": 100.0, "estimated": np.nan}
     rows = [searched(d * k**power / n, n_clients=n, dim=d, rank=k, **columns) for n, d, k in settings]
-    found = verdicts(judged(fedrep_moments, {"samples": lf.Table(rows), "transition": lf.Table()}))
+    found = verdicts(findings(fedrep_moments, {"samples": lf.Table(rows), "transition": lf.Table()}))
     text = "The smallest m of the moments grows at most like k^2 d/n: in k"
     assert found[text, "8 settings, distance 0.5"] is verdict
-
-
-def courses(rounds):
-    """Return curves that are at 1e-8 from given rounds on."""
-    sizes = {"noise_std": 0.0, "n_clients": 100, "n_samples": 15, "dim": 40, "step_size": 1.0}
-    rows = []
-    for name, at in rounds.items():
-        curve = np.where(np.arange(61) < at, 1.0, 1e-8) * SPREAD[:, None]
-        floats = lf.LabeledArray(240.0 * np.arange(61), round=range(61))
-        rows.append(sizes | {"method": name, "floats": floats, "distance": lf.LabeledArray(curve, round=range(61))})
-    return lf.Table(rows)
-
-
-def test_rounds_and_floats_of_alternating_minimisation_are_judged():
-    table = courses({altmin.ALTMIN: 10, altmin.FEDREP: 5, altmin.ALTGDMIN: 40})
-    found = {one.claim: one.verdict for one in judged(altmin, {"curves": table})}
-    assert found["AltMin needs fewer rounds than FedRep with a tuned step"] is Verdict.NOT_SUPPORTED
-    assert found["AltMin needs fewer rounds than AltGDmin with its published step"] is Verdict.SUPPORTED
-    assert found["FedRep sends fewer floats than AltMin"] is Verdict.SUPPORTED
-    text = "FedRep sends fewer floats than clients that send their normal equations once"
-    assert found[text] is Verdict.NOT_SUPPORTED  # 1200 against 860
 
 
 # --- fedrep-recovery ---------------------------------------------------------------------------------------------
@@ -195,7 +110,7 @@ def recovery(distances, *, equations=(0.8, 0.9, 1.1, 1.5), **changes):
     ],
 )
 def test_recovery_is_judged_on_both_sides_of_the_threshold(distances, expected):
-    found = judged(fedrep_recovery, {"points": recovery(distances)})
+    found = findings(fedrep_recovery, {"points": recovery(distances)})
     assert [one.verdict.value for one in found] == expected
 
 
@@ -203,7 +118,7 @@ def test_recovery_is_judged_on_both_sides_of_the_threshold(distances, expected):
 def test_a_start_is_judged_by_its_empirical_risk(risk, expected):
     start = fedrep_recovery.RANDOM
     row = {start: np.full(TRIALS, 0.5), f"{start} risk": np.full(TRIALS, risk), "radius": np.full(TRIALS, 0.5)}
-    (found,) = judged(fedrep_recovery, {"points": recovery((0.1,) * 4, noise_std=0.5, **row)})
+    (found,) = findings(fedrep_recovery, {"points": recovery((0.1,) * 4, noise_std=0.5, **row)})
     assert found.verdict.value == expected
 
 
@@ -211,9 +126,9 @@ def test_a_start_is_judged_by_its_empirical_risk(risk, expected):
 def test_the_unstable_solution_is_judged_beyond_the_range_only(law, expected):
     row = {"noise_std": 0.5, "law": np.full(TRIALS, law)}
     inside = recovery((0.2,), equations=(4.0,), radius=np.full(TRIALS, 0.5), **row)
-    assert not judged(fedrep_recovery, {"points": inside})
+    assert not findings(fedrep_recovery, {"points": inside})
     beyond = recovery((0.2,), equations=(2.0,), radius=np.full(TRIALS, 2.0), **row)
-    (found,) = judged(fedrep_recovery, {"points": inside + beyond})
+    (found,) = findings(fedrep_recovery, {"points": inside + beyond})
     assert found.verdict.value == expected
     assert found.setting == "k = 2, radius 2"
 
@@ -229,7 +144,7 @@ def test_the_range_of_the_floor_is_judged_by_settings():
 
     lost = settings(3.0, np.nan, np.nan)
     for inside, outside, expected in ((1.0, 0.8, "SUPPORTED"), (1.2, 1.1, "NOT SUPPORTED")):
-        found = judged(fedrep_floor, {"points": lf.Table([*settings(inside, 0.5), *settings(outside, 2.0), *lost])})
+        found = findings(fedrep_floor, {"points": lf.Table([*settings(inside, 0.5), *settings(outside, 2.0), *lost])})
         verdicts = {one.claim: one.verdict.value for one in found}
         assert verdicts["Inside the declared range, the minimum is at the predicted distance"] == expected
         assert verdicts["Inside the declared range, the minimum is at the predicted distance, on average"] == expected

@@ -76,7 +76,7 @@ MUTATIONS = {
             "threshold of the shortest shortcut",
             "semidefinite(left, np.diagonal(A,",
             "semidefinite(left, np.diagonal(left,",
-            "shortcut:shortest shortcut:ill_conditioned",
+            "joint_least_squares:shortest joint_least_squares:ill_conditioned",
         ),
         Mutation(
             "samples that a ridge explains",
@@ -143,8 +143,15 @@ MUTATIONS = {
         ),
     ],
     "problems/shortcuts.py": [
-        Mutation("new clients drawn as the old", "Stream.NEW_SHORTCUT", "Stream.SHORTCUT", "shortcut:new_clients"),
-        Mutation("shortcuts of another length", "math.sqrt(size)", "math.sqrt(d)", "shortcut:law shortcut:length"),
+        Mutation(
+            "new clients drawn as the old", "Stream.NEW_SHORTCUT", "Stream.SHORTCUT", "shortcuts_drawn:new_clients"
+        ),
+        Mutation(
+            "shortcuts of another length",
+            "math.sqrt(size)",
+            "math.sqrt(d)",
+            "shortcuts_drawn:law shortcuts_drawn:length",
+        ),
     ],
     "problems/underparameterized.py": [
         Mutation("new clients drawn as the old", "Stream.NEW_TRUTH", "Stream.TRUTH", "underparameterized:new_clients"),
@@ -728,7 +735,7 @@ MUTATIONS = {
             "ridge of a mixed shortcut",
             "self.ridge_in(batch) / self._scales[1] ** 2",
             "self.ridge_in(batch)",
-            "shortcut:gradient",
+            "algorithms/shortcut:gradient",
         ),
     ],
     "numerics/quantiles.py": [

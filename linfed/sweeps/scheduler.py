@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from contextlib import closing, suppress
@@ -130,15 +130,24 @@ Steps: TypeAlias = Generator[list[Task], None, tuple[StoredCell, list[CellKey]]]
 
 
 class _Sweep:
-    """State of one call of `run_cells`: the cells in progress, and the tasks that each of them waits for."""
+    """State of one call of `run_cells`: the cells in progress, and the tasks that each of them waits for.
+
+    With a store, equal cells are one. `places` has the index in `cells` of each given cell.
+    """
 
     def __init__(self, cells: Sequence[Cell], store: Store | None, options: ExecutionOptions) -> None:
         self.cells, self.store, self.options = cells, store, options
         self.codes: dict[frozenset[Any], str] = {}
-        self.keys: list[CellKey] = [] if store is None else keys_of(cells, self.codes)
-        first: dict[str | int, int] = {}
-        self.same = [first.setdefault(self.keys[i].name if self.keys else i, i) for i in range(len(cells))]
-        self.twins = Counter(self.same)
+        self.keys: list[CellKey] = []
+        self.places: Sequence[int] = range(len(cells))
+        if store is not None:
+            keys = keys_of(cells, self.codes)
+            distinct: dict[CellKey, Cell] = {}
+            for key, cell in zip(keys, cells, strict=True):
+                distinct.setdefault(key, cell)
+            self.keys, self.cells = list(distinct), list(distinct.values())
+            place = {key: index for index, key in enumerate(self.keys)}
+            self.places = [place[key] for key in keys]
         self.wanted: deque[int] = deque()
         self.ready: deque[Task] = deque()
         self.running: dict[int, Steps] = {}
@@ -149,19 +158,18 @@ class _Sweep:
 
     def run(self, label: str) -> SweepOutcome:
         """Run the missing cells and return the outcome."""
-        mine = [index for index in self._shard() if self.same[index] == index]
+        mine = self._shard()
         if self.store is not None:
             if self.options.recompute:  # so that an interrupted sweep can resume without the option
                 self.store.check_writable()
                 self.store.set_aside([self.keys[index] for index in mine])
             stored = self.store.read(self.keys, reuse_stale=self.options.reuse_stale)
-            self.found = {i: done for i, done in enumerate(stored) if done is not None and self.same[i] == i}
-        reused = sum(place in self.found for place in self.same)
-        self.ended = self.total = reused
+            self.found = {index: done for index, done in enumerate(stored) if done is not None}
+        reused = sum(place in self.found for place in self.places)
         if missing := [index for index in mine if index not in self.found]:
             self._compute(missing, label)
         return SweepOutcome(
-            tables=[self.found[place].table if place in self.found else None for place in self.same],
+            tables=[self.found[place].table if place in self.found else None for place in self.places],
             reused=reused,
             failures=[CellFailure(self.cells[index], error) for index, error in sorted(self.failed.items())],
             processor_seconds=_total([done.record for done in self.found.values()], "processor_seconds"),
@@ -186,7 +194,7 @@ class _Sweep:
         costs = costs_of(self.cells)
         self.wanted.extend(sorted(missing, key=lambda index: -costs[index]))
         self.costs = {index: costs[index] for index in missing}
-        self.total += sum(self.twins[index] for index in missing)
+        self.ended, self.total = len(self.found), len(self.found) + len(missing)
         alone = len(missing) == 1 and self.options.executor is None and not self._divides(missing[0])
         with one_blas_thread(), progress_bar(label, math.fsum(self.costs.values()), self.options.progress) as self.bar:
             outcomes = (
@@ -280,7 +288,7 @@ class _Sweep:
         else:
             self.found[index] = outcome
             self.refused |= {(type(self.cells[index]).__name__, name) for name in outcome.record.get("refused", ())}
-        self.ended += self.twins[index]
+        self.ended += 1
         self.bar.set_postfix_str(f"{self.ended} of {self.total} cells", refresh=False)
         self.bar.update(self.costs[index])
 

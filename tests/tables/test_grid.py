@@ -48,7 +48,7 @@ def test_the_last_axis_varies_fastest():
 
 @given(
     st.lists(st.integers(0), min_size=1, max_size=4),
-    st.lists(st.text(max_size=3), min_size=1, max_size=3),
+    st.lists(st.sampled_from(["", "a", "bc"]), min_size=1, max_size=3),
     st.lists(st.floats(), min_size=1, max_size=3),
 )
 def test_a_grid_is_the_product_of_its_axes(sizes, names, rates):

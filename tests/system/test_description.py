@@ -16,7 +16,7 @@ import pytest
 import linfed
 import linfed as lf
 from linfed._values import Configuration, EqualByValue
-from linfed.system.description import describe
+from linfed.system.description import NotRestorableError, describe, rebuild
 from tests.helpers import assert_one_line
 
 
@@ -36,6 +36,10 @@ class One:
 
 class Other(One):
     pass
+
+
+class Plain:
+    """Neither a dataclass nor of linfed."""
 
 
 @dataclass(frozen=True)
@@ -145,3 +149,36 @@ def test_what_cannot_be_told_from_others_is_refused(tmp_path):
     assert_one_line(lambda: describe(itself), ["contain itself"], TypeError)
     with (tmp_path / "open").open("w") as file:
         assert_one_line(lambda: describe(file), ["cannot describe", "TextIOWrapper"], TypeError)
+
+
+VALUES = [
+    *(None, True, 3, "a", 0.1, float("nan"), 1j, b"x", [1, (2, "b")], {1, 2}, frozenset([3]), {"b": 1, "a": (2,)}),
+    *(np.arange(6.0).reshape(2, 3), np.float32(0.5), np.array([None, "a"], dtype=object), Path("a/b")),
+    *(Colour.RED, One(3), lf.FedRep(rank=2, step_size=0.5), lf.GivenSubspace(np.eye(3)[:, :1])),
+    lf.GivenSamples(np.ones((2, 3, 4)), np.ones((2, 3))),
+]
+
+
+def test_what_is_described_is_rebuilt():
+    for value in VALUES:
+        found = describe(value)
+        back = rebuild(json.loads(found.text), found.arrays)
+        assert type(back) is type(value)
+        assert describe(back).text == found.text
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        describe(len).json,
+        describe(functools.partial(max, 1)).json,
+        describe(Fraction(1, 2)).json,
+        {"is": "some.where.One", "fields": {}},
+        {"is": f"{__name__}.One", "fields": {"other": 1}},
+        {"is": f"{__name__}.Plain", "holds": {}},
+        {"is": f"{__name__}.One", "name": "n", "value": 3},
+    ],
+)
+def test_code_and_classes_that_are_gone_or_have_changed_are_not_rebuilt(described):
+    with pytest.raises(NotRestorableError):
+        rebuild(described, {})

@@ -42,7 +42,8 @@ SUFFIX = f".{FORMAT}{ANY_FORMAT}"
 DIGITS = 12
 """Number of digits of the code's hash in a file's name."""
 
-MAGIC = b"linfed cell "
+MAGIC = f"linfed cell {FORMAT} ".encode()
+"""First bytes of a cell's file, before the hash of what follows the first line."""
 
 
 class CellKey(NamedTuple):
@@ -176,12 +177,8 @@ class Store:
                 continue
             done = self._verified(key.name, key)
             if done is None and reuse_stale:
-                others = [name for name in names if name.startswith(f"{key.config}-") and name != key.name]
-                for name in sorted(others, key=self._age):
-                    done = self._verified(name, key)
-                    if done is not None:
-                        kept += 1
-                        break
+                done = self._newest(key, names)
+                kept += done is not None
             cells_by_name[key.name] = done
         if kept:
             warnings.warn(
@@ -199,8 +196,9 @@ class Store:
         -----
         StoreWarning
         """
-        others = self._names() - {key.name for key in keys}  # which another sweep may just have finished
-        configs = {name.partition("-")[0] for name in others}
+        names = self._names()
+        others = names - {key.name for key in keys}  # which another sweep may just have finished
+        configs = {name.partition("-")[0] for name in others if name.endswith(SUFFIX)}
         if stale := sum(key.config in configs for key in keys):
             warnings.warn(
                 f"{self!r}: {stale} of {len(keys)} cells were computed by another version of the code and are "
@@ -208,7 +206,7 @@ class Store:
                 StoreWarning,
                 stacklevel=2,
             )
-        if earlier := [name for name in self._names(ANY_FORMAT) if not name.endswith(SUFFIX)]:
+        if earlier := [name for name in names if not name.endswith(SUFFIX)]:
             warnings.warn(
                 f"{self!r}: {len(earlier)} cells of an earlier version of linfed (such as {min(earlier)!r}) are not "
                 "read, because the keys of cells have changed; the files can be deleted",
@@ -234,7 +232,7 @@ class Store:
         for part in parts:
             digest.update(part)
         with replacing(self.folder / key.name) as file:
-            file.write(MAGIC + f"{FORMAT} {digest.hexdigest()}\n".encode())
+            file.write(MAGIC + digest.hexdigest().encode() + b"\n")
             file.writelines(parts)
 
     def set_aside(self, keys: Sequence[CellKey]) -> None:
@@ -263,12 +261,21 @@ class Store:
         os.replace(path, aside / name)
         return aside
 
-    def _names(self, suffix: str = SUFFIX) -> set[str]:
-        """Return the names of the files of cells."""
+    def _names(self) -> set[str]:
+        """Return the names of the files of cells, of any version."""
         try:
-            return {entry.name for entry in os.scandir(self.folder) if entry.name.endswith(suffix)}
+            return {entry.name for entry in os.scandir(self.folder) if entry.name.endswith(ANY_FORMAT)}
         except OSError:  # the folder has been deleted
             return set()
+
+    def _newest(self, key: CellKey, names: set[str]) -> StoredCell | None:
+        """Return the newest cell of a configuration that other code computed."""
+        others = [name for name in names - {key.name} if name.startswith(f"{key.config}-") and name.endswith(SUFFIX)]
+        for name in sorted(others, key=self._age):
+            done = self._verified(name, key)
+            if done is not None:
+                return done
+        return None
 
     def _age(self, name: str) -> float:
         with suppress(OSError):
@@ -301,19 +308,14 @@ class Store:
 def _parsed(content: bytes, name: str, key: CellKey) -> StoredCell:
     """Parse a file's bytes and return the cell; raise if they are damaged or belong to another cell."""
     first, _, rest = content.partition(b"\n")
-    words = first.removeprefix(MAGIC).split()
-    if not first.startswith(MAGIC) or len(words) != 2:
-        raise ValueError("is not a cell written by linfed")
-    if words[0] != str(FORMAT).encode():
-        raise ValueError(
-            f"has format {words[0].decode(errors='replace')}, but this version of linfed reads format {FORMAT}"
-        )
-    if hashlib.sha256(rest).hexdigest().encode() != words[1]:
+    if not first.startswith(MAGIC):
+        raise ValueError(f"is not a cell of format {FORMAT} written by linfed")
+    if hashlib.sha256(rest).hexdigest().encode() != first.removeprefix(MAGIC):
         raise ValueError("is damaged: its content does not match its hash")
     line, _, data = rest.partition(b"\n")
     head = json.loads(line)
     text = text_of(head["config"])
-    if text != key.text or f"{_config_digest(text)}-{head['code']}{SUFFIX}" != name:
+    if text != key.text or key._replace(code=head["code"]).name != name:
         raise ValueError("contains a cell that does not match its name")
     arrays, place = {}, 0
     for column, kind, shape in head["arrays"]:

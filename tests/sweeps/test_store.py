@@ -178,7 +178,7 @@ SPOILT = {
     "of another seed": (lambda content: content.replace(b'"seed": 0', b'"seed": 1'), "is damaged"),
     "empty": (lambda content: b"", "is not a cell"),
     "no text": (lambda content: bytes(range(256)) * 2, "is not a cell"),
-    "of another format": (lambda content: content.replace(b"cell 2 ", b"cell 1 ", 1), "has format 1"),
+    "of another format": (lambda content: content.replace(b"cell 2 ", b"cell 1 ", 1), "is not a cell of format 2"),
     "another cell": (None, "does not match its name"),
 }
 

@@ -1374,7 +1374,7 @@ MUTATIONS = {
         Mutation("replaced methods", "module != kind.__module__ and", "False and", "code_key:replaced"),
     ],
     "sweeps/store.py": [
-        Mutation("torn files are believed", "!= words[1]:", "== b'':", "store:set_aside"),
+        Mutation("torn files are believed", "!= first.removeprefix(MAGIC):", "== b'':", "store:set_aside"),
         Mutation("renamed files are believed", "if text != key.text or ", "if False and ", "store:set_aside"),
         Mutation("the newest of other code", "return -(self.folder", "return (self.folder", "store:stale"),
         Mutation("a file that tries the folder stays", "        probe.unlink()\n", "", "store:another_process"),

@@ -25,7 +25,7 @@ from tests.helpers import assert_one_line
 OWN_CELL = '''"""A module of the user."""
 import functools, importlib, runpy
 from dataclasses import dataclass
-import aside, registers
+import aside, either, registers, split
 import packed
 import inner.below as below
 import above.under
@@ -47,7 +47,7 @@ class Own(Base):
     def run(self):
         from late import later
         if self.n > 100:
-            import later_still, space.inner.deep
+            import later_still, lazy, space.inner.deep, split.far
         importlib.import_module("by_name"), runpy.run_path("script.py")
         return {"value": scaled(self.n)}
 
@@ -60,6 +60,7 @@ if __name__ == "__main__":
 IMPORTED = (
     *("aside", "above/__init__", "above/under", "above_base", "inner/below", "inner/relative", "inner/sibling"),
     *("late", "later_still", "space/inner/deep"),  # not before the cell runs, and in packages without __init__.py
+    *("lazy/inside", "apart/far"),  # of a package that is not imported either, and of one that has another folder
     "profile",  # a name of Python's own
 )
 NAMED = ("packed/lazy", "by_name", "script")
@@ -68,6 +69,9 @@ NAMED = ("packed/lazy", "by_name", "script")
 FILES = {f"{name}.py": "K = 1\ndef f(x=1):\n    return x\nlater = stretch = f\n" for name in (*IMPORTED, *NAMED)} | {
     "own_cell.py": OWN_CELL,
     "base.py": "import above_base\n\nclass Base:\n    K = 1\n    def shifted(self):\n        return self.K\n",
+    "either.py": "if __name__ == '__main__':\n    J = 1\nelse:\n    K = 1\n",
+    "lazy/__init__.py": "from . import inside\n",
+    "split/__init__.py": "__path__ = [__path__[0].replace('split', 'apart')]\n",
     "registers.py": "import aside\naside.K = 1\n",
     "inner/__init__.py": "from . import sibling\nK = 1\n",
     "packed/__init__.py": "import importlib\n\ndef get():\n    return importlib.import_module('.lazy', __name__)\n",
@@ -82,7 +86,7 @@ COUNTS = [
     ("own_cell.py", "FACTOR = 3", "FACTOR = 3\nMORE = 1"),
     ("base.py", "return self.K", "return 2 * self.K"),
     ("aside.py", "x=1", "x=2"),
-    *((f"{name}.py", "K = 1", "K = 2") for name in (*IMPORTED, "base", "registers", "inner/__init__")),
+    *((f"{name}.py", "K = 1", "K = 2") for name in (*IMPORTED, "base", "either", "registers", "inner/__init__")),
 ]
 COUNTS_NOT = [
     ("own_cell.py", "# here", "# there"),

@@ -16,6 +16,8 @@ import pytest
 import linfed as lf
 from linfed.errors import WriteError
 from linfed.sweeps import store as store_module
+from linfed.sweeps.executors import ExecutionOptions
+from linfed.sweeps.scheduler import _Sweep
 from linfed.sweeps.store import keys_of
 from tests.helpers import assert_one_line
 from tests.sweeps.some_cells import RAN, Square, computed, values
@@ -135,6 +137,15 @@ def test_stale_cells_are_recomputed_or_the_newest_is_reused(own_cells, tmp_path)
     lf.sweep(third[:1], store=store, recompute=True)
     with pytest.warns(lf.StoreWarning, match="1 of 2 cells"):
         lf.sweep(third, store=store, reuse_stale=True)
+
+
+def test_no_cell_is_repeated_if_its_code_has_changed(own_cells, tmp_path):
+    """A process that starts then would import the new code."""
+    state = _Sweep(own_cells(2), lf.Store(tmp_path / "store"), ExecutionOptions())
+    state._check_restart()
+    path = tmp_path / "own_cell.py"
+    path.write_text(path.read_text().replace("2 * self.n", "3 * self.n"))
+    assert_one_line(state._check_restart, ["'own_cell'", "has changed since it was imported"])
 
 
 def test_a_cell_that_another_sweep_has_just_finished_is_not_stale(tmp_path):

@@ -132,7 +132,10 @@ class Map(Sized):
 
 
 def cells(quick: bool) -> dict[str, list[Map]]:
-    """Return the maps: both families on every kind of ground truth, several steps and a plain step on one kind."""
+    """Return the maps: both families on every kind of ground truth, several steps and a plain step on one kind.
+
+    Each family has its own values, step size and rounds.
+    """
     steps, ridges = Map(), Map(family=JOINT, step_size=0.5, values=(0.01, 0.03, 0.1, 0.3, 1.0), rounds=100)
     if quick:
         steps = Map(sizes=(0.5, 4.0), dim=10, n_samples=60, trials=30, values=(0.003, 0.3), rounds=50)

@@ -118,7 +118,7 @@ class Search(Sized):
 
 
 def cells(quick: bool) -> dict[str, list[Search]]:
-    """Return a search for each family, number of samples and size."""
+    """Return a search for each family with its values and rounds, number of samples and size."""
     if quick:
         few = Search(steps=(0.3,), ridges=(0.1, 0.3), tuning_trials=2, trials=6)
         families = [(GRADIENT, (0.001, 0.003), 60), (JOINT, few.ridges, 20)]

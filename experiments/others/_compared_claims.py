@@ -1,4 +1,4 @@
-"""The statistic of a method against the best of others, as in the comparisons of methods for fixed data."""
+"""Statistics of a method against others: against the best one, and at every point of a sweep."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 import linfed as lf
 import linfed.claims as c
 from linfed.figures.style import label
-from linfed.statistics import median_interval
+from linfed.statistics import median_interval, median_ratio
+from linfed.statistics.intervals import largest_of
 
 
 def over_better(method: str, ends: tuple[str, str], words: str) -> c.Statistic:
@@ -39,3 +40,17 @@ def over_best(
         return c.Measurement(median_interval(mine / other), f"{words}: {label(end)}")
 
     return c.measured(statistic, measure, required, rows=rows)
+
+
+def at_every_point(first: str, second: str, place: Callable[[lf.Table], str], words: str, most: float) -> c.Statistic:
+    """Return the ratio of the medians of two columns of distances, at the row where it is largest; `place` names it."""
+
+    def measure(part: lf.Table) -> c.Measurement:
+        pairs = [(row[first], row[second]) for row in part]
+        ratios = np.array([median_ratio(*pair) for pair in pairs])
+        closer, farther = int(np.sum(ratios[:, 2] < 1.0)), int(np.sum(ratios[:, 1] > 1.0))
+        counts = f"closer at {closer}, tied at {len(pairs) - closer - farther}, farther at {farther} points"
+        worst = list(part)[int(ratios[:, 0].argmax())]
+        return c.Measurement(largest_of(median_ratio, pairs), f"{place(worst)}; {counts}")
+
+    return c.measured(words, measure, c.at_most(most))

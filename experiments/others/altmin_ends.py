@@ -28,10 +28,10 @@ import linfed.claims as c
 from linfed._types import Array
 from linfed.figures.style import KINDS, LOOKS
 from linfed.plotting.panels import Figures, bars
-from linfed.statistics import judge_one_constant, median_ratio
-from linfed.statistics.intervals import largest_of
+from linfed.statistics import judge_one_constant
 
 from ._altmin import ALTMIN, AVERAGES, FEDREP, HALVES, MOMENTS, RISK, Setting
+from ._compared_claims import at_every_point
 
 SUMMARY = "alternating minimisation (MLLAM): final distance against clients, samples and noise, with its competitors"
 CAPTIONS = {
@@ -147,20 +147,11 @@ def same_minimum(name: str) -> c.Claim:
 
 def as_close_as(rival: str) -> c.Claim:
     """Return the claim that AltMin is as close to B* as a competitor, at the worst number of clients."""
-
-    def measure(part: lf.Table) -> c.Measurement:
-        pairs = [(row[ALTMIN], row[rival]) for row in part]
-        ratios = np.array([median_ratio(*pair) for pair in pairs])
-        worst = part.rows[int(ratios[:, 0].argmax())]["n_clients"]
-        closer, farther = int(np.sum(ratios[:, 2] < 1.0)), int(np.sum(ratios[:, 1] > 1.0))
-        tied = len(pairs) - closer - farther
-        detail = f"n = {worst:,}; closer at {closer}, tied at {tied}, farther at {farther} points"
-        return c.Measurement(largest_of(median_ratio, pairs), detail)
-
+    words = "ratio of the median distances, worst number of clients"
     return c.Claim(
         f"AltMin is as close to B* as {rival}, for every number of clients",
         c.OWN_THRESHOLD,
-        c.measured("ratio of the median distances, worst number of clients", measure, c.at_most(NEAR)),
+        at_every_point(ALTMIN, rival, lambda row: f"n = {row['n_clients']:,}", words, NEAR),
         where=(c.of(panel="n"), c.sorted_by("n_clients")),
         over=c.each("n_samples"),
         setting="m = {n_samples}, noise std {noise_std:g}",

@@ -39,10 +39,11 @@ from linfed.figures.style import KINDS, PAGE_WIDTH, Look, plain_ticks
 from linfed.plotting.panels import Figures, bars, drawn_from, intervals, legend_entries
 from linfed.statistics import median_ratio
 from linfed.statistics.fits import fit_exponent
-from linfed.statistics.intervals import Measured, largest_of
+from linfed.statistics.intervals import Measured
 
 from ..shared.spectral import AVERAGES, MOMENTS, ONE_SIDED, SPECTRAL, TWO, spectral
 from ..shared.spectral_drawn import LOOKS as SPECTRAL_LOOKS
+from ._compared_claims import at_every_point
 
 SUMMARY = "spectral estimators, empirical risk and nuclear norm: distance from B* against m, n and noise"
 PICTURES = {"": 2070, "ranking": 1400}
@@ -213,19 +214,14 @@ def as_close(first: str, second: str) -> c.Claim:
     def compared(row: lf.Table) -> bool:
         return is_run(row, first, second) and (first != RISK or row["n_samples"] > row["rank"] + 1)
 
-    def measure(part: lf.Table) -> c.Measurement:
-        rows = in_panel(part, part.rows[0]["panel"])
-        pairs = [(row[first], row[second]) for row in rows]
-        ratios, size = np.array([median_ratio(*pair) for pair in pairs]), PANELS[part.rows[0]["panel"]][0]
-        worst = rows.rows[int(ratios[:, 0].argmax())][size]
-        closer, farther = int(np.sum(ratios[:, 2] < 1.0)), int(np.sum(ratios[:, 1] > 1.0))
-        counts = f"closer at {closer}, tied at {len(rows) - closer - farther}, farther at {farther} points"
-        return c.Measurement(largest_of(median_ratio, pairs), f"{size} = {worst:g}; {counts}")
+    def place(row: lf.Table) -> str:
+        size = PANELS[row["panel"]][0]
+        return f"{size} = {row[size]:g}"
 
     return c.Claim(
         f"{first.capitalize()}: the estimate is as close to B* as with {second}, at every point",
         c.OWN_THRESHOLD,
-        c.measured("ratio of the median distances at the worst point", measure, c.at_most(TIE)),
+        at_every_point(first, second, place, "ratio of the median distances at the worst point", TIE),
         where=c.only(compared),
         over=c.each("panel"),
         setting=setting,

@@ -90,6 +90,8 @@ class Store:
     and the rows. The file also has a record of the seed, linfed's commit, the versions of packages, the BLAS, the
     machine, the run time and the processor time in seconds, and the end time.
 
+    The methods raise `ValueError` if the code that runs is not the code in the files, as `lf.sweep` does.
+
     Examples
     --------
     >>> import tempfile

@@ -55,3 +55,4 @@ def test_lines_end_at_the_width_of_the_terminal(width, capsys, monkeypatch):
         assert run(*arguments) == 0
         lines = capsys.readouterr().out.splitlines()
         assert 0.8 * width < max(map(len, lines)) <= width
+        assert max(len(line) - len(line.lstrip()) for line in lines) <= width // 2

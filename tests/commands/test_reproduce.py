@@ -92,6 +92,17 @@ def test_strict_compares_with_the_committed_run(call, toy, capsys, monkeypatch):
     assert out.endswith("--strict: 1 of 1 runs not compared, because their settings differ\n")
 
 
+def test_the_time_of_the_committed_run_is_told_if_the_settings_are_the_same(call, monkeypatch):
+    lines = []
+    monkeypatch.setattr(committed, "committed_runs", lambda: {"toy-one": committed.Committed(241.6, {})})
+    monkeypatch.setattr("linfed.sweeps.progress.log_status", lambda name, text, progress: lines.append(text))
+    for options in ((), ("--trials", 3), ("--quick",)):
+        assert run(*call, *options) == 0
+    assert run("replot", *call[1:4]) == 0
+    time = "; the committed run took about 4 min on two processors"
+    assert lines == [f"experiment 1 of 1{time * same}" for same in (1, 0, 0, 0)]
+
+
 # --- cells -----------------------------------------------------------------------------------------------------------
 
 
@@ -108,11 +119,11 @@ def test_a_cell_that_raises_is_told_and_the_others_are_kept(call, capsys):
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize(
     ("size", "reason"),
-    [("5", "size = 5 must be at least 9"), ("word", "'<' not supported between instances of 'str' and 'int'")],
+    [("5", "5 in cell 0"), ("word", "'<' not supported between instances of 'str' and 'int'")],
 )
 def test_settings_that_the_cells_reject_are_one_line(own, size, reason, toy, capsys):
     """For a file of one's own there is a traceback, because its code may be wrong."""
-    check = "if self.size < 9:\n            raise ValueError(f'size = {self.size} must be at least 9')"
+    check = "if self.size < 9:\n            raise ValueError(f'{self.size} in cell {self.number}')"
     text = TOY.replace("        return", f"        {check}\n        return")
     write(toy / "picky.py", text)
     named = [write("own_picky.py", text)] if own else ["picky", "--experiments", toy]

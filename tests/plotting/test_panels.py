@@ -7,7 +7,7 @@ import pytest
 
 import linfed as lf
 from linfed.figures.style import LOOKS, line_style
-from linfed.plotting.panels import as_one, bars, heat_map, level, place, steps
+from linfed.plotting.panels import as_one, bars, heat_map, intervals, level, place, steps
 from tests.helpers import assert_one_line, normal
 
 
@@ -156,6 +156,13 @@ def test_heat_maps_bars_and_levels():
     assert ax.lines[-1].get_xdata().tolist() == [2]
 
 
+def test_ends_that_are_zero_or_infinite_are_not_drawn():
+    _, ax = plt.subplots()
+    intervals(ax, [1, 2, 3], [(2.0, 1.0, 4.0), (np.nan, 1.0, 1.0), (3.0, 0.0, np.inf)], "FedRep")
+    (bars,) = ax.containers
+    assert [segment.tolist() for segment in bars[2][0].get_segments()] == [[[1, 1], [1, 4]], [[3, 3], [3, 3]]]
+
+
 def methods(*names):
     error = lf.LabeledArray(np.ones((2, 3)), round=range(3))
     return lf.Table([{"method": name, "error": error} for name in names])
@@ -192,10 +199,9 @@ def test_curves_without_a_column_of_methods_name_the_columns_that_differ():
         lf.plot_curves(ax, table, "round", "risk")
 
 
-@pytest.mark.parametrize("width", ["columns", 0.0, -1.0, None])
-def test_a_width_is_a_number_or_a_name(width):
-    with (
-        pytest.raises((ValueError, TypeError), match="width = "),
-        lf.panels(lf.Table([{"n": 1}]), width=width),
-    ):
+@pytest.mark.parametrize(
+    ("name", "value"), [("width", "columns"), ("width", 0.0), ("width", -1.0), ("width", None), ("height", 0.0)]
+)
+def test_a_size_is_a_positive_number_and_a_width_may_be_a_name(name, value):
+    with pytest.raises((ValueError, TypeError), match=f"{name} = "), lf.panels(lf.Table([{"n": 1}]), **{name: value}):
         pass

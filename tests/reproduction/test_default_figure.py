@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed.errors import SizeError
 from linfed.figures.style import KINDS, LOOKS, shades
 from linfed.reproduction.default_figure import _looks, default_figure
 
@@ -117,6 +118,8 @@ def test_what_is_left_out_is_said():
     assert "not drawn: n_clients = 10, n_clients = 13, rounds = 2. Sizes" in caption
     assert len(shown(figure)[0]) == 6
     assert shown(figure)[1:] == (["n_samples = 8", "n_samples = 9"], ["seed = 0", "seed = 1"])
+    axes = {"problem.n_clients": (8, 9), "data.n_samples": range(8, 13), "seed": (0, 1)}
+    assert "not drawn: n_samples = 10. Sizes" in drawn(lf.grid(RUN, **axes))[1]
 
 
 def test_many_lines_have_no_bands_and_no_prediction():
@@ -142,7 +145,9 @@ def test_diverging_runs_are_said_and_cut_off():
         table = lf.sweep(runs)
     figure, caption = default_figure(table, runs)
     assert "3 of 6 trials diverged, in 1 of 2 rows" in caption
-    assert figure.axes[0].get_ylim()[1] <= 1e4 * table.rows[0]["parameter_error"].values[:, 0].max()
+    low, high = figure.axes[0].get_ylim()
+    assert high <= 1e4 * table.rows[0]["parameter_error"].values[:, 0].max()
+    assert low == pytest.approx(0.7 * figure.axes[0].dataLim.y0)
 
 
 # --- predictions -----------------------------------------------------------------------------------------------------
@@ -169,6 +174,17 @@ def test_predictions_of_a_figure_share_a_number_of_trials(monkeypatch):
     expected = lf.predict(PREDICTED.algorithm, PREDICTED.problem, data=cells[1].data, rounds=4, trials=6).distance
     np.testing.assert_array_equal(black_lines(figure)[1], np.median(expected, axis=0))
     assert "black lines: predicted median of the first 6 trials. " in caption
+
+
+@pytest.mark.parametrize("error", [SizeError, lf.NoPredictionError])
+def test_runs_without_a_prediction_are_plotted_without(error, monkeypatch):
+    def predict(*arguments, **options):
+        raise error("too large")
+
+    monkeypatch.setattr("linfed.reproduction.default_figure.predict", predict)
+    figure, caption = drawn([RUN])
+    assert not black_lines(figure)
+    assert "predicted" not in caption
 
 
 def test_a_tuned_algorithm_is_told_from_another_and_predicted_at_its_step():

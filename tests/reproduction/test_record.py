@@ -67,27 +67,18 @@ def test_fields_of_later_versions_are_left_out_and_missing_ones_have_their_defau
             RunRecord.from_json({key: one for key, one in value.items() if key != name})
 
 
-def test_a_verdict_that_contradicts_its_numbers_is_refused_until_the_run_is_judged_again(tmp_path, monkeypatch):
-    """Whatever the claims are, the rest of the record is read to judge it again."""
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("changes", [{"claims": [{"verdict": "HOLDS"}]}, {"format": 1, "claims": [{"estimate": None}]}])
+def test_a_record_that_contradicts_itself_is_read_without_its_claims(changes, tmp_path):
+    """To judge it again; the first format had null for infinite numbers and NaN."""
+    folder = ResultsFolder(tmp_path)
     value = RECORD.to_json()
-    value["claims"][1]["verdict"] = "HOLDS"
-    ResultsFolder().create()
-    ResultsFolder().record("one").write_text(json.dumps(value))
-    told = r"'results/one.json' is not a valid record of a run \(claims\[1\].verdict = 'HOLDS', but its numbers give "
-    with pytest.raises(UsageError, match=rf"^{told}INCONCLUSIVE\): rewrite it with linfed replot one$"):
-        ResultsFolder().read("one")
-    assert ResultsFolder().status("one") == "unreadable"
-    assert repr(ResultsFolder().read("one", with_claims=False)) == repr(dataclasses.replace(RECORD, claims=()))
-
-
-def test_a_record_of_the_first_format_is_read_without_claims(tmp_path):
-    value = RECORD.to_json() | {"claims": [{"estimate": None}], "commit": None}
-    del value["format"]
-    ResultsFolder(tmp_path).record("one").write_text(json.dumps(value))
-    with pytest.raises(UsageError, match=r"\(its format is 1 instead of 2\): rewrite it with linfed replot one --out "):
-        ResultsFolder(tmp_path).read("one")
-    assert ResultsFolder(tmp_path).read("one", with_claims=False).tables == RECORD.tables
+    folder.record("one").write_text(
+        json.dumps(value | changes | {"claims": [value["claims"][1] | changes["claims"][0]]})
+    )
+    with pytest.raises(UsageError, match=r"\(.*(HOLDS|its format is 1).*\): rewrite it with linfed replot one --out "):
+        folder.read("one")
+    assert folder.status("one") == "unreadable"
+    assert repr(folder.read("one", with_claims=False)) == repr(dataclasses.replace(RECORD, claims=()))
 
 
 def test_odd_json_is_a_record_or_one_line(tmp_path):
@@ -116,19 +107,15 @@ def test_odd_json_is_a_record_or_one_line(tmp_path):
 ODD = [
     ({"seconds": None}, "seconds = None has the wrong type"),
     ({"versions": [5]}, "versions = [5] has the wrong type"),
-    ({"blas": [5]}, "blas[0] = 5 has the wrong type"),
     ({"claims": [5]}, "claims[0] = 5 has the wrong type"),
-    ({"claims": {}}, "claims = {} has the wrong type"),
     ({"tables": {"a": {"rows": 2.5}}}, "tables.a.rows = 2.5 has the wrong type"),
+    ({"seconds": 10**400}, "int too large to convert to float"),
     ({"cells": True}, "cells = True has the wrong type"),
     ({"machine": "\ud800"}, "machine = '\\ud800' cannot be printed"),
     ({"format": 1}, "its format is 1 instead of 2"),
     ({"estimate": "x"}, "claims[0].estimate = 'x' has the wrong type"),
-    ({"verdict": 5}, "claims[0].verdict = 5, but its numbers give SUPPORTED"),
     ({"low": 0.1}, "claims[0].verdict = 'SUPPORTED', but its numbers give INCONCLUSIVE"),
-    ({"source": "\u2028"}, "claims[0]: source = '\\u2028' must name the source of the claim"),
     ({"claimed_high": 0.4}, "claims[0]: claimed_low = 0.5 must be at most claimed_high = 0.4"),
-    ({"claimed_low": "-inf"}, "claims[0]: claimed_low and claimed_high do not bound the statistic of"),
     ({"hypotheses": [{"text": "n > 1", "left": 1}]}, "claims[0].hypotheses[0].right is missing"),
     ({"experiment": "<script>alert(1)</script>"}, "experiment = '<script>alert(1)</script>' is not the name of an exp"),
 ]

@@ -117,7 +117,7 @@ def test_a_file_with_cells_alone_leaves_a_table_and_a_figure(capsys):
     wanted = lf.sweep(cells_of(load_file(Path("my_grid.py")), quick=True)["runs"])
     assert np.array_equal(lf.Table.load(QUICK / "my-grid-runs.npz")["subspace_distance"], wanted["subspace_distance"])
     record = ResultsFolder(QUICK).read("my-grid")
-    assert (record.cells, record.file, record.claims) == (4, str(Path("my_grid.py").resolve()), ())
+    assert (record.cells, record.file, record.is_judged) == (4, str(Path("my_grid.py").resolve()), True)
     (QUICK / "my-grid.png").unlink()
     assert run("replot", "all", "--quick") == 0
     assert (QUICK / "my-grid.png").exists()
@@ -157,33 +157,24 @@ def test_changed_fields_are_in_the_record_and_in_a_folder_of_their_own(capsys):
     assert "n_clients = 20" in (where / "report.html").read_text()
 
 
-def test_claims_that_need_all_of_an_axis_are_a_remark_under_changed_fields(capsys):
-    new(
-        "my_grid",
-        f"{GRID}\ndef claims(tables):\n    first, second = tables['runs'].groupby('n_clients')\n    return []\n",
-    )
-    assert run(*GRID_RUN) == 0
-    assert "0 claims" in capsys.readouterr().out
-    assert run(*GRID_RUN, "--set", "problem.n_clients=9") == 0
-    out = capsys.readouterr().out
-    assert "my-grid: its claims cannot be judged with these settings (ValueError: not enough values to unpack" in out
-    assert "my-grid.png" in out
-
-
-def test_figures_of_other_settings_are_removed_and_the_remark_is_shown(capsys):
+def test_claims_and_figures_that_fail_with_changed_fields_are_remarks(capsys):
+    """They may need all of an axis. The figures of the earlier run with other fields are removed."""
     new("my_grid", GRID)
     assert run(*GRID_RUN, "--trials", 2) == 0
     where = Path("results/set/quick")
     assert (where / "my-grid.png").exists()
-    new("my_grid", f"{GRID}\ndef plot(tables):\n    raise ValueError('too few trials')\n")
+    fails = "    raise ValueError('too few trials')\n"
+    new("my_grid", f"{GRID}\ndef plot(tables):\n{fails}\ndef claims(tables):\n{fails}")
     assert run(*GRID_RUN, "--trials", 1) == 0
     assert not [*where.glob("my-grid.p*"), *where.glob("my-grid.txt")]
     capsys.readouterr()
-    remark = "its figures cannot be drawn with these settings (ValueError: too few trials)"
     assert run("show", "my-grid", "--out", where) == 0
-    assert capsys.readouterr().out.endswith(f"my-grid: {remark}\n")
+    shown = capsys.readouterr().out
     assert run("report", where) == 0
-    assert f"<p>{remark}</p>" in (where / "report.html").read_text()
+    for what in ("its claims cannot be judged", "its figures cannot be drawn"):
+        remark = f"{what} with these settings (ValueError: too few trials)"
+        assert f"my-grid: {remark}\n" in shown
+        assert f"<p>{remark}</p>" in (where / "report.html").read_text()
 
 
 # --- drawn and judged again ------------------------------------------------------------------------------------------

@@ -45,15 +45,17 @@ class Round:
 class Loop:
     """The algorithm as a loop over clients.
 
-    start(world, **options) returns the arrays of the state before the first round. round(before, now, **options)
-    returns those after a round, from those before it and a `Round`; None if the round is too ill-conditioned to be
-    compared. end(before, now, **options) returns those after the clients' last fit, of algorithms that have one; all
-    clients take part in it. The options are the hyper-parameters of the algorithm, but for rank and init.
+    start(world, **options) returns the arrays of the state before the first round, or None if they are random.
+    round(before, now, **options) returns those after a round, from those before it and a `Round`; None if the round is
+    too ill-conditioned to be compared. end(before, now, **options) returns those after the clients' last fit, of
+    algorithms that have one; all clients take part in it. The options are the hyper-parameters of the algorithm, but
+    for rank and init. `classes` says whether it is also a loop for classification.
     """
 
-    start: Callable[..., dict[str, np.ndarray]]
+    start: Callable[..., dict[str, np.ndarray] | None]
     round: Callable[..., dict[str, np.ndarray] | None]
     end: Callable[..., dict[str, np.ndarray]] | None = None
+    classes: bool = False
 
 
 def without(options: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -125,6 +127,12 @@ def tpgd(before, now, *, step_size, first_phase):
     return {"B": B, "W": W}
 
 
+def general_flute(before, now, **options):
+    own = [sorted({int(label) for label in y_i}) for y_i in now.y]
+    B, W = now.loops.flute_round(before["B"], before["W"], *now.samples, own, **options)
+    return {"B": B, "W": W}
+
+
 def fedper(before, now, **options):
     B, W = now.loops.fedper_round(before["B"], before["W"], *now.samples, **options)
     return {"B": B, "W": W}
@@ -163,7 +171,7 @@ def fedrod(before, now, fine_tune=None, **options):
 
 def fedrod_end(before, now, *, fine_tune, step_size, **options):
     B, w, V = before["B"], before["W"][0], before["V"]
-    _, _, V = references.fedrod_round(B, w, V, *now.samples, personal=fine_tune, step_size=step_size)
+    _, _, V = now.loops.fedrod_round(B, w, V, *now.samples, personal=fine_tune, step_size=step_size)
     return before | {"V": V}
 
 
@@ -244,7 +252,7 @@ def averaging_start(*vectors):
 
 
 def fedavg(before, now, rank=None, fine_tune=None, **options):
-    if "local_epochs" in options:
+    if "local_epochs" in options or now.loops is not references:
         return family("FedAvg")(before, now, **options)
     if "B" in before:
         B, w = references.fedavg_two_layer_round(before["B"], before["W"][0], now.X, now.y, **options)
@@ -254,7 +262,7 @@ def fedavg(before, now, rank=None, fine_tune=None, **options):
 
 def fine_tuned(before, now, *, fine_tune, step_size, **options):
     B, (w,) = before["B"], before["W"]
-    return before | {"W": references.fine_tuned(B, w, now.X, now.y, fine_tune, step_size)}
+    return before | {"W": now.loops.fine_tuned(B, w, now.X, now.y, fine_tune, step_size)}
 
 
 def family(kind):
@@ -299,6 +307,7 @@ def ditto_start(world, **options):
 
 
 def ditto(before, now, **options):
+    options["slope"] = now.loops.gradient
     theta, V = references.ditto_round(before["shared"][0], before["S"], *now.samples, **options)
     return {"S": V, "shared": theta[None]}
 
@@ -308,18 +317,21 @@ def apfl_start(world, *, mix=0.5, **options):
 
 
 def apfl(before, now, mix=0.5, **options):
+    options["slope"] = now.loops.gradient
     theta, V, a = references.apfl_round(before["shared"][0], before["own"], before["mix"], *now.samples, **options)
     return {"own": V, "shared": theta[None], "mix": a}
 
 
 def pfedme(before, now, **options):
+    options["slope"] = now.loops.gradient
     w, T = references.pfedme_round(before["shared"][0], before["S"], *now.samples, **options)
     return {"S": T, "shared": w[None]}
 
 
-def l2gd(before, now, *, mean_probability, **options):
-    coin = now.rng.uniform(())[0] < mean_probability
-    return {"S": references.l2gd_round(before["S"], coin, *now.samples, mean_probability=mean_probability, **options)}
+def l2gd(before, now, **options):
+    coin = now.rng.uniform(())[0] < options["mean_probability"]
+    options["slope"] = now.loops.gradient
+    return {"S": references.l2gd_round(before["S"], coin, *now.samples, **options)}
 
 
 def perfedavg_start(world, **options):
@@ -327,13 +339,13 @@ def perfedavg_start(world, **options):
 
 
 def perfedavg(before, now, **options):
-    theta = references.perfedavg_round(before["S"][0], now.X, now.y, **options)
+    theta = references.perfedavg_round(before["S"][0], now.X, now.y, slope=now.loops.gradient, **options)
     return {"S": theta[None], "shared": theta[None]}
 
 
 def perfedavg_end(before, now, *, adaptation_step_size, **options):
     (theta,) = before["S"]
-    slopes = [references.gradient(X_i, y_i, theta) for X_i, y_i in zip(now.X, now.y, strict=True)]
+    slopes = [now.loops.gradient(X_i, y_i, theta) for X_i, y_i in zip(now.X, now.y, strict=True)]
     return before | {"S": np.array([theta - adaptation_step_size * g for g in slopes])}
 
 
@@ -341,13 +353,12 @@ def perfedavg_end(before, now, *, adaptation_step_size, **options):
 
 
 def local_only(before, now, *, step_size=None, ridge=0.0, local_steps=1):
+    if step_size is not None:
+        steps = {"step_size": step_size, "local_steps": local_steps, "ridge": ridge}
+        return {"S": now.loops.local_round(before["S"], *now.samples, **steps)}
     S = before["S"].copy()
     for i, X_i, y_i in zip(now.active, now.X, now.y, strict=True):
-        if step_size is None:
-            S[i] = references.least_squares(X_i, y_i, ridge)
-            continue
-        for _ in range(local_steps):
-            S[i] = S[i] - step_size * (references.gradient(X_i, y_i, S[i]) + ridge * S[i])
+        S[i] = references.least_squares(X_i, y_i, ridge)
     return {"S": S}
 
 
@@ -368,32 +379,33 @@ def oracle(before, now, ridge=0.0):
 
 
 LOOPS: dict[type[lf.Algorithm], Loop] = {
-    lf.FedRep: Loop(own_heads, fedrep),
+    lf.FedRep: Loop(own_heads, fedrep, classes=True),
     lf.PrivateFedRep: Loop(own_heads, private_fedrep),
     lf.FedRepShortcut: Loop(shortcut_start, shortcut, shortcut_end),
     lf.FLUTE: Loop(given_heads, flute),
-    lf.FedPer: Loop(own_heads, fedper),
+    lf.GeneralFLUTE: Loop(lambda world, **options: None, general_flute, classes=True),
+    lf.FedPer: Loop(own_heads, fedper, classes=True),
     lf.FedBABU: Loop(fedbabu_start, fedbabu, exact_end),
-    lf.LGFedAvg: Loop(lgfedavg_start, lgfedavg),
-    lf.FedRoD: Loop(fedrod_start, fedrod, fedrod_end),
-    lf.FedAvg: Loop(averaging_start(), fedavg, fine_tuned),
-    lf.FedProx: Loop(averaging_start(), family("FedProx")),
-    lf.SCAFFOLD: Loop(averaging_start("controls"), family("SCAFFOLD")),
-    lf.FedVARP: Loop(averaging_start("changes"), family("FedVARP")),
-    lf.ClusterFedVARP: Loop(averaging_start("changes"), family("ClusterFedVARP")),
-    lf.FedRolex: Loop(averaging_start(), family("FedRolex")),
-    lf.FedSCAVAR: Loop(averaging_start("changes", "controls"), family("FedSCAVAR")),
-    lf.Ditto: Loop(ditto_start, ditto),
-    lf.APFL: Loop(apfl_start, apfl),
-    lf.PFedMe: Loop(ditto_start, pfedme),
-    lf.L2GD: Loop(own_models, l2gd),
-    lf.PerFedAvg: Loop(perfedavg_start, perfedavg, perfedavg_end),
+    lf.LGFedAvg: Loop(lgfedavg_start, lgfedavg, classes=True),
+    lf.FedRoD: Loop(fedrod_start, fedrod, fedrod_end, classes=True),
+    lf.FedAvg: Loop(averaging_start(), fedavg, fine_tuned, classes=True),
+    lf.FedProx: Loop(averaging_start(), family("FedProx"), classes=True),
+    lf.SCAFFOLD: Loop(averaging_start("controls"), family("SCAFFOLD"), classes=True),
+    lf.FedVARP: Loop(averaging_start("changes"), family("FedVARP"), classes=True),
+    lf.ClusterFedVARP: Loop(averaging_start("changes"), family("ClusterFedVARP"), classes=True),
+    lf.FedRolex: Loop(averaging_start(), family("FedRolex"), classes=True),
+    lf.FedSCAVAR: Loop(averaging_start("changes", "controls"), family("FedSCAVAR"), classes=True),
+    lf.Ditto: Loop(ditto_start, ditto, classes=True),
+    lf.APFL: Loop(apfl_start, apfl, classes=True),
+    lf.PFedMe: Loop(ditto_start, pfedme, classes=True),
+    lf.L2GD: Loop(own_models, l2gd, classes=True),
+    lf.PerFedAvg: Loop(perfedavg_start, perfedavg, perfedavg_end, classes=True),
     lf.AltGDmin: Loop(altgdmin_start, altgdmin),
     lf.AltMin: Loop(own_heads, altmin),
     lf.TPGD: Loop(given_heads, tpgd),
     lf.ANIL: Loop(anil_start, anil, anil_end),
     lf.MAML: Loop(maml_start, maml, maml_end),
-    lf.LocalOnly: Loop(own_models, local_only),
+    lf.LocalOnly: Loop(own_models, local_only, classes=True),
     lf.PooledLeastSquares: Loop(one_model, pooled),
     lf.Oracle: Loop(oracle_start, oracle),
 }

@@ -153,6 +153,15 @@ def local_only(X, y, participants, ridge=0.0):
     return states
 
 
+def local_round(Theta, X, y, active, *, step_size, local_steps=1, ridge=0.0):
+    """Return the predictors (n, d) after gradient steps of clients alone."""
+    Theta = Theta.copy()
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        for _ in range(local_steps):
+            Theta[i] = Theta[i] - step_size * (gradient(X_i, y_i, Theta[i]) + ridge * Theta[i])
+    return Theta
+
+
 def shares(y, weights="uniform"):
     """Return the weights of participants with the labels y: equal, or in proportion to the sample counts."""
     parts = [1.0 if weights == "uniform" else float(len(y_i)) for y_i in y]
@@ -573,7 +582,7 @@ class Family:
                     self.memory[c][j] = sum(told) / len(told)
 
 
-# --- personalised models: one predictor per client, and a model of the server --------------------------------------
+# --- personalised models: one predictor per client, and a model of the server; `slope` is the loss's gradient ------
 
 
 def _mean(values):
@@ -581,33 +590,36 @@ def _mean(values):
 
 
 def ditto_round(
-    theta, V, X, y, active, *, step_size, local_steps=1, strength=1.0, personal_steps=1, personal_step_size=None
-):
+    theta, V, X, y, active, *, step_size, local_steps=1, strength=1.0, personal_steps=1, personal_step_size=None,
+    slope=gradient,
+):  # fmt: skip
     """Return the server's model and all personal models after a round; X and y are the participants' samples."""
     personal_step_size = step_size if personal_step_size is None else personal_step_size
     V, averaged = V.copy(), []
     for i, X_i, y_i in zip(active, X, y, strict=True):
         for _ in range(personal_steps):
-            V[i] = V[i] - personal_step_size * (gradient(X_i, y_i, V[i]) + strength * (V[i] - theta))
+            V[i] = V[i] - personal_step_size * (slope(X_i, y_i, V[i]) + strength * (V[i] - theta))
         theta_i = theta
         for _ in range(local_steps):
-            theta_i = theta_i - step_size * gradient(X_i, y_i, theta_i)
+            theta_i = theta_i - step_size * slope(X_i, y_i, theta_i)
         averaged.append(theta_i)
     return _mean(averaged), V
 
 
-def apfl_round(theta, V, a, X, y, active, *, step_size, local_steps=1, mix_step_size=None, variant="paper"):
+def apfl_round(
+    theta, V, a, X, y, active, *, step_size, local_steps=1, mix_step_size=None, variant="paper", slope=gradient
+):
     """Return the server's model, the local models and the mixes after a round."""
     V, a, averaged = V.copy(), a.copy(), []
     for i, X_i, y_i in zip(active, X, y, strict=True):
         theta_i = theta
         for number in range(local_steps):
-            new = theta_i - step_size * gradient(X_i, y_i, theta_i)
+            new = theta_i - step_size * slope(X_i, y_i, theta_i)
             other = new if variant == "framework" else theta_i
-            slope = gradient(X_i, y_i, a[i] * V[i] + (1 - a[i]) * other)
-            v = V[i] - step_size * a[i] * slope
+            g = slope(X_i, y_i, a[i] * V[i] + (1 - a[i]) * other)
+            v = V[i] - step_size * a[i] * g
             if mix_step_size is not None and number == 0:
-                change = (V[i] - other) @ slope
+                change = np.sum((V[i] - other) * g)
                 if variant == "framework":
                     change = (a[i] ** 2 + (1 - a[i]) ** 2) * change + 0.02 * a[i]
                 a[i] = min(1.0, max(0.0, a[i] - mix_step_size * change))
@@ -617,8 +629,9 @@ def apfl_round(theta, V, a, X, y, active, *, step_size, local_steps=1, mix_step_
 
 
 def pfedme_round(
-    w, T, X, y, active, *, step_size, local_steps, strength, inner_steps, inner_step_size=None, server_mix=1.0
-):
+    w, T, X, y, active, *, step_size, local_steps, strength, inner_steps, inner_step_size=None, server_mix=1.0,
+    slope=gradient,
+):  # fmt: skip
     """Return the server's model and the personal models after a round."""
     T, averaged = T.copy(), []
     for i, X_i, y_i in zip(active, X, y, strict=True):
@@ -629,14 +642,14 @@ def pfedme_round(
                 t = np.linalg.solve(X_i.T @ X_i / m + strength * np.eye(d), X_i.T @ y_i / m + strength * w_i)
             else:
                 for _ in range(inner_steps):
-                    t = t - inner_step_size * (gradient(X_i, y_i, t) + strength * (t - w_i))
+                    t = t - inner_step_size * (slope(X_i, y_i, t) + strength * (t - w_i))
             w_i = w_i - step_size * strength * (w_i - t)
         T[i] = t
         averaged.append(w_i)
     return (1 - server_mix) * w + server_mix * _mean(averaged), T
 
 
-def l2gd_round(V, coin, X, y, active, *, step_size, strength, mean_probability):
+def l2gd_round(V, coin, X, y, active, *, step_size, strength, mean_probability, slope=gradient):
     """Return the personal models after a step, towards their mean if `coin` is True."""
     V, q = V.copy(), mean_probability
     mean = _mean([V[i] for i in active])
@@ -644,11 +657,13 @@ def l2gd_round(V, coin, X, y, active, *, step_size, strength, mean_probability):
         if coin:
             V[i] = V[i] - step_size * strength / q * (V[i] - mean)
         else:
-            V[i] = V[i] - step_size / (1 - q) * gradient(X_i, y_i, V[i])
+            V[i] = V[i] - step_size / (1 - q) * slope(X_i, y_i, V[i])
     return V
 
 
-def perfedavg_round(theta, X, y, *, step_size, adaptation_step_size, local_steps=1, hessian=False, batches="same"):
+def perfedavg_round(
+    theta, X, y, *, step_size, adaptation_step_size, local_steps=1, hessian=False, batches="same", slope=gradient
+):
     """Return the server's model after a round."""
     averaged = []
     for X_i, y_i in zip(X, y, strict=True):
@@ -657,10 +672,10 @@ def perfedavg_round(theta, X, y, *, step_size, adaptation_step_size, local_steps
         (X_1, y_1), (X_2, y_2), (X_3, _) = (*parts, parts[0])[:3]
         theta_i = theta
         for _ in range(local_steps):
-            slope = gradient(X_2, y_2, theta_i - adaptation_step_size * gradient(X_1, y_1, theta_i))
+            g = slope(X_2, y_2, theta_i - adaptation_step_size * slope(X_1, y_1, theta_i))
             if hessian:
-                slope = slope - adaptation_step_size * X_3.T @ (X_3 @ slope) / len(X_3)
-            theta_i = theta_i - step_size * slope
+                g = g - adaptation_step_size * X_3.T @ (X_3 @ g) / len(X_3)
+            theta_i = theta_i - step_size * g
         averaged.append(theta_i)
     return _mean(averaged)
 

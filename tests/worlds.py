@@ -10,8 +10,8 @@
 symmetry. To add an algorithm, add a row: all generic tests then run it. The loop over clients that it is compared with
 is a function in `tests.references`, which `tests.loops` applies to the arrays of a state.
 
-`draw_world` draws samples as arrays, which loops need; `shared` and `truth` are problems, and `DATA` has samples for
-both. Sizes are n = 6 clients, d = 9 and k = r = 2 unless others are given.
+`draw_world` and `draw_classes` draw samples as arrays, which loops need. `shared` and `truth` are problems, and `DATA`
+has samples for both. Sizes are n = 6 clients, d = 9 and k = r = 2 unless others are given.
 """
 
 import dataclasses
@@ -98,6 +98,29 @@ def draw_world(counts, d, k, *, noise=0.0, seed=0):
     X = [rng.standard_normal((m, d)) for m in counts]
     y = [X_i @ B_star @ w + noise * rng.standard_normal(len(X_i)) for X_i, w in zip(X, W_star, strict=True)]
     return World(X, y, B_star, W_star, B)
+
+
+@dataclass
+class ClassWorld(World):
+    """A `World` of classes: labels are whole numbers, and heads have a row and a bias for each class."""
+
+    classes: int
+
+    def zeros(self, rows, columns):
+        """Return heads or predictors of 0."""
+        return np.zeros((rows, self.classes, columns + 1))
+
+    def data(self):
+        """Return the samples as data for `lf.simulate`."""
+        return lf.GivenClasses(self.X, self.y, n_classes=self.classes)
+
+
+def draw_classes(counts, d, k, *, classes=4, seed=0):
+    """Draw a `ClassWorld` without a ground truth: client i has the classes i and i + 1, the last class is nobody's."""
+    rng = np.random.default_rng(seed)
+    X = [rng.standard_normal((m, d)) for m in counts]
+    y = [np.resize(rng.permutation([i % (classes - 1), (i + 1) % (classes - 1)]), m) for i, m in enumerate(counts)]
+    return ClassWorld(X, y, None, None, scipy.linalg.orth(rng.standard_normal((d, k))), classes)
 
 
 def draw_participants(n, p, rounds, seed=0):
@@ -430,10 +453,9 @@ LEARNERS: dict[str, Learner] = {
 
 
 def names(task: str = "regression", *, keeps: str | None = None, loop: bool = False) -> list[str]:
-    """Return the names of the learners for a task, those with a symmetry, and those that have a loop."""
+    """Return the names of the learners for a task, those with a symmetry, and those that have a loop for the task."""
     assert keeps is None or keeps in SYMMETRIES
-    return [
-        name
-        for name, one in LEARNERS.items()
-        if one.learns(task) and keeps not in one.lacks and (one.loop is not None or not loop)
-    ]
+    found = {name: one for name, one in LEARNERS.items() if one.learns(task) and keeps not in one.lacks}
+    if loop:
+        found = {name: one for name, one in found.items() if one.loop and (one.loop.classes or task == "regression")}
+    return list(found)

@@ -124,6 +124,11 @@ def gradient_heads(Z, labels, H, heads, step_size, added=None):
     return H
 
 
+def fine_tuned(B, H, X, labels, heads, step_size):
+    """Return each client's head (n, c, k + 1), from the shared H on its own samples."""
+    return np.array([gradient_heads(X_i @ B, y_i, H, heads, step_size) for X_i, y_i in zip(X, labels, strict=True)])
+
+
 def fedrep_round(
     B,
     W,

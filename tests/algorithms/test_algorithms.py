@@ -7,9 +7,10 @@ import linfed as lf
 from linfed.data.explicit import ExplicitBatch
 from linfed.simulation import job
 from tests import references as ref
+from tests.algorithms import class_references
 from tests.helpers import assert_same
 from tests.loops import assert_rounds_are_the_loop
-from tests.worlds import LEARNERS, SHAPES, draw_participants, draw_world, names, shared
+from tests.worlds import LEARNERS, SHAPES, draw_classes, draw_participants, draw_world, names, shared
 
 # --- the loops over clients ----------------------------------------------------------------------------------
 
@@ -45,6 +46,17 @@ def test_every_round_of_drawn_samples_is_that_of_the_loop(name):
         assert assert_rounds_are_the_loop(learner, problem, init=np.array([w.B for w in worlds]), **run)
 
 
+@pytest.mark.parametrize("name", names("classification", loop=True))
+def test_every_round_of_classes_is_that_of_the_loop(name):
+    learner, compared = LEARNERS[name], 0
+    for counts, p in (([6] * 5, 5), ([2, 9, 3, 6, 7], 3)):
+        world = draw_classes([max(m, 2 * learner.least) for m in counts], 5, 2)
+        run = {"data": world.data(), "rounds": 3, "participation": draw_participants(5, p, 3)}
+        begin = {"init": world.B, "worlds": [world], "loops": class_references}
+        compared += assert_rounds_are_the_loop(learner, **begin, **run)
+    assert compared >= 6
+
+
 # --- what holds for all --------------------------------------------------------------------------------------
 
 
@@ -64,10 +76,10 @@ def test_given_arrays_are_neither_changed_nor_part_of_the_result(name):
     assert all(array.flags.writeable for array in given)
 
 
-@pytest.mark.parametrize("data", [lf.FreshSamples(5), lf.FixedSamples(5)], ids=repr)
 @pytest.mark.parametrize("name", names())
-def test_the_seed_decides_every_bit_of_a_trial_whatever_the_others_are(name, data, monkeypatch):
-    algorithm, run = LEARNERS[name].make(2, "moments"), {"data": data, "rounds": 4, "participation": 0.5}
+def test_the_seed_decides_every_bit_of_a_trial_whatever_the_others_are(name, monkeypatch):
+    algorithm = LEARNERS[name].make(2, "moments")
+    run = {"data": lf.FreshSamples(5), "rounds": 3, "participation": 0.5}
     together, other = (lf.simulate(algorithm, shared(d=8), trials=3, seed=seed, **run) for seed in (7, 8))
     alone = lf.simulate(algorithm, shared(d=8), trials=1, seed=7, **run)
     monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)  # then trial by trial

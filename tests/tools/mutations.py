@@ -252,12 +252,12 @@ MUTATIONS = {
             "[g[..., :d] @ B, 0.0 * g[..., d:]]",
             "layers:layers",
         ),
-        Mutation("biases in the messages", "out[..., -1] = 0.0", "pass", "layers:layers class_algorithms:fedrep"),
+        Mutation("biases in the messages", "out[..., -1] = 0.0", "pass", "layers:layers algorithms/algorithms:classes"),
         Mutation(
             "biases in the products",
             "W[..., :-1] @ W[..., :-1].mT",
             "W @ W.mT",
-            "layers:layers class_algorithms:fedrep",
+            "layers:layers algorithms/algorithms:classes",
         ),
     ],
     "problems/classes.py": [
@@ -341,12 +341,18 @@ MUTATIONS = {
     ],
     "algorithms/baselines/local_only.py": [
         Mutation(
-            "the ridge is on biases", "np.zeros_like(theta[..., -1:])", "theta[..., -1:]", "class_algorithms:alone"
+            "the ridge is on biases",
+            "np.zeros_like(theta[..., -1:])",
+            "theta[..., -1:]",
+            "algorithms/algorithms:classes",
         ),
     ],
     "algorithms/parts/models.py": [
         Mutation(
-            "biases belong to a unit", "np.ones((*each.shape[:-1], 1))", "each[..., :1]", "class_algorithms:family"
+            "biases belong to a unit",
+            "np.ones((*each.shape[:-1], 1))",
+            "each[..., :1]",
+            "algorithms/algorithms:classes",
         ),
     ],
     "simulation/class_metrics.py": [
@@ -450,7 +456,7 @@ MUTATIONS = {
             "noise of the first clients",
             "noise *= self.truth.noise_levels(active)",
             "noise *= self.truth.noise_levels(np.arange(active.shape[1]))",
-            "base:own_noise",
+            "problems/base:own_noise",
         ),
         Mutation("padding is noise", "clear_padding(drawn, counts)", "pass", "sources"),
         Mutation(
@@ -956,7 +962,7 @@ MUTATIONS = {
             "states checked in the first round alone",
             "or not has_form_of(returned, state)",
             "or not isinstance(returned, State)",
-            "contract:every_round",
+            "checked:invalid_state",
         ),
         Mutation("states in a buffer of the algorithm", "if self._may_keep:", "if False:", "contract:used_again"),
         Mutation("scale of the first trials", "scale[list(trials)]", "scale[: len(trials)]", "loop"),

@@ -52,21 +52,6 @@ def test_runs_end_at_the_floor(name, participation):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["FedAvg", "FedProx", "SCAFFOLD", "FedSCAVAR"])
-def test_the_edge_is_where_the_rate_is_one_and_the_best_step_has_the_least(name):
-    def at(step_size):
-        algorithm = replace(FAMILY[name], step_size=step_size)
-        return lf.predict(algorithm, PROBLEM, data=DATA, rounds=1, participation=3)
-
-    edge, best = float(at(0.1).stability_edge), float(at(0.1).best_step)
-    assert float(at(0.1).rate) < 1
-    assert float(at(edge).rate) == pytest.approx(1.0, abs=1e-9)
-    assert float(at(1.01 * edge).rate) > 1 > float(at(0.99 * edge).rate)
-    rates = [float(at(share * best).rate) for share in (0.9, 1.0, 1.1)]
-    assert min(rates) == rates[1] < 1
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "SCAFFOLD", "FedSCAVAR"])
 def test_runs_fall_by_the_rate_in_the_end(name):
     algorithm = replace(FAMILY[name], step_size=0.05)
     ends = [lf.simulate(algorithm, PROBLEM, data=DATA, rounds=r).final.S[0, 0] for r in (4000, 150, 151)]

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import scipy.stats
 
 import linfed as lf
 from linfed.prediction.fedrep_rounds import GradientDescentHeads, Means, SecondOrder
-from tests import references as ref
 
 RUNS = 400
 
@@ -176,61 +174,6 @@ def test_nothing_is_wrong_in_silence_and_few_right_predictions_are_warned_of():
     assert 3 * counts[True, True] <= counts[True, True] + counts[True, False]
     assert sum(counts.values()) >= 55
     assert counts[False, True] >= 1  # the settings reach beyond the range of the laws
-
-
-# --- the engine that stands for runs ------------------------------------------------------------------------------
-
-
-def plain_runs(setting, runs, seed):
-    """Return the distances of runs of a plain loop over rounds and clients, (runs, rounds + 1)."""
-    rng, (n, k), d = np.random.default_rng(seed), setting.W.shape, len(setting.B)
-    m, noise = np.broadcast_to(setting.n_samples, n), np.broadcast_to(setting.noise_std, n)
-    found = np.empty((runs, setting.rounds + 1))
-    for distance in found:
-        outside = rng.standard_normal((d, k))
-        outside = np.linalg.qr(outside - setting.B @ (setting.B.T @ outside))[0]
-        B = np.sqrt(1 - setting.start**2) * setting.B + setting.start * outside
-        distance[0] = ref.subspace_distance(B, setting.B)
-        for t in range(setting.rounds):
-            active = rng.permutation(n)[: setting.participants]
-            X = [rng.standard_normal((m[i], d)) for i in active]
-            y = [
-                x @ (setting.B @ setting.W[i]) + noise[i] * rng.standard_normal(m[i])
-                for x, i in zip(X, active, strict=True)
-            ]
-            options = {"step_size": setting.step_size, "weights": setting.weights}
-            B, _ = ref.fedrep_round(B, np.zeros((n, k)), X, y, active, **options)
-            distance[t + 1] = ref.subspace_distance(B, setting.B)
-    return found
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", range(2))
-def test_the_chain_has_the_distances_of_plain_loops(number):
-    """For clients that differ in all ways; and not those of other weights."""
-    rng = np.random.default_rng(number)
-    k, n, d, p = (2, 6, 8, 3) if number else (1, 4, 6, 4)
-    setting = Setting(
-        B=np.linalg.qr(rng.standard_normal((d, k)))[0],
-        W=rng.standard_normal((n, k)),
-        step_size=0.3,
-        participants=p,
-        n_samples=tuple(range(k + 4, k + 4 + n)),
-        noise_std=tuple(np.linspace(0.0, 0.3, n)),
-        start=0.6,
-        rounds=10,
-        weights=tuple(np.geomspace(1.0, 4.0, n)),
-    )
-    plain = plain_runs(setting, 1000, number)
-
-    def smallest(**changes):
-        run = Setting(**vars(setting) | changes).run
-        result = lf.simulate(**run, trials=1000, seed=5, engine="chain", metrics=["subspace_distance"])
-        chain = result.metrics["subspace_distance"]
-        return min(scipy.stats.ks_2samp(plain[:, t], chain[:, t]).pvalue for t in (1, 4, 10))
-
-    assert smallest() > 1e-3
-    assert smallest(weights=None) < 1e-6
 
 
 if __name__ == "__main__":

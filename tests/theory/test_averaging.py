@@ -215,14 +215,11 @@ def matrix(**changes):
 
 BAD = [
     (point, {"step_size": -1.0}, ["step_size = -1.0"]),
-    (matrix, {"step_size": NAN}, ["step_size = nan"]),
     (point, {"local_steps": 1.5}, ["local_steps = 1.5"]),
-    (matrix, {"local_steps": 0}, ["local_steps = 0"]),
     (point, {"stable": 1}, ["stable = 1", "True or False"]),
     (matrix, {"server_step_size": 0.0}, ["server_step_size = 0.0", "positive"]),
     (matrix, {"A": np.eye(3)}, ["A has shape (3, 3)", "(n, d, d)"]),
     (matrix, {"A": np.ones((4, 3, 2))}, ["A has shape (4, 3, 2)", "square"]),
-    (point, {"A": np.full((4, 3, 3), NAN)}, ["A holds 36 values"]),
     (point, {"b": np.ones(3)}, ["b has shape (3,)", "(n, d)"]),
     (point, {"b": np.ones((5, 3))}, ["b has shape (5, 3)", "(4, 3)"]),
     (point, {"A": np.ones((2, 4, 3, 3))}, ["b has shape (4, 3)", "(2, 4, 3)"]),

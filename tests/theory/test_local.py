@@ -143,10 +143,6 @@ def test_lengths_are_taken_one_by_one_and_best_for_nothing_is_no_ridge():
     ("changes", "fragments"),
     [
         ({"length": -1.0}, ["length", "at least 0"]),
-        ({"length": []}, ["length"]),
-        ({"noise_std": -0.1}, ["noise_std = -0.1"]),
-        ({"dim": 0}, ["dim = 0"]),
-        ({"n_samples": 0}, ["n_samples = 0"]),
         ({"ridge": -1.0}, ["ridge = -1.0"]),
         ({"ridge": 1e-6, "n_samples": 8}, ["ridge = 1e-06", "d = 8", "m = 8"]),
     ],

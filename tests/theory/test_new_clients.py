@@ -68,13 +68,6 @@ def test_single_models_approach_their_floor_as_samples_grow(name):
     assert gaps[2] < 3e-3
 
 
-def test_a_shared_representation_goes_below_the_floor_of_a_single_model():
-    problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2, noise_std=0.3)
-    floor = lf.theory.single_model_floor(problem.truth(0, range(3)))
-    result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FixedSamples(50), rounds=100, trials=3)
-    assert (result.metrics["risk"][:, -1] < 0.2 * floor).all()
-
-
 # --- the law of a new client's risk ------------------------------------------------------------------------------
 
 
@@ -122,22 +115,6 @@ def test_excess_risks_follow_the_law(mixture, m):
     assert distance(excess, some, n_samples=m + K - 1, **law) > critical  # (k, m) for (k, m - k + 1)
     if mixture != "noise alone":
         assert distance(excess, 1.2 * some, n_samples=m, **law) > critical
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("mixture", MIXTURES)
-@pytest.mark.parametrize("m", [K + 5, 5 * K])
-def test_the_mean_risk_is_the_mean_of_the_law(mixture, m):
-    """Within 4 standard errors (their variance is finite here): a right mean fails at one seed in 15,000."""
-    rho = np.tile(MIXTURES[mixture], 24_000 // len(MIXTURES[mixture]))
-    noise = 0.0 if mixture == "no noise" else 0.5
-    predicted = lf.theory.new_client_mean_risk(rho, noise_std=noise, rank=K, n_samples=m)
-    assert predicted.shape == rho.shape
-    gaps = drawn_excess(rho, noise_std=noise, rank=K, n_samples=m, seed=1) + noise**2 / 2 - predicted
-    error = gaps.std() / np.sqrt(len(gaps))
-    assert abs(gaps.mean()) < 4 * error
-    wrong = lf.theory.new_client_mean_risk(rho, noise_std=noise, rank=K, n_samples=m + 1)
-    assert abs((gaps + predicted - wrong).mean()) > 4 * error
 
 
 @pytest.mark.parametrize("m", [K, K + 1])
@@ -247,17 +224,13 @@ BAD = [
         for call in (mean, quantile)
         for changes, fragments in (
             ({"noise_std": -0.1}, ["noise_std = -0.1"]),
-            ({"rank": 0}, ["rank = 0"]),
             ({"n_samples": 2}, ["n_samples = 2"]),
             ({"outside": -1.0}, ["outside must contain finite numbers"]),
             ({"outside": [0.5, NAN]}, ["outside must contain finite numbers"]),
-            ({"outside": []}, ["outside must contain finite numbers"]),
         )
     ),
     (quantile, {"q": 0.0}, ["q = 0.0"]),
     (quantile, {"q": 1.0}, ["q = 1.0"]),
-    (quantile, {"q": "half"}, ["q = 'half'"]),
-    (outside, {"B": np.full((3, 2), NAN)}, ["B holds 6 values"]),
     (outside, {"B": np.ones(3)}, ["B has shape (3,)", "(d, k)"]),
     (outside, {"Phi": np.ones(3)}, ["Phi has shape (3,)", "(n, d)"]),
     (outside, {"Phi": np.ones((4, 5))}, ["Phi has shape (4, 5)", "(4, 3)"]),

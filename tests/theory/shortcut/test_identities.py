@@ -11,7 +11,7 @@ from linfed.numerics.linalg import spectral_norm
 from linfed.problems import Truth
 from linfed.theory import shortcut as theory
 from tests import references as ref
-from tests.helpers import rounds_of
+from tests.helpers import assert_one_line, rounds_of
 from tests.theory.shortcut.made import algorithm_of, made, seen_rounds
 
 EXACT = 1e-10
@@ -97,16 +97,13 @@ def test_stale_heads_and_shortcuts_enter():
     assert carried.head_update().gap.min() > 1e-3
 
 
-@pytest.mark.parametrize("data", [lf.FixedSamples(20), lf.FreshSamples(20), lf.FixedSamples(20, in_law=True)])
-def test_compressed_rounds_answer_too(data):
-    rounds = seen_rounds(algorithm_of(2), made(5, 6, 2, noise_std=0.4), data, engine="compressed")
-    assert all(worst(rounds, name) < EXACT for name in EQUATIONS)
-
-
-def test_unequal_sample_counts():
-    rng, problem = np.random.default_rng(0), made(3, 5, 2)
-    phi = problem.truth(3, range(1)).dense()[0]
-    X = [rng.standard_normal((m, 5)) for m in (3, 5, 9)]
+def test_rounds_of_other_engines_and_of_unequal_samples_answer_too():
+    problem = made(5, 6, 2, noise_std=0.4)
+    for data in (lf.FixedSamples(20), lf.FreshSamples(20), lf.FixedSamples(20, in_law=True)):
+        rounds = seen_rounds(algorithm_of(2), problem, data, engine="compressed")
+        assert all(worst(rounds, name) < EXACT for name in EQUATIONS)
+    rng, phi = np.random.default_rng(0), problem.truth(3, range(1)).dense()[0]
+    X = [rng.standard_normal((m, 6)) for m in (3, 5, 9, 4, 7)]
     data = lf.GivenSamples(X, [x @ v for x, v in zip(X, phi, strict=True)])
     rounds = seen_rounds(algorithm_of(2), problem, data, trials=1)
     assert all(worst(rounds, name) < EXACT for name in EQUATIONS)
@@ -253,32 +250,23 @@ def test_another_truth_fails():
     assert np.abs(theory.ShortcutRound.of(step, algorithm, right).noise).max() < 1e-13
 
 
-def test_bad_input_is_refused():
+def test_what_the_draft_does_not_speak_of_is_refused():
     problem, algorithm = made(6, 8, 2), algorithm_of(2)
     truth = problem.truth(3, range(1))
 
-    def step(which=algorithm, m=20):
-        return next(rounds_of(which, problem, data=lf.FixedSamples(m), rounds=1, seed=3, engine="explicit"))
+    def seen(which=algorithm, truth=truth, m=20):
+        step = next(rounds_of(which, problem, data=lf.FixedSamples(m), rounds=1, seed=3, engine="explicit"))
+        return theory.ShortcutRound.of(step, which, truth)
 
-    several = algorithm_of(2, representation_steps=2)
-    with pytest.raises(ValueError, match="representation_steps = 2 must be 1"):
-        theory.ShortcutRound.of(step(several), several, truth)
+    assert_one_line(lambda: seen(algorithm_of(2, representation_steps=2)), ["representation_steps = 2 must be 1"])
     for wrong in (made(6, 8, 3).truth(3, range(1)), problem.truth(3, range(2)), Truth(S=truth.dense())):
-        with pytest.raises(ValueError, match="truth has a B\\* of shape"):
-            theory.ShortcutRound.of(step(), algorithm, wrong)
-    with pytest.raises(ValueError, match="not orthonormal"):
-        theory.ShortcutRound.of(step(), algorithm, dataclasses.replace(truth, B=2 * truth.B))
-    short = theory.ShortcutRound.of(step(m=1), algorithm, truth)
+        assert_one_line(lambda wrong=wrong: seen(truth=wrong), ["truth has a B* of shape"])
+    assert_one_line(lambda: seen(truth=dataclasses.replace(truth, B=2 * truth.B)), ["not orthonormal"])
+    short = seen(m=1)
     assert max(short.head_equation().gap.max(), short.stall().gap.max(), short.split().gap.max()) < EXACT
-    with pytest.raises(ValueError, match="1 samples, fewer than k = 2"):
-        short.head_update()
-    for call in (
-        lambda: short.h(sign="plus"),
-        lambda: short.blocks(reading="x"),
-        lambda: short.shortcut_equation(head="x"),
-    ):
-        with pytest.raises(ValueError, match=r"allowed"):
-            call()
+    assert_one_line(short.head_update, ["1 samples, fewer than k = 2"])
+    for name, option in (("h", {"sign": "plus"}), ("blocks", {"reading": "x"}), ("shortcut_equation", {"head": "x"})):
+        assert_one_line(lambda name=name, option=option: getattr(short, name)(**option), ["allowed"])
 
 
 # --- the stall ---------------------------------------------------------------------------------------------------

@@ -8,21 +8,7 @@ from experiments.shortcut import shortcut_lost
 from linfed.claims import judged
 from linfed.statistics.findings import Verdict
 from linfed.theory import shortcut as theory
-
-SIZES = {"n_clients": 50, "n_samples": 40, "dim": 20, "rank": 2, "step_size": 0.3}
-
-
-def test_the_predicted_loss_is_where_mean_and_wander_pass_the_level():
-    t = (theory.shortcut_loss_rounds(0.3, **SIZES) + 1.0) / 2.0
-    rate, wander = 0.3 * 3 / (40 * 0.7), 0.3 * np.sqrt(2 / (40 * 50)) * (np.sqrt(18) + np.sqrt(2)) / 0.7
-    assert 0.09 * np.exp(2 * rate * t) + (wander * t) ** 2 == pytest.approx(0.25)
-    assert theory.shortcut_loss_rounds(0.3, **{**SIZES, "step_size": 1.0}) == 1.0
-    assert theory.shortcut_loss_rounds(0.5, **SIZES) == 1.0
-    later = [theory.shortcut_loss_rounds(0.3, **{**SIZES, "n_samples": m}) for m in (4 * 10**4, 16 * 10**4)]
-    assert later[1] / later[0] == pytest.approx(2.0, rel=0.1)  # the wander alone
-    for changes, said in (({"rank": 20}, "rank = 20"), ({"step_size": 0.0}, "step_size"), ({"level": 0.2}, "start")):
-        with pytest.raises(ValueError, match=said):
-            theory.shortcut_loss_rounds(0.3, **{**SIZES, **changes})
+from tests.helpers import assert_one_line
 
 
 def over_predicted(lost, predicted):
@@ -34,29 +20,37 @@ def over_predicted(lost, predicted):
     return found
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(1.5, Verdict.SUPPORTED), (3.0, Verdict.NOT_SUPPORTED)])
-def test_the_predicted_loss_is_judged_to_a_factor_of_two(factor, verdict):
-    predicted = np.full(16, 40.0)
-    assert over_predicted(factor * (predicted + 1) - 1, predicted).verdict is verdict
-    assert over_predicted(predicted * np.inf, predicted).detail == "16 of 16 censored"
+def rounds(start=0.3, **changes):
+    sizes = {"n_clients": 50, "n_samples": 40, "dim": 20, "rank": 2, "step_size": 0.3}
+    return theory.shortcut_loss_rounds(start, **sizes | changes)
 
 
 @pytest.mark.parametrize("step_size", [0.3, 1.4])
 @pytest.mark.parametrize("level", [0.5, 0.8, 1.0])
-def test_the_predicted_loss_of_generic_sizes(level, step_size):
+def test_the_predicted_loss_is_where_mean_and_wander_pass_the_level(level, step_size):
     """Also beyond a step of 1, which magnifies as one of the same distance from 1."""
     n, m, d, k, start = 30, 25, 11, 3, 0.2
     sizes = {"n_clients": n, "n_samples": m, "dim": d, "rank": k, "step_size": step_size}
-    found = theory.shortcut_loss_rounds(start, level=level, **sizes)
+    found = rounds(start, level=level, **sizes)
     t, shrunk = (found + 1) / 2, abs(1 - step_size)
     rate = step_size * (k + 1) / (m * shrunk)
     wander = step_size * np.sqrt(k / (m * n)) * (np.sqrt(d - k) + np.sqrt(k)) / shrunk
     reached = start**2 * np.exp(2 * rate * t) + (wander * t) ** 2
     assert reached == pytest.approx(level**2, rel=1e-9) or (found == 1.0 and reached > level**2)
-    if level == 0.5:
-        assert found == theory.shortcut_loss_rounds(start, **sizes)
-    with pytest.raises(ValueError, match="level"):
-        theory.shortcut_loss_rounds(start, level=1.01, **sizes)
+
+
+def test_the_predicted_loss_at_its_ends():
+    assert rounds() == rounds(level=0.5)
+    assert rounds(step_size=1.0) == rounds(0.5) == 1.0
+    later = [rounds(n_samples=m) for m in (4 * 10**4, 16 * 10**4)]
+    assert later[1] / later[0] == pytest.approx(2.0, rel=0.1)  # the wander by itself
+    for changes, words in (
+        ({"rank": 20}, "rank = 20"),
+        ({"step_size": 0.0}, "step_size"),
+        ({"level": 0.2}, "start"),
+        ({"level": 1.01}, "level"),
+    ):
+        assert_one_line(lambda changes=changes: rounds(**changes), [words])
 
 
 @pytest.mark.parametrize(
@@ -71,30 +65,30 @@ def test_the_predicted_loss_of_generic_sizes(level, step_size):
 def test_the_constant_of_the_predicted_loss_is_between_1_and_2(factor, verdict):
     predicted = np.full(16, 5.0)
     assert over_predicted(factor * (predicted + 1) - 1, predicted).verdict is verdict
+    assert over_predicted(predicted * np.inf, predicted).detail == "16 of 16 censored"
 
 
-def test_a_size_counts_if_fifteen_percent_of_its_runs_ended_before():
+def judged_exponent(lost, exponent, **more):
+    return theory.judge_loss_exponent(lost, exponent, claim="it grows", setting="here", last=600, **more)
+
+
+def test_the_exponent_of_the_loss_is_judged_in_samples_and_in_steps():
+    spread = 1 + 0.01 * np.arange(16)
+    lost = {m: 2 * np.sqrt(m) * spread - 1 for m in (10, 20, 40)}
+    found = judged_exponent(lost, 0.5, every=2)
+    assert found.verdict is Verdict.SUPPORTED
+    assert judged_exponent(lost, 1.0, every=2).verdict is Verdict.NOT_SUPPORTED
+    more = judged_exponent({**lost, 160: np.where(np.arange(16) < 4, np.inf, 300.0)}, 0.5, every=2)
+    assert (more.detail, more.estimate) == ("censored at 160, left out", found.estimate)
+    steps = {eta: 10 * (1 - eta) / eta * spread for eta in (0.03, 0.1, 0.3)}
+    assert judged_exponent(steps, -1.0, in_step=True).estimate == pytest.approx(-1.0)
+
+
+def test_a_size_counts_up_to_fifteen_percent_of_runs_that_ended_before_and_three_are_needed():
     spread = 1 + 0.01 * np.arange(20)
-    said = {"claim": "it grows", "setting": "here", "last": 600}
     for ended, kept in ((3, True), (4, False)):
         lost = {m: np.sqrt(m) * spread for m in (10, 20, 40)}
         lost[40][:ended] = np.inf
-        found = theory.judge_loss_exponent(lost, 0.5, **said)
-        assert (found is not None) == kept
+        assert (judged_exponent(lost, 0.5) is not None) == kept
     lost = {m: np.minimum(np.sqrt(m) * spread, 600) for m in (10, 20, 40)}
-    assert theory.judge_loss_exponent(lost, 0.5, **said).estimate == pytest.approx(0.5, abs=1e-6)
-
-
-def test_the_exponent_of_the_loss_leaves_out_sizes_at_which_runs_ended_before():
-    spread = 1 + 0.01 * np.arange(16)
-    said = {"claim": "it grows", "setting": "here", "last": 600}
-    lost = {m: 2 * np.sqrt(m) * spread - 1 for m in (10, 20, 40)}
-    assert theory.judge_loss_exponent(lost, 0.5, every=2, **said).verdict is Verdict.SUPPORTED
-    assert theory.judge_loss_exponent(lost, 1.0, every=2, **said).verdict is Verdict.NOT_SUPPORTED
-    more = {**lost, 160: np.where(np.arange(16) < 4, np.inf, 300.0)}
-    found = theory.judge_loss_exponent(more, 0.5, every=2, **said)
-    assert found.detail == "censored at 160, left out"
-    assert found.estimate == theory.judge_loss_exponent(lost, 0.5, every=2, **said).estimate
-    assert theory.judge_loss_exponent({m: lost[m] for m in (10, 20)}, 0.5, **said) is None
-    steps = {eta: 10 * (1 - eta) / eta * spread for eta in (0.03, 0.1, 0.3)}
-    assert theory.judge_loss_exponent(steps, -1.0, in_step=True, **said).estimate == pytest.approx(-1.0)
+    assert judged_exponent(lost, 0.5).estimate == pytest.approx(0.5, abs=1e-6)

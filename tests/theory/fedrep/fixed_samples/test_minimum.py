@@ -236,12 +236,9 @@ def test_fixed_samples_needed_falls_with_the_rounds():
 @pytest.mark.parametrize(
     ("changes", "fragments"),
     [
-        ({"step_size": 0.0}, ["step_size = 0.0", "positive"]),
         ({"n_clients": 1}, ["n_clients = 1", "at least"]),
         ({"level": 0.9}, ["level = 0.9 must be below delta = 0.9"]),
-        ({"level": 0.0}, ["level = 0.0"]),
         ({"delta": 1.0}, ["delta"]),
-        ({"rounds": 0}, ["rounds = 0"]),
         ({"dim": 2}, ["dim = 2"]),
     ],
 )
@@ -298,7 +295,6 @@ def test_it_warns_where_the_equations_are_not_stable():
         ({"W": normal(3)}, ["W has shape (3,)"]),
         ({"n_samples": 4}, ["n_samples = 4", "rank + 2 = 5"]),
         ({"dim": 5}, ["dim = 5", "2 rank"]),
-        ({"noise_std": -1.0}, ["noise_std = -1.0"]),
     ],
 )
 def test_invalid_arguments_are_one_line(changes, fragments):

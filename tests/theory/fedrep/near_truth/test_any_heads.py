@@ -157,26 +157,19 @@ def test_clients_are_equal_and_without_noise_and_compression_by_default():
     assert not LocalMap(pull=found.pull, linear=found.linear, quadratic=found.quadratic, drive=found.drive).compressed
 
 
-def growth(W, direction, length, trials, **setting):
-    """Return the factors by which a round changes the squared tangents whose Gram matrix has a packed direction."""
-    k, rows, columns = W.shape[1], *np.triu_indices(W.shape[1])
-    X = np.empty((k, k))
-    X[rows, columns] = X[columns, rows] = direction / np.where(rows == columns, 1.0, np.sqrt(2.0))
-    values, vectors = np.linalg.eigh(X * np.sign(np.trace(X)))
-    D = np.zeros((setting["dim"] - k, k))
-    D[:k] = length * (vectors * np.sqrt(np.maximum(values, 0.0))).T
-    start = np.linalg.qr(np.vstack([np.eye(k), D]))[0]
-    after = lf.simulate(**run_of(W, start=start, rounds=1, **setting), trials=trials, metrics=[]).final.B
-    return squared_tangents(after) / squared_tangents(start[None])
-
-
 @pytest.mark.long
 def test_the_factor_is_that_of_explicit_rounds():
     """Within 4 standard errors, along the direction of the largest factor; neighbours of the formula are not."""
     W, some = skewed(12, 2), {"dim": 10, "n_samples": 6, "participants": 5, "step_size": 0.5}
     here = local_map(W, 5, dim=10, n_samples=6)
-    direction = np.linalg.eigh(-0.5 * here.linear + 0.5**2 * here.quadratic)[1][:, -1]
-    ratios = growth(W, direction, 1e-5, 10_000, **some)
+    x = np.linalg.eigh(-0.5 * here.linear + 0.5**2 * here.quadratic)[1][:, -1]
+    X = np.sign(x[0]) * np.array([[x[0], x[1] / np.sqrt(2)], [x[1] / np.sqrt(2), x[2]]])
+    values, vectors = np.linalg.eigh(X)
+    D = np.zeros((8, 2))
+    D[:2] = 1e-5 * (vectors * np.sqrt(values)).T
+    start = np.linalg.qr(np.vstack([np.eye(2), D]))[0]
+    after = lf.simulate(**run_of(W, start=start, rounds=1, **some), trials=10_000, metrics=[]).final.B
+    ratios = squared_tangents(after) / squared_tangents(start[None])
     error = ratios.std() / np.sqrt(len(ratios))
     assert error < 0.02 * ratios.mean()
     assert abs(ratios.mean() - lf.theory.near_truth_factor(W, **some)) < 4 * error
@@ -202,20 +195,6 @@ def test_one_participant_has_an_edge_a_best_step_and_a_floor(n, k):
     )
     X = lf.theory.near_truth_floor(W, step_size=best, noise_std=0.1, **some)
     assert np.linalg.eigvalsh(X)[0] > 0.0
-
-
-@pytest.mark.long
-def test_at_the_edge_of_one_participant_explicit_rounds_keep_the_mean_square():
-    """Along the direction that balances there, within 4 standard errors; at 0.8 and 1.2 of the edge they do not."""
-    W = skewed(5, 3)
-    here = local_map(W, 1, dim=9, n_samples=11)
-    edge = here.edge()
-    direction = np.linalg.eigh(edge * here.quadratic - here.linear)[1][:, -1]
-    for share in (0.8, 1.0, 1.2):
-        ratios = growth(W, direction, 1e-6, 6_000, dim=9, n_samples=11, participants=1, step_size=share * edge)
-        error = ratios.std() / np.sqrt(len(ratios))
-        assert error < 0.04
-        assert (abs(ratios.mean() - 1.0) < 4 * error) == (share == 1.0), share
 
 
 def test_heads_that_leave_a_direction_out_have_no_step():
@@ -246,13 +225,10 @@ def floor(**changes):
         (factor, {"W": np.ones(3)}, ["W has shape (3,)", "(n, k)"]),
         (factor, {"step_size": 0.0}, ["step_size = 0.0", "positive"]),
         (edge, {"n_samples": 3}, ["n_samples = 3", "rank + 2"]),
-        (edge, {"participants": 6}, ["participants = 6", "n_clients = 5"]),
         (edge, {"compression": -0.1}, ["compression = -0.1", "at least 0"]),
         (best_step, {"dim": 2}, ["dim = 2", "above rank = 2"]),
         (floor, {"step_size": 9.0}, ["step_size = 9", "stability_edge", "no floor"]),
         (floor, {"step_size": edge()}, ["below stability_edge", "no floor"]),
-        (floor, {"step_size": 0.0}, ["step_size = 0.0", "positive"]),
-        (floor, {"noise_std": -1.0}, ["noise_std = -1.0"]),
     ],
 )
 def test_invalid_arguments_are_one_line(call, changes, fragments):

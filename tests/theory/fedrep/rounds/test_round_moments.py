@@ -1,11 +1,10 @@
-"""The law of a round of FedRep to second order, against explicit rounds, draws of samples and sums over clients.
+"""The law of a round of FedRep to second order, against explicit rounds, drawn samples and sums over clients.
 
 Every comparison with draws is made a second time with laws that are nearly right, and has to tell them apart.
 """
 
 import numpy as np
 import pytest
-import scipy.stats
 
 import linfed as lf
 from linfed.numerics import linalg
@@ -18,81 +17,12 @@ from linfed.theory.fedrep.rounds.round_moments import (
     RoundLaw,
     sine_and_cosine,
 )
-from tests.helpers import basis, normal
-
-# --- a round at exact heads, drawn without samples and without a solve ------------------------------------------
-
-
-def client_sums(
-    S, G, W, *, n_samples, step_size, runs, rng, noise_std=0.0, participants=None, weights=1.0, law="right"
-):
-    """Return Y and Phi (runs, k, k) of a round: multivariate t heads, and what their residuals say outside B."""
-    (n, k), m = W.shape, n_samples
-    p = participants or n
-    who = np.argsort(rng.random((runs, n)), axis=1)[:, :p]
-    m, noise_std, weights = (
-        np.broadcast_to(one, n)[who][..., None] for one in (m, noise_std, weights / np.mean(weights))
-    )
-    s, a = (W @ S)[who], (W @ G)[who]
-    tau = np.sqrt((s**2).sum(axis=-1, keepdims=True) + noise_std**2)
-    freedom = {"m": m}.get(law, m - k + 1)
-    heads = a + tau * rng.standard_normal(a.shape) / np.sqrt(rng.chisquare(freedom, tau.shape))
-    x, h = rng.chisquare(m - k, tau.shape), rng.standard_normal(a.shape)
-    if law != "h whole":
-        h = h - s * (s * h).sum(axis=-1, keepdims=True) / (tau * (tau + noise_std))
-    u = x * s - tau * np.sqrt(x) * h
-    f = step_size * weights / (p * m)
-    return (f * u).mT @ heads, (heads * (f**2 * tau**2 * x)).mT @ heads
-
-
-def exact_round(T, W, *, dim, runs, rng, **setting):
-    """Return the next T (runs, k, k)."""
-    k = len(T)
-    S, G = (one[0] for one in sine_and_cosine(T[None]))
-    Y, Phi = client_sums(S, G, W, runs=runs, rng=rng, **setting)
-    E, N = S - G @ Y, G + S @ Y
-    Z = rng.standard_normal((runs, dim - 2 * k, k)) @ np.linalg.cholesky(Phi).mT
-    return next_tangents(N, E.mT @ E + Z.mT @ Z)
+from tests.helpers import normal
+from tests.theory.fedrep.runs import overlaps, run_of
 
 
 def next_tangents(N, Q):
     return np.linalg.solve(N.mT, np.linalg.solve(N.mT, Q).mT)
-
-
-EXPLICIT = {"n_samples": 6, "step_size": 0.9, "noise_std": 0.4, "participants": 2}
-
-
-@pytest.fixture(scope="module")
-def explicit_round():
-    """Return T, the heads, and the squared tangents after explicit rounds."""
-    W, frame = normal(3, 2, seed=1) * [1.6, 0.7], basis(5, 4, 5)
-    B_star, sines = frame[:, :2], np.array([0.7, 0.5])
-    B0 = B_star * np.sqrt(1 - sines**2) + frame[:, 2:] * sines
-    algorithm = lf.FedRep(rank=2, step_size=EXPLICIT["step_size"], init=B0, orthonormalize=False)
-    problem, data = (
-        lf.GivenTruth(B=B_star, W=W, noise_std=EXPLICIT["noise_std"]),
-        lf.FreshSamples(EXPLICIT["n_samples"]),
-    )
-    how = {"rounds": 1, "trials": 10_000, "participation": 2, "engine": "explicit", "metrics": []}
-    tangents = [tangents_of(B, B_star) for B in (B0[None], lf.simulate(algorithm, problem, data=data, **how).final.B)]
-    return tangents[0][0], W, np.linalg.eigvalsh(tangents[1])
-
-
-def tangents_of(B, B_star):
-    N = B_star.T @ B
-    outside = B - B_star @ N
-    return next_tangents(N, outside.mT @ outside)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("law", ["right", "m", "h whole"])
-def test_explicit_rounds_have_this_law(explicit_round, law):
-    """Both angles' distributions, at an error rate of 1 in 5,000."""
-    T, W, explicit = explicit_round
-    drawn = exact_round(T, W, dim=5, runs=20_000, rng=np.random.default_rng(3), law=law, **EXPLICIT)
-    values = np.linalg.eigvalsh(drawn)
-    smallest = min(scipy.stats.ks_2samp(values[:, j], explicit[:, j]).pvalue for j in (0, 1))
-    assert (smallest < 1e-4) == (law != "right")
 
 
 # --- the moments of what clients send ---------------------------------------------------------------------------
@@ -126,17 +56,35 @@ def moments_of(T, W, *, dim, step_size, kind=None, **given):
     return Fluctuations.of(*sine_and_cosine(T[None]), kind(W[None]), clients, step_size)
 
 
+def sums_of_samples(S, G, W, *, runs, step_size, n_samples, participants, noise_std, weights=1.0):
+    """Return the sums of messages along B* and of their squares outside (runs, k, k), from samples and fits."""
+    (n, k), d, rng = W.shape, 2 * W.shape[1] + 1, np.random.default_rng(5)
+    B = np.concatenate([G, S, np.zeros((1, k))])  # B* has the first axes
+    m, noise_std, weights = (np.broadcast_to(one, n) for one in (n_samples, noise_std, weights))
+    p = participants or n
+    Y, Phi = np.zeros((2, runs, k, k))
+    taken = np.argsort(rng.random((runs, n)), axis=1).argsort(axis=1) < p
+    for i in range(n):
+        x = rng.standard_normal((runs, m[i], d))
+        y = x[..., :k] @ W[i] + noise_std[i] * rng.standard_normal((runs, m[i]))
+        Z = x @ B
+        heads = np.linalg.solve(Z.mT @ Z, (Z.mT @ y[..., None]))[..., 0]
+        r = y - np.einsum("rmk,rk->rm", Z, heads)
+        f = step_size * weights[i] / weights.mean() / (p * m[i]) * taken[:, i]
+        message = np.einsum("rmd,rm->rd", x, r)[:, :k]  # along B*: S u
+        Y += f[:, None, None] * np.linalg.solve(S, message.T).T[..., None] * heads[:, None]
+        Phi += (f**2 * (r**2).sum(axis=1))[:, None, None] * heads[..., None] * heads[:, None]
+    return Y.reshape(runs, -1), Phi.reshape(runs, -1)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", MOMENTS)
-def test_the_moments_are_those_of_the_draws(name):
+def test_the_moments_are_those_of_drawn_samples(name):
     """Means and covariances of Y and Phi, each entry within 5 standard errors; and not those of other settings."""
     n, k, given = MOMENTS[name]
     W, T, runs = normal(n, k, seed=2), squares(k), 40_000
-    S, G = sine_and_cosine(T[None])
     given = given | {"step_size": 0.7}
-    sums = [
-        one.reshape(runs, -1) for one in client_sums(S[0], G[0], W, runs=runs, rng=np.random.default_rng(1), **given)
-    ]
+    sums = sums_of_samples(*(one[0] for one in sine_and_cosine(T[None])), W, runs=runs, **given)
 
     def off(**changes):
         law = moments_of(T, W, dim=20, **given | changes)
@@ -168,38 +116,6 @@ def test_the_moments_are_those_of_the_draws(name):
     for what in ("n_samples", "noise_std", "weights"):
         if np.ndim(given.get(what, 1.0)) and name == "all differ":
             assert max(off(**{what: given[what][::-1]}).values()) > 5, what
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["some", "all differ"])
-def test_the_moments_are_those_of_drawn_samples(name):
-    """The sums of messages from samples x and labels, with a least-squares fit of each client."""
-    n, k, given = MOMENTS[name]
-    W, T, d, runs, rng = normal(n, k, seed=2), squares(k), 7, 20_000, np.random.default_rng(5)
-    S, G = (one[0] for one in sine_and_cosine(T[None]))
-    B = np.concatenate([G, S, np.zeros((d - 2 * k, k))])  # B* has the first axes
-    m, noise_std, weights = (np.broadcast_to(given.get(what, 1.0), n) for what in ("n_samples", "noise_std", "weights"))
-    p = given["participants"]
-    Y, Phi = np.zeros((2, runs, k, k))
-    taken = np.argsort(rng.random((runs, n)), axis=1).argsort(axis=1) < p
-    for i in range(n):
-        x = rng.standard_normal((runs, m[i], d))
-        y = x[..., :k] @ W[i] + noise_std[i] * rng.standard_normal((runs, m[i]))
-        Z = x @ B
-        heads = np.linalg.solve(Z.mT @ Z, (Z.mT @ y[..., None]))[..., 0]
-        r = y - np.einsum("rmk,rk->rm", Z, heads)
-        f = 0.7 * weights[i] / weights.mean() / (p * m[i]) * taken[:, i]
-        message = np.einsum("rmd,rm->rd", x, r)[:, :k]  # along B*: S u
-        Y += f[:, None, None] * np.linalg.solve(S, message.T).T[..., None] * heads[:, None]
-        Phi += (f**2 * (r**2).sum(axis=1))[:, None, None] * heads[..., None] * heads[:, None]
-    law = moments_of(T, W, dim=d, step_size=0.7, **given)
-    one, other = ((sums - mean).reshape(runs, -1) for sums, mean in ((Y, law.mean), (Phi, law.gram)))
-    for what, values in (("inside", (one, one)), ("cross", (one, other)), ("gram_covariance", (other, other))):
-        products = (values[0][:, :, None] * values[1][:, None]).reshape(runs, -1)
-        off = (products.mean(axis=0) - getattr(law, what)[0].ravel()) / products.std(axis=0) * np.sqrt(runs)
-        assert np.abs(off).max() < 5, what
-    for sums in (one, other):
-        assert np.abs(sums.mean(axis=0) / sums.std(axis=0)).max() * np.sqrt(runs) < 5
 
 
 def plain_fluctuations(S, G, W, *, step_size, n_samples, noise_std, participants, weights=1.0):
@@ -303,18 +219,22 @@ def test_sums_in_blocks_of_clients_are_those_at_once(monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("d", [4, 5, 40])
-def test_drawn_rounds_have_the_moments_of_their_law(d):
-    """The mean of the next T is that of exact rounds; 2k = d and d - 2k < k have fewer outer rows than columns."""
+def test_drawn_rounds_have_the_moments_of_explicit_rounds(d):
+    """The mean of the next T; 2k = d and d - 2k < k have fewer outer rows than columns."""
     W, T, runs = normal(60, 2, seed=2), squares(2), 10_000
-    given = {"n_samples": 12, "step_size": 0.7, "noise_std": 0.3, "participants": 40}
-    exact = exact_round(T, W, dim=d, runs=runs, rng=np.random.default_rng(3), **given).reshape(runs, 4)
-    clients = Clients.checked(*W.shape, d, n_samples=12, noise_std=0.3, participants=40)
+    S, G = (one[0] for one in sine_and_cosine(T[None]))
+    start = np.concatenate([G, S, np.zeros((d - 4, 2))])
+    sizes = {"dim": d, "n_samples": 12, "noise_std": 0.3, "participants": 40}
+    run = run_of(W, step_size=0.7, start=start, rounds=1, orthonormalize=False, **sizes)
+    after = lf.simulate(**run, trials=runs, engine="explicit", metrics=[]).final.B
+    explicit = next_tangents(*overlaps(after, np.eye(d, 2))).reshape(runs, 4)
     values = np.random.default_rng(4).standard_normal((1, runs, RoundLaw.values(2)))
-    X = RoundLaw.at(T[None], HeadTensors.of(W[None]), clients, 0.7).next_factors(values.mT, np.eye(2)[None])[0]
+    law = RoundLaw.at(T[None], HeadTensors.of(W[None]), Clients.checked(*W.shape, **sizes), 0.7)
+    X = law.next_factors(values.mT, np.eye(2)[None])[0]
     drawn = np.einsum("abn,acn->nbc", X, X).reshape(runs, 4)
-    variances = exact.var(axis=0) + drawn.var(axis=0)
-    assert np.abs((exact - drawn).mean(axis=0) / np.sqrt(variances / runs)).max() < 5
-    for one, other in zip(exact.T, drawn.T, strict=True):
+    variances = explicit.var(axis=0) + drawn.var(axis=0)
+    assert np.abs((explicit - drawn).mean(axis=0) / np.sqrt(variances / runs)).max() < 5
+    for one, other in zip(explicit.T, drawn.T, strict=True):
         assert 0.9 < other.std() / one.std() < 1.1
 
 

@@ -36,28 +36,6 @@ def explicit_round(request):
     return noise_std, participants, turned().T @ (drawn - BASES[0]), drawn[:, 4:] - BASES[0][4:]
 
 
-def noise_by_loop(noise_std, p, wrong=""):
-    """Return the means (4, k) and covariances (4, k, k) of the rows' changes, one client at a time."""
-    n, U = len(POINTS), turned()
-    N, V = U.T @ BASES[0], POINTS @ (U.T @ BASES[1]).T
-    c, eye = 1 - K / M, np.eye(K)
-    means, drawn = [], []
-    for v in V:
-        a, u = N.T @ v, v - N @ N.T @ v
-        left = v @ u + noise_std**2
-        spare = np.inf if wrong == "heads without noise" else M - K - 1
-        squares = u**2 if wrong != "no u along e" else 0 * u
-        lengths = (M - K) * ((M - K + 1) * squares + left * (1 - np.sum(N**2, axis=1))) / M**2
-        second = np.outer(a, a) + left / spare * eye
-        means.append(c * np.outer(u, a))
-        drawn.append(lengths[:, None, None] * second)
-    means = np.array(means)
-    fourth = np.mean(means[:, :, :, None] * means[:, :, None, :], axis=0)
-    mean = means.mean(axis=0)
-    share = 0.0 if wrong == "everybody takes part" else (n - p) / (p * (n - 1))
-    return mean, (np.mean(drawn, axis=0) - fourth) / p + share * (fourth - mean[:, :, None] * mean[:, None, :])
-
-
 def distance_of(drawn, mean, covariance):
     """Return by how many standard errors means and covariances of draws (draws, 4, k) are off, at most."""
     apart = drawn - mean
@@ -66,40 +44,6 @@ def distance_of(drawn, mean, covariance):
         np.max(np.abs(x.mean(0) - law) / (x.std(0) / len(x) ** 0.5))
         for x, law in ((apart, 0.0), (products, covariance))
     )
-
-
-@pytest.mark.long
-def test_explicit_rounds_have_this_noise(explicit_round):
-    """With 20 entries, a right law fails at one seed in 10,000."""
-    noise_std, participants, inside, _ = explicit_round
-    assert distance_of(inside, *noise_by_loop(noise_std, participants)) < 4.6
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("wrong", ["heads without noise", "no u along e", "everybody takes part"])
-def test_explicit_rounds_tell_other_noise_apart(explicit_round, wrong):
-    noise_std, participants, inside, _ = explicit_round
-    if participants == 6 and wrong == "everybody takes part":
-        wrong, noise_std = "", 0.4
-    assert distance_of(inside, *noise_by_loop(noise_std, participants, wrong)) > 6
-
-
-@pytest.mark.long
-def test_the_noise_is_that_of_the_loop_and_of_what_lies_outside(explicit_round):
-    noise_std, participants, _, outside = explicit_round
-    rows = TruthRows.of(POINTS, K, DIM)
-    assert rows.pooled
-    mean = np.concatenate([turned().T @ BASES[0], np.zeros((1, K))])
-    gram = BASES[0][4:].T @ BASES[0][4:] / 5
-    spread = np.concatenate([np.zeros((4, K, K)), gram[None]])
-    setting = RoundSizes.checked(POINTS[:, :K], DIM, M, 1.0, noise_std, participants)
-    noise, _ = rows.noise(mean, spread, setting)
-    np.testing.assert_allclose(noise[:4], noise_by_loop(noise_std, participants)[1], rtol=1e-9)
-    K_mean = mean.T @ (rows.values[:, None] * mean)
-    moved = outside + (1 - K / M) * BASES[0][4:] @ K_mean
-    products = (moved.swapaxes(1, 2) @ moved).reshape(-1, K * K)
-    errors = products.std(0) / len(products) ** 0.5
-    assert np.max(np.abs(products.mean(0) - 5 * noise[4].reshape(-1)) / errors) < 4.2
 
 
 @pytest.mark.parametrize(("participants", "wrong"), [(6, 0.0), (6, 0.15), (2, 0.0), (2, 0.15)])
@@ -133,10 +77,12 @@ def points(n, spectrum):
     return V * np.sqrt(n * np.asarray(spectrum, dtype=float))
 
 
-def noise_of_rows(rows, mean, spread, setting):
-    """Return what `TruthRows.noise` returns, one client and one row at a time."""
+def noise_of_rows(rows, mean, spread, setting, wrong=""):
+    """Return the mean pull of each row, and what `TruthRows.noise` returns, one client and one row at a time."""
     n, k, m, p = len(rows.points), mean.shape[1], setting.n_samples, setting.participants
-    c, spare, eye, R = 1 - k / m, m - k - 1, np.eye(k), len(mean)
+    c, eye, R = 1 - k / m, np.eye(k), len(mean)
+    spare = np.inf if wrong == "heads without noise" else m - k - 1
+    share = 0.0 if wrong == "everybody takes part" else setting.share
     covariance, met, shared, pull = np.zeros((R, k, k)), np.zeros((R, k)), np.zeros((k,) * 4), np.zeros((k, k))
     for v in rows.points:
         a = v @ mean
@@ -145,31 +91,60 @@ def noise_of_rows(rows, mean, spread, setting):
         tau2 = v @ u + setting.noise_std**2
         for q in range(R):
             square = u[q] ** 2 + np.sum(A * spread[q])
+            along = 0.0 if wrong == "no u along e" else (m - k + 1) * square
             free = 1 - np.trace(spread[q]) - mean[q] @ mean[q]
-            sampled = ((m - k + 1) * square + free * tau2) * (A + tau2 / spare * eye)
-            chosen = c**2 * setting.share * square * A
-            covariance[q] += ((c / m * sampled - c**2 * square * A) / p + chosen) / n
+            sampled = (along + free * tau2) * (A + tau2 / spare * eye)
+            covariance[q] += ((c / m * sampled - c**2 * square * A) / p + c**2 * share * square * A) / n
             met[q] += u[q] * a / n
         quartic = np.einsum("ab,cd->abcd", A, A)
         message = quartic + np.einsum("ac,bd->abcd", A, tau2 / spare * eye)
-        shared += ((c / m * (m - k + 2) * message - c**2 * quartic) / p + c**2 * setting.share * quartic) / n
+        shared += ((c / m * (m - k + 2) * message - c**2 * quartic) / p + c**2 * share * quartic) / n
         pull += A / n
     for q in range(R):
-        covariance[q] -= c**2 * setting.share * (np.outer(met[q], met[q]) + pull @ spread[q] @ pull)
-    return covariance, shared - c**2 * setting.share * np.einsum("ab,cd->abcd", pull, pull)
+        covariance[q] -= c**2 * share * (np.outer(met[q], met[q]) + pull @ spread[q] @ pull)
+    return c * met, covariance, shared - c**2 * share * np.einsum("ab,cd->abcd", pull, pull)
+
+
+def at_start(noise_std, participants):
+    """Return the rows, the mean of the start of explicit rounds in them, and the setting."""
+    mean = np.concatenate([turned().T @ BASES[0], np.zeros((1, K))])
+    return TruthRows.of(POINTS, K, DIM), mean, RoundSizes.checked(POINTS[:, :K], DIM, M, 1.0, noise_std, participants)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("wrong", ["", "heads without noise", "no u along e", "everybody takes part"])
+def test_explicit_rounds_have_this_noise_and_no_other(explicit_round, wrong):
+    """With 20 entries, a right law fails at one seed in 10,000."""
+    noise_std, participants, inside, _ = explicit_round
+    if participants == 6 and wrong == "everybody takes part":
+        noise_std = 0.4
+    rows, mean, setting = at_start(noise_std, participants)
+    moved, covariance, _ = noise_of_rows(rows, mean, np.zeros((5, K, K)), setting, wrong)
+    found = distance_of(inside, moved[:4], covariance[:4])
+    assert found > 6 if wrong else found < 4.6
+
+
+@pytest.mark.long
+def test_explicit_rounds_have_this_noise_outside(explicit_round):
+    noise_std, participants, _, outside = explicit_round
+    rows, mean, setting = at_start(noise_std, participants)
+    assert rows.pooled
+    spread = np.concatenate([np.zeros((4, K, K)), [BASES[0][4:].T @ BASES[0][4:] / 5]])
+    noise, _ = rows.noise(mean, spread, setting)
+    moved = outside + (1 - K / M) * BASES[0][4:] @ mean.T @ (rows.values[:, None] * mean)
+    products = (moved.swapaxes(1, 2) @ moved).reshape(-1, K * K)
+    errors = products.std(0) / len(products) ** 0.5
+    assert np.max(np.abs(products.mean(0) - 5 * noise[4].reshape(-1)) / errors) < 4.2
 
 
 @pytest.mark.parametrize("participants", [6, 2])
 def test_the_noise_of_uncertain_rows_is_that_of_a_loop(participants):
-    rows, A = TruthRows.of(POINTS, K, DIM), 0.2 * normal(5, K, K, seed=3)
+    (rows, mean, setting), A = at_start(0.3, participants), 0.2 * normal(5, K, K, seed=3)
     spread = A @ A.mT
     spread[:K] = 0.0
-    mean = np.concatenate([turned().T @ BASES[0], np.zeros((1, K))])
-    setting = RoundSizes.checked(POINTS[:, :K], DIM, M, 1.0, 0.3, participants)
-    for found, wanted in zip(
-        rows.noise(mean, spread, setting), noise_of_rows(rows, mean, spread, setting), strict=True
-    ):
-        np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-13)
+    wanted = noise_of_rows(rows, mean, spread, setting)[1:]
+    for found, expected in zip(rows.noise(mean, spread, setting), wanted, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-13)
 
 
 def covariance_of_product(left, covariance, right):

@@ -48,19 +48,23 @@ def test_every_hypothesis_is_seen_to_fail(name):
     assert not judged_theorem1(run, assumed=False).failed_hypotheses
 
 
-def test_all_hypotheses_hold_where_they_do_and_the_constant_counts():
+def failing(run, *constant):
+    return [hypothesis for hypothesis in run.hypotheses(*constant) if not hypothesis.holds]
+
+
+def test_hypotheses_hold_up_to_their_limits():
     run = made(falling())
     needed = (8 * math.log(20) + 2) / 0.75**2
-    assert all(hypothesis.holds for hypothesis in run.hypotheses(0.999 * 1000 / needed))
-    failing = [hypothesis for hypothesis in run.hypotheses(1.001 * 1000 / needed) if not hypothesis.holds]
-    assert [hypothesis.right for hypothesis in failing] == [1000]
-
-
-def test_the_trial_that_is_nearest_to_failing_decides():
+    assert failing(run, 0.999 * 1000 / needed) == []
+    assert [hypothesis.right for hypothesis in failing(run, 1.001 * 1000 / needed)] == [1000]
+    # drawn heads have sigma_max = 1 to 1e-12
+    assert failing(made(falling(), largest=np.full(80, 1.0 + 1e-12))) == []
+    (step,) = failing(made(falling(), step_size=0.25 + 1e-9))
+    assert step.text.startswith("eta <=")
     worst = np.ones(80)
     worst[7] = 1.1
-    (failed,) = judged_theorem1(made(falling(), largest=worst)).failed_hypotheses
-    assert failed.right == pytest.approx(1 / (4 * 1.21))
+    (step,) = failing(made(falling(), largest=worst))  # the trial that is nearest to failing decides
+    assert step.right == pytest.approx(1 / (4 * 1.21))
 
 
 def test_verdicts_of_made_up_runs():
@@ -151,8 +155,7 @@ def test_rates_are_judged_under_the_hypotheses_and_where_the_bound_falls():
     assert noisy.verdict is Verdict.HYPOTHESES_FAIL
     distance = falling(0.9)
     distance[:70] = 0.0  # they start at B*
-    found = judged_looseness(made(distance))
-    assert found.verdict is Verdict.HOLDS
+    assert judged_looseness(made(distance)).verdict is Verdict.HOLDS
     assert np.isnan(judges.rate_ratios(made(distance))).sum() == 70
     nowhere = judged_looseness(made(0 * distance))
     assert nowhere.verdict is Verdict.VACUOUS
@@ -170,7 +173,7 @@ def test_theorem_holds_on_a_run_and_the_engines_agree():
 
 FALSE = {
     "an oversized step": ({"step": 3.0}, "eta <="),
-    "too few samples": ({"m": 2}, "<= m"),
+    "m <= k, so that nothing moves": ({"m": 2}, "<= m"),
     "noise": ({"problem": replace(PROBLEM, noise_std=2.0), "rounds": 50}, "noise std"),
 }
 
@@ -180,23 +183,11 @@ def test_runs_that_break_a_hypothesis_break_the_bound(name):
     changes, text = FALSE[name]
     run = runs.theorem1_run(simulated(**changes))
     judged = judged_theorem1(run)
+    if name.startswith("m <= k"):
+        np.testing.assert_allclose(run.distance, 0.5, rtol=1e-12)
     assert judged.verdict is Verdict.HYPOTHESES_FAIL
     assert [text in hypothesis.text for hypothesis in judged.failed_hypotheses] == [True]
     assert judged_theorem1(run, assumed=False).verdict is Verdict.NOT_SUPPORTED  # nobody says so
-
-
-def test_with_m_up_to_k_nothing_moves():
-    run = runs.theorem1_run(simulated(m=2))
-    np.testing.assert_allclose(run.distance, 0.5, rtol=1e-12)
-    assert judges.beyond_bound(run).all()
-
-
-def test_a_step_at_its_limit_is_within_it():
-    """Drawn heads have sigma_max = 1 to 1e-12; more than that is too large a step."""
-    largest = np.full(2, 1.0 + 1e-12)
-    assert all(h.holds for h in made(falling(trials=2), largest=largest).hypotheses())
-    (failed,) = (h for h in made(falling(trials=2), step_size=0.25 + 1e-9).hypotheses() if not h.holds)
-    assert failed.text.startswith("eta <=")
 
 
 def test_fixed_samples_gradient_heads_and_few_participants_are_hypotheses():

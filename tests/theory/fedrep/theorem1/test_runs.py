@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.theory.fedrep.theorem1 import bound as theory
 from linfed.theory.fedrep.theorem1 import runs
 from tests.helpers import assert_one_line, basis, normal
 from tests.theory.fedrep.theorem1.made import PROBLEM, simulated
@@ -15,18 +14,15 @@ from tests.theory.fedrep.theorem1.made import PROBLEM, simulated
 
 @pytest.mark.parametrize("participation", [0.5, 3, 1.0, np.array([[0, 1], [2, 3], [4, 5], [6, 7]])])
 def test_participant_sets_are_those_that_ran(participation):
-    run = {"rounds": 4, "trials": 3, "seed": (4, 5), "participation": participation}
-    steps = lf.iterate(lf.FedRep(rank=2, step_size=0.1, init="random"), PROBLEM, data=lf.FreshSamples(5), **run)
+    run = {"rounds": 4, "trials": 3, "seed": (4, 5)}
+    algorithm, data = lf.FedRep(rank=2, step_size=0.1, init="random"), lf.FreshSamples(5)
+    steps = lf.iterate(algorithm, PROBLEM, data=data, participation=participation, **run)
     active = np.stack([step.batch.active for step in steps if step.number], axis=1)
-    sets = runs.participant_sets(participation, n_clients=12, **run_only(run))
+    sets = runs.participant_sets(participation, n_clients=12, **run)
     if sets is None:
         assert participation == 1.0
         sets = np.broadcast_to(np.arange(12), active.shape)
     np.testing.assert_array_equal(sets, active)
-
-
-def run_only(run):
-    return {name: run[name] for name in ("rounds", "trials", "seed")}
 
 
 def test_run_computes_every_constant():
@@ -90,37 +86,48 @@ class Heavy(lf.Design):
         out[...] = rng.standard_t(3, size=out.shape) / math.sqrt(3)
 
 
-def refused(**changes):
-    return lambda: runs.theorem1_run(simulated(trials=1, rounds=1, **changes))
+ONE = simulated(trials=1, rounds=1)
 
 
-def test_what_the_theorem_does_not_speak_of_is_refused():
-    one = simulated(trials=1, rounds=1)
-    for change, words in (
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
         ({"orthonormalize": False}, "orthonormalize"),
         ({"split": True}, "split = False"),
         ({"whiten": "pooled"}, "whiten = None"),
         ({"aggregate": "sum"}, "aggregate"),
         ({"representation_steps": 2}, "representation_steps"),
-    ):
-        other = replace(one, algorithm=replace(one.algorithm, **change))
-        assert_one_line(lambda other=other: runs.theorem1_run(other), [words, "for Theorem 1"])
-    for other in (
+    ],
+)
+def test_other_options_of_fedrep_are_refused(changes, words):
+    other = replace(ONE, algorithm=replace(ONE.algorithm, **changes))
+    assert_one_line(lambda: runs.theorem1_run(other), [words, "for Theorem 1"])
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
         lf.LocalOnly(),
         lf.PrivateFedRep(rank=2, step_size=0.2, message_noise_std=0.1),
         lf.CompressedFedRep(rank=2, step_size=0.2, kept_share=0.5),
-    ):
-        assert_one_line(lambda other=other: runs.theorem1_run(replace(one, algorithm=other)), [type(other).__name__])
-    heavy = lf.SharedRepresentation(n_clients=12, dim=10, rank=2, design=Heavy())
-    assert_one_line(refused(problem=heavy), ["Heavy", "sub-Gaussian", "lf.Rademacher"])
-    wide = lf.SharedRepresentation(n_clients=12, dim=10, rank=3)
-    assert_one_line(refused(problem=wide), ["rank 3", "rank = 2"])
-    assert_one_line(
-        refused(problem=lf.SharedWithShortcuts(n_clients=12, dim=10, rank=2, shortcut_norm=0.5)), ["B* w_i*"]
-    )
-    scaled = lf.SharedRepresentation(n_clients=12, dim=10, rank=2, design=lf.Gaussian(covariance=2.0))
-    assert_one_line(refused(problem=scaled), ["variance 1"])
-    assert_one_line(lambda: theory.fedrep_bound([1], step_size=0.1, start=1.5, smallest=1.0), ["start = 1.5"])
-    assert_one_line(lambda: theory.fedrep_bound([1], step_size=0.1, start=-0.5, smallest=1.0), ["start = -0.5"])
-    sizes = {"dim": 10, "rank": 2, "participants": 5, "start": 0.5}
-    assert_one_line(lambda: theory.fedrep_least_samples(condition=0.5, **sizes), ["condition = 0.5"])
+    ],
+)
+def test_other_algorithms_are_refused(algorithm):
+    other = replace(ONE, algorithm=algorithm)
+    assert_one_line(lambda: runs.theorem1_run(other), [type(algorithm).__name__])
+
+
+SIZES = {"n_clients": 12, "dim": 10, "rank": 2}
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (lf.SharedRepresentation(**SIZES, design=Heavy()), ["Heavy", "sub-Gaussian", "lf.Rademacher"]),
+        (lf.SharedRepresentation(**SIZES | {"rank": 3}), ["rank 3", "rank = 2"]),
+        (lf.SharedWithShortcuts(**SIZES, shortcut_norm=0.5), ["B* w_i*"]),
+        (lf.SharedRepresentation(**SIZES, design=lf.Gaussian(covariance=2.0)), ["variance 1"]),
+    ],
+)
+def test_other_ground_truths_and_distributions_are_refused(problem, words):
+    assert_one_line(lambda: runs.theorem1_run(simulated(problem, trials=1, rounds=1)), words)

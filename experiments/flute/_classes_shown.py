@@ -13,6 +13,9 @@ import linfed as lf
 import linfed.claims as c
 from linfed.plotting.panels import PanelGrid
 
+from ._classes import DIGITS
+
+PIXELS = 64
 Asked = partial(c.Claim, over=c.each("data", "partition", "rank"), setting="{data}: k = {rank}, {partition}")
 """A claim on every setting."""
 
@@ -36,7 +39,9 @@ def difference(first: Any, second: Any, *, paired: bool = True, detail: str = ""
 
 
 def ends_of(runs: lf.Table) -> lf.Table:
-    """Return the runs with the fewest and the most clients."""
+    """Return a data set's runs with the fewest and the most clients; digits have the dimension of their pixels."""
+    if runs.unique("data") == [DIGITS]:
+        runs = runs.assign(dim=lambda _: PIXELS)
     clients = runs.unique("n_clients")
     return runs.select(n_clients=[min(clients), max(clients)])
 

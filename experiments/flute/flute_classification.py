@@ -103,8 +103,6 @@ OUTPERFORM = c.cite(
 ALL_COLUMNS = c.reading(f"{TABLE1}: in all eight columns")
 GAIN_GROWS = c.cite(TABLE1, "the gain of FLUTE and FLUTE* becomes more prominent with larger N and m")
 
-PIXELS = 64
-
 
 def cells(quick: bool) -> dict[str, list[Contest]]:
     """Return every method in every setting of both data sets; quick: few rounds, trials and clients, one rank."""
@@ -118,7 +116,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw final accuracies, and accuracies against rounds, for the fewest and the most clients."""
     figures: Figures = {}
     for data, runs in tables["runs"].groupby("data"):
-        ends = ends_of(runs.assign(dim=lambda _: PIXELS) if data == DIGITS else runs)
+        ends = ends_of(runs)
         ranks = [f"k = {rank}\naccuracy (%)" for rank in runs.unique("rank")]
         with along_rounds(ends, "rank", len(ranks)) as sheet:
             sheet.curves("round", "accuracy", order=DRAWN)

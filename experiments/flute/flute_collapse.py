@@ -51,7 +51,6 @@ CLOSER = c.cite(
 TOGETHER = c.cite(C2, "these two metrics are positively correlated")
 
 KINDS = {"Global NC2": "global_nc2", "Local NC2": "local_nc2"}
-PIXELS = 64
 
 
 def cells(quick: bool) -> dict[str, list[Contest]]:
@@ -64,7 +63,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     figures: Figures = {}
     for data, runs in tables["runs"].groupby("data"):
         k = min(runs.unique("rank"))
-        ends = ends_of(runs.assign(dim=lambda _: PIXELS) if data == DIGITS else runs).select(rank=k)
+        ends = ends_of(runs).select(rank=k)
         with along_rounds(ends, len(KINDS), len(KINDS)) as sheet:
             for line, column in enumerate(KINDS.values()):
                 for ax, part in sheet.row(line):

@@ -226,11 +226,16 @@ class Map:
         self.tests_of_all = {name.rpartition("|")[0] for name in self.data.measured_contexts() if name}
         if not self.tests_of_all:
             sys.exit(f"no test has run a line: see {log}")
-        self.measured = {"linfed/" + file.rpartition("/linfed/")[2]: file for file in self.data.measured_files()}
+        self.measured = defaultdict[str, list[str]](list)
+        for file in self.data.measured_files():
+            self.measured["linfed/" + file.rpartition("/linfed/")[2]].append(file)
 
     def tests(self, file: str, line: int, text: str, cap: float) -> list[str]:
         """Return the tests that run a line (or the file, if no test runs the line), the most promising first."""
-        contexts = self.data.contexts_by_lineno(self.measured[file]) if file in self.measured else {}
+        contexts = defaultdict[int, list[str]](list)
+        for one in self.measured[file]:
+            for number, names in self.data.contexts_by_lineno(one).items():
+                contexts[number] += names
         inner = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.stmt) and n.lineno <= line <= n.end_lineno]
         first = max((node.lineno for node in inner), default=line)
         found = {name for n in range(first, line + 1) for name in contexts.get(n, []) if name}
@@ -389,11 +394,13 @@ def main() -> None:
         else:
             mutants = sample(copies[0] / "linfed", asked.sample, asked.seed)
         chosen.write_text(json.dumps(mutants))
-    known, done = Map(folder, copies[0], asked.tests), read(folder)
+    Map(folder, copies[0], asked.tests)
+    done = read(folder)
     left = [mutant for mutant in (Mutant(*row) for row in json.loads(chosen.read_text())) if mutant not in done]
     children = []
     for number, copy in enumerate(copies):
         if (child := os.fork()) == 0:
+            known = Map(folder, copies[0], asked.tests)  # coverage's data do not survive a fork
             try_mutants(left[number :: len(copies)], known, copy, asked.cap, folder / f"results-{number}.jsonl")
             os._exit(0)
         children.append(child)

@@ -142,7 +142,7 @@ def test_diverged_trials_and_rare_records_come_back(tmp_path):
     assert_same(result, saved(result, tmp_path / "x.npz"))
 
 
-# --- classes of a user -------
+# --- classes of a user ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,7 +373,7 @@ def test_a_state_whose_class_is_missing_has_arrays_and_no_predictors():
     assert np.array_equal(archive.decode_state(described, dict(plain.arrays())).predictors(), plain.predictors())
 
 
-# --- files of format 1 -------
+# --- files of format 1 ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -449,7 +449,7 @@ def test_given_classes_of_the_first_format_are_read(tmp_path):
     assert (loaded.data.test, loaded.problem, loaded.participation, loaded.seed) == (None, None, 1.0, 0)
 
 
-# --- descriptions -------
+# --- descriptions --------------------------------------------------------------------------------------------
 
 
 def test_what_a_file_describes_is_the_same_again():
@@ -508,7 +508,7 @@ class NoDataclass:
     """A class that no file restores."""
 
 
-# --- the file itself -------
+# --- the file itself -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("given", "written"), [("a.npz", "a.npz"), ("a", "a.npz"), ("a.b", "a.b.npz")])

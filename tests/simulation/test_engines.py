@@ -326,7 +326,7 @@ def test_other_names_are_missing_as_usual():
             assert not hasattr(part, name)
 
 
-# --- what a trial costs, counted by hand -----------------------------------------------------------------------
+# --- what a trial costs, counted by hand ---------------------------------------------------------------------
 
 
 THREE, MESSAGES = fedrep(d=7, k=3), lf.FLUTE(rank=3, step_size=0.1)

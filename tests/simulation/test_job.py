@@ -38,7 +38,7 @@ class Own(lf.FedRep):
     """FedRep in a module of the user's."""
 
 
-# --- memory -------
+# --- memory --------------------------------------------------------------------------------------------------
 
 
 def test_a_trial_holds_its_samples_truth_states_and_metrics():
@@ -120,7 +120,7 @@ def test_the_number_of_a_round_is_an_exact_float():
     assert_one_line(lambda: made(rounds=2**53 + 1, record_every=2**53), [f"must be at most {2**53}"])
 
 
-# --- chunks, threads and pieces -------
+# --- chunks, threads and pieces ------------------------------------------------------------------------------
 
 
 def test_chunks_are_ranges_of_nearly_equal_length():

@@ -77,7 +77,7 @@ def same(one, other):
     )
 
 
-# --- the rounds of simulate -------
+# --- the rounds of simulate ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -169,7 +169,7 @@ def test_given_samples_without_a_truth():
     assert same(last.after, both("FLUTE, explicit")[0].final)
 
 
-# --- divergence -------
+# --- divergence ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["explicit", "compressed"])
@@ -226,7 +226,7 @@ def test_a_start_beyond_the_limit_has_diverged_in_round_0():
     assert same(initial.after, result.final)
 
 
-# --- batches -------
+# --- batches -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["drawn ahead", "drawn when read"])
@@ -272,7 +272,7 @@ def test_a_batch_that_has_no_samples_says_so(engine):
             question()
 
 
-# --- settings of the caller -------
+# --- settings of the caller ----------------------------------------------------------------------------------
 
 
 def threads():
@@ -321,7 +321,7 @@ def test_settings_survive_a_step_that_raises():
     assert (np.geterr(), threads()) == (handling, outside)
 
 
-# --- invalid arguments -------
+# --- invalid arguments ---------------------------------------------------------------------------------------
 
 
 BAD = {

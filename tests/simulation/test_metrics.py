@@ -31,7 +31,7 @@ def run(metrics, **changes):
 OF_CLASSES = {name for name, metric in lf.METRICS.items() if classification in metric.needs}
 
 
-# --- definitions -------
+# --- definitions ---------------------------------------------------------------------------------------------
 
 
 STATE = {"B": normal(2, 5, 2), "W": normal(2, 4, 2, seed=1), "S": normal(2, 4, 5, seed=2)}
@@ -83,7 +83,7 @@ def test_a_mean_is_over_those_with_a_value():
     np.testing.assert_array_equal(found, [2.5, np.nan, 1.0])
 
 
-# --- the runs that they apply to -------
+# --- the runs that they apply to -----------------------------------------------------------------------------
 
 
 def test_a_subset_of_metrics_has_the_same_numbers():
@@ -161,7 +161,7 @@ def test_metrics_say_what_they_are():
         lf.METRICS["risk"] = None
 
 
-# --- functions as metrics -------
+# --- functions as metrics ------------------------------------------------------------------------------------
 
 
 def error_of_all(state, truth):

@@ -104,7 +104,7 @@ def test_losses_do_not_depend_on_blocks_of_clients(name, monkeypatch):
     assert_same(run(learner(name), data=given("lists"), engine="explicit", trials=1), cut, second=slice(1))
 
 
-# --- recorded losses -------
+# --- recorded losses -----------------------------------------------------------------------------------------
 
 
 X, Y = DATA["arrays"][0]

@@ -91,7 +91,7 @@ class Watched(lf.FedRep):
         return super().adapt(state, batch)
 
 
-# --- clients of the training -------
+# --- clients of the training ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FAMILY)
@@ -119,7 +119,7 @@ def test_a_diverged_trial_has_no_risks():
     assert all(np.isfinite(array).all() for array in result.final.arrays().values())
 
 
-# --- new clients, through a loop -------
+# --- new clients, through a loop -----------------------------------------------------------------------------
 
 
 FULL = lf.Gaussian(covariance=np.diag(np.arange(1.0, 8.0)) + 0.5)
@@ -168,7 +168,7 @@ def test_new_clients_of_another_problem():
         np.testing.assert_allclose(risks, brute_force("FedRep", result, truths, SIZES, seed), **TOLERANCE)
 
 
-# --- which clients these are -------
+# --- which clients these are ---------------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -232,7 +232,7 @@ def test_more_samples_help_all_but_single_models():
         assert (np.median(run(name).new_clients([7, 50]), axis=(0, 2)) @ [1, -1]) > 0
 
 
-# --- against theory -------
+# --- against theory ------------------------------------------------------------------------------------------
 
 
 def outside(problem, result, clients):
@@ -289,7 +289,7 @@ def test_directions_of_new_heads_are_uniform():
         assert scipy.stats.kstest(column, scipy.stats.uniform(-np.sqrt(3), 2 * np.sqrt(3)).cdf).pvalue > 1e-3 / 3
 
 
-# --- memory -------
+# --- memory --------------------------------------------------------------------------------------------------
 
 
 def test_new_clients_are_evaluated_some_trials_at_a_time(monkeypatch):
@@ -316,7 +316,7 @@ def test_three_copies_of_the_new_clients_samples_fit_into_memory(monkeypatch):
     assert_one_line(lambda: result.new_clients([2, 5], clients=4), wanted, lf.SizeError)
 
 
-# --- algorithms of a user, and invalid arguments -------
+# --- algorithms of a user, and invalid arguments -------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -129,7 +129,7 @@ def test_losses_of_a_run_with_a_problem_of_a_user(tmp_path):
     assert_one_line(lambda: loaded.losses(X[:5], y[:5]), ["X has shape (5, 15, 7)", "n = 6 clients"])
 
 
-# --- invalid arguments -------
+# --- invalid arguments ---------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

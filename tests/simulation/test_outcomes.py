@@ -116,7 +116,7 @@ def test_local_gradient_steps_on_classes_are_judged_for_every_client():
     assert lf.simulate(lf.LocalOnly(step_size=0.3, ridge=0.01), data=data, rounds=300).status == [COMPLETED]
 
 
-# --- a representation that cannot move -------
+# --- a representation that cannot move -----------------------------------------------------------------------
 
 
 FEW = {
@@ -148,7 +148,7 @@ def test_a_representation_of_all_dimensions_need_not_move():
     assert result.status == [COMPLETED]
 
 
-# --- limits of iterations -------
+# --- limits of iterations ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [lf.BurerMonteiro, lf.NuclearNorm])
@@ -172,7 +172,7 @@ def test_a_result_counts_its_outcomes():
     assert result.status_round.tolist() == [60] * 3
 
 
-# --- ordinary runs -------
+# --- ordinary runs -------------------------------------------------------------------------------------------
 
 
 ORDINARY = (lf.FixedSamples(12), 0.0), (lf.FixedSamples(30), 0.3), (lf.FreshSamples(12), 1.0)

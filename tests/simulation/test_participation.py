@@ -1,11 +1,125 @@
-"""Client sampling: a share, a count or given clients."""
+"""Client sampling: as many as stated, sorted and distinct, each subset equally often, and given clients."""
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import linfed as lf
+from linfed.simulation import participation
+from linfed.simulation.participation import Participants, n_participants
 from tests.helpers import assert_same, normal
 from tests.simulation.watched import Watched
+
+# Each statistical test below rejects a correct program with this probability (before its seed was fixed).
+ERROR_RATE = 1e-3
+
+
+@pytest.mark.parametrize(
+    ("participation", "n_clients", "count"),
+    [
+        (1.0, 7, 7),
+        (0.999, 7, 7),
+        (0.5, 5, 3),
+        (0.25, 10, 3),
+        (0.24, 10, 2),
+        (0.1, 100, 10),
+        (0.1, 5, 1),
+        (0.01, 10, 1),
+        (1e-9, 1, 1),
+        (0.7, 5, 4),
+        (1, 7, 1),
+        (7, 7, 7),
+        (np.int64(3), 7, 3),
+        (np.float32(0.5), 7, 4),
+        (np.float32(0.29), 50, 15),
+        (np.float16(0.29), 50, 15),
+        (np.longdouble("0.29"), 50, 15),
+        (1 / 6, 9, 2),
+        (1.0, 10**15, 10**15),
+    ],
+)
+def test_a_share_is_rounded_half_up_and_a_count_is_a_count(participation, n_clients, count):
+    assert n_participants(participation, n_clients) == count
+
+
+SMALL, LARGE = (11, 4), (5000, 60)  # many rounds shuffled in one call, and one choice per round
+
+
+def draw_participants(n, p, trials, rounds, seed=2):
+    drawn = Participants(p, n_clients=n, rounds=rounds, trials=trials, n_trials=10, seed=seed)
+    return np.stack([drawn.next().copy() for _ in range(rounds)], axis=1)
+
+
+@pytest.mark.parametrize(("n", "p"), [SMALL, LARGE, (4096, 30), (4097, 30), (6, 1), (5, 5), (1, 1), (20000, 19999)])
+def test_participants_are_sorted_and_distinct(n, p):
+    chosen = draw_participants(n, p, range(3), 9)
+    assert chosen.shape == (3, 9, p)
+    assert chosen.min() >= 0
+    assert chosen.max() < n
+    assert (np.diff(chosen, axis=-1) > 0).all()
+
+
+@pytest.mark.parametrize(("n", "p"), [SMALL, LARGE])
+def test_participants_depend_on_seed_and_trial_alone(n, p):
+    chosen = draw_participants(n, p, range(4), 20)
+    assert np.array_equal(draw_participants(n, p, [2], 20)[0], chosen[2])
+    assert np.array_equal(draw_participants(n, p, range(4), 7), chosen[:, :7])
+    assert len({rows.tobytes() for rows in chosen}) == 4
+    assert not np.array_equal(draw_participants(n, p, range(4), 20, seed=3), chosen)
+
+
+@pytest.mark.parametrize(("n", "p", "rounds"), [(11, 4, 20_000), (5000, 500, 1000), (4, 3, 20_000)])
+def test_every_client_is_chosen_equally_often(n, p, rounds):
+    """Pearson's statistic, scaled for draws without replacement, has the chi-square law with n - 1 degrees."""
+    counts = np.bincount(draw_participants(n, p, [0], rounds).ravel(), minlength=n)
+    expected = rounds * p / n
+    statistic = ((counts - expected) ** 2).sum() / expected * (n - 1) / (n - p)
+    low, high = stats.chi2(n - 1).ppf([ERROR_RATE / 2, 1 - ERROR_RATE / 2])
+    assert low < statistic < high
+
+
+def test_every_subset_is_chosen_equally_often():
+    chosen = draw_participants(5, 2, range(4), 5000).reshape(-1, 2)
+    counts = np.bincount(5 * chosen[:, 0] + chosen[:, 1], minlength=25).reshape(5, 5)[np.triu_indices(5, 1)]
+    assert counts.sum() == 20_000
+    assert stats.chisquare(counts).pvalue > ERROR_RATE
+
+
+def test_rounds_and_trials_choose_independently():
+    """Whether client 0 takes part in this round, the next one, and another trial: eight equally likely cells."""
+    taken = (draw_participants(6, 3, range(2), 8000) == 0).any(axis=-1)
+    cells = 4 * taken[0, :-1:2] + 2 * taken[0, 1::2] + taken[1, 1::2]
+    assert stats.chisquare(np.bincount(cells, minlength=8)).pvalue > ERROR_RATE
+
+
+def test_given_participants_are_served_sorted():
+    given = np.array([[3, 0], [1, 2], [4, 2]])
+    served = Participants(given, n_clients=5, rounds=3, trials=range(2, 4), n_trials=6, seed=0)
+    assert served.count == 2
+    rows = np.stack([served.next() for _ in range(3)], axis=1)
+    assert rows.tolist() == [[[0, 3], [1, 2], [2, 4]]] * 2
+    assert given.tolist() == [[3, 0], [1, 2], [4, 2]]
+
+
+def test_given_participants_of_each_trial_follow_the_trial():
+    given = np.random.default_rng(0).permuted(np.broadcast_to(np.arange(7), (6, 4, 7)), axis=-1)[..., :3]
+    served = Participants(given.tolist(), n_clients=7, rounds=4, trials=range(2, 5), n_trials=6, seed=0)
+    rows = np.stack([served.next() for _ in range(4)], axis=1)
+    assert np.array_equal(rows, np.sort(given[2:5], axis=-1))
+
+
+def test_participants_of_many_blocks_are_those_of_one(monkeypatch):
+    """Of 11 clients 744 rounds are drawn in one call."""
+    wanted = draw_participants(11, 4, range(2), 1500)
+    for values, length in ((10**6, 1500), (35, 3), (22, 2)):
+        monkeypatch.setattr(participation, "BLOCK_VALUES", values)
+        drawn = Participants(4, n_clients=11, rounds=1500, trials=range(2), n_trials=10, seed=2)
+        assert drawn._length == length
+        assert np.array_equal(np.stack([drawn.next().copy() for _ in range(1500)], axis=1), wanted)
+    assert len(np.unique(wanted.reshape(-1, 4), axis=0)) > 320  # of 330 subsets
+
+
+# --- runs ----------------------------------------------------------------------------------------------------
 
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2, noise_std=0.1)
 

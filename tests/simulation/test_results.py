@@ -54,7 +54,7 @@ def lost():
     return run(algorithm, rounds=30, record_every=1)
 
 
-# --- text and records -------
+# --- text and records ----------------------------------------------------------------------------------------
 
 
 def with_numbers(rounds=2, trials=3, **changes):
@@ -170,7 +170,7 @@ def test_the_final_state_counts_the_clients_of_a_run_without_a_truth():
     assert one.losses(X[:4], Y[:4]).shape == (2, 4)  # one model serves any number of clients
 
 
-# --- pictures -------
+# --- pictures ------------------------------------------------------------------------------------------------
 
 
 def test_a_plot_has_the_median_and_a_band():

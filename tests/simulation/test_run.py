@@ -15,7 +15,7 @@ from linfed.simulation import job
 from tests.helpers import assert_one_line, assert_same, normal
 from tests.simulation.watched import Watched
 
-# --- reproducible trials -------
+# --- reproducible trials -------------------------------------------------------------------------------------
 
 
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2, noise_std=0.1)
@@ -171,7 +171,7 @@ def test_the_defaults_of_a_run():
         assert all(np.array_equal(array, result.final.arrays()[name]) for name, array in last.after.arrays().items())
 
 
-# --- paired runs -------
+# --- paired runs ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_algorithms_of_one_seed_start_alike(init):
         assert not np.isclose(one.metrics[name][:, 2], other.metrics[name][:, 2], rtol=1e-6).any()
 
 
-# --- recorded rounds -------
+# --- recorded rounds -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_no_rounds_return_the_initial_state():
     )
 
 
-# --- warnings, progress and failures -------
+# --- warnings, progress and failures -------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")

@@ -42,7 +42,7 @@ def begun(tried=(), **options):
     return search
 
 
-# --- known success curves --------------------------------------------------------------------------------------------
+# --- known success curves ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("whole", [False, True])

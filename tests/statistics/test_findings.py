@@ -168,7 +168,7 @@ def test_a_finding_has_a_source_and_a_claimed_range(changes, fragments):
     assert_one_line(lambda: finding(0.0, 1.0, **changes), fragments)
 
 
-# --- judges ---------
+# --- judges --------------------------------------------------------------------------------------------------
 
 
 def test_a_share_without_ties_stands_beside_that_of_all_trials():
@@ -339,7 +339,7 @@ def test_a_hypothesis_holds_up_to_rounding(left, right, holds):
     assert str(hypothesis) == f"x <= y: {left:.3g} {'<=' if holds else '>'} {right:.3g}"
 
 
-# --- sources -------
+# --- sources -------------------------------------------------------------------------------------------------
 
 
 SOURCES = {
@@ -400,7 +400,7 @@ def test_the_quotation_in_a_source_is_found():
         assert finding(0.6, 0.7, source=source).quotation == expected
 
 
-# --- the table -------
+# --- the table -----------------------------------------------------------------------------------------------
 
 
 def test_every_line_of_the_table():

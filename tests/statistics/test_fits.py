@@ -26,7 +26,7 @@ def estimates(fit):
     return {name: value[0] for name, value in fit.exponents.items()}
 
 
-# --- laws ------
+# --- laws ----------------------------------------------------------------------------------------------------
 
 
 def test_planted_exponents_come_back():
@@ -134,7 +134,7 @@ def test_curvature_is_the_change_of_the_exponent():
     np.testing.assert_allclose(found, 0.2, atol=1e-8)
 
 
-# --- formulas, written out ------
+# --- formulas, written out -----------------------------------------------------------------------------------
 
 
 def students(design, logs, confidence=0.95):
@@ -240,7 +240,7 @@ def test_a_censored_fit_is_the_most_likely_one():
     np.testing.assert_allclose(found.exponents["a"][1:], wanted, atol=1e-8)
 
 
-# --- censored points, and sizes that a search found ------
+# --- censored points, and sizes that a search found ----------------------------------------------------------
 
 
 def test_censored_points_are_not_left_out():
@@ -349,7 +349,7 @@ def test_points_at_the_smallest_size_are_noted(formula, m, smallest):
     assert bounded.smallest == max(0, smallest - 1)
 
 
-# --- texts and invalid arguments ------
+# --- texts and invalid arguments -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

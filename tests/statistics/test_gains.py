@@ -156,7 +156,7 @@ def test_a_gain_is_a_number_or_a_bound(mine, rival, text):
     assert format_gain(np.array([[mine] * 3, [rival] * 3]), 100) == text
 
 
-# --- judges of two methods -----
+# --- judges of two methods -----------------------------------------------------------------------------------
 
 
 def test_rounds_to_a_share_of_the_way():

@@ -133,7 +133,7 @@ def test_bad_input_is_one_line(name):
     assert_one_line(*BAD_INPUT[name], (ValueError, TypeError))
 
 
-# --- shares -------
+# --- shares --------------------------------------------------------------------------------------------------
 
 
 def test_first_round_below():
@@ -173,7 +173,7 @@ def test_a_share_of_smaller_trials_leaves_ties_out():
     assert share_smaller(first, second)[1] == "2 of 3 that differ; 2 of all 4 smaller, 1 larger, 1 tied"
 
 
-# --- shares of points in clusters -------
+# --- shares of points in clusters ----------------------------------------------------------------------------
 
 
 def test_points_of_one_cluster_are_not_independent():
@@ -239,7 +239,7 @@ def test_the_coverage_of_clustered_shares(clusters):
         assert_covers(covered, 400, least=0.94)
 
 
-# --- quantiles and means -------
+# --- quantiles and means -------------------------------------------------------------------------------------
 
 
 def test_a_quantile_lies_between_order_statistics():
@@ -302,7 +302,7 @@ def test_what_is_no_number_counts_as_the_largest_error():
     assert nan_as_worst([np.nan, np.inf, 0.5, -1.0]).tolist() == [1e9, 1e9, 0.5, -1.0]
 
 
-# --- bootstrap intervals -------
+# --- bootstrap intervals -------------------------------------------------------------------------------------
 
 
 def test_a_bootstrap_interval_is_scipys_percentiles():
@@ -415,7 +415,7 @@ def test_the_probability_that_one_is_smaller_is_resampled_pair_by_pair():
     assert probability_smaller(first, second + 20, confidence=0.6) == (1.0, 1.0 - edge, 1.0)
 
 
-# --- ratios -------
+# --- ratios --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trials", [6, 8, 41])
@@ -533,7 +533,7 @@ def test_the_largest_of_some_estimates_may_be_anothers():
         largest_of(interval, [])
 
 
-# --- smallest constants and sizes -------
+# --- smallest constants and sizes ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trials", [10, 20, 40, 101])
@@ -570,7 +570,7 @@ def test_the_smallest_size_whose_failures_are_allowed(tried, failed, expected):
     assert least_passing(tried, failed, 100, allowed=0.05) == expected
 
 
-# --- coverage -------
+# --- coverage ------------------------------------------------------------------------------------------------
 
 
 def lognormal(rng, *shape):

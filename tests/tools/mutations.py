@@ -923,9 +923,7 @@ MUTATIONS = {
         ),
     ],
     "simulation/participation.py": [
-        Mutation(
-            "participants of the first trials", "given[list(trials)]", "given[: len(trials)]", "participation_draws"
-        ),
+        Mutation("participants of the first trials", "given[list(trials)]", "given[: len(trials)]", "participation"),
     ],
     "simulation/start.py": [
         Mutation(

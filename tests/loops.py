@@ -99,6 +99,19 @@ def private_fedrep(before, now, message_noise_std=0.0, **options):
     return fedrep(before, now, noise=noise, **options)
 
 
+def compressed_fedrep(before, now, kept_share=None, levels=None, shared_mask=False, **options):
+    """A round of FedRep whose mean message is off by the mean error of compression."""
+    B, step_size, p = before["B"], options["step_size"], len(now.active)
+    u = now.rng.uniform((1 if shared_mask else p, *B.shape))[0]
+    alone = options | {"orthonormalize": False, "rotate_heads": False, "aggregate": "mean"}
+    share, error = (1.0 if options.get("aggregate") == "sum" else 1.0 / p), np.zeros(B.shape)
+    for place, (i, X_i, y_i) in enumerate(zip(now.active, now.X, now.y, strict=True)):
+        moved, _ = references.fedrep_round(B, before["W"], [X_i], [y_i], [i], **alone)
+        message = (B - moved) / step_size
+        error += share * (references.compressed(message, u[place % len(u)], kept_share, levels) - message)
+    return fedrep(before, now, noise=error, **options)
+
+
 def shortcut(before, now, mixing=None, refit=False, **options):
     """A state has the contributions ``a w_i`` and ``c s_i`` to the predictor, the loop w_i and s_i."""
     a, c = references.factors_of(mixing)
@@ -381,6 +394,7 @@ def oracle(before, now, ridge=0.0):
 LOOPS: dict[type[lf.Algorithm], Loop] = {
     lf.FedRep: Loop(own_heads, fedrep, classes=True),
     lf.PrivateFedRep: Loop(own_heads, private_fedrep),
+    lf.CompressedFedRep: Loop(own_heads, compressed_fedrep),
     lf.FedRepShortcut: Loop(shortcut_start, shortcut, shortcut_end),
     lf.FLUTE: Loop(given_heads, flute),
     lf.GeneralFLUTE: Loop(lambda world, **options: None, general_flute, classes=True),

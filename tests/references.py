@@ -142,6 +142,20 @@ def fedrep(X, y, participants, B, **options):
     return states
 
 
+def compressed(message, u, kept_share=None, levels=None):
+    """Return a client's compressed message, entry by entry."""
+    out, norm = np.zeros_like(message), np.sqrt((message**2).sum())
+    for place in np.ndindex(message.shape):
+        g = message[place]
+        if kept_share is not None:
+            out[place] = g / kept_share if u[place] < kept_share else 0.0
+        elif norm > 0:
+            low = int(levels * abs(g) / norm)
+            up = u[place] >= 1.0 - (levels * abs(g) / norm - low)
+            out[place] = np.sign(g) * norm * (low + up) / levels
+    return out
+
+
 def local_only(X, y, participants, ridge=0.0):
     """Return the predictors (n, d) of a run on fixed local data, the initial ones first."""
     states = [np.zeros((len(X), X[0].shape[1]))]

@@ -308,6 +308,19 @@ LEARNERS: dict[str, Learner] = {
         lf.PrivateFedRep, {"clip": 0.5, "message_noise_std": 0.1}, sent=30, lacks={"rotation"}
     ),
     "CompressedFedRep": Learner(lf.CompressedFedRep, {"kept_share": 0.2}, sent=(30, 12), lacks={"clients", "rotation"}),
+    "CompressedFedRep, shared mask": Learner(
+        lf.CompressedFedRep,
+        {"kept_share": 0.2, "shared_mask": True, "split": True},
+        sent=(30, 6),
+        lacks={"rotation", "samples"},
+        least=2,
+    ),
+    "CompressedFedRep, sum": Learner(
+        lf.CompressedFedRep,
+        {"levels": 3, "aggregate": "sum", "representation_steps": 2, "orthonormalize": False},
+        sent=(30, 1 + 30 * np.log2(7) / 32),
+        lacks={"clients", "rotation"},
+    ),
     "CompressedFedRep, quantised": Learner(
         lf.CompressedFedRep, {"levels": 200}, sent=(30, 1 + 30 * np.log2(401) / 32), lacks={"clients", "rotation"}
     ),

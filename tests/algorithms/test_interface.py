@@ -1,4 +1,4 @@
-"""The interface carries: algorithms of other families in a few lines, each held against what theory says of it."""
+"""Algorithms of a user's own: what a batch offers them, states that serve other predictors, undeclared requirements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.numerics.linalg import orthonormalize
 from linfed.simulation.engines import ENGINES
 from linfed.system import description
 from tests.helpers import rounds_of
@@ -20,10 +19,6 @@ DATA = lf.FixedSamples(20)
 
 def run(algorithm, rounds, problem=PROBLEM, data=DATA, **changes):
     return lf.simulate(algorithm, problem, data=data, rounds=rounds, **({"trials": 3, "seed": 0} | changes))
-
-
-def local_least_squares():
-    return run(lf.LocalOnly(), 1).final.S
 
 
 # --- what every batch knows ------------------------------------------------------------------------------------
@@ -188,93 +183,6 @@ def test_a_personal_fit_has_no_place_beside_what_is_served():
 # --- softmax: another loss behind the same questions, C rows of heads for each client ----------------------------
 
 
-class SoftmaxFeatures:
-    """Features of a batch with labels in classes, at B."""
-
-    def __init__(self, batch, B):
-        self._batch, self._B, self._Z = batch, B, batch.X @ B[:, None]
-
-    def _residual(self, W):
-        """Return softmax minus the indicator of the label, (T, p, m, C)."""
-        T, p, _, k = self._Z.shape
-        scores = self._Z @ W.reshape(T, p, -1, k).mT
-        P = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        return P / P.sum(axis=-1, keepdims=True) - self._batch.indicator
-
-    def head_gradient(self, W):
-        return (self._residual(W).mT @ self._Z / self._Z.shape[2]).reshape(W.shape)
-
-    def representation_gradient(self, W, weights=None):
-        return self.gradients(W, weights)[1]
-
-    def gradients(self, W, weights=None):
-        T, p, m, _ = self._Z.shape
-        messages = (self._residual(W).mT @ self._batch.X / m).reshape(T, -1, self._B.shape[1])  # (T, p C, d)
-        return messages @ self._B, messages.mT @ W * (1.0 / p if weights is None else weights)
-
-
-class SoftmaxBatch:
-    """Samples with labels in 0..C-1; the heads of client i are the rows i C to i C + C - 1 of W."""
-
-    def __init__(self, X, labels, classes, clients):
-        self.X, self.indicator = X, np.eye(classes)[labels]
-        self.active = (classes * clients[..., None] + np.arange(classes)).reshape(len(clients), -1)
-
-    def project(self, B):
-        return SoftmaxFeatures(self, B)
-
-
-T, N, M, D, K, C = 2, 40, 60, 12, 3, 3
-GRADIENT_FEDREP = lf.FedRep(rank=K, step_size=1.0, heads=lf.GradientHeads(steps=5, step_size=1.0))
-
-
-@pytest.fixture(scope="module")
-def softmax():
-    """Return B*, X, labels, the truth's accuracy, and random numbers."""
-    rng = np.random.default_rng(0)
-    B_star, W_star = orthonormalize(rng.standard_normal((T, D, K))), 2.0 * rng.standard_normal((T, N * C, K))
-    X = rng.standard_normal((T, N, M, D))
-    scores = X @ B_star[:, None] @ W_star.reshape(T, N, C, K).mT
-    labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=-1)
-    return B_star, X, labels, (scores.argmax(axis=-1) == labels).mean(axis=(1, 2)), rng
-
-
-def test_softmax_gradients_are_those_of_the_loss(softmax):
-    _, X, labels, _, rng = softmax
-    batch = SoftmaxBatch(X, labels, C, np.broadcast_to(np.arange(N), (T, N)))
-
-    def loss(B, W):
-        scores = X @ B[:, None] @ W.reshape(T, N, C, K).mT
-        return (np.log(np.exp(scores).sum(-1)) - (scores * batch.indicator).sum(-1)).mean(axis=(1, 2))
-
-    B, W, dB, dW = (rng.standard_normal(shape) for shape in ((T, D, K), (T, N * C, K)) * 2)
-    gW, gB = batch.project(B).gradients(W)
-    numeric = (loss(B + 1e-5 * dB, W + 1e-5 * dW) - loss(B - 1e-5 * dB, W - 1e-5 * dW)) / 2e-5
-    exact = (gB * dB).sum(axis=(1, 2)) + (gW * dW).sum(axis=(1, 2)) / N
-    np.testing.assert_allclose(numeric, exact, atol=1e-8)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["FedRep", "FLUTE"])
-def test_fedrep_and_flute_learn_the_representation_of_classes(name, softmax):
-    B_star, X, labels, best, _ = softmax
-    rng = np.random.default_rng(1)
-    B, W = orthonormalize(rng.standard_normal((T, D, K))), rng.standard_normal((T, N * C, K))
-    if name == "FedRep":
-        algorithm, state = GRADIENT_FEDREP, lf.State(B=B, W=0 * W)
-    else:
-        algorithm, state = lf.FLUTE(rank=K, step_size=0.02), lf.State(B=0.05 * B, W=0.05 * W)
-    for _ in range(300):
-        clients = np.sort(np.stack([rng.permutation(N)[: N // 2 if name == "FedRep" else N] for _ in range(T)]))
-        chosen = np.arange(T)[:, None], clients
-        state = algorithm.step(state, SoftmaxBatch(X[chosen], labels[chosen], C, clients), None)
-    accuracy = ((X @ state.B[:, None] @ state.W.reshape(T, N, C, K).mT).argmax(-1) == labels).mean(axis=(1, 2))
-    assert (lf.subspace_distance(B, B_star) > 0.8).all()
-    assert (lf.subspace_distance(state.B, B_star) < 0.25).all()
-    assert (accuracy > best - 0.05).all()
-    assert (best > 0.6).all()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Silent(lf.Algorithm):
     """It uses features alone and does not say so."""
@@ -317,9 +225,9 @@ DECLARED = {
 def test_a_summary_says_that_undeclared_requirements_cost_time(name, tmp_path):
     algorithm, problem, data, told = DECLARED[name]
     result = run(algorithm, 1, problem, data, trials=1)
-    words = f"{type(algorithm).__name__} declares no `requires`, so every sample is drawn (lf.Requires)"
-    assert (words in result.summary().splitlines()) is told
-    assert (f"; {words}" in result._repr_html_()) is told
+    words = f"{type(algorithm).__name__} declares no `requires`"
+    assert (words in result.summary()) is told
+    assert (words in result._repr_html_()) is told
     assert (result.engine == "explicit") or not told
     loaded = lf.Result.load(result.save(tmp_path / "run.npz"))
     assert loaded.summary() == result.summary()

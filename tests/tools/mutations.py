@@ -388,7 +388,7 @@ MUTATIONS = {
             "clipped by the length of a",
             "np.linalg.norm(a, axis=-1) * np.linalg.norm(W, axis=-1)",
             "np.linalg.norm(a, axis=-1)",
-            "private_fedrep:loop",
+            "algorithms/algorithms:loop",
         ),
         Mutation(
             "one ridge for all rounds",
@@ -946,7 +946,10 @@ MUTATIONS = {
         ),
         Mutation("the chain a dimension short", "if d < rank + 2 * k", "if d <= rank + 2 * k", "chain:plus_2k"),
         Mutation(
-            "noise in the chain's frame", "if requires == Requires.COORDINATES", "if False", "private_fedrep:cannot"
+            "noise in the chain's frame",
+            "if requires == Requires.COORDINATES",
+            "if False",
+            "algorithms/private_fedrep:cannot",
         ),
         Mutation(
             "rows of pseudo-samples",
@@ -1086,7 +1089,7 @@ MUTATIONS = {
             "noise without the step size",
             "step_size * self.message_noise_std",
             "self.message_noise_std",
-            "private_fedrep:loop",
+            "algorithms/algorithms:loop",
         ),
     ],
     "algorithms/representation/compressed_fedrep.py": [
@@ -1094,41 +1097,44 @@ MUTATIONS = {
             "kept entries are not enlarged",
             "< self.kept_share) / self.kept_share",
             "< self.kept_share)",
-            "compressed_fedrep",
+            "algorithms/algorithms:loop algorithms/compressed_fedrep",
         ),
-        Mutation("quantised to the next lower level", "1.0) + u)", "1.0))", "compressed_fedrep"),
+        Mutation(
+            "quantised to the next lower level",
+            "1.0) + u)",
+            "1.0))",
+            "algorithms/algorithms:loop algorithms/compressed_fedrep",
+        ),
     ],
     "theory/privacy.py": [
         Mutation(
             "rounds add up like losses",
             "sensitivity * math.sqrt(rounds)",
             "sensitivity * rounds",
-            "private_fedrep:rounds",
+            "privacy:rounds",
         ),
         Mutation(
             "the noise of the other tail",
             "special.log_ndtr(-0.5 * a - epsilon / a)",
             "special.log_ndtr(-0.5 * a + epsilon / a)",
-            "private_fedrep:definition",
+            "privacy:definition",
         ),
     ],
     "theory/fedrep/near_truth/any_heads.py": [
-        Mutation(
-            "all of the error across span(B*)", "(d - k + 2.0) / (d + 2.0) * mean", "mean", "compressed_fedrep:round"
-        ),
+        Mutation("all of the error across span(B*)", "(d - k + 2.0) / (d + 2.0) * mean", "mean", "compression:round"),
         Mutation(
             "the message of a client is its noise alone",
             "moments.fourth[1] + moments.fourth[4]",
             "moments.fourth[1]",
-            "compressed_fedrep:round",
+            "compression:round",
         ),
         Mutation(
             "errors along the heads",
             "return np.asarray(clients.compression *",
             "mean = np.eye(len(mean))\n    return np.asarray(clients.compression *",
-            "compressed_fedrep:round",
+            "compression:round",
         ),
-        Mutation("noise in d rows", "drive = rows * (", "drive = clients.dim * (", "private_fedrep:closed"),
+        Mutation("noise in d rows", "drive = rows * (", "drive = clients.dim * (", "message_noise:closed"),
         Mutation(
             "the most stable direction decides",
             "0.5 * (whitened + whitened.T))[-1])",

@@ -24,7 +24,6 @@ import sys
 from collections.abc import Container, Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import FunctionType
 from typing import Any, NamedTuple
 
 from linfed._package import FOLDER, SHIPPED
@@ -121,9 +120,9 @@ def check_loaded(owners: Iterable[Any]) -> None:
     for module in own.keys() & sys.modules.keys():
         for kind in list(vars(sys.modules[module]).values()):  # another thread may import from the module
             if isinstance(kind, type) and kind.__module__ == module:
-                _check_methods(kind, ())
+                _check_methods(kind, own)
     for kind in {base for owner in owners for base in getattr(owner, "__mro__", ()) if base.__module__ in files}:
-        _check_methods(kind, files)
+        _check_methods(kind, own | files)
 
 
 def _check_file(file: File) -> None:
@@ -137,11 +136,12 @@ def _check_file(file: File) -> None:
 
 
 def _check_methods(kind: type, counted: Container[str]) -> None:
-    """Raise if a method of a class is of another module of the user than the class and the given modules."""
+    """Raise if a method of a class is of a local module, or of a prompt, that is not among the given modules."""
     for name, value in list(vars(kind).items()):
         function = getattr(value, FUNCTION.get(type(value), ""), value)
-        module = function.__globals__.get("__name__", "") if isinstance(function, FunctionType) else kind.__module__
-        if module != kind.__module__ and module not in counted and _is_users(module):
+        variables = getattr(function, "__globals__", {})
+        module, path = variables.get("__name__"), variables.get("__file__")
+        if module not in counted and (is_local(path) if path else module == "__main__"):
             raise ValueError(
                 f"store= cannot use results of {short_repr(kind)}: its method {name} was replaced by code of the "
                 f"module {module!r}; define a subclass instead"
@@ -204,14 +204,6 @@ def _without_source(what: object) -> ValueError:
     return ValueError(
         f"store= requires the source file of {short_repr(what)}, which has none; define it in a module, or omit store="
     )
-
-
-def _is_users(module: str) -> bool:
-    """Return whether a module is imported, and not of linfed, of Python or of an installed package."""
-    if module not in sys.modules or module.partition(".")[0] == "linfed":
-        return False
-    path = _file_of(module)
-    return module == "__main__" if path is None else is_local(path)
 
 
 def _file_of(module: str) -> str | None:

@@ -142,12 +142,10 @@ class _Sweep:
         self.places: Sequence[int] = range(len(cells))
         if store is not None:
             keys = keys_of(cells, self.codes)
-            distinct: dict[CellKey, Cell] = {}
-            for key, cell in zip(keys, cells, strict=True):
-                distinct.setdefault(key, cell)
+            distinct = dict(zip(keys, cells, strict=True))
             self.keys, self.cells = list(distinct), list(distinct.values())
-            place = {key: index for index, key in enumerate(self.keys)}
-            self.places = [place[key] for key in keys]
+            index = {key: place for place, key in enumerate(self.keys)}
+            self.places = [index[key] for key in keys]
         self.wanted: deque[int] = deque()
         self.ready: deque[Task] = deque()
         self.running: dict[int, Steps] = {}

@@ -461,6 +461,9 @@ def test_a_method_of_the_user_may_come_from_a_file_that_counts(folder, monkeypat
     own, aside = importlib.import_module("own_cell"), importlib.import_module("aside")
     monkeypatch.setattr(own.Own, "run", aside.f)
     check_loaded([own.Own])
+    with monkeypatch.context() as patch:
+        patch.setattr(lf.FedRep, "step", aside.f)  # a row of another cell would not tell
+        refused([own.Own], "replaced by code of the module 'aside'")
     monkeypatch.setattr(own.Own, "run", given)
     refused([own.Own], "its method run was replaced by code of the module", repr(__name__))
     monkeypatch.setattr(sys.modules["base"].Base, "shifted", Mine.run)

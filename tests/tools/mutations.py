@@ -1381,7 +1381,7 @@ MUTATIONS = {
         ),
         Mutation("names that are used", "_defined(one) & used for one", "() for one", "code_key:an_experiment"),
         Mutation("old code in a new file's name", "if loaded != content and", "if False and", "code_key:changed"),
-        Mutation("replaced methods", "module != kind.__module__ and", "False and", "code_key:replaced"),
+        Mutation("replaced methods", "if module not in counted and", "if False and", "code_key:replaced"),
     ],
     "sweeps/store.py": [
         Mutation("torn files are believed", "!= first.removeprefix(MAGIC):", "== b'':", "store:set_aside"),

@@ -1,7 +1,7 @@
 """Reference pages of the site: every public name by topic, the command line and the benchmarks.
 
 `GROUPS` must contain every name of `linfed`, `linfed.claims`, `linfed.statistics` and `linfed.theory` once;
-`tests/docs/test_docs.py` checks this.
+`tests/docs/test_reference.py` checks this.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Write the pages that contain numbers, from their templates in docs/templates/ and from ``results/committed/``.
 
-Run ``python docs/render.py``; `tests/docs/test_numbers.py` checks that the pages are up to date. A template is a Jinja2
+Run ``python docs/render.py``; `tests/docs/test_render.py` checks that the pages are up to date. A template is a Jinja2
 template of the page: ``{{ expression }}`` inserts a number or a verdict, and `docs/vocabulary.py` defines the functions
 for expressions.
 """

@@ -1,23 +1,17 @@
-"""The site's sources: code in pages is run, what is generated is whole, and names that pages give exist."""
+"""The pages: their code is run, the names and links that they give exist, and settings are those of the tables."""
 
 import importlib
 import json
 import operator
 import re
-import sys
 import tomllib
-from collections import Counter
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import linfed as lf
 from docs.vocabulary import COMMITTED, TOP
 from linfed.reproduction.experiments import experiment_files
-from linfed.reproduction.record import RunRecord, TableRecord
-from linfed.statistics import Hypothesis
-from tests.helpers import finding
 
 README, DOCS = "README.md", TOP / "docs"
 PAGES = [
@@ -27,19 +21,6 @@ PAGES = [
 ]
 REPOSITORY = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
 EXPERIMENTS = set(experiment_files(TOP / "experiments"))
-
-
-@pytest.fixture(scope="module")
-def site():
-    """The scripts of the site, as its build imports them: with docs/ on the path."""
-    before = set(sys.modules)
-    sys.path.insert(0, str(DOCS))
-    names = ("gallery", "reference", "tutorials", "usage")
-    yield {name: importlib.import_module(name) for name in names}
-    sys.path.remove(str(DOCS))
-    for name in set(sys.modules) - before:
-        if getattr(sys.modules[name], "__file__", None) and sys.modules[name].__file__.startswith(str(DOCS)):
-            del sys.modules[name]
 
 
 # --- code in pages -------------------------------------------------------------------------------------------
@@ -148,103 +129,6 @@ def test_settings_that_a_page_names_are_in_the_committed_tables(name, known):
     assert unknown == ELSEWHERE.get(name, set())
 
 
-# --- the reference -------------------------------------------------------------------------------------------
-
-
-def test_the_reference_has_every_public_name_once(site):
-    counts = Counter(name for group in site["reference"].GROUPS.values() for name in group.names)
-    told = "docs/reference.py, GROUPS"
-    assert {name for name, count in counts.items() if count > 1} == set(), told
-    assert set(counts) == site["reference"].public(), told
-
-
-def test_every_public_name_has_an_example(site):
-    reference = site["reference"]
-    names = reference.public() - {*reference.CONSTANTS}
-    assert [name for name in sorted(names) if ">>> " not in (operator.attrgetter(name)(lf).__doc__ or "")] == []
-
-
-@pytest.mark.long
-def test_pages_that_use_a_name_are_found(site):
-    """In an experiment's own code, in code that experiments share, in a tutorial, and in the guide."""
-    usage, files = site["usage"], experiment_files(TOP / "experiments")
-    assert "new_client_excess_quantile" in usage.used_by(files["fedrep-fig4"])  # its own
-    assert "FedPer" in usage.used_by(files["fedrep-fig4"])  # shared
-    assert "FedPer" not in usage.used_by(files["shortcut-bound"])
-    found = usage.usage()["FedRep"]
-    for page in ("/guide/algorithms", "/_generated/tutorials/1_first_steps", "/_generated/experiments/anisotropy"):
-        assert f"<{page}>`" in found
-
-
-@pytest.mark.long
-def test_the_reference_is_written(site, tmp_path):
-    reference = site["reference"]
-    reference.write(tmp_path)
-    assert {path.stem for path in tmp_path.iterdir()} == {*reference.GROUPS, "index", "command-line", "benchmarks"}
-    assert "linfed reproduce" in (tmp_path / "command-line.md").read_text()
-    rows = json.loads((COMMITTED / "benchmarks.json").read_text())["rows"]
-    assert (tmp_path / "benchmarks.md").read_text().count("\n| ") == 1 + len(rows)
-
-
-# --- the gallery ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_the_gallery_has_every_experiment_with_all_its_claims(site, tmp_path):
-    gallery = site["gallery"]
-    assert set(gallery.write(tmp_path)) == EXPERIMENTS
-    index = (tmp_path / "index.md").read_text(encoding="utf-8")
-    for name in EXPERIMENTS:
-        claims = json.loads((COMMITTED / f"{name}.json").read_text(encoding="utf-8"))["claims"]
-        page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
-        shown = Counter(re.findall(r"(?m)^\| \{bdg-\w+\}`([A-Z ]+)` \|", page))
-        assert shown == Counter(claim["verdict"] for claim in claims), name
-        assert (tmp_path / f"{name}-claims.csv").read_text(encoding="utf-8").count("\n") >= len(claims)
-        assert f":link: {name}\n" in index
-        for link in re.findall(r"\]\((\.\./[^)]+)\)", page):
-            assert (DOCS / "_generated" / "experiments" / link).resolve().exists(), link
-        for file in re.findall(r"(?:`[^`<]*<|literalinclude\} )([^`>\s]+)(?:>`|\n)", page):
-            assert (tmp_path / file).exists() or (DOCS / "_generated" / "experiments" / file).resolve().exists(), file
-
-
-def test_a_card_is_shown_with_its_settings_and_statements(site):
-    gallery = site["gallery"]
-    fails = Hypothesis(text="n <= m", left=2.0, right=1.0)
-    claims = (
-        finding("it falls", detail="9 of 10"),
-        finding("it falls", "n = 2", theorem=True, hypotheses=(fails,)),
-        finding("it falls", low=np.nan, note="few | trials", statistic="ratio"),
-    )
-    table = TableRecord(rows=3, shared={"rank": 2, "sizes": (1, (2, 3))})
-    record = RunRecord(experiment="fedrep-fig1", quick=False, tables={"runs": table}, claims=claims)
-    card = gallery.cards_of({"fedrep-fig1": record}, gallery.EXPERIMENTS)["fedrep-fig1"]
-    page = "\n".join([*gallery.settings(card), *gallery.judged(card)])
-    assert "- table `runs`, 3 rows; common to all rows: rank = 2, sizes = (1, (2, 3))" in page
-    assert page.count("**it falls**") == 2
-    for part in ("9 of 10", "fails: $n \\le m$: 2 \\> 1", "few \\| trials; vacuous: nothing was measured"):
-        assert part in page
-
-
-def test_a_page_begins_with_its_place_in_the_paper(site):
-    gallery, name = site["gallery"], "flute-theorem55"
-    card = gallery.cards_of({name: gallery.RUNS.read(name)}, gallery.EXPERIMENTS)[name]
-    page = gallery.page(card, gallery.load(name, gallery.EXPERIMENTS))
-    assert page.startswith("```{index} ! flute-theorem55, ! Theorem 5.5\n```\n\n# FLUTE, Theorem 5.5\n")
-
-
-def test_a_thumbnail_is_the_first_panel(site):
-    """Of two panels side by side, the left one with its title and labels, without the legend above both."""
-    image = Image.new("L", (1000, 500), "white")
-    for left in (100, 550):
-        image.paste(0, (left, 150, left + 2, 400))
-        image.paste(0, (left, 398, left + 400, 400))
-        image.paste(0, (left + 180, 415, left + 220, 440))
-    assert site["gallery"].first_panel(image) == (0, 132, 514, 443)
-    image.paste(0, (300, 110, 700, 130))
-    assert site["gallery"].first_panel(image) == (0, 142, 514, 443)
-    assert site["gallery"].first_panel(Image.new("L", (1000, 500), "white")) is None
-
-
 # --- papers --------------------------------------------------------------------------------------------------
 
 
@@ -305,18 +189,3 @@ def test_every_experiment_is_in_the_pages_of_papers():
 )
 def test_a_name_that_is_not_there_is_found(name):
     assert not exists(name)
-
-
-# --- the tutorials --------------------------------------------------------------------------------------------
-
-
-def test_every_notebook_is_a_tutorial_with_its_outputs_and_a_link(site, tmp_path):
-    names = site["tutorials"].write(tmp_path)
-    assert names == [path.stem for path in sorted((TOP / "notebooks").glob("*.ipynb"))]
-    index = (tmp_path / "index.md").read_text(encoding="utf-8")
-    for name in names:
-        stored = json.loads((TOP / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
-        first, *others = json.loads((tmp_path / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
-        assert others == stored[1:]
-        assert f"<../../../notebooks/{name}.ipynb>" in first["source"]
-        assert f"]({name}.ipynb): " in index

@@ -1,0 +1,86 @@
+"""The gallery has a page for each experiment with all its claims, and the tutorials one for each notebook."""
+
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from docs.vocabulary import COMMITTED, TOP
+from linfed.reproduction.experiments import experiment_files
+from linfed.reproduction.record import RunRecord, TableRecord
+from linfed.statistics import Hypothesis
+from tests.helpers import finding
+
+DOCS = TOP / "docs"
+EXPERIMENTS = set(experiment_files(TOP / "experiments"))
+
+
+@pytest.mark.long
+def test_the_gallery_has_every_experiment_with_all_its_claims(site, tmp_path):
+    gallery = site["gallery"]
+    assert set(gallery.write(tmp_path)) == EXPERIMENTS
+    index = (tmp_path / "index.md").read_text(encoding="utf-8")
+    for name in EXPERIMENTS:
+        claims = json.loads((COMMITTED / f"{name}.json").read_text(encoding="utf-8"))["claims"]
+        page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
+        shown = Counter(re.findall(r"(?m)^\| \{bdg-\w+\}`([A-Z ]+)` \|", page))
+        assert shown == Counter(claim["verdict"] for claim in claims), name
+        assert (tmp_path / f"{name}-claims.csv").read_text(encoding="utf-8").count("\n") >= len(claims)
+        assert f":link: {name}\n" in index
+        for link in re.findall(r"\]\((\.\./[^)]+)\)", page):
+            assert (DOCS / "_generated" / "experiments" / link).resolve().exists(), link
+        for file in re.findall(r"(?:`[^`<]*<|literalinclude\} )([^`>\s]+)(?:>`|\n)", page):
+            assert (tmp_path / file).exists() or (DOCS / "_generated" / "experiments" / file).resolve().exists(), file
+
+
+def test_a_card_is_shown_with_its_settings_and_statements(site):
+    gallery = site["gallery"]
+    fails = Hypothesis(text="n <= m", left=2.0, right=1.0)
+    claims = (
+        finding("it falls", detail="9 of 10"),
+        finding("it falls", "n = 2", theorem=True, hypotheses=(fails,)),
+        finding("it falls", low=np.nan, note="few | trials", statistic="ratio"),
+    )
+    table = TableRecord(rows=3, shared={"rank": 2, "sizes": (1, (2, 3))})
+    record = RunRecord(experiment="fedrep-fig1", quick=False, tables={"runs": table}, claims=claims)
+    card = gallery.cards_of({"fedrep-fig1": record}, gallery.EXPERIMENTS)["fedrep-fig1"]
+    page = "\n".join([*gallery.settings(card), *gallery.judged(card)])
+    assert "- table `runs`, 3 rows; common to all rows: rank = 2, sizes = (1, (2, 3))" in page
+    assert page.count("**it falls**") == 2
+    for part in ("9 of 10", "fails: $n \\le m$: 2 \\> 1", "few \\| trials; vacuous: nothing was measured"):
+        assert part in page
+
+
+def test_a_page_begins_with_its_place_in_the_paper(site):
+    gallery, name = site["gallery"], "flute-theorem55"
+    card = gallery.cards_of({name: gallery.RUNS.read(name)}, gallery.EXPERIMENTS)[name]
+    page = gallery.page(card, gallery.load(name, gallery.EXPERIMENTS))
+    assert page.startswith("```{index} ! flute-theorem55, ! Theorem 5.5\n```\n\n# FLUTE, Theorem 5.5\n")
+
+
+def test_a_thumbnail_is_the_first_panel(site):
+    """Of two panels side by side, the left one with its title and labels, without the legend above both."""
+    image = Image.new("L", (1000, 500), "white")
+    for left in (100, 550):
+        image.paste(0, (left, 150, left + 2, 400))
+        image.paste(0, (left, 398, left + 400, 400))
+        image.paste(0, (left + 180, 415, left + 220, 440))
+    assert site["gallery"].first_panel(image) == (0, 132, 514, 443)
+    image.paste(0, (300, 110, 700, 130))
+    assert site["gallery"].first_panel(image) == (0, 142, 514, 443)
+    assert site["gallery"].first_panel(Image.new("L", (1000, 500), "white")) is None
+
+
+def test_every_notebook_is_a_tutorial_with_its_outputs_and_a_link(site, tmp_path):
+    names = site["tutorials"].write(tmp_path)
+    assert names == [path.stem for path in sorted((TOP / "notebooks").glob("*.ipynb"))]
+    index = (tmp_path / "index.md").read_text(encoding="utf-8")
+    for name in names:
+        stored = json.loads((TOP / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+        first, *others = json.loads((tmp_path / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+        assert others == stored[1:]
+        assert f"<../../../notebooks/{name}.ipynb>" in first["source"]
+        assert f"]({name}.ipynb): " in index

@@ -1,0 +1,46 @@
+"""The reference, and the pages that use a name."""
+
+import json
+import operator
+from collections import Counter
+
+import pytest
+
+import linfed as lf
+from docs.vocabulary import COMMITTED, TOP
+from linfed.reproduction.experiments import experiment_files
+
+
+def test_the_reference_has_every_public_name_once(site):
+    counts = Counter(name for group in site["reference"].GROUPS.values() for name in group.names)
+    told = "docs/reference.py, GROUPS"
+    assert {name for name, count in counts.items() if count > 1} == set(), told
+    assert set(counts) == site["reference"].public(), told
+
+
+def test_every_public_name_has_an_example(site):
+    reference = site["reference"]
+    names = reference.public() - {*reference.CONSTANTS}
+    assert [name for name in sorted(names) if ">>> " not in (operator.attrgetter(name)(lf).__doc__ or "")] == []
+
+
+@pytest.mark.long
+def test_pages_that_use_a_name_are_found(site):
+    """In an experiment's own code, in code that experiments share, in a tutorial, and in the guide."""
+    usage, files = site["usage"], experiment_files(TOP / "experiments")
+    assert "new_client_excess_quantile" in usage.used_by(files["fedrep-fig4"])  # its own
+    assert "FedPer" in usage.used_by(files["fedrep-fig4"])  # shared
+    assert "FedPer" not in usage.used_by(files["shortcut-bound"])
+    found = usage.usage()["FedRep"]
+    for page in ("/guide/algorithms", "/_generated/tutorials/1_first_steps", "/_generated/experiments/anisotropy"):
+        assert f"<{page}>`" in found
+
+
+@pytest.mark.long
+def test_the_reference_is_written(site, tmp_path):
+    reference = site["reference"]
+    reference.write(tmp_path)
+    assert {path.stem for path in tmp_path.iterdir()} == {*reference.GROUPS, "index", "command-line", "benchmarks"}
+    assert "linfed reproduce" in (tmp_path / "command-line.md").read_text()
+    rows = json.loads((COMMITTED / "benchmarks.json").read_text())["rows"]
+    assert (tmp_path / "benchmarks.md").read_text().count("\n| ") == 1 + len(rows)

@@ -23,7 +23,7 @@ SPREAD = 0.3
 SAID = {"claim": "c", "setting": "s"}
 
 
-# --- noise of median 0 in the logarithm, (trials, points) ----------------------------------------------------
+# --- noise of median 0 in the logarithm, (trials, points) -------------------------------------------------------------
 
 NOISES = {
     "normal": lambda rng, shape: rng.standard_normal(shape),
@@ -55,7 +55,7 @@ def verdicts(finding):
     return finding.verdict.value == "HOLDS", finding.verdict.value == "VIOLATED"
 
 
-# --- judges: each yields a scenario's name, and a function of rng, trials and points that returns two verdicts 
+# --- judges: each yields a scenario's name, and a function of rng, trials and points that returns two verdicts ------
 
 
 def one_constant():
@@ -156,7 +156,7 @@ def rates(judged, trials, points, samples, seed=0):
     return np.sum([judged(rng, trials, points) for _ in range(samples)], axis=0)
 
 
-# --- power ---------------------------------------------------------------------------------------------------
+# --- power -----------------------------------------------------------------------------------------------------------
 
 POWER = {20: (2.0, 1.6), 50: (1.6, 1.35)}
 """For numbers of trials, the factors within which equal constants and an exact level are claimed."""

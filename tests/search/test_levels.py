@@ -1,5 +1,7 @@
 """Levels to reach: by how many decades a value misses them, and which rounds count."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -29,6 +31,11 @@ INVALID = {
         lambda: lf.below(lambda state: 1.0, 0.1),
         TypeError,
         "metric = .* must be a function of two arguments",
+    ),
+    "a function without a name": (
+        lambda: lf.below(functools.partial(lambda state, truth: 1.0), 0.1),
+        TypeError,
+        "metric = .* must have a name",
     ),
     "no metric": (lambda: lf.below("", 0.1), TypeError, "metric = '' must be the name of a column"),
     "too many axes": (

@@ -8,6 +8,8 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,7 +24,7 @@ from linfed.sweeps.scheduler import compute
 from linfed.sweeps.store import keys_of
 from linfed.system import processes
 from tests.helpers import ROOT, assert_one_line
-from tests.sweeps.some_cells import CELLS, RUN, Raises, Waits
+from tests.sweeps.some_cells import CELLS, RAN, RUN, Raises, Square, Waits
 
 
 def bits(table):
@@ -263,31 +265,73 @@ def test_one_blas_thread_in_each_cell():
 # --- workers that die and errors that cannot be sent -----------------------------------------------------------------
 
 
-def of_deaths(folder, deaths, count):
-    """Return cells that end their process the given numbers of times."""
-    return [Waits(str(folder), number, 0.01, deaths=deaths.get(number, 0)) for number in range(count)]
+class Mortal:
+    """A pool in this process, whose workers die as often as given for each cell, or for any call."""
+
+    def __init__(self, deaths):
+        self.deaths = deaths
+
+    def submit(self, call):
+        future, number = Future(), getattr(call.args[0], "number", None)
+        if self.deaths.get(number, self.deaths["any"]) > 0:
+            self.deaths[number] = self.deaths.get(number, self.deaths["any"]) - 1
+            future.set_exception(BrokenProcessPool("died"))
+        else:
+            future.set_result(call())
+        return future
+
+
+@pytest.fixture
+def mortal(monkeypatch):
+    """Return a function that replaces worker processes by pools whose workers die."""
+
+    def replace(deaths):
+        left = {"any": 0} | deaths
+        monkeypatch.setattr(processes, "_process_pool", lambda workers, tasks: nullcontext(Mortal(left)))
+
+    return replace
+
+
+SQUARES = [Square(number) for number in range(1, 10)]
+
+
+@pytest.mark.parametrize(
+    ("deaths", "failed"),
+    [
+        ({5: 1}, []),  # once is bad luck
+        ({5: 99, 3: 1}, [5]),
+        ({9: 99, 8: 99}, [8, 9]),  # before any cell has finished
+    ],
+)
+@pytest.mark.parametrize("pending", [1, 4])
+def test_a_cell_whose_worker_dies_twice_fails_alone(deaths, failed, pending, mortal, tmp_path):
+    mortal(deaths)
+    if failed:
+        with pytest.raises(lf.SweepError, match=f"{len(failed)} of 9 cells raised.*WorkerError: .* died, and again"):
+            lf.sweep(SQUARES, workers=2, store=tmp_path, max_pending=pending)
+    else:
+        lf.sweep(SQUARES, workers=2, store=tmp_path, max_pending=pending)
+    assert [cell.number for cell in lf.Store(tmp_path).missing(SQUARES)] == failed
+    assert sorted(RAN) == [number for number in range(1, 10) if number not in failed]  # none twice
+
+
+def test_workers_that_never_answer_are_an_error_of_the_sweep(mortal):
+    mortal({"any": 99})
+    with pytest.raises(WorkerError, match="workers = 2: a worker process died"):
+        lf.sweep(SQUARES, workers=2)
+    assert RAN == []
 
 
 @pytest.mark.long
 def test_a_worker_that_dies_costs_what_it_was_computing(tmp_path):
     """One dies once; with another it happens again, which is told when all others are finished."""
-    cells = of_deaths(tmp_path, {3: 1, 5: 99}, 9)
+    deaths = {3: 1, 5: 99}
+    cells = [Waits(str(tmp_path), number, 0.01, deaths=deaths.get(number, 0)) for number in range(9)]
     with pytest.raises(lf.SweepError, match=r"1 of 9 cells raised.*WorkerError: workers = 2: a worker process died"):
         lf.sweep(cells, workers=2, store=tmp_path / "store", max_pending=2)
     assert lf.Store(tmp_path / "store").missing(cells) == [cells[5]]
     assert (cells[3].times(), cells[5].times()) == (2, 2)
     assert sum(cell.times() for cell in cells) <= 9 + 2 * 2  # no more than were pending
-
-
-@pytest.mark.long
-def test_cells_whose_workers_die_at_once_cost_no_other_cell(tmp_path):
-    """Before any cell has finished: a call that does nothing shows that workers can start."""
-    cells = of_deaths(tmp_path, {0: 99, 1: 99}, 6)
-    with pytest.raises(lf.SweepError, match=r"2 of 6 cells raised.*WorkerError: .* died, and again") as caught:
-        lf.sweep(cells, workers=2, store=tmp_path / "store")
-    assert [failure.cell for failure in caught.value.failures] == cells[:2]
-    assert lf.Store(tmp_path / "store").missing(cells) == cells[:2]
-    assert all(cell.times() <= 2 for cell in cells[:2])
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,16 @@ class Given:
         object.__setattr__(self, "more", more)
 
 
+class Cached:
+    """An object that pickle stores without what it can compute again."""
+
+    def __init__(self, n, cache):
+        self.n, self.cache = n, cache
+
+    def __getstate__(self):
+        return {"n": self.n}
+
+
 EQUAL = [
     (frozenset([0, 8]), frozenset([8, 0])),  # in another order
     ("a" * 30, "".join(["a"] * 30)),
@@ -61,6 +71,7 @@ EQUAL = [
     (float("nan"), -float("nan")),
     (Fraction(2, 4), Fraction(1, 2)),
     (Path("a/b"), Path("a") / "b"),
+    (Cached(1, cache=2), Cached(1, cache=3)),
 ]
 DIFFERENT = [
     ({"a": 1, "b": 2.0}, {"b": 2.0, "a": 1}),  # the order of a grid's fields decides ties
@@ -85,6 +96,7 @@ DIFFERENT = [
     (Colour.RED, Colour.BLUE),
     (One(1), Other(1)),
     (Given(1, 2), Given(1, 3)),
+    (Cached(1, cache=2), Cached(2, cache=2)),
     (One, Other),
     (len, max),
     (functools.partial(max, 1), functools.partial(max, 2)),

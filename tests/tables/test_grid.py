@@ -1,7 +1,7 @@
 """Grids of cells: every combination of the values, and a column for each field of a cell and of its fields."""
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import hypothesis.strategies as st
 import numpy as np
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 import linfed as lf
+from linfed._values import COLUMN
 from linfed.tables.grid import differing, fields_of
 from tests.helpers import assert_one_line, normal
 
@@ -126,7 +127,15 @@ def test_values_with_the_same_text_are_told_apart():
         assert len({dict(fields_of(cell))[name] for cell in cells}) == 2
 
 
+@dataclass(frozen=True)
+class Named:
+    name: str = field(default="", metadata={COLUMN: "method"})
+    n: int = 1
+
+
 def test_a_field_that_only_names_its_cell_has_a_column_if_it_is_set():
+    assert list(fields_of(Named())) == [("n", 1)]
+    assert list(fields_of(Named("mine"))) == [("method", "mine"), ("n", 1)]
     names = [name for name, _ in fields_of(RUN)]
     assert not {"name", "method"} & {*names}
     assert dict(fields_of(replace(RUN, name="mine")))["method"] == "mine"

@@ -357,28 +357,3 @@ def test_the_floor_of_windows_is_that_of_the_last_rounds_point_of_the_cycle(roun
         cycle, rate = lf.theory.fedrolex_cycle(*data.normal_equations(), **told)
         assert found.floor == pytest.approx(risk(cycle[rounds % 4]), rel=1e-10)
         assert found.rate == pytest.approx(rate, rel=1e-12)
-
-
-def test_the_rates_of_the_mean_are_named_from_the_smallest_to_the_largest():
-    run = {"data": lf.FixedSamples(12), "rounds": 1, "participation": 3}
-    A, _ = lf.FixedSamples(12).draw(PROBLEM, trials=3).normal_equations()
-    means = sorted(float(rate) for rate in lf.theory.fedavg_rate(A, **STEPS))
-    found = lf.predict(FAMILY["FedAvg"], PROBLEM, trials=3, **run).rate
-    assert found.validity.endswith(f"the rate of the mean itself is {means[0]:.4g} to {means[-1]:.4g}")
-    first = lf.predict(FAMILY["FedAvg"], PROBLEM, **run).rate
-    assert first.validity.endswith(f"is {float(lf.theory.fedavg_rate(A[0], **STEPS)):.4g}")
-
-
-def test_a_step_at_which_only_the_mean_converges_has_no_floor():
-    problem, data = setting(5, 1, 4)
-    curvatures = data.normal_equations()[0].ravel()
-    r = curvatures.var() / curvatures.mean() ** 2
-    edge = 2 / (1 + r) / curvatures.mean()
-    for share, kept in ((0.9, True), (1.01, False)):
-        found = lf.predict(lf.FedAvg(step_size=share * edge), problem, data=data, rounds=1, participation=1)
-        if kept:
-            assert float(found.floor) > 0
-        else:
-            assert_one_line(
-                lambda found=found: found.floor, ["diverges in mean square with rate 1.0"], lf.NoPredictionError
-            )

@@ -139,6 +139,24 @@ MISSING = {
     "no truth": lacks(["ground truth", "problem="], random(3), None, data=NINE["data"].draw(PROBLEM)),
     "floor beyond the edge": lacks(["below stability_edge"], fedrep(step_size=3.0), ask="floor"),
     "rate of gradient heads": lacks(["no prediction of the rate"], fedrep(heads=GRADIENT), ask="rate"),
+    "gradient heads of clients that differ": lacks(
+        ["gradient heads", "clients with different noise_std"],
+        random(2, heads=GRADIENT),
+        given(9, 20, 2, noise_std=np.linspace(0.1, 0.9, 9)),
+    ),
+    "fixed samples of clients that differ": lacks(
+        ["floor", "clients with different noise_std"],
+        random(2),
+        given(9, 20, 2, noise_std=np.linspace(0.1, 0.9, 9)),
+        data=lf.FixedSamples(20),
+        ask="floor",
+    ),
+    "LocalGram of clients that differ": lacks(
+        ["LocalGram", "clients with different noise_std"],
+        lf.LocalGram(rank=2),
+        given(9, 20, 2, noise_std=np.linspace(0.1, 0.9, 9)),
+        **NINE,
+    ),
     "some on fixed samples": lacks(["4 of 40 participants"], **NINE, participation=4, ask="floor"),
     "weights on fixed samples": lacks(
         ["different weights"], random(2, weights=range(1, 41)), replace(LARGER, noise_std=0.0), **NINE, ask="floor"
@@ -283,25 +301,16 @@ def test_an_algorithm_needs_data_and_rounds(name):
 
 @pytest.mark.parametrize("trials", [10**9, 10**18])
 @pytest.mark.parametrize(
-    "algorithm", [fedrep(), fedrep(heads=lf.GradientHeads()), lf.AltMin(rank=3), lf.FedAvg(step_size=0.1)]
+    ("algorithm", "data"),
+    [
+        (fedrep(), FRESH),
+        (fedrep(heads=lf.GradientHeads()), FRESH),
+        (lf.AltMin(rank=3), FIXED),
+        (lf.FedAvg(step_size=0.1), FIXED),
+        (lf.FedAvg(step_size=0.1), lf.GivenSamples(normal(40, 9, 30), normal(40, 9))),
+    ],
 )
-@pytest.mark.parametrize("data", [FRESH, FIXED, lf.GivenSamples(normal(40, 9, 30), normal(40, 9))])
 def test_more_trials_than_memory_are_refused(algorithm, data, trials):
-    problem = None if isinstance(data, lf.GivenSamples) and isinstance(algorithm, lf.FedAvg) else PROBLEM
+    problem = None if isinstance(data, lf.GivenSamples) else PROBLEM
     words = [f"trials = {trials} with rounds = 3 would take", "fewer trials"]
     assert_one_line(lambda: predict(algorithm, problem, data=data, trials=trials), words, lf.SizeError)
-
-
-def test_a_prediction_needs_the_memory_of_a_truth_and_of_fixed_samples(monkeypatch):
-    asked = []
-    monkeypatch.setattr(dispatch, "check_fits", lambda floats, *words: asked.append(floats))
-    for algorithm, data, samples in (
-        (fedrep(), FRESH, []),
-        (fedrep(), FIXED, []),
-        (ONE_LAYER, lf.FixedSamples(9), [40 * (9 * 31 + 30 * 31)]),
-        (lf.Ditto(step_size=0.1), lf.FixedSamples(9), [40 * (9 * 31 + 30 * 31)]),
-    ):
-        asked.clear()
-        lf.predict(algorithm, PROBLEM, data=data, rounds=1, trials=3)
-        truth = PROBLEM.floats_per_trial()
-        assert asked == [4 * truth, 3 * (truth + 3 * 2), *samples]

@@ -313,6 +313,32 @@ def test_messages_of_noise_turn_b_as_predicted(name):
 
 # --- doubts ------------------------------------------------------------------------------------------------------
 
+COUNTS, LEVELS, WEIGHTS = (7, 30, 6, 12, 9, 18), (0.1, 0.2, 0.4, 0.8, 1.0, 0.3), (1.0, 3.0, 0.5, 2.0, 0.3, 1.0)
+
+
+def test_clients_that_differ_have_the_theorys_own_curves_and_quantities():
+    problem = given(6, 8, 2, noise_std=LEVELS, seed=21)
+    start, heads = lf.AtDistance(0.5), np.asarray(problem.W)
+    run = {"data": lf.FreshSamples(COUNTS), "rounds": 5, "participation": 4}
+    found = lf.predict(lf.FedRep(rank=2, step_size=0.05, init=start, weights=WEIGHTS), problem, **run)
+    sizes = {"dim": 8, "n_samples": COUNTS, "participants": 4, "weights": WEIGHTS}
+    course = {"step_size": 0.05, "rounds": 5, "noise_std": LEVELS, "delta": 0.5}
+    evolved = SECOND(heads, **course, **sizes)
+    np.testing.assert_allclose([found.distance, found.high], [evolved.distance, evolved.high], rtol=1e-12)
+    assert found.law == "second order"
+    assert float(found.stability_edge) == pytest.approx(lf.theory.stability_edge(heads, **sizes), rel=1e-12)
+    assert float(found.best_step) == pytest.approx(lf.theory.local_best_step(heads, **sizes), rel=1e-9)
+    floor = lf.theory.second_order_floor(heads, step_size=0.05, noise_std=LEVELS, **sizes)
+    assert float(found.floor) == pytest.approx(floor.distance, rel=1e-12)
+    rate = lf.theory.near_truth_factor(heads, step_size=0.05, **sizes)
+    assert float(found.rate) == pytest.approx(np.sqrt(rate), rel=1e-12)
+    counts = [5, *COUNTS[1:]]
+    plain = lf.predict(lf.FedRep(rank=2, step_size=0.05, init=start), problem, data=lf.FreshSamples(counts), rounds=5)
+    assert (plain.law, plain.low) == ("means", None)
+    means = MEANS(heads, dim=8, n_samples=counts, **course)
+    np.testing.assert_allclose(plain.distance, means.distance, rtol=1e-12)
+
+
 LIMITS = {
     "without QR": (
         rounds.WithoutQR,

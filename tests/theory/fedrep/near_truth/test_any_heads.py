@@ -40,31 +40,30 @@ def test_isotropic_heads_have_the_closed_forms(k, participants):
     assert pytest.approx(floor**2 * np.eye(k), rel=1e-9, abs=1e-15) == X
 
 
-def local_map(W, participants, noise_std=0.0, **sizes):
-    sizes = SIZES | sizes
-    return LocalMap.of(
-        RoundMoments.of(W, Clients.checked(*W.shape, noise_std=noise_std, participants=participants, **sizes))
-    )
+def local_map(W, participants=None, noise_std=0.0, **sizes):
+    clients = Clients.checked(*W.shape, noise_std=noise_std, participants=participants, **SIZES | sizes)
+    return LocalMap.of(RoundMoments.of(W, clients))
 
 
-@pytest.mark.parametrize("participants", [12, 5])
-def test_the_map_is_the_limit_of_the_exact_means(participants):
+COUNTS, LEVELS, WEIGHTS = (7, 30, 6, 12, 9, 18), (0.1, 0.2, 0.4, 0.8, 1.0, 0.3), (1.0, 3.0, 0.5, 2.0, 0.3, 1.0)
+EQUAL = {"noise_std": 0.1}
+DIFFERING = {"n_samples": COUNTS, "noise_std": np.array(LEVELS), "weights": WEIGHTS}
+
+
+@pytest.mark.parametrize("participants", [6, 2])
+@pytest.mark.parametrize("clients", [EQUAL, DIFFERING], ids=["equal", "differing"])
+def test_the_map_is_the_limit_of_the_exact_means(clients, participants):
     """Of `one_round_means`, entry by entry, without and with noise, at a symmetric N."""
-    W, step, noise_std = skewed(12, 3), 0.3, 1e-7
-    A = normal(3, 3, seed=1)
+    W, A, step, small = skewed(6, 3), normal(3, 3, seed=1), 0.3, 1e-6
     X = A @ A.T
-    for noise in (0.0, noise_std):
-        Q = 1e-12 * X
-        values, vectors = np.linalg.eigh(np.eye(3) - Q)
-        N = (vectors * np.sqrt(values)) @ vectors.T
-        _, after = lf.theory.one_round_means(
-            N, Q, W, step_size=step, noise_std=noise, participants=participants, **SIZES
-        )
-        here = local_map(W, participants, noise)
+    values, vectors = np.linalg.eigh(np.eye(3) - small**2 * X)
+    N = (vectors * np.sqrt(values)) @ vectors.T
+    for scale in (0.0, small):
+        given = SIZES | clients | {"noise_std": scale * clients["noise_std"], "participants": participants}
+        _, after = lf.theory.one_round_means(N, small**2 * X, W, step_size=step, **given)
+        here = local_map(W, **given)
         moved = packed(X) - step * here.linear @ packed(X) + step**2 * here.quadratic @ packed(X)
-        assert packed(after) == pytest.approx(1e-12 * moved + step**2 * packed(here.drive), rel=1e-6)
-        drive = noise**2 * (1 - 3 / 8) / (8 * participants) * 17 * (W.T @ W / 12 + noise**2 / 4 * np.eye(3))
-        assert here.drive == pytest.approx(drive, rel=1e-12)
+        assert packed(after) == pytest.approx(small**2 * moved + step**2 * packed(here.drive), rel=1e-6)
 
 
 def test_the_edge_the_best_step_and_the_floor_are_where_the_map_says():
@@ -109,12 +108,11 @@ def round_by_clients(X, W, counts, levels, weights, *, dim, participants, kappa,
 @pytest.mark.parametrize(("kappa", "shared"), [(0.0, False), (3.0, False), (3.0, True)])
 def test_the_map_is_that_of_a_loop_over_clients(kappa, shared, participants):
     W, A = skewed(6, 3), normal(3, 3, seed=1)
-    counts, levels, weights = (7, 30, 6, 12, 9, 18), (0.1, 0.2, 0.4, 0.8, 1.0, 0.3), (1.0, 3.0, 0.5, 2.0, 0.3, 1.0)
-    clients = Clients.checked(6, 3, 11, counts, levels, participants, weights, 0.3, kappa, shared)
+    clients = Clients.checked(6, 3, 11, COUNTS, LEVELS, participants, WEIGHTS, 0.3, kappa, shared)
     here, X = LocalMap.of(RoundMoments.of(W, clients)), A @ A.T
     own = {"dim": 11, "participants": participants, "kappa": kappa, "shared": shared, "message_noise_std": 0.3}
     found = here.pull, here.linear @ packed(X), here.quadratic @ packed(X), here.drive
-    gamma, linear, quadratic, drive = round_by_clients(X, W, counts, levels, weights, **own)
+    gamma, linear, quadratic, drive = round_by_clients(X, W, COUNTS, LEVELS, WEIGHTS, **own)
     for one, other in zip(found, (gamma, packed(linear), packed(quadratic), drive), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-13)
     assert here.compressed == (kappa > 0)
@@ -157,24 +155,50 @@ def test_clients_are_equal_and_without_noise_and_compression_by_default():
     assert not LocalMap(pull=found.pull, linear=found.linear, quadratic=found.quadratic, drive=found.drive).compressed
 
 
+def along(x, dim, length):
+    """Return an initial B whose tangents of two columns have a Gram matrix in a packed direction."""
+    X = np.array([[x[0], x[1] / np.sqrt(2)], [x[1] / np.sqrt(2), x[2]]])
+    values, vectors = np.linalg.eigh(X * np.sign(np.trace(X)))
+    D = np.zeros((dim - 2, 2))
+    D[:2] = length * (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    return np.linalg.qr(np.vstack([np.eye(2), D]))[0]
+
+
+def growth(run, trials):
+    """Return the factors by which the squared tangents grow in a round."""
+    start, after = np.asarray(run["algorithm"].init.B), lf.simulate(**run, trials=trials, metrics=[]).final.B
+    return squared_tangents(after) / squared_tangents(start[None])
+
+
 @pytest.mark.long
 def test_the_factor_is_that_of_explicit_rounds():
     """Within 4 standard errors, along the direction of the largest factor; neighbours of the formula are not."""
     W, some = skewed(12, 2), {"dim": 10, "n_samples": 6, "participants": 5, "step_size": 0.5}
     here = local_map(W, 5, dim=10, n_samples=6)
-    x = np.linalg.eigh(-0.5 * here.linear + 0.5**2 * here.quadratic)[1][:, -1]
-    X = np.sign(x[0]) * np.array([[x[0], x[1] / np.sqrt(2)], [x[1] / np.sqrt(2), x[2]]])
-    values, vectors = np.linalg.eigh(X)
-    D = np.zeros((8, 2))
-    D[:2] = 1e-5 * (vectors * np.sqrt(values)).T
-    start = np.linalg.qr(np.vstack([np.eye(2), D]))[0]
-    after = lf.simulate(**run_of(W, start=start, rounds=1, **some), trials=10_000, metrics=[]).final.B
-    ratios = squared_tangents(after) / squared_tangents(start[None])
+    start = along(np.linalg.eigh(-0.5 * here.linear + 0.5**2 * here.quadratic)[1][:, -1], 10, 1e-5)
+    ratios = growth(run_of(W, start=start, rounds=1, **some), trials=10_000)
     error = ratios.std() / np.sqrt(len(ratios))
     assert error < 0.02 * ratios.mean()
     assert abs(ratios.mean() - lf.theory.near_truth_factor(W, **some)) < 4 * error
     for change in ({"participants": None}, {"dim": 9}, {"n_samples": 8}, {"step_size": 0.45}):
         assert abs(ratios.mean() - lf.theory.near_truth_factor(W, **some | change)) > 4 * error, change
+
+
+@pytest.mark.long
+def test_at_the_edge_a_round_of_clients_that_differ_keeps_the_mean_square():
+    """Along the direction that balances there, within 4 standard errors; at 0.7 and 1.3 of the edge it does not."""
+    W = skewed(6, 2)
+    sizes = {"dim": 9, "n_samples": (8, 30, 9, 12, 8, 18), "participants": 3, "weights": WEIGHTS}
+    here = local_map(W, **sizes)
+    edge = here.edge()
+    assert edge == pytest.approx(lf.theory.stability_edge(W, **sizes), rel=1e-12)
+    start = along(np.linalg.eigh(edge * here.quadratic - here.linear)[1][:, -1], 9, 1e-6)
+    for share in (0.7, 1.0, 1.3):
+        run = run_of(W, start=start, rounds=1, step_size=share * edge, **sizes)
+        ratios = growth(run, trials=4000)
+        error = ratios.std() / np.sqrt(len(ratios))
+        assert error < 0.06
+        assert (abs(ratios.mean() - 1.0) < 4 * error) == (share == 1.0), share
 
 
 ONE_OF_FEW = [(5, 5), (4, 3), (40, 10), (5, 3), (9, 4), (3, 3), (2, 1), (1, 1)]
@@ -226,6 +250,9 @@ def floor(**changes):
         (factor, {"step_size": 0.0}, ["step_size = 0.0", "positive"]),
         (edge, {"n_samples": 3}, ["n_samples = 3", "rank + 2"]),
         (edge, {"compression": -0.1}, ["compression = -0.1", "at least 0"]),
+        (edge, {"n_samples": [9, 9]}, ["n_samples has 2 numbers", "5"]),
+        (edge, {"n_samples": [9, 9, 3, 9, 9]}, ["n_samples[2] = 3", "rank + 2 = 4"]),
+        (edge, {"weights": [1.0, 2.0]}, ["weights has 2 numbers", "n_clients = 5"]),
         (best_step, {"dim": 2}, ["dim = 2", "above rank = 2"]),
         (floor, {"step_size": 9.0}, ["step_size = 9", "stability_edge", "no floor"]),
         (floor, {"step_size": edge()}, ["below stability_edge", "no floor"]),

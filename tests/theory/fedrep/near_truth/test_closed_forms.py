@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from tests.helpers import assert_one_line
+from tests.helpers import assert_one_line, basis
 from tests.theory.fedrep.runs import isotropic, overlaps, run_of
 
 SIZES = {
@@ -33,8 +33,10 @@ def test_runs_end_on_the_floor():
     """Mean squares within 4 standard errors and 2 % for higher orders; distances between the floor and its edge."""
     W, sizes = isotropic(200, 2), {"dim": 50, "n_samples": 6, "participants": 150, "noise_std": 0.7, "step_size": 0.25}
     floor = lf.theory.noise_floor(rank=2, n_clients=200, **sizes)
-    result = lf.simulate(**run_of(W, start=floor, rounds=25, **sizes), trials=100, metrics=["subspace_distance"])
-    squares = np.trace(overlaps(result.final.B, np.eye(50, 2))[1], axis1=-2, axis2=-1) / 2
+    B_star = basis(50, 2)
+    run = run_of(W, start=floor, rounds=25, **sizes) | {"problem": lf.GivenTruth(B=B_star, W=W, noise_std=0.7)}
+    result = lf.simulate(**run, trials=100, metrics=["subspace_distance"])
+    squares = np.trace(overlaps(result.final.B, B_star)[1], axis1=-2, axis2=-1) / 2
     allowed = 4 * squares.std() / np.sqrt(len(squares)) / floor**2 + 0.02
     assert abs(squares.mean() / floor**2 - 1) < allowed < 0.09
     wrong = (1 + 0.49 / 6) / (1 + 0.49 / 3)  # m for m - k - 1, without which sigma^4 is not told

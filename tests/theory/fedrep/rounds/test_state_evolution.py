@@ -133,6 +133,67 @@ def test_explicit_rounds_reject_laws_that_are_nearly_right(explicit_rounds, law)
     assert rejected == (law != "everybody takes part" or setting["participants"] < 8)
 
 
+# --- clients that differ -------------------------------------------------------------------------------------
+
+COUNTS, LEVELS, WEIGHTS = (7, 30, 6, 12, 9, 18), (0.1, 0.2, 0.4, 0.8, 1.0, 0.3), (1.0, 3.0, 0.5, 2.0, 0.3, 1.0)
+LOUD = tuple(3 * level for level in LEVELS)
+DESIGNS = {
+    "everybody": {},
+    "some": {"participants": 3},
+    "one": {"participants": 1, "step_size": 0.1},
+    "no noise, no weights": {"noise_std": 0.0, "weights": None, "step_size": 1.0},
+    "loud": {"noise_std": LOUD, "step_size": 0.2},
+    "few samples": {"n_samples": (7, 7, 8, 9, 40, 7), "participants": 5},
+    "d = 2k": {"dim": 4, "participants": 4},
+}
+
+
+def scores(drawn, setting):
+    """Return the z-scores of the predicted means, entry by entry."""
+    B0, B = drawn
+    eye, found = np.eye(setting["dim"], 2), []
+    predicted = lf.theory.one_round_means(*overlaps(B0, eye), normal(6, 2, seed=21), **setting)
+    for mean, values in zip(predicted, overlaps(B, eye), strict=True):
+        found.append((values.mean(axis=0) - mean) / (values.std(axis=0) / np.sqrt(len(values))))
+    return np.abs(found)
+
+
+def explicit_round_of(design):
+    """Return B before and after explicit rounds (trials, d, k), and the setting."""
+    setting = {"dim": 8, "n_samples": COUNTS, "noise_std": LEVELS, "weights": WEIGHTS, "step_size": 0.5} | design
+    B0 = basis(setting["dim"], 2, seed=30)
+    run = run_of(normal(6, 2, seed=21), start=B0, rounds=1, orthonormalize=False, **setting)
+    return (B0, lf.simulate(**run, trials=3000, seed=5, engine="explicit", metrics=[]).final.B), setting
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", DESIGNS)
+def test_the_means_of_a_round_of_clients_that_differ_are_exact(name):
+    """Of eight entries each; |z| > 4.5 occurs in one of 20,000 right designs."""
+    assert scores(*explicit_round_of(DESIGNS[name])).max() < 4.5
+
+
+def test_wrong_means_of_a_round_of_clients_that_differ_are_seen():
+    """Clients as their mean, noise or weights of other clients, and everybody in place of some."""
+    drawn, setting = explicit_round_of({"participants": 4, "noise_std": LOUD, "step_size": 0.4})
+    assert scores(drawn, setting).max() < 4.5
+    for wrong in (
+        {"n_samples": round(np.mean(COUNTS))},
+        {"noise_std": float(np.sqrt(np.mean(np.square(LOUD))))},
+        {"noise_std": LOUD[::-1]},
+        {"weights": None},
+        {"weights": np.sqrt(WEIGHTS)},
+        {"participants": 6},
+        {"n_samples": COUNTS[::-1]},
+    ):
+        assert scores(drawn, setting | wrong).max() > 6.0, wrong
+
+
+def test_few_samples_have_the_predicted_mean_of_heads():
+    """At m = k + 2 squares have no variance: the mean of N alone, whose variance exists."""
+    assert scores(*explicit_round_of({"n_samples": (4, 4, 5, 4, 40, 4)}))[0].max() < 4.5
+
+
 # --- runs ----------------------------------------------------------------------------------------------------
 
 RUNS = {
@@ -244,9 +305,15 @@ def means(**changes):
 
 
 def test_means_are_those_of_everybody_with_equal_weights_and_no_noise_unless_told():
-    told = {"noise_std": 0.0, "participants": 4, "weights": [1.0] * 4, "message_noise_std": 0.0}
+    told = {
+        "noise_std": [0.0] * 4,
+        "participants": 4,
+        "weights": [3.0] * 4,
+        "message_noise_std": 0.0,
+        "n_samples": [6] * 4,
+    }
     for one, other in zip(means(), means(**told), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-13)
+        np.testing.assert_allclose(one, other, rtol=1e-12)
     noisy = means(message_noise_std=0.3)[1] - means()[1]
     np.testing.assert_allclose(noisy, 0.5**2 * 8 * 0.3**2 * np.eye(2), rtol=1e-10, atol=1e-13)
 

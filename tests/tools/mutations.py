@@ -1036,7 +1036,7 @@ MUTATIONS = {
     ],
     "theory/fedrep/arguments.py": [
         Mutation(
-            "weights without squares", "self.weights**2 *", "self.weights *", "differing_clients:means_of_a_round"
+            "weights without squares", "self.weights**2 *", "self.weights *", "state_evolution:clients_that_differ"
         ),
         Mutation("n - 1 as n", "(p * (n - 1))", "(p * n)", "state_evolution:loop state_evolution:explicit"),
     ],
@@ -1046,10 +1046,13 @@ MUTATIONS = {
             "client sampling without squares",
             "clients.share * pull**2",
             "clients.share * pull",
-            "differing_clients:means_of_a_round",
+            "state_evolution:clients_that_differ",
         ),
         Mutation(
-            "one square of the noise", "gain / nu * variance**2", "gain / nu * variance", "differing_clients:means"
+            "one square of the noise",
+            "gain / nu * variance**2",
+            "gain / nu * variance",
+            "state_evolution:clients_that_differ",
         ),
     ],
     "theory/fedrep/rounds/under_parameterized.py": [
@@ -1146,13 +1149,28 @@ MUTATIONS = {
         Mutation("one cross term of two", "(m - k + 1 + 2 * (d - k))", "(m - k + 1 + (d - k))", "schedule:logarithm"),
     ],
     "theory/fedrep/near_truth/weights.py": [
-        Mutation("heads without cross terms", "(m - k + 1 + 2 * rows)", "(m - k + 1)", "differing_clients:simple"),
-        Mutation("participants are everybody", "(rows + 1 + chosen)", "(rows + 1)", "differing_clients:simple"),
-        Mutation("the pull once", "symmetric(P @ V @ inverse)", "symmetric(P @ V)", "differing_clients:smaller_limit"),
+        Mutation(
+            "heads without cross terms",
+            "(m - k + 1 + 2 * rows)",
+            "(m - k + 1)",
+            "theory/fedrep/near_truth/weights:simple",
+        ),
+        Mutation(
+            "participants are everybody", "(rows + 1 + chosen)", "(rows + 1)", "theory/fedrep/near_truth/weights:simple"
+        ),
+        Mutation(
+            "the pull once",
+            "symmetric(P @ V @ inverse)",
+            "symmetric(P @ V)",
+            "theory/fedrep/near_truth/weights:smaller_limit",
+        ),
     ],
     "theory/fedrep/near_truth/refitted.py": [
         Mutation(
-            "weights without squares", "clients.weights**2 *", "clients.weights *", "differing_clients:information"
+            "weights without squares",
+            "clients.weights**2 *",
+            "clients.weights *",
+            "theory/fedrep/near_truth/weights:information",
         ),
     ],
     "theory/fedrep/near_truth/covariances.py": [

@@ -106,24 +106,6 @@ def rows_value(members, name):
     return members[0].get(name)
 
 
-@given(keyed_rows(), keyed_rows())
-def test_joined_tables_and_columns(one, other):
-    first, second = lf.Table(one), lf.Table(other)
-    one, other, table = first.rows, second.rows, first + second
-    rows = [*one, *other]
-    frame = pd.concat([pd.DataFrame({"row": one}), pd.DataFrame({"row": other})], ignore_index=True)
-    assert same_rows(table, list(frame["row"]))
-    assert set(table.columns) == set(frame["row"].map(list).sum())
-    for name in KEYS:
-        found = column(rows, name)
-        if (found.map(lambda value: value is MISSING)).any():
-            with pytest.raises(ValueError, match="some rows have no column"):
-                _ = table[name]
-        elif name != "pair":
-            read = table[name] if len(rows) > 1 else np.array([table[name]])
-            assert [repr(value) for value in read.tolist()] == [repr(value) for value in found]
-
-
 @given(keyed_rows(), st.booleans())
 def test_records_are_exploded_rows(rows, short):
     table = lf.Table(rows)
@@ -187,23 +169,6 @@ def test_csv_files_have_the_records(tmp_path_factory, rows):
         if len(head) > 1:
             frame = pd.read_csv(one, dtype=str, keep_default_na=False, engine="python")
             assert len(frame) == len(records)
-
-
-@given(st.data())
-def test_xarray_has_the_frame_of_the_records(data):
-    xarray = pytest.importorskip("xarray")
-    trials = data.draw(st.integers(1, 3))
-    keys = data.draw(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab")), min_size=1, max_size=6, unique=True))
-    keys = [(n, s) for n in {n for n, _ in keys} for s in {s for _, s in keys}]  # a whole grid
-    errors = data.draw(st.lists(st.floats(), min_size=trials * len(keys), max_size=trials * len(keys)))
-    parts = np.reshape(errors, (len(keys), trials))
-    table = lf.Table([{"n": n, "s": s, "error": part} for (n, s), part in zip(keys, parts, strict=True)])
-    expected = table.to_pandas().set_index(["n", "s", "trial"]).to_xarray()
-    found = table.to_xarray("n", "s")
-    xarray.testing.assert_equal(
-        found["error"].transpose("n", "s", "trial").drop_vars("trial", errors="ignore"),
-        expected["error"].drop_vars("trial"),
-    )
 
 
 @given(st.data(), st.sampled_from(["median", "mean"]))

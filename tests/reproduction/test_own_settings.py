@@ -186,3 +186,6 @@ def test_a_label_is_not_set():
         with_settings(lists, {"panel": "d"})
     with pytest.raises(UsageError, match=r"panel = 'x' is unknown; allowed: 'n', 'd'$"):
         with_settings(lists, {"panel": "x"})
+    run = lf.Run(algorithm=lf.LocalOnly(), data=lf.FixedSamples(5), rounds=1)
+    with pytest.raises(UsageError, match=r"^--set name: the field only names"):
+        with_settings({"runs": [run]}, {"name": "other"})

@@ -276,12 +276,9 @@ STACKS = {
 }
 
 
-NORMAL = {"tall", "zero rows", "condition 100", "m == d, condition 100", "zero rows, as many as columns"}
-ORTHOGONAL = {name for name in STACKS if "condition" in name and name.split()[-1] not in ("100", "1000")}
-
-
 @pytest.mark.parametrize("name", STACKS)
-def test_full_least_squares_by_normal_equations_or_orthogonally(name, monkeypatch):
+def test_full_least_squares_are_as_accurate_as_their_condition_allows(name):
+    """By normal equations where they lose no more than six digits, and else backward stable."""
     m, d, count, condition = STACKS[name]
     rng = np.random.default_rng(11)
     X = np.zeros((20, m, d))
@@ -289,31 +286,17 @@ def test_full_least_squares_by_normal_equations_or_orthogonally(name, monkeypatc
         item[:count] = rng.standard_normal((count, d)) if condition is None else graded(rng, count, d, condition)
     y = rng.standard_normal((20, m)) * (X != 0).any(axis=-1)
     y = (X @ rng.standard_normal((20, d, 1)))[..., 0] + 0.1 * y * np.linalg.norm(X, axis=(1, 2))[:, None] / np.sqrt(m)
-    taken, right = [], least_squares._orthogonal_least_squares
-
-    def counted(X, *rest):
-        taken.extend(X)
-        return right(X, *rest)
-
-    monkeypatch.setattr(least_squares, "_orthogonal_least_squares", counted)
     theta, _ = least_squares.full_least_squares(X, y, np.full(20, float(count)))
-    assert name not in NORMAL or len(taken) <= 5
-    assert name not in ORTHOGONAL or len(taken) == 20
-    orthogonal = {item.tobytes() for item in taken}
     for rows, labels, found in zip(X, y, theta, strict=True):
         values = np.linalg.svd(rows, compute_uv=False)
         kappa = values[0] / values[-1]
         wanted = np.linalg.lstsq(rows, labels, rcond=1e-13)[0]
         error = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
-        if rows.tobytes() in orthogonal:
-            residual = np.linalg.norm(rows @ wanted - labels) / (values[0] * np.linalg.norm(wanted))
-            assert error <= 100 * EPS * (kappa + kappa**2 * residual)
-            if residual > 1e-3:
-                best = backward_error(rows, wanted, labels)
-                assert backward_error(rows, found, labels) <= 10 * max(best, EPS)
-        else:
-            assert error <= 1e-10
-            assert kappa**2 < 10 * least_squares.SAFE_CONDITION * np.sqrt(d)
+        residual = np.linalg.norm(rows @ wanted - labels) / (values[0] * np.linalg.norm(wanted))
+        assert error <= max(1e-10, 100 * EPS * (kappa + kappa**2 * residual))
+        if kappa**2 > 10 * least_squares.SAFE_CONDITION * np.sqrt(d) and residual > 1e-3:
+            best = backward_error(rows, wanted, labels)
+            assert backward_error(rows, found, labels) <= 10 * max(best, EPS)
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e-9, 1e9, 1e180])

@@ -33,7 +33,7 @@ from tests.data.laws import (
 from tests.helpers import Wrapped, basis, normal
 
 ROUNDS, LONG = (1, 3), (1, 3, 8)
-STATISTICS = ("distance", "error", "head norms", "first head", "B", "B along B*", "predictor")
+STATISTICS = ("distance", "error", "head norms", "first head", "B", "B along B*", "balance", "predictor")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -227,6 +227,31 @@ SETTINGS |= {
     ),
 }
 
+
+def flute(problem, m=5, k=2, step_size=0.08, size=0.6, init=None, engines="projected chain", trials=TRIALS, **options):
+    n, d, some = problem.n_clients, problem.dim, options.pop("participation", 1.0)
+    start = (size * normal(d, k, seed=23), size * normal(n, k, seed=24)) if init is None else init
+    algorithm = lf.FLUTE(rank=k, step_size=step_size, init=start, **options)
+    return Setting(algorithm, problem, m, some, engines, rounds=(1, 2, 5), trials=trials)
+
+
+MANY_DIMENSIONS = {"k": 1, "m": 20, "step_size": 0.1, "init": (0.02 * normal(30, 1), [[2.0]])}
+OTHER_WEIGHTS = {"gradient_factor": 2, "gamma1": 0.1, "gamma2": 0.3, "server_step_size": 0.05}
+SPECTRUM = lf.UnderParameterized(n_clients=6, dim=9, spectrum=[3.0, 2.0, 1.0])
+SETTINGS |= {
+    "FLUTE": flute(given(), step_size=0.15, trials=1000),
+    "FLUTE, noiseless, m = k + 1": flute(given(noise=0.0), m=3),
+    "FLUTE, m = 1, some clients": flute(given(), m=1, step_size=0.03, participation=0.5),
+    "FLUTE, many samples": flute(given(), m=11, engines=ALL),
+    "FLUTE, dense truth, some clients": flute(dense(), m=11, participation=0.5, engines="projected compressed"),
+    "FLUTE, diagonal covariance": flute(dense(design=DIAGONAL), m=12, engines="projected compressed"),
+    "FLUTE, other weights": flute(given(), step_size=0.04, **OTHER_WEIGHTS),
+    "FLUTE, k = 1, d = r + 2k": flute(given(d=3, r=1), k=1, m=3, step_size=0.15, trials=500),
+    "FLUTE, one client": flute(given(W=[[1.5, 1.0]], noise=1.0), m=4),
+    "FLUTE, one client, many dimensions": flute(given(d=30, r=1, W=[[1.5]], noise=1.0), **MANY_DIMENSIONS),
+    "FLUTE, drawn start and truth": flute(SPECTRUM, m=11, init=lf.SmallRandom(0.5), engines=ALL),
+}
+
 BY_DEFAULT = [
     ("exact, m = k + 1, some clients", "projected"),
     ("exact, m > d + 1", "chain"),
@@ -241,6 +266,12 @@ BY_DEFAULT = [
     ("FedAvg, two layers, gradient fine-tuning", "compressed"),
     ("differing clients, some", "projected"),
     ("two clients", "chain"),
+    ("FLUTE", "projected"),
+    ("FLUTE, many samples", "compressed"),
+    ("FLUTE, m = 1, some clients", "chain"),
+    ("FLUTE, diagonal covariance", "projected"),
+    ("FLUTE, one client, many dimensions", "chain"),
+    ("FLUTE, drawn start and truth", "chain"),
 ]
 """Comparisons that run without ``--all``."""
 
@@ -277,8 +308,7 @@ def simulated(setting, engine, trials=None):
     for round_ in sorted({*setting.rounds, int(result.rounds[-1])}):
         state = watched.states[round_ - 1]
         if engine == "chain":  # its frame begins with B*
-            state = dataclasses.replace(state, B=state.B[:, : reference.shape[-1]])
-            values = told(state, np.eye(reference.shape[-1]))
+            values = told(state, np.eye(state.B.shape[1], reference.shape[-1]))
             del values["B"]
         else:
             values = told(state, reference)
@@ -298,6 +328,7 @@ def told(state, reference):
         out["first head"] = state.W[:, 0, -1]
         out["B"] = state.B[:, -1, 0]
         out["B along B*"] = inside[:, 0, -1]
+        out["balance"] = np.linalg.norm(state.B.mT @ state.B - state.W.mT @ state.W, axis=(1, 2))
         predictor = np.vecdot(inside[:, 0], state.W[:, 0])
     if state.S is not None:
         predictor = predictor + np.vecdot(np.broadcast_to(reference[..., 0], state.S[:, 0].shape), state.S[:, 0])
@@ -400,7 +431,32 @@ def without_weights(monkeypatch):
     monkeypatch.setattr(ProjectedFeatures, "_scale", lambda self, t, c, weights: right(self, t, c, None))
 
 
+def heads_from_other_samples(monkeypatch):
+    """The right law of each gradient, the wrong one of both."""
+    right = ProjectedFeatures._normal_equations
+
+    def wrong(self):
+        gram, moment = right(self)
+        return np.roll(gram, 1, axis=1), np.roll(moment, 1, axis=0)
+
+    monkeypatch.setattr(ProjectedFeatures, "_normal_equations", wrong)
+
+
+def population_heads(monkeypatch):
+    right = ProjectedFeatures._normal_equations
+
+    def wrong(self):
+        gram, moment = (part.copy() for part in right(self))
+        gram[...] = gram.mean(axis=1, keepdims=True)
+        return gram, moment
+
+    monkeypatch.setattr(ProjectedFeatures, "_normal_equations", wrong)
+
+
 WRONG = {
+    "heads from other samples": (heads_from_other_samples, "FLUTE, one client", "projected"),
+    "heads from the population": (population_heads, "FLUTE, one client", "projected"),
+    "complement too narrow": (complement_times(0.9), "FLUTE, one client, many dimensions", "chain"),
     "levels of other clients": (levels_of_other_clients, "two differing clients", "projected"),
     "one number of samples": (one_number_of_samples, "two differing clients", "chain"),
     "no weights": (without_weights, "two differing clients", "projected"),

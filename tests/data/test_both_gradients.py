@@ -92,22 +92,6 @@ def test_both_gradients_are_their_askers_own(name, monkeypatch):
         assert one.tobytes() == other.tobytes()
 
 
-@pytest.mark.parametrize("name", [name for name in BATCHES if name.startswith(("explicit", "compressed"))])
-def test_both_gradients_are_those_of_the_rows(name, monkeypatch):
-    source = opened(name, TRUTHS["dense"], monkeypatch, rounds=4)
-    for round_, weights in enumerate(WEIGHTS):
-        W, B = heads_and_b(name, round_)
-        batch = source.round(ACTIVE)
-        heads, representation = batch.project(B).gradients(W, weights)
-        X, y = batch.X, batch.y
-        residual = np.einsum("tnmd,tdk,tnk->tnm", X, B, W) - y
-        messages = np.einsum("tnm,tnmd->tnd", residual, X) / batch.counts[..., None]
-        share = np.full((3, 4), 0.25) if weights is None else np.broadcast_to(weights, (3, 4))
-        np.testing.assert_allclose(heads, messages @ B, rtol=1e-11, atol=1e-11)
-        wanted = np.einsum("tn,tnd,tnk->tdk", share, messages, W)
-        np.testing.assert_allclose(representation, wanted, rtol=1e-11, atol=1e-11)
-
-
 def test_streamed_rows_are_the_rows_that_are_drawn_ahead(monkeypatch):
     """Whatever is asked of a round, and if nothing is, the next one sees its own rows."""
     ahead = opened("explicit, fresh", TRUTHS["low-rank"], monkeypatch, rounds=5)
@@ -129,14 +113,6 @@ def test_streamed_rows_are_the_rows_that_are_drawn_ahead(monkeypatch):
             if ask is not questions[2]:
                 assert np.array_equal(batch.X, X)
                 np.testing.assert_allclose(batch.y, y, rtol=1e-12, atol=1e-12)
-
-
-def test_gradients_are_streamed_without_keeping_the_rows(monkeypatch):
-    source = opened("explicit, streamed", TRUTHS["low-rank"], monkeypatch)
-    batch = source.round(ACTIVE)
-    W, B = heads_and_b("explicit", 0)
-    batch.project(B).gradients(W, 1.0)
-    assert batch.rows._X is None
 
 
 def test_given_samples_are_left_alone_by_the_gram_form(monkeypatch):

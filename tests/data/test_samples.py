@@ -5,12 +5,18 @@ import pytest
 
 import linfed as lf
 from linfed.data import given_classes, samples, splits, synthetic
-from tests.helpers import assert_one_line
+from tests.helpers import assert_one_line, assert_same, normal
+from tests.worlds import draw_world
 
 RNG = np.random.default_rng(0)
 NUMBERS = np.arange(41.0)
 X = np.column_stack([NUMBERS, RNG.normal(size=(41, 3))])
 KINDS = (lf.GivenSamples, lf.GivenClasses)
+
+
+def drawn(*shape):
+    """Return samples (..., m, 4) and labels (..., m)."""
+    return normal(*shape, 4), normal(*shape, seed=1)
 
 
 def samples_of(part, trial, client):
@@ -117,6 +123,40 @@ def test_the_scale_is_the_root_mean_square_label():
     np.testing.assert_allclose(of_trials.scale, np.sqrt((y**2).mean(axis=(1, 2))), rtol=1e-14)
 
 
+@pytest.mark.parametrize(("trials", "noise"), [(1, 0.3), (3, 0.3), (3, 0.0)])
+def test_drawn_samples_are_those_that_a_run_sees(trials, noise):
+    problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=noise, design=lf.Rademacher(covariance=2.0))
+    data = lf.FixedSamples(3)
+    given = data.draw(problem, trials=trials, seed=(2, 5))
+    run = {"rounds": 1, "seed": (2, 5)}
+    *_, step = lf.iterate(lf.PooledLeastSquares(), problem, data=data, trials=trials, **run)
+    assert np.array_equal(given.X, step.batch.X)
+    assert np.array_equal(given.y, step.batch.y)
+    assert (given.n_trials, given.counts.tolist()) == (trials, [3.0] * 5)
+    one, two = (lf.simulate(lf.PooledLeastSquares(), problem, data=d, trials=trials, **run) for d in (given, data))
+    assert_same(one, two)
+    assert not np.isin(data.draw(problem, trials=trials).y, given.y).any()
+
+
+@pytest.mark.parametrize("form", ["lists", "array", "trials"])
+def test_normal_equations_of_given_samples(form):
+    if form == "lists":
+        world = draw_world([1, 4, 2, 7], 3, 2, noise=0.3)
+        given, X, y = world.data(), [world.X], [world.y]
+    else:
+        X, y = normal(3, 4, 5, 3), normal(3, 4, 5, seed=1)
+        if form == "array":
+            X, y = X[:1], y[:1]
+        given = lf.GivenSamples(X, y) if form == "trials" else lf.GivenSamples(X[0], y[0])
+    A, b = given.normal_equations()
+    assert A.ndim == (4 if form == "trials" else 3)
+    for t, (rows, labels) in enumerate(zip(X, y, strict=True)):
+        for i, (X_i, y_i) in enumerate(zip(rows, labels, strict=True)):
+            index = (t, i) if form == "trials" else i
+            np.testing.assert_allclose(A[index], X_i.T @ X_i / len(y_i), rtol=1e-10, atol=1e-10)
+            np.testing.assert_allclose(b[index], X_i.T @ y_i / len(y_i), rtol=1e-10, atol=1e-10)
+
+
 def test_one_sample_of_one_client_has_its_label_in_any_number_of_trials():
     """NumPy's einsum sums a single column in another order than several."""
     for rank in (1, 3, 5, 8):
@@ -198,11 +238,57 @@ def test_a_list_of_held_out_samples_may_begin_with_an_empty_one(kind):
         assert data.test.counts.tolist() == [0.0, 4.0]
         assert np.array_equal(data.test.X, [np.zeros((4, 4)), X[8:12]])
         assert np.array_equal(data.test.y, [np.zeros(4), y[8:12]])
-    wrong = ([np.zeros((0, 3)), X[8:12]], [[], y[8:12]])
-    assert_one_line(lambda: kind(X[:8].reshape(2, 4, 4), y[:8].reshape(2, 4), test=wrong), ["test X[0]", "(0, 3)"])
 
 
 WRONG = {
+    "test is no pair": (lambda: lf.GivenSamples(*drawn(2, 3), test=drawn(2, 3)[0]), ["test", "(X, y)"]),
+    "test is a word": (lambda: lf.GivenSamples(*drawn(2, 3), test="xy"), ["test = 'xy'", "(X, y)"]),
+    "test of other clients": (lambda: lf.GivenSamples(*drawn(2, 3), test=drawn(1, 3)), ["test X has shape (1, 3, 4)"]),
+    "test of another dimension": (
+        lambda: lf.GivenSamples(*drawn(2, 3), test=(np.ones((2, 3, 5)), np.ones((2, 3)))),
+        ["test X has shape (2, 3, 5)"],
+    ),
+    "test of other trials": (
+        lambda: lf.GivenSamples(*drawn(3, 2, 5), test=drawn(2, 2, 5)),
+        ["test X has arrays for 2 trials", "X for 3"],
+    ),
+    "test of empty clients": (
+        lambda: lf.GivenSamples(*drawn(2, 3), test=([np.zeros((0, 4))] * 2, [np.zeros(0)] * 2)),
+        ["test X", "no axis may be empty"],
+    ),
+    "test of no samples": (
+        lambda: lf.GivenSamples(*drawn(2, 3), test=([np.zeros((0, 4)), []], [[], []])),
+        ["test X contains no samples"],
+    ),
+    "test of an empty client of another dimension": (
+        lambda: lf.GivenSamples(*drawn(2, 3), test=([np.zeros((0, 3)), X[8:12]], [[], NUMBERS[8:12]])),
+        ["test X[0]", "(0, 3)", "(0, 4)"],
+    ),
+    "test labels of an empty client": (
+        lambda: lf.GivenSamples(*drawn(2, 3), test=([np.zeros((0, 4)), X[8:12]], [NUMBERS[:4], NUMBERS[8:12]])),
+        ["test y[0]", "(4,)", "(0,)"],
+    ),
+    "NaN in test": (
+        lambda: lf.GivenSamples(*drawn(2, 3), test=(np.ones((2, 3, 4)), [[1.0, 2.0, 3.0], [1.0, np.nan, 2.0]])),
+        ["test y holds 1 value ", "(1, 1)"],
+    ),
+    **{
+        f"trials of different {name}": (
+            lambda X=X: lf.GivenSamples(X, [[np.ones(len(rows)) for rows in trial] for trial in X]),
+            ["X has trials", "different", "(trials, n, m, d)"],
+        )
+        for name, X in {
+            "samples in lists": [[normal(2, 4), normal(3, 4)], [normal(3, 4), normal(4, 4)]],
+            "samples in tuples": ((normal(2, 4), normal(3, 4)), (normal(3, 4), normal(4, 4))),
+            "samples": [normal(2, 3, 4), normal(2, 4, 4)],
+            "clients": [normal(2, 3, 4), normal(3, 3, 4)],
+            "samples of one trial": [[normal(2, 4), normal(3, 4)]],
+        }.items()
+    },
+    "labels of different lengths": (
+        lambda: lf.GivenSamples(drawn(2, 3)[0], [np.ones(2), np.ones(3)]),
+        ["y", "(n, m)", "parts have different sizes"],
+    ),
     "labels": (lambda: split(y=NUMBERS[:5]), ["y"]),
     "other numbers of samples": (
         lambda: split([[0] * 40 + [1], [1] * 40 + [0]]),

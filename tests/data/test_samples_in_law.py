@@ -8,7 +8,7 @@ from scipy import stats
 
 import linfed as lf
 from linfed.errors import EngineError
-from tests.helpers import rounds_of
+from tests.helpers import assert_one_line, rounds_of
 from tests.theory.flute.made import EXACT, made
 
 COVARIANCE = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.7]])
@@ -75,25 +75,25 @@ def test_samples_in_law_cost_the_same_at_any_number():
         np.testing.assert_allclose(b, problem.truth(0, range(3)).dense(), rtol=0, atol=30 / math.sqrt(m))
 
 
-def test_samples_in_law_are_refused_where_they_cannot_serve():
-    problem, flute = made((3, 4)), lf.FLUTE(rank=1, step_size=0.01)
+REFUSED = [
+    ({"engine": "explicit"}, "the samples are never drawn"),
+    ({"m": 4}, "m = 4 is at most d = 4"),
+    ({"problem": made((3, 4), design="rademacher")}, "requires Gaussian x"),
+    ({"engine": "projected"}, "fixed samples are used at more than one B"),
+    ({"algorithm": lf.FedRep(rank=1, step_size=0.1, init=lf.Moments())}, "in_law = True"),
+]
 
-    def run(algorithm=flute, problem=problem, m=30, **more):
-        return lf.simulate(algorithm, problem, data=lf.FixedSamples(m, in_law=True), rounds=1, **more)
 
-    run()
-    with pytest.raises(EngineError, match=r"the samples are never drawn"):
-        run(engine="explicit")
-    with pytest.raises(EngineError, match=r"m = 4 is at most d = 4"):
-        run(m=4)
-    with pytest.raises(EngineError, match=r"requires Gaussian x"):
-        run(problem=made((3, 4), design="rademacher"))
-    with pytest.raises(EngineError, match=r"fixed samples are used at more than one B"):
-        run(engine="projected")
-    with pytest.raises((EngineError, ValueError), match=r"in_law = True"):
-        run(algorithm=lf.FedRep(rank=1, step_size=0.1, init=lf.Moments()))
-    with pytest.raises(ValueError, match=r"with in_law = True no samples are drawn"):
-        lf.FixedSamples(30, in_law=True).draw(problem)
-    assert lf.FixedSamples(30, in_law=False).draw(problem).X.shape == (1, 3, 30, 4)
-    with pytest.raises((ValueError, TypeError), match=r"in_law"):
+@pytest.mark.parametrize(("changes", "fragment"), REFUSED)
+def test_samples_in_law_are_refused_where_they_cannot_serve(changes, fragment):
+    run = {"algorithm": lf.FLUTE(rank=1, step_size=0.01), "problem": made((3, 4)), "m": 30, "rounds": 1} | changes
+    run["data"] = lf.FixedSamples(run.pop("m"), in_law=True)
+    assert_one_line(lambda: lf.simulate(**run), [fragment], (EngineError, ValueError))
+
+
+def test_samples_in_law_are_not_drawn():
+    with pytest.raises(ValueError, match="with in_law = True no samples are drawn"):
+        lf.FixedSamples(30, in_law=True).draw(made((3, 4)))
+    assert lf.FixedSamples(30, in_law=False).draw(made((3, 4))).X.shape == (1, 3, 30, 4)
+    with pytest.raises((ValueError, TypeError), match="in_law"):
         lf.FixedSamples(30, in_law="yes")

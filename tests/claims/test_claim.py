@@ -41,6 +41,7 @@ def test_wrong_arguments_are_refused_when_a_claim_is_made():
         (lambda: c.within(2.0, 1.0), ["low = 2", "high = 1"]),
         (lambda: c.exponent("y", "x", -1.0, 0.1, "sometimes"), ["kind = 'sometimes'"]),
         (lambda: c.failures(lambda row: [], "s", 1.5), ["allowed = 1.5"]),
+        (lambda: c.failures(lambda row: [], "s", -0.5), ["allowed = -0.5"]),
         (c.each, ["each()", "column"]),
     ):
         assert_one_line(make, fragments)
@@ -160,6 +161,8 @@ def test_notes_of_diverged_and_unsettled_curves():
     assert c.unsettled_note(table, "risk") == f"not converged: {rest}"
     assert c.unsettled_note(table.select(method="B"), "risk") == ""
     assert c.unsettled_note(table.select(method="B"), "risk", change=1e-5).endswith("of B rises")
+    late = lf.LabeledArray(np.tile([2.0] * 6 + [1.0] * 6, (8, 1)), round=range(12))  # the second half begins with 6
+    assert c.unsettled_note(lf.Table([{"method": "E", "risk": late}]), "risk") == ""
 
 
 def test_claims_are_read_without_a_run():

@@ -17,6 +17,7 @@ from linfed.simulation.metrics import MetricTable
 from linfed.simulation.results import Result
 from linfed.system import files
 from linfed.system.description import describe, rebuild, text_of
+from tests.helpers import normal
 from tests.tables.table_strategies import DTYPES, arrays, names, scalars, words
 
 
@@ -44,6 +45,7 @@ class Holds(lf.FedRep):
 
 
 floats = hnp.arrays("<f8", hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3))
+floats = floats | floats.map(np.transpose)  # in any memory order
 
 
 contents = st.recursive(
@@ -67,6 +69,9 @@ def assert_same_content(one, other):
         assert repr(one) == repr(other)
 
 
+GIVEN = lf.GivenSamples(normal(2, 3, 4), normal(2, 3))
+
+
 @st.composite
 def results(draw):
     """Draw a result with states, metrics and arguments that no run needs to have."""
@@ -85,8 +90,8 @@ def results(draw):
     }
     return Result(
         algorithm=Holds(rank=k, step_size=0.1, held=draw(contents)),
-        problem=draw(st.none() | problems(n, d, k)),
-        data=draw(data_of(n, d)),
+        problem=None,
+        data=draw(st.sampled_from([lf.FreshSamples(3), lf.FixedSamples(10**9), GIVEN])),
         seed=draw(st.integers(0, 2**100) | st.lists(st.integers(0, 2**70), min_size=1, max_size=3).map(tuple)),
         participation=draw(
             st.floats(0.1, 1.0) | st.integers(1, n) | hnp.arrays("<i8", (2, n), elements=st.integers(0, n - 1))
@@ -102,50 +107,6 @@ def results(draw):
     )
 
 
-def finite(*shape, dtypes=("<f8", "<f4", "<i8")):
-    """Draw arrays of finite numbers, in any memory order and type."""
-
-    def laid(dtype, order, step):
-        elements = st.integers(-9, 9) if "i" in dtype else st.floats(-9, 9, width=32)
-        stretched = hnp.arrays(dtype, (*shape[:-1], shape[-1] * step), elements=elements)
-        return stretched.map(lambda array: np.asarray(array, order=order)[..., ::step])
-
-    return st.builds(laid, st.sampled_from(dtypes), st.sampled_from("CF"), st.sampled_from([1, 2])).flatmap(
-        lambda strategy: strategy
-    )
-
-
-def problems(n, d, k):
-    heads, truth = finite(n, k), finite(n, d)
-    basis = st.integers(0, 99).map(lambda seed: np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d)))[0])
-    given_truth = st.builds(lambda S, noise: lf.GivenTruth(S=S, noise_std=noise), truth, st.floats(0, 9))
-    if k > d:
-        return given_truth
-    return given_truth | st.builds(lambda Q, W: lf.GivenTruth(B=Q[:, :k], W=W), basis, heads)
-
-
-@st.composite
-def data_of(draw, n, d):
-    def samples():
-        counts = draw(st.lists(st.integers(1, 3), min_size=n, max_size=n))
-        return [draw(finite(m, d)) for m in counts], [draw(finite(m)) for m in counts]
-
-    kind = draw(st.sampled_from(["fresh", "fixed", "given", "tested"]))
-    if kind == "fresh":
-        return lf.FreshSamples(draw(st.integers(1, 9) | st.lists(st.integers(1, 9), min_size=n, max_size=n)))
-    if kind == "fixed":
-        return lf.FixedSamples(draw(st.integers(1, 10**9)))
-    return lf.GivenSamples(*samples(), test=samples() if kind == "tested" else None)
-
-
-def assert_same_samples(one, other):
-    for part in ("X", "y", "counts"):
-        assert_same_content(getattr(one, part), getattr(other, part))
-    assert (one.test is None) == (other.test is None)
-    if one.test is not None:
-        assert_same_samples(one.test, other.test)
-
-
 @pytest.mark.long
 @given(results())
 def test_results(tmp_path_factory, result):
@@ -153,15 +114,7 @@ def test_results(tmp_path_factory, result):
     loaded = Result.load(path)
     assert_same_content(loaded.algorithm.held, result.algorithm.held)
     assert dataclasses.replace(loaded.algorithm, held=None) == dataclasses.replace(result.algorithm, held=None)
-    assert type(loaded.problem) is type(result.problem)
-    if result.problem is not None:
-        for name in ("B", "W", "S", "noise_std"):
-            assert_same_content(getattr(loaded.problem, name), getattr(result.problem, name))
-    assert type(loaded.data) is type(result.data)
-    if isinstance(result.data, lf.GivenSamples):
-        assert_same_samples(loaded.data, result.data)
-    else:
-        assert loaded.data == result.data
+    assert repr(loaded.data) == repr(result.data)
     assert_same_content(loaded.participation, result.participation)
     for name in ("seed", "participants", "status", "seconds", "engine"):
         assert_same_content(getattr(loaded, name), getattr(result, name))

@@ -1,6 +1,5 @@
 """Metrics of classification: accuracies, losses and neural collapse."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -122,12 +121,3 @@ def test_a_function_sees_classes_and_cannot_change_them():
 
     found = run(metrics=[means_of]).metrics["means_of"]
     np.testing.assert_allclose(found, PROBLEM.separation * 2)  # the root of the sum over four classes
-
-
-def test_accuracies_are_drawn_on_a_linear_axis():
-    result = run(trials=3)
-    axes = {name: result.plot(name) for name in ("accuracy", "test_loss")}
-    assert {name: ax.get_yscale() for name, ax in axes.items()} == {"accuracy": "linear", "test_loss": "log"}
-    assert axes["accuracy"].get_ylabel() == "accuracy"
-    np.testing.assert_allclose(axes["accuracy"].lines[0].get_ydata(), np.median(result.metrics["accuracy"], axis=0))
-    plt.close("all")

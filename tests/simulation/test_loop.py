@@ -148,12 +148,6 @@ def test_dependent_features_are_an_outcome():
     assert all(np.isfinite(values).all() for values in result.metrics.values())
 
 
-def test_too_few_samples_are_no_singular_head():
-    problem = lf.SharedRepresentation(n_clients=3, dim=4, rank=3)
-    result = lf.simulate(lf.FedRep(rank=3, step_size=0.1), problem, data=lf.FreshSamples(2), rounds=3)
-    assert result.status == [lf.Status.STALLED]
-
-
 def test_divergence_outweighs_a_singular_head():
     data = lf.GivenSamples(np.ones((2, 2, 5, 3)), normal(2, 2, 5))  # one direction only
     arguments = {"data": data, "rounds": 4, "trials": 2}
@@ -187,11 +181,3 @@ def test_bars_and_ticks_count_rounds_once():
     found = run_chunk(long, range(2), ticks.append)
     assert found.status_round.max() < 50
     assert sum(ticks) == 50
-
-
-def test_the_bar_fills_if_all_trials_diverge(capsys):
-    algorithm = dataclasses.replace(UNSTABLE, step_size=1e3)
-    result = lf.simulate(algorithm, PROBLEM, data=lf.FreshSamples(5), rounds=500, trials=3, progress=True)
-    assert result.status == [lf.Status.DIVERGED] * 3
-    assert result.rounds[-1] == 500
-    assert "500/500" in capsys.readouterr().err

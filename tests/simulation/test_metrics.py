@@ -270,20 +270,6 @@ def test_a_metric_cannot_write(spoils, engine):
         run([spoils], engine=engine)
 
 
-def test_the_result_keeps_shows_and_draws_it(tmp_path):
-    result = run([error_of_all, "risk"])
-    loaded = lf.Result.load(result.save(tmp_path / "run.npz"))
-    assert_same(loaded, result)
-    assert loaded.metrics.absent == result.metrics.absent
-    assert loaded.summary() == result.summary()
-    assert "\nerror_of_all  " in result.summary()
-    records = [record for record in result.to_records() if record["metric"] == "error_of_all"]
-    assert [record["value"] for record in records] == result.metrics["error_of_all"].ravel().tolist()
-    ax = loaded.plot("error_of_all")
-    assert ax.get_ylabel() == "error of all"
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), np.median(result.metrics["error_of_all"], axis=0))
-
-
 def returning(value):
     def own(state, truth):
         return value

@@ -146,28 +146,6 @@ def test_losses_leave_the_run_alone():
     assert np.array_equal(asked.final.B, plain.final.B)
 
 
-@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
-@pytest.mark.parametrize("metric", ["train_loss", "test_loss"])
-def test_losses_are_tuned(metric):
-    grid = {"step_size": [0.01, 0.3]}
-    options = {"rounds": 5, "trials": 3, "metric": metric, "score": "final", "validation_share": 0.0}
-    tuning = lf.tune(FEDREP, grid=grid, data=given("arrays"), **options)
-    values = [run(dataclasses.replace(FEDREP, step_size=step)).metrics[metric][0, -1] for step in grid["step_size"]]
-    np.testing.assert_allclose(tuning.scores, values, rtol=1e-12)
-
-
-def test_held_out_samples_are_saved(tmp_path):
-    result = run(FEDREP, data=given("lists"))
-    loaded = lf.Result.load(result.save(tmp_path / "a.npz"))
-    assert repr(loaded.data) == repr(result.data)
-    assert "held-out samples per client 0 to 30" in repr(result.data)
-    for part in ("X", "y", "counts"):
-        array = getattr(loaded.data.test, part)
-        assert np.array_equal(array, getattr(result.data.test, part))
-        assert not array.flags.writeable
-    assert_same(run(FEDREP, data=loaded.data), result)
-
-
 @pytest.mark.long
 def test_worker_processes_have_held_out_samples():
     one, other = (run(FEDREP, data=given("held out by trial"), workers=workers) for workers in (1, 2))

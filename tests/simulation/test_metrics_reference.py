@@ -91,18 +91,10 @@ def test_where_there_is_no_reference_the_metric_says_why(name):
     ("problem", "rank"),
     [
         (flat(), 1),
-        (flat(), 3),
         (flat(gap=1.0, gap_after=2), 2),
         (lf.SharedRepresentation(n_clients=12, dim=9, rank=3, condition_number=1.0), 3),
-        (
-            lf.SharedRepresentation(
-                n_clients=12, dim=9, rank=3, condition_number=1.0, design=lf.Gaussian(covariance=np.arange(1.0, 10))
-            ),
-            2,
-        ),
         (lf.GivenTruth(Phi=np.eye(6, 5)), 5),
         (lf.GivenTruth(Phi=np.eye(6, 5), B=normal(5, 2)), 2),
-        (lf.GivenTruth(B=np.eye(5)[:, :2], W=np.eye(6, 2)), 2),
     ],
 )
 def test_elsewhere_it_is_measured(problem, rank):

@@ -12,7 +12,7 @@ import linfed as lf
 from linfed.errors import WorkerError
 from linfed.numerics.threads import VARIABLE
 from linfed.simulation import job
-from tests.helpers import assert_one_line, assert_same, normal
+from tests.helpers import assert_same, normal
 from tests.simulation.watched import Watched
 
 # --- reproducible trials -------------------------------------------------------------------------------------
@@ -257,7 +257,6 @@ def test_no_rounds_return_the_initial_state():
 # --- warnings, progress and failures -------------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
 def test_a_run_warns_if_given_data_make_its_trials_identical():
     X, y = normal(8, 5, 6), normal(8, 5, seed=1)
     run = {"data": lf.GivenSamples(X, y), "rounds": 3}
@@ -269,35 +268,20 @@ def test_a_run_warns_if_given_data_make_its_trials_identical():
             result = lf.simulate(one, **run, trials=4)
         assert (len(caught), caught[0].filename) == (1, __file__)
     assert np.isnan(result.metrics["train_loss"][:, -1]).all()
-    cells = lf.grid(lf.Run(algorithm=algorithm, trials=4, **run), record_every=(1, 2))
-    with pytest.warns(UserWarning, match="^the 4 trials are identical") as caught:
-        lf.sweep(cells)
-    assert (len(caught), caught[0].filename) == (1, __file__)
-    tuned = lf.Tuned(base=algorithm, grid={"step_size": [0.1, 0.2, 0.3]}, metric="train_loss")
-    lf.sweep([dataclasses.replace(cells[0], algorithm=tuned, trials=1)])  # a warning would be an error
     random = dataclasses.replace(algorithm, init="random")
     lf.simulate(algorithm, **run)
     lf.simulate(algorithm, **run, trials=4, participation=3)
     lf.simulate(random, data=run["data"], rounds=0, trials=4)  # the losses of zero heads are equal, the states are not
     lf.simulate(algorithm, data=lf.GivenSamples(np.stack([X] * 4), np.stack([y] * 4)), rounds=3, trials=4)
-    lf.tune(algorithm, grid={"step_size": [0.1, 0.2, 0.3]}, metric="train_loss", **run, trials=4)
 
 
-@pytest.mark.parametrize(("progress", "shown"), [(True, True), (False, False), (None, False)])
+@pytest.mark.parametrize(("progress", "shown"), [(True, True), (False, False), (None, False), ("default", False)])
 def test_progress(progress, shown, capsys):
-    run("fixed", progress=progress, trials=2)
+    run("fixed", trials=2, **{} if progress == "default" else {"progress": progress})
     captured = capsys.readouterr()
     assert captured.out == ""
     assert ("6/6" in captured.err) == shown
     assert bool(captured.err) == shown
-
-
-def test_progress_is_true_false_or_none():
-    for progress in ("yes", 1, 0, np.array([True])):
-        assert_one_line(
-            lambda progress=progress: run("fixed", progress=progress), ["progress = ", "True, False, or None"]
-        )
-    assert run("fixed", progress=np.False_, trials=1).trials == 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ def test_a_run_that_diverges_is_a_result(algorithm):
     assert np.isnan(result.metrics["accuracy"][:, -1]).all()
     assert np.isfinite(result.metrics["accuracy"][:, 0]).all()
     assert np.isnan(result.per_client("accuracy")).all()
+    assert result.engine == "explicit"
 
 
 @pytest.mark.long
@@ -62,7 +63,3 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_arguments_that_only_regression_supports_are_refused(name):
     assert_one_line(*BAD[name])
-
-
-def test_the_engine_of_fixed_samples_is_explicit():
-    assert run().engine == "explicit"

@@ -108,6 +108,7 @@ def test_strict_ends_do_not_belong_to_the_range(interval, claimed, inside):
 @pytest.mark.parametrize("strict", [False, True])
 def test_nothing_is_said_of_an_infinite_end(strict):
     assert finding(0.6, np.inf, claimed_low=0.5, strict=strict).verdict is Verdict.SUPPORTED
+    assert finding(np.inf, np.inf, claimed_low=0.5, strict=strict).verdict is Verdict.SUPPORTED
     assert finding(0.4, np.inf, claimed_low=0.5, strict=strict).verdict is Verdict.INCONCLUSIVE
     assert finding(-np.inf, 0.4, claimed_low=-np.inf, claimed_high=0.5, strict=strict).verdict is Verdict.SUPPORTED
     assert finding(-np.inf, np.inf, claimed_low=0.5, strict=strict, estimate=np.nan).verdict is Verdict.INCONCLUSIVE

@@ -56,6 +56,21 @@ def given(n, d, r, *, noise_std=0.0, seed=0, scale=None):
     return lf.GivenTruth(B=np.eye(d)[:, :r], W=W if scale is None else W * scale, noise_std=noise_std)
 
 
+SIZES = {"n_clients": 30, "dim": 12, "rank": 2}
+WITH_PARTS = {
+    "similar": lf.SimilarRepresentations(**SIZES, deviation=0.3, outliers=0.2),
+    "outliers": lf.SimilarRepresentations(**SIZES, deviation=0.0, outliers=0.2),
+    "shortcuts": lf.SharedWithShortcuts(**SIZES, shortcut_norm=0.5),
+}
+"""Ground truths with a part of full dimension."""
+
+
+def with_part(name):
+    """Return one ground truth for all trials."""
+    truth = WITH_PARTS[name].truth(0, [0])
+    return lf.GivenTruth(B=truth.B[0], W=truth.W[0], S=truth.S[0], noise_std=0.3)
+
+
 def distances(algorithm, problem, data, **run):
     """Return the distance in every round, (trials, rounds + 1)."""
     return lf.simulate(algorithm, problem, data=data, metrics=["subspace_distance"], **run).metrics["subspace_distance"]

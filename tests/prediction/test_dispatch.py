@@ -24,6 +24,7 @@ from tests.prediction.runs import (
     vars_of,
 )
 from tests.prediction.test_prediction import assert_same_prediction
+from tests.worlds import LEARNERS, names
 
 # --- which law ---------------------------------------------------------------------------------------------------
 
@@ -115,6 +116,17 @@ def random(rank, **changes):
     return fedrep(rank=rank, init="random", **changes)
 
 
+SIMILAR = lf.SimilarRepresentations(n_clients=30, dim=12, rank=2, deviation=0.3, outliers=0.2)
+
+
+def private(**changes):
+    return lf.PrivateFedRep(rank=3, step_size=0.5, **changes)
+
+
+def compressed(**changes):
+    return lf.CompressedFedRep(**{"rank": 3, "step_size": 0.4, "kept_share": 0.5} | changes)
+
+
 MISSING = {
     "fixed samples": lacks(["FedRep's distance", "FixedSamples", "share their samples"], **NINE),
     "design": lacks(["Rademacher"], problem=RADEMACHER),
@@ -197,6 +209,32 @@ MISSING = {
         given(3, 20, 2),
         data=lf.FreshSamples([9, 9, 2]),
     ),
+    "clip": lacks(["for clip = 3"], private(clip=3.0)),
+    "clip, fixed samples": lacks(["for FixedSamples"], private(clip=3.0), **NINE),
+    "noise on messages, fixed samples": lacks(["for FixedSamples"], private(message_noise_std=0.1), **NINE),
+    "noise on messages, m = k + 1": lacks(
+        ["n_samples = rank + 1 = 4"], private(message_noise_std=0.1), data=lf.FreshSamples(4)
+    ),
+    "noise on messages above the rank": lacks(["ground truth of rank k"], private(message_noise_std=0.1), LARGER),
+    "noise on messages, gradient heads": lacks(["exact heads"], private(message_noise_std=0.1, heads=GRADIENT)),
+    "sparse": lacks(["no prediction of the distance"], compressed()),
+    "sparse, levels": lacks(["for levels = 3"], compressed(kept_share=None, levels=3)),
+    "sparse, fixed samples": lacks(["for FixedSamples"], compressed(), **NINE),
+    "sparse above the rank": lacks(["for a ground truth of rank 30 and rank = 3"], compressed(), LARGER),
+    "sparse, gradient heads": lacks(["for heads = GradientHeads("], compressed(heads=GRADIENT)),
+    "similar": lacks(["other than the top-k subspace"], fedrep(rank=2), SIMILAR),
+    "similar, gradient heads": lacks(["other than the top-k subspace"], fedrep(rank=2, heads=GRADIENT), SIMILAR),
+    "similar, fixed samples": lacks(["FixedSamples"], fedrep(rank=2), SIMILAR, **NINE),
+    "similar, moments": lacks(["must be B* w with rank 2"], lf.MethodOfMoments(rank=2), SIMILAR, ask="floor"),
+    "no unique reference": lacks(
+        ["the distance cannot be predicted: "],
+        random(2),
+        lf.GivenTruth(Phi=np.zeros((6, 5))),
+        data=lf.FreshSamples(2),
+    ),
+    "local gradient steps": lacks(
+        ["LocalOnly", "step_size = 0.1", "least squares"], lf.LocalOnly(step_size=0.1), **NINE
+    ),
     "shortcuts": lacks(["no prediction", "FedRepShortcut"], lf.FedRepShortcut(rank=3, step_size=0.1)),
     "two layers": lacks(["rank = 2", "one layer"], lf.FedAvg(step_size=0.1, rank=2)),
     "FedAvg, fresh": lacks(["FreshSamples", "single_model_floor"], ONE_LAYER),
@@ -251,6 +289,20 @@ MISSING = {
 def test_what_is_missing_is_said_in_one_line(name):
     call, fragments = MISSING[name]
     assert_one_line(call, fragments, lf.NoPredictionError)
+
+
+CLASSES = lf.Classes(n_clients=5, n_classes=4, classes_per_client=2, dim=6, rank=2, test_samples=15)
+
+
+@pytest.mark.parametrize("name", names("classification"))
+def test_classes_have_no_prediction(name):
+    words = ["no prediction is available for 4 classes"]
+    assert_one_line(lambda: predict(LEARNERS[name].make(), CLASSES, **NINE), words, lf.NoPredictionError)
+
+
+def test_a_result_of_classes_has_no_prediction():
+    result = lf.simulate(lf.FedAvg(step_size=0.2), CLASSES, **NINE, rounds=1)
+    assert_one_line(lambda: lf.predict(result), ["4 classes"], lf.NoPredictionError)
 
 
 # --- arguments ---------------------------------------------------------------------------------------------------

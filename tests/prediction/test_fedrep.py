@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed.numerics.linalg import distance_from
 from linfed.prediction.fedrep import truncation_metric
 from tests.helpers import assert_one_line, basis, normal
-from tests.prediction.runs import PROBLEM, distances, fedrep, given, predict, turned
+from tests.prediction.runs import PROBLEM, distances, fedrep, given, predict, turned, with_part
 
 FRESH = lf.FreshSamples
 
@@ -28,6 +29,15 @@ def test_m_up_to_k_is_no_movement():
         assert found.law == "no movement"
         assert found.distance == pytest.approx(run.metrics["subspace_distance"], rel=1e-9)
         assert_one_line(lambda found=found: found.rate, ["no prediction of the rate"], lf.NoPredictionError)
+
+
+def test_without_movement_the_distance_is_to_the_span_of_regressors_that_do_not_determine_k_directions():
+    algorithm = lf.FedRep(rank=2, step_size=0.3, init="random")
+    problem, run = lf.GivenTruth(Phi=np.ones((6, 5))), {"data": lf.FreshSamples(2), "rounds": 3}
+    found = lf.simulate(algorithm, problem, **run).metrics["subspace_distance"][0]
+    np.testing.assert_allclose(lf.predict(algorithm, problem, **run).distance, found, rtol=0, atol=1e-12)
+    reference, B = problem.truth(0, [0]).reference(2), np.eye(5)[None, :, :2]
+    np.testing.assert_allclose([distance_from(reference, B), distance_from(B, reference)], np.sqrt(3 / 5), rtol=1e-12)
 
 
 # --- fixed samples -----------------------------------------------------------------------------------------------
@@ -98,6 +108,22 @@ def test_noise_that_differs_between_clients_on_fixed_samples():
     off = last - (U[..., :2] * s[:, None, :2]) @ Vt[:, :2]
     ratio = np.square(off).sum(axis=-1).mean(axis=-1) / np.asarray(found) ** 2
     assert 0.85 < ratio.mean() < 1.15  # over ten data sets
+
+
+@pytest.mark.parametrize("name", ["similar", pytest.param("outliers", marks=pytest.mark.long)])
+def test_the_predicted_floor_on_fixed_samples_is_that_of_runs(name):
+    """From the truncation of all regressors to rank k, outliers included; to first order in 1/m."""
+    problem = with_part(name)
+    fedrep, data = lf.FedRep(rank=2, step_size=0.3, init=lf.TrueSubspace()), lf.FixedSamples(400)
+    floor = float(lf.predict(fedrep, problem, data=data, rounds=5).floor)
+    result = lf.simulate(fedrep, problem, data=data, rounds=100, trials=40, metrics=[truncation_error])
+    assert np.sqrt(np.square(result.metrics["truncation_error"][:, -1]).mean()) == pytest.approx(floor, rel=0.05)
+
+
+def truncation_error(state, truth):
+    """Return the root mean square distance of the clients' predictors from the truncation to rank 2."""
+    cut = truth.truncated(2).dense()
+    return np.sqrt(np.square(state.predictors() - cut).sum(axis=-1).mean(axis=-1))
 
 
 def test_the_metric_of_a_floor_is_that_of_the_truth_if_the_rank_suffices():

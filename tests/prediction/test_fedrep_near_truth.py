@@ -29,6 +29,25 @@ def test_what_is_known_near_the_truth_is_the_theorys_own():
         assert_one_line(lambda name=name: getattr(scheduled, name), ["is a schedule", name], lf.NoPredictionError)
 
 
+def test_compressed_messages_have_the_quantities_of_the_map():
+    problem = lf.SharedRepresentation(n_clients=30, dim=12, rank=2, condition_number=2.0, noise_std=0.3)
+
+    def told(kept_share, step_size=0.4, m=8, **changes):
+        algorithm = lf.CompressedFedRep(rank=2, step_size=step_size, kept_share=kept_share, **changes)
+        return lf.predict(algorithm, problem, data=lf.FreshSamples(m), rounds=4)
+
+    W, sizes = problem.truth(0, [0]).W[0], {"dim": 12, "n_samples": 8, "compression": 3.0, "shared_mask": True}
+    found = told(0.25, 0.2, shared_mask=True)
+    assert found.rate == pytest.approx(lf.theory.near_truth_factor(W, step_size=0.2, **sizes) ** 0.5)
+    assert found.stability_edge == pytest.approx(lf.theory.stability_edge(W, **sizes))
+    assert found.best_step == pytest.approx(lf.theory.local_best_step(W, **sizes))
+    X = lf.theory.near_truth_floor(W, step_size=0.2, noise_std=0.3, **sizes)
+    assert found.floor == pytest.approx(lf.theory.median_distance(X, dim=12))
+    assert "stability_edge" in told(0.05, 1.0).warnings[0]
+    still = told(0.5, m=2).distance
+    assert (still == still[0]).all()
+
+
 @pytest.mark.parametrize(
     ("algorithm", "m"),
     [

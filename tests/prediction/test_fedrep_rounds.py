@@ -283,7 +283,31 @@ def test_without_qr_doubts_begin():
     assert_one_line(lambda: few.floor, ["no prediction of the floor"], errors=lf.NoPredictionError)
 
 
-# --- messages of noise alone -------------------------------------------------------------------------------------
+# --- noise on messages -------------------------------------------------------------------------------------------
+
+
+def test_noise_on_messages_has_the_theorys_own_curve_and_floor():
+    problem = lf.SharedRepresentation(n_clients=30, dim=12, rank=2, condition_number=2.0, noise_std=0.3)
+    run = {"data": lf.FreshSamples(8), "rounds": 4}
+
+    def told(kind=lf.PrivateFedRep, **changes):
+        algorithm = kind(**{"rank": 2, "step_size": 0.5, "init": lf.AtDistance(0.6)} | changes)
+        return lf.predict(algorithm, problem, **run)
+
+    found, plain = told(message_noise_std=0.02), told()
+    W = problem.truth(0, [0]).W[0]
+    sizes = {"dim": 12, "n_samples": 8, "noise_std": 0.3, "step_size": 0.5, "message_noise_std": 0.02}
+    assert found.law == "means"
+    np.testing.assert_allclose(found.distance, MEANS(W, rounds=4, delta=0.6, **sizes).distance)
+    floor = lf.theory.median_distance(lf.theory.near_truth_floor(W, **sizes), dim=12)
+    assert found.floor == pytest.approx(floor)
+    assert found.floor > 1.1 * plain.floor
+    assert (found.stability_edge, found.best_step) == (plain.stability_edge, plain.best_step)
+    assert np.array_equal(plain.distance, told(lf.FedRep).distance)
+    summed = told(message_noise_std=0.02 * 30, step_size=0.5 / 30, aggregate="sum")
+    assert summed.floor == pytest.approx(found.floor)
+    np.testing.assert_allclose(summed.distance, found.distance)
+
 
 NOISE = {  # n, d, k, m, noise, step size, participants, initial distance, rounds
     "small start": (20, 40, 2, 2, 0.05, 0.5, 20, 0.1, 30),

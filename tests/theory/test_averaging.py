@@ -198,6 +198,8 @@ def test_where_numbers_overflow_the_rate_is_infinite_and_a_client_without_weight
     large = np.concatenate([1e200 * A[:1], A[1:]])
     point = lf.theory.fedavg_fixed_point(large, b, weights=[0.0, 1.0, 1.0, 1.0], **setting)
     np.testing.assert_allclose(point, lf.theory.fedavg_fixed_point(A[1:], b[1:], **setting), rtol=1e-12)
+    rate = lf.theory.fedavg_rate(large, weights=[0.0, 1.0, 1.0, 1.0], **setting)
+    assert rate == pytest.approx(lf.theory.fedavg_rate(A[1:], **setting), rel=1e-12)
 
 
 # --- invalid calls -----------------------------------------------------------------------------------------------

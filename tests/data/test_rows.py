@@ -161,8 +161,9 @@ def test_threads_read_blocks_of_rows_that_are_held(monkeypatch):
     assert_answers(batch, rows(X, y, counts), Asked(p, d, 3))
     drawn.rows.array()
     assert drawn.rows.threads == 2
-    monkeypatch.setattr(data_rows, "LARGE", X.size + 1)
-    assert (batch.rows.threads, drawn.rows.threads) == (1, 1)
+    for large, threads in ((X.size - 1, 2), (X.size + 1, 1)):
+        monkeypatch.setattr(data_rows, "LARGE", large)
+        assert (batch.rows.threads, drawn.rows.threads) == (threads, threads)
 
 
 # --- copies by column ----------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ MUTATIONS = {
             "threshold of the shortest shortcut",
             "semidefinite(left, np.diagonal(A,",
             "semidefinite(left, np.diagonal(left,",
-            "joint_least_squares:shortest joint_least_squares:ill_conditioned",
+            "least_squares_joint:shortest least_squares_joint:ill_conditioned",
         ),
         Mutation(
             "samples that a ridge explains",
@@ -143,14 +143,12 @@ MUTATIONS = {
         ),
     ],
     "problems/shortcuts.py": [
-        Mutation(
-            "new clients drawn as the old", "Stream.NEW_SHORTCUT", "Stream.SHORTCUT", "shortcuts_drawn:new_clients"
-        ),
+        Mutation("new clients drawn as the old", "Stream.NEW_SHORTCUT", "Stream.SHORTCUT", "shortcuts:new_clients"),
         Mutation(
             "shortcuts of another length",
             "math.sqrt(size)",
             "math.sqrt(d)",
-            "shortcuts_drawn:law shortcuts_drawn:length",
+            "shortcuts:law shortcuts:length",
         ),
     ],
     "problems/underparameterized.py": [

@@ -79,12 +79,6 @@ def slope(function, at, step=1e-6):
     return out
 
 
-def orders(rounds, p, n=5, seed=3):
-    """Return who takes part in each round, [rounds] (T, p), ascending."""
-    rng = np.random.default_rng(seed)
-    return [np.sort([rng.permutation(n)[:p] for _ in range(TRIALS)], axis=1) for _ in range(rounds)]
-
-
 def random():
     """Return an algorithm's random numbers from their beginning."""
     return TrialRandom(generators(0, Stream.ALGORITHM, range(TRIALS)))
@@ -102,13 +96,3 @@ class Begin:
 
     def representation(self, init, rank):
         return np.array([basis(self.dim, rank, seed=t) for t in range(self.trials)])
-
-
-def run(algorithm, samples, rounds, begin=None):
-    """Return every state of a run, whose participants (T, p) `rounds` names; what is done at its end comes last."""
-    states, rng = [algorithm.initial_state(Begin(samples)) if begin is None else begin], random()
-    for number, active in enumerate(rounds, 1):
-        states.append(algorithm.step(states[-1], samples.batch(active, number), rng))
-    if algorithm.finishes:
-        states.append(algorithm.finish(states[-1], samples.batch(number=len(rounds) + 1), rng))
-    return states

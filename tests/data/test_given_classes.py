@@ -123,7 +123,7 @@ def numbered(n=5, **changes):
 
 
 @pytest.mark.parametrize("trials", [range(4), [3, 0], range(3, 0, -2)])
-def test_split_classes_are_held_by_their_clients(trials):
+def test_split_classes_are_held_by_their_clients_and_a_share_of_each_is_held_out(trials):
     data, labels, clients = numbered(n_classes=6, seed=2)
     assert (data.n_trials, data.n_classes, data.test.n_classes, data.scale.tolist()) == (4, 6, 6, [1.0] * 4)
     assert np.ptp(data.counts, axis=0).any()
@@ -137,6 +137,9 @@ def test_split_classes_are_held_by_their_clients(trials):
                 assert np.array_equal(y, labels[found])
                 assert np.array_equal(part.holds[trial, client], np.isin(np.arange(6), y))
             assert sorted(numbers) == np.flatnonzero(clients[trial] == client).tolist()
+            counts = np.bincount(labels[numbers], minlength=6)
+            held = np.minimum(np.floor(0.2 * counts + 0.5), np.maximum(counts - 1, 0))
+            assert np.array_equal(np.bincount(y.astype(int), minlength=6), held)  # of each class, and never all
     batch = given_batch(data, trials)
     assert np.array_equal(batch.counts, data.of_trials(trials)[2])
     assert not batch.X[np.arange(batch.X.shape[2]) >= batch.counts[..., None]].any()

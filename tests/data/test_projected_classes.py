@@ -362,12 +362,6 @@ def test_a_trial_that_diverges_does_not_disturb_the_others():
     assert np.isnan(spoiled.metrics["accuracy"][0, -1])
 
 
-def test_values_of_clients_have_the_recorded_mean():
-    result = lf.simulate(fedrep(init="random"), WIDE, **RUN)
-    for name in ("accuracy", "own_class_accuracy", "test_loss", "global_nc2", "local_nc2"):
-        np.testing.assert_allclose(result.per_client(name).mean(axis=1), result.metrics[name][:, -1], rtol=1e-12)
-
-
 def test_memory_does_not_grow_with_samples_times_dimension():
     """40 clients with 60 samples of dimension 3,000 would take 58 MB, and their 100 held-out samples 96 MB."""
     problem = mixture(d=3000, n=40, kind=lf.Classes, test_samples=100)

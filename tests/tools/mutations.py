@@ -163,7 +163,7 @@ MUTATIONS = {
     "data/samples.py": [
         Mutation("trials are held out alike", "share, of_trial)", "share, 0)", "samples:training"),
         Mutation(
-            "classes are not held out each", "labels if cls._stratified", "labels if False", "splits:first_samples"
+            "classes are not held out each", "labels if cls._stratified", "labels if False", "given_classes:share_of_each"
         ),
         Mutation(
             "samples of the first trials", "trials.start, trials.stop, trials.step", "len(trials)", "simulation/run"

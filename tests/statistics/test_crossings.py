@@ -223,6 +223,7 @@ STEPS = {
     "near, real sizes": ({2.0: NONE}, {"near": True, "whole": False}, (2.1, 0, 8)),
     "between": ({16: NONE, 32: ALL}, {}, (23, 0, 8)),
     "between real sizes": ({2.0: NONE, 8.0: ALL}, {"whole": False}, (4.0, 0, 8)),
+    "between small sizes": ({1: NONE, 4: ALL}, {}, (2, 0, 8)),
     "between near sizes": ({3: NONE, 5: ALL}, {}, (4, 0, 8)),
     "the size with fewer trials": ({22: (6, 16), 23: SIX}, {}, (23, 8, 16)),
     "the lower size first": ({22: TWO, 23: SIX}, {}, (22, 8, 16)),

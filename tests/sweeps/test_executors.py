@@ -322,6 +322,11 @@ def test_workers_that_never_answer_are_an_error_of_the_sweep(mortal):
     assert RAN == []
 
 
+def test_a_single_cell_needs_no_worker(mortal):
+    mortal({"any": 99})
+    assert lf.sweep([Square(2)], workers=2)["value"] == 4
+
+
 @pytest.mark.long
 def test_a_worker_that_dies_costs_what_it_was_computing(tmp_path):
     """One dies once; with another it happens again, which is told when all others are finished."""

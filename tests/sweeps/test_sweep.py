@@ -110,6 +110,14 @@ def test_a_cell_that_raises_costs_no_other_cell_anything(tmp_path, executor):
     assert computed([cells[0], cells[2]], tmp_path) == []
 
 
+def test_five_failures_are_listed():
+    for count, more in ((5, ""), (7, "; and 2 more")):
+        with pytest.raises(lf.SweepError) as caught:
+            lf.sweep([Square(number, fails=True) for number in range(count)])
+        assert str(caught.value).count("unlucky") == 5
+        assert str(caught.value).endswith(f"in the cell Square(number=4, fails=True, seed=0){more}")
+
+
 @dataclass(frozen=True)
 class Does:
     """Does what it is told."""

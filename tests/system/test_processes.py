@@ -40,6 +40,19 @@ def test_no_more_chunks_wait_than_the_workers_need():
         assert list(in_order(pool, abs, [-1, -2, -3], 4)) == [1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("is_interactive", "is_installed", "pool"),
+    [(True, True, "_loky_pool"), (True, False, "_process_pool"), (False, True, "_process_pool")],
+)
+def test_a_notebook_uses_loky_if_it_is_there(is_interactive, is_installed, pool, monkeypatch):
+    monkeypatch.setattr(processes, "_is_interactive", lambda: is_interactive)
+    monkeypatch.setattr(processes.importlib.util, "find_spec", lambda name: name if is_installed else None)
+    for name in ("_loky_pool", "_process_pool"):
+        monkeypatch.setattr(processes, name, lambda workers, tasks, name=name: nullcontext(name))
+    with processes.worker_pool(2, 2) as found:
+        assert found == pool
+
+
 @pytest.mark.parametrize("is_script", [True, False])
 def test_advice_is_of_where_the_function_is_defined(monkeypatch, is_script):
     """A script is not helped by loky, which a notebook is."""

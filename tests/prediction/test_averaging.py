@@ -9,7 +9,7 @@ import pytest
 import linfed as lf
 from linfed.theory.mean_square import FullMoments
 from tests import references as ref
-from tests.helpers import assert_one_line
+from tests.helpers import assert_one_line, basis
 
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=4, rank=2, noise_std=0.3, design=lf.Gaussian(covariance=0.5))
 STEPS = {"step_size": 0.4, "local_steps": 4, "server_step_size": 0.9}
@@ -323,6 +323,21 @@ def test_the_floor_is_the_risk_at_the_end_and_that_of_the_spread(name):
     spread = 0.5 * np.diag(S) @ [0.5, 1.0, 2.0, 0.2]
     some = lf.predict(algorithm, problem, participation=3, **run).floor
     assert some == pytest.approx(risk(end) + spread, rel=1e-8)
+
+
+@pytest.mark.long
+def test_the_predicted_floor_of_fedavg_under_a_covariance_is_the_risk_at_its_fixed_point():
+    """A full covariance: the square root of the spread is 0, with other axes than the covariance."""
+    turn = basis(4, 4)
+    covariance = turn @ (np.geomspace(1.0, 9.0, 4)[:, None] * turn.T)
+    one = lf.SharedRepresentation(n_clients=6, dim=4, rank=2, design=lf.Gaussian(covariance=covariance))
+    setting = {"data": lf.FixedSamples(8), "rounds": 1500}
+    for share in (1.0, 0.5):
+        algorithm = lf.FedAvg(step_size=0.02, local_steps=2)
+        floor = lf.predict(algorithm, one, participation=share, **setting).floor
+        result = lf.simulate(algorithm, one, participation=share, **setting)
+        measured = result.metrics["risk"][0, 500:].mean()
+        np.testing.assert_allclose(np.mean(floor), measured, rtol=1e-6 if share == 1 else 0.1)
 
 
 def unequal():

@@ -7,7 +7,7 @@ from scipy import stats
 import linfed as lf
 from linfed.simulation import participation
 from linfed.simulation.participation import Participants, n_participants
-from tests.helpers import assert_same, normal
+from tests.helpers import assert_one_line, assert_same, normal
 from tests.simulation.watched import Watched
 
 # Each statistical test below rejects a correct program with this probability (before its seed was fixed).
@@ -119,8 +119,6 @@ def test_participants_of_many_blocks_are_those_of_one(monkeypatch):
     assert len(np.unique(wanted.reshape(-1, 4), axis=0)) > 320  # of 330 subsets
 
 
-# --- runs ----------------------------------------------------------------------------------------------------
-
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2, noise_std=0.1)
 
 
@@ -129,6 +127,31 @@ WIDE = lf.SharedRepresentation(n_clients=40, dim=40, rank=2, noise_std=0.1, desi
 
 EXACT = lf.FedRep(rank=2, step_size=0.3)
 
+
+BAD = {
+    "a share of 0": (0.0, ["participation = 0.0"]),
+    "a share above 1": (1.5, ["participation = 1.5"]),
+    "a count of 0": (0, ["participation = 0 ", "from 1 to n_clients = 8"]),
+    "a count above n": (9, ["participation = 9 ", "from 1 to n_clients = 8"]),
+    "a negative client": ([[0, -2], [1, 2]], ["the index -2", "n_clients - 1 = 7"]),
+    "an unknown client": ([[0, 1], [1, 8]], ["the index 8", "n_clients - 1 = 7"]),
+    "a client twice": ([[0, 1], [3, 3]], ["a client twice"]),
+    "other rounds": ([[0, 1]], ["shape (1, 2)", "(rounds, p) = (2, p)"]),
+    "other trials": (np.zeros((3, 2, 1), dtype=int), ["shape (3, 2, 1)", "(1, 2, p)"]),
+    "floats": ([[0.0, 1.0], [1.0, 2.0]], ["integer array"]),
+    "nobody": ([[], []], ["integer array"]),
+    "unequal rounds": ([[0, 1], [2]], ["integer array"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_an_invalid_participation_is_named(name):
+    value, fragments = BAD[name]
+    run = {"data": lf.FixedSamples(5), "rounds": 2}
+    assert_one_line(lambda: lf.simulate(EXACT, PROBLEM, participation=value, **run), fragments)
+
+
+# --- runs ----------------------------------------------------------------------------------------------------
 
 CASES = {
     "fresh, small rounds": (PROBLEM, lf.FreshSamples(5), EXACT),

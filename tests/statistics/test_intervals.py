@@ -83,6 +83,8 @@ BAD_INPUT = {
         lambda: judge_share([True, False], 0.5, clusters=[1]),
         ["clusters has shape (1,), expected one for each of the 2 hits"],
     ),
+    "masked hits": (lambda: clustered_share(np.ma.masked_array([[1, 0]], [[1, 0]])), ["hits", "masked"]),
+    "hits of unequal clusters": (lambda: clustered_share([[1, 0], [1]]), ["hits = [[1, 0], [1]]", "different sizes"]),
     "one hit": (lambda: judge_share(True, 0.5), ["hits = True must be an array (points,)"]),
     "no function": (lambda: bootstrap_interval(1.0, [[1.0]]), ["statistic = 1.0 must be a function"]),
     "no samples": (lambda: bootstrap_interval(np.mean, 1.0), ["samples = 1.0 must be a sequence of arrays"]),

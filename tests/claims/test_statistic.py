@@ -25,8 +25,6 @@ A, B = (TABLE.select(method=method, n=10) for method in "AB")
 OF_A, AT_10 = c.of(method="A"), c.of(n=10)
 BY_N = TABLE.select(method="A")
 ERRORS = np.stack([one["error"] for one in BY_N], axis=1)
-
-
 STATISTICS = {
     "smaller": (c.smaller("error", "A", "B", "s"), AT_10, lambda: judge_smaller(A["error"], B["error"], **FIELDS)),
     "smaller, by another column": (

@@ -22,8 +22,6 @@ from tests.helpers import assert_one_line, assert_same, basis, normal
 PROBLEM = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
 FEDREP = lf.FedRep(rank=2, step_size=0.3)
 FRESH, FIXED = lf.FreshSamples(5), lf.FixedSamples(5)
-
-
 B, W, S = normal(4, 2), normal(5, 2, seed=1), normal(5, 4, seed=2)
 X, Y = normal(5, 3, 4), normal(5, 3)
 UNEQUAL = lf.GivenSamples([X[i, : 1 + i % 3] for i in range(5)], [Y[i, : 1 + i % 3] for i in range(5)])

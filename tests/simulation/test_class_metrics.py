@@ -5,6 +5,7 @@ import pytest
 
 import linfed as lf
 from linfed.numerics.streams import Stream, generators
+from linfed.simulation.class_metrics import mean_of_those
 from tests.algorithms import class_references as ref
 from tests.helpers import assert_one_line
 
@@ -12,8 +13,6 @@ OWN = [1, 2, 3, 4, 2]
 PROBLEM = lf.Classes(n_clients=5, n_classes=4, classes_per_client=OWN, dim=6, rank=2, test_samples=15)
 DATA = lf.FixedSamples(9)
 FLUTE = lf.GeneralFLUTE(rank=2, step_size=0.2, local_steps=2)
-
-
 ALL = ["accuracy", "own_class_accuracy", "train_accuracy", "train_loss", "test_loss", "global_nc2", "local_nc2"]
 LEARNERS = {
     "FLUTE": FLUTE,
@@ -121,3 +120,8 @@ def test_a_function_sees_classes_and_cannot_change_them():
 
     found = run(metrics=[means_of]).metrics["means_of"]
     np.testing.assert_allclose(found, PROBLEM.separation * 2)  # the root of the sum over four classes
+
+
+def test_a_mean_is_over_those_with_a_value():
+    found = mean_of_those(np.array([[1.0, np.nan, 4.0], [np.nan] * 3, [0.0, 0.0, 3.0]]))
+    np.testing.assert_array_equal(found, [2.5, np.nan, 1.0])

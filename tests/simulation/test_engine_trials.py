@@ -21,8 +21,6 @@ WITH_SHORTCUTS = lf.SharedWithShortcuts(n_clients=6, dim=9, rank=2, shortcut_nor
 SIMILAR = lf.SimilarRepresentations(n_clients=6, dim=9, rank=2, deviation=0.5, outliers=0.2, noise_std=0.1)
 WIDE = {"problem": shared(n=1100, d=12), "data": lf.FreshSamples(5), "rounds": 3}
 DENSE = lf.GivenTruth(B=basis(60, 2), Phi=normal(1100, 60), noise_std=0.1)
-
-
 RUNS = {
     "projected": {"algorithm": fedrep(init="moments")},
     "projected, ridge": {"algorithm": fedrep(heads=lf.ExactHeads(ridge=0.1))},

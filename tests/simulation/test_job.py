@@ -14,14 +14,8 @@ from linfed.system import memory
 from tests.helpers import assert_one_line, normal
 
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=9, rank=3)
-
-
 FEDREP = lf.FedRep(rank=2, step_size=0.3, init="random")
-
-
 FIXED, FRESH = lf.FixedSamples(12), lf.FreshSamples(12)
-
-
 COPY = 6 * 12 * 9
 """Floats of the second copy of few fixed samples, by feature."""
 

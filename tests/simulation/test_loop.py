@@ -31,14 +31,8 @@ class Exploding(lf.Algorithm):
 
 
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2, noise_std=0.1)
-
-
 EXACT = lf.FedRep(rank=2, step_size=0.3)
-
-
 UNSTABLE = lf.FedRep(rank=2, step_size=0.3, init="random", heads=lf.GradientHeads(step_size=0.3), orthonormalize=False)
-
-
 BAD = [1, 4]
 
 

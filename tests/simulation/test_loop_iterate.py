@@ -13,17 +13,9 @@ from linfed.simulation.metrics import Recorder
 from tests.helpers import assert_one_line, assert_same, normal, rounds_of
 
 SHARED = lf.SharedRepresentation(n_clients=6, dim=9, rank=2, noise_std=0.3)
-
-
 DENSE = lf.UnderParameterized(n_clients=6, dim=9, noise_std=0.3)
-
-
 FLUTE = lf.FLUTE(rank=2, step_size=0.05, init=lf.SmallRandom(0.5))
-
-
 FEDREP = lf.FedRep(rank=2, step_size=0.3)
-
-
 RUNS = {
     "FLUTE, explicit": (FLUTE, DENSE, lf.FixedSamples(12), {"engine": "explicit"}),
     "FLUTE, compressed": (FLUTE, DENSE, lf.FixedSamples(12), {"engine": "compressed"}),

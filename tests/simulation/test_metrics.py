@@ -1,4 +1,4 @@
-"""Metrics: their definitions, the runs that they apply to, and functions as metrics."""
+"""Metrics: the runs that they apply to, and functions as metrics."""
 
 import dataclasses
 
@@ -7,17 +7,12 @@ import pytest
 
 import linfed as lf
 from linfed._names import is_share
-from linfed.simulation.class_metrics import mean_of_those
 from linfed.simulation.engines import ENGINES
 from linfed.simulation.metrics import MetricFacts, classification, plan_metrics
-from tests.helpers import Held, assert_one_line, assert_same, normal
+from tests.helpers import assert_one_line, assert_same, normal
 
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=9, rank=2, noise_std=0.1)
-
-
 FEDREP = lf.FedRep(rank=2, step_size=0.3)
-
-
 RUN = {"data": lf.FreshSamples(5), "rounds": 6, "trials": 5, "seed": 3, "participation": 0.5}
 
 
@@ -29,58 +24,6 @@ def run(metrics, **changes):
 
 
 OF_CLASSES = {name for name, metric in lf.METRICS.items() if classification in metric.needs}
-
-
-# --- definitions ---------------------------------------------------------------------------------------------
-
-
-STATE = {"B": normal(2, 5, 2), "W": normal(2, 4, 2, seed=1), "S": normal(2, 4, 5, seed=2)}
-TRUTH = {"B": normal(5, 3, seed=3), "W": normal(4, 3, seed=4), "S": normal(4, 5, seed=5), "Phi": normal(4, 5, seed=6)}
-COVARIANCES = {"none": None, "a number": 2.0, "a matrix": np.diag([1.0, 2.0, 0.5, 3.0, 0.0]) + 0.1}
-
-
-@pytest.mark.parametrize("parts", ["B W", "S", "B W S"])
-@pytest.mark.parametrize("truth", ["B W", "S", "B W S", "Phi B"])
-@pytest.mark.parametrize("covariance", COVARIANCES)
-def test_metrics_against_their_definitions(parts, truth, covariance):
-    """Every form of state against every form of truth, client by client."""
-    state = lf.State(**{name: STATE[name] for name in parts.split()})
-    design = lf.Gaussian(covariance=COVARIANCES[covariance])
-    problem = lf.GivenTruth(**{name: TRUTH[name] for name in truth.split()}, noise_std=0.3, design=design)
-    result = lf.simulate(Held(state=state), problem, data=lf.FreshSamples(2), rounds=0, trials=2)
-    A = {"none": np.eye(5), "a number": 2.0 * np.eye(5)}.get(covariance, COVARIANCES[covariance])
-    differences = state.predictors() - problem.truth(0, [0, 1]).dense()
-    for trial, gaps in enumerate(differences):
-        values = {name: result.metrics[name][trial, 0] for name in ("parameter_error", "mean_client_error", "risk")}
-        assert values["parameter_error"] == pytest.approx(np.linalg.norm(gaps), rel=1e-12)
-        assert values["mean_client_error"] == pytest.approx(np.mean([np.linalg.norm(gap) for gap in gaps]), rel=1e-12)
-        assert values["risk"] == pytest.approx(np.mean([gap @ A @ gap for gap in gaps]) / 2 + 0.045, rel=1e-12)
-
-
-def test_errors_do_not_stop_at_the_root_of_rounding():
-    """A state 1e-13 away from the truth reads 1e-13: squares of large numbers are never subtracted."""
-    B, W = np.linalg.qr(normal(6, 2))[0], normal(4, 2, seed=1)
-    gap = 1e-13 * normal(4, 2, seed=2)
-    state = lf.State(B=B[None], W=(W + gap)[None])
-    result = lf.simulate(Held(state=state), lf.GivenTruth(B=B, W=W), data=lf.FreshSamples(2), rounds=0)
-    assert result.metrics["parameter_error"][0, 0] == pytest.approx(np.linalg.norm(gap), abs=2e-15)
-
-
-@pytest.mark.parametrize("algorithm", [lf.LocalOnly(), lf.FedRep(rank=2, step_size=0.1)], ids=["local", "none"])
-def test_the_shortcut_error_is_of_the_full_dimensional_part_alone(algorithm):
-    problem = lf.SharedWithShortcuts(n_clients=8, dim=6, rank=2, shortcut_norm=0.5)
-    run = {"data": lf.FixedSamples(9), "rounds": 2, "trials": 3, "metrics": [lf.shortcut_error]}
-    result, S = lf.simulate(algorithm, problem, **run), problem.truth(0, range(3)).S
-    left = (result.final.predictors() if isinstance(algorithm, lf.LocalOnly) else 0.0) - S
-    wanted = np.sqrt(np.sum(left**2, axis=(1, 2)))
-    np.testing.assert_allclose(result.metrics["shortcut_error"][:, -1], wanted, rtol=1e-12)
-    with pytest.raises(ValueError, match="requires a ground truth with shortcuts"):
-        lf.shortcut_error(result.final, None)
-
-
-def test_a_mean_is_over_those_with_a_value():
-    found = mean_of_those(np.array([[1.0, np.nan, 4.0], [np.nan] * 3, [0.0, 0.0, 3.0]]))
-    np.testing.assert_array_equal(found, [2.5, np.nan, 1.0])
 
 
 # --- the runs that they apply to -----------------------------------------------------------------------------

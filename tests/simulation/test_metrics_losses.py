@@ -15,8 +15,6 @@ from tests.worlds import LEARNERS
 pytestmark = pytest.mark.filterwarnings("ignore:the 3 trials are identical")  # some data have no trial axis
 
 FEDREP = lf.FedRep(rank=2, step_size=0.2)
-
-
 LEARNED = ["FedRep", "FedRep, gradient heads, no QR", "FedAvg", "FedAvg, exactly fine-tuned", "FedRepShortcut", "FLUTE"]
 
 

@@ -13,11 +13,7 @@ def run(problem, rank=2, rounds=60, **options):
 
 
 V = np.array([1.0, -2.0, 0.5])
-
-
 LOW = {"B": normal(5, 3), "W": np.outer(np.ones(6), V * 5**0.5 / np.linalg.norm(normal(5, 3) @ V))}
-
-
 RANK_ONE = {"Phi": {"Phi": np.ones((6, 5))}, "three columns of rank one": LOW}
 
 

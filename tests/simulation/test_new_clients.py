@@ -16,14 +16,8 @@ from tests.helpers import assert_one_line, normal
 from tests.worlds import LEARNERS
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
-
-
 SIZES = [1, 2, 3, 9]
-
-
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=7, rank=3, noise_std=0.2)
-
-
 FAMILY = [
     "FedRep",
     "FedRep, ridge",

@@ -15,8 +15,6 @@ from tests.worlds import LEARNERS
 pytestmark = pytest.mark.filterwarnings("ignore:the 3 trials are identical")  # some data have no trial axis
 
 FEDREP = lf.FedRep(rank=2, step_size=0.2)
-
-
 LEARNED = [
     "FedRep",
     "FedRep, gradient heads, no QR",
@@ -149,8 +147,6 @@ def chain():
 
 
 X, Y = DATA["arrays"][0]
-
-
 CALLS = {
     "losses of other clients": (
         lambda: run(FEDREP).losses(X[:4], Y[:4]),

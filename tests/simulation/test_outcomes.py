@@ -22,8 +22,6 @@ def given(factor=1.0, **more):
 
 
 PROBLEM = lf.SharedRepresentation(n_clients=50, dim=20, rank=K, noise_std=0.1)
-
-
 HIDDEN = {
     "FedRep": lambda step: lf.FedRep(rank=K, step_size=step),
     "FedRep, gradient heads": lambda step: lf.FedRep(

@@ -120,14 +120,8 @@ def test_participants_of_many_blocks_are_those_of_one(monkeypatch):
 
 
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2, noise_std=0.1)
-
-
 WIDE = lf.SharedRepresentation(n_clients=40, dim=40, rank=2, noise_std=0.1, design="cube")
-
-
 EXACT = lf.FedRep(rank=2, step_size=0.3)
-
-
 BAD = {
     "a share of 0": (0.0, ["participation = 0.0"]),
     "a share above 1": (1.5, ["participation = 1.5"]),

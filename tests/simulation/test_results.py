@@ -17,8 +17,6 @@ from tests.helpers import assert_one_line, normal
 PROBLEM = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
 FEDREP = lf.FedRep(rank=2, step_size=0.3)
 FRESH, FIXED = lf.FreshSamples(5), lf.FixedSamples(5)
-
-
 X, Y = normal(5, 3, 4), normal(5, 3)
 GIVEN = lf.GivenSamples(X, Y)
 

@@ -19,19 +19,13 @@ from tests.simulation.watched import Watched
 
 
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2, noise_std=0.1)
-
-
 WIDE = lf.SharedRepresentation(n_clients=40, dim=40, rank=2, noise_std=0.1, design="cube")
-
-
 SHAPED = lf.SharedRepresentation(
     n_clients=8, dim=6, rank=2, design=lf.Gaussian(covariance=np.diag(np.arange(1.0, 7.0)))
 )
 
 
 EXACT = lf.FedRep(rank=2, step_size=0.3)
-
-
 GRADIENT = lf.FedRep(
     rank=2,
     step_size=0.2,

@@ -11,8 +11,6 @@ pytestmark = pytest.mark.long
 
 
 LOADERS = {"wine": datasets.load_wine, "breast cancer": datasets.load_breast_cancer}
-
-
 ALGORITHMS = {
     "FedRep": lf.FedRep(rank=2, step_size=0.3, init="random", heads=lf.GradientHeads(steps=5)),
     "FedAvg + FT": lf.FedAvg(

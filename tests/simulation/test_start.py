@@ -9,8 +9,6 @@ from tests.helpers import normal
 from tests.simulation.watched import Watched
 
 EPS = np.finfo(float).eps
-
-
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2, noise_std=0.1)
 
 

@@ -36,8 +36,6 @@ from linfed.statistics.thresholds import line_findings
 from tests.helpers import assert_one_line
 
 SAID = {"claim": "c", "setting": "s", "statistic": "t", "source": "p"}
-
-
 ERROR_RATE = 1e-4
 """Probability with which each comparison of a measured coverage fails although the interval covers as stated."""
 

@@ -163,7 +163,10 @@ MUTATIONS = {
     "data/samples.py": [
         Mutation("trials are held out alike", "share, of_trial)", "share, 0)", "samples:training"),
         Mutation(
-            "classes are not held out each", "labels if cls._stratified", "labels if False", "given_classes:share_of_each"
+            "classes are not held out each",
+            "labels if cls._stratified",
+            "labels if False",
+            "given_classes:share_of_each",
         ),
         Mutation(
             "samples of the first trials", "trials.start, trials.stop, trials.step", "len(trials)", "simulation/run"
@@ -979,7 +982,7 @@ MUTATIONS = {
             "noise that is not squared",
             "0.5 * np.square(truth.noise_std)",
             "0.5 * np.abs(truth.noise_std)",
-            "metrics",
+            "metrics_values",
         ),
         Mutation(
             "a truncation of every rank",

@@ -98,6 +98,7 @@ STATES = {
     "B, W, one s": {"B": normal(2, 5, 2), "W": normal(2, 4, 2, seed=1), "S": normal(2, 1, 5, seed=2)},
     "B, W": {"B": normal(2, 5, 2), "W": normal(2, 4, 2, seed=1)},
     "S": {"S": normal(2, 4, 5, seed=2)},
+    "B, W, S": {"B": normal(2, 5, 2), "W": normal(2, 4, 2, seed=1), "S": normal(2, 4, 5, seed=2)},
 }
 TRUTHS = {
     "B, W": {"B": normal(5, 3, seed=3), "W": normal(4, 3, seed=4)},
@@ -107,14 +108,16 @@ TRUTHS = {
 }
 
 
+@pytest.mark.parametrize("covariance", [None, 2.0, np.diag([1.0, 2.0, 0.5, 3.0, 0.0]) + 0.1], ids=["I", "2 I", "full"])
 @pytest.mark.parametrize("truth", TRUTHS)
 @pytest.mark.parametrize("form", STATES)
-def test_metrics_and_client_risks_of_shared_rows(form, truth):
+def test_metrics_of_a_state_equal_the_dense_ones(form, truth, covariance):
+    """Every form of state against every form of truth, client by client."""
     arrays, state = TRUTHS[truth], lf.State(**STATES[form])
-    covariance = np.diag([1.0, 2.0, 0.5, 3.0, 0.0]) + 0.1
     problem = lf.GivenTruth(**arrays, noise_std=0.3, design=lf.Gaussian(covariance=covariance))
     result = lf.simulate(Held(state=state), problem, data=lf.FreshSamples(2), rounds=0, trials=2)
     Phi = arrays.get("Phi", 0.0) + arrays.get("S", 0.0) + (arrays["W"] @ arrays["B"].T if "W" in arrays else 0.0)
+    matrix = covariance if np.ndim(covariance) else (covariance or 1.0) * np.eye(5)
     for t in range(2):
         Theta = np.zeros((4, 5))
         if state.B is not None:
@@ -124,9 +127,30 @@ def test_metrics_and_client_risks_of_shared_rows(form, truth):
         wanted = {
             "parameter_error": ref.parameter_error(Theta, Phi),
             "mean_client_error": ref.mean_client_error(Theta, Phi),
-            "risk": ref.risk(Theta, Phi, covariance, 0.3),
+            "risk": ref.risk(Theta, Phi, matrix, 0.3),
         }
         for name, value in wanted.items():
-            np.testing.assert_allclose(result.metrics[name][t, 0], value, **TOLERANCE)
-        np.testing.assert_allclose(result.client_risks()[t], ref.client_risks(Theta, Phi, covariance, 0.3), **TOLERANCE)
+            np.testing.assert_allclose(result.metrics[name][t, 0], value, rtol=1e-12)
+        np.testing.assert_allclose(result.client_risks()[t], ref.client_risks(Theta, Phi, matrix, 0.3), **TOLERANCE)
         np.testing.assert_allclose(np.broadcast_to(state.predictors()[t], (4, 5)), Theta, **TOLERANCE)
+
+
+def test_errors_do_not_stop_at_the_root_of_rounding():
+    """A state 1e-13 away from the truth reads 1e-13: squares of large numbers are never subtracted."""
+    B, W = np.linalg.qr(normal(6, 2))[0], normal(4, 2, seed=1)
+    gap = 1e-13 * normal(4, 2, seed=2)
+    state = lf.State(B=B[None], W=(W + gap)[None])
+    result = lf.simulate(Held(state=state), lf.GivenTruth(B=B, W=W), data=lf.FreshSamples(2), rounds=0)
+    assert result.metrics["parameter_error"][0, 0] == pytest.approx(np.linalg.norm(gap), abs=2e-15)
+
+
+@pytest.mark.parametrize("algorithm", [lf.LocalOnly(), lf.FedRep(rank=2, step_size=0.1)], ids=["local", "none"])
+def test_the_shortcut_error_is_of_the_full_dimensional_part_alone(algorithm):
+    problem = lf.SharedWithShortcuts(n_clients=8, dim=6, rank=2, shortcut_norm=0.5)
+    run = {"data": lf.FixedSamples(9), "rounds": 2, "trials": 3, "metrics": [lf.shortcut_error]}
+    result, S = lf.simulate(algorithm, problem, **run), problem.truth(0, range(3)).S
+    left = (result.final.predictors() if isinstance(algorithm, lf.LocalOnly) else 0.0) - S
+    wanted = np.sqrt(np.sum(left**2, axis=(1, 2)))
+    np.testing.assert_allclose(result.metrics["shortcut_error"][:, -1], wanted, rtol=1e-12)
+    with pytest.raises(ValueError, match="requires a ground truth with shortcuts"):
+        lf.shortcut_error(result.final, None)

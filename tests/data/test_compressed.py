@@ -121,6 +121,16 @@ def test_every_question_has_the_same_answer_up_to_rounding(samples):
             np.testing.assert_allclose(found[name], value, rtol=1e-10, atol=1e-10, err_msg=name)
 
 
+def test_gradients_leave_fixed_samples_as_they_are():
+    sizes = Sizes(n_clients=6, dim=9, participants=4, rounds=3, features=20)
+    source = open_source("compressed", lf.FixedSamples(12), truth().truth(0, range(3)), sizes, 2, 5, range(3))
+    active, W, B = np.array([[0, 2, 3, 5], [1, 2, 3, 4], [0, 1, 4, 5]]), normal(3, 4, 2), normal(3, 9, 2, seed=1)
+    first = [part.copy() for part in source.round(active).project(B).gradients(W, 1.0)]
+    source.round(active[::-1]).project(2 * B).gradients(W, 1.0)
+    for one, other in zip(first, source.round(active).project(B).gradients(W, 1.0), strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
 def test_fixed_samples_beyond_many_values_hold_only_pseudo_samples():
     data, problem = lf.FixedSamples(10**6), shared(n=20, d=50)
     algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.5))

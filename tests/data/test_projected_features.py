@@ -60,13 +60,39 @@ PROJECTED = {
 
 
 @pytest.fixture(params=PROJECTED)
-def features(request, monkeypatch):
-    problem, m, cache, k = PROJECTED[request.param]
-    if cache is not None:
+def setting(request, monkeypatch):
+    if (cache := PROJECTED[request.param][2]) is not None:
         monkeypatch.setattr(draws, "BLOCK_VALUES", 0)
         monkeypatch.setattr(linalg, "CACHE_VALUES", cache)
+    return request.param
+
+
+def opened(setting):
+    """Return the features of a setting's first round, B and the numbers of samples."""
+    problem, m, _, k = PROJECTED[setting]
     B = basis(9, k, seed=3) @ (np.eye(k) + np.triu(normal(k, k, seed=4)) / 4)
     return batch_of("projected", problem, lf.FreshSamples(m), k).project(at(B)), at(B), m
+
+
+@pytest.fixture
+def features(setting):
+    return opened(setting)
+
+
+@pytest.mark.parametrize("weights", [None, 0.3, normal(4, 6, seed=2)], ids=["mean", "a number", "weighted"])
+def test_both_gradients_at_once_are_the_two_of_one_draw(setting, weights):
+    """Of the same numbers, asked together and one by one; who writes into an answer does not change the next one."""
+    together, alone = (opened(setting)[0] for _ in range(2))
+    W = normal(4, 6, together.B.shape[-1], seed=1)
+    both, given = together.gradients(W, weights), W.copy()
+    for one, other in zip(both, (alone.head_gradient(W), alone.representation_gradient(W, weights)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
+    kept = [part.copy() for part in both]
+    for part in both:
+        part *= -7.0
+    for one, other in zip(together.gradients(W, weights), kept, strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert np.array_equal(W, given)
 
 
 def test_messages_and_head_gradients_come_from_the_same_samples(features):

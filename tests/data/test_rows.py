@@ -78,15 +78,13 @@ class Drawn:
         self.rewinds += 1
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("labels", ["given", "law"])
 @pytest.mark.parametrize(
     ("shape", "cut"),
     [
-        ("m > d", "two trials"),
         ("m > d", "two clients"),
         ("m < k", "one client"),
-        ("several blocks of clients", "default"),
+        pytest.param("several blocks of clients", "default", marks=pytest.mark.long),
     ],
 )
 def test_lazy_rows_give_the_bits_of_eager_ones(shape, cut, labels, monkeypatch):

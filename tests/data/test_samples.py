@@ -157,6 +157,50 @@ def test_normal_equations_of_given_samples(form):
             np.testing.assert_allclose(b[index], X_i.T @ y_i / len(y_i), rtol=1e-10, atol=1e-10)
 
 
+SPREAD = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.3], [0.0, -0.3, 0.7]])
+
+
+@pytest.mark.parametrize(
+    ("design", "wanted"),
+    [
+        ("gaussian", np.eye(3)),
+        (lf.Gaussian(covariance=SPREAD), SPREAD),
+        (lf.Rademacher(covariance=4.0), 4.0 * np.eye(3)),
+    ],
+)
+def test_population_data_have_exactly_the_moments(design, wanted):
+    problem = lf.UnderParameterized(n_clients=4, dim=3, design=design, noise_std=0.8)
+    A, b = lf.GivenSamples.population(problem, trials=2, seed=7).normal_equations()
+    np.testing.assert_allclose(A, np.broadcast_to(wanted, (2, 4, 3, 3)), rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(b, problem.truth(7, range(2)).dense() @ wanted, rtol=1e-12, atol=1e-13)
+
+
+IN_LAW = [
+    ({"engine": "explicit"}, "the samples are never drawn"),
+    ({"m": 4}, "m = 4 is at most d = 4"),
+    ({"design": "rademacher"}, "requires Gaussian x"),
+    ({"engine": "projected"}, "fixed samples are used at more than one B"),
+    ({"algorithm": lf.FedRep(rank=1, step_size=0.1, init=lf.Moments())}, "in_law = True"),
+]
+
+
+@pytest.mark.parametrize(("changes", "fragment"), IN_LAW)
+def test_samples_in_law_are_refused_where_they_cannot_serve(changes, fragment):
+    run = {"algorithm": lf.FLUTE(rank=1, step_size=0.01), "m": 30, "design": "gaussian", "rounds": 1} | changes
+    run["data"] = lf.FixedSamples(run.pop("m"), in_law=True)
+    run["problem"] = lf.UnderParameterized(n_clients=3, dim=4, design=run.pop("design"))
+    assert_one_line(lambda: lf.simulate(**run), [fragment], (lf.EngineError, ValueError))
+
+
+def test_samples_in_law_are_not_drawn():
+    problem = lf.UnderParameterized(n_clients=3, dim=4)
+    with pytest.raises(ValueError, match="with in_law = True no samples are drawn"):
+        lf.FixedSamples(30, in_law=True).draw(problem)
+    assert lf.FixedSamples(30, in_law=False).draw(problem).X.shape == (1, 3, 30, 4)
+    with pytest.raises((ValueError, TypeError), match="in_law"):
+        lf.FixedSamples(30, in_law="yes")
+
+
 def test_one_sample_of_one_client_has_its_label_in_any_number_of_trials():
     """NumPy's einsum sums a single column in another order than several."""
     for rank in (1, 3, 5, 8):

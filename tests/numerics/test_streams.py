@@ -74,11 +74,6 @@ def test_a_generator_among_many_can_be_copied_and_has_children():
         assert np.array_equal(known.generate_state(words, kind), key.generate_state(words, kind))
 
 
-def test_a_trial_has_the_same_generator_among_any_others():
-    values = {trials: [rng.random() for rng in generators(3, Stream.X, trials)] for trials in (range(9), range(7, 8))}
-    assert values[range(9)][7] == values[range(7, 8)][0]
-
-
 def test_stream_numbers_never_change():
     names = ["TRUTH", "INIT", "PARTICIPATION", "X", "NOISE", "ALGORITHM", "INIT_X", "INIT_NOISE"]
     names += ["NEW_TRUTH", "NEW_X", "NEW_NOISE", "FINISH_X", "FINISH_NOISE", "OUTSIDE", "FINISH_OUTSIDE", "SHORTCUT"]

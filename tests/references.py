@@ -156,17 +156,6 @@ def compressed(message, u, kept_share=None, levels=None):
     return out
 
 
-def local_only(X, y, participants, ridge=0.0):
-    """Return the predictors (n, d) of a run on fixed local data, the initial ones first."""
-    states = [np.zeros((len(X), X[0].shape[1]))]
-    for active in participants:
-        Theta = states[-1].copy()
-        for i in active:
-            Theta[i] = least_squares(X[i], y[i], ridge)
-        states.append(Theta)
-    return states
-
-
 def local_round(Theta, X, y, active, *, step_size, local_steps=1, ridge=0.0):
     """Return the predictors (n, d) after gradient steps of clients alone."""
     Theta = Theta.copy()
@@ -216,22 +205,6 @@ def fine_tuned(B, w, X, y, heads, step_size):
     return np.array([found_head(X_i @ B, y_i, w, heads, step_size) for X_i, y_i in zip(X, y, strict=True)])
 
 
-def fedavg(X, y, participants, B=None, *, fine_tune=None, **options):
-    """Return the states of a run, the initial one first, the fine-tuned one last: theta, or (B, W)."""
-    if B is None:
-        states = [np.zeros(X[0].shape[1])]
-        for active in participants:
-            states.append(fedavg_round(states[-1], [X[i] for i in active], [y[i] for i in active], **options))
-        return states
-    pairs = [(B, np.zeros(B.shape[1]))]
-    for active in participants:
-        pairs.append(fedavg_two_layer_round(*pairs[-1], [X[i] for i in active], [y[i] for i in active], **options))
-    states = [(B, w[None]) for B, w in pairs]
-    if fine_tune is not None:
-        states.append((pairs[-1][0], fine_tuned(*pairs[-1], X, y, fine_tune, options["step_size"])))
-    return states
-
-
 def fedper_round(B, W, X, y, active, *, step_size, local_steps=1, server_step_size=1.0):
     """Return (B, W) after one round; X[j], y[j] are the samples of client active[j]."""
     W, moved = W.copy(), B
@@ -239,14 +212,6 @@ def fedper_round(B, W, X, y, active, *, step_size, local_steps=1, server_step_si
         B_i, W[i] = two_layer_steps(X_i, y_i, B, W[i], step_size, local_steps)
         moved = moved + server_step_size * (B_i - B) / len(active)
     return moved, W
-
-
-def fedper(X, y, participants, B, **options):
-    """Return the states (B, W) of a run on fixed local data, the initial one first."""
-    states = [(B, np.zeros((len(X), B.shape[1])))]
-    for active in participants:
-        states.append(fedper_round(*states[-1], [X[i] for i in active], [y[i] for i in active], active, **options))
-    return states
 
 
 def lgfedavg_round(own, w, X, y, active, *, step_size, local_steps=1, server_step_size=1.0):
@@ -258,43 +223,12 @@ def lgfedavg_round(own, w, X, y, active, *, step_size, local_steps=1, server_ste
     return own, moved
 
 
-def lgfedavg(X, y, participants, B, **options):
-    """Return the states (own, w) of a run on fixed local data, the initial one first."""
-    states = [(np.array([B] * len(X)), np.zeros(B.shape[1]))]
-    for active in participants:
-        states.append(lgfedavg_round(*states[-1], [X[i] for i in active], [y[i] for i in active], active, **options))
-    return states
-
-
 def fedrod_round(B, w, V, X, y, active, *, personal, step_size, **options):
     """Return (B, w, V) after one round; V (n, k) are the personal heads beside the generic head w."""
     V = V.copy()
     for i, X_i, y_i in zip(active, X, y, strict=True):
         V[i] = found_head(X_i @ B, y_i - X_i @ B @ w, V[i], personal, step_size)
     return *fedavg_two_layer_round(B, w, X, y, step_size=step_size, **options), V
-
-
-def fedrod(X, y, participants, B, *, fine_tune=None, **options):
-    """Return the states (B, w, V) of a run on fixed local data, the initial one first, the fine-tuned one last."""
-    states = [(B, np.zeros(B.shape[1]), np.zeros((len(X), B.shape[1])))]
-    for active in participants:
-        states.append(fedrod_round(*states[-1], [X[i] for i in active], [y[i] for i in active], active, **options))
-    if fine_tune is not None:
-        B, w, V = states[-1]
-        fitted = fedrod_round(B, w, V, X, y, range(len(X)), personal=fine_tune, step_size=options["step_size"])
-        states.append((B, w, fitted[2]))
-    return states
-
-
-def oracle(X, y, participants, B, ridge=0.0):
-    """Return the states (B, W) of a run at the true B, the initial one first."""
-    states = [(B, np.zeros((len(X), B.shape[1])))]
-    for active in participants:
-        W = states[-1][1].copy()
-        for i in active:
-            W[i] = least_squares(X[i] @ B, y[i], ridge)
-        states.append((B, W))
-    return states
 
 
 def personalised(X, y, B, ridge):
@@ -404,15 +338,6 @@ def stacked_least_squares(X, y, weights):
     rows = np.concatenate([scale * X_i for scale, X_i in zip(scales, X, strict=True)])
     labels = np.concatenate([scale * y_i for scale, y_i in zip(scales, y, strict=True)])
     return np.linalg.lstsq(rows, labels, rcond=RANK_TOLERANCE)[0]
-
-
-def pooled(X, y, participants, weights="uniform"):
-    """Return theta of each round, 0 first: the least squares of the round's participants."""
-    states = [np.zeros(X[0].shape[1])]
-    for active in participants:
-        chosen = [y[i] for i in active]
-        states.append(stacked_least_squares([X[i] for i in active], chosen, shares(chosen, weights)))
-    return states
 
 
 def moments(X, y, k):
@@ -751,18 +676,6 @@ def altmin_round(B, W, X, y, active, *, split=False):
     return Q, W @ R.T  # the predictors of the minimiser
 
 
-def anil_round(B, w, X, y, *, step_size, adaptation_step_size, batches="same"):
-    """Return B and the shared head after a round."""
-    of_B, of_w = [], []
-    for X_i, y_i in zip(X, y, strict=True):
-        (X_a, y_a), (X_b, y_b) = _parts(X_i, y_i) if batches == "split" else [(X_i, y_i)] * 2
-        own = w - adaptation_step_size * B.T @ gradient(X_a, y_a, B @ w)
-        slope = gradient(X_b, y_b, B @ own)
-        of_B.append(np.outer(slope, own))
-        of_w.append(B.T @ slope)
-    return B - step_size * _mean(of_B), w - step_size * _mean(of_w)
-
-
 def maml_round(B, w, X, y, *, step_size, adaptation_step_size, hessian=False, batches="same", adapts="both"):
     """Return B and the shared head after a round, with all parameters as one vector and its matrix of derivatives.
 
@@ -778,25 +691,6 @@ def maml_round(B, w, X, y, *, step_size, adaptation_step_size, hessian=False, ba
         total = total + (own - adaptation_step_size * curvature @ (moves * own) if hessian else own)
     theta = theta - step_size * total / len(X)
     return theta[: d * k].reshape(d, k), theta[d * k :]
-
-
-def meta_learner(X, y, participants, B, *, adapts, step_size, adaptation_step_size, **options):
-    """Return the states of a run as arrays by name, the initial one first, the clients' own models last."""
-    sizes, (d, k) = {"step_size": step_size, "adaptation_step_size": adaptation_step_size}, B.shape
-    pairs = [(B, np.zeros(k))]
-    for active in participants:
-        some = [X[i] for i in active], [y[i] for i in active]
-        pairs.append(maml_round(*pairs[-1], *some, adapts=adapts, **sizes, **options))
-    states = [{"B": B, "W": w[None], "S": np.zeros((1, d)), "shared": w[None]} for B, w in pairs]
-    B, w = pairs[-1]
-    slopes = [gradient(X_i, y_i, B @ w) for X_i, y_i in zip(X, y, strict=True)]
-    heads = [w - adaptation_step_size * B.T @ g for g in slopes]
-    offsets = [-adaptation_step_size * g * (w @ w_i) for g, w_i in zip(slopes, heads, strict=True)]
-    states.append({"B": B, "W": np.array(heads), "S": np.array(offsets), "shared": w[None]})
-    if adapts == "head":
-        for state in states:
-            del state["S"]
-    return states
 
 
 def two_layer_derivatives(theta, X, y, d, k):

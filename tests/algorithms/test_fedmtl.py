@@ -93,3 +93,15 @@ def test_models_of_0_leave_the_relation_of_fedmtl(world):
     final = lf.simulate(lf.FedMTL(strength=0.1, epsilon=0.0), data=data, rounds=3, metrics=["train_loss"]).final
     assert not final.S.any()
     np.testing.assert_array_equal(final.Omega, [np.eye(3) / 3])
+
+
+def test_new_clients_are_fitted_at_the_relation_of_features(world, normal):
+    """Here the training clients once more, as if they were new."""
+    (A, b), algorithm = normal, lf.FedMTL(strength=0.05)
+    *_, step = lf.iterate(algorithm, data=world.data(), rounds=4)
+    inverse = np.linalg.inv(step.after.Omega[0])
+    wanted = [np.linalg.solve(M + 0.1 * inverse, c) for M, c in zip(A, b, strict=True)]
+    np.testing.assert_allclose(algorithm.adapt(step.after, step.batch).S[0], wanted, rtol=1e-9, atol=1e-9)
+    of_tasks = lf.FedMTL(strength=0.05, relation="tasks")
+    with pytest.raises(ValueError, match="learns nothing that new clients can use"):
+        of_tasks.adapt(step.after, step.batch)

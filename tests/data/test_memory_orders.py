@@ -1,0 +1,42 @@
+"""Samples of any memory order are stored row by row, and give the same bits."""
+
+import numpy as np
+import pytest
+
+import linfed as lf
+from tests.helpers import assert_same
+
+pytestmark = pytest.mark.long
+
+LAYOUTS = {
+    "Fortran order": np.asfortranarray,
+    "a view with steps": lambda array: np.repeat(array, 2, axis=-1)[..., ::2],
+    "a reversed view": lambda array: array[..., ::-1].copy()[..., ::-1],
+    "a transposed view": lambda array: array.T.copy().T,
+    "read-only": lambda array: np.broadcast_to(array[None], (1, *array.shape))[0],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(12, 80, 40), (2, 12, 80, 40)])
+def test_samples_of_any_memory_order_are_stored_row_by_row(layout, shape):
+    rng, laid = np.random.default_rng(0), LAYOUTS[layout]
+    X, y, x, z = (rng.standard_normal(one) for one in (shape, shape[:-1], (*shape[:-2], 9, 40), (*shape[:-2], 9)))
+    plain, found = lf.GivenSamples(X, y, test=(x, z)), lf.GivenSamples(laid(X), laid(y), test=(laid(x), laid(z)))
+    labels = (y > 0).astype(float)
+    classes = lf.GivenClasses(laid(X), laid(labels), n_classes=2)
+    for array in (found.X, found.y, found.test.X, found.test.y, classes.X):
+        assert array.flags.c_contiguous
+    algorithms = lf.FedRep(rank=2, step_size=0.1, init=np.eye(40, 2)), lf.LocalOnly(ridge=0.1), lf.FedAvg(step_size=0.1)
+    for algorithm in algorithms:
+        results = [lf.simulate(algorithm, data=data, rounds=2) for data in (plain, found)]
+        assert_same(*results)
+        new = [result.adapt(x, z).predictors() for result in results[:1] if algorithm.learned_rank]
+        new += [result.adapt(laid(x), laid(z)).predictors() for result in results[1:] if algorithm.learned_rank]
+        assert not new or np.array_equal(*new)
+    assert_same(
+        *(
+            lf.simulate(lf.FedAvg(step_size=0.1), data=data, rounds=2)
+            for data in (lf.GivenClasses(X, labels, n_classes=2), classes)
+        )
+    )

@@ -116,15 +116,6 @@ def test_a_diverged_trial_does_not_spoil_the_others():
     np.testing.assert_array_equal(both.final.S[0], alone.final.S[0])
 
 
-def test_a_result_is_saved_and_loaded_with_the_servers_model(tmp_path):
-    world = draw_world([6] * 4, 7, 2, noise=0.3)
-    result = lf.simulate(GLOBAL["FedAvg, one layer"], data=world.data(), rounds=3)
-    result.save(tmp_path / "run.npz")
-    loaded = lf.Result.load(tmp_path / "run.npz")
-    assert loaded.algorithm == result.algorithm
-    np.testing.assert_array_equal(loaded.final.shared, result.final.shared)
-
-
 def test_no_prediction_of_a_fine_tuned_model():
     problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2)
     with pytest.raises(lf.NoPredictionError, match="fine_tune"):
@@ -146,14 +137,8 @@ PROBLEM = lf.SharedRepresentation(n_clients=6, dim=5, rank=2, noise_std=0.1)
 
 
 def run(algorithm, data=None, **changes):
-    arguments = {
-        "data": data or lf.FixedSamples(4),
-        "rounds": 4,
-        "participation": 0.5,
-        "trials": 2,
-        "seed": 3,
-    } | changes
-    return lf.simulate(algorithm, PROBLEM, **arguments)
+    arguments = {"rounds": 4, "participation": 0.5, "trials": 2, "seed": 3} | changes
+    return lf.simulate(algorithm, PROBLEM, data=data or lf.FixedSamples(4), **arguments)
 
 
 TUNED = {
@@ -185,7 +170,7 @@ def test_fresh_samples_of_the_fine_tuning_come_from_streams_of_their_own(noise):
         np.testing.assert_allclose(last.batch.y[t], labels, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("data", [lf.FreshSamples(4), lf.FreshSamples(6000), lf.FixedSamples(4)], ids=repr)
+@pytest.mark.parametrize("data", [lf.FreshSamples(4), lf.FixedSamples(4)], ids=repr)
 @pytest.mark.parametrize(
     ("rounds", "every", "recorded"),
     [(4, 1, [0, 1, 2, 3, 4, 5]), (7, 3, [0, 3, 6, 7, 8]), (5, 3, [0, 3, 5, 6]), (2, 9, [0, 2, 3]), (0, 1, [0, 1])],
@@ -200,29 +185,11 @@ def test_fine_tuning_is_one_more_round_and_leaves_the_others_alone(how, rounds, 
     assert tuned.status_round.tolist() == [rounds] * 2
     assert np.array_equal(tuned.final.B, without.final.B)
     assert (tuned.final.W.shape, without.final.W.shape) == ((2, 6, 2), (2, 1, 2))
-    truth = PROBLEM.truth(3, range(2))
     for name, values in tuned.metrics.items():
         assert np.array_equal(values[:, :-1], without.metrics[name])
         assert (values[:, -1] != values[:, -2]).all() == (name != "subspace_distance")
-    for t, Phi in enumerate(truth.dense()):
-        Theta = tuned.final.W[t] @ tuned.final.B[t].T
-        wanted = {
-            "parameter_error": ref.parameter_error(Theta, Phi),
-            "mean_client_error": ref.mean_client_error(Theta, Phi),
-            "risk": ref.risk(Theta, Phi, np.eye(5), 0.1),
-            "subspace_distance": ref.subspace_distance(truth.B[t], tuned.final.B[t]),
-        }
-        for name, value in wanted.items():
-            np.testing.assert_allclose(tuned.metrics[name][t, -1], value, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("how", TUNED)
-def test_fine_tuning_needs_no_truth_and_no_round(how):
-    world = draw_world([5, 2, 8], 4, 2, noise=0.1)
-    result = lf.simulate(dataclasses.replace(TUNED[how], init=world.B), data=world.data(), rounds=0)
-    assert result.rounds.tolist() == [0, 1]
-    W = ref.fine_tuned(world.B, np.zeros(2), world.X, world.y, TUNED[how].fine_tune, 0.1)
-    np.testing.assert_allclose(result.final.W[0], W, rtol=1e-10, atol=1e-10)
+    error = np.linalg.norm(tuned.final.predictors() - PROBLEM.truth(3, range(2)).dense(), axis=(1, 2))
+    np.testing.assert_allclose(tuned.metrics["parameter_error"][:, -1], error, rtol=1e-10)
 
 
 def wild(**more):
@@ -234,15 +201,11 @@ def wild(**more):
     return lf.simulate(algorithm, lf.GivenTruth(B=B, W=W), data=data, rounds=25)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("chunks", ["one", "three"])
 @pytest.mark.parametrize("how", [lf.GradientHeads(steps=10), lf.ExactHeads()], ids=["gradient", "exact"])
-def test_a_trial_that_diverged_is_not_fine_tuned(how, chunks, monkeypatch):
-    without, whole = wild(), wild(fine_tune=how)
-    if chunks == "three":  # then every trial of one chunk has diverged
-        monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
-        assert_same(wild(fine_tune=how), whole)
-    result = wild(fine_tune=how)
+def test_a_trial_that_diverged_is_not_fine_tuned(how, monkeypatch):
+    without, result = wild(), wild(fine_tune=how)
+    monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)  # then every trial of one chunk has diverged
+    assert_same(wild(fine_tune=how), result)
     assert result.status == without.status == [lf.Status.COMPLETED, lf.Status.DIVERGED, lf.Status.COMPLETED]
     assert result.status_round.tolist() == without.status_round.tolist()
     assert 1 < result.status_round[1] < 25

@@ -137,6 +137,29 @@ def test_participants_of_a_shared_row_are_checked_as_far_as_they_are_known():
 # --- predictors and sizes ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("parts", ["B, W", "S", "B, W, S", "B, w", "s", "B, w, s", "B, w, S", "B, W, s"])
+def test_predictors(parts):
+    """One row, in lower case, serves all clients; where nothing is a client's own there is one predictor."""
+    arrays = {"B": normal(2, 4, 2), "W": normal(2, 5, 2, seed=1), "S": normal(2, 5, 4, seed=2)}
+    rows = {name.upper(): arrays[name.upper()][:, : 1 if name.islower() else None] for name in parts.split(", ")}
+    held = {name: np.repeat(rows[name], 5, axis=1) if name.lower() in parts else rows[name] for name in rows}
+    for clients in (None, slice(1, 3), slice(None, None, 2), np.array([4, 0])):
+        theta = lf.State(**rows).predictors(clients)
+        chosen = np.arange(5)[slice(None) if clients is None else clients]
+        if parts in ("B, w", "s", "B, w, s"):
+            chosen = chosen[:1]
+        assert theta.shape == (2, len(chosen), 4)
+        for trial, (row, client) in ((t, pair) for t in range(2) for pair in enumerate(chosen)):
+            expected = np.zeros(4)
+            if "B" in held:
+                expected += held["B"][trial] @ held["W"][trial, client]
+            if "S" in held:
+                expected += held["S"][trial, client]
+            np.testing.assert_allclose(theta[trial, row], expected, atol=1e-14)
+        theta[:] = 0.0  # a copy: the state stays
+        assert all(array.any() for array in rows.values())
+
+
 def test_clients_and_trials_are_chosen_one_by_one():
     state = full()
     whole = state.predictors()

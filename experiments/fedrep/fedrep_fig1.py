@@ -68,7 +68,8 @@ CAPTIONS = {
 }
 
 paper = partial(c.cite, "FedRep paper, Figure 1")
-FEDREP_SMALL = paper("FedRep exploits a common representation of the clients to achieve small error in all cases")
+SMALL = "FedRep exploits a common representation of the clients to achieve small error in all cases"
+FEDREP_SMALL = paper(SMALL)
 CANNOT = paper("FedAvg cannot overcome client heterogeneity even when the number of training samples is large")
 A_TENTH = CANNOT.adding("the tenth is our threshold")
 OWN_READING = c.reading("own reading of the FedRep paper's Figure 1")
@@ -204,7 +205,7 @@ def larger_m(before: lf.Table, after: lf.Table) -> Measured:
 
 def fedrep_smaller(rival: str) -> c.Claim:
     """Return the paper's claim that FedRep has a smaller error than another method; its figure has no FedPer."""
-    asked = c.reading(FEDREP_SMALL.replace("Figure 1", f"Figure 1, asked of {label(rival)}"))
+    asked = paper(SMALL, asked_of=label(rival))
     return OfEachSize(
         f"FedRep has a smaller error than {label(rival)}",
         asked if rival == "FedPer" else FEDREP_SMALL,

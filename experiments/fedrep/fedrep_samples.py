@@ -158,7 +158,7 @@ CLAIMS = (
     OF_K("Theorem 1's m is tight in k", TIGHT, c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25), theorem=False),
     OF_K(
         "Where d / p dominates, the samples per client over a fixed number of rounds grow like k",
-        TOTAL.adding(f"asked of m - k - 1 at a fixed number of rounds; {MARGIN}", ", "),
+        c.reading(TOTAL.adding(f"asked of m - k - 1 at a fixed number of rounds; {MARGIN}", ", ")),
         c.power_law("m - k - 1 ~ k^c", "c", 1.0, 0.25),
         theorem=False,
     ),
@@ -195,7 +195,7 @@ CLAIMS = (
     OF_KAPPA("Theorem 1's m is tight in kappa", TIGHT, c.power_law("m ~ kappa^a", "a", 4.0, 0.25), theorem=False),
     OF_KAPPA(
         "Over rounds that grow like kappa^2 the samples per client grow like kappa^4",
-        TOTAL.adding(f"asked at kappa^2 times the rounds of kappa = 1; {MARGIN}", ", "),
+        c.reading(TOTAL.adding(f"asked at kappa^2 times the rounds of kappa = 1; {MARGIN}", ", ")),
         c.power_law("m * rounds ~ kappa^a", "a", 4.0, 0.25),
         theorem=False,
     ),

@@ -24,8 +24,8 @@ TIE = 1e-3
 """Final errors within this relative distance count as equal: both runs are at the same stationary point."""
 
 FIG1, FIG3 = "FLUTE paper, section 7.1, Figure 1", "FLUTE paper, C.1, Figure 3"
-MUCH_FEWER = c.cite(FIG1, "when FedRep is randomly initialized, FLUTE outperforms FedRep(RI) in much fewer iterations")
-OUTPERFORMS = c.cite(FIG1, "as the learning progresses over more epochs, FLUTE eventually outperforms FedRep")
+MUCH_FEWER = "when FedRep is randomly initialized, FLUTE outperforms FedRep(RI) in much fewer iterations"
+OUTPERFORMS = "as the learning progresses over more epochs, FLUTE eventually outperforms FedRep"
 SMALL_RANK = c.cite(
     FIG1,
     "the performance gain of FLUTE is more pronounced [...] where k is relatively small. As k increases, the gap "
@@ -50,14 +50,13 @@ GAP = f"{GAIN.replace('gain at', 'gap at')}, a gap the larger of the two divided
 REDUCTION = "median gain in per cent of the competitor's error (0 for a tie), smallest k minus largest k"
 
 
-def order_claims(setting: str, *columns: str, asked: str = "") -> tuple[c.Claim, ...]:
+def order_claims(setting: str, *columns: str, asked_of: str = "") -> tuple[c.Claim, ...]:
     """Return Figure 1's claims, for each value of some columns: fewer rounds than FedRep (RI), smaller final errors.
 
-    `asked` is added to the place in the paper if the claims are asked of other settings.
+    `asked_of` names the settings, unless they are Figure 1's.
     """
-    fewer, outperforms = (
-        c.Source(source.replace(FIG1, FIG1 + asked), source.origin) for source in (MUCH_FEWER, OUTPERFORMS)
-    )
+    fewer = c.cite(FIG1, MUCH_FEWER, asked_of=asked_of)
+    outperforms = c.cite(FIG1, OUTPERFORMS, asked_of=asked_of)
     over = c.each("speed", *columns)
     return (
         c.Claim(

@@ -41,14 +41,15 @@ REDUCED = {
     }
 }
 
-C2 = "FLUTE paper, C.2, of CIFAR and a CNN, asked of a linear representation"
+C2, LINEAR = "FLUTE paper, C.2, of CIFAR and a CNN", "a linear representation"
 """The paper claims nothing about other data and models; whether its findings carry over is our own question."""
 CLOSER = c.cite(
     C2,
     "the gaps between FedRep* and FLUTE* in terms of Averaged Local NC2 are significantly larger than those in terms "
     "of Global NC2",
+    asked_of=LINEAR,
 )
-TOGETHER = c.cite(C2, "these two metrics are positively correlated")
+TOGETHER = c.cite(C2, "these two metrics are positively correlated", asked_of=LINEAR)
 
 KINDS = {"Global NC2": "global_nc2", "Local NC2": "local_nc2"}
 

@@ -211,7 +211,7 @@ CLAIMS = (
         )
         for what, source in (("", FALLS_WITH_CLIENTS), (", relative to the truncation's own", RELATIVE))
     ),
-    *order_claims(f"{{speed}}: {PAIR}, k = {{rank}}", *SIZES, "rank", asked=", asked of Figure 3's settings"),
+    *order_claims(f"{{speed}}: {PAIR}, k = {{rank}}", *SIZES, "rank", asked_of="Figure 3's settings"),
     c.Claim(
         "FLUTE with the main text's gradient (factor 2) does not diverge at the step size 0.03",
         STEP,

@@ -74,8 +74,9 @@ PICTURES = {"": 2070, "map": 1400, "ranking": 1400}
 REDUCED = {table: {"without": ("score", "diverged", "tried_*")} for table in ("heads", "sizes")}
 
 TOP = c.cite(
-    "FedRep paper, section 5.2, of neural networks, asked of a linear representation",
+    "FedRep paper, section 5.2, of neural networks",
     "In all cases, FedRep is either the top-performing method or is very close to the top-performing method",
+    asked_of="a linear representation",
     threshold=True,
 )
 CLOSE = 1.1

@@ -398,8 +398,8 @@ def range_words(low: float, high: float, strict: bool) -> str:
     return f"{'below' if strict else 'at most'} {high:g}"
 
 
-def cite(place: str, words: str, *, threshold: bool = False) -> Source:
-    """Return the source of a claim as a quotation from a paper.
+def cite(place: str, words: str, *, asked_of: str = "", threshold: bool = False) -> Source:
+    """Return the source of a claim as a quotation from a paper, or as our reading if it is asked of something else.
 
     Parameters
     ----------
@@ -407,6 +407,8 @@ def cite(place: str, words: str, *, threshold: bool = False) -> Source:
         Place in the paper, e.g. ``"FedRep paper, Theorem 1"``.
     words : str
         Quoted words.
+    asked_of : str
+        The method, data or setting of which the claim is asked, unless it is the paper's.
     threshold : bool
         If True, add that this project chose the number of the claim.
 
@@ -415,8 +417,13 @@ def cite(place: str, words: str, *, threshold: bool = False) -> Source:
     >>> from linfed.statistics import cite
     >>> cite("FedRep paper, Theorem 1", "decays exponentially")
     'FedRep paper, Theorem 1: "decays exponentially"'
+    >>> cite("FedRep paper, Theorem 1", "decays exponentially", asked_of="gradient heads").origin.value
+    'our reading'
     """
-    source = Source(f'{place}: "{words}"', Origin.QUOTED)
+    if check_text("asked_of", asked_of):
+        source = Source(f'{place}, asked of {asked_of}: "{words}"', Origin.READING)
+    else:
+        source = Source(f'{place}: "{words}"', Origin.QUOTED)
     return source.adding(f"the number is {OWN_THRESHOLD}") if check_bool("threshold", threshold) else source
 
 

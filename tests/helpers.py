@@ -1,10 +1,7 @@
 """What several test modules need of the package itself; plain loops to compare with are in `references`."""
 
 import contextlib
-import functools
 import importlib
-import inspect
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,68 +64,6 @@ def forget(folder):
     importlib.invalidate_caches()
 
 
-def some(cases, every):
-    """Return the cases of a parametrization: every `every`-th one runs by default, the others with ``--all``."""
-    cases = [case if isinstance(case, tuple) else (case,) for case in cases]
-    return [pytest.param(*case, marks=[pytest.mark.long] * (turn % every > 0)) for turn, case in enumerate(cases)]
-
-
-THINNED = 3
-"""Of this many combinations of cases, one runs by default."""
-
-_turns = []
-"""Indices of the cases of the outer levels of `each` that are running."""
-
-
-def each(names, cases, ids=None):
-    """Run a test for every case, as `pytest.mark.parametrize` does, but as one test: by thousands they cost seconds.
-
-    A failure says of which case. Of several levels, the innermost has by default a third of its cases, others for each
-    case of the levels around it; with ``--all`` every combination runs.
-    """
-    names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    cases = [case if len(names) > 1 else (case,) for case in cases]
-    told = [ids(*case) if callable(ids) else case for case in cases] if ids is None or callable(ids) else list(ids)
-
-    def spread(test):
-        innermost, share = not hasattr(test, "each_of"), min(THINNED, len(cases))
-
-        @functools.wraps(test)
-        def run(**given):
-            errors, skipped, ran = [], [], 0
-            thin = innermost and _turns and "LINFED_TESTS_ALL" not in os.environ
-            for turn, (case, name) in enumerate(zip(cases, told, strict=True)):
-                if thin and (turn + sum(_turns)) % share:
-                    continue
-                _turns.append(turn)
-                ran += 1
-                try:
-                    test(**given, **dict(zip(names, case, strict=True)))
-                except pytest.skip.Exception as reason:
-                    skipped.append(reason)
-                except Exception as error:
-                    error.add_note(f"{', '.join(names)} = {name}")
-                    errors.append(error)
-                finally:
-                    _turns.pop()
-            if errors:
-                raise ExceptionGroup(f"{len(errors)} of {ran} cases failed", errors)
-            if len(skipped) == ran:
-                raise skipped[0]
-
-        del run.__wrapped__
-        run.each_of = names
-        if not innermost:
-            pytest.mark.thinned(run)
-        signature = inspect.signature(test)
-        run.__signature__ = signature.replace(
-            parameters=[one for name, one in signature.parameters.items() if name not in names]
-        )
-        return run
-
-    return spread
-
-
 def assert_same(one, other, first=slice(None), second=slice(None), *, rounds=None):
     """Assert that two results agree bit for bit in the named trials: metrics, states and outcomes.
 
@@ -143,20 +78,6 @@ def assert_same(one, other, first=slice(None), second=slice(None), *, rounds=Non
         assert np.array_equal(one.status_round[first], other.status_round[second])
     for a, b in pairs:
         assert np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
-
-
-def covering(combinations, features):
-    """Return some of the combinations, that between them show every feature which one of them all has.
-
-    Greedy, so nearly as few as there can be, and the same at every run.
-    """
-    shown = {combination: set(features(*combination)) for combination in combinations}
-    missing, chosen = set().union(*shown.values()), set()
-    while missing:
-        best = max(shown, key=lambda combination: len(shown[combination] & missing))
-        chosen.add(best)
-        missing -= shown[best]
-    return [combination for combination in shown if combination in chosen]
 
 
 def rounds_of(*arguments, **settings):

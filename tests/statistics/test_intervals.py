@@ -176,19 +176,6 @@ def test_a_share_of_smaller_trials_leaves_ties_out():
 # --- shares of points in clusters ----------------------------------------------------------------------------
 
 
-def test_points_of_one_cluster_are_not_independent():
-    """Twenty data sets, each with fifty equal points: the interval is that of twenty, not of a thousand."""
-    rng = np.random.default_rng(0)
-    sets = np.repeat(rng.random(20) < 0.7, 50)
-    clusters = np.repeat(np.arange(20), 50)
-    estimate, low, high = clustered_share(sets, clusters)
-    exact = binomial_share(int(sets[::50].sum()), 20)
-    assert estimate == exact[0]
-    assert high - low == pytest.approx(exact[2] - exact[1], rel=0.25)
-    assert high - low > 4 * (binomial_share(int(sets.sum()), 1000)[2] - binomial_share(int(sets.sum()), 1000)[1])
-    assert clustered_share(sets.reshape(20, 50)) == clustered_share(sets, clusters)
-
-
 @pytest.mark.parametrize("value", [True, False])
 def test_clusters_that_all_agree_leave_something_open(value):
     estimate, low, high = clustered_share(np.full((10, 7), value))
@@ -196,6 +183,7 @@ def test_clusters_that_all_agree_leave_something_open(value):
     reach = low if value else 1 - high
     assert reach == pytest.approx(1 - binomial_share(0, 10)[2], abs=0.05)  # ten trials, not seventy
     assert (high if value else low) == value
+    assert clustered_share(np.full(70, value), np.repeat(np.arange(10), 7)) == (estimate, low, high)
     estimate, low, high = clustered_share(np.tile([True, False], (10, 3)))
     assert (estimate, low) == (0.5, pytest.approx(1 - high))
     assert 0.1 < high - low < 0.3

@@ -19,14 +19,6 @@ def measured_with(exponent, level=1.0):
     return level * SIZES**exponent * noise
 
 
-def test_a_predicted_exponent_is_judged_whatever_its_level():
-    predicted = np.tile(SIZES**-0.5, (40, 1))
-    for exponent, verdict in ((-0.5, Verdict.HOLDS), (-0.4, Verdict.VIOLATED), (-0.6, Verdict.VIOLATED)):
-        found = judge_predicted_exponent(SIZES, measured_with(exponent, 7.0), predicted, margin=0.03, **SAID)
-        assert found.verdict is verdict
-        assert found.estimate == pytest.approx(exponent + 0.5, abs=0.01)
-
-
 def test_a_predicted_level_is_judged_where_it_is_farthest_off():
     predicted = np.tile(SIZES**-0.5, (40, 1))
     for factors, ratio, verdict in (
@@ -37,17 +29,6 @@ def test_a_predicted_level_is_judged_where_it_is_farthest_off():
         found = judge_farthest_off(measured_with(-0.5) * factors, predicted, claimed_low=0.9, claimed_high=1.1, **SAID)
         assert found.verdict is verdict
         assert found.estimate == pytest.approx(ratio, rel=0.01)
-
-
-def test_one_constant_is_judged_by_the_spread_of_many():
-    for factors, spread, verdict in (
-        ((2.0, 2.2, 2.0), 1.1, Verdict.HOLDS),
-        ((2.0, 6.0, 3.0), 3.0, Verdict.VIOLATED),
-    ):
-        ratios = measured_with(0.0) * factors
-        found = judge_one_constant(ratios, claimed_high=1.5, source="our prediction", claim="one constant serves")
-        assert (found.verdict, found.setting) == (verdict, "3 settings")
-        assert found.estimate == pytest.approx(spread, rel=0.01)
 
 
 def test_a_predicted_exponent_has_the_interval_of_differences_that_are_resampled_together():

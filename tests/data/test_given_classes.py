@@ -85,12 +85,6 @@ def test_holds_says_who_has_which_class(form):
     assert data.test.holds.any(axis=1).tolist() == [True, False, False, True]
 
 
-def test_padding_holds_no_class():
-    data = lf.GivenClasses([normal(1, D), normal(5, D)], [[2], [1, 1, 1, 1, 2]])
-    assert data.holds.tolist() == [[False, False, True], [False, True, True]]
-    assert data.y.tolist() == [[2, 0, 0, 0, 0], [1, 1, 1, 1, 2]]
-
-
 def test_the_number_of_classes_is_given_or_that_of_all_labels():
     rows, labels = normal(4, 10, 4), np.tile(np.arange(10) % 2, (4, 1))
     for wanted, given in ((2, {}), (2, {"n_classes": 2}), (9, {"n_classes": 9}), (5, {"test": (rows, labels + 3)})):

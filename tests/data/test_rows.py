@@ -49,17 +49,6 @@ def test_blocks_hold_every_row_once_and_keep_to_the_cache(shape, cut, monkeypatc
         assert number > TRIALS
 
 
-@pytest.mark.parametrize(
-    ("sizes", "clients"),
-    [((200, 100, 1000), 10), ((1000, 50, 200), 64), ((1000, 20, 20), 327), ((3, 2000, 1000), 1), ((20, 10, 1000), 20)],
-)
-def test_a_block_has_64_clients_if_eight_megabytes_hold_them(sizes, clients):
-    """Few clients beyond a megabyte share a block, as a call for each costs more than the cache; many keep to it."""
-    X = np.broadcast_to(0.0, (1, *sizes))
-    blocks = [c.stop - c.start for _, c, _ in data_rows.HeldRows(X).blocks()]
-    assert (blocks[0], sum(blocks)) == (clients, sizes[0])
-
-
 # --- rows drawn when they are read ---------------------------------------------------------------------------
 
 
@@ -132,19 +121,6 @@ def test_any_first_question_draws_the_rows_once(question, monkeypatch):
     assert drawn.log == [[0, 1, 2]] * TRIALS
     assert np.array_equal(batch.X, X)  # drawn again, where they were not kept
     assert drawn.rewinds == (question in ("finish", "exact heads"))
-
-
-def test_exact_heads_and_their_gradient_keep_one_block_only(monkeypatch):
-    X, y, _ = draw([[4] * 9], 3)
-    monkeypatch.setattr(linalg, "CACHE_VALUES", 4 * 3)
-    workspace = Workspace()
-    batch = ExplicitBatch(Drawn(X, workspace).rows, y, active=everyone(X), workspace=workspace)
-    features = batch.project(np.ones((TRIALS, 3, 1)))
-    features.fit().representation_gradient()
-    assert workspace._arrays["block"].size < X.size
-    assert "X" not in workspace._arrays
-    assert batch.X.shape == X.shape
-    assert "X" in workspace._arrays
 
 
 def test_threads_read_blocks_of_rows_that_are_held(monkeypatch):

@@ -50,16 +50,6 @@ def test_runs_end_at_the_floor(name, participation):
     assert (abs(ends.mean() - alone) > 8 * error) == wandering  # the mean alone would not do
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "SCAFFOLD", "FedSCAVAR"])
-def test_runs_fall_by_the_rate_in_the_end(name):
-    algorithm = replace(FAMILY[name], step_size=0.05)
-    ends = [lf.simulate(algorithm, PROBLEM, data=DATA, rounds=r).final.S[0, 0] for r in (4000, 150, 151)]
-    rate = float(lf.predict(algorithm, PROBLEM, data=DATA, rounds=1).rate)
-    fall = np.linalg.norm(ends[2] - ends[0]) / np.linalg.norm(ends[1] - ends[0])
-    assert fall == pytest.approx(rate, rel=1e-3)
-
-
 # --- some clients take part: runs at the steps that are predicted -------------------------------------------------
 
 

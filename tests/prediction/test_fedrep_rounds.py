@@ -447,16 +447,6 @@ DOUBTS = {
         {"participation": 12, "rounds": 20, "problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=2)},
         "participants add",
     ),
-    "less long away": (
-        {"heads": lf.GradientHeads(steps=9, step_size=0.2)},
-        {"participation": 12, "rounds": 20, "problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=2)},
-        "above 0.4: the median may be more than 10 % off",
-    ),
-    "few long away": (
-        {"heads": lf.GradientHeads(steps=9, step_size=0.2)},
-        {"participation": 8, "rounds": 20, "problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=2)},
-        "fewer than 12 participants add",
-    ),
     "large head steps": ({"heads": lf.GradientHeads(steps=9, step_size=0.9)}, {}, "above 1.0: few and rare batches"),
 }
 

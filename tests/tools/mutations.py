@@ -1305,7 +1305,7 @@ MUTATIONS = {
             "a mean of norms as their root mean square",
             "np.sqrt(squared.mean(axis=-1))",
             "np.sqrt(squared).mean(axis=-1)",
-            "theory/flute/trace:root_mean_square",
+            "theory/flute/trace:records",
         ),
     ],
     "theory/flute/judges.py": [

@@ -96,6 +96,8 @@ def test_a_trace_records_the_states_it_sees(shape):
         np.testing.assert_array_equal(trace.inside[:, column], coordinates.inside(region, 2))
         off = np.linalg.norm(states[number].predictors() - cut, axis=-1).mean(axis=-1)
         np.testing.assert_allclose(trace.error[:, column], off, rtol=1e-10)
+        squares = np.square(states[number].predictors() - cut).sum(axis=-1)
+        np.testing.assert_allclose(trace.rms[:, column], np.sqrt(squares.mean(axis=-1)), rtol=1e-10)
     np.testing.assert_array_equal(trace.entry, coordinates.entry_round(coordinates.theta(states[0]), 0.02))
     assert (trace.entry != coordinates.entry_round(coordinates.theta(states[1]), 0.02)).any()
     np.testing.assert_array_equal(np.isnan(trace.identity), [[True, False, False, True]] * 2)
@@ -157,16 +159,6 @@ def test_an_oversized_step_fails_the_hypotheses():
         (failed,) = one.failed_hypotheses
         assert (failed.left, failed.right) == (0.01, pytest.approx(limit))
         assert str(failed) == f"eta <= Delta^2 / (288 lambda_1^3): 0.01 > {limit:.3g}"
-
-
-def test_the_root_mean_square_of_a_trace_is_over_clients():
-    problem, algorithm = made((8, 5), noise_std=0.3), lf.FLUTE(rank=2, step_size=0.02)
-    run = {"data": lf.FixedSamples(15), "rounds": 4, "trials": 2, "seed": 1, "engine": "explicit"}
-    truth = problem.truth(1, range(2))
-    trace = theory.flute_trace(lf.iterate(algorithm, problem, **run), algorithm, truth)
-    for column, step in enumerate(lf.iterate(algorithm, problem, **run)):
-        off = step.after.predictors() - truth.truncated(2).dense()
-        np.testing.assert_allclose(trace.rms[:, column], np.linalg.norm(off, axis=(1, 2)) / math.sqrt(8), rtol=1e-10)
 
 
 def traced(**changes):

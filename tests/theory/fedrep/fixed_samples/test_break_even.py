@@ -9,7 +9,6 @@ from scipy import optimize
 import linfed as lf
 from linfed.theory.fedrep.fixed_samples import break_even, cavity
 from tests.helpers import assert_one_line, cleared
-from tests.theory.fedrep.runs import isotropic
 
 NOISY_SIZES = {"dim": 40, "rank": 3, "n_samples": 10, "noise_std": 1.0}
 
@@ -135,14 +134,6 @@ def test_without_noise_one_sample_more_than_the_rank_suffices():
         ends[n] = lf.simulate(algorithm, problem, **setting).metrics["subspace_distance"][:, -1]
     assert ends[24].max() < 1e-6
     assert ends[10].min() > 0.02
-
-
-@pytest.mark.long
-def test_it_pays_from_where_the_risks_cross():
-    """Far from the edge the law is that of the floor."""
-    for n in (300, 1000, 40_000):
-        rival = float(lf.theory.fixed_sample_floor(isotropic(n, 3), dim=40, n_samples=10, noise_std=1.0).risk)
-        assert pays(rival) == pytest.approx(n, rel=0.06 if n < 1000 else 0.04)
 
 
 def test_invalid_arguments_are_one_line():

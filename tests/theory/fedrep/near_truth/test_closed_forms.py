@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from tests.helpers import assert_one_line, basis
-from tests.theory.fedrep.runs import isotropic, overlaps, run_of
+from tests.helpers import assert_one_line
 
 SIZES = {
     "one column": {"dim": 20, "rank": 1, "n_clients": 10, "n_samples": 6, "participants": 4},
@@ -26,25 +25,6 @@ def test_the_best_step_has_the_least_factor_and_twice_it_is_the_edge(size):
     for change in (0.99, 1.01):
         assert lf.theory.one_round_factor(change * best, **sizes) > least
     assert lf.theory.one_round_factor(2 * best, **sizes) == pytest.approx(1.0, rel=1e-12)
-
-
-@pytest.mark.long
-def test_runs_end_on_the_floor():
-    """Mean squares within 4 standard errors and 2 % for higher orders; distances between the floor and its edge."""
-    W, sizes = isotropic(200, 2), {"dim": 50, "n_samples": 6, "participants": 150, "noise_std": 0.7, "step_size": 0.25}
-    floor = lf.theory.noise_floor(rank=2, n_clients=200, **sizes)
-    B_star = basis(50, 2)
-    run = run_of(W, start=floor, rounds=25, **sizes) | {"problem": lf.GivenTruth(B=B_star, W=W, noise_std=0.7)}
-    result = lf.simulate(**run, trials=100, metrics=["subspace_distance"])
-    squares = np.trace(overlaps(result.final.B, B_star)[1], axis1=-2, axis2=-1) / 2
-    allowed = 4 * squares.std() / np.sqrt(len(squares)) / floor**2 + 0.02
-    assert abs(squares.mean() / floor**2 - 1) < allowed < 0.09
-    wrong = (1 + 0.49 / 6) / (1 + 0.49 / 3)  # m for m - k - 1, without which sigma^4 is not told
-    assert abs(squares.mean() / (wrong * floor**2) - 1) > 0.06
-    median = np.median(result.metrics["subspace_distance"][:, -1])
-    assert floor < median < floor * (1 + np.sqrt(2 / 48))
-    path = lf.theory.state_evolution(W, rounds=100, delta=floor, **sizes).distance
-    assert path[-1] == pytest.approx(np.sqrt(squares.mean()), rel=0.04)
 
 
 @pytest.mark.parametrize(("n", "p"), [(50, 50), (200, 50), (40, 40)])

@@ -180,6 +180,7 @@ SCHEDULES = {
     "too short": ({"step_size": [0.1, 0.2]}, ["step_size has 2 values", "rounds = 4"]),
     "a step below 0": ({"step_size": [0.1, 0.1, 0.1, -1.0]}, ["step_size[3] = -1"]),
     "NaN": ({"step_size": [NAN] * 4}, ["step_size"]),
+    "a function": ({"step_size": lambda t: 0.4 / t}, ["must be a positive finite number, or one for each round"]),
     "overflow": ({"step_size": 1e200}, ["step_size = 1e+200", "too large"]),
     "trials of the heads": (
         START | {"W": normal(2, 6, 3), "B0": np.tile(basis(12, 3), (3, 1, 1))},

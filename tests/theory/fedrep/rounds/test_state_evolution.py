@@ -1,4 +1,4 @@
-"""FedRep's state evolution: its round against a loop and explicit rounds, its course against runs.
+"""FedRep's state evolution: its round against a loop and explicit rounds, its course against the loop.
 
 Every comparison with draws is made a second time with laws that are nearly right, and has to tell them apart.
 """
@@ -12,7 +12,7 @@ import scipy.stats
 import linfed as lf
 from linfed.theory.fedrep.rounds.state_evolution import packed, unpacked, weighted_moments
 from tests.helpers import assert_one_line, basis, normal
-from tests.theory.fedrep.runs import distances, overlaps, run_of
+from tests.theory.fedrep.runs import overlaps, run_of
 
 # --- the round, one client at a time, right or wrong ---------------------------------------------------------
 
@@ -42,13 +42,13 @@ def means_by_loop(N, Q, W, *, dim, n_samples, step_size, noise_std=0.0, particip
     return N + step_size * (m - k) / m * P @ (W.T @ W / n) @ N, Q_mean
 
 
-def distances_by_loop(W, *, delta, rounds, **setting):
+def distances_by_loop(W, *, delta, rounds, step_size, **setting):
     """Return the distances of the recursion from `means_by_loop`."""
     k = W.shape[1]
     N, Q = np.sqrt(1 - delta**2) * np.eye(k), delta**2 * np.eye(k)
     distances = [delta]
-    for _ in range(rounds):
-        N, Q = means_by_loop(N, Q, W, **setting)
+    for step in np.broadcast_to(step_size, rounds):
+        N, Q = means_by_loop(N, Q, W, step_size=step, **setting)
         inverse = np.linalg.inv(np.linalg.cholesky(N.T @ N + Q))
         N, Q = N @ inverse.T, inverse @ Q @ inverse.T
         distances.append(np.sqrt(np.linalg.eigvalsh(Q)[-1]))
@@ -72,10 +72,11 @@ def test_the_means_are_those_of_a_loop_over_clients(shape, participants, noise_s
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("step_size", [0.4, np.linspace(0.6, 0.05, 12)], ids=["constant", "schedule"])
 @pytest.mark.parametrize("delta", [0.0, 0.3, 1 - 1e-9, 1.0])
-def test_the_recursion_is_that_of_the_loop(delta):
+def test_the_recursion_is_that_of_the_loop(delta, step_size):
     W = normal(9, 3, seed=1)
-    setting = {"dim": 30, "n_samples": 8, "step_size": 0.4, "noise_std": 0.2, "participants": 4}
+    setting = {"dim": 30, "n_samples": 8, "step_size": step_size, "noise_std": 0.2, "participants": 4}
     predicted = lf.theory.state_evolution(W, rounds=12, delta=delta, **setting)
     looped = distances_by_loop(W, rounds=12, delta=delta, **setting)
     np.testing.assert_allclose(predicted.distance, looped, rtol=1e-8)
@@ -192,52 +193,6 @@ def test_wrong_means_of_a_round_of_clients_that_differ_are_seen():
 def test_few_samples_have_the_predicted_mean_of_heads():
     """At m = k + 2 squares have no variance: the mean of N alone, whose variance exists."""
     assert scores(*explicit_round_of({"n_samples": (4, 4, 5, 4, 40, 4)}))[0].max() < 4.5
-
-
-# --- runs ----------------------------------------------------------------------------------------------------
-
-RUNS = {
-    "everybody": ({"dim": 200, "n_samples": 12, "step_size": 1.2}, 0.9, 50, "projected"),
-    "some, explicit": ({"dim": 200, "n_samples": 10, "step_size": 0.9, "participants": 150}, 0.9, 7, "explicit"),
-    "noise, explicit": (
-        {"dim": 200, "n_samples": 12, "noise_std": 0.3, "participants": 50, "step_size": 0.3},
-        0.6,
-        11,
-        "explicit",
-    ),
-    "few": ({"dim": 200, "n_samples": 40, "step_size": 0.5, "participants": 20}, 0.5, 60, "projected"),
-}
-
-
-@pytest.fixture(scope="module", params=RUNS)
-def runs(request):
-    """Return the name, the setting, the heads, the start, and the median distance of runs in each round."""
-    setting, delta, trials, engine = RUNS[request.param]
-    W = lf.SharedRepresentation(n_clients=400, dim=200, rank=5).truth(0, [0]).W[0]
-    found = distances(run_of(W, start=delta, rounds=30, **setting), trials, engine=engine)
-    return request.param, setting, W, delta, np.median(found, axis=0)
-
-
-def off(predicted, median):
-    """Return the largest factor between the two."""
-    return np.exp(np.abs(np.log(predicted / median)).max())
-
-
-@pytest.mark.long
-def test_runs_follow_the_prediction_over_thirty_rounds(runs):
-    """Within 25 % in every round, of which the median of the few explicit runs has 5 % itself."""
-    name, setting, W, delta, median = runs
-    assert off(lf.theory.state_evolution(W, rounds=30, delta=delta, **setting).distance, median) < 1.25
-    if name == "everybody":
-        assert median[-1] < 1.5e-8
-
-
-@pytest.mark.long
-def test_runs_reject_other_settings(runs):
-    _, setting, W, delta, median = runs
-    p = setting.get("participants", 400)
-    for change in ({"participants": p // 2}, {"dim": 100}, {"n_samples": setting["n_samples"] - 3}):
-        assert off(lf.theory.state_evolution(W, rounds=30, delta=delta, **setting | change).distance, median) > 1.25
 
 
 # --- digits and moments --------------------------------------------------------------------------------------

@@ -93,14 +93,6 @@ def test_a_given_start_is_the_law_of_uniform_ones_on_average():
     assert np.any(given.distance[0] != given.distance[1])
 
 
-def test_few_directions_outside_are_as_many_pooled_ones():
-    """One more direction than twice the rank makes them one row."""
-    setting = {"rank": 2, "n_samples": 10, "step_size": 0.2, "rounds": 15, "delta": 0.6}
-    V = points(50, [1, 1, 0.1])
-    few, many = (lf.theory.under_parameterized_evolution(V, dim=dim, **setting).distance for dim in (7, 8))
-    assert np.all(np.abs(many / few - 1.0)[1:] < 0.1)
-
-
 # --- the floor ---------------------------------------------------------------------------------------------------
 
 # Root mean squares of ||U_perp'B||_F over 500 trials after 30/eta rounds from AtDistance(0.1), known to 0.5 %.
@@ -143,17 +135,6 @@ def test_runs_stop_at_the_floor(name):
     assert floor.total == pytest.approx(measured, rel=0.015)
     wrong = {"small gap": "no gap", "p < n, noise": "everybody takes part"}.get(name, "label noise only")
     assert abs(floor_by_loop(**setting, wrong=wrong) / measured - 1) > 0.025
-
-
-@pytest.mark.long
-def test_the_course_ends_on_the_floor():
-    setting = arguments(**MEDIANS["r = k + 2"][0] | {"eta": 0.03, "delta": 0.05})
-    end = lf.theory.under_parameterized_evolution(rounds=130, **setting)
-    setting.pop("delta")
-    floor = lf.theory.under_parameterized_floor(**setting)
-    assert end.distance[-1] == pytest.approx(floor.distance, rel=0.03)
-    assert end.inside[-1] == pytest.approx(floor.inside, rel=0.03)
-    assert end.outside[-1] == pytest.approx(floor.outside, rel=0.03)
 
 
 # --- chance and long horizons ------------------------------------------------------------------------------------

@@ -379,7 +379,6 @@ MUTATIONS = {
     "data/chain.py": [
         Mutation("a degree less", "columns - np.arange(", "columns - 1 - np.arange(", "exact_law:noise_beyond"),
         Mutation("k degrees more", "rank - columns - np.arange(", "rank - np.arange(", "exact_law:noise_beyond"),
-        Mutation("other arrays of d rows", 'if name != "B" and', "if False and", "engines:arrays_of_d_rows"),
     ],
     "data/projected/source.py": [
         Mutation("outer noise inside the span", "N - P @ (P.mT @ N)", "N", "exact_law:noise_beyond"),

@@ -450,7 +450,7 @@ LEARNERS: dict[str, Learner] = {
     "TwoReplica": Learner(lf.TwoReplica, {}, sent=(30, 20), lacks={"samples"}, least=2),
     "LocalGram": Learner(lf.LocalGram, {}, sent=(30, 10)),
     "NuclearNorm": Learner(lf.NuclearNorm, {"rank": None, "weight": 0.05}, sent=(10, 65), tolerance=1e-6),
-    "BurerMonteiro": Learner(lf.BurerMonteiro, {}, sent=(30, 68), tolerance=1e-6),
+    "BurerMonteiro": Learner(lf.BurerMonteiro, {"tolerance": 1e-6}, sent=(30, 68), tolerance=1e-6),
     # baselines
     "LocalOnly": Learner(lf.LocalOnly, {"step_size": None}, sent=0),
     "LocalOnly, ridge": Learner(lf.LocalOnly, {"step_size": None, "ridge": 0.3}, sent=0),

@@ -190,6 +190,8 @@ def test_lines_on_each_other_are_drawn_as_one():
     (line,) = ax.lines
     assert line.get_label() == "FedAvg; FedAvg + FT"
     assert line.get_color() == line_style("FedAvg")["color"]
+    with pytest.raises(ValueError, match="2 rows have method = 'FedAvg', but a line shows one row"):
+        as_one(ax, methods("FedAvg", "FedAvg"), "round", "error", ("FedAvg",))
 
 
 def test_curves_without_a_column_of_methods_name_the_columns_that_differ():

@@ -116,6 +116,10 @@ def test_a_name_and_its_file_in_a_folder_of_experiments_are_the_same(folder):
     assert (record.reused, record.file) == (4, None)
 
 
+def test_an_experiment_in_a_subpackage_is_imported_with_all_packages_above_it():
+    assert load("fedrep-fig1", ROOT / "experiments").__name__ == "experiments.fedrep.fedrep_fig1"
+
+
 def test_a_copy_of_an_experiment_is_not_named(folder):
     write("mine/__init__.py", "")
     assert not is_named(write("mine/fedrep_fig1.py", GRID))

@@ -7,11 +7,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -50,12 +49,6 @@ def importable(monkeypatch):
 def test_worker_processes(serial, tmp_path):
     assert bits(lf.sweep(CELLS, workers=2, store=tmp_path)) == serial
     assert bits(lf.sweep(CELLS, store=tmp_path)) == serial
-    assert bits(lf.Store(tmp_path).table(CELLS)) == serial
-
-
-def test_two_shards(serial, tmp_path):
-    for number in (1, 2):
-        lf.sweep(CELLS, store=tmp_path, shard=(number, 2))
     assert bits(lf.Store(tmp_path).table(CELLS)) == serial
 
 
@@ -391,31 +384,6 @@ def test_a_class_that_cannot_be_sent_is_told(monkeypatch):
         lf.sweep([Local(1), Local(2)], workers=2)
 
 
-PROMPT = """
-import sys
-sys.modules["loky"] = None
-import linfed as lf
-from dataclasses import dataclass
-
-@dataclass(frozen=True)
-class Cell:
-    n: int
-    def run(self):
-        return {}
-
-lf.sweep([Cell(1), Cell(2)], workers=2)
-"""
-
-
-@pytest.mark.long
-def test_workers_that_cannot_start_are_one_line():
-    done = subprocess.run([sys.executable, "-c", PROMPT], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("linfed.errors.WorkerError: workers = 2: a worker process died: ")
-    assert last.endswith("use workers = 1, or pip install 'linfed[parallel]')")
-
-
 # --- executors that fail ---------------------------------------------------------------------------------------------
 
 
@@ -444,9 +412,3 @@ def test_an_executor_that_fails_is_named():
         assert_one_line(
             lambda executor=executor: lf.sweep(CELLS, executor=executor), ["executor = ", *fragments], error
         )
-
-
-@pytest.mark.long
-def test_a_pool_of_processes(serial):
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        assert bits(lf.sweep(CELLS, executor=pool)) == serial

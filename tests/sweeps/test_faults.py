@@ -1,4 +1,4 @@
-"""Sweeps that are killed, run twice at once, or stopped: nothing lost, nothing twice, nothing torn, nobody left."""
+"""Sweeps that are killed or stopped: nothing is lost, computed twice or torn, and no process is left behind."""
 
 import contextlib
 import io
@@ -117,16 +117,6 @@ def test_killed_at_twenty_random_moments(cells, tmp_path):
     table = lf.sweep(cells, store=folder)
     assert table["value"].tobytes() == lf.sweep(cells)["value"].tobytes()
     assert not (folder / "aside").exists()  # nothing torn
-
-
-def test_two_sweeps_in_one_store_at_once(cells, tmp_path):
-    cells, folder = cells[:40], tmp_path / "store"
-    with forked(swept, cells, folder) as one, forked(swept, cells[::-1], folder) as other:
-        pass
-    assert (one.exitcode, other.exitcode) == (0, 0)
-    assert finished(cells, folder) == set(range(40))
-    assert len(list(folder.iterdir())) == 40
-    assert lf.sweep(cells, store=folder)["value"].tobytes() == lf.sweep(cells)["value"].tobytes()
 
 
 # --- stopped by a signal ---------------------------------------------------------------------------------------------
@@ -306,20 +296,3 @@ def test_an_interrupt_while_modules_are_imported_is_one_line(process, folder):
         assert wait_for((folder / f"waiting-{process}").exists)
         os.killpg(started.process.pid, signal.SIGINT)  # as a terminal does
         assert started.ended() == (130, KEPT)
-
-
-def test_a_cell_whose_worker_is_killed_twice_is_named(folder):
-    """Whoever kills it, a memory that ran out, say: once is bad luck, and the cell is run again."""
-    (folder / "waiting" / "slow.py").write_text(MODULE.replace("range(4)", "range(2)"))
-    with Started(folder, *COMMAND, 2) as started:
-        for count in (1, 2):
-            (busy,) = wait_for(lambda count=count: [pid for pid in started.workers(count) if is_running(pid)])
-            started.wait_for_a_cell()
-            os.kill(busy, signal.SIGKILL)
-        status, errors = started.ended()
-    assert status == 1
-    *_, failed, last = errors.strip().splitlines()
-    assert failed.startswith("linfed: slow: WorkerError: workers = 2: a worker process died")
-    assert failed.endswith("in the cell Cell(number=1)")
-    assert last.startswith("linfed: slow: 1 of 2 cells raised; finished cells are saved")
-    assert started.stored() == [".cell"]

@@ -1433,7 +1433,7 @@ MUTATIONS = {
             "whoever dies first ends the sweep",
             "_alone(workers, partial(_receive, call))",
             "raise",
-            "executors:die_at_once",
+            "executors:dies_twice",
         ),
     ],
     "sweeps/scheduler.py": [

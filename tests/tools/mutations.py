@@ -1285,7 +1285,7 @@ MUTATIONS = {
             "weights of the decay",
             "h, f = step_size * self.weight",
             "h, f = step_size * self.decay",
-            "fresh_samples:edge",
+            "fresh_samples:feedback",
         ),
     ],
     "theory/flute/coordinates.py": [

@@ -154,14 +154,19 @@ def test_the_floor_warns_of_large_noise_near_the_edge_and_only_there(name):
 
 
 def test_the_feedback_of_the_distance_to_the_noise_is_below_its_warning():
-    """The index of the warning is at least the largest eigenvalue of the feedback, at small step sizes."""
+    """The index of the warning is at least the largest eigenvalue of the map of feedback, at small step sizes."""
     for name, (_, _, k, eta, _) in SETTINGS.items():
         truth, _ = floor(name)
         Phi = truth.dense()[0].T
         _, s, Vt = np.linalg.svd(Phi, full_matrices=False)
         d, m = len(Phi), 20
         moments = FreshMoments(s, Vt, k, d)
-        feedback, _ = moments.feedback(eta / 10, m, np.eye(len(moments.decay)))
+        size, step = len(moments.decay), eta / 10
+        feedback, _ = moments.feedback(step, m, np.eye(size))
+        kernel = np.outer(moments.weight, moments.weight) * step**2
+        kernel /= 1 - np.outer(1 - step * moments.decay, 1 - step * moments.decay)
+        matrix = [(kernel * moments.noise(row.reshape(size, size), m)).ravel() for row in np.eye(size**2)]
+        assert feedback == pytest.approx(np.abs(np.linalg.eigvals(matrix)).max(), rel=1e-4)
         following = s[k] if k < len(s) else 0.0
         reach = (d + k + 1) * (Vt[:k] ** 2).sum(0).max() + k
         index = eta / 20 * s[0] * reach / m / (1 - (following / s[k - 1]) ** 2)

@@ -207,6 +207,14 @@ def test_what_is_known_if_some_take_part():
         assert_one_line(lambda name=name: getattr(found, name), ["too large", "upper bound"], lf.NoPredictionError)
 
 
+def test_the_rates_of_the_mean_are_named_from_the_smallest_to_the_largest():
+    run = {"data": lf.FixedSamples(12), "rounds": 1, "participation": 3}
+    A, _ = lf.FixedSamples(12).draw(PROBLEM, trials=3).normal_equations()
+    means = sorted(float(rate) for rate in lf.theory.fedavg_rate(A, **STEPS))
+    found = lf.predict(FAMILY["FedAvg"], PROBLEM, trials=3, **run).rate
+    assert found.validity.endswith(f"is {means[0]:.4g} to {means[-1]:.4g}")
+
+
 def test_a_map_with_too_many_unknowns_is_refused():
     problem = lf.SharedRepresentation(n_clients=400, dim=8, rank=2)
     algorithm = lf.SCAFFOLD(step_size=0.01, local_steps=2)

@@ -90,11 +90,13 @@ def test_the_largest_stable_step_on_fixed_samples_by_hand(unit):
         assert f"is not below {2 * n / (9.0 - beyond) / unit:.4g}, about the largest stable one for large" in text
 
 
-def test_equal_singular_values_have_no_edge_on_fixed_samples():
-    problem = lf.UnderParameterized(n_clients=4, dim=4, spectrum=[1.0, 1.0, 1.0, 1.0], noise_std=0.1)
-    silent = lf.GivenTruth(B=np.eye(9)[:, :2], W=np.zeros((5, 2)))
-    for one in (problem, silent):
-        assert lf.predict(lf.FedRep(rank=2, step_size=9.0), one, data=lf.FixedSamples(20), rounds=1).warnings == ()
+def test_equal_singular_values_and_x_that_is_not_gaussian_have_no_edge_on_fixed_samples():
+    for problem in (
+        lf.UnderParameterized(n_clients=4, dim=4, spectrum=[1.0, 1.0, 1.0, 1.0], noise_std=0.1),
+        lf.GivenTruth(B=np.eye(9)[:, :2], W=np.zeros((5, 2))),
+        lf.SharedRepresentation(n_clients=9, dim=9, rank=2, design="rademacher"),
+    ):
+        assert lf.predict(lf.FedRep(rank=2, step_size=9.0), problem, data=lf.FixedSamples(20), rounds=1).warnings == ()
 
 
 def test_noise_that_differs_between_clients_on_fixed_samples():

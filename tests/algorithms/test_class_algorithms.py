@@ -36,11 +36,11 @@ def run(algorithm, world, rounds=4, p=3):
 # --- GeneralFLUTE --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.7])
-def test_random_heads_come_from_the_stream_of_the_algorithm(scale):
+@pytest.mark.parametrize(("scale", "options"), [(1.0, {}), (0.7, {"head_scale": 0.7})])
+def test_random_heads_come_from_the_stream_of_the_algorithm(scale, options):
     rng, begin = TrialRandom(generators(0, Stream.ALGORITHM, range(2))), lambda: Begin(draw())
     drawn = rng.standard_normal((1, C, K)) / np.sqrt(K)
-    flute = lf.GeneralFLUTE(**COMMON, head_scale=scale).initial_state(begin()).W
+    flute = lf.GeneralFLUTE(**COMMON, **options).initial_state(begin()).W
     babu = lf.FedBABU(**COMMON).initial_state(begin()).W
     for W, factor, clients in ((flute, scale, 5), (babu, 1.0, 1), (random_heads(begin(), 3, K), 1.0, 3)):
         close(W[..., :-1], np.broadcast_to(factor * drawn, (2, clients, C, K)))

@@ -233,6 +233,14 @@ def test_given_factors_with_and_without_trials():
         lf.GivenFactors(B[:2], W)
 
 
+def test_columns_are_independent_in_every_trial_or_not():
+    B = normal(3, 8, 2)
+    assert lf.GivenSubspace(B[0]).independent()
+    assert lf.GivenSubspace(B).independent()
+    B[1, :, 1] = 2.0 * B[1, :, 0]
+    assert not lf.GivenSubspace(B).independent()
+
+
 def test_labels_at_the_threshold_count():
     X, y = normal(2, 4, 6, 5), np.sign(normal(2, 4, 6, seed=1)) * [[[1.0]], [[3.0]]]
     init, data = lf.TruncatedAverages(threshold=1.0), lf.GivenSamples(X, y)

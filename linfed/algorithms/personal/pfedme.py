@@ -108,6 +108,10 @@ class PFedMe(PersonalModels):
                 "number of steps"
             )
 
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of the participants' linear systems and inverses of exact inner steps."""
+        return 4 * participants * dim * dim if self.inner_steps is None else 0
+
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         model, server, own = vectors(state, batch)

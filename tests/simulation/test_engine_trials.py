@@ -164,7 +164,6 @@ def test_new_clients_and_risks_under_the_other_engines():
 
 # --- edges ---------------------------------------------------------------------------------------------------
 
-
 DRAWING = ["projected", "chain"]
 
 

@@ -78,7 +78,6 @@ class Own(lf.Algorithm):
 
 # --- the choice ----------------------------------------------------------------------------------------------
 
-
 EXACT, LOCAL, FEDAVG = lf.FedRep(**PLAIN), lf.FedRep(**PLAIN, representation_steps=3), lf.FedAvg(step_size=0.1)
 FLUTE, SHORTCUT = lf.FLUTE(**PLAIN), lf.FedRepShortcut(**PLAIN)
 BIG, CUBE = shared(n=100, d=60), shared(n=100, d=60, design="cube")
@@ -125,7 +124,6 @@ def test_a_result_says_which_engine_it_was(engine):
 
 
 # --- refusals ------------------------------------------------------------------------------------------------
-
 
 GIVEN, FEW = (draw_world(counts, 9, 2, noise=0.3).data() for counts in ([12] * 6, [3, 4, 5, 6, 7, 8]))
 OBSTACLES = [
@@ -239,7 +237,6 @@ def test_a_negative_ridge_is_refused_in_a_step(engine):
 
 # --- questions that an engine cannot answer ------------------------------------------------------------------
 
-
 QUESTIONS = {
     "gradient": lambda batch: batch.gradient(np.zeros((4, 1, 9))),
     "loss": lambda batch: batch.loss(np.zeros((4, 1, 9))),
@@ -327,7 +324,6 @@ def test_other_names_are_missing_as_usual():
 
 
 # --- what a trial costs, counted by hand ---------------------------------------------------------------------
-
 
 THREE, MESSAGES = fedrep(d=7, k=3), lf.FLUTE(rank=3, step_size=0.1)
 ELEVEN, UNSHARED = shared(n=11, d=7), lf.GivenTruth(B=basis(7, 2), Phi=normal(11, 7))

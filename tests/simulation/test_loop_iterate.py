@@ -315,7 +315,6 @@ def test_settings_survive_a_step_that_raises():
 
 # --- invalid arguments ---------------------------------------------------------------------------------------
 
-
 BAD = {
     "no algorithm": ({"algorithm": "FLUTE"}, ["algorithm = 'FLUTE'"]),
     "a class": ({"algorithm": lf.FLUTE}, ["algorithm = "]),

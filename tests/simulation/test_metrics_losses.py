@@ -104,7 +104,6 @@ def test_losses_do_not_depend_on_blocks_of_clients(name, monkeypatch):
 
 # --- recorded losses -----------------------------------------------------------------------------------------
 
-
 X, Y = DATA["arrays"][0]
 TRUTH = lf.GivenTruth(Phi=PHI)
 ABSENT = {

@@ -115,7 +115,6 @@ def test_a_diverged_trial_has_no_risks():
 
 # --- new clients, through a loop -----------------------------------------------------------------------------
 
-
 FULL = lf.Gaussian(covariance=np.diag(np.arange(1.0, 8.0)) + 0.5)
 
 

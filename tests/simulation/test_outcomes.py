@@ -116,7 +116,6 @@ def test_local_gradient_steps_on_classes_are_judged_for_every_client():
 
 # --- a representation that cannot move -----------------------------------------------------------------------
 
-
 FEW = {
     "FedRep": (lf.FedRep(rank=K, step_size=0.3), True),
     "AltGDmin": (lf.AltGDmin(rank=K), True),
@@ -171,7 +170,6 @@ def test_a_result_counts_its_outcomes():
 
 
 # --- ordinary runs -------------------------------------------------------------------------------------------
-
 
 ORDINARY = (lf.FixedSamples(12), 0.0), (lf.FixedSamples(30), 0.3), (lf.FreshSamples(12), 1.0)
 

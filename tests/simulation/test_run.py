@@ -17,7 +17,6 @@ from tests.simulation.watched import Watched
 
 # --- reproducible trials -------------------------------------------------------------------------------------
 
-
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2, noise_std=0.1)
 WIDE = lf.SharedRepresentation(n_clients=40, dim=40, rank=2, noise_std=0.1, design="cube")
 SHAPED = lf.SharedRepresentation(
@@ -85,7 +84,7 @@ def test_a_trial_does_not_depend_on_the_number_of_trials(case, nine):
 
 
 def chunks(text, rounds):
-    """Return the number of chunks that a full progress bar tells of."""
+    """Return the number of chunks that a full progress bar shows."""
     return int(text.split("| ")[-1].split("/")[1].split(" ")[0]) // rounds
 
 

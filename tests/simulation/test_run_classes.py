@@ -34,7 +34,7 @@ def test_trials_in_workers_are_those_of_one_process():
         assert_same(one, other)
 
 
-def test_clients_are_asked_of_runs_with_schedules_and_given_participants():
+def test_metrics_of_clients_with_schedules_and_given_participants():
     steps, who = np.linspace(0.3, 0.1, 4), np.tile([[0, 2, 3]], (4, 1))
     result = run(lf.GeneralFLUTE(rank=2, step_size=steps), rounds=4, participation=who)
     for metric in ("accuracy", "global_nc2"):

@@ -342,7 +342,6 @@ def test_a_hypothesis_holds_up_to_rounding(left, right, holds):
 
 # --- sources -------------------------------------------------------------------------------------------------
 
-
 SOURCES = {
     Origin.QUOTED: cite("FedRep paper, Theorem 1", "decays"),
     Origin.READING: reading("FLUTE paper, Theorem 5.5"),
@@ -353,7 +352,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("origin", Origin)
-def test_a_source_knows_whose_the_claim_is(origin):
+def test_a_source_has_an_origin_that_survives_copies(origin):
     source = SOURCES[origin]
     assert source.origin is origin
     assert origin.is_paper == (origin in (Origin.QUOTED, Origin.READING))

@@ -21,7 +21,7 @@ from linfed.statistics.gains import (
 from linfed.statistics.intervals import bootstrap_interval
 
 INF, NAN = np.inf, np.nan
-SAID = {"claim": "mine beats the rival", "setting": "here", "statistic": "a share", "source": "test"}
+SAID = {"claim": "mine beats the competitor", "setting": "here", "statistic": "a share", "source": "test"}
 
 
 def middle(values):
@@ -40,21 +40,21 @@ def test_lower_median_takes_infinities():
 
 
 @pytest.mark.parametrize(
-    ("mine", "rival", "low", "high"),
+    ("mine", "competitor", "low", "high"),
     [
         ([10.0], [40.0], math.log(4), math.log(4)),
         ([40.0], [10.0], -math.log(4), -math.log(4)),
-        ([10.0], [INF], math.log(10), INF),  # the rival never arrives: at least the last round, 100, over 10
+        ([10.0], [INF], math.log(10), INF),  # the competitor never arrives: at least the last round, 100, over 10
         ([INF], [10.0], -INF, -math.log(10)),
         ([INF], [INF], -INF, INF),
         ([120.0], [150.0], math.log(100 / 120), math.log(1.5)),  # both arrive after the last round
     ],
 )
-def test_a_gain_is_bounded_by_what_is_known(mine, rival, low, high):
-    found = log_gain(np.array([mine, rival]), 100)
+def test_a_gain_is_bounded_by_what_is_known(mine, competitor, low, high):
+    found = log_gain(np.array([mine, competitor]), 100)
     assert found[0] == pytest.approx(low)
     assert found[1] == pytest.approx(high)
-    sizes = log_gain(np.array([mine, rival]), 100, signed=False)
+    sizes = log_gain(np.array([mine, competitor]), 100, signed=False)
     inside = low <= 0 <= high
     assert sizes[0] == pytest.approx(0.0 if inside and low != high else min(abs(low), abs(high)))
     assert sizes[1] == pytest.approx(max(abs(low), abs(high)))
@@ -82,7 +82,7 @@ def test_a_ratio_of_gains_is_resampled_in_pairs(signed):
         assert (judged.claimed_low, judged.strict, judged.theorem) == (1.0, True, False)
 
 
-def test_a_rival_that_never_arrives_leaves_the_ratio_open():
+def test_a_competitor_that_never_arrives_leaves_the_ratio_open():
     known = np.array([[10.0] * 9, [40.0] * 9])
     never = np.array([[10.0] * 9, [INF] * 9])
     (estimate, low, high), _ = gain_ratio(never, known, 100)
@@ -142,7 +142,7 @@ def test_a_ratio_of_factors_is_resampled_before_and_after():
 
 
 @pytest.mark.parametrize(
-    ("mine", "rival", "text"),
+    ("mine", "competitor", "text"),
     [
         (120.0, 150.0, "< 1.5"),
         (20.0, 50.0, "2.5"),
@@ -152,8 +152,8 @@ def test_a_ratio_of_factors_is_resampled_before_and_after():
         (INF, INF, "?"),
     ],
 )
-def test_a_gain_is_a_number_or_a_bound(mine, rival, text):
-    assert format_gain(np.array([[mine] * 3, [rival] * 3]), 100) == text
+def test_a_gain_is_a_number_or_a_bound(mine, competitor, text):
+    assert format_gain(np.array([[mine] * 3, [competitor] * 3]), 100) == text
 
 
 # --- judges of two methods -----------------------------------------------------------------------------------
@@ -185,12 +185,12 @@ def test_fewer_rounds_are_counted_where_there_is_a_level():
 
 
 def test_ends_within_the_tie_are_equal():
-    mine, rival = np.full(12, 1.0), np.array([1.2] * 10 + [0.9995, NAN])
-    found = judge_lower_end(np.array([mine, rival]), tie=1e-3, **SAID)
+    mine, competitor = np.full(12, 1.0), np.array([1.2] * 10 + [0.9995, NAN])
+    found = judge_lower_end(np.array([mine, competitor]), tie=1e-3, **SAID)
     assert found.verdict is Verdict.SUPPORTED
     assert found.detail.startswith("11 of 11 that differ; 11 of all 12 smaller, 0 larger, 1 tied")
     assert found.detail.endswith("median difference -16.67 %")
-    assert judge_lower_end(np.array([mine, rival]), tie=1e-5, **SAID).detail.startswith("11 of 12")
+    assert judge_lower_end(np.array([mine, competitor]), tie=1e-5, **SAID).detail.startswith("11 of 12")
     nearly = judge_lower_end(np.array([np.full(9, 1.0), np.full(9, 1.105)]), tie=0.1, **SAID)
     assert nearly.detail.startswith("9 of 9")  # a tie is relative to the smaller of the two
     diverged = judge_lower_end(np.array([np.full(9, NAN), np.ones(9)]), tie=1e-3, **SAID)
@@ -198,11 +198,13 @@ def test_ends_within_the_tie_are_equal():
     assert diverged.detail.endswith("diverges more")
 
 
-def test_ends_are_told_by_the_median_of_their_ratios():
-    mine, rival = np.array([[1.0, 3.0, 2.0, 8.0, 4.0], [2.0, 2.0, 1.0, 2.0, 3.0]])  # 0.5, 1.5, 2, 4, 1.33 times
-    assert judge_lower_end(np.array([mine, rival]), tie=0.0, **SAID).detail.endswith("; median difference +50.00 %")
+def test_ends_are_described_by_the_median_of_their_ratios():
+    mine, competitor = np.array([[1.0, 3.0, 2.0, 8.0, 4.0], [2.0, 2.0, 1.0, 2.0, 3.0]])  # 0.5, 1.5, 2, 4, 1.33 times
+    assert judge_lower_end(np.array([mine, competitor]), tie=0.0, **SAID).detail.endswith(
+        "; median difference +50.00 %"
+    )
     for factor, text in ((101.0, "+10000.00 %"), (101.5, "diverges more")):
-        finals = np.array([factor * rival, rival])
+        finals = np.array([factor * competitor, competitor])
         assert judge_lower_end(finals, tie=0.0, **SAID).detail.endswith(f"; median difference {text}")
     at_the_tie = judge_lower_end(np.array([np.full(5, 3.0), np.full(5, 2.0)]), tie=0.5, **SAID)
     assert at_the_tie.detail.startswith("0 of 0 that differ")

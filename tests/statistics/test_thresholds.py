@@ -23,7 +23,7 @@ def test_the_best_threshold_is_found_by_trying_all():
         assert np.sum(outcome == best_threshold(outcome)) == max(tried)
 
 
-def test_a_line_that_knows_each_data_set_is_worth_more_than_one_threshold():
+def test_a_line_for_each_data_set_is_worth_more_than_one_threshold():
     starts = np.random.default_rng(2).integers(1, 10, size=30)
     counts = line_counts(sets(starts), sets(starts))
     assert counts.shape == (30, 2, 3)

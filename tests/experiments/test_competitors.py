@@ -1,4 +1,4 @@
-"""Claims on rivals: a method is compared with the best other one, and a rival that cannot win is a remark."""
+"""Claims on competitors: a method is compared with the best other one; one that cannot win is a note."""
 
 from dataclasses import replace
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from docs.algorithm_table import with_required
 from linfed.data.sources import Sizes
 from linfed.simulation.job import block_bytes, bytes_per_trial, checked_job
-from tests.worlds import LEARNERS, names, shared
+from tests.worlds import shared
 
 # At these sizes arrays take 6 to 8 megabytes, and Python's objects 0.2.
 SETTINGS = {
@@ -20,30 +21,36 @@ SETTINGS = {
     "fresh": (shared(120, 60, 4), lf.FreshSamples(130), 1.0),
     "fresh, fewer samples than dimensions": (shared(20, 400, 4), lf.FreshSamples(100), 1.0),
 }
-VARIANTS = [
-    "FedRep, gradient heads",
-    "FedRep, split",
-    "PrivateFedRep, clipped",
-    "FedRepShortcut, closed form",
-    "FedRepShortcut, refit",
-    "AltGDmin, split",
-    "AltMin, split",
-    "ANIL, split",
-    "MAML, split",
-    "PFedMe, exact",
-    "PerFedAvg, split",
-    "PerFedAvg, Hessian",
-    "FedAvg, minibatches",
-    "FedAvg, exactly fine-tuned",
-    "LocalOnly, gradient steps",
-    "LocalOnly, ridge",
-]
-"""Learners that need other arrays than the first one of their class."""
-
-ALGORITHMS = {name: LEARNERS[name].make(rank=3) for name in names() if "," not in name or name in VARIANTS}
-ALGORITHMS |= {
-    f"FedRep, whitened, {whiten}": lf.FedRep(rank=3, step_size=0.1, whiten=whiten) for whiten in ("own", "pooled")
+STEP = {"step_size": 0.1}
+OF_RANK = {"rank": 3, **STEP}
+ADAPTED = {"adaptation_step_size": 0.1, **STEP}
+VARIANTS = {
+    "FedRep, split": lf.FedRep(split=True, **OF_RANK),
+    "FedRep, random start": lf.FedRep(init="random", **OF_RANK),
+    "FedRep, gradient heads": lf.FedRep(heads=lf.GradientHeads(steps=2, step_size=0.1), **OF_RANK),
+    "FedRep, whitened": lf.FedRep(whiten="own", **OF_RANK),
+    "FedRep, whitened, pooled": lf.FedRep(whiten="pooled", **OF_RANK),
+    "FedRep, clipped": lf.PrivateFedRep(clip=1.0, message_noise_std=0.1, **OF_RANK),
+    "shortcuts in closed form": lf.FedRepShortcut(solver=lf.ClosedForm(), **OF_RANK),
+    "shortcuts, fitted again": lf.FedRepShortcut(refit=True, **OF_RANK),
+    "AltMin, split": lf.AltMin(rank=3, split=True),
+    "AltGDmin, split": lf.AltGDmin(rank=3, split=True),
+    "ANIL, split": lf.ANIL(rank=3, batches="split", **ADAPTED),
+    "MAML, split": lf.MAML(rank=3, batches="split", **ADAPTED),
+    "Per-FedAvg, split": lf.PerFedAvg(batches="split", **ADAPTED),
+    "pFedMe, exact": lf.PFedMe(inner_steps=None, **STEP),
+    "Per-FedAvg, Hessian": lf.PerFedAvg(hessian=True, **ADAPTED),
+    "FedAvg, minibatches": lf.FedAvg(local_epochs=1, batch_size=20, **STEP),
+    "FedAvg, fine-tuned": lf.FedAvg(fine_tune=lf.ExactHeads(), **OF_RANK),
+    "LocalOnly, steps": lf.LocalOnly(step_size=0.1),
+    "LocalOnly, ridge": lf.LocalOnly(ridge=0.1),
+    "TwoReplica, one-sided": lf.TwoReplica(rank=3, symmetric=False),
 }
+ALGORITHMS = {
+    name: with_required(kind, rank=3) if kind is lf.Oracle else with_required(kind)
+    for name, kind in lf.ALGORITHMS.items()
+    if kind is not lf.GeneralFLUTE  # only for classification
+} | VARIANTS
 
 
 def ratio(algorithm, problem, data, participation=1.0, engine="explicit"):

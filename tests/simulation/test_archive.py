@@ -79,6 +79,21 @@ SAVED = {
         UNEQUAL,
         0,
     ),
+    "numbers of another solver": (
+        lf.FedRepShortcut(
+            rank=2,
+            step_size=0.05,
+            solver=lf.GradientSteps(head_steps=2, shortcut_steps=np.int64(3), order="gauss-seidel"),
+            mixing=0.4,
+            refit=np.True_,
+            init=lf.AtDistance(0.5),
+        ),
+        lf.SharedWithShortcuts(
+            n_clients=5, dim=4, rank=2, shortcut_norm=np.float64(0.3), orthogonal=True, clusters=np.int64(3)
+        ),
+        FIXED,
+        3,
+    ),
     "a representation for each trial": (lf.FedRep(rank=2, step_size=0.3, init=normal(2, 4, 2)), PROBLEM, FRESH, 0),
     "a final step": (lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.GradientHeads(steps=3)), PROBLEM, FRESH, 0),
     "a state of its own": (lf.FedRoD(rank=2, step_size=0.1, personal=lf.ExactHeads(ridge=0.1)), PROBLEM, FIXED, 0),
@@ -254,6 +269,16 @@ def test_classes_of_a_user_come_back(name, tmp_path):
     assert loaded.problem == result.problem
     assert type(loaded.final) is type(result.final)
     assert_same(run(loaded.algorithm, loaded.problem, loaded.data), result)
+
+
+def test_a_class_made_within_a_function_comes_back(tmp_path):
+    @dataclass(frozen=True, kw_only=True)
+    class Within(lf.LocalOnly):
+        more: int = 3
+
+    loaded = saved(run(Within(more=5), data=FIXED), tmp_path / "own.npz")
+    assert type(loaded.algorithm) is Within
+    assert loaded.algorithm == Within(more=5)
 
 
 ELSEWHERE = """

@@ -57,7 +57,7 @@ MUTATIONS = {
             "linalg",
         ),
         Mutation("unequal ranks swapped", "Q1.shape[-1] < Q2", "Q1.shape[-1] > Q2", "linalg"),
-        Mutation("columns of zeros count", "if Q1.shape == Q2.shape and not", "if False and not", "metrics_reference"),
+        Mutation("columns of zeros count", "if Q1.shape == Q2.shape and not", "if False and not", "prediction/fedrep"),
         Mutation("null directions stay", "np.finfo(float).eps * values[", "0.0 * values[", "linalg"),
         Mutation("small directions go", "np.finfo(float).eps * values[", "1e-4 * values[", "linalg"),
         Mutation("a zero may count as negative", " + 0.0)[", ")[", "linalg"),

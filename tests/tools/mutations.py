@@ -797,7 +797,9 @@ MUTATIONS = {
             "np.argsort(values, kind='stable')",
             "splits",
         ),
-        Mutation("weights are ignored", "np.cumsum(weights)", "np.cumsum(np.full(n, weights.mean()))", "splits:random"),
+        Mutation(
+            "weights are ignored", "np.cumsum(weights)", "np.cumsum(np.full(n, weights.mean()))", "splits:rounded_ends"
+        ),
     ],
     "statistics/intervals.py": [
         Mutation("a diverged trial is the best", "nan=HUGE", "nan=0.0", "gains"),

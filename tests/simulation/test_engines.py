@@ -271,6 +271,15 @@ def test_a_compressed_batch_has_no_single_samples(data, question):
             QUESTIONS[question](one)
 
 
+def test_an_algorithm_that_declares_too_little_is_told_so():
+    @dataclass(frozen=True, kw_only=True)
+    class Declares(Own):
+        requires = lf.Requires.FEATURES
+
+    with pytest.raises(lf.EngineError, match=r"does not support batch\.gradient"):
+        simulate(Declares(), truth(), lf.FreshSamples(12), engine="projected")
+
+
 def test_samples_that_are_not_drawn_are_in_no_engine():
     batch = batch_of("compressed", truth(), lf.FixedSamples(12, in_law=True))
     for question in ("minibatches", "split"):

@@ -37,6 +37,22 @@ def test_tail_far_out():
     assert math.isnan(nothing[1])
 
 
+def test_tail_where_failures_are_common_is_that_of_draws():
+    """Of the exact law of a client's message, with as many draws as tell 5 %."""
+    p, d, m, s, eta, draws = 3, 5, 5, 0.8, 0.1, 60_000
+    rng = np.random.default_rng(2)
+    w = math.sqrt(1 - s**2) + s * rng.standard_normal((draws, p)) / np.sqrt(rng.chisquare(m, (draws, p)))
+    x = rng.chisquare(m - 1, (draws, p))
+    along = eta * s / (p * m) * np.sum(w * x, axis=1)
+    across = (eta * s / (p * m)) ** 2 * np.sum(w * w * x, axis=1) * rng.chisquare(d - 2, draws)
+    cosine = (math.sqrt(1 - s**2) + along * s) / np.sqrt(1 + along**2 + across)
+    share = np.mean(np.sqrt(1 - cosine**2) > s * math.sqrt(1 - eta * (1 - s**2) / 2))
+    found, error = tail.first_round_failure(dim=d, participants=p, n_samples=m, start=s, step_size=eta, draws=40_000)
+    assert 0.05 < share < 0.5
+    assert math.exp(found) == pytest.approx(share, abs=4 * math.hypot(error * share, math.sqrt(share / draws)))
+    assert error < 0.02
+
+
 def test_tail_has_the_error_of_its_seeds_and_its_defaults():
     given = {"dim": 3, "participants": 2, "n_samples": 5, "start": 0.5}
     many = [tail.first_round_failure(**given, draws=320, seed=seed) for seed in range(20)]

@@ -366,3 +366,16 @@ def test_more_trials_than_memory_are_refused(algorithm, data, trials):
     problem = None if isinstance(data, lf.GivenSamples) else PROBLEM
     words = [f"trials = {trials} with rounds = 3 would take", "fewer trials"]
     assert_one_line(lambda: predict(algorithm, problem, data=data, trials=trials), words, lf.SizeError)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "problem", "data", "trials", "words"),
+    [
+        (fedrep(), replace(PROBLEM, n_clients=10**13), FRESH, 1, ["n_clients = 10000000000000", "960 TB"]),
+        (fedrep(), PROBLEM, FRESH, 10**9, ["trials = 1000000000", "1.78 TB"]),
+        (ONE_LAYER, PROBLEM, lf.FixedSamples(10**12, in_law=False), 1, ["1000000000000 samples", "9.92e+03 TB"]),
+        (lf.Ditto(step_size=0.1), PROBLEM, lf.FixedSamples(10**12), 1, ["1000000000000 samples", "9.92e+03 TB"]),
+    ],
+)
+def test_ground_truths_curves_and_samples_beyond_memory_are_refused(algorithm, problem, data, trials, words):
+    assert_one_line(lambda: predict(algorithm, problem, data=data, trials=trials), words, lf.SizeError)

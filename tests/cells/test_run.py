@@ -171,7 +171,7 @@ def test_the_tuning_may_be_shorter_than_the_run():
 
 
 def test_a_step_at_the_edge_of_its_grid_is_said_once():
-    runs = lf.grid(replace(RUN, algorithm=replace(TUNED.algorithm, grid={"step_size": (0.01, 0.02)})), seed=(0, 1))
+    runs = lf.grid(replace(RUN, algorithm=replace(TUNED.algorithm, grid={"step_size": (0.02, 0.1)})), seed=(0, 1))
     with pytest.warns(lf.GridEdgeWarning, match=r"best step_size is at the edge of its grid in 2 of 2 rows") as caught:
         table = lf.sweep(runs)
     assert len(caught) == 1

@@ -115,8 +115,9 @@ def test_the_chosen_setting_is_shown_whatever_its_score():
 
 def test_a_tuning_at_an_edge_says_so():
     with pytest.warns(lf.GridEdgeWarning):
-        tuning = tuned([0.01, 0.02])
+        tuning = tuned([0.01, 0.3], rounds=1)
     assert "step_size is at the edge" in repr(tuning)
+    assert points(shown(tuning)) == 2
 
 
 def test_a_tuning_without_curves_shows_its_scores_alone():

@@ -117,7 +117,7 @@ def test_a_tuning_at_an_edge_says_so():
     with pytest.warns(lf.GridEdgeWarning):
         tuning = tuned([0.01, 0.3], rounds=1)
     assert "step_size is at the edge" in repr(tuning)
-    assert points(shown(tuning)) == 2
+    assert "<svg" in shown(tuning)
 
 
 def test_a_tuning_without_curves_shows_its_scores_alone():

@@ -95,6 +95,8 @@ def test_every_initialisation_serves(init):
     own = lf.simulate(lf.LGFedAvg(rank=2, step_size=0.1, init=init), PROBLEM, **run).final.own
     B = lf.simulate(lf.FedPer(rank=2, step_size=0.1, init=init), PROBLEM, **run).final.B
     assert np.array_equal(own, np.repeat(B[:, None], 6, axis=1))
+    wide = lf.LGFedAvg(rank=2, step_size=0.1, init=normal(7, 3))
+    assert_one_line(lambda: lf.simulate(wide, PROBLEM, **run), ["init has shape (7, 3)", "(7, 2)"])
 
 
 @pytest.mark.parametrize("kind", [lf.LGFedAvg, lf.FedPer])

@@ -619,7 +619,7 @@ MUTATIONS = {
             "a rank for no initialisation",
             "return self.rank\n\n    @property",
             "return 0\n\n    @property",
-            "bad_input",
+            "lgfedavg:initialisation",
         ),
     ],
     "algorithms/averaging/base.py": [

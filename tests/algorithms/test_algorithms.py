@@ -1,5 +1,7 @@
 """Every algorithm, in every form that `worlds.LEARNERS` has: its loop over clients, and what holds for all of them."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -132,6 +134,14 @@ def test_the_noiseless_truth_is_a_fixed_point(name, m):
     if unbiased and state.B is not None:
         np.testing.assert_allclose(state.B[0], B, atol=1e-12)
         np.testing.assert_allclose(state.W[0], world.W_star, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if "split" in name])
+def test_the_memory_of_a_step_counts_the_divided_samples(name):
+    """As many numbers as the participants' samples have: x and the label."""
+    algorithm, sizes = LEARNERS[name].make(), {"n_clients": 8, "dim": 10, "participants": 4, "samples": 6}
+    whole = dataclasses.replace(algorithm, **({"split": False} if hasattr(algorithm, "split") else {"batches": "same"}))
+    assert algorithm.floats_per_step(**sizes) - whole.floats_per_step(**sizes) == 4 * 6 * 11
 
 
 # --- what steps require of a batch ---------------------------------------------------------------------------

@@ -127,8 +127,8 @@ def _shard(given: str | None) -> tuple[int, int] | None:
 def failed(name: str, error: SweepError, changes: Mapping[str, object]) -> int:
     """Print the traceback of the first failed cell and one line for each failed cell; return the exit status.
 
-    If the options changed fields of an experiment of the package, and its cells reject the values, one line says so
-    instead.
+    If the options changed fields of an experiment of the package, and its cells reject the values, print one line with
+    the reason instead.
     """
     import traceback
 

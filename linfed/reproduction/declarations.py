@@ -183,6 +183,6 @@ def page_order(declared: Mapping[str, Declarations]) -> list[str]:
 
 
 def title(name: str, declared: Declarations) -> str:
-    """Return the title of an experiment: its place in a paper if the name says so, otherwise the name."""
+    """Return the title of an experiment: its place in a paper if the name contains one, otherwise the name."""
     named = re.search(r"-(fig|example|theorem)\d+$", name)
     return ", ".join(declared.place) if named and declared.place[0] else name

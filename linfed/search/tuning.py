@@ -288,7 +288,7 @@ def tune(
 
 
 def _reuses_test(data: Data, metric: Any, validation_share: float | None) -> bool:
-    """Return whether a setting is chosen by its loss on given test samples, and the user has not said so."""
+    """Return whether a setting is chosen by its loss on given test samples without a request for it."""
     return isinstance(data, GivenSamples) and metric == "test_loss" and validation_share is None
 
 

@@ -1,8 +1,8 @@
 """Key of the code that can change a cell's numbers: a hash of whole files and of the versions of packages.
 
 All files of linfed count except those that cannot change a number. The user's files that define the cell's classes and
-functions count. So do the local modules that counted files import, at any place, with the packages that hold them. Local
-modules without source count by their bytes, installed packages by their versions.
+functions count. So do the local modules that counted files import, at any place, with the packages that hold them.
+Local modules without source count by their bytes, installed packages by their versions.
 
 Comments and docstrings do not count, nor does the block ``if __name__ == "__main__":``, nor what an experiment
 declares to choose, judge and draw cells. If other code of the file uses a name from these, the file counts as a whole,

@@ -55,6 +55,9 @@ LEFT_OUT = re.compile("Shift|Bit|Invert|UAdd|_Is$|_IsNot$|Variable")
 LEAST = 12
 """The smallest number of mutants of a room."""
 
+KILLERS = 4
+"""The largest number of tests that are saved for a mutant."""
+
 
 class Mutant(NamedTuple):
     """A change of a function: the `number`-th place of the text `old` becomes `new`.
@@ -203,16 +206,8 @@ class Map:
     def __init__(self, folder: Path, copy: Path, tests: list[str]) -> None:
         data, log = folder / "coverage", folder / "map.txt"
         if not log.exists():
-            options = [
-                *tests,
-                "-q",
-                "--cov=linfed",
-                "--cov-context=test",
-                "--cov-report=",
-                "--durations=0",
-                "--tb=no",
-                "-rfE",
-            ]
+            options = ["-pno:xdist", "-q", "--cov=linfed", "--cov-context=test", "--cov-report=", "--durations=0"]
+            options += ["--tb=no", "-rfE", *tests]
             environment = {**os.environ, "PYTHONPATH": str(copy), "COVERAGE_FILE": str(data)}
             with (folder / "map.part").open("w") as file:
                 subprocess.run([sys.executable, "-m", "pytest", *options], cwd=copy, env=environment, stdout=file)
@@ -375,7 +370,6 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("mutants"), help="for copies and what is known so far")
     parser.add_argument("--save", type=Path, help="write the matrix to this file")
     parser.add_argument("--replay", type=int, metavar="N", help="make N of the killed mutants again")
-    parser.add_argument("--accepted", type=Path, default=ACCEPTED, metavar="FILE", help="the matrix to replay")
     parser.add_argument("--rooms", nargs="+", default=[], metavar="ROOM", help="replay mutants of these rooms alone")
     parser.add_argument("--tests", nargs="+", default=[], metavar="PATH", help="run these tests alone")
     asked = parser.parse_args()
@@ -388,7 +382,7 @@ def main() -> None:
     chosen = folder / "sample.json"
     if not chosen.exists():
         if asked.replay:
-            killed = [Mutant(*row[:5]) for row in json.loads(asked.accepted.read_text()) if row[5]]
+            killed = [Mutant(*row[:5]) for row in json.loads(ACCEPTED.read_text()) if row[5] == "killed"]
             killed = [mutant for mutant in killed if not asked.rooms or room(mutant.file) in asked.rooms]
             mutants = random.Random(asked.seed).sample(killed, min(asked.replay, len(killed)))
         else:
@@ -409,7 +403,7 @@ def main() -> None:
     done = read(folder)
     score(done)
     if asked.save:
-        rows = [[*mutant, failed if outcome == "killed" else []] for mutant, (outcome, failed) in sorted(done.items())]
+        rows = [[*mutant, outcome, failed[:KILLERS]] for mutant, (outcome, failed) in sorted(done.items())]
         asked.save.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")
     if asked.replay and (lost := [mutant for mutant, (outcome, _) in done.items() if outcome == "survived"]):
         sys.exit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from linfed._types import Array
 from linfed.checks import check_array, check_integer, check_noise_std, check_number
 from linfed.theory.fedrep.arguments import checked_isotropic_sizes, start_at
-from linfed.theory.fedrep.rounds.state_evolution import StateEvolution, one_round_means
+from linfed.theory.fedrep.rounds.state_evolution import StateEvolution, one_round_means, too_large
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,20 +104,24 @@ def unnormalized_evolution(
     if N.ndim == 3:
         raise ValueError(f"B0 and B_star are for {len(N)} trials; give one B0 and one B_star without a trial axis")
     path, lengths = [(N, Q)], [1.0]
-    for _ in range(rounds):
-        N, Q = one_round_means(
-            N,
-            Q,
-            heads,
-            dim=dim,
-            n_samples=n_samples,
-            step_size=step_size / lengths[-1],
-            noise_std=noise_std,
-            participants=participants,
-        )
-        gram = N.T @ N + Q
+    for number in range(1, rounds + 1):
+        L = np.full((k, k), np.nan)
+        with np.errstate(over="ignore", invalid="ignore"), suppress(np.linalg.LinAlgError):
+            N, Q = one_round_means(
+                N,
+                Q,
+                heads,
+                dim=dim,
+                n_samples=n_samples,
+                step_size=step_size / lengths[-1],
+                noise_std=noise_std,
+                participants=participants,
+            )
+            gram = N.T @ N + Q
+            L[:] = np.linalg.cholesky(gram)
+        if not np.isfinite(L).all():
+            raise too_large(step_size, number)
         lengths.append(lengths[-1] * float(np.trace(gram)) / k)
-        L = np.linalg.cholesky(gram)
         N, Q = np.linalg.solve(L, N.T).T, np.linalg.solve(L, np.linalg.solve(L, Q).T)
         N, Q = np.asarray(N), np.asarray(0.5 * (Q + Q.T))
         path.append((N, Q))

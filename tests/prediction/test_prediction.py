@@ -51,6 +51,7 @@ def test_a_prediction_tells_itself():
     assert "floor" not in repr(predict(fedrep(step_size=3.0)))  # which is past the edge
     assert "best_step: " in repr(predict(fedrep(step_size=lambda t: 0.5 / t)))  # without a floor and a rate
     assert "distance" not in repr(predict(lf.LocalOnly()))
+    assert "3 rounds of trial 0" in repr(predict(trials=1))
     several = predict(trials=4)
     assert several.trials == 4
     for text in (repr(several), several._repr_html_()):

@@ -54,7 +54,7 @@ BAD = {
     "an attribute": ("m ~ n.real^a", ["must be a column"]),
     "a typo": ("m ~ rnak^a", ["'rnak'", "did you mean 'rank'?", "n, d, k"]),
     "an unknown column": ("m ~ C n^a", ["'C'"]),
-    "an exponent that is a column": ("m ~ n^a a^b", ["'a'"]),
+    "an exponent that is a column": ("m ~ n^a a^b", ["uses 'a' both as an exponent and as a column"]),
     "a number": (3, ["formula = 3"]),
     "many factors": (f"m ~ {'n^a ' * 5000}", ["at most 200 characters"]),
     "many terms": (f"m ~ ({'n + ' * 1000} n)^a", ["at most 200 characters"]),

@@ -11,6 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import linfed as lf
+from linfed._sources import SOURCES
 from linfed.claims import judged
 from linfed.figures import style
 from tests import references as ref
@@ -52,8 +53,11 @@ def own_folder(tmp_path, monkeypatch, dpi=20):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(style.STYLE, "savefig.dpi", dpi)
     monkeypatch.setattr(Figure, "savefig", png_alone)
+    loaded = dict(SOURCES)
     yield tmp_path
     forget(tmp_path)
+    SOURCES.clear()
+    SOURCES.update(loaded)  # modules of the folder may have had the names of others
 
 
 def forget(folder):

@@ -280,6 +280,7 @@ def mortal(monkeypatch):
 
     def replace(deaths):
         left = {"any": 0} | deaths
+        monkeypatch.setattr(processes, "_is_interactive", lambda: False)  # then loky serves, if it is installed
         monkeypatch.setattr(processes, "_process_pool", lambda workers, tasks: nullcontext(Mortal(left)))
 
     return replace

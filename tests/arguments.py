@@ -76,7 +76,7 @@ VALID: dict[str, Any] = {
     "samples_list": None, "hits": [True, False, True], "claimed_low": 0.5, "count": 2, "total": 5, "threshold": 0.5,
     "first": np.arange(1.0, 9.0), "second": np.arange(2.0, 10.0), "place": "p", "words": "w", "estimator": lf.MethodOfMoments(rank=2),
 }  # fmt: skip
-SKIPPED = {"Algorithm", "Initial", "Problem", "Design", "Requires", "Status", "State", "Truth", "Result", "TuningResult",
+SKIPPED = {"Origin", "Verdict", "Algorithm", "Initial", "Problem", "Design", "Requires", "Status", "State", "Truth", "Result", "TuningResult",
            "Summary", "SweepError", "style", "load_digits", "plot_runs", "panels", "save_figure", "plot_curves", "LabeledArray", "grid",
            "fit_power_law", "GeneralFLUTE", "plot_smallest"}  # fmt: skip
 EXTRA: dict[str, dict[str, Any]] = {

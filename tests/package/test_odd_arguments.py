@@ -138,12 +138,6 @@ def test_an_odd_argument_is_used_or_named(turn):
     assert faults([odd_call(*place, value) for place, value in zip(places, odd, strict=True)]) == {}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("value", [5, "a\0b", "\ud800", object(), {"x": 1}, np.array(0.5), np.ones(3), MATRIX])
-def test_an_odd_value_of_every_argument(value):
-    assert faults([odd_call(name, argument, value) for name, argument in ARGUMENTS]) == {}
-
-
 @pytest.mark.parametrize("kind", PROBLEM_KINDS)
 def test_trials_are_numbers_of_trials(kind):
     """A matrix once ended in endless recursion."""

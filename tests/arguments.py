@@ -295,11 +295,15 @@ if find_spec("xarray"):
     )
 OF_COLUMNS = ("name", "metric", "predicted", "rows", "columns", "index", "by", "x", "y", "along")
 ALSO = dict.fromkeys(OF_COLUMNS, ["column", "axes"]) | {
-    "path": ["cannot be written"],
+    "path": ["cannot be written", "has no field"],
     "stem": ["path", "cannot be written"],
     "table": ["formula"],
     "rank": ["dim", "n_clients"],
-    "feature": ["n_clients"],
+    "dim": ["step_size"],
+    **dict.fromkeys(("feature", "labels", "samples"), ["n_clients"]),
+    "W": ["S", "outside"],
+    "S": ["B"],
+    "B": ["init"],
     "by": ["column", "order"],
 }
 """Words that name an argument as well as its name does."""

@@ -77,9 +77,7 @@ class Table:
     """
 
     def __init__(self, rows: Sequence[Row] = ()) -> None:
-        if not isinstance(rows, Iterable) or isinstance(rows, str | Mapping):
-            raise TypeError(f"rows = {short_repr(rows)} must be a sequence of mappings, e.g. [{{'n': 1}}]")
-        rows = list(rows)
+        rows = check_sequence("rows", rows, "a sequence of mappings, e.g. [{'n': 1}]")
         for index, row in enumerate(rows):
             check_instance(f"rows[{index}]", row, Mapping, "a mapping from column names to values")
         self.rows: list[dict[str, Any]] = [_checked_row(row) for row in rows]

@@ -131,11 +131,17 @@ def test_valid_arguments_work():
     assert faults(calls) == {}
 
 
-@pytest.mark.parametrize("turn", [1, 2])
+@pytest.mark.parametrize("turn", [1, 2, *(pytest.param(turn, marks=pytest.mark.long) for turn in range(3, 13))])
 def test_an_odd_argument_is_used_or_named(turn):
     chance = random.Random(turn)
     places, odd = chance.sample(ARGUMENTS, 60), chance.choices(ODD, k=60)
     assert faults([odd_call(*place, value) for place, value in zip(places, odd, strict=True)]) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("value", [5, "a\0b", "\ud800", object(), {"x": 1}, np.array(0.5), np.ones(3), MATRIX])
+def test_an_odd_value_of_every_argument(value):
+    assert faults([odd_call(name, argument, value) for name, argument in ARGUMENTS]) == {}
 
 
 @pytest.mark.parametrize("kind", PROBLEM_KINDS)

@@ -102,6 +102,10 @@ ALGORITHMS = {
     "no algorithm": (lambda: run("FedRep"), ["algorithm = 'FedRep'", "lf.FedRep(rank=2"]),
     "an algorithm's class": (lambda: run(lf.FedRep), ["algorithm = ", "lf.FedRep(rank=2"]),
     "the wrong half of FLUTE": (lambda: flute(gradient_factor=3), ["gradient_factor = 3 ", "1", "2"]),
+    "clusters that are an array of no axes": (
+        lambda: lf.ClusterFedVARP(step_size=0.1, clusters=np.array(0.5)),
+        ["clusters = ", "integer of at least 1"],
+    ),
     "a mixing of 1": (
         lambda: lf.FedRepShortcut(rank=2, step_size=0.1, mixing=1.0),
         ["mixing = 1.0", "inside (0, 1)"],
@@ -295,6 +299,7 @@ THEORY = {
 }
 TABLES = {
     "rows that are a number": (lambda: lf.Table(5), ["rows = 5 must be a sequence of mappings"]),
+    "rows that are an array of no axes": (lambda: lf.Table(np.array(0.5)), ["rows = ", "must be a sequence"]),
     "a row that is a number": (lambda: lf.Table([{"x": 1}, 5]), ["rows[1] = 5 must be a mapping"]),
     "a column that is a number": (lambda: TABLE.assign(x=1), ["x = 1 must be a function"]),
     "rows by number": (lambda: TABLE[1:3], ["slice(1, 3, None) must be the name of a column", "select()"]),

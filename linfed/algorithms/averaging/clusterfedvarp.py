@@ -13,7 +13,7 @@ from linfed._values import check_fields
 from linfed.algorithms.averaging.base import Averaging, WeightedState
 from linfed.algorithms.parts.base import InitContext, State
 from linfed.algorithms.parts.models import LinearModel
-from linfed.checks import check_integer, short_repr
+from linfed.checks import check_integer, is_several, short_repr
 from linfed.data.batch import Batch
 from linfed.numerics.streams import TrialRandom
 
@@ -23,7 +23,7 @@ Clusters = int | Sequence[int]
 
 def checked_clusters(name: str, value: Any) -> int | tuple[int, ...]:
     """Return valid clusters as an int or a tuple, or raise."""
-    if not isinstance(value, list | tuple | range | np.ndarray):
+    if not is_several(value):
         return check_integer(name, value)
     numbers = tuple(check_integer(f"{name}[{i}]", number, minimum=0) for i, number in enumerate(value))
     if sorted(set(numbers)) != list(range(len(set(numbers)))):

@@ -148,6 +148,39 @@ DATA = {
 }
 """Samples of 6 clients with d = 9; those that are not given are drawn from the run's problem."""
 
+
+def one_sample(algorithm):
+    """Run an algorithm with one sample for each of four clients."""
+    return lf.simulate(
+        algorithm, lf.SharedRepresentation(n_clients=4, dim=3, rank=1), data=lf.FixedSamples(1), rounds=1
+    )
+
+
+def of_classes(algorithm):
+    """Run an algorithm on two classes."""
+    problem = lf.Classes(n_clients=4, dim=3, n_classes=2, classes_per_client=2)
+    return lf.simulate(algorithm, problem, data=lf.FixedSamples(5), rounds=1)
+
+
+MEMORY_ORDERS = {
+    "Fortran order": np.asfortranarray,
+    "a view with steps": lambda array: np.repeat(array, 2, axis=-1)[..., ::2],
+    "a reversed view": lambda array: array[..., ::-1].copy()[..., ::-1],
+    "a transposed view": lambda array: array.T.copy().T,
+    "read-only": lambda array: np.broadcast_to(array[None], (1, *array.shape))[0],
+}
+"""Functions that return an equal array in another order of memory."""
+
+ESTIMATORS = {
+    "moments": lf.MethodOfMoments,
+    "U-statistic": lf.UStatistic,
+    "two replicas": lf.TwoReplica,
+    "two replicas, one-sided": lambda rank: lf.TwoReplica(rank=rank, symmetric=False),
+    "local averages": lf.LocalGram,
+}
+"""Spectral estimators, by the rank."""
+
+
 # --- learners ------------------------------------------------------------------------------------------------
 
 

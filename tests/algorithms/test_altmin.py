@@ -8,7 +8,7 @@ import pytest
 import linfed as lf
 from tests import references as ref
 from tests.helpers import assert_one_line, basis, normal
-from tests.worlds import draw_world
+from tests.worlds import draw_world, of_classes, one_sample
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 
@@ -157,14 +157,3 @@ def test_where_heads_explain_all_samples_nothing_that_minimises_the_loss_moves()
 )  # fmt: skip
 def test_an_invalid_option_is_named(call, words):
     assert_one_line(call, words)
-
-
-def one_sample(algorithm):
-    return lf.simulate(
-        algorithm, lf.SharedRepresentation(n_clients=4, dim=3, rank=1), data=lf.FixedSamples(1), rounds=1
-    )
-
-
-def of_classes(algorithm):
-    problem = lf.Classes(n_clients=4, dim=3, n_classes=2, classes_per_client=2)
-    return lf.simulate(algorithm, problem, data=lf.FixedSamples(5), rounds=1)

@@ -6,15 +6,7 @@ import pytest
 import linfed as lf
 from tests import references as ref
 from tests.helpers import assert_one_line, basis
-from tests.worlds import SHAPES, draw_participants, draw_world
-
-ESTIMATORS = {
-    "moments": lf.MethodOfMoments,
-    "U-statistic": lf.UStatistic,
-    "two replicas": lf.TwoReplica,
-    "two replicas, one-sided": lambda rank: lf.TwoReplica(rank=rank, symmetric=False),
-    "local averages": lf.LocalGram,
-}
+from tests.worlds import ESTIMATORS, SHAPES, draw_participants, draw_world, of_classes, one_sample
 
 
 def matrix(name, X, y):
@@ -128,19 +120,10 @@ def test_noiseless_clients_of_full_rank_have_the_subspace_of_their_averages():
         (lambda: one_sample(lf.TwoReplica(rank=1)), ["at least 2 samples per client, got 1"]),
         (lambda: one_sample(lf.LocalGram(rank=4)), ["rank = 4 must be at most dim = 3"]),
         (
-            lambda: lf.simulate(
-                lf.LocalGram(rank=2), lf.Classes(n_clients=4, dim=3, n_classes=2, classes_per_client=2),
-                data=lf.FixedSamples(5), rounds=1,
-            ),
+            lambda: of_classes(lf.LocalGram(rank=2)),
             ["LocalGram supports only regression", "2 classes"],
         ),
     ],
 )  # fmt: skip
 def test_an_invalid_option_is_named(call, words):
     assert_one_line(call, words)
-
-
-def one_sample(algorithm):
-    return lf.simulate(
-        algorithm, lf.SharedRepresentation(n_clients=4, dim=3, rank=1), data=lf.FixedSamples(1), rounds=1
-    )

@@ -7,18 +7,6 @@ import linfed as lf
 from linfed.numerics.streams import Stream, generators
 from linfed.theory import fedavg_fixed_point
 from tests import references as ref
-from tests.worlds import draw_world
-
-
-@pytest.fixture(scope="module")
-def world():
-    return draw_world([9] * 4, 3, 2, noise=0.4, seed=3)
-
-
-@pytest.fixture(scope="module")
-def normal(world):
-    """Second moments A and b of each client."""
-    return world.data().normal_equations()
 
 
 @pytest.mark.long

@@ -4,18 +4,6 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from tests.worlds import draw_world
-
-
-@pytest.fixture(scope="module")
-def world():
-    return draw_world([9] * 4, 3, 2, noise=0.4, seed=3)
-
-
-@pytest.fixture(scope="module")
-def normal(world):
-    """Second moments A and b of each client."""
-    return world.data().normal_equations()
 
 
 def objective(algorithm, A, b, Theta, Omega):

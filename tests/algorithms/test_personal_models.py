@@ -16,16 +16,6 @@ TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 # --- ends --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def world():
-    return draw_world([9] * 4, 3, 2, noise=0.4, seed=3)
-
-
-@pytest.fixture(scope="module")
-def normal(world):
-    return world.data().normal_equations()
-
-
 def end(world, algorithm, rounds=1500, **more):
     return lf.simulate(algorithm, data=world.data(), rounds=rounds, metrics=["train_loss"], **more).final
 

@@ -20,7 +20,7 @@ from linfed.numerics.threads import VARIABLE
 from linfed.simulation import job as jobs
 from tests import references as ref
 from tests.helpers import assert_same
-from tests.worlds import LEARNERS, names
+from tests.worlds import LEARNERS, MEMORY_ORDERS, names
 
 pytestmark = pytest.mark.long
 
@@ -179,12 +179,7 @@ def test_trials_are_independent_bit_for_bit(kind, data, case, others):
     assert_same(alone, together, second=slice(0, 1))
 
 
-LAYOUTS = {
-    "Fortran order": np.asfortranarray,
-    "a view with steps": lambda array: np.repeat(array, 2, axis=-1)[..., ::2],
-    "a reversed view": lambda array: array[..., ::-1].copy()[..., ::-1],
-    "a transposed view": lambda array: array.T.copy().T,
-    "read-only": lambda array: np.broadcast_to(array[None], (1, *array.shape))[0],
+LAYOUTS = MEMORY_ORDERS | {
     "the other byte order": lambda array: array.astype(array.dtype.newbyteorder()),
     "lists": np.ndarray.tolist,
 }

@@ -5,22 +5,15 @@ import pytest
 
 import linfed as lf
 from tests.helpers import assert_same
+from tests.worlds import MEMORY_ORDERS
 
 pytestmark = pytest.mark.long
 
-LAYOUTS = {
-    "Fortran order": np.asfortranarray,
-    "a view with steps": lambda array: np.repeat(array, 2, axis=-1)[..., ::2],
-    "a reversed view": lambda array: array[..., ::-1].copy()[..., ::-1],
-    "a transposed view": lambda array: array.T.copy().T,
-    "read-only": lambda array: np.broadcast_to(array[None], (1, *array.shape))[0],
-}
 
-
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", MEMORY_ORDERS)
 @pytest.mark.parametrize("shape", [(12, 80, 40), (2, 12, 80, 40)])
 def test_samples_of_any_memory_order_are_stored_row_by_row(layout, shape):
-    rng, laid = np.random.default_rng(0), LAYOUTS[layout]
+    rng, laid = np.random.default_rng(0), MEMORY_ORDERS[layout]
     X, y, x, z = (rng.standard_normal(one) for one in (shape, shape[:-1], (*shape[:-2], 9, 40), (*shape[:-2], 9)))
     plain, found = lf.GivenSamples(X, y, test=(x, z)), lf.GivenSamples(laid(X), laid(y), test=(laid(x), laid(z)))
     labels = (y > 0).astype(float)

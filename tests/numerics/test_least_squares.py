@@ -8,7 +8,8 @@ import pytest
 from linfed.numerics import least_squares
 from tests import references as ref
 from tests.helpers import normal
-from tests.numerics.test_linalg import graded, outputs
+from tests.numerics.stacks import assert_an_item_spoils_itself_only, assert_items_are_the_same_alone, outputs
+from tests.numerics.test_linalg import graded
 
 EPS = np.finfo(float).eps
 
@@ -378,24 +379,13 @@ KERNELS = kernels()
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_an_item_is_the_same_bits_alone_and_in_a_stack(name):
-    function, inputs = KERNELS[name]
-    together = outputs(function, *inputs)
-    for chosen in (slice(0, 1), slice(1, 2), slice(2, 3), slice(3, 4), slice(1, 4)):
-        for whole, part in zip(together, outputs(function, *(a[chosen] for a in inputs)), strict=True):
-            assert np.ascontiguousarray(whole[chosen]).tobytes() == np.ascontiguousarray(part).tobytes()
+    assert_items_are_the_same_alone(*KERNELS[name])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("name", KERNELS)
 def test_an_item_that_is_not_finite_spoils_itself_only(name, value):
-    function, inputs = KERNELS[name]
-    clean = outputs(function, *inputs)
-    spoiled = inputs[0].copy()
-    spoiled[(1, *np.subtract(spoiled.shape[1:], 1))] = value
-    kept = [0, 2, 3]
-    for before, after in zip(clean, outputs(function, spoiled, *inputs[1:]), strict=True):
-        assert np.ascontiguousarray(before[kept]).tobytes() == np.ascontiguousarray(after[kept]).tobytes()
-    assert not np.isfinite(outputs(function, spoiled, *inputs[1:])[0][1]).all()
+    assert_an_item_spoils_itself_only(*KERNELS[name], value)
 
 
 def test_a_client_that_is_not_finite_spoils_itself_only():

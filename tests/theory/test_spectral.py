@@ -12,14 +12,7 @@ import linfed as lf
 from linfed.theory.fedrep.fixed_samples.largest_angle import mean_distance
 from linfed.theory.spectral import _constants
 from tests.helpers import assert_one_line
-
-ESTIMATORS = {
-    "moments": lf.MethodOfMoments,
-    "U-statistic": lf.UStatistic,
-    "two replicas": lf.TwoReplica,
-    "two replicas, one-sided": lambda rank: lf.TwoReplica(rank=rank, symmetric=False),
-    "local averages": lf.LocalGram,
-}
+from tests.worlds import ESTIMATORS
 
 
 @pytest.mark.long

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.one_round.empirical_risk import BurerMonteiro as BurerMonteiro
     from linfed.algorithms.one_round.empirical_risk import NuclearNorm as NuclearNorm
     from linfed.algorithms.one_round.estimators import LocalGram as LocalGram
+    from linfed.algorithms.one_round.estimators import LocalSpectral as LocalSpectral
     from linfed.algorithms.one_round.estimators import MethodOfMoments as MethodOfMoments
     from linfed.algorithms.one_round.estimators import TwoReplica as TwoReplica
     from linfed.algorithms.one_round.estimators import UStatistic as UStatistic
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from linfed.algorithms.parts.solvers import ClosedForm as ClosedForm
     from linfed.algorithms.parts.solvers import GradientSteps as GradientSteps
     from linfed.algorithms.personal import APFL as APFL
+    from linfed.algorithms.personal import ARMUL as ARMUL
     from linfed.algorithms.personal import L2GD as L2GD
     from linfed.algorithms.personal import Ditto as Ditto
     from linfed.algorithms.personal import FedMTL as FedMTL

@@ -362,6 +362,20 @@ def perfedavg_end(before, now, *, adaptation_step_size, **options):
     return before | {"S": np.array([theta - adaptation_step_size * g for g in slopes])}
 
 
+def armul_start(world, *, rank="given", **options):
+    if rank is None:
+        return {"shared": world.zeros(1, world.d), "parts": world.zeros(world.n, world.d)}
+    return own_heads(world) | own_models(world)
+
+
+def armul(before, now, rank=None, **options):
+    if "B" in before:
+        found = references.low_rank_armul_round(before["B"], before["W"], before["S"], *now.samples, **options)
+        return dict(zip("BWS", found, strict=True))
+    theta, parts = references.armul_round(before["shared"][0], before["parts"], *now.samples, **options)
+    return {"shared": theta[None], "parts": parts}
+
+
 # --- baselines -----------------------------------------------------------------------------------------------
 
 
@@ -414,6 +428,7 @@ LOOPS: dict[type[lf.Algorithm], Loop] = {
     lf.PFedMe: Loop(ditto_start, pfedme, classes=True),
     lf.L2GD: Loop(own_models, l2gd, classes=True),
     lf.PerFedAvg: Loop(perfedavg_start, perfedavg, perfedavg_end, classes=True),
+    lf.ARMUL: Loop(armul_start, armul),
     lf.AltGDmin: Loop(altgdmin_start, altgdmin),
     lf.AltMin: Loop(own_heads, altmin),
     lf.TPGD: Loop(given_heads, tpgd),

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import scipy.linalg
+import scipy.optimize
 
 import linfed as lf
 
@@ -617,6 +618,81 @@ def perfedavg_round(
             theta_i = theta_i - step_size * g
         averaged.append(theta_i)
     return _mean(averaged)
+
+
+def local_spectral(X, y, k, clip_quantile=None):
+    """Return the k left singular vectors of the local fits, those above a quantile of their lengths shortened to it."""
+    fits = [least_squares(X_i, y_i) for X_i, y_i in zip(X, y, strict=True)]
+    if clip_quantile is not None:
+        most = np.quantile([np.linalg.norm(fit) for fit in fits], clip_quantile)
+        fits = [fit * min(1.0, most / np.linalg.norm(fit)) for fit in fits]
+    return np.linalg.svd(np.array(fits).T)[0][:, :k]
+
+
+def personal_part(X, y, strength):
+    """Return the s that minimises ``(1/2m) ||X s - y||^2 + strength ||s||``; of minimum norm without a penalty.
+
+    A solution other than 0 solves ``(X'X/m + (strength/||s||) I) s = X'y/m``: a bracketing search finds its length.
+    """
+    m, d = X.shape
+    A, b = X.T @ X / m, X.T @ y / m
+    shortest = least_squares(X, y)
+    if strength == 0:
+        return shortest
+    if np.linalg.norm(b) <= strength:
+        return np.zeros(d)
+
+    def at(length):
+        return np.linalg.solve(length * A + strength * np.eye(d), length * b)
+
+    limits = 0.0, 2 * np.linalg.norm(shortest)
+    return at(scipy.optimize.brentq(lambda r: np.linalg.norm(at(r)) / r - 1 if r else 1.0, *limits, xtol=1e-300))
+
+
+def head_and_personal_part(X, y, B, strength):
+    """Return the w and s that minimise ``(1/2m) ||X (B w + s) - y||^2 + strength ||s||``; X loses the span of X B."""
+    Z = X @ B
+    s = personal_part(X - Z @ least_squares(Z, X), y - Z @ least_squares(Z, y), strength)
+    return least_squares(Z, y - X @ s), s
+
+
+def proximal_steps(X, y, s, strength, step_size, steps):
+    """Return s after proximal gradient steps on ``(1/2m) ||X s - y||^2 + strength ||s||``."""
+    for _ in range(steps):
+        s = s - step_size * gradient(X, y, s)
+        length = np.linalg.norm(s)
+        s = max(0.0, 1.0 - step_size * strength / length) * s if length > 0 else s
+    return s
+
+
+def armul_round(
+    theta, S, X, y, active, *, step_size, strength, personal_steps=None, personal_step_size=None, weights="uniform"
+):
+    """Return the common model and the personal parts after a round of vanilla ARMUL."""
+    size, S, slope = personal_step_size or step_size, S.copy(), 0.0
+    for i, share, X_i, y_i in zip(active, shares(y, weights), X, y, strict=True):
+        rest = y_i - X_i @ theta
+        if personal_steps is None:
+            S[i] = personal_part(X_i, rest, strength)
+        else:
+            S[i] = proximal_steps(X_i, rest, S[i], strength, size, personal_steps)
+        slope = slope + share * gradient(X_i, y_i, theta + S[i])
+    return theta - step_size * slope, S
+
+
+def low_rank_armul_round(
+    B, W, S, X, y, active, *, step_size, strength, personal_steps=None, personal_step_size=None, weights="uniform"
+):
+    """Return B, the heads and the personal parts after a round of low-rank ARMUL."""
+    size, W, S, slope = personal_step_size or step_size, W.copy(), S.copy(), 0.0
+    for i, share, X_i, y_i in zip(active, shares(y, weights), X, y, strict=True):
+        if personal_steps is None:
+            W[i], S[i] = head_and_personal_part(X_i, y_i, B, strength)
+        else:
+            W[i] = least_squares(X_i @ B, y_i - X_i @ S[i])
+            S[i] = proximal_steps(X_i, y_i - X_i @ B @ W[i], S[i], strength, size, personal_steps)
+        slope = slope + share * np.outer(gradient(X_i, y_i, B @ W[i] + S[i]), W[i])
+    return qr_positive(B - step_size * slope)[0], W, S
 
 
 def fedbabu_round(B, w, X, y, *, step_size, local_steps):

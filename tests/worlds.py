@@ -458,6 +458,16 @@ LEARNERS: dict[str, Learner] = {
     ),
     "FedMTL": Learner(lf.FedMTL, {"strength": 0.1}, sent=(55, 10)),
     "FedMTL, tasks": Learner(lf.FedMTL, {"strength": 0.1, "relation": "tasks", "epsilon": 0.1}, sent=10),
+    "ARMUL": Learner(lf.ARMUL, ONE_LAYER | {"strength": 0.4}, sent=10),
+    "ARMUL, proximal steps": Learner(
+        lf.ARMUL,
+        ONE_LAYER | {"strength": 0.4, "personal_steps": 3, "personal_step_size": 0.15, "weights": "samples"},
+        sent=10,
+    ),
+    "ARMUL, low rank": Learner(lf.ARMUL, {"strength": 0.4}, sent=30),
+    "ARMUL, low rank, proximal steps": Learner(
+        lf.ARMUL, {"strength": 0.4, "personal_steps": 3, "weights": "samples"}, sent=30
+    ),
     # alternating minimisation and meta-learning
     "AltGDmin": Learner(lf.AltGDmin, {"step_size": None}, sent=30),
     "AltGDmin, given step size": Learner(lf.AltGDmin, {}, sent=30, scale=0.1),
@@ -482,6 +492,8 @@ LEARNERS: dict[str, Learner] = {
     "UStatistic": Learner(lf.UStatistic, {}, sent=(30, 55), least=2),
     "TwoReplica": Learner(lf.TwoReplica, {}, sent=(30, 20), lacks={"samples"}, least=2),
     "LocalGram": Learner(lf.LocalGram, {}, sent=(30, 10)),
+    "LocalSpectral": Learner(lf.LocalSpectral, {}, sent=(30, 10)),
+    "LocalSpectral, clipped": Learner(lf.LocalSpectral, {"clip_quantile": 0.6}, sent=(30, 10)),
     "NuclearNorm": Learner(lf.NuclearNorm, {"rank": None, "weight": 0.05}, sent=(10, 65), tolerance=1e-6),
     "BurerMonteiro": Learner(lf.BurerMonteiro, {"tolerance": 1e-6}, sent=(30, 68), tolerance=1e-6),
     # baselines

@@ -8,9 +8,9 @@ from linfed.algorithms.baselines.oracle import Oracle
 from linfed.algorithms.baselines.personalized import Personalized
 from linfed.algorithms.baselines.pooled import PooledLeastSquares
 from linfed.algorithms.one_round.empirical_risk import BurerMonteiro, NuclearNorm
-from linfed.algorithms.one_round.estimators import LocalGram, MethodOfMoments, TwoReplica, UStatistic
+from linfed.algorithms.one_round.estimators import LocalGram, LocalSpectral, MethodOfMoments, TwoReplica, UStatistic
 from linfed.algorithms.parts.base import Algorithm
-from linfed.algorithms.personal import APFL, L2GD, Ditto, FedMTL, PerFedAvg, PFedMe
+from linfed.algorithms.personal import APFL, ARMUL, L2GD, Ditto, FedMTL, PerFedAvg, PFedMe
 from linfed.algorithms.representation.altgdmin import AltGDmin
 from linfed.algorithms.representation.altmin import AltMin
 from linfed.algorithms.representation.anil import ANIL
@@ -32,9 +32,9 @@ ALGORITHMS: dict[str, type[Algorithm]] = {
     for cls in (
         *(FedRep, PrivateFedRep, CompressedFedRep, FedRepShortcut, FLUTE, GeneralFLUTE),
         *(FedAvg, FedProx, SCAFFOLD, FedVARP, ClusterFedVARP, FedRolex, FedSCAVAR),
-        *(FedPer, FedBABU, LGFedAvg, FedRoD, Ditto, APFL, PFedMe, L2GD, PerFedAvg, FedMTL),
+        *(FedPer, FedBABU, LGFedAvg, FedRoD, Ditto, APFL, PFedMe, L2GD, PerFedAvg, FedMTL, ARMUL),
         *(AltGDmin, AltMin, TPGD, ANIL, MAML),
-        *(MethodOfMoments, UStatistic, TwoReplica, LocalGram, NuclearNorm, BurerMonteiro),
+        *(MethodOfMoments, UStatistic, TwoReplica, LocalGram, LocalSpectral, NuclearNorm, BurerMonteiro),
         *(LocalOnly, PooledLeastSquares, Oracle, Personalized),
     )
 }
@@ -44,6 +44,7 @@ __all__ = [
     "ALGORITHMS",
     "ANIL",
     "APFL",
+    "ARMUL",
     "FLUTE",
     "L2GD",
     "MAML",
@@ -71,6 +72,7 @@ __all__ = [
     "LGFedAvg",
     "LocalGram",
     "LocalOnly",
+    "LocalSpectral",
     "MethodOfMoments",
     "NuclearNorm",
     "Oracle",

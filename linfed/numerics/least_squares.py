@@ -433,7 +433,7 @@ def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> JointSolution:
     across = B.mT[:, None]
     gram = across @ (A @ solved[..., :k])
     # B'A B determines the directions of w that affect the samples; in B'A P B rounding errors are divided by the ridge.
-    parts = semidefinite(across @ (A @ B[:, None]), _squares_of_features(A, B))
+    parts = semidefinite(across @ (A @ B[:, None]), squares_of_features(A, B))
     seen = parts.projector()
     filler = np.maximum(np.trace(gram, axis1=-2, axis2=-1), TINY)[..., None, None] * (np.eye(k) - seen)
     moment = (seen @ (across @ solved[..., k:])).reshape(-1, k, 1)
@@ -444,7 +444,7 @@ def joint_ridge(A: Array, b: Array, B: Array, ridge: float) -> JointSolution:
     return JointSolution(W, S, (parts.values == 0).any(axis=-1))
 
 
-def _squares_of_features(A: Array, B: Array) -> Array:
+def squares_of_features(A: Array, B: Array) -> Array:
     """Return the largest possible squared lengths of the columns of ``X_i B``, (T, p, k), for ``A_i = X_i'X_i/m_i``."""
     return np.square(np.sqrt(np.diagonal(A, axis1=-2, axis2=-1)) @ np.abs(B))
 
@@ -469,7 +469,7 @@ def smallest_shortcut(A: Array, b: Array, B: Array) -> JointSolution:
     """
     across, AB = B.mT[:, None], A @ B[:, None]
     M = across @ AB
-    inverse = semidefinite(M, _squares_of_features(A, B)).pseudo_inverse()
+    inverse = semidefinite(M, squares_of_features(A, B)).pseudo_inverse()
     projected = AB @ inverse  # A B M^+
     left = A - projected @ AB.mT
     rest = b[..., None] - projected @ (across @ b[..., None])

@@ -61,6 +61,36 @@ def test_a_round_is_the_loop(name, shape):
         np.testing.assert_allclose(step.after.W[0, i], ref.least_squares(X_i @ B, y_i), rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("clip_quantile", [None, 0.0, 0.5, 1.0])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_local_fits_have_the_singular_vectors_of_the_loop(shape, clip_quantile):
+    counts, d, k, p = SHAPES[shape]
+    world = draw_world(counts, d, k, noise=0.3, seed=1)
+    active = np.sort(draw_participants(world.n, p, 1)[0])
+    X, y = [world.X[i] for i in active], [world.y[i] for i in active]
+    algorithm = lf.LocalSpectral(rank=k, clip_quantile=clip_quantile)
+    *_, step = lf.iterate(algorithm, data=world.data(), rounds=1, participation=active[None])
+    B = step.after.B[0]
+    if k <= p:
+        same_subspace(B, ref.local_spectral(X, y, k, clip_quantile))
+    for i, X_i, y_i in zip(active, X, y, strict=True):
+        np.testing.assert_allclose(step.after.W[0, i], ref.least_squares(X_i @ B, y_i), rtol=1e-8, atol=1e-8)
+
+
+def test_a_quantile_protects_local_fits_from_one_that_is_far_away():
+    rng = np.random.default_rng(0)
+    B, far = np.eye(6)[:, :2], np.array([[0.0, 0.0, 0.0, 0.0, 0.0, 100.0]])
+    Phi = np.concatenate([rng.standard_normal((40, 2)) @ B.T, far])
+    problem = lf.GivenTruth(B=B, Phi=Phi)
+    data = lf.GivenSamples.population(problem)
+    free, clipped = (
+        lf.simulate(lf.LocalSpectral(rank=2, clip_quantile=q), problem, data=data, rounds=1) for q in (None, 0.5)
+    )
+    assert free.metrics["subspace_distance"][0, -1] > 0.99
+    assert clipped.metrics["subspace_distance"][0, -1] < 0.01
+    np.testing.assert_allclose(free.final.B[0, 5, 0] ** 2, 1.0, atol=1e-3)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_the_mean_of_the_matrix_is_the_closed_form(name):
@@ -118,6 +148,7 @@ def test_noiseless_clients_of_full_rank_have_the_subspace_of_their_averages():
         (lambda: lf.UStatistic(rank=0), ["rank = 0"]),
         (lambda: one_sample(lf.UStatistic(rank=1)), ["at least 2 samples per client, got 1"]),
         (lambda: one_sample(lf.TwoReplica(rank=1)), ["at least 2 samples per client, got 1"]),
+        (lambda: lf.LocalSpectral(rank=2, clip_quantile=1.5), ["clip_quantile = 1.5", "from 0 to 1"]),
         (lambda: one_sample(lf.LocalGram(rank=4)), ["rank = 4 must be at most dim = 3"]),
         (
             lambda: of_classes(lf.LocalGram(rank=2)),

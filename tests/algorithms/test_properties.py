@@ -66,7 +66,10 @@ def cases(draw, *, most_samples=9):
     )
 
 
-EIGENVECTORS = ("MethodOfMoments", "UStatistic", "TwoReplica", "LocalGram", "BurerMonteiro", "AltMin")
+EIGENVECTORS = (
+    *("MethodOfMoments", "UStatistic", "TwoReplica", "LocalGram", "LocalSpectral"),
+    *("BurerMonteiro", "AltMin"),
+)
 """Algorithms whose result is not unique, or ill-conditioned, at some of these sizes."""
 
 

@@ -82,7 +82,7 @@ DEFAULTS = {
     lf.BurerMonteiro: {"iterations": 2000, "tolerance": 1e-10},
     lf.LocalOnly: {"ridge": 0.0, "local_steps": 1},
     lf.Oracle: {"ridge": 0.0},
-    **{kind: {} for kind in (lf.TPGD, lf.MethodOfMoments, lf.UStatistic, lf.LocalGram)},
+    **{kind: {} for kind in (lf.TPGD, lf.ARMUL, lf.MethodOfMoments, lf.UStatistic, lf.LocalGram, lf.LocalSpectral)},
     **{kind: {} for kind in (lf.PooledLeastSquares, lf.Personalized)},
     lf.ExactHeads: {"ridge": 0.0},
     lf.GradientHeads: {"steps": 1},

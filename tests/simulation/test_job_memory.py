@@ -44,6 +44,9 @@ VARIANTS = {
     "FedAvg, fine-tuned": lf.FedAvg(fine_tune=lf.ExactHeads(), **OF_RANK),
     "LocalOnly, steps": lf.LocalOnly(step_size=0.1),
     "LocalOnly, ridge": lf.LocalOnly(ridge=0.1),
+    "ARMUL, low rank": lf.ARMUL(strength=1.0, **OF_RANK),
+    "ARMUL, proximal steps": lf.ARMUL(strength=1.0, personal_steps=2, **STEP),
+    "ARMUL, low rank, proximal steps": lf.ARMUL(strength=1.0, personal_steps=2, **OF_RANK),
     "TwoReplica, one-sided": lf.TwoReplica(rank=3, symmetric=False),
 }
 ALGORITHMS = {

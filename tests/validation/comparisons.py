@@ -159,10 +159,52 @@ def pfllib(step=1.0):
     return [Replay("PFLlib", f"{ROUNDS} rounds", *one) for one in found]
 
 
+def armul(step=1.0):
+    """Return the replays of vanilla ARMUL after 1, 10 and 100 rounds; `step` multiplies all step sizes.
+
+    The code's correction v of a client is minus its personal part.
+    """
+    given, found = load("armul"), []
+    samples = ([rows[:m] for rows, m in zip(given[name], given["counts"], strict=True)] for name in ("X", "y"))
+    data = lf.GivenSamples(*samples)
+    for steps in (1, 3):
+        algorithm = lf.ARMUL(
+            step_size=step * float(given["eta_global"]),
+            strength=float(given["strength"]),
+            personal_steps=steps,
+            personal_step_size=step * float(given["eta_local"]),
+            weights="samples",
+        )
+        states = [one.after for one in lf.iterate(algorithm, data=data, rounds=int(given["rounds"][-1]))]
+        chosen, method = [states[round_] for round_ in given["rounds"]], f"vanilla, proximal steps: {steps}"
+        theta, models = (np.stack([get(state) for state in chosen]) for get in (
+            lambda state: state.shared[0, 0], lambda state: state.predictors()[0]))  # fmt: skip
+        found += [
+            Replay("ARMUL", "100 rounds", method, "common model", given[f"gamma_{steps}"], theta),
+            Replay("ARMUL", "100 rounds", method, "clients' models", given[f"models_{steps}"], models),
+        ]
+    return found
+
+
+def spectral(step=1.0):
+    """Return the replays of the spectral method's first step, whose labels of the first client `step` multiplies."""
+    given, found = load("spectral"), []
+    for name, run in (("equal", "h = 0"), ("similar", "h = 0.3, 10 % outliers")):
+        X, y = given[f"X_{name}"], given[f"y_{name}"].copy()
+        y[0] *= step
+        final = lf.simulate(lf.LocalSpectral(rank=3), data=lf.GivenSamples(X, y), rounds=1).final
+        pairs = {
+            "projector": (given[f"A_{name}"] @ given[f"A_{name}"].T, final.B[0] @ final.B[0].T),
+            "clients' models": (given[f"beta_{name}"], final.predictors()[0]),
+        }
+        found += [Replay("RL-MTL-TL", run, "spectral, step 1", quantity, *pair) for quantity, pair in pairs.items()]
+    return found
+
+
 def replays(step=1.0):
     """Return all replays; `step` multiplies all step sizes, so that 1 is right."""
     figures = [one for name in ("notebook_fig1_full", "notebook_fig1_partial") for one in figure_1(name, step)]
-    return [*figures, *figure_3(step), *pfllib(step)]
+    return [*figures, *figure_3(step), *pfllib(step), *armul(step), *spectral(step)]
 
 
 # --- statistics: independent trials -------------------------------------------------------------------------------

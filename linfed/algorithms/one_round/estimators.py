@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from linfed._types import Array
-from linfed._values import check_fields
+from linfed._values import check_fields, optional
+from linfed.algorithms.baselines.local_only import LocalOnly
 from linfed.algorithms.parts.base import Algorithm, Communication, InitContext, Requires, State
-from linfed.checks import check_bool, check_integer
+from linfed.checks import check_bool, check_integer, check_number
 from linfed.data.batch import Batch
 from linfed.data.row_batch import RowBatch
-from linfed.numerics.linalg import eigh, svd, top_eigenvectors
+from linfed.numerics.linalg import TINY, eigh, svd, top_eigenvectors
 from linfed.numerics.streams import TrialRandom
 
 
@@ -265,6 +267,79 @@ class LocalGram(SpectralEstimator):
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the floats of B (down) and of a local average (up)."""
         return Communication(float(dim * self.rank), float(dim))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSpectral(SpectralEstimator):
+    """B from the singular vectors of the clients' least-squares fits.
+
+    Parameters
+    ----------
+    rank : int
+        Columns k of B, at most d.
+    clip_quantile : float, optional
+        Local fits that are longer than this quantile of their lengths, from 0 to 1, are shortened to it. By default
+        they keep their lengths.
+
+    Raises
+    ------
+    ValueError
+        If the rank is below 1, or the quantile is not from 0 to 1; in `simulate` also for classification, or if the
+        rank exceeds d.
+
+    Notes
+    -----
+    With ``theta_i`` the predictors of `LocalOnly`, of minimum norm if m < d, B has the k leading left singular vectors
+    of ``[theta_1 .. theta_p]``. A few clients that are far away can turn B, unless their fits are shortened. Heads as
+    in `MethodOfMoments`. Cost ``O(p m d min(m, d) + p d^2 + d^3)``.
+
+    **Deviations**: this is the first step of the source, whose second step is a penalised fit around it (`ARMUL`).
+
+    References
+    ----------
+    Tian, Gu and Feng 2025, "Learning from similar linear representations: adaptivity, minimaxity, and robustness",
+    Algorithm 2, step 1; our reading of the paper and of the authors' public code (ytstat/RL-MTL-TL). With a quantile
+    the code changes all lengths to it, and not only those above.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=200, dim=10, rank=2)
+    >>> result = lf.simulate(lf.LocalSpectral(rank=2), problem, data=lf.FixedSamples(50), rounds=1)
+    >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-6)
+    True
+    """
+
+    clip_quantile: float | None = None
+
+    requires: ClassVar[Requires] = Requires.QUADRATIC
+    summary: ClassVar[str] = "B from the singular vectors of local least squares, exact heads: one round"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, clip_quantile=optional(partial(check_number, minimum=0.0, maximum=1.0)))
+
+    def estimate(self, batch: Batch, dim: int) -> Array:
+        """Return the leading singular vectors of the local fits."""
+        fits = batch.least_squares()
+        if self.clip_quantile is not None:
+            lengths = np.sqrt(np.vecdot(fits, fits))
+            most = np.quantile(lengths, self.clip_quantile, axis=-1, keepdims=True)
+            fits = fits * (most / np.maximum(lengths, np.maximum(most, TINY)))[..., None]
+        return top_eigenvectors(fits.mT @ fits, self.rank)
+
+    def communication(self, *, dim: int, classes: int = 0) -> Communication:
+        """Return the floats of B (down) and of a local fit (up)."""
+        return Communication(float(dim * self.rank), float(dim))
+
+    def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
+        """Return the size of B, the heads, and the local fits."""
+        return self.rank * (n_clients + dim) + participants * dim
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of the matrix and its decomposition, or of the local fits if they are larger."""
+        sizes = {"n_clients": n_clients, "dim": dim, "participants": participants, "samples": samples}
+        return max(4 * dim * dim, LocalOnly().floats_per_step(**sizes))
 
 
 def _local_averages(batch: Batch, dim: int) -> Array:

@@ -333,11 +333,11 @@ class LocalSpectral(SpectralEstimator):
         return Communication(float(dim * self.rank), float(dim))
 
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
-        """Return the size of B, the heads, and the local fits."""
-        return self.rank * (n_clients + dim) + participants * dim
+        """Return the size of B and the heads."""
+        return self.rank * (n_clients + dim)
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
-        """Return the size of the matrix and its decomposition, or of the local fits if they are larger."""
+        """Return the size of the computation of the local fits, or of the matrix if it is larger."""
         sizes = {"n_clients": n_clients, "dim": dim, "participants": participants, "samples": samples}
         return max(4 * dim * dim, LocalOnly().floats_per_step(**sizes))
 

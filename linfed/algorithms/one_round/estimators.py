@@ -11,12 +11,12 @@ import numpy as np
 
 from linfed._types import Array
 from linfed._values import check_fields, optional
-from linfed.algorithms.baselines.local_only import LocalOnly
 from linfed.algorithms.parts.base import Algorithm, Communication, InitContext, Requires, State
 from linfed.checks import check_bool, check_integer, check_number
 from linfed.data.batch import Batch
 from linfed.data.row_batch import RowBatch
-from linfed.numerics.linalg import TINY, eigh, svd, top_eigenvectors
+from linfed.data.rows import FEW_CLIENTS
+from linfed.numerics.linalg import TINY, block_width, eigh, svd, top_eigenvectors
 from linfed.numerics.streams import TrialRandom
 
 
@@ -338,8 +338,8 @@ class LocalSpectral(SpectralEstimator):
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
         """Return the size of the computation of the local fits, or of the matrix if it is larger."""
-        sizes = {"n_clients": n_clients, "dim": dim, "participants": participants, "samples": samples}
-        return max(4 * dim * dim, LocalOnly().floats_per_step(**sizes))
+        clients = block_width(participants, samples * dim, FEW_CLIENTS)
+        return max(4 * dim * dim, clients * (samples + dim if samples >= dim else 4 * samples) * dim)
 
 
 def _local_averages(batch: Batch, dim: int) -> Array:

@@ -13,8 +13,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Compare the claims of two runs, and print the verdicts and estimates that differ. Each run is a "
         "folder of saved results or one NAME.json.",
     )
-    command.add_argument("before", metavar="A", help="saved results of the first run: a folder or NAME.json")
-    command.add_argument("after", metavar="B", help="saved results of the second run: a folder or NAME.json")
+    command.add_argument("before", metavar="BEFORE", help="saved results of the first run: a folder or NAME.json")
+    command.add_argument("after", metavar="AFTER", help="saved results of the second run: a folder or NAME.json")
     text = (
         "also list estimates that differ by more than this share of their size; by default those that lie outside of "
         "each other's interval"
@@ -34,7 +34,7 @@ def run(given: argparse.Namespace) -> int:
 
     if given.rtol is not None and not given.rtol >= 0:
         raise UsageError(f"--rtol {given.rtol} must be at least 0")
-    found = compare(read_runs(given.before, "A")[1], read_runs(given.after, "B")[1], relative=given.rtol)
+    found = compare(read_runs(given.before, "BEFORE")[1], read_runs(given.after, "AFTER")[1], relative=given.rtol)
     print(wrapped(format_comparison(found, given.before, given.after)))
     if not given.strict:
         return 0

@@ -12,9 +12,9 @@ from pathlib import Path
 from linfed.claims.caveats import EDGE
 from linfed.commands import colors
 from linfed.commands.colors import painted
-from linfed.report.cards import counted, counts, origins
+from linfed.report.cards import OTHERS, Statement, by_origin, counted, counts, measured
 from linfed.reproduction.run import Reproduction
-from linfed.statistics.findings import AGAINST, Finding, Verdict, findings_table
+from linfed.statistics.findings import AGAINST, Finding, Verdict, findings_table, required
 
 QUICK = "QUICK run: fewer trials and smaller sizes; a full run's verdicts may differ"
 """Warning printed with quick runs."""
@@ -59,23 +59,34 @@ def report(name: str, done: Reproduction, *, verbose: bool = False) -> str:
 
 
 def claims_text(name: str, claims: Sequence[Finding], *, verbose: bool) -> str:
-    """Return the claims of a run as text, whose they are, and how many have each verdict.
+    """Return the claims of a run as text, by whose they are, and how many have each verdict.
 
-    A claim has one line with the number of settings for each verdict; if `verbose`, it has a line for each setting.
+    A claim has one line with the number of settings for each verdict, and one with its measurement in the setting that is
+    nearest to failing; if `verbose`, it has a line for each setting.
     """
-    whose = [f"  {text}" for text in [origins(claims)] if text]
-    if verbose:
-        return wrapped("\n".join([*whose, "", findings_table(claims), "", f"{name}: {tally(claims)}"]))
+    lines = []
+    groups = by_origin(claims)
+    for title, group in groups.items():
+        if len(groups) > 1 or title != OTHERS:
+            lines.append(f"  {title}" + (f": {tally(group)}" if len(groups) > 1 else ""))
+        lines += ["", findings_table(group), ""] if verbose else _in_short(group)
+    if _at_edge(claims) and not verbose:
+        lines.append("  [grid edge]: a tuned value is at the edge of its grid; a better one may lie outside")
+    return wrapped("\n".join([*lines, f"{name}: {tally(claims)}"]))
+
+
+def _in_short(claims: Sequence[Finding]) -> list[str]:
+    """Return two lines for each claim: its verdicts, and its measurement in the setting nearest to failing."""
     found: dict[str, list[Finding]] = {}
     for claim in claims:
         found.setdefault(claim.claim, []).append(claim)
-    lines = [f"  {counted(counts(group))}: {text}{_at_edge(group)}" for text, group in found.items()]
-    marks = (
-        ["  [grid edge]: a tuned value is at the edge of its grid; a better one may lie outside"]
-        if _at_edge(claims)
-        else []
-    )
-    return wrapped("\n".join([*whose, *lines, *marks, f"{name}: {tally(claims)}"]))
+    lines = []
+    for text, group in found.items():
+        worst = Statement(group).worst
+        setting = f" ({worst.setting})" if len(group) > 1 else ""
+        lines.append(f"  {counted(counts(group))}: {text}{_at_edge(group)}")
+        lines.append(f"      {worst.statistic}: {measured(worst)}; required: {required(worst.claimed_range)}{setting}")
+    return lines
 
 
 def _at_edge(claims: Sequence[Finding]) -> str:
@@ -91,12 +102,16 @@ def tally(claims: Sequence[Finding]) -> str:
 
 
 def summary(runs: Mapping[str, Reproduction]) -> str:
-    """Return the number of claims with each verdict over several runs, and a list of the contradicted claims."""
+    """Return the number of claims with each verdict over several runs, and the contradicted ones, by whose they are."""
     every = [claim for done in runs.values() for claim in done.claims or []]
     lines = [f"{len(runs)} experiments, {tally(every)}"]
-    for name, done in runs.items():
-        found = Counter((one.verdict.value, one.claim) for one in done.claims or [] if one.verdict.kind == AGAINST)
-        lines += [f"  {name}: {verdict} {count}: {claim}" for (verdict, claim), count in found.items()]
+    groups = by_origin(every)
+    for title, group in groups.items():
+        lines += [f"  {title}: {tally(group)}"] * (len(groups) > 1)
+        for name, done in runs.items():
+            against = (one for one in by_origin(done.claims or []).get(title, []) if one.verdict.kind == AGAINST)
+            found = Counter((one.verdict.value, one.claim) for one in against)
+            lines += [f"  {name}: {verdict} {count}: {claim}" for (verdict, claim), count in found.items()]
     return wrapped("\n".join(lines))
 
 

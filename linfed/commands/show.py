@@ -49,7 +49,8 @@ def run(given: argparse.Namespace) -> int:
         file = f", {relative_path(record.file)}" if record.file else ""
         print(wrapped(f"{name}: {record.kind}, linfed {record.versions.get('linfed', '?')}{commit}{file}"))
         for key, caption in record.figures.items():
-            print(wrapped(f"{folder.figure(name, key)}\n  {caption}"))
+            drawn = folder.picture(name, key) or f"{folder.figure(name, key, '').name} (no picture in this folder)"
+            print(wrapped(f"{drawn}\n  {caption}"))
         if record.claims:
             print(claims_text(name, record.claims, verbose=given.verbose))
         elif not record.remarks:

@@ -14,14 +14,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from scipy.special import ndtr, ndtri
+
 from linfed.reproduction.declarations import Declarations, page_order, title
 from linfed.reproduction.experiments import declared_by, experiment_files
 from linfed.reproduction.record import RunRecord
-from linfed.statistics.findings import AGAINST, FOR, NOT_JUDGED, Finding, Origin, Verdict, count_origins, required
+from linfed.statistics.findings import AGAINST, FOR, NOT_JUDGED, Finding, Origin, Verdict, required
 from linfed.system.machine import commit_date
 
 HASH = 12
 """Number of digits of a commit to show."""
+
+PAPERS, PREDICTIONS, THRESHOLDS = "What the papers say", "What linfed predicts", "Thresholds and controls"
+OTHERS = "Other claims"
+WHOSE: dict[Origin | None, str] = {
+    Origin.QUOTED: PAPERS,
+    Origin.READING: PAPERS,
+    Origin.PREDICTION: PREDICTIONS,
+    Origin.CONJECTURE: PREDICTIONS,
+    Origin.THRESHOLD: THRESHOLDS,
+    None: OTHERS,
+}
+"""Title of the group of claims with each origin, in the order of the pages."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +115,11 @@ class Statement:
     def origin(self) -> Origin | None:
         """Whose the claim is; None if unknown."""
         return self.claims[0].origin
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the claim is of this project."""
+        return self.origin is not None and not self.origin.is_paper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,14 +228,58 @@ def statements(claims: Iterable[Finding]) -> list[Statement]:
     return [Statement(group) for group in found.values()]
 
 
-def origins(claims: Iterable[Finding]) -> str:
-    """Return the number of statements of each origin, e.g. ``3 statements: 1 quoted, 2 our predictions``.
+def by_origin(claims: Iterable[Finding]) -> dict[str, list[Finding]]:
+    """Return the groups of claims of papers, of this project and of unknown origin that occur, by their titles."""
+    found: dict[str, list[Finding]] = {title: [] for title in WHOSE.values()}
+    for claim in claims:
+        found[WHOSE[claim.origin]].append(claim)
+    return {title: group for title, group in found.items() if group}
 
-    The text is empty if no origin is known.
+
+def decided(claims: Iterable[Finding]) -> list[Finding]:
+    """Return the claims with a verdict for or against them."""
+    return [claim for claim in claims if claim.verdict.kind in (FOR, AGAINST)]
+
+
+def expected_errors(claims: Iterable[Finding]) -> float:
+    """Return how many verdicts for or against a claim are expected to be wrong by chance.
+
+    An estimate is taken as normal, with the standard error that the interval has on the side of the nearest end of the
+    claimed range. The chance that the true value lies on the other side of this end is then ``Phi(-1.96 a / b)``, where
+    a is the distance of the estimate from this end, and b the length of this side of the interval. The chance is 0.025
+    if the estimate or the interval is not finite.
+
+    >>> from linfed.statistics import judge
+    >>> known = {"claim": "x", "setting": "", "statistic": "x", "source": "ours", "claimed_low": 0.0}
+    >>> round(expected_errors([judge((1.0, 0.0, 2.0), **known), judge((2.0, 1.0, 3.0), **known)]), 4)
+    0.0250
     """
-    found = [one.origin for one in statements(claims)]
-    count = f"{len(found)} statement{'s' * (len(found) != 1)}"
-    return f"{count}: {count_origins(found)}" if any(found) else ""
+    return math.fsum(map(_chance_of_error, decided(claims)))
+
+
+def errors_sentence(claims: Iterable[Finding]) -> str:
+    """Return a sentence with the number of decided claims, and how many verdicts are expected to be wrong by chance."""
+    claims = list(claims)
+    found = expected_errors(claims)
+    count = "fewer than one" if found < 1 else f"about {found:.0f}"
+    return (
+        f"{len(decided(claims)):,} of {len(claims):,} claims are decided, for or against. By the distances of their "
+        f"estimates from the required ranges, {count} of these verdicts must be expected to be wrong by chance."
+    )
+
+
+def _chance_of_error(claim: Finding) -> float:
+    """Return the chance that a verdict for or against a claim is wrong."""
+    chances = []
+    for end in (claim.claimed_low, claim.claimed_high):
+        side = claim.estimate - claim.low if end < claim.estimate else claim.high - claim.estimate
+        if math.isinf(end) or side == 0:
+            chances.append(0.0)
+        elif math.isfinite(side):
+            chances.append(float(ndtr(ndtri(0.025) * abs(claim.estimate - end) / side)))
+        else:  # the estimate or the interval is not finite: the largest chance that a decided claim can have
+            chances.append(0.025)
+    return sum(chances) if claim.verdict.kind == FOR else max(chances)
 
 
 def counts(claims: Iterable[Finding]) -> dict[Verdict, int]:
@@ -238,7 +301,10 @@ def counted(verdicts: Mapping[Verdict, int]) -> str:
 
 def measured(claim: Finding) -> str:
     """Return the estimate and the interval of a claim as text."""
-    return f"{number(claim.estimate)} [{number(claim.low)}, {number(claim.high)}]"
+    interval = f"[{number(claim.low)}, {number(claim.high)}]"
+    if not math.isnan(claim.estimate):
+        return f"{number(claim.estimate)} {interval}"
+    return "no estimate" if math.isnan(claim.low) and math.isnan(claim.high) else f"no estimate, interval {interval}"
 
 
 def number(value: float) -> str:

@@ -10,7 +10,7 @@ from linfed.report.compare import Comparison
 from linfed.report.pictures import Picture
 from linfed.report.scoreboard import Row
 from linfed.reproduction.record import ResultsFolder
-from linfed.statistics.findings import Verdict
+from linfed.statistics.findings import Finding, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,12 @@ class Content:
     @property
     def totals(self) -> dict[Verdict, int]:
         """Number of claims with each verdict."""
-        return counts(claim for card in self.cards.values() for claim in card.record.claims)
+        return counts(self.claims)
+
+    @property
+    def claims(self) -> list[Finding]:
+        """Claims of all runs."""
+        return [claim for card in self.cards.values() for claim in card.record.claims]
 
     @property
     def title(self) -> str:

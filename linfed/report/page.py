@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from importlib import resources
 
 from linfed.claims.caveats import EDGE
-from linfed.report.cards import Statement, measured, origins, place_of
+from linfed.report.cards import (
+    PREDICTIONS,
+    THRESHOLDS,
+    WHOSE,
+    Statement,
+    by_origin,
+    counts,
+    errors_sentence,
+    measured,
+    place_of,
+    statements,
+)
 from linfed.report.compare import Pair
 from linfed.report.content import Content
 from linfed.report.pictures import Picture
@@ -24,11 +36,12 @@ FEW = 3
 
 def page(content: Content) -> str:
     """Return the report as HTML."""
-    lists = {kind: _list(content, kind) for kind in OUTCOMES}
-    sections = {kind: (OUTCOMES[kind], inside) for kind, inside in lists.items()}
+    sections = {kind: (title, _list(content, kind)) for kind, title in OUTCOMES.items()}
+    sections["ours"] = ("What linfed adds: predictions, thresholds and controls", _ours(content))
     if content.moved:
         sections["differences"] = (f"Differences from {content.against}", _differences(content))
     sections["experiments"] = ("Experiments", _experiments(content))
+    sections["verdicts"] = ("How to read a verdict", _meanings(content))
     room = resources.files("linfed.report")
     style, script = (room.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     return (
@@ -72,16 +85,26 @@ def _navigation(content: Content, sections: Iterable[str]) -> str:
 
 
 def _summary(content: Content) -> str:
-    """Return the number of claims with each verdict, and the meanings of these verdicts."""
-    found, plural = content.totals, "s" * (len(content.cards) != 1)
-    meanings = "".join(f"<li>{_chip(verdict)} {escape(verdict.meaning)}</li>" for verdict in found)
+    """Return the number of claims with each verdict, by whose they are."""
+    plural = "s" * (len(content.cards) != 1)
+    groups = "".join(
+        f'<p class="totals">{escape(title)}: {len(claims):,} claim{"s" * (len(claims) != 1)}: {_chips(counts(claims))}</p>'
+        for title, claims in by_origin(content.claims).items()
+    )
     return (
-        f'<p class="totals">{sum(found.values()):,} claims in {len(content.cards)} experiment{plural}: '
-        f"{_chips(found)}</p>"
+        f"<p>{len(content.claims):,} claims in {len(content.cards)} experiment{plural} "
+        f'(<a href="#verdicts">how to read a verdict</a>):</p>{groups}'
+    )
+
+
+def _meanings(content: Content) -> str:
+    """Return the meanings of the verdicts that occur, and how many of them are expected to be wrong."""
+    meanings = "".join(f"<li>{_chip(verdict)} {escape(verdict.meaning)}</li>" for verdict in content.totals)
+    return (
+        f'<ul aria-label="meanings of the verdicts">{meanings}</ul>'
         "<p>A claim <b>agrees</b> if no setting contradicts it and at least half of the settings in which it could be "
         "judged support it. It is <b>contradicted</b> if at least one setting contradicts it. Numbers are estimates "
-        "with 95 % confidence intervals over trials, each for one claim: about one in twenty may be wrong.</p>"
-        f'<ul aria-label="meanings of the verdicts">{meanings}</ul>'
+        f"with 95 % confidence intervals over trials, each for one claim. {escape(errors_sentence(content.claims))}</p>"
     )
 
 
@@ -108,32 +131,45 @@ def _link(name: str) -> str:
 
 
 def _list(content: Content, kind: str) -> str:
-    """Return the claims with an outcome, by section.
+    """Return the claims of papers, or of unknown origin, with an outcome, by section."""
+    found: dict[str, list[str]] = {}
+    for section, one, entry in _entries(content):
+        if one.outcome == kind and not one.is_ours:
+            found.setdefault(section, []).append(entry)
+    parts = [f"<h3>{escape(section)}</h3><ul>{''.join(entries)}</ul>" for section, entries in found.items()]
+    return "".join(parts) or "<p>None.</p>"
+
+
+def _ours(content: Content) -> str:
+    """Return the claims of this project, by whose they are, the contradicted ones first."""
+    found: dict[str, list[tuple[int, str]]] = {PREDICTIONS: [], THRESHOLDS: []}
+    for _, one, entry in _entries(content):
+        if one.is_ours:
+            found[WHOSE[one.origin]].append((("contradicts", "undecided", "agrees").index(one.outcome), entry))
+    parts = [
+        f"<h3>{escape(title)}</h3><ul>{''.join(entry for _, entry in sorted(entries, key=operator.itemgetter(0)))}</ul>"
+        for title, entries in found.items()
+        if entries
+    ]
+    return "".join(parts) or "<p>None.</p>"
+
+
+def _entries(content: Content) -> Iterator[tuple[str, Statement, str]]:
+    """Yield the section, the statement and the HTML of the claims to list.
 
     These are the claims of the scoreboard, with the setting that is nearest to failing. In a report on few experiments
-    all other statements follow; otherwise they are counted.
+    all other statements follow.
     """
-    main = {(name, one.claim) for name, card in content.cards.items() for one in card.declared.headlines}
-    papers: dict[str, list[str]] = {}
     for row in content.scoreboard:
-        if row.statement.outcome == kind:
-            section = papers.setdefault(content.cards[row.experiment].declared.section, [])
-            section.append(_entry(row.judged, row.paper, row.statement, row.experiment))
-    others: dict[str, int] = {}
+        section = content.cards[row.experiment].declared.section
+        yield section, row.statement, _entry(row.judged, row.paper, row.statement, row.experiment)
+    if len(content.cards) > FEW:
+        return
     for name, card in content.cards.items():
+        main = {one.claim for one in card.declared.headlines}
         for one in card.statements:
-            if one.outcome != kind or (name, one.claim) in main:
-                continue
-            others[name] = others.get(name, 0) + 1
-            if len(content.cards) <= FEW:
-                entry = _entry(one.claim, place_of(one.source), one, name)
-                papers.setdefault(card.declared.section, []).append(entry)
-    parts = [f"<h3>{escape(paper)}</h3><ul>{''.join(entries)}</ul>" for paper, entries in papers.items()]
-    if others and len(content.cards) > FEW:
-        count = sum(others.values())
-        where = ", ".join(f"{_link(name)} {number}" for name, number in others.items())
-        parts.append(f"<p>{count} other claim{'s' * (count != 1)}: {where}</p>")
-    return "".join(parts) or "<p>None.</p>"
+            if one.claim not in main:
+                yield card.declared.section, one, _entry(one.claim, place_of(one.source), one, name)
 
 
 def _entry(claim: str, paper: str, one: Statement, experiment: str) -> str:
@@ -213,10 +249,12 @@ def _experiment(content: Content, name: str) -> str:
         f"<summary><h3>{escape(name)}{quick}</h3> {_chips(card.verdicts) or escape(none)}"
         f"<br>{escape(card.declared.summary)}</summary>"
         f'<p class="source">{escape("; ".join(filter(None, parts)))}</p>'
-        + "".join(f"<p>{escape(whose)}</p>" for whose in [origins(record.claims)] if whose)
         + "".join(f"<p>{escape(note)}</p>" for note in notes)
         + "".join(map(_figure, pictures))
-        + "".join(map(_statement, card.statements))
+        + "".join(
+            f'<div class="group"><h4>{escape(title)}</h4>{"".join(map(_statement, statements(claims)))}</div>'
+            for title, claims in by_origin(record.claims).items()
+        )
         + "</details>\n"
     )
 

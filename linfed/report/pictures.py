@@ -9,9 +9,6 @@ from linfed.errors import UsageError
 from linfed.figures.png import small_picture
 from linfed.reproduction.record import ResultsFolder, RunRecord
 
-SUFFIXES = (".png", ".webp")
-"""Suffixes of picture files; the first one that exists is shown."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
@@ -67,7 +64,7 @@ def pictures(record: RunRecord, folder: ResultsFolder, names: Iterable[str], sum
             stems.setdefault(path.stem, summary or name)
     found = []
     for stem, caption in stems.items():
-        file = next((path for path in (folder.figure(stem, "", suffix) for suffix in SUFFIXES) if path.is_file()), None)
+        file = folder.picture(stem)
         if file is not None:
             try:
                 data, width, height = small_picture(file)

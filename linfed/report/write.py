@@ -21,14 +21,14 @@ from linfed.system.files import replacing
 
 
 def write(folder: str, *, out: str | None = None, against: str | None = None) -> Path:
-    """Write ``report.html`` about the saved runs in a folder.
+    """Write a report about the saved runs in a folder.
 
     Parameters
     ----------
     folder : str
         Output folder of `linfed reproduce`, or one ``NAME.json`` in it.
     out : str, optional
-        Folder of the report; `folder` by default.
+        Folder of ``report.html``, or a file whose name ends in ``.html``; `folder` by default.
     against : str, optional
         Folder or ``NAME.json`` of a run to compare with.
 
@@ -43,9 +43,9 @@ def write(folder: str, *, out: str | None = None, against: str | None = None) ->
         If there are no saved runs, or the report cannot be written.
     """
     found = collected(folder, against=against)
-    target = ResultsFolder(Path(out)) if out else found.folder
-    target.create()
-    path = target.path / "report.html"
+    path = Path(out) if out else found.folder.path
+    path = path if path.suffix == ".html" and not path.is_dir() else path / "report.html"
+    ResultsFolder(path.parent).create()
     with replacing(path) as file:
         file.write(page(found).encode())
     return path

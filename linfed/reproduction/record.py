@@ -28,6 +28,9 @@ from linfed.system.files import refuse_pipe, write_json
 FORMAT = 2
 """Format of the record. Format 1 had null for infinite numbers and NaN; it is read without its claims."""
 
+PICTURES = (".png", ".webp")
+"""Suffixes of the files of figures; the first one that exists is shown."""
+
 HALF_PAIR = re.compile("[\ud800-\udfff]")
 """Half of a surrogate pair, which JSON allows, but no encoding."""
 
@@ -258,6 +261,11 @@ class ResultsFolder:
         """Return the path of a figure or, with the suffix ``.txt``, of its caption."""
         return self.path / f"{name}{'-' * bool(key)}{key}{suffix}"
 
+    def picture(self, name: str, key: str = "") -> Path | None:
+        """Return the file of a drawn figure, or None if there is none."""
+        files = (self.figure(name, key, suffix) for suffix in PICTURES)
+        return next((file for file in files if file.is_file()), None)
+
     def create(self) -> None:
         """Create the folder if needed; raise `UsageError` if it is not writable."""
         try:
@@ -379,6 +387,9 @@ class ResultsFolder:
             return near.strip(" ()")
         listed = "" if known else " if linfed list has this name"
         run = self.command("reproduce", own_file(name) or name)
+        committed = ResultsFolder(Path("results/committed"))
+        if committed.record(name).exists():
+            return f"run {run}, or see the committed run with {committed.command('show', name)}"
         return f"run {run}{listed}, or choose another folder with --out DIR"
 
 

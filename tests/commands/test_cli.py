@@ -70,7 +70,7 @@ def test_version_and_bare_call(capsys):
         (["fedrep-fig3"], "'fedrep-fig3' is not a command (did you mean 'linfed reproduce fedrep-fig3'?); see linfed"),
         (["zzz"], "'zzz' is not a command; see linfed --help"),
         (["reproduce"], "missing NAME; see linfed reproduce --help"),
-        (["compare"], "missing A and B; see linfed compare --help"),
+        (["compare"], "missing BEFORE and AFTER; see linfed compare --help"),
         (["list", ""], "'': no such argument; see linfed list --help"),
         (["report", "--quick"], "--quick: no such argument; see linfed report --help"),
         (["reproduce", "x", "--qick"], "--qick: no such argument (did you mean '--quick'?)"),

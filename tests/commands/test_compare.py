@@ -38,8 +38,8 @@ def test_the_exit_status_is_of_the_differences_if_strict(name, tmp_path, capsys)
 def test_mistakes_are_one_line(tmp_path, capsys):
     ResultsFolder(tmp_path).write(RunRecord(experiment="one", quick=False, claims=SAME))
     for arguments, told in (
-        (("nowhere", tmp_path), "A 'nowhere' does not exist"),
-        ((tmp_path, "nowhere"), "B 'nowhere' does not exist"),
+        (("nowhere", tmp_path), "BEFORE 'nowhere' does not exist"),
+        ((tmp_path, "nowhere"), "AFTER 'nowhere' does not exist"),
         ((tmp_path, tmp_path, "--rtol", "-1"), "--rtol -1.0 must be at least 0"),
     ):
         assert told in refused(capsys, "compare", *arguments)

@@ -93,7 +93,7 @@ def test_results_of_a_copy_and_of_its_experiment_are_not_mixed_up(capsys, monkey
     assert run("show", copy, "--out", "other") == 0
     assert capsys.readouterr().out.splitlines()[0].endswith(", mine/toy_one.py")
     assert run("list", "--out", "other") == 0
-    assert capsys.readouterr().out.splitlines()[-1].split()[:3] == ["toy-one", "-", "-"]
+    assert capsys.readouterr().out.splitlines()[-1].split()[:3] == ["toy-one", "-", "a"]
     monkeypatch.setattr("linfed.reproduction.committed.committed_runs", lambda: {"toy-one": None})
     assert "--strict requires a committed run" in refused(capsys, "reproduce", copy, "--strict", "--out", "other")
 

@@ -14,10 +14,10 @@ from tests.reproduction.toys import refused, run
 def test_algorithms_and_experiments_are_named(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", "300")
-    assert run("list") == 0
+    assert run("list") == run("list", "--algorithms") == 0
     printed = capsys.readouterr().out
-    for name in ("FedRep", "LocalOnly", "fedrep-fig3"):
-        assert sum(line.split()[:1] == [name] for line in printed.splitlines()) == 1
+    for name in ("FedRep", "LocalOnly", "fedrep-fig3", "altmin"):
+        assert sum(line.startswith(f"  {name}  ") for line in printed.splitlines()) == 1
 
 
 def test_saved_runs_and_times_are_shown(toy, capsys, monkeypatch):
@@ -25,7 +25,7 @@ def test_saved_runs_and_times_are_shown(toy, capsys, monkeypatch):
 
     def states():
         assert run("list", "--experiments", toy) == 0
-        return re.findall(r"^  toy-one +4 min +(.+?)  +a toy$", capsys.readouterr().out, re.M)
+        return re.findall(r"^  toy-one +4 min(?: +(.+?))?  +a toy$", capsys.readouterr().out, re.M)
 
     found = states()
     for folder, quick in (("results", False), ("results/quick", True)):
@@ -36,9 +36,9 @@ def test_saved_runs_and_times_are_shown(toy, capsys, monkeypatch):
     found += states()
     Path("results/toy-one.json").write_text("{")
     found += states()
-    assert found == ["-", "full", "full, quick", "unfinished, quick", "unreadable, quick"]
+    assert found == ["", "full", "full, quick", "unfinished, quick", "unreadable, quick"]
     assert run("list", "--experiments", toy, "--out", "results/quick") == 0
-    assert "saved runs in 'results/quick'" in capsys.readouterr().out
+    assert re.search("^  toy-one +4 min +quick +a toy$", capsys.readouterr().out, re.M)
 
 
 def test_a_file_in_the_place_of_the_results_is_one_line(toy, capsys):
@@ -51,7 +51,7 @@ def test_lines_end_at_the_width_of_the_terminal(width, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("COLUMNS", str(width))
     shown = ["show", "flute-fig3", "fedrep-theorem1", "--out", "results/committed"]
-    for arguments in (["list"], shown, [*shown, "--verbose"]):
+    for arguments in (["list"], ["list", "--algorithms"], shown, [*shown, "--verbose"]):
         assert run(*arguments) == 0
         lines = capsys.readouterr().out.splitlines()
         assert 0.8 * width < max(map(len, lines)) <= width

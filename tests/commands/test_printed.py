@@ -6,6 +6,7 @@ import pytest
 
 from linfed.commands.printed import claims_text, report, summary, tally, wrapped, written
 from linfed.reproduction.run import Reproduction
+from linfed.statistics.findings import Origin
 from tests.helpers import finding
 
 CLAIMS = (
@@ -27,14 +28,24 @@ def done(claims=CLAIMS, **changes):
     return Reproduction(claims=None if claims is None else list(claims), **known | changes)
 
 
-def test_a_claim_has_one_line_with_the_number_of_each_verdict():
+def test_a_claim_has_the_number_of_each_verdict_and_its_measurement_nearest_to_failing():
     assert report("one", done()).splitlines() == [
         "one: 1.3 s",
         "  one: a remark",
         "  SUPPORTED 2, INCONCLUSIVE 1: it falls",
+        "      share: 0.9 [0.4, 1]; required: >= 0.5 (n = 2)",
         "  NOT SUPPORTED: it rises",
+        "      share: 0.9 [0.1, 0.2]; required: >= 0.5",
         "one: 4 claims: 2 SUPPORTED, 1 NOT SUPPORTED, 1 INCONCLUSIVE",
     ]
+
+
+def test_claims_of_papers_come_first():
+    ours, paper = (finding("it rises", origin=one) for one in (Origin.THRESHOLD, Origin.QUOTED))
+    lines = claims_text("one", [ours, paper], verbose=False).splitlines()
+    assert lines[0] == "  What the papers say: 1 claim: 1 SUPPORTED"
+    assert lines[3] == "  Thresholds and controls: 1 claim: 1 SUPPORTED"
+    assert claims_text("one", [paper], verbose=False).startswith("  What the papers say\n  SUPPORTED: it rises")
 
 
 def test_settings_files_and_notes_are_verbose():

@@ -20,15 +20,20 @@ def save(name, folder="results", **changes):
 
 def test_a_run_is_shown_with_its_captions_claims_and_remarks(capsys):
     known = {"versions": {"linfed": "1.0"}, "commit": "abc", "remarks": ("nothing else",)}
-    save("one", figures={"": "One.", "ends": "Two."}, **known)
+    save("one", figures={"": "One.", "ends": "Two.", "edges": "Three."}, **known)
+    Path("results/one.png").touch()
+    Path("results/one-ends.webp").touch()
     assert run("show", "one") == 0
     assert capsys.readouterr().out.splitlines() == [
         "one: full run, linfed 1.0, commit abc",
         "results/one.png",
         "  One.",
-        "results/one-ends.png",
+        "results/one-ends.webp",
         "  Two.",
+        "one-edges (no picture in this folder)",
+        "  Three.",
         "  SUPPORTED: it is so",
+        "      share: 0.9 [0.8, 1]; required: >= 0.5",
         "one: 1 claim: 1 SUPPORTED",
         "one: nothing else",
     ]
@@ -72,14 +77,16 @@ def test_runs_are_given_by_name_file_record_or_folder(capsys):
     [
         ("fedrep-fig33", "no saved run of 'fedrep-fig33' in "),
         ("fedrep-fig3", ": run linfed reproduce fedrep-fig3, or choose another folder with --out DIR\n"),
+        ("fig", "/results': run linfed reproduce fig, or see the committed run with linfed show fig --out results/committed"),
         ("xyz", ": run linfed reproduce xyz if linfed list has this name, or choose another folder with --out DIR\n"),
         ("elsewhere/on.json", "NAME 'elsewhere/on.json' does not exist (did you mean 'one.json'?)\n"),
         ("other", "'results/other.json' is not a valid record of a run: rewrite it with linfed reproduce other\n"),
     ],
 )
 def test_a_run_that_is_not_there_is_one_line(name, told, capsys):
+    save("fig", folder="results/committed")
     save("one", folder="elsewhere")
-    Path("results").mkdir()
+    Path("results").mkdir(exist_ok=True)
     Path("results/other.json").write_text("[]")
     assert told in refused(capsys, "show", name)
 

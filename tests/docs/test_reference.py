@@ -31,6 +31,7 @@ def test_pages_that_use_a_name_are_found(site):
     assert "new_client_excess_quantile" in usage.used_by(files["fedrep-fig4"])  # its own
     assert "FedPer" in usage.used_by(files["fedrep-fig4"])  # shared
     assert "FedPer" not in usage.used_by(files["shortcut-bound"])
+    assert "<!" not in "".join(usage.usage().values())  # comments at the top of pages are no titles
     found = usage.usage()["FedRep"]
     for page in ("/guide/algorithms", "/_generated/tutorials/1_first_steps", "/_generated/experiments/anisotropy"):
         assert f"<{page}>`" in found

@@ -5,7 +5,18 @@ import math
 import numpy as np
 import pytest
 
-from linfed.report.cards import Card, Statement, cards_of, measured, number, origins, sections, short
+from linfed.report.cards import (
+    Card,
+    Statement,
+    by_origin,
+    cards_of,
+    errors_sentence,
+    expected_errors,
+    measured,
+    number,
+    sections,
+    short,
+)
 from linfed.reproduction.declarations import Declarations
 from linfed.reproduction.record import RunRecord, TableRecord
 from linfed.statistics.findings import Hypothesis, Origin, cite, judge
@@ -65,7 +76,11 @@ def test_numbers_have_three_digits_and_thousands_are_written_out(value, text):
 
 @pytest.mark.parametrize(
     ("interval", "text"),
-    [((math.nan, 0.0, math.inf), "- [0, inf]"), ((2.0, -math.inf, 3.0), "2 [-inf, 3]"), ((math.nan,) * 3, "- [-, -]")],
+    [
+        ((math.nan, 0.0, math.inf), "no estimate, interval [0, inf]"),
+        ((2.0, -math.inf, 3.0), "2 [-inf, 3]"),
+        ((math.nan,) * 3, "no estimate"),
+    ],
 )
 def test_infinite_ends_are_told(interval, text):
     found = judge(interval, claim="c", setting="s", statistic="t", source="o", claimed_low=0.5, claimed_high=9.0)
@@ -77,9 +92,52 @@ def test_claims_that_differ_only_in_their_setting_are_one_statement():
     card = Card(record=RunRecord(experiment="one", quick=False, claims=claims))
     assert [len(one.claims) for one in card.statements] == [2, 1, 1]
     assert card.statements[0].measured == "share: 0.9 [0.8, 1]; required: >= 0.5"
-    assert origins(claims) == ""
-    ours = finding("c", origin=Origin.PREDICTION)
-    assert origins([ours, *claims]) == "4 statements: 1 our prediction, 3 of unknown origin"
+
+
+def test_claims_are_grouped_by_whose_they_are():
+    every = [finding(str(origin), origin=origin) for origin in (None, *reversed(Origin))]
+    found = {title: [claim.claim for claim in group] for title, group in by_origin(every).items()}
+    assert found == {
+        "What the papers say": ["our reading", "quoted"],
+        "What linfed predicts": ["our conjecture", "our prediction"],
+        "Thresholds and controls": ["our threshold"],
+        "Other claims": ["None"],
+    }
+    assert list(by_origin(every[:1])) == ["Other claims"]
+
+
+def test_wrong_verdicts_are_as_frequent_as_expected():
+    """Simulated: normal estimates, whose true values are uniform and so unknown, and claims that they are above 0."""
+    rng = np.random.default_rng(0)
+    true = rng.uniform(-6, 6, 40_000)
+    seen = true + rng.normal(size=true.shape)
+    claims = [finding(estimate=one, low=one - 1.96, high=one + 1.96, claimed_low=0.0) for one in seen]
+    against = np.abs(seen) > 1.96
+    wrong = int(((np.sign(seen) != np.sign(true)) & against).sum())
+    assert expected_errors(claims) == pytest.approx(wrong, abs=3 * wrong**0.5)
+    assert wrong > 50
+    counted = f"{against.sum():,} of 40,000 claims are decided"
+    assert errors_sentence(claims).startswith(counted)
+    assert f"about {expected_errors(claims):.0f} of these" in errors_sentence(claims)
+    assert "fewer than one of these" in errors_sentence(claims[:1])
+
+
+@pytest.mark.parametrize(
+    ("interval", "ends", "wanted"),
+    [
+        ((1.0, 0.0, 2.0), (0.0, math.inf), 0.025),
+        ((1.0, 0.0, 2.0), (0.0, 2.0), 0.05),
+        ((0.0, -1.0, 4.0), (-1.0, 2.0), 0.0),  # undecided
+        ((3.0, 1.0, 4.0), (-5.0, 0.999), 0.025),  # outside
+        ((1.0, 1.0, 1.0), (0.0, math.inf), 0.0),
+        ((math.inf, 1.0, math.inf), (0.0, math.inf), 0.025),
+        ((math.nan, 1.0, 2.0), (0.0, math.inf), 0.025),
+    ],
+)
+def test_the_chance_of_a_wrong_verdict_is_that_of_the_nearest_end(interval, ends, wanted):
+    names = ("estimate", "low", "high", "claimed_low", "claimed_high")
+    found = finding(**dict(zip(names, (*interval, *ends), strict=True)), strict=False)
+    assert expected_errors([found]) == pytest.approx(wanted, abs=1e-3)
 
 
 def test_a_card_tells_how_a_run_was_computed():

@@ -18,7 +18,7 @@ from linfed.report.scoreboard import rows
 from linfed.report.write import collected
 from linfed.reproduction.declarations import Declarations, Headline
 from linfed.reproduction.record import ResultsFolder, RunRecord
-from linfed.statistics.findings import AGAINST, Verdict
+from linfed.statistics.findings import AGAINST, Origin, Verdict
 from tests.helpers import ROOT, finding
 from tests.report.reports import RECORD, Checked, section
 
@@ -73,7 +73,7 @@ def test_the_page_says_all_that_the_record_does(checked):
         ["SUPPORTED", "n = 1", "0.9 [0.8, 1]"],
         ["NOT SUPPORTED", "n = 2", "0.4 [0.3, 0.45] (1)"],
         ["HYPOTHESES FAIL", "n = 1", "0.6 [0.4, 0.8] (1)"],
-        ["VACUOUS", "n = 1", "- [-, -] (1)"],
+        ["VACUOUS", "n = 1", "no estimate (1)"],
     ]
     for told in ("fails: eta <= 1: 2 > 1", "QUICK runs.", "a machine", "2026-01-02", "commit aaaaaaaaaaaa"):
         assert told in checked.text
@@ -121,16 +121,28 @@ def card(name, *claims, headline="it falls", quick=False, **fields):
     return Card(record=record, declared=Declarations(headlines=(Headline(claim=headline),), section="FedRep"))
 
 
-def test_reports_on_many_experiments_list_the_headlines_and_count_other_claims():
+def test_reports_on_many_experiments_list_only_the_headlines():
     four = [card(name, finding("it falls"), finding("it rises"), finding("it stays", low=0.1)) for name in "abcd"]
-    for cards, others in ((four[:3], ""), (four, "4 other claims: a 1, b 1, c 1, d 1")):
+    for cards, few in ((four[:3], True), (four, False)):
         listed = section(page(content(*cards)), "agrees")
         assert listed.count("it falls") == len(cards)
-        assert ("it rises" in listed) == (not others)
-        assert others in listed
-        assert ("other claim" in listed) == bool(others)
+        assert ("it rises" in listed) == few
         details = Checked(page(content(*cards))).all("details")
-        assert sum("open" in attrs for attrs in details) == (len(cards) if not others else 0)
+        assert sum("open" in attrs for attrs in details) == len(cards) * few
+
+
+def test_claims_of_papers_and_our_own_are_apart():
+    low = {"low": 0.1, "high": 0.2}
+    claims = [finding(one.value, origin=one, **low) for one in (Origin.THRESHOLD, Origin.QUOTED, Origin.PREDICTION)]
+    text = page(content(card("a", *claims, finding("mine", **low), finding("fine", origin=Origin.PREDICTION))))
+    against, ours = section(text, "contradicts"), section(text, "ours")
+    assert "quoted" in against
+    assert "mine" in against  # a source without an origin is the user's
+    assert "our" not in against
+    assert ours.index("our prediction") < ours.index("fine") < ours.index("our threshold")
+    assert "quoted" not in ours
+    for told in ("What the papers say: 1 claim: NOT SUPPORTED", "What linfed predicts: 2 claims"):
+        assert told in Checked(text).text
 
 
 def test_differences_from_another_run_are_listed():
@@ -174,12 +186,13 @@ def test_the_report_on_the_committed_results_is_whole():
     claims = sum(len(card.record.claims) for card in found.cards.values())
     assert len(checked.all("tr")) == claims > 1000
     assert f"{claims:,} claims in {len(found.cards)} experiments" in checked.text
-    lists = {kind: section(text, kind) for kind in ("agrees", "contradicts", "undecided")}
+    lists = {kind: section(text, kind) for kind in ("agrees", "contradicts", "undecided", "ours")}
     for row in found.scoreboard:
         one, kind = row.statement, row.statement.outcome
         assert isinstance(one, Statement)
-        assert row.judged in lists[kind]
-        assert f"{row.paper}; {one.setting}: {measured(one.worst)}; required: {one.required}; " in lists[kind]
+        listed = lists["ours" if one.is_ours else kind]
+        assert row.judged in listed
+        assert f"{row.paper}; {one.setting}: {measured(one.worst)}; required: {one.required}; " in listed
         assert (one.worst.verdict.kind == AGAINST) == (kind == "contradicts")
     for name, card in found.cards.items():
         stems = {f"{name}-{key}" if key else name for key in card.record.figures}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from linfed.report.write import collected
+from linfed.report.write import collected, write
 from linfed.reproduction.record import ResultsFolder, RunRecord
 from tests.helpers import ROOT, finding
 from tests.reproduction.toys import refused
@@ -88,3 +88,10 @@ def test_a_report_draws_nothing(results, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert "linfed.report.page" in done.stdout.split()
     assert "matplotlib" not in done.stdout.split()
+
+
+def test_out_is_a_folder_or_a_file(tmp_path):
+    save(tmp_path / "runs", "one")
+    for out, path in (("there", "there/report.html"), ("pages/mine.html", "pages/mine.html")):
+        assert write(str(tmp_path / "runs"), out=str(tmp_path / out)) == tmp_path / path
+        assert (tmp_path / path).read_text().startswith("<!DOCTYPE html>")

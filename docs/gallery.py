@@ -1,7 +1,7 @@
 """Gallery of experiments: one page per experiment, from ``results/committed/`` and the experiments' docstrings.
 
-``docs/conf.py`` calls `write` when the site is built. A page contains quotations from the source, the settings and
-their differences from the source, the figures, all claims with their verdicts, the code and the files to download.
+``docs/conf.py`` calls `write` when the site is built. A page contains the quotations, the figures, a table of the
+verdicts with all settings folded below it, the setup with its deviations from the source, and the files to download.
 """
 
 from __future__ import annotations
@@ -19,12 +19,22 @@ from formulas import escaped, with_formulas
 from PIL import Image, ImageOps
 
 from linfed.plotting.captions import caption
-from linfed.report.cards import Card, cards_of, counts, measured, origins
+from linfed.report.cards import (
+    PAPERS,
+    Card,
+    Statement,
+    by_origin,
+    cards_of,
+    counts,
+    errors_sentence,
+    measured,
+    statements,
+)
 from linfed.report.markdown import table
 from linfed.reproduction.committed import committed_runs
 from linfed.reproduction.experiments import experiment_files, load, shared_modules
 from linfed.reproduction.record import ResultsFolder
-from linfed.statistics.findings import Finding, Verdict, join_notes, required
+from linfed.statistics.findings import Finding, Verdict, required
 from linfed.sweeps.progress import format_duration
 
 DOCS = Path(__file__).resolve().parent
@@ -43,6 +53,12 @@ def chip(verdict: Verdict, count: int | None = None) -> str:
 def chips(verdicts: Mapping[Verdict, int]) -> str:
     """Return a badge for each verdict."""
     return " ".join(chip(verdict, count) for verdict, count in verdicts.items())
+
+
+def by_group(claims: Iterable[Finding]) -> str:
+    """Return a line of badges for each group of claims, by whose they are."""
+    groups = by_origin(claims).items()
+    return "\n".join(f"- {title}: {chips(counts(group))}" for title, group in groups)
 
 
 def described(module: ModuleType) -> str:
@@ -69,23 +85,47 @@ def figures(card: Card, module: ModuleType) -> list[str]:
 
 
 def judged(card: Card) -> list[str]:
-    """Return the statements, each with a table of its settings."""
-    lines = ["## Claims\n"]
-    for one in card.statements:
-        lines += [f"**{with_formulas(one.claim)}** {chips(one.verdicts)}\n", f"Source: {with_formulas(one.source)}\n"]
-        lines.append(f"Statistic: {with_formulas(one.statistic)}\n")
+    """Return the verdicts by whose the claims are: a table of the statements, and folded tables of their settings."""
+    lines = ["## Verdicts\n"]
+    for title, claims in by_origin(card.record.claims).items():
+        found = statements(claims)
         rows = (
             (
-                chip(claim.verdict),
-                with_formulas(claim.setting),
-                escaped(measured(claim)),
-                escaped(required(claim.claimed_range)),
-                with_formulas(join_notes(claim.detail, claim.remarks)),
+                with_formulas(one.claim),
+                chips(one.verdicts),
+                f"{with_formulas(one.statistic)}: {escaped(measured(one.worst))}; required: {escaped(one.required)} "
+                f"({with_formulas(one.setting)})",
             )
-            for claim in one.claims
+            for one in found
         )
-        lines += [table(("verdict", "setting", "measured", "required", "note"), rows), ""]
+        lines += [
+            f"### {title}\n",
+            table(("claim", "verdicts", "measured, in the setting nearest to failing"), rows),
+            "",
+        ]
+        folded = [line for one in found for line in settings_of(one)]
+        lines += [f"::::{{dropdown}} Sources and all settings ({len(claims)})\n", *folded, "::::\n"]
     return lines
+
+
+def settings_of(one: Statement) -> list[str]:
+    """Return a statement with its source and a table of its settings; notes stand once, numbered, below the table."""
+    notes = list(dict.fromkeys(claim.remarks for claim in one.claims if claim.remarks))
+    ranges = {claim.claimed_range for claim in one.claims}
+    rows = []
+    for claim in one.claims:
+        parts = [measured(claim), *([f"({claim.detail})"] if claim.detail else [])]
+        parts += [f"required: {required(claim.claimed_range)}"] * (len(ranges) > 1)
+        parts += [f"({notes.index(claim.remarks) + 1})"] if claim.remarks else []
+        rows.append((chip(claim.verdict), with_formulas(claim.setting), escaped(" ".join(parts))))
+    need = f"; required: {escaped(one.required)}" if len(ranges) == 1 else ""
+    return [
+        f"**{with_formulas(one.claim)}** {with_formulas(one.statistic)}{need}. Source: {with_formulas(one.source)}.\n",
+        table(("verdict", "setting", "measured"), rows),
+        "",
+        *(f"{number}. {with_formulas(note)}" for number, note in enumerate(notes, start=1)),
+        "",
+    ]
 
 
 def settings(card: Card) -> list[str]:
@@ -136,6 +176,7 @@ def downloads(card: Card) -> list[str]:
         f"This run: {took}, {escaped(record.machine)}, {escaped(card.versions)}, commit "
         f"`{(record.commit or 'unknown')[:10]}`. The npz files have reduced tables (read them with `lf.Table.load`); "
         "the claims were judged on the full tables.\n",
+        f"- code: {', '.join(code(name))}",
         *(f"- {link}" for link in links),
         "",
     ]
@@ -150,34 +191,24 @@ def page(card: Card, module: ModuleType) -> str:
             f"```{{index}} {', '.join(f'! {word}' for word in found_by)}\n```\n",
             f"# {card.title}\n",
             f"`{card.name}`: {escaped(card.declared.summary)}\n",
-            f"{chips(card.verdicts)}\n",
-            f"{origins(card.record.claims)}\n",
+            f"{by_group(card.record.claims)}\n",
             *(f"{escaped(remark)}\n" for remark in card.record.remarks),
+            *quotations,
             *figures(card, module),
-            *(["## Claims of the source\n", *quotations] if quotations else []),
+            *judged(card),
             "## Setup, and deviations from the source\n",
             described(module) + "\n",
             *settings(card),
-            *judged(card),
-            *code(card.name),
             *downloads(card),
         ]
     )
 
 
 def code(name: str) -> list[str]:
-    """Return the code of an experiment, folded, and links to the modules that experiments share."""
+    """Return links to the file of an experiment and to the modules that it shares with others."""
     path = experiment_files(EXPERIMENTS)[name]
-    source = path.read_text(encoding="utf-8")
-    shared = [file.relative_to(EXPERIMENTS.parent).as_posix() for file in shared_modules(path)]
-    links = [f"- {{download}}`{one} <../../../{one}>`" for one in shared]
-    return [
-        "## Code\n",
-        f"::::{{dropdown}} {path.relative_to(EXPERIMENTS.parent).as_posix()}, {source.count(chr(10))} lines\n",
-        f"```{{literalinclude}} ../../../{path.relative_to(EXPERIMENTS.parent).as_posix()}\n:language: python\n```\n",
-        "::::\n",
-        *(["It shares code with other experiments:\n", *links, ""] if links else []),
-    ]
+    files = [file.relative_to(EXPERIMENTS.parent).as_posix() for file in (path, *shared_modules(path))]
+    return [f"{{download}}`{one} <../../../{one}>`" for one in files]
 
 
 def first_panel(image: Image.Image) -> tuple[int, int, int, int] | None:
@@ -232,7 +263,11 @@ def grid_card(card: Card, thumb: str) -> str:
     head = f":::{{grid-item-card}} {place or name}\n:link: {name}\n:link-type: doc\n{image}"
     about = card.declared.summary.removeprefix(f"{paper} paper, {place}").lstrip(":, ")
     code_name = f"`{name}`\n\n" if place else ""
-    return f"{head}\n{code_name}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{chips(card.verdicts)}\n:::\n"
+    groups = by_origin(card.record.claims)
+    ours = [claim for title, group in groups.items() if title != PAPERS for claim in group]
+    sides = {"Papers": groups.get(PAPERS, []), "linfed": ours}
+    both = "\n\n".join(f"{side}: {chips(counts(claims))}" for side, claims in sides.items() if claims)
+    return f"{head}\n{code_name}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{both}\n:::\n"
 
 
 def overview(cards: Mapping[str, Card], thumbs: Mapping[str, str]) -> str:
@@ -240,8 +275,9 @@ def overview(cards: Mapping[str, Card], thumbs: Mapping[str, str]) -> str:
     claims = [claim for card in cards.values() for claim in card.record.claims]
     lines = [
         "# Experiments\n",
-        f"{len(claims)} claims in {len(cards)} experiments, each a full run: {chips(counts(claims))}. "
+        f"{len(claims):,} claims in {len(cards)} experiments, each a full run. {errors_sentence(claims)} "
         "[How to read a verdict](../../start.md#how-to-read-a-verdict).\n",
+        f"{by_group(claims)}\n",
     ]
     for section in dict.fromkeys(card.declared.section for card in cards.values()):
         group = [card for card in cards.values() if card.declared.section == section]

@@ -44,7 +44,12 @@ def run(given: argparse.Namespace) -> int:
     states = {name: _states(name, results) for name in declared}
     saved = [states] * any(states.values())  # without saved runs, the column is left out
     rows = [
-        (name, times.get(name, "-"), *(states[name] for states in saved), one.summary.removeprefix(f"{one.section} paper, "))
+        (
+            name,
+            times.get(name, "-"),
+            *(states[name] for states in saved),
+            one.summary.removeprefix(f"{one.section} paper, "),
+        )
         for name, one in declared.items()
     ]
     head, *lines = _table([("experiment", "time", *("saved" for _ in saved), "about"), *rows])

@@ -61,7 +61,7 @@ def report(name: str, done: Reproduction, *, verbose: bool = False) -> str:
 def claims_text(name: str, claims: Sequence[Finding], *, verbose: bool) -> str:
     """Return the claims of a run as text, by whose they are, and how many have each verdict.
 
-    A claim has one line with the number of settings for each verdict, and one with its measurement in the setting that is
+    A claim has one line with the number of settings for each verdict, and one with its measurement in the setting
     nearest to failing; if `verbose`, it has a line for each setting.
     """
     lines = []

@@ -14,7 +14,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     text = "folder of saved results, or one NAME.json (default: results)"
     command.add_argument("folder", nargs="?", default="results", metavar="FOLDER", help=text)
-    command.add_argument("--out", metavar="OUT", help="folder of report.html, or a file whose name ends in .html (default: FOLDER)")
+    command.add_argument(
+        "--out", metavar="OUT", help="folder of report.html, or a file whose name ends in .html (default: FOLDER)"
+    )
     command.add_argument(
         "--baseline", metavar="OTHER", help="results of an earlier run; the report lists the differences"
     )

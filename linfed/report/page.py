@@ -88,13 +88,17 @@ def _summary(content: Content) -> str:
     """Return the number of claims with each verdict, by whose they are."""
     plural = "s" * (len(content.cards) != 1)
     groups = "".join(
-        f'<p class="totals">{escape(title)}: {len(claims):,} claim{"s" * (len(claims) != 1)}: {_chips(counts(claims))}</p>'
+        f'<p class="totals">{escape(title)}: {_count(len(claims))}: {_chips(counts(claims))}</p>'
         for title, claims in by_origin(content.claims).items()
     )
     return (
-        f"<p>{len(content.claims):,} claims in {len(content.cards)} experiment{plural} "
+        f"<p>{_count(len(content.claims))} in {len(content.cards)} experiment{plural} "
         f'(<a href="#verdicts">how to read a verdict</a>):</p>{groups}'
     )
+
+
+def _count(claims: int) -> str:
+    return f"{claims:,} claim{'s' * (claims != 1)}"
 
 
 def _meanings(content: Content) -> str:

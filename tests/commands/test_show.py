@@ -77,7 +77,10 @@ def test_runs_are_given_by_name_file_record_or_folder(capsys):
     [
         ("fedrep-fig33", "no saved run of 'fedrep-fig33' in "),
         ("fedrep-fig3", ": run linfed reproduce fedrep-fig3, or choose another folder with --out DIR\n"),
-        ("fig", "/results': run linfed reproduce fig, or see the committed run with linfed show fig --out results/committed"),
+        (
+            "fig",
+            ": run linfed reproduce fig, or see the committed run with linfed show fig --out results/committed",
+        ),
         ("xyz", ": run linfed reproduce xyz if linfed list has this name, or choose another folder with --out DIR\n"),
         ("elsewhere/on.json", "NAME 'elsewhere/on.json' does not exist (did you mean 'one.json'?)\n"),
         ("other", "'results/other.json' is not a valid record of a run: rewrite it with linfed reproduce other\n"),

@@ -11,7 +11,7 @@ from PIL import Image
 from docs.vocabulary import COMMITTED, TOP
 from linfed.reproduction.experiments import experiment_files
 from linfed.reproduction.record import RunRecord, TableRecord
-from linfed.statistics import Hypothesis
+from linfed.statistics import Hypothesis, Origin
 from tests.helpers import finding
 
 DOCS = TOP / "docs"
@@ -32,7 +32,7 @@ def test_the_gallery_has_every_experiment_with_all_its_claims(site, tmp_path):
         assert f":link: {name}\n" in index
         for link in re.findall(r"\]\((\.\./[^)]+)\)", page):
             assert (DOCS / "_generated" / "experiments" / link).resolve().exists(), link
-        for file in re.findall(r"(?:`[^`<]*<|literalinclude\} )([^`>\s]+)(?:>`|\n)", page):
+        for file in re.findall(r"`[^`<]*<([^`>\s]+)>`", page):
             assert (tmp_path / file).exists() or (DOCS / "_generated" / "experiments" / file).resolve().exists(), file
 
 
@@ -49,9 +49,20 @@ def test_a_card_is_shown_with_its_settings_and_statements(site):
     card = gallery.cards_of({"fedrep-fig1": record}, gallery.EXPERIMENTS)["fedrep-fig1"]
     page = "\n".join([*gallery.settings(card), *gallery.judged(card)])
     assert "- table `runs`, 3 rows; common to all rows: rank = 2, sizes = (1, (2, 3))" in page
-    assert page.count("**it falls**") == 2
-    for part in ("9 of 10", "fails: $n \\le m$: 2 \\> 1", "few \\| trials; vacuous: nothing was measured"):
+    assert page.count("| it falls | ") == page.count("**it falls**") == 2  # in the table, and folded
+    for part in ("(9 of 10)", "1. fails: $n \\le m$: 2 \\> 1", "1. few \\| trials; vacuous: nothing was measured"):
         assert part in page
+    assert page.index("{dropdown}") < page.index("**it falls**")
+
+
+def test_claims_of_papers_and_our_own_have_tables_of_their_own(site):
+    gallery = site["gallery"]
+    claims = (finding("ours", origin=Origin.PREDICTION), finding("paper's", low=0.1, high=0.2, origin=Origin.QUOTED))
+    card = gallery.cards_of({"one": RunRecord(experiment="one", quick=False, claims=claims)}, None)["one"]
+    lines = gallery.judged(card)
+    order = [line for line in lines if line.startswith("###")]
+    assert order == ["### What the papers say\n", "### What linfed predicts\n"]
+    assert "Papers: {bdg-danger}`NOT SUPPORTED 1`\n\nlinfed: {bdg-success}`SUPPORTED 1`" in gallery.grid_card(card, "")
 
 
 def test_a_page_begins_with_its_place_in_the_paper(site):

@@ -31,6 +31,8 @@ from linfed.reproduction.experiments import experiment_files  # noqa: E402
 
 EXPERIMENTS = experiment_files(DOCS.parent / "experiments")
 
+REPOSITORY = "https://github.com/linfed/linfed"
+
 project = "linfed"
 author = "The linfed authors"
 copyright = author
@@ -53,6 +55,7 @@ highlight_language = "text"
 default_role = "literal"
 
 autosummary_generate = False
+autodoc_inherit_docstrings = False  # a page does not repeat what a method inherits
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
@@ -87,7 +90,9 @@ def signature(
         return None
     given = inspect.signature(value.__init__)
     parameters = [one.replace(annotation=one.empty) for one in given.parameters.values() if one.name != "self"]
-    return str(given.replace(parameters=parameters, return_annotation=given.empty)), ""
+    text = str(given.replace(parameters=parameters, return_annotation=given.empty))
+    made = {one.name: one.default_factory for one in dataclasses.fields(value)}
+    return re.sub(r"(\w+)=<factory>", lambda found: f"{found[1]}={made[found[1]]()!r}", text), ""
 
 
 def without_last_line(app: Sphinx, page: str, source: list[str]) -> None:
@@ -95,9 +100,18 @@ def without_last_line(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"(?ms)^(```python\n.*?)\n+```$", r"\1\n```", source[0])
 
 
+def start_page(app: Sphinx, page: str, source: list[str]) -> None:
+    """Put the README in front of the start page's list of pages, with links from the folder of the pages."""
+    if page == "index":
+        text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+        text = re.sub(r"\]\(docs/", "](", text.partition("\n\n")[2])
+        text = re.sub(r"\]\(([A-Z]\w+\.\w+)\)", rf"]({REPOSITORY}/blob/main/\1)", text)
+        source[0] = f"{text}\n{source[0]}"
+
+
 def link_tutorials(app: Sphinx, page: str, source: list[str]) -> None:
     """Turn links to notebooks of the repository into links to their pages."""
-    source[0] = re.sub(r"\]\((?:\.\./)+notebooks/(\w+\.ipynb)\)", r"](/_generated/tutorials/\1)", source[0])
+    source[0] = re.sub(r"\]\((?:\.\./)*notebooks/(\w+\.ipynb)\)", r"](/_generated/tutorials/\1)", source[0])
 
 
 def link_names(app: Sphinx, tree: nodes.document) -> None:
@@ -155,6 +169,7 @@ def break_long_names(app: Sphinx, tree: nodes.document, page: str) -> None:
 def setup(app: Sphinx) -> None:
     """Connect the functions above to Sphinx events."""
     app.connect("config-inited", generate)
+    app.connect("source-read", start_page)
     app.connect("source-read", without_last_line)
     app.connect("source-read", link_tutorials)
     app.connect("doctree-read", link_names)

@@ -1,4 +1,4 @@
-"""Reference pages of the site: every public name by topic, the command line and the benchmarks.
+"""Reference pages of the site: every public name by topic, one page per class, the command line and the benchmarks.
 
 `GROUPS` must contain every name of `linfed`, `linfed.claims`, `linfed.statistics` and `linfed.theory` once;
 `tests/docs/test_reference.py` checks this.
@@ -304,23 +304,39 @@ def listed(name: str) -> Iterator[str]:
 
 
 def group_page(group: Group) -> str:
-    """Return the page of a group: a table of its names, the documentation of each, and its constants."""
+    """Return the page of a group: a table of its names, its functions and constants, and the list of its classes."""
     constants = [name for name in group.names if name in CONSTANTS]
     names = [name for name in group.names if name not in CONSTANTS]
     lines = [group.title, "=" * len(group.title), "", group.about.replace("`", "``"), ""]
     lines += [".. currentmodule:: linfed", "", ".. autosummary::", "   :nosignatures:", ""]
     lines += [*(f"   {name}" for name in names), ""]
-    used = usage()
-    for name in names:
-        links = used.get(name.rpartition(".")[2])
-        lines += [name, "-" * len(name), "", *directive(name), "", *([f"Used in: {links}.", ""] if links else [])]
-    return "\n".join([*lines, *(line for name in constants for line in listed(name))]) + "\n"
+    lines += [line for name in names if not is_class(name) for line in documented(name, "-")]
+    lines += [line for name in constants for line in listed(name)]
+    lines += [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in names if is_class(name))]
+    return "\n".join(lines) + "\n"
+
+
+def class_page(name: str) -> str:
+    """Return the page of a class."""
+    return "\n".join([".. currentmodule:: linfed", "", *documented(name, "=")]) + "\n"
+
+
+def documented(name: str, underline: str) -> list[str]:
+    """Return the documentation of a function or class below its name as a heading, and links to the pages that use it."""
+    links = usage().get(name.rpartition(".")[2])
+    used = [f"Used in: {links}.", ""] if links else []
+    return [name, underline * len(name), "", *directive(name), "", *used]
+
+
+def is_class(name: str) -> bool:
+    """Return whether a name is a class."""
+    return inspect.isclass(operator.attrgetter(name)(lf))
 
 
 def directive(name: str) -> list[str]:
     """Return the Sphinx directive that documents a name."""
     value = operator.attrgetter(name)(lf)
-    if not inspect.isclass(value):
+    if not is_class(name):
         return [f".. autofunction:: linfed.{name}"]
     kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
     return [f".. {kind}:: linfed.{name}", "   :members:"]
@@ -380,6 +396,9 @@ def write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, group in GROUPS.items():
         changed(folder / f"{name}.rst", group_page(group).encode())
+        for one in group.names:
+            if one not in CONSTANTS and is_class(one):
+                changed(folder / f"{one}.rst", class_page(one).encode())
     groups = "\n".join(f"- [{group.title}]({name}.rst): {group.about}" for name, group in GROUPS.items())
     changed(folder / "index.md", INDEX.format(groups=groups, names="\n".join(GROUPS)).encode())
     changed(folder / "command-line.md", command_line().encode())

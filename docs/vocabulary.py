@@ -30,6 +30,7 @@ from docs.formulas import with_formulas
 from linfed.numerics.quantiles import quantiles
 from linfed.report import scoreboard as board
 from linfed.report.cards import Card, Statement, cards_of, sections
+from linfed.report.cards import errors_sentence as errors_sentence
 from linfed.report.markdown import table as markdown_table
 from linfed.reproduction.committed import committed_runs
 from linfed.reproduction.record import ResultsFolder, RunRecord
@@ -168,6 +169,11 @@ def processor() -> str:
 def comparisons() -> dict[str, Any]:
     """Return the comparisons with published code and stored numbers, from tests/validation/comparisons.json."""
     return json.loads((TOP / "tests" / "validation" / "comparisons.json").read_text(encoding="utf-8"))
+
+
+def every_claim() -> list[Finding]:
+    """Return the findings of all committed runs."""
+    return [one for run in RUNS.records().values() for one in run.claims]
 
 
 def cards() -> dict[str, Card]:

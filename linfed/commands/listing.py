@@ -31,8 +31,8 @@ def run(given: argparse.Namespace) -> int:
     if given.algorithms:
         from linfed.algorithms import ALGORITHMS
 
-        rows = [(name, algorithm.summary) for name, algorithm in ALGORITHMS.items()]
-        print(*_table([("algorithm", "about"), *rows]), sep="\n")
+        about = [(name, algorithm.summary) for name, algorithm in ALGORITHMS.items()]
+        print(*_table([("algorithm", "about"), *about]), sep="\n")
         return 0
     from linfed.reproduction.committed import committed_runs
     from linfed.reproduction.experiments import declared_in, experiments_folder

@@ -41,7 +41,10 @@ def test_pages_that_use_a_name_are_found(site):
 def test_the_reference_is_written(site, tmp_path):
     reference = site["reference"]
     reference.write(tmp_path)
-    assert {path.stem for path in tmp_path.iterdir()} == {*reference.GROUPS, "index", "command-line", "benchmarks"}
+    classes = {name for name in reference.public() - {*reference.CONSTANTS} if reference.is_class(name)}
+    pages = {path.name.removesuffix(path.suffix) for path in tmp_path.iterdir()}
+    assert pages == {*reference.GROUPS, *classes, "index", "command-line", "benchmarks"}
+    assert "FedRep\n======\n\n.. autoclass:: linfed.FedRep\n" in (tmp_path / "FedRep.rst").read_text()
     assert "linfed reproduce" in (tmp_path / "command-line.md").read_text()
     rows = json.loads((COMMITTED / "benchmarks.json").read_text())["rows"]
     assert (tmp_path / "benchmarks.md").read_text().count("\n| ") == 1 + len(rows)

@@ -27,11 +27,12 @@ from sphinx.application import Sphinx  # noqa: E402
 from sphinx.config import Config  # noqa: E402
 
 import linfed  # noqa: E402
+from docs.vocabulary import repository  # noqa: E402
 from linfed.reproduction.experiments import experiment_files  # noqa: E402
 
 EXPERIMENTS = experiment_files(DOCS.parent / "experiments")
 
-REPOSITORY = "https://github.com/linfed/linfed"
+REPOSITORY = repository()
 
 project = "linfed"
 author = "The linfed authors"

@@ -322,7 +322,7 @@ def class_page(name: str) -> str:
 
 
 def documented(name: str, underline: str) -> list[str]:
-    """Return the documentation of a function or class below its name as a heading, and links to the pages that use it."""
+    """Return the documentation of a function or class below its name as a heading, and links to pages that use it."""
     links = usage().get(name.rpartition(".")[2])
     used = [f"Used in: {links}.", ""] if links else []
     return [name, underline * len(name), "", *directive(name), "", *used]

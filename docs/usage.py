@@ -72,7 +72,7 @@ def usage() -> dict[str, str]:
     pages: dict[str, list[str]] = defaultdict(list)
     for path in [*sorted(DOCS.glob("guide/*.md")), *sorted(DOCS.glob("*.md"))]:
         text = path.read_text(encoding="utf-8")
-        title = next(line for line in text.splitlines() if line.startswith("# ")).removeprefix("# ")
+        title = next((line[2:] for line in text.splitlines() if line.startswith("# ")), "linfed")
         for name in set(re.findall(NAME, text)):
             pages[name].append(f":doc:`{title} </{path.relative_to(DOCS).with_suffix('').as_posix()}>`")
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):

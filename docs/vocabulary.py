@@ -16,7 +16,7 @@ import re
 import textwrap
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,10 @@ from scipy import stats
 import linfed as lf
 from docs.algorithm_table import algorithm_table as algorithm_table
 from docs.algorithm_table import for_classes as for_classes
-from docs.formulas import with_formulas
 from linfed.numerics.quantiles import quantiles
 from linfed.report import scoreboard as board
-from linfed.report.cards import Card, Statement, cards_of, sections
+from linfed.report.cards import WHOSE, Card, cards_of
 from linfed.report.cards import errors_sentence as errors_sentence
-from linfed.report.markdown import table as markdown_table
 from linfed.reproduction.committed import committed_runs
 from linfed.reproduction.record import ResultsFolder, RunRecord
 from linfed.statistics.findings import Finding, Origin
@@ -181,14 +179,12 @@ def cards() -> dict[str, Card]:
     return cards_of(RUNS.records(), TOP / "experiments")
 
 
-def scoreboard() -> str:
-    """Return the scoreboard as a Markdown table."""
-    return board.markdown(board.rows(cards()))
-
-
-def theory() -> Mapping[str, Mapping[str, Sequence[Statement]]]:
-    """Return the theoretical claims by section and experiment."""
-    return sections(cards())
+def scoreboard() -> dict[str, str]:
+    """Return the Markdown tables of the scoreboard, by whose the claims are."""
+    found: dict[str, list[board.Row]] = {title: [] for title in WHOSE.values()}
+    for row in board.rows(cards()):
+        found[WHOSE[row.statement.origin]].append(row)
+    return {title: board.markdown(rows) for title, rows in found.items() if rows}
 
 
 def code(path: str, name: str = "", *, before: str = "", to: str = "") -> str:
@@ -383,12 +379,3 @@ def fill(text: str, width: int) -> str:
     """Return a Markdown list, with each item wrapped to lines of at most `width` characters."""
     options = {"width": width, "subsequent_indent": "  ", "break_long_words": False, "break_on_hyphens": False}
     return "".join(textwrap.fill(line, **options) + "\n" for line in text.splitlines())
-
-
-def statements_table(statements: Sequence[Statement]) -> str:
-    """Return theoretical claims as a Markdown table."""
-    header = ("claim", "source", "verdicts", "measured in the setting nearest to failing", "setting")
-    rows = [
-        tuple(map(with_formulas, (one.claim, one.source, one.verdict, one.measured, one.setting))) for one in statements
-    ]
-    return markdown_table(header, rows)

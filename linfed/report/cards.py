@@ -101,17 +101,6 @@ class Statement:
         return required(self.worst.claimed_range)
 
     @property
-    def measured(self) -> str:
-        """Statistic, estimate and interval in the setting nearest to failing, and the required range."""
-        return f"{self.statistic}: {measured(self.worst)}; required: {self.required}"
-
-    @property
-    def is_theoretical(self) -> bool:
-        """True if the claim is judged as a theorem, its source is a theorem, or this project derived it."""
-        theorem = any(claim.theorem for claim in self.claims) or bool(re.search(r"Theorem \d", self.source))
-        return theorem or self.origin is Origin.PREDICTION
-
-    @property
     def origin(self) -> Origin | None:
         """Whose the claim is; None if unknown."""
         return self.claims[0].origin
@@ -209,15 +198,6 @@ def cards_of(records: Mapping[str, RunRecord], experiments: Path | None) -> dict
         for name, record in records.items()
     }
     return {name: Card(record=records[name], declared=declared[name]) for name in page_order(declared)}
-
-
-def sections(cards: Mapping[str, Card]) -> dict[str, dict[str, list[Statement]]]:
-    """Return the theoretical statements by section and experiment, without experiments that have none."""
-    found: dict[str, dict[str, list[Statement]]] = {card.declared.section: {} for card in cards.values()}
-    for name, card in sorted(cards.items()):
-        if group := [one for one in card.statements if one.is_theoretical]:
-            found[card.declared.section][name] = group
-    return {section: groups for section, groups in found.items() if groups}
 
 
 def statements(claims: Iterable[Finding]) -> list[Statement]:

@@ -83,22 +83,14 @@ def _row(name: str, headline: Headline, claims: list[Finding]) -> Row:
     return Row(experiment=name, headline=headline, statement=statement, shown=shown)
 
 
-def markdown(rows: Iterable[Row], link: str = "") -> str:
-    """Return the rows as a Markdown table.
-
-    Parameters
-    ----------
-    rows : iterable of Row
-    link : str
-        Address of an experiment's page, with ``{}`` for its name; empty for no links.
-    """
+def markdown(rows: Iterable[Row]) -> str:
+    """Return the rows as a Markdown table; names of experiments are code, which the site turns into links."""
     lines = []
     for row in rows:
         wording = f": {row.wording}" if row.wording else ""
         setting = f"; setting: {row.shown.setting}" if row.shown.setting else ""
         statistic = f"{row.shown.statistic}{setting}; required: {required(row.shown.claimed_range)}"
-        name = f"[{row.experiment}]({link.format(row.experiment)})" if link else row.experiment
         texts = (f"{row.judged} ({row.paper}{wording})", statistic, measured(row.shown), row.verdict)
-        lines.append((*map(escaping.markdown, texts), name))
+        lines.append((*map(escaping.markdown, texts), f"`{row.experiment}`"))
     header = ("claim", "statistic and required range", "measured (95 % CI)", "verdicts over settings", "experiment")
     return table(header, lines)

@@ -112,7 +112,7 @@ def known():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", sorted({README, *PAGES} - {"docs/theory.md", "docs/scoreboard.md"}))
+@pytest.mark.parametrize("name", sorted({README, *PAGES} - {"docs/scoreboard.md"}))
 def test_settings_that_a_page_names_are_in_the_committed_tables(name, known):
     text = re.sub(r"(?s)```.*?```|`[^`]*`", "", (TOP / name).read_text(encoding="utf-8"))
     number = r"\d[\d,]*(?:\.\d+)?\b"

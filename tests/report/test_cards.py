@@ -14,7 +14,6 @@ from linfed.report.cards import (
     expected_errors,
     measured,
     number,
-    sections,
     short,
 )
 from linfed.reproduction.declarations import Declarations
@@ -91,7 +90,6 @@ def test_claims_that_differ_only_in_their_setting_are_one_statement():
     claims = (finding("a"), finding("b"), finding("a", "n = 2"), finding("a", source="another"))
     card = Card(record=RunRecord(experiment="one", quick=False, claims=claims))
     assert [len(one.claims) for one in card.statements] == [2, 1, 1]
-    assert card.statements[0].measured == "share: 0.9 [0.8, 1]; required: >= 0.5"
 
 
 def test_claims_are_grouped_by_whose_they_are():
@@ -172,22 +170,3 @@ def test_cards_are_in_the_order_of_the_pages_with_the_declarations_of_named_expe
     assert cards["fedrep-fig3"].title == "FedRep, Figure 3"
     assert cards["fedrep-fig1"].declared == Declarations()
     assert all(card.declared == Declarations() for card in cards_of(records, None).values())
-
-
-def test_theoretical_statements_are_grouped_by_section_and_experiment():
-    theorem, other = finding("a", theorem=True), finding("b")
-    named = finding("c", source="A paper, Theorem 2")
-    ours = finding("d", origin=Origin.PREDICTION)
-    cards = {
-        name: Card(
-            record=RunRecord(experiment=name, quick=False, claims=claims), declared=Declarations(section=section)
-        )
-        for name, section, claims in (
-            ("z", "FLUTE", (theorem, other)),
-            ("b", "FedRep", (named, ours, other)),
-            ("a", "FedRep", (other,)),
-        )
-    }
-    found = sections(cards)
-    assert {section: list(groups) for section, groups in found.items()} == {"FLUTE": ["z"], "FedRep": ["b"]}
-    assert [one.claim for one in found["FedRep"]["b"]] == ["c", "d"]

@@ -56,7 +56,7 @@ RULES = {
     ),
     "room": r"\brooms?\b",
 }
-GENERATED = ("scoreboard.md", "theory.md")
+GENERATED = ("scoreboard.md",)
 CODE = re.compile(r"^(```|~~~).*?^\1|^ *(>>>|\.\.\.|---|===).*?$|(?<=::)\n\n( {4,}.*\n|\n)+", re.DOTALL | re.MULTILINE)
 PARAGRAPH = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*|]|\d+\.|#)\s?)")
 

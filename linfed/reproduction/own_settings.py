@@ -69,7 +69,7 @@ def with_settings(lists: CellLists, settings: Mapping[str, Any]) -> dict[str, li
     every = [cell for cells in lists.values() for cell in cells]
     paths = dict.fromkeys(path for cell in every for path, _ in _owners(cell))
     for path in settings.keys() - paths.keys():
-        raise UsageError(f"--set {path}: no cell has this field{_hint(path, list(paths))}")
+        raise UsageError(f"--set {path}: the experiment has no such field{_hint(path, list(paths))}")
     fitting = {path for path, value in settings.items() if any(_allows(cell, path, value) for cell in every)}
     return {key: _different([_replaced(cell, settings, fitting) for cell in cells]) for key, cells in lists.items()}
 

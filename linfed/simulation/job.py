@@ -255,6 +255,9 @@ def bytes_per_trial(job: Job, budget: float) -> float:
     # The factor 6 covers the state, the next and the previous one, and the temporary arrays of the metrics.
     each = 8.0 * max(1, data + 3 * truth + 6 * state + history)
     if each + block > budget:
+        reads_all = isinstance(init, Moments | TruncatedAverages) or (init is not None and init.needs_batch)
+        fresh = isinstance(job.data, FreshSamples)
+        advice = "give init='random', which reads no samples, or " if reads_all and fresh else ""
         parts = (
             f"data {format_bytes(8.0 * data + block)}, ground truth and state "
             f"{format_bytes(8.0 * (3 * truth + 6 * state))}"
@@ -262,7 +265,7 @@ def bytes_per_trial(job: Job, budget: float) -> float:
         raise SizeError(
             f"one trial needs about {format_bytes(each + block)} at once ({parts}), but "
             f"memory_budget is {format_bytes(budget)}: "
-            "use fewer samples (n_samples), clients (n_clients, participation) or dimensions (dim), or a larger "
+            f"{advice}use fewer samples (n_samples), clients (n_clients, participation) or dimensions (dim), or a larger "
             "memory_budget"
         )
     return each

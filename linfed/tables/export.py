@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import textwrap
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -239,9 +240,17 @@ def html(rows: Rows) -> str:
 
 
 def text(rows: Rows) -> str:
-    """Return the columns that vary over the rows as text, with arrays summarised as in `_brief`."""
+    """Return the columns that vary over the rows as text, with arrays summarised as in `_brief`.
+
+    Of a single row, the columns without a dot in their name, without empty ones and those along axes.
+    """
     if len(rows) == 1:
-        return "\n".join(f"{name}: {_brief(value)}" for name, value in rows[0].items())
+        shown = {
+            name: _brief(value)
+            for name, value in rows[0].items()
+            if not ("." in name or value is None or (isinstance(value, LabeledArray) and not value.trials))
+        }
+        return textwrap.fill(", ".join(f"{name} = {value}" for name, value in shown.items() if value), 100)
     names = varying(rows)
     lines = [names, *_shown(rows, names)]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]

@@ -286,8 +286,8 @@ class Table:
     # --- export ----------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        names = export.varying(self.rows) if len(self) > 1 else self.columns
-        return f"<Table of {len(self)} rows, {len(self.columns)} columns: {', '.join(names)}>"
+        names = f": {', '.join(export.varying(self.rows))}" if len(self) > 1 else ""
+        return f"<Table of {len(self)} row{'s' * (len(self) != 1)}, {len(self.columns)} columns{names}>"
 
     def __str__(self) -> str:
         """Return the columns that vary over the rows as text, with medians for arrays."""

@@ -106,11 +106,11 @@ def test_figure_3_at_another_number_of_clients_has_each_method_once():
         ("problem.dim", 1, "rank = 2 must be at most dim = 1"),
         ("problem.rank", None, "rank = None must be an integer"),
         ("problem", 0, "--set: problem = 0: ZeroDivisionError: division by zero"),
-        ("dim", 3, "--set dim: no cell has this field (did you mean 'problem.dim'?)"),
-        ("m", 3, "--set m: no cell has this field (did you mean 'data.n_samples'?)"),
-        ("rank", 3, "--set rank: no cell has this field (did you mean 'problem.rank' or 'algorithm.rank'?)"),
-        ("problem.dims", 3, "--set problem.dims: no cell has this field (did you mean 'problem.dim'?)"),
-        ("other", 3, "--set other: no cell has this field; choose from: size, shape, rate, word, some, problem, "),
+        ("dim", 3, "--set dim: the experiment has no such field (did you mean 'problem.dim'?)"),
+        ("m", 3, "--set m: the experiment has no such field (did you mean 'data.n_samples'?)"),
+        ("rank", 3, "--set rank: the experiment has no such field (did you mean 'problem.rank' or 'algorithm.rank'?)"),
+        ("problem.dims", 3, "--set problem.dims: the experiment has no such field (did you mean 'problem.dim'?)"),
+        ("other", 3, "--set other: the experiment has no such field; choose from: size, shape, rate, word, some, problem, "),
     ],
 )
 def test_a_value_that_a_cell_refuses_is_one_line(path, value, said):

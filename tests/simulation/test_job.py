@@ -78,7 +78,9 @@ def test_a_budget_covers_a_trial_and_one_block_of_rows():
     wanted = ["one trial needs about 55.5 kB at once", "data 52.9 kB, ground truth and state 2.52 kB"]
     assert_one_line(lambda: job.bytes_per_trial(one, each + block - 1), wanted, lf.SizeError)
     run = {"data": FIXED, "rounds": 1, "memory_budget": 1e3}
-    assert_one_line(lambda: lf.simulate(FEDREP, PROBLEM, **run), ["memory_budget is 1 kB"], MemoryError)
+    assert_one_line(lambda: lf.simulate(FEDREP, PROBLEM, **run), ["memory_budget is 1 kB: use fewer"], MemoryError)
+    one = made(dataclasses.replace(FEDREP, init="moments"), data=FRESH)
+    assert_one_line(lambda: job.bytes_per_trial(one, 1.0), ["give init='random', which reads no samples"], MemoryError)
 
 
 def test_results_are_joined_within_half_of_the_memory(monkeypatch):

@@ -68,6 +68,7 @@ mathjax3_config = {"chtml": {"scale": 0.92}}
 
 html_theme = "furo"
 html_title = "linfed"
+html_js_files = ["site.js"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_copyright = False

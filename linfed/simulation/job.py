@@ -265,8 +265,8 @@ def bytes_per_trial(job: Job, budget: float) -> float:
         raise SizeError(
             f"one trial needs about {format_bytes(each + block)} at once ({parts}), but "
             f"memory_budget is {format_bytes(budget)}: "
-            f"{advice}use fewer samples (n_samples), clients (n_clients, participation) or dimensions (dim), or a larger "
-            "memory_budget"
+            f"{advice}use fewer samples (n_samples), clients (n_clients, participation) or dimensions (dim), or a "
+            "larger memory_budget"
         )
     return each
 

@@ -110,7 +110,7 @@ def test_figure_3_at_another_number_of_clients_has_each_method_once():
         ("m", 3, "--set m: the experiment has no such field (did you mean 'data.n_samples'?)"),
         ("rank", 3, "--set rank: the experiment has no such field (did you mean 'problem.rank' or 'algorithm.rank'?)"),
         ("problem.dims", 3, "--set problem.dims: the experiment has no such field (did you mean 'problem.dim'?)"),
-        ("other", 3, "--set other: the experiment has no such field; choose from: size, shape, rate, word, some, problem, "),
+        ("other", 3, "--set other: the experiment has no such field; choose from: size, shape, rate, word, some, "),
     ],
 )
 def test_a_value_that_a_cell_refuses_is_one_line(path, value, said):

@@ -138,7 +138,7 @@ RUNS_OF_THE_TABLE = {
     averaging.Cycle: ([lf.FedRolex(model_share=0.6, **STEPS)], FEW, FIXED),
     personal.PersonalFixedPoint: (PERSONAL, PROBLEM, FIXED),
     personal.MeanOverCoins: ([lf.L2GD(step_size=0.1)], FEW, FIXED),
-    others.SpectralFloor: (SPECTRAL, PROBLEM, FIXED),
+    others.SpectralFloor: (SPECTRAL, replace(PROBLEM, n_clients=200, dim=6), FIXED),
     others.LeastSquares: ([lf.LocalOnly()], PROBLEM, FIXED),
     others.TrueSubspace: ([lf.Oracle(rank=3)], PROBLEM, FIXED),
 }

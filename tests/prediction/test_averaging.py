@@ -152,20 +152,21 @@ def test_directions_that_no_sample_sees_are_left_out():
     assert float(found.floor) == pytest.approx(run.metrics["risk"][0, -1], rel=1e-9)
 
 
-@pytest.mark.long
+FEW_SAMPLES = [
+    ("FedAvg", 6, 9, 1, 1),
+    ("FedProx", 4, 4, 1, 4),
+    ("FedVARP", 3, 6, 1, 2),
+    ("SCAFFOLD", 2, 8, 2, 2),
+    ("SCAFFOLD", 3, 5, 1, 1),
+    ("SCAFFOLD, gradient", 3, 6, 1, 2),
+    ("ClusterFedVARP", 4, 6, 1, 1),
+    ("FedSCAVAR", 3, 5, 1, 2),
+]
+
+
 @pytest.mark.parametrize(
     ("name", "n", "d", "m", "p"),
-    [
-        ("FedAvg", 2, 8, 2, 2),
-        ("FedAvg", 6, 9, 1, 1),
-        ("FedProx", 4, 4, 1, 4),
-        ("FedVARP", 3, 6, 1, 2),
-        ("SCAFFOLD", 2, 8, 2, 2),
-        ("SCAFFOLD", 3, 5, 1, 1),
-        ("SCAFFOLD, gradient", 3, 6, 1, 2),
-        ("ClusterFedVARP", 4, 6, 1, 1),
-        ("FedSCAVAR", 3, 5, 1, 2),
-    ],
+    [("FedAvg", 2, 8, 2, 2), *(pytest.param(*one, marks=pytest.mark.long) for one in FEW_SAMPLES)],
 )
 def test_with_few_samples_the_edge_is_that_of_what_they_see(name, n, d, m, p):
     problem, data = setting(n, d, m, seed=n)
@@ -191,6 +192,8 @@ def test_what_is_known_if_some_take_part():
     some = lf.predict(lf.SCAFFOLD(step_size=0.1, local_steps=2), problem, participation=2, **told)
     everybody = lf.predict(lf.SCAFFOLD(step_size=0.1, local_steps=2), problem, **told)
     assert float(some.floor) == float(everybody.floor)  # no spread at all
+    assert some.stability_edge.source == "theory.mean_square_rate"
+    assert everybody.stability_edge.source == "the pooled least squares"
     assert "root mean square" in some.rate.validity
     assert "the rate of the mean itself is 0." in some.rate.validity
     assert "full participation" in everybody.rate.validity
@@ -257,9 +260,19 @@ def test_edge_and_best_step_of_single_gradient_steps(server):
     problem, data = setting(4, 3, 9)
     values = np.linalg.eigvalsh(data.normal_equations()[0].mean(axis=0))
     for kind in (lf.FedAvg, lf.FedVARP):
-        found = lf.predict(kind(step_size=0.1, server_step_size=server), problem, data=data, rounds=1)
+        found, high = (
+            lf.predict(kind(step_size=step, server_step_size=server), problem, data=data, rounds=1)
+            for step in (0.1, 1.9 / values[-1] / server)
+        )
         assert found.stability_edge == pytest.approx(2 / values[-1] / server, rel=1e-6)
         assert found.best_step == pytest.approx(2 / (values[0] + values[-1]) / server, rel=3e-3)
+        assert high.floor == pytest.approx(float(found.floor), rel=1e-9)
+
+
+def test_an_edge_that_is_too_far_away_is_refused():
+    problem, data = setting(4, 3, 9)
+    found = lf.predict(lf.FedAvg(step_size=0.1, server_step_size=1e-6), problem, data=data, rounds=1)
+    assert_one_line(lambda: found.stability_edge, ["no stability edge", "up to step_size"], lf.NoPredictionError)
 
 
 GIVEN = lf.GivenSamples(DATA.X[0], DATA.y[0])

@@ -67,3 +67,15 @@ def test_a_clip_acts_with_at_most_the_probability_of_its_bound():
             ["clip = "],
             lf.NoPredictionError,
         )
+
+
+def test_noise_alone_nearly_reaches_the_bound_on_clipped_messages():
+    """Then ``||X'r||^2`` is ``||r||^2 chi^2`` with d - k degrees of freedom, and independent of the head."""
+    problem = lf.GivenTruth(B=np.eye(32)[:, :2], W=np.full((2, 2), 1e-9), noise_std=2.0)
+    algorithm = lf.PrivateFedRep(rank=2, step_size=0.1, init="random", clip=1.0)
+    case = case_of(algorithm, problem, lf.FreshSamples(6), rounds=1)
+    rng = np.random.default_rng(0)
+    Z, y = rng.standard_normal((20_000, 6, 2)), 2.0 * rng.standard_normal((20_000, 6, 1))
+    heads = np.linalg.solve(Z.mT @ Z, Z.mT @ y)
+    squared = 30 * np.square(y - Z @ heads).sum(axis=1) * np.square(heads).sum(axis=1) / 6**2
+    assert 0.8 < 2 * squared.mean() / case._clipped_at_most(1.0) < 1.0

@@ -134,6 +134,7 @@ MISSING = {
     "ridge": lacks(["heads = ExactHeads(ridge=0.1)"], fedrep(heads=lf.ExactHeads(ridge=0.1))),
     "turned heads": lacks(["rotate_heads = True"], fedrep(heads=GRADIENT, rotate_heads=True)),
     "steps of B": lacks(["representation_steps = 2"], fedrep(representation_steps=2)),
+    "floor of two steps": lacks(["FixedSamples"], fedrep(representation_steps=2), ask="floor", **NINE),
     "given participants": lacks(["drawn at random"], participation=np.zeros((3, 1), dtype=int)),
     "another part": lacks(["SharedWithShortcuts", "other than the top-k subspace"], problem=SHORTCUTS),
     "rank of gradient heads": lacks(["ground truth of rank 3", "rank = 2"], fedrep(rank=2, heads=GRADIENT)),

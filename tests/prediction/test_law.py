@@ -26,6 +26,8 @@ def test_the_table_says_what_is_predicted(kind):
             with suppress(lf.NoPredictionError):
                 known += [name] if getattr(found, name) is not None else []
         assert (found.law, tuple(known)) == (kind.name, kind.gives), algorithm
+        quantities = [getattr(found, name) for name in known if name not in law.CURVES]
+        assert all(one.source and one.validity for one in quantities), algorithm
         if "distance" in known and not isinstance(algorithm, lf.Oracle):
             assert (kind.range or kind.validity).endswith(found.validity), algorithm
 

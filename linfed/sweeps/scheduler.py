@@ -220,8 +220,8 @@ class _Sweep:
 
     def _call_of(self, task: Task) -> partial[StoredCell]:
         """Return the call that a worker makes for a task; on a given executor, with the hash of the expected code."""
-        checked = self.options.executor is not None and task.key is not None
-        return partial(compute, task.cell, task.key.code if checked and task.key else None)
+        expected = None if self.options.executor is None or task.key is None else task.key.code
+        return partial(compute, task.cell, expected)
 
     def _take(self, task: Task, outcome: StoredCell | Exception) -> None:
         """Take the result of a task, or its error; its cell continues once it waits for no other task."""

@@ -1,7 +1,8 @@
 """The cell that searches for the smallest size: known curves, runs, its range, its predictions and its store."""
 
+import inspect
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -226,6 +227,12 @@ def test_an_end_at_which_no_run_is_possible_is_named(end):
     with pytest.raises(ValueError, match=r"n_samples = 3 must be at least rank \+ 2 = 4") as caught:
         of_samples(**BY_RULE, **{end: 3})
     assert f"{end} = 3" in caught.value.__notes__[0]
+
+
+def test_the_cell_of_a_search_has_the_defaults_of_the_function():
+    function = inspect.signature(lf.find_smallest).parameters
+    own = {one.name: one.default for one in fields(SmallestSize) if one.name not in ("base", "path", "reaches")}
+    assert own == {name: function[name].default for name in own}
 
 
 # --- invalid arguments -----------------------------------------------------------------------------------------------

@@ -214,6 +214,7 @@ WRONG = {
     ),
     "shares of other clients": (lambda: lf.random_split(9, n_clients=2, shares=[1]), ["shares has shape (1,)"]),
     "a share of 0": (lambda: lf.random_split(9, n_clients=2, shares=[1, 0]), ["shares = [1, 0]", "positive"]),
+    "a negative share": (lambda: lf.random_split(9, n_clients=2, shares=[3, -1]), ["shares = [3, -1]", "positive"]),
     "a small share": (
         lambda: lf.random_split(9, n_clients=2, shares=[1, 1e-3]),
         ["shares", "client 1 of n_clients = 2"],

@@ -72,6 +72,7 @@ OTHERS = {
     "step_size": ["batch_size", "size", "epochs", "head_step_size", "server_step_size"],
     "personal_steps": ["penalty", "local_steps"],
     "FedRep": ["FedPer", "FedVARP", "FedAdam", "FedProx", "FedRep2", "Fed2Rep"],
+    "sphere": ["spehxx"],  # a swap is one edit
     "FedSCAVAR": ["FedAdam", "FedVARP"],
     "FedVARP": ["FedNova", "FedRep", "FedAMP"],
     "fedrep-fig3": ["fedrep-fig1", "fedrep-fig33", "flute-fig3"],

@@ -28,6 +28,8 @@ def test_numbers_of_other_kinds_are_numbers():
     half = lf.GivenSamples(X, [[Fraction(1, 2), 10**30, np.float32(0.5)]] * 4)
     assert half.y[0].tolist() == [0.5, 1e30, 0.5]
     assert lf.FedRep(rank=2, step_size=Fraction(1, 2)).step_size == 0.5
+    assert lf.below("error", 1.0).misses(np.array([[Fraction(5), 10]], dtype=object)).tolist() == [1.0]
+    assert lf.below("error", 1.0).margins(np.array(Fraction(10), dtype=object)) == 1.0
     assert run(seed=(10**400, 1), rounds=0).seed == (10**400, 1)
 
 

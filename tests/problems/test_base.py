@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed.problems.base import not_unique
 from tests.helpers import assert_one_line, basis, normal
 
 LEVELS, COUNTS = (0.1, 0.2, 0.4, 0.8, 1.0, 0.3), (7, 30, 6, 12, 9, 18)
@@ -45,6 +46,16 @@ def test_reference_beside_full_dimensional_parts_is_the_shared_span():
         np.testing.assert_allclose(
             truth.reference(learned)[0] @ truth.reference(learned)[0].T, projector(expected), atol=1e-14
         )
+
+
+def test_the_trial_whose_top_subspace_is_not_unique_is_named():
+    alone = " of the regressors are equal: their best subspace of 2 dimensions is not unique"
+    assert not_unique(np.array([[3.0, 1.0, 1.0]]), 2) == f"singular values 2 and 3{alone}"
+    equal, zero = np.array([[3.0, 1.0, 1.0], [3.0, 2.0, 1.0]])[::-1], np.array([[1.0, 0.0], [0.0, 0.0]])
+    assert not_unique(equal, 2) == f"singular values 2 and 3{alone.replace(':', ' in trial 1:')}"
+    assert not_unique(equal, 3) == not_unique(zero[:1], 1) == not_unique(equal[:1], 2) == ""
+    assert not_unique(zero, 1) == "all regressors are 0 in trial 1: they have no subspace"
+    assert not_unique(zero[1:], 1) == "all regressors are 0: they have no subspace"
 
 
 @pytest.mark.parametrize("rank", [-1, 0, 7, 1.0, True, None])

@@ -147,6 +147,27 @@ def test_two_runs_at_once_do_not_disturb_each_other():
     assert all(same(one, other) for one, other in zip(last, wanted, strict=True))
 
 
+class Counting(lf.Algorithm):
+    """Returns views of one array, into which it writes in every round."""
+
+    requires = lf.Requires.ROWS
+
+    def __init__(self):
+        self.models = np.zeros((1, 6, 9))
+
+    def initial_state(self, start):
+        return lf.State(S=self.models[:])
+
+    def step(self, state, batch, rng):
+        self.models += 1.0
+        return lf.State(S=self.models[:])
+
+
+def test_states_do_not_change_if_the_algorithm_writes_into_an_array_that_it_returned():
+    rounds = lf.iterate(Counting(), SHARED, data=lf.FixedSamples(5), rounds=2)
+    assert [one.after.S[0, 0, 0] for one in list(rounds)] == [0.0, 1.0, 2.0]
+
+
 def test_one_may_stop_early():
     steps = both("FLUTE, explicit")[1]
     third = [next(steps) for _ in range(4)][-1]

@@ -36,6 +36,9 @@ def test_without_a_gap_the_bound_is_infinite_and_a_rate_of_0_covers_all_rounds()
     for wrong in ([1.0, -1.0], [1.0, 0.5, 0.6]):
         with pytest.raises(ValueError, match="descending order, at least 0"):
             lf.theory.flute_gap(wrong, 1)
+    for wrong in ([], 1.0):
+        with pytest.raises(ValueError, match="spectrum has shape .* at least 1 axes, none of them empty"):
+            lf.theory.flute_gap(wrong, 1)
 
 
 def test_bad_arguments_of_the_rates_are_named():

@@ -37,7 +37,7 @@ def test_without_a_gap_the_bound_is_infinite_and_a_rate_of_0_covers_all_rounds()
         with pytest.raises(ValueError, match="descending order, at least 0"):
             lf.theory.flute_gap(wrong, 1)
     for wrong in ([], 1.0):
-        with pytest.raises(ValueError, match="spectrum has shape .* at least 1 axes, none of them empty"):
+        with pytest.raises(ValueError, match=r"spectrum has shape .* at least 1 axes, none of them empty"):
             lf.theory.flute_gap(wrong, 1)
 
 

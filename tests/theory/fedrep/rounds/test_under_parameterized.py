@@ -244,7 +244,7 @@ def test_a_start_that_chance_takes_over_raises_one_line(step_size):
 
 
 def test_a_truth_of_rank_k_without_noise_raises_one_line():
-    V = np.concatenate([normal(30, 2, seed=1), np.zeros((30, 2))], axis=1)
+    V = 0.1 * normal(30, 2, seed=1) @ normal(2, 4, seed=2)
     wanted = ["lambda_k+1", "zero up to rounding", "rank = 2", "state_evolution"]
     change = GOOD | {"V": V}
     assert_one_line(lambda: lf.theory.under_parameterized_evolution(**change | COURSE), wanted)

@@ -39,7 +39,7 @@ def test_tail_far_out():
 
 def test_tail_where_failures_are_common_is_that_of_draws():
     """Of the exact law of a client's message, with as many draws as tell 5 %."""
-    p, d, m, s, eta, draws = 3, 5, 5, 0.8, 0.1, 60_000
+    p, d, m, s, eta, draws = 3, 200, 5, 0.8, 0.1, 60_000
     rng = np.random.default_rng(2)
     w = math.sqrt(1 - s**2) + s * rng.standard_normal((draws, p)) / np.sqrt(rng.chisquare(m, (draws, p)))
     x = rng.chisquare(m - 1, (draws, p))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -70,6 +71,13 @@ def picture_caption(picture: str, key: str, module: ModuleType) -> str:
     """Return the caption of a committed picture, with the sizes stored in the picture."""
     with Image.open(DOCS / f"{picture}.png") as image:
         return caption(module, key, image.info[pictures.SIZES])
+
+
+def finding(name: str) -> str:
+    """Return the sentences about an experiment on the page Findings, or an empty text."""
+    text = (DOCS / "findings.md").read_text(encoding="utf-8")
+    found = re.search(rf"(?m)^- `{name}`: ((?:.+\n)(?:  .+\n)*)", text)
+    return re.sub(r"\]\((?!http)", "](../../", " ".join(found[1].split())) if found else ""
 
 
 def figures(card: Card, module: ModuleType) -> list[str]:
@@ -193,6 +201,7 @@ def page(card: Card, module: ModuleType) -> str:
             f"`{card.name}`: {escaped(card.declared.summary)}\n",
             f"{by_group(card.record.claims)}\n",
             *(f"{escaped(remark)}\n" for remark in card.record.remarks),
+            f"{finding(card.name)}\n",
             *quotations,
             *figures(card, module),
             *judged(card),

@@ -95,3 +95,11 @@ def test_every_notebook_is_a_tutorial_with_its_outputs_and_a_link(site, tmp_path
         assert others == stored[1:]
         assert f"<../../../notebooks/{name}.ipynb>" in first["source"]
         assert f"]({name}.ipynb): " in index
+
+
+def test_every_experiment_has_at_most_three_sentences_among_the_findings(site):
+    told = {name: site["gallery"].finding(name) for name in EXPERIMENTS}
+    assert [name for name, text in told.items() if not text] == []
+    sentences = {name: len(re.findall(r"[.!?](?= [A-Z]|$)", text)) for name, text in told.items()}
+    assert {name: count for name, count in sentences.items() if count > 3} == {}
+    assert site["gallery"].finding("none") == ""

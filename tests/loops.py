@@ -265,7 +265,7 @@ def averaging_start(*vectors):
 
 
 def fedavg(before, now, rank=None, fine_tune=None, **options):
-    if "local_epochs" in options or now.loops is not references:
+    if "local_epochs" in options or "aggregate" in options or now.loops is not references:
         return family("FedAvg")(before, now, **options)
     if "B" in before:
         B, w = references.fedavg_two_layer_round(before["B"], before["W"][0], now.X, now.y, **options)

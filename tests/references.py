@@ -124,7 +124,7 @@ def fedrep_round(
         length = np.linalg.norm(B - B_i) / step_size
         clipped = 1.0 if clip is None or length <= clip else clip / length
         local.append(B + factors[i] * clipped * (B_i - B))
-    moved = sum(local) / len(local) if aggregate == "mean" else B + sum(B_i - B for B_i in local)
+    moved = B + sum(B_i - B for B_i in local) if aggregate == "sum" else middle(local, aggregate)
     moved = moved - step_size * noise
     if not orthonormalize:
         return moved, W
@@ -132,6 +132,45 @@ def fedrep_round(
     if rotate_heads:
         W = np.array([R @ w for w in W])
     return Q, W
+
+
+def middle(values, aggregate="mean"):
+    """Return the mean, the median of each entry or the geometric median of arrays of one shape."""
+    if aggregate == "mean":
+        return sum(values) / len(values)
+    if aggregate == "median":
+        return np.median(np.array(values), axis=0)
+    return geometric_median([value.ravel() for value in values]).reshape(values[0].shape)
+
+
+def geometric_median(points):
+    """Return the point with the smallest sum of distances: one of the points, or by Newton's method with halved steps.
+
+    A point is the minimiser if the unit vectors to the others have a sum of at most its multiplicity.
+    """
+    points = np.array(points)
+    for point in points:
+        others = [one for one in points if np.any(one != point)]
+        if np.linalg.norm(sum((one - point) / np.linalg.norm(one - point) for one in others)) <= len(points) - len(
+            others
+        ):
+            return point
+
+    def total(at):
+        return sum(np.linalg.norm(one - at) for one in points)
+
+    at = points.mean(axis=0) + 1e-3 * (points[0] - points[-1])  # not one of the points
+    for _ in range(200):
+        slope, curvature = np.zeros(len(at)), np.zeros((len(at), len(at)))
+        for one in points:
+            r = np.linalg.norm(one - at)
+            u = (one - at) / r
+            slope, curvature = slope + u, curvature + (np.eye(len(at)) - np.outer(u, u)) / r
+        step = np.linalg.lstsq(curvature, slope, rcond=None)[0]
+        while total(at + step) > total(at) and np.linalg.norm(step) > 1e-15 * np.linalg.norm(at):
+            step = step / 2
+        at = at + step
+    return at
 
 
 def fedrep(X, y, participants, B, **options):
@@ -437,12 +476,12 @@ class Family:
     def __init__(
         self, kind, begin, X, y, *, step_size, local_steps=1, local_epochs=None, batch_size=None, server_step_size=1.0,
         weights="uniform", rank=0, mu=0.0, clusters=None, model_share=1.0, aggregation="published",
-        controls="change", control_weights="population",
+        controls="change", control_weights="population", aggregate="mean",
     ):  # fmt: skip
         self.kind, self.vector, self.X, self.y, self.rank = kind, begin, X, y, rank
         self.eta, self.K, self.epochs, self.size, self.eta_s = step_size, local_steps, local_epochs, batch_size, None
         self.eta_s, self.weights, self.mu, self.aggregation = server_step_size, weights, mu, aggregation
-        self.option, self.control_weights = controls, control_weights
+        self.option, self.control_weights, self.aggregate = controls, control_weights, aggregate
         n, P = len(X), len(begin)
         self.n = n
         counts = np.array([float(len(y_i)) for y_i in y]) if weights == "samples" else np.ones(n)
@@ -497,6 +536,8 @@ class Family:
             masks.append(mask)
             controls.append(np.where(mask > 0, new, self.controls[i]))
         moved = sum(w * change for w, change in zip(weight, changes, strict=True))
+        if self.aggregate != "mean":
+            moved = middle(changes, self.aggregate)
         if self.kind in ("FedVARP", "ClusterFedVARP", "FedSCAVAR"):
             remembered = [mask * self.memory[self.cluster[i]] for i, mask in zip(active, masks, strict=True)]
             moved = moved - sum(w * one for w, one in zip(weight, remembered, strict=True))

@@ -323,6 +323,10 @@ LEARNERS: dict[str, Learner] = {
     ),
     "FedRep, sum": Learner(lf.FedRep, {"aggregate": "sum"}, sent=30),
     "FedRep, sum, local steps": Learner(lf.FedRep, {"aggregate": "sum", "representation_steps": 2}, sent=30),
+    "FedRep, median": Learner(
+        lf.FedRep, {"aggregate": "median", "representation_steps": 2}, sent=30, lacks={"rotation"}
+    ),
+    "FedRep, geometric median": Learner(lf.FedRep, {"aggregate": "geometric median"}, sent=30),
     "FedRep, rotated heads": Learner(lf.FedRep, {"rotate_heads": True}, sent=30, lacks={"absence"}),
     "FedRep, rotated gradient heads": Learner(
         lf.FedRep, {"rotate_heads": True, "heads": lf.GradientHeads(steps=3)}, sent=30, lacks={"absence"}
@@ -398,6 +402,8 @@ LEARNERS: dict[str, Learner] = {
     "FedAvg": Learner(lf.FedAvg, ONE_LAYER, sent=10),
     "FedAvg, local steps": Learner(lf.FedAvg, ONE_LAYER | LOCAL, sent=10),
     "FedAvg, by samples": Learner(lf.FedAvg, ONE_LAYER | {"local_steps": 2, "weights": "samples"}, sent=10),
+    "FedAvg, median": Learner(lf.FedAvg, ONE_LAYER | LOCAL | {"aggregate": "median"}, sent=10, lacks={"rotation"}),
+    "FedAvg, geometric median": Learner(lf.FedAvg, ONE_LAYER | {"aggregate": "geometric median"}, sent=10),
     "FedAvg, minibatches": Learner(lf.FedAvg, ONE_LAYER | EPOCHS, sent=10, lacks={"clients", "samples"}),
     "FedAvg, two layers": Learner(lf.FedAvg, {}, sent=33),
     "FedAvg, two layers, local steps": Learner(lf.FedAvg, LOCAL, sent=33),

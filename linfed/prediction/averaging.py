@@ -71,6 +71,12 @@ def no_fine_tuning(run: Run[Averaging]) -> str:
     return "" if tuned is None else f"for fine_tune = {short_repr(tuned)}: use None"
 
 
+def averaged(run: Run[Averaging]) -> str:
+    """Require a mean of the changes."""
+    name = run.algorithm.aggregate if isinstance(run.algorithm, FedAvg) else "mean"
+    return "" if name == "mean" else f"for aggregate = {name!r}: it must be 'mean'"
+
+
 def full_gradients(run: Run[Averaging]) -> str:
     """Require gradients of all samples."""
     epochs = run.algorithm.local_epochs
@@ -103,7 +109,7 @@ def everybody_in_a_cycle(run: Run[Averaging]) -> str:
     return "" if run.everybody else f"for {p} of {n} participants: {why}"
 
 
-PLAIN = (one_layer, no_fine_tuning, full_gradients, samples_of_one_model, drawn_participants, constant_step)
+PLAIN = (averaged, one_layer, no_fine_tuning, full_gradients, samples_of_one_model, drawn_participants, constant_step)
 
 
 class FixedPoint(Law[Run[Averaging]]):

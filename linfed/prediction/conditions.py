@@ -10,6 +10,7 @@ from linfed.algorithms.parts.step_size import Scheduled
 from linfed.algorithms.representation.compressed_fedrep import CompressedFedRep
 from linfed.checks import short_repr
 from linfed.data.samples import FixedSamples, FreshSamples, GivenSamples
+from linfed.numerics.medians import MEDIANS
 from linfed.prediction.cases import FedRepRun
 from linfed.prediction.law import Run
 from linfed.problems.designs import is_gaussian
@@ -90,6 +91,12 @@ def no_clip(run: FedRepRun) -> str:
     return "" if run.clip is None else f"for clip = {run.clip:g}"
 
 
+def averaged(run: FedRepRun) -> str:
+    """Require a mean or a sum of the messages."""
+    name = run.algorithm.aggregate
+    return f"for aggregate = {name!r}" if name in MEDIANS else ""
+
+
 def no_message_noise(run: FedRepRun) -> str:
     """Require messages without noise."""
     noisy = run.message_noise_std > 0
@@ -166,5 +173,5 @@ def qr(run: FedRepRun) -> str:
     return next((f"for orthonormalize = False and {what}" for what, found in others.items() if found), "")
 
 
-ROUND = (fresh, isotropic, known_heads, no_clip, one_update, qr, drawn_participants, plain_reference)
+ROUND = (averaged, fresh, isotropic, known_heads, no_clip, one_update, qr, drawn_participants, plain_reference)
 """What all laws of FedRep on fresh samples require."""

@@ -18,7 +18,7 @@ from linfed.data.samples import FixedSamples, FreshSamples
 from linfed.errors import NoPredictionError
 from linfed.numerics.linalg import distance_from
 from linfed.prediction.cases import FedRepRun, heads_of
-from linfed.prediction.conditions import ROUND, equal_clients, fresh, no_message_noise, second_moments
+from linfed.prediction.conditions import ROUND, averaged, equal_clients, fresh, no_message_noise, second_moments
 from linfed.prediction.fedrep_near_truth import CompressedMessages, FedRepLaw, FewDimensions
 from linfed.prediction.fedrep_rounds import IN_ROUNDS, SecondOrder, chain_notes
 from linfed.prediction.law import Law, Run, first_prediction
@@ -99,6 +99,7 @@ class EmpiricalMinimum(FedRepLaw):
         """Return True for fixed samples and plain rounds of exact heads."""
         run = self.run
         plain = run.exact and run.algorithm.representation_steps == 1 and not run.message_noise_std
+        plain = plain and not averaged(run)
         return isinstance(run.job.data, FixedSamples) and plain and run.clip is None
 
     def curves(self) -> str:

@@ -129,6 +129,11 @@ def compressed(**changes):
 
 MISSING = {
     "fixed samples": lacks(["FedRep's distance", "FixedSamples", "share their samples"], **NINE),
+    "medians": lacks(["aggregate = 'median'"], fedrep(aggregate="median")),
+    "medians of fixed samples": lacks(["aggregate = 'geometric median'"], fedrep(aggregate="geometric median"), **NINE),
+    "medians of models": lacks(
+        ["aggregate = 'median'", "'mean'"], lf.FedAvg(step_size=0.1, aggregate="median"), ask="floor", **NINE
+    ),
     "design": lacks(["Rademacher"], problem=RADEMACHER),
     "covariance": lacks(["Gaussian and isotropic"], problem=SKEWED),
     "ridge": lacks(["heads = ExactHeads(ridge=0.1)"], fedrep(heads=lf.ExactHeads(ridge=0.1))),

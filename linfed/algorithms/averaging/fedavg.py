@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
+from linfed._types import Array
+from linfed._values import check_fields, one_of
 from linfed.algorithms.averaging.base import Averaging
 from linfed.algorithms.parts.base import State
 from linfed.algorithms.parts.models import LinearModel
 from linfed.data.batch import Batch
+from linfed.numerics.medians import MEDIANS, centre
 from linfed.numerics.streams import TrialRandom
 
 
@@ -32,6 +35,9 @@ class FedAvg(Averaging):
         eta_s > 0, the server's step size along the averaged change.
     weights : "uniform" or "samples"
         Weights of the participants: equal, or proportional to their sample counts, as in the source.
+    aggregate : "mean", "median" or "geometric median"
+        Aggregation of the participants' changes: their mean with the weights, or a median of each entry or of the
+        vectors, which has a bounded response to a few clients that send anything.
     init : "random", "moments", Initial or array_like (d, k) or (trials, d, k)
         Initial B of the two-layer model; w and theta start at 0.
     fine_tune : ExactHeads, GradientHeads or AllLayers, optional
@@ -45,7 +51,8 @@ class FedAvg(Averaging):
         If `fine_tune` has another type.
     ValueError
         If a step size is not positive, a name is unknown, or options cannot be combined: `init` or fine-tuned heads
-        with one layer, `local_steps` with minibatches. `simulate` also raises if the rank exceeds d, or for fine-tuning
+        with one layer, `local_steps` with minibatches, a median with
+        `weights`. `simulate` also raises if the rank exceeds d, or for fine-tuning
         by exact heads in classification.
 
     Notes
@@ -69,7 +76,9 @@ class FedAvg(Averaging):
     References
     ----------
     McMahan, Moore, Ramage, Hampson and Aguera y Arcas 2017, Algorithm 1; FedRep paper, section 5, for the two-layer
-    model and the fine-tuning.
+    model and the fine-tuning; Yin, Chen, Ramchandran and Bartlett 2018, "Byzantine-robust distributed learning: towards
+    optimal statistical rates", and Pillutla, Kakade and Harchaoui 2022, "Robust aggregation for federated learning",
+    for the medians.
 
     Examples
     --------
@@ -81,8 +90,27 @@ class FedAvg(Averaging):
     True
     """
 
+    aggregate: Literal["mean", "median", "geometric median"] = "mean"
+
     requires = Averaging.requires
     summary: ClassVar[str] = "one model for all clients, with one or two layers; optional final fine-tuning"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fields(self, aggregate=one_of("mean", *MEDIANS))
+        if self.aggregate in MEDIANS and self.weights == "samples":
+            raise ValueError(f"aggregate = {self.aggregate!r} cannot be combined with weights = 'samples'")
+
+    def average(self, batch: Batch, change: Array) -> Array:
+        """Return the mean or the median of the participants' changes, (T, 1, P)."""
+        return centre(change, self.aggregate) if self.aggregate in MEDIANS else super().average(batch, change)
+
+    def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
+        """Return the size of a round's minibatches, and of the computation of the median."""
+        sizes = {"n_clients": n_clients, "dim": dim, "participants": participants, "samples": samples}
+        medians = 4 * participants * self.parameters(dim) if self.aggregate in MEDIANS else 0
+        matrices = 4 * self.parameters(dim) ** 2 if self.aggregate == "geometric median" else 0
+        return super().floats_per_step(**sizes) + medians + matrices
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""

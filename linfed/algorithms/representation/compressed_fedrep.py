@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from linfed._types import Array
-from linfed._values import check_fields, optional
+from linfed._values import check_fields, one_of, optional
 from linfed.algorithms.parts.base import Algorithm, Communication, Requires
 from linfed.algorithms.parts.heads import AtHeads, local_messages
 from linfed.algorithms.representation.fedrep import FedRep
@@ -100,6 +100,7 @@ class CompressedFedRep(FedRep):
         super().__post_init__()
         check_fields(
             self,
+            aggregate=one_of("mean", "sum"),
             kept_share=optional(partial(check_number, positive=True, maximum=1.0)),
             levels=optional(check_integer),
             shared_mask=check_bool,

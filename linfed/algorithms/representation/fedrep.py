@@ -12,7 +12,14 @@ from linfed._types import Array, Mask
 from linfed._values import check_fields, converted, instance, one_of, optional
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.parts.base import Communication, InitContext, Requires, State
-from linfed.algorithms.parts.heads import AtHeads, ExactHeads, HeadSolver, check_heads_loss, update_representation
+from linfed.algorithms.parts.heads import (
+    AtHeads,
+    ExactHeads,
+    HeadSolver,
+    check_heads_loss,
+    local_messages,
+    update_representation,
+)
 from linfed.algorithms.parts.overshooting import overshoots_on_representation
 from linfed.algorithms.parts.step_size import Scheduled, StepSize, checked_step_size
 from linfed.checks import check_bool, check_choice, check_integer, check_weights
@@ -21,6 +28,7 @@ from linfed.data.rows import FEW_CLIENTS
 from linfed.numerics.layers import composed, summed_outer
 from linfed.numerics.least_squares import semidefinite
 from linfed.numerics.linalg import block_width, eigvalsh, orthonormalize, qr_positive
+from linfed.numerics.medians import MEDIANS, centre
 from linfed.numerics.streams import TrialRandom
 from linfed.problems.designs import Design
 
@@ -44,8 +52,10 @@ class FedRep(Scheduled):
         Local steps on B at fixed heads before the server averages, as in the paper's section 5.2; 1 is Algorithm 1.
     orthonormalize : bool
         If True, replace B by its Q factor after each round.
-    aggregate : "mean" or "sum"
-        Aggregation of the participants' gradients on B; steps on heads do not depend on it.
+    aggregate : "mean", "sum", "median" or "geometric median"
+        Aggregation of the participants' gradients on B; steps on heads do not depend on it. The medians, of each entry
+        or of the matrices as vectors, have a bounded response to a few clients that send anything. With clients that
+        differ they are not the mean, also without such clients.
     weights : array_like (n,), optional
         Positive weights of the clients' gradients on B, of any scale: they are divided by their mean over all n
         clients. Equal by default; ``weights=counts`` is proportional to the clients' numbers of samples.
@@ -67,10 +77,10 @@ class FedRep(Scheduled):
         If `heads` is neither `ExactHeads` nor `GradientHeads`.
     ValueError
         If the rank is below 1, a step size or a weight is not positive, a name is unknown, `rotate_heads` is True
-        without `orthonormalize`, or `whiten` is combined with several `representation_steps`. `simulate` also raises if
-        the rank exceeds d, a schedule does not have one value per round, or `weights` does not have one per client. It
-        raises if `split` or `whiten` has too few samples (d for an inverse), or if exact heads (the default), `whiten`
-        or `rotate_heads` are used for classification.
+        without `orthonormalize`, `whiten` is combined with several `representation_steps`, or a median with `weights`
+        or `whiten`. `simulate` also raises if the rank exceeds d, a schedule does not have one value per round, or
+        `weights` does not have one per client. It raises if `split` or `whiten` has too few samples (d for an inverse),
+        or if exact heads (the default), `whiten`, a median or `rotate_heads` are used for classification.
 
     Notes
     -----
@@ -111,6 +121,9 @@ class FedRep(Scheduled):
     ----------
     FedRep paper, Algorithms 1 and 2, section 4.1.
 
+    For the medians: Yin, Chen, Ramchandran and Bartlett 2018, "Byzantine-robust distributed learning: towards optimal
+    statistical rates"; Singh and Vaswani 2024, "Byzantine-resilient federated PCA and low rank column-wise sensing".
+
     Examples
     --------
     >>> import linfed as lf
@@ -127,7 +140,7 @@ class FedRep(Scheduled):
     heads: HeadSolver = field(default_factory=ExactHeads)
     representation_steps: int = 1
     orthonormalize: bool = True
-    aggregate: Literal["mean", "sum"] = "mean"
+    aggregate: Literal["mean", "sum", "median", "geometric median"] = "mean"
     weights: npt.ArrayLike | None = None
     split: bool = False
     whiten: Literal["own", "pooled"] | Design | None = None
@@ -142,7 +155,7 @@ class FedRep(Scheduled):
             step_size=checked_step_size,
             init=converted(as_initial),
             heads=instance(HeadSolver, "lf.ExactHeads() or lf.GradientHeads(steps=..., step_size=...)"),
-            aggregate=one_of("mean", "sum"),
+            aggregate=one_of("mean", "sum", *MEDIANS),
             weights=optional(check_weights),
             representation_steps=check_integer,
             orthonormalize=check_bool,
@@ -152,6 +165,8 @@ class FedRep(Scheduled):
         )
         if self.whiten is not None and self.representation_steps > 1:
             raise ValueError(f"whiten requires representation_steps = 1, got {self.representation_steps}")
+        if self.aggregate in MEDIANS and (self.weights is not None or self.whiten is not None):
+            raise ValueError(f"aggregate = {self.aggregate!r} cannot be combined with weights or whiten")
         if self.rotate_heads and not self.orthonormalize:
             raise ValueError("rotate_heads = True requires orthonormalize = True, whose QR factorisation gives R")
 
@@ -176,7 +191,8 @@ class FedRep(Scheduled):
         if self.split:
             return Requires.ROWS
         each = isinstance(self.whiten, str) or (self.whiten is not None and self.whiten.per_client)
-        return Requires.QUADRATIC if each or self.representation_steps > 1 else Requires.FEATURES
+        several = self.representation_steps > 1 or self.aggregate in MEDIANS
+        return Requires.QUADRATIC if each or several else Requires.FEATURES
 
     @property
     def initialization(self) -> Initial:
@@ -186,6 +202,10 @@ class FedRep(Scheduled):
     def check_loss(self, classes: int) -> None:
         """Raise if heads are exact or rotated, or gradients whitened, and the task is classification."""
         check_heads_loss("heads", self.heads, classes)
+        if classes and self.aggregate in MEDIANS:
+            raise ValueError(
+                f"aggregate = {self.aggregate!r} supports only regression, but the samples have {classes} classes"
+            )
         if classes and self.whiten is not None:
             raise ValueError(f"whiten supports only regression; the samples have {classes} classes")
         if classes and self.rotate_heads:
@@ -220,7 +240,7 @@ class FedRep(Scheduled):
 
     def overshoots(self, state: State, batch: Batch, share: float, variance: float | None) -> Mask | None:
         """Return the trials whose last step size exceeds the stability edge, which QR hides."""
-        if not self.orthonormalize or self.whiten is not None:
+        if not self.orthonormalize or self.whiten is not None or self.aggregate in MEDIANS:
             return None
         summed = share * batch.n_clients if self.aggregate == "sum" else 1.0
         weights = summed * self.step_in(batch) * np.broadcast_to(self.relative_weights, (batch.n_clients,))
@@ -228,6 +248,10 @@ class FedRep(Scheduled):
 
     def _server_update(self, B: Array, fit: Fit | AtHeads, step_size: float, batch: Batch, rng: TrialRandom) -> Array:
         """Return B after the server's aggregation of the gradients on a batch, before any QR."""
+        if self.aggregate in MEDIANS:
+            messages = local_messages(B, fit, step_size, self.representation_steps)[..., None] * fit.W[..., None, :]
+            flat = messages.reshape(*fit.W.shape[:2], -1)
+            return B - step_size * centre(flat, self.aggregate).reshape(B.shape)
         weights, summed = self._weights_of(batch), self.aggregate == "sum"
         if self.whiten is None:
             return update_representation(B, fit, step_size, self.representation_steps, summed=summed, weights=weights)
@@ -266,11 +290,14 @@ class FedRep(Scheduled):
     def floats_per_trial(self, *, n_clients: int, dim: int, participants: int) -> int:
         """Return the size of B, the heads, and the messages if they are whitened."""
         size = super().floats_per_trial(n_clients=n_clients, dim=dim, participants=participants)
-        return size + (3 * participants * dim if self.whiten else 0)
+        medians = 3 * participants * dim * self.rank if self.aggregate in MEDIANS else 0
+        return size + medians + (3 * participants * dim if self.whiten else 0)
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
         """Return the size of divided samples, and of the covariances of all clients or of a block."""
         copies = participants * samples * (dim + 1) if self.split else 0
+        if self.aggregate == "geometric median":
+            copies += 4 * (dim * self.rank) ** 2
         if self.whiten == "own":
             return copies + 2 * block_width(participants, samples * dim, FEW_CLIENTS) * dim * dim
         return copies + (3 * participants * dim * dim if self.whiten == "pooled" else 0)

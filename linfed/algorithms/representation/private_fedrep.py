@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from linfed._types import Array, Mask
-from linfed._values import check_fields, non_negative, optional, positive
+from linfed._values import check_fields, non_negative, one_of, optional, positive
 from linfed.algorithms.parts.base import Algorithm, Requires, State
 from linfed.algorithms.parts.heads import AtHeads, update_representation
 from linfed.algorithms.representation.fedrep import FedRep
@@ -84,7 +84,7 @@ class PrivateFedRep(FedRep):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, message_noise_std=non_negative, clip=optional(positive))
+        check_fields(self, aggregate=one_of("mean", "sum"), message_noise_std=non_negative, clip=optional(positive))
         if self.clip is not None and self.whiten is not None:
             raise ValueError(f"clip = {self.clip:g} cannot be combined with whiten")
 

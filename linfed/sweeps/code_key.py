@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import ast
 import functools
-import glob
 import hashlib
 import importlib.util
 import os
+import symtable
 import sys
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from linfed.checks import short_repr
 
 NOT_COUNTED = (
     *(SHIPPED, "claims", "commands", "figures", "plotting", "report", "reproduction", "sweeps"),
-    *("__init__.py", "__main__.py", "_package.py", "_sources.py", "cli.py"),
+    *("__init__", "__main__", "_package", "_sources", "cli"),
 )
 """Subpackages and modules whose code cannot change a cell's numbers. Shipped experiments count for their own cells."""
 
@@ -51,24 +51,21 @@ class File(NamedTuple):
 
     Attributes
     ----------
-    path, module : str
+    module, path : str
+    content : bytes
     whole : bool
         Whether the `DECLARED` names of an experiment count.
     """
 
-    path: str
     module: str
+    path: str
+    content: bytes
     whole: bool = True
 
-    def code(self, content: bytes | None = None) -> Code:
-        """Return what counts of the file, or of another content."""
-        return _code(self.content if content is None else content, self.path, self.module, self.whole)
-
     @property
-    def content(self) -> bytes:
-        """The file's bytes."""
-        found = os.stat(self.path)
-        return _read(self.path, (found.st_mtime_ns, found.st_ctime_ns, found.st_size))
+    def code(self) -> Code:
+        """What counts of the file."""
+        return _code(self)
 
 
 class Code(NamedTuple):
@@ -78,17 +75,28 @@ class Code(NamedTuple):
     imports: frozenset[str] = frozenset()
 
 
-def code_digest(owners: Iterable[Any]) -> str:
+def code_key(owners: Iterable[Any]) -> str:
     """Hash the code that these classes and functions depend on, and the versions of NumPy, SciPy and their imports.
 
     Raises
     ------
     ValueError
-        If linfed, a class or a function has no source file.
+        If linfed, a class or a function has no source file. If the code that runs is not the code in the files: a file
+        has changed since it was imported, or a method of a class was replaced by code of a file that does not count.
     """
-    files, packages = _user_files(owners)
-    versions = [f"{name} {_version(name)}" for name in sorted({"numpy", "scipy"} | packages)]
-    return _hash([*versions, *_lines(_own_files()), *_lines(files)])
+    owners = list(owners)
+    own, (files, packages) = _own_files(), _user_files(owners)
+    for file in (own | files).values():
+        if file.module in sys.modules:
+            _check_file(file)
+    for module in own.keys() & sys.modules.keys():
+        for kind in list(vars(sys.modules[module]).values()):  # another thread may import from the module
+            if isinstance(kind, type) and kind.__module__ == module:
+                _check_methods(kind, own)
+    for kind in {base for one in owners if isinstance(one, type) for base in one.__mro__ if base.__module__ in files}:
+        _check_methods(kind, own | files)
+    versions = (f"{name} {_version(name)}" for name in sorted({"numpy", "scipy"} | packages))
+    return _hash([*versions, *_lines(own), *_lines(files)])
 
 
 def source_digests(owners: Iterable[Any]) -> dict[str, str]:
@@ -104,31 +112,21 @@ def source_digests(owners: Iterable[Any]) -> dict[str, str]:
     return {"experiment": _hash(_lines(_user_files(owners, whole=True)[0])), "linfed": _hash(_lines(_own_files()))}
 
 
-def check_loaded(owners: Iterable[Any]) -> None:
-    """Raise if the code that runs is not the code in the files, whose hash is the key.
+def _hash(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
-    Raises
-    ------
-    ValueError
-        If a file has changed since it was imported, or a method of a class was replaced by code that is not in the key.
-    """
-    owners = list(owners)
-    own, files = _own_files(), _user_files(owners)[0]
-    for file in [*own.values(), *files.values()]:
-        if file.module in sys.modules:
-            _check_file(file)
-    for module in own.keys() & sys.modules.keys():
-        for kind in list(vars(sys.modules[module]).values()):  # another thread may import from the module
-            if isinstance(kind, type) and kind.__module__ == module:
-                _check_methods(kind, own)
-    for kind in {base for owner in owners for base in getattr(owner, "__mro__", ()) if base.__module__ in files}:
-        _check_methods(kind, own | files)
+
+def _lines(files: dict[str, File]) -> list[str]:
+    return [f"{module} {file.code.digest}" for module, file in sorted(files.items())]
+
+
+# --- the code that runs ----------------------------------------------------------------------------------------------
 
 
 def _check_file(file: File) -> None:
-    content = file.content
-    loaded = SOURCES.setdefault(file.module, content)
-    if loaded != content and file.code(loaded) != file.code():
+    """Raise if a file has changed since it was imported."""
+    loaded = SOURCES.setdefault(file.module, file.content)
+    if loaded != file.content and file._replace(content=loaded).code.digest != file.code.digest:
         raise ValueError(
             f"store= cannot use results of {file.module!r}: the code in {file.path!r} has changed since it was "
             "imported; restart Python, or call importlib.reload"
@@ -138,22 +136,16 @@ def _check_file(file: File) -> None:
 def _check_methods(kind: type, counted: Container[str]) -> None:
     """Raise if a method of a class is of a local module, or of a prompt, that is not among the given modules."""
     for name, value in list(vars(kind).items()):
-        function = getattr(value, FUNCTION.get(type(value), ""), value)
-        variables = getattr(function, "__globals__", {})
-        module, path = variables.get("__name__"), variables.get("__file__")
-        if module not in counted and (is_local(path) if path else module == "__main__"):
+        function = getattr(value, FUNCTION[type(value)]) if type(value) in FUNCTION else value
+        variables = getattr(function, "__globals__", None)
+        if variables is None or (module := variables.get("__name__")) in counted:
+            continue
+        path = variables.get("__file__")
+        if is_local(path) if path else module == "__main__":
             raise ValueError(
                 f"store= cannot use results of {short_repr(kind)}: its method {name} was replaced by code of the "
                 f"module {module!r}; define a subclass instead"
             )
-
-
-def _hash(lines: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _lines(files: dict[str, File]) -> Iterator[str]:
-    return (f"{module} {file.code().digest}" for module, file in sorted(files.items()))
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -161,11 +153,13 @@ def _lines(files: dict[str, File]) -> Iterator[str]:
 
 def _own_files() -> dict[str, File]:
     """Return the files of linfed that count, by module."""
-    found = dict[str, File]()
-    for name in glob.iglob("**/*.py", root_dir=FOLDER, recursive=True):
-        if name.split(os.sep)[0] not in NOT_COUNTED:
-            module = f"linfed.{name.removesuffix('.py').replace(os.sep, '.')}".removesuffix(".__init__")
-            found[module] = File(os.path.join(FOLDER, name), module)
+    found, above = dict[str, File](), len(str(FOLDER)) + 1
+    for folder, _, names in os.walk(FOLDER):
+        for path in [os.path.join(folder, name) for name in names if name.endswith(".py")]:
+            parts = path[above:].removesuffix(".py").split(os.sep)
+            if parts[0] not in NOT_COUNTED:
+                module = ".".join(["linfed", *parts]).removesuffix(".__init__")
+                found[module] = File(module, path, _content(path))
     if not found:
         raise ValueError(
             f"store= requires the source files of linfed, which {str(FOLDER)!r} does not contain; install linfed with "
@@ -176,27 +170,24 @@ def _own_files() -> dict[str, File]:
 
 def _user_files(owners: Iterable[Any], whole: bool = False) -> tuple[dict[str, File], set[str]]:
     """Return the user's files that count, by module, and the names of the installed packages that they import."""
-    waiting = list[File]()
-    for owner in {base for one in owners for base in getattr(one, "__mro__", (one,))}:
-        path = _file_of(owner.__module__)
-        if path is None and owner.__module__.partition(".")[0] not in sys.stdlib_module_names:
+    named = {base.__module__: base for one in owners for base in getattr(one, "__mro__", (one,))}
+    for module, owner in named.items():
+        if _file_of(module) is None and module.partition(".")[0] not in sys.stdlib_module_names:
             raise _without_source(owner)
-        waiting.append(File(path or "", owner.__module__, whole))
+    waiting = [(module, whole) for module in named]
     files, packages = dict[str, File](), set[str]()
     while waiting:
-        file = waiting.pop(0)
-        top = file.module.partition(".")[0]
-        known = files.get(file.module)
-        if not file.path or top == "linfed" or (known is not None and known.whole >= file.whole):
+        module, whole = waiting.pop(0)
+        path, top = _file_of(module), module.partition(".")[0]
+        if path is None or top == "linfed" or (module in files and files[module].whole >= whole):
             continue
-        if not is_local(file.path) and (top in sys.stdlib_module_names or _version(top)):
+        if not is_local(path) and (top in sys.stdlib_module_names or _version(top)):
             packages.add(top)
             continue
-        if not os.path.isfile(file.path):
-            raise _without_source(file.module)
-        files[file.module] = file
-        for module in {file.module.rpartition(".")[0], *file.code().imports} - {"", file.module}:
-            waiting.append(File(_file_of(module) or "", module))
+        if not os.path.isfile(path):
+            raise _without_source(module)
+        files[module] = file = File(module, path, _content(path), whole)
+        waiting += [(one, True) for one in {module.rpartition(".")[0], *file.code.imports} - {"", module}]
     return files, packages - sys.stdlib_module_names
 
 
@@ -243,21 +234,26 @@ def _version(package: str) -> str:
 # --- what counts of a file -------------------------------------------------------------------------------------------
 
 
+def _content(path: str) -> bytes:
+    """Return the bytes of a file, which are read again only if it has changed."""
+    found = os.stat(path)
+    return _read(path, (found.st_mtime_ns, found.st_ctime_ns, found.st_size))
+
+
 @functools.lru_cache(maxsize=4096)
 def _read(path: str, changed: tuple[int, ...]) -> bytes:
-    """Read a file; `changed` differs if the file has changed."""
     return Path(path).read_bytes()
 
 
 @functools.lru_cache(maxsize=4096)
-def _code(content: bytes, path: str, module: str, whole: bool) -> Code:
+def _code(file: File) -> Code:
     try:
-        tree = ast.parse(content)
+        tree = ast.parse(file.content)
     except (SyntaxError, ValueError):  # not a source file
-        return Code(hashlib.sha256(content).hexdigest())
-    tree.body = _counted(tree.body, whole)
+        return Code(hashlib.sha256(file.content).hexdigest())
+    tree.body = _counted(tree.body, file.whole)
     digest = hashlib.sha256(_text(tree).encode(errors="surrogatepass")).hexdigest()
-    return Code(digest) if module.startswith("linfed.") else Code(digest, _imports(tree, path, module))
+    return Code(digest, frozenset() if file.module.startswith("linfed.") else _imports(tree, file))
 
 
 def _text(tree: ast.AST) -> str:
@@ -301,24 +297,15 @@ def _is_main(node: ast.stmt) -> bool:
 
 
 def _defined(node: ast.stmt) -> set[str]:
-    """Return the names that a function, an assignment or a main block defines; none for other statements."""
-    if isinstance(node, ast.FunctionDef):
-        return {node.name}
-    if isinstance(node, ast.Assign | ast.AnnAssign):
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        return {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
-    if not _is_main(node):
-        return set()
-    nodes = list(ast.walk(node))
-    found = {one.name for one in nodes if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
-    found |= {one.asname or one.name.partition(".")[0] for one in nodes if isinstance(one, ast.alias)}
-    return found | {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    """Return the names that a statement defines in its module."""
+    names = symtable.symtable(ast.unparse(node), "", "exec").get_symbols()
+    return {name.get_name() for name in names if name.is_assigned()}
 
 
-def _imports(tree: ast.Module, path: str, module: str) -> frozenset[str]:
+def _imports(tree: ast.Module, file: File) -> frozenset[str]:
     """Return the names of the modules that a file imports, also within functions."""
-    package = getattr(sys.modules.get(module), "__package__", None)
-    package = package or (module if path.endswith("__init__.py") else module.rpartition(".")[0])
+    package = getattr(sys.modules.get(file.module), "__package__", None)
+    package = package or (file.module if file.path.endswith("__init__.py") else file.module.rpartition(".")[0])
     found = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

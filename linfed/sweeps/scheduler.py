@@ -6,6 +6,7 @@ Only this thread writes into the store, as soon as a cell has finished. If a cel
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import queue
@@ -20,17 +21,18 @@ from contextlib import closing, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from linfed.checks import short_repr
 from linfed.errors import WorkerError
 from linfed.numerics.linalg import one_blas_thread
 from linfed.search.parts import in_cell, one_by_one, without_fields
+from linfed.sweeps.code_key import code_key
 from linfed.sweeps.executors import ExecutionOptions, run_tasks
 from linfed.sweeps.progress import costs_of, progress_bar
 from linfed.sweeps.store import CellKey, Store, StoredCell, keys_of
-from linfed.system.description import describe
+from linfed.system.description import describe, text_of
 from linfed.system.machine import provenance
 from linfed.tables.grid import Cell, Row, field_names, fields_of, plain
 from linfed.tables.table import Table
@@ -137,11 +139,11 @@ class _Sweep:
 
     def __init__(self, cells: Sequence[Cell], store: Store | None, options: ExecutionOptions) -> None:
         self.cells, self.store, self.options = cells, store, options
-        self.codes: dict[frozenset[Any], str] = {}
+        self.code_of = cache(code_key)
         self.keys: list[CellKey] = []
         self.places: Sequence[int] = range(len(cells))
         if store is not None:
-            keys = keys_of(cells, self.codes)
+            keys = keys_of(cells, self.code_of)
             distinct = dict(zip(keys, cells, strict=True))
             self.keys, self.cells = list(distinct), list(distinct.values())
             index = {key: place for place, key in enumerate(self.keys)}
@@ -158,11 +160,9 @@ class _Sweep:
         """Run the missing cells and return the outcome."""
         mine = self._shard()
         if self.store is not None:
-            if self.options.recompute:  # so that an interrupted sweep can resume without the option
-                self.store.check_writable()
-                self.store.set_aside([self.keys[index] for index in mine])
-            stored = self.store.read(self.keys, reuse_stale=self.options.reuse_stale)
-            self.found = {index: done for index, done in enumerate(stored) if done is not None}
+            read = sorted(set(range(len(self.cells))) - set(mine if self.options.recompute else ()))
+            stored = self.store.read([self.keys[index] for index in read], reuse_stale=self.options.reuse_stale)
+            self.found = {index: done for index, done in zip(read, stored, strict=True) if done is not None}
         reused = sum(place in self.found for place in self.places)
         if missing := [index for index in mine if index not in self.found]:
             self._compute(missing, label)
@@ -187,8 +187,11 @@ class _Sweep:
             _check(self.cells[index], index)
         if self.store is not None:
             self.store.check_writable()
-            if not self.options.recompute:
-                self.store.warn_of_others([self.keys[index] for index in missing])
+            keys = [self.keys[index] for index in missing]
+            if self.options.recompute:  # so that an interrupted sweep can resume without the option
+                self.store.remove(keys)
+            else:
+                self.store.warn_of_others(keys)
         costs = costs_of(self.cells)
         self.wanted.extend(sorted(missing, key=lambda index: -costs[index]))
         self.costs = {index: costs[index] for index in missing}
@@ -329,14 +332,19 @@ class _Sweep:
         """Return tasks for the parts of a cell; tasks that the store contains are done."""
         if self.store is None:
             return [Task(index, cell, None, is_part=True) for cell in cells]
-        keys = keys_of(cells, self.codes)
-        if not getattr(self.cells[index], "keeps_parts", False):  # then no other cell or sweep has these files
-            keys = [key.part_of(self.keys[index]) for key in keys]
+        keys = keys_of(cells, self.code_of)
+        if not getattr(self.cells[index], "keeps_parts", False):
+            keys = [key_of_part(key, self.keys[index]) for key in keys]
         if self.options.recompute:
-            self.store.set_aside(keys)
+            self.store.remove(keys)
         found = self.store.read(keys)
         parts = zip(cells, keys, found, strict=True)
         return [Task(index, cell, key, is_part=True, done=done) for cell, key, done in parts]
+
+
+def key_of_part(part: CellKey, owner: CellKey) -> CellKey:
+    """Return the key of a part that is of one cell alone: its file is removed with the others of this cell."""
+    return part._replace(text=text_of({"part of": owner.config, "cell": json.loads(part.text)}))
 
 
 def _check(cell: Cell, index: int) -> None:

@@ -2,13 +2,14 @@
 
 A file is named after the hashes of the cell's configuration (`linfed.system.description`) and of the code that computed
 it (`linfed.sweeps.code_key`). It is written under a temporary name and renamed, and begins with a hash of the rest. If
-a crash, a copy or another program has damaged a file, this is detected on reading: the file is set aside, and its cell
-recomputed. To merge two stores, copy the files of one into the other.
+a crash, a copy or another program has damaged a file, this is detected on reading: its cell counts as missing, and the
+file is replaced when the cell has been computed. To merge two stores, copy the files of one into the other.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import json
 import math
@@ -16,7 +17,7 @@ import os
 import stat
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ import numpy as np
 
 from linfed.checks import check_bool, short_repr
 from linfed.errors import StoreWarning
-from linfed.sweeps.code_key import check_loaded, code_digest
+from linfed.sweeps.code_key import code_key
 from linfed.system.description import describe, text_of
 from linfed.system.files import replacing
 from linfed.tables.grid import Cell, checked_cells
@@ -39,29 +40,25 @@ ANY_FORMAT = ".cell"
 
 SUFFIX = f".{FORMAT}{ANY_FORMAT}"
 
-DIGITS = 12
-"""Number of digits of the code's hash in a file's name."""
-
 MAGIC = f"linfed cell {FORMAT} ".encode()
 """First bytes of a cell's file, before the hash of what follows the first line."""
 
 
 class CellKey(NamedTuple):
-    """Key of a cell: the hashes of its configuration and of its code, and the configuration as text."""
+    """Key of a cell: its configuration as text, and the hash of its code."""
 
-    config: str
-    code: str
     text: str
+    code: str
+
+    @property
+    def config(self) -> str:
+        """The hash of the configuration."""
+        return hashlib.sha256(f"{FORMAT} {self.text}".encode()).hexdigest()[:24]
 
     @property
     def name(self) -> str:
         """The file's name."""
-        return f"{self.config}-{self.code}{SUFFIX}"
-
-    def part_of(self, owner: CellKey) -> CellKey:
-        """Return the key of a part that belongs to another cell alone, whose sweep may remove it."""
-        text = text_of({"part of": owner.config, "cell": json.loads(self.text)})
-        return CellKey(_config_digest(text), self.code, text)
+        return f"{self.config}-{self.code[:12]}{SUFFIX}"
 
 
 class StoredCell(NamedTuple):
@@ -162,7 +159,7 @@ class Store:
     # --- files -----------------------------------------------------------------------------------------------
 
     def read(self, keys: Sequence[CellKey], *, reuse_stale: bool = False) -> list[StoredCell | None]:
-        """Return the finished cells of the keys, None for missing ones; set damaged files aside with a warning.
+        """Return the finished cells of the keys, None for missing ones; warn of damaged files, whose cells are missing.
 
         Parameters
         ----------
@@ -171,25 +168,26 @@ class Store:
             If True, also return cells that other versions of the code computed, the newest one, if the current version
             has not computed them. A warning gives their number.
         """
-        names = self._names() if reuse_stale else set()
-        cells_by_name: dict[str, StoredCell | None] = {}
-        kept = 0
-        for key in keys:
-            if key.name in cells_by_name:
-                continue
-            done = self._verified(key.name, key)
-            if done is None and reuse_stale:
-                done = self._newest(key, names)
-                kept += done is not None
-            cells_by_name[key.name] = done
-        if kept:
+        others: dict[str, list[str]] = {}
+        for name in self._names() if reuse_stale else ():
+            if name.endswith(SUFFIX):
+                others.setdefault(name.partition("-")[0], []).append(name)
+        found: dict[CellKey, StoredCell | None] = {}
+        stale = 0
+        for key in dict.fromkeys(keys):
+            found[key] = self._read(key.name, key)
+            if found[key] is None:
+                names = sorted(others.get(key.config, ()), key=self._time, reverse=True)
+                done = (self._read(name, key) for name in names if name != key.name)
+                found[key] = next((one for one in done if one is not None), None)
+                stale += found[key] is not None
+        if stale:
             warnings.warn(
-                f"{self!r}: {kept} of {len(cells_by_name)} cells were computed by another version of the code "
-                "and are reused",
+                f"{self!r}: {stale} of {len(found)} cells were computed by another version of the code and are reused",
                 StoreWarning,
                 stacklevel=2,
             )
-        return [cells_by_name[key.name] for key in keys]
+        return [found[key] for key in keys]
 
     def warn_of_others(self, keys: Sequence[CellKey]) -> None:
         """Warn if cells that must be computed have files of other code, and if cells are of an earlier version.
@@ -237,12 +235,6 @@ class Store:
             file.write(MAGIC + digest.hexdigest().encode() + b"\n")
             file.writelines(parts)
 
-    def set_aside(self, keys: Sequence[CellKey]) -> None:
-        """Move the files of cells into the subfolder ``aside``, which sweeps do not read."""
-        for key in keys:
-            with suppress(FileNotFoundError):
-                self._set_aside(key.name)
-
     def remove(self, keys: Sequence[CellKey]) -> None:
         """Remove the files of cells."""
         for key in keys:
@@ -256,13 +248,6 @@ class Store:
             file.write(b"")
         probe.unlink()
 
-    def _set_aside(self, name: str) -> Path:
-        path, aside = self.folder / name, self.folder / "aside"
-        if path.exists():
-            aside.mkdir(exist_ok=True)
-        os.replace(path, aside / name)
-        return aside
-
     def _names(self) -> set[str]:
         """Return the names of the files of cells, of any version."""
         try:
@@ -270,40 +255,26 @@ class Store:
         except OSError:  # the folder has been deleted
             return set()
 
-    def _newest(self, key: CellKey, names: set[str]) -> StoredCell | None:
-        """Return the newest cell of a configuration that other code computed."""
-        others = [name for name in names - {key.name} if name.startswith(f"{key.config}-") and name.endswith(SUFFIX)]
-        for name in sorted(others, key=self._age):
-            done = self._verified(name, key)
-            if done is not None:
-                return done
-        return None
-
-    def _age(self, name: str) -> float:
+    def _time(self, name: str) -> float:
+        """Return the time at which a file was written; 0 if it has been removed."""
         with suppress(OSError):
-            return -(self.folder / name).stat().st_mtime
+            return (self.folder / name).stat().st_mtime
         return 0.0
 
-    def _verified(self, name: str, key: CellKey) -> StoredCell | None:
-        """Read a file and return its cell; if it is damaged, set it aside and return None."""
+    def _read(self, name: str, key: CellKey) -> StoredCell | None:
+        """Read a file and return its cell; None, with a warning, if it is damaged."""
         path = self.folder / name
         try:
             if not stat.S_ISREG(path.stat().st_mode):  # a pipe would wait for its writer
                 raise ValueError("is not a regular file")
             return _parsed(path.read_bytes(), name, key)
         except FileNotFoundError:
-            return None  # another sweep has set it aside
-        except OSError as error:  # the file may be intact and readable later
-            reason = f"{str(path)!r} cannot be read ({error.strerror}); its cell counts as missing"
-            warnings.warn(reason, StoreWarning, stacklevel=2)
             return None
+        except OSError as error:  # the file may be intact and readable later
+            reason = f"cannot be read ({error.strerror})"
         except (KeyError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())
-        try:
-            done = f"set aside in {str(self._set_aside(name))!r}"
-        except OSError as error:
-            done = f"cannot be moved ({error.strerror})"
-        warnings.warn(f"{str(path)!r} {reason}: {done}, its cell counts as missing", StoreWarning, stacklevel=2)
+        warnings.warn(f"{str(path)!r} {reason}: its cell counts as missing", StoreWarning, stacklevel=2)
         return None
 
 
@@ -328,35 +299,21 @@ def _parsed(content: bytes, name: str, key: CellKey) -> StoredCell:
     return StoredCell(Table.from_payload(arrays, head["table"]), head["record"])
 
 
-def keys_of(cells: Sequence[Cell], codes: dict[frozenset[Any], str] | None = None) -> list[CellKey]:
+def keys_of(cells: Sequence[Cell], code_of: Callable[[frozenset[Any]], str] | None = None) -> list[CellKey]:
     """Return the key of each cell.
 
     Parameters
     ----------
     cells : sequence of Cell
-    codes : dict, optional
-        Cache of code hashes by the classes and functions of a cell; missing ones are added.
+    code_of : callable, optional
+        Function that returns the hash of the code of some classes and functions; by default `code_key`, once for each.
 
     Raises
     ------
     TypeError
         If a field of a cell has no unique description, such as a lambda.
     ValueError
-        If the code of a cell is not in a file, or not the code that runs (`check_loaded`).
+        If the code of a cell is not in a file, or not the code that runs (`code_key`).
     """
-    codes = {} if codes is None else codes
-    return [_key(cell, codes) for cell in cells]
-
-
-def _key(cell: Cell, codes: dict[frozenset[Any], str]) -> CellKey:
-    described = describe(cell)
-    owners = frozenset(described.owners)
-    if owners not in codes:
-        check_loaded(owners)
-        codes[owners] = code_digest(owners)[:DIGITS]
-    text = described.text
-    return CellKey(_config_digest(text), codes[owners], text)
-
-
-def _config_digest(text: str) -> str:
-    return hashlib.sha256(f"{FORMAT} {text}".encode()).hexdigest()[:24]
+    code_of = code_of or functools.cache(code_key)
+    return [CellKey(one.text, code_of(frozenset(one.owners))) for one in map(describe, cells)]

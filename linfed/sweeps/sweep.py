@@ -60,7 +60,7 @@ def sweep(
     reuse_stale : bool
         If True, also reuse stored cells that other versions of the code computed. A warning gives their number.
     recompute : bool
-        If True, recompute every cell.
+        If True, remove the stored cells, and compute every cell.
     progress : bool or None
         If True, show a progress bar on standard error; None shows it on a terminal only.
 
@@ -93,7 +93,7 @@ def sweep(
     ValidationWarning
         If an `lf.Tuned` algorithm is tuned on the test samples, see `lf.tune`.
     StoreWarning
-        If a file in the store is damaged, foreign or renamed. It is set aside, and its cell recomputed. Also if the
+        If a file in the store is damaged, foreign or renamed. Its cell is recomputed, and the file replaced. Also if the
         recomputed cells have files of other code, and if files are of an earlier version of the store.
     UserWarning
         If given data without a trial axis make all trials of a `Run` identical. If a row of a custom cell has a column

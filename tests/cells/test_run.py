@@ -11,6 +11,7 @@ from linfed.cells import run as run_module
 from linfed.cells.run import Part
 from linfed.search import grid_search, race
 from linfed.simulation import job
+from linfed.sweeps.scheduler import key_of_part
 from linfed.sweeps.store import keys_of
 from linfed.system.description import describe, rebuild
 from tests.helpers import assert_one_line
@@ -288,7 +289,7 @@ def left_of(cell, parts, folder):
     lf.sweep(parts, store=folder)
     store, owner = lf.Store(folder), keys_of([cell])[0]
     for key, done in zip(keys_of(parts), store.read(keys_of(parts)), strict=True):
-        store.write(key.part_of(owner), done)
+        store.write(key_of_part(key, owner), done)
     known = store.records(parts)
     store.remove(keys_of(parts))
     return known

@@ -1,5 +1,6 @@
 """Experiments are found by name or as a file, and a wrong one is one line before anything is computed."""
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from linfed.reproduction.experiments import (
     load_file,
 )
 from linfed.reproduction.record import ResultsFolder
-from linfed.sweeps import code_key
+from linfed.sweeps.code_key import code_key
 from tests.helpers import ROOT
 from tests.reproduction.toys import GRID, TOY, package, refused, run, write
 
@@ -37,7 +38,7 @@ def installed(folder, monkeypatch):
     site = folder / "site-packages" / "linfed"
     monkeypatch.setattr("linfed.reproduction.experiments.FOLDER", site)
     monkeypatch.setattr("linfed._sources.FOLDER", site)
-    monkeypatch.setattr(code_key, "FOLDER", site)
+    monkeypatch.setattr("linfed.sweeps.code_key.FOLDER", site)
     write(site / "numbers.py", "")
     write(site / "_shipped" / "experiments" / "__init__.py", "")
     return write(site / "_shipped" / "experiments" / "toy_one.py", TOY).parent
@@ -88,16 +89,18 @@ def test_the_code_of_shipped_experiments_counts_as_ones_own(installed, folder):
     """Though nothing else of an installed package does; what is judged does not count."""
     shipped = installed.rename(installed.with_name(f"shipped_{folder.name}"))
     write(shipped / "toy_two.py", TOY)
-    cells = {name: load(name, shipped).cells(True)["values"] for name in ("toy-one", "toy-two")}
+    modules = {name: load(name, shipped) for name in ("toy-one", "toy-two")}
 
     def keys():
-        return {name: code_key.code_digest([type(cell) for cell in own]) for name, own in cells.items()}
+        return {name: code_key([type(cell) for cell in one.cells(True)["values"]]) for name, one in modules.items()}
 
     before = keys()
     write(shipped / "toy_one.py", TOY.replace("self.number + self.size", "self.size + self.number"))
-    assert [before[name] == keys()[name] for name in cells] == [False, True]
+    importlib.reload(modules["toy-one"])
+    assert [before[name] == keys()[name] for name in modules] == [False, True]
     (shipped / "toy_one.py").unlink()
     write(shipped / "toy_one.py", TOY.replace("values are large", "they are large"))
+    importlib.reload(modules["toy-one"])
     assert keys() == before
 
 

@@ -18,9 +18,9 @@ import linfed
 import linfed as lf
 from linfed import _sources
 from linfed.cells.smallest_size import SmallestSize
-from linfed.sweeps import code_key
-from linfed.sweeps.code_key import check_loaded, code_digest, source_digests
-from tests.helpers import assert_one_line
+from linfed.sweeps import code_key as module
+from linfed.sweeps.code_key import code_key, source_digests
+from tests.helpers import assert_one_line, forget
 
 OWN_CELL = '''"""A module of the user."""
 import functools, importlib, runpy
@@ -158,17 +158,19 @@ def folder(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def digest_of(name, *classes):
-    module = importlib.import_module(name)
-    return code_digest([getattr(module, one) for one in classes])
+def key_of(folder, name, *classes):
+    """Return the key of classes of a module, which is imported anew with all that it imports."""
+    forget(folder)
+    found = importlib.import_module(name)
+    return code_key([getattr(found, one) for one in classes])
 
 
 @pytest.mark.parametrize("counts", [True, False])
 def test_the_edits_that_count(counts, folder):
     for name, old, new in COUNTS if counts else COUNTS_NOT:
-        before = digest_of("own_cell", "Own")
+        before = key_of(folder, "own_cell", "Own")
         edit(folder / name, old, new)
-        assert (digest_of("own_cell", "Own") != before) is counts, (name, old)
+        assert (key_of(folder, "own_cell", "Own") != before) is counts, (name, old)
 
 
 @pytest.mark.parametrize("imported", [True, False])
@@ -176,13 +178,11 @@ def test_modules_without_source_count_by_their_bytes(imported, folder):
     """Imported within a function, they count before they are imported."""
     if not imported:
         edit(folder / "own_cell.py", "import compiled", "def f():\n    import compiled")
-    first = digest_of("own_cell", "Own")
-    check_loaded([sys.modules["own_cell"].Own])
+    first = key_of(folder, "own_cell", "Own")
     compile_to(folder / "compiled.pyc", "K = 2")
-    second = digest_of("own_cell", "Own")
     if imported:
         refused([sys.modules["own_cell"].Own], "'compiled'", "has changed since it was imported")
-    assert first != second
+    assert key_of(folder, "own_cell", "Own") != first
 
 
 def test_a_module_that_python_runs_with_m_imports_from_its_package(folder, monkeypatch):
@@ -190,9 +190,10 @@ def test_a_module_that_python_runs_with_m_imports_from_its_package(folder, monke
     below = importlib.import_module("inner.below")
     monkeypatch.setitem(sys.modules, "__main__", below)
     monkeypatch.setattr(below.Cell, "__module__", "__main__")
-    before = code_digest([below.Cell])
+    before = code_key([below.Cell])
     edit(folder / "inner" / "relative.py", "K = 1", "K = 2")
-    assert code_digest([below.Cell]) != before
+    importlib.reload(sys.modules["inner.relative"])
+    assert code_key([below.Cell]) != before
 
 
 def test_a_module_in_an_archive_is_refused(folder):
@@ -200,7 +201,7 @@ def test_a_module_in_an_archive_is_refused(folder):
         archive.writestr("archived.py", "K = 1")
     sys.path.append(str(folder / "archive.zip"))
     edit(folder / "late.py", "K = 1", "import archived")
-    assert_one_line(lambda: digest_of("own_cell", "Own"), ["store= requires the source file of 'archived'"])
+    assert_one_line(lambda: key_of(folder, "own_cell", "Own"), ["store= requires the source file of 'archived'"])
 
 
 EDITS = [
@@ -222,33 +223,33 @@ def test_an_experiment_counts_without_what_chooses_and_judges_cells(uses, folder
     path = folder / "small_experiment.py"
     for old, new in EDITS:
         write(path, text)
-        before = digest_of("small_experiment", "Point")
+        before = key_of(folder, "small_experiment", "Point")
         edit(path, old, new)
         counts = uses != "" or old in ("SIZES = (1, 2)", "len(SIZES)")
-        assert (digest_of("small_experiment", "Point") != before) is counts, old
+        assert (key_of(folder, "small_experiment", "Point") != before) is counts, old
 
 
 def test_declarations_of_an_experiment_do_not_count(folder):
     write(folder / "small_experiment.py", EXPERIMENT)
-    before = digest_of("small_experiment", "Point")
+    before = key_of(folder, "small_experiment", "Point")
     for name in ("CLAIMS", "CAPTIONS", "HEADLINES", "PICTURES", "REDUCED", "SUMMARY"):
         write(folder / "small_experiment.py", f"{EXPERIMENT}\n{name} = 1\n")
-        assert digest_of("small_experiment", "Point") == before
+        assert key_of(folder, "small_experiment", "Point") == before
     for name in ("claims", "derived"):
         write(folder / "small_experiment.py", f"{EXPERIMENT}\ndef {name}(tables):\n    return tables\n")
-        assert digest_of("small_experiment", "Point") == before
+        assert key_of(folder, "small_experiment", "Point") == before
     write(folder / "small_experiment.py", f"{EXPERIMENT}\nOTHER = 1\n")
-    assert digest_of("small_experiment", "Point") != before
+    assert key_of(folder, "small_experiment", "Point") != before
 
 
 def test_an_experiment_counts_as_a_whole_if_another_file_imports_it_and_in_a_record(folder):
     write(folder / "small_experiment.py", EXPERIMENT)
     write(folder / "other.py", "import small_experiment\n\nclass Cell:\n    pass\n")
-    point, cells = importlib.import_module("small_experiment").Point, importlib.import_module("small_experiment").cells
-    other = importlib.import_module("other").Cell
 
     def keys():
-        return code_digest([point]), code_digest([other, point]), source_digests([cells])["experiment"]
+        forget(folder)
+        own, other = importlib.import_module("small_experiment"), importlib.import_module("other")
+        return code_key([own.Point]), code_key([other.Cell, own.Point]), source_digests([own.cells])["experiment"]
 
     before = keys()
     edit(folder / "small_experiment.py", '("a", "b")', '("a", "c")')
@@ -261,32 +262,33 @@ def test_functions_and_what_partials_hold_count(folder):
     own = importlib.import_module("own_cell")
     values = (functools.partial(own.scaled, 1), (own.unused,), {"a": own.Own}, own.Own())
     owners = [describe(value).owners for value in values]
-    before = [code_digest(one) for one in owners]
+    before = [code_key(one) for one in owners]
     edit(folder / "own_cell.py", "FACTOR * x", "FACTOR + x")
-    assert not set(before) & {code_digest(one) for one in owners}
+    importlib.reload(own)
+    assert not set(before) & {code_key(one) for one in owners}
 
 
 def test_the_versions_of_packages_count_whether_they_are_imported_or_not(folder, monkeypatch):
     """A cell may import a package only when it runs; an upgrade must not leave its stored rows."""
-    code_key._version.cache_clear()
-    assert code_key._version("scipy") == scipy.__version__
-    assert code_key._version("PIL").lower().startswith("pillow ")  # its distribution has another name
-    assert code_key._version("no_such_package") == ""
-    before = digest_of("own_cell", "Own")
+    module._version.cache_clear()
+    assert module._version("scipy") == scipy.__version__
+    assert module._version("PIL").lower().startswith("pillow ")  # its distribution has another name
+    assert module._version("no_such_package") == ""
+    before = key_of(folder, "own_cell", "Own")
     edit(folder / "late.py", "return x", "import PIL")
-    second = digest_of("own_cell", "Own")
-    monkeypatch.setattr(code_key, "_version", lambda name: "2" if name == "PIL" else "1")
-    assert len({before, second, digest_of("own_cell", "Own")}) == 3
-    assert code_key._user_files([sys.modules["own_cell"].Own])[1] == {"PIL"}
+    second = key_of(folder, "own_cell", "Own")
+    monkeypatch.setattr(module, "_version", lambda name: "2" if name == "PIL" else "1")
+    assert len({before, second, key_of(folder, "own_cell", "Own")}) == 3
+    assert module._user_files([sys.modules["own_cell"].Own])[1] == {"PIL"}
 
 
 def test_a_module_beside_the_packages_that_belongs_to_none_counts_by_its_file(folder):
     write(folder / "site-packages" / "loose.py", "K = 1\n")
     sys.path.append(str(folder / "site-packages"))
     edit(folder / "late.py", "K = 1", "import loose")
-    before = digest_of("own_cell", "Own")
+    before = key_of(folder, "own_cell", "Own")
     edit(folder / "site-packages" / "loose.py", "K = 1", "K = 2")
-    assert digest_of("own_cell", "Own") != before
+    assert key_of(folder, "own_cell", "Own") != before
 
 
 # --- linfed's own files ----------------------------------------------------------------------------------------------
@@ -295,15 +297,15 @@ def test_a_module_beside_the_packages_that_belongs_to_none_counts_by_its_file(fo
 def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
     package = tmp_path / "linfed"
     shipped = "_shipped/experiments/toy.py"  # which counts where a cell is of it
-    files = ("data/batch.py", "figures/style.py", "plotting/panels.py", "search/tuning.py", "commands/show.py", shipped)
+    files = ("data/toy.py", "figures/style.py", "plotting/panels.py", "search/toy.py", "commands/show.py", shipped)
     for name in (*files, "cli.py", "__init__.py"):
         write(package / name, "x = 1\n")
-    monkeypatch.setattr(code_key, "FOLDER", package)
+    monkeypatch.setattr(module, "FOLDER", package)
     changes = (
-        ("data/batch.py", "x = 1  # said\n", False),
-        ("data/batch.py", '"""Said."""\nx = 1\n', False),
-        ("data/batch.py", "x = 2\n", True),
-        ("search/tuning.py", "x = 2\n", True),
+        ("data/toy.py", "x = 1  # said\n", False),
+        ("data/toy.py", '"""Said."""\nx = 1\n', False),
+        ("data/toy.py", "x = 2\n", True),
+        ("search/toy.py", "x = 2\n", True),
         ("figures/style.py", "x = 2\n", False),
         ("plotting/panels.py", "x = 2\n", False),
         ("cli.py", "x = 2\n", False),
@@ -312,9 +314,9 @@ def test_linfeds_own_code_counts_but_for_what_draws(tmp_path, monkeypatch):
         ("data/new.py", "x = 2\n", True),
     )
     for name, text, counts in changes:
-        before = code_digest([]), source_digests([])["linfed"]
+        before = code_key([]), source_digests([])["linfed"]
         write(package / name, text)
-        after = code_digest([]), source_digests([])["linfed"]
+        after = code_key([]), source_digests([])["linfed"]
         assert [one != other for one, other in zip(before, after, strict=True)] == [counts, counts], (name, text)
 
 
@@ -342,7 +344,7 @@ def test_every_module_that_runs_while_a_cell_is_computed_counts():
     finally:
         sys.setprofile(None)
     executed = {name for name in files if name.startswith(f"{package}{os.sep}")} - {_sources.__file__}  # it imports
-    counted = {file.path for file in code_key._own_files().values()}
+    counted = {file.path for file in module._own_files().values()}
     assert {"search/tuning.py", "tables/grid.py"} <= {Path(one).relative_to(package).as_posix() for one in executed}
     assert executed <= counted
 
@@ -351,7 +353,7 @@ def test_every_module_that_runs_while_a_cell_is_computed_counts():
 
 
 def refused(owners, *fragments):
-    assert_one_line(lambda: check_loaded(owners), ["store= cannot use results of", *fragments])
+    assert_one_line(lambda: code_key(owners), ["store= cannot use results of", *fragments])
 
 
 @pytest.mark.parametrize("swept_before", [True, False])
@@ -369,13 +371,13 @@ def test_a_file_that_has_changed_since_it_was_imported_is_refused(name, old, new
     """What runs is the old code, whose rows must not get the key of the new one."""
     own = importlib.import_module("own_cell")
     if swept_before:
-        check_loaded([own.Own])
+        code_key([own.Own])
     edit(folder / name, "\n", "  # a comment\n")
-    check_loaded([own.Own])
+    code_key([own.Own])
     edit(folder / name, old, new)
     refused([own.Own], f"{Path(name).stem!r}", repr(str(folder / name)), "has changed since it was imported", "reload")
     importlib.reload(sys.modules[Path(name).stem])
-    check_loaded([own.Own])
+    code_key([own.Own])
 
 
 def test_no_clock_is_asked(folder):
@@ -384,18 +386,18 @@ def test_no_clock_is_asked(folder):
         for name in FILES:
             os.utime(folder / name, (seconds, seconds))
         own = importlib.import_module("own_cell")
-        check_loaded([own.Own])
+        code_key([own.Own])
         os.utime(folder / "own_cell.py")
-        check_loaded([own.Own])
+        code_key([own.Own])
 
 
 def test_a_module_that_was_imported_before_linfed_is_refused_too(tmp_path):
     write(tmp_path / "early.py", "class Early:\n    k = 1\n")
     code = (
         "import early, pathlib\n"
-        "from linfed.sweeps.code_key import check_loaded\n"
+        "from linfed.sweeps.code_key import code_key\n"
         "pathlib.Path('early.py').write_text('class Early:\\n    k = 2\\n')\n"
-        "check_loaded([early.Early])\n"
+        "code_key([early.Early])\n"
     )
     done = run_code(["-c", code], tmp_path)
     assert "results of 'early'" in done.stderr.splitlines()[-1]
@@ -418,15 +420,15 @@ def run_code(arguments, folder):
 
 
 def test_linfed_that_has_changed_since_it_was_imported_is_refused(monkeypatch):
-    check_loaded([])
-    monkeypatch.setitem(code_key.SOURCES, "linfed.data.batch", b"other = 1\n")
+    code_key([])
+    monkeypatch.setitem(module.SOURCES, "linfed.data.batch", b"other = 1\n")
     refused([], "'linfed.data.batch'", "has changed since it was imported; restart Python")
 
 
 def test_a_file_that_has_gone_is_refused(folder):
     own = importlib.import_module("own_cell")
     (folder / "aside.py").unlink()
-    assert_one_line(lambda: code_digest([own.Own]), ["store= requires the source file of 'aside'", "has none"])
+    assert_one_line(lambda: code_key([own.Own]), ["store= requires the source file of 'aside'", "has none"])
 
 
 def given(*_):
@@ -460,7 +462,7 @@ def test_a_method_of_linfed_that_was_replaced_is_refused(kind, name, value, monk
 def test_a_method_of_the_user_may_come_from_a_file_that_counts(folder, monkeypatch):
     own, aside = importlib.import_module("own_cell"), importlib.import_module("aside")
     monkeypatch.setattr(own.Own, "run", aside.f)
-    check_loaded([own.Own])
+    code_key([own.Own])
     with monkeypatch.context() as patch:
         patch.setattr(lf.FedRep, "step", aside.f)  # a row of another cell would not tell
         refused([own.Own], "replaced by code of the module 'aside'")
@@ -468,7 +470,7 @@ def test_a_method_of_the_user_may_come_from_a_file_that_counts(folder, monkeypat
     refused([own.Own], "its method run was replaced by code of the module", repr(__name__))
     monkeypatch.setattr(sys.modules["base"].Base, "shifted", Mine.run)
     refused([own.Own], "replaced")
-    check_loaded([Mine])
+    code_key([Mine])
 
 
 def test_a_script_that_replaces_a_method_and_a_prompt_are_refused(tmp_path):
@@ -488,7 +490,7 @@ def test_a_script_that_replaces_a_method_and_a_prompt_are_refused(tmp_path):
 
 
 def test_without_the_source_of_linfed_a_store_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(code_key, "FOLDER", tmp_path / "archive.zip" / "linfed")
+    monkeypatch.setattr(module, "FOLDER", tmp_path / "archive.zip" / "linfed")
     fragments = ["store= requires the source files of linfed", "omit store="]
     assert_one_line(lambda: lf.sweep([Mine()], store=tmp_path), fragments)
     assert lf.sweep([Mine()])["value"] == 1

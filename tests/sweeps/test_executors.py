@@ -19,7 +19,7 @@ import pytest
 import linfed as lf
 from linfed.errors import WorkerError
 from linfed.simulation import job
-from linfed.sweeps.scheduler import compute
+from linfed.sweeps.scheduler import compute, key_of_part
 from linfed.sweeps.store import keys_of
 from linfed.system import processes
 from tests.helpers import ROOT, assert_one_line
@@ -358,7 +358,7 @@ def test_a_part_whose_worker_dies_is_repeated_alone(tmp_path):
     with pytest.raises(lf.SweepError, match=r"1 of 2 cells raised.*WorkerError: .* died, and again.*InParts"):
         lf.sweep(cells, workers=2, store=tmp_path / "other")
     owner, other, *keys = keys_of([*cells, *cells[0].parts()])
-    names = {key.part_of(owner).name for key in (keys[0], *keys[2:])}
+    names = {key_of_part(key, owner).name for key in (keys[0], *keys[2:])}
     assert {path.name for path in (tmp_path / "other").iterdir()} == {other.name, *names}
 
 

@@ -73,7 +73,23 @@ def test_what_another_process_is_writing_is_neither_read_nor_removed(tmp_path):
 
 def test_recompute_computes_what_is_there(tmp_path):
     assert [len(computed(CELLS, tmp_path, recompute=again)) for again in (False, True, False)] == [3, 3, 0]
-    assert len(list(tmp_path.glob("*.cell"))) == len(list(tmp_path.glob("aside/*.cell"))) == 3
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_recompute_that_is_interrupted_resumes_without_the_option(tmp_path):
+    lf.sweep(CELLS, store=tmp_path)
+    stopped = ThreadPoolExecutor(1)
+    stopped.shutdown()
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        lf.sweep(CELLS[:2], store=tmp_path, recompute=True, executor=stopped)
+    assert computed(CELLS, tmp_path) == [3, 1]
+
+
+def test_a_recompute_with_an_invalid_cell_removes_nothing(tmp_path):
+    lf.sweep(CELLS, store=tmp_path)
+    with pytest.raises(ValueError, match="cannot be"):
+        lf.sweep([*CELLS, Checked(3)], store=tmp_path, recompute=True)
+    assert computed(CELLS, tmp_path) == []
 
 
 def test_shards_that_recompute_keep_what_the_others_have_computed(tmp_path):
@@ -83,6 +99,12 @@ def test_shards_that_recompute_keep_what_the_others_have_computed(tmp_path):
     assert computed(cells, tmp_path) == []
     assert len(computed(cells, tmp_path, shard=(3, 3), recompute=True)) == 1
     assert computed(cells, tmp_path) == []
+
+
+@dataclass(frozen=True)
+class Checked(Square):
+    def check(self):
+        raise ValueError(f"number = {self.number} cannot be")
 
 
 @dataclass(frozen=True)
@@ -165,12 +187,12 @@ def test_cells_of_an_earlier_format_are_computed_again_and_named_once(tmp_path):
 
 
 def test_a_worker_with_other_code_is_refused(tmp_path, monkeypatch):
-    sent = store_module.code_digest
+    sent = store_module.code_key
 
     def other(owners):
         return sent(owners) if threading.current_thread() is threading.main_thread() else "of yesterday"
 
-    monkeypatch.setattr(store_module, "code_digest", other)
+    monkeypatch.setattr(store_module, "code_key", other)
     with ThreadPoolExecutor(1) as executor:
         with pytest.raises(lf.SweepError, match="this worker runs a different version of the code"):
             lf.sweep([Square(2)], store=tmp_path, executor=executor)
@@ -196,20 +218,19 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("how", SPOILT)
-def test_a_damaged_or_foreign_file_is_set_aside_and_its_cell_computed_anew(how, tmp_path):
+def test_a_damaged_or_foreign_file_is_replaced_when_its_cell_is_computed_anew(how, tmp_path):
     spoil, said = SPOILT[how]
     table = lf.sweep(CELLS, store=tmp_path)
     path, other = (tmp_path / key.name for key in keys_of(CELLS[1:]))
     spoilt = other.read_bytes() if spoil is None else spoil(path.read_bytes())
     path.write_bytes(spoilt)
     RAN.clear()
-    with pytest.warns(lf.StoreWarning, match=f"{path.name}' .*{said}.*: set aside in") as caught:
+    with pytest.warns(lf.StoreWarning, match=f"{path.name}' .*{said}.*: its cell counts as missing") as caught:
         again = lf.sweep(CELLS, store=tmp_path)
     assert len(caught) == 1
     assert "\n" not in str(caught[0].message)
     assert RAN == [1]
     assert again.payload()[1] == table.payload()[1]
-    assert (tmp_path / "aside" / path.name).read_bytes() == spoilt
     assert computed(CELLS, tmp_path) == []
 
 
@@ -223,15 +244,22 @@ def test_every_place_where_a_file_may_end_is_found_out(tmp_path):
             assert lf.Store(tmp_path).missing([Square(3)])
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, getattr(os, "mkfifo", Path.mkdir)])
-def test_what_is_not_a_file_is_set_aside(make, tmp_path):
-    """Of a pipe nothing is read: that would wait for its writer."""
-    make(tmp_path / keys_of(CELLS)[0].name)
-    with pytest.warns(lf.StoreWarning, match="is not a regular file: set aside in"):
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes in folders")
+def test_of_a_pipe_nothing_is_read(tmp_path):
+    """That would wait for its writer."""
+    os.mkfifo(tmp_path / keys_of(CELLS)[0].name)
+    with pytest.warns(lf.StoreWarning, match="is not a regular file: its cell counts as missing"):
         assert values(lf.sweep(CELLS, store=tmp_path)) == [9, 1, 4]
+    assert computed(CELLS, tmp_path) == []
 
 
-def test_a_file_that_cannot_be_read_now_stays_where_it_is(tmp_path, monkeypatch):
+def test_a_folder_in_place_of_a_file_is_named(tmp_path):
+    (tmp_path / keys_of(CELLS)[0].name).mkdir()
+    with pytest.warns(lf.StoreWarning, match="is not a regular file"):
+        assert_one_line(lambda: lf.sweep(CELLS, store=tmp_path), ["cannot be written"], WriteError)
+
+
+def test_a_file_that_cannot_be_read_now_may_be_read_later(tmp_path, monkeypatch):
     lf.sweep(CELLS, store=tmp_path)
 
     def fails(path):

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from linfed._types import Array
-from linfed.numerics.linalg import client_blocks, is_one_block
+from linfed.numerics.linalg import block_width, client_blocks, is_one_block
 from linfed.numerics.threads import map_threads, thread_count
 
 R = TypeVar("R")
@@ -79,6 +79,19 @@ def stores_columns(clients: int, values: int, k: int) -> bool:
         Number of columns of B; 0 without a representation.
     """
     return 0 < k <= 3 and is_one_block(clients, values)
+
+
+def factor_floats(clients: int, samples: int, dim: int, extended: bool = False) -> int:
+    """Return the number of floats of the factors, or normal equations, that `least_squares` of a batch holds at a time.
+
+    It solves one block of clients after the other. With `extended`, a ridge extends fewer than `dim` samples. Normal
+    equations of fewer than two samples per dimension may be too inaccurate, so the samples are factorised.
+    """
+    if samples < dim:
+        each = 5 * (samples + dim) if extended else 4 * samples
+    else:
+        each = 2 * dim + (samples if samples < 2 * dim else 0)
+    return block_width(clients, samples * dim, FEW_CLIENTS) * each * dim
 
 
 class HeldRows:

@@ -24,12 +24,12 @@ from linfed.data.compressed import (
     draw_factors,
 )
 from linfed.data.projected import KEPT_VALUES, ProjectedClassSource, ProjectedSource
-from linfed.data.rows import stores_columns
+from linfed.data.rows import FEW_CLIENTS, stores_columns
 from linfed.data.samples import Data, FixedSamples, FreshSamples, GivenSamples
 from linfed.data.sources import FixedSource, FreshSource, Sizes, Source, draw_fixed
 from linfed.errors import EngineError
 from linfed.numerics.layers import shape_of_client
-from linfed.numerics.linalg import CACHE_VALUES
+from linfed.numerics.linalg import CACHE_VALUES, block_width
 from linfed.numerics.streams import Seed, TrialRandom
 from linfed.problems import Classes, ClassTruth, Problem, Truth
 from linfed.problems.designs import is_gaussian
@@ -340,16 +340,20 @@ def rows_per_client(engine: str, setting: EngineQuery) -> int:
 
 
 def block_floats(engine: str, setting: EngineQuery, moments: bool) -> float:
-    """Return the number of floats in a block of rows, for samples that are read client by client and trial by trial.
+    """Return the number of floats in the blocks of rows that are held at a time, for any number of trials.
 
-    The method of moments and the compression of drawn fixed samples read samples this way. A block holds about
-    `CACHE_VALUES` floats, or a client's rows if they are more, and there are two copies of it.
+    The method of moments and the compression of drawn fixed samples read samples client by client and trial by trial. A
+    block holds about `CACHE_VALUES` floats, or a client's rows if they are more, and there are two copies of it. Fresh
+    rows that a round reads twice are drawn into the buffer of a block first, and then stored.
     """
-    data, sizes = setting.data, setting.sizes
+    data, sizes, m = setting.data, setting.sizes, setting.samples
+    drawn_twice = engine == "explicit" and isinstance(data, FreshSamples) and not sizes.classes
+    clients = sizes.n_clients if setting.algorithm.finishes else sizes.participants
+    buffer = float(block_width(clients, m * sizes.dim, FEW_CLIENTS)) * m * sizes.dim if drawn_twice else 0.0
     draws_samples = isinstance(data, FixedSamples) and not draws_factors(data, sizes.n_clients, sizes.dim)
     reads = moments or (engine == "compressed" and draws_samples)
-    each = float(setting.samples) * (sizes.dim + 1)
-    return 3.0 * max(each, min(each * sizes.n_clients, CACHE_VALUES)) if reads else 0.0
+    each = float(m) * (sizes.dim + 1)
+    return buffer + (3.0 * max(each, min(each * sizes.n_clients, CACHE_VALUES)) if reads else 0.0)
 
 
 def first_batch_floats(engine: str, setting: EngineQuery) -> float:

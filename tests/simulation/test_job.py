@@ -168,6 +168,7 @@ def test_threads_share_trials_that_take_enough_memory(data, engine, least, monke
         several = dataclasses.replace(one, trials=int(share * least / each) + 1)
         assert job.trial_threads(several, math.inf) == threads
     many = dataclasses.replace(one, trials=10**6)
+    each += job.block_bytes(one)
     assert job.trial_threads(many, 3.5 * each) == 3
     assert job.trial_threads(many, 1.5 * each) == 1
 

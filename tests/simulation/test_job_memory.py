@@ -110,6 +110,25 @@ def test_smaller_representations_take_no_more_memory_than_estimated(name, engine
     assert 0.25 <= found <= 1.0
 
 
+RANDOM = {"init": "random", **OF_RANK}  # the method of moments takes more than a round
+READS_TWICE = {
+    "FedRep": lf.FedRep(**RANDOM),  # does not
+    "clipped": lf.PrivateFedRep(clip=1.0, message_noise_std=0.1, **RANDOM),
+    "AltGDmin": lf.AltGDmin(rank=3, init="random"),
+    "whitened": lf.FedRep(whiten="own", **RANDOM),
+    "closed form": lf.FedRepShortcut(solver=lf.ClosedForm(), **RANDOM),
+    "closed form, ridge": lf.FedRepShortcut(solver=lf.ClosedForm(), ridge=0.1, **RANDOM),
+}
+
+
+@pytest.mark.parametrize(("n", "d", "m"), [(60, 100, 100), (30, 200, 150), (64, 100, 160)])
+@pytest.mark.parametrize("name", READS_TWICE)
+def test_fresh_samples_that_are_read_twice_are_also_in_the_buffer_of_a_block(name, n, d, m):
+    if name == "whitened" and m < d:
+        pytest.skip("an inverse requires d samples")
+    assert 0.35 <= ratio(READS_TWICE[name], shared(n, d, 4), lf.FreshSamples(m)) <= 1.0
+
+
 @pytest.mark.parametrize("relation", ["tasks", "features"])
 def test_relations_of_clients_take_as_much_memory_as_estimated(relation):
     algorithm = lf.FedMTL(strength=1.0, relation=relation)

@@ -13,8 +13,7 @@ from linfed.algorithms.parts.base import Algorithm, Communication, InitContext, 
 from linfed.algorithms.parts.overshooting import overshoots
 from linfed.checks import check_integer
 from linfed.data.batch import Batch
-from linfed.data.rows import FEW_CLIENTS
-from linfed.numerics.linalg import block_width
+from linfed.data.rows import factor_floats
 from linfed.numerics.streams import TrialRandom
 
 
@@ -132,12 +131,7 @@ class LocalOnly(Algorithm):
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
         """Return the size of the factors of a block of clients' samples, or of its normal equations."""
-        if self.step_size is not None:
-            return 0
-        clients = block_width(participants, samples * dim, FEW_CLIENTS)
-        if samples >= dim:
-            return clients * (samples + 2 * dim) * dim
-        return clients * (5 * (samples + dim) if self.ridge else 4 * samples) * dim
+        return factor_floats(participants, samples, dim, bool(self.ridge)) if self.step_size is None else 0
 
 
 def _shrunk(theta: Array) -> Array:

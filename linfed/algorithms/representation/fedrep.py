@@ -24,10 +24,10 @@ from linfed.algorithms.parts.overshooting import overshoots_on_representation
 from linfed.algorithms.parts.step_size import Scheduled, StepSize, checked_step_size
 from linfed.checks import check_bool, check_choice, check_integer, check_weights
 from linfed.data.batch import Batch, Fit
-from linfed.data.rows import FEW_CLIENTS
+from linfed.data.rows import factor_floats
 from linfed.numerics.layers import composed, summed_outer
 from linfed.numerics.least_squares import semidefinite
-from linfed.numerics.linalg import block_width, eigvalsh, orthonormalize, qr_positive
+from linfed.numerics.linalg import eigvalsh, orthonormalize, qr_positive
 from linfed.numerics.medians import MEDIANS, centre
 from linfed.numerics.streams import TrialRandom
 from linfed.problems.designs import Design
@@ -299,7 +299,7 @@ class FedRep(Scheduled):
         if self.aggregate == "geometric median":
             copies += 4 * (dim * self.rank) ** 2
         if self.whiten == "own":
-            return copies + 2 * block_width(participants, samples * dim, FEW_CLIENTS) * dim * dim
+            return copies + factor_floats(participants, samples, dim)
         return copies + (3 * participants * dim * dim if self.whiten == "pooled" else 0)
 
     def adapt(self, state: State, batch: Batch) -> State:

@@ -27,6 +27,7 @@ from linfed.algorithms.parts.step_size import (
 )
 from linfed.checks import check_bool, check_integer, check_number
 from linfed.data.batch import Batch
+from linfed.data.rows import factor_floats
 from linfed.numerics.linalg import orthonormalize
 from linfed.numerics.streams import TrialRandom
 
@@ -206,7 +207,9 @@ class FedRepShortcut(Scheduled):
         return self.rank * (n_clients + dim) + 2 * n_clients * dim
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
-        """Return the size of the participants' normal equations, of all clients at the end."""
+        """Return the size of the participants' normal equations, of all clients at the end, or of a block's factors."""
         if self.refit:
             return 6 * n_clients * dim * dim
-        return participants * dim * dim if isinstance(self.solver, ClosedForm) else 0
+        if not isinstance(self.solver, ClosedForm):
+            return 0
+        return max(participants * dim * dim, factor_floats(participants, samples, dim, bool(self.ridge)))

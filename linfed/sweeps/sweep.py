@@ -93,8 +93,8 @@ def sweep(
     ValidationWarning
         If an `lf.Tuned` algorithm is tuned on the test samples, see `lf.tune`.
     StoreWarning
-        If a file in the store is damaged, foreign or renamed. Its cell is recomputed, and the file replaced. Also if the
-        recomputed cells have files of other code, and if files are of an earlier version of the store.
+        If a file in the store is damaged, foreign or renamed. Its cell is recomputed, and the file is replaced. Also if
+        the recomputed cells have files of other code, and if files are of an earlier version of the store.
     UserWarning
         If given data without a trial axis make all trials of a `Run` identical. If a row of a custom cell has a column
         with the name of a field: the table has the field. Also the warnings of a custom class's function ``notes``.

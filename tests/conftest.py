@@ -12,7 +12,7 @@ import sys  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 slow = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
-settings.register_profile("fixed", max_examples=15, derandomize=True, database=None, **slow)
+settings.register_profile("fixed", max_examples=10, derandomize=True, database=None, **slow)
 settings.register_profile("thorough", max_examples=500, print_blob=True, **slow)
 settings.load_profile("fixed")  # --hypothesis-profile=thorough takes the other one
 
@@ -27,7 +27,9 @@ LONG_EXAMPLES = (
     "own-theorem.md",
     "paper.md",
     "predict.md",
+    "problems.md",
     "sweeps.md",
+    "tuning.md",
 )
 """Files with examples that take seconds or need optional packages."""
 

@@ -40,9 +40,9 @@ def cleared(cached):
 
 
 def png_alone(figure, file, *, format, metadata, plain=Figure.savefig):
-    """Save a figure, but for its PDF."""
+    """Save an empty figure in the place of a figure, but for its PDF."""
     if format == "png":
-        plain(figure, file, format=format, metadata=metadata)
+        plain(Figure((1, 1)), file, format=format, metadata=metadata)
 
 
 @contextlib.contextmanager
@@ -89,6 +89,11 @@ def rounds_of(*arguments, **settings):
     steps = lf.iterate(*arguments, **settings)
     assert next(steps).number == 0
     return steps
+
+
+def mostly_long(cases, *default):
+    """Return all cases for `parametrize`; those that are not named run only with ``--all``."""
+    return [case if case in default else pytest.param(case, marks=pytest.mark.long) for case in cases]
 
 
 def assert_one_line(call, fragments, errors=ValueError):

@@ -26,7 +26,7 @@ import scipy.linalg
 import linfed as lf
 from linfed.algorithms.initial import InitialFactors, as_initial
 from tests import loops
-from tests.helpers import basis, normal
+from tests.helpers import basis, mostly_long, normal
 from tests.loops import LOOPS, Loop
 
 # --- problems and data ---------------------------------------------------------------------------------------
@@ -523,3 +523,9 @@ def names(task: str = "regression", *, keeps: str | None = None, loop: bool = Fa
     if loop:
         found = {name: one for name, one in found.items() if one.loop and (one.loop.classes or task == "regression")}
     return list(found)
+
+
+def one_of_each(found: list[str]) -> list:
+    """Return names of learners for `parametrize`; after the first of each class they run only with ``--all``."""
+    first = {LEARNERS[name].kind: name for name in reversed(found)}
+    return mostly_long(found, *first.values())

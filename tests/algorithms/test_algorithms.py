@@ -12,7 +12,7 @@ from tests import references as ref
 from tests.algorithms import class_references
 from tests.helpers import assert_same
 from tests.loops import assert_rounds_are_the_loop
-from tests.worlds import LEARNERS, SHAPES, draw_classes, draw_participants, draw_world, names, shared
+from tests.worlds import LEARNERS, SHAPES, draw_classes, draw_participants, draw_world, names, one_of_each, shared
 
 # --- the loops over clients ----------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ def test_every_round_is_that_of_the_loop(name):
     assert compared >= (8 if learner.kind is lf.AltMin else 3 * (len(SHAPES) - 1))
 
 
-@pytest.mark.parametrize("name", names(loop=True))
+@pytest.mark.parametrize("name", one_of_each(names(loop=True)))
 def test_every_round_of_drawn_samples_is_that_of_the_loop(name):
     """Fresh and fixed samples, several trials, each with a B and participants of its own."""
     learner = LEARNERS[name]
@@ -62,7 +62,7 @@ def test_every_round_of_classes_is_that_of_the_loop(name):
 # --- what holds for all --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", one_of_each(names()))
 def test_given_arrays_are_neither_changed_nor_part_of_the_result(name):
     world, learner = draw_world([6] * 5, 7, 2, noise=0.1), LEARNERS[name]
     given = [np.array(world.X), np.array(world.y), world.B, world.B_star, world.W_star, draw_participants(5, 3, 4)]
@@ -78,7 +78,7 @@ def test_given_arrays_are_neither_changed_nor_part_of_the_result(name):
     assert all(array.flags.writeable for array in given)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", one_of_each(names()))
 def test_the_seed_decides_every_bit_of_a_trial_whatever_the_others_are(name, monkeypatch):
     algorithm = LEARNERS[name].make(2, "moments")
     run = {"data": lf.FreshSamples(5), "rounds": 3, "participation": 0.5}
@@ -90,7 +90,7 @@ def test_the_seed_decides_every_bit_of_a_trial_whatever_the_others_are(name, mon
     assert not np.array_equal(together.final.predictors(), other.final.predictors())
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", one_of_each(names()))
 def test_a_result_comes_back_from_its_file(name, tmp_path):
     result = lf.simulate(LEARNERS[name].make(), shared(), data=lf.FixedSamples(12), rounds=2, trials=2)
     loaded = lf.Result.load(result.save(tmp_path / "result.npz"))
@@ -100,7 +100,7 @@ def test_a_result_comes_back_from_its_file(name, tmp_path):
     assert np.array_equal(loaded.client_risks(), result.client_risks())
 
 
-@pytest.mark.parametrize("name", names(keeps="absence"))
+@pytest.mark.parametrize("name", one_of_each(names(keeps="absence")))
 def test_rows_of_absent_clients_stay_as_they_are(name):
     world = draw_world([6] * 5, 7, 2, noise=0.1)
     run = {"data": world.data(), "rounds": 3, "participation": [[0, 1, 2], [1, 2, 3], [0, 2, 4]]}

@@ -194,7 +194,7 @@ STALLED = lf.SharedWithShortcuts(n_clients=8, dim=7, rank=2, shortcut_norm=0.5, 
 
 
 @pytest.mark.parametrize("data", [lf.FixedSamples, lf.FreshSamples])
-@pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.parametrize("participation", [pytest.param(1.0, marks=pytest.mark.long), 0.5])
 @pytest.mark.parametrize("m", [1, 2, 3, 7, 8, 20])
 def test_gauss_seidel_never_moves_the_representation(m, participation, data):
     """Once s_i solves its least squares at w_i, ``X_i'(Z_i w_i + X_i s_i - y_i)`` is 0: for every m and noise."""

@@ -14,7 +14,7 @@ from linfed.numerics.streams import Stream, TrialRandom, generators
 from linfed.reproduction.own_settings import check_cells, read_settings, with_settings
 from linfed.system.description import describe
 from tests.helpers import assert_same, rounds_of
-from tests.worlds import LEARNERS, names
+from tests.worlds import LEARNERS, names, one_of_each
 
 ROUNDS = 6
 SETTING = {"rounds": ROUNDS, "trials": 2, "seed": 3, "participation": 0.5}
@@ -33,7 +33,7 @@ SCHEDULED = [
 ]
 
 
-@pytest.mark.parametrize("name", SCHEDULED)
+@pytest.mark.parametrize("name", one_of_each(SCHEDULED))
 def test_constant_schedules_are_the_constant_step_bit_for_bit(name):
     algorithm = LEARNERS[name].make()
     step = algorithm.step_size
@@ -44,7 +44,7 @@ def test_constant_schedules_are_the_constant_step_bit_for_bit(name):
         assert_same(run, plain)
 
 
-@pytest.mark.parametrize("name", SCHEDULED)
+@pytest.mark.parametrize("name", one_of_each(SCHEDULED))
 def test_each_round_takes_its_own_step(name):
     """A step of a run is that of the algorithm at the round's number; what comes after the last takes the last."""
     algorithm, rng = LEARNERS[name].make(), TrialRandom(generators(3, Stream.ALGORITHM, range(2)))

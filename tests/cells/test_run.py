@@ -268,7 +268,7 @@ def test_short_settings_go_together(monkeypatch, tmp_path):
     assert_equal_bits(lf.sweep([run], store=tmp_path), lf.sweep([run]))
 
 
-@pytest.mark.parametrize("bytes_at_once", [race.MOST_BYTES, 1e5])
+@pytest.mark.parametrize("bytes_at_once", [race.MOST_BYTES, pytest.param(1e5, marks=pytest.mark.long)])
 def test_a_tuning_that_stops_settings_is_divided_as_well(bytes_at_once, slow, monkeypatch, tmp_path):
     monkeypatch.setattr(race, "MOST_BYTES", bytes_at_once)
     tuned = lf.Tuned(

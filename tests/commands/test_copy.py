@@ -11,7 +11,7 @@ from linfed.reproduction.experiments import cells_of, copied_files, experiment_f
 from linfed.reproduction.own_settings import check_cells, with_settings
 from linfed.reproduction.record import ResultsFolder
 from linfed.tables.table import Table
-from tests.helpers import ROOT
+from tests.helpers import ROOT, mostly_long
 from tests.reproduction.toys import TOY, refused, run, write
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -33,7 +33,7 @@ def plain(cell):
     return repr(cell)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", mostly_long(FILES, "fedrep-fig3", "flute-fig1", "averaging-family"))
 def test_every_copy_has_the_cells_of_its_experiment_and_refuses_unknown_words(name, folder):
     place = f"copy_{name.replace('-', '_')}"
     module = load_file(copied(name, place))

@@ -15,7 +15,7 @@ from linfed.simulation.engines import EngineQuery, open_source
 from tests.data.batches import Asked, answers
 from tests.data.small import LEVELS, batch_of, simulate
 from tests.helpers import basis, normal
-from tests.worlds import DATA, LEARNERS, draw_world, fedrep, names, shared, truth
+from tests.worlds import DATA, LEARNERS, draw_world, fedrep, names, one_of_each, shared, truth
 
 pytestmark = pytest.mark.filterwarnings("ignore:the 3 trials are identical")  # some data have no trial axis
 SAMPLES = [name for name in DATA if name != "fresh"]
@@ -50,7 +50,7 @@ COMPRESSED = [
 """Learners that never ask for single samples."""
 
 
-@pytest.mark.parametrize("name", COMPRESSED)
+@pytest.mark.parametrize("name", one_of_each(COMPRESSED))
 def test_compressed_samples_give_the_values_of_explicit_rows(name):
     algorithm = LEARNERS[name].make(init=basis(9, 2), step_size=0.05)
     for samples in SAMPLES if name == "FedRep" else ["fixed", "given, unequal"]:

@@ -50,6 +50,7 @@ def changed(file, block):
     file.write_text(text, encoding="utf-8")
 
 
+@pytest.mark.long
 def test_the_guide_to_a_papers_figure_changes_a_copy(folder, capsys):
     """The commands and the changes of the guide; the run is of a small part."""
     text = page("paper-figure")

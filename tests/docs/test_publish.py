@@ -62,6 +62,7 @@ def test_columns_are_left_out_by_pattern_or_by_row_and_trials_become_deciles():
     assert left_out == [{"error"}, {"curve"}]
 
 
+@pytest.mark.long
 def test_every_column_that_a_committed_table_lacks_is_declared():
     """And every declared reduction is of a table of its experiment."""
     runs, declared = ResultsFolder(publish.COMMITTED), 0

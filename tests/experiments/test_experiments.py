@@ -96,6 +96,7 @@ def test_a_default_that_is_read_is_found(monkeypatch):
             reads()
 
 
+@pytest.mark.long
 def test_an_experiment_runs_as_a_user_runs_it(tmp_path):
     """In worker processes, with figures as they are for a paper."""
     quick_run("fedrep-near-truth", tmp_path, "2")

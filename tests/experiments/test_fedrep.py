@@ -47,6 +47,7 @@ def test_fig1_methods_see_the_same_trials():
             np.testing.assert_array_equal(row["single_model_floor"], table["single_model_floor"][0])
 
 
+@pytest.mark.long
 def test_fig1_one_layer_fedavg_is_at_its_fixed_point():
     table = computed("fedrep-fig1", "one_layer", preset="paper")
     assert np.all(table["rate"] < 1)
@@ -171,6 +172,7 @@ def test_fig4_law_of_new_clients_is_the_measured_one():
         assert np.abs(below - row["quantile"])[known].max() < 0.075, row
 
 
+@pytest.mark.long
 def test_fig4_methods_meet_the_same_new_clients():
     """Below the rank of B the oracle's and Local only's errors are of one truth: both grow with the same lengths."""
     table = computed("fedrep-fig4", "clients", preset="paper")

@@ -57,6 +57,7 @@ def test_theorem51_claims_are_asked_only_of_the_sizes_that_they_name(rows, chang
     assert not lf.claims.judged(claims, {"floors": lf.Table([row | changes for row in part.rows])})
 
 
+@pytest.mark.long
 def test_theorem55_judges_reject_what_is_false():
     theorem = module("flute-theorem55")
     table = computed("flute-theorem55", "runs", name=theorem.BASE, data=theorem.POPULATION)
@@ -80,6 +81,7 @@ def test_rate_and_floor_judges_reject_what_is_false():
         assert (floors == {Verdict.VIOLATED}) is violated
 
 
+@pytest.mark.long
 def test_phase_lines_are_judged_by_data_set():
     """A trial's points share its data: with few trials not even a perfect share lies above 95 %."""
     table = computed("flute-divergence", "phase")

@@ -123,6 +123,7 @@ def odd_call(name, argument, value):
     return shown, lambda: used(called(**(valid | {argument: value}))), words(argument)
 
 
+@pytest.mark.long
 def test_valid_arguments_work():
     """Otherwise the odd ones would not be tested."""
     TABLE.save("t.npz")

@@ -86,8 +86,8 @@ def test_a_subclass_with_the_same_methods_has_the_same_prediction(kind):
     for algorithm in algorithms:
         renamed = type("Renamed", (type(algorithm),), {})(**vars_of(algorithm))
         one, other = (lf.predict(each, problem, data=data, rounds=2) for each in (algorithm, renamed))
-        for name in kind.gives:
-            assert np.array_equal(getattr(one, name), getattr(other, name)), (algorithm, name)
+        assert one.law == other.law
+        assert np.array_equal(getattr(one, kind.gives[0]), getattr(other, kind.gives[0])), algorithm
 
 
 # --- what is missing ---------------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ def test_the_prediction_of_a_result_is_that_of_its_arguments():
     run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3, trials=3, participation=20, seed=2, record_every=2)
     expected = predict(participation=20, seed=2, trials=3)
     assert_same_prediction(lf.predict(run), expected)
-    assert_same_prediction(lf.predict(run, trials=2), predict(participation=20, seed=2, trials=2))
+    assert np.array_equal(lf.predict(run, trials=2).distance, expected.distance[:2])
     one = lf.predict(lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3))
     assert one.distance.shape == (1, 4)
     personal = lf.simulate(lf.FedPer(rank=3, step_size=0.1), PROBLEM, data=FRESH, rounds=1)

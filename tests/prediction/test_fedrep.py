@@ -6,7 +6,7 @@ import pytest
 import linfed as lf
 from linfed.numerics.linalg import distance_from
 from linfed.prediction.fedrep import truncation_metric
-from tests.helpers import assert_one_line, basis, normal
+from tests.helpers import assert_one_line, basis, mostly_long, normal
 from tests.prediction.runs import PROBLEM, distances, fedrep, given, predict, turned, with_part
 
 FRESH = lf.FreshSamples
@@ -43,7 +43,9 @@ def test_without_movement_the_distance_is_to_the_span_of_regressors_that_do_not_
 # --- fixed samples -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "dim", "k", "m", "edge"), [(400, 12, 3, 6, 3.0), (20, 60, 2, 20, 0.9)])
+@pytest.mark.parametrize(
+    ("n", "dim", "k", "m", "edge"), [pytest.param(400, 12, 3, 6, 3.0, marks=pytest.mark.long), (20, 60, 2, 20, 0.9)]
+)
 def test_a_step_beyond_the_edge_of_fixed_samples_is_doubted(n, dim, k, m, edge):
     """Few samples or clients spread the curvatures: runs just below the edge converge, those above it do not."""
     problem, told = lf.SharedRepresentation(n_clients=n, dim=dim, rank=k, noise_std=0.02, condition_number=1.0), {}
@@ -144,7 +146,7 @@ WIDER = {  # n, d, k, r, m, noise, step size, participants, rounds
 }
 
 
-@pytest.mark.parametrize("name", WIDER)
+@pytest.mark.parametrize("name", mostly_long(WIDER, *list(WIDER)[:2]))
 def test_a_wider_run_is_predicted_by_its_narrow_equivalent(name):
     n, d, k, r, m, noise, step, p, rounds = WIDER[name]
     problem = given(n, d, r, noise_std=noise)
@@ -174,7 +176,7 @@ def test_the_step_sizes_of_a_wider_run_are_its_own():
     assert edge == pytest.approx(narrow * 14 / 8, rel=1e-9)
     for share, falls in ((0.8, True), (1.3, False)):
         algorithm = lf.FedRep(rank=8, step_size=share * edge, init=start)
-        measured = distances(algorithm, problem, FRESH(14), rounds=150, trials=20)
+        measured = distances(algorithm, problem, FRESH(14), rounds=150, trials=6)
         assert (np.median(measured[:, -1]) < 1e-3) == falls
     summed = lf.FedRep(rank=8, step_size=0.1 / 40, init=start, aggregate="sum")
     found = lf.predict(summed, problem, **run)

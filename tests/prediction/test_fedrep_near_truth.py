@@ -9,7 +9,7 @@ import pytest
 import linfed as lf
 from linfed.prediction import fedrep_rounds as rounds
 from linfed.prediction.fedrep_near_truth import step_doubts
-from tests.helpers import assert_one_line
+from tests.helpers import assert_one_line, mostly_long
 from tests.prediction.runs import PROBLEM, distances, fedrep, given, predict, turned
 
 
@@ -90,7 +90,7 @@ def test_steps_are_doubted_beyond_a_multiple_of_the_best_and_from_the_edge_on():
 SMALL = {"d = 3": (20, 3, 2, 8, 20), "d = 5": (40, 5, 3, 9, 10), "d = 5, k = 4": (30, 5, 4, 12, 30)}  # n, d, k, m, p
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", mostly_long(SMALL, "d = 3"))
 def test_below_twice_the_rank_floor_and_rate_are_those_of_runs(name):
     n, d, k, m, p = SMALL[name]
     problem, start = given(n, d, k, noise_std=0.03), turned(d, k, 0.0)
@@ -121,7 +121,7 @@ DIFFERING = {
 }
 
 
-@pytest.mark.parametrize("name", DIFFERING)
+@pytest.mark.parametrize("name", mostly_long(DIFFERING, "noise"))
 def test_the_floor_of_clients_that_differ_is_that_of_runs(name):
     noise, counts = np.geomspace(0.05, 0.6, 30), [8, 12, 20] * 10
     B = np.linalg.qr(np.random.default_rng(2).standard_normal((40, 2)))[0]  # masks see its coordinates

@@ -10,7 +10,7 @@ import linfed as lf
 from linfed.prediction import fedrep_rounds as rounds
 from linfed.prediction.cases import heads_of
 from linfed.prediction.prediction import Curves
-from tests.helpers import assert_one_line, basis, normal
+from tests.helpers import assert_one_line, basis, mostly_long, normal
 from tests.prediction.runs import FRESH, HIGHER, PROBLEM, case_of, distances, fedrep, given, predict
 
 
@@ -256,7 +256,7 @@ PLAIN = {  # n, d, k, m, noise, step size, participants, rounds, initial distanc
 }
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", mostly_long(PLAIN, "far start"))
 def test_without_qr_the_median_is_that_of_runs(name):
     n, d, k, m, noise, step, p, rounds, delta, scale = PLAIN[name]
     problem, run = given(n, d, k, noise_std=noise, scale=scale), {"rounds": rounds, "participation": p}
@@ -316,7 +316,7 @@ NOISE = {  # n, d, k, m, noise, step size, participants, initial distance, round
 }
 
 
-@pytest.mark.parametrize("name", NOISE)
+@pytest.mark.parametrize("name", mostly_long(NOISE, "small start", "one column"))
 def test_messages_of_noise_turn_b_as_predicted(name):
     """The largest angle is a little above the root mean square of all, which is exact for one column."""
     n, d, k, m, noise, step, p, delta, rounds = NOISE[name]

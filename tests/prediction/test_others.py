@@ -5,7 +5,7 @@ import pytest
 
 import linfed as lf
 from tests import references as ref
-from tests.helpers import basis, normal
+from tests.helpers import basis, mostly_long, normal
 from tests.prediction.runs import HIGHER, PROBLEM, WITH_PARTS, fedrep, predict, with_part
 from tests.problems.test_shared import assert_mean
 
@@ -122,7 +122,7 @@ ALONE = {  # algorithm, number of fresh samples of each client, tolerance
 }
 
 
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", mostly_long(ALONE, "both", "ridge", "oracle, ridge", "oracle of fewer columns"))
 def test_clients_that_differ_have_the_mean_of_their_risks(name):
     """Each has its own length, noise and number of samples; against least squares in a loop over draws."""
     (algorithm, counts, tolerance), rng = ALONE[name], np.random.default_rng(0)

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed.prediction.averaging import FixedPoint
 from linfed.prediction.dispatch import LAWS
+from linfed.prediction.fedrep_rounds import Means
+from linfed.prediction.others import SpectralFloor
+from linfed.prediction.personal import PersonalFixedPoint
 from linfed.prediction.prediction import Curves, Prediction, Quantity, joined
 from linfed.prediction.prediction import _as_text as as_text
-from tests.helpers import assert_one_line
+from tests.helpers import assert_one_line, mostly_long
 from tests.prediction.runs import FRESH, PROBLEM, RUNS_OF_THE_TABLE, fedrep, predict
 
 
@@ -90,7 +94,7 @@ def assert_same_prediction(one, other):
     assert repr(one) == repr(other)
 
 
-@pytest.mark.parametrize("kind", LAWS)
+@pytest.mark.parametrize("kind", mostly_long(LAWS, Means, SpectralFloor, FixedPoint, PersonalFixedPoint))
 def test_a_prediction_is_the_same_after_pickling(kind):
     algorithms, problem, data = RUNS_OF_THE_TABLE[kind]
     for algorithm in algorithms:

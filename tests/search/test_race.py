@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import linfed as lf
 from linfed.search import race
 from linfed.simulation.loop import run_in_turns
+from tests.helpers import mostly_long
 
 PROBLEM = lf.SharedRepresentation(n_clients=20, dim=8, rank=2, noise_std=0.05)
 FEDREP = lf.FedRep(rank=2, step_size=9.0, init=lf.AtDistance(0.9))
@@ -100,7 +101,7 @@ def compared(values, ends, **options):
     return stopped_and_compared(Played(number=0, ends=()), problem, grid=grid, metric=played, **sizes, **options)
 
 
-@settings(max_examples=max(200, settings().max_examples))
+@settings(max_examples=max(50, settings().max_examples))
 @given(
     outcomes(),
     st.sampled_from([0.0, 0.01, 0.3]),
@@ -155,7 +156,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", mostly_long(CASES, "every seventh round", "fitted heads at the end", "a wider grid"))
 def test_runs_agree_with_complete_ones(case):
     options, fewest = CASES[case]
     options = {"algorithm": FEDREP, "trials": 4, "level": 0.2} | SETTING | options
@@ -218,6 +219,7 @@ def test_threads_share_the_trials(data, monkeypatch):
     assert tuned(FEDREP, PROBLEM, **options)[0] == first
 
 
+@pytest.mark.long
 def test_workers_run_all_settings_to_the_end():
     options = {"score": lf.RoundsTo(0.2), "trials": 4, **SETTING, "grid": {"step_size": (0.02, 0.6, 0.9)}}
     assert tuned(FEDREP, PROBLEM, workers=2, **options)[0] == tuned(FEDREP, PROBLEM, **options)[0]
@@ -230,7 +232,7 @@ def test_fixed_samples_are_held_once():
     def peak(count):
         algorithms = [replace(FEDREP, step_size=0.1 + 0.01 * step) for step in range(count)]
         tracemalloc.start()
-        tuned(algorithms, problem, data=data, rounds=10, trials=2, score=lf.RoundsTo(1e-6), engine="explicit")
+        tuned(algorithms, problem, data=data, rounds=4, trials=2, score=lf.RoundsTo(1e-6), engine="explicit")
         return tracemalloc.get_traced_memory()[1], tracemalloc.stop()
 
     peak(1)

@@ -6,7 +6,7 @@ import pytest
 import linfed as lf
 from linfed.algorithms.parts.overshooting import overshot
 from tests.helpers import basis, normal
-from tests.worlds import LEARNERS, names, shared
+from tests.worlds import LEARNERS, names, one_of_each, shared
 
 N, M, D, K = 20, 30, 8, 2
 COMPLETED, UNSTABLE, STALLED = lf.Status.COMPLETED, lf.Status.UNSTABLE, lf.Status.STALLED
@@ -43,19 +43,18 @@ HIDDEN = {
 @pytest.mark.parametrize("name", HIDDEN)
 def test_labels_of_another_unit_are_reported(name):
     """QR keeps B finite, whatever the step; the right step for labels a thousand times as large is 1e-6 of it."""
-    for participation in (1.0, 0.5):
-        for factor, step, wanted in ((1.0, 0.3, COMPLETED), (1000.0, 0.3, UNSTABLE), (1000.0, 0.3e-6, COMPLETED)):
-            if name == "PrivateFedRep" and step < 1e-3:  # its noise has a unit, too
-                continue
-            result = lf.simulate(HIDDEN[name](step), data=given(factor), rounds=60, participation=participation)
-            assert result.status == [wanted], (factor, step)
-            loss = result.metrics["train_loss"][0, -1] / factor**2
-            assert (loss < 0.1) == (wanted is COMPLETED)
+    for factor, step, wanted in ((1.0, 0.3, COMPLETED), (1000.0, 0.3, UNSTABLE), (1000.0, 0.3e-6, COMPLETED)):
+        if name == "PrivateFedRep" and step < 1e-3:  # its noise has a unit, too
+            continue
+        result = lf.simulate(HIDDEN[name](step), data=given(factor), rounds=60, participation=0.5)
+        assert result.status == [wanted], (factor, step)
+        loss = result.metrics["train_loss"][0, -1] / factor**2
+        assert (loss < 0.1) == (wanted is COMPLETED)
 
 
 def test_a_step_is_unstable_where_smaller_ones_learn_far_more():
     best = lf.simulate(lf.FedRep(rank=K, step_size=0.5), data=given(), rounds=200).metrics["train_loss"][0, -1]
-    for step, factor in ((0.01, 1.0), (0.3, 1000.0), (0.9, 1.0), (1.1, 1000.0), (1.5, 1.0), (2.5, 1000.0), (1e4, 1.0)):
+    for step, factor in ((0.01, 1.0), (0.9, 1.0), (1.1, 1000.0), (1.5, 1.0), (2.5, 1000.0)):
         result = lf.simulate(lf.FedRep(rank=K, step_size=step / factor**2), data=given(factor), rounds=400)
         excess = result.metrics["train_loss"][0, -1] / factor**2 / best
         assert result.status == [UNSTABLE if excess > 1.5 else COMPLETED], (step, factor, excess)
@@ -73,9 +72,9 @@ def test_equal_steps_have_equal_outcomes(name):
 @pytest.mark.parametrize("participation", [1.0, 5])
 @pytest.mark.parametrize("engine", ["explicit", "projected", "chain"])
 def test_unstable_steps_are_found_with_fresh_samples(engine, participation):
-    run = {"data": lf.FreshSamples(10), "rounds": 60, "trials": 3, "engine": engine, "participation": participation}
+    run = {"data": lf.FreshSamples(10), "rounds": 30, "trials": 2, "engine": engine, "participation": participation}
     for step, wanted in ((0.3, COMPLETED), (1000.0, UNSTABLE)):
-        assert lf.simulate(lf.FedRep(rank=K, step_size=step), PROBLEM, **run).status == [wanted] * 3
+        assert lf.simulate(lf.FedRep(rank=K, step_size=step), PROBLEM, **run).status == [wanted] * 2
 
 
 def test_the_unit_of_fresh_samples_counts():
@@ -174,8 +173,8 @@ def test_a_result_counts_its_outcomes():
 ORDINARY = (lf.FixedSamples(12), 0.0), (lf.FixedSamples(30), 0.3), (lf.FreshSamples(12), 1.0)
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", one_of_each(names()))
 def test_ordinary_runs_have_no_other_outcome(name):
     data, noise = ORDINARY[names().index(name) % 3]
-    result = lf.simulate(LEARNERS[name].make(step_size=0.05), shared(noise=noise), data=data, rounds=30, trials=2)
+    result = lf.simulate(LEARNERS[name].make(step_size=0.05), shared(noise=noise), data=data, rounds=15, trials=2)
     assert result.status == [COMPLETED] * 2

@@ -11,7 +11,7 @@ import pytest
 import linfed as lf
 from linfed.theory.fedrep.fixed_samples.largest_angle import mean_distance
 from linfed.theory.spectral import _constants
-from tests.helpers import assert_one_line
+from tests.helpers import assert_one_line, mostly_long
 from tests.worlds import ESTIMATORS
 
 
@@ -173,7 +173,7 @@ FEW = {  # n, d, k, m and condition number: as many clients as columns, or a few
 
 
 @pytest.mark.parametrize("estimator", ["local averages", "U-statistic", "two replicas", "one-sided"])
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", mostly_long(FEW, "as many as columns", "twice as many"))
 def test_the_predicted_distance_for_few_clients_is_that_of_draws(name, estimator):
     """Noise of the clients' averages inside the span of the heads' columns does not turn the estimate."""
     n, d, k, m, condition = FEW[name]

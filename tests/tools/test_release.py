@@ -138,6 +138,7 @@ def test_a_changed_algorithm_counts_for_experiments_that_name_it(top, module, na
     assert line in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_algorithms_are_those_below_a_class_and_never_made_by_linfed():
     found = {name: release.algorithms(frozenset([name])) for name in ("Clustering", "FedRep", "State", "linfed/run.py")}
     assert found["Clustering"] == {"Clustering", "ClusterFedVARP", "FedSCAVAR"}

@@ -9,6 +9,7 @@ import pytest
 
 import linfed as lf
 from linfed.theory.flute.mean_square import FreshMoments
+from tests.helpers import mostly_long
 from tests.theory.flute.made import balanced, made
 
 # --- the floor ---------------------------------------------------------------------------------------------------
@@ -130,7 +131,7 @@ NEAR_EDGE = {  # eta lambda_1, noise, singular values, and the measured floor di
 }
 
 
-@pytest.mark.parametrize("name", NEAR_EDGE)
+@pytest.mark.parametrize("name", mostly_long(NEAR_EDGE, "far below the edge, large noise", "near the edge"))
 def test_the_floor_warns_of_large_noise_near_the_edge_and_only_there(name):
     share, noise_std, spectrum, (low, high), words = NEAR_EDGE[name]
     problem = lf.UnderParameterized(n_clients=5, dim=6, spectrum=spectrum, noise_std=noise_std)

@@ -250,7 +250,7 @@ def test_fixed_samples_needed_with_large_steps_and_near_the_start():
     """With eta = 2.5 many samples diverge, since 1 - eta < -1, but few leave only a part 1 - k/m of the gradient."""
     assert 2 < needed(2.5, n_clients=2000) < 3
     for m, reached in ((3, True), (30, False)):
-        problem = lf.SharedRepresentation(n_clients=2000, dim=60, rank=2, condition_number=1.0)
+        problem = lf.SharedRepresentation(n_clients=400, dim=60, rank=2, condition_number=1.0)
         algorithm = lf.FedRep(rank=2, step_size=2.5, init=lf.AtDistance(0.9))
         run = lf.simulate(algorithm, problem, data=lf.FixedSamples(m), rounds=100, metrics=["subspace_distance"])
         assert bool(run.metrics["subspace_distance"][0, -1] < 0.01) is reached

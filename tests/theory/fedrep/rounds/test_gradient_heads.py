@@ -36,8 +36,7 @@ RISING = setting_of(60, 4, 0.5, 0.5, 1, 0.5, dim=40, n_samples=6, participants=1
     "name",
     [
         "k = 4, m = 6",
-        "three steps",
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("k = 2, m = 4", "small steps")),
+        *(pytest.param(name, marks=pytest.mark.long) for name in ("three steps", "k = 2, m = 4", "small steps")),
     ],
 )
 def test_with_few_samples_the_median_is_within_10_percent(name):
@@ -95,8 +94,10 @@ SPREADS = {
     "name",
     [
         "noise of samples",
-        "choice of participants",
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("noise of labels", "several directions")),
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("choice of participants", "noise of labels", "several directions")
+        ),
     ],
 )
 def test_runs_spread_as_predicted(name):

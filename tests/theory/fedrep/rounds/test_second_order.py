@@ -8,7 +8,7 @@ import linfed as lf
 from linfed.theory.fedrep.arguments import Clients
 from linfed.theory.fedrep.rounds import second_order
 from linfed.theory.fedrep.rounds.round_moments import HeadTensors, OwnWeights, RoundLaw, sine_and_cosine
-from tests.helpers import assert_one_line, basis, cleared, normal
+from tests.helpers import assert_one_line, basis, cleared, mostly_long, normal
 from tests.theory.fedrep.rounds.test_round_moments import next_tangents
 from tests.theory.fedrep.runs import distances, heads_of, run_of
 
@@ -178,7 +178,7 @@ def measured(name):
     return np.quantile(runs[:, ROUNDS], [0.1, 0.5, 0.9], axis=0)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", mostly_long(RUNS, "small"))
 def test_runs_follow_the_median_and_the_band(name):
     """Medians of 4,000 runs have 0.3 to 1 % themselves."""
     setting, heads, delta = RUNS[name]
@@ -241,11 +241,7 @@ def measured_floor(name):
     return np.quantile(runs[:, 200:], [0.1, 0.5, 0.9])
 
 
-FLOORS_OF_DEFAULT = ["small step", "few of many"]
-REST = [pytest.param(name, marks=pytest.mark.long) for name in FLOORS if name not in FLOORS_OF_DEFAULT]
-
-
-@pytest.mark.parametrize("name", [*FLOORS_OF_DEFAULT, *REST])
+@pytest.mark.parametrize("name", mostly_long(FLOORS, "few of many"))
 def test_the_floor_is_the_median_of_runs_up_to_the_edge(name):
     """Where the mean square is above it."""
     W, given = at_share(name)
@@ -268,7 +264,7 @@ def test_the_floor_is_the_end_of_the_evolution():
     edge = lf.theory.stability_edge(W, dim=20, **own).min()
     for share in (0.3, 0.9):
         found = lf.theory.second_order_floor(W, step_size=share * edge, **sizes)
-        late = lf.theory.second_order_evolution(W, step_size=share * edge, rounds=200, delta=0.0, **sizes)
+        late = lf.theory.second_order_evolution(W, step_size=share * edge, rounds=150, delta=0.0, **sizes)
         assert found.distance.shape == (2,)
         for name in ("distance", "low", "high"):
             wanted = np.exp(np.log(getattr(late, name)[:, 100:]).mean(axis=1))
@@ -342,7 +338,7 @@ def test_noise_below_the_range_of_floating_point_is_one_line(noise_std):
     words = [f"noise_std = {np.max(noise_std):.3g} is too small", "1e-75", "0 or larger"]
     assert_one_line(lambda: lf.theory.second_order_floor(normal(12, 2), noise_std=noise_std, **TINY), words)
     if noise_std == 1e-99:
-        some = {"delta": 0.5, "rounds": 1200, "noise_std": noise_std}
+        some = {"delta": 1e-60, "rounds": 500, "noise_std": noise_std}
         assert_one_line(lambda: lf.theory.second_order_evolution(normal(12, 2), **some, **TINY), words)
 
 

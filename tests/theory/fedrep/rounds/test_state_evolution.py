@@ -95,7 +95,7 @@ ROUND_HEADS = normal(8, 2, seed=1) * [1.6, 0.7]
 ROUND_BASES = basis(9, 2, 2), basis(9, 2, 5)
 
 
-@pytest.fixture(scope="module", params=[(0.3, 3), (0.0, 8)], ids=str)
+@pytest.fixture(scope="module", params=[(0.3, 3), pytest.param((0.0, 8), marks=pytest.mark.long)], ids=str)
 def explicit_rounds(request):
     """Return the setting, and N and Q of simulated explicit rounds before QR."""
     noise_std, participants = request.param
@@ -176,7 +176,7 @@ def test_the_means_of_a_round_of_clients_that_differ_are_exact(name):
 
 def test_wrong_means_of_a_round_of_clients_that_differ_are_seen():
     """Clients as their mean, noise or weights of other clients, and everybody in place of some."""
-    drawn, setting = explicit_round_of({"participants": 4, "noise_std": LOUD, "step_size": 0.4}, trials=20_000)
+    drawn, setting = explicit_round_of({"participants": 4, "noise_std": LOUD, "step_size": 0.4}, trials=10_000)
     assert scores(drawn, setting).max() < 4.5
     for wrong in (
         {"n_samples": round(np.mean(COUNTS))},

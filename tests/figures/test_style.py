@@ -40,7 +40,14 @@ def test_figures_keep_their_style_when_they_are_saved_later():
     plt.close("all")
 
 
-@pytest.mark.parametrize(("width", "dots"), [("column", 1005), ("page", 2070), (2.0, 600)])
+@pytest.mark.parametrize(
+    ("width", "dots"),
+    [
+        ("column", 1005),
+        pytest.param("page", 2070, marks=pytest.mark.long),
+        pytest.param(2.0, 600, marks=pytest.mark.long),
+    ],
+)
 def test_files_have_the_width_of_a_paper(tmp_path, width, dots):
     with lf.panels(lf.Table([{"n": 1}]), width=width) as sheet:
         sheet.label("x", "y")

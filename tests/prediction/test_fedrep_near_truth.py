@@ -100,13 +100,13 @@ def test_below_twice_the_rank_floor_and_rate_are_those_of_runs(name):
         ).stability_edge
     )
     algorithm = lf.FedRep(rank=k, step_size=0.3 * edge, init=start)
-    run = {"rounds": 200, "participation": p}
+    run = {"rounds": 140, "participation": p}
     found = lf.predict(algorithm, problem, data=lf.FreshSamples(m), **run)
     measured = distances(algorithm, problem, lf.FreshSamples(m), trials=60, **run)[:, 60:]
     assert found.floor == pytest.approx(np.median(measured), rel=0.06)
     clean = given(n, d, k)
     tilted = lf.FedRep(rank=k, step_size=0.3 * edge, init=turned(d, k, 1e-4))
-    squares = np.square(distances(tilted, clean, lf.FreshSamples(m), rounds=24, trials=2000, participation=p)).mean(
+    squares = np.square(distances(tilted, clean, lf.FreshSamples(m), rounds=24, trials=1200, participation=p)).mean(
         axis=0
     )
     assert found.rate == pytest.approx((squares[24] / squares[8]) ** (1 / 32), abs=0.012)

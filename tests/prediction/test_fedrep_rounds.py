@@ -154,7 +154,7 @@ def test_measured_medians_and_bands_lie_where_predicted(name):
         assert np.all(abs(found.distance[chosen] / median - 1) < 0.5 * (high / low - 1))
 
 
-@pytest.mark.parametrize("rank", [1, 3])
+@pytest.mark.parametrize("rank", [pytest.param(1, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_from_a_right_angle_there_is_no_distance(rank, noise):
     problem, run = given(40, 20, rank, noise_std=noise), {"data": lf.FreshSamples(rank + 6), "rounds": 20}

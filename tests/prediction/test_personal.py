@@ -153,7 +153,7 @@ def test_l2gd_with_fewer_samples_than_parameters_has_a_floor():
 @pytest.mark.parametrize("variant", ["paper", "framework"])
 def test_each_variant_of_apfl_ends_at_its_own_floor(variant):
     world = draw_world([9] * 4, 5, 2, noise=0.4, seed=4)
-    run = {"problem": world.problem(noise_std=0.4), "data": world.data(), "rounds": 4000}
-    algorithm = lf.APFL(step_size=0.1, local_steps=2, mix=0.7, variant=variant)
-    result = lf.simulate(algorithm, **run, metrics=["risk"], record_every=4000)
+    run = {"problem": world.problem(noise_std=0.4), "data": world.data(), "rounds": 1600}
+    algorithm = lf.APFL(step_size=0.25, local_steps=2, mix=0.7, variant=variant)
+    result = lf.simulate(algorithm, **run, metrics=["risk"], record_every=1600)
     np.testing.assert_allclose(result.metrics["risk"][0, -1], lf.predict(algorithm, **run).floor, rtol=1e-9)

@@ -12,8 +12,6 @@ import linfed as lf
 from linfed.prediction.averaging import FixedPoint
 from linfed.prediction.dispatch import LAWS
 from linfed.prediction.fedrep_rounds import Means
-from linfed.prediction.others import SpectralFloor
-from linfed.prediction.personal import PersonalFixedPoint
 from linfed.prediction.prediction import Curves, Prediction, Quantity, joined
 from linfed.prediction.prediction import _as_text as as_text
 from tests.helpers import assert_one_line, mostly_long
@@ -94,7 +92,7 @@ def assert_same_prediction(one, other):
     assert repr(one) == repr(other)
 
 
-@pytest.mark.parametrize("kind", mostly_long(LAWS, Means, SpectralFloor, FixedPoint, PersonalFixedPoint))
+@pytest.mark.parametrize("kind", mostly_long(LAWS, Means, FixedPoint))
 def test_a_prediction_is_the_same_after_pickling(kind):
     algorithms, problem, data = RUNS_OF_THE_TABLE[kind]
     for algorithm in algorithms:

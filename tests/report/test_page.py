@@ -178,6 +178,7 @@ def test_texts_are_escaped():
 # --- the committed results -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_report_on_the_committed_results_is_whole():
     found = collected(str(COMMITTED))
     text = page(found)

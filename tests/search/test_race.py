@@ -101,7 +101,7 @@ def compared(values, ends, **options):
     return stopped_and_compared(Played(number=0, ends=()), problem, grid=grid, metric=played, **sizes, **options)
 
 
-@settings(max_examples=max(50, settings().max_examples))
+@settings(max_examples=max(25, settings().max_examples))
 @given(
     outcomes(),
     st.sampled_from([0.0, 0.01, 0.3]),

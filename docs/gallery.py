@@ -237,9 +237,22 @@ def first_panel(image: Image.Image) -> tuple[int, int, int, int] | None:
                 if right - left > 0.06 * width:
                     rows = dark[:, left:right].any(axis=1)
                     top, last = beside(rows, upper, -1), min(right + 14, width)
+                    beside_axis = dark[:, :left].any(axis=1)  # a long title of the axis begins above the panel
+                    while top > 0 and beside_axis[max(top - 16, 0) : top].any():
+                        top -= 1
                     legend = dark[top:upper, right + 8 : right + 40].any()  # it goes on above the next panel
-                    return 0, max(upper - 8, 0) if legend else top, last, beside(rows, lower, 1)
+                    return 0, max(upper - 8, 0) if legend else top, last, with_title(rows, beside(rows, lower, 1))
     return None
+
+
+def with_title(rows: np.ndarray, end: int) -> int:
+    """Return the end of the axis's title below its tick labels, which end at `end`, or `end` if there is no title."""
+    near = range(end, min(end + 30, len(rows)))
+    first = next((at for at in near if rows[at]), None)
+    if first is None:
+        return end
+    last = next((at for at in range(first, min(first + 45, len(rows))) if not rows[at]), None)
+    return end if last is None else min(last + 4, len(rows))
 
 
 def beside(rows: np.ndarray, start: int, step: int) -> int:

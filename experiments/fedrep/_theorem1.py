@@ -112,7 +112,7 @@ def moved(ax: Any, rows: list[lf.Table], name: str) -> list[float]:
     """Set up logarithmic axes; return the varied size of each row (E_0 instead of the initial distance)."""
     x = [1.0 - row["start"] ** 2 if name == "start" else row[name] for row in rows]
     ax.set(xscale="log", yscale="log", xlabel="$E_0$" if name == "start" else NAMES[name])
-    ticks = x if len(x) < 4 else x[:: len(x) - 1] if name != "start" else x[1 :: len(x) - 2]
+    ticks = [0.03, 0.1, 0.3, 1.0] if name == "start" else x
     ax.set_xticks(ticks, [f"{value:.2g}" if value < 10 else f"{value:g}" for value in ticks])
     ax.minorticks_off()
     return x

@@ -29,8 +29,8 @@ from ._compressed import METHODS, ONE_MASK, OWN_MASKS, PAIR, PLAIN, QUANTISED, C
 SUMMARY = "FedRep with sparsified or quantised messages: the rate near B*"
 PICTURES = {"": 1005}
 CAPTIONS = {
-    "": "Factor of the mean squared tangent in a round near B* against kappa. Lines: predicted; markers: runs, their "
-    "mean with a 95 % interval."
+    "": "Factor by which a round near B* changes the mean squared tangent, against the variance that compression adds: "
+    "1/q - 1 for a share q of the entries. Lines: predicted; markers: runs, their mean with a 95 % interval."
 }
 
 
@@ -108,6 +108,6 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 means = np.array([factor(row) for row in ordered]).T
                 bars = np.abs(means[1:] - means[0])
                 ax.errorbar(x, means[0], bars, label=name, capsize=2, **look | {"linestyle": ""})
-        sheet.label("kappa", "factor of a round", yscale="log")
+        sheet.label("relative variance of a message", "mean squared tangent\nafter / before a round", yscale="log")
         sheet.legend("95 % intervals of the mean", ncols=2)
     return {"": sheet.figure}

@@ -125,15 +125,17 @@ LOOK = {name: line_style("", turn) for turn, name in enumerate(METHODS)}
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the distance against floats."""
     table = tables["sent"]
-    with lf.panels(table, column="n_clients", title="{} clients", height=3.3, sharey=True) as sheet:
+    with lf.panels(table, column="n_clients", title="{} clients", height=3.6, sharey=True) as sheet:
         for ax, part in sheet:
             for name, rows in part.groupby("method"):
                 for turn, row in enumerate(rows.rows):
-                    path, look = np.median(row["distance"].values, axis=0), LOOK[name]
-                    shown = {"alpha": 1.0 - 0.3 * turn, "markevery": 0.2, "label": "" if turn else name}
+                    path, look, strength = np.median(row["distance"].values, axis=0), LOOK[name], row["strength"]
+                    kept = f"1/{1 / strength:.0f}" if strength < 1 else f"{strength:g} levels"
+                    text = name if name in (PLAIN, PAIR) else f"{name}, {kept}"
+                    shown = {"alpha": 1.0 - 0.3 * turn, "markevery": 0.2, "label": text}
                     ax.plot(row["each"] * np.arange(len(path)), path, **look | shown)
         row = table.rows[0]
         limits = {"xlim": (0.0, row["budget"]), "ylim": (row["target"] / 10, 1.0)}
         sheet.label("floats sent by a client", "subspace distance", yscale="log", **limits)
-        sheet.legend(f"median of {row['trials']} trials", ncols=3)
+        sheet.legend(f"median of {row['trials']} trials", ncols=4)
     return {"": sheet.figure}

@@ -285,10 +285,12 @@ def chart(table: lf.Table, ends: lf.Table) -> Any:
             drawn.set(edgecolors="0.4", linewidths=0.4)
             same = {name: part.rows[0][name] for name in ("dim", "rank", "noise_std", "condition_number")}
             edge = sorted(((row["n_samples"], row["end"]) for row in ends.select(**same).rows), reverse=True)
-            ax.plot([one for _, one in edge], [m for m, _ in edge], color="black", label=f"radius {STABLE:g}")
+            ax.plot([one for _, one in edge], [m for m, _ in edge], color="black", label="valid to the right")
         noise = [f"m (noise {one:g})" for one in table.unique("noise_std")]
         sheet.label("clients n", *noise, xscale="log", yscale="log")
-        bar = sheet.figure.colorbar(drawn, ax=sheet.axes, shrink=0.6, label="measured / predicted, minus 1")
+        bar = sheet.figure.colorbar(
+            drawn, ax=sheet.axes, shrink=0.6, extend="both", label="measured / predicted, minus 1"
+        )
         bar.outline.set_linewidth(0.4)
         sheet.legend()
     return sheet.figure

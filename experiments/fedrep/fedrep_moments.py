@@ -61,6 +61,7 @@ from ..shared.smallest_judged import (
 )
 from ..shared.spectral import AVERAGES, MOMENTS, PAIRS, SPECTRAL, TWO, spectral
 from ..shared.spectral_drawn import COLOURS as SPECTRAL_COLOURS
+from ..shared.spectral_drawn import LOOKS as SPECTRAL_LOOKS
 
 SUMMARY = "FedRep paper, initialisation: the smallest m of spectral estimators and of FedRep, against n, d, k and noise"
 PICTURES = {"": 1400, "transition": 1400}
@@ -76,6 +77,7 @@ REDUCED = {name: {"without": ("margin", "reached", "count")} for name in ("sampl
 
 FEDREP, ALGORITHM, FROM_RANDOM = "FedRep, given distance", "FedRep, moments", "FedRep, random start"
 COLOURS = {**SPECTRAL_COLOURS, FEDREP: LOOKS["FedRep"][0], ALGORITHM: KINDS[8][0], FROM_RANDOM: KINDS[10][0]}
+MARKERS = {name: look[1] for name, look in SPECTRAL_LOOKS.items()}
 
 MOMENTS_SUFFICE = c.cite(
     "FedRep paper, section 4.2",
@@ -327,7 +329,7 @@ def draw(ax: Any, rows: list[dict[str, Any]], field: str, text: str, *, transiti
         part = [row for row in rows if row["method"] == name]
         law = "predicted_crossing" if name == FEDREP else "estimated"
         shown = "random start" if name == FROM_RANDOM else name
-        draw_measured(ax, part, field, shown, "predicted", law, COLOURS[name])
+        draw_measured(ax, part, field, shown, "predicted", law, COLOURS[name], MARKERS.get(name, "o"))
         if transition and name in (MOMENTS, AVERAGES):
             x, y = ([row[one] for row in part] for one in (field, "transition"))
             ax.plot(x, y, "--", color=COLOURS[name], linewidth=0.8, label="transition")

@@ -239,7 +239,6 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 draw_level(ax, 1.0, label="bound of known heads")
                 limit = best["limit"] / best["bound"]
                 ax.axhline(limit, color="black", linewidth=0.9, label="limit of heads refitted in every round")
-        above = "mean squared sine of the angles\nover the bound of known heads"
-        sheet.label("round", *[f"{what}\n{above}" for what in ("step-size schedules", "uses of the heads")])
+        sheet.label("round", *[f"{what}:\nsquared sine / bound" for what in ("schedules", "uses of the heads")])
         sheet.legend(f"mean of {table.rows[0]['trials']} trials")
     return {"": sheet.figure}

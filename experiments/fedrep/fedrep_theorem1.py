@@ -303,7 +303,7 @@ def title(row: lf.Table) -> str:
 
 def looseness(table: lf.Table) -> Any:
     """Draw the log rate of runs divided by that of the bound, against eta, kappa and E_0."""
-    with lf.panels(table.select(name=list(MOVES)), column="name", title=lambda _: "", height=2.3, sharey=True) as sheet:
+    with lf.panels(table.select(name=list(MOVES)), column="name", title=lambda _: "", height=2.3) as sheet:
         for ax, part in sheet:
             x = moved(ax, list(part), part.rows[0]["name"])
             for exponent, method, text in ((0.5, THEOREM, "exponent T/2"), (1.0, RIVAL, "exponent T")):
@@ -313,7 +313,7 @@ def looseness(table: lf.Table) -> Any:
                 draw_predicted(
                     ax, x, expected, linewidth=1.5, zorder=5, label="" if exponent == 1.0 else "state evolution"
                 )
-        sheet.axes[0, 0].set_ylabel("log rate over the bound's")
+        sheet.axes[0, 0].set_ylabel("rate / guaranteed rate")
         sheet.legend(ncols=3)
     return sheet.figure
 

@@ -222,9 +222,11 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         for rule, epsilon in itertools.product(first.unique("rule"), first.unique("epsilon")):
             colour, marker, _ = shades(first.unique("epsilon"))[epsilon]
             rounds, squares, predicted = series(first.select(rule=rule, epsilon=epsilon))
-            line = {"linestyle": "--"} if rule == BEST else {"linestyle": "-", "label": f"epsilon = {epsilon:g}"}
+            line = {"linestyle": "--"} if rule == BEST else {"linestyle": "-", "label": f"$\\varepsilon$ = {epsilon:g}"}
             axes[0].plot(rounds, np.sqrt(np.median(squares, axis=0)), color=colour, marker=marker, **line)
             draw_predicted(axes[0], rounds, predicted, label="_predicted")
+        for linestyle, text in (("-", CONSTANT), ("--", BEST), (":", "predicted")):
+            axes[0].plot([], [], linestyle, color="black", label=text)
         for turn, (panel, part) in enumerate(table.select(rule=CONSTANT).groupby("panel")):
             found = {epsilon: series(rows) for epsilon, rows in part.groupby("epsilon")}
             measured = [np.sqrt(np.median(squares, axis=0).min()) for _, squares, _ in found.values()]
@@ -234,11 +236,11 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             )
         for ax, title, values, text in (
             (axes[0], first.unique("panel")[0], rounds, "rounds T"),
-            (axes[1], "best number of rounds", table.unique("epsilon"), "epsilon"),
+            (axes[1], "best number of rounds", table.unique("epsilon"), "privacy budget $\\varepsilon$"),
         ):
             label_axes(ax, values, text)
             plain_ticks(ax)
             ax.set_title(title)
-            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24))
+            ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2)
         axes[0].set_ylabel("radius (root mean square sine to B*)")
     return {"": drawn_from(figure, tables["rounds"])}

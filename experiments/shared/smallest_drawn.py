@@ -127,10 +127,17 @@ def rows_of(table: lf.Table, panel: str, field: str) -> list[dict[str, Any]]:
 
 
 def draw_measured(
-    ax: Axes, rows: Sequence[dict[str, Any]], field: str, text: str, law: str, column: str, colour: str
+    ax: Axes,
+    rows: Sequence[dict[str, Any]],
+    field: str,
+    text: str,
+    law: str,
+    column: str,
+    colour: str,
+    marker: str = "o",
 ) -> None:
     """Draw crossings with their intervals, censored ones as arrows at their bounds, and the predictions."""
-    draw_ends(ax, [row for row in rows if not row["censored"]], field, text, colour)
+    draw_ends(ax, [row for row in rows if not row["censored"]], field, text, colour, marker=marker)
     for row in rows:
         if row["censored"]:
             marker, at = ("^", row["low"]) if row["censored"] == "above" else ("v", row["high"])
@@ -155,8 +162,14 @@ def draw_ratio(ax: Axes, rows: Sequence[dict[str, Any]], field: str, colour: str
 
 
 def draw_ends(
-    ax: Axes, rows: Sequence[dict[str, Any]], field: str, text: str, colour: str, law: str | None = None
+    ax: Axes,
+    rows: Sequence[dict[str, Any]],
+    field: str,
+    text: str,
+    colour: str,
+    law: str | None = None,
+    marker: str = "o",
 ) -> None:
     """Draw crossings, divided by a prediction if one is given, with their intervals."""
     ends = [[row[name] / (row[law] if law else 1.0) for name in ("crossing", "low", "high")] for row in rows]
-    intervals(ax, [row[field] for row in rows], ends, "FedRep", label=text, color=colour)
+    intervals(ax, [row[field] for row in rows], ends, "FedRep", label=text, color=colour, marker=marker)

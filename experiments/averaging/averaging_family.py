@@ -246,8 +246,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                     if np.isfinite(level).all() and np.median(level) > 0:
                         draw_level(ax, float(np.median(level)), label=f"FedAvg's {what}, predicted")
                     ax.set(yscale="log", ylim=(0.01, 1.0), xlim=(0, fedavg[x][EARLY]))
-            rows = [f"{kind}\n{ylabel}" for kind in ("without convergence:", "with convergence:")]
-            sheet.label("floats sent" if x == "floats_sent" else "round", *rows)
+            kinds = [f"{kind}\n{ylabel}" for kind in ("without convergence:", "with convergence:")]
+            sheet.label("floats sent" if x == "floats_sent" else "round", *kinds)
             sheet.legend(f"median and 10-90 % of {drawn.rows[0]['trials']} trials", ncols=4)
         figures[key] = sheet.figure
     return figures

@@ -7,7 +7,7 @@ import pytest
 
 import linfed as lf
 from linfed.figures.style import LOOKS, line_style
-from linfed.plotting.panels import as_one, bars, heat_map, intervals, level, place, steps
+from linfed.plotting.panels import as_one, bars, heat_map, intervals, label_ends, level, place, steps
 from tests.helpers import assert_one_line, normal
 
 
@@ -147,6 +147,9 @@ def test_heat_maps_bars_and_levels():
     assert place([0.0, 1.0, 10.0], np.array([5.5])).tolist() == [1.5] * 3
     level(ax, [0, 1], [place([0.0, 1.0], np.array([0.2, 0.4, 0.9])), place([0.0, 1.0], 0.5)], color="black")
     assert ax.lines[0].get_ydata().tolist() == [0.4, 0.5]
+    bars_before = len(ax.containers)
+    level(ax, [0, 1], [place([0.0, 1.0], 0.5)] * 2, color="black")
+    assert (bars_before, len(ax.containers)) == (1, 1)  # no bars of length 0
     _, ax = plt.subplots()
     bars(ax, [1, 2], np.array([[1.0, np.nan], [2.0, 5.0], [3.0, 6.0]]), "FedRep")
     assert ax.lines[0].get_ydata().tolist() == [2.0, 5.0]
@@ -161,6 +164,25 @@ def test_ends_that_are_zero_or_infinite_are_not_drawn():
     intervals(ax, [1, 2, 3], [(2.0, 1.0, 4.0), (np.nan, 1.0, 1.0), (3.0, 0.0, np.inf)], "FedRep")
     (bars,) = ax.containers
     assert [segment.tolist() for segment in bars[2][0].get_segments()] == [[[1, 1], [1, 4]], [[3, 3], [3, 3]]]
+
+
+def test_labels_at_the_ends_of_lines_are_moved_apart_at_the_right_and_stay_elsewhere():
+    _, ax = plt.subplots()
+    for name, ends, height in (("low", [0, 1], 0.5), ("high", [0, 1], 0.51), ("short", [0, 0.5], 0.5)):
+        ax.plot(ends, [height] * 2, label=name)
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    label_ends(ax, gap=0.1)
+    places = {text.get_text(): text.xy for text in ax.texts}
+    np.testing.assert_allclose([places[name] for name in ("low", "high", "short")], [(1, 0.5), (1, 0.6), (0.5, 0.5)])
+    assert all(text.xyann[0] > 0 == text.xyann[1] for text in ax.texts)
+    assert ax.get_legend_handles_labels()[1] == []
+
+
+def test_panels_have_plain_ticks_on_short_logarithmic_axes(table):
+    with lf.panels(table) as sheet:
+        sheet.axes[0, 0].set(xscale="log", xlim=(5, 60))
+    sheet.figure.draw_without_rendering()
+    assert "10" in [text.get_text() for text in sheet.axes[0, 0].get_xticklabels()]
 
 
 def methods(*names):

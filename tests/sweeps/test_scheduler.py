@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
+from linfed.sweeps.scheduler import CellFailure
 from tests.sweeps.some_cells import RAN, Square, computed, values
 
 
@@ -206,3 +207,13 @@ def test_a_part_has_one_row():
         Needs(Twice()).run()
     with ThreadPoolExecutor(1) as executor, pytest.raises(lf.SweepError, match="a part of a cell must return one row"):
         lf.sweep([Needs(Twice())], executor=executor)
+
+
+def test_the_message_of_a_failed_cell_is_one_line_of_limited_length():
+    for error, said in (
+        (ValueError("two\n  lines"), "ValueError: two lines"),
+        (ValueError("x" * 500), f"ValueError: {'x' * 500}"),
+        (ValueError("x" * 501), f"ValueError: {'x' * 497}..."),
+        (KeyError(), "KeyError: KeyError()"),
+    ):
+        assert str(CellFailure(Square(1), error)) == f"{said}, in the cell {Square(1)!r}"

@@ -183,7 +183,7 @@ SPLIT = [name for name, learner in LEARNERS.items() if "split" in name and learn
 
 
 @pytest.mark.parametrize("name", SPLIT)
-@pytest.mark.parametrize("m", [12, 13])
+@pytest.mark.parametrize("m", [pytest.param(12, marks=pytest.mark.long), 13])
 def test_separate_batches_use_every_sample(name, m):
     X, y = samples(m)
 

@@ -24,6 +24,7 @@ import linfed.algorithms.initial
 import linfed.prediction
 import linfed.problems
 import linfed.simulation.engines
+import linfed.simulation.fitted
 import linfed.simulation.loop
 
 
@@ -52,6 +53,7 @@ GROUPS = {
             "iterate",
             "simulation.loop.Round",
             "Result",
+            "simulation.fitted.FittedClients",
             "Status",
             "METRICS",
             "simulation.engines.ENGINES",
@@ -279,6 +281,7 @@ FURTHER = (
     "prediction.Quantity",
     "prediction.Prediction",
     "simulation.loop.Round",
+    "simulation.fitted.FittedClients",
     "algorithms.initial.InitialFactors",
     "problems.ClassTruth",
 )

@@ -32,7 +32,7 @@ from linfed.search.parts import is_in_cell, parts_are_spread, run_parts
 from linfed.search.race import race_of
 from linfed.search.selection import MARGIN, SCORES, check_made_small, of_results
 from linfed.simulation.participation import Participation
-from linfed.simulation.run import simulate_job
+from linfed.simulation.run import format_unprepared, simulate_job
 from linfed.tables.grid import at_path, changed, check_count, check_path, differing
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
@@ -253,6 +253,8 @@ def tune(
     validation_share = optional(_check_share)("validation_share", validation_share)
     if not is_in_cell() and _reuses_test(data, metric, validation_share):
         warnings.warn(REUSED, ValidationWarning, stacklevel=2)
+    if not is_in_cell() and (unprepared := format_unprepared(algorithm, problem, data)):
+        warnings.warn(unprepared, stacklevel=2)
     search = _search(algorithm, grid, score, quantile, margin, extend)
     tries = Tries(
         algorithms=(),

@@ -15,10 +15,11 @@ import numpy as np
 from linfed._types import Array
 from linfed.algorithms.parts.base import Algorithm, State, frozen
 from linfed.checks import check_integer, check_progress
+from linfed.data.preparation import unusual
 from linfed.data.samples import Data, GivenSamples
 from linfed.numerics.streams import Seed
 from linfed.numerics.threads import map_threads
-from linfed.problems import Problem
+from linfed.problems import Problem, n_classes
 from linfed.simulation.job import Chunks, Job, check_joined, checked_job, trial_chunks, trial_threads
 from linfed.simulation.loop import ChunkResult, Held, run_chunk, run_in_turns
 from linfed.simulation.metrics import MetricFunction, MetricTable, check_sendable
@@ -101,7 +102,8 @@ def simulate(
     Warns
     -----
     UserWarning
-        If given data without a trial axis make all trials identical.
+        If given data without a trial axis make all trials identical. If an algorithm learns a shared B on given samples
+        whose features or labels are far from mean 0 or scale 1, without a ground truth.
 
     Notes
     -----
@@ -162,6 +164,8 @@ def simulate(
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, metrics, record_every, engine)
     result = simulate_job(job, workers, memory_budget, progress)
     if note := format_identical(data, (*result.metrics.values(), *result.final.arrays().values())):
+        warnings.warn(note, stacklevel=2)
+    if note := format_unprepared(algorithm, problem, data):
         warnings.warn(note, stacklevel=2)
     return result
 
@@ -234,6 +238,20 @@ def format_identical(data: Data, arrays: Sequence[Array]) -> str:
     return (
         f"the {len(arrays[0])} trials are identical, because they share the samples and nothing else is random: they "
         "count as one; use trials=1, or give data with a trial axis (lf.GivenSamples.split)"
+    )
+
+
+def format_unprepared(algorithm: Algorithm, problem: Problem | None, data: Data) -> str:
+    """Return a note if a shared B is learned on given data that need an intercept or a scale, or an empty string."""
+    if not isinstance(data, GivenSamples) or problem is not None or data.preparation is not None:
+        return ""
+    if not algorithm.learned_rank or n_classes(problem, data):
+        return ""
+    if not (found := unusual(*(array[0] for array in data.with_trials()))):
+        return ""
+    return (
+        f"{found}, but {type(algorithm).__name__} learns a shared B without intercepts: make the data with "
+        "intercept=True and scale=True (lf.GivenSamples)"
     )
 
 

@@ -54,6 +54,7 @@ GROUPS = {
             "simulation.loop.Round",
             "Result",
             "simulation.fitted.FittedClients",
+            "error_table",
             "Status",
             "METRICS",
             "simulation.engines.ENGINES",

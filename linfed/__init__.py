@@ -156,6 +156,7 @@ if TYPE_CHECKING:
     from linfed.search.selection import RoundsTo as RoundsTo
     from linfed.search.tuning import Tuned as Tuned
     from linfed.search.tuning import tune as tune
+    from linfed.simulation.error_table import error_table as error_table
     from linfed.simulation.loop import iterate as iterate
     from linfed.simulation.metrics import METRICS as METRICS
     from linfed.simulation.metrics import shortcut_error as shortcut_error

@@ -69,14 +69,22 @@ class TableColumns(EqualByValue):
         return np.concatenate(parts, axis=1)
 
 
+def is_table(value: object) -> bool:
+    """Return whether a value has named columns."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.names is not None
+    return isinstance(value, Mapping) or (hasattr(value, "columns") and hasattr(value, "__getitem__"))
+
+
 def read_table(argument: str, table: object) -> Table:
     """Return the columns of a DataFrame, a mapping, a structured array or an array (samples, columns)."""
     found: dict[Any, Values] = {}
-    if isinstance(table, np.ndarray) and table.dtype.names:
-        found = {name: _column(f"{argument}[{name!r}]", table[name]) for name in table.dtype.names}
-    elif isinstance(table, Mapping) or (hasattr(table, "columns") and hasattr(table, "__getitem__")):
+    if is_table(table):
         frame: Any = table
-        names = list(table) if isinstance(table, Mapping) else list(frame.columns)
+        if isinstance(table, np.ndarray):
+            names = list(frame.dtype.names)
+        else:
+            names = list(table) if isinstance(table, Mapping) else list(frame.columns)
         if len(set(names)) < len(names):
             raise ValueError(f"{argument} has two columns of the same name: {short_repr(names)}")
         found = {name: _column(f"{argument}[{name!r}]", frame[name]) for name in names}

@@ -85,10 +85,11 @@ class Preparation(EqualByValue):
 
         `owner` (samples,) is the number of each row's client.
         """
-        t = min(trial, len(self.factor) - 1)
+        x_mean, y_mean, factor, unit = (
+            array[min(trial, len(array) - 1)] for array in (self.x_mean, self.y_mean, self.factor, self.unit)
+        )
         own = owner if self.intercept else np.zeros_like(owner)
-        prepared = (rows[:, self.kept] - self.x_mean[t, own]) * self.factor[t]
-        return prepared, float(self.unit[t]), self.y_mean[t, own]
+        return (rows[:, self.kept] - x_mean[own]) * factor, float(unit), y_mean[own]
 
     def of_clients(self, X: Array, y: Array, counts: Array) -> Preparation:
         """Return the preparation of new clients with training rows (T, n, m, given): their means, the same scales."""

@@ -11,11 +11,13 @@ import numpy.typing as npt
 from linfed._types import Array, Indices
 from linfed.algorithms.parts.base import Algorithm, State
 from linfed.checks import check_array, check_instance, check_shape, short_repr
-from linfed.data.columns import Values, check_complete, listed, named_or_given, numbered, read_table
+from linfed.data.columns import Values, check_complete, is_table, listed, named_or_given, numbered, read_table
 from linfed.data.preparation import Preparation
 from linfed.data.samples import GivenSamples, Samples, given_batch, some_samples
 from linfed.numerics.linalg import quiet
+from linfed.simulation.client_errors import ClientErrors, regression_errors
 from linfed.simulation.metrics import client_losses
+from linfed.tables.table import Table
 
 CLASSES = (
     "the samples are for regression, but the run has {} classes: Result.per_client(metric) returns each client's loss "
@@ -69,7 +71,7 @@ class FittedClients:
     def adapt(self, algorithm: Algorithm, X: Any, y: Any, clients: Any) -> FittedClients:
         """Return new clients that adapt to their samples from this state; see `Result.adapt`."""
         check_imported(algorithm)
-        names = None
+        names, clients = None, self._named(X, clients)
         if clients is None:
             given = GivenSamples(X, y)
         else:
@@ -119,6 +121,14 @@ class FittedClients:
         classes = out.argmax(axis=-1)
         return classes if self.class_names is None else np.array(self.class_names)[classes]
 
+    def errors(self, X: Any, y: Any, clients: Any = None) -> Table:
+        """Return the errors of each client on new samples; see `Result.errors`."""
+        return self.errors_on(self.samples(X, y, clients)).table()
+
+    def errors_on(self, samples: GivenSamples) -> ClientErrors:
+        """Return the errors of each client on prepared samples."""
+        return regression_errors(self.state, samples, self.trials, self.preparation, self.names)
+
     def losses(self, X: Any, y: Any, clients: Any = None) -> Array:
         """Return each client's loss on new samples, (trials, n); see `Result.losses`."""
         return self._losses(self.samples(X, y, clients))
@@ -130,10 +140,8 @@ class FittedClients:
 
     def samples(self, X: Any, y: Any, clients: Any = None) -> GivenSamples:
         """Return checked and prepared samples of these clients."""
+        clients = self._named(X, clients)
         given = some_samples(X, y) if clients is None else self._dealt(X, y, clients)
-        return self._prepared(given)
-
-    def _prepared(self, given: GivenSamples) -> GivenSamples:
         self._check(given, self.n_clients)
         return given if self.preparation is None else given.prepared(self.preparation)
 
@@ -169,13 +177,18 @@ class FittedClients:
         else:
             rows = check_array(argument, X, [("samples", "d")])
             check_shape(argument, rows, (len(rows), dim), "(samples, d) as the run had")
-        if clients is None and columns is not None and columns.clients in table:
-            clients = columns.clients
-        if clients is None:
+        if (clients := self._named(X, clients)) is None:
             return rows, None
         values = named_or_given("clients", clients, table, len(rows))[1]
         check_complete("clients", {"clients": values})
         return rows, values
+
+    def _named(self, X: Any, clients: Any) -> Any:
+        """Return the argument `clients`; by default the name of the column of `X` that had the training clients."""
+        columns = None if self.preparation is None else self.preparation.columns
+        if clients is not None or columns is None or columns.clients is None or not is_table(X):
+            return clients
+        return columns.clients if columns.clients in read_table("X", X) else None
 
     def _numbers(self, values: Values) -> Indices:
         """Return the number of the client of each row."""

@@ -30,6 +30,7 @@ from linfed.numerics.streams import Seed
 from linfed.problems import Problem, n_classes
 from linfed.simulation import archive
 from linfed.simulation.class_metrics import class_values
+from linfed.simulation.client_errors import ClientErrors
 from linfed.simulation.engines import open_source, undeclared
 from linfed.simulation.evaluation_samples import measured_samples
 from linfed.simulation.fitted import FittedClients
@@ -40,6 +41,7 @@ from linfed.simulation.participation import Participation
 from linfed.simulation.status import Status
 from linfed.system import files
 from linfed.system.extras import import_optional
+from linfed.tables.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -526,6 +528,68 @@ class Result:
         On the training samples, the mean over clients is the metric `train_loss`. The cost is O(n m d) per trial.
         """
         return self._fitted("losses()").losses(X, y, clients)
+
+    def errors(self, X: Any = None, y: Any = None, clients: Any = None) -> Table:
+        """Return a table of each training client's errors, in the labels' own units.
+
+        Parameters
+        ----------
+        X, y, clients : optional
+            Samples, as in `losses`. By default the held-out samples of the data.
+
+        Returns
+        -------
+        Table
+            A row for each client: ``client``, its name or number; ``samples``, its number of samples; ``rmse`` and
+            ``r2`` with one value per trial, the root mean square error and the share of the client's variance that is
+            explained. In classification ``accuracy``, on the held-out samples only. NaN for a client without samples,
+            for ``r2`` of equal labels, and in a trial that diverged.
+
+        Raises
+        ------
+        ValueError
+            If the data have no held-out samples, the samples do not fit the run, or the run used engine "chain".
+
+        Notes
+        -----
+        `lf.error_table` compares methods by means, quantiles and the worst value over clients.
+
+        Examples
+        --------
+        >>> import linfed as lf
+        >>> import numpy as np
+        >>> rng, site = np.random.default_rng(0), np.repeat(["a", "b"], 20)
+        >>> X = rng.normal(size=(40, 2))
+        >>> data = lf.GivenSamples.from_table(X, 100 + 5 * X[:, 0] + rng.normal(size=40), site, trials=3)
+        >>> table = lf.simulate(lf.LocalOnly(), data=data, rounds=1).errors()
+        >>> [(row["client"], row["samples"], row["rmse"].round(1).tolist()) for row in table]
+        [('a', 4, [1.1, 1.3, 1.4]), ('b', 4, [1.1, 0.9, 0.8])]
+        """
+        if X is None and y is None and clients is None:
+            return self.client_errors().table()
+        return self._fitted("errors()").errors(X, y, clients)
+
+    def client_errors(self) -> ClientErrors:
+        """Return the errors of each training client on its held-out samples, from which tables are made."""
+        test = self.data.test if isinstance(self.data, GivenSamples) else None
+        if test is None and not n_classes(self.problem, self.data):
+            raise ValueError(
+                "errors() without X requires data with held-out samples: lf.GivenSamples(..., test=(X, y))"
+            )
+        if test is not None and not self.final.classes:
+            return self._fitted("errors()").errors_on(test)
+        accuracy = self.per_client("accuracy")
+        counts = np.broadcast_to(1.0 if test is None else test.counts, accuracy.shape)
+        names = self.data.client_names if isinstance(self.data, GivenSamples) else None
+        nothing = np.zeros(accuracy.shape)
+        return ClientErrors(
+            names=tuple(range(accuracy.shape[1])) if names is None else names,
+            counts=counts,
+            squares=nothing,
+            means=nothing,
+            spreads=nothing,
+            accuracy=accuracy,
+        )
 
     def _fitted(self, wanted: str) -> FittedClients:
         """Return the training clients with their predictors; `wanted` is the method that needs them."""

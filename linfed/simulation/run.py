@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from linfed.simulation.results import Result
 from linfed.simulation.status import Status
 from linfed.system.memory import budget_bytes
 from linfed.system.processes import in_order, worker_pool
+
+T = TypeVar("T")
 
 
 def simulate(
@@ -277,6 +279,15 @@ def _progress(total: int, disable: bool) -> Iterator[Callable[[int], Any]]:
 
     with tqdm(total=total, unit="round") as bar:
         yield bar.update
+
+
+def with_progress(parts: Sequence[T], unit: str, disable: bool) -> Iterable[T]:
+    """Return the parts, with a progress bar while they are used."""
+    if disable:
+        return parts
+    from tqdm.std import tqdm
+
+    return tqdm(parts, unit=unit)
 
 
 def _run(job: Job, chunks: Chunks, workers: int, threads: int, tick: Callable[[int], Any]) -> Iterator[ChunkResult]:

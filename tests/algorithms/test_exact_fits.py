@@ -8,6 +8,7 @@ from tests import references as ref
 from tests.helpers import basis, normal
 from tests.worlds import LEARNERS
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*far from mean 0 or scale 1")
 N, M, D, K = 6, 30, 4, 2
 START = basis(D, K, seed=3)
 CLOSED = {"solver": lf.ClosedForm(order="joint"), "ridge": 0.1}

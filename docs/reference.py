@@ -59,6 +59,8 @@ GROUPS = {
             "METRICS",
             "simulation.engines.ENGINES",
             "shortcut_error",
+            "max_client_error",
+            "max_inlier_error",
             "subspace_distance",
         ),
     ),

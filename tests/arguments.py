@@ -90,6 +90,7 @@ EXTRA: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("iterate", "predict"), {"problem": PROBLEM, "data": DATA, "rounds": 2, "seed": 0}),
     "CompressedFedRep": {"kept_share": 0.5}, "Finding": {"claimed_low": 0.1, "claimed_high": 3.0},
     "GivenTruth": {"B": VALID["B"], "W": W, "noise_std": 0.1, "S": np.zeros((5, 6))},
+    **dict.fromkeys(("max_client_error", "max_inlier_error"), {"truth": SHORT, "state": lf.State(S=np.ones((1, 5, 6)))}),
     "shortcut_error": {"truth": SHORT, "state": lf.State(B=np.eye(6)[None, :, :2], W=W[None], S=np.ones((1, 5, 6)))},
     "theory.at_exact_heads": {"data": lf.GivenSamples(X, Y), "B": np.eye(6)[None, :, :2]},
     "theory.contracted_distance": {"B": np.eye(6)[:, :2], "B_star": np.eye(6)[:, :2], "contraction": np.eye(2) / 2, "rounds": [2]},

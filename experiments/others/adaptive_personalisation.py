@@ -1,7 +1,7 @@
 """Whether one penalty adapts to unknown heterogeneity: never worse than the better of local and pooled fits.
 
 Clients have regressors near a common one, and a share of them are outliers (`linfed.SimilarRepresentations` of rank 1).
-ARMUL penalises each client's distance from a common model, and Ditto the squared distance. Its authors claim that one
+ARMUL penalises each client's distance from a common model, and Ditto the squared distance. The authors claim that one
 strength of ARMUL, of the order of the noise in a client's gradient, suffices for every heterogeneity and for a few
 arbitrary clients. Here the strength is ``sigma (sqrt d + sqrt(2 log n)) / sqrt m``, about the largest length of the n
 noise vectors ``X_i' noise / m``. d = 10, m = 20, n = 50, noise of standard deviation 1, regressors of length 2.

@@ -188,8 +188,8 @@ class TwoReplica(SpectralEstimator):
     -----
     With ``h_i`` and ``g_i`` the averages ``X'y/m'`` over the first and the second ``m' = floor(m/2)`` samples of a
     client, B has the k leading singular vectors of ``sum_i omega_i h_i g_i'`` (left), or of its symmetric part. With
-    equal weights, the mean of the matrix is proportional to ``Gamma = mean_i phi_i phi_i'``. A last sample of an odd number is not used for B. Heads
-    as in `MethodOfMoments`. Cost ``O(p m d + p d^2 + d^3)``.
+    equal weights, the mean of the matrix is proportional to ``Gamma = mean_i phi_i phi_i'``. A last sample of an odd
+    number is not used for B. Heads as in `MethodOfMoments`. Cost ``O(p m d + p d^2 + d^3)``.
 
     **Deviations**: the symmetric form and exact heads on the same samples are additions.
 
@@ -250,8 +250,8 @@ class LocalGram(SpectralEstimator):
     Notes
     -----
     B has the top-k eigenvectors of ``sum_i omega_i h_i h_i'``, with ``h_i = X_i'y_i/m``. For isotropic Gaussian x the
-    mean of ``h_i h_i'`` is ``(1 + 1/m) phi_i phi_i' + ((|phi_i|^2 + sigma^2)/m) I``, so the estimate is consistent in n at
-    every m. Heads as in `MethodOfMoments`. Cost ``O(p m d + p d^2 + d^3)``.
+    mean of ``h_i h_i'`` is ``(1 + 1/m) phi_i phi_i' + ((|phi_i|^2 + sigma^2)/m) I``, so the estimate is consistent in n
+    at every m. Heads as in `MethodOfMoments`. Cost ``O(p m d + p d^2 + d^3)``.
 
     **Deviations**: a common baseline without a source; exact heads on the same samples.
 

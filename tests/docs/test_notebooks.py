@@ -139,7 +139,7 @@ def check_9(findings, exponent):
     verdicts = {setting: finding.verdict.value for setting, finding in findings.items()}
     assert (verdicts[4], verdicts[50]) == ("INCONCLUSIVE", "SUPPORTED")
     assert findings["n = 10"].estimate < findings[50].estimate
-    estimate, low, high = exponent
+    _, low, high = exponent
     assert -0.6 < low < high < -0.4
 
 

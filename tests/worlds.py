@@ -7,8 +7,9 @@
         algorithm = LEARNERS[name].make(rank=2, step_size=0.1)
 
 `names` chooses: ``names("classification")`` those that learn classes, ``names(keeps="rotation")`` those with a
-symmetry. To add an algorithm, add a row: all generic tests then run it. The loop over clients that it is compared with
-is a function in `tests.references`, which `tests.loops` applies to the arrays of a state.
+symmetry. With `one_of_each`, all but the first of each class run only with ``--all``. To add an algorithm, add a row:
+all generic tests then run it. The loop over clients that it is compared with is a function in `tests.references`, which
+`tests.loops` applies to the arrays of a state.
 
 `draw_world` and `draw_classes` draw samples as arrays, which loops need. `shared` and `truth` are problems, and `DATA`
 has samples for both. Sizes are n = 6 clients, d = 9 and k = r = 2 unless others are given.

@@ -88,8 +88,8 @@ def adaptive_tables(**risks):
     def row(method, risk=None, **more):
         pooled = 0.1 + more["deviation"] ** 2
         known = {adaptive.LOCAL: 0.5, adaptive.POOLED: pooled}
-        excess = risks.get(method, known.get(method, 0.1) if risk is None else risk) * SPREAD
-        merged = {"merged": np.full(TRIALS, risks.get("merged", 1.0))} if method == adaptive.RULE else {}
+        excess = (risks.get(method, known.get(method, 0.1)) if risk is None else risk) * SPREAD
+        merged = {"merged": np.full(TRIALS, risks.get("merged", 1.0))} if method == adaptive.ARMUL else {}
         return SIZES | {"method": method, "colluding": False, "excess": excess} | merged | more
 
     places = [{"outliers": e, "deviation": h} for e in (0.0, 0.2) for h in (0.0, 0.2, 3.0)]
@@ -102,7 +102,12 @@ def adaptive_tables(**risks):
     tables = {
         "deviations": [row(name, **place) for place in places for name in names],
         "shares": [row(name, **place) for place in shares for name in names],
-        "strengths": [row(adaptive.DITTO, 0.3, fixed_strength=s, **place) for place in places for s in (0.1, 1.0)],
+        "strengths": [
+            row(name, risk, fixed_strength=s, **place)
+            for place in places
+            for s in (0.1, 1.0)
+            for name, risk in ((adaptive.DITTO, 0.3), (adaptive.ARMUL, risks.get("one strength", 0.2)))
+        ],
         "law": law,
     }
     return {name: lf.Table(rows) for name, rows in tables.items()}
@@ -125,9 +130,12 @@ def test_adaptive_personalisation_is_judged():
     ("risks", "claim"),
     [
         ({adaptive.RULE: 2.1}, adaptive.NEVER),
-        ({adaptive.RULE: 0.35}, "ARMUL with one strength has a smaller worst ratio than Ditto with any one strength"),
+        (
+            {"one strength": 0.35},
+            "With its best one strength, ARMUL has a smaller worst ratio than Ditto with its best one",
+        ),
         ({adaptive.ARMUL: 0.2}, adaptive.BETTER),
-        ({"merged": 0.9}, "Without deviations and outliers, ARMUL's models equal the common one"),
+        ({"merged": 0.9}, "Without deviations and outliers, tuned ARMUL's models equal the common one"),
         ({adaptive.DITTO: 0.13}, "Ditto with its best strength: the inliers' risk is the predicted one"),
         ({adaptive.LOCAL: 0.7}, "Local least squares: the inliers' risk is the predicted one"),
     ],

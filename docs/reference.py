@@ -24,6 +24,7 @@ import linfed.algorithms.initial
 import linfed.prediction
 import linfed.problems
 import linfed.simulation.engines
+import linfed.simulation.fitted
 import linfed.simulation.loop
 
 
@@ -52,10 +53,14 @@ GROUPS = {
             "iterate",
             "simulation.loop.Round",
             "Result",
+            "simulation.fitted.FittedClients",
+            "error_table",
             "Status",
             "METRICS",
             "simulation.engines.ENGINES",
             "shortcut_error",
+            "max_client_error",
+            "max_inlier_error",
             "subspace_distance",
         ),
     ),
@@ -279,6 +284,7 @@ FURTHER = (
     "prediction.Quantity",
     "prediction.Prediction",
     "simulation.loop.Round",
+    "simulation.fitted.FittedClients",
     "algorithms.initial.InitialFactors",
     "problems.ClassTruth",
 )

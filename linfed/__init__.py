@@ -156,8 +156,11 @@ if TYPE_CHECKING:
     from linfed.search.selection import RoundsTo as RoundsTo
     from linfed.search.tuning import Tuned as Tuned
     from linfed.search.tuning import tune as tune
+    from linfed.simulation.error_table import error_table as error_table
     from linfed.simulation.loop import iterate as iterate
     from linfed.simulation.metrics import METRICS as METRICS
+    from linfed.simulation.metrics import max_client_error as max_client_error
+    from linfed.simulation.metrics import max_inlier_error as max_inlier_error
     from linfed.simulation.metrics import shortcut_error as shortcut_error
     from linfed.simulation.metrics import subspace_distance as subspace_distance
     from linfed.simulation.results import Result as Result

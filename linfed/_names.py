@@ -24,11 +24,11 @@ LETTERS = {**SYMBOLS, "lr": "step_size"}
 
 
 def is_share(name: str) -> bool:
-    """Return whether a quantity is a share whose best value is 1: the last word of its name is "accuracy".
+    """Return whether a quantity is a share whose best value is 1: the last word of its name is "accuracy" or "r2".
 
     Shares have a linear axis, because a logarithmic one would hide differences close to 1, and the largest is the best.
     """
-    return name.replace(".", "_").rpartition("_")[2] == "accuracy"
+    return name.replace(".", "_").rpartition("_")[2] in ("accuracy", "r2")
 
 
 def axis_label(name: str) -> str:

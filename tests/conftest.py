@@ -21,14 +21,20 @@ collect_ignore = ["tools/mutants.py"]  # a program that needs coverage and cosmi
 
 LONG_EXAMPLES = (
     "algorithms.md",
+    "break_even.py",
     "digits.py",
+    "dispatch.py",
     "errors.py",
+    "gradient_heads.py",
+    "lgfedavg.py",
     "own-data.md",
     "own-theorem.md",
     "paper.md",
     "predict.md",
     "problems.md",
+    "smallest.py",
     "sweeps.md",
+    "tpgd.py",
     "tuning.md",
 )
 """Files with examples that take seconds or need optional packages."""

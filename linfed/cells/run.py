@@ -22,7 +22,7 @@ from linfed.search.tuning import REUSED, Tuned
 from linfed.simulation.job import Job, check_joined, checked_job, seconds_of_a_trial, trials_of_a_second
 from linfed.simulation.participation import Participation
 from linfed.simulation.results import Result
-from linfed.simulation.run import format_identical, simulate, simulate_job, simulate_trials
+from linfed.simulation.run import format_identical, format_unprepared, simulate, simulate_job, simulate_trials
 from linfed.simulation.status import Status
 from linfed.tables.export import format_diverged
 from linfed.tables.grid import Cell, Row
@@ -131,7 +131,7 @@ class Run(ByValue):
 
     @staticmethod
     def notes(done: Sequence[tuple[Cell, Table]]) -> list[Warning]:
-        """Return the warnings of a sweep: tuned on test samples, diverged, at the edge of a grid, identical trials."""
+        """Return the warnings of a sweep: reused test samples, diverged or identical trials, edges, raw samples."""
         rows, found = [row for _, table in done for row in table.rows], list[Warning]()
         runs = [(cell, table) for cell, table in done if isinstance(cell, Run)]
         if any(isinstance(run.algorithm, Tuned) and run.algorithm.reuses_test(run.data) for run, _ in runs):
@@ -139,7 +139,13 @@ class Run(ByValue):
         if diverged := format_diverged(rows):
             found.append(diverged_warning(diverged))
         identical = [format_identical(run.data, _metrics(row)) for run, table in runs for row in table.rows]
-        return [*found, *edge_notes(done), *(UserWarning(note) for note in dict.fromkeys(identical) if note)]
+        unprepared = [
+            format_unprepared(one.base if isinstance(one, Tuned) else one, run.problem, run.data)
+            for run, _ in runs
+            for one in (run.algorithm,)
+        ]
+        others = dict.fromkeys([*identical, *unprepared])
+        return [*found, *edge_notes(done), *(UserWarning(note) for note in others if note)]
 
     def _row(self, result: Result) -> Row:
         """Return the columns for a result."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from linfed._types import Array, Mask
 from linfed.checks import check_array, check_integer, check_shape, check_whole
 from linfed.data.classes import find_classes
+from linfed.data.columns import TableColumns, numbered
 from linfed.data.samples import GivenSamples, Samples
 from linfed.data.sources import Sizes
 from linfed.data.splits import owners_of
@@ -35,6 +36,9 @@ class GivenClasses(GivenSamples):
         Number of classes c, at least 2; by default the largest label of `labels` and `test`, plus 1.
     test : pair (X, labels), optional
         Held-out samples of the same clients, in any of these forms; lists may contain empty arrays.
+    scale : bool, default False
+        If True, features are centred by their mean over the training samples of all clients, and divided by their
+        standard deviation; constant ones are left out. Biases make up for the common origin.
 
     Attributes
     ----------
@@ -50,6 +54,10 @@ class GivenClasses(GivenSamples):
         Number of classes c.
     holds : ndarray of bool (n, c) or (trials, n, c)
         True if a client has samples of a class.
+    class_names : tuple or None
+        The labels of a table, in the order of the classes.
+    preparation, client_names
+        As in `GivenSamples`.
 
     Raises
     ------
@@ -78,6 +86,7 @@ class GivenClasses(GivenSamples):
     n_classes: int
     holds: Mask
     test: GivenClasses | None
+    class_names: tuple[Any, ...] | None = None
     _labels = "labels"
     _stratified = True
 
@@ -88,9 +97,24 @@ class GivenClasses(GivenSamples):
         *,
         n_classes: int | None = None,
         test: Sequence[Samples] | None = None,
+        scale: bool = False,
     ) -> None:
-        super().__init__(X, labels, test=test)
+        super().__init__(X, labels, test=test, scale=scale)
         self.number(n_classes)
+
+    @classmethod
+    def _labels_of(cls, labels: npt.NDArray[Any]) -> tuple[Array, tuple[Any, ...] | None]:
+        classes, names = numbered("y", labels)
+        return classes.astype(np.float64), names
+
+    def _name_classes(self, names: tuple[Any, ...]) -> None:
+        self.class_names = names
+        self.number(max(2, len(names)))
+
+    def _prepare(self, intercept: bool, scale: bool, columns: TableColumns | None = None) -> None:
+        if columns is not None and not intercept:
+            raise ValueError("intercept = False is not available for classes: classifiers always have biases")
+        super()._prepare(intercept, scale, columns)
 
     def number(self, n_classes: int | None) -> None:
         """Check the labels, and store the number of classes c and the classes of each client."""
@@ -124,9 +148,10 @@ class GivenClasses(GivenSamples):
             Samples.
         labels : array_like (samples,)
             Classes, integers from 0 to c - 1.
-        clients : array_like of int (trials, samples)
-            The client of each sample, or -1 for an unassigned sample: a result of `classwise_split` or
-            `dirichlet_split`, or ``clients[None]`` for a given assignment ``clients``.
+        clients : array_like (samples,), or of int (trials, samples)
+            The client of each sample. Values (samples,) of any type are the clients' names, for one trial. Integers
+            (trials, samples) are the clients' numbers, or -1 for an unassigned sample: a result of `classwise_split` or
+            `dirichlet_split`.
         n_classes : int, optional
             Number of classes c, at least 2; by default the largest label, plus 1.
         test_share : float
@@ -170,7 +195,7 @@ class GivenClasses(GivenSamples):
         y = check_array("labels", labels, [("samples",)])
         check_shape("labels", y, rows.shape[:1], f"(samples,) as X has shape {rows.shape}")
         c = checked_classes({"labels": y}, n_classes)
-        data = cls._dealt(rows, y, owners_of(clients, rows), test_share, seed)
+        data = cls._dealt(rows, y, *owners_of(clients, rows), test_share, seed)
         data.number(c)
         if n_classes is None and (empty := np.setdiff1d(np.arange(c), y).tolist()):
             few = ", ".join(map(str, empty[:FEW])) + f" and {len(empty) - FEW} more" * (len(empty) > FEW)
@@ -181,9 +206,11 @@ class GivenClasses(GivenSamples):
             )
         return data
 
-    def _divided(self, share: float, seed: Seed) -> GivenClasses:
-        data = super()._divided(share, seed)
+    def _divided(self, share: float, trials: int | None, seed: Seed) -> GivenClasses:
+        data = super()._divided(share, trials, seed)
         data.number(self.n_classes)
+        if self.class_names is not None:
+            data.class_names = self.class_names
         return data
 
     @classmethod

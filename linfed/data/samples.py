@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias, cast
 
@@ -16,12 +16,16 @@ from linfed.checks import (
     check_bool,
     check_integer,
     check_number,
+    check_sequence,
     check_shape,
     is_several,
     short_repr,
+    suggestion,
 )
+from linfed.data.columns import TableColumns, check_complete, listed, named_or_given, numbered, read_table
 from linfed.data.compressed import factor_of
 from linfed.data.explicit import ExplicitBatch, normal_equations
+from linfed.data.preparation import Preparation, learned
 from linfed.data.sources import Counts, Sizes, draw_fixed, everybody
 from linfed.data.splits import dealt, held_out, owners_of
 from linfed.numerics.streams import Seed, check_seed, check_trials
@@ -214,6 +218,20 @@ class GivenSamples:
     test : pair (X, y), optional
         Held-out samples of the same clients for the metric `test_loss`, in any of these forms. Lists may contain empty
         arrays: clients without held-out samples do not count in the mean.
+    intercept : bool, default False
+        If True, each client has an intercept, which no ridge penalises: features and labels are centred by the means of
+        the client's training samples (see Notes).
+    scale : bool, default False
+        If True, features and labels are divided by their root mean square over the training samples of all clients,
+        after the centring. Features that are then zero are left out: with an intercept, a feature that is constant
+        within each client.
+
+    Attributes
+    ----------
+    preparation : Preparation or None
+        What `intercept` and `scale` have done.
+    client_names : tuple or None
+        Names of the clients, if a column of labels assigned the samples.
 
     Raises
     ------
@@ -226,6 +244,12 @@ class GivenSamples:
     Use lists of arrays for clients with different sample counts; they are stored as zero-padded rows. Trials with
     different counts cannot share one run: run each trial with a separate `GivenSamples`.
 
+    Prepared samples replace `X` and `y`, also in `test`. Means and scales come from the training samples. They are
+    applied to held-out samples, and to the samples of `Result.predictions`, `Result.losses` and `Result.adapt`. The
+    metrics are losses of predictors with intercepts, at the scaled labels. A client's best intercept,
+    ``mean(y) - theta' mean(x)``, makes the centring exact for every loss of training samples. The models of the papers
+    have no intercepts, so that `problem` cannot be given with prepared samples.
+
     Examples
     --------
     >>> import linfed as lf
@@ -237,19 +261,38 @@ class GivenSamples:
     >>> result = lf.simulate(lf.FedRep(rank=1, step_size=0.3), data=lf.GivenSamples(X, y), rounds=200)
     >>> bool(result.metrics["train_loss"][0, -1] < 1e-12)
     True
+
+    Labels in thousands and far from 0:
+
+    >>> lf.GivenSamples(X, [1000 * (40 + labels) for labels in y], intercept=True, scale=True)
+    GivenSamples(X of shape (3, 15, 4), samples per client 9 to 15, an intercept for each client, scaled)
     """
 
     X: Array
     y: Array
     counts: Array
     test: GivenSamples | None = None
+    preparation: Preparation | None = None
+    client_names: tuple[Any, ...] | None = None
     _labels = "y"  # the argument's name, for messages
     _stratified = False  # whether samples of each label are held out separately
 
-    def __init__(self, X: Samples, y: Samples, *, test: Sequence[Samples] | None = None) -> None:
+    def __init__(
+        self,
+        X: Samples,
+        y: Samples,
+        *,
+        test: Sequence[Samples] | None = None,
+        intercept: bool = False,
+        scale: bool = False,
+    ) -> None:
         self._hold(*_checked(type(self), X, y, "", some=False))
-        if test is None:
-            return
+        if test is not None:
+            self._take_test(test)
+        self._prepare(check_bool("intercept", intercept), check_bool("scale", scale))
+
+    def _take_test(self, test: Sequence[Samples]) -> None:
+        """Check held-out samples, and store them."""
         if not isinstance(test, list | tuple) or len(test) != 2:
             raise ValueError(f"test = {short_repr(test)} must be a pair of arrays, (X, {self._labels})")
         self.test = some_samples(*test, prefix="test ", kind=type(self))
@@ -265,6 +308,112 @@ class GivenSamples:
         self.X, self.y, self.counts = X, y, counts
         for array in (X, y, counts):
             array.setflags(write=False)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        y: Any,
+        clients: Any,
+        *,
+        categories: Sequence[Any] = (),
+        test_share: float = 0.2,
+        trials: int = 1,
+        seed: Seed = 0,
+        intercept: bool = True,
+        scale: bool = True,
+    ) -> Self:
+        """Return the samples of a table with a row for each sample and a column that names the sample's client.
+
+        Parameters
+        ----------
+        table : DataFrame, mapping of columns, structured array, or array_like (samples, d)
+            All columns other than those of `y` and `clients` are features. TableColumns of an array are named by their
+            numbers.
+        y : name of a column, or array_like (samples,)
+            Labels. For `GivenClasses` the values of any type are the classes, in order.
+        clients : name of a column, or array_like (samples,)
+            Each sample's client: texts, numbers or other values that can be compared. Each value is one client.
+        categories : sequence of names
+            Columns of categories. Each value in the training rows becomes a feature of 0 and 1; other values are 0 in
+            all of them.
+        test_share : float
+            Share of held-out samples, as in `split`.
+        trials : int
+            Number of random divisions into training and held-out samples; each is a trial.
+        seed : int or tuple of int
+            The choice and the order of a trial's samples are a function of (seed, trial).
+        intercept, scale : bool, default True
+            As in the class. Classifiers always have biases, so that `GivenClasses` requires ``intercept=True``.
+
+        Returns
+        -------
+        GivenSamples or GivenClasses
+            X (trials, n, m, d), with the clients' names in `client_names`.
+
+        Raises
+        ------
+        ValueError
+            If a column is unknown, values are missing, a feature is not a number, or `test_share` > 0 holds out no
+            sample.
+        SizeError
+            If the samples do not fit into memory.
+
+        Examples
+        --------
+        >>> import linfed as lf
+        >>> table = {"clinic": ["Bern", "Aarau"] * 3, "age": [31, 52, 44, 60, 25, 38], "ward": list("abbaba"),
+        ...          "year": [2020] * 6, "cost": [900, 4100, 2300, 5000, 700, 2600]}
+        >>> data = lf.GivenSamples.from_table(table, y="cost", clients="clinic", categories=["ward"], test_share=0.3)
+        >>> data.X.shape, data.client_names
+        ((1, 2, 2, 3), ('Aarau', 'Bern'))
+        >>> print(data.preparation)
+        an intercept for each client, scaled, without constant 'year'
+        """
+        columns = read_table("table", table)
+        samples = len(next(iter(columns.values())))
+        (label_name, labels), (client_name, sites) = (
+            named_or_given(name, value, columns, samples) for name, value in (("y", y), ("clients", clients))
+        )
+        names = tuple(name for name in columns if name not in (label_name, client_name))
+        if not names:
+            raise ValueError(f"table has the columns {listed(tuple(columns))}, none of them a feature")
+        categories = check_sequence("categories", categories, "a sequence of names of columns")
+        for name in categories:
+            if not isinstance(name, Hashable) or name not in names:
+                found = f"categories contains {short_repr(name)}{suggestion(name, map(str, names))}"
+                raise ValueError(f"{found}, but must name features; allowed: {listed(names)}")
+        check_complete("table", {name: columns[name] for name in names} | {"y": labels, "clients": sites})
+        values, classes = cls._labels_of(labels)
+        owner, client_names = numbered("clients", sites)
+        size = float(check_integer("trials", trials)) * samples * (len(names) + 2)
+        check_fits(size, f"trials = {trials} of {samples} samples", "use fewer trials")
+        owners = np.repeat(owner[None], trials, axis=0)
+        train, test = cls._held_out(owners, values, test_share, seed)
+        used = np.unique(np.concatenate(train))
+        levels = [
+            numbered(f"table[{name!r}]", columns[name][used])[1] if name in categories else None for name in names
+        ]
+        read = TableColumns(names=names, levels=tuple(levels), clients=client_name)
+        rows = read.features("table", columns)
+        parts = [dealt(rows, values, owners, part) for part in (train, test) if any(map(len, part))]
+        unseen = ~parts[0][0].any(axis=(1, 2)) & read.is_level
+        for X, _, _ in parts[1:]:
+            X *= ~unseen[:, None, None]
+        data = cls._of_parts(*parts, names=client_names)
+        if classes is not None:
+            data._name_classes(classes)
+        data._prepare(check_bool("intercept", intercept), check_bool("scale", scale), read)
+        return data
+
+    @classmethod
+    def _labels_of(cls, labels: npt.NDArray[Any]) -> tuple[Array, tuple[Any, ...] | None]:
+        """Return the labels of a table as floats, and the names of the classes."""
+        return check_array("y", labels, [("samples",)]), None
+
+    def _name_classes(self, names: tuple[Any, ...]) -> None:
+        """Store the names of the classes."""
+        raise NotImplementedError
 
     @classmethod
     def split(
@@ -284,10 +433,10 @@ class GivenSamples:
             Samples.
         y : array_like (samples,)
             Labels.
-        clients : array_like of int (trials, samples)
-            The client of each sample, or -1 for an unassigned sample: a result of `random_split` or `feature_split`, or
-            ``clients[None]`` for a given assignment ``clients``. A client must have the same number of samples in all
-            trials.
+        clients : array_like (samples,), or of int (trials, samples)
+            The client of each sample. Values (samples,) of any type are the clients' names, for one trial; see also
+            `from_table`. Integers (trials, samples) are the clients' numbers, or -1 for an unassigned sample: a result
+            of `random_split` or `feature_split`. A client must have the same number of samples in all trials.
         test_share : float
             Share of held-out samples: ``floor(test_share * count + 1/2)`` of a client's `count` samples, but never all
             of them.
@@ -314,11 +463,13 @@ class GivenSamples:
         >>> X, y = np.random.default_rng(0).standard_normal((60, 4)), np.arange(60.0)
         >>> lf.GivenSamples.split(X, y, lf.feature_split(X[:, 0], n_clients=3, trials=5))
         GivenSamples(X of shape (5, 3, 16, 4), samples per client 16, held-out samples per client 4)
+        >>> lf.GivenSamples.split(X, y, np.repeat(["north", "south"], 30)).client_names
+        ('north', 'south')
         """
         rows = check_array("X", X, [("samples", "d")])
         labels = check_array("y", y, [("samples",)])
         check_shape("y", labels, rows.shape[:1], f"(samples,) as X has shape {rows.shape}")
-        owners = owners_of(clients, rows)
+        owners, names = owners_of(clients, rows)
         counts = np.stack([np.bincount(one[one >= 0]) for one in owners])
         if np.ptp(counts, axis=0).any():
             client = int(np.ptp(counts, axis=0).argmax())
@@ -327,22 +478,45 @@ class GivenSamples:
                 f"clients: client {client} has {found} samples, but must have the same number in all trials; run each "
                 "trial with a separate lf.GivenSamples"
             )
-        return cls._dealt(rows, labels, owners, test_share, seed)
+        return cls._dealt(rows, labels, owners, names, test_share, seed)
 
     @classmethod
-    def _dealt(cls, rows: Array, labels: Array, owners: Indices, test_share: float, seed: Seed) -> Self:
+    def _dealt(
+        cls,
+        rows: Array,
+        labels: Array,
+        owners: Indices,
+        names: tuple[Any, ...] | None,
+        test_share: float,
+        seed: Seed,
+    ) -> Self:
         """Return checked samples dealt to their owners (trials, samples), with a share of them held out."""
+        parts = cls._held_out(owners, labels, test_share, seed)
+        return cls._of_parts(*(dealt(rows, labels, owners, part) for part in parts if any(map(len, part))), names=names)
+
+    @classmethod
+    def _held_out(
+        cls, owners: Indices, labels: Array, test_share: float, seed: Seed
+    ) -> tuple[list[Indices], list[Indices]]:
+        """Return the indices of training and of held-out samples, with one array per trial."""
         share, seed = check_number("test_share", test_share, minimum=0.0, maximum=1.0), check_seed(seed)
         train, test = held_out(owners, cls._strata(labels), share, seed)
-        data = cls._made(*dealt(rows, labels, owners, train))
-        if share > 0:
-            if not any(map(len, test)):
-                each = " of each class" if cls._stratified else ""
-                raise ValueError(
-                    f"test_share = {test_share} holds out no sample, because every client has too few samples{each}: "
-                    "increase it, or set it to 0"
-                )
-            data.test = cls._made(*dealt(rows, labels, owners, test))
+        if share > 0 and not any(map(len, test)):
+            each = " of each class" if cls._stratified else ""
+            raise ValueError(
+                f"test_share = {test_share} holds out no sample, because every client has too few samples{each}: "
+                "increase it, or set it to 0"
+            )
+        return train, test
+
+    @classmethod
+    def _of_parts(cls, *parts: tuple[Array, Array, Array], names: tuple[Any, ...] | None) -> Self:
+        """Return data that hold checked arrays of training samples, and of held-out samples if there are any."""
+        data = cls._made(*parts[0])
+        if len(parts) > 1:
+            data.test = cls._made(*parts[1])
+        if names is not None:
+            data.client_names = names
         return data
 
     @classmethod
@@ -357,13 +531,48 @@ class GivenSamples:
         data._hold(X, y, counts if cls._stratified or counts.ndim == 1 else counts[0].copy())
         return data
 
-    def hold_out(self, share: float, *, seed: Seed = 0) -> Self:
+    def _prepare(self, intercept: bool, scale: bool, columns: TableColumns | None = None) -> None:
+        """Learn the preparation on the training samples, and apply it to all samples."""
+        if not intercept and not scale and columns is None:
+            return
+        arrays = self.with_trials()
+        classes = self._stratified
+        made = learned(*arrays, intercept=intercept and not classes, scale=scale, classes=classes, columns=columns)
+        self.preparation = made
+        for part in (self,) if self.test is None else (self, self.test):
+            ready = part.prepared(made)
+            part._hold(ready.X, ready.y, ready.counts)
+
+    def with_trials(self) -> tuple[Array, Array, Array]:
+        """Return X (T, n, m, d), y (T, n, m) and counts (T, n), where T is 1 if all trials share the samples."""
+        X, y = (self.X, self.y) if self.X.ndim == 4 else (self.X[None], self.y[None])
+        return X, y, np.broadcast_to(self.counts, X.shape[:2])
+
+    def prepared(self, preparation: Preparation) -> Self:
+        """Return these samples, without held-out ones, prepared as others were.
+
+        They get an axis of trials if they or the preparation have one.
+        """
+        X, y, counts = self.with_trials()
+        inside = (np.arange(X.shape[2]) < counts[..., None]).astype(float)
+        rows, labels = preparation.rows(X, inside), y if self._stratified else preparation.labels(y, inside)
+        labels = np.broadcast_to(labels, rows.shape[:-1])
+        if len(rows) == 1 and self.X.ndim == 3:
+            rows, labels = rows[0], labels[0]
+        out = type(self).__new__(type(self))
+        out._hold(rows, labels, self.counts)
+        return out
+
+    def hold_out(self, share: float, *, trials: int | None = None, seed: Seed = 0) -> Self:
         """Return these data with a share of the training samples as the held-out samples, for tuning.
 
         Parameters
         ----------
         share : float
             Share of held-out samples, as `test_share` in `split`.
+        trials : int, optional
+            Number of trials, each with its own choice, for data without an axis of trials. By default they stay without
+            one.
         seed : int or tuple of int
             The choice of a trial's samples is a function of (seed, trial).
 
@@ -371,11 +580,12 @@ class GivenSamples:
         -------
         GivenSamples or GivenClasses
             Data whose `test` contains samples of `X`. The test samples of the original data are in neither part.
+            Prepared data are prepared again, by the samples that are left.
 
         Raises
         ------
         ValueError
-            If `share` is not between 0 and 1, or holds out no sample.
+            If `share` is not between 0 and 1, or holds out no sample, or the data have another number of trials.
 
         Examples
         --------
@@ -384,27 +594,38 @@ class GivenSamples:
         >>> data = lf.GivenSamples(np.ones((3, 8, 2)), np.ones((3, 8)))
         >>> data.hold_out(0.25)
         GivenSamples(X of shape (3, 6, 2), samples per client 6, held-out samples per client 2)
+        >>> data.hold_out(0.25, trials=10)
+        GivenSamples(X of shape (10, 3, 6, 2), samples per client 6, held-out samples per client 2)
         """
         share = check_number("share", share, positive=True, minimum=0.0, maximum=1.0)
-        return self._divided(share, check_seed(seed))
+        count = None if trials is None else check_integer("trials", trials)
+        if count is not None and self.X.ndim == 4 and count != len(self.X):
+            raise ValueError(f"trials = {count} must be {len(self.X)}: X has arrays for {len(self.X)} trials")
+        if self.X.ndim == 3:
+            check_fits(float(count or 1) * self.X.size, f"trials = {count} of the samples", "use fewer trials")
+        return self._divided(share, count, check_seed(seed))
 
-    def _divided(self, share: float, seed: Seed) -> Self:
-        X, y = (self.X, self.y) if self.X.ndim == 4 else (self.X[None], self.y[None])
-        counts = np.broadcast_to(self.counts, X.shape[:2])
+    def _divided(self, share: float, trials: int | None, seed: Seed) -> Self:
+        X, y, counts = self.with_trials()
+        several = self.X.ndim == 4 or trials is not None
         parts: tuple[list[Any], list[Any]] = ([], [])
-        for trial in range(len(X)):
-            taken = np.arange(X.shape[2]) < counts[trial][:, None]
-            rows, labels, owner = X[trial][taken], y[trial][taken], np.nonzero(taken)[0][None]
+        for trial in range(len(X) if trials is None else trials):
+            source = trial if self.X.ndim == 4 else 0
+            taken = np.arange(X.shape[2]) < counts[source][:, None]
+            rows, labels, owner = X[source][taken], y[source][taken], np.nonzero(taken)[0][None]
             of_trial = (*seed, trial) if isinstance(seed, tuple) else (seed, trial)
             for part, chosen in zip(parts, held_out(owner, self._strata(labels), share, of_trial), strict=True):
                 part.append(dealt(rows, labels, owner, chosen))
         if not any(counts.any() for _, _, counts in parts[1]):
             raise ValueError(f"share = {share:g} holds out no sample, because every client has too few: increase it")
         train, test = (_of_one_size(part) for part in parts)
-        if self.X.ndim == 3:
+        if not several:
             train, test = ((X[0], y[0], counts[0]) for X, y, counts in (train, test))
-        data = self._made(*train)
-        data.test = self._made(*test)
+        data = self._of_parts(train, test, names=self.client_names)
+        if (first := self.preparation) is not None:
+            data._prepare(first.intercept or self._stratified, first.scale, first.columns)
+            assert data.preparation is not None
+            data.preparation = data.preparation.after(first)
         return data
 
     @classmethod
@@ -446,7 +667,9 @@ class GivenSamples:
 
     def __repr__(self) -> str:
         held_out = "" if self.test is None else f", held-out samples per client {_range(self.test.counts)}"
-        return f"{type(self).__name__}(X of shape {self.X.shape}, samples per client {_range(self.counts)}{held_out})"
+        done = "" if self.preparation is None else f", {self.preparation}"
+        counts = f"samples per client {_range(self.counts)}{held_out}"
+        return f"{type(self).__name__}(X of shape {self.X.shape}, {counts}{done})"
 
     @property
     def n_trials(self) -> int | None:
@@ -513,7 +736,9 @@ class GivenSamples:
             R = np.stack([factor_of(X, y) for X, y in zip(self.X, self.y, strict=True)])
         R *= np.sqrt(q / m)
         out = GivenSamples(R[..., :-1], R[..., -1])
-        out.test = self.test
+        for name in ("test", "preparation", "client_names"):
+            if (value := getattr(self, name)) is not None:
+                setattr(out, name, value)
         return out
 
     @property
@@ -581,6 +806,7 @@ def _range(counts: Array) -> str:
 def _checked(kind: type[GivenSamples], X: Any, y: Any, prefix: str, *, some: bool) -> tuple[Array, Array, Array]:
     """Return checked samples, labels and counts (n,); with `some`, clients of a list may have no samples."""
     name = prefix + kind._labels
+    X, y = _cells(X, 2), _cells(y, 1)
     if isinstance(X, list | tuple) and not _regular(X):
         if any(_axes(part) > 2 for part in X):
             raise ValueError(
@@ -594,6 +820,14 @@ def _checked(kind: type[GivenSamples], X: Any, y: Any, prefix: str, *, some: boo
     wanted = "(n, m)" if rows.ndim == 3 else "(trials, n, m)"
     check_shape(name, labels, rows.shape[:-1], f"{wanted} as {prefix}X has shape {rows.shape}")
     return rows, labels, np.full(rows.shape[-3], float(rows.shape[-2]))
+
+
+def _cells(value: Any, axes: int) -> Any:
+    """Return an array of arrays, as of a MATLAB file, as a list of them; a label array (m_i, 1) loses its last axis."""
+    if not isinstance(value, np.ndarray) or value.dtype != object or np.ndim(value.flat[0] if value.size else 0) == 0:
+        return value
+    parts = value.ravel().tolist()
+    return [np.ravel(part) if axes == 1 and np.ndim(part) == 2 and 1 in np.shape(part) else part for part in parts]
 
 
 def _regular(X: Sequence[Any]) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Generator, Indices
 from linfed.checks import check_array, check_integer, check_number, check_shape, check_whole, short_repr
+from linfed.data.columns import check_complete, numbered, one_column
 from linfed.numerics.rounding import rounded_share
 from linfed.numerics.streams import Seed, Stream, check_seed, generators
 from linfed.problems.classes import checked_classes_per_client, dealt_classes
@@ -263,8 +265,7 @@ def feature_split(
 
     Notes
     -----
-    For a feature that already names the clients, such as a site, no split is needed: use
-    ``np.unique(feature, return_inverse=True)[1][None]``.
+    A feature that already names the clients, such as a site, needs no split: see `GivenSamples.from_table`.
 
     Examples
     --------
@@ -316,10 +317,18 @@ def held_out(clients: Indices, labels: Array, share: float, seed: Seed) -> tuple
     return train, test
 
 
-def owners_of(clients: npt.ArrayLike, rows: Array) -> Indices:
-    """Return the client of each sample, (trials, samples), or raise if a client has no sample in some trial."""
-    array = check_array("clients", clients, [("trials", "samples")])
+def owners_of(clients: npt.ArrayLike, rows: Array) -> tuple[Indices, tuple[Any, ...] | None]:
+    """Return the client of each sample, (trials, samples), and the clients' names if `clients` is (samples,).
+
+    Raises if a client has no sample in some trial.
+    """
     samples = rows.shape[0]
+    if (named := one_column(clients)) is not None:
+        check_complete("clients", {"clients": named})
+        check_shape("clients", named, (samples,), f"(samples,) as X has shape {rows.shape}")
+        owner, names = numbered("clients", named)
+        return owner[None], names
+    array = check_array("clients", clients, [("trials", "samples")])
     check_shape("clients", array, (array.shape[0], samples), f"(trials, samples) as X has shape {rows.shape}")
     check_whole("clients", array, -1.0, samples - 1.0, f"from -1 (unassigned) to {samples - 1}, for {samples} samples,")
     owners = array.astype(np.intp)
@@ -333,7 +342,7 @@ def owners_of(clients: npt.ArrayLike, rows: Array) -> Indices:
                 f"clients has no sample of client {missing[0]} in trial {trial}; each of n = {n} clients must have one "
                 "in every trial"
             )
-    return owners
+    return owners, None
 
 
 def dealt(rows: Array, labels: Array, owners: Indices, chosen: list[Indices]) -> tuple[Array, Array, Array]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ from linfed.algorithms.personal.base import PersonalModels
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.sources import everybody
 from linfed.errors import NoPredictionError
-from linfed.prediction.averaging import samples_of_trials
+from linfed.prediction.averaging import GROWTH, LARGEST, SMALLEST, samples_of_trials
 from linfed.prediction.conditions import all_participate, constant_step, drawn_samples
 from linfed.prediction.law import Law, Run, no_representation
 from linfed.prediction.prediction import Quantity
@@ -68,7 +68,7 @@ class PersonalFixedPoint(Law[Run[PersonalModels]]):
 
     algorithms: ClassVar[tuple[type[Algorithm], ...]] = (Ditto, APFL, PFedMe, PerFedAvg)
     runs = "fixed or given samples, all clients participate"
-    gives = ("floor", "rate")
+    gives: ClassVar[tuple[str, ...]] = ("floor", "rate", "stability_edge")
     name = "fixed point"
     source, validity = "the fixed point of the round, an affine map", VALID
     conditions = (drawn_samples, all_participate, fixed_mix, drawn_coins, constant_step)
@@ -87,16 +87,22 @@ class PersonalFixedPoint(Law[Run[PersonalModels]]):
     @cached_property
     def ends(self) -> list[End]:
         """Ends of every trial."""
-        found = []
+        return [self.end(batch) for batch in self.batches()]
+
+    def batches(self) -> Iterator[ExplicitBatch]:
+        """Yield the samples of every trial."""
         for X, y, counts, _ in samples_of_trials(self.run.job):
-            found.append(self.end(ExplicitBatch(X, y, active=everybody(*counts.shape), counts=counts)))
-        return found
+            yield ExplicitBatch(X, y, active=everybody(*counts.shape), counts=counts)
+
+    def round(self, batch: ExplicitBatch, step: float) -> Round:
+        """Return the round of a trial with these samples and a step size."""
+        algorithm = self.run.algorithm
+        affine = next(affine for kind, affine in ROUNDS.items() if isinstance(algorithm, kind))
+        return affine(algorithm, batch, step)
 
     def end(self, batch: ExplicitBatch) -> End:
         """Return the end of a trial with these samples."""
-        algorithm = self.run.algorithm
-        affine = next(affine for kind, affine in ROUNDS.items() if isinstance(algorithm, kind))
-        return _limit(affine(algorithm, batch, self.step))
+        return _limit(self.round(batch, self.step))
 
     def curves(self) -> str:
         """Return that there is no distance."""
@@ -125,11 +131,24 @@ class PersonalFixedPoint(Law[Run[PersonalModels]]):
         """Return the factor per round."""
         return Quantity(np.array([end.rate for end in self.ends]), self.source, self.validity)
 
+    def stability_edge(self) -> Quantity:
+        """Return the smallest step size at which the rate exceeds 1, with all other arguments as given."""
+        found = []
+        for batch in self.batches():
+            curvature = float(np.linalg.eigvalsh(_normal(batch)[0]).max())
+            found.append(_edge(partial(self._rate_at, batch), 0.1 / curvature))
+        return Quantity(np.array(found), self.source, self.validity)
+
+    def _rate_at(self, batch: ExplicitBatch, step: float) -> float:
+        """Return the rate of a trial with these samples and a step size."""
+        return _round_rate(self.round(batch, step))
+
 
 class MeanOverCoins(PersonalFixedPoint):
     """The same for L2GD, in the mean over its coins."""
 
     algorithms = (L2GD,)
+    gives = ("floor", "rate")
     runs = f"fixed or given samples, all clients participate, n d <= {MOST_ROWS}"
     source, validity = "theory.l2gd_stationary_models", f"mean over the coins, up to n d = {MOST_ROWS}; {VALID}"
 
@@ -157,7 +176,30 @@ def _limit(done: Round) -> End:
     by_theta, by_own = done.own[..., :d], done.own[..., d:-1]
     own = _from_zero(by_own, by_theta @ theta + done.own[..., -1])
     served = done.served[..., :d] @ theta + (done.served[..., d:-1] @ own[..., None])[..., 0] + done.served[..., -1]
-    return End(served, max(_rate(matrix[None]), _rate(by_own)))
+    return End(served, _round_rate(done))
+
+
+def _round_rate(done: Round) -> float:
+    """Return the rate of convergence of the server's model and the clients' own vectors."""
+    d = done.server.shape[1]
+    return max(_rate(done.server[..., :d].mean(axis=0)[None]), _rate(done.own[..., d:-1]))
+
+
+def _edge(rate: Callable[[float], float], start: float) -> float:
+    """Return the smallest step size at which a rate exceeds 1, from a small step size on."""
+    from scipy import optimize
+
+    low = start
+    while rate(low) > 1.0:
+        low /= GROWTH**8
+        if low < SMALLEST * start:
+            raise NoPredictionError(f"no stable step_size of at least {low:.4g} was found")
+    high = low
+    while rate(high) <= 1.0:
+        low, high = high, GROWTH * high
+        if high > LARGEST * start:
+            raise NoPredictionError(f"no stability edge was found up to step_size = {high:.4g}")
+    return float(optimize.brentq(lambda step: min(rate(step), 2.0) - 1.0, low, high, xtol=1e-12 * high, rtol=1e-10))
 
 
 def _from_zero(matrices: Array, offsets: Array) -> Array:

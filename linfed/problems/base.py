@@ -39,6 +39,8 @@ class Truth(EqualByValue):
         Standard deviation of the label noise, in units of y, for all clients or for each client.
     design : Design
         Distribution of x.
+    n_outliers : int
+        Number of planted outliers, the last clients.
 
     Examples
     --------
@@ -56,6 +58,7 @@ class Truth(EqualByValue):
     subspace: Array | MaybeNone = None
     noise_std: float | Sequence[float] = 0.0
     design: Design = field(default_factory=Gaussian)
+    n_outliers: int = 0
 
     def noise_levels(self, clients: Indices) -> float | Array:
         """Return `noise_std`, or the standard deviations (.., 1) of the given clients (..,) where they differ."""

@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 
 from linfed._types import Generator
-from linfed._values import check_fields, non_negative
-from linfed.checks import check_number
+from linfed._values import check_fields, non_negative, optional, positive
+from linfed.checks import check_bool, check_number
 from linfed.numerics.rounding import rounded_share
 from linfed.numerics.streams import Seed, Stream, generators
 from linfed.problems.base import Truth
@@ -31,6 +31,10 @@ class SimilarRepresentations(SharedRepresentation):
     outliers : float, default 0.0
         Share of clients whose regressors do not lie near the span of B*, from 0 to 1: the last ``floor(outliers n +
         1/2)`` clients, which must be fewer than n. Above 0 it cannot be combined with `condition_number`.
+    outlier_norm : float, optional
+        Length R > 0 of an outlier's regressor; by default `head_norm`.
+    colluding : bool, default False
+        If True, all outliers of a trial have the same regressor.
 
     Raises
     ------
@@ -40,41 +44,44 @@ class SimilarRepresentations(SharedRepresentation):
     Notes
     -----
     ``A_i = B* + h Delta_i``, where the entries of ``Delta_i`` are independent N(0, 1/d). The regressor of an outlier is
-    uniformly distributed on the sphere of radius ``L = head_norm``. B* and the heads ``w_i*`` of the other clients are
-    as in `SharedRepresentation`. In the ground truth the part ``s_i`` is ``h Delta_i w_i*``. For an outlier the head is
-    0, and ``s_i = phi_i``. If `deviation` and `outliers` are 0, there is no such part, and the ground truth is that of
-    `SharedRepresentation`.
+    uniformly distributed on the sphere of radius R. With ``L = head_norm`` let ``q = R / L``. B* and the heads ``w_i*``
+    of the other clients are as in `SharedRepresentation`. In the ground truth the part ``s_i`` is ``h Delta_i w_i*``.
+    For an outlier the head is 0, and ``s_i = phi_i``. If `deviation` and `outliers` are 0, there is no such part, and
+    the ground truth is that of `SharedRepresentation`.
 
     A head has one representation, so only ``h Delta_i w_i*`` matters. It is N(0, h^2 ||w_i*||^2 / d I). Without
     outliers, and with heads of equal length, the regressors are therefore those of `SharedWithShortcuts` with
     ``shortcut_norm = h head_norm``.
 
     The reference subspace is the span of B*. Let ``e`` be the share of outliers, and ``C = E w w'`` as in
-    `SharedRepresentation`. Given B*, the second moment ``M = (1/n) sum_i phi_i phi_i'`` has the mean::
+    `SharedRepresentation`. For outliers that do not collude and given B*, the second moment ``M = (1/n) sum_i phi_i
+    phi_i'`` has the mean::
 
-        E M = (1 - e) B* C B*' + ((1 - e) h^2 + e) (L^2 / d) I
+        E M = (1 - e) B* C B*' + ((1 - e) h^2 + e q^2) (L^2 / d) I
 
     Its top-k subspace is the span of B* if `heterogeneity` is positive, for every h and every e < 1. But algorithms
     learn the top-k subspace of M itself, which differs from it. With `heterogeneity` 1, the tangents of the difference
     form a (d - k, k) matrix with uncorrelated entries. To first order in 1/n their variance is::
 
-        v = k^2 / (n d (1 - e)^2) [(1 - e) h^2 (1/k + h^2/d) + e / (d + 2)]
+        v = k^2 / (n d (1 - e)^2) [(1 - e) h^2 (1/k + h^2/d) + e q^4 / (d + 2)]
 
     The subspace distance of a converged run of FedRep is therefore about ``sqrt(v) (sqrt(d - k) + sqrt(k))``, even for
-    many samples without label noise. The best heads at B* have the mean excess risk ``((1 - e) h^2 + e) (1 - k/d) L^2 /
-    2`` for x of covariance I.
+    many samples without label noise. The best heads at B* have the mean excess risk ``((1 - e) h^2 + e q^2) (1 - k/d)
+    L^2 / 2`` for x of covariance I.
 
     New clients have the training clients' distribution. The last ``floor(outliers c + 1/2)`` of c new clients are
     outliers.
 
     **Deviations**: Tian, Gu and Feng require orthonormal ``A_i`` with ``||A_i A_i' - B*B*'|| <= h``, and their outliers
-    are arbitrary.
+    are arbitrary. With ``rank=1, heterogeneity=0`` the clients are near one common regressor, as in Duan and Wang.
+    There the deviations have equal lengths; here they are Gaussian.
 
     References
     ----------
     Y. Tian, Y. Gu, Y. Feng: Learning from similar linear representations: adaptivity, minimaxity, and robustness,
     Journal of Machine Learning Research 26(187), 2025. K. Chua, Q. Lei, J. D. Lee: How fine-tuning allows for effective
-    meta-learning, NeurIPS 2021.
+    meta-learning, NeurIPS 2021. Y. Duan, K. Wang: Adaptive and robust multi-task learning, Annals of Statistics 51(5),
+    2023.
 
     Examples
     --------
@@ -92,10 +99,13 @@ class SimilarRepresentations(SharedRepresentation):
 
     deviation: float = 0.0
     outliers: float = 0.0
+    outlier_norm: float | None = None
+    colluding: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fields(self, deviation=non_negative, outliers=partial(check_number, minimum=0.0, maximum=1.0))
+        check_fields(self, outlier_norm=optional(positive), colluding=check_bool)
         if self.outliers > 0 and self.condition_number is not None:
             raise ValueError(
                 f"outliers = {self.outliers:g} cannot be combined with condition_number = {self.condition_number:g}"
@@ -138,9 +148,11 @@ class SimilarRepresentations(SharedRepresentation):
         near = W.shape[1] - self._count(W.shape[1])
         S[:, :near] *= self.deviation / math.sqrt(self.dim) * np.sqrt(np.vecdot(W, W))[:, :near, None]
         far = S[:, near:]
-        far *= self._norm / np.sqrt(np.vecdot(far, far))[..., None]
+        far *= (self.outlier_norm or self._norm) / np.sqrt(np.vecdot(far, far))[..., None]
+        if self.colluding:
+            far[:] = far[:, :1]
         W[:, near:] = 0.0
-        return replace(shared, W=W, S=S)
+        return replace(shared, W=W, S=S, n_outliers=W.shape[1] - near)
 
     def floats_per_trial(self) -> int:
         """Return the number of floats in one trial's ground truth."""

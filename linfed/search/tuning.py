@@ -18,6 +18,7 @@ from linfed.checks import (
     check_choice,
     check_integer,
     check_number,
+    check_progress,
     is_real,
     is_several,
     short_repr,
@@ -32,7 +33,7 @@ from linfed.search.parts import is_in_cell, parts_are_spread, run_parts
 from linfed.search.race import race_of
 from linfed.search.selection import MARGIN, SCORES, check_made_small, of_results
 from linfed.simulation.participation import Participation
-from linfed.simulation.run import simulate_job
+from linfed.simulation.run import format_identical, format_unprepared, simulate_job, with_progress
 from linfed.tables.grid import at_path, changed, check_count, check_path, differing
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
@@ -57,7 +58,7 @@ class Tuned(ByValue):
     base : Algorithm
         The algorithm; its fields that `grid` names are replaced, the others stay.
     grid, metric, score, quantile, margin, extend, trials, validation_share
-        As in `tune`.
+        As in `tune`. Given samples with an axis of trials have as many tuning trials.
     rounds : int, optional
         Number of rounds of the tuning runs; by default as many as the run has.
 
@@ -109,6 +110,7 @@ class Tuned(ByValue):
     def tune(self, problem: Problem | None, *, rounds: int, **options: Any) -> TuningResult:
         """Call `tune` with a run's problem, rounds and other options."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "rounds")}
+        fields["trials"] = self._trials(options["data"]) or self.trials
         return tune(self.base, problem, rounds=rounds if self.rounds is None else self.rounds, **fields, **options)
 
     def reuses_test(self, data: Data) -> bool:
@@ -120,16 +122,20 @@ class Tuned(ByValue):
         return Tries(
             algorithms=tuple(self.algorithms()),
             problem=problem,
-            data=_tuning_data(data, self.validation_share, seed),
+            data=_tuning_data(data, self.validation_share, seed, trials := self._trials(data) or self.trials),
             rounds=rounds if self.rounds is None else self.rounds,
-            trials=self.trials,
+            trials=trials,
             seed=tuning_seed(seed),
             metric=self.metric,
             record_every=1,
             first=0,
-            last=self.trials,
+            last=trials,
             **options,
         )
+
+    def _trials(self, data: Data) -> int | None:
+        """Return the number of trials of given samples; None if they have no axis of trials."""
+        return data.n_trials if isinstance(data, GivenSamples) else None
 
 
 def tune(
@@ -145,12 +151,13 @@ def tune(
     margin: float = MARGIN,
     extend: bool = False,
     participation: Participation = 1.0,
-    trials: int = 20,
+    trials: int | None = None,
     seed: Seed = 0,
     record_every: int = 1,
     engine: str = "auto",
     workers: int = 1,
     validation_share: float | None = None,
+    progress: bool | None = False,
 ) -> TuningResult:
     """Tune the hyper-parameters of an algorithm: run every setting of a grid on separate trials and choose the best.
 
@@ -159,8 +166,10 @@ def tune(
     algorithm : Algorithm, or sequence of algorithms
         The algorithm; its fields that `grid` names are replaced, the others stay. Or all settings, as algorithms of one
         class, such as ``lf.grid(algorithm, step_size=(0.1, 0.3))``.
-    problem, data, rounds, participation, trials, record_every, engine, workers
+    problem, data, rounds, participation, record_every, engine, workers
         As in `simulate`.
+    trials : int, optional
+        Number of tuning trials; by default 20, or the number of trials of given arrays.
     grid : mapping of field name to values, or sequence of mappings of field name to value, optional
         Hyper-parameters and the values to try. A dotted path names a field of a field, such as ``"heads.step_size"``. A
         mapping stands for all combinations of its values, a sequence lists the settings one by one. Omit `grid` if
@@ -186,10 +195,13 @@ def tune(
     seed : int or tuple of int
         Seed of the run. The tuning trials are independent of the trials of ``simulate(seed=seed)``.
     validation_share : float, optional
-        For `GivenSamples` and `GivenClasses`: the share of each client's training samples that the tuning holds out.
-        "test_loss" is then the loss on these samples, and the test samples of `data` are not used. With 0 the test
+        For `GivenSamples` and `GivenClasses`: the share of each client's training samples that the tuning holds out,
+        other ones in each trial. "test_loss" is then the loss on these samples, the test samples of `data` are not
+        used, and prepared samples are prepared again without the ones that are held out. With 0 the test
         samples of `data` are used: set 0 if they are a validation set. None (default) also uses them, with a
         `ValidationWarning` if `metric` is "test_loss".
+    progress : bool or None
+        If True, show a progress bar of the settings on standard error; None shows it only on a terminal.
 
     Returns
     -------
@@ -212,6 +224,9 @@ def tune(
         If the best value of a field is the smallest or the largest one tried, and no other value ties with it.
     UserWarning
         If no setting reaches the level of ``score=lf.RoundsTo(level)`` in any trial.
+    UserWarning
+        If all trials are identical, because they share given samples and nothing else is random, or the samples need
+        an intercept or a scale, as in `simulate`.
     ValidationWarning
         If `metric` is "test_loss" on given samples, and `validation_share` is None.
 
@@ -253,11 +268,16 @@ def tune(
     validation_share = optional(_check_share)("validation_share", validation_share)
     if not is_in_cell() and _reuses_test(data, metric, validation_share):
         warnings.warn(REUSED, ValidationWarning, stacklevel=2)
+    if not is_in_cell() and (unprepared := format_unprepared(algorithm, problem, data)):
+        warnings.warn(unprepared, stacklevel=2)
     search = _search(algorithm, grid, score, quantile, margin, extend)
+    given = data.n_trials if isinstance(data, GivenSamples) else None
+    trials = given or TRIALS if trials is None else check_integer("trials", trials)
+    disable = check_progress(progress)
     tries = Tries(
         algorithms=(),
         problem=problem,
-        data=_tuning_data(data, validation_share, seed),
+        data=_tuning_data(data, validation_share, seed, trials),
         rounds=rounds,
         participation=participation,
         trials=trials,
@@ -271,6 +291,8 @@ def tune(
 
     can_race = search.is_race and not of_results(metric) and check_integer("workers", workers) == 1
 
+    seen: list[Array] = []
+
     def attempt(tried: list[Algorithm], best: float) -> list[Attempt]:
         cell = dataclasses.replace(tries, algorithms=tuple(tried))
         if can_race and (race := race_of(cell, search, best)).fits():
@@ -278,13 +300,22 @@ def tune(
         elif parts_are_spread():
             parts = cell.divided()
         else:
-            return [measured(simulate_job(cell.job(one), workers), metric) for one in tried]
+            shown = with_progress(tried, "setting", disable)
+            found = [measured(simulate_job(cell.job(one), workers), metric) for one in shown]
+            seen.extend(values for values, _ in found)
+            return found
         return attempts(parts, run_parts(parts))
 
     tuning, notes = search.run(attempt)
+    if identical := format_identical(tries.data, seen):
+        notes.append(UserWarning(identical))
     for note in [] if is_in_cell() else notes:  # a cell's row has the column `at_grid_edge`
         warnings.warn(note, stacklevel=2)
     return tuning
+
+
+TRIALS = 20
+"""Default number of tuning trials."""
 
 
 def _reuses_test(data: Data, metric: Any, validation_share: float | None) -> bool:
@@ -292,8 +323,8 @@ def _reuses_test(data: Data, metric: Any, validation_share: float | None) -> boo
     return isinstance(data, GivenSamples) and metric == "test_loss" and validation_share is None
 
 
-def _tuning_data(data: Data, validation_share: float | None, seed: Seed) -> Data:
-    """Return the data for the tuning runs."""
+def _tuning_data(data: Data, validation_share: float | None, seed: Seed, trials: int) -> Data:
+    """Return the data for the tuning runs; each trial holds out its own samples."""
     if validation_share is None:
         return data
     if not isinstance(data, GivenSamples):
@@ -301,7 +332,10 @@ def _tuning_data(data: Data, validation_share: float | None, seed: Seed) -> Data
             f"validation_share = {validation_share:g} requires given samples (lf.GivenSamples or lf.GivenClasses), got "
             f"{short_repr(data)}: leave it out"
         )
-    return data.hold_out(validation_share, seed=tuning_seed(seed)) if validation_share else data
+    if not validation_share:
+        return data
+    several = trials if data.X.ndim == 3 else None
+    return data.hold_out(validation_share, trials=several, seed=tuning_seed(seed))
 
 
 def tuning_seed(seed: Seed) -> Seed:

@@ -167,6 +167,11 @@ def _sizes(problem: Problem | None, data: Data) -> tuple[int, int]:
     if isinstance(data, GivenSamples):
         if problem is not None:
             data.check_sizes(problem.n_clients, problem.dim, "the problem has")
+            if data.preparation is not None:
+                raise ValueError(
+                    "problem= cannot be combined with prepared samples, because the ground truth belongs to the "
+                    "samples as given: leave it out, or give the samples with intercept=False and scale=False"
+                )
         return data.n_clients, data.dim
     assert problem is not None
     if isinstance(data.n_samples, tuple) and len(data.n_samples) != problem.n_clients:

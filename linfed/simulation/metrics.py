@@ -463,6 +463,65 @@ def shortcut_error(state: State, truth: Truth | None) -> Array:
     return np.asarray(np.linalg.norm((0.0 if state.S is None else state.S) - truth.S, axis=(-2, -1)))
 
 
+def max_client_error(state: State, truth: Truth | None) -> Array:
+    """Return the error of the worst client, ``max_i ||theta_i - phi_i||``, as a metric for `simulate`.
+
+    Parameters
+    ----------
+    state : State
+    truth : Truth
+
+    Returns
+    -------
+    ndarray (trials,)
+
+    Raises
+    ------
+    ValueError
+        If there is no ground truth.
+
+    References
+    ----------
+    Duan and Wang 2023, "Adaptive and robust multi-task learning"; Tian, Gu and Feng 2025, "Learning from similar linear
+    representations".
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SharedRepresentation(n_clients=20, dim=8, rank=2)
+    >>> result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(n_samples=12), rounds=1,
+    ...                      metrics=["mean_client_error", lf.max_client_error])
+    >>> bool(result.metrics["max_client_error"][0, 0] > result.metrics["mean_client_error"][0, 0])
+    True
+    """
+    return _client_errors("max_client_error", state, truth).max(axis=-1)
+
+
+def max_inlier_error(state: State, truth: Truth | None) -> Array:
+    """Return `max_client_error` among the clients that are not planted outliers (`SimilarRepresentations`).
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> problem = lf.SimilarRepresentations(n_clients=20, dim=8, rank=2, outliers=0.1, outlier_norm=9.0)
+    >>> result = lf.simulate(lf.PooledLeastSquares(), problem, data=lf.FixedSamples(n_samples=12), rounds=1,
+    ...                      metrics=[lf.max_client_error, lf.max_inlier_error])
+    >>> bool(result.metrics["max_client_error"][0, -1] > 2 * result.metrics["max_inlier_error"][0, -1])
+    True
+    """
+    errors = _client_errors("max_inlier_error", state, truth)
+    assert truth is not None
+    return errors[:, : errors.shape[1] - truth.n_outliers].max(axis=-1)
+
+
+def _client_errors(name: str, state: State, truth: Truth | None) -> Array:
+    """Return ``||theta_i - phi_i||``, (trials, n)."""
+    check_instance("state", state, State, "the state of a run, such as result.final")
+    if not isinstance(truth, Truth):
+        raise ValueError(f"{name} requires the ground truth, but the data were given without one")
+    return np.asarray(np.sqrt(squared_errors(state.for_prediction(), truth)))
+
+
 def check_sendable(functions: Mapping[str, MetricFunction]) -> None:
     """Raise unless the functions can be sent to worker processes, that is, pickled by module and name."""
     for name, metric in functions.items():

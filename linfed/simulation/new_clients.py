@@ -8,14 +8,14 @@ import numpy as np
 
 from linfed._types import Array, Indices
 from linfed.algorithms.parts.base import Algorithm, State
-from linfed.checks import check_instance, check_integer, short_repr
+from linfed.checks import check_integer, short_repr
 from linfed.data.explicit import ExplicitBatch
 from linfed.data.labels import LabelLaw
-from linfed.data.samples import GivenSamples, given_batch
 from linfed.numerics.linalg import quiet
 from linfed.numerics.streams import Seed, Stream, check_seed, generators
 from linfed.problems import Problem, Truth, check_problem, n_classes
-from linfed.simulation.metrics import client_losses, client_risks
+from linfed.simulation.fitted import check_imported
+from linfed.simulation.metrics import client_risks
 from linfed.system.memory import check_fits
 
 NEW_CLIENTS = 100
@@ -55,7 +55,7 @@ def new_client_risks(
             "lf.Result.per_client"
         )
     sizes = _checked_sizes(n_samples)
-    _check_imported(algorithm)
+    check_imported(algorithm)
     seed = trained_seed if seed is None else check_seed(seed)
     if problem is None:
         family = require_problem(trained_problem, "new_clients() requires a ground truth")
@@ -99,39 +99,6 @@ def new_client_risks(
                 truth = family.truth(seed, trials)
             out[start : trials.stop] = _risks(algorithm, chosen, truth, sizes, seed, trials)
     return out
-
-
-def losses_on(final: State, samples: GivenSamples, trials: int) -> Array:
-    """Return each client's loss on new samples, (trials, n), NaN for a client without samples; see `Result.losses`."""
-    batch = _batch(final, samples, trials)
-    with quiet():
-        return np.where(batch.counts > 0, client_losses(final.for_prediction(), batch), np.nan)
-
-
-def adapted(algorithm: Algorithm, final: State, samples: GivenSamples, trials: int) -> State:
-    """Return the state of new clients, adapted to their samples; see `Result.adapt`."""
-    _check_imported(algorithm)
-    batch = _batch(final, samples, trials)
-    with quiet():
-        return algorithm.adapt(final, batch)
-
-
-def _batch(final: State, samples: GivenSamples, trials: int) -> ExplicitBatch:
-    """Return a batch of the samples for every trial, after checking the number of trials and the dimension."""
-    if final.classes:
-        raise ValueError(
-            f"the samples are for regression, but the run has {final.classes} classes: "
-            f"Result.per_client(metric) returns "
-            "each client's loss and accuracy on held-out samples"
-        )
-    samples.check_sizes(None, final.dim, "the run had")
-    if samples.n_trials not in (None, trials):
-        raise ValueError(f"X has arrays for {samples.n_trials} trials, but the run had {trials}")
-    return given_batch(samples, range(trials))
-
-
-def _check_imported(algorithm: object) -> None:
-    check_instance("algorithm", algorithm, Algorithm, "an algorithm whose class is imported")
 
 
 def require_problem(problem: Problem | None, wanted: str) -> Problem:

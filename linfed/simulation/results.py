@@ -12,6 +12,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from linfed._names import axis_label, is_share
 from linfed._package import __version__
@@ -19,7 +20,7 @@ from linfed._types import Array, Indices, Json
 from linfed.algorithms.parts.base import Algorithm, State
 from linfed.checks import check_bool, check_choice, check_instance, check_text, short_repr
 from linfed.data.explicit import ExplicitBatch
-from linfed.data.samples import Data, GivenSamples, Samples, some_samples
+from linfed.data.samples import Data, GivenSamples
 from linfed.errors import EngineError, warn_diverged
 from linfed.figures import curves, html
 from linfed.figures.style import free_look, line_properties, tell_apart
@@ -29,15 +30,18 @@ from linfed.numerics.streams import Seed
 from linfed.problems import Problem, n_classes
 from linfed.simulation import archive
 from linfed.simulation.class_metrics import class_values
+from linfed.simulation.client_errors import ClientErrors
 from linfed.simulation.engines import open_source, undeclared
 from linfed.simulation.evaluation_samples import measured_samples
+from linfed.simulation.fitted import FittedClients
 from linfed.simulation.job import Job, checked_job
 from linfed.simulation.metrics import METRICS, MetricTable, client_losses, client_risks, squared_errors
-from linfed.simulation.new_clients import adapted, losses_on, new_client_risks, require_problem
+from linfed.simulation.new_clients import new_client_risks, require_problem
 from linfed.simulation.participation import Participation
 from linfed.simulation.status import Status
 from linfed.system import files
 from linfed.system.extras import import_optional
+from linfed.tables.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,7 +144,7 @@ class Result:
             f"{self.trials} trial{'s' if self.trials > 1 else ''} of {self._length()}, "
             f"{self.participants} clients a round, engine {self.engine}, seed {self.seed}, "
             f"{self.seconds:.2f} s: {self._outcomes()}",
-            *([note] if (note := self._undeclared()) else []),
+            *filter(None, (self._prepared(), self._undeclared())),
         ]
         width = max([20, *map(len, self.metrics)])
         if self.metrics:
@@ -148,6 +152,11 @@ class Result:
         for name, *texts in self._last_values():
             lines.append(f"{name:<{width}} {' '.join(f'{text:>12}' for text in texts)}")
         return "\n".join(lines)
+
+    def _prepared(self) -> str:
+        """Return how the samples were prepared, as text."""
+        preparation = self.data.preparation if isinstance(self.data, GivenSamples) else None
+        return "" if preparation is None else f"samples with {preparation}"
 
     def _undeclared(self) -> str:
         return undeclared(self.engine, self.algorithm, self.problem, self.data)
@@ -187,7 +196,7 @@ class Result:
         facts = [
             ("algorithm", one_line_repr(self.algorithm)),
             ("problem", self._problem_text()),
-            ("data", one_line_repr(self.data)),
+            ("data", "; ".join(filter(None, (one_line_repr(self.data), self._prepared())))),
             ("run", f"{self._length()}, {self.participants} clients a round, seed {short_repr(self.seed)}"),
             ("engine", "; ".join(filter(None, (f"{self.engine}, {self.seconds:.2f} s", self._undeclared())))),
             ("trials", self._outcomes()),
@@ -447,35 +456,160 @@ class Result:
             )
         )
 
-    def losses(self, X: Samples, y: Samples) -> Array:
+    def predictions(self, X: Any, clients: Any = None) -> npt.NDArray[Any]:
+        """Return the predicted labels of rows, each for its training client.
+
+        Parameters
+        ----------
+        X : array_like (samples, d), or a table
+            Rows as they were given, before any preparation. After `GivenSamples.from_table`, a table with the same
+            columns.
+        clients : array_like (samples,), or name of a column of `X`, optional
+            Client of each row: its name, or its number if the clients have no names. By default the column with the
+            clients of `from_table`.
+
+        Returns
+        -------
+        ndarray (trials, samples)
+            Predictions in the labels' own units, with the clients' intercepts; NaN for a trial that diverged. For
+            classes the most likely class, by its name if the data have names; a trial that diverged predicts with its
+            last finite state.
+
+        Raises
+        ------
+        ValueError
+            If X does not fit the run, a client is unknown, or the run used engine "chain".
+
+        Notes
+        -----
+        For new clients see `adapt`, whose result has this method too. For the theory's predictions of a run see
+        `lf.predict`.
+
+        Examples
+        --------
+        >>> import linfed as lf
+        >>> import numpy as np
+        >>> X, site = np.random.default_rng(0).normal(size=(30, 2)), np.repeat(["a", "b"], 15)
+        >>> y = 7 + 3 * X[:, 0] + 20 * (site == "b")
+        >>> data = lf.GivenSamples.from_table(X, y, site)
+        >>> result = lf.simulate(lf.LocalOnly(), data=data, rounds=1)
+        >>> result.predictions([[0.0, 0.0], [1.0, 0.0]], clients=["a", "b"]).round(6).tolist()
+        [[7.0, 30.0]]
+        """
+        return self._fitted("predictions()").predictions(X, clients)
+
+    def losses(self, X: Any, y: Any, clients: Any = None) -> Array:
         """Return the loss of each training client's final predictor on new samples.
 
         Parameters
         ----------
         X : array_like (n, m, d) or (trials, n, m, d), or a sequence of n arrays (m_i, d)
-            Samples; in a sequence, an empty array for a client without samples.
+            Samples; in a sequence, an empty array for a client without samples. With `clients` rows, as in
+            `predictions`.
         y : array_like (n, m) or (trials, n, m), or a sequence of n arrays (m_i,)
-            Labels.
+            Labels. With `clients` an array (samples,), or the name of a column of `X`.
+        clients : array_like (samples,), or name of a column of `X`, optional
+            Client of each row, as in `predictions`.
 
         Returns
         -------
         ndarray (trials, n)
-            ``(1/2m_i) ||X_i theta_i - y_i||^2``; NaN for a client without samples, and for a trial that diverged.
+            ``(1/2m_i) ||X_i theta_i - y_i||^2``; NaN for a client without samples, and for a trial that diverged. With
+            prepared data it is the loss at the scaled labels, as in the metrics.
 
         Raises
         ------
         ValueError
-            If the sizes of the samples do not match the run, the run used engine "chain", or the task is
-            classification.
+            If the sizes of the samples do not match the run, a client is unknown, the run used engine "chain", or the
+            task is classification.
 
         Notes
         -----
         On the training samples, the mean over clients is the metric `train_loss`. The cost is O(n m d) per trial.
         """
-        self._check_coordinates("losses()")
-        samples = some_samples(X, y)
-        samples.check_sizes(self._n_clients(), self.final.dim, "the run had")
-        return self._or_nan(losses_on(self.final, samples, self.trials))
+        return self._fitted("losses()").losses(X, y, clients)
+
+    def errors(self, X: Any = None, y: Any = None, clients: Any = None) -> Table:
+        """Return a table of each training client's errors, in the labels' own units.
+
+        Parameters
+        ----------
+        X, y, clients : optional
+            Samples, as in `losses`. By default the held-out samples of the data.
+
+        Returns
+        -------
+        Table
+            A row for each client: ``client``, its name or number; ``samples``, its number of samples; ``rmse`` and
+            ``r2`` with one value per trial, the root mean square error and the share of the client's variance that is
+            explained. In classification ``accuracy``, on the held-out samples only. NaN for a client without samples,
+            for ``r2`` of equal labels, and in a trial that diverged.
+
+        Raises
+        ------
+        ValueError
+            If the data have no held-out samples, the samples do not fit the run, or the run used engine "chain".
+
+        Notes
+        -----
+        `lf.error_table` compares methods by means, quantiles and the worst value over clients.
+
+        Examples
+        --------
+        >>> import linfed as lf
+        >>> import numpy as np
+        >>> rng, site = np.random.default_rng(0), np.repeat(["a", "b"], 20)
+        >>> X = rng.normal(size=(40, 2))
+        >>> data = lf.GivenSamples.from_table(X, 100 + 5 * X[:, 0] + rng.normal(size=40), site, trials=3)
+        >>> table = lf.simulate(lf.LocalOnly(), data=data, rounds=1).errors()
+        >>> [(row["client"], row["samples"], row["rmse"].round(1).tolist()) for row in table]
+        [('a', 4, [1.1, 1.3, 1.4]), ('b', 4, [1.1, 0.9, 0.8])]
+        """
+        if X is None and y is None and clients is None:
+            return self.client_errors().table()
+        return self._fitted("errors()").errors(X, y, clients)
+
+    def client_errors(self) -> ClientErrors:
+        """Return the errors of each training client on its held-out samples, from which tables are made."""
+        test = self.data.test if isinstance(self.data, GivenSamples) else None
+        if test is None and not n_classes(self.problem, self.data):
+            raise ValueError(
+                "errors() without X requires data with held-out samples: lf.GivenSamples(..., test=(X, y))"
+            )
+        if test is not None and not self.final.classes:
+            return self._fitted("errors()").errors_on(test)
+        accuracy = self.per_client("accuracy")
+        counts = np.broadcast_to(1.0 if test is None else test.counts, accuracy.shape)
+        names = self.data.client_names if isinstance(self.data, GivenSamples) else None
+        nothing = np.zeros(accuracy.shape)
+        return ClientErrors(
+            names=tuple(range(accuracy.shape[1])) if names is None else names,
+            counts=counts,
+            squares=nothing,
+            means=nothing,
+            spreads=nothing,
+            accuracy=accuracy,
+        )
+
+    def _fitted(self, wanted: str) -> FittedClients:
+        """Return the training clients with their predictors; `wanted` is the method that needs them."""
+        self._check_coordinates(wanted)
+        data = self.data if isinstance(self.data, GivenSamples) else None
+        return FittedClients(
+            state=self.final if self.final.classes else self._without_diverged(self.final),
+            trials=self.trials,
+            n_clients=self._n_clients(),
+            preparation=None if data is None else data.preparation,
+            names=None if data is None else data.client_names,
+            class_names=getattr(self.data, "class_names", None),
+        )
+
+    def _without_diverged(self, state: State) -> State:
+        """Return a state with NaN in the trials that diverged."""
+        if Status.DIVERGED not in self.status:
+            return state
+        missing: dict[str, Any] = {name: self._or_nan(array.copy()) for name, array in state.arrays().items()}
+        return state.update(**missing)
 
     def _n_clients(self) -> int | None:
         """Return the number of clients, or None if data, problem and state do not determine it."""
@@ -486,21 +620,24 @@ class Result:
         rows = (array.shape[1] for name, array in self.final.arrays().items() if name in self.final.per_client)
         return next((count for count in rows if count > 1), None)
 
-    def adapt(self, X: Samples, y: Samples) -> State:
-        """Return the state of new clients, each adapted to its samples.
+    def adapt(self, X: Any, y: Any, clients: Any = None) -> FittedClients:
+        """Return new clients, each adapted to its samples.
 
         Parameters
         ----------
         X : array_like (n, m, d) or (trials, n, m, d), or a sequence of n arrays (m_i, d)
-            Samples of any number n of new clients.
+            Samples of any number n of new clients. With `clients` rows, as in `predictions`.
         y : array_like (n, m) or (trials, n, m), or a sequence of n arrays (m_i,)
-            Labels.
+            Labels. With `clients` an array (samples,), or the name of a column of `X`.
+        clients : array_like (samples,), or name of a column of `X`, optional
+            Name of each row's client. Each different name is one new client.
 
         Returns
         -------
-        State
-            State whose ``predictors()`` are the clients' theta_i, (trials, n, d), or (trials, 1, d) if all clients
-            share one; NaN in a trial that diverged.
+        FittedClients
+            Object with the methods ``predictors()``, which returns the clients' theta_i, (trials, n, d), or (trials, 1,
+            d) if all clients share one, and ``predictions``, ``losses`` and ``errors``, as of a `Result`. Its
+            `state` is NaN in a trial that diverged.
 
         Raises
         ------
@@ -510,7 +647,8 @@ class Result:
 
         Notes
         -----
-        Clients adapt as in `new_clients` (`Algorithm.adapt`).
+        Clients adapt as in `new_clients` (`Algorithm.adapt`). If the data are prepared, a new client's intercept comes
+        from its own samples, and the scales come from the training clients.
 
         References
         ----------
@@ -531,11 +669,8 @@ class Result:
         True
         """
         self._check_coordinates("adapt()")
-        state = adapted(self.algorithm, self.final, GivenSamples(X, y), self.trials)
-        if Status.DIVERGED not in self.status:
-            return state
-        missing: dict[str, Any] = {name: self._or_nan(array.copy()) for name, array in state.arrays().items()}
-        return state.update(**missing)
+        new = dataclasses.replace(self._fitted("adapt()"), state=self.final).adapt(self.algorithm, X, y, clients)
+        return dataclasses.replace(new, state=self._without_diverged(new.state))
 
     def plot(
         self,

@@ -5,20 +5,21 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from linfed._types import Array
 from linfed.algorithms.parts.base import Algorithm, State, frozen
 from linfed.checks import check_integer, check_progress
+from linfed.data.preparation import unusual
 from linfed.data.samples import Data, GivenSamples
 from linfed.numerics.streams import Seed
 from linfed.numerics.threads import map_threads
-from linfed.problems import Problem
+from linfed.problems import Problem, n_classes
 from linfed.simulation.job import Chunks, Job, check_joined, checked_job, trial_chunks, trial_threads
 from linfed.simulation.loop import ChunkResult, Held, run_chunk, run_in_turns
 from linfed.simulation.metrics import MetricFunction, MetricTable, check_sendable
@@ -27,6 +28,8 @@ from linfed.simulation.results import Result
 from linfed.simulation.status import Status
 from linfed.system.memory import budget_bytes
 from linfed.system.processes import in_order, worker_pool
+
+T = TypeVar("T")
 
 
 def simulate(
@@ -101,7 +104,8 @@ def simulate(
     Warns
     -----
     UserWarning
-        If given data without a trial axis make all trials identical.
+        If given data without a trial axis make all trials identical. If an algorithm learns a shared B on given samples
+        whose features or labels are far from mean 0 or scale 1, without a ground truth.
 
     Notes
     -----
@@ -162,6 +166,8 @@ def simulate(
     job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, metrics, record_every, engine)
     result = simulate_job(job, workers, memory_budget, progress)
     if note := format_identical(data, (*result.metrics.values(), *result.final.arrays().values())):
+        warnings.warn(note, stacklevel=2)
+    if note := format_unprepared(algorithm, problem, data):
         warnings.warn(note, stacklevel=2)
     return result
 
@@ -237,6 +243,20 @@ def format_identical(data: Data, arrays: Sequence[Array]) -> str:
     )
 
 
+def format_unprepared(algorithm: Algorithm, problem: Problem | None, data: Data) -> str:
+    """Return a note if a shared B is learned on given data that need an intercept or a scale, or an empty string."""
+    if not isinstance(data, GivenSamples) or problem is not None or data.preparation is not None:
+        return ""
+    if not algorithm.learned_rank or n_classes(problem, data):
+        return ""
+    if not (found := unusual(*(array[0] for array in data.with_trials()))):
+        return ""
+    return (
+        f"{found}, but {type(algorithm).__name__} learns a shared B without intercepts: make the data with "
+        "intercept=True and scale=True (lf.GivenSamples)"
+    )
+
+
 def _result(job: Job, chunks: Chunks, workers: int, threads: int, disable: bool, started: float) -> Result:
     check_joined(job, 0.0)
     pieces: list[ChunkResult] = []
@@ -259,6 +279,15 @@ def _progress(total: int, disable: bool) -> Iterator[Callable[[int], Any]]:
 
     with tqdm(total=total, unit="round") as bar:
         yield bar.update
+
+
+def with_progress(parts: Sequence[T], unit: str, disable: bool) -> Iterable[T]:
+    """Return the parts, with a progress bar while they are used."""
+    if disable:
+        return parts
+    from tqdm.std import tqdm
+
+    return tqdm(parts, unit=unit)
 
 
 def _run(job: Job, chunks: Chunks, workers: int, threads: int, tick: Callable[[int], Any]) -> Iterator[ChunkResult]:

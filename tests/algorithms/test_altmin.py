@@ -66,6 +66,7 @@ def test_the_units_of_the_samples_do_not_matter_to_alternating_minimisation(scal
     assert ref.subspace_distance(one.B[0], world.B) > 0.01
 
 
+@pytest.mark.filterwarnings("ignore:.*far from mean 0 or scale 1")
 def test_badly_scaled_coordinates_cost_alternating_minimisation_no_digits():
     """The normal equations have condition number 1e8, and their solution alone an error of 1e-7."""
     world = draw_world([9] * 6, 5, 2, noise=0.3, seed=5)
@@ -93,6 +94,7 @@ DESCENT = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:.*far from mean 0 or scale 1")
 @pytest.mark.parametrize("name", DESCENT)
 def test_the_recorded_loss_of_a_descent_method_never_rises(name):
     """The features are correlated, as in a table: then R of ``B = Q R`` is far from the identity."""

@@ -32,7 +32,7 @@ def test_the_minimiser_of_both_factors_is_where_alternating_minimisation_ends():
     assert mean_loss(world, ends[0].predictors()[0]) <= mean_loss(world, ends[1].predictors()[0]) + 1e-12
 
 
-@pytest.mark.parametrize("weight", [0.3, 0.05, 0.003])
+@pytest.mark.parametrize("weight", [0.3, 0.05, pytest.param(0.003, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("counts", "d"), [([9] * 8, 5), ([3] * 8, 6), ([2, 7, 30, 4], 5), ([6], 4), ([4] * 3, 3), ([1] * 30, 4)]
 )

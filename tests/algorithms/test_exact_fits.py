@@ -8,6 +8,7 @@ from tests import references as ref
 from tests.helpers import basis, normal
 from tests.worlds import LEARNERS
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*far from mean 0 or scale 1")
 N, M, D, K = 6, 30, 4, 2
 START = basis(D, K, seed=3)
 CLOSED = {"solver": lf.ClosedForm(order="joint"), "ridge": 0.1}
@@ -183,7 +184,7 @@ SPLIT = [name for name, learner in LEARNERS.items() if "split" in name and learn
 
 
 @pytest.mark.parametrize("name", SPLIT)
-@pytest.mark.parametrize("m", [12, 13])
+@pytest.mark.parametrize("m", [pytest.param(12, marks=pytest.mark.long), 13])
 def test_separate_batches_use_every_sample(name, m):
     X, y = samples(m)
 

@@ -97,7 +97,7 @@ def test_new_clients_fit_a_head_beside_the_generic_one(name, fine_tune):
     for t in range(2):
         B, w = result.final.B[t], result.final.W[t, 0]
         heads = [w + ref.least_squares(X_i @ B, y_i - X_i @ B @ w, ridge) for X_i, y_i in zip(X[t], y[t], strict=True)]
-        np.testing.assert_allclose(found.W[t], heads, **TOLERANCE)
+        np.testing.assert_allclose(found.state.W[t], heads, **TOLERANCE)
         np.testing.assert_allclose(found.predictors()[t], heads @ B.T, **TOLERANCE)
 
 

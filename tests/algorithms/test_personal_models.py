@@ -17,7 +17,7 @@ TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 
 
 def end(world, algorithm, rounds=1500, **more):
-    return lf.simulate(algorithm, data=world.data(), rounds=rounds, metrics=["train_loss"], **more).final
+    return lf.simulate(algorithm, data=world.data(), rounds=rounds, metrics=[], **more).final
 
 
 def ridges(A, b, strength, centre):

@@ -215,7 +215,7 @@ def test_constant_schedules_are_the_constant_ridge_bit_for_bit(name, ridge):
         for part in ("B", "W"):
             assert np.array_equal(getattr(run.final, part), getattr(plain.final, part))
         adapted = [result.adapt(*new) for result in (run, plain)]
-        assert np.array_equal(adapted[0].W, adapted[1].W)
+        assert np.array_equal(adapted[0].state.W, adapted[1].state.W)
 
 
 @pytest.mark.parametrize("name", RIDGED)
@@ -234,7 +234,7 @@ def test_new_clients_have_the_last_ridge(name):
     ridges = ridge_of(run.algorithm)
     assert ridges == tuple(0.1 * round_ for round_ in range(1, ROUNDS + 1))
     last = dataclasses.replace(run, algorithm=RIDGED[name](ridges[-1]))
-    assert np.array_equal(run.adapt(*new).W, last.adapt(*new).W)
+    assert np.array_equal(run.adapt(*new).state.W, last.adapt(*new).state.W)
 
 
 @pytest.mark.parametrize("name", RIDGED)

@@ -265,7 +265,6 @@ BY_DEFAULT = [
     ("fixed samples", "compressed"),
     ("FedAvg, two layers, gradient fine-tuning", "compressed"),
     ("differing clients, some", "projected"),
-    ("two clients", "chain"),
     ("FLUTE", "projected"),
     ("FLUTE, many samples", "compressed"),
     ("FLUTE, m = 1, some clients", "chain"),

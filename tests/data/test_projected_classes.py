@@ -15,7 +15,7 @@ from linfed.data.sources import Sizes, everybody
 from linfed.numerics.streams import Stream, generators
 from linfed.problems.classes import dealt_labels
 from tests.data.laws import FAMILY, p_values
-from tests.helpers import assert_one_line, assert_same, basis, normal
+from tests.helpers import assert_one_line, assert_same, basis, mostly_long, normal
 
 ROTATED = normal(7, 7, seed=5) @ normal(7, 7, seed=5).T / 7 + 0.3 * np.eye(7)
 COVARIANCES = {
@@ -317,9 +317,7 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if "more" in name else pytest.mark.long) for name in PLANTED]
-)
+@pytest.mark.parametrize("name", mostly_long(PLANTED, "a third more noise"))
 def test_wrong_distributions_are_rejected(name, monkeypatch):
     PLANTED[name](monkeypatch)
     p, _ = worst("FLUTE, many trials" if "columns" in name else NOISY)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from tests.helpers import basis
+from tests.helpers import basis, mostly_long
 from tests.theory.test_extremes import CASES, Case, few_draws, found_or_said  # noqa: F401
 
 FRESH, FIXED = lf.FreshSamples, lf.FixedSamples
@@ -23,12 +23,7 @@ RUNS = {
 }
 
 
-OF_DEFAULT = ["exact heads", "exact heads, fixed samples", "Oracle"]
-
-
-@pytest.mark.parametrize(
-    "run", [name if name in OF_DEFAULT else pytest.param(name, marks=pytest.mark.long) for name in RUNS]
-)
+@pytest.mark.parametrize("run", mostly_long(RUNS, "exact heads", "exact heads, fixed samples", "Oracle"))
 @pytest.mark.parametrize("below", [False, True], ids=["rank k", "rank above k"])
 @pytest.mark.usefixtures("few_draws")
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -1,5 +1,7 @@
 """Predictions of personal models: floor and rate are those of the affine map that the loops are."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -148,6 +150,37 @@ def test_l2gd_with_fewer_samples_than_parameters_has_a_floor():
     result = lf.simulate(algorithm, problem, metrics=["risk"], record_every=6000, **run)
     assert found.rate.value.max() ** 6000 < 1e-3
     np.testing.assert_allclose(result.metrics["risk"][:, -1], found.floor.value, rtol=1e-3)
+
+
+EDGES = {
+    "Ditto": lf.Ditto(step_size=0.01, strength=0.5, local_steps=2),
+    "Ditto, other steps": lf.Ditto(step_size=0.01, personal_step_size=0.003),
+    "APFL": lf.APFL(step_size=0.01, local_steps=2, mix=0.7),
+    "PFedMe": lf.PFedMe(step_size=0.01, strength=2.0, inner_steps=3),
+    "PFedMe, exact": lf.PFedMe(step_size=0.01, strength=2.0, inner_steps=None),
+    "PerFedAvg": lf.PerFedAvg(step_size=0.01, adaptation_step_size=0.01),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_runs_converge_up_to_the_stability_edge_of_given_samples(name):
+    """The edge depends on X alone, so no ground truth is needed; one client has far larger samples."""
+    X, y = np.random.default_rng(0).normal(size=(4, 9, 3)), np.random.default_rng(1).normal(size=(4, 9))
+    data = lf.GivenSamples(X * np.array([1.0, 6.0, 1.0, 0.5])[:, None, None], y)
+    edge = float(lf.predict(EDGES[name], data=data, rounds=1).stability_edge)
+    for share, converges in ((0.97, True), (1.03, False)):
+        algorithm = dataclasses.replace(EDGES[name], step_size=share * edge)
+        assert (float(lf.predict(algorithm, data=data, rounds=1).rate) < 1) == converges
+        states = [step.after.arrays() for step in lf.iterate(algorithm, data=data, rounds=260)][:261]
+        moves = [
+            max(np.linalg.norm(after[part] - before[part]) for part in after)
+            for before, after in (states[t - 1 : t + 1] for t in (len(states) // 2, len(states) - 1))
+        ]
+        if converges:
+            assert len(states) == 261
+            assert moves[1] < max(moves[0], 1e-15)
+        else:  # it grows, or the trial has diverged
+            assert len(states) < 261 or moves[1] > moves[0]
 
 
 @pytest.mark.parametrize("variant", ["paper", "framework"])

@@ -234,3 +234,53 @@ def test_it_is_a_value():
     assert problem == similar(deviation=0.25, outliers=0.25)
     assert dataclasses.replace(problem, outliers=0.0).n_outliers == 0
     assert eval(repr(problem), {name: getattr(lf, name) for name in lf.__all__}) == problem
+
+
+# --- outliers ------------------------------------------------------------------------------------------------
+
+
+def test_outliers_have_their_own_length_and_may_share_one_regressor():
+    plain, long, one = (similar(**more).truth(3, TRIALS) for more in ({}, {"outlier_norm": 9.0}, {"colluding": True}))
+    assert [truth.n_outliers for truth in (plain, long, one)] == [4, 4, 4]
+    for truth in (long, one):
+        assert truth.dense()[:, :16].tobytes() == plain.dense()[:, :16].tobytes()
+    length = np.linalg.norm(plain.dense()[:, 16:], axis=-1, keepdims=True)
+    np.testing.assert_allclose(long.dense()[:, 16:], plain.dense()[:, 16:] * 9.0 / length, rtol=1e-13)
+    np.testing.assert_array_equal(one.dense()[:, 16:], np.repeat(plain.dense()[:, 16:17], 4, axis=1))
+    assert similar(outliers=0.0).truth(3, TRIALS).n_outliers == 0
+    problem = similar(outlier_norm=9.0, colluding=True)
+    new = problem.new_clients(problem.truth(3, TRIALS), 10, 5, TRIALS)
+    assert new.n_outliers == 2
+    np.testing.assert_allclose(np.linalg.norm(new.dense()[:, 8:], axis=-1), 9.0, rtol=1e-13)
+    np.testing.assert_array_equal(new.dense()[:, 8], new.dense()[:, 9])
+
+
+@pytest.mark.long
+def test_the_tangents_of_long_outliers_have_the_formulas_variance():
+    """The variance v in the docstring, at q = 2, against 4,000 ground truths."""
+    n, d, k, h, e, q = 60, 8, 2, 0.3, 0.2, 2.0
+    problem = lf.SimilarRepresentations(
+        n_clients=n, dim=d, rank=k, deviation=h, outliers=e, outlier_norm=q * math.sqrt(k), head_norm=math.sqrt(k)
+    )
+    truth = problem.truth(0, range(4000))
+    Phi = truth.dense()
+    M = Phi.mT @ Phi / n
+    inside = truth.B.mT @ M @ truth.B
+    outside = M @ truth.B - truth.B @ inside
+    tangents = outside * k / ((1 - e) * k)
+    squares = np.square(tangents).sum(axis=(1, 2)) / (k * (d - k))
+    v = k**2 / (n * d * (1 - e) ** 2) * ((1 - e) * h**2 * (1 / k + h**2 / d) + e * q**4 / (d + 2))
+    assert squares.mean() == pytest.approx(v, rel=0.03)
+    assert v / (k**2 / (n * d * (1 - e) ** 2) * ((1 - e) * h**2 * (1 / k + h**2 / d) + e / (d + 2))) > 3
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"outlier_norm": 0.0}, ["outlier_norm = 0", "positive"]),
+        ({"outlier_norm": np.inf}, ["outlier_norm = inf", "finite"]),
+        ({"colluding": 2}, ["colluding = 2"]),
+    ],
+)
+def test_an_invalid_option_of_outliers_is_named(more, words):
+    assert_one_line(lambda: similar(**more), words, errors=(ValueError, TypeError))

@@ -140,6 +140,7 @@ def test_settings_that_diverge_never_win(metric):
         tuned([1e6, 1e7], algorithm, metric=metric)
 
 
+@pytest.mark.filterwarnings("ignore:.*far from mean 0 or scale 1")
 def test_a_grid_is_extended_to_steps_that_fit_labels_of_another_unit():
     """All three steps of the grid are unstable for labels a thousand times as large."""
     X, B, W = normal(20, 30, 8), basis(8, 2, seed=1), normal(20, 2, seed=2)
@@ -307,6 +308,45 @@ def test_a_tuning_holds_out_training_samples(given):
     assert found.curves[:, -1].tolist() == [run.metrics["test_loss"][0, -1] for run in runs]
     other = lf.GivenSamples(given.X, given.y, test=(-given.test.X, given.test.y))  # the test samples do not matter
     assert np.array_equal(validated(other, validation_share=0.25, seed=5).curves, found.curves)
+
+
+@edges
+def test_each_trial_of_a_tuning_holds_out_its_own_samples(given):
+    found = validated(given, validation_share=0.25, trials=6, seed=5)
+    divided = given.hold_out(0.25, trials=6, seed=tuning_seed(5))
+    assert len({part.tobytes() for part in divided.X}) == 6
+    for place, one in enumerate(lf.grid(lf.LocalOnly(), **RIDGES)):
+        losses = lf.simulate(one, data=divided, rounds=1).metrics["test_loss"][:, -1]
+        assert len(set(losses)) == 6
+        assert found.curves[place, -1] == np.sort(losses)[2]  # the lower of the two middle values
+    prepared = lf.GivenSamples(given.X + 3, given.y + 5, intercept=True, scale=True)
+    assert np.isfinite(validated(prepared, validation_share=0.25, trials=6).scores).all()
+
+
+@edges
+def test_samples_with_trials_have_as_many_tuning_trials(given):
+    several = given.hold_out(0.2, trials=3)
+    options = {"data": several, "rounds": 1, "metric": "test_loss", "score": "final", "validation_share": 0.25}
+    found = lf.tune(lf.LocalOnly(), grid=RIDGES, **options)
+    assert np.array_equal(found.curves, lf.tune(lf.LocalOnly(), grid=RIDGES, trials=3, **options).curves)
+    cell = lf.Tuned(base=lf.LocalOnly(), grid=RIDGES, metric="test_loss", score="final", validation_share=0.25)
+    assert lf.sweep([lf.Run(algorithm=cell, data=several, rounds=1)])["score"].tolist() == found.scores.tolist()
+    with pytest.raises(ValueError, match="trials = 4 must be 3"):
+        lf.tune(lf.LocalOnly(), grid=RIDGES, trials=4, **options)
+
+
+@edges
+def test_identical_trials_of_a_tuning_are_reported(given):
+    with pytest.warns(UserWarning, match="the 4 trials are identical"):
+        validated(given, validation_share=0, trials=4)
+
+
+@edges
+def test_a_progress_bar_counts_settings(given, capsys):
+    validated(given, validation_share=0.25, progress=True)
+    assert "4/4" in capsys.readouterr().err
+    validated(given, validation_share=0.25)
+    assert capsys.readouterr().err == ""
 
 
 class Divided(lf.Run):

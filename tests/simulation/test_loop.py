@@ -48,6 +48,7 @@ def scaled_trials(chosen, kind):
     return None if kind == "data alone" else lf.GivenTruth(B=B[chosen], W=W[chosen]), data
 
 
+@pytest.mark.filterwarnings("ignore:.*far from mean 0 or scale 1")
 @pytest.mark.parametrize("kind", ["truth", "data", "data alone"])
 def test_trials_that_diverge_end_alone(kind):
     init = normal(5, 6, 2, seed=3) / 3

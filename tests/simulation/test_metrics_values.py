@@ -154,3 +154,33 @@ def test_the_shortcut_error_is_of_the_full_dimensional_part_alone(algorithm):
     np.testing.assert_allclose(result.metrics["shortcut_error"][:, -1], wanted, rtol=1e-12)
     with pytest.raises(ValueError, match="requires a ground truth with shortcuts"):
         lf.shortcut_error(result.final, None)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [lf.LocalOnly(), lf.FedRep(rank=2, step_size=0.1), lf.PooledLeastSquares(), lf.ARMUL(step_size=0.1, strength=0.3)],
+    ids=["local", "heads", "one model", "for prediction"],
+)
+def test_the_worst_client_and_the_worst_inlier(algorithm):
+    problem = lf.SimilarRepresentations(
+        n_clients=8, dim=6, rank=2, deviation=0.3, outliers=0.25, outlier_norm=50.0, noise_std=0.2
+    )
+    metrics = [lf.max_client_error, lf.max_inlier_error]
+    result = lf.simulate(algorithm, problem, data=lf.FixedSamples(4), rounds=2, trials=3, metrics=metrics)
+    errors = np.linalg.norm(result.final.predictors() - problem.truth(0, range(3)).dense(), axis=-1)
+    errors = np.broadcast_to(errors, (3, 8))
+    np.testing.assert_allclose(result.metrics["max_client_error"][:, -1], errors.max(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(result.metrics["max_inlier_error"][:, -1], errors[:, :6].max(axis=1), rtol=1e-12)
+    assert (errors[:, 6:].max(axis=1) > errors[:, :6].max(axis=1)).all()
+    truth = problem.truth(0, range(3))
+    np.testing.assert_array_equal(lf.max_client_error(result.final, truth), result.metrics["max_client_error"][:, -1])
+
+
+def test_without_outliers_both_are_equal_and_a_missing_truth_is_named():
+    problem = lf.SharedRepresentation(n_clients=8, dim=6, rank=2, noise_std=0.2)
+    metrics = [lf.max_client_error, lf.max_inlier_error]
+    result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(9), rounds=1, metrics=metrics)
+    np.testing.assert_array_equal(*(result.metrics[metric.__name__] for metric in metrics))
+    for metric in metrics:
+        with pytest.raises(ValueError, match=f"{metric.__name__} requires the ground truth"):
+            metric(result.final, None)

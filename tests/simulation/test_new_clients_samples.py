@@ -106,7 +106,7 @@ def test_a_ridge_and_an_algorithm_of_a_user_adapt_as_they_say():
     result = run(lf.FedRep(rank=2, step_size=0.2, heads=lf.ExactHeads(ridge=0.4)))
     B = result.final.B[0]
     expected = [ref.least_squares(rows @ B, row, 0.4) for rows, row in zip(X, y, strict=True)]
-    np.testing.assert_allclose(result.adapt(X, y).W[0], expected, rtol=1e-10)
+    np.testing.assert_allclose(result.adapt(X, y).state.W[0], expected, rtol=1e-10)
 
     class Adapting(lf.LocalOnly):
         def adapt(self, state, batch):

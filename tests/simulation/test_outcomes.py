@@ -43,6 +43,7 @@ HIDDEN = {
 @pytest.mark.parametrize(
     "name", mostly_long(HIDDEN, "FedRep", "FedRep, sum", "FedRep, weights", "AltGDmin", "PrivateFedRep")
 )
+@pytest.mark.filterwarnings("ignore:.*far from mean 0 or scale 1")
 def test_labels_of_another_unit_are_reported(name):
     """QR keeps B finite, whatever the step; the right step for labels a thousand times as large is 1e-6 of it."""
     for factor, step, wanted in ((1.0, 0.3, COMPLETED), (1000.0, 0.3, UNSTABLE), (1000.0, 0.3e-6, COMPLETED)):
@@ -54,6 +55,7 @@ def test_labels_of_another_unit_are_reported(name):
         assert (loss < 0.1) == (wanted is COMPLETED)
 
 
+@pytest.mark.filterwarnings("ignore:.*far from mean 0 or scale 1")
 def test_a_step_is_unstable_where_smaller_ones_learn_far_more():
     best = lf.simulate(lf.FedRep(rank=K, step_size=0.5), data=given(), rounds=200).metrics["train_loss"][0, -1]
     for step, factor in ((0.01, 1.0), (0.9, 1.0), (1.1, 1000.0), (1.5, 1.0), (2.5, 1000.0)):

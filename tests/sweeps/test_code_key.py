@@ -60,6 +60,7 @@ if __name__ == "__main__":
 IMPORTED = (
     *("aside", "above/__init__", "above/under", "above_base", "inner/below", "inner/relative", "inner/sibling"),
     *("late", "later_still", "space/inner/deep"),  # not before the cell runs, and in packages without __init__.py
+    "space/inner/beside",  # relative to a package in a package
     *("lazy/inside", "apart/far"),  # of a package that is not imported either, and of one that has another folder
     "profile",  # a name of Python's own
 )
@@ -71,6 +72,7 @@ FILES = {f"{name}.py": "K = 1\ndef f(x=1):\n    return x\nlater = stretch = f\n"
     "base.py": "import above_base\n\nclass Base:\n    K = 1\n    def shifted(self):\n        return self.K\n",
     "either.py": "if __name__ == '__main__':\n    J = 1\nelse:\n    K = 1\n",
     "lazy/__init__.py": "from . import inside\n",
+    "space/inner/deep.py": "from . import beside\nK = 1\n",
     "split/__init__.py": "__path__ = [__path__[0].replace('split', 'apart')]\n",
     "registers.py": "import aside\naside.K = 1\n",
     "inner/__init__.py": "from . import sibling\nK = 1\n",

@@ -8,7 +8,7 @@ import pytest
 import linfed as lf
 from linfed.theory.fedrep.rounds import gradient_round
 from linfed.theory.fedrep.rounds.gradient_round import HeadsRound
-from tests.helpers import normal
+from tests.helpers import mostly_long, normal
 from tests.theory.fedrep.runs import distances, run_of
 
 
@@ -32,13 +32,7 @@ RISING = setting_of(60, 4, 0.5, 0.5, 1, 0.5, dim=40, n_samples=6, participants=1
 """Runs rise from 0.5 to 0.75 and fall again."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "k = 4, m = 6",
-        *(pytest.param(name, marks=pytest.mark.long) for name in ("three steps", "k = 2, m = 4", "small steps")),
-    ],
-)
+@pytest.mark.parametrize("name", mostly_long(FEW, "k = 4, m = 6"))
 def test_with_few_samples_the_median_is_within_10_percent(name):
     W, setting = FEW[name]
     run = run_of(W, rounds=10, **setting)
@@ -90,16 +84,7 @@ SPREADS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "noise of samples",
-        *(
-            pytest.param(name, marks=pytest.mark.long)
-            for name in ("choice of participants", "noise of labels", "several directions")
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", mostly_long(SPREADS, "noise of samples"))
 def test_runs_spread_as_predicted(name):
     """After a round to the 2 % that 2,000 runs tell; later, what heads remember of their noise is missing."""
     W, given = SPREADS[name]
@@ -180,13 +165,7 @@ EXTREME = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("m = k", "m < k"),
-        *(pytest.param(name, marks=pytest.mark.long) for name in EXTREME if name not in ("m = k", "m < k")),
-    ],
-)
+@pytest.mark.parametrize("name", mostly_long(EXTREME, "m = k", "m < k"))
 def test_extremes_are_finite_and_within_0_and_1(monkeypatch, name):
     monkeypatch.setattr(gradient_round, "MESSAGES", 1000 if "1000" in name else 200)
     found = lf.theory.gradient_heads_evolution(**GOOD | {"rounds": 8} | EXTREME[name])

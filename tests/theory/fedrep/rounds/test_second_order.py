@@ -111,13 +111,10 @@ POINTS = {  # rank, clients, dimensions beyond 2k, participants, initial distanc
     "one of many": (1, 20, 9, 5, 0.8, {"n_samples": 9, "noise_std": 0.2}),
     "three": (3, 20, 9, 20, 0.8, {"n_samples": 11, "noise_std": 0.2}),
 }
-OF_LONG = ["one of many", "three"]
 
 
 @pytest.mark.usefixtures("few_points")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name in OF_LONG else name for name in POINTS]
-)
+@pytest.mark.parametrize("name", mostly_long(POINTS, *list(POINTS)[:4]))
 def test_the_evolution_is_that_of_single_points(name):
     k, n, outside, participants, delta, options = POINTS[name]
     W = normal(n, k, seed=3)

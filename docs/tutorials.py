@@ -39,6 +39,9 @@ def page(path: Path) -> bytes:
     title, _, rest = "".join(notebook["cells"][0]["source"]).partition("\n")
     link = f"{{download}}`Download this notebook <../../../notebooks/{path.name}>`"
     notebook["cells"][0]["source"] = f"{title}\n\n{link}\n{rest}"
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = "".join(cell["source"]).replace("](../docs/", "](../../")
     return json.dumps(notebook).encode()
 
 
@@ -46,7 +49,7 @@ def write(folder: Path) -> list[str]:
     """Write the tutorials to a folder and return their names."""
     folder.mkdir(parents=True, exist_ok=True)
     entries = {}
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+    for path in sorted(NOTEBOOKS.glob("*.ipynb"), key=lambda path: int(path.stem.partition("_")[0])):
         changed(folder / path.name, page(path))
         title, about = opening(json.loads(path.read_text(encoding="utf-8")))
         entries[path.stem] = f"- [{title}]({path.name}): {about}"

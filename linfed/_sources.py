@@ -1,8 +1,8 @@
 """Source of each local module as Python read it, since a file may change after its import.
 
-The key of a stored cell (`linfed.sweeps.code_key`) is a hash of files, but the code that runs is the one that was
-imported. Python keeps neither the source nor the time of an import. ``import linfed`` therefore reads the files of the
-local modules that are already imported, and adds a finder to `sys.meta_path` that reads those which follow.
+The key of a stored cell (`linfed.sweeps.code_key`) is a hash of files, but Python runs the code that it imported. It
+keeps neither the source nor the time of an import. ``import linfed`` therefore reads the files of the local modules
+that are already imported, and adds a finder to `sys.meta_path` that reads the files of later ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SourceFinder:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the same as `PathFinder`."""
+        """Return what `PathFinder` returns."""
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None:
             _read(name, spec.origin)

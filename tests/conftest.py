@@ -22,6 +22,7 @@ collect_ignore = ["tools/mutants.py"]  # a program that needs coverage and cosmi
 LONG_EXAMPLES = (
     "algorithms.md",
     "break_even.py",
+    "comparison.md",
     "digits.py",
     "dispatch.py",
     "errors.py",

@@ -389,9 +389,12 @@ def local_only(before, now, *, step_size=None, ridge=0.0, local_steps=1):
     return {"S": S}
 
 
-def pooled(before, now, weights="uniform"):
+def pooled(before, now, weights="uniform", ridge=0.0):
     shares = references.shares(now.y, weights)
-    return {"S": references.stacked_least_squares(now.X, now.y, shares)[None]}
+    X, y, d = now.X, now.y, now.X[0].shape[1]
+    if ridge:  # d more rows, as of one more client
+        X, y, shares = [*X, np.sqrt(d * ridge) * np.eye(d)], [*y, np.zeros(d)], [*shares, 1.0]
+    return {"S": references.stacked_least_squares(X, y, shares)[None]}
 
 
 def oracle_start(world, **options):

@@ -31,6 +31,13 @@ def least_squares(A, y, ridge=0.0):
     return np.linalg.lstsq(A, y, rcond=RANK_TOLERANCE)[0]
 
 
+def reduced_rank_regression(X, Y, rank):
+    """Return the Theta (d, n) of rank `rank` that minimises ``||X Theta - Y||_F`` for X (m, d) of full column rank."""
+    Theta = np.linalg.lstsq(X, Y, rcond=None)[0]
+    V = np.linalg.svd(X @ Theta)[2][:rank].T
+    return Theta @ V @ V.T
+
+
 def fractions(values):
     """Return an array of floats as exact fractions."""
     return np.vectorize(Fraction, otypes=[object])(values)
@@ -572,7 +579,7 @@ def _mean(values):
 
 def ditto_round(
     theta, V, X, y, active, *, step_size, local_steps=1, strength=1.0, personal_steps=1, personal_step_size=None,
-    slope=gradient,
+    weights="uniform", slope=gradient,
 ):  # fmt: skip
     """Return the server's model and all personal models after a round; X and y are the participants' samples."""
     personal_step_size = step_size if personal_step_size is None else personal_step_size
@@ -584,7 +591,7 @@ def ditto_round(
         for _ in range(local_steps):
             theta_i = theta_i - step_size * slope(X_i, y_i, theta_i)
         averaged.append(theta_i)
-    return _mean(averaged), V
+    return sum(p * one for p, one in zip(shares(y, weights), averaged, strict=True)), V
 
 
 def apfl_round(
@@ -774,18 +781,20 @@ def altgdmin_round(B, W, X, y, active, *, step_size, split=False):
     return qr_positive(B - step_size * total)[0], W
 
 
-def altmin_round(B, W, X, y, active, *, split=False):
+def altmin_round(B, W, X, y, active, *, split=False, weights="uniform", ridge=0.0):
     """Return B and W after a round: one least-squares problem of all samples for the change of B.
 
     Returns None if the problem has singular values between 1e-10 and 1e-2 of the largest: it is then ill-conditioned.
     """
     rows, residuals, W = [], [], W.copy()
-    for i, X_i, y_i in zip(active, X, y, strict=True):
-        (X_a, y_a), (X_b, y_b) = _parts(X_i, y_i) if split else [(X_i, y_i)] * 2
-        W[i] = least_squares(X_a @ B, y_a)
+    parts = [_parts(X_i, y_i) if split else [(X_i, y_i)] * 2 for X_i, y_i in zip(X, y, strict=True)]
+    parts_of_B = [y_b for _, (_, y_b) in parts]
+    for i, share, ((X_a, y_a), (X_b, y_b)) in zip(active, shares(parts_of_B, weights), parts, strict=True):
+        W[i] = least_squares(X_a @ B, y_a, ridge)
+        scale = np.sqrt(share * len(parts) / len(y_b))
         for x, label in zip(X_b, y_b, strict=True):
-            rows.append(np.outer(x, W[i]).ravel() / np.sqrt(len(y_b)))
-            residuals.append((label - x @ B @ W[i]) / np.sqrt(len(y_b)))
+            rows.append(np.outer(x, W[i]).ravel() * scale)
+            residuals.append((label - x @ B @ W[i]) * scale)
     change, _, _, s = np.linalg.lstsq(np.array(rows), np.array(residuals), rcond=1e-7)
     if ((s > 1e-10 * s[0]) & (s < 1e-2 * s[0])).any():
         return None

@@ -7,8 +7,9 @@
         algorithm = LEARNERS[name].make(rank=2, step_size=0.1)
 
 `names` chooses: ``names("classification")`` those that learn classes, ``names(keeps="rotation")`` those with a
-symmetry. To add an algorithm, add a row: all generic tests then run it. The loop over clients that it is compared with
-is a function in `tests.references`, which `tests.loops` applies to the arrays of a state.
+symmetry. With `one_of_each`, all but the first of each class run only with ``--all``. To add an algorithm, add a row:
+all generic tests then run it. The loop over clients that it is compared with is a function in `tests.references`, which
+`tests.loops` applies to the arrays of a state.
 
 `draw_world` and `draw_classes` draw samples as arrays, which loops need. `shared` and `truth` are problems, and `DATA`
 has samples for both. Sizes are n = 6 clients, d = 9 and k = r = 2 unless others are given.
@@ -443,6 +444,7 @@ LEARNERS: dict[str, Learner] = {
     "Ditto, several steps": Learner(
         lf.Ditto, {"local_steps": 3, "strength": 0.5, "personal_steps": 2, "personal_step_size": 0.15}, sent=10
     ),
+    "Ditto, by samples": Learner(lf.Ditto, {"local_steps": 2, "weights": "samples"}, sent=10),
     "APFL": Learner(lf.APFL, {"local_steps": 3}, sent=10),
     "APFL, adaptive": Learner(lf.APFL, {"local_steps": 2, "mix": 0.3, "mix_step_size": 0.4}, sent=10),
     "APFL, framework": Learner(
@@ -480,6 +482,9 @@ LEARNERS: dict[str, Learner] = {
     "AltGDmin, split": Learner(lf.AltGDmin, {"step_size": None, "split": True}, sent=30, lacks={"samples"}, least=2),
     "AltMin": Learner(lf.AltMin, {}, sent=(30, 68), lacks={"absence"}),
     "AltMin, split": Learner(lf.AltMin, {"split": True}, sent=(30, 68), lacks={"absence", "samples"}, least=2),
+    "AltMin, by samples, ridge": Learner(
+        lf.AltMin, {"weights": "samples", "ridge": 0.2}, sent=(30, 68), lacks={"absence"}
+    ),
     "TPGD": Learner(lf.TPGD, {"first_phase": 3}, sent=33, scale=0.2),
     "ANIL": Learner(lf.ANIL, META, sent=33),
     "ANIL, Hessian": Learner(lf.ANIL, META | {"hessian": True}, sent=33),
@@ -508,6 +513,7 @@ LEARNERS: dict[str, Learner] = {
     "LocalOnly, gradient steps": Learner(lf.LocalOnly, {"ridge": 0.3, "local_steps": 3}, sent=0),
     "PooledLeastSquares": Learner(lf.PooledLeastSquares, {}, sent=(10, 65)),
     "PooledLeastSquares, by samples": Learner(lf.PooledLeastSquares, {"weights": "samples"}, sent=(10, 65)),
+    "PooledLeastSquares, ridge": Learner(lf.PooledLeastSquares, {"ridge": 0.3}, sent=(10, 65)),
     "Oracle": Learner(lf.Oracle, {}, sent=0),
     "Oracle, ridge": Learner(lf.Oracle, {"ridge": 0.3}, sent=0),
     "Personalized": Learner(lf.Personalized, {"base": "FedRep", "ridge": 0.3}, sent=30),

@@ -122,8 +122,11 @@ class Batch(Protocol):
         """Return each client's minimiser of ``loss + (ridge/2)||theta||^2``, (T, p, d), of minimum norm."""
         ...
 
-    def pooled_least_squares(self, weights: Array) -> Array:
-        """Return the theta (T, 1, d), of minimum norm, that minimises ``sum_i weights_i loss_i``, weights (T, p)."""
+    def pooled_least_squares(self, weights: Array, ridge: float = 0.0) -> Array:
+        """Return the shortest theta (T, 1, d) of least ``sum_i weights_i loss_i + (ridge/2)||theta||^2``.
+
+        The weights are (T, p).
+        """
         ...
 
     def joint_least_squares(self, B: Array, ridge: float = 0.0) -> tuple[Array, Array]:

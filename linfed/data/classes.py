@@ -191,7 +191,7 @@ class ClassBatch(RowBatch):
         """Raise ValueError: supports only regression."""
         self._refuse("least_squares")
 
-    def pooled_least_squares(self, weights: Array) -> Never:
+    def pooled_least_squares(self, weights: Array, ridge: float = 0.0) -> Never:
         """Raise ValueError: supports only regression."""
         self._refuse("pooled_least_squares")
 

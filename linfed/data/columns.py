@@ -53,15 +53,24 @@ class TableColumns(EqualByValue):
         counts = [1 if one is None else len(one) for one in self.levels]
         return np.repeat([one is not None for one in self.levels], counts)
 
-    def features(self, argument: str, table: Table) -> Array:
-        """Return the features of the rows of a table, (samples, features); an unknown level is 0 in all its columns."""
-        for name in self.names:
+    def features(self, argument: str, table: Table, kept: Indices | None = None) -> Array:
+        """Return the features of the rows of a table, (samples, features); an unknown level is 0 in all its columns.
+
+        If only some features are `kept`, a column with none of them need not be there, and is 0.
+        """
+        counts = [1 if one is None else len(one) for one in self.levels]
+        owner = np.repeat(np.arange(len(counts)), counts)  # the column of each feature
+        read = [name for number, name in enumerate(self.names) if kept is None or number in owner[kept]]
+        for name in read:
             if name not in table:
                 raise ValueError(f"{argument} has no column {name!r}; it must have the columns of the training rows")
-        check_complete(argument, {name: table[name] for name in self.names})
+        check_complete(argument, {name: table[name] for name in read})
+        samples = len(next(iter(table.values())))
         parts: list[Array] = []
-        for name, levels in zip(self.names, self.levels, strict=True):
-            if levels is None:
+        for name, levels, count in zip(self.names, self.levels, counts, strict=True):
+            if name not in read:
+                parts.append(np.zeros((samples, count)))
+            elif levels is None:
                 parts.append(_numbers(f"{argument}[{name!r}]", table[name])[:, None])
             else:
                 values = table[name].tolist()

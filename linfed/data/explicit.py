@@ -185,15 +185,16 @@ class ExplicitBatch(RowBatch):
             self._singular[t] |= solved.deficient.reshape(shape).any(axis=-1)
         return out
 
-    def pooled_least_squares(self, weights: Array) -> Array:
-        """Return the minimiser of ``sum_i weights_i loss_i(theta)``, (T, 1, d); cost O(p m d^2)."""
+    def pooled_least_squares(self, weights: Array, ridge: float = 0.0) -> Array:
+        """Return the minimiser of ``sum_i weights_i loss_i + (ridge/2)||theta||^2``, (T, 1, d); cost O(p m d^2)."""
+        ridge = check_number("ridge", ridge, minimum=0.0)
         trials, _, _, d = self.shape
         X, y, out = self.X, self.y, np.empty((trials, 1, d))
         scale = np.sqrt(weights / self.positive_counts)[..., None]
         for trial in range(trials):
             rows, labels = _pooled_rows(X[trial], y[trial], scale[trial])
-            samples = np.array([self.counts[trial].sum()])
-            out[trial], deficient = full_least_squares(rows[None], labels[None], samples)
+            samples = np.array([1.0 if ridge else self.counts[trial].sum()])  # the rows have weights of their own
+            out[trial], deficient = full_least_squares(rows[None], labels[None], samples, ridge)
             self._singular[trial] |= deficient[0]
         return out
 

@@ -162,6 +162,12 @@ def all_samples(run: Run[AltMin | BurerMonteiro]) -> str:
     return "for split = True" if isinstance(run.algorithm, AltMin) and run.algorithm.split else ""
 
 
+def no_ridge(run: Run[AltMin | BurerMonteiro]) -> str:
+    """Require AltMin without a ridge."""
+    ridge = getattr(run.algorithm, "ridge", 0.0)
+    return f"for ridge = {ridge:g}" if ridge else ""
+
+
 def rank_of_truth(run: Run[AltMin | BurerMonteiro]) -> str:
     """Require a ground truth of rank k."""
     r, k = run.problem.truth_rank, run.algorithm.rank
@@ -193,6 +199,7 @@ class Minimiser(Law[Run[AltMin | BurerMonteiro]]):
         fixed_samples,
         all_participate,
         all_samples,
+        no_ridge,
         rank_of_truth,
         enough,
     )

@@ -63,6 +63,12 @@ def drawn_coins(run: Run[PersonalModels]) -> str:
     return "for given coins: leave coins= out" if given else ""
 
 
+def equal_weights(run: Run[PersonalModels]) -> str:
+    """Require equal weights of the clients."""
+    weights = getattr(run.algorithm, "weights", "uniform")
+    return "" if weights == "uniform" else f"for weights = {weights!r}: the clients must have equal weights"
+
+
 class PersonalFixedPoint(Law[Run[PersonalModels]]):
     """Floor and rate of a personalised algorithm, at the fixed point of a round."""
 
@@ -71,7 +77,7 @@ class PersonalFixedPoint(Law[Run[PersonalModels]]):
     gives: ClassVar[tuple[str, ...]] = ("floor", "rate", "stability_edge")
     name = "fixed point"
     source, validity = "the fixed point of the round, an affine map", VALID
-    conditions = (drawn_samples, all_participate, fixed_mix, drawn_coins, constant_step)
+    conditions = (drawn_samples, all_participate, fixed_mix, drawn_coins, equal_weights, constant_step)
 
     @classmethod
     def run_of(cls, job: Job) -> Run[PersonalModels]:

@@ -357,7 +357,7 @@ def block_floats(engine: str, setting: EngineQuery, moments: bool) -> float:
 
 
 def first_batch_floats(engine: str, setting: EngineQuery) -> float:
-    """Return the number of floats in one trial's first batch, not counting those that the source holds."""
+    """Return the number of floats in one trial's first batch, without the ones that the source holds."""
     sizes = setting.sizes
     is_stored = engine == "explicit" and not isinstance(setting.data, FreshSamples)
     return sizes.n_clients * setting.samples * ((0 if is_stored else sizes.dim) + sizes.features)

@@ -172,8 +172,8 @@ class FittedClients:
         columns = None if self.preparation is None else self.preparation.columns
         table = read_table(argument, X)
         dim = self.state.dim if self.preparation is None else self.preparation.given
-        if columns is not None:
-            rows = columns.features(argument, table)
+        if columns is not None and self.preparation is not None:
+            rows = columns.features(argument, table, self.preparation.kept)
         else:
             rows = check_array(argument, X, [("samples", "d")])
             check_shape(argument, rows, (len(rows), dim), "(samples, d) as the run had")

@@ -462,8 +462,8 @@ class Result:
         Parameters
         ----------
         X : array_like (samples, d), or a table
-            Rows as they were given, before any preparation. After `GivenSamples.from_table`, a table with the same
-            columns.
+            Rows as they were given, before any preparation. After `GivenSamples.from_table`, a table with the columns
+            of the features that were not left out.
         clients : array_like (samples,), or name of a column of `X`, optional
             Client of each row: its name, or its number if the clients have no names. By default the column with the
             clients of `from_table`.

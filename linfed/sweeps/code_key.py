@@ -1,6 +1,6 @@
 """Key of the code that can change a cell's numbers: a hash of whole files and of the versions of packages.
 
-All files of linfed count except those that cannot change a number. The user's files that define the cell's classes and
+All files of linfed count, except the ones in `NOT_COUNTED`. The user's files that define the cell's classes and
 functions count. So do the local modules that counted files import, at any place, with the packages that hold them.
 Local modules without source count by their bytes, installed packages by their versions.
 
@@ -64,7 +64,7 @@ class File(NamedTuple):
 
     @property
     def code(self) -> Code:
-        """What counts of the file."""
+        """The part of the file that counts."""
         return _code(self)
 
 
@@ -106,8 +106,8 @@ def source_digests(owners: Iterable[Any]) -> dict[str, str]:
     -------
     dict of str to str
         "experiment", the hash of the user's code with all that an experiment declares, and "linfed", the hash of the
-        package. They are the same in a checkout and in an installed package with the same code. Comments and docstrings
-        do not count.
+        package. A checkout and an installed package with equal code have equal hashes. Comments and docstrings do not
+        count.
     """
     return {"experiment": _hash(_lines(_user_files(owners, whole=True)[0])), "linfed": _hash(_lines(_own_files()))}
 

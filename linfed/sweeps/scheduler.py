@@ -343,7 +343,7 @@ class _Sweep:
 
 
 def key_of_part(part: CellKey, owner: CellKey) -> CellKey:
-    """Return the key of a part that is of one cell alone: its file is removed with the others of this cell."""
+    """Return the key of a part that no other cell uses: its file is removed when the owner has finished."""
     return part._replace(text=text_of({"part of": owner.config, "cell": json.loads(part.text)}))
 
 

@@ -159,3 +159,20 @@ def test_where_heads_explain_all_samples_nothing_that_minimises_the_loss_moves()
 )  # fmt: skip
 def test_an_invalid_option_is_named(call, words):
     assert_one_line(call, words)
+
+
+@pytest.mark.filterwarnings("ignore:.*far from mean 0 or scale 1")
+def test_a_ridge_keeps_the_head_of_a_client_with_a_rare_category_short():
+    """One training sample of a client has the category, with a value that no other client supports."""
+    X, B = normal(8, 12, 5), np.linalg.qr(normal(5, 2, seed=1))[0]
+    X[..., 4] = 0.0
+    X[0, 0, 4] = 1e-3
+    y = np.einsum("nmd,dk,nk->nm", X, B, normal(8, 2, seed=2)) + 0.1 * normal(8, 12, seed=3)
+    new = X[:, :1] + np.array([0.0, 0.0, 0.0, 0.0, 1.0])
+    data = lf.GivenSamples(X, y, test=(new, np.zeros((8, 1))))
+    free, ridged = (
+        lf.simulate(lf.AltMin(rank=4, ridge=ridge, init="random"), data=data, rounds=30) for ridge in (0.0, 0.1)
+    )
+    assert ridged.metrics["test_loss"][0, -1] < 0.1 * free.metrics["test_loss"][0, -1]
+    heads = [ref.least_squares(x @ ridged.final.B[0], z, 0.1) for x, z in zip(X, y, strict=True)]
+    np.testing.assert_allclose(ridged.adapt(X, y).state.W[0], heads, rtol=1e-9)

@@ -32,6 +32,37 @@ def test_the_minimiser_of_both_factors_is_where_alternating_minimisation_ends():
     assert mean_loss(world, ends[0].predictors()[0]) <= mean_loss(world, ends[1].predictors()[0]) + 1e-12
 
 
+def test_weights_by_samples_count_every_sample_alike():
+    """The weighted minimiser is where weighted alternating minimisation ends, and where the gradient on B is 0."""
+    world = draw_world([5, 40, 12, 8, 20, 9], 5, 2, noise=0.5, seed=6)
+    joint, alternating = (
+        lf.simulate(algorithm, data=world.data(), rounds=rounds).final
+        for algorithm, rounds in (
+            (lf.BurerMonteiro(rank=2, weights="samples"), 1),
+            (lf.AltMin(rank=2, weights="samples"), 600),
+        )
+    )
+    np.testing.assert_allclose(joint.predictors(), alternating.predictors(), rtol=0, atol=1e-5)
+    slope, plain = np.zeros((5, 2)), np.zeros((5, 2))
+    for X, y, w, theta in zip(world.X, world.y, alternating.W[0], alternating.predictors()[0], strict=True):
+        slope += np.outer(len(y) * ref.gradient(X, y, theta), w)
+        plain += np.outer(ref.gradient(X, y, theta), w)
+    assert np.abs(slope).max() < 1e-8 * np.abs(plain).max()
+
+
+def test_the_weighted_nuclear_norm_meets_its_optimality_conditions():
+    world = draw_world([2, 7, 30, 4], 5, 2, noise=0.3, seed=7)
+    algorithm = lf.NuclearNorm(weight=0.05, tolerance=1e-11, weights="samples")
+    Theta = lf.simulate(algorithm, data=world.data(), rounds=1).final.S[0]
+    shares = ref.shares(world.y, "samples")
+    G = np.array([p * ref.gradient(X, y, t) for p, X, y, t in zip(shares, world.X, world.y, Theta, strict=True)])
+    U, s, Vt = np.linalg.svd(Theta, full_matrices=False)
+    U, Vt = U[:, s > 1e-8], Vt[s > 1e-8]
+    np.testing.assert_allclose(U.T @ G + 0.05 * Vt, 0, atol=1e-7)
+    np.testing.assert_allclose(G @ Vt.T + 0.05 * U, 0, atol=1e-7)
+    assert np.linalg.norm(G, 2) <= 0.05 + 1e-7
+
+
 @pytest.mark.parametrize("weight", [0.3, 0.05, pytest.param(0.003, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("counts", "d"), [([9] * 8, 5), ([3] * 8, 6), ([2, 7, 30, 4], 5), ([6], 4), ([4] * 3, 3), ([1] * 30, 4)]

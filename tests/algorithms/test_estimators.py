@@ -1,5 +1,7 @@
 """Spectral estimators of one round: their matrix as loops over samples, its mean in closed form, and their heads."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,15 @@ from tests.helpers import assert_one_line, basis
 from tests.worlds import ESTIMATORS, SHAPES, draw_participants, draw_world, of_classes, one_sample
 
 
-def matrix(name, X, y):
+def matrix(name, X, y, weights="uniform"):
     """Return the matrix of an estimator over clients, by loops over clients and samples."""
+    return sum(share * of_client(name, *own) for share, *own in zip(ref.shares(y, weights), X, y, strict=True))
+
+
+def of_client(name, X_i, y_i):
+    """Return the matrix of one client."""
     total = 0.0
-    for X_i, y_i in zip(X, y, strict=True):
+    if len(y_i):
         m, half = len(y_i), len(y_i) // 2
         h = sum(a * x for x, a in zip(X_i, y_i, strict=True)) / m
         if name == "moments":
@@ -26,7 +33,7 @@ def matrix(name, X, y):
             parts = slice(0, half), slice(half, 2 * half)
             first, second = (X_i[part].T @ y_i[part] / half for part in parts)
             total = total + np.outer(first, second)
-    return total / len(X)
+    return total
 
 
 def leading(name, M, rank):
@@ -43,16 +50,18 @@ def same_subspace(one, other):
     np.testing.assert_allclose(one @ one.T, other @ other.T, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("weights", ["uniform", "samples"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_a_round_is_the_loop(name, shape):
+def test_a_round_is_the_loop(name, shape, weights):
     counts, d, k, p = SHAPES[shape]
     counts = [max(m, 2) for m in counts]
     world = draw_world(counts, d, k, noise=0.3, seed=1)
     active = np.sort(draw_participants(world.n, p, 1)[0])
     X, y = [world.X[i] for i in active], [world.y[i] for i in active]
-    *_, step = lf.iterate(ESTIMATORS[name](rank=k), data=world.data(), rounds=1, participation=active[None])
-    M = matrix(name, X, y)
+    algorithm = dataclasses.replace(ESTIMATORS[name](rank=k), weights=weights)
+    *_, step = lf.iterate(algorithm, data=world.data(), rounds=1, participation=active[None])
+    M = matrix(name, X, y, weights)
     B = step.after.B[0]
     values = np.linalg.svd(M if "sided" in name else (M + M.T) / 2, compute_uv=False)
     if k < d and values[k - 1] > 1e-6 and values[k - 1] / max(values[k], 1e-300) > 1.001:
@@ -75,6 +84,13 @@ def test_local_fits_have_the_singular_vectors_of_the_loop(shape, clip_quantile):
         same_subspace(B, ref.local_spectral(X, y, k, clip_quantile))
     for i, X_i, y_i in zip(active, X, y, strict=True):
         np.testing.assert_allclose(step.after.W[0, i], ref.least_squares(X_i @ B, y_i), rtol=1e-8, atol=1e-8)
+
+
+def test_local_fits_are_weighted_by_samples():
+    world = draw_world([3, 20, 9, 6], 5, 2, noise=0.3, seed=1)
+    *_, step = lf.iterate(lf.LocalSpectral(rank=2, weights="samples"), data=world.data(), rounds=1)
+    fits = [len(y) * np.outer(*[ref.least_squares(X, y)] * 2) for X, y in zip(world.X, world.y, strict=True)]
+    same_subspace(step.after.B[0], np.linalg.eigh(sum(fits))[1][:, -2:])
 
 
 def test_a_quantile_protects_local_fits_from_one_that_is_far_away():

@@ -206,6 +206,11 @@ def test_pooled_least_squares_of_minimum_norm(case, values, monkeypatch):
     for t, clients in enumerate(rows(X, y, counts)):
         own_X, own_y = zip(*clients, strict=True)
         np.testing.assert_allclose(theta[t], [ref.stacked_least_squares(own_X, own_y, weights[t])], **TOLERANCE)
+        for ridge in (1e-3, 2.0):
+            A = sum(w * x.T @ x / len(x) for w, x in zip(weights[t], own_X, strict=True) if len(x))
+            b = sum(w * x.T @ z / len(x) for w, x, z in zip(weights[t], own_X, own_y, strict=True) if len(x))
+            wanted = np.linalg.solve(A + ridge * np.eye(X.shape[-1]), b)
+            np.testing.assert_allclose(batch.pooled_least_squares(weights, ridge)[t, 0], wanted, rtol=1e-9, atol=1e-12)
     alone = np.zeros_like(weights)
     alone[:, -1] = 2.0  # a client that weighs nothing plays no part
     np.testing.assert_allclose(batch.pooled_least_squares(alone)[:, 0], batch.least_squares()[:, -1], **TOLERANCE)

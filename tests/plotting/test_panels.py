@@ -126,9 +126,10 @@ def test_cells_with_names_are_the_methods_of_a_legend():
 
 def test_tuning_curves_circle_the_chosen_step():
     tried = lf.LabeledArray([0.1, 0.1, 0.2, 0.4], setting=range(4))
-    scores = {"FedRep": (2, [3.0, 2.0, 1.0, np.inf]), "FedAvg": (0, [np.inf] * 4)}
+    scores = {"FedAvg": (0, [np.inf] * 4), "FedRep": (2, [3.0, 2.0, 1.0, np.inf])}
     table = lf.Table(
-        [
+        [{"method": "untuned"}]
+        + [
             {"method": name, "best": best, "tried_step_size": tried, "score": lf.LabeledArray(score, setting=range(4))}
             for name, (best, score) in scores.items()
         ]
@@ -151,8 +152,9 @@ def test_heat_maps_bars_and_levels():
     level(ax, [0, 1], [place([0.0, 1.0], 0.5)] * 2, color="black")
     assert (bars_before, len(ax.containers)) == (1, 1)  # no bars of length 0
     _, ax = plt.subplots()
-    bars(ax, [1, 2], np.array([[1.0, np.nan], [2.0, 5.0], [3.0, 6.0]]), "FedRep")
+    bars(ax, [1, 2], np.array([[1.0, np.nan], [2.0, 5.0], [3.0, 9.0]]), "FedRep")
     assert ax.lines[0].get_ydata().tolist() == [2.0, 5.0]
+    assert [part.tolist() for part in ax.containers[0][2][0].get_segments()] == [[[1, 1], [1, 3]], [[2, 5], [2, 9]]]
     bars(ax, [1, 2], np.array([[np.nan, 1.0], [np.nan, 2.0]]), "FedAvg")
     bars(ax, [1, 2], np.full((2, 2), np.nan), "Ditto")
     assert ax.get_legend_handles_labels()[1] == ["FedRep", "FedAvg"]
@@ -171,16 +173,16 @@ def test_labels_at_the_ends_of_lines_are_moved_apart_at_the_right_and_stay_elsew
     for name, ends, height in (("low", [0, 1], 0.5), ("high", [0, 1], 0.51), ("short", [0, 0.5], 0.5)):
         ax.plot(ends, [height] * 2, label=name)
     ax.set(xlim=(0, 1), ylim=(0, 1))
-    label_ends(ax, gap=0.1)
+    label_ends(ax)
     places = {text.get_text(): text.xy for text in ax.texts}
-    np.testing.assert_allclose([places[name] for name in ("low", "high", "short")], [(1, 0.5), (1, 0.6), (0.5, 0.5)])
+    np.testing.assert_allclose([places[name] for name in ("low", "high", "short")], [(1, 0.5), (1, 0.575), (0.5, 0.5)])
     assert all(text.xyann[0] > 0 == text.xyann[1] for text in ax.texts)
     assert ax.get_legend_handles_labels()[1] == []
 
 
 def test_panels_have_plain_ticks_on_short_logarithmic_axes(table):
     with lf.panels(table) as sheet:
-        sheet.axes[0, 0].set(xscale="log", xlim=(5, 60))
+        sheet.label("size", xscale="log", xlim=(5, 60))
     sheet.figure.draw_without_rendering()
     assert "10" in [text.get_text() for text in sheet.axes[0, 0].get_xticklabels()]
 
@@ -214,6 +216,8 @@ def test_lines_on_each_other_are_drawn_as_one():
     assert line.get_color() == line_style("FedAvg")["color"]
     with pytest.raises(ValueError, match="2 rows have method = 'FedAvg', but a line shows one row"):
         as_one(ax, methods("FedAvg", "FedAvg"), "round", "error", ("FedAvg",))
+    as_one(ax, methods("FedRep"), "round", "error", ("absent", "FedRep"))
+    assert ax.lines[1].get_label() == "FedRep"
 
 
 def test_curves_without_a_column_of_methods_name_the_columns_that_differ():

@@ -62,9 +62,13 @@ def test_smallest_sizes_of_several_lines_have_one_legend_entry_each():
 
 
 def test_smallest_sizes_without_predictions_are_drawn_without():
-    rows = [{k: v for k, v in row.items() if not k.startswith("predicted")} for row in smallest().rows]
+    """And each of at most eight sizes has a tick."""
+    places = [40, 10, 20, 30, 50, 60, 70, 80]
+    rows = [{k: v for k, v in row.items() if not k.startswith("predicted")} for row in smallest().rows * 3]
+    rows = [row | {"base.problem.n_clients": n} for row, n in zip(rows, places, strict=False)]
     ax = lf.plot_smallest(lf.Table(rows), "n_clients").axes[0]
     assert "predicted" not in ax.get_legend_handles_labels()[1]
+    assert [text.get_text() for text in ax.get_xticklabels()] == [f"{place}" for place in sorted(places)]
 
 
 def test_a_table_of_other_runs_has_no_smallest_sizes():

@@ -85,6 +85,14 @@ def test_errors_are_those_of_the_predictions():
         np.testing.assert_allclose(methods[name], values, rtol=1e-9)
 
 
+def test_a_column_that_was_left_out_is_not_needed():
+    table = TABLE | {"year": np.full(41, 2024), "unit": np.array(["mg"] * 41)}
+    result = local(lf.GivenSamples.from_table(table, "y", "site", categories=["unit"]))
+    assert result.data.preparation.dropped == ("year", "unit=mg")
+    assert np.array_equal(result.predictions(TABLE), result.predictions(table))
+    assert np.array_equal(result.predictions(TABLE | {"year": [np.nan] * 41}), result.predictions(table))
+
+
 def rows_of(array):
     return dict(zip(("one", "two", "three"), array.T, strict=True))
 

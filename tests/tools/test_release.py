@@ -9,6 +9,7 @@ import pytest
 import linfed as lf
 from tests.tools import release
 
+pytestmark = pytest.mark.long
 VERSION = lf.__version__
 CODE = '''import linfed as lf
 
@@ -80,7 +81,6 @@ def test_a_fault_is_found(top, name, text, line, capsys):
     assert line in capsys.readouterr().out
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
@@ -109,7 +109,6 @@ def test_files_that_are_not_committed(top, capsys):
     assert "?? notes.txt" in capsys.readouterr().out
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("module", "named", "line"),
     [
@@ -138,7 +137,6 @@ def test_a_changed_algorithm_counts_for_experiments_that_name_it(top, module, na
     assert line in capsys.readouterr().out
 
 
-@pytest.mark.long
 def test_algorithms_are_those_below_a_class_and_never_made_by_linfed():
     found = {name: release.algorithms(frozenset([name])) for name in ("Clustering", "FedRep", "State", "linfed/run.py")}
     assert found["Clustering"] == {"Clustering", "ClusterFedVARP", "FedSCAVAR"}

@@ -1,4 +1,4 @@
-"""Pooled least squares: one model for all clients, a reference for plots and tables."""
+"""Pooled least squares or ridge regression: one model for all clients, a reference for plots and tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from linfed._values import check_fields, one_of
+from linfed._values import check_fields, non_negative, one_of
 from linfed.algorithms.parts.base import Algorithm, Communication, InitContext, Requires, State
 from linfed.algorithms.parts.models import client_weights
 from linfed.data.batch import Batch
@@ -17,22 +17,24 @@ from linfed.numerics.streams import TrialRandom
 
 @dataclass(frozen=True, kw_only=True)
 class PooledLeastSquares(Algorithm):
-    """One least-squares model for all clients, the fixed point of FedAvg with one local step.
+    """One least-squares model for all clients, the fixed point of FedAvg with one local step; or a ridge regression.
 
     Parameters
     ----------
     weights : "uniform" or "samples"
         Weights of the participants' losses: equal, or proportional to their sample counts (all samples in one pool).
+    ridge : float, default 0.0
+        Weight of the penalty ``(ridge / 2) ||theta||^2``.
 
     Raises
     ------
     ValueError
-        If `weights` is unknown; in `simulate` also for classification.
+        If `weights` is unknown, or the ridge is negative; in `simulate` also for classification.
 
     Notes
     -----
-    ``theta = argmin sum_i p_i (1/2m_i) ||X_i theta - y_i||^2`` over the round's participants, of minimum norm if it is
-    not unique. Cost of a round ``O(p m d^2)``.
+    ``theta = argmin sum_i p_i (1/2m_i) ||X_i theta - y_i||^2 + (ridge/2) ||theta||^2`` over the round's participants,
+    with weights p_i of sum 1, of minimum norm if it is not unique. Cost of a round ``O(p m d^2)``.
 
     References
     ----------
@@ -50,12 +52,13 @@ class PooledLeastSquares(Algorithm):
     """
 
     weights: Literal["uniform", "samples"] = "uniform"
+    ridge: float = 0.0
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
-    summary: ClassVar[str] = "one least-squares model for all clients: a reference"
+    summary: ClassVar[str] = "one least-squares or ridge model for all clients: a reference"
 
     def __post_init__(self) -> None:
-        check_fields(self, weights=one_of("uniform", "samples"))
+        check_fields(self, weights=one_of("uniform", "samples"), ridge=non_negative)
 
     def initial_state(self, start: InitContext) -> State:
         """Return the state with theta at 0."""
@@ -63,7 +66,7 @@ class PooledLeastSquares(Algorithm):
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with the pooled least-squares model of the participants."""
-        return state.update(S=batch.pooled_least_squares(client_weights(batch, self.weights)))
+        return state.update(S=batch.pooled_least_squares(client_weights(batch, self.weights), self.ridge))
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the floats of theta (down) and of a client's normal equations (up), which suffice for the fit."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array, Mask
-from linfed._values import check_fields, converted, optional, positive
+from linfed._values import check_fields, converted, one_of, optional, positive
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.parts.base import Algorithm, Communication, InitContext, Requires, State
+from linfed.algorithms.parts.models import relative_weights
 from linfed.checks import check_integer
 from linfed.data.batch import Batch
 from linfed.data.explicit import ExplicitBatch
@@ -54,6 +55,8 @@ class NuclearNorm(Minimiser):
         Largest number of iterations.
     tolerance : float
         Iterations stop when the gradient mapping falls below this multiple of the gradient at 0.
+    weights : "uniform" or "samples"
+        Weights omega_i of the participants: equal, or proportional to their numbers of samples. Their mean is 1.
 
     Raises
     ------
@@ -66,14 +69,14 @@ class NuclearNorm(Minimiser):
 
     .. math::
 
-        \frac{1}{n} \sum_i \frac{1}{2m} \|X_i \theta_i - y_i\|^2 + \text{weight} \, \|\Theta\|_*
+        \frac{1}{n} \sum_i \frac{\omega_i}{2m_i} \|X_i \theta_i - y_i\|^2 + \text{weight} \, \|\Theta\|_*
 
     by accelerated proximal gradient steps (FISTA) with backtracking and adaptive restarts: each step decreases all
     singular values by the same amount, to at least 0. The solution is 0 if the weight is at least the spectral norm of
     the gradient at 0. One round on fixed samples is enough; the other clients' rows stay as they are, and with `rank`
     their heads, which belong to an earlier B. Cost of an iteration ``O(n m d + n d min(n, d))``.
 
-    **Deviations**: `rank` is an addition.
+    **Deviations**: `rank` and `weights` are additions.
 
     References
     ----------
@@ -96,6 +99,7 @@ class NuclearNorm(Minimiser):
     rank: int | None = None
     iterations: int = 5000
     tolerance: float = 1e-9
+    weights: Literal["uniform", "samples"] = "uniform"
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
     summary: ClassVar[str] = "all predictors jointly with a nuclear-norm penalty: one round"
@@ -108,6 +112,7 @@ class NuclearNorm(Minimiser):
             rank=optional(check_integer),
             iterations=check_integer,
             tolerance=positive,
+            weights=one_of("uniform", "samples"),
         )
 
     @property
@@ -128,10 +133,10 @@ class NuclearNorm(Minimiser):
         n, d = batch.active.shape[-1], state.dim
         if self.weight is None:
             samples = batch.counts.mean(axis=1)
-            weights = self.noise_std * (np.sqrt(n) + np.sqrt(d)) / (n * np.sqrt(samples))
+            penalty = self.noise_std * (np.sqrt(n) + np.sqrt(d)) / (n * np.sqrt(samples))
         else:
-            weights = np.full(len(batch.active), self.weight)
-        Theta, done = self._minimise(batch, d, weights[:, None, None])
+            penalty = np.full(len(batch.active), self.weight)
+        Theta, done = self._minimise(batch, d, penalty[:, None, None])
         state = state.update(unfinished=np.where(done, 0.0, 1.0))
         if self.rank is None:
             return state.update(S=Theta, active=batch.active)
@@ -141,10 +146,10 @@ class NuclearNorm(Minimiser):
         B = np.ascontiguousarray(rows[:, : self.rank].mT)
         return state.update(B=B, W=batch.project(B).fit().W, active=batch.active)
 
-    def _minimise(self, batch: Batch, dim: int, weights: Array) -> tuple[Array, Mask]:
-        """Return Theta (T, p, d) for weights (T, 1, 1), and which trials have converged: these no longer change."""
+    def _minimise(self, batch: Batch, dim: int, penalty: Array) -> tuple[Array, Mask]:
+        """Return Theta (T, p, d) for penalties (T, 1, 1), and which trials have converged: these no longer change."""
         trials, p = batch.active.shape
-        n = float(p)
+        n = p / relative_weights(batch, self.weights)[..., None]
         at_zero = batch.gradient(np.zeros((trials, 1, dim))) / n
         scale = _squared_norm(at_zero)
         curvature = _inner(at_zero, batch.gradient(at_zero) / n - at_zero) / np.maximum(scale, TINY)
@@ -155,7 +160,7 @@ class NuclearNorm(Minimiser):
         done = scale == 0.0
         for _ in range(self.iterations):
             while True:
-                new = _shrunk(point - point_slope / curvature, weights / curvature)
+                new = _shrunk(point - point_slope / curvature, penalty / curvature)
                 new_slope = batch.gradient(new) / n
                 step = new - point
                 # For a quadratic loss the upper bound of the step is a bound of its curvature along the step.
@@ -201,6 +206,8 @@ class BurerMonteiro(Minimiser):
     tolerance : float
         L-BFGS stops when all entries of the gradient are below this multiple of the mean of y^2. If clients have
         different numbers of samples, the mean counts the missing ones as 0.
+    weights : "uniform" or "samples"
+        Weights omega_i of the participants: equal, or proportional to their numbers of samples. Their mean is 1.
 
     Raises
     ------
@@ -213,14 +220,14 @@ class BurerMonteiro(Minimiser):
 
     .. math::
 
-        \sum_i \frac{1}{2m} \|X_i B w_i - y_i\|^2 + \frac{1}{8} \|B^\top B - W^\top W\|_F^2
+        \sum_i \frac{\omega_i}{2m_i} \|X_i B w_i - y_i\|^2 + \frac{1}{8} \|B^\top B - W^\top W\|_F^2
 
     The penalty is 0 at balanced factors of any ``B W'`` and does not change the smallest loss; the start is balanced.
     The objective is not convex: the result can depend on `init`. B is then orthonormalised, and the heads with it. One
     round on fixed samples is enough, with full participation: the heads of other clients belong to an earlier B. With m
     <= k the initial heads already explain all samples, so B keeps its span. Cost of an iteration ``O(p m (d k))``.
 
-    **Deviations**: the balancing penalty replaces the constraint of orthonormal columns.
+    **Deviations**: the balancing penalty replaces the constraint of orthonormal columns; `weights` is an addition.
 
     References
     ----------
@@ -240,12 +247,20 @@ class BurerMonteiro(Minimiser):
     init: Initial | str | npt.ArrayLike = "moments"
     iterations: int = 2000
     tolerance: float = 1e-10
+    weights: Literal["uniform", "samples"] = "uniform"
 
     requires: ClassVar[Requires] = Requires.ROWS
     summary: ClassVar[str] = "joint minimisation over B and all heads by L-BFGS: one round"
 
     def __post_init__(self) -> None:
-        check_fields(self, rank=check_integer, init=converted(as_initial), iterations=check_integer, tolerance=positive)
+        check_fields(
+            self,
+            rank=check_integer,
+            init=converted(as_initial),
+            iterations=check_integer,
+            tolerance=positive,
+            weights=one_of("uniform", "samples"),
+        )
 
     @property
     def initialization(self) -> Initial:
@@ -277,16 +292,17 @@ class BurerMonteiro(Minimiser):
         if not (np.isfinite(B).all() and np.isfinite(W).all()):
             return B, W, False
         d, k, p = B.shape[1], B.shape[2], W.shape[1]
+        omega = relative_weights(batch, self.weights)
 
         def parts(values: Array) -> tuple[Array, Array]:
             return values[: d * k].reshape(1, d, k), values[d * k :].reshape(1, p, k)
 
         def objective(values: Array) -> tuple[float, Array]:
             B, W = parts(values)
-            of_W, of_B = batch.project(B).gradients(W, weights=1.0)
+            of_W, of_B = batch.project(B).gradients(W, weights=omega)
             difference = B.mT @ B - W.mT @ W
-            value = batch.loss(W @ B.mT).sum() + 0.125 * np.square(difference).sum()
-            slope = [of_B + 0.5 * B @ difference, of_W - 0.5 * W @ difference]
+            value = (omega * batch.loss(W @ B.mT)).sum() + 0.125 * np.square(difference).sum()
+            slope = [of_B + 0.5 * B @ difference, omega[..., None] * of_W - 0.5 * W @ difference]
             return float(value), np.concatenate([part.ravel() for part in slope])
 
         Q, R = qr_positive(B)

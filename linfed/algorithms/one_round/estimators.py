@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from linfed._types import Array
-from linfed._values import check_fields, optional
+from linfed._values import check_fields, one_of, optional
 from linfed.algorithms.parts.base import Algorithm, Communication, InitContext, Requires, State
+from linfed.algorithms.parts.models import relative_weights
 from linfed.checks import check_bool, check_integer, check_number
 from linfed.data.batch import Batch
 from linfed.data.row_batch import RowBatch
@@ -25,9 +26,10 @@ class SpectralEstimator(Algorithm):
     """Base class: B from a matrix of the participants' samples, then exact heads on the same samples."""
 
     rank: int
+    weights: Literal["uniform", "samples"] = "uniform"
 
     def __post_init__(self) -> None:
-        check_fields(self, rank=check_integer)
+        check_fields(self, rank=check_integer, weights=one_of("uniform", "samples"))
 
     def initial_state(self, start: InitContext) -> State:
         """Return a random B and all heads at 0."""
@@ -54,12 +56,14 @@ class SpectralEstimator(Algorithm):
 
 @dataclass(frozen=True, kw_only=True)
 class MethodOfMoments(SpectralEstimator):
-    """B by the method of moments: top-k eigenvectors of ``(1/p) sum_i (1/m_i) sum_j y_ij^2 x_ij x_ij'``.
+    """B by the method of moments: top-k eigenvectors of ``sum_i (omega_i/m_i) sum_j y_ij^2 x_ij x_ij'``.
 
     Parameters
     ----------
     rank : int
         Columns k of B, at most d.
+    weights : "uniform" or "samples"
+        Weights omega_i of the participants: equal, or proportional to their numbers of samples. Their mean is 1.
 
     Raises
     ------
@@ -93,7 +97,7 @@ class MethodOfMoments(SpectralEstimator):
 
     def estimate(self, batch: Batch, dim: int) -> Array:
         """Return the top-k eigenvectors of the mean of ``y^2 x x'``."""
-        return top_eigenvectors(_squares(batch, 1.0 / batch.counts), self.rank)
+        return top_eigenvectors(_squares(batch, relative_weights(batch, self.weights) / batch.counts), self.rank)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the floats of B (down) and of a client's symmetric matrix (up)."""
@@ -108,6 +112,8 @@ class UStatistic(SpectralEstimator):
     ----------
     rank : int
         Columns k of B, at most d.
+    weights : "uniform" or "samples"
+        Weights omega_i of the participants: equal, or proportional to their numbers of samples. Their mean is 1.
 
     Raises
     ------
@@ -117,7 +123,8 @@ class UStatistic(SpectralEstimator):
 
     Notes
     -----
-    B has the k eigenvectors with the algebraically largest eigenvalues of the mean over the participants of
+    B has the k eigenvectors with the algebraically largest eigenvalues of the mean over the participants, weighted by
+    omega_i, of
 
     ``(m/(m-1)) h_i h_i' - (1/(m (m-1))) sum_j y_ij^2 x_ij x_ij'``, with ``h_i = X_i'y_i/m``,
 
@@ -125,7 +132,7 @@ class UStatistic(SpectralEstimator):
     for every isotropic distribution of x and any noise. The matrix is indefinite, so singular vectors would be wrong.
     Heads as in `MethodOfMoments`. Cost ``O(p m d^2 + d^3)``.
 
-    **Deviations**: clients have equal weights; exact heads on the same samples are an addition.
+    **Deviations**: `weights` and exact heads on the same samples are additions.
 
     References
     ----------
@@ -149,8 +156,9 @@ class UStatistic(SpectralEstimator):
         if m.min() < 2:
             raise ValueError("UStatistic requires at least 2 samples per client, got 1")
         h = _local_averages(batch, dim)
-        products = (m / (m - 1.0))[..., None] * h
-        return top_eigenvectors(products.mT @ h - _squares(batch, 1.0 / (m * (m - 1.0))), self.rank)
+        omega = relative_weights(batch, self.weights)
+        products = (omega * m / (m - 1.0))[..., None] * h
+        return top_eigenvectors(products.mT @ h - _squares(batch, omega / (m * (m - 1.0))), self.rank)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the floats of B (down) and of a client's symmetric matrix (up)."""
@@ -165,6 +173,8 @@ class TwoReplica(SpectralEstimator):
     ----------
     rank : int
         Columns k of B, at most d.
+    weights : "uniform" or "samples"
+        Weights omega_i of the participants: equal, or proportional to their numbers of samples. Their mean is 1.
     symmetric : bool
         If True, use the symmetric part of the matrix; if False, its left singular vectors, as published.
 
@@ -177,9 +187,9 @@ class TwoReplica(SpectralEstimator):
     Notes
     -----
     With ``h_i`` and ``g_i`` the averages ``X'y/m'`` over the first and the second ``m' = floor(m/2)`` samples of a
-    client, B has the k leading singular vectors of ``sum_i h_i g_i'`` (left), or of its symmetric part. The mean of the
-    matrix is proportional to ``Gamma = mean_i phi_i phi_i'``. A last sample of an odd number is not used for B. Heads
-    as in `MethodOfMoments`. Cost ``O(p m d + p d^2 + d^3)``.
+    client, B has the k leading singular vectors of ``sum_i omega_i h_i g_i'`` (left), or of its symmetric part. With
+    equal weights, the mean of the matrix is proportional to ``Gamma = mean_i phi_i phi_i'``. A last sample of an odd
+    number is not used for B. Heads as in `MethodOfMoments`. Cost ``O(p m d + p d^2 + d^3)``.
 
     **Deviations**: the symmetric form and exact heads on the same samples are additions.
 
@@ -209,7 +219,7 @@ class TwoReplica(SpectralEstimator):
     def estimate(self, batch: Batch, dim: int) -> Array:
         """Return the leading singular vectors."""
         first, second = (_local_averages(half, dim) for half in batch.split())
-        product = first.mT @ second
+        product = first.mT @ (relative_weights(batch, self.weights)[..., None] * second)
         if not self.symmetric:
             return np.ascontiguousarray(svd(product)[0][..., : self.rank])
         values, vectors = eigh(product + product.mT)
@@ -229,6 +239,8 @@ class LocalGram(SpectralEstimator):
     ----------
     rank : int
         Columns k of B, at most d.
+    weights : "uniform" or "samples"
+        Weights omega_i of the participants: equal, or proportional to their numbers of samples. Their mean is 1.
 
     Raises
     ------
@@ -237,9 +249,9 @@ class LocalGram(SpectralEstimator):
 
     Notes
     -----
-    B has the top-k eigenvectors of ``sum_i h_i h_i'``, with ``h_i = X_i'y_i/m``. For isotropic Gaussian x the mean of
-    ``h_i h_i'`` is ``(1 + 1/m) phi_i phi_i' + ((|phi_i|^2 + sigma^2)/m) I``, so the estimate is consistent in n at
-    every m. Heads as in `MethodOfMoments`. Cost ``O(p m d + p d^2 + d^3)``.
+    B has the top-k eigenvectors of ``sum_i omega_i h_i h_i'``, with ``h_i = X_i'y_i/m``. For isotropic Gaussian x the
+    mean of ``h_i h_i'`` is ``(1 + 1/m) phi_i phi_i' + ((|phi_i|^2 + sigma^2)/m) I``, so the estimate is consistent in n
+    at every m. Heads as in `MethodOfMoments`. Cost ``O(p m d + p d^2 + d^3)``.
 
     **Deviations**: a common baseline without a source; exact heads on the same samples.
 
@@ -262,7 +274,7 @@ class LocalGram(SpectralEstimator):
     def estimate(self, batch: Batch, dim: int) -> Array:
         """Return the top-k eigenvectors of the Gram matrix of local averages."""
         h = _local_averages(batch, dim)
-        return top_eigenvectors(h.mT @ h, self.rank)
+        return top_eigenvectors(h.mT @ (relative_weights(batch, self.weights)[..., None] * h), self.rank)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the floats of B (down) and of a local average (up)."""
@@ -277,6 +289,8 @@ class LocalSpectral(SpectralEstimator):
     ----------
     rank : int
         Columns k of B, at most d.
+    weights : "uniform" or "samples"
+        Weights omega_i of the participants: equal, or proportional to their numbers of samples. Their mean is 1.
     clip_quantile : float, optional
         Local fits that are longer than this quantile of their lengths, from 0 to 1, are shortened to it. By default
         they keep their lengths.
@@ -289,9 +303,10 @@ class LocalSpectral(SpectralEstimator):
 
     Notes
     -----
-    With ``theta_i`` the predictors of `LocalOnly`, of minimum norm if m < d, B has the k leading left singular vectors
-    of ``[theta_1 .. theta_p]``. A few clients that are far away can turn B, unless their fits are shortened. Heads as
-    in `MethodOfMoments`. Cost ``O(p m d min(m, d) + p d^2 + d^3)``.
+    With ``theta_i`` the predictors of `LocalOnly`, of minimum norm if m < d, B has the k leading eigenvectors of
+    ``sum_i omega_i theta_i theta_i'``: with equal weights, the left singular vectors of ``[theta_1 .. theta_p]``. A few
+    clients that are far away can turn B, unless their fits are shortened. Heads as in `MethodOfMoments`. Cost ``O(p m d
+    min(m, d) + p d^2 + d^3)``.
 
     **Deviations**: this is the first step of the source, whose second step is a penalised fit around it (`ARMUL`).
 
@@ -326,7 +341,7 @@ class LocalSpectral(SpectralEstimator):
             lengths = np.sqrt(np.vecdot(fits, fits))
             most = np.quantile(lengths, self.clip_quantile, axis=-1, keepdims=True)
             fits = fits * (most / np.maximum(lengths, np.maximum(most, TINY)))[..., None]
-        return top_eigenvectors(fits.mT @ fits, self.rank)
+        return top_eigenvectors(fits.mT @ (relative_weights(batch, self.weights)[..., None] * fits), self.rank)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the floats of B (down) and of a local fit (up)."""

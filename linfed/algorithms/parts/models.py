@@ -191,6 +191,13 @@ def client_weights(batch: Batch, weights: str) -> Array:
     return np.asarray(counts / counts.sum(axis=-1, keepdims=True))
 
 
+def relative_weights(batch: Batch, weights: str) -> Array:
+    """Return `client_weights` divided by their mean, (T, p): ones for "uniform"."""
+    if weights == "uniform":
+        return np.ones(batch.active.shape)
+    return batch.active.shape[-1] * client_weights(batch, weights)
+
+
 def weighted_mean(values: Array, shares: Array) -> Array:
     """Return ``sum_i shares_i values_i``, (T, 1, P), of values (T, p, P) with shares (T, p)."""
     return np.asarray(shares[:, None, :] @ values)

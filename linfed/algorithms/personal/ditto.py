@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from linfed._values import check_fields, non_negative, optional, positive
+from linfed._values import check_fields, non_negative, one_of, optional, positive
 from linfed.algorithms.parts.base import State
+from linfed.algorithms.parts.models import client_weights, weighted_mean
 from linfed.algorithms.personal.base import PersonalModels, ridge_towards, vectors
 from linfed.checks import check_integer
 from linfed.data.batch import Batch
@@ -29,6 +30,8 @@ class Ditto(PersonalModels):
         Gradient steps on the personal model in a round.
     personal_step_size : float, optional
         Step size of the personal model; eta by default.
+    weights : "uniform" or "samples"
+        Weights p_i of the participants in the average: equal, or proportional to their numbers of samples.
 
     Raises
     ------
@@ -43,7 +46,7 @@ class Ditto(PersonalModels):
 
         v_i &\leftarrow v_i - \eta_v \bigl(\nabla f_i(v_i) + \lambda (v_i - \theta)\bigr),
             \qquad \text{personal\_steps times} \\
-        \theta &\leftarrow \theta + \tfrac{1}{p} \sum_{i \in I} (\theta_i - \theta),
+        \theta &\leftarrow \theta + \sum_{i \in I} p_i (\theta_i - \theta),
             \qquad \theta_i \text{ by K local steps on } f_i
 
     The personal steps use the received theta, not the new one. Clients predict with v_i; all start at 0. The v_i do not
@@ -72,6 +75,7 @@ class Ditto(PersonalModels):
     strength: float = 1.0
     personal_steps: int = 1
     personal_step_size: float | None = None
+    weights: Literal["uniform", "samples"] = "uniform"
 
     requires = PersonalModels.requires
     summary: ClassVar[str] = "federated averaging, and a personal model per client near the average"
@@ -84,6 +88,7 @@ class Ditto(PersonalModels):
             strength=non_negative,
             personal_steps=check_integer,
             personal_step_size=optional(positive),
+            weights=one_of("uniform", "samples"),
         )
 
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
@@ -98,7 +103,7 @@ class Ditto(PersonalModels):
             lambda g, v: g + self.strength * (v - server),
         )
         change = model.trained(batch, server, eta, self.local_steps) - server
-        new = model.predictors(server + self.average(batch, change))
+        new = model.predictors(server + weighted_mean(change, client_weights(batch, self.weights)))
         return state.update(S=model.predictors(own), shared=new, active=batch.active)
 
     def adapt(self, state: State, batch: Batch) -> State:

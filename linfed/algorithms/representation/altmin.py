@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from linfed._types import Array
-from linfed._values import check_fields, converted
+from linfed._values import check_fields, converted, non_negative, one_of
 from linfed.algorithms.initial import Initial, as_initial
 from linfed.algorithms.parts.base import Algorithm, Communication, InitContext, Requires, State
+from linfed.algorithms.parts.models import relative_weights
 from linfed.checks import check_bool, check_integer
 from linfed.data.batch import Batch
 from linfed.numerics.least_squares import semidefinite
@@ -31,6 +32,10 @@ class AltMin(Algorithm):
         Initial B.
     split : bool
         If True, heads are fitted on the first half of a client's samples, and B on the others.
+    weights : "uniform" or "samples"
+        Weights omega_i of the participants: equal, or proportional to their numbers of samples. Their mean is 1.
+    ridge : float, default 0.0
+        Weight of the penalty ``(ridge / 2) ||w||^2`` in the fit of each head.
 
     Raises
     ------
@@ -44,19 +49,20 @@ class AltMin(Algorithm):
 
     .. math::
 
-        w_i &\leftarrow \arg\min_w \tfrac{1}{2m} \|X_i B w - y_i\|^2 \\
-        B &\leftarrow \arg\min_B \sum_{i \in I} \tfrac{1}{2m} \|X_i B w_i - y_i\|^2
+        w_i &\leftarrow \arg\min_w \tfrac{1}{2m_i} \|X_i B w - y_i\|^2 + \tfrac{\text{ridge}}{2} \|w\|^2 \\
+        B &\leftarrow \arg\min_B \sum_{i \in I} \omega_i \tfrac{1}{2m_i} \|X_i B w_i - y_i\|^2
 
     Then B is replaced by its Q factor and every head w by ``R w``, which keeps the predictors ``B w``. So on fixed
-    samples, with full participation and without `split`, the recorded training loss never rises.
+    samples, with full participation and without `split`, the training loss, weighted by omega_i, never rises if there
+    is no ridge. A ridge keeps heads short if a client's features are nearly dependent, as with a rare category.
 
     The second step solves a linear system of size ``d k``, which determines B only if ``p m >= d k``, with m the
     samples of this step. Otherwise the change of B has minimum norm, up to directions in which the eigenvalues of the
     normal equations are below 1e-12 of their trace. With m <= k the heads explain all samples, and without `split` B
     does not change. Cost of a round ``O(p m d^2 + p d^2 k^2 + (d k)^3)``, memory ``O(p d^2 + (d k)^2)``.
 
-    **Deviations**: the source draws other samples in each half-round: fresh data with ``split=True``. Each client has
-    the same weight, whatever its number of samples.
+    **Deviations**: the source draws other samples in each half-round: fresh data with ``split=True``. `weights` and
+    `ridge` are additions.
 
     References
     ----------
@@ -75,11 +81,20 @@ class AltMin(Algorithm):
     rank: int
     init: Initial | str | npt.ArrayLike = "moments"
     split: bool = False
+    weights: Literal["uniform", "samples"] = "uniform"
+    ridge: float = 0.0
 
     summary: ClassVar[str] = "exact heads, then the exact least squares for B"
 
     def __post_init__(self) -> None:
-        check_fields(self, rank=check_integer, init=converted(as_initial), split=check_bool)
+        check_fields(
+            self,
+            rank=check_integer,
+            init=converted(as_initial),
+            split=check_bool,
+            weights=one_of("uniform", "samples"),
+            ridge=non_negative,
+        )
 
     @property
     def requires(self) -> Requires:
@@ -100,14 +115,20 @@ class AltMin(Algorithm):
         """Return the state after one round."""
         B = state.array("B")
         first, second = batch.split(rest=True) if self.split else (batch, batch)
-        W = first.project(B).fit().W
-        inverse, R = _inverse(second.normal_equations()[0], W)
+        W = first.project(B).fit(self.ridge).W
+        weights = relative_weights(second, self.weights)
+        inverse, R = _inverse(second.normal_equations()[0] * weights[..., None, None], W)
         for _ in range(2):  # the second step corrects the rounding errors of the normal equations
-            gradient = solve(R.mT, second.project(B).representation_gradient(W, 1.0).mT)
+            gradient = solve(R.mT, second.project(B).representation_gradient(W, weights).mT)
             B = B - solve(R, (inverse @ gradient.reshape(len(B), -1, 1)).reshape(gradient.shape)).mT
         B, R = qr_positive(B)
         new = state.update(B=B, W=W, active=batch.active)
         return new.update(W=new.array("W") @ R.mT)  # also of the other clients: the factorisation keeps every B w
+
+    def adapt(self, state: State, batch: Batch) -> State:
+        """Return the heads of the batch's clients at B, with the ridge."""
+        B = state.array("B")
+        return State(B=B, W=batch.project(B).fit(self.ridge).W)
 
     def communication(self, *, dim: int, classes: int = 0) -> Communication:
         """Return the floats of B (down) and of a client's head and normal equations (up)."""

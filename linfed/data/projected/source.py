@@ -131,7 +131,7 @@ class ProjectedBatch(Projected):
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("least_squares")
 
-    def pooled_least_squares(self, weights: Array) -> Array:
+    def pooled_least_squares(self, weights: Array, ridge: float = 0.0) -> Array:
         """Raise EngineError: not supported by the projected engine."""
         self._refuse("pooled_least_squares")
 

@@ -20,7 +20,7 @@ from linfed.data.labels import LabelLaw
 from linfed.data.row_batch import RowBatch
 from linfed.data.rows import HeldRows, Rows
 from linfed.numerics.least_squares import full_least_squares, head_least_squares, joint_ridge, smallest_shortcut
-from linfed.numerics.linalg import CACHE_VALUES, client_blocks, tall_product, weighted_messages
+from linfed.numerics.linalg import CACHE_VALUES, client_blocks, narrow_product, tall_product, weighted_messages
 
 R = TypeVar("R")
 
@@ -235,7 +235,7 @@ class ExplicitBatch(RowBatch):
 
         One thread computes them in one pass over the blocks. Several threads share the two products with the rows, but
         not the heads between them, whose short operations would wait for each other. Small fixed samples have a second
-        copy, coordinate by coordinate: k products with long vectors are faster than one with a narrow matrix.
+        copy, coordinate by coordinate, which gives the features with the clients last.
         """
         trials, p, m, d = self.shape
         k = B.shape[-1]
@@ -259,11 +259,11 @@ class ExplicitBatch(RowBatch):
             assert self._y is not None
             sums = np.empty((trials, k, d))
             for t, c in client_blocks(trials, p, m * d):  # all clients of some trials
-                X = columns[t].reshape(-1, 1, d, m * p)
-                Z = (X.mT @ B[t].mT[..., None]).reshape(-1, k, m, p)
-                scaled = solve(t, c, np.moveaxis(Z, 0, 2).reshape(k, m, -1), self._y[t].reshape(-1, m).T)
-                weighted = scaled[:, :, None] * residual[t].mT[:, None]
-                np.matmul(X, weighted.reshape(-1, k, m * p, 1), out=sums[t, ..., None])
+                X = columns[t].reshape(-1, d, m * p)
+                Z = narrow_product(B[t].mT, X).reshape(-1, k, m, p)
+                scaled = solve(t, c, Z.transpose(1, 2, 0, 3).reshape(k, m, -1), self._y[t].reshape(-1, m).T)
+                weighted = np.multiply(scaled[:, :, None], residual[t].mT[:, None], out=Z)
+                sums[t] = narrow_product(weighted.reshape(-1, k, m * p), X.mT)
             gradient = sums.mT
         elif self.rows.threads > 1:
             for t, c, Z, y in list(self.map_blocks(B, lambda t, c, rows, Z, y: (t, c, Z, y))):

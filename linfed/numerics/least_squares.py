@@ -108,9 +108,10 @@ def _normal_heads(Z: Array, y: Array) -> tuple[Array, Array, Mask]:
         for i in range(k - 1):
             factors = system[i + 1 :, i] / pivots[i]
             system[i + 1 :, i + 1 :] -= factors[:, None] * system[i, i + 1 :]
-        for i in reversed(range(k)):
+        for i in reversed(range(1, k)):
             W[i] /= pivots[i]
             W[:i] -= system[:i, i] * W[i]
+        W[0] /= pivots[0]
         determinants = np.multiply.reduce(pivots / squares)
         residual = np.einsum("kmc,kc->mc", Z, W)
         residual -= labels

@@ -26,6 +26,12 @@ FEWEST_ROWS, FEWEST_UNCOPIED = 500, 200
 UNCOPIED = 1_000_000
 """Most multiplications of a product whose factors BLAS does not copy."""
 
+AVX512 = "SkylakeX", "Cooperlake", "SapphireRapids"
+"""OpenBLAS's names of the processors for which it uses AVX-512."""
+
+NARROW = 1200
+"""Largest product of the number of rows and the matrix's smaller side in a single product of `narrow_product`."""
+
 FEW_VALUES = 10
 """Largest k m at which the messages of all clients are one product in `weighted_messages`."""
 
@@ -329,6 +335,24 @@ def tall_product(rows: Array, basis: Array) -> Array:
     for start in range(0, c * m, piece):
         np.matmul(flat[:, start : start + piece], basis, out=out[:, start : start + piece])
     return out
+
+
+def narrow_product(few: Array, many: Array) -> Array:
+    """Return ``few @ many`` of few rows (t, k, a) and a large matrix (t, a, b), as (t, k, b).
+
+    OpenBLAS for AVX-512 reads the matrix once for all rows, if ``k min(a, b)`` is at most `NARROW`. In other cases BLAS
+    copies the matrix first, and a product of its own for each row is faster.
+    """
+    if few.shape[-2] * min(many.shape[-2:]) <= NARROW and _has_avx512():
+        return np.asarray(few @ many)
+    return np.asarray((many.mT[:, None] @ few[..., None])[..., 0])
+
+
+@functools.cache
+def _has_avx512() -> bool:
+    """Return whether NumPy's BLAS is OpenBLAS with AVX-512."""
+    pools = ThreadpoolController().lib_controllers
+    return any(getattr(pool, "architecture", None) in AVX512 for pool in pools)
 
 
 def weighted_messages(rows: Array, residual: Array, W: Array) -> Array:

@@ -217,7 +217,7 @@ class _Chunk:
             yield number, batch, state
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ChunkResult:
     """Metrics, outcomes and final state of a chunk of trials."""
 
@@ -262,7 +262,7 @@ def run_in_turns(job: Job, trials: range, held: Held | None = None) -> Iterator[
     Yields
     ------
     int, ChunkResult
-        Metrics are NaN in the rounds to come, and all results share their arrays. The last result is complete.
+        The result is one object, updated in each round. Metrics are NaN in the rounds to come.
     """
     count = len(trials)
     chunk = _Chunk(job, trials, held)
@@ -277,12 +277,14 @@ def run_in_turns(job: Job, trials: range, held: Held | None = None) -> Iterator[
     status = [Status.COMPLETED if fine else Status.DIVERGED for fine in alive]
     status_round = np.where(alive, job.rounds, 0)
     columns = {int(round_): column for column, round_ in enumerate(job.recorded)}
+    found = ChunkResult(metrics=history, status=status, status_round=status_round, final=state)
 
     def record(round_: int) -> ChunkResult:
+        found.final = state
         if round_ in columns:
             for name, values in recorder.measure(state).items():
                 history[name][:, columns[round_]] = values if alive.all() else np.where(alive, values, np.nan)
-        return ChunkResult(metrics=history, status=status, status_round=status_round, final=state)
+        return found
 
     yield 0, record(0)
     first = state

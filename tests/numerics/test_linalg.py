@@ -6,6 +6,7 @@ import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -258,6 +259,34 @@ def test_tall_products_go_in_pieces(name, monkeypatch):
     found = linalg.tall_product(rows, basis)
     np.testing.assert_allclose(found, np.einsum("tcmd,tdr->tcmr", rows, basis).reshape(2, 40, 2), atol=1e-13)
     assert pieces == wanted
+
+
+NARROW = {"at once": (True, 8, 1), "too large": (True, 7, 2), "without AVX-512": (False, 8, 2)}
+"""Whether BLAS has AVX-512, the largest product of rows and smaller side, and the number of products of 2 rows."""
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("name", NARROW)
+def test_few_rows_are_multiplied_at_once_or_one_by_one(name, transposed, monkeypatch):
+    has_avx512, largest, products = NARROW[name]
+    monkeypatch.setattr(linalg, "_has_avx512", lambda: has_avx512)
+    monkeypatch.setattr(linalg, "NARROW", largest)
+    few, many = np.broadcast_to(normal(1, 2, 6), (4, 2, 6)), normal(4, 6, 4, seed=1)
+    many = np.ascontiguousarray(many.mT).mT if transposed else many
+    found = linalg.narrow_product(few, many)
+    np.testing.assert_allclose(found, np.einsum("tka,tab->tkb", few, many), atol=1e-13)
+    assert found.flags.c_contiguous
+    assert found.base is None if products == 1 else found.base.shape == (4, products, 4, 1)
+    assert_items_are_the_same_alone(linalg.narrow_product, (few, many))
+
+
+@pytest.mark.parametrize(
+    ("pool", "wanted"), [({"architecture": "SkylakeX"}, True), ({"architecture": "Zen"}, False), ({}, False)]
+)
+def test_only_openblas_tells_whether_it_has_avx512(pool, wanted, monkeypatch):
+    pools = SimpleNamespace(lib_controllers=[SimpleNamespace(), SimpleNamespace(**pool)])
+    monkeypatch.setattr(linalg, "ThreadpoolController", lambda: pools)
+    assert linalg._has_avx512.__wrapped__() == wanted
 
 
 @pytest.mark.parametrize("trials", [1, 2, 3])

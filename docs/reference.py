@@ -238,7 +238,7 @@ GROUPS = {
             *("theory.flute_step_limit", "theory.flute_rate", "theory.flute_local_rate", "theory.flute_gap"),
             *("theory.flute_divergence_threshold", "theory.flute_worst_ray", "theory.flute_population_minimizer"),
             *("theory.flute_relative_gradient", "theory.truncation_error", "theory.truncation_floor"),
-            *("theory.flute_stability_edge", "theory.average_direction_distance"),
+            *("theory.flute_stability_edge", "theory.average_direction_distance", "theory.flute_start_bound"),
         ),
     ),
     "theory-shortcut": Group(

@@ -106,6 +106,7 @@ EXTRA: dict[str, dict[str, Any]] = {
     "synthetic_classes": {"n_clients": 5, "n_samples": 20, "dim": 6},
     "theory.shortcut_repulsion": {"B": np.eye(6)[None, :, :2]},
     "theory.flute_rate": {"spectrum": [2.0, 1.0, 0.5]}, "theory.flute_step_limit": {"spectrum": [2.0, 1.0, 0.5]},
+    "theory.flute_start_bound": {"alpha": 0.01},
     "statistics.bootstrap_interval": {"statistic": np.mean, "samples": [np.arange(9.0)], "resamples": 99},
     "statistics.fit_exponent": {"x": [1.0, 2.0, 4.0], "values": [[1.0, 2.0, 4.1], [1.1, 2.0, 4.0]]},
     "statistics.first_round_below": {"rounds": np.arange(3), "values": np.ones((2, 3))},

@@ -345,14 +345,15 @@ def shortcut_round(
 
 
 def flute_round(
-    B, W, X, y, active, *, step_size, server_step_size=None, gamma1=0.25, gamma2=0.125, gradient_factor=1, init=None
-):
+    B, W, X, y, active, *, step_size, server_step_size=None, gamma1=0.25, gamma2=0.125, gradient_factor=1, init=None,
+    weights="uniform",
+):  # fmt: skip
     """Return (B, W) after one round; X[j], y[j] are the samples of client active[j]."""
     server = step_size if server_step_size is None else server_step_size
     here = W[active]
     total, heads = np.zeros_like(B), here.copy()
-    for j, (X_i, y_i, w) in enumerate(zip(X, y, here, strict=True)):
-        g = gradient_factor * X_i.T @ (X_i @ B @ w - y_i) / len(y_i)
+    for j, (X_i, y_i, w, share) in enumerate(zip(X, y, here, shares(y, weights), strict=True)):
+        g = len(y) * share * gradient_factor * X_i.T @ (X_i @ B @ w - y_i) / len(y_i)
         total += np.outer(g, w)
         heads[j] = w - step_size * B.T @ g
     moved = B - step_size * total

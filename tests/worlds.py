@@ -378,6 +378,7 @@ LEARNERS: dict[str, Learner] = {
     "FLUTE, factor 2": Learner(
         lf.FLUTE, {"gradient_factor": 2, "gamma1": 0.1, "gamma2": 0.2, "server_step_size": 0.03}, sent=33, scale=0.2
     ),
+    "FLUTE, by samples": Learner(lf.FLUTE, {"weights": "samples"}, sent=33, scale=0.2),
     "FLUTE, no server": Learner(lf.FLUTE, {"server_step_size": 0.0}, sent=33, scale=0.2),
     "GeneralFLUTE": Learner(lf.GeneralFLUTE, {}, sent=30),
     "GeneralFLUTE, penalties": Learner(lf.GeneralFLUTE, {**PENALTIES, "local_steps": 3}, sent=30),

@@ -232,7 +232,7 @@ def expected_errors(claims: Iterable[Finding]) -> float:
     >>> from linfed.statistics import judge
     >>> known = {"claim": "x", "setting": "", "statistic": "x", "source": "ours", "claimed_low": 0.0}
     >>> round(expected_errors([judge((1.0, 0.0, 2.0), **known), judge((2.0, 1.0, 3.0), **known)]), 4)
-    0.0250
+    0.025
     """
     return math.fsum(map(_chance_of_error, decided(claims)))
 

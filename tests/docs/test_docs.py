@@ -12,6 +12,7 @@ import pytest
 import linfed as lf
 from docs.vocabulary import COMMITTED, TOP
 from linfed.reproduction.experiments import experiment_files
+from tests.docs.shown import wrong
 
 README, DOCS = "README.md", TOP / "docs"
 PAGES = [
@@ -189,3 +190,15 @@ def test_every_experiment_is_in_the_pages_of_papers():
 )
 def test_a_name_that_is_not_there_is_found(name):
     assert not exists(name)
+
+
+@pytest.mark.parametrize(
+    ("page", "marks"),
+    [
+        ("<!-- written by docs/render.py --><p>fine</p><script>let a = '``'</script>", []),
+        ("<p>&lt;!-- written by docs/render.py --&gt;</p>", ["<!", "written by docs/render.py"]),
+        ("<p>``rank``</p>", ["``"]),
+    ],
+)
+def test_pages_with_markup_in_their_text_are_found(page, marks):
+    assert wrong(page) == marks

@@ -35,6 +35,99 @@ def test_theorem51_judges_reject_what_is_false():
     assert spread.verdict is Verdict.VIOLATED
 
 
+def test_theorem51_rejects_a_wrong_exponent_in_kappa_and_a_worse_single_round():
+    theorem, table = module("flute-theorem51"), committed("flute-theorem51", "floors")
+    steep = table.assign(
+        error=lambda row: row["error"] * max(row["kappa"], 1.0) ** 3, one_round=lambda row: 1.2 * row["rms"]
+    )
+    found = verdicts(findings(theorem, {"floors": steep}))
+    setting = f"{theorem.KAPPA}: n = d = 20"
+    assert (
+        found["In the over-parameterised case the error grows at most like kappa^(5/2)", "n = d = 20"]
+        is Verdict.VIOLATED
+    )
+    said = "One round, the truncation of all clients' own least squares, has no larger error than FLUTE"
+    assert found[said, setting] is Verdict.NOT_SUPPORTED
+
+
+def heads(cosine, **columns):
+    """Return a row of flute-fig2 for each objective: all trials have one cosine, and `columns` of one value."""
+    fig2, values = module("flute-fig2"), {"with_feature": 1.0, "with_other": 1.0, "third": 0.0} | columns
+    found = {
+        name: lf.LabeledArray(np.full((10, 3), value), client=(1, 2, 3))
+        for name, value in {"cosine": cosine, **values}.items()
+    }
+    return [{"objective": one, "kind": fig2.POINTS, "trials": 10, **found} for one in fig2.OBJECTIVES]
+
+
+@pytest.mark.parametrize(("cosine", "is_half"), [(-0.5, True), (-1.0, False)])
+def test_fig2_judges_take_heads_for_what_they_are(cosine, is_half):
+    """Heads of cosine -1/2 are those of Observation B.3, opposite heads are not."""
+    rows = [*heads(-1.0)[:1], *heads(cosine)[1:]]
+    found = {
+        one: verdict
+        for (one, _), verdict in verdicts(findings(module("flute-fig2"), {"heads": lf.Table(rows)})).items()
+    }
+    yes, no = (Verdict.SUPPORTED, Verdict.NOT_SUPPORTED) if is_half else (Verdict.NOT_SUPPORTED, Verdict.SUPPORTED)
+    assert found["Trained locally, the two heads of a client are opposite"] is Verdict.SUPPORTED
+    assert found["Trained together, the heads differ from heads trained locally"] is yes
+    assert found["Trained together, the two heads of a client have the cosine -1/2"] is yes
+    assert found["Without any penalty NC, one head for all classes has the cosine -1/2"] is yes
+    assert found["Trained together, the cosine of a client's two heads is -1, as in the limit of (54)"] is no
+    assert found["The head of the third class vanishes"] is Verdict.SUPPORTED
+
+
+def test_fig2_judges_reject_heads_that_are_not_parallel():
+    rows = heads(-0.5, with_feature=0.8, with_other=0.5, third=0.3)
+    found = {
+        one: verdict
+        for (one, _), verdict in verdicts(findings(module("flute-fig2"), {"heads": lf.Table(rows)})).items()
+    }
+    for said in (
+        "Trained together, two clients' heads of one class are parallel",
+        "Trained together, a head is parallel to its feature",
+        "The head of the third class vanishes",
+    ):
+        assert found[said] is Verdict.NOT_SUPPORTED
+
+
+def test_lemma_a18_judges_by_the_worst_theta():
+    lemma, table = module("flute-lemma-a18"), computed("flute-lemma-a18", "sides", rank=2, n_clients=15)
+    setting = "random: n = 15, d = 10, k = 2"
+    right = verdicts(findings(lemma, {"sides": table}))
+    assert right["Lemma A.18 holds", setting] is Verdict.HOLDS
+    wrong = verdicts(findings(lemma, {"sides": spoiled(table, "factor", 0.8, kind=lemma.RANDOM)}))
+    assert wrong["Lemma A.18 holds", setting] is Verdict.HOLDS
+    assert wrong["Lemma A.18 holds with the factor 1/sqrt(2)", setting] is Verdict.NOT_SUPPORTED
+    wrong = verdicts(findings(lemma, {"sides": spoiled(table, "factor", 1.1, kind=lemma.RANDOM)}))
+    assert wrong["Lemma A.18 holds", setting] is Verdict.VIOLATED
+    low = table.assign(factor=lambda row: 0.9 * row["factor"])
+    said = "No smaller factor is possible: 1/sqrt(2) is attained, or approached near the limit"
+    assert verdicts(findings(lemma, {"sides": low}))[said, "turned: n = 15, d = 10, k = 2"] is Verdict.NOT_SUPPORTED
+
+
+def test_start_judges_reject_what_is_false():
+    """Singular values that are too large, runs that do not converge, and runs that take longer."""
+    start, table = module("flute-start"), committed("flute-start", "starts")
+    said = {one.sentence for one in start.CLAIMS}
+
+    def of(**columns):
+        return {
+            one: verdict for (one, _), verdict in verdicts(findings(start, {"starts": table.assign(**columns)})).items()
+        }
+
+    large = of(largest=lambda row: 1e6 * row["bound"] + row["kth"] + 0.0 * row["largest"])
+    assert [large[one] for one in sorted(said) if "largest singular value" in one] == [Verdict.NOT_SUPPORTED] * 2
+    lost = of(taken=lambda row: row["taken"] + (np.inf if row["alpha"] > 1e-9 else 0.0))
+    assert [lost[one] for one in sorted(said) if "global minimum" in one] == [Verdict.NOT_SUPPORTED] * 2
+    slow = of(taken=lambda row: row["taken"] * (2.0 if row["alpha"] == 1.0 else 1.0))
+    assert slow["A large alpha needs no more rounds than the theorem's"] is Verdict.NOT_SUPPORTED
+    no = np.zeros(table.rows[0]["trials"], dtype=bool)
+    none = of(small=lambda row: no, diverged=lambda row: no)
+    assert none["At the smallest alpha Claim A.3 holds"] is Verdict.VIOLATED
+    assert none[next(one for one in said if one.startswith("An alpha for which"))] is Verdict.NOT_SUPPORTED
+
+
 def test_theorem51_settings_are_the_tables_sizes():
     stays_at = module("flute-theorem51").stays_at
     first, second = ({"n_clients": n, "dim": 30, "noise_std": 0.5} for n in (30, 40))

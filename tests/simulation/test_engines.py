@@ -434,12 +434,15 @@ def test_compression_needs_one_sample_more_than_dimensions():
         ("compressed", lf.FixedSamples(17), False, 3 * 11 * 17 * 8, 11 * 17 * 27),
         ("compressed", lf.FixedSamples(17, in_law=True), False, 0, 11 * 17 * 27),
         ("compressed", lf.FreshSamples(17), False, 0, 11 * 17 * 27),
-        ("explicit", lf.FreshSamples(17), False, 0, 11 * 17 * 27),
+        ("explicit", lf.FreshSamples(17), False, 5 * 17 * 7, 11 * 17 * 27),
         ("projected", lf.FreshSamples(17), True, 3 * 11 * 17 * 8, 11 * 17 * 27),
     ],
 )
 def test_blocks_of_rows_and_first_batches_are_counted(engine, data, moments, block, first):
-    """A block has few clients' rows and labels, and two copies; a first batch all rows, unless they are stored."""
+    """A block has few clients' rows and labels, and two copies; a first batch all rows, unless they are stored.
+
+    Fresh rows of the participants that are read twice have a buffer in front of the block.
+    """
     setting = asked(data=data)
     assert engines.block_floats(engine, setting, moments) == block
     assert engines.first_batch_floats(engine, setting) == first

@@ -215,10 +215,40 @@ def byzantine(step=1.0):
     return found
 
 
+def private_fedrep(step=1.0):
+    """Return the replays of FedRep in the Private FedRep code, without noise; `step` multiplies the step size.
+
+    A client's loss is the mean squared error, without the factor 1/2: the step size doubles, and the clip halves.
+    """
+    given, found = load("private_fedrep"), []
+    data, eta = lf.GivenSamples(given["X"], given["y"]), 2 * step * float(given["lr"])
+    for name, method in (("free", "no clip"), ("clipped", "clip 0.2"), ("tight", "clip 0.05")):
+        clip = float(given[f"clip_{name}"]) / 2
+        algorithm = lf.PrivateFedRep(rank=2, step_size=eta, init=given["B0"], clip=clip if np.isfinite(clip) else None)
+        result = lf.simulate(algorithm, data=data, rounds=int(given["rounds"]))
+        refitted = result.adapt(given["X"], given["y"])
+        B, theirs = result.final.B[0], given[f"U_{name}"]
+        mse = 2 * refitted.losses(given["X_test"], given["y_test"]).mean(keepdims=True)
+        pairs = {"projector": (theirs @ theirs.T, B @ B.T), "test error of refitted heads": (given[f"mse_{name}"], mse)}
+        found += [
+            Replay("Private FedRep", "20 rounds", method, quantity, np.atleast_2d(one), other)
+            for quantity, (one, other) in pairs.items()
+        ]
+    return found
+
+
 def replays(step=1.0):
     """Return all replays; `step` multiplies all step sizes, so that 1 is right."""
     figures = [one for name in ("notebook_fig1_full", "notebook_fig1_partial") for one in figure_1(name, step)]
-    return [*figures, *figure_3(step), *pfllib(step), *armul(step), *spectral(step), *byzantine(step)]
+    return [
+        *figures,
+        *figure_3(step),
+        *pfllib(step),
+        *armul(step),
+        *spectral(step),
+        *byzantine(step),
+        *private_fedrep(step),
+    ]
 
 
 # --- statistics: independent trials -------------------------------------------------------------------------------

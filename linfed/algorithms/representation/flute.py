@@ -8,9 +8,10 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from linfed._values import check_fields, converted, non_negative, optional
+from linfed._values import check_fields, converted, non_negative, one_of, optional
 from linfed.algorithms.initial import InitialFactors, SmallRandom, as_factors
 from linfed.algorithms.parts.base import Communication, InitContext, Requires, State
+from linfed.algorithms.parts.models import relative_weights
 from linfed.algorithms.parts.step_size import Scheduled, StepSize, checked_step_size, one_step
 from linfed.checks import check_integer, short_repr
 from linfed.data.batch import Batch
@@ -46,6 +47,9 @@ class FLUTE(Scheduled):
     gradient_factor : 1 or 2, default 1
         Factor of the data gradient: 1 for the loss ``(1/2m)||X_i theta - y_i||^2`` of the paper's analysis, 2 for the
         loss ``(1/m)||X_i theta - y_i||^2`` of its main text.
+    weights : "uniform" or "samples"
+        Weights omega_i of the participants' gradients: equal, or proportional to their numbers of samples. Their mean
+        is 1.
 
     Raises
     ------
@@ -59,8 +63,9 @@ class FLUTE(Scheduled):
 
     .. math::
 
-        B &\leftarrow B - \eta_l \sum_i g_i w_i^\top + \eta_r (2 \gamma_1 B W^\top W - 4 \gamma_2 B B^\top B) \\
-        W &\leftarrow W - \eta_l [B^\top g_i]_i^\top + \eta_r (2 \gamma_1 W B^\top B - 4 \gamma_2 W W^\top W)
+        B &\leftarrow B - \eta_l \sum_i \omega_i g_i w_i^\top
+            + \eta_r (2 \gamma_1 B W^\top W - 4 \gamma_2 B B^\top B) \\
+        W &\leftarrow W - \eta_l [\omega_i B^\top g_i]_i^\top + \eta_r (2 \gamma_1 W B^\top B - 4 \gamma_2 W W^\top W)
 
     The server **sums** over clients, whereas FedRep averages. B is not normalised. At the default weights the
     regulariser is ``(1/8)||B'B - W'W||_F^2``. For ``gamma1 > 2 gamma2`` the objective can be unbounded below, and the
@@ -69,8 +74,8 @@ class FLUTE(Scheduled):
     ``O(p (m d + d k))``, on fixed samples with m > d ``O(p (d^2 + d k))``.
 
     **Deviations**: the data gradient has factor 1 by default, as in the analysis (Appendix A.1), because only then does
-    the Theta recursion close; ``gradient_factor=2`` gives the other factor. Partial participation and schedules are
-    additions.
+    the Theta recursion close; ``gradient_factor=2`` gives the other factor. Partial participation, schedules and
+    `weights` are additions; the Theta recursion is for equal weights.
 
     References
     ----------
@@ -93,6 +98,7 @@ class FLUTE(Scheduled):
     gamma2: float = 0.125
     init: InitialFactors | tuple[npt.ArrayLike, npt.ArrayLike] = field(default_factory=SmallRandom)
     gradient_factor: Literal[1, 2] = 1
+    weights: Literal["uniform", "samples"] = "uniform"
 
     requires: ClassVar[Requires] = Requires.GRADIENTS
     summary: ClassVar[str] = "shared representation, personal heads, a server step that regularises both"
@@ -107,6 +113,7 @@ class FLUTE(Scheduled):
             gamma2=non_negative,
             init=converted(as_factors),
             gradient_factor=_one_or_two,
+            weights=one_of("uniform", "samples"),
         )
 
     @property
@@ -133,7 +140,10 @@ class FLUTE(Scheduled):
         step_size = self.step_in(batch)
         local = step_size * self.gradient_factor
         server = step_size if self.server_step_size is None else self.server_step_size
-        head_gradient, representation_gradient = batch.project(B).gradients(W, weights=1.0)
+        weights = 1.0 if self.weights == "uniform" else relative_weights(batch, self.weights)
+        head_gradient, representation_gradient = batch.project(B).gradients(W, weights=weights)
+        if isinstance(weights, np.ndarray):
+            head_gradient = weights[..., None] * head_gradient
         gram_B, gram_W = B.mT @ B, W.mT @ W
         grow, shrink = 2.0 * server * self.gamma1, 4.0 * server * self.gamma2
         new_B = B @ (grow * gram_W - shrink * gram_B)

@@ -37,6 +37,7 @@ from linfed.theory.flute.theorems import (
     flute_gap,
     flute_local_rate,
     flute_rate,
+    flute_start_bound,
     flute_step_limit,
 )
 from linfed.theory.flute.trace import FluteTrace, flute_trace
@@ -59,6 +60,7 @@ __all__ = [
     "flute_rate",
     "flute_relative_gradient",
     "flute_stability_edge",
+    "flute_start_bound",
     "flute_step_limit",
     "flute_trace",
     "flute_worst_ray",

@@ -110,6 +110,74 @@ class ThetaCoordinates:
         smallest = singular_values(theta[..., :k, :])[..., -1]
         return Region(spectral_norm(theta) ** 2, spectral_norm(theta[..., k:, :]) ** 2, smallest**2)
 
+    def distances(self, theta: Array) -> tuple[Array, Array]:
+        """Return both sides of Lemma A.18 for the Theta of some trials, (trials,) each.
+
+        Returns
+        -------
+        of_product, of_theta : ndarray (trials,)
+            ``||B W' - Phi_k||_F``, the distance from the truncation, and ``||Theta Theta' - diag(2 Lambda_k, 0)||_F``.
+
+        Notes
+        -----
+        The lemma is ``of_product <= of_theta``. Its proof sets ``||S + S'||_F = 2 ||S||_F`` for ``S = U'B W'V -
+        diag(Lambda_k, 0)``, which is false unless S is symmetric. The lemma is true, with a better constant. Let E_pq
+        be the blocks of ``Theta Theta' - diag(2 Lambda_k, 0)``. The symmetric part of S is ``(E_11 - E_22) / 2``, its
+        antisymmetric part ``(E_21 - E_12) / 2``. Hence ``||S||_F^2 <= ||E||_F^2 / 2``. The factor ``1/sqrt(2)`` is
+        attained, for example at ``-U'B = V'W = diag(sqrt(lambda_1), .., sqrt(lambda_k))``.
+
+        **Deviations**: the extract of the paper has no factor in the lemma; ours is ``1/sqrt(2)``.
+
+        Examples
+        --------
+        >>> import linfed as lf
+        >>> problem = lf.UnderParameterized(n_clients=20, dim=6, spectrum=[6, 5, 2])
+        >>> truth = problem.truth(0, [0])
+        >>> coordinates = lf.theory.ThetaCoordinates.of(truth)
+        >>> state = lf.State(B=truth.B[..., :2], W=truth.W[..., :2])
+        >>> of_product, of_theta = coordinates.distances(coordinates.theta(state))
+        >>> bool(of_product <= of_theta)
+        True
+        """
+        size, k = self.spectrum.shape[-1], theta.shape[-1]
+        upper, lower = theta[..., :size, :], theta[..., size:, :]
+        product, square = 0.5 * (upper + lower) @ (upper - lower).mT, theta @ theta.mT
+        first = np.arange(k)
+        product[..., first, first] -= self.spectrum[..., :k]
+        square[..., first, first] -= 2.0 * self.spectrum[..., :k]
+        return np.linalg.norm(product, axis=(-2, -1)), np.linalg.norm(square, axis=(-2, -1))
+
+    def small_start(self, theta: Array, step_size: float) -> Mask:
+        """Return a mask of the trials whose initial Theta fulfils Claim A.3, the proof's "small" initialisation.
+
+        Parameters
+        ----------
+        theta : ndarray (trials, 2 max(d, n), k)
+            Initial Theta.
+        step_size : float
+            Step size eta.
+
+        Notes
+        -----
+        Claim A.3 is ``sigma_1^2(Theta) <= lambda_1'``, ``sigma_k^2(Theta_k) <= Delta/4`` and ``sigma_1^2(Theta_res) <=
+        c_1 sigma_k(Theta_k)^(1 + kappa)`` with ``kappa = log(1 + eta Delta/8) / log(1 + (eta/2)(lambda_k' - Delta/2))``
+        and ``c_1 = Delta^(1 - kappa/2) / (2^(3 - kappa) sqrt(lambda_1'))``. Its fourth condition,
+        ``sigma_1^2(Theta_res) <= lambda_k' - Delta/2``, follows from the last two. As kappa < 1, the last condition
+        requires a small scale of Theta.
+
+        **Deviations**: the extract of the paper lost the fraction of c_1 and the direction of the second condition.
+        Both follow from the proof of Lemma A.5.
+        """
+        region, k = self.region(theta), theta.shape[-1]
+        gap, top, kth = flute_gap(self.spectrum, k), 2.0 * self.spectrum[..., 0], 2.0 * self.spectrum[..., k - 1]
+        kappa = np.log1p(step_size * gap / 8.0) / np.log1p(0.5 * step_size * (kth - gap / 2.0))
+        scale = gap ** (1.0 - kappa / 2.0) / (2.0 ** (3.0 - kappa) * np.sqrt(top))
+        return (
+            (region.largest <= top)
+            & (region.smallest <= gap / 4.0)
+            & (region.rest <= scale * region.smallest ** (0.5 + kappa / 2.0))
+        )
+
     def growth_bound(self, theta: Array, step_size: float, remainder: Array) -> Array:
         """Return a lower bound of ``sigma_k^2(Theta_k)`` after a round, from the proof of Lemma A.16.
 

@@ -237,6 +237,52 @@ def flute_bound(spectrum: npt.ArrayLike, rank: int, step_size: float, n_clients:
     )
 
 
+def flute_start_bound(alpha: float, rank: int, *, n_clients: int, dim: int, failure: float = 0.05) -> float:
+    """Return a bound on the largest singular value of FLUTE's initial ``B W'``.
+
+    Parameters
+    ----------
+    alpha : float
+        Standard deviation of the entries of B (d, k) and W (n, k), `linfed.SmallRandom`.
+    rank, n_clients, dim : int
+        Rank k of the model, n and d.
+    failure : float, default 0.05
+        Largest probability, up to 1, with which the bound may fail.
+
+    Returns
+    -------
+    float
+        ``alpha^2 (sqrt(d) + sqrt(k) + t) (sqrt(n) + sqrt(k) + t)`` with ``t = sqrt(2 log(4 / failure))``.
+
+    Raises
+    ------
+    ValueError
+        If a value is out of range.
+
+    Notes
+    -----
+    Remark 4.1 says only that the singular value is sufficiently small with high probability. The bound is the product
+    of two bounds of Lemma A.19, on B and on W. Each of them fails with a probability of at most ``failure / 2``.
+
+    **Deviations**: the paper does not state it.
+
+    References
+    ----------
+    FLUTE paper, Remark 4.1 and Lemma A.19.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> round(lf.theory.flute_start_bound(0.01, 2, n_clients=15, dim=10), 5)
+    0.00622
+    """
+    alpha, k = check_number("alpha", alpha, minimum=0.0), check_integer("rank", rank)
+    failure = check_number("failure", failure, positive=True, maximum=1.0)
+    n, d = check_integer("n_clients", n_clients), check_integer("dim", dim)
+    each = math.sqrt(k) + math.sqrt(2.0 * math.log(4.0 / failure))
+    return alpha**2 * (math.sqrt(d) + each) * (math.sqrt(n) + each)
+
+
 def flute_covered_rounds(spectrum: npt.ArrayLike, rank: int, step_size: float, n_samples: int) -> float:
     """Return the last round that Theorem 5.5 covers with m samples per client.
 

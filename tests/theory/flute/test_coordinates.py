@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
 import linfed as lf
 from linfed.theory import flute as theory
@@ -256,6 +257,26 @@ def test_the_growth_bound_holds_for_ten_thousand_random_thetas(clients, dim, ran
     assert (bound + 0.75 * additive <= smallest + 1e-13 * top).all()  # a quarter of the term is sufficient
 
 
+@pytest.mark.parametrize(("clients", "dim", "rank"), [(1, 1, 1), (4, 3, 2), (3, 5, 3)])
+def test_lemma_a15_holds_for_ten_thousand_random_thetas(clients, dim, rank):
+    """Theta_res grows in a round at most by its factor; at a step size of 1/lambda_1' it does not always."""
+    rng = np.random.default_rng([clients, dim, rank])
+    coordinates, theta, *_ = random_thetas(rng, 10_000, clients, dim, rank)
+    top, size = 2.0 * coordinates.spectrum[:, 0], max(clients, dim)
+    following = 2.0 * coordinates.spectrum[:, rank] if rank < size else -2.0 * coordinates.spectrum[:, -1]
+    remainder = rng.normal(size=theta.shape) * rng.choice([0.0, 1e-3, 0.1], len(theta))[:, None, None]
+    region = coordinates.region(theta)
+    assert (region.largest <= 2.0 * top * (1 + 1e-12)).all()
+    for share, holds in ((1 / 6, True), (1.0, False)):
+        step = share / top
+        after = coordinates.population_step(theta, step[:, None, None]) + remainder
+        rest = np.linalg.norm(after[:, rank:], 2, axis=(1, 2))
+        factor = 1.0 + step / 2.0 * (following - region.rest - region.smallest)
+        bound = factor * np.sqrt(region.rest) + np.linalg.norm(remainder[:, rank:], 2, axis=(1, 2))
+        assert (rest <= bound + 1e-13 * np.sqrt(top)).all() == holds
+        assert (rest > 0.99 * bound).any()
+
+
 def test_lemma_a16_with_a_factor_has_a_counterexample():
     """At the lemma's largest step size sigma_k^2(Theta_k) falls to 0.73 of itself, and the factor is above 1."""
     kth, gap, step = 1.4, 1.4, 1.4**2 / 16 / 2**3
@@ -270,3 +291,102 @@ def test_lemma_a16_with_a_factor_has_a_counterexample():
     assert fallen == pytest.approx(0.7306, abs=1e-4)
     assert 1 + step * (kth - 1.0 - 1e-8 - gap / 4) == pytest.approx(1.0008, abs=1e-4)
     assert coordinates.growth_bound(theta, step, 0.0 * theta)[0] < 0
+
+
+# --- Lemma A.18 --------------------------------------------------------------------------------------------------
+
+
+def sides(B, W, Phi, k):
+    """Return both sides of Lemma A.18 for one trial, without coordinates: of B W' and of Theta in blocks."""
+    U, values, Vt = np.linalg.svd(Phi)
+    size = max(Phi.shape)
+    left, right, target = np.zeros((size, k)), np.zeros((size, k)), np.zeros((size, size))
+    left[: len(U)], right[: len(Vt)] = U.T @ B, Vt @ W
+    target[range(k), range(k)] = values[:k]
+    plus, minus = left + right, left - right
+    blocks = np.block([[plus @ plus.T, plus @ minus.T], [minus @ plus.T, minus @ minus.T]]) / 2
+    blocks[:size, :size] -= 2 * target
+    Phi_k = (U[:, :k] * values[:k]) @ Vt[:k]
+    return np.linalg.norm(B @ W.T - Phi_k), np.linalg.norm(blocks)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_both_sides_of_lemma_a18_and_its_best_constant(shape, k):
+    n, d = SHAPES[shape]
+    truth = made(shape).truth(5, range(40))
+    coordinates = theory.ThetaCoordinates.of(truth)
+    scale = 10 ** np.random.default_rng(k).uniform(-4, 2, (2, 40, 1, 1))
+    exact_B, exact_W = balanced(truth.truncated(k))
+    for B0, W0 in ((0.0, 0.0), (exact_B, exact_W), (exact_B, -exact_W)):
+        B, W = B0 + scale[0] * normal(40, d, k, seed=1), W0 + scale[1] * normal(40, n, k, seed=2)
+        of_product, of_theta = coordinates.distances(coordinates.theta(lf.State(B=B, W=W)))
+        for t in range(40):
+            wanted = sides(B[t], W[t], truth.dense()[t].T, k)
+            np.testing.assert_allclose([of_product[t], of_theta[t]], wanted, rtol=1e-9, atol=1e-12)
+        assert (of_product <= of_theta * (1 + 1e-12) / math.sqrt(2)).all()
+    opposite = coordinates.distances(coordinates.theta(lf.State(B=exact_B, W=-exact_W)))
+    np.testing.assert_allclose(opposite[0] / opposite[1], 1 / math.sqrt(2), **EXACT)
+    exact = coordinates.distances(coordinates.theta(lf.State(B=exact_B, W=exact_W)))
+    np.testing.assert_allclose(exact, 0.0, atol=1e-12)
+
+
+def test_no_descent_finds_a_larger_constant_in_lemma_a18():
+    """The ratio of the sides, climbed from random Theta, ends at 1/sqrt(2) or below."""
+    coordinates = theory.ThetaCoordinates.of(made((3, 3), spectrum=[2.0, 1.0, 0.5]).truth(0, range(1)))
+
+    def ratio(x):
+        of_product, of_theta = coordinates.distances(x.reshape(1, 6, 2))
+        return -(of_product[0] / of_theta[0])
+
+    found = [-minimize(ratio, normal(12, seed=seed), method="BFGS").fun for seed in range(6)]
+    assert max(found) == pytest.approx(1 / math.sqrt(2), abs=1e-6)
+
+
+def test_the_last_step_of_the_proof_of_lemma_a18_is_false():
+    """``||S + S'|| = 2 ||S||`` holds for symmetric S; an antisymmetric S has the left side 0."""
+    coordinates = theory.ThetaCoordinates.of(made((2, 2), spectrum=[2.0, 1.0]).truth(0, range(1)))
+    turn = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    B, W = np.eye(2), np.diag([2.0, 1.0]) - turn  # in the singular coordinates: B W' - Lambda = turn
+    theta = np.concatenate([B + W, B - W])[None] / math.sqrt(2)
+    assert coordinates.distances(theta)[0][0] == pytest.approx(math.sqrt(2), abs=1e-14)
+    S = B @ W.T - np.diag([2.0, 1.0])
+    assert np.linalg.norm(S + S.T) < 1e-14
+
+
+# --- the initialisation ------------------------------------------------------------------------------------------
+
+
+# lambda = (3, 2, 0.5), k = 2, eta = 0.01: c_1 sigma^(1 + kappa) bounds sigma_1^2(Theta_res).
+@pytest.mark.parametrize(
+    ("first", "second", "rest", "wanted"),
+    [
+        (6 * (1 - 1e-9), 0.5, 1e-3, True),
+        (6 * (1 + 1e-9), 0.5, 1e-3, False),
+        (1.0, 0.75 * (1 - 1e-9), 1e-3, True),
+        (1.0, 0.75 * (1 + 1e-9), 1e-3, False),
+        (1.0, 1e-4, 0.99, True),
+        (1.0, 1e-4, 1.01, False),
+    ],
+)
+def test_a_small_start_is_claim_a3(first, second, rest, wanted):
+    """The last number is Theta_res^2, or its share of the last condition's bound if sigma_k^2 is small."""
+    coordinates = theory.ThetaCoordinates.of(made((5, 4), spectrum=[3.0, 2.0, 0.5]).truth(0, range(1)))
+    eta, gap = 0.01, 3.0
+    kappa = math.log(1 + eta * gap / 8) / math.log(1 + eta / 2 * (4.0 - gap / 2))
+    if second < 1e-2:
+        rest *= gap ** (1 - kappa / 2) / (2 ** (3 - kappa) * math.sqrt(6.0)) * math.sqrt(second) ** (1 + kappa)
+    theta = np.zeros((1, 10, 2))
+    theta[0, 0, 0], theta[0, 1, 1], theta[0, 7, 1] = math.sqrt(first), math.sqrt(second), math.sqrt(rest)
+    assert coordinates.small_start(theta, eta).tolist() == [wanted]
+
+
+def test_the_constant_of_claim_a3_is_what_the_proof_of_lemma_a5_uses():
+    """``(1 + eta Delta/8)^T_R c_1 sigma^(1 + kappa) = Delta sigma / (8 sqrt(lambda_1'))`` for every sigma_k."""
+    top, kth, gap, eta = 6.0, 4.0, 3.0, 0.01
+    kappa = math.log(1 + eta * gap / 8) / math.log(1 + eta / 2 * (kth - gap / 2))
+    for sigma in (1e-6, 1e-2, 0.3):
+        rounds = math.log(gap / (4 * sigma**2)) / (2 * math.log(1 + eta / 2 * (kth - gap / 2)))
+        c_1 = gap ** (1 - kappa / 2) / (2 ** (3 - kappa) * math.sqrt(top))
+        left = (1 + eta * gap / 8) ** rounds * c_1 * sigma ** (1 + kappa)
+        assert left == pytest.approx(gap * sigma / (8 * math.sqrt(top)), rel=1e-12)

@@ -28,6 +28,19 @@ def test_the_gap_and_the_step_limits(k):
     np.testing.assert_allclose(lf.theory.flute_bound(stacked, k, 0.01, 7, [0, 3, 50]), wanted, rtol=1e-13)
 
 
+@pytest.mark.parametrize(("n", "d", "k", "failure"), [(15, 10, 2, 0.05), (3, 4, 1, 0.5), (8, 40, 8, 0.9)])
+def test_the_initial_product_stays_below_its_bound(n, d, k, failure):
+    """Within the probability, and not by far: a bound without the term for the failures does not hold."""
+    rng, alpha, trials = np.random.default_rng(n), 0.3, 4000
+    B, W = alpha * rng.standard_normal((trials, d, k)), alpha * rng.standard_normal((trials, n, k))
+    largest = np.linalg.svd(B @ W.mT, compute_uv=False)[:, 0]
+    bound = lf.theory.flute_start_bound(alpha, k, n_clients=n, dim=d, failure=failure)
+    t = math.sqrt(2 * math.log(4 / failure))
+    assert bound == pytest.approx(alpha**2 * (d**0.5 + k**0.5 + t) * (n**0.5 + k**0.5 + t), rel=1e-14)
+    assert (largest > bound).mean() < failure
+    assert largest.max() > 0.3 * bound
+
+
 def test_without_a_gap_the_bound_is_infinite_and_a_rate_of_0_covers_all_rounds():
     np.testing.assert_array_equal(lf.theory.flute_bound([1.0, 1.0], 1, 0.01, 7, [0, 5]), [np.inf, np.inf])
     assert lf.theory.flute_rate([2.0, 0.0], 1, 4.0) == 0.0

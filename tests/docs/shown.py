@@ -1,0 +1,44 @@
+"""Check the built site: no page shows a comment, a line of a template, or markup that was not read.
+
+    python -m tests.docs.shown SITE
+
+The program prints the places and exits with status 1 if there are any.
+"""
+
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+NOT_SHOWN = ("<!", "written by docs/render.py", "``")
+
+
+class Text(HTMLParser):
+    """The text that a page shows."""
+
+    def __init__(self):
+        super().__init__()
+        self.hidden, self.parts = 0, []
+
+    def handle_starttag(self, tag, attrs):
+        self.hidden += tag in ("script", "style")
+
+    def handle_endtag(self, tag):
+        self.hidden -= tag in ("script", "style")
+
+    def handle_data(self, data):
+        if not self.hidden:
+            self.parts.append(data)
+
+
+def wrong(page):
+    """Return the parts of a page's text that must not be shown."""
+    text = Text()
+    text.feed(page)
+    return [mark for mark in NOT_SHOWN if mark in "".join(text.parts)]
+
+
+if __name__ == "__main__":
+    pages = sorted(Path(sys.argv[1]).rglob("*.html"))
+    found = {path: wrong(path.read_text(encoding="utf-8")) for path in pages}
+    print(*(f"{path} shows {', '.join(marks)}" for path, marks in found.items() if marks), sep="\n", end="")
+    sys.exit(not pages or any(found.values()))

@@ -321,10 +321,10 @@ def class_named(name: str) -> type[Any] | None:
     """Return the class with a name as in a description, or None if it is not imported; this imports no module."""
     package, _, rest = name.partition(".")
     if package == "linfed":
-        for module in [module for key, module in sys.modules.items() if key.startswith("linfed.")]:
-            found = vars(module).get(rest)
-            if isinstance(found, type) and _is_linfed(found):
-                return found
+        modules = [module for key, module in sys.modules.items() if key.startswith("linfed.")]
+        found = [one for module in modules if isinstance(one := vars(module).get(rest), type) and _is_linfed(one)]
+        if found:  # the class of a value, if laws and other classes have the same name
+            return next((one for one in found if issubclass(one, (Configuration, EqualByValue))), found[0])
     return _users_class(name)
 
 

@@ -5,6 +5,7 @@ import hashlib
 import importlib
 import json
 import pkgutil
+import sys
 from dataclasses import dataclass
 from enum import KEEP, Enum, Flag
 from fractions import Fraction
@@ -16,6 +17,7 @@ import pytest
 import linfed
 import linfed as lf
 from linfed._values import Configuration, EqualByValue
+from linfed.prediction import law, others
 from linfed.system.description import NotRestorableError, describe, rebuild
 from tests.helpers import assert_one_line
 
@@ -177,6 +179,18 @@ def test_what_is_described_is_rebuilt():
         back = rebuild(json.loads(found.text), found.arrays)
         assert type(back) is type(value)
         assert describe(back).text == found.text
+
+
+@pytest.mark.parametrize("ordered", [list, reversed])
+def test_a_law_of_the_same_name_is_not_taken_for_the_class_of_a_value(ordered, monkeypatch):
+    """Whichever module was imported first."""
+    assert others.TrueSubspace is not lf.TrueSubspace
+    assert law.Run is not lf.Run
+    monkeypatch.setattr(sys, "modules", dict(ordered(list(sys.modules.items()))))
+    problem = lf.SharedRepresentation(n_clients=3, dim=2, rank=1)
+    run = lf.Run(algorithm=lf.Oracle(rank=1), problem=problem, data=lf.FreshSamples(2), rounds=1)
+    for value in (lf.TrueSubspace(), run):
+        assert rebuild(describe(value).json, describe(value).arrays) == value
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,8 @@ class Heads:
             "with_other": np.full_like(other, np.nan) if self.objective == LOCAL else other,
             "third": np.linalg.norm(third, axis=-1) / np.linalg.norm(own, axis=-1).mean(axis=-1),
         }
-        return {name: lf.LabeledArray(values, client=(1, 2, 3)) for name, values in columns.items()}
+        labeled = {name: lf.LabeledArray(values, client=(1, 2, 3)) for name, values in columns.items()}
+        return {"n_clients": len(CLIENTS), **labeled}
 
     def trained(self, points: Any, clients: Any) -> tuple[Any, Any]:
         """Return heads (trials, clients, 3, k) of clients with these classes, and their features (trials, 1, 3, k)."""

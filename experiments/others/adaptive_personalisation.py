@@ -142,7 +142,7 @@ class Adaptive:
     method: str = lf.choice(methods(1.0), RULE)
     deviation: float = 0.0
     outliers: float = 0.0
-    colluding: bool = False
+    colluding: bool = lf.choice((False, True), False)
     n_clients: int = 50
     n_samples: int = 20
     dim: int = 10

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from docs.vocabulary import cited
 from tests.docs.test_docs import DOCS, EXPERIMENTS, exists
 
 HEADER = "| statement | where in the paper | judged in |"
@@ -39,13 +40,21 @@ def faults(row):
 
 
 def test_papers_have_tables_of_statements():
-    assert {"flute.md", "shortcut.md"} <= set(PAGES)
+    assert {"fedrep.md", "flute.md", "shortcut.md"} <= set(PAGES)
     assert all(len(list(statements(text))) > 10 for text in PAGES.values())
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_statement_is_judged_or_says_why_not(name):
     assert [fault for row in statements(PAGES[name]) if (fault := faults(row))] == []
+
+
+@pytest.mark.parametrize(("name", "paper"), [("fedrep.md", "FedRep paper"), ("flute.md", "FLUTE paper")])
+def test_every_experiment_that_quotes_a_paper_judges_one_of_its_statements(name, paper):
+    judges = {one for row in statements(PAGES[name]) for one in re.findall("`([^`]+)`", row[2])}
+    quotes = {one for one in EXPERIMENTS if cited([one], paper)}
+    assert quotes
+    assert quotes - judges == set()
 
 
 @pytest.mark.parametrize(

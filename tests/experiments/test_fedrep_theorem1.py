@@ -3,6 +3,7 @@
 import importlib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import linfed as lf
@@ -41,7 +42,7 @@ def test_exact_heads_on_the_same_batch_keep_r_from_shrinking(heads, m, verdict):
 
 def least_row(**own):
     sizes = {"n_clients": 50, "dim": 50, "rank": 2, "participation": 1.0, "noise_std": 0.0, "rounds": 60, "trials": 100}
-    return sizes | {"name": "condition", "needed": 100.0, "rival": 10.0, "predicted": 12.0} | own
+    return sizes | {"name": "condition", "start": 0.5, "needed": 100.0, "rival": 10.0, "predicted": 12.0} | own
 
 
 def test_experiment_rejects_a_bound_that_is_false():
@@ -82,3 +83,23 @@ def test_experiment_rejects_constants_that_are_false():
     assert found(12.0, 12.0)[asked] is Verdict.NOT_SUPPORTED
     false = found(12.0, 1700.0)
     assert (false[enough], false[bounded]) == (Verdict.NOT_SUPPORTED, Verdict.NOT_SUPPORTED)
+
+
+def test_the_introductions_m_is_a_sum_of_powers_and_judged_by_their_difference():
+    def found(first, last):
+        rows = [
+            least_row(condition=kappa, least=m, least_low=0.99 * m, least_high=1.01 * m)
+            for kappa, m in ((4.0, first), (32.0, last))
+        ]
+        return {found.claim: found.verdict for found in findings(SAMPLES, {"least": lf.Table(rows)})}
+
+    stated = [SAMPLES.rule_m(least_row(condition=kappa), "stated") for kappa in (4.0, 32.0)]
+    logarithm = 8.0 * np.log(50.0)
+    np.testing.assert_allclose(stated, [16 * (logarithm + 16 * 2), 1024 * (logarithm + 1024 * 2)])
+    enough = "The introduction's m is sufficient with a constant of 1"
+    bounded = "The smallest m - k grows with kappa at most half a power faster than the introduction's m"
+    tight = "The introduction's m is tight in kappa, up to half a power"
+    true, few, many = found(*(0.5 * m for m in stated)), found(12.0, 12.0), found(12.0, 4.0 * stated[1])
+    assert {true[text] for text in (enough, bounded, tight)} == {Verdict.SUPPORTED}
+    assert (few[bounded], few[tight]) == (Verdict.SUPPORTED, Verdict.NOT_SUPPORTED)
+    assert (many[bounded], many[enough]) == (Verdict.NOT_SUPPORTED, Verdict.NOT_SUPPORTED)

@@ -151,6 +151,7 @@ PROBLEM_KINDS: dict[str, Any] = {
 }
 
 
+HELD_OUT = lf.simulate(lf.LocalOnly(), data=lf.GivenSamples(X, Y, test=(X, Y)), rounds=1)
 FLOOR = lf.theory.fixed_sample_floor(W, dim=6, n_samples=40, noise_std=0.1)
 
 
@@ -192,11 +193,13 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Result.adapt": (RESULT.adapt, {"X": X, "y": Y, "clients": None}),
     "Result.losses": (RESULT.losses, {"X": X, "y": Y, "clients": None}),
     "Result.losses of rows": (RESULT.losses, {"X": X[0], "y": Y[0], "clients": np.arange(8) % 5}),
+    "Result.errors": (RESULT.errors, {"X": X, "y": Y, "clients": None}),
+    "error_table": (lf.error_table, {"results": {"FedRep": HELD_OUT}}),
     "Result.predictions": (RESULT.predictions, {"X": X[0], "clients": np.arange(8) % 5}),
     "GivenSamples.from_table": (
         lf.GivenSamples.from_table,
         {
-            "table": {"x": [1.0, 2.0, 3.0, 4.0], "c": list("abab"), "y": [1.0, 3.0, 2.0, 5.0], "site": list("ssrr")},
+            "table": {"x": X[0, :, 0], "c": list("ababbaba"), "y": Y[0], "site": list("ssssrrrr")},
             **{"y": "y", "clients": "site", "categories": ["c"], "test_share": 0.5, "trials": 2, "seed": 0},
             **{"intercept": True, "scale": True},
         },

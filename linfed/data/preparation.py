@@ -161,7 +161,7 @@ def _means(values: Array, counts: Array) -> Array:
     return values.sum(axis=2) / (counts if values.ndim == 3 else counts[..., None])
 
 
-FAR = 10.0
+FAR = 30.0
 """Largest standard deviation, and inverse of the smallest, of features and labels for which usual step sizes fit."""
 
 AWAY = 2.0

@@ -78,6 +78,16 @@ TOO_LARGE = {
         lambda: lf.sweep([lf.Run(algorithm=RANDOM, problem=PROBLEM, data=RUN.data, rounds=10**4, trials=LARGE)]),
         ["trials = 1000000000"],
     ),
+    "a recursion of many rounds": (
+        lambda: lf.theory.state_evolution(np.eye(3, 2), dim=9, n_samples=9, step_size=0.1, delta=0.5, rounds=LARGE),
+        ["a recursion of rounds = 1000000000", "use fewer rounds"],
+    ),
+    "a recursion of many trials": (
+        lambda: lf.theory.second_order_evolution(
+            np.broadcast_to(np.eye(3, 2), (10**5, 3, 2)), dim=9, n_samples=9, step_size=0.1, delta=0.5, rounds=10**5
+        ),
+        ["100000 trials in 100000 rounds"],
+    ),
     "a grid": (lambda: lf.grid(RUN, seed=range(LARGE)), ["1000000000 cells", "at most 1000000"]),
     "a grid of a tuning": (
         lambda: lf.tune(RANDOM, PROBLEM, data=RUN.data, rounds=1, grid={"step_size": range(1, LARGE)}),

@@ -22,6 +22,7 @@ from linfed.checks import (
     short_repr,
 )
 from linfed.data.samples import check_counts
+from linfed.system.memory import check_fits
 
 ORTHONORMAL_TOLERANCE = 1e-9
 """Tolerance for orthonormal columns, for each entry of their Gram matrix."""
@@ -201,8 +202,9 @@ def set_share(n: int, p: int) -> float:
 
 
 def checked_steps(step_size: float | npt.ArrayLike, rounds: int) -> tuple[float, ...]:
-    """Return the step size of each round."""
+    """Return the step size of each round; raise `SizeError` if there are too many for a recursion."""
     rounds = check_integer("rounds", rounds, minimum=0)
+    check_fits(10.0 * rounds, f"a recursion of rounds = {rounds}", "use fewer rounds")
     kept = checked_step_size("step_size", step_size)
     if callable(kept):
         raise ValueError(f"step_size = {short_repr(kept)} must be a positive finite number, or one for each round")

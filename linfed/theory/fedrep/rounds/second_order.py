@@ -14,6 +14,7 @@ from linfed._types import Array, Indices
 from linfed.checks import check_array, check_number
 from linfed.numerics import trailing as last
 from linfed.numerics.linalg import eigh, quiet, symmetric
+from linfed.system.memory import check_fits
 from linfed.theory.fedrep.arguments import Clients, checked_steps, start_at, trial_count
 from linfed.theory.fedrep.near_truth.any_heads import LocalMap
 from linfed.theory.fedrep.rounds.round_moments import Round, RoundLaw, cholesky
@@ -208,6 +209,7 @@ def second_order_evolution(
         L = np.asarray(np.linalg.qr(across, mode="r")).mT
         draws, whole = CholeskyChart.of(k).draws, max(len(L), len(stacked))
         L = np.broadcast_to(L, (whole, k, k))
+        check_fits(6.0 * whole * len(steps), f"quantiles of {whole} trials in {rounds} rounds", "use fewer of them")
 
         def start(some: Indices) -> tuple[Array, Array]:
             return np.repeat(L[some][..., None], draws, axis=-1), L[some]

@@ -165,6 +165,7 @@ def state_evolution(
     N, Q = start_at(delta, B0, B_star, dim=clients.dim, rank=k)
     trials = trial_count("W, B0 and B_star", heads, N, Q)
     shape = (trials or 1, len(steps) + 1)
+    check_fits(2.0 * math.prod(shape) * k * k, f"N and Q of {shape[0]} trials in {rounds} rounds", "use fewer of them")
     history = [np.empty((*shape, *N.shape[-2:])) for _ in range(2)]
     with one_blas_thread():
         for t in range(shape[0]):

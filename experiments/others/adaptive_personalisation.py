@@ -20,8 +20,8 @@ regressors from it.
 random directions, and cross-validation. Ditto is at its limit, for one local step. All sizes, "a constant" as a factor
 of 2 in the length of the error (4 in the excess risk), and colluding outliers are our choice.
 
-**Chosen after first runs**: the factor was 2 until a quick run gave 2.07. The first strength, larger by a union bound over
-clients, gave 5.2 in the full run, and lost to Ditto by a factor of 2.06; the present one is the largest that the
+**Chosen after first runs**: the factor was 2 until a quick run gave 2.07. The first strength, larger by a union bound
+over clients, gave 5.2 in the full run, and lost to Ditto by a factor of 2.06; the present one is the largest that the
 authors' code tries, and both methods may choose one strength afterwards. Predictions were first claimed to a factor
 of 1.1 at all deviations.
 

@@ -69,7 +69,7 @@ def described(module: ModuleType) -> str:
 
 def picture_caption(picture: str, key: str, module: ModuleType) -> str:
     """Return the caption of a committed picture, with the sizes stored in the picture."""
-    with Image.open(DOCS / f"{picture}.png") as image:
+    with Image.open(pictures.FIGURES / f"{picture}.png") as image:
         return caption(module, key, image.info[pictures.SIZES])
 
 
@@ -87,7 +87,7 @@ def figures(card: Card, module: ModuleType) -> list[str]:
     lines = ["## Figures\n"]
     for key in card.declared.pictures:
         picture = RUNS.figure(card.name, key, "").name
-        image = f"![{escaped(card.declared.summary)}](../../{picture}.png)\n"
+        image = f"![{escaped(card.declared.summary)}](../../figures/{picture}.png)\n"
         lines += [image, f"*{with_formulas(picture_caption(picture, key, module))}*\n"]
     return lines
 
@@ -269,7 +269,7 @@ def thumbnail(card: Card, folder: Path) -> str:
     if not card.declared.pictures:
         return ""
     first = RUNS.figure(card.name, next(iter(card.declared.pictures))).name
-    with Image.open(DOCS / first) as image:
+    with Image.open(pictures.FIGURES / first) as image:
         panel = image.convert("RGB").crop(first_panel(image))
     small = ImageOps.pad(panel, THUMB, Image.Resampling.LANCZOS, color="white")
     buffer = io.BytesIO()

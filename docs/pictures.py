@@ -1,4 +1,4 @@
-"""Draw the pictures in docs/ from ``results/committed/``, except exact-law.png (``exact_law_picture.py``).
+"""Draw the pictures in docs/figures/ from ``results/committed/``, except exact-law.png (``exact_law_picture.py``).
 
 Run ``python docs/pictures.py`` (about two minutes), optionally with the names of some pictures. It also writes all
 figures of these experiments to ``results/committed/`` as small WebP files, for ``linfed report``. The ``plot`` of each
@@ -26,6 +26,7 @@ from linfed.reproduction.record import ResultsFolder
 from linfed.reproduction.run import load_tables
 
 DOCS = Path(__file__).resolve().parent
+FIGURES = DOCS / "figures"
 EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
 RUNS = ResultsFolder(COMMITTED)
 
@@ -77,7 +78,7 @@ def save(figure: mpl.figure.Figure, name: str, sizes: str) -> None:
     metadata = PngInfo()
     metadata.add_text(DIGEST, digest(experiment))
     metadata.add_text(SIZES, sizes)
-    path = DOCS / f"{name}.png"
+    path = FIGURES / f"{name}.png"
     image.save(path, optimize=True, pnginfo=metadata)
     print(f"{path.name}: {image.width} x {image.height}, {path.stat().st_size / 1000:.0f} kB")
 

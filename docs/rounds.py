@@ -1,4 +1,4 @@
-"""Draw docs/rounds.png: what the server and the clients hold and send in one round of four algorithms.
+"""Draw docs/figures/rounds.png: what the server and the clients hold and send in one round of four algorithms.
 
 Run ``python docs/rounds.py``. The picture carries the digest of this file, which
 `tests/docs/test_pictures.py` compares.
@@ -16,7 +16,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from linfed.figures.style import style
 
-PICTURE = Path(__file__).with_suffix(".png")
+PICTURE = Path(__file__).parent / "figures" / "rounds.png"
 DIGEST = "drawn"
 SERVER, CLIENT, INK, PALE = "#DCEAF5", "#FBEBD3", "#333333", "#777777"
 

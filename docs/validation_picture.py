@@ -1,4 +1,4 @@
-"""Draw docs/validation.png: linfed's curves and means on those of published code, and the differences below.
+"""Draw docs/figures/validation.png: linfed's curves and means on those of published code, and the differences below.
 
 Run ``python docs/validation_picture.py`` after ``python -m tests.validation.comparisons``. The picture carries the hash
 of this file and of the comparisons, which `tests/docs/test_pictures.py` checks.
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, draw_level, style
 from tests.validation.comparisons import WRITTEN, Replay, replays
 
-PICTURE = Path(__file__).with_name("validation.png")
+PICTURE = Path(__file__).parent / "figures" / "validation.png"
 DIGEST = "drawn"
 CURVES = (
     ("100 of 100\nclients", LOOKS["FedRep"][0], (46, 3e-5, "right")),

@@ -24,12 +24,12 @@ SCRIPTS = {"rounds": "rounds", "validation": "validation_picture"}
 
 def information(picture):
     """Return the texts that a picture carries, and its width."""
-    with Image.open(DOCS / f"{picture}.png") as image:
+    with Image.open(pictures.FIGURES / f"{picture}.png") as image:
         return image.info, image.width
 
 
 def test_the_pictures_are_those_of_the_committed_tables():
-    assert {path.stem for path in DOCS.glob("*.png")} == {*pictures.PICTURES, "exact-law", *SCRIPTS}
+    assert {path.stem for path in pictures.FIGURES.iterdir()} == {*pictures.PICTURES, "exact-law", *SCRIPTS}
     digests = {name: pictures.digest(name) for name, _, _ in pictures.PICTURES.values()}
     old = []
     for name, (experiment, _, wanted) in pictures.PICTURES.items():

@@ -19,9 +19,9 @@ def excess(points, found):
 @pytest.mark.parametrize(("p", "size"), [(1, 3), (2, 2), (3, 2), (5, 2), (6, 3), (10, 4), (7, 1), (100, 40)])
 def test_the_geometric_median_is_the_minimiser(p, size):
     rng = np.random.default_rng(p)
-    points = rng.standard_normal((6, p, size)) * 10.0 ** rng.uniform(-3, 3, size=(6, 1, 1))
+    points = rng.standard_normal((3, p, size)) * 10.0 ** rng.uniform(-3, 3, size=(3, 1, 1))
     found = geometric_median(points)
-    assert found.shape == (6, 1, size)
+    assert found.shape == (3, 1, size)
     for trial, point in zip(points, found, strict=True):
         assert excess(trial, point) < 1e-10
         if p > 2:

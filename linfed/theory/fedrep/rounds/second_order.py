@@ -198,6 +198,8 @@ def second_order_evolution(
     clients = _with_fourth_moments(Clients.checked(n, k, dim, n_samples, noise_std, participants, weights))
     N, Q = start_at(delta, B0, B_star, dim=clients.dim, rank=k)
     trials = trial_count("W, B0 and B_star", heads, N)
+    every = trials or 1
+    check_fits(6.0 * every * len(steps), f"quantiles of {every} trials in {rounds} rounds", "use fewer of them")
     with quiet():
         if not (np.linalg.svd(N, compute_uv=False)[..., -1] > 0).all():
             raise ValueError("the initial B is at a right angle to B*: delta must be below 1, and B_star'B0 regular")
@@ -209,7 +211,6 @@ def second_order_evolution(
         L = np.asarray(np.linalg.qr(across, mode="r")).mT
         draws, whole = CholeskyChart.of(k).draws, max(len(L), len(stacked))
         L = np.broadcast_to(L, (whole, k, k))
-        check_fits(6.0 * whole * len(steps), f"quantiles of {whole} trials in {rounds} rounds", "use fewer of them")
 
         def start(some: Indices) -> tuple[Array, Array]:
             return np.repeat(L[some][..., None], draws, axis=-1), L[some]

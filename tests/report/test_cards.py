@@ -107,14 +107,14 @@ def test_claims_are_grouped_by_whose_they_are():
 def test_wrong_verdicts_are_as_frequent_as_expected():
     """Simulated: normal estimates, whose true values are uniform and so unknown, and claims that they are above 0."""
     rng = np.random.default_rng(0)
-    true = rng.uniform(-6, 6, 8_000)
+    true = rng.uniform(-3, 3, 16_000)
     seen = true + rng.normal(size=true.shape)
     claims = [finding(estimate=one, low=one - 1.96, high=one + 1.96, claimed_low=0.0) for one in seen]
     against = np.abs(seen) > 1.96
     wrong = int(((np.sign(seen) != np.sign(true)) & against).sum())
     assert expected_errors(claims) == pytest.approx(wrong, abs=3 * wrong**0.5)
     assert wrong > 20
-    counted = f"{against.sum():,} of 8,000 claims are decided"
+    counted = f"{against.sum():,} of 16,000 claims are decided"
     assert errors_sentence(claims).startswith(counted)
     assert f"about {expected_errors(claims):.0f} of these" in errors_sentence(claims)
     assert "fewer than one of these" in errors_sentence(claims[:1])

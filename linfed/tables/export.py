@@ -277,5 +277,7 @@ def _brief(value: Any) -> str:
             return f"{array.sum()} of {array.size}"
         if array.dtype.kind == "U":
             return ", ".join(f"{count} {word}" for word, count in Counter(array.tolist()).most_common(SHOWN_WORDS))
+        if array.dtype.kind == "f" and np.isnan(array).all():
+            return "nan"
         return f"{quantiles(array)[0]:.4g}" if array.dtype.kind in "fiu" else short_repr(array)
     return f"{value:g}" if isinstance(value, float) else one_line(str(value))

@@ -155,6 +155,14 @@ def check_11(floors):
     assert np.allclose(np.divide(floors[50], floors[100]), np.sqrt(2), rtol=0.1)
 
 
+def check_12(rmse, results, predicted):
+    means = {name: values.mean() for name, values in rmse.items()}
+    assert means["pooled ridge"] < 1.02 * min(means.values())
+    assert max(means, key=means.get) == "local ridge"
+    assert results["FedRep"].errors()["samples"].sum() == 110
+    assert predicted.shape == (5, 1)
+
+
 @pytest.mark.long
 @pytest.mark.filterwarnings("default")  # the notebook runner's warnings are not ours
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -171,7 +179,7 @@ def test_notebook_runs(path, monkeypatch):
 
 
 def test_the_names_begin_with_their_numbers():
-    assert [path.stem.partition("_")[0] for path in PATHS] == [str(number) for number in range(1, 12)]
+    assert [path.stem.partition("_")[0] for path in PATHS] == [str(number) for number in range(1, 13)]
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -180,9 +180,9 @@ def test_twenty_rows_are_shown():
 
 def test_one_row_is_shown_in_a_few_lines():
     row = {"a": 1, "b": np.array([3.0, 5.0, 7.0]), "c": lf.LabeledArray([1.0, 2.0], r=[0, 1]), "d": 0.25}
-    row |= {"e": np.array(["x", "y", "x"]), "f.part": 3, "g": "", "h": None}
+    row |= {"e": np.array(["x", "y", "x"]), "f.part": 3, "g": "", "h": None, "i": np.full(3, np.nan)}
     table = lf.Table([row])
-    assert str(table).splitlines() == ["<Table of 1 row, 8 columns>", "a = 1, b = 5, d = 0.25, e = 2 x, 1 y"]
+    assert str(table).splitlines() == ["<Table of 1 row, 9 columns>", "a = 1, b = 5, d = 0.25, e = 2 x, 1 y, i = nan"]
     html = table._repr_html_()
     places = [html.index(text) for text in (">a<", ">1<", ">b<", ">5<", ">c<", ">2 values<", ">e<", ">2 x, 1 y<")]
     assert places == sorted(places)

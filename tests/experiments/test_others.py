@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from experiments.others import adaptive_personalisation as adaptive
-from experiments.others import altmin, estimators, mllam_samples
+from experiments.others import _adaptive as methods
+from experiments.others import _adaptive_shown as shown
+from experiments.others import adaptive_outliers, adaptive_personalisation, altmin, estimators, mllam_samples
 from experiments.shared.spectral import AVERAGES, MOMENTS, SPECTRAL
 from linfed.claims import judged
 from linfed.statistics.findings import Verdict
@@ -83,78 +84,80 @@ SIZES = {"n_clients": 50, "n_samples": 20, "dim": 10, "noise_std": 1.0, "rounds"
 
 
 def adaptive_tables(**risks):
-    """Return tables in which local fits have risk 0.5, pooled ones 0.1 + deviation^2, and others 0.1 or a given one."""
+    """Return the tables of both: local risks 0.5, pooled ones 0.1 + deviation^2, others 0.1 or a given one."""
 
     def row(method, risk=None, **more):
         pooled = 0.1 + more["deviation"] ** 2
-        known = {adaptive.LOCAL: 0.5, adaptive.POOLED: pooled}
+        known = {methods.LOCAL: 0.5, methods.POOLED: pooled}
         excess = (risks.get(method, known.get(method, 0.1)) if risk is None else risk) * SPREAD
-        merged = {"merged": np.full(TRIALS, risks.get("merged", 1.0))} if method == adaptive.ARMUL else {}
+        merged = {"merged": np.full(TRIALS, risks.get("merged", 1.0))} if method == methods.ARMUL else {}
         return SIZES | {"method": method, "colluding": False, "excess": excess} | merged | more
 
     places = [{"outliers": e, "deviation": h} for e in (0.0, 0.2) for h in (0.0, 0.2, 3.0)]
     shares = [{"outliers": e, "deviation": 0.1, "colluding": True} for e in (0.0, 0.2)]
-    law = [row("predicted", **place) for place in places + shares]
-    for one in law:
-        one |= {name: np.full(TRIALS, value) for name, value in ((adaptive.LOCAL, 0.5), (adaptive.DITTO, 0.1))}
-        one[adaptive.POOLED] = np.full(TRIALS, 0.1 + one["deviation"] ** 2)
-    names = adaptive.methods(1.0)
+    law = [row("predicted", **place) for place in places]
+    colluding = [row("predicted", **place) for place in shares]
+    for one in law + colluding:
+        one |= {name: np.full(TRIALS, value) for name, value in ((methods.LOCAL, 0.5), (methods.DITTO, 0.1))}
+        one[methods.POOLED] = np.full(TRIALS, 0.1 + one["deviation"] ** 2)
+    names = methods.methods(1.0)
     tables = {
         "deviations": [row(name, **place) for place in places for name in names],
-        "shares": [row(name, **place) for place in shares for name in names],
         "strengths": [
             row(name, risk, fixed_strength=s, **place)
             for place in places
             for s in (0.1, 1.0)
-            for name, risk in ((adaptive.DITTO, 0.3), (adaptive.ARMUL, risks.get("one strength", 0.2)))
+            for name, risk in ((methods.DITTO, 0.3), (methods.ARMUL, risks.get("one strength", 0.2)))
         ],
         "law": law,
     }
-    return {name: lf.Table(rows) for name, rows in tables.items()}
+    others = {"shares": [row(name, **place) for place in shares for name in names], "law": colluding}
+    return [{name: lf.Table(rows) for name, rows in some.items()} for some in (tables, others)]
 
 
 def adaptive_verdicts(**risks):
-    tables = adaptive_tables(**risks)
     found = {}
-    for one in findings(adaptive, tables | adaptive.derived(tables)):
-        found.setdefault(one.claim, set()).add(one.verdict)
+    experiments = (adaptive_personalisation, adaptive_outliers)
+    for module, tables in zip(experiments, adaptive_tables(**risks), strict=True):
+        for one in findings(module, tables | module.derived(tables)):
+            found.setdefault(one.claim, set()).add(one.verdict)
     return found
 
 
 def test_adaptive_personalisation_is_judged():
-    good = adaptive_verdicts(**{adaptive.RULE: 0.2, adaptive.ARMUL: 0.05})
+    good = adaptive_verdicts(**{methods.RULE: 0.2, methods.ARMUL: 0.05})
     assert all(verdicts == {Verdict.SUPPORTED} for verdicts in good.values()), good
 
 
 @pytest.mark.parametrize(
     ("risks", "claim"),
     [
-        ({adaptive.RULE: 2.1}, adaptive.NEVER),
+        ({methods.RULE: 2.1}, shown.NEVER),
         (
             {"one strength": 0.35},
             "With its best one strength, ARMUL has a smaller worst ratio than Ditto with its best one",
         ),
-        ({adaptive.ARMUL: 0.2}, adaptive.BETTER),
+        ({methods.ARMUL: 0.2}, shown.BETTER),
         ({"merged": 0.9}, "Without deviations and outliers, tuned ARMUL's models equal the common one"),
-        ({adaptive.DITTO: 0.13}, "Ditto with its best strength: the inliers' risk is the predicted one"),
-        ({adaptive.LOCAL: 0.7}, "Local least squares: the inliers' risk is the predicted one"),
+        ({methods.DITTO: 0.13}, "Ditto with its best strength: the inliers' risk is the predicted one"),
+        ({methods.LOCAL: 0.7}, "Local least squares: the inliers' risk is the predicted one"),
     ],
 )
 def test_what_is_false_of_adaptive_personalisation_is_found(risks, claim):
-    assert Verdict.NOT_SUPPORTED in adaptive_verdicts(**{adaptive.RULE: 0.2, adaptive.ARMUL: 0.05} | risks)[claim]
+    assert Verdict.NOT_SUPPORTED in adaptive_verdicts(**{methods.RULE: 0.2, methods.ARMUL: 0.05} | risks)[claim]
 
 
 def test_inliers_are_measured_without_outliers():
-    cell = adaptive.Adaptive(outliers=0.2, deviation=0.3, trials=2)
+    cell = methods.Adaptive(outliers=0.2, deviation=0.3, trials=2)
     truth = cell.problem.truth(0, [0, 1])
     state = lf.State(S=np.zeros((2, 50, 10)))
     wanted = 0.5 * np.square(truth.dense()[:, :40]).sum(axis=-1).mean(axis=-1)
-    np.testing.assert_allclose(adaptive.inlier_risk(state, truth), wanted, rtol=1e-13)
+    np.testing.assert_allclose(methods.inlier_risk(state, truth), wanted, rtol=1e-13)
 
 
 def test_converged_ditto_is_the_limit_of_ditto():
-    cell = adaptive.Adaptive(deviation=0.5, trials=2)
+    cell = methods.Adaptive(deviation=0.5, trials=2)
     run = {"data": lf.FixedSamples(20), "trials": 2}
-    limit = lf.simulate(adaptive.ConvergedDitto(strength=0.7), cell.problem, rounds=1, **run).final.S
+    limit = lf.simulate(methods.ConvergedDitto(strength=0.7), cell.problem, rounds=1, **run).final.S
     ditto = lf.Ditto(step_size=0.4, strength=0.7, personal_steps=5, personal_step_size=0.2)
     np.testing.assert_allclose(lf.simulate(ditto, cell.problem, rounds=600, **run).final.S, limit, rtol=0, atol=1e-10)

@@ -95,7 +95,7 @@ def check_6(lf, rounds, floors, ITERATIVE, ONE_ROUND, ends, SAME, last, apart):
     fedrep, fast, slow = floors.values()
     assert fast > 2 * fedrep > 2 * slow
     left_out = {"FedProx", "SCAFFOLD", "FedVARP", "ClusterFedVARP", "FedRolex", "FedSCAVAR", "GeneralFLUTE"}
-    left_out |= {"FedBABU", "Ditto", "APFL", "PFedMe", "L2GD", "PerFedAvg", "FedMTL"}
+    left_out |= {"FedBABU", "Ditto", "APFL", "PFedMe", "L2GD", "PerFedAvg", "FedMTL", "ARMUL", "LocalSpectral"}
     left_out |= {"MethodOfMoments", "UStatistic", "TwoReplica", "LocalGram", "NuclearNorm", "BurerMonteiro"}
     left_out |= {"AltGDmin", "AltMin", "TPGD", "ANIL", "MAML", "PrivateFedRep", "CompressedFedRep"}
     compared = {type(algorithm).__name__ for algorithm in (ITERATIVE | ONE_ROUND).values()}

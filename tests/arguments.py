@@ -320,6 +320,8 @@ ALSO = dict.fromkeys(OF_COLUMNS, ["column", "axes"]) | {
     "S": ["B"],
     "B": ["init"],
     "by": ["column", "order"],
+    "clients": ["X"],  # decide whether X has one axis more
+    "upper": ["n_samples"],  # a function of a cell
 }
 """Words that name an argument as well as its name does."""
 

@@ -26,6 +26,7 @@ import numpy as np
 
 import linfed as lf
 import linfed.claims as c
+from linfed.figures.style import KINDS, Look
 from linfed.plotting.panels import Figures, bars
 from linfed.statistics.intervals import median_ratio, nan_as_worst
 
@@ -41,7 +42,7 @@ CAPTIONS = {
 
 BEST, COMMON = "best step", "common step"
 SHOWN = {("FedAvg", BEST): "FedAvg", ("FedAvg", COMMON): "FedAvg, one step size", ("FedRep", BEST): "FedRep"}
-LOOKS = {"FedAvg": "FedAvg", "FedAvg, one step size": "FedPer", "FedRep": "FedRep"}
+LOOKS: dict[str, str | Look] = {"FedAvg": "FedAvg", "FedAvg, one step size": KINDS[8], "FedRep": "FedRep"}
 
 
 @dataclass(frozen=True, kw_only=True)

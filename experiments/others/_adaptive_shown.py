@@ -8,6 +8,7 @@ import numpy as np
 
 import linfed as lf
 import linfed.claims as c
+from linfed.figures.style import LOOKS as STYLES
 from linfed.plotting.panels import draw_predicted, plot_curves
 from linfed.statistics import median_ratio
 from linfed.statistics.intervals import largest_of
@@ -24,8 +25,8 @@ LEAST = 0.1
 WORDS_OF_RATIO = "excess risk / better end's"
 """Title of the vertical axis."""
 LOOKS: dict[Any, Any] = {
-    LOCAL: ("#888888", "s", "--"),
-    POOLED: ("#000000", "^", "--"),
+    LOCAL: STYLES["LocalOnly"],
+    POOLED: STYLES["PooledLeastSquares"],
     RULE: ("#D55E00", "o", "-"),
     ARMUL: ("#E69F00", "v", "-"),
     DITTO: ("#2F6DB5", "D", "-"),

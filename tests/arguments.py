@@ -312,7 +312,7 @@ OF_COLUMNS = ("name", "metric", "predicted", "rows", "columns", "index", "by", "
 ALSO = dict.fromkeys(OF_COLUMNS, ["column", "axes"]) | {
     "path": ["cannot be written", "has no field"],
     "stem": ["path", "cannot be written"],
-    "table": ["formula"],
+    "table": ["formula", "y"],
     "rank": ["dim", "n_clients"],
     "dim": ["step_size"],
     **dict.fromkeys(("feature", "labels", "samples"), ["n_clients"]),

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, InvalidStateError, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -89,10 +89,26 @@ def _process_pool(workers: int, tasks: int) -> Iterator[Executor]:
         except BrokenProcessPool:
             raise
         except BaseException:
-            alive.close()
+            with _no_state_errors():
+                alive.close()
+                pool.shutdown(cancel_futures=True)
             raise
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _no_state_errors() -> Iterator[None]:
+    """Return a context in which a thread that sets the result of a cancelled future prints no traceback.
+
+    The thread of a process pool does that if its workers end after their calls have been cancelled.
+    """
+    before = threading.excepthook
+    threading.excepthook = lambda given: None if given.exc_type is InvalidStateError else before(given)
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 def _is_interactive() -> bool:

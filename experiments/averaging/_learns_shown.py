@@ -9,8 +9,8 @@ import numpy as np
 import linfed as lf
 import linfed.claims as c
 from linfed._types import Array, Mask
-from linfed.figures.style import PAGE_WIDTH, Look, plain_ticks, shades
-from linfed.plotting.panels import bars
+from linfed.figures.style import Look, shades
+from linfed.plotting.panels import bars, intervals
 from linfed.statistics import judge_smaller
 from linfed.statistics.intervals import Measured, binomial_share, median_interval
 
@@ -47,13 +47,6 @@ FEWER_ROUNDS = f"share of paired trials with fewer rounds to distance {CLOSE:g}"
 OVER_FEDREP = f"rounds to distance {CLOSE:g}, divided by FedRep's, median over trials"
 
 
-def some_panels(number: int) -> tuple[Any, Any]:
-    """Return a figure with a row of panels, and the panels."""
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(1, number, figsize=(PAGE_WIDTH, 2.7), layout="constrained")
-
-
 def draw_rates(ax: Any, table: lf.Table, looks: dict[str, Look]) -> None:
     """Draw the rates of each method against the smallest eigenvalue of the heads' second moment, with predictions."""
     for name, part in table.groupby("method"):
@@ -65,14 +58,12 @@ def draw_rates(ax: Any, table: lf.Table, looks: dict[str, Look]) -> None:
     ax.plot([], [], color="0.3", linewidth=1.0, label="predicted")
     ax.set(xscale="log", yscale="log", ylabel="fall of the log distance per round")
     ax.set_xlabel("smallest eigenvalue of\nthe heads' second moment")
-    plain_ticks(ax)
 
 
 def draw_shares(ax: Any, part: lf.Table, x: str, look: Look, label: str) -> None:
     """Draw the share of runs that recover B* against a column, with its 95 % interval."""
-    middle, low, high = np.transpose([binomial_share(int(recovered(row).sum()), len(recovered(row))) for row in part])
-    shape = {"color": look[0], "marker": look[1], "linestyle": look[2], "capsize": 1.5, "elinewidth": 0.7}
-    ax.errorbar([row[x] for row in part], middle, yerr=(middle - low, high - middle), label=label, **shape)
+    shares = [binomial_share(int(recovered(row).sum()), len(recovered(row))) for row in part]
+    intervals(ax, [row[x] for row in part], shares, look, label=label, linestyle=look[2])
 
 
 def recovered(row: lf.Table) -> Mask:
@@ -114,7 +105,7 @@ def rate_claims(source: c.Source) -> tuple[c.Claim, ...]:
         c.Claim(
             "The rate is the predicted one",
             PREDICTED,
-            c.measured(rate, lambda row: median_interval(row["rate"] / row["law"]), within),
+            c.median(lambda row: row["rate"] / row["law"], rate, within),
             table="rates",
             over=c.each_row,
             setting=place,

@@ -18,11 +18,11 @@ from dataclasses import replace
 
 import linfed as lf
 import linfed.claims as c
-from linfed.plotting.panels import Figures, drawn_from
+from linfed.plotting.panels import Figures
 
 from ._fedavg import SAME, SEVERAL, Averaged
 from ._learns import CLOSE
-from ._learns_shown import BELOW, FEDAVG_LOOKS, draw_rates, draw_shares, rate_claims, recovered, some_panels
+from ._learns_shown import BELOW, FEDAVG_LOOKS, draw_rates, draw_shares, rate_claims, recovered
 
 SUMMARY = "FedAvg with several local updates: rate over the diversity of the heads, and scale of the initial B"
 CAPTIONS = {
@@ -62,14 +62,15 @@ def cells(quick: bool) -> dict[str, list[Averaged]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the rates, and the shares of runs against the scale."""
-    figure, (left, right) = some_panels(2)
     rates, scales = tables["rates"], tables["scales"]
-    draw_rates(left, rates, FEDAVG_LOOKS)
-    draw_shares(right, scales, "scale", FEDAVG_LOOKS["K = 5"], "share of runs, K = 5")
-    right.set(xscale="log", xlabel=r"scale of the initial B: $\eta B^\top B$", ylim=(-0.04, 1.04))
-    right.set_ylabel(f"share of runs below {CLOSE:g}")
-    figure.legend(loc="outside upper center", ncols=5)
-    return {"": drawn_from(figure, lf.Table([*rates.rows, *scales.rows]))}
+    with lf.panels(rates + scales, column=2, height=2.7) as sheet:
+        left, right = sheet.axes[0]
+        draw_rates(left, rates, FEDAVG_LOOKS)
+        draw_shares(right, scales, "scale", FEDAVG_LOOKS["K = 5"], "share of runs, K = 5")
+        right.set(xscale="log", xlabel=r"scale of the initial B: $\eta B^\top B$", ylim=(-0.04, 1.04))
+        right.set_ylabel(f"share of runs below {CLOSE:g}")
+        sheet.legend(ncols=5)
+    return {"": sheet.figure}
 
 
 CLAIMS = (

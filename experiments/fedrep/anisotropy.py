@@ -20,6 +20,7 @@ References: Zhang, Toso, Anderson and Matni 2024; Collins, Hassani, Mokhtari and
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,8 +31,9 @@ import numpy as np
 import linfed as lf
 import linfed.claims as c
 from linfed._types import Array
-from linfed.figures.style import KINDS, LOOKS, Look
-from linfed.plotting.panels import Figures, draw_predicted, drawn_from, plot_curves
+from linfed.figures.style import KINDS, LOOKS, Look, line_style
+from linfed.numerics.quantiles import quantiles
+from linfed.plotting.panels import Figures, draw_predicted
 from linfed.statistics import median_interval, median_ratio
 from linfed.statistics.intervals import Measured, nan_as_worst
 
@@ -41,9 +43,10 @@ SUMMARY = "x with a covariance, common or per client: which protocols of FedRep 
 PICTURES = {"": 2070}
 REDUCED = {table: {"without": ("score", "tried_*")} for table in ("rounds", "runs")}
 CAPTIONS = {
-    "": "Distance after all rounds, for each protocol. Top: covariance common to all clients; bottom: random axes for "
-    "each client. Dotted black: predicted for a split batch with small steps, without the floor of random samples.",
-    "longer": "Distance against rounds at a large condition number, common covariance.",
+    "": "Subspace distance after all rounds, for each protocol. Top: covariance common to all clients; bottom: random "
+    "axes for each client. Dotted black: predicted for a split batch with small steps, without the floor of random "
+    "samples.",
+    "longer": "Subspace distance against rounds at a large condition number, common covariance.",
 }
 
 ABSTRACT = c.reading("Zhang, Toso, Anderson and Matni 2024, abstract, in our words")
@@ -67,7 +70,7 @@ SERIES = {
     "condition": ("condition number", (1.0, 100.0, 1e4)),
     "n_clients": ("clients n", (25, 400)),
     "n_samples": ("samples m", (60, 120)),
-    "noise_std": ("label noise", (0.1, 3.0)),
+    "noise_std": ("noise std", (0.1, 3.0)),
 }
 BASE = "base"
 
@@ -252,54 +255,34 @@ LOOK: dict[str, Look] = {SAME: LOOKS["FedRep"]} | {
 }
 
 
-def along(rows: lf.Table, x: str, column: str = "distance") -> lf.LabeledArray:
-    """Return a column of one protocol's rows as one array (trials, x)."""
-    ordered = sorted(rows.rows, key=lambda row: row[x])
-    return lf.LabeledArray(np.stack([row[column] for row in ordered], axis=1), **{x: [row[x] for row in ordered]})
-
-
-def lines(table: lf.Table, series: str) -> Iterator[dict[str, Any]]:
-    """Yield one row for each covariance and protocol, with its distances along a series."""
-    shared = ("n_clients", "n_samples", "dim", "rank", "rounds", "trials")
-    chosen = lf.Table([row for row in table.rows if row["series"] in (series, BASE)])
-    for kind, part in chosen.groupby("kind"):
-        for method, rows in part.groupby("method"):
-            row = {name: rows.rows[0][name] for name in shared if name != series}
-            row |= {"kind": kind, "method": method, "series": series}
-            row["distance"] = along(rows, series)
-            yield row | ({"predicted": along(rows, series, "predicted")} if method == SPLIT else {})
+def draw(ax: Any, table: lf.Table, x: str) -> None:
+    """Draw the median distance of each protocol against a size."""
+    for method, part in table.groupby("method"):
+        rows = c.sorted_by(x)(part)
+        middle, _, _ = quantiles(np.atleast_2d(rows["distance"]).T)
+        ax.plot(rows[x], middle, label=LABELS.get(method, method), **line_style(LOOK[method]))
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the distances of all protocols, and those at a large condition number against rounds."""
-    found = [series for series in SERIES if len({row[series] for row in tables["runs"].rows}) > 1] or ["condition"]
-    table = lf.Table([row for series in found for row in lines(tables["runs"], series)])
-    with lf.panels(
-        table, column="series", row="kind", title=lambda name: "", height=4.2, sharex="col", sharey=True
-    ) as sheet:
-        for line, kind in enumerate(table.unique("kind")):
-            for ax, part in sheet.row(line):
-                series = part.rows[0]["series"]
-                rows = {row["method"]: row for row in part.rows}
-                most = max(row["distance"].values.shape[1] for row in part.rows)
-                order = [name for name in PROTOCOLS if name in rows and rows[name]["distance"].values.shape[1] == most]
-                plot_curves(ax, part, series, "distance", band=False, order=order, labels=LABELS, looks=LOOK)
-                if SPLIT in rows:
-                    ends = np.median(rows[SPLIT]["predicted"].values, axis=0)
-                    ends[ends < UNBIASED] = np.nan
-                    draw_predicted(ax, rows[SPLIT]["predicted"].axes[series], ends, linewidth=1.4, zorder=5)
-                ax.set_xscale("log")
-            sheet.axes[line, 0].set_ylabel(f"distance\n{kind}")
-        lowest = min(float(np.median(row["distance"].values, axis=0).min()) for row in table.rows)
-        sheet.axes[0, 0].set(yscale="log", ylim=(0.5 * lowest, None))  # predictions may be smaller
+    runs = tables["runs"]
+    kinds, found = runs.unique("kind"), [series for series in SERIES if len(runs.unique(series)) > 1] or ["condition"]
+    with lf.panels(runs, row=len(kinds), column=len(found), height=4.2, sharex="col", sharey=True) as sheet:
+        sheet.label("", *(f"subspace distance\n{kind}" for kind in kinds), xscale="log", yscale="log")
+        for (line, kind), (place, series) in itertools.product(enumerate(kinds), enumerate(found)):
+            ax, methods = sheet.axes[line, place], (runs.select(series=series) or runs).unique("method")
+            part = runs.select(kind=kind, series=[series, BASE], method=methods)
+            draw(ax, part, series)
+            split = part.select(method=SPLIT)
+            ends = np.median(np.atleast_2d(split["predicted"]), axis=1)
+            draw_predicted(ax, split[series], np.where(ends < UNBIASED, np.nan, ends), linewidth=1.4, zorder=5)
+        lowest = min(float(np.median(row["distance"])) for row in runs)
+        sheet.axes[0, 0].set_ylim(0.5 * lowest, None)  # predictions may be smaller
         for ax, series in zip(sheet.axes[-1], found, strict=True):
             ax.set_xlabel(SERIES[series][0])
-        sheet.legend(f"median of {table.rows[0]['trials']} trials", ncols=4)
+        sheet.legend(f"median of {runs.rows[0]['trials']} trials", ncols=4)
     with lf.panels(tables["rounds"], title="", width="column", height=2.9) as longer:
-        ax = longer.axes[0, 0]
-        for method, part in tables["rounds"].groupby("method"):
-            row = lf.Table([{"method": method, "distance": along(part, "rounds")}])
-            plot_curves(ax, row, "rounds", "distance", band=False, labels=LABELS, looks=LOOK)
-        longer.label("rounds", "distance", xscale="log", yscale="log")
+        draw(longer.axes[0, 0], tables["rounds"], "rounds")
+        longer.label("rounds", "subspace distance", xscale="log", yscale="log")
         longer.legend(f"median of {tables['rounds'].rows[0]['trials']} trials", ncols=1)
-    return {"": drawn_from(sheet.figure, tables["runs"]), "longer": longer.figure}
+    return {"": sheet.figure, "longer": longer.figure}

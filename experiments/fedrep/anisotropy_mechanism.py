@@ -19,8 +19,8 @@ import numpy as np
 import linfed as lf
 import linfed.claims as c
 from linfed._types import Array
-from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, line_style, plain_ticks
-from linfed.plotting.panels import Figures, draw_predicted, drawn_from
+from linfed.figures.style import KINDS, LOOKS, line_style
+from linfed.plotting.panels import Figures, draw_predicted
 from linfed.statistics import mean_interval
 
 from ._anisotropic import COMMON, DFW, EACH, SAME, SPLIT, Setting
@@ -191,23 +191,23 @@ LOOK = {SAME: LOOKS["FedRep"], SPLIT: KINDS[0], DFW: KINDS[1]}
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the mean messages and the rates."""
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE_WIDTH, 2.9), layout="constrained")
-    for turn, (method, part) in enumerate(tables["messages"].select(noise=INDEPENDENT).groupby("method")):
-        middle, low, high = np.array([mean_interval(row["message"]) for row in part.rows]).T
-        x = np.array([row["condition"] for row in part.rows]) * 1.12 ** (turn - 1)
-        shape = line_style(LOOK[method]) | {"capsize": 1.5}
-        left.errorbar(x, middle, yerr=(middle - low, high - middle), label=LABELS.get(method, method), **shape)
-    left.axhline(1.0, color="black", linestyle=":", linewidth=1.4, label="predicted")
-    left.set(xscale="log", xlabel="condition number", ylabel="message outside / predicted")
-    for turn, (kind, part) in enumerate(tables["rates"].groupby("kind")):
-        color, marker, _ = KINDS[(2, 6)[turn]]
-        x = np.array([row["condition"] for row in part.rows])
-        right.plot(x, [np.median(row["measured"]) for row in part.rows], marker, color=color, label=kind)
-        draw_predicted(right, x, [np.median(row["predicted"]) for row in part.rows], label="_predicted", linewidth=1.4)
-    right.set(xscale="log", yscale="log", xlabel="condition number", ylabel="rounds for a factor e, times step")
-    for ax in (left, right):
-        plain_ticks(ax)
-        ax.legend(loc="best", fontsize="small")
-    return {"": drawn_from(figure, tables["messages"])}
+    with lf.panels(tables["messages"], column=2, height=2.9) as sheet:
+        left, right = sheet.axes[0]
+        for turn, (method, part) in enumerate(tables["messages"].select(noise=INDEPENDENT).groupby("method")):
+            middle, low, high = np.array([mean_interval(row["message"]) for row in part]).T
+            x = np.array([row["condition"] for row in part]) * 1.12 ** (turn - 1)
+            shape = line_style(LOOK[method]) | {"capsize": 1.5}
+            left.errorbar(x, middle, yerr=(middle - low, high - middle), label=LABELS.get(method, method), **shape)
+        left.axhline(1.0, color="black", linestyle=":", linewidth=1.4, label="predicted")
+        left.set_ylabel("message outside / predicted")
+        for (kind, part), (color, marker, _) in zip(
+            tables["rates"].groupby("kind"), (KINDS[2], KINDS[6]), strict=False
+        ):
+            measured, law = ([np.median(row[name]) for row in part] for name in ("measured", "predicted"))
+            right.plot(part["condition"], measured, marker, color=color, label=kind)
+            draw_predicted(right, part["condition"], law, label="_predicted", linewidth=1.4)
+        right.set(yscale="log", ylabel="rounds for a factor e, times step")
+        sheet.label("condition number", xscale="log")
+        for ax in (left, right):
+            ax.legend(loc="best", fontsize="small")
+    return {"": sheet.figure}

@@ -32,7 +32,7 @@ import linfed.claims as c
 from linfed.figures.curves import draw_curve
 from linfed.figures.style import COLUMN_WIDTH, label
 from linfed.plotting.panels import Figures, tuning_figure
-from linfed.statistics.intervals import median_interval, nan_as_worst
+from linfed.statistics.intervals import nan_as_worst
 
 from ._fedrep import DRAWN, NOISE_VARIANCE, NOTEBOOK, PAPER, STEPS, Tuned
 
@@ -144,8 +144,7 @@ FROM_D = c.only(lambda row: row["n_new"] >= row["dim"])
 def of_method(method: str, sentence: str, source: c.Source, required: c.Range, *where: Any) -> c.Claim:
     """Return a claim on the error of a method, at some numbers of samples."""
     words = "median client's squared error divided by ||phi||^2, median over trials"
-    statistic = c.measured(words, lambda row: median_interval(row["unexplained"]), required)
-    sentence = f"{label(method)}'s error {sentence}"
+    sentence, statistic = f"{label(method)}'s error {sentence}", c.median("unexplained", words, required)
     return Sized(sentence, source, statistic, where=(c.of(method=method), *where), note=c.diverged_note)
 
 

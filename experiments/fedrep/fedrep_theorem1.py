@@ -3,7 +3,7 @@
 Every constant is computed from the runs. The unspecified C in the hypothesis on m is 1, and m is then what the theorem
 requires. Heads of equal length have a prescribed kappa over all clients (the kappa of sets of participants is larger),
 and B starts at the same distance in all directions. Unless varied, n = d = 50 and k = 2, with 100 trials of 60 rounds
-under the engine "chain". Negative controls each violate one hypothesis. The simplest baseline for the rate is a bound
+under the engine "chain". Negative controls each violate one hypothesis. The simplest competitor for the rate is a bound
 that treats all heads as isotropic. `experiments.fedrep.fedrep_bound_samples` asks how many samples the bound needs.
 
 The theorem's failure probability, below 1e-29 for two or more participants, is too small for trials to measure. The
@@ -26,8 +26,8 @@ import numpy as np
 
 import linfed as lf
 import linfed.claims as c
+from linfed._types import Array
 from linfed.plotting.panels import Figures, bars, draw_predicted
-from linfed.statistics.intervals import Measured, median_interval
 from linfed.theory.fedrep.theorem1 import bound, judges, runs
 
 from ._theorem1 import NAMES, PAIRS, RIVAL, THEOREM, Setting, moved
@@ -231,14 +231,14 @@ def falls(exponent: float, which: str, source: c.Source) -> c.Claim:
 def depends(name: str, rule: str = "the bound", isotropic: bool = False) -> c.Claim:
     """Return the claim that the rate depends on a size as that of a rule does; `isotropic` if it has sigma_min = 1."""
 
-    def growth(first: lf.Table, last: lf.Table) -> Measured:
+    def growth(first: lf.Table, last: lf.Table) -> Array:
         found = judges.rate_ratios(run_of(last)) / judges.rate_ratios(run_of(first))
-        return median_interval((last["smallest"] / first["smallest"]) ** 2 * found if isotropic else found)
+        return np.asarray((last["smallest"] / first["smallest"]) ** 2 * found if isotropic else found)
 
     return c.Claim(
         f"The rate of a run depends on {NAMES[name]} as the rate of {rule} does, to a factor of 2",
         c.OWN_THRESHOLD,
-        c.measured("the first rate divided by the second, last setting over first, median over trials", growth),
+        c.median(growth, "the first rate divided by the second, last setting over first, median over trials"),
         c.within(0.5, 2.0),
         table="runs",
         where=c.of(name=name),
@@ -290,7 +290,7 @@ def curves(table: lf.Table) -> Any:
                 ax.plot(run.rounds, np.median(run.bound(exponent), axis=0), color="0.35", linestyle=line, label=text)
             draw_predicted(ax, run.rounds, row["predicted"], label="state evolution")
             ax.set(xlabel="round", ylabel="", yscale="log")
-        sheet.label("round", "distance to B*")
+        sheet.label("round", "subspace distance")
         sheet.legend(f"median and 10-90 % of {shown.rows[0]['trials']} trials", ncols=4)
     return sheet.figure
 

@@ -30,9 +30,9 @@ import numpy as np
 import linfed as lf
 import linfed.claims as c
 from linfed._types import Array
-from linfed.figures.style import PAGE_WIDTH, line_style, plain_ticks, shades, style
+from linfed.figures.style import line_style, shades
 from linfed.numerics.linalg import orthonormalize
-from linfed.plotting.panels import Figures, draw_predicted, drawn_from
+from linfed.plotting.panels import Figures, draw_predicted
 from linfed.statistics.intervals import Measured, bootstrap_interval, largest_of
 
 from ..shared.smallest_drawn import label_axes
@@ -213,11 +213,9 @@ CLAIMS = (
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw radii against rounds and against epsilon."""
-    import matplotlib.pyplot as plt
-
     table = near(tables["rounds"])
-    with style():
-        figure, axes = plt.subplots(1, 2, figsize=(PAGE_WIDTH, 3.6), layout="constrained", sharey=True)
+    with lf.panels(table, column=2, height=3.6, sharey=True) as sheet:
+        (axes,) = sheet.axes
         first = table.select(panel=table.unique("panel")[0])
         for rule, epsilon in itertools.product(first.unique("rule"), first.unique("epsilon")):
             colour, marker, _ = shades(first.unique("epsilon"))[epsilon]
@@ -239,8 +237,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             (axes[1], "best number of rounds", table.unique("epsilon"), "privacy budget $\\varepsilon$"),
         ):
             label_axes(ax, values, text)
-            plain_ticks(ax)
             ax.set_title(title)
             ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2)
         axes[0].set_ylabel("radius (root mean square sine to B*)")
-    return {"": drawn_from(figure, tables["rounds"])}
+    return {"": sheet.figure}

@@ -1,16 +1,16 @@
 """Representations that are wider than the ground truth: what FedRep and ANIL do with the extra columns.
 
 The ground truth has rank r = 2, and B has k > r columns. The distance is the sine of the largest angle between span(B*)
-and span(B). Of the k directions of span(B), k - r have no part in span(B*). FedRep's mean step does not move them, so
-a wider B costs samples but does not learn less. To first order, FedRep with k columns is FedRep with r columns on
-``m - (k-r)`` samples in ``d - (k-r)`` dimensions, with the step size multiplied by ``(m - (k-r))/m``, from the same
-initial angles. `lf.predict` for this narrow run is the prediction. Its rival is the prediction that ignores the extra
+and span(B). Of the k directions of span(B), k - r have no part in span(B*). FedRep's mean step does not move them, so a
+wider B costs samples but does not learn less. To first order, FedRep with k columns is FedRep with r columns on ``m -
+(k-r)`` samples in ``d - (k-r)`` dimensions, with the step size multiplied by ``(m - (k-r))/m``, from the same initial
+angles. `lf.predict` for this narrow run is the prediction. Its competitor is the prediction that ignores the extra
 columns, with all samples and dimensions.
 
 Yueksel, Boursier and Flammarion study first-order ANIL with k > r. They find that it learns span(B*) and unlearns its
 complement. Its own step from m samples has noise of variance ``v = mean_i (||phi_i||^2 + sigma^2)/m``. With other
-samples for the second step, an extra direction of length s shrinks as ``s <- s - beta alpha^2 v s^3``. The rival is
-FedRep without QR, and ANIL on the same samples for both steps is the control.
+samples for the second step, an extra direction of length s shrinks as ``s <- s - beta alpha^2 v s^3``. The competitor
+is FedRep without QR, and ANIL on the same samples for both steps is the control.
 
 **Deviations**: all sizes, step sizes and thresholds are ours. The clients are fixed, all take part in each round, and
 samples are fresh.
@@ -21,6 +21,7 @@ overparametrization"; Collins, Hassani, Mokhtari and Shakkottai 2021.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,18 +31,17 @@ import numpy as np
 import linfed as lf
 import linfed.claims as c
 from linfed._types import Array
-from linfed.figures.style import KINDS, PAGE_WIDTH, plain_ticks, shades
-from linfed.plotting.panels import Figures, drawn_from
-from linfed.statistics import median_interval
-from linfed.statistics.intervals import Measured, first_round_below
+from linfed.figures.style import KINDS, shades
+from linfed.plotting.panels import Figures
+from linfed.statistics.intervals import first_round_below
 
 SUMMARY = "B with more columns than the truth: FedRep's price in samples, and how fast ANIL forgets the extra columns"
 PICTURES = {"": 1400}
 REDUCED = {"width": {"without": ("rival",)}}
 CAPTIONS = {
-    "": "Left: distance of FedRep against rounds for each number of columns k. Right: root mean square length of the "
-    "k - r extra directions of B outside span(B*), divided by the initial one. Lines: median over trials; shaded: "
-    "10-90 %; dotted: predicted. Noise std 0.5."
+    "": "Left: subspace distance of FedRep against rounds for each number of columns k. Right: root mean square length "
+    "of the k - r extra directions of B outside span(B*), divided by the initial one. Lines: median over trials; "
+    "shaded: 10-90 %; dotted: predicted. Noise std 0.5."
 }
 
 PAPER = c.reading("Yueksel, Boursier and Flammarion 2023, in our words").adding("the factor is our threshold")
@@ -80,7 +80,7 @@ class Wide:
         return np.linalg.qr(rng.standard_normal((self.trials, self.dim, self.rank)))[0]
 
     def run(self) -> dict[str, Any]:
-        """Return the distances with the prediction of the narrow run and its rival."""
+        """Return the distances with the prediction of the narrow run and its competitor."""
         if self.rank < self.truth_rank:
             raise ValueError(f"rank = {self.rank} must be at least truth_rank = {self.truth_rank}")
         B0 = self.start()
@@ -183,34 +183,26 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     }
 
 
-def rounds_ratio(row: lf.Table, column: str) -> Measured:
-    """Return the median ratio of the measured to the predicted number of rounds to distance 0.3."""
-    measured, predicted = (first_round_below(row["round"], row[name], 0.3) for name in ("distance", column))
-    return median_interval(measured / predicted)
+def rounds(row: lf.Table, column: str) -> Array:
+    """Return the number of rounds to distance 0.3, (trials,)."""
+    return first_round_below(row["round"], row[column], 0.3)
 
 
-def floor_ratio(row: lf.Table, column: str) -> Measured:
-    """Return the median ratio of the measured to the predicted distance, over the last quarter of the rounds."""
-    late = (3 * row["distance"].shape[1]) // 4
-    return median_interval(row["distance"][:, late:].mean(axis=1) / row[column][:, late:].mean(axis=1))
+def floor(row: lf.Table, column: str) -> Array:
+    """Return the mean distance over the last quarter of the rounds, (trials,)."""
+    distance: Array = row[column]
+    return np.asarray(distance[:, 3 * distance.shape[1] // 4 :].mean(axis=1))
 
 
-def final_length(row: lf.Table) -> Measured:
-    """Return the median final length of the extra directions, divided by the initial one."""
-    return median_interval(row["length"][:, -1])
-
-
-def final_length_ratio(row: lf.Table) -> Measured:
-    """Return the median final length of the extra directions, divided by the predicted one."""
-    return median_interval(row["length"][:, -1] / row["predicted"][:, -1])
-
-
-def wide(what: str, measure: Any, columns: str, prediction: str) -> c.Claim:
+def wide(what: str, measure: Callable[[lf.Table, str], Array], columns: str, prediction: str) -> c.Claim:
     """Return the claim that FedRep with k > r columns is as predicted for r columns."""
     return c.Claim(
         f"FedRep with k > r columns has the {what} of the prediction for r columns and {columns}",
         OWN,
-        c.measured("measured divided by predicted, median over trials", partial(measure, column=prediction)),
+        c.median(
+            lambda row: measure(row, "distance") / measure(row, prediction),
+            "measured divided by predicted, median over trials",
+        ),
         c.within(0.87, 1.15),
         table="width",
         where=(c.of(method=FEDREP), c.only(lambda row: row["rank"] > row["truth_rank"])),
@@ -226,21 +218,24 @@ Forgets = partial(
     setting="{method}, k = {rank}, r = {truth_rank}, m = {n_samples}",
 )
 CLAIMS = (
-    wide("rounds to distance 0.3", rounds_ratio, "fewer samples", "predicted"),
-    wide("final distance", floor_ratio, "fewer samples", "predicted"),
-    wide("rounds to distance 0.3", rounds_ratio, "all samples", "rival"),
-    wide("final distance", floor_ratio, "all samples", "rival"),
+    wide("rounds to distance 0.3", rounds, "fewer samples", "predicted"),
+    wide("final distance", floor, "fewer samples", "predicted"),
+    wide("rounds to distance 0.3", rounds, "all samples", "rival"),
+    wide("final distance", floor, "all samples", "rival"),
     Forgets(
         "ANIL on other samples forgets the extra directions at the predicted speed",
         OWN,
-        c.measured("final length divided by the predicted one, median over trials", final_length_ratio),
+        c.median(
+            lambda row: row["length"][:, -1] / row["predicted"][:, -1],
+            "final length divided by the predicted one, median over trials",
+        ),
         c.within(0.95, 1.05),
         where=c.of(method=SPLIT),
     ),
     Forgets(
         "The extra directions lose more than half of their length",
         PAPER,
-        c.measured("final length divided by the initial one, median over trials", final_length),
+        c.median(lambda row: row["length"][:, -1], "final length divided by the initial one, median over trials"),
         c.at_most(0.5),
     ),
 )
@@ -248,29 +243,26 @@ CLAIMS = (
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the distances for each number of columns, and the lengths of the extra directions."""
-    import matplotlib.pyplot as plt
-
     width, extra = tables["width"], tables["extra"]
-    figure, (left, right) = plt.subplots(1, 2, figsize=(PAGE_WIDTH, 3.0), layout="constrained")
-    looks = shades(width.unique("rank"))
-    for one in width:
-        free = one["method"] == FREE
-        text = f"k = {one['rank']}" + (", without QR" if free else "")
-        colour = "0.4" if free else looks[one["rank"]][0]
-        draw(left, one, "distance", text, colour, "--" if free else "-", predicted=not free)
-    for one, (colour, _, _) in zip(extra, KINDS, strict=False):
-        several = len(extra.select(method=one["method"])) > 1
-        text = one["method"] + (f", m = {one['n_samples']}" if several else "")
-        draw(right, one, "length", text, colour, predicted=one["method"] == SPLIT)
-    for ax in (left, right):
-        ax.plot([], [], ":", color="black", linewidth=1.0, label="predicted")
-    left.set(xlabel="round", ylabel="subspace distance", yscale="log")
-    right.set(xlabel="round", ylabel="length of extra directions", yscale="log")
-    left.legend(loc="best", fontsize="small")
-    right.legend(loc="upper right", bbox_to_anchor=(1.0, 0.95), fontsize="small")
-    for ax in (left, right):
-        plain_ticks(ax)
-    return {"": drawn_from(figure, lf.Table([*width.rows, *extra.rows]))}
+    with lf.panels(width + extra, column=2, height=3.0) as sheet:
+        left, right = sheet.axes[0]
+        looks = shades(width.unique("rank"))
+        for one in width:
+            free = one["method"] == FREE
+            text = f"k = {one['rank']}" + (", without QR" if free else "")
+            colour = "0.4" if free else looks[one["rank"]][0]
+            draw(left, one, "distance", text, colour, "--" if free else "-", predicted=not free)
+        for one, (colour, _, _) in zip(extra, KINDS, strict=False):
+            several = len(extra.select(method=one["method"])) > 1
+            text = one["method"] + (f", m = {one['n_samples']}" if several else "")
+            draw(right, one, "length", text, colour, predicted=one["method"] == SPLIT)
+        for ax in (left, right):
+            ax.plot([], [], ":", color="black", linewidth=1.0, label="predicted")
+        sheet.label("round", "subspace distance", yscale="log")
+        right.set_ylabel("length of extra directions")
+        left.legend(loc="best", fontsize="small")
+        right.legend(loc="upper right", bbox_to_anchor=(1.0, 0.95), fontsize="small")
+    return {"": sheet.figure}
 
 
 def draw(ax: Any, one: lf.Table, column: str, text: str, colour: Any, linestyle: str = "-", *, predicted: bool) -> None:

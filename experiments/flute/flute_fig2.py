@@ -206,12 +206,8 @@ PAPERS = (POINTS, CLOUDS)
 
 def off(column: str, wanted: float, tolerance: float) -> c.Statistic:
     """Return the largest deviation of a column from a number, over the clients."""
-
-    def measure(row: lf.Table) -> Any:
-        return median_interval(np.abs(row[column] - wanted).max(axis=1))
-
     words = f"largest deviation of the {NAMES[column]} from {wanted:.3g} over the clients, median over trials"
-    return c.measured(words, measure, c.at_most(tolerance))
+    return c.median(lambda row: np.abs(row[column] - wanted).max(axis=1), words, c.at_most(tolerance))
 
 
 def judge_apart(one: lf.Table, other: lf.Table, **fields: Any) -> c.Finding:

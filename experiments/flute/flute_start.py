@@ -29,9 +29,9 @@ import numpy as np
 
 import linfed as lf
 import linfed.claims as c
-from linfed.figures.style import KINDS, PAGE_WIDTH
+from linfed.figures.style import KINDS
 from linfed.numerics.quantiles import quantiles
-from linfed.plotting.panels import Figures, drawn_from, intervals
+from linfed.plotting.panels import Figures, intervals
 from linfed.statistics.intervals import first_round_below, median_interval, median_ratio, nan_as_worst
 from linfed.theory import flute
 
@@ -111,27 +111,25 @@ def cells(quick: bool) -> dict[str, list[Start]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the initial singular value, the share with Claim A.3, and the rounds, against alpha."""
-    import matplotlib.pyplot as plt
-
     table = tables["starts"]
-    figure, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.5), layout="constrained")
-    for (_, part), look in zip(table.groupby("n_clients"), KINDS, strict=False):
-        alpha, name = part["alpha"], "n = {n_clients}, d = {dim}, k = {rank}".format(**part.rows[0])
-        intervals(axes[0], alpha, np.stack(quantiles(part["largest"].T), axis=-1), look, label=name)
-        axes[0].plot(alpha, part["bound"], color=look[0], linewidth=0.8)
-        axes[1].plot(alpha, part["small"].mean(axis=1), color=look[0], marker=look[1])
-        if part.rows[0]["rounds"]:
-            intervals(axes[2], alpha, np.stack(quantiles(part["taken"].T), axis=-1), look, label=name)
-        for ax in axes if part.rows[0]["rounds"] else axes[:2]:
-            ax.axvline(part.rows[0]["theorem"], color=look[0], linestyle=":", linewidth=0.8)
-    axes[0].set(yscale="log", ylabel="$\\sigma_1$ of the initial $BW^\\top$")
-    axes[1].set(ylabel="share with Claim A.3", ylim=(-0.05, 1.05))
-    axes[2].set(ylabel="rounds to convergence", ylim=(0, None))
-    for ax in axes:
-        ax.set(xscale="log", xlabel="$\\alpha$")
-    title = f"median and 10-90 % of {table.rows[0]['trials']} trials; line: bound; dotted: the theorem's $\\alpha$"
-    figure.legend(*axes[0].get_legend_handles_labels(), ncols=2, loc="outside upper center", title=title)
-    return {"": drawn_from(figure, table)}
+    with lf.panels(table, column=3, height=2.5) as sheet:
+        (axes,) = sheet.axes
+        for (_, part), look in zip(table.groupby("n_clients"), KINDS, strict=False):
+            alpha, name = part["alpha"], "n = {n_clients}, d = {dim}, k = {rank}".format(**part.rows[0])
+            intervals(axes[0], alpha, np.stack(quantiles(part["largest"].T), axis=-1), look, label=name)
+            axes[0].plot(alpha, part["bound"], color=look[0], linewidth=0.8)
+            axes[1].plot(alpha, part["small"].mean(axis=1), color=look[0], marker=look[1])
+            if part.rows[0]["rounds"]:
+                intervals(axes[2], alpha, np.stack(quantiles(part["taken"].T), axis=-1), look, label=name)
+            for ax in axes if part.rows[0]["rounds"] else axes[:2]:
+                ax.axvline(part.rows[0]["theorem"], color=look[0], linestyle=":", linewidth=0.8)
+        sheet.label("$\\alpha$", xscale="log")
+        axes[0].set(yscale="log", ylabel="$\\sigma_1$ of the initial $BW^\\top$")
+        axes[1].set(ylabel="share with Claim A.3", ylim=(-0.05, 1.05))
+        axes[2].set(ylabel="rounds to convergence", ylim=(0, None))
+        trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
+        sheet.legend(f"{trials}; line: bound; dotted: the theorem's $\\alpha$")
+    return {"": sheet.figure}
 
 
 # --- claims --------------------------------------------------------------------------------------------------

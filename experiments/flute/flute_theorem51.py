@@ -37,8 +37,8 @@ import numpy as np
 import linfed as lf
 import linfed.claims as c
 from linfed.figures.laws import draw_law
-from linfed.figures.style import PAGE_WIDTH, same_scale
-from linfed.plotting.panels import Figures, drawn_from
+from linfed.figures.style import same_scale
+from linfed.plotting.panels import Figures
 from linfed.statistics.intervals import quantile_interval
 from linfed.statistics.scaling import judge_farthest_off, judge_one_constant, judge_predicted_exponent
 from linfed.theory.flute import flute_gap, flute_step_limit
@@ -166,26 +166,20 @@ def cells(quick: bool) -> dict[str, list[Floor]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the floors of every sweep with their prediction."""
-    import matplotlib.pyplot as plt
-
     table = tables["floors"]
-    figure, axes = plt.subplots(4, 4, figsize=(PAGE_WIDTH, 6.0), layout="constrained", height_ratios=(2, 1, 2, 1))
-    laws, ratios = axes[::2].ravel(), axes[1::2].ravel()
-    for ax, below, (sweep, (moves, *_)) in zip(laws, ratios, SWEEPS.items(), strict=True):
-        part = table.select(sweep=sweep)
-        if len(part) > 1:  # of one point there is no slope
-            draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE", below=below)
-        ax.set_title(stays_at(part))
-        below.set_xlabel(LABELS[moves])
-    same_scale(laws)
-    same_scale(ratios)
-    for first in (0, 2):
-        axes[first, 0].set_ylabel("root mean square distance\nfrom the truncation")
-        axes[first + 1, 0].set_ylabel("measured /\npredicted")
-    title = f"median and 10-90 % of {table.rows[0]['trials']} trials; slope (predicted slope)"
-    handles, texts = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, texts, ncols=len(texts), loc="outside upper center", title=title)
-    return {"": drawn_from(figure, table)}
+    with lf.panels(table, row=4, column=4, height=6.0, height_ratios=(2, 1, 2, 1)) as sheet:
+        sheet.label("", *["root mean square distance\nfrom the truncation", "measured /\npredicted"] * 2)
+        laws, ratios = sheet.axes[::2].ravel(), sheet.axes[1::2].ravel()
+        for ax, below, (sweep, (moves, *_)) in zip(laws, ratios, SWEEPS.items(), strict=True):
+            part = table.select(sweep=sweep)
+            if len(part) > 1:  # of one point there is no slope
+                draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE", below=below)
+            ax.set_title(stays_at(part))
+            below.set_xlabel(LABELS[moves])
+        same_scale(laws)
+        same_scale(ratios)
+        sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials; slope (predicted slope)")
+    return {"": sheet.figure}
 
 
 # --- claims --------------------------------------------------------------------------------------------------

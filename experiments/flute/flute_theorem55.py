@@ -29,8 +29,8 @@ import numpy as np
 
 import linfed as lf
 import linfed.claims as c
-from linfed.figures.style import PAGE_WIDTH, draw_level, line_style, plain_ticks, shades
-from linfed.plotting.panels import Figures, drawn_from
+from linfed.figures.style import draw_level, line_style, shades
+from linfed.plotting.panels import Figures
 from linfed.statistics import Origin
 from linfed.theory import flute
 
@@ -110,40 +110,35 @@ def region_bounds(one: lf.Table) -> dict[str, float]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the region, and the smallest constants."""
-    import matplotlib.pyplot as plt
-
-    table = tables["runs"]
-    base = table.select(name=BASE, data=[POPULATION, FIXED])
+    base = tables["runs"].select(name=BASE, data=[POPULATION, FIXED])
     looks = shades(sorted({m for m in base.unique("n_samples") if m}))
-    last = max(one["round"][-1] for one in base)
-    region, axes = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.5), layout="constrained")
-    bounds = region_bounds(next(iter(base)))
-    for ax, (name, title) in zip(axes, TITLES.items(), strict=True):
-        bound = bounds[name]
-        for one in base:
-            shape = {"color": looks[one["n_samples"]][0]} if one["n_samples"] else {"color": "black", "zorder": 3}
-            line = "-" if one["n_samples"] else ":"
-            ax.plot(one["round"], np.median(one[name], axis=0), line, label=one["setting"], linewidth=1.2, **shape)
-        draw_level(ax, bound, label="the region's bound")
-        ax.axhspan(*((bound, 1e9) if name != "smallest" else (1e-9, bound)), color="0.94", zorder=0)
-        ax.set(yscale="log", xscale="log", xlabel="round", title=title, xlim=(30, last), ylim=RANGE)
-        ax.tick_params(labelleft=ax is axes[0])
-        plain_ticks(ax)
-    title = f"median of {base.rows[0]['trials']} trials; shaded: outside"
-    region.legend(*axes[0].get_legend_handles_labels(), ncols=3, loc="outside upper center", title=title)
-    rows = list(table.select(step_factor=1.0))
-    constants, ax = plt.subplots(figsize=(PAGE_WIDTH, 0.5 + 0.17 * len(rows)), layout="constrained")
-    for position, one in enumerate(reversed(rows)):
-        estimate, low, high = least_constant(one)
-        above = math.isinf(high)  # too few trials: an arrow
-        reach = estimate if above else max(0.0, high - estimate)
-        shape = line_style("FLUTE") | {"linestyle": "none", "capsize": 2}
-        ax.errorbar([estimate], [position], xerr=[[max(0.0, estimate - low)], [reach]], xlolims=above, **shape)
-    ax.set_yticks(range(len(rows)), [one["setting"] for one in reversed(rows)])
-    xlabel = "least constant with which the bound holds up to the covered round, in 95 % of trials"
-    ax.set(xscale="log", xlabel=xlabel)
-    plain_ticks(ax)
-    return {"region": drawn_from(region, base), "constants": drawn_from(constants, table.select(step_factor=1.0))}
+    last, bounds = max(one["round"][-1] for one in base), region_bounds(next(iter(base)))
+    with lf.panels(base, column=3, height=2.5) as region:
+        for ax, (name, title) in zip(region.axes[0], TITLES.items(), strict=True):
+            bound = bounds[name]
+            for one in base:
+                shape = {"color": looks[one["n_samples"]][0]} if one["n_samples"] else {"color": "black", "zorder": 3}
+                line = "-" if one["n_samples"] else ":"
+                ax.plot(one["round"], np.median(one[name], axis=0), line, label=one["setting"], linewidth=1.2, **shape)
+            draw_level(ax, bound, label="the region's bound")
+            ax.axhspan(*((bound, 1e9) if name != "smallest" else (1e-9, bound)), color="0.94", zorder=0)
+            ax.set_title(title)
+            ax.tick_params(labelleft=ax is region.axes[0, 0])
+        region.label("round", yscale="log", xscale="log", xlim=(30, last), ylim=RANGE)
+        region.legend(f"median of {base.rows[0]['trials']} trials; shaded: outside", ncols=3)
+    judged = tables["runs"].select(step_factor=1.0)
+    with lf.panels(judged, height=0.5 + 0.17 * len(judged)) as constants:
+        ax, rows = constants.axes[0, 0], list(judged)[::-1]
+        for position, one in enumerate(rows):
+            estimate, low, high = least_constant(one)
+            above = math.isinf(high)  # too few trials: an arrow
+            reach = estimate if above else max(0.0, high - estimate)
+            shape = line_style("FLUTE") | {"linestyle": "none", "capsize": 2}
+            ax.errorbar([estimate], [position], xerr=[[max(0.0, estimate - low)], [reach]], xlolims=above, **shape)
+        ax.set_yticks(range(len(rows)), [one["setting"] for one in rows])
+        xlabel = "smallest constant with which the bound holds up to the covered round, in 95 % of trials"
+        constants.label(xlabel, xscale="log")
+    return {"region": region.figure, "constants": constants.figure}
 
 
 # --- claims --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ d = 50 and k = 4, one data set of m standard Gaussian samples for each of n clie
 
 - spectral: the method of moments (Tripuraneni et al.), the U-statistic (Duchi et al.), and the symmetrised and the
   one-sided product of two replicas (Niu et al.);
-- a plain baseline: the Gram matrix of local averages;
+- a plain competitor: the Gram matrix of local averages;
 - the minimum of the empirical risk (Du et al.), to which L-BFGS converges from local averages, and the nuclear norm. At
   m <= k also this minimum from a random subspace, and FedRep's B after 50 rounds from local averages.
 
@@ -35,8 +35,8 @@ import linfed as lf
 import linfed.claims as c
 from linfed._types import Array
 from linfed.algorithms.one_round.estimators import SpectralEstimator
-from linfed.figures.style import KINDS, PAGE_WIDTH, Look, plain_ticks
-from linfed.plotting.panels import Figures, bars, drawn_from, intervals, legend_entries
+from linfed.figures.style import KINDS, Look
+from linfed.plotting.panels import Figures, bars, intervals, legend_entries
 from linfed.statistics import median_ratio
 from linfed.statistics.fits import fit_exponent
 from linfed.statistics.intervals import Measured
@@ -45,12 +45,12 @@ from ..shared.spectral import AVERAGES, MOMENTS, ONE_SIDED, SPECTRAL, TWO, spect
 from ..shared.spectral_drawn import LOOKS as SPECTRAL_LOOKS
 from ._compared_claims import at_every_point
 
-SUMMARY = "spectral estimators, empirical risk and nuclear norm: distance from B* against m, n and noise"
+SUMMARY = "spectral estimators, empirical risk and nuclear norm: subspace distance against m, n and noise"
 PICTURES = {"": 2070, "ranking": 1400}
 CAPTIONS = {
-    "": "Distance from B* of the estimators against samples, clients and noise. Markers: median over trials; bars: "
+    "": "Subspace distance of the estimators against samples, clients and noise. Markers: median over trials; bars: "
     "10-90 %. Lines: predictions, dotted where they are not claimed. Grey: m <= k.",
-    "ranking": "Distance of each estimator divided by the distance with local averages, on the same data sets. Bars: "
+    "ranking": "Subspace distance of each estimator divided by that with local averages, on the same data sets. Bars: "
     "95 % intervals of the ratio of medians; an interval that contains 1 is a tie.",
 }
 
@@ -63,7 +63,7 @@ PANELS = {
     "many": ("n_samples", "samples m", "n = {n_clients:,}"),
     "short": ("n_clients", "clients n", "m = {n_samples}"),
     "long": ("n_clients", "clients n", "m = {n_samples}"),
-    "noise": ("noise_std", "noise $\\sigma$", "n = {n_clients:,}, m = {n_samples}"),
+    "noise": ("noise_std", "noise std", "n = {n_clients:,}, m = {n_samples}"),
 }
 """For each panel the size that varies, its axis label and its title."""
 
@@ -284,22 +284,20 @@ CLAIMS = (
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the distances with their predictions, and the ratios to the distance with local averages."""
-    import matplotlib.pyplot as plt
-
     table = tables["points"]
-    figure, axes = plt.subplots(2, 3, figsize=(PAGE_WIDTH, 5.0), layout="constrained", sharey=True)
-    for ax, panel in zip(axes.flat, PANELS, strict=False):
-        draw_distances(ax, in_panel(table, panel), panel)
-    axes.flat[-1].set_axis_off()
-    for ax in axes[:, 0]:
-        ax.set_ylabel("distance from B*")
-    axes.flat[-1].legend(*legend_entries(axes), loc="center")
-    second, below = plt.subplots(1, 3, figsize=(PAGE_WIDTH, 2.9), layout="constrained", sharey=True)
-    for ax, panel in zip(below.flat, ("few", "long", "noise"), strict=True):
-        draw_ranking(ax, in_panel(table, panel), panel)
-    below[0].set_ylabel("distance divided by\nthat with local averages")
-    second.legend(*legend_entries(below), loc="outside upper center", ncols=4)
-    return {"": drawn_from(figure, table), "ranking": drawn_from(second, table)}
+    with lf.panels(table, row=2, column=3, height=5.0, sharey=True) as distances:
+        distances.label("", *["subspace distance"] * 2)
+        for ax, panel in zip(distances.axes.flat, PANELS, strict=False):
+            draw_distances(ax, in_panel(table, panel), panel)
+        last = distances.axes[-1, -1]
+        last.set_axis_off()
+        last.legend(*legend_entries(distances.axes), loc="center")
+    with lf.panels(table, column=3, height=2.9, sharey=True) as ranking:
+        ranking.label("", "subspace distance divided by\nthat with local averages")
+        for ax, panel in zip(ranking.axes.flat, ("few", "long", "noise"), strict=True):
+            draw_ranking(ax, in_panel(table, panel), panel)
+        ranking.legend(ncols=4)
+    return {"": distances.figure, "ranking": ranking.figure}
 
 
 def draw_distances(ax: Any, part: lf.Table, panel: str) -> None:
@@ -322,7 +320,6 @@ def draw_distances(ax: Any, part: lf.Table, panel: str) -> None:
         ax.set_xlim(left=0.8)
     elif part.rows[0]["n_samples"] <= k:
         ax.set_facecolor("0.93")
-    plain_ticks(ax)
 
 
 def draw_ranking(ax: Any, part: lf.Table, panel: str) -> None:
@@ -336,4 +333,3 @@ def draw_ranking(ax: Any, part: lf.Table, panel: str) -> None:
         if run:
             x = [row[field] for row in run]
             intervals(ax, x, ratios, LOOKS[name], label=name, linestyle="-", linewidth=0.8)
-    plain_ticks(ax)

@@ -9,7 +9,7 @@ favours no method. Methods with local steps take five of them in each of 100 rou
 tasks, whose rounds are costly, has 10 rounds and is not in the map. Methods that find B without a tuned step size are a
 group of their own: AltGDmin, alternating minimisation, the minimum of the empirical risk, and spectral estimators.
 
-The simplest rivals are run, too: ridge regression without federation, one least-squares model for all clients, and
+The simplest competitors are run, too: ridge regression without federation, one least-squares model for all clients, and
 exact heads on the true B* (not a competitor). The predictions have no fitted parameter:
 `linfed.theory.single_model_floor`, `linfed.theory.local_mean_risk` with the best ridge, and
 `linfed.theory.fixed_sample_floor` for FedRep and other minimisers of the empirical risk.
@@ -32,8 +32,8 @@ import numpy as np
 import linfed as lf
 import linfed.claims as c
 from linfed._types import Array
-from linfed.figures.style import PAGE_WIDTH, label, line_style
-from linfed.plotting.panels import Figures, drawn_from, heat_map
+from linfed.figures.style import label, line_style
+from linfed.plotting.panels import Figures, draw_predicted, heat_map
 from linfed.statistics import median_interval
 from linfed.statistics.intervals import Measured
 
@@ -159,28 +159,22 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 def draw_risks(table: lf.Table, law: lf.Table) -> Any:
     """Draw the median excess risks of each group of methods against the heterogeneity, with predictions."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, 2, figsize=(PAGE_WIDTH, 5.4), layout="constrained", sharex=True, sharey=True)
-    for group, ax in zip(GROUPS, axes.ravel(), strict=True):
-        part = table.select(group=group)
-        for turn, (name, rows) in enumerate([*part.groupby("method"), *table.select(method=ORACLE).groupby("method")]):
-            x, values = medians(rows, "excess")
-            ax.plot(x, values, label=label(name), **line_style(name, turn) | {"markersize": 3})
-        for name in LAWS[group]:
-            x, values = medians(law, name)
-            shown = np.where(values > 0, values, np.nan)
-            ax.plot(x, shown, color="black", linewidth=1.4, linestyle=":", label="predicted", zorder=5)
-        ax.set(title=group, yscale="log")
-        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=6)
-    for ax in axes[-1]:
-        ax.set_xlabel("heterogeneity of the heads")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("excess risk")
-    every = [np.median(row["excess"]) for row in table.rows]
-    ridge = medians(table.select(method=RIDGE), "excess")[1]
-    axes[0, 0].set_ylim(0.7 * min(every), 3 * ridge.max())
-    return drawn_from(figure, table)
+    with lf.panels(table, row=2, column=2, height=5.4, sharex=True, sharey=True) as sheet:
+        for group, ax in zip(GROUPS, sheet.axes.flat, strict=True):
+            part = table.select(group=group) + table.select(method=ORACLE)
+            for turn, (name, rows) in enumerate(part.groupby("method")):
+                x, values = medians(rows, "excess")
+                ax.plot(x, values, label=label(name), **line_style(name, turn) | {"markersize": 3})
+            for name in LAWS[group]:
+                x, values = medians(law, name)
+                draw_predicted(ax, x, np.where(values > 0, values, np.nan), linewidth=1.4, zorder=5)
+            ax.set(title=group, yscale="log")
+            ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=6)
+        sheet.label("heterogeneity of the heads", *["excess risk"] * 2)
+        smallest = min(np.median(row["excess"]) for row in table)
+        ridge = medians(table.select(method=RIDGE), "excess")[1]
+        sheet.axes[0, 0].set_ylim(0.7 * smallest, 3 * ridge.max())
+    return sheet.figure
 
 
 def medians(table: lf.Table, column: str) -> tuple[Any, Any]:

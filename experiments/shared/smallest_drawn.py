@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import linfed as lf
-from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, same_scale
-from linfed.plotting.panels import drawn_from, intervals, legend_entries
+from linfed.figures.style import KINDS, LOOKS, same_scale
+from linfed.plotting.panels import intervals
 
 from .smallest import BEST, THEOREM, Panels
 from .smallest_judged import covered
@@ -28,7 +28,7 @@ AXES = {
     "rank": "rank k",
     "participants": "participants p of n = 100",
     "kappa": "condition number $\\kappa$",
-    "noise_std": "noise $\\sigma$",
+    "noise_std": "noise std",
     "eta": "step $\\eta$",
     "rounds": "rounds T",
     "start": "samples m",
@@ -56,54 +56,48 @@ def panels_page(
     near : str, optional
         Column with the threshold near B*, which is drawn in the panel of the rounds.
     """
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(
-        4, 4, figsize=(PAGE_WIDTH, 6.4), layout="constrained", height_ratios=(3, 1, 3, 1), sharey="row"
-    )
-    for ax, below, (panel, (field, *_)) in zip(axes[::2].flat, axes[1::2].flat, panels.items(), strict=True):
-        below.sharex(ax)
-        rows = rows_of(table, panel, field)
-        if not table.select(panel=panel):
-            alone = "base setting alone" if rows else "not run"
-            ax.text(0.5, 0.9, alone, ha="center", transform=ax.transAxes, fontsize=7)
-        for step, colour in COLOURS.items():
-            at_step = [row for row in rows if row["step"] == step]
-            if step == THEOREM or any(row["panel"] == panel for row in at_step):  # not if only the base setting has it
-                draw_measured(
-                    ax, at_step, field, f"measured, {step}", f"lf.predict, {step}", "predicted_crossing", colour
-                )
-                draw_ratio(below, at_step, field, colour)
-        stated = [row for row in rows if covered(row)]
-        ax.plot([row[field] for row in stated], [claimed(row) for row in stated], "--", color="0.5", label=claim)
-        if near and panel == "T":
-            ax.axhline(stated[0][near], color="0.35", linestyle="-.", label="the threshold near B*")
-        for one, xlabel in ((ax, ""), (below, AXES[field])):
-            label_axes(one, [row[field] for row in rows], xlabel)
-        ax.tick_params(labelbottom=False)
-        below.set(yscale="linear", ylim=RATIOS)
-    same_scale(list(axes[::2].flat))
-    for first in (0, 2):
-        axes[first, 0].set_ylabel(ylabel)
-        axes[first + 1, 0].set_ylabel("measured /\npredicted")
-    figure.legend(*legend_entries(axes), loc="outside upper center", ncols=2)
-    return drawn_from(figure, table)
+    with lf.panels(table, row=4, column=4, height=6.4, height_ratios=(3, 1, 3, 1), sharey="row") as sheet:
+        sheet.label("", *[ylabel, "measured /\npredicted"] * 2)
+        upper, lower = sheet.axes[::2], sheet.axes[1::2]
+        for ax, below, (panel, (field, *_)) in zip(upper.flat, lower.flat, panels.items(), strict=True):
+            below.sharex(ax)
+            rows = rows_of(table, panel, field)
+            if not table.select(panel=panel):
+                alone = "base setting alone" if rows else "not run"
+                ax.text(0.5, 0.9, alone, ha="center", transform=ax.transAxes, fontsize=7)
+            for step, colour in COLOURS.items():
+                at_step = [row for row in rows if row["step"] == step]
+                if step == THEOREM or any(row["panel"] == panel for row in at_step):  # not if only the base has it
+                    draw_measured(
+                        ax, at_step, field, f"measured, {step}", f"lf.predict, {step}", "predicted_crossing", colour
+                    )
+                    draw_ratio(below, at_step, field, colour)
+            stated = [row for row in rows if covered(row)]
+            ax.plot([row[field] for row in stated], [claimed(row) for row in stated], "--", color="0.5", label=claim)
+            if near and panel == "T":
+                ax.axhline(stated[0][near], color="0.35", linestyle="-.", label="the threshold near B*")
+            for one, xlabel in ((ax, ""), (below, AXES[field])):
+                label_axes(one, [row[field] for row in rows], xlabel)
+            ax.tick_params(labelbottom=False)
+            below.set(yscale="linear", ylim=RATIOS)
+        same_scale(list(upper.flat))
+        sheet.legend(ncols=2)
+    return sheet.figure
 
 
 def panels_row(
     table: lf.Table, panels: Iterable[str], draw: Callable[[Axes, str], None], ylabel: str, *, height: float, ncols: int
 ) -> Figure:
     """Return a figure with one row of panels of the same vertical scale; `draw` draws and labels a panel by its key."""
-    import matplotlib.pyplot as plt
-
     keys = list(panels)
-    figure, axes = plt.subplots(1, len(keys), figsize=(PAGE_WIDTH, height), layout="constrained", sharey=True)
-    for ax, panel in zip(axes, keys, strict=True):
-        draw(ax, panel)
-    same_scale(list(axes))
-    axes[0].set_ylabel(ylabel)
-    figure.legend(*legend_entries(axes), loc="outside upper center", ncols=ncols)
-    return drawn_from(figure, table)
+    with lf.panels(table, column=len(keys), height=height, sharey=True) as sheet:
+        (axes,) = sheet.axes
+        axes[0].set_ylabel(ylabel)
+        for ax, panel in zip(axes, keys, strict=True):
+            draw(ax, panel)
+        same_scale(list(axes))
+        sheet.legend(ncols=ncols)
+    return sheet.figure
 
 
 def label_axes(ax: Axes, sizes: Sequence[float], text: str) -> None:

@@ -41,8 +41,6 @@ from linfed.figures.style import KINDS
 from linfed.numerics.linalg import singular_values
 from linfed.numerics.quantiles import quantiles
 from linfed.plotting.panels import Figures, PanelGrid, heat_map
-from linfed.statistics import median_interval
-from linfed.statistics.intervals import Measured
 from linfed.statistics.thresholds import AMONG, COUNTED, line_counts, line_findings
 
 from ._shortcut import LEARNED, Sized
@@ -248,12 +246,10 @@ def corner(words: str, size: int, *, strong: bool) -> c.Claim:
         knob = "tau_s eta_s =" if row["family"] == GRADIENT else "ridge"
         return f"{row['family']}: size {row['size'][size]:g}, {knob} {row['value'][place(row)]:g}"
 
-    def distance(row: lf.Table) -> Measured:
-        return median_interval(np.nan_to_num(row["dist"][:, size, place(row)], nan=1.0))
-
     several = c.only(lambda row: min(len(row["size"]), len(row["value"])) > 1)  # otherwise all corners are one point
-    rows, statistic = (c.of(family=[GRADIENT, JOINT], truth="orthogonal"), several), c.measured("median dist", distance)
+    rows = c.of(family=[GRADIENT, JOINT], truth="orthogonal"), several
     sentence = f"B is learned where shortcuts are {words}"
+    statistic = c.median(lambda row: np.nan_to_num(row["dist"][:, size, place(row)], nan=1.0), "median dist")
     return OfEach(sentence, c.OWN_THRESHOLD, statistic, c.below(LEARNED), where=rows, setting=setting)
 
 

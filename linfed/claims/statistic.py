@@ -28,7 +28,7 @@ from linfed.statistics.findings import (
     judge_smaller,
 )
 from linfed.statistics.fits import UndeterminedError, fit_exponent, fit_power_law
-from linfed.statistics.intervals import Measured, largest_factor, largest_of, median_ratio
+from linfed.statistics.intervals import Measured, largest_factor, largest_of, median_interval, median_ratio
 from linfed.tables.table import Table
 
 Judge: TypeAlias = Callable[..., "Finding | None"]
@@ -155,6 +155,38 @@ def measured(
         return judge(one.value, **more | fields | {"note": note})
 
     return Statistic(words, found, required, rows)
+
+
+def median(
+    column: Column | Callable[..., Array], words: str, required: Range | None = None, *, rows: Where = _all
+) -> Statistic:
+    """Return the median over trials of a column, or of a function of the rows of a finding.
+
+    Parameters
+    ----------
+    column : str or function
+        Column (trials,) of the single row of a finding, or a function that returns such values for the rows of a
+        finding. NaN (a diverged trial) counts as infinite.
+    words : str
+        Name of the statistic.
+    required, rows
+        As in `Statistic`.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> claim = c.Claim("The error is half the predicted one", c.OWN_PREDICTION,
+    ...                 c.median(lambda row: row["error"] / row["law"], "error / prediction", c.near(0.5, 0.1)))
+    >>> table = lf.Table([{"error": [1.0, 1.1, 0.9, 1.0, 1.0, 0.9], "law": [2.0] * 6}])
+    >>> c.judged([claim], {"runs": table})[0].verdict.value
+    'SUPPORTED'
+    """
+
+    def measure(*parts: Table) -> Measured:
+        return median_interval(column(*parts) if callable(column) else parts[0][column])
+
+    return measured(words, measure, required, rows=rows)
 
 
 # --- two methods -----------------------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def legend_entries(axes: Any) -> tuple[list[Any], list[str]]:
 def panels(
     table: Table,
     *,
-    column: str | None = None,
+    column: str | int | None = None,
     row: str | int | None = None,
     title: str | Callable[[Any], str] | None = None,
     width: float | str = PAGE_WIDTH,
@@ -145,8 +145,9 @@ def panels(
     ----------
     table : Table
         The table to plot.
-    column : str, optional
-        Column of the table; the figure has one column of panels for each of its values, by default one in all.
+    column : str or int, optional
+        Column of the table; the figure has one column of panels for each of its values, by default one in all. An
+        integer is the number of columns, which all show the same parts of the table.
     row : str or int, optional
         Column of the table; the figure has one row of panels for each of its values, by default one in all. An integer
         is the number of rows, which all show the same parts of the table.
@@ -186,8 +187,10 @@ def panels(
     check_instance("table", table, Table, "a lf.Table")
     check_instance("title", title or "", (str, Callable), "a text or a function")  # type: ignore[arg-type]
     size = inches(width), check_number("height", height, positive=True)
-    if row is not None and not isinstance(row, str):
-        row = check_integer("row", row)
+    column, row = (
+        one if one is None or isinstance(one, str) else check_integer(name, one)
+        for name, one in (("column", column), ("row", row))
+    )
     import matplotlib.pyplot as plt
 
     from linfed.figures.figure import StyledFigure
@@ -195,7 +198,7 @@ def panels(
     if not len(table):
         raise ValueError(f"table = {short_repr(table)} must have at least one row")
     format_title = title if callable(title) else _titled(title or f"{column} = {{}}")
-    columns = [(value, part) for value, part in table.groupby(column)] if column else [(None, table)]
+    columns: list[Any] = [*table.groupby(column)] if isinstance(column, str) else [(None, table)] * (column or 1)
     keys: list[Any] = table.unique(row) if isinstance(row, str) else [None] * (row or 1)
     with style():
         figure, axes = plt.subplots(
@@ -208,7 +211,7 @@ def panels(
             **options,
         )
         for ax, (value, _) in zip(axes[0], columns, strict=True):
-            if column or title:
+            if isinstance(column, str) or title:
                 ax.set_title(format_title(value))
         parts = [[part.select(**{row: key}) if isinstance(row, str) else part for _, part in columns] for key in keys]
         try:

@@ -74,6 +74,16 @@ STATISTICS = {
         (OF_A, AT_10),
         lambda: judge(median_interval(A["error"]), claimed_high=0.2, strict=True, **FIELDS),
     ),
+    "median": (
+        c.median("error", "s", c.below(0.2)),
+        (OF_A, AT_10),
+        lambda: judge(median_interval(A["error"]), claimed_high=0.2, strict=True, **FIELDS),
+    ),
+    "median of a function": (
+        c.median(lambda one: 1 / one["error"], "s", c.above(1.0)),
+        (OF_A, AT_10),
+        lambda: judge(median_interval(1 / A["error"]), claimed_low=1.0, strict=True, **FIELDS),
+    ),
     "worst": (
         c.worst(median_ratio, lambda one: (one["error"], one["bound"]), "n = {n}", "s", c.at_most(2.0)),
         OF_A,

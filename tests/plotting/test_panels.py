@@ -61,6 +61,12 @@ def test_rows_may_be_of_one_table_and_panels_may_be_empty(table):
     with lf.panels(table.select(n_clients=10), column="n_samples", row=2) as sheet:
         assert [[part["n_samples"] for _, part in sheet.row(i)] for i in (0, 1)] == [[3, 6]] * 2
     assert [ax.get_title() for ax in sheet.axes[0]] == ["n_samples = 3", "n_samples = 6"]
+    with lf.panels(table, column=3, row=np.int64(2)) as sheet:
+        assert {len(part) for _, part in sheet} == {len(table)}
+    assert sheet.axes.shape == (2, 3)
+    assert {ax.get_title() for ax in sheet.axes.flat} == {""}
+    with pytest.raises(ValueError, match="column = 0 must be an integer of at least 1"), lf.panels(table, column=0):
+        pass
     lacking = table.select(n_clients=10) + table.select(n_clients=20, n_samples=3)
     with lf.panels(lacking, column="n_samples", row="n_clients", title=lambda m: f"<{m}>") as sheet:
         assert len(list(sheet)) == 3

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import linfed as lf
+from linfed.search.selection import MARGIN
 from linfed.simulation.participation import n_participants
 
 PAPER, NOTEBOOK = "paper", "notebook"
@@ -128,13 +129,18 @@ class Tuned(Setting):
     tuning_trials: int = 10
     steps: tuple[float, ...] = STEPS
 
-    def tuned(self, metric: Any, seed: Any) -> tuple[lf.Algorithm, dict[str, Any]]:
+    def tuned(
+        self, metric: Any, seed: Any, *, quantile: float = 0.9, margin: float = MARGIN
+    ) -> tuple[lf.Algorithm, dict[str, Any]]:
         """Return the method at its tuned step size, and the tuning's columns.
 
-        The step size has the smallest 90 % quantile of the final metric over separate tuning trials.
+        The step size has the smallest quantile of the final metric over separate tuning trials; of those within the
+        margin it is the smallest. A single step size is not tuned.
         """
         if self.method in UNTUNED:
             return self.algorithm(), {}
+        if len(self.steps) == 1:
+            return self.algorithm(*self.steps), {}
         tuning = lf.tune(
             [self.algorithm(step) for step in self.steps],
             self.problem,
@@ -146,13 +152,19 @@ class Tuned(Setting):
             metric=metric,
             record_every=self.rounds,
             score="final",
-            quantile=0.9,
+            quantile=quantile,
+            margin=margin,
         )
         return tuning.algorithm, tuning.columns()
 
-    def trained(self, metric: Any, seed: Any, *metrics: str, record_every: int = 1) -> tuple[lf.Result, dict[str, Any]]:
-        """Tune the step size for a metric, then run the trials; return their result and the tuning's columns."""
-        algorithm, columns = self.tuned(metric, seed)
+    def trained(
+        self, metric: Any, seed: Any, *metrics: str, record_every: int = 1, **tuning: float
+    ) -> tuple[lf.Result, dict[str, Any]]:
+        """Tune the step size for a metric, then run the trials; return their result and the tuning's columns.
+
+        `tuning` holds options of `tuned`.
+        """
+        algorithm, columns = self.tuned(metric, seed, **tuning)
         result = lf.simulate(
             algorithm,
             self.problem,

@@ -21,7 +21,7 @@ PAIRS: dict[str, dict[str, Any]] = {
     "two clients, d = 4": {**TWO, "dim": 4},
     "two clients, d = 10": {**TWO, "dim": 10, "trials": 3000},
 }
-THEOREM, RIVAL, PREDICTED = KINDS[:3]
+THEOREM, RIVAL = KINDS[:2]
 """Colours and markers of the rules for m."""
 
 

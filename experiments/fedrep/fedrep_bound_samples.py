@@ -3,13 +3,14 @@
 The smallest C in front of Theorem 1's m with which the bound holds in 95 % of the trials, setting by setting; m is
 found by bisection. Every constant is computed from the runs. Heads of equal length have a prescribed kappa over all
 clients (the kappa of sets of participants is larger), and B starts at the same distance in all directions. Unless
-varied, n = d = 50 and k = 2, with 100 trials of 60 rounds under the engine "chain". The simplest baseline is
+varied, n = d = 50 and k = 2, with 100 trials of 60 rounds under the engine "chain". The simplest competitor is
 ``k + 2 + d k / p``, which depends neither on kappa nor on E_0 and has no logarithm.
 
-The paper's introduction states another m, ``kappa^2 (k^3 log(n) + kappa^2 k d/n)``, as a consequence of the analysis.
-It does not depend on E_0, which it takes for a constant. It is asked from E_0 = 1/2 on, if all clients take part, and
-of the settings that are not drawn.
-Its brackets can also be read as ``kappa^2 k^3 (log(n) + kappa^2 k d/n)``, which is never smaller.
+The paper's introduction states another m as a consequence of the analysis. As printed, it is ``kappa^2 k^3 (log(n) +
+kappa^2 k d/n)``. Its term in d/n then grows faster in k than the theorem's, so the brackets may be misplaced: the
+smaller reading ``kappa^2 (k^3 log(n) + kappa^2 k d/n)`` has the term of (11). Both are judged. They do not depend on
+E_0, which the introduction takes for a constant. They are asked from E_0 = 1/2 on, if all clients take part, and of the
+settings that are not drawn.
 
 The theorem says that its m is sufficient, not that fewer samples are insufficient: how tight it is, is our own
 question. `experiments.fedrep.fedrep_bound_sizes` asks what m the theorem requires at the sizes of the paper's figures,
@@ -20,7 +21,6 @@ References: Collins, Hassani, Mokhtari and Shakkottai 2021, Theorem 1.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ from linfed.plotting.panels import Figures, intervals
 from linfed.statistics.intervals import Measured, least_passing
 from linfed.theory.fedrep.theorem1 import bound, judges, runs
 
-from ._theorem1 import NAMES, PAIRS, PREDICTED, RIVAL, THEOREM, Setting
+from ._theorem1 import NAMES, PAIRS, Setting
 
 SUMMARY = "FedRep paper, Theorem 1: how many samples its bound needs, compared with the m that it requires"
 PICTURES = {"rules": 1400}
@@ -61,12 +61,15 @@ LEAST: dict[str, tuple[Any, ...]] = {
 DRAWN = "drawn"
 """Name of the settings drawn at random, on which a prediction of the smallest m is judged."""
 RULES = {
-    "needed": ("Theorem 1, C = 1", THEOREM),
-    "rival": ("k + 2 + d k / p", RIVAL),
-    "stated": ("introduction, C = 1", KINDS[3]),
-    "predicted": ("predicted", PREDICTED),
+    "needed": "Theorem 1, C = 1",
+    "rival": "k + 2 + d k / p",
+    "stated": "introduction, C = 1",
+    "smaller": "introduction, smaller reading",
+    "predicted": "predicted",
 }
-"""Rules for m: their columns, names and looks."""
+"""Rules for m, and their names in figures."""
+READINGS = ("stated", "smaller")
+"""The rules that read the introduction's m."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,17 +111,10 @@ class Least(Setting):
         )
         tried = sorted(failed)
         counts = [failed[m] for m in tried]
-        least, least_low, least_high = least_passing(tried, counts, self.trials, allowed=ALLOWED)
-        return {
-            "needed": needed,
-            "rival": self.rival,
-            "predicted": predicted,
-            "step_size": step,
-            "least": least,
-            "least_low": least_low,
-            "least_high": least_high,
-            "failed": lf.LabeledArray(counts, tried=tried),
-        }
+        least = least_passing(tried, counts, self.trials, allowed=ALLOWED)
+        rules = {"needed": needed, "rival": self.rival, "predicted": predicted}
+        found = dict(zip(("least", "least_low", "least_high"), least, strict=True))
+        return rules | found | {"failed": lf.LabeledArray(counts, tried=tried)}
 
 
 def random_settings(base: Least, count: int, seed: int = 15) -> list[Least]:
@@ -131,73 +127,57 @@ def random_settings(base: Least, count: int, seed: int = 15) -> list[Least]:
     def between(low: float, high: float) -> float:
         return float(f"{math.exp(rng.uniform(math.log(low), math.log(high))):.3g}")
 
-    cells = []
-    for _ in range(count):
-        rank = int(rng.integers(1, 7))
-        clients, dim = int(between(10 * rank, 200)), int(between(3 * rank, 1000))
-        condition = between(1.0, 20.0) if rank > 1 else 1.0
-        start = math.sqrt(1.0 - between(0.01, 0.95))
-        step, participation = between(0.05, 1.0), float(rng.choice([0.5, 1.0]))
-        cells.append(
-            replace(
-                base,
-                name=DRAWN,
-                n_clients=clients,
-                dim=dim,
-                rank=rank,
-                condition=condition,
-                start=start,
-                step=step,
-                participation=participation,
-            )
+    def drawn(rank: int) -> Least:
+        return replace(
+            base,
+            name=DRAWN,
+            rank=rank,
+            n_clients=int(between(10 * rank, 200)),
+            dim=int(between(3 * rank, 1000)),
+            condition=between(1.0, 20.0) if rank > 1 else 1.0,
+            start=math.sqrt(1.0 - between(0.01, 0.95)),
+            step=between(0.05, 1.0),
+            participation=float(rng.choice([0.5, 1.0])),
         )
-    return cells
+
+    return [drawn(rank=int(rng.integers(1, 7))) for _ in range(count)]
 
 
 def cells(quick: bool) -> dict[str, list[Any]]:
     """Return the searches, the first rounds and the paper's sizes; quick: a few of each, small."""
     base = Least(n_clients=12, dim=8, rounds=8) if quick else Least()
     moves = {"condition": (1.0, 8.0)} if quick else LEAST
-    along = [lf.grid(replace(base, name=name), **{name: values}) for name, values in moves.items()]
+    along = [one for name, values in moves.items() for one in lf.grid(replace(base, name=name), **{name: values})]
     pairs = [replace(base, name=name, **{**changes, "trials": 100}) for name, changes in PAIRS.items()]
     pairs = pairs[:1] if quick else [*pairs, *random_settings(base, 32)]
-    return {"least": [*itertools.chain(*along), *pairs]}
+    return {"least": along + pairs}
 
 
 def rule_m(row: Any, rule: str) -> float:
     """Return the m of a rule, with a constant of 1 in front of it."""
-    if rule != "stated":
+    if rule not in READINGS:
         return float(row[rule])
     kappa, k, n = row["condition"], row["rank"], row["n_clients"]
-    return float(kappa**2 * (k**3 * math.log(n) + kappa**2 * k * row["dim"] / n))
-
-
-def constant(row: Any, rule: str = "needed") -> Measured:
-    """Return the smallest constant in front of a rule for m with which the bound holds, and its interval."""
-    low, high, m = row["least_low"], row["least_high"], rule_m(row, rule)
-    return row["least"] / m, max(low, row["rank"]) / m, high / m
-
-
-def covered(row: Any) -> bool:
-    """Return whether the introduction's m is asked of a setting: p = n, and E_0 is at least 1/2, and not drawn."""
-    return bool(row["participation"] == 1.0 and row["start"] ** 2 <= 0.5 and row["name"] != DRAWN)
+    outside = k**3 if rule == "stated" else 1  # the factor k^3 stands in front of the brackets, or of the logarithm
+    return float(kappa**2 * (k**3 * math.log(n) + outside * kappa**2 * k * row["dim"] / n))
 
 
 def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
-    """Return the smallest constant in front of each rule for m in each search, with its interval."""
-    kept = ("name", "n_clients", "dim", "rank", "participation", "noise_std", "rounds", "trials")
-    rows = [
-        {field: row[field] for field in kept}
-        | {
-            "rule": rule,
-            "rule_m": rule_m(row, rule),
-            "constant": constant(row, rule),
-            "drawn": row["name"] == DRAWN,
-        }
-        for rule in RULES
-        for row in tables["least"]
-        if rule != "stated" or covered(row)
-    ]
+    """Return each search with each rule: the rule's m, and the smallest constant in front of it with its interval."""
+
+    def is_asked(row: lf.Table, rule: str) -> bool:
+        near = row["participation"] == 1.0 and row["start"] ** 2 <= 0.5 and row["name"] != DRAWN
+        return bool(rule not in READINGS or near)
+
+    def with_rule(row: lf.Table, rule: str) -> dict[str, Any]:
+        m, low = rule_m(row, rule), max(row["least_low"], row["rank"])
+        constant = row["least"] / m, low / m, row["least_high"] / m
+        kept = {name: value for name, value in row.rows[0].items() if name != "failed"}
+        chosen = "drawn at random" if row["name"] == DRAWN else "all but the drawn ones"
+        kept |= {"inverse_E0": 1.0 / (1.0 - row["start"] ** 2), "chosen": chosen}
+        return kept | {"rule": rule, "rule_m": m, "constant": constant}
+
+    rows = [with_rule(row, rule) for rule in RULES for row in tables["least"] if is_asked(row, rule)]
     return {"rules": lf.Table(rows)}
 
 
@@ -206,6 +186,13 @@ def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
 
 ASKS = c.cite("FedRep paper, Theorem 1", "Suppose that m >= c(kappa^4 k^3 log(rn)/E0^2 + kappa^4 k^2 d/(E0^2 rn))")
 STATES = c.cite("FedRep paper, section 1", "we only need O(kappa^2 k^3 (log(n) + kappa^2 kd[/]n)) samples per client")
+SMALLER = c.reading(STATES.adding("read as kappa^2 (k^3 log(n) + kappa^2 k d/n)"))
+PAPERS = {
+    "needed": ("Theorem 1's m", ASKS),
+    "stated": ("the introduction's m", STATES),
+    "smaller": ("the smaller reading of the introduction's m", SMALLER),
+}
+"""The paper's rules in sentences, and their sources."""
 TIGHT = c.OWN_THRESHOLD.adding("the theorem states that its m suffices, not that fewer samples fail", ": ")
 NOT_FITTED = c.OWN_PREDICTION.adding("without a fitted number", ", ")
 HOLDS = f"smallest constant with which the bound holds in {100 * (1 - ALLOWED):g} % of the trials"
@@ -242,48 +229,40 @@ def worst_factor(part: lf.Table) -> Measured:
     return factors(part).max(), max(1.0, np.maximum(low, 1.0 / high).max()), np.maximum(high, 1.0 / low).max()
 
 
-def settings(part: lf.Table) -> str:
-    """Return the number of settings as text, and how they were chosen."""
-    return f"{len(part)} settings, {'drawn at random' if part.rows[0]['drawn'] else 'all but the drawn ones'}"
-
-
 def note(part: lf.Table) -> str:
     """Return a caveat on settings that were known when the prediction was made."""
-    return "" if part.rows[0]["drawn"] else "the rule was developed on these settings"
+    return "" if part.rows[0]["name"] == DRAWN else "the rule was developed on these settings"
 
 
-OfRules = partial(c.Claim, table="rules", over=c.each("drawn"), setting=settings)
+OfRules = partial(c.Claim, table="rules", over=c.each("chosen"), setting="{points} settings, {chosen}")
 OfPrediction = partial(OfRules, where=c.of(rule="predicted"), note=note)
 
 
-def proportional(rule: str, text: str, source: c.Source = NOT_FITTED) -> c.Claim:
+def proportional(rule: str, text: str, source: c.Source) -> c.Claim:
     """Return the claim that the smallest m is proportional to that of a rule."""
     sentence = f"The smallest m is proportional to {text}, to a factor of 10"
     return OfRules(sentence, source, c.measured(ORDERS, spread, c.at_most(1.0)), where=c.of(rule=rule))
 
 
-def growth(name: str, least: float, claimed: float, rule: str = "needed") -> Iterator[c.Claim]:
+def growth(rule: str, name: str, smallest: float, claimed: float = 0.0) -> Iterator[c.Claim]:
     """Yield claims on the power by which the smallest m grows with kappa, 1/E_0 or k, against the m of a rule.
 
     The theorem's m, or the introduction's, is sufficient and thus bounds the power from above; whether it is tight is
     our own question. The introduction's is a sum of powers: it is judged by the difference of the two powers.
     """
 
-    def size(row: lf.Table) -> float:
-        return float(1.0 / (1.0 - row["start"] ** 2) if name == "start" else row[name])
-
     def power(*rows: lf.Table) -> Any:
         first, last = ([row[end] - row["rank"] for end in ("least", "least_low", "least_high")] for row in rows)
         ratios = np.array(last)[[0, 1, 2]] / np.array(first)[[0, 2, 1]]
-        if rule == "stated":
-            ratios *= rule_m(rows[0], rule) / rule_m(rows[1], rule)
+        if rule in READINGS:
+            ratios *= rows[0]["rule_m"] / rows[1]["rule_m"]
         with np.errstate(divide="ignore", invalid="ignore"):
-            return tuple(np.log(ratios) / np.log(size(rows[1]) / size(rows[0])))
+            return tuple(np.log(ratios) / np.log(rows[1][size] / rows[0][size]))
 
-    symbol = "1 / E0" if name == "start" else NAMES[name]
-    whose, says = ("Theorem 1's m", ASKS) if rule == "needed" else ("the introduction's m", STATES)
+    size, symbol = ("inverse_E0", "1 / E0") if name == "start" else (name, NAMES[name])
+    whose, says = PAPERS[rule]
     bounded = f"The smallest m - k grows with {symbol} at most half a power faster than {whose}"
-    less = ", less the introduction's" if rule == "stated" else ""
+    less = ", less the introduction's" if rule in READINGS else ""
     for sentence, source, required in (
         (bounded, says.adding(f"the half is {c.OWN_THRESHOLD}"), c.at_most(claimed + 0.5)),
         (f"{whose[0].upper()}{whose[1:]} is tight in {symbol}, up to half a power", TIGHT, c.near(claimed, 0.5)),
@@ -292,34 +271,34 @@ def growth(name: str, least: float, claimed: float, rule: str = "needed") -> Ite
             sentence,
             source,
             c.measured(f"power between the two ends{less}", power, required),
-            table="least",
-            where=(c.of(name=name), c.only(lambda row: row[name] >= least)),
+            table="rules",
+            where=(c.of(rule=rule, name=name), c.only(lambda row: row[name] >= smallest)),
             over=c.ends(name),
-            setting=lambda first, last: f"from {size(first):.3g} to {size(last):.3g}",
+            setting=f"from {{0[{size}]:.3g}} to {{1[{size}]:.3g}}",
         )
 
 
-def enough(rule: str, sentence: str, source: c.Source, where: c.Where) -> c.Claim:
+def enough(rule: str, sentence: str) -> c.Claim:
     """Return the claim that the m of a rule is sufficient with a constant of 1."""
     return c.Claim(
         sentence,
-        source.adding(f"the 1 is {c.OWN_THRESHOLD}"),
-        c.measured(HOLDS, partial(constant, rule=rule), c.at_most(1.0)),
-        table="least",
-        where=where,
+        PAPERS[rule][1].adding(f"the 1 is {c.OWN_THRESHOLD}"),
+        c.measured(HOLDS, lambda row: tuple(row["constant"]), c.at_most(1.0)),
+        table="rules",
+        where=c.of(rule=rule),
         over=c.each_row,
         setting=searched,
-        detail=lambda row: f"m = {row['least']:g} of {rule_m(row, rule):.4g}",
+        detail=lambda row: f"m = {row['least']:g} of {row['rule_m']:.4g}",
     )
 
 
 CLAIMS = (
-    enough("needed", "C = 1 is sufficient", ASKS, lambda table: table),
-    enough("stated", "The introduction's m is sufficient with a constant of 1", STATES, c.only(covered)),
-    proportional("needed", "Theorem 1's m", TIGHT),
-    proportional("stated", "the introduction's m", TIGHT),
-    proportional("rival", "k + 2 + d k / p"),
-    proportional("predicted", "`fedrep_predicted_samples`"),
+    enough("needed", "C = 1 is sufficient"),
+    enough("stated", "The introduction's m is sufficient with a constant of 1"),
+    enough("smaller", "The smaller reading of the introduction's m is sufficient with a constant of 1"),
+    *(proportional(rule, text, TIGHT) for rule, (text, _) in PAPERS.items()),
+    proportional("rival", "k + 2 + d k / p", NOT_FITTED),
+    proportional("predicted", "`fedrep_predicted_samples`", NOT_FITTED),
     OfPrediction(
         "`fedrep_predicted_samples` predicts the smallest m to a factor of 3",
         NOT_FITTED,
@@ -330,11 +309,10 @@ CLAIMS = (
         NOT_FITTED,
         c.share(lambda part: factors(part) <= 2.0, "share of settings", c.above(0.75)),
     ),
-    *growth("condition", 4.0, 4.0),
-    *growth("start", 0.8, 2.0),
-    *growth("rank", 2, 3.0),
-    *growth("condition", 4.0, 0.0, "stated"),
-    *growth("rank", 2, 0.0, "stated"),
+    *growth("needed", "condition", 4.0, claimed=4.0),
+    *growth("needed", "start", 0.8, claimed=2.0),
+    *growth("needed", "rank", 2, claimed=3.0),
+    *(claim for rule in READINGS for claim in (*growth(rule, "condition", 4.0), *growth(rule, "rank", 2))),
 )
 
 
@@ -343,7 +321,8 @@ CLAIMS = (
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the map of verdicts, and the rules for m."""
-    return {"rules": rules_figure(tables["rules"]), "verdicts": verdicts(tables["least"])}
+    rules = [rule for rule in RULES if rule != "smaller"]
+    return {"rules": rules_figure(tables["rules"].select(rule=rules)), "verdicts": verdicts(tables["least"])}
 
 
 COLOURS = ("#CC6677", "#DDCC77", "#44AA99")
@@ -381,7 +360,7 @@ def rules_figure(table: lf.Table) -> Any:
                 label = "random settings" if name == DRAWN else f"{NAMES[name]} varied"
                 found = [row["rule_m"] * np.array(row["constant"]) for row in rows]
                 intervals(ax, [row["rule_m"] for row in rows], found, looks[name], label=label, capsize=0)
-            ax.set(xscale="log", yscale="log", xlabel=f"$m$: {RULES[part.rows[0]['rule']][0]}")
+            ax.set(xscale="log", yscale="log", xlabel=f"$m$: {RULES[part.rows[0]['rule']]}")
             ends = 1.0, ax.get_ylim()[1]
             ax.plot(ends, ends, color="0.35", linewidth=0.7, zorder=1, label="equal")
             ax.set_ylim(ends)

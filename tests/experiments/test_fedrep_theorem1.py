@@ -85,7 +85,8 @@ def test_experiment_rejects_constants_that_are_false():
     assert (false[enough], false[bounded]) == (Verdict.NOT_SUPPORTED, Verdict.NOT_SUPPORTED)
 
 
-def test_the_introductions_m_is_a_sum_of_powers_and_judged_by_their_difference():
+@pytest.mark.parametrize(("rule", "outside"), [("stated", 8.0), ("smaller", 1.0)])
+def test_the_introductions_m_is_a_sum_of_powers_and_judged_by_their_difference(rule, outside):
     def found(first, last):
         rows = [
             least_row(condition=kappa, least=m, least_low=0.99 * m, least_high=1.01 * m)
@@ -93,12 +94,13 @@ def test_the_introductions_m_is_a_sum_of_powers_and_judged_by_their_difference()
         ]
         return {found.claim: found.verdict for found in findings(SAMPLES, {"least": lf.Table(rows)})}
 
-    stated = [SAMPLES.rule_m(least_row(condition=kappa), "stated") for kappa in (4.0, 32.0)]
-    logarithm = 8.0 * np.log(50.0)
-    np.testing.assert_allclose(stated, [16 * (logarithm + 16 * 2), 1024 * (logarithm + 1024 * 2)])
-    enough = "The introduction's m is sufficient with a constant of 1"
-    bounded = "The smallest m - k grows with kappa at most half a power faster than the introduction's m"
-    tight = "The introduction's m is tight in kappa, up to half a power"
+    stated = [SAMPLES.rule_m(least_row(condition=kappa), rule) for kappa in (4.0, 32.0)]
+    logarithm, of_d = 8.0 * np.log(50.0), outside * 2  # k^3 = 8, and k d/n = 2
+    np.testing.assert_allclose(stated, [16 * (logarithm + 16 * of_d), 1024 * (logarithm + 1024 * of_d)])
+    whose = SAMPLES.PAPERS[rule][0]
+    enough = f"{whose[0].upper()}{whose[1:]} is sufficient with a constant of 1"
+    bounded = f"The smallest m - k grows with kappa at most half a power faster than {whose}"
+    tight = f"{whose[0].upper()}{whose[1:]} is tight in kappa, up to half a power"
     true, few, many = found(*(0.5 * m for m in stated)), found(12.0, 12.0), found(12.0, 4.0 * stated[1])
     assert {true[text] for text in (enough, bounded, tight)} == {Verdict.SUPPORTED}
     assert (few[bounded], few[tight]) == (Verdict.SUPPORTED, Verdict.NOT_SUPPORTED)

@@ -1,4 +1,4 @@
-"""FedAvg with several local updates and its rivals, at population losses: the cell of two experiments."""
+"""FedAvg with several local updates and its competitors, at population losses: the cell of two experiments."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 The source proves it for population losses ``(1/2) ||B w - phi_i||^2`` of a model of two layers that all clients share.
 Here n = 40 clients with heads N(0, I) start at a random subspace with ``eta B'B = I`` and w = 0. All methods have
-equally many local gradient evaluations, so K = 1 has more rounds. The rivals have K = 1: with the same step size, 5
-times this size, the best one, or a tenth of the clients in each round. In the last rival all clients have equal heads.
-`linfed.theory.fedavg_contraction` predicts the curves without a fitted parameter, and FedRep with step size ``(K - 1)
-eta^2`` should take the same course. With K = 1 and all clients, and with equal clients, B stays in the span of its
+equally many local gradient evaluations, so K = 1 has more rounds. The competitors have K = 1: with the same step size,
+5 times this size, the best one, or a tenth of the clients in each round. In the last competitor all clients have equal
+heads. `linfed.theory.fedavg_contraction` predicts the curves without a fitted parameter, and FedRep with step size ``(K
+- 1) eta^2`` should take the same course. With K = 1 and all clients, and with equal clients, B stays in the span of its
 start and of the mean regressor. The dashed line is the smallest distance there. `fedavg-rates` has the rates, and
 `fedavg-new-clients` fixed samples with noise.
 
@@ -46,8 +46,8 @@ SUMMARY = "FedAvg learns the representation by local updates: K steps against on
 CAPTIONS = {
     "": (
         "Subspace distance against local gradient evaluations of a client, for several local steps with predictions "
-        "(black), and for the rivals. Dashed: smallest distance in the span that K = 1 can reach. Lines: median over "
-        "trials; shaded on the left: 10-90 %."
+        "(black), and for the competitors. Dashed: smallest distance in the span that K = 1 can reach. Lines: median "
+        "over trials; shaded on the left: 10-90 %."
     )
 }
 PICTURES = {"": 1400}
@@ -87,7 +87,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 ax.set(yscale="linear", ylim=(0.95, 1.002))
             else:
                 ax.set(yscale="log", ylim=(1e-6, 2))
-        sheet.label("local gradient evaluations", "distance from B*")
+        sheet.label("local gradient evaluations", "subspace distance")
         sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials", ncols=3)
     return {"": sheet.figure}
 

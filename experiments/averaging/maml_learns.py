@@ -3,9 +3,9 @@
 The source proves it for linear models of two layers. Its simulations draw heads from N(0, diag(1, .., 1, mu^2)). Here n
 = 40 clients with heads N(0, I) have population losses ``(1/2) ||B w - phi_i||^2`` and take part in every round. B
 starts at a random subspace with ``alpha B'B = I``, and w at 0. The methods are ANIL and MAML, each exact and of first
-order. The rivals minimise the average loss (`linfed.FedAvg` with one local step). They have the same step size, the
-best one, 10 times the rounds, or a tenth of the clients in each round. `linfed.theory.meta_contraction` predicts all
-four curves without a fitted parameter, and FedRep with step size ``alpha beta`` should take the same course.
+order. The competitors minimise the average loss (`linfed.FedAvg` with one local step). They have the same step size,
+the best one, 10 times the rounds, or a tenth of the clients in each round. `linfed.theory.meta_contraction` predicts
+all four curves without a fitted parameter, and FedRep with step size ``alpha beta`` should take the same course.
 `maml-rates` has the rates and shifted heads, and `maml-samples` fixed samples with noise.
 
 **Deviations**: all sizes, step sizes and thresholds are ours. The clients are fixed, and all take part in each round.
@@ -68,7 +68,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 law = np.median(part.select(method=next(iter(META)))["predicted"], axis=0)
                 ax.plot(part["round"], law, color="black", linewidth=0.7, zorder=3, label="predicted")
                 ax.set(yscale="log", ylim=(1e-8, 2))
-        sheet.label("round", "distance from B*")
+        sheet.label("round", "subspace distance")
         sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials", ncols=3)
     return {"": sheet.figure}
 

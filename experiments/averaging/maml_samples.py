@@ -30,8 +30,8 @@ from ._maml import AVERAGE, FEDREP, META
 SUMMARY = "MAML and ANIL on noisy samples: final distance against the samples, with the average loss and FedRep"
 CAPTIONS = {
     "": (
-        "Fixed samples with noise: final distance against the samples of each client. Markers: median over trials; "
-        "bars: 10-90 %. Diverged runs count as distance 1."
+        "Fixed samples with noise: final subspace distance against the samples of each client. Markers: median over "
+        "trials; bars: 10-90 %. Diverged runs count as distance 1."
     )
 }
 PICTURES = {"": 1400}
@@ -83,7 +83,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             ax.set(xscale="log", yscale="log")
             ax.set_xticks(x, [str(size) for size in x])
             ax.xaxis.minorticks_off()
-        sheet.label("samples of a client", "final distance from B*")
+        sheet.label("samples of a client", "final subspace distance")
         sheet.legend(ncols=3)
     return {"": sheet.figure}
 

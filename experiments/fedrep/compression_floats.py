@@ -1,9 +1,9 @@
 """FedRep with compressed messages: the floats that a client sends until B is near B*.
 
 Each method runs at its predicted best step size near B* (the experiment `compression`), with the best number of entries
-or levels of those tried. The simplest rivals are messages without compression (d k floats), and the two vectors a and w
-of the message ``a w'`` of rank one (d + k floats). Floats are counted as in `linfed.CompressedFedRep`: independent
-masks also send indices, and 32 bits are one float.
+or levels of those tried. The simplest competitors are messages without compression (d k floats), and the two vectors a
+and w of the message ``a w'`` of rank one (d + k floats). Floats are counted as in `linfed.CompressedFedRep`:
+independent masks also send indices, and 32 bits are one float.
 
 **Deviations**: no paper compresses FedRep's message, and the sizes are ours.
 

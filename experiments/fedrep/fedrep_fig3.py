@@ -36,9 +36,9 @@ HEADLINES = (
 )
 PICTURES = {"": 2070, "notebook": 2070}
 CAPTIONS = {
-    "": "Subspace distance to B* against rounds, for different numbers of clients, with the paper's conventions. "
+    "": "Subspace distance against rounds, for different numbers of clients, with the paper's conventions. "
     "Lines: median over trials; shaded: 10-90 %. Step sizes are tuned for the fewest rounds to distance 0.01 (dashed).",
-    "notebook": "Squared subspace distance to B* against rounds, for different numbers of clients, with the "
+    "notebook": "Squared subspace distance against rounds, for different numbers of clients, with the "
     "conventions of the authors' notebook. Lines: median over trials, until half of them have diverged; shaded: "
     "10-90 %. Step sizes are tuned for the fewest rounds to distance 0.01 (dashed, squared).",
 }
@@ -134,7 +134,7 @@ def enough_participants(row: lf.Table) -> bool:
 
 
 def gains_less(rival: str) -> c.Statistic:
-    """Return FedRep's factor between the rounds at the smallest and at the largest n, divided by a rival's."""
+    """Return FedRep's factor between the rounds at the smallest and at the largest n, divided by a competitor's."""
 
     def measure(small: lf.Table, large: lf.Table) -> c.Measurement | None:
         if len(small) < 2 or len(large) < 2:
@@ -190,7 +190,7 @@ CLAIMS = (
 
 
 SHOWN = {
-    PAPER: (1, "subspace distance to B*", ""),
+    PAPER: (1, "subspace distance", ""),
     NOTEBOOK: (2, "squared subspace distance", "the notebook's conventions, "),
 }
 """Power of the distance that is drawn, its label, and the beginning of the legend's title."""

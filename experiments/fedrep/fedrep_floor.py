@@ -5,9 +5,9 @@ start near B*. FedRep with exact heads converges to the same stationary points. 
 predicts the distance of this minimum from B* without a fitted parameter. It declares where it ends: at a replicon
 radius of 0.9, or where its equations have no solution. Each setting has its own heads, and its trials are data sets.
 
-The numbers of clients follow from the equations per unknown without noise, ``n (m-k)/(k (d-k))``. The simplest rivals
-are the prediction of first order (`linfed.theory.similar_floor` without parts outside), and two equations per unknown
-as the range. Which starts reach the minimum is the question of `experiments.fedrep.fedrep_recovery`.
+The numbers of clients follow from the equations per unknown without noise, ``n (m-k)/(k (d-k))``. The simplest
+competitors are the prediction of first order (`linfed.theory.similar_floor` without parts outside), and two equations
+per unknown as the range. Which starts reach the minimum is the question of `experiments.fedrep.fedrep_recovery`.
 
 **Deviations**: all sizes are ours, and so are all claims. Without a solution L-BFGS has a quarter of the iterations. It
 can then stop before it has converged.
@@ -36,9 +36,9 @@ from linfed.statistics.intervals import Measured, mean_interval
 SUMMARY = "the range of the predicted minimum on fixed samples, over n, m, noise and the condition number of the heads"
 PICTURES = {"": 2070}
 CAPTIONS = {
-    "": "Measured distance divided by the predicted one, for each number of clients and of samples (mean over trials). "
-    "Crosses: the equations have no solution. Line: a replicon radius of 0.9, at which the prediction declares its "
-    "end; it holds to the right.",
+    "": "Measured subspace distance divided by the predicted one, for each number of clients and of samples (mean over "
+    "trials). Crosses: the equations have no solution. Line: a replicon radius of 0.9, at which the prediction "
+    "declares its end; it holds to the right.",
     "radius": "The same ratio against the replicon radius, with 95 % intervals. Shaded: within 10 %; vertical line: "
     "0.9.",
 }
@@ -286,7 +286,7 @@ def chart(table: lf.Table, ends: lf.Table) -> Any:
             same = {name: part.rows[0][name] for name in ("dim", "rank", "noise_std", "condition_number")}
             edge = sorted(((row["n_samples"], row["end"]) for row in ends.select(**same).rows), reverse=True)
             ax.plot([one for _, one in edge], [m for m, _ in edge], color="black", label="valid to the right")
-        noise = [f"m (noise {one:g})" for one in table.unique("noise_std")]
+        noise = [f"m (noise std {one:g})" for one in table.unique("noise_std")]
         sheet.label("clients n", *noise, xscale="log", yscale="log")
         bar = sheet.figure.colorbar(
             drawn, ax=sheet.axes, shrink=0.6, extend="both", label="measured / predicted, minus 1"
@@ -309,7 +309,7 @@ def against_radius(table: lf.Table) -> Any:
             ax.axvline(STABLE, color="black", linewidth=0.8)
             for look, (noise, rows) in zip(KINDS, part.groupby("noise_std"), strict=False):
                 found = [mean_interval(row["distance"] / row["law"]) for row in rows]
-                x, text = [row["radius"] for row in rows], f"noise {noise:g}"
+                x, text = [row["radius"] for row in rows], f"noise std {noise:g}"
                 intervals(ax, x, found, look, label=text, elinewidth=0.5, capsize=0, markerfacecolor="none")
         sheet.label("replicon radius", "measured / predicted", xscale="log")
         sheet.legend(f"mean of {table.rows[0]['trials']} data sets")

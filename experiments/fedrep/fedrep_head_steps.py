@@ -3,8 +3,8 @@
 Clients fit heads on B* by gradient steps from 0, on one batch of m samples with noise. They stop when the distance to
 the minimiser is at most eps times its length. L and mu are the extreme eigenvalues of a client's ``Z'Z/m``, and their
 ratio kappa is its condition number. With the client's own step size ``2/(L + mu)`` the error falls by the factor
-``(kappa - 1)/(kappa + 1)`` a step. Rivals are the step size ``1/(1 + k/m)`` for all clients, which uses no eigenvalue,
-and the closed form.
+``(kappa - 1)/(kappa + 1)`` a step. Competitors are the step size ``1/(1 + k/m)`` for all clients, which uses no
+eigenvalue, and the closed form.
 
 **Deviations**: the paper gives neither a step size nor the constant in front of log(1/eps), which depends on kappa and
 so on m/k.

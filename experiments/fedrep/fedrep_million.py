@@ -25,7 +25,7 @@ from ._fedrep import PAPER, Setting
 SUMMARY = "a million clients, d = 1000: distance against rounds, measured and predicted"
 PICTURES = {"": 1005}
 CAPTIONS = {
-    "": "Top: subspace distance to B* of FedRep with a million clients, against rounds, with the prediction of state "
+    "": "Top: subspace distance of FedRep with a million clients, against rounds, with the prediction of state "
     "evolution (black), without fitted parameters. Bottom: measured divided by predicted. Lines: median over trials; "
     "thin lines: each trial.",
 }
@@ -113,7 +113,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         ax.plot(row["round"], predicted, color="black", linewidth=0.8, label="state evolution")
         below.axhline(1.0, color="black", linewidth=0.8)
         below.set_yscale("linear")
-        sheet.label("round", "subspace distance to B*", "measured /\npredicted")
+        sheet.label("round", "subspace distance", "measured /\npredicted")
         sheet.legend(f"median of {row['trials']} trials; thin: each trial")
     return {"": sheet.figure}
 

@@ -37,8 +37,8 @@ from ..shared.spectral_drawn import LOOKS
 SUMMARY = "FedRep's initialisation: rounds from spectral estimates, from a random start and from given distances"
 PICTURES = {"": 1400}
 CAPTIONS = {
-    "": "Rounds of FedRep against the tangent of its initial distance, for each number of samples and noise level. "
-    "Markers: median over trials of each start; bars: 10-90 %. Line: starts at given distances.",
+    "": "Rounds of FedRep against the tangent of its initial subspace distance, for each number of samples and noise "
+    "std. Markers: median over trials of each initialisation; bars: 10-90 %. Line: given distances.",
 }
 
 RANDOM, GIVEN = "random start", "given distance"
@@ -216,6 +216,6 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 line, ends = "-" if name == GIVEN else marker, [middle - low, high - middle]
                 ax.errorbar(at, middle, ends, fmt=line, color=colour, label=name, lw=0.8, elinewidth=0.7, mfc="none")
         labels = [f"rounds, noise std {noise:g}" for noise in table.unique("noise_std")]
-        sheet.label("tangent of the initial distance", *labels, xscale="log")
+        sheet.label("tangent of the initial subspace distance", *labels, xscale="log")
         sheet.legend(ncols=6)
     return {"": sheet.figure}

@@ -166,10 +166,10 @@ def mean_error(values: Any) -> tuple[float, float]:
 
 
 def more_accurate(first: str, rivals: Sequence[str], column: str = "final_accuracy") -> c.Statistic:
-    """Return the difference of the accuracies of a method and of a rival; of several the best on the tuning trials."""
+    """Return the difference of the accuracies of a method and a competitor, the best one on the tuning trials."""
 
     def best(part: lf.Table) -> lf.Table:
-        """Return the rows of the method and of its rival; no claim is judged on the tuning trials."""
+        """Return the rows of the method and of its competitor; no claim is judged on the tuning trials."""
         found = [row for row in part.rows if row["method"] in rivals]
         errors = [row["score"].values[row["best"]] for row in found] if len(found) > 1 else []
         rival = found[int(np.argmin(errors)) if errors else 0]["method"] if found else ""
@@ -189,7 +189,7 @@ def more_accurate(first: str, rivals: Sequence[str], column: str = "final_accura
 
 
 def grows(method: str, rival: str, size: str, other: str, symbol: str, words: str) -> c.Claim:
-    """Return the claim that the gain of a method over a rival grows with a size, at each value of another."""
+    """Return the claim that the gain of a method over a competitor grows with a size, at each value of another."""
 
     def gain(part: lf.Table) -> Any:
         return part.select(method=method)["final_accuracy"] - part.select(method=rival)["final_accuracy"]

@@ -144,7 +144,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the shares of trials that diverged, with the line above which the objective is unbounded below."""
     phase = tables["phase"]
     rows, sizes, first = phase["excess"], phase.unique("n_samples"), phase.rows[0]
-    titles = {start: f"paper's start, step {part.rows[0]['step_size']:g}" for start, part in phase.groupby("start")}
+    titles = {
+        start: f"paper's initialisation, step {part.rows[0]['step_size']:g}" for start, part in phase.groupby("start")
+    }
     titles["far"] = "far out on the worst ray, tiny step"
     look: dict[str, Any] = {"marker": ".", "linestyle": "-", "linewidth": 1.2, "elinewidth": 0.8}
     with lf.panels(

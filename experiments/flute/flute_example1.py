@@ -49,9 +49,9 @@ HEADLINES = (
     {"claim": "The average with w = sqrt(lambda/M) recovers u_1"},
 )
 CAPTIONS = {
-    "": "Distance from u_1 of averages of the clients' representations, of FLUTE and of FedRep at k = 1, against the "
-    "number of clients and the spectrum's ratio. Markers: median over trials; bars: 10-90 %. Solid: closed form for "
-    "exact phi_i. Noise variance 0.3 with samples.",
+    "": "Subspace distance from u_1 of averages of the clients' representations, of FLUTE and of FedRep at k = 1, "
+    "against the number of clients and the spectrum's ratio. Markers: median over trials; bars: 10-90 %. Solid: closed "
+    "form for exact phi_i. Noise variance 0.3 with samples.",
     "rounds": "Number of rounds in which FedRep at k = 1 reaches distance 0.1, from a random B and from each average, "
     "against the number of clients and the spectrum's ratio. Markers: median over trials; bars: 10-90 %; above the "
     "last round: not reached. Noise variance 0.3 with samples.",
@@ -166,7 +166,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     panels = partial(lf.panels, column="n_samples", row="sweep", title=title, sharex="row", sharey="row")
     of_trials = f"median and 10-90 % of {table.rows[0]['trials']} trials"
     with panels(table, height=4.4) as distances:
-        distances.label("", *["distance from $u_1$"] * 2)
+        distances.label("", *["subspace distance from $u_1$"] * 2)
         for ax, part in distances:
             logarithmic = part.rows[0]["sweep"] == "ratio"
             ax.set(**({"yscale": "log", "ylim": (0.7 * LOWEST, 1.5)} if logarithmic else {"ylim": (-0.05, 1.05)}))
@@ -183,10 +183,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         rounds.label("", *["FedRep's rounds\nto distance 0.1"] * 2, yscale="symlog", ylim=(-0.5, 4.0 * last))
         for ax, part in rounds:
             for name in ("FedRep", *POWERS):
-                start_label = {"label": "FedRep, random start"} if name == "FedRep" else {}
+                start_label = {"label": "FedRep, random initialisation"} if name == "FedRep" else {}
                 _draw(ax, part.select(method=name), "shown", linestyle=":", **start_label)
             draw_level(ax, last, "last round" if ax is rounds.axes[0, 0] else "")
-        rounds.legend(f"FedRep from each start: {of_trials}; above the last round: not reached")
+        rounds.legend(f"FedRep from each initialisation: {of_trials}; above the last round: not reached")
     return {"": distances.figure, "rounds": rounds.figure}
 
 

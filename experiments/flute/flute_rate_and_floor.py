@@ -5,8 +5,8 @@ of the derivative, ``1 - eta Delta / 2`` (`linfed.theory.flute_local_rate`), and
 (`linfed.theory.truncation_floor`), on one data set and on fresh samples. The floor is a root mean square over clients,
 and is compared with the measured root mean square; the theorem's error is a mean over clients. The theorem's bound is
 drawn with the smallest constant with which it holds. Its proof takes fresh samples in every round; they are compared
-with the reused samples of Algorithm 1. The rival of the predicted gain is the rule that the error is averaged over ``4
-/ (eta Delta)`` rounds.
+with the reused samples of Algorithm 1. The competitor of the predicted gain is the rule that the error is averaged over
+``4 / (eta Delta)`` rounds.
 
 References: Liu, Shen and Yang 2024, Theorem 5.5, Appendix A.
 """

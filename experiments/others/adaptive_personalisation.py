@@ -7,9 +7,9 @@ arbitrary clients. Here it is ``sigma sqrt(d / m)``, the length of the noise in 
 their public code tries. d = 10, m = 20, n = 50, noise of standard deviation 1, regressors of length 2.
 
 The errors are those of the inliers. The heterogeneity grows, without outliers and with 20 % of outliers of random
-directions (``adaptive-outliers`` has outliers that collude). The simplest rivals are least squares per client, pooled
-least squares, and Ditto with one strength for all settings, chosen afterwards as for ARMUL. With separate tuning in
-each setting there are ARMUL, Ditto, FedAvg with fine-tuning, also by the geometric median, and Personalized FedRep.
+directions (``adaptive-outliers`` has outliers that collude). The simplest competitors are least squares per client,
+pooled least squares, and Ditto with one strength for all settings, chosen afterwards as for ARMUL. With separate tuning
+in each setting there are ARMUL, Ditto, FedAvg with fine-tuning, also by the geometric median, and Personalized FedRep.
 The tuning uses the ground truth of separate trials; this favours no method.
 
 The risks of the two ends and of Ditto with its best strength have predictions without a fitted parameter. Ditto is a

@@ -1,8 +1,8 @@
 """AltGDmin at published sizes, and what its spectral start is worth: a random start, the moments, and other steps.
 
 d = 600, n = 600 clients, rank 4 and m = 198 samples each, without noise, on one fixed data set. AltGDmin has its
-published step size. It starts from its truncated averages, from the method of moments, or at random. The rivals are
-FedRep with twice the step size, from a random start, and in the second figure alternating minimisation.
+published step size. It starts from its truncated averages, from the method of moments, or at random. The competitors
+are FedRep with twice the step size, from a random start, and in the second figure alternating minimisation.
 
 The second figure has d = n = 80 and few samples: how often do runs reach distance 1e-6 within 600 rounds (alternating
 minimisation: 60)?
@@ -96,7 +96,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     table = tables["curves"]
     with lf.panels(table, column="n_clients", title="n = {}", height=3.2) as sheet:
         sheet.curves("round", "subspace_distance", by="method")
-        sheet.label("round", "distance from B*", yscale="log", ylim=(1e-12, 2))
+        sheet.label("round", "subspace distance", yscale="log", ylim=(1e-12, 2))
         sheet.legend(f"median and 10-90 % of {next(iter(table))['trials']} trials", ncols=2)
     few = tables["samples"]
     with lf.panels(few, column="n_clients", title="n = {}", height=3.0) as second:

@@ -35,7 +35,7 @@ from ._altmin import ALTGDMIN, ALTMIN, FEDREP, FRESH, HALVES, Setting
 SUMMARY = "alternating minimisation (MLLAM): distance against rounds and floats, with FedRep's and AltGDmin's"
 CAPTIONS = {
     "": (
-        "Distance from B* against rounds and against floats, without and with noise. Lines: median over trials; "
+        "Subspace distance against rounds and against floats, without and with noise. Lines: median over trials; "
         "shaded: 10-90 %. Dashed: floats of the normal equations, sent once."
     )
 }
@@ -93,7 +93,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                     once = equations(rows[ALTMIN])
                     ax.axvline(once, color="0.35", linewidth=0.8, linestyle="--", label="normal equations, once")
         for ax in sheet.axes[:, 0]:
-            ax.set_ylabel("distance from B*")
+            ax.set_ylabel("subspace distance")
         sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials", ncols=3)
     return {"": sheet.figure}
 

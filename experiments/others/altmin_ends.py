@@ -36,8 +36,8 @@ from ._compared_claims import at_every_point
 SUMMARY = "alternating minimisation (MLLAM): final distance against clients, samples and noise, with its competitors"
 CAPTIONS = {
     "": (
-        "Final distance against clients for three m, and against the noise. Markers: median over trials; bars: 10-90 "
-        "%. Dotted: prediction for the minimum of the empirical risk."
+        "Final subspace distance against clients for three m, and against the noise std. Markers: median over trials; "
+        "bars: 10-90 %. Dotted: prediction for the minimum of the empirical risk."
     )
 }
 PICTURES = {"": 1400}
@@ -105,8 +105,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 bars(ax, x, values, LOOKS_OF[name], label=name, linewidth=0.8, markerfacecolor="none")
             law = [one if one < SINE else np.nan for one in (np.median(row["law"]) for row in rows)]
             ax.plot(x, law, "k:", linewidth=1.4, zorder=5, label="predicted")
-            ax.set(xscale="log", yscale="log", xlabel="clients n" if field == "n_clients" else "noise sigma")
-        sheet.axes[0, 0].set_ylabel("final distance from B*")
+            ax.set(xscale="log", yscale="log", xlabel="clients n" if field == "n_clients" else "noise std")
+        sheet.axes[0, 0].set_ylabel("final subspace distance")
         sheet.legend(ncols=4)
     return {"": sheet.figure}
 

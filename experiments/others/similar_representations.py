@@ -3,8 +3,8 @@
 Each client has a representation of its own near B*, and in a second series some clients are outliers
 (`linfed.SimilarRepresentations`). d = 20, k = 2, n = 100, noise of standard deviation 0.5, and one fixed data set of
 10, 20 or 40 samples per client. FedRep shares one representation. Ridge regression without federation, one
-least-squares model, and exact heads on the true B* are its simplest rivals. Methods with a part of their own for each
-client could be better than both ends: the joint ridge (`linfed.FedRepShortcut`), Ditto, and nuclear-norm
+least-squares model, and exact heads on the true B* are its simplest competitors. Methods with a part of their own for
+each client could be better than both ends: the joint ridge (`linfed.FedRepShortcut`), Ditto, and nuclear-norm
 regularisation. All are tuned as in `experiments.others.heterogeneity`.
 
 `linfed.theory.similar_floor` predicts FedRep's risk without a fitted parameter: to first order in the samples, the

@@ -71,7 +71,7 @@ METHODS = (*OF_DRAFT, JOINT, "FedRep", "LocalOnly")
 NAMES = {name: label(name) for name in METHODS}
 NAMES |= {DRAFTED: "Alg. 1, one step size", SMALL: "Alg. 1, small shortcut steps"}
 DIST, ERROR, SHORTCUT = "subspace_distance", "parameter_error", "shortcut_error"
-QUANTITIES = {DIST: "dist$(B, B^*)$", ERROR: "parameter error", SHORTCUT: "$\\Vert S - S^*\\Vert_F$"}
+QUANTITIES = {DIST: "subspace distance", ERROR: "parameter error", SHORTCUT: "$\\Vert S - S^*\\Vert_F$"}
 FIXED, FRESH = ("fixed", "fresh")
 FLOOR = 1e-3
 """Smaller errors are drawn at this one: without noise some methods are exact."""

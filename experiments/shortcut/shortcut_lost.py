@@ -126,7 +126,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             ax.set(xscale="log", yscale="log", ylim=(0.7, 3.0 * last))
             ax.set_xticks(m, [str(size) for size in m])
             ax.minorticks_off()
-        sheet.label("m", "rounds until dist > 0.5")
+        sheet.label("m", "rounds until subspace distance > 0.5")
         sheet.legend(f"median and 10-90 % of {trials} trials; open, above the last round: not reached")
     return {"": sheet.figure}
 

@@ -71,11 +71,8 @@ class Sizes(Setting):
             seen, searched = largest / smallest, highest / lowest
         return {
             "participants": self.participants,
-            "first": random,
-            "kappa": seen,
             "needed_random": self.needed(seen, random),
             "needed_half": self.needed(seen, half),
-            "kappa_searched": searched,
             "needed_random_searched": self.needed(searched, random),
             "needed_half_searched": self.needed(searched, half),
         }

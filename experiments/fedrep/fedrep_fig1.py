@@ -122,7 +122,7 @@ class OneLayer(Clients):
     def tuned(self, metric: Any, seed: Any, **_: float) -> tuple[lf.Algorithm, dict[str, Any]]:
         """Return FedAvg at the step size with the fastest predicted rate in the worst separate trial, and columns."""
         samples = lf.FixedSamples(self.n_samples).draw(self.problem, trials=2 * self.trials, seed=(*seed, 1))
-        A, _ = samples.normal_equations()
+        A = samples.normal_equations()[0]
         worst = [lf.theory.fedavg_rate(A, step_size=step, local_steps=self.local_steps).max() for step in self.steps]
         scores = np.array([-1.0 / np.log(rate) if rate < 1 else np.inf for rate in worst])
         settings = [{"step_size": step} for step in self.steps]

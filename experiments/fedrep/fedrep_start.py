@@ -216,6 +216,6 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 line, ends = "-" if name == GIVEN else marker, [middle - low, high - middle]
                 ax.errorbar(at, middle, ends, fmt=line, color=colour, label=name, lw=0.8, elinewidth=0.7, mfc="none")
         labels = [f"rounds, noise std {noise:g}" for noise in table.unique("noise_std")]
-        sheet.label("tangent of the initial subspace distance", *labels, xscale="log")
+        sheet.label("tangent of the initial distance", *labels, xscale="log")
         sheet.legend(ncols=6)
     return {"": sheet.figure}

@@ -40,8 +40,8 @@ from ._private import Private
 SUMMARY = "FedRep with the Gaussian mechanism, the published code replayed: its start, its rounds and a tuned clip"
 PICTURES = {"": 1005}
 CAPTIONS = {
-    "": "Radius of the replayed published code, and of tuned runs from random initialisations, against epsilon. "
-    "Markers: median over trials. Horizontal dashes: the same start without noise, or without a round."
+    "": "Radius of the replayed published code, and of tuned runs from random starts, against epsilon. Markers: median "
+    "over trials. Horizontal dashes: the same start without noise, or without a round."
 }
 
 ROUNDING, INTENDED = "published start", "intended start"
@@ -250,11 +250,11 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     looks = {name: line_style("", turn) for turn, name in enumerate((ROUNDING, INTENDED, FIXED_CLIP, TUNED_CLIP), 3)}
     with lf.panels(replay, title="published code", width="column", height=3.6) as sheet:
         ax = sheet.axes[0, 0]
-        for table, label in ((replay.select(noisy=True), "{}"), (tuned, "random initialisation, {}")):
+        for table, label in ((replay.select(noisy=True), "{}"), (tuned, "random start, {}")):
             for name, part in table.groupby("start"):
                 ends = [np.median(end(row)) for row in part]
                 ax.plot([row["epsilon"] for row in part], ends, label=label.format(name), **looks[name])
-        draw_level(ax, before(replay), label="intended initialisation, no round")
+        draw_level(ax, before(replay), label="intended start, no round")
         for row in replay.select(noisy=False):
             ax.axhline(np.median(end(row)), color=looks[row["start"]]["color"], linestyle="--", linewidth=0.9)
         label_axes(ax, replay.unique("epsilon"), "epsilon")

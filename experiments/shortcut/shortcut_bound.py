@@ -106,8 +106,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 values = np.median(row[term], axis=0)
                 visible = values > 1e-7
                 ax.plot(row["round"][visible], values[visible], ".", markersize=2, color=colour, label=f"{term} term")
-            ax.plot(row["round"], np.median(row["distance"], axis=0), color="black", label="dist")
-        sheet.label("round", "terms of (22),\nsubspace distance", yscale="log", ylim=(3e-4, 2.0))
+            ax.plot(row["round"], np.median(row["distance"], axis=0), color="black", label="subspace distance")
+        sheet.label("round", "terms of (22)", yscale="log", ylim=(3e-4, 2.0))
         sheet.legend(f"median of {table.rows[0]['trials']} trials; terms below 1e-7 are left out")
     return {"": sheet.figure}
 

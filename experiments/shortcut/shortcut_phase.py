@@ -158,7 +158,7 @@ def finish(sheet: PanelGrid, *ylabels: str) -> None:
     sheet.label("", *ylabels)
     for ax, row in sheet:
         image, trials = draw(ax, row), row["trials"]
-    sheet.figure.colorbar(image, ax=sheet.axes, label="dist$(B, B^*)$ at the end, median", pad=0.02, aspect=30)
+    sheet.figure.colorbar(image, ax=sheet.axes, label="subspace distance at the end, median", pad=0.02, aspect=30)
     sheet.legend(f"{trials} trials; rows and columns are not evenly spaced")
 
 
@@ -178,7 +178,7 @@ def draw(ax: Any, row: lf.Table) -> Any:
         if values.min() < LEARNED < values.max():
             contour = ax.contour(values, levels=[LEARNED], linewidths=1.3, colors=colour, linestyles=line)
             contour.set_path_effects(halo)
-        ax.plot([], [], color=colour, linestyle=line, linewidth=1.3, label=f"{of}: dist = 0.5")
+        ax.plot([], [], color=colour, linestyle=line, linewidth=1.3, label=f"{of}: distance 0.5")
     dots = {"color": KINDS[4][0], "linestyle": ":", "linewidth": 1.6}
     ax.axhline(np.interp(np.median(row["critical"]), sizes, range(len(sizes))), path_effects=halo, **dots)
     ax.plot([], [], label="$\\lambda_{min}(\\Gamma) = \\lambda_{max}(\\Sigma)$", **dots)

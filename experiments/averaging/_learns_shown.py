@@ -50,10 +50,9 @@ OVER_FEDREP = f"rounds to distance {CLOSE:g}, divided by FedRep's, median over t
 def draw_rates(ax: Any, table: lf.Table, looks: dict[str, Look]) -> None:
     """Draw the rates of each method against the smallest eigenvalue of the heads' second moment, with predictions."""
     for name, part in table.groupby("method"):
-        rows = sorted(part.rows, key=lambda row: row["diversity"])
-        x = np.array([np.median(row["smallest"]) for row in rows])
-        values = np.stack([row["rate"] for row in rows], axis=1)
-        bars(ax, x, values, looks[name], label=name, linestyle="none", markerfacecolor="none")
+        rows = c.sorted_by("diversity")(part)
+        x, rates = [np.median(row["smallest"]) for row in rows], c.stacked(rows, "rate")
+        bars(ax, x, rates, looks[name], label=name, linestyle="none", markerfacecolor="none")
         ax.plot(x, [np.median(row["law"]) for row in rows], color=looks[name][0], linewidth=1.0, label=f"_{name}")
     ax.plot([], [], color="0.3", linewidth=1.0, label="predicted")
     ax.set(xscale="log", yscale="log", ylabel="fall of the log distance per round")

@@ -78,8 +78,8 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     with lf.panels(tables["samples"], column="batches", title=lambda name: BOTH[name], sharey=True) as sheet:
         for ax, part in sheet:
             for name, rows in part.groupby("method"):
-                x, values = np.array([row["n_samples"] for row in rows]), np.stack([row["end"] for row in rows], axis=1)
-                bars(ax, x, np.minimum(values, 1.0), META_LOOKS[name], label=name)
+                x, ends = [row["n_samples"] for row in rows], np.minimum(c.stacked(rows, "end"), 1.0)
+                bars(ax, x, ends, META_LOOKS[name], label=name)
             ax.set(xscale="log", yscale="log")
             ax.set_xticks(x, [str(size) for size in x])
             ax.xaxis.minorticks_off()

@@ -179,7 +179,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     with lf.panels(table, height=2.6) as sheet:
         ax = sheet.axes[0, 0]
         for start, look, text in (("random", THEOREM, "random B"), ("half", RIVAL, "distance 0.5")):
-            needed = np.stack([row[f"needed_{start}"] for row in table], axis=1)
+            needed = c.stacked(table, f"needed_{start}")
             finite = np.isfinite(needed).all(axis=0)
             bars(ax, np.flatnonzero(finite), needed[:, finite], look, label=f"Theorem 1, {text}", linestyle="none")
         ax.plot([row["m"] for row in table], "_", color="black", markersize=12, label="m of the figure")

@@ -226,8 +226,7 @@ def draw_section(ax: Axes, part: lf.Table) -> None:
 
     n = np.array([row["n_clients"] for row in part])
     for name in (FEDREP, LEAST, RIDGE, POOLED, ORACLE):
-        values = np.stack([row[name] for row in part], axis=1)
-        bars(ax, n, values, name, label=label(name))
+        bars(ax, n, c.stacked(part, name), name, label=label(name))
     law = [np.median(row["law"]) if holds(row) else np.nan for row in part]
     ax.plot(n, law, color="black", linewidth=1.2, linestyle=":", zorder=5, label="FedRep, the law")
     ax.set(yscale="log", ylim=(1e-3, 8))

@@ -124,8 +124,8 @@ def cells(quick: bool) -> dict[str, list[Rounds]]:
 
 def series(part: lf.Table) -> tuple[list[int], Array, Array]:
     """Return the numbers of rounds, the squares (trials, rounds), and the predicted radii (rounds,)."""
-    rows = sorted(part.rows, key=lambda row: row["rounds"])
-    squares, predicted = (np.stack([row[name] for row in rows], axis=1) for name in ("square", "predicted"))
+    rows = c.sorted_by("rounds")(part)
+    squares, predicted = (c.stacked(rows, name) for name in ("square", "predicted"))
     return [row["rounds"] for row in rows], squares, np.sqrt(predicted.mean(axis=0))
 
 

@@ -153,11 +153,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         phase, column="start", title=lambda start: titles[start], height=3.4, sharex=True, sharey=True
     ) as sheet:
         for ax, part in sheet:
-            shares = np.stack([row["diverged"].mean(axis=0) for row in part], axis=1)
+            shares = c.stacked(part, lambda row: row["diverged"].mean(axis=0))
             image = heat_map(ax, shares, [f"{m:,}" for m in sizes], [f"{e:g}" for e in rows])
             ax.tick_params(axis="x", rotation=60)
-            thresholds = np.stack([row["threshold"] for row in part], axis=1)
-            places = np.interp(thresholds, rows, np.arange(len(rows)))
+            places = np.interp(c.stacked(part, "threshold"), rows, np.arange(len(rows)))
             text, colour = "above: unbounded below (median and 10-90 %)", KINDS[0][0]
             bars(ax, range(len(sizes)), places, text, color=colour, **look)
             edge = part.rows[0]["step_edge"]

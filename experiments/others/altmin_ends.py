@@ -98,11 +98,11 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     with lf.panels(table, column="shown", title="{}", height=2.9, sharey=True) as sheet:
         for ax, part in sheet:
             field = "n_clients" if part.rows[0]["panel"] == "n" else "noise_std"
-            rows = sorted(part.rows, key=lambda row: row[field])
+            rows = c.sorted_by(field)(part)
             x = [row[field] for row in rows]
             for name in ENDS:
-                values = np.stack([row[name] for row in rows], axis=1)
-                bars(ax, x, values, LOOKS_OF[name], label=name, linewidth=0.8, markerfacecolor="none")
+                shape = {"linewidth": 0.8, "markerfacecolor": "none"}
+                bars(ax, x, c.stacked(rows, name), LOOKS_OF[name], label=name, **shape)
             law = [one if one < SINE else np.nan for one in (np.median(row["law"]) for row in rows)]
             ax.plot(x, law, "k:", linewidth=1.4, zorder=5, label="predicted")
             ax.set(xscale="log", yscale="log", xlabel="clients n" if field == "n_clients" else "noise std")
@@ -115,16 +115,11 @@ predictable = c.only(lambda row: (row["law"] < SINE).all())
 """Choice of the rows in whose setting the prediction is claimed."""
 
 
-def stacked(part: lf.Table, column: str) -> Array:
-    """Return a column of several rows as one array (trials, rows)."""
-    return np.stack([row[column] for row in part], axis=1)
-
-
 def ratios_to_the_rate(part: lf.Table, **fields: Any) -> c.Finding:
     """Judge whether AltMin's distance divided by the rate sigma sqrt(d/(n m)) is one constant."""
     rates = [row["noise_std"] * np.sqrt(row["dim"] / (row["n_clients"] * row["n_samples"])) for row in part.rows]
     fields.pop("claimed_high")
-    return judge_one_constant(stacked(part, ALTMIN) / rates, claimed_high=2.0, **fields)
+    return judge_one_constant(c.stacked(part, ALTMIN) / rates, claimed_high=2.0, **fields)
 
 
 def same_minimum(name: str) -> c.Claim:
@@ -134,7 +129,7 @@ def same_minimum(name: str) -> c.Claim:
         f"{name} and L-BFGS converge to the same minimum of the empirical risk",
         c.OWN_PREDICTION,
         c.share(
-            lambda part: stacked(part, apart) < SAME,
+            lambda part: c.stacked(part, apart) < SAME,
             f"share of trials in which the two subspaces are closer than {SAME:g}",
             c.above(0.8),
             clusters=lambda part: range(len(part.rows[0][apart])),  # a trial has the same ground truth at all points

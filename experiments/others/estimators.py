@@ -24,7 +24,6 @@ Kakade, Lee and Lei 2021.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -193,11 +192,6 @@ def is_run(row: lf.Table, *names: str) -> bool:
 # --- claims --------------------------------------------------------------------------------------------------
 
 
-def columns(part: Iterable[lf.Table], name: str) -> Array:
-    """Return a column as an array (trials, points)."""
-    return np.stack([row[name] for row in part], axis=1)
-
-
 def is_close(row: lf.Table, name: str) -> bool:
     """Return whether an estimator is close enough to B* for its rate in n."""
     return bool(np.median(row[name]) < FOUND)
@@ -205,7 +199,7 @@ def is_close(row: lf.Table, name: str) -> bool:
 
 def fall(part: lf.Table, name: str) -> Measured | None:
     """Return the exponent of an estimator's distance in n."""
-    return fit_exponent(part["n_clients"], columns(part, name)) if len(part) > 1 else None
+    return fit_exponent(part["n_clients"], c.stacked(part, name)) if len(part) > 1 else None
 
 
 def as_close(first: str, second: str) -> c.Claim:
@@ -250,7 +244,7 @@ CLAIMS = (
             f"{words} its initial subspace where m <= k",
             c.OWN_PREDICTION,
             c.identity(
-                partial(columns, name=column), "largest distance between the initial and the final subspace", 1e-6
+                partial(c.stacked, column=column), "largest distance between the initial and the final subspace", 1e-6
             ),
         )
         for column, words in (("moved", "The minimum of the empirical risk keeps"), ("fedrep_moved", "FedRep keeps"))
@@ -259,7 +253,7 @@ CLAIMS = (
         "From a random start the empirical risk learns nothing where m <= k",
         OWN,
         c.share(
-            lambda part: columns(part, UNDETERMINED) > LOST,
+            lambda part: c.stacked(part, UNDETERMINED) > LOST,
             f"share of trials with a distance above {LOST}",
             c.above(0.8),
             clusters=lambda part: np.arange(part.rows[0]["trials"]),  # the same ground truth at all points
@@ -308,7 +302,7 @@ def draw_distances(ax: Any, part: lf.Table, panel: str) -> None:
         return
     for name, look in LOOKS.items():
         x = [row[field] for row in part]
-        bars(ax, x, columns(part, name), look, label=name, linestyle="none", markerfacecolor="none")
+        bars(ax, x, c.stacked(part, name), look, label=name, linestyle="none", markerfacecolor="none")
         lines = [row for row in part if f"{name} law" in row.columns and np.median(row[f"{name} law"]) < 1.0]
         x, law = [row[field] for row in lines], [np.median(row[f"{name} law"]) for row in lines]
         ax.plot(x, law, color=look[0], linewidth=0.8, linestyle=":", label=f"_{name}")

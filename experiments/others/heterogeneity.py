@@ -205,12 +205,10 @@ def draw_ranking(table: lf.Table) -> Any:
     """Draw all methods' ratios to the best one at the least, middle and largest heterogeneity."""
     degrees = sorted(table.unique("heterogeneity"))
     degrees = list(dict.fromkeys([degrees[0], degrees[len(degrees) // 2], degrees[-1]]))
-    with lf.panels(table.select(heterogeneity=degrees), column="heterogeneity", title="heterogeneity {}", height=5.2,
-                   sharey=True) as sheet:  # fmt: skip
-        order = sorted(
-            ratios(table.select(heterogeneity=degrees[-1])).items(), key=lambda item: item[1][0], reverse=True
-        )
-        names = [name for name, _ in order]
+    chosen = table.select(heterogeneity=degrees)
+    with lf.panels(chosen, column="heterogeneity", title="heterogeneity {}", height=5.2, sharey=True) as sheet:
+        last = ratios(table.select(heterogeneity=degrees[-1]))
+        names = sorted(last, key=lambda name: last[name][0], reverse=True)
         for ax, part in sheet:
             found = ratios(part)
             ties = tied(found)

@@ -315,7 +315,7 @@ def draw_column(ax: Any, part: lf.Table, suffix: str, key: str) -> None:
     for method, look in LOOKS.items():
         if method == ALONE and not suffix:
             continue
-        values = np.stack([row[f"{method}{suffix}"] for row in part], axis=1)
+        values = c.stacked(part, f"{method}{suffix}")
         bars(ax, x, values, look, label=NAMES[method], linestyle="none", markersize=4, mfc="none")
         if method != ALONE:
             law = [np.median(row[f"{method}{suffix} law"]) for row in part]

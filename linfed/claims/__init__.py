@@ -36,6 +36,7 @@ from linfed.claims.statistic import (
     share,
     smaller,
     smaller_after,
+    stacked,
     worst,
 )
 from linfed.statistics.findings import (
@@ -96,6 +97,7 @@ __all__ = [
     "smaller_after",
     "smallest",
     "sorted_by",
+    "stacked",
     "successive",
     "unsettled_note",
     "whole",

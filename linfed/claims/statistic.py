@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -45,6 +45,22 @@ Column: TypeAlias = str | Callable[[Table], Array]
 def _values(row: Table, column: Column) -> Array:
     values: Array = column(row) if callable(column) else row[column]
     return values
+
+
+def stacked(rows: Iterable[Table], column: Column) -> Array:
+    """Return a column of several rows as one array (trials, rows); the column is a name, or a function of a row.
+
+    Examples
+    --------
+    >>> import linfed as lf
+    >>> from linfed import claims as c
+    >>> table = lf.Table([{"n": n, "error": [scale / n for scale in (10, 20, 30)]} for n in (10, 20)])
+    >>> c.stacked(table, "error")
+    array([[1. , 0.5],
+           [2. , 1. ],
+           [3. , 1.5]])
+    """
+    return np.stack([_values(row, column) for row in rows], axis=1)
 
 
 def _all(table: Table) -> Table:
@@ -567,7 +583,7 @@ def exponent(y: Column, x: str, claimed: float, margin: float, kind: str = "equa
         sizes = [row[x] for row in part]
         if len(set(sizes)) < 2:
             return None
-        return fit_exponent(sizes, np.stack([_values(row, y) for row in part], axis=1))
+        return fit_exponent(sizes, stacked(part, y))
 
     return _exponent(fitted, claimed, margin, kind)
 

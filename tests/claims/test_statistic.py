@@ -271,3 +271,9 @@ def test_a_statistic_without_a_range_leaves_it_to_its_judge():
     assert only_finding(own).claimed_range == "at most 0.4"
     with pytest.raises(ValueError, match="do not bound the statistic"):
         only_finding(c.measured("s", lambda rows: (0.2, 0.1, 0.3)))
+
+
+def test_rows_are_stacked_along_the_last_axis():
+    np.testing.assert_array_equal(c.stacked(BY_N, "error"), ERRORS)
+    np.testing.assert_array_equal(c.stacked(BY_N, lambda one: 2 * one["error"]), 2 * ERRORS)
+    assert c.stacked(A, "error").shape == (len(A["error"]), 1)

@@ -163,8 +163,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             if np.isfinite(edge):
                 text = "above: the population's minimum is unstable at this step"
                 ends = [len(sizes) - 2.5, len(sizes) - 0.5]
-                places = [place(rows, edge)] * 2
-                level(ax, ends, places, label=text, color="black", linestyle="--", linewidth=1.2)
+                level(ax, ends, [place(rows, edge)] * 2, label=text, color="black", linestyle="--", linewidth=1.2)
         sheet.label("samples per client m", "excess γ₁ - 2 γ₂")
         sheet.figure.colorbar(image, ax=sheet.axes[0, -1], label="share of trials that diverged", pad=0.02)
         sheet.legend(f"{first['trials']} trials; d = {first['dim']}; rows are not evenly spaced")

@@ -70,8 +70,8 @@ RATIO, RADIUS = 0.1, 0.9
 """Where the predictions are claimed: ratio of spectral estimators, and replicon radius of the minimum."""
 LOST, FOUND = 0.9, 0.5
 """Distance from which a direction counts as lost, and distance from which the rate in n is judged."""
-MOST_CLIENTS = {NUCLEAR: 200}
-"""Largest number of clients of a method; an iteration of the nuclear norm decomposes an (n, d) matrix."""
+MOST_CLIENTS = 200
+"""Largest number of clients for the nuclear norm, an iteration of which decomposes an (n, d) matrix."""
 PAIRED = [(AVERAGES, name) for name in SPECTRAL if name != AVERAGES]
 PAIRED += [(TWO, ONE_SIDED), (RISK, AVERAGES), (RISK, NUCLEAR)]
 """Pairs of estimators, the one first that is claimed to be closer."""
@@ -120,7 +120,7 @@ class Point:
         averages = lf.TruncatedAverages(threshold=np.inf)
         risk = lf.BurerMonteiro(rank=self.rank, iterations=400, tolerance=1e-7, init=averages)
         algorithms: dict[str, lf.Algorithm] = {**self.spectral, RISK: risk}
-        if self.n_clients <= MOST_CLIENTS[NUCLEAR]:
+        if self.n_clients <= MOST_CLIENTS:
             algorithms[NUCLEAR] = lf.NuclearNorm(
                 rank=self.rank, noise_std=self.noise_std, iterations=300, tolerance=1e-4
             )
@@ -154,7 +154,7 @@ class Point:
 
 
 def cells(quick: bool) -> dict[str, list[Point]]:
-    """Return the points of all panels, with all estimators up to their `MOST_CLIENTS`; quick: a few sizes of three."""
+    """Return the points of all panels, without the nuclear norm beyond `MOST_CLIENTS`; quick: a few sizes of three."""
     few, many = Point(panel="few", n_clients=50, n_samples=4), Point(panel="many", n_clients=1000, n_samples=4)
     short = replace(few, panel="short")
     if quick:

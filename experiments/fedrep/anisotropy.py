@@ -259,8 +259,8 @@ def draw(ax: Any, table: lf.Table, x: str) -> None:
     """Draw the median distance of each protocol against a size."""
     for method, part in table.groupby("method"):
         rows = c.sorted_by(x)(part)
-        middle, _, _ = quantiles(np.atleast_2d(rows["distance"]).T)
-        ax.plot(rows[x], middle, label=LABELS.get(method, method), **line_style(LOOK[method]))
+        middle, _, _ = quantiles(c.stacked(rows, "distance"))
+        ax.plot([row[x] for row in rows], middle, label=LABELS.get(method, method), **line_style(LOOK[method]))
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -273,9 +273,10 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             ax, methods = sheet.axes[line, place], (runs.select(series=series) or runs).unique("method")
             part = runs.select(kind=kind, series=[series, BASE], method=methods)
             draw(ax, part, series)
-            split = part.select(method=SPLIT)
-            ends = np.median(np.atleast_2d(split["predicted"]), axis=1)
-            draw_predicted(ax, split[series], np.where(ends < UNBIASED, np.nan, ends), linewidth=1.4, zorder=5)
+            if split := part.select(method=SPLIT):
+                ends = np.median(c.stacked(split, "predicted"), axis=0)
+                ends[ends < UNBIASED] = np.nan
+                draw_predicted(ax, [row[series] for row in split], ends, linewidth=1.4, zorder=5)
         lowest = min(float(np.median(row["distance"])) for row in runs)
         sheet.axes[0, 0].set_ylim(0.5 * lowest, None)  # predictions may be smaller
         for ax, series in zip(sheet.axes[-1], found, strict=True):

@@ -43,8 +43,8 @@ SUMMARY = "fixed samples that determine B*: local recovery, the minimum with noi
 PICTURES = {"": 1400}
 CAPTIONS = {
     "": "Top: without noise, share of trials that end within 0.001 of B*, against equations per unknown, ``n (m-k)/(k "
-    "(d-k))``. Bottom: subspace distance with noise. Markers: median over trials of each start; bars: 10-90 %. Black "
-    "line: predicted, dotted above a replicon radius of 0.9; green, dashed: first order.",
+    "(d-k))``. Bottom: subspace distance with noise. Markers: median over trials of each initialisation; bars: 10-90 "
+    "%. Black line: predicted, dotted above a replicon radius of 0.9; green, dashed: first order.",
 }
 
 TRUTH, RANDOM = "near B*", "random start"

@@ -34,7 +34,7 @@ from linfed.statistics.intervals import Measured, as_factor, first_round_below, 
 from ..shared.spectral import AVERAGES, MOMENTS, PAIRS, TWO, spectral
 from ..shared.spectral_drawn import LOOKS
 
-SUMMARY = "FedRep's initialisation: rounds from spectral estimates, from a random start and from given distances"
+SUMMARY = "FedRep's initialisation: rounds from spectral estimates, at random and at given distances"
 PICTURES = {"": 1400}
 CAPTIONS = {
     "": "Rounds of FedRep against the tangent of its initial subspace distance, for each number of samples and noise "

@@ -29,8 +29,8 @@ from linfed.statistics.intervals import binomial_share, first_round_below
 SUMMARY = "AltGDmin at d = n = 600: a spectral start against a random one, in rounds and in samples"
 CAPTIONS = {
     "": (
-        "Subspace distance against rounds for three starts of AltGDmin, and FedRep with twice its step size. Lines: "
-        "median over trials; shaded: 10-90 %."
+        "Subspace distance against rounds for three initialisations of AltGDmin, and FedRep with twice its step size. "
+        "Lines: median over trials; shaded: 10-90 %."
     ),
     "samples": (
         "Share of runs that reach distance 1e-6, against the samples per client. Bars: 95 % intervals. Dashed: as "

@@ -33,7 +33,7 @@ import linfed.claims as c
 from linfed._types import Array
 from linfed.figures.style import KINDS, LOOKS, Look, line_style
 from linfed.numerics.quantiles import quantiles
-from linfed.plotting.panels import Figures, draw_predicted
+from linfed.plotting.panels import SIZE_LABELS, Figures, draw_predicted
 from linfed.statistics import median_interval, median_ratio
 from linfed.statistics.intervals import Measured, nan_as_worst
 
@@ -66,11 +66,11 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     POOLED: {"split": True, "whiten": "pooled"},
     SAME_POOLED: {"whiten": "pooled"},
 }
-SERIES = {
-    "condition": ("condition number", (1.0, 100.0, 1e4)),
-    "n_clients": ("clients n", (25, 400)),
-    "n_samples": ("samples m", (60, 120)),
-    "noise_std": ("noise std", (0.1, 3.0)),
+SERIES: dict[str, tuple[float, ...]] = {
+    "condition": (1.0, 100.0, 1e4),
+    "n_clients": (25, 400),
+    "n_samples": (60, 120),
+    "noise_std": (0.1, 3.0),
 }
 BASE = "base"
 
@@ -130,7 +130,7 @@ def cells(quick: bool) -> dict[str, list[Protocol]]:
         longer = dataclasses.replace(base, condition=1e4)
         return {"runs": runs, "rounds": lf.grid(longer, rounds=(60, 300), method=(SAME,))}
     runs = lf.grid(Protocol(), kind=kinds, method=tuple(PROTOCOLS))
-    for series, (_, values) in SERIES.items():
+    for series, values in SERIES.items():
         methods = tuple(PROTOCOLS) if series == "condition" else (SAME, SPLIT, DFW)
         runs += lf.grid(Protocol(series=series), kind=kinds, method=methods, **{series: values})
     longer = Protocol(condition=1e4)
@@ -280,7 +280,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         lowest = min(float(np.median(row["distance"])) for row in runs)
         sheet.axes[0, 0].set_ylim(0.5 * lowest, None)  # predictions may be smaller
         for ax, series in zip(sheet.axes[-1], found, strict=True):
-            ax.set_xlabel(SERIES[series][0])
+            ax.set_xlabel(SIZE_LABELS[series])
         sheet.legend(f"median of {runs.rows[0]['trials']} trials", ncols=4)
     with lf.panels(tables["rounds"], title="", width="column", height=2.9) as longer:
         draw(longer.axes[0, 0], tables["rounds"], "rounds")

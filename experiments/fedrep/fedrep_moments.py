@@ -43,7 +43,7 @@ import linfed.claims as c
 from linfed.algorithms.one_round.estimators import SpectralEstimator
 from linfed.cells.smallest_size import SmallestSize
 from linfed.figures.style import KINDS, LOOKS
-from linfed.plotting.panels import Figures
+from linfed.plotting.panels import SIZE_LABELS, Figures
 from linfed.statistics.intervals import Measured
 
 from ..shared.smallest import BEST, FIXED, Need, Panels, settings
@@ -89,9 +89,8 @@ PANELS: Panels = {
     "d": ("dim", (25, 50, 200, 400), 50),
     "k": ("rank", (1, 2, 5, 8), 1),
 }
-AXES = {"n": "clients n", "d": "dimension d", "k": "rank k"}
 WITH_NOISE = {"n": "clients n", "d": "dimension d, with n = d", "noise": "clients n, with growing noise"}
-"""Texts of the horizontal axes, without and with noise."""
+"""Texts of the horizontal axes with noise."""
 NEAR = 1.25
 """The claimed accuracy of the predicted m with noise, as a factor."""
 
@@ -310,7 +309,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     def exact(ax: Any, panel: str) -> None:
         field = PANELS[panel][0]
         rows = rows_of(samples, panel, field)
-        draw(ax, rows, field, AXES[panel])
+        draw(ax, rows, field, SIZE_LABELS[field])
         x, claimed = ([row[name] for row in rows if row["method"] == FEDREP] for name in (field, "claim"))
         ax.plot(x, claimed, "--", color="0.5", label="Theorem 1, c = 1")
 

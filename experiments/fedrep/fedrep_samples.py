@@ -31,10 +31,10 @@ import numpy as np
 import linfed as lf
 import linfed.claims as c
 from linfed._types import Array
-from linfed.plotting.panels import Figures
+from linfed.plotting.panels import SIZE_LABELS, Figures
 
 from ..shared.smallest import BEST, FIXED, PANELS, THEOREM, Need, Panels, base_setting, settings
-from ..shared.smallest_drawn import AXES, COLOURS, draw_measured, label_axes, panels_page, panels_row, rows_of
+from ..shared.smallest_drawn import COLOURS, draw_measured, label_axes, panels_page, panels_row, rows_of
 from ..shared.smallest_judged import (
     FACTOR,
     MARGIN,
@@ -242,7 +242,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         draw_measured(ax, rows, field, "measured", "predicted: Marchenko-Pastur law", "spectral", COLOURS[THEOREM])
         counted = [row["rank"] + (row["dim"] - row["rank"]) * row["rank"] / row["p"] for row in rows]
         ax.plot(sizes, counted, "--", color="0.5", label="as many equations as unknowns")
-        label_axes(ax, sizes, "clients n" if panel == "n" else AXES[field])
+        label_axes(ax, sizes, SIZE_LABELS[field])
 
     ylabel = f"smallest m, {fixed.rows[0]['rounds']} rounds"
     return {

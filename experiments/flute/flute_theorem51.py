@@ -38,7 +38,7 @@ import linfed as lf
 import linfed.claims as c
 from linfed.figures.laws import draw_law
 from linfed.figures.style import same_scale
-from linfed.plotting.panels import Figures
+from linfed.plotting.panels import SIZE_LABELS, Figures
 from linfed.statistics.intervals import quantile_interval
 from linfed.statistics.scaling import judge_farthest_off, judge_one_constant, judge_predicted_exponent
 from linfed.theory.flute import flute_gap, flute_step_limit
@@ -145,15 +145,6 @@ def rms(difference: Any) -> Any:
     return np.sqrt(np.square(difference).sum(axis=(-2, -1)) / difference.shape[-2])
 
 
-LABELS = {
-    "n_samples": "samples m",
-    "n_clients": "clients n",
-    "dim": "dimension d",
-    "gap": "gap $\\Delta$",
-    "kappa": "$\\kappa$",
-}
-
-
 def cells(quick: bool) -> dict[str, list[Floor]]:
     """Return the points of every sweep, and one at the theorem's step size."""
     base = Floor(trials=20) if quick else Floor()
@@ -166,7 +157,7 @@ def cells(quick: bool) -> dict[str, list[Floor]]:
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the floors of every sweep with their prediction."""
-    table = tables["floors"]
+    table, labels = tables["floors"], SIZE_LABELS | {"gap": "gap $\\Delta$", "kappa": "$\\kappa$"}
     with lf.panels(table, row=4, column=4, height=6.0, height_ratios=(2, 1, 2, 1)) as sheet:
         sheet.label("", *["root mean square distance\nfrom the truncation", "measured /\npredicted"] * 2)
         laws, ratios = sheet.axes[::2].ravel(), sheet.axes[1::2].ravel()
@@ -175,7 +166,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             if len(part) > 1:  # of one point there is no slope
                 draw_law(ax, part[moves], part["rms"].T, part["predicted"].T, method="FLUTE", below=below)
             ax.set_title(stays_at(part))
-            below.set_xlabel(LABELS[moves])
+            below.set_xlabel(labels[moves])
         same_scale(laws)
         same_scale(ratios)
         sheet.legend(f"median and 10-90 % of {table.rows[0]['trials']} trials; slope (predicted slope)")

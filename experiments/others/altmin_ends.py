@@ -27,7 +27,7 @@ import linfed as lf
 import linfed.claims as c
 from linfed._types import Array
 from linfed.figures.style import KINDS, LOOKS
-from linfed.plotting.panels import Figures, bars
+from linfed.plotting.panels import SIZE_LABELS, Figures, bars
 from linfed.statistics import judge_one_constant
 
 from ._altmin import ALTMIN, AVERAGES, FEDREP, HALVES, MOMENTS, RISK, Setting
@@ -105,7 +105,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 bars(ax, x, c.stacked(rows, name), LOOKS_OF[name], label=name, **shape)
             law = [one if one < SINE else np.nan for one in (np.median(row["law"]) for row in rows)]
             ax.plot(x, law, "k:", linewidth=1.4, zorder=5, label="predicted")
-            ax.set(xscale="log", yscale="log", xlabel="clients n" if field == "n_clients" else "noise std")
+            ax.set(xscale="log", yscale="log", xlabel=SIZE_LABELS[field])
         sheet.axes[0, 0].set_ylabel("final subspace distance")
         sheet.legend(ncols=4)
     return {"": sheet.figure}

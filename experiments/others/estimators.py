@@ -35,7 +35,7 @@ import linfed.claims as c
 from linfed._types import Array
 from linfed.algorithms.one_round.estimators import SpectralEstimator
 from linfed.figures.style import KINDS, Look
-from linfed.plotting.panels import Figures, bars, intervals, legend_entries
+from linfed.plotting.panels import SIZE_LABELS, Figures, bars, intervals, legend_entries
 from linfed.statistics import median_ratio
 from linfed.statistics.fits import fit_exponent
 from linfed.statistics.intervals import Measured
@@ -58,13 +58,13 @@ LOOKS: dict[str, Look] = {name: (*look[:2], "-") for name, look in SPECTRAL_LOOK
 LOOKS |= dict(zip((RISK, NUCLEAR, UNDETERMINED), (KINDS[2], KINDS[6], KINDS[10]), strict=True))
 
 PANELS = {
-    "few": ("n_samples", "samples m", "n = {n_clients:,}"),
-    "many": ("n_samples", "samples m", "n = {n_clients:,}"),
-    "short": ("n_clients", "clients n", "m = {n_samples}"),
-    "long": ("n_clients", "clients n", "m = {n_samples}"),
-    "noise": ("noise_std", "noise std", "n = {n_clients:,}, m = {n_samples}"),
+    "few": ("n_samples", "n = {n_clients:,}"),
+    "many": ("n_samples", "n = {n_clients:,}"),
+    "short": ("n_clients", "m = {n_samples}"),
+    "long": ("n_clients", "m = {n_samples}"),
+    "noise": ("noise_std", "n = {n_clients:,}, m = {n_samples}"),
 }
-"""For each panel the size that varies, its axis label and its title."""
+"""For each panel the size that varies, and its title."""
 
 RATIO, RADIUS = 0.1, 0.9
 """Where the predictions are claimed: ratio of spectral estimators, and replicon radius of the minimum."""
@@ -176,7 +176,7 @@ def in_panel(table: lf.Table, panel: str) -> lf.Table:
 
 def setting(part: lf.Table) -> str:
     """Return the setting of a panel in words."""
-    return PANELS[part.rows[0]["panel"]][2].format(**part.rows[0])
+    return PANELS[part.rows[0]["panel"]][1].format(**part.rows[0])
 
 
 def is_claimed(row: lf.Table, name: str) -> bool:
@@ -294,10 +294,17 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     return {"": distances.figure, "ranking": ranking.figure}
 
 
+def start_panel(ax: Any, part: lf.Table, field: str) -> None:
+    """Set up the axes and the title of a panel."""
+    title = setting(part) if part else "not run"
+    ax.set(xscale="log", yscale="log", xlabel=SIZE_LABELS[field], title=title)
+
+
 def draw_distances(ax: Any, part: lf.Table, panel: str) -> None:
     """Draw the distances and the predictions of one panel."""
-    field, text, _ = PANELS[panel]
-    ax.set(xscale="log", yscale="log", xlabel=text, ylim=(0.015, 1.4), title=setting(part) if part else "not run")
+    field = PANELS[panel][0]
+    start_panel(ax, part, field)
+    ax.set_ylim(0.015, 1.4)
     if not part:
         return
     for name, look in LOOKS.items():
@@ -318,9 +325,9 @@ def draw_distances(ax: Any, part: lf.Table, panel: str) -> None:
 
 def draw_ranking(ax: Any, part: lf.Table, panel: str) -> None:
     """Draw each estimator's distance divided by the distance with local averages, with intervals."""
-    field, text, _ = PANELS[panel]
+    field = PANELS[panel][0]
+    start_panel(ax, part, field)
     ax.axhline(1.0, color="0.35", linewidth=0.8, linestyle="--")
-    ax.set(xscale="log", yscale="log", xlabel=text, title=setting(part) if part else "not run")
     for name in (one for one in LOOKS if one not in (AVERAGES, UNDETERMINED)):
         run = [row for row in part if is_run(row, name)]
         ratios = [median_ratio(row[name], row[AVERAGES]) for row in run]

@@ -9,7 +9,7 @@ import numpy as np
 
 import linfed as lf
 from linfed.figures.style import KINDS, LOOKS, same_scale
-from linfed.plotting.panels import intervals
+from linfed.plotting.panels import SIZE_LABELS, intervals
 
 from .smallest import BEST, THEOREM, Panels
 from .smallest_judged import covered
@@ -22,15 +22,11 @@ COLOURS = {THEOREM: LOOKS["FedRep"][0], BEST: KINDS[1][0]}
 """Colours of FedRep's step sizes."""
 RATIOS = (0.6, 1.4)
 """Limits of the vertical axis for measured divided by predicted."""
-AXES = {
+AXES = SIZE_LABELS | {
     "n_clients": "clients n = p",
-    "dim": "dimension d",
-    "rank": "rank k",
     "participants": "participants p of n = 100",
     "kappa": "condition number $\\kappa$",
-    "noise_std": "noise std",
     "eta": "step $\\eta$",
-    "rounds": "rounds T",
     "start": "samples m",
 }
 """Texts of the horizontal axes by field."""

@@ -47,6 +47,18 @@ Figures: TypeAlias = "dict[str, Figure]"
 """Figures of an experiment, by the suffix of their file names."""
 
 
+SIZE_LABELS = {
+    "n_clients": "clients n",
+    "n_samples": "samples m",
+    "dim": "dimension d",
+    "rank": "rank k",
+    "participants": "participants p",
+    "condition": "condition number",
+    "noise_std": "noise std",
+    "rounds": "rounds T",
+}
+"""Texts of the horizontal axes, by the column of the size."""
+
 _TURNS_OF: WeakKeyDictionary[Any, dict[Any, int]] = WeakKeyDictionary()
 """For each figure: the index of the look of every line without a fixed look, the same in all panels."""
 

@@ -72,8 +72,8 @@ def along(part: lf.Table, law: lf.Table, x: str, *more: lf.Table) -> list[dict[s
 
 def joined(rows: lf.Table, x: str, column: str = "excess") -> lf.LabeledArray:
     """Return a column of several rows as one array (trials, x)."""
-    ordered = c.sorted_by(x)(rows)
-    return lf.LabeledArray(c.stacked(ordered, column), **{x: [row[x] for row in ordered]})
+    ordered = sorted(rows.rows, key=lambda row: row[x])
+    return lf.LabeledArray(np.stack([row[column] for row in ordered], axis=1), **{x: [row[x] for row in ordered]})
 
 
 def sheet_trials(table: lf.Table) -> int:

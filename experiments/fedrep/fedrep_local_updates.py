@@ -6,8 +6,9 @@ fits each head by K gradient steps before its step on B (Algorithm 1, one step s
 
 Step sizes are tuned for each method, m and K on separate trials, for the smallest median of the final error. Other
 experiments take the smallest step size within 1 % of the best; here the number of updates changes FedAvg's error by
-about as much, so the best one is taken. FedAvg also runs at one step size for all K. The simplest competitor is the
-best single model for all clients, which no averaged model can beat.
+about as much, so the best one is taken. At m = 5 FedAvg is the better the less it moves from 0, so the grid begins at
+tiny step sizes. FedAvg also runs at one step size for all K. The simplest competitor is the best single model for all
+clients, which no averaged model can beat.
 
 **Deviations**: the paper gives no step size and no K for a linear model. Its section 5.2 varies K on images, with deep
 networks.

@@ -180,7 +180,7 @@ def cards() -> dict[str, Card]:
 
 
 def scoreboard() -> dict[str, str]:
-    """Return the Markdown tables of the scoreboard, by whose the claims are."""
+    """Return the Markdown lists of the scoreboard, by whose the claims are."""
     found: dict[str, list[board.Row]] = {title: [] for title in WHOSE.values()}
     for row in board.rows(cards()):
         found[WHOSE[row.statement.origin]].append(row)

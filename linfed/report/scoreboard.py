@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from linfed.report.cards import Card, Statement, counted, measured, place_of
-from linfed.report.markdown import table
 from linfed.reproduction.declarations import Headline
 from linfed.statistics.findings import NOT_JUDGED, Finding, required
 from linfed.tables import escaping
@@ -84,13 +83,31 @@ def _row(name: str, headline: Headline, claims: list[Finding]) -> Row:
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    """Return the rows as a Markdown table; names of experiments are code, which the site turns into links."""
-    lines = []
+    """Return the rows as Markdown: the source of each claim with its words once, then its claims as a list.
+
+    A statistic that all claims of a source share stands above the list. Names of experiments are code, which the site
+    turns into links.
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        wording = f": {row.wording}" if row.wording else ""
-        setting = f"; setting: {row.shown.setting}" if row.shown.setting else ""
-        statistic = f"{row.shown.statistic}{setting}; required: {required(row.shown.claimed_range)}"
-        texts = (f"{row.judged} ({row.paper}{wording})", statistic, measured(row.shown), row.verdict)
-        lines.append((*map(escaping.markdown, texts), f"`{row.experiment}`"))
-    header = ("claim", "statistic and required range", "measured (95 % CI)", "verdicts over settings", "experiment")
-    return table(header, lines)
+        groups.setdefault((row.paper, row.wording), []).append(row)
+    blocks = []
+    for (place, wording), group in groups.items():
+        statistics = {_statistic(row) for row in group}
+        common = statistics.pop() if len(statistics) == 1 else ""
+        lead = f"**{escaping.markdown(place)}**" + (f": {escaping.markdown(wording)}" if wording else "")
+        if common:
+            lead += f"\n\nStatistic: {common}"
+        blocks.append("\n".join([lead, "", *(_item(row, own_statistic=not common) for row in group)]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _statistic(row: Row) -> str:
+    return escaping.markdown(f"{row.shown.statistic}; required: {required(row.shown.claimed_range)}")
+
+
+def _item(row: Row, own_statistic: bool) -> str:
+    statistic = f"{_statistic(row)}. " if own_statistic else ""
+    setting = f" ({escaping.markdown(row.shown.setting)})" if row.shown.setting else ""
+    claim = f"- {escaping.markdown(row.judged)} (`{row.experiment}`): {statistic}"
+    return f"{claim}{escaping.markdown(measured(row.shown))}{setting}; **{row.verdict}**"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from linfed.report.cards import Card, Statement, counted, measured, place_of
@@ -83,31 +83,31 @@ def _row(name: str, headline: Headline, claims: list[Finding]) -> Row:
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    """Return the rows as Markdown: the source of each claim with its words once, then its claims as a list.
+    """Return the rows as Markdown: each source once, each statistic once, then the claims as a list.
 
-    A statistic that all claims of a source share stands above the list. Names of experiments are code, which the site
-    turns into links.
+    Names of experiments are code, which the site turns into links; their pages quote the sources.
     """
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.paper, row.wording), []).append(row)
     blocks = []
-    for (place, wording), group in groups.items():
-        statistics = {_statistic(row) for row in group}
-        common = statistics.pop() if len(statistics) == 1 else ""
-        lead = f"**{escaping.markdown(place)}**" + (f": {escaping.markdown(wording)}" if wording else "")
-        if common:
-            lead += f"\n\nStatistic: {common}"
-        blocks.append("\n".join([lead, "", *(_item(row, own_statistic=not common) for row in group)]))
+    for place, of_place in _grouped(rows, lambda row: row.paper):
+        blocks.append(f"**{escaping.markdown(place)}**")
+        for statistic, group in _grouped(of_place, lambda row: f"{row.shown.statistic}; required: {_range(row)}"):
+            blocks += [f"Statistic: {escaping.markdown(statistic)}", "\n".join(map(_item, group))]
     return "\n\n".join(blocks) + "\n"
 
 
-def _statistic(row: Row) -> str:
-    return escaping.markdown(f"{row.shown.statistic}; required: {required(row.shown.claimed_range)}")
+def _grouped(rows: Iterable[Row], key: Callable[[Row], str]) -> list[tuple[str, list[Row]]]:
+    """Return the rows by a key, in the order of their first rows."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return list(groups.items())
 
 
-def _item(row: Row, own_statistic: bool) -> str:
-    statistic = f"{_statistic(row)}. " if own_statistic else ""
+def _range(row: Row) -> str:
+    return required(row.shown.claimed_range)
+
+
+def _item(row: Row) -> str:
     setting = f" ({escaping.markdown(row.shown.setting)})" if row.shown.setting else ""
-    claim = f"- {escaping.markdown(row.judged)} (`{row.experiment}`): {statistic}"
-    return f"{claim}{escaping.markdown(measured(row.shown))}{setting}; **{row.verdict}**"
+    claim = f"- {escaping.markdown(row.judged)} (`{row.experiment}`): {escaping.markdown(measured(row.shown))}"
+    return f"{claim}{setting}; **{row.verdict}**"

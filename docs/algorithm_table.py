@@ -55,7 +55,9 @@ def algorithm_table() -> str:
 
 def served_by(engine: str) -> str:
     """Return the names of the algorithms that an engine supports with default options, as Markdown."""
-    return ", ".join(f"`lf.{kind.__name__}`" for kind in lf.ALGORITHMS.values() if engine in engines(with_required(kind)))
+    return ", ".join(
+        f"`lf.{kind.__name__}`" for kind in lf.ALGORITHMS.values() if engine in engines(with_required(kind))
+    )
 
 
 def for_classes() -> str:

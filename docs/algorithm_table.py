@@ -1,4 +1,4 @@
-"""Table of all algorithms for the guide: source, messages, engines and predictions."""
+"""Tables of all algorithms for the guide: what they learn, source and messages; engines that draw no rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 
 import linfed as lf
 from linfed.data.sources import Sizes
-from linfed.prediction.dispatch import LAWS
 from linfed.report.markdown import table
 from linfed.simulation.engines import ENGINES, EngineQuery, obstacle
 
@@ -33,13 +32,32 @@ REQUIRED: dict[str, Any] = {
 ONE_OF: dict[type[lf.Algorithm], dict[str, Any]] = {lf.CompressedFedRep: {"kept_share": 0.25}}
 """Values for one of several fields of which an algorithm requires one."""
 
+GROUPS = {
+    "representation": "A shared representation",
+    "averaging": "One model for all clients",
+    "personal": "A personal model for each client",
+    "one_round": "One round",
+    "baselines": "Baselines and references",
+}
+"""Titles of the tables, by the subpackage of the algorithms."""
+
 SIZES = Sizes(n_clients=20, dim=30, participants=20, rounds=5, features=20)
 
 
 def algorithm_table() -> str:
-    """Return the table as Markdown, in the order of ``lf.ALGORITHMS``."""
-    header = ("algorithm", "what it learns", "source", "floats down / up", "engines", "predicted")
-    return table(header, [row(kind) for kind in lf.ALGORITHMS.values()])
+    """Return a table for each of `GROUPS` as Markdown, in the order of ``lf.ALGORITHMS``."""
+    header = ("algorithm", "what it learns", "source", "floats down / up")
+    groups: dict[str, list[tuple[str, ...]]] = {name: [] for name in GROUPS}
+    for kind in lf.ALGORITHMS.values():
+        groups[kind.__module__.split(".")[2]].append(row(kind))
+    return "\n\n".join(f"**{GROUPS[name]}**\n\n{table(header, rows).strip()}" for name, rows in groups.items())
+
+
+def served_by(engine: str) -> str:
+    """Return the names of the algorithms that an engine supports with default options, as Markdown."""
+    return ", ".join(
+        f"`lf.{kind.__name__}`" for kind in lf.ALGORITHMS.values() if engine in engines(with_required(kind))
+    )
 
 
 def for_classes() -> str:
@@ -54,17 +72,8 @@ def for_classes() -> str:
 
 def row(kind: type[lf.Algorithm]) -> tuple[str, ...]:
     """Return the row of an algorithm."""
-    algorithm = with_required(kind)
-    predicted = dict.fromkeys(name for law in LAWS if kind in law.algorithms for name in law.gives)
     sent = " / ".join(dict.fromkeys(floats(kind)))
-    return (
-        f"`lf.{kind.__name__}`",
-        algorithm.summary,
-        source(kind),
-        sent,
-        ", ".join(engines(algorithm)),
-        ", ".join(name.replace("_", " ") for name in predicted if name not in ("low", "high")),
-    )
+    return f"`lf.{kind.__name__}`", with_required(kind).summary, source(kind), sent
 
 
 def with_required(kind: type[lf.Algorithm], **changes: Any) -> lf.Algorithm:

@@ -26,6 +26,7 @@ from scipy import stats
 import linfed as lf
 from docs.algorithm_table import algorithm_table as algorithm_table
 from docs.algorithm_table import for_classes as for_classes
+from docs.algorithm_table import served_by as served_by
 from linfed.numerics.quantiles import quantiles
 from linfed.report import scoreboard as board
 from linfed.report.cards import WHOSE, Card, cards_of
@@ -180,7 +181,7 @@ def cards() -> dict[str, Card]:
 
 
 def scoreboard() -> dict[str, str]:
-    """Return the Markdown tables of the scoreboard, by whose the claims are."""
+    """Return the Markdown lists of the scoreboard, by whose the claims are."""
     found: dict[str, list[board.Row]] = {title: [] for title in WHOSE.values()}
     for row in board.rows(cards()):
         found[WHOSE[row.statement.origin]].append(row)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from linfed.report.cards import Card, Statement, counted, measured, place_of
-from linfed.report.markdown import table
 from linfed.reproduction.declarations import Headline
 from linfed.statistics.findings import NOT_JUDGED, Finding, required
 from linfed.tables import escaping
@@ -84,13 +83,31 @@ def _row(name: str, headline: Headline, claims: list[Finding]) -> Row:
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    """Return the rows as a Markdown table; names of experiments are code, which the site turns into links."""
-    lines = []
+    """Return the rows as Markdown: each source once, each statistic once, then the claims as a list.
+
+    Names of experiments are code, which the site turns into links; their pages quote the sources.
+    """
+    blocks = []
+    for place, of_place in _grouped(rows, lambda row: row.paper):
+        blocks.append(f"**{escaping.markdown(place)}**")
+        for statistic, group in _grouped(of_place, lambda row: f"{row.shown.statistic}; required: {_range(row)}"):
+            blocks += [f"Statistic: {escaping.markdown(statistic)}", "\n".join(map(_item, group))]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _grouped(rows: Iterable[Row], key: Callable[[Row], str]) -> list[tuple[str, list[Row]]]:
+    """Return the rows by a key, in the order of their first rows."""
+    groups: dict[str, list[Row]] = {}
     for row in rows:
-        wording = f": {row.wording}" if row.wording else ""
-        setting = f"; setting: {row.shown.setting}" if row.shown.setting else ""
-        statistic = f"{row.shown.statistic}{setting}; required: {required(row.shown.claimed_range)}"
-        texts = (f"{row.judged} ({row.paper}{wording})", statistic, measured(row.shown), row.verdict)
-        lines.append((*map(escaping.markdown, texts), f"`{row.experiment}`"))
-    header = ("claim", "statistic and required range", "measured (95 % CI)", "verdicts over settings", "experiment")
-    return table(header, lines)
+        groups.setdefault(key(row), []).append(row)
+    return list(groups.items())
+
+
+def _range(row: Row) -> str:
+    return required(row.shown.claimed_range)
+
+
+def _item(row: Row) -> str:
+    setting = f" ({escaping.markdown(row.shown.setting)})" if row.shown.setting else ""
+    claim = f"- {escaping.markdown(row.judged)} (`{row.experiment}`): {escaping.markdown(measured(row.shown))}"
+    return f"{claim}{setting}; **{row.verdict}**"

@@ -5,17 +5,24 @@ import inspect
 import re
 
 import linfed as lf
-from docs.algorithm_table import floats, formula, row, source, with_required
+from docs.algorithm_table import algorithm_table, floats, formula, row, served_by, source, with_required
 
 
 def test_every_algorithm_has_a_row_with_a_source():
     for name, kind in lf.ALGORITHMS.items():
-        first, learned, where, sent, engines, _ = row(kind)
+        first, learned, where, sent = row(kind)
         assert first == f"`lf.{name}`"
         assert learned
         assert where
         assert sent
-        assert "explicit" in engines
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in algorithm_table().splitlines() if "`lf." in line[:6]]
+    assert sorted(rows) == sorted(f"`lf.{name}`" for name in lf.ALGORITHMS)
+
+
+def test_engines_are_those_that_support_an_algorithm():
+    assert served_by("explicit").count("`lf.") == len(lf.ALGORITHMS)
+    assert "`lf.FedRep`" in served_by("projected")
+    assert "`lf.MethodOfMoments`" not in served_by("compressed")
 
 
 def test_floats_are_formulas_of_the_messages():

@@ -54,15 +54,15 @@ def test_every_headline_is_judged_in_the_committed_runs(committed):
 
 
 def test_a_row_names_its_statistic_with_the_required_range(committed):
-    """Without the setting, the statistic and the range, a number in the table would mean nothing."""
-    header, _, *lines = markdown(rows(committed)).splitlines()
-    columns = "claim | statistic and required range | measured (95 % CI) | verdicts over settings | experiment"
-    assert header == f"| {columns} |"
-    for row, line in zip(rows(committed), lines, strict=True):
-        text = line.replace("\\", "")
-        shown = f"; required: {required(row.shown.claimed_range)} | {measured(row.shown)}"
-        assert f"{shown} | {row.verdict} | `{row.experiment}` |" in text
-        assert row.shown.statistic in text
+    """Without the setting, the statistic and the range, a number in the list would mean nothing."""
+    blocks = markdown(rows(committed)).replace("\\", "").split("\n\n**")
+    for row in rows(committed):
+        (block,) = [text for text in blocks if text.removeprefix("**").startswith(f"{row.paper}**")]
+        statistic = f"Statistic: {row.shown.statistic}; required: {required(row.shown.claimed_range)}\n"
+        items = block.split(statistic)[1].partition("\n\n")[0].splitlines()
+        (item,) = [line for line in items if line.startswith(f"- {row.judged} (`{row.experiment}`): ")]
+        setting = f" ({row.shown.setting})" if row.shown.setting else ""
+        assert item.endswith(f"{measured(row.shown)}{setting}; **{row.verdict}**")
 
 
 def test_the_first_row_of_a_theorem_is_its_bound_not_the_constant_of_its_proof():
@@ -95,10 +95,19 @@ def test_a_row_may_count_the_settings_of_one_kind_only():
 def test_texts_of_a_row_are_escaped():
     claim = at("n = 1\n| end", 0.5, claim="*falls* | [x] <b>")
     found = rows(cards({"claim": claim.claim}, claim))
-    line = markdown(found).splitlines()[2]
-    assert line.startswith(r"| \*falls\* \| \[x\] \<b\> (")
-    assert r"a share; setting: n = 1 \| end; required: \>= 0.2 | 0.5 \[0.5, 0.5\] | SUPPORTED | `one` |" in line
-    assert "setting" not in markdown(rows(cards({"claim": "it falls"}, at("", 0.5)))).splitlines()[2]
+    source, _, statistic, _, line = markdown(found).splitlines()
+    assert source == "**A paper, Figure 1**"
+    assert statistic == r"Statistic: a share; required: \>= 0.2"
+    assert line == r"- \*falls\* \| \[x\] \<b\> (`one`): 0.5 \[0.5, 0.5\] (n = 1 \| end); **SUPPORTED**"
+    assert markdown(rows(cards({"claim": "it falls"}, at("", 0.5)))).endswith(r"0.5 \[0.5, 0.5\]; **SUPPORTED**" + "\n")
+
+
+def test_a_source_and_its_statistic_stand_once():
+    named = {"one": at("n = 1", 0.5), "two": at("n = 1", 0.5, claim="it rises")}
+    both = [row for claim in named.values() for row in rows(cards({"claim": claim.claim}, claim))]
+    assert markdown(both).count("A paper, Figure 1") == markdown(both).count("a share") == 1
+    other = rows(cards({"claim": "it falls"}, at("n = 1", 0.5, statistic="a ratio")))
+    assert (markdown(both + other).count("a share"), markdown(both + other).count("a ratio")) == (1, 1)
 
 
 def test_only_full_runs_miss_headlines():

@@ -1,7 +1,8 @@
 """Sphinx configuration of the site.
 
 Build the site with ``python -m sphinx -W docs OUT``, in an environment with ``pip install '.[docs]'``; no network is
-needed. The modules `gallery`, `reference` and `tutorials` write pages to ``docs/_generated/`` before Sphinx reads.
+needed. Before Sphinx reads, `gallery`, `reference` and `tutorials` in ``docs/tools/`` write pages to
+``docs/_generated/``.
 """
 
 from __future__ import annotations
@@ -14,23 +15,21 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
-sys.path[:0] = [str(DOCS), str(DOCS.parent)]
+sys.path.insert(0, str(DOCS.parent))
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-import formulas  # noqa: E402
-import gallery  # noqa: E402
-import reference  # noqa: E402
-import tutorials  # noqa: E402
 from docutils import nodes  # noqa: E402
 from sphinx import addnodes  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 from sphinx.config import Config  # noqa: E402
 
 import linfed  # noqa: E402
-from docs.vocabulary import repository  # noqa: E402
+from docs.tools import formulas, gallery, reference, tutorials  # noqa: E402
+from docs.tools.paths import EXPERIMENTS  # noqa: E402
+from docs.tools.vocabulary import repository  # noqa: E402
 from linfed.reproduction.experiments import experiment_files  # noqa: E402
 
-EXPERIMENTS = experiment_files(DOCS.parent / "experiments")
+NAMES_OF_EXPERIMENTS = experiment_files(EXPERIMENTS)
 
 REPOSITORY = repository()
 
@@ -125,7 +124,7 @@ def link_names(app: Sphinx, tree: nodes.document) -> None:
             continue
         text = literal.astext()
         public = re.match(r"lf\.([\w.]+)(?:\(.*\))?$", text)
-        if text in EXPERIMENTS and not app.env.docname.endswith(f"/{text}"):
+        if text in NAMES_OF_EXPERIMENTS and not app.env.docname.endswith(f"/{text}"):
             target = {"refdomain": "std", "reftype": "doc", "reftarget": f"/_generated/experiments/{text}"}
         elif public:
             target = {"refdomain": "py", "reftype": "obj", "reftarget": f"linfed.{public[1]}"}

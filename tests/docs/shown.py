@@ -9,7 +9,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-NOT_SHOWN = ("<!", "written by docs/render.py", "``")
+NOT_SHOWN = ("<!", "written by docs/tools/render.py", "``")
 
 
 class Text(HTMLParser):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from docs.vocabulary import COMMITTED, TOP
+from docs.tools.paths import COMMITTED, TOP
 from linfed.reproduction.experiments import experiment_files
 from tests.docs.shown import wrong
 
@@ -195,8 +195,8 @@ def test_a_name_that_is_not_there_is_found(name):
 @pytest.mark.parametrize(
     ("page", "marks"),
     [
-        ("<!-- written by docs/render.py --><p>fine</p><script>let a = '``'</script>", []),
-        ("<p>&lt;!-- written by docs/render.py --&gt;</p>", ["<!", "written by docs/render.py"]),
+        ("<!-- written by docs/tools/render.py --><p>fine</p><script>let a = '``'</script>", []),
+        ("<p>&lt;!-- written by docs/tools/render.py --&gt;</p>", ["<!", "written by docs/tools/render.py"]),
         ("<p>``rank``</p>", ["``"]),
     ],
 )

@@ -8,19 +8,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from docs.vocabulary import COMMITTED, TOP
+from docs.tools import gallery, paths, tutorials
+from docs.tools.paths import COMMITTED, DOCS, NOTEBOOKS
 from linfed.reproduction.experiments import experiment_files
 from linfed.reproduction.record import RunRecord, TableRecord
 from linfed.statistics import Hypothesis, Origin
 from tests.helpers import finding
 
-DOCS = TOP / "docs"
-EXPERIMENTS = set(experiment_files(TOP / "experiments"))
+EXPERIMENTS = set(experiment_files(paths.EXPERIMENTS))
 
 
 @pytest.mark.long
-def test_the_gallery_has_every_experiment_with_all_its_claims(site, tmp_path):
-    gallery = site["gallery"]
+def test_the_gallery_has_every_experiment_with_all_its_claims(tmp_path):
     assert set(gallery.write(tmp_path)) == EXPERIMENTS
     index = (tmp_path / "index.md").read_text(encoding="utf-8")
     for name in EXPERIMENTS:
@@ -36,8 +35,7 @@ def test_the_gallery_has_every_experiment_with_all_its_claims(site, tmp_path):
             assert (tmp_path / file).exists() or (DOCS / "_generated" / "experiments" / file).resolve().exists(), file
 
 
-def test_a_card_is_shown_with_its_settings_and_statements(site):
-    gallery = site["gallery"]
+def test_a_card_is_shown_with_its_settings_and_statements():
     fails = Hypothesis(text="n <= m", left=2.0, right=1.0)
     claims = (
         finding("it falls", detail="9 of 10"),
@@ -55,8 +53,7 @@ def test_a_card_is_shown_with_its_settings_and_statements(site):
     assert page.index("{dropdown}") < page.index("**it falls**")
 
 
-def test_claims_of_papers_and_our_own_have_tables_of_their_own(site):
-    gallery = site["gallery"]
+def test_claims_of_papers_and_our_own_have_tables_of_their_own():
     claims = (finding("ours", origin=Origin.PREDICTION), finding("paper's", low=0.1, high=0.2, origin=Origin.QUOTED))
     card = gallery.cards_of({"one": RunRecord(experiment="one", quick=False, claims=claims)}, None)["one"]
     lines = gallery.judged(card)
@@ -65,34 +62,34 @@ def test_claims_of_papers_and_our_own_have_tables_of_their_own(site):
     assert "Papers: {bdg-danger}`NOT SUPPORTED 1`\n\nlinfed: {bdg-success}`SUPPORTED 1`" in gallery.grid_card(card, "")
 
 
-def test_a_page_begins_with_its_place_in_the_paper(site):
-    gallery, name = site["gallery"], "flute-theorem55"
+def test_a_page_begins_with_its_place_in_the_paper():
+    name = "flute-theorem55"
     card = gallery.cards_of({name: gallery.RUNS.read(name)}, gallery.EXPERIMENTS)[name]
     page = gallery.page(card, gallery.load(name, gallery.EXPERIMENTS))
     assert page.startswith("```{index} ! flute-theorem55, ! Theorem 5.5\n```\n\n# FLUTE, Theorem 5.5\n")
 
 
-def test_a_thumbnail_is_the_first_panel(site):
+def test_a_thumbnail_is_the_first_panel():
     """Of two panels side by side, the left one with its title and labels, without the legend above both."""
     image = Image.new("L", (1000, 500), "white")
     for left in (100, 550):
         image.paste(0, (left, 150, left + 2, 400))
         image.paste(0, (left, 398, left + 400, 400))
         image.paste(0, (left + 180, 415, left + 220, 440))
-    assert site["gallery"].first_panel(image) == (0, 132, 514, 443)
+    assert gallery.first_panel(image) == (0, 132, 514, 443)
     image.paste(0, (300, 110, 700, 130))
-    assert site["gallery"].first_panel(image) == (0, 142, 514, 443)
-    assert site["gallery"].first_panel(Image.new("L", (1000, 500), "white")) is None
+    assert gallery.first_panel(image) == (0, 142, 514, 443)
+    assert gallery.first_panel(Image.new("L", (1000, 500), "white")) is None
 
 
-def test_every_notebook_is_a_tutorial_with_its_outputs_and_a_link(site, tmp_path):
-    names = site["tutorials"].write(tmp_path)
+def test_every_notebook_is_a_tutorial_with_its_outputs_and_a_link(tmp_path):
+    names = tutorials.write(tmp_path)
     assert names == sorted(
-        (path.stem for path in (TOP / "notebooks").glob("*.ipynb")), key=lambda name: int(name.partition("_")[0])
+        (path.stem for path in NOTEBOOKS.glob("*.ipynb")), key=lambda name: int(name.partition("_")[0])
     )
     index = (tmp_path / "index.md").read_text(encoding="utf-8")
     for name in names:
-        stored = json.loads((TOP / "notebooks" / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
+        stored = json.loads((NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
         first, *others = json.loads((tmp_path / f"{name}.ipynb").read_text(encoding="utf-8"))["cells"]
         assert [cell.get("outputs") for cell in others] == [cell.get("outputs") for cell in stored[1:]]
         texts = ["".join(cell["source"]).replace("](../docs/", "](../../") for cell in stored[1:]]
@@ -101,9 +98,9 @@ def test_every_notebook_is_a_tutorial_with_its_outputs_and_a_link(site, tmp_path
         assert f"]({name}.ipynb): " in index
 
 
-def test_every_experiment_has_at_most_three_sentences_among_the_findings(site):
-    told = {name: site["gallery"].finding(name) for name in EXPERIMENTS}
+def test_every_experiment_has_at_most_three_sentences_among_the_findings():
+    told = {name: gallery.finding(name) for name in EXPERIMENTS}
     assert [name for name, text in told.items() if not text] == []
     sentences = {name: len(re.findall(r"[.!?](?= [A-Z]|$)", text)) for name, text in told.items()}
     assert {name: count for name, count in sentences.items() if count > 3} == {}
-    assert site["gallery"].finding("none") == ""
+    assert gallery.finding("none") == ""

@@ -1,7 +1,5 @@
 """The pictures of the pages are drawn from the committed tables, and a method has one look in all of them."""
 
-import runpy
-
 import matplotlib.colors as mcolors
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,16 +8,14 @@ from matplotlib.container import ErrorbarContainer
 from PIL import Image
 
 import linfed as lf
-from docs import pictures
+from docs.tools import pictures, rounds, validation_picture
 from linfed.figures.style import LABELS, LOOKS, style
 from linfed.plotting.captions import drawn_sizes
 from linfed.reproduction.experiments import load
 from linfed.reproduction.judging import derived_tables
 from linfed.reproduction.run import load_tables
-from tests.helpers import ROOT
 
-DOCS = ROOT / "docs"
-SCRIPTS = {"rounds": "rounds", "validation": "validation_picture"}
+SCRIPTS = {"rounds": rounds, "validation": validation_picture}
 
 
 def information(picture):
@@ -36,13 +32,13 @@ def test_the_pictures_are_those_of_the_committed_tables():
         info, width = information(name)
         if info.get(pictures.DIGEST) != digests[experiment] or width != wanted:
             old.append(name)
-    assert not old, f"run python docs/pictures.py {' '.join(old)}"
+    assert not old, f"run python -m docs.tools.pictures {' '.join(old)}"
 
 
 @pytest.mark.parametrize("picture", SCRIPTS)
 def test_a_picture_with_a_script_of_its_own_is_that_of_the_script(picture):
-    script = runpy.run_path(str(DOCS / f"{SCRIPTS[picture]}.py"))
-    assert information(picture)[0].get(script["DIGEST"]) == script["digest"](), f"run python docs/{SCRIPTS[picture]}.py"
+    script = SCRIPTS[picture]
+    assert information(picture)[0].get(script.DIGEST) == script.digest(), f"run python -m {script.__name__}"
 
 
 # --- looks -----------------------------------------------------------------------------------------------------------
@@ -104,7 +100,7 @@ def test_a_method_has_one_look_and_nothing_else_has_it(name):
     assert not wrong
     told = [(picture, key) for picture, (experiment, key, _) in pictures.PICTURES.items() if experiment == name]
     assert [one for one in told if information(one[0])[0][pictures.SIZES] != sizes[one[1]]] == [], (
-        "run python docs/pictures.py"
+        "run python -m docs.tools.pictures"
     )
 
 

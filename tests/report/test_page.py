@@ -197,4 +197,4 @@ def test_the_report_on_the_committed_results_is_whole():
         assert (one.worst.verdict.kind == AGAINST) == (kind == "contradicts")
     for name, card in found.cards.items():
         stems = {f"{name}-{key}" if key else name for key in card.record.figures}
-        assert stems <= {one.stem for one in found.pictures[name]}, "run python docs/pictures.py"
+        assert stems <= {one.stem for one in found.pictures[name]}, "run python -m docs.tools.pictures"

@@ -16,9 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gallery import COMMITTED, changed, escaped, table
-from usage import usage
-
 import linfed as lf
 import linfed.algorithms.initial
 import linfed.prediction
@@ -26,6 +23,11 @@ import linfed.problems
 import linfed.simulation.engines
 import linfed.simulation.fitted
 import linfed.simulation.loop
+from docs.tools.formulas import escaped
+from docs.tools.gallery import changed
+from docs.tools.paths import COMMITTED
+from docs.tools.usage import usage
+from linfed.report.markdown import table
 
 
 class Group(NamedTuple):

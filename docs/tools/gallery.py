@@ -15,10 +15,11 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import pictures
-from formulas import escaped, with_formulas
 from PIL import Image, ImageOps
 
+from docs.tools.formulas import escaped, with_formulas
+from docs.tools.paths import COMMITTED, DOCS, EXPERIMENTS, FIGURES, TOP
+from docs.tools.pictures import SIZES
 from linfed.plotting.captions import caption
 from linfed.report.cards import (
     PAPERS,
@@ -38,8 +39,6 @@ from linfed.reproduction.record import ResultsFolder
 from linfed.statistics.findings import Finding, Verdict, required
 from linfed.sweeps.progress import format_duration
 
-DOCS = Path(__file__).resolve().parent
-EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
 RUNS = ResultsFolder(COMMITTED)
 
 THUMB = (480, 300)
@@ -69,8 +68,8 @@ def described(module: ModuleType) -> str:
 
 def picture_caption(picture: str, key: str, module: ModuleType) -> str:
     """Return the caption of a committed picture, with the sizes stored in the picture."""
-    with Image.open(pictures.FIGURES / f"{picture}.png") as image:
-        return caption(module, key, image.info[pictures.SIZES])
+    with Image.open(FIGURES / f"{picture}.png") as image:
+        return caption(module, key, image.info[SIZES])
 
 
 def finding(name: str) -> str:
@@ -216,7 +215,7 @@ def page(card: Card, module: ModuleType) -> str:
 def code(name: str) -> list[str]:
     """Return links to the file of an experiment and to the modules that it shares with others."""
     path = experiment_files(EXPERIMENTS)[name]
-    files = [file.relative_to(EXPERIMENTS.parent).as_posix() for file in (path, *shared_modules(path))]
+    files = [file.relative_to(TOP).as_posix() for file in (path, *shared_modules(path))]
     return [f"{{download}}`{one} <../../../{one}>`" for one in files]
 
 
@@ -269,7 +268,7 @@ def thumbnail(card: Card, folder: Path) -> str:
     if not card.declared.pictures:
         return ""
     first = RUNS.figure(card.name, next(iter(card.declared.pictures))).name
-    with Image.open(pictures.FIGURES / first) as image:
+    with Image.open(FIGURES / first) as image:
         panel = image.convert("RGB").crop(first_panel(image))
     small = ImageOps.pad(panel, THUMB, Image.Resampling.LANCZOS, color="white")
     buffer = io.BytesIO()

@@ -1,9 +1,9 @@
 """Draw the pictures in docs/figures/ from ``results/committed/``, except exact-law.png (``exact_law_picture.py``).
 
-Run ``python docs/pictures.py`` (about two minutes), optionally with the names of some pictures. It also writes all
-figures of these experiments to ``results/committed/`` as small WebP files, for ``linfed report``. The ``plot`` of each
-experiment draws the committed tables, and the picture is saved with a palette of 256 colours. Each picture contains the
-hash of its tables and the sizes for its caption, which `tests/docs/test_pictures.py` checks.
+Run ``python -m docs.tools.pictures`` (about two minutes), optionally with the names of some pictures. It also writes
+all figures of these experiments to ``results/committed/`` as small WebP files, for ``linfed report``. The ``plot`` of
+each experiment draws the committed tables, and the picture is saved with a palette of 256 colours. Each picture
+contains the hash of its tables and the sizes for its caption, which `tests/docs/test_pictures.py` checks.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 import matplotlib as mpl
 from PIL.PngImagePlugin import PngInfo
 
+from docs.tools.paths import COMMITTED, EXPERIMENTS, FIGURES
 from linfed.figures.png import shrink_png, small_picture
 from linfed.figures.style import style
 from linfed.plotting.captions import drawn_sizes
@@ -25,9 +26,6 @@ from linfed.reproduction.judging import derived_tables
 from linfed.reproduction.record import ResultsFolder
 from linfed.reproduction.run import load_tables
 
-DOCS = Path(__file__).resolve().parent
-FIGURES = DOCS / "figures"
-EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
 RUNS = ResultsFolder(COMMITTED)
 
 PICTURES = {

@@ -9,9 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gallery import changed
-
-NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+from docs.tools.gallery import changed
+from docs.tools.paths import NOTEBOOKS
 
 INDEX = """# Tutorials
 

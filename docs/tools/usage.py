@@ -10,12 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from gallery import EXPERIMENTS
-from tutorials import NOTEBOOKS, opening
-
+from docs.tools.paths import DOCS, EXPERIMENTS, NOTEBOOKS
+from docs.tools.tutorials import opening
 from linfed.reproduction.experiments import experiment_files, imported_modules
 
-DOCS = Path(__file__).resolve().parent
 NAME = r"\b(?:lf\.theory|lf|theory)\.(\w+)"
 SHOWN = 8
 """Largest number of experiments that a line lists."""

@@ -1,7 +1,7 @@
 """Gallery of experiments: one page per experiment, from ``results/committed/`` and the experiments' docstrings.
 
-``docs/conf.py`` calls `write` when the site is built. A page contains the quotations, the figures, a table of the
-verdicts with all settings folded below it, the setup with its deviations from the source, and the files to download.
+``docs/conf.py`` calls `write` when the site is built. A page contains the quotations, the figures, the verdicts with
+the settings of each claim folded below it, the setup with its deviations from the source, and the files to download.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import csv
 import dataclasses
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -92,47 +92,103 @@ def figures(card: Card, module: ModuleType) -> list[str]:
 
 
 def judged(card: Card) -> list[str]:
-    """Return the verdicts by whose the claims are: a table of the statements, and folded tables of their settings."""
+    """Return the verdicts by whose the claims are: an entry for each statement, with its settings folded below it."""
     lines = ["## Verdicts\n"]
+    found = [remark for claim in card.record.claims for remark in remarks_of(claim)]
+    notes = {remark: number for number, remark in enumerate(dict.fromkeys(found), start=1)}
     for title, claims in by_origin(card.record.claims).items():
-        found = statements(claims)
-        rows = (
-            (
-                with_formulas(one.claim),
-                chips(one.verdicts),
-                f"{with_formulas(one.statistic)}: {escaped(measured(one.worst))}; required: {escaped(one.required)} "
-                f"({with_formulas(one.setting)})",
-            )
-            for one in found
-        )
-        lines += [
-            f"### {title}\n",
-            table(("claim", "verdicts", "measured, in the setting nearest to failing"), rows),
-            "",
-        ]
-        folded = [line for one in found for line in settings_of(one)]
-        lines += [f"::::{{dropdown}} Sources and all settings ({len(claims)})\n", *folded, "::::\n"]
+        lines += [f"### {title}\n", *(line for one in statements(claims) for line in entry(one, card, notes))]
+    if notes:
+        lines += [":::{dropdown} Notes\n", *(f"{number}. {with_formulas(note)}" for note, number in notes.items())]
+        lines += ["\n:::\n"]
     return lines
 
 
-def settings_of(one: Statement) -> list[str]:
-    """Return a statement with its source and a table of its settings; notes stand once, numbered, below the table."""
-    notes = list(dict.fromkeys(claim.remarks for claim in one.claims if claim.remarks))
-    ranges = {claim.claimed_range for claim in one.claims}
-    rows = []
-    for claim in one.claims:
-        parts = [measured(claim), *([f"({claim.detail})"] if claim.detail else [])]
-        parts += [f"required: {required(claim.claimed_range)}"] * (len(ranges) > 1)
-        parts += [f"({notes.index(claim.remarks) + 1})"] if claim.remarks else []
-        rows.append((chip(claim.verdict), with_formulas(claim.setting), escaped(" ".join(parts))))
-    need = f"; required: {escaped(one.required)}" if len(ranges) == 1 else ""
-    return [
-        f"**{with_formulas(one.claim)}** {with_formulas(one.statistic)}{need}. Source: {with_formulas(one.source)}.\n",
-        table(("verdict", "setting", "measured"), rows),
-        "",
-        *(f"{number}. {with_formulas(note)}" for number, note in enumerate(notes, start=1)),
-        "",
+def remarks_of(claim: Finding) -> list[str]:
+    """Return the remarks on a claim, one by one."""
+    return claim.remarks.split("; ") if claim.remarks else []
+
+
+def entry(one: Statement, card: Card, notes: Mapping[str, int]) -> list[str]:
+    """Return a statement with the setting nearest to failing, and its source and its settings folded below it."""
+    several = len({claim.claimed_range for claim in one.claims}) > 1
+    summary = f"{with_formulas(one.statistic)}: {escaped(measured(one.worst))}; required: {escaped(one.required)}"
+    setting = f" ({with_formulas(one.setting)})" if one.setting else ""
+    lines = [
+        f":::{{dropdown}} **{with_formulas(one.claim)}** {chips(one.verdicts)} {summary}{setting}\n",
+        f"Source: {source(one, card)}.",
     ]
+    if len(one.claims) == 1:
+        return [*lines, f"{escaped(' '.join(further(one.worst, notes)))}\n", ":::\n"]
+    common, names, rows = in_columns([claim.setting for claim in one.claims])
+    cells = [
+        (
+            chip(claim.verdict),
+            *(with_formulas(part) for part in row),
+            escaped(" ".join([measured(claim), *further(claim, notes, several=several)])),
+        )
+        for claim, row in zip(one.claims, rows, strict=True)
+    ]
+    shared = f"All settings: {with_formulas(common)}.\n" if common else ""
+    return [*lines, shared, table(("verdict", *map(with_formulas, names), "measured"), cells), "", ":::\n"]
+
+
+def further(claim: Finding, notes: Mapping[str, int], *, several: bool = False) -> list[str]:
+    """Return what else is known of a claim: its detail, its range if statements have `several`, and its notes."""
+    numbers = ", ".join(str(notes[remark]) for remark in remarks_of(claim))
+    return [
+        *([f"({claim.detail})"] if claim.detail else []),
+        *([f"required: {required(claim.claimed_range)}"] if several else []),
+        *([f"(note {numbers})"] if numbers else []),
+    ]
+
+
+def source(one: Statement, card: Card) -> str:
+    """Return the source of a statement; the quotations stand at the top of the page."""
+    place, words = quotation = one.claims[0].quotation
+    if quotation not in card.quotations:
+        return with_formulas(one.source)
+    remark = one.source.removeprefix(f'{place}: "{words}"')
+    return f"quotation {card.quotations.index(quotation) + 1}{with_formulas(remark)}"
+
+
+VALUE = re.compile(r"(?:^|(?<=[,:;] ))(?P<name>[^=,:;]+) = (?P<value>(?:[^=,:;]|,(?=\S))+)$")
+"""Parameter and value at the end of a setting, as in "paper: n = 100, m = 5"."""
+
+
+def in_columns(settings: Sequence[str]) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the values that settings share, the names of the columns, and the cells of each setting.
+
+    A column has the values of a parameter with which all settings end; a first column has the text before them.
+    """
+    ends = [values_at_end(setting) for setting in settings]
+    count = 0
+    while count < min(map(len, ends)) and len({end[count][0] for end in ends}) == 1:
+        count += 1
+    heads = [end[count - 1][2] if count else setting for end, setting in zip(ends, settings, strict=True)]
+    is_common = len({*heads}) == 1
+    columns = {} if is_common else {"setting": heads}
+    common = [heads[0]] if is_common and heads[0] else []
+    for place in range(count)[::-1]:
+        name, values = ends[0][place][0], [end[place][1] for end in ends]
+        if len({*values}) == 1:
+            common.append(f"{name} = {values[0]}")
+        else:
+            columns[name] = values
+    return (
+        ", ".join(common),
+        tuple(columns),
+        [tuple(cells[row] for cells in columns.values()) for row in range(len(settings))],
+    )
+
+
+def values_at_end(setting: str) -> list[tuple[str, str, str]]:
+    """Return the parameters at the end of a setting from the last to the first: name, value, and the text before it."""
+    found: list[tuple[str, str, str]] = []
+    while part := VALUE.search(setting):
+        setting = setting[: part.start()].rstrip(" ,:;")
+        found.append((part["name"], part["value"], setting))
+    return found
 
 
 def settings(card: Card) -> list[str]:
@@ -180,9 +236,8 @@ def downloads(card: Card) -> list[str]:
     return [
         "## Reproduce\n",
         f"```sh\nlinfed reproduce {name}\n```\n",
-        f"This run: {took}, {escaped(record.machine)}, {escaped(card.versions)}, commit "
-        f"`{(record.commit or 'unknown')[:10]}`. The npz files have reduced tables (read them with `lf.Table.load`); "
-        "the claims were judged on the full tables.\n",
+        f"This run: {took}, commit `{(record.commit or 'unknown')[:10]}`. The JSON file has machine and versions. The "
+        "npz files are reduced tables for `lf.Table.load`.\n",
         f"- code: {', '.join(code(name))}",
         *(f"- {link}" for link in links),
         "",
@@ -192,7 +247,10 @@ def downloads(card: Card) -> list[str]:
 def page(card: Card, module: ModuleType) -> str:
     """Return the page of an experiment."""
     found_by = (card.name,) if card.title == card.name else (card.name, card.declared.place[1])
-    quotations = [f"> “{with_formulas(words)}” ({escaped(place)})\n" for place, words in card.quotations]
+    quotations = [
+        f"{number}. “{with_formulas(words)}” ({escaped(place)})"
+        for number, (place, words) in enumerate(card.quotations, start=1)
+    ]
     return "\n".join(
         [
             f"```{{index}} {', '.join(f'! {word}' for word in found_by)}\n```\n",
@@ -202,6 +260,7 @@ def page(card: Card, module: ModuleType) -> str:
             *(f"{escaped(remark)}\n" for remark in card.record.remarks),
             f"{finding(card.name)}\n",
             *quotations,
+            "",
             *figures(card, module),
             *judged(card),
             "## Setup, and deviations from the source\n",

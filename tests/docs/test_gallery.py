@@ -25,8 +25,15 @@ def test_the_gallery_has_every_experiment_with_all_its_claims(tmp_path):
     for name in EXPERIMENTS:
         claims = json.loads((COMMITTED / f"{name}.json").read_text(encoding="utf-8"))["claims"]
         page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
-        shown = Counter(re.findall(r"(?m)^\| \{bdg-\w+\}`([A-Z ]+)` \|", page))
-        assert shown == Counter(claim["verdict"] for claim in claims), name
+        wanted = Counter(claim["verdict"] for claim in claims)
+        titles = re.findall(r"(?m)^:::\{dropdown\} .*", page)
+        counted = Counter()
+        for verdict, number in re.findall(r"\}`([A-Z ]+) (\d+)`", "".join(titles)):
+            counted[verdict] += int(number)
+        assert counted == wanted, name
+        rows = Counter(re.findall(r"(?m)^\| \{bdg-\w+\}`([A-Z ]+)` \|", page))  # of statements with several settings
+        alone = Counter(found[1] for one in titles if (found := re.fullmatch(r"[^`]*\{bdg-\w+\}`([A-Z ]+) 1` .*", one)))
+        assert rows <= wanted <= rows + alone, name
         assert (tmp_path / f"{name}-claims.csv").read_text(encoding="utf-8").count("\n") >= len(claims)
         assert f":link: {name}\n" in index
         for link in re.findall(r"\]\((\.\./[^)]+)\)", page):
@@ -47,10 +54,28 @@ def test_a_card_is_shown_with_its_settings_and_statements():
     card = gallery.cards_of({"fedrep-fig1": record}, gallery.EXPERIMENTS)["fedrep-fig1"]
     page = "\n".join([*gallery.settings(card), *gallery.judged(card)])
     assert "- table `runs`, 3 rows; common to all rows: rank = 2, sizes = (1, (2, 3))" in page
-    assert page.count("| it falls | ") == page.count("**it falls**") == 2  # in the table, and folded
-    for part in ("(9 of 10)", "1. fails: $n \\le m$: 2 \\> 1", "1. few \\| trials; vacuous: nothing was measured"):
+    assert page.count(":::{dropdown} **it falls**") == 2
+    for part in ("(9 of 10)", "1. fails: $n \\le m$: 2 \\> 1", "2. few \\| trials\n3. vacuous: nothing was measured"):
         assert part in page
-    assert page.index("{dropdown}") < page.index("**it falls**")
+    assert "(note 2, 3)" in page
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        (
+            ["main: n = 9, m = 5", "main: n = 9, m = 1,000", "far: n = 9, m = 5"],
+            ("n = 9", ("setting", "m"), [("main", "5"), ("main", "1,000"), ("far", "5")]),
+        ),
+        (["n = 5 against 2, k = 1", "n = 9, k = 2"], ("", ("n", "k"), [("5 against 2", "1"), ("9", "2")])),
+        (["n = 9", "m = 5"], ("", ("setting",), [("n = 9",), ("m = 5",)])),
+        (["n = d = 9", "no noise"], ("", ("setting",), [("n = d = 9",), ("no noise",)])),
+        (["far: n = 5", "far: n = 9"], ("far", ("n",), [("5",), ("9",)])),
+        (["n = 9", "n = 9"], ("n = 9", (), [(), ()])),
+    ],
+)
+def test_parameters_at_the_end_of_all_settings_are_columns(settings, found):
+    assert gallery.in_columns(settings) == found
 
 
 def test_claims_of_papers_and_our_own_have_tables_of_their_own():

@@ -88,12 +88,13 @@ def signature(
 ) -> tuple[str, str] | None:
     """Return the fields of a dataclass as its arguments; Sphinx would show those of the base class's `__new__`."""
     if what != "class" or not dataclasses.is_dataclass(value):
-        return None
+        return reference.plain_defaults(arguments or ""), returned
     given = inspect.signature(value.__init__)
     parameters = [one.replace(annotation=one.empty) for one in given.parameters.values() if one.name != "self"]
     text = str(given.replace(parameters=parameters, return_annotation=given.empty))
     made = {one.name: one.default_factory for one in dataclasses.fields(value)}
-    return re.sub(r"(\w+)=<factory>", lambda found: f"{found[1]}={made[found[1]]()!r}", text), ""
+    text = re.sub(r"(\w+)=<factory>", lambda found: f"{found[1]}={made[found[1]]()!r}", text)
+    return reference.plain_defaults(text), ""
 
 
 def without_last_line(app: Sphinx, page: str, source: list[str]) -> None:

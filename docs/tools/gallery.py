@@ -340,14 +340,15 @@ def grid_card(card: Card, thumb: str) -> str:
     """Return the card of an experiment on the index page."""
     name, (paper, place) = card.name, card.declared.place
     image = f":img-top: {thumb}\n:img-alt: thumbnail of a figure of {name}\n" if thumb else ""
-    head = f":::{{grid-item-card}} {place or name}\n:link: {name}\n:link-type: doc\n{image}"
+    head = f":::{{grid-item-card}} {card.title}\n:link: {name}\n:link-type: doc\n{image}"
     about = card.declared.summary.removeprefix(f"{paper} paper, {place}").lstrip(":, ")
-    code_name = f"`{name}`\n\n" if place else ""
+    parts = [f"`{name}`"] * (card.title != name) + [place] * bool(place and card.title == name)
+    under = f"{', '.join(parts)}\n\n" if parts else ""
     groups = by_origin(card.record.claims)
     ours = [claim for title, group in groups.items() if title != PAPERS for claim in group]
     sides = {"Papers": groups.get(PAPERS, []), "linfed": ours}
     both = "\n\n".join(f"{side}: {chips(counts(claims))}" for side, claims in sides.items() if claims)
-    return f"{head}\n{code_name}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{both}\n:::\n"
+    return f"{head}\n{under}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{both}\n:::\n"
 
 
 def overview(cards: Mapping[str, Card], thumbs: Mapping[str, str]) -> str:

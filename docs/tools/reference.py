@@ -11,8 +11,9 @@ import inspect
 import json
 import operator
 import os
+import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from docs.tools.gallery import changed
 from docs.tools.paths import COMMITTED
 from docs.tools.usage import usage
 from linfed.report.markdown import table
+from linfed.simulation.metrics import Metric
 
 
 class Group(NamedTuple):
@@ -67,7 +69,7 @@ GROUPS = {
         ),
     ),
     "problems": Group(
-        "Problems and distributions of x",
+        "Problem classes",
         "Ground truths: regressors, noise and the distribution of the samples.",
         (
             *("SharedRepresentation", "SimilarRepresentations", "UnderParameterized", "SharedWithShortcuts"),
@@ -86,7 +88,7 @@ GROUPS = {
         ),
     ),
     "algorithms": Group(
-        "Algorithms",
+        "Algorithm classes",
         "Algorithms, and the base class for your own. `lf.ALGORITHMS` maps names to classes.",
         (
             *(
@@ -304,10 +306,14 @@ def listed(name: str) -> Iterator[str]:
     """Yield the documentation of a constant with its entries, as lines of reStructuredText."""
     value = operator.attrgetter(name)(lf)
     yield from (name, "-" * len(name), "", f".. py:data:: linfed.{name}", "")
-    if isinstance(value, dict):
-        yield from (f"   - ``{key!r}``: {getattr(about, 'summary', about)}" for key, about in value.items())
-    else:
+    if not isinstance(value, Mapping):
         yield f"   ``{value!r}``"
+    elif all(isinstance(about, type) for about in value.values()):
+        yield f"   The classes by their names: {', '.join(f':class:`~linfed.{key}`' for key in value)}."
+    else:
+        for key, about in value.items():
+            text = re.sub(r"[*|_]", r"\\\g<0>", about.definition if isinstance(about, Metric) else about)
+            yield f"   - ``{key!r}``: {text.replace('`', '``')}"
     yield ""
 
 
@@ -331,9 +337,8 @@ def class_page(name: str) -> str:
 
 def documented(name: str, underline: str) -> list[str]:
     """Return the documentation of a function or class below its name as a heading, and links to pages that use it."""
-    links = usage().get(name.rpartition(".")[2])
-    used = [f"Used in: {links}.", ""] if links else []
-    return [name, underline * len(name), "", *directive(name), "", *used]
+    used = usage().get(name.rpartition(".")[2])
+    return [name, underline * len(name), "", *directive(name), "", *([f"Used in: {used}.", ""] if used else [])]
 
 
 def is_class(name: str) -> bool:
@@ -347,7 +352,34 @@ def directive(name: str) -> list[str]:
     if not is_class(name):
         return [f".. autofunction:: linfed.{name}"]
     kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
-    return [f".. {kind}:: linfed.{name}", "   :members:"]
+    members, base = replaced(value), public_base(value)
+    lines = [f".. {kind}:: linfed.{name}", "   :members:"]
+    if members and base:
+        further = f"Further methods: those of :class:`linfed.{base}`."
+        lines += [f"   :exclude-members: {', '.join(members)}", "", further]
+    return lines
+
+
+def replaced(kind: type) -> list[str]:
+    """Return the members that a class defines in place of those of a base class, and that have no other parameters."""
+    found = []
+    for name, value in vars(kind).items():
+        inherited = any(name in vars(base) for base in kind.__mro__[1:])
+        if inherited and not name.startswith("_") and "\nParameters\n" not in (inspect.getdoc(value) or ""):
+            found.append(name)
+    return found
+
+
+def public_base(kind: type) -> str:
+    """Return the name of the nearest base class that has a page, or an empty text."""
+    names = {operator.attrgetter(name)(lf): name for group in GROUPS.values() for name in group.names if is_class(name)}
+    return next((names[base] for base in kind.__mro__[1:] if base in names), "")
+
+
+def plain_defaults(signature: str) -> str:
+    """Return a signature with the names of the functions that are defaults, and of a default that is missing."""
+    signature = re.sub(r"<function <?([\w.]+)>?(?: at 0x[0-9a-f]+)?>", r"\1", signature)
+    return re.sub(r"<dataclasses\._MISSING_TYPE object(?: at 0x[0-9a-f]+)?>", "MISSING", signature)
 
 
 def command_line() -> str:

@@ -26,6 +26,11 @@ Notebooks with their outputs. Each page has a link to download its notebook.
 """
 
 
+def notebooks() -> list[Path]:
+    """Return the notebooks in the order of their numbers."""
+    return sorted(NOTEBOOKS.glob("*.ipynb"), key=lambda path: int(path.stem.partition("_")[0]))
+
+
 def opening(notebook: dict[str, Any]) -> tuple[str, str]:
     """Return the title of a notebook and the first paragraph below it."""
     title, _, rest = "".join(notebook["cells"][0]["source"]).partition("\n")
@@ -48,7 +53,7 @@ def write(folder: Path) -> list[str]:
     """Write the tutorials to a folder and return their names."""
     folder.mkdir(parents=True, exist_ok=True)
     entries = {}
-    for path in sorted(NOTEBOOKS.glob("*.ipynb"), key=lambda path: int(path.stem.partition("_")[0])):
+    for path in notebooks():
         changed(folder / path.name, page(path))
         title, about = opening(json.loads(path.read_text(encoding="utf-8")))
         entries[path.stem] = f"- [{title}]({path.name}): {about}"

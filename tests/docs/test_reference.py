@@ -24,6 +24,27 @@ def test_every_public_name_has_an_example():
     assert [name for name in sorted(names) if ">>> " not in (operator.attrgetter(name)(lf).__doc__ or "")] == []
 
 
+@pytest.mark.parametrize(
+    ("shown", "plain"),
+    [
+        ("(over: 'Over' = <function whole at 0x7fab>)", "(over: 'Over' = whole)"),
+        ("(by=<function <lambda>>, first=1)", "(by=lambda, first=1)"),
+        ("(default=<dataclasses._MISSING_TYPE object at 0x7f9c>)", "(default=MISSING)"),
+    ],
+)
+def test_defaults_in_signatures_are_names(shown, plain):
+    assert reference.plain_defaults(shown) == plain
+
+
+def test_the_page_of_a_class_links_the_methods_of_its_base_class():
+    """It shows those that have other parameters."""
+    lines = reference.directive("GivenClasses")
+    assert "Further methods: those of :class:`linfed.GivenSamples`." in lines
+    assert "floats_per_trial" in lines[2]
+    assert "split" not in lines[2]
+    assert reference.directive("Algorithm") == [".. autoclass:: linfed.Algorithm", "   :members:"]
+
+
 @pytest.mark.long
 def test_pages_that_use_a_name_are_found():
     """In an experiment's own code, in code that experiments share, in a tutorial, and in the guide."""

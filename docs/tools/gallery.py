@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image
 
 from docs.tools.formulas import escaped, with_formulas
 from docs.tools.paths import COMMITTED, DOCS, EXPERIMENTS, FIGURES, TOP
@@ -41,7 +41,6 @@ from linfed.sweeps.progress import format_duration
 
 RUNS = ResultsFolder(COMMITTED)
 
-THUMB = (480, 300)
 NO_PICTURE = "The committed tables do not contain all data of its figures. `linfed reproduce {name}` draws them."
 
 
@@ -278,68 +277,11 @@ def code(name: str) -> list[str]:
     return [f"{{download}}`{one} <../../../{one}>`" for one in files]
 
 
-def first_panel(image: Image.Image) -> tuple[int, int, int, int] | None:
-    """Return the box (left, upper, right, lower) of a picture's first panel with its labels, None if none is found.
-
-    The panel is the leftmost long vertical line, its left axis, with a long horizontal line from its lower end.
-    """
-    dark = np.asarray(image.convert("L")) < 150
-    height, width = dark.shape
-    for left in range(width // 2):
-        steps = np.flatnonzero(np.diff(np.r_[0, dark[:, left].astype(int), 0]))
-        for upper, end in zip(steps[::2], steps[1::2], strict=True):
-            if end - upper < 0.08 * height:
-                continue
-            for lower in range(end - 1, end - 6, -1):
-                right = left + int(np.argmin(np.r_[dark[lower, left:], False]))
-                if right - left > 0.06 * width:
-                    rows = dark[:, left:right].any(axis=1)
-                    top, last = beside(rows, upper, -1), min(right + 14, width)
-                    beside_axis = dark[:, :left].any(axis=1)  # a long title of the axis begins above the panel
-                    while top > 0 and beside_axis[max(top - 16, 0) : top].any():
-                        top -= 1
-                    legend = dark[top:upper, right + 8 : right + 40].any()  # it goes on above the next panel
-                    return 0, max(upper - 8, 0) if legend else top, last, with_title(rows, beside(rows, lower, 1))
-    return None
-
-
-def with_title(rows: np.ndarray, end: int) -> int:
-    """Return the end of the axis's title below its tick labels, which end at `end`, or `end` if there is no title."""
-    near = range(end, min(end + 30, len(rows)))
-    first = next((at for at in near if rows[at]), None)
-    if first is None:
-        return end
-    last = next((at for at in range(first, min(first + 45, len(rows))) if not rows[at]), None)
-    return end if last is None else min(last + 4, len(rows))
-
-
-def beside(rows: np.ndarray, start: int, step: int) -> int:
-    """Return the end of the line of text next to an axis, from the rows of pixels that are not blank."""
-    ticks = 18 * step
-    text = [bool(rows[max(at - 3, 0) : at + 4].any()) for at in range(start + ticks, start + 5 * ticks, step)]
-    first = text.index(True) if any(text[:20]) else 0
-    last = text.index(False, first) if False in text[first:] else 0  # no end: another panel, not a line of text
-    return min(max(start + ticks + last * step, 0), len(rows))
-
-
-def thumbnail(card: Card, folder: Path) -> str:
-    """Write the first panel of the experiment's first picture and return its name, or "" if there is no picture."""
-    if not card.declared.pictures:
-        return ""
-    first = RUNS.figure(card.name, next(iter(card.declared.pictures))).name
-    with Image.open(FIGURES / first) as image:
-        panel = image.convert("RGB").crop(first_panel(image))
-    small = ImageOps.pad(panel, THUMB, Image.Resampling.LANCZOS, color="white")
-    buffer = io.BytesIO()
-    small.quantize(64, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
-    changed(folder / f"{card.name}-thumb.png", buffer.getvalue())
-    return f"{card.name}-thumb.png"
-
-
-def grid_card(card: Card, thumb: str) -> str:
+def grid_card(card: Card) -> str:
     """Return the card of an experiment on the index page."""
     name, (paper, place) = card.name, card.declared.place
-    image = f":img-top: {thumb}\n:img-alt: thumbnail of a figure of {name}\n" if thumb else ""
+    thumbnail = f"../../figures/thumbnails/{name}.png"
+    image = f":img-top: {thumbnail}\n:img-alt: thumbnail of a figure of {name}\n" if card.declared.pictures else ""
     head = f":::{{grid-item-card}} {card.title}\n:link: {name}\n:link-type: doc\n{image}"
     about = card.declared.summary.removeprefix(f"{paper} paper, {place}").lstrip(":, ")
     parts = [f"`{name}`"] * (card.title != name) + [place] * bool(place and card.title == name)
@@ -351,7 +293,7 @@ def grid_card(card: Card, thumb: str) -> str:
     return f"{head}\n{under}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{both}\n:::\n"
 
 
-def overview(cards: Mapping[str, Card], thumbs: Mapping[str, str]) -> str:
+def overview(cards: Mapping[str, Card]) -> str:
     """Return the index page of the gallery."""
     claims = [claim for card in cards.values() for claim in card.record.claims]
     lines = [
@@ -368,7 +310,7 @@ def overview(cards: Mapping[str, Card], thumbs: Mapping[str, str]) -> str:
         for subheading, part in (("In the paper", placed), ("Beyond the paper", others)):
             if part:
                 lines += [f"### {subheading}\n"] if placed else []
-                found = (grid_card(card, thumbs[card.name]) for card in part)
+                found = (grid_card(card) for card in part)
                 lines += ["::::{grid} 1 2 3 3\n:gutter: 3\n", *found, "::::\n"]
     return "\n".join([*lines, "```{toctree}\n:hidden:\n", *cards, "```\n"])
 
@@ -386,6 +328,5 @@ def write(folder: Path) -> list[str]:
     for name, card in cards.items():
         changed(folder / f"{name}.md", page(card, load(name, EXPERIMENTS)).encode())
         changed(folder / f"{name}-claims.csv", as_csv(card.record.claims).encode())
-    thumbs = {name: thumbnail(card, folder) for name, card in cards.items()}
-    changed(folder / "index.md", overview(cards, thumbs).encode())
+    changed(folder / "index.md", overview(cards).encode())
     return list(cards)

@@ -7,4 +7,5 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parent.parent.parent
 DOCS, EXPERIMENTS, NOTEBOOKS = TOP / "docs", TOP / "experiments", TOP / "notebooks"
 FIGURES, TEMPLATES = DOCS / "figures", DOCS / "templates"
+THUMBNAILS = FIGURES / "thumbnails"
 COMMITTED = TOP / "results" / "committed"

@@ -72,7 +72,7 @@ CAPTIONS = {
         " number of methods that tie with it."
     ),
 }
-PICTURES = {"ranking": 1400, "map": 1400, "": 2070}
+PICTURES = {"map": 1400, "ranking": 1400, "": 2070}
 REDUCED = {table: {"without": ("score", "diverged", "tried_*")} for table in ("heads", "sizes")}
 
 TOP = c.cite(

@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from docs.tools import gallery, paths, tutorials
 from docs.tools.paths import COMMITTED, DOCS, NOTEBOOKS
@@ -84,7 +83,7 @@ def test_claims_of_papers_and_our_own_have_tables_of_their_own():
     lines = gallery.judged(card)
     order = [line for line in lines if line.startswith("###")]
     assert order == ["### What the papers say\n", "### What linfed predicts\n"]
-    assert "Papers: {bdg-danger}`NOT SUPPORTED 1`\n\nlinfed: {bdg-success}`SUPPORTED 1`" in gallery.grid_card(card, "")
+    assert "Papers: {bdg-danger}`NOT SUPPORTED 1`\n\nlinfed: {bdg-success}`SUPPORTED 1`" in gallery.grid_card(card)
 
 
 def test_a_page_begins_with_its_place_in_the_paper():
@@ -92,19 +91,6 @@ def test_a_page_begins_with_its_place_in_the_paper():
     card = gallery.cards_of({name: gallery.RUNS.read(name)}, gallery.EXPERIMENTS)[name]
     page = gallery.page(card, gallery.load(name, gallery.EXPERIMENTS))
     assert page.startswith("```{index} ! flute-theorem55, ! Theorem 5.5\n```\n\n# FLUTE, Theorem 5.5\n")
-
-
-def test_a_thumbnail_is_the_first_panel():
-    """Of two panels side by side, the left one with its title and labels, without the legend above both."""
-    image = Image.new("L", (1000, 500), "white")
-    for left in (100, 550):
-        image.paste(0, (left, 150, left + 2, 400))
-        image.paste(0, (left, 398, left + 400, 400))
-        image.paste(0, (left + 180, 415, left + 220, 440))
-    assert gallery.first_panel(image) == (0, 132, 514, 443)
-    image.paste(0, (300, 110, 700, 130))
-    assert gallery.first_panel(image) == (0, 142, 514, 443)
-    assert gallery.first_panel(Image.new("L", (1000, 500), "white")) is None
 
 
 def test_every_notebook_is_a_tutorial_with_its_outputs_and_a_link(tmp_path):

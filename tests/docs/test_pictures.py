@@ -25,14 +25,37 @@ def information(picture):
 
 
 def test_the_pictures_are_those_of_the_committed_tables():
-    assert {path.stem for path in pictures.FIGURES.iterdir()} == {*pictures.PICTURES, "exact-law", *SCRIPTS}
+    assert {path.stem for path in pictures.FIGURES.glob("*.png")} == {*pictures.PICTURES, "exact-law", *SCRIPTS}
     digests = {name: pictures.digest(name) for name, _, _ in pictures.PICTURES.values()}
+    assert {path.stem for path in pictures.THUMBNAILS.iterdir()} == set(digests)
     old = []
+    for name, (path, size) in {
+        one: (pictures.THUMBNAILS / f"{one}.png", pictures.THUMBNAIL) for one in digests
+    }.items():
+        with Image.open(path) as image:
+            if image.info.get(pictures.DIGEST) != digests[name] or image.size != size:
+                old += [picture for picture, (experiment, *_) in pictures.PICTURES.items() if experiment == name]
     for name, (experiment, _, wanted) in pictures.PICTURES.items():
         info, width = information(name)
         if info.get(pictures.DIGEST) != digests[experiment] or width != wanted:
             old.append(name)
-    assert not old, f"run python -m docs.tools.pictures {' '.join(old)}"
+    assert not old, f"run python -m docs.tools.pictures {' '.join(dict.fromkeys(old))}"
+
+
+def test_a_thumbnail_is_the_first_panel_with_all_its_labels():
+    figure, axes = plt.subplots(2, 2, sharex=True, sharey=True, layout="constrained")
+    axes[1, 0].set_xlabel("round")
+    axes[0, 0].set_ylabel("distance")
+    figure.legend([], [], title="all methods")
+    first = pictures.show_first_panel(figure)
+    assert first.get_xlabel() == "round"
+    assert [ax.get_visible() for ax in axes.flat] == [True, False, False, False]
+    assert not figure.legends[0].get_visible()
+    figure.draw_without_rendering()
+    assert all(label.get_visible() for label in (*first.get_xticklabels(), *first.get_yticklabels()))
+    size = first.get_window_extent().size / figure.dpi
+    np.testing.assert_allclose(size, pictures.PANEL)
+    plt.close(figure)
 
 
 @pytest.mark.parametrize("picture", SCRIPTS)

@@ -33,6 +33,14 @@ NAMES_OF_EXPERIMENTS = experiment_files(EXPERIMENTS)
 
 REPOSITORY = repository()
 
+SEARCHED = {
+    ("index", "Scope"): ("scope", "limitations", "GPU", "asynchronous", "dropout"),
+    ("index", "Citation"): ("citation", "cite", "BibTeX"),
+    ("guide/predict", ""): ("how many samples", "sample size", "how many clients", "how many rounds"),
+    ("speed", ""): ("memory", "run time"),
+}
+"""Words that readers search for, by the page and the heading that the search shows first; no heading for the page."""
+
 project = "linfed"
 author = "The linfed authors"
 copyright = author
@@ -111,6 +119,17 @@ def start_page(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = f"{text}\n{source[0]}"
 
 
+def index_searched_words(app: Sphinx, page: str, source: list[str]) -> None:
+    """Put an index entry for each of the `SEARCHED` words before its heading."""
+    for (name, heading), words in SEARCHED.items():
+        if name == page:
+            entries = ", ".join(f"! {word}" for word in words)
+            found = re.search(rf"(?m)^##? {heading}", source[0])
+            if found is None:
+                raise ValueError(f"{page} has no heading {heading!r}, which SEARCHED in docs/conf.py names")
+            source[0] = f"{source[0][: found.start()]}```{{index}} {entries}\n```\n\n{source[0][found.start() :]}"
+
+
 def link_tutorials(app: Sphinx, page: str, source: list[str]) -> None:
     """Turn links to notebooks of the repository into links to their pages."""
     source[0] = re.sub(r"\]\((?:\.\./)*notebooks/(\w+\.ipynb)\)", r"](/_generated/tutorials/\1)", source[0])
@@ -172,6 +191,7 @@ def setup(app: Sphinx) -> None:
     """Connect the functions above to Sphinx events."""
     app.connect("config-inited", generate)
     app.connect("source-read", start_page)
+    app.connect("source-read", index_searched_words)
     app.connect("source-read", without_last_line)
     app.connect("source-read", link_tutorials)
     app.connect("doctree-read", link_names)

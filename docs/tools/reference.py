@@ -1,4 +1,4 @@
-"""Reference pages of the site: every public name by topic, one page per class, the command line and the benchmarks.
+"""Reference pages of the site: one page per public name, by topic, the command line and the benchmarks.
 
 `GROUPS` must contain every name of `linfed`, `linfed.claims`, `linfed.statistics` and `linfed.theory` once;
 `tests/docs/test_reference.py` checks this.
@@ -318,27 +318,22 @@ def listed(name: str) -> Iterator[str]:
 
 
 def group_page(group: Group) -> str:
-    """Return the page of a group: a table of its names, its functions and constants, and the list of its classes."""
+    """Return the page of a group: a table of its names, and its constants."""
     constants = [name for name in group.names if name in CONSTANTS]
     names = [name for name in group.names if name not in CONSTANTS]
     lines = [group.title, "=" * len(group.title), "", group.about.replace("`", "``"), ""]
     lines += [".. currentmodule:: linfed", "", ".. autosummary::", "   :nosignatures:", ""]
     lines += [*(f"   {name}" for name in names), ""]
-    lines += [line for name in names if not is_class(name) for line in documented(name, "-")]
     lines += [line for name in constants for line in listed(name)]
-    lines += [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in names if is_class(name))]
+    lines += [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in names)]
     return "\n".join(lines) + "\n"
 
 
-def class_page(name: str) -> str:
-    """Return the page of a class."""
-    return "\n".join([".. currentmodule:: linfed", "", *documented(name, "=")]) + "\n"
-
-
-def documented(name: str, underline: str) -> list[str]:
-    """Return the documentation of a function or class below its name as a heading, and links to pages that use it."""
+def name_page(name: str) -> str:
+    """Return the page of a function or class: its documentation, and links to pages that use it."""
     used = usage().get(name.rpartition(".")[2])
-    return [name, underline * len(name), "", *directive(name), "", *([f"Used in: {used}.", ""] if used else [])]
+    lines = [".. currentmodule:: linfed", "", name, "=" * len(name), "", *directive(name), ""]
+    return "\n".join([*lines, *([f"Used in: {used}.", ""] if used else [])]) + "\n"
 
 
 def is_class(name: str) -> bool:
@@ -437,8 +432,8 @@ def write(folder: Path) -> None:
     for name, group in GROUPS.items():
         changed(folder / f"{name}.rst", group_page(group).encode())
         for one in group.names:
-            if one not in CONSTANTS and is_class(one):
-                changed(folder / f"{one}.rst", class_page(one).encode())
+            if one not in CONSTANTS:
+                changed(folder / f"{one}.rst", name_page(one).encode())
     groups = "\n".join(f"- [{group.title}]({name}.rst): {group.about}" for name, group in GROUPS.items())
     changed(folder / "index.md", INDEX.format(groups=groups, names="\n".join(GROUPS)).encode())
     changed(folder / "command-line.md", command_line().encode())

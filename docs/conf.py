@@ -92,11 +92,11 @@ def generate(app: Sphinx, config: Config) -> None:
 
 
 def signature(
-    app: Sphinx, what: str, name: str, value: object, options: object, arguments: str, returned: str
-) -> tuple[str, str] | None:
+    app: Sphinx, what: str, name: str, value: object, options: object, arguments: str | None, returned: str | None
+) -> tuple[str, str | None] | None:
     """Return the fields of a dataclass as its arguments; Sphinx would show those of the base class's `__new__`."""
     if what != "class" or not dataclasses.is_dataclass(value):
-        return reference.plain_defaults(arguments or ""), returned
+        return None if arguments is None else (reference.plain_defaults(arguments), returned)
     given = inspect.signature(value.__init__)
     parameters = [one.replace(annotation=one.empty) for one in given.parameters.values() if one.name != "self"]
     text = str(given.replace(parameters=parameters, return_annotation=given.empty))

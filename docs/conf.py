@@ -1,7 +1,8 @@
 """Sphinx configuration of the site.
 
 Build the site with ``python -m sphinx -W docs OUT``, in an environment with ``pip install '.[docs]'``; no network is
-needed. The modules `gallery`, `reference` and `tutorials` write pages to ``docs/_generated/`` before Sphinx reads.
+needed. Before Sphinx reads, `gallery`, `reference` and `tutorials` in ``docs/tools/`` write pages to
+``docs/_generated/``.
 """
 
 from __future__ import annotations
@@ -14,25 +15,31 @@ import sys
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
-sys.path[:0] = [str(DOCS), str(DOCS.parent)]
+sys.path.insert(0, str(DOCS.parent))
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-import formulas  # noqa: E402
-import gallery  # noqa: E402
-import reference  # noqa: E402
-import tutorials  # noqa: E402
 from docutils import nodes  # noqa: E402
 from sphinx import addnodes  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 from sphinx.config import Config  # noqa: E402
 
 import linfed  # noqa: E402
-from docs.vocabulary import repository  # noqa: E402
+from docs.tools import formulas, gallery, reference, tutorials  # noqa: E402
+from docs.tools.paths import EXPERIMENTS  # noqa: E402
+from docs.tools.vocabulary import repository  # noqa: E402
 from linfed.reproduction.experiments import experiment_files  # noqa: E402
 
-EXPERIMENTS = experiment_files(DOCS.parent / "experiments")
+NAMES_OF_EXPERIMENTS = experiment_files(EXPERIMENTS)
 
 REPOSITORY = repository()
+
+SEARCHED = {
+    ("index", "Scope"): ("scope", "limitations", "GPU", "asynchronous", "dropout"),
+    ("index", "Citation"): ("citation", "cite", "BibTeX"),
+    ("guide/predict", ""): ("how many samples", "sample size", "how many clients", "how many rounds"),
+    ("speed", ""): ("memory", "run time"),
+}
+"""Words that readers search for, by the page and the heading that the search shows first; no heading for the page."""
 
 project = "linfed"
 author = "The linfed authors"
@@ -85,16 +92,17 @@ def generate(app: Sphinx, config: Config) -> None:
 
 
 def signature(
-    app: Sphinx, what: str, name: str, value: object, options: object, arguments: str, returned: str
-) -> tuple[str, str] | None:
+    app: Sphinx, what: str, name: str, value: object, options: object, arguments: str | None, returned: str | None
+) -> tuple[str, str | None] | None:
     """Return the fields of a dataclass as its arguments; Sphinx would show those of the base class's `__new__`."""
     if what != "class" or not dataclasses.is_dataclass(value):
-        return None
+        return None if arguments is None else (reference.plain_defaults(arguments), returned)
     given = inspect.signature(value.__init__)
     parameters = [one.replace(annotation=one.empty) for one in given.parameters.values() if one.name != "self"]
     text = str(given.replace(parameters=parameters, return_annotation=given.empty))
     made = {one.name: one.default_factory for one in dataclasses.fields(value)}
-    return re.sub(r"(\w+)=<factory>", lambda found: f"{found[1]}={made[found[1]]()!r}", text), ""
+    text = re.sub(r"(\w+)=<factory>", lambda found: f"{found[1]}={made[found[1]]()!r}", text)
+    return reference.plain_defaults(text), ""
 
 
 def without_last_line(app: Sphinx, page: str, source: list[str]) -> None:
@@ -111,6 +119,17 @@ def start_page(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = f"{text}\n{source[0]}"
 
 
+def index_searched_words(app: Sphinx, page: str, source: list[str]) -> None:
+    """Put an index entry for each of the `SEARCHED` words before its heading."""
+    for (name, heading), words in SEARCHED.items():
+        if name == page:
+            entries = ", ".join(f"! {word}" for word in words)
+            found = re.search(rf"(?m)^##? {heading}", source[0])
+            if found is None:
+                raise ValueError(f"{page} has no heading {heading!r}, which SEARCHED in docs/conf.py names")
+            source[0] = f"{source[0][: found.start()]}```{{index}} {entries}\n```\n\n{source[0][found.start() :]}"
+
+
 def link_tutorials(app: Sphinx, page: str, source: list[str]) -> None:
     """Turn links to notebooks of the repository into links to their pages."""
     source[0] = re.sub(r"\]\((?:\.\./)*notebooks/(\w+\.ipynb)\)", r"](/_generated/tutorials/\1)", source[0])
@@ -125,7 +144,7 @@ def link_names(app: Sphinx, tree: nodes.document) -> None:
             continue
         text = literal.astext()
         public = re.match(r"lf\.([\w.]+)(?:\(.*\))?$", text)
-        if text in EXPERIMENTS and not app.env.docname.endswith(f"/{text}"):
+        if text in NAMES_OF_EXPERIMENTS and not app.env.docname.endswith(f"/{text}"):
             target = {"refdomain": "std", "reftype": "doc", "reftarget": f"/_generated/experiments/{text}"}
         elif public:
             target = {"refdomain": "py", "reftype": "obj", "reftarget": f"linfed.{public[1]}"}
@@ -172,6 +191,7 @@ def setup(app: Sphinx) -> None:
     """Connect the functions above to Sphinx events."""
     app.connect("config-inited", generate)
     app.connect("source-read", start_page)
+    app.connect("source-read", index_searched_words)
     app.connect("source-read", without_last_line)
     app.connect("source-read", link_tutorials)
     app.connect("doctree-read", link_names)

@@ -5,3 +5,27 @@ document.addEventListener("DOMContentLoaded", () => {
     for (const cell of table.querySelectorAll("tbody td")) cell.dataset.column = heads[cell.cellIndex] ?? "";
   }
 });
+
+// Excerpts of search results have no code, no arguments of signatures, and formulas as plain text.
+const NOT_IN_EXCERPTS = ".highlight, .sig-param, .sig-paren, .viewcode-link, .sd-summary-icon, div.math";
+const RELATIONS = { le: "<=", ge: ">=", ll: "<<", to: "->", leftarrow: "<-", sim: "~", Vert: "||", star: "*", cdot: " " };
+
+function plainFormula(tex) {
+  return tex
+    .replace(/\\[()]/g, "")
+    .replace(/\\(?:mathrm|text|operatorname|mathbf|mathcal)\b|\\[,;!{}]|\\(?:left|right)\b/g, "")
+    .replace(/\\([A-Za-z]+) ?/g, (_, name) => RELATIONS[name] ?? name)
+    .replace(/\{,\}/g, ",")
+    .replace(/[{}]/g, "");
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  if (typeof Search === "undefined") return;
+  const textOf = Search.htmlToText;
+  Search.htmlToText = (html, anchor) => {
+    const page = new DOMParser().parseFromString(html, "text/html");
+    for (const one of page.querySelectorAll(NOT_IN_EXCERPTS)) one.remove();
+    for (const one of page.querySelectorAll("span.math")) one.textContent = plainFormula(one.textContent);
+    return textOf(page.documentElement.outerHTML, anchor).replace(/\s+/g, " ");
+  };
+});

@@ -9,20 +9,24 @@ import numpy as np
 import linfed as lf
 from linfed.plotting.panels import steps
 
-from ._flute import FLUTE_STEP, TUNED
+from ._flute import FEDREP, FLUTE, FLUTE_STEP, TUNED
 
 NOT_DRAWN = ("least", "least_round", "rounds_to_0.8", "rounds_to_0.99", "length", "diverged")
 """Columns that no figure shows."""
 
 
-def curves_figure(table: lf.Table, row: str) -> Any:
-    """Return the curves and reference lines: a column for each rank, a row for each value of a column of the table."""
+def curves_figure(table: lf.Table, row: str, sharey: str) -> Any:
+    """Return the curves and reference lines: a column for each rank, a row for each value of a column of the table.
+
+    The panels of each "row" or "col" have the same vertical axis.
+    """
     values = table.unique(row)
-    with lf.panels(
-        table, column="rank", row=row, title="k = {}", height=0.9 + 1.35 * len(values), sharex=True
-    ) as sheet:
+    height = 0.9 + 1.35 * len(values)
+    with lf.panels(table, column="rank", row=row, title="k = {}", height=height, sharex=True, sharey=sharey) as sheet:
         for ax, part in sheet:
-            lf.plot_curves(ax, part, "round", "error", at=slice(1, None))  # three "trials" with the saved quantiles
+            for method in part.unique("method"):  # three "trials" with the saved quantiles
+                band = method in (FLUTE, FEDREP)
+                lf.plot_curves(ax, part, "round", "error", at=slice(1, None), order=[method], band=band)
             for name, line, style in (
                 ("oracle", "oracle (exact heads on $U_k$)", (0, (1, 1))),
                 ("truncation", "truncation $\\Phi_k$", (0, (5, 2))),
@@ -31,7 +35,7 @@ def curves_figure(table: lf.Table, row: str) -> Any:
                 ax.axhline(value, label=line, color="0.25", linewidth=0.8, linestyle=style, zorder=1.5)
             ax.set_xscale("log")
         sheet.label("round", *(f"{value}\nmean client error" for value in values))
-        sheet.legend(f"{common(table)}; median and 10-90 % of {table.rows[0]['trials']} trials")
+        sheet.legend(f"{common(table)}; median of {table.rows[0]['trials']} trials, 10-90 % of FLUTE and FedRep")
     return sheet.figure
 
 

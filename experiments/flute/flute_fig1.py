@@ -69,7 +69,8 @@ HEADLINES = (
 )
 CURVES = (
     "Mean client error of FLUTE, FedRep and FedRep (RI) against rounds, for each k, at tuned step sizes and at the "
-    "paper's 0.03. Factor 2: FLUTE has twice the data gradient. Lines: median over trials; shaded: 10-90 %."
+    "paper's 0.03. Factor 2: FLUTE has twice the data gradient. Lines: median over trials; shaded: 10-90 % of FLUTE "
+    "and FedRep."
 )
 CAPTIONS = {
     **dict.fromkeys(("", "m100", "noiseless", "doubled"), CURVES),
@@ -117,7 +118,7 @@ def cells(quick: bool) -> dict[str, list[Variation]]:
 def plot(tables: dict[str, lf.Table]) -> Figures:
     """Draw the curves of each variation, with a row for each speed, and the tuning."""
     runs = tables["runs"].assign(steps=lambda one: SPEED_LABELS[one["speed"]])
-    figures = {FIGURES.get(name, name): curves_figure(part, "steps") for name, part in runs.groupby("variation")}
+    figures = {FIGURES.get(name, name): curves_figure(part, "steps", "col") for name, part in runs.groupby("variation")}
     return {**figures, "tuning": tuning_figure(runs, "variation")}
 
 

@@ -80,16 +80,32 @@ AT_RANKS = (
     "Rounds to 95 % of the way at each speed (above the last round: not reached), and final errors at tuned step sizes "
     "divided by the truncation's own, against k. Markers: median over trials; bars: 10-90 %."
 )
-CURVES, FLAT_CURVES = (
-    f"Mean client error of FLUTE, FedRep and FedRep (RI) against rounds on the singular values {values}, for each k, n "
-    "and m. Lines: median over trials; shaded: 10-90 %."
-    for values in SPECTRA
+FIGURES = dict(zip(SPECTRA, ("", "flat"), strict=True))
+SPEED_FIGURES = dict(zip(SPEEDS, ("tuned", "", "factor2", "summed"), strict=True))
+"""Parts of figure names for each spectrum and each speed."""
+AT_SPEEDS = dict(
+    zip(
+        SPEEDS,
+        (
+            "tuned step sizes",
+            "the step size 0.03",
+            "the step size 0.03, with twice the data gradient in FLUTE",
+            "the step size 0.03, with FedRep's messages summed over clients",
+        ),
+        strict=True,
+    )
 )
+CURVES = {
+    SPEED_FIGURES[speed]: (
+        f"Mean client error of FLUTE, FedRep and FedRep (RI) against rounds at {which}, for each k, n and m. Lines: "
+        "median over trials; shaded: 10-90 % of FLUTE and FedRep."
+    )
+    for speed, which in AT_SPEEDS.items()
+}
 CAPTIONS = {
-    **dict.fromkeys(("", "tuned", "factor2", "summed"), CURVES),
-    **dict.fromkeys(("flat", "flat-tuned", "flat-factor2", "flat-summed"), FLAT_CURVES),
-    **dict.fromkeys(("ranks", "flat-ranks"), AT_RANKS),
-    **dict.fromkeys(("tuning", "flat-tuning"), TUNING),
+    f"{FIGURES[values]}-{key}".strip("-"): f"{text} The singular values are {values}."
+    for values in SPECTRA
+    for key, text in {**CURVES, "ranks": AT_RANKS, "tuning": TUNING}.items()
 }
 PICTURES = {"": 1400, "ranks": 1400}
 REDUCED = {"runs": {"without": lambda row: NOT_DRAWN if row["speed"] == TUNED else (*NOT_DRAWN, "final")}}
@@ -102,10 +118,6 @@ RELATIVE = c.reading(f"{FIG3}, asked of the error relative to the truncation's o
 STEP = c.reading(
     c.cite("FLUTE paper, C.1, with equations (3) and (5)", "The learning rate is set to eta = 0.03")
 ).adding("asked of divergence, which the paper does not mention")
-
-FIGURES = dict(zip(SPECTRA, ("", "flat"), strict=True))
-SPEED_FIGURES = dict(zip(SPEEDS, ("tuned", "", "factor2", "summed"), strict=True))
-"""Parts of figure names for each spectrum and each speed."""
 
 SIZES = ("spectrum", "n_clients", "n_samples")
 
@@ -124,9 +136,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     figures: Figures = {}
     runs = tables["runs"].assign(sizes=lambda one: f"n = {one['n_clients']}, m = {one['n_samples']}")
     for name, table in runs.groupby("spectrum"):
-        found = {SPEED_FIGURES[speed]: curves_figure(part, "sizes") for speed, part in table.groupby("speed")}
+        found = {SPEED_FIGURES[speed]: curves_figure(part, "sizes", "row") for speed, part in table.groupby("speed")}
         found |= {"ranks": ranks_figure(table), "tuning": tuning_figure(table, "sizes")}
-        figures |= {"-".join(part for part in (FIGURES[name], key) if part): one for key, one in found.items()}
+        figures |= {f"{FIGURES[name]}-{key}".strip("-"): one for key, one in found.items()}
     return figures
 
 

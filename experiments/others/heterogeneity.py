@@ -25,6 +25,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ import linfed as lf
 import linfed.claims as c
 from linfed._types import Array
 from linfed.figures.style import label, line_style
-from linfed.plotting.panels import Figures, draw_predicted, heat_map
+from linfed.plotting.panels import Figures, draw_predicted, heat_map, label_ends
 from linfed.statistics import median_interval
 from linfed.statistics.intervals import Measured
 
@@ -58,8 +59,9 @@ from ._compared_claims import over_best, over_better
 SUMMARY = "all methods against the heterogeneity of the clients and the numbers of clients and samples: a ranking"
 CAPTIONS = {
     "": (
-        "Excess risk against the heterogeneity of the heads, in four groups of methods. Lines: median over trials. "
-        "Dotted black: predicted, from top left for the best single model, ridge regression, and FedRep twice."
+        "Excess risk against the heterogeneity of the heads, in four groups of methods. Lines: median over trials; "
+        "methods whose medians differ by at most 15 % everywhere share the line of the first one. Dotted black: "
+        "predicted, from top left for the best single model, ridge regression, and FedRep twice."
     ),
     "ranking": (
         "Excess risk of all methods, divided by that of the best method of the setting: median over paired trials, "
@@ -70,7 +72,7 @@ CAPTIONS = {
         " number of methods that tie with it."
     ),
 }
-PICTURES = {"": 2070, "map": 1400, "ranking": 1400}
+PICTURES = {"map": 1400, "ranking": 1400, "": 2070}
 REDUCED = {table: {"without": ("score", "diverged", "tried_*")} for table in ("heads", "sizes")}
 
 TOP = c.cite(
@@ -86,6 +88,10 @@ TIE = 1.02
 GROUPS = (ONE, OWN, SHARED, DIRECT)
 STEEP = 0.37
 """Sine of the largest angle up to which the prediction for FedRep is claimed."""
+TITLES = {DIRECT: "without a tuned step size"}
+"""Titles of groups, if different from their names."""
+ALIKE = 1.15
+"""Ratio up to which medians share a line."""
 LAWS = {ONE: ("single_model",), OWN: ("ridge",), SHARED: ("fedrep",), DIRECT: ("fedrep",)}
 
 
@@ -160,21 +166,35 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 def draw_risks(table: lf.Table, law: lf.Table) -> Any:
     """Draw the median excess risks of each group of methods against the heterogeneity, with predictions."""
     with lf.panels(table, row=2, column=2, height=5.4, sharex=True, sharey=True) as sheet:
+        smallest = min(np.median(row["excess"]) for row in table)
+        ridge = medians(table.select(method=RIDGE), "excess")[1]
         for group, ax in zip(GROUPS, sheet.axes.flat, strict=True):
-            part = table.select(group=group) + table.select(method=ORACLE)
-            for turn, (name, rows) in enumerate(part.groupby("method")):
-                x, values = medians(rows, "excess")
-                ax.plot(x, values, label=label(name), **line_style(name, turn) | {"markersize": 3})
+            ax.set(title=TITLES.get(group, group), yscale="log", xlim=(-0.04, 1.04), ylim=(0.7 * smallest, 3 * ridge.max()))
+            part = table.select(group=group)
+            for turn, names in enumerate(alike(part)):
+                x, values = medians(part.select(method=names[0]), "excess")
+                text = "\n".join(wrap(", ".join(map(label, names)), width=22))
+                ax.plot(x, values, label=text, **line_style(names[0], turn) | {"markersize": 3})
+            label_ends(ax, gap=0.055)
+            x, values = medians(table.select(method=ORACLE), "excess")
+            ax.plot(x, values, color="0.35", linewidth=0.8, linestyle=(0, (4, 2)), zorder=1.5, label="exact heads on B*")
             for name in LAWS[group]:
                 x, values = medians(law, name)
                 draw_predicted(ax, x, np.where(values > 0, values, np.nan), linewidth=1.4, zorder=5)
-            ax.set(title=group, yscale="log")
-            ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=6)
         sheet.label("heterogeneity of the heads", *["excess risk"] * 2)
-        smallest = min(np.median(row["excess"]) for row in table)
-        ridge = medians(table.select(method=RIDGE), "excess")[1]
-        sheet.axes[0, 0].set_ylim(0.7 * smallest, 3 * ridge.max())
+        near = f"{ALIKE - 1:.0%}".replace("%", " %")
+        sheet.legend(f"median of {table.rows[0]['trials']} trials; methods within {near} of each other share a line", ncols=2)
     return sheet.figure
+
+
+def alike(table: lf.Table) -> list[list[str]]:
+    """Return the methods, those together whose medians are within `ALIKE` of the first one's everywhere."""
+    found: dict[str, list[str]] = {}
+    values = {name: medians(part, "excess")[1] for name, part in table.groupby("method")}
+    for name, own in values.items():
+        near = (one for one in found if np.abs(np.log(own / values[one])).max() < np.log(ALIKE))
+        found.setdefault(next(near, name), []).append(name)
+    return list(found.values())
 
 
 def medians(table: lf.Table, column: str) -> tuple[Any, Any]:
@@ -219,10 +239,10 @@ def draw_ranking(table: lf.Table) -> Any:
                 ax.plot(middle, y, "o", color=color, markersize=4, fillstyle="full" if name in ties else "none")
             ax.set_yticks(range(len(names)), [label(name) for name in names])
             ax.axvline(1.0, color="0.5", linewidth=0.7)
-            ax.set(xscale="log", xlim=(0.9, 60))
+            ax.set(xscale="log", xlim=(0.8, 60))
         sheet.label("excess risk / the best method's")
         for group in GROUPS:
-            sheet.axes[0, 0].plot([], [], "o-", color=COLORS[group], markersize=4, label=group)
+            sheet.axes[0, 0].plot([], [], "o-", color=COLORS[group], markersize=4, label=TITLES.get(group, group))
         sheet.legend(f"median and 95 % interval of {table.rows[0]['trials']} paired trials", ncols=4)
     return sheet.figure
 
@@ -250,7 +270,7 @@ def draw_map(table: lf.Table) -> Any:
             heat_map(ax, values, shares, [f"{n:,}" for n in sizes], cmap=pale, vmin=-0.5, vmax=3.5, alpha=0.35)
         sheet.label("$m/d$", "clients $n$")
         for group in GROUPS:
-            sheet.axes[0, 0].plot([], [], "s", color=COLORS[group], alpha=0.35, label=group)
+            sheet.axes[0, 0].plot([], [], "s", color=COLORS[group], alpha=0.35, label=TITLES.get(group, group))
         sheet.legend(f"smallest median of {table.rows[0]['trials']} trials, and ties within 2 %", ncols=4)
     return sheet.figure
 

@@ -356,9 +356,12 @@ def plot_curves(
 
 
 def label_ends(ax: Axes, *, gap: float = 0.075) -> None:
-    """Write the label of each line at its last point inside the panel, in its colour, and not in the legend.
+    """Write the label of each line at its last point inside the panel, in its colour (darker if it is pale).
 
-    Call it after the limits are set. Labels at the right end are moved apart to `gap`, a share of the panel's height.
+    The legend does not have these labels.
+
+    Call it after the limits are set. Labels at the right end are moved apart to `gap` for each of their lines, a share
+    of the panel's height, and stay below its top.
     """
     to_share = ax.transData + ax.transAxes.inverted()
     ends = []
@@ -367,15 +370,42 @@ def label_ends(ax: Axes, *, gap: float = 0.075) -> None:
         points = to_share.transform(np.column_stack([line.get_xdata(), line.get_ydata()]))
         inside = np.flatnonzero(((points >= -0.01) & (points <= 1.01)).all(axis=1))
         if not text.startswith("_") and inside.size:
-            ends.append((*points[inside[-1]], text, line.get_color()))
+            ends.append((*points[inside[-1]], text, _for_text(line.get_color())))
             line.set_label(f"_{text}")
+    ends.sort(key=lambda end: end[1])
+    at_right = [end for end in ends if end[0] > 0.9]
+    heights = _moved_apart([y for _, y, *_ in at_right], [gap * (text.count("\n") + 1) for *_, text, _ in at_right])
     shape: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "fontsize": 6}
-    free = -np.inf
-    for x, y, text, colour in sorted(ends, key=lambda end: end[1]):
-        at_right = x > 0.9
-        free = max(y, free + gap) if at_right else free
-        place, align = ((1.0, free), "center") if at_right else ((x, y), "bottom")
-        ax.annotate(text, place, xytext=(3, 0), color=colour, verticalalignment=align, **shape)
+    for (_, _, text, colour), height in zip(at_right, heights, strict=True):
+        ax.annotate(text, (1.0, height), xytext=(3, 0), color=colour, verticalalignment="center", **shape)
+    for x, y, text, colour in ends:
+        if x <= 0.9:
+            ax.annotate(text, (x, y), xytext=(3, 0), color=colour, verticalalignment="bottom", **shape)
+
+
+def _for_text(colour: Any) -> tuple[float, ...]:
+    """Return a colour whose luminance is at most 0.3, so that small text in it can be read on white."""
+    from matplotlib.colors import to_rgb
+
+    parts = np.array(to_rgb(colour))
+    luminance = float(parts**2.2 @ (0.2126, 0.7152, 0.0722))
+    return tuple(parts * min(1.0, (0.3 / max(luminance, 0.3)) ** (1 / 2.2)))
+
+
+def _moved_apart(places: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """Return increasing places of the middles of boxes, moved up, or down from 1, until no two boxes overlap.
+
+    >>> _moved_apart([0.2, 0.3, 0.9, 0.9], [0.2, 0.2, 0.2, 0.2])
+    [0.2, 0.4, 0.8, 1.0]
+    """
+    found = list(places)
+    for turn in range(1, len(found)):
+        found[turn] = max(found[turn], found[turn - 1] + (heights[turn - 1] + heights[turn]) / 2)
+    if found and found[-1] > 1.0:
+        found[-1] = max(places[-1], 1.0)
+    for turn in range(len(found) - 2, -1, -1):
+        found[turn] = min(found[turn], found[turn + 1] - (heights[turn] + heights[turn + 1]) / 2)
+    return [round(place, 6) for place in found]
 
 
 def as_one(ax: Axes, table: Table, x: str, y: str, names: Sequence[str], *, by: str = "method") -> None:

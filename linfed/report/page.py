@@ -31,7 +31,7 @@ OUTCOMES = {"agrees": "What agrees", "contradicts": "What contradicts", "undecid
 """Titles of the lists, by `Statement.outcome`."""
 
 FEW = 3
-"""Largest number of experiments of a report that lists all statements and unfolds the experiments."""
+"""Largest number of experiments of a report that has all statements and figures, and unfolds the experiments."""
 
 
 def page(content: Content) -> str:
@@ -240,7 +240,8 @@ def _experiments(content: Content) -> str:
 
 def _experiment(content: Content, name: str) -> str:
     """Return an experiment: its summary, verdicts, figures and statements."""
-    card, record, pictures = content.cards[name], content.cards[name].record, content.pictures[name]
+    card, record = content.cards[name], content.cards[name].record
+    pictures, others = _main_figures(content, name)
     none = "no claims" if record.is_judged else content.folder.not_judged(record)
     quick = ' <span class="verdict open">QUICK</span>' if record.quick else ""
     seconds = f"{record.seconds:,.0f} s" if record.seconds else ""
@@ -248,6 +249,10 @@ def _experiment(content: Content, name: str) -> str:
     parts = (record.kind, file, card.date, seconds, f"commit {card.commit}", card.machine)
     missing = f"No figures next to the record; {content.folder.replot(record)} draws them."
     notes = record.remarks or (missing,) * (not pictures)
+    further = (
+        f'<p class="source">Further figures, which linfed report {escape(str(content.folder.record(name)))} shows: '
+        f"{escape(', '.join(others))}</p>"
+    )
     return (
         f'<details class="experiment" id="{escape(name)}"{" open" * (len(content.cards) <= FEW)}>'
         f"<summary><h3>{escape(name)}{quick}</h3> {_chips(card.verdicts) or escape(none)}"
@@ -255,12 +260,26 @@ def _experiment(content: Content, name: str) -> str:
         f'<p class="source">{escape("; ".join(filter(None, parts)))}</p>'
         + "".join(f"<p>{escape(note)}</p>" for note in notes)
         + "".join(map(_figure, pictures))
+        + further * bool(others)
         + "".join(
             f'<div class="group"><h4>{escape(title)}</h4>{"".join(map(_statement, statements(claims)))}</div>'
             for title, claims in by_origin(record.claims).items()
         )
         + "</details>\n"
     )
+
+
+def _main_figures(content: Content, name: str) -> tuple[list[Picture], list[str]]:
+    """Return the figures of an experiment to show, and the names of the others.
+
+    A report on many experiments shows the figures that the experiment declares for the site (``PICTURES``).
+    """
+    pictures = content.pictures[name]
+    declared = {content.folder.figure(name, key, "").name for key in content.cards[name].declared.pictures}
+    if len(content.cards) <= FEW or not declared:
+        return pictures, []
+    main = [one for one in pictures if one.stem in declared]
+    return main, [one.stem for one in pictures if one.stem not in declared]
 
 
 def _figure(picture: Picture) -> str:

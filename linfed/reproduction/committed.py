@@ -1,6 +1,6 @@
 """Verdicts, settings and times of the committed full runs, from a small file in the package.
 
-``docs/publish.py`` writes the file from ``results/committed/``, which is not part of the package.
+``docs/tools/publish.py`` writes the file from ``results/committed/``, which is not part of the package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Check the built site: no page shows a comment, a line of a template, or markup that was not read.
+"""Check the built site: no page shows a comment, a line of a template, unread markup, or the address of an object.
 
     python -m tests.docs.shown SITE
 
@@ -9,24 +9,32 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-NOT_SHOWN = ("<!", "written by docs/render.py", "``")
+COMMENTS = ("<!", "written by docs/tools/render.py")
+MARKUP = ("``", "{bdg-", "{download}", ":doc:`", ":class:`", ":func:`", r"\(", r"\[")
+OBJECTS = ("<factory>", "<function", " object at 0x")
+NOT_SHOWN = (*COMMENTS, *MARKUP, *OBJECTS)
+HIDDEN = ("script", "style")
 
 
 class Text(HTMLParser):
-    """The text that a page shows."""
+    """The text that a page shows, without formulas: a script typesets these."""
 
     def __init__(self):
         super().__init__()
-        self.hidden, self.parts = 0, []
+        self.hidden, self.formula, self.parts = 0, [], []
 
     def handle_starttag(self, tag, attrs):
-        self.hidden += tag in ("script", "style")
+        self.hidden += tag in HIDDEN
+        if self.formula or "math" in (dict(attrs).get("class") or "").split():
+            self.formula.append(tag)
 
     def handle_endtag(self, tag):
-        self.hidden -= tag in ("script", "style")
+        self.hidden -= tag in HIDDEN
+        if self.formula and self.formula[-1] == tag:
+            self.formula.pop()
 
     def handle_data(self, data):
-        if not self.hidden:
+        if not self.hidden and not self.formula:
             self.parts.append(data)
 
 

@@ -5,7 +5,7 @@ import inspect
 import re
 
 import linfed as lf
-from docs.algorithm_table import algorithm_table, floats, formula, row, served_by, source, with_required
+from docs.tools.algorithm_table import algorithm_table, floats, formula, row, served_by, source, with_required
 
 
 def test_every_algorithm_has_a_row_with_a_source():

@@ -5,12 +5,14 @@ import json
 import operator
 import re
 import tomllib
+from collections import Counter
 
 import numpy as np
 import pytest
 
 import linfed as lf
-from docs.vocabulary import COMMITTED, TOP
+from docs.tools import reference
+from docs.tools.paths import COMMITTED, TOP
 from linfed.reproduction.experiments import experiment_files
 from tests.docs.shown import wrong
 
@@ -86,6 +88,28 @@ def test_links_of_the_readme_are_relative_here_and_absolute_for_the_package_inde
     inside = [link for link in links if link.startswith(REPOSITORY)]
     assert inside
     assert all(in_the_repository(link).exists() for link in inside)
+
+
+def title(path):
+    """Return the title of a page or a notebook."""
+    text = path.read_text(encoding="utf-8")
+    lines = "".join(json.loads(text)["cells"][0]["source"]) if path.suffix == ".ipynb" else text
+    return re.search(r"(?m)^# (.+)$", lines)[1]
+
+
+def test_questions_of_the_readme_are_answered_on_pages_with_the_titles_of_the_links():
+    """A link has the title of its page, or the beginning of it."""
+    links = re.findall(r"(?m)^\| [^|]+\? [^|]*\| (.+) \|$", (TOP / README).read_text(encoding="utf-8"))
+    found = [link for cell in links for link in re.findall(r"\[([^\]]+)\]\(((?:docs|notebooks)/[^)]+)\)", cell)]
+    assert len(found) > 10
+    titles = {path: title(TOP / path) for _, path in found}
+    assert [text for text, path in found if not re.search(rf"^(\d+\. )?{re.escape(text)}", titles[path])] == []
+
+
+def test_no_two_pages_have_the_same_title():
+    titles = Counter(title(TOP / name) for name in PAGES if name != "docs/index.md")
+    titles.update(group.title for group in reference.GROUPS.values())
+    assert [one for one, count in titles.items() if count > 1] == []
 
 
 # --- settings ------------------------------------------------------------------------------------------------
@@ -195,9 +219,12 @@ def test_a_name_that_is_not_there_is_found(name):
 @pytest.mark.parametrize(
     ("page", "marks"),
     [
-        ("<!-- written by docs/render.py --><p>fine</p><script>let a = '``'</script>", []),
-        ("<p>&lt;!-- written by docs/render.py --&gt;</p>", ["<!", "written by docs/render.py"]),
+        ("<!-- written by docs/tools/render.py --><p>fine</p><script>let a = '``'</script>", []),
+        ("<p>&lt;!-- written by docs/tools/render.py --&gt;</p>", ["<!", "written by docs/tools/render.py"]),
         ("<p>``rank``</p>", ["``"]),
+        (r'<p><span class="math notranslate">\(k\)</span> and <span>\(d\)</span></p>', [r"\("]),
+        (r'<div class="math"><span class="eqno">(1)</span>\[k\]</div><p>{bdg-success}</p>', ["{bdg-"]),
+        ("<em>heads=&lt;factory&gt;</em><p>&lt;function f at 0x7f&gt;</p>", ["<factory>", "<function"]),
     ],
 )
 def test_pages_with_markup_in_their_text_are_found(page, marks):

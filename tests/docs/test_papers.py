@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from docs.vocabulary import cited
+from docs.tools.vocabulary import cited
 from tests.docs.test_docs import DOCS, EXPERIMENTS, exists
 
 HEADER = "| statement | where in the paper | judged in |"

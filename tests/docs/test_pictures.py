@@ -1,7 +1,5 @@
 """The pictures of the pages are drawn from the committed tables, and a method has one look in all of them."""
 
-import runpy
-
 import matplotlib.colors as mcolors
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,16 +8,14 @@ from matplotlib.container import ErrorbarContainer
 from PIL import Image
 
 import linfed as lf
-from docs import pictures
+from docs.tools import pictures, rounds, validation_picture
 from linfed.figures.style import LABELS, LOOKS, style
 from linfed.plotting.captions import drawn_sizes
 from linfed.reproduction.experiments import load
 from linfed.reproduction.judging import derived_tables
 from linfed.reproduction.run import load_tables
-from tests.helpers import ROOT
 
-DOCS = ROOT / "docs"
-SCRIPTS = {"rounds": "rounds", "validation": "validation_picture"}
+SCRIPTS = {"rounds": rounds, "validation": validation_picture}
 
 
 def information(picture):
@@ -29,20 +25,43 @@ def information(picture):
 
 
 def test_the_pictures_are_those_of_the_committed_tables():
-    assert {path.stem for path in pictures.FIGURES.iterdir()} == {*pictures.PICTURES, "exact-law", *SCRIPTS}
+    assert {path.stem for path in pictures.FIGURES.glob("*.png")} == {*pictures.PICTURES, "exact-law", *SCRIPTS}
     digests = {name: pictures.digest(name) for name, _, _ in pictures.PICTURES.values()}
+    assert {path.stem for path in pictures.THUMBNAILS.iterdir()} == set(digests)
     old = []
+    for name, (path, size) in {
+        one: (pictures.THUMBNAILS / f"{one}.png", pictures.THUMBNAIL) for one in digests
+    }.items():
+        with Image.open(path) as image:
+            if image.info.get(pictures.DIGEST) != digests[name] or image.size != size:
+                old += [picture for picture, (experiment, *_) in pictures.PICTURES.items() if experiment == name]
     for name, (experiment, _, wanted) in pictures.PICTURES.items():
         info, width = information(name)
         if info.get(pictures.DIGEST) != digests[experiment] or width != wanted:
             old.append(name)
-    assert not old, f"run python docs/pictures.py {' '.join(old)}"
+    assert not old, f"run python -m docs.tools.pictures {' '.join(dict.fromkeys(old))}"
+
+
+def test_a_thumbnail_is_the_first_panel_with_all_its_labels():
+    figure, axes = plt.subplots(2, 2, sharex=True, sharey=True, layout="constrained")
+    axes[1, 0].set_xlabel("round")
+    axes[0, 0].set_ylabel("distance")
+    figure.legend([], [], title="all methods")
+    first = pictures.show_first_panel(figure)
+    assert first.get_xlabel() == "round"
+    assert [ax.get_visible() for ax in axes.flat] == [True, False, False, False]
+    assert not figure.legends[0].get_visible()
+    figure.draw_without_rendering()
+    assert all(label.get_visible() for label in (*first.get_xticklabels(), *first.get_yticklabels()))
+    size = first.get_window_extent().size / figure.dpi
+    np.testing.assert_allclose(size, pictures.PANEL)
+    plt.close(figure)
 
 
 @pytest.mark.parametrize("picture", SCRIPTS)
 def test_a_picture_with_a_script_of_its_own_is_that_of_the_script(picture):
-    script = runpy.run_path(str(DOCS / f"{SCRIPTS[picture]}.py"))
-    assert information(picture)[0].get(script["DIGEST"]) == script["digest"](), f"run python docs/{SCRIPTS[picture]}.py"
+    script = SCRIPTS[picture]
+    assert information(picture)[0].get(script.DIGEST) == script.digest(), f"run python -m {script.__name__}"
 
 
 # --- looks -----------------------------------------------------------------------------------------------------------
@@ -104,7 +123,7 @@ def test_a_method_has_one_look_and_nothing_else_has_it(name):
     assert not wrong
     told = [(picture, key) for picture, (experiment, key, _) in pictures.PICTURES.items() if experiment == name]
     assert [one for one in told if information(one[0])[0][pictures.SIZES] != sizes[one[1]]] == [], (
-        "run python docs/pictures.py"
+        "run python -m docs.tools.pictures"
     )
 
 

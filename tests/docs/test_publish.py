@@ -15,7 +15,7 @@ from linfed.reproduction.record import ResultsFolder, RunRecord, TableRecord
 from linfed.reproduction.run import save_tables
 from tests.helpers import finding
 
-publish = importlib.import_module("docs.publish")
+publish = importlib.import_module("docs.tools.publish")
 
 
 def record(name="one", **changes):

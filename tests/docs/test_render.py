@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from docs import formulas, render, vocabulary
-from docs.vocabulary import COMMITTED, TOP, record
+from docs.tools import formulas, render, vocabulary
+from docs.tools.paths import COMMITTED, TOP
+from docs.tools.vocabulary import record
 from linfed.reproduction.experiments import experiment_files
 
 PAGES = render.pages()
@@ -16,7 +17,7 @@ PAGES = render.pages()
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_what_its_template_makes_of_the_committed_results(page):
     text = (TOP / page).read_text(encoding="utf-8")
-    assert text == render.render(PAGES[page]), "edit the template, and run python docs/render.py"
+    assert text == render.render(PAGES[page]), "edit the template, and run python -m docs.tools.render"
 
 
 @pytest.mark.long

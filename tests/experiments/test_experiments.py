@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import linfed as lf
-from docs import pictures
+from docs.tools import pictures
 from linfed import cli
 from linfed.errors import UsageError
 from linfed.figures import style

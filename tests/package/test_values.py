@@ -5,19 +5,16 @@ import copy
 import dataclasses
 import pickle
 import re
-import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 
 import linfed as lf
+from docs.tools import reference
 from linfed._values import EqualByValue, owned
 from linfed.system.description import describe
-from tests.helpers import ROOT, finding, normal
-
-sys.path.insert(0, str(ROOT / "docs"))
-import reference
+from tests.helpers import finding, normal
 
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=5, rank=2)
 FRESH = lf.FreshSamples(6)

@@ -186,6 +186,18 @@ def test_labels_at_the_ends_of_lines_are_moved_apart_at_the_right_and_stay_elsew
     assert ax.get_legend_handles_labels()[1] == []
 
 
+def test_labels_at_the_ends_of_lines_stay_below_the_top_and_are_dark_enough():
+    _, ax = plt.subplots()
+    for name, height in (("low", 0.5), ("two\nlines", 0.95), ("high", 0.95)):
+        ax.plot([0, 1], [height] * 2, label=name, color="#FFFF00")
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    label_ends(ax, gap=0.1)
+    places = [text.xy[1] for text in ax.texts]
+    np.testing.assert_allclose(places, [0.5, 0.85, 1.0])
+    shades = np.array([mcolors.to_rgb(text.get_color()) for text in ax.texts])
+    assert (shades**2.2 @ (0.2126, 0.7152, 0.0722) <= 0.301).all()
+
+
 def test_panels_have_plain_ticks_on_short_logarithmic_axes(table):
     with lf.panels(table) as sheet:
         sheet.label("size", xscale="log", xlim=(5, 60))

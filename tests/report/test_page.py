@@ -5,6 +5,7 @@ import io
 import itertools
 import re
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from linfed.report.cards import Card, Statement, measured
 from linfed.report.compare import compare
 from linfed.report.content import Content
 from linfed.report.page import page
+from linfed.report.pictures import Picture
 from linfed.report.scoreboard import rows
 from linfed.report.write import collected
 from linfed.reproduction.declarations import Declarations, Headline
@@ -113,12 +115,25 @@ def content(*cards, **changes):
     """Return the contents of a report on cards."""
     by_name = {card.name: card for card in cards}
     known = {"path": "results", "folder": ResultsFolder(), "scoreboard": rows(by_name)}
-    return Content(cards=by_name, pictures={name: [] for name in by_name}, **known | changes)
+    return Content(cards=by_name, **known | {"pictures": {name: [] for name in by_name}} | changes)
 
 
 def card(name, *claims, headline="it falls", quick=False, **fields):
     record = RunRecord(experiment=name, quick=quick, claims=claims, **fields)
     return Card(record=record, declared=Declarations(headlines=(Headline(claim=headline),), section="FedRep"))
+
+
+def test_reports_on_many_experiments_show_the_main_figures_and_name_the_others():
+    drawn = [Picture(stem=stem, caption="c", data=b"", width=1, height=1) for stem in ("a", "a-tuning")]
+    cards = [card(name, finding("it falls")) for name in "abcd"]
+    cards[0] = replace(cards[0], declared=replace(cards[0].declared, pictures={"": 1005}))
+    pictures = {name: drawn if name == "a" else [] for name in "abcd"}
+    many = page(content(*cards, pictures=pictures))
+    assert "Further figures, which linfed report results/a.json shows: a-tuning" in many
+    assert many.count("<figure>") == 1
+    few = page(content(cards[0], pictures=pictures))
+    assert "Further figures" not in few
+    assert few.count("<figure>") == 2
 
 
 def test_reports_on_many_experiments_list_only_the_headlines():
@@ -197,4 +212,4 @@ def test_the_report_on_the_committed_results_is_whole():
         assert (one.worst.verdict.kind == AGAINST) == (kind == "contradicts")
     for name, card in found.cards.items():
         stems = {f"{name}-{key}" if key else name for key in card.record.figures}
-        assert stems <= {one.stem for one in found.pictures[name]}, "run python docs/pictures.py"
+        assert stems <= {one.stem for one in found.pictures[name]}, "run python -m docs.tools.pictures"

@@ -13,7 +13,7 @@ def test_the_verdicts_that_ship_are_those_of_the_committed_records():
     known, runs = committed.committed_runs(), ResultsFolder(ROOT / "results" / "committed").records()
     assert {name: one.verdicts for name, one in known.items()} == {
         name: verdicts_of(record.claims) for name, record in runs.items()
-    }, "run python docs/publish.py --record"
+    }, "run python -m docs.tools.publish --record"
     for name, record in runs.items():
         assert record.seconds <= known[name].seconds + 0.1
         assert record.processor_seconds <= 2 * known[name].seconds + 0.1  # with the cells of earlier runs

@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 import linfed as lf
-from docs.algorithm_table import with_required
+from docs.tools.algorithm_table import with_required
 from linfed.simulation import job
 from linfed.simulation.engines import ENGINES
 from tests.data.small import GRADIENT, simulate

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from docs.algorithm_table import with_required
+from docs.tools.algorithm_table import with_required
 from linfed.data.sources import Sizes
 from linfed.simulation.job import block_bytes, bytes_per_trial, checked_job
 from tests.helpers import mostly_long

@@ -1,7 +1,7 @@
 """Gallery of experiments: one page per experiment, from ``results/committed/`` and the experiments' docstrings.
 
-``docs/conf.py`` calls `write` when the site is built. A page contains the quotations, the figures, a table of the
-verdicts with all settings folded below it, the setup with its deviations from the source, and the files to download.
+``docs/conf.py`` calls `write` when the site is built. A page contains the quotations, the figures, the verdicts with
+the settings of each claim folded below it, the setup with its deviations from the source, and the files to download.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import csv
 import dataclasses
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import pictures
-from formulas import escaped, with_formulas
-from PIL import Image, ImageOps
+from PIL import Image
 
+from docs.tools.formulas import escaped, with_formulas
+from docs.tools.paths import COMMITTED, DOCS, EXPERIMENTS, FIGURES, TOP
+from docs.tools.pictures import SIZES
 from linfed.plotting.captions import caption
 from linfed.report.cards import (
     PAPERS,
@@ -38,11 +39,8 @@ from linfed.reproduction.record import ResultsFolder
 from linfed.statistics.findings import Finding, Verdict, required
 from linfed.sweeps.progress import format_duration
 
-DOCS = Path(__file__).resolve().parent
-EXPERIMENTS, COMMITTED = DOCS.parent / "experiments", DOCS.parent / "results" / "committed"
 RUNS = ResultsFolder(COMMITTED)
 
-THUMB = (480, 300)
 NO_PICTURE = "The committed tables do not contain all data of its figures. `linfed reproduce {name}` draws them."
 
 
@@ -69,8 +67,8 @@ def described(module: ModuleType) -> str:
 
 def picture_caption(picture: str, key: str, module: ModuleType) -> str:
     """Return the caption of a committed picture, with the sizes stored in the picture."""
-    with Image.open(pictures.FIGURES / f"{picture}.png") as image:
-        return caption(module, key, image.info[pictures.SIZES])
+    with Image.open(FIGURES / f"{picture}.png") as image:
+        return caption(module, key, image.info[SIZES])
 
 
 def finding(name: str) -> str:
@@ -93,47 +91,103 @@ def figures(card: Card, module: ModuleType) -> list[str]:
 
 
 def judged(card: Card) -> list[str]:
-    """Return the verdicts by whose the claims are: a table of the statements, and folded tables of their settings."""
+    """Return the verdicts by whose the claims are: an entry for each statement, with its settings folded below it."""
     lines = ["## Verdicts\n"]
+    found = [remark for claim in card.record.claims for remark in remarks_of(claim)]
+    notes = {remark: number for number, remark in enumerate(dict.fromkeys(found), start=1)}
     for title, claims in by_origin(card.record.claims).items():
-        found = statements(claims)
-        rows = (
-            (
-                with_formulas(one.claim),
-                chips(one.verdicts),
-                f"{with_formulas(one.statistic)}: {escaped(measured(one.worst))}; required: {escaped(one.required)} "
-                f"({with_formulas(one.setting)})",
-            )
-            for one in found
-        )
-        lines += [
-            f"### {title}\n",
-            table(("claim", "verdicts", "measured, in the setting nearest to failing"), rows),
-            "",
-        ]
-        folded = [line for one in found for line in settings_of(one)]
-        lines += [f"::::{{dropdown}} Sources and all settings ({len(claims)})\n", *folded, "::::\n"]
+        lines += [f"### {title}\n", *(line for one in statements(claims) for line in entry(one, card, notes))]
+    if notes:
+        lines += [":::{dropdown} Notes\n", *(f"{number}. {with_formulas(note)}" for note, number in notes.items())]
+        lines += ["\n:::\n"]
     return lines
 
 
-def settings_of(one: Statement) -> list[str]:
-    """Return a statement with its source and a table of its settings; notes stand once, numbered, below the table."""
-    notes = list(dict.fromkeys(claim.remarks for claim in one.claims if claim.remarks))
-    ranges = {claim.claimed_range for claim in one.claims}
-    rows = []
-    for claim in one.claims:
-        parts = [measured(claim), *([f"({claim.detail})"] if claim.detail else [])]
-        parts += [f"required: {required(claim.claimed_range)}"] * (len(ranges) > 1)
-        parts += [f"({notes.index(claim.remarks) + 1})"] if claim.remarks else []
-        rows.append((chip(claim.verdict), with_formulas(claim.setting), escaped(" ".join(parts))))
-    need = f"; required: {escaped(one.required)}" if len(ranges) == 1 else ""
-    return [
-        f"**{with_formulas(one.claim)}** {with_formulas(one.statistic)}{need}. Source: {with_formulas(one.source)}.\n",
-        table(("verdict", "setting", "measured"), rows),
-        "",
-        *(f"{number}. {with_formulas(note)}" for number, note in enumerate(notes, start=1)),
-        "",
+def remarks_of(claim: Finding) -> list[str]:
+    """Return the remarks on a claim, one by one."""
+    return claim.remarks.split("; ") if claim.remarks else []
+
+
+def entry(one: Statement, card: Card, notes: Mapping[str, int]) -> list[str]:
+    """Return a statement with the setting nearest to failing, and its source and its settings folded below it."""
+    several = len({claim.claimed_range for claim in one.claims}) > 1
+    summary = f"{with_formulas(one.statistic)}: {escaped(measured(one.worst))}; required: {escaped(one.required)}"
+    setting = f" ({with_formulas(one.setting)})" if one.setting else ""
+    lines = [
+        f":::{{dropdown}} **{with_formulas(one.claim)}** {chips(one.verdicts)} {summary}{setting}\n",
+        f"Source: {source(one, card)}.",
     ]
+    if len(one.claims) == 1:
+        return [*lines, f"{escaped(' '.join(further(one.worst, notes)))}\n", ":::\n"]
+    common, names, rows = in_columns([claim.setting for claim in one.claims])
+    cells = [
+        (
+            chip(claim.verdict),
+            *(with_formulas(part) for part in row),
+            escaped(" ".join([measured(claim), *further(claim, notes, several=several)])),
+        )
+        for claim, row in zip(one.claims, rows, strict=True)
+    ]
+    shared = f"All settings: {with_formulas(common)}.\n" if common else ""
+    return [*lines, shared, table(("verdict", *map(with_formulas, names), "measured"), cells), "", ":::\n"]
+
+
+def further(claim: Finding, notes: Mapping[str, int], *, several: bool = False) -> list[str]:
+    """Return what else is known of a claim: its detail, its range if statements have `several`, and its notes."""
+    numbers = ", ".join(str(notes[remark]) for remark in remarks_of(claim))
+    return [
+        *([f"({claim.detail})"] if claim.detail else []),
+        *([f"required: {required(claim.claimed_range)}"] if several else []),
+        *([f"(note {numbers})"] if numbers else []),
+    ]
+
+
+def source(one: Statement, card: Card) -> str:
+    """Return the source of a statement; the quotations stand at the top of the page."""
+    place, words = quotation = one.claims[0].quotation
+    if quotation not in card.quotations:
+        return with_formulas(one.source)
+    remark = one.source.removeprefix(f'{place}: "{words}"')
+    return f"quotation {card.quotations.index(quotation) + 1}{with_formulas(remark)}"
+
+
+VALUE = re.compile(r"(?:^|(?<=[,:;] ))(?P<name>[^=,:;]+) = (?P<value>(?:[^=,:;]|,(?=\S))+)$")
+"""Parameter and value at the end of a setting, as in "paper: n = 100, m = 5"."""
+
+
+def in_columns(settings: Sequence[str]) -> tuple[str, tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the values that settings share, the names of the columns, and the cells of each setting.
+
+    A column has the values of a parameter with which all settings end; a first column has the text before them.
+    """
+    ends = [values_at_end(setting) for setting in settings]
+    count = 0
+    while count < min(map(len, ends)) and len({end[count][0] for end in ends}) == 1:
+        count += 1
+    heads = [end[count - 1][2] if count else setting for end, setting in zip(ends, settings, strict=True)]
+    is_common = len({*heads}) == 1
+    columns = {} if is_common else {"setting": heads}
+    common = [heads[0]] if is_common and heads[0] else []
+    for place in range(count)[::-1]:
+        name, values = ends[0][place][0], [end[place][1] for end in ends]
+        if len({*values}) == 1:
+            common.append(f"{name} = {values[0]}")
+        else:
+            columns[name] = values
+    return (
+        ", ".join(common),
+        tuple(columns),
+        [tuple(cells[row] for cells in columns.values()) for row in range(len(settings))],
+    )
+
+
+def values_at_end(setting: str) -> list[tuple[str, str, str]]:
+    """Return the parameters at the end of a setting from the last to the first: name, value, and the text before it."""
+    found: list[tuple[str, str, str]] = []
+    while part := VALUE.search(setting):
+        setting = setting[: part.start()].rstrip(" ,:;")
+        found.append((part["name"], part["value"], setting))
+    return found
 
 
 def settings(card: Card) -> list[str]:
@@ -181,9 +235,8 @@ def downloads(card: Card) -> list[str]:
     return [
         "## Reproduce\n",
         f"```sh\nlinfed reproduce {name}\n```\n",
-        f"This run: {took}, {escaped(record.machine)}, {escaped(card.versions)}, commit "
-        f"`{(record.commit or 'unknown')[:10]}`. The npz files have reduced tables (read them with `lf.Table.load`); "
-        "the claims were judged on the full tables.\n",
+        f"This run: {took}, commit `{(record.commit or 'unknown')[:10]}`. The JSON file has machine and versions. The "
+        "npz files are reduced tables for `lf.Table.load`.\n",
         f"- code: {', '.join(code(name))}",
         *(f"- {link}" for link in links),
         "",
@@ -193,7 +246,10 @@ def downloads(card: Card) -> list[str]:
 def page(card: Card, module: ModuleType) -> str:
     """Return the page of an experiment."""
     found_by = (card.name,) if card.title == card.name else (card.name, card.declared.place[1])
-    quotations = [f"> “{with_formulas(words)}” ({escaped(place)})\n" for place, words in card.quotations]
+    quotations = [
+        f"{number}. “{with_formulas(words)}” ({escaped(place)})"
+        for number, (place, words) in enumerate(card.quotations, start=1)
+    ]
     return "\n".join(
         [
             f"```{{index}} {', '.join(f'! {word}' for word in found_by)}\n```\n",
@@ -203,6 +259,7 @@ def page(card: Card, module: ModuleType) -> str:
             *(f"{escaped(remark)}\n" for remark in card.record.remarks),
             f"{finding(card.name)}\n",
             *quotations,
+            "",
             *figures(card, module),
             *judged(card),
             "## Setup, and deviations from the source\n",
@@ -216,83 +273,27 @@ def page(card: Card, module: ModuleType) -> str:
 def code(name: str) -> list[str]:
     """Return links to the file of an experiment and to the modules that it shares with others."""
     path = experiment_files(EXPERIMENTS)[name]
-    files = [file.relative_to(EXPERIMENTS.parent).as_posix() for file in (path, *shared_modules(path))]
+    files = [file.relative_to(TOP).as_posix() for file in (path, *shared_modules(path))]
     return [f"{{download}}`{one} <../../../{one}>`" for one in files]
 
 
-def first_panel(image: Image.Image) -> tuple[int, int, int, int] | None:
-    """Return the box (left, upper, right, lower) of a picture's first panel with its labels, None if none is found.
-
-    The panel is the leftmost long vertical line, its left axis, with a long horizontal line from its lower end.
-    """
-    dark = np.asarray(image.convert("L")) < 150
-    height, width = dark.shape
-    for left in range(width // 2):
-        steps = np.flatnonzero(np.diff(np.r_[0, dark[:, left].astype(int), 0]))
-        for upper, end in zip(steps[::2], steps[1::2], strict=True):
-            if end - upper < 0.08 * height:
-                continue
-            for lower in range(end - 1, end - 6, -1):
-                right = left + int(np.argmin(np.r_[dark[lower, left:], False]))
-                if right - left > 0.06 * width:
-                    rows = dark[:, left:right].any(axis=1)
-                    top, last = beside(rows, upper, -1), min(right + 14, width)
-                    beside_axis = dark[:, :left].any(axis=1)  # a long title of the axis begins above the panel
-                    while top > 0 and beside_axis[max(top - 16, 0) : top].any():
-                        top -= 1
-                    legend = dark[top:upper, right + 8 : right + 40].any()  # it goes on above the next panel
-                    return 0, max(upper - 8, 0) if legend else top, last, with_title(rows, beside(rows, lower, 1))
-    return None
-
-
-def with_title(rows: np.ndarray, end: int) -> int:
-    """Return the end of the axis's title below its tick labels, which end at `end`, or `end` if there is no title."""
-    near = range(end, min(end + 30, len(rows)))
-    first = next((at for at in near if rows[at]), None)
-    if first is None:
-        return end
-    last = next((at for at in range(first, min(first + 45, len(rows))) if not rows[at]), None)
-    return end if last is None else min(last + 4, len(rows))
-
-
-def beside(rows: np.ndarray, start: int, step: int) -> int:
-    """Return the end of the line of text next to an axis, from the rows of pixels that are not blank."""
-    ticks = 18 * step
-    text = [bool(rows[max(at - 3, 0) : at + 4].any()) for at in range(start + ticks, start + 5 * ticks, step)]
-    first = text.index(True) if any(text[:20]) else 0
-    last = text.index(False, first) if False in text[first:] else 0  # no end: another panel, not a line of text
-    return min(max(start + ticks + last * step, 0), len(rows))
-
-
-def thumbnail(card: Card, folder: Path) -> str:
-    """Write the first panel of the experiment's first picture and return its name, or "" if there is no picture."""
-    if not card.declared.pictures:
-        return ""
-    first = RUNS.figure(card.name, next(iter(card.declared.pictures))).name
-    with Image.open(pictures.FIGURES / first) as image:
-        panel = image.convert("RGB").crop(first_panel(image))
-    small = ImageOps.pad(panel, THUMB, Image.Resampling.LANCZOS, color="white")
-    buffer = io.BytesIO()
-    small.quantize(64, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
-    changed(folder / f"{card.name}-thumb.png", buffer.getvalue())
-    return f"{card.name}-thumb.png"
-
-
-def grid_card(card: Card, thumb: str) -> str:
+def grid_card(card: Card) -> str:
     """Return the card of an experiment on the index page."""
     name, (paper, place) = card.name, card.declared.place
-    image = f":img-top: {thumb}\n:img-alt: thumbnail of a figure of {name}\n" if thumb else ""
-    head = f":::{{grid-item-card}} {place or name}\n:link: {name}\n:link-type: doc\n{image}"
+    thumbnail = f"../../figures/thumbnails/{name}.png"
+    image = f":img-top: {thumbnail}\n:img-alt: thumbnail of a figure of {name}\n" if card.declared.pictures else ""
+    head = f":::{{grid-item-card}} {card.title}\n:link: {name}\n:link-type: doc\n{image}"
     about = card.declared.summary.removeprefix(f"{paper} paper, {place}").lstrip(":, ")
-    code_name = f"`{name}`\n\n" if place else ""
+    parts = [f"`{name}`"] * (card.title != name) + [place] * bool(place and card.title == name)
+    under = f"{', '.join(parts)}\n\n" if parts else ""
     groups = by_origin(card.record.claims)
     ours = [claim for title, group in groups.items() if title != PAPERS for claim in group]
     sides = {"Papers": groups.get(PAPERS, []), "linfed": ours}
     both = "\n\n".join(f"{side}: {chips(counts(claims))}" for side, claims in sides.items() if claims)
-    return f"{head}\n{code_name}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{both}\n:::\n"
+    return f"{head}\n{under}{escaped(about[:1].upper() + about[1:])}\n\n+++\n{both}\n:::\n"
 
 
-def overview(cards: Mapping[str, Card], thumbs: Mapping[str, str]) -> str:
+def overview(cards: Mapping[str, Card]) -> str:
     """Return the index page of the gallery."""
     claims = [claim for card in cards.values() for claim in card.record.claims]
     lines = [
@@ -309,7 +310,7 @@ def overview(cards: Mapping[str, Card], thumbs: Mapping[str, str]) -> str:
         for subheading, part in (("In the paper", placed), ("Beyond the paper", others)):
             if part:
                 lines += [f"### {subheading}\n"] if placed else []
-                found = (grid_card(card, thumbs[card.name]) for card in part)
+                found = (grid_card(card) for card in part)
                 lines += ["::::{grid} 1 2 3 3\n:gutter: 3\n", *found, "::::\n"]
     return "\n".join([*lines, "```{toctree}\n:hidden:\n", *cards, "```\n"])
 
@@ -327,6 +328,5 @@ def write(folder: Path) -> list[str]:
     for name, card in cards.items():
         changed(folder / f"{name}.md", page(card, load(name, EXPERIMENTS)).encode())
         changed(folder / f"{name}-claims.csv", as_csv(card.record.claims).encode())
-    thumbs = {name: thumbnail(card, folder) for name, card in cards.items()}
-    changed(folder / "index.md", overview(cards, thumbs).encode())
+    changed(folder / "index.md", overview(cards).encode())
     return list(cards)

@@ -9,9 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gallery import changed
-
-NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+from docs.tools.gallery import changed
+from docs.tools.paths import NOTEBOOKS
 
 INDEX = """# Tutorials
 
@@ -25,6 +24,11 @@ Notebooks with their outputs. Each page has a link to download its notebook.
 {names}
 ```
 """
+
+
+def notebooks() -> list[Path]:
+    """Return the notebooks in the order of their numbers."""
+    return sorted(NOTEBOOKS.glob("*.ipynb"), key=lambda path: int(path.stem.partition("_")[0]))
 
 
 def opening(notebook: dict[str, Any]) -> tuple[str, str]:
@@ -49,7 +53,7 @@ def write(folder: Path) -> list[str]:
     """Write the tutorials to a folder and return their names."""
     folder.mkdir(parents=True, exist_ok=True)
     entries = {}
-    for path in sorted(NOTEBOOKS.glob("*.ipynb"), key=lambda path: int(path.stem.partition("_")[0])):
+    for path in notebooks():
         changed(folder / path.name, page(path))
         title, about = opening(json.loads(path.read_text(encoding="utf-8")))
         entries[path.stem] = f"- [{title}]({path.name}): {about}"

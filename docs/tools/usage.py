@@ -10,12 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from gallery import EXPERIMENTS
-from tutorials import NOTEBOOKS, opening
-
+from docs.tools.paths import DOCS, EXPERIMENTS
+from docs.tools.tutorials import notebooks
 from linfed.reproduction.experiments import experiment_files, imported_modules
 
-DOCS = Path(__file__).resolve().parent
 NAME = r"\b(?:lf\.theory|lf|theory)\.(\w+)"
 SHOWN = 8
 """Largest number of experiments that a line lists."""
@@ -70,20 +68,24 @@ def used_by(file: Path) -> set[str]:
 def usage() -> dict[str, str]:
     """Return for the last part of each name of linfed a line of links to the pages that use it."""
     pages: dict[str, list[str]] = defaultdict(list)
-    for path in [*sorted(DOCS.glob("guide/*.md")), *sorted(DOCS.glob("*.md"))]:
+    for path in [*sorted(DOCS.glob("guide/*.md")), *sorted({*DOCS.glob("*.md")} - {DOCS / "maintenance.md"})]:
         text = path.read_text(encoding="utf-8")
         title = next((line[2:] for line in text.splitlines() if line.startswith("# ")), "linfed")
         for name in set(re.findall(NAME, text)):
             pages[name].append(f":doc:`{title} </{path.relative_to(DOCS).with_suffix('').as_posix()}>`")
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+    tutorials: dict[str, list[str]] = defaultdict(list)
+    for path in notebooks():
         notebook = json.loads(path.read_text(encoding="utf-8"))
         code = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
         for name in set(re.findall(NAME, code)):
-            pages[name].append(f":doc:`tutorial {opening(notebook)[0]} </_generated/tutorials/{path.stem}>`")
+            tutorials[name].append(path.stem)
     experiments: dict[str, list[str]] = defaultdict(list)
     for experiment, path in experiment_files(EXPERIMENTS).items():
         for name in used_by(path):
             experiments[name].append(f":doc:`{experiment} </_generated/experiments/{experiment}>`")
+    for name, found in tutorials.items():
+        links = [f":doc:`{stem.partition('_')[0]} </_generated/tutorials/{stem}>`" for stem in found]
+        pages[name].append(f"tutorial{'s' * (len(links) > 1)} {', '.join(links)}")
     for name, found in experiments.items():
         more = [f":doc:`{len(found) - SHOWN} more experiments </_generated/experiments/index>`"]
         pages[name] += found[:SHOWN] + (more if len(found) > SHOWN else [])

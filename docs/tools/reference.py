@@ -1,4 +1,4 @@
-"""Reference pages of the site: every public name by topic, one page per class, the command line and the benchmarks.
+"""Reference pages of the site: one page per public name, by topic, the command line and the benchmarks.
 
 `GROUPS` must contain every name of `linfed`, `linfed.claims`, `linfed.statistics` and `linfed.theory` once;
 `tests/docs/test_reference.py` checks this.
@@ -11,13 +11,11 @@ import inspect
 import json
 import operator
 import os
+import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from gallery import COMMITTED, changed, escaped, table
-from usage import usage
 
 import linfed as lf
 import linfed.algorithms.initial
@@ -26,6 +24,12 @@ import linfed.problems
 import linfed.simulation.engines
 import linfed.simulation.fitted
 import linfed.simulation.loop
+from docs.tools.formulas import escaped
+from docs.tools.gallery import changed
+from docs.tools.paths import COMMITTED
+from docs.tools.usage import usage
+from linfed.report.markdown import table
+from linfed.simulation.metrics import Metric
 
 
 class Group(NamedTuple):
@@ -65,7 +69,7 @@ GROUPS = {
         ),
     ),
     "problems": Group(
-        "Problems and distributions of x",
+        "Problem classes",
         "Ground truths: regressors, noise and the distribution of the samples.",
         (
             *("SharedRepresentation", "SimilarRepresentations", "UnderParameterized", "SharedWithShortcuts"),
@@ -84,7 +88,7 @@ GROUPS = {
         ),
     ),
     "algorithms": Group(
-        "Algorithms",
+        "Algorithm classes",
         "Algorithms, and the base class for your own. `lf.ALGORITHMS` maps names to classes.",
         (
             *(
@@ -302,36 +306,34 @@ def listed(name: str) -> Iterator[str]:
     """Yield the documentation of a constant with its entries, as lines of reStructuredText."""
     value = operator.attrgetter(name)(lf)
     yield from (name, "-" * len(name), "", f".. py:data:: linfed.{name}", "")
-    if isinstance(value, dict):
-        yield from (f"   - ``{key!r}``: {getattr(about, 'summary', about)}" for key, about in value.items())
-    else:
+    if not isinstance(value, Mapping):
         yield f"   ``{value!r}``"
+    elif all(isinstance(about, type) for about in value.values()):
+        yield f"   The classes by their names: {', '.join(f':class:`~linfed.{key}`' for key in value)}."
+    else:
+        for key, about in value.items():
+            text = re.sub(r"[*|_]", r"\\\g<0>", about.definition if isinstance(about, Metric) else about)
+            yield f"   - ``{key!r}``: {text.replace('`', '``')}"
     yield ""
 
 
 def group_page(group: Group) -> str:
-    """Return the page of a group: a table of its names, its functions and constants, and the list of its classes."""
+    """Return the page of a group: a table of its names, and its constants."""
     constants = [name for name in group.names if name in CONSTANTS]
     names = [name for name in group.names if name not in CONSTANTS]
     lines = [group.title, "=" * len(group.title), "", group.about.replace("`", "``"), ""]
     lines += [".. currentmodule:: linfed", "", ".. autosummary::", "   :nosignatures:", ""]
     lines += [*(f"   {name}" for name in names), ""]
-    lines += [line for name in names if not is_class(name) for line in documented(name, "-")]
     lines += [line for name in constants for line in listed(name)]
-    lines += [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in names if is_class(name))]
+    lines += [".. toctree::", "   :hidden:", "", *(f"   {name}" for name in names)]
     return "\n".join(lines) + "\n"
 
 
-def class_page(name: str) -> str:
-    """Return the page of a class."""
-    return "\n".join([".. currentmodule:: linfed", "", *documented(name, "=")]) + "\n"
-
-
-def documented(name: str, underline: str) -> list[str]:
-    """Return the documentation of a function or class below its name as a heading, and links to pages that use it."""
-    links = usage().get(name.rpartition(".")[2])
-    used = [f"Used in: {links}.", ""] if links else []
-    return [name, underline * len(name), "", *directive(name), "", *used]
+def name_page(name: str) -> str:
+    """Return the page of a function or class: its documentation, and links to pages that use it."""
+    used = usage().get(name.rpartition(".")[2])
+    lines = [".. currentmodule:: linfed", "", name, "=" * len(name), "", *directive(name), ""]
+    return "\n".join([*lines, *([f"Used in: {used}.", ""] if used else [])]) + "\n"
 
 
 def is_class(name: str) -> bool:
@@ -345,7 +347,34 @@ def directive(name: str) -> list[str]:
     if not is_class(name):
         return [f".. autofunction:: linfed.{name}"]
     kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
-    return [f".. {kind}:: linfed.{name}", "   :members:"]
+    members, base = replaced(value), public_base(value)
+    lines = [f".. {kind}:: linfed.{name}", "   :members:"]
+    if members and base:
+        further = f"Further methods: those of :class:`linfed.{base}`."
+        lines += [f"   :exclude-members: {', '.join(members)}", "", further]
+    return lines
+
+
+def replaced(kind: type) -> list[str]:
+    """Return the members that a class defines in place of those of a base class, and that have no other parameters."""
+    found = []
+    for name, value in vars(kind).items():
+        inherited = any(name in vars(base) for base in kind.__mro__[1:])
+        if inherited and not name.startswith("_") and "\nParameters\n" not in (inspect.getdoc(value) or ""):
+            found.append(name)
+    return found
+
+
+def public_base(kind: type) -> str:
+    """Return the name of the nearest base class that has a page, or an empty text."""
+    names = {operator.attrgetter(name)(lf): name for group in GROUPS.values() for name in group.names if is_class(name)}
+    return next((names[base] for base in kind.__mro__[1:] if base in names), "")
+
+
+def plain_defaults(signature: str) -> str:
+    """Return a signature with the names of the functions that are defaults, and of a default that is missing."""
+    signature = re.sub(r"<function <?([\w.]+)>?(?: at 0x[0-9a-f]+)?>", r"\1", signature)
+    return re.sub(r"<dataclasses\._MISSING_TYPE object(?: at 0x[0-9a-f]+)?>", "MISSING", signature)
 
 
 def command_line() -> str:
@@ -403,8 +432,8 @@ def write(folder: Path) -> None:
     for name, group in GROUPS.items():
         changed(folder / f"{name}.rst", group_page(group).encode())
         for one in group.names:
-            if one not in CONSTANTS and is_class(one):
-                changed(folder / f"{one}.rst", class_page(one).encode())
+            if one not in CONSTANTS:
+                changed(folder / f"{one}.rst", name_page(one).encode())
     groups = "\n".join(f"- [{group.title}]({name}.rst): {group.about}" for name, group in GROUPS.items())
     changed(folder / "index.md", INDEX.format(groups=groups, names="\n".join(GROUPS)).encode())
     changed(folder / "command-line.md", command_line().encode())

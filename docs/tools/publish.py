@@ -1,8 +1,8 @@
 """Publish a full run: write ``results/committed/`` from the output folder of ``linfed reproduce --out OUT``.
 
-Run ``python docs/publish.py OUT``, then ``python docs/pictures.py``, and commit both. The command refuses quick runs,
-unfinished runs, missing experiments, and runs of different commits or of changed files, with a line for each;
-``--anyway`` publishes them. It writes for each experiment NAME:
+Run ``python -m docs.tools.publish OUT``, then ``python -m docs.tools.pictures``, and commit both. The command refuses
+quick runs, unfinished runs, missing experiments, and runs of different commits or of changed files, with a line for
+each; ``--anyway`` publishes them. It writes for each experiment NAME:
 
 - ``NAME.json`` as in OUT: claims, sizes, seconds, versions, machine, commit;
 - ``NAME-TABLE.npz``, reduced (`Reduction`) and compressed by LZMA: enough for pictures and numbers in ``docs/``;
@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 
 import linfed as lf
+from docs.tools.paths import COMMITTED, EXPERIMENTS, TOP
 from linfed.errors import UsageError
 from linfed.reproduction.committed import FILE
 from linfed.reproduction.experiments import cells_of, experiment_files, load
@@ -40,8 +41,6 @@ from linfed.reproduction.record import ResultsFolder, RunRecord
 from linfed.reproduction.run import load_tables, settings_of
 from linfed.system import files
 
-TOP = Path(__file__).resolve().parent.parent
-COMMITTED = TOP / "results" / "committed"
 BENCHMARKS = "benchmarks.json"
 
 BITS = 14
@@ -53,8 +52,8 @@ CSV_LIMIT = 100_000
 
 ABOUT = """# Full runs of every experiment
 
-`docs/publish.py` writes this folder. `python docs/pictures.py` draws the figures here and in `docs/` from it, and
-`python docs/render.py` takes the numbers in README.md and `docs/` from it. Your own runs write to `results/`.
+`docs/tools/publish.py` writes this folder. `docs/tools/pictures.py` draws the figures here and in `docs/` from it, and
+`docs/tools/render.py` takes the numbers in README.md and `docs/` from it. Your own runs write to `results/`.
 
 | experiments | commit | machine | versions | BLAS |
 |---|---|---|---|---|
@@ -68,7 +67,8 @@ ABOUT = """# Full runs of every experiment
   - Large columns that no figure and no number needs are left out.
   - A few columns have deciles over trials instead of trials.
 - `NAME-TABLE.csv`: the numbers of each trial, as the run wrote them, if the file is small.
-- `NAME-KEY.webp`: the figures, small, as `docs/pictures.py` draws them from the reduced tables, for `linfed report`.
+- `NAME-KEY.webp`: the figures, small, as `docs/tools/pictures.py` draws them from the reduced tables, for
+  `linfed report`.
 - `benchmarks.json`, if it exists: the ratios from `python -m benchmarks --full --json`.
 """
 
@@ -155,7 +155,7 @@ def reductions(name: str, tables: Iterable[str]) -> dict[str, Reduction]:
     ValueError
         If the experiment declares a reduction of a table that it does not have.
     """
-    declared = getattr(load(name, TOP / "experiments"), "REDUCED", {})
+    declared = getattr(load(name, EXPERIMENTS), "REDUCED", {})
     if unknown := declared.keys() - set(tables):
         raise ValueError(f"{name}: REDUCED has unknown tables: {', '.join(sorted(unknown))}")
     return {key: Reduction(**declared.get(key, {})) for key in tables}
@@ -230,7 +230,7 @@ def write_committed(folder: ResultsFolder, path: Path = TOP / "linfed" / "reprod
     """Write the seconds, settings and verdicts of the published runs for the package, and return the file's path."""
     content = {}
     for name, run in folder.records().items():
-        cells = cells_of(load(name, TOP / "experiments"), quick=False)
+        cells = cells_of(load(name, EXPERIMENTS), quick=False)
         content[name] = {
             "seconds": round(max(run.seconds, (run.processor_seconds or 0.0) / 2), 1),
             "settings": settings_of(load_tables(run, folder), cells),
@@ -280,7 +280,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.out is None:
         parser.error("OUT is missing: the folder of a full run")
     folder, runs, missing, damaged = ResultsFolder(options.out), {}, {}, []
-    for name in experiment_files(TOP / "experiments"):
+    for name in experiment_files(EXPERIMENTS):
         if not folder.record(name).exists():
             missing[name] = f"no run in {str(options.out)!r}"
             continue

@@ -1,14 +1,13 @@
 """Draw docs/figures/validation.png: linfed's curves and means on those of published code, and the differences below.
 
-Run ``python docs/validation_picture.py`` after ``python -m tests.validation.comparisons``. The picture carries the hash
-of this file and of the comparisons, which `tests/docs/test_pictures.py` checks.
+Run ``python -m docs.tools.validation_picture`` after ``python -m tests.validation.comparisons``. The picture carries
+the hash of this file and of the comparisons, which `tests/docs/test_pictures.py` checks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,11 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from docs.tools.paths import FIGURES
 from linfed.figures.style import KINDS, LOOKS, PAGE_WIDTH, draw_level, style
 from tests.validation.comparisons import WRITTEN, Replay, replays
 
-PICTURE = Path(__file__).parent / "figures" / "validation.png"
+PICTURE = FIGURES / "validation.png"
 DIGEST = "drawn"
 CURVES = (
     ("100 of 100\nclients", LOOKS["FedRep"][0], (46, 3e-5, "right")),

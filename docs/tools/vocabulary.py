@@ -17,16 +17,16 @@ import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 import linfed as lf
-from docs.algorithm_table import algorithm_table as algorithm_table
-from docs.algorithm_table import for_classes as for_classes
-from docs.algorithm_table import served_by as served_by
+from docs.tools.algorithm_table import algorithm_table as algorithm_table
+from docs.tools.algorithm_table import for_classes as for_classes
+from docs.tools.algorithm_table import served_by as served_by
+from docs.tools.paths import COMMITTED, EXPERIMENTS, TOP
 from linfed.numerics.quantiles import quantiles
 from linfed.report import scoreboard as board
 from linfed.report.cards import WHOSE, Card, cards_of
@@ -36,8 +36,6 @@ from linfed.reproduction.record import ResultsFolder, RunRecord
 from linfed.statistics.findings import Finding, Origin
 from linfed.sweeps.progress import format_duration
 
-TOP = Path(__file__).resolve().parent.parent
-COMMITTED = TOP / "results" / "committed"
 RUNS = ResultsFolder(COMMITTED)
 WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
@@ -177,7 +175,7 @@ def every_claim() -> list[Finding]:
 
 def cards() -> dict[str, Card]:
     """Return the cards of the committed runs, in the order of the pages."""
-    return cards_of(RUNS.records(), TOP / "experiments")
+    return cards_of(RUNS.records(), EXPERIMENTS)
 
 
 def scoreboard() -> dict[str, str]:
@@ -288,22 +286,6 @@ def median(values: Any) -> float:
     return float(quantiles(np.asarray(values, dtype=float))[0])
 
 
-def count_diverged(curves: Any) -> int:
-    """Return the number of curves (..., rounds) whose last value is not finite."""
-    return int((~np.isfinite(curves[..., -1])).sum())
-
-
-def slowest_rate(table: lf.Table) -> float:
-    """Return the smallest ratio of the measured log rate, fitted from distance 1e-3 to 1e-11, to the predicted one."""
-    found = []
-    for row in table:
-        for curve, rate in zip(row["distance"], row["rate"], strict=True):
-            fitted = (curve < 1e-3) & (curve > 1e-11)
-            if fitted.sum() > 2:
-                found.append(np.polyfit(row["round"][fitted], np.log(curve[fitted]), 1)[0] / np.log(rate))
-    return min(found)
-
-
 def word_after(text: str, mark: str) -> str:
     """Return the word after a mark in a detail or a statistic: "0.01" after "distance" in "rounds to distance 0.01"."""
     return text.split(f"{mark} ", 1)[1].split()[0].rstrip(",;")
@@ -347,11 +329,6 @@ def scientific(value: float, digits: int = 1) -> str:
 def compact(value: float) -> str:
     """Return a number with two decimals from 0.1 on, with two digits below: "1.53", "0.045", "5.9e-4"."""
     return scientific(value) if value < 0.01 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
-
-
-def next_power_of_ten(value: float) -> float:
-    """Return the smallest power of ten that is not below a value."""
-    return 10.0 ** np.ceil(np.log10(value))
 
 
 def thousands(value: float) -> str:

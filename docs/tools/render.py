@@ -1,8 +1,8 @@
 """Write the pages that contain numbers, from their templates in docs/templates/ and from ``results/committed/``.
 
-Run ``python docs/render.py``; `tests/docs/test_render.py` checks that the pages are up to date. A template is a Jinja2
-template of the page: ``{{ expression }}`` inserts a number or a verdict, and `docs/vocabulary.py` defines the functions
-for expressions.
+Run ``python -m docs.tools.render``; `tests/docs/test_render.py` checks that the pages are up to date. A template is a
+Jinja2 template of the page: ``{{ expression }}`` inserts a number or a verdict, and `docs/tools/vocabulary.py` defines
+the functions for expressions.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from pathlib import Path
 
 import jinja2
 
-TOP = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(TOP))
+from docs.tools import vocabulary
+from docs.tools.paths import TEMPLATES, TOP
 
-from docs import vocabulary  # noqa: E402
-
-TEMPLATES = TOP / "docs" / "templates"
 SUFFIX = ".jinja"
 
 
@@ -59,7 +56,7 @@ def render(name: str, folder: Path = TEMPLATES) -> str:
     path = folder / name
     try:
         text = environment(folder).get_template(name).render()
-        note = f"<!-- written by docs/render.py from docs/templates/{name} -->\n\n"
+        note = f"<!-- written by docs/tools/render.py from docs/templates/{name} -->\n\n"
         return text if text.startswith("---") else note + text
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)

@@ -1,6 +1,6 @@
 """Draw docs/figures/rounds.png: what the server and the clients hold and send in one round of four algorithms.
 
-Run ``python docs/rounds.py``. The picture carries the digest of this file, which
+Run ``python -m docs.tools.rounds``. The picture carries the digest of this file, which
 `tests/docs/test_pictures.py` compares.
 """
 
@@ -14,9 +14,10 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
+from docs.tools.paths import FIGURES
 from linfed.figures.style import style
 
-PICTURE = Path(__file__).parent / "figures" / "rounds.png"
+PICTURE = FIGURES / "rounds.png"
 DIGEST = "drawn"
 SERVER, CLIENT, INK, PALE = "#DCEAF5", "#FBEBD3", "#333333", "#777777"
 

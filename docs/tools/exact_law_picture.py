@@ -1,22 +1,20 @@
 """Draw docs/figures/exact-law.png: histograms of FedRep's distance under the engines "explicit" and "projected".
 
-Run ``python docs/exact_law_picture.py`` (about a minute). It writes the picture to its own folder and prints the run
-time of both engines and the p-values of the two-sample tests. The engines use different seeds, so their trials are
-independent.
+Run ``python -m docs.tools.exact_law_picture`` (about a minute). It also prints the run time of both engines and the
+p-values of the two-sample tests. The engines use different seeds, so their trials are independent.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import ks_2samp
 
 import linfed as lf
+from docs.tools.paths import FIGURES
 from linfed.figures import style as plotting
 
-PICTURE = Path(__file__).parent / "figures" / "exact-law.png"
+PICTURE = FIGURES / "exact-law.png"
 PROBLEM = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, noise_std=1e-3**0.5)
 ALGORITHM = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9))
 DATA = lf.FreshSamples(n_samples=5)

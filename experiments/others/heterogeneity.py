@@ -169,7 +169,8 @@ def draw_risks(table: lf.Table, law: lf.Table) -> Any:
         smallest = min(np.median(row["excess"]) for row in table)
         ridge = medians(table.select(method=RIDGE), "excess")[1]
         for group, ax in zip(GROUPS, sheet.axes.flat, strict=True):
-            ax.set(title=TITLES.get(group, group), yscale="log", xlim=(-0.04, 1.04), ylim=(0.7 * smallest, 3 * ridge.max()))
+            limits = {"xlim": (-0.04, 1.04), "ylim": (0.7 * smallest, 3 * ridge.max())}
+            ax.set(title=TITLES.get(group, group), yscale="log", **limits)
             part = table.select(group=group)
             for turn, names in enumerate(alike(part)):
                 x, values = medians(part.select(method=names[0]), "excess")
@@ -177,13 +178,13 @@ def draw_risks(table: lf.Table, law: lf.Table) -> Any:
                 ax.plot(x, values, label=text, **line_style(names[0], turn) | {"markersize": 3})
             label_ends(ax, gap=0.055)
             x, values = medians(table.select(method=ORACLE), "excess")
-            ax.plot(x, values, color="0.35", linewidth=0.8, linestyle=(0, (4, 2)), zorder=1.5, label="exact heads on B*")
+            ax.plot(x, values, color="0.35", linewidth=0.8, linestyle=(0, (4, 2)), label="exact heads on B*")
             for name in LAWS[group]:
                 x, values = medians(law, name)
                 draw_predicted(ax, x, np.where(values > 0, values, np.nan), linewidth=1.4, zorder=5)
         sheet.label("heterogeneity of the heads", *["excess risk"] * 2)
-        near = f"{ALIKE - 1:.0%}".replace("%", " %")
-        sheet.legend(f"median of {table.rows[0]['trials']} trials; methods within {near} of each other share a line", ncols=2)
+        alike_lines = f"methods within {100 * (ALIKE - 1):.0f} % of each other share a line"
+        sheet.legend(f"median of {table.rows[0]['trials']} trials; {alike_lines}", ncols=2)
     return sheet.figure
 
 

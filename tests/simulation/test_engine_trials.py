@@ -208,8 +208,13 @@ def test_noiseless_samples_lead_to_the_truth_in_all_digits(engine, heads):
 SMALL = [(3, 2, 2), (4, 3, 2), (2, 1, 2), (4, 2, 4), (2, 1, 1), (2, 2, 2), (3, 3, 2), (1, 1, 1), (3, 3, 3)]
 
 
-@pytest.mark.parametrize(("d", "k", "r"), SMALL)
-@pytest.mark.parametrize(("m", "heads"), [(1, {}), (6, {}), (1, GRADIENT), (1, {"heads": lf.ExactHeads(ridge=0.1)})])
+RIDGE = {"heads": lf.ExactHeads(ridge=0.1)}
+
+
+@pytest.mark.parametrize(
+    ("d", "k", "r", "m", "heads"),
+    [*((*sizes, m, {}) for sizes in SMALL for m in (1, 6)), (3, 3, 2, 1, GRADIENT), (1, 1, 1, 1, RIDGE)],
+)
 def test_small_dimensions(d, k, r, m, heads):
     algorithm, problem = fedrep(d=d, k=k, init="random", **heads), shared(d=d, r=r)
     result = simulate(algorithm, problem, lf.FreshSamples(m), engine="projected")

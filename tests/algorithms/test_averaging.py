@@ -297,15 +297,9 @@ MISTAKES = {
         lambda: lf.FedVARP(step_size=0.1, local_steps=3, local_epochs=2, batch_size=4),
         ["local_steps = 3", "local_epochs"],
     ),
-    "negative mu": (lambda: lf.FedProx(step_size=0.1, mu=-1), ["mu", "-1"]),
     "no share": (lambda: lf.FedRolex(step_size=0.1, model_share=0.0), ["model_share", "0"]),
     "a share above 1": (lambda: lf.FedRolex(step_size=0.1, model_share=[0.5, 1.5]), ["model_share[1]", "1.5"]),
     "a share of 0": (lambda: lf.FedRolex(step_size=0.1, model_share=[0.5, 0.0]), ["model_share[1]", "0"]),
-    "no such aggregation": (
-        lambda: lf.FedRolex(step_size=0.1, aggregation="publishd"),
-        ["aggregation", "did you mean 'published'?"],
-    ),
-    "no such controls": (lambda: lf.SCAFFOLD(step_size=0.1, controls="I"), ["controls", "'change'", "'gradient'"]),
     "a gap": (lambda: lf.ClusterFedVARP(step_size=0.1, clusters=[0, 2, 0]), ["clusters", "without gaps"]),
     "a negative cluster": (
         lambda: lf.ClusterFedVARP(step_size=0.1, clusters=[-1, 0]),

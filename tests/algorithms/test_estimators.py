@@ -161,7 +161,6 @@ def test_noiseless_clients_of_full_rank_have_the_subspace_of_their_averages():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: lf.UStatistic(rank=0), ["rank = 0"]),
         (lambda: one_sample(lf.UStatistic(rank=1)), ["at least 2 samples per client, got 1"]),
         (lambda: one_sample(lf.TwoReplica(rank=1)), ["at least 2 samples per client, got 1"]),
         (lambda: lf.LocalSpectral(rank=2, clip_quantile=1.5), ["clip_quantile = 1.5", "from 0 to 1"]),

@@ -33,23 +33,6 @@ def test_a_nearly_orthonormal_basis_costs_no_accuracy(stretch, rank):
     np.testing.assert_allclose(result.metrics["subspace_distance"], 1e-14, rtol=0, atol=1e-15)
 
 
-@pytest.mark.long
-def test_distance_falls_to_rounding_in_a_noiseless_run():
-    world, rounds, accuracy = draw_world([12] * 8, 6, 2, seed=2), 250, 3e-15
-    result = lf.simulate(
-        lf.FedRep(rank=2, step_size=0.3, init=world.B), world.problem(), data=world.data(), rounds=rounds
-    )
-    states = ref.fedrep(world.X, world.y, [range(8)] * rounds, world.B, step_size=0.3)
-    wanted = np.array([ref.subspace_distance(world.B_star, B) for B, _ in states])
-    got = result.metrics["subspace_distance"][0]
-    np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=accuracy)
-    assert ((got < 1e-12) & (got > 10 * accuracy)).sum() >= 10
-    falling = got[(got < 1e-2) & (got > 10 * accuracy)]
-    assert (np.diff(falling) < 0).all()
-    np.testing.assert_allclose(falling[1:] / falling[:-1], 0.853, atol=0.1)  # one rate all the way down
-    assert got[-1] < accuracy
-
-
 @pytest.mark.parametrize("rank", [1, 2, 3, 4])
 @pytest.mark.parametrize("parts", ["BW", "B not orthonormal", "BW+S", "Phi", "Phi, B"])
 def test_metrics_of_any_truth_equal_the_dense_ones(parts, rank):

@@ -9,6 +9,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many processes would 
 
 import sys  # noqa: E402
 
+import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 slow = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
@@ -47,6 +48,12 @@ def pytest_addoption(parser, pluginmanager):
     if not pluginmanager.hasplugin("xdist"):
         for option in ("--numprocesses", "--dist"):
             parser.addoption(option, help="nothing, without pytest-xdist")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path):
+    """Collect tests alone, not doctests, from files of tests."""
+    return [found for found in (yield) if type(found) is pytest.Module]
 
 
 def pytest_collection_modifyitems(config, items):

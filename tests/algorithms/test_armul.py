@@ -150,11 +150,6 @@ def run(**options):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: run(strength=-1.0), ["strength = -1", "at least 0"]),
-        (lambda: run(step_size=0.0), ["step_size = 0"]),
-        (lambda: run(rank=0), ["rank = 0"]),
-        (lambda: run(personal_steps=0), ["personal_steps = 0"]),
-        (lambda: run(weights="rows"), ["weights = 'rows'", "'uniform'", "'samples'"]),
         (lambda: run(init="random"), ["init = ", "requires rank="]),
         (lambda: run(personal_step_size=0.1), ["personal_step_size = 0.1 requires personal_steps="]),
         (lambda: of_classes(run()), ["ARMUL supports only regression", "2 classes"]),

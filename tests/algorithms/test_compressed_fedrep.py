@@ -59,11 +59,9 @@ PROBLEM = lf.SharedRepresentation(n_clients=30, dim=12, rank=2, condition_number
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"kept_share": 0.0}, ["kept_share = 0.0", "positive"]),
         ({"kept_share": 1.2}, ["kept_share = 1.2", "at most 1"]),
         ({"kept_share": None}, ["exactly one of kept_share and levels"]),
         ({"levels": 3}, ["exactly one of kept_share and levels", "levels = 3"]),
-        ({"kept_share": None, "levels": 0}, ["levels = 0"]),
         ({"kept_share": None, "levels": 3, "shared_mask": True}, ["shared_mask = True requires kept_share"]),
         ({"whiten": "own"}, ["whiten"]),
     ],

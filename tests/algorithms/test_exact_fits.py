@@ -31,8 +31,7 @@ UNITS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("units", UNITS)
-@pytest.mark.parametrize("m", [M, 3])
+@pytest.mark.parametrize(("units", "m"), [*((units, M) for units in UNITS), *((UNITS[i], 3) for i in (1, 5, 7, 10))])
 def test_the_units_of_columns_do_not_matter_to_a_fit_of_all_parameters(units, m):
     X, y = samples(m)
     data = lf.GivenSamples(X * units, y)
@@ -54,7 +53,7 @@ def test_the_units_of_columns_do_not_matter_to_a_fit_of_all_parameters(units, m)
             np.testing.assert_allclose(result.final.S[0] * units, thetas[: len(result.final.S[0])], rtol=1e-7)
 
 
-@pytest.mark.parametrize("units", UNITS[:-2])
+@pytest.mark.parametrize("units", UNITS[1:-2:2])
 def test_the_units_of_columns_do_not_matter_to_new_clients_with_shortcuts(units):
     X, y = samples()
     start = {"rank": K, "step_size": 1e-300, "init": START}
@@ -63,10 +62,12 @@ def test_the_units_of_columns_do_not_matter_to_new_clients_with_shortcuts(units)
     assert found == pytest.approx(mean_loss(X, y, [ref.least_squares(X_i, y_i) for X_i, y_i in zip(X, y, strict=True)]))
 
 
-@pytest.mark.parametrize("units", UNITS[:5])  # of larger ratios a head does not hold its digits
-@pytest.mark.parametrize("k", [K, 3])
+@pytest.mark.parametrize(("units", "k"), [*((units, K) for units in UNITS[:5]), (UNITS[3], 3)])
 def test_the_units_of_columns_do_not_matter_to_alternating_minimisation(units, k):
-    """Against the least squares of the whole design, at the heads of the first half-round, with columns of length 1."""
+    """Against the least squares of the whole design, at the heads of the first half-round, with columns of length 1.
+
+    With larger ratios of units a head does not hold its digits.
+    """
     X, y = samples()
     X, B = X * units, basis(D, k, seed=3)
     result = lf.simulate(lf.AltMin(rank=k, init=B), data=lf.GivenSamples(X, y), rounds=1)
@@ -159,7 +160,7 @@ ALGORITHMS["FedRep, whitened by pooled samples"] = lf.FedRep(rank=K, step_size=0
 
 
 OVERFLOWS = [(name, *spoil) for name in ALGORITHMS for spoil in ((1e155, "X"), (1e300, "y"))]
-OVERFLOWS += [(name, None, "X") for name in FITS]
+OVERFLOWS += [(name, None, "X") for name in ("LocalOnly", "FedRep", "AltMin", "joint")]
 
 
 @pytest.mark.parametrize(("name", "factor", "spoilt"), OVERFLOWS)

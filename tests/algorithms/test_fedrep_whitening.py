@@ -73,11 +73,9 @@ def test_a_half_of_one_batch_is_altgdmin():
 @pytest.mark.parametrize(
     ("fields", "fragments"),
     [
-        ({"whiten": "all"}, ["whiten", "'own'", "'pooled'"]),
         ({"whiten": "own", "representation_steps": 2}, ["whiten", "representation_steps"]),
         ({"whiten": lf.Gaussian(covariance=np.diag([1.0, 0.0]))}, ["whiten", "regular"]),
         ({"whiten": lf.Gaussian(covariance=np.array([np.eye(2), np.diag([1.0, 0.0])]))}, ["whiten", "regular"]),
-        ({"split": 1}, ["split"]),
     ],
 )
 def test_wrong_options_are_named(fields, fragments):

@@ -63,41 +63,6 @@ U, V = basis(4, 4, seed=1), basis(6, 4, seed=2)
 # X_i = sqrt(d) I, which makes A_i the unit matrix, exactly.
 POPULATION = lf.GivenSamples(np.broadcast_to(2.0 * np.eye(4), (6, 4, 4)), 2.0 * (V * LAMBDA) @ U.T)
 
-# gamma1, gamma2, server's share of the step, factor of the data gradient
-MINIMISERS = {
-    "balanced": (0.25, 0.125, 1.0, 1),
-    "balanced, other weights": (0.5, 0.25, 0.7, 1),
-    "shrunk": (0.1, 0.2, 1.0, 1),
-    "shrunk, a larger server step": (0.1, 0.15, 2.5, 1),
-    "shrunk, factor 2": (0.1, 0.2, 1.0, 2),
-    "no growth": (0.0, 0.125, 1.0, 1),
-    "grown": (0.4, 0.1, 1.0, 1),
-    "grown, a smaller server step": (0.6, 0.1, 0.3, 1),
-    "grown beyond 1, factor 2": (0.8, 0.1, 1.0, 2),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", MINIMISERS)
-def test_the_population_minimiser_keeps_the_leading_directions(name):
-    """``sigma_j = lambda_j / (1 + (eta_r/eta_l)(4 gamma2 - 2 gamma1))`` for the k leading ones, none else; balanced."""
-    gamma1, gamma2, share, factor = MINIMISERS[name]
-    step = 0.06 / factor
-    algorithm = lf.FLUTE(
-        rank=2,
-        step_size=step,
-        server_step_size=share * step,
-        gamma1=gamma1,
-        gamma2=gamma2,
-        gradient_factor=factor,
-        init=lf.SmallRandom(0.1),
-    )
-    result = lf.simulate(algorithm, data=POPULATION, rounds=900, trials=2, seed=1)
-    sigma = LAMBDA[:2] / (1 + algorithm.step_ratio * (4 * gamma2 - 2 * gamma1))
-    for Theta, B, W in zip(result.final.predictors(), result.final.B, result.final.W, strict=True):
-        np.testing.assert_allclose(Theta, (V[:, :2] * sigma) @ U[:, :2].T, rtol=0, atol=1e-8)
-        np.testing.assert_allclose(B.T @ B, W.T @ W, rtol=0, atol=1e-8)
-
 
 @pytest.mark.long
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from tests.helpers import assert_one_line, assert_same
+from tests.helpers import assert_one_line
 from tests.worlds import draw_world, of_classes
 
 MEDIANS = ["median", "geometric median"]
@@ -53,16 +53,6 @@ def test_the_median_of_one_client_is_its_message(aggregate):
         one, other = (lf.simulate(make(how), **run).final for how in ("mean", aggregate))
         for name, array in one.arrays().items():
             np.testing.assert_allclose(other.arrays()[name], array, rtol=0, atol=1e-13)
-
-
-@pytest.mark.parametrize("aggregate", MEDIANS)
-def test_trials_do_not_depend_on_each_other(aggregate):
-    problem = lf.SharedRepresentation(n_clients=9, dim=5, rank=2, noise_std=0.3)
-    run = {"problem": problem, "data": lf.FixedSamples(8), "rounds": 3}
-    algorithm = lf.FedRep(rank=2, step_size=0.2, aggregate=aggregate)
-    together, alone = (lf.simulate(algorithm, trials=trials, **run) for trials in (4, 1))
-    np.testing.assert_array_equal(together.final.B[:1], alone.final.B)
-    assert_same(together, lf.simulate(algorithm, trials=4, workers=1, **run))
 
 
 MEDIAN = {"rank": 2, "step_size": 0.1, "aggregate": "median"}

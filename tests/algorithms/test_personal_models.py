@@ -289,33 +289,20 @@ def test_a_step_of_l2gd_may_reach_the_mean():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: lf.Ditto(step_size=0.1, strength=-1), ["strength = -1"]),
-        *(
-            (lambda kind=kind: kind(step_size=0.1, local_steps=0), ["local_steps = 0"])
-            for kind in (lf.Ditto, lf.APFL, lf.PFedMe)
-        ),
         (lambda: lf.APFL(step_size=0.1, mix=1.5), ["mix = 1.5", "from 0 to 1"]),
         (lambda: lf.APFL(step_size=0.1, mix=-0.5), ["mix = -0.5", "from 0 to 1"]),
-        (lambda: lf.APFL(step_size=0.1, variant="x"), ["variant = 'x'", "'paper', 'framework'"]),
-        (lambda: lf.PFedMe(step_size=0.1, inner_steps=0), ["inner_steps = 0"]),
-        (lambda: lf.PFedMe(step_size=0.1, server_mix=0), ["server_mix = 0"]),
         (lambda: lf.L2GD(step_size=0.5, strength=2.0, mean_probability=0.5), ["must be at most 1", "2"]),
         (lambda: lf.L2GD(step_size=[0.1, 0.3], strength=2.0, mean_probability=0.5), ["must be at most 1", "1.2"]),
         (lambda: lf.L2GD(step_size=0.1, mean_probability=1.0), ["mean_probability = 1.0", "below 1"]),
-        (lambda: lf.L2GD(step_size=0.1, mean_probability=0.0), ["mean_probability = 0.0", "positive"]),
-        (lambda: lf.L2GD(step_size=0.1, mean_probability=1.5), ["mean_probability = 1.5", "from 0 to 1"]),
         (lambda: lf.L2GD(step_size=0.1, coins=True), ["coins = True", "Booleans"]),
         (lambda: lf.L2GD(step_size=0.1, coins=[[True, False]]), ["coins = [[True, False]]", "Booleans"]),
         (lambda: lf.L2GD(step_size=0.1, coins=[0.5]), ["coins = [0.5]", "Booleans"]),
         (lambda: classes_end(lf.L2GD(step_size=0.1, coins=[True])), ["coins has 1 value", "rounds = 5"]),
-        (lambda: lf.PerFedAvg(step_size=0.1, adaptation_step_size=0), ["adaptation_step_size = 0"]),
         (
             lambda: classes_end(lf.PerFedAvg(step_size=0.1, adaptation_step_size=0.1, hessian=True)),
             ["hessian = True", "3 classes"],
         ),
         (lambda: classes_end(lf.PFedMe(step_size=0.1, inner_steps=None)), ["inner_steps = None", "3 classes"]),
-        (lambda: lf.FedMTL(strength=0.0), ["strength = 0.0"]),
-        (lambda: lf.FedMTL(strength=1.0, relation="x"), ["relation = 'x'", "'features', 'tasks'"]),
         (lambda: lf.FedMTL(strength=1.0, relation="tasks", epsilon=0.0), ["epsilon", "= 0.0", "positive"]),
         (lambda: classes_end(lf.FedMTL(strength=1.0)), ["FedMTL supports only regression", "3 classes"]),
         (lambda: lf.FedBABU(rank=2, step_size=0.1, head=[0.0, 0.0]), ["head = [0.0, 0.0]", "not all of them 0"]),

@@ -69,17 +69,6 @@ def test_engines_that_cannot_run_it_say_why():
     assert_one_line(lambda: lf.simulate(halves, PROBLEM, engine="compressed", **run), refused, lf.EngineError)
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: lf.PrivateFedRep(rank=2, step_size=0.1, message_noise_std=-1), ["message_noise_std = -1"]),
-        (lambda: lf.PrivateFedRep(rank=2, step_size=0.1, clip=0), ["clip = 0", "positive"]),
-    ],
-)
-def test_an_invalid_option_is_named(call, words):
-    assert_one_line(call, words)
-
-
 def test_it_supports_only_regression():
     problem = lf.Classes(n_clients=6, n_classes=3, classes_per_client=2, dim=9)
     algorithm = lf.PrivateFedRep(rank=2, step_size=0.1, heads=lf.GradientHeads(), clip=1.0)

@@ -274,25 +274,3 @@ def test_threads_chunks_and_the_number_of_trials_change_no_bit(kind, data, case,
         first = lf.simulate(algorithm, problem, trials=1, **run)
     assert_same(divided, together)
     assert_same(first, together, second=slice(0, 1))
-
-
-@given(case=cases())
-def test_metrics_are_those_of_their_definitions(case):
-    X, y, B, B_star, W, active = case.arrays
-    problem = lf.GivenTruth(B=B_star, W=W, noise_std=case.noise)
-    algorithm = lf.FedPer(rank=case.rank, init=B, step_size=0.05, local_steps=2)
-    names = ["subspace_distance", "parameter_error", "risk", "train_loss"]
-    run = {"rounds": 3, "participation": active, "metrics": names}
-    result = lf.simulate(algorithm, problem, data=lf.GivenSamples(X, y), **run)
-    assume(result.status[0] is not lf.Status.DIVERGED)
-    final, phi = result.final, W @ B_star.T
-    Theta = final.predictors()[0]
-    for name, wanted in {
-        "parameter_error": np.linalg.norm(Theta - phi),
-        "risk": (np.linalg.norm(Theta - phi, axis=1) ** 2 + case.noise**2).mean() / 2,
-        "train_loss": np.mean([np.mean((X_i @ t - y_i) ** 2) for X_i, y_i, t in zip(X, y, Theta, strict=True)]) / 2,
-    }.items():
-        np.testing.assert_allclose(result.metrics[name][0, -1], wanted, rtol=1e-9, atol=1e-12)
-    Q = ref.qr_positive(final.B[0])[0]
-    distance = np.linalg.norm((np.eye(case.dim) - Q @ Q.T) @ B_star, 2)
-    np.testing.assert_allclose(result.metrics["subspace_distance"][0, -1], distance, rtol=1e-7, atol=1e-12)

@@ -11,7 +11,7 @@ from linfed.data.projected import draws
 from linfed.data.projected import features as features_module
 from linfed.numerics import linalg, streams
 from tests.data.small import COUNTS, LEVELS, PLAIN, at, batch_of, simulate
-from tests.helpers import basis, normal
+from tests.helpers import basis, mostly_long, normal
 from tests.worlds import truth
 
 X_NOISE = (streams.Stream.X, streams.Stream.NOISE)
@@ -57,9 +57,11 @@ PROJECTED = {
     "block by block, dense truth": (lf.GivenTruth(Phi=normal(6, 9), noise_std=0.3), 5, 60, 2),
     "block by block, differing clients": (truth(noise=LEVELS), COUNTS, 60, 2),
 }
+REPEATED = ("low-rank truth", "block by block", "block by block, dense truth")
+"""Settings whose every part is in another one."""
 
 
-@pytest.fixture(params=PROJECTED)
+@pytest.fixture(params=mostly_long(PROJECTED, *(name for name in PROJECTED if name not in REPEATED)))
 def setting(request, monkeypatch):
     if (cache := PROJECTED[request.param][2]) is not None:
         monkeypatch.setattr(draws, "BLOCK_VALUES", 0)

@@ -75,8 +75,13 @@ def test_a_field_refuses_what_its_annotation_excludes(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_number_below_its_range_is_refused(kind):
+    """Also the largest of them: the integer below the least one, and 0 if a number must be positive."""
     for field in dataclasses.fields(kind):
         if field.type in BELOW and field.init:
             call = partial(made, kind, **{field.name: BELOW[field.type]})
             message = assert_one_line(call, [f"{field.name} = {BELOW[field.type]!r}"])
             assert re.search(r"at least|positive|inside|from \d|must be", message)
+            least = re.search(r"integer of at least (\d+)", message)
+            edge = int(least[1]) - 1 if least else 0 if "positive" in message else -1
+            if edge >= 0:
+                assert_one_line(partial(made, kind, **{field.name: edge}), [f"{field.name} = {edge}"])

@@ -9,7 +9,7 @@ import pytest
 import linfed as lf
 from linfed.theory.mean_square import FullMoments
 from tests import references as ref
-from tests.helpers import assert_one_line, basis
+from tests.helpers import assert_one_line
 
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=4, rank=2, noise_std=0.3, design=lf.Gaussian(covariance=0.5))
 STEPS = {"step_size": 0.4, "local_steps": 4, "server_step_size": 0.9}
@@ -106,52 +106,6 @@ KINDS = {
     "ClusterFedVARP": lambda **steps: lf.ClusterFedVARP(clusters=3, **steps),
     "FedSCAVAR": lambda **steps: lf.FedSCAVAR(clusters=3, mu=0.2, **steps),
 }
-DESIGNS = [*itertools.product(KINDS, range(3)), ("FedVARP", 3)]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "seed"), DESIGNS)
-def test_all_runs_converge_a_little_below_the_edge(name, seed):
-    """50 of 50 at 0.95 of it, in as many rounds as the mean square takes to fall by exp(-16)."""
-    n, d, p, K, server = [(5, 3, 1, 2, 1.0), (7, 2, 3, 1, 1.5), (6, 3, 2, 5, 0.7), (8, 2, 1, 3, 1.0)][seed]
-    problem, data = setting(n, d, 4, seed=seed, common=name in ("FedAvg", "FedProx", "ClusterFedVARP"))
-    steps = {"local_steps": K, "server_step_size": server}
-
-    def at(step):
-        algorithm = KINDS[name](step_size=step, **steps)
-        return algorithm, lf.predict(algorithm, problem, data=data, rounds=1, participation=p)
-
-    edge = float(at(0.01)[1].stability_edge)
-    algorithm, found = at(0.95 * edge)
-    assert float(found.rate) < 1.0
-    rounds = int(8 / (1 - float(found.rate)))
-    assert shrunk(algorithm, problem, data, p, rounds, 50).max() < 0.1
-
-
-@pytest.mark.long
-def test_directions_that_no_sample_sees_are_left_out():
-    """Two clients with two samples each in eight dimensions: the edge by eigenvalues in the four that are seen."""
-    problem, data = setting(2, 8, 2)
-    steps = {"local_steps": 10, "server_step_size": 1.4}
-    A, _ = data.normal_equations()
-    basis = np.linalg.svd(A.sum(axis=0))[0][:, :4]
-
-    def rate(step):
-        once = np.eye(4) - step * basis.T @ A @ basis
-        values = np.linalg.eigvalsh(np.eye(4) - 1.4 * (np.eye(4) - np.linalg.matrix_power(once, 10)).mean(axis=0))
-        return np.abs(values).max()
-
-    found = lf.predict(lf.FedAvg(step_size=0.3, **steps), problem, data=data, rounds=1)
-    edge, best = float(found.stability_edge), float(found.best_step)
-    assert float(found.rate) == pytest.approx(rate(0.3), rel=1e-12)
-    assert rate(0.999 * edge) < 1.0 < rate(1.001 * edge)
-    grid = edge * np.geomspace(1e-4, 0.999, 300)
-    assert max(rate(step) for step in grid) < 1.0
-    assert rate(best) <= 1.001 * min(rate(step) for step in grid)
-    run = lf.simulate(lf.FedAvg(step_size=0.3, **steps), problem, data=data, rounds=2000, metrics=["risk"])
-    assert float(found.floor) == pytest.approx(run.metrics["risk"][0, -1], rel=1e-9)
-
-
 FEW_SAMPLES = [
     ("FedAvg", 6, 9, 1, 1),
     ("FedProx", 4, 4, 1, 4),
@@ -334,21 +288,6 @@ def test_the_floor_is_the_risk_at_the_end_and_that_of_the_spread(name):
     spread = 0.5 * np.diag(S) @ [0.5, 1.0, 2.0, 0.2]
     some = lf.predict(algorithm, problem, participation=3, **run).floor
     assert some == pytest.approx(risk(end) + spread, rel=1e-8)
-
-
-@pytest.mark.long
-def test_the_predicted_floor_of_fedavg_under_a_covariance_is_the_risk_at_its_fixed_point():
-    """A full covariance: the square root of the spread is 0, with other axes than the covariance."""
-    turn = basis(4, 4)
-    covariance = turn @ (np.geomspace(1.0, 9.0, 4)[:, None] * turn.T)
-    one = lf.SharedRepresentation(n_clients=6, dim=4, rank=2, design=lf.Gaussian(covariance=covariance))
-    setting = {"data": lf.FixedSamples(8), "rounds": 1500}
-    for share in (1.0, 0.5):
-        algorithm = lf.FedAvg(step_size=0.02, local_steps=2)
-        floor = lf.predict(algorithm, one, participation=share, **setting).floor
-        result = lf.simulate(algorithm, one, participation=share, **setting)
-        measured = result.metrics["risk"][0, 500:].mean()
-        np.testing.assert_allclose(np.mean(floor), measured, rtol=1e-6 if share == 1 else 0.1)
 
 
 def unequal():

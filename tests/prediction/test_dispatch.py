@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import linfed as lf
-from linfed.prediction import dispatch, law
+from linfed.prediction import averaging, dispatch, law, others
 from linfed.prediction import fedrep_rounds as rounds
 from linfed.prediction.dispatch import LAWS
-from tests.helpers import assert_one_line, basis, normal
+from tests.helpers import assert_one_line, basis, mostly_long, normal
 from tests.prediction.runs import (
     FEW,
     FIXED,
@@ -79,7 +79,7 @@ def test_a_subclass_with_its_own_step_has_no_prediction():
         lf.predict(Normalised(rank=2, step_size=0.1), problem, **given)
 
 
-@pytest.mark.parametrize("kind", LAWS)
+@pytest.mark.parametrize("kind", mostly_long(LAWS, rounds.SecondOrder, averaging.FixedPoint, others.LeastSquares))
 def test_a_subclass_with_the_same_methods_has_the_same_prediction(kind):
     """For every algorithm of the table."""
     algorithms, problem, data = RUNS_OF_THE_TABLE[kind]

@@ -27,34 +27,11 @@ PREDICTED = {
     "PerFedAvg, split": LEARNERS["PerFedAvg, split"],
     "PerFedAvg, Hessian, split": LEARNERS["PerFedAvg, Hessian, split"],
 }
-SAMPLES = {"unequal samples": [3, 12, 5, 7], "more samples": [9] * 4, "fewer samples": [3] * 4, "one client": [8]}
 
 
 @pytest.fixture
 def world():
     return draw_world([9] * 4, 3, 2, noise=0.4, seed=3)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("samples", SAMPLES)
-@pytest.mark.parametrize("name", PREDICTED)
-def test_runs_end_at_the_predicted_floor_with_the_predicted_rate(name, samples):
-    algorithm = PREDICTED[name].make()
-    world = draw_world(SAMPLES[samples], 5, 2, noise=0.4, seed=4)
-    run = {"problem": world.problem(noise_std=0.4), "data": world.data()}
-    found = lf.predict(algorithm, rounds=10, **run)
-    rate = float(found.rate)
-    assert 0.5 < rate < 1.0
-    rounds = min(2000, round(np.log(1e-12) / np.log(rate)))
-    result = lf.simulate(algorithm, rounds=rounds, metrics=["risk"], record_every=rounds, **run)
-    if rate**rounds < 1e-9:
-        np.testing.assert_allclose(result.metrics["risk"][0, -1], found.floor, rtol=1e-7)
-    if algorithm.finishes:  # it serves personal models at the end alone
-        return
-    states = [step.after.predictors() for step in lf.iterate(algorithm, rounds=600, **run)]
-    late, later, latest = (np.linalg.norm(states[t + 1] - states[t]) for t in (299, 449, 599))
-    assert later < 1e-11 or (later / late) ** (1 / 150) == pytest.approx(rate, rel=0.02)
-    assert latest < 1e-11 or (latest / later) ** (1 / 150) == pytest.approx(rate, rel=0.01)
 
 
 def round_as_a_map(learner, world):

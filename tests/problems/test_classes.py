@@ -150,7 +150,6 @@ SIZES = {"n_clients": 4, "n_classes": 3, "classes_per_client": 2, "dim": 5}
 @pytest.mark.parametrize(
     ("options", "fragments"),
     [
-        ({"n_classes": 1}, ["n_classes = 1"]),
         ({"classes_per_client": 0}, ["classes_per_client = 0"]),
         ({"classes_per_client": 4}, ["classes_per_client = 4"]),
         ({"classes_per_client": [1, 2, 4, 3]}, ["classes_per_client[2] = 4"]),
@@ -158,9 +157,6 @@ SIZES = {"n_clients": 4, "n_classes": 3, "classes_per_client": 2, "dim": 5}
         ({"classes_per_client": "all"}, ["classes_per_client = 'all'"]),
         ({"rank": 3}, ["rank = 3"]),
         ({"rank": 2, "dim": 1}, ["rank = 2"]),
-        ({"separation": 0}, ["separation = 0"]),
-        ({"separation": np.nan}, ["separation = nan"]),
-        ({"test_samples": 0}, ["test_samples = 0"]),
         ({"design": lf.Gaussian(covariance=np.broadcast_to(np.eye(5), (4, 5, 5)))}, ["one covariance"]),
         ({"design": lf.Rademacher()}, ["design = "]),
         ({"design": "cube"}, ["design = "]),

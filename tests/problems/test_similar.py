@@ -211,12 +211,7 @@ def test_runs_are_those_of_the_same_arrays(engine):
 
 
 WRONG = [
-    *(
-        ({"heterogeneity": value}, [f"heterogeneity = {value!r}", "from 0 to 1"])
-        for value in (-0.1, 1.5, math.nan, None, True)
-    ),
-    *(({"deviation": value}, [f"deviation = {value!r}", "of at least 0"]) for value in (-0.1, math.inf, None, True)),
-    *(({"outliers": value}, [f"outliers = {value!r}", "from 0 to 1"]) for value in (-0.1, 1.01, None, True)),
+    *(({"heterogeneity": value}, [f"heterogeneity = {value!r}", "from 0 to 1"]) for value in (-0.1, 1.5)),
     ({"heterogeneity": 0.5, "outliers": 0, "condition_number": 2.0}, ["heterogeneity = 0.5", "condition_number = 2"]),
     ({"outliers": 0.5, "condition_number": 2.0}, ["outliers = 0.5 cannot be combined with condition_number = 2"]),
     ({"outliers": 1.0}, ["outliers = 1 would make all n_clients = 20 clients outliers"]),

@@ -248,8 +248,7 @@ CUTS = {
 }
 
 
-@pytest.mark.parametrize("k", [1, 2, 5])
-@pytest.mark.parametrize("name", CUTS)
+@pytest.mark.parametrize(("name", "k"), [*((name, 2) for name in CUTS), ("spectrum", 5), ("ill-conditioned", 1)])
 def test_the_reference_of_a_spectrum_is_its_leading_u(name, k):
     truth = CUTS[name].truth(0, TRIALS)
     values = np.linalg.norm(truth.W, axis=1)
@@ -366,8 +365,9 @@ DENSE = {
 }
 
 
-@pytest.mark.parametrize("k", [1, 2, 6])
-@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize(
+    ("name", "k"), [*((name, 2) for name in DENSE), *((name, k) for name in ("spectrum", "given Phi") for k in (1, 6))]
+)
 def test_the_truncation_is_that_of_the_singular_value_decomposition(name, k):
     truth = dataclasses.replace(DENSE[name], noise_std=0.2).truth(1, TRIALS)
     cut = truth.truncated(k)
@@ -394,11 +394,6 @@ def test_the_oracle_has_the_leading_subspace(name):
 
 
 WRONG = {
-    **{
-        f"{name} = {value!r}": ({name: value}, [f"{name} = {value!r}", "integer of at least 1"])
-        for name, values in (("n_clients", (0, 2.0, True, None)), ("dim", (0, "9")), ("rank", (0, 2.0, True)))
-        for value in values
-    },
     "rank above the clients": ({"rank": 8}, ["rank = 8", "at most min(n_clients, dim) = 7"]),
     "no spectrum": ({"spectrum": []}, ["spectrum", "(0,)", "(r,)"]),
     "a matrix for a spectrum": ({"spectrum": np.ones((2, 2))}, ["spectrum", "(2, 2)", "(r,)"]),
@@ -409,17 +404,8 @@ WRONG = {
     "long spectrum": ({"spectrum": np.ones(8)}, ["spectrum has 8 values", "min(n_clients, dim) = 7"]),
     "spectrum of another rank": ({"spectrum": [2.0, 1.0], "rank": 3}, ["rank = 3", "spectrum has 2 values"]),
     "gap alone": ({"gap": 0.5}, ["gap = 0.5", "gap_after = None", "given together"]),
-    **{
-        f"gap = {value!r}": ({"gap": value, "gap_after": 2}, [f"gap = {value!r}", "positive finite number"])
-        for value in (0, NAN, "wide", True)
-    },
-    **{
-        f"gap_after = {value!r}": (
-            {"gap": 0.5, "gap_after": value},
-            [f"gap_after = {value!r}", "integer of at least 1"],
-        )
-        for value in (0, 1.5, True)
-    },
+    "no gap": ({"gap": 0, "gap_after": 2}, ["gap = 0", "positive finite number"]),
+    "gap after none": ({"gap": 0.5, "gap_after": 0}, ["gap_after = 0", "integer of at least 1"]),
     "gap after the last": ({"gap": 0.5, "gap_after": 7}, ["gap_after = 7", "below the rank 7"]),
     "gap after the spectrum": ({"gap": 0.5, "gap_after": 2, "spectrum": [2, 1]}, ["gap_after = 2", "below the rank 2"]),
     "gap above the spectrum": (

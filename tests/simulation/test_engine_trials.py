@@ -9,7 +9,7 @@ import linfed as lf
 from linfed.numerics import streams
 from linfed.simulation import job
 from linfed.simulation.status import Status
-from tests.data.small import GRADIENT, PLAIN, at, batch_of, simulate
+from tests.data.small import GRADIENT, PLAIN, simulate
 from tests.helpers import Wrapped, assert_same, basis, normal
 from tests.worlds import fedrep, shared, truth
 
@@ -167,24 +167,6 @@ def test_new_clients_and_risks_under_the_other_engines():
 DRAWING = ["projected", "chain"]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("engine", DRAWING)
-@pytest.mark.parametrize("m", [1, 2])
-@pytest.mark.parametrize("noise", [0.0, 0.3])
-def test_exact_heads_on_at_most_k_samples_freeze_b(engine, m, noise):
-    algorithm, problem = fedrep(init="random", orthonormalize=False), shared(noise=noise)
-    first = simulate(algorithm, problem, lf.FreshSamples(m), rounds=0, engine=engine)
-    last = simulate(algorithm, problem, lf.FreshSamples(m), rounds=50, engine=engine, participation=0.5)
-    if engine == "projected":
-        assert np.array_equal(first.final.B, last.final.B)
-        G = batch_of(engine, problem, lf.FreshSamples(m)).project(at(basis(9, 2)))
-        assert not G.fit().representation_gradient().any()
-    distances = last.metrics["subspace_distance"]
-    assert np.ptp(distances, axis=1).max() < 1e-14
-    assert last.final.W.any()
-    assert last.status == [Status.STALLED if engine == "projected" else Status.COMPLETED] * 3
-
-
 @pytest.mark.parametrize("engine", DRAWING)
 @pytest.mark.parametrize("rank", [1, 3])
 def test_the_noiseless_truth_is_a_fixed_point(engine, rank):
@@ -195,21 +177,16 @@ def test_the_noiseless_truth_is_a_fixed_point(engine, rank):
     assert result.status == [Status.COMPLETED] * 3
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("engine", DRAWING)
-@pytest.mark.parametrize("heads", [{}, {"heads": lf.GradientHeads(steps=20, step_size=0.3)}])
-def test_noiseless_samples_lead_to_the_truth_in_all_digits(engine, heads):
-    algorithm = fedrep(d=20, init="random", step_size=0.5, **heads)
-    result = simulate(algorithm, shared(n=30, d=20, noise=0.0), lf.FreshSamples(12), rounds=400, engine=engine)
-    assert result.metrics["subspace_distance"][:, -1].max() < 1e-12
-    assert result.metrics["parameter_error"][:, -1].max() < 1e-11
-
-
 SMALL = [(3, 2, 2), (4, 3, 2), (2, 1, 2), (4, 2, 4), (2, 1, 1), (2, 2, 2), (3, 3, 2), (1, 1, 1), (3, 3, 3)]
 
 
-@pytest.mark.parametrize(("d", "k", "r"), SMALL)
-@pytest.mark.parametrize(("m", "heads"), [(1, {}), (6, {}), (1, GRADIENT), (1, {"heads": lf.ExactHeads(ridge=0.1)})])
+RIDGE = {"heads": lf.ExactHeads(ridge=0.1)}
+
+
+@pytest.mark.parametrize(
+    ("d", "k", "r", "m", "heads"),
+    [*((*sizes, m, {}) for sizes in SMALL for m in (1, 6)), (3, 3, 2, 1, GRADIENT), (1, 1, 1, 1, RIDGE)],
+)
 def test_small_dimensions(d, k, r, m, heads):
     algorithm, problem = fedrep(d=d, k=k, init="random", **heads), shared(d=d, r=r)
     result = simulate(algorithm, problem, lf.FreshSamples(m), engine="projected")

@@ -1,4 +1,4 @@
-"""The metric `mean_truncation_error`: against dense arrays, and where it is absent."""
+"""The metric `mean_truncation_error` against dense arrays; test_metrics.py has the runs without it."""
 
 import numpy as np
 import pytest
@@ -42,43 +42,3 @@ def test_the_chain_measures_the_error_to_the_truncation():
     for name, values in results[1].metrics.items():
         np.testing.assert_allclose(results[0].metrics[name], values, rtol=1e-12)
     assert_dense_metric(results[1], made, 2)
-
-
-ABSENT = {
-    "of the learned rank": (
-        lf.FLUTE(rank=3, step_size=0.1),
-        problem(rank=3),
-        "it equals mean_client_error: the ground truth has rank 3 <= k = 3",
-    ),
-    "of a smaller rank": (
-        lf.FLUTE(rank=3, step_size=0.1),
-        problem(spectrum=[2, 1]),
-        "it equals mean_client_error: the ground truth has rank 2 <= k = 3",
-    ),
-    "shared": (lf.FedRep(rank=2, step_size=0.1), DENSE["shared"], None),
-    "no representation": (lf.LocalOnly(), problem(), "the algorithm learns no representation B"),
-    "not asked for": (lf.FLUTE(rank=2, step_size=0.1), problem(), "it was not requested"),
-}
-
-
-@pytest.mark.parametrize("name", ABSENT)
-def test_the_error_to_the_truncation_is_absent_for_a_reason(name):
-    algorithm, made, reason = ABSENT[name]
-    metrics = ["risk"] if name == "not asked for" else None
-    result = lf.simulate(algorithm, made, data=lf.FixedSamples(5), rounds=1, metrics=metrics)
-    if reason is None:
-        assert "mean_truncation_error" in result.metrics
-        return
-    assert "mean_truncation_error" not in result.metrics
-    with pytest.raises(KeyError, match=reason):
-        result.metrics["mean_truncation_error"]
-    if metrics is None:
-        with pytest.raises(ValueError, match=f"metrics = 'mean_truncation_error' does not apply: {reason}"):
-            lf.simulate(algorithm, made, data=lf.FixedSamples(5), rounds=1, metrics=["mean_truncation_error"])
-
-
-def test_without_a_truth_there_is_no_truncation():
-    data = lf.FixedSamples(5).draw(problem())
-    result = lf.simulate(lf.FLUTE(rank=2, step_size=0.01), data=data, rounds=1)
-    with pytest.raises(KeyError, match="the data were given without one"):
-        result.metrics["mean_truncation_error"]

@@ -88,20 +88,6 @@ class Watched(lf.FedRep):
 # --- clients of the training ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FAMILY)
-def test_the_risk_is_the_mean_over_clients(name):
-    for covariance in (np.eye(7), np.diag(np.arange(1.0, 8.0)) + 0.5):
-        problem = dataclasses.replace(PROBLEM, design=lf.Gaussian(covariance=covariance))
-        result = run(name, problem)
-        risks = result.client_risks()
-        assert risks.shape == (3, 6)
-        assert (np.ptp(risks, axis=1) > 0).all()
-        np.testing.assert_allclose(risks.mean(axis=1), result.metrics["risk"][:, -1], rtol=1e-13)
-        for t, Phi in enumerate(problem.truth(4, range(3)).dense()):
-            Theta = np.broadcast_to(result.final.predictors()[t], (6, 7))
-            np.testing.assert_allclose(risks[t], ref.client_risks(Theta, Phi, covariance, 0.2), **TOLERANCE)
-
-
 def test_a_diverged_trial_has_no_risks():
     W = normal(3, 6, 2) * np.array([1.0, 100.0, 1.0])[:, None, None]
     algorithm = lf.FedPer(rank=2, step_size=0.2, init=normal(3, 7, 2, seed=1) / 3)

@@ -156,8 +156,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize(("participation", "count"), [(0.4, {8: 3, 40: 16}), (1, {8: 1, 40: 1}), (1.0, {8: 8, 40: 40})])
+@pytest.mark.parametrize(
+    ("case", "participation", "count"),
+    [*((case, 0.4, {8: 3, 40: 16}) for case in CASES), ("fixed", 1, {8: 1}), ("fresh, small rounds", 1.0, {8: 8})],
+)
 def test_a_run_equals_the_run_with_the_clients_that_it_drew(case, participation, count):
     """In any order, for all trials or for one of them."""
     problem, data, algorithm = CASES[case]

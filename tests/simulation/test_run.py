@@ -10,7 +10,6 @@ from scipy.linalg import subspace_angles
 
 import linfed as lf
 from linfed.errors import WorkerError
-from linfed.numerics.threads import VARIABLE
 from linfed.simulation import job
 from tests.helpers import assert_same, normal
 from tests.simulation.watched import Watched
@@ -69,14 +68,6 @@ def nine():
     return result
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("case", CASES)
-def test_a_run_is_a_function_of_its_arguments(case, nine):
-    assert_same(run(case), nine(case))
-    risks, others = (result.metrics["risk"][:, -1] for result in (nine(case), run(case, seed=4)))
-    assert len({*risks, *others}) == 18
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_a_trial_does_not_depend_on_the_number_of_trials(case, nine):
     for trials in (1, 8):
@@ -86,25 +77,6 @@ def test_a_trial_does_not_depend_on_the_number_of_trials(case, nine):
 def chunks(text, rounds):
     """Return the number of chunks that a full progress bar shows."""
     return int(text.split("| ")[-1].split("/")[1].split(" ")[0]) // rounds
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("how", ["chunk bytes", "memory budget"])
-def test_a_trial_does_not_depend_on_the_chunk(case, how, nine, monkeypatch, capsys):
-    monkeypatch.setenv(VARIABLE, "1")  # threads divide the budget
-    if how == "chunk bytes":
-        monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
-        result, wanted = run(case, progress=True), [9]
-    else:
-        with pytest.raises(lf.SizeError) as caught:
-            run(case, memory_budget=1.0)
-        number, unit = str(caught.value).split("about ")[1].split(" ")[:2]
-        each = float(number) * 1000.0 ** ["B", "kB", "MB", "GB"].index(unit)
-        # All trials share a part of the memory of one, so two or three trials can need little more.
-        result, wanted = run(case, memory_budget=1.1 * each, progress=True), range(2, 10)
-    assert chunks(capsys.readouterr().err, 6) in wanted
-    assert_same(result, nine(case))
 
 
 @pytest.mark.parametrize("algorithm", [EXACT, lf.LocalOnly()])

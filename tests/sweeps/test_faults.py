@@ -1,121 +1,21 @@
 """Sweeps that are killed or stopped: nothing is lost, computed twice or torn, and no process is left behind."""
 
 import contextlib
-import io
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
-import warnings
-from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import linfed as lf
 from tests.helpers import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")]
 
-KILLS = 20
 PATIENCE = 60.0
 """Seconds to wait for what should take a few, on a busy machine."""
-
-
-# --- killed while it writes ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Logs:
-    """Takes a moment, about as long as it takes to be written, and says in a file that it was computed to its end."""
-
-    log: str
-    number: int
-    size: int = 1000
-    cost = 1.0  # cells run in their order
-
-    def run(self):
-        values = np.random.default_rng(self.number).standard_normal(self.size)
-        time.sleep(0.001)
-        with open(self.log, "a") as file:
-            file.write(f"{self.number}\n")
-        return {"value": values}
-
-
-def finished(cells, folder):
-    """Return the numbers of the cells that a store holds; whatever is not what it says would warn."""
-    missing = {cell.number for cell in lf.Store(folder).missing(cells)}
-    return {cell.number for cell in cells} - missing
-
-
-def computed(cells):
-    """Return how often each cell was computed to its end."""
-    log = Path(cells[0].log)
-    lines = log.read_text().split() if log.exists() else []
-    return [lines.count(str(cell.number)) for cell in cells]
-
-
-class Slow(io.FileIO):
-    """A file on a disk that takes its time."""
-
-    def write(self, data):
-        for start in range(0, len(data), 1000):
-            super().write(data[start : start + 1000])
-            time.sleep(0.0002)
-        return len(data)
-
-
-def swept(cells, folder):
-    """Sweep in a process of its own, on a slow disk."""
-    kept = Path.open
-    Path.open = lambda path, mode="r", *more, **named: (
-        Slow(path, "w") if mode == "wb" else kept(path, mode, *more, **named)
-    )
-    lf.sweep(cells, store=folder)
-
-
-@contextlib.contextmanager
-def forked(function, *arguments):
-    """Return a context with a process that calls a function; it is waited for."""
-    process = get_context("fork").Process(target=function, args=arguments)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # this process may have threads; the child needs none
-        process.start()
-    yield process
-    process.join()
-
-
-@pytest.fixture
-def cells(tmp_path):
-    """Cells, in a process that knows what it finds out once, such as the commit."""
-    lf.sweep([Logs(str(tmp_path / "other"), 0)], store=tmp_path / "other store")
-    return [Logs(str(tmp_path / "log"), number) for number in range(80)]
-
-
-def test_killed_at_twenty_random_moments(cells, tmp_path):
-    folder, moments, finished_of_all = tmp_path / "store", random.Random(0), 0
-    for _ in range(KILLS):
-        before, times = finished(cells, folder), computed(cells)
-        with forked(swept, cells, folder) as process:
-            while computed(cells) == times and process.is_alive():
-                time.sleep(0.001)
-            process.join(moments.uniform(0.0, 0.03))
-            process.kill()
-        after = finished(cells, folder)
-        assert before <= after  # nothing lost
-        again = [new - old for new, old in zip(computed(cells), times, strict=True)]
-        assert not any(again[number] for number in before)  # nothing twice
-        assert sum(again) <= len(after - before) + 1  # but for what was being written
-        finished_of_all += len(after - before)
-        if len(after) == len(cells):  # the same with others
-            cells = [Logs(cell.log, cell.number, cell.size + 1) for cell in cells]
-    assert finished_of_all > KILLS
-    table = lf.sweep(cells, store=folder)
-    assert table["value"].tobytes() == lf.sweep(cells)["value"].tobytes()
 
 
 # --- stopped by a signal ---------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Where federated averaging goes: fixed points, matrices and rates of a round, against the plain loop and runs."""
+"""Where federated averaging goes: fixed points, matrices and rates of a round, against the plain loop."""
 
 from fractions import Fraction
 
@@ -12,7 +12,7 @@ from tests.worlds import draw_world
 
 TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 
-NAN, INF = float("nan"), float("inf")
+INF = float("inf")
 
 WEIGHTS = ["uniform", "samples"]
 
@@ -29,7 +29,7 @@ def averaging(world, K, weights="uniform"):
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("K", [1, 2, 7])
+@pytest.mark.parametrize("K", [1, 7])
 @pytest.mark.parametrize("world", WORLDS)
 def test_a_round_of_the_loop_stays_at_the_fixed_point_and_maps_errors_by_the_matrix(world, K, weights):
     drawn, A, b, theory, loop = averaging(world, K, weights)
@@ -52,44 +52,6 @@ def test_a_round_of_the_loop_stays_at_the_fixed_point_and_maps_errors_by_the_mat
         shortest = np.linalg.pinv(np.concatenate(drawn.X)) @ np.concatenate(drawn.y)
         np.testing.assert_allclose(theta, shortest, **TOLERANCE)
         np.testing.assert_allclose(other, shortest, **TOLERANCE)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("K", "weights", "server_step_size"),
-    [(1, "uniform", 1.3), (1, "samples", 0.5), (4, "uniform", 0.5), (4, "samples", 1.0)],
-)
-@pytest.mark.parametrize("world", WORLDS)
-def test_runs_reach_the_fixed_point_from_zero(world, K, weights, server_step_size):
-    drawn, A, b, theory, setting = averaging(world, K, weights)
-    setting["server_step_size"] = server_step_size
-    rates = np.abs(np.linalg.eigvals(lf.theory.fedavg_iteration_matrix(A, server_step_size=server_step_size, **theory)))
-    rounds = int(25 / -np.log(rates[rates < 1 - 1e-9].max()))  # a fall by exp(-25); what never falls starts at 0
-    result = lf.simulate(lf.FedAvg(**setting), data=drawn.data(), rounds=rounds)
-    assert result.status == [lf.Status.COMPLETED]
-    theta = lf.theory.fedavg_fixed_point(A, b, **theory)
-    np.testing.assert_allclose(result.final.S[0, 0], theta, **TOLERANCE)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("K", [1, 3])
-@pytest.mark.parametrize("radius", [0.97, 1.05])
-def test_the_spectral_radius_tells_convergence_from_divergence(radius, K):
-    drawn, A, _, theory, setting = averaging("n m > d", K)
-    # I - eta_s M has the eigenvalue -radius where eta_s = (1 + radius) / (largest eigenvalue of M).
-    largest = 1 - np.linalg.eigvals(lf.theory.fedavg_iteration_matrix(A, **theory)).real.min()
-    setting["server_step_size"] = (1 + radius) / largest
-    matrix = lf.theory.fedavg_iteration_matrix(A, server_step_size=setting["server_step_size"], **theory)
-    assert np.abs(np.linalg.eigvals(matrix)).max() == pytest.approx(radius, rel=1e-12)
-    rate = lf.theory.fedavg_rate(A, server_step_size=setting["server_step_size"], **theory)
-    assert rate == pytest.approx(radius, rel=1e-12)
-    problem = lf.GivenTruth(Phi=np.zeros((4, 4)))
-    result = lf.simulate(lf.FedAvg(**setting), problem, data=drawn.data(), rounds=900)
-    diverges = radius > 1
-    assert result.status == [lf.Status.DIVERGED if diverges else lf.Status.COMPLETED]
-    if diverges:
-        errors = result.metrics["parameter_error"][0, 300:400]
-        np.testing.assert_allclose(errors[1:] / errors[:-1], radius, rtol=1e-3)
 
 
 def exact_fixed_point(A, b, step, K):

@@ -27,29 +27,6 @@ def test_exact_heads_are_those_of_least_squares():
         assert found.risk[trial] == pytest.approx(np.mean(risks))
 
 
-@pytest.mark.long
-def test_the_gradient_at_exact_heads_is_the_risks_and_vanishes_where_fedrep_ends():
-    X, y, B = ragged()
-    data, Q = lf.GivenSamples(X, y), np.linalg.qr(B)[0]
-    b = data.normal_equations()[1]
-
-    def risk(Q):
-        return lf.theory.at_exact_heads(data, Q).risk
-
-    numeric = np.zeros_like(Q)
-    for i, j in np.ndindex(5, 2):
-        shift = np.zeros((5, 2))
-        shift[i, j] = 1e-6
-        numeric[:, i, j] = (risk(Q + shift) - risk(Q - shift)) / 2e-6
-    found = lf.theory.at_exact_heads(data, Q)
-    W = found.predictors @ Q
-    size = (np.linalg.norm(b, axis=-1) * np.linalg.norm(W, axis=-1)).sum(axis=-1)
-    np.testing.assert_allclose(found.gradient, 3 * np.linalg.norm(numeric, axis=(1, 2)) / size, rtol=1e-6)
-    run = {"data": data, "rounds": 3000, "record_every": 3000}
-    end = lf.simulate(lf.FedRep(rank=2, step_size=0.2, init=Q[0]), **run).final
-    assert lf.theory.at_exact_heads(data, end.B).gradient < 1e-6 < found.gradient[0]
-
-
 @pytest.mark.parametrize("k", [2, 4])
 def test_the_gradient_at_exact_heads_by_loops(k):
     """At k = 4 of as many columns as a client has samples."""

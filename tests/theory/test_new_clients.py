@@ -27,8 +27,9 @@ FLOORS = {
 COVARIANCE = np.diag([1.0, 2.0, 0.5, 3.0, 0.2]) + 0.1
 
 
-@pytest.mark.parametrize("covariance", [None, 2.0, COVARIANCE], ids=["I", "2 I", "full"])
-@pytest.mark.parametrize("form", FLOORS)
+@pytest.mark.parametrize(
+    ("form", "covariance"), [*((form, COVARIANCE) for form in FLOORS), ("B, W", None), ("B, W, S", 2.0)]
+)
 def test_the_floor_is_the_risk_of_the_mean_and_nothing_is_below(form, covariance):
     problem = lf.GivenTruth(**FLOORS[form], noise_std=0.3, design=lf.Gaussian(covariance=covariance))
     truth = problem.truth(0, range(3))

@@ -15,46 +15,6 @@ from tests.helpers import assert_one_line, mostly_long
 from tests.worlds import ESTIMATORS
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ESTIMATORS)
-@pytest.mark.parametrize(("m", "sigma"), [(2, 0.0), (5, 1.3)])
-def test_the_noise_of_the_matrix_is_the_closed_form(name, m, sigma):
-    """30,000 data sets: variances of entries outside B*, and covariances of entries between outside and B*."""
-    rng, (n, k, d) = np.random.default_rng(m), (2, 2, 4)
-    W = np.array([[1.0, 0.3], [-0.2, 0.8]])
-    X = rng.standard_normal((30_000, n, m, d))
-    y = np.einsum("tnmk,nk->tnm", X[..., :k], W) + sigma * rng.standard_normal(X.shape[:-1])
-    h, half = np.einsum("tnmd,tnm->tnd", X, y) / m, m // 2
-    squares = np.einsum("tnm,tnmd,tnme->tnde", y**2, X, X)
-    if name == "moments":
-        M = squares / m
-    elif name == "local averages":
-        M = h[..., :, None] * h[..., None, :]
-    elif name == "U-statistic":
-        M = (m**2 * h[..., :, None] * h[..., None, :] - squares) / (m * (m - 1))
-    else:
-        one, two = (
-            np.einsum("tnmd,tnm->tnd", X[:, :, part], y[:, :, part]) / half
-            for part in (slice(0, half), slice(half, 2 * half))
-        )
-        M = one[..., :, None] * two[..., None, :]
-        if name == "two replicas":
-            M = (M + M.mT) / 2
-    M = M.mean(axis=1)
-    a, b, c, _ = _constants(ESTIMATORS[name](rank=k), n, m)
-    s2 = (W**2).sum(axis=1) + sigma**2
-    V = b * (W * s2[:, None]).T @ W / n + c * np.mean(s2**2) * np.eye(k)
-    rows = M[:, k:, :k]
-    products = rows[..., :, None] * rows[..., None, :]  # two directions outside
-    z = (products.mean(axis=(0, 1)) - V) / (products.mean(axis=1).std(axis=0) / np.sqrt(len(products)))
-    assert np.abs(z).max() < 4
-    outside = M[:, 2, 3] ** 2
-    assert abs(outside.mean() - c * np.mean(s2**2)) < 4 * outside.std() / np.sqrt(len(outside))
-    assert abs(outside.mean() - 1.5 * c * np.mean(s2**2)) > 4 * outside.std() / np.sqrt(len(outside))
-    gain = (M[:, 0, 1] + M[:, 1, 0]) / 2
-    assert abs(gain.mean() - a * (W.T @ W / n)[0, 1]) < 4 * gain.std() / np.sqrt(len(gain))
-
-
 def gaussian_moment(variables, covariance):
     """Return the mean of a product of Gaussian variables (kind, sample), by Isserlis' theorem."""
     if not variables:

@@ -66,8 +66,10 @@ SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("samples", SAMPLES)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "samples"),
+    [*(("n < d", samples) for samples in SAMPLES), ("n == d", "fresh factors"), ("n > d", "fixed rows")],
+)
 def test_the_theta_recursion_is_an_identity(shape, samples):
     data, engine = SAMPLES[samples]
     for rank, truth in zip((1, 2, 4), TRUTHS.values(), strict=True):
@@ -101,8 +103,9 @@ def gaps(steps, coordinates):
         yield np.abs(coordinates.theta(step.after) - expected).max()
 
 
-@pytest.mark.parametrize("name", WRONG)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "name"), [*(("n < d", name) for name in WRONG), ("n == d", "factor 2"), ("n > d", "too much growth")]
+)
 def test_other_weights_and_steps_break_the_recursion_and_are_refused(shape, name):
     problem = made(shape, noise_std=0.3)
     algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5), **WRONG[name])

@@ -90,23 +90,6 @@ def test_at_population_the_joint_ridge_follows_oja(ridge, participation):
     assert sampled.oja().gap.min() > 1e-3
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("order", ["joint", "gauss-seidel", "jacobi"])
-def test_the_ridge_ends_at_the_top_subspace_of_Phi(order):
-    problem = made(8, 7, 2)
-    data = lf.GivenSamples.population(problem, trials=2, seed=3)
-    algorithm = algorithm_of(2, solver=lf.ClosedForm(order=order), ridge=1.0, step_size=0.3)
-    last = seen_rounds(algorithm, problem, data, rounds=500)[-1]
-    truth = problem.truth(3, range(2))
-    top = np.linalg.svd(truth.dense().mT)[0][..., :2]
-    assert lf.subspace_distance(last.B_new, top).max() < 1e-8
-    expected = theory.top_subspace_distance(truth, 2)
-    np.testing.assert_allclose(last.bound().distance, expected, atol=1e-8)
-    assert expected.min() > 0.01
-    # Where B stands still the first and third term's matrices balance.
-    assert np.abs(last._outside(last._averaged(last.Q))).max() < 1e-8
-
-
 def hand_made(heads, lengths, n=40):
     """Return a truth with ``B*'S* = 0``, heads and shortcuts exactly uncorrelated, of given second moments."""
     k, extra = len(heads), len(lengths)

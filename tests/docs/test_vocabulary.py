@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from docs import vocabulary
+from docs.tools import vocabulary
 from linfed.statistics import Hypothesis
 from tests.helpers import finding
 

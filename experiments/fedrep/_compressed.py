@@ -42,7 +42,7 @@ class Compressed:
 
     @property
     def variance(self) -> float:
-        """Relative variance omega: exact for sparsification; for quantisation the mean over Gaussian directions."""
+        """Relative variance nu: exact for sparsification; for quantisation the mean over Gaussian directions."""
         if self.method != QUANTISED:  # the strength is 1 for all entries
             return 1.0 / self.strength - 1.0
         rng = np.random.default_rng(self.seed)

@@ -1,7 +1,7 @@
 """FedRep with compressed messages: its rate near B*.
 
 `linfed.CompressedFedRep` sparsifies or quantises each client's message at random, without bias. Its relative variance
-omega lowers the rate near B* (`linfed.theory.near_truth_factor`). For sparsification omega is ``1/q - 1``, with q the
+nu lowers the rate near B* (`linfed.theory.near_truth_factor`). For sparsification nu is ``1/q - 1``, with q the
 share of entries that are kept. For quantisation it is the mean over messages whose directions are Gaussian. The
 predicted factor of a round is compared with runs, without a fitted parameter. The experiment `compression_floats`
 counts the floats that clients send.
@@ -45,7 +45,7 @@ class Factor(Compressed):
         """Return the ratio of the squared tangents after and before the rounds of each trial, and its prediction."""
         found = self.simulated(self.step, 1e-5, self.rounds, squared_tangents).metrics["squared_tangents"]
         predicted = self.predicted(lf.theory.near_truth_factor, step_size=self.step)
-        return {"measured": found[:, -1] / found[:, 0], "predicted": predicted, "omega": self.variance}
+        return {"measured": found[:, -1] / found[:, 0], "predicted": predicted, "nu": self.variance}
 
 
 def squared_tangents(state: lf.State, truth: lf.Truth) -> Any:
@@ -75,7 +75,7 @@ def factor(row: lf.Table) -> Measured:
 def over_predicted(row: lf.Table) -> c.Measurement:
     """Return the measured factor of a round divided by the predicted one."""
     value, low, high = (each / row["predicted"] for each in factor(row))
-    return c.Measurement((value, low, high), f"omega = {row['omega']:.3g}, predicted factor {row['predicted']:.3g}")
+    return c.Measurement((value, low, high), f"nu = {row['nu']:.3g}, predicted factor {row['predicted']:.3g}")
 
 
 def compression(row: lf.Table) -> str:
@@ -98,12 +98,12 @@ LOOK = {name: line_style("", turn) for turn, name in enumerate(METHODS)}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
-    """Draw the factor of a round against omega."""
+    """Draw the factor of a round against nu."""
     with lf.panels(tables["factor"], title="", height=3.0, width="column") as sheet:
         for ax, part in sheet:
             for name, rows in part.groupby("method"):
-                ordered, look = sorted(rows, key=lambda row: row["omega"]), LOOK[name]
-                x = [row["omega"] for row in ordered]
+                ordered, look = sorted(rows, key=lambda row: row["nu"]), LOOK[name]
+                x = [row["nu"] for row in ordered]
                 ax.plot(x, [row["predicted"] for row in ordered], color=look["color"], linestyle=look["linestyle"])
                 means = np.array([factor(row) for row in ordered]).T
                 bars = np.abs(means[1:] - means[0])

@@ -229,7 +229,7 @@ def jax_ways(name: str) -> dict[str, Callable[[], None]]:
     import jax
 
     jax.config.update("jax_enable_x64", True)
-    rounds = lf.iterate(ALGORITHMS[name], problem(), data=lf.FixedSamples(SIZE.m), rounds=CHECKED, trials=TRIALS)
+    rounds = lf.iterate(ALGORITHMS[name], problem(), data=lf.FixedSamples(SIZE.m), n_rounds=CHECKED, trials=TRIALS)
     start = next(rounds).after
     first = next(rounds)
     X, labels, holds = (np.array(part) for part in (first.batch.X[..., :-1], first.batch.y, first.batch.holds))  # type: ignore[attr-defined]  # of classes

@@ -88,7 +88,7 @@ def auto_against_best(kind: Kind, size: Size, local_steps: int, settings: Settin
     sides: dict[str, Side] = {}
     for engine in ("explicit", "compressed", "projected"):
         try:
-            lf.simulate(algorithm, problem, data=samples(kind, size.m), rounds=1, engine=engine)
+            lf.simulate(algorithm, problem, data=samples(kind, size.m), n_rounds=1, engine=engine)
         except lf.EngineError:
             continue
         sides[engine] = round_of_fedrep(size, kind, settings.seconds / 2, engine, local_steps=local_steps)
@@ -106,7 +106,7 @@ def million(settings: Settings) -> Measurement:
     problem = lf.SharedRepresentation(n_clients=MILLION.n, dim=MILLION.d, rank=MILLION.k, noise_std=NOISE_STD)
     algorithm = lf.FedRep(rank=MILLION.k, step_size=STEP_SIZE, init=lf.AtDistance(0.9))
     started = time.perf_counter()
-    options: dict[str, Any] = {"rounds": 12, "metrics": ["subspace_distance"]}
+    options: dict[str, Any] = {"n_rounds": 12, "metrics": ["subspace_distance"]}
     with step_times(algorithm) as times:
         lf.simulate(algorithm, problem, data=lf.FreshSamples(MILLION.m), **options)
     whole = time.perf_counter() - started

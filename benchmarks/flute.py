@@ -108,7 +108,7 @@ def check(case: Case, ways: dict[str, Rounds]) -> None:
         case.algorithm,
         case.problem,
         data=lf.FixedSamples(case.size.m),
-        rounds=CHECKED,
+        n_rounds=CHECKED,
         trials=case.trials,
         engine=case.engine,
         metrics=[],
@@ -330,7 +330,7 @@ def whole_run(record_every: int, settings: Settings) -> Measurement:
     problem = lf.UnderParameterized(n_clients=WHOLE.n, dim=WHOLE.d, noise_std=NOISE_STD)
     started = time.perf_counter()
     result = lf.simulate(
-        algorithm, problem, data=lf.FixedSamples(WHOLE.m), rounds=ROUNDS, record_every=record_every, engine="auto"
+        algorithm, problem, data=lf.FixedSamples(WHOLE.m), n_rounds=ROUNDS, record_every=record_every, engine="auto"
     )
     seconds = time.perf_counter() - started
     assert lf.Status.DIVERGED not in result.status

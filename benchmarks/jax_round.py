@@ -98,7 +98,7 @@ def rounds(size: Size, kind: Literal["fresh", "fixed"]) -> dict[str, Callable[[]
     jax.config.update("jax_enable_x64", True)
     problem = lf.SharedRepresentation(n_clients=size.n, dim=size.d, rank=size.k, noise_std=NOISE_STD)
     algorithm = lf.FedRep(rank=size.k, step_size=STEP_SIZE, init="random")
-    ours = lf.iterate(algorithm, problem, data=lf.FixedSamples(size.m), rounds=CHECKED, engine="explicit")
+    ours = lf.iterate(algorithm, problem, data=lf.FixedSamples(size.m), n_rounds=CHECKED, engine="explicit")
     start = next(ours)
     truth = problem.truth(0, range(1))
     B, B_star, W_star = start.after.B[0], truth.B[0], truth.W[0]

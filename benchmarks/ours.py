@@ -56,12 +56,12 @@ def step_times(algorithm: lf.Algorithm) -> Iterator[dict[int, list[float]]]:
         yield times
 
 
-def seconds_of_rounds(times: Iterable[list[float]], rounds: int) -> float:
-    """Return the time in which any thread ran rounds, given the times of the steps of one or more runs of `rounds`.
+def seconds_of_rounds(times: Iterable[list[float]], n_rounds: int) -> float:
+    """Return the time in which any thread ran rounds, given the times of the steps of one or more runs of `n_rounds`.
 
     The first step of a run allocates the buffers, so the time starts with the second.
     """
-    runs = sorted((run[1], run[-1]) for each in times for run in np.reshape(each, (-1, rounds)))
+    runs = sorted((run[1], run[-1]) for each in times for run in np.reshape(each, (-1, n_rounds)))
     total, end = 0.0, -np.inf
     for start, stop in runs:
         total += max(0.0, stop - max(start, end))
@@ -77,14 +77,14 @@ def round_of(algorithm: lf.Algorithm, problem: Any, data: Any, seconds: float, e
     The difference between a long and a short run would have the same mean, but at large sizes several times the noise.
     """
 
-    def run(rounds: int) -> float:
-        every = rounds + 2
+    def run(n_rounds: int) -> float:
+        every = n_rounds + 2
         with step_times(algorithm) as times:
             result = lf.simulate(
-                algorithm, problem, data=data, rounds=every, record_every=every, engine=engine, trials=trials
+                algorithm, problem, data=data, n_rounds=every, record_every=every, engine=engine, trials=trials
             )
         assert lf.Status.DIVERGED not in result.status, "the timed rounds must have finite numbers"
-        return seconds_of_rounds(times.values(), every) / rounds
+        return seconds_of_rounds(times.values(), every) / n_rounds
 
     rounds = max(FEWEST if trials > 1 else 3, round(seconds / run(3)))
     return lambda: run(rounds)

@@ -17,7 +17,7 @@ def seconds() -> float:
     problem = lf.SharedRepresentation(n_clients=SIZE.n, dim=SIZE.d, rank=SIZE.k, noise_std=NOISE_STD)
     algorithm = lf.FedRep(rank=SIZE.k, step_size=0.8, init=lf.AtDistance(0.9))
     started = time.perf_counter()
-    found = lf.predict(algorithm, problem, data=lf.FreshSamples(SIZE.m), rounds=ROUNDS)
+    found = lf.predict(algorithm, problem, data=lf.FreshSamples(SIZE.m), n_rounds=ROUNDS)
     for quantity in (found.floor, found.rate, found.stability_edge, found.best_step):
         float(quantity)
     return time.perf_counter() - started
@@ -37,7 +37,7 @@ def small_run() -> dict[str, Any]:
         "algorithm": lf.FedRep(rank=SMALL.k, step_size=0.5, init=lf.AtDistance(0.9)),
         "problem": lf.SharedRepresentation(n_clients=SMALL.n, dim=SMALL.d, rank=SMALL.k, noise_std=NOISE_STD),
         "data": lf.FreshSamples(SMALL.m),
-        "rounds": SMALL_ROUNDS,
+        "n_rounds": SMALL_ROUNDS,
         "participation": 0.1,
     }
 

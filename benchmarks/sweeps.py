@@ -21,7 +21,7 @@ RUN = lf.Run(
     algorithm=lf.FedRep(rank=2, step_size=0.5),
     problem=lf.SharedRepresentation(n_clients=20, dim=10, rank=2, noise_std=0.03),
     data=lf.FreshSamples(n_samples=6),
-    rounds=100,
+    n_rounds=100,
     trials=20,
 )
 FINISHED, PATIENCE = 10_000, 5.0

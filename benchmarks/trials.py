@@ -31,7 +31,7 @@ def simulate(trials: int, seed: int = 0, **options: Any) -> object:
         algorithm,
         problem,
         data=samples("fresh", 5),
-        rounds=ROUNDS,
+        n_rounds=ROUNDS,
         participation=0.1,
         trials=trials,
         seed=seed,

@@ -32,7 +32,7 @@ Examples
 --------
 >>> import linfed as lf
 >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2)
->>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(n_samples=10), rounds=100)
+>>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(n_samples=10), n_rounds=100)
 >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
 True
 """

@@ -14,7 +14,7 @@ class SizeError(MemoryError):
     >>> import linfed as lf
     >>> algorithm, problem = lf.FedRep(rank=2, step_size=0.5), lf.SharedRepresentation(n_clients=9, dim=5, rank=2)
     >>> try:
-    ...     lf.simulate(algorithm, problem, data=lf.FreshSamples(10), rounds=5, memory_budget=100)
+    ...     lf.simulate(algorithm, problem, data=lf.FreshSamples(10), n_rounds=5, memory_budget=100)
     ... except lf.SizeError:
     ...     print("needs more than 100 bytes")
     needs more than 100 bytes
@@ -29,7 +29,7 @@ class EngineError(ValueError):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=9, dim=5, rank=2)
     >>> try:
-    ...     lf.simulate(lf.FedAvg(step_size=0.1), problem, data=lf.FreshSamples(10), rounds=5, engine="chain")
+    ...     lf.simulate(lf.FedAvg(step_size=0.1), problem, data=lf.FreshSamples(10), n_rounds=5, engine="chain")
     ... except lf.EngineError:
     ...     print("use another engine")
     use another engine
@@ -44,7 +44,7 @@ class NoPredictionError(ValueError):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=9, dim=5, rank=2)
     >>> try:
-    ...     lf.predict(lf.FedRoD(rank=2, step_size=0.1), problem, data=lf.FreshSamples(10), rounds=5)
+    ...     lf.predict(lf.FedRoD(rank=2, step_size=0.1), problem, data=lf.FreshSamples(10), n_rounds=5)
     ... except lf.NoPredictionError:
     ...     print("no prediction")
     no prediction
@@ -102,7 +102,7 @@ class GridEdgeWarning(UserWarning):
     >>> problem, fedrep = lf.SharedRepresentation(n_clients=30, dim=10, rank=2), lf.FedRep(rank=2, step_size=1.0)
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always", lf.GridEdgeWarning)
-    ...     tuning = lf.tune(fedrep, problem, grid={"step_size": (0.1, 0.5)}, data=lf.FreshSamples(10), rounds=9)
+    ...     tuning = lf.tune(fedrep, problem, grid={"step_size": (0.1, 0.5)}, data=lf.FreshSamples(10), n_rounds=9)
     >>> len(caught), tuning.algorithm.step_size
     (1, 0.5)
     """
@@ -120,7 +120,7 @@ class ValidationWarning(UserWarning):
     >>> data = lf.GivenSamples(X[0], y[0], test=(X[1], y[1]))
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
-    ...     tuning = lf.tune(lf.LocalOnly(), grid={"ridge": (0.1, 1.0, 10.0)}, data=data, rounds=1, metric="test_loss")
+    ...     tuning = lf.tune(lf.LocalOnly(), grid={"ridge": (0.1, 1.0)}, data=data, n_rounds=1, metric="test_loss")
     >>> caught[0].category.__name__
     'ValidationWarning'
     """
@@ -133,7 +133,7 @@ class DivergenceWarning(UserWarning):
     --------
     >>> import warnings
     >>> import linfed as lf
-    >>> run = lf.Run(algorithm=lf.FedAvg(step_size=50.0), data=lf.FreshSamples(10), rounds=200,
+    >>> run = lf.Run(algorithm=lf.FedAvg(step_size=50.0), data=lf.FreshSamples(10), n_rounds=200,
     ...              problem=lf.SharedRepresentation(n_clients=10, dim=5, rank=2))
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("ignore", lf.DivergenceWarning)
@@ -161,7 +161,7 @@ class StoreWarning(UserWarning):
     >>> import tempfile, warnings
     >>> from pathlib import Path
     >>> import linfed as lf
-    >>> run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.5), data=lf.FreshSamples(10), rounds=3,
+    >>> run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.5), data=lf.FreshSamples(10), n_rounds=3,
     ...              problem=lf.SharedRepresentation(n_clients=10, dim=5, rank=2))
     >>> folder = tempfile.mkdtemp()
     >>> table = lf.sweep([run], store=folder)

@@ -52,7 +52,7 @@ RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(5, 8, 6)), RNG.normal(size=(5, 8))
 LABELS = np.arange(40).reshape(5, 8) % 3
 TABLE = lf.Table([{"m": m, "error": lf.LabeledArray([[m, 1.0]], round=[0, 1])} for m in (5, 10)])
-CELL = lf.Run(algorithm=FEDREP, problem=PROBLEM, data=DATA, rounds=2, trials=2)
+CELL = lf.Run(algorithm=FEDREP, problem=PROBLEM, data=DATA, n_rounds=2, trials=2)
 RESULT = CELL.simulate()
 STATE = RESULT.final
 
@@ -60,11 +60,11 @@ W = RNG.normal(size=(5, 2))
 TRUTH = lf.GivenTruth(B=np.eye(6)[:, :2], W=W, noise_std=0.1).truth(0, [0])
 SHORT = lf.SharedWithShortcuts(n_clients=5, dim=6, rank=2, shortcut_norm=1.0).truth(0, [0])
 VALID: dict[str, Any] = {
-    "rank": 2, "step_size": 0.1, "adaptation_step_size": 0.1, "strength": 1.0, "mu": 0.1, "ridge": 0.1, "first_phase": 1,
+    "rank": 2, "step_size": 0.1, "adaptation_step_size": 0.1, "penalty": 1.0, "mu": 0.1, "ridge": 0.1, "first_phase": 1,
     "n_clients": 5, "dim": 6, "n_samples": 8, "noise_std": 0.1, "shortcut_norm": 1.0, "n_classes": 3, "delta": 0.5,
     "classes_per_client": 2, "base": FEDREP, "clusters": 2, "spectrum": None, "X": X, "y": Y, "labels": LABELS,
     "B": np.eye(6)[:, :2], "W": W, "B1": np.eye(6)[:, :2], "B2": np.ones((6, 2)) - np.eye(6)[:, :2],
-    "algorithm": FEDREP, "problem": PROBLEM, "data": DATA, "rounds": 2, "cells": [CELL], "level": 0.5, "metric": "risk",
+    "algorithm": FEDREP, "problem": PROBLEM, "data": DATA, "n_rounds": 2, "cells": [CELL], "level": 0.5, "metric": "risk",
     "rows": [{"x": 1.0}], "values": [[1.0, 2.0]], "concentration": 1.0, "feature": np.arange(20.0), "samples": 40,
     "alpha": 0.5, "beta": 0.5, "table": TABLE, "x": "m", "grid": {"step_size": (0.1, 0.3)}, "trials": 2, "seed": 0,
     "claim": "c", "setting": "s", "statistic": "t", "source": "p", "estimate": 1.0, "low": 0.5, "high": 2.0,
@@ -87,7 +87,7 @@ EXTRA: dict[str, dict[str, Any]] = {
     "dirichlet_split": {"labels": np.arange(60) % 3},
     "find_smallest": {"path": "data.n_samples", "cells": CELL, "reaches": lf.below("subspace_distance", 0.5), "start": 8,
                       "upper": 16, "trials": 8},
-    **dict.fromkeys(("iterate", "predict"), {"problem": PROBLEM, "data": DATA, "rounds": 2, "seed": 0}),
+    **dict.fromkeys(("iterate", "predict"), {"problem": PROBLEM, "data": DATA, "n_rounds": 2, "seed": 0}),
     "CompressedFedRep": {"kept_share": 0.5}, "Finding": {"claimed_low": 0.1, "claimed_high": 3.0},
     "GivenTruth": {"B": VALID["B"], "W": W, "noise_std": 0.1, "S": np.zeros((5, 6))},
     **dict.fromkeys(("max_client_error", "max_inlier_error"), {"truth": SHORT, "state": lf.State(S=np.ones((1, 5, 6)))}),
@@ -109,7 +109,7 @@ EXTRA: dict[str, dict[str, Any]] = {
     "theory.flute_start_bound": {"alpha": 0.01},
     "statistics.bootstrap_interval": {"statistic": np.mean, "samples": [np.arange(9.0)], "resamples": 99},
     "statistics.fit_exponent": {"x": [1.0, 2.0, 4.0], "values": [[1.0, 2.0, 4.1], [1.1, 2.0, 4.0]]},
-    "statistics.first_round_below": {"rounds": np.arange(3), "values": np.ones((2, 3))},
+    "statistics.first_round_below": {"n_rounds": np.arange(3), "values": np.ones((2, 3))},
     "fit_power_law": {"formula": "error ~ m"},
     **dict.fromkeys(("theory.state_evolution", "theory.gradient_heads_evolution", "theory.second_order_evolution",
                      "theory.unnormalized_evolution"), {"delta": 0.5, "W": W}),
@@ -151,7 +151,7 @@ PROBLEM_KINDS: dict[str, Any] = {
 }
 
 
-HELD_OUT = lf.simulate(lf.LocalOnly(), data=lf.GivenSamples(X, Y, test=(X, Y)), rounds=1)
+HELD_OUT = lf.simulate(lf.LocalOnly(), data=lf.GivenSamples(X, Y, test=(X, Y)), n_rounds=1)
 FLOOR = lf.theory.fixed_sample_floor(W, dim=6, n_samples=40, noise_std=0.1)
 
 
@@ -168,7 +168,7 @@ def drawn(method: str, **given: Any) -> Any:
 
 def tuning() -> lf.TuningResult:
     """Return a small tuning."""
-    return TUNED.tune(PROBLEM, data=DATA, rounds=2)
+    return TUNED.tune(PROBLEM, data=DATA, n_rounds=2)
 
 
 METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -218,7 +218,7 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Algorithm.communication": (FEDREP.communication, {"dim": 6, "classes": 0}),
     "Truth.truncated": (TRUTH.truncated, {"rank": 2}),
     "Truth.noise_levels": (TRUTH.noise_levels, {"clients": np.array([0])}),
-    "Algorithm.for_rounds": (FEDREP.for_rounds, {"rounds": 2}),
+    "Algorithm.for_rounds": (FEDREP.for_rounds, {"n_rounds": 2}),
     "FixedSamples.draw": (lf.FixedSamples(8).draw, {"problem": PROBLEM, "trials": 2, "seed": 0}),
     "GivenSamples.hold_out": (GIVEN.hold_out, {"share": 0.3, "trials": 2, "seed": 0}),
     "GivenSamples.population": (lf.GivenSamples.population, {"problem": PROBLEM, "trials": 2, "seed": 0}),
@@ -255,10 +255,10 @@ METHODS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     },
     "Tuned.tune": (
         TUNED.tune,
-        {"problem": PROBLEM, "rounds": 2, "data": DATA, "seed": 0, "participation": 1.0, "engine": "auto"},
+        {"problem": PROBLEM, "n_rounds": 2, "data": DATA, "seed": 0, "participation": 1.0, "engine": "auto"},
     ),
     "TuningResult.columns": (lambda settings: tuning().columns(settings), {"settings": None}),
-    "Level.margins": (lf.below("risk", 0.5).margins, {"values": [[1.0, 0.2]]}),
+    "Level.shortfalls": (lf.below("risk", 0.5).shortfalls, {"values": [[1.0, 0.2]]}),
     "Level.misses": (lf.below("risk", 0.5).misses, {"values": [[1.0, 0.2]]}),
     "Store.missing": (lambda cells: lf.Store("s").missing(cells), {"cells": [CELL]}),
     "Store.records": (lambda cells: lf.Store("s").records(cells), {"cells": [CELL]}),

@@ -68,14 +68,14 @@ def forget(folder):
     importlib.invalidate_caches()
 
 
-def assert_same(one, other, first=slice(None), second=slice(None), *, rounds=None):
+def assert_same(one, other, first=slice(None), second=slice(None), *, n_rounds=None):
     """Assert that two results agree bit for bit in the named trials: metrics, states and outcomes.
 
     Of runs of different lengths the metrics in the first rounds, as many as are named, are compared alone.
     """
     assert list(one.metrics) == list(other.metrics)
-    pairs = [(one.metrics[name][first, :rounds], other.metrics[name][second, :rounds]) for name in one.metrics]
-    if rounds is None:
+    pairs = [(one.metrics[name][first, :n_rounds], other.metrics[name][second, :n_rounds]) for name in one.metrics]
+    if n_rounds is None:
         assert one.rounds.tolist() == other.rounds.tolist()
         pairs += [(array[first], other.final.arrays()[name][second]) for name, array in one.final.arrays().items()]
         assert one.status[first] == other.status[second]

@@ -192,15 +192,17 @@ def altgdmin_start(world, step_size=None, **options):
     return own_heads(world) | ({"norm": np.zeros((1, 1))} if step_size is None else {})
 
 
-def altgdmin(before, now, step_size=None, split=False):
+def altgdmin(before, now, step_size=None, disjoint_samples=False):
     """The published step size is 0.5 / (m s^2), with the largest singular value s of the first round's averages."""
     norm = {}
     if step_size is None:
         averages = [X_i.T @ y_i / len(y_i) for X_i, y_i in zip(now.X, now.y, strict=True)]
         norm["norm"] = np.full((1, 1), np.linalg.norm(averages, 2)) if now.number == 1 else before["norm"]
-        samples = [len(y_i) - len(y_i) // 2 if split else len(y_i) for y_i in now.y]  # those of the gradient
+        samples = [len(y_i) - len(y_i) // 2 if disjoint_samples else len(y_i) for y_i in now.y]  # those of the gradient
         step_size = 0.5 / (np.mean(samples) * norm["norm"].item() ** 2)
-    B, W = references.altgdmin_round(before["B"], before["W"], *now.samples, step_size=step_size, split=split)
+    B, W = references.altgdmin_round(
+        before["B"], before["W"], *now.samples, step_size=step_size, disjoint_samples=disjoint_samples
+    )
     return {"B": B, "W": W} | norm
 
 
@@ -464,7 +466,7 @@ def personalized(base: Loop) -> Loop:
 
 
 def assert_rounds_are_the_loop(
-    learner, problem=None, *, rounds, rank=2, init="random", step_size=0.1, worlds=(), loops=references, seed=0, **run
+    learner, problem=None, *, n_rounds, rank=2, init="random", step_size=0.1, worlds=(), loops=references, seed=0, **run
 ):
     """Assert that every round of a run of explicit rows is that of the learner's loop, from the state before it.
 
@@ -486,7 +488,7 @@ def assert_rounds_are_the_loop(
         Number of rounds of all trials that were compared; rounds that are too ill-conditioned are not.
     """
     algorithm, options = learner.make(rank, init, step_size), learner.options_at(rank, step_size)
-    steps = lf.iterate(algorithm, problem, rounds=rounds, seed=seed, engine="explicit", **run)
+    steps = lf.iterate(algorithm, problem, n_rounds=n_rounds, seed=seed, engine="explicit", **run)
     compared = 0
     for step in steps:
         before, after = step.before.arrays(), step.after.arrays()
@@ -495,7 +497,7 @@ def assert_rounds_are_the_loop(
                 rngs = [TrialRandom(generators(seed, Stream.ALGORITHM, [t])) for t in range(len(step.alive))]
                 wanted = learner.loop.start(worlds[t], **options) if worlds else None
             else:
-                one = learner.loop.end if step.number > rounds else learner.loop.round
+                one = learner.loop.end if step.number > n_rounds else learner.loop.round
                 now = round_of(step.batch, t, step.number, rngs[t], loops)
                 wanted = one({name: array[t] for name, array in before.items()}, now, **options)
                 compared += wanted is not None
@@ -504,7 +506,7 @@ def assert_rounds_are_the_loop(
                 for name, array in wanted.items():
                     told = f"{name} after round {step.number}"
                     np.testing.assert_allclose(after[name][t], array, rtol=1e-10, atol=1e-10, err_msg=told)
-    assert step.number == rounds + algorithm.finishes
+    assert step.number == n_rounds + algorithm.finishes
     return compared
 
 

@@ -103,7 +103,7 @@ def fedrep_round(
     aggregate="mean",
     weights=None,
     rotate_heads=False,
-    split=False,
+    disjoint_samples=False,
     whiten=None,
     clip=None,
     noise=0.0,
@@ -112,7 +112,7 @@ def fedrep_round(
     W = W.copy()
     local = []
     factors = np.ones(len(W)) if weights is None else np.array(weights) / np.mean(weights)
-    halves = [_halves(*one) if split else (one, one) for one in zip(X, y, strict=True)]
+    halves = [_halves(*one) if disjoint_samples else (one, one) for one in zip(X, y, strict=True)]
     pooled = sum(X_i.T @ X_i / len(y_i) for _, (X_i, y_i) in halves) / len(halves)
     for i, ((X_a, y_a), (X_i, y_i)) in zip(active, halves, strict=True):
         Z = X_a @ B
@@ -125,7 +125,7 @@ def fedrep_round(
             local.append(B - step_size * factors[i] * np.outer(message, W[i]))
             continue
         # Without a residual B_i stays put; rounding alone would grow with each local step of a large head.
-        fitted = heads == EXACT and not split and np.linalg.matrix_rank(Z) == len(y_i)
+        fitted = heads == EXACT and not disjoint_samples and np.linalg.matrix_rank(Z) == len(y_i)
         for _ in range(0 if fitted else representation_steps):
             B_i = B_i - step_size * np.outer(gradient(X_i, y_i, B_i @ W[i]), W[i])
         length = np.linalg.norm(B - B_i) / step_size
@@ -579,7 +579,7 @@ def _mean(values):
 
 
 def ditto_round(
-    theta, V, X, y, active, *, step_size, local_steps=1, strength=1.0, personal_steps=1, personal_step_size=None,
+    theta, V, X, y, active, *, step_size, local_steps=1, penalty=1.0, personal_steps=1, personal_step_size=None,
     weights="uniform", slope=gradient,
 ):  # fmt: skip
     """Return the server's model and all personal models after a round; X and y are the participants' samples."""
@@ -587,7 +587,7 @@ def ditto_round(
     V, averaged = V.copy(), []
     for i, X_i, y_i in zip(active, X, y, strict=True):
         for _ in range(personal_steps):
-            V[i] = V[i] - personal_step_size * (slope(X_i, y_i, V[i]) + strength * (V[i] - theta))
+            V[i] = V[i] - personal_step_size * (slope(X_i, y_i, V[i]) + penalty * (V[i] - theta))
         theta_i = theta
         for _ in range(local_steps):
             theta_i = theta_i - step_size * slope(X_i, y_i, theta_i)
@@ -618,7 +618,7 @@ def apfl_round(
 
 
 def pfedme_round(
-    w, T, X, y, active, *, step_size, local_steps, strength, inner_steps, inner_step_size=None, server_mix=1.0,
+    w, T, X, y, active, *, step_size, local_steps, penalty, inner_steps, inner_step_size=None, server_mix=1.0,
     slope=gradient,
 ):  # fmt: skip
     """Return the server's model and the personal models after a round."""
@@ -628,23 +628,23 @@ def pfedme_round(
         w_i = t = w
         for _ in range(local_steps):
             if inner_steps is None:
-                t = np.linalg.solve(X_i.T @ X_i / m + strength * np.eye(d), X_i.T @ y_i / m + strength * w_i)
+                t = np.linalg.solve(X_i.T @ X_i / m + penalty * np.eye(d), X_i.T @ y_i / m + penalty * w_i)
             else:
                 for _ in range(inner_steps):
-                    t = t - inner_step_size * (slope(X_i, y_i, t) + strength * (t - w_i))
-            w_i = w_i - step_size * strength * (w_i - t)
+                    t = t - inner_step_size * (slope(X_i, y_i, t) + penalty * (t - w_i))
+            w_i = w_i - step_size * penalty * (w_i - t)
         T[i] = t
         averaged.append(w_i)
     return (1 - server_mix) * w + server_mix * _mean(averaged), T
 
 
-def l2gd_round(V, coin, X, y, active, *, step_size, strength, mean_probability, slope=gradient):
+def l2gd_round(V, coin, X, y, active, *, step_size, penalty, mean_probability, slope=gradient):
     """Return the personal models after a step, towards their mean if `coin` is True."""
     V, q = V.copy(), mean_probability
     mean = _mean([V[i] for i in active])
     for i, X_i, y_i in zip(active, X, y, strict=True):
         if coin:
-            V[i] = V[i] - step_size * strength / q * (V[i] - mean)
+            V[i] = V[i] - step_size * penalty / q * (V[i] - mean)
         else:
             V[i] = V[i] - step_size / (1 - q) * slope(X_i, y_i, V[i])
     return V
@@ -678,68 +678,68 @@ def local_spectral(X, y, k, clip_quantile=None):
     return np.linalg.svd(np.array(fits).T)[0][:, :k]
 
 
-def personal_part(X, y, strength):
-    """Return the s that minimises ``(1/2m) ||X s - y||^2 + strength ||s||``; of minimum norm without a penalty.
+def personal_part(X, y, penalty):
+    """Return the s that minimises ``(1/2m) ||X s - y||^2 + penalty ||s||``; of minimum norm without a penalty.
 
-    A solution other than 0 solves ``(X'X/m + (strength/||s||) I) s = X'y/m``: a bracketing search finds its length.
+    A solution other than 0 solves ``(X'X/m + (penalty/||s||) I) s = X'y/m``: a bracketing search finds its length.
     """
     m, d = X.shape
     A, b = X.T @ X / m, X.T @ y / m
     shortest = least_squares(X, y)
-    if strength == 0:
+    if penalty == 0:
         return shortest
-    if np.linalg.norm(b) <= strength:
+    if np.linalg.norm(b) <= penalty:
         return np.zeros(d)
 
     def at(length):
-        return np.linalg.solve(length * A + strength * np.eye(d), length * b)
+        return np.linalg.solve(length * A + penalty * np.eye(d), length * b)
 
     limits = 0.0, 2 * np.linalg.norm(shortest)
     return at(scipy.optimize.brentq(lambda r: np.linalg.norm(at(r)) / r - 1 if r else 1.0, *limits, xtol=1e-300))
 
 
-def head_and_personal_part(X, y, B, strength):
-    """Return the w and s that minimise ``(1/2m) ||X (B w + s) - y||^2 + strength ||s||``; X loses the span of X B."""
+def head_and_personal_part(X, y, B, penalty):
+    """Return the w and s that minimise ``(1/2m) ||X (B w + s) - y||^2 + penalty ||s||``; X loses the span of X B."""
     Z = X @ B
-    s = personal_part(X - Z @ least_squares(Z, X), y - Z @ least_squares(Z, y), strength)
+    s = personal_part(X - Z @ least_squares(Z, X), y - Z @ least_squares(Z, y), penalty)
     return least_squares(Z, y - X @ s), s
 
 
-def proximal_steps(X, y, s, strength, step_size, steps):
-    """Return s after proximal gradient steps on ``(1/2m) ||X s - y||^2 + strength ||s||``."""
+def proximal_steps(X, y, s, penalty, step_size, steps):
+    """Return s after proximal gradient steps on ``(1/2m) ||X s - y||^2 + penalty ||s||``."""
     for _ in range(steps):
         s = s - step_size * gradient(X, y, s)
         length = np.linalg.norm(s)
-        s = max(0.0, 1.0 - step_size * strength / length) * s if length > 0 else s
+        s = max(0.0, 1.0 - step_size * penalty / length) * s if length > 0 else s
     return s
 
 
 def armul_round(
-    theta, S, X, y, active, *, step_size, strength, personal_steps=None, personal_step_size=None, weights="uniform"
+    theta, S, X, y, active, *, step_size, penalty, personal_steps=None, personal_step_size=None, weights="uniform"
 ):
     """Return the common model and the personal parts after a round of vanilla ARMUL."""
     size, S, slope = personal_step_size or step_size, S.copy(), 0.0
     for i, share, X_i, y_i in zip(active, shares(y, weights), X, y, strict=True):
         rest = y_i - X_i @ theta
         if personal_steps is None:
-            S[i] = personal_part(X_i, rest, strength)
+            S[i] = personal_part(X_i, rest, penalty)
         else:
-            S[i] = proximal_steps(X_i, rest, S[i], strength, size, personal_steps)
+            S[i] = proximal_steps(X_i, rest, S[i], penalty, size, personal_steps)
         slope = slope + share * gradient(X_i, y_i, theta + S[i])
     return theta - step_size * slope, S
 
 
 def low_rank_armul_round(
-    B, W, S, X, y, active, *, step_size, strength, personal_steps=None, personal_step_size=None, weights="uniform"
+    B, W, S, X, y, active, *, step_size, penalty, personal_steps=None, personal_step_size=None, weights="uniform"
 ):
     """Return B, the heads and the personal parts after a round of low-rank ARMUL."""
     size, W, S, slope = personal_step_size or step_size, W.copy(), S.copy(), 0.0
     for i, share, X_i, y_i in zip(active, shares(y, weights), X, y, strict=True):
         if personal_steps is None:
-            W[i], S[i] = head_and_personal_part(X_i, y_i, B, strength)
+            W[i], S[i] = head_and_personal_part(X_i, y_i, B, penalty)
         else:
             W[i] = least_squares(X_i @ B, y_i - X_i @ S[i])
-            S[i] = proximal_steps(X_i, y_i - X_i @ B @ W[i], S[i], strength, size, personal_steps)
+            S[i] = proximal_steps(X_i, y_i - X_i @ B @ W[i], S[i], penalty, size, personal_steps)
         slope = slope + share * np.outer(gradient(X_i, y_i, B @ W[i] + S[i]), W[i])
     return qr_positive(B - step_size * slope)[0], W, S
 
@@ -772,23 +772,23 @@ def truncated_averages(X, y, k, threshold):
     return U[:, :k], s
 
 
-def altgdmin_round(B, W, X, y, active, *, step_size, split=False):
+def altgdmin_round(B, W, X, y, active, *, step_size, disjoint_samples=False):
     """Return B and W after a round; the gradient is summed over clients and samples."""
     total, W = np.zeros_like(B), W.copy()
     for i, X_i, y_i in zip(active, X, y, strict=True):
-        (X_a, y_a), (X_b, y_b) = _parts(X_i, y_i) if split else [(X_i, y_i)] * 2
+        (X_a, y_a), (X_b, y_b) = _parts(X_i, y_i) if disjoint_samples else [(X_i, y_i)] * 2
         W[i] = least_squares(X_a @ B, y_a)
         total = total + np.outer(X_b.T @ (X_b @ B @ W[i] - y_b), W[i])
     return qr_positive(B - step_size * total)[0], W
 
 
-def altmin_round(B, W, X, y, active, *, split=False, weights="uniform", ridge=0.0):
+def altmin_round(B, W, X, y, active, *, disjoint_samples=False, weights="uniform", ridge=0.0):
     """Return B and W after a round: one least-squares problem of all samples for the change of B.
 
     Returns None if the problem has singular values between 1e-10 and 1e-2 of the largest: it is then ill-conditioned.
     """
     rows, residuals, W = [], [], W.copy()
-    parts = [_parts(X_i, y_i) if split else [(X_i, y_i)] * 2 for X_i, y_i in zip(X, y, strict=True)]
+    parts = [_parts(X_i, y_i) if disjoint_samples else [(X_i, y_i)] * 2 for X_i, y_i in zip(X, y, strict=True)]
     parts_of_B = [y_b for _, (_, y_b) in parts]
     for i, share, ((X_a, y_a), (X_b, y_b)) in zip(active, shares(parts_of_B, weights), parts, strict=True):
         W[i] = least_squares(X_a @ B, y_a, ridge)

@@ -124,10 +124,10 @@ def draw_classes(counts, d, k, *, classes=4, seed=0):
     return ClassWorld(X, y, None, None, scipy.linalg.orth(rng.standard_normal((d, k))), classes)
 
 
-def draw_participants(n, p, rounds, seed=0):
+def draw_participants(n, p, n_rounds, seed=0):
     """Draw p of n clients for each round, (rounds, p), in no order."""
     rng = np.random.default_rng(seed)
-    return np.array([rng.permutation(n)[:p] for _ in range(rounds)])
+    return np.array([rng.permutation(n)[:p] for _ in range(n_rounds)])
 
 
 SHAPES = {
@@ -153,14 +153,14 @@ DATA = {
 def one_sample(algorithm):
     """Run an algorithm with one sample for each of four clients."""
     return lf.simulate(
-        algorithm, lf.SharedRepresentation(n_clients=4, dim=3, rank=1), data=lf.FixedSamples(1), rounds=1
+        algorithm, lf.SharedRepresentation(n_clients=4, dim=3, rank=1), data=lf.FixedSamples(1), n_rounds=1
     )
 
 
 def of_classes(algorithm):
     """Run an algorithm on two classes."""
     problem = lf.Classes(n_clients=4, dim=3, n_classes=2, classes_per_client=2)
-    return lf.simulate(algorithm, problem, data=lf.FixedSamples(5), rounds=1)
+    return lf.simulate(algorithm, problem, data=lf.FixedSamples(5), n_rounds=1)
 
 
 MEMORY_ORDERS = {
@@ -297,7 +297,7 @@ LOCAL = {"local_steps": 3, "server_step_size": 0.7}
 EPOCHS = {"local_epochs": 2, "batch_size": 3}
 META = {"adaptation_step_size": 0.1}
 ONE_LAYER = {"rank": None}
-ENVELOPE = {"local_steps": 3, "strength": 2.0}
+ENVELOPE = {"local_steps": 3, "penalty": 2.0}
 PENALTIES = {"feature_penalty": 0.2, "head_penalty": 0.3, "collapse_penalty": 0.5}
 JOINT = lf.ClosedForm(order="joint")
 SEVERAL_STEPS = {
@@ -332,10 +332,10 @@ LEARNERS: dict[str, Learner] = {
     "FedRep, rotated gradient heads": Learner(
         lf.FedRep, {"rotate_heads": True, "heads": lf.GradientHeads(steps=3)}, sent=30, lacks={"absence"}
     ),
-    "FedRep, split": Learner(lf.FedRep, {"split": True}, sent=30, lacks={"samples"}, least=2),
+    "FedRep, split": Learner(lf.FedRep, {"disjoint_samples": True}, sent=30, lacks={"samples"}, least=2),
     "FedRep, split, gradient heads": Learner(
         lf.FedRep,
-        {"split": True, "heads": lf.GradientHeads(), "representation_steps": 2},
+        {"disjoint_samples": True, "heads": lf.GradientHeads(), "representation_steps": 2},
         sent=30,
         lacks={"samples"},
         least=2,
@@ -348,7 +348,7 @@ LEARNERS: dict[str, Learner] = {
     "CompressedFedRep": Learner(lf.CompressedFedRep, {"kept_share": 0.2}, sent=(30, 12), lacks={"clients", "rotation"}),
     "CompressedFedRep, shared mask": Learner(
         lf.CompressedFedRep,
-        {"kept_share": 0.2, "shared_mask": True, "split": True},
+        {"kept_share": 0.2, "shared_mask": True, "disjoint_samples": True},
         sent=(30, 6),
         lacks={"rotation", "samples"},
         least=2,
@@ -443,7 +443,7 @@ LEARNERS: dict[str, Learner] = {
     # a model of each client
     "Ditto": Learner(lf.Ditto, {}, sent=10),
     "Ditto, several steps": Learner(
-        lf.Ditto, {"local_steps": 3, "strength": 0.5, "personal_steps": 2, "personal_step_size": 0.15}, sent=10
+        lf.Ditto, {"local_steps": 3, "penalty": 0.5, "personal_steps": 2, "personal_step_size": 0.15}, sent=10
     ),
     "Ditto, by samples": Learner(lf.Ditto, {"local_steps": 2, "weights": "samples"}, sent=10),
     "APFL": Learner(lf.APFL, {"local_steps": 3}, sent=10),
@@ -456,7 +456,7 @@ LEARNERS: dict[str, Learner] = {
     "PFedMe, beta = 1.5": Learner(
         lf.PFedMe, ENVELOPE | {"inner_steps": 2, "inner_step_size": 0.05, "server_mix": 1.5}, sent=10, scale=0.5
     ),
-    "L2GD": Learner(lf.L2GD, {"strength": 2.0, "mean_probability": 0.25}, sent=1.875, scale=0.5),
+    "L2GD": Learner(lf.L2GD, {"penalty": 2.0, "mean_probability": 0.25}, sent=1.875, scale=0.5),
     "PerFedAvg": Learner(lf.PerFedAvg, META, sent=10),
     "PerFedAvg, Hessian": Learner(lf.PerFedAvg, META | {"hessian": True, "local_steps": 3}, sent=10),
     "PerFedAvg, split": Learner(
@@ -465,24 +465,28 @@ LEARNERS: dict[str, Learner] = {
     "PerFedAvg, Hessian, split": Learner(
         lf.PerFedAvg, META | {"batches": "split", "hessian": True}, sent=10, lacks={"samples"}, least=3
     ),
-    "FedMTL": Learner(lf.FedMTL, {"strength": 0.1}, sent=(55, 10)),
-    "FedMTL, tasks": Learner(lf.FedMTL, {"strength": 0.1, "relation": "tasks", "epsilon": 0.1}, sent=10),
-    "ARMUL": Learner(lf.ARMUL, ONE_LAYER | {"strength": 0.4}, sent=10),
+    "FedMTL": Learner(lf.FedMTL, {"penalty": 0.1}, sent=(55, 10)),
+    "FedMTL, tasks": Learner(lf.FedMTL, {"penalty": 0.1, "relation": "tasks", "epsilon": 0.1}, sent=10),
+    "ARMUL": Learner(lf.ARMUL, ONE_LAYER | {"penalty": 0.4}, sent=10),
     "ARMUL, proximal steps": Learner(
         lf.ARMUL,
-        ONE_LAYER | {"strength": 0.4, "personal_steps": 3, "personal_step_size": 0.15, "weights": "samples"},
+        ONE_LAYER | {"penalty": 0.4, "personal_steps": 3, "personal_step_size": 0.15, "weights": "samples"},
         sent=10,
     ),
-    "ARMUL, low rank": Learner(lf.ARMUL, {"strength": 0.4}, sent=30),
+    "ARMUL, low rank": Learner(lf.ARMUL, {"penalty": 0.4}, sent=30),
     "ARMUL, low rank, proximal steps": Learner(
-        lf.ARMUL, {"strength": 0.4, "personal_steps": 3, "weights": "samples"}, sent=30
+        lf.ARMUL, {"penalty": 0.4, "personal_steps": 3, "weights": "samples"}, sent=30
     ),
     # alternating minimisation and meta-learning
     "AltGDmin": Learner(lf.AltGDmin, {"step_size": None}, sent=30),
     "AltGDmin, given step size": Learner(lf.AltGDmin, {}, sent=30, scale=0.1),
-    "AltGDmin, split": Learner(lf.AltGDmin, {"step_size": None, "split": True}, sent=30, lacks={"samples"}, least=2),
+    "AltGDmin, split": Learner(
+        lf.AltGDmin, {"step_size": None, "disjoint_samples": True}, sent=30, lacks={"samples"}, least=2
+    ),
     "AltMin": Learner(lf.AltMin, {}, sent=(30, 68), lacks={"absence"}),
-    "AltMin, split": Learner(lf.AltMin, {"split": True}, sent=(30, 68), lacks={"absence", "samples"}, least=2),
+    "AltMin, split": Learner(
+        lf.AltMin, {"disjoint_samples": True}, sent=(30, 68), lacks={"absence", "samples"}, least=2
+    ),
     "AltMin, by samples, ridge": Learner(
         lf.AltMin, {"weights": "samples", "ridge": 0.2}, sent=(30, 68), lacks={"absence"}
     ),

@@ -19,7 +19,7 @@ def cells(quick):
         algorithm=lf.FedRep(rank=1, step_size=0.3, init=lf.TrueSubspace()),
         problem=lf.SharedRepresentation(n_clients=100, dim=60, rank=1, noise_std=0.1),
         data=lf.FreshSamples(n_samples=30),
-        rounds=60,
+        n_rounds=60,
         trials=20 if quick else 100,
         metrics=["subspace_distance"],
     )
@@ -39,7 +39,7 @@ def floors(table):
 
 def judge_growth(table, **fields):
     """Judge the exponent of the measured floors in k, minus that of the predicted ones."""
-    return judge_predicted_exponent(*floors(table), margin=0.05, **fields)
+    return judge_predicted_exponent(*floors(table), tolerance=0.05, **fields)
 
 
 def judge_level(table, **fields):
@@ -51,7 +51,7 @@ SETTING = "n = {n_clients}, d = {dim}, m = {n_samples}"
 CLAIMS = (
     c.Claim(
         "The floor grows with k as predicted",
-        c.OWN_PREDICTION.adding("the margin is our threshold"),
+        c.OWN_PREDICTION.adding("the tolerance is our threshold"),
         c.Statistic("measured minus predicted exponent in k", judge_growth, c.near(0.0, 0.05)),
         setting=SETTING,
     ),

@@ -20,7 +20,7 @@ REQUIRED: dict[str, Any] = {
     "rank": 4,
     "step_size": 0.1,
     "adaptation_step_size": 0.1,
-    "strength": 1.0,
+    "penalty": 1.0,
     "mu": 1.0,
     "clusters": 2,
     "first_phase": 1,
@@ -41,7 +41,7 @@ GROUPS = {
 }
 """Titles of the tables, by the subpackage of the algorithms."""
 
-SIZES = Sizes(n_clients=20, dim=30, participants=20, rounds=5, features=20)
+SIZES = Sizes(n_clients=20, dim=30, participants=20, n_rounds=5, features=20)
 
 
 def algorithm_table() -> str:
@@ -73,7 +73,7 @@ def for_classes() -> str:
 def row(kind: type[lf.Algorithm]) -> tuple[str, ...]:
     """Return the row of an algorithm."""
     sent = " / ".join(dict.fromkeys(floats(kind)))
-    return f"`lf.{kind.__name__}`", with_required(kind).summary, source(kind), sent
+    return f"`lf.{kind.__name__}`", with_required(kind).description, source(kind), sent
 
 
 def with_required(kind: type[lf.Algorithm], **changes: Any) -> lf.Algorithm:

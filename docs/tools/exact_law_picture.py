@@ -32,7 +32,7 @@ def distances(engine: str) -> np.ndarray:
         ALGORITHM,
         PROBLEM,
         data=DATA,
-        rounds=max(ROUNDS),
+        n_rounds=max(ROUNDS),
         trials=TRIALS,
         seed=SEEDS[engine],
         metrics=["subspace_distance"],

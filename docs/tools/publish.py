@@ -63,7 +63,7 @@ ABOUT = """# Full runs of every experiment
 - `NAME-TABLE.npz`: a **reduced** table for `lf.Table.load`. The claims were judged on the original tables; do not judge
   them on the reduced ones, which differ in four ways:
   - Numbers are rounded to {bits} binary digits after the first one (more than 4 decimal digits).
-  - Long axes of rounds are thinned to {rounds} rounds after the first {early}.
+  - Long axes of rounds are thinned to {n_rounds} rounds after the first {early}.
   - Large columns that no figure and no number needs are left out.
   - A few columns have deciles over trials instead of trials.
 - `NAME-TABLE.csv`: the numbers of each trial, as the run wrote them, if the file is small.
@@ -222,7 +222,7 @@ def publish(run: ResultsFolder, names: list[str], published: ResultsFolder, *, a
     if to == COMMITTED:
         written.append(write_committed(published))
     about = to / "README.md"
-    about.write_text(ABOUT.format(rows=origins(published), bits=BITS, early=EARLY, rounds=ROUNDS), encoding="utf-8")
+    about.write_text(ABOUT.format(rows=origins(published), bits=BITS, early=EARLY, n_rounds=ROUNDS), encoding="utf-8")
     return [*written, about]
 
 

@@ -209,7 +209,7 @@ def module(name: str) -> Any:
 
 def tuning_margin() -> float:
     """Return the share of the best score within which `lf.tune` takes the smallest setting."""
-    return inspect.signature(lf.tune).parameters["margin"].default
+    return inspect.signature(lf.tune).parameters["ties_within"].default
 
 
 def project() -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from linfed._types import Array
 from linfed.algorithms.initial import InitialStart
 from linfed.statistics.intervals import first_round_below, nan_as_worst
 
-tune = partial(lf.tune, score="final", margin=0.0)
+tune = partial(lf.tune, score="final", ties_within=0.0)
 CLOSE = 1e-4
 """Distance that counts as recovered."""
 
@@ -66,15 +66,17 @@ class Population(Setting):
         """Return the problem with given heads."""
         return lf.GivenTruth(B=np.eye(self.dim, self.rank), W=W)
 
-    def best_step(self, steps: Sequence[float], rounds: int) -> tuple[float, dict[str, Any]]:
+    def best_step(self, steps: Sequence[float], n_rounds: int) -> tuple[float, dict[str, Any]]:
         """Return the best step size on separate trials, and whether it is at the edge of the grid, as a column."""
         problem = self.problem(replace(self, trials=5, seed=self.seed + 1).heads())
         data, candidates = lf.GivenSamples.population(problem, trials=5), [self.algorithm(step) for step in steps]
-        tuning = tune(candidates, problem, data=data, rounds=rounds, record_every=rounds, trials=5, seed=self.seed)
+        tuning = tune(
+            candidates, problem, data=data, n_rounds=n_rounds, record_every=n_rounds, trials=5, seed=self.seed
+        )
         return steps[tuning.best], {"at_grid_edge": tuning.columns()["at_grid_edge"]}
 
     def follow(
-        self, algorithm: lf.Algorithm, W: Array, rounds: int, contraction: Array | None, participation: float = 1.0
+        self, algorithm: lf.Algorithm, W: Array, n_rounds: int, contraction: Array | None, participation: float = 1.0
     ) -> dict[str, Any]:
         """Return distances and rates with their predictions, and the smallest distance of a span.
 
@@ -85,9 +87,9 @@ class Population(Setting):
         run = partial(
             lf.simulate, algorithm, problem, data=data, trials=trials, seed=self.seed, metrics=["subspace_distance"]
         )
-        start = run(rounds=0).final.array("B")
-        result = run(rounds=rounds, participation=participation, record_every=max(1, rounds // 150))
-        kept = result.rounds <= rounds  # without a final step, which does not change B
+        start = run(n_rounds=0).final.array("B")
+        result = run(n_rounds=n_rounds, participation=participation, record_every=max(1, n_rounds // 150))
+        kept = result.rounds <= n_rounds  # without a final step, which does not change B
         at, distance = result.rounds[kept], result.metrics["subspace_distance"][:, kept]
         when = at.astype(float)
         B_star, mean = (
@@ -129,7 +131,7 @@ class OnSamples(Setting):
     n_clients: int = 100
     n_samples: int = 20
     noise_std: float = 0.5
-    rounds: int = 600
+    n_rounds: int = 600
     steps: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4)
     new_samples: tuple[int, ...] = ()
     tuning_trials: int = 5
@@ -146,8 +148,8 @@ class OnSamples(Setting):
         data, columns = lf.FixedSamples(self.n_samples), dict[str, Any]()
         algorithm = self.algorithm(self.steps[0])
         if len(self.steps) > 1:
-            candidates, last = [self.algorithm(step) for step in self.steps], self.rounds
-            run = partial(tune, data=data, rounds=last, record_every=last, trials=self.tuning_trials, seed=self.seed)
+            candidates, last = [self.algorithm(step) for step in self.steps], self.n_rounds
+            run = partial(tune, data=data, n_rounds=last, record_every=last, trials=self.tuning_trials, seed=self.seed)
             tuning = run(candidates, problem)
             algorithm = candidates[tuning.best]
             columns = {"chosen_step": self.steps[tuning.best], "at_grid_edge": tuning.columns()["at_grid_edge"]}
@@ -156,8 +158,8 @@ class OnSamples(Setting):
             algorithm,
             problem,
             data=data,
-            rounds=self.rounds if known else 1,
-            record_every=max(1, self.rounds // 100),
+            n_rounds=self.n_rounds if known else 1,
+            record_every=max(1, self.n_rounds // 100),
             trials=self.trials,
             seed=self.seed,
             metrics=["subspace_distance" if known else "risk"],

@@ -32,7 +32,7 @@ class Meta(Population):
     method: str = lf.choice((*META, AVERAGE, BEST, LONG, DRAWN, FEDREP, SMALL))
     alpha: float = 0.2
     beta: float = 0.2
-    rounds: int = 900
+    n_rounds: int = 900
     start: str = lf.choice((RANDOM, NEAR), RANDOM)
     steps: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6)  # of the average loss
 
@@ -56,7 +56,7 @@ class Meta(Population):
 
     def run(self) -> dict[str, Any]:
         """Return the distances and rates with their predictions."""
-        W, step, rounds, columns = self.heads(), self.beta, self.rounds, dict[str, Any]()
+        W, step, rounds, columns = self.heads(), self.beta, self.n_rounds, dict[str, Any]()
         if self.method in (LONG, SMALL):
             rounds *= 10
         if self.method == SMALL:

@@ -122,7 +122,7 @@ class Family:
     n_clients: int = 20
     n_samples: int = 20
     noise_std: float = 0.3
-    rounds: int = 1000
+    n_rounds: int = 1000
     trials: int = 50
     seed: int = 0
 
@@ -155,7 +155,7 @@ class Family:
     def run(self) -> dict[str, Any]:
         """Return both distances along the rounds, their final values and their predictions, trial by trial."""
         trials = [self.trial(trial) for trial in range(self.trials)]
-        rounds = np.arange(0, self.rounds + 1, 5)
+        rounds = np.arange(0, self.n_rounds + 1, 5)
         sent = rounds * self.participants * sum(self.algorithm.communication(dim=self.dim))
         found = {name: np.stack([one[name] for one in trials]) for name in trials[0]}
         curves = {name: lf.LabeledArray(found[name][:, rounds], round=rounds) for name in ("to_best", "to_own")}
@@ -169,11 +169,11 @@ class Family:
         best = np.linalg.solve(np.einsum("i,ijk->jk", weights, A), weights @ b)
         end, spread = self.predicted(A, b, weights, best)
         run = partial(lf.iterate, participation=self.participants, seed=(self.seed, trial))
-        steps = run(self.algorithm, problem, data=data, rounds=self.rounds)
+        steps = run(self.algorithm, problem, data=data, n_rounds=self.n_rounds)
         path = np.stack([step.after.array("S")[0, 0] for step in steps])
-        path = np.concatenate([path, np.full((self.rounds + 1 - len(path), self.dim), np.nan)])  # diverged
+        path = np.concatenate([path, np.full((self.n_rounds + 1 - len(path), self.dim), np.nan)])  # diverged
         to_best, to_own = np.linalg.norm(path - best, axis=1), np.linalg.norm(path - end, axis=1)
-        half = self.rounds // 2
+        half = self.n_rounds // 2
         scores = {"settled": np.mean(to_own[half:] ** 2), "spread": spread, "drift": np.linalg.norm(end - best)}
         reached = first_round_below(np.arange(float(len(path))), to_best[None], LEVEL)[0]
         return {"to_best": to_best, "to_own": to_own, "end": np.median(to_best[half:]), "reached": reached} | scores
@@ -198,7 +198,7 @@ class Family:
 
 def cells(quick: bool) -> dict[str, list[Family]]:
     """Return every method in the base setting and in the settings that differ from it in one size."""
-    base = Family(rounds=180, trials=12) if quick else Family()
+    base = Family(n_rounds=180, trials=12) if quick else Family()
     varied = [*lf.grid(base, participants=(2, base.n_clients)), replace(base, counts="unequal")]
     varied += lf.grid(base, local_steps=(1, 20)) + lf.grid(base, heterogeneity=(0.0, 0.3))
     settings = [base] if quick else [base, *varied]

@@ -65,13 +65,13 @@ def cells(quick: bool) -> dict[str, list[Sampled]]:
             dim=6,
             rank=2,
             trials=6,
-            rounds=60,
+            n_rounds=60,
             steps=(0.2, 0.4),
             tuning_trials=2,
             new_samples=(2, 5),
         )
         methods = (ONE, BEST, FEDREP)
-    return {"samples": [*lf.grid(base, method=methods), replace(base, method=ALONE, rounds=1, steps=(1.0,))]}
+    return {"samples": [*lf.grid(base, method=methods), replace(base, method=ALONE, n_rounds=1, steps=(1.0,))]}
 
 
 def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:

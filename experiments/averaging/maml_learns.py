@@ -45,7 +45,7 @@ def cells(quick: bool) -> dict[str, list[Meta]]:
     base, names = Meta(method=FEDREP), (*META, *RIVALS, FEDREP)
     if quick:
         base = Meta(
-            method=FEDREP, n_clients=30, dim=6, rank=2, trials=6, alpha=0.3, beta=0.3, rounds=300, steps=(0.1, 0.3)
+            method=FEDREP, n_clients=30, dim=6, rank=2, trials=6, alpha=0.3, beta=0.3, n_rounds=300, steps=(0.1, 0.3)
         )
     return {"population": lf.grid(base, method=[name for name in names if not quick or name != LONG])}
 
@@ -80,7 +80,7 @@ CLAIMS = (
         c.share(recovered, BELOW, c.MOST),
         where=c.of(method=[*META]),
         over=c.each_row,
-        setting="{method}, {rounds} rounds",
+        setting="{method}, {n_rounds} rounds",
         note=lambda row: c.diverged_note(row, "this step"),
     ),
     c.Claim(

@@ -47,14 +47,14 @@ def cells(quick: bool) -> dict[str, list[Meta]]:
     mus: Sequence[float] = (1.0, 0.7, 0.5)
     if quick:
         many = Meta(
-            method=FEDREP, n_clients=30, dim=6, rank=2, trials=6, alpha=0.3, beta=0.3, rounds=300, steps=(0.1, 0.3)
+            method=FEDREP, n_clients=30, dim=6, rank=2, trials=6, alpha=0.3, beta=0.3, n_rounds=300, steps=(0.1, 0.3)
         )
         methods, mus = methods[::3], mus[:2]
         shifts = lf.grid(many, start=(RANDOM, NEAR), method=tuple(META), shift=(2.0,))
     last = [one for one in shifts if (one.start, one.method) == (RANDOM, "MAML, first order")][-2:]
     return {
         "rates": [
-            replace(many, method=name, diversity=mu, rounds=int(40 / (many.alpha * many.beta * mu**2)))
+            replace(many, method=name, diversity=mu, n_rounds=int(40 / (many.alpha * many.beta * mu**2)))
             for mu in mus
             for name in methods
         ],

@@ -47,7 +47,7 @@ class Sampled(OnSamples):
     method: str = lf.choice((*META, AVERAGE, FEDREP))
     batches: str = lf.choice(("same", "split"), "same")
     alpha: float = 0.1
-    rounds: int = 600
+    n_rounds: int = 600
     steps: tuple[float, ...] = (0.2,)
 
     def algorithm(self, step: float) -> lf.Algorithm:
@@ -67,7 +67,7 @@ def cells(quick: bool) -> dict[str, list[Sampled]]:
     base, split = Sampled(method=FEDREP), tuple(META)[:2]
     counts: Sequence[int] = (10, 20, 40)
     if quick:
-        base = Sampled(method=FEDREP, rounds=60, n_clients=30, dim=6, rank=2, trials=6)
+        base = Sampled(method=FEDREP, n_rounds=60, n_clients=30, dim=6, rank=2, trials=6)
         counts, split = (10, 20), split[:1]
     same = lf.grid(base, n_samples=counts, method=(*META, AVERAGE, FEDREP))
     return {"samples": same + lf.grid(base, batches=["split"], n_samples=counts, method=split)}

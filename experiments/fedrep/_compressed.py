@@ -64,7 +64,7 @@ class Compressed:
             )
         )
 
-    def simulated(self, step: float, start: float, rounds: int, metric: Any) -> lf.Result:
+    def simulated(self, step: float, start: float, n_rounds: int, metric: Any) -> lf.Result:
         """Run FedRep with the compression from equal angles."""
         k, init = self.rank, lf.AtDistance(start)
         algorithm = lf.FedRep(rank=k, step_size=step, init=init)
@@ -79,7 +79,7 @@ class Compressed:
             algorithm,
             self.problem,
             data=lf.FreshSamples(self.n_samples),
-            rounds=rounds,
+            n_rounds=n_rounds,
             trials=self.trials,
             seed=self.seed,
             metrics=[metric],

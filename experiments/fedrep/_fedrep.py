@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import linfed as lf
-from linfed.search.selection import MARGIN
+from linfed.search.selection import TIES_WITHIN
 from linfed.simulation.participation import n_participants
 
 PAPER, NOTEBOOK = "paper", "notebook"
@@ -53,7 +53,7 @@ class Setting:
     n_samples: int
     participation: float = 1.0
     noise_variance: float = NOISE_VARIANCE[PAPER]
-    rounds: int
+    n_rounds: int
     trials: int = 50
     seed: int = 0
 
@@ -130,12 +130,12 @@ class Tuned(Setting):
     steps: tuple[float, ...] = STEPS
 
     def tuned(
-        self, metric: Any, seed: Any, *, quantile: float = 0.9, margin: float = MARGIN
+        self, metric: Any, seed: Any, *, quantile: float = 0.9, ties_within: float = TIES_WITHIN
     ) -> tuple[lf.Algorithm, dict[str, Any]]:
         """Return the method at its tuned step size, and the tuning's columns.
 
-        The step size has the smallest quantile of the final metric over separate tuning trials; of those within the
-        margin it is the smallest. A single step size is not tuned.
+        The step size has the smallest quantile of the final metric over separate tuning trials; of those that tie
+        with it it is the smallest. A single step size is not tuned.
         """
         if self.method in UNTUNED:
             return self.algorithm(), {}
@@ -146,14 +146,14 @@ class Tuned(Setting):
             self.problem,
             data=lf.FixedSamples(self.n_samples),
             participation=self.participation,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.tuning_trials,
             seed=seed,
             metric=metric,
-            record_every=self.rounds,
+            record_every=self.n_rounds,
             score="final",
             quantile=quantile,
-            margin=margin,
+            ties_within=ties_within,
         )
         return tuning.algorithm, tuning.columns()
 
@@ -170,7 +170,7 @@ class Tuned(Setting):
             self.problem,
             data=lf.FixedSamples(self.n_samples),
             participation=self.participation,
-            rounds=1 if self.method in UNTUNED else self.rounds,
+            n_rounds=1 if self.method in UNTUNED else self.n_rounds,
             trials=self.trials,
             seed=seed,
             metrics=metrics,

@@ -34,7 +34,7 @@ class Noisy:
     spread: float = 0.0  # std of the log lengths of the heads, at second moment I
     design: str = lf.choice(("gaussian", "rademacher", "cube", "sphere", "student"), "gaussian")
     delta: float = 0.5  # 1 stands for a random subspace
-    rounds: int = 1000
+    n_rounds: int = 1000
     trials: int = 200
     seed: int = 0
 
@@ -85,7 +85,7 @@ class Noisy:
             participants=self.participants,
             n_samples=self.n_samples,
             noise_std=self.noise_std,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             delta=self.delta if self.delta < 1 else float(np.sqrt(1.0 - self.rank / self.dim)),
         )
 
@@ -105,20 +105,20 @@ class Noisy:
             algorithm,
             self.problem,
             data=lf.FreshSamples(self.n_samples),
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             participation=self.participation,
             trials=self.trials,
             seed=self.run_seed,
             engine=self.engine,
             metrics=[mean_square],
-            record_every=max(1, self.rounds // 20),
+            record_every=max(1, self.n_rounds // 20),
         )
         path = np.full(len(result.rounds), np.nan)
         if predicted:
             path = self.predicted(lf.theory.mean_squared_sine, algorithm.step_size)[result.rounds]
         W = self.problem.truth(self.run_seed, [0]).W[0]
         lam = np.linalg.eigvalsh(W.T @ W / self.n_clients)
-        N, d, k, std = float(self.n_samples * self.rounds), self.dim, self.rank, self.noise_std
+        N, d, k, std = float(self.n_samples * self.n_rounds), self.dim, self.rank, self.noise_std
         N *= self.participants or self.n_clients
         limit = partial(
             lf.theory.refitted_heads_limit, N, dim=d, rank=k, n_samples=self.n_samples, noise_std=std, eigenvalues=lam

@@ -25,7 +25,7 @@ class KnownHeads(Scheduled):
     init: Any
 
     requires: ClassVar[lf.Requires] = lf.Requires.FEATURES
-    summary: ClassVar[str] = "gradient steps on B at heads that are given"
+    description: ClassVar[str] = "gradient steps on B at heads that are given"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step_size", checked_step_size("step_size", self.step_size))

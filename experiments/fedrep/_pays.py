@@ -86,10 +86,10 @@ class Point:
         data = lf.FixedSamples(self.n_samples).draw(problem, trials=trials, seed=seed)
         given = lf.GivenTruth(B=truth.B, W=truth.W, noise_std=self.noise_std)
 
-        def result(algorithm: lf.Algorithm, rounds: int = 1) -> lf.Result:
-            every = max(1, rounds // 20)
+        def result(algorithm: lf.Algorithm, n_rounds: int = 1) -> lf.Result:
+            every = max(1, n_rounds // 20)
             return lf.simulate(
-                algorithm, given, data=data, metrics=["risk"], rounds=rounds, trials=trials, record_every=every
+                algorithm, given, data=data, metrics=["risk"], n_rounds=n_rounds, trials=trials, record_every=every
             )
 
         step, rounds = self.schedule()

@@ -19,14 +19,14 @@ class Private:
     epsilon: float = 1.0
     failure: float = 1e-6
     clip: float = 10.0
-    rounds: int = 5
+    n_rounds: int = 5
     trials: int = 24
     seed: int = 0
 
-    def noise(self, clip: float, rounds: int) -> float:
+    def noise(self, clip: float, n_rounds: int) -> float:
         """Return the smallest noise on the mean message for one replaced client."""
         change = 2.0 * clip / self.n_clients
-        return lf.theory.gaussian_mechanism_noise(self.epsilon, self.failure, sensitivity=change, rounds=rounds)
+        return lf.theory.gaussian_mechanism_noise(self.epsilon, self.failure, sensitivity=change, n_rounds=n_rounds)
 
     @property
     def problem(self) -> lf.SharedRepresentation:

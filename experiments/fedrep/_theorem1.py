@@ -16,7 +16,7 @@ EDGE = 1.0 - 1e-9
 """Factor on the largest allowed step size, so that rounding errors do not push it beyond the limit."""
 NAMES = {"step": "eta / limit", "condition": "kappa", "start": "dist_0", "rank": "k", "dim": "d"}
 NAMES |= {"n_clients": "n = p", "participation": "p / n"}
-TWO: dict[str, Any] = {"n_clients": 2, "rank": 1, "rounds": 20}
+TWO: dict[str, Any] = {"n_clients": 2, "rank": 1, "n_rounds": 20}
 PAIRS: dict[str, dict[str, Any]] = {
     "two clients, d = 4": {**TWO, "dim": 4},
     "two clients, d = 10": {**TWO, "dim": 10, "trials": 3000},
@@ -37,7 +37,7 @@ class Setting:
     start: float = 0.5
     step: float = 1.0
     participation: float = 1.0
-    rounds: int = 60
+    n_rounds: int = 60
     trials: int = 100
     noise_std: float = 0.0
     seed: int = 0
@@ -66,7 +66,7 @@ class Setting:
             problem,
             rank=self.rank,
             participation=self.participation,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             seed=self.seed,
         )
@@ -100,7 +100,7 @@ class Setting:
             problem,
             data=data,
             participation=self.participation,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             seed=self.seed,
             metrics=["subspace_distance"],

@@ -109,13 +109,15 @@ class Weighted:
         )
         return float(np.trace(moments))
 
-    def simulated(self, weights: Array, step: Any, rounds: int, start: float, metric: Any, every: int = 1) -> lf.Result:
+    def simulated(
+        self, weights: Array, step: Any, n_rounds: int, start: float, metric: Any, every: int = 1
+    ) -> lf.Result:
         """Run FedRep with a metric, from equal angles of a given sine."""
         return lf.simulate(
             lf.FedRep(rank=self.rank, step_size=step, weights=weights, init=lf.AtDistance(start)),
             lf.GivenTruth(B=np.eye(self.dim, self.rank), W=self.heads, noise_std=self.groups[1].tolist()),
             data=lf.FreshSamples(self.groups[0].tolist()),
-            rounds=rounds,
+            n_rounds=n_rounds,
             participation=self.participants,
             trials=self.trials,
             seed=self.seed,

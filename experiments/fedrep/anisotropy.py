@@ -60,10 +60,10 @@ LOSES = ABSTRACT.adding(
 TRUE, POOLED, SAME_POOLED = "split, true covariance", "split, pooled samples", "same batch, pooled samples"
 PROTOCOLS: dict[str, dict[str, Any]] = {
     SAME: {},
-    SPLIT: {"split": True},
-    DFW: {"split": True, "whiten": "own"},
-    TRUE: {"split": True, "whiten": "true"},
-    POOLED: {"split": True, "whiten": "pooled"},
+    SPLIT: {"disjoint_samples": True},
+    DFW: {"disjoint_samples": True, "whiten": "own"},
+    TRUE: {"disjoint_samples": True, "whiten": "true"},
+    POOLED: {"disjoint_samples": True, "whiten": "pooled"},
     SAME_POOLED: {"whiten": "pooled"},
 }
 SERIES: dict[str, tuple[float, ...]] = {
@@ -81,7 +81,7 @@ class Protocol(Setting):
 
     method: str = lf.choice(PROTOCOLS, SAME)
     series: str = lf.choice((BASE, *SERIES), BASE, label=True)
-    rounds: int = 200
+    n_rounds: int = 200
     tuning_trials: int = 3
 
     def run(self) -> dict[str, Any]:
@@ -93,10 +93,10 @@ class Protocol(Setting):
             lf.FedRep(rank=self.rank, step_size=0.1, init="random", **options),
             problem,
             data=lf.FreshSamples(self.n_samples),
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.tuning_trials,
             seed=self.seed,
-            record_every=self.rounds,
+            record_every=self.n_rounds,
             grid={"step_size": (0.1, 0.3)},
             score="final",
             extend=True,
@@ -105,17 +105,17 @@ class Protocol(Setting):
             tuning.algorithm,
             problem,
             data=lf.FreshSamples(self.n_samples),
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             seed=self.seed,
-            record_every=self.rounds,
+            record_every=self.n_rounds,
             metrics=["subspace_distance"],
         )
         columns = tuning.columns() | {"distance": nan_as_worst(result.metrics["subspace_distance"][:, -1])}
         if self.method == SPLIT:
             with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # no stationary subspace: NaN
                 truth = problem.truth(self.seed, range(self.trials))
-                law = lf.theory.local_drift(truth, n_samples=self.n_samples, split=True)
+                law = lf.theory.local_drift(truth, n_samples=self.n_samples, disjoint_samples=True)
             columns["predicted"] = law.distance
         return columns
 
@@ -124,11 +124,11 @@ def cells(quick: bool) -> dict[str, list[Protocol]]:
     """Return all series, and longer runs at a large condition number; quick: few values and trials."""
     kinds = (COMMON, EACH)
     if quick:
-        base = Protocol(rounds=60, trials=8, tuning_trials=2, n_clients=30)
+        base = Protocol(n_rounds=60, trials=8, tuning_trials=2, n_clients=30)
         runs = lf.grid(base, kind=kinds, method=(SAME, SPLIT, DFW))
         runs += lf.grid(dataclasses.replace(base, series="n_clients"), n_clients=(120,), method=(SAME, SPLIT))
         longer = dataclasses.replace(base, condition=1e4)
-        return {"runs": runs, "rounds": lf.grid(longer, rounds=(60, 300), method=(SAME,))}
+        return {"runs": runs, "rounds": lf.grid(longer, n_rounds=(60, 300), method=(SAME,))}
     runs = lf.grid(Protocol(), kind=kinds, method=tuple(PROTOCOLS))
     for series, values in SERIES.items():
         methods = tuple(PROTOCOLS) if series == "condition" else (SAME, SPLIT, DFW)
@@ -137,8 +137,8 @@ def cells(quick: bool) -> dict[str, list[Protocol]]:
     return {
         "runs": runs,
         "rounds": [
-            *lf.grid(longer, rounds=(100, 300, 1000, 3000, 10_000), method=(SAME,)),
-            *lf.grid(longer, rounds=(100, 300, 1000), method=(DFW, SAME_POOLED)),
+            *lf.grid(longer, n_rounds=(100, 300, 1000, 3000, 10_000), method=(SAME,)),
+            *lf.grid(longer, n_rounds=(100, 300, 1000), method=(DFW, SAME_POOLED)),
         ],
     }
 
@@ -185,7 +185,7 @@ def as_good_after(times: int, longer: str) -> c.Claim:
 
     def pairs(table: lf.Table) -> Iterator[tuple[lf.Table, lf.Table]]:
         for other in table.select(method=DFW):
-            row = table.select(method=SAME, rounds=times * other["rounds"])
+            row = table.select(method=SAME, n_rounds=times * other["n_rounds"])
             if len(row):
                 yield row, other
 
@@ -196,7 +196,7 @@ def as_good_after(times: int, longer: str) -> c.Claim:
         c.at_most(1.0),
         table="rounds",
         over=pairs,
-        setting="{kind}, condition number {condition:g}, {1[rounds]} rounds of DFW",
+        setting="{kind}, condition number {condition:g}, {1[n_rounds]} rounds of DFW",
     )
 
 
@@ -283,7 +283,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             ax.set_xlabel(SIZE_LABELS[series])
         sheet.legend(f"median of {runs.rows[0]['trials']} trials", ncols=4)
     with lf.panels(tables["rounds"], title="", width="column", height=2.9) as longer:
-        draw(longer.axes[0, 0], tables["rounds"], "rounds")
+        draw(longer.axes[0, 0], tables["rounds"], "n_rounds")
         longer.label("rounds", "subspace distance", xscale="log", yscale="log")
         longer.legend(f"median of {tables['rounds'].rows[0]['trials']} trials", ncols=1)
     return {"": sheet.figure, "longer": longer.figure}

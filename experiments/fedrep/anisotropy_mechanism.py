@@ -54,7 +54,7 @@ class Messages(Setting):
         truth = self.problem.truth(self.seed, [0])
         assert truth.B is not None
         (B,), Phi = truth.B, truth.dense()[0]
-        unit = lf.theory.mean_gradient(B, truth, n_samples=self.n_samples, split=True)[0]
+        unit = lf.theory.mean_gradient(B, truth, n_samples=self.n_samples, disjoint_samples=True)[0]
         unit = unit - B @ (B.T @ unit)
         found = np.stack([self.outside(B, Phi, np.random.default_rng([self.seed, t])) for t in range(self.trials)])
         if self.noise != INDEPENDENT:
@@ -102,7 +102,7 @@ class Rate(Setting):
             lf.FedRep(rank=self.rank, step_size=step, init=lf.AtDistance(1e-3)),
             problem,
             data=lf.FreshSamples(self.n_samples),
-            rounds=rounds,
+            n_rounds=rounds,
             trials=self.trials,
             seed=self.seed,
             metrics=["subspace_distance"],

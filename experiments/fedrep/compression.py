@@ -39,11 +39,11 @@ class Factor(Compressed):
     """Factor of a round near B*."""
 
     step: float = 0.2
-    rounds: int = 2
+    n_rounds: int = 2
 
     def run(self) -> dict[str, Any]:
         """Return the ratio of the squared tangents after and before the rounds of each trial, and its prediction."""
-        found = self.simulated(self.step, 1e-5, self.rounds, squared_tangents).metrics["squared_tangents"]
+        found = self.simulated(self.step, 1e-5, self.n_rounds, squared_tangents).metrics["squared_tangents"]
         predicted = self.predicted(lf.theory.near_truth_factor, step_size=self.step)
         return {"measured": found[:, -1] / found[:, 0], "predicted": predicted, "nu": self.variance}
 
@@ -68,7 +68,7 @@ def cells(quick: bool) -> dict[str, list[Factor]]:
 
 def factor(row: lf.Table) -> Measured:
     """Return the measured factor of a round, with its interval."""
-    value, low, high = np.array(mean_interval(row["measured"])) ** (1.0 / row["rounds"])
+    value, low, high = np.array(mean_interval(row["measured"])) ** (1.0 / row["n_rounds"])
     return float(value), float(low), float(high)
 
 

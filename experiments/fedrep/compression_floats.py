@@ -38,7 +38,7 @@ CAPTIONS = {
 class Sent(Compressed):
     """Distance along the floats that a client sends."""
 
-    rounds: int = 60
+    n_rounds: int = 60
     budget: float = 2500.0
     delta: float = 0.7
     target: float = 1e-3
@@ -46,7 +46,7 @@ class Sent(Compressed):
     def run(self) -> dict[str, Any]:
         """Return the distance in every round with the predicted best step size, and the floats up to the target."""
         step = self.predicted(lf.theory.local_best_step)
-        result = self.simulated(step, self.delta, self.rounds, "subspace_distance")
+        result = self.simulated(step, self.delta, self.n_rounds, "subspace_distance")
         each = self.dim + self.rank if self.method == PAIR else result.algorithm.communication(dim=self.dim).up
         paths = result.metrics["subspace_distance"]
         first = np.array([hit(np.log(path / self.target)) for path in paths])
@@ -64,7 +64,7 @@ def cells(quick: bool) -> dict[str, list[Sent]]:
     kept, few = ((0.25,), (4.0,)) if quick else ((0.5, 0.25, 0.1), (8.0, 4.0))
     runs = []
     for n in (30,) if quick else (30, 300):
-        base = Sent(n_clients=n, trials=6, rounds=50) if quick else Sent(n_clients=n, trials=12, rounds=100)
+        base = Sent(n_clients=n, trials=6, n_rounds=50) if quick else Sent(n_clients=n, trials=12, n_rounds=100)
         runs += lf.grid(base, **{"method, strength": [(PLAIN, 1.0), (PAIR, 1.0)]})
         runs += lf.grid(base, method=(OWN_MASKS, ONE_MASK), strength=kept)
         runs += lf.grid(base, method=(QUANTISED,), strength=few)

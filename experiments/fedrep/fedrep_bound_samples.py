@@ -145,7 +145,7 @@ def random_settings(base: Least, count: int, seed: int = 15) -> list[Least]:
 
 def cells(quick: bool) -> dict[str, list[Any]]:
     """Return the searches, the first rounds and the paper's sizes; quick: a few of each, small."""
-    base = Least(n_clients=12, dim=8, rounds=8) if quick else Least()
+    base = Least(n_clients=12, dim=8, n_rounds=8) if quick else Least()
     moves = {"condition": (1.0, 8.0)} if quick else LEAST
     along = [one for name, values in moves.items() for one in lf.grid(replace(base, name=name), **{name: values})]
     pairs = [replace(base, name=name, **{**changes, "trials": 100}) for name, changes in PAIRS.items()]

@@ -47,7 +47,7 @@ class Sizes(Setting):
     m: int = 5
     participation: float = 0.1
     condition: float | None = None
-    rounds: int = 200
+    n_rounds: int = 200
     trials: int = 20
 
     def run(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Sizes(Setting):
             problem,
             data=lf.FreshSamples(self.m),
             participation=self.participation,
-            rounds=0,
+            n_rounds=0,
             trials=self.trials,
             seed=self.seed,
             metrics=["subspace_distance"],

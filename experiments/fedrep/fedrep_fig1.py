@@ -88,7 +88,7 @@ class Clients(Tuned):
     n_clients: int = 100
     dim: int = 20
     n_samples: int = 5
-    rounds: int = 500
+    n_rounds: int = 500
     tuning_trials: int = 30  # ten trials are too few for a 90 % quantile
 
     def run(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class OneLayer(Clients):
             self.algorithm(step),
             lf.GivenTruth(Phi=np.broadcast_to(point[:, None], Phi.shape)),  # the error is then the distance from it
             data=samples,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             metrics=["mean_client_error"],
             record_every=5,
@@ -162,7 +162,7 @@ def cells(quick: bool) -> dict[str, list[Clients]]:
     presets = NOISE_VARIANCE.items()
     points = [(*preset, m, name) for preset in presets for m in SIZES for name in (*TUNED[preset[0]], *UNTUNED)]
     figure, one_layer = (
-        kind(trials=8, tuning_trials=2, rounds=40, steps=STEPS[3::3]) if quick else kind()
+        kind(trials=8, tuning_trials=2, n_rounds=40, steps=STEPS[3::3]) if quick else kind()
         for kind in (Clients, OneLayer)
     )
     return {

@@ -67,7 +67,7 @@ class Curve(Setting):
     dim: int = 10
     n_samples: int = 5
     participation: float = 0.1
-    rounds: int = 200
+    n_rounds: int = 200
     tuning_trials: int = 10
     steps: tuple[float, ...] = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0, 6.0, 8.0, 16.0)
 
@@ -88,7 +88,7 @@ class Curve(Setting):
             self.problem,
             data=data,
             participation=self.participation,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.tuning_trials,
             seed=seed,
             score=lf.RoundsTo(NEAR),
@@ -98,7 +98,7 @@ class Curve(Setting):
             self.problem,
             data=data,
             participation=self.participation,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             seed=seed,
             metrics=["subspace_distance"],
@@ -113,7 +113,7 @@ class Curve(Setting):
 
 def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return all methods at all numbers of clients, with the paper's and with the notebook's conventions."""
-    base = Curve(rounds=120, tuning_trials=2, steps=(0.1, 0.3, 0.7, 2.0)) if quick else Curve()
+    base = Curve(n_rounds=120, tuning_trials=2, steps=(0.1, 0.3, 0.7, 2.0)) if quick else Curve()
     sizes = ((100, 10), (1000, 10)) if quick else ((10, 50), (100, 50), (1000, 20), (10_000, 20))
     presets = list(NOISE_VARIANCE.items())
     axes = {"preset, noise_variance": presets, "n_clients, trials": sizes, "method": METHODS}
@@ -142,7 +142,7 @@ def gains_less(rival: str) -> c.Statistic:
         mine, other = (
             [part.select(method=name)["rounds_to_0.01"] for part in (small, large)] for name in ("FedRep", rival)
         )
-        found, remark = factor_ratio(mine, other, min(small.unique("rounds") + large.unique("rounds")))
+        found, remark = factor_ratio(mine, other, min(small.unique("n_rounds") + large.unique("n_rounds")))
         return c.Measurement(found, note=remark)
 
     words = f"FedRep's reduction factor of the rounds to distance 0.01 divided by {rival}'s"

@@ -80,7 +80,7 @@ class NewClients(Tuned):
     dim: int = 20
     n_samples: int = 10
     participation: float = 0.1
-    rounds: int = 500
+    n_rounds: int = 500
 
     @property
     def n_new(self) -> tuple[int, ...]:
@@ -116,7 +116,7 @@ class NewClients(Tuned):
 
 def cells(quick: bool) -> dict[str, list[NewClients]]:
     """Return each method, with the paper's and with the notebook's conventions."""
-    base = NewClients(trials=8, tuning_trials=2, rounds=100, steps=STEPS[3::3]) if quick else NewClients()
+    base = NewClients(trials=8, tuning_trials=2, n_rounds=100, steps=STEPS[3::3]) if quick else NewClients()
     points = [(*preset, method) for preset in NOISE_VARIANCE.items() for method in METHODS[preset[0]]]
     return {"clients": lf.grid(base, **{"preset, noise_variance, method": points})}
 

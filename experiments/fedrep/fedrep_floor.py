@@ -108,7 +108,7 @@ class Point(Setting):
             lf.BurerMonteiro(rank=self.rank, init=lf.AtDistance(0.1), iterations=iterations, tolerance=1e-8),
             given,
             data=data,
-            rounds=1,
+            n_rounds=1,
             trials=self.trials,
             seed=self.seed,
             metrics=["subspace_distance"],

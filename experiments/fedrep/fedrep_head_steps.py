@@ -160,7 +160,7 @@ CLAIMS = (
     ),
     c.Claim(
         "The gradient steps of a head grow at most like log(1/eps)",
-        SAYS.adding(f"the margin is {c.OWN_THRESHOLD}"),
+        SAYS.adding(f"the tolerance is {c.OWN_THRESHOLD}"),
         c.measured("power between the two ends", power, c.at_most(1.25)),
         table="levels",
         over=c.ends("eps", c.each("rule", "rank", "per_rank")),
@@ -168,7 +168,7 @@ CLAIMS = (
     ),
     OfSteps(
         "At its own step size, a head's error falls by (kappa - 1)/(kappa + 1) a step",
-        c.OWN_PREDICTION.adding(f"the margin is {c.OWN_THRESHOLD}"),
+        c.OWN_PREDICTION.adding(f"the tolerance is {c.OWN_THRESHOLD}"),
         c.measured("log fall per step divided by the predicted one, median over clients", fall, c.within(0.95, 1.05)),
         where=c.of(rule=OWN_STEP),
     ),

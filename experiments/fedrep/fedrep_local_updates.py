@@ -56,7 +56,7 @@ class Updates(Tuned):
     dim: int = 20
     n_samples: int = 5
     local_updates: int = 1
-    rounds: int = 500
+    n_rounds: int = 500
     trials: int = 24
     tuning_trials: int = 6
     steps: tuple[float, ...] = (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.4, 0.8)
@@ -70,7 +70,9 @@ class Updates(Tuned):
     def run(self) -> dict[str, Any]:
         """Return the mean error of the clients and the distance of B after the last round, (trials,)."""
         seed, metrics = (self.seed, self.n_samples), ("risk", "subspace_distance")
-        result, columns = self.trained("risk", seed, *metrics, record_every=self.rounds, quantile=0.5, margin=0.0)
+        result, columns = self.trained(
+            "risk", seed, *metrics, record_every=self.n_rounds, quantile=0.5, ties_within=0.0
+        )
         risk, distance = (result.metrics[name][:, -1] for name in metrics)
         floor = lf.theory.single_model_floor(self.problem.truth(seed, range(self.trials)))
         return columns | {
@@ -86,7 +88,7 @@ def cells(quick: bool) -> dict[str, list[Updates]]:
     """Return both methods at every m and K, and FedAvg at one step size; quick: two K, few trials and rounds."""
     base, several = Updates(), [1, 2, 10]
     if quick:
-        base, several = Updates(n_clients=20, trials=8, tuning_trials=2, rounds=40, steps=(0.03, 0.1, 0.3)), [1, 10]
+        base, several = Updates(n_clients=20, trials=8, tuning_trials=2, n_rounds=40, steps=(0.03, 0.1, 0.3)), [1, 10]
     grid = partial(lf.grid, n_samples=(5, 10, 20), local_updates=several)
     return {"updates": grid(base, method=("FedAvg", "FedRep")) + grid(replace(base, method="FedAvg", steps=(0.1,)))}
 

@@ -41,7 +41,7 @@ class Million(Setting):
     dim: int = 1000
     rank: int = 5
     n_samples: int = 50
-    rounds: int = 30
+    n_rounds: int = 30
     trials: int = 6  # the fewest that bound a median at 95 %
     step_size: float = 0.5
     delta: float = 0.9
@@ -49,7 +49,7 @@ class Million(Setting):
     def run(self) -> dict[str, Any]:
         """Return measured and predicted distances."""
         engines, measured, predicted = zip(*(self.one((self.seed, trial)) for trial in range(self.trials)), strict=True)
-        rounds = range(self.rounds + 1)
+        rounds = range(self.n_rounds + 1)
         return {
             "engine": engines[0],
             "distance": lf.LabeledArray(measured, round=rounds),
@@ -62,7 +62,7 @@ class Million(Setting):
             lf.FedRep(rank=self.rank, step_size=self.step_size, init=lf.AtDistance(self.delta)),
             self.problem,
             data=lf.FreshSamples(self.n_samples),
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             seed=seed,
             metrics=["subspace_distance"],
         )
@@ -75,7 +75,7 @@ class Million(Setting):
             noise_std=self.noise_std,
             delta=self.delta,
             step_size=self.step_size,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
         )
         return engine, measured, predicted.distance
 
@@ -95,7 +95,7 @@ CLAIMS = (
             "factor between the measured median and the prediction, worst round",
             c.at_most(1.25),  # its stated error is 5 to 17 % a round, and errors accumulate
         ),
-        setting="{engine} engine, {rounds} rounds",
+        setting="{engine} engine, {n_rounds} rounds",
     ),
 )
 

@@ -50,7 +50,7 @@ from ..shared.smallest import BEST, FIXED, Need, Panels, settings
 from ..shared.smallest_drawn import draw_measured, label_axes, panels_row, rows_of
 from ..shared.smallest_judged import (
     FACTOR,
-    MARGIN,
+    TOLERANCE,
     both,
     has_prediction,
     number_of,
@@ -73,7 +73,7 @@ CAPTIONS = {
     "against n = d, and against clients with growing noise. Bars: 95 % intervals; open triangles: bounds. Dotted: "
     "prediction without a fitted parameter; dashed: transition of the local averages and of the moments.",
 }
-REDUCED = {name: {"without": ("margin", "reached", "count")} for name in ("samples", "transition")}
+REDUCED = {name: {"without": ("shortfall", "reached", "count")} for name in ("samples", "transition")}
 
 FEDREP, ALGORITHM, FROM_RANDOM = "FedRep, given distance", "FedRep, moments", "FedRep, random start"
 COLOURS = {**SPECTRAL_COLOURS, FEDREP: LOOKS["FedRep"][0], ALGORITHM: KINDS[8][0], FROM_RANDOM: KINDS[10][0]}
@@ -119,7 +119,7 @@ class Search(Need):
         search = super().search
         if self.estimator is not None:
             data = lf.FixedSamples(self.start)
-            base = replace(search.base, algorithm=self.estimator, data=data, rounds=1, engine="auto")
+            base = replace(search.base, algorithm=self.estimator, data=data, n_rounds=1, engine="auto")
             few = 1.0 if self.method in (MOMENTS, AVERAGES) else 2.0
             reaches = lf.below("subspace_distance", self.delta)
             return replace(search, base=base, reaches=reaches, step_size=None, predicted=False, lower=few, upper=2**14)
@@ -168,7 +168,7 @@ def cells(quick: bool) -> dict[str, list[Search]]:
     methods, estimators = [MOMENTS, AVERAGES, PAIRS, TWO, FEDREP, ALGORITHM, FROM_RANDOM], list(SPECTRAL)
     clients, dims, multiples = [25, 50, 100, 200, 400], [25, 50, 100, 200, 400], [1, 4, 16]
     if quick:
-        exact = replace(exact, rank=2, trials=8, resolution=0.3, rounds=20)
+        exact = replace(exact, rank=2, trials=8, resolution=0.3, n_rounds=20)
         noisy, methods, estimators = replace(noisy, dim=60, resolution=0.2), [MOMENTS, FEDREP], [MOMENTS, AVERAGES]
         clients, dims, multiples = [20, 160], [60], []
     samples = settings(PANELS, exact, tuple(PANELS) if quick else None)
@@ -189,7 +189,7 @@ def cells(quick: bool) -> dict[str, list[Search]]:
 def of_all_rounds(one: lf.Table, fedrep: lf.Table, *, confidence: float = 0.95) -> Measured:
     """Return a smallest m divided by the samples of all rounds of FedRep together."""
     ratio, low, high = ratio_of(one, fedrep, confidence=confidence)
-    return ratio / fedrep["rounds"], low / fedrep["rounds"], high / fedrep["rounds"]
+    return ratio / fedrep["n_rounds"], low / fedrep["n_rounds"], high / fedrep["n_rounds"]
 
 
 def largest_sizes(table: lf.Table) -> lf.Table:
@@ -211,7 +211,7 @@ CLAIMS = (
     *(
         c.Claim(
             f"The smallest m of the moments grows at most like {term}: in {letter}",
-            MOMENTS_SUFFICE.adding(f"compared with {words}; {MARGIN}"),
+            MOMENTS_SUFFICE.adding(f"compared with {words}; {TOLERANCE}"),
             c.power_law("m ~ n^a d^b k^c", name, power, 0.1, "at most"),
             where=(c.of(method=MOMENTS), known),
             setting="{points} settings, distance {delta:g}",
@@ -240,7 +240,7 @@ CLAIMS = (
         "The moments need fewer samples than all rounds of a run of FedRep together",
         NO_CONSTANT,
         worst_ratio(
-            of_all_rounds, AGAINST, "smallest m of the moments divided by {rounds} times FedRep's, worst setting", 1.0
+            of_all_rounds, AGAINST, "smallest m of the moments divided by {n_rounds} times FedRep's, worst setting", 1.0
         ),
         setting=number_of(AGAINST),
     ),
@@ -267,7 +267,7 @@ CLAIMS = (
     *(
         c.Claim(
             f"{name.capitalize()}: the smallest m falls like one over the {words}",
-            c.OWN_PREDICTION.adding(MARGIN),
+            c.OWN_PREDICTION.adding(TOLERANCE),
             c.power_law("m ~ n^a", "a", power, 0.15),
             table="transition",
             where=(c.of(panel="n", method=name), known, c.sorted_by("n_clients")),

@@ -23,7 +23,7 @@ from linfed.statistics.crossings import replicates_interval
 
 SUMMARY = "FedRep near B*: the smallest m with which single runs do not leave it, measured to 1 % and predicted"
 PICTURES = {"": 1400}
-REDUCED = {"near": {"without": ("margin", "reached", "count")}}
+REDUCED = {"near": {"without": ("shortfall", "reached", "count")}}
 CAPTIONS = {
     "": "Number of samples at which the angles of single runs near B* neither grow nor shrink, divided by the "
     "predicted threshold, setting by setting. Bars: 95 % intervals; shaded: the claimed range.",
@@ -58,7 +58,7 @@ class Growth:
     eta: float = 0.25
     delta: float = 1e-5
     first: int = 10
-    rounds: int = 60
+    n_rounds: int = 60
     trials: int = 64
     seed: int = 0
 
@@ -69,7 +69,7 @@ class Growth:
             lf.SharedRepresentation(n_clients=self.n_clients, dim=self.dim, rank=self.rank, condition_number=1.0),
             data=lf.FreshSamples(self.n_samples),
             participation=self.participants or 1.0,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             seed=(self.seed, self.n_clients, self.dim, self.rank),
             metrics=["subspace_distance"],
@@ -77,7 +77,7 @@ class Growth:
             engine="chain",
         )
         distance = result.metrics["subspace_distance"]
-        return {"growth": (distance[:, -1] / distance[:, 1]) ** (1.0 / (self.rounds - self.first))}
+        return {"growth": (distance[:, -1] / distance[:, 1]) ** (1.0 / (self.n_rounds - self.first))}
 
 
 @dataclass(frozen=True, kw_only=True)

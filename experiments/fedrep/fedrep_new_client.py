@@ -37,7 +37,7 @@ from ..shared.smallest_judged import over
 
 SUMMARY = "FedRep paper, section 1: samples that a new client needs on a perfect representation, against the accuracy"
 PICTURES = {"": 1400}
-REDUCED = {"samples": {"without": ("margin", "reached", "count")}}
+REDUCED = {"samples": {"without": ("shortfall", "reached", "count")}}
 CAPTIONS = {
     "": "Smallest number of samples of a new client with which half of the runs have a squared error of at most eps, "
     "on a perfect representation. Bars: 95 % intervals. Dotted: k + 1 + k sigma^2/eps, and k without noise. Dashed: "
@@ -83,7 +83,7 @@ class NewClient:
                 n_clients=self.n_clients, dim=self.dim, rank=k, noise_std=self.noise_std, head_norm=1.0
             ),
             data=lf.FreshSamples(self.batch) if fresh else lf.FixedSamples(2 * k),
-            rounds=200 if fresh else 1,
+            n_rounds=200 if fresh else 1,
             seed=(self.seed, k),
         )
         level = lf.below("risk", 0.5 * (self.eps + self.noise_std**2))
@@ -129,7 +129,7 @@ def grows(size: Callable[[lf.Table], float], text: str, groups: c.Over, setting:
     return [
         c.Claim(
             f"A new client's samples grow {words} {text}",
-            THETA.adding(f"the margin is {c.OWN_THRESHOLD}"),
+            THETA.adding(f"the tolerance is {c.OWN_THRESHOLD}"),
             c.measured("power between the two ends", partial(power, size), required),
             where=FOUND,
             over=groups,

@@ -90,7 +90,7 @@ class Point:
 
         def run(algorithm: lf.Algorithm) -> lf.Result:
             metrics = ["subspace_distance"]
-            return lf.simulate(algorithm, given, data=data, rounds=1, trials=self.trials, metrics=metrics, seed=seed)
+            return lf.simulate(algorithm, given, data=data, n_rounds=1, trials=self.trials, metrics=metrics, seed=seed)
 
         starts: dict[str, Any] = {TRUTH: lf.AtDistance(0.1), RANDOM: "random"}
         starts |= {name: run(one).final.B for name, one in spectral(k).items() if name in self.starts}

@@ -46,15 +46,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "k = 8, m = 10 k": {"rank": 8, "n_samples": 80},
     "k = 3, m = k + 2": {"n_samples": 5},
     "d = 1000": {"dim": 1000},
-    "n = k = 8, m = 14": {"rank": 8, "n_clients": 8, "n_samples": 14, "rounds": 2000},
-    "p = 5 of n = 100": {"n_clients": 100, "participants": 5, "rounds": 3000},
-    "p = 1 of n = 100": {"n_clients": 100, "participants": 1, "rounds": 3000},
+    "n = k = 8, m = 14": {"rank": 8, "n_clients": 8, "n_samples": 14, "n_rounds": 2000},
+    "p = 5 of n = 100": {"n_clients": 100, "participants": 5, "n_rounds": 3000},
+    "p = 1 of n = 100": {"n_clients": 100, "participants": 1, "n_rounds": 3000},
     "noise 0.1": {"noise_std": 0.1},
-    "noise 4": {"noise_std": 4.0, "delta": 0.9, "rounds": 4000, "trials": 100},
+    "noise 4": {"noise_std": 4.0, "delta": 0.9, "n_rounds": 4000, "trials": 100},
     "start at 0.9": {"delta": 0.9},
     "random start": {"delta": 1.0},
     "unequal heads, 0.5": {"spread": 0.5},
-    "unequal heads, 1": {"spread": 1.0, "rounds": 2000},
+    "unequal heads, 1": {"spread": 1.0, "n_rounds": 2000},
     "corners of a cube": {"design": "rademacher", "dim": 30, "n_clients": 10},
     "Student t, 5 d. f.": {"design": "student", "dim": 30, "n_clients": 10},
 }
@@ -75,7 +75,7 @@ class Refitted(Noisy):
 
 def cells(quick: bool) -> dict[str, list[Refitted]]:
     """Return all settings; quick: two settings, few rounds."""
-    base = Refitted(rounds=40, trials=10) if quick else Refitted()
+    base = Refitted(n_rounds=40, trials=10) if quick else Refitted()
     chosen = dict(list(SETTINGS.items())[:2]) if quick else SETTINGS
     return {"settings": [dataclasses.replace(base, name=name, **changes) for name, changes in chosen.items()]}
 
@@ -83,7 +83,7 @@ def cells(quick: bool) -> dict[str, list[Refitted]]:
 def price(row: lf.Table) -> Measured:
     """Return the samples that the second half of the rounds took for its gain, divided by the predicted number."""
     half = len(row["round"]) // 2
-    share = 1.0 - row["round"][half] / row["rounds"]
+    share = 1.0 - row["round"][half] / row["n_rounds"]
     ends = [row["mean_square"][:, place] for place in (half, -1)]
 
     def ratio(first: Array, last: Array, axis: int = 0) -> Any:

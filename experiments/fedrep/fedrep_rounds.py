@@ -18,11 +18,11 @@ from linfed.plotting.panels import Figures
 
 from ..shared.smallest import PANELS, THEOREM, Need, base_setting, settings
 from ..shared.smallest_drawn import panels_page
-from ..shared.smallest_judged import FACTOR, MARGIN, clients_of, has_prediction, many_clients, predicted
+from ..shared.smallest_judged import FACTOR, TOLERANCE, clients_of, has_prediction, many_clients, predicted
 
 SUMMARY = "FedRep paper, Theorem 1: the fewest rounds against n, d, k, kappa, p, m, noise and step size"
 PICTURES = {"": 1400}
-REDUCED = {"rounds": {"without": ("margin", "reached", "count")}}
+REDUCED = {"rounds": {"without": ("shortfall", "reached", "count")}}
 CAPTIONS = {
     "": "Top: fewest rounds from distance 0.9 to 0.01 against each size. Dotted: prediction of `lf.predict`, without a "
     "fitted constant; shaded: its 95 % interval. Dashed: Theorem 1's bound. Bottom: measured divided by predicted."
@@ -39,14 +39,14 @@ ROUNDS_IN = {
 
 def cells(quick: bool) -> dict[str, list[Need]]:
     """Return the searches; quick: few points, trials and clients."""
-    base = replace(base_setting(quick), asks="round", start=60, rounds=30 if quick else 100)
+    base = replace(base_setting(quick), asks="round", start=60, n_rounds=30 if quick else 100)
     return {"rounds": settings(ROUNDS_IN, base, ("n", "kappa") if quick else None)}
 
 
 CLAIMS = (
     c.Claim(
         "With many clients the rounds do not depend on n",
-        c.OWN_PREDICTION.adding(MARGIN),
+        c.OWN_PREDICTION.adding(TOLERANCE),
         c.power_law("t ~ n^a", "a", 0.0, 0.02),
         where=many_clients,
         setting=lambda table: f"{clients_of(table)}; m = {table.rows[0]['start']:,}",
@@ -54,7 +54,7 @@ CLAIMS = (
     ),
     c.Claim(
         "The rounds grow like kappa^2",
-        c.OWN_PREDICTION.adding(MARGIN),
+        c.OWN_PREDICTION.adding(TOLERANCE),
         c.power_law("t ~ kappa^a", "a", 2.0, 0.25),
         where=c.of(panel=["base", "kappa"], step=THEOREM),
         setting="m = {start:,}",

@@ -37,7 +37,7 @@ from ..shared.smallest import BEST, FIXED, PANELS, THEOREM, Need, Panels, base_s
 from ..shared.smallest_drawn import COLOURS, draw_measured, label_axes, panels_page, panels_row, rows_of
 from ..shared.smallest_judged import (
     FACTOR,
-    MARGIN,
+    TOLERANCE,
     clients_of,
     covered,
     has_prediction,
@@ -61,7 +61,7 @@ HEADLINES = (
     {"claim": "With many clients the smallest m grows at most like log(n) + d/n"},
 )
 PICTURES = {"": 1400, "fixed": 1400}
-REDUCED = {table: {"without": ("margin", "reached", "count")} for table in ("samples", "fixed")}
+REDUCED = {table: {"without": ("shortfall", "reached", "count")} for table in ("samples", "fixed")}
 CAPTIONS = {
     "": "Top: smallest m with which half of the runs go from distance 0.9 to 0.01, against each size. Dotted: "
     "prediction of `lf.predict` for the measured ground truths, without a fitted constant; shaded: its 95 % interval. "
@@ -80,7 +80,7 @@ TOTAL = c.cite(
 )
 TIGHT = c.OWN_THRESHOLD.adding("the theorem states that its m suffices, not that fewer samples fail", ": ")
 
-SAMPLES_IN: Panels = {**PANELS, "T": ("rounds", (20, 80, 160, 640), 80)}
+SAMPLES_IN: Panels = {**PANELS, "T": ("n_rounds", (20, 80, 160, 640), 80)}
 JOINT: Panels = {panel: PANELS[panel] for panel in ("n", "d", "k", "p")}
 """The sizes that vary at the best step size, whose points are fitted jointly."""
 FIXED_IN: Panels = {"n": ("n_clients", (10, 40, 80), 40), "d": ("dim", (20, 40, 160), 40), "k": ("rank", (1, 4), 4)}
@@ -89,7 +89,7 @@ FIXED_IN: Panels = {"n": ("n_clients", (10, 40, 80), 40), "d": ("dim", (20, 40, 
 def cells(quick: bool) -> dict[str, list[Need]]:
     """Return the searches with fresh samples, at both step sizes, and those on fixed samples; quick: few of them."""
     base = base_setting(quick)
-    fixed = replace(base, trials=32, samples=FIXED, n_clients=20, dim=60, rank=2, rounds=100, start=8)
+    fixed = replace(base, trials=32, samples=FIXED, n_clients=20, dim=60, rank=2, n_rounds=100, start=8)
     return {
         "samples": [
             *settings(SAMPLES_IN, base, ("n", "kappa", "k") if quick else None),
@@ -130,7 +130,7 @@ def beyond(row: lf.Table) -> c.Measurement:
     return c.Measurement(over(row, row["local"]), f"{row['crossing']:.2f} against {row['local']:.2f}")
 
 
-OWN = c.OWN_PREDICTION.adding(MARGIN)
+OWN = c.OWN_PREDICTION.adding(TOLERANCE)
 PRODUCT, LOGARITHMIC = "m - k - 1 ~ p^a d^b k^c", "m - k - 1 ~ p^a d^b k^c log(n)^e"
 OF_CONSTANT = partial(
     c.Claim,
@@ -144,7 +144,7 @@ OF_K = partial(
     setting=reached("the theorem's step, where d / p dominates"),
 )
 OF_KAPPA = partial(
-    c.Claim, where=c.of(panel=["base", "kappa"], step=THEOREM), setting="the theorem's step, {rounds} kappa^2 rounds"
+    c.Claim, where=c.of(panel=["base", "kappa"], step=THEOREM), setting="the theorem's step, {n_rounds} kappa^2 rounds"
 )
 CLAIMS = (
     OF_JOINT("m - k - 1 grows like d k / p: in p", OWN, c.power_law(PRODUCT, "a", -1.0, 0.1)),
@@ -152,13 +152,13 @@ CLAIMS = (
     OF_JOINT("m - k - 1 grows like d k / p: in k", OWN, c.power_law(PRODUCT, "c", 1.0, 0.1), detail=factors),
     OF_K(
         "The smallest m grows in k at most as fast as Theorem 1's",
-        CLAIMED.adding(MARGIN),
+        CLAIMED.adding(TOLERANCE),
         c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25, "at most"),
     ),
     OF_K("Theorem 1's m is tight in k", TIGHT, c.power_law("m - k - 1 ~ k^c", "c", 2.0, 0.25), theorem=False),
     OF_K(
         "Where d / p dominates, the samples per client over a fixed number of rounds grow like k",
-        c.reading(TOTAL.adding(f"asked of m - k - 1 at a fixed number of rounds; {MARGIN}", ", ")),
+        c.reading(TOTAL.adding(f"asked of m - k - 1 at a fixed number of rounds; {TOLERANCE}", ", ")),
         c.power_law("m - k - 1 ~ k^c", "c", 1.0, 0.25),
         theorem=False,
     ),
@@ -181,7 +181,7 @@ CLAIMS = (
     ),
     c.Claim(
         "With many clients the smallest m grows at most like log(n) + d/n",
-        SCALES.adding(MARGIN),
+        SCALES.adding(TOLERANCE),
         c.power_law("m ~ (log(n) + d / n)^e", "e", 1.0, 0.25, "at most"),
         where=many_clients,
         setting=clients_of,
@@ -189,14 +189,14 @@ CLAIMS = (
     ),
     OF_KAPPA(
         "The smallest m grows in kappa at most as fast as Theorem 1's",
-        CLAIMED.adding(MARGIN),
+        CLAIMED.adding(TOLERANCE),
         c.power_law("m ~ kappa^a", "a", 4.0, 0.25, "at most"),
     ),
     OF_KAPPA("Theorem 1's m is tight in kappa", TIGHT, c.power_law("m ~ kappa^a", "a", 4.0, 0.25), theorem=False),
     OF_KAPPA(
         "Over rounds that grow like kappa^2 the samples per client grow like kappa^4",
-        c.reading(TOTAL.adding(f"asked at kappa^2 times the rounds of kappa = 1; {MARGIN}", ", ")),
-        c.power_law("m * rounds ~ kappa^a", "a", 4.0, 0.25),
+        c.reading(TOTAL.adding(f"asked at kappa^2 times the rounds of kappa = 1; {TOLERANCE}", ", ")),
+        c.power_law("m * n_rounds ~ kappa^a", "a", 4.0, 0.25),
         theorem=False,
     ),
     OF_KAPPA("The smallest m does not grow with kappa", OWN, c.power_law("m ~ kappa^a", "a", 0.0, 0.1, "at most")),
@@ -213,7 +213,7 @@ CLAIMS = (
         c.measured("smallest m divided by the threshold near B*", beyond, c.above(1.0)),
         where=(c.of(panel=["base", "T"], step=THEOREM), c.only(lambda row: not row["censored"])),
         over=c.each_row,
-        setting="{rounds} rounds from {delta:g} to {level:g}",
+        setting="{n_rounds} rounds from {delta:g} to {level:g}",
     ),
     c.Claim(
         "The Marchenko-Pastur distribution predicts the smallest m on fixed samples",
@@ -244,7 +244,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
         ax.plot(sizes, counted, "--", color="0.5", label="as many equations as unknowns")
         label_axes(ax, sizes, SIZE_LABELS[field])
 
-    ylabel = f"smallest m, {fixed.rows[0]['rounds']} rounds"
+    ylabel = f"smallest m, {fixed.rows[0]['n_rounds']} rounds"
     return {
         "": panels_page(table, SAMPLES_IN, "smallest m", claim, lambda row: float(constant * row["claim"]), "local"),
         "fixed": panels_row(fixed, FIXED_IN, draw, ylabel, height=2.6, ncols=3),

@@ -95,7 +95,7 @@ class Rule(Noisy):
         if self.rule in (CONSTANT, AVERAGED, BOTH):
             return a
         forget = self.rule not in (REMEMBER, KEPT, RARELY, KNOWN)  # exact fits absorb k/m of the residual
-        return a / ((1.0 - forget * self.rank / self.n_samples) * (np.arange(1.0, self.rounds + 1) + t0))
+        return a / ((1.0 - forget * self.rank / self.n_samples) * (np.arange(1.0, self.n_rounds + 1) + t0))
 
     def algorithm(self, a: float = 1.0, t0: float = 0.0) -> Any:
         """Return the rule's algorithm."""
@@ -127,7 +127,7 @@ class Rule(Noisy):
                 [self.algorithm(**one) for one in self.tried],
                 self.problem,
                 data=lf.FreshSamples(self.n_samples),
-                rounds=self.rounds,
+                n_rounds=self.n_rounds,
                 participation=self.participation,
                 trials=self.tuning_trials,
                 seed=self.run_seed,
@@ -160,7 +160,7 @@ def at_the_end(result: lf.Result) -> Array:
 
 def cells(quick: bool) -> dict[str, list[Rule]]:
     """Return all rules in all panels; quick: few rounds, trials and settings."""
-    base = Rule(rounds=20, trials=8, tuning_trials=2, coarse=7) if quick else Rule()
+    base = Rule(n_rounds=20, trials=8, tuning_trials=2, coarse=7) if quick else Rule()
     points = [(panel, rule) for panel, rules in RULES.items() for rule in rules]
     return {"rules": [replace(base, panel=panel, rule=rule, **CHANGES.get(panel, {})) for panel, rule in points]}
 
@@ -231,7 +231,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 best = part.select(rule=BEST)
                 for row in part.select(rule=[name for name in names if name in part.unique("rule")]):
                     t, mean = row["round"][1:], row["mean_square"].mean(axis=0)[1:]
-                    bound = row["bound"] * row["rounds"] / t
+                    bound = row["bound"] * row["n_rounds"] / t
                     shape = {"markevery": 5, "label": SHORT.get(row["rule"], row["rule"]), **looks[row["rule"]]}
                     ax.plot(t, mean / bound, **shape)
                 ax.set(xscale="log", yscale="log", ylim=(0.8, 30.0), xlim=(t[0], t[-1]))

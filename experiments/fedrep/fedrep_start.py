@@ -71,7 +71,7 @@ class Point:
     noise_std: float = 0.0
     dim: int = 50
     rank: int = 4
-    rounds: int = 300
+    n_rounds: int = 300
     trials: int = 20
     starts: tuple[str, ...] = lf.choice((RANDOM, *spectral(rank=1)), (RANDOM, *ESTIMATES), several=True)
     deltas: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
@@ -89,7 +89,7 @@ class Point:
                 n_clients=self.n_clients, dim=self.dim, rank=k, noise_std=self.noise_std, condition_number=1.0
             ),
             data=lf.FixedSamples(self.n_samples),
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             seed=self.seed,
             metrics=["subspace_distance"],
@@ -106,7 +106,7 @@ class Point:
                 "method": name,
                 "delta": delta,
                 "initial": each[:, 0],
-                "needed": first_round_below(np.arange(self.rounds + 1.0), each / level, 1.0),
+                "needed": first_round_below(np.arange(self.n_rounds + 1.0), each / level, 1.0),
                 "upload": known[name].communication(dim=self.dim).up / sent if name in known else 0.0,
             }
             for (name, delta), each in distances.items()
@@ -117,7 +117,7 @@ def cells(quick: bool) -> dict[str, list[Point]]:
     """Return the points; quick: one number of samples, few trials and starts, small sizes."""
     base = Point()
     if quick:
-        base = replace(base, dim=20, rank=2, n_clients=50, rounds=80, trials=8, deltas=(0.3, 0.9))
+        base = replace(base, dim=20, rank=2, n_clients=50, n_rounds=80, trials=8, deltas=(0.3, 0.9))
         base = replace(base, starts=(RANDOM, MOMENTS, AVERAGES))
     return {"runs": lf.grid(base, n_samples=(12,) if quick else (12, 20, 40), noise_std=(0.0, 1.0))}
 
@@ -212,7 +212,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 rows, (colour, marker, _) = part.select(method=name), LOOK[name]
                 at = tangent(np.array([lower_median(row["initial"]) for row in rows]))
                 values = [np.quantile(row["needed"], (0.1, 0.5, 0.9), method="inverted_cdf") for row in rows]
-                low, middle, high = np.minimum(values, part.rows[0]["rounds"]).T
+                low, middle, high = np.minimum(values, part.rows[0]["n_rounds"]).T
                 line, ends = "-" if name == GIVEN else marker, [middle - low, high - middle]
                 ax.errorbar(at, middle, ends, fmt=line, color=colour, label=name, lw=0.8, elinewidth=0.7, mfc="none")
         labels = [f"rounds, noise std {noise:g}" for noise in table.unique("noise_std")]

@@ -58,17 +58,17 @@ def fourth_power(state: lf.State, truth: lf.Truth | None) -> Any:
 
 SEVERAL: dict[str, Any] = {"rank": 5, "n_samples": 20}
 SMALL: dict[str, Any] = {"dim": 100, "n_clients": 100}
-EDGE: dict[str, Any] = SMALL | {"rival": RATE, "n_samples": 12, "rounds": 60, "trials": 3000}
+EDGE: dict[str, Any] = SMALL | {"rival": RATE, "n_samples": 12, "n_rounds": 60, "trials": 3000}
 TOP = (24.0, 20.0, 16.0, 6.0, 5.0, 4.0)
 REGIMES: dict[str, dict[str, Any]] = {
-    "anisotropic heads": {"rival": ISOTROPIC, "condition_number": 2.5, "rounds": 60, **SEVERAL},
+    "anisotropic heads": {"rival": ISOTROPIC, "condition_number": 2.5, "n_rounds": 60, **SEVERAL},
     "50 of 200 clients": {"rival": EVERYBODY, "participants": 50, "relative_step": 0.9},
     "label noise": {"rival": NOISELESS, "noise_std": 0.5, **SEVERAL},
-    "10 gradient steps": {"rival": EXACT, "head_steps": 10, "relative_step": 0.4, "rounds": 40},
+    "10 gradient steps": {"rival": EXACT, "head_steps": 10, "relative_step": 0.4, "n_rounds": 40},
     "true rank 6": {"rival": RANK, "spectrum": TOP, "dim": 100},
     "at the edge": {"relative_step": 2.0, **EDGE},
     "past the edge": {"relative_step": 2.2, **EDGE},
-    "without QR": {"rival": NORMALISED, "noise_std": 1.0, "delta": 0.3, "rounds": 200, **SMALL},
+    "without QR": {"rival": NORMALISED, "noise_std": 1.0, "delta": 0.3, "n_rounds": 200, **SMALL},
 }
 """The sizes of each regime that differ from the defaults, and its competing prediction."""
 
@@ -90,7 +90,7 @@ class Regime:
     head_steps: int = 0
     spectrum: tuple[float, ...] = ()
     delta: float = 0.9
-    rounds: int = 30
+    n_rounds: int = 30
     trials: int = 1000
     seed: int = 0
 
@@ -110,7 +110,7 @@ class Regime:
             ),
             truth,
             data=lf.FreshSamples(self.n_samples),
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             participation=self.participants or 1.0,
             seed=(self.seed, 1),
@@ -157,7 +157,7 @@ class Regime:
             noise_std=self.noise_std,
             delta=self.delta,
             step_size=step,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             **options,
         )
 
@@ -176,7 +176,7 @@ class Regime:
             lengths = first.squared_length
         else:
             first = self.evolution(theory.state_evolution, W, step)
-            lengths = np.ones(self.rounds + 1)
+            lengths = np.ones(self.n_rounds + 1)
         found = self.evolution(theory.second_order_evolution, W, step / lengths[:-1])
         return {
             "predicted": found.distance,
@@ -190,7 +190,7 @@ class Regime:
         """Return the prediction that ignores the feature of the regime: as if heads were exact, B normalised, .."""
         if self.rival == RATE:
             rate = self.of_round(theory.one_round_factor, step)
-            return np.minimum(self.delta * rate ** (np.arange(self.rounds + 1) / 2), 1.0)
+            return np.minimum(self.delta * rate ** (np.arange(self.n_rounds + 1) / 2), 1.0)
         values, vectors = np.linalg.eigh(W.T @ W / len(W))
         if self.rival == RANK:
             W = W @ vectors[:, -self.rank :]
@@ -207,7 +207,7 @@ class Regime:
 def cells(quick: bool) -> dict[str, list[Regime]]:
     """Return the eight regimes; quick: smaller, with few runs and rounds."""
     regimes = [Regime(regime=name, **changes) for name, changes in REGIMES.items()]
-    small = [replace(regime, n_clients=60, dim=60, rounds=6, trials=30) for regime in regimes]
+    small = [replace(regime, n_clients=60, dim=60, n_rounds=6, trials=30) for regime in regimes]
     return {"curves": small if quick else regimes}
 
 
@@ -253,11 +253,13 @@ def predicted(what: str, name: str, most: float, **fields: Any) -> c.Claim:
     return Judged(f"The {what} is as predicted", NOT_FITTED, statistic, **fields)
 
 
-def grown(sentence: str, name: str, margin: float) -> c.Claim:
-    """Return the claim that B grows as predicted, up to a margin."""
-    words = "growth of ||B||^4 in {rounds} rounds divided by that predicted, median run"
+def grown(sentence: str, name: str, tolerance: float) -> c.Claim:
+    """Return the claim that B grows as predicted, up to a tolerance."""
+    words = "growth of ||B||^4 in {n_rounds} rounds divided by that predicted, median run"
     growth = c.median(lambda row: (row["growth"][:, -1] - 1) / (row[name][-1] - 1), words)
-    return Judged(sentence, c.OWN_PREDICTION, growth, c.within(1 - margin, 1 + margin), where=c.of(rival=NORMALISED))
+    return Judged(
+        sentence, c.OWN_PREDICTION, growth, c.within(1 - tolerance, 1 + tolerance), where=c.of(rival=NORMALISED)
+    )
 
 
 CLAIMS = (

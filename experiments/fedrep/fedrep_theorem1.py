@@ -71,8 +71,8 @@ SPOILT: dict[str, dict[str, Any]] = {
 }
 """The negative controls: each violates one hypothesis, and those that depend on it."""
 LARGE: dict[str, dict[str, Any]] = {
-    "n = p = d = 10,000": {"n_clients": 10_000, "dim": 10_000, "rounds": 40},
-    "n = 100,000, p = d = 1000": {"n_clients": 100_000, "dim": 1000, "participation": 0.01, "rounds": 40},
+    "n = p = d = 10,000": {"n_clients": 10_000, "dim": 10_000, "n_rounds": 40},
+    "n = 100,000, p = d = 1000": {"n_clients": 100_000, "dim": 1000, "participation": 0.01, "n_rounds": 40},
 }
 ALONE: dict[str, dict[str, Any]] = {"one client of 50, k = 1": {"rank": 1, "participation": 0.02}}
 
@@ -105,7 +105,7 @@ class Judged(Setting):
                 noise_std=self.noise_std,
                 delta=self.start,
                 step_size=step,
-                rounds=self.rounds,
+                n_rounds=self.n_rounds,
             )
             found["predicted"] = lf.LabeledArray(evolution.distance, round=run.rounds)
         return found
@@ -117,7 +117,7 @@ class SameBatch:
 
     heads: str = lf.choice(("exact", "gradient"), "exact")
     m: int = 10
-    rounds: int = 30
+    n_rounds: int = 30
     trials: int = 20
 
     def run(self) -> dict[str, Any]:
@@ -130,23 +130,23 @@ class SameBatch:
             problem,
             data=lf.FreshSamples(self.m),
             participation=0.5,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             engine="explicit",
         )
         gap, inverse = judges.same_batch_gaps(steps, algorithm)
-        rounds = range(1, self.rounds + 1)
+        rounds = range(1, self.n_rounds + 1)
         return {"gap": lf.LabeledArray(gap, round=rounds), "inverse": lf.LabeledArray(inverse, round=rounds)}
 
 
 def cells(quick: bool) -> dict[str, list[Any]]:
     """Return the runs, and those with recorded QR factors; quick: a few of each, small."""
-    base = Judged(n_clients=12, dim=8, rounds=8, trials=75) if quick else Judged()
+    base = Judged(n_clients=12, dim=8, n_rounds=8, trials=75) if quick else Judged()
     heads = ((2, 1.0), (2, 3.0)) if quick else ((1, 1.0), (2, 1.0), (2, 4.0), (5, 1.0), (5, 4.0))
     steps, starts = ((base.step,), (base.start,)) if quick else ((0.1, 1.0), (0.3, 0.9))
     grid = lf.grid(base, **{"rank, condition": heads}, participation=(1.0, 0.5), step=steps, start=starts)
     along = [lf.grid(replace(base, name=name), **{name: MOVES[name][:: 3 if quick else 1]}) for name in MOVES]
-    spoilt = replace(base, n_clients=20, dim=10, rounds=100, trials=75 if quick else 100)
+    spoilt = replace(base, n_clients=20, dim=10, n_rounds=100, trials=75 if quick else 100)
     named = ALONE if quick else PAIRS | LARGE | ALONE
     return {
         "runs": [

@@ -58,7 +58,7 @@ class Unequal(Setting):
     dim: int = 100
     rank: int = 1
     short: float = 1e-3
-    rounds: int = 40
+    n_rounds: int = 40
     most: float = 1024.0
 
     def problem(self) -> lf.GivenTruth:
@@ -104,7 +104,7 @@ class Unequal(Setting):
 
 def cells(quick: bool) -> dict[str, list[Unequal]]:
     """Return every distribution of lengths at every size; quick: two sizes, few trials and rounds."""
-    base = Unequal(rounds=8, trials=75) if quick else Unequal()
+    base = Unequal(n_rounds=8, trials=75) if quick else Unequal()
     sizes = [(20, 20), (200, 200)] if quick else [(100, 100), (400, 400), (1600, 1600)]
     ranks = (1,) if quick else (1, 2)
     return {"lengths": lf.grid(base, name=(*SHARES, UNIFORM), **{"n_clients, dim": sizes}, rank=ranks)}
@@ -146,7 +146,7 @@ CLAIMS = (
     holds("theorem", "with the theorem's m, C = 1", RELAXED.adding(f"C = 1 and the share are {c.OWN_THRESHOLD}s")),
     c.Claim(
         "One C in front of Theorem 1's m is enough for all n = d, for heads of length at most sqrt(k)",
-        RELAXED.adding(f"the margin is {c.OWN_THRESHOLD}"),
+        RELAXED.adding(f"the tolerance is {c.OWN_THRESHOLD}"),
         c.measured("power of n = d with which the smallest C grows", growth, c.at_most(0.25)),
         over=c.ends("dim", c.each("name", "rank")),
         setting="{name}, k = {rank}, n = d from {0[dim]} to {1[dim]}",

@@ -48,7 +48,7 @@ CAPTIONS = {
 }
 
 OWN = c.OWN_PREDICTION.adding("the factor is our threshold")
-INVERSE = c.reading("Shen et al. 2023 state it for their bound").adding("the margin of 0.1 is our threshold")
+INVERSE = c.reading("Shen et al. 2023 state it for their bound").adding("the tolerance of 0.1 is our threshold")
 
 PUBLISHED, LARGER, MORE = "published sizes", "larger d and k", "more samples"
 CONSTANT, BEST = "constant step", "best schedule"
@@ -70,7 +70,7 @@ class Rounds(Private):
 
     def run(self) -> dict[str, Any]:
         """Return the mean squared sines after the last round, and their prediction."""
-        truth, noise = self.problem.truth(self.seed, [0]), self.noise(self.clip, self.rounds)
+        truth, noise = self.problem.truth(self.seed, [0]), self.noise(self.clip, self.n_rounds)
         assert truth.B is not None
         assert truth.W is not None
         B_star, W = truth.B[0], truth.W[0]
@@ -85,10 +85,10 @@ class Rounds(Private):
             lf.PrivateFedRep(rank=self.rank, step_size=steps, init=init, message_noise_std=noise),
             lf.GivenTruth(B=B_star, W=W, noise_std=self.noise_std),
             data=lf.FreshSamples(self.n_samples),
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             metrics=[mean_square],
-            record_every=self.rounds,
+            record_every=self.n_rounds,
             engine="projected",
         )
         law = partial(self.predicted, lf.theory.state_evolution, W, step_size=steps)
@@ -103,8 +103,8 @@ class Rounds(Private):
             dim=self.dim,
             n_samples=self.n_samples,
             noise_std=self.noise_std,
-            rounds=self.rounds,
-            message_noise_std=self.noise(self.clip, self.rounds),
+            n_rounds=self.n_rounds,
+            message_noise_std=self.noise(self.clip, self.n_rounds),
             **more,
         )
 
@@ -114,19 +114,19 @@ def cells(quick: bool) -> dict[str, list[Rounds]]:
     rules, counts = (CONSTANT, BEST), (1, 2, 3, 5, 8, 12, 20, 40)
     if quick:
         base = Rounds(n_clients=1000, trials=12)
-        near = lf.grid(base, epsilon=(16.0, 64.0), rule=rules, rounds=(1, 2, 4, 40))
-        return {"rounds": near + lf.grid(replace(base, start=1.0, epsilon=64.0), rounds=(8, 20))}
+        near = lf.grid(base, epsilon=(16.0, 64.0), rule=rules, n_rounds=(1, 2, 4, 40))
+        return {"rounds": near + lf.grid(replace(base, start=1.0, epsilon=64.0), n_rounds=(8, 20))}
     rounds: list[Rounds] = []
     for panel, (changes, levels) in SETTINGS.items():
-        rounds += lf.grid(Rounds(panel=panel, **changes), epsilon=levels, rule=rules, rounds=counts)
-    return {"rounds": rounds + lf.grid(Rounds(start=1.0), epsilon=SETTINGS[PUBLISHED][1], rounds=counts[3:])}
+        rounds += lf.grid(Rounds(panel=panel, **changes), epsilon=levels, rule=rules, n_rounds=counts)
+    return {"rounds": rounds + lf.grid(Rounds(start=1.0), epsilon=SETTINGS[PUBLISHED][1], n_rounds=counts[3:])}
 
 
 def series(part: lf.Table) -> tuple[list[int], Array, Array]:
     """Return the numbers of rounds, the squares (trials, rounds), and the predicted radii (rounds,)."""
-    rows = c.sorted_by("rounds")(part)
+    rows = c.sorted_by("n_rounds")(part)
     squares, predicted = (c.stacked(rows, name) for name in ("square", "predicted"))
-    return [row["rounds"] for row in rows], squares, np.sqrt(predicted.mean(axis=0))
+    return [row["n_rounds"] for row in rows], squares, np.sqrt(predicted.mean(axis=0))
 
 
 # --- claims --------------------------------------------------------------------------------------------------

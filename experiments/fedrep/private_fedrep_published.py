@@ -76,22 +76,22 @@ class Replay(Private):
 
     def run(self) -> dict[str, Any]:
         """Return the radius after every round, and the risks of heads on new samples, and of ridge regression."""
-        size = math.sqrt(48 * self.rounds * math.log(1.25 / self.failure))
+        size = math.sqrt(48 * self.n_rounds * math.log(1.25 / self.failure))
         noise = self.noisy * self.clip * size / (self.n_clients * self.epsilon)
         algorithm = self.algorithm(Spectral(self.start == INTENDED), self.step, self.clip, noise)
-        return self.measured(algorithm, self.rounds) | {"over_smallest": noise / self.noise(self.clip, self.rounds)}
+        return self.measured(algorithm, self.n_rounds) | {"over_smallest": noise / self.noise(self.clip, self.n_rounds)}
 
     def algorithm(self, init: lf.Initial | str, step: float, clip: float, noise: float) -> lf.PrivateFedRep:
         """Return private FedRep."""
         return lf.PrivateFedRep(rank=self.rank, step_size=step, init=init, clip=clip, message_noise_std=noise)
 
-    def measured(self, algorithm: lf.Algorithm, rounds: int) -> dict[str, Any]:
+    def measured(self, algorithm: lf.Algorithm, n_rounds: int) -> dict[str, Any]:
         """Return the radius after every round, and excess risks of heads on m new samples, and of ridge regression."""
         result = lf.simulate(
             algorithm,
             self.problem,
             data=lf.FixedSamples(self.n_samples),
-            rounds=rounds,
+            n_rounds=n_rounds,
             trials=self.trials,
             seed=self.seed,
             metrics=[mean_square],
@@ -127,19 +127,19 @@ class Tuned(Replay):
                 [self.algorithm("random", share * self.step, clip, self.noise(clip, rounds)) for clip, share in pairs],
                 self.problem,
                 data=lf.FixedSamples(self.n_samples),
-                rounds=rounds,
+                n_rounds=rounds,
                 trials=self.tuning_trials,
                 seed=self.seed,
                 metric=mean_square,
                 score="final",
-                margin=0.0,
+                ties_within=0.0,
                 quantile=0.9,  # some random starts are slow
             )
             found.append((float(tuning.scores[tuning.best]), rounds, tuning.algorithm, pairs[tuning.best]))
         _, rounds, best, (clip, share) = min(found, key=lambda one: one[0])
         tried = itertools.product(self.counts, pairs)
-        settings = [{"clip": one, "step_size": step, "rounds": count} for count, (one, step) in tried]
-        chosen = settings.index({"clip": clip, "step_size": share, "rounds": rounds})
+        settings = [{"clip": one, "step_size": step, "n_rounds": count} for count, (one, step) in tried]
+        chosen = settings.index({"clip": clip, "step_size": share, "n_rounds": rounds})
         return self.measured(best, rounds) | {
             "chosen_clip": clip,
             "chosen_share": best.step_size / self.step,

@@ -41,16 +41,16 @@ class Schedule(Weighted):
     """Error with the best step size in every round, for constant weights."""
 
     weights: str = lf.choice(WEIGHTS[:-1], UNIFORM)
-    rounds: int = 1000
+    n_rounds: int = 1000
     delta: float = 0.3
 
     def run(self) -> dict[str, Any]:
         """Return the mean squared sine along the rounds, the predicted end and the limit."""
         (m, noise), weights = self.groups, self.chosen()
         steps = self.predicted(lf.theory.best_step_schedule)
-        result = self.simulated(weights, steps, self.rounds, self.delta, mean_square, max(1, self.rounds // 20))
+        result = self.simulated(weights, steps, self.n_rounds, self.delta, mean_square, max(1, self.n_rounds // 20))
         limit = lf.theory.refitted_heads_limit(
-            float(self.participants * m.mean() * self.rounds),
+            float(self.participants * m.mean() * self.n_rounds),
             dim=self.dim,
             rank=self.rank,
             n_samples=m,
@@ -76,14 +76,14 @@ class Schedule(Weighted):
             n_samples=m,
             noise_std=noise,
             weights=self.chosen(),
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             delta=self.delta,
         )
 
 
 def cells(quick: bool) -> dict[str, list[Any]]:
     """Return a run for each choice of weights; quick: fewer rounds, trials and weights."""
-    base = Schedule(trials=6, rounds=150) if quick else Schedule()
+    base = Schedule(trials=6, n_rounds=150) if quick else Schedule()
     return {"schedule": lf.grid(base, weights=(UNIFORM, SAMPLES, MANY) if quick else WEIGHTS[:-1])}
 
 
@@ -105,7 +105,7 @@ def over_best(name: str) -> c.Statistic:
 
 
 OWN = c.OWN_PREDICTION.adding("10 % is our threshold")
-Asked = partial(c.Claim, required=c.at_most(1.1), setting="{population}, {rounds:,} rounds")
+Asked = partial(c.Claim, required=c.at_most(1.1), setting="{population}, {n_rounds:,} rounds")
 AS_NEAR = "With the best schedule, {} end as near to B* as the best weights"
 CLAIMS = (
     Asked("The schedule has the predicted error", OWN, off_by("predicted")),
@@ -126,7 +126,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             for row in part.rows:
                 t, shape = np.array(row["mean_square"].axes["round"])[1:], LOOK[row["weights"]]
                 ax.plot(t, row["mean_square"].values.mean(axis=0)[1:], label=SHOWN[row["weights"]], **shape)
-                ax.plot(t, row["limit"] * row["rounds"] / t, color=shape["color"], linestyle=":")
+                ax.plot(t, row["limit"] * row["n_rounds"] / t, color=shape["color"], linestyle=":")
         limits = {"xscale": "log", "yscale": "log", "xlim": (0.9 * t[0], 1.3 * t[-1])}
         sheet.label("round", "mean squared sine of the angles", **limits)
         sheet.legend(f"mean of {table.rows[0]['trials']} trials", ncols=2)

@@ -63,7 +63,7 @@ class Wide:
     n_samples: int = 24
     noise_std: float = 0.5
     step_size: float = 0.5
-    rounds: int = 100
+    n_rounds: int = 100
     trials: int = 30
     seed: int = 0
 
@@ -88,7 +88,7 @@ class Wide:
             lf.FedRep(rank=self.rank, step_size=self.step_size, init=B0, orthonormalize=self.method != FREE),
             self.problem,
             data=lf.FreshSamples(self.n_samples),
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             seed=self.seed,
             metrics=["subspace_distance"],
@@ -97,7 +97,7 @@ class Wide:
         if self.method == FEDREP:
             curves["predicted"] = self.narrow(B0, self.rank - self.truth_rank)
             curves["rival"] = self.narrow(B0, 0)
-        return {name: lf.LabeledArray(value, round=np.arange(self.rounds + 1)) for name, value in curves.items()}
+        return {name: lf.LabeledArray(value, round=np.arange(self.n_rounds + 1)) for name, value in curves.items()}
 
     def narrow(self, B0: Array, extra: int) -> Array:
         """Return the predicted distance (trials, rounds + 1) of r columns without `extra` dimensions and samples."""
@@ -112,7 +112,7 @@ class Wide:
         problem = lf.GivenTruth(B=np.eye(d)[:, :r], W=truth.W, noise_std=self.noise_std)
         algorithm = lf.FedRep(rank=r, step_size=self.step_size * m / self.n_samples, init=init)
         data = lf.FreshSamples(m)
-        return lf.predict(algorithm, problem, data=data, rounds=self.rounds, trials=self.trials).distance
+        return lf.predict(algorithm, problem, data=data, n_rounds=self.n_rounds, trials=self.trials).distance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +126,12 @@ class Forgotten(Wide):
     n_samples: int = 20
     step_size: float = 0.3
     alpha: float = 0.3
-    rounds: int = 400
+    n_rounds: int = 400
     trials: int = 10
 
     def run(self) -> dict[str, Any]:
         """Return the lengths of the extra directions relative to the start, and their prediction for other samples."""
-        k, r, every = self.rank, self.truth_rank, max(1, self.rounds // 60)
+        k, r, every = self.rank, self.truth_rank, max(1, self.n_rounds // 60)
         if k <= r:
             raise ValueError(f"rank = {k} must be above truth_rank = {r}: no extra direction exists")
         truth = self.problem.truth(self.seed, range(self.trials))
@@ -151,7 +151,7 @@ class Forgotten(Wide):
         data = lf.FreshSamples(2 * m if self.method == SPLIT else m)  # both steps have m samples
         rounds, lengths = [], []
         for step in lf.iterate(
-            algorithm, self.problem, data=data, rounds=self.rounds, trials=self.trials, seed=self.seed
+            algorithm, self.problem, data=data, n_rounds=self.n_rounds, trials=self.trials, seed=self.seed
         ):
             if step.number % every == 0:
                 B = step.after.array("B")
@@ -169,7 +169,7 @@ class Forgotten(Wide):
 
 def cells(quick: bool) -> dict[str, list[Any]]:
     """Return FedRep over its number of columns, and the methods that could forget the extra ones; quick: fewer."""
-    base, forgotten = (Wide(trials=10), Forgotten(rounds=200, trials=6)) if quick else (Wide(), Forgotten())
+    base, forgotten = (Wide(trials=10), Forgotten(n_rounds=200, trials=6)) if quick else (Wide(), Forgotten())
     ranks = (2, 16) if quick else (2, 4, 8, 16)
     return {
         "width": [

@@ -94,7 +94,7 @@ class Contest(ABC):
     n_clients: int = 50
     classes_per_client: int = 2
     rank: int = 4
-    rounds: int = 100
+    n_rounds: int = 100
     trials: int = 20
     tuning_trials: int = 5
     steps: tuple[float, ...] = STEPS
@@ -155,7 +155,7 @@ class Contest(ABC):
             extend=self.method not in FLUTES,
             metric=held_out_error,
             score="final",
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.tuning_trials,
         )
         problem, data = self.source(self.trials, self.seed)
@@ -163,12 +163,12 @@ class Contest(ABC):
             tuning.algorithm,
             problem,
             data=data,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             seed=self.seed,
-            record_every=max(1, self.rounds // 20),
+            record_every=max(1, self.n_rounds // 20),
         )
-        in_range = result.rounds <= self.rounds
+        in_range = result.rounds <= self.n_rounds
         along = {"accuracy": 100.0, "global_nc2": 1.0, "local_nc2": 1.0}
         nothing = np.full((self.trials, len(result.rounds)), np.nan)
         curves = {name: scale * result.metrics.get(name, nothing) for name, scale in along.items()}
@@ -266,8 +266,8 @@ def contests(quick: bool, methods: Sequence[str]) -> list[Contest]:
     partitions, digit_ranks = [(50, 2), (50, 5), (100, 2), (100, 5), (50, 0)], [4, 16]
     clients, ranks = [20, 50, 100], [3, 9]
     if quick:
-        digits = replace(digits, rounds=5, trials=3, tuning_trials=1, steps=(0.2,), weights=WEIGHTS[:1])
-        mixture = replace(mixture, rounds=5, trials=3, tuning_trials=1, steps=(0.2,), weights=WEIGHTS[:1])
+        digits = replace(digits, n_rounds=5, trials=3, tuning_trials=1, steps=(0.2,), weights=WEIGHTS[:1])
+        mixture = replace(mixture, n_rounds=5, trials=3, tuning_trials=1, steps=(0.2,), weights=WEIGHTS[:1])
         partitions, digit_ranks = [(20, 2), (20, 5), (20, 0)], [4]
         clients, ranks = [5, 10], [3]
     found: list[Contest] = []

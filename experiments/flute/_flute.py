@@ -63,25 +63,25 @@ class Setting:
         """Seed of the trials: all ranks share ground truths and data; other sizes have their own."""
         return (self.seed, self.dim, self.n_clients, self.n_samples)
 
-    def simulate(self, algorithm: lf.Algorithm, rounds: int, record_every: int = 1) -> lf.Result:
+    def simulate(self, algorithm: lf.Algorithm, n_rounds: int, record_every: int = 1) -> lf.Result:
         """Run an algorithm on one fixed data set, and measure the mean client error."""
         return lf.simulate(
             algorithm,
             self.problem,
             data=lf.FixedSamples(self.n_samples),
-            rounds=rounds,
+            n_rounds=n_rounds,
             trials=self.trials,
             seed=self.streams,
             metrics=["mean_client_error"],
             record_every=record_every,
         )
 
-    def final(self, algorithm: lf.Algorithm, rounds: int = 1) -> Any:
+    def final(self, algorithm: lf.Algorithm, n_rounds: int = 1) -> Any:
         """Return the mean client errors after some rounds, (trials,); NaN where a trial diverged."""
-        return self.simulate(algorithm, rounds).metrics["mean_client_error"][:, -1]
+        return self.simulate(algorithm, n_rounds).metrics["mean_client_error"][:, -1]
 
     def tune(
-        self, candidates: Sequence[lf.Algorithm], score: Literal["area", "final"], rounds: int, trials: int
+        self, candidates: Sequence[lf.Algorithm], score: Literal["area", "final"], n_rounds: int, trials: int
     ) -> lf.TuningResult:
         """Choose one of several algorithms on separate trials, by the 90 % quantile of the score."""
         return lf.tune(
@@ -91,8 +91,8 @@ class Setting:
             metric="mean_client_error",
             score=score,
             quantile=0.9,
-            rounds=rounds,
-            record_every=rounds if score == "final" else 1,
+            n_rounds=n_rounds,
+            record_every=n_rounds if score == "final" else 1,
             trials=trials,
             seed=self.streams,
         )

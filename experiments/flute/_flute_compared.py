@@ -33,7 +33,7 @@ WAY = (0.8, 0.95, 0.99)
 class Comparison(Setting):
     """All methods at all speeds in one setting: a cell of Figures 1 and 3."""
 
-    rounds: int = 600
+    n_rounds: int = 600
     step_sizes: tuple[float, ...] = STEP_SIZES
     tuning_trials: int = 10
     tuning_rounds: int = 300
@@ -61,7 +61,7 @@ class Comparison(Setting):
         for method in METHODS:
             for speed, (algorithm, columns) in self.algorithms(method).items():
                 if algorithm not in curves:
-                    curves[algorithm] = self.simulate(algorithm, self.rounds).metrics["mean_client_error"]
+                    curves[algorithm] = self.simulate(algorithm, self.n_rounds).metrics["mean_client_error"]
                 runs.append(({"speed": speed, "method": method, **columns}, curves[algorithm]))
         truncation, start = self.truncation  # all start at heads of (nearly) 0
         lines = {"truncation": truncation, "length": start, "oracle": self.final(lf.Oracle(rank=self.rank))}

@@ -47,7 +47,7 @@ class Followed:
     dim: int = 10
     rank: int = 2
     gap: float = 1.4
-    rounds: int = 12_000
+    n_rounds: int = 12_000
     step_factor: float = 1.0
     alpha: float = 1e-2
     trials: int = 80  # with 50 trials, the interval for no failure would reach 0.071
@@ -70,9 +70,9 @@ class Followed:
             data = lf.FixedSamples(m, in_law=True) if self.data == FIXED else lf.FreshSamples(m)
             covered = flute.flute_covered_rounds(spectrum, k, step, m)
         steps = lf.iterate(
-            algorithm, problem, data=data, rounds=self.rounds, trials=self.trials, seed=self.seed, engine=engine
+            algorithm, problem, data=data, n_rounds=self.n_rounds, trials=self.trials, seed=self.seed, engine=engine
         )
-        trace = flute.flute_trace(steps, algorithm, truth, every=max(1, self.rounds // 600))
+        trace = flute.flute_trace(steps, algorithm, truth, every=max(1, self.n_rounds // 600))
         followed = {name: getattr(trace, name) for name in RECORDED}
         followed |= dict(zip(flute.Region._fields, np.moveaxis(trace.region, -1, 0), strict=True))
         floor = {}
@@ -95,7 +95,7 @@ class Followed:
 def settings(quick: bool) -> list[Followed]:
     """Return the base setting on every kind of data, its variations, and the negative controls."""
     if quick:
-        base, large_step_rounds = Followed(trials=6, rounds=1_000), 100
+        base, large_step_rounds = Followed(trials=6, n_rounds=1_000), 100
         kinds = [(POPULATION, 0, 1_000), (FIXED, 10_000, 1_000), (FRESH, 100, 250)]
     else:
         base, large_step_rounds = Followed(), 1_200
@@ -103,18 +103,18 @@ def settings(quick: bool) -> list[Followed]:
         kinds += [(FIXED, m, 12_000) for m in (100, 1_000, 10_000, 1_000_000)]
         kinds += [(FRESH, m, 6_000) for m in (100, 10_000)]
     # The step size scales with Delta^2 and the rate with eta Delta: half the gap takes eight times the rounds.
-    closer = replace(base, name="Delta = 0.7", gap=0.7, rounds=4 * base.rounds)
+    closer = replace(base, name="Delta = 0.7", gap=0.7, n_rounds=4 * base.n_rounds)
     wide, many = replace(base, name="d = 40", dim=40, alpha=1 / 400), replace(base, name="n = 60", n_clients=60)
     both = {"data, n_samples": ((POPULATION, 0), (FIXED, 10_000))}
     runs = [
-        *lf.grid(base, **{"data, n_samples, rounds": kinds}),
+        *lf.grid(base, **{"data, n_samples, n_rounds": kinds}),
         *lf.grid(closer, **both),
         replace(closer, name="Delta = 0.7, alpha = 0.0001", alpha=1e-4),  # A.2 wants a "sufficiently small" alpha
         *lf.grid(wide, **both),
         *lf.grid(replace(base, name="k = 4", rank=4), **both),
         replace(base, name=FEW, data=FIXED, n_samples=base.dim + 2),
         *lf.grid(many, **both),
-        replace(base, name=LARGE_STEP, step_factor=60.0, rounds=large_step_rounds),
+        replace(base, name=LARGE_STEP, step_factor=60.0, n_rounds=large_step_rounds),
     ]
     return [run for run in runs if not quick or run.name in (BASE, "k = 4", *SPOILT)]
 

@@ -81,7 +81,7 @@ class Fate(Weighted):
 
     start: str = lf.choice(("paper", "small step", "far"), "paper", label=True)
     step_size: float = 0.0
-    rounds: int = 0
+    n_rounds: int = 0
     spectrum: str = lf.choice((SPECTRA[0], SPECTRA[1]), SPECTRA[0])
     weights: tuple[float, ...] = EXCESS
 
@@ -112,11 +112,11 @@ class Fate(Weighted):
             lf.FLUTE(rank=self.rank, step_size=self.step_size, gamma1=gamma1, gamma2=GAMMA2, init=init),
             lf.GivenTruth(Phi=np.zeros((self.n_clients, self.dim))),  # makes the parameter error ||B W'||
             data=data,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             seed=self.streams,
             metrics=["parameter_error"],
-            record_every=max(1, self.rounds // 100),
+            record_every=max(1, self.n_rounds // 100),
         )
         lost = np.array([status is lf.Status.DIVERGED for status in result.status])
         lengths = np.nan_to_num(result.metrics["parameter_error"], nan=np.inf)
@@ -137,7 +137,9 @@ def cells(quick: bool) -> dict[str, list[Fate]]:
     if quick:
         base = replace(base, trials=30, weights=(-0.02, 0.02, 0.1, 0.4))
     kinds = [(start, step, rounds // 3 if quick else rounds) for start, step, rounds in STARTS]
-    return {"phase": lf.grid(base, **{"start, step_size, rounds": kinds}, n_samples=(8, 20, 400) if quick else SAMPLES)}
+    return {
+        "phase": lf.grid(base, **{"start, step_size, n_rounds": kinds}, n_samples=(8, 20, 400) if quick else SAMPLES)
+    }
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:

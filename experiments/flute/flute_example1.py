@@ -83,7 +83,7 @@ class Example:
     n_clients: int = 10
     ratio: float = 0.0
     dim: int = 10
-    rounds: int = 3000
+    n_rounds: int = 3000
     fedrep_rounds: int = 600
     trials: int = 50
     seed: int = 0
@@ -98,7 +98,7 @@ class Example:
         problem = lf.GivenTruth(B=U, W=np.diag(values), noise_std=noise)
         draw = lf.FixedSamples(self.n_samples).draw if self.n_samples else lf.GivenSamples.population
         data = draw(problem, trials=self.trials, seed=seed)
-        alone = lf.simulate(lf.LocalOnly(), problem, data=data, rounds=1, trials=self.trials, seed=seed)
+        alone = lf.simulate(lf.LocalOnly(), problem, data=data, n_rounds=1, trials=self.trials, seed=seed)
         theta = np.asarray(alone.final.S)
         rows, starts = dict[str, Any](), dict[str, Any]()
         for name, power in POWERS.items():
@@ -107,13 +107,13 @@ class Example:
             exact = lf.theory.average_direction_distance(values, power)
             rows[name] = {"distance": lf.subspace_distance(average, U[..., :1]), "closed_form": exact}
 
-        def distances(algorithm: lf.Algorithm, rounds: int, every: int = 1) -> Any:
+        def distances(algorithm: lf.Algorithm, n_rounds: int, every: int = 1) -> Any:
             """Return the distances after every few rounds, (trials, rounds)."""
             run = lf.simulate(
                 algorithm,
                 problem,
                 data=data,
-                rounds=rounds,
+                n_rounds=n_rounds,
                 trials=self.trials,
                 seed=seed,
                 metrics=["subspace_distance"],
@@ -121,7 +121,7 @@ class Example:
             )
             return run.metrics["subspace_distance"]
 
-        curve = distances(lf.FLUTE(rank=1, step_size=FLUTE_STEP), self.rounds, self.rounds)
+        curve = distances(lf.FLUTE(rank=1, step_size=FLUTE_STEP), self.n_rounds, self.n_rounds)
         rows["FLUTE"] = {"distance": curve[:, -1]}
         for name, init in {**starts, "FedRep": "random"}.items():
             curve = distances(lf.FedRep(rank=1, step_size=0.5 * M / values[0] ** 2, init=init), self.fedrep_rounds)
@@ -136,7 +136,7 @@ def cells(quick: bool) -> dict[str, list[Example]]:
     example, samples = Example(), [POPULATION, 100, 20]
     clients, ratios = [2, 3, 4, 6, 8, 10], [0.002, 0.005, 0.02, 0.05, 0.15, 0.3, 0.5, 0.7, 0.9]
     if quick:
-        example, samples = Example(trials=10, rounds=500, fedrep_rounds=100), [POPULATION, 20]
+        example, samples = Example(trials=10, n_rounds=500, fedrep_rounds=100), [POPULATION, 20]
         clients, ratios = [2, 10], [0.005, 0.5]
     sweeps = [(M, 0.0) for M in clients] + [(example.dim, q) for q in ratios]
     return {"directions": lf.grid(example, n_samples=samples, **{"n_clients, ratio": sweeps})}

@@ -108,7 +108,7 @@ def cells(quick: bool) -> dict[str, list[Variation]]:
     """Return the variations; quick: fewer trials, rounds and step sizes, two ranks and one variation."""
     base, ranks, names = Variation(n_clients=0, n_samples=0, rank=0), list(RANKS), list(VARIATIONS)
     if quick:
-        base = replace(base, trials=36, rounds=250, tuning_trials=3, tuning_rounds=100, step_sizes=(0.05, 0.5))
+        base = replace(base, trials=36, n_rounds=250, tuning_trials=3, tuning_rounds=100, step_sizes=(0.05, 0.5))
         ranks, names = [min(RANKS), max(RANKS)], ["m = 100"]
     sizes = "variation, dim, n_clients, n_samples, noise_variance, rank"
     points = [(name, *VARIATIONS[name], k * VARIATIONS[name][0] // 10) for name in names for k in ranks]

@@ -86,7 +86,7 @@ class Heads:
     rank: int = 3
     penalty: float = 0.01
     step_size: float = 1.0
-    rounds: int = 5_000
+    n_rounds: int = 5_000
     trials: int = 30
     seed: int = 0
 
@@ -129,11 +129,11 @@ class Heads:
         run = lf.simulate(
             algorithm,
             data=data,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             trials=self.trials,
             seed=self.seed,
             metrics=["train_loss"],
-            record_every=self.rounds,
+            record_every=self.n_rounds,
         )
         return run.final.array("W")[..., :-1], (points @ run.final.array("B"))[:, None]
 
@@ -145,7 +145,7 @@ def cosine(first: Any, second: Any) -> Any:
 
 def cells(quick: bool) -> dict[str, list[Heads]]:
     """Return every objective on every kind of classes."""
-    base = Heads(trials=6, rounds=1_500) if quick else Heads()
+    base = Heads(trials=6, n_rounds=1_500) if quick else Heads()
     kinds = [(POINTS, 2, 0.0), (CLOUDS, 20, 0.3), (NO_BIASES, 2, 0.0)]
     return {"heads": lf.grid(base, **{"kind, n_samples, spread": kinds}, objective=OBJECTIVES)}
 

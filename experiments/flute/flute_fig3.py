@@ -126,7 +126,7 @@ def cells(quick: bool) -> dict[str, list[Comparison]]:
     """Return the settings; quick: one spectrum, two ranks and one m."""
     base = Comparison(n_clients=0, n_samples=0, rank=0)
     if quick:
-        base = replace(base, trials=20, rounds=200, tuning_trials=3, tuning_rounds=100, step_sizes=(FLUTE_STEP, 0.3))
+        base = replace(base, trials=20, n_rounds=200, tuning_trials=3, tuning_rounds=100, step_sizes=(FLUTE_STEP, 0.3))
         return {"runs": lf.grid(base, spectrum=SPECTRA[:1], n_clients=(15, 30), n_samples=(20,), rank=(2, 8))}
     return {"runs": lf.grid(base, spectrum=SPECTRA, n_clients=(15, 30), n_samples=(12, 20), rank=(2, 4, 6, 8))}
 

@@ -68,7 +68,7 @@ class Curve(Weighted):
 
     pair: str = lf.choice(PAIRS, BEST)
     step: str = lf.choice(("paper", TUNED), "paper")
-    rounds: int = 2000
+    n_rounds: int = 2000
     step_sizes: tuple[float, ...] = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07)
     tuning_trials: int = 10
 
@@ -78,9 +78,9 @@ class Curve(Weighted):
         columns: dict[str, Any] = {"step_size": FLUTE_STEP}
         if self.step == TUNED:
             candidates = lf.grid(algorithm, step_size=self.step_sizes)
-            tuning = self.tune(candidates, "final", self.rounds, self.tuning_trials)
+            tuning = self.tune(candidates, "final", self.n_rounds, self.tuning_trials)
             algorithm, columns = tuning.algorithm, tuning.columns()
-        result = self.simulate(algorithm, self.rounds, record_every=10)
+        result = self.simulate(algorithm, self.n_rounds, record_every=10)
         error = result.metrics["mean_client_error"]
         return columns | {
             "error": lf.LabeledArray(error, round=result.rounds),
@@ -97,7 +97,7 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return the paper's curves, for both ground truths; quick: fewer trials, rounds and step sizes."""
     base = Curve(n_samples=0)
     if quick:
-        base = replace(base, trials=6, tuning_trials=2, rounds=60, step_sizes=base.step_sizes[3::4])
+        base = replace(base, trials=6, tuning_trials=2, n_rounds=60, step_sizes=base.step_sizes[3::4])
     return {
         "curves": lf.grid(
             base, spectrum=list(TRUTHS), step=("paper", TUNED), n_samples=(8, 9, 10, 11), pair=list(PAIRS)

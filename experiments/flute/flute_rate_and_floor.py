@@ -57,7 +57,7 @@ def data_title(kind: str) -> str:
 def cells(quick: bool) -> dict[str, list[Followed]]:
     """Return the runs without the negative controls; quick: few and short, but long enough to reach the floor."""
     runs = [run for run in settings(quick) if run.name not in SPOILT]
-    return {"runs": [replace(run, rounds=3 * run.rounds) for run in runs if run.name == BASE] if quick else runs}
+    return {"runs": [replace(run, n_rounds=3 * run.n_rounds) for run in runs if run.name == BASE] if quick else runs}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:

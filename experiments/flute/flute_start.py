@@ -61,7 +61,7 @@ class Start:
     dim: int = 10
     rank: int = 2
     gap: float = 1.4
-    rounds: int = 8_000
+    n_rounds: int = 8_000
     trials: int = 80  # with 50 trials, the interval for no failure would reach 0.071
     seed: int = 0
 
@@ -79,12 +79,12 @@ class Start:
         algorithm = lf.FLUTE(rank=k, step_size=step, init=lf.SmallRandom(self.alpha))
         data = lf.GivenSamples.population(problem, trials=self.trials, seed=self.seed)
         drawn: dict[str, Any] = {"data": data, "trials": self.trials, "seed": self.seed}
-        first = next(iter(lf.iterate(algorithm, problem, rounds=1, **drawn))).after
+        first = next(iter(lf.iterate(algorithm, problem, n_rounds=1, **drawn))).after
         coordinates = flute.ThetaCoordinates.of(problem.truth(self.seed, range(self.trials)))
         taken, diverged = np.full((2, self.trials), np.nan)
-        if self.rounds:
+        if self.n_rounds:
             run = lf.simulate(
-                algorithm, problem, rounds=self.rounds, metrics=["mean_truncation_error"], record_every=5, **drawn
+                algorithm, problem, n_rounds=self.n_rounds, metrics=["mean_truncation_error"], record_every=5, **drawn
             )
             error = run.metrics["mean_truncation_error"]
             taken, diverged = first_round_below(run.rounds, nan_as_worst(error), CONVERGED), np.isnan(error[:, -1])
@@ -105,7 +105,7 @@ class Start:
 def cells(quick: bool) -> dict[str, list[Start]]:
     """Return both sizes, with the theorem's alpha among others."""
     alphas = [1e-9, 1e-4, 1.0, 10.0] if quick else [1e-12, 1e-10, 1e-8, 1e-6, 1e-4, 0.1, 1.0, 3.0, 10.0]
-    base, wide = Start(), Start(n_clients=60, dim=40, rank=4, rounds=0)
+    base, wide = Start(), Start(n_clients=60, dim=40, rank=4, n_rounds=0)
     return {"starts": [one for size in (base, wide) for one in lf.grid(size, alpha=sorted([*alphas, size.theorem]))]}
 
 
@@ -119,9 +119,9 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
             intervals(axes[0], alpha, np.stack(quantiles(part["largest"].T), axis=-1), look, label=name)
             axes[0].plot(alpha, part["bound"], color=look[0], linewidth=0.8)
             axes[1].plot(alpha, part["small"].mean(axis=1), color=look[0], marker=look[1])
-            if part.rows[0]["rounds"]:
+            if part.rows[0]["n_rounds"]:
                 intervals(axes[2], alpha, np.stack(quantiles(part["taken"].T), axis=-1), look, label=name)
-            for ax in axes if part.rows[0]["rounds"] else axes[:2]:
+            for ax in axes if part.rows[0]["n_rounds"] else axes[:2]:
                 ax.axvline(part.rows[0]["theorem"], color=look[0], linestyle=":", linewidth=0.8)
         sheet.label("$\\alpha$", xscale="log")
         axes[0].set(yscale="log", ylabel="$\\sigma_1$ of the initial $BW^\\top$")
@@ -150,7 +150,7 @@ NOT_CONVERGED = c.failures(
     lambda row: ~np.isfinite(row["taken"]), "share of trials that do not converge within the rounds", ALLOWED
 )
 of_theorem = c.only(lambda row: row["alpha"] == row["theorem"])
-runs = c.only(lambda row: row["rounds"] > 0)
+runs = c.only(lambda row: row["n_rounds"] > 0)
 WIDE = "{n_clients} clients, d = {dim}, k = {rank}: alpha = {alpha:.2g}"
 
 

@@ -56,8 +56,8 @@ SAMPLES = c.cite(REMARKS, "the per-client sample complexity scales in O(max{d, M
 INDEPENDENT = c.cite(REMARKS, "When d < M, the sample complexity of FLUTE becomes independent with M")
 CONDITIONED = c.cite("FLUTE paper, Remark 5.3", "our sample complexity then becomes O(max{d, M} / (M eps^2) kappa^5)")
 CLOSING = c.cite("FLUTE paper, Remark 5.3", "O(max{d, M} / (M eps^2) (lambda_1 / [Delta])^10)")
-MARGIN = 0.03
-"""Margin of a claimed exponent: if a bound is sharp, no interval lies on one side of its exponent."""
+TOLERANCE = 0.03
+"""Tolerance of a claimed exponent: if a bound is sharp, no interval lies on one side of its exponent."""
 
 MANY = {"n_samples": 100_000}
 KAPPA = "kappa, rank k"
@@ -120,12 +120,12 @@ class Floor:
         result = lf.simulate(
             lf.FLUTE(rank=self.rank, step_size=self.step),
             problem,
-            rounds=self.rounds,
+            n_rounds=self.rounds,
             metrics=[metric],
             record_every=max(1, self.rounds // 10),
             **drawn,
         )
-        alone = lf.simulate(lf.LocalOnly(), problem, rounds=1, metrics=["mean_client_error"], **drawn)
+        alone = lf.simulate(lf.LocalOnly(), problem, n_rounds=1, metrics=["mean_client_error"], **drawn)
         U, values, Vt = np.linalg.svd(alone.final.predictors(), full_matrices=False)
         cut = (U[..., : self.rank] * values[:, None, : self.rank]) @ Vt[:, : self.rank]
         truth = problem.truth(self.seed, range(self.trials))
@@ -198,7 +198,7 @@ def judge_predicted(part: lf.Table, **fields: Any) -> c.Finding | None:
     if len(part) < 2:
         return None
     moves, *_ = SWEEPS[part.rows[0]["sweep"]]
-    return judge_predicted_exponent(part[moves], part["rms"].T, part["predicted"].T, margin=MARGIN, **fields)
+    return judge_predicted_exponent(part[moves], part["rms"].T, part["predicted"].T, tolerance=TOLERANCE, **fields)
 
 
 def judge_floor(part: lf.Table, **fields: Any) -> c.Finding | None:
@@ -233,8 +233,8 @@ def bound(sentence: str, source: c.Source, sweep: str, claimed: float, kind: str
     """Return the claim that the theorem's bound limits the exponent of the error in a sweep, or in some rows of it."""
     return c.Claim(
         sentence,
-        source.adding(f"the margin is {c.OWN_THRESHOLD}"),
-        c.exponent("error", SWEEPS[sweep][0], claimed, MARGIN, kind),
+        source.adding(f"the tolerance is {c.OWN_THRESHOLD}"),
+        c.exponent("error", SWEEPS[sweep][0], claimed, TOLERANCE, kind),
         where=(c.of(sweep=sweep), *rows),
         setting=stays_at,
         note=note,
@@ -286,9 +286,9 @@ CLAIMS = (
     ),
     Swept(
         "The exponent is that of the first-order prediction",
-        c.OWN_PREDICTION.adding(f"the margin is {c.OWN_THRESHOLD}"),
+        c.OWN_PREDICTION.adding(f"the tolerance is {c.OWN_THRESHOLD}"),
         c.Statistic("fitted exponent minus the predicted one", judge_predicted),
-        c.within(-MARGIN, MARGIN),
+        c.within(-TOLERANCE, TOLERANCE),
         note=note,
     ),
     Swept(
@@ -310,7 +310,7 @@ CLAIMS = (
     ),
     c.Claim(
         "FLUTE's floor is a power of (d + n - k)/(n m)",
-        c.OWN_PREDICTION.adding(f"the margin is {c.OWN_THRESHOLD}"),
+        c.OWN_PREDICTION.adding(f"the tolerance is {c.OWN_THRESHOLD}"),
         c.power_law("rms ~ ((d + n - k) / (n m))^a", "a", 0.5, 0.05),
         where=c.of(sweep=["m", "n above d", "d above n"]),
         setting="{points} settings",

@@ -18,12 +18,12 @@ LOCAL, POOLED, DITTO, ARMUL, RULE = (
     "PooledLeastSquares",
     "Ditto, converged",
     "ARMUL",
-    "ARMUL, one strength",
+    "ARMUL, one penalty",
 )
 FT, MEDIAN, FEDREP = "FedAvg, fine-tuned", "geometric median, fine-tuned", "Personalized FedRep"
 ENDS = (LOCAL, POOLED)
 RIVALS = (DITTO, FT, MEDIAN, FEDREP)
-STRENGTHS = (0.1, 0.3, 1.0, 3.0)
+PENALTIES = (0.1, 0.3, 1.0, 3.0)
 """Where the grids of strengths begin; they grow while the best value is at their edge."""
 
 Method = tuple[lf.Algorithm, Mapping[str, Sequence[float]]]
@@ -36,18 +36,18 @@ def inlier_risk(state: lf.State, truth: lf.Truth) -> Array:
     return np.asarray(0.5 * np.square(inside).sum(axis=-1).mean(axis=-1))
 
 
-def armul(strength: float) -> lf.Algorithm:
+def armul(penalty: float) -> lf.Algorithm:
     """Return vanilla ARMUL; its steps suffice for eigenvalues of a client's X'X/m up to 6."""
-    return lf.ARMUL(step_size=0.5, strength=strength, personal_steps=5, personal_step_size=0.3)
+    return lf.ARMUL(step_size=0.5, penalty=penalty, personal_steps=5, personal_step_size=0.3)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvergedDitto(lf.Algorithm):
     """The limit of Ditto with one local step: a ridge regression of each client around the pooled model."""
 
-    strength: float
+    penalty: float
 
-    summary = "ridge regression around the pooled model"
+    description = "ridge regression around the pooled model"
     requires = lf.Requires.QUADRATIC
 
     def initial_state(self, start: Any) -> lf.State:
@@ -58,8 +58,8 @@ class ConvergedDitto(lf.Algorithm):
         """Return the clients' models."""
         A, b = batch.normal_equations()
         theta = batch.pooled_least_squares(np.full(b.shape[:2], 1.0 / b.shape[1]))
-        right = (b + self.strength * theta)[..., None]
-        return state.update(S=np.linalg.solve(A + self.strength * np.eye(b.shape[-1]), right)[..., 0])
+        right = (b + self.penalty * theta)[..., None]
+        return state.update(S=np.linalg.solve(A + self.penalty * np.eye(b.shape[-1]), right)[..., 0])
 
 
 def fine_tuned(aggregate: Any) -> lf.Algorithm:
@@ -75,11 +75,11 @@ def methods(rule: float) -> dict[str, Method]:
         LOCAL: (lf.LocalOnly(), {}),
         POOLED: (lf.PooledLeastSquares(), {}),
         RULE: (armul(rule), {}),
-        ARMUL: (armul(1.0), {"strength": STRENGTHS}),
-        DITTO: (ConvergedDitto(strength=1.0), {"strength": STRENGTHS}),
+        ARMUL: (armul(1.0), {"penalty": PENALTIES}),
+        DITTO: (ConvergedDitto(penalty=1.0), {"penalty": PENALTIES}),
         FT: (fine_tuned("mean"), tuned),
         MEDIAN: (fine_tuned("geometric median"), tuned),
-        FEDREP: (lf.Personalized(base=fedrep, ridge=1.0), {"ridge": STRENGTHS}),
+        FEDREP: (lf.Personalized(base=fedrep, ridge=1.0), {"ridge": PENALTIES}),
     }
 
 
@@ -96,7 +96,7 @@ class Adaptive:
     dim: int = 10
     length: float = 2.0
     noise_std: float = 1.0
-    rounds: int = 100
+    n_rounds: int = 100
     trials: int = 30
     tuning_trials: int = 8
     seed: int = 0
@@ -125,20 +125,20 @@ class Adaptive:
         """Return the inliers' excess risk and largest error, the share of equal models, and the tuning's columns."""
         algorithm, grid = methods(self.rule)[self.method]
         data, columns = lf.FixedSamples(self.n_samples), dict[str, Any]()
-        rounds = 1 if self.method in (*ENDS, DITTO) else self.rounds
+        rounds = 1 if self.method in (*ENDS, DITTO) else self.n_rounds
         if grid:
-            tune = partial(lf.tune, grid=grid, extend=True, metric=inlier_risk, score="final", margin=0.0)
-            run = partial(tune, data=data, rounds=rounds, record_every=rounds, trials=self.tuning_trials)
+            tune = partial(lf.tune, grid=grid, extend=True, metric=inlier_risk, score="final", ties_within=0.0)
+            run = partial(tune, data=data, n_rounds=rounds, record_every=rounds, trials=self.tuning_trials)
             tuning = run(algorithm, self.problem, seed=self.seed)
             algorithm, columns = tuning.algorithm, tuning.columns()
         return columns | self.measured(algorithm, rounds)
 
-    def measured(self, algorithm: lf.Algorithm, rounds: int) -> dict[str, Any]:
+    def measured(self, algorithm: lf.Algorithm, n_rounds: int) -> dict[str, Any]:
         """Return the inliers' excess risk and largest error after the last round, and the share of equal models."""
         metrics = [inlier_risk, lf.max_inlier_error]
         simulate = partial(lf.simulate, metrics=metrics, trials=self.trials, seed=self.seed)
         data = lf.FixedSamples(self.n_samples)
-        result = simulate(algorithm, self.problem, data=data, rounds=rounds, record_every=rounds)
+        result = simulate(algorithm, self.problem, data=data, n_rounds=n_rounds, record_every=n_rounds)
         values = {metric.__name__: nan_as_worst(result.metrics[metric.__name__][:, -1]) for metric in metrics}
         merged = {}
         if isinstance(algorithm, lf.ARMUL):
@@ -152,13 +152,13 @@ class OneStrength(Adaptive):
     """Ditto or ARMUL with a strength that is not tuned."""
 
     method: str = lf.choice((DITTO, ARMUL), DITTO)
-    fixed_strength: float = 1.0
+    fixed_penalty: float = 1.0
 
     def run(self) -> dict[str, Any]:
         """Return the inliers' excess risk and largest error."""
         if self.method == ARMUL:
-            return self.measured(armul(self.fixed_strength), self.rounds)
-        return self.measured(ConvergedDitto(strength=self.fixed_strength), rounds=1)
+            return self.measured(armul(self.fixed_penalty), self.n_rounds)
+        return self.measured(ConvergedDitto(penalty=self.fixed_penalty), n_rounds=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +168,7 @@ class Law(Adaptive):
     method: str = lf.choice(("predicted",), "predicted")
 
     def run(self) -> dict[str, Any]:
-        """Return the predicted excess risks of both ends and of Ditto with its best strength, for each trial."""
+        """Return the predicted excess risks of both ends and of Ditto with its best penalty, for each trial."""
         truth, noise = self.problem.truth(self.seed, range(self.trials)), self.noise_std**2
         Phi, n, m, d = truth.dense(), self.n_clients, self.n_samples, self.dim
         near = Phi[:, : n - truth.n_outliers]

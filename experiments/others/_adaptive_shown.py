@@ -59,11 +59,13 @@ def along(part: lf.Table, law: lf.Table, x: str, *more: lf.Table) -> list[dict[s
     for rows in [rows for _, rows in part.groupby("method")] + list(more):
         first = rows.rows[0]
         excess = joined(rows, x)
-        row = {key: first[key] for key in ("n_clients", "n_samples", "dim", "noise_std", "rounds", "trials", "method")}
-        row |= {"share": first["outliers"], "fixed_strength": first.get("fixed_strength", np.nan), "excess": excess}
+        row = {
+            key: first[key] for key in ("n_clients", "n_samples", "dim", "noise_std", "n_rounds", "trials", "method")
+        }
+        row |= {"share": first["outliers"], "fixed_penalty": first.get("fixed_penalty", np.nan), "excess": excess}
         row["better"] = lf.LabeledArray(better, **excess.axes)
         row["ratio"] = lf.LabeledArray(excess.values / better, **excess.axes)
-        if first["method"] in (*ENDS, DITTO) and "fixed_strength" not in first:
+        if first["method"] in (*ENDS, DITTO) and "fixed_penalty" not in first:
             row["predicted"] = joined(law, x, first["method"])
             row["predicted_ratio"] = lf.LabeledArray(row["predicted"].values / better, **excess.axes)
         found.append(row)

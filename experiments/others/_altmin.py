@@ -19,7 +19,7 @@ class Setting:
     dim: int = 40
     rank: int = 3
     noise_std: float = 0.0
-    rounds: int = 60
+    n_rounds: int = 60
     trials: int = 20
     seed: int = 0
 
@@ -38,11 +38,11 @@ class Setting:
         k, spare = self.rank, max(n_samples - self.rank, 1)
         largest = (1.0 + ((self.dim - k) * k / (self.n_clients * spare)) ** 0.5) ** 2
         return {
-            ALTMIN: (lf.AltMin(rank=k), self.rounds),
-            HALVES: (lf.AltMin(rank=k, split=True), self.rounds),
-            FRESH: (lf.AltMin(rank=k, split=True), self.rounds),
-            FEDREP: (lf.FedRep(rank=k, step_size=1.2 * n_samples / spare / largest), 4 * self.rounds),
-            ALTGDMIN: (lf.AltGDmin(rank=k, init="moments"), 4 * self.rounds),
+            ALTMIN: (lf.AltMin(rank=k), self.n_rounds),
+            HALVES: (lf.AltMin(rank=k, disjoint_samples=True), self.n_rounds),
+            FRESH: (lf.AltMin(rank=k, disjoint_samples=True), self.n_rounds),
+            FEDREP: (lf.FedRep(rank=k, step_size=1.2 * n_samples / spare / largest), 4 * self.n_rounds),
+            ALTGDMIN: (lf.AltGDmin(rank=k, init="moments"), 4 * self.n_rounds),
             MOMENTS: (lf.MethodOfMoments(rank=k), 1),
             AVERAGES: (lf.LocalGram(rank=k), 1),
             RISK: (lf.BurerMonteiro(rank=k, iterations=400, tolerance=1e-8), 1),
@@ -55,7 +55,7 @@ class Setting:
             algorithm=algorithm,
             problem=self.problem,
             data=(lf.FreshSamples if name == FRESH else lf.FixedSamples)(n_samples),
-            rounds=rounds,
+            n_rounds=rounds,
             trials=self.trials,
             seed=self.seed,
             metrics=["subspace_distance"],

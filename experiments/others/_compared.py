@@ -18,7 +18,7 @@ FT, STEPS_FT, JOINT, RISK = "FedAvg + FT", "FedAvg, fine-tuned", "joint ridge", 
 TASKS = "FedMTL, tasks"
 
 STEP, LOCAL_STEPS = 0.1, 5
-STEPS, STRENGTHS = (0.1, 0.3), (0.1, 1.0, 10.0)
+STEPS, PENALTIES = (0.1, 0.3), (0.1, 1.0, 10.0)
 """Where the grids begin; they grow while the best value is at their edge."""
 
 Method = tuple[str, lf.Algorithm, Mapping[str, Sequence[float]]]
@@ -27,11 +27,11 @@ Method = tuple[str, lf.Algorithm, Mapping[str, Sequence[float]]]
 def methods(rank: int) -> dict[str, Method]:
     """Return the group of each method, its algorithm, and the grid of its hyper-parameters."""
     steps, both = {"step_size": STEPS}, {"step_size": STEPS, "adaptation_step_size": STEPS}
-    weights = {"strength": (0.01, 0.1, 1.0)}
+    weights = {"penalty": (0.01, 0.1, 1.0)}
     return {
         POOLED: (ONE, lf.PooledLeastSquares(), {}),
         "FedAvg": (ONE, lf.FedAvg(step_size=STEP, local_steps=LOCAL_STEPS), steps),
-        "FedProx": (ONE, lf.FedProx(mu=1.0, step_size=STEP, local_steps=LOCAL_STEPS), steps | {"mu": STRENGTHS}),
+        "FedProx": (ONE, lf.FedProx(mu=1.0, step_size=STEP, local_steps=LOCAL_STEPS), steps | {"mu": PENALTIES}),
         "SCAFFOLD": (ONE, lf.SCAFFOLD(step_size=STEP, local_steps=LOCAL_STEPS), steps),
         LOCAL: (OWN, lf.LocalOnly(), {}),
         RIDGE: (OWN, lf.LocalOnly(ridge=1.0), {"ridge": (0.3, 1.0, 3.0)}),
@@ -43,18 +43,18 @@ def methods(rank: int) -> dict[str, Method]:
         "Ditto": (
             OWN,
             lf.Ditto(personal_steps=LOCAL_STEPS, step_size=STEP, local_steps=LOCAL_STEPS),
-            steps | {"strength": STRENGTHS},
+            steps | {"penalty": PENALTIES},
         ),
         "APFL": (OWN, lf.APFL(step_size=STEP, local_steps=LOCAL_STEPS), steps | {"mix": (0.25, 0.5, 0.75)}),
         "pFedMe": (
             OWN,
             lf.PFedMe(inner_steps=None, step_size=STEP, local_steps=LOCAL_STEPS),
-            {"step_size": (0.01, 0.03, 0.1), "strength": (0.1, 1.0, 10.0)},
+            {"step_size": (0.01, 0.03, 0.1), "penalty": (0.1, 1.0, 10.0)},
         ),
-        "L2GD": (OWN, lf.L2GD(step_size=STEP), {"step_size": (0.03, 0.1), "strength": (0.1, 0.3, 1.0, 3.0)}),
+        "L2GD": (OWN, lf.L2GD(step_size=STEP), {"step_size": (0.03, 0.1), "penalty": (0.1, 0.3, 1.0, 3.0)}),
         "Per-FedAvg": (OWN, lf.PerFedAvg(adaptation_step_size=0.1, step_size=STEP, local_steps=LOCAL_STEPS), both),
-        "FedMTL, features": (OWN, lf.FedMTL(strength=1.0), weights),
-        TASKS: (OWN, lf.FedMTL(strength=1.0, relation="tasks"), weights),
+        "FedMTL, features": (OWN, lf.FedMTL(penalty=1.0), weights),
+        TASKS: (OWN, lf.FedMTL(penalty=1.0, relation="tasks"), weights),
         "nuclear norm": (OWN, lf.NuclearNorm(weight=0.1), {"weight": (0.01, 0.03, 0.1)}),
         FEDREP: (SHARED, lf.FedRep(rank=rank, step_size=STEP), steps),
         "FedPer": (SHARED, lf.FedPer(rank=rank, step_size=STEP, local_steps=LOCAL_STEPS), steps),
@@ -71,7 +71,7 @@ def methods(rank: int) -> dict[str, Method]:
         JOINT: (
             SHARED,
             lf.FedRepShortcut(rank=rank, step_size=STEP, solver=lf.ClosedForm(order="joint"), ridge=1.0),
-            steps | {"ridge": STRENGTHS},
+            steps | {"ridge": PENALTIES},
         ),
         "AltGDmin": (DIRECT, lf.AltGDmin(rank=rank), {}),
         "AltMin": (DIRECT, lf.AltMin(rank=rank), {}),
@@ -99,7 +99,7 @@ class Compared:
     dim: int = 20
     rank: int = 2
     noise_std: float = 0.5
-    rounds: int = 100
+    n_rounds: int = 100
     trials: int = 20
     tuning_trials: int = 8
     seed: int = 0
@@ -118,15 +118,17 @@ class Compared:
     def run(self) -> dict[str, Any]:
         """Return the excess risk after the last round, the floats sent by then, and the columns of the tuning."""
         group, algorithm, grid = methods(self.rank)[self.method]
-        rounds = ROUNDS.get(self.method, self.rounds)
+        rounds = ROUNDS.get(self.method, self.n_rounds)
         data, columns = lf.FixedSamples(self.n_samples), dict[str, Any]()
         if grid:
-            tune = partial(lf.tune, grid=grid, extend=True, metric="risk", score="final", margin=0.0, seed=self.seed)
-            run = partial(tune, data=data, rounds=rounds, record_every=rounds, trials=self.tuning_trials)
+            tune = partial(
+                lf.tune, grid=grid, extend=True, metric="risk", score="final", ties_within=0.0, seed=self.seed
+            )
+            run = partial(tune, data=data, n_rounds=rounds, record_every=rounds, trials=self.tuning_trials)
             tuning = run(algorithm, self.problem)
             algorithm, columns = tuning.algorithm, tuning.columns()
         simulate = partial(lf.simulate, metrics=["risk"], trials=self.trials, seed=self.seed)
-        result = simulate(algorithm, self.problem, data=data, rounds=rounds, record_every=rounds)
+        result = simulate(algorithm, self.problem, data=data, n_rounds=rounds, record_every=rounds)
         excess = nan_as_worst(result.metrics["risk"][:, -1] - self.noise_std**2 / 2)
         sent = float(result.floats_sent[-1])
         return columns | {"group": group, "excess": excess, "floats_sent": sent, "diverged": excess > 1e9}

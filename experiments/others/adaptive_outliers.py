@@ -54,7 +54,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     names, more = tuple(methods(1.0)), dict[str, Any]()
     if quick:
         shares, names = (0.0, 0.2), (LOCAL, POOLED, RULE, ARMUL, DITTO)
-        more = {"rounds": 60, "trials": 8, "tuning_trials": 4}
+        more = {"n_rounds": 60, "trials": 8, "tuning_trials": 4}
     series = {"deviation": (0.1,), "colluding": (True,), "outliers": shares}
     return {
         "shares": lf.grid(Adaptive(**more), **series, method=names),

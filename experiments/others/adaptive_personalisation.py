@@ -83,14 +83,12 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     strengths: Mapping[str, Sequence[float]] = ALL
     if quick:
         deviations, strengths = (0.0, 0.2, 1.0), dict.fromkeys(ALL, (0.3, 3.0))
-        names, more = (LOCAL, POOLED, RULE, ARMUL, DITTO), {"rounds": 60, "trials": 8, "tuning_trials": 4}
+        names, more = (LOCAL, POOLED, RULE, ARMUL, DITTO), {"n_rounds": 60, "trials": 8, "tuning_trials": 4}
     one, series = OneStrength(**more), {"outliers": (0.0, 0.2), "deviation": deviations}
     return {
         "deviations": lf.grid(Adaptive(**more), **series, method=names),
         "strengths": [
-            cell
-            for name in strengths
-            for cell in lf.grid(one, **series, method=(name,), fixed_strength=strengths[name])
+            cell for name in strengths for cell in lf.grid(one, **series, method=(name,), fixed_penalty=strengths[name])
         ],
         "law": lf.grid(Law(**more), **series),
     }
@@ -103,7 +101,7 @@ def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
     """
     found = []
     for e, part in tables["deviations"].groupby("outliers"):
-        strengths = [rows for _, rows in tables["strengths"].select(outliers=e).groupby("method", "fixed_strength")]
+        strengths = [rows for _, rows in tables["strengths"].select(outliers=e).groupby("method", "fixed_penalty")]
         found += along(part, tables["law"].select(outliers=e), "deviation", *strengths)
     points = [part for row in found if "predicted" in row for part in predicted(row)]
     return {"along_deviation": lf.Table(found), "predictions": lf.Table(points)}
@@ -111,7 +109,7 @@ def derived(tables: dict[str, lf.Table]) -> dict[str, lf.Table]:
 
 def tuned(table: lf.Table) -> lf.Table:
     """Return the rows that are not of Ditto with one strength for all settings."""
-    return lf.Table([row for row in table.rows if np.isnan(row["fixed_strength"])])
+    return lf.Table([row for row in table.rows if np.isnan(row["fixed_penalty"])])
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:
@@ -127,7 +125,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
 
 def against_one_strength(part: lf.Table) -> c.Measurement | None:
     """Return ARMUL's worst ratio divided by Ditto's, each with the one strength whose worst ratio is smallest."""
-    fixed = [row for row in part if not np.isnan(row["fixed_strength"])]
+    fixed = [row for row in part if not np.isnan(row["fixed_penalty"])]
     if not fixed:
         return None
     mine, its = (
@@ -142,7 +140,7 @@ def against_one_strength(part: lf.Table) -> c.Measurement | None:
     everyone = np.arange(float(len(mine["ratio"])))
     found = (ratio(everyone), *bootstrap_interval(ratio, (everyone,)))
     told = [
-        f"{name} {row['fixed_strength']:g}, worst ratio {np.median(row['ratio'], axis=0).max():.3g}"
+        f"{name} {row['fixed_penalty']:g}, worst ratio {np.median(row['ratio'], axis=0).max():.3g}"
         for name, row in (("ARMUL", mine), ("Ditto", its))
     ]
     return c.Measurement(found, "; ".join(told))

@@ -71,7 +71,7 @@ def cells(quick: bool) -> dict[str, list[Start]]:
         algorithm=methods()[SPECTRAL],
         problem=square(60 if quick else 600),
         data=lf.FixedSamples(40 if quick else 198),
-        rounds=120,
+        n_rounds=120,
         trials=6,
         metrics=["subspace_distance"],
     )
@@ -80,7 +80,7 @@ def cells(quick: bool) -> dict[str, list[Start]]:
     few = []
     for name in (SPECTRAL, RANDOM) if quick else (SPECTRAL, MOMENTS, RANDOM, ALTMIN):
         rounds, trials = (200, 6) if quick else (60, 10) if name == ALTMIN else (600, 20)
-        one = replace(small, method=name, algorithm=methods()[name], rounds=rounds, trials=trials)
+        one = replace(small, method=name, algorithm=methods()[name], n_rounds=rounds, trials=trials)
         counts = (12, 20) if quick else (7, 8, 9, 10, 12, 14, 17, 20, 25, 30)
         few += [replace(one, data=lf.FixedSamples(m)) for m in counts]
     return {"curves": curves, "samples": few}
@@ -139,7 +139,7 @@ CLAIMS = (
             f"AltGDmin reaches distance {CLOSE:g}: {name}",
             c.OWN_THRESHOLD,
             c.share(
-                lambda row: row["subspace_distance"][:, -1] < CLOSE, "share of trials within {rounds} rounds", c.MOST
+                lambda row: row["subspace_distance"][:, -1] < CLOSE, "share of trials within {n_rounds} rounds", c.MOST
             ),
             where=c.of(method=name),
             setting=PLACE,

@@ -72,7 +72,7 @@ def cells(quick: bool) -> dict[str, list[Course]]:
     """Return all methods without and with noise; quick: small sizes and few trials."""
     base = Course(method=ALTMIN)
     if quick:
-        base = replace(base, n_clients=50, dim=20, rank=2, rounds=20, trials=6, steps=(0.7, 1.0, 1.4))
+        base = replace(base, n_clients=50, dim=20, rank=2, n_rounds=20, trials=6, steps=(0.7, 1.0, 1.4))
     return {"curves": lf.grid(base, noise_std=(0.0, 1.0), method=(ALTMIN, HALVES, FRESH, FEDREP, ALTGDMIN))}
 
 
@@ -87,7 +87,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
                 end = float(np.median(rows[ALTMIN]["distance"][:, -1]))
                 ax.set(ylim=(1e-9 if end < CLOSE else 0.5 * end, 1.5))
                 if x == "round":
-                    ax.set(xlim=(0, 1.5 * rows[ALTMIN]["rounds"]), xlabel="round")
+                    ax.set(xlim=(0, 1.5 * rows[ALTMIN]["n_rounds"]), xlabel="round")
                 else:
                     ax.set(xscale="log", xlabel="floats that a client sends and receives")
                     once = equations(rows[ALTMIN])

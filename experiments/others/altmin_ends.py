@@ -83,7 +83,7 @@ def cells(quick: bool) -> dict[str, list[End]]:
     """Return the runs over clients and samples, and over the noise; quick: small sizes and few trials."""
     end = End(panel="n", n_samples=12, most_clients=400)
     if quick:
-        end = replace(end, dim=16, rank=2, rounds=12, trials=8)
+        end = replace(end, dim=16, rank=2, n_rounds=12, trials=8)
         ends = lf.grid(end, n_clients=(50, 200)) + lf.grid(replace(end, panel="sigma"), noise_std=(0.1, 0.3))
         return {"ends": ends}
     ends = lf.grid(end, n_samples=(6, 12, 24), n_clients=(25, 50, 100, 200, 400, 800))
@@ -163,7 +163,7 @@ def in_noise(sentence: str, method: str, claimed: float) -> c.Claim:
     """Return a claim on the exponent of a method's distance in small noise."""
     return c.Claim(
         sentence,
-        optimal("margin"),
+        optimal("tolerance"),
         c.exponent(method, "noise_std", claimed, 0.1),
         where=(c.of(panel="sigma"), c.only(lambda row: row["noise_std"] <= SMALL_NOISE), c.sorted_by("noise_std")),
         setting="n = {n_clients}, m = {n_samples}, noise std {noise_std:g} to {last[noise_std]:g}",
@@ -186,7 +186,7 @@ CLAIMS = (
     in_noise("The distance of the moments does not fall with small noise", MOMENTS, 0.0),
     c.Claim(
         "With m fixed, AltMin's distance falls at least as fast as one over the root of n",
-        optimal("margin"),
+        optimal("tolerance"),
         c.exponent(ALTMIN, "n_clients", -0.5, 0.1, "at most"),
         where=(c.of(panel="n"), predictable, c.sorted_by("n_clients"), c.sorted_by("n_samples")),
         over=c.each("n_samples"),
@@ -197,7 +197,7 @@ CLAIMS = (
     as_close_as(HALVES),
     c.Claim(
         "With n fixed, AltMin's distance falls at least as fast as one over the root of m",
-        optimal("margin"),
+        optimal("tolerance"),
         c.exponent(ALTMIN, "n_samples", -0.5, 0.1, "at most"),
         where=(c.of(panel="n"), c.largest("n_clients"), predictable, c.sorted_by("n_samples")),
         setting="n = {n_clients}, m = {n_samples:,} to {last[n_samples]:,}",

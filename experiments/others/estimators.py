@@ -90,7 +90,7 @@ class Point:
     noise_std: float = 1.0
     dim: int = 50
     rank: int = 4
-    rounds: int = 50
+    n_rounds: int = 50
     trials: int = 20
     seed: int = 0
 
@@ -106,12 +106,12 @@ class Point:
             n_clients=self.n_clients, dim=self.dim, rank=self.rank, noise_std=self.noise_std, condition_number=1.0
         )
 
-        def run(algorithm: lf.Algorithm, rounds: int = 1) -> lf.Result:
+        def run(algorithm: lf.Algorithm, n_rounds: int = 1) -> lf.Result:
             return lf.simulate(
                 algorithm,
                 problem,
                 data=lf.FixedSamples(self.n_samples),
-                rounds=rounds,
+                n_rounds=n_rounds,
                 trials=self.trials,
                 seed=self.seed,
                 metrics=["subspace_distance"],
@@ -132,7 +132,7 @@ class Point:
         row |= {name: result.metrics["subspace_distance"][:, -1] for name, result in results.items()}
         if few:
             start = results[AVERAGES].final.B
-            fedrep = run(lf.FedRep(rank=self.rank, step_size=0.5, init=averages), self.rounds)
+            fedrep = run(lf.FedRep(rank=self.rank, step_size=0.5, init=averages), self.n_rounds)
             row["moved"] = lf.subspace_distance(results[RISK].final.B, start)
             row["fedrep_moved"] = lf.subspace_distance(fedrep.final.B, start)
         return row | self.predicted(problem.truth(self.seed, range(self.trials)).W)
@@ -158,7 +158,7 @@ def cells(quick: bool) -> dict[str, list[Point]]:
     few, many = Point(panel="few", n_clients=50, n_samples=4), Point(panel="many", n_clients=1000, n_samples=4)
     short = replace(few, panel="short")
     if quick:
-        few, many, short = (replace(one, trials=6, rounds=10) for one in (few, replace(many, n_clients=400), short))
+        few, many, short = (replace(one, trials=6, n_rounds=10) for one in (few, replace(many, n_clients=400), short))
         points = lf.grid(few, n_samples=(4, 16, 64)) + lf.grid(many, n_samples=(12,))
         return {"points": points + lf.grid(short, n_clients=(1200, 2400))}
     points = lf.grid(few, n_samples=(1, 2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 64, 128, 256))
@@ -262,7 +262,7 @@ CLAIMS = (
     *(
         c.Claim(
             f"{name.capitalize()}: where m <= k, the distance falls like one over the root of the clients",
-            c.OWN_PREDICTION.adding(f"the margin is {c.OWN_THRESHOLD}"),
+            c.OWN_PREDICTION.adding(f"the tolerance is {c.OWN_THRESHOLD}"),
             c.measured("fitted exponent of the distance in n", partial(fall, name=name), c.near(-0.5, 0.1)),
             where=(partial(in_panel, panel="short"), c.only(partial(is_close, name=name))),
             setting="m = {n_samples}, n = {n_clients:,} to {last[n_clients]:,}",

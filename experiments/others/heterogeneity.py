@@ -131,8 +131,8 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     counts: Sequence[int] = (5, 10, 20, 40)
     sizes: Sequence[int] = (10, 30, 100)
     if quick:
-        base = Compared(rounds=60, trials=8, tuning_trials=4, n_clients=20)
-        law = Predicted(rounds=60, trials=8, tuning_trials=4, n_clients=20)
+        base = Compared(n_rounds=60, trials=8, tuning_trials=4, n_clients=20)
+        law = Predicted(n_rounds=60, trials=8, tuning_trials=4, n_clients=20)
         degrees, two, counts, sizes = (0.0, 1.0), (1.0,), (10, 40), (20,)
         names = (POOLED, "FedAvg", RIDGE, "Ditto", FEDREP, "FedPer", RISK, "moments", ORACLE)
     fast = [name for name in names if name != TASKS]

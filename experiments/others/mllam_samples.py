@@ -30,14 +30,14 @@ from linfed.plotting.panels import Figures
 
 from ..shared.smallest import BEST, FIXED, THEOREM, Need
 from ..shared.smallest_drawn import draw_measured, label_axes, panels_row
-from ..shared.smallest_judged import MARGIN, both, number_of, ratio_of, worst_ratio
+from ..shared.smallest_judged import TOLERANCE, both, number_of, ratio_of, worst_ratio
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SUMMARY = "alternating minimisation (MLLAM): the smallest m against d and n, with FedRep's"
 PICTURES = {"": 1400}
-REDUCED = {"samples": {"without": ("margin", "reached", "count")}}
+REDUCED = {"samples": {"without": ("shortfall", "reached", "count")}}
 CAPTIONS = {
     "": "Smallest m with which half of the runs reach distance 0.01, against the dimension d with n = 4 d, and against "
     "the clients n. Bars: 95 % intervals; open triangles: bounds. Dotted: m with equal numbers of equations and "
@@ -75,10 +75,14 @@ class Search(Need):
         """The search for the smallest m."""
         search = super().search
         if self.method == FEDREP:
-            algorithm, rounds, rule = replace(search.base.algorithm, init="moments"), 4 * self.rounds, search.step_size
+            algorithm, rounds, rule = (
+                replace(search.base.algorithm, init="moments"),
+                4 * self.n_rounds,
+                search.step_size,
+            )
         else:
-            algorithm, rounds, rule = lf.AltMin(rank=self.rank), self.rounds, None
-        return replace(search, base=replace(search.base, algorithm=algorithm, rounds=rounds), step_size=rule)
+            algorithm, rounds, rule = lf.AltMin(rank=self.rank), self.n_rounds, None
+        return replace(search, base=replace(search.base, algorithm=algorithm, n_rounds=rounds), step_size=rule)
 
     @property
     def predictions(self) -> dict[str, Any]:
@@ -89,7 +93,7 @@ class Search(Need):
 
 def cells(quick: bool) -> dict[str, list[Search]]:
     """Return the searches along both panels; quick: few and small sizes, AltMin only."""
-    base = Search(dim=16, trials=8, resolution=0.3, rounds=20) if quick else Search()
+    base = Search(dim=16, trials=8, resolution=0.3, n_rounds=20) if quick else Search()
     along_d = [replace(base, panel="d", dim=d, n_clients=PER_DIM * d) for d in ((8, 16) if quick else (10, 20, 40, 80))]
     clients = (16, 64) if quick else (20, 40, 80, 160, 320, 640, 1280)
     along_n = [replace(base, panel="n", n_clients=n) for n in clients]
@@ -114,7 +118,7 @@ def growth(panel: str, suffices: c.Source) -> tuple[c.Claim, c.Claim]:
     return (
         claim(
             f"The smallest m grows at most like log {panel}",
-            suffices.adding(MARGIN),
+            suffices.adding(TOLERANCE),
             c.power_law(f"m ~ log({panel})^a", "a", 1.0, 0.25, "at most"),
         ),
         claim(

@@ -105,7 +105,7 @@ def cells(quick: bool) -> dict[str, list[Any]]:
     degrees: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)
     shares: Sequence[float] = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3)
     if quick:
-        base, law = Similar(rounds=60, trials=8, tuning_trials=4), Law(rounds=60, trials=8, tuning_trials=4)
+        base, law = Similar(n_rounds=60, trials=8, tuning_trials=4), Law(n_rounds=60, trials=8, tuning_trials=4)
         names, counts, degrees, shares = (FEDREP, RIDGE, POOLED, ORACLE), (20,), (0.0, 0.2, 0.5), (0.0, 0.2)
     return {
         "similar": lf.grid(base, n_samples=counts, deviation=degrees, method=names),
@@ -132,7 +132,7 @@ def along(table: lf.Table, law: lf.Table, x: str) -> lf.Table:
         ridge = joined(part.select(method=RIDGE), x)
         for name, rows in part.groupby("method"):
             excess = joined(rows, x)
-            shared = {key: rows.rows[0][key] for key in ("n_clients", "dim", "rank", "noise_std", "rounds", "trials")}
+            shared = {key: rows.rows[0][key] for key in ("n_clients", "dim", "rank", "noise_std", "n_rounds", "trials")}
             ratio = lf.LabeledArray(excess.values / ridge.values, **excess.axes)
             predicted = {"predicted": joined(law.select(n_samples=m), x, name)} if name in (FEDREP, RIDGE) else {}
             out.append(shared | {"method": name, "n_samples": m, "excess": excess, "ratio": ratio} | predicted)

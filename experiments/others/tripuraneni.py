@@ -120,10 +120,12 @@ class Point:
         problem, new = (self.problem(*one) for one in ((self.n_clients, first, trials, 0), (20, first, trials, 1)))
         row: dict[str, Any] = {}
 
-        def run(algorithm: lf.Algorithm, data: lf.FixedSamples | lf.FreshSamples, rounds: int) -> lf.Result:
-            metrics = ["subspace_distance"] if rounds else []
+        def run(algorithm: lf.Algorithm, data: lf.FixedSamples | lf.FreshSamples, n_rounds: int) -> lf.Result:
+            metrics = ["subspace_distance"] if n_rounds else []
             seed = (self.seed, first)
-            return lf.simulate(algorithm, problem, data=data, rounds=rounds, trials=trials, metrics=metrics, seed=seed)
+            return lf.simulate(
+                algorithm, problem, data=data, n_rounds=n_rounds, trials=trials, metrics=metrics, seed=seed
+            )
 
         def error(result: lf.Result) -> Array:
             return np.median(np.sqrt(2.0 * result.new_clients([self.new_samples], problem=new)[:, 0] - 1.0), axis=-1)
@@ -132,9 +134,9 @@ class Point:
             if name == RISK and self.size > SETS[self.set].risk_until:
                 row |= {name: np.full(trials, np.nan), f"{name} new": np.full(trials, np.nan)}
                 continue
-            result = run(self.estimator(name), lf.FixedSamples(self.n_samples), rounds=1)
+            result = run(self.estimator(name), lf.FixedSamples(self.n_samples), n_rounds=1)
             row |= {name: result.metrics["subspace_distance"][:, -1], f"{name} new": error(result)}
-        row[f"{ALONE} new"] = error(run(lf.LocalOnly(), lf.FreshSamples(1), rounds=0))
+        row[f"{ALONE} new"] = error(run(lf.LocalOnly(), lf.FreshSamples(1), n_rounds=0))
         return row | self.predicted(np.asarray(problem.W), np.asarray(new.W))
 
     def predicted(self, W: Array, new: Array) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class Need:
     step: str = lf.choice((THEOREM, BEST), THEOREM)
     eta: float = 0.25
     start: int = 16
-    rounds: int = 40
+    n_rounds: int = 40
     delta: float = 0.9
     level: float = 0.01
     resolution: float = 0.05
@@ -111,7 +111,7 @@ class Need:
             ),
             data=lf.FreshSamples(self.start) if fresh else lf.FixedSamples(self.start),
             participation=self.p,
-            rounds=self.rounds,
+            n_rounds=self.n_rounds,
             seed=(self.seed, self.n_clients, self.dim, self.rank),
             engine="chain" if fresh and self.dim >= 3 * self.rank else "auto",
         )
@@ -139,7 +139,7 @@ class Need:
         spectral = math.nan
         if self.samples == FIXED:
             spectral = theory.fixed_samples_needed(
-                self.eta, dim=d, rank=k, n_clients=n, rounds=self.rounds, delta=self.delta, level=self.level
+                self.eta, dim=d, rank=k, n_clients=n, n_rounds=self.n_rounds, delta=self.delta, level=self.level
             )
         return {
             "path": self.asks,
@@ -166,7 +166,7 @@ def settings(panels: Panels, base: N, chosen: Sequence[str] | None = None) -> li
             if panel == "p":
                 one = replace(one, n_clients=100)
             elif panel == "kappa":
-                one = replace(one, rounds=math.ceil(base.rounds * value**2))
+                one = replace(one, n_rounds=math.ceil(base.n_rounds * value**2))
             found.append(one)
     return found
 
@@ -174,5 +174,5 @@ def settings(panels: Panels, base: N, chosen: Sequence[str] | None = None) -> li
 def base_setting(quick: bool) -> Need:
     """Return the base setting, which every panel varies by one size; quick: small, with few trials."""
     if quick:
-        return Need(dim=800, rank=2, level=0.1, start=24, trials=8, resolution=0.3, rounds=14)
+        return Need(dim=800, rank=2, level=0.1, start=24, trials=8, resolution=0.3, n_rounds=14)
     return Need()

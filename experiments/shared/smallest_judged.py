@@ -15,7 +15,7 @@ from linfed.statistics.intervals import Measured, as_factor, largest_of
 
 from .smallest import THEOREM
 
-MARGIN = f"the margin is {c.OWN_THRESHOLD}"
+TOLERANCE = f"the tolerance is {c.OWN_THRESHOLD}"
 FACTOR = c.OWN_PREDICTION.adding(f"the factor is {c.OWN_THRESHOLD}")
 MANY_CLIENTS = 10
 """Clients per dimension from which log n dominates log(n) + d/n."""

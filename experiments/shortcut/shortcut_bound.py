@@ -71,7 +71,7 @@ class Equations:
     dim: int = 20
     rank: int = 2
     n_samples: int = 60
-    rounds: int = 300
+    n_rounds: int = 300
     trials: int = 50
     seed: int = 0
 
@@ -85,14 +85,14 @@ class Equations:
             rank=self.rank, step_size=0.3, init=lf.AtDistance(0.5), solver=solver, ridge=ridge
         )
         data, truth = lf.FixedSamples(self.n_samples), problem.truth(self.seed, range(self.trials))
-        steps = lf.iterate(algorithm, problem, data=data, rounds=self.rounds, trials=self.trials, seed=self.seed)
+        steps = lf.iterate(algorithm, problem, data=data, n_rounds=self.n_rounds, trials=self.trials, seed=self.seed)
         trace = shortcut.shortcut_trace(steps, algorithm, truth, equations=self.method == CLOSED)
         return {name: lf.LabeledArray(values, round=trace.rounds) for name, values in trace.series.items()}
 
 
 def cells(quick: bool) -> dict[str, list[Equations]]:
     """Return every method, without and with noise."""
-    base = Equations(n_clients=40, rounds=40, trials=5) if quick else Equations()
+    base = Equations(n_clients=40, n_rounds=40, trials=5) if quick else Equations()
     return {"terms": lf.grid(base, method=tuple(METHODS), noise_std=(0.0, 0.1))}
 
 

@@ -84,7 +84,7 @@ class Curve(Sized):
     data: str = lf.choice((FIXED, FRESH), FIXED)
     n_samples: int = 40
     method: str = lf.choice((DRAFTED, SMALL, JACOBI, SEIDEL, JOINT, "FedRep", "LocalOnly"), DRAFTED)
-    rounds: int = 150
+    n_rounds: int = 150
     step_sizes: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
     shortcut_step_sizes: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03)
     ridges: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)
@@ -125,16 +125,16 @@ class Curve(Sized):
         else:
             tune = partial(lf.tune, metric=ERROR, score="final", quantile=0.9, trials=self.tuning_trials, seed=seed)
             candidates = [self.at(**setting) for setting in self.settings]
-            tuning = tune(candidates, problem, data=data, rounds=self.rounds, record_every=self.rounds)
+            tuning = tune(candidates, problem, data=data, n_rounds=self.n_rounds, record_every=self.n_rounds)
             algorithm, row = tuning.algorithm, tuning.columns(self.settings)
         if self.method == JOINT:
             algorithm = replace(algorithm, refit=True)
         alone = self.method == "LocalOnly"
         metrics: list[Any] = [*([] if alone else [DIST]), ERROR, lf.shortcut_error]
-        rounds = 1 if alone and self.data == FIXED else self.rounds
+        rounds = 1 if alone and self.data == FIXED else self.n_rounds
         run = partial(lf.simulate, metrics=metrics, trials=self.trials, seed=seed)
-        result = run(algorithm, problem, data=data, rounds=rounds, record_every=6)
-        kept = result.rounds <= self.rounds
+        result = run(algorithm, problem, data=data, n_rounds=rounds, record_every=6)
+        kept = result.rounds <= self.n_rounds
         row |= {name: lf.LabeledArray(v[:, kept], round=result.rounds[kept]) for name, v in result.metrics.items()}
         if not kept.all():
             row |= {f"refitted_{name}": values[:, -1] for name, values in result.metrics.items()}
@@ -145,7 +145,7 @@ def cells(quick: bool) -> dict[str, list[Curve]]:
     """Return every method on fixed data and, for one m with noise, on new samples."""
     if quick:
         few = Curve(step_sizes=(0.03, 0.3), shortcut_step_sizes=(0.003, 0.03), ridges=(0.01, 0.1))
-        base = replace(few, trials=10, tuning_trials=2, rounds=60)
+        base = replace(few, trials=10, tuning_trials=2, n_rounds=60)
         return {"curves": lf.grid(base, n_samples=(10,), noise_std=(0.0, 0.1), method=METHODS)}
     fixed = lf.grid(Curve(), n_samples=(10, 40, 100), noise_std=(0.0, 0.1), method=METHODS)
     return {"curves": fixed + lf.grid(Curve(data=FRESH), method=METHODS)}
@@ -208,7 +208,7 @@ def _draw(ax: Any, part: lf.Table, quantity: str) -> None:
     for turn, (method, one) in enumerate(part.groupby("method")):
         if quantity not in one.columns:
             continue
-        rounds, values, last = one["round"], np.maximum(one[quantity], FLOOR), one["rounds"]
+        rounds, values, last = one["round"], np.maximum(one[quantity], FLOOR), one["n_rounds"]
         shape = {"markevery": slice(turn % 6, None, 6)}
         if rounds[-1] < last:  # methods that run for one round
             rounds, values, shape = np.array([0, last]), values[:, [-1, -1]], {"markevery": slice(0)}

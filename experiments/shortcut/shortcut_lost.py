@@ -58,7 +58,7 @@ class Loss(Sized):
     n_samples: int = 10
     step_size: float = 0.3
     start: float = 0.3
-    rounds: int = 600
+    n_rounds: int = 600
     trials: int = 16
     seed: int = 0
 
@@ -73,7 +73,7 @@ class Loss(Sized):
             algorithm = lf.FedRepShortcut(rank=k, step_size=eta, init=start, solver=solver)
         B_star, lost = problem.truth(seed, range(self.trials)).B, np.full(self.trials, np.inf)
         assert B_star is not None
-        for step in lf.iterate(algorithm, problem, data=data, rounds=self.rounds, trials=self.trials, seed=seed):
+        for step in lf.iterate(algorithm, problem, data=data, n_rounds=self.n_rounds, trials=self.trials, seed=seed):
             dist = span_distance(step.after.array("B"), B_star)
             lost[np.isinf(lost) & (dist > LEARNED)] = step.number
             if np.isfinite(lost).all():
@@ -90,13 +90,13 @@ class Loss(Sized):
 
 def cells(quick: bool) -> dict[str, list[Loss]]:
     """Return (2) to (5) over m and eta on both kinds of samples and with more clients, and the competitors."""
-    base, many, rival_rounds = (Loss(rounds=60, trials=36), 60, 10) if quick else (Loss(), 200, 200)
+    base, many, rival_rounds = (Loss(n_rounds=60, trials=36), 60, 10) if quick else (Loss(), 200, 200)
     samples, some = ((20, 10), (10,)) if quick else ((160, 80, 40, 20, 10), (160, 40, 10))
     steps, starts = ((0.1, 0.3), (0.3,)) if quick else ((0.03, 0.1, 0.3, 1.0), (0.05, 0.3))
     found = lf.grid(base, start=starts, step_size=steps, n_samples=samples)
     found += lf.grid(base, kind=[FRESH], step_size=steps, n_samples=samples)
     found += lf.grid(base, n_clients=[many], step_size=[steps[-2]], n_samples=some)
-    found += lf.grid(base, method=(SEIDEL, FEDREP), kind=(FIXED, FRESH), rounds=[rival_rounds], n_samples=some)
+    found += lf.grid(base, method=(SEIDEL, FEDREP), kind=(FIXED, FRESH), n_rounds=[rival_rounds], n_samples=some)
     return {"rounds": found}
 
 
@@ -105,7 +105,7 @@ def plot(tables: dict[str, lf.Table]) -> Figures:
     table = fewest(tables["rounds"].select(method=CLOSED))
     table = table.assign(panel=lambda row: f"{WORDS[row['kind']]} samples, start at {row['start']:g}")
     looks = shades(sorted(table.unique("step_size")))
-    last, trials = (table.rows[0][name] for name in ("rounds", "trials"))
+    last, trials = (table.rows[0][name] for name in ("n_rounds", "trials"))
     with lf.panels(table, column="panel", title="{}", height=2.9, sharey=True) as sheet:
         for ax, part in sheet:
             for eta, line in part.groupby("step_size"):
@@ -156,7 +156,7 @@ def exponent(along: str, claimed: float) -> c.Statistic:
         row, lost = part.rows[0], {size: rows["lost"] for size, rows in part.groupby(along)}
         every = 2 if row["kind"] == FIXED else 1
         in_step = along == "step_size"
-        return judge_loss_exponent(lost, claimed, last=row["rounds"], in_step=in_step, every=every, **fields)
+        return judge_loss_exponent(lost, claimed, last=row["n_rounds"], in_step=in_step, every=every, **fields)
 
     return c.Statistic(f"fitted exponent (equal {claimed:g}, up to 0.2)", judge, c.near(claimed, 0.2))
 
@@ -175,7 +175,7 @@ def grows(law: str, along: str, claimed: float, *rows: Callable[[lf.Table], lf.T
 
 
 PASSED = "share of runs, over all m, that passed 0.5 within the rounds"
-NOT_PASSED = "share of runs that have not passed 0.5 within {rounds} rounds"
+NOT_PASSED = "share of runs that have not passed 0.5 within {n_rounds} rounds"
 UPDATES = "updates until dist > 0.5 divided by those predicted, median of all runs, censored ones infinite"
 LOSS = "{kind} samples, start {start:g}, eta {step_size:g}"
 slow = c.only(lambda row: row["step_size"] < 1)

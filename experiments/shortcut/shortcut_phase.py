@@ -82,7 +82,7 @@ class Map(Sized):
     values: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     n_samples: int = 100
     step_size: float = 0.3
-    rounds: int = 200
+    n_rounds: int = 200
     trials: int = 64
     seed: int = 0
 
@@ -97,7 +97,9 @@ class Map(Sized):
     def ends(self, worlds: Sequence[tuple[lf.Problem, Any]]) -> tuple[Array, Array]:
         """Return final distance and parameter error, each (trials, size, value), for one problem and data per size."""
         columns, names = [self.algorithm(value) for value in self.values], ["subspace_distance", "parameter_error"]
-        run = partial(lf.simulate, rounds=self.rounds, record_every=self.rounds, trials=self.trials, seed=self.seed)
+        run = partial(
+            lf.simulate, n_rounds=self.n_rounds, record_every=self.n_rounds, trials=self.trials, seed=self.seed
+        )
         found = [[run(one, problem, data=data, metrics=names).metrics for one in columns] for problem, data in worlds]
         dist, error = (np.array([[point[name][:, -1] for point in line] for line in found]) for name in names)
         return np.moveaxis(dist, -1, 0), np.moveaxis(error, -1, 0)
@@ -134,10 +136,10 @@ def cells(quick: bool) -> dict[str, list[Map]]:
 
     Each family has its own values, step size and rounds.
     """
-    steps, ridges = Map(), Map(family=JOINT, step_size=0.5, values=(0.01, 0.03, 0.1, 0.3, 1.0), rounds=100)
+    steps, ridges = Map(), Map(family=JOINT, step_size=0.5, values=(0.01, 0.03, 0.1, 0.3, 1.0), n_rounds=100)
     if quick:
-        steps = Map(sizes=(0.5, 4.0), dim=10, n_samples=60, trials=30, values=(0.003, 0.3), rounds=50)
-        ridges = replace(steps, family=JOINT, step_size=0.5, values=(0.1, 1.0), rounds=20)
+        steps = Map(sizes=(0.5, 4.0), dim=10, n_samples=60, trials=30, values=(0.003, 0.3), n_rounds=50)
+        ridges = replace(steps, family=JOINT, step_size=0.5, values=(0.1, 1.0), n_rounds=20)
     maps = [*lf.grid(steps, truth=tuple(TRUTHS)), replace(steps, family=SEVERAL)]
     return {"map": [*maps, *lf.grid(ridges, truth=tuple(TRUTHS)), replace(ridges, family=PLAIN)]}
 

@@ -72,7 +72,7 @@ class Search(Sized):
     steps: tuple[float, ...] = (0.1, 0.3, 0.5, 1.0)
     values: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
     ridges: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
-    rounds: int = 200
+    n_rounds: int = 200
     tuning_trials: int = 20
     trials: int = 60
     seed: int = 0
@@ -99,15 +99,15 @@ class Search(Sized):
             (self.seed, self.n_samples),
         )
         run = partial(
-            lf.simulate, data=data, rounds=self.rounds, record_every=self.rounds, trials=self.trials, seed=seed
+            lf.simulate, data=data, n_rounds=self.n_rounds, record_every=self.n_rounds, trials=self.trials, seed=seed
         )
         rows = [{"method": LOCAL, "error": run(lf.LocalOnly(), problem, metrics=[ERROR]).metrics[ERROR][:, -1]}]
         for method in SEARCHED:
             grid = self.settings(method)
             candidates = [self.at(method, **setting) for setting in grid]
-            # no margin for ties: the differences of interest are smaller
-            tune = partial(lf.tune, metric=ERROR, score="final", margin=0.0, trials=self.tuning_trials, seed=seed)
-            tuning = tune(candidates, problem, data=data, rounds=self.rounds, record_every=self.rounds)
+            # no ties: the differences of interest are smaller
+            tune = partial(lf.tune, metric=ERROR, score="final", ties_within=0.0, trials=self.tuning_trials, seed=seed)
+            tuning = tune(candidates, problem, data=data, n_rounds=self.n_rounds, record_every=self.n_rounds)
             refits = method == OWN and self.family == JOINT
             best: Any = replace(tuning.algorithm, refit=True) if refits else tuning.algorithm
             ends = run(best, problem, metrics=[ERROR, DIST]).metrics
@@ -122,9 +122,9 @@ def cells(quick: bool) -> dict[str, list[Search]]:
     if quick:
         few = Search(steps=(0.3,), ridges=(0.1, 0.3), tuning_trials=2, trials=6)
         families = [(GRADIENT, (0.001, 0.003), 60), (JOINT, few.ridges, 20)]
-        return {"search": lf.grid(few, **{"family, values, rounds": families}, size=(0.5,), n_samples=(10,))}
+        return {"search": lf.grid(few, **{"family, values, n_rounds": families}, size=(0.5,), n_samples=(10,))}
     families = [(GRADIENT, Search().values, 200), (JOINT, Search().ridges, 100)]
-    return {"search": lf.grid(Search(), **{"family, values, rounds": families}, size=(0.5, 1.0), n_samples=(10, 40))}
+    return {"search": lf.grid(Search(), **{"family, values, n_rounds": families}, size=(0.5, 1.0), n_samples=(10, 40))}
 
 
 def plot(tables: dict[str, lf.Table]) -> Figures:

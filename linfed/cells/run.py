@@ -62,7 +62,7 @@ class Run(ByValue):
     ...     algorithm=lf.FedRep(rank=2, step_size=0.5),
     ...     problem=lf.SharedRepresentation(n_clients=50, dim=10, rank=2),
     ...     data=lf.FreshSamples(n_samples=6),
-    ...     rounds=40,
+    ...     n_rounds=40,
     ...     trials=5,
     ... )
     >>> table = lf.sweep(lf.grid(run, **{"problem.n_clients": (50, 100), "data.n_samples": (6, 12)}))
@@ -80,7 +80,7 @@ class Run(ByValue):
     algorithm: Algorithm | Tuned
     problem: Problem | None = None
     data: Data
-    rounds: int
+    n_rounds: int
     participation: Participation = 1.0
     trials: int | None = None
     seed: Seed = 0
@@ -121,7 +121,7 @@ class Run(ByValue):
         seconds = job.trials * seconds_of_a_trial(job)
         if not isinstance(self.algorithm, Tuned):
             return seconds
-        return seconds + self.algorithm.tries(self.problem, rounds=self.rounds, **self._shared()).seconds()
+        return seconds + self.algorithm.tries(self.problem, n_rounds=self.n_rounds, **self._shared()).seconds()
 
     @property
     def divides(self) -> bool:
@@ -161,7 +161,7 @@ class Run(ByValue):
         """Return the algorithm, after tuning if it is `Tuned`, and the columns of the tuning."""
         if not isinstance(self.algorithm, Tuned):
             return self.algorithm, {}
-        tuning = self.algorithm.tune(self.problem, rounds=self.rounds, **self._shared())
+        tuning = self.algorithm.tune(self.problem, n_rounds=self.n_rounds, **self._shared())
         return tuning.algorithm, tuning.columns()
 
     def _shared(self) -> dict[str, Any]:

@@ -191,12 +191,12 @@ class SmallestSize(Configuration):
 
     def _of_rounds(self, row: Row, **other: Any) -> ThresholdSearch:
         found: LabeledArray = self._column(row)
-        margins = np.minimum.accumulate(self.reaches.margins(found.values), axis=1)
+        shortfalls = np.minimum.accumulate(self.reaches.shortfalls(found.values), axis=1)
         rounds = [int(one) for one in found.axes["round"]]
         ends: dict[str, Any] = {"start": rounds[0], "lower": rounds[0], "upper": rounds[-1]}
         search = self._search(**ends | {"batch": self.trials} | other)
         for place, number in enumerate(rounds):
-            search.take(number, margins[:, place])
+            search.take(number, shortfalls[:, place])
         search.stop_reason = "trials"
         return search
 
@@ -245,10 +245,10 @@ class SmallestSize(Configuration):
         if cell.metrics is None:
             wanted["metrics"] = (self.reaches.metric,)
         if self.path != ROUND and not self.reaches.ever:
-            wanted["record_every"] = max(1, cell.rounds)
+            wanted["record_every"] = max(1, cell.n_rounds)
         algorithm, columns = cell.algorithm, dict[str, Any]()
         if isinstance(algorithm, Tuned):
-            tuning = algorithm.tune(cell.problem, rounds=cell.rounds, **cell._shared())
+            tuning = algorithm.tune(cell.problem, n_rounds=cell.n_rounds, **cell._shared())
             algorithm = tuning.algorithm
             columns = {name: one for name, one in tuning.columns().items() if not isinstance(one, LabeledArray)}
         elif is_real(step := getattr(algorithm, "step_size", None)):
@@ -269,21 +269,21 @@ class SmallestSize(Configuration):
 
     def _margins(self, row: Row, first: int, last: int) -> Array:
         value = self._column(row)
-        margins = self.reaches.misses(value.values if isinstance(value, LabeledArray) else value)
-        margins = margins if self._is_run else margins[first:]
-        if margins.shape != (last - first,):
-            raise ValueError(f"{self.reaches.column} must have {last} trials, got {len(margins) + first}")
-        return margins
+        shortfalls = self.reaches.misses(value.values if isinstance(value, LabeledArray) else value)
+        shortfalls = shortfalls if self._is_run else shortfalls[first:]
+        if shortfalls.shape != (last - first,):
+            raise ValueError(f"{self.reaches.column} must have {last} trials, got {len(shortfalls) + first}")
+        return shortfalls
 
     def _search_columns(self, search: ThresholdSearch) -> dict[str, Any]:
-        crossing = float(crossing_of(search.margins, self.share)[0][0])
-        sizes = sorted(search.margins)
+        crossing = float(crossing_of(search.shortfalls, self.share)[0][0])
+        sizes = sorted(search.shortfalls)
         low, high = search.interval
         censored = "above" if crossing > sizes[-1] else "below" if crossing == sizes[0] and sizes[0] > 0 else ""
-        margins = np.full((max(map(len, search.margins.values())), len(sizes)), np.nan)
+        shortfalls = np.full((max(map(len, search.shortfalls.values())), len(sizes)), np.nan)
         for place, size in enumerate(sizes):
-            margins[: len(search.margins[size]), place] = search.margins[size]
-        counted = ~np.isnan(margins)
+            shortfalls[: len(search.shortfalls[size]), place] = search.shortfalls[size]
+        counted = ~np.isnan(shortfalls)
         return {
             self.path.rpartition(".")[2]: math.nan if censored else self._round_up(crossing),
             "crossing": math.nan if censored else crossing,
@@ -293,10 +293,12 @@ class SmallestSize(Configuration):
             "stop_reason": search.stop_reason,
             "violations": search.violations,
             "total_trials": search.total_trials if self.path != ROUND else self.trials,
-            "margin": LabeledArray(margins, tried=sizes),
+            "shortfall": LabeledArray(shortfalls, tried=sizes),
             "count": LabeledArray(counted.sum(axis=0), tried=sizes),
-            "reached": LabeledArray(np.sum(margins <= 0, axis=0), tried=sizes),
-            "replicates": LabeledArray(reps := replicates_of(search.margins, self.share), replicate=range(len(reps))),
+            "reached": LabeledArray(np.sum(shortfalls <= 0, axis=0), tried=sizes),
+            "replicates": LabeledArray(
+                reps := replicates_of(search.shortfalls, self.share), replicate=range(len(reps))
+            ),
         }
 
     def _round_up(self, crossing: float) -> float:
@@ -314,7 +316,7 @@ class SmallestSize(Configuration):
         found = self._search_columns(search)
         failing = [size for size in missing if not size >= found["crossing"]]
         columns = {f"predicted_{name}": found[name] for name in ("crossing", "low", "high", "censored")}
-        columns["predicted_trials"] = max(map(len, search.margins.values()))
+        columns["predicted_trials"] = max(map(len, search.shortfalls.values()))
         reason = missing[max(failing, default=min(missing))]
         return {"predicted": found[self.path.rpartition(".")[2]], **columns, "missing_prediction": reason}
 
@@ -341,7 +343,7 @@ class SmallestSize(Configuration):
             search = self._of_rounds(row, **options)
             wanted = search.wanted()
             if wanted is None or trials == options["trials"]:
-                return search, dict.fromkeys(search.margins, str(row["missing_prediction"]))
+                return search, dict.fromkeys(search.shortfalls, str(row["missing_prediction"]))
             trials = wanted[2]
 
 
@@ -359,8 +361,8 @@ class PredictedRun(Configuration):
 
     def run(self) -> Row:
         """Return the predicted distances along ``round``, NaN if no prediction is available, and the reason why not."""
-        arguments = {name: getattr(self.of, name) for name in ("problem", "data", "rounds", "participation", "seed")}
-        rounds = np.arange(self.of.rounds + 1)
+        arguments = {name: getattr(self.of, name) for name in ("problem", "data", "n_rounds", "participation", "seed")}
+        rounds = np.arange(self.of.n_rounds + 1)
         assert isinstance(self.of.algorithm, Algorithm)
         try:
             distance = np.atleast_2d(predict(self.of.algorithm, **arguments, trials=self.trials).distance)

@@ -91,8 +91,8 @@ def within(low: float, high: float) -> Range:
     return Range(low=float(low), high=float(high))
 
 
-def near(value: float, margin: float) -> Range:
-    """Return the range up to a margin around a number.
+def near(value: float, tolerance: float) -> Range:
+    """Return the range up to a tolerance around a number.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def near(value: float, margin: float) -> Range:
     >>> c.near(-0.5, 0.1)
     Range(low=-0.6, high=-0.4, strict=False)
     """
-    return Range(low=value - margin, high=value + margin)
+    return Range(low=value - tolerance, high=value + tolerance)
 
 
 MOST = above(0.5)

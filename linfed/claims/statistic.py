@@ -556,7 +556,7 @@ def factor(
     return measured(words, measure, required, rows=rows)
 
 
-def exponent(y: Column, x: str, claimed: float, margin: float, kind: str = "equal") -> Statistic:
+def exponent(y: Column, x: str, claimed: float, tolerance: float, kind: str = "equal") -> Statistic:
     """Return the fitted exponent of a column in another one; rows of one size do not suffice.
 
     Parameters
@@ -565,7 +565,7 @@ def exponent(y: Column, x: str, claimed: float, margin: float, kind: str = "equa
         Positive measurements (trials,): a column, or a function of a row.
     x : str
         Column with the sizes.
-    claimed, margin, kind
+    claimed, tolerance, kind
         Claimed exponent, tolerance and side, as in `linfed.statistics.judge_exponent`.
 
     Examples
@@ -585,10 +585,10 @@ def exponent(y: Column, x: str, claimed: float, margin: float, kind: str = "equa
             return None
         return fit_exponent(sizes, stacked(part, y))
 
-    return _exponent(fitted, claimed, margin, kind)
+    return _exponent(fitted, claimed, tolerance, kind)
 
 
-def power_law(formula: str, name: str, claimed: float, margin: float, kind: str = "equal") -> Statistic:
+def power_law(formula: str, name: str, claimed: float, tolerance: float, kind: str = "equal") -> Statistic:
     """Return an exponent of a power law, fitted jointly with others; rows that do not determine it do not suffice.
 
     Factors that are constant over the rows are left out of the fit, so they do not prevent the other exponents.
@@ -599,7 +599,7 @@ def power_law(formula: str, name: str, claimed: float, margin: float, kind: str 
         Power law, as in `linfed.fit_power_law`.
     name : str
         Name of the exponent in the formula.
-    claimed, margin, kind
+    claimed, tolerance, kind
         Claimed exponent, tolerance and side, as in `linfed.statistics.judge_exponent`.
 
     Examples
@@ -618,7 +618,7 @@ def power_law(formula: str, name: str, claimed: float, margin: float, kind: str 
         except UndeterminedError:
             return None
 
-    return _exponent(fitted, claimed, margin, kind)
+    return _exponent(fitted, claimed, tolerance, kind)
 
 
 def _of_varying(formula: str, table: Table) -> str:
@@ -630,15 +630,15 @@ def _of_varying(formula: str, table: Table) -> str:
     return formula
 
 
-def _exponent(fit: Callable[[Table], Measured | None], claimed: float, margin: float, kind: str) -> Statistic:
+def _exponent(fit: Callable[[Table], Measured | None], claimed: float, tolerance: float, kind: str) -> Statistic:
     def judge(part: Table, **fields: Any) -> Finding | None:
         fitted = fit(part)
-        return None if fitted is None else judge_exponent(fitted, claimed, kind=kind, margin=margin, **fields)
+        return None if fitted is None else judge_exponent(fitted, claimed, kind=kind, tolerance=tolerance, **fields)
 
     check_choice("kind", kind, ("at most", "at least", "equal"))
-    required = {"at most": at_most(claimed + margin), "at least": at_least(claimed - margin)}
-    words = f"fitted exponent ({kind} {claimed:g}, up to {margin:g})"
-    return Statistic(words, judge, required.get(kind, near(claimed, margin)))
+    required = {"at most": at_most(claimed + tolerance), "at least": at_least(claimed - tolerance)}
+    words = f"fitted exponent ({kind} {claimed:g}, up to {tolerance:g})"
+    return Statistic(words, judge, required.get(kind, near(claimed, tolerance)))
 
 
 def formatted(pattern: str | Callable[..., str], parts: Parts) -> str:
@@ -671,7 +671,7 @@ def with_names(pattern: str) -> str:
     Examples
     --------
     >>> from linfed.claims.statistic import with_names
-    >>> with_names("risk after {rounds:,} rounds, n = {0[n_clients]} to {1[n_clients]}")
+    >>> with_names("risk after {n_rounds:,} rounds, n = {0[n_clients]} to {1[n_clients]}")
     'risk after <rounds> rounds, n = <first n_clients> to <second n_clients>'
     """
     if "{" not in pattern:

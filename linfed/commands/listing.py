@@ -31,7 +31,7 @@ def run(given: argparse.Namespace) -> int:
     if given.algorithms:
         from linfed.algorithms import ALGORITHMS
 
-        about = [(name, algorithm.summary) for name, algorithm in ALGORITHMS.items()]
+        about = [(name, algorithm.description) for name, algorithm in ALGORITHMS.items()]
         print(*_table([("algorithm", "about"), *about]), sep="\n")
         return 0
     from linfed.reproduction.committed import committed_runs

@@ -71,7 +71,7 @@ class ChainSource(ProjectedSource):
         outer = Stream.OUTSIDE if streams[0] == Stream.X else Stream.FINISH_OUTSIDE
 
         fill = partial(fill_wishart, rest)
-        self._wishart = RoundStream(generators(seed, outer, trials), (upper + columns,), fill, sizes.rounds)
+        self._wishart = RoundStream(generators(seed, outer, trials), (upper + columns,), fill, sizes.n_rounds)
 
     def outer_noise(self, P: Array) -> Array:
         """Return the noise outside the span of P: k new directions and a Wishart factor, (T, r + 2k, k)."""

@@ -60,7 +60,7 @@ class FreshSamples(Configuration):
     --------
     >>> import linfed as lf
     >>> run = lf.FedRep(rank=2, step_size=0.5, init="random"), lf.SharedRepresentation(n_clients=1000, dim=50, rank=2)
-    >>> lf.simulate(*run, data=lf.FreshSamples(n_samples=10**6), rounds=5).engine      # avoids 50 billion numbers
+    >>> lf.simulate(*run, data=lf.FreshSamples(n_samples=10**6), n_rounds=5).engine      # avoids 50 billion numbers
     'projected'
     """
 
@@ -147,7 +147,7 @@ class FixedSamples(Configuration):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=30, dim=10, rank=2, noise_std=0.5)
-    >>> run = {"data": lf.FixedSamples(n_samples=40), "rounds": 20, "metrics": ["train_loss", "risk"]}
+    >>> run = {"data": lf.FixedSamples(n_samples=40), "n_rounds": 20, "metrics": ["train_loss", "risk"]}
     >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, **run)
     >>> bool(result.metrics["train_loss"][0, -1] < 0.5 * 0.5**2 < result.metrics["risk"][0, -1])
     True
@@ -258,7 +258,7 @@ class GivenSamples:
     >>> y = [rows @ [1.0, -1.0, 0.0, 0.5] for rows in X]
     >>> lf.GivenSamples(X, y)
     GivenSamples(X of shape (3, 15, 4), samples per client 9 to 15)
-    >>> result = lf.simulate(lf.FedRep(rank=1, step_size=0.3), data=lf.GivenSamples(X, y), rounds=200)
+    >>> result = lf.simulate(lf.FedRep(rank=1, step_size=0.3), data=lf.GivenSamples(X, y), n_rounds=200)
     >>> bool(result.metrics["train_loss"][0, -1] < 1e-12)
     True
 

@@ -36,7 +36,7 @@ class Sizes:
 
     Parameters
     ----------
-    n_clients, dim, participants, rounds : int
+    n_clients, dim, participants, n_rounds : int
         Number of clients n, dimension d, participants p per round, rounds.
     features : int
         Floats per sample in addition to its row: features at B and B*, label, noise, residual and temporary values.
@@ -47,7 +47,7 @@ class Sizes:
     n_clients: int
     dim: int
     participants: int
-    rounds: int
+    n_rounds: int
     features: int
     classes: int = 0
 
@@ -179,7 +179,7 @@ class DrawnSource(Source):
     def all_clients(self, number: int = 0) -> Batch:
         """Return a batch of all clients."""
         n = self.sizes.n_clients
-        once = self.resized(replace(self.sizes, participants=n, rounds=1), (Stream.FINISH_X, Stream.FINISH_NOISE))
+        once = self.resized(replace(self.sizes, participants=n, n_rounds=1), (Stream.FINISH_X, Stream.FINISH_NOISE))
         return once.round(everybody(len(self._trials), n), number)
 
     def rows_for_moments(self, clients: Indices) -> Iterator[tuple[int, Array, Array, Array]]:
@@ -219,7 +219,7 @@ class FreshSource(DrawnSource):
         self._shape, self._rngs = (len(trials), *shape), rngs
         if np.prod(shape) * 2 <= CACHE_VALUES:  # the participants of later rounds, and their covariances, are not known
             fill_rows = design.draw if design.per_client else design.fill
-            self._ahead: RoundStream | None = RoundStream(rngs, shape, fill_rows, sizes.rounds)
+            self._ahead: RoundStream | None = RoundStream(rngs, shape, fill_rows, sizes.n_rounds)
         else:
             self._ahead = None
         self._noise: RoundStream | None = None
@@ -227,7 +227,7 @@ class FreshSource(DrawnSource):
         if np.max(truth.noise_std) > 0:
             level = 1.0 if np.ndim(truth.noise_std) else truth.noise_levels(np.arange(1))
             fill = partial(fill_noise, level)  # a method would create a reference cycle
-            self._noise = RoundStream(generators(seed, streams[1], trials), shape[:2], fill, sizes.rounds)
+            self._noise = RoundStream(generators(seed, streams[1], trials), shape[:2], fill, sizes.n_rounds)
 
     def resized(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> FreshSource:
         """Return a source with an equal distribution but other sizes and streams."""

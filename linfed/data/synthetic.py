@@ -100,7 +100,7 @@ def synthetic_classes(
     >>> data = lf.synthetic_classes(1.0, 1.0, n_samples=80, trials=2)
     >>> data
     GivenClasses(X of shape (2, 30, 80, 60), samples per client 80, held-out samples per client 100, 10 classes)
-    >>> accuracy = lf.simulate(lf.FedAvg(step_size=0.1), data=data, rounds=50).metrics["accuracy"]
+    >>> accuracy = lf.simulate(lf.FedAvg(step_size=0.1), data=data, n_rounds=50).metrics["accuracy"]
     >>> bool(accuracy[:, -1].min() > 0.7)
     True
     """

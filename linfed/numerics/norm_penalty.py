@@ -15,8 +15,8 @@ def shortened(vectors: Array, amount: float) -> Array:
     return vectors * (np.maximum(lengths - amount, 0.0) / np.maximum(lengths, TINY))[..., None]
 
 
-def norm_penalised(A: Array, b: Array, strength: float) -> Array:
-    """Return ``argmin_s s'A s / 2 - b's + strength ||s||`` for each item.
+def norm_penalised(A: Array, b: Array, penalty: float) -> Array:
+    """Return ``argmin_s s'A s / 2 - b's + penalty ||s||`` for each item.
 
     Parameters
     ----------
@@ -24,24 +24,24 @@ def norm_penalised(A: Array, b: Array, strength: float) -> Array:
         Positive semi-definite.
     b : ndarray (..., d)
         In the range of A, as for normal equations.
-    strength : float
+    penalty : float
         Weight > 0 of the norm.
 
     Returns
     -------
     ndarray (..., d)
-        Exactly 0 if ``||b|| <= strength``.
+        Exactly 0 if ``||b|| <= penalty``.
 
     Notes
     -----
-    With ``t = ||s|| / strength`` a solution that is not 0 is ``s = (A + I / t)^{-1} b``. With the eigenvalues a_j of A
-    and the coordinates c_j of ``b / strength`` in its eigenvectors, t is the root of ``q(t) = ||c_j / (a_j t + 1)|| =
+    With ``t = ||s|| / penalty`` a solution that is not 0 is ``s = (A + I / t)^{-1} b``. With the eigenvalues a_j of A
+    and the coordinates c_j of ``b / penalty`` in its eigenvectors, t is the root of ``q(t) = ||c_j / (a_j t + 1)|| =
     1``. As in trust-region methods (More and Sorensen 1983), 1/q is concave and increasing, so Newton's iterations for
     ``1/q = 1`` from t = 0 increase to the root. They end when rounding errors stop the increase. Cost O(d^3).
     """
     values, vectors = eigh(0.5 * (A + A.mT))
     values = np.maximum(values, 0.0)
-    c = (b[..., None, :] @ vectors)[..., 0, :] / strength
+    c = (b[..., None, :] @ vectors)[..., 0, :] / penalty
     t = np.zeros(c.shape[:-1])
     larger = np.vecdot(c, c) > 1.0
     while larger.any():
@@ -52,12 +52,12 @@ def norm_penalised(A: Array, b: Array, strength: float) -> Array:
         new = t + (squares * np.sqrt(squares) - squares) / slope
         larger &= new > t  # False for NaN
         t = np.where(larger, new, t)
-    s = strength * t[..., None] * c / (values * t[..., None] + 1.0)
+    s = penalty * t[..., None] * c / (values * t[..., None] + 1.0)
     return np.asarray((vectors @ s[..., None])[..., 0])
 
 
-def norm_penalised_next_to_heads(A: Array, b: Array, B: Array, strength: float) -> Array:
-    """Return the personal parts that minimise each client's ``loss(B w + s) + strength ||s||`` together with its head.
+def norm_penalised_next_to_heads(A: Array, b: Array, B: Array, penalty: float) -> Array:
+    """Return the personal parts that minimise each client's ``loss(B w + s) + penalty ||s||`` together with its head.
 
     Parameters
     ----------
@@ -66,8 +66,8 @@ def norm_penalised_next_to_heads(A: Array, b: Array, B: Array, strength: float) 
     b : ndarray (T, p, d)
         ``X_i'y_i/m_i``.
     B : ndarray (T, d, k)
-    strength : float
-        Weight > 0 of the norm in the loss ``(1/2m_i) ||X_i (B w + s) - y_i||^2 + strength ||s||``.
+    penalty : float
+        Weight > 0 of the norm in the loss ``(1/2m_i) ||X_i (B w + s) - y_i||^2 + penalty ||s||``.
 
     Returns
     -------
@@ -81,4 +81,4 @@ def norm_penalised_next_to_heads(A: Array, b: Array, B: Array, strength: float) 
     across, AB = B.mT[:, None], A @ B[:, None]
     projected = AB @ semidefinite(across @ AB, squares_of_features(A, B)).pseudo_inverse()
     rest = b - (projected @ (across @ b[..., None]))[..., 0]
-    return norm_penalised(A - projected @ AB.mT, rest, strength)
+    return norm_penalised(A - projected @ AB.mT, rest, penalty)

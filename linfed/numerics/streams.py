@@ -114,7 +114,7 @@ class RoundStream:
         Shape of one round's values for one trial.
     fill : callable
         ``fill(rng, out)`` writes consecutive values into a contiguous array.
-    rounds : int
+    n_rounds : int
         Number of rounds of the run, the most that are drawn ahead.
 
     Notes
@@ -123,11 +123,11 @@ class RoundStream:
     """
 
     def __init__(
-        self, rngs: list[Generator], shape: tuple[int, ...], fill: Callable[[Generator, Array], None], rounds: int
+        self, rngs: list[Generator], shape: tuple[int, ...], fill: Callable[[Generator, Array], None], n_rounds: int
     ) -> None:
         size = max(1, int(np.prod(shape)))
         self._rngs, self._fill = rngs, fill
-        self._length = min(max(1, BLOCK_VALUES // size), max(1, rounds))
+        self._length = min(max(1, BLOCK_VALUES // size), max(1, n_rounds))
         self._buffer = np.empty((len(rngs), self._length, *shape))
         self._next = self._length
 

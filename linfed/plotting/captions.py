@@ -27,7 +27,7 @@ SIZES = (
     ("participation {}", ("participation",)),
     ("noise std {}", ("noise_std",)),
     ("noise variance {}", ("noise_variance",)),
-    ("{} rounds", ("rounds",)),
+    ("{} rounds", ("n_rounds",)),
     ("up to {} rounds", ("most_rounds",)),
     ("{} trials", ("trials",)),
 )

@@ -55,7 +55,7 @@ SIZE_LABELS = {
     "participants": "participants p",
     "condition": "condition number",
     "noise_std": "noise std",
-    "rounds": "rounds T",
+    "n_rounds": "rounds T",
 }
 """Texts of the horizontal axes, by the column of the size."""
 
@@ -304,7 +304,7 @@ def plot_curves(
     ...     algorithm=lf.FedRep(rank=2, step_size=0.5),
     ...     problem=lf.SharedRepresentation(n_clients=30, dim=10, rank=2),
     ...     data=lf.FreshSamples(n_samples=6),
-    ...     rounds=10,
+    ...     n_rounds=10,
     ...     trials=5,
     ... )
     >>> table = lf.sweep(lf.grid(run, **{"data.n_samples": (6, 12)}))

@@ -57,7 +57,7 @@ def plot_smallest(
     Examples
     --------
     >>> import linfed as lf
-    >>> run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9)), rounds=40,
+    >>> run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9)), n_rounds=40,
     ...              problem=lf.SharedRepresentation(n_clients=50, dim=20, rank=2), data=lf.FreshSamples(8))
     >>> table = lf.find_smallest("data.n_samples", lf.grid(run, **{"problem.n_clients": (20, 40)}), trials=16,
     ...                          reaches=lf.below("subspace_distance", 0.01), predicted=True)

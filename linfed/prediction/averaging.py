@@ -162,7 +162,7 @@ class FixedPoint(Law[Run[Averaging]]):
             raise NoPredictionError("the risk requires a ground truth: give problem=")
         for truth, one in zip(self.run.truths(), self.trials, strict=True):
             one.check_stable(self.step)
-            risk = float(client_risks(State(S=one.end(self.step, job.rounds)[None, None]), truth).mean())
+            risk = float(client_risks(State(S=one.end(self.step, job.n_rounds)[None, None]), truth).mean())
             rows = one.spread(self.step)
             shaped = np.square(job.problem.design.root_apply(rows.T)).sum(axis=(-2, -1))
             values.append(risk + 0.5 * float(np.mean(shaped)))
@@ -297,11 +297,11 @@ class OneTrial:
                 f"{square} with rate {rate:.4g}; use a smaller step size"
             )
 
-    def end(self, step_size: float, rounds: int) -> Array:
-        """Return the limit of the mean, (d,); for a limit cycle, its point after `rounds` rounds."""
+    def end(self, step_size: float, n_rounds: int) -> Array:
+        """Return the limit of the mean, (d,); for a limit cycle, its point after `n_rounds` rounds."""
         if isinstance(self.algorithm, FedRolex):
             cycle, _ = self._cycle(step_size)
-            return cycle[rounds % len(cycle)]
+            return cycle[n_rounds % len(cycle)]
         if self._unequal:
             return self.basis @ self._full(step_size).fixed_point()[: len(self.A[0])]
         options = {"step_size": step_size} if isinstance(self.algorithm, CORRECTED) else self._options(step_size)

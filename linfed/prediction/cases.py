@@ -76,8 +76,8 @@ class FedRepRun(Run[FedRep]):
         """Return the run of a job, or raise a NoPredictionError for options without predictions."""
         assert isinstance(job.algorithm, FedRep)
         run = cls(job, job.algorithm)
-        if run.algorithm.split or run.algorithm.whiten is not None:
-            raise NoPredictionError("no prediction is available for split = True or a whitened gradient")
+        if run.algorithm.disjoint_samples or run.algorithm.whiten is not None:
+            raise NoPredictionError("no prediction is available for disjoint_samples = True or a whitened gradient")
         return run
 
     @property
@@ -110,7 +110,7 @@ class FedRepRun(Run[FedRep]):
             tau = length + np.square(self.problem.noise_std)
             squared = left * (left + 1 + d - k) * tau * (length + k * tau / (left - 1)) / m**2
             worst = max(worst, float(squared.mean()))
-        return self.job.rounds * self.job.sizes.participants * worst / clip**2
+        return self.job.n_rounds * self.job.sizes.participants * worst / clip**2
 
     @property
     def message_noise_std(self) -> float:
@@ -140,7 +140,7 @@ class FedRepRun(Run[FedRep]):
     def steps(self) -> Array:
         """Step size along the participants' mean gradient, () or (rounds,)."""
         sizes = np.asarray(self.algorithm.step_size, dtype=float)
-        return self.unit * (sizes if sizes.ndim == 0 else sizes[: self.job.rounds])
+        return self.unit * (sizes if sizes.ndim == 0 else sizes[: self.job.n_rounds])
 
     def step(self, what: str) -> float:
         """Return the constant step size, or raise for a schedule; `what` begins the reason."""
@@ -171,7 +171,12 @@ class FedRepRun(Run[FedRep]):
     def setting(self) -> dict[str, Any]:
         """Keyword arguments of predictions, without heads and initial B."""
         step_size = self.steps if self.steps.size else 1.0  # unused without rounds
-        return {**self.sizes, "step_size": step_size, "rounds": self.job.rounds, "noise_std": self.problem.noise_std}
+        return {
+            **self.sizes,
+            "step_size": step_size,
+            "n_rounds": self.job.n_rounds,
+            "noise_std": self.problem.noise_std,
+        }
 
     @cached_property
     def trials(self) -> list[Trial]:

@@ -52,8 +52,8 @@ def _check_size(job: Job) -> None:
         truth = float(job.problem.floats_per_trial())
         name = f"a ground truth with n_clients = {n} and dim = {d}"
         check_fits(4.0 * truth, name, "predict for fewer clients")
-    every = job.trials * (truth + 3.0 * (job.rounds + 1))
-    check_fits(every, f"trials = {job.trials} with rounds = {job.rounds}", "predict fewer trials")
+    every = job.trials * (truth + 3.0 * (job.n_rounds + 1))
+    check_fits(every, f"trials = {job.trials} with n_rounds = {job.n_rounds}", "predict fewer trials")
     if isinstance(job.data, FixedSamples) and isinstance(job.algorithm, Averaging | PersonalModels):
         m = job.data.n_samples
         name = f"n_clients = {n} with {m} samples of dimension {sizes.dim} each"
@@ -70,7 +70,7 @@ def predict(
     problem: Problem | None = None,
     *,
     data: Data,
-    rounds: int,
+    n_rounds: int,
     participation: Participation = 1.0,
     trials: int | None = None,
     seed: Seed = 0,
@@ -82,7 +82,7 @@ def predict(
     problem: Problem | None = None,
     *,
     data: Data | None = None,
-    rounds: int | None = None,
+    n_rounds: int | None = None,
     participation: Participation | None = None,
     trials: int | None = None,
     seed: Seed | None = None,
@@ -139,7 +139,7 @@ def predict(
     >>> import numpy as np
     >>> problem = lf.SharedRepresentation(n_clients=400, dim=200, rank=5)
     >>> algorithm = lf.FedRep(rank=5, step_size=0.8, init=lf.AtDistance(0.9))
-    >>> prediction = lf.predict(algorithm, problem, data=lf.FreshSamples(20), rounds=30)
+    >>> prediction = lf.predict(algorithm, problem, data=lf.FreshSamples(20), n_rounds=30)
     >>> prediction.distance.shape, bool(prediction.distance[-1] < 1e-7)
     ((31,), True)
     >>> float(prediction.floor), bool(prediction.stability_edge > 2)
@@ -147,19 +147,19 @@ def predict(
 
     Predict the trials of a run:
 
-    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(20), rounds=30, trials=4)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(20), n_rounds=30, trials=4)
     >>> found = lf.predict(result)
     >>> found.distance.shape, float(np.median(found.distance / result.metrics["subspace_distance"]).round(1))
     ((4, 31), 1.0)
 
     Some runs have no prediction:
 
-    >>> lf.predict(algorithm, problem, data=lf.FixedSamples(20), rounds=30).distance  # doctest: +ELLIPSIS
+    >>> lf.predict(algorithm, problem, data=lf.FixedSamples(20), n_rounds=30).distance  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     linfed.errors.NoPredictionError: no prediction of FedRep's distance is available for FixedSamples: ...
     """
     if isinstance(algorithm, Result):
-        run = {"problem": problem, "data": data, "rounds": rounds, "participation": participation, "seed": seed}
+        run = {"problem": problem, "data": data, "n_rounds": n_rounds, "participation": participation, "seed": seed}
         if given := [name for name, value in run.items() if value is not None]:
             raise TypeError(f"predict(result) takes {', '.join(given)} from the result: only trials= can be given")
         result = algorithm
@@ -167,16 +167,16 @@ def predict(
             result.algorithm,
             result.problem,
             data=result.data,
-            rounds=int(result.rounds[-1]) - result.has_final_step,
+            n_rounds=int(result.rounds[-1]) - result.has_final_step,
             participation=result.participation,
             trials=result.trials if trials is None else trials,
             seed=result.seed,
         )
-    if data is None or rounds is None:
-        missing = "data" if data is None else "rounds"
+    if data is None or n_rounds is None:
+        missing = "data" if data is None else "n_rounds"
         raise TypeError(f"{missing} = None must be given with an algorithm; only a result contains {missing}")
     participation, seed = 1.0 if participation is None else participation, 0 if seed is None else seed
-    job = simplest(checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], 1, "auto"))
+    job = simplest(checked_job(algorithm, problem, data, n_rounds, participation, trials, seed, [], 1, "auto"))
     if job.sizes.classes:
         raise NoPredictionError(
             f"no prediction is available for {job.sizes.classes} classes: predictions require regression"

@@ -55,7 +55,7 @@ class WholeSpace(FedRepLaw):
 
     def curves(self) -> Curves:
         """Return zeros."""
-        return Curves(np.zeros((self.run.job.trials, self.run.job.rounds + 1)))
+        return Curves(np.zeros((self.run.job.trials, self.run.job.n_rounds + 1)))
 
 
 class NoMovement(FedRepLaw):
@@ -82,7 +82,7 @@ class NoMovement(FedRepLaw):
                 found.append(init.delta if isinstance(init, AtDistance) else 0.0)
                 continue
             found.append(float(distance_from(truth.reference(k), first_state(run.job, number).array("B"))[0]))
-        return Curves(np.repeat(np.array(found)[:, None], run.job.rounds + 1, axis=1))
+        return Curves(np.repeat(np.array(found)[:, None], run.job.n_rounds + 1, axis=1))
 
 
 class EmpiricalMinimum(FedRepLaw):

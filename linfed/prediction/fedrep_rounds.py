@@ -298,7 +298,7 @@ class WithoutQR(TrialByTrial):
         step, values = run.step("the distance requires"), np.linalg.svd(trial.W, compute_uv=False) ** 2
         found = unnormalized_evolution(trial.W, **run.setting | {"step_size": step}, **start)
         facts = {"uneven": float(values[0] / values[-1]) if values[-1] > 0 else np.inf}
-        if run.samples <= k + 3 or k > LARGEST_RANK or not run.job.rounds:
+        if run.samples <= k + 3 or k > LARGEST_RANK or not run.job.n_rounds:
             return Curves(found.distance, facts=facts | self.few_samples())
         steps = step / found.squared_length[:-1]
         median = second_order_evolution(trial.W, **run.setting | {"step_size": steps}, **start)

@@ -147,7 +147,7 @@ class Law(ABC, Generic[RunT_co]):
             law=self.name,
             source=self.source,
             validity=self.validity,
-            rounds=np.arange(self.run.job.rounds + 1),
+            rounds=np.arange(self.run.job.n_rounds + 1),
             warnings=tuple(self.doubts(curves)),
             notes=self.notes(),
             _curves=curves,

@@ -97,7 +97,7 @@ class TrueSubspace(Law[Run[Oracle]]):
 
     def curves(self) -> Curves:
         """Return zeros."""
-        return Curves(np.zeros((self.run.job.trials, self.run.job.rounds + 1)))
+        return Curves(np.zeros((self.run.job.trials, self.run.job.n_rounds + 1)))
 
     def floor(self) -> Quantity:
         """Return the mean risk."""
@@ -159,7 +159,7 @@ def fixed_samples(run: Run[AltMin | BurerMonteiro]) -> str:
 
 def all_samples(run: Run[AltMin | BurerMonteiro]) -> str:
     """Require AltMin with all samples in every round."""
-    return "for split = True" if isinstance(run.algorithm, AltMin) and run.algorithm.split else ""
+    return "for disjoint_samples = True" if isinstance(run.algorithm, AltMin) and run.algorithm.disjoint_samples else ""
 
 
 def no_ridge(run: Run[AltMin | BurerMonteiro]) -> str:

@@ -162,7 +162,7 @@ class MeanOverCoins(PersonalFixedPoint):
         """Return the mean models of a trial with these samples, their rate and covariances."""
         algorithm = self.run.algorithm
         assert isinstance(algorithm, L2GD)
-        options = {"strength": algorithm.strength, "mean_probability": algorithm.mean_probability}
+        options = {"penalty": algorithm.penalty, "mean_probability": algorithm.mean_probability}
         try:
             found = l2gd_stationary_models(*_normal(batch), step_size=self.step, **options)
         except ValueError as reason:
@@ -254,7 +254,7 @@ def _ditto(algorithm: Ditto, batch: ExplicitBatch, step: float) -> Round:
     theta, served = _start(batch)
     local, own = theta, served
     for _ in range(algorithm.personal_steps):
-        pull = algorithm.strength * (own - theta)
+        pull = algorithm.penalty * (own - theta)
         own = own - (algorithm.personal_step_size or step) * (slope(own) + pull)
     for _ in range(algorithm.local_steps):
         local = local - step * slope(local)
@@ -273,20 +273,20 @@ def _apfl(algorithm: APFL, batch: ExplicitBatch, step: float) -> Round:
 
 
 def _pfedme(algorithm: PFedMe, batch: ExplicitBatch, step: float) -> Round:
-    slope, strength = _slope(batch), algorithm.strength
+    slope, penalty = _slope(batch), algorithm.penalty
     theta, _ = _start(batch)
     local = personal = theta
     A, b = _normal(batch)
-    inverse = np.linalg.inv(A + strength * np.eye(A.shape[-1]))
+    inverse = np.linalg.inv(A + penalty * np.eye(A.shape[-1]))
     for _ in range(algorithm.local_steps):
         if algorithm.inner_steps is None:
-            right = strength * local
+            right = penalty * local
             right[..., -1] += b
             personal = inverse @ right
         for _ in range(algorithm.inner_steps or 0):
-            change = slope(personal) + strength * (personal - local)
+            change = slope(personal) + penalty * (personal - local)
             personal = personal - (algorithm.inner_step_size or step) * change
-        local = local - step * strength * (local - personal)
+        local = local - step * penalty * (local - personal)
     mixed = (1.0 - algorithm.server_mix) * theta + algorithm.server_mix * local
     return Round(mixed, np.zeros_like(theta), personal)
 

@@ -38,7 +38,7 @@ class Quantity(np.lib.mixins.NDArrayOperatorsMixin):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=100, dim=20, rank=2)
     >>> algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9))
-    >>> rate = lf.predict(algorithm, problem, data=lf.FreshSamples(10), rounds=60).rate
+    >>> rate = lf.predict(algorithm, problem, data=lf.FreshSamples(10), n_rounds=60).rate
     >>> bool(rate < 1), rate.source, rate.metric
     (True, 'theory.near_truth_factor', 'subspace_distance')
     """
@@ -146,7 +146,7 @@ class Prediction:
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=100, dim=20, rank=2)
     >>> algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9))
-    >>> prediction = lf.predict(algorithm, problem, data=lf.FreshSamples(10), rounds=60)
+    >>> prediction = lf.predict(algorithm, problem, data=lf.FreshSamples(10), n_rounds=60)
     >>> prediction.law, prediction.distance.shape, bool(prediction.best_step < prediction.stability_edge)
     ('second order', (61,), True)
     """

@@ -273,7 +273,7 @@ class Problem(Protocol):
     ...     def floats_per_trial(self):
     ...         return self.n_clients + self.dim
     >>> algorithm = lf.FedRep(rank=1, step_size=0.3)
-    >>> result = lf.simulate(algorithm, OneDirection(n_clients=20, dim=9), data=lf.FreshSamples(5), rounds=100)
+    >>> result = lf.simulate(algorithm, OneDirection(n_clients=20, dim=9), data=lf.FreshSamples(5), n_rounds=100)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-6)
     True
     """

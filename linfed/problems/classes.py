@@ -162,7 +162,7 @@ class Classes(Configuration):
     >>> import linfed as lf
     >>> problem = lf.Classes(n_clients=20, n_classes=5, classes_per_client=2, dim=20)
     >>> fedrep = lf.FedRep(rank=4, step_size=0.5, init="random", heads=lf.GradientHeads(steps=10))
-    >>> result = lf.simulate(fedrep, problem, data=lf.FixedSamples(40), rounds=100)
+    >>> result = lf.simulate(fedrep, problem, data=lf.FixedSamples(40), n_rounds=100)
     >>> bool(result.metrics["accuracy"][0, -1] > 0.9)
     True
     """

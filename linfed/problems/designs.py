@@ -57,7 +57,7 @@ class Design(ByValue, ABC):
     ...     def draw(self, rng, out):
     ...         out[...] = rng.laplace(scale=0.5**0.5, size=out.shape)
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, design=Laplace())
-    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(n_samples=10), rounds=100)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(10), n_rounds=100)
     >>> result.engine, bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
     ('explicit', True)
     """
@@ -208,7 +208,7 @@ class Gaussian(Design):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, design=lf.Gaussian(covariance=2.0))
-    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.15), problem, data=lf.FreshSamples(n_samples=10), rounds=100)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.15), problem, data=lf.FreshSamples(10), n_rounds=100)
     >>> result.engine, bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
     ('projected', True)
     """
@@ -239,7 +239,7 @@ class Rademacher(Design):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, design=lf.Rademacher())
-    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(n_samples=10), rounds=100)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(10), n_rounds=100)
     >>> result.engine, bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
     ('explicit', True)
     """
@@ -270,7 +270,7 @@ class UniformCube(Design):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, design=lf.UniformCube())
-    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(n_samples=10), rounds=100)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(10), n_rounds=100)
     >>> result.engine, bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
     ('explicit', True)
     """
@@ -302,7 +302,7 @@ class UniformSphere(Design):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, design=lf.UniformSphere())
-    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(n_samples=10), rounds=100)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FreshSamples(10), n_rounds=100)
     >>> result.engine, bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
     ('explicit', True)
     """

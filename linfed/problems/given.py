@@ -66,7 +66,7 @@ class GivenTruth(Configuration):
     >>> problem = lf.GivenTruth(B=np.eye(6, 2), W=rng.standard_normal((15, 2)), noise_std=0.1)
     >>> problem.n_clients, problem.dim, problem.subspace_rank
     (15, 6, 2)
-    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(20), rounds=50)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(20), n_rounds=50)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 0.1)
     True
     """

@@ -91,7 +91,7 @@ def plot_runs(
     Examples
     --------
     >>> import linfed as lf
-    >>> run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.3), data=lf.FreshSamples(8), rounds=20, trials=6,
+    >>> run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.3), data=lf.FreshSamples(8), n_rounds=20, trials=6,
     ...              problem=lf.SharedRepresentation(n_clients=50, dim=10, rank=2, noise_std=0.1))
     >>> cells = lf.grid(run, **{"data.n_samples": (8, 16)})
     >>> figure, caption = lf.plot_runs(lf.sweep(cells), cells, width="column")
@@ -267,7 +267,7 @@ def _predicted(run: Run | None, trials: int) -> Prediction | None:
             run.algorithm,
             run.problem,
             data=run.data,
-            rounds=run.rounds,
+            n_rounds=run.n_rounds,
             participation=run.participation,
             trials=trials,
             seed=run.seed,

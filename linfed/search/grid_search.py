@@ -72,7 +72,7 @@ class TuningResult(EqualByValue):
         Score of each setting. Smaller is better; infinite if too many trials diverged or are unstable (more than half,
         for the median). For a setting that was stopped it is a lower bound.
     best : int
-        Index of the chosen setting: the smallest setting whose score is within the margin of the best score.
+        Index of the chosen setting: the smallest setting whose score ties with the best score.
     rounds : ndarray of int (R,)
         Recorded rounds.
     curves : ndarray (settings, R)
@@ -86,7 +86,7 @@ class TuningResult(EqualByValue):
     The median of an even number of trials is the lower of the two middle values, as in every figure.
 
     With ``score=lf.RoundsTo(level)``, a setting is stopped in the first recorded round that exceeds the best score,
-    with the margin: it can no longer be chosen. Its score is then the number of rounds to the level or, if it has not
+    ties included: it can no longer be chosen. Its score is then the number of rounds to the level or, if it has not
     reached the level, the number of rounds run.
 
     Examples
@@ -94,7 +94,7 @@ class TuningResult(EqualByValue):
     >>> import linfed as lf
     >>> problem, data = lf.SharedRepresentation(n_clients=30, dim=10, rank=2), lf.FreshSamples(n_samples=10)
     >>> fedrep = lf.FedRep(rank=2, step_size=1.0)
-    >>> tuning = lf.tune(fedrep, problem, grid={"step_size": (0.5, 1.5, 4.5)}, data=data, rounds=30, trials=5)
+    >>> tuning = lf.tune(fedrep, problem, grid={"step_size": (0.5, 1.5, 4.5)}, data=data, n_rounds=30, trials=5)
     >>> tuning.best_params, tuning.best, tuning.scores.shape, tuning.curves.shape
     ({'step_size': 1.5}, 1, (3,), (3, 31))
     """
@@ -204,7 +204,7 @@ class Search:
     settings: list[dict[str, Any]]
     judge: Callable[[Indices, Array], float]
     quantile: float
-    margin: float
+    ties_within: float
     extend: bool
 
     @property
@@ -231,7 +231,7 @@ class Search:
             for curve, score in self._scored(found, min(scores, default=np.inf)):
                 curves.append(curve)
                 scores.append(score)
-            ties = within(scores, self.margin, logarithmic=self.judge is area)
+            ties = within(scores, self.ties_within, logarithmic=self.judge is area)
             if not ties and self.extend and (more := self._smaller(settings)):
                 settings = settings + more
                 continue
@@ -276,7 +276,7 @@ class Search:
         scores = [self._score(rounds, curve) if np.isfinite(curve[-1]) else np.inf for curve in curves]
         if not self.is_race:
             return list(zip(curves, scores, strict=True))
-        limit = tie_limit(min(best, *scores), self.margin)
+        limit = tie_limit(min(best, *scores), self.ties_within)
         count = int(np.searchsorted(rounds, limit, side="right")) + 1  # up to the first round beyond the limit
         if count >= len(rounds):
             return list(zip(curves, scores, strict=True))
@@ -309,7 +309,7 @@ class Tries(Configuration):
     algorithms: tuple[Algorithm, ...]
     problem: Problem | None
     data: Data
-    rounds: int
+    n_rounds: int
     participation: Participation
     trials: int
     seed: Seed
@@ -329,12 +329,12 @@ class Tries(Configuration):
             algorithm,
             self.problem,
             self.data,
-            self.rounds,
+            self.n_rounds,
             self.participation,
             self.trials,
             self.seed,
             recorded(self.metric),
-            self.rounds if of_results(self.metric) and self.rounds else self.record_every,
+            self.n_rounds if of_results(self.metric) and self.n_rounds else self.record_every,
             self.engine,
             argument="metric",
         )

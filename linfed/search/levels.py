@@ -57,7 +57,7 @@ class Level(Configuration):
     def __str__(self) -> str:
         return f"{self.column} {'<=' if self.side == BELOW else '>='} {self.level:g}"
 
-    def margins(self, values: npt.ArrayLike) -> Array:
+    def shortfalls(self, values: npt.ArrayLike) -> Array:
         """Return by how many decades values miss the level; at most 0 if they reach it, infinity for NaN.
 
         Negative values count as 0.
@@ -68,13 +68,13 @@ class Level(Configuration):
         return decades if self.side == BELOW else -decades
 
     def misses(self, values: npt.ArrayLike) -> Array:
-        """Return the margin of each trial, (trials,), for values of shape (trials,) or (trials, rounds)."""
-        margins = self.margins(check_numbers("values", values, axes=1))
-        if margins.ndim > 2:
-            raise ValueError(f"values has shape {margins.shape}, expected (trials,) or (trials, rounds)")
-        if margins.ndim == 1:
-            return margins
-        return np.asarray(margins.min(axis=1) if self.ever else margins[:, -1])
+        """Return the shortfall of each trial, (trials,), for values of shape (trials,) or (trials, rounds)."""
+        shortfalls = self.shortfalls(check_numbers("values", values, axes=1))
+        if shortfalls.ndim > 2:
+            raise ValueError(f"values has shape {shortfalls.shape}, expected (trials,) or (trials, rounds)")
+        if shortfalls.ndim == 1:
+            return shortfalls
+        return np.asarray(shortfalls.min(axis=1) if self.ever else shortfalls[:, -1])
 
 
 def below(metric: str | MetricFunction, level: float, *, ever: bool = False) -> Level:

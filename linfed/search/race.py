@@ -33,20 +33,20 @@ class Race(Tries):
     Parameters
     ----------
     judge : RoundsTo
-    quantile, margin : float
+    quantile, ties_within : float
     best : float
         Best score of the settings that were tried before, or infinity.
 
     Notes
     -----
     A setting that has not reached the level has a score of at least the number of rounds so far. If that exceeds the
-    best score, with the margin, it cannot be chosen. The best settings run to the end, because one that diverges later
+    best score, ties included, it cannot be chosen. The best settings run to the end, because one that diverges later
     has an infinite score; the others then continue.
     """
 
     judge: RoundsTo
     quantile: float
-    margin: float
+    ties_within: float
     best: float
 
     def fits(self) -> bool:
@@ -72,7 +72,7 @@ class Race(Tries):
     def _is_decided(self, entrants: list[_Entrant], last: int) -> bool:
         """Complete the settings that may be chosen, and return whether no others may be after `last` rounds."""
         while True:
-            limit = tie_limit(min(self.best, *(one.score for one in entrants)), self.margin)
+            limit = tie_limit(min(self.best, *(one.score for one in entrants)), self.ties_within)
             if last <= limit:
                 return False
             ahead = [one for one in entrants if one.score <= limit and not one.is_complete]
@@ -86,7 +86,7 @@ def race_of(tries: Tries, search: Search, best: float) -> Race:
     """Return the race of the settings of a cell; `best` is the best score before."""
     assert isinstance(search.judge, RoundsTo)
     fields = {field.name: getattr(tries, field.name) for field in dataclasses.fields(tries)}
-    return Race(**fields, judge=search.judge, quantile=search.quantile, margin=search.margin, best=best)
+    return Race(**fields, judge=search.judge, quantile=search.quantile, ties_within=search.ties_within, best=best)
 
 
 class _Entrant:

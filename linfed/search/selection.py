@@ -18,7 +18,7 @@ from linfed.checks import is_real, short_repr
 from linfed.simulation.metrics import METRICS
 from linfed.tables.grid import at_path, changed
 
-MARGIN = 0.01
+TIES_WITHIN = 0.01
 """Scores within this share of the best score count as ties; the smallest of the tied settings is chosen."""
 
 
@@ -109,17 +109,19 @@ class RoundsTo(Configuration):
         return float(at[i] - (logs[i] / (logs[i] - logs[i - 1])) * (at[i] - at[i - 1])) if i else float(at[0])
 
 
-def within(scores: Sequence[float] | Array, margin: float = MARGIN, *, logarithmic: bool = False) -> list[int]:
-    """Return the indices of the settings whose scores are within a margin of the smallest score.
+def within(
+    scores: Sequence[float] | Array, ties_within: float = TIES_WITHIN, *, logarithmic: bool = False
+) -> list[int]:
+    """Return the indices of the settings whose scores tie with the smallest score.
 
     Parameters
     ----------
     scores : array_like (settings,)
         Score of each setting. Smaller is better; NaN and infinity are never chosen.
-    margin : float
-        Margin, relative to the smallest score.
+    ties_within : float
+        Largest difference of ties, relative to the smallest score.
     logarithmic : bool
-        If True, the scores are log10 of the quantity to which the margin is relative.
+        If True, the scores are log10 of the quantity to which `ties_within` is relative.
 
     Returns
     -------
@@ -130,13 +132,13 @@ def within(scores: Sequence[float] | Array, margin: float = MARGIN, *, logarithm
     found = table[table < np.inf]
     if not found.size:
         return []
-    limit = tie_limit(float(found.min()), margin, logarithmic=logarithmic)
+    limit = tie_limit(float(found.min()), ties_within, logarithmic=logarithmic)
     return [int(index) for index in np.flatnonzero(table <= limit)]
 
 
-def tie_limit(best: float, margin: float, *, logarithmic: bool = False) -> float:
+def tie_limit(best: float, ties_within: float, *, logarithmic: bool = False) -> float:
     """Return the largest score that ties with the best one; the arguments are as in `within`."""
-    slack = math.log10(1.0 + margin) if logarithmic else margin * abs(best)
+    slack = math.log10(1.0 + ties_within) if logarithmic else ties_within * abs(best)
     return best + slack if math.isfinite(best) else best
 
 

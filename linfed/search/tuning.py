@@ -31,7 +31,7 @@ from linfed.problems import Problem
 from linfed.search.grid_search import Attempt, Search, Tries, TuningResult, attempts, measured
 from linfed.search.parts import is_in_cell, parts_are_spread, run_parts
 from linfed.search.race import race_of
-from linfed.search.selection import MARGIN, SCORES, check_made_small, of_results
+from linfed.search.selection import SCORES, TIES_WITHIN, check_made_small, of_results
 from linfed.simulation.participation import Participation
 from linfed.simulation.run import format_identical, format_unprepared, simulate_job, with_progress
 from linfed.tables.grid import at_path, changed, check_count, check_path, differing
@@ -57,9 +57,9 @@ class Tuned(ByValue):
     ----------
     base : Algorithm
         The algorithm; its fields that `grid` names are replaced, the others stay.
-    grid, metric, score, quantile, margin, extend, trials, validation_share
+    grid, metric, score, quantile, ties_within, extend, trials, validation_share
         As in `tune`. Given samples with an axis of trials have as many tuning trials.
-    rounds : int, optional
+    n_rounds : int, optional
         Number of rounds of the tuning runs; by default as many as the run has.
 
     Notes
@@ -71,7 +71,7 @@ class Tuned(ByValue):
     >>> import linfed as lf
     >>> tuned = lf.Tuned(base=lf.FedRep(rank=2, step_size=1.0), grid={"step_size": (0.3, 1.0, 3.0)}, trials=5)
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=10, rank=2)
-    >>> run = lf.Run(algorithm=tuned, problem=problem, data=lf.FreshSamples(n_samples=6), rounds=30)
+    >>> run = lf.Run(algorithm=tuned, problem=problem, data=lf.FreshSamples(n_samples=6), n_rounds=30)
     >>> lf.sweep([run])["step_size"]
     1.0
     """
@@ -81,10 +81,10 @@ class Tuned(ByValue):
     metric: str | Callable[..., Array] = "subspace_distance"
     score: Literal["area", "final"] | Callable[[Indices, Array], float] = "area"
     quantile: float = 0.5
-    margin: float = MARGIN
+    ties_within: float = TIES_WITHIN
     extend: bool = False
     trials: int = 20
-    rounds: int | None = None
+    n_rounds: int | None = None
     validation_share: float | None = None
 
     def __post_init__(self) -> None:
@@ -95,10 +95,10 @@ class Tuned(ByValue):
             self,
             score=_check_score,
             quantile=_check_quantile,
-            margin=non_negative,
+            ties_within=non_negative,
             extend=lambda name, value: check_bool(name, value) and _check_extensible(self.grid),
             trials=check_integer,
-            rounds=optional(partial(check_integer, minimum=0)),
+            n_rounds=optional(partial(check_integer, minimum=0)),
             validation_share=optional(_check_share),
         )
         check_made_small(self.metric)
@@ -107,23 +107,25 @@ class Tuned(ByValue):
         """Return the algorithm with each setting of the grid, in order."""
         return [changed(self.base, setting) for setting in _settings(self.base, self.grid)]
 
-    def tune(self, problem: Problem | None, *, rounds: int, **options: Any) -> TuningResult:
+    def tune(self, problem: Problem | None, *, n_rounds: int, **options: Any) -> TuningResult:
         """Call `tune` with a run's problem, rounds and other options."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "rounds")}
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("base", "n_rounds")}
         fields["trials"] = self._trials(options["data"]) or self.trials
-        return tune(self.base, problem, rounds=rounds if self.rounds is None else self.rounds, **fields, **options)
+        return tune(
+            self.base, problem, n_rounds=n_rounds if self.n_rounds is None else self.n_rounds, **fields, **options
+        )
 
     def reuses_test(self, data: Data) -> bool:
         """Return whether the tuning with these data chooses the setting by its loss on the test samples."""
         return _reuses_test(data, self.metric, self.validation_share)
 
-    def tries(self, problem: Problem | None, *, rounds: int, seed: Seed, data: Data, **options: Any) -> Tries:
+    def tries(self, problem: Problem | None, *, n_rounds: int, seed: Seed, data: Data, **options: Any) -> Tries:
         """Return the cell that a tuning divides and runs first: all settings of the grid, with a run's options."""
         return Tries(
             algorithms=tuple(self.algorithms()),
             problem=problem,
             data=_tuning_data(data, self.validation_share, seed, trials := self._trials(data) or self.trials),
-            rounds=rounds if self.rounds is None else self.rounds,
+            n_rounds=n_rounds if self.n_rounds is None else self.n_rounds,
             trials=trials,
             seed=tuning_seed(seed),
             metric=self.metric,
@@ -144,11 +146,11 @@ def tune(
     *,
     grid: Grid | None = None,
     data: Data,
-    rounds: int,
+    n_rounds: int,
     metric: str | Callable[..., Array] = "subspace_distance",
     score: Literal["area", "final"] | Callable[[Indices, Array], float] = "area",
     quantile: float = 0.5,
-    margin: float = MARGIN,
+    ties_within: float = TIES_WITHIN,
     extend: bool = False,
     participation: Participation = 1.0,
     trials: int | None = None,
@@ -186,9 +188,9 @@ def tune(
     quantile : float
         The curve is this quantile of the metric over trials, with diverged trials as the worst. The default is the
         median; 0.9 chooses a setting that is good for nearly every trial.
-    margin : float, default 0.01
+    ties_within : float, default 0.01
         Scores within this share of the best score are ties. For "area", a mean of log10, these are the scores within
-        ``log10(1 + margin)``.
+        ``log10(1 + ties_within)``.
     extend : bool, default False
         If True, widen the grid on the same trials while the chosen value of a field is at its edge, at most 10 times.
         `grid` must then be a mapping from fields to numbers.
@@ -236,16 +238,16 @@ def tune(
     distribution.
 
     Many step sizes may converge to the same point (e.g. with exact heads on fixed data), so that only rounding errors
-    would decide between them. Therefore the smallest setting within the margin is chosen. Settings are compared by the
-    grid's first field, then by the second field, and so on. Fields that are not numbers are ignored, and equal settings
-    keep the grid's order. NaN scores are never chosen. If the final values are rounding errors that differ by more than
-    the margin, use "area", which scores the whole curve.
+    would decide between them. Therefore the smallest setting that ties with the best one is chosen. Settings are
+    compared by the grid's first field, then by the second field, and so on. Fields that are not numbers are ignored,
+    and equal settings keep the grid's order. NaN scores are never chosen. If the final values are rounding errors that
+    differ by more than `ties_within`, use "area", which scores the whole curve.
 
     Trials that are ``Status.UNSTABLE`` count as diverged. If all settings of an extended grid diverge, smaller ones are
     tried. The grid is extended by its last ratio. It is extended by its last difference if it contains 0 or a negative
     number, or if the field is an integer and the ratio does not give one.
 
-    With ``score=lf.RoundsTo(level)`` all settings run in turns. Once the best score, with the margin, is smaller than
+    With ``score=lf.RoundsTo(level)`` all settings run in turns. Once the best score, ties included, is smaller than
     the number of rounds, only the settings that may be chosen run to the end; the others are stopped. The choice and
     its score are as in complete runs, and the scores of stopped settings are lower bounds (`TuningResult`). With
     several workers, or if the settings do not fit in memory together, each one runs to the end, and the result is
@@ -258,10 +260,10 @@ def tune(
     >>> import linfed as lf
     >>> problem, data = lf.SharedRepresentation(n_clients=30, dim=10, rank=2), lf.FreshSamples(n_samples=10)
     >>> fedrep = lf.FedRep(rank=2, step_size=1.0)
-    >>> tuning = lf.tune(fedrep, problem, grid={"step_size": (0.5, 1.5, 4.5)}, data=data, rounds=30, trials=5)
+    >>> tuning = lf.tune(fedrep, problem, grid={"step_size": (0.5, 1.5, 4.5)}, data=data, n_rounds=30, trials=5)
     >>> tuning.algorithm.step_size, tuning.at_grid_edge
     (1.5, ())
-    >>> result = lf.simulate(tuning.algorithm, problem, data=data, rounds=30, trials=5)      # on other trials
+    >>> result = lf.simulate(tuning.algorithm, problem, data=data, n_rounds=30, trials=5)      # on other trials
     """
     algorithm, grid = _candidates(algorithm, grid)
     check_made_small(metric)
@@ -270,7 +272,7 @@ def tune(
         warnings.warn(REUSED, ValidationWarning, stacklevel=2)
     if not is_in_cell() and (unprepared := format_unprepared(algorithm, problem, data)):
         warnings.warn(unprepared, stacklevel=2)
-    search = _search(algorithm, grid, score, quantile, margin, extend)
+    search = _search(algorithm, grid, score, quantile, ties_within, extend)
     given = data.n_trials if isinstance(data, GivenSamples) else None
     trials = given or TRIALS if trials is None else check_integer("trials", trials)
     disable = check_progress(progress)
@@ -278,7 +280,7 @@ def tune(
         algorithms=(),
         problem=problem,
         data=_tuning_data(data, validation_share, seed, trials),
-        rounds=rounds,
+        n_rounds=n_rounds,
         participation=participation,
         trials=trials,
         seed=tuning_seed(seed),
@@ -355,7 +357,7 @@ _check_quantile: Check = partial(check_number, minimum=0.0, maximum=1.0)
 _check_share: Check = partial(check_number, minimum=0.0, maximum=1.0)
 
 
-def _search(algorithm: Algorithm, grid: Grid, score: Any, quantile: float, margin: float, extend: bool) -> Search:
+def _search(algorithm: Algorithm, grid: Grid, score: Any, quantile: float, ties_within: float, extend: bool) -> Search:
     """Check the arguments and return the search."""
     score = _check_score("score", score)
     return Search(
@@ -363,7 +365,7 @@ def _search(algorithm: Algorithm, grid: Grid, score: Any, quantile: float, margi
         settings=_settings(algorithm, grid),
         judge=score if callable(score) else SCORES[score],
         quantile=_check_quantile("quantile", quantile),
-        margin=non_negative("margin", margin),
+        ties_within=non_negative("ties_within", ties_within),
         extend=check_bool("extend", extend) and _check_extensible(grid),
     )
 

@@ -225,7 +225,7 @@ def _nanoseconds(engine: str, setting: EngineQuery) -> float:
     """Return an estimate of the run time of one trial, from measured costs of random numbers and of products."""
     sizes, m, k = setting.sizes, setting.samples, max(1, setting.algorithm.learned_rank)
     d, p, rank = sizes.dim, sizes.participants, setting.truth_rank
-    rounds = max(1, sizes.rounds)
+    rounds = max(1, sizes.n_rounds)
     messages = requires_of(setting.algorithm) == Requires.GRADIENTS
     # Cost per value of X in a round: features, labels and pull-back, or two products with one vector per client.
     product = 1.0 if messages else 0.4 * (2 * k + (rank or k))

@@ -52,7 +52,7 @@ def error_table(results: Mapping[str, Result]) -> Table:
     >>> X = rng.normal(size=(60, 4))
     >>> data = lf.GivenSamples.from_table(X, 1000 + 50 * X[:, 0] + 10 * rng.normal(size=60), site, trials=8)
     >>> methods = {"local": lf.LocalOnly(ridge=0.1), "pooled": lf.PooledLeastSquares()}
-    >>> table = lf.error_table({name: lf.simulate(one, data=data, rounds=1) for name, one in methods.items()})
+    >>> table = lf.error_table({name: lf.simulate(one, data=data, n_rounds=1) for name, one in methods.items()})
     >>> print(*table.summarize("rmse", rows="method", statistic="mean").to_markdown().splitlines()[:4], sep="\n")
     | method | rmse |
     | --- | --- |

@@ -51,7 +51,7 @@ class FittedClients:
     >>> rng, slope = np.random.default_rng(0), np.array([1.0, 2.0, 0.0])
     >>> X = rng.normal(size=(6, 10, 3))
     >>> data = lf.GivenSamples(X, 50 + X @ slope, intercept=True)
-    >>> result = lf.simulate(lf.FedRep(rank=1, step_size=0.3), data=data, rounds=50)
+    >>> result = lf.simulate(lf.FedRep(rank=1, step_size=0.3), data=data, n_rounds=50)
     >>> new = result.adapt(X[:2, :5], 70 + X[:2, :5] @ slope)
     >>> new.predictions([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], clients=[0, 1]).round(3).tolist()
     [[71.0, 72.0]]

@@ -57,7 +57,7 @@ class Job:
     algorithm: Algorithm
     problem: Problem | None
     data: Data
-    rounds: int
+    n_rounds: int
     participation: Participation
     trials: int
     seed: Seed
@@ -76,7 +76,7 @@ def checked_job(
     algorithm: Algorithm,
     problem: Problem | None,
     data: Data,
-    rounds: int,
+    n_rounds: int,
     participation: Participation,
     trials: int | None,
     seed: Seed,
@@ -98,16 +98,16 @@ def checked_job(
         check_truthless(data)
     else:
         check_problem(problem)
-    rounds = check_integer("rounds", rounds, minimum=0)
-    if rounds > MOST_ROUNDS:
-        raise ValueError(f"rounds = {rounds} must be at most {MOST_ROUNDS}")
-    algorithm = algorithm.for_rounds(rounds)
-    record_every = min(check_integer("record_every", record_every, maximum=math.inf), max(1, rounds))
-    recorded = rounds // record_every
+    n_rounds = check_integer("n_rounds", n_rounds, minimum=0)
+    if n_rounds > MOST_ROUNDS:
+        raise ValueError(f"n_rounds = {n_rounds} must be at most {MOST_ROUNDS}")
+    algorithm = algorithm.for_rounds(n_rounds)
+    record_every = min(check_integer("record_every", record_every, maximum=math.inf), max(1, n_rounds))
+    recorded = n_rounds // record_every
     if 8.0 * recorded > physical_memory():
         raise SizeError(
-            f"record_every = {record_every} must be larger: with rounds = {rounds} the {recorded:.3g} recorded rounds "
-            "do not fit in memory"
+            f"record_every = {record_every} must be larger: with n_rounds = {n_rounds} the {recorded:.3g} recorded "
+            "rounds do not fit in memory"
         )
     seed = check_seed(seed)
     n, dim = _sizes(problem, data)
@@ -118,7 +118,7 @@ def checked_job(
     if isinstance(participation, float | int | np.number):
         p = n_participants(participation, n)
     else:
-        participation = check_participants(participation, n, rounds, trials)
+        participation = check_participants(participation, n, n_rounds, trials)
         p = participation.shape[-1]
     if algorithm.initialization is not None:
         check_initialization(algorithm.initialization, algorithm.initial_columns, algorithm, problem, data)
@@ -137,19 +137,23 @@ def checked_job(
     )
     plan = plan_metrics(metrics, facts, argument=argument)
     check_fits(
-        2.0 * rounds / record_every, f"rounds = {rounds}, of which each {record_every}th is recorded", "record fewer"
+        2.0 * n_rounds / record_every,
+        f"n_rounds = {n_rounds}, of which each {record_every}th is recorded",
+        "record fewer",
     )
-    sizes = Sizes(n_clients=n, dim=dim, participants=p, rounds=rounds, features=features, classes=classes)
+    sizes = Sizes(n_clients=n, dim=dim, participants=p, n_rounds=n_rounds, features=features, classes=classes)
     setting = EngineQuery(algorithm=algorithm, problem=problem, data=data, sizes=sizes)
     return Job(
         algorithm=algorithm,
         problem=problem,
         data=data,
-        rounds=rounds,
+        n_rounds=n_rounds,
         participation=participation,
         trials=trials,
         seed=seed,
-        recorded=np.unique(np.append(np.arange(0, rounds + 1, record_every), [rounds, rounds + algorithm.finishes])),
+        recorded=np.unique(
+            np.append(np.arange(0, n_rounds + 1, record_every), [n_rounds, n_rounds + algorithm.finishes])
+        ),
         plan=plan,
         sizes=sizes,
         engine=choose_engine(engine, setting),
@@ -336,7 +340,7 @@ def trial_threads(job: Job, budget: float) -> int:
 
 def seconds_of_a_trial(job: Job) -> float:
     """Return an estimate of a trial's run time in seconds; it depends only on sizes, not on the machine."""
-    return bytes_per_trial(job, math.inf) / 8 * max(1, job.rounds) * SECONDS_PER_FLOAT
+    return bytes_per_trial(job, math.inf) / 8 * max(1, job.n_rounds) * SECONDS_PER_FLOAT
 
 
 def trials_of_a_second(job: Job) -> Chunks:

@@ -59,7 +59,7 @@ class Round:
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
-    >>> steps = lf.iterate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FixedSamples(n_samples=12), rounds=3)
+    >>> steps = lf.iterate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FixedSamples(n_samples=12), n_rounds=3)
     >>> initial, first = next(steps), next(steps)
     >>> first.number, first.after.B.shape, first.batch.active.shape
     (1, (1, 6, 2), (1, 20))
@@ -84,7 +84,7 @@ def iterate(
     problem: Problem | None = None,
     *,
     data: Data,
-    rounds: int,
+    n_rounds: int,
     participation: Participation = 1.0,
     trials: int | None = None,
     seed: Seed = 0,
@@ -117,11 +117,11 @@ def iterate(
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
-    >>> steps = lf.iterate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FixedSamples(n_samples=12), rounds=3)
+    >>> steps = lf.iterate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FixedSamples(n_samples=12), n_rounds=3)
     >>> [(step.number, step.after.B.shape) for step in steps]
     [(0, (1, 6, 2)), (1, (1, 6, 2)), (2, (1, 6, 2)), (3, (1, 6, 2))]
     """
-    job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, [], LARGEST_INTEGER, engine)
+    job = checked_job(algorithm, problem, data, n_rounds, participation, trials, seed, [], LARGEST_INTEGER, engine)
     check_fits(
         job.trials * bytes_per_trial(job, budget_bytes()) / 8.0,
         f"trials = {job.trials} at once",
@@ -159,7 +159,7 @@ class _Chunk:
         self._participants = Participants(
             job.participation,
             n_clients=job.sizes.n_clients,
-            rounds=job.rounds,
+            n_rounds=job.n_rounds,
             trials=trials,
             n_trials=job.trials,
             seed=job.seed,
@@ -191,20 +191,20 @@ class _Chunk:
     def _batches(self) -> Iterator[tuple[int, Batch, Callable[[State, Batch, TrialRandom], State]]]:
         """Yield the number, the batch and the update of each round, until all trials have diverged."""
         job = self._job
-        for round_ in range(1, job.rounds + 1):
+        for round_ in range(1, job.n_rounds + 1):
             if not np.count_nonzero(self.alive):  # faster than `any`, in every round
                 break
             yield round_, self.source.round(self._participants.next(), round_), job.algorithm.step
         if job.algorithm.finishes:
-            yield job.rounds + 1, self.source.all_clients(job.rounds + 1), job.algorithm.finish
+            yield job.n_rounds + 1, self.source.all_clients(job.n_rounds + 1), job.algorithm.finish
 
     def rounds(self, state: State) -> Iterator[tuple[int, Batch, State]]:
         """Yield the number, the batch and the new state of each round, starting from `state`; update `alive`."""
         everyone = bool(self.alive.all())
         for number, batch, step in self._batches():
             returned = step(state, batch, self._start.rng)
-            if number in (1, self._job.rounds + 1) or not has_form_of(returned, state):
-                method = "step" if number <= self._job.rounds else "finish"
+            if number in (1, self._job.n_rounds + 1) or not has_form_of(returned, state):
+                method = "step" if number <= self._job.n_rounds else "finish"
                 returned = self._checked(returned, method, state.dim, state)
             if self._may_keep:
                 returned = separate(frozen(returned), state)
@@ -239,10 +239,10 @@ def run_chunk(job: Job, trials: range, tick: Callable[[int], Any] = lambda round
     with quiet():
         for number, result in run_in_turns(job, trials):
             found = result
-            if done < number <= job.rounds:
+            if done < number <= job.n_rounds:
                 tick(1)
                 done = number
-        tick(job.rounds - done)
+        tick(job.n_rounds - done)
     return found
 
 
@@ -275,7 +275,7 @@ def run_in_turns(job: Job, trials: range, held: Held | None = None) -> Iterator[
     history = {name: np.full((count, len(job.recorded)), np.nan) for name in job.plan.names}
     alive = chunk.alive
     status = [Status.COMPLETED if fine else Status.DIVERGED for fine in alive]
-    status_round = np.where(alive, job.rounds, 0)
+    status_round = np.where(alive, job.n_rounds, 0)
     columns = {int(round_): column for column, round_ in enumerate(job.recorded)}
     found = ChunkResult(metrics=history, status=status, status_round=status_round, final=state)
 
@@ -297,7 +297,7 @@ def run_in_turns(job: Job, trials: range, held: Held | None = None) -> Iterator[
                 if status[trial] is Status.COMPLETED:
                     status[trial], status_round[trial] = Status.SINGULAR_HEAD, number
             alive = chunk.alive
-        if number == job.rounds:
+        if number == job.n_rounds:
             for outcome, those in doubts(job, first, state, batch, chunk.source, chunk.truth):
                 for trial in np.flatnonzero(alive & those):
                     if status[trial] is Status.COMPLETED:

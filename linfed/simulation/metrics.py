@@ -273,7 +273,7 @@ class MetricTable(Mapping[str, Array]):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
-    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(n_samples=12), rounds=3)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(n_samples=12), n_rounds=3)
     >>> list(result.metrics)
     ['subspace_distance', 'parameter_error', 'mean_client_error', 'risk']
     >>> result.metrics.absent["train_loss"]
@@ -452,7 +452,7 @@ def shortcut_error(state: State, truth: Truth | None) -> Array:
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedWithShortcuts(n_clients=20, dim=8, rank=2, shortcut_norm=0.5)
-    >>> result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(n_samples=12), rounds=2,
+    >>> result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(n_samples=12), n_rounds=2,
     ...                      metrics=[lf.shortcut_error])
     >>> result.metrics
     MetricTable(shortcut_error: (1, 3))
@@ -489,7 +489,7 @@ def max_client_error(state: State, truth: Truth | None) -> Array:
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=8, rank=2)
-    >>> result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(n_samples=12), rounds=1,
+    >>> result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(n_samples=12), n_rounds=1,
     ...                      metrics=["mean_client_error", lf.max_client_error])
     >>> bool(result.metrics["max_client_error"][0, 0] > result.metrics["mean_client_error"][0, 0])
     True
@@ -504,7 +504,7 @@ def max_inlier_error(state: State, truth: Truth | None) -> Array:
     --------
     >>> import linfed as lf
     >>> problem = lf.SimilarRepresentations(n_clients=20, dim=8, rank=2, outliers=0.1, outlier_norm=9.0)
-    >>> result = lf.simulate(lf.PooledLeastSquares(), problem, data=lf.FixedSamples(n_samples=12), rounds=1,
+    >>> result = lf.simulate(lf.PooledLeastSquares(), problem, data=lf.FixedSamples(n_samples=12), n_rounds=1,
     ...                      metrics=[lf.max_client_error, lf.max_inlier_error])
     >>> bool(result.metrics["max_client_error"][0, -1] > 2 * result.metrics["max_inlier_error"][0, -1])
     True

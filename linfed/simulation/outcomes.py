@@ -44,11 +44,11 @@ def doubts(
     """
     sizes, few = job.sizes, (batch.counts <= job.algorithm.learned_rank).all(axis=1)
     share, variance = sizes.participants / sizes.n_clients, None
-    known = job.rounds >= FEWEST and type(job.algorithm).overshoots is not Algorithm.overshoots
+    known = job.n_rounds >= FEWEST and type(job.algorithm).overshoots is not Algorithm.overshoots
     if known and isinstance(job.data, FreshSamples):
         variance = _variance(truth)
     elif known and _worthwhile(job):
-        batch = batch if share == 1.0 else source.all_clients(job.rounds)
+        batch = batch if share == 1.0 else source.all_clients(job.n_rounds)
     else:
         known = False
     unstable = job.algorithm.overshoots(last, batch, share, variance) if known else None
@@ -67,7 +67,7 @@ def _worthwhile(job: Job) -> bool:
     assert not isinstance(job.data, FreshSamples)
     samples = job.data.X.shape[-2] if isinstance(job.data, GivenSamples) else job.data.n_samples
     clients = job.sizes.n_clients
-    return clients * samples * job.sizes.dim <= CHEAP or job.rounds * job.sizes.participants >= MANY * clients
+    return clients * samples * job.sizes.dim <= CHEAP or job.n_rounds * job.sizes.participants >= MANY * clients
 
 
 def _variance(truth: Truth | None) -> float:

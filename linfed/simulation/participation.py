@@ -67,7 +67,7 @@ class Participants:
     ----------
     participation : float, int or integer array
         A share, a count, or an array of client indices: (rounds, p), for every trial, or (trials, rounds, p).
-    n_clients, rounds : int
+    n_clients, n_rounds : int
         Sizes of the run.
     trials : sequence of int
         Numbers of the trials in this chunk.
@@ -82,7 +82,7 @@ class Participants:
         participation: Participation,
         *,
         n_clients: int,
-        rounds: int,
+        n_rounds: int,
         trials: Sequence[int],
         n_trials: int,
         seed: Seed,
@@ -94,11 +94,11 @@ class Participants:
             self._rngs = generators(seed, Stream.PARTICIPATION, trials if self.count < n_clients else ())
             # Shuffling all n clients costs O(n): it pays only if one call draws many rounds.
             self._shuffles = n_clients <= BLOCK_VALUES // 2
-            self._length = min(BLOCK_VALUES // n_clients, max(1, rounds)) if self._shuffles else 1
+            self._length = min(BLOCK_VALUES // n_clients, max(1, n_rounds)) if self._shuffles else 1
             self._block = np.empty((self._trials, self._length, self.count), dtype=np.intp)
             self._everyone = np.broadcast_to(np.arange(n_clients), (self._trials, n_clients))
         else:
-            given = check_participants(participation, n_clients, rounds, n_trials)
+            given = check_participants(participation, n_clients, n_rounds, n_trials)
             self.count = given.shape[-1]
             self._given = given if given.ndim == 2 else given[list(trials)]
 
@@ -125,7 +125,7 @@ class Participants:
         self._block.sort(axis=-1)
 
 
-def check_participants(participation: object, n_clients: int, rounds: int, n_trials: int) -> Indices:
+def check_participants(participation: object, n_clients: int, n_rounds: int, n_trials: int) -> Indices:
     """Return an array of client indices with sorted rows, after checking its shape, range and repetitions."""
     check_unmasked("participation", participation)
     check_copy("participation", participation)
@@ -139,11 +139,11 @@ def check_participants(participation: object, n_clients: int, rounds: int, n_tri
             f"integer array of shape "
             "(rounds, p) or (trials, rounds, p)"
         )
-    wanted = (rounds,) if given.ndim == 2 else (n_trials, rounds)
+    wanted = (n_rounds,) if given.ndim == 2 else (n_trials, n_rounds)
     if given.shape[:-1] != wanted:
         raise ValueError(
-            f"participation has shape {given.shape}, expected (rounds, p) = ({rounds}, p) or "
-            f"(trials, rounds, p) = ({n_trials}, {rounds}, p)"
+            f"participation has shape {given.shape}, expected (rounds, p) = ({n_rounds}, p) or "
+            f"(trials, rounds, p) = ({n_trials}, {n_rounds}, p)"
         )
     if given.size and (given.min() < 0 or given.max() >= n_clients):
         wrong = given.min() if given.min() < 0 else given.max()

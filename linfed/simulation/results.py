@@ -85,7 +85,7 @@ class Result:
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=100, dim=20, rank=2, noise_std=1e-3)
-    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(n_samples=10), rounds=50,
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(n_samples=10), n_rounds=50,
     ...                      participation=0.1, trials=4)
     >>> result.metrics["risk"].shape, result.final.B.shape, float(result.floats_sent[-1])
     ((4, 51), (4, 20, 2), 40000.0)
@@ -492,7 +492,7 @@ class Result:
         >>> X, site = np.random.default_rng(0).normal(size=(30, 2)), np.repeat(["a", "b"], 15)
         >>> y = 7 + 3 * X[:, 0] + 20 * (site == "b")
         >>> data = lf.GivenSamples.from_table(X, y, site)
-        >>> result = lf.simulate(lf.LocalOnly(), data=data, rounds=1)
+        >>> result = lf.simulate(lf.LocalOnly(), data=data, n_rounds=1)
         >>> result.predictions([[0.0, 0.0], [1.0, 0.0]], clients=["a", "b"]).round(6).tolist()
         [[7.0, 30.0]]
         """
@@ -561,7 +561,7 @@ class Result:
         >>> rng, site = np.random.default_rng(0), np.repeat(["a", "b"], 20)
         >>> X = rng.normal(size=(40, 2))
         >>> data = lf.GivenSamples.from_table(X, 100 + 5 * X[:, 0] + rng.normal(size=40), site, trials=3)
-        >>> table = lf.simulate(lf.LocalOnly(), data=data, rounds=1).errors()
+        >>> table = lf.simulate(lf.LocalOnly(), data=data, n_rounds=1).errors()
         >>> [(row["client"], row["samples"], row["rmse"].round(1).tolist()) for row in table]
         [('a', 4, [1.1, 1.3, 1.4]), ('b', 4, [1.1, 0.9, 0.8])]
         """
@@ -661,7 +661,7 @@ class Result:
         >>> import linfed as lf
         >>> import numpy as np
         >>> problem = lf.SharedRepresentation(n_clients=30, dim=10, rank=2)
-        >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FixedSamples(20), rounds=100)
+        >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, data=lf.FixedSamples(20), n_rounds=100)
         >>> heads, X = np.random.default_rng(0).normal(size=(4, 2)), np.random.default_rng(1).normal(size=(4, 8, 10))
         >>> y = np.einsum("nmd,dk,nk->nm", X, problem.truth(0, [0]).B[0], heads)
         >>> (theta,) = result.adapt(X[:, :5], y[:, :5]).predictors()
@@ -753,7 +753,7 @@ class Result:
             {name: short_repr(getattr(algorithm, name)) for name in names} or {"algorithm": short_repr(algorithm)},
             {"metric": metric},
             {"data": data, "problem": problem, "participation": short_repr(self.participation)},
-            {"trials": str(self.trials), "rounds": str(self.rounds[-1]), "seed": short_repr(self.seed)},
+            {"trials": str(self.trials), "n_rounds": str(self.rounds[-1]), "seed": short_repr(self.seed)},
             {"engine": self.engine},
         ]
 

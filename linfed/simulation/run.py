@@ -37,7 +37,7 @@ def simulate(
     problem: Problem | None = None,
     *,
     data: Data,
-    rounds: int,
+    n_rounds: int,
     participation: Participation = 1.0,
     trials: int | None = None,
     seed: Seed = 0,
@@ -58,7 +58,7 @@ def simulate(
         Ground truth of the clients. It may be omitted with `GivenSamples`; then metrics that require it are absent.
     data : FreshSamples, FixedSamples or GivenSamples
         Samples of the clients.
-    rounds : int
+    n_rounds : int
         Communication rounds T >= 0.
     participation : float, int or integer array
         Participants per round: a share r in (0, 1] as a float (``max(1, floor(r n + 1/2))`` clients), a count as an
@@ -145,7 +145,7 @@ def simulate(
 
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=100, dim=20, rank=2, noise_std=1e-3)
-    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(n_samples=10), rounds=50,
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(n_samples=10), n_rounds=50,
     ...                      participation=0.1, trials=4)
     >>> result
     <Result of FedRep: 4 trials, 50 rounds>
@@ -158,12 +158,12 @@ def simulate(
     >>> def head_norm(state, truth):
     ...     return np.linalg.norm(state.W, axis=(-2, -1))
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
-    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FixedSamples(n_samples=12), rounds=3,
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FixedSamples(n_samples=12), n_rounds=3,
     ...                      trials=4, metrics=["subspace_distance", head_norm])
     >>> result.metrics
     MetricTable(subspace_distance: (4, 4), head_norm: (4, 4))
     """
-    job = checked_job(algorithm, problem, data, rounds, participation, trials, seed, metrics, record_every, engine)
+    job = checked_job(algorithm, problem, data, n_rounds, participation, trials, seed, metrics, record_every, engine)
     result = simulate_job(job, workers, memory_budget, progress)
     if note := format_identical(data, (*result.metrics.values(), *result.final.arrays().values())):
         warnings.warn(note, stacklevel=2)
@@ -260,7 +260,7 @@ def format_unprepared(algorithm: Algorithm, problem: Problem | None, data: Data)
 def _result(job: Job, chunks: Chunks, workers: int, threads: int, disable: bool, started: float) -> Result:
     check_joined(job, 0.0)
     pieces: list[ChunkResult] = []
-    with _progress(len(chunks) * job.rounds, disable) as tick:
+    with _progress(len(chunks) * job.n_rounds, disable) as tick:
         for piece in _run(job, chunks, workers, threads, tick):
             if not pieces:
                 state = sum(array.size for array in piece.final.arrays().values())
@@ -300,7 +300,7 @@ def _run(job: Job, chunks: Chunks, workers: int, threads: int, tick: Callable[[i
         return
     with worker_pool(workers, len(chunks)) as pool:
         for piece in in_order(pool, partial(run_chunk, job), chunks, 4 * workers):
-            tick(job.rounds)
+            tick(job.n_rounds)
             yield piece
 
 
@@ -308,10 +308,10 @@ def _run_in_threads(job: Job, chunks: Chunks, threads: int, tick: Callable[[int]
     """Yield the results of the chunks in order; if the caller stops, e.g. by Ctrl-C, the threads stop after a round."""
     stopped = threading.Event()
 
-    def tick_or_stop(rounds: int) -> None:
+    def tick_or_stop(n_rounds: int) -> None:
         if stopped.is_set():
             raise StoppedError
-        tick(rounds)
+        tick(n_rounds)
 
     try:
         yield from map_threads(lambda chunk: run_chunk(job, chunk, tick_or_stop), chunks, threads)

@@ -12,7 +12,7 @@ class Status(Enum):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
-    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(n_samples=12), rounds=3)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(n_samples=12), n_rounds=3)
     >>> result.status
     [Status.COMPLETED]
     >>> result.status[0].value

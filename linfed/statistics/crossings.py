@@ -1,7 +1,7 @@
 """Search for the smallest size at which a share of the trials succeeds, and its estimate with bootstrap replicates.
 
-The *margin* of a trial at a size is the number of decades by which it misses its level, so a trial succeeds if its
-margin is at most 0. Trials are paired: trial j has the same seed at all sizes. The share of successes is assumed to
+The *shortfall* of a trial at a size is the number of decades by which it misses its level, so a trial succeeds if its
+shortfall is at most 0. Trials are paired: trial j has the same seed at all sizes. The share of successes is assumed to
 grow with the size.
 """
 
@@ -22,19 +22,19 @@ REPLICATES = 400
 """Number of bootstrap replicates of a crossing."""
 
 DECADE = 1.0
-"""Margins are clipped to this absolute value, because larger ones carry no information about the crossing."""
+"""Shortfalls are clipped to this absolute value, because larger ones carry no information about the crossing."""
 
 END, RESOLVED, TRIALS, BUDGET = "end", "resolved", "trials", "budget"
 """Reasons why a search stops."""
 
 
-def verdict(margins: Array, share: float, error: float) -> int:
+def verdict(shortfalls: Array, share: float, error: float) -> int:
     """Test whether the probability of success is at least `share`.
 
     Parameters
     ----------
-    margins : ndarray (trials,)
-        Margins of the trials at one size.
+    shortfalls : ndarray (trials,)
+        Shortfalls of the trials at one size.
     share : float
         Required share of successes.
     error : float
@@ -45,7 +45,7 @@ def verdict(margins: Array, share: float, error: float) -> int:
     int
         1 if the probability is significantly at least `share`, -1 if it is significantly below, 0 if undecided.
     """
-    return _verdict(int(np.sum(margins <= 0)), len(margins), share, error)
+    return _verdict(int(np.sum(shortfalls <= 0)), len(shortfalls), share, error)
 
 
 @lru_cache(maxsize=4096)
@@ -58,21 +58,21 @@ def _verdict(count: int, total: int, share: float, error: float) -> int:
 
 
 def crossing_of(
-    margins: Mapping[float, Array], share: float, weights: Array | None = None, between: Array | float = 0.5
+    shortfalls: Mapping[float, Array], share: float, weights: Array | None = None, between: Array | float = 0.5
 ) -> tuple[Array, Array]:
-    """Return the size at which the share-quantile of the margins crosses 0, for one or many weightings of the trials.
+    """Return the size at which the share-quantile of the shortfalls crosses 0, for each weighting of the trials.
 
     Parameters
     ----------
-    margins : mapping of float to ndarray (trials,)
-        Margins of the trials at each size. A size may have fewer trials than others, but always the first ones.
+    shortfalls : mapping of float to ndarray (trials,)
+        Shortfalls of the trials at each size. A size may have fewer trials than others, but always the first ones.
     share : float
         Required share of successes.
     weights : ndarray (R, trials), optional
         Weights of the trials, the same at all sizes; by default one row of equal weights.
     between : ndarray (R,) or float
-        Position of the crossing between two sizes, from 0 to 1, if the margins are beyond `DECADE` on both sides and so
-        do not determine it.
+        Position of the crossing between two sizes, from 0 to 1, if the shortfalls are beyond `DECADE` on both sides and
+        so do not determine it.
 
     Returns
     -------
@@ -90,16 +90,16 @@ def crossing_of(
     """
     from scipy.optimize import isotonic_regression
 
-    sizes = sorted(margins)
-    counts = np.array([len(margins[size]) for size in sizes])
+    sizes = sorted(shortfalls)
+    counts = np.array([len(shortfalls[size]) for size in sizes])
     if weights is None:
         weights = np.ones((1, counts.max()))
     middles = np.empty((len(weights), len(sizes)))
     for place, size in enumerate(sizes):
-        order = np.argsort(margins[size], kind="stable")
+        order = np.argsort(shortfalls[size], kind="stable")
         total = np.cumsum(weights[:, order], axis=1)
         first = np.argmax(total >= share * total[:, -1:] * (1.0 - 1e-12), axis=1)
-        middles[:, place] = np.clip(margins[size][order][first], -DECADE, DECADE)
+        middles[:, place] = np.clip(shortfalls[size][order][first], -DECADE, DECADE)
     falling = np.stack([isotonic_regression(row, weights=counts, increasing=False).x for row in middles])
     places = np.where(falling[:, -1] <= 0, np.argmax(falling <= 0, axis=1), len(sizes))
     at = np.array([*sizes, math.inf], dtype=float)
@@ -115,22 +115,22 @@ def crossing_of(
     return np.where(inside, np.where(at[low] > 0, ratio, even), at[places]), places
 
 
-def replicates_of(margins: Mapping[float, Array], share: float) -> Array:
+def replicates_of(shortfalls: Mapping[float, Array], share: float) -> Array:
     """Return bootstrap replicates of the crossing, (REPLICATES,), with one weight per trial at all sizes.
 
     The weights are exponential (Rubin's Bayesian bootstrap) and depend only on the number of the trial, so settings
-    whose trials share a seed are resampled together. If margins do not determine the crossing between two sizes, its
+    whose trials share a seed are resampled together. If shortfalls do not determine the crossing between two sizes, its
     position there is drawn uniformly. A replicate without a crossing is the nearest end of the sizes. The measured
     coverage of the 2.5 to 97.5 % percentiles is 0.91, 0.93 and 0.94 for 10, 20 and 50 lognormal trials if the share is
     1/2. It is lower for other shares, because no replicate lies beyond the largest trial. For a share of 0.9 it is
     0.54, 0.86, 0.92 and 0.95 with 8, 20, 36 and 64 trials. The columns ``low`` and ``high`` of `lf.find_smallest` cover
     there too.
     """
-    trials = max(len(one) for one in margins.values())
+    trials = max(len(one) for one in shortfalls.values())
     weights = np.random.default_rng(0).exponential(size=(trials, REPLICATES)).T
-    seed = zlib.crc32(b"".join(np.ascontiguousarray(margins[size]).tobytes() for size in sorted(margins)))
+    seed = zlib.crc32(b"".join(np.ascontiguousarray(shortfalls[size]).tobytes() for size in sorted(shortfalls)))
     between = np.random.default_rng((1, seed)).uniform(size=REPLICATES)
-    return np.minimum(crossing_of(margins, share, weights, between)[0], max(margins))
+    return np.minimum(crossing_of(shortfalls, share, weights, between)[0], max(shortfalls))
 
 
 def replicates_interval(replicates: Array, confidence: float = 0.95) -> tuple[float, float]:
@@ -188,18 +188,18 @@ class ThresholdSearch:
     trials: int
     budget: int
     near: bool = False
-    margins: dict[float, Array] = field(default_factory=dict)
+    shortfalls: dict[float, Array] = field(default_factory=dict)
     stop_reason: str = ""
 
     def wanted(self) -> tuple[float, int, int] | None:
         """Return the trials to run next: the size, the first trial and the last trial + 1; None at the end."""
-        if not self.margins:
+        if not self.shortfalls:
             return self._more(self.start)
         if self.total_trials >= self.budget:
             self.stop_reason = BUDGET
             return None
-        place = int(crossing_of(self.margins, self.share)[1][0])
-        sizes = sorted(self.margins)
+        place = int(crossing_of(self.shortfalls, self.share)[1][0])
+        sizes = sorted(self.shortfalls)
         if place == len(sizes):
             following = max(self._rounded(sizes[-1] * self._stride), sizes[-1] + self.whole)
             return self._towards(self.upper, sizes[-1], min(self.upper, following))
@@ -208,15 +208,15 @@ class ThresholdSearch:
             return self._towards(self.lower, sizes[0], max(self.lower, following))
         return self._within(sizes[place - 1], sizes[place])
 
-    def take(self, size: float, margins: npt.ArrayLike) -> None:
-        """Add the margins of the trials that `wanted` returned."""
-        previous = self.margins.get(size, np.empty(0))
-        self.margins[size] = np.append(previous, np.asarray(margins, dtype=float))
+    def take(self, size: float, shortfalls: npt.ArrayLike) -> None:
+        """Add the shortfalls of the trials that `wanted` returned."""
+        previous = self.shortfalls.get(size, np.empty(0))
+        self.shortfalls[size] = np.append(previous, np.asarray(shortfalls, dtype=float))
 
     @property
     def total_trials(self) -> int:
         """Number of trials run so far, over all sizes."""
-        return sum(len(one) for one in self.margins.values())
+        return sum(len(one) for one in self.shortfalls.values())
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -236,18 +236,18 @@ class ThresholdSearch:
         return sum(sign < 0 and size > least for size, sign in surely.items())
 
     def _surely(self) -> dict[float, int]:
-        return {size: self._verdict(size) for size in self.margins}
+        return {size: self._verdict(size) for size in self.shortfalls}
 
     def _verdict(self, size: float) -> int:
-        margins = self.margins[size]
+        shortfalls = self.shortfalls[size]
         looks = 1 + max(0, math.ceil(math.log2(self.trials / self.batch)))
-        return verdict(margins, self.share, (1.0 - self.confidence) / (2 * looks))
+        return verdict(shortfalls, self.share, (1.0 - self.confidence) / (2 * looks))
 
     @property
     def _stride(self) -> float:
         """Factor to the next size while there is no bracket."""
         first = math.log2(1.0 + self.resolution) if self.near else 1.0
-        return 2.0 ** min(1.0, first * 2.0 ** (len(self.margins) - 1))
+        return 2.0 ** min(1.0, first * 2.0 ** (len(self.shortfalls) - 1))
 
     def _towards(self, end: float, last: float, following: float) -> tuple[float, int, int] | None:
         """Return the next size towards an end of the range, or more trials at the end; None if the end is decided."""
@@ -266,17 +266,17 @@ class ThresholdSearch:
             return None
         if not self._narrow(low, high):
             return self._more(self._between(low, high))
-        for size in sorted((low, high), key=lambda size: len(self.margins[size])):
+        for size in sorted((low, high), key=lambda size: len(self.shortfalls[size])):
             if self._open(size):
                 return self._more(size)
         for near, far in ((low, least), (high, most)):
             inner, outer = sorted((near, self._bounded(far, near)))
-            between = [size for size in self.margins if inner < size < outer and self._open(size)]
+            between = [size for size in self.shortfalls if inner < size < outer and self._open(size)]
             if between:
-                return self._more(min(between, key=lambda size: len(self.margins[size])))
+                return self._more(min(between, key=lambda size: len(self.shortfalls[size])))
             if not self._verdict(near) and not self._narrow(inner, outer):
                 middle = self._between(inner, outer)
-                if middle not in self.margins:
+                if middle not in self.shortfalls:
                     return self._more(middle)
         self.stop_reason = TRIALS
         return None
@@ -289,7 +289,7 @@ class ThresholdSearch:
 
     def _open(self, size: float) -> bool:
         """Return True if a size is undecided and can get more trials."""
-        return not self._verdict(size) and len(self.margins[size]) < self.trials
+        return not self._verdict(size) and len(self.shortfalls[size]) < self.trials
 
     def _narrow(self, low: float, high: float) -> bool:
         if low <= 0:
@@ -304,6 +304,6 @@ class ThresholdSearch:
         return max(1, round(size)) if self.whole else size
 
     def _more(self, size: float) -> tuple[float, int, int]:
-        trials = len(self.margins.get(size, ()))
+        trials = len(self.shortfalls.get(size, ()))
         last = min(max(self.batch, 2 * trials), self.trials, trials + self.budget - self.total_trials)
         return size, trials, max(last, trials + 1)

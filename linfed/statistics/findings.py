@@ -665,7 +665,7 @@ def judge_identity(gaps: npt.ArrayLike, *, tolerance: float, **fields: Any) -> F
     return judge((worst, worst, worst), **defaults | fields)
 
 
-def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float, **fields: Any) -> Finding:
+def judge_exponent(fitted: Measured, claimed: float, *, kind: str, tolerance: float, **fields: Any) -> Finding:
     """Judge a scaling law by a fitted exponent.
 
     Parameters
@@ -677,8 +677,9 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
     kind : {"at most", "at least", "equal"}
         Side of `claimed` on which the measured exponent must lie. For example, an upper bound ``m^-1/2`` on an error
         claims that the exponent in m is at most -1/2.
-    margin : float
-        Tolerance of the claimed exponent. With margin 0, no finite number of trials could support a sharp scaling law.
+    tolerance : float
+        Tolerance of the claimed exponent. With tolerance 0, no finite number of trials could support a sharp scaling
+        law.
     **fields
         Other fields of `Finding`. Required: `claim`, `setting`, `source`; the judge supplies a `statistic`. The verdict
         is HOLDS or VIOLATED; with ``theorem=False``, SUPPORTED or NOT SUPPORTED.
@@ -691,17 +692,17 @@ def judge_exponent(fitted: Measured, claimed: float, *, kind: str, margin: float
     --------
     >>> from linfed.statistics import fit_exponent, judge_exponent
     >>> m, errors = [10, 20, 40], [[scale, 0.5 * scale, 0.26 * scale] for scale in (0.8, 0.9, 1.0, 1.0, 1.1, 1.2)]
-    >>> finding = judge_exponent(fit_exponent(m, errors), -1.0, kind="equal", margin=0.1, claim="The error is 1/m",
+    >>> finding = judge_exponent(fit_exponent(m, errors), -1.0, kind="equal", tolerance=0.1, claim="The error is 1/m",
     ...                          setting="n = 100", source="our prediction")
     >>> finding.claimed_range, finding.verdict.value
     ('-1.1 to -0.9', 'HOLDS')
     """
     check_choice("kind", kind, ("at most", "at least", "equal"))
-    margin = check_number("margin", margin, minimum=0.0)
+    tolerance = check_number("tolerance", tolerance, minimum=0.0)
     defaults = {
-        "claimed_low": -np.inf if kind == "at most" else claimed - margin,
-        "claimed_high": np.inf if kind == "at least" else claimed + margin,
-        "statistic": f"fitted exponent ({kind} {claimed:g}, up to {margin:g})",
+        "claimed_low": -np.inf if kind == "at most" else claimed - tolerance,
+        "claimed_high": np.inf if kind == "at least" else claimed + tolerance,
+        "statistic": f"fitted exponent ({kind} {claimed:g}, up to {tolerance:g})",
         "theorem": True,
     }
     return judge(fitted, **defaults | fields)

@@ -38,7 +38,7 @@ rates in `judge_farthest_off` are below 3.5 %, for one point and for many.
 
 
 def judge_predicted_exponent(
-    x: npt.ArrayLike, measured: npt.ArrayLike, predicted: npt.ArrayLike, *, margin: float, **fields: Any
+    x: npt.ArrayLike, measured: npt.ArrayLike, predicted: npt.ArrayLike, *, tolerance: float, **fields: Any
 ) -> Finding:
     """Judge whether measurements have the same exponent as their predictions.
 
@@ -48,7 +48,7 @@ def judge_predicted_exponent(
         Positive sizes.
     measured, predicted : array_like (trials, P)
         Positive measurements and their predictions, which are resampled together.
-    margin : float
+    tolerance : float
         Largest allowed difference of the exponents.
     **fields
         Other fields of `Finding`. Required: `claim`, `setting`; the judge supplies a `statistic` and a `source`. The
@@ -62,15 +62,15 @@ def judge_predicted_exponent(
     Notes
     -----
     The interval is a widened percentile bootstrap over trials (`bootstrap_interval`) of the difference of the two
-    exponents. If the difference equals the margin, each side's verdict is false in at most 0.035 of the samples. This
-    was measured with 8, 20 and 50 trials, 3 to 30 sizes, and equal and very unequal spreads. The predictions were
+    exponents. If the difference equals the tolerance, each side's verdict is false in at most 0.035 of the samples.
+    This was measured with 8, 20 and 50 trials, 3 to 30 sizes, and equal and very unequal spreads. The predictions were
     exact, as noisy as the measurements, or followed each trial.
 
     Examples
     --------
     >>> from linfed.statistics import judge_predicted_exponent
     >>> measured, predicted = [[1.0, 0.5, 0.26]] * 3 + [[1.2, 0.6, 0.3]] * 3, [[1.1, 0.55, 0.275]] * 6
-    >>> finding = judge_predicted_exponent([10, 20, 40], measured, predicted, margin=0.1, setting="n = 100",
+    >>> finding = judge_predicted_exponent([10, 20, 40], measured, predicted, tolerance=0.1, setting="n = 100",
     ...                                    claim="The error scales as predicted")
     >>> finding.detail, finding.verdict.value
     ('measured -0.987, predicted -1.000', 'HOLDS')
@@ -89,10 +89,10 @@ def judge_predicted_exponent(
     everyone = np.arange(float(len(tables[0])))
     interval = bootstrap_interval(difference, [everyone], vectorized=True, widened=True)
     defaults = {
-        "claimed_low": -margin,
-        "claimed_high": margin,
+        "claimed_low": -tolerance,
+        "claimed_high": tolerance,
         "theorem": True,
-        "source": OWN_PREDICTION.adding(f"the margin is {OWN_THRESHOLD}"),
+        "source": OWN_PREDICTION.adding(f"the tolerance is {OWN_THRESHOLD}"),
         "statistic": "fitted exponent minus the predicted one",
         "detail": f"measured {own:.3f}, predicted {theirs:.3f}",
     }

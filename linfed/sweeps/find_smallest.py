@@ -88,7 +88,7 @@ def find_smallest(
         - ``total_trials``: trials over all sizes;
         - ``step_size`` and, if tuned, ``at_grid_edge``, both at the smallest size tried that reaches the level;
         - along ``tried`` (the sizes): ``count``, the number of trials, ``reached``, the number of these that reach the
-          level, and ``margin``, the number of decades by which each trial misses it, at most 0 if it is reached;
+          level, and ``shortfall``, the number of decades by which each trial misses it, at most 0 if it is reached;
         - ``replicates``: bootstrap replicates for `lf.fit_power_law`.
 
         With `predicted`, there are also
@@ -119,7 +119,7 @@ def find_smallest(
     also one at the threshold. In simulations at a nominal 95 %, the interval covered at least 97 %, both for identical
     trials at all sizes and for independent ones.
 
-    Within the bracket, ``crossing`` interpolates the share-quantile of the margins over trials, so it resolves a
+    Within the bracket, ``crossing`` interpolates the share-quantile of the shortfalls over trials, so it resolves a
     threshold between two integers even if the share jumps from 0 to 1. For ``"round"``, a trial counts from the first
     round in which it reaches the level.
 
@@ -136,7 +136,7 @@ def find_smallest(
     ...     algorithm=lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9)),
     ...     problem=lf.SharedRepresentation(n_clients=50, dim=20, rank=2),
     ...     data=lf.FreshSamples(n_samples=8),
-    ...     rounds=40,
+    ...     n_rounds=40,
     ... )
     >>> table = lf.find_smallest("data.n_samples", run, reaches=lf.below("subspace_distance", 0.01), trials=16)
     >>> table["n_samples"], table["low"] < table["crossing"] <= table["high"]

@@ -93,7 +93,7 @@ class Store:
     --------
     >>> import tempfile
     >>> import linfed as lf
-    >>> run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.5), data=lf.FreshSamples(n_samples=6), rounds=5,
+    >>> run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.5), data=lf.FreshSamples(n_samples=6), n_rounds=5,
     ...              problem=lf.SharedRepresentation(n_clients=20, dim=6, rank=2))
     >>> cells = lf.grid(run, seed=range(4))
     >>> store = lf.Store(tempfile.mkdtemp())

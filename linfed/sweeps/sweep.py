@@ -113,7 +113,7 @@ def sweep(
     ...     algorithm=lf.FedRep(rank=2, step_size=0.5),
     ...     problem=lf.SharedRepresentation(n_clients=50, dim=10, rank=2, noise_std=0.1),
     ...     data=lf.FreshSamples(n_samples=5),
-    ...     rounds=20,
+    ...     n_rounds=20,
     ...     trials=10,
     ... )
     >>> table = lf.sweep(lf.grid(run, **{"data.n_samples": (5, 20), "problem.n_clients": (25, 100)}))

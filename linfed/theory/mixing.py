@@ -33,7 +33,7 @@ class StationaryModels(NamedTuple):
     Examples
     --------
     >>> import linfed as lf
-    >>> found = lf.theory.l2gd_stationary_models([[[1.0]]], [[2.0]], step_size=0.1, strength=1.0, mean_probability=0.5)
+    >>> found = lf.theory.l2gd_stationary_models([[[1.0]]], [[2.0]], step_size=0.1, penalty=1.0, mean_probability=0.5)
     >>> found.models.tolist(), round(found.rate, 6)
     ([[2.0]], 0.9)
     """
@@ -44,7 +44,7 @@ class StationaryModels(NamedTuple):
 
 
 def l2gd_stationary_models(
-    A: npt.ArrayLike, b: npt.ArrayLike, *, step_size: float, strength: float, mean_probability: float
+    A: npt.ArrayLike, b: npt.ArrayLike, *, step_size: float, penalty: float, mean_probability: float
 ) -> StationaryModels:
     r"""Return the mean and the stationary covariance of the clients' models of L2GD with a constant step size.
 
@@ -52,7 +52,7 @@ def l2gd_stationary_models(
     ----------
     A, b : array_like (n, d, d), (n, d)
         ``A_i = X_i'X_i/m_i`` and ``b_i = X_i'y_i/m_i`` of one trial.
-    step_size, strength, mean_probability : float
+    step_size, penalty, mean_probability : float
         alpha, lambda and q of `linfed.L2GD`; all clients take part.
 
     Returns
@@ -92,7 +92,7 @@ def l2gd_stationary_models(
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
     >>> (A,), (b,) = lf.FixedSamples(20).draw(problem).normal_equations()
-    >>> found = lf.theory.l2gd_stationary_models(A, b, step_size=0.05, strength=1.0, mean_probability=0.3)
+    >>> found = lf.theory.l2gd_stationary_models(A, b, step_size=0.05, penalty=1.0, mean_probability=0.3)
     >>> found.models.shape, found.covariance.shape, round(found.rate, 3)
     ((5, 4), (5, 4, 4), 0.974)
     """
@@ -102,7 +102,7 @@ def l2gd_stationary_models(
     b = check_array("b", b, [("n", "d")])
     check_shape("b", b, A.shape[:2], "(n, d) of A")
     alpha = check_number("step_size", step_size, positive=True)
-    strength = check_number("strength", strength, positive=True)
+    penalty = check_number("penalty", penalty, positive=True)
     q = check_number("mean_probability", mean_probability, positive=True, maximum=1.0)
     if q == 1.0:
         raise ValueError("mean_probability = 1 must be below 1: without local steps the models do not learn")
@@ -113,10 +113,10 @@ def l2gd_stationary_models(
         return StationaryModels(np.zeros((n, d)), np.zeros((n, d, d)), 0.0)
     seen = seen_directions(A)
     A, b, eye = seen.T @ A @ seen, b @ seen, np.eye(seen.shape[1])
-    inverse = np.linalg.inv(A + strength * eye)
+    inverse = np.linalg.inv(A + penalty * eye)
     centre = np.linalg.solve((A @ inverse).mean(axis=0), (inverse @ b[..., None]).mean(axis=0)[:, 0])
-    models = (inverse @ (b + strength * centre)[..., None])[..., 0]
-    local, pull = eye - alpha / (1.0 - q) * A, alpha * strength / q
+    models = (inverse @ (b + penalty * centre)[..., None])[..., 0]
+    local, pull = eye - alpha / (1.0 - q) * A, alpha * penalty / q
     r0 = -alpha / (1.0 - q) * ((A @ models[..., None])[..., 0] - b)
     r1 = -pull * (models - models.mean(axis=0))
 
@@ -141,11 +141,11 @@ def l2gd_stationary_models(
             raise ValueError(f"{setting}: the second moment grows without bound; use a smaller step size")
     found, failed = cg(rest, drive.ravel(), rtol=TOLERANCE, maxiter=ITERATIONS)
     if failed:
-        raise ValueError(f"{setting} and strength = {strength:g}: the moments converge too slowly to be computed")
+        raise ValueError(f"{setting} and penalty = {penalty:g}: the moments converge too slowly to be computed")
     S = found.reshape(shape)[np.arange(n), np.arange(n)]
     mean = np.zeros((n, len(eye), n, len(eye)))
     for i in range(n):
-        mean[i, :, i] += eye - alpha * (A[i] + strength * eye)
-        mean[i] += alpha * strength / n * eye[:, None]
+        mean[i, :, i] += eye - alpha * (A[i] + penalty * eye)
+        mean[i] += alpha * penalty / n * eye[:, None]
     rate = float(np.abs(np.linalg.eigvals(mean.reshape(n * len(eye), -1))).max())
     return StationaryModels(models @ seen.T, np.ascontiguousarray(seen @ S @ seen.T), rate)

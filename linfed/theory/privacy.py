@@ -7,7 +7,7 @@ import math
 from linfed.checks import check_integer, check_number
 
 
-def gaussian_mechanism_noise(epsilon: float, delta: float, *, sensitivity: float, rounds: int = 1) -> float:
+def gaussian_mechanism_noise(epsilon: float, delta: float, *, sensitivity: float, n_rounds: int = 1) -> float:
     r"""Return the smallest noise with which the Gaussian mechanism is (epsilon, delta)-differentially private.
 
     Parameters
@@ -18,7 +18,7 @@ def gaussian_mechanism_noise(epsilon: float, delta: float, *, sensitivity: float
         Delta_1 > 0, the largest change of the released vector or matrix in one round, in the Euclidean or Frobenius
         norm. For the mean of p messages of norm at most C it is ``2 C/p`` if one client is replaced by another. It is
         ``C/p`` if one message is added or removed and p is a public constant.
-    rounds : int
+    n_rounds : int
         Number T >= 1 of releases. Each may depend on the earlier ones.
 
     Returns
@@ -60,7 +60,7 @@ def gaussian_mechanism_noise(epsilon: float, delta: float, *, sensitivity: float
     >>> import linfed as lf
     >>> round(lf.theory.gaussian_mechanism_noise(1.0, 1e-6, sensitivity=1.0), 4)
     4.2247
-    >>> round(lf.theory.gaussian_mechanism_noise(1.0, 1e-6, sensitivity=1.0, rounds=4), 4)
+    >>> round(lf.theory.gaussian_mechanism_noise(1.0, 1e-6, sensitivity=1.0, n_rounds=4), 4)
     8.4494
     """
     from scipy import optimize
@@ -69,14 +69,14 @@ def gaussian_mechanism_noise(epsilon: float, delta: float, *, sensitivity: float
     if delta >= 1.0:
         raise ValueError(f"delta = {delta:g} must be below 1")
     sensitivity = check_number("sensitivity", sensitivity, positive=True)
-    rounds = check_integer("rounds", rounds)
+    n_rounds = check_integer("n_rounds", n_rounds)
     low, high = -1.0, 1.0  # logarithms of a
     while _delta(math.exp(low), epsilon) > delta:
         low -= 1.0
     while _delta(math.exp(high), epsilon) < delta:
         high += 1.0
     root = optimize.brentq(lambda log_a: _delta(math.exp(log_a), epsilon) - delta, low, high, xtol=1e-14)
-    return sensitivity * math.sqrt(rounds) / math.exp(root)
+    return sensitivity * math.sqrt(n_rounds) / math.exp(root)
 
 
 def _delta(a: float, epsilon: float) -> float:

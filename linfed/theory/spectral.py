@@ -132,7 +132,7 @@ def spectral_floor(
     >>> problem = lf.SharedRepresentation(n_clients=400, dim=60, rank=3, noise_std=1.0)
     >>> sizes = {"dim": 60, "n_samples": 20, "noise_std": 1.0}
     >>> predicted = lf.theory.spectral_floor(lf.UStatistic(rank=3), problem.truth(0, [0]).W[0], **sizes).distance
-    >>> run = lf.simulate(lf.UStatistic(rank=3), problem, data=lf.FixedSamples(20), rounds=1)
+    >>> run = lf.simulate(lf.UStatistic(rank=3), problem, data=lf.FixedSamples(20), n_rounds=1)
     >>> bool(abs(predicted / run.metrics["subspace_distance"][0, -1] - 1) < 0.1)
     True
     """

@@ -141,13 +141,13 @@ def fedrep_round(
     representation_steps=1,
     orthonormalize=True,
     aggregate="mean",
-    split=False,
+    disjoint_samples=False,
 ):
     """Return (B, W) after one round; X[j], labels[j] are the samples of client active[j]."""
     W, local = W.copy(), []
     for i, X_i, y_i in zip(active, X, labels, strict=True):
         half = len(y_i) // 2
-        first, second = (slice(half), slice(half, 2 * half)) if split else (slice(None), slice(None))
+        first, second = (slice(half), slice(half, 2 * half)) if disjoint_samples else (slice(None), slice(None))
         W[i] = gradient_heads(X_i[first] @ B, y_i[first], W[i], heads, step_size)
         B_i = B
         for _ in range(representation_steps):

@@ -30,7 +30,7 @@ def test_every_round_is_that_of_the_loop(name):
         if learner.options.get("clusters", 1) > len(counts):
             continue
         world = draw_world([max(m, learner.least) for m in counts], d, k, noise=0.3, seed=1)
-        run = {"data": world.data(), "rounds": 3, "participation": draw_participants(world.n, p, 3)}
+        run = {"data": world.data(), "n_rounds": 3, "participation": draw_participants(world.n, p, 3)}
         begin = {"rank": k, "init": world.B, "worlds": [world]}
         compared += assert_rounds_are_the_loop(learner, world.problem(), **begin, **run)
     assert compared >= (8 if learner.kind is lf.AltMin else 3 * (len(SHAPES) - 1))
@@ -44,7 +44,7 @@ def test_every_round_of_drawn_samples_is_that_of_the_loop(name):
     problem = lf.GivenTruth(B=np.array([w.B_star for w in worlds]), W=np.array([w.W_star for w in worlds]))
     active = np.array([draw_participants(5, 3, 3, seed) for seed in range(2)])
     for data in (lf.FreshSamples(6), lf.FixedSamples(6)):
-        run = {"data": data, "rounds": 3, "participation": active, "seed": 4}
+        run = {"data": data, "n_rounds": 3, "participation": active, "seed": 4}
         assert assert_rounds_are_the_loop(learner, problem, init=np.array([w.B for w in worlds]), **run)
 
 
@@ -53,7 +53,7 @@ def test_every_round_of_classes_is_that_of_the_loop(name):
     learner, compared = LEARNERS[name], 0
     for counts, p in (([6] * 5, 5), ([2, 9, 3, 6, 7], 3)):
         world = draw_classes([max(m, 2 * learner.least) for m in counts], 5, 2)
-        run = {"data": world.data(), "rounds": 3, "participation": draw_participants(5, p, 3)}
+        run = {"data": world.data(), "n_rounds": 3, "participation": draw_participants(5, p, 3)}
         begin = {"init": world.B, "worlds": [world], "loops": class_references}
         compared += assert_rounds_are_the_loop(learner, **begin, **run)
     assert compared >= 6
@@ -69,7 +69,7 @@ def test_given_arrays_are_neither_changed_nor_part_of_the_result(name):
     kept = [array.copy() for array in given]
     X, y, B, B_star, W_star, active = given
     data, problem = lf.GivenSamples(X, y), lf.GivenTruth(B=B_star, W=W_star)
-    final = lf.simulate(learner.make(2, B), problem, data=data, rounds=4, participation=active).final
+    final = lf.simulate(learner.make(2, B), problem, data=data, n_rounds=4, participation=active).final
     for array in final.arrays().values():
         if array.flags.writeable:
             array[...] = 0.0
@@ -81,7 +81,7 @@ def test_given_arrays_are_neither_changed_nor_part_of_the_result(name):
 @pytest.mark.parametrize("name", one_of_each(names()))
 def test_the_seed_decides_every_bit_of_a_trial_whatever_the_others_are(name, monkeypatch):
     algorithm = LEARNERS[name].make(2, "moments")
-    run = {"data": lf.FreshSamples(5), "rounds": 3, "participation": 0.5}
+    run = {"data": lf.FreshSamples(5), "n_rounds": 3, "participation": 0.5}
     together, other = (lf.simulate(algorithm, shared(d=8), trials=3, seed=seed, **run) for seed in (7, 8))
     alone = lf.simulate(algorithm, shared(d=8), trials=1, seed=7, **run)
     monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)  # then trial by trial
@@ -92,7 +92,7 @@ def test_the_seed_decides_every_bit_of_a_trial_whatever_the_others_are(name, mon
 
 @pytest.mark.parametrize("name", one_of_each(names()))
 def test_a_result_comes_back_from_its_file(name, tmp_path):
-    result = lf.simulate(LEARNERS[name].make(), shared(), data=lf.FixedSamples(12), rounds=2, trials=2)
+    result = lf.simulate(LEARNERS[name].make(), shared(), data=lf.FixedSamples(12), n_rounds=2, trials=2)
     loaded = lf.Result.load(result.save(tmp_path / "result.npz"))
     assert_same(loaded, result)
     assert loaded.algorithm == result.algorithm
@@ -103,7 +103,7 @@ def test_a_result_comes_back_from_its_file(name, tmp_path):
 @pytest.mark.parametrize("name", one_of_each(names(keeps="absence")))
 def test_rows_of_absent_clients_stay_as_they_are(name):
     world = draw_world([6] * 5, 7, 2, noise=0.1)
-    run = {"data": world.data(), "rounds": 3, "participation": [[0, 1, 2], [1, 2, 3], [0, 2, 4]]}
+    run = {"data": world.data(), "n_rounds": 3, "participation": [[0, 1, 2], [1, 2, 3], [0, 2, 4]]}
     for step in lf.iterate(LEARNERS[name].make(2, world.B), world.problem(), **run):
         absent = np.setdiff1d(np.arange(5), step.batch.active[0]) if step.number else []
         for key, array in step.before.arrays().items():
@@ -140,7 +140,9 @@ def test_the_noiseless_truth_is_a_fixed_point(name, m):
 def test_the_memory_of_a_step_counts_the_divided_samples(name):
     """As many numbers as the participants' samples have: x and the label."""
     algorithm, sizes = LEARNERS[name].make(), {"n_clients": 8, "dim": 10, "participants": 4, "samples": 6}
-    whole = dataclasses.replace(algorithm, **({"split": False} if hasattr(algorithm, "split") else {"batches": "same"}))
+    whole = dataclasses.replace(
+        algorithm, **({"disjoint_samples": False} if hasattr(algorithm, "disjoint_samples") else {"batches": "same"})
+    )
     assert algorithm.floats_per_step(**sizes) - whole.floats_per_step(**sizes) == 4 * 6 * 11
 
 
@@ -154,7 +156,7 @@ REQUIRED = [
     ("FEATURES", lf.FedRep, [TWO, {**TWO, "whiten": lf.Gaussian(covariance=2.0 * np.eye(3))}]),
     ("QUADRATIC", lf.FedRep, [{**TWO, "representation_steps": 2}, {**TWO, "whiten": "own"}]),
     ("QUADRATIC", lf.FedRep, [{**TWO, "whiten": "pooled"}, {**TWO, "whiten": EACH_COVARIANCE}]),
-    ("ROWS", lf.FedRep, [{**TWO, "split": True}]),
+    ("ROWS", lf.FedRep, [{**TWO, "disjoint_samples": True}]),
     ("FEATURES", lf.PrivateFedRep, [TWO]),
     ("COORDINATES", lf.PrivateFedRep, [{**TWO, "message_noise_std": 0.1}]),
     ("QUADRATIC", lf.PrivateFedRep, [{**TWO, "clip": 1.0}, {**TWO, "clip": 1.0, "message_noise_std": 0.1}]),
@@ -163,9 +165,9 @@ REQUIRED = [
     ("ROWS", lf.GeneralFLUTE, [{**TWO, "local_steps": 2}, {**TWO, "head_steps": 1}]),
     ("QUADRATIC", lf.AltGDmin, [{"rank": 2}]),
     ("FEATURES", lf.AltGDmin, [TWO]),
-    ("ROWS", lf.AltGDmin, [{**TWO, "split": True}]),
+    ("ROWS", lf.AltGDmin, [{**TWO, "disjoint_samples": True}]),
     ("QUADRATIC", lf.AltMin, [{"rank": 2}]),
-    ("ROWS", lf.AltMin, [{"rank": 2, "split": True}]),
+    ("ROWS", lf.AltMin, [{"rank": 2, "disjoint_samples": True}]),
     ("FEATURES", lf.ANIL, [OWN]),
     ("QUADRATIC", lf.ANIL, [{**OWN, "hessian": True}]),
     ("ROWS", lf.ANIL, [{**OWN, "batches": "split"}, {**OWN, "hessian": True, "batches": "split"}]),

@@ -15,7 +15,7 @@ TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 
 def test_altgdmin_is_fedrep_with_a_step_n_m_times_as_large():
     world = draw_world([9] * 6, 7, 2, noise=0.2, seed=3)
-    run = {"data": world.data(), "rounds": 20}
+    run = {"data": world.data(), "n_rounds": 20}
     one = lf.simulate(lf.AltGDmin(rank=2, step_size=0.005, init=world.B), **run)
     other = lf.simulate(lf.FedRep(rank=2, step_size=0.005 * 6 * 9, init=world.B), **run)
     np.testing.assert_allclose(one.final.B, other.final.B, **TOLERANCE)
@@ -25,19 +25,19 @@ def test_altgdmin_is_fedrep_with_a_step_n_m_times_as_large():
 @pytest.mark.parametrize("threshold", [0.5, 9.0, np.inf])
 def test_the_initialisation_is_that_of_the_truncated_averages(threshold):
     world = draw_world([9, 4, 12, 7], 5, 2, noise=0.2, seed=4)
-    B = lf.simulate(lf.AltGDmin(rank=2, threshold=threshold), data=world.data(), rounds=0).final.B[0]
+    B = lf.simulate(lf.AltGDmin(rank=2, threshold=threshold), data=world.data(), n_rounds=0).final.B[0]
     expected, values = ref.truncated_averages(world.X, world.y, 2, threshold)
     assert values[1] > 1.1 * values[2]
     np.testing.assert_allclose(B @ B.T, expected @ expected.T, **TOLERANCE)
     given = lf.simulate(lf.FedRep(rank=2, step_size=1.0, init=lf.TruncatedAverages(threshold=threshold)),
-                        data=world.data(), rounds=0).final.B[0]  # fmt: skip
+                        data=world.data(), n_rounds=0).final.B[0]  # fmt: skip
     np.testing.assert_array_equal(B, given)
 
 
 def test_all_samples_count_with_an_infinite_threshold():
     world = draw_world([9, 4, 12, 7], 5, 2, noise=0.2, seed=4)
-    B = lf.simulate(lf.AltGDmin(rank=2, threshold=np.inf), data=world.data(), rounds=0).final.B[0]
-    gram = lf.simulate(lf.LocalGram(rank=2), data=world.data(), rounds=1).final.B[0]
+    B = lf.simulate(lf.AltGDmin(rank=2, threshold=np.inf), data=world.data(), n_rounds=0).final.B[0]
+    gram = lf.simulate(lf.LocalGram(rank=2), data=world.data(), n_rounds=1).final.B[0]
     np.testing.assert_allclose(B @ B.T, gram @ gram.T, **TOLERANCE)
 
 
@@ -45,7 +45,7 @@ def test_the_penalty_may_come_at_once():
     world, W = draw_world([9] * 4, 5, 2, noise=0.2, seed=4), normal(4, 2)
     options = {"rank": 2, "step_size": 0.02, "init": (world.B, W)}
     one, other = (
-        lf.simulate(algorithm, data=world.data(), rounds=5).final
+        lf.simulate(algorithm, data=world.data(), n_rounds=5).final
         for algorithm in (lf.TPGD(first_phase=0, **options), lf.FLUTE(**options))
     )
     np.testing.assert_allclose(one.B, other.B, **TOLERANCE)
@@ -58,7 +58,7 @@ def test_the_units_of_the_samples_do_not_matter_to_alternating_minimisation(scal
     world = draw_world([5] * 2, 6, 2, noise=0.3, seed=5)
     X, y = np.array(world.X), np.array(world.y)
     one, other = (
-        lf.simulate(lf.AltMin(rank=2, init=world.B), data=lf.GivenSamples(factor * X, factor * y), rounds=1).final
+        lf.simulate(lf.AltMin(rank=2, init=world.B), data=lf.GivenSamples(factor * X, factor * y), n_rounds=1).final
         for factor in (1.0, scale)
     )
     np.testing.assert_allclose(other.B, one.B, rtol=0, atol=1e-8)
@@ -71,7 +71,7 @@ def test_badly_scaled_coordinates_cost_alternating_minimisation_no_digits():
     """The normal equations have condition number 1e8, and their solution alone an error of 1e-7."""
     world = draw_world([9] * 6, 5, 2, noise=0.3, seed=5)
     X = [X_i * [1.0, 1.0, 1.0, 1.0, 1e-4] for X_i in world.X]
-    final = lf.simulate(lf.AltMin(rank=2, init=world.B), data=lf.GivenSamples(X, world.y), rounds=1).final
+    final = lf.simulate(lf.AltMin(rank=2, init=world.B), data=lf.GivenSamples(X, world.y), n_rounds=1).final
     rows = [np.kron(x, w) for X_i, w in zip(X, final.W[0], strict=True) for x in X_i]
     wanted = np.linalg.lstsq(np.array(rows), np.concatenate(world.y))[0].reshape(5, 2)
     np.testing.assert_allclose(final.B[0], ref.qr_positive(wanted)[0], rtol=0, atol=1e-10)
@@ -102,7 +102,9 @@ def test_the_recorded_loss_of_a_descent_method_never_rises(name):
     world = draw_world([25] * 8, 10, 3, noise=0.3, seed=5)
     mix = normal(10, 10, seed=6) * np.geomspace(1, 0.05, 10) / np.sqrt(10)
     data = lf.GivenSamples([X @ mix for X in world.X], world.y)
-    losses = lf.simulate(kind(**{"rank": 3, "init": world.B} | options), data=data, rounds=40).metrics["train_loss"][0]
+    losses = lf.simulate(kind(**{"rank": 3, "init": world.B} | options), data=data, n_rounds=40).metrics["train_loss"][
+        0
+    ]
     assert all(later <= earlier + 1e-12 for earlier, later in itertools.pairwise(losses))
     assert losses[-1] < losses[0]
 
@@ -111,7 +113,7 @@ def test_alternating_minimisation_turns_all_heads():
     """Also the head of a client that did not take part belongs to the new B: its predictor is that of the minimiser."""
     world = draw_world([7] * 8, 6, 2, noise=0.5, seed=5)
     algorithm, participants = lf.AltMin(rank=2, init=world.B), np.array([np.arange(8), [0, 1, 3, 4, 5, 6, 7, 2]])[:, :7]
-    _, first, second = lf.iterate(algorithm, data=world.data(), rounds=2, participation=np.sort(participants))
+    _, first, second = lf.iterate(algorithm, data=world.data(), n_rounds=2, participation=np.sort(participants))
     heads = [ref.least_squares(world.X[i] @ first.after.B[0], world.y[i]) for i in participants[1]]
     rows = [np.kron(x, w) for i, w in zip(participants[1], heads, strict=True) for x in world.X[i]]
     minimiser = np.linalg.lstsq(np.array(rows), np.concatenate([world.y[i] for i in participants[1]]))[0].reshape(6, 2)
@@ -127,7 +129,7 @@ def test_where_heads_explain_all_samples_nothing_that_minimises_the_loss_moves()
     for algorithm in (
         lf.AltGDmin(rank=2, init=B), lf.AltMin(rank=2, init=B), lf.BurerMonteiro(rank=2, init=B),
     ):  # fmt: skip
-        curve = lf.simulate(algorithm, problem, data=lf.FixedSamples(2), rounds=3).metrics["subspace_distance"][0]
+        curve = lf.simulate(algorithm, problem, data=lf.FixedSamples(2), n_rounds=3).metrics["subspace_distance"][0]
         assert curve[-1] == pytest.approx(curve[0], abs=1e-9)
         assert curve[0] > 0.5
 
@@ -141,7 +143,7 @@ def test_where_heads_explain_all_samples_nothing_that_minimises_the_loss_moves()
             lambda: of_classes(lf.ANIL(rank=2, step_size=0.1, adaptation_step_size=0.1, hessian=True)),
             ["hessian = True supports only regression", "2 classes"],
         ),
-        (lambda: one_sample(lf.AltMin(rank=1, split=True)), ["at least 2 samples per client, got 1"]),
+        (lambda: one_sample(lf.AltMin(rank=1, disjoint_samples=True)), ["at least 2 samples per client, got 1"]),
         (lambda: one_sample(lf.NuclearNorm(rank=4)), ["rank = 4 must be at most dim = 3"]),
         (lambda: of_classes(lf.AltMin(rank=2)), ["AltMin supports only regression", "2 classes"]),
     ],
@@ -160,7 +162,7 @@ def test_a_ridge_keeps_the_head_of_a_client_with_a_rare_category_short():
     new = X[:, :1] + np.array([0.0, 0.0, 0.0, 0.0, 1.0])
     data = lf.GivenSamples(X, y, test=(new, np.zeros((8, 1))))
     free, ridged = (
-        lf.simulate(lf.AltMin(rank=4, ridge=ridge, init="random"), data=data, rounds=30) for ridge in (0.0, 0.1)
+        lf.simulate(lf.AltMin(rank=4, ridge=ridge, init="random"), data=data, n_rounds=30) for ridge in (0.0, 0.1)
     )
     assert ridged.metrics["test_loss"][0, -1] < 0.1 * free.metrics["test_loss"][0, -1]
     heads = [ref.least_squares(x @ ridged.final.B[0], z, 0.1) for x, z in zip(X, y, strict=True)]

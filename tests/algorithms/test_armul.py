@@ -20,32 +20,32 @@ def world():
     return world
 
 
-def end(world, algorithm, rounds=1000, **more):
-    return lf.simulate(algorithm, data=world.data(), rounds=rounds, metrics=[], **more).final
+def end(world, algorithm, n_rounds=1000, **more):
+    return lf.simulate(algorithm, data=world.data(), n_rounds=n_rounds, metrics=[], **more).final
 
 
 def slopes(world, Theta):
     return np.array([ref.gradient(*one) for one in zip(world.X, world.y, Theta, strict=True)])
 
 
-def assert_optimal(parts, slopes, strength):
-    """Assert that each part is 0 and its client's gradient short, or the gradient has length `strength` against it."""
+def assert_optimal(parts, slopes, penalty):
+    """Assert that each part is 0 and its client's gradient short, or the gradient has length `penalty` against it."""
     for s, slope in zip(parts, slopes, strict=True):
         if s.any():
-            np.testing.assert_allclose(slope, -strength * s / np.linalg.norm(s), rtol=0, atol=1e-10)
+            np.testing.assert_allclose(slope, -penalty * s / np.linalg.norm(s), rtol=0, atol=1e-10)
         else:
-            assert np.linalg.norm(slope) <= strength
+            assert np.linalg.norm(slope) <= penalty
 
 
 @pytest.mark.parametrize("weights", ["uniform", "samples"])
 @pytest.mark.parametrize("steps", [{}, {"personal_steps": 2, "personal_step_size": 0.1}])
 def test_the_end_is_the_minimiser(world, steps, weights):
-    strength = 0.4
-    final = end(world, lf.ARMUL(step_size=0.3, strength=strength, weights=weights, **steps))
+    penalty = 0.4
+    final = end(world, lf.ARMUL(step_size=0.3, penalty=penalty, weights=weights, **steps))
     parts, found = final.parts[0], slopes(world, final.predictors()[0])
     assert 0 < np.count_nonzero(parts.any(axis=1)) < 9  # some are equal to the common model, some are not
     assert parts[8].any()
-    assert_optimal(parts, found, strength)
+    assert_optimal(parts, found, penalty)
     np.testing.assert_allclose(found.mean(axis=0), 0.0, rtol=0, atol=1e-10)
 
 
@@ -53,19 +53,19 @@ def test_the_end_is_the_minimiser(world, steps, weights):
     "steps", [{}, pytest.param({"personal_steps": 2, "personal_step_size": 0.1}, marks=pytest.mark.long)]
 )
 def test_the_end_with_a_subspace_is_stationary(world, steps):
-    strength = 0.4
-    final = end(world, lf.ARMUL(step_size=0.2, strength=strength, rank=1, **steps), 2500)
+    penalty = 0.4
+    final = end(world, lf.ARMUL(step_size=0.2, penalty=penalty, rank=1, **steps), 2500)
     (B,), (W,), (S,) = final.B, final.W, final.S
     found = slopes(world, final.predictors()[0])
     assert 0 < np.count_nonzero(S.any(axis=1)) < 9
-    assert_optimal(S, found, strength)
+    assert_optimal(S, found, penalty)
     np.testing.assert_allclose(found @ B, 0.0, rtol=0, atol=1e-10)
     np.testing.assert_allclose((np.eye(4) - B @ B.T) @ found.T @ W, 0.0, rtol=0, atol=1e-9)
 
 
 def test_exact_parts_never_raise_the_objective(world):
-    algorithm, last = lf.ARMUL(step_size=0.15, strength=0.3), np.inf
-    for step in lf.iterate(algorithm, data=world.data(), rounds=60):
+    algorithm, last = lf.ARMUL(step_size=0.15, penalty=0.3), np.inf
+    for step in lf.iterate(algorithm, data=world.data(), n_rounds=60):
         theta = step.before.shared[0, 0]
         if step.number:
             parts = step.after.parts[0]
@@ -77,11 +77,11 @@ def test_exact_parts_never_raise_the_objective(world):
 
 @pytest.mark.parametrize("participation", [1.0, 3])
 def test_a_large_penalty_is_averaging_or_fedrep(world, participation):
-    run = {"rounds": 20, "participation": participation}
-    common = end(world, lf.ARMUL(step_size=0.3, strength=1e6), **run)
+    run = {"n_rounds": 20, "participation": participation}
+    common = end(world, lf.ARMUL(step_size=0.3, penalty=1e6), **run)
     assert not common.parts.any()
     np.testing.assert_allclose(common.shared, end(world, lf.FedAvg(step_size=0.3), **run).S, rtol=0, atol=1e-13)
-    near = end(world, lf.ARMUL(step_size=0.3, strength=1e6, rank=2), **run)
+    near = end(world, lf.ARMUL(step_size=0.3, penalty=1e6, rank=2), **run)
     fedrep = end(world, lf.FedRep(step_size=0.3, rank=2), **run)
     assert not near.S.any()
     np.testing.assert_allclose(near.B, fedrep.B, rtol=0, atol=1e-12)
@@ -89,8 +89,8 @@ def test_a_large_penalty_is_averaging_or_fedrep(world, participation):
 
 
 def test_a_large_penalty_ends_at_pooled_least_squares(world):
-    common = end(world, lf.ARMUL(step_size=0.3, strength=1e6))
-    pooled = end(world, lf.PooledLeastSquares(), rounds=1)
+    common = end(world, lf.ARMUL(step_size=0.3, penalty=1e6))
+    pooled = end(world, lf.PooledLeastSquares(), n_rounds=1)
     np.testing.assert_allclose(common.predictors(), np.repeat(pooled.S, 9, axis=1), rtol=0, atol=1e-12)
 
 
@@ -98,8 +98,8 @@ def test_a_large_penalty_ends_at_pooled_least_squares(world):
 @pytest.mark.parametrize("rank", [None, 2])
 def test_without_a_penalty_clients_are_alone(m, rank):
     world = draw_world([m] * 6, 4, 2, noise=0.5, seed=4)
-    alone = end(world, lf.LocalOnly(), rounds=1)
-    found = end(world, lf.ARMUL(step_size=0.3, strength=0.0, rank=rank), rounds=1)
+    alone = end(world, lf.LocalOnly(), n_rounds=1)
+    found = end(world, lf.ARMUL(step_size=0.3, penalty=0.0, rank=rank), n_rounds=1)
     if m >= 4 or rank is None:
         np.testing.assert_allclose(found.predictors(), alone.S, rtol=0, atol=1e-11)
     losses = [ref.loss(*one) for one in zip(world.X, world.y, found.predictors()[0], strict=True)]
@@ -108,43 +108,45 @@ def test_without_a_penalty_clients_are_alone(m, rank):
 
 
 def test_a_far_client_has_a_bounded_influence(world):
-    """The client moves from far to a million times as far: theta moves by no more than a gradient of strength."""
+    """The client moves from far to a million times as far: theta moves by no more than a gradient of penalty."""
 
     def common(distance):
         y = [*world.y[:8], world.y[8] + distance * world.X[8][:, 1]]
         data = lf.GivenSamples(world.X, y)
-        return lf.simulate(lf.ARMUL(step_size=0.3, strength=0.4), data=data, rounds=1000, metrics=[]).final.shared[0, 0]
+        return lf.simulate(lf.ARMUL(step_size=0.3, penalty=0.4), data=data, n_rounds=1000, metrics=[]).final.shared[
+            0, 0
+        ]
 
     far, farther, squared = common(1e4), common(1e8), []
     np.testing.assert_allclose(far, farther, rtol=0, atol=1e-5)
     for distance in (1e4, 1e8):
         data = lf.GivenSamples(world.X, [*world.y[:8], world.y[8] + distance * world.X[8][:, 1]])
-        squared.append(lf.simulate(lf.PFedMe(step_size=0.1, local_steps=1, strength=0.4, inner_steps=None),
-                                   data=data, rounds=300).final.shared[0, 0])  # fmt: skip
+        squared.append(lf.simulate(lf.PFedMe(step_size=0.1, local_steps=1, penalty=0.4, inner_steps=None),
+                                   data=data, n_rounds=300).final.shared[0, 0])  # fmt: skip
     assert np.linalg.norm(squared[1] - squared[0]) > 1e6
 
 
-@pytest.mark.parametrize("strength", [0.0, 0.4])
+@pytest.mark.parametrize("penalty", [0.0, 0.4])
 @pytest.mark.parametrize("rank", [None, 1])
-def test_new_clients_are_fitted_exactly(world, rank, strength):
-    result = lf.simulate(lf.ARMUL(step_size=0.2, strength=strength, rank=rank), data=world.data(), rounds=50)
+def test_new_clients_are_fitted_exactly(world, rank, penalty):
+    result = lf.simulate(lf.ARMUL(step_size=0.2, penalty=penalty, rank=rank), data=world.data(), n_rounds=50)
     new = draw_world([9, 9], 4, 1, noise=0.5, seed=8)
     found = result.adapt(np.array(new.X), np.array(new.y)).predictors()[0]
     for theta, X_i, y_i in zip(found, new.X, new.y, strict=True):
         if rank is None:
             shared = result.final.shared[0, 0]
-            expected = shared + ref.personal_part(X_i, y_i - X_i @ shared, strength)
-        elif strength == 0:
+            expected = shared + ref.personal_part(X_i, y_i - X_i @ shared, penalty)
+        elif penalty == 0:
             expected = ref.least_squares(X_i, y_i)
         else:
             B = result.final.B[0]
-            w, s = ref.head_and_personal_part(X_i, y_i, B, strength)
+            w, s = ref.head_and_personal_part(X_i, y_i, B, penalty)
             expected = B @ w + s
         np.testing.assert_allclose(theta, expected, rtol=0, atol=1e-11)
 
 
 def run(**options):
-    return lf.ARMUL(**{"step_size": 0.1, "strength": 1.0} | options)
+    return lf.ARMUL(**{"step_size": 0.1, "penalty": 1.0} | options)
 
 
 @pytest.mark.parametrize(

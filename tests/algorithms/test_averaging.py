@@ -27,7 +27,7 @@ FOR_EACH_CLIENT = {
 def test_clusters_and_shares_of_each_client_go_through_the_loop(name):
     kind = getattr(lf, name.split(",")[0])
     world = draw_world([1, 9, 4, 2, 7], 4, 2, noise=0.2)
-    run = {"data": world.data(), "rounds": 4, "participation": draw_participants(5, 3, 4)}
+    run = {"data": world.data(), "n_rounds": 4, "participation": draw_participants(5, 3, 4)}
     for more in ({"rank": None}, {"weights": "samples"}):
         learner = Learner(kind, {**FOR_EACH_CLIENT[name], **more}, sent=0)
         assert assert_rounds_are_the_loop(learner, init=world.B, worlds=[world], **run) == 4
@@ -38,7 +38,7 @@ def run(kind, world, participants, *, rank=None, **options):
     more = {} if rank is None else {"rank": rank, "init": world.B}
     algorithm = getattr(lf, kind)(**more, **options)
     return lf.simulate(
-        algorithm, world.problem(), data=world.data(), rounds=len(participants), participation=np.sort(participants)
+        algorithm, world.problem(), data=world.data(), n_rounds=len(participants), participation=np.sort(participants)
     )
 
 
@@ -79,8 +79,8 @@ def fixed_point(world, weights, mu=0.0, **steps):
     return lf.theory.fedavg_fixed_point(A, b, mu=mu, weights=weighting(world, weights), **steps)
 
 
-def everybody(rounds):
-    return np.tile(np.arange(6), (rounds, 1))
+def everybody(n_rounds):
+    return np.tile(np.arange(6), (n_rounds, 1))
 
 
 def test_fedprox_with_many_steps_solves_the_proximal_problem(world):
@@ -129,8 +129,8 @@ def test_clusters_settle_only_where_their_clients_move_alike():
 # --- reductions ----------------------------------------------------------------------------------------------
 
 
-def final(world, algorithm, rounds, participation=1.0, **more):
-    return lf.simulate(algorithm, data=world.data(), rounds=rounds, participation=participation, **more).final
+def final(world, algorithm, n_rounds, participation=1.0, **more):
+    return lf.simulate(algorithm, data=world.data(), n_rounds=n_rounds, participation=participation, **more).final
 
 
 def model(rank, world):
@@ -208,7 +208,7 @@ def test_stored_vectors_are_counted():
         if not issubclass(learner.kind, Averaging):
             continue
         algorithm = learner.make()
-        start = lf.simulate(algorithm, data=world.data(), rounds=0).final.arrays()
+        start = lf.simulate(algorithm, data=world.data(), n_rounds=0).final.arrays()
         rows = sum(start[name].shape[1] for name in ("changes", "controls", "control") if name in start)
         assert algorithm.memory(7) == 2 * rows + 7 * ("clusters" in learner.options), learner
 
@@ -249,7 +249,7 @@ def test_an_invalid_option_is_named(name):
 def test_an_option_that_does_not_fit_the_problem_is_named(name):
     algorithm, fragments = UNFIT[name]
     problem = lf.SharedRepresentation(n_clients=6, dim=4, rank=2)
-    assert_one_line(lambda: lf.simulate(algorithm, problem, data=lf.FixedSamples(5), rounds=1), fragments)
+    assert_one_line(lambda: lf.simulate(algorithm, problem, data=lf.FixedSamples(5), n_rounds=1), fragments)
 
 
 def test_windows_roll_over_the_units_and_round_shares_as_decimals():
@@ -258,7 +258,7 @@ def test_windows_roll_over_the_units_and_round_shares_as_decimals():
     assert len(ref.window(1, 0.29, 100)) == 29
     problem = lf.SharedRepresentation(n_clients=3, dim=100, rank=2)
     after = [
-        lf.simulate(lf.FedRolex(step_size=0.1, model_share=0.29), problem, data=lf.FixedSamples(5), rounds=r).final.S
+        lf.simulate(lf.FedRolex(step_size=0.1, model_share=0.29), problem, data=lf.FixedSamples(5), n_rounds=r).final.S
         for r in (1, 2)
     ]
     assert np.flatnonzero(after[0]).tolist() == list(range(29))

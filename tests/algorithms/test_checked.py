@@ -50,7 +50,7 @@ class Returns(lf.Algorithm):
 
 
 def run(algorithm, data=None, **changes):
-    return lf.simulate(algorithm, PROBLEM, data=data or lf.FixedSamples(12), trials=TRIALS, **{"rounds": 3} | changes)
+    return lf.simulate(algorithm, PROBLEM, data=data or lf.FixedSamples(12), trials=TRIALS, **{"n_rounds": 3} | changes)
 
 
 RIGHT = {
@@ -121,7 +121,7 @@ def test_an_invalid_state_is_named_with_the_method_that_returned_it(name):
 
 def test_rounds_before_an_invalid_state_are_there():
     algorithm = Returns(first=RIGHT["B, W"], then=None, at=3)
-    steps = lf.iterate(algorithm, PROBLEM, data=lf.FixedSamples(12), rounds=5, trials=TRIALS)
+    steps = lf.iterate(algorithm, PROBLEM, data=lf.FixedSamples(12), n_rounds=5, trials=TRIALS)
     assert [next(steps).number for _ in range(3)] == [0, 1, 2]
     with pytest.raises(TypeError, match=r"Returns.step returned None"):
         next(steps)
@@ -129,7 +129,7 @@ def test_rounds_before_an_invalid_state_are_there():
 
 @pytest.mark.parametrize("name", ["B, one head", "single precision"])
 def test_a_valid_state_may_change_its_form(name):
-    result = run(Returns(first=RIGHT["B, W"], then=RIGHT[name], at=3), rounds=4)
+    result = run(Returns(first=RIGHT["B, W"], then=RIGHT[name], at=3), n_rounds=4)
     assert result.final.W.shape == RIGHT[name].W.shape
 
 

@@ -28,9 +28,9 @@ def world():
     return draw_classes([3, 9, 1, 6, 7], D, K, classes=C)
 
 
-def run(algorithm, world, rounds=4, p=3):
-    participants = draw_participants(world.n, p, rounds)
-    return lf.simulate(algorithm, data=world.data(), rounds=rounds, participation=participants).final
+def run(algorithm, world, n_rounds=4, p=3):
+    participants = draw_participants(world.n, p, n_rounds)
+    return lf.simulate(algorithm, data=world.data(), n_rounds=n_rounds, participation=participants).final
 
 
 # --- GeneralFLUTE --------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def test_clients_keep_their_classes_whatever_is_drawn(data):
     problem = lf.Classes(n_clients=6, n_classes=C, classes_per_client=[1, 2, 3, 4, 1, 2], dim=D)
     holds = problem.truth(0, range(2)).holds
     algorithm = lf.GeneralFLUTE(**COMMON, head_steps=2)
-    for step in lf.iterate(algorithm, problem, data=data, rounds=4, trials=2, participation=3):
+    for step in lf.iterate(algorithm, problem, data=data, n_rounds=4, trials=2, participation=3):
         for t in range(2 if step.number else 0):
             now = round_of(step.batch, t, step.number, None, ref)
             own = [np.flatnonzero(holds[t, i]) for i in now.active]
@@ -65,7 +65,7 @@ def test_clients_keep_their_classes_whatever_is_drawn(data):
 def test_the_server_moves_heads_only_and_only_those_of_participants(world):
     still, moved = (
         lf.simulate(
-            lf.GeneralFLUTE(**COMMON, server_step_size=step), data=world.data(), rounds=1, participation=[[0, 1, 3]]
+            lf.GeneralFLUTE(**COMMON, server_step_size=step), data=world.data(), n_rounds=1, participation=[[0, 1, 3]]
         ).final
         for step in (0.0, 0.2)
     )
@@ -78,7 +78,7 @@ def test_the_server_moves_heads_only_and_only_those_of_participants(world):
 def test_general_flute_goes_down_the_slope_of_its_whole_loss(world):
     penalties = {"feature_penalty": 0.2, "head_penalty": 0.3, "collapse_penalty": 0.5}
     algorithm = lf.GeneralFLUTE(**COMMON, server_step_size=0.0, init=world.B, **penalties)
-    *_, step = lf.iterate(algorithm, data=world.data(), rounds=2)
+    *_, step = lf.iterate(algorithm, data=world.data(), n_rounds=2)
     by_B, B = [], step.before.B[0]
     for i, (X, y) in enumerate(zip(world.X, world.y, strict=True)):
         H, rest = step.before.W[0, i], (sorted({*y}), *penalties.values())
@@ -101,7 +101,7 @@ def test_the_gradient_of_nc_in_the_loops_is_its_slope():
 def test_general_flute_without_penalties_steps_as_fedper(world):
     plain = {"local_steps": 3, "collapse_penalty": 0.0, "server_step_size": 0.0}
     flute, fedper = lf.GeneralFLUTE(**COMMON, **plain), lf.FedPer(**COMMON, local_steps=3)
-    for step in lf.iterate(flute, data=world.data(), rounds=3, participation=draw_participants(5, 3, 3)):
+    for step in lf.iterate(flute, data=world.data(), n_rounds=3, participation=draw_participants(5, 3, 3)):
         if step.number:
             other = fedper.step(step.before, step.batch, None)
             close(step.after.B, other.B)
@@ -121,7 +121,7 @@ def test_the_model_of_fedrod_without_balance_is_that_of_fedavg(world, local):
 def test_the_balance_of_fedrod_is_that_of_all_samples_in_every_minibatch(world):
     algorithm = lf.FedRoD(**COMMON, local_epochs=2, batch_size=4, init=world.B)
     rng = TrialRandom(generators(0, Stream.ALGORITHM, range(1)))
-    for step in lf.iterate(algorithm, data=world.data(), rounds=3, participation=draw_participants(5, 3, 3)):
+    for step in lf.iterate(algorithm, data=world.data(), n_rounds=3, participation=draw_participants(5, 3, 3)):
         if step.number == 0:
             continue
         orders, models = rng.permutations((3,), 9)[0], []
@@ -140,7 +140,7 @@ def test_the_balance_of_fedrod_is_that_of_all_samples_in_every_minibatch(world):
 # --- what classes do not have --------------------------------------------------------------------------------
 
 PROBLEM = lf.Classes(n_clients=4, n_classes=3, classes_per_client=2, dim=5)
-RUN = {"data": lf.FixedSamples(6), "rounds": 2}
+RUN = {"data": lf.FixedSamples(6), "n_rounds": 2}
 REFUSED = [
     ("heads = ExactHeads", lf.FedRep(**COMMON)),
     ("fine_tune = ExactHeads", lf.FedAvg(**COMMON, fine_tune=lf.ExactHeads())),

@@ -86,7 +86,7 @@ def test_sizes_are_given_by_name():
 
 @pytest.mark.parametrize("name", ["FedRolex", "FedRolex, two layers"])
 def test_windows_train_as_many_parameters_as_are_sent(name):
-    *_, last = lf.iterate(LEARNERS[name].make(K), PROBLEM, data=lf.FixedSamples(5), rounds=3)
+    *_, last = lf.iterate(LEARNERS[name].make(K), PROBLEM, data=lf.FixedSamples(5), n_rounds=3)
     before, after = last.before, last.after
     moved = sum(np.count_nonzero(after.array(one) != before.array(one)) for one in before.arrays())
     assert moved == LEARNERS[name].sent
@@ -94,24 +94,24 @@ def test_windows_train_as_many_parameters_as_are_sent(name):
 
 @pytest.mark.parametrize("fine_tune", [None, lf.ExactHeads()])
 def test_a_result_counts_participants_and_rounds(fine_tune):
-    run = {"data": lf.FixedSamples(5), "rounds": 6, "record_every": 3, "participation": 0.5}
+    run = {"data": lf.FixedSamples(5), "n_rounds": 6, "record_every": 3, "participation": 0.5}
     found = lf.simulate(lf.FedAvg(rank=K, fine_tune=fine_tune, **STEP), PROBLEM, **run).floats_sent
     per_round = 4 * 66
     assert found.tolist() == [0, 3 * per_round, 6 * per_round, *([6 * per_round] if fine_tune else [])]
-    chain = lf.simulate(lf.FedRep(rank=K, **STEP), PROBLEM, data=lf.FreshSamples(9), rounds=2, engine="chain")
+    chain = lf.simulate(lf.FedRep(rank=K, **STEP), PROBLEM, data=lf.FreshSamples(9), n_rounds=2, engine="chain")
     assert chain.floats_sent.tolist() == [0, 8 * 60, 2 * 8 * 60]
     classes = lf.Classes(n_clients=8, n_classes=5, classes_per_client=2, dim=D)
-    found = lf.simulate(lf.GeneralFLUTE(rank=K, **STEP), classes, data=lf.FixedSamples(4), rounds=3).floats_sent
+    found = lf.simulate(lf.GeneralFLUTE(rank=K, **STEP), classes, data=lf.FixedSamples(4), n_rounds=3).floats_sent
     assert found.tolist() == [r * 8 * sum(OF_CLASSES["GeneralFLUTE"]) for r in range(4)]
 
 
 def test_what_is_not_known_is_not_a_number():
     state = lf.State(S=np.zeros((1, 1, D)))
-    assert np.isnan(lf.simulate(Held(state=state), PROBLEM, data=lf.FixedSamples(5), rounds=1).floats_sent[1])
+    assert np.isnan(lf.simulate(Held(state=state), PROBLEM, data=lf.FixedSamples(5), n_rounds=1).floats_sent[1])
 
 
 def test_curves_can_be_drawn_against_it():
-    run = lf.Run(algorithm=lf.FedAvg(**STEP), problem=PROBLEM, data=lf.FixedSamples(5), rounds=4, trials=2)
+    run = lf.Run(algorithm=lf.FedAvg(**STEP), problem=PROBLEM, data=lf.FixedSamples(5), n_rounds=4, trials=2)
     table = lf.sweep(lf.grid(run, algorithm=(lf.FedAvg(**STEP), lf.SCAFFOLD(**STEP))))
     assert table.axes("floats_sent") == ("round",)
     with lf.panels(table) as sheet:

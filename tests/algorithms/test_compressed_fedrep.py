@@ -18,7 +18,7 @@ def compressed(**changes):
 
 def test_keeping_all_entries_is_fedrep():
     X, y, B = normal(1, 6, 5, D, seed=1), normal(1, 6, 5, seed=2), basis(D, K)
-    run = {"data": lf.GivenSamples(X, y), "rounds": 3}
+    run = {"data": lf.GivenSamples(X, y), "n_rounds": 3}
     plain = lf.simulate(lf.FedRep(rank=K, step_size=0.4, init=B), **run).final.B
     for same in ({"kept_share": 1.0}, {"kept_share": None, "levels": 10**12}):
         np.testing.assert_allclose(lf.simulate(compressed(init=B, **same), **run).final.B, plain, atol=1e-11)
@@ -73,8 +73,8 @@ def test_an_invalid_option_is_named(changes, words):
 def test_it_supports_only_regression_and_rows_of_each_client():
     problem = lf.Classes(n_clients=6, n_classes=3, classes_per_client=2, dim=9)
     algorithm = compressed(heads=lf.GradientHeads())
-    call = lambda: lf.simulate(algorithm, problem, data=lf.FreshSamples(5), rounds=1)  # noqa: E731
+    call = lambda: lf.simulate(algorithm, problem, data=lf.FreshSamples(5), n_rounds=1)  # noqa: E731
     assert_one_line(call, ["CompressedFedRep supports only regression"])
-    run = {"data": lf.FreshSamples(6), "rounds": 2}
+    run = {"data": lf.FreshSamples(6), "n_rounds": 2}
     refused = ["engine = 'projected'", "more than the features"]
     assert_one_line(lambda: lf.simulate(compressed(), PROBLEM, engine="projected", **run), refused, lf.EngineError)

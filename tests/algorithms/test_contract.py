@@ -13,7 +13,7 @@ TRIALS = 3
 
 
 def run(algorithm, data=None, problem=PROBLEM, **changes):
-    arguments = {"rounds": 3, "trials": TRIALS, "seed": 4} | changes
+    arguments = {"n_rounds": 3, "trials": TRIALS, "seed": 4} | changes
     return lf.simulate(algorithm, problem, data=data or lf.FixedSamples(12), **arguments)
 
 
@@ -125,7 +125,7 @@ VIEWS = {
 class Buffered(lf.Algorithm):
     """Returns views of one buffer, which the next step overwrites; trial 0 diverges in round 3."""
 
-    summary = "one gradient step"
+    description = "one gradient step"
     view: object
     diverges: bool = False
 
@@ -155,7 +155,7 @@ class Plain(Buffered):
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 @pytest.mark.parametrize("diverges", [False, True])
 def test_a_buffer_that_is_used_again_changes_no_earlier_state(view, diverges):
-    arguments = {"problem": PROBLEM, "data": lf.FreshSamples(8), "rounds": 5, "trials": TRIALS}
+    arguments = {"problem": PROBLEM, "data": lf.FreshSamples(8), "n_rounds": 5, "trials": TRIALS}
     right, found = (list(lf.iterate(kind(view=view, diverges=diverges), **arguments)) for kind in (Plain, Buffered))
     assert len({step.after.S[1, 0, 0] for step in right}) == 6
     for one, other in zip(right, found, strict=True):
@@ -187,7 +187,7 @@ def test_rounds_that_are_looked_at_cannot_be_written_into(engine):
     W[1] *= 1e3  # diverges
     flute = lf.FLUTE(rank=2, step_size=0.05, init=(B, W))
     alive = []
-    for step in rounds_of(flute, PROBLEM, data=lf.FixedSamples(12), rounds=8, engine=engine):
+    for step in rounds_of(flute, PROBLEM, data=lf.FixedSamples(12), n_rounds=8, engine=engine):
         arrays = [*step.before.arrays().values(), *step.after.arrays().values(), step.alive]
         arrays += [step.batch.X, step.batch.y, step.batch.counts, step.batch.active]
         assert not any(array.flags.writeable for array in arrays)

@@ -59,7 +59,7 @@ def test_a_round_is_the_loop(name, shape, weights):
     active = np.sort(draw_participants(world.n, p, 1)[0])
     X, y = [world.X[i] for i in active], [world.y[i] for i in active]
     algorithm = dataclasses.replace(ESTIMATORS[name](rank=k), weights=weights)
-    *_, step = lf.iterate(algorithm, data=world.data(), rounds=1, participation=active[None])
+    *_, step = lf.iterate(algorithm, data=world.data(), n_rounds=1, participation=active[None])
     M = matrix(name, X, y, weights)
     B = step.after.B[0]
     values = np.linalg.svd(M if "sided" in name else (M + M.T) / 2, compute_uv=False)
@@ -78,7 +78,7 @@ def test_local_fits_have_the_singular_vectors_of_the_loop(shape, clip_quantile):
     active = np.sort(draw_participants(world.n, p, 1)[0])
     X, y = [world.X[i] for i in active], [world.y[i] for i in active]
     algorithm = lf.LocalSpectral(rank=k, clip_quantile=clip_quantile)
-    *_, step = lf.iterate(algorithm, data=world.data(), rounds=1, participation=active[None])
+    *_, step = lf.iterate(algorithm, data=world.data(), n_rounds=1, participation=active[None])
     B = step.after.B[0]
     if k <= p:
         same_subspace(B, ref.local_spectral(X, y, k, clip_quantile))
@@ -88,7 +88,7 @@ def test_local_fits_have_the_singular_vectors_of_the_loop(shape, clip_quantile):
 
 def test_local_fits_are_weighted_by_samples():
     world = draw_world([3, 20, 9, 6], 5, 2, noise=0.3, seed=1)
-    *_, step = lf.iterate(lf.LocalSpectral(rank=2, weights="samples"), data=world.data(), rounds=1)
+    *_, step = lf.iterate(lf.LocalSpectral(rank=2, weights="samples"), data=world.data(), n_rounds=1)
     fits = [len(y) * np.outer(*[ref.least_squares(X, y)] * 2) for X, y in zip(world.X, world.y, strict=True)]
     same_subspace(step.after.B[0], np.linalg.eigh(sum(fits))[1][:, -2:])
 
@@ -100,7 +100,7 @@ def test_a_quantile_protects_local_fits_from_one_that_is_far_away():
     problem = lf.GivenTruth(B=B, Phi=Phi)
     data = lf.GivenSamples.population(problem)
     free, clipped = (
-        lf.simulate(lf.LocalSpectral(rank=2, clip_quantile=q), problem, data=data, rounds=1) for q in (None, 0.5)
+        lf.simulate(lf.LocalSpectral(rank=2, clip_quantile=q), problem, data=data, n_rounds=1) for q in (None, 0.5)
     )
     assert free.metrics["subspace_distance"][0, -1] > 0.99
     assert clipped.metrics["subspace_distance"][0, -1] < 0.01
@@ -111,9 +111,9 @@ def test_a_quantile_protects_local_fits_from_one_that_is_far_away():
 def test_many_clients_lead_to_the_representation(name):
     problem = lf.SharedRepresentation(n_clients=4000, dim=8, rank=2, noise_std=0.5)
     data = lf.FixedSamples(2)  # m = k: FedRep does not move
-    distance = lf.simulate(ESTIMATORS[name](rank=2), problem, data=data, rounds=1).metrics["subspace_distance"][0]
+    distance = lf.simulate(ESTIMATORS[name](rank=2), problem, data=data, n_rounds=1).metrics["subspace_distance"][0]
     assert distance[-1] < 0.35 < distance[0]
-    frozen = lf.simulate(lf.FedRep(rank=2, step_size=0.5, init="random"), problem, data=data, rounds=5)
+    frozen = lf.simulate(lf.FedRep(rank=2, step_size=0.5, init="random"), problem, data=data, n_rounds=5)
     curve = frozen.metrics["subspace_distance"][0]
     assert curve[-1] == pytest.approx(curve[0], abs=1e-12)
 
@@ -121,15 +121,15 @@ def test_many_clients_lead_to_the_representation(name):
 def test_the_moments_are_those_of_the_initialisation():
     problem = lf.SharedRepresentation(n_clients=30, dim=8, rank=2, noise_std=0.5)
     run = {"data": lf.FixedSamples(9)}
-    start = lf.simulate(lf.FedRep(rank=2, step_size=0.1, init="moments"), problem, rounds=0, **run).final.B[0]
-    same_subspace(lf.simulate(lf.MethodOfMoments(rank=2), problem, rounds=1, **run).final.B[0], start)
+    start = lf.simulate(lf.FedRep(rank=2, step_size=0.1, init="moments"), problem, n_rounds=0, **run).final.B[0]
+    same_subspace(lf.simulate(lf.MethodOfMoments(rank=2), problem, n_rounds=1, **run).final.B[0], start)
 
 
 def test_noiseless_clients_of_full_rank_have_the_subspace_of_their_averages():
     B = basis(6, 2)
     problem = lf.GivenTruth(B=B, W=np.random.default_rng(0).standard_normal((5, 2)))
     data = lf.GivenSamples.population(problem)
-    found = lf.simulate(lf.LocalGram(rank=2), problem, data=data, rounds=1)
+    found = lf.simulate(lf.LocalGram(rank=2), problem, data=data, n_rounds=1)
     assert found.metrics["subspace_distance"][0, -1] < 1e-12
     assert found.metrics["parameter_error"][0, -1] < 1e-12
 

@@ -45,7 +45,7 @@ def test_the_units_of_columns_do_not_matter_to_a_fit_of_all_parameters(units, m)
     if max(units) / min(units) > 1e16:  # the sum of a shortcut and a head of another size does not hold its digits
         del ends["refit"]
     for name, (algorithm, thetas) in ends.items():
-        result = lf.simulate(algorithm, data=data, rounds=1)
+        result = lf.simulate(algorithm, data=data, n_rounds=1)
         assert result.status == [lf.Status.COMPLETED], name
         wanted, start = mean_loss(X, y, thetas), mean_loss(X, y, np.zeros((N, D)))
         assert abs(result.metrics["train_loss"][0, -1] - wanted) < 1e-9 * start, name
@@ -57,7 +57,7 @@ def test_the_units_of_columns_do_not_matter_to_a_fit_of_all_parameters(units, m)
 def test_the_units_of_columns_do_not_matter_to_new_clients_with_shortcuts(units):
     X, y = samples()
     start = {"rank": K, "step_size": 1e-300, "init": START}
-    trained = lf.simulate(lf.FedRepShortcut(**start), data=lf.GivenSamples(X * units, y), rounds=0)
+    trained = lf.simulate(lf.FedRepShortcut(**start), data=lf.GivenSamples(X * units, y), n_rounds=0)
     found = mean_loss(X * units, y, trained.adapt(X * units, y).predictors()[0])
     assert found == pytest.approx(mean_loss(X, y, [ref.least_squares(X_i, y_i) for X_i, y_i in zip(X, y, strict=True)]))
 
@@ -70,7 +70,7 @@ def test_the_units_of_columns_do_not_matter_to_alternating_minimisation(units, k
     """
     X, y = samples()
     X, B = X * units, basis(D, k, seed=3)
-    result = lf.simulate(lf.AltMin(rank=k, init=B), data=lf.GivenSamples(X, y), rounds=1)
+    result = lf.simulate(lf.AltMin(rank=k, init=B), data=lf.GivenSamples(X, y), n_rounds=1)
 
     def scaled_least_squares(rows, labels):
         lengths = np.linalg.norm(rows, axis=0)
@@ -112,7 +112,7 @@ def test_exactly_dependent_features_are_reported_by_every_exact_fit(fit):
     for name, some in DEPENDENT.items():
         X, y = samples(trials=3)
         X[1] = some(X[1]) if fit == "PooledLeastSquares" else np.concatenate([X[1, :-1], some(X[1, -1:])])
-        result = lf.simulate(FITS[fit], data=lf.GivenSamples(X, y), rounds=2)
+        result = lf.simulate(FITS[fit], data=lf.GivenSamples(X, y), n_rounds=2)
         assert result.status == [lf.Status.COMPLETED, lf.Status.SINGULAR_HEAD, lf.Status.COMPLETED], name
         assert np.isfinite(result.metrics["train_loss"]).all()
 
@@ -127,13 +127,13 @@ def test_fewer_samples_than_columns_are_not_dependent_features(fit):
         many, labels = samples()
         given.append(lf.GivenSamples([*X[:2], *many[2:]], [*y[:2], *labels[2:]]))
     for data in given:
-        assert lf.simulate(FITS[fit], data=data, rounds=2).status[0] in {lf.Status.COMPLETED, lf.Status.STALLED}
+        assert lf.simulate(FITS[fit], data=data, n_rounds=2).status[0] in {lf.Status.COMPLETED, lf.Status.STALLED}
 
 
 @pytest.mark.parametrize("ridge", [1e-8, 0.1, 10.0])
 def test_a_ridge_makes_dependent_features_regular(ridge):
     X, y = samples()
-    result = lf.simulate(lf.LocalOnly(ridge=ridge), data=lf.GivenSamples(DEPENDENT["equal"](X), y), rounds=1)
+    result = lf.simulate(lf.LocalOnly(ridge=ridge), data=lf.GivenSamples(DEPENDENT["equal"](X), y), n_rounds=1)
     assert result.status == [lf.Status.COMPLETED]
 
 
@@ -147,7 +147,7 @@ def test_whitening_by_a_pooled_covariance_takes_its_pseudo_inverse(name):
         slopes = [np.outer(ref.gradient(X_i, y_i, B @ w), w) for X_i, y_i, w in zip(X, y, heads, strict=True)]
         B = ref.qr_positive(B - 0.5 * C @ np.mean(slopes, axis=0))[0]
     algorithm = lf.FedRep(rank=K, step_size=0.5, whiten="pooled", init=START)
-    found = lf.simulate(algorithm, data=lf.GivenSamples(X, y), rounds=10).final.B[0]
+    found = lf.simulate(algorithm, data=lf.GivenSamples(X, y), n_rounds=10).final.B[0]
     np.testing.assert_allclose(found, B, rtol=0, atol=1e-9)
 
 
@@ -168,7 +168,7 @@ def test_a_trial_that_overflows_costs_the_others_nothing(name, factor, spoilt):
     """With None only two values are huge."""
     X, y = samples(trials=3)
     array = {"X": X, "y": y}[spoilt]
-    run = {"algorithm": ALGORITHMS[name], "rounds": 2}
+    run = {"algorithm": ALGORITHMS[name], "n_rounds": 2}
     calm = lf.simulate(data=lf.GivenSamples(X[::2], y[::2]), **run)
     if factor is None:
         array[1, 0, 0] = array[1, 1, 1] = 1e9
@@ -190,7 +190,7 @@ def test_separate_batches_use_every_sample(name, m):
     X, y = samples(m)
 
     def learned(X, y):
-        *_, last = lf.iterate(LEARNERS[name].make(init=START, step_size=0.05), data=lf.GivenSamples(X, y), rounds=3)
+        *_, last = lf.iterate(LEARNERS[name].make(init=START, step_size=0.05), data=lf.GivenSamples(X, y), n_rounds=3)
         state = last.before  # before the clients' own steps, which use all samples
         return state.shared if state.B is None else state.B
 

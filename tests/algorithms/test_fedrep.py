@@ -20,9 +20,9 @@ def world():
     return draw_world([7] * 5, 6, 2, noise=0.2)
 
 
-def run(world, rounds=1, participation=1.0, **options):
+def run(world, n_rounds=1, participation=1.0, **options):
     arguments = {"rank": world.k, "step_size": 0.1, "init": world.B, **options}
-    return lf.simulate(lf.FedRep(**arguments), data=world.data(), rounds=rounds, participation=participation).final
+    return lf.simulate(lf.FedRep(**arguments), data=world.data(), n_rounds=n_rounds, participation=participation).final
 
 
 def assert_same_state(one, other):
@@ -36,7 +36,7 @@ def test_rows_that_are_drawn_when_they_are_read_go_through_the_loop(data, monkey
     monkeypatch.setattr(linalg, "CACHE_VALUES", 2 * 6 * 7)
     problem = lf.SharedRepresentation(n_clients=5, dim=7, rank=2, noise_std=0.3)
     run = {"data": data, "participation": 3, "trials": 2}
-    assert assert_rounds_are_the_loop(LEARNERS["FedRep"], problem, rounds=4, **run) == 8
+    assert assert_rounds_are_the_loop(LEARNERS["FedRep"], problem, n_rounds=4, **run) == 8
 
 
 EXACT = [{}, {"representation_steps": 3}, {"orthonormalize": False}, {"aggregate": "sum"}, {"rotate_heads": True}]
@@ -46,7 +46,7 @@ EXACT = [{}, {"representation_steps": 3}, {"orthonormalize": False}, {"aggregate
 def test_a_run_from_the_true_subspace_stays_there(options):
     problem = lf.SharedRepresentation(n_clients=6, dim=9, rank=2)
     algorithm = lf.FedRep(rank=2, step_size=0.1, init=lf.AtDistance(0.0), **options)
-    result = lf.simulate(algorithm, problem, data=lf.FreshSamples(5), rounds=20, participation=0.5, trials=3)
+    result = lf.simulate(algorithm, problem, data=lf.FreshSamples(5), n_rounds=20, participation=0.5, trials=3)
     assert result.metrics["subspace_distance"].max() < 1e-13
 
 
@@ -112,7 +112,7 @@ def test_rotating_heads_matters_to_gradient_heads_only(world):
 def test_a_vanishing_ridge_is_none_and_a_huge_one_leaves_nothing(world):
     assert_same_state(run(world, 5), run(world, 5, heads=lf.ExactHeads(ridge=1e-13)))
     for ridge in (1e6, 1e12):
-        S = lf.simulate(lf.LocalOnly(ridge=ridge), data=world.data(), rounds=1).final.S[0]
+        S = lf.simulate(lf.LocalOnly(ridge=ridge), data=world.data(), n_rounds=1).final.S[0]
         moments = [X.T @ y / len(y) for X, y in zip(world.X, world.y, strict=True)]
         np.testing.assert_allclose(ridge * S, moments, rtol=1e-3 * 1e6 / ridge * 10 + 1e-6)
         state = run(world, heads=lf.ExactHeads(ridge=ridge))

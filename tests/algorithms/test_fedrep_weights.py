@@ -35,7 +35,7 @@ def test_weighted_rounds_are_those_of_a_loop(name):
     for taken, engine in ((X, "explicit"), (X, "compressed"), (cut, "explicit")):
         labels = [one[: len(rows)] for one, rows in zip(y, taken, strict=True)]
         active = np.argsort(normal(8, 6, seed=5), axis=-1)[:, :4]
-        run = {"data": lf.GivenSamples(taken, labels), "rounds": 8, "participation": active, "engine": engine}
+        run = {"data": lf.GivenSamples(taken, labels), "n_rounds": 8, "participation": active, "engine": engine}
         final = lf.simulate(fedrep(weights=WEIGHTS, **OPTIONS[name]), **run).final
         B, W = ref.fedrep(
             taken, labels, active, basis(8, 2, seed=23), weights=WEIGHTS, **{"step_size": 0.3} | OPTIONS[name]
@@ -54,7 +54,7 @@ def test_relative_weights_have_mean_1():
 
 @pytest.mark.parametrize("count", [5, 7])
 def test_weights_of_other_clients_are_refused(count):
-    run = {"data": lf.FixedSamples(12), "rounds": 1}
+    run = {"data": lf.FixedSamples(12), "n_rounds": 1}
     wanted = [f"weights has {count} numbers", "n_clients = 6"]
     assert_one_line(lambda: lf.simulate(fedrep(weights=[1.0] * count), PROBLEM, **run), wanted)
 
@@ -66,7 +66,7 @@ def test_classes_take_weights():
     first = np.array(WEIGHTS) / np.mean(WEIGHTS)
 
     def after(weights):
-        return lf.simulate(lf.FedRep(weights=weights, **options), classes, data=lf.FixedSamples(20), rounds=1).final.B
+        return lf.simulate(lf.FedRep(weights=weights, **options), classes, data=lf.FixedSamples(20), n_rounds=1).final.B
 
     one, other, both = after(first), after(1.5 - 0.5 * first), after(0.75 + 0.25 * first)
     assert np.abs(one + other - 2 * both).max() < 1e-12
@@ -77,7 +77,12 @@ def test_classes_take_weights():
 
 def test_near_the_truth_weighted_rounds_keep_their_digits():
     """Messages of exact heads do not cancel, so the distance falls to the rounding error of B."""
-    run = {"data": lf.FreshSamples((12, 30, 10, 12, 9, 18)), "rounds": 120, "seed": 1, "metrics": ["subspace_distance"]}
+    run = {
+        "data": lf.FreshSamples((12, 30, 10, 12, 9, 18)),
+        "n_rounds": 120,
+        "seed": 1,
+        "metrics": ["subspace_distance"],
+    }
     algorithm = fedrep(weights=WEIGHTS, step_size=0.5, init=lf.AtDistance(0.1))
     heads = np.sqrt(2) * np.stack([[np.cos(a), np.sin(a)] for a in np.arange(6) * np.pi / 6])
     here = lf.GivenTruth(B=basis(8, 2, seed=20), W=heads)

@@ -35,10 +35,10 @@ def test_rounds_with_halves_and_whitening_are_the_loops(heads, weights):
     for split in (False, True):
         for name in (None, "own", "pooled", *named):
             whiten, dense = named.get(name, (name, name))
-            fields = {"step_size": 0.2, "heads": heads, "split": split, "weights": weights}
+            fields = {"step_size": 0.2, "heads": heads, "disjoint_samples": split, "weights": weights}
             fields["aggregate"] = "sum" if split else "mean"
             algorithm = lf.FedRep(rank=K, init=B, whiten=whiten, **fields)
-            steps = lf.iterate(algorithm, data=lf.GivenSamples(X, y), rounds=rounds, participation=participants)
+            steps = lf.iterate(algorithm, data=lf.GivenSamples(X, y), n_rounds=rounds, participation=participants)
             states = ref.fedrep(X, y, participants, B, whiten=dense, **fields)
             for step, (B_t, W_t) in zip(steps, states, strict=True):
                 np.testing.assert_allclose(step.after.B[0], B_t, atol=1e-10)
@@ -47,9 +47,9 @@ def test_rounds_with_halves_and_whitening_are_the_loops(heads, weights):
 
 def test_local_steps_on_the_second_half_are_the_loops():
     X, y, B = normal(4, 12, D), normal(4, 12, seed=1), basis(D, K)
-    algorithm = lf.FedRep(rank=K, step_size=0.2, init=B, split=True, representation_steps=3)
-    states = lf.iterate(algorithm, data=lf.GivenSamples(X, y), rounds=2)
-    wanted = ref.fedrep(X, y, [range(4)] * 2, B, step_size=0.2, split=True, representation_steps=3)
+    algorithm = lf.FedRep(rank=K, step_size=0.2, init=B, disjoint_samples=True, representation_steps=3)
+    states = lf.iterate(algorithm, data=lf.GivenSamples(X, y), n_rounds=2)
+    wanted = ref.fedrep(X, y, [range(4)] * 2, B, step_size=0.2, disjoint_samples=True, representation_steps=3)
     for step, (B_t, _) in zip(states, wanted, strict=True):
         np.testing.assert_allclose(step.after.B[0], B_t, atol=1e-10)
 
@@ -63,10 +63,10 @@ def test_pooled_covariances_are_sent_to_the_server():
 
 
 def test_a_half_of_one_batch_is_altgdmin():
-    same = {"rank": K, "init": basis(D, K), "split": True}
+    same = {"rank": K, "init": basis(D, K), "disjoint_samples": True}
     data = lf.FreshSamples(M)
-    one = lf.simulate(lf.FedRep(step_size=0.3, **same), PROBLEM, data=data, rounds=4)
-    other = lf.simulate(lf.AltGDmin(step_size=0.3 / (N * M // 2), **same), PROBLEM, data=data, rounds=4)
+    one = lf.simulate(lf.FedRep(step_size=0.3, **same), PROBLEM, data=data, n_rounds=4)
+    other = lf.simulate(lf.AltGDmin(step_size=0.3 / (N * M // 2), **same), PROBLEM, data=data, n_rounds=4)
     np.testing.assert_allclose(one.final.B, other.final.B, atol=1e-12)
 
 
@@ -86,18 +86,18 @@ def test_wrong_options_are_named(fields, fragments):
     ("fields", "samples", "fragments"),
     [
         ({"whiten": "own"}, D - 1, ["'own'", "d = 5", "got 4"]),
-        ({"whiten": "own", "split": True}, 2 * D - 1, ["'own'", "d = 5", "got 4"]),
+        ({"whiten": "own", "disjoint_samples": True}, 2 * D - 1, ["'own'", "d = 5", "got 4"]),
         ({"whiten": "pooled"}, 1, ["'pooled'", "d = 5", "got 3"]),
         ({"whiten": lf.Gaussian(covariance=np.eye(4))}, M, ["covariance", "d = dim = 5"]),
         ({"whiten": lf.Gaussian(covariance=COVARIANCES[:2])}, M, ["covariance", "n_clients = 3"]),
-        ({"split": True}, 1, ["split", "got 1"]),
+        ({"disjoint_samples": True}, 1, ["at least 2 samples", "got 1"]),
         ({"whiten": "own"}, D, []),
         ({"whiten": "pooled"}, (1, 2, 2), []),
     ],
 )
 def test_whitening_requires_as_many_samples_as_dimensions(fields, samples, fragments):
     algorithm = lf.FedRep(rank=1, step_size=0.1, init="random", **fields)
-    run = {"data": lf.FreshSamples(samples), "rounds": 1}
+    run = {"data": lf.FreshSamples(samples), "n_rounds": 1}
     if fragments:
         assert_one_line(lambda: lf.simulate(algorithm, PROBLEM, **run), fragments)
     else:
@@ -112,13 +112,13 @@ def test_a_small_covariance_is_regular():
 def test_classes_can_be_split_but_not_whitened():
     X, y = normal(3, 8, D), np.arange(24).reshape(3, 8) % 2
     given = lf.GivenClasses(X, y)
-    algorithm = lf.FedRep(rank=K, step_size=0.1, init="random", heads=lf.GradientHeads(), split=True)
-    assert np.isfinite(lf.simulate(algorithm, data=given, rounds=2).metrics["train_loss"]).all()
+    algorithm = lf.FedRep(rank=K, step_size=0.1, init="random", heads=lf.GradientHeads(), disjoint_samples=True)
+    assert np.isfinite(lf.simulate(algorithm, data=given, n_rounds=2).metrics["train_loss"]).all()
     whitened = dataclasses.replace(algorithm, whiten="own")
-    assert_one_line(lambda: lf.simulate(whitened, data=given, rounds=2), ("whiten", "2 classes"))
+    assert_one_line(lambda: lf.simulate(whitened, data=given, n_rounds=2), ("whiten", "2 classes"))
 
 
 def test_a_whitened_run_has_no_prediction():
     algorithm = lf.FedRep(rank=K, step_size=0.1, whiten=PROBLEM.design)
     with pytest.raises(lf.NoPredictionError, match="whitened"):
-        lf.predict(algorithm, PROBLEM, data=lf.FreshSamples(M), rounds=2)
+        lf.predict(algorithm, PROBLEM, data=lf.FreshSamples(M), n_rounds=2)

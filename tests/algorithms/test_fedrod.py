@@ -19,8 +19,8 @@ PERSONAL = {
 }
 
 
-def final(world, algorithm, rounds, participation=1.0, **more):
-    return lf.simulate(algorithm, data=world.data(), rounds=rounds, participation=participation, **more).final
+def final(world, algorithm, n_rounds, participation=1.0, **more):
+    return lf.simulate(algorithm, data=world.data(), n_rounds=n_rounds, participation=participation, **more).final
 
 
 def fedrod(world, **changes):
@@ -90,7 +90,7 @@ def test_exact_fine_tuning_makes_it_fine_tuned_fedavg():
 @pytest.mark.parametrize("fine_tune", [None, lf.ExactHeads(ridge=0.7)])
 def test_new_clients_fit_a_head_beside_the_generic_one(name, fine_tune):
     algorithm = lf.FedRoD(rank=2, step_size=0.1, personal=PERSONAL[name], fine_tune=fine_tune)
-    result = lf.simulate(algorithm, PROBLEM, data=lf.FixedSamples(5), rounds=6, trials=2)
+    result = lf.simulate(algorithm, PROBLEM, data=lf.FixedSamples(5), n_rounds=6, trials=2)
     X, y = normal(2, 3, 4, 7), normal(2, 3, 4, seed=1)
     found = result.adapt(X, y)
     ridge = 0.7 if fine_tune else getattr(PERSONAL[name], "ridge", 0.0)
@@ -114,4 +114,4 @@ def test_schedules_reach_the_personal_heads():
 
 def test_no_law_of_averaging_is_told_of_it():
     with pytest.raises(lf.NoPredictionError, match="no prediction is available for algorithm = FedRoD"):
-        lf.predict(lf.FedRoD(rank=2, step_size=0.1), PROBLEM, data=lf.FixedSamples(9), rounds=5)
+        lf.predict(lf.FedRoD(rank=2, step_size=0.1), PROBLEM, data=lf.FixedSamples(9), n_rounds=5)

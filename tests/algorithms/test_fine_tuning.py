@@ -56,7 +56,7 @@ def server(state):
 def test_fine_tuning_of_all_layers_is_the_loop(name):
     counts = [6] * 5 if name.startswith("FedAvg") else [3, 12, 5, 7, 2]
     algorithm, world = GLOBAL[name], draw_world(counts, 7, 2, noise=0.3)
-    *_, before, after = lf.iterate(algorithm, data=world.data(), rounds=3, participation=3)
+    *_, before, after = lf.iterate(algorithm, data=world.data(), n_rounds=3, participation=3)
     wanted = tuned(*server(before.after), world.X, world.y, TUNING, 0.15)
     np.testing.assert_allclose(after.after.predictors()[0], wanted, rtol=0, atol=1e-10)
     assert np.ptp(wanted, axis=0).max() > 0.01
@@ -65,8 +65,8 @@ def test_fine_tuning_of_all_layers_is_the_loop(name):
 @pytest.mark.parametrize("name", [name for name in GLOBAL if "FedAvg" in name or "BABU" in name])
 def test_new_clients_take_the_same_steps_from_the_servers_model(name):
     algorithm, world, new = GLOBAL[name], draw_world([6] * 4, 7, 2, noise=0.3), draw_world([9] * 3, 7, 2, seed=4)
-    result = lf.simulate(algorithm, data=world.data(), rounds=3)
-    *_, before, _ = lf.iterate(algorithm, data=world.data(), rounds=3)
+    result = lf.simulate(algorithm, data=world.data(), n_rounds=3)
+    *_, before, _ = lf.iterate(algorithm, data=world.data(), n_rounds=3)
     adapted = result.adapt(np.array(new.X), np.array(new.y))
     wanted = tuned(*server(before.after), new.X, new.y, TUNING, 0.15)
     np.testing.assert_allclose(adapted.predictors()[0], wanted, rtol=0, atol=1e-10)
@@ -75,7 +75,7 @@ def test_new_clients_take_the_same_steps_from_the_servers_model(name):
 def test_the_default_step_size_is_that_of_the_last_round():
     world, steps = draw_world([6] * 4, 7, 2, noise=0.3), (0.3, 0.2, 0.05)
     algorithm = lf.FedAvg(step_size=steps, fine_tune=lf.AllLayers(steps=3))
-    *_, before, after = lf.iterate(algorithm, data=world.data(), rounds=3)
+    *_, before, after = lf.iterate(algorithm, data=world.data(), n_rounds=3)
     wanted = tuned(*server(before.after), world.X, world.y, lf.AllLayers(steps=3), 0.05)
     np.testing.assert_allclose(after.after.S[0], wanted, rtol=0, atol=1e-10)
 
@@ -83,21 +83,21 @@ def test_the_default_step_size_is_that_of_the_last_round():
 @pytest.mark.parametrize("rank", [None, 2])
 def test_many_steps_end_at_each_clients_least_squares_and_one_tiny_step_at_the_common_model(rank):
     world = draw_world([20] * 4, 5, 2, noise=0.3)
-    plain = lf.simulate(lf.FedAvg(step_size=0.1, rank=rank), data=world.data(), rounds=5)
+    plain = lf.simulate(lf.FedAvg(step_size=0.1, rank=rank), data=world.data(), n_rounds=5)
     for steps, step_size, wanted in (
-        (5000, 0.1, lf.simulate(lf.LocalOnly(), data=world.data(), rounds=1).final.predictors()),
+        (5000, 0.1, lf.simulate(lf.LocalOnly(), data=world.data(), n_rounds=1).final.predictors()),
         (1, 1e-14, plain.final.predictors()),
     ):
         tuning = lf.AllLayers(steps=steps, step_size=step_size)
         algorithm = lf.FedAvg(step_size=0.1, rank=rank, fine_tune=tuning)
-        final = lf.simulate(algorithm, data=world.data(), rounds=5).final
+        final = lf.simulate(algorithm, data=world.data(), n_rounds=5).final
         np.testing.assert_allclose(final.predictors(), np.broadcast_to(wanted, (1, 4, 5)), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("rank", [None, 2])
 def test_classes_are_fine_tuned_by_cross_entropy(rank):
     classes = lf.Classes(n_clients=5, n_classes=3, classes_per_client=2, dim=6)
-    run = {"data": lf.FixedSamples(12), "rounds": 3}
+    run = {"data": lf.FixedSamples(12), "n_rounds": 3}
     common = {"step_size": 0.3, "rank": rank}
     one = lf.simulate(lf.FedAvg(**common), classes, **run, metrics=["train_loss"])
     two = lf.simulate(lf.FedAvg(**common, fine_tune=lf.AllLayers()), classes, **run, metrics=["train_loss"])
@@ -110,16 +110,16 @@ def test_a_diverged_trial_does_not_spoil_the_others():
     X, y = np.array(world.X), np.array(world.y)
     huge = lf.GivenSamples(np.array([X, 1e200 * X]), np.array([y, y]))
     algorithm = lf.FedAvg(step_size=0.1, fine_tune=TUNING)
-    both = lf.simulate(algorithm, data=huge, rounds=3, trials=2)
+    both = lf.simulate(algorithm, data=huge, n_rounds=3, trials=2)
     assert [status.name for status in both.status] == ["COMPLETED", "DIVERGED"]
-    alone = lf.simulate(algorithm, data=world.data(), rounds=3)
+    alone = lf.simulate(algorithm, data=world.data(), n_rounds=3)
     np.testing.assert_array_equal(both.final.S[0], alone.final.S[0])
 
 
 def test_no_prediction_of_a_fine_tuned_model():
     problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2)
     with pytest.raises(lf.NoPredictionError, match="fine_tune"):
-        lf.predict(GLOBAL["FedAvg, one layer"], problem, data=lf.FixedSamples(9), rounds=3)
+        lf.predict(GLOBAL["FedAvg, one layer"], problem, data=lf.FixedSamples(9), n_rounds=3)
 
 
 def test_fine_tuned_models_are_counted():
@@ -137,7 +137,7 @@ PROBLEM = lf.SharedRepresentation(n_clients=6, dim=5, rank=2, noise_std=0.1)
 
 
 def run(algorithm, data=None, **changes):
-    arguments = {"rounds": 4, "participation": 0.5, "trials": 2, "seed": 3} | changes
+    arguments = {"n_rounds": 4, "participation": 0.5, "trials": 2, "seed": 3} | changes
     return lf.simulate(algorithm, PROBLEM, data=data or lf.FixedSamples(4), **arguments)
 
 
@@ -155,7 +155,7 @@ def plain(algorithm):
 def test_fresh_samples_of_the_fine_tuning_come_from_streams_of_their_own(noise):
     problem = lf.SharedRepresentation(n_clients=5, dim=7, rank=2, noise_std=noise, design="cube")
     algorithm = lf.FedAvg(step_size=0.1, rank=2, fine_tune=lf.ExactHeads())
-    run = {"data": lf.FreshSamples(4), "rounds": 6, "participation": 3, "trials": 2, "seed": (4, 1)}
+    run = {"data": lf.FreshSamples(4), "n_rounds": 6, "participation": 3, "trials": 2, "seed": (4, 1)}
     *rounds, X = [step.batch.X.copy() for step in lf.iterate(algorithm, problem, **run) if step.number]
     *_, last = lf.iterate(algorithm, problem, **run)
     assert len(rounds) == 6
@@ -181,7 +181,7 @@ def test_fresh_samples_of_the_fine_tuning_come_from_streams_of_their_own(noise):
     ],
 )
 def test_fine_tuning_is_one_more_round_and_leaves_the_others_alone(how, data, rounds, every, recorded):
-    setting = {"rounds": rounds, "record_every": every, "participation": 0.4}
+    setting = {"n_rounds": rounds, "record_every": every, "participation": 0.4}
     tuned, without = (run(each, data, **setting) for each in (TUNED[how], plain(TUNED[how])))
     assert tuned.rounds.tolist() == recorded
     assert without.rounds.tolist() == recorded[:-1]
@@ -202,7 +202,7 @@ def wild(**more):
     X, B, W = factor * normal(3, 5, 6, 4), normal(3, 4, 2, seed=1), normal(3, 5, 2, seed=2)
     data = lf.GivenSamples(X, np.einsum("tnmd,tdk,tnk->tnm", X, B, W))
     algorithm = lf.FedAvg(step_size=0.1, rank=2, init=normal(3, 4, 2, seed=3) / 2, **more)
-    return lf.simulate(algorithm, lf.GivenTruth(B=B, W=W), data=data, rounds=25)
+    return lf.simulate(algorithm, lf.GivenTruth(B=B, W=W), data=data, n_rounds=25)
 
 
 @pytest.mark.parametrize("how", [lf.GradientHeads(steps=10), lf.ExactHeads()], ids=["gradient", "exact"])
@@ -223,7 +223,7 @@ def test_a_trial_that_diverged_is_not_fine_tuned(how, monkeypatch):
 
 def test_a_run_whose_trials_all_diverge_ends_in_the_shapes_of_a_fine_tuned_one():
     algorithm = dataclasses.replace(TUNED["exact"], step_size=50.0)
-    result = run(algorithm, rounds=200)
+    result = run(algorithm, n_rounds=200)
     assert result.status == [lf.Status.DIVERGED] * 2
     assert (result.status_round < 200).all()
     assert result.rounds[-1] == 201
@@ -246,7 +246,7 @@ def test_fine_tuning_itself_may_diverge():
 
 def test_dependent_features_at_the_end_are_an_outcome():
     B = np.outer(normal(5), [1.0, 2.0])
-    result = run(dataclasses.replace(TUNED["exact"], init=B), rounds=0)
+    result = run(dataclasses.replace(TUNED["exact"], init=B), n_rounds=0)
     assert result.status == [lf.Status.SINGULAR_HEAD] * 2
     assert result.status_round.tolist() == [1, 1]
 

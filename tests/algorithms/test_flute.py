@@ -31,7 +31,7 @@ def test_a_round_is_a_gradient_step_of_the_objective(option, counts):
     X, y, B, W = world.X, world.y, 0.6 * world.B, 0.6 * normal(5, 2)
     options = {"step_size": 0.01, "server_step_size": 0.01, "gamma1": 0.25, "gamma2": 0.125, "gradient_factor": 1}
     options |= OPTIONS[option]
-    final = lf.simulate(lf.FLUTE(rank=2, init=(B, W), **options), data=lf.GivenSamples(X, y), rounds=1).final
+    final = lf.simulate(lf.FLUTE(rank=2, init=(B, W), **options), data=lf.GivenSamples(X, y), n_rounds=1).final
     moved = [(final.B[0] - B) / -options["step_size"], (final.W[0] - W) / -options["step_size"]]
     ratio = options["server_step_size"] / options["step_size"]
 
@@ -83,7 +83,7 @@ def test_the_population_diverges_from_the_threshold_on(gamma2, share, factor):
             init=lf.SmallRandom(0.1),
         )
         assert 2 * gamma1 - 4 * gamma2 == (1 + excess) / algorithm.step_ratio
-        return lf.simulate(algorithm, data=POPULATION, rounds=2000, seed=1)
+        return lf.simulate(algorithm, data=POPULATION, n_rounds=2000, seed=1)
 
     # Without gamma2 the factors grow at the threshold until rounding holds them.
     for excess in (0.0, 0.25) if gamma2 > 0 else (0.25,):
@@ -103,8 +103,8 @@ def test_a_balanced_truth_is_a_fixed_point():
         X = [normal(m, 4, seed=m) for m in counts]
         y = [X_i @ B @ w for X_i, w in zip(X, W, strict=True)]
         data = lf.GivenSamples(X, y)
-        still = lf.simulate(lf.FLUTE(rank=2, step_size=0.05, init=(B, W)), data=data, rounds=5).final
+        still = lf.simulate(lf.FLUTE(rank=2, step_size=0.05, init=(B, W)), data=data, n_rounds=5).final
         np.testing.assert_allclose(still.B[0], B, atol=1e-14)
         np.testing.assert_allclose(still.W[0], W, atol=1e-14)
-        moved = lf.simulate(lf.FLUTE(rank=2, step_size=0.05, init=(2 * B, W / 2)), data=data, rounds=1).final
+        moved = lf.simulate(lf.FLUTE(rank=2, step_size=0.05, init=(2 * B, W / 2)), data=data, n_rounds=1).final
         assert np.abs(moved.B[0] - 2 * B).max() > 1e-2

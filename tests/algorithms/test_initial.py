@@ -49,7 +49,7 @@ class Says(Starts):
 
 
 def started(algorithm, problem=PROBLEM, data=FIXED, **changes):
-    return lf.simulate(algorithm, problem, data=data, **{"rounds": 0, "trials": 3, "seed": 5} | changes)
+    return lf.simulate(algorithm, problem, data=data, **{"n_rounds": 0, "trials": 3, "seed": 5} | changes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +162,7 @@ def test_moments_are_those_of_a_loop_over_samples(clients, limit, monkeypatch):
     monkeypatch.setattr("linfed.data.sources.CACHE_VALUES", limit)
     world = draw_world([3, 12, 5, 9, 4, 7], 6, 2, noise=0.1)
     algorithm = lf.FedRep(rank=2, step_size=0.1, init=lf.Moments(clients=clients))
-    B = lf.simulate(algorithm, data=world.data(), rounds=0).final.B[0]
+    B = lf.simulate(algorithm, data=world.data(), n_rounds=0).final.B[0]
     np.testing.assert_allclose(B.T @ B, np.eye(2), atol=1e-12)
     wanted = ref.moments(world.X[:clients], world.y[:clients], 2)[:, ::-1]
     np.testing.assert_allclose(np.abs(np.vecdot(B.T, wanted.T)), 1.0, atol=1e-10)  # in the order of the eigenvalues
@@ -174,7 +174,7 @@ UNDER = lf.UnderParameterized(n_clients=7, dim=9)
 
 
 def start_of(algorithm, problem=UNDER, trials=4, seed=3):
-    return lf.simulate(algorithm, problem, data=lf.FreshSamples(5), rounds=0, trials=trials, seed=seed).final
+    return lf.simulate(algorithm, problem, data=lf.FreshSamples(5), n_rounds=0, trials=trials, seed=seed).final
 
 
 @pytest.mark.parametrize("alpha", [None, 1e-6, 0.3, 5.0])
@@ -218,8 +218,8 @@ def test_a_warm_start_goes_on_to_the_bit(name):
     data, engine, options = WARM[name]
     algorithm = lf.FLUTE(rank=2, step_size=0.05, init=lf.SmallRandom(0.5), **options)
 
-    def run(algorithm, rounds):
-        return lf.simulate(algorithm, UNDER, data=data, rounds=rounds, trials=3, seed=1, engine=engine)
+    def run(algorithm, n_rounds):
+        return lf.simulate(algorithm, UNDER, data=data, n_rounds=n_rounds, trials=3, seed=1, engine=engine)
 
     whole, first = run(algorithm, 10), run(algorithm, 5)
     second = run(dataclasses.replace(algorithm, init=lf.GivenFactors(first.final.B, first.final.W)), 5)
@@ -231,7 +231,7 @@ def test_a_warm_start_goes_on_to_the_bit(name):
 
 def test_given_factors_with_and_without_trials():
     B, W = normal(3, 9, 2), normal(3, 7, 2, seed=1)
-    run = {"data": lf.FixedSamples(12), "rounds": 5, "seed": 2}
+    run = {"data": lf.FixedSamples(12), "n_rounds": 5, "seed": 2}
     many = lf.simulate(lf.FLUTE(rank=2, step_size=0.05, init=(B, W)), UNDER, **run)
     mixed = lf.simulate(lf.FLUTE(rank=2, step_size=0.05, init=(B, W[0])), UNDER, **run)
     alike = lf.simulate(lf.FLUTE(rank=2, step_size=0.05, init=[B[0], W[0]]), UNDER, trials=3, **run)
@@ -255,8 +255,8 @@ def test_columns_are_independent_in_every_trial_or_not():
 def test_labels_at_the_threshold_count():
     X, y = normal(2, 4, 6, 5), np.sign(normal(2, 4, 6, seed=1)) * [[[1.0]], [[3.0]]]
     init, data = lf.TruncatedAverages(threshold=1.0), lf.GivenSamples(X, y)
-    B = lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=init), data=data, rounds=0).final.B
-    gram = lf.simulate(lf.LocalGram(rank=2), data=data, rounds=1).final.B
+    B = lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=init), data=data, n_rounds=0).final.B
+    gram = lf.simulate(lf.LocalGram(rank=2), data=data, n_rounds=1).final.B
     np.testing.assert_allclose(B @ B.mT, gram @ gram.mT, atol=1e-10)
 
 
@@ -335,7 +335,7 @@ def test_a_first_batch_takes_nothing_from_the_rounds(data):
 
     for engine in ("explicit", "compressed"):
         runs = [
-            lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=init), PROBLEM, data=data, rounds=4, engine=engine)
+            lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=init), PROBLEM, data=data, n_rounds=4, engine=engine)
             for init in ("random", Looks())
         ]
         assert_same(*runs)
@@ -343,7 +343,7 @@ def test_a_first_batch_takes_nothing_from_the_rounds(data):
 
 def test_the_memory_of_a_first_batch_is_counted():
     big = lf.SharedRepresentation(n_clients=100, dim=50, rank=2)
-    arguments = {"data": lf.FreshSamples(1000), "rounds": 1, "engine": "projected", "memory_budget": 2e7}
+    arguments = {"data": lf.FreshSamples(1000), "n_rounds": 1, "engine": "projected", "memory_budget": 2e7}
     lf.simulate(FEDREP, big, **arguments)
     with pytest.raises(lf.SizeError, match="one trial needs"):
         lf.simulate(lf.FedRep(rank=2, step_size=0.1, init=Truncated()), big, **arguments)

@@ -17,8 +17,8 @@ PROBLEM = lf.SharedRepresentation(n_clients=12, dim=6, rank=2, noise_std=0.3)
 DATA = lf.FixedSamples(20)
 
 
-def run(algorithm, rounds, problem=PROBLEM, data=DATA, **changes):
-    return lf.simulate(algorithm, problem, data=data, rounds=rounds, **({"trials": 3, "seed": 0} | changes))
+def run(algorithm, n_rounds, problem=PROBLEM, data=DATA, **changes):
+    return lf.simulate(algorithm, problem, data=data, n_rounds=n_rounds, **({"trials": 3, "seed": 0} | changes))
 
 
 # --- what every batch knows ------------------------------------------------------------------------------------
@@ -27,10 +27,10 @@ def run(algorithm, rounds, problem=PROBLEM, data=DATA, **changes):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_batch_knows_its_round_and_how_many_clients_there_are(engine):
     for data in (lf.FreshSamples(20), DATA)[: 1 if engine in ("projected", "chain") else 2]:
-        for step in rounds_of(lf.FedRep(rank=2, step_size=0.1), PROBLEM, data=data, rounds=3, engine=engine):
+        for step in rounds_of(lf.FedRep(rank=2, step_size=0.1), PROBLEM, data=data, n_rounds=3, engine=engine):
             assert (step.batch.round, step.batch.n_clients) == (step.number, 12)
         for participation in (0.25, 1.0):
-            for step in rounds_of(lf.FLUTE(rank=2, step_size=0.01), PROBLEM, data=data, rounds=3, engine=engine,
+            for step in rounds_of(lf.FLUTE(rank=2, step_size=0.01), PROBLEM, data=data, n_rounds=3, engine=engine,
                                    participation=participation):  # fmt: skip
                 assert (step.batch.round, step.batch.n_clients) == (step.number, 12)
                 assert step.batch.active.shape[1] == 12 * participation
@@ -40,9 +40,9 @@ def test_a_batch_knows_its_round_and_how_many_clients_there_are(engine):
 @pytest.mark.parametrize("data", [lf.FreshSamples(20), DATA])
 def test_the_end_has_the_next_number_and_what_is_derived_keeps_its_own(engine, data):
     algorithm = lf.FedAvg(rank=2, step_size=0.1, fine_tune=lf.ExactHeads())
-    steps = list(rounds_of(algorithm, PROBLEM, data=data, rounds=3, engine=engine, participation=4))
+    steps = list(rounds_of(algorithm, PROBLEM, data=data, n_rounds=3, engine=engine, participation=4))
     assert [step.batch.round for step in steps] == [1, 2, 3, 4]
-    step = next(rounds_of(algorithm, PROBLEM, data=data, rounds=3, engine=engine, participation=4))
+    step = next(rounds_of(algorithm, PROBLEM, data=data, n_rounds=3, engine=engine, participation=4))
     batch, shifted = step.batch, step.batch.shifted(np.zeros((1, 1, 6)))
     derived = [shifted, batch.with_labels(batch.y), batch.project(step.before.B).fit().shifted()]
     if engine == "explicit":
@@ -74,7 +74,7 @@ class APFL(lf.Algorithm):
     share: float = 0.5
     share_step_size: float = 0.0
     requires = lf.Requires.QUADRATIC
-    summary = "a mix of a global and a personal model"
+    description = "a mix of a global and a personal model"
 
     def initial_state(self, start):
         zero = np.zeros((start.trials, start.n_clients, start.dim))
@@ -188,7 +188,7 @@ class Silent(lf.Algorithm):
     """It uses features alone and does not say so."""
 
     rank: int = 2
-    summary = "exact heads at one B"
+    description = "exact heads at one B"
 
     def initial_state(self, start):
         B = start.representation("random", self.rank)
@@ -255,7 +255,7 @@ def test_what_a_class_says_that_it_asks_must_be_one_of_asks():
         requires = None
 
     with pytest.raises(TypeError, match=r"Careless.requires = None must be one of lf.Requires.GRADIENTS, "):
-        lf.simulate(Careless(rank=2, step_size=0.1), PROBLEM, data=lf.FreshSamples(8), rounds=1)
+        lf.simulate(Careless(rank=2, step_size=0.1), PROBLEM, data=lf.FreshSamples(8), n_rounds=1)
 
 
 def test_a_metric_of_another_signature_is_named():
@@ -264,4 +264,4 @@ def test_a_metric_of_another_signature_is_named():
 
     fedrep = lf.FedRep(rank=2, step_size=0.1)
     with pytest.raises(TypeError, match="metrics contains of_a_result, which must be a function of two arguments"):
-        lf.simulate(fedrep, PROBLEM, data=lf.FreshSamples(8), rounds=1, metrics=[of_a_result])
+        lf.simulate(fedrep, PROBLEM, data=lf.FreshSamples(8), n_rounds=1, metrics=[of_a_result])

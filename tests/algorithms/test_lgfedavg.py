@@ -12,8 +12,8 @@ TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
 PROBLEM = lf.SharedRepresentation(n_clients=6, dim=7, rank=2, noise_std=0.2)
 
 
-def final(world, algorithm, rounds, participation=1.0):
-    return lf.simulate(algorithm, data=world.data(), rounds=rounds, participation=participation).final
+def final(world, algorithm, n_rounds, participation=1.0):
+    return lf.simulate(algorithm, data=world.data(), n_rounds=n_rounds, participation=participation).final
 
 
 def lgfedavg(world, **changes):
@@ -60,10 +60,10 @@ def test_a_point_without_gradients_stays():
     theta, w = final(world, lf.LocalOnly(), 1).S[0], np.array([0.6, -1.1])
     own = np.array([normal(4, 2, seed=i) for i in range(3)])
     own += (theta - own @ w)[..., None] * w / (w @ w)  # B_i w = theta_i
-    state = next(lf.iterate(lgfedavg(world), data=world.data(), rounds=1)).after
+    state = next(lf.iterate(lgfedavg(world), data=world.data(), n_rounds=1)).after
     state = state.update(own=own[None], W=w[None, None])
     algorithm = lgfedavg(world, step_size=0.3, local_steps=5)
-    for round_ in lf.iterate(algorithm, data=world.data(), rounds=1):
+    for round_ in lf.iterate(algorithm, data=world.data(), n_rounds=1):
         if round_.number:
             new = algorithm.step(state, round_.batch, None)
     np.testing.assert_allclose(new.own, state.own, rtol=0, atol=1e-13)
@@ -79,7 +79,7 @@ def test_the_first_round_moves_the_head_alone():
 
 
 def test_there_is_no_distance_of_subspaces():
-    run = {"data": lf.FixedSamples(5), "rounds": 3}
+    run = {"data": lf.FixedSamples(5), "n_rounds": 3}
     result = lf.simulate(lf.LGFedAvg(rank=2, step_size=0.1), PROBLEM, **run)
     assert set(result.metrics) == {"parameter_error", "mean_client_error", "risk"}
     named = lf.LGFedAvg(rank=2, step_size=0.1)
@@ -91,7 +91,7 @@ def test_there_is_no_distance_of_subspaces():
 
 @pytest.mark.parametrize("init", ["moments", lf.AtDistance(0.3), normal(7, 2)])
 def test_every_initialisation_serves(init):
-    run = {"data": lf.FixedSamples(5), "rounds": 0, "trials": 2}
+    run = {"data": lf.FixedSamples(5), "n_rounds": 0, "trials": 2}
     own = lf.simulate(lf.LGFedAvg(rank=2, step_size=0.1, init=init), PROBLEM, **run).final.own
     B = lf.simulate(lf.FedPer(rank=2, step_size=0.1, init=init), PROBLEM, **run).final.B
     assert np.array_equal(own, np.repeat(B[:, None], 6, axis=1))
@@ -107,6 +107,6 @@ def test_the_rank_may_be_the_dimension(kind):
 
 
 def test_new_clients_are_on_their_own():
-    result = lf.simulate(lf.LGFedAvg(rank=2, step_size=0.1), PROBLEM, data=lf.FixedSamples(5), rounds=3)
-    alone = lf.simulate(lf.LocalOnly(), PROBLEM, data=lf.FixedSamples(5), rounds=3)
+    result = lf.simulate(lf.LGFedAvg(rank=2, step_size=0.1), PROBLEM, data=lf.FixedSamples(5), n_rounds=3)
+    alone = lf.simulate(lf.LocalOnly(), PROBLEM, data=lf.FixedSamples(5), n_rounds=3)
     assert np.array_equal(result.new_clients([2, 9]), alone.new_clients([2, 9]))

@@ -34,7 +34,7 @@ def test_the_reference_is_the_derivative_of_the_loss_after_the_own_step(adapts):
 @pytest.mark.parametrize("kind", [lf.ANIL, lf.MAML])
 def test_without_an_own_step_the_average_loss_is_minimised(kind, hessian):
     world = draw_world([9] * 6, 7, 2, noise=0.2, seed=3)
-    run = {"data": world.data(), "rounds": 20, "metrics": ["train_loss"]}
+    run = {"data": world.data(), "n_rounds": 20, "metrics": ["train_loss"]}
     meta = kind(rank=2, step_size=0.1, adaptation_step_size=1e-300, hessian=hessian, init=world.B)
     one, other = (
         lf.simulate(algorithm, **run).final for algorithm in (meta, lf.FedAvg(rank=2, step_size=0.1, init=world.B))
@@ -48,7 +48,7 @@ def test_two_local_steps_are_a_step_of_maml_after_a_step_of_the_average_loss():
     """The change in a round of FedAvg with K = 2 is the sum of the changes of both, from one model."""
     world = draw_world([9] * 6, 7, 2, noise=0.2, seed=3)
     step = {"rank": 2, "step_size": 0.2}
-    *_, last = lf.iterate(lf.FedAvg(local_steps=2, init=world.B, **step), data=world.data(), rounds=4)
+    *_, last = lf.iterate(lf.FedAvg(local_steps=2, init=world.B, **step), data=world.data(), n_rounds=4)
     B, w = last.before.B[0], last.before.W[0, 0]
     assert np.abs(w).max() > 0.05
     (B1, w1), (B2, w2) = (
@@ -60,7 +60,7 @@ def test_two_local_steps_are_a_step_of_maml_after_a_step_of_the_average_loss():
 
 def test_anil_learns_classes():
     mixture = lf.Classes(n_clients=6, dim=5, n_classes=3, classes_per_client=2)
-    run = {"data": lf.FixedSamples(12), "rounds": 30}
+    run = {"data": lf.FixedSamples(12), "n_rounds": 30}
     algorithm = lf.ANIL(rank=2, step_size=0.5, adaptation_step_size=0.5)
     accuracy = lf.simulate(algorithm, mixture, **run).metrics["own_class_accuracy"][0]
     assert accuracy[-1] > accuracy[0] + 0.2

@@ -20,7 +20,7 @@ def corrupted(world, clients):
 @pytest.mark.parametrize("aggregate", MEDIANS)
 def test_fedrep_learns_next_to_corrupted_clients(aggregate):
     world = draw_world([30] * 40, 8, 2, seed=5)
-    run = {"problem": world.problem(), "data": corrupted(world, {0, 1, 2}), "rounds": 300}
+    run = {"problem": world.problem(), "data": corrupted(world, {0, 1, 2}), "n_rounds": 300}
     algorithm = {"rank": 2, "step_size": 0.3, "init": world.B}
     mean = lf.simulate(lf.FedRep(**algorithm), **run).metrics["subspace_distance"][0]
     robust = lf.simulate(lf.FedRep(aggregate=aggregate, **algorithm), **run).metrics["subspace_distance"][0]
@@ -32,7 +32,7 @@ def test_fedavg_learns_next_to_corrupted_clients(aggregate):
     world = draw_world([30] * 40, 8, 1, seed=5)
     theta = np.ones(8)
     world.y = [X_i @ theta for X_i in world.X]
-    run = {"data": corrupted(world, {0, 1, 2}), "rounds": 300, "metrics": []}
+    run = {"data": corrupted(world, {0, 1, 2}), "n_rounds": 300, "metrics": []}
     mean, robust = (
         lf.simulate(lf.FedAvg(step_size=0.3, local_steps=3, aggregate=how), **run).final.S[0, 0]
         for how in ("mean", aggregate)
@@ -44,7 +44,7 @@ def test_fedavg_learns_next_to_corrupted_clients(aggregate):
 @pytest.mark.parametrize("aggregate", MEDIANS)
 def test_the_median_of_one_client_is_its_message(aggregate):
     world = draw_world([12], 5, 2, noise=0.3, seed=6)
-    run = {"data": world.data(), "rounds": 5, "metrics": ["train_loss"]}
+    run = {"data": world.data(), "n_rounds": 5, "metrics": ["train_loss"]}
     for make in (
         lambda how: lf.FedRep(rank=2, step_size=0.2, init=world.B, representation_steps=2, aggregate=how),
         lambda how: lf.FedAvg(step_size=0.2, local_steps=2, aggregate=how),

@@ -36,7 +36,9 @@ def draw(counts, d, seed=1):
 
 def run(algorithm, X, y, **changes):
     problem = lf.GivenTruth(Phi=normal(len(X), X[0].shape[1]), noise_std=0.3)
-    return lf.simulate(algorithm, problem, data=lf.GivenSamples(X, y), **{"rounds": 6, "engine": "explicit"} | changes)
+    return lf.simulate(
+        algorithm, problem, data=lf.GivenSamples(X, y), **{"n_rounds": 6, "engine": "explicit"} | changes
+    )
 
 
 @pytest.mark.parametrize("counts", [[2] * 5, [9] * 5, [1, 9, 4, 14, 7]], ids=str)
@@ -103,13 +105,13 @@ def test_a_trial_that_diverged_stays_as_it_was():
     init = normal(3, 6, 2)
     init[1] *= 1e4
     base = lf.FedRep(rank=2, step_size=0.05, init=init, heads=lf.GradientHeads(), orthonormalize=False)
-    one, two = (run(a, X, y, trials=3, rounds=30) for a in (base, lf.Personalized(base=base, ridge=0.1)))
+    one, two = (run(a, X, y, trials=3, n_rounds=30) for a in (base, lf.Personalized(base=base, ridge=0.1)))
     assert [status.name for status in two.status] == ["COMPLETED", "DIVERGED", "COMPLETED"]
     for name in "BW":
         assert np.array_equal(getattr(two.final, name)[1], getattr(one.final, name)[1])
     assert not two.final.S[1].any()
     assert two.final.S[[0, 2]].any(axis=(1, 2)).all()
-    alone = run(lf.Personalized(base=dataclasses.replace(base, init=init[2]), ridge=0.1), X, y, rounds=30).final
+    alone = run(lf.Personalized(base=dataclasses.replace(base, init=init[2]), ridge=0.1), X, y, n_rounds=30).final
     for name, array in alone.arrays().items():
         assert np.array_equal(array[0], getattr(two.final, name)[2])
 
@@ -138,7 +140,7 @@ def test_it_asks_for_what_the_base_asks_and_for_second_moments():
 def test_the_memory_of_the_end_is_counted():
     algorithm = lf.Personalized(base=BASES["FedRep"], ridge=0.1)
     problem = lf.SharedRepresentation(n_clients=500, dim=100, rank=2)
-    run = {"data": lf.FixedSamples(5), "rounds": 1, "participation": 1, "memory_budget": 30e6}
+    run = {"data": lf.FixedSamples(5), "n_rounds": 1, "participation": 1, "memory_budget": 30e6}
     assert lf.simulate(BASES["FedRep"], problem, **run).rounds[-1] == 1
     with pytest.raises(lf.SizeError, match="one trial needs"):  # 500 matrices of 100 x 100
         lf.simulate(algorithm, problem, **run)
@@ -153,7 +155,7 @@ def test_the_ridge_is_tuned_with_the_bases_step():
         problem,
         grid={"base": bases, "ridge": ridges},
         data=lf.FixedSamples(6),
-        rounds=60,
+        n_rounds=60,
         metric="parameter_error",
         score="final",
         trials=4,
@@ -164,7 +166,7 @@ def test_the_ridge_is_tuned_with_the_bases_step():
 
 
 def test_a_base_for_classification_only_is_refused():
-    setting = {"data": lf.FixedSamples(n_samples=10), "rounds": 1}
+    setting = {"data": lf.FixedSamples(n_samples=10), "n_rounds": 1}
     base = lf.GeneralFLUTE(rank=2, step_size=0.1)
     problem = lf.SharedRepresentation(n_clients=8, dim=6, rank=2)
     with pytest.raises(ValueError, match="GeneralFLUTE") as expected:

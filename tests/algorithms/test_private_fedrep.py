@@ -29,7 +29,7 @@ def test_without_noise_and_clipping_it_is_fedrep():
     X, y, B = normal(1, 6, 5, D, seed=1), normal(1, 6, 5, seed=2), basis(D, K)
     lengths = lengths_of_messages(B, X[0], y[0])
     assert 0.3 < lengths.max() < 100.0
-    run = {"data": lf.GivenSamples(X, y), "rounds": 3}
+    run = {"data": lf.GivenSamples(X, y), "n_rounds": 3}
     plain = lf.simulate(lf.FedRep(rank=K, step_size=0.4, init=B), **run).final.B
     same = lf.simulate(lf.PrivateFedRep(rank=K, step_size=0.4, init=B), **run).final.B
     assert np.array_equal(plain, same)
@@ -46,7 +46,7 @@ def test_noise_keeps_the_projected_engine_exact():
 
     def distances(engine, noise, seed):
         algorithm = lf.PrivateFedRep(rank=2, step_size=0.6, message_noise_std=noise, init=lf.AtDistance(0.5))
-        setting = {"data": lf.FreshSamples(6), "rounds": 3, "record_every": 3, "trials": 200}
+        setting = {"data": lf.FreshSamples(6), "n_rounds": 3, "record_every": 3, "trials": 200}
         result = lf.simulate(algorithm, PROBLEM, engine=engine, seed=seed, **setting)
         return result.metrics["subspace_distance"][:, -1]
 
@@ -56,7 +56,7 @@ def test_noise_keeps_the_projected_engine_exact():
 
 
 def test_engines_that_cannot_run_it_say_why():
-    run = {"data": lf.FreshSamples(6), "rounds": 2}
+    run = {"data": lf.FreshSamples(6), "n_rounds": 2}
     noisy = lf.PrivateFedRep(rank=2, step_size=0.5, message_noise_std=0.1, init=lf.AtDistance(0.5))
     clipped = replace(noisy, message_noise_std=0.0, clip=1.0)
     refused = ["engine = 'chain'", "the entries of B"]
@@ -65,12 +65,12 @@ def test_engines_that_cannot_run_it_say_why():
     assert_one_line(lambda: lf.simulate(clipped, PROBLEM, engine="projected", **run), refused, lf.EngineError)
     assert lf.simulate(clipped, PROBLEM, **run).engine == "explicit"
     refused = ["engine = 'compressed'", "single samples"]
-    halves = replace(clipped, split=True)
+    halves = replace(clipped, disjoint_samples=True)
     assert_one_line(lambda: lf.simulate(halves, PROBLEM, engine="compressed", **run), refused, lf.EngineError)
 
 
 def test_it_supports_only_regression():
     problem = lf.Classes(n_clients=6, n_classes=3, classes_per_client=2, dim=9)
     algorithm = lf.PrivateFedRep(rank=2, step_size=0.1, heads=lf.GradientHeads(), clip=1.0)
-    call = lambda: lf.simulate(algorithm, problem, data=lf.FreshSamples(5), rounds=1)  # noqa: E731
+    call = lambda: lf.simulate(algorithm, problem, data=lf.FreshSamples(5), n_rounds=1)  # noqa: E731
     assert_one_line(call, ["PrivateFedRep supports only regression"])

@@ -93,7 +93,7 @@ def made(learner, case, B):
 
 def predictors(algorithm, X, y, active, *, n, truth, **options):
     """Return the clients' final predictors (n, d), or None if the run diverged."""
-    run = {"rounds": len(active), "participation": np.array(active), "metrics": [], **options}
+    run = {"n_rounds": len(active), "participation": np.array(active), "metrics": [], **options}
     result = lf.simulate(algorithm, lf.GivenTruth(B=truth[0], W=truth[1]), data=lf.GivenSamples(X, y), **run)
     found = result.final.predictors()[0]
     return np.broadcast_to(found, (n, found.shape[-1])) if result.status[0].name == "COMPLETED" else None
@@ -176,7 +176,7 @@ def test_trials_are_independent_bit_for_bit(kind, data, case, others):
     rng = np.random.default_rng(case.seed)
     stacked = np.concatenate([X[None], rng.standard_normal((others, *X.shape))])
     labels = np.concatenate([y[None], rng.standard_normal((others, *y.shape))])
-    run = {"problem": lf.GivenTruth(B=B_star, W=W), "rounds": 3, "participation": active}
+    run = {"problem": lf.GivenTruth(B=B_star, W=W), "n_rounds": 3, "participation": active}
     alone = lf.simulate(algorithm, data=lf.GivenSamples(X, y), **run)
     together = lf.simulate(algorithm, data=lf.GivenSamples(stacked, labels), **run)
     assert_same(alone, together, second=slice(0, 1))
@@ -207,7 +207,7 @@ def test_types_and_memory_orders_change_no_bit(kind, data, case, layout, dtype):
     assert plain.X.tobytes() == given_.X.tobytes()
     assert plain.y.tobytes() == given_.y.tobytes()
     participants = LAYOUTS[layout](active.astype(np.int16))
-    run = {"problem": lf.GivenTruth(B=B_star, W=W), "rounds": len(active)}
+    run = {"problem": lf.GivenTruth(B=B_star, W=W), "n_rounds": len(active)}
     wanted = lf.simulate(made(learner, case, B), data=plain, participation=active, **run)
     found = lf.simulate(made(learner, case, LAYOUTS[layout](B)), data=given_, participation=participants, **run)
     assert_same(found, wanted)
@@ -260,7 +260,7 @@ def test_threads_chunks_and_the_number_of_trials_change_no_bit(kind, data, case,
     problem = lf.SharedRepresentation(n_clients=case.n, dim=case.dim, rank=case.rank, noise_std=case.noise)
     algorithm = made(drawn(data, kind, case), case, case.arrays[2])
     samples = lf.FreshSamples(case.counts[0]) if fresh else lf.FixedSamples(case.counts[0])
-    run = {"data": samples, "rounds": 3, "participation": max(share, 1 / case.n), "seed": seed}
+    run = {"data": samples, "n_rounds": 3, "participation": max(share, 1 / case.n), "seed": seed}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jobs, "THREAD_BYTES", 1.0)  # threads pay for the smallest run, and clients come in small blocks
         patch.setattr(jobs, "DRAWN_THREAD_BYTES", 1.0)

@@ -39,7 +39,7 @@ STEPS = [("jacobi", None, 1), ("gauss-seidel", 0.3, 3)]
 def test_without_shortcut_steps_it_is_fedrep_with_gradient_heads(counts, order, mixing, local):
     world = draw_world(counts, 7, 2, noise=0.3)
     shared = {"rank": 2, "step_size": 0.05, "init": world.B, "representation_steps": local}
-    run = {"data": world.data(), "rounds": 20, "participation": draw_participants(6, 4, 20)}
+    run = {"data": world.data(), "n_rounds": 20, "participation": draw_participants(6, 4, 20)}
     steps = lf.GradientSteps(head_steps=3, head_step_size=0.1, shortcut_steps=0, order=order)
     mine = lf.FedRepShortcut(**shared, solver=steps, mixing=mixing)
     its = lf.FedRep(**shared, heads=lf.GradientHeads(steps=3, step_size=0.1 * ref.factors_of(mixing)[0] ** 2))
@@ -53,7 +53,7 @@ def test_without_shortcut_steps_it_is_fedrep_with_gradient_heads(counts, order, 
 def test_an_infinite_ridge_leaves_fedrep_with_exact_heads(counts, order, mixing, local):
     world = draw_world(counts, 7, 2, noise=0.3)
     shared = {"rank": 2, "step_size": 0.05, "init": world.B, "representation_steps": local}
-    run = {"data": world.data(), "rounds": 20, "participation": draw_participants(6, 4, 20)}
+    run = {"data": world.data(), "n_rounds": 20, "participation": draw_participants(6, 4, 20)}
     mine = lf.FedRepShortcut(**shared, solver=lf.ClosedForm(order=order), ridge=1e12, mixing=mixing)
     steps = assert_same_states(rounds_of(mine, **run), rounds_of(lf.FedRep(**shared), **run), 1e-9)
     assert np.abs(steps[-1].after.S).max() < 1e-9
@@ -65,7 +65,7 @@ def test_few_samples_give_the_shortest_shortcut(m):
     """(3) with m <= d: every sample is explained, and s_i has no part that the samples do not see."""
     world = draw_world([m] * 4, 7, 2, noise=0.3)
     algorithm = lf.FedRepShortcut(rank=2, step_size=0.03, init=world.B, **CLOSED)
-    for step in rounds_of(algorithm, data=world.data(), rounds=3):
+    for step in rounds_of(algorithm, data=world.data(), n_rounds=3):
         for i, (X_i, y_i) in enumerate(zip(world.X, world.y, strict=True)):
             s, left = step.after.S[0, i], y_i - X_i @ step.before.B[0] @ step.before.W[0, i]
             np.testing.assert_allclose(X_i @ s, left, atol=1e-10)
@@ -78,7 +78,7 @@ def test_the_refit_is_one_more_round_of_all_clients(counts):
     world = draw_world(counts, 6, 2, noise=0.3)
     algorithm = lf.FedRepShortcut(rank=2, step_size=0.03, init=world.B, refit=True)
     for engine in ["explicit", *(["compressed"] if max(counts) > 6 else [])]:
-        *_, step = rounds_of(algorithm, data=world.data(), rounds=3, participation=2, engine=engine)
+        *_, step = rounds_of(algorithm, data=world.data(), n_rounds=3, participation=2, engine=engine)
         assert step.number == 4
         assert np.array_equal(step.before.B, step.after.B)
         for i, (X_i, y_i) in enumerate(zip(world.X, world.y, strict=True)):
@@ -117,7 +117,7 @@ def test_a_round_is_a_gradient_step_of_the_loss(counts, order, mixing, ridge):
     X, y, B = world.X, world.y, world.B
     steps = lf.GradientSteps(head_step_size=0.04, shortcut_step_size=0.03, order=order)
     algorithm = lf.FedRepShortcut(rank=2, step_size=0.05, init=B, solver=steps, mixing=mixing, ridge=ridge)
-    *_, last = rounds_of(algorithm, data=lf.GivenSamples(X, y), rounds=4)
+    *_, last = rounds_of(algorithm, data=lf.GivenSamples(X, y), n_rounds=4)
     a, c = ref.factors_of(mixing)
     (B, W, S), (new_B, new_W, new_S) = (
         (state.B[0], state.W[0] / a, state.S[0] / c) for state in (last.before, last.after)
@@ -171,7 +171,7 @@ def test_risks_of_new_clients_equal_a_loop(options, refit):
     n, d, k, sizes = 5, 6, 2, [2, 4, 9]
     problem = lf.SharedWithShortcuts(n_clients=n, dim=d, rank=k, shortcut_norm=0.5, noise_std=0.2, **options)
     algorithm = lf.FedRepShortcut(rank=k, step_size=0.1, ridge=0.4, refit=refit)
-    result = lf.simulate(algorithm, problem, data=lf.FixedSamples(8), rounds=3, trials=2, seed=4)
+    result = lf.simulate(algorithm, problem, data=lf.FixedSamples(8), n_rounds=3, trials=2, seed=4)
     risks = result.new_clients(sizes, clients=4, seed=9)
     truth = problem.new_clients(problem.truth(4, range(2)), 4, 9, range(2))
     Phi = truth.dense()
@@ -199,7 +199,7 @@ STALLED = lf.SharedWithShortcuts(n_clients=8, dim=7, rank=2, shortcut_norm=0.5, 
 def test_gauss_seidel_never_moves_the_representation(m, participation, data):
     """Once s_i solves its least squares at w_i, ``X_i'(Z_i w_i + X_i s_i - y_i)`` is 0: for every m and noise."""
     algorithm = lf.FedRepShortcut(rank=2, step_size=0.1, **SEIDEL, init="random")
-    steps = list(rounds_of(algorithm, STALLED, data=data(m), rounds=10, participation=participation, trials=2))
+    steps = list(rounds_of(algorithm, STALLED, data=data(m), n_rounds=10, participation=participation, trials=2))
     start = steps[0].before.B
     # Rounding moves it by the square of the heads, which are long where m == k, and shortcuts where m == d.
     np.testing.assert_allclose(steps[-1].after.B, start, rtol=0, atol=1e-11 if m in (2, 7) else 1e-12)
@@ -207,7 +207,7 @@ def test_gauss_seidel_never_moves_the_representation(m, participation, data):
     assert steps[-1].after.S.any()
     # The ridge is a way out.
     ridge = dataclasses.replace(algorithm, ridge=0.5)
-    *_, last = rounds_of(ridge, STALLED, data=data(m), rounds=25, participation=participation, trials=2)
+    *_, last = rounds_of(ridge, STALLED, data=data(m), n_rounds=25, participation=participation, trials=2)
     assert m <= 2 or np.abs(last.after.B - start).max() > 1e-2
 
 
@@ -216,7 +216,7 @@ def test_jacobi_moves_it_by_what_the_head_changed(m):
     """Client i's gradient is ``(1/m) X_i' Z_i (w_i^{t+1} - w_i^t) w_i^{t+1}'``: nothing of it knows B*."""
     eta, moved = 0.05, 0.0
     algorithm = lf.FedRepShortcut(rank=2, step_size=eta, **CLOSED, init="random")
-    for step in rounds_of(algorithm, STALLED, data=lf.FixedSamples(m), rounds=8, participation=0.5):
+    for step in rounds_of(algorithm, STALLED, data=lf.FixedSamples(m), n_rounds=8, participation=0.5):
         (B,), (W,), (new,) = step.before.B, step.before.W, step.after.W
         (active,), (X,) = step.batch.active, step.batch.X
         G = sum(np.outer(X_i.T @ X_i @ B @ (new[i] - W[i]) / m, new[i]) for i, X_i in zip(active, X, strict=True))
@@ -231,8 +231,8 @@ def test_jacobi_at_the_population_is_a_cycle_of_two(k):
     problem = lf.SharedWithShortcuts(n_clients=8, dim=9, rank=k, shortcut_norm=0.5)
     data = lf.GivenSamples.population(problem, trials=2, seed=1)
     algorithm = lf.FedRepShortcut(rank=k, step_size=0.2, **CLOSED, init="random")
-    states = [step.after for step in rounds_of(algorithm, problem, data=data, rounds=40, seed=1)]
-    result = lf.simulate(algorithm, problem, data=data, rounds=40, seed=1)
+    states = [step.after for step in rounds_of(algorithm, problem, data=data, n_rounds=40, seed=1)]
+    result = lf.simulate(algorithm, problem, data=data, n_rounds=40, seed=1)
     distance = result.metrics["subspace_distance"]
     assert (distance[:, 0] > 0.1).all()
     np.testing.assert_allclose(distance, np.repeat(distance[:, :1], 41, axis=1), rtol=0, atol=1e-10)
@@ -249,7 +249,7 @@ def test_jointly_with_a_ridge_the_population_step_is_ojas(ridge):
     (Phi,) = problem.truth(1, [0]).dense()
     data = lf.GivenSamples.population(problem, trials=1, seed=1)
     algorithm = lf.FedRepShortcut(rank=k, step_size=eta, **JOINT, ridge=ridge, init="random")
-    for step in rounds_of(algorithm, problem, data=data, rounds=5, seed=1):
+    for step in rounds_of(algorithm, problem, data=data, n_rounds=5, seed=1):
         (B,) = step.before.B
         outside = np.eye(d) - B @ B.T
         drift = outside @ (Phi.T @ Phi / 8) @ B
@@ -263,7 +263,7 @@ def test_jointly_with_a_ridge_the_population_step_is_ojas(ridge):
 def test_both_ways_out_learn_the_leading_subspace():
     """A ridge with the joint order, or few small steps on the shortcut; (2)-(5) as drafted stay where they begin."""
     problem = lf.SharedWithShortcuts(n_clients=30, dim=8, rank=2, shortcut_norm=0.3, orthogonal=True)
-    arguments = {"data": lf.FixedSamples(40), "rounds": 200, "metrics": ["subspace_distance", "parameter_error"]}
+    arguments = {"data": lf.FixedSamples(40), "n_rounds": 200, "metrics": ["subspace_distance", "parameter_error"]}
     ways = {
         "drafted": CLOSED,
         "joint": JOINT | {"ridge": 1.0, "refit": True},

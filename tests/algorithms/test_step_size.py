@@ -17,7 +17,7 @@ from tests.helpers import assert_same, rounds_of
 from tests.worlds import LEARNERS, names, one_of_each
 
 ROUNDS = 6
-SETTING = {"rounds": ROUNDS, "trials": 2, "seed": 3, "participation": 0.5}
+SETTING = {"n_rounds": ROUNDS, "trials": 2, "seed": 3, "participation": 0.5}
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=7, rank=2, noise_std=0.3)
 DATA = lf.FixedSamples(n_samples=5)
 STEPS = (0.3, 0.2, 0.5, 0.1, 0.4, 0.05)
@@ -123,32 +123,32 @@ def test_schedules_in_a_sweep_and_a_tuning(tmp_path):
     again = lf.sweep(runs, store=tmp_path / "store")
     np.testing.assert_array_equal(again.select(step_size=STEPS)["risk"], table.select(step_size=STEPS)["risk"])
     found = lf.tune(
-        runs[0].algorithm, PROBLEM, grid={"step_size": [(1e-3,) * ROUNDS, STEPS]}, data=DATA, rounds=ROUNDS, trials=3
+        runs[0].algorithm, PROBLEM, grid={"step_size": [(1e-3,) * ROUNDS, STEPS]}, data=DATA, n_rounds=ROUNDS, trials=3
     )
     assert found.algorithm.step_size == STEPS
     assert len(found.columns()["tried_step_size"].values) == 2
 
 
 def test_a_schedule_is_told_in_a_line():
-    result = lf.simulate(lf.FedRep(rank=2, step_size=lambda r: 1 / r, init="random"), PROBLEM, data=DATA, rounds=50)
+    result = lf.simulate(lf.FedRep(rank=2, step_size=lambda r: 1 / r, init="random"), PROBLEM, data=DATA, n_rounds=50)
     assert "step_size=<50 numbers, 1 to 0.02>" in str(result.summary())
 
 
 def test_a_schedule_may_be_set_in_a_grid():
-    run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.1, init="random"), problem=PROBLEM, data=DATA, rounds=ROUNDS)
+    run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.1, init="random"), problem=PROBLEM, data=DATA, n_rounds=ROUNDS)
     lists = with_settings({"runs": [run]}, read_settings([f"algorithm.step_size={list(STEPS)}"]))
     check_cells(lists)
     assert lists["runs"][0].algorithm.step_size == STEPS
-    with pytest.raises(UsageError, match="step_size has 2 values, expected one for each round: rounds = 6"):
+    with pytest.raises(UsageError, match="step_size has 2 values, expected one for each round: n_rounds = 6"):
         check_cells(with_settings({"runs": [run]}, {"algorithm.step_size": (0.1, 0.3)}))
 
 
 @pytest.mark.parametrize(
     ("steps", "named"),
     {
-        "other rounds": (STEPS[:3], "step_size has 3 values, .*rounds = 6"),
-        "more rounds": ([0.1] * 7, "step_size has 7 values, .*rounds = 6"),
-        "one value": ([0.1], "step_size has 1 value, .*rounds = 6"),
+        "other rounds": (STEPS[:3], "step_size has 3 values, .*n_rounds = 6"),
+        "more rounds": ([0.1] * 7, "step_size has 7 values, .*n_rounds = 6"),
+        "one value": ([0.1], "step_size has 1 value, .*n_rounds = 6"),
         "negative": ([0.1, -0.2], r"step_size\[1\] = -0.2"),
         "NaN": ([0.1, math.nan], "step_size holds 1 value that is NaN"),
         "empty": ([], r"step_size has shape \(0,\)"),
@@ -167,7 +167,7 @@ def test_an_invalid_schedule_is_named(steps, named):
 
 def test_theorems_of_one_step_refuse_a_schedule():
     truth = PROBLEM.truth(0, range(2))
-    steps = lf.iterate(lf.FLUTE(rank=2, step_size=0.03), PROBLEM, data=DATA, rounds=1, trials=2)
+    steps = lf.iterate(lf.FLUTE(rank=2, step_size=0.03), PROBLEM, data=DATA, n_rounds=1, trials=2)
     with pytest.raises(ValueError, match="is a schedule: the theorems require one step size for all rounds"):
         lf.theory.flute_trace(steps, lf.FLUTE(rank=2, step_size=(0.03,)), truth)
     assert lf.FLUTE(rank=2, step_size=(0.03, 0.02)).step_ratio == 1.0
@@ -243,7 +243,7 @@ def test_new_clients_have_the_last_ridge(name):
     ("ridge", "named"),
     [
         ([0.1, -0.1], "ridge"),
-        ([0.1, 0.2], "ridge has 2 values, .*rounds = 6"),
+        ([0.1, 0.2], "ridge has 2 values, .*n_rounds = 6"),
         (lambda round_: 0.3 - 0.2 * round_, r"ridge\(2\) = -0\.1"),
     ],
 )
@@ -272,4 +272,4 @@ def test_other_algorithms_have_one_ridge():
 
 def test_nothing_is_predicted_of_ridges():
     with pytest.raises(lf.NoPredictionError):
-        _ = lf.predict(RIDGED["exact heads"](RIDGES), PROBLEM, data=lf.FreshSamples(9), rounds=ROUNDS).distance
+        _ = lf.predict(RIDGED["exact heads"](RIDGES), PROBLEM, data=lf.FreshSamples(9), n_rounds=ROUNDS).distance

@@ -20,7 +20,7 @@ RUN = lf.Run(
     algorithm=lf.FedRep(rank=2, step_size=0.5, init="random"),
     problem=lf.SharedRepresentation(n_clients=20, dim=8, rank=2, noise_std=0.1),
     data=lf.FreshSamples(n_samples=6),
-    rounds=12,
+    n_rounds=12,
     trials=7,
     seed=5,
     participation=0.5,
@@ -107,7 +107,7 @@ class Double(lf.Run):
     """A run with another column."""
 
     def run(self):
-        return {**super().run(), "double": 2 * self.rounds}
+        return {**super().run(), "double": 2 * self.n_rounds}
 
 
 def test_a_run_of_a_users_class_is_run_as_it_says(slow, tmp_path):
@@ -122,7 +122,7 @@ def participants(state, truth):
 TUNING = {"grid": {"step_size": (0.1,)}, "base": RUN.algorithm}
 INVALID = {
     "no algorithm": (lambda: replace(RUN, algorithm="FedRep"), ["algorithm = 'FedRep'", "lf.Tuned"], TypeError),
-    "rounds": (lambda: lf.sweep([replace(RUN, rounds=-1)]), ["rounds = -1"], ValueError),
+    "n_rounds": (lambda: lf.sweep([replace(RUN, n_rounds=-1)]), ["n_rounds = -1"], ValueError),
     "a name": (lambda: replace(RUN, name=3), ["name = 3 must be a string"], TypeError),
     "a metric with the name of a column": (
         lambda: lf.sweep([replace(RUN, metrics=["risk", participants])]),
@@ -148,7 +148,7 @@ def test_invalid_fields_are_named(name):
 
 
 def test_a_tuned_run_is_tune_and_then_simulate():
-    options = {"data": RUN.data, "rounds": 12, "participation": 0.5, "seed": 5}
+    options = {"data": RUN.data, "n_rounds": 12, "participation": 0.5, "seed": 5}
     grid = {"step_size": (0.1, 0.3, 1.0, 3.0, 10.0)}
     tuning = lf.tune(RUN.algorithm, RUN.problem, grid=grid, trials=4, **options)
     result = lf.simulate(tuning.algorithm, RUN.problem, trials=7, record_every=4, **options)
@@ -164,9 +164,9 @@ def test_a_tuned_run_is_tune_and_then_simulate():
 
 @pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")
 def test_the_tuning_may_be_shorter_than_the_run():
-    options = {"data": RUN.data, "rounds": 4, "participation": 0.5, "seed": 5}
+    options = {"data": RUN.data, "n_rounds": 4, "participation": 0.5, "seed": 5}
     tuning = lf.tune(RUN.algorithm, RUN.problem, grid=TUNED.algorithm.grid, trials=5, **options)
-    (row,) = lf.sweep([replace(RUN, algorithm=replace(TUNED.algorithm, rounds=4))])
+    (row,) = lf.sweep([replace(RUN, algorithm=replace(TUNED.algorithm, n_rounds=4))])
     assert row["score"].tobytes() == tuning.scores.tobytes()
     assert row["round"][-1] == 12
 
@@ -263,7 +263,7 @@ def test_short_settings_go_together(monkeypatch, tmp_path):
     run = replace(TUNED, algorithm=replace(TUNED.algorithm, grid={"step_size": tuple(np.geomspace(0.01, 20, 12))}))
     each = 5 * job.seconds_of_a_trial(RUN._job())
     monkeypatch.setattr(job, "SECONDS_PER_FLOAT", 0.24 / each * job.SECONDS_PER_FLOAT)
-    tries = run.algorithm.tries(run.problem, rounds=run.rounds, **run._shared())
+    tries = run.algorithm.tries(run.problem, n_rounds=run.n_rounds, **run._shared())
     assert [len(part.algorithms) for part in tries.divided()] == [4, 4, 4]
     assert_equal_bits(lf.sweep([run], store=tmp_path), lf.sweep([run]))
 
@@ -277,7 +277,7 @@ def test_a_tuning_that_stops_settings_is_divided_as_well(bytes_at_once, slow, mo
         score=lf.RoundsTo(0.2),
         trials=4,
     )
-    run = replace(RUN, algorithm=tuned, participation=1.0, rounds=60, trials=2, record_every=1)
+    run = replace(RUN, algorithm=tuned, participation=1.0, n_rounds=60, trials=2, record_every=1)
     assert run.divides
     whole = lf.sweep([run])
     assert whole["stopped"].any()

@@ -26,8 +26,8 @@ class Curve:
 
     def run(self):
         shared = np.random.default_rng(self.seed).logistic(size=self.trials) * self.width
-        margin = math.log(self.middle) + shared - math.log(self.size)
-        return {"error": np.where(margin > 0, 10.0, 0.1) if self.binary else np.exp(margin)}
+        shortfall = math.log(self.middle) + shared - math.log(self.size)
+        return {"error": np.where(shortfall > 0, 10.0, 0.1) if self.binary else np.exp(shortfall)}
 
 
 def found(cell, path="size", reaches=REACHES, **options):
@@ -44,7 +44,7 @@ def test_a_sharp_threshold_is_found_to_the_whole_number(middle, binary):
     assert table["size"] == math.ceil(middle)
     assert (table["low"], table["high"]) == (math.floor(middle), math.ceil(middle))
     assert (table["stop_reason"], table["censored"], table["violations"]) == ("resolved", "", 0)
-    if not binary:  # margins say where between two whole numbers
+    if not binary:  # shortfalls say where between two whole numbers
         assert table["crossing"] == pytest.approx(middle, rel=1e-9)
 
 
@@ -82,9 +82,9 @@ def test_the_budget_is_kept_and_said():
 
 def test_counts_are_those_of_the_margins():
     table = found(Curve(width=0.3))
-    assert np.array_equal(table["count"], np.sum(~np.isnan(table["margin"]), axis=0))
-    assert np.array_equal(table["reached"], np.sum(table["margin"] <= 0, axis=0))
-    assert table.axes("margin") == ("trial", "tried")
+    assert np.array_equal(table["count"], np.sum(~np.isnan(table["shortfall"]), axis=0))
+    assert np.array_equal(table["reached"], np.sum(table["shortfall"] <= 0, axis=0))
+    assert table.axes("shortfall") == ("trial", "tried")
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ RUN = lf.Run(
     algorithm=lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9)),
     problem=lf.SharedRepresentation(n_clients=20, dim=12, rank=2),
     data=lf.FreshSamples(n_samples=8),
-    rounds=30,
+    n_rounds=30,
 )
 LEVEL = lf.below("subspace_distance", 0.01)
 
@@ -119,11 +119,11 @@ def test_what_is_predicted_is_of_the_truths_that_were_measured():
     """Truths of few clients differ: of the first three only one reaches the level where eight of sixteen do."""
     problem = lf.SharedRepresentation(n_clients=8, dim=12, rank=2)
     fedrep = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.8))
-    run = lf.Run(algorithm=fedrep, problem=problem, data=lf.FreshSamples(10), rounds=8, seed=3)
+    run = lf.Run(algorithm=fedrep, problem=problem, data=lf.FreshSamples(10), n_rounds=8, seed=3)
     table = of_samples(run, lf.below("subspace_distance", 0.3), trials=16, resolution=0.1, predicted=True)
 
     def reached(size, trials=16):
-        prediction = lf.predict(fedrep, problem, data=lf.FreshSamples(size), rounds=8, seed=3, trials=trials)
+        prediction = lf.predict(fedrep, problem, data=lf.FreshSamples(size), n_rounds=8, seed=3, trials=trials)
         return np.sum(prediction.distance[:, -1] <= 0.3)
 
     assert (table["predicted"], table["predicted_trials"], table["count"].max()) == (6, 16, 16)
@@ -143,7 +143,7 @@ def test_the_smallest_number_of_rounds_is_that_of_one_run():
     assert table["low"] < table["round"] <= table["high"]
     assert table["predicted"] == pytest.approx(table["round"], abs=3)
     assert table["predicted_low"] < table["predicted"] <= table["predicted_high"] < np.inf
-    late = found(replace(RUN, rounds=3), "round", LEVEL, trials=8, predicted=True)
+    late = found(replace(RUN, n_rounds=3), "round", LEVEL, trials=8, predicted=True)
     assert late["censored"] == late["predicted_censored"] == "above"
     assert (late["low"], late["high"]) == (3, math.inf)
 

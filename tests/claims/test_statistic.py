@@ -118,7 +118,7 @@ def test_a_fitted_exponent_has_the_finding_of_its_judge(kind):
         (c.exponent("error", "n", -0.9, 0.1, kind), fit_exponent([10, 40, 20], ERRORS)),
         (c.power_law(law, "a", -0.9, 0.1, kind), lf.fit_power_law(law, BY_N).exponents["a"]),
     ):
-        expected = judge_exponent(fitted, -0.9, kind=kind, margin=0.1, **FIELDS | {"statistic": ""})
+        expected = judge_exponent(fitted, -0.9, kind=kind, tolerance=0.1, **FIELDS | {"statistic": ""})
         found = only_finding(statistic, where=OF_A)
         assert found == replace(expected, statistic=f"fitted exponent ({kind} -0.9, up to 0.1)")
 

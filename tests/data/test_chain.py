@@ -17,7 +17,7 @@ FINISH = (streams.Stream.FINISH_X, streams.Stream.FINISH_NOISE)
 
 
 def test_the_frame_of_the_chain_keeps_lengths_and_angles():
-    sizes, given = Sizes(n_clients=6, dim=11, participants=6, rounds=1, features=20), shared(d=11).truth(7, range(3))
+    sizes, given = Sizes(n_clients=6, dim=11, participants=6, n_rounds=1, features=20), shared(d=11).truth(7, range(3))
     source, state = ChainSource(9, given, sizes, 3, 7, range(3)), lf.State(B=normal(3, 11, 3), W=normal(3, 6, 3))
     framed, star = source.to_frame(state), source.truth_in_frame(given).B
     assert framed.B.shape == (3, 8, 3)
@@ -34,7 +34,7 @@ def test_the_frame_of_the_chain_keeps_lengths_and_angles():
 def test_noise_outside_of_b_and_the_truth_is_that_of_its_stream(finish):
     pair = FINISH if finish else X_NOISE
     rngs = streams.generators(7, streams.Stream.FINISH_OUTSIDE if finish else streams.Stream.OUTSIDE, range(3))
-    sizes, given = Sizes(n_clients=6, dim=11, participants=6, rounds=1, features=20), shared(d=11).truth(7, range(3))
+    sizes, given = Sizes(n_clients=6, dim=11, participants=6, n_rounds=1, features=20), shared(d=11).truth(7, range(3))
     N = np.stack([rng.standard_normal((11, 3)) for rng in rngs])
     P = np.stack([basis(11, 5, seed=t) for t in range(3)])
     noise = ProjectedSource(9, given, sizes, 3, 7, range(3), pair).outer_noise(P)

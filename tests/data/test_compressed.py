@@ -43,7 +43,7 @@ COMPRESSED = [
             algorithm=LEARNERS[name].make(),
             problem=truth(),
             data=DATA["fixed"],
-            sizes=Sizes(n_clients=6, dim=9, participants=6, rounds=5, features=20),
+            sizes=Sizes(n_clients=6, dim=9, participants=6, n_rounds=5, features=20),
         ),
     )
 ]
@@ -55,7 +55,7 @@ def test_compressed_samples_give_the_values_of_explicit_rows(name):
     algorithm = LEARNERS[name].make(init=basis(9, 2), step_size=0.05)
     for samples in SAMPLES if name == "FedRep" else ["fixed", "given, unequal"]:
         some = LEARNERS[name].kind in (lf.FedRep, lf.FedAvg, lf.SCAFFOLD)
-        run = {"rounds": 4, "participation": 0.5 if some else 1.0}
+        run = {"n_rounds": 4, "participation": 0.5 if some else 1.0}
         one, other = (
             simulate(algorithm, truth(), DATA[samples], engine=engine, **run) for engine in ("compressed", "explicit")
         )
@@ -68,7 +68,7 @@ def test_compressed_data_of_each_trial_give_the_values_of_explicit_rows(monkeypa
     data = lf.GivenSamples(normal(5, 6, 14, 9), normal(5, 6, 14, seed=1))
     active = np.argsort(normal(5, 20, 6, seed=4), axis=-1)[..., :3]
     one, other = (
-        lf.simulate(fedrep(), truth(), data=data, rounds=20, participation=active, engine=engine)
+        lf.simulate(fedrep(), truth(), data=data, n_rounds=20, participation=active, engine=engine)
         for engine in ("compressed", "explicit")
     )
     assert_close(one, other)
@@ -92,10 +92,10 @@ def test_pseudo_samples_have_the_losses_of_the_samples(trials):
 
 def test_data_without_a_truth_are_compressed():
     data = draw_world([20] * 6, 9, 2, noise=0.3).data()
-    one, other = (lf.simulate(fedrep(), data=data, rounds=50, engine=engine) for engine in ("compressed", "explicit"))
+    one, other = (lf.simulate(fedrep(), data=data, n_rounds=50, engine=engine) for engine in ("compressed", "explicit"))
     for name, array in other.final.arrays().items():
         assert np.abs(one.final.arrays()[name] - array).max() < 1e-10
-    assert lf.simulate(fedrep(), data=data, rounds=50).engine == "compressed"
+    assert lf.simulate(fedrep(), data=data, n_rounds=50).engine == "compressed"
 
 
 @pytest.mark.parametrize("samples", SAMPLES)
@@ -105,7 +105,7 @@ def test_the_moments_of_compressed_samples_are_those_of_the_rows(samples, client
     algorithm = lf.FedRep(rank=2, step_size=0.3, init=lf.Moments(clients=clients))
     problem = truth(design=design)
     one, other = (
-        simulate(algorithm, problem, DATA[samples], rounds=0, engine=engine) for engine in ("compressed", "explicit")
+        simulate(algorithm, problem, DATA[samples], n_rounds=0, engine=engine) for engine in ("compressed", "explicit")
     )
     assert np.abs(one.final.B - other.final.B).max() < 1e-12
 
@@ -122,7 +122,7 @@ def test_every_question_has_the_same_answer_up_to_rounding(samples):
 
 
 def test_gradients_leave_fixed_samples_as_they_are():
-    sizes = Sizes(n_clients=6, dim=9, participants=4, rounds=3, features=20)
+    sizes = Sizes(n_clients=6, dim=9, participants=4, n_rounds=3, features=20)
     source = open_source("compressed", lf.FixedSamples(12), truth().truth(0, range(3)), sizes, 2, 5, range(3))
     active, W, B = np.array([[0, 2, 3, 5], [1, 2, 3, 4], [0, 1, 4, 5]]), normal(3, 4, 2), normal(3, 9, 2, seed=1)
     first = [part.copy() for part in source.round(active).project(B).gradients(W, 1.0)]
@@ -135,7 +135,7 @@ def test_fixed_samples_beyond_many_values_hold_only_pseudo_samples():
     data, problem = lf.FixedSamples(10**6), shared(n=20, d=50)
     algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.5))
     tracemalloc.start()
-    result = simulate(algorithm, problem, data, rounds=40, engine="compressed", trials=2)
+    result = simulate(algorithm, problem, data, n_rounds=40, engine="compressed", trials=2)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 40e6
@@ -173,7 +173,7 @@ def test_compressed_rows_are_bartletts_factors(kind):
     if kind == "fixed":
         X, y = compressed.draw_factors(truths, (6, 12, 9), 7, range(trials))
     else:
-        sizes = Sizes(n_clients=6, dim=9, participants=3, rounds=2, features=20)
+        sizes = Sizes(n_clients=6, dim=9, participants=3, n_rounds=2, features=20)
         source = open_source("compressed", lf.FreshSamples(12), truths, sizes, 2, 7, range(trials))
         batch = source.round(np.array(who), 4)
         assert (batch.round, batch.n_clients, batch.counts.tolist()) == (4, 6, [[12.0] * 3] * 2)

@@ -294,7 +294,7 @@ def simulated(setting, engine, trials=None):
             watched,
             setting.problem,
             data=(lf.FixedSamples if setting.fixed else lf.FreshSamples)(setting.m),
-            rounds=max(setting.rounds),
+            n_rounds=max(setting.rounds),
             participation=setting.participation,
             trials=trials,
             seed=seed,
@@ -496,7 +496,7 @@ MANY = 4000
 def batch_of(engine, problem, m, k=2, trials=MANY):
     """Return a round of fresh samples of all clients, in many trials."""
     n, d = problem.n_clients, problem.dim
-    sizes = Sizes(n_clients=n, dim=d, participants=n, rounds=1, features=20)
+    sizes = Sizes(n_clients=n, dim=d, participants=n, n_rounds=1, features=20)
     truth = problem.truth(0, range(trials))
     source = open_source(engine, lf.FreshSamples(m), truth, sizes, k, SEEDS[engine], range(trials))
     return source.round(np.broadcast_to(np.arange(n), (trials, n)))
@@ -586,7 +586,7 @@ def test_noise_beyond_b_and_the_truth_has_a_wishart_gram_matrix(engine):
     """Of d - r - k degrees of freedom, whatever the number of dimensions in which it is told."""
     d, r, k = 9, 2, 2
     problem, trials = TRUTHS["low-rank"], range(MANY)
-    sizes = Sizes(n_clients=6, dim=d, participants=6, rounds=1, features=20)
+    sizes = Sizes(n_clients=6, dim=d, participants=6, n_rounds=1, features=20)
     source = open_source(engine, lf.FreshSamples(5), problem.truth(0, trials), sizes, k, SEEDS[engine], trials)
     rows = d if engine == "projected" else r + 2 * k
     P = np.broadcast_to(basis(rows, r + k, seed=30), (MANY, rows, r + k))

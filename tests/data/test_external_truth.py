@@ -24,10 +24,10 @@ def test_alternating_minimisation_on_one_design_is_reduced_rank_regression(k):
     Theta = np.linalg.qr(normal(d, 3, seed=1))[0] * spectrum @ np.linalg.qr(normal(n, 3, seed=2))[0].T
     labels = rows @ Theta + 0.02 * normal(m, n, seed=3)
     data = lf.GivenSamples(np.repeat(rows[None], n, axis=0), labels.T)
-    result = lf.simulate(lf.AltMin(rank=k), data=data, rounds=200, record_every=200)
+    result = lf.simulate(lf.AltMin(rank=k), data=data, n_rounds=200, record_every=200)
     wanted = ref.reduced_rank_regression(rows, labels, k)
     np.testing.assert_allclose(result.final.predictors()[0], wanted.T, rtol=0, atol=1e-12 * np.abs(wanted).max())
-    minimiser = lf.simulate(lf.BurerMonteiro(rank=k), data=data, rounds=1)
+    minimiser = lf.simulate(lf.BurerMonteiro(rank=k), data=data, n_rounds=1)
     np.testing.assert_allclose(minimiser.final.predictors()[0], wanted.T, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
@@ -48,8 +48,8 @@ def test_local_and_pooled_ridge_are_those_of_scikit_learn(x_shift, y_shift):
     data = lf.GivenSamples.from_table(X + x_shift, Y + y_shift, SITES, test_share=0.3)
     scale = 1.0 / data.preparation.factor[0]
     train, test = (split_by_client(data, part, scale) for part in (data, data.test))
-    local = lf.simulate(lf.LocalOnly(ridge=RIDGE), data=data, rounds=1).errors()["rmse"]
-    pooled = lf.simulate(lf.PooledLeastSquares(ridge=RIDGE, weights="samples"), data=data, rounds=1).errors()["rmse"]
+    local = lf.simulate(lf.LocalOnly(ridge=RIDGE), data=data, n_rounds=1).errors()["rmse"]
+    pooled = lf.simulate(lf.PooledLeastSquares(ridge=RIDGE, weights="samples"), data=data, n_rounds=1).errors()["rmse"]
 
     def rmse(model, rows, labels):
         return np.sqrt(np.mean((model.predict(rows) - labels) ** 2))

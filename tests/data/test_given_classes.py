@@ -166,7 +166,7 @@ def test_memory_is_counted_as_it_is_held(held_out, features):
     data = lf.GivenClasses(*FORMS["arrays"], test=TESTS[held_out])
     parts = [FixedClassSource(*part.of_trials([0]), C) for part in (data, data.test) if part is not None]
     held = sum(array.size for part in parts for array in (part._X, part._y))
-    sizes = Sizes(n_clients=N, dim=D, participants=N, rounds=5, features=features, classes=C)
+    sizes = Sizes(n_clients=N, dim=D, participants=N, n_rounds=5, features=features, classes=C)
     assert data.floats_per_trial(sizes) == held + N * 7 * features
 
 

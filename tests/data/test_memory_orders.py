@@ -22,14 +22,14 @@ def test_samples_of_any_memory_order_are_stored_row_by_row(layout, shape):
         assert array.flags.c_contiguous
     algorithms = lf.FedRep(rank=2, step_size=0.1, init=np.eye(40, 2)), lf.LocalOnly(ridge=0.1), lf.FedAvg(step_size=0.1)
     for algorithm in algorithms:
-        results = [lf.simulate(algorithm, data=data, rounds=2) for data in (plain, found)]
+        results = [lf.simulate(algorithm, data=data, n_rounds=2) for data in (plain, found)]
         assert_same(*results)
         new = [result.adapt(x, z).predictors() for result in results[:1] if algorithm.learned_rank]
         new += [result.adapt(laid(x), laid(z)).predictors() for result in results[1:] if algorithm.learned_rank]
         assert not new or np.array_equal(*new)
     assert_same(
         *(
-            lf.simulate(lf.FedAvg(step_size=0.1), data=data, rounds=2)
+            lf.simulate(lf.FedAvg(step_size=0.1), data=data, n_rounds=2)
             for data in (lf.GivenClasses(X, labels, n_classes=2), classes)
         )
     )

@@ -64,7 +64,7 @@ def test_offsets_change_nothing_but_the_intercept(learner):
     for x_shift, y_shift in ((0.0, 0.0), (10 * UNITS, 0.0), (0.0, 1e4), (-7 * UNITS, 3e4)):
         rows, new = [a + x_shift for a in X], [a + x_shift for a in new_X]
         data = made(True, True, rows, [b + y_shift for b in y], (new, [b + y_shift for b in new_y]))
-        result = lf.simulate(learner, data=data, rounds=20)
+        result = lf.simulate(learner, data=data, n_rounds=20)
         flat = np.concatenate(new), np.repeat([0, 1, 2], [2, 3, 4])
         found.append((result.metrics["test_loss"][0, -1], result.predictions(*flat) - y_shift))
     for loss, predictions in found[1:]:
@@ -149,7 +149,7 @@ def test_classes_are_scaled_about_the_mean_of_all_rows():
         assert np.array_equal(part.y[1, :9], labels[1])
     held_out = data.hold_out(0.3, trials=2)
     assert held_out.n_classes == 2
-    result = lf.simulate(lf.FedAvg(step_size=0.1), data=data, rounds=3)
+    result = lf.simulate(lf.FedAvg(step_size=0.1), data=data, n_rounds=3)
     assert result.predictions(rows[:5], clients=[0] * 5).tolist() == [
         [float(np.argmax(result.final.predictors()[0, 0] @ np.append(x, 1.0))) for x in found[:5]]
     ]
@@ -157,7 +157,7 @@ def test_classes_are_scaled_about_the_mean_of_all_rows():
 
 def test_a_preparation_is_kept_with_the_data(tmp_path):
     data = made(True, True, *clients())
-    result = lf.simulate(lf.LocalOnly(), data=data, rounds=1)
+    result = lf.simulate(lf.LocalOnly(), data=data, n_rounds=1)
     assert "an intercept for each client, scaled" in result.summary()
     loaded = lf.Result.load(result.save(tmp_path / "a.npz"))
     assert loaded.data.preparation == data.preparation == copy.deepcopy(data).preparation
@@ -174,7 +174,9 @@ def test_pseudo_samples_keep_the_preparation():
 def test_a_ground_truth_belongs_to_samples_as_given():
     problem = lf.GivenTruth(B=np.eye(4)[:, :2], W=normal(3, 2))
     data = made(True, True, *clients())
-    assert_one_line(lambda: lf.simulate(lf.LocalOnly(), problem, data=data, rounds=1), ["problem=", "intercept=False"])
+    assert_one_line(
+        lambda: lf.simulate(lf.LocalOnly(), problem, data=data, n_rounds=1), ["problem=", "intercept=False"]
+    )
 
 
 FAR = {
@@ -192,11 +194,11 @@ def test_unprepared_samples_are_reported_where_a_shared_representation_is_learne
     data = lf.GivenSamples(x_change(X), y_change(y))
     fedrep = lf.FedRep(rank=1, step_size=1e-8, init="random")
     with pytest.warns(UserWarning, match=f"{words}.* far from mean 0 or scale 1.*intercept=True and scale=True"):
-        lf.simulate(fedrep, data=data, rounds=1)
+        lf.simulate(fedrep, data=data, n_rounds=1)
     with pytest.warns(UserWarning, match="far from mean 0 or scale 1"):
-        lf.tune(fedrep, data=data, grid={"step_size": [1e-8]}, rounds=1, metric="train_loss", trials=1)
+        lf.tune(fedrep, data=data, grid={"step_size": [1e-8]}, n_rounds=1, metric="train_loss", trials=1)
     with pytest.warns(UserWarning, match="far from mean 0 or scale 1"):
-        lf.sweep([lf.Run(algorithm=fedrep, data=data, rounds=1)])
-    lf.simulate(lf.LocalOnly(), data=data, rounds=1)  # no shared representation: no warning, which would be an error
-    lf.simulate(fedrep, data=lf.GivenSamples(X, y), rounds=1)
-    lf.simulate(fedrep, data=lf.GivenSamples(x_change(X), y_change(y), intercept=True, scale=True), rounds=1)
+        lf.sweep([lf.Run(algorithm=fedrep, data=data, n_rounds=1)])
+    lf.simulate(lf.LocalOnly(), data=data, n_rounds=1)  # no shared representation: no warning, which would be an error
+    lf.simulate(fedrep, data=lf.GivenSamples(X, y), n_rounds=1)
+    lf.simulate(fedrep, data=lf.GivenSamples(x_change(X), y_change(y), intercept=True, scale=True), n_rounds=1)

@@ -123,7 +123,7 @@ def test_held_out_features_are_those_of_samples_in_the_span_of_b():
 def test_rounds_are_those_of_their_streams(counts):
     problem, trials, largest = mixture(), range(2), np.max(counts)
     truth, each_count = problem.truth(0, trials), np.broadcast_to(counts, 5)
-    sizes = Sizes(n_clients=5, dim=7, participants=2, rounds=2, features=20, classes=4)
+    sizes = Sizes(n_clients=5, dim=7, participants=2, n_rounds=2, features=20, classes=4)
     ours = projected.ProjectedClassSource(counts, truth, sizes, 2, 7, trials)
     plain = FreshClassSource(counts, truth, sizes, 7, trials)
 
@@ -221,7 +221,7 @@ def statistics(setting, engine, seed):
     along = normal(problem.dim, 3, seed=40)
     known = np.linalg.qr(np.concatenate([setting.algorithm.init.B, problem.truth(0, [0]).B[0]], axis=1))[0]
     outside = along[:, 1] - known @ (known.T @ along[:, 1])  # of the first round's noise alone
-    for step in lf.iterate(setting.algorithm, problem, rounds=last, engine=engine, seed=seed, **run):
+    for step in lf.iterate(setting.algorithm, problem, n_rounds=last, engine=engine, seed=seed, **run):
         if step.number not in setting.rounds:
             continue
         B, W = step.after.B, step.after.W
@@ -241,7 +241,7 @@ def statistics(setting, engine, seed):
         }
         out |= {(name, step.number): value for name, value in values.items()}
     found = lf.simulate(
-        setting.algorithm, problem, rounds=last, engine=engine, seed=seed, record_every=last, **run
+        setting.algorithm, problem, n_rounds=last, engine=engine, seed=seed, record_every=last, **run
     ).metrics
     for name in ("test_loss", "accuracy", "own_class_accuracy"):
         out |= {(name, 0): found[name][:, 0], (name, last): found[name][:, -1]}
@@ -327,7 +327,7 @@ def test_wrong_distributions_are_rejected(name, monkeypatch):
 # --- a run ---------------------------------------------------------------------------------------------------
 
 WIDE = mixture(d=400, n=6, kind=lf.Classes)
-RUN = {"data": lf.FreshSamples(8), "rounds": 3, "trials": 2, "seed": 4}
+RUN = {"data": lf.FreshSamples(8), "n_rounds": 3, "trials": 2, "seed": 4}
 WIDE_FLUTE = lf.GeneralFLUTE(rank=2, step_size=0.3)
 
 
@@ -335,7 +335,7 @@ WIDE_FLUTE = lf.GeneralFLUTE(rank=2, step_size=0.3)
 def test_trials_are_independent_and_a_longer_run_extends_a_shorter_one(algorithm):
     runs = [
         lf.simulate(algorithm, WIDE, **RUN | change)
-        for change in ({}, {"trials": 1}, {"rounds": 5}, {"record_every": 3}, {"rounds": 5, "trials": 5})
+        for change in ({}, {"trials": 1}, {"n_rounds": 5}, {"record_every": 3}, {"n_rounds": 5, "trials": 5})
     ]
     assert {run.engine for run in runs} == {"projected"}
     for run in runs[1:]:
@@ -349,7 +349,7 @@ def test_trials_are_independent_and_a_longer_run_extends_a_shorter_one(algorithm
 
 def test_a_trial_that_diverges_does_not_disturb_the_others():
     B = normal(2, 400, 2, seed=2)
-    run = RUN | {"rounds": 12, "trials": 2}
+    run = RUN | {"n_rounds": 12, "trials": 2}
     fine, spoiled = (
         lf.simulate(fedrep(init=B * scale, orthonormalize=False, step_size=0.1), WIDE, **run)
         for scale in (np.ones((2, 1, 1)), np.array([1e200, 1.0])[:, None, None])
@@ -386,7 +386,7 @@ CHOICES = {
 @pytest.mark.parametrize("name", CHOICES)
 def test_auto_takes_the_engine_where_it_is_exact_and_cheaper(name):
     algorithm, d, wanted = CHOICES[name]
-    found = lf.simulate(algorithm, mixture(d=d, kind=lf.Classes), **RUN | {"rounds": 1, "trials": 1, "metrics": []})
+    found = lf.simulate(algorithm, mixture(d=d, kind=lf.Classes), **RUN | {"n_rounds": 1, "trials": 1, "metrics": []})
     assert found.engine == wanted
 
 

@@ -52,12 +52,12 @@ def test_a_run_on_split_samples_is_the_run_on_each_trials_lists():
     y = X[:, 1] - X[:, 2]
     data = lf.GivenSamples.split(X[:, 1:], y, lf.feature_split(X[:, 1], n_clients=3, shares=[3, 2, 1], trials=2))
     fedrep = lf.FedRep(rank=1, step_size=0.3)
-    together = lf.simulate(fedrep, data=data, rounds=5, trials=2)
+    together = lf.simulate(fedrep, data=data, n_rounds=5, trials=2)
     for trial in range(2):
         train, test = (
             list(zip(*(samples_of(part, trial, i) for i in range(3)), strict=True)) for part in (data, data.test)
         )
-        alone = lf.simulate(fedrep, data=lf.GivenSamples(*map(list, train), test=tuple(map(list, test))), rounds=5)
+        alone = lf.simulate(fedrep, data=lf.GivenSamples(*map(list, train), test=tuple(map(list, test))), n_rounds=5)
         for name in ("train_loss", "test_loss"):
             np.testing.assert_allclose(together.metrics[name][trial], alone.metrics[name][0], rtol=1e-9)
 
@@ -128,7 +128,7 @@ def test_drawn_samples_are_those_that_a_run_sees(trials, noise):
     problem = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=noise, design=lf.Rademacher(covariance=2.0))
     data = lf.FixedSamples(3)
     given = data.draw(problem, trials=trials, seed=(2, 5))
-    run = {"rounds": 1, "seed": (2, 5)}
+    run = {"n_rounds": 1, "seed": (2, 5)}
     *_, step = lf.iterate(lf.PooledLeastSquares(), problem, data=data, trials=trials, **run)
     assert np.array_equal(given.X, step.batch.X)
     assert np.array_equal(given.y, step.batch.y)
@@ -186,7 +186,7 @@ IN_LAW = [
 
 @pytest.mark.parametrize(("changes", "fragment"), IN_LAW)
 def test_samples_in_law_are_refused_where_they_cannot_serve(changes, fragment):
-    run = {"algorithm": lf.FLUTE(rank=1, step_size=0.01), "m": 30, "design": "gaussian", "rounds": 1} | changes
+    run = {"algorithm": lf.FLUTE(rank=1, step_size=0.01), "m": 30, "design": "gaussian", "n_rounds": 1} | changes
     run["data"] = lf.FixedSamples(run.pop("m"), in_law=True)
     run["problem"] = lf.UnderParameterized(n_clients=3, dim=4, design=run.pop("design"))
     assert_one_line(lambda: lf.simulate(**run), [fragment], (lf.EngineError, ValueError))

@@ -58,7 +58,7 @@ def test_fresh_rows_are_those_of_their_streams(name, cache, monkeypatch):
     problem, m = FRESH_ROWS[name]
     if cache is not None:
         monkeypatch.setattr(sources, "CACHE_VALUES", cache)
-    sizes, trials = Sizes(n_clients=6, dim=9, participants=2, rounds=2, features=20), range(2)
+    sizes, trials = Sizes(n_clients=6, dim=9, participants=2, n_rounds=2, features=20), range(2)
     source = open_source("explicit", lf.FreshSamples(m), problem.truth(7, trials), sizes, 2, 7, trials)
     rngs = [list(pair) for pair in zip(*(streams.generators(7, one, trials) for one in X_NOISE), strict=True)]
     for number, who in enumerate(([[0, 3], [1, 5]], [[2, 4], [0, 1]]), 1):
@@ -83,7 +83,7 @@ def test_fresh_rows_are_those_of_their_streams(name, cache, monkeypatch):
 
 def test_small_rounds_are_drawn_ahead_and_samples_are_read_in_blocks(monkeypatch):
     """Rounds of 2 x 5 x 9 numbers up to half a block, and projected rounds of 5 x 7 numbers up to a whole one."""
-    sizes, trials = Sizes(n_clients=6, dim=9, participants=2, rounds=2, features=20), range(2)
+    sizes, trials = Sizes(n_clients=6, dim=9, participants=2, n_rounds=2, features=20), range(2)
     for cache, ahead, wanted in ((180, True, [4, 2]), (179, False, [3, 3]), (1, False, [1] * 6), (270, True, [6])):
         monkeypatch.setattr(sources, "CACHE_VALUES", cache)
         for data in (lf.FreshSamples(5), lf.FixedSamples(5)):
@@ -97,7 +97,7 @@ def test_small_rounds_are_drawn_ahead_and_samples_are_read_in_blocks(monkeypatch
 
 
 def test_fixed_samples_are_copied_for_some_participants_alone():
-    sizes = Sizes(n_clients=6, dim=9, participants=5, rounds=1, features=20)
+    sizes = Sizes(n_clients=6, dim=9, participants=5, n_rounds=1, features=20)
     assert (sizes.gathered, dataclasses.replace(sizes, participants=6).gathered, sizes.classes) == (5, 0, 0)
 
 
@@ -123,7 +123,7 @@ RUNS = {
 def test_a_round_equals_that_on_the_same_samples_given(name, cache, monkeypatch):
     monkeypatch.setattr(sources, "CACHE_VALUES", cache)
     algorithm, problem = RUNS[name]
-    run = {"rounds": 1, "seed": 3}
+    run = {"n_rounds": 1, "seed": 3}
     _, first, *_ = lf.iterate(algorithm, problem, data=lf.FreshSamples(UNEQUAL), **run)
     X, y = ([rows[:m] for rows, m in zip(part[0], UNEQUAL, strict=True)] for part in (first.batch.X, first.batch.y))
     if name == "classes":
@@ -142,7 +142,7 @@ def test_the_mean_of_a_round_is_the_derived_one():
     problem, algorithm = truth(), fedrep(step_size=0.7, orthonormalize=False)
     trials = 4000
     ends = lf.simulate(
-        algorithm, problem, data=lf.FreshSamples(UNEQUAL), rounds=1, trials=trials, metrics=["risk"]
+        algorithm, problem, data=lf.FreshSamples(UNEQUAL), n_rounds=1, trials=trials, metrics=["risk"]
     ).final.B
     B, Phi = algorithm.init.B, problem.W @ problem.B.T
     for k, off in ((2, False), (3, True)):
@@ -156,7 +156,7 @@ def test_the_mean_of_a_round_is_the_derived_one():
 
 def test_equal_numbers_are_those_of_one_number():
     algorithm, problem = RUNS["FedRep"]
-    run = {"rounds": 5, "engine": "explicit", "metrics": ["risk"]}
+    run = {"n_rounds": 5, "engine": "explicit", "metrics": ["risk"]}
     one, each_its_own = (lf.simulate(algorithm, problem, data=lf.FreshSamples(m), **run) for m in (7, [7] * 6))
     np.testing.assert_array_equal(one.metrics["risk"], each_its_own.metrics["risk"])
     assert each_its_own.data == lf.FreshSamples((7,) * 6) == lf.FreshSamples(np.full(6, 7))
@@ -169,13 +169,13 @@ def test_equal_numbers_are_those_of_one_number():
         (lambda: lf.FreshSamples((3, 0)), ["n_samples[1] = 0", "integer of at least 1"]),
         (lambda: lf.FreshSamples("33"), ["n_samples = '33'", "integer of at least 1"]),
         (
-            lambda: lf.simulate(*RUNS["FedRep"], data=lf.FreshSamples((3, 4)), rounds=1),
+            lambda: lf.simulate(*RUNS["FedRep"], data=lf.FreshSamples((3, 4)), n_rounds=1),
             ["n_samples has 2 numbers", "n_clients = 6"],
         ),
         *(
             (
                 lambda engine=engine: lf.simulate(
-                    *RUNS["FedRep"], data=lf.FreshSamples(UNEQUAL), rounds=1, engine=engine
+                    *RUNS["FedRep"], data=lf.FreshSamples(UNEQUAL), n_rounds=1, engine=engine
                 ),
                 [
                     f"engine = '{engine}'",
@@ -189,11 +189,11 @@ def test_equal_numbers_are_those_of_one_number():
             )
         ),
         (
-            lambda: lf.predict(*RUNS["FedRep"], data=lf.FreshSamples(UNEQUAL), rounds=1),
+            lambda: lf.predict(*RUNS["FedRep"], data=lf.FreshSamples(UNEQUAL), n_rounds=1),
             ["no prediction of FedRep's distance", "a client with n_samples = 2", "rank + 2 = 4"],
         ),
         (
-            lambda: lf.predict(lf.FLUTE(rank=2, step_size=0.1), truth(), data=lf.FreshSamples(UNEQUAL), rounds=1),
+            lambda: lf.predict(lf.FLUTE(rank=2, step_size=0.1), truth(), data=lf.FreshSamples(UNEQUAL), n_rounds=1),
             ["no prediction of FLUTE", "different numbers of fresh samples"],
         ),
     ],

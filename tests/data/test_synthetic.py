@@ -166,7 +166,7 @@ ONE_OF_A_KIND = [*{LEARNERS[name].kind: name for name in names("classification")
 @pytest.mark.parametrize("name", ONE_OF_A_KIND)
 def test_algorithms_for_classes_run(name):
     data = draw(n_samples=[4, 9, 5, 6, 9, 7], trials=2, test_samples=4)
-    result = lf.simulate(LEARNERS[name].make(step_size=0.1), data=data, rounds=2)
+    result = lf.simulate(LEARNERS[name].make(step_size=0.1), data=data, n_rounds=2)
     assert result.metrics["accuracy"].shape == (2, len(result.rounds))
     assert np.isfinite(result.metrics["test_loss"]).all()
 

@@ -125,7 +125,7 @@ def test_names_of_clients_are_values_of_any_type(names):
 def test_classes_of_any_type():
     data = lf.GivenClasses.from_table(TABLE, "wind", "site", categories=["kind"], test_share=0.2)
     assert (data.n_classes, data.class_names, data.test.n_classes) == (4, ("N", "NW", "S", "calm"), 4)
-    result = lf.simulate(lf.FedAvg(step_size=0.1), data=data, rounds=2)
+    result = lf.simulate(lf.FedAvg(step_size=0.1), data=data, n_rounds=2)
     found = result.predictions(TABLE)
     assert found.shape == (1, 30)
     assert set(found.ravel()) <= set(data.class_names)

@@ -58,7 +58,7 @@ def test_docstrings_say_which_algorithms_support_only_regression():
 
 
 STEPS = {"local_steps": 1, "server_step_size": 1.0}
-OF_FEDREP = {"representation_steps": 1, "orthonormalize": True, "split": False, "rotate_heads": False}
+OF_FEDREP = {"representation_steps": 1, "orthonormalize": True, "disjoint_samples": False, "rotate_heads": False}
 DEFAULTS = {
     lf.FedRep: OF_FEDREP,
     lf.PrivateFedRep: OF_FEDREP | {"message_noise_std": 0.0},
@@ -74,14 +74,14 @@ DEFAULTS = {
     lf.FedSCAVAR: STEPS | {"model_share": 1.0, "mu": 0.0},
     lf.FedBABU: {"local_steps": 1},
     lf.FedRoD: STEPS | {"balanced": True},
-    lf.Ditto: {"local_steps": 1, "strength": 1.0, "personal_steps": 1},
+    lf.Ditto: {"local_steps": 1, "penalty": 1.0, "personal_steps": 1},
     lf.APFL: {"local_steps": 1, "mix": 0.5},
-    lf.PFedMe: {"local_steps": 20, "strength": 15.0, "inner_steps": 5, "server_mix": 1.0},
-    lf.L2GD: {"strength": 1.0, "mean_probability": 0.5},
+    lf.PFedMe: {"local_steps": 20, "penalty": 15.0, "inner_steps": 5, "server_mix": 1.0},
+    lf.L2GD: {"penalty": 1.0, "mean_probability": 0.5},
     lf.PerFedAvg: {"local_steps": 1, "hessian": False},
     lf.FedMTL: {"epsilon": 1e-6},
-    lf.AltGDmin: {"threshold": 9.0, "split": False},
-    lf.AltMin: {"split": False, "ridge": 0.0},
+    lf.AltGDmin: {"threshold": 9.0, "disjoint_samples": False},
+    lf.AltMin: {"disjoint_samples": False, "ridge": 0.0},
     lf.ANIL: {"hessian": False},
     lf.MAML: {"hessian": False},
     lf.TwoReplica: {"symmetric": True},

@@ -62,7 +62,7 @@ def test_the_guide_to_a_papers_figure_changes_a_copy(folder, capsys):
     changed(Path("mine/fedrep_fig3.py"), block)
     assert run(*show.split()) == 0
     assert "10GD-GD needs fewer rounds than 5GD-GD\n  our conjecture" in capsys.readouterr().out
-    small = ["--set", "n_clients=20", "--set", "rounds=20", "--set", "tuning_trials=1", "--trials", 6, "--workers", 1]
+    small = ["--set", "n_clients=20", "--set", "n_rounds=20", "--set", "tuning_trials=1", "--trials", 6, "--workers", 1]
     assert run(*reproduce.split(), *small) == 0
     record = ResultsFolder(Path("mine/results")).read("fedrep-fig3")
     assert [one.setting for one in record.claims if "5GD-GD" in one.claim] == ["paper: n = 20", "notebook: n = 20"]

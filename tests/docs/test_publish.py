@@ -121,7 +121,7 @@ def test_a_table_is_published_reduced_and_says_so(tmp_path):
     for stale in ("old.json", "old-table.npz", "benchmarks.json"):
         (to / stale).write_text("{}")
     name, distance = "fedrep-near-truth", np.geomspace(1, 1e-9, 601) * np.ones((4, 1))
-    row = {"n_samples": 5, "error": np.arange(4) / 3, "margin": lf.LabeledArray(distance, round=range(0, 1202, 2))}
+    row = {"n_samples": 5, "error": np.arange(4) / 3, "shortfall": lf.LabeledArray(distance, round=range(0, 1202, 2))}
     save_tables(name, {"near": lf.Table([row])}, out)
     out.write(record(name, tables={"near": TableRecord(rows=1)}))
     publish.publish(out, [name], ResultsFolder(to))
@@ -129,12 +129,12 @@ def test_a_table_is_published_reduced_and_says_so(tmp_path):
     assert {path.name for path in to.iterdir()} == {"README.md", "benchmarks.json", *files}
     assert (to / f"{name}.json").read_text() == out.record(name).read_text()
     found = lf.Table.load(to / f"{name}-near.npz")
-    assert found.columns == ("n_samples", "error")  # its margins are in no picture
+    assert found.columns == ("n_samples", "error")  # its shortfalls are in no picture
     assert np.allclose(found["error"], row["error"], rtol=1e-4)
     with zipfile.ZipFile(to / f"{name}-near.npz") as archive:
         assert {part.compress_type for part in archive.infolist()} == {zipfile.ZIP_LZMA}
     _, told = publish.files.read(to / f"{name}-near.npz")
-    assert told["reduced"].endswith("without margin")
+    assert told["reduced"].endswith("without shortfall")
     assert f"| {name} | {'a' * 40} | a machine | numpy 2 |" in (to / "README.md").read_text()
 
 

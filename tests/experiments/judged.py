@@ -61,5 +61,5 @@ def searched(crossing, **columns):
         "low": crossing - 1,
         "high": crossing + 1,
     }
-    sizes = {"panel": "n", "n_clients": 50, "dim": 40, "rank": 2, "noise_std": 0.0, "rounds": 40, "delta": 0.5}
+    sizes = {"panel": "n", "n_clients": 50, "dim": 40, "rank": 2, "noise_std": 0.0, "n_rounds": 40, "delta": 0.5}
     return found | {"replicates": lf.LabeledArray(replicates, replicate=range(400))} | sizes | columns

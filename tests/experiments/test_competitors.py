@@ -43,7 +43,7 @@ def test_a_number_of_rounds_is_compared_with_the_best_other_one(predicted_best):
     for rounds, radius, spread in zip((10, 20, 40), (1.3, 1.0, 1.2), SPREAD[:3], strict=True):
         square = radius**2 * spread
         predicted = np.full(TRIALS, abs(rounds - (20 if predicted_best else 40)) + 1.0)
-        rows.append({"epsilon": 1.0, "rounds": rounds, "square": square, "predicted": predicted})
+        rows.append({"epsilon": 1.0, "n_rounds": rounds, "square": square, "predicted": predicted})
     statistic = private_fedrep.over_best(private_fedrep.PREDICTED)
     claim = c.Claim("As good as the best one", c.OWN_PREDICTION, statistic, c.at_most(1.05))
     (found,) = c.judged([claim], {"rounds": lf.Table(rows)})
@@ -61,7 +61,7 @@ def test_a_prediction_that_ignores_the_regime_is_a_remark():
     distance = curve * np.exp(np.random.default_rng(1).normal(0.0, 0.01, (50, 1)))
     along = {"distance": distance, "predicted": curve, "first": 1.2 * curve, "rival_predicted": 1e-3 * curve}
     sizes = {"regime": "label noise", "rival": fedrep_state_evolution.NOISELESS, "trials": 50}
-    sizes |= {"dim": 5, "rank": 2, "n_samples": 9, "noise_std": 0.5, "rounds": 30}
+    sizes |= {"dim": 5, "rank": 2, "n_samples": 9, "noise_std": 0.5, "n_rounds": 30}
     row = sizes | {name: lf.LabeledArray(values, round=rounds) for name, values in along.items()}
     found = c.judged(fedrep_state_evolution.CLAIMS, {"curves": lf.Table([row])})
     assert [one.claim for one in found] == [

@@ -14,7 +14,7 @@ from tests.experiments.judged import committed, computed, exchanged, module, ver
 from tests.helpers import findings
 
 PAPERS = {
-    "fig1": {"n_clients": {100}, "dim": {20}, "rank": {2}, "n_samples": {5, 10, 20}, "rounds": {500}},
+    "fig1": {"n_clients": {100}, "dim": {20}, "rank": {2}, "n_samples": {5, 10, 20}, "n_rounds": {500}},
     "fig3": {"n_clients": {10, 100, 1000, 10_000}, "dim": {10}, "rank": {2}, "n_samples": {5}, "participation": {0.1}},
     "fig4": {"n_clients": {100}, "dim": {20}, "rank": {2}, "n_samples": {10}, "participation": {0.1}},
 }
@@ -71,7 +71,7 @@ def test_fig1_some_trials_stay_away_from_the_truth():
     Rounding, and so the processor, decides when a trial leaves a plateau.
     """
     cell = importlib.import_module("experiments.fedrep.fedrep_fig1").Clients(n_samples=5)
-    run = {"data": lf.FixedSamples(5), "trials": cell.trials, "seed": (cell.seed, 5), "rounds": 1000}
+    run = {"data": lf.FixedSamples(5), "trials": cell.trials, "seed": (cell.seed, 5), "n_rounds": 1000}
     metrics = ["subspace_distance", "train_loss"]
     result = lf.simulate(cell.algorithm(0.3), cell.problem, metrics=metrics, record_every=500, **run)
     distance, loss = result.metrics["subspace_distance"], result.metrics["train_loss"]
@@ -108,7 +108,7 @@ def test_fig3_notebook_preset_is_the_paper_rescaled():
     scaled, problem = cell.at(0.3, 0.2), cell.problem
     truth = problem.truth(0, [0])
     np.testing.assert_allclose(np.linalg.norm(truth.W, axis=-1), 1.0)
-    shared = {"rounds": 10, "participation": 0.1, "seed": 0, "data": lf.FreshSamples(5)}
+    shared = {"n_rounds": 10, "participation": 0.1, "seed": 0, "data": lf.FreshSamples(5)}
     sizes = {"n_clients": 20, "dim": 10, "rank": 2, "head_norm": 1.0}
     plain = {"rank": 2, "init": "random", "orthonormalize": False}
     units = lf.SharedRepresentation(**sizes, design=lf.Gaussian(covariance=1 / 5))
@@ -193,7 +193,7 @@ def test_fig4_claims_are_of_the_tables_sizes():
     """Another k and d: what is said begins at these, and k is among the samples of a new client."""
     fig4 = module("fedrep-fig4")
     cells = [cell for cell in fig4.cells(True)["clients"] if cell.preset == fig4.PAPER]
-    cells = [replace(cell, dim=7, rank=4, trials=3, rounds=5, steps=cell.steps[:2]) for cell in cells]
+    cells = [replace(cell, dim=7, rank=4, trials=3, n_rounds=5, steps=cell.steps[:2]) for cell in cells]
     table = lf.Table.of(cells, [cell.run() for cell in cells])
     places = {}
     for claim in findings(fig4, {"clients": table}):

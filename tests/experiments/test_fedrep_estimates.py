@@ -36,16 +36,16 @@ def test_the_transition_is_the_closed_form(noise):
 def test_a_start_is_the_estimate_from_the_same_samples(name):
     problem = lf.SharedRepresentation(n_clients=30, dim=10, rank=2, noise_std=0.3)
     options = {"data": lf.FixedSamples(8), "trials": 2}
-    estimate = lf.simulate(spectral(2)[name], problem, rounds=1, **options).final.B
+    estimate = lf.simulate(spectral(2)[name], problem, n_rounds=1, **options).final.B
     fedrep = lf.FedRep(rank=2, step_size=0.5, init=fedrep_start.Estimate(spectral(2)[name]))
-    np.testing.assert_allclose(lf.simulate(fedrep, problem, rounds=0, **options).final.B, estimate, atol=1e-12)
+    np.testing.assert_allclose(lf.simulate(fedrep, problem, n_rounds=0, **options).final.B, estimate, atol=1e-12)
 
 
 # --- judges --------------------------------------------------------------------------------------------------
 
 
 def starts(needed, upload=0.0):
-    row = {"n_samples": 10, "noise_std": 0.0, "rounds": 300}
+    row = {"n_samples": 10, "noise_std": 0.0, "n_rounds": 300}
     given = [
         {"method": fedrep_start.GIVEN, "delta": delta, "initial": np.full(TRIALS, delta), "needed": 40 * SPREAD}
         for delta in (0.1, 0.9)

@@ -37,7 +37,7 @@ def test_rounds_of_the_bound_solve_it():
 
 def test_what_fixed_samples_need_is_the_spectrums():
     """Against eigenvalues of the Gram matrix of ``x (x) w``, drawn."""
-    need = Need(samples=FIXED, n_clients=40, dim=42, rank=2, rounds=100)
+    need = Need(samples=FIXED, n_clients=40, dim=42, rank=2, n_rounds=100)
     rng, d, k, n = np.random.default_rng(0), 42, 2, 40
     W = need.search.base.problem.truth(0, [0]).W[0]
 
@@ -91,7 +91,7 @@ def at_theorems_step(factor):
     """Return searches at the theorem's step, their crossings ``factor(row)`` times what the theorem asks for."""
     rows = []
     for kappa in (1.0, 1.5, 2.0, 3.0, 4.0):
-        need = Need(panel="kappa" if kappa > 1 else "base", kappa=kappa, rounds=math.ceil(40 * kappa**2))
+        need = Need(panel="kappa" if kappa > 1 else "base", kappa=kappa, n_rounds=math.ceil(40 * kappa**2))
         row = {**dataclasses.asdict(need), **need.predictions, "censored": ""}
         m = factor(row) * row["claim"]
         replicates = lf.LabeledArray(m * np.exp(np.random.default_rng(0).normal(0, 0.01, 500)), replicate=range(500))

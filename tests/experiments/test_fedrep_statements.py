@@ -136,7 +136,7 @@ def test_the_lengths_of_heads_are_those_of_their_names():
 
 def test_a_few_long_heads_need_more_samples_than_equal_ones():
     cells = lf.grid(
-        LENGTHS.Unequal(rounds=6, trials=75),
+        LENGTHS.Unequal(n_rounds=6, trials=75),
         **{"n_clients, dim": [(20, 20), (80, 80)]},
         name=(LENGTHS.EQUAL, LENGTHS.LEAST),
     )
@@ -176,7 +176,7 @@ def test_local_updates_are_judged_in_both_directions():
 def test_local_updates_are_those_of_figure_1():
     figure, *_ = module("fedrep-fig1").cells(quick=False)["clients"]
     for cell in UPDATES.cells(quick=False)["updates"]:
-        same = ("n_clients", "dim", "rank", "rounds", "participation", "noise_variance", "preset")
+        same = ("n_clients", "dim", "rank", "n_rounds", "participation", "noise_variance", "preset")
         assert [getattr(cell, name) for name in same] == [getattr(figure, name) for name in same]
         algorithm = cell.algorithm(0.1)
         steps = algorithm.local_steps if cell.method == "FedAvg" else algorithm.heads.steps

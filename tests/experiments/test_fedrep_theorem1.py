@@ -28,7 +28,7 @@ SAMPLES = importlib.import_module("experiments.fedrep.fedrep_bound_samples")
 def test_exact_heads_on_the_same_batch_keep_r_from_shrinking(heads, m, verdict):
     problem = lf.SharedRepresentation(n_clients=12, dim=10, rank=2, noise_std=0.3)
     algorithm = lf.FedRep(rank=2, step_size=0.8, init=lf.AtDistance(0.7), heads=heads)
-    run = {"data": lf.FreshSamples(m), "rounds": 6, "trials": 2, "participation": 0.5}
+    run = {"data": lf.FreshSamples(m), "n_rounds": 6, "trials": 2, "participation": 0.5}
     gaps, inverse = judges.same_batch_gaps(lf.iterate(algorithm, problem, engine="explicit", **run), algorithm)
     assert gaps.shape == inverse.shape == (2, 6)
     along = {name: lf.LabeledArray(one, round=range(6)) for name, one in (("gap", gaps), ("inverse", inverse))}
@@ -41,12 +41,20 @@ def test_exact_heads_on_the_same_batch_keep_r_from_shrinking(heads, m, verdict):
 
 
 def least_row(**own):
-    sizes = {"n_clients": 50, "dim": 50, "rank": 2, "participation": 1.0, "noise_std": 0.0, "rounds": 60, "trials": 100}
+    sizes = {
+        "n_clients": 50,
+        "dim": 50,
+        "rank": 2,
+        "participation": 1.0,
+        "noise_std": 0.0,
+        "n_rounds": 60,
+        "trials": 100,
+    }
     return sizes | {"name": "condition", "start": 0.5, "needed": 100.0, "rival": 10.0, "predicted": 12.0} | own
 
 
 def test_experiment_rejects_a_bound_that_is_false():
-    base = BOUND.Judged(n_clients=12, dim=8, rank=1, rounds=10, trials=72)
+    base = BOUND.Judged(n_clients=12, dim=8, rank=1, n_rounds=10, trials=72)
     cells = [replace(base, name=name) for name in ("grid", "condition", "condition", "start", "start")]
     table = lf.Table.of(cells, [cell.run() for cell in cells])
 

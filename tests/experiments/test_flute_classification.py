@@ -20,7 +20,7 @@ def test_all_methods_of_a_contest_begin_at_one_model(data):
     begin = {}
     for method, cell in cells.items():
         problem, data = cell.source(2, 7)
-        state = next(iter(lf.iterate(cell.algorithm, problem, data=data, rounds=1, trials=2, seed=7))).after
+        state = next(iter(lf.iterate(cell.algorithm, problem, data=data, n_rounds=1, trials=2, seed=7))).after
         B = state.own[:, 0] if method == "LGFedAvg" else state.B
         begin[method] = B, np.unique(state.W, axis=1), state.for_prediction().predictors()
     first = begin["FLUTE"]

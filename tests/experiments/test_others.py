@@ -80,7 +80,7 @@ def test_rounds_and_floats_of_alternating_minimisation_are_judged():
 
 # --- adaptive personalisation --------------------------------------------------------------------------------
 
-SIZES = {"n_clients": 50, "n_samples": 20, "dim": 10, "noise_std": 1.0, "rounds": 100, "trials": TRIALS}
+SIZES = {"n_clients": 50, "n_samples": 20, "dim": 10, "noise_std": 1.0, "n_rounds": 100, "trials": TRIALS}
 
 
 def adaptive_tables(**risks):
@@ -104,7 +104,7 @@ def adaptive_tables(**risks):
     tables = {
         "deviations": [row(name, **place) for place in places for name in names],
         "strengths": [
-            row(name, risk, fixed_strength=s, **place)
+            row(name, risk, fixed_penalty=s, **place)
             for place in places
             for s in (0.1, 1.0)
             for name, risk in ((methods.DITTO, 0.3), (methods.ARMUL, risks.get("one strength", 0.2)))
@@ -158,6 +158,6 @@ def test_inliers_are_measured_without_outliers():
 def test_converged_ditto_is_the_limit_of_ditto():
     cell = methods.Adaptive(deviation=0.5, trials=2)
     run = {"data": lf.FixedSamples(20), "trials": 2}
-    limit = lf.simulate(methods.ConvergedDitto(strength=0.7), cell.problem, rounds=1, **run).final.S
-    ditto = lf.Ditto(step_size=0.4, strength=0.7, personal_steps=5, personal_step_size=0.2)
-    np.testing.assert_allclose(lf.simulate(ditto, cell.problem, rounds=600, **run).final.S, limit, rtol=0, atol=1e-10)
+    limit = lf.simulate(methods.ConvergedDitto(penalty=0.7), cell.problem, n_rounds=1, **run).final.S
+    ditto = lf.Ditto(step_size=0.4, penalty=0.7, personal_steps=5, personal_step_size=0.2)
+    np.testing.assert_allclose(lf.simulate(ditto, cell.problem, n_rounds=600, **run).final.S, limit, rtol=0, atol=1e-10)

@@ -29,7 +29,7 @@ def test_at_population_the_runs_are_equal():
     for problem, start in ((wide, B), (narrow, b)):
         algorithm = lf.FedRep(rank=start.shape[-1], step_size=0.4, init=start)
         data = lf.GivenSamples.population(problem)
-        found.append(lf.simulate(algorithm, problem, data=data, rounds=60).metrics["subspace_distance"][0])
+        found.append(lf.simulate(algorithm, problem, data=data, n_rounds=60).metrics["subspace_distance"][0])
     np.testing.assert_allclose(*found, atol=1e-10)
     assert found[0][0] > 0.9
     assert found[0][-1] < 0.1
@@ -52,7 +52,7 @@ def after_a_round(setting, *, narrow, scaled=True, trials=6000):
     count = m - extra if narrow else m
     step = 0.5 * (count / m if scaled else 1.0)
     algorithm = lf.FedRep(rank=B.shape[-1], step_size=step, init=B)
-    run = {"data": lf.FreshSamples(count), "rounds": 1, "trials": trials, "engine": "explicit", "seed": int(narrow)}
+    run = {"data": lf.FreshSamples(count), "n_rounds": 1, "trials": trials, "engine": "explicit", "seed": int(narrow)}
     return lf.simulate(algorithm, problem, metrics=["subspace_distance"], **run).metrics["subspace_distance"][:, 1] ** 2
 
 
@@ -86,7 +86,7 @@ def test_anil_shortens_an_extra_direction_by_the_cube():
     B = np.zeros((trials, d, 2))
     B[:, 0, 0], B[:, 1, 1] = 1.1, s
     algorithm = lf.ANIL(rank=2, step_size=beta, adaptation_step_size=alpha, init=B, batches="split")
-    run = {"data": lf.FreshSamples(2 * m), "rounds": 1, "trials": trials, "metrics": []}
+    run = {"data": lf.FreshSamples(2 * m), "n_rounds": 1, "trials": trials, "metrics": []}
     change = lf.simulate(algorithm, problem, **run).final.B[:, 1, 1] - s
     predicted = -beta * alpha**2 * ((W**2).mean() + sigma**2) / m * s**3
     error = change.std() / math.sqrt(trials)
@@ -103,7 +103,7 @@ def test_anil_on_the_same_samples_adds_a_linear_term():
     B = np.zeros((trials, d, 2))
     B[:, 0, 0], B[:, 1, 1] = length, s
     algorithm = lf.ANIL(rank=2, step_size=beta, adaptation_step_size=alpha, init=B)
-    run = {"data": lf.FreshSamples(m), "rounds": 1, "trials": trials, "metrics": []}
+    run = {"data": lf.FreshSamples(m), "n_rounds": 1, "trials": trials, "metrics": []}
     change = lf.simulate(algorithm, problem, **run).final.B[:, 1, 1] - s
     square, head = (W**2).mean() + sigma**2, (W**2).mean()
     predicted = beta * alpha * s / m * (square - alpha * length**2 * head - alpha * square * s**2)

@@ -20,7 +20,7 @@ def decades():
         sheet.curves("round", "error")
     problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2)
     algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9))
-    result = lf.simulate(algorithm, problem, data=lf.FreshSamples(10), rounds=6, trials=2)
+    result = lf.simulate(algorithm, problem, data=lf.FreshSamples(10), n_rounds=6, trials=2)
     return sheet.figure, result.plot("subspace_distance").figure
 
 

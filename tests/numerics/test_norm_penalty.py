@@ -15,12 +15,12 @@ def normal_equations(rng, m, d, items=6, units=0.0):
     return X, y, X.mT @ X / m, (X.mT @ y[..., None])[..., 0] / m
 
 
-def gap(A, b, s, strength):
+def gap(A, b, s, penalty):
     """Return by how much each item violates its condition of optimality, relative to its terms."""
     lengths = np.linalg.norm(s, axis=-1)
     slope = (A @ s[..., None])[..., 0] - b
-    at_zero = np.maximum(np.linalg.norm(slope, axis=-1) - strength, 0.0)
-    elsewhere = np.linalg.norm(slope + strength * s / np.where(lengths, lengths, 1.0)[..., None], axis=-1)
+    at_zero = np.maximum(np.linalg.norm(slope, axis=-1) - penalty, 0.0)
+    elsewhere = np.linalg.norm(slope + penalty * s / np.where(lengths, lengths, 1.0)[..., None], axis=-1)
     terms = np.linalg.norm(A, axis=(-2, -1)) * lengths + np.linalg.norm(b, axis=-1)
     return np.where(lengths == 0, at_zero, elsewhere) / terms
 
@@ -31,10 +31,10 @@ def test_the_conditions_of_optimality_hold(m, d, share):
     rng = np.random.default_rng(m)
     for _ in range(20):
         _, _, A, b = normal_equations(rng, m, d)
-        strength = share * float(np.median(np.linalg.norm(b, axis=-1)))
-        s = norm_penalised(A, b, strength)
-        assert gap(A, b, s, strength).max() < 1e-13
-        np.testing.assert_array_equal(s.any(axis=-1), np.linalg.norm(b, axis=-1) > strength)
+        penalty = share * float(np.median(np.linalg.norm(b, axis=-1)))
+        s = norm_penalised(A, b, penalty)
+        assert gap(A, b, s, penalty).max() < 1e-13
+        np.testing.assert_array_equal(s.any(axis=-1), np.linalg.norm(b, axis=-1) > penalty)
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e-20, 1.0, 1e20, 1e150])
@@ -51,8 +51,8 @@ def test_columns_in_units_that_differ_keep_the_conditions():
     rng = np.random.default_rng(1)
     for _ in range(50):
         _, _, A, b = normal_equations(rng, int(rng.integers(1, 20)), 5, units=3.0)
-        strength = 10.0 ** rng.uniform(-6, 0) * float(np.linalg.norm(b, axis=-1).mean())
-        assert gap(A, b, norm_penalised(A, b, strength), strength).max() < 1e-13
+        penalty = 10.0 ** rng.uniform(-6, 0) * float(np.linalg.norm(b, axis=-1).mean())
+        assert gap(A, b, norm_penalised(A, b, penalty), penalty).max() < 1e-13
 
 
 def test_the_solution_is_the_one_of_a_bracketing_search():

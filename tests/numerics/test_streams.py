@@ -85,12 +85,12 @@ def test_stream_numbers_never_change():
 # --- draws round by round ------------------------------------------------------------------------------------
 
 
-def rounds_of(shape, trials, rounds):
+def rounds_of(shape, trials, n_rounds):
     def fill(rng, out):
         rng.standard_normal(out=out)
 
-    stream = RoundStream(generators(5, Stream.X, trials), shape, fill, rounds)
-    return np.stack([stream.next().copy() for _ in range(rounds)], axis=1)
+    stream = RoundStream(generators(5, Stream.X, trials), shape, fill, n_rounds)
+    return np.stack([stream.next().copy() for _ in range(n_rounds)], axis=1)
 
 
 @pytest.mark.parametrize("shape", [(1,), (3, 4), (100, 9), (9000,), (2, 0)])

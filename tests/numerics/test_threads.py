@@ -43,7 +43,7 @@ def simulated(name, threads, monkeypatch, **options):
     monkeypatch.setenv(VARIABLE, str(threads))
     algorithm, problem, data = RUNS[name]
     engine = "explicit" if problem is REGRESSION else "auto"
-    return lf.simulate(algorithm, problem, data=data, rounds=4, seed=1, engine=engine, **options)
+    return lf.simulate(algorithm, problem, data=data, n_rounds=4, seed=1, engine=engine, **options)
 
 
 def threads_for_anything(monkeypatch):
@@ -161,7 +161,7 @@ def test_an_error_stops_the_other_threads(monkeypatch):
     monkeypatch.setattr(run, "run_chunk", fails_first)
     algorithm, problem, data = RUNS["FedRep, fixed"]
     with pytest.raises(KeyboardInterrupt):
-        lf.simulate(algorithm, problem, data=data, rounds=10**6, trials=2, engine="explicit", record_every=10**6)
+        lf.simulate(algorithm, problem, data=data, n_rounds=10**6, trials=2, engine="explicit", record_every=10**6)
     both = threading.Barrier(2, timeout=10)  # both threads are free again
     assert sorted(map_threads(lambda _: both.wait(), range(2), 2)) == [0, 1]
     assert time.perf_counter() - started < 10

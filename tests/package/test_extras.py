@@ -36,7 +36,7 @@ class Shown:
 sys.meta_path[:] = map(Shown, sys.meta_path)
 import linfed as lf
 problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
-run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.3), problem=problem, data=lf.FreshSamples(9), rounds=3, trials=6)
+run = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.3), problem=problem, data=lf.FreshSamples(9), n_rounds=3, trials=6)
 """
 
 PROMISES = {

@@ -154,7 +154,7 @@ class OwnProblem:
 )
 def test_what_a_problem_of_ones_own_lacks_is_named(without, message):
     def run(problem):
-        return lf.simulate(lf.FedRep(rank=2, step_size=0.1), problem, data=lf.FreshSamples(5), rounds=1)
+        return lf.simulate(lf.FedRep(rank=2, step_size=0.1), problem, data=lf.FreshSamples(5), n_rounds=1)
 
     with pytest.raises(TypeError, match=re.escape(message)):
         run(OwnProblem(inner=PROBLEM, **without))

@@ -15,7 +15,7 @@ PROBLEM = lf.SharedRepresentation(n_clients=8, dim=6, rank=2)
 
 
 def run(algorithm=None, problem=PROBLEM, **changes):
-    arguments = {"data": lf.FreshSamples(5), "rounds": 4} | changes
+    arguments = {"data": lf.FreshSamples(5), "n_rounds": 4} | changes
     return lf.simulate(algorithm or lf.FedRep(rank=2, step_size=0.1), problem, **arguments)
 
 
@@ -29,8 +29,8 @@ def test_numbers_of_other_kinds_are_numbers():
     assert half.y[0].tolist() == [0.5, 1e30, 0.5]
     assert lf.FedRep(rank=2, step_size=Fraction(1, 2)).step_size == 0.5
     assert lf.below("error", 1.0).misses(np.array([[Fraction(5), 10]], dtype=object)).tolist() == [1.0]
-    assert lf.below("error", 1.0).margins(np.array(Fraction(10), dtype=object)) == 1.0
-    assert run(seed=(10**400, 1), rounds=0).seed == (10**400, 1)
+    assert lf.below("error", 1.0).shortfalls(np.array(Fraction(10), dtype=object)) == 1.0
+    assert run(seed=(10**400, 1), n_rounds=0).seed == (10**400, 1)
 
 
 RESULTS = {"simulate", "tune", "iterate", "sweep", "find_smallest", "reproduce", "Run"}

@@ -44,7 +44,7 @@ def _folder(tmp_path, monkeypatch):
 
 def used(value):
     """Run a few rounds with what was constructed, because some arguments are judged by a run only."""
-    short = {"rounds": 2, "trials": 1}
+    short = {"n_rounds": 2, "trials": 1}
     if isinstance(value, lf.Algorithm):
         lf.simulate(value, PROBLEM, data=DATA, **short)
     elif isinstance(value, PROBLEMS):

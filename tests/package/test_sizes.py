@@ -15,7 +15,7 @@ from tests.helpers import assert_one_line, mostly_long
 PROBLEM = lf.SharedRepresentation(n_clients=4, dim=5, rank=2)
 FEDREP = lf.FedRep(rank=2, step_size=0.3)
 RANDOM = lf.FedRep(rank=2, step_size=0.3, init="random")
-RUN = lf.Run(algorithm=RANDOM, problem=PROBLEM, data=lf.FreshSamples(6), rounds=3)
+RUN = lf.Run(algorithm=RANDOM, problem=PROBLEM, data=lf.FreshSamples(6), n_rounds=3)
 LARGE = 10**9
 
 
@@ -25,17 +25,17 @@ def view(*shape):
 
 
 def of_moments(data, **options):
-    return lambda: lf.simulate(FEDREP, PROBLEM, data=data, rounds=1, **options)
+    return lambda: lf.simulate(FEDREP, PROBLEM, data=data, n_rounds=1, **options)
 
 
 def predicted(problem, algorithm=RANDOM, data=RUN.data):
-    return lambda: lf.predict(algorithm, problem, data=data, rounds=3).distance
+    return lambda: lf.predict(algorithm, problem, data=data, n_rounds=3).distance
 
 
 TOO_LARGE = {
     "moments of fresh samples": (of_moments(lf.FreshSamples(LARGE)), ["one trial needs about", "n_samples"]),
     "fixed samples that are drawn": (
-        lambda: lf.simulate(RANDOM, PROBLEM, data=lf.FixedSamples(LARGE, in_law=False), rounds=1),
+        lambda: lf.simulate(RANDOM, PROBLEM, data=lf.FixedSamples(LARGE, in_law=False), n_rounds=1),
         ["one trial needs about", "n_samples"],
     ),
     "a predicted truth": (
@@ -43,7 +43,7 @@ TOO_LARGE = {
         ["n_clients = 1000000000", "would take about"],
     ),
     "a predicted fixed point": (
-        lambda: lf.predict(lf.FedAvg(step_size=0.1), PROBLEM, data=lf.FixedSamples(LARGE), rounds=3).floor.value,
+        lambda: lf.predict(lf.FedAvg(step_size=0.1), PROBLEM, data=lf.FixedSamples(LARGE), n_rounds=3).floor.value,
         ["1000000000 samples", "would take about"],
     ),
     "moments of heads of a high rank": (
@@ -52,14 +52,14 @@ TOO_LARGE = {
                 lf.FedRep(rank=700, step_size=0.1, init="random"),
                 lf.SharedRepresentation(n_clients=700, dim=1400, rank=700),
                 data=lf.FreshSamples(710),
-                rounds=1,
+                n_rounds=1,
             ).distance
         ),
         ["fourth moments", "rank = 700"],
     ),
     "moments of order eight": (
         lambda: lf.theory.second_order_evolution(
-            np.ones((60, 60)), dim=200, n_samples=90, step_size=0.1, rounds=1, delta=0.5
+            np.ones((60, 60)), dim=200, n_samples=90, step_size=0.1, n_rounds=1, delta=0.5
         ),
         ["order eight", "rank = 60"],
     ),
@@ -70,27 +70,27 @@ TOO_LARGE = {
     "given regressors": (lambda: lf.GivenTruth(Phi=view(10**6, 10**7)), ["Phi has shape (1000000, 10000000)", "80 TB"]),
     "given participants": (
         lambda: lf.simulate(
-            RANDOM, PROBLEM, data=RUN.data, rounds=10**6, participation=np.broadcast_to(0, (10**6, 10**7))
+            RANDOM, PROBLEM, data=RUN.data, n_rounds=10**6, participation=np.broadcast_to(0, (10**6, 10**7))
         ),
         ["participation has shape (1000000, 10000000)"],
     ),
     "trials of a sweep": (
-        lambda: lf.sweep([lf.Run(algorithm=RANDOM, problem=PROBLEM, data=RUN.data, rounds=10**4, trials=LARGE)]),
+        lambda: lf.sweep([lf.Run(algorithm=RANDOM, problem=PROBLEM, data=RUN.data, n_rounds=10**4, trials=LARGE)]),
         ["trials = 1000000000"],
     ),
     "a recursion of many rounds": (
-        lambda: lf.theory.state_evolution(np.eye(3, 2), dim=9, n_samples=9, step_size=0.1, delta=0.5, rounds=LARGE),
-        ["a recursion of rounds = 1000000000", "use fewer rounds"],
+        lambda: lf.theory.state_evolution(np.eye(3, 2), dim=9, n_samples=9, step_size=0.1, delta=0.5, n_rounds=LARGE),
+        ["a recursion of n_rounds = 1000000000", "use fewer rounds"],
     ),
     "a recursion of many trials": (
         lambda: lf.theory.second_order_evolution(
-            np.broadcast_to(np.eye(3, 2), (10**5, 3, 2)), dim=9, n_samples=9, step_size=0.1, delta=0.5, rounds=10**5
+            np.broadcast_to(np.eye(3, 2), (10**5, 3, 2)), dim=9, n_samples=9, step_size=0.1, delta=0.5, n_rounds=10**5
         ),
         ["100000 trials in 100000 rounds"],
     ),
     "a grid": (lambda: lf.grid(RUN, seed=range(LARGE)), ["1000000000 cells", "at most 1000000"]),
     "a grid of a tuning": (
-        lambda: lf.tune(RANDOM, PROBLEM, data=RUN.data, rounds=1, grid={"step_size": range(1, LARGE)}),
+        lambda: lf.tune(RANDOM, PROBLEM, data=RUN.data, n_rounds=1, grid={"step_size": range(1, LARGE)}),
         ["999999999 cells", "step_size (999999999)"],
     ),
     "a product": (
@@ -110,14 +110,14 @@ def test_a_size_beyond_the_memory_is_refused(name):
 
 def test_trials_of_a_sweep_are_refused_before_anything_is_run():
     """Also where they would be run in pieces, none of which is too large."""
-    run = lf.Run(algorithm=RANDOM, problem=PROBLEM, data=RUN.data, rounds=100, trials=LARGE)
+    run = lf.Run(algorithm=RANDOM, problem=PROBLEM, data=RUN.data, n_rounds=100, trials=LARGE)
     assert_one_line(run.check, ["trials = 1000000000"], lf.SizeError)
 
 
 def test_a_long_run_has_no_more_pieces_than_can_be_named():
     from linfed.simulation.job import MOST_PIECES, trials_of_a_second
 
-    job = lf.Run(algorithm=RANDOM, problem=PROBLEM, data=RUN.data, rounds=100, trials=LARGE)._job()
+    job = lf.Run(algorithm=RANDOM, problem=PROBLEM, data=RUN.data, n_rounds=100, trials=LARGE)._job()
     pieces = trials_of_a_second(job)
     assert len(pieces) == MOST_PIECES
     ranges = list(pieces)
@@ -129,7 +129,7 @@ def test_a_long_run_has_no_more_pieces_than_can_be_named():
 def test_the_rows_of_one_client_are_counted_once_for_all_trials():
     """Rows are read client by client, trial by trial: what a trial needs beside the others does not grow."""
     enough = {"n_samples": 10_000, "in_law": False}
-    run = {"data": lf.FixedSamples(**enough), "rounds": 1, "engine": "compressed"}
+    run = {"data": lf.FixedSamples(**enough), "n_rounds": 1, "engine": "compressed"}
     lf.simulate(RANDOM, PROBLEM, **run, trials=50, memory_budget=3.6e6)
     assert_one_line(
         lambda: lf.simulate(RANDOM, PROBLEM, **run, memory_budget=3e6),
@@ -148,7 +148,7 @@ def test_classes_of_many_clients_are_only_numbers():
     assert problem.classes_per_client == 2
     fedrep = lf.FedRep(rank=2, step_size=0.3, init="random", heads=lf.GradientHeads(steps=2))
     with pytest.raises(lf.SizeError, match="one trial needs about"):
-        lf.simulate(fedrep, problem, data=lf.FixedSamples(4), rounds=1)
+        lf.simulate(fedrep, problem, data=lf.FixedSamples(4), n_rounds=1)
     with pytest.raises(ValueError, match="classes_per_client has 2 entries, expected an integer, or n_clients = 10000"):
         lf.Classes(n_clients=LARGE, n_classes=3, classes_per_client=(2, 2), dim=4)
 

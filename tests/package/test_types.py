@@ -38,7 +38,7 @@ class Moving(lf.State):
 class Momentum(lf.Algorithm):
     rank: int
     requires = lf.Requires.FEATURES
-    summary = "momentum"
+    description = "momentum"
 
     def initial_state(self, start: InitContext) -> Moving:
         B = start.representation("random", self.rank)
@@ -54,22 +54,22 @@ for counts in ([12, 3], (12, 3), np.array([12, 3]), 12):
 numbers: Sequence[int] = [1, 2]
 lf.FreshSamples(numbers)
 problem = lf.SharedRepresentation(n_clients=5, dim=6, rank=2, noise_std=[0.1] * 5)
-result = lf.simulate(Momentum(rank=2), problem, data=lf.FreshSamples([9] * 5), rounds=3)
+result = lf.simulate(Momentum(rank=2), problem, data=lf.FreshSamples([9] * 5), n_rounds=3)
 lf.predict(result, trials=1)
 result.plot("subspace_distance", prediction=lf.predict(result))
 result.final.B.shape
 problem.truth(0, [0]).W[0] @ problem.truth(0, [0]).B[0].T
 grid = {"step_size": [0.1, 0.3]}
-tuning = lf.tune(lf.FedRep(rank=2, step_size=0.1), problem, grid=grid, data=lf.FreshSamples(9), rounds=3)
-lf.simulate(tuning.algorithm, problem, data=lf.FreshSamples(9), rounds=tuning.algorithm.rank)
+tuning = lf.tune(lf.FedRep(rank=2, step_size=0.1), problem, grid=grid, data=lf.FreshSamples(9), n_rounds=3)
+lf.simulate(tuning.algorithm, problem, data=lf.FreshSamples(9), n_rounds=tuning.algorithm.rank)
 """
 
 WRONG = [
     'lf.FreshSamples("12")',
-    "lf.predict(result, rounds=3)",
+    "lf.predict(result, n_rounds=3)",
     "lf.predict(lf.LocalOnly(), problem)",
     'result.plot("risk", prediction=True)',
-    "lf.simulate(problem, problem, data=lf.FreshSamples(9), rounds=3)",
+    "lf.simulate(problem, problem, data=lf.FreshSamples(9), n_rounds=3)",
 ]
 """Calls that must not pass."""
 

@@ -54,7 +54,7 @@ def test_no_public_class_with_arrays_compares_them_as_truth_values():
 
 
 def tuned(**changes):
-    options = {"grid": {"step_size": (0.1, 0.3)}, "data": FRESH, "rounds": 3, "trials": 2} | changes
+    options = {"grid": {"step_size": (0.1, 0.3)}, "data": FRESH, "n_rounds": 3, "trials": 2} | changes
     return lf.tune(FEDREP, PROBLEM, extend=False, **options)
 
 
@@ -62,7 +62,7 @@ RUN = lf.Run(
     algorithm=FEDREP,
     problem=PROBLEM,
     data=FRESH,
-    rounds=3,
+    n_rounds=3,
     participation=np.array([[0], [1], [2]]),
     metrics=["risk", "subspace_distance"],
 )
@@ -70,7 +70,7 @@ RUN = lf.Run(
 
 COMPARED = {
     "state": (
-        lambda: lf.simulate(FEDREP, PROBLEM, data=FRESH, rounds=2).final,
+        lambda: lf.simulate(FEDREP, PROBLEM, data=FRESH, n_rounds=2).final,
         lambda one: one.update(W=one.W + 1e-16 + (one.W == 0)),
     ),
     "state of a user": (
@@ -81,7 +81,7 @@ COMPARED = {
     "state of another shape": (lambda: lf.State(S=np.ones((1, 2, 3))), lambda one: lf.State(S=np.ones((1, 3, 2)))),
     "state of another class": (lambda: lf.State(B=np.ones((1, 3, 2))), lambda one: Moving(B=one.B, direction=one.B)),
     "truth": (lambda: PROBLEM.truth(0, [0, 1]), lambda one: PROBLEM.truth(1, [0, 1])),
-    "tuning": (tuned, lambda one: tuned(rounds=4)),
+    "tuning": (tuned, lambda one: tuned(n_rounds=4)),
     "run": (lambda: RUN, lambda one: replace(one, participation=np.array([[0], [1], [3]]))),
     "run with other metrics": (lambda: RUN, lambda one: replace(one, metrics=["risk"])),
     "tuned": (

@@ -26,7 +26,7 @@ def flute(**changes):
 
 
 def run(algorithm=None, problem=PROBLEM, **changes):
-    arguments = {"data": lf.FreshSamples(5), "rounds": 4} | changes
+    arguments = {"data": lf.FreshSamples(5), "n_rounds": 4} | changes
     return lf.simulate(algorithm or fedrep(), problem, **arguments)
 
 
@@ -128,13 +128,16 @@ INITIAL = {
 }
 RUNS = {
     "a word": (lambda: run(participation="all"), ["participation = 'all'", "share in (0, 1]", "(rounds, p)"]),
-    "rounds": (lambda: run(rounds=-1), ["rounds = -1", "integer of at least 0"]),
+    "n_rounds": (lambda: run(n_rounds=-1), ["n_rounds = -1", "integer of at least 0"]),
     "trials": (lambda: run(trials=1.5), ["trials = 1.5", "integer of at least 1"]),
     "a seed": (lambda: run(seed=(1, -2)), ["seed = -2", "integer of at least 0"]),
     "a memory budget": (lambda: run(memory_budget=-1e9), ["memory_budget = -1000000000.0", "positive"]),
-    "rounds beyond integers": (lambda: run(rounds=10**30), [f"rounds = {10**30}", "from 0 to 9223372036854775807"]),
+    "rounds beyond integers": (lambda: run(n_rounds=10**30), [f"n_rounds = {10**30}", "from 0 to 9223372036854775807"]),
     "a number of thousands of digits": (lambda: run(trials=10**5000), ["trials = a int too long to print"]),
-    "rounds beyond memory": (lambda: run(rounds=10**12), ["rounds = 1000000000000", "record_every = 1 must be larger"]),
+    "rounds beyond memory": (
+        lambda: run(n_rounds=10**12),
+        ["n_rounds = 1000000000000", "record_every = 1 must be larger"],
+    ),
     "trials beyond memory": (lambda: run(trials=10**15), ["trials = 1000000000000000", "memory"]),
     "samples beyond memory": (
         lambda: run(
@@ -143,7 +146,7 @@ RUNS = {
         ["one trial needs about 8.02 TB", "memory_budget is", "n_samples"],
     ),
     "new clients beyond memory": (
-        lambda: run(rounds=0).new_clients([5], clients=10**10),
+        lambda: run(n_rounds=0).new_clients([5], clients=10**10),
         ["10000000000 new clients", "TB", "clients="],
     ),
     "no problem": (lambda: run(problem="shared"), ["problem = 'shared'", "lf.SharedRepresentation"]),
@@ -243,7 +246,7 @@ THEORY = {
     ),
     "dependent columns": (lambda: theory.outside_length(ones(4, 2), ones(3, 4)), ["linearly independent", "rank 1"]),
     "heads of 0": (
-        lambda: theory.second_order_evolution(0 * ones(9, 2), dim=9, n_samples=9, step_size=0.1, rounds=1, delta=0.5),
+        lambda: theory.second_order_evolution(0 * ones(9, 2), dim=9, n_samples=9, step_size=0.1, n_rounds=1, delta=0.5),
         ["W of shape (9, 2)", "must not be 0"],
     ),
     "a floor in few dimensions": (
@@ -304,12 +307,12 @@ def test_a_wrong_argument_is_refused(name, tmp_path, monkeypatch):
 
 def test_what_is_right_at_the_border_passes():
     """The last value that is allowed."""
-    assert run(fedrep(rank=6), shared(rank=6), participation=8, rounds=1).participants == 8
-    assert run(participation=1e-9, rounds=0, trials=1, seed=(0,)).participants == 1
+    assert run(fedrep(rank=6), shared(rank=6), participation=8, n_rounds=1).participants == 8
+    assert run(participation=1e-9, n_rounds=0, trials=1, seed=(0,)).participants == 1
     assert lf.AtDistance(1).delta == 1.0
-    assert run(fedrep(init=lf.Moments(clients=8)), rounds=1).trials == 1
-    assert run(fedrep(init=lf.AtDistance(0.0)), shared(dim=4), rounds=0).metrics["subspace_distance"] < 1e-15
+    assert run(fedrep(init=lf.Moments(clients=8)), n_rounds=1).trials == 1
+    assert run(fedrep(init=lf.AtDistance(0.0)), shared(dim=4), n_rounds=0).metrics["subspace_distance"] < 1e-15
     assert shared(rank=1, condition_number=1).condition_number == 1.0
-    none = run(participation=np.zeros((0, 3), dtype=int), rounds=0)
+    none = run(participation=np.zeros((0, 3), dtype=int), n_rounds=0)
     assert (none.participants, none.rounds.tolist()) == (3, [0])
     assert issubclass(lf.SizeError, MemoryError)

@@ -13,7 +13,7 @@ CAPTIONS = {"": "The error, for each m.", "x-tuning": "Tuned.", "other": "Tuned.
 
 
 def table(**columns):
-    sizes = {"dim": 20, "rank": 2, "n_clients": 1000, "noise_variance": 1e-3, "rounds": 500, "trials": 3} | columns
+    sizes = {"dim": 20, "rank": 2, "n_clients": 1000, "noise_variance": 1e-3, "n_rounds": 500, "trials": 3} | columns
     return lf.Table([{**sizes, "n_samples": m, "error": np.ones(3)} for m in (10, 5)])
 
 

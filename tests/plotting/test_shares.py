@@ -18,7 +18,7 @@ def test_an_accuracy_of_a_loaded_table_is_drawn_like_that_of_a_run(tmp_path):
         algorithm=lf.GeneralFLUTE(rank=2, step_size=0.2),
         problem=problem,
         data=lf.FixedSamples(9),
-        rounds=3,
+        n_rounds=3,
         trials=6,
         metrics=["accuracy", "test_loss", own_accuracy],
     )

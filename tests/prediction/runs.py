@@ -41,12 +41,12 @@ def turned(d, k, sine, seed=0):
 
 def predict(algorithm=None, problem=PROBLEM, **changes):
     """Return the prediction of a run, by default of three rounds of FedRep on fresh samples."""
-    return lf.predict(algorithm or fedrep(), problem, **{"data": FRESH, "rounds": 3} | changes)
+    return lf.predict(algorithm or fedrep(), problem, **{"data": FRESH, "n_rounds": 3} | changes)
 
 
-def case_of(algorithm=None, problem=PROBLEM, data=FRESH, rounds=3, participation=1.0):
+def case_of(algorithm=None, problem=PROBLEM, data=FRESH, n_rounds=3, participation=1.0):
     """Return the run of FedRep that its laws are asked about."""
-    job = checked_job(algorithm or fedrep(), problem, data, rounds, participation, None, 0, [], 1, "auto")
+    job = checked_job(algorithm or fedrep(), problem, data, n_rounds, participation, None, 0, [], 1, "auto")
     return FedRepRun(job, job.algorithm)
 
 

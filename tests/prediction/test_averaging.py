@@ -38,9 +38,9 @@ def test_runs_end_at_the_floor(name, participation):
     """Where a part takes part, of FedAvg on average over 3,000 trials on one data set, within 4 standard errors."""
     wandering = participation == 3 and name in ("FedAvg", "FedProx", "ClusterFedVARP, C = 2")
     rounds, trials = (60, 3000) if wandering else (900, 1)
-    given = {"data": lf.GivenSamples(DATA.X[0], DATA.y[0]), "rounds": rounds, "trials": trials}
+    given = {"data": lf.GivenSamples(DATA.X[0], DATA.y[0]), "n_rounds": rounds, "trials": trials}
     floor, alone = (
-        float(lf.predict(FAMILY[name], of_one_truth(), data=given["data"], rounds=1, participation=some).floor)
+        float(lf.predict(FAMILY[name], of_one_truth(), data=given["data"], n_rounds=1, participation=some).floor)
         for some in (participation, 1.0)
     )
     ends = lf.simulate(FAMILY[name], of_one_truth(), participation=participation, metrics=["risk"], **given)
@@ -63,7 +63,7 @@ def setting(n, d, m, seed=0, common=False, noise=0.3):
     return lf.GivenTruth(Phi=np.broadcast_to(Phi, (n, d))), lf.GivenSamples(X, y)
 
 
-def shrunk(algorithm, problem, data, p, rounds, trials):
+def shrunk(algorithm, problem, data, p, n_rounds, trials):
     """Return the distance from the end over that of the start, (trials,); infinite where a run diverged."""
     A, b = data.normal_equations()
     if isinstance(algorithm, lf.SCAFFOLD | lf.FedSCAVAR):
@@ -72,7 +72,7 @@ def shrunk(algorithm, problem, data, p, rounds, trials):
         mu = getattr(algorithm, "mu", 0.0)
         options = {"step_size": algorithm.step_size, "local_steps": algorithm.local_steps, "mu": mu}
         end = lf.theory.fedavg_fixed_point(A, b, stable=False, **options)
-    run = lf.simulate(algorithm, problem, data=data, rounds=rounds, participation=p, trials=trials, metrics=[])
+    run = lf.simulate(algorithm, problem, data=data, n_rounds=n_rounds, participation=p, trials=trials, metrics=[])
     away = np.linalg.norm(run.final.S[:, 0] - end, axis=1) / np.linalg.norm(end)
     completed = np.array([status is lf.Status.COMPLETED for status in run.status])
     return np.where(completed & np.isfinite(away), away, np.inf)
@@ -83,7 +83,7 @@ def shrunk(algorithm, problem, data, p, rounds, trials):
 def test_the_means_edge_is_no_edge_of_runs(kind):
     """n = 12, d = 5, m = 6, one of twelve in a round: runs diverge at half of it, and not at the best step."""
     problem, data = setting(12, 5, 6)
-    told = {"data": data, "rounds": 1}
+    told = {"data": data, "n_rounds": 1}
     everybody = lf.predict(kind(step_size=0.1), problem, **told)
     some = lf.predict(kind(step_size=0.1), problem, participation=1, **told)
     assert float(some.best_step) < float(some.stability_edge) < 0.4 * float(everybody.stability_edge)
@@ -126,7 +126,7 @@ def test_with_few_samples_the_edge_is_that_of_what_they_see(name, n, d, m, p):
     problem, data = setting(n, d, m, seed=n)
 
     def at(step):
-        return lf.predict(KINDS[name](step_size=step, local_steps=2), problem, data=data, rounds=1, participation=p)
+        return lf.predict(KINDS[name](step_size=step, local_steps=2), problem, data=data, n_rounds=1, participation=p)
 
     found = at(0.005)
     edge = float(found.stability_edge)
@@ -142,7 +142,7 @@ def test_with_few_samples_the_edge_is_that_of_what_they_see(name, n, d, m, p):
 
 def test_what_is_known_if_some_take_part():
     problem, data = setting(5, 3, 6)
-    told = {"data": data, "rounds": 1}
+    told = {"data": data, "n_rounds": 1}
     some = lf.predict(lf.SCAFFOLD(step_size=0.1, local_steps=2), problem, participation=2, **told)
     everybody = lf.predict(lf.SCAFFOLD(step_size=0.1, local_steps=2), problem, **told)
     assert float(some.floor) == float(everybody.floor)  # no spread at all
@@ -158,14 +158,14 @@ def test_what_is_known_if_some_take_part():
     assert_one_line(lambda: lf.predict(windows, problem, **told), ["model_share", "must be 1"], lf.NoPredictionError)
     large = lf.SharedRepresentation(n_clients=40, dim=20, rank=2)
     found = lf.predict(
-        lf.SCAFFOLD(step_size=0.1, local_steps=2), large, data=lf.FixedSamples(9), rounds=1, participation=3
+        lf.SCAFFOLD(step_size=0.1, local_steps=2), large, data=lf.FixedSamples(9), n_rounds=1, participation=3
     )
     for name in ("rate", "stability_edge", "best_step", "floor"):
         assert_one_line(lambda name=name: getattr(found, name), ["too large", "upper bound"], lf.NoPredictionError)
 
 
 def test_the_rates_of_the_mean_are_named_from_the_smallest_to_the_largest():
-    run = {"data": lf.FixedSamples(12), "rounds": 1, "participation": 3}
+    run = {"data": lf.FixedSamples(12), "n_rounds": 1, "participation": 3}
     A, _ = lf.FixedSamples(12).draw(PROBLEM, trials=3).normal_equations()
     means = sorted(float(rate) for rate in lf.theory.fedavg_rate(A, **STEPS))
     found = lf.predict(FAMILY["FedAvg"], PROBLEM, trials=3, **run).rate
@@ -175,10 +175,10 @@ def test_the_rates_of_the_mean_are_named_from_the_smallest_to_the_largest():
 def test_a_map_with_too_many_unknowns_is_refused():
     problem = lf.SharedRepresentation(n_clients=400, dim=8, rank=2)
     algorithm = lf.SCAFFOLD(step_size=0.01, local_steps=2)
-    found = lf.predict(algorithm, problem, data=lf.FixedSamples(10), rounds=1)
+    found = lf.predict(algorithm, problem, data=lf.FixedSamples(10), n_rounds=1)
     assert_one_line(lambda: found.rate, ["400 clients in 8", "n d = 3200", "at most 3000"], lf.NoPredictionError)
     exact = lf.SCAFFOLD(step_size=0.01, local_steps=2, controls="gradient")
-    assert 0.9 < float(lf.predict(exact, problem, data=lf.FixedSamples(10), rounds=1).rate) < 1
+    assert 0.9 < float(lf.predict(exact, problem, data=lf.FixedSamples(10), n_rounds=1).rate) < 1
 
 
 @pytest.mark.parametrize(("local_steps", "controls"), [(1, "change"), (1, "gradient"), (3, "gradient")])
@@ -186,7 +186,7 @@ def test_overwritten_memories_have_the_rate_of_the_whole_map(local_steps, contro
     """With full participation, c is a function of theta, so the map of (theta, mean of c) has the same spectrum."""
     problem, data = setting(7, 4, 9)
     algorithm = lf.SCAFFOLD(step_size=0.1, local_steps=local_steps, controls=controls)
-    found = float(lf.predict(algorithm, problem, data=data, rounds=1).rate)
+    found = float(lf.predict(algorithm, problem, data=data, n_rounds=1).rate)
     A, b = data.normal_equations()
     whole = FullMoments(algorithm, A, 0.1, len(A), None, b).mean
     assert found == pytest.approx(np.abs(np.linalg.eigvals(whole)).max(), rel=1e-9)
@@ -203,7 +203,7 @@ def test_edge_and_best_step_in_one_dimension_have_a_closed_form(p):
     unit = server * curvatures.mean()
     r = (5 - p) / (p * 4) * curvatures.var() / curvatures.mean() ** 2
     algorithm = lf.FedAvg(step_size=step, server_step_size=server)
-    found = lf.predict(algorithm, problem, data=data, rounds=1, participation=p)
+    found = lf.predict(algorithm, problem, data=data, n_rounds=1, participation=p)
     assert found.rate == pytest.approx(np.sqrt((1 - unit * step) ** 2 + r * (unit * step) ** 2), rel=1e-9)
     assert found.stability_edge == pytest.approx(2 / (1 + r) / unit, rel=1e-6)
     assert found.best_step == pytest.approx(1 / (1 + r) / unit, rel=3e-3)
@@ -215,7 +215,7 @@ def test_edge_and_best_step_of_single_gradient_steps(server):
     values = np.linalg.eigvalsh(data.normal_equations()[0].mean(axis=0))
     for kind in (lf.FedAvg, lf.FedVARP):
         found, high = (
-            lf.predict(kind(step_size=step, server_step_size=server), problem, data=data, rounds=1)
+            lf.predict(kind(step_size=step, server_step_size=server), problem, data=data, n_rounds=1)
             for step in (0.1, 1.9 / values[-1] / server)
         )
         assert found.stability_edge == pytest.approx(2 / values[-1] / server, rel=1e-6)
@@ -225,7 +225,7 @@ def test_edge_and_best_step_of_single_gradient_steps(server):
 
 def test_an_edge_that_is_too_far_away_is_refused():
     problem, data = setting(4, 3, 9)
-    found = lf.predict(lf.FedAvg(step_size=0.1, server_step_size=1e-6), problem, data=data, rounds=1)
+    found = lf.predict(lf.FedAvg(step_size=0.1, server_step_size=1e-6), problem, data=data, n_rounds=1)
     assert_one_line(lambda: found.stability_edge, ["no stability edge", "up to step_size"], lf.NoPredictionError)
 
 
@@ -244,7 +244,7 @@ def with_covariance():
 def test_the_rate_is_the_theorys_own(name):
     algorithm, A = FAMILY[name], GIVEN.normal_equations()[0]
     mu = getattr(algorithm, "mu", 0.0)
-    run = {"data": GIVEN, "rounds": 1}
+    run = {"data": GIVEN, "n_rounds": 1}
     if isinstance(algorithm, lf.SCAFFOLD | lf.FedSCAVAR):
         matrix = lf.theory.scaffold_iteration_matrix(A, participants=6, mu=mu, **STEPS)
         wanted = np.abs(np.linalg.eigvals(matrix)).max()
@@ -256,7 +256,7 @@ def test_the_rate_is_the_theorys_own(name):
 
 
 def test_the_rate_of_given_samples_is_that_of_drawn_ones():
-    algorithm, run = lf.FedAvg(step_size=0.3), {"problem": PROBLEM, "rounds": 3}
+    algorithm, run = lf.FedAvg(step_size=0.3), {"problem": PROBLEM, "n_rounds": 3}
     data = lf.FixedSamples(20).draw(PROBLEM)
     rate = lf.theory.fedavg_rate(data.normal_equations()[0][0], step_size=0.3)
     weighted = lf.FedAvg(step_size=0.3, weights="samples")
@@ -264,7 +264,7 @@ def test_the_rate_of_given_samples_is_that_of_drawn_ones():
         lf.predict(algorithm, data=lf.FixedSamples(20), **run),
         lf.predict(algorithm, data=data, **run),
         lf.predict(weighted, data=data, **run),
-        lf.predict(algorithm, data=data, rounds=3),
+        lf.predict(algorithm, data=data, n_rounds=3),
     ):
         assert found.rate == pytest.approx(rate, rel=1e-12)
 
@@ -283,7 +283,7 @@ def test_the_floor_is_the_risk_at_the_end_and_that_of_the_spread(name):
         S = lf.theory.fedavg_stationary_covariance(A, b, participants=3, mu=mu, **STEPS)
     elif name == "ClusterFedVARP, C = 2":
         S = FullMoments(algorithm, A, 0.4, 3, None, b).spread()
-    run = {"data": GIVEN, "rounds": 1}
+    run = {"data": GIVEN, "n_rounds": 1}
     assert lf.predict(algorithm, problem, **run).floor == pytest.approx(risk(end), rel=1e-9)
     spread = 0.5 * np.diag(S) @ [0.5, 1.0, 2.0, 0.2]
     some = lf.predict(algorithm, problem, participation=3, **run).floor
@@ -303,7 +303,7 @@ def test_clients_that_count_by_their_samples(p):
     A, b = data.normal_equations()
     algorithm, weights = lf.FedAvg(weights="samples", step_size=0.1, local_steps=3), np.array(COUNTS, float)
     moments = FullMoments(algorithm, A, 0.1, p, weights, b)
-    found = lf.predict(algorithm, problem, data=data, rounds=1, participation=p)
+    found = lf.predict(algorithm, problem, data=data, n_rounds=1, participation=p)
     spread = 0.5 * np.diag(moments.spread()) @ [0.5, 1.0, 2.0, 0.2] if p < 6 else 0.0
     assert found.floor == pytest.approx(risk(moments.fixed_point()[:4]) + spread, rel=1e-8)
     rate = lf.theory.mean_square_rate(algorithm, A, participants=p, weights=weights)
@@ -316,7 +316,7 @@ def test_the_floor_of_windows_is_that_of_the_last_rounds_point_of_the_cycle(roun
     options = {"step_size": 0.1, "local_steps": 3, "model_share": 0.6, "server_step_size": 0.8}
     for aggregation, weights in itertools.product(("published", "zero-filled"), ("uniform", "samples")):
         algorithm = lf.FedRolex(aggregation=aggregation, weights=weights, **options)
-        found = lf.predict(algorithm, problem, data=data, rounds=rounds)
+        found = lf.predict(algorithm, problem, data=data, n_rounds=rounds)
         shares = COUNTS if weights == "samples" else None
         told = {"aggregation": aggregation, "weights": shares, **options}
         cycle, rate = lf.theory.fedrolex_cycle(*data.normal_equations(), **told)

@@ -16,7 +16,7 @@ def test_a_run_of_the_sum_has_the_steps_of_the_mean():
     assert case.unit == 8
     np.testing.assert_allclose(case.steps, [0.08, 0.16, 0.24], rtol=1e-14)
     assert case.sizes == {"dim": 30, "n_samples": 10, "participants": 8}
-    assert {**case.setting, "step_size": 0} == {**case.sizes, "step_size": 0, "rounds": 3, "noise_std": 0.1}
+    assert {**case.setting, "step_size": 0} == {**case.sizes, "step_size": 0, "n_rounds": 3, "noise_std": 0.1}
     mean = case_of(fedrep(step_size=0.3), participation=8)
     assert (mean.unit, mean.steps, mean.step("")) == (1, 0.3, 0.3)
 
@@ -42,7 +42,7 @@ def test_a_clip_acts_with_at_most_the_probability_of_its_bound():
     """And where it acts, there is no prediction."""
     problem = lf.SharedRepresentation(n_clients=9, dim=12, rank=2, noise_std=0.5)
     algorithm = lf.PrivateFedRep(rank=2, step_size=0.1, init="random", clip=8.0)
-    case = case_of(algorithm, problem, lf.FreshSamples(7), rounds=20)
+    case = case_of(algorithm, problem, lf.FreshSamples(7), n_rounds=20)
     rng, truth = np.random.default_rng(0), problem.truth(0, [0])
     W, B_star = heads_of(truth)
     lengths = []
@@ -63,7 +63,7 @@ def test_a_clip_acts_with_at_most_the_probability_of_its_bound():
         given = replace(algorithm, clip=1e4)
         lacking = replace(given, **changes)
         assert_one_line(
-            lambda lacking=lacking: lf.predict(lacking, problem, data=lf.FreshSamples(7), rounds=3).distance,
+            lambda lacking=lacking: lf.predict(lacking, problem, data=lf.FreshSamples(7), n_rounds=3).distance,
             ["clip = "],
             lf.NoPredictionError,
         )
@@ -73,7 +73,7 @@ def test_noise_alone_nearly_reaches_the_bound_on_clipped_messages():
     """Then ``||X'r||^2`` is ``||r||^2 chi^2`` with d - k degrees of freedom, and independent of the head."""
     problem = lf.GivenTruth(B=np.eye(32)[:, :2], W=np.full((2, 2), 1e-9), noise_std=2.0)
     algorithm = lf.PrivateFedRep(rank=2, step_size=0.1, init="random", clip=1.0)
-    case = case_of(algorithm, problem, lf.FreshSamples(6), rounds=1)
+    case = case_of(algorithm, problem, lf.FreshSamples(6), n_rounds=1)
     rng = np.random.default_rng(0)
     Z, y = rng.standard_normal((20_000, 6, 2)), 2.0 * rng.standard_normal((20_000, 6, 1))
     heads = np.linalg.solve(Z.mT @ Z, Z.mT @ y)

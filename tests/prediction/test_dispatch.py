@@ -73,7 +73,7 @@ class Normalised(lf.FedRep):
 
 def test_a_subclass_with_its_own_step_has_no_prediction():
     """Also if it declares what its step requires, as for the engines: its curves are not FedRep's."""
-    given = {"data": FRESH, "rounds": 2}
+    given = {"data": FRESH, "n_rounds": 2}
     problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2)
     with pytest.raises(lf.NoPredictionError, match="no prediction is available for algorithm = Normalised"):
         lf.predict(Normalised(rank=2, step_size=0.1), problem, **given)
@@ -85,7 +85,7 @@ def test_a_subclass_with_the_same_methods_has_the_same_prediction(kind):
     algorithms, problem, data = RUNS_OF_THE_TABLE[kind]
     for algorithm in algorithms:
         renamed = type("Renamed", (type(algorithm),), {})(**vars_of(algorithm))
-        one, other = (lf.predict(each, problem, data=data, rounds=2) for each in (algorithm, renamed))
+        one, other = (lf.predict(each, problem, data=data, n_rounds=2) for each in (algorithm, renamed))
         assert one.law == other.law
         assert np.array_equal(getattr(one, kind.gives[0]), getattr(other, kind.gives[0])), algorithm
 
@@ -146,7 +146,7 @@ MISSING = {
     "another reference": lacks(
         ["GivenTruth", "other than the top-k subspace"],
         problem=lf.GivenTruth(Phi=normal(9, 30), B=basis(30, 3)),
-        rounds=1,
+        n_rounds=1,
     ),
     "edge above the rank": lacks(["no prediction of the stability edge"], fedrep(rank=2), ask="stability_edge"),
     "dimension": lacks(["dim = 5", "2 rank = 6"], random(3), SMALL),
@@ -268,7 +268,7 @@ MISSING = {
     ),
     "one layer": lacks(["no representation"], ONE_LAYER, **NINE),
     "AltMin, fresh": lacks(["AltMin", "only for FixedSamples"], lf.AltMin(rank=3)),
-    "AltMin, split": lacks(["split = True"], lf.AltMin(rank=3, split=True), **NINE),
+    "AltMin, split": lacks(["disjoint_samples = True"], lf.AltMin(rank=3, disjoint_samples=True), **NINE),
     "AltMin, some": lacks(["4 of 40"], lf.AltMin(rank=3), **NINE, participation=4),
     "BurerMonteiro, rank": lacks(["rank 3 and rank = 2"], lf.BurerMonteiro(rank=2), **NINE),
     "BurerMonteiro, m": lacks(["n_samples = 4", "rank + 2 = 5"], lf.BurerMonteiro(rank=3), data=lf.FixedSamples(4)),
@@ -307,7 +307,7 @@ def test_classes_have_no_prediction(name):
 
 
 def test_a_result_of_classes_has_no_prediction():
-    result = lf.simulate(lf.FedAvg(step_size=0.2), CLASSES, **NINE, rounds=1)
+    result = lf.simulate(lf.FedAvg(step_size=0.2), CLASSES, **NINE, n_rounds=1)
     assert_one_line(lambda: lf.predict(result), ["4 classes"], lf.NoPredictionError)
 
 
@@ -315,43 +315,43 @@ def test_a_result_of_classes_has_no_prediction():
 
 
 def test_arguments_are_those_of_simulate():
-    assert_one_line(lambda: predict(rounds=-1), ["rounds = -1"])
+    assert_one_line(lambda: predict(n_rounds=-1), ["n_rounds = -1"])
     assert_one_line(lambda: predict(trials=0), ["trials = 0"])
-    assert_one_line(lambda: lf.predict(fedrep(), data=FRESH, rounds=1), ["requires problem="])
-    assert_one_line(lambda: predict(fedrep(step_size=[0.1, 0.2])), ["2 values", "rounds = 3"])
+    assert_one_line(lambda: lf.predict(fedrep(), data=FRESH, n_rounds=1), ["requires problem="])
+    assert_one_line(lambda: predict(fedrep(step_size=[0.1, 0.2])), ["2 values", "n_rounds = 3"])
 
 
 def test_the_prediction_of_a_result_is_that_of_its_arguments():
-    run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3, trials=3, participation=20, seed=2, record_every=2)
+    run = lf.simulate(fedrep(), PROBLEM, data=FRESH, n_rounds=3, trials=3, participation=20, seed=2, record_every=2)
     expected = predict(participation=20, seed=2, trials=3)
     assert_same_prediction(lf.predict(run), expected)
     assert np.array_equal(lf.predict(run, trials=2).distance, expected.distance[:2])
-    one = lf.predict(lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3))
+    one = lf.predict(lf.simulate(fedrep(), PROBLEM, data=FRESH, n_rounds=3))
     assert one.distance.shape == (1, 4)
-    personal = lf.simulate(lf.FedPer(rank=3, step_size=0.1), PROBLEM, data=FRESH, rounds=1)
+    personal = lf.simulate(lf.FedPer(rank=3, step_size=0.1), PROBLEM, data=FRESH, n_rounds=1)
     assert_one_line(lambda: lf.predict(personal), ["no prediction", "FedPer"], lf.NoPredictionError)
 
 
 def test_a_final_step_is_no_round_of_a_prediction():
-    anil = lf.simulate(lf.FedAvg(step_size=0.1, fine_tune=None), FEW, data=FIXED, rounds=4)
+    anil = lf.simulate(lf.FedAvg(step_size=0.1, fine_tune=None), FEW, data=FIXED, n_rounds=4)
     tuned = replace(anil, algorithm=lf.PerFedAvg(step_size=0.1, adaptation_step_size=0.1), rounds=np.arange(6))
     assert tuned.has_final_step
     assert lf.predict(tuned).rounds.tolist() == [0, 1, 2, 3, 4]
 
 
-GIVEN_TWICE = {"problem": PROBLEM, "data": FRESH, "rounds": 3, "participation": 1.0, "seed": 0}
+GIVEN_TWICE = {"problem": PROBLEM, "data": FRESH, "n_rounds": 3, "participation": 1.0, "seed": 0}
 
 
 @pytest.mark.parametrize("name", GIVEN_TWICE)
 def test_a_result_brings_its_own_arguments(name):
-    run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3)
+    run = lf.simulate(fedrep(), PROBLEM, data=FRESH, n_rounds=3)
     words = [f"predict(result) takes {name} from the result", "only trials="]
     assert_one_line(lambda: lf.predict(run, **{name: GIVEN_TWICE[name]}), words, TypeError)
 
 
-@pytest.mark.parametrize("name", ["data", "rounds"])
+@pytest.mark.parametrize("name", ["data", "n_rounds"])
 def test_an_algorithm_needs_data_and_rounds(name):
-    rest = {key: value for key, value in {"data": FRESH, "rounds": 3}.items() if key != name}
+    rest = {key: value for key, value in {"data": FRESH, "n_rounds": 3}.items() if key != name}
     assert_one_line(
         lambda: lf.predict(fedrep(), PROBLEM, **rest), [f"{name} = None must be given with an algorithm"], TypeError
     )
@@ -370,7 +370,7 @@ def test_an_algorithm_needs_data_and_rounds(name):
 )
 def test_more_trials_than_memory_are_refused(algorithm, data, trials):
     problem = None if isinstance(data, lf.GivenSamples) else PROBLEM
-    words = [f"trials = {trials} with rounds = 3 would take", "fewer trials"]
+    words = [f"trials = {trials} with n_rounds = 3 would take", "fewer trials"]
     assert_one_line(lambda: predict(algorithm, problem, data=data, trials=trials), words, lf.SizeError)
 
 

@@ -33,7 +33,7 @@ def test_all_that_is_predicted_is_finite_or_one_line(run, below):
         case = Case(name)
         W = case.V[:, : min(case.k + 2, case.d)] if below else case.W
         problem = lf.GivenTruth(B=basis(case.d, W.shape[1], 1), W=W)
-        settings = {"data": data(case.m), "rounds": 5, "participation": case.p or 1.0}
+        settings = {"data": data(case.m), "n_rounds": 5, "participation": case.p or 1.0}
         asked = functools.partial(lf.predict, algorithm(case.k), problem, **settings)
         prediction = found_or_said(asked)
         if prediction is None:

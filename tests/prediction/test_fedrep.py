@@ -15,9 +15,9 @@ FRESH = lf.FreshSamples
 def test_with_as_many_columns_as_dimensions_the_distance_is_0():
     problem = given(10, 4, 2, noise_std=0.1)
     algorithm = lf.FedRep(rank=4, step_size=0.1, init="random")
-    run = {"data": FRESH(9), "rounds": 3}
+    run = {"data": FRESH(9), "n_rounds": 3}
     assert (lf.predict(algorithm, problem, **run).distance == 0).all()
-    assert distances(algorithm, problem, FRESH(9), rounds=3).max() < 1e-7
+    assert distances(algorithm, problem, FRESH(9), n_rounds=3).max() < 1e-7
     whole = lf.GivenTruth(B=np.eye(2), W=np.ones((3, 2)) + np.eye(3, 2))
     assert (lf.predict(lf.FedRep(rank=2, step_size=0.1, init="random"), whole, **run).distance == 0).all()
 
@@ -25,7 +25,7 @@ def test_with_as_many_columns_as_dimensions_the_distance_is_0():
 def test_m_up_to_k_is_no_movement():
     for init in (lf.AtDistance(0.6), "random"):
         found = predict(fedrep(init=init), data=lf.FixedSamples(3), trials=2)
-        run = lf.simulate(fedrep(init=init), PROBLEM, data=lf.FixedSamples(3), rounds=3, trials=2)
+        run = lf.simulate(fedrep(init=init), PROBLEM, data=lf.FixedSamples(3), n_rounds=3, trials=2)
         assert found.law == "no movement"
         assert found.distance == pytest.approx(run.metrics["subspace_distance"], rel=1e-9)
         assert_one_line(lambda found=found: found.rate, ["no prediction of the rate"], lf.NoPredictionError)
@@ -33,7 +33,7 @@ def test_m_up_to_k_is_no_movement():
 
 def test_without_movement_the_distance_is_to_the_span_of_regressors_that_do_not_determine_k_directions():
     algorithm = lf.FedRep(rank=2, step_size=0.3, init="random")
-    problem, run = lf.GivenTruth(Phi=np.ones((6, 5))), {"data": lf.FreshSamples(2), "rounds": 3}
+    problem, run = lf.GivenTruth(Phi=np.ones((6, 5))), {"data": lf.FreshSamples(2), "n_rounds": 3}
     found = lf.simulate(algorithm, problem, **run).metrics["subspace_distance"][0]
     np.testing.assert_allclose(lf.predict(algorithm, problem, **run).distance, found, rtol=0, atol=1e-12)
     reference, B = problem.truth(0, [0]).reference(2), np.eye(5)[None, :, :2]
@@ -51,22 +51,22 @@ def test_a_step_beyond_the_edge_of_fixed_samples_is_doubted(n, dim, k, m, edge):
     problem, told = lf.SharedRepresentation(n_clients=n, dim=dim, rank=k, noise_std=0.02, condition_number=1.0), {}
     for share in (0.85, 1.2):
         algorithm = lf.FedRep(rank=k, step_size=share * edge, init=lf.AtDistance(0.1))
-        run = {"data": lf.FixedSamples(m), "rounds": 300, "seed": 3}
+        run = {"data": lf.FixedSamples(m), "n_rounds": 300, "seed": 3}
         told[share] = lf.predict(algorithm, problem, **run).warnings
         last = lf.simulate(algorithm, problem, **run, trials=4).metrics["subspace_distance"][:, -2:]
         still = np.abs(np.diff(last, axis=1)) < 1e-9
         assert still.all() if share < 1 else not still.any()
     assert told[0.85] == ()
     assert f"for n_samples = {m}" in told[1.2][0]
-    assert lf.predict(lf.FedRep(rank=k, step_size=1.2 * edge), problem, data=lf.FixedSamples(m), rounds=0).warnings
+    assert lf.predict(lf.FedRep(rank=k, step_size=1.2 * edge), problem, data=lf.FixedSamples(m), n_rounds=0).warnings
     heads = lf.SharedRepresentation(n_clients=n, dim=dim, rank=k, condition_number=2.0).truth(3, [0]).W[0]
     assert np.linalg.cond(heads) == pytest.approx(2.0)
     uneven = lf.GivenTruth(B=np.eye(dim)[:, :k], W=heads)
-    text = lf.predict(lf.FedRep(rank=k, step_size=9.0), uneven, data=lf.FixedSamples(m), rounds=1).warnings[0]
+    text = lf.predict(lf.FedRep(rank=k, step_size=9.0), uneven, data=lf.FixedSamples(m), n_rounds=1).warnings[0]
     ratio = edge / (np.linalg.norm(heads, 2) ** 2 / n)  # the largest curvature decides
     assert float(text.split("below ")[1].split(",")[0]) == pytest.approx(ratio, rel=0.02)
     schedule = lf.FedRep(rank=k, step_size=[1.2 * edge, 0.1], init=lf.AtDistance(0.1))
-    assert lf.predict(schedule, problem, data=lf.FixedSamples(m), rounds=2).warnings == ()  # it falls below the edge
+    assert lf.predict(schedule, problem, data=lf.FixedSamples(m), n_rounds=2).warnings == ()  # it falls below the edge
 
 
 @pytest.mark.parametrize("unit", [1, 20])
@@ -76,7 +76,7 @@ def test_the_largest_stable_step_on_fixed_samples_by_hand(unit):
 
     def told(problem, step_size=9.0):
         algorithm = fedrep(rank=k, step_size=step_size, init="random", **changes)
-        return lf.predict(algorithm, problem, data=lf.FixedSamples(m), rounds=1).warnings
+        return lf.predict(algorithm, problem, data=lf.FixedSamples(m), n_rounds=1).warnings
 
     W = normal(n, k)
     largest = np.linalg.norm(W, 2) ** 2 / n * (1 - k / m) * (1 + np.sqrt((d - k) * k / (n * (m - k)))) ** 2
@@ -98,14 +98,16 @@ def test_equal_singular_values_and_x_that_is_not_gaussian_have_no_edge_on_fixed_
         lf.GivenTruth(B=np.eye(9)[:, :2], W=np.zeros((5, 2))),
         lf.SharedRepresentation(n_clients=9, dim=9, rank=2, design="rademacher"),
     ):
-        assert lf.predict(lf.FedRep(rank=2, step_size=9.0), problem, data=lf.FixedSamples(20), rounds=1).warnings == ()
+        assert (
+            lf.predict(lf.FedRep(rank=2, step_size=9.0), problem, data=lf.FixedSamples(20), n_rounds=1).warnings == ()
+        )
 
 
 def test_noise_that_differs_between_clients_on_fixed_samples():
     """The distance from the truncation has the noise of each client in its closed form."""
     noise = np.linspace(0.05, 0.5, 50)
     problem = lf.UnderParameterized(n_clients=50, dim=8, spectrum=[6.0, 5.0, 2.0, 1.0], noise_std=noise)
-    run = {"data": lf.FixedSamples(200), "rounds": 200, "seed": 3, "trials": 10}
+    run = {"data": lf.FixedSamples(200), "n_rounds": 200, "seed": 3, "trials": 10}
     found = lf.predict(lf.FedRep(rank=2, step_size=0.5), problem, **run).floor
     last = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, **run).final.predictors()
     U, s, Vt = np.linalg.svd(problem.truth(3, range(10)).dense(), full_matrices=False)
@@ -119,8 +121,8 @@ def test_the_predicted_floor_on_fixed_samples_is_that_of_runs(name):
     """From the truncation of all regressors to rank k, outliers included; to first order in 1/m."""
     problem = with_part(name)
     fedrep, data = lf.FedRep(rank=2, step_size=0.3, init=lf.TrueSubspace()), lf.FixedSamples(400)
-    floor = float(lf.predict(fedrep, problem, data=data, rounds=5).floor)
-    result = lf.simulate(fedrep, problem, data=data, rounds=100, trials=40, metrics=[truncation_error])
+    floor = float(lf.predict(fedrep, problem, data=data, n_rounds=5).floor)
+    result = lf.simulate(fedrep, problem, data=data, n_rounds=100, trials=40, metrics=[truncation_error])
     assert np.sqrt(np.square(result.metrics["truncation_error"][:, -1]).mean()) == pytest.approx(floor, rel=0.05)
 
 
@@ -151,7 +153,7 @@ def test_a_wider_run_is_predicted_by_its_narrow_equivalent(name):
     n, d, k, r, m, noise, step, p, rounds = WIDER[name]
     problem = given(n, d, r, noise_std=noise)
     start = np.linalg.qr(np.random.default_rng(1).standard_normal((d, k)))[0]
-    algorithm, run = lf.FedRep(rank=k, step_size=step, init=start), {"rounds": rounds, "participation": p}
+    algorithm, run = lf.FedRep(rank=k, step_size=step, init=start), {"n_rounds": rounds, "participation": p}
     found = lf.predict(algorithm, problem, data=FRESH(m), **run)
     measured = distances(algorithm, problem, FRESH(m), trials=120, **run)
     assert found.distance[0] == pytest.approx(measured[0, 0], rel=1e-9)
@@ -170,13 +172,13 @@ def test_the_step_sizes_of_a_wider_run_are_its_own():
     """Above the edge of the wide run it does not converge; the equivalent's edge is larger by m/m'."""
     problem, start = given(40, 30, 2), turned(30, 2, 0.3)
     start = np.concatenate([start, np.eye(30)[:, 10:16]], axis=1)
-    run = {"data": FRESH(14), "rounds": 150}
+    run = {"data": FRESH(14), "n_rounds": 150}
     edge = float(lf.predict(lf.FedRep(rank=8, step_size=0.1, init=start), problem, **run).stability_edge)
     narrow = lf.theory.stability_edge(problem.W, dim=24, n_samples=8)
     assert edge == pytest.approx(narrow * 14 / 8, rel=1e-9)
     for share, falls in ((0.8, True), (1.3, False)):
         algorithm = lf.FedRep(rank=8, step_size=share * edge, init=start)
-        measured = distances(algorithm, problem, FRESH(14), rounds=150, trials=6)
+        measured = distances(algorithm, problem, FRESH(14), n_rounds=150, trials=6)
         assert (np.median(measured[:, -1]) < 1e-3) == falls
     summed = lf.FedRep(rank=8, step_size=0.1 / 40, init=start, aggregate="sum")
     found = lf.predict(summed, problem, **run)

@@ -34,7 +34,7 @@ def test_compressed_messages_have_the_quantities_of_the_map():
 
     def told(kept_share, step_size=0.4, m=8, **changes):
         algorithm = lf.CompressedFedRep(rank=2, step_size=step_size, kept_share=kept_share, **changes)
-        return lf.predict(algorithm, problem, data=lf.FreshSamples(m), rounds=4)
+        return lf.predict(algorithm, problem, data=lf.FreshSamples(m), n_rounds=4)
 
     W, sizes = problem.truth(0, [0]).W[0], {"dim": 12, "n_samples": 8, "compression": 3.0, "shared_mask": True}
     found = told(0.25, 0.2, shared_mask=True)
@@ -96,17 +96,17 @@ def test_below_twice_the_rank_floor_and_rate_are_those_of_runs(name):
     problem, start = given(n, d, k, noise_std=0.03), turned(d, k, 0.0)
     edge = float(
         lf.predict(
-            lf.FedRep(rank=k, step_size=0.1, init=start), problem, data=lf.FreshSamples(m), rounds=1, participation=p
+            lf.FedRep(rank=k, step_size=0.1, init=start), problem, data=lf.FreshSamples(m), n_rounds=1, participation=p
         ).stability_edge
     )
     algorithm = lf.FedRep(rank=k, step_size=0.3 * edge, init=start)
-    run = {"rounds": 140, "participation": p}
+    run = {"n_rounds": 140, "participation": p}
     found = lf.predict(algorithm, problem, data=lf.FreshSamples(m), **run)
     measured = distances(algorithm, problem, lf.FreshSamples(m), trials=60, **run)[:, 60:]
     assert found.floor == pytest.approx(np.median(measured), rel=0.06)
     clean = given(n, d, k)
     tilted = lf.FedRep(rank=k, step_size=0.3 * edge, init=turned(d, k, 1e-4))
-    squares = np.square(distances(tilted, clean, lf.FreshSamples(m), rounds=24, trials=1200, participation=p)).mean(
+    squares = np.square(distances(tilted, clean, lf.FreshSamples(m), n_rounds=24, trials=1200, participation=p)).mean(
         axis=0
     )
     assert found.rate == pytest.approx((squares[24] / squares[8]) ** (1 / 32), abs=0.012)
@@ -126,7 +126,7 @@ def test_the_floor_of_clients_that_differ_is_that_of_runs(name):
     noise, counts = np.geomspace(0.05, 0.6, 30), [8, 12, 20] * 10
     B = np.linalg.qr(np.random.default_rng(2).standard_normal((40, 2)))[0]  # masks see its coordinates
     problem = lf.GivenTruth(B=B, W=given(30, 40, 2).W, noise_std=noise)
-    run = {"data": lf.FreshSamples(counts), "rounds": 150, "participation": 20}
+    run = {"data": lf.FreshSamples(counts), "n_rounds": 150, "participation": 20}
     options = {"init": lf.TrueSubspace(), "weights": np.linspace(1.0, 3.0, 30)}
     edge = float(lf.predict(DIFFERING[name](step_size=0.1, **options), problem, **run).stability_edge)
     algorithm = DIFFERING[name](step_size=0.3 * edge, **options)
@@ -155,7 +155,7 @@ def test_heads_that_do_not_span_have_no_quantities_near_the_truth(name, noise):
     none = lf.GivenTruth(B=np.eye(10)[:, :2], W=np.zeros((5, 2)), noise_std=noise)
     flat = lf.GivenTruth(B=np.eye(10)[:, :2], W=np.ones((30, 2)), noise_std=noise)
     for problem in (one, none, flat):
-        found = lf.predict(ALGORITHMS[name](2), problem, data=lf.FreshSamples(8), rounds=5)
+        found = lf.predict(ALGORITHMS[name](2), problem, data=lf.FreshSamples(8), n_rounds=5)
         for quantity in QUANTITIES:
             words = ["heads span fewer than rank = 2 dimensions"]
             assert_one_line(lambda q=quantity, f=found: getattr(f, q), words, errors=lf.NoPredictionError)
@@ -177,7 +177,7 @@ ONE_OF_FEW = [(5, 5), (4, 3), (40, 10), (5, 3), (9, 4), (3, 3), (2, 1), (1, 1)]
 def test_a_prediction_for_one_participant_is_whole(n, k):
     problem = lf.SharedRepresentation(n_clients=n, dim=4 * k, rank=k, noise_std=0.1)
     algorithm = lf.FedRep(rank=k, step_size=0.02, init=lf.AtDistance(0.5))
-    found = lf.predict(algorithm, problem, data=lf.FreshSamples(k + 6), rounds=3, participation=1)
+    found = lf.predict(algorithm, problem, data=lf.FreshSamples(k + 6), n_rounds=3, participation=1)
     assert np.isfinite(found.distance).all()
     assert 0.0 < found.best_step < found.stability_edge
     assert found.rate < 1.0

@@ -16,7 +16,7 @@ from tests.prediction.runs import FRESH, HIGHER, PROBLEM, case_of, distances, fe
 
 def by_hand(law, problem, trial=0, *, seed=0, scale=1.0, **changes):
     W = scale * problem.truth(seed, [trial]).W[0]
-    setting = {"dim": problem.dim, "n_samples": 10, "step_size": 0.5, "rounds": 3, "noise_std": problem.noise_std}
+    setting = {"dim": problem.dim, "n_samples": 10, "step_size": 0.5, "n_rounds": 3, "noise_std": problem.noise_std}
     return law(W, **setting | changes)
 
 
@@ -36,7 +36,7 @@ SERVED = {
         SECOND,
         {"delta": 0.6, "step_size": 0.5 / np.arange(1.0, 4.0)},
     ),
-    "no round": ({"step_size": lambda t: 0.5 / t}, {"rounds": 0}, SECOND, {"delta": 0.6, "rounds": 0}),
+    "no round": ({"step_size": lambda t: 0.5 / t}, {"n_rounds": 0}, SECOND, {"delta": 0.6, "n_rounds": 0}),
     "another seed": ({}, {"seed": (3, 1)}, SECOND, {"delta": 0.6, "seed": (3, 1)}),
     "x of variance 2": ({}, {}, SECOND, {"delta": 0.6, "scale": 2**0.5}),
     "gradient heads": (
@@ -72,7 +72,7 @@ def test_the_law_that_serves_is_the_theorys_own(name, rank):
     found = predict(fedrep(rank=rank, **algorithm), problem, **run)
     expected = by_hand(law, problem, **changes)
     assert found.law == {SECOND: "second order", MEANS: "means", GRADIENT: "gradient heads"}[law]
-    assert found.rounds.tolist() == list(range(run.get("rounds", 3) + 1))
+    assert found.rounds.tolist() == list(range(run.get("n_rounds", 3) + 1))
     assert found.distance == pytest.approx(expected.distance, rel=1e-9)
     for end in ("low", "high"):
         given_end = getattr(found, end)
@@ -90,7 +90,7 @@ STARTS = {
 @pytest.mark.parametrize("name", STARTS)
 def test_the_start_is_that_of_the_run(name):
     algorithm = fedrep(init=STARTS[name])
-    first = lf.simulate(algorithm, PROBLEM, data=FRESH, rounds=0, trials=2, seed=4)
+    first = lf.simulate(algorithm, PROBLEM, data=FRESH, n_rounds=0, trials=2, seed=4)
     found = predict(algorithm, trials=2, seed=4)
     assert found.distance[:, 0] == pytest.approx(first.metrics["subspace_distance"][:, 0], rel=1e-9)
     for trial in range(2):
@@ -143,7 +143,7 @@ def test_measured_medians_and_bands_lie_where_predicted(name):
     problem = lf.GivenTruth(B=np.eye(100, 3), W=W, noise_std=setting["noise_std"])
     algorithm = fedrep(step_size=setting["step_size"], init=lf.AtDistance(0.8))
     found = lf.predict(
-        algorithm, problem, data=lf.FreshSamples(setting["m"]), rounds=16, participation=setting["participation"]
+        algorithm, problem, data=lf.FreshSamples(setting["m"]), n_rounds=16, participation=setting["participation"]
     )
     low, median, high = np.array(measured)
     chosen = [4, 8, 16]
@@ -157,7 +157,7 @@ def test_measured_medians_and_bands_lie_where_predicted(name):
 @pytest.mark.parametrize("rank", [pytest.param(1, marks=pytest.mark.long), 3])
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_from_a_right_angle_there_is_no_distance(rank, noise):
-    problem, run = given(40, 20, rank, noise_std=noise), {"data": lf.FreshSamples(rank + 6), "rounds": 20}
+    problem, run = given(40, 20, rank, noise_std=noise), {"data": lf.FreshSamples(rank + 6), "n_rounds": 20}
     basis = np.concatenate([np.eye(20)[:, : rank - 1], np.eye(20)[:, -1:]], axis=1)  # one angle is right
     for start in (lf.AtDistance(1.0), basis):
         found = lf.predict(lf.FedRep(rank=rank, step_size=0.3, init=start), problem, **run)
@@ -186,16 +186,16 @@ def test_a_truth_of_a_higher_rank(name):
         Phi = problem.truth(0, [0]).dense()[0]
         left, values, U = np.linalg.svd(Phi, full_matrices=False)
         V, U = left * values, U.T
-    setting = {"rank": 2, "dim": problem.dim, "n_samples": 10, "noise_std": problem.noise_std, "rounds": 4}
-    found = predict(fedrep(rank=2, step_size=0.2), problem, rounds=4)
+    setting = {"rank": 2, "dim": problem.dim, "n_samples": 10, "noise_std": problem.noise_std, "n_rounds": 4}
+    found = predict(fedrep(rank=2, step_size=0.2), problem, n_rounds=4)
     assert found.law == "under-parameterised"
     assert found.low is None
     expected = UNDER(V, step_size=0.2, delta=0.6, **setting).distance
     assert found.distance == pytest.approx(expected, rel=0.02)
     start = np.linalg.qr(U[:, :2] + 0.1 * normal(problem.dim, 2))[0]
-    given = predict(fedrep(rank=2, step_size=0.2, init=start), problem, rounds=4)
+    given = predict(fedrep(rank=2, step_size=0.2, init=start), problem, n_rounds=4)
     assert given.distance == pytest.approx(UNDER(V, step_size=0.2, B0=start, U=U, **setting).distance, rel=0.02)
-    del setting["rounds"]
+    del setting["n_rounds"]
     pulled = [text for text in found.warnings if "second moment" in text]
     pull = 0.2 * np.linalg.norm(V, 2) ** 2 / len(V)
     assert len(pulled) == (pull > 0.6)
@@ -237,7 +237,7 @@ def test_near_the_top_subspace_two_gaps_decide_the_rate(step):
 
 def test_a_prediction_says_where_chance_is_large():
     problem = lf.UnderParameterized(n_clients=40, dim=20, spectrum=[20.0, 18.0, 4.0, 3.0])
-    setting = {"data": lf.FreshSamples(n_samples=12), "rounds": 30}
+    setting = {"data": lf.FreshSamples(n_samples=12), "n_rounds": 30}
     near, far = (
         lf.predict(lf.FedRep(rank=2, step_size=0.02, init=lf.AtDistance(delta)), problem, **setting)
         for delta in (0.8, 0.999)
@@ -259,7 +259,7 @@ PLAIN = {  # n, d, k, m, noise, step size, participants, rounds, initial distanc
 @pytest.mark.parametrize("name", mostly_long(PLAIN, "far start"))
 def test_without_qr_the_median_is_that_of_runs(name):
     n, d, k, m, noise, step, p, rounds, delta, scale = PLAIN[name]
-    problem, run = given(n, d, k, noise_std=noise, scale=scale), {"rounds": rounds, "participation": p}
+    problem, run = given(n, d, k, noise_std=noise, scale=scale), {"n_rounds": rounds, "participation": p}
     algorithm = lf.FedRep(rank=k, step_size=step, orthonormalize=False, init=lf.AtDistance(delta))
     found = lf.predict(algorithm, problem, data=lf.FreshSamples(m), **run)
     measured = distances(algorithm, problem, lf.FreshSamples(m), trials=100, **run)
@@ -274,11 +274,11 @@ def test_without_qr_the_median_is_that_of_runs(name):
 
 
 def test_without_qr_doubts_begin():
-    run = {"data": lf.FreshSamples(10), "rounds": 5}
+    run = {"data": lf.FreshSamples(10), "n_rounds": 5}
     algorithm = lf.FedRep(rank=2, step_size=0.3, orthonormalize=False, init=lf.AtDistance(0.5))
     uneven = lf.predict(algorithm, given(60, 60, 2, scale=[3.0, 1.0]), **run)
     assert any("grow unevenly" in text for text in uneven.warnings)
-    few = lf.predict(algorithm, given(60, 60, 2), data=lf.FreshSamples(5), rounds=5)
+    few = lf.predict(algorithm, given(60, 60, 2), data=lf.FreshSamples(5), n_rounds=5)
     assert any("at most rank + 3" in text for text in few.warnings)
     assert_one_line(lambda: few.floor, ["no prediction of the floor"], errors=lf.NoPredictionError)
 
@@ -288,7 +288,7 @@ def test_without_qr_doubts_begin():
 
 def test_noise_on_messages_has_the_theorys_own_curve_and_floor():
     problem = lf.SharedRepresentation(n_clients=30, dim=12, rank=2, condition_number=2.0, noise_std=0.3)
-    run = {"data": lf.FreshSamples(8), "rounds": 4}
+    run = {"data": lf.FreshSamples(8), "n_rounds": 4}
 
     def told(kind=lf.PrivateFedRep, **changes):
         algorithm = kind(**{"rank": 2, "step_size": 0.5, "init": lf.AtDistance(0.6)} | changes)
@@ -298,7 +298,7 @@ def test_noise_on_messages_has_the_theorys_own_curve_and_floor():
     W = problem.truth(0, [0]).W[0]
     sizes = {"dim": 12, "n_samples": 8, "noise_std": 0.3, "step_size": 0.5, "message_noise_std": 0.02}
     assert found.law == "means"
-    np.testing.assert_allclose(found.distance, MEANS(W, rounds=4, delta=0.6, **sizes).distance)
+    np.testing.assert_allclose(found.distance, MEANS(W, n_rounds=4, delta=0.6, **sizes).distance)
     floor = lf.theory.median_distance(lf.theory.near_truth_floor(W, **sizes), dim=12)
     assert found.floor == pytest.approx(floor)
     assert found.floor > 1.1 * plain.floor
@@ -320,7 +320,7 @@ NOISE = {  # n, d, k, m, noise, step size, participants, initial distance, round
 def test_messages_of_noise_turn_b_as_predicted(name):
     """The largest angle is a little above the root mean square of all, which is exact for one column."""
     n, d, k, m, noise, step, p, delta, rounds = NOISE[name]
-    problem, run = given(n, d, k, noise_std=0.3), {"rounds": rounds, "participation": p}
+    problem, run = given(n, d, k, noise_std=0.3), {"n_rounds": rounds, "participation": p}
     for aggregate, unit in (("mean", 1), ("sum", p)):
         options = {"message_noise_std": noise, "init": lf.AtDistance(delta), "aggregate": aggregate}
         algorithm = lf.PrivateFedRep(rank=k, step_size=step, **options)
@@ -343,10 +343,10 @@ COUNTS, LEVELS, WEIGHTS = (7, 30, 6, 12, 9, 18), (0.1, 0.2, 0.4, 0.8, 1.0, 0.3),
 def test_clients_that_differ_have_the_theorys_own_curves_and_quantities():
     problem = given(6, 8, 2, noise_std=LEVELS, seed=21)
     start, heads = lf.AtDistance(0.5), np.asarray(problem.W)
-    run = {"data": lf.FreshSamples(COUNTS), "rounds": 5, "participation": 4}
+    run = {"data": lf.FreshSamples(COUNTS), "n_rounds": 5, "participation": 4}
     found = lf.predict(lf.FedRep(rank=2, step_size=0.05, init=start, weights=WEIGHTS), problem, **run)
     sizes = {"dim": 8, "n_samples": COUNTS, "participants": 4, "weights": WEIGHTS}
-    course = {"step_size": 0.05, "rounds": 5, "noise_std": LEVELS, "delta": 0.5}
+    course = {"step_size": 0.05, "n_rounds": 5, "noise_std": LEVELS, "delta": 0.5}
     evolved = SECOND(heads, **course, **sizes)
     np.testing.assert_allclose([found.distance, found.high], [evolved.distance, evolved.high], rtol=1e-12)
     assert found.law == "second order"
@@ -357,7 +357,7 @@ def test_clients_that_differ_have_the_theorys_own_curves_and_quantities():
     rate = lf.theory.near_truth_factor(heads, step_size=0.05, **sizes)
     assert float(found.rate) == pytest.approx(np.sqrt(rate), rel=1e-12)
     counts = [5, *COUNTS[1:]]
-    plain = lf.predict(lf.FedRep(rank=2, step_size=0.05, init=start), problem, data=lf.FreshSamples(counts), rounds=5)
+    plain = lf.predict(lf.FedRep(rank=2, step_size=0.05, init=start), problem, data=lf.FreshSamples(counts), n_rounds=5)
     assert (plain.law, plain.low) == ("means", None)
     means = MEANS(heads, dim=8, n_samples=counts, **course)
     np.testing.assert_allclose(plain.distance, means.distance, rtol=1e-12)
@@ -441,10 +441,10 @@ DOUBTS = {
         "far from U_k",
     ),
     "strong pull": ({"step_size": 1.0}, {"problem": HIGHER}, "was not tested there"),
-    "spread": ({"step_size": 1.2}, {"participation": 3, "rounds": 25}, "log distance spreads by"),
+    "spread": ({"step_size": 1.2}, {"participation": 3, "n_rounds": 25}, "log distance spreads by"),
     "long away": (
         {"heads": lf.GradientHeads(steps=9, step_size=0.3)},
-        {"participation": 12, "rounds": 20, "problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=2)},
+        {"participation": 12, "n_rounds": 20, "problem": lf.SharedRepresentation(n_clients=60, dim=40, rank=2)},
         "participants add",
     ),
     "large head steps": ({"heads": lf.GradientHeads(steps=9, step_size=0.9)}, {}, "above 1.0: few and rare batches"),

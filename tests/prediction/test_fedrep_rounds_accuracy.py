@@ -35,7 +35,7 @@ class Setting:
     n_samples: int | tuple[int, ...]
     noise_std: float | tuple[float, ...]
     start: float
-    rounds: int
+    n_rounds: int
     weights: tuple[float, ...] | None = None
     heads: lf.GradientHeads | None = None
 
@@ -50,7 +50,7 @@ class Setting:
             "algorithm": algorithm,
             "problem": lf.GivenTruth(B=self.B, W=self.W, noise_std=self.noise_std),
             "data": lf.FreshSamples(self.n_samples),
-            "rounds": self.rounds,
+            "n_rounds": self.n_rounds,
             "participation": self.participants,
         }
 
@@ -114,7 +114,7 @@ def exact_heads(rng, differ):
         n_samples=m,
         noise_std=noise_std,
         start=float(rng.uniform(0.1, 0.97)),
-        rounds=int(rng.integers(10, 61)),
+        n_rounds=int(rng.integers(10, 61)),
         weights=weights,
     )
 
@@ -139,7 +139,7 @@ def gradient_heads(rng):
         n_samples=m,
         noise_std=0.0 if rng.random() < 0.4 else float(10 ** rng.uniform(-3, 0.3)),
         start=float(rng.uniform(0.1, 0.95)),
-        rounds=int(rng.integers(10, 41)),
+        n_rounds=int(rng.integers(10, 41)),
         heads=lf.GradientHeads(steps=int(rng.integers(1, 11)), step_size=alpha),
     )
 

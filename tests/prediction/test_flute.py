@@ -10,7 +10,7 @@ THEORY = lf.theory
 
 def flute(step_size, problem, data, **weights):
     algorithm = lf.FLUTE(rank=2, step_size=step_size, **weights)
-    return lf.predict(algorithm, problem, data=data, rounds=9, trials=2)
+    return lf.predict(algorithm, problem, data=data, n_rounds=9, trials=2)
 
 
 def twice(step_size, problem, data):
@@ -36,7 +36,7 @@ def test_flute_has_its_rate_edge_best_step_and_floor_on_fixed_samples():
     np.testing.assert_array_equal(other.rate, found.rate)
     np.testing.assert_allclose(2 * other.stability_edge, found.stability_edge, rtol=1e-12)
     np.testing.assert_allclose(2 * other.best_step, found.best_step, rtol=1e-12)
-    fedrep = lf.predict(lf.FedRep(rank=2, step_size=0.01), problem, data=data, rounds=9, trials=2)
+    fedrep = lf.predict(lf.FedRep(rank=2, step_size=0.01), problem, data=data, n_rounds=9, trials=2)
     np.testing.assert_array_equal(fedrep.floor, found.floor)
     edge = float(found.stability_edge.value.min())
     assert flute(0.999 * edge, problem, data).floor.value.shape == (2,)

@@ -19,7 +19,7 @@ def test_the_table_says_what_is_predicted(kind):
     algorithms, problem, data = RUNS_OF_THE_TABLE[kind]
     assert tuple(type(one) for one in algorithms) == kind.algorithms
     for algorithm in algorithms:
-        found = lf.predict(algorithm, problem, data=data, rounds=3)
+        found = lf.predict(algorithm, problem, data=data, n_rounds=3)
         assert found.rounds.tolist() == [0, 1, 2, 3]
         known = []
         for name in ("distance", "low", "high", "floor", "rate", "stability_edge", "best_step"):
@@ -62,7 +62,7 @@ class Planted(law.Law[law.Run[lf.FedPer]]):
         return law.Run(job, job.algorithm)
 
     def curves(self):
-        return Curves(np.full((self.run.job.trials, self.run.job.rounds + 1), 0.25), facts={"wrong": 0.75})
+        return Curves(np.full((self.run.job.trials, self.run.job.n_rounds + 1), 0.25), facts={"wrong": 0.75})
 
     def floor(self):
         return Quantity(np.full(self.run.job.trials, 0.125), self.source, self.validity, "risk")
@@ -70,7 +70,7 @@ class Planted(law.Law[law.Run[lf.FedPer]]):
 
 def test_a_law_is_added_in_one_place(monkeypatch):
     """Its class, in the list of laws: dispatch, refusals, warnings and tables follow."""
-    algorithm, setting = lf.FedPer(rank=2, step_size=0.1), {"data": FRESH, "rounds": 2}
+    algorithm, setting = lf.FedPer(rank=2, step_size=0.1), {"data": FRESH, "n_rounds": 2}
     assert_one_line(lambda: lf.predict(algorithm, PROBLEM, **setting), ["FedPer"], lf.NoPredictionError)
     monkeypatch.setattr(dispatch, "LAWS", (*LAWS, Planted))
     found = lf.predict(algorithm, PROBLEM, **setting)

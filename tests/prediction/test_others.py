@@ -27,9 +27,9 @@ SERVES = {
 def test_runs_end_on_the_floor_that_is_predicted(name):
     algorithm, data, rounds, margin = SERVES[name]
     problem, trials, engine = (HIGHER, 150, "chain") if "of 4" in name else (PROBLEM, 6, "auto")
-    floor = predict(algorithm, problem, data=data, rounds=0, trials=6).floor
+    floor = predict(algorithm, problem, data=data, n_rounds=0, trials=6).floor
     run = lf.simulate(
-        algorithm, problem, data=data, rounds=rounds, trials=trials, record_every=rounds, engine=engine
+        algorithm, problem, data=data, n_rounds=rounds, trials=trials, record_every=rounds, engine=engine
     ).metrics[floor.metric][:, -1]
     typical = np.median if floor.metric == "subspace_distance" else np.mean
     assert typical(run) == pytest.approx(np.mean(floor), rel=margin)
@@ -46,8 +46,8 @@ def test_predicted_risks_with_a_full_dimensional_part(name, data):
     else:
         problem = with_part(name)
     for algorithm in (lf.Oracle(rank=2), lf.LocalOnly()):
-        floor = lf.predict(algorithm, problem, data=data, rounds=1).floor
-        risks = lf.simulate(algorithm, problem, data=data, rounds=1, trials=600).metrics["risk"][:, -1]
+        floor = lf.predict(algorithm, problem, data=data, n_rounds=1).floor
+        risks = lf.simulate(algorithm, problem, data=data, n_rounds=1, trials=600).metrics["risk"][:, -1]
         assert_mean(risks, float(floor))
         assert risks.std() / np.sqrt(600) < 0.02 * risks.mean()
 
@@ -56,7 +56,7 @@ def test_floors_are_means_over_clients():
     sizes, noise = {"n_samples": 15}, 0.4
     Phi = normal(12, 6)
     problem = lf.GivenTruth(Phi=Phi, noise_std=noise)
-    run = {"data": lf.FreshSamples(15), "rounds": 2}
+    run = {"data": lf.FreshSamples(15), "n_rounds": 2}
     lengths = np.linalg.norm(Phi, axis=1)
     for ridge in (0.0, 0.4):
         wanted = lf.theory.local_mean_risk(lengths, noise_std=noise, dim=6, ridge=ridge, **sizes).mean()
@@ -94,7 +94,7 @@ def test_x_of_another_variance_is_that_of_longer_regressors(name):
     scaled = lf.GivenTruth(B=B, W=W, noise_std=0.3, design=lf.Gaussian(covariance=2.5))
     plain = lf.GivenTruth(B=B, W=2.5**0.5 * W, noise_std=0.3)
     one, other = (
-        lf.predict(algorithm, problem, data=lf.FixedSamples(60), rounds=1).floor
+        lf.predict(algorithm, problem, data=lf.FixedSamples(60), n_rounds=1).floor
         for algorithm, problem in zip(VARIANCES[name], (scaled, plain), strict=True)
     )
     assert one == pytest.approx(float(other), rel=1e-9)
@@ -136,20 +136,20 @@ def test_clients_that_differ_have_the_mean_of_their_risks(name):
         gram = Z.mT @ Z / m + algorithm.ridge * np.eye(Z.shape[-1])
         theta = np.linalg.pinv(gram, rcond=1e-10, hermitian=True) @ (Z.mT @ y[..., None]) / m
         measured.append(0.5 * np.square((basis @ theta)[..., 0] - phi).sum(axis=-1) + 0.5 * sigma**2)
-    found = float(lf.predict(algorithm, problem, data=lf.FreshSamples(counts), rounds=1).floor)
+    found = float(lf.predict(algorithm, problem, data=lf.FreshSamples(counts), n_rounds=1).floor)
     mean, error = np.mean(measured), np.std(measured, axis=1).max() / np.sqrt(4 * draws)
     assert abs(found / mean - 1) < tolerance + 3 * error / mean
     alike = np.sqrt(np.mean(np.square(noise)))
     others = lf.GivenTruth(B=B, W=W, noise_std=alike), lf.FreshSamples(round(np.mean(counts)))
     if algorithm.ridge == 0:
-        assert abs(float(lf.predict(algorithm, others[0], data=others[1], rounds=1).floor) / mean - 1) > 2 * tolerance
+        assert abs(float(lf.predict(algorithm, others[0], data=others[1], n_rounds=1).floor) / mean - 1) > 2 * tolerance
 
 
 def test_an_oracle_with_nearly_as_many_samples_as_columns_has_no_mean_risk():
     problem = lf.SharedRepresentation(n_clients=4, dim=8, rank=3, noise_std=0.1)
     for m in (2, 3, 4):
-        assert lf.predict(lf.Oracle(rank=3), problem, data=lf.FreshSamples(m), rounds=1).floor == np.inf
+        assert lf.predict(lf.Oracle(rank=3), problem, data=lf.FreshSamples(m), n_rounds=1).floor == np.inf
     clean = lf.SharedRepresentation(n_clients=4, dim=8, rank=3)
-    floors = [lf.predict(lf.Oracle(rank=3), clean, data=lf.FreshSamples(m), rounds=1).floor for m in (1, 2, 3, 5)]
+    floors = [lf.predict(lf.Oracle(rank=3), clean, data=lf.FreshSamples(m), n_rounds=1).floor for m in (1, 2, 3, 5)]
     squares = np.square(clean.truth(0, [0]).W).sum() / 4
     np.testing.assert_allclose([float(each) for each in floors], [squares / 3, squares / 6, 0.0, 0.0], rtol=1e-12)

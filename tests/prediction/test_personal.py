@@ -15,7 +15,7 @@ NO_MIXING = {"local_steps": 2, "mix": 0.7}
 PREDICTED = {
     "Ditto": Learner(lf.Ditto, {}, sent=10),
     "Ditto, several steps": Learner(
-        lf.Ditto, {"local_steps": 3, "strength": 0.5, "personal_steps": 2, "personal_step_size": 0.15}, sent=10
+        lf.Ditto, {"local_steps": 3, "penalty": 0.5, "personal_steps": 2, "personal_step_size": 0.15}, sent=10
     ),
     "APFL": Learner(lf.APFL, {"local_steps": 3}, sent=10),
     "APFL, framework": Learner(lf.APFL, NO_MIXING | {"variant": "framework"}, sent=10),
@@ -71,16 +71,16 @@ def test_floor_and_rate_are_those_of_the_map_of_the_loops(name, counts):
         last["S"] = a * last["own"] + (1 - a) * last["shared"]
     covariance = np.diag(np.linspace(0.5, 2.0, d))
     problem = world.problem(noise_std=0.4, design=lf.Gaussian(covariance=covariance))
-    found = lf.predict(learner.make(), problem, data=world.data(), rounds=10)
+    found = lf.predict(learner.make(), problem, data=world.data(), n_rounds=10)
     assert found.floor == pytest.approx(ref.risk(last["S"], world.Phi, covariance, 0.4), rel=1e-8)
     assert found.rate == pytest.approx(np.abs(values[np.abs(values - 1) > 1e-9]).max(), rel=1e-8)
 
 
 def test_fixed_samples_are_predicted_as_the_same_samples_if_given():
     problem = lf.SharedRepresentation(n_clients=4, dim=3, rank=2, noise_std=0.3)
-    run = {"rounds": 2, "seed": 5}
+    run = {"n_rounds": 2, "seed": 5}
     data = lf.FixedSamples(9).draw(problem, trials=2, seed=5)
-    for algorithm in (lf.Ditto(step_size=0.2, strength=0.5), lf.FedAvg(step_size=0.2, local_steps=3)):
+    for algorithm in (lf.Ditto(step_size=0.2, penalty=0.5), lf.FedAvg(step_size=0.2, local_steps=3)):
         drawn = lf.predict(algorithm, problem, data=lf.FixedSamples(9), trials=2, **run)
         given = lf.predict(algorithm, problem, data=data, **run)
         for name in ("floor", "rate"):
@@ -98,14 +98,14 @@ def test_fixed_samples_are_predicted_as_the_same_samples_if_given():
     ],
 )
 def test_runs_without_a_prediction_are_one_line(world, algorithm, run, words):
-    call = {"data": world.data(), "rounds": 2, **run}
+    call = {"data": world.data(), "n_rounds": 2, **run}
     assert_one_line(lambda: lf.predict(algorithm, world.problem(), **call), words, errors=lf.NoPredictionError)
 
 
 def test_l2gd_without_a_stationary_law_is_one_line():
     problem = lf.SharedRepresentation(n_clients=3, dim=4, rank=2, noise_std=0.3)
-    run = {"data": lf.FixedSamples(12), "rounds": 2}
-    call = lf.predict(lf.L2GD(step_size=0.9, strength=0.3, mean_probability=0.5), problem, **run)
+    run = {"data": lf.FixedSamples(12), "n_rounds": 2}
+    call = lf.predict(lf.L2GD(step_size=0.9, penalty=0.3, mean_probability=0.5), problem, **run)
     assert_one_line(lambda: call.floor, ["step_size = 0.9", "grows without bound"], errors=lf.NoPredictionError)
     large = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, noise_std=0.3)
     call = lf.predict(lf.L2GD(step_size=0.01), large, **run)
@@ -113,7 +113,7 @@ def test_l2gd_without_a_stationary_law_is_one_line():
 
 
 def test_a_step_size_beyond_the_edge_has_a_rate_and_no_floor(world):
-    found = lf.predict(lf.Ditto(step_size=5.0), world.problem(), data=world.data(), rounds=2)
+    found = lf.predict(lf.Ditto(step_size=5.0), world.problem(), data=world.data(), n_rounds=2)
     assert found.rate > 1
     assert_one_line(lambda: found.floor, ["step_size = 5", "diverges with rate"], errors=lf.NoPredictionError)
 
@@ -121,8 +121,8 @@ def test_a_step_size_beyond_the_edge_has_a_rate_and_no_floor(world):
 def test_l2gd_with_fewer_samples_than_parameters_has_a_floor():
     """The samples of all clients together leave directions free; the coins then move no model at the end."""
     problem = lf.SharedRepresentation(n_clients=3, dim=10, rank=2, noise_std=0.1)
-    algorithm = lf.L2GD(step_size=0.05, strength=1.0, mean_probability=0.3)
-    run = {"data": lf.FixedSamples(2), "rounds": 6000, "trials": 2}
+    algorithm = lf.L2GD(step_size=0.05, penalty=1.0, mean_probability=0.3)
+    run = {"data": lf.FixedSamples(2), "n_rounds": 6000, "trials": 2}
     found = lf.predict(algorithm, problem, **run)
     result = lf.simulate(algorithm, problem, metrics=["risk"], record_every=6000, **run)
     assert found.rate.value.max() ** 6000 < 1e-3
@@ -130,11 +130,11 @@ def test_l2gd_with_fewer_samples_than_parameters_has_a_floor():
 
 
 EDGES = {
-    "Ditto": lf.Ditto(step_size=0.01, strength=0.5, local_steps=2),
+    "Ditto": lf.Ditto(step_size=0.01, penalty=0.5, local_steps=2),
     "Ditto, other steps": lf.Ditto(step_size=0.01, personal_step_size=0.003),
     "APFL": lf.APFL(step_size=0.01, local_steps=2, mix=0.7),
-    "PFedMe": lf.PFedMe(step_size=0.01, strength=2.0, inner_steps=3),
-    "PFedMe, exact": lf.PFedMe(step_size=0.01, strength=2.0, inner_steps=None),
+    "PFedMe": lf.PFedMe(step_size=0.01, penalty=2.0, inner_steps=3),
+    "PFedMe, exact": lf.PFedMe(step_size=0.01, penalty=2.0, inner_steps=None),
     "PerFedAvg": lf.PerFedAvg(step_size=0.01, adaptation_step_size=0.01),
 }
 
@@ -144,11 +144,11 @@ def test_runs_converge_up_to_the_stability_edge_of_given_samples(name):
     """The edge depends on X alone, so no ground truth is needed; one client has far larger samples."""
     X, y = np.random.default_rng(0).normal(size=(4, 9, 3)), np.random.default_rng(1).normal(size=(4, 9))
     data = lf.GivenSamples(X * np.array([1.0, 6.0, 1.0, 0.5])[:, None, None], y)
-    edge = float(lf.predict(EDGES[name], data=data, rounds=1).stability_edge)
+    edge = float(lf.predict(EDGES[name], data=data, n_rounds=1).stability_edge)
     for share, converges in ((0.97, True), (1.03, False)):
         algorithm = dataclasses.replace(EDGES[name], step_size=share * edge)
-        assert (float(lf.predict(algorithm, data=data, rounds=1).rate) < 1) == converges
-        states = [step.after.arrays() for step in lf.iterate(algorithm, data=data, rounds=260)][:261]
+        assert (float(lf.predict(algorithm, data=data, n_rounds=1).rate) < 1) == converges
+        states = [step.after.arrays() for step in lf.iterate(algorithm, data=data, n_rounds=260)][:261]
         moves = [
             max(np.linalg.norm(after[part] - before[part]) for part in after)
             for before, after in (states[t - 1 : t + 1] for t in (len(states) // 2, len(states) - 1))
@@ -163,7 +163,7 @@ def test_runs_converge_up_to_the_stability_edge_of_given_samples(name):
 @pytest.mark.parametrize("variant", ["paper", "framework"])
 def test_each_variant_of_apfl_ends_at_its_own_floor(variant):
     world = draw_world([9] * 4, 5, 2, noise=0.4, seed=4)
-    run = {"problem": world.problem(noise_std=0.4), "data": world.data(), "rounds": 1600}
+    run = {"problem": world.problem(noise_std=0.4), "data": world.data(), "n_rounds": 1600}
     algorithm = lf.APFL(step_size=0.25, local_steps=2, mix=0.7, variant=variant)
     result = lf.simulate(algorithm, **run, metrics=["risk"], record_every=1600)
     np.testing.assert_allclose(result.metrics["risk"][0, -1], lf.predict(algorithm, **run).floor, rtol=1e-9)

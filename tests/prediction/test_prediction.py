@@ -96,8 +96,8 @@ def assert_same_prediction(one, other):
 def test_a_prediction_is_the_same_after_pickling(kind):
     algorithms, problem, data = RUNS_OF_THE_TABLE[kind]
     for algorithm in algorithms:
-        found = lf.predict(algorithm, problem, data=data, rounds=3, trials=2)
-        fresh = lf.predict(algorithm, problem, data=data, rounds=3, trials=2)
+        found = lf.predict(algorithm, problem, data=data, n_rounds=3, trials=2)
+        fresh = lf.predict(algorithm, problem, data=data, n_rounds=3, trials=2)
         assert_same_prediction(pickle.loads(pickle.dumps(found)), fresh)
         assert_same_prediction(copy.deepcopy(found), found)
         assert_same_prediction(pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(found)))), found)
@@ -122,7 +122,7 @@ def test_a_quantity_without_memory_does_not_prevent_pickling():
 
 
 def test_a_plot_draws_the_prediction_that_it_is_given():
-    run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3, trials=3)
+    run = lf.simulate(fedrep(), PROBLEM, data=FRESH, n_rounds=3, trials=3)
     found = replace(lf.predict(run), warnings=("a doubt",))
     ax = run.plot("subspace_distance", prediction=found)
     measured, low, high, median = ax.get_lines()
@@ -133,7 +133,7 @@ def test_a_plot_draws_the_prediction_that_it_is_given():
     assert (median.get_label(), median.get_linestyle()) == ("predicted, trials 0 to 2, with warnings", "--")
     run.plot("subspace_distance", prediction=found, ax=ax)
     assert ax.get_legend_handles_labels()[1].count("predicted, trials 0 to 2, with warnings") == 1
-    first, longer = predict(rounds=5), predict(trials=7)
+    first, longer = predict(n_rounds=5), predict(trials=7)
     for given, words in ((first, "predicted, trial 0"), (longer, "predicted, trials 0 to 6")):
         run.plot("subspace_distance", prediction=replace(given, warnings=()), ax=ax)
         line = ax.get_lines()[-1]
@@ -152,7 +152,7 @@ def test_a_plot_draws_the_prediction_that_it_is_given():
 
 
 def test_curves_show_a_predicted_column():
-    run = lf.simulate(fedrep(), PROBLEM, data=FRESH, rounds=3, trials=3)
+    run = lf.simulate(fedrep(), PROBLEM, data=FRESH, n_rounds=3, trials=3)
     columns = {"error": run.metrics["subspace_distance"], "theory": predict(trials=3).distance}
     row = {name: lf.LabeledArray(values, round=run.rounds) for name, values in columns.items()}
     ax = plt.figure().subplots()

@@ -58,7 +58,7 @@ def test_equal_numbers_have_one_floor_on_fixed_samples(name):
     algorithm, own, changes = SAME_FLOORS[name]
     rounds = 0 if name == "no round" else 3
     floors = [
-        float(predict(one, problem, data=lf.FixedSamples(40), rounds=rounds).floor)
+        float(predict(one, problem, data=lf.FixedSamples(40), n_rounds=rounds).floor)
         for one, problem in ((algorithm, PROBLEM), (replace(algorithm, **own), replace(PROBLEM, **changes)))
     ]
     assert floors[0] == floors[1] > 0

@@ -87,7 +87,7 @@ def problem(noise_std=LEVELS):
 )
 def test_each_client_has_its_own_noise(data):
     """The noise is that of level 1 times the client's level, for the participants of every round."""
-    rounds = {"data": data, "rounds": 2, "trials": 2, "participation": 0.5, "engine": "explicit"}
+    rounds = {"data": data, "n_rounds": 2, "trials": 2, "participation": 0.5, "engine": "explicit"}
     found = []
     for levels in (LEVELS, 1.0):
         here, kept = problem(levels), []
@@ -102,18 +102,18 @@ def test_each_client_has_its_own_noise(data):
 
 def test_fixed_samples_have_that_noise_in_every_engine():
     runs = [
-        lf.simulate(FEDREP, problem(), data=lf.FixedSamples(30), rounds=9, trials=2, engine=engine)
+        lf.simulate(FEDREP, problem(), data=lf.FixedSamples(30), n_rounds=9, trials=2, engine=engine)
         for engine in ("explicit", "compressed")
     ]
     for name, values in runs[0].metrics.items():
         np.testing.assert_allclose(runs[1].metrics[name], values, rtol=1e-9)
     drawn = lf.FixedSamples(30).draw(problem(), trials=2)
-    same = lf.simulate(FEDREP, problem(), data=drawn, rounds=9)
+    same = lf.simulate(FEDREP, problem(), data=drawn, n_rounds=9)
     np.testing.assert_allclose(same.metrics["risk"], runs[0].metrics["risk"], rtol=1e-9)
 
 
 def test_the_risk_has_each_clients_noise():
-    result = lf.simulate(FEDREP, problem(), data=lf.FreshSamples(COUNTS), rounds=3, engine="explicit")
+    result = lf.simulate(FEDREP, problem(), data=lf.FreshSamples(COUNTS), n_rounds=3, engine="explicit")
     Theta, Phi = result.final.predictors()[0], problem().truth(0, [0]).dense()[0]
     wanted = 0.5 * ((Theta - Phi) ** 2).sum(axis=1) + 0.5 * np.square(LEVELS)
     assert result.metrics["risk"][0, -1] == pytest.approx(wanted.mean(), rel=1e-12)
@@ -124,7 +124,7 @@ def test_the_risk_has_each_clients_noise():
 
 def test_new_clients_of_a_problem_with_given_noise():
     drawn = lf.SharedRepresentation(n_clients=6, dim=8, rank=2, noise_std=LEVELS)
-    result = lf.simulate(FEDREP, drawn, data=lf.FreshSamples(9), rounds=2)
+    result = lf.simulate(FEDREP, drawn, data=lf.FreshSamples(9), n_rounds=2)
     assert_one_line(lambda: result.new_clients([5]), ["problem=", "noise_std", "each training client"])
     found = result.new_clients([4, 40], problem=drawn)
     assert found.shape == (1, 2, 6)
@@ -140,7 +140,7 @@ def test_equal_levels_are_one_level():
         problem,
     ):
         results = [
-            lf.simulate(FEDREP, make(noise), data=data, rounds=4, engine=engine)
+            lf.simulate(FEDREP, make(noise), data=data, n_rounds=4, engine=engine)
             for noise in (0.5, [0.5] * 6)
             for data, engine in (
                 (lf.FreshSamples(12), "explicit"),

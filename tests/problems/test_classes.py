@@ -77,7 +77,7 @@ def test_labels_go_through_the_classes_in_turn():
 @pytest.mark.parametrize("data", [lf.FixedSamples(6), lf.FreshSamples(6)])
 def test_a_trial_is_the_same_whatever_their_number(data):
     algorithm = lf.GeneralFLUTE(rank=2, step_size=0.3)
-    run = {"data": data, "rounds": 4, "seed": 5, "participation": 0.5}
+    run = {"data": data, "n_rounds": 4, "seed": 5, "participation": 0.5}
     one, many = (lf.simulate(algorithm, PROBLEM, trials=trials, **run) for trials in (1, 3))
     for name, array in one.final.arrays().items():
         assert array.tobytes() == many.final.arrays()[name][:1].tobytes()
@@ -90,7 +90,7 @@ def test_held_out_samples_are_others():
     """What is learned by heart says little of what is held out."""
     problem = lf.Classes(n_clients=4, n_classes=3, classes_per_client=3, dim=60, separation=0.3, test_samples=20)
     result = lf.simulate(
-        lf.LocalOnly(step_size=0.5, local_steps=20), problem, data=lf.FixedSamples(20), rounds=20, trials=2
+        lf.LocalOnly(step_size=0.5, local_steps=20), problem, data=lf.FixedSamples(20), n_rounds=20, trials=2
     )
     assert (result.metrics["train_accuracy"][:, -1] == 1).all()
     assert (result.metrics["accuracy"][:, -1] < 0.7).all()
@@ -105,7 +105,7 @@ def large():
     )
     heads = lf.GradientHeads(steps=10, step_size=0.5)
     algorithm = lf.FedRep(rank=2, step_size=2.0, init="random", heads=heads)
-    run = {"data": lf.FreshSamples(500), "rounds": 150, "record_every": 150, "trials": 2, "seed": 2}
+    run = {"data": lf.FreshSamples(500), "n_rounds": 150, "record_every": 150, "trials": 2, "seed": 2}
     return problem, lf.simulate(algorithm, problem, **run)
 
 
@@ -125,7 +125,7 @@ def test_no_model_beats_the_bayes_heads_and_large_samples_reach_them(large):
     assert (own > best - 0.02).all()
     others = [lf.FedAvg(step_size=0.5), lf.LocalOnly(step_size=0.5), lf.GeneralFLUTE(rank=2, step_size=0.5)]
     for algorithm in others:
-        run = lf.simulate(algorithm, problem, data=lf.FixedSamples(30), rounds=60, record_every=60, trials=2, seed=2)
+        run = lf.simulate(algorithm, problem, data=lf.FixedSamples(30), n_rounds=60, record_every=60, trials=2, seed=2)
         for name in ("accuracy", "own_class_accuracy"):
             assert (run.metrics[name][:, -1] < best + 5 * error).all()
 
@@ -169,7 +169,7 @@ def test_wrong_options_are_named(options, fragments):
 
 
 def test_what_does_not_apply_to_classes_is_refused():
-    run = {"data": lf.FixedSamples(1), "rounds": 1}
+    run = {"data": lf.FixedSamples(1), "n_rounds": 1}
     wanted = ["n_samples = 1", "classes_per_client = 2"]
     assert_one_line(lambda: lf.simulate(lf.FedAvg(step_size=0.1), lf.Classes(**SIZES), **run), wanted)
     truth = lf.Classes(**SIZES).truth(0, [0])

@@ -199,7 +199,7 @@ def risks(design, engine="auto", data=None):
     """Return the engine and the risks of a run whose Gaussian samples would be served in law."""
     problem = lf.SharedRepresentation(n_clients=40, dim=8, rank=2, noise_std=0.5, design=design)
     algorithm = lf.FedRep(rank=2, step_size=0.1, init="random")
-    result = lf.simulate(algorithm, problem, data=data or lf.FreshSamples(12), rounds=30, trials=20, engine=engine)
+    result = lf.simulate(algorithm, problem, data=data or lf.FreshSamples(12), n_rounds=30, trials=20, engine=engine)
     return result.engine, result.metrics["risk"]
 
 
@@ -230,7 +230,7 @@ def test_an_own_law_has_other_results_than_gaussian():
     errors = {}
     for law in (lf.Gaussian, SignsInDraw, SignsInFill):
         problem = lf.GivenTruth(B=np.eye(40)[:, :1], W=np.ones((4000, 1)), noise_std=1.0, design=law())
-        result = lf.simulate(lf.Oracle(rank=1), problem, data=lf.FreshSamples(1), rounds=1)
+        result = lf.simulate(lf.Oracle(rank=1), problem, data=lf.FreshSamples(1), n_rounds=1)
         assert result.engine == ("projected" if law is lf.Gaussian else "explicit")
         errors[law] = result.final.W.ravel() - 1.0
     assert stats.kstest(errors[lf.Gaussian], stats.cauchy().cdf).pvalue > FAMILY_ERROR_RATE

@@ -44,7 +44,7 @@ class Seen(lf.Algorithm):
 @pytest.mark.parametrize("samples", [lf.FreshSamples(3), lf.FreshSamples(70_000), lf.FixedSamples(4)])
 def test_participants_have_their_own_covariances(samples):
     """A small round is drawn ahead, a large one when it is read."""
-    states = lf.iterate(Seen(), signs(), data=samples, rounds=3, participation=[[1, 3], [0, 1], [2, 3]])
+    states = lf.iterate(Seen(), signs(), data=samples, n_rounds=3, participation=[[1, 3], [0, 1], [2, 3]])
     found = [step.after.S[0].copy() for step in states]
     np.testing.assert_allclose(found[1], np.sqrt(DIAGONALS) * [[0], [1], [0], [1]], rtol=1e-12)
     np.testing.assert_allclose(found[3], np.sqrt(DIAGONALS), rtol=1e-12)
@@ -66,12 +66,12 @@ def test_initial_samples_and_population_have_the_clients_covariances():
 
     for data in (lf.FreshSamples(3), lf.FixedSamples(3)):
         algorithm = lf.FedRep(rank=2, step_size=1.0, init=First())
-        B = lf.simulate(algorithm, signs(), data=data, rounds=0).final.B[0]
+        B = lf.simulate(algorithm, signs(), data=data, n_rounds=0).final.B[0]
         np.testing.assert_allclose(B, np.sqrt(DIAGONALS[[1, 3]]).T)
 
 
 def test_the_risk_is_that_of_the_loop():
-    result = lf.simulate(lf.LocalOnly(ridge=0.1), PROBLEM, data=lf.FixedSamples(9), rounds=1)
+    result = lf.simulate(lf.LocalOnly(ridge=0.1), PROBLEM, data=lf.FixedSamples(9), n_rounds=1)
     truth = PROBLEM.truth(0, [0])
     Sigma, missed = COVARIANCES[:N], result.final.S[0] - truth.dense()[0]
     wanted = np.mean([e @ A @ e for e, A in zip(missed, Sigma, strict=True)]) / 2 + SIGMA**2 / 2
@@ -81,7 +81,7 @@ def test_the_risk_is_that_of_the_loop():
 def test_the_best_single_model_weighs_clients_by_their_covariances():
     """The floor is the risk of pooled least squares on the population; that of the mean regressor is larger."""
     given = lf.GivenSamples.population(PROBLEM)
-    pooled = lf.simulate(lf.PooledLeastSquares(), PROBLEM, data=given, rounds=1).metrics["risk"][0, -1]
+    pooled = lf.simulate(lf.PooledLeastSquares(), PROBLEM, data=given, n_rounds=1).metrics["risk"][0, -1]
     floor = lf.theory.single_model_floor(PROBLEM.truth(0, [0]))[0]
     np.testing.assert_allclose(floor, pooled, rtol=1e-12)
     Phi = PROBLEM.truth(0, [0]).dense()[0]
@@ -92,14 +92,14 @@ def test_the_best_single_model_weighs_clients_by_their_covariances():
 
 def test_compressed_fixed_samples_are_the_samples():
     runs = [
-        lf.simulate(lf.FedRep(rank=K, step_size=0.1), PROBLEM, data=lf.FixedSamples(M), rounds=3, engine=engine)
+        lf.simulate(lf.FedRep(rank=K, step_size=0.1), PROBLEM, data=lf.FixedSamples(M), n_rounds=3, engine=engine)
         for engine in ("explicit", "compressed")
     ]
     np.testing.assert_allclose(runs[0].final.B, runs[1].final.B, atol=1e-10)
 
 
 def run(**fields):
-    options = {"data": lf.FreshSamples(M), "rounds": 1, "rank": K} | fields
+    options = {"data": lf.FreshSamples(M), "n_rounds": 1, "rank": K} | fields
     return lf.simulate(lf.FedRep(rank=options.pop("rank"), step_size=0.1), PROBLEM, **options)
 
 

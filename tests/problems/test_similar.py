@@ -35,7 +35,7 @@ def test_without_deviations_and_outliers_it_is_the_shared_representation(more):
         assert (mine.noise_std, mine.design) == (its.noise_std, its.design)
     assert (problem.truth_rank, problem.subspace_rank, problem.n_outliers) == (3, 3, 0)
     assert problem.floats_per_trial() == plain.floats_per_trial()
-    run = {"data": lf.FreshSamples(9), "rounds": 5, "trials": 2}
+    run = {"data": lf.FreshSamples(9), "n_rounds": 5, "trials": 2}
     fedrep = lf.FedRep(rank=2, step_size=0.1)
     for engine in ("explicit", "projected"):
         one, other = (lf.simulate(fedrep, each, **run, engine=engine) for each in (plain, problem))
@@ -186,7 +186,7 @@ def test_the_top_subspace_of_finitely_many_clients(name):
 def test_the_risk_of_the_best_heads_at_the_span():
     problem = similar(n_clients=10, dim=6, rank=2, head_norm=2.0, noise_std=0.3)
     data = lf.GivenSamples.population(problem, trials=400)
-    risks = lf.simulate(lf.Oracle(rank=2), problem, data=data, rounds=1, trials=400).metrics["risk"][:, -1]
+    risks = lf.simulate(lf.Oracle(rank=2), problem, data=data, n_rounds=1, trials=400).metrics["risk"][:, -1]
     assert_mean(risks, (0.8 * 0.3**2 + 0.2) * (1 - 2 / 6) * 0.5 * 4.0 + 0.045)
 
 
@@ -203,7 +203,7 @@ def test_runs_are_those_of_the_same_arrays(engine):
     truth = problem.truth(0, TRIALS)
     given = lf.GivenTruth(B=truth.B, W=truth.W, S=truth.S, noise_std=0.1)
     algorithm, data = RUNS[engine]
-    run = {"data": data, "rounds": 4, "trials": 3, "participation": 0.5, "engine": engine}
+    run = {"data": data, "n_rounds": 4, "trials": 3, "participation": 0.5, "engine": engine}
     one, other = (lf.simulate(algorithm, each, **run) for each in (problem, given))
     assert_same(one, other)
     alone = lf.simulate(algorithm, problem, **run | {"trials": 1})

@@ -323,10 +323,10 @@ def test_fedrep_on_the_population_converges_to_the_reference_and_never_beats_its
     fedrep = lf.FedRep(rank=2, step_size=0.06, init="random")
     if form == "factors":
         fedrep = dataclasses.replace(fedrep, step_size=0.2)
-    run = lf.simulate(fedrep, made, rounds=2000, record_every=20, **options)
+    run = lf.simulate(fedrep, made, n_rounds=2000, record_every=20, **options)
     assert run.metrics["subspace_distance"][:, 0].min() > 0.1
     assert run.metrics["subspace_distance"][:, -1].max() < 1e-6
-    oracle = lf.simulate(lf.Oracle(rank=2), made, rounds=1, **options).metrics["risk"][:, -1:]
+    oracle = lf.simulate(lf.Oracle(rank=2), made, n_rounds=1, **options).metrics["risk"][:, -1:]
     # The heads are of the round's first B: the least risk is met from above, up to rounding.
     assert (run.metrics["risk"][:, 1:] >= oracle * (1 - 1e-12)).all()
     np.testing.assert_allclose(run.metrics["risk"][:, -1:], oracle, rtol=1e-9)
@@ -382,7 +382,7 @@ def test_the_truncation_is_that_of_the_singular_value_decomposition(name, k):
 @pytest.mark.parametrize("name", ["Gaussian", "rank", "spectrum", "gap", "given Phi", "given S", "given B, W"])
 def test_the_oracle_has_the_leading_subspace(name):
     made = DENSE[name]
-    result = lf.simulate(lf.Oracle(rank=2), made, data=lf.FixedSamples(2000), rounds=1, trials=2, seed=1)
+    result = lf.simulate(lf.Oracle(rank=2), made, data=lf.FixedSamples(2000), n_rounds=1, trials=2, seed=1)
     for B, W, Phi in zip(result.final.B, result.final.W, made.truth(1, range(2)).dense(), strict=True):
         U = svd(Phi)[0][:, :2]
         assert ref.subspace_distance(U, B) < 1e-12
@@ -426,11 +426,11 @@ def test_wrong_options_are_named(name):
 def test_a_gap_that_a_drawn_truth_does_not_allow():
     made = problem(gap=1000.0, gap_after=2)
     with pytest.raises(ValueError, match=r"gap = 1000 must be at most 2 lambda_k = \d.*k = 2") as caught:
-        lf.simulate(lf.FLUTE(rank=2, step_size=0.1), made, data=lf.FreshSamples(5), rounds=1)
+        lf.simulate(lf.FLUTE(rank=2, step_size=0.1), made, data=lf.FreshSamples(5), n_rounds=1)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("made", [problem(rank=3), problem(spectrum=[3, 2, 1]), problem(3, 9)])
 def test_the_oracle_needs_a_truth_of_its_rank(made):
     with pytest.raises(ValueError, match="Oracle requires rank = 4 to be at most the rank of the ground truth, 3"):
-        lf.simulate(lf.Oracle(rank=4), made, data=lf.FreshSamples(5), rounds=1)
+        lf.simulate(lf.Oracle(rank=4), made, data=lf.FreshSamples(5), n_rounds=1)

@@ -18,13 +18,13 @@ RUN = lf.Run(
     algorithm=FEDREP,
     problem=lf.SharedRepresentation(n_clients=12, dim=8, rank=2),
     data=lf.FreshSamples(8),
-    rounds=1,
+    n_rounds=1,
 )
 PREDICTED = replace(
     RUN,
     algorithm=lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9)),
     problem=lf.SharedRepresentation(n_clients=20, dim=8, rank=2, noise_std=0.01),
-    rounds=4,
+    n_rounds=4,
     trials=3,
 )
 
@@ -70,8 +70,8 @@ GRIDS = {
     ),
     "another field": ({"problem.n_clients": (9, 8)}, ([], [], ["n_clients = 9", "n_clients = 8"])),
     "three axes": (
-        {"algorithm": (FEDREP, FEDAVG), "data.n_samples": (8, 9), "rounds, seed": [(1, 2), (2, 3)]},
-        (["n_samples = 8", "n_samples = 9"], ["rounds = 1, seed = 2", "rounds = 2, seed = 3"], NAMES),
+        {"algorithm": (FEDREP, FEDAVG), "data.n_samples": (8, 9), "n_rounds, seed": [(1, 2), (2, 3)]},
+        (["n_samples = 8", "n_samples = 9"], ["n_rounds = 1, seed = 2", "n_rounds = 2, seed = 3"], NAMES),
     ),
 }
 
@@ -113,9 +113,9 @@ def test_methods_by_name_and_rows_that_lack_the_metric():
 
 
 def test_what_is_left_out_is_said():
-    axes = {"problem.n_clients": range(8, 16), "data.n_samples": (8, 9), "rounds": (1, 2), "seed": (0, 1)}
+    axes = {"problem.n_clients": range(8, 16), "data.n_samples": (8, 9), "n_rounds": (1, 2), "seed": (0, 1)}
     figure, caption = drawn(lf.grid(RUN, **axes))
-    assert "not drawn: n_clients = 10, n_clients = 13, rounds = 2. Sizes" in caption
+    assert "not drawn: n_clients = 10, n_clients = 13, n_rounds = 2. Sizes" in caption
     assert len(shown(figure)[0]) == 6
     assert shown(figure)[1:] == (["n_samples = 8", "n_samples = 9"], ["seed = 0", "seed = 1"])
     axes = {"problem.n_clients": (8, 9), "data.n_samples": range(8, 13), "seed": (0, 1)}
@@ -139,7 +139,7 @@ def test_lines_are_methods_or_shades_or_kinds():
 
 
 def test_diverging_runs_are_said_and_cut_off():
-    run = replace(RUN, rounds=12, trials=3, metrics=("parameter_error",))
+    run = replace(RUN, n_rounds=12, trials=3, metrics=("parameter_error",))
     runs = lf.grid(run, algorithm=(FEDREP, lf.FedAvg(rank=2, step_size=50.0)))
     with pytest.warns(lf.DivergenceWarning):
         table = lf.sweep(runs)
@@ -159,7 +159,7 @@ def test_runs_are_plotted_with_their_predictions():
     figure, caption = lf.plot_runs(table, cells, width="column")
     assert figure.get_size_inches()[0] == 3.35
     for cell, line in zip(cells, black_lines(figure), strict=True):
-        expected = lf.predict(cell.algorithm, cell.problem, data=cell.data, rounds=4, trials=3).distance
+        expected = lf.predict(cell.algorithm, cell.problem, data=cell.data, n_rounds=4, trials=3).distance
         np.testing.assert_array_equal(line, np.median(expected, axis=0))
     assert "black lines: predicted median; dashed black lines: predictions with warnings" in caption
     other, caption = lf.plot_runs(table, cells, "parameter_error")
@@ -171,7 +171,7 @@ def test_predictions_of_a_figure_share_a_number_of_trials(monkeypatch):
     monkeypatch.setattr("linfed.reproduction.default_figure.PREDICTED_TRIALS", 12)
     cells = lf.grid(replace(PREDICTED, trials=7), **{"data.n_samples": (8, 16)})
     figure, caption = lf.plot_runs(lf.sweep(cells), cells)
-    expected = lf.predict(PREDICTED.algorithm, PREDICTED.problem, data=cells[1].data, rounds=4, trials=6).distance
+    expected = lf.predict(PREDICTED.algorithm, PREDICTED.problem, data=cells[1].data, n_rounds=4, trials=6).distance
     np.testing.assert_array_equal(black_lines(figure)[1], np.median(expected, axis=0))
     assert "black lines: predicted median of the first 6 trials. " in caption
 
@@ -189,14 +189,14 @@ def test_runs_without_a_prediction_are_plotted_without(error, monkeypatch):
 
 def test_a_tuned_algorithm_is_told_from_another_and_predicted_at_its_step():
     tuned = lf.Tuned(base=FEDREP, grid={"step_size": (0.1, 0.3)}, trials=2)
-    cells = lf.grid(replace(RUN, rounds=3, trials=2), algorithm=(FEDREP, tuned))
+    cells = lf.grid(replace(RUN, n_rounds=3, trials=2), algorithm=(FEDREP, tuned))
     with pytest.warns(lf.GridEdgeWarning):
         table = lf.sweep(cells)
     figure, caption = default_figure(table, cells)
     assert shown(figure)[2] == ["FedRep", "FedRep, tuned"]
     assert "the best step of FedRep, tuned lies at the edge" in caption
     for line, step in zip(black_lines(figure), (0.5, table.rows[1]["step_size"]), strict=True):
-        options = {"data": RUN.data, "rounds": 3, "trials": 2}
+        options = {"data": RUN.data, "n_rounds": 3, "trials": 2}
         own = lf.predict(lf.FedRep(rank=2, step_size=step), RUN.problem, **options).distance
         np.testing.assert_array_equal(line, np.median(own, axis=0))
 

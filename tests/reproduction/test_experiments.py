@@ -141,7 +141,7 @@ def test_the_files_of_a_copy_have_different_names_and_include_data():
 def test_cells_are_a_dict_of_lists_a_list_or_a_generator():
     tables = load_file(write("many.py", f"{GRID}\nplain = cells\ndef cells(quick): yield from plain(quick)\n"))
     assert {key: len(cells) for key, cells in cells_of(tables, quick=True).items()} == {"runs": 4}
-    assert [cell.rounds for cell in cells_of(tables, quick=False)["runs"]] == [5] * 4
+    assert [cell.n_rounds for cell in cells_of(tables, quick=False)["runs"]] == [5] * 4
     without = load_file(write("without.py", f"{GRID}\nplain = cells\ndef cells(): return {{'a': plain(True)}}\n"))
     assert list(cells_of(without, quick=False)) == ["a"]
 

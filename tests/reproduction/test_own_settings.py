@@ -19,7 +19,7 @@ RUN = {
     "algorithm": FEDREP,
     "problem": lf.SharedRepresentation(n_clients=12, dim=8, rank=2),
     "data": lf.FreshSamples(8),
-    "rounds": 3,
+    "n_rounds": 3,
 }
 
 
@@ -76,18 +76,18 @@ class Several:
     n: int = 10
     trials: int | None = 50
     tuning_trials: int = 10
-    rounds: int = 5
+    n_rounds: int = 5
 
     def run(self):
         return {"value": self.n}
 
 
 def test_cells_that_then_differ_only_in_numbers_of_trials_are_one_with_the_most_trials():
-    cells = [Several(), Several(100, None, 20), Several(1000, 20, 4), Several(1000, 20, 4, rounds=7)]
-    assert with_settings({"runs": cells}, {"n": 300})["runs"] == [Several(300), Several(300, 20, 4, rounds=7)]
+    cells = [Several(), Several(100, None, 20), Several(1000, 20, 4), Several(1000, 20, 4, n_rounds=7)]
+    assert with_settings({"runs": cells}, {"n": 300})["runs"] == [Several(300), Several(300, 20, 4, n_rounds=7)]
     assert with_settings({"runs": cells[1:]}, {"n": 300})["runs"][0] == Several(300, 20, 4)
-    assert with_settings({"runs": cells}, {"rounds": 7})["runs"][-1] == Several(1000, 20, 4, rounds=7)
-    assert len(with_settings({"runs": cells}, {"rounds": 7})["runs"]) == 3
+    assert with_settings({"runs": cells}, {"n_rounds": 7})["runs"][-1] == Several(1000, 20, 4, n_rounds=7)
+    assert len(with_settings({"runs": cells}, {"n_rounds": 7})["runs"]) == 3
     assert len(with_settings({"runs": cells}, {"trials": 3})["runs"]) == 4
 
 
@@ -186,6 +186,6 @@ def test_a_label_is_not_set():
         with_settings(lists, {"panel": "d"})
     with pytest.raises(UsageError, match=r"panel = 'x' is unknown; allowed: 'n', 'd'$"):
         with_settings(lists, {"panel": "x"})
-    run = lf.Run(algorithm=lf.LocalOnly(), data=lf.FixedSamples(5), rounds=1)
+    run = lf.Run(algorithm=lf.LocalOnly(), data=lf.FixedSamples(5), n_rounds=1)
     with pytest.raises(UsageError, match=r"^--set name: the field only names"):
         with_settings({"runs": [run]}, {"name": "other"})

@@ -84,11 +84,11 @@ def test_the_command_gives_the_same_settings(value):
 
 def test_settings_are_the_values_of_the_cells_fields():
     problem, data = lf.SharedRepresentation(n_clients=4, dim=6, rank=2), lf.FreshSamples(3)
-    cell = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.1), problem=problem, data=data, rounds=3)
-    cells = [replace(cell, rounds=rounds) for rounds in (3, 12, 3)]
+    cell = lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.1), problem=problem, data=data, n_rounds=3)
+    cells = [replace(cell, n_rounds=rounds) for rounds in (3, 12, 3)]
     tables = {"one": lf.Table.of(cells, [{"risk": 0.1}] * 3)}
     found = settings_of(tables, {"one": cells[:1]})["one"]
-    assert (found["rows"], found["rounds"], found["problem.dim"]) == (["3"], ["12", "3"], ["6"])
+    assert (found["rows"], found["n_rounds"], found["problem.dim"]) == (["3"], ["12", "3"], ["6"])
     assert "risk" not in found
 
 

@@ -56,7 +56,7 @@ import linfed as lf
 def cells(quick):
     problem = lf.SharedRepresentation(n_clients=12, dim=8, rank=2)
     fedrep = lf.FedRep(rank=2, step_size=0.5)
-    run = lf.Run(algorithm=fedrep, problem=problem, data=lf.FreshSamples(8), rounds=2 if quick else 5, trials=3)
+    run = lf.Run(algorithm=fedrep, problem=problem, data=lf.FreshSamples(8), n_rounds=2 if quick else 5, trials=3)
     return lf.grid(run, algorithm=(fedrep, lf.FedAvg(rank=2, step_size=0.1)), **{"problem.n_clients": (12, 16)})
 """
 """A file with cells alone: it has no claims, and the default figure."""

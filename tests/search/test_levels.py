@@ -9,8 +9,8 @@ import linfed as lf
 
 
 def test_above_is_below_upside_down():
-    assert lf.above("error", 2.0).margins([20.0, 2.0, 0.2, np.nan]).tolist() == [-1.0, 0.0, 1.0, np.inf]
-    assert lf.below("error", 2.0).margins([20.0, 2.0, 0.2, np.nan]).tolist() == [1.0, 0.0, -1.0, np.inf]
+    assert lf.above("error", 2.0).shortfalls([20.0, 2.0, 0.2, np.nan]).tolist() == [-1.0, 0.0, 1.0, np.inf]
+    assert lf.below("error", 2.0).shortfalls([20.0, 2.0, 0.2, np.nan]).tolist() == [1.0, 0.0, -1.0, np.inf]
 
 
 def test_a_level_counts_in_the_last_round_or_in_any():
@@ -21,8 +21,8 @@ def test_a_level_counts_in_the_last_round_or_in_any():
 
 def test_a_negative_value_is_below_any_level():
     below, above = lf.below("gap", 0.1), lf.above("gap", 0.1)
-    np.testing.assert_array_equal(below.margins([-1e-3, 0.0, np.nan]), [-np.inf, -np.inf, np.inf])
-    np.testing.assert_array_equal(above.margins([-1e-3, 0.0, np.nan]), [np.inf, np.inf, np.inf])
+    np.testing.assert_array_equal(below.shortfalls([-1e-3, 0.0, np.nan]), [-np.inf, -np.inf, np.inf])
+    np.testing.assert_array_equal(above.shortfalls([-1e-3, 0.0, np.nan]), [np.inf, np.inf, np.inf])
 
 
 INVALID = {

@@ -17,7 +17,7 @@ from tests.helpers import mostly_long
 
 PROBLEM = lf.SharedRepresentation(n_clients=20, dim=8, rank=2, noise_std=0.05)
 FEDREP = lf.FedRep(rank=2, step_size=9.0, init=lf.AtDistance(0.9))
-SETTING = {"grid": {"step_size": (0.02, 0.1, 0.3, 0.6, 0.9, 3.0, 40.0)}, "data": lf.FreshSamples(8), "rounds": 60}
+SETTING = {"grid": {"step_size": (0.02, 0.1, 0.3, 0.6, 0.9, 3.0, 40.0)}, "data": lf.FreshSamples(8), "n_rounds": 60}
 
 
 def tuned(*arguments, **options):
@@ -96,7 +96,7 @@ def compared(values, ends, **options):
         return values[int(state.S[0, 0, 1]), trials, np.nanmax(state.S[:, 0, 0]).astype(int)]
 
     grid = [{"number": number, "ends": tuple(those)} for number, those in enumerate(ends.tolist())]
-    sizes = {"data": lf.FreshSamples(1), "rounds": values.shape[2] - 1, "trials": len(trials)}
+    sizes = {"data": lf.FreshSamples(1), "n_rounds": values.shape[2] - 1, "trials": len(trials)}
     problem = lf.GivenTruth(S=np.zeros((1, 2)))
     return stopped_and_compared(Played(number=0, ends=()), problem, grid=grid, metric=played, **sizes, **options)
 
@@ -109,8 +109,8 @@ def compared(values, ends, **options):
     st.integers(1, 25),
     st.sampled_from([1e-9, 0.1, 0.1, 0.7, 2.0]),
 )
-def test_the_choice_is_that_of_complete_runs(drawn, margin, quantile, record_every, level):
-    compared(*drawn, margin=margin, quantile=quantile, record_every=record_every, level=level)
+def test_the_choice_is_that_of_complete_runs(drawn, ties_within, quantile, record_every, level):
+    compared(*drawn, ties_within=ties_within, quantile=quantile, record_every=record_every, level=level)
 
 
 def falling(*rounds):
@@ -124,7 +124,7 @@ UNDEFINED = np.concatenate([np.where(np.arange(61) == 24, np.nan, falling(20)), 
 
 
 @pytest.mark.parametrize(
-    ("values", "ends", "margin", "stopped"),
+    ("values", "ends", "ties_within", "stopped"),
     [
         (falling(25.5, 20, 50), (NEVER, NEVER, NEVER), 0.3, [False, False, True]),  # a tie that comes later
         (falling(20.2, 20, 20), (NEVER, NEVER, NEVER), 0.01, [False, False, False]),
@@ -135,8 +135,8 @@ UNDEFINED = np.concatenate([np.where(np.arange(61) == 24, np.nan, falling(20)), 
         (np.maximum(falling(8, 30), 0.1), (NEVER, NEVER), 0.0, [False, True]),  # reached in the round of a comparison
     ],
 )
-def test_settings_that_may_be_chosen_run_to_the_end(values, ends, margin, stopped):
-    found = compared(values, np.array(ends)[:, None], margin=margin, level=0.1)
+def test_settings_that_may_be_chosen_run_to_the_end(values, ends, ties_within, stopped):
+    found = compared(values, np.array(ends)[:, None], ties_within=ties_within, level=0.1)
     assert found.tolist() == stopped
 
 
@@ -232,7 +232,7 @@ def test_fixed_samples_are_held_once():
     def peak(count):
         algorithms = [replace(FEDREP, step_size=0.1 + 0.01 * step) for step in range(count)]
         tracemalloc.start()
-        tuned(algorithms, problem, data=data, rounds=4, trials=2, score=lf.RoundsTo(1e-6), engine="explicit")
+        tuned(algorithms, problem, data=data, n_rounds=4, trials=2, score=lf.RoundsTo(1e-6), engine="explicit")
         return tracemalloc.get_traced_memory()[1], tracemalloc.stop()
 
     peak(1)

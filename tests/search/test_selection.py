@@ -14,7 +14,7 @@ GRADIENT = lf.FedRep(rank=2, step_size=0.5, heads=lf.GradientHeads(steps=1))
 
 def chosen_of(metric, grid, algorithm=FEDREP, **options):
     """Tune for scores that are a function of the algorithm alone."""
-    options = {"score": "final", "rounds": 1} | options
+    options = {"score": "final", "n_rounds": 1} | options
     return lf.tune(
         algorithm,
         PROBLEM,
@@ -66,8 +66,8 @@ def test_a_curve_is_a_quantile_with_diverged_trials_as_the_worst():
     [
         ((9.0, 1.009, 1.0, 1.0), {}, 0.2),
         ((9.0, 1.011, 1.0, 1.009), {}, 0.3),
-        ((9.0, 1.011, 1.0, 2.0), {"margin": 0.02}, 0.2),
-        ((9.0, np.nextafter(1.0, 2.0), 1.0, 2.0), {"margin": 0.0}, 0.3),
+        ((9.0, 1.011, 1.0, 2.0), {"ties_within": 0.02}, 0.2),
+        ((9.0, np.nextafter(1.0, 2.0), 1.0, 2.0), {"ties_within": 0.0}, 0.3),
         ((9.0, -0.995, -1.0, 0.0), {}, 0.2),
         ((9.0, 1e-300, 0.0, 0.0), {}, 0.3),
         ((np.nan, np.nan, 1.0, 2.0), {}, 0.3),
@@ -81,7 +81,7 @@ def test_the_smallest_step_within_the_margin_is_taken(scores, options, step):
 
 def test_the_margin_of_an_area_is_one_of_the_curve():
     """Its score is a mean of log10, near 0 for a curve near 1: a share of the score itself would say nothing."""
-    assert of_scores((1.0, 1.0 / 1.011, 1.0 / 1.02, 1.0), score="area", rounds=30).algorithm.step_size == 0.2
+    assert of_scores((1.0, 1.0 / 1.011, 1.0 / 1.02, 1.0), score="area", n_rounds=30).algorithm.step_size == 0.2
 
 
 def test_no_tie_is_infinite_or_missing():
@@ -177,7 +177,7 @@ def test_a_grid_of_two_fields_stays_whole_as_it_widens():
 
 def test_a_grid_stops_widening_after_ten_times_or_where_no_value_is_allowed():
     with pytest.warns(lf.GridEdgeWarning, match="is the largest value of its grid"):
-        tuning = extended("step_size", [0.1, 0.11], 1e6, margin=0.0)
+        tuning = extended("step_size", [0.1, 0.11], 1e6, ties_within=0.0)
     assert len(tuning.settings) == 2 + 10
     with pytest.warns(lf.GridEdgeWarning, match="the best heads.steps = 1 is the smallest"):
         tuning = extended("heads.steps", [1, 2, 3], 0.5, GRADIENT)
@@ -189,7 +189,7 @@ def test_smaller_settings_are_tried_if_all_diverge():
         lambda algorithm: np.inf if algorithm.step_size > 0.02 else abs(algorithm.step_size - 0.006),
         {"step_size": [0.1, 0.2]},
         extend=True,
-        margin=0.0,
+        ties_within=0.0,
     )
     found = [setting["step_size"] for setting in tuning.settings]
     np.testing.assert_allclose(found, [0.1, 0.2, 0.05, 0.025, 0.0125, 0.00625, 0.003125])

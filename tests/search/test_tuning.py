@@ -12,7 +12,7 @@ from tests.helpers import basis, normal
 
 PROBLEM = lf.SharedRepresentation(n_clients=20, dim=8, rank=2)
 FEDREP = lf.FedRep(rank=2, step_size=9.0)
-SETTING = {"data": lf.FreshSamples(8), "rounds": 30, "trials": 5}
+SETTING = {"data": lf.FreshSamples(8), "n_rounds": 30, "trials": 5}
 edges = pytest.mark.filterwarnings("ignore::linfed.GridEdgeWarning")  # two values have no inside
 
 
@@ -69,7 +69,7 @@ def test_columns_have_the_chosen_setting_and_all_that_were_tried():
 def test_exact_heads_on_fixed_data_end_at_one_point_whatever_the_step():
     """What rounding prefers among them is not what tuning takes."""
     problem = lf.SharedRepresentation(n_clients=30, dim=8, rank=2, noise_std=0.1)
-    options = {"data": lf.FixedSamples(10), "rounds": 300, "metric": "risk", "score": "final", "record_every": 300}
+    options = {"data": lf.FixedSamples(10), "n_rounds": 300, "metric": "risk", "score": "final", "record_every": 300}
     tuning = tuned([1.0, 0.01, 0.3, 0.5, 0.7], problem=problem, **options)
     np.testing.assert_allclose(tuning.scores[[0, 2, 3, 4]], tuning.scores[2], rtol=1e-9)
     assert tuning.scores[1] > 1.01 * tuning.scores[2]
@@ -118,7 +118,7 @@ def test_a_wider_grid_sees_the_same_trials():
 def test_scores_that_are_nan_never_win():
     """Below 0.1 the score is NaN: the steps that get there are out, whatever their place in the grid."""
 
-    def score(rounds, curve):
+    def score(n_rounds, curve):
         return np.nan if curve[-1] < 0.1 else curve[-1]
 
     tuning = tuned([0.5, 1e-3, 0.02, 0.4], score=score)
@@ -147,7 +147,7 @@ def test_a_grid_is_extended_to_steps_that_fit_labels_of_another_unit():
     y = np.einsum("nmd,dk,nk->nm", X, B, W) + 0.1 * normal(20, 30, seed=3)
     losses = []
     for factor in (1.0, 1000.0):
-        options = {"data": lf.GivenSamples(X, factor * y), "rounds": 60}
+        options = {"data": lf.GivenSamples(X, factor * y), "n_rounds": 60}
         found = tuned([0.1, 0.3, 0.9], problem=None, metric="train_loss", trials=1, extend=True, **options)
         losses.append(lf.simulate(found.algorithm, **options).metrics["train_loss"][0, -1] / factor**2)
     assert losses[1] < 1.1 * losses[0]
@@ -234,7 +234,7 @@ def test_diverged_trials_are_the_worst_of_a_curve():
 
 def test_a_tuning_without_rounds_measures_the_initial_state():
     init = [np.eye(8)[:, :2], np.eye(8)[:, 2:4]]
-    tuning = tuned({"init": init}, metric=lambda result: result.final.B[:, 0, 0], score="final", rounds=0)
+    tuning = tuned({"init": init}, metric=lambda result: result.final.B[:, 0, 0], score="final", n_rounds=0)
     assert tuning.rounds.tolist() == [0]
     assert tuning.curves.tolist() == [[1.0], [0.0]]
     assert np.array_equal(tuning.algorithm.init.array, init[1])
@@ -250,10 +250,10 @@ def outside(state, truth):
 @edges
 def test_a_function_of_state_and_truth_has_a_curve_and_a_column():
     tuning = tuned([0.1, 0.4], metric=outside)
-    assert tuning.curves.shape == (2, SETTING["rounds"] + 1)
+    assert tuning.curves.shape == (2, SETTING["n_rounds"] + 1)
     assert (np.diff(tuning.curves[1]) < 0).any()
     tuned_before = lf.Tuned(base=FEDREP, grid={"step_size": (0.1, 0.4)}, metric=outside, trials=SETTING["trials"])
-    options = {"problem": PROBLEM, "data": SETTING["data"], "rounds": SETTING["rounds"], "trials": 3}
+    options = {"problem": PROBLEM, "data": SETTING["data"], "n_rounds": SETTING["n_rounds"], "trials": 3}
     table = lf.sweep([lf.Run(algorithm=tuned_before, metrics=(outside,), **options)])
     assert table["step_size"] == tuning.algorithm.step_size
     plain = lf.simulate(tuning.algorithm, metrics=[outside], **options).metrics["outside"]
@@ -263,7 +263,7 @@ def test_a_function_of_state_and_truth_has_a_curve_and_a_column():
 @pytest.mark.parametrize("metric", [lambda result: 1 - result.per_client("accuracy").mean(axis=1), "test_loss"])
 def test_classifiers_are_tuned_by_what_is_to_be_small(metric):
     problem = lf.Classes(n_clients=5, n_classes=4, classes_per_client=[1, 2, 3, 4, 2], dim=6, rank=2, test_samples=15)
-    options = {"data": lf.FixedSamples(9), "rounds": 20, "trials": 2, "score": "final"}
+    options = {"data": lf.FixedSamples(9), "n_rounds": 20, "trials": 2, "score": "final"}
     fedper = lf.FedPer(rank=2, step_size=0.1)
     assert tuned([0.01, 1.0, 1e250], fedper, problem, metric=metric, **options).algorithm.step_size == 1.0
     message = "metric = 'accuracy' must be a metric to minimise.*'test_loss'"
@@ -275,7 +275,7 @@ def test_classifiers_are_tuned_by_what_is_to_be_small(metric):
 # --- validation ------------------------------------------------------------------------------------------------------
 
 RIDGES = {"ridge": (0.01, 0.1, 1.0, 10.0)}
-ON_TEST = {"metric": "test_loss", "score": "final", "rounds": 1, "trials": 1}
+ON_TEST = {"metric": "test_loss", "score": "final", "n_rounds": 1, "trials": 1}
 
 
 @pytest.fixture(scope="module")
@@ -297,14 +297,14 @@ def test_a_tuning_on_the_test_samples_warns_unless_they_are_said_to_be_for_valid
         warned = validated(given)
     said = validated(given, validation_share=0)
     assert np.array_equal(said.curves, warned.curves)
-    validated(given, metric="train_loss", margin=0.0)  # a warning would be an error
+    validated(given, metric="train_loss", ties_within=0.0)  # a warning would be an error
 
 
 @edges
 def test_a_tuning_holds_out_training_samples(given):
     found = validated(given, validation_share=0.25, seed=5)
     divided = given.hold_out(0.25, seed=tuning_seed(5))
-    runs = [lf.simulate(one, data=divided, rounds=1) for one in lf.grid(lf.LocalOnly(), **RIDGES)]
+    runs = [lf.simulate(one, data=divided, n_rounds=1) for one in lf.grid(lf.LocalOnly(), **RIDGES)]
     assert found.curves[:, -1].tolist() == [run.metrics["test_loss"][0, -1] for run in runs]
     other = lf.GivenSamples(given.X, given.y, test=(-given.test.X, given.test.y))  # the test samples do not matter
     assert np.array_equal(validated(other, validation_share=0.25, seed=5).curves, found.curves)
@@ -316,7 +316,7 @@ def test_each_trial_of_a_tuning_holds_out_its_own_samples(given):
     divided = given.hold_out(0.25, trials=6, seed=tuning_seed(5))
     assert len({part.tobytes() for part in divided.X}) == 6
     for place, one in enumerate(lf.grid(lf.LocalOnly(), **RIDGES)):
-        losses = lf.simulate(one, data=divided, rounds=1).metrics["test_loss"][:, -1]
+        losses = lf.simulate(one, data=divided, n_rounds=1).metrics["test_loss"][:, -1]
         assert len(set(losses)) == 6
         assert found.curves[place, -1] == np.sort(losses)[2]  # the lower of the two middle values
     prepared = lf.GivenSamples(given.X + 3, given.y + 5, intercept=True, scale=True)
@@ -326,11 +326,11 @@ def test_each_trial_of_a_tuning_holds_out_its_own_samples(given):
 @edges
 def test_samples_with_trials_have_as_many_tuning_trials(given):
     several = given.hold_out(0.2, trials=3)
-    options = {"data": several, "rounds": 1, "metric": "test_loss", "score": "final", "validation_share": 0.25}
+    options = {"data": several, "n_rounds": 1, "metric": "test_loss", "score": "final", "validation_share": 0.25}
     found = lf.tune(lf.LocalOnly(), grid=RIDGES, **options)
     assert np.array_equal(found.curves, lf.tune(lf.LocalOnly(), grid=RIDGES, trials=3, **options).curves)
     cell = lf.Tuned(base=lf.LocalOnly(), grid=RIDGES, metric="test_loss", score="final", validation_share=0.25)
-    assert lf.sweep([lf.Run(algorithm=cell, data=several, rounds=1)])["score"].tolist() == found.scores.tolist()
+    assert lf.sweep([lf.Run(algorithm=cell, data=several, n_rounds=1)])["score"].tolist() == found.scores.tolist()
     with pytest.raises(ValueError, match="trials = 4 must be 3"):
         lf.tune(lf.LocalOnly(), grid=RIDGES, trials=4, **options)
 
@@ -360,7 +360,7 @@ def test_a_tuned_run_of_a_sweep_is_validated_likewise(given):
     before = lf.Tuned(
         base=lf.LocalOnly(), grid=RIDGES, trials=1, metric="test_loss", score="final", validation_share=0.25
     )
-    run = lf.Run(algorithm=before, data=given, rounds=1)
+    run = lf.Run(algorithm=before, data=given, n_rounds=1)
     expected = validated(given, validation_share=0.25)
     for cell in (run, Divided(**{field.name: getattr(run, field.name) for field in fields(run)})):
         assert lf.sweep([cell])["score"].tolist() == expected.scores.tolist()
@@ -390,7 +390,7 @@ INVALID = {
     "a setting and a number": ({"grid": [{"step_size": 0.1}, 0.2]}, "^grid = .* must map fields"),
     "a grid of algorithms": ({"algorithm": [FEDREP]}, "cannot be combined with a sequence"),
     "two classes": ({"algorithm": [FEDREP, lf.LocalOnly()], "grid": None}, "of the same class"),
-    "no number above 0": ({"margin": -0.1}, "margin = -0.1"),
+    "no number above 0": ({"ties_within": -0.1}, "ties_within = -0.1"),
     "a quantile above 1": ({"quantile": 1.5}, "quantile = 1.5"),
     "a number to extend": ({"extend": 1}, "extend = 1 must be True or False"),
     "settings to extend": ({"extend": True, "grid": [{"step_size": 0.1}]}, "extend = True requires a grid that maps"),
@@ -438,7 +438,7 @@ def test_a_metric_that_does_not_apply_is_named_as_the_argument_of_tune():
     with pytest.raises(ValueError, match=f"^{wanted}"):
         tuned([0.1], average)
     run = lf.Run(
-        algorithm=lf.Tuned(base=average, grid={"step_size": [0.1]}), problem=PROBLEM, data=SETTING["data"], rounds=2
+        algorithm=lf.Tuned(base=average, grid={"step_size": [0.1]}), problem=PROBLEM, data=SETTING["data"], n_rounds=2
     )
     with pytest.raises(lf.SweepError, match=wanted):
         lf.sweep([run])

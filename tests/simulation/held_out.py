@@ -50,5 +50,5 @@ def client_losses(theta, samples):
 
 
 def run(algorithm, problem=None, *, data=None, **changes):
-    arguments = {"data": given("arrays") if data is None else data, "rounds": 5, "trials": 3, "seed": 4} | changes
+    arguments = {"data": given("arrays") if data is None else data, "n_rounds": 5, "trials": 3, "seed": 4} | changes
     return lf.simulate(algorithm, problem, **arguments)

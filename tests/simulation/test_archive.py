@@ -28,7 +28,7 @@ UNEQUAL = lf.GivenSamples([X[i, : 1 + i % 3] for i in range(5)], [Y[i, : 1 + i %
 
 
 def run(algorithm=FEDREP, problem=PROBLEM, data=FRESH, **changes):
-    arguments = {"rounds": 4, "participation": 0.6, "trials": 2, "record_every": 3} | changes
+    arguments = {"n_rounds": 4, "participation": 0.6, "trials": 2, "record_every": 3} | changes
     return lf.simulate(algorithm, problem, data=data, **arguments)
 
 
@@ -151,7 +151,7 @@ def test_given_arrays_come_back_bit_for_bit(tmp_path):
 
 def test_diverged_trials_and_rare_records_come_back(tmp_path):
     algorithm = lf.FedRep(rank=2, step_size=50.0, init="random", heads=lf.GradientHeads(), orthonormalize=False)
-    result = run(algorithm, rounds=30, record_every=10**30)
+    result = run(algorithm, n_rounds=30, record_every=10**30)
     assert lf.Status.DIVERGED in result.status
     assert_same(result, saved(result, tmp_path / "x.npz"))
 
@@ -410,7 +410,7 @@ def test_files_of_the_first_format_are_read(tmp_path):
     who = np.tile(np.arange(5), (3, 1))
     given = lf.GivenTruth(B=basis(4, 2), W=W, design=lf.UniformSphere())
     algorithm = lf.FedRep(rank=2, step_size=0.3, heads=lf.GradientHeads(steps=2), weights=(1.0, 2.0, 1.0, 1.0, 1.0))
-    result = lf.simulate(algorithm, given, data=data, rounds=3, seed=(4, 5), participation=who, metrics=["risk"])
+    result = lf.simulate(algorithm, given, data=data, n_rounds=3, seed=(4, 5), participation=who, metrics=["risk"])
     arrays, described = files.read(result.save(tmp_path / "new.npz"))
     arrays |= {"problem/B": given.B, "problem/W": given.W, "participation": who}
     for name, samples in (("data", data), ("data/test", data.test)):
@@ -446,7 +446,7 @@ def test_files_of_the_first_format_are_read(tmp_path):
 
 def test_given_classes_of_the_first_format_are_read(tmp_path):
     data = lf.GivenClasses(X, np.arange(15).reshape(5, 3) % 3)
-    result = lf.simulate(lf.FedAvg(rank=2, step_size=0.1), data=data, rounds=2)
+    result = lf.simulate(lf.FedAvg(rank=2, step_size=0.1), data=data, n_rounds=2)
     arrays, described = files.read(result.save(tmp_path / "new.npz"))
     arrays |= {f"data/{part}": getattr(data, part) for part in ("X", "y", "counts")}
     first = {

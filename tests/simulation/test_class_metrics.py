@@ -27,12 +27,12 @@ WITHOUT_B = {
 
 
 def run(algorithm=FLUTE, problem=PROBLEM, **changes):
-    return lf.simulate(algorithm, problem, **{"data": DATA, "rounds": 6, "trials": 2, "seed": 4} | changes)
+    return lf.simulate(algorithm, problem, **{"data": DATA, "n_rounds": 6, "trials": 2, "seed": 4} | changes)
 
 
 def training():
     """Return training and held-out samples, X (trials, n, m, d) and labels, and the classes of each client."""
-    *_, last = lf.iterate(FLUTE, PROBLEM, data=DATA, rounds=1, trials=2, seed=4)
+    *_, last = lf.iterate(FLUTE, PROBLEM, data=DATA, n_rounds=1, trials=2, seed=4)
     truth = PROBLEM.truth(4, range(2))
     held_out = truth.draw(generators(4, Stream.TEST, range(2)), truth.holds, PROBLEM.test_samples)
     return (last.batch.X[..., :-1].copy(), last.batch.y.copy()), held_out, truth.holds
@@ -66,7 +66,7 @@ def test_metrics_are_loops_over_clients_and_samples(name):
 
 def test_own_classes_make_it_easier():
     """A shared model that has to tell all classes apart gains by being told which the client has."""
-    metrics = run(WITHOUT_B["FedAvg"], rounds=40).metrics
+    metrics = run(WITHOUT_B["FedAvg"], n_rounds=40).metrics
     assert (metrics["own_class_accuracy"] >= metrics["accuracy"]).all()
     assert (metrics["own_class_accuracy"] > metrics["accuracy"] + 0.02)[:, -1].all()
 
@@ -103,7 +103,7 @@ def test_a_metric_that_is_absent_says_why(case):
 
 def test_regression_has_no_accuracy():
     problem = lf.SharedRepresentation(n_clients=5, dim=6, rank=2)
-    result = lf.simulate(lf.FedAvg(step_size=0.1), problem, data=DATA, rounds=1)
+    result = lf.simulate(lf.FedAvg(step_size=0.1), problem, data=DATA, n_rounds=1)
     for name in ("accuracy", "own_class_accuracy", "train_accuracy", "global_nc2", "local_nc2"):
         assert_one_line(lambda name=name: result.metrics[name], ["only for classification"], KeyError)
     assert_one_line(lambda: result.per_client("accuracy"), ["accuracy", "only for classification"])

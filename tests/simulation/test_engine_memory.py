@@ -21,7 +21,7 @@ def test_nothing_of_the_size_of_clients_times_dimension(engine, heads):
     n, d = 20_000, 500
     algorithm, problem = fedrep(d=d, init="random", **heads), shared(n=n, d=d)
     tracemalloc.start()
-    result = simulate(algorithm, problem, lf.FreshSamples(10), rounds=2, trials=1, engine=engine)
+    result = simulate(algorithm, problem, lf.FreshSamples(10), n_rounds=2, trials=1, engine=engine)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.3 * 8 * n * d
@@ -57,7 +57,7 @@ def test_a_round_leaves_nothing_to_the_collector(engine, name, no_collector):
     algorithm = LEARNERS[name].make(step_size=0.02)
     for data in [lf.FreshSamples(12)] + [lf.FixedSamples(12)] * (engine in ("explicit", "compressed")):
         seen = []
-        run = {"data": data, "rounds": 4, "participation": 0.5, "engine": engine}
+        run = {"data": data, "n_rounds": 4, "participation": 0.5, "engine": engine}
         for step in rounds_of(algorithm, problem, **run):
             seen.append(weakref.ref(step.batch))
             del step
@@ -80,7 +80,7 @@ def test_memory_does_not_grow_with_the_rounds(engine, heads, no_collector):
     for rounds in (4, 40):
         tracemalloc.start()
         simulate(
-            fedrep(**heads), shared(n=2000), lf.FreshSamples(12), rounds=rounds, trials=1, metrics=[], engine=engine
+            fedrep(**heads), shared(n=2000), lf.FreshSamples(12), n_rounds=rounds, trials=1, metrics=[], engine=engine
         )
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
@@ -109,7 +109,7 @@ def taken(algorithm, problem, data, more, **arguments):
 
 def test_the_second_copy_of_small_fixed_samples_is_budgeted():
     small, large = (
-        budgeted(fedrep(d=16), shared(n=n, d=16), lf.FixedSamples(16), rounds=2, trials=1, engine="explicit")
+        budgeted(fedrep(d=16), shared(n=n, d=16), lf.FixedSamples(16), n_rounds=2, trials=1, engine="explicit")
         for n in (1024, 1025)
     )
     assert small > large + 0.9 * 8 * 1024 * 16 * 16
@@ -141,5 +141,5 @@ FOOTPRINTS = {
 @pytest.mark.parametrize("name", FOOTPRINTS)
 def test_a_trial_takes_no_more_memory_than_is_budgeted(name):
     engine, algorithm, problem, data = FOOTPRINTS[name]
-    arguments = {"rounds": 3, "participation": 0.5, "engine": engine}
+    arguments = {"n_rounds": 3, "participation": 0.5, "engine": engine}
     assert taken(algorithm, problem, data, 8, **arguments) < 1.5 * budgeted(algorithm, problem, data, **arguments)

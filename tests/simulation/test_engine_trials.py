@@ -19,7 +19,7 @@ JOINT = replace(SHORTCUT, solver=lf.ClosedForm(order="joint"), ridge=0.5)
 FINE_TUNED = lf.FedAvg(step_size=0.02, rank=2, init=basis(9, 2), fine_tune=lf.ExactHeads())
 WITH_SHORTCUTS = lf.SharedWithShortcuts(n_clients=6, dim=9, rank=2, shortcut_norm=0.5, clusters=4)
 SIMILAR = lf.SimilarRepresentations(n_clients=6, dim=9, rank=2, deviation=0.5, outliers=0.2, noise_std=0.1)
-WIDE = {"problem": shared(n=1100, d=12), "data": lf.FreshSamples(5), "rounds": 3}
+WIDE = {"problem": shared(n=1100, d=12), "data": lf.FreshSamples(5), "n_rounds": 3}
 DENSE = lf.GivenTruth(B=basis(60, 2), Phi=normal(1100, 60), noise_std=0.1)
 RUNS = {
     "projected": {"algorithm": fedrep(init="moments")},
@@ -63,7 +63,7 @@ RUNS = {
 
 
 def run(name, **changes):
-    defaults = {"algorithm": fedrep(), "problem": shared(), "data": lf.FreshSamples(5), "rounds": 8, "trials": 7}
+    defaults = {"algorithm": fedrep(), "problem": shared(), "data": lf.FreshSamples(5), "n_rounds": 8, "trials": 7}
     arguments = defaults | {"participation": 0.8, "seed": 3, "engine": name.split(",")[0]} | RUNS[name] | changes
     algorithm, trials = arguments.pop("algorithm"), arguments["trials"]
     if np.ndim(getattr(getattr(algorithm, "init", None), "B", 0)) == 3:
@@ -95,7 +95,7 @@ def test_a_trial_depends_on_its_seed_alone(name, seven, monkeypatch):
     """Not on the other trials of its chunk, on the rounds that are drawn at once, or on the length of the run."""
     wanted = seven(name)
     if name != "compressed, FedAvg":  # fine-tuned at the end
-        assert_same(run(name, rounds=16), wanted, rounds=len(wanted.rounds))
+        assert_same(run(name, n_rounds=16), wanted, n_rounds=len(wanted.rounds))
     assert not np.isin(run(name, seed=4).metrics["risk"][:, -1], wanted.metrics["risk"][:, -1]).any()
     monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
     monkeypatch.setattr(streams, "BLOCK_VALUES", 2 * wanted.problem.n_clients)  # participants are shuffled still
@@ -132,7 +132,7 @@ class Watched(Wrapped):
 def test_engines_see_the_same_truth_start_and_participants(engine):
     one, other = (Watched(inner=lf.FedRep(rank=2, step_size=0.3, init=lf.AtDistance(0.5))) for _ in range(2))
     results = [
-        simulate(watched, shared(), lf.FreshSamples(12), participation=0.5, engine=name, rounds=20)
+        simulate(watched, shared(), lf.FreshSamples(12), participation=0.5, engine=name, n_rounds=20)
         for watched, name in ((one, engine), (other, "explicit"))
     ]
     assert np.array_equal(one.active, other.active)
@@ -146,7 +146,7 @@ def test_engines_see_the_same_truth_start_and_participants(engine):
 def test_the_moments_of_fresh_samples_are_those_of_explicit_rows(engine):
     algorithm, problem = lf.FedRep(rank=2, step_size=0.3), shared(d=9)
     one, other = (
-        simulate(algorithm, problem, lf.FreshSamples(12), rounds=0, engine=name, trials=5)
+        simulate(algorithm, problem, lf.FreshSamples(12), n_rounds=0, engine=name, trials=5)
         for name in (engine, "explicit")
     )
     for name, values in other.metrics.items():
@@ -171,7 +171,7 @@ DRAWING = ["projected", "chain"]
 @pytest.mark.parametrize("rank", [1, 3])
 def test_the_noiseless_truth_is_a_fixed_point(engine, rank):
     algorithm, problem = fedrep(d=12, k=rank, init=lf.AtDistance(0.0)), shared(d=12, r=rank, noise=0.0)
-    result = simulate(algorithm, problem, lf.FreshSamples(6), rounds=100, engine=engine)
+    result = simulate(algorithm, problem, lf.FreshSamples(6), n_rounds=100, engine=engine)
     assert result.metrics["subspace_distance"].max() < 1e-12
     assert result.metrics["parameter_error"][:, 1:].max() < 1e-12
     assert result.status == [Status.COMPLETED] * 3
@@ -207,7 +207,7 @@ DEPENDENT = {
 def test_dependent_columns_are_found_as_under_explicit_rows(name, engine):
     algorithm = fedrep(init=DEPENDENT[name], orthonormalize=False)
     one, other = (
-        simulate(algorithm, truth(), lf.FreshSamples(12), rounds=3, engine=which) for which in (engine, "explicit")
+        simulate(algorithm, truth(), lf.FreshSamples(12), n_rounds=3, engine=which) for which in (engine, "explicit")
     )
     assert one.status == other.status == [Status.SINGULAR_HEAD] * 3
     assert one.status_round.tolist() == other.status_round.tolist() == [1] * 3
@@ -228,7 +228,7 @@ def test_a_spoilt_trial_leaves_the_others_alone(engine, status):
     calm = np.stack([basis(9, 2, seed=i) for i in range(3)])
     spoilt = calm * np.stack([np.ones(2), columns, np.ones(2)])[:, None]
     one, other = (
-        simulate(fedrep(init=init, **options), truth(), lf.FreshSamples(12), rounds=30, engine=engine)
+        simulate(fedrep(init=init, **options), truth(), lf.FreshSamples(12), n_rounds=30, engine=engine)
         for init in (calm, spoilt)
     )
     assert other.status == [Status.COMPLETED, status, Status.COMPLETED]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the 3 trials are identical")  # 
 
 def chosen(algorithm, problem, data, **more):
     """Return the engine that a run would take."""
-    arguments = {"rounds": 10, "participation": 1.0, "trials": None, "seed": 0, "metrics": None, "record_every": 1}
+    arguments = {"n_rounds": 10, "participation": 1.0, "trials": None, "seed": 0, "metrics": None, "record_every": 1}
     return job.checked_job(algorithm, problem, data, **(arguments | {"engine": "auto"} | more)).engine
 
 
@@ -112,12 +112,12 @@ CHOICES = {
 @pytest.mark.parametrize("name", CHOICES)
 def test_auto_takes_the_cheapest_exact_engine(name):
     algorithm, problem, data, wanted = CHOICES[name]
-    assert {chosen(algorithm, problem, data, rounds=1000, trials=trials) for trials in (1, 40)} == {wanted}
+    assert {chosen(algorithm, problem, data, n_rounds=1000, trials=trials) for trials in (1, 40)} == {wanted}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_result_says_which_engine_it_was(engine):
-    result = simulate(fedrep(), truth(), lf.FreshSamples(12), engine=engine, rounds=0)
+    result = simulate(fedrep(), truth(), lf.FreshSamples(12), engine=engine, n_rounds=0)
     assert result.engine == engine
     assert result.rounds.tolist() == [0]
     assert f"engine {engine}" in result.summary()
@@ -219,7 +219,7 @@ def test_the_engines_that_an_error_names_accept_and_no_others(name):
             refusals = {}
             for engine in ("auto", *ENGINES):
                 try:
-                    simulate(PROPOSALS[name], problem, data, engine=engine, rounds=1, trials=1)
+                    simulate(PROPOSALS[name], problem, data, engine=engine, n_rounds=1, trials=1)
                 except lf.EngineError as error:
                     refusals[engine] = str(error)
             for told in refusals.values():
@@ -310,7 +310,7 @@ class Reads(lf.FedRep):
 
 @pytest.mark.parametrize("part", ROWS_OF)
 def test_a_step_that_reads_samples_is_told_to_declare_it(part):
-    run = {"problem": shared(n=100, d=60), "data": lf.FreshSamples(30), "rounds": 1}
+    run = {"problem": shared(n=100, d=60), "data": lf.FreshSamples(30), "n_rounds": 1}
     algorithm = Reads(**PLAIN, part=ROWS_OF[part])
     wanted = rf"engine = '(projected|chain)' .*{part}; use engine = 'explicit', or .* requires = lf.Requires.ROWS if"
     for engine in ("auto", "projected", "chain"):
@@ -394,7 +394,7 @@ ONCE = {
 def asked(algorithm=THREE, problem=ELEVEN, data=SAMPLES, **changes):
     """Return a run's properties: 5 of 11 clients in 13 rounds."""
     classes = 4 if isinstance(problem, lf.Classes) else 0
-    sizes = {"n_clients": 11, "dim": 7, "participants": CLIENTS, "rounds": ROUNDS, "features": 20, "classes": classes}
+    sizes = {"n_clients": 11, "dim": 7, "participants": CLIENTS, "n_rounds": ROUNDS, "features": 20, "classes": classes}
     return EngineQuery(algorithm=algorithm, problem=problem, data=data, sizes=Sizes(**sizes | changes))
 
 
@@ -402,7 +402,7 @@ def asked(algorithm=THREE, problem=ELEVEN, data=SAMPLES, **changes):
 def test_the_time_of_a_trial_is_that_of_its_numbers(name):
     engine, changes, of_a_round = COSTS[name]
     for rounds, counted in ((ROUNDS, ROUNDS), (1, 1), (0, 1)):
-        found = engines._nanoseconds(engine, asked(**changes, rounds=rounds))
+        found = engines._nanoseconds(engine, asked(**changes, n_rounds=rounds))
         assert found == pytest.approx(ONCE.get(name, 0) + counted * of_a_round, rel=1e-12)
 
 
@@ -458,7 +458,7 @@ def test_a_block_has_at_least_one_client_and_else_no_more_than_the_cache(monkeyp
 @pytest.mark.parametrize("engine", ["projected", "chain"])
 def test_the_memory_does_not_depend_on_the_samples(engine):
     algorithm, problem = fedrep(), truth()
-    sizes = Sizes(n_clients=6, dim=9, participants=6, rounds=5, features=20)
+    sizes = Sizes(n_clients=6, dim=9, participants=6, n_rounds=5, features=20)
     floats = {
         floats_per_trial(
             engine, EngineQuery(algorithm=algorithm, problem=problem, data=lf.FreshSamples(m), sizes=sizes)

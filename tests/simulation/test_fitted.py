@@ -18,7 +18,7 @@ def from_table(trials=2, **more):
 
 
 def local(data, **more):
-    return lf.simulate(lf.LocalOnly(ridge=RIDGE, **more), data=data, rounds=1)
+    return lf.simulate(lf.LocalOnly(ridge=RIDGE, **more), data=data, n_rounds=1)
 
 
 def training_rows(data, trial, client):
@@ -115,7 +115,7 @@ LEARNERS = (lf.LocalOnly(ridge=RIDGE), lf.FedRep(rank=1, step_size=0.2), lf.Pool
 
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_new_clients_have_intercepts_of_their_own(learner):
-    result = lf.simulate(learner, data=from_table(), rounds=20)
+    result = lf.simulate(learner, data=from_table(), n_rounds=20)
     names = np.where(SITES == "a", "new", "x")
     first, last = ({name: values[part] for name, values in TABLE.items()} for part in (np.s_[:30], np.s_[30:]))
     adapted = result.adapt(first, "y", names[:30])
@@ -135,12 +135,15 @@ def test_new_clients_have_intercepts_of_their_own(learner):
 
 def test_data_without_names_count_their_clients():
     rows, y = normal(4, 9, 3), normal(4, 9, seed=1)
-    result = lf.simulate(lf.LocalOnly(), data=lf.GivenSamples(rows, y, test=(rows, y)), rounds=1)
+    result = lf.simulate(lf.LocalOnly(), data=lf.GivenSamples(rows, y, test=(rows, y)), n_rounds=1)
     theta = result.final.predictors()[0]
     np.testing.assert_allclose(result.predictions(rows[2], [2] * 9)[0], rows[2] @ theta[2], rtol=1e-12)
     assert result.errors()["client"].tolist() == [0, 1, 2, 3]
     fresh = lf.simulate(
-        lf.FedAvg(step_size=0.1), lf.SharedRepresentation(n_clients=4, dim=3, rank=1), data=lf.FreshSamples(5), rounds=2
+        lf.FedAvg(step_size=0.1),
+        lf.SharedRepresentation(n_clients=4, dim=3, rank=1),
+        data=lf.FreshSamples(5),
+        n_rounds=2,
     )
     np.testing.assert_allclose(fresh.predictions(rows[2], [2] * 9)[0], rows[2] @ fresh.final.S[0, 0], rtol=1e-12)
     assert_one_line(fresh.errors, ["errors() without X", "held-out samples"])
@@ -149,7 +152,7 @@ def test_data_without_names_count_their_clients():
 def test_clients_without_held_out_samples_do_not_count():
     rows, y = normal(3, 9, 3), normal(3, 9, seed=1)
     test = [rows[0][:4], np.zeros((0, 3)), rows[2][:1]], [y[0][:4], [], y[2][:1]]
-    result = lf.simulate(lf.LocalOnly(ridge=1.0), data=lf.GivenSamples(rows, y, test=test), rounds=1)
+    result = lf.simulate(lf.LocalOnly(ridge=1.0), data=lf.GivenSamples(rows, y, test=test), n_rounds=1)
     table = result.errors()
     assert table["samples"].tolist() == [4, 0, 1]
     assert np.isnan(table["rmse"][:, 0]).tolist() == [False, True, False]
@@ -162,7 +165,7 @@ def test_clients_without_held_out_samples_do_not_count():
 def test_a_diverged_trial_has_no_predictions_and_no_errors():
     rows, y = normal(2, 4, 9, 3) * np.array([1.0, 30.0])[:, None, None, None], normal(2, 4, 9, seed=1)
     data = lf.GivenSamples(rows, y, test=(rows, y))
-    result = lf.simulate(lf.FedAvg(step_size=0.1), data=data, rounds=300)
+    result = lf.simulate(lf.FedAvg(step_size=0.1), data=data, n_rounds=300)
     assert result.status[1] is lf.Status.DIVERGED
     assert np.isnan(result.predictions(rows[0, 0], [0] * 9)).all(axis=1).tolist() == [False, True]
     table = lf.error_table({"a": result})
@@ -173,7 +176,7 @@ def test_a_diverged_trial_has_no_predictions_and_no_errors():
 def test_accuracies_of_classes_are_reported():
     labels = (np.arange(41) * 7) % 3
     data = lf.GivenClasses.from_table(X, labels, SITES, trials=2, test_share=0.3)
-    result = lf.simulate(lf.FedAvg(step_size=0.1), data=data, rounds=5)
+    result = lf.simulate(lf.FedAvg(step_size=0.1), data=data, n_rounds=5)
     table, over = result.errors(), lf.error_table({"a": result})
     accuracy, counts = result.per_client("accuracy"), data.test.counts
     assert np.array_equal(table["accuracy"].T, accuracy)

@@ -22,7 +22,7 @@ COPY = 6 * 12 * 9
 
 def made(algorithm=FEDREP, problem=PROBLEM, data=FIXED, **changes):
     """Return a job that records two metrics in rounds 0, 4, 8 and 10, of three clients in each."""
-    told = {"rounds": 10, "participation": 0.5, "trials": 1, "seed": 0, "metrics": ["risk", "parameter_error"]}
+    told = {"n_rounds": 10, "participation": 0.5, "trials": 1, "seed": 0, "metrics": ["risk", "parameter_error"]}
     told |= {"record_every": 4, "engine": "explicit"}
     return job.checked_job(algorithm, problem, data, **told | changes)
 
@@ -77,7 +77,7 @@ def test_a_budget_covers_a_trial_and_one_block_of_rows():
     assert job.bytes_per_trial(one, each + block) == each
     wanted = ["one trial needs about 55.5 kB at once", "data 52.9 kB, ground truth and state 2.52 kB"]
     assert_one_line(lambda: job.bytes_per_trial(one, each + block - 1), wanted, lf.SizeError)
-    run = {"data": FIXED, "rounds": 1, "memory_budget": 1e3}
+    run = {"data": FIXED, "n_rounds": 1, "memory_budget": 1e3}
     assert_one_line(lambda: lf.simulate(FEDREP, PROBLEM, **run), ["memory_budget is 1 kB: use fewer"], MemoryError)
     one = made(dataclasses.replace(FEDREP, init="moments"), data=FRESH)
     assert_one_line(lambda: job.bytes_per_trial(one, 1.0), ["give init='random', which reads no samples"], MemoryError)
@@ -96,7 +96,7 @@ def test_results_are_joined_within_half_of_the_memory(monkeypatch):
 
 def test_rounds_one_by_one_hold_all_trials_in_half_of_the_memory(monkeypatch):
     needed = 3 * job.bytes_per_trial(made(metrics=[], record_every=10), math.inf)
-    run = {"data": FIXED, "rounds": 10, "participation": 0.5, "trials": 3, "engine": "explicit"}
+    run = {"data": FIXED, "n_rounds": 10, "participation": 0.5, "trials": 3, "engine": "explicit"}
     monkeypatch.setattr(memory, "physical_memory", lambda: 2.0 * needed)
     assert len(list(lf.iterate(FEDREP, PROBLEM, **run))) == 11
     monkeypatch.setattr(memory, "physical_memory", lambda: 2.0 * needed - 1)
@@ -105,15 +105,15 @@ def test_rounds_one_by_one_hold_all_trials_in_half_of_the_memory(monkeypatch):
 
 def test_recorded_rounds_fit_into_memory(monkeypatch):
     monkeypatch.setattr(job, "physical_memory", lambda: 800.0)
-    assert len(made(rounds=100, record_every=1).recorded) == 101
-    wanted = ["record_every = 1", "rounds = 101", "101 recorded rounds"]
-    assert_one_line(lambda: made(rounds=101, record_every=1), wanted, lf.SizeError)
-    assert len(made(rounds=201, record_every=2).recorded) == 102
+    assert len(made(n_rounds=100, record_every=1).recorded) == 101
+    wanted = ["record_every = 1", "n_rounds = 101", "101 recorded rounds"]
+    assert_one_line(lambda: made(n_rounds=101, record_every=1), wanted, lf.SizeError)
+    assert len(made(n_rounds=201, record_every=2).recorded) == 102
 
 
 def test_the_number_of_a_round_is_an_exact_float():
-    assert made(rounds=2**53, record_every=2**53).recorded.tolist() == [0, 2**53]
-    assert_one_line(lambda: made(rounds=2**53 + 1, record_every=2**53), [f"must be at most {2**53}"])
+    assert made(n_rounds=2**53, record_every=2**53).recorded.tolist() == [0, 2**53]
+    assert_one_line(lambda: made(n_rounds=2**53 + 1, record_every=2**53), [f"must be at most {2**53}"])
 
 
 # --- chunks, threads and pieces ------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_a_thread_has_a_trial_of_linfeds_own_classes(monkeypatch):
 
 def test_a_float_takes_six_nanoseconds_in_a_round():
     for rounds, counted in ((10, 10), (1, 1), (0, 1)):
-        one = made(rounds=rounds)
+        one = made(n_rounds=rounds)
         wanted = job.bytes_per_trial(one, math.inf) / 8 * counted * 6e-9
         assert job.seconds_of_a_trial(one) == pytest.approx(wanted, rel=1e-12)
 
@@ -212,7 +212,7 @@ def test_pieces_of_a_run_take_about_a_second(seconds, trials, most, number, monk
 @pytest.mark.long
 def test_final_states_beyond_memory_are_found_after_the_first_chunk(monkeypatch):
     """The size of a trial's result is known by then: B (9, 2) and W (6, 2), 30 numbers, and its status."""
-    arguments = {"data": FRESH, "rounds": 1, "metrics": [], "trials": 1000}
+    arguments = {"data": FRESH, "n_rounds": 1, "metrics": [], "trials": 1000}
     monkeypatch.setattr(job, "CHUNK_BYTES", 1e5)
     monkeypatch.setattr(memory, "physical_memory", lambda: 2 * 2 * 8 * 1000 * 31.9)
     assert_one_line(lambda: lf.simulate(FEDREP, PROBLEM, **arguments), ["trials = 1000", "512 kB"], lf.SizeError)

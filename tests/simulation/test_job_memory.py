@@ -25,7 +25,7 @@ STEP = {"step_size": 0.1}
 OF_RANK = {"rank": 3, **STEP}
 ADAPTED = {"adaptation_step_size": 0.1, **STEP}
 VARIANTS = {
-    "FedRep, split": lf.FedRep(split=True, **OF_RANK),
+    "FedRep, split": lf.FedRep(disjoint_samples=True, **OF_RANK),
     "FedRep, random start": lf.FedRep(init="random", **OF_RANK),
     "FedRep, gradient heads": lf.FedRep(heads=lf.GradientHeads(steps=2, step_size=0.1), **OF_RANK),
     "FedRep, whitened": lf.FedRep(whiten="own", **OF_RANK),
@@ -33,8 +33,8 @@ VARIANTS = {
     "FedRep, clipped": lf.PrivateFedRep(clip=1.0, message_noise_std=0.1, **OF_RANK),
     "shortcuts in closed form": lf.FedRepShortcut(solver=lf.ClosedForm(), **OF_RANK),
     "shortcuts, fitted again": lf.FedRepShortcut(refit=True, **OF_RANK),
-    "AltMin, split": lf.AltMin(rank=3, split=True),
-    "AltGDmin, split": lf.AltGDmin(rank=3, split=True),
+    "AltMin, split": lf.AltMin(rank=3, disjoint_samples=True),
+    "AltGDmin, split": lf.AltGDmin(rank=3, disjoint_samples=True),
     "ANIL, split": lf.ANIL(rank=3, batches="split", **ADAPTED),
     "MAML, split": lf.MAML(rank=3, batches="split", **ADAPTED),
     "Per-FedAvg, split": lf.PerFedAvg(batches="split", **ADAPTED),
@@ -48,9 +48,9 @@ VARIANTS = {
     "FedAvg, fine-tuned": lf.FedAvg(fine_tune=lf.ExactHeads(), **OF_RANK),
     "LocalOnly, steps": lf.LocalOnly(step_size=0.1),
     "LocalOnly, ridge": lf.LocalOnly(ridge=0.1),
-    "ARMUL, low rank": lf.ARMUL(strength=1.0, **OF_RANK),
-    "ARMUL, proximal steps": lf.ARMUL(strength=1.0, personal_steps=2, **STEP),
-    "ARMUL, low rank, proximal steps": lf.ARMUL(strength=1.0, personal_steps=2, **OF_RANK),
+    "ARMUL, low rank": lf.ARMUL(penalty=1.0, **OF_RANK),
+    "ARMUL, proximal steps": lf.ARMUL(penalty=1.0, personal_steps=2, **STEP),
+    "ARMUL, low rank, proximal steps": lf.ARMUL(penalty=1.0, personal_steps=2, **OF_RANK),
     "TwoReplica, one-sided": lf.TwoReplica(rank=3, symmetric=False),
 }
 ALGORITHMS = {
@@ -63,12 +63,12 @@ ALGORITHMS = {
 def ratio(algorithm, problem, data, participation=1.0, engine="explicit"):
     """Return the peak memory of a run, as a share of the estimate."""
     told = {"data": data, "participation": participation, "engine": engine}
-    one = checked_job(algorithm, problem, rounds=2, trials=1, seed=0, metrics=None, record_every=1, **told)
+    one = checked_job(algorithm, problem, n_rounds=2, trials=1, seed=0, metrics=None, record_every=1, **told)
     # A first run imports modules and fills caches.
-    lf.simulate(algorithm, shared(8, 9, 4), **told | {"data": type(data)(20)}, rounds=2)
+    lf.simulate(algorithm, shared(8, 9, 4), **told | {"data": type(data)(20)}, n_rounds=2)
     tracemalloc.start()
     try:
-        lf.simulate(algorithm, problem, rounds=2, **told)
+        lf.simulate(algorithm, problem, n_rounds=2, **told)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -134,12 +134,12 @@ def test_fresh_samples_that_are_read_twice_are_also_in_the_buffer_of_a_block(nam
 
 @pytest.mark.parametrize("relation", ["tasks", "features"])
 def test_relations_of_clients_take_as_much_memory_as_estimated(relation):
-    algorithm = lf.FedMTL(strength=1.0, relation=relation)
+    algorithm = lf.FedMTL(penalty=1.0, relation=relation)
     assert 0.5 <= ratio(algorithm, shared(40, 30, 4), lf.FixedSamples(40)) <= 1.0
 
 
 def test_the_estimate_counts_every_trials_copy():
     X, labels = np.zeros((9, 20, 6)), np.arange(180).reshape(9, 20) % 4
     data = lf.GivenClasses(X, labels, test=(np.zeros((9, 50, 6)), labels[:, :1] + np.zeros((9, 50))))
-    sizes = Sizes(n_clients=9, dim=6, participants=9, rounds=1, features=0)
+    sizes = Sizes(n_clients=9, dim=6, participants=9, n_rounds=1, features=0)
     assert data.floats_per_trial(sizes) >= 9 * (20 + 50) * 7

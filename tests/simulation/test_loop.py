@@ -54,7 +54,7 @@ def test_trials_that_diverge_end_alone(kind):
     init = normal(5, 6, 2, seed=3) / 3
     algorithm = dataclasses.replace(UNSTABLE, init=init)
     problem, data = scaled_trials(slice(None), kind)
-    result = lf.simulate(algorithm, problem, data=data, rounds=60)
+    result = lf.simulate(algorithm, problem, data=data, n_rounds=60)
     fine = [trial for trial in range(5) if trial not in BAD]
     assert [result.status[trial] for trial in BAD] == [lf.Status.DIVERGED] * 2
     assert [result.status[trial] for trial in fine] == [lf.Status.COMPLETED] * 3
@@ -70,16 +70,16 @@ def test_trials_that_diverge_end_alone(kind):
     if kind != "truth":  # there the samples belong to the number of the trial
         for trial in range(5):
             problem, data = scaled_trials([trial], kind)
-            alone = lf.simulate(dataclasses.replace(UNSTABLE, init=init[[trial]]), problem, data=data, rounds=60)
+            alone = lf.simulate(dataclasses.replace(UNSTABLE, init=init[[trial]]), problem, data=data, n_rounds=60)
             assert_same(alone, result, slice(None), slice(trial, trial + 1))
 
 
 def test_a_diverged_trial_keeps_its_last_finite_state():
     problem, data = scaled_trials([1], "data")
     algorithm = dataclasses.replace(UNSTABLE, init=normal(1, 6, 2, seed=3))
-    full = lf.simulate(algorithm, problem, data=data, rounds=60)
+    full = lf.simulate(algorithm, problem, data=data, n_rounds=60)
     (stop,) = full.status_round
-    before = lf.simulate(algorithm, problem, data=data, rounds=int(stop) - 1)
+    before = lf.simulate(algorithm, problem, data=data, n_rounds=int(stop) - 1)
     assert before.status == [lf.Status.COMPLETED]
     for name, array in before.final.arrays().items():
         assert np.array_equal(array, full.final.arrays()[name])
@@ -90,7 +90,7 @@ def test_what_diverges_is_judged_by_the_labels_of_its_own_trial(monkeypatch):
     X, y = normal(3, 4, 8, 2), normal(3, 4, 8, seed=1)
     y[1] *= 1e14
     X[2, ..., 1] = X[2, ..., 0] + 3e-13 * X[2, ..., 1]  # the predictors are as large, the labels are not
-    arguments = {"data": lf.GivenSamples(X, y), "rounds": 2}
+    arguments = {"data": lf.GivenSamples(X, y), "n_rounds": 2}
     whole = lf.simulate(lf.LocalOnly(), **arguments)
     assert whole.status == [lf.Status.COMPLETED, lf.Status.COMPLETED, lf.Status.DIVERGED]
     monkeypatch.setattr(job, "CHUNK_BYTES", 1.0)
@@ -103,7 +103,7 @@ def test_a_trial_has_diverged_beyond_1e12_times_its_scale():
     S[:, 0, 0] = [1e12, 1.001e12, 1e13, 1.001e13]
     for scale, alive in ((0.0, 1), (0.1, 1), (10.0, 3)):
         problem = lf.GivenTruth(S=np.tile([scale, 0.0, 0.0], (2, 1)))
-        result = lf.simulate(Held(state=lf.State(S=S)), problem, data=lf.FixedSamples(5), rounds=2, trials=4)
+        result = lf.simulate(Held(state=lf.State(S=S)), problem, data=lf.FixedSamples(5), n_rounds=2, trials=4)
         assert [status is lf.Status.COMPLETED for status in result.status] == [trial < alive for trial in range(4)]
         assert result.status_round.tolist() == [2 * (trial < alive) for trial in range(4)]
 
@@ -114,7 +114,7 @@ def test_a_trial_has_diverged_beyond_1e12_times_its_scale():
 def test_numbers_that_overflow_are_a_result(heads, orthonormalize, data):
     """From a finite state to infinity in one round."""
     huge = lf.FedRep(rank=2, step_size=1e300, init="random", heads=heads, orthonormalize=orthonormalize)
-    result = lf.simulate(huge, PROBLEM, data=data, rounds=3, trials=2)
+    result = lf.simulate(huge, PROBLEM, data=data, n_rounds=3, trials=2)
     for values, status, last in zip(result.metrics["risk"], result.status, result.status_round, strict=True):
         diverged = status is lf.Status.DIVERGED
         assert np.isnan(values[last:]).all() if diverged else np.isfinite(values).all()
@@ -127,9 +127,9 @@ def test_dependent_features_are_an_outcome():
     problem = lf.SharedRepresentation(n_clients=1, dim=4, rank=2, design="rademacher")
     algorithm = lf.FedRep(rank=2, step_size=0.1, init=np.eye(4)[:, :2])  # m = k: B does not move
     arguments = {"data": lf.FreshSamples(2), "trials": 12}
-    result = lf.simulate(algorithm, problem, rounds=3, **arguments)
+    result = lf.simulate(algorithm, problem, n_rounds=3, **arguments)
     watched = Watched(inner=algorithm)
-    lf.simulate(watched, problem, rounds=3, metrics=["risk"], **arguments)
+    lf.simulate(watched, problem, n_rounds=3, metrics=["risk"], **arguments)
     singular = np.stack([np.abs(A[:, 0, 0, 1]) == 1.0 for A, _ in watched.seen], axis=1)
     assert 0 < singular.any(axis=1).sum() < 12
     assert singular[:, 1:].any()
@@ -145,7 +145,7 @@ def test_dependent_features_are_an_outcome():
 
 def test_divergence_outweighs_a_singular_head():
     data = lf.GivenSamples(np.ones((2, 2, 5, 3)), normal(2, 2, 5))  # one direction only
-    arguments = {"data": data, "rounds": 4, "trials": 2}
+    arguments = {"data": data, "n_rounds": 4, "trials": 2}
     inner = lf.FedRep(rank=2, step_size=0.1, init=normal(3, 2))
     assert lf.simulate(inner, **arguments).status == [lf.Status.SINGULAR_HEAD] * 2
     problem = lf.GivenTruth(S=np.zeros((2, 3)))
@@ -156,7 +156,7 @@ def test_divergence_outweighs_a_singular_head():
 
 def test_an_algorithm_that_names_no_size_runs_on_data_alone():
     data = lf.GivenSamples(normal(2, 2, 5, 3), normal(2, 2, 5))
-    arguments = {"data": data, "rounds": 2}
+    arguments = {"data": data, "n_rounds": 2}
     inner = lf.FedRep(rank=2, step_size=0.1)
     assert_same(lf.simulate(Exploding(inner=inner), **arguments), lf.simulate(inner, **arguments), 0, 0)
 

@@ -44,7 +44,7 @@ RUNS = {
 }
 
 
-ARGUMENTS = {"rounds": 6, "trials": 3, "seed": (4, 2)}
+ARGUMENTS = {"n_rounds": 6, "trials": 3, "seed": (4, 2)}
 
 
 def both(name, **changes):
@@ -120,7 +120,7 @@ def test_the_initial_state_is_round_0_and_has_no_batch():
 
 @pytest.mark.parametrize("name", ["FLUTE, explicit", "FedAvg, fine-tuned"])
 def test_no_rounds(name):
-    result, steps = both(name, rounds=0)
+    result, steps = both(name, n_rounds=0)
     steps = list(steps)
     assert [step.number for step in steps] == list(range(1 + result.algorithm.finishes))
     assert same(steps[-1].after, result.final)
@@ -159,7 +159,7 @@ class Counting(lf.Algorithm):
 
 
 def test_states_do_not_change_if_the_algorithm_writes_into_an_array_that_it_returned():
-    rounds = lf.iterate(Counting(), SHARED, data=lf.FixedSamples(5), rounds=2)
+    rounds = lf.iterate(Counting(), SHARED, data=lf.FixedSamples(5), n_rounds=2)
     assert [one.after.S[0, 0, 0] for one in list(rounds)] == [0.0, 1.0, 2.0]
 
 
@@ -168,12 +168,12 @@ def test_one_may_stop_early():
     third = [next(steps) for _ in range(4)][-1]
     steps.close()
     assert list(steps) == []
-    assert same(third.after, list(both("FLUTE, explicit", rounds=3)[1])[-1].after)
+    assert same(third.after, list(both("FLUTE, explicit", n_rounds=3)[1])[-1].after)
 
 
 def test_given_samples_without_a_truth():
     data = lf.FixedSamples(12).draw(DENSE, trials=3, seed=(4, 2))
-    last = list(lf.iterate(FLUTE, data=data, rounds=6, seed=(4, 2), engine="explicit"))[-1]
+    last = list(lf.iterate(FLUTE, data=data, n_rounds=6, seed=(4, 2), engine="explicit"))[-1]
     assert same(last.after, both("FLUTE, explicit")[0].final)
 
 
@@ -184,7 +184,7 @@ def test_given_samples_without_a_truth():
 def test_a_diverged_trial_stays_at_its_last_finite_state_and_the_others_do_not_notice(engine):
     B, W = 0.5 * normal(4, 9, 2), 0.5 * normal(4, 6, 2, seed=1)
     large = B * np.array([1.0, 40.0, 1.0, 1.0])[:, None, None]  # too large for the step
-    arguments = {"data": lf.FixedSamples(12), "rounds": 12, "seed": 1, "engine": engine}
+    arguments = {"data": lf.FixedSamples(12), "n_rounds": 12, "seed": 1, "engine": engine}
     calm, algorithm = (lf.FLUTE(rank=2, step_size=0.02, init=(one, W)) for one in (B, large))
     result = lf.simulate(algorithm, DENSE, **arguments)
     others = [0, 2, 3]
@@ -207,14 +207,14 @@ def test_a_diverged_trial_stays_at_its_last_finite_state_and_the_others_do_not_n
     expected = lf.simulate(calm, DENSE, **arguments)
     assert expected.status == [lf.Status.COMPLETED] * 4
     for trial in others:
-        assert_same(result, expected, [trial], [trial], rounds=13)
+        assert_same(result, expected, [trial], [trial], n_rounds=13)
         assert np.array_equal(result.final.B[trial], expected.final.B[trial])
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_rounds_end_when_every_trial_has_diverged(engine):
     algorithm = lf.FLUTE(rank=2, step_size=100.0, init=lf.SmallRandom(1.0))
-    arguments = {"data": lf.FreshSamples(12), "rounds": 50, "trials": 3, "engine": engine}
+    arguments = {"data": lf.FreshSamples(12), "n_rounds": 50, "trials": 3, "engine": engine}
     result = lf.simulate(algorithm, SHARED, **arguments)
     assert result.status == [lf.Status.DIVERGED] * 3
     steps = list(lf.iterate(algorithm, SHARED, **arguments))
@@ -226,10 +226,10 @@ def test_rounds_end_when_every_trial_has_diverged(engine):
 
 def test_a_start_beyond_the_limit_has_diverged_in_round_0():
     algorithm = lf.FLUTE(rank=2, step_size=0.1, init=(1e200 * normal(9, 2), normal(6, 2)))
-    result = lf.simulate(algorithm, DENSE, data=lf.FixedSamples(5), rounds=5)
+    result = lf.simulate(algorithm, DENSE, data=lf.FixedSamples(5), n_rounds=5)
     assert (result.status, result.status_round.tolist()) == ([lf.Status.DIVERGED], [0])
     assert all(np.isnan(values).all() for values in result.metrics.values())
-    (initial,) = lf.iterate(algorithm, DENSE, data=lf.FixedSamples(5), rounds=5)
+    (initial,) = lf.iterate(algorithm, DENSE, data=lf.FixedSamples(5), n_rounds=5)
     assert initial.alive.tolist() == [False]
     assert same(initial.after, result.final)
 
@@ -245,7 +245,7 @@ def test_a_batch_can_be_used_until_the_next_round_and_changes_nothing(algorithm,
     if streamed:
         monkeypatch.setattr("linfed.data.sources.CACHE_VALUES", 0)
         monkeypatch.setattr("linfed.numerics.linalg.CACHE_VALUES", 200)
-    arguments = {"data": data, "rounds": 5, "trials": 2, "participation": 0.5, "engine": engine}
+    arguments = {"data": data, "n_rounds": 5, "trials": 2, "participation": 0.5, "engine": engine}
     final = lf.simulate(algorithm, DENSE, **arguments).final
     before = None
     for step in rounds_of(algorithm, DENSE, **arguments):
@@ -270,7 +270,7 @@ def test_a_batch_can_be_used_until_the_next_round_and_changes_nothing(algorithm,
 
 @pytest.mark.parametrize("engine", ["projected", "chain"])
 def test_a_batch_that_has_no_samples_says_so(engine):
-    step = next(rounds_of(FLUTE, SHARED, data=lf.FreshSamples(5), rounds=1, engine=engine))
+    step = next(rounds_of(FLUTE, SHARED, data=lf.FreshSamples(5), n_rounds=1, engine=engine))
     for question in (
         lambda: step.batch.gradient(np.zeros((1, 1, 9))),
         lambda: step.batch.project(step.after.B),
@@ -292,7 +292,7 @@ def test_the_callers_settings_are_its_own_between_the_rounds():
     outside, handling = threads(), np.geterr()
     with np.errstate(over="raise", invalid="raise", divide="raise", under="ignore"):
         inside = np.geterr()
-        steps = lf.iterate(algorithm, SHARED, data=lf.FreshSamples(12), rounds=50, engine="explicit")
+        steps = lf.iterate(algorithm, SHARED, data=lf.FreshSamples(12), n_rounds=50, engine="explicit")
         assert (np.geterr(), threads()) == (inside, outside)
         count = 0
         for _step in steps:
@@ -323,7 +323,7 @@ def test_settings_survive_a_step_that_raises():
             raise RuntimeError("a step of the user's own")
 
     outside, handling = threads(), np.geterr()
-    steps = rounds_of(Failing(rank=2, step_size=0.1), DENSE, data=lf.FreshSamples(5), rounds=3)
+    steps = rounds_of(Failing(rank=2, step_size=0.1), DENSE, data=lf.FreshSamples(5), n_rounds=3)
     with pytest.raises(RuntimeError, match="user's own"):
         next(steps)
     assert (np.geterr(), threads()) == (handling, outside)
@@ -345,10 +345,10 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_invalid_arguments_raise_at_the_call(name):
     changes, fragments = BAD[name]
-    arguments = {"algorithm": FLUTE, "problem": DENSE, "data": lf.FreshSamples(5), "rounds": 3} | changes
+    arguments = {"algorithm": FLUTE, "problem": DENSE, "data": lf.FreshSamples(5), "n_rounds": 3} | changes
     assert_one_line(lambda: lf.iterate(**arguments), fragments, (TypeError, ValueError, lf.EngineError, lf.SizeError))
 
 
 def test_rounds_have_no_metrics():
     with pytest.raises(TypeError, match="metrics"):
-        lf.iterate(FLUTE, DENSE, data=lf.FreshSamples(5), rounds=3, metrics=["risk"])
+        lf.iterate(FLUTE, DENSE, data=lf.FreshSamples(5), n_rounds=3, metrics=["risk"])

@@ -13,7 +13,7 @@ from tests.helpers import assert_one_line, assert_same, normal
 
 PROBLEM = lf.SharedRepresentation(n_clients=8, dim=9, rank=2, noise_std=0.1)
 FEDREP = lf.FedRep(rank=2, step_size=0.3)
-RUN = {"data": lf.FreshSamples(5), "rounds": 6, "trials": 5, "seed": 3, "participation": 0.5}
+RUN = {"data": lf.FreshSamples(5), "n_rounds": 6, "trials": 5, "seed": 3, "participation": 0.5}
 
 
 def run(metrics, **changes):
@@ -41,7 +41,7 @@ def test_a_subset_of_metrics_has_the_same_numbers():
 
 
 def test_metrics_of_given_data_without_a_truth():
-    result = lf.simulate(FEDREP, data=lf.GivenSamples(normal(8, 5, 9), normal(8, 5)), rounds=3)
+    result = lf.simulate(FEDREP, data=lf.GivenSamples(normal(8, 5, 9), normal(8, 5)), n_rounds=3)
     assert result.final.B.shape == (1, 9, 2)
     assert list(result.metrics) == ["train_loss"]
     for name in lf.METRICS.keys() - {"train_loss", "test_loss", *OF_CLASSES}:
@@ -57,7 +57,7 @@ def test_metrics_of_given_data_without_a_truth():
     ],
 )
 def test_a_metric_that_does_not_apply_is_absent(algorithm, absent):
-    result = lf.simulate(algorithm, PROBLEM, data=lf.FreshSamples(5), rounds=1)
+    result = lf.simulate(algorithm, PROBLEM, data=lf.FreshSamples(5), n_rounds=1)
     absent = absent | dict.fromkeys(["train_loss", "test_loss"], "samples are fresh")
     assert set(result.metrics) == set(lf.METRICS) - set(absent) - OF_CLASSES
     for name, reason in absent.items():
@@ -158,7 +158,7 @@ def test_every_state_is_measured_once_at_recorded_rounds():
         seen.append(state)
         return np.arange(len(state.W))
 
-    result = run([keeps], rounds=5, record_every=2)
+    result = run([keeps], n_rounds=5, record_every=2)
     assert result.rounds.tolist() == [0, 2, 4, 5]
     assert len(seen) == 4
     assert seen[-1] is result.final
@@ -198,7 +198,9 @@ def test_a_diverged_trial_is_nan_and_the_others_do_not_notice():
     B, W = 0.5 * normal(4, 9, 2), 0.5 * normal(4, 8, 2, seed=1)
     B[1] *= 40.0
     algorithm = lf.FLUTE(rank=2, step_size=0.02, init=(B, W))
-    result = run([error_of_all, "parameter_error"], algorithm=algorithm, data=lf.FixedSamples(12), trials=4, rounds=12)
+    result = run(
+        [error_of_all, "parameter_error"], algorithm=algorithm, data=lf.FixedSamples(12), trials=4, n_rounds=12
+    )
     assert [status is lf.Status.DIVERGED for status in result.status] == [False, True, False, False]
     own, known = result.metrics["error_of_all"], result.metrics["parameter_error"]
     assert np.array_equal(np.isnan(own), np.isnan(known))

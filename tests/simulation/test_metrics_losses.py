@@ -29,7 +29,7 @@ def test_losses_equal_a_loop_over_clients(name, engine):
         arguments = {"data": given(samples), "engine": engine, "participation": 0.5 if "FedRep" in name else 1.0}
         result = run(learner(name), **arguments)
         assert list(result.metrics) == ["train_loss", "test_loss"]
-        steps = list(lf.iterate(learner(name), rounds=5, trials=3, seed=4, **arguments))
+        steps = list(lf.iterate(learner(name), n_rounds=5, trials=3, seed=4, **arguments))
         assert result.metrics["train_loss"].shape == (3, len(result.rounds)) == (3, len(steps))
         for column, step in enumerate(steps):
             for trial, theta in enumerate(step.after.predictors()):
@@ -44,12 +44,12 @@ def test_every_form_of_state(parts):
     arrays = {"B": normal(3, D, 2), "W": normal(3, N, 2, seed=1), "S": normal(3, N, D, seed=2)}
     rows = {name.upper(): arrays[name.upper()][:, : 1 if name.islower() else None] for name in parts.split(", ")}
     state = lf.State(**rows)
-    result = run(Held(state=state), data=given("lists"), rounds=0)
+    result = run(Held(state=state), data=given("lists"), n_rounds=0)
     for trial, theta in enumerate(state.predictors()):
         for metric, samples in zip(("train_loss", "test_loss"), DATA["lists"], strict=True):
             assert result.metrics[metric][trial, 0] == pytest.approx(np.nanmean(client_losses(theta, samples)), 1e-12)
     assert_same(
-        run(Held(state=state.trials(slice(1))), data=given("lists"), rounds=0, trials=1), result, second=slice(1)
+        run(Held(state=state.trials(slice(1))), data=given("lists"), n_rounds=0, trials=1), result, second=slice(1)
     )
 
 

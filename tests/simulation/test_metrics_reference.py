@@ -7,9 +7,9 @@ import linfed as lf
 from tests.helpers import assert_one_line, normal
 
 
-def run(problem, rank=2, rounds=60, **options):
+def run(problem, rank=2, n_rounds=60, **options):
     algorithm = lf.FedRep(rank=rank, step_size=0.3, init="random")
-    return lf.simulate(algorithm, problem, data=lf.FreshSamples(10), rounds=rounds, **options)
+    return lf.simulate(algorithm, problem, data=lf.FreshSamples(10), n_rounds=n_rounds, **options)
 
 
 V = np.array([1.0, -2.0, 0.5])
@@ -33,8 +33,8 @@ def test_the_distance_is_from_the_span_of_the_regressors(form):
 def test_trials_of_different_rank_each_have_their_own_reference():
     """A trial's distance is the one it has alone, to the last bit."""
     one, two = np.ones((6, 5)), normal(6, 5)
-    both = run(lf.GivenTruth(Phi=np.stack([one, two])), rounds=5).metrics["subspace_distance"]
-    alone = [run(lf.GivenTruth(Phi=np.stack([Phi] * 2)), rounds=5).metrics["subspace_distance"] for Phi in (one, two)]
+    both = run(lf.GivenTruth(Phi=np.stack([one, two])), n_rounds=5).metrics["subspace_distance"]
+    alone = [run(lf.GivenTruth(Phi=np.stack([Phi] * 2)), n_rounds=5).metrics["subspace_distance"] for Phi in (one, two)]
     assert np.array_equal(both, [alone[0][0], alone[1][1]])
 
 
@@ -47,7 +47,7 @@ def test_the_reference_has_zeros_for_directions_that_the_regressors_lack():
 
 
 def test_a_start_at_a_distance_needs_as_many_directions():
-    run = {"data": lf.FreshSamples(9), "rounds": 1}
+    run = {"data": lf.FreshSamples(9), "n_rounds": 1}
     algorithm = lf.FedRep(rank=2, step_size=0.3, init=lf.AtDistance(0.5))
     for problem, fragments in (
         (lf.GivenTruth(Phi=np.ones((6, 5))), ["rank = 2", "the rank of the ground truth, 1"]),
@@ -76,11 +76,11 @@ NO_REFERENCE = {
 @pytest.mark.parametrize("name", NO_REFERENCE)
 def test_where_there_is_no_reference_the_metric_says_why(name):
     problem, reason = NO_REFERENCE[name]
-    result = run(problem, rounds=2)
+    result = run(problem, n_rounds=2)
     assert "risk" in result.metrics
     for metric in ("subspace_distance", "mean_truncation_error"):
         assert_one_line(lambda metric=metric: result.metrics[metric], [reason], KeyError)
-    assert_one_line(lambda: run(problem, rounds=2, metrics=["subspace_distance"]), ["'subspace_distance'", reason])
+    assert_one_line(lambda: run(problem, n_rounds=2, metrics=["subspace_distance"]), ["'subspace_distance'", reason])
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_where_there_is_no_reference_the_metric_says_why(name):
     ],
 )
 def test_elsewhere_it_is_measured(problem, rank):
-    assert "subspace_distance" in run(problem, rank=rank, rounds=2).metrics
+    assert "subspace_distance" in run(problem, rank=rank, n_rounds=2).metrics

@@ -27,7 +27,7 @@ def assert_dense_metric(result, problem_, k):
 @pytest.mark.parametrize("name", DENSE)
 def test_the_error_to_the_truncation_is_the_dense_one(name):
     algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
-    result = lf.simulate(algorithm, DENSE[name], data=lf.FixedSamples(12), rounds=4, trials=3, seed=2)
+    result = lf.simulate(algorithm, DENSE[name], data=lf.FixedSamples(12), n_rounds=4, trials=3, seed=2)
     assert_dense_metric(result, DENSE[name], 2)
 
 
@@ -36,7 +36,7 @@ def test_the_chain_measures_the_error_to_the_truncation():
     made = problem(7, 12, spectrum=(4, 3, 2, 1))
     algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
     results = [
-        lf.simulate(algorithm, made, data=lf.FreshSamples(5), rounds=0, trials=3, engine=engine)
+        lf.simulate(algorithm, made, data=lf.FreshSamples(5), n_rounds=0, trials=3, engine=engine)
         for engine in ("chain", "projected")
     ]
     for name, values in results[1].metrics.items():

@@ -19,7 +19,7 @@ def test_a_distance_has_its_relative_accuracy(delta):
     B = np.sqrt(1 - delta**2) * E[:, :3] + delta * E[:, 3:6] * [1.0, 0.5, 1.0]
     B[:, 1] = np.sqrt(1 - delta**2 / 4) * E[:, 1] + delta / 2 * E[:, 4]
     problem = lf.GivenTruth(B=E[:, :3], W=np.ones((2, 3)))
-    result = lf.simulate(lf.FedRep(rank=3, step_size=0.1, init=B), problem, data=lf.FreshSamples(4), rounds=0)
+    result = lf.simulate(lf.FedRep(rank=3, step_size=0.1, init=B), problem, data=lf.FreshSamples(4), n_rounds=0)
     np.testing.assert_allclose(result.metrics["subspace_distance"], delta, rtol=1e-12, atol=0)
 
 
@@ -29,7 +29,7 @@ def test_a_nearly_orthonormal_basis_costs_no_accuracy(stretch, rank):
     E = np.eye(9)
     init = stretch * np.hstack([E[:, :3] + 1e-14 * E[:, 3:6], E[:, 6:]])[:, :rank]
     problem = lf.GivenTruth(B=E[:, :3] * stretch, W=np.ones((2, 3)))
-    result = lf.simulate(lf.FedRep(rank=rank, step_size=0.1, init=init), problem, data=lf.FreshSamples(4), rounds=0)
+    result = lf.simulate(lf.FedRep(rank=rank, step_size=0.1, init=init), problem, data=lf.FreshSamples(4), n_rounds=0)
     np.testing.assert_allclose(result.metrics["subspace_distance"], 1e-14, rtol=0, atol=1e-15)
 
 
@@ -54,7 +54,7 @@ def test_metrics_of_any_truth_equal_the_dense_ones(parts, rank):
     problem = lf.GivenTruth(**arrays, noise_std=noise, design=lf.Gaussian(covariance=covariance))
     init = rng.standard_normal((d, rank))
     for algorithm in (lf.FedRep(rank=rank, step_size=0.05, init=init, orthonormalize=False), lf.LocalOnly()):
-        result = lf.simulate(algorithm, problem, data=world.data(), rounds=3, participation=[[0, 2], [1, 3], [2, 3]])
+        result = lf.simulate(algorithm, problem, data=world.data(), n_rounds=3, participation=[[0, 2], [1, 3], [2, 3]])
         Theta = result.final.predictors()[0]
         dense = {
             "parameter_error": ref.parameter_error(Theta, Phi),
@@ -102,7 +102,7 @@ def test_metrics_of_a_state_equal_the_dense_ones(truth, form):
     arrays, state = TRUTHS[truth], lf.State(**STATES[form])
     covariance = COVARIANCES[([*TRUTHS].index(truth) + [*STATES].index(form)) % 3]
     problem = lf.GivenTruth(**arrays, noise_std=0.3, design=lf.Gaussian(covariance=covariance))
-    result = lf.simulate(Held(state=state), problem, data=lf.FreshSamples(2), rounds=0, trials=2)
+    result = lf.simulate(Held(state=state), problem, data=lf.FreshSamples(2), n_rounds=0, trials=2)
     Phi = arrays.get("Phi", 0.0) + arrays.get("S", 0.0) + (arrays["W"] @ arrays["B"].T if "W" in arrays else 0.0)
     matrix = covariance if np.ndim(covariance) else (covariance or 1.0) * np.eye(5)
     for t in range(2):
@@ -127,14 +127,14 @@ def test_errors_do_not_stop_at_the_root_of_rounding():
     B, W = np.linalg.qr(normal(6, 2))[0], normal(4, 2, seed=1)
     gap = 1e-13 * normal(4, 2, seed=2)
     state = lf.State(B=B[None], W=(W + gap)[None])
-    result = lf.simulate(Held(state=state), lf.GivenTruth(B=B, W=W), data=lf.FreshSamples(2), rounds=0)
+    result = lf.simulate(Held(state=state), lf.GivenTruth(B=B, W=W), data=lf.FreshSamples(2), n_rounds=0)
     assert result.metrics["parameter_error"][0, 0] == pytest.approx(np.linalg.norm(gap), abs=2e-15)
 
 
 @pytest.mark.parametrize("algorithm", [lf.LocalOnly(), lf.FedRep(rank=2, step_size=0.1)], ids=["local", "none"])
 def test_the_shortcut_error_is_of_the_full_dimensional_part_alone(algorithm):
     problem = lf.SharedWithShortcuts(n_clients=8, dim=6, rank=2, shortcut_norm=0.5)
-    run = {"data": lf.FixedSamples(9), "rounds": 2, "trials": 3, "metrics": [lf.shortcut_error]}
+    run = {"data": lf.FixedSamples(9), "n_rounds": 2, "trials": 3, "metrics": [lf.shortcut_error]}
     result, S = lf.simulate(algorithm, problem, **run), problem.truth(0, range(3)).S
     left = (result.final.predictors() if isinstance(algorithm, lf.LocalOnly) else 0.0) - S
     wanted = np.sqrt(np.sum(left**2, axis=(1, 2)))
@@ -145,7 +145,7 @@ def test_the_shortcut_error_is_of_the_full_dimensional_part_alone(algorithm):
 
 @pytest.mark.parametrize(
     "algorithm",
-    [lf.LocalOnly(), lf.FedRep(rank=2, step_size=0.1), lf.PooledLeastSquares(), lf.ARMUL(step_size=0.1, strength=0.3)],
+    [lf.LocalOnly(), lf.FedRep(rank=2, step_size=0.1), lf.PooledLeastSquares(), lf.ARMUL(step_size=0.1, penalty=0.3)],
     ids=["local", "heads", "one model", "for prediction"],
 )
 def test_the_worst_client_and_the_worst_inlier(algorithm):
@@ -153,7 +153,7 @@ def test_the_worst_client_and_the_worst_inlier(algorithm):
         n_clients=8, dim=6, rank=2, deviation=0.3, outliers=0.25, outlier_norm=50.0, noise_std=0.2
     )
     metrics = [lf.max_client_error, lf.max_inlier_error]
-    result = lf.simulate(algorithm, problem, data=lf.FixedSamples(4), rounds=2, trials=3, metrics=metrics)
+    result = lf.simulate(algorithm, problem, data=lf.FixedSamples(4), n_rounds=2, trials=3, metrics=metrics)
     errors = np.linalg.norm(result.final.predictors() - problem.truth(0, range(3)).dense(), axis=-1)
     errors = np.broadcast_to(errors, (3, 8))
     np.testing.assert_allclose(result.metrics["max_client_error"][:, -1], errors.max(axis=1), rtol=1e-12)
@@ -166,7 +166,7 @@ def test_the_worst_client_and_the_worst_inlier(algorithm):
 def test_without_outliers_both_are_equal_and_a_missing_truth_is_named():
     problem = lf.SharedRepresentation(n_clients=8, dim=6, rank=2, noise_std=0.2)
     metrics = [lf.max_client_error, lf.max_inlier_error]
-    result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(9), rounds=1, metrics=metrics)
+    result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(9), n_rounds=1, metrics=metrics)
     np.testing.assert_array_equal(*(result.metrics[metric.__name__] for metric in metrics))
     for metric in metrics:
         with pytest.raises(ValueError, match=f"{metric.__name__} requires the ground truth"):

@@ -39,7 +39,7 @@ RIDGES = {"FedRep, ridge": 0.2, "FedAvg, fine-tuned, ridge": 0.2, "LocalOnly, ri
 
 
 def run(name="FedRep", problem=PROBLEM, **changes):
-    arguments = {"data": lf.FixedSamples(5), "rounds": 3, "trials": 3, "seed": 4} | changes
+    arguments = {"data": lf.FixedSamples(5), "n_rounds": 3, "trials": 3, "seed": 4} | changes
     algorithm = LEARNERS[name].make(step_size=0.2) if isinstance(name, str) else name
     return lf.simulate(algorithm, problem, **arguments)
 
@@ -91,7 +91,7 @@ class Watched(lf.FedRep):
 def test_a_diverged_trial_has_no_risks():
     W = normal(3, 6, 2) * np.array([1.0, 100.0, 1.0])[:, None, None]
     algorithm = lf.FedPer(rank=2, step_size=0.2, init=normal(3, 7, 2, seed=1) / 3)
-    result = run(algorithm, lf.GivenTruth(B=np.eye(7)[:, :2], W=W), rounds=30)
+    result = run(algorithm, lf.GivenTruth(B=np.eye(7)[:, :2], W=W), n_rounds=30)
     assert [status is lf.Status.DIVERGED for status in result.status] == [False, True, False]
     assert np.isnan(result.client_risks()).tolist() == [[trial == 1] * 6 for trial in range(3)]
     risks = result.new_clients([2, 5], problem=PROBLEM)

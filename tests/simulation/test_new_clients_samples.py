@@ -44,7 +44,7 @@ def test_losses_on_samples_of_the_training_clients(name):
 def test_a_diverged_trial_has_no_losses_and_no_adapted_predictors():
     X, y = drawn(3, N, 15)
     algorithm = lf.FedPer(rank=2, step_size=0.2, init=normal(D, 2, seed=1) / 3)
-    result = run(algorithm, data=lf.GivenSamples(X * np.array([1.0, 30.0, 1.0])[:, None, None, None], y), rounds=60)
+    result = run(algorithm, data=lf.GivenSamples(X * np.array([1.0, 30.0, 1.0])[:, None, None, None], y), n_rounds=60)
     assert result.status == [lf.Status.COMPLETED, lf.Status.DIVERGED, lf.Status.COMPLETED]
     assert np.isnan(result.metrics["train_loss"][:, -1]).tolist() == [False, True, False]
     assert np.isnan(result.losses(X, y)).tolist() == [[trial == 1] * N for trial in range(3)]

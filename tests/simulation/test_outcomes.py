@@ -49,7 +49,7 @@ def test_labels_of_another_unit_are_reported(name):
     for factor, step, wanted in ((1.0, 0.3, COMPLETED), (1000.0, 0.3, UNSTABLE), (1000.0, 0.3e-6, COMPLETED)):
         if name == "PrivateFedRep" and step < 1e-3:  # its noise has a unit, too
             continue
-        result = lf.simulate(HIDDEN[name](step), data=given(factor), rounds=60, participation=0.5)
+        result = lf.simulate(HIDDEN[name](step), data=given(factor), n_rounds=60, participation=0.5)
         assert result.status == [wanted], (factor, step)
         loss = result.metrics["train_loss"][0, -1] / factor**2
         assert (loss < 0.1) == (wanted is COMPLETED)
@@ -57,9 +57,9 @@ def test_labels_of_another_unit_are_reported(name):
 
 @pytest.mark.filterwarnings("ignore:.*far from mean 0 or scale 1")
 def test_a_step_is_unstable_where_smaller_ones_learn_far_more():
-    best = lf.simulate(lf.FedRep(rank=K, step_size=0.5), data=given(), rounds=200).metrics["train_loss"][0, -1]
+    best = lf.simulate(lf.FedRep(rank=K, step_size=0.5), data=given(), n_rounds=200).metrics["train_loss"][0, -1]
     for step, factor in ((0.01, 1.0), (0.9, 1.0), (1.1, 1000.0), (1.5, 1.0), (2.5, 1000.0)):
-        result = lf.simulate(lf.FedRep(rank=K, step_size=step / factor**2), data=given(factor), rounds=400)
+        result = lf.simulate(lf.FedRep(rank=K, step_size=step / factor**2), data=given(factor), n_rounds=400)
         excess = result.metrics["train_loss"][0, -1] / factor**2 / best
         assert result.status == [UNSTABLE if excess > 1.5 else COMPLETED], (step, factor, excess)
 
@@ -69,14 +69,14 @@ def test_equal_steps_have_equal_outcomes(name):
     """A sum over p clients takes steps p times as large as their mean."""
     for step, participation in ((0.9, 1.0), (2.5, 1.0), (0.9, 0.5), (2.5, 0.5)):
         factor = 1.0 if name in ("FedRep", "FedRep, schedule") else 1.0 / participation
-        result = lf.simulate(HIDDEN[name](step * factor), data=given(), rounds=60, participation=participation)
+        result = lf.simulate(HIDDEN[name](step * factor), data=given(), n_rounds=60, participation=participation)
         assert result.status == [UNSTABLE if step > 2 else COMPLETED]
 
 
 @pytest.mark.parametrize("participation", [1.0, 5])
 @pytest.mark.parametrize("engine", ["explicit", "projected", "chain"])
 def test_unstable_steps_are_found_with_fresh_samples(engine, participation):
-    run = {"data": lf.FreshSamples(10), "rounds": 30, "trials": 2, "engine": engine, "participation": participation}
+    run = {"data": lf.FreshSamples(10), "n_rounds": 30, "trials": 2, "engine": engine, "participation": participation}
     for step, wanted in ((0.3, COMPLETED), (1000.0, UNSTABLE)):
         assert lf.simulate(lf.FedRep(rank=K, step_size=step), PROBLEM, **run).status == [wanted] * 2
 
@@ -84,14 +84,14 @@ def test_unstable_steps_are_found_with_fresh_samples(engine, participation):
 def test_the_unit_of_fresh_samples_counts():
     for std, step in ((10.0, 0.003), (0.1, 30.0)):
         problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=K, design=lf.Gaussian(covariance=std**2))
-        run = {"problem": problem, "data": lf.FreshSamples(10), "rounds": 60}
+        run = {"problem": problem, "data": lf.FreshSamples(10), "n_rounds": 60}
         assert lf.simulate(lf.FedRep(rank=K, step_size=step), **run).status == [COMPLETED]
         assert lf.simulate(lf.FedRep(rank=K, step_size=100 * step), **run).status == [UNSTABLE]
 
 
 def test_steps_without_an_orthonormal_representation_diverge():
     for algorithm in (lf.FedAvg(step_size=9.0), lf.LocalOnly(step_size=9.0)):
-        assert lf.simulate(algorithm, data=given(), rounds=60).status == [lf.Status.DIVERGED]
+        assert lf.simulate(algorithm, data=given(), n_rounds=60).status == [lf.Status.DIVERGED]
 
 
 def test_the_rule_of_a_quadratic_loss():
@@ -111,10 +111,10 @@ def test_local_gradient_steps_on_classes_are_judged_for_every_client():
     X[2] *= 15.0
     data = lf.GivenClasses(X, labels)
     for step, wanted in ((0.3, UNSTABLE), (0.003, COMPLETED)):
-        result = lf.simulate(lf.LocalOnly(step_size=step, ridge=0.01), data=data, rounds=300)
+        result = lf.simulate(lf.LocalOnly(step_size=step, ridge=0.01), data=data, n_rounds=300)
         assert result.status == [wanted]
     data = lf.GivenClasses(np.delete(X, 2, axis=0), np.delete(labels, 2, axis=0))
-    assert lf.simulate(lf.LocalOnly(step_size=0.3, ridge=0.01), data=data, rounds=300).status == [COMPLETED]
+    assert lf.simulate(lf.LocalOnly(step_size=0.3, ridge=0.01), data=data, n_rounds=300).status == [COMPLETED]
 
 
 # --- a representation that cannot move -----------------------------------------------------------------------
@@ -137,13 +137,13 @@ FEW = {
 def test_a_representation_that_cannot_move_is_reported(name):
     algorithm, stalls = FEW[name]
     for m in (1, K, 12):
-        result = lf.simulate(algorithm, PROBLEM, data=lf.FixedSamples(m), rounds=5, trials=2)
+        result = lf.simulate(algorithm, PROBLEM, data=lf.FixedSamples(m), n_rounds=5, trials=2)
         assert result.status == [STALLED if stalls and m <= K else COMPLETED] * 2
 
 
 def test_a_representation_of_all_dimensions_need_not_move():
     result = lf.simulate(
-        lf.FedRep(rank=D, step_size=0.1), data=lf.GivenSamples(*(a[:, :D] for a in samples())), rounds=5
+        lf.FedRep(rank=D, step_size=0.1), data=lf.GivenSamples(*(a[:, :D] for a in samples())), n_rounds=5
     )
     assert result.status == [COMPLETED]
 
@@ -157,16 +157,16 @@ def test_the_limit_of_iterations_is_reported_trial_by_trial(kind, tmp_path):
     X, y = normal(2, N, M, D), normal(2, N, M, seed=1)
     y[1] = 0.0  # this trial needs no iteration
     data = lf.GivenSamples(X, y)
-    result = lf.simulate(kind(iterations=3, **options), data=data, rounds=2)
+    result = lf.simulate(kind(iterations=3, **options), data=data, n_rounds=2)
     loaded = lf.Result.load(result.save(tmp_path / "run.npz"))
     assert loaded.status == result.status == [lf.Status.ITERATION_LIMIT, COMPLETED]
-    assert lf.simulate(kind(**options), data=data, rounds=2).status == [COMPLETED] * 2
+    assert lf.simulate(kind(**options), data=data, n_rounds=2).status == [COMPLETED] * 2
 
 
 def test_a_result_counts_its_outcomes():
     X, y = (np.stack([array] * 3) for array in samples())
     y[1] *= 1000.0
-    result = lf.simulate(lf.FedRep(rank=K, step_size=0.3), data=lf.GivenSamples(X, y), rounds=60)
+    result = lf.simulate(lf.FedRep(rank=K, step_size=0.3), data=lf.GivenSamples(X, y), n_rounds=60)
     assert repr(result) == "<Result of FedRep: 3 trials, 60 rounds, 1 UNSTABLE>"
     assert "1 UNSTABLE" in result.summary()
     assert result.status_round.tolist() == [60] * 3
@@ -189,5 +189,5 @@ JUDGED = [
 @pytest.mark.parametrize("name", one_of_each(JUDGED))
 def test_ordinary_runs_have_no_other_outcome(name):
     data, noise = ORDINARY[JUDGED.index(name) % 3]
-    result = lf.simulate(LEARNERS[name].make(step_size=0.05), shared(noise=noise), data=data, rounds=15, trials=2)
+    result = lf.simulate(LEARNERS[name].make(step_size=0.05), shared(noise=noise), data=data, n_rounds=15, trials=2)
     assert result.status == [COMPLETED] * 2

@@ -45,9 +45,9 @@ def test_a_share_is_rounded_half_up_and_a_count_is_a_count(participation, n_clie
 SMALL, LARGE = (11, 4), (5000, 60)  # many rounds shuffled in one call, and one choice per round
 
 
-def draw_participants(n, p, trials, rounds, seed=2):
-    drawn = Participants(p, n_clients=n, rounds=rounds, trials=trials, n_trials=10, seed=seed)
-    return np.stack([drawn.next().copy() for _ in range(rounds)], axis=1)
+def draw_participants(n, p, trials, n_rounds, seed=2):
+    drawn = Participants(p, n_clients=n, n_rounds=n_rounds, trials=trials, n_trials=10, seed=seed)
+    return np.stack([drawn.next().copy() for _ in range(n_rounds)], axis=1)
 
 
 @pytest.mark.parametrize(("n", "p"), [SMALL, LARGE, (4096, 30), (4097, 30), (6, 1), (5, 5), (1, 1), (20000, 19999)])
@@ -94,7 +94,7 @@ def test_rounds_and_trials_choose_independently():
 
 def test_given_participants_are_served_sorted():
     given = np.array([[3, 0], [1, 2], [4, 2]])
-    served = Participants(given, n_clients=5, rounds=3, trials=range(2, 4), n_trials=6, seed=0)
+    served = Participants(given, n_clients=5, n_rounds=3, trials=range(2, 4), n_trials=6, seed=0)
     assert served.count == 2
     rows = np.stack([served.next() for _ in range(3)], axis=1)
     assert rows.tolist() == [[[0, 3], [1, 2], [2, 4]]] * 2
@@ -103,7 +103,7 @@ def test_given_participants_are_served_sorted():
 
 def test_given_participants_of_each_trial_follow_the_trial():
     given = np.random.default_rng(0).permuted(np.broadcast_to(np.arange(7), (6, 4, 7)), axis=-1)[..., :3]
-    served = Participants(given.tolist(), n_clients=7, rounds=4, trials=range(2, 5), n_trials=6, seed=0)
+    served = Participants(given.tolist(), n_clients=7, n_rounds=4, trials=range(2, 5), n_trials=6, seed=0)
     rows = np.stack([served.next() for _ in range(4)], axis=1)
     assert np.array_equal(rows, np.sort(given[2:5], axis=-1))
 
@@ -113,7 +113,7 @@ def test_participants_of_many_blocks_are_those_of_one(monkeypatch):
     wanted = draw_participants(11, 4, range(2), 1500)
     for values, length in ((10**6, 1500), (35, 3), (22, 2)):
         monkeypatch.setattr(participation, "BLOCK_VALUES", values)
-        drawn = Participants(4, n_clients=11, rounds=1500, trials=range(2), n_trials=10, seed=2)
+        drawn = Participants(4, n_clients=11, n_rounds=1500, trials=range(2), n_trials=10, seed=2)
         assert drawn._length == length
         assert np.array_equal(np.stack([drawn.next().copy() for _ in range(1500)], axis=1), wanted)
     assert len(np.unique(wanted.reshape(-1, 4), axis=0)) > 320  # of 330 subsets
@@ -141,7 +141,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_an_invalid_participation_is_named(name):
     value, fragments = BAD[name]
-    run = {"data": lf.FixedSamples(5), "rounds": 2}
+    run = {"data": lf.FixedSamples(5), "n_rounds": 2}
     assert_one_line(lambda: lf.simulate(EXACT, PROBLEM, participation=value, **run), fragments)
 
 
@@ -163,7 +163,7 @@ CASES = {
 def test_a_run_equals_the_run_with_the_clients_that_it_drew(case, participation, count):
     """In any order, for all trials or for one of them."""
     problem, data, algorithm = CASES[case]
-    arguments = {"data": data, "rounds": 4, "trials": 3, "seed": 3}
+    arguments = {"data": data, "n_rounds": 4, "trials": 3, "seed": 3}
     watched = Watched(inner=algorithm)
     lf.simulate(watched, problem, participation=participation, metrics=["risk"], **arguments)
     drawn = np.stack(watched.active, axis=1)
@@ -176,5 +176,5 @@ def test_a_run_equals_the_run_with_the_clients_that_it_drew(case, participation,
 
 
 def test_clients_that_stay_away_keep_their_heads():
-    result = lf.simulate(EXACT, PROBLEM, data=lf.FixedSamples(5), participation=[[1, 5], [5, 2]], rounds=2, trials=3)
+    result = lf.simulate(EXACT, PROBLEM, data=lf.FixedSamples(5), participation=[[1, 5], [5, 2]], n_rounds=2, trials=3)
     assert result.final.W.any(axis=-1).tolist() == [[client in (1, 2, 5) for client in range(8)]] * 3

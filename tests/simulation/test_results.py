@@ -28,7 +28,7 @@ def _close_figures():
 
 
 def run(algorithm=FEDREP, problem=PROBLEM, data=FRESH, **changes):
-    arguments = {"rounds": 4, "participation": 0.6, "trials": 2, "record_every": 3} | changes
+    arguments = {"n_rounds": 4, "participation": 0.6, "trials": 2, "record_every": 3} | changes
     return lf.simulate(algorithm, problem, data=data, **arguments)
 
 
@@ -40,7 +40,7 @@ def mixed():
         rank=2, step_size=0.3, init=normal(4, 2, seed=3) / 2, heads=lf.GradientHeads(), orthonormalize=False
     )
     problem = lf.GivenTruth(B=np.eye(4)[:, :2], W=heads)
-    result = lf.simulate(algorithm, problem, data=lf.FixedSamples(6), rounds=20, record_every=2)
+    result = lf.simulate(algorithm, problem, data=lf.FixedSamples(6), n_rounds=20, record_every=2)
     assert result.status == [lf.Status.COMPLETED, lf.Status.DIVERGED, lf.Status.COMPLETED]
     return result
 
@@ -49,15 +49,15 @@ def mixed():
 def lost():
     """Return a run of which every trial diverges."""
     algorithm = lf.FedRep(rank=2, step_size=1e9, init="random", heads=lf.GradientHeads(), orthonormalize=False)
-    return run(algorithm, rounds=30, record_every=1)
+    return run(algorithm, n_rounds=30, record_every=1)
 
 
 # --- text and records ----------------------------------------------------------------------------------------
 
 
-def with_numbers(rounds=2, trials=3, **changes):
+def with_numbers(n_rounds=2, trials=3, **changes):
     """Return a run of FedAvg with given numbers in the place of its metrics and seconds."""
-    sizes = {"rounds": rounds, "trials": trials, "engine": "explicit", "seed": 7}
+    sizes = {"n_rounds": n_rounds, "trials": trials, "engine": "explicit", "seed": 7}
     result = run(lf.FedAvg(step_size=0.1, **changes), data=FIXED, **sizes)
     values = np.arange(1.0, trials + 1)[:, None] * np.ones(len(result.rounds))
     return with_metrics(dataclasses.replace(result, seconds=1.234), risk=values, a_metric_with_a_long_name=values / 8)
@@ -77,8 +77,8 @@ def test_every_line_of_a_summary():
     ]
     short = with_metrics(with_numbers(), risk=with_numbers().metrics["risk"])
     assert short.summary().splitlines()[-1] == f"{'risk':20} {'2':>12} {'1':>12} {'3':>12}"
-    assert repr(with_numbers(rounds=1)) == "<Result of FedAvg: 3 trials, 1 round>"
-    tuned = with_numbers(rounds=1, trials=1, rank=2, fine_tune=lf.ExactHeads())
+    assert repr(with_numbers(n_rounds=1)) == "<Result of FedAvg: 3 trials, 1 round>"
+    tuned = with_numbers(n_rounds=1, trials=1, rank=2, fine_tune=lf.ExactHeads())
     assert repr(tuned) == "<Result of FedAvg: 1 trials, 1 round and fine-tuning>"
     assert tuned.summary().splitlines()[2].startswith("1 trial of 1 round and fine-tuning, 3 clients")
     without_truth = run(problem=None, data=GIVEN, trials=1)
@@ -172,7 +172,7 @@ def test_the_final_state_counts_the_clients_of_a_run_without_a_truth():
 
 
 def test_a_plot_has_the_median_and_a_band():
-    result = run(trials=21, rounds=12, record_every=1)
+    result = run(trials=21, n_rounds=12, record_every=1)
     ax = result.plot("parameter_error")
     (line,), (band,) = ax.lines, ax.collections
     values = np.sort(result.metrics["parameter_error"], axis=0)
@@ -298,11 +298,11 @@ def test_the_figure_of_a_notebook_spans_all_rounds(monkeypatch):
         result._html_figure()
         return axes
 
-    (ax,) = drawn(with_numbers(rounds=50))
+    (ax,) = drawn(with_numbers(n_rounds=50))
     assert ax.get_xlim() == pytest.approx((-2.0, 52.0))
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_yscale()) == ("round", "risk", "log")
-    assert len(drawn(with_numbers(rounds=1))) == 1
-    assert drawn(with_numbers(rounds=0)) == drawn(with_metrics(with_numbers())) == []
+    assert len(drawn(with_numbers(n_rounds=1))) == 1
+    assert drawn(with_numbers(n_rounds=0)) == drawn(with_metrics(with_numbers())) == []
     assert drawn(with_metrics(with_numbers(), risk=np.full((3, 3), np.nan))) == []
     (ax,) = drawn(with_metrics(with_numbers(), accuracy=np.ones((3, 3))))
     assert ax.get_yscale() == "linear"

@@ -13,12 +13,12 @@ FLUTE = lf.GeneralFLUTE(rank=2, step_size=0.2, local_steps=2)
 
 
 def run(algorithm=FLUTE, problem=PROBLEM, **changes):
-    return lf.simulate(algorithm, problem, **{"data": DATA, "rounds": 6, "trials": 2, "seed": 4} | changes)
+    return lf.simulate(algorithm, problem, **{"data": DATA, "n_rounds": 6, "trials": 2, "seed": 4} | changes)
 
 
 @pytest.mark.parametrize("algorithm", [lf.FedPer(rank=2, step_size=1e200), lf.FedAvg(step_size=1e308, local_steps=3)])
 def test_a_run_that_diverges_is_a_result(algorithm):
-    result = run(algorithm, rounds=30)
+    result = run(algorithm, n_rounds=30)
     assert [status.name for status in result.status] == ["DIVERGED"] * 2
     assert (result.status_round < 30).all()
     assert np.isnan(result.metrics["accuracy"][:, -1]).all()
@@ -36,13 +36,13 @@ def test_trials_in_workers_are_those_of_one_process():
 
 def test_metrics_of_clients_with_schedules_and_given_participants():
     steps, who = np.linspace(0.3, 0.1, 4), np.tile([[0, 2, 3]], (4, 1))
-    result = run(lf.GeneralFLUTE(rank=2, step_size=steps), rounds=4, participation=who)
+    result = run(lf.GeneralFLUTE(rank=2, step_size=steps), n_rounds=4, participation=who)
     for metric in ("accuracy", "global_nc2"):
         assert np.allclose(result.per_client(metric).mean(axis=1), result.metrics[metric][:, -1], rtol=1e-12)
 
 
 SQUARES = lf.SharedRepresentation(n_clients=4, dim=6, rank=2)
-OF_SQUARES = {"algorithm": lf.FedPer(rank=2, step_size=0.1), "problem": SQUARES, "rounds": 1}
+OF_SQUARES = {"algorithm": lf.FedPer(rank=2, step_size=0.1), "problem": SQUARES, "n_rounds": 1}
 GIVEN = lf.GivenSamples(np.zeros((5, 3, 6)), np.zeros((5, 3)))
 MOMENTS = lf.FedRep(rank=2, step_size=0.2, heads=lf.GradientHeads())
 ROTATED = lf.FedRep(rank=2, step_size=0.2, init="random", heads=lf.GradientHeads(), rotate_heads=True)

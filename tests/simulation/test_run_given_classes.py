@@ -34,7 +34,7 @@ def split(name, trials=3, seed=0, **wanted):
 def test_given_arrays_are_learned(name, algorithm):
     data = split(name)
     assert np.ptp(data.counts, axis=0).min() > 0, "counts that differ from trial to trial"
-    result = lf.simulate(algorithm, data=data, rounds=40, participation=0.5, trials=3, record_every=40)
+    result = lf.simulate(algorithm, data=data, n_rounds=40, participation=0.5, trials=3, record_every=40)
     assert result.metrics["accuracy"][:, -1].min() > 0.9
     assert np.allclose(np.nanmean(result.per_client("accuracy"), axis=1), result.metrics["accuracy"][:, -1], rtol=1e-12)
 
@@ -48,14 +48,14 @@ def of_trial(samples, trial):
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "General FLUTE"])  # its heads are drawn
 def test_a_trial_is_what_it_is_alone_with_its_own_counts(name):
     algorithm, data = ALGORITHMS[name], split("wine")
-    run = {"data": data, "rounds": 4, "trials": 3, "participation": 4}
+    run = {"data": data, "n_rounds": 4, "trials": 3, "participation": 4}
     together = lf.simulate(algorithm, **run)
     first, *steps = lf.iterate(algorithm, **run)
     for trial in range(3):
         alone = lf.GivenClasses(*of_trial(data, trial), test=of_trial(data.test, trial), n_classes=3)
         participants = np.stack([step.batch.active[trial] for step in steps[:4]])
         (same,) = lf.grid(algorithm, init=[first.after.B[trial]]) if algorithm.learned_rank else [algorithm]
-        result = lf.simulate(same, data=alone, rounds=4, participation=participants)
+        result = lf.simulate(same, data=alone, n_rounds=4, participation=participants)
         assert set(result.metrics) == set(together.metrics)
         for metric, values in result.metrics.items():
             assert np.allclose(values[0], together.metrics[metric][trial], rtol=1e-9, equal_nan=True), metric
@@ -63,7 +63,7 @@ def test_a_trial_is_what_it_is_alone_with_its_own_counts(name):
 
 def test_workers_and_files_change_nothing(tmp_path):
     data = split("wine")
-    run = {"data": data, "rounds": 3, "trials": 3, "participation": 3}
+    run = {"data": data, "n_rounds": 3, "trials": 3, "participation": 3}
     result = lf.simulate(ALGORITHMS["General FLUTE"], **run)
     loaded = lf.Result.load(result.save(tmp_path / "run.npz"))
     for other in (lf.simulate(ALGORITHMS["General FLUTE"], workers=2, **run), loaded):

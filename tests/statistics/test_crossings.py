@@ -15,14 +15,14 @@ OPTIONS = {
 
 
 def curve(size, trials, *, middle=100.0, width=0.05, own=0.0, falling=False, seed=0):
-    """Return the margins of trials that succeed from their own sizes on, of logistic law around `middle`.
+    """Return the shortfalls of trials that succeed from their own sizes on, of logistic law around `middle`.
 
     `width` is the scale of what a trial has at all sizes, and `own` of what is drawn anew at each size.
     """
     shared = np.random.default_rng(seed).logistic(size=trials) * width
     fresh = np.random.default_rng((seed, int(1e6 * size))).logistic(size=trials) * own
-    margins = (math.log(middle) + shared + fresh - math.log(size)) / math.log(10)
-    return -margins if falling else margins
+    shortfalls = (math.log(middle) + shared + fresh - math.log(size)) / math.log(10)
+    return -shortfalls if falling else shortfalls
 
 
 def searched(options=None, **of_curve):
@@ -57,8 +57,8 @@ def test_where_a_search_from_near_begins_is_not_where_it_ends(off, whole):
         assert search.stop_reason == "resolved"
         assert low < middle <= high
         assert high <= low * 1.05 * (1 + 1e-12) or (whole and high - low == 1)
-        assert crossing_of(search.margins, 0.5)[0] == pytest.approx(middle, rel=1e-9)
-        assert len(search.margins) <= (3 if 0.97 <= off <= 1.03 else 24)
+        assert crossing_of(search.shortfalls, 0.5)[0] == pytest.approx(middle, rel=1e-9)
+        assert len(search.shortfalls) <= (3 if 0.97 <= off <= 1.03 else 24)
 
 
 @pytest.mark.long
@@ -67,18 +67,18 @@ def test_the_interval_covers_and_the_bootstrap_has_its_width(share, own):
     """Paired and independent over sizes: 4 misses of 25 happen with probability below 0.04 at 95 %."""
     true = 100.0 * math.exp(0.05 * math.log(share / (1.0 - share)))
     searches = [searched({"share": share}, width=1e-12 if own else 0.05, own=own, seed=seed) for seed in range(25)]
-    assert max(len(margins) for one in searches for margins in one.margins.values()) <= 64
+    assert max(len(shortfalls) for one in searches for shortfalls in one.shortfalls.values()) <= 64
     missed = sum(not low < true <= high for low, high in (one.interval for one in searches))
     assert missed <= 3
-    crossings = np.log([crossing_of(one.margins, share)[0][0] for one in searches])
+    crossings = np.log([crossing_of(one.shortfalls, share)[0][0] for one in searches])
     assert abs(crossings.mean() - math.log(true)) < 0.01
-    spread = np.std([np.log(replicates_of(one.margins, share)) for one in searches[:5]], axis=1).mean()
+    spread = np.std([np.log(replicates_of(one.shortfalls, share)) for one in searches[:5]], axis=1).mean()
     assert 0.4 < spread / crossings.std() < 2.5
 
 
 def test_trials_are_spent_near_the_threshold():
     search = searched(middle=1000.5)
-    tried = {size: len(margins) for size, margins in search.margins.items()}
+    tried = {size: len(shortfalls) for size, shortfalls in search.shortfalls.items()}
     assert all(count == 8 for size, count in tried.items() if not 0.7 < size / 1000 < 1.4)
     assert max(tried.values()) == 64
     assert search.total_trials < 400
@@ -105,7 +105,7 @@ def test_each_of_the_looks_at_a_size_may_err_with_its_part():
 def test_ties_at_the_level_count_as_reached():
     assert verdict(np.zeros(64), 0.5, 0.01) == 1
     search = searched({"resolution": 1e-6}, middle=128.0, width=0.0)
-    assert crossing_of(search.margins, 0.5)[0][0] == 128.0
+    assert crossing_of(search.shortfalls, 0.5)[0][0] == 128.0
 
 
 def test_success_that_falls_with_the_size_is_seen():
@@ -123,10 +123,10 @@ def test_success_that_falls_with_the_size_is_seen():
 def test_a_share_is_judged_by_both_binomial_tails():
     for total, share, error in ((8, 0.5, 0.00625), (10, 0.5, 0.0125), (20, 0.8, 0.02), (5, 0.3, 0.2), (9, 0.9, 0.1)):
         for count in range(total + 1):
-            margins = np.where(np.arange(total) < count, -0.5, 0.5)
+            shortfalls = np.where(np.arange(total) < count, -0.5, 0.5)
             few = stats.binom.cdf(count, total, share) <= error
             many = stats.binom.sf(count - 1, total, share) <= error
-            assert verdict(margins, share, error) == int(many) - int(few)
+            assert verdict(shortfalls, share, error) == int(many) - int(few)
 
 
 def falling(values, weights):
@@ -139,13 +139,15 @@ def falling(values, weights):
     return [min(max(mean(i, k) for k in places[j:]) for i in places[: j + 1]) for j in places]
 
 
-def crossing_by_hand(margins, share, weights, between):
+def crossing_by_hand(shortfalls, share, weights, between):
     """Return the size and the place at which one weighting's share-quantile crosses 0."""
-    sizes, middles, counts = sorted(margins), [], [len(margins[size]) for size in sorted(margins)]
+    sizes, middles, counts = sorted(shortfalls), [], [len(shortfalls[size]) for size in sorted(shortfalls)]
     for size in sizes:
-        pairs = sorted(zip(margins[size], weights, strict=False))
+        pairs = sorted(zip(shortfalls[size], weights, strict=False))
         total, sums = sum(weight for _, weight in pairs), np.cumsum([weight for _, weight in pairs])
-        middle = next(margin for (margin, _), up_to in zip(pairs, sums, strict=True) if up_to >= share * total - 1e-12)
+        middle = next(
+            shortfall for (shortfall, _), up_to in zip(pairs, sums, strict=True) if up_to >= share * total - 1e-12
+        )
         middles.append(min(1.0, max(-1.0, middle)))
     fitted = falling(np.array(middles), counts)
     place = next((place for place, value in enumerate(fitted) if value <= 0), len(sizes))
@@ -160,20 +162,20 @@ def crossing_by_hand(margins, share, weights, between):
 @pytest.mark.parametrize("first", [0, 3])
 @pytest.mark.parametrize("shift", [-3.0, -0.4, 0.0, 0.4, 3.0])
 def test_a_crossing_is_that_of_isotonic_quantiles(first, shift):
-    """Margins that do not fall with the size, beyond a decade on some sides, of unequal numbers of trials."""
+    """Shortfalls that do not fall with the size, beyond a decade on some sides, of unequal numbers of trials."""
     rng = np.random.default_rng(int(10 * (shift + 5)))
     trials = {first: 9, 5: 12, 8: 12, 13: 7, 21: 10}
-    margins = {
+    shortfalls = {
         size: rng.normal(shift + 1.2 - 0.6 * place, 0.7, count) for place, (size, count) in enumerate(trials.items())
     }
     weights, between = rng.exponential(size=(6, 12)), rng.uniform(size=6)
     for share in (0.3, 0.5, 0.8):
-        crossing, place = crossing_of(margins, share, weights, between)
-        wanted = [crossing_by_hand(margins, share, *one) for one in zip(weights, between, strict=True)]
+        crossing, place = crossing_of(shortfalls, share, weights, between)
+        wanted = [crossing_by_hand(shortfalls, share, *one) for one in zip(weights, between, strict=True)]
         assert place.tolist() == [place for _, place in wanted]
         np.testing.assert_allclose(crossing, [size for size, _ in wanted], rtol=1e-9)
-        plain, at = crossing_of(margins, share)
-        size, place = crossing_by_hand(margins, share, np.ones(12), 0.5)
+        plain, at = crossing_of(shortfalls, share)
+        size, place = crossing_by_hand(shortfalls, share, np.ones(12), 0.5)
         assert (plain.shape, at.tolist()) == ((1,), [place])
         assert plain[0] == pytest.approx(size, rel=1e-9)
 
@@ -187,14 +189,14 @@ def test_margins_beyond_a_decade_do_not_say_where_the_crossing_is(low, high):
 
 def test_replicates_weigh_a_trial_alike_at_all_sizes_and_in_all_settings():
     rng = np.random.default_rng(0)
-    margins = {size: rng.normal(0.6 - 0.3 * place, 0.4, 10) for place, size in enumerate((4, 6, 9, 14))}
-    margins[14] = margins[14][:6]
-    found = replicates_of(margins, 0.5)
-    weights = np.random.default_rng(0).exponential(size=(10, 400)).T  # of the trials, whatever the margins
+    shortfalls = {size: rng.normal(0.6 - 0.3 * place, 0.4, 10) for place, size in enumerate((4, 6, 9, 14))}
+    shortfalls[14] = shortfalls[14][:6]
+    found = replicates_of(shortfalls, 0.5)
+    weights = np.random.default_rng(0).exponential(size=(10, 400)).T  # of the trials, whatever the shortfalls
     assert found.shape == (400,)
-    np.testing.assert_allclose(found, np.minimum(crossing_of(margins, 0.5, weights)[0], 14), rtol=1e-12)
-    few = replicates_of({size: values[:6] for size, values in margins.items()}, 0.5)
-    wanted = crossing_of({size: values[:6] for size, values in margins.items()}, 0.5, weights[:, :6])[0]
+    np.testing.assert_allclose(found, np.minimum(crossing_of(shortfalls, 0.5, weights)[0], 14), rtol=1e-12)
+    few = replicates_of({size: values[:6] for size, values in shortfalls.items()}, 0.5)
+    wanted = crossing_of({size: values[:6] for size, values in shortfalls.items()}, 0.5, weights[:, :6])[0]
     np.testing.assert_allclose(few, np.minimum(wanted, 14), rtol=1e-12)
     assert 0.05 < np.std(np.log(found)) < 0.5
     assert (replicates_of({4: np.ones(9), 7: np.ones(9)}, 0.5) == 7).all()  # no size succeeds
@@ -281,7 +283,7 @@ def test_the_looks_at_a_size_are_as_many_as_doublings_allow():
 def test_trials_of_a_size_are_added_up():
     search = begun({16: TWO})
     search.take(16, [0.25, -0.25])
-    assert search.margins[16].tolist() == [-0.5, -0.5, *[0.5] * 6, 0.25, -0.25]
+    assert search.shortfalls[16].tolist() == [-0.5, -0.5, *[0.5] * 6, 0.25, -0.25]
     assert search.total_trials == 10
 
 

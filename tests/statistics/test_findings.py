@@ -276,14 +276,14 @@ EXPONENTS = [
 
 @pytest.mark.parametrize(("kind", "fitted", "wanted"), EXPONENTS)
 def test_an_exponent_is_judged_by_its_interval(kind, fitted, wanted):
-    judged = judge_exponent(fitted, -0.5, kind=kind, margin=0.03, **SAID, note="n", detail="d")
+    judged = judge_exponent(fitted, -0.5, kind=kind, tolerance=0.03, **SAID, note="n", detail="d")
     assert judged.verdict is wanted
     assert (judged.estimate, judged.low, judged.high) == fitted
     assert judged.statistic == f"fitted exponent ({kind} -0.5, up to 0.03)"
     assert (judged.note, judged.detail) == ("n", "d")
-    failing = judge_exponent(fitted, -0.5, kind=kind, margin=0.03, **SAID, hypotheses=(FAILING,))
+    failing = judge_exponent(fitted, -0.5, kind=kind, tolerance=0.03, **SAID, hypotheses=(FAILING,))
     assert failing.verdict is Verdict.HYPOTHESES_FAIL
-    assert judge_exponent((np.nan,) * 3, -0.5, kind=kind, margin=0.0, **SAID).verdict is Verdict.VACUOUS
+    assert judge_exponent((np.nan,) * 3, -0.5, kind=kind, tolerance=0.0, **SAID).verdict is Verdict.VACUOUS
 
 
 CASE = {"claim": "c", "setting": "s"}
@@ -297,8 +297,11 @@ BAD = {
     "a negative share": (lambda: judge_failures([True], **SAID, allowed=-0.1), ["allowed = -0.1"]),
     "a share above 1": (lambda: judge_failures([True], **SAID, allowed=1.1), ["allowed = 1.1"]),
     "no share": (lambda: judge_failures([True], **SAID, allowed=np.nan), ["allowed = nan"]),
-    "kind": (lambda: judge_exponent((1.0, 0.9, 1.1), 1.0, kind="below", margin=0.0, **SAID), ["kind = 'below'"]),
-    "margin": (lambda: judge_exponent((1.0, 0.9, 1.1), 1.0, kind="equal", margin=-1.0, **SAID), ["margin = -1"]),
+    "kind": (lambda: judge_exponent((1.0, 0.9, 1.1), 1.0, kind="below", tolerance=0.0, **SAID), ["kind = 'below'"]),
+    "tolerance": (
+        lambda: judge_exponent((1.0, 0.9, 1.1), 1.0, kind="equal", tolerance=-1.0, **SAID),
+        ["tolerance = -1"],
+    ),
 }
 
 

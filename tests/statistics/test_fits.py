@@ -245,7 +245,7 @@ def test_the_sizes_that_least_finds_are_fitted():
         algorithm=lf.FedRep(rank=2, step_size=0.25, init=lf.AtDistance(0.001)),
         problem=lf.SharedRepresentation(n_clients=10, dim=200, rank=2, condition_number=1.0),
         data=lf.FreshSamples(n_samples=8),
-        rounds=10,
+        n_rounds=10,
         engine="chain",
     )
     cells = lf.grid(run, **{"problem.dim": (500, 1000, 2000)})
@@ -386,7 +386,7 @@ BAD = {
         {},
         ["the same number of trials"],
     ),
-    "rounds": ("error ~ n^a", lf.Table(CURVES), {}, ["column 'error'", "one number per trial"]),
+    "n_rounds": ("error ~ n^a", lf.Table(CURVES), {}, ["column 'error'", "one number per trial"]),
 }
 
 

@@ -42,14 +42,14 @@ def test_a_predicted_exponent_has_the_interval_of_differences_that_are_resampled
         ]
         return (slopes[0] - slopes[1]).reshape(chosen.shape[:-1])
 
-    found = judge_predicted_exponent(SIZES, measured, predicted, margin=0.25, **SAID)
+    found = judge_predicted_exponent(SIZES, measured, predicted, tolerance=0.25, **SAID)
     own, theirs = fit_exponent(SIZES, measured)[0], fit_exponent(SIZES, predicted)[0]
     wanted = bootstrap_interval(difference, [np.arange(7.0)], vectorized=True, widened=True)
     assert (found.estimate, found.low, found.high) == pytest.approx((own - theirs, *wanted), abs=1e-12)
     assert (found.claimed_low, found.claimed_high, found.theorem) == (-0.25, 0.25, True)
     assert found.detail == f"measured {own:.3f}, predicted {theirs:.3f}"
     common = np.random.default_rng(1).lognormal(sigma=0.5, size=(9, 3))  # a prediction that follows the trial
-    same = judge_predicted_exponent(SIZES, 2 * common, common, margin=0.25, **SAID)
+    same = judge_predicted_exponent(SIZES, 2 * common, common, tolerance=0.25, **SAID)
     assert (same.estimate, same.low, same.high) == pytest.approx((0.0, 0.0, 0.0), abs=1e-12)
 
 
@@ -113,7 +113,7 @@ def few(trials, points):
     return [
         judge_one_constant(ratios, claimed_high=2.0, source="our prediction", **said),
         judge_farthest_off(ratios, np.ones(points), claimed_low=0.5, claimed_high=2.0, **said),
-        judge_predicted_exponent(x, ratios, np.ones((trials, points)), margin=0.1, **said),
+        judge_predicted_exponent(x, ratios, np.ones((trials, points)), tolerance=0.1, **said),
     ]
 
 

@@ -98,7 +98,7 @@ def predicted_exponent():
             if name == "follows":
                 predicted = np.log(x) * rng.standard_normal((trials, 1))
                 logs = logs + predicted
-            return verdicts(judge_predicted_exponent(x, np.exp(logs), np.exp(predicted), margin=0.1, **SAID))
+            return verdicts(judge_predicted_exponent(x, np.exp(logs), np.exp(predicted), tolerance=0.1, **SAID))
 
         yield name, judged
 

@@ -57,7 +57,7 @@ class Waiting(lf.Run):
 
 def runs(count):
     """Return this number of cells: the runs in turn, with different seeds."""
-    shared = {"problem": PROBLEM, "rounds": 30, "trials": 4}
+    shared = {"problem": PROBLEM, "n_rounds": 30, "trials": 4}
     whole = [Waiting(algorithm=algorithm, data=data, engine=engine, **shared) for algorithm, data, engine in RUNS]
     return [replace(whole[number % len(RUNS)], seed=number // len(RUNS)) for number in range(count)]
 

@@ -13,7 +13,7 @@ RUN = lf.Run(
     algorithm=lf.FedRep(rank=2, step_size=0.5),
     problem=lf.SharedRepresentation(n_clients=12, dim=6, rank=2, noise_std=0.1),
     data=lf.FreshSamples(n_samples=5),
-    rounds=6,
+    n_rounds=6,
     trials=3,
 )
 TUNED = replace(RUN, algorithm=lf.Tuned(base=RUN.algorithm, grid={"step_size": (0.01, 0.3, 9.0)}, trials=2))

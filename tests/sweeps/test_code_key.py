@@ -326,7 +326,7 @@ def test_every_module_that_runs_while_a_cell_is_computed_counts():
     """A module that moves into a subpackage that does not count would keep stale cells."""
     problem, data = lf.SharedRepresentation(n_clients=4, dim=3, rank=1), lf.FreshSamples(n_samples=3)
     tuned = lf.Tuned(base=lf.FedRep(rank=1, step_size=1.0), grid={"step_size": (1e-3, 1.0, 1e3)}, trials=2)
-    run = lf.Run(algorithm=lf.FedRep(rank=1, step_size=0.5), problem=problem, data=data, rounds=3, trials=2)
+    run = lf.Run(algorithm=lf.FedRep(rank=1, step_size=0.5), problem=problem, data=data, n_rounds=3, trials=2)
     level = lf.below("subspace_distance", 0.5)
     cells = [
         replace(run, algorithm=tuned),
@@ -480,7 +480,7 @@ def test_a_script_that_replaces_a_method_and_a_prompt_are_refused(tmp_path):
     code = (
         "import linfed as lf\n"
         "lf.FedRep.step = lambda self, state, batch, rng: state\n"
-        "run = lf.Run(algorithm=lf.FedRep(rank=1, step_size=0.5), data=lf.FreshSamples(4), rounds=1,\n"
+        "run = lf.Run(algorithm=lf.FedRep(rank=1, step_size=0.5), data=lf.FreshSamples(4), n_rounds=1,\n"
         "             problem=lf.SharedRepresentation(n_clients=4, dim=3, rank=1))\n"
         "lf.sweep([run], store='store')\n"
     )

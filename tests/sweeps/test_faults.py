@@ -67,7 +67,7 @@ if __name__ == "__main__":
     if what == "simulate":
         problem = lf.SharedRepresentation(n_clients=4, dim=4, rank=2)
         algorithm = slow.Long(rank=2, step_size=0.1, init="random")
-        lf.simulate(algorithm, problem, data=lf.FreshSamples(3), rounds=2, trials=2, workers=workers)
+        lf.simulate(algorithm, problem, data=lf.FreshSamples(3), n_rounds=2, trials=2, workers=workers)
     else:
         lf.sweep(slow.cells(False)["values"], store="out/cells", workers=workers)
 '''

@@ -9,7 +9,7 @@ RUN = lf.Run(
     algorithm=lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.9)),
     problem=lf.SharedRepresentation(n_clients=20, dim=12, rank=2),
     data=lf.FreshSamples(n_samples=8),
-    rounds=30,
+    n_rounds=30,
 )
 
 

@@ -44,7 +44,7 @@ class Odd:
 @dataclass(frozen=True)
 class Sizes:
     n_clients: int = 20
-    rounds: int = 10
+    n_rounds: int = 10
     seed: int = 7
     n_samples: int = 0
     noise_std: float = 3.0
@@ -64,18 +64,18 @@ def test_costs_of_cells():
 
 
 def test_estimated_costs_are_scaled_to_given_ones():
-    assert costs_of([Costly(4.0), Sizes(), Costly(8.0), Sizes(rounds=30)]) == [4.0, 3.0, 8.0, 9.0]
+    assert costs_of([Costly(4.0), Sizes(), Costly(8.0), Sizes(n_rounds=30)]) == [4.0, 3.0, 8.0, 9.0]
     assert costs_of([Costly(4.0), *map(Costly, (0.0, -1.0, np.inf, np.nan, "large", True)), Odd()]) == [4.0] * 8
 
 
 def test_the_cost_of_a_run_is_its_seconds():
     data, problem = lf.FreshSamples(6), lf.SharedRepresentation(n_clients=20, dim=8, rank=2)
     one, two = [
-        lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.5), problem=problem, data=data, rounds=10, trials=trials)
+        lf.Run(algorithm=lf.FedRep(rank=2, step_size=0.5), problem=problem, data=data, n_rounds=10, trials=trials)
         for trials in (5, 10)
     ]
     tuned = lf.Tuned(base=one.algorithm, grid={"step_size": (0.1, 0.2, 0.3)}, trials=5)
-    run = lf.Run(algorithm=tuned, problem=problem, data=data, rounds=10, trials=5)
+    run = lf.Run(algorithm=tuned, problem=problem, data=data, n_rounds=10, trials=5)
     short, long, longest = costs_of([one, two, run])
     assert 0 < short < 1
     assert long == pytest.approx(2 * short)

@@ -188,7 +188,7 @@ def test_a_law_of_the_same_name_is_not_taken_for_the_class_of_a_value(ordered, m
     assert law.Run is not lf.Run
     monkeypatch.setattr(sys, "modules", dict(ordered(list(sys.modules.items()))))
     problem = lf.SharedRepresentation(n_clients=3, dim=2, rank=1)
-    run = lf.Run(algorithm=lf.Oracle(rank=1), problem=problem, data=lf.FreshSamples(2), rounds=1)
+    run = lf.Run(algorithm=lf.Oracle(rank=1), problem=problem, data=lf.FreshSamples(2), n_rounds=1)
     for value in (lf.TrueSubspace(), run):
         assert rebuild(describe(value).json, describe(value).arrays) == value
 

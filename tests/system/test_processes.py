@@ -70,7 +70,7 @@ def in_a_daemon(connection):
     said = []
     for call in (
         lambda: lf.sweep([RUN, RUN], workers=2),
-        lambda: lf.simulate(RUN.algorithm, RUN.problem, data=RUN.data, rounds=2, trials=4, workers=2),
+        lambda: lf.simulate(RUN.algorithm, RUN.problem, data=RUN.data, n_rounds=2, trials=4, workers=2),
     ):
         try:
             call()

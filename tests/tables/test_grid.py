@@ -17,7 +17,7 @@ RUN = lf.Run(
     algorithm=lf.FedRep(rank=2, step_size=0.5, init="random"),
     problem=lf.SharedRepresentation(n_clients=10, dim=8, rank=2),
     data=lf.FreshSamples(n_samples=6),
-    rounds=2,
+    n_rounds=2,
 )
 
 

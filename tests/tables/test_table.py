@@ -200,7 +200,7 @@ def test_a_saved_table_has_the_same_columns(table, tmp_path):
 
 def test_a_file_of_something_else_is_no_table(tmp_path):
     problem = lf.SharedRepresentation(n_clients=3, dim=4, rank=2)
-    run = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(5), rounds=1)
+    run = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(5), n_rounds=1)
     assert_one_line(lambda: lf.Table.load(run.save(tmp_path / "run.npz")), ["run.npz", "must be a table"], ValueError)
     (tmp_path / "torn.npz").write_bytes(b"PK")
     assert_one_line(lambda: lf.Table.load(tmp_path / "torn.npz"), ["torn.npz"], ValueError)

@@ -127,7 +127,7 @@ def test_trials_are_an_axis_of_fixed_point_and_matrix():
         np.testing.assert_allclose(matrices[t], one, **TOLERANCE)
         rates = lf.theory.fedavg_rate(A, server_step_size=0.5, **setting)
         assert rates[t] == pytest.approx(np.abs(np.linalg.eigvals(one)).max(), rel=1e-12)
-    result = lf.simulate(lf.FedAvg(step_size=0.1, local_steps=3), data=lf.GivenSamples(X, y), rounds=800)
+    result = lf.simulate(lf.FedAvg(step_size=0.1, local_steps=3), data=lf.GivenSamples(X, y), n_rounds=800)
     equal = lf.theory.fedavg_fixed_point(A, b, step_size=0.1, local_steps=3)
     np.testing.assert_allclose(result.final.S[:, 0], equal, **TOLERANCE)
 

@@ -46,29 +46,29 @@ class Case:
             return 0.1
         return self.share * theory.stability_edge(self.W, **self.sizes) or 0.1
 
-    def course(self, law, rounds, **more):
-        return law(self.W, step_size=self.step(), rounds=rounds, delta=0.5, **self.sizes, **more)
+    def course(self, law, n_rounds, **more):
+        return law(self.W, step_size=self.step(), n_rounds=n_rounds, delta=0.5, **self.sizes, **more)
 
-    def below_top(self, rounds):
+    def below_top(self, n_rounds):
         largest = np.linalg.norm(self.V, 2) ** 2 / self.n
         return theory.under_parameterized_evolution(
-            self.V, rank=self.k, step_size=0.5 * self.share / largest, rounds=rounds, delta=0.5, **self.sizes
+            self.V, rank=self.k, step_size=0.5 * self.share / largest, n_rounds=n_rounds, delta=0.5, **self.sizes
         ).distance
 
-    def band(self, rounds):
-        found = self.course(theory.second_order_evolution, rounds)
+    def band(self, n_rounds):
+        found = self.course(theory.second_order_evolution, n_rounds)
         assert np.isfinite(found.log_std).all()
         assert np.isfinite(found.round_log_variance).all()
         assert np.all((found.low <= found.distance) & (found.distance <= found.high))
         return np.stack([found.distance, found.low, found.high])
 
-    def closed_course(self, rounds):
+    def closed_course(self, n_rounds):
         step = 2.0 * self.share * theory.best_step_size(**self.closed)
-        run = {"noise_std": 0.0, "rounds": rounds, "delta": 0.5, **self.closed}
+        run = {"noise_std": 0.0, "n_rounds": n_rounds, "delta": 0.5, **self.closed}
         return np.sqrt(theory.mean_squared_sine(step, **run))
 
-    def scheduled(self, rounds):
-        run = {"noise_std": 0.0, "rounds": rounds, "delta": 0.5, **self.closed}
+    def scheduled(self, n_rounds):
+        run = {"noise_std": 0.0, "n_rounds": n_rounds, "delta": 0.5, **self.closed}
         return np.sqrt(theory.mean_squared_sine(theory.best_step_schedule(**run), **run))
 
 
@@ -149,7 +149,7 @@ NUMBERS = {
     "best_step_size": lambda case, noise: theory.best_step_size(**case.closed),
     "one_round_factor": lambda case, noise: theory.one_round_factor(0.1, **case.closed),
     "fixed_samples_needed": lambda case, noise: theory.fixed_samples_needed(
-        0.05, dim=case.d, rank=case.k, n_clients=len(case.W), rounds=100, delta=0.5, level=0.01
+        0.05, dim=case.d, rank=case.k, n_clients=len(case.W), n_rounds=100, delta=0.5, level=0.01
     ),
     "noise_floor": lambda case, noise: theory.noise_floor(0.01, noise_std=noise, **case.closed),
     "norm_growth": lambda case, noise: theory.norm_growth(0.1, noise_std=noise, **case.closed),
@@ -160,7 +160,7 @@ NUMBERS = {
         theory.near_truth_floor(case.W, step_size=0.01, noise_std=noise, **case.sizes), dim=case.d
     ),
     "schedule_asymptote": lambda case, noise: theory.schedule_asymptote(
-        noise_std=noise, rounds=1000, delta=0.5, **case.closed
+        noise_std=noise, n_rounds=1000, delta=0.5, **case.closed
     ),
     "under_parameterized_floor": lambda case, noise: (
         theory.under_parameterized_floor(case.V, rank=case.k, step_size=0.01, noise_std=noise, **case.sizes).distance

@@ -83,8 +83,8 @@ def test_the_whole_model_is_fedavg(world):
 def test_a_prediction_speaks_of_the_last_rounds_window(world, rounds):
     """As the risk of a run with as many rounds more as there are in hundreds of cycles."""
     algorithm = lf.FedRolex(model_share=0.5, **STEPS)
-    floor = lf.predict(algorithm, world.problem(), data=world.data(), rounds=rounds).floor
-    run = lf.simulate(algorithm, world.problem(), data=world.data(), rounds=200 * D + rounds, metrics=["risk"])
+    floor = lf.predict(algorithm, world.problem(), data=world.data(), n_rounds=rounds).floor
+    run = lf.simulate(algorithm, world.problem(), data=world.data(), n_rounds=200 * D + rounds, metrics=["risk"])
     assert float(floor) == pytest.approx(run.metrics["risk"][0, -1], rel=1e-10)
 
 
@@ -95,7 +95,7 @@ def test_the_mean_over_participants_has_the_same_cycle(world):
     cycle, _ = lf.theory.fedrolex_cycle(A, b, model_share=0.5, **STEPS)
     algorithm = lf.FedRolex(model_share=0.5, **STEPS)
     run = {"data": world.data(), "participation": 5, "trials": 1500, "metrics": ["risk"]}
-    ends = lf.simulate(algorithm, world.problem(), rounds=81, **run).final.S[:, 0]
+    ends = lf.simulate(algorithm, world.problem(), n_rounds=81, **run).final.S[:, 0]
     off = np.abs(ends.mean(axis=0) - cycle) / (ends.std(axis=0) / np.sqrt(len(ends)))
     assert off[81 % D].max() < 4
     assert off.max() > 4

@@ -24,7 +24,7 @@ def risk(m, ridge=0.0, *, length=LENGTH, noise_std=NOISE, dim=DIM):
 def measured(m, ridge, *, clients=1500, trials=2):
     """Return the mean over clients and its standard error."""
     problem = lf.SharedRepresentation(n_clients=clients, dim=DIM, rank=3, noise_std=NOISE, head_norm=LENGTH)
-    run = {"data": lf.FreshSamples(m), "rounds": 1, "trials": trials, "seed": 3}
+    run = {"data": lf.FreshSamples(m), "n_rounds": 1, "trials": trials, "seed": 3}
     risks = lf.simulate(lf.LocalOnly(ridge=ridge), problem, **run).client_risks()
     return risks.mean(), risks.std() / np.sqrt(risks.size)
 

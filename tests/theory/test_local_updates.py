@@ -20,10 +20,10 @@ def world(trials=TRIALS):
     return lf.GivenTruth(B=truth.B, W=truth.W), truth.W, B
 
 
-def distances(algorithm, problem, rounds):
+def distances(algorithm, problem, n_rounds):
     data = lf.GivenSamples.population(problem, trials=problem.n_trials)
-    run = {"data": data, "rounds": rounds, "metrics": ["subspace_distance"]}
-    return lf.simulate(algorithm, problem, **run).metrics["subspace_distance"][:, : rounds + 1]
+    run = {"data": data, "n_rounds": n_rounds, "metrics": ["subspace_distance"]}
+    return lf.simulate(algorithm, problem, **run).metrics["subspace_distance"][:, : n_rounds + 1]
 
 
 def fall(curve, first, last):
@@ -40,7 +40,7 @@ def test_each_local_step_multiplies_the_part_outside(steps):
     start = np.random.default_rng(3).standard_normal((DIM, RANK))
     algorithm = lf.FedAvg(rank=RANK, step_size=STEP, local_steps=steps, init=start)
     data = lf.GivenSamples.population(problem, trials=1)
-    for step in itertools.islice(lf.iterate(algorithm, problem, data=data, rounds=4), 2, None):
+    for step in itertools.islice(lf.iterate(algorithm, problem, data=data, n_rounds=4), 2, None):
         (B,), (w,), total = step.before.B, step.before.W[0], 0.0
         for w_star in W[0]:
             B_i, w_i, product = B, w, np.eye(RANK)
@@ -178,7 +178,7 @@ def test_heads_of_zero_do_not_count():
         (lambda: contracted_distance(np.eye(4, 2), np.eye(4, 2), np.eye(3), [0]), ["contraction", "(2, 2)"]),
         (lambda: contracted_distance(np.eye(4)[:, 2:], np.eye(4, 2), np.eye(2), [0]), ["B*'B is singular"]),
         (lambda: contracted_distance(np.eye(4, 2), 2 * np.eye(4, 2), np.eye(2), [0]), ["B_star", "orthonormal"]),
-        (lambda: contracted_distance(np.eye(4, 2), np.eye(4, 2), np.eye(2), [0.5]), ["rounds = [0.5]"]),
+        (lambda: contracted_distance(np.eye(4, 2), np.eye(4, 2), np.eye(2), [0.5]), ["n_rounds = [0.5]"]),
     ],
 )
 def test_what_cannot_be_served_is_one_line(call, words):

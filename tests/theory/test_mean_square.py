@@ -49,7 +49,7 @@ def enumerated(name, p, seed=3):
     algorithm, counts = CASES[name]
     world = draw_world(counts, D, 2, noise=0.4, seed=seed)
     problem, data = world.problem(), world.data()
-    first = lf.simulate(algorithm, problem, data=data, rounds=0).final
+    first = lf.simulate(algorithm, problem, data=data, n_rounds=0).final
     blocks = len(parts(first))
 
     def state(vector):
@@ -64,7 +64,7 @@ def enumerated(name, p, seed=3):
 
     matrices, offsets = [], []
     for active in itertools.combinations(range(N), p):
-        steps = lf.iterate(algorithm, problem, data=data, rounds=1, participation=np.array([active]))
+        steps = lf.iterate(algorithm, problem, data=data, n_rounds=1, participation=np.array([active]))
         next(steps)
         batch = next(steps).batch
         points = np.vstack([np.zeros(blocks * D), np.eye(blocks * D)])

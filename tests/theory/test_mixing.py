@@ -13,19 +13,19 @@ def test_l2gd_has_the_predicted_mean_and_fluctuation(samples):
     truth, data = problem.truth(0, [0]), lf.FixedSamples(samples).draw(problem)
     given = lf.GivenTruth(B=truth.B[0], W=truth.W[0], noise_std=0.5, design=problem.design)
     run = {"problem": given, "data": lf.GivenSamples(data.X[0], data.y[0])}
-    algorithm = lf.L2GD(step_size=0.1, strength=2.0, mean_probability=0.3)
+    algorithm = lf.L2GD(step_size=0.1, penalty=2.0, mean_probability=0.3)
     (A,), (b,) = data.normal_equations()
-    law = lf.theory.l2gd_stationary_models(A, b, step_size=0.1, strength=2.0, mean_probability=0.3)
+    law = lf.theory.l2gd_stationary_models(A, b, step_size=0.1, penalty=2.0, mean_probability=0.3)
     rounds, trials = {20: 400, 3: 2500}[samples], 400
     assert law.rate**rounds < 1e-4
-    result = lf.simulate(algorithm, rounds=rounds, trials=trials, metrics=["risk"], record_every=rounds, **run)
+    result = lf.simulate(algorithm, n_rounds=rounds, trials=trials, metrics=["risk"], record_every=rounds, **run)
     models = result.final.S
     error = models.std(axis=0) / np.sqrt(trials)
     assert np.abs((models.mean(axis=0) - law.models) / error).max() < 4.5
     squares = (models - law.models) ** 2
     expected = np.diagonal(law.covariance, axis1=1, axis2=2)
     assert np.abs((squares.mean(axis=0) - expected) / (squares.std(axis=0) / np.sqrt(trials))).max() < 4.5
-    risk, floor = result.metrics["risk"][:, -1], lf.predict(algorithm, rounds=10, **run).floor
+    risk, floor = result.metrics["risk"][:, -1], lf.predict(algorithm, n_rounds=10, **run).floor
     error = risk.std(ddof=1) / np.sqrt(trials)
     assert abs(risk.mean() - float(floor)) < 4 * error
     lengths = squares.sum(axis=(1, 2))
@@ -36,13 +36,13 @@ def test_l2gd_has_the_predicted_mean_and_fluctuation(samples):
 @pytest.mark.parametrize("unseen", [False, True])
 def test_the_law_of_l2gd_solves_the_equation_of_all_models_together(unseen):
     """By dense matrices of a round with either coin; a direction that no sample sees changes nothing."""
-    rng, (n, d), (step, strength, q) = np.random.default_rng(0), (3, 2), (0.1, 1.5, 0.3)
+    rng, (n, d), (step, penalty, q) = np.random.default_rng(0), (3, 2), (0.1, 1.5, 0.3)
     X, y = rng.standard_normal((n, 5, d)), rng.standard_normal((n, 5))
     A, b = lf.GivenSamples(X, y).normal_equations()
     local, mean = np.eye(n * d), np.kron(np.full((n, n), 1 / n), np.eye(d))
     for i in range(n):
         local[d * i : d * i + d, d * i : d * i + d] -= step / (1 - q) * A[i]
-    pulled = np.eye(n * d) - step * strength / q * (np.eye(n * d) - mean)
+    pulled = np.eye(n * d) - step * penalty / q * (np.eye(n * d) - mean)
     whole = (1 - q) * local + q * pulled
     end = np.linalg.solve(np.eye(n * d) - whole, step * b.ravel())
     r0, r1 = local @ end + step / (1 - q) * b.ravel() - end, pulled @ end - end
@@ -51,7 +51,7 @@ def test_the_law_of_l2gd_solves_the_equation_of_all_models_together(unseen):
     S = np.linalg.solve(np.eye((n * d) ** 2) - squares, drive.ravel()).reshape(n, d, n, d)
     turn = np.linalg.qr(rng.standard_normal((3, d)))[0] if unseen else np.eye(d)
     found = lf.theory.l2gd_stationary_models(
-        turn @ A @ turn.T, b @ turn.T, step_size=step, strength=strength, mean_probability=q
+        turn @ A @ turn.T, b @ turn.T, step_size=step, penalty=penalty, mean_probability=q
     )
     np.testing.assert_allclose(found.models, end.reshape(n, d) @ turn.T, rtol=0, atol=1e-12)
     wanted = [turn @ S[i, :, i] @ turn.T for i in range(n)]
@@ -59,14 +59,14 @@ def test_the_law_of_l2gd_solves_the_equation_of_all_models_together(unseen):
     assert found.rate == pytest.approx(np.abs(np.linalg.eigvals(whole)).max(), rel=1e-9)
 
 
-def moments_of_l2gd(A, b, step, strength, q):
+def moments_of_l2gd(A, b, step, penalty, q):
     """Return the mean and the covariances of all models after 2^24 rounds from 0; None if the moments overflow."""
     n, d = b.shape
     local, pulled = np.eye(n * d + 1), np.eye(n * d + 1)
     for i in range(n):
         local[d * i : d * i + d, d * i : d * i + d] -= step / (1 - q) * A[i]
     local[:-1, -1] = step / (1 - q) * b.ravel()
-    pulled[:-1, :-1] -= step * strength / q * (np.eye(n * d) - np.kron(np.full((n, n), 1 / n), np.eye(d)))
+    pulled[:-1, :-1] -= step * penalty / q * (np.eye(n * d) - np.kron(np.full((n, n), 1 / n), np.eye(d)))
     squares = (1 - q) * np.kron(local, local) + q * np.kron(pulled, pulled)  # of the models and a 1
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(24):
@@ -91,8 +91,8 @@ def test_the_law_of_l2gd_is_the_limit_of_its_moments_in_random_settings():
         largest = np.linalg.eigvalsh(A).max() or 1.0
         q = rng.uniform(0.1, 0.9)
         step = rng.uniform(0.1, 3.0) * (1 - q) / largest
-        strength = rng.uniform(0.1, 1.0) * q / step
-        wanted, options = moments_of_l2gd(A, b, step, strength, q), {"strength": strength, "mean_probability": q}
+        penalty = rng.uniform(0.1, 1.0) * q / step
+        wanted, options = moments_of_l2gd(A, b, step, penalty, q), {"penalty": penalty, "mean_probability": q}
         kind = "fewer" if n * m < d else "more"
         if wanted is None:
             with pytest.raises(ValueError, match="grows without bound"):
@@ -116,7 +116,7 @@ def test_l2gd_minimises_the_mixture_in_the_mean():
     problem = lf.SharedRepresentation(n_clients=4, dim=3, rank=2, noise_std=0.3)
     (A,), (b,) = lf.FixedSamples(12).draw(problem).normal_equations()
     big, small = (
-        lf.theory.l2gd_stationary_models(A, b, step_size=step, strength=1.5, mean_probability=0.4)
+        lf.theory.l2gd_stationary_models(A, b, step_size=step, penalty=1.5, mean_probability=0.4)
         for step in (0.01, 0.001)
     )
     slopes = (A @ big.models[..., None])[..., 0] - b + 1.5 * (big.models - big.models.mean(axis=0))

@@ -62,7 +62,7 @@ def test_single_models_approach_their_floor_as_samples_grow(name):
     floor, (algorithm, rounds) = lf.theory.single_model_floor(problem.truth(0, range(3))), SINGLE[name]
     gaps = []
     for m in (20, 200, 2000):
-        result = lf.simulate(algorithm, problem, data=lf.FixedSamples(m), rounds=rounds, trials=3, metrics=["risk"])
+        result = lf.simulate(algorithm, problem, data=lf.FixedSamples(m), n_rounds=rounds, trials=3, metrics=["risk"])
         gaps.append((result.metrics["risk"][:, -1] / floor - 1).mean())
         assert (result.metrics["risk"][:, -1] >= floor).all()
     assert gaps[0] > 3 * gaps[1] > 9 * gaps[2]  # like 1/m

@@ -21,7 +21,7 @@ def all_rounds(world, algorithm, states, p):
     """Return one round of the algorithm from each state, for every set of p participants."""
     found = []
     for active in itertools.combinations(range(5), p):
-        step = lf.iterate(algorithm, world.problem(), data=world.data(), rounds=1, participation=np.array([active]))
+        step = lf.iterate(algorithm, world.problem(), data=world.data(), n_rounds=1, participation=np.array([active]))
         next(step)
         batch = next(step).batch
         found.append([algorithm.step(state, batch, None) for state in states])
@@ -60,7 +60,7 @@ def test_scaffolds_matrix_is_the_mean_over_all_sets_of_participants(world, p, mu
     algorithm = lf.SCAFFOLD(server_step_size=0.8, **STEPS)
     if mu:
         algorithm = lf.FedSCAVAR(server_step_size=0.8, mu=mu, clusters=5, **STEPS)
-    first = lf.simulate(algorithm, world.problem(), data=world.data(), rounds=0).final
+    first = lf.simulate(algorithm, world.problem(), data=world.data(), n_rounds=0).final
 
     def state(vector):
         controls = vector[3:].reshape(1, 5, 3)

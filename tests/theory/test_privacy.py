@@ -32,7 +32,7 @@ def test_the_noise_is_that_of_the_definition(level):
 
 def test_rounds_and_sensitivity_scale_the_noise():
     one = gaussian_mechanism_noise(1.5, 1e-5, sensitivity=1.0)
-    assert gaussian_mechanism_noise(1.5, 1e-5, sensitivity=0.02, rounds=1000) == pytest.approx(0.02 * 1000**0.5 * one)
+    assert gaussian_mechanism_noise(1.5, 1e-5, sensitivity=0.02, n_rounds=1000) == pytest.approx(0.02 * 1000**0.5 * one)
     classical = np.sqrt(2 * np.log(1.25 / 1e-5)) / 0.8
     assert 0.7 * classical < gaussian_mechanism_noise(0.8, 1e-5, sensitivity=1.0) < classical
     assert gaussian_mechanism_noise(4.0, 1e-5, sensitivity=1.0) < gaussian_mechanism_noise(3.9, 1e-5, sensitivity=1.0)
@@ -43,7 +43,7 @@ def test_the_losses_of_adaptive_rounds_add_up_to_delta(rounds):
     """Each round releases a noisy value whose difference between two neighbours has a sign that the past decides."""
     epsilon, delta, trials, rng = 1.0, 0.05, 20_000, np.random.default_rng(0)
     for wrong in (1.0, 1.4):
-        s = gaussian_mechanism_noise(epsilon, delta, sensitivity=1.0, rounds=rounds) / wrong
+        s = gaussian_mechanism_noise(epsilon, delta, sensitivity=1.0, n_rounds=rounds) / wrong
         loss, last = np.zeros(trials), np.zeros(trials)
         for _ in range(rounds):
             difference = np.where(last > 0.3, -1.0, 1.0)
@@ -59,7 +59,7 @@ def test_an_accountant_agrees(epsilon, delta, rounds):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         accountants = pytest.importorskip("dp_accounting", reason="pip install 'linfed[privacy]'")
-        s = gaussian_mechanism_noise(epsilon, delta, sensitivity=1.0, rounds=rounds)
+        s = gaussian_mechanism_noise(epsilon, delta, sensitivity=1.0, n_rounds=rounds)
         for factor in (1.0, 0.97):
             accountant = accountants.pld.PLDAccountant()
             accountant.compose(accountants.GaussianDpEvent(factor * s), rounds)
@@ -74,7 +74,7 @@ def test_an_accountant_agrees(epsilon, delta, rounds):
         (lambda: gaussian_mechanism_noise(1.0, 1.0, sensitivity=1.0), ["delta = 1", "below 1"]),
         (lambda: gaussian_mechanism_noise(1.0, 0.0, sensitivity=1.0), ["delta = 0.0"]),
         (lambda: gaussian_mechanism_noise(1.0, 0.1, sensitivity=0.0), ["sensitivity = 0.0"]),
-        (lambda: gaussian_mechanism_noise(1.0, 0.1, sensitivity=1.0, rounds=0), ["rounds = 0"]),
+        (lambda: gaussian_mechanism_noise(1.0, 0.1, sensitivity=1.0, n_rounds=0), ["n_rounds = 0"]),
     ],
 )
 def test_an_invalid_argument_is_named(call, words):

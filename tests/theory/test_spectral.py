@@ -113,7 +113,7 @@ SETTINGS = [  # n, d, k, m, sigma
 def test_the_predicted_distance_is_that_of_runs(name, setting):
     n, d, k, m, sigma = setting
     problem = lf.SharedRepresentation(n_clients=n, dim=d, rank=k, noise_std=sigma, condition_number=1.0)
-    algorithm, run = ESTIMATORS[name](rank=k), {"data": lf.FixedSamples(m), "rounds": 1, "trials": 40}
+    algorithm, run = ESTIMATORS[name](rank=k), {"data": lf.FixedSamples(m), "n_rounds": 1, "trials": 40}
     distance = lf.simulate(algorithm, problem, **run, metrics=["subspace_distance"]).metrics["subspace_distance"][:, -1]
     floor = lf.predict(algorithm, problem, **run).floor
     ratio = float(np.max(ratio_of(algorithm, problem, m)))
@@ -148,7 +148,7 @@ def test_the_predicted_distance_for_few_clients_is_that_of_draws(name, estimator
         assert floor.ratio < 0.02
     elif floor.ratio > 0.05:
         return
-    run = {"data": lf.FixedSamples(m), "rounds": 1, "trials": 300, "metrics": ["subspace_distance"]}
+    run = {"data": lf.FixedSamples(m), "n_rounds": 1, "trials": 300, "metrics": ["subspace_distance"]}
     distance = lf.simulate(algorithm, problem, **run).metrics["subspace_distance"][:, -1]
     error = distance.std() / distance.mean() / np.sqrt(len(distance))
     assert abs(floor.distance / distance.mean() - 1) < 0.06 + 3 * error
@@ -166,7 +166,7 @@ def ratio_of(algorithm, problem, m):
 @pytest.mark.parametrize("m", [6, 4])
 def test_near_the_transition_the_distance_is_that_of_runs(m):
     problem = lf.SharedRepresentation(n_clients=200, dim=200, rank=1, noise_std=1.0)
-    run = {"data": lf.FixedSamples(m), "rounds": 1, "trials": 60, "metrics": ["subspace_distance"]}
+    run = {"data": lf.FixedSamples(m), "n_rounds": 1, "trials": 60, "metrics": ["subspace_distance"]}
     distance = lf.simulate(lf.LocalGram(rank=1), problem, **run).metrics["subspace_distance"][:, -1].mean()
     W = problem.truth(0, [0]).W[0]
     with pytest.warns(RuntimeWarning, match="ratio"):
@@ -194,7 +194,7 @@ def test_below_the_transition_the_estimate_is_lost():
     assert found.ratio > 1
     assert found.distance == 1
     assert np.isinf(found.covariance).all()
-    run = lf.simulate(lf.LocalGram(rank=2), problem, data=lf.FixedSamples(3), rounds=1)
+    run = lf.simulate(lf.LocalGram(rank=2), problem, data=lf.FixedSamples(3), n_rounds=1)
     assert run.metrics["subspace_distance"][0, -1] > 0.9
 
 
@@ -230,7 +230,7 @@ def floor_of(algorithm, W=None, **changes):
 )
 def test_runs_without_a_prediction_say_why(changes, words):
     problem = changes.pop("problem", lf.SharedRepresentation(n_clients=30, dim=8, rank=2))
-    run = {"data": lf.FixedSamples(9), "rounds": 1} | changes
+    run = {"data": lf.FixedSamples(9), "n_rounds": 1} | changes
     with pytest.raises(lf.NoPredictionError) as caught:
         lf.predict(lf.LocalGram(rank=2), problem, **run).floor  # noqa: B018
     assert all(word in str(caught.value) for word in words)

@@ -57,7 +57,7 @@ def notebook_run(algorithm, given):
         algorithm,
         lf.GivenTruth(B=given["B_star"], Phi=given["Phi"]),
         data=lf.GivenSamples(given["X"], given["y"]),
-        rounds=len(given["participants"]),
+        n_rounds=len(given["participants"]),
         participation=given["participants"],
         metrics=["subspace_distance"],
     )
@@ -128,7 +128,7 @@ def pfllib(step=1.0):
     eta, mu, server = 2 * step * float(given["lr"]), float(given["mu"]) / 2, float(given["server_lr"])
 
     def states(algorithm):
-        return [one.after for one in lf.iterate(algorithm, data=data, rounds=ROUNDS)]
+        return [one.after for one in lf.iterate(algorithm, data=data, n_rounds=ROUNDS)]
 
     def theta(algorithm):
         return np.stack([state.S[0, 0] for state in states(algorithm)])
@@ -170,12 +170,12 @@ def armul(step=1.0):
     for steps in (1, 3):
         algorithm = lf.ARMUL(
             step_size=step * float(given["eta_global"]),
-            strength=float(given["strength"]),
+            penalty=float(given["strength"]),
             personal_steps=steps,
             personal_step_size=step * float(given["eta_local"]),
             weights="samples",
         )
-        states = [one.after for one in lf.iterate(algorithm, data=data, rounds=int(given["rounds"][-1]))]
+        states = [one.after for one in lf.iterate(algorithm, data=data, n_rounds=int(given["rounds"][-1]))]
         chosen, method = [states[round_] for round_ in given["rounds"]], f"vanilla, proximal steps: {steps}"
         theta, models = (np.stack([get(state) for state in chosen]) for get in (
             lambda state: state.shared[0, 0], lambda state: state.predictors()[0]))  # fmt: skip
@@ -192,7 +192,7 @@ def spectral(step=1.0):
     for name, run in (("equal", "h = 0"), ("similar", "h = 0.3, 10 % outliers")):
         X, y = given[f"X_{name}"], given[f"y_{name}"].copy()
         y[0] *= step
-        final = lf.simulate(lf.LocalSpectral(rank=3), data=lf.GivenSamples(X, y), rounds=1).final
+        final = lf.simulate(lf.LocalSpectral(rank=3), data=lf.GivenSamples(X, y), n_rounds=1).final
         pairs = {
             "projector": (given[f"A_{name}"] @ given[f"A_{name}"].T, final.B[0] @ final.B[0].T),
             "clients' models": (given[f"beta_{name}"], final.predictors()[0]),
@@ -209,7 +209,7 @@ def byzantine(step=1.0):
     )
     for name, run in (("honest", "12 honest nodes"), ("corrupted", "2 of 12 nodes corrupted")):
         data = lf.GivenSamples(given["X"], given[f"y_{name}"])
-        B = lf.simulate(algorithm, data=data, rounds=20).final.B[0]
+        B = lf.simulate(algorithm, data=data, n_rounds=20).final.B[0]
         theirs = given[f"B_{name}"] @ given[f"B_{name}"].T
         found.append(Replay("Byz-AltGDmin", run, "geometric median", "projector", theirs, B @ B.T))
     return found
@@ -225,7 +225,7 @@ def private_fedrep(step=1.0):
     for name, method in (("free", "no clip"), ("clipped", "clip 0.2"), ("tight", "clip 0.05")):
         clip = float(given[f"clip_{name}"]) / 2
         algorithm = lf.PrivateFedRep(rank=2, step_size=eta, init=given["B0"], clip=clip if np.isfinite(clip) else None)
-        result = lf.simulate(algorithm, data=data, rounds=int(given["rounds"]))
+        result = lf.simulate(algorithm, data=data, n_rounds=int(given["rounds"]))
         refitted = result.adapt(given["X"], given["y"])
         B, theirs = result.final.B[0], given[f"U_{name}"]
         mse = 2 * refitted.losses(given["X_test"], given["y_test"]).mean(keepdims=True)
@@ -363,15 +363,15 @@ def compare(estimator, which, at):
     seed = (which, at)
     run = {"problem": truth(n, seed), "trials": TRIALS, "seed": seed, "metrics": ["subspace_distance"]}
     if estimator == "local":
-        result = lf.simulate(lf.LocalOnly(), data=lf.FreshSamples(1), rounds=0, **run | {"metrics": []})
+        result = lf.simulate(lf.LocalOnly(), data=lf.FreshSamples(1), n_rounds=0, **run | {"metrics": []})
         ours = measured(new_client_error(result, new, seed))
         return [Comparison(*LOCAL, None, None, new, stored(one, "local", slice(None)), ours)]
     if estimator == "moments":
         algorithm = lf.FedRep(rank=RANK, step_size=1.0, init="moments")
-        result = lf.simulate(algorithm, data=lf.FreshSamples(m), rounds=0, **run)
+        result = lf.simulate(algorithm, data=lf.FreshSamples(m), n_rounds=0, **run)
     else:  # the fixed points of FedRep are the stationary points of the empirical risk
         algorithm = lf.FedRep(rank=RANK, step_size=3.0, init="random")
-        result = lf.simulate(algorithm, data=lf.FixedSamples(m, in_law=True), rounds=ERM_ROUNDS, **run)
+        result = lf.simulate(algorithm, data=lf.FixedSamples(m, in_law=True), n_rounds=ERM_ROUNDS, **run)
     ours = measured(result.metrics["subspace_distance"][:, -1]), measured(new_client_error(result, new, seed))
     names = MOMENTS if estimator == "moments" else ERM
     theirs = (stored(one, f"{name}_{estimator}", [at]) for name in ("dist", "new_task"))

@@ -137,13 +137,13 @@ class ClusterFedVARP(Clustering):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2)
     >>> algorithm = lf.ClusterFedVARP(step_size=0.1, local_steps=10, clusters=4)
-    >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(30), rounds=9, participation=0.5)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(30), n_rounds=9, participation=0.5)
     >>> result.final.array("changes").shape
     (1, 4, 5)
     """
 
     requires = Averaging.requires
-    summary: ClassVar[str] = "averaging that stores the last change of each cluster of clients"
+    description: ClassVar[str] = "averaging that stores the last change of each cluster of clients"
 
     def initial_state(self, start: InitContext) -> Clustered:
         """Return the initial model, with stored changes of 0."""

@@ -84,7 +84,7 @@ class FedAvg(Averaging):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2)
-    >>> result = lf.simulate(lf.FedAvg(step_size=0.5), problem, data=lf.FixedSamples(100), rounds=50)
+    >>> result = lf.simulate(lf.FedAvg(step_size=0.5), problem, data=lf.FixedSamples(100), n_rounds=50)
     >>> floor = lf.theory.single_model_floor(problem.truth(0, [0]))
     >>> bool(0 < result.metrics["risk"][0, -1] / floor[0] - 1 < 0.01)
     True
@@ -93,7 +93,7 @@ class FedAvg(Averaging):
     aggregate: Literal["mean", "median", "geometric median"] = "mean"
 
     requires = Averaging.requires
-    summary: ClassVar[str] = "one model for all clients, with one or two layers; optional final fine-tuning"
+    description: ClassVar[str] = "one model for all clients, with one or two layers; optional final fine-tuning"
 
     def __post_init__(self) -> None:
         super().__post_init__()

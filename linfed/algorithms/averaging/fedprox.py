@@ -49,14 +49,14 @@ class FedProx(Averaging):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2)
     >>> near = lf.FedProx(step_size=0.1, local_steps=20, mu=1.0)
-    >>> lf.simulate(near, problem, data=lf.FixedSamples(30), rounds=50).final.S.shape
+    >>> lf.simulate(near, problem, data=lf.FixedSamples(30), n_rounds=50).final.S.shape
     (1, 1, 20)
     """
 
     mu: float
 
     requires = Averaging.requires
-    summary: ClassVar[str] = "averaging with a proximal term that keeps clients near the server's model"
+    description: ClassVar[str] = "averaging with a proximal term that keeps clients near the server's model"
 
     def __post_init__(self) -> None:
         super().__post_init__()

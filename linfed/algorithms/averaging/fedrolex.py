@@ -113,14 +113,14 @@ class FedRolex(Rolling):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
     >>> algorithm = lf.FedRolex(step_size=0.1, rank=4, model_share=0.5)
-    >>> lf.simulate(algorithm, problem, data=lf.FixedSamples(30), rounds=9, participation=0.5).final.B.shape
+    >>> lf.simulate(algorithm, problem, data=lf.FixedSamples(30), n_rounds=9, participation=0.5).final.B.shape
     (1, 6, 4)
     """
 
     aggregation: Literal["published", "zero-filled"] = "published"
 
     requires = Averaging.requires
-    summary: ClassVar[str] = "averaging whose clients train rolling parts of the model"
+    description: ClassVar[str] = "averaging whose clients train rolling parts of the model"
 
     def __post_init__(self) -> None:
         super().__post_init__()

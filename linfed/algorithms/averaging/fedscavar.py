@@ -80,14 +80,14 @@ class FedSCAVAR(Clustering, Rolling):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=6, rank=2)
     >>> algorithm = lf.FedSCAVAR(step_size=0.1, local_steps=5, mu=0.1, clusters=4, model_share=0.5)
-    >>> lf.simulate(algorithm, problem, data=lf.FixedSamples(30), rounds=9, participation=0.5).final.S.shape
+    >>> lf.simulate(algorithm, problem, data=lf.FixedSamples(30), n_rounds=9, participation=0.5).final.S.shape
     (1, 1, 6)
     """
 
     mu: float = 0.0
 
     requires = Averaging.requires
-    summary: ClassVar[str] = "control variates, a proximal term, cluster memory and rolling windows together"
+    description: ClassVar[str] = "control variates, a proximal term, cluster memory and rolling windows together"
 
     def __post_init__(self) -> None:
         super().__post_init__()

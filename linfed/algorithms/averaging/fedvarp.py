@@ -63,7 +63,7 @@ class FedVARP(Averaging):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2)
-    >>> run = {"data": lf.FixedSamples(30), "rounds": 400}
+    >>> run = {"data": lf.FixedSamples(30), "n_rounds": 400}
     >>> part = lf.simulate(lf.FedVARP(step_size=0.1, local_steps=10), problem, participation=0.25, **run)
     >>> full = lf.simulate(lf.FedAvg(step_size=0.1, local_steps=10), problem, **run)
     >>> bool(abs(part.final.S - full.final.S).max() < 1e-6)
@@ -71,7 +71,7 @@ class FedVARP(Averaging):
     """
 
     requires = Averaging.requires
-    summary: ClassVar[str] = "averaging that stores the last change of each client"
+    description: ClassVar[str] = "averaging that stores the last change of each client"
 
     def initial_state(self, start: InitContext) -> FedVARPState:
         """Return the initial model, with stored changes of 0."""

@@ -71,7 +71,7 @@ class SCAFFOLD(Averaging):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2)
-    >>> run = {"data": lf.FixedSamples(30), "rounds": 300, "participation": 0.5, "metrics": ["train_loss"]}
+    >>> run = {"data": lf.FixedSamples(30), "n_rounds": 300, "participation": 0.5, "metrics": ["train_loss"]}
     >>> fedavg = lf.simulate(lf.FedAvg(step_size=0.1, local_steps=10), problem, **run)
     >>> scaffold = lf.simulate(lf.SCAFFOLD(step_size=0.1, local_steps=10), problem, **run)
     >>> bool(scaffold.metrics["train_loss"][0, -1] < fedavg.metrics["train_loss"][0, -1])
@@ -81,7 +81,7 @@ class SCAFFOLD(Averaging):
     controls: Literal["change", "gradient"] = "change"
 
     requires = Averaging.requires
-    summary: ClassVar[str] = "averaging with control variates, without client drift"
+    description: ClassVar[str] = "averaging with control variates, without client drift"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -58,7 +58,7 @@ class LocalOnly(Algorithm):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2, noise_std=0.1)
-    >>> result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(20), rounds=1)
+    >>> result = lf.simulate(lf.LocalOnly(), problem, data=lf.FixedSamples(20), n_rounds=1)
     >>> bool(result.metrics["parameter_error"][0, -1] < 0.5)
     True
     """
@@ -68,7 +68,7 @@ class LocalOnly(Algorithm):
     local_steps: int = 1
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
-    summary: ClassVar[str] = "least squares or ridge regression per client, without federation"
+    description: ClassVar[str] = "least squares or ridge regression per client, without federation"
 
     def __post_init__(self) -> None:
         check_fields(self, ridge=non_negative, step_size=optional(positive), local_steps=check_integer)

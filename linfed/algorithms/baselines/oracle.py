@@ -48,7 +48,7 @@ class Oracle(Algorithm):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2)
-    >>> result = lf.simulate(lf.Oracle(rank=2), problem, data=lf.FixedSamples(5), rounds=1)
+    >>> result = lf.simulate(lf.Oracle(rank=2), problem, data=lf.FixedSamples(5), n_rounds=1)
     >>> bool(result.metrics["parameter_error"][0, -1] < 1e-12)
     True
     """
@@ -57,7 +57,7 @@ class Oracle(Algorithm):
     ridge: float = 0.0
 
     requires: ClassVar[Requires] = Requires.FEATURES
-    summary: ClassVar[str] = "exact heads on the true subspace B* (or U_k): a reference"
+    description: ClassVar[str] = "exact heads on the true subspace B* (or U_k): a reference"
 
     def __post_init__(self) -> None:
         check_fields(self, rank=check_integer, ridge=non_negative)

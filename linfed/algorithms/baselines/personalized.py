@@ -59,7 +59,7 @@ class Personalized(Algorithm):
     >>> import linfed as lf
     >>> problem = lf.SharedWithShortcuts(n_clients=40, dim=12, rank=2, shortcut_norm=0.3, noise_std=0.1)
     >>> plain = lf.FedRep(rank=2, step_size=0.5)
-    >>> setting = {"data": lf.FixedSamples(n_samples=8), "rounds": 100}
+    >>> setting = {"data": lf.FixedSamples(n_samples=8), "n_rounds": 100}
     >>> one = lf.simulate(plain, problem, **setting)
     >>> two = lf.simulate(lf.Personalized(base=plain, ridge=0.1), problem, **setting)
     >>> bool(two.metrics["parameter_error"][0, -1] < 0.9 * one.metrics["parameter_error"][0, -1])
@@ -69,7 +69,7 @@ class Personalized(Algorithm):
     base: Algorithm
     ridge: float
 
-    summary: ClassVar[str] = "any algorithm with a B, followed by one personal ridge fit per client"
+    description: ClassVar[str] = "any algorithm with a B, followed by one personal ridge fit per client"
 
     def __post_init__(self) -> None:
         check_instance("base", self.base, Algorithm, "an algorithm, e.g. lf.FedRep(rank=2, step_size=0.5)")
@@ -99,9 +99,9 @@ class Personalized(Algorithm):
         """True: the fit follows the last round."""
         return True
 
-    def for_rounds(self, rounds: int) -> Personalized:
-        """Return the algorithm whose base is the one for a run of `rounds` rounds."""
-        base = self.base.for_rounds(rounds)
+    def for_rounds(self, n_rounds: int) -> Personalized:
+        """Return the algorithm whose base is the one for a run of `n_rounds` rounds."""
+        base = self.base.for_rounds(n_rounds)
         return self if base is self.base else replace(self, base=base)
 
     def check(self, *, n_clients: int, dim: int) -> None:

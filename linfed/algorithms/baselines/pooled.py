@@ -45,8 +45,8 @@ class PooledLeastSquares(Algorithm):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2)
     >>> run = {"data": lf.FixedSamples(30)}
-    >>> pooled = lf.simulate(lf.PooledLeastSquares(), problem, rounds=1, **run)
-    >>> fedavg = lf.simulate(lf.FedAvg(step_size=0.5), problem, rounds=200, **run)
+    >>> pooled = lf.simulate(lf.PooledLeastSquares(), problem, n_rounds=1, **run)
+    >>> fedavg = lf.simulate(lf.FedAvg(step_size=0.5), problem, n_rounds=200, **run)
     >>> bool(abs(pooled.final.S - fedavg.final.S).max() < 1e-9)
     True
     """
@@ -55,7 +55,7 @@ class PooledLeastSquares(Algorithm):
     ridge: float = 0.0
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
-    summary: ClassVar[str] = "one least-squares or ridge model for all clients: a reference"
+    description: ClassVar[str] = "one least-squares or ridge model for all clients: a reference"
 
     def __post_init__(self) -> None:
         check_fields(self, weights=one_of("uniform", "samples"), ridge=non_negative)

@@ -46,7 +46,7 @@ class TruncatedAverages(Initial):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=200, dim=10, rank=2)
     >>> algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.TruncatedAverages())
-    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(n_samples=50), rounds=0)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(n_samples=50), n_rounds=0)
     >>> bool(result.metrics["subspace_distance"][0, 0] < 0.3)
     True
     """

@@ -132,7 +132,7 @@ class Initial(Initialization):
     ...         return np.linalg.svd(theta.mT, full_matrices=False)[0][..., :rank]
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2)
     >>> algorithm = lf.FedRep(rank=2, step_size=0.5, init=OfRegressors())
-    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(n_samples=25), rounds=0)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(n_samples=25), n_rounds=0)
     >>> bool(result.metrics["subspace_distance"][0, 0] < 1e-10)
     True
     """
@@ -158,7 +158,7 @@ class InitialFactors(Initialization):
     ...         return np.stack([B] * start.trials), np.zeros((start.trials, start.n_clients, rank))
     >>> problem = lf.SharedRepresentation(n_clients=10, dim=5, rank=2)
     >>> algorithm = lf.FLUTE(rank=2, step_size=0.03, init=IdentityFactors())
-    >>> lf.simulate(algorithm, problem, data=lf.FreshSamples(20), rounds=0).final.B[0, :2]
+    >>> lf.simulate(algorithm, problem, data=lf.FreshSamples(20), n_rounds=0).final.B[0, :2]
     array([[1., 0.],
            [0., 1.]])
     """

@@ -48,7 +48,7 @@ class GivenSubspace(Initial):
     >>> import linfed as lf, numpy as np
     >>> init = lf.GivenSubspace(np.eye(6, 2))
     >>> problem = lf.SharedRepresentation(n_clients=10, dim=6, rank=2)
-    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5, init=init), problem, data=lf.FreshSamples(20), rounds=0)
+    >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5, init=init), problem, data=lf.FreshSamples(20), n_rounds=0)
     >>> bool((result.final.B == np.eye(6, 2)).all())
     True
     """
@@ -107,9 +107,9 @@ class GivenFactors(InitialFactors):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=10, dim=6, rank=2)
-    >>> first = lf.simulate(lf.FLUTE(rank=2, step_size=0.03), problem, data=lf.FixedSamples(20), rounds=5)
+    >>> first = lf.simulate(lf.FLUTE(rank=2, step_size=0.03), problem, data=lf.FixedSamples(20), n_rounds=5)
     >>> init = lf.GivenFactors(first.final.B, first.final.W)
-    >>> more = lf.simulate(lf.FLUTE(rank=2, step_size=0.03, init=init), problem, data=lf.FixedSamples(20), rounds=0)
+    >>> more = lf.simulate(lf.FLUTE(rank=2, step_size=0.03, init=init), problem, data=lf.FixedSamples(20), n_rounds=0)
     >>> bool((more.final.W == first.final.W).all())
     True
     """

@@ -51,7 +51,7 @@ class Moments(Initial):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=10, rank=2)
     >>> algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.Moments(clients=20))
-    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(n_samples=200), rounds=0)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(n_samples=200), n_rounds=0)
     >>> bool(result.metrics["subspace_distance"][0, 0] < 0.5)
     True
     """

@@ -25,7 +25,7 @@ class RandomSubspace(Initial):
     >>> import linfed as lf, numpy as np
     >>> problem = lf.SharedRepresentation(n_clients=10, dim=6, rank=2)
     >>> algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.RandomSubspace())
-    >>> B = lf.simulate(algorithm, problem, data=lf.FreshSamples(20), rounds=0).final.B[0]
+    >>> B = lf.simulate(algorithm, problem, data=lf.FreshSamples(20), n_rounds=0).final.B[0]
     >>> np.allclose(B.T @ B, np.eye(2))
     True
     """
@@ -58,7 +58,7 @@ class SmallRandom(InitialFactors):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=10, dim=6, rank=2)
     >>> algorithm = lf.FLUTE(rank=2, step_size=0.03, init=lf.SmallRandom(alpha=1e-3))
-    >>> state = lf.simulate(algorithm, problem, data=lf.FreshSamples(20), rounds=0).final
+    >>> state = lf.simulate(algorithm, problem, data=lf.FreshSamples(20), n_rounds=0).final
     >>> bool(abs(state.B).max() < 0.01 and abs(state.W).max() < 0.01)
     True
     """

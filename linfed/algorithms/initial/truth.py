@@ -40,7 +40,7 @@ class AtDistance(Initial):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=10, dim=6, rank=2)
     >>> algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.AtDistance(0.3))
-    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(20), rounds=0)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(20), n_rounds=0)
     >>> round(float(result.metrics["subspace_distance"][0, 0]), 12)
     0.3
     """
@@ -84,7 +84,7 @@ class TrueSubspace(Initial):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=10, dim=6, rank=2)
     >>> algorithm = lf.FedRep(rank=2, step_size=0.5, init=lf.TrueSubspace())
-    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(20), rounds=0)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(20), n_rounds=0)
     >>> bool(result.metrics["subspace_distance"][0, 0] < 1e-12)
     True
     """

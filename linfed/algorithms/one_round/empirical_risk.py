@@ -87,7 +87,7 @@ class NuclearNorm(Minimiser):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, noise_std=0.5)
-    >>> run = {"data": lf.FixedSamples(n_samples=15), "rounds": 1}
+    >>> run = {"data": lf.FixedSamples(n_samples=15), "n_rounds": 1}
     >>> related = lf.simulate(lf.NuclearNorm(noise_std=0.5), problem, **run)
     >>> alone = lf.simulate(lf.LocalOnly(), problem, **run)
     >>> bool(related.metrics["risk"][0, -1] < alone.metrics["risk"][0, -1])
@@ -102,7 +102,7 @@ class NuclearNorm(Minimiser):
     weights: Literal["uniform", "samples"] = "uniform"
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
-    summary: ClassVar[str] = "all predictors jointly with a nuclear-norm penalty: one round"
+    description: ClassVar[str] = "all predictors jointly with a nuclear-norm penalty: one round"
 
     def __post_init__(self) -> None:
         check_fields(
@@ -238,7 +238,7 @@ class BurerMonteiro(Minimiser):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2)
-    >>> result = lf.simulate(lf.BurerMonteiro(rank=2), problem, data=lf.FixedSamples(n_samples=15), rounds=1)
+    >>> result = lf.simulate(lf.BurerMonteiro(rank=2), problem, data=lf.FixedSamples(n_samples=15), n_rounds=1)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-5)
     True
     """
@@ -250,7 +250,7 @@ class BurerMonteiro(Minimiser):
     weights: Literal["uniform", "samples"] = "uniform"
 
     requires: ClassVar[Requires] = Requires.ROWS
-    summary: ClassVar[str] = "joint minimisation over B and all heads by L-BFGS: one round"
+    description: ClassVar[str] = "joint minimisation over B and all heads by L-BFGS: one round"
 
     def __post_init__(self) -> None:
         check_fields(

@@ -87,13 +87,13 @@ class MethodOfMoments(SpectralEstimator):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=200, dim=10, rank=2)
-    >>> result = lf.simulate(lf.MethodOfMoments(rank=2), problem, data=lf.FixedSamples(50), rounds=1)
+    >>> result = lf.simulate(lf.MethodOfMoments(rank=2), problem, data=lf.FixedSamples(50), n_rounds=1)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 0.5)
     True
     """
 
     requires: ClassVar[Requires] = Requires.ROWS
-    summary: ClassVar[str] = "B by the method of moments, exact heads: one round"
+    description: ClassVar[str] = "B by the method of moments, exact heads: one round"
 
     def estimate(self, batch: Batch, dim: int) -> Array:
         """Return the top-k eigenvectors of the mean of ``y^2 x x'``."""
@@ -142,13 +142,13 @@ class UStatistic(SpectralEstimator):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=200, dim=10, rank=2)
-    >>> result = lf.simulate(lf.UStatistic(rank=2), problem, data=lf.FixedSamples(50), rounds=1)
+    >>> result = lf.simulate(lf.UStatistic(rank=2), problem, data=lf.FixedSamples(50), n_rounds=1)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 0.3)
     True
     """
 
     requires: ClassVar[Requires] = Requires.ROWS
-    summary: ClassVar[str] = "B by the U-statistic of pairs of samples, exact heads: one round"
+    description: ClassVar[str] = "B by the U-statistic of pairs of samples, exact heads: one round"
 
     def estimate(self, batch: Batch, dim: int) -> Array:
         """Return the eigenvectors with the algebraically largest eigenvalues."""
@@ -202,7 +202,7 @@ class TwoReplica(SpectralEstimator):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=200, dim=10, rank=2)
-    >>> result = lf.simulate(lf.TwoReplica(rank=2), problem, data=lf.FixedSamples(50), rounds=1)
+    >>> result = lf.simulate(lf.TwoReplica(rank=2), problem, data=lf.FixedSamples(50), n_rounds=1)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 0.3)
     True
     """
@@ -210,7 +210,7 @@ class TwoReplica(SpectralEstimator):
     symmetric: bool = True
 
     requires: ClassVar[Requires] = Requires.ROWS
-    summary: ClassVar[str] = "B from two independent local averages per client, exact heads: one round"
+    description: ClassVar[str] = "B from two independent local averages per client, exact heads: one round"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -263,13 +263,13 @@ class LocalGram(SpectralEstimator):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=200, dim=10, rank=2)
-    >>> result = lf.simulate(lf.LocalGram(rank=2), problem, data=lf.FixedSamples(50), rounds=1)
+    >>> result = lf.simulate(lf.LocalGram(rank=2), problem, data=lf.FixedSamples(50), n_rounds=1)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 0.3)
     True
     """
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
-    summary: ClassVar[str] = "B from the Gram matrix of local averages, exact heads: one round"
+    description: ClassVar[str] = "B from the Gram matrix of local averages, exact heads: one round"
 
     def estimate(self, batch: Batch, dim: int) -> Array:
         """Return the top-k eigenvectors of the Gram matrix of local averages."""
@@ -320,7 +320,7 @@ class LocalSpectral(SpectralEstimator):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=200, dim=10, rank=2)
-    >>> result = lf.simulate(lf.LocalSpectral(rank=2), problem, data=lf.FixedSamples(50), rounds=1)
+    >>> result = lf.simulate(lf.LocalSpectral(rank=2), problem, data=lf.FixedSamples(50), n_rounds=1)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-6)
     True
     """
@@ -328,7 +328,7 @@ class LocalSpectral(SpectralEstimator):
     clip_quantile: float | None = None
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
-    summary: ClassVar[str] = "B from the singular vectors of local least squares, exact heads: one round"
+    description: ClassVar[str] = "B from the singular vectors of local least squares, exact heads: one round"
 
     def __post_init__(self) -> None:
         super().__post_init__()

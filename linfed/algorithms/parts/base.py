@@ -356,7 +356,7 @@ def _with_checked_sizes(method: Callable[..., Communication]) -> Callable[..., C
 class Algorithm(Configuration, ABC):
     """Base class of all algorithms: subclasses are frozen dataclasses whose fields are the hyper-parameters.
 
-    A subclass defines `summary`, `initial_state` and `step`; everything else has a default.
+    A subclass defines `description`, `initial_state` and `step`; everything else has a default.
 
     Examples
     --------
@@ -365,7 +365,7 @@ class Algorithm(Configuration, ABC):
     >>> @dataclass(frozen=True, kw_only=True)
     ... class OneGradientStep(lf.Algorithm):
     ...     step_size: float
-    ...     summary = "one shared predictor, one gradient step per round"
+    ...     description = "one shared predictor, one gradient step per round"
     ...     requires = lf.Requires.QUADRATIC
     ...
     ...     def initial_state(self, start):
@@ -375,12 +375,12 @@ class Algorithm(Configuration, ABC):
     ...         gradient = batch.gradient(state.S).mean(axis=1, keepdims=True)
     ...         return lf.State(S=state.S - self.step_size * gradient)
     >>> problem = lf.SharedRepresentation(n_clients=10, dim=5, rank=2)
-    >>> result = lf.simulate(OneGradientStep(step_size=0.5), problem, data=lf.FreshSamples(20), rounds=3)
+    >>> result = lf.simulate(OneGradientStep(step_size=0.5), problem, data=lf.FreshSamples(20), n_rounds=3)
     >>> result.final.S.shape
     (1, 1, 5)
     """
 
-    summary: ClassVar[str]
+    description: ClassVar[str]
     """One-line description for lists of algorithms."""
 
     requires: ClassVar[Any] = Requires.ROWS
@@ -420,8 +420,8 @@ class Algorithm(Configuration, ABC):
         if classes:
             raise ValueError(f"{type(self).__name__} supports only regression, but the samples have {classes} classes")
 
-    def for_rounds(self, rounds: int) -> Algorithm:
-        """Return the algorithm for a run of `rounds` rounds: itself, unless a hyper-parameter is given per round."""
+    def for_rounds(self, n_rounds: int) -> Algorithm:
+        """Return the algorithm for a run of `n_rounds` rounds: itself, unless a hyper-parameter is given per round."""
         return self
 
     @property

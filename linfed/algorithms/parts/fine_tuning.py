@@ -54,7 +54,7 @@ class AllLayers(Configuration):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2, noise_std=0.1)
     >>> fedavg = lf.FedAvg(step_size=0.3, fine_tune=lf.AllLayers(steps=10))
-    >>> result = lf.simulate(fedavg, problem, data=lf.FixedSamples(20), rounds=30)
+    >>> result = lf.simulate(fedavg, problem, data=lf.FixedSamples(20), n_rounds=30)
     >>> result.final.S.shape, bool(result.metrics["risk"][0, -1] < result.metrics["risk"][0, -2])
     ((1, 20, 5), True)
     """

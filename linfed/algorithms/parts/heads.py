@@ -41,8 +41,8 @@ class HeadSolver(Configuration, ABC):
         """Return the update in the round of a batch: itself, unless a parameter is given per round."""
         return self
 
-    def for_rounds(self, rounds: int) -> HeadSolver:
-        """Return the update for a run of `rounds` rounds: itself, unless a parameter is given per round."""
+    def for_rounds(self, n_rounds: int) -> HeadSolver:
+        """Return the update for a run of `n_rounds` rounds: itself, unless a parameter is given per round."""
         return self
 
     def adapt(self, features: Features) -> Fit:
@@ -101,9 +101,9 @@ class ExactHeads(HeadSolver):
             return self
         return replace(self, ridge=value_at(self.ridge, batch.round, "ridge", non_negative))
 
-    def for_rounds(self, rounds: int) -> ExactHeads:
-        """Return the heads for a run of `rounds` rounds, with one value per round instead of a function."""
-        ridge = values_of_rounds(self.ridge, rounds, "ridge", non_negative)
+    def for_rounds(self, n_rounds: int) -> ExactHeads:
+        """Return the heads for a run of `n_rounds` rounds, with one value per round instead of a function."""
+        ridge = values_of_rounds(self.ridge, n_rounds, "ridge", non_negative)
         return self if ridge is self.ridge else replace(self, ridge=ridge)
 
     def solve(self, features: Features, W: Array, step_size: float) -> Fit:

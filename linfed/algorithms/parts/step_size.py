@@ -45,11 +45,11 @@ def checked_ridge(name: str, value: Any) -> Schedule:
     return checked_schedule(name, value, non_negative)
 
 
-def checked_rounds(steps: Sequence[float] | Array, rounds: int, name: str = "step_size") -> tuple[float, ...]:
-    """Return the values of a schedule as a tuple, or raise if their number is not `rounds`."""
-    if len(steps) != rounds:
+def checked_rounds(steps: Sequence[float] | Array, n_rounds: int, name: str = "step_size") -> tuple[float, ...]:
+    """Return the values of a schedule as a tuple, or raise if their number is not `n_rounds`."""
+    if len(steps) != n_rounds:
         values = f"{len(steps)} value{'s' * (len(steps) != 1)}"
-        raise ValueError(f"{name} has {values}, expected one for each round: rounds = {rounds}")
+        raise ValueError(f"{name} has {values}, expected one for each round: n_rounds = {n_rounds}")
     return tuple(steps)
 
 
@@ -62,13 +62,13 @@ def value_at(schedule: Schedule, round_: int, name: str, check: Check) -> float:
     return float(schedule[round_ - 1])
 
 
-def values_of_rounds(schedule: Schedule, rounds: int, name: str, check: Check) -> Schedule:
+def values_of_rounds(schedule: Schedule, n_rounds: int, name: str, check: Check) -> Schedule:
     """Return the schedule for a run: a number as it is, or one value for each round; raise if their number differs."""
     if isinstance(schedule, float):
         return schedule
     if callable(schedule):
-        return tuple(value_at(schedule, round_, name, check) for round_ in range(1, max(1, rounds) + 1))
-    checked_rounds(schedule, rounds, name)
+        return tuple(value_at(schedule, round_, name, check) for round_ in range(1, max(1, n_rounds) + 1))
+    checked_rounds(schedule, n_rounds, name)
     return schedule
 
 
@@ -109,15 +109,15 @@ class Scheduled(Algorithm):
         """Return the step size in a batch's round."""
         return self.step_size if isinstance(self.step_size, float) else step_at(self.step_size, batch.round)
 
-    def for_rounds(self, rounds: int) -> Self:
+    def for_rounds(self, n_rounds: int) -> Self:
         """Return the algorithm with one step size per round: a function is replaced by its values.
 
         Raises
         ------
         ValueError
-            If a sequence does not have `rounds` values, or a function does not return a positive number.
+            If a sequence does not have `n_rounds` values, or a function does not return a positive number.
         """
-        steps = values_of_rounds(self.step_size, rounds, "step_size", positive)
+        steps = values_of_rounds(self.step_size, n_rounds, "step_size", positive)
         if steps is self.step_size:
             return self
         return replace(self, step_size=steps)  # type: ignore[type-var]  # subclasses are dataclasses

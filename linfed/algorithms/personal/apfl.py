@@ -88,7 +88,7 @@ class APFL(PersonalModels):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2, noise_std=0.1)
-    >>> result = lf.simulate(lf.APFL(step_size=0.3, mix_step_size=0.1), problem, data=lf.FixedSamples(10), rounds=100)
+    >>> result = lf.simulate(lf.APFL(step_size=0.3, mix_step_size=0.1), problem, data=lf.FixedSamples(10), n_rounds=100)
     >>> result.final.array("mix").shape, bool((result.final.array("mix") > 0.5).any())
     ((1, 20), True)
     """
@@ -99,7 +99,7 @@ class APFL(PersonalModels):
     variant: Literal["paper", "framework"] = "paper"
 
     requires = PersonalModels.requires
-    summary: ClassVar[str] = "federated averaging, and a local model per client in a mix with the average"
+    description: ClassVar[str] = "federated averaging, and a local model per client in a mix with the average"
 
     def __post_init__(self) -> None:
         super().__post_init__()

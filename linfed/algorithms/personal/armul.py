@@ -43,7 +43,7 @@ class ARMUL(Scheduled):
     ----------
     step_size : float, array_like (rounds,) or callable
         eta > 0, the server's step size for theta or B; or a schedule, as in `FedRep`.
-    strength : float
+    penalty : float
         lambda >= 0, the weight of the penalty ``lambda ||s_i||``, which is not squared.
     rank : int, optional
         Columns k of B in low-rank ARMUL. Without it there is a common model theta (vanilla ARMUL).
@@ -106,8 +106,8 @@ class ARMUL(Scheduled):
     >>> problem = lf.SimilarRepresentations(
     ...     n_clients=40, dim=10, rank=1, heterogeneity=0.0, outliers=0.1, noise_std=0.5
     ... )
-    >>> run = {"data": lf.FixedSamples(n_samples=20), "rounds": 50}
-    >>> near = lf.simulate(lf.ARMUL(step_size=0.5, strength=0.5), problem, **run)
+    >>> run = {"data": lf.FixedSamples(n_samples=20), "n_rounds": 50}
+    >>> near = lf.simulate(lf.ARMUL(step_size=0.5, penalty=0.5), problem, **run)
     >>> pooled = lf.simulate(lf.PooledLeastSquares(), problem, **run)
     >>> alone = lf.simulate(lf.LocalOnly(), problem, **run)
     >>> best = min(pooled.metrics["risk"][0, -1], alone.metrics["risk"][0, -1])
@@ -116,7 +116,7 @@ class ARMUL(Scheduled):
     """
 
     step_size: StepSize
-    strength: float
+    penalty: float
     rank: int | None = None
     init: Initial | str | npt.ArrayLike = "moments"
     personal_steps: int | None = None
@@ -124,13 +124,13 @@ class ARMUL(Scheduled):
     weights: Literal["uniform", "samples"] = "uniform"
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
-    summary: ClassVar[str] = "personal models near a common model or a subspace, with an unsquared penalty"
+    description: ClassVar[str] = "personal models near a common model or a subspace, with an unsquared penalty"
 
     def __post_init__(self) -> None:
         check_fields(
             self,
             step_size=checked_step_size,
-            strength=non_negative,
+            penalty=non_negative,
             rank=optional(check_integer),
             init=converted(as_initial),
             personal_steps=optional(check_integer),
@@ -182,14 +182,14 @@ class ARMUL(Scheduled):
         return state.update(B=orthonormalize(B - eta * slope), W=W, S=S, active=batch.active)
 
     def _exact(self, rest: Batch) -> Array:
-        """Return the minimisers of ``f_i(s) + strength ||s||``, (T, p, d)."""
-        return norm_penalised(*rest.normal_equations(), self.strength) if self.strength else rest.least_squares()
+        """Return the minimisers of ``f_i(s) + penalty ||s||``, (T, p, d)."""
+        return norm_penalised(*rest.normal_equations(), self.penalty) if self.penalty else rest.least_squares()
 
     def _jointly(self, B: Array, batch: Batch) -> tuple[Array, Array]:
-        """Return the heads and the personal parts that minimise ``f_i(B w + s) + strength ||s||``."""
-        if self.strength == 0:
+        """Return the heads and the personal parts that minimise ``f_i(B w + s) + penalty ||s||``."""
+        if self.penalty == 0:
             return batch.joint_least_squares(B)
-        S = norm_penalised_next_to_heads(*batch.normal_equations(), B, self.strength)
+        S = norm_penalised_next_to_heads(*batch.normal_equations(), B, self.penalty)
         return batch.shifted(S).project(B).fit().W, S
 
     def _steps(self, rest: Batch, name: str, state: State, eta: float) -> Array:
@@ -197,7 +197,7 @@ class ARMUL(Scheduled):
         assert self.personal_steps is not None
         S, size = state.take_clients(name, rest.active), self.personal_step_size or eta
         for _ in range(self.personal_steps):
-            S = shortened(S - size * rest.gradient(S), size * self.strength)
+            S = shortened(S - size * rest.gradient(S), size * self.penalty)
         return S
 
     def adapt(self, state: State, batch: Batch) -> State:

@@ -55,7 +55,7 @@ def vectors(state: State, batch: Batch) -> tuple[LinearModel, Array, Array]:
     return LinearModel.of(state), flat(state.array("shared")), flat(own)
 
 
-def ridge_towards(batch: Batch, centre: Array, strength: Array | float) -> Array:
-    """Return ``argmin_v f_i(v) + (strength/2) ||v - centre_i||^2`` for the participants, (T, p, d); regression only."""
+def ridge_towards(batch: Batch, centre: Array, penalty: Array | float) -> Array:
+    """Return ``argmin_v f_i(v) + (penalty/2) ||v - centre_i||^2`` for the participants, (T, p, d); regression only."""
     A, b = batch.normal_equations()
-    return np.asarray(solve(A + strength * np.eye(A.shape[-1]), (b + strength * centre)[..., None])[..., 0])
+    return np.asarray(solve(A + penalty * np.eye(A.shape[-1]), (b + penalty * centre)[..., None])[..., 0])

@@ -24,7 +24,7 @@ class Ditto(PersonalModels):
         eta > 0, the local step size of federated averaging; or a schedule, as in `FedRep`.
     local_steps : int
         K, full-gradient steps of federated averaging in a round.
-    strength : float
+    penalty : float
         lambda >= 0, the weight of the penalty ``(lambda/2) ||v_i - theta||^2``.
     personal_steps : int
         Gradient steps on the personal model in a round.
@@ -51,7 +51,7 @@ class Ditto(PersonalModels):
 
     The personal steps use the received theta, not the new one. Clients predict with v_i; all start at 0. The v_i do not
     change theta, which follows `FedAvg`. On fixed samples and with small steps, v_i converges to ``(A_i + lambda
-    I)^{-1} (b_i + lambda theta)`` at the limit of theta. ``strength=0`` is `LocalOnly` with gradient steps. A new
+    I)^{-1} (b_i + lambda theta)`` at the limit of theta. ``penalty=0`` is `LocalOnly` with gradient steps. A new
     client of a regression is fitted exactly. Cost of a round ``O((K + s) p m d)`` for s personal steps.
 
     **Deviations**: full-gradient steps replace minibatches; the exact fit of new clients is an addition.
@@ -64,7 +64,7 @@ class Ditto(PersonalModels):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2, noise_std=0.1)
-    >>> run = {"data": lf.FixedSamples(n_samples=10), "rounds": 200}
+    >>> run = {"data": lf.FixedSamples(n_samples=10), "n_rounds": 200}
     >>> near = lf.simulate(lf.Ditto(step_size=0.3), problem, **run)
     >>> average = lf.simulate(lf.FedAvg(step_size=0.3), problem, **run)
     >>> bool(near.metrics["risk"][0, -1] < average.metrics["risk"][0, -1])
@@ -72,20 +72,20 @@ class Ditto(PersonalModels):
     """
 
     local_steps: int = 1
-    strength: float = 1.0
+    penalty: float = 1.0
     personal_steps: int = 1
     personal_step_size: float | None = None
     weights: Literal["uniform", "samples"] = "uniform"
 
     requires = PersonalModels.requires
-    summary: ClassVar[str] = "federated averaging, and a personal model per client near the average"
+    description: ClassVar[str] = "federated averaging, and a personal model per client near the average"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fields(
             self,
             local_steps=check_integer,
-            strength=non_negative,
+            penalty=non_negative,
             personal_steps=check_integer,
             personal_step_size=optional(positive),
             weights=one_of("uniform", "samples"),
@@ -100,7 +100,7 @@ class Ditto(PersonalModels):
             own,
             self.personal_step_size or eta,
             self.personal_steps,
-            lambda g, v: g + self.strength * (v - server),
+            lambda g, v: g + self.penalty * (v - server),
         )
         change = model.trained(batch, server, eta, self.local_steps) - server
         new = model.predictors(server + weighted_mean(change, client_weights(batch, self.weights)))
@@ -108,6 +108,6 @@ class Ditto(PersonalModels):
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the minimisers of the new clients' losses with the penalty."""
-        if self.strength == 0:
+        if self.penalty == 0:
             return State(S=batch.least_squares())
-        return State(S=ridge_towards(batch, state.array("shared"), self.strength))
+        return State(S=ridge_towards(batch, state.array("shared"), self.penalty))

@@ -28,7 +28,7 @@ class FedMTL(Algorithm):
 
     Parameters
     ----------
-    strength : float
+    penalty : float
         lambda > 0, the weight of the penalty.
     relation : "features" or "tasks"
         What the matrix relates: the d features (Argyriou et al.), or the n clients (MOCHA).
@@ -73,22 +73,22 @@ class FedMTL(Algorithm):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=30, dim=10, rank=2, noise_std=0.3)
-    >>> run = {"data": lf.FixedSamples(n_samples=8), "rounds": 50}
-    >>> related = lf.simulate(lf.FedMTL(strength=0.01), problem, **run)
+    >>> run = {"data": lf.FixedSamples(n_samples=8), "n_rounds": 50}
+    >>> related = lf.simulate(lf.FedMTL(penalty=0.01), problem, **run)
     >>> alone = lf.simulate(lf.LocalOnly(ridge=0.1), problem, **run)
     >>> bool(related.metrics["risk"][0, -1] < alone.metrics["risk"][0, -1])
     True
     """
 
-    strength: float
+    penalty: float
     relation: Literal["features", "tasks"] = "features"
     epsilon: float = 1e-6
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
-    summary: ClassVar[str] = "a model per client, with a learned relation of features or of clients"
+    description: ClassVar[str] = "a model per client, with a learned relation of features or of clients"
 
     def __post_init__(self) -> None:
-        check_fields(self, strength=positive, relation=one_of("features", "tasks"), epsilon=non_negative)
+        check_fields(self, penalty=positive, relation=one_of("features", "tasks"), epsilon=non_negative)
         if self.relation == "tasks":
             positive("epsilon (relation='tasks')", self.epsilon)
 
@@ -113,14 +113,14 @@ class FedMTL(Algorithm):
         """Return the participants' models at the relation of features; it may be singular."""
         A, b = batch.normal_equations()
         root = _root(state.Omega)[:, None]
-        inside = root @ A @ root + 2.0 * self.strength * np.eye(A.shape[-1])
+        inside = root @ A @ root + 2.0 * self.penalty * np.eye(A.shape[-1])
         return np.asarray((root @ solve(inside, root @ b[..., None]))[..., 0])
 
     def _of_tasks(self, state: FedMTLState, batch: Batch) -> Array:
         """Return the participants' models at the relation of clients, given the other clients' models."""
         A, b = batch.normal_equations()
         trials, p, d = b.shape
-        penalty = 2.0 * self.strength * solve(state.Omega, np.eye(state.Omega.shape[-1]))
+        penalty = 2.0 * self.penalty * solve(state.Omega, np.eye(state.Omega.shape[-1]))
         rows = take_clients(penalty, batch.active)  # (T, p, n)
         own = np.take_along_axis(rows, batch.active[:, None, :], axis=-1)
         # Other clients' models are constants: subtract the participants' part of the whole product.

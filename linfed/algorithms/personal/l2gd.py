@@ -26,7 +26,7 @@ class L2GD(PersonalModels):
     ----------
     step_size : float, array_like (rounds,) or callable
         alpha > 0, or a schedule, as in `FedRep`. It is the source's step size divided by n.
-    strength : float
+    penalty : float
         lambda > 0, the weight of the penalty ``(lambda/2) ||v_i - v_mean||^2``.
     mean_probability : float
         q in (0, 1), the probability of a step towards the mean. The source has ``q = lambda/(L + lambda)``, with L the
@@ -65,33 +65,33 @@ class L2GD(PersonalModels):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2, noise_std=0.1)
-    >>> algorithm = lf.L2GD(step_size=0.02, strength=1.0, mean_probability=0.3)
-    >>> lf.simulate(algorithm, problem, data=lf.FixedSamples(10), rounds=100).final.S.shape
+    >>> algorithm = lf.L2GD(step_size=0.02, penalty=1.0, mean_probability=0.3)
+    >>> lf.simulate(algorithm, problem, data=lf.FixedSamples(10), n_rounds=100).final.S.shape
     (1, 20, 5)
     """
 
-    strength: float = 1.0
+    penalty: float = 1.0
     mean_probability: float = 0.5
     coins: npt.ArrayLike | None = None
 
     requires = PersonalModels.requires
-    summary: ClassVar[str] = "personal models, at random pulled to their mean or improved on the clients' losses"
+    description: ClassVar[str] = "personal models, at random pulled to their mean or improved on the clients' losses"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fields(self, strength=positive, mean_probability=_check_probability, coins=_check_coins)
+        check_fields(self, penalty=positive, mean_probability=_check_probability, coins=_check_coins)
         if not callable(self.step_size):
-            pull = largest_value(self.step_size, "step_size") * self.strength / self.mean_probability
+            pull = largest_value(self.step_size, "step_size") * self.penalty / self.mean_probability
             if pull > 1.0:
                 raise ValueError(
-                    f"step_size * strength / mean_probability = {pull:g} must be at most 1: decrease the step size"
+                    f"step_size * penalty / mean_probability = {pull:g} must be at most 1: decrease the step size"
                 )
 
-    def for_rounds(self, rounds: int) -> Self:
-        """Return the algorithm for a run of `rounds` rounds, after checking the number of coins."""
-        found = super().for_rounds(rounds)
+    def for_rounds(self, n_rounds: int) -> Self:
+        """Return the algorithm for a run of `n_rounds` rounds, after checking the number of coins."""
+        found = super().for_rounds(n_rounds)
         if self.coins is not None:
-            checked_rounds(np.asarray(self.coins), rounds, "coins")
+            checked_rounds(np.asarray(self.coins), n_rounds, "coins")
         return found
 
     def initial_state(self, start: InitContext) -> State:
@@ -102,7 +102,7 @@ class L2GD(PersonalModels):
         """Return the state after one step."""
         model, own = LinearModel.of(state), flat(state.take_clients("S", batch.active))
         alpha, q = self.step_in(batch), self.mean_probability
-        pulled = own - alpha * self.strength / q * (own - self.average(batch, own))
+        pulled = own - alpha * self.penalty / q * (own - self.average(batch, own))
         improved = own - alpha / (1.0 - q) * model.gradient(batch, own)
         new = np.where(self._coins(batch, rng, len(own))[:, None, None], pulled, improved)
         return state.update(S=model.predictors(new), active=batch.active)

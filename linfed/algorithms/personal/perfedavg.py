@@ -69,7 +69,7 @@ class PerFedAvg(PersonalModels):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2, noise_std=0.1)
     >>> algorithm = lf.PerFedAvg(step_size=0.3, adaptation_step_size=0.5)
-    >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(10), rounds=100)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(10), n_rounds=100)
     >>> result.final.S.shape, bool(result.metrics["risk"][0, -1] < result.metrics["risk"][0, -2])
     ((1, 20, 5), True)
     """
@@ -79,7 +79,7 @@ class PerFedAvg(PersonalModels):
     hessian: bool = False
     batches: Literal["same", "split"] = "same"
 
-    summary: ClassVar[str] = "federated averaging on the losses after one gradient step of each client"
+    description: ClassVar[str] = "federated averaging on the losses after one gradient step of each client"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,7 +32,7 @@ class PFedMe(PersonalModels):
         eta > 0, the step size of the local model w_i; or a schedule, as in `FedRep`.
     local_steps : int
         R, steps of w_i in a round.
-    strength : float
+    penalty : float
         lambda > 0, the weight of ``(lambda/2) ||t - w_i||^2``.
     inner_steps : int or None
         Gradient steps on the personal model t before each step of w_i; None minimises exactly, for regression only.
@@ -74,27 +74,27 @@ class PFedMe(PersonalModels):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2, noise_std=0.1)
-    >>> near = lf.PFedMe(step_size=0.01, local_steps=20, strength=2.0, inner_steps=None)
-    >>> result = lf.simulate(near, problem, data=lf.FixedSamples(10), rounds=100)
+    >>> near = lf.PFedMe(step_size=0.01, local_steps=20, penalty=2.0, inner_steps=None)
+    >>> result = lf.simulate(near, problem, data=lf.FixedSamples(10), n_rounds=100)
     >>> result.final.S.shape, result.final.shared.shape
     ((1, 20, 5), (1, 1, 5))
     """
 
     local_steps: int = 20
-    strength: float = 15.0
+    penalty: float = 15.0
     inner_steps: int | None = 5
     inner_step_size: float | None = None
     server_mix: float = 1.0
 
     requires = PersonalModels.requires
-    summary: ClassVar[str] = "personal models by Moreau envelopes around local models, which the server averages"
+    description: ClassVar[str] = "personal models by Moreau envelopes around local models, which the server averages"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fields(
             self,
             local_steps=check_integer,
-            strength=positive,
+            penalty=positive,
             inner_steps=optional(check_integer),
             inner_step_size=optional(positive),
             server_mix=positive,
@@ -119,7 +119,7 @@ class PFedMe(PersonalModels):
         local = personal = np.broadcast_to(server, own.shape)
         for _ in range(self.local_steps):
             personal = solve(personal, local)
-            local = local - eta * self.strength * (local - personal)
+            local = local - eta * self.penalty * (local - personal)
         new = server + self.server_mix * self.average(batch, local - server)
         return state.update(S=model.predictors(personal), shared=model.predictors(new), active=batch.active)
 
@@ -127,13 +127,13 @@ class PFedMe(PersonalModels):
         """Return the function that updates the personal models (T, p, P), given the local models."""
         if self.inner_steps is None:
             A, b = batch.normal_equations()
-            inverse = solve(A + self.strength * np.eye(A.shape[-1]), np.eye(A.shape[-1]))
-            return lambda personal, local: (inverse @ (b + self.strength * local)[..., None])[..., 0]
+            inverse = solve(A + self.penalty * np.eye(A.shape[-1]), np.eye(A.shape[-1]))
+            return lambda personal, local: (inverse @ (b + self.penalty * local)[..., None])[..., 0]
         eta, steps = self.inner_step_size or self.step_in(batch), self.inner_steps
         return lambda personal, local: model.trained(
-            batch, personal, eta, steps, lambda g, t: g + self.strength * (t - local)
+            batch, personal, eta, steps, lambda g, t: g + self.penalty * (t - local)
         )
 
     def adapt(self, state: State, batch: Batch) -> State:
         """Return the new clients' minimisers around the server's model."""
-        return State(S=ridge_towards(batch, state.array("shared"), self.strength))
+        return State(S=ridge_towards(batch, state.array("shared"), self.penalty))

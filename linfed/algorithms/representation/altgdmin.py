@@ -36,20 +36,21 @@ class AltGDmin(Algorithm):
         Columns k of B, at most d.
     step_size : float, optional
         eta > 0 of the summed gradient: `FedRep`'s step size is ``p m`` times as large, with p participants and m the
-        samples of the gradient, half of a client's samples if `split`. By default ``0.5 / (m s^2)``, with s the
-        spectral norm of the first round's local averages ``[X_i'y_i/m]_i``; this presumes samples with ``E xx' = I``.
+        samples of the gradient, half of a client's samples if `disjoint_samples`. By default ``0.5 / (m s^2)``, with s
+        the spectral norm of the first round's local averages ``[X_i'y_i/m]_i``; this presumes samples with
+        ``E xx' = I``.
     threshold : float
         Threshold of the default initialisation, `TruncatedAverages`.
     init : Initial, "moments", "random" or array_like (d, k) or (trials, d, k), optional
         Initial B, instead of truncated local averages.
-    split : bool
+    disjoint_samples : bool
         If True, heads are fitted on the first half of a client's samples, and the gradient uses the others.
 
     Raises
     ------
     ValueError
-        If a value is out of range; in `simulate` also for classification, if the rank exceeds d, or with ``split=True``
-        if a client has a single sample.
+        If a value is out of range; in `simulate` also for classification, if the rank exceeds d, or with
+        ``disjoint_samples=True`` if a client has a single sample.
 
     Notes
     -----
@@ -61,8 +62,8 @@ class AltGDmin(Algorithm):
         B &\leftarrow \operatorname{qr}\Bigl(B - \eta \sum_i X_i^\top (Z_i w_i - y_i)\, w_i^\top\Bigr)
 
     On the same samples this is `FedRep` with exact heads and another step size; recorded heads are as there. The source
-    proves convergence for samples that are fresh in each round and half-round: fresh data with ``split=True``. Cost of
-    a round ``O(p m (d k + k^2))``.
+    proves convergence for samples that are fresh in each round and half-round: fresh data with
+    ``disjoint_samples=True``. Cost of a round ``O(p m (d k + k^2))``.
 
     **Deviations**: the source's step size has ``s = sigma_max`` of the matrix of regressors, which a server does not
     know; the spectral norm of the local averages, with noise larger, takes its place. With partial participation the
@@ -76,7 +77,7 @@ class AltGDmin(Algorithm):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=100, dim=30, rank=2)
-    >>> result = lf.simulate(lf.AltGDmin(rank=2), problem, data=lf.FixedSamples(n_samples=20), rounds=100)
+    >>> result = lf.simulate(lf.AltGDmin(rank=2), problem, data=lf.FixedSamples(n_samples=20), n_rounds=100)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-8)
     True
     """
@@ -85,9 +86,11 @@ class AltGDmin(Algorithm):
     step_size: float | None = None
     threshold: float = 9.0
     init: Initial | str | npt.ArrayLike | None = None
-    split: bool = False
+    disjoint_samples: bool = False
 
-    summary: ClassVar[str] = "FedRep from truncated local averages, with a summed gradient and its published step size"
+    description: ClassVar[str] = (
+        "FedRep from truncated local averages, with a summed gradient and its published step size"
+    )
 
     def __post_init__(self) -> None:
         check_fields(
@@ -95,14 +98,14 @@ class AltGDmin(Algorithm):
             rank=check_integer,
             step_size=optional(positive),
             init=optional(converted(as_initial)),
-            split=check_bool,
+            disjoint_samples=check_bool,
         )
         object.__setattr__(self, "threshold", TruncatedAverages(threshold=self.threshold).threshold)
 
     @property
     def requires(self) -> Requires:
         """Operations that a step requires of a batch."""
-        if self.split:
+        if self.disjoint_samples:
             return Requires.ROWS
         return Requires.QUADRATIC if self.step_size is None else Requires.FEATURES
 
@@ -120,9 +123,9 @@ class AltGDmin(Algorithm):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         B = state.array("B")
-        first, second = batch.split(rest=True) if self.split else (batch, batch)
+        first, second = batch.split(rest=True) if self.disjoint_samples else (batch, batch)
         fit = first.project(B).fit()
-        if self.split:
+        if self.disjoint_samples:
             gradient = second.project(B).representation_gradient(fit.W, second.counts)
         else:
             gradient = fit.representation_gradient(batch.counts)
@@ -142,9 +145,9 @@ class AltGDmin(Algorithm):
     def overshoots(self, state: State, batch: Batch, share: float, variance: float | None) -> Mask | None:
         """Return the trials whose last step size exceeds the stability edge, which QR hides."""
         step = np.broadcast_to(self._step(state, batch), (len(batch.counts), 1, 1))[..., 0]
-        counts = np.floor(batch.counts / 2) if self.split else batch.counts
+        counts = np.floor(batch.counts / 2) if self.disjoint_samples else batch.counts
         return overshoots_on_representation(state, batch, share * batch.n_clients * step * counts, variance)
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
         """Return the size of divided samples."""
-        return participants * samples * (dim + 1) if self.split else 0
+        return participants * samples * (dim + 1) if self.disjoint_samples else 0

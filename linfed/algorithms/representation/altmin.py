@@ -30,7 +30,7 @@ class AltMin(Algorithm):
         Columns k of B, at most d.
     init : "moments", "random", Initial or array_like (d, k) or (trials, d, k)
         Initial B.
-    split : bool
+    disjoint_samples : bool
         If True, heads are fitted on the first half of a client's samples, and B on the others.
     weights : "uniform" or "samples"
         Weights omega_i of the participants: equal, or proportional to their numbers of samples. Their mean is 1.
@@ -40,8 +40,8 @@ class AltMin(Algorithm):
     Raises
     ------
     ValueError
-        If a value is out of range; in `simulate` also for classification, if the rank exceeds d, or with ``split=True``
-        if a client has a single sample.
+        If a value is out of range; in `simulate` also for classification, if the rank exceeds d, or with
+        ``disjoint_samples=True`` if a client has a single sample.
 
     Notes
     -----
@@ -53,16 +53,18 @@ class AltMin(Algorithm):
         B &\leftarrow \arg\min_B \sum_{i \in I} \omega_i \tfrac{1}{2m_i} \|X_i B w_i - y_i\|^2
 
     Then B is replaced by its Q factor and every head w by ``R w``, which keeps the predictors ``B w``. So on fixed
-    samples, with full participation and without `split`, the training loss, weighted by omega_i, never rises if there
-    is no ridge. A ridge keeps heads short if a client's features are nearly dependent, as with a rare category.
+    samples, with full participation and without `disjoint_samples`, the training loss, weighted by omega_i, never rises
+    if there is no ridge. A ridge keeps heads short if a client's features are nearly dependent, as with a rare
+    category.
 
     The second step solves a linear system of size ``d k``, which determines B only if ``p m >= d k``, with m the
     samples of this step. Otherwise the change of B has minimum norm, up to directions in which the eigenvalues of the
-    normal equations are below 1e-12 of their trace. With m <= k the heads explain all samples, and without `split` B
-    does not change. Cost of a round ``O(p m d^2 + p d^2 k^2 + (d k)^3)``, memory ``O(p d^2 + (d k)^2)``.
+    normal equations are below 1e-12 of their trace. With m <= k the heads explain all samples, and without
+    `disjoint_samples` B does not change. Cost of a round ``O(p m d^2 + p d^2 k^2 + (d k)^3)``, memory
+    ``O(p d^2 + (d k)^2)``.
 
-    **Deviations**: the source draws other samples in each half-round: fresh data with ``split=True``. `weights` and
-    `ridge` are additions.
+    **Deviations**: the source draws other samples in each half-round: fresh data with ``disjoint_samples=True``.
+    `weights` and `ridge` are additions.
 
     References
     ----------
@@ -73,25 +75,25 @@ class AltMin(Algorithm):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=10, rank=2)
-    >>> result = lf.simulate(lf.AltMin(rank=2), problem, data=lf.FixedSamples(n_samples=10), rounds=20)
+    >>> result = lf.simulate(lf.AltMin(rank=2), problem, data=lf.FixedSamples(n_samples=10), n_rounds=20)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-10)
     True
     """
 
     rank: int
     init: Initial | str | npt.ArrayLike = "moments"
-    split: bool = False
+    disjoint_samples: bool = False
     weights: Literal["uniform", "samples"] = "uniform"
     ridge: float = 0.0
 
-    summary: ClassVar[str] = "exact heads, then the exact least squares for B"
+    description: ClassVar[str] = "exact heads, then the exact least squares for B"
 
     def __post_init__(self) -> None:
         check_fields(
             self,
             rank=check_integer,
             init=converted(as_initial),
-            split=check_bool,
+            disjoint_samples=check_bool,
             weights=one_of("uniform", "samples"),
             ridge=non_negative,
         )
@@ -99,7 +101,7 @@ class AltMin(Algorithm):
     @property
     def requires(self) -> Requires:
         """Operations that a step requires of a batch."""
-        return Requires.ROWS if self.split else Requires.QUADRATIC
+        return Requires.ROWS if self.disjoint_samples else Requires.QUADRATIC
 
     @property
     def initialization(self) -> Initial:
@@ -114,7 +116,7 @@ class AltMin(Algorithm):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state after one round."""
         B = state.array("B")
-        first, second = batch.split(rest=True) if self.split else (batch, batch)
+        first, second = batch.split(rest=True) if self.disjoint_samples else (batch, batch)
         W = first.project(B).fit(self.ridge).W
         weights = relative_weights(second, self.weights)
         inverse, R = _inverse(second.normal_equations()[0] * weights[..., None, None], W)
@@ -140,7 +142,7 @@ class AltMin(Algorithm):
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
         """Return the size of the participants' matrices, of the linear system, and of divided samples."""
-        copies = participants * samples * (dim + 1) if self.split else 0
+        copies = participants * samples * (dim + 1) if self.disjoint_samples else 0
         return 2 * participants * dim * dim + 6 * (dim * self.rank) ** 2 + copies
 
 

@@ -78,7 +78,7 @@ class ANIL(Scheduled):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=10, rank=2)
     >>> algorithm = lf.ANIL(rank=2, step_size=0.3, adaptation_step_size=0.5)
-    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(n_samples=50), rounds=300)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(n_samples=50), n_rounds=300)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 0.05)
     True
     """
@@ -90,7 +90,9 @@ class ANIL(Scheduled):
     init: Initial | str | npt.ArrayLike = "random"
     batches: Literal["same", "split"] = "same"
 
-    summary: ClassVar[str] = "representation and head from which one gradient step on the head leads to personal heads"
+    description: ClassVar[str] = (
+        "representation and head from which one gradient step on the head leads to personal heads"
+    )
 
     def __post_init__(self) -> None:
         check_fields(

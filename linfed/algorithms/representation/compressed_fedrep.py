@@ -28,7 +28,8 @@ class CompressedFedRep(FedRep):
 
     Parameters
     ----------
-    rank, step_size, init, heads, representation_steps, orthonormalize, aggregate, weights, split, rotate_heads
+    rank, step_size, init, heads, representation_steps, orthonormalize, aggregate, weights, disjoint_samples,
+    rotate_heads
         As in `FedRep`. `whiten` is not supported.
     kept_share : float, optional
         Sparsification: each entry of a message is kept with this probability, in (0, 1], and divided by it.
@@ -85,7 +86,7 @@ class CompressedFedRep(FedRep):
     >>> algorithm = lf.CompressedFedRep(rank=2, step_size=0.25, kept_share=0.25, shared_mask=True)
     >>> algorithm.communication(dim=20)
     Communication(down=40.0, up=10.0)
-    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(10), rounds=300)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(10), n_rounds=300)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-6)
     True
     """
@@ -94,7 +95,7 @@ class CompressedFedRep(FedRep):
     levels: int | None = None
     shared_mask: bool = False
 
-    summary: ClassVar[str] = "FedRep with sparsified or quantised messages, without bias"
+    description: ClassVar[str] = "FedRep with sparsified or quantised messages, without bias"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -80,7 +80,7 @@ class FedBABU(Scheduled):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=5, rank=2, noise_std=0.1)
-    >>> result = lf.simulate(lf.FedBABU(rank=2, step_size=0.3), problem, data=lf.FixedSamples(10), rounds=100)
+    >>> result = lf.simulate(lf.FedBABU(rank=2, step_size=0.3), problem, data=lf.FixedSamples(10), n_rounds=100)
     >>> result.final.W.shape, bool(result.metrics["risk"][0, -1] < result.metrics["risk"][0, -2])
     ((1, 20, 2), True)
     """
@@ -93,7 +93,7 @@ class FedBABU(Scheduled):
     fine_tune: HeadSolver | AllLayers = field(default_factory=ExactHeads)
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
-    summary: ClassVar[str] = "representation by averaging at a fixed random head; heads fitted after the last round"
+    description: ClassVar[str] = "representation by averaging at a fixed random head; heads fitted after the last round"
 
     def __post_init__(self) -> None:
         check_fields(

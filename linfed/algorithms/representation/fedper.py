@@ -64,7 +64,7 @@ class FedPer(Scheduled):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2)
     >>> algorithm = lf.FedPer(rank=2, step_size=0.2, init="moments")
-    >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(40), rounds=200)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(40), n_rounds=200)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-3)
     True
     """
@@ -76,7 +76,7 @@ class FedPer(Scheduled):
     init: Initial | str | npt.ArrayLike = "random"
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
-    summary: ClassVar[str] = "shared representation, personal heads, simultaneous gradient steps on both"
+    description: ClassVar[str] = "shared representation, personal heads, simultaneous gradient steps on both"
 
     def __post_init__(self) -> None:
         check_fields(

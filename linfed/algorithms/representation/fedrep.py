@@ -59,13 +59,13 @@ class FedRep(Scheduled):
     weights : array_like (n,), optional
         Positive weights of the clients' gradients on B, of any scale: they are divided by their mean over all n
         clients. Equal by default; ``weights=counts`` is proportional to the clients' numbers of samples.
-    split : bool
+    disjoint_samples : bool
         If True, heads are fitted on the first half of a client's samples, and the gradient on B uses the second half.
         Each half has ``floor(m/2)`` samples.
     whiten : "own", "pooled" or Design, optional
         Multiply the gradient on B by the inverse of a covariance of x: the one of each client's samples ("own"), its
-        mean over the participants ("pooled"), or the one of a design. With ``split`` only the second half of the
-        samples counts. ``problem.design`` has the true covariance.
+        mean over the participants ("pooled"), or the one of a design. With ``disjoint_samples`` only the second half of
+        the samples counts. ``problem.design`` has the true covariance.
     rotate_heads : bool
         If True, also replace every head w by ``R w`` when B is replaced by its Q factor, which keeps the predictors
         ``B w``; requires ``orthonormalize=True``. If False (default), heads do not change. With exact heads this option
@@ -79,8 +79,8 @@ class FedRep(Scheduled):
         If the rank is below 1, a step size or a weight is not positive, a name is unknown, `rotate_heads` is True
         without `orthonormalize`, `whiten` is combined with several `representation_steps`, or a median with `weights`
         or `whiten`. `simulate` also raises if the rank exceeds d, a schedule does not have one value per round, or
-        `weights` does not have one per client. It raises if `split` or `whiten` has too few samples (d for an inverse),
-        or if exact heads (the default), `whiten`, a median or `rotate_heads` are used for classification.
+        `weights` does not have one per client. It raises if `disjoint_samples` or `whiten` has too few samples (d for
+        an inverse), or if exact heads (the default), `whiten`, a median or `rotate_heads` are used for classification.
 
     Notes
     -----
@@ -97,25 +97,25 @@ class FedRep(Scheduled):
     participants' sum would give another distribution of G if p < n; they are not supported.
 
     Gradients have no factor 2; the server averages over participants. Heads start at 0. Cost of a round
-    ``O(p m (d k + k^2))``. With exact heads and m <= k the residual is zero, so without `split` the gradient is
-    exactly zero and B does not change.
+    ``O(p m (d k + k^2))``. With exact heads and m <= k the residual is zero, so without `disjoint_samples` the gradient
+    is exactly zero and B does not change.
 
     The state after a round has the new B and the heads that were fitted at the last B, and its losses and risks belong
-    to this pair. For exact heads without `split` and `whiten` the gradient on B is orthogonal to B, so small steps
-    decrease the recorded training loss. With `whiten` it is not, and heads at the new B can have far smaller losses
-    than the recorded ones, also with `rotate_heads`. ``result.adapt(X, y)``, with the training samples, fits heads at
-    the final B.
+    to this pair. For exact heads without `disjoint_samples` and `whiten` the gradient on B is orthogonal to B, so small
+    steps decrease the recorded training loss. With `whiten` it is not, and heads at the new B can have far smaller
+    losses than the recorded ones, also with `rotate_heads`. ``result.adapt(X, y)``, with the training samples, fits
+    heads at the final B.
 
     With ``whiten``, client i's message ``X_i'(Z_i w_i - y_i)/m`` is multiplied by the inverse of ``X_i'X_i/m``, of the
-    mean of these matrices, or of the covariance of a design. ``split=True, whiten="own"`` is DFW, the de-biased and
-    whitened FedRep of T. Zhang, L. F. Toso, J. Anderson and N. Matni (Sample-efficient linear representation learning
-    from non-IID non-isotropic data, ICLR 2024). `linfed.theory.mean_gradient` is the mean of these gradients with exact
-    heads, except for ``whiten="pooled"``.
+    mean of these matrices, or of the covariance of a design. ``disjoint_samples=True, whiten="own"`` is DFW, the
+    de-biased and whitened FedRep of T. Zhang, L. F. Toso, J. Anderson and N. Matni (Sample-efficient linear
+    representation learning from non-IID non-isotropic data, ICLR 2024). `linfed.theory.mean_gradient` is the mean of
+    these gradients with exact heads, except for ``whiten="pooled"``.
 
     **Deviations**: Algorithm 2 as printed, and the paper's experiments, do not normalise B. The paper's analysis does,
     and it is the default here; ``orthonormalize=False`` switches it off, which is not equivalent. R has a positive
-    diagonal. Schedules, a ridge on heads, `aggregate`, `weights` and `rotate_heads` are additions. `split` and `whiten`
-    follow a description of the method, whose paper also covers vectors of labels and dependent samples.
+    diagonal. Schedules, a ridge on heads, `aggregate`, `weights` and `rotate_heads` are additions. `disjoint_samples`
+    and `whiten` follow a description of the method, whose paper also covers vectors of labels and dependent samples.
 
     References
     ----------
@@ -129,7 +129,7 @@ class FedRep(Scheduled):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2)
     >>> result = lf.simulate(lf.FedRep(rank=2, step_size=0.5), problem, data=lf.FreshSamples(n_samples=10),
-    ...                      rounds=100, trials=3, seed=0)
+    ...                      n_rounds=100, trials=3, seed=0)
     >>> bool((result.metrics["subspace_distance"][:, -1] < 1e-6).all())
     True
     """
@@ -142,11 +142,11 @@ class FedRep(Scheduled):
     orthonormalize: bool = True
     aggregate: Literal["mean", "sum", "median", "geometric median"] = "mean"
     weights: npt.ArrayLike | None = None
-    split: bool = False
+    disjoint_samples: bool = False
     whiten: Literal["own", "pooled"] | Design | None = None
     rotate_heads: bool = False
 
-    summary: ClassVar[str] = "shared representation B, personal heads: exact or gradient heads, QR-normalised B"
+    description: ClassVar[str] = "shared representation B, personal heads: exact or gradient heads, QR-normalised B"
 
     def __post_init__(self) -> None:
         check_fields(
@@ -159,7 +159,7 @@ class FedRep(Scheduled):
             weights=optional(check_weights),
             representation_steps=check_integer,
             orthonormalize=check_bool,
-            split=check_bool,
+            disjoint_samples=check_bool,
             whiten=optional(_checked_whitening),
             rotate_heads=check_bool,
         )
@@ -188,7 +188,7 @@ class FedRep(Scheduled):
     @property
     def requires(self) -> Requires:
         """Operations that a step requires of a batch."""
-        if self.split:
+        if self.disjoint_samples:
             return Requires.ROWS
         each = isinstance(self.whiten, str) or (self.whiten is not None and self.whiten.per_client)
         several = self.representation_steps > 1 or self.aggregate in MEDIANS
@@ -211,9 +211,9 @@ class FedRep(Scheduled):
         if classes and self.rotate_heads:
             raise ValueError(f"rotate_heads = True supports only regression, but the samples have {classes} classes")
 
-    def for_rounds(self, rounds: int) -> Self:
+    def for_rounds(self, n_rounds: int) -> Self:
         """Return the algorithm with one step size and one ridge per round instead of functions."""
-        found, heads = super().for_rounds(rounds), self.heads.for_rounds(rounds)
+        found, heads = super().for_rounds(n_rounds), self.heads.for_rounds(n_rounds)
         return found if heads is self.heads else replace(found, heads=heads)
 
     def initial_state(self, start: InitContext) -> State:
@@ -226,9 +226,9 @@ class FedRep(Scheduled):
         B = state.array("B")
         step_size = self.step_in(batch)
         heads = self.heads.in_round(batch)
-        first, second = batch.split() if self.split else (batch, batch)
+        first, second = batch.split() if self.disjoint_samples else (batch, batch)
         fit = heads.solve(first.project(B), state.take_clients("W", batch.active), step_size)
-        at_heads = AtHeads(second.project(B), fit.W) if self.split else fit
+        at_heads = AtHeads(second.project(B), fit.W) if self.disjoint_samples else fit
         moved = self._server_update(B, at_heads, step_size, second, rng)
         if not self.orthonormalize:
             return state.update(B=moved, W=fit.W, active=batch.active)
@@ -295,7 +295,7 @@ class FedRep(Scheduled):
 
     def floats_per_step(self, *, n_clients: int, dim: int, participants: int, samples: int) -> int:
         """Return the size of divided samples, and of the covariances of all clients or of a block."""
-        copies = participants * samples * (dim + 1) if self.split else 0
+        copies = participants * samples * (dim + 1) if self.disjoint_samples else 0
         if self.aggregate == "geometric median":
             copies += 4 * (dim * self.rank) ** 2
         if self.whiten == "own":

@@ -95,7 +95,7 @@ class FedRoD(Averaging):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=20, rank=2, noise_std=0.1)
-    >>> run = {"data": lf.FixedSamples(n_samples=10), "rounds": 200}
+    >>> run = {"data": lf.FixedSamples(n_samples=10), "n_rounds": 200}
     >>> generic = lf.simulate(lf.FedAvg(rank=2, step_size=0.1), problem, **run)
     >>> both = lf.simulate(lf.FedRoD(rank=2, step_size=0.1, personal=lf.ExactHeads()), problem, **run)
     >>> bool((both.final.B == generic.final.B).all() and (both.final.W == generic.final.W).all())
@@ -109,7 +109,7 @@ class FedRoD(Averaging):
     balanced: bool = True
 
     requires = Averaging.requires
-    summary: ClassVar[str] = "two-layer averaging plus a personal head per client"
+    description: ClassVar[str] = "two-layer averaging plus a personal head per client"
 
     def __post_init__(self) -> None:
         personal = instance(HeadSolver, "lf.GradientHeads(steps=1) or lf.ExactHeads()")

@@ -86,7 +86,7 @@ class FLUTE(Scheduled):
     >>> import linfed as lf
     >>> problem = lf.UnderParameterized(n_clients=30, dim=10, gap=4.0, gap_after=2)
     >>> result = lf.simulate(lf.FLUTE(rank=2, step_size=0.03), problem, data=lf.FixedSamples(n_samples=500),
-    ...                      rounds=1000, trials=3, seed=0)
+    ...                      n_rounds=1000, trials=3, seed=0)
     >>> bool((result.metrics["subspace_distance"][:, -1] < 0.1).all())
     True
     """
@@ -101,7 +101,7 @@ class FLUTE(Scheduled):
     weights: Literal["uniform", "samples"] = "uniform"
 
     requires: ClassVar[Requires] = Requires.GRADIENTS
-    summary: ClassVar[str] = "shared representation, personal heads, a server step that regularises both"
+    description: ClassVar[str] = "shared representation, personal heads, a server step that regularises both"
 
     def __post_init__(self) -> None:
         check_fields(

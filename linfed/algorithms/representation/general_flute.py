@@ -93,7 +93,7 @@ class GeneralFLUTE(Scheduled):
     >>> import linfed as lf
     >>> problem = lf.Classes(n_clients=20, n_classes=5, classes_per_client=2, dim=20)
     >>> flute = lf.GeneralFLUTE(rank=3, step_size=0.1, local_steps=5)
-    >>> result = lf.simulate(flute, problem, data=lf.FixedSamples(40), rounds=100)
+    >>> result = lf.simulate(flute, problem, data=lf.FixedSamples(40), n_rounds=100)
     >>> bool(result.metrics["accuracy"][0, -1] > 0.9)
     True
     """
@@ -109,7 +109,7 @@ class GeneralFLUTE(Scheduled):
     head_scale: float = 1.0
     init: Initial | str | npt.ArrayLike = "random"
 
-    summary: ClassVar[str] = "classification: shared representation, personal heads with a neural-collapse penalty"
+    description: ClassVar[str] = "classification: shared representation, personal heads with a neural-collapse penalty"
 
     def __post_init__(self) -> None:
         check_fields(

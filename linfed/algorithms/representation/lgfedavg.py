@@ -94,8 +94,8 @@ class LGFedAvg(Scheduled):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=10, dim=5, rank=2, noise_std=0.1)
     >>> run = {"data": lf.FixedSamples(n_samples=20), "participation": 0.5}
-    >>> shared_head = lf.simulate(lf.LGFedAvg(rank=2, step_size=0.1), problem, rounds=2000, **run)
-    >>> local = lf.simulate(lf.LocalOnly(), problem, rounds=20, **run)
+    >>> shared_head = lf.simulate(lf.LGFedAvg(rank=2, step_size=0.1), problem, n_rounds=2000, **run)
+    >>> local = lf.simulate(lf.LocalOnly(), problem, n_rounds=20, **run)
     >>> bool(abs(shared_head.final.predictors() - local.final.predictors()).max() < 1e-6)
     True
     """
@@ -107,7 +107,7 @@ class LGFedAvg(Scheduled):
     init: Initial | str | npt.ArrayLike = "random"
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
-    summary: ClassVar[str] = "personal representations, shared head, simultaneous gradient steps on both"
+    description: ClassVar[str] = "personal representations, shared head, simultaneous gradient steps on both"
 
     def __post_init__(self) -> None:
         check_fields(

@@ -60,12 +60,12 @@ class MAML(ANIL):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=50, dim=10, rank=2)
     >>> algorithm = lf.MAML(rank=2, step_size=0.3, adaptation_step_size=0.5)
-    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(n_samples=50), rounds=300)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(n_samples=50), n_rounds=300)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 0.05)
     True
     """
 
-    summary: ClassVar[str] = "model of two layers from which one gradient step on both leads to personal models"
+    description: ClassVar[str] = "model of two layers from which one gradient step on both leads to personal models"
 
     @property
     def requires(self) -> Requires:

@@ -20,7 +20,8 @@ class PrivateFedRep(FedRep):
 
     Parameters
     ----------
-    rank, step_size, init, heads, representation_steps, orthonormalize, aggregate, weights, split, whiten, rotate_heads
+    rank, step_size, init, heads, representation_steps, orthonormalize, aggregate, weights, disjoint_samples, whiten,
+    rotate_heads
         As in `FedRep`.
     message_noise_std : float
         s >= 0, the standard deviation of the noise on each entry of the aggregated message, in units of the message.
@@ -70,9 +71,9 @@ class PrivateFedRep(FedRep):
     --------
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=2000, dim=20, rank=2)
-    >>> noise = lf.theory.gaussian_mechanism_noise(1.0, 1e-6, sensitivity=2 * 10.0 / 2000, rounds=5)
+    >>> noise = lf.theory.gaussian_mechanism_noise(1.0, 1e-6, sensitivity=2 * 10.0 / 2000, n_rounds=5)
     >>> algorithm = lf.PrivateFedRep(rank=2, step_size=1.5, init="random", message_noise_std=noise, clip=10.0)
-    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(10), rounds=5)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(10), n_rounds=5)
     >>> bool(0.05 < result.metrics["subspace_distance"][0, -1] < 0.9)
     True
     """
@@ -80,7 +81,9 @@ class PrivateFedRep(FedRep):
     message_noise_std: float = 0.0
     clip: float | None = None
 
-    summary: ClassVar[str] = "FedRep with clipped messages and noise on their mean: the Gaussian mechanism, simulated"
+    description: ClassVar[str] = (
+        "FedRep with clipped messages and noise on their mean: the Gaussian mechanism, simulated"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

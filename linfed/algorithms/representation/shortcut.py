@@ -108,7 +108,7 @@ class FedRepShortcut(Scheduled):
     >>> import linfed as lf
     >>> problem = lf.SharedWithShortcuts(n_clients=40, dim=12, rank=2, shortcut_norm=0.3)
     >>> algorithm = lf.FedRepShortcut(rank=2, step_size=0.3, solver=lf.GradientSteps(shortcut_step_size=0.01))
-    >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(n_samples=60), rounds=300, seed=0)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(n_samples=60), n_rounds=300, seed=0)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 0.1)
     True
     """
@@ -123,7 +123,7 @@ class FedRepShortcut(Scheduled):
     init: Initial | str | npt.ArrayLike = "moments"
 
     requires: ClassVar[Requires] = Requires.QUADRATIC
-    summary: ClassVar[str] = "shared representation, personal heads, and a personal full-dimensional shortcut"
+    description: ClassVar[str] = "shared representation, personal heads, and a personal full-dimensional shortcut"
 
     def __post_init__(self) -> None:
         check_fields(
@@ -155,9 +155,9 @@ class FedRepShortcut(Scheduled):
         """Return the ridge in a batch's round."""
         return value_at(self.ridge, batch.round, "ridge", non_negative)
 
-    def for_rounds(self, rounds: int) -> Self:
+    def for_rounds(self, n_rounds: int) -> Self:
         """Return the algorithm with one step size and one ridge per round instead of functions."""
-        found, ridge = super().for_rounds(rounds), values_of_rounds(self.ridge, rounds, "ridge", non_negative)
+        found, ridge = super().for_rounds(n_rounds), values_of_rounds(self.ridge, n_rounds, "ridge", non_negative)
         return found if ridge is self.ridge else replace(found, ridge=ridge)
 
     @property

@@ -56,7 +56,7 @@ class TPGD(Scheduled):
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=30, dim=10, rank=2)
     >>> algorithm = lf.TPGD(rank=2, step_size=0.01, first_phase=200)
-    >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(n_samples=30), rounds=1000)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FixedSamples(n_samples=30), n_rounds=1000)
     >>> bool(result.metrics["subspace_distance"][0, -1] < 1e-6)
     True
     """
@@ -67,7 +67,7 @@ class TPGD(Scheduled):
     init: InitialFactors | tuple[npt.ArrayLike, npt.ArrayLike] = field(default_factory=SmallRandom)
 
     requires: ClassVar[Requires] = Requires.GRADIENTS
-    summary: ClassVar[str] = (
+    description: ClassVar[str] = (
         "gradient descent on B and all heads: first on the loss alone, then with a balancing penalty"
     )
 

@@ -54,12 +54,12 @@ class ProjectedClassSource(ClassSource):
         trials: Sequence[int],
         streams: tuple[Stream, Stream] = (Stream.X, Stream.OUTSIDE),
     ) -> None:
-        once = replace(sizes, participants=sizes.n_clients, rounds=1)
+        once = replace(sizes, participants=sizes.n_clients, n_rounds=1)
         self._again = partial(ProjectedClassSource, n_samples, truth, once, columns, seed, trials)
         self._m, self._truth, self._n = n_samples, truth, sizes.n_clients
         shapes = (sizes.participants, int(np.max(n_samples)), columns), (sizes.dim, columns)
         self._inner, self._outer = (
-            RoundStream(generators(seed, stream, trials), shape, fill_normals, sizes.rounds)
+            RoundStream(generators(seed, stream, trials), shape, fill_normals, sizes.n_rounds)
             for stream, shape in zip(streams, shapes, strict=True)
         )
 

@@ -44,7 +44,7 @@ class Draws:
         chis: int,
         n_samples: int | None,
         participants: int,
-        rounds: int,
+        n_rounds: int,
         seed: Seed,
         trials: Sequence[int],
         streams: tuple[Stream, Stream],
@@ -60,7 +60,7 @@ class Draws:
             fills: tuple[Callable[[Generator, Array], None], ...] = (fill_normals, self._fill_gammas)
             shapes = ((normals, participants), (chis, participants))
             self._ahead = [
-                RoundStream(rngs, shape, fill, rounds)
+                RoundStream(rngs, shape, fill, n_rounds)
                 for rngs, shape, fill in zip(self._rngs, shapes, fills, strict=True)
             ]
         self._now: list[Array] = []

@@ -57,10 +57,10 @@ class ProjectedSource(DrawnSource):
         normals = (k * (k + 1) // 2 if self.triangular else m * (k + 1)) + self.outside
         self.inner = normals - self.outside
         chis, known = k + 1 if self.triangular else 0, m if self.unequal is None else None
-        self.draws = Draws(normals, chis, known, sizes.participants, sizes.rounds, seed, trials, streams)
+        self.draws = Draws(normals, chis, known, sizes.participants, sizes.n_rounds, seed, trials, streams)
         # The part outside the span of B and the ground truth, for the sum over clients.
         outer = Stream.OUTSIDE if streams[0] == Stream.X else Stream.FINISH_OUTSIDE
-        self._outer = RoundStream(generators(seed, outer, trials), (sizes.dim, k), fill_normals, sizes.rounds)
+        self._outer = RoundStream(generators(seed, outer, trials), (sizes.dim, k), fill_normals, sizes.n_rounds)
 
     def resized(self, sizes: Sizes, streams: tuple[Stream, Stream]) -> Source:
         """Return a source with an equal distribution but other sizes and streams."""

@@ -201,14 +201,14 @@ def set_share(n: int, p: int) -> float:
     return (n - p) / (p * (n - 1)) if p < n else 0.0
 
 
-def checked_steps(step_size: float | npt.ArrayLike, rounds: int) -> tuple[float, ...]:
+def checked_steps(step_size: float | npt.ArrayLike, n_rounds: int) -> tuple[float, ...]:
     """Return the step size of each round; raise `SizeError` if there are too many for a recursion."""
-    rounds = check_integer("rounds", rounds, minimum=0)
-    check_fits(10.0 * rounds, f"a recursion of rounds = {rounds}", "use fewer rounds")
+    n_rounds = check_integer("n_rounds", n_rounds, minimum=0)
+    check_fits(10.0 * n_rounds, f"a recursion of n_rounds = {n_rounds}", "use fewer rounds")
     kept = checked_step_size("step_size", step_size)
     if callable(kept):
         raise ValueError(f"step_size = {short_repr(kept)} must be a positive finite number, or one for each round")
-    return (kept,) * rounds if isinstance(kept, float) else checked_rounds(kept, rounds)[:rounds]
+    return (kept,) * n_rounds if isinstance(kept, float) else checked_rounds(kept, n_rounds)[:n_rounds]
 
 
 def start_at(

@@ -61,7 +61,7 @@ class FluteTrace:
     >>> import linfed as lf
     >>> problem = lf.UnderParameterized(n_clients=20, dim=6, spectrum=[6, 5, 2])
     >>> algorithm = lf.FLUTE(rank=2, step_size=0.02)
-    >>> steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(50), rounds=80, engine="explicit")
+    >>> steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(50), n_rounds=80, engine="explicit")
     >>> trace = lf.theory.flute_trace(steps, algorithm, problem.truth(0, [0]), every=20)
     >>> trace.entered, trace.inside[0]
     (array([60.]), array([False, False, False,  True,  True]))
@@ -136,7 +136,7 @@ def flute_trace(
     >>> import linfed as lf
     >>> problem = lf.UnderParameterized(n_clients=20, dim=6, spectrum=[6, 5, 2])
     >>> algorithm = lf.FLUTE(rank=2, step_size=0.02)
-    >>> steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(50), rounds=20, engine="explicit")
+    >>> steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(50), n_rounds=20, engine="explicit")
     >>> trace = lf.theory.flute_trace(steps, algorithm, problem.truth(0, [0]), every=10)
     >>> trace.rounds, bool((trace.identity[:, 1:] < 1e-10).all())
     (array([ 0, 10, 20]), True)

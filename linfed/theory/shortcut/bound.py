@@ -151,7 +151,7 @@ class ShortcutRound(RecordedRound):
     >>> import linfed as lf
     >>> problem = lf.SharedWithShortcuts(n_clients=5, dim=8, rank=2, shortcut_norm=0.5)
     >>> algorithm = lf.FedRepShortcut(rank=2, step_size=0.1, solver=lf.ClosedForm())
-    >>> _, step = lf.iterate(algorithm, problem, data=lf.FreshSamples(20), rounds=1)
+    >>> _, step = lf.iterate(algorithm, problem, data=lf.FreshSamples(20), n_rounds=1)
     >>> round_ = ShortcutRound.of(step, algorithm, problem.truth(0, range(1)))
     >>> bool(round_.head_update().gap[0] < 1e-12), bool(round_.head_update(sign="printed").gap[0] < 1e-12)
     (True, False)

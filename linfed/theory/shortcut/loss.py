@@ -135,4 +135,4 @@ def judge_loss_exponent(
     fitted = fit_exponent(x / (1.0 - x) if in_step else x, (rounds + (every - 1.0)) / every, paired=in_step)
     detail = f"censored at {left}, left out" if left else ""
     defaults = {"source": OWN_PREDICTION, "detail": detail, "theorem": False}
-    return judge_exponent(fitted, claimed, kind="equal", margin=0.2, **defaults | fields)
+    return judge_exponent(fitted, claimed, kind="equal", tolerance=0.2, **defaults | fields)

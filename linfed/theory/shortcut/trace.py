@@ -47,7 +47,7 @@ class ShortcutTrace:
     >>> import linfed as lf
     >>> problem = lf.SharedWithShortcuts(n_clients=20, dim=8, rank=2, shortcut_norm=0.5)
     >>> algorithm = lf.FedRepShortcut(rank=2, step_size=0.1, solver=lf.ClosedForm(), ridge=1.0)
-    >>> steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(20), rounds=5)
+    >>> steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(20), n_rounds=5)
     >>> trace = lf.theory.shortcut_trace(steps, algorithm, problem.truth(0, range(1)))
     >>> bool((trace.identity < 1e-9).all()), bool((trace.concentration <= trace.bound).all())
     (True, True)
@@ -114,7 +114,7 @@ def shortcut_trace(
     >>> import linfed as lf
     >>> problem = lf.SharedWithShortcuts(n_clients=20, dim=8, rank=2, shortcut_norm=0.5)
     >>> algorithm = lf.FedRepShortcut(rank=2, step_size=0.1, solver=lf.ClosedForm(), ridge=1.0)
-    >>> steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(20), rounds=5)
+    >>> steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(20), n_rounds=5)
     >>> trace = lf.theory.shortcut_trace(steps, algorithm, problem.truth(0, range(1)))
     >>> trace.bound.shape, bool((trace.distance <= trace.bound).all())
     ((1, 5), True)

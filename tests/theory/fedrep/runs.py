@@ -17,7 +17,7 @@ def isotropic(n, k):
     return heads_of(n, k, 1.0)
 
 
-def run_of(W, *, dim, n_samples, step_size, start, rounds, noise_std=0.0, participants=None, **options):
+def run_of(W, *, dim, n_samples, step_size, start, n_rounds, noise_std=0.0, participants=None, **options):
     """Return a run as the arguments of `lf.simulate` and `lf.predict`; `start` is the initial distance or B."""
     k = W.shape[1]
     init = lf.AtDistance(start) if isinstance(start, float) else start
@@ -25,7 +25,7 @@ def run_of(W, *, dim, n_samples, step_size, start, rounds, noise_std=0.0, partic
         "algorithm": lf.FedRep(rank=k, step_size=step_size, init=init, **options),
         "problem": lf.GivenTruth(B=np.eye(dim, k), W=W, noise_std=noise_std),
         "data": lf.FreshSamples(n_samples),
-        "rounds": rounds,
+        "n_rounds": n_rounds,
         "participation": participants or 1.0,
     }
 

@@ -75,7 +75,7 @@ def test_the_theta_recursion_is_an_identity(shape, samples):
     for rank, truth in zip((1, 2, 4), TRUTHS.values(), strict=True):
         problem = made(shape, noise_std=0.4, **truth)
         algorithm = lf.FLUTE(rank=rank, step_size=0.02, init=lf.SmallRandom(0.5))
-        run = {"data": data, "rounds": 5, "trials": 2, "seed": rank, "engine": engine}
+        run = {"data": data, "n_rounds": 5, "trials": 2, "seed": rank, "engine": engine}
         known = problem.truth(rank, range(2))
         trace = theory.flute_trace(lf.iterate(algorithm, problem, **run), algorithm, known)
         assert trace.identity.shape == (2, 6)
@@ -109,7 +109,7 @@ def gaps(steps, coordinates):
 def test_other_weights_and_steps_break_the_recursion_and_are_refused(shape, name):
     problem = made(shape, noise_std=0.3)
     algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5), **WRONG[name])
-    run = {"data": lf.FixedSamples(15), "rounds": 3, "seed": 1, "engine": "explicit"}
+    run = {"data": lf.FixedSamples(15), "n_rounds": 3, "seed": 1, "engine": "explicit"}
     truth = problem.truth(1, range(1))
     assert gap_of_sides(rounds_of(algorithm, problem, **run), truth, 0.02) > 1e-6
     assert min(gaps(rounds_of(algorithm, problem, **run), theory.ThetaCoordinates.of(truth))) > 1e-6
@@ -121,7 +121,7 @@ def test_other_weights_and_steps_break_the_recursion_and_are_refused(shape, name
 def test_the_recursion_needs_the_truths_own_frames_and_its_own_step(shape):
     problem = made(shape, noise_std=0.3)
     algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
-    run = {"data": lf.FixedSamples(15), "rounds": 3, "seed": 1, "engine": "explicit"}
+    run = {"data": lf.FixedSamples(15), "n_rounds": 3, "seed": 1, "engine": "explicit"}
     truth, other = problem.truth(1, range(1)), problem.truth(2, range(1))
     frames = [np.linalg.svd(Phi.T) for Phi in other.dense()]
     assert gap_of_sides(rounds_of(algorithm, problem, **run), truth, 0.02, frames) > 1e-4

@@ -149,7 +149,7 @@ def test_the_floor_warns_of_large_noise_near_the_edge_and_only_there(name):
     assert [words in str(one.message) for one in records] == [True] * bool(words)
     given = lf.GivenTruth(B=U[:, :2], W=(s[:2, None] * Vt[:2]).T, S=truth.dense()[0] - cut.T, noise_std=noise_std)
     algorithm = lf.FLUTE(rank=2, step_size=step, init=(U[:, :2] * np.sqrt(s[:2]), Vt[:2].T * np.sqrt(s[:2])))
-    run = {"data": lf.FreshSamples(100), "rounds": 500, "trials": 12, "metrics": [squared]}
+    run = {"data": lf.FreshSamples(100), "n_rounds": 500, "trials": 12, "metrics": [squared]}
     values = lf.simulate(algorithm, given, **run).metrics["squared"][:, 150:]
     assert low < np.sqrt(values.mean()) / floor < high
 
@@ -229,7 +229,7 @@ def test_second_moments_are_those_of_runs(name):
     modes = np.linalg.lstsq(moments.clients.reshape(len(off), -1), off, rcond=None)[0]
     X, trials = np.outer(modes, modes), 4000
     given = lf.GivenTruth(Phi=Phi.T)
-    run = {"data": lf.FreshSamples(m), "rounds": 3, "trials": trials, "engine": "explicit"}
+    run = {"data": lf.FreshSamples(m), "n_rounds": 3, "trials": trials, "engine": "explicit"}
     for step in lf.iterate(lf.FLUTE(rank=k, step_size=eta, init=start), given, **run):
         if not step.number:
             continue
@@ -282,7 +282,7 @@ def test_noise_at_the_truncation_adds_to_the_second_moments():
     given = lf.GivenTruth(Phi=Phi.T, noise_std=1.0)
     for sign in (1.0, -1.0):
         start = tuple(part + sign * off for part, off in zip(point, change, strict=True))
-        run = {"data": lf.FreshSamples(m), "rounds": 1, "trials": trials, "engine": "explicit"}
+        run = {"data": lf.FreshSamples(m), "n_rounds": 1, "trials": trials, "engine": "explicit"}
         *_, last = lf.iterate(lf.FLUTE(rank=k, step_size=eta, init=start), given, **run)
         ends.append(last.after.predictors())
     moments = FreshMoments(s, Vt, k, len(Phi))

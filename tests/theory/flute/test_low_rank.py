@@ -69,7 +69,7 @@ def test_a_step_from_the_population_minimiser_moves_nothing(name, shape):
         algorithm = lf.FLUTE(**{name: getattr(base, name) for name in
                                 ("rank", "step_size", "server_step_size", "gamma1", "gamma2", "gradient_factor")},
                              init=(B, W))  # fmt: skip
-        final = lf.simulate(algorithm, problem, data=data, rounds=1, trials=2).final
+        final = lf.simulate(algorithm, problem, data=data, n_rounds=1, trials=2).final
         return max(np.abs(final.B - B).max(), np.abs(final.W - W).max())
 
     assert moved(least) < 1e-12
@@ -150,7 +150,7 @@ def test_runs_end_at_the_floor(name):
     init = balanced(truth.truncated(2))
     algorithm = lf.FLUTE(rank=2, step_size=0.2, init=init)
     data = lf.FixedSamples(m, in_law=True)
-    result = lf.simulate(algorithm, problem, data=data, rounds=80, trials=200, metrics=[])
+    result = lf.simulate(algorithm, problem, data=data, n_rounds=80, trials=200, metrics=[])
     off = ((result.final.predictors() - truth.truncated(2).dense()) ** 2).sum((1, 2)) / shape[0]
     ratio = off / lf.theory.truncation_floor(truth, 2, m) ** 2
     error = ratio.std() / math.sqrt(200)

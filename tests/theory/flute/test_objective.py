@@ -116,7 +116,7 @@ def test_runs_far_out_on_the_ray_diverge_above_the_threshold_only(factor):
         base = {"rank": 2, "step_size": step, "server_step_size": 0.6 * step, "gradient_factor": factor}
         edge = float(lf.theory.flute_divergence_threshold(A, step_ratio=lf.FLUTE(**base).step_ratio))
         algorithm = lf.FLUTE(**base, gamma2=0.1, gamma1=0.2 + share * edge, init=(B, W))
-        result = lf.simulate(algorithm, data=lf.GivenSamples(X, y), rounds=1500)
+        result = lf.simulate(algorithm, data=lf.GivenSamples(X, y), n_rounds=1500)
         assert result.status == [wanted]
         if share < 1:
             assert np.linalg.norm(result.final.B) < np.linalg.norm(B)

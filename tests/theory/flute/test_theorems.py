@@ -72,7 +72,7 @@ def round_derivative(problem, B, W, eta):
     init = points[:, : d * k].reshape(-1, d, k), points[:, d * k :].reshape(-1, n, k)
     given = lf.GivenSamples.population(problem, trials=1)
     data = lf.GivenSamples(given.X[0], given.y[0])
-    final = lf.simulate(lf.FLUTE(rank=k, step_size=eta, init=init), data=data, rounds=1, trials=2 * size).final
+    final = lf.simulate(lf.FLUTE(rank=k, step_size=eta, init=init), data=data, n_rounds=1, trials=2 * size).final
     flat = np.concatenate([final.B.reshape(2 * size, -1), final.W.reshape(2 * size, -1)], axis=1)
     gauge = []
     for p in range(k):
@@ -120,9 +120,9 @@ def test_runs_fall_at_the_local_rate_and_no_longer_beyond_the_edge():
     data = lf.GivenSamples.population(problem)
     start = B[0] + 1e-3 * normal(5, 2, seed=1), W[0] + 1e-3 * normal(6, 2, seed=2)
 
-    def errors(eta, rounds):
+    def errors(eta, n_rounds):
         algorithm = lf.FLUTE(rank=2, step_size=eta, init=start)
-        return lf.simulate(algorithm, problem, data=data, rounds=rounds).metrics["mean_truncation_error"][0]
+        return lf.simulate(algorithm, problem, data=data, n_rounds=n_rounds).metrics["mean_truncation_error"][0]
 
     for eta in (0.05, 0.32):
         found = errors(eta, 120)

@@ -25,7 +25,7 @@ def test_the_trace_refuses_a_covariance(covariance):
     """The region and its gap are those of x with the identity for covariance; the recursion itself would not tell."""
     problem = lf.UnderParameterized(n_clients=6, dim=5, design=lf.Gaussian(covariance=covariance))
     algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
-    steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(15), rounds=3, seed=1, engine="explicit")
+    steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(15), n_rounds=3, seed=1, engine="explicit")
     with pytest.raises(ValueError, match=r"truth has design = Gaussian\(cov.*isotropic x of variance 1"):
         theory.flute_trace(steps, algorithm, problem.truth(1, range(1)))
 
@@ -33,7 +33,7 @@ def test_the_trace_refuses_a_covariance(covariance):
 def test_the_identity_holds_and_a_wrong_message_violates_it(monkeypatch):
     problem = made("n < d", noise_std=0.3)
     algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.5))
-    run = {"data": lf.FixedSamples(15), "rounds": 3, "seed": 1, "trials": 2, "engine": "explicit"}
+    run = {"data": lf.FixedSamples(15), "n_rounds": 3, "seed": 1, "trials": 2, "engine": "explicit"}
 
     def found():
         steps = lf.iterate(algorithm, problem, **run)
@@ -54,12 +54,12 @@ SPECTRUM = [1.0, 0.9, 0.1, 0.05]
 
 
 @functools.cache
-def long_run(shape, samples, rounds=1800):
+def long_run(shape, samples, n_rounds=1800):
     problem = made(shape, spectrum=SPECTRUM, noise_std=0.0 if samples is None else 1.0)
     eta = float(lf.theory.flute_step_limit(SPECTRUM, 2))
     algorithm = lf.FLUTE(rank=2, step_size=eta, init=lf.SmallRandom(1 / (10 * problem.dim)))
     data = lf.GivenSamples.population(problem, trials=10) if samples is None else lf.FixedSamples(samples)
-    steps = lf.iterate(algorithm, problem, data=data, rounds=rounds, trials=10, engine="auto")
+    steps = lf.iterate(algorithm, problem, data=data, n_rounds=n_rounds, trials=10, engine="auto")
     return theory.flute_trace(steps, algorithm, problem.truth(0, range(10)), every=50, identity=False)
 
 
@@ -81,7 +81,7 @@ def test_at_population_the_region_is_entered_in_time_and_not_left():
 def test_a_trace_records_the_states_it_sees(shape):
     problem = made(shape, noise_std=0.3)
     algorithm = lf.FLUTE(rank=2, step_size=0.02, init=lf.SmallRandom(0.3))
-    run = {"data": lf.FixedSamples(30), "rounds": 7, "trials": 2, "seed": 4, "engine": "compressed"}
+    run = {"data": lf.FixedSamples(30), "n_rounds": 7, "trials": 2, "seed": 4, "engine": "compressed"}
     truth = problem.truth(4, range(2))
     coordinates = theory.ThetaCoordinates.of(truth)
     trace = theory.flute_trace(lf.iterate(algorithm, problem, **run), algorithm, truth, every=3)
@@ -108,7 +108,7 @@ def test_a_trace_records_the_states_it_sees(shape):
 
 def test_a_trace_needs_the_initial_state_all_clients_and_its_own_trials():
     problem, algorithm = made("n < d", noise_std=0.3), lf.FLUTE(rank=2, step_size=0.02)
-    run = {"data": lf.FixedSamples(30), "rounds": 2, "trials": 2}
+    run = {"data": lf.FixedSamples(30), "n_rounds": 2, "trials": 2}
     truth = problem.truth(0, range(2))
     with pytest.raises(ValueError, match="steps must begin with the initial state"):
         theory.flute_trace(rounds_of(algorithm, problem, **run), algorithm, truth)
@@ -121,7 +121,7 @@ def test_a_trace_needs_the_initial_state_all_clients_and_its_own_trials():
 def test_a_diverged_trial_has_failed():
     problem = made((4, 5), spectrum=[1.0, 0.5])
     algorithm = lf.FLUTE(rank=1, step_size=9.0)
-    steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(20), rounds=60, trials=3)
+    steps = lf.iterate(algorithm, problem, data=lf.FixedSamples(20), n_rounds=60, trials=3)
     trace = theory.flute_trace(steps, algorithm, problem.truth(0, range(3)))
     assert not trace.alive[:, -1].any()
     assert np.isnan(trace.error[~trace.alive]).all()
@@ -150,7 +150,7 @@ def test_an_oversized_step_fails_the_hypotheses():
     problem = made((4, 5), spectrum=SPECTRUM)
     algorithm = lf.FLUTE(rank=2, step_size=0.01)
     data = lf.GivenSamples.population(problem, trials=2)
-    steps = lf.iterate(algorithm, problem, data=data, rounds=3, trials=2)
+    steps = lf.iterate(algorithm, problem, data=data, n_rounds=3, trials=2)
     trace = theory.flute_trace(steps, algorithm, problem.truth(0, range(2)))
     limit = float(lf.theory.flute_step_limit(SPECTRUM, 2))
     judged = [judge(trace, allowed=0.1, **FAILS) for judge in (theory.judge_entry, theory.judge_staying)]
@@ -163,10 +163,10 @@ def test_an_oversized_step_fails_the_hypotheses():
 
 def traced(**changes):
     problem = lf.UnderParameterized(n_clients=8, dim=5, spectrum=[1.0, 1.0, 0.3, 0.3, 0.3], noise_std=0.5)
-    setting = {"step_size": 0.0068, "m": 1000, "rounds": 600} | changes
+    setting = {"step_size": 0.0068, "m": 1000, "n_rounds": 600} | changes
     algorithm = lf.FLUTE(rank=2, step_size=setting["step_size"], init=lf.SmallRandom(0.02))
     data = lf.FixedSamples(setting["m"])
-    steps = lf.iterate(algorithm, problem, data=data, rounds=setting["rounds"], engine="compressed", trials=3)
+    steps = lf.iterate(algorithm, problem, data=data, n_rounds=setting["n_rounds"], engine="compressed", trials=3)
     return theory.flute_trace(steps, algorithm, problem.truth(0, range(3)), every=20), algorithm, problem, data
 
 
@@ -175,7 +175,7 @@ def test_the_growth_is_that_of_the_lemma_by_hand():
     trace, algorithm, problem, data = traced()
     coordinates = lf.theory.ThetaCoordinates.of(problem.truth(0, range(3)))
     column = 0
-    for step in lf.iterate(algorithm, problem, data=data, rounds=600, engine="compressed", trials=3):
+    for step in lf.iterate(algorithm, problem, data=data, n_rounds=600, engine="compressed", trials=3):
         if step.number % 20 or not step.number:
             continue
         column += 1
@@ -198,6 +198,6 @@ def test_the_lemmas_hold_on_runs_and_false_ones_are_seen():
     trace, *_ = traced()
     assert theory.judge_growth(trace, **GROWTH).verdict is Verdict.HOLDS
     assert theory.judge_rest(trace, allowed=0.75, **FAILS).verdict is Verdict.HOLDS
-    hopeless, *_ = traced(step_size=0.3, rounds=40)
+    hopeless, *_ = traced(step_size=0.3, n_rounds=40)
     assert theory.judge_growth(hopeless, **GROWTH).verdict is Verdict.HYPOTHESES_FAIL
     assert theory.judge_rest(hopeless, allowed=0.5, **FAILS).verdict is Verdict.HYPOTHESES_FAIL

@@ -90,7 +90,7 @@ def test_the_terms_of_the_bound_by_loops():
 
 
 def test_stale_heads_and_shortcuts_enter():
-    rounds = seen_rounds(algorithm_of(2), made(6, 8, 2), lf.FreshSamples(12), participation=0.5, rounds=8)
+    rounds = seen_rounds(algorithm_of(2), made(6, 8, 2), lf.FreshSamples(12), participation=0.5, n_rounds=8)
     before = [np.abs(r.W_old).max(axis=-1) for r in rounds[2:]]
     assert any((sizes > 0).any() and (sizes == 0).any() for sizes in before)  # newcomers beside others
     carried = dataclasses.replace(rounds[-1], S_old=np.zeros_like(rounds[-1].S_old))
@@ -194,7 +194,7 @@ def test_the_blocks_are_those_of_8_and_10_to_13(noise_std):
 
 def test_lemma_1_holds_with_equality_and_lemma_2_inverts_a_singular_matrix():
     for m in (4, 30):
-        for r in seen_rounds(algorithm_of(2), made(5, 6, 2), lf.FreshSamples(m), rounds=2):
+        for r in seen_rounds(algorithm_of(2), made(5, 6, 2), lf.FreshSamples(m), n_rounds=2):
             big, least, _ = r.smallest_eigenvalues()
             np.testing.assert_allclose(big, least, rtol=1e-10)
             assert (least > 0).all()
@@ -217,7 +217,7 @@ def test_the_printed_sign_fails():
 
 
 def test_without_shortcuts_there_is_no_sign_to_get_wrong_in_the_first_round():
-    rounds = seen_rounds(algorithm_of(2), made(6, 8, 2, shortcut_norm=0.0), lf.FreshSamples(20), rounds=1)
+    rounds = seen_rounds(algorithm_of(2), made(6, 8, 2, shortcut_norm=0.0), lf.FreshSamples(20), n_rounds=1)
     assert rounds[0].head_update(sign="printed").gap.max() < EXACT
 
 
@@ -229,7 +229,7 @@ def test_the_noises_terms_are_needed():
 
 
 def test_a_perturbed_representation_or_another_step_fails():
-    r = seen_rounds(algorithm_of(2), made(6, 8, 2), lf.FreshSamples(20), rounds=1)[0]
+    r = seen_rounds(algorithm_of(2), made(6, 8, 2), lf.FreshSamples(20), n_rounds=1)[0]
     moved = r.B_new.copy()
     moved[:, 0, 0] += 1e-6
     for wrong in (dataclasses.replace(r, B_new=moved), dataclasses.replace(r, step_size=0.1001)):
@@ -240,7 +240,7 @@ def test_a_perturbed_representation_or_another_step_fails():
 
 def test_another_truth_fails():
     problem, algorithm = made(6, 8, 2), algorithm_of(2)
-    (step,) = rounds_of(algorithm, problem, data=lf.FixedSamples(20), rounds=1, seed=3, engine="explicit")
+    (step,) = rounds_of(algorithm, problem, data=lf.FixedSamples(20), n_rounds=1, seed=3, engine="explicit")
     right = problem.truth(3, range(1))
     other = dataclasses.replace(right, W=-right.W)
     r = theory.ShortcutRound.of(step, algorithm, other)
@@ -255,7 +255,7 @@ def test_what_the_draft_does_not_speak_of_is_refused():
     truth = problem.truth(3, range(1))
 
     def seen(which=algorithm, truth=truth, m=20):
-        step = next(rounds_of(which, problem, data=lf.FixedSamples(m), rounds=1, seed=3, engine="explicit"))
+        step = next(rounds_of(which, problem, data=lf.FixedSamples(m), n_rounds=1, seed=3, engine="explicit"))
         return theory.ShortcutRound.of(step, which, truth)
 
     assert_one_line(lambda: seen(algorithm_of(2, representation_steps=2)), ["representation_steps = 2 must be 1"])
@@ -286,7 +286,7 @@ def test_gauss_seidel_does_not_move_at_all(m, noise_std):
 @pytest.mark.parametrize("noise_std", [0.0, 0.5])
 @pytest.mark.parametrize("m", [2, 4, 6, 30])
 def test_with_fixed_samples_the_heads_cycle_for_every_m_and_noise(m, noise_std):
-    rounds = seen_rounds(algorithm_of(2), made(6, 6, 2, noise_std=noise_std), lf.FixedSamples(m), rounds=6)
+    rounds = seen_rounds(algorithm_of(2), made(6, 6, 2, noise_std=noise_std), lf.FixedSamples(m), n_rounds=6)
     for previous, r in itertools.pairwise(rounds):
         assert r.head_cycle(previous).gap.max() < EXACT
     size = np.abs(rounds[0].W).max()
@@ -298,9 +298,9 @@ def test_with_fixed_samples_the_heads_cycle_for_every_m_and_noise(m, noise_std):
 
 def test_the_cycle_needs_the_same_samples_where_there_is_noise_and_the_same_clients():
     problem = made(6, 6, 2, noise_std=0.5)
-    one, two = seen_rounds(algorithm_of(2), problem, lf.FreshSamples(20), rounds=2)
+    one, two = seen_rounds(algorithm_of(2), problem, lf.FreshSamples(20), n_rounds=2)
     assert two.head_cycle(one).gap.min() > 1e-3
-    one, two = seen_rounds(algorithm_of(2), problem, lf.FixedSamples(20), rounds=2, participation=0.5)
+    one, two = seen_rounds(algorithm_of(2), problem, lf.FixedSamples(20), n_rounds=2, participation=0.5)
     with pytest.raises(ValueError, match="other participants"):
         two.head_cycle(one)
 
@@ -308,7 +308,7 @@ def test_the_cycle_needs_the_same_samples_where_there_is_noise_and_the_same_clie
 def test_at_population_the_span_stands_still_and_the_heads_are_a_2_cycle():
     problem = made(6, 6, 2)
     data = lf.GivenSamples.population(problem, trials=2, seed=3)
-    rounds = seen_rounds(algorithm_of(2, step_size=0.3), problem, data, rounds=40)
+    rounds = seen_rounds(algorithm_of(2, step_size=0.3), problem, data, n_rounds=40)
     assert np.abs(rounds[0].B_new - rounds[0].B).max() > 1e-2  # B turns within its span
     for before, r in itertools.pairwise(rounds):
         assert lf.subspace_distance(r.B_new, rounds[0].B).max() < 1e-12

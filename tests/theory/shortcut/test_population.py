@@ -17,7 +17,7 @@ def test_the_first_gradient_drives_B_away_in_the_mean(m):
     # Mean over 40000 clients of the component along the law; 4.5 standard errors: 7e-6 false alarms.
     problem = made(200, 6, 2, noise_std=0.5)
     algorithm = algorithm_of(2, init=lf.AtDistance(0.6))
-    (r,) = seen_rounds(algorithm, problem, lf.FreshSamples(m), rounds=1, trials=200)
+    (r,) = seen_rounds(algorithm, problem, lf.FreshSamples(m), n_rounds=1, trials=200)
     gradient = (r.B - r.B_bar) / r.step_size
     outside = gradient - r.B @ (r.B.mT @ gradient)
     expected = theory.shortcut_repulsion(problem.truth(3, range(200)), r.B, m)
@@ -83,10 +83,10 @@ def test_at_population_the_joint_ridge_follows_oja(ridge, participation):
         assert sides.gap.max() < 1e-12
         assert np.abs(sides.left).max() > 1e-4
     stale = seen_rounds(
-        algorithm_of(2, solver=lf.ClosedForm(order="gauss-seidel"), ridge=ridge), problem, data, rounds=2
+        algorithm_of(2, solver=lf.ClosedForm(order="gauss-seidel"), ridge=ridge), problem, data, n_rounds=2
     )[1]
     assert stale.oja().gap.min() > 1e-3
-    sampled = seen_rounds(algorithm, problem, lf.FixedSamples(20), rounds=1, participation=participation)[0]
+    sampled = seen_rounds(algorithm, problem, lf.FixedSamples(20), n_rounds=1, participation=participation)[0]
     assert sampled.oja().gap.min() > 1e-3
 
 

@@ -15,9 +15,9 @@ from tests.theory.shortcut.made import algorithm_of, made, seen_rounds
 EXACT = 1e-10
 
 
-def traced(algorithm, problem, data, *, rounds=30, trials=3, every=1, seed=3, equations=False, **more):
+def traced(algorithm, problem, data, *, n_rounds=30, trials=3, every=1, seed=3, equations=False, **more):
     truth = problem.truth(seed, range(trials))
-    run = {"data": data, "rounds": rounds, "trials": trials, "seed": seed, "engine": "explicit", **more}
+    run = {"data": data, "n_rounds": n_rounds, "trials": trials, "seed": seed, "engine": "explicit", **more}
     steps = lf.iterate(algorithm, problem, **run)
     return theory.shortcut_trace(steps, algorithm, truth, every=every, equations=equations)
 
@@ -65,7 +65,14 @@ def test_the_bound_holds_in_every_round_and_is_tight(setting, noise_std):
     assert split(trace).verdict is Verdict.HOLDS
     assert bound(trace).verdict is Verdict.HOLDS
     whole = lf.simulate(
-        algorithm, problem, data=lf.FixedSamples(25), rounds=30, trials=3, seed=3, engine="explicit", participation=0.5
+        algorithm,
+        problem,
+        data=lf.FixedSamples(25),
+        n_rounds=30,
+        trials=3,
+        seed=3,
+        engine="explicit",
+        participation=0.5,
     )
     np.testing.assert_allclose(trace.distance, whole.metrics["subspace_distance"][:, 1:], rtol=1e-9)
     thin = traced(algorithm, problem, lf.FixedSamples(25), participation=0.5, every=7)
@@ -77,7 +84,7 @@ def test_a_trace_has_the_terms_of_every_recorded_round():
     algorithm, problem = algorithm_of(2, step_size=0.3), made(6, 8, 2, noise_std=0.5)
     rounds = seen_rounds(algorithm, problem, lf.FixedSamples(20), participation=0.5)
     trace = traced(
-        algorithm, problem, lf.FixedSamples(20), rounds=5, trials=2, every=2, equations=True, participation=0.5
+        algorithm, problem, lf.FixedSamples(20), n_rounds=5, trials=2, every=2, equations=True, participation=0.5
     )
     assert trace.rounds.tolist() == [2, 4]
     for column, r in enumerate(rounds[1::2]):
@@ -88,7 +95,7 @@ def test_a_trace_has_the_terms_of_every_recorded_round():
         assert set(terms) == set(trace.series)
         for name, values in terms.items():
             np.testing.assert_allclose(trace.series[name][:, column], values, rtol=1e-9, atol=1e-12)
-    whole = traced(algorithm, problem, lf.FixedSamples(20), rounds=5, trials=2, participation=0.5)
+    whole = traced(algorithm, problem, lf.FixedSamples(20), n_rounds=5, trials=2, participation=0.5)
     assert whole.rounds.tolist() == [1, 2, 3, 4, 5]
     assert whole.heads is whole.printed is whole.shortcuts is None
 
@@ -101,7 +108,7 @@ def test_R_can_shrink_what_it_normalises():
 
 
 def test_judges_see_failures():
-    trace = traced(algorithm_of(2), made(6, 8, 2), lf.FixedSamples(20), rounds=3)
+    trace = traced(algorithm_of(2), made(6, 8, 2), lf.FixedSamples(20), n_rounds=3)
     broken = dataclasses.replace(trace, distance=trace.bound * 1.01)
     assert bound(broken).verdict is Verdict.VIOLATED
     distance, identity = trace.distance.copy(), trace.identity.copy()
@@ -116,7 +123,7 @@ def test_judges_see_failures():
 
 
 def test_the_equations_are_judged_by_each_trials_worst_round():
-    trace = traced(algorithm_of(2), made(6, 8, 2), lf.FixedSamples(20), rounds=4, equations=True)
+    trace = traced(algorithm_of(2), made(6, 8, 2), lf.FixedSamples(20), n_rounds=4, equations=True)
     found = {claim.claim.split(" is ")[0]: claim for claim in equations(trace)}
     assert [claim.verdict for claim in found.values()] == [Verdict.HOLDS, Verdict.VIOLATED, Verdict.HOLDS]
     assert found["Equation (18)"].detail == "the worst of 3 trials, 3 values"
@@ -127,7 +134,7 @@ def test_the_equations_are_judged_by_each_trials_worst_round():
     for solver in (lf.ClosedForm(order="gauss-seidel"), lf.GradientSteps()):
         other = dataclasses.replace(algorithm_of(2), solver=solver)
         with pytest.raises(ValueError, match=r"equations = True requires solver = ClosedForm\(\)"):
-            traced(other, made(6, 8, 2), lf.FixedSamples(20), rounds=1, equations=True)
+            traced(other, made(6, 8, 2), lf.FixedSamples(20), n_rounds=1, equations=True)
 
 
 def test_a_diverged_trial_leaves_nan_and_the_others_alone():
@@ -135,7 +142,7 @@ def test_a_diverged_trial_leaves_nan_and_the_others_alone():
     truth = problem.truth(3, range(2))
 
     def steps(alive):
-        run = {"data": lf.FixedSamples(20), "rounds": 4, "trials": 2, "seed": 3, "engine": "explicit"}
+        run = {"data": lf.FixedSamples(20), "n_rounds": 4, "trials": 2, "seed": 3, "engine": "explicit"}
         for step in lf.iterate(algorithm, problem, **run):
             yield dataclasses.replace(step, alive=np.array([True, alive or step.number < 3]))
 

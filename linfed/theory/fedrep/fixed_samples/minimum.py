@@ -210,7 +210,7 @@ def _minimum(W: Array, d: int, m: int, variance: float) -> dict[str, Array]:
 
 
 def fixed_samples_needed(
-    step_size: float, *, dim: int, rank: int, n_clients: int, rounds: int, delta: float, level: float
+    step_size: float, *, dim: int, rank: int, n_clients: int, n_rounds: int, delta: float, level: float
 ) -> float:
     """Predict the number of fixed samples with which noiseless FedRep decreases the distance to a level.
 
@@ -222,7 +222,7 @@ def fixed_samples_needed(
         eta > 0 of the update of B.
     dim, rank, n_clients : int
         d > k, k and n.
-    rounds : int
+    n_rounds : int
         T, at least 1.
     delta, level : float
         Initial subspace distance, and the one after the rounds, ``0 < level < delta < 1``.
@@ -254,7 +254,7 @@ def fixed_samples_needed(
     Examples
     --------
     >>> import linfed as lf
-    >>> sizes = {"dim": 60, "rank": 2, "n_clients": 20, "rounds": 100}
+    >>> sizes = {"dim": 60, "rank": 2, "n_clients": 20, "n_rounds": 100}
     >>> round(lf.theory.fixed_samples_needed(0.25, delta=0.9, level=0.01, **sizes), 2)
     16.65
     """
@@ -263,7 +263,7 @@ def fixed_samples_needed(
     eta = check_number("step_size", step_size, positive=True)
     k = check_integer("rank", rank)
     d, n = check_integer("dim", dim, minimum=k + 1), check_integer("n_clients", n_clients, minimum=k)
-    rounds = check_integer("rounds", rounds)
+    n_rounds = check_integer("n_rounds", n_rounds)
     delta, level = (check_number(name, value, positive=True) for name, value in (("delta", delta), ("level", level)))
     if not level < delta < 1.0:
         raise ValueError(f"level = {level:g} must be below delta = {delta:g}, and delta below 1")
@@ -274,7 +274,7 @@ def fixed_samples_needed(
         values = 1.0 + ratio + 2.0 * math.sqrt(ratio) * np.cos(angles)
         weights = 4.0 * ratio * np.sin(angles) ** 2 / (4000 * ratio * values)
         with np.errstate(divide="ignore"):  # the step that removes a direction at once
-            shrunk = 2 * rounds * np.log(np.abs(1.0 - eta * (1.0 - k / m) * values))
+            shrunk = 2 * n_rounds * np.log(np.abs(1.0 - eta * (1.0 - k / m) * values))
             rest = np.log(max(0.0, 1.0 - 1.0 / ratio))
         return 0.5 * float(special.logsumexp(np.append(np.log(weights) + shrunk, rest)))
 

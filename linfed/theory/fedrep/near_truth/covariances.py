@@ -34,7 +34,7 @@ class Options(TypedDict):
     """Sizes and options of FedRep that change its mean gradient."""
 
     n_samples: int
-    split: bool
+    disjoint_samples: bool
     whiten: Literal["own"] | Design | None
 
 
@@ -43,7 +43,7 @@ def mean_gradient(
     truth: Truth,
     *,
     n_samples: int,
-    split: bool = False,
+    disjoint_samples: bool = False,
     whiten: Literal["own"] | Design | None = None,
 ) -> Array:
     r"""Return the mean of FedRep's gradient on B over fresh Gaussian samples, with exact heads.
@@ -56,9 +56,9 @@ def mean_gradient(
         Ground truth of any form, with one level of label noise for all clients, and with Gaussian x of any covariances,
         common or per client.
     n_samples : int
-        Number m of samples per client, at least k + 2. With `split`, heads and gradient use ``m_1 = floor(m/2)``
-        samples each, which must be at least k + 2.
-    split, whiten
+        Number m of samples per client, at least k + 2. With `disjoint_samples`, heads and gradient use
+        ``m_1 = floor(m/2)`` samples each, which must be at least k + 2.
+    disjoint_samples, whiten
         As in `FedRep`; ``"pooled"`` is not supported. In the limit of many clients it is a design with the mean
         covariance.
 
@@ -97,7 +97,8 @@ def mean_gradient(
     >>> design = lf.Gaussian(covariance=np.eye(6) + 0.5)
     >>> problem = lf.SharedRepresentation(n_clients=30, dim=6, rank=2, noise_std=1.0, design=design)
     >>> truth = problem.truth(seed=0, trials=[0])
-    >>> same, split = (lf.theory.mean_gradient(truth.B, truth, n_samples=20, split=split) for split in (False, True))
+    >>> same = lf.theory.mean_gradient(truth.B, truth, n_samples=20)
+    >>> split = lf.theory.mean_gradient(truth.B, truth, n_samples=20, disjoint_samples=True)
     >>> bool(abs(same).max() < 1e-12 < 0.01 < abs(split - truth.B @ (truth.B.mT @ split)).max())
     True
     """
@@ -108,7 +109,7 @@ def mean_gradient(
     basis = check_array("B", B, [("d", "k"), ("trials", "d", "k")])
     check_shape("B", basis, (*((trials,) if basis.ndim == 3 else ()), d, basis.shape[-1]), f"of d = {d} as truth has")
     k, sigma2 = basis.shape[-1], check_noise_std(truth.noise_std) ** 2
-    m = _heads_samples(truth, (d, k), {"n_samples": n_samples, "split": split, "whiten": whiten})
+    m = _heads_samples(truth, (d, k), {"n_samples": n_samples, "disjoint_samples": disjoint_samples, "whiten": whiten})
     each = (basis if basis.ndim == 3 else basis[None])[:, None]  # (trials, 1, d, k)
     shaped = covariances @ each
     C = each.mT @ shaped
@@ -118,9 +119,9 @@ def mean_gradient(
     heads = np.linalg.inv(C)
     signal = e @ a.mT
     if whiten == "own":
-        noise = missed + (sigma2 if split else 0.0)
+        noise = missed + (sigma2 if disjoint_samples else 0.0)
         return np.asarray((-signal + (noise / (m - k - 1))[..., None, None] * (each @ heads)).mean(axis=1))
-    if split:
+    if disjoint_samples:
         out = covariances @ -signal + ((missed + sigma2) / (m - k - 1))[..., None, None] * (shaped @ heads)
     else:
         out = -(1.0 - k / m) * (covariances @ signal)
@@ -160,7 +161,7 @@ class LocalDrift:
 
 
 def local_drift(
-    truth: Truth, *, n_samples: int, split: bool = False, whiten: Literal["own"] | Design | None = None
+    truth: Truth, *, n_samples: int, disjoint_samples: bool = False, whiten: Literal["own"] | Design | None = None
 ) -> LocalDrift:
     r"""Predict the rate of FedRep near B* and the point at which small steps end, for Gaussian x of any covariances.
 
@@ -213,10 +214,10 @@ def local_drift(
     >>> design = lf.Gaussian(covariance=np.eye(6) + 0.5)
     >>> problem = lf.SharedRepresentation(n_clients=30, dim=6, rank=2, noise_std=0.3, design=design)
     >>> truth = problem.truth(seed=0, trials=[0])
-    >>> found = lf.theory.local_drift(truth, n_samples=20, split=True)
-    >>> algorithm = lf.FedRep(rank=2, step_size=0.05, split=True, init=lf.TrueSubspace())
+    >>> found = lf.theory.local_drift(truth, n_samples=20, disjoint_samples=True)
+    >>> algorithm = lf.FedRep(rank=2, step_size=0.05, disjoint_samples=True, init=lf.TrueSubspace())
     >>> result = lf.simulate(algorithm, lf.GivenTruth(B=truth.B[0], W=truth.W[0], noise_std=0.3, design=design),
-    ...                      data=lf.FreshSamples(20), rounds=400)
+    ...                      data=lf.FreshSamples(20), n_rounds=400)
     >>> bool(result.metrics["subspace_distance"][0, -1] > 0.5 * found.distance[0] > 0)
     True
     """
@@ -226,7 +227,7 @@ def local_drift(
     B_star, R = qr_positive(truth.B)
     W = truth.W @ R.mT
     trials, d, k = B_star.shape
-    options: Options = {"n_samples": n_samples, "split": split, "whiten": whiten}
+    options: Options = {"n_samples": n_samples, "disjoint_samples": disjoint_samples, "whiten": whiten}
     m = _heads_samples(truth, (d, k), options)
     perp = np.linalg.svd(B_star)[0][..., k:]
     J = _derivative(truth, (B_star, perp, W), m, options)
@@ -260,9 +261,9 @@ def _derivative(truth: Truth, parts: tuple[Array, Array, Array], m: int, options
     C = np.linalg.inv(B.mT @ covariances @ B)
     A = covariances @ B @ C
     S = perp.mT @ (weights @ (covariances - A @ (B.mT @ covariances))) @ perp
-    share = 1.0 if options["split"] else 1.0 - k / m
+    share = 1.0 if options["disjoint_samples"] else 1.0 - k / m
     J = share * np.einsum("tnab,tncd->tacbd", np.broadcast_to(S, (trials, n, *S.shape[2:])), gram) / n
-    if options["split"]:
+    if options["disjoint_samples"]:
         shape = (trials, max(weights.shape[0], A.shape[1]))
         S, A, C = (np.broadcast_to(part, (*shape, *part.shape[2:])) for part in (S, A, C))
         added = np.einsum("tnab,tncd->tacbd", S, C)
@@ -321,7 +322,7 @@ def _heads_samples(truth: Truth, sizes: tuple[int, int], options: Options) -> in
     whiten = options["whiten"]
     if whiten is not None and not isinstance(whiten, Design) and not (isinstance(whiten, str) and whiten == "own"):
         raise ValueError(f"whiten = {short_repr(whiten)} must be None, 'own' or a design with the covariance")
-    parts = 1 + check_bool("split", options["split"])
+    parts = 1 + check_bool("disjoint_samples", options["disjoint_samples"])
     least = parts * (max(k, d) if whiten == "own" else k) + 2 * parts
     m = check_integer("n_samples", options["n_samples"])
     if m < least:

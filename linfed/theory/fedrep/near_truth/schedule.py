@@ -24,7 +24,7 @@ def best_step_schedule(
     n_clients: int,
     n_samples: int | npt.ArrayLike,
     noise_std: float | npt.ArrayLike,
-    rounds: int,
+    n_rounds: int,
     delta: float,
     participants: int | None = None,
     weights: npt.ArrayLike | None = None,
@@ -43,7 +43,7 @@ def best_step_schedule(
         m >= k + 2, equal for all clients, or one number for each client; m > k + 3 is recommended.
     noise_std : float or array_like (n,)
         Standard deviation of the label noise, in units of y, equal for all clients, or one for each client.
-    rounds : int
+    n_rounds : int
         Number of rounds T >= 1.
     delta : float
         Root mean square sine of the initial principal angles, inside (0, 1).
@@ -99,16 +99,16 @@ def best_step_schedule(
     --------
     >>> import linfed as lf
     >>> sizes = {"dim": 100, "rank": 2, "n_clients": 50, "n_samples": 10, "noise_std": 1.0}
-    >>> steps = lf.theory.best_step_schedule(**sizes, rounds=200, delta=0.5)
+    >>> steps = lf.theory.best_step_schedule(**sizes, n_rounds=200, delta=0.5)
     >>> steps[[0, 9, 199]].round(3)
     array([0.576, 0.128, 0.006])
-    >>> float(lf.theory.mean_squared_sine(steps, **sizes, rounds=200, delta=0.5)[-1].round(5))
+    >>> float(lf.theory.mean_squared_sine(steps, **sizes, n_rounds=200, delta=0.5)[-1].round(5))
     0.00142
     """
     law = _Law.checked(dim, rank, n_clients, n_samples, noise_std, participants, weights, message_noise_std)
-    rounds = check_integer("rounds", rounds)
-    q, steps = _start(delta), np.empty(rounds)
-    for t in range(rounds):
+    n_rounds = check_integer("n_rounds", n_rounds)
+    q, steps = _start(delta), np.empty(n_rounds)
+    for t in range(n_rounds):
         steps[t] = law.best(q)
         q = law.after(q, steps[t])
     return steps
@@ -122,7 +122,7 @@ def mean_squared_sine(
     n_clients: int,
     n_samples: int | npt.ArrayLike,
     noise_std: float | npt.ArrayLike,
-    rounds: int,
+    n_rounds: int,
     delta: float,
     participants: int | None = None,
     weights: npt.ArrayLike | None = None,
@@ -168,11 +168,11 @@ def mean_squared_sine(
     --------
     >>> import linfed as lf
     >>> sizes = {"dim": 200, "rank": 5, "n_clients": 400, "n_samples": 20, "noise_std": 0.1}
-    >>> q = lf.theory.mean_squared_sine(0.5, **sizes, rounds=50, delta=0.9)
+    >>> q = lf.theory.mean_squared_sine(0.5, **sizes, n_rounds=50, delta=0.9)
     >>> q.shape, round(float(q[-1] ** 0.5), 4), round(lf.theory.noise_floor(0.5, **sizes), 4)
     ((51,), 0.0088, 0.0088)
     """
-    steps = checked_steps(step_size, rounds)
+    steps = checked_steps(step_size, n_rounds)
     law = _Law.checked(dim, rank, n_clients, n_samples, noise_std, participants, weights, message_noise_std)
     path = np.empty(len(steps) + 1)
     path[0] = _start(delta)
@@ -188,7 +188,7 @@ def schedule_asymptote(
     n_clients: int,
     n_samples: int,
     noise_std: float,
-    rounds: int,
+    n_rounds: int,
     delta: float,
     participants: int | None = None,
 ) -> Array:
@@ -229,18 +229,18 @@ def schedule_asymptote(
     --------
     >>> import linfed as lf
     >>> sizes = {"dim": 200, "rank": 5, "n_clients": 400, "n_samples": 20, "noise_std": 1.0}
-    >>> lf.theory.schedule_asymptote(**sizes, rounds=200, delta=0.1)[[0, 200]].round(5)
+    >>> lf.theory.schedule_asymptote(**sizes, n_rounds=200, delta=0.1)[[0, 200]].round(5)
     array([0.0101 , 0.00017])
     """
     d, k, n, m, p = checked_isotropic_sizes(dim, rank, n_clients, n_samples, participants)
     variance = check_number("noise_std", check_noise_std(noise_std), positive=True) ** 2
-    rounds, c, f = check_integer("rounds", rounds), 1.0 - k / m, (k - 1) * set_share(n, p)
+    n_rounds, c, f = check_integer("n_rounds", n_rounds), 1.0 - k / m, (k - 1) * set_share(n, p)
     share = variance / (m - k - 1)
     inner = k * (d - k + 1) - k * variance * (1 + share) + (m - k + 1 + 2 * (d - k)) * k * share
     L = f + (inner + (d - k) * variance * share) / (m * p * c)
     unit = (d - k) * variance * (1 + share) / (c * m * p)
     q = _start(delta)
-    first, t = unit * (1 - q) / q, np.arange(rounds + 1.0)
+    first, t = unit * (1 - q) / q, np.arange(n_rounds + 1.0)
     return np.asarray(unit / (first + t - L * np.log((first + t + L) / (first + L))))
 
 

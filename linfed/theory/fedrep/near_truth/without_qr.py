@@ -30,7 +30,7 @@ class UnnormalizedEvolution(StateEvolution):
     >>> import linfed as lf
     >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2).truth(0, [0]).W[0]
     >>> found = lf.theory.unnormalized_evolution(
-    ...     heads, dim=50, n_samples=10, step_size=0.5, rounds=10, noise_std=1.0, delta=0.3)
+    ...     heads, dim=50, n_samples=10, step_size=0.5, n_rounds=10, noise_std=1.0, delta=0.3)
     >>> found.squared_length.shape, bool(found.squared_length[-1] > found.squared_length[0])
     ((11,), True)
     """
@@ -44,7 +44,7 @@ def unnormalized_evolution(
     dim: int,
     n_samples: int,
     step_size: float,
-    rounds: int,
+    n_rounds: int,
     noise_std: float = 0.0,
     participants: int | None = None,
     delta: float | None = None,
@@ -92,19 +92,19 @@ def unnormalized_evolution(
     >>> import linfed as lf
     >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2, condition_number=1.0).truth(0, [0]).W[0]
     >>> found = lf.theory.unnormalized_evolution(
-    ...     heads, dim=50, n_samples=10, step_size=0.5, rounds=200, noise_std=1.0, delta=0.3)
+    ...     heads, dim=50, n_samples=10, step_size=0.5, n_rounds=200, noise_std=1.0, delta=0.3)
     >>> found.squared_length[[0, 200]].round(2).tolist()
     [1.0, 2.46]
     """
     heads = check_array("W", W, [("n", "k")])
-    k, rounds = heads.shape[1], check_integer("rounds", rounds, minimum=0)
+    k, n_rounds = heads.shape[1], check_integer("n_rounds", n_rounds, minimum=0)
     step_size = check_number("step_size", step_size, positive=True)
     dim = check_integer("dim", dim)
     N, Q = start_at(delta, B0, B_star, dim=dim, rank=k)
     if N.ndim == 3:
         raise ValueError(f"B0 and B_star are for {len(N)} trials; give one B0 and one B_star without a trial axis")
     path, lengths = [(N, Q)], [1.0]
-    for number in range(1, rounds + 1):
+    for number in range(1, n_rounds + 1):
         L = np.full((k, k), np.nan)
         with np.errstate(over="ignore", invalid="ignore"), suppress(np.linalg.LinAlgError):
             N, Q = one_round_means(

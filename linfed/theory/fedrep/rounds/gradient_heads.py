@@ -43,7 +43,7 @@ class GradientHeadsEvolution(StateEvolution):
     >>> import linfed as lf
     >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2).truth(0, [0]).W[0]
     >>> predicted = lf.theory.gradient_heads_evolution(
-    ...     heads, dim=50, n_samples=20, step_size=0.5, rounds=2, head_steps=1, delta=0.9)
+    ...     heads, dim=50, n_samples=20, step_size=0.5, n_rounds=2, head_steps=1, delta=0.9)
     >>> predicted.head_gap.shape, bool(predicted.head_gap[-1] < predicted.head_gap[0])
     ((3,), True)
     """
@@ -59,7 +59,7 @@ def gradient_heads_evolution(
     dim: int,
     n_samples: int,
     step_size: float | npt.ArrayLike,
-    rounds: int,
+    n_rounds: int,
     head_steps: int = 1,
     head_step_size: float | None = None,
     noise_std: float = 0.0,
@@ -84,7 +84,7 @@ def gradient_heads_evolution(
         Fresh samples m >= 1 of each participant and round.
     step_size : float or array_like (rounds,)
         Step size eta > 0 for B, one for all rounds or one per round.
-    rounds : int
+    n_rounds : int
         T >= 0.
     head_steps : int
         Number tau >= 1 of gradient steps on the head of a participant.
@@ -175,7 +175,7 @@ def gradient_heads_evolution(
     >>> import linfed as lf
     >>> heads = lf.SharedRepresentation(n_clients=400, dim=200, rank=3).truth(0, [0]).W[0]
     >>> predicted = lf.theory.gradient_heads_evolution(
-    ...     heads, dim=200, n_samples=20, step_size=0.5, rounds=60, head_steps=10, delta=0.9)
+    ...     heads, dim=200, n_samples=20, step_size=0.5, n_rounds=60, head_steps=10, delta=0.9)
     >>> predicted.distance.shape
     (61,)
     >>> bool(predicted.distance[-1] < 1e-9)
@@ -184,7 +184,7 @@ def gradient_heads_evolution(
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
     n, k = heads.shape[-2:]
     dim, n_samples, participants = checked_sizes(dim, k, n, n_samples, participants, exact_heads=False)
-    steps = checked_steps(step_size, rounds)
+    steps = checked_steps(step_size, n_rounds)
     tau = check_integer("head_steps", head_steps)
     alpha = None if head_step_size is None else check_number("head_step_size", head_step_size, positive=True)
     N, Q = start_at(delta, B0, B_star, dim=dim, rank=k)

@@ -72,7 +72,7 @@ class SecondOrder:
     --------
     >>> import linfed as lf
     >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2).truth(0, [0]).W[0]
-    >>> setting = {"dim": 50, "n_samples": 20, "step_size": 0.5, "rounds": 5, "delta": 0.9}
+    >>> setting = {"dim": 50, "n_samples": 20, "step_size": 0.5, "n_rounds": 5, "delta": 0.9}
     >>> predicted = lf.theory.second_order_evolution(heads, **setting)
     >>> low, median, high = predicted.low[-1], predicted.distance[-1], predicted.high[-1]
     >>> bool(low < median < high)
@@ -92,7 +92,7 @@ def second_order_evolution(
     dim: int,
     n_samples: int | npt.ArrayLike,
     step_size: float | npt.ArrayLike,
-    rounds: int,
+    n_rounds: int,
     noise_std: float | npt.ArrayLike = 0.0,
     participants: int | None = None,
     weights: npt.ArrayLike | None = None,
@@ -187,19 +187,19 @@ def second_order_evolution(
     --------
     >>> import linfed as lf
     >>> heads = lf.SharedRepresentation(n_clients=400, dim=200, rank=5).truth(0, [0]).W[0]
-    >>> setting = {"dim": 200, "n_samples": 20, "step_size": 0.8, "rounds": 30, "delta": 0.9}
+    >>> setting = {"dim": 200, "n_samples": 20, "step_size": 0.8, "n_rounds": 30, "delta": 0.9}
     >>> predicted = lf.theory.second_order_evolution(heads, **setting)
     >>> bool((predicted.low <= predicted.distance).all() and (predicted.distance <= predicted.high).all())
     True
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
-    steps = checked_steps(step_size, rounds)
+    steps = checked_steps(step_size, n_rounds)
     n, k = heads.shape[-2:]
     clients = _with_fourth_moments(Clients.checked(n, k, dim, n_samples, noise_std, participants, weights))
     N, Q = start_at(delta, B0, B_star, dim=clients.dim, rank=k)
     trials = trial_count("W, B0 and B_star", heads, N)
     every = trials or 1
-    check_fits(6.0 * every * len(steps), f"quantiles of {every} trials in {rounds} rounds", "use fewer of them")
+    check_fits(6.0 * every * len(steps), f"quantiles of {every} trials in {n_rounds} rounds", "use fewer of them")
     with quiet():
         if not (np.linalg.svd(N, compute_uv=False)[..., -1] > 0).all():
             raise ValueError("the initial B is at a right angle to B*: delta must be below 1, and B_star'B0 regular")
@@ -416,10 +416,10 @@ def _largest(T: Array) -> tuple[Array, Array]:
 class Statistics:
     """Quantiles, spread and kick of the distance over the points, computed for several rounds together."""
 
-    def __init__(self, trials: int, rounds: int, draws: int) -> None:
-        self._statistics = np.empty((5, trials, rounds))
-        self._units = np.empty((trials, rounds))
-        self._tangents = np.empty((2, trials, min(rounds, ROUNDS), draws))
+    def __init__(self, trials: int, n_rounds: int, draws: int) -> None:
+        self._statistics = np.empty((5, trials, n_rounds))
+        self._units = np.empty((trials, n_rounds))
+        self._tangents = np.empty((2, trials, min(n_rounds, ROUNDS), draws))
         self._first = self._count = 0
 
     def add_round(self, t: int, squared: Array, before: Array, units: Array) -> bool:

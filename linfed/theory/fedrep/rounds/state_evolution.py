@@ -46,7 +46,7 @@ class StateEvolution:
     --------
     >>> import linfed as lf
     >>> heads = lf.SharedRepresentation(n_clients=100, dim=50, rank=2).truth(0, [0]).W[0]
-    >>> predicted = lf.theory.state_evolution(heads, dim=50, n_samples=20, step_size=0.5, rounds=10, delta=0.9)
+    >>> predicted = lf.theory.state_evolution(heads, dim=50, n_samples=20, step_size=0.5, n_rounds=10, delta=0.9)
     >>> predicted.distance.shape, predicted.Q.shape
     ((11,), (11, 2, 2))
     """
@@ -62,7 +62,7 @@ def state_evolution(
     dim: int,
     n_samples: int | npt.ArrayLike,
     step_size: float | npt.ArrayLike,
-    rounds: int,
+    n_rounds: int,
     noise_std: float | npt.ArrayLike = 0.0,
     participants: int | None = None,
     weights: npt.ArrayLike | None = None,
@@ -88,7 +88,7 @@ def state_evolution(
         are then 0.
     step_size : float or array_like (rounds,)
         Step size eta > 0 for B, one for all rounds or one per round.
-    rounds : int
+    n_rounds : int
         T >= 0.
     noise_std : float or array_like (n,)
         Standard deviation of the label noise, in units of y, equal for all clients, or one for each client.
@@ -151,21 +151,23 @@ def state_evolution(
     --------
     >>> import linfed as lf
     >>> heads = lf.SharedRepresentation(n_clients=400, dim=200, rank=5).truth(0, [0]).W[0]
-    >>> predicted = lf.theory.state_evolution(heads, dim=200, n_samples=20, step_size=0.8, rounds=30, delta=0.9)
+    >>> predicted = lf.theory.state_evolution(heads, dim=200, n_samples=20, step_size=0.8, n_rounds=30, delta=0.9)
     >>> predicted.distance.shape
     (31,)
     >>> bool(predicted.distance[-1] < 1e-7)
     True
     """
     heads = check_array("W", W, [("n", "k"), ("trials", "n", "k")])
-    steps = checked_steps(step_size, rounds)
+    steps = checked_steps(step_size, n_rounds)
     n, k = heads.shape[-2:]
     noisy = check_noise_std(message_noise_std, "message_noise_std") > 0
     clients = Clients.checked(n, k, dim, n_samples, noise_std, participants, weights, message_noise_std, still=noisy)
     N, Q = start_at(delta, B0, B_star, dim=clients.dim, rank=k)
     trials = trial_count("W, B0 and B_star", heads, N, Q)
     shape = (trials or 1, len(steps) + 1)
-    check_fits(2.0 * math.prod(shape) * k * k, f"N and Q of {shape[0]} trials in {rounds} rounds", "use fewer of them")
+    check_fits(
+        2.0 * math.prod(shape) * k * k, f"N and Q of {shape[0]} trials in {n_rounds} rounds", "use fewer of them"
+    )
     history = [np.empty((*shape, *N.shape[-2:])) for _ in range(2)]
     with one_blas_thread():
         for t in range(shape[0]):

@@ -53,7 +53,7 @@ class UnderParameterizedEvolution:
     >>> import linfed as lf
     >>> heads = lf.UnderParameterized(n_clients=200, dim=60, spectrum=[20, 18, 6, 5, 4]).truth(0, [0]).W[0]
     >>> predicted = lf.theory.under_parameterized_evolution(
-    ...     heads, rank=2, dim=60, n_samples=10, step_size=0.2, rounds=4, delta=0.8)
+    ...     heads, rank=2, dim=60, n_samples=10, step_size=0.2, n_rounds=4, delta=0.8)
     >>> predicted.distance.shape, bool(predicted.chance.max() < 0.2)
     ((5,), True)
     """
@@ -102,7 +102,7 @@ def under_parameterized_evolution(
     dim: int,
     n_samples: int,
     step_size: float | npt.ArrayLike,
-    rounds: int,
+    n_rounds: int,
     noise_std: float = 0.0,
     participants: int | None = None,
     delta: float | None = None,
@@ -127,7 +127,7 @@ def under_parameterized_evolution(
         Fresh samples m >= k + 2 of each participant and round; m > k + 3 is recommended.
     step_size : float or array_like (rounds,)
         Step size eta > 0 for B, one for all rounds or one per round.
-    rounds : int
+    n_rounds : int
         T >= 0.
     noise_std : float
         Standard deviation of the label noise, in units of y.
@@ -204,13 +204,13 @@ def under_parameterized_evolution(
     >>> import linfed as lf
     >>> problem = lf.UnderParameterized(n_clients=200, dim=60, spectrum=[20, 18, 6, 5, 4])
     >>> predicted = lf.theory.under_parameterized_evolution(
-    ...     problem.truth(0, [0]).W[0], rank=2, dim=60, n_samples=10, step_size=0.2, rounds=60, delta=0.8)
+    ...     problem.truth(0, [0]).W[0], rank=2, dim=60, n_samples=10, step_size=0.2, n_rounds=60, delta=0.8)
     >>> round(float(predicted.distance[-1]), 2)  # the labels have no noise
     0.04
     """
     points = check_array("V", V, [("n", "r"), ("trials", "n", "r")])
     setting = _checked(points, rank, dim, n_samples, noise_std, participants)
-    steps = checked_steps(step_size, rounds)
+    steps = checked_steps(step_size, n_rounds)
     shapes = (setting.dim, rank), (setting.dim, points.shape[-1])
     given = start_bases(delta, B0, U, names=("B0", "U"), shapes=shapes)
     bases = () if isinstance(given, float) else given

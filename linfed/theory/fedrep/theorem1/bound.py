@@ -295,7 +295,7 @@ def fedrep_step_limit(largest: npt.ArrayLike) -> Array:
     return np.asarray(1.0 / (4.0 * found**2))
 
 
-def fedrep_failure_probability(rounds: int, *, dim: int, rank: int, participants: int) -> float:
+def fedrep_failure_probability(n_rounds: int, *, dim: int, rank: int, participants: int) -> float:
     """Return Theorem 1's probability that its bound fails in at least one of T rounds, at most 1.
 
     Returns
@@ -311,7 +311,7 @@ def fedrep_failure_probability(rounds: int, *, dim: int, rank: int, participants
     exponent = 100.0 * min(
         check_integer("rank", rank) ** 2 * math.log(check_integer("participants", participants)), dim
     )
-    return min(1.0, check_integer("rounds", rounds, minimum=0) * math.exp(-exponent))
+    return min(1.0, check_integer("n_rounds", n_rounds, minimum=0) * math.exp(-exponent))
 
 
 def head_singular_values(W: npt.ArrayLike, participants: npt.ArrayLike | None = None) -> tuple[Array, Array]:

@@ -36,7 +36,7 @@ STEP_TOLERANCE = 1e-11
 
 
 def participant_sets(
-    participation: Participation, *, n_clients: int, rounds: int, trials: int, seed: Seed
+    participation: Participation, *, n_clients: int, n_rounds: int, trials: int, seed: Seed
 ) -> Indices | None:
     """Return the participants of every round of `lf.simulate` with these arguments.
 
@@ -45,11 +45,11 @@ def participant_sets(
     ndarray of int (trials, rounds, p) or None
         None if all clients participate, or if there are no rounds.
     """
-    sizes = {"n_clients": n_clients, "rounds": rounds, "n_trials": trials}
+    sizes = {"n_clients": n_clients, "n_rounds": n_rounds, "n_trials": trials}
     participants = Participants(participation, trials=range(trials), seed=seed, **sizes)
-    if participants.count == n_clients or rounds == 0:
+    if participants.count == n_clients or n_rounds == 0:
         return None
-    return np.stack([participants.next() for _ in range(rounds)], axis=1)
+    return np.stack([participants.next() for _ in range(n_rounds)], axis=1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,7 +82,7 @@ class Theorem1Run:
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2, condition_number=1.0)
     >>> algorithm = lf.FedRep(rank=2, step_size=0.25, init=lf.AtDistance(0.5))
-    >>> run = lf.theory.theorem1_run(lf.simulate(algorithm, problem, data=lf.FreshSamples(60), rounds=10, trials=2))
+    >>> run = lf.theory.theorem1_run(lf.simulate(algorithm, problem, data=lf.FreshSamples(60), n_rounds=10, trials=2))
     >>> run.start.round(3), run.condition.round(3)
     (array([0.5, 0.5]), array([1., 1.]))
     >>> bool((run.distance <= run.bound() + 1e-12).all())
@@ -200,7 +200,7 @@ def theorem1_run(result: Result) -> Theorem1Run:
     >>> import linfed as lf
     >>> problem = lf.SharedRepresentation(n_clients=20, dim=10, rank=2, condition_number=1.0)
     >>> algorithm = lf.FedRep(rank=2, step_size=0.25, init=lf.AtDistance(0.5))
-    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(60), rounds=30, trials=2)
+    >>> result = lf.simulate(algorithm, problem, data=lf.FreshSamples(60), n_rounds=30, trials=2)
     >>> run = lf.theory.theorem1_run(result)
     >>> run.bound().shape, [str(hypothesis) for hypothesis in run.hypotheses() if not hypothesis.holds]
     ((2, 31), [])
@@ -210,10 +210,10 @@ def theorem1_run(result: Result) -> Theorem1Run:
     if type(algorithm) is not FedRep:  # subclasses add noise, compression or other steps
         raise ValueError(f"result has algorithm {result.name}; Theorem 1 supports only FedRep")
     options = algorithm.representation_steps, algorithm.aggregate, algorithm.weights, algorithm.orthonormalize
-    if options != (1, "mean", None, True) or algorithm.split or algorithm.whiten is not None:
+    if options != (1, "mean", None, True) or algorithm.disjoint_samples or algorithm.whiten is not None:
         raise ValueError(
             f"algorithm = {algorithm!r} must have representation_steps = 1, aggregate = 'mean', weights = None, "
-            "orthonormalize = True, split = False and whiten = None for Theorem 1"
+            "orthonormalize = True, disjoint_samples = False and whiten = None for Theorem 1"
         )
     if problem is None:
         raise ValueError("result has no problem; Theorem 1 requires a ground truth")
@@ -222,7 +222,7 @@ def theorem1_run(result: Result) -> Theorem1Run:
         problem,
         rank=algorithm.rank,
         participation=result.participation,
-        rounds=rounds,
+        n_rounds=rounds,
         trials=result.trials,
         seed=result.seed,
     )
@@ -246,7 +246,7 @@ def theorem1_run(result: Result) -> Theorem1Run:
 
 
 def theorem1_constants(
-    problem: Problem, *, rank: int, participation: Participation = 1.0, rounds: int, trials: int, seed: Seed = 0
+    problem: Problem, *, rank: int, participation: Participation = 1.0, n_rounds: int, trials: int, seed: Seed = 0
 ) -> tuple[Array, Array, Array]:
     """Return the constants of Theorem 1 for a run: `Theorem1Run.smallest`, `largest` and `unequal`.
 
@@ -266,7 +266,7 @@ def theorem1_constants(
     ValueError
         If the theorem does not cover the ground truth or the distribution of x, as in `theorem1_run`.
     """
-    sets = participant_sets(participation, n_clients=problem.n_clients, rounds=rounds, trials=trials, seed=seed)
+    sets = participant_sets(participation, n_clients=problem.n_clients, n_rounds=n_rounds, trials=trials, seed=seed)
     constants = []
     for trial in range(trials):  # one by one: all truths together may be large
         truth = problem.truth(seed, [trial])

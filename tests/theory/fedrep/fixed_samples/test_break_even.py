@@ -32,7 +32,7 @@ def test_runs_from_the_truth_know_no_edge():
         n = round(share * edge())
         problem = lf.SharedRepresentation(n_clients=n, dim=d, rank=k, noise_std=1.0, condition_number=1.0)
         fedrep = lf.FedRep(rank=k, step_size=0.7, init=problem.truth(0, range(8)).B)
-        told = {"data": lf.FixedSamples(m), "rounds": 300, "trials": 8, "record_every": 150}
+        told = {"data": lf.FixedSamples(m), "n_rounds": 300, "trials": 8, "record_every": 150}
         ends.append(np.median(lf.simulate(fedrep, problem, **told).metrics["subspace_distance"][:, -1]))
     assert 0.35 < ends[1] < 0.42
     assert 0.58 < ends[0] < 0.7
@@ -130,7 +130,7 @@ def test_without_noise_one_sample_more_than_the_rank_suffices():
     ends = {}
     for n in (10, 24):
         problem = lf.SharedRepresentation(n_clients=n, dim=10, rank=2)
-        setting = {"data": lf.FixedSamples(n_samples=3), "rounds": 1700, "trials": 4, "record_every": 1700}
+        setting = {"data": lf.FixedSamples(n_samples=3), "n_rounds": 1700, "trials": 4, "record_every": 1700}
         ends[n] = lf.simulate(algorithm, problem, **setting).metrics["subspace_distance"][:, -1]
     assert ends[24].max() < 1e-6
     assert ends[10].min() > 0.02

@@ -174,7 +174,7 @@ def test_new_clients_have_the_predicted_mean_risk(n, m, noise_std):
     d, k, trials, counts = 60, 3, 16, (5, 8, 40)
     problem = lf.SharedRepresentation(n_clients=n, dim=d, rank=k, noise_std=noise_std)
     truth = problem.truth(0, range(trials))
-    data = {"data": lf.FixedSamples(m), "rounds": 1, "trials": trials}
+    data = {"data": lf.FixedSamples(m), "n_rounds": 1, "trials": trials}
     result = lf.simulate(lf.BurerMonteiro(rank=k, init=truth.B, tolerance=1e-8), problem, **data)
     sizes = {"dim": d, "n_samples": m, "noise_std": noise_std}
     law = lf.theory.fixed_sample_floor(truth.W, **sizes)
@@ -203,8 +203,8 @@ def test_as_many_clients_as_columns_are_alone(n):
     """Every predictor is then in reach, and the minimum of the empirical risk is each client's least squares."""
     problem = lf.SharedRepresentation(n_clients=n, dim=6, rank=3, noise_std=0.3)
     told = {"data": lf.FixedSamples(40), "trials": 2}
-    alone = lf.simulate(lf.LocalOnly(), problem, rounds=1, **told).final.predictors()
-    found = lf.simulate(lf.FedRep(rank=3, step_size=0.7, init="random"), problem, rounds=400, **told).final
+    alone = lf.simulate(lf.LocalOnly(), problem, n_rounds=1, **told).final.predictors()
+    found = lf.simulate(lf.FedRep(rank=3, step_size=0.7, init="random"), problem, n_rounds=400, **told).final
     np.testing.assert_allclose(found.predictors(), alone, rtol=0, atol=1e-7)
 
 
@@ -212,7 +212,7 @@ def test_as_many_clients_as_columns_are_alone(n):
 
 
 def needed(step_size=0.25, **changes):
-    run = {"dim": 60, "rank": 2, "n_clients": 20, "delta": 0.9, "level": 0.01, "rounds": 100}
+    run = {"dim": 60, "rank": 2, "n_clients": 20, "delta": 0.9, "level": 0.01, "n_rounds": 100}
     return lf.theory.fixed_samples_needed(step_size, **run | changes)
 
 
@@ -220,8 +220,8 @@ def needed(step_size=0.25, **changes):
     ("step_size", "changes", "expected"),
     [
         (1.0, {}, 29.2021),
-        (0.1, {"rounds": 5000, "dim": 1000, "n_clients": 4}, 573.803),
-        (0.25, {"rounds": 1000, "dim": 200, "rank": 3, "n_clients": 10}, 75.734),
+        (0.1, {"n_rounds": 5000, "dim": 1000, "n_clients": 4}, 573.803),
+        (0.25, {"n_rounds": 1000, "dim": 200, "rank": 3, "n_clients": 10}, 75.734),
     ],
 )
 def test_fixed_samples_needed_where_powers_would_underflow_or_overflow(step_size, changes, expected):
@@ -229,8 +229,8 @@ def test_fixed_samples_needed_where_powers_would_underflow_or_overflow(step_size
 
 
 def test_fixed_samples_needed_falls_with_the_rounds():
-    assert needed(rounds=1) == math.inf
-    assert needed(rounds=40) > needed(rounds=100) > needed(rounds=1000) > 2
+    assert needed(n_rounds=1) == math.inf
+    assert needed(n_rounds=40) > needed(n_rounds=100) > needed(n_rounds=1000) > 2
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_fixed_samples_needed_with_large_steps_and_near_the_start():
     for m, reached in ((3, True), (30, False)):
         problem = lf.SharedRepresentation(n_clients=400, dim=60, rank=2, condition_number=1.0)
         algorithm = lf.FedRep(rank=2, step_size=2.5, init=lf.AtDistance(0.9))
-        run = lf.simulate(algorithm, problem, data=lf.FixedSamples(m), rounds=100, metrics=["subspace_distance"])
+        run = lf.simulate(algorithm, problem, data=lf.FixedSamples(m), n_rounds=100, metrics=["subspace_distance"])
         assert bool(run.metrics["subspace_distance"][0, -1] < 0.01) is reached
     assert needed(n_clients=2000, level=0.8999) == 2.0
 
@@ -261,12 +261,12 @@ def test_fixed_samples_needed_after_one_round_and_after_very_many():
     """One round leaves a mean square with two moments of the spectrum; many leave the directions without samples."""
     d, k, n, eta = 60, 2, 20, 0.6
     share = (0.49 / 0.51) / (0.81 / 0.19)
-    m = needed(eta, rounds=1, level=0.7)
+    m = needed(eta, n_rounds=1, level=0.7)
     c, variance = 1 - k / m, (d - k) * k / (n * (m - k))
     assert 1 - 2 * eta * c + (eta * c) ** 2 * (1 + variance) == pytest.approx(share, rel=1e-9)
-    m = needed(0.05, rounds=10**7, level=0.7)
+    m = needed(0.05, n_rounds=10**7, level=0.7)
     assert m == pytest.approx(k + (d - k) * k * (1 - share) / n, rel=1e-6)
-    assert np.isfinite(needed(eta, rounds=1, level=0.7, dim=3))
+    assert np.isfinite(needed(eta, n_rounds=1, level=0.7, dim=3))
 
 
 # --- where there is no law ---------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def test_a_client_moves_the_estimate_at_most_onto_its_own_part():
 def test_with_few_clients_each_moves_the_estimate_towards_its_own_part():
     """At 30 clients this lowers the excess risk by an eighth: without it the law is too high by that."""
     problem = lf.SimilarRepresentations(n_clients=30, dim=20, rank=2, deviation=0.4)
-    result = lf.simulate(lf.BurerMonteiro(rank=2), problem, data=lf.FixedSamples(40), rounds=1, trials=60)
+    result = lf.simulate(lf.BurerMonteiro(rank=2), problem, data=lf.FixedSamples(40), n_rounds=1, trials=60)
     inside, outside = parts(problem, 60)
     law = lf.theory.similar_floor(inside, outside, dim=20, n_samples=40, noise_std=0.0)
     G = inside.mT @ inside / 30 - (outside**2).mean(axis=-1)[:, None, None] / 18 * np.eye(2)
@@ -92,7 +92,7 @@ def test_the_second_moment_of_a_message_is_that_of_draws():
 def test_runs_have_the_predicted_risk_and_distance(changes, noise_std):
     """300 clients: the neglected order is about 1 %; without the clients' own parts in B the risk is too small."""
     problem = lf.SimilarRepresentations(n_clients=300, dim=20, rank=2, noise_std=noise_std, **changes)
-    result = lf.simulate(lf.BurerMonteiro(rank=2), problem, data=lf.FixedSamples(20), rounds=1, trials=40)
+    result = lf.simulate(lf.BurerMonteiro(rank=2), problem, data=lf.FixedSamples(20), n_rounds=1, trials=40)
     inside, outside = parts(problem, 40)
     law = lf.theory.similar_floor(inside, outside, **SIZES | {"noise_std": noise_std})
     excess = result.metrics["risk"][:, -1] - noise_std**2 / 2

@@ -176,7 +176,7 @@ def test_the_factor_is_that_of_explicit_rounds():
     W, some = skewed(12, 2), {"dim": 10, "n_samples": 6, "participants": 5, "step_size": 0.5}
     here = local_map(W, 5, dim=10, n_samples=6)
     start = along(np.linalg.eigh(-0.5 * here.linear + 0.5**2 * here.quadratic)[1][:, -1], 10, 1e-5)
-    ratios = growth(run_of(W, start=start, rounds=1, **some), trials=10_000)
+    ratios = growth(run_of(W, start=start, n_rounds=1, **some), trials=10_000)
     error = ratios.std() / np.sqrt(len(ratios))
     assert error < 0.02 * ratios.mean()
     assert abs(ratios.mean() - lf.theory.near_truth_factor(W, **some)) < 4 * error
@@ -194,7 +194,7 @@ def test_at_the_edge_a_round_of_clients_that_differ_keeps_the_mean_square():
     assert edge == pytest.approx(lf.theory.stability_edge(W, **sizes), rel=1e-12)
     start = along(np.linalg.eigh(edge * here.quadratic - here.linear)[1][:, -1], 9, 1e-6)
     for share in (0.7, 1.0, 1.3):
-        run = run_of(W, start=start, rounds=1, step_size=share * edge, **sizes)
+        run = run_of(W, start=start, n_rounds=1, step_size=share * edge, **sizes)
         ratios = growth(run, trials=4000)
         error = ratios.std() / np.sqrt(len(ratios))
         assert error < 0.06

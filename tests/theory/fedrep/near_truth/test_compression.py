@@ -116,7 +116,7 @@ def tangents(state, truth):
 def test_runs_have_the_predicted_floor(shared):
     problem = lf.SharedRepresentation(n_clients=16, dim=16, rank=2, noise_std=0.02, condition_number=2.0)
     algorithm = lf.CompressedFedRep(rank=2, step_size=0.2, kept_share=0.3, shared_mask=shared, init=lf.AtDistance(0.02))
-    world = {"data": lf.FreshSamples(8), "rounds": 80, "trials": 60, "participation": 12}
+    world = {"data": lf.FreshSamples(8), "n_rounds": 80, "trials": 60, "participation": 12}
     result = lf.simulate(algorithm, problem, metrics=[tangents], seed=2, record_every=4, **world)
     settled = result.metrics["tangents"][:, result.rounds > 40].mean(axis=1)
     W = problem.truth(2, range(60)).W

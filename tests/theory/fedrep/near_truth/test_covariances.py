@@ -14,11 +14,11 @@ from tests.helpers import assert_one_line, basis, normal
 N, D, K, M, SIGMA = 3, 5, 2, 20, 0.8
 OPTIONS = {
     "same": {},
-    "split": {"split": True},
+    "split": {"disjoint_samples": True},
     "same, whitened": {"whiten": "design"},
-    "split, whitened": {"split": True, "whiten": "design"},
+    "split, whitened": {"disjoint_samples": True, "whiten": "design"},
     "same, own": {"whiten": "own"},
-    "split, own": {"split": True, "whiten": "own"},
+    "split, own": {"disjoint_samples": True, "whiten": "own"},
 }
 
 
@@ -46,7 +46,7 @@ def gradients(one, B, name, draws, m=M, rng=0):
         Sigma = one.design.covariance if one.design.covariance.ndim == 2 else one.design.covariance[i]
         X = rng.standard_normal((draws, m, D)) @ np.linalg.cholesky(Sigma).T
         y = X @ phi + one.noise_std * rng.standard_normal((draws, m))
-        half = m // 2 if options.get("split") else m
+        half = m // 2 if options.get("disjoint_samples") else m
         first, second = (X[:, :half], y[:, :half]), (X[:, m - half :], y[:, m - half :])
         Z = first[0] @ B
         w = np.linalg.solve(Z.mT @ Z, Z.mT @ first[1][..., None])
@@ -83,7 +83,7 @@ def test_with_few_samples_for_heads():
     one, m = problem(False), 2 * (K + 4)
     truth = one.truth(0, [0])
     found = gradients(one, truth.B[0], "split", draws=40_000, m=m)
-    law = lf.theory.mean_gradient(truth.B, truth, n_samples=m, split=True)[0]
+    law = lf.theory.mean_gradient(truth.B, truth, n_samples=m, disjoint_samples=True)[0]
     error = found.std(axis=0) / np.sqrt(len(found))
     assert np.abs((found.mean(axis=0) - law) / error).max() < 4
     assert np.abs((found.mean(axis=0) - law * (m // 2 - K - 1) / (m // 2 - K)) / error).max() > 6
@@ -93,10 +93,10 @@ def test_one_client_and_no_complement():
     """n = 1 < k has a mean gradient but no rate; d = k has no tangents."""
     one = problem(True, n=1)
     truth = one.truth(0, [0])
-    law = lf.theory.mean_gradient(truth.B, truth, n_samples=M, split=True)[0]
+    law = lf.theory.mean_gradient(truth.B, truth, n_samples=M, disjoint_samples=True)[0]
     assert np.linalg.norm(law - truth.B[0] @ (truth.B[0].T @ law)) > 0.01
     full = problem(True, d=K)
-    found = lf.theory.local_drift(full.truth(0, [0]), n_samples=M, split=True)
+    found = lf.theory.local_drift(full.truth(0, [0]), n_samples=M, disjoint_samples=True)
     assert found.rates.shape == (1, 0)
     assert found.distance[0] < 1e-12
 
@@ -133,7 +133,12 @@ def test_the_mean_gradient_is_that_of_a_loop_over_clients(name, common):
 
 @pytest.mark.parametrize(
     ("options", "least"),
-    [({}, 4), ({"split": True}, 8), ({"whiten": "own"}, 7), ({"whiten": "own", "split": True}, 14)],
+    [
+        ({}, 4),
+        ({"disjoint_samples": True}, 8),
+        ({"whiten": "own"}, 7),
+        ({"whiten": "own", "disjoint_samples": True}, 14),
+    ],
 )
 def test_the_fewest_samples_of_a_mean_gradient(options, least):
     truth = problem(True).truth(0, [0])
@@ -173,7 +178,7 @@ def test_at_the_truth_only_a_split_batch_is_biased(common, noise_std):
         B, Sigma = truth.B[0], np.broadcast_to(one.design.covariance, (N, D, D))
         s = noise_std**2 / (M // 2 - K - 1)
         wanted = sum(s * A @ B @ np.linalg.inv(B.T @ A @ B) for A in Sigma) / N
-        law = lf.theory.mean_gradient(B, truth, n_samples=M, split=True)[0]
+        law = lf.theory.mean_gradient(B, truth, n_samples=M, disjoint_samples=True)[0]
         np.testing.assert_allclose(law, wanted, atol=1e-11 * condition)
         outside = np.abs(law - B @ (B.T @ law)).max()
         assert (outside > 1e-3) == (condition > 1 and noise_std > 0)
@@ -206,7 +211,7 @@ def test_rates_are_those_of_the_numerical_derivative(name, common):
 @pytest.mark.parametrize("common", [True, False])
 def test_a_stationary_subspace_contains_its_mean_gradient(common):
     one = problem(common, n=6, condition=20.0, noise_std=1.0)
-    truth, run = one.truth(0, [0, 1]), {"n_samples": M, "split": True}
+    truth, run = one.truth(0, [0, 1]), {"n_samples": M, "disjoint_samples": True}
     found = lf.theory.local_drift(truth, **run)
     S, G = found.stationary, lf.theory.mean_gradient(found.stationary, truth, **run)
     np.testing.assert_allclose(S @ (S.mT @ G), G, atol=1e-9)
@@ -221,7 +226,7 @@ def test_a_stationary_subspace_contains_its_mean_gradient(common):
 
 def test_without_noise_or_anisotropy_there_is_no_displacement():
     for one in (problem(True, noise_std=0.0), problem(True, condition=1.0)):
-        assert lf.theory.local_drift(one.truth(0, [0]), n_samples=M, split=True).distance[0] < 1e-10
+        assert lf.theory.local_drift(one.truth(0, [0]), n_samples=M, disjoint_samples=True).distance[0] < 1e-10
     isotropic = lf.SharedRepresentation(n_clients=40, dim=5, rank=3, condition_number=1.0)
     found = lf.theory.local_drift(isotropic.truth(0, [0]), n_samples=10)
     np.testing.assert_allclose(found.rates, 1 - 3 / 10, rtol=1e-9)
@@ -284,5 +289,5 @@ def test_what_the_law_does_not_cover_is_one_line(call, fragments):
 def test_a_bias_that_is_too_large_is_a_warning():
     one = problem(True, condition=1e4, noise_std=60.0, n=40)
     with pytest.warns(RuntimeWarning, match="stationary subspace"):
-        found = lf.theory.local_drift(one.truth(0, [0]), n_samples=M, split=True)
+        found = lf.theory.local_drift(one.truth(0, [0]), n_samples=M, disjoint_samples=True)
     assert found.rates[0, 0] < 0

@@ -28,7 +28,7 @@ def test_a_round_has_the_predicted_mean(name):
     B0 = basis(d, 2, seed=3)
     algorithm = lf.PrivateFedRep(rank=2, step_size=step, init=B0, message_noise_std=added, orthonormalize=False)
     B = lf.simulate(
-        algorithm, problem, data=lf.FreshSamples(m), rounds=1, participation=p, trials=3000, engine="projected"
+        algorithm, problem, data=lf.FreshSamples(m), n_rounds=1, participation=p, trials=3000, engine="projected"
     ).final.B
     squares = np.square(B[:, 2:]).sum(axis=(-2, -1))
     N, outside = B0[:2], B0[2:].T @ B0[2:]
@@ -54,7 +54,7 @@ def test_isotropic_heads_have_the_closed_form():
     alone = noise_floor(0.4, rank=3, n_clients=18, **some | {"noise_std": 0.0})
     label = noise_floor(0.4, rank=3, n_clients=18, **some | {"message_noise_std": 0.0})
     assert alone**2 + label**2 == pytest.approx(floor**2)
-    path = lf.theory.mean_squared_sine(0.4, rank=3, n_clients=18, rounds=1000, delta=0.3, **some)
+    path = lf.theory.mean_squared_sine(0.4, rank=3, n_clients=18, n_rounds=1000, delta=0.3, **some)
     assert path[-1] == pytest.approx(floor**2, rel=0.02)
 
 
@@ -62,7 +62,7 @@ SCHEDULED = {"dim": 50, "rank": 2, "n_clients": 40, "n_samples": 6, "noise_std":
 
 
 def test_the_best_schedule_takes_the_noise_into_account():
-    run = {**SCHEDULED, "message_noise_std": 0.05, "rounds": 30, "delta": 0.8}
+    run = {**SCHEDULED, "message_noise_std": 0.05, "n_rounds": 30, "delta": 0.8}
     steps = lf.theory.best_step_schedule(**run)
     end = lf.theory.mean_squared_sine(steps, **run)[-1]
     without = lf.theory.best_step_schedule(**run | {"message_noise_std": 0.0})
@@ -73,7 +73,7 @@ def test_the_best_schedule_takes_the_noise_into_account():
         assert other > end
     W = lf.SharedRepresentation(n_clients=40, dim=50, rank=2, condition_number=1.0).truth(0, [0]).W[0]
     own = {name: run[name] for name in ("dim", "n_samples", "noise_std", "participants", "message_noise_std")}
-    path = lf.theory.state_evolution(W, step_size=steps, rounds=30, delta=0.8, **own).distance ** 2
+    path = lf.theory.state_evolution(W, step_size=steps, n_rounds=30, delta=0.8, **own).distance ** 2
     np.testing.assert_allclose(lf.theory.mean_squared_sine(steps, **run), path, rtol=1e-8)
 
 
@@ -87,7 +87,7 @@ def tangents(state, truth):
 FLOORS = {
     "isotropic": ({"condition_number": 1.0}, {}),
     "general heads": ({"condition_number": 3.0}, {}),
-    "one participant": ({"condition_number": 1.5}, {"participation": 1, "step_size": 0.1, "rounds": 160}),
+    "one participant": ({"condition_number": 1.5}, {"participation": 1, "step_size": 0.1, "n_rounds": 160}),
     "no label noise": ({"condition_number": 2.0, "noise_std": 0.0}, {}),
     "m = k + 2": ({"condition_number": 1.0, "noise_std": 0.0}, {"n_samples": 4}),
 }
@@ -99,10 +99,10 @@ def test_runs_have_the_predicted_floor(name):
     """Within 6 % and 4 standard errors; without the noise, or with (d-k) (k+1)/k in place of d - k, it is not."""
     changes, own = FLOORS[name]
     problem = lf.SharedRepresentation(**{"n_clients": 24, "dim": 30, "rank": 2, "noise_std": 0.02} | changes)
-    given = {"step_size": 0.3, "n_samples": 8, "participation": 24, "rounds": 80} | own
-    step, m, p, rounds = (given[key] for key in ("step_size", "n_samples", "participation", "rounds"))
+    given = {"step_size": 0.3, "n_samples": 8, "participation": 24, "n_rounds": 80} | own
+    step, m, p, rounds = (given[key] for key in ("step_size", "n_samples", "participation", "n_rounds"))
     algorithm = lf.PrivateFedRep(rank=2, step_size=step, message_noise_std=0.005, init=lf.AtDistance(0.01))
-    world = {"data": lf.FreshSamples(m), "rounds": rounds, "participation": p, "trials": 40, "engine": "projected"}
+    world = {"data": lf.FreshSamples(m), "n_rounds": rounds, "participation": p, "trials": 40, "engine": "projected"}
     result = lf.simulate(algorithm, problem, metrics=[tangents], seed=2, record_every=4, **world)
     settled = result.metrics["tangents"][:, result.rounds > rounds / 2]
     W = problem.truth(2, range(40)).W
@@ -127,13 +127,13 @@ def test_many_rounds_of_the_best_schedule_cost_nothing():
     """The noise for 1,000 rounds leaves (d-k) (s_1/c)^2, s_1 the noise for one round; without c, it does not."""
     d, m, n = 12, 6, 40
     first = 0.0015
-    sizes = {"dim": d, "n_samples": m, "noise_std": 0.0, "message_noise_std": first * 1000**0.5, "rounds": 1000}
+    sizes = {"dim": d, "n_samples": m, "noise_std": 0.0, "message_noise_std": first * 1000**0.5, "n_rounds": 1000}
     steps = lf.theory.best_step_schedule(rank=1, n_clients=n, delta=0.5, **sizes)
     problem = lf.GivenTruth(B=np.eye(d, 1), W=np.tile([[1.0], [-1.0]], (n // 2, 1)))
     algorithm = lf.PrivateFedRep(
         init=lf.AtDistance(0.5), rank=1, step_size=steps, message_noise_std=sizes["message_noise_std"]
     )
-    world = {"data": lf.FreshSamples(m), "rounds": 1000, "record_every": 1000, "trials": 80, "engine": "projected"}
+    world = {"data": lf.FreshSamples(m), "n_rounds": 1000, "record_every": 1000, "trials": 80, "engine": "projected"}
     squares = lf.simulate(algorithm, problem, metrics=[tangents], **world).metrics["tangents"][:, -1]
     error = squares.std() / 80**0.5
     limit = (d - 1) * (first / (1.0 - 1.0 / m)) ** 2

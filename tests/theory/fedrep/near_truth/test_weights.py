@@ -88,7 +88,7 @@ def test_at_a_finite_error_no_other_weights_are_better_after_the_best_step(parti
     sizes = {"dim": 60, "n_samples": counts, "noise_std": levels, "participants": participants}
     for q in (1e-4, 1e-3):
         found = lf.theory.optimal_weights(W, error=q, **sizes)
-        run = {"rank": 2, "n_clients": 24, "rounds": 1, "delta": float(np.sqrt(q / (1 + q))), **sizes}
+        run = {"rank": 2, "n_clients": 24, "n_rounds": 1, "delta": float(np.sqrt(q / (1 + q))), **sizes}
 
         def end(weights, run=run):
             steps = lf.theory.best_step_schedule(weights=weights, **run)
@@ -112,13 +112,13 @@ def test_information_adds_over_clients_and_rounds():
     v = (d - k) * levels**2 * (1 + s) + q * k * ((d - k + 1) + s * (counts - k + 1 + 2 * (d - k)))
     information = np.mean(c**2 / (c / (n * counts) * v))
     weights, delta = lf.theory.optimal_weights(W, error=q, **sizes), float(np.sqrt(q / (1 + q)))
-    steps = lf.theory.best_step_schedule(weights=weights, rounds=1, delta=delta, **run)
-    sine = lf.theory.mean_squared_sine(steps, weights=weights, rounds=1, delta=delta, **run)[-1]
+    steps = lf.theory.best_step_schedule(weights=weights, n_rounds=1, delta=delta, **run)
+    sine = lf.theory.mean_squared_sine(steps, weights=weights, n_rounds=1, delta=delta, **run)[-1]
     assert (1 - sine) / sine == pytest.approx(1 / q + information, rel=2e-3)
     constant, rounds = lf.theory.optimal_weights(W, **sizes), 1200
     for chosen in (constant, None, counts):
-        steps = lf.theory.best_step_schedule(weights=chosen, rounds=rounds, delta=0.1, **run)
-        last = lf.theory.mean_squared_sine(steps, weights=chosen, rounds=rounds, delta=0.1, **run)[-1]
+        steps = lf.theory.best_step_schedule(weights=chosen, n_rounds=rounds, delta=0.1, **run)
+        last = lf.theory.mean_squared_sine(steps, weights=chosen, n_rounds=rounds, delta=0.1, **run)[-1]
         limit = lf.theory.refitted_heads_limit(rounds * counts.sum(), rank=k, weights=chosen, **sizes)
         assert last == pytest.approx(limit[0], rel=0.03)
     closed = (d - k) / (rounds * np.sum((counts - k) / (levels**2 * (1 + s))))
@@ -139,7 +139,7 @@ def test_runs_settle_at_the_predicted_floor(weights, participants):
     X = lf.theory.near_truth_floor(W, step_size=step, noise_std=levels, weights=chosen, **sizes)
     predicted = np.trace(X)
     start = float(np.sqrt(predicted / 2))
-    run = run_of(W, start=start, rounds=90, step_size=step, noise_std=levels, weights=chosen, **sizes)
+    run = run_of(W, start=start, n_rounds=90, step_size=step, noise_std=levels, weights=chosen, **sizes)
 
     def tangents(state, truth):
         return squared_tangents(state.B)
@@ -166,7 +166,7 @@ def test_differing_clients_at_equal_angles_have_the_exact_means_of_a_round():
     for eta in (0.05, 0.7, 3.0):
         inside, outside = lf.theory.one_round_means(N, Q, W, step_size=eta, **own)
         wanted = outside[0, 0] / (outside[0, 0] + inside[0, 0] ** 2)
-        found = lf.theory.mean_squared_sine(eta, rank=k, n_clients=24, rounds=1, delta=delta, **own)
+        found = lf.theory.mean_squared_sine(eta, rank=k, n_clients=24, n_rounds=1, delta=delta, **own)
         np.testing.assert_allclose(found, [delta**2, wanted], rtol=1e-9)
 
 

@@ -7,7 +7,7 @@ import linfed as lf
 from tests.helpers import assert_one_line, basis, normal
 from tests.theory.fedrep.runs import isotropic, run_of
 
-SETTING = {"dim": 12, "n_samples": 9, "step_size": 0.5, "rounds": 6, "noise_std": 0.1}
+SETTING = {"dim": 12, "n_samples": 9, "step_size": 0.5, "n_rounds": 6, "noise_std": 0.1}
 
 
 def fourth_power(state, truth):
@@ -19,9 +19,9 @@ def fourth_power(state, truth):
 def test_without_qr_the_step_anneals_itself():
     """Under label noise ||B||^4 grows by C in a round, and the step that is left makes the distance."""
     W, sizes = isotropic(30, 2), {"dim": 60, "n_samples": 10, "noise_std": 1.0}
-    run = run_of(W, step_size=0.2, start=0.4, rounds=150, orthonormalize=False, **sizes)
+    run = run_of(W, step_size=0.2, start=0.4, n_rounds=150, orthonormalize=False, **sizes)
     metrics = lf.simulate(**run, trials=60, engine="chain", metrics=["subspace_distance", fourth_power]).metrics
-    setting = {"step_size": 0.2, "rounds": 150, "delta": 0.4, **sizes}
+    setting = {"step_size": 0.2, "n_rounds": 150, "delta": 0.4, **sizes}
     found = lf.theory.unnormalized_evolution(W, **setting)
     growth = metrics["fourth_power"].mean(axis=0)
     np.testing.assert_allclose(found.squared_length**2, growth, rtol=0.03)

@@ -28,7 +28,7 @@ HEADS = normal(6, 3, seed=1)
 
 
 def evolve(law, W=HEADS, **changes):
-    setting = {"dim": 12, "n_samples": 9, "step_size": 0.4, "rounds": 4, "delta": 0.6}
+    setting = {"dim": 12, "n_samples": 9, "step_size": 0.4, "n_rounds": 4, "delta": 0.6}
     return LAWS[law](W, **setting | changes)
 
 
@@ -73,7 +73,7 @@ def test_a_step_of_each_round(law):
     assert_same(evolve(law, step_size=[0.4] * 4, **other), constant)
     changed = evolve(law, step_size=[0.4, 0.4, 0.2, 0.2], **other).distance
     assert (changed == constant.distance).tolist() == [True, True, True, False, False]
-    np.testing.assert_array_equal(evolve(law, rounds=2, **other).distance, constant.distance[:3])
+    np.testing.assert_array_equal(evolve(law, n_rounds=2, **other).distance, constant.distance[:3])
 
 
 OPTIONS = {
@@ -90,7 +90,7 @@ def test_everybody_takes_part_with_equal_weights_and_no_noise_unless_told(law):
     assert_same(evolve(law, noise_std=0.0, participants=6, **OPTIONS.get(law, {})), plain, rtol=1e-12)
     for change in ({"noise_std": 0.3}, {"participants": 3}):
         assert (evolve(law, **change).distance[1:] != plain.distance[1:]).all()
-    start = evolve(law, rounds=0)
+    start = evolve(law, n_rounds=0)
     assert start.distance == pytest.approx([0.6], rel=1e-9)
 
 
@@ -134,7 +134,7 @@ def test_only_the_angles_between_b_and_the_heads_count(law, within, turned_withi
 )
 def test_convergence_goes_on_without_cancellation(law, near, nearer, within):
     """Near B* and without noise a round is homogeneous: from any small distance, the same factors."""
-    run = {"W": normal(60, 2, seed=1), "dim": 30, "participants": 40, "rounds": 6}
+    run = {"W": normal(60, 2, seed=1), "dim": 30, "participants": 40, "n_rounds": 6}
     small, tiny = (evolve(law, delta=delta, **run).distance for delta in (near, nearer))
     np.testing.assert_allclose(small / near, tiny / nearer, rtol=within)
 
@@ -151,7 +151,7 @@ BAD = {
     "participants": ({"participants": 7}, ["participants = 7", "n_clients = 6"]),
     "step": ({"step_size": 0.0}, ["step_size = 0"]),
     "noise": ({"noise_std": -0.1}, ["noise_std = -0.1"]),
-    "rounds": ({"rounds": -1}, ["rounds = -1"]),
+    "n_rounds": ({"n_rounds": -1}, ["n_rounds = -1"]),
     "delta": ({"delta": 1.2}, ["delta = 1.2", "0 to 1"]),
     "no start": ({"delta": None}, [NO_START]),
     "two starts": (START | {"delta": 0.5}, [NO_START]),
@@ -186,7 +186,7 @@ def test_invalid_arguments_are_one_line(law, name):
 
 
 SCHEDULES = {
-    "too short": ({"step_size": [0.1, 0.2]}, ["step_size has 2 values", "rounds = 4"]),
+    "too short": ({"step_size": [0.1, 0.2]}, ["step_size has 2 values", "n_rounds = 4"]),
     "a step below 0": ({"step_size": [0.1, 0.1, 0.1, -1.0]}, ["step_size[3] = -1"]),
     "NaN": ({"step_size": [NAN] * 4}, ["step_size"]),
     "a function": ({"step_size": lambda t: 0.4 / t}, ["must be a positive finite number, or one for each round"]),

@@ -35,7 +35,7 @@ RISING = setting_of(60, 4, 0.5, 0.5, 1, 0.5, dim=40, n_samples=6, participants=1
 @pytest.mark.parametrize("name", mostly_long(FEW, "k = 4, m = 6"))
 def test_with_few_samples_the_median_is_within_10_percent(name):
     W, setting = FEW[name]
-    run = run_of(W, rounds=10, **setting)
+    run = run_of(W, n_rounds=10, **setting)
     found, runs = lf.predict(**run), measured(run)
     assert not found.warnings
     np.testing.assert_allclose(found.distance, np.median(runs, axis=0), rtol=0.1)
@@ -44,7 +44,7 @@ def test_with_few_samples_the_median_is_within_10_percent(name):
 @pytest.mark.long
 def test_where_few_participants_rule_the_means_it_warns():
     W, setting = RISING
-    run = run_of(W, rounds=10, **setting)
+    run = run_of(W, n_rounds=10, **setting)
     found, median = lf.predict(**run), np.median(measured(run), axis=0)
     assert any("participants add" in text and "lf.simulate" in text for text in found.warnings)
     assert max(found.distance) > 0.6
@@ -72,7 +72,7 @@ def test_runs_tell_other_predictions_apart(monkeypatch, wrong, setting, allowed)
     if wrong == "no chance":
         monkeypatch.setattr(HeadsRound, "_covariance", lambda *given: 0.0 * covariance(*given))
     W, given = setting
-    run = run_of(W, rounds=8, **given)
+    run = run_of(W, n_rounds=8, **given)
     assert np.max(np.abs(lf.predict(**run).distance / np.median(measured(run), axis=0) - 1)) > allowed
 
 
@@ -88,11 +88,11 @@ SPREADS = {
 def test_runs_spread_as_predicted(name):
     """After a round to the 2 % that 2,000 runs tell; later, what heads remember of their noise is missing."""
     W, given = SPREADS[name]
-    spread = np.log(measured(run_of(W, rounds=4, **given), 2000)).std(axis=0)
+    spread = np.log(measured(run_of(W, n_rounds=4, **given), 2000)).std(axis=0)
     heads, start = given["heads"], given["start"]
     sizes = {key: value for key, value in given.items() if key not in ("heads", "start")}
     found = lf.theory.gradient_heads_evolution(
-        W, rounds=4, delta=start, head_steps=heads.steps, head_step_size=heads.step_size, **sizes
+        W, n_rounds=4, delta=start, head_steps=heads.steps, head_step_size=heads.step_size, **sizes
     )
     np.testing.assert_allclose(found.log_std[1], spread[1], rtol=0.05)
     np.testing.assert_allclose(found.log_std[2:], spread[2:], rtol=0.2)
@@ -104,14 +104,14 @@ def test_runs_spread_as_predicted(name):
 @pytest.mark.long
 def test_many_steps_are_exact_heads():
     W = normal(40, 3, seed=1)
-    setting = {"dim": 10_000, "n_samples": 60, "step_size": 0.3, "rounds": 15, "noise_std": 0.1, "delta": 0.7}
+    setting = {"dim": 10_000, "n_samples": 60, "step_size": 0.3, "n_rounds": 15, "noise_std": 0.1, "delta": 0.7}
     got = lf.theory.gradient_heads_evolution(W, head_steps=100, head_step_size=0.5, **setting)
     np.testing.assert_allclose(got.distance, lf.theory.second_order_evolution(W, **setting).distance, rtol=0.02)
 
 
 def test_units_of_the_heads_do_not_matter():
     W = normal(9, 2)
-    setting = {"dim": 12, "n_samples": 6, "rounds": 4, "delta": 0.6, "head_step_size": 0.3}
+    setting = {"dim": 12, "n_samples": 6, "n_rounds": 4, "delta": 0.6, "head_step_size": 0.3}
     one = lf.theory.gradient_heads_evolution(W, step_size=0.2, noise_std=0.7, **setting)
     other = lf.theory.gradient_heads_evolution(2.0 * W, step_size=0.05, noise_std=1.4, **setting)
     np.testing.assert_allclose(other.distance, one.distance, rtol=1e-12)
@@ -122,7 +122,7 @@ def test_units_of_the_heads_do_not_matter():
 def test_a_distance_falls_as_far_as_floating_point_goes(monkeypatch):
     monkeypatch.setattr(gradient_round, "MESSAGES", 2000)
     W = normal(100, 2, seed=1)
-    setting = {"dim": 60, "n_samples": 20, "step_size": 0.8, "rounds": 90, "delta": 0.5, "head_steps": 3}
+    setting = {"dim": 60, "n_samples": 20, "step_size": 0.8, "n_rounds": 90, "delta": 0.5, "head_steps": 3}
     predicted = lf.theory.gradient_heads_evolution(W, head_step_size=0.3, **setting)
     assert predicted.distance[-1] < 1e-15
     per_round = (predicted.distance[[50, 70, 90]] / predicted.distance[[30, 50, 70]]) ** (1 / 20)
@@ -133,7 +133,7 @@ def test_a_distance_falls_as_far_as_floating_point_goes(monkeypatch):
 
 def test_the_distance_of_heads_from_their_best_begins_with_that_of_0():
     W = normal(9, 2, seed=2)
-    found = lf.theory.gradient_heads_evolution(W, dim=12, n_samples=6, step_size=0.2, rounds=1, delta=0.6)
+    found = lf.theory.gradient_heads_evolution(W, dim=12, n_samples=6, step_size=0.2, n_rounds=1, delta=0.6)
     np.testing.assert_allclose(found.head_gap[0], 0.8 * np.sqrt(np.mean(np.sum(W**2, axis=1))), rtol=1e-12)
 
 
@@ -143,7 +143,7 @@ def test_heads_of_0_leave_the_truth_later():
     assert (still.distance[1:] > 0.0).all()
 
 
-GOOD = {"W": normal(6, 2, seed=1), "dim": 8, "n_samples": 5, "step_size": 0.2, "rounds": 2, "delta": 0.5}
+GOOD = {"W": normal(6, 2, seed=1), "dim": 8, "n_samples": 5, "step_size": 0.2, "n_rounds": 2, "delta": 0.5}
 EXTREME = {
     "m = k": {"n_samples": 2},
     "m < k": {"n_samples": 1},
@@ -159,15 +159,15 @@ EXTREME = {
     "large d": {"dim": 10**9},
     "head steps that diverge": {"head_steps": 3, "head_step_size": 1.5},
     "step that diverges": {"step_size": 3.0},
-    "1000 rounds": {"rounds": 1000, "step_size": 0.3, "n_samples": 20},
-    "1000 rounds with noise": {"rounds": 1000, "step_size": 0.3, "n_samples": 20, "noise_std": 0.3},
-    "1000 rounds of two": {"rounds": 1000, "step_size": 0.3, "n_samples": 20, "participants": 2},
+    "1000 rounds": {"n_rounds": 1000, "step_size": 0.3, "n_samples": 20},
+    "1000 rounds with noise": {"n_rounds": 1000, "step_size": 0.3, "n_samples": 20, "noise_std": 0.3},
+    "1000 rounds of two": {"n_rounds": 1000, "step_size": 0.3, "n_samples": 20, "participants": 2},
 }
 
 
 @pytest.mark.parametrize("name", mostly_long(EXTREME, "m = k", "m < k"))
 def test_extremes_are_finite_and_within_0_and_1(monkeypatch, name):
     monkeypatch.setattr(gradient_round, "MESSAGES", 1000 if "1000" in name else 200)
-    found = lf.theory.gradient_heads_evolution(**GOOD | {"rounds": 8} | EXTREME[name])
+    found = lf.theory.gradient_heads_evolution(**GOOD | {"n_rounds": 8} | EXTREME[name])
     assert np.all((found.distance >= 0) & (found.distance <= 1))
     assert np.isfinite(found.head_gap).all()

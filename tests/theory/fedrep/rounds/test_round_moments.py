@@ -225,7 +225,7 @@ def test_drawn_rounds_have_the_moments_of_explicit_rounds(d):
     S, G = (one[0] for one in sine_and_cosine(T[None]))
     start = np.concatenate([G, S, np.zeros((d - 4, 2))])
     sizes = {"dim": d, "n_samples": 12, "noise_std": 0.3, "participants": 40}
-    run = run_of(W, step_size=0.7, start=start, rounds=1, orthonormalize=False, **sizes)
+    run = run_of(W, step_size=0.7, start=start, n_rounds=1, orthonormalize=False, **sizes)
     after = lf.simulate(**run, trials=runs, engine="explicit", metrics=[]).final.B
     explicit = next_tangents(*overlaps(after, np.eye(d, 2))).reshape(runs, 4)
     values = np.random.default_rng(4).standard_normal((1, runs, RoundLaw.values(2)))

@@ -14,7 +14,7 @@ from tests.theory.fedrep.runs import distances, heads_of, run_of
 
 # --- one point at a time -----------------------------------------------------------------------------------------
 
-SETTING = {"dim": 12, "n_samples": 9, "step_size": 0.5, "rounds": 6, "noise_std": 0.1}
+SETTING = {"dim": 12, "n_samples": 9, "step_size": 0.5, "n_rounds": 6, "noise_std": 0.1}
 
 
 def along_axes(W, pull=1.0):
@@ -22,7 +22,7 @@ def along_axes(W, pull=1.0):
     return W @ np.linalg.eigh((np.broadcast_to(pull, len(W)) * W.T) @ W / len(W))[1]
 
 
-def plain_evolution(W, *, delta, rounds, **given):
+def plain_evolution(W, *, delta, n_rounds, **given):
     """Return quantiles, spread and kick, (5, rounds + 1), with each point of each round computed by itself."""
     k, d = W.shape[1], given["dim"]
     clients = Clients.checked(*W.shape, **{what: value for what, value in given.items() if what != "step_size"})
@@ -44,7 +44,7 @@ def plain_evolution(W, *, delta, rounds, **given):
         return squared, [vectors[:, -1] for _, vectors in top]
 
     squared, directions = statistics()
-    for _, (values, mask) in zip(range(rounds), chart.rounds(), strict=False):
+    for _, (values, mask) in zip(range(n_rounds), chart.rounds(), strict=False):
         roots, base = [mean_root(L @ L.T) for L in points], mean_root(centre)
         own = [root.T @ direction for root, direction in zip(roots, directions, strict=True)]
         ranks = np.argsort(np.argsort(squared, kind="stable"))
@@ -119,9 +119,9 @@ def test_the_evolution_is_that_of_single_points(name):
     k, n, outside, participants, delta, options = POINTS[name]
     W = normal(n, k, seed=3)
     given = {"dim": 2 * k + outside, "step_size": 0.5, "noise_std": 0.0, "participants": participants} | options
-    found = lf.theory.second_order_evolution(W, delta=delta, rounds=3, **given)
+    found = lf.theory.second_order_evolution(W, delta=delta, n_rounds=3, **given)
     pull = (1 - k / np.asarray(given["n_samples"])) * given.get("weights", np.ones(1))
-    expected = plain_evolution(along_axes(W, pull), delta=delta, rounds=3, **given)
+    expected = plain_evolution(along_axes(W, pull), delta=delta, n_rounds=3, **given)
     got = np.array([found.low, found.distance, found.high, found.log_std, [0.0, *found.round_log_variance]])
     np.testing.assert_allclose(got[:, 1:], expected[:, 1:], rtol=1e-10 if outside > 1 else 1e-8)
     np.testing.assert_allclose(got[:3, 0], delta, rtol=1e-14)
@@ -171,7 +171,7 @@ MEASURED = {
 def measured(name):
     """Return the quantiles of runs of the chain."""
     setting, heads, delta = RUNS[name]
-    runs = distances(run_of(heads_of(*heads), start=delta, rounds=30, **setting), 4000, seed=11, engine="chain")
+    runs = distances(run_of(heads_of(*heads), start=delta, n_rounds=30, **setting), 4000, seed=11, engine="chain")
     return np.quantile(runs[:, ROUNDS], [0.1, 0.5, 0.9], axis=0)
 
 
@@ -180,7 +180,7 @@ def test_runs_follow_the_median_and_the_band(name):
     """Medians of 4,000 runs have 0.3 to 1 % themselves."""
     setting, heads, delta = RUNS[name]
     W, measured = heads_of(*heads), np.array(MEASURED[name])
-    found = lf.theory.second_order_evolution(W, rounds=30, delta=delta, **setting)
+    found = lf.theory.second_order_evolution(W, n_rounds=30, delta=delta, **setting)
     predicted = np.array([found.low, found.distance, found.high])[:, ROUNDS]
     off = np.abs(np.log(predicted / measured)).max(axis=1)
     assert off[1] < 0.05
@@ -188,7 +188,7 @@ def test_runs_follow_the_median_and_the_band(name):
     assert off[2] < 0.12
     normal_width = np.log(measured[2] / measured[0]) / 2.563
     np.testing.assert_allclose(found.log_std[ROUNDS], normal_width, rtol=0.15)
-    first = lf.theory.state_evolution(W, rounds=30, delta=delta, **setting).distance[ROUNDS]
+    first = lf.theory.state_evolution(W, n_rounds=30, delta=delta, **setting).distance[ROUNDS]
     assert name == "anisotropic, some" or np.abs(np.log(first / measured[1])).max() > 0.1
     p = setting.get("participants", len(W))
     for change in (
@@ -196,7 +196,7 @@ def test_runs_follow_the_median_and_the_band(name):
         {"dim": setting["dim"] // 2},
         {"n_samples": setting["n_samples"] + 2},
     ):
-        wrong = lf.theory.second_order_evolution(W, rounds=30, delta=delta, **setting | change)
+        wrong = lf.theory.second_order_evolution(W, n_rounds=30, delta=delta, **setting | change)
         assert np.abs(np.log(wrong.distance[ROUNDS] / measured[1])).max() > 0.05, change
 
 
@@ -234,7 +234,7 @@ def at_share(name):
 def measured_floor(name):
     """Return the quantiles of runs of the chain."""
     W, given = at_share(name)
-    runs = distances(run_of(W, start=lf.TrueSubspace(), rounds=400, **given), 600, seed=11, engine="chain")
+    runs = distances(run_of(W, start=lf.TrueSubspace(), n_rounds=400, **given), 600, seed=11, engine="chain")
     return np.quantile(runs[:, 200:], [0.1, 0.5, 0.9])
 
 
@@ -261,7 +261,7 @@ def test_the_floor_is_the_end_of_the_evolution():
     edge = lf.theory.stability_edge(W, dim=20, **own).min()
     for share in (0.3, 0.9):
         found = lf.theory.second_order_floor(W, step_size=share * edge, **sizes)
-        late = lf.theory.second_order_evolution(W, step_size=share * edge, rounds=150, delta=0.0, **sizes)
+        late = lf.theory.second_order_evolution(W, step_size=share * edge, n_rounds=150, delta=0.0, **sizes)
         assert found.distance.shape == (2,)
         for name in ("distance", "low", "high"):
             wanted = np.exp(np.log(getattr(late, name)[:, 100:]).mean(axis=1))
@@ -278,7 +278,7 @@ def test_the_floor_is_the_end_of_the_evolution():
 def test_convergence_goes_on_to_the_end_of_floating_point():
     """The same factor in each round, through 1e-77 and 1e-154 where squares of squares and squares end."""
     found = lf.theory.second_order_evolution(
-        np.ones((400, 1)), dim=20, n_samples=200, step_size=1.0, rounds=200, delta=0.5
+        np.ones((400, 1)), dim=20, n_samples=200, step_size=1.0, n_rounds=200, delta=0.5
     )
     logs = np.log10(found.distance[:160])
     assert logs[-1] < -250
@@ -290,11 +290,11 @@ def test_convergence_goes_on_to_the_end_of_floating_point():
 def test_a_rounds_own_kick_is_that_of_its_step():
     """Small steps add little; after one round from a start that is known it is all the spread there is."""
     W = normal(60, 2, seed=1)
-    setting = SETTING | {"dim": 30, "delta": 1e-3, "noise_std": 0.0, "step_size": [1e-4, 0.5, 1e-4], "rounds": 3}
+    setting = SETTING | {"dim": 30, "delta": 1e-3, "noise_std": 0.0, "step_size": [1e-4, 0.5, 1e-4], "n_rounds": 3}
     kick = lf.theory.second_order_evolution(W, **setting).round_log_variance
     assert kick.shape == (3,)
     assert np.all(kick[[0, 2]] < 1e-3 * kick[1])
-    one = lf.theory.second_order_evolution(W, **setting | {"step_size": 0.5, "rounds": 1})
+    one = lf.theory.second_order_evolution(W, **setting | {"step_size": 0.5, "n_rounds": 1})
     assert one.round_log_variance[0] == pytest.approx((2.0 * one.log_std[1]) ** 2, rel=1e-4)
 
 
@@ -320,9 +320,9 @@ def test_runs_spread_over_too_many_decades_are_one_line():
     W = np.random.default_rng(0).standard_normal((12, 2))
     sizes = {"dim": 4, "n_samples": 8, "participants": 12, "delta": 0.5}
     step = 0.3 * lf.theory.stability_edge(W, dim=4, n_samples=8, participants=12)
-    assert (lf.theory.second_order_evolution(W, step_size=step, rounds=200, **sizes).distance <= 1).all()
+    assert (lf.theory.second_order_evolution(W, step_size=step, n_rounds=200, **sizes).distance <= 1).all()
     with pytest.raises(ValueError, match=r"^rounds must be below \d+: .* spread over more than 30 decades"):
-        lf.theory.second_order_evolution(W, step_size=step, rounds=20_000, **sizes)
+        lf.theory.second_order_evolution(W, step_size=step, n_rounds=20_000, **sizes)
 
 
 TINY = {"dim": 8, "n_samples": 8, "step_size": 0.5}
@@ -335,7 +335,7 @@ def test_noise_below_the_range_of_floating_point_is_one_line(noise_std):
     words = [f"noise_std = {np.max(noise_std):.3g} is too small", "1e-75", "0 or larger"]
     assert_one_line(lambda: lf.theory.second_order_floor(normal(12, 2), noise_std=noise_std, **TINY), words)
     if noise_std == 1e-99:
-        some = {"delta": 1e-60, "rounds": 500, "noise_std": noise_std}
+        some = {"delta": 1e-60, "n_rounds": 500, "noise_std": noise_std}
         assert_one_line(lambda: lf.theory.second_order_evolution(normal(12, 2), **some, **TINY), words)
 
 
@@ -344,7 +344,7 @@ def test_noise_within_the_range_of_floating_point_has_its_floor():
     one, ten, none = (lf.theory.second_order_floor(normal(12, 2), noise_std=s, **TINY) for s in (1e-72, 1e-71, 0.0))
     assert ten.distance == pytest.approx(10 * one.distance, rel=1e-9)
     assert none.distance == 0
-    from_truth = lf.theory.second_order_evolution(normal(12, 2), delta=0.0, rounds=3, noise_std=0.1, **TINY)
+    from_truth = lf.theory.second_order_evolution(normal(12, 2), delta=0.0, n_rounds=3, noise_std=0.1, **TINY)
     assert (from_truth.distance[1:] > 0.001).all()
 
 

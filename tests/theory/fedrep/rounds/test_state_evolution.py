@@ -42,12 +42,12 @@ def means_by_loop(N, Q, W, *, dim, n_samples, step_size, noise_std=0.0, particip
     return N + step_size * (m - k) / m * P @ (W.T @ W / n) @ N, Q_mean
 
 
-def distances_by_loop(W, *, delta, rounds, step_size, **setting):
+def distances_by_loop(W, *, delta, n_rounds, step_size, **setting):
     """Return the distances of the recursion from `means_by_loop`."""
     k = W.shape[1]
     N, Q = np.sqrt(1 - delta**2) * np.eye(k), delta**2 * np.eye(k)
     distances = [delta]
-    for step in np.broadcast_to(step_size, rounds):
+    for step in np.broadcast_to(step_size, n_rounds):
         N, Q = means_by_loop(N, Q, W, step_size=step, **setting)
         inverse = np.linalg.inv(np.linalg.cholesky(N.T @ N + Q))
         N, Q = N @ inverse.T, inverse @ Q @ inverse.T
@@ -76,8 +76,8 @@ def test_the_means_are_those_of_a_loop_over_clients(shape, participants, noise_s
 def test_the_recursion_is_that_of_the_loop(delta, step_size):
     W = normal(9, 3, seed=1)
     setting = {"dim": 30, "n_samples": 8, "step_size": step_size, "noise_std": 0.2, "participants": 4}
-    predicted = lf.theory.state_evolution(W, rounds=12, delta=delta, **setting)
-    looped = distances_by_loop(W, rounds=12, delta=delta, **setting)
+    predicted = lf.theory.state_evolution(W, n_rounds=12, delta=delta, **setting)
+    looped = distances_by_loop(W, n_rounds=12, delta=delta, **setting)
     np.testing.assert_allclose(predicted.distance, looped, rtol=1e-8)
     assert predicted.N.shape == predicted.Q.shape == (13, 3, 3)
     unit = np.swapaxes(predicted.N, -1, -2) @ predicted.N + predicted.Q
@@ -102,7 +102,7 @@ def explicit_rounds(request):
     algorithm = lf.FedRep(rank=2, step_size=ROUND["step_size"], init=B0, orthonormalize=False)
     problem = lf.GivenTruth(B=B_star, W=ROUND_HEADS, noise_std=noise_std)
     data = lf.FreshSamples(ROUND["n_samples"])
-    how = {"rounds": 1, "trials": 12_000, "participation": participants, "engine": "explicit", "metrics": []}
+    how = {"n_rounds": 1, "trials": 12_000, "participation": participants, "engine": "explicit", "metrics": []}
     result = lf.simulate(algorithm, problem, data=data, **how)
     return ROUND | {"noise_std": noise_std, "participants": participants}, overlaps(result.final.B, B_star)
 
@@ -162,7 +162,7 @@ def explicit_round_of(design, trials=3000, seed=1):
     """Return B before and after explicit rounds (trials, d, k), and the setting."""
     setting = {"dim": 8, "n_samples": COUNTS, "noise_std": LEVELS, "weights": WEIGHTS, "step_size": 0.5} | design
     B0 = basis(setting["dim"], 2, seed=seed)
-    run = run_of(normal(6, 2, seed=21), start=B0, rounds=1, orthonormalize=False, **setting)
+    run = run_of(normal(6, 2, seed=21), start=B0, n_rounds=1, orthonormalize=False, **setting)
     return (B0, lf.simulate(**run, trials=trials, seed=5, engine="explicit", metrics=[]).final.B), setting
 
 
@@ -200,7 +200,7 @@ def test_few_samples_have_the_predicted_mean_of_heads():
 @pytest.mark.parametrize("participants", [30, None])
 def test_the_factor_of_a_round_is_constant_down_to_the_smallest_distances(participants):
     W = lf.SharedRepresentation(n_clients=100, dim=100, rank=4).truth(0, [0]).W[0]
-    setting = {"dim": 100, "n_samples": 12, "step_size": 0.8, "participants": participants, "rounds": 250}
+    setting = {"dim": 100, "n_samples": 12, "step_size": 0.8, "participants": participants, "n_rounds": 250}
     whole = lf.theory.state_evolution(W, delta=0.8, **setting).distance
     assert whole[-1] < 1e-14
     late = (whole[1:] / whole[:-1])[whole[1:] < 1e-6]
@@ -209,7 +209,7 @@ def test_the_factor_of_a_round_is_constant_down_to_the_smallest_distances(partic
 
 def test_the_truth_stays_and_underflow_does_no_harm():
     W = normal(6, 2, seed=1)
-    setting = {"dim": 20, "n_samples": 30, "step_size": 0.5, "rounds": 300}
+    setting = {"dim": 20, "n_samples": 30, "step_size": 0.5, "n_rounds": 300}
     assert (lf.theory.state_evolution(W, delta=0.0, **setting).distance == 0).all()
     path = lf.theory.state_evolution(W, delta=1e-150, **setting).distance
     assert path[0] == pytest.approx(1e-150, rel=1e-12, abs=0)
@@ -218,7 +218,7 @@ def test_the_truth_stays_and_underflow_does_no_harm():
 
 
 def test_from_orthogonality_nothing_is_learned():
-    predicted = lf.theory.state_evolution(normal(6, 2), dim=20, n_samples=30, step_size=0.5, rounds=20, delta=1.0)
+    predicted = lf.theory.state_evolution(normal(6, 2), dim=20, n_samples=30, step_size=0.5, n_rounds=20, delta=1.0)
     np.testing.assert_allclose(predicted.distance, 1.0, rtol=0, atol=1e-14)
 
 
@@ -239,7 +239,7 @@ def test_moments_by_blocks_are_those_of_a_loop(monkeypatch, values):
 def test_many_clients_need_no_more_memory_than_their_heads():
     W = normal(200_000, 5)
     tracemalloc.start()
-    lf.theory.state_evolution(W, dim=200, n_samples=12, step_size=0.8, rounds=2, delta=0.9)
+    lf.theory.state_evolution(W, dim=200, n_samples=12, step_size=0.8, n_rounds=2, delta=0.9)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2 * W.nbytes  # one copy, the mask of its check, and blocks; all clients' products would be 3 more

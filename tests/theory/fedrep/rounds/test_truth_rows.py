@@ -31,7 +31,7 @@ def explicit_round(request):
     noise_std, participants = request.param
     algorithm = lf.FedRep(rank=K, step_size=1.0, init=BASES[0], orthonormalize=False)
     problem = lf.GivenTruth(B=BASES[1], W=POINTS, noise_std=noise_std)
-    how = {"rounds": 1, "trials": 6_000, "participation": participants, "engine": "explicit", "metrics": []}
+    how = {"n_rounds": 1, "trials": 6_000, "participation": participants, "engine": "explicit", "metrics": []}
     drawn = lf.simulate(algorithm, problem, data=lf.FreshSamples(M), **how).final.B
     return noise_std, participants, turned().T @ (drawn - BASES[0]), drawn[:, 4:] - BASES[0][4:]
 
@@ -191,7 +191,7 @@ def test_a_course_is_that_of_single_rows(start, dim):
     steps, p = [0.3, 0.2, 0.1], 4
     run = {"rank": K, "dim": dim, "n_samples": M, "noise_std": 0.3, "participants": p}
     begun = {"delta": 0.7} if start == "delta" else {"B0": basis(dim, K, 2), "U": basis(dim, 4, 5)}
-    found = lf.theory.under_parameterized_evolution(POINTS, step_size=steps, rounds=3, **run, **begun)
+    found = lf.theory.under_parameterized_evolution(POINTS, step_size=steps, n_rounds=3, **run, **begun)
     rows, setting = TruthRows.of(POINTS, K, dim), RoundSizes.checked(POINTS[:, :K], dim, M, 1.0, 0.3, p)
     assert rows.pooled == (dim == 9)
     if start == "delta":

@@ -50,7 +50,7 @@ def arguments(n, spectrum, k, m, eta, **others):
 def off(name, **changes):
     """Return how far the law is from the medians at most, as a share of them."""
     setting, medians = MEDIANS[name]
-    predicted = lf.theory.under_parameterized_evolution(rounds=40, **arguments(**setting) | changes)
+    predicted = lf.theory.under_parameterized_evolution(n_rounds=40, **arguments(**setting) | changes)
     return np.abs(predicted.distance[ROUNDS] / medians - 1).max()
 
 
@@ -70,7 +70,7 @@ def test_runs_tell_other_settings_apart():
 def test_a_truth_of_rank_k_is_nearly_that_of_the_state_evolution():
     W = normal(300, 2, seed=1)
     V = np.concatenate([W, 1e-9 * normal(300, 1, seed=2)], axis=1)
-    setting = {"dim": 1000, "n_samples": 30, "step_size": 0.3, "rounds": 30, "noise_std": 0.2, "delta": 0.7}
+    setting = {"dim": 1000, "n_samples": 30, "step_size": 0.3, "n_rounds": 30, "noise_std": 0.2, "delta": 0.7}
     got = lf.theory.under_parameterized_evolution(V, rank=2, **setting)
     expected = lf.theory.state_evolution(W, **setting)
     total = np.sqrt(np.trace(expected.Q, axis1=1, axis2=2))
@@ -80,7 +80,7 @@ def test_a_truth_of_rank_k_is_nearly_that_of_the_state_evolution():
 
 @pytest.mark.long
 def test_a_given_start_is_the_law_of_uniform_ones_on_average():
-    setting = arguments(**MEDIANS["r = 10"][0]) | {"rounds": 20}
+    setting = arguments(**MEDIANS["r = 10"][0]) | {"n_rounds": 20}
     uniform = lf.theory.under_parameterized_evolution(**setting)
     delta, dim, rank = setting.pop("delta"), setting["dim"], setting["rank"]
     frame = np.stack([basis(dim - rank, rank, seed) for seed in (1, 2)])
@@ -141,13 +141,15 @@ def test_runs_stop_at_the_floor(name):
 
 GOOD = {"V": points(6, [3, 2, 1, 0.5]), "rank": 2, "dim": 8, "n_samples": 5, "step_size": 0.2}
 
-COURSE = {"rounds": 2, "delta": 0.5}
+COURSE = {"n_rounds": 2, "delta": 0.5}
 
 
 def test_chance_of_the_first_round_is_its_formula_for_one_column():
     """With k = 1 all of xi's matrices are numbers; A is that of the rows below U_k, on average."""
     V, delta, eta, m = points(30, [3.0, 1.5, 1.2, 0.9, 0.6]), 0.6, 0.3, 6
-    found = lf.theory.under_parameterized_evolution(V, rank=1, dim=5, n_samples=m, step_size=eta, rounds=1, delta=delta)
+    found = lf.theory.under_parameterized_evolution(
+        V, rank=1, dim=5, n_samples=m, step_size=eta, n_rounds=1, delta=delta
+    )
     rows, c, N = TruthRows.of(V, 1, 5), 1.0 - 1.0 / m, np.sqrt(1.0 - delta**2)
     mean, spread = N * np.eye(5, 1), np.full((5, 1, 1), delta**2 / 4)
     spread[0] = 0.0
@@ -178,8 +180,8 @@ def test_it_comes_to_rest_and_stays_there(name, start, monkeypatch):
     V = points(40, np.r_[3.0, np.geomspace(0.8, 0.02, r - 1)])
     setting = {"V": V, "rank": 2, "dim": dim, "n_samples": 12, "step_size": 0.25}
     begun = {"delta": 0.5} if start == "delta" else {"B0": basis(dim, 2, 4), "U": np.eye(dim, r)}
-    long = lf.theory.under_parameterized_evolution(**setting, **begun, rounds=180)
-    short = lf.theory.under_parameterized_evolution(**setting, delta=0.1, rounds=60)
+    long = lf.theory.under_parameterized_evolution(**setting, **begun, n_rounds=180)
+    short = lf.theory.under_parameterized_evolution(**setting, delta=0.1, n_rounds=60)
     for name in ("inside", "outside"):
         np.testing.assert_allclose(getattr(long, name)[120:], getattr(short, name)[-1], rtol=0.01)
     assert np.all(np.abs(long.distance[120:] / short.distance[-1] - 1.0) < 0.05)
@@ -217,8 +219,8 @@ def test_invalid_arguments_are_one_line(name):
 )
 def test_a_start_without_a_part_in_the_top_subspace_or_without_a_basis_is_one_line(changes, fragments):
     course = lf.theory.under_parameterized_evolution
-    assert_one_line(lambda: course(**GOOD | {"rounds": 2} | changes), fragments)
-    assert course(**GOOD, rounds=0, delta=1.0).distance.tolist() == [1.0]
+    assert_one_line(lambda: course(**GOOD | {"n_rounds": 2} | changes), fragments)
+    assert course(**GOOD, n_rounds=0, delta=1.0).distance.tolist() == [1.0]
 
 
 def test_there_is_no_floor_from_the_step_at_which_a_factor_is_minus_one():
@@ -229,7 +231,7 @@ def test_there_is_no_floor_from_the_step_at_which_a_factor_is_minus_one():
     assert_one_line(lambda: floor(**GOOD | {"step_size": 1.2}), ["step_size = 1.2", "1.11"])
 
 
-CHANCE = {"rank": 2, "dim": 20, "n_samples": 8, "noise_std": 0.5, "rounds": 60, "U": np.eye(20)}
+CHANCE = {"rank": 2, "dim": 20, "n_samples": 8, "noise_std": 0.5, "n_rounds": 60, "U": np.eye(20)}
 
 
 @pytest.mark.long

@@ -14,12 +14,12 @@ PROBLEM = lf.GivenTruth(B=basis(10, 2), W=math.sqrt(2) * np.stack([np.cos(ANGLES
 """Heads of kappa 1."""
 
 
-def simulated(problem=PROBLEM, *, m=60, step=0.2499, heads=None, rounds=20, trials=72, delta=0.5, **run):
+def simulated(problem=PROBLEM, *, m=60, step=0.2499, heads=None, n_rounds=20, trials=72, delta=0.5, **run):
     data = m if not isinstance(m, int) else lf.FreshSamples(m)
     own = {} if heads is None else {"heads": heads}
     algorithm = lf.FedRep(rank=2, step_size=step, init=lf.AtDistance(delta), **own)
     return lf.simulate(
-        algorithm, problem, data=data, rounds=rounds, trials=trials, metrics=["subspace_distance"], **run
+        algorithm, problem, data=data, n_rounds=n_rounds, trials=trials, metrics=["subspace_distance"], **run
     )
 
 
@@ -35,5 +35,5 @@ def made(distance, **fields):
     )
 
 
-def falling(factor=0.9, trials=80, rounds=10, start=0.5):
-    return np.tile(start * factor ** np.arange(rounds + 1), (trials, 1))
+def falling(factor=0.9, trials=80, n_rounds=10, start=0.5):
+    return np.tile(start * factor ** np.arange(n_rounds + 1), (trials, 1))

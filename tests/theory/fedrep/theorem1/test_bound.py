@@ -53,7 +53,7 @@ def test_predicted_samples_are_those_that_runs_need():
     """Kappa 6: chance in the first rounds decides; at d = 200, k = 2 and n = 12 all three parts count."""
     for kappa, dim, start in ((6.0, 10, 0.5), (2.0, 200, 0.9)):
         problem = lf.SharedRepresentation(n_clients=12, dim=dim, rank=2, condition_number=kappa)
-        smallest, largest, _ = runs.theorem1_constants(problem, rank=2, rounds=1, trials=1)
+        smallest, largest, _ = runs.theorem1_constants(problem, rank=2, n_rounds=1, trials=1)
         step = 0.999 * float(theory.fedrep_step_limit(largest[0]))
         sizes = {"dim": dim, "rank": 2, "participants": 12, "start": start, "step_size": step}
         m = theory.fedrep_predicted_samples(smallest=smallest[0], **sizes)

@@ -101,8 +101,8 @@ def test_a_finding_has_the_defaults_and_its_notes():
     partial = judged_theorem1(made(gone, n_clients=40), note="a note")
     assert partial.low == 0.0
     assert partial.note.startswith("a note")
-    assert "nowhere below 1" in judged_theorem1(made(falling(rounds=0))).vacuous
-    assert not judged_theorem1(made(falling(rounds=1))).vacuous
+    assert "nowhere below 1" in judged_theorem1(made(falling(n_rounds=0))).vacuous
+    assert not judged_theorem1(made(falling(n_rounds=1))).vacuous
 
 
 def test_a_run_on_its_bound_is_within_it():
@@ -126,7 +126,7 @@ def test_vacuous_where_nothing_is_said():
 def test_distances_of_rounding_are_within_every_bound():
     """The bound falls by 0.0195 a round here."""
     for floor, beyond in ((3e-16, False), (2e-12, True)):
-        run = made(np.maximum(falling(0.01, rounds=60), floor))
+        run = made(np.maximum(falling(0.01, n_rounds=60), floor))
         assert (judges.beyond_bound(run, exponent=40.0) == beyond).all()
 
 
@@ -135,7 +135,7 @@ def test_rates():
     bound = -0.5 * math.log(1 - 0.25 * 0.75 / 2)
     np.testing.assert_allclose(judges.rate_ratios(run), -math.log(0.9) / bound)
     np.testing.assert_allclose(judges.rate_ratios(run, 1.0), -math.log(0.9) / bound / 2)
-    floor = made(np.maximum(falling(0.01, rounds=30), 1e-15))  # five rounds above rounding
+    floor = made(np.maximum(falling(0.01, n_rounds=30), 1e-15))  # five rounds above rounding
     np.testing.assert_allclose(judges.rate_ratios(floor), -math.log(0.01) / bound)
     assert judged_looseness(run).verdict is Verdict.HOLDS
     assert judged_looseness(made(falling(0.99))).verdict is Verdict.VIOLATED
@@ -174,7 +174,7 @@ def test_theorem_holds_on_a_run_and_the_engines_agree():
 FALSE = {
     "an oversized step": ({"step": 3.0}, "eta <="),
     "m <= k, so that nothing moves": ({"m": 2}, "<= m"),
-    "noise": ({"problem": replace(PROBLEM, noise_std=2.0), "rounds": 50}, "noise std"),
+    "noise": ({"problem": replace(PROBLEM, noise_std=2.0), "n_rounds": 50}, "noise std"),
 }
 
 
@@ -191,11 +191,11 @@ def test_runs_that_break_a_hypothesis_break_the_bound(name):
 
 
 def test_fixed_samples_gradient_heads_and_few_participants_are_hypotheses():
-    fixed = runs.theorem1_run(simulated(m=lf.FixedSamples(60), rounds=3, trials=1))
+    fixed = runs.theorem1_run(simulated(m=lf.FixedSamples(60), n_rounds=3, trials=1))
     assert fixed.batch_rounds == 3
-    gradient = runs.theorem1_run(simulated(heads=lf.GradientHeads(steps=10), rounds=3, trials=1))
+    gradient = runs.theorem1_run(simulated(heads=lf.GradientHeads(steps=10), n_rounds=3, trials=1))
     assert gradient.head_steps == 10
-    alone = runs.theorem1_run(simulated(participation=1, rounds=3, trials=1))
+    alone = runs.theorem1_run(simulated(participation=1, n_rounds=3, trials=1))
     assert alone.smallest.tolist() == [0.0]
     assert alone.condition.tolist() == alone.sizes.tolist() == [np.inf]
     failed = [hypothesis.text for hypothesis in judged_theorem1(alone).failed_hypotheses]

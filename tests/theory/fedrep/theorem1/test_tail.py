@@ -16,7 +16,7 @@ from tests.helpers import assert_one_line
 def test_tail_of_the_first_round_is_that_of_runs(p, d, m, start, step):
     problem = lf.SharedRepresentation(n_clients=p, dim=d, rank=1)
     algorithm = lf.FedRep(rank=1, step_size=step, init=lf.AtDistance(start))
-    run = {"data": lf.FreshSamples(m), "rounds": 1, "metrics": ["subspace_distance"], "trials": 2000, "seed": 1}
+    run = {"data": lf.FreshSamples(m), "n_rounds": 1, "metrics": ["subspace_distance"], "trials": 2000, "seed": 1}
     after = lf.simulate(algorithm, problem, engine="explicit", **run).metrics["subspace_distance"][:, 1]
     share = np.mean(after > theory.fedrep_bound([1], step_size=step, start=start, smallest=1.0))
     found, error = tail.first_round_failure(dim=d, participants=p, n_samples=m, start=start, step_size=step, draws=4000)

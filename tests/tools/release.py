@@ -4,29 +4,23 @@
   the same date.
 - Nothing in the checkout is changed.
 - Each record in ``results/committed`` was computed and judged at one commit, and its code has not changed: the code of
-  its experiment, and of ``linfed`` without plots and commands. Comments and docstrings do not count. A change in the
-  class of an algorithm counts only for experiments that name it or a subclass.
+  its experiment, and of ``linfed`` without plots and commands. Comments and docstrings do not count.
 
 The default suite does not make these checks, because results are published one by one between releases.
 """
 
 from __future__ import annotations
 
-import ast
-import functools
 import json
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import linfed as lf
-from linfed.reproduction.experiments import experiment_files, load_file, shared_modules
+from linfed.reproduction.experiments import experiment_files, load_file
 from linfed.reproduction.run import source_hashes
-from linfed.sweeps.code_key import _own_files, _text
 from tests.helpers import ROOT
 
 
@@ -59,61 +53,6 @@ def sources(top: Path) -> dict[str, dict[str, str]]:
     return {name: source_hashes(load_file(file)) for name, file in experiment_files(top / "experiments").items()}
 
 
-@functools.cache
-def changed_statements(top: Path, commit: str) -> frozenset[str]:
-    """Return the counted statements of linfed that differ from a commit: the names of classes, else the module."""
-    found, package = set(), Path(lf.__file__).parent
-    counted = {f"linfed/{Path(file.path).relative_to(package).as_posix()}" for file in _own_files().values()}
-    for name in git(top, "diff", "--name-only", "--no-renames", commit, "--", "linfed").split():
-        if not (top / name).exists():
-            found.add(name)
-        elif name in counted:
-            now = (top / name).read_text(encoding="utf-8")
-            before = git(top, "show", f"{commit}:{name}") if git(top, "ls-tree", commit, name) else ""
-            mine, theirs = (
-                {_text(ast.Module([node], [])): node for node in ast.parse(text).body} for text in (now, before)
-            )
-            nodes = [(mine | theirs)[text] for text in mine.keys() ^ theirs.keys()]
-            found |= {node.name if isinstance(node, ast.ClassDef) else name for node in nodes}
-    return frozenset(found)
-
-
-def below(kind: type[Any]) -> Iterator[type[Any]]:
-    """Yield a class and its subclasses."""
-    yield kind
-    for one in kind.__subclasses__():
-        yield from below(one)
-
-
-@functools.cache
-def called() -> frozenset[str]:
-    """Return the names of all functions and classes that linfed itself calls."""
-    trees = (ast.parse(path.read_bytes()) for path in Path(lf.__file__).parent.rglob("*.py"))
-    calls = (node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return frozenset(getattr(one, "id", getattr(one, "attr", "")) for one in calls)
-
-
-@functools.cache
-def algorithms(classes: frozenset[str]) -> set[str]:
-    """Return the names of these classes and of their subclasses.
-
-    Nothing is returned if one of them is not an algorithm, or if linfed itself makes one.
-    """
-    of_linfed = [kind for kind in below(lf.Algorithm) if kind.__module__.startswith("linfed.")]
-    found = {kind.__name__ for kind in of_linfed if classes & {one.__name__ for one in kind.__mro__}}
-    return set() if called() & found or not classes <= found else found
-
-
-def may_differ(top: Path, experiment: str, commit: str) -> bool:
-    """Return whether what changed in linfed since a commit can matter to an experiment whose own code is the same."""
-    names = algorithms(changed_statements(top, commit))
-    if not names:
-        return True
-    file = experiment_files(top / "experiments")[experiment]
-    files = [file, *shared_modules(file)]
-    return any(re.search(rf"\b({'|'.join(names)})\b", file.read_text(encoding="utf-8")) for file in files)
-
-
 def of_the_records(top: Path) -> list[str]:
     """Return a line for each record that the present code did not compute and judge."""
     present, lines = sources(top), []
@@ -124,10 +63,8 @@ def of_the_records(top: Path) -> list[str]:
         commit, judged = record.get("commit"), record.get("judged")
         if not commit or commit != judged:
             lines.append(f"{path.stem}: computed at commit {commit}, judged at {judged}")
-        elif (source := record.get("source")) != (now := present.get(path.stem)):
-            own = source and now and source["experiment"] == now["experiment"]
-            if not own or may_differ(top, path.stem, commit):
-                lines.append(f"{path.stem}: its code has changed since commit {commit}")
+        elif record.get("source") != present.get(path.stem):
+            lines.append(f"{path.stem}: its code has changed since commit {commit}")
     return lines
 
 

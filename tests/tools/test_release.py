@@ -107,39 +107,3 @@ def test_files_that_are_not_committed(top, capsys):
     write(top, "notes.txt", "1")
     assert release.main(top) == 1
     assert "?? notes.txt" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("module", "named", "line"),
-    [
-        ("algorithms/representation/tpgd.py", "lf.FedRep", "can be released"),
-        ("algorithms/representation/tpgd.py", "lf.TPGD", "one: its code has changed"),
-        ("data/rows.py", "lf.FedRep", "one: its code has changed"),
-        ("plotting/curves.py", "lf.TPGD", "can be released"),
-    ],
-)
-def test_a_changed_algorithm_counts_for_experiments_that_name_it(top, module, named, line, capsys):
-    write(top, "experiments/one.py", f"{CODE}\n\nNAMED = {named}\n")
-    kind = "TPGD" if "algorithms" in module else "Rows"
-    code = f'"""Text."""\n\n\nclass {kind}:\n    """Text."""\n\n    first = 1\n'
-    write(top, f"linfed/{module}", code)
-    before = commit(top)
-    write(top, f"linfed/{module}", f"# A comment.\n{code.replace('Text', 'Words')}")
-    assert release.changed_statements(top, before) == set()
-    release.changed_statements.cache_clear()
-    write(top, f"linfed/{module}", code.replace("first = 1", "first = 2"))
-    other = release.sources(top)["one"] | ({} if "plotting" in module else {"linfed": "of the commit"})
-    for name in ("one", "two"):
-        record(top, name, commit=before, judged=before, source=release.sources(top)[name])
-    record(top, "one", commit=before, judged=before, source=other)
-    commit(top)
-    release.main(top)
-    assert line in capsys.readouterr().out
-
-
-def test_algorithms_are_those_below_a_class_and_never_made_by_linfed():
-    found = {name: release.algorithms(frozenset([name])) for name in ("Clustering", "FedRep", "State", "linfed/run.py")}
-    assert found["Clustering"] == {"Clustering", "ClusterFedVARP", "FedSCAVAR"}
-    assert {"FedRep", "PrivateFedRep", "CompressedFedRep"} <= found["FedRep"]
-    assert found["State"] == found["linfed/run.py"] == set()
-    assert release.algorithms(frozenset(["FedRep", "linfed/run.py"])) == set()

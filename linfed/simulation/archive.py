@@ -9,13 +9,11 @@ from typing import Any
 
 from linfed._types import Array, Json
 from linfed.algorithms.parts.base import State, frozen
-from linfed.data.given_classes import GivenClasses
-from linfed.data.samples import GivenSamples
-from linfed.system.description import NotRestorableError, class_named, describe, made, rebuild
+from linfed.system.description import NotRestorableError, class_named, describe, rebuild
 
 FORMAT = 2
 """Format number of a result's file. It must grow whenever older and newer versions of linfed cannot read each other's
-files. This version also reads format 1."""
+files."""
 
 PREFIX = "arrays/"
 """Beginning of the names of a configuration's arrays in a file; the rest is their hash."""
@@ -71,40 +69,6 @@ def _digests(described: Json) -> Iterator[str]:
         described = list(described.values())
     for part in described if isinstance(described, list) else ():
         yield from _digests(part)
-
-
-def decode_first(described: Json, arrays: dict[str, Any]) -> Any:
-    """Return the configuration that a file of format 1 describes, or an `Unknown` with its text."""
-    try:
-        return _first(described, arrays)
-    except NotRestorableError:
-        name = described.get("class", described.get("name", "object"))
-        return Unknown(name, described.get("text", described.get("repr", name)), NO_VALUE)
-
-
-def _first(described: Json, arrays: dict[str, Any]) -> Any:
-    if "array" in described:
-        return arrays[described["array"]]
-    for kind in (tuple, list):
-        if kind.__name__ in described:
-            return kind(_first(part, arrays) for part in described[kind.__name__])
-    if "samples" in described:
-        samples = GivenClasses.__new__(GivenClasses) if "classes" in described else GivenSamples.__new__(GivenSamples)
-        for part in ("X", "y", "counts"):
-            array = arrays[f"{described['samples']}/{part}"]
-            array.setflags(write=False)
-            setattr(samples, part, array)
-        samples.test = _first(described["test"], arrays) if "test" in described else None  # missing in the oldest
-        if isinstance(samples, GivenClasses):
-            samples.number(described["classes"])
-        return samples
-    if "class" in described:
-        module = described.get("module", "linfed")
-        name = f"{module}.{described['qualname']}" if module != "linfed" else f"linfed.{described['class']}"
-        return made(name, {part: _first(value, arrays) for part, value in described["fields"].items()})
-    if "repr" in described:
-        raise NotRestorableError(described["repr"])
-    return described["value"]
 
 
 def encode_state(state: State) -> Json:
@@ -163,13 +127,13 @@ def check_format(path: str | os.PathLike[str], described: Json) -> None:
         If the format is older or newer. The message states which and how to load the file.
     """
     found = described.get("format")
-    if found in (1, FORMAT):
+    if found == FORMAT:
         return
     by = f"linfed {described['version']}" if "version" in described else "an earlier linfed"
     if isinstance(found, int) and found > FORMAT:
-        what = f"format {found}, but this version reads only formats up to {FORMAT}: load it with a newer linfed"
+        what = f"format {found}, but this version reads format {FORMAT}: load it with a newer linfed"
     else:
         what = "no format number" if found is None else f"format {found}"
-        what += f", but this version reads formats 1 and {FORMAT}"
+        what += f", but this version reads format {FORMAT}"
         what += ": load it with the version that wrote it, or run it again"
     raise ValueError(f"path = {str(path)!r} was written by {by} and has {what}")

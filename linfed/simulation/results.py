@@ -780,14 +780,10 @@ def _encode(result: Result) -> tuple[dict[str, Array], Json]:
 
 def _decode(arrays: dict[str, Any], described: Json) -> dict[str, Any]:
     """Return the fields, except the status, of the result that `_encode` described."""
-    read = archive.decode
-    if described["format"] == 1:
-        read, seed = archive.decode_first, described["seed"]
-        described = described | {"seed": {"value": tuple(seed) if isinstance(seed, list) else seed}}
     metrics = {name: arrays[f"metrics/{name}"] for name in described["metrics"]}
     final = {key.removeprefix("final/"): value for key, value in arrays.items() if key.startswith("final/")}
     return {
-        **{name: read(described[name], arrays) for name in CONFIGURATION},
+        **{name: archive.decode(described[name], arrays) for name in CONFIGURATION},
         "participants": described["participants"],
         "rounds": arrays["rounds"],
         "metrics": MetricTable(metrics, described["absent"]),

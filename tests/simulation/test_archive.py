@@ -17,7 +17,7 @@ from linfed.simulation import archive
 from linfed.simulation.results import Result
 from linfed.system import files
 from linfed.system.description import describe, rebuild
-from tests.helpers import assert_one_line, assert_same, basis, normal
+from tests.helpers import assert_one_line, assert_same, normal
 
 PROBLEM = lf.SharedRepresentation(n_clients=5, dim=4, rank=2, noise_std=0.1)
 FEDREP = lf.FedRep(rank=2, step_size=0.3)
@@ -387,82 +387,6 @@ def test_a_state_whose_class_is_missing_has_arrays_and_no_predictors():
     assert np.array_equal(archive.decode_state(described, dict(plain.arrays())).predictors(), plain.predictors())
 
 
-# --- files of format 1 ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Held:
-    """A configuration of a user's own."""
-
-    value: object
-
-
-def first_format(fields, module=None, cls="FedRep"):
-    """Return the description of a configuration of numbers in a file of format 1."""
-    origin = {} if module is None else {"module": module, "qualname": cls}
-    values = {name: value if isinstance(value, dict) else {"value": value} for name, value in fields.items()}
-    return {"class": cls, **origin, "fields": values, "text": f"{cls}()"}
-
-
-def test_files_of_the_first_format_are_read(tmp_path):
-    """As 0.1.0 wrote them."""
-    data = lf.GivenSamples(X, Y, test=(X[:, :2], Y[:, :2]))
-    who = np.tile(np.arange(5), (3, 1))
-    given = lf.GivenTruth(B=basis(4, 2), W=W, design=lf.UniformSphere())
-    algorithm = lf.FedRep(rank=2, step_size=0.3, heads=lf.GradientHeads(steps=2), weights=(1.0, 2.0, 1.0, 1.0, 1.0))
-    result = lf.simulate(algorithm, given, data=data, n_rounds=3, seed=(4, 5), participation=who, metrics=["risk"])
-    arrays, described = files.read(result.save(tmp_path / "new.npz"))
-    arrays |= {"problem/B": given.B, "problem/W": given.W, "participation": who}
-    for name, samples in (("data", data), ("data/test", data.test)):
-        arrays |= {f"{name}/{part}": getattr(samples, part) for part in ("X", "y", "counts")}
-    parts = {"B": {"array": "problem/B"}, "W": {"array": "problem/W"}, "design": first_format({}, cls="UniformSphere")}
-    heads = first_format({"steps": 2, "step_size": None}, cls="GradientHeads")
-    weights = {"tuple": [{"value": one} for one in (1.0, 2.0, 1.0, 1.0, 1.0)]}
-    first = {
-        "format": 1,
-        "algorithm": first_format({"rank": 2, "step_size": 0.3, "heads": heads, "weights": weights}),
-        "problem": first_format(parts, cls="GivenTruth"),
-        "data": {"samples": "data", "test": {"samples": "data/test", "test": {"value": None}}},
-        "participation": {"array": "participation"},
-        "seed": [4, 5],
-    }
-    loaded = Result.load(files.write(tmp_path / "first.npz", arrays, described | first))
-    assert_same(result, loaded)
-    assert (loaded.algorithm, repr(loaded.problem), loaded.seed) == (algorithm, repr(given), (4, 5))
-    assert np.array_equal(loaded.participation, who)
-    assert np.array_equal(loaded.data.test.X, X[:, :2])
-    assert np.array_equal(loaded.per_client("test_loss"), result.per_client("test_loss"))
-    own = {"algorithm": first_format({"rate": 0.5}, "elsewhere", "Gone"), "data": {"repr": "<data>", "name": "Data"}}
-    unknown = Result.load(files.write(tmp_path / "own.npz", arrays, described | first | own))
-    assert (unknown.name, repr(unknown.algorithm), repr(unknown.data)) == ("Gone", "Gone()", "<data>")
-    again = Result.load(unknown.save(tmp_path / "again.npz"))
-    assert (repr(again.algorithm), repr(again.data)) == ("Gone()", "<data>")
-    assert_same(result, again)
-    lists = {"list": [{"value": 1}, {"tuple": []}]}
-    values = first_format({"value": lists}, __name__, "Held")
-    held = Result.load(files.write(tmp_path / "held.npz", arrays, described | first | {"algorithm": values}))
-    assert held.algorithm == Held([1, ()])
-
-
-def test_given_classes_of_the_first_format_are_read(tmp_path):
-    data = lf.GivenClasses(X, np.arange(15).reshape(5, 3) % 3)
-    result = lf.simulate(lf.FedAvg(rank=2, step_size=0.1), data=data, n_rounds=2)
-    arrays, described = files.read(result.save(tmp_path / "new.npz"))
-    arrays |= {f"data/{part}": getattr(data, part) for part in ("X", "y", "counts")}
-    first = {
-        "format": 1,
-        "algorithm": {"repr": "FedAvg()", "name": "FedAvg"},
-        "problem": {"value": None},
-        "data": {"samples": "data", "classes": 3},  # the oldest have no field for held-out samples
-        "participation": {"value": 1.0},
-        "seed": 0,
-    }
-    loaded = Result.load(files.write(tmp_path / "first.npz", arrays, described | first))
-    assert repr(loaded.data) == repr(data)
-    assert np.array_equal(loaded.data.holds, data.holds)
-    assert (loaded.data.test, loaded.problem, loaded.participation, loaded.seed) == (None, None, 1.0, 0)
-
-
 # --- descriptions --------------------------------------------------------------------------------------------
 
 
@@ -578,11 +502,11 @@ def test_a_file_that_is_no_result_is_named(name, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "fragments"),
     [
-        ({"format": None, "version": None}, ["an earlier linfed", "formats 1 and 2"]),
-        ({"format": 0, "version": "0.0.9"}, ["linfed 0.0.9", "format 0,", "formats 1 and 2"]),
+        ({"format": None, "version": None}, ["an earlier linfed", "reads format 2"]),
+        ({"format": 0, "version": "0.0.9"}, ["linfed 0.0.9", "format 0,", "reads format 2"]),
         ({"format": 7, "version": "9.9"}, ["linfed 9.9", "format 7", "a newer linfed"]),
         ({"format": 7, "problem": {"kind": "of the future"}}, ["format 7", "a newer linfed"]),
-        ({"format": "x"}, ["format x,", "formats 1 and 2"]),
+        ({"format": "x"}, ["format x,", "reads format 2"]),
     ],
 )
 def test_a_file_of_another_format_is_refused(changes, fragments, tmp_path):

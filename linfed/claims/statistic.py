@@ -190,11 +190,12 @@ def median(
 
     Examples
     --------
+    >>> import numpy as np
     >>> import linfed as lf
     >>> from linfed import claims as c
     >>> claim = c.Claim("The error is half the predicted one", c.OWN_PREDICTION,
     ...                 c.median(lambda row: row["error"] / row["law"], "error / prediction", c.near(0.5, 0.1)))
-    >>> table = lf.Table([{"error": [1.0, 1.1, 0.9, 1.0, 1.0, 0.9], "law": [2.0] * 6}])
+    >>> table = lf.Table([{"error": np.array([1.0, 1.1, 0.9, 1.0, 1.0, 0.9]), "law": 2.0}])
     >>> c.judged([claim], {"runs": table})[0].verdict.value
     'SUPPORTED'
     """
@@ -672,7 +673,7 @@ def with_names(pattern: str) -> str:
     --------
     >>> from linfed.claims.statistic import with_names
     >>> with_names("risk after {n_rounds:,} rounds, n = {0[n_clients]} to {1[n_clients]}")
-    'risk after <rounds> rounds, n = <first n_clients> to <second n_clients>'
+    'risk after <n_rounds> rounds, n = <first n_clients> to <second n_clients>'
     """
     if "{" not in pattern:
         return pattern

@@ -59,9 +59,9 @@ class CompressedFedRep(FedRep):
             \lfloor s |g| / \|G_i\|_F + u \rfloor / s \\
         & B \leftarrow \operatorname{qr}\Bigl(B - \tfrac{\eta}{p} \sum_{i \in I} \hat G_i\Bigr)
 
-    Both are unbiased. The relative variance ``E ||G^ - G||^2 = kappa ||G||^2`` is exactly ``1/q - 1`` for
+    Both are unbiased. The relative variance ``E ||G^ - G||^2 = nu ||G||^2`` is exactly ``1/q - 1`` for
     sparsification. That of quantisation depends on the message. It is at most ``min(d k/s^2, sqrt(d k)/s)``.
-    `linfed.theory.near_truth_factor` predicts the effect of kappa near B*.
+    `linfed.theory.near_truth_factor` predicts the effect of nu near B*.
 
     With exact heads and one local step a message has rank one: the vectors a (d,) and w (k,) transmit ``G_i = a w'``
     without loss in ``d + k`` floats. The server then sees the heads.

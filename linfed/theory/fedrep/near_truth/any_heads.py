@@ -181,7 +181,7 @@ def near_truth_factor(
     weights : array_like (n,), optional
         The clients' weights as in `linfed.FedRep`; equal by default.
     compression : float
-        Relative variance kappa >= 0 of a random compression of each message, as in `linfed.CompressedFedRep`: ``1/q -
+        Relative variance nu >= 0 of a random compression of each message, as in `linfed.CompressedFedRep`: ``1/q -
         1`` if each entry is kept with probability q.
     shared_mask : bool
         If True, all clients of a round keep the same entries.
@@ -211,7 +211,7 @@ def near_truth_factor(
             &+ \eta^2 \frac{n-p}{p (n-1)}
                 \bigl( \operatorname{mean}_i [\omega_i^2 c_i^2 (w_i^\top X w_i) w_i w_i^\top] - \Gamma X \Gamma \bigr)
 
-    Compression of relative variance kappa acts on single entries of messages. It adds
+    Compression of relative variance nu acts on single entries of messages. It adds
 
     .. math::
 

@@ -215,7 +215,7 @@ def near_truth_factor(
 
     .. math::
 
-        \eta^2 \kappa \, \frac{d-k+2}{d+2} \, \frac{2 M + \operatorname{tr}(M) I}{k+2}, \qquad
+        \eta^2 \nu \, \frac{d-k+2}{d+2} \, \frac{2 M + \operatorname{tr}(M) I}{k+2}, \qquad
         M = \operatorname{mean}_i \Bigl[ \Bigl( \omega_i^2 c_i \frac{d-k+1}{p m_i} + \frac{\omega_i^2 c_i^2}{p} \Bigr)
             (w_i^\top X w_i) w_i w_i^\top \Bigr]
 

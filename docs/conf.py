@@ -144,7 +144,8 @@ def link_names(app: Sphinx, tree: nodes.document) -> None:
             continue
         text = literal.astext()
         public = re.match(r"lf\.([\w.]+)(?:\(.*\))?$", text)
-        if text in NAMES_OF_EXPERIMENTS and not app.env.docname.endswith(f"/{text}"):
+        is_parameter = app.env.docname.startswith("_generated/reference") and "-" not in text  # e.g. `weights`
+        if text in NAMES_OF_EXPERIMENTS and not is_parameter and not app.env.docname.endswith(f"/{text}"):
             target = {"refdomain": "std", "reftype": "doc", "reftarget": f"/_generated/experiments/{text}"}
         elif public:
             target = {"refdomain": "py", "reftype": "obj", "reftarget": f"linfed.{public[1]}"}

@@ -7,8 +7,9 @@ document.addEventListener("DOMContentLoaded", () => {
 });
 
 // Excerpts of search results have no code, no arguments of signatures, and formulas as plain text.
-const NOT_IN_EXCERPTS = ".highlight, .sig-param, .sig-paren, .viewcode-link, .sd-summary-icon, div.math";
-const RELATIONS = { le: "<=", ge: ">=", ll: "<<", to: "->", leftarrow: "<-", sim: "~", Vert: "||", star: "*", cdot: " " };
+const NOT_IN_EXCERPTS = ".highlight, div.math";
+const APART = "dt, dd, td, th, li, p, summary, .classifier, .sd-badge"; // a space before each, as on the page
+const RELATIONS = { le: "<=", ge: ">=", ll: "<<", to: "->", leftarrow: "<-", sim: "~", Vert: "||", star: "*", cdot: " ", top: "T" };
 
 function plainFormula(tex) {
   return tex
@@ -25,6 +26,8 @@ document.addEventListener("DOMContentLoaded", () => {
   Search.htmlToText = (html, anchor) => {
     const page = new DOMParser().parseFromString(html, "text/html");
     for (const one of page.querySelectorAll(NOT_IN_EXCERPTS)) one.remove();
+    for (const one of page.querySelectorAll("dt.sig")) one.replaceChildren(one.querySelector(".descname")?.textContent ?? "");
+    for (const one of page.querySelectorAll(APART)) one.before(" ");
     for (const one of page.querySelectorAll("span.math")) one.textContent = plainFormula(one.textContent);
     return textOf(page.documentElement.outerHTML, anchor).replace(/\s+/g, " ");
   };

@@ -54,7 +54,7 @@ def test_the_end_is_the_minimiser(world, steps, weights):
 )
 def test_the_end_with_a_subspace_is_stationary(world, steps):
     penalty = 0.4
-    final = end(world, lf.ARMUL(step_size=0.2, penalty=penalty, rank=1, **steps), 2500)
+    final = end(world, lf.ARMUL(step_size=0.2, penalty=penalty, rank=1, **steps), 1200)
     (B,), (W,), (S,) = final.B, final.W, final.S
     found = slopes(world, final.predictors()[0])
     assert 0 < np.count_nonzero(S.any(axis=1)) < 9

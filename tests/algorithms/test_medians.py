@@ -20,7 +20,7 @@ def corrupted(world, clients):
 @pytest.mark.parametrize("aggregate", MEDIANS)
 def test_fedrep_learns_next_to_corrupted_clients(aggregate):
     world = draw_world([30] * 40, 8, 2, seed=5)
-    run = {"problem": world.problem(), "data": corrupted(world, {0, 1, 2}), "n_rounds": 300}
+    run = {"problem": world.problem(), "data": corrupted(world, {0, 1, 2}), "n_rounds": 120}
     algorithm = {"rank": 2, "step_size": 0.3, "init": world.B}
     mean = lf.simulate(lf.FedRep(**algorithm), **run).metrics["subspace_distance"][0]
     robust = lf.simulate(lf.FedRep(aggregate=aggregate, **algorithm), **run).metrics["subspace_distance"][0]

@@ -255,9 +255,6 @@ SETTINGS |= {
 BY_DEFAULT = [
     ("exact, m = k + 1, some clients", "projected"),
     ("exact, m > d + 1", "chain"),
-    ("exact, m > d + 1", "compressed"),
-    ("gradient, noiseless, m = 1", "chain"),
-    ("ridge, m = k", "projected"),
     ("no QR, skew B", "projected"),
     ("r > k", "chain"),
     ("full covariance, gradient", "projected"),
@@ -266,11 +263,8 @@ BY_DEFAULT = [
     ("FedAvg, two layers, gradient fine-tuning", "compressed"),
     ("differing clients, some", "projected"),
     ("FLUTE", "projected"),
-    ("FLUTE, many samples", "compressed"),
     ("FLUTE, m = 1, some clients", "chain"),
-    ("FLUTE, diagonal covariance", "projected"),
     ("FLUTE, one client, many dimensions", "chain"),
-    ("FLUTE, drawn start and truth", "chain"),
 ]
 """Comparisons that run without ``--all``."""
 

@@ -172,7 +172,7 @@ def test_the_step_sizes_of_a_wider_run_are_its_own():
     """Above the edge of the wide run it does not converge; the equivalent's edge is larger by m/m'."""
     problem, start = given(40, 30, 2), turned(30, 2, 0.3)
     start = np.concatenate([start, np.eye(30)[:, 10:16]], axis=1)
-    run = {"data": FRESH(14), "n_rounds": 150}
+    run = {"data": FRESH(14), "n_rounds": 20}
     edge = float(lf.predict(lf.FedRep(rank=8, step_size=0.1, init=start), problem, **run).stability_edge)
     narrow = lf.theory.stability_edge(problem.W, dim=24, n_samples=8)
     assert edge == pytest.approx(narrow * 14 / 8, rel=1e-9)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import linfed as lf
@@ -101,7 +101,6 @@ def compared(values, ends, **options):
     return stopped_and_compared(Played(number=0, ends=()), problem, grid=grid, metric=played, **sizes, **options)
 
 
-@settings(max_examples=max(25, settings().max_examples))
 @given(
     outcomes(),
     st.sampled_from([0.0, 0.01, 0.3]),

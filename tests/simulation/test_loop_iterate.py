@@ -135,8 +135,8 @@ def test_the_end_sees_all_clients():
 
 
 def test_two_runs_at_once_do_not_disturb_each_other():
-    wanted = [list(both(name)[1])[-1].after for name in ("FLUTE, fresh, some take part", "FedRep, fresh")]
-    pair = [both(name)[1] for name in ("FLUTE, fresh, some take part", "FedRep, fresh")]
+    wanted = [list(both(name)[1])[-1].after for name in ("FLUTE, fresh, some take part", "FedRep, chain")]
+    pair = [both(name)[1] for name in ("FLUTE, fresh, some take part", "FedRep, chain")]
     for steps in zip(*pair, strict=True):
         last = [step.after for step in steps]
     assert all(same(one, other) for one, other in zip(last, wanted, strict=True))

@@ -96,7 +96,7 @@ TRUTHS = {
 COVARIANCES = [None, 2.0, np.diag([1.0, 2.0, 0.5, 3.0, 0.0]) + 0.1]
 
 
-@pytest.mark.parametrize(("truth", "form"), itertools.product(TRUTHS, STATES))
+@pytest.mark.parametrize(("truth", "form"), [*itertools.product(TRUTHS, STATES)])
 def test_metrics_of_a_state_equal_the_dense_ones(truth, form):
     """Every form of state against every form of truth, client by client; each form meets every covariance."""
     arrays, state = TRUTHS[truth], lf.State(**STATES[form])

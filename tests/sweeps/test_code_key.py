@@ -218,7 +218,7 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize("uses", ["", "cells", "CLAIMS", "START", "(lambda CLAIMS: CLAIMS)(1)"])
+@pytest.mark.parametrize("uses", ["", "CLAIMS", "(lambda CLAIMS: CLAIMS)(1)"])
 def test_an_experiment_counts_without_what_chooses_and_judges_cells(uses, folder):
     """Unless other code uses a name from it: then the file counts as a whole."""
     text = EXPERIMENT.replace("len(SIZES)}", f"len(SIZES), 'used': lambda: {uses or None}}}")

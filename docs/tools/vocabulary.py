@@ -43,6 +43,12 @@ WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 @functools.cache
+def records() -> dict[str, RunRecord]:
+    """Return the committed records of all experiments."""
+    return RUNS.records()
+
+
+@functools.cache
 def record(experiment: str) -> RunRecord:
     """Return the committed record of an experiment."""
     return RUNS.read(experiment)
@@ -170,12 +176,12 @@ def comparisons() -> dict[str, Any]:
 
 def every_claim() -> list[Finding]:
     """Return the findings of all committed runs."""
-    return [one for run in RUNS.records().values() for one in run.claims]
+    return [one for run in records().values() for one in run.claims]
 
 
 def cards() -> dict[str, Card]:
     """Return the cards of the committed runs, in the order of the pages."""
-    return cards_of(RUNS.records(), EXPERIMENTS)
+    return cards_of(records(), EXPERIMENTS)
 
 
 def scoreboard() -> dict[str, str]:

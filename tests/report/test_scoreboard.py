@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from docs.tools import vocabulary
 from linfed.report.cards import Card, cards_of, measured
 from linfed.report.scoreboard import markdown, missing, rows
 from linfed.reproduction.declarations import Declarations, Headline
@@ -19,7 +20,7 @@ DECLARED = declared_in(EXPERIMENTS)
 
 @pytest.fixture(scope="module")
 def committed():
-    return cards_of(ResultsFolder(ROOT / "results" / "committed").records(), EXPERIMENTS)
+    return cards_of(vocabulary.records(), EXPERIMENTS)
 
 
 def cards(headline, *claims, **fields):

@@ -2,15 +2,15 @@
 
 import pytest
 
+from docs.tools import vocabulary
 from linfed.reproduction import committed
 from linfed.reproduction.committed import Committed, differences, other_settings, verdicts_of
 from linfed.reproduction.experiments import experiment_files
-from linfed.reproduction.record import ResultsFolder
 from tests.helpers import ROOT, finding
 
 
 def test_the_verdicts_that_ship_are_those_of_the_committed_records():
-    known, runs = committed.committed_runs(), ResultsFolder(ROOT / "results" / "committed").records()
+    known, runs = committed.committed_runs(), vocabulary.records()
     assert {name: one.verdicts for name, one in known.items()} == {
         name: verdicts_of(record.claims) for name, record in runs.items()
     }, "run python -m docs.tools.publish --record"

@@ -102,7 +102,7 @@ def explicit_rounds(request):
     algorithm = lf.FedRep(rank=2, step_size=ROUND["step_size"], init=B0, orthonormalize=False)
     problem = lf.GivenTruth(B=B_star, W=ROUND_HEADS, noise_std=noise_std)
     data = lf.FreshSamples(ROUND["n_samples"])
-    how = {"n_rounds": 1, "trials": 12_000, "participation": participants, "engine": "explicit", "metrics": []}
+    how = {"n_rounds": 1, "trials": 7_000, "participation": participants, "engine": "explicit", "metrics": []}
     result = lf.simulate(algorithm, problem, data=data, **how)
     return ROUND | {"noise_std": noise_std, "participants": participants}, overlaps(result.final.B, B_star)
 
@@ -175,7 +175,7 @@ def test_the_means_of_a_round_of_clients_that_differ_are_exact(name):
 
 def test_wrong_means_of_a_round_of_clients_that_differ_are_seen():
     """Clients as their mean, noise or weights of other clients, and everybody in place of some."""
-    drawn, setting = explicit_round_of({"participants": 4, "noise_std": LOUD, "step_size": 0.4}, trials=10_000)
+    drawn, setting = explicit_round_of({"participants": 4, "noise_std": LOUD, "step_size": 0.4}, trials=7_000)
     assert scores(drawn, setting).max() < 4.5
     for wrong in (
         {"n_samples": round(np.mean(COUNTS))},

@@ -11,16 +11,24 @@ from linfed.simulation import job
 from tests import references as ref
 from tests.algorithms import class_references
 from tests.helpers import assert_same
-from tests.loops import assert_rounds_are_the_loop
+from tests.loops import LOOPS, assert_rounds_are_the_loop
 from tests.worlds import LEARNERS, SHAPES, draw_classes, draw_participants, draw_world, names, one_of_each, shared
 
 # --- the loops over clients ----------------------------------------------------------------------------------
+
+
+WITHOUT_LOOP = {
+    lf.BurerMonteiro, lf.FedMTL, lf.LocalGram, lf.LocalSpectral, lf.MethodOfMoments, lf.NuclearNorm, lf.Personalized,
+    lf.TwoReplica, lf.UStatistic,
+}  # fmt: skip
+"""Algorithms whose tests compare them with another definition."""
 
 
 def test_every_algorithm_is_a_learner():
     assert {one.kind for one in LEARNERS.values()} == {*lf.ALGORITHMS.values()}
     assert {*names()} | {*names("classification")} == {*LEARNERS}
     assert all(name.startswith(one.kind.__name__) for name, one in LEARNERS.items())
+    assert {*lf.ALGORITHMS.values()} - LOOPS.keys() == WITHOUT_LOOP, "add the reference to tests/loops.py"
 
 
 @pytest.mark.parametrize("name", names(loop=True))

@@ -14,8 +14,19 @@ from tests.helpers import ROOT, assert_one_line
 from tests.prediction.runs import FRESH, PROBLEM, RUNS_OF_THE_TABLE
 
 
+def below(kind):
+    """Return the classes of linfed below a class that have no subclasses there."""
+    own = [one for one in kind.__subclasses__() if one.__module__.startswith("linfed.")]
+    return set().union(*map(below, own)) if own else {kind}
+
+
+def test_every_law_is_listed():
+    assert below(law.Law) <= {*LAWS}, "add the law to LAWS in linfed/prediction/dispatch.py"
+
+
 @pytest.mark.parametrize("kind", LAWS)
 def test_the_table_says_what_is_predicted(kind):
+    assert kind in RUNS_OF_THE_TABLE, "add a run to RUNS_OF_THE_TABLE in tests/prediction/runs.py"
     algorithms, problem, data = RUNS_OF_THE_TABLE[kind]
     assert tuple(type(one) for one in algorithms) == kind.algorithms
     for algorithm in algorithms:

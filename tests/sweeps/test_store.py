@@ -171,6 +171,16 @@ def test_no_cell_is_repeated_if_its_code_has_changed(own_cells, tmp_path):
     assert_one_line(state._check_restart, ["'own_cell'", "has changed since it was imported"])
 
 
+def test_a_file_of_other_code_under_the_present_name_is_not_believed(own_cells, tmp_path):
+    first = own_cells(2)[:1]
+    lf.sweep(first, store=tmp_path / "store")
+    (path,) = (tmp_path / "store" / key.name for key in keys_of(first))
+    second = own_cells(5)[:1]
+    path.rename(path.with_name(keys_of(second)[0].name))
+    with pytest.warns(lf.StoreWarning, match="does not match its name"):
+        assert values(lf.sweep(second, store=tmp_path / "store")) == [5]
+
+
 def test_a_cell_that_another_sweep_has_just_finished_is_not_stale(tmp_path):
     lf.sweep(CELLS[:1], store=tmp_path)
     lf.Store(tmp_path).warn_of_others(keys_of(CELLS))  # a warning is an error here

@@ -473,7 +473,7 @@ def assert_rounds_are_the_loop(
     Parameters
     ----------
     learner : worlds.Learner
-    problem, rounds, seed, **run
+    problem, n_rounds, seed, **run
         As of `lf.iterate`.
     rank, init, step_size
         As of `worlds.Learner.make`.

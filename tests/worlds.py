@@ -510,7 +510,7 @@ LEARNERS: dict[str, Learner] = {
     "LocalGram": Learner(lf.LocalGram, {}, sent=(30, 10)),
     "LocalSpectral": Learner(lf.LocalSpectral, {}, sent=(30, 10)),
     "LocalSpectral, clipped": Learner(lf.LocalSpectral, {"clip_quantile": 0.6}, sent=(30, 10)),
-    "NuclearNorm": Learner(lf.NuclearNorm, {"rank": None, "weight": 0.05}, sent=(10, 65), tolerance=1e-6),
+    "NuclearNorm": Learner(lf.NuclearNorm, {"rank": None, "penalty": 0.05}, sent=(10, 65), tolerance=1e-6),
     "BurerMonteiro": Learner(lf.BurerMonteiro, {"tolerance": 1e-6}, sent=(30, 68), tolerance=1e-6),
     # baselines
     "LocalOnly": Learner(lf.LocalOnly, {"step_size": None}, sent=0),

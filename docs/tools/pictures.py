@@ -1,4 +1,6 @@
-"""Draw the pictures in docs/figures/ from ``results/committed/``, except exact-law.png (``exact_law_picture.py``).
+"""Draw the pictures in docs/figures/ from ``results/committed/``.
+
+Three have programs of their own: ``exact_law_picture.py``, ``rounds.py`` and ``validation_picture.py``.
 
 Run ``python -m docs.tools.pictures`` (about two minutes), optionally with the names of some pictures. It also writes
 all figures of these experiments to ``results/committed/`` as small WebP files, for ``linfed report``. The ``plot`` of

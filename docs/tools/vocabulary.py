@@ -2,7 +2,7 @@
 
 Every function here can be called in an expression, ``span(values, 2)``, or used as a filter, ``values | span(2)``.
 
-A finding is a `linfed.statistics.Finding` of a committed record.
+A finding is a `lf.Finding` of a committed record.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def module(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def tuning_margin() -> float:
+def ties_within() -> float:
     """Return the share of the best score within which `lf.tune` takes the smallest setting."""
     return inspect.signature(lf.tune).parameters["ties_within"].default
 

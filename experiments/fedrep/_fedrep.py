@@ -134,8 +134,8 @@ class Tuned(Setting):
     ) -> tuple[lf.Algorithm, dict[str, Any]]:
         """Return the method at its tuned step size, and the tuning's columns.
 
-        The step size has the smallest quantile of the final metric over separate tuning trials; of those that tie
-        with it it is the smallest. A single step size is not tuned.
+        The step size has the smallest quantile of the final metric over separate tuning trials; of ties the smallest
+        one is taken. A single step size is not tuned.
         """
         if self.method in UNTUNED:
             return self.algorithm(), {}

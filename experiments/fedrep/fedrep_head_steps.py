@@ -168,7 +168,7 @@ CLAIMS = (
     ),
     OfSteps(
         "At its own step size, a head's error falls by (kappa - 1)/(kappa + 1) a step",
-        c.OWN_PREDICTION.adding(f"the tolerance is {c.OWN_THRESHOLD}"),
+        c.OWN_PREDICTION.adding(f"the range is {c.OWN_THRESHOLD}"),
         c.measured("log fall per step divided by the predicted one, median over clients", fall, c.within(0.95, 1.05)),
         where=c.of(rule=OWN_STEP),
     ),

@@ -55,7 +55,7 @@ def methods(rank: int) -> dict[str, Method]:
         "Per-FedAvg": (OWN, lf.PerFedAvg(adaptation_step_size=0.1, step_size=STEP, local_steps=LOCAL_STEPS), both),
         "FedMTL, features": (OWN, lf.FedMTL(penalty=1.0), weights),
         TASKS: (OWN, lf.FedMTL(penalty=1.0, relation="tasks"), weights),
-        "nuclear norm": (OWN, lf.NuclearNorm(weight=0.1), {"weight": (0.01, 0.03, 0.1)}),
+        "nuclear norm": (OWN, lf.NuclearNorm(penalty=0.1), {"penalty": (0.01, 0.03, 0.1)}),
         FEDREP: (SHARED, lf.FedRep(rank=rank, step_size=STEP), steps),
         "FedPer": (SHARED, lf.FedPer(rank=rank, step_size=STEP, local_steps=LOCAL_STEPS), steps),
         "LGFedAvg": (SHARED, lf.LGFedAvg(rank=rank, step_size=STEP, local_steps=LOCAL_STEPS), steps),

@@ -48,7 +48,7 @@ CAPTIONS = {
 }
 PICTURES = {"": 1400}
 
-FAMILIES = GRADIENT, JOINT = ("Algorithm 1", "joint ridge")
+GRADIENT, JOINT = "Algorithm 1", "joint ridge"
 DIST, ERROR = "subspace_distance", "parameter_error"
 OWN, FIT, FEDREP, LOCAL = "shortcuts", "fit", "FedRep", "LocalOnly"
 METHODS = (OWN, FIT, FEDREP, LOCAL)

@@ -38,7 +38,7 @@ class Run(ByValue):
     ----------
     algorithm : Algorithm or Tuned
         The algorithm; ``lf.Tuned(base=..., grid=...)`` is tuned first, on separate trials.
-    problem, data, rounds, participation, trials, seed, metrics, record_every, engine
+    problem, data, n_rounds, participation, trials, seed, metrics, record_every, engine
         As in `simulate`. They are checked when the cell is run, not when it is created.
     name : str, optional
         Name of the method in tables and figures: the column ``method``, which a run without a name does not have.

@@ -209,7 +209,7 @@ class SmallestSize(Configuration):
             if size not in ready:
                 ready[size], chosen[size] = self._ready(self._at(size))
             (row,) = run_parts([self._trials_of(ready[size], first, last)])
-            search.take(size, self._margins(row, first, last))
+            search.take(size, self._shortfalls(row, first, last))
         found = self._search_columns(search)
         near = min(chosen, key=lambda size: (size < min(found["crossing"], max(chosen)), size))
         return {**found, **chosen[near]}
@@ -267,7 +267,7 @@ class SmallestSize(Configuration):
             )
         return row[self.reaches.column]
 
-    def _margins(self, row: Row, first: int, last: int) -> Array:
+    def _shortfalls(self, row: Row, first: int, last: int) -> Array:
         value = self._column(row)
         shortfalls = self.reaches.misses(value.values if isinstance(value, LabeledArray) else value)
         shortfalls = shortfalls if self._is_run else shortfalls[first:]

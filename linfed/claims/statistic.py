@@ -488,7 +488,7 @@ def worst(
 
     Notes
     -----
-    See `linfed.statistics.largest_of` for the interval.
+    See `linfed.statistics.intervals.largest_of` for the interval.
 
     Examples
     --------

@@ -93,7 +93,7 @@ def predict(
     ----------
     algorithm : Algorithm or Result
         Algorithm, or the result of a run, which contains all arguments of the run.
-    problem, data, rounds, participation, seed
+    problem, data, n_rounds, participation, seed
         As in `simulate`; with an algorithm, data and rounds are required.
     trials : int, optional
         Number of trials to predict, from the first one on, each with its own ground truth and initialisation. The

@@ -64,7 +64,7 @@ class Quantity(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 class Curves(NamedTuple):
-    """Predicted distance in every round, (rounds + 1,) or (trials, rounds + 1), and its 10 % and 90 % quantiles.
+    """Predicted distance in every round, (n_rounds + 1,) or (trials, n_rounds + 1), and its 10 % and 90 % quantiles.
 
     `facts` are named diagnostics of the prediction, from which `Law.doubts` derives warnings.
     """
@@ -128,7 +128,7 @@ class Prediction:
         Reasons why the prediction may be inaccurate for this run.
     notes : tuple of str
         Exact alternatives of similar cost.
-    rounds : ndarray of int (rounds + 1,)
+    rounds : ndarray of int (n_rounds + 1,)
         Rounds from 0 to the last, as in the columns of a result's metrics.
     trials : int or None
         Number of predicted trials, from the first one on; arrays then have a trial axis. If None, only the first trial
@@ -164,7 +164,7 @@ class Prediction:
 
     @property
     def distance(self) -> Array:
-        """Subspace distance in every round from the initial one on, (rounds + 1,) or (trials, rounds + 1)."""
+        """Subspace distance in every round from the initial one on, (n_rounds + 1,) or (trials, n_rounds + 1)."""
         return self._available_curves().distance
 
     @property

@@ -119,7 +119,7 @@ def within(
     scores : array_like (settings,)
         Score of each setting. Smaller is better; NaN and infinity are never chosen.
     ties_within : float
-        Largest difference of ties, relative to the smallest score.
+        Scores within this share of the smallest one are ties.
     logarithmic : bool
         If True, the scores are log10 of the quantity to which `ties_within` is relative.
 

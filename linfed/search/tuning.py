@@ -168,7 +168,7 @@ def tune(
     algorithm : Algorithm, or sequence of algorithms
         The algorithm; its fields that `grid` names are replaced, the others stay. Or all settings, as algorithms of one
         class, such as ``lf.grid(algorithm, step_size=(0.1, 0.3))``.
-    problem, data, rounds, participation, record_every, engine, workers
+    problem, data, n_rounds, participation, record_every, engine, workers
         As in `simulate`.
     trials : int, optional
         Number of tuning trials; by default 20, or the number of trials of given arrays.

@@ -94,7 +94,7 @@ def iterate(
 
     Parameters
     ----------
-    algorithm, problem, data, rounds, participation, trials, seed, engine
+    algorithm, problem, data, n_rounds, participation, trials, seed, engine
         As in `simulate`. All trials are kept in memory at once.
 
     Yields

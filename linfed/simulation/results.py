@@ -749,11 +749,12 @@ class Result:
         has_fields = isinstance(algorithm, Algorithm) and dataclasses.is_dataclass(algorithm)
         names = [field.name for field in dataclasses.fields(algorithm)] if has_fields else []  # type: ignore[arg-type]
         data, problem = one_line_repr(self.data), one_line_repr(self.problem)
+        n_rounds = self.rounds[-1] - self.has_final_step
         return [
             {name: short_repr(getattr(algorithm, name)) for name in names} or {"algorithm": short_repr(algorithm)},
             {"metric": metric},
             {"data": data, "problem": problem, "participation": short_repr(self.participation)},
-            {"trials": str(self.trials), "n_rounds": str(self.rounds[-1]), "seed": short_repr(self.seed)},
+            {"trials": str(self.trials), "n_rounds": str(n_rounds), "seed": short_repr(self.seed)},
             {"engine": self.engine},
         ]
 

@@ -183,7 +183,7 @@ def contracted_distance(
     check_orthonormal("B_star", B_star)
     times = check_array("rounds", rounds, [("R",)])
     if (times < 0).any() or (times % 1).any():
-        raise ValueError(f"n_rounds = {short_repr(rounds)} must be integers of at least 0")
+        raise ValueError(f"rounds = {short_repr(rounds)} must be integers of at least 0")
     inside = B_star.mT @ B
     try:
         tangents = np.linalg.solve(inside.mT, (B - B_star @ inside).mT).mT

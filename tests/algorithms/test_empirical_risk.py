@@ -52,7 +52,7 @@ def test_weights_by_samples_count_every_sample_alike():
 
 def test_the_weighted_nuclear_norm_meets_its_optimality_conditions():
     world = draw_world([2, 7, 30, 4], 5, 2, noise=0.3, seed=7)
-    algorithm = lf.NuclearNorm(weight=0.05, tolerance=1e-11, weights="samples")
+    algorithm = lf.NuclearNorm(penalty=0.05, tolerance=1e-11, weights="samples")
     Theta = lf.simulate(algorithm, data=world.data(), n_rounds=1).final.S[0]
     shares = ref.shares(world.y, "samples")
     G = np.array([p * ref.gradient(X, y, t) for p, X, y, t in zip(shares, world.X, world.y, Theta, strict=True)])
@@ -69,7 +69,7 @@ def test_the_weighted_nuclear_norm_meets_its_optimality_conditions():
 )
 def test_the_nuclear_norm_meets_its_optimality_conditions(counts, d, weight):
     world = draw_world(counts, d, 2, noise=0.3, seed=7)
-    Theta = lf.simulate(lf.NuclearNorm(weight=weight, tolerance=1e-11), data=world.data(), n_rounds=1).final.S[0]
+    Theta = lf.simulate(lf.NuclearNorm(penalty=weight, tolerance=1e-11), data=world.data(), n_rounds=1).final.S[0]
     G = np.array([ref.gradient(X, y, t) for X, y, t in zip(world.X, world.y, Theta, strict=True)]) / world.n
     U, s, Vt = np.linalg.svd(Theta, full_matrices=False)
     U, Vt = U[:, s > 1e-8], Vt[s > 1e-8]
@@ -83,7 +83,7 @@ def test_a_weight_of_the_norm_of_the_gradient_leaves_nothing():
     G = np.array([ref.gradient(X, y, np.zeros(5)) for X, y in zip(world.X, world.y, strict=True)]) / 8
     edge = np.linalg.norm(G, 2)
     zero, some = (
-        lf.simulate(lf.NuclearNorm(weight=factor * edge), data=world.data(), n_rounds=1).final.S[0]
+        lf.simulate(lf.NuclearNorm(penalty=factor * edge), data=world.data(), n_rounds=1).final.S[0]
         for factor in (1.001, 0.999)
     )
     assert not zero.any()
@@ -94,7 +94,7 @@ def test_the_default_weight_is_the_published_one():
     world = draw_world([16] * 9, 4, 2, noise=0.3, seed=8)
     weight = 0.3 * (3 + 2) / (9 * 4)
     run = {"data": world.data(), "n_rounds": 1}
-    one, other = (lf.simulate(lf.NuclearNorm(**more), **run) for more in ({"noise_std": 0.3}, {"weight": weight}))
+    one, other = (lf.simulate(lf.NuclearNorm(**more), **run) for more in ({"noise_std": 0.3}, {"penalty": weight}))
     np.testing.assert_allclose(one.final.S, other.final.S, **TOLERANCE)
 
 
@@ -137,7 +137,7 @@ def stacked(m, n, d, k):
 )
 def test_the_iterations_of_the_nuclear_norm_are_those_of_a_loop(iterations, tolerance):
     X, y = stacked(9, 6, 5, 2)
-    algorithm = lf.NuclearNorm(weight=0.05, iterations=iterations, tolerance=tolerance)
+    algorithm = lf.NuclearNorm(penalty=0.05, iterations=iterations, tolerance=tolerance)
     final = lf.simulate(algorithm, data=lf.GivenSamples(X, y), n_rounds=1).final
     for t in range(2):
         wanted, _ = fista(X[t], y[t], 0.05, iterations, tolerance)
@@ -151,7 +151,7 @@ def test_the_iterations_of_the_nuclear_norm_end_at_the_tolerance(monkeypatch):
     for t in range(2):
         for tolerance in (0.1, 1e-3, 1e-6):
             tried.clear()
-            algorithm = lf.NuclearNorm(weight=0.05, tolerance=tolerance)
+            algorithm = lf.NuclearNorm(penalty=0.05, tolerance=tolerance)
             lf.simulate(algorithm, data=lf.GivenSamples(X[t], y[t]), n_rounds=1)
             assert len(tried) == fista(X[t], y[t], 0.05, 5000, tolerance)[1]
 
@@ -209,8 +209,8 @@ def test_the_joint_minimiser_leaves_what_is_not_finite():
 def test_with_a_rank_the_nuclear_norm_has_a_representation(n):
     world = draw_world([9] * n, 5, 2, noise=0.1, seed=9)
     run = {"data": world.data(), "n_rounds": 1}
-    final = lf.simulate(lf.NuclearNorm(weight=0.01, rank=3), **run).final
-    Theta = lf.simulate(lf.NuclearNorm(weight=0.01), **run).final.S[0]
+    final = lf.simulate(lf.NuclearNorm(penalty=0.01, rank=3), **run).final
+    Theta = lf.simulate(lf.NuclearNorm(penalty=0.01), **run).final.S[0]
     B = final.B[0]
     np.testing.assert_allclose(B.T @ B, np.eye(3), rtol=0, atol=1e-12)
     rows = np.linalg.svd(Theta, full_matrices=False)[2][: min(3, n)]

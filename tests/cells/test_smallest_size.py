@@ -80,7 +80,7 @@ def test_the_budget_is_kept_and_said():
     assert (table["total_trials"], table["stop_reason"]) == (16 * 8, "budget")
 
 
-def test_counts_are_those_of_the_margins():
+def test_counts_are_those_of_the_shortfalls():
     table = found(Curve(width=0.3))
     assert np.array_equal(table["count"], np.sum(~np.isnan(table["shortfall"]), axis=0))
     assert np.array_equal(table["reached"], np.sum(table["shortfall"] <= 0, axis=0))

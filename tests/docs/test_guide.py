@@ -42,11 +42,12 @@ def test_the_commands_in_the_guide_to_sweeps_can_be_meant():
 
 
 def changed(file, block):
-    """Apply the changes of a page, lines that begin with - or +, to a file."""
+    """Apply the changes of a page to a file: lines with + after one with -, which they replace, or after another."""
     text = file.read_text(encoding="utf-8")
-    for old, new in re.findall(r"(?m)^-(.*)\n((?:\+.*\n)+)", block):
+    for kind, old, new in re.findall(r"(?m)^([- ])(.*)\n((?:\+.*\n)+)", block):
         assert text.count(f"\n{old}\n") == 1
-        text = text.replace(f"\n{old}\n", "\n" + re.sub(r"(?m)^\+", "", new))
+        kept = f"{old}\n" if kind == " " else ""
+        text = text.replace(f"\n{old}\n", f"\n{kept}" + re.sub(r"(?m)^\+", "", new))
     file.write_text(text, encoding="utf-8")
 
 

@@ -72,6 +72,7 @@ NAMES |= {
     "Alg. 1, one step size": "Algorithm 1",
     "Alg. 1, small shortcut steps": "Algorithm 1, small",
     "FedRep, exact in distribution": "FedRep",
+    "FedRep, random initialisation": "FedRep",
     "FedRep, random start": "FedRep",
     "FedRep, fixed samples": "FedRep",
     "FedRep, same batch": "FedRep",

@@ -2,7 +2,7 @@
 
 A prediction is right if every quantile of the runs that it predicts is within the tolerance that its law states, in
 every round above a distance of 1e-8, up to two standard errors of the measured quantile; and never right if the median
-is off by more than 10 %. ``python -m tests.prediction.test_predict_accuracy SEED`` prints the counts elsewhere.
+is off by more than 10 %. ``python -m tests.prediction.test_fedrep_rounds_accuracy SEED`` prints the counts elsewhere.
 """
 
 import sys

@@ -73,13 +73,13 @@ def test_a_curve_is_a_quantile_with_diverged_trials_as_the_worst():
         ((np.nan, np.nan, 1.0, 2.0), {}, 0.3),
     ],
 )
-def test_the_smallest_step_within_the_margin_is_taken(scores, options, step):
+def test_the_smallest_step_of_the_ties_is_taken(scores, options, step):
     tuning = of_scores(scores, **options)
     assert tuning.algorithm.step_size == step
     assert tuning.settings[tuning.best] == tuning.best_params == {"step_size": step}
 
 
-def test_the_margin_of_an_area_is_one_of_the_curve():
+def test_ties_of_an_area_are_those_of_the_curve():
     """Its score is a mean of log10, near 0 for a curve near 1: a share of the score itself would say nothing."""
     assert of_scores((1.0, 1.0 / 1.011, 1.0 / 1.02, 1.0), score="area", n_rounds=30).algorithm.step_size == 0.2
 

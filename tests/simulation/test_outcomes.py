@@ -153,7 +153,7 @@ def test_a_representation_of_all_dimensions_need_not_move():
 
 @pytest.mark.parametrize("kind", [lf.BurerMonteiro, lf.NuclearNorm])
 def test_the_limit_of_iterations_is_reported_trial_by_trial(kind, tmp_path):
-    options = {"rank": K, "init": "random"} if kind is lf.BurerMonteiro else {"weight": 0.01}
+    options = {"rank": K, "init": "random"} if kind is lf.BurerMonteiro else {"penalty": 0.01}
     X, y = normal(2, N, M, D), normal(2, N, M, seed=1)
     y[1] = 0.0  # this trial needs no iteration
     data = lf.GivenSamples(X, y)

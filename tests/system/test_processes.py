@@ -100,7 +100,7 @@ def half(state, truth):
     return 0.5 * lf.subspace_distance(state.B, truth.B)
 
 problem = lf.SharedRepresentation(n_clients=6, dim=4, rank=2)
-run = {"data": lf.FreshSamples(5), "rounds": 2, "trials": 4, "metrics": [half, "subspace_distance"]}
+run = {"data": lf.FreshSamples(5), "n_rounds": 2, "trials": 4, "metrics": [half, "subspace_distance"]}
 metrics = lf.simulate(lf.FedRep(rank=2, step_size=0.3), problem, workers=2, **run).metrics
 assert abs(2 * metrics["half"] - metrics["subspace_distance"]).max() < 1e-12
 """

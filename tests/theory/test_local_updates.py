@@ -178,7 +178,7 @@ def test_heads_of_zero_do_not_count():
         (lambda: contracted_distance(np.eye(4, 2), np.eye(4, 2), np.eye(3), [0]), ["contraction", "(2, 2)"]),
         (lambda: contracted_distance(np.eye(4)[:, 2:], np.eye(4, 2), np.eye(2), [0]), ["B*'B is singular"]),
         (lambda: contracted_distance(np.eye(4, 2), 2 * np.eye(4, 2), np.eye(2), [0]), ["B_star", "orthonormal"]),
-        (lambda: contracted_distance(np.eye(4, 2), np.eye(4, 2), np.eye(2), [0.5]), ["n_rounds = [0.5]"]),
+        (lambda: contracted_distance(np.eye(4, 2), np.eye(4, 2), np.eye(2), [0.5]), ["rounds = [0.5]"]),
     ],
 )
 def test_what_cannot_be_served_is_one_line(call, words):

@@ -44,10 +44,10 @@ class NuclearNorm(Minimiser):
 
     Parameters
     ----------
-    weight : float, optional
+    penalty : float, optional
         Weight > 0 of the penalty; by default ``noise_std (sqrt n + sqrt d)/(n sqrt m)``.
     noise_std : float
-        Noise level > 0 in the default weight.
+        Noise level > 0 in the default penalty.
     rank : int, optional
         If given, B has the k leading right singular vectors of Theta, and heads are fitted exactly on the same samples.
         By default clients predict with the rows of Theta.
@@ -69,7 +69,7 @@ class NuclearNorm(Minimiser):
 
     .. math::
 
-        \frac{1}{n} \sum_i \frac{\omega_i}{2m_i} \|X_i \theta_i - y_i\|^2 + \text{weight} \, \|\Theta\|_*
+        \frac{1}{n} \sum_i \frac{\omega_i}{2m_i} \|X_i \theta_i - y_i\|^2 + \text{penalty} \, \|\Theta\|_*
 
     by accelerated proximal gradient steps (FISTA) with backtracking and adaptive restarts: each step decreases all
     singular values by the same amount, to at least 0. The solution is 0 if the weight is at least the spectral norm of
@@ -94,7 +94,7 @@ class NuclearNorm(Minimiser):
     True
     """
 
-    weight: float | None = None
+    penalty: float | None = None
     noise_std: float = 1.0
     rank: int | None = None
     iterations: int = 5000
@@ -107,7 +107,7 @@ class NuclearNorm(Minimiser):
     def __post_init__(self) -> None:
         check_fields(
             self,
-            weight=optional(positive),
+            penalty=optional(positive),
             noise_std=positive,
             rank=optional(check_integer),
             iterations=check_integer,
@@ -131,11 +131,11 @@ class NuclearNorm(Minimiser):
     def step(self, state: State, batch: Batch, rng: TrialRandom) -> State:
         """Return the state with the participants' predictors."""
         n, d = batch.active.shape[-1], state.dim
-        if self.weight is None:
+        if self.penalty is None:
             samples = batch.counts.mean(axis=1)
             penalty = self.noise_std * (np.sqrt(n) + np.sqrt(d)) / (n * np.sqrt(samples))
         else:
-            penalty = np.full(len(batch.active), self.weight)
+            penalty = np.full(len(batch.active), self.penalty)
         Theta, done = self._minimise(batch, d, penalty[:, None, None])
         state = state.update(unfinished=np.where(done, 0.0, 1.0))
         if self.rank is None:

@@ -169,7 +169,7 @@ def local_drift(
     ----------
     truth : Truth
         Well-specified ground truth ``B* W*'`` whose heads span R^k, with the label noise and Gaussian x.
-    n_samples, split, whiten
+    n_samples, disjoint_samples, whiten
         As in `mean_gradient`.
 
     Returns

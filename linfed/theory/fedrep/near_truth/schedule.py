@@ -137,7 +137,7 @@ def mean_squared_sine(
     ----------
     step_size : float or array_like (rounds,)
         Step size eta > 0 for B, one for all rounds or one per round.
-    dim, rank, n_clients, n_samples, noise_std, rounds, delta, participants, weights, message_noise_std
+    dim, rank, n_clients, n_samples, noise_std, n_rounds, delta, participants, weights, message_noise_std
         As in `best_step_schedule`; T >= 0.
 
     Returns
@@ -199,7 +199,7 @@ def schedule_asymptote(
 
     Parameters
     ----------
-    dim, rank, n_clients, n_samples, noise_std, rounds, delta, participants
+    dim, rank, n_clients, n_samples, noise_std, n_rounds, delta, participants
         As in `best_step_schedule`, with ``noise_std > 0``.
 
     Returns

@@ -58,7 +58,7 @@ def unnormalized_evolution(
     W : array_like (n, k)
         True heads of all clients. Their second moment must be close to a multiple of I; otherwise the columns of B grow
         unevenly.
-    dim, n_samples, step_size, rounds, noise_std, participants, delta
+    dim, n_samples, step_size, n_rounds, noise_std, participants, delta
         As in `state_evolution`. The initial B has orthonormal columns.
     B0, B_star : array_like (d, k), optional
         Initial B and ground truth as orthonormal bases. Used instead of `delta`.

@@ -104,7 +104,7 @@ def second_order_evolution(
 
     Parameters
     ----------
-    W, dim, rounds, noise_std, participants, weights, B0, B_star
+    W, dim, n_rounds, noise_std, participants, weights, B0, B_star
         As in `state_evolution`.
     n_samples : int or array_like (n,)
         Fresh samples m >= k + 4 of each participant and round, equal for all clients, or one number for each client.

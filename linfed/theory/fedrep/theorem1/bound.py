@@ -127,7 +127,10 @@ def fedrep_bound_rounds(level: float, *, step_size: float, start: float, smalles
         raise ValueError(f"start = {start:g} must be below 1: from there the bound does not fall")
     fall = step_size * (1.0 - start**2) * smallest**2 / 2.0
     if fall >= 1.0:
-        raise ValueError(f"step_size = {step_size:g} must be below {step_size / fall:g}: the bound's factor is 0 there")
+        raise ValueError(
+            f"step_size = {step_size:g} must be below {step_size / fall:g} for start = {start:g} and "
+            f"smallest = {smallest:g}: the bound's factor is 0 there"
+        )
     return math.log(level / start) / (PRINTED * math.log1p(-fall))
 
 

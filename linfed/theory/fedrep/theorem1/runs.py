@@ -179,9 +179,9 @@ def theorem1_run(result: Result) -> Theorem1Run:
         If it has no metric "subspace_distance".
     ValueError
         If the theorem does not cover the run: another algorithm (also a subclass, such as `PrivateFedRep`), several
-        local steps on B, a schedule of step sizes, ``aggregate="sum"``, weights, `split`, `whiten`, or no QR. If there
-        is no ground truth, or it is not ``B* w_i*`` where B* has as many columns as B. If the design is a custom one,
-        which may have heavy tails, or if the covariance of x is not I.
+        local steps on B, a schedule of step sizes, ``aggregate="sum"``, weights, `disjoint_samples`, `whiten`, or no
+        QR. If there is no ground truth, or it is not ``B* w_i*`` where B* has as many columns as B. If the design is a
+        custom one, which may have heavy tails, or if the covariance of x is not I.
 
     Notes
     -----
@@ -252,7 +252,7 @@ def theorem1_constants(
 
     Parameters
     ----------
-    problem, participation, rounds, trials, seed
+    problem, participation, n_rounds, trials, seed
         As in `lf.simulate`.
     rank : int
         Number of columns of B.

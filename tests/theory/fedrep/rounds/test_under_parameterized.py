@@ -18,7 +18,7 @@ FULL = {"n": 100, "spectrum": np.r_[[1, 1], np.full(28, 0.05)]}
 SLOW = {"n": 300, "spectrum": 1 / np.arange(1, 21)}
 
 # Medians over 1000 trials of lf.simulate(lf.FedRep(rank=k, step_size=eta, init=lf.AtDistance(delta)),
-# lf.GivenTruth(B=np.eye(d, r), W=points(n, spectrum), noise_std=noise_std), data=lf.FreshSamples(m), rounds=40,
+# lf.GivenTruth(B=np.eye(d, r), W=points(n, spectrum), noise_std=noise_std), data=lf.FreshSamples(m), n_rounds=40,
 # trials=1000, seed=0, participation=p, engine="chain", or "projected" for r = d) in rounds 5, 10, 20 and 40.
 MEDIANS = {
     "r = k + 2": (
